@@ -1,0 +1,47 @@
+# What people do with this repository. What takes more than a line is in scripts/.
+
+# Without git, or in a folder that git refuses to read, the binary has no commit in it.
+VCS := $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: ## install ffmpeg if it is missing, build and serve (make run ARGS="--http :9000")
+	@scripts/need ffmpeg
+	@$(MAKE) --no-print-directory build
+	@./weir serve $(ARGS)
+
+build: ## build ./weir, one static binary
+	CGO_ENABLED=0 go build $(VCS) -trimpath -o weir .
+
+test: ## install what the tests need and run all of them
+	scripts/need cc chromium ffmpeg npm postgresql
+	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m ./...
+
+# npm writes this file last, so it is there and new when everything is.
+e2e/sdk/node_modules/.package-lock.json: e2e/sdk/package-lock.json
+	cd e2e/sdk && npm ci --no-audit --no-fund
+	touch $@
+
+fmt: ## format the source
+	scripts/sources | xargs -0 go tool -modfile=tools/go.mod gofumpt -w -extra
+
+check: ## format, dependencies, vet and staticcheck, without running anything
+	scripts/check
+
+fuzz: ## run every fuzz target for 10 seconds
+	scripts/fuzz 10s
+
+golden: ## write the golden files anew; read the diff
+	scripts/golden
+
+bench-api: ## measure the API against a bare HTTP handler
+	scripts/need wrk postgresql
+	$(MAKE) --no-print-directory build
+	go test -tags bench -run TestAPI -count=1 -timeout 60m ./bench -v
+
+clean: ## remove what was built and downloaded here; not the data folder
+	rm -rf weir e2e/sdk/node_modules
+
+.PHONY: help run build test fmt check fuzz golden bench-api clean

@@ -1,0 +1,363 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// mayImport says which packages of this module each package under internal may
+// import. It is the architecture: ARCHITECTURE.md has the same table, and a test
+// compares the two. A package that is not here yet fails the test; enter it when
+// you know why it exists and what it may know.
+var mayImport = map[string]string{
+	"weir":     "",
+	"cmaf":     "weir",
+	"ucan":     "weir",
+	"c2pa":     "weir",
+	"guard":    "weir",
+	"store":    "weir",
+	"ffmpeg":   "weir",
+	"account":  "weir store",
+	"rtc":      "weir cmaf",
+	"blob":     "weir ucan guard",
+	"media":    "weir blob cmaf",
+	"vod":      "weir blob ffmpeg cmaf media c2pa",
+	"webhook":  "weir store guard",
+	"access":   "weir store guard webhook",
+	"live":     "weir store blob ffmpeg cmaf media guard",
+	"ingest":   "weir live cmaf rtc guard",
+	"playback": "weir store blob cmaf media live rtc access",
+	"work":     "weir store blob media vod webhook",
+	"api":      "weir store blob access account",
+}
+
+// forTests are packages that only tests may import, and what they may import.
+var forTests = map[string]string{
+	"store/pgtest":    "",
+	"store/storetest": "weir store store/pgtest",
+}
+
+// libraries says which packages may import a library: the longest matching
+// prefix counts. "main" is the root package, "tests" is any file of a test,
+// "all" is everybody but weir, which knows the standard library alone. A library
+// that is not here fails the test; enter it with the few packages that need it.
+var libraries = map[string]string{
+	"code.dny.dev/ssrf":                     "guard",
+	"github.com/Eyevinn/hls-m3u8":           "tests",
+	"github.com/Eyevinn/mp4ff":              "cmaf vod c2pa",
+	"github.com/alecthomas/kong":            "main",
+	"github.com/bluenviron/gohlslib":        "tests",
+	"github.com/bluenviron/gortmplib":       "ingest live",
+	"github.com/bluenviron/mediacommon":     "cmaf ingest live rtc",
+	"github.com/chromedp/":                  "tests",
+	"github.com/datarhei/gosrt":             "ingest live",
+	"github.com/elastic/go-seccomp-bpf":     "ffmpeg",
+	"github.com/fxamacker/cbor":             "c2pa ucan",
+	"github.com/goccy/go-yaml":              "main api",
+	"github.com/golang-jwt/jwt":             "account access api",
+	"github.com/google/go-cmp":              "tests",
+	"github.com/google/uuid":                "store api",
+	"github.com/ipfs/":                      "ucan blob",
+	"github.com/jackc/pgx":                  "store store/pgtest",
+	"github.com/landlock-lsm/go-landlock":   "ffmpeg",
+	"github.com/minio/minio-go":             "blob",
+	"github.com/pion/":                      "rtc",
+	"github.com/pressly/goose":              "store",
+	"github.com/prometheus/":                "main",
+	"github.com/riverqueue/river":           "store",
+	"github.com/santhosh-tekuri/jsonschema": "api",
+	"github.com/storacha/":                  "ucan blob",
+	"github.com/tus/tusd":                   "api",
+	"github.com/veraison/go-cose":           "c2pa",
+	"go.opentelemetry.io/":                  "main",
+	"go.uber.org/goleak":                    "tests",
+	"golang.org/x/crypto":                   "store account",
+	"golang.org/x/crypto/acme/autocert":     "main",
+	"golang.org/x/net/dns/dnsmessage":       "guard tests",
+	"golang.org/x/sync":                     "all",
+	"golang.org/x/sys/unix":                 "main ffmpeg blob",
+	"golang.org/x/time/rate":                "api account live",
+	"modernc.org/sqlite":                    "store",
+	"pgregory.net/rapid":                    "tests",
+}
+
+// Folders of programs and tests around the house: they may import everything.
+var around = []string{"bench", "e2e", "examples"}
+
+// longest is the number of lines of the longest file that is still easy to read.
+const longest = 800
+
+// source is a Go file of this module.
+type source struct {
+	path  string // relative to the module, with slashes
+	lines int
+	tree  *ast.File
+}
+
+func (s source) test() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+// pkg returns the name of the package in the tables: main, or the folder below
+// internal, or the folder.
+func (s source) pkg() string {
+	dir := path.Dir(s.path)
+	if dir == "." {
+		return "main"
+	}
+	return strings.TrimPrefix(dir, "internal/")
+}
+
+func (s source) internal() bool { return strings.HasPrefix(s.path, "internal/") }
+
+func (s source) around() bool {
+	top, _, _ := strings.Cut(s.path, "/")
+	return slices.Contains(around, top)
+}
+
+func parseSource(t *testing.T, name string, content []byte) source {
+	t.Helper()
+	tree, err := parser.ParseFile(token.NewFileSet(), name, content, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source{name, bytes.Count(content, []byte("\n")), tree}
+}
+
+func TestArchitecture(t *testing.T) {
+	var sources []source
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		skip := []string{".git", "node_modules", "testdata", "tools", "weir-data"}
+		if err == nil && entry.IsDir() && slices.Contains(skip, entry.Name()) {
+			return fs.SkipDir
+		}
+		if err != nil || entry.IsDir() || filepath.Ext(name) != ".go" {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		if err == nil {
+			sources = append(sources, parseSource(t, filepath.ToSlash(name), content))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, complaint := range complaints(sources) {
+		t.Error(complaint)
+	}
+}
+
+// complaints returns everything that breaks a rule of this file.
+func complaints(sources []source) []string {
+	var all []string
+	documented := map[string]bool{}
+	for _, s := range sources {
+		complain := func(format string, args ...any) {
+			all = append(all, s.path+": "+fmt.Sprintf(format, args...))
+		}
+		if s.lines > longest {
+			complain("%d lines; split it: no file has more than %d", s.lines, longest)
+		}
+		// The comment of the files of a test speaks for a folder that has nothing else.
+		documented[path.Dir(s.path)] = documented[path.Dir(s.path)] || s.tree.Doc != nil && (!s.test() || s.around())
+		checkImports(s, complain)
+		checkCalls(s, complain)
+	}
+	for _, dir := range slices.Sorted(maps.Keys(documented)) {
+		if !documented[dir] {
+			all = append(all, dir+": no package comment; say what the package is and where to start reading")
+		}
+	}
+	return all
+}
+
+func checkImports(s source, complain func(string, ...any)) {
+	allowed, known := mayImport[s.pkg()]
+	if !known {
+		allowed, known = forTests[s.pkg()]
+	}
+	if s.internal() && !known {
+		complain("package %s is not in the table of arch_test.go", s.pkg())
+		return
+	}
+	for _, spec := range s.tree.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			complain("%v", err)
+			continue
+		}
+		ours, isOurs := strings.CutPrefix(name, "weir/internal/")
+		first, _, _ := strings.Cut(name, "/")
+		_, helper := forTests[ours]
+		own := isOurs && ours == s.pkg() // a test outside of its package
+		switch {
+		case isOurs && helper:
+			if !s.test() && !slices.Contains(strings.Fields(forTests[s.pkg()]), ours) && !s.around() {
+				complain("imports %s, which only tests may", ours)
+			}
+		case isOurs:
+			if s.internal() && !own && !slices.Contains(strings.Fields(allowed), ours) {
+				complain("%s may not import %s", s.pkg(), ours)
+			}
+		case strings.Contains(first, "."):
+			if problem := checkLibrary(s, name); problem != "" {
+				complain("%s", problem)
+			}
+		}
+	}
+}
+
+// checkLibrary returns what is wrong with the import of a library, or nothing.
+func checkLibrary(s source, name string) string {
+	match := ""
+	for prefix := range libraries {
+		within := name == prefix || strings.HasPrefix(name, strings.TrimSuffix(prefix, "/")+"/")
+		if within && len(prefix) > len(match) {
+			match = prefix
+		}
+	}
+	if match == "" {
+		return fmt.Sprintf("library %s is not in the table of arch_test.go", name)
+	}
+	who := strings.Fields(libraries[match])
+	_, forTest := forTests[s.pkg()]
+	if slices.Contains(who, s.pkg()) || s.around() || slices.Contains(who, "all") && s.pkg() != "weir" ||
+		slices.Contains(who, "tests") && (s.test() || forTest) {
+		return ""
+	}
+	return fmt.Sprintf("%s may not import %s; only %s may", s.pkg(), name, libraries[match])
+}
+
+// checkCalls finds calls that hide what a program does from its reader.
+func checkCalls(s source, complain func(string, ...any)) {
+	program := s.tree.Name.Name == "main"
+	ast.Inspect(s.tree, func(node ast.Node) bool {
+		if f, ok := node.(*ast.FuncDecl); ok && f.Name.Name == "init" && f.Recv == nil {
+			complain("has an init function; let the caller start things")
+		}
+		selector, ok := node.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		library, ok := selector.X.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		call := library.Name + "." + selector.Sel.Name
+		switch {
+		case !program && !s.test() && (call == "os.Exit" || strings.HasPrefix(call, "log.Fatal") || strings.HasPrefix(call, "log.Panic")):
+			complain("calls %s; return an error, only main ends the process", call)
+		case s.internal() && !s.test() && (call == "fmt.Print" || call == "fmt.Printf" || call == "fmt.Println"):
+			complain("calls %s; log or return it", call)
+		case call == "context.TODO":
+			complain("calls context.TODO; take a context from the caller")
+		}
+		return true
+	})
+}
+
+// Every rule must be seen to fail, or nobody would know that it stopped working.
+func TestArchitectureIsHeld(t *testing.T) {
+	const doc = "// Package x is documented.\n"
+	for _, tt := range []struct {
+		name, path, code string
+		want             string // "" = no complaint
+	}{
+		{"allowed import", "internal/store/a.go", doc + `package store; import "weir/internal/weir"`, ""},
+		{"own package in test", "internal/store/a_test.go", `package store_test; import "weir/internal/store"`, ""},
+		{"forbidden import", "internal/store/a.go", doc + `package store; import "weir/internal/api"`, "store may not import api"},
+		{"forbidden import in test", "internal/work/a_test.go", `package work; import "weir/internal/api"`, "work may not import api"},
+		{"doors do not know one another", "internal/api/a.go", doc + `package api; import "weir/internal/work"`, "api may not import work"},
+		{"domain imports nothing", "internal/weir/a.go", doc + `package weir; import "weir/internal/store"`, "weir may not import store"},
+		{"domain without libraries", "internal/weir/a.go", doc + `package weir; import "golang.org/x/sync/errgroup"`, "weir may not import golang.org/x/sync/errgroup"},
+		{"main imports all", "serve.go", doc + `package main; import "weir/internal/api"`, ""},
+		{"unknown package", "internal/utils/a.go", doc + `package utils`, "package utils is not in the table"},
+		{"unknown package below a known one", "internal/store/misc/a.go", doc + `package misc`, "package store/misc is not in the table"},
+		{"test package in test", "internal/api/a_test.go", `package api; import "weir/internal/store/pgtest"`, ""},
+		{"test package in program", "internal/api/a.go", doc + `package api; import "weir/internal/store/pgtest"`, "which only tests may"},
+		{"test package in test package", "internal/store/storetest/a.go", doc + `package storetest; import "weir/internal/store/pgtest"`, ""},
+		{"driver in store", "internal/store/a.go", doc + `package store; import "github.com/jackc/pgx/v5"`, ""},
+		{"driver in api", "internal/api/a.go", doc + `package api; import "github.com/jackc/pgx/v5"`, "api may not import github.com/jackc/pgx/v5; only store store/pgtest may"},
+		{"driver in main", "serve.go", doc + `package main; import _ "modernc.org/sqlite"`, "main may not import modernc.org/sqlite"},
+		{"queue in work", "internal/work/a.go", doc + `package work; import "github.com/riverqueue/river"`, "work may not import github.com/riverqueue/river"},
+		{"metrics in api", "internal/api/a.go", doc + `package api; import "github.com/prometheus/client_golang/prometheus"`, "only main may"},
+		{"test library in program", "internal/api/a.go", doc + `package api; import "github.com/google/go-cmp/cmp"`, "only tests may"},
+		{"longest prefix counts", "internal/account/a.go", doc + `package account; import "golang.org/x/crypto/acme/autocert"`, "only main may"},
+		{"library of the longer prefix", "internal/account/a.go", doc + `package account; import "golang.org/x/crypto/argon2"`, ""},
+		{"similar name is no prefix", "main.go", doc + `package main; import "github.com/alecthomas/kongplete"`, "library github.com/alecthomas/kongplete is not in the table"},
+		{"programs around", "bench/api/a.go", doc + `package main; import ("os"; "github.com/jackc/pgx/v5"); func main() { os.Exit(1) }`, ""},
+		{"tests around", "e2e/a_test.go", doc + `package e2e; import "weir/internal/store/pgtest"`, ""},
+		{"no package comment", "internal/store/a.go", `package store`, "internal/store: no package comment"},
+		{"long file", "internal/store/a.go", doc + "package store" + strings.Repeat("\n", longest), "801 lines; split it"},
+		{"init", "internal/store/a.go", doc + `package store; func init() {}`, "init function"},
+		{"method named init", "internal/store/a.go", doc + `package store; func (s *Store) init() {}`, ""},
+		{"exit", "internal/store/a.go", doc + `package store; import "os"; func f() { os.Exit(1) }`, "calls os.Exit"},
+		{"exit in main", "main.go", doc + `package main; import "os"; func main() { os.Exit(1) }`, ""},
+		{"fatal", "internal/store/a.go", doc + `package store; import "log"; func f() { log.Fatalf("x") }`, "calls log.Fatalf"},
+		{"print", "internal/store/a.go", doc + `package store; import "fmt"; func f() { fmt.Println(1) }`, "calls fmt.Println"},
+		{"print to a writer", "internal/store/a.go", doc + `package store; import "fmt"; func f(w io.Writer) { fmt.Fprintln(w, 1) }`, ""},
+		{"todo context", "serve.go", doc + `package main; var c = context.TODO()`, "calls context.TODO"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sources := []source{parseSource(t, tt.path, []byte(tt.code))}
+			if sources[0].test() {
+				sources = append(sources, parseSource(t, path.Dir(tt.path)+"/doc.go", []byte(doc+"package x")))
+			}
+			got := complaints(sources)
+			switch {
+			case tt.want == "" && len(got) > 0:
+				t.Errorf("complaints %q, want none", got)
+			case tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)):
+				t.Errorf("complaints %q, want one with %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// The table in ARCHITECTURE.md is the table above.
+func TestArchitectureIsDocumented(t *testing.T) {
+	content, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile("`([a-z0-9/]+)`")
+	names := func(cell string) (found []string) {
+		for _, match := range name.FindAllStringSubmatch(cell, -1) {
+			found = append(found, match[1])
+		}
+		return found
+	}
+	_, table, found := strings.Cut(string(content), "| package | may import |\n|---|---|\n")
+	if !found {
+		t.Fatal("ARCHITECTURE.md has no table of packages")
+	}
+	documented := map[string]string{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 4 {
+			break
+		}
+		for _, pkg := range names(cells[1]) {
+			documented[pkg] = strings.Join(names(cells[2]), " ")
+		}
+	}
+	want := maps.Clone(mayImport)
+	maps.Copy(want, forTests)
+	if diff := cmp.Diff(want, documented); diff != "" {
+		t.Errorf("ARCHITECTURE.md differs from this test (-test +page):\n%s", diff)
+	}
+}

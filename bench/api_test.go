@@ -1,0 +1,245 @@
+//go:build bench
+
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/store/pgtest"
+	"weir/internal/weir"
+)
+
+var (
+	rows    = flag.Int("rows", 1_000_000, "streams in the large database")
+	seconds = flag.Int("seconds", 5, "length of one measurement")
+	rounds  = flag.Int("rounds", 3, "measurements of each kind, of which the median counts")
+)
+
+const (
+	smallRows   = 1000
+	distinctIDs = 10_000
+	creator     = "creator-7"
+	apiKey      = "weir_benchmark_key_of_sufficient_length_0001"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// TestAPI measures, in turn, a bare net/http handler that answers a stored body,
+// and weir's reads, lists and writes, on both engines, with few and with many
+// rows. Everything that a request passes in service is on: access log, key check,
+// rate limiter.
+func TestAPI(t *testing.T) {
+	bare := startBare(t)
+	fmt.Printf("%-9s %9s  %-28s %9s %8s %9s %9s\n", "engine", "rows", "request", "req/s", "of bare", "µs CPU", "MB")
+	for _, engine := range []string{"sqlite", "postgres"} {
+		cost := map[string]map[int]float64{}
+		for _, n := range []int{smallRows, *rows} {
+			w := startWeir(t, engine, n)
+			for _, kind := range []string{"get", "list", "list by creatorId", "create"} {
+				r := w.measure(t, kind, bare)
+				fmt.Printf("%-9s %9d  %-28s %9.0f %8.2f %9.0f %9.0f\n", engine, n, kind, r.perSecond, r.ofBare, r.cpu*1e6, w.megabytes())
+				if cost[kind] == nil {
+					cost[kind] = map[int]float64{}
+				}
+				cost[kind][n] = r.cpu
+				if kind == "get" && engine == "sqlite" && r.ofBare < 0.4 {
+					t.Errorf("%s of %d rows: %.2f of the bare handler, want 0.40 or more", kind, n, r.ofBare)
+				}
+			}
+			w.visibility(t)
+			w.stop()
+		}
+		for _, kind := range []string{"list", "list by creatorId"} {
+			ratio := cost[kind][*rows] / cost[kind][smallRows]
+			fmt.Printf("%-9s %-28s CPU at %d rows is %.2f of that at %d\n", engine, kind, *rows, ratio, smallRows)
+			if ratio > 1.5 {
+				t.Errorf("%s on %s: %.2f times the CPU, want at most 1.5", kind, engine, ratio)
+			}
+		}
+	}
+}
+
+// service is a running weir with streams in it.
+type service struct {
+	*process
+	url      string
+	ids      []string
+	database string
+	data     string
+	binary   string
+	postgres bool
+}
+
+func startWeir(t *testing.T, engine string, n int) *service {
+	t.Helper()
+	s := &service{data: t.TempDir(), binary: buildWeir(t), postgres: engine == "postgres"}
+	s.database = "sqlite:" + filepath.Join(s.data, "weir.db")
+	if s.postgres {
+		s.database = pgtest.Start(t)
+	}
+	secret := bytes.Repeat([]byte{5}, 32)
+	if err := os.WriteFile(filepath.Join(s.data, "secret"), fmt.Appendf(nil, "%x\n", secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.serve(t) // makes the account
+	s.stop()
+	start := time.Now()
+	s.fill(t, secret, n)
+	fmt.Printf("# %s: %d streams written in %v\n", engine, n, time.Since(start).Round(time.Second))
+	s.serve(t)
+	return s
+}
+
+func (s *service) serve(t *testing.T) {
+	t.Helper()
+	addr := freeAddr(t)
+	s.url = "http://" + addr
+	s.process = startProcess(t, filepath.Join(s.data, "log"), s.binary, "serve", "--data", s.data, "--database", s.database,
+		"--http", addr, "--ops", "", "--api-key", apiKey, "--rate-limit", "1000000")
+	waitFor(t, s.url+"/readyz")
+}
+
+func (s *service) fill(t *testing.T, secret []byte, n int) {
+	t.Helper()
+	ctx := t.Context()
+	st, err := store.Open(ctx, s.database, store.Options{Secret: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	u, err := st.FirstUser(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller := &weir.Caller{UserID: u.ID, ProjectID: u.DefaultProjectID, TokenName: "benchmark"}
+	every := max(1, n/distinctIDs)
+	for done := 0; done < n; {
+		if err := st.Tx(ctx, func(tx *store.Tx) error {
+			for range min(5000, n-done) {
+				body := weir.NewStream{Name: fmt.Sprintf("stream %d", done), CreatorID: &weir.CreatorID{Type: "unverified", Value: fmt.Sprintf("creator-%d", done%50)}}
+				stream, err := body.Stream(caller, time.Now())
+				if err != nil {
+					return err
+				}
+				if err := tx.CreateStream(ctx, &stream); err != nil {
+					return err
+				}
+				if done%every == 0 {
+					s.ids = append(s.ids, stream.ID)
+				}
+				done++
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// result is the median of several measurements.
+type result struct {
+	perSecond float64
+	ofBare    float64
+	cpu       float64 // seconds per request, of weir and its database
+}
+
+func (s *service) measure(t *testing.T, kind string, bare *bareServer) result {
+	t.Helper()
+	script := wrkScript(t, kind, s.ids)
+	var all []result
+	for range *rounds {
+		reference := runWrk(t, bare.url, wrkScript(t, "get", s.ids))
+		before := s.cpuSeconds(t)
+		got := runWrk(t, s.url, script)
+		used := s.cpuSeconds(t) - before
+		all = append(all, result{got.perSecond, got.perSecond / reference.perSecond, used / got.requests})
+	}
+	slices.SortFunc(all, func(a, b result) int { return cmp.Compare(a.ofBare, b.ofBare) })
+	return all[len(all)/2]
+}
+
+func (s *service) cpuSeconds(t *testing.T) float64 {
+	t.Helper()
+	used := s.process.cpuSeconds(t)
+	if s.postgres {
+		used += cpuOfName(t, "postgres")
+	}
+	return used
+}
+
+// visibility measures how long it takes until this process sees what another one
+// changed in the database.
+func (s *service) visibility(t *testing.T) {
+	t.Helper()
+	ask := func(path, key string) (int, []byte) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, body
+	}
+	until := func(what string, done func() bool) {
+		start := time.Now()
+		for !done() {
+			if time.Since(start) > 10*time.Second {
+				t.Fatalf("%s by another process does not show", what)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		took := time.Since(start)
+		fmt.Printf("# %s by another process shows after %v\n", what, took.Round(time.Millisecond))
+		if took > time.Second {
+			t.Errorf("%s by another process shows after %v, want 1 s at most", what, took)
+		}
+	}
+	common := []string{"--data", s.data, "--database", s.database}
+	out := runCommand(t, s.binary, append([]string{"key", "create", "short-lived"}, common...)...)
+	fields := strings.Fields(out)
+	key, id := fields[2], fields[len(fields)-1]
+	if status, _ := ask("/api/stream?limit=1", key); status != http.StatusOK {
+		t.Fatalf("new key: status %d", status)
+	}
+	runCommand(t, s.binary, append([]string{"key", "revoke", id}, common...)...)
+	until("a key revoked", func() bool { status, _ := ask("/api/stream?limit=1", key); return status == http.StatusUnauthorized })
+
+	st, err := store.Open(t.Context(), s.database, store.Options{Secret: bytes.Repeat([]byte{5}, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	ask("/api/stream/"+s.ids[0], apiKey)
+	if err := st.Tx(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.UpdateStream(t.Context(), s.ids[0], func(x *weir.Stream) error { x.Name = "changed"; return nil })
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	until("a stream changed", func() bool {
+		_, body := ask("/api/stream/"+s.ids[0], apiKey)
+		var stream struct{ Name string }
+		return json.Unmarshal(body, &stream) == nil && stream.Name == "changed"
+	})
+}

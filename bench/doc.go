@@ -1,0 +1,5 @@
+// Package bench measures weir against others, in one run and as ratios.
+//
+// The benchmarks are tests behind the build tag `bench`, because they need the
+// same neighbours (PostgreSQL, the built binary) as tests do: make bench-api.
+package bench

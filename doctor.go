@@ -1,0 +1,250 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// state says how much a finding of the doctor matters.
+type state string
+
+const (
+	stateOK      state = "ok"
+	stateNote    state = "note"    // weir runs, but somebody should know
+	stateMissing state = "missing" // weir does not run, or not all of it
+)
+
+// finding is one row of the doctor's report.
+type finding struct {
+	what   string
+	state  state
+	detail string
+}
+
+// found is a finding that err turns into something missing.
+func found(what, detail string, err error) finding {
+	if err != nil {
+		return finding{what, stateMissing, err.Error()}
+	}
+	return finding{what, stateOK, detail}
+}
+
+// examine looks at everything that weir needs on this machine and changes
+// nothing. reachDatabase says whether the database answers.
+func examine(ctx context.Context, cfg *Config, reachDatabase func(context.Context) error) []finding {
+	findings := []finding{
+		examineProgram(ctx, "ffmpeg"),
+		examineProgram(ctx, "ffprobe"),
+		examineFolder(cfg.Data),
+		examineSpace(cfg.Data),
+		examineSecret(cfg),
+		found("database", "answers", reachDatabase(ctx)),
+	}
+	secure, err := tlsConfig(cfg)
+	if err != nil {
+		findings = append(findings, finding{"certificate", stateMissing, err.Error()})
+	}
+	if cfg.HTTP != "" {
+		findings = append(findings, examineAddress(ctx, "http", cfg.HTTP, sign{secure != nil, "/healthz", `"ok":true`}))
+	}
+	if cfg.Ops != "" {
+		findings = append(findings, examineAddress(ctx, "ops", cfg.Ops, sign{false, "/metrics", "weir_build_info"}))
+	}
+	return append(findings, examineSeccomp(), examineLandlock())
+}
+
+// report writes the findings as a table and says whether nothing needed is missing.
+func report(w io.Writer, findings []finding) (healthy bool, err error) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	healthy = true
+	for _, f := range findings {
+		healthy = healthy && f.state != stateMissing
+		if _, err := fmt.Fprintf(table, "%s\t%s\t%s\n", f.what, f.state, f.detail); err != nil {
+			return false, err
+		}
+	}
+	return healthy, table.Flush()
+}
+
+func examineProgram(ctx context.Context, name string) finding {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return finding{name, stateMissing, "not in PATH; install it with: apt-get install ffmpeg"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "-version").Output()
+	if err != nil {
+		return finding{name, stateMissing, fmt.Sprintf("%s -version: %v", path, err)}
+	}
+	line, _, _ := strings.Cut(string(out), "\n") // ffmpeg version 5.1.6 Copyright …
+	words := strings.Fields(line)
+	if len(words) < 3 || words[0] != name || words[1] != "version" {
+		return finding{name, stateMissing, fmt.Sprintf("%s does not say which version it is", path)}
+	}
+	return finding{name, stateOK, words[2] + " at " + path}
+}
+
+// existing returns the folder, or the one above it that exists and in which it would be made.
+func existing(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for {
+		info, err := os.Stat(dir)
+		if err == nil && !info.IsDir() {
+			return "", fmt.Errorf("%s is not a folder", dir)
+		}
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return dir, err
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func examineFolder(dir string) finding {
+	const what = "data folder"
+	at, err := existing(dir)
+	if err == nil {
+		err = unix.Access(at, unix.W_OK|unix.X_OK)
+	}
+	if err != nil {
+		return finding{what, stateMissing, fmt.Sprintf("%s can't be written: %v", cmp.Or(at, dir), err)}
+	}
+	return finding{what, stateOK, dir + " can be written"}
+}
+
+// Below either of these, a disk is nearly full.
+const (
+	scarceBytes   = 2 << 30
+	scarcePercent = 5
+)
+
+func examineSpace(dir string) finding {
+	const what = "free space"
+	at, err := existing(dir)
+	var disk unix.Statfs_t
+	if err == nil {
+		err = unix.Statfs(at, &disk)
+	}
+	if err != nil {
+		return finding{what, stateNote, err.Error()}
+	}
+	free, total := disk.Bavail*uint64(disk.Bsize), disk.Blocks*uint64(disk.Bsize)
+	detail := fmt.Sprintf("%.1f of %.1f GiB", float64(free)/(1<<30), float64(total)/(1<<30))
+	if free < max(scarceBytes, total/100*scarcePercent) {
+		return finding{what, stateNote, detail + "; make room"}
+	}
+	return finding{what, stateOK, detail}
+}
+
+func examineSecret(cfg *Config) finding {
+	const what = "master secret"
+	info, err := os.Stat(cfg.SecretFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(cfg.Database.Reveal(), "sqlite:"):
+		return finding{what, stateOK, cfg.SecretFile + " will be made on first start"}
+	case errors.Is(err, fs.ErrNotExist):
+		return finding{what, stateMissing, cfg.SecretFile + " does not exist; with PostgreSQL you bring the same secret to every machine"}
+	case err != nil:
+		return finding{what, stateMissing, err.Error()}
+	case unix.Access(cfg.SecretFile, unix.R_OK) != nil:
+		return finding{what, stateMissing, cfg.SecretFile + " can't be read"}
+	case info.Mode().Perm()&0o077 != 0:
+		return finding{what, stateNote, fmt.Sprintf("%s is open to others (%v); run: chmod 600 %s", cfg.SecretFile, info.Mode().Perm(), cfg.SecretFile)}
+	}
+	return finding{what, stateOK, cfg.SecretFile}
+}
+
+// sign is how to recognise weir by what it answers.
+type sign struct {
+	secure     bool
+	path, text string
+}
+
+// examineAddress finds out whether weir could listen on the address, or already does.
+func examineAddress(ctx context.Context, setting, addr string, weir sign) finding {
+	what := setting + " " + addr
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	switch {
+	case err == nil:
+		_ = listener.Close()
+		return finding{what, stateOK, "free"}
+	case errors.Is(err, syscall.EADDRINUSE) && weir.shows(ctx, addr):
+		return finding{what, stateOK, "weir is serving there"}
+	case errors.Is(err, syscall.EADDRINUSE):
+		return finding{what, stateMissing, "another program listens there; end it, or choose another address with --" + setting}
+	case errors.Is(err, syscall.EACCES):
+		return finding{what, stateMissing, "this user may not listen there; ports below 1024 need CAP_NET_BIND_SERVICE"}
+	default:
+		return finding{what, stateMissing, err.Error()}
+	}
+}
+
+// shows reports whether what listens on the address answers like weir.
+func (s sign) shows(ctx context.Context, addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http"
+	if s.secure {
+		scheme = "https"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+net.JoinHostPort(host, port)+s.path, nil)
+	if err != nil {
+		return false
+	}
+	// The certificate is for the public name, not for this address; nothing is sent or believed here.
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+	}}
+	answer, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	return err == nil && answer.StatusCode == http.StatusOK && strings.Contains(string(body), s.text)
+}
+
+func examineSeccomp() finding {
+	const what = "seccomp"
+	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
+	if err != nil || !strings.Contains(string(actions), "errno") {
+		return finding{what, stateNote, "this kernel has no seccomp filters, which the sandbox of ffmpeg needs"}
+	}
+	return finding{what, stateOK, "filters available"}
+}
+
+func examineLandlock() finding {
+	const what = "landlock"
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return finding{what, stateNote, fmt.Sprintf("not in this kernel (%v); the sandbox of ffmpeg does without", errno)}
+	}
+	return finding{what, stateOK, fmt.Sprintf("ABI %d", version)}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// program writes a shell script that can be found in PATH under the name.
+func program(t *testing.T, dir, name, script string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExamineHealthy(t *testing.T) {
+	bin, data := t.TempDir(), t.TempDir()
+	program(t, bin, "ffmpeg", "echo ffmpeg version 5.1.6-0 Copyright; echo more")
+	program(t, bin, "ffprobe", "echo ffprobe version 5.1.6-0 Copyright")
+	t.Setenv("PATH", bin)
+	cfg := &Config{Data: data, Database: "sqlite:x", SecretFile: filepath.Join(data, "secret"), HTTP: "127.0.0.1:0", Ops: "127.0.0.1:0"}
+	findings := examine(t.Context(), cfg, func(context.Context) error { return nil })
+
+	var out bytes.Buffer
+	healthy, err := report(&out, findings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !healthy {
+		t.Errorf("not healthy:\n%s", out.String())
+	}
+	for _, want := range []string{"ffmpeg", "5.1.6-0 at " + bin, "data folder", "free space", "master secret", "will be made", "database", "http 127.0.0.1:0", "ops 127.0.0.1:0", "seccomp", "landlock"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report does not have %q:\n%s", want, out.String())
+		}
+	}
+	entries, err := os.ReadDir(data)
+	if err != nil || len(entries) != 0 {
+		t.Errorf("the data folder was changed: %v %v", entries, err)
+	}
+}
+
+func TestExamineFindsWhatIsMissing(t *testing.T) {
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	taken := other.Listener.Addr().String()
+	file := writeFile(t, "")
+	good := func() *Config {
+		data := t.TempDir()
+		return &Config{Data: data, Database: "sqlite:x", SecretFile: filepath.Join(data, "secret")}
+	}
+	for _, tt := range []struct {
+		name    string
+		change  func(cfg *Config)
+		what    string
+		state   state
+		details string
+	}{
+		{"no ffmpeg", func(*Config) {}, "ffmpeg", stateMissing, "apt-get install ffmpeg"},
+		{"data is a file", func(c *Config) { c.Data = file }, "data folder", stateMissing, "not a folder"},
+		{"no secret with PostgreSQL", func(c *Config) { c.Database = "postgres://h/d" }, "master secret", stateMissing, "does not exist"},
+		{"open secret", func(c *Config) {
+			c.SecretFile = writeFile(t, "x")
+			if err := os.Chmod(c.SecretFile, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "master secret", stateNote, "chmod 600"},
+		{"secret is fine", func(c *Config) { c.SecretFile = writeFile(t, "x") }, "master secret", stateOK, "settings.yaml"},
+		{"address taken", func(c *Config) { c.HTTP = taken }, "http " + taken, stateMissing, "another program"},
+		{"certificate missing", func(c *Config) { c.TLSCert, c.TLSKey = "nowhere", "nowhere" }, "certificate", stateMissing, "nowhere"},
+		{"database down", func(*Config) {}, "database", stateMissing, "no answer"},
+		{"data not there yet", func(c *Config) { c.Data = filepath.Join(c.Data, "a", "b") }, "data folder", stateOK, "can be written"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("PATH", t.TempDir())
+			cfg := good()
+			tt.change(cfg)
+			for _, f := range examine(t.Context(), cfg, func(context.Context) error { return errors.New("no answer") }) {
+				if f.what == tt.what {
+					if f.state != tt.state || !strings.Contains(f.detail, tt.details) {
+						t.Errorf("found %+v, want state %s and %q", f, tt.state, tt.details)
+					}
+					healthy, err := report(&bytes.Buffer{}, []finding{f})
+					if err != nil || healthy != (tt.state != stateMissing) {
+						t.Errorf("report of %+v: healthy %v, error %v", f, healthy, err)
+					}
+					return
+				}
+			}
+			t.Errorf("nothing was found out about %q", tt.what)
+		})
+	}
+}
+
+func TestBrokenProgram(t *testing.T) {
+	bin := t.TempDir()
+	program(t, bin, "ffmpeg", "exit 1")
+	program(t, bin, "ffprobe", "echo I am something else")
+	t.Setenv("PATH", bin)
+	for _, name := range []string{"ffmpeg", "ffprobe"} {
+		if f := examineProgram(t.Context(), name); f.state != stateMissing {
+			t.Errorf("a broken %s: %+v", name, f)
+		}
+	}
+}
+
+func TestRunningWeirIsRecognised(t *testing.T) {
+	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			_, _ = w.Write([]byte(`{"ok":true}`))
+		}
+	})
+	plain, secure := httptest.NewServer(answer), httptest.NewUnstartedServer(answer)
+	defer plain.Close()
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // one case speaks HTTP to it
+	secure.StartTLS()
+	defer secure.Close()
+	for _, tt := range []struct {
+		server *httptest.Server
+		sign   sign
+		want   state
+	}{
+		{plain, sign{false, "/healthz", `"ok":true`}, stateOK},
+		{secure, sign{true, "/healthz", `"ok":true`}, stateOK},
+		{secure, sign{false, "/healthz", `"ok":true`}, stateMissing},
+		{plain, sign{false, "/metrics", "weir_build_info"}, stateMissing},
+	} {
+		if f := examineAddress(t.Context(), "http", tt.server.Listener.Addr().String(), tt.sign); f.state != tt.want {
+			t.Errorf("%+v at %s: %+v, want %s", tt.sign, tt.server.URL, f, tt.want)
+		}
+	}
+}

@@ -1,0 +1,8 @@
+// Package e2e drives the built binary from outside, as its users do: over HTTP,
+// with the official SDK, with signals, and with kill -9 in the middle.
+//
+// The tests start weir on SQLite and on PostgreSQL on free ports of 127.0.0.1
+// (start, in weir_test.go) and see only what it answers, prints and leaves on the
+// disk. What must be in the database beforehand, because only media engines make
+// it, is written through package store before weir starts.
+package e2e

@@ -1,0 +1,97 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// askWebhook returns nil when the owner's own server lets the viewer play.
+func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
+	if r.AccessKey == "" {
+		return weir.Errorf(weir.Denied, "Content is gated and requires an access key")
+	}
+	hook, err := g.store.Webhook(ctx, c.policy.WebhookID)
+	if err != nil && weir.KindOf(err) != weir.NotFound {
+		return err
+	}
+	if err != nil || hook.Deleted || hook.UserID != c.userID {
+		return weir.Errorf(weir.Denied, "Content is gated and corresponding webhook not found")
+	}
+	question, shown, err := questions(c, r, time.Now())
+	if err != nil {
+		return err
+	}
+	status, answer, err := g.hooks.Ask(ctx, hook, question, shown)
+	const failed = "Content is gated and corresponding webhook failed"
+	switch {
+	case err != nil && weir.KindOf(err) == weir.Upstream:
+		g.log.InfoContext(ctx, "access webhook gave no answer", "webhook", hook.ID, "reason", err)
+		return weir.Errorf(weir.Upstream, failed)
+	case err != nil:
+		return err
+	case status < 200 || status > 299 || refuses(answer):
+		return weir.Errorf(weir.Denied, failed)
+	}
+	return nil
+}
+
+// questions returns the body of the question, and the part of it that the log of
+// the webhook may show: the viewer's headers and query carry credentials.
+func questions(c content, r Request, now time.Time) (question, shown []byte, err error) {
+	all, some := map[string]any{}, map[string]any{}
+	for name, value := range r.Viewer {
+		all[name] = value
+	}
+	for _, name := range []string{"userIP", "playDomain"} {
+		if value, ok := all[name]; ok {
+			some[name] = value
+		}
+	}
+	var played string
+	if json.Unmarshal(r.Viewer["playURL"], &played) == nil {
+		some["playURL"], _, _ = strings.Cut(played, "?")
+	}
+	delete(all, "context")
+	if len(c.policy.WebhookContext) > 0 {
+		all["context"], some["context"] = c.policy.WebhookContext, c.policy.WebhookContext
+	}
+	all["timestamp"], some["timestamp"] = weir.At(now), weir.At(now)
+	all["accessKey"], some["accessKey"] = r.AccessKey.Reveal(), r.AccessKey // the one shows, the other is stars
+	if question, err = json.Marshal(all); err != nil {
+		return nil, nil, err
+	}
+	shown, err = json.Marshal(some)
+	return question, shown, err
+}
+
+// refuses reports whether the body of a friendly answer says no after all: by a
+// JSON member `ret` that is neither 0 nor a status of success.
+func refuses(answer []byte) bool {
+	var body struct {
+		Ret any `json:"ret"`
+	}
+	if json.Unmarshal(answer, &body) != nil {
+		return false // not JSON, or not an object: only the status counts
+	}
+	var ret float64
+	switch v := body.Ret.(type) {
+	case nil:
+		return false
+	case float64:
+		ret = v
+	case string:
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			return true
+		}
+		ret = n
+	default:
+		return body.Ret != false
+	}
+	return ret != 0 && !(ret >= 200 && ret <= 299)
+}

@@ -1,0 +1,114 @@
+package access
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"weir/internal/weir"
+)
+
+// maxLifetime is how far ahead a token may expire.
+const maxLifetime = 7 * 24 * time.Hour
+
+// maxToken bounds how much of a viewer's text is decoded.
+const maxToken = 16 << 10
+
+// claims are what a viewer's token must say.
+type claims struct {
+	jwt.RegisteredClaims
+	PublicKey string `json:"pub"` // of the signing key, as the API shows it
+}
+
+// checkToken returns nil when the viewer's token is for the content and signed with
+// a key of its owner.
+func (g *Gate) checkToken(ctx context.Context, c content, r Request) error {
+	var key weir.SigningKey
+	var err error
+	if r.Token != "" {
+		key, err = g.verify(ctx, c, r.Token.Reveal())
+	} else {
+		key, err = g.signingKey(ctx, c, r.PublicKey)
+	}
+	if err != nil {
+		return err
+	}
+	g.store.SawSigningKey(key.ID, time.Now())
+	return nil
+}
+
+// verify checks a viewer's token and returns the key it was signed with.
+func (g *Gate) verify(ctx context.Context, c content, token string) (key weir.SigningKey, err error) {
+	if len(token) > maxToken {
+		return key, badToken("it is too long")
+	}
+	var found claims
+	_, err = jwt.ParseWithClaims(token, &found, func(*jwt.Token) (any, error) {
+		if key, err = g.signingKey(ctx, c, found.PublicKey); err != nil {
+			return nil, err
+		}
+		return parsePublicKey(key.PublicKey)
+	}, jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithExpirationRequired())
+	// An error of ours comes back wrapped; it says more than the parser's.
+	if e, ok := errors.AsType[*weir.Error](err); ok {
+		return key, e
+	}
+	switch {
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return key, badToken("it has expired")
+	case errors.Is(err, jwt.ErrTokenNotValidYet):
+		return key, badToken("it is not valid yet")
+	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+		return key, badToken("it has no exp")
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		return key, badToken("its signature is wrong")
+	case errors.Is(err, jwt.ErrTokenMalformed), errors.Is(err, jwt.ErrTokenInvalidClaims):
+		return key, badToken("it is malformed")
+	case err != nil: // a key that is not one, or a database that is away
+		return key, fmt.Errorf("verify viewer's token: %w", err)
+	case found.Subject != c.playbackID:
+		return key, badToken("its sub is not this playback id")
+	case time.Until(found.ExpiresAt.Time) > maxLifetime:
+		return key, badToken("its exp is more than 7 days ahead")
+	}
+	return key, nil
+}
+
+func badToken(why string) *weir.Error {
+	return weir.Errorf(weir.Denied, "Content is gated and the token is not valid: %s", why)
+}
+
+// signingKey returns the key of the content's owner with that public key.
+func (g *Gate) signingKey(ctx context.Context, c content, publicKey string) (weir.SigningKey, error) {
+	if publicKey == "" {
+		return weir.SigningKey{}, weir.Errorf(weir.Denied, "Content is gated and requires a public key")
+	}
+	keys, err := g.store.SigningKeysByPublicKey(ctx, publicKey)
+	switch {
+	case err != nil:
+		return weir.SigningKey{}, err
+	case len(keys) == 0:
+		return weir.SigningKey{}, weir.Errorf(weir.Denied, "Content is gated and corresponding public key not found")
+	case len(keys) > 1:
+		return weir.SigningKey{}, weir.Errorf(weir.Refused, "Multiple signing keys found for the same public key.")
+	case keys[0].UserID != c.userID:
+		return weir.SigningKey{}, errNoContent()
+	case keys[0].Disabled || keys[0].Deleted:
+		return weir.SigningKey{}, weir.Errorf(weir.Denied, "The public key is disabled or deleted")
+	}
+	return keys[0], nil
+}
+
+// parsePublicKey reads a public key in the form in which the API shows it.
+func parsePublicKey(encoded string) (*ecdsa.PublicKey, error) {
+	pem, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, err
+	}
+	return jwt.ParseECPublicKeyFromPEM(pem)
+}

@@ -1,0 +1,215 @@
+package account
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+const (
+	accessLife  = 24 * time.Hour
+	refreshLife = 30 * 24 * time.Hour
+	audience    = "weir"
+)
+
+// LogIn is what a program that acts for a person gets.
+type LogIn struct {
+	User         weir.User
+	Token        weir.Secret // the access token
+	RefreshToken weir.Secret // gets new access tokens; "" = go on with the one at hand
+}
+
+// claims are what an access token says.
+type claims struct {
+	jwt.RegisteredClaims
+	Stamp string `json:"stamp"` // of the password that was used
+}
+
+// LogIn logs a person in who comes from addr.
+func (a *Accounts) LogIn(ctx context.Context, email, password string, addr netip.Addr) (LogIn, error) {
+	u, err := a.checkPassword(ctx, email, password, addr)
+	if err != nil {
+		return LogIn{}, err
+	}
+	in := LogIn{User: u, RefreshToken: weir.Secret(weir.NewToken())}
+	now := time.Now()
+	if in.Token, err = a.accessToken(u, now); err != nil {
+		return LogIn{}, err
+	}
+	err = a.store.Tx(ctx, func(tx *store.Tx) error { return createRefreshToken(ctx, tx, in.RefreshToken, u.ID, now, refreshLife) })
+	return in, err
+}
+
+// checkPassword returns whose e-mail address and password these are. Those who
+// guess have to wait.
+func (a *Accounts) checkPassword(ctx context.Context, email, password string, addr netip.Addr) (weir.User, error) {
+	email = strings.ToLower(strings.TrimSpace(email))
+	if len(email) > 254 || len(password) > maxPassword {
+		return weir.User{}, weir.Errorf(weir.Denied, "Password incorrect")
+	}
+	now, who, where := time.Now(), accountKey(email), addressKey(addr)
+	if err := a.guesses.attempt(where, freeByAddress, now); err != nil {
+		return weir.User{}, err
+	}
+	if err := a.guesses.attempt(who, freeByAccount, now); err != nil {
+		return weir.User{}, err
+	}
+	u, err := a.store.UserByEmail(ctx, email)
+	unknown := isNotFound(err)
+	if err != nil && !unknown {
+		return weir.User{}, err
+	}
+	right, err := a.hasher.matches(ctx, u.Password, password)
+	switch {
+	case err != nil:
+		// It was not tried, so it does not count.
+		a.guesses.succeeded(where)
+		a.guesses.succeeded(who)
+		return weir.User{}, err
+	case unknown:
+		return weir.User{}, weir.Errorf(weir.NotFound, "Account not found")
+	case !right:
+		return weir.User{}, weir.Errorf(weir.Denied, "Password incorrect")
+	}
+	a.guesses.succeeded(where)
+	a.guesses.forget(who)
+	return u, notSuspended(u)
+}
+
+func notSuspended(u weir.User) error {
+	if u.Suspended {
+		return weir.Errorf(weir.Denied, "user is suspended")
+	}
+	return nil
+}
+
+func createRefreshToken(ctx context.Context, tx *store.Tx, token weir.Secret, userID string, now time.Time, life time.Duration) error {
+	return tx.CreateRefreshToken(ctx, token, store.RefreshToken{UserID: userID, CreatedAt: weir.At(now), ExpiresAt: weir.At(now.Add(life))})
+}
+
+// Refresh returns a new access token, and a new refresh token when the one at hand
+// is near its end. A refresh token that is used again while its last access token
+// is still young was probably stolen: it is revoked.
+func (a *Accounts) Refresh(ctx context.Context, refreshToken weir.Secret) (LogIn, error) {
+	var in LogIn
+	var refused error
+	now := time.Now()
+	err := a.store.Tx(ctx, func(tx *store.Tx) error {
+		old, err := tx.UpdateRefreshToken(ctx, refreshToken, func(t *store.RefreshToken) error {
+			switch {
+			case t.Revoked || t.ExpiresAt.Time().Before(now):
+				refused = weir.Errorf(weir.Unauthenticated, "invalid refresh token")
+			case t.UsedAt != 0 && now.Sub(t.UsedAt.Time()) < accessLife/2:
+				refused = weir.Errorf(weir.Unauthenticated, "refresh token has already been used too recently")
+				t.Revoked = true
+			default:
+				t.UsedAt = weir.At(now)
+			}
+			return nil // so that the change is written
+		})
+		if err != nil || refused != nil {
+			return err
+		}
+		if in.User, err = tx.User(ctx, old.UserID); err != nil {
+			return err
+		}
+		if err := notSuspended(in.User); err != nil {
+			return err
+		}
+		if left := old.ExpiresAt.Time().Sub(now); left >= refreshLife/5 {
+			return nil
+		}
+		in.RefreshToken = weir.Secret(weir.NewToken())
+		return createRefreshToken(ctx, tx, in.RefreshToken, old.UserID, now, refreshLife)
+	})
+	switch {
+	case isNotFound(err):
+		return LogIn{}, weir.Errorf(weir.Unauthenticated, "invalid refresh token")
+	case err != nil:
+		return LogIn{}, err
+	case refused != nil:
+		return LogIn{}, refused
+	}
+	in.Token, err = a.accessToken(in.User, now)
+	return in, err
+}
+
+func (a *Accounts) accessToken(u weir.User, now time.Time) (weir.Secret, error) {
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Subject: u.ID, Audience: jwt.ClaimStrings{audience}, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(accessLife)),
+		},
+		Stamp: a.stamp(u),
+	}).SignedString(a.key)
+	return weir.Secret(token), err
+}
+
+// stamp changes with the password.
+func (a *Accounts) stamp(u weir.User) string { return a.mac("stamp", u.ID, u.Password)[:22] }
+
+// mac returns what only this installation can make of the parts.
+func (a *Accounts) mac(parts ...string) string {
+	m := hmac.New(sha256.New, a.key)
+	for _, part := range parts {
+		m.Write([]byte(part))
+		m.Write([]byte{0})
+	}
+	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+}
+
+// Verify returns whose access token this is. Whether that person may do anything
+// at all at present is for the caller to ask.
+func (a *Accounts) Verify(ctx context.Context, token string, now time.Time) (userID string, err error) {
+	var c claims
+	parsed, err := jwt.ParseWithClaims(
+		token, &c,
+		func(*jwt.Token) (any, error) { return a.key, nil },
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithExpirationRequired(), jwt.WithAudience(audience),
+		jwt.WithTimeFunc(func() time.Time { return now }),
+	)
+	if err != nil {
+		return "", weir.Errorf(weir.Unauthenticated, "%s", tokenProblem(parsed, err))
+	}
+	u, err := a.store.User(ctx, c.Subject)
+	if isNotFound(err) {
+		return "", weir.Errorf(weir.Unauthenticated, "no user found from authorization header")
+	}
+	if err != nil {
+		return "", err
+	}
+	if !hmac.Equal([]byte(c.Stamp), []byte(a.stamp(u))) {
+		return "", weir.Errorf(weir.Unauthenticated, "the password was changed after this access token was made. please log in again")
+	}
+	return u.ID, nil
+}
+
+// tokenProblem is what the contract says of a bad access token.
+func tokenProblem(token *jwt.Token, err error) string {
+	switch {
+	case errors.Is(err, jwt.ErrTokenMalformed):
+		return "jwt malformed"
+	case token != nil && token.Method != nil && token.Method.Alg() != jwt.SigningMethodHS256.Alg():
+		return "invalid algorithm"
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		return "invalid signature"
+	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
+		return "legacy access token detected. please log in again"
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return "access token expired"
+	case errors.Is(err, jwt.ErrTokenNotValidYet):
+		return "jwt not active"
+	case errors.Is(err, jwt.ErrTokenInvalidAudience):
+		return "jwt audience invalid. expected: " + audience
+	}
+	return "invalid token"
+}

@@ -1,0 +1,172 @@
+package account
+
+import (
+	"context"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/argon2"
+
+	"weir/internal/weir"
+)
+
+// What is kept of a password is argon2id over its pre-hash, which is what the
+// dashboards of old send instead of the password: 64 characters of upper-case hex
+// of PBKDF2-SHA256 with a fixed salt. Taking the same step for a plain password
+// makes both ways of sending it the same password.
+const (
+	preHashRounds = 10_000
+	preHashSize   = 32
+)
+
+var preHashSalt = []byte{0x69, 0x19, 0x5A, 0x94, 0x76, 0xF0, 0x85, 0x46}
+
+// What one hash costs: 19 MiB and two passes over them.
+const (
+	argonMemory  = 19 << 10 // KiB
+	argonTime    = 2
+	argonThreads = 1
+	argonSize    = 32
+	saltSize     = 16
+)
+
+// The bounds of a password; what is already a pre-hash can't be judged.
+const (
+	minPassword = 8
+	maxPassword = 1024
+)
+
+// checkNewPassword refuses a password that is too easy to guess.
+func checkNewPassword(password string) error {
+	switch n := utf8.RuneCountInString(password); {
+	case n < minPassword:
+		return weir.Errorf(weir.Invalid, "the password has %d characters; use at least %d", n, minPassword)
+	case len(password) > maxPassword:
+		return weir.Errorf(weir.Invalid, "the password is too long; use at most %d characters", maxPassword)
+	case strings.TrimSpace(password) == "":
+		return weir.Errorf(weir.Invalid, "the password is blank")
+	}
+	return nil
+}
+
+// preHash returns the pre-hash of a password, or the password itself when it is one.
+func preHash(password string) (string, error) {
+	if len(password) == 2*preHashSize {
+		if _, err := hex.DecodeString(password); err == nil {
+			return strings.ToUpper(password), nil
+		}
+	}
+	sum, err := pbkdf2.Key(sha256.New, password, preHashSalt, preHashRounds, preHashSize)
+	return strings.ToUpper(hex.EncodeToString(sum)), err
+}
+
+// hasher hashes a few passwords at a time: each takes memory and a core, and
+// anybody may ask.
+type hasher struct {
+	running chan struct{}
+	waiting chan struct{}
+	nobody  string // the hash of a password that nobody has
+}
+
+// maxWaiting is how many may wait for their turn, per one that runs.
+const maxWaiting = 32
+
+func newHasher(atOnce int) *hasher {
+	salt, sum := make([]byte, saltSize), make([]byte, argonSize)
+	_, _ = rand.Read(salt)
+	_, _ = rand.Read(sum)
+	return &hasher{
+		running: make(chan struct{}, atOnce),
+		waiting: make(chan struct{}, atOnce*(maxWaiting+1)),
+		nobody:  encode(salt, sum),
+	}
+}
+
+// turn waits until work may be done and does it.
+func (h *hasher) turn(ctx context.Context, work func() error) error {
+	select {
+	case h.waiting <- struct{}{}:
+		defer func() { <-h.waiting }()
+	default:
+		e := weir.Errorf(weir.Busy, "too many people are logging in at this moment; try again in a few seconds")
+		e.RetryAfter = 5 * time.Second
+		return e
+	}
+	select {
+	case h.running <- struct{}{}:
+		defer func() { <-h.running }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return work()
+}
+
+// hash returns what is kept of a password.
+func (h *hasher) hash(ctx context.Context, password string) (kept string, err error) {
+	err = h.turn(ctx, func() error {
+		pre, err := preHash(password)
+		if err != nil {
+			return err
+		}
+		salt := make([]byte, saltSize)
+		_, _ = rand.Read(salt)
+		kept = encode(salt, argon(pre, salt))
+		return nil
+	})
+	return kept, err
+}
+
+// matches reports whether what is kept is of this password. Nothing kept takes
+// as long as a wrong password.
+func (h *hasher) matches(ctx context.Context, kept, password string) (ok bool, err error) {
+	err = h.turn(ctx, func() error {
+		pre, err := preHash(password)
+		if err != nil {
+			return err
+		}
+		compared := kept
+		if kept == "" {
+			compared = h.nobody
+		}
+		salt, want, err := decode(compared)
+		if err != nil {
+			return err
+		}
+		ok = subtle.ConstantTimeCompare(argon(pre, salt), want) == 1 && kept != ""
+		return nil
+	})
+	return ok, err
+}
+
+func argon(pre string, salt []byte) []byte {
+	return argon2.IDKey([]byte(pre), salt, argonTime, argonMemory, argonThreads, argonSize)
+}
+
+// encode writes a hash in the form that other programs read too.
+func encode(salt, sum []byte) string {
+	b64 := base64.RawStdEncoding.EncodeToString
+	return fmt.Sprintf("%s%s$%s", argonPrefix(), b64(salt), b64(sum))
+}
+
+func argonPrefix() string {
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, argonMemory, argonTime, argonThreads)
+}
+
+func decode(kept string) (salt, sum []byte, err error) {
+	rest, ok := strings.CutPrefix(kept, argonPrefix())
+	left, right, cut := strings.Cut(rest, "$")
+	salt, err1 := base64.RawStdEncoding.DecodeString(left)
+	sum, err2 := base64.RawStdEncoding.DecodeString(right)
+	if !ok || !cut || err1 != nil || err2 != nil || len(sum) != argonSize {
+		return nil, nil, fmt.Errorf("what is kept of the password is in another form than %s…", argonPrefix())
+	}
+	return salt, sum, nil
+}

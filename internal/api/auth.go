@@ -1,0 +1,205 @@
+package api
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// who says whom a route is for.
+type who int
+
+const (
+	everybody who = iota // no credential needed, but a wrong one is refused
+	callers              // an API key or a person who logged in
+	people               // only a person who logged in
+	admins               // only an admin who logged in
+)
+
+// authenticate finds out who sends the request. A wrong credential is an error on
+// every route, none is not.
+func (s *server) authenticate(r *request, route *route) error {
+	header := strings.TrimSpace(r.Header.Get("Authorization"))
+	if header == "" {
+		if route != nil && route.who != everybody {
+			return weir.Errorf(weir.Unauthenticated, "request is not authenticated")
+		}
+		return nil
+	}
+	address := s.clientAddr(r.Request).String()
+	if err := s.limits.guess(address); err != nil {
+		return err
+	}
+	caller, err := s.credential(r, header)
+	if err != nil {
+		if weir.KindOf(err) == weir.Unauthenticated {
+			s.limits.wrongGuess(address)
+		}
+		return err
+	}
+	if caller.Suspended {
+		return weir.Errorf(weir.Denied, "user is suspended")
+	}
+	r.caller = &caller
+	return nil
+}
+
+func (s *server) credential(r *request, header string) (weir.Caller, error) {
+	scheme, rest, spaced := strings.Cut(header, " ")
+	rest = strings.TrimSpace(rest)
+	if !spaced { // the key alone
+		return s.byKey(r, header)
+	}
+	switch strings.ToLower(scheme) {
+	case "bearer":
+		return s.byKey(r, rest)
+	case "basic":
+		user, key, ok := basic(rest)
+		if !ok || key == "" {
+			return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "no authorization token provided")
+		}
+		caller, err := s.byKey(r, key)
+		if err == nil && caller.UserID != user {
+			return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "no token found")
+		}
+		return caller, err
+	case "jwt":
+		userID, err := s.Accounts.Verify(r.Context(), rest, time.Now())
+		if err != nil {
+			return weir.Caller{}, err
+		}
+		return s.Store.CallerByUser(r.Context(), userID, r.URL.Query().Get("projectId"))
+	}
+	return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "unsupported authorization header scheme: %s", cut(scheme, 20))
+}
+
+func basic(encoded string) (user, key string, ok bool) {
+	plain, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return "", "", false
+	}
+	return strings.Cut(string(plain), ":")
+}
+
+func (s *server) byKey(r *request, key string) (weir.Caller, error) {
+	if key == "" {
+		return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "no authorization token provided")
+	}
+	caller, err := s.Store.CallerByKey(r.Context(), weir.Secret(key))
+	if err != nil && weir.KindOf(err) == weir.NotFound {
+		return caller, weir.Errorf(weir.Unauthenticated, "no token found")
+	}
+	if err != nil {
+		return caller, err
+	}
+	if r.URL.RawQuery != "" && r.URL.Query().Has("projectId") {
+		return caller, weir.Errorf(weir.Refused, "projectId as query param not supported")
+	}
+	s.Store.SawKey(caller.TokenID, time.Now())
+	return caller, nil
+}
+
+// authorize checks that the caller may use the route at all; whether a resource
+// is the caller's is the handler's to check.
+func (s *server) authorize(r *request, route *route) error {
+	c := r.caller
+	if c == nil {
+		return nil
+	}
+	switch {
+	case route.who == people && !c.Person():
+		return weir.Errorf(weir.Denied, "access forbidden for API keys")
+	case route.who == admins && !c.Admin:
+		return weir.Errorf(weir.Denied, "user does not have admin priviledges")
+	}
+	return c.Access.Check(r.Method, strings.TrimPrefix(r.URL.Path, "/api"), route.path)
+}
+
+// openToAll are the paths that any page may use: players and uploads.
+func openToAll(path string) bool {
+	return strings.HasPrefix(path, "/api/playback/") || strings.HasPrefix(path, "/api/asset/upload/direct") ||
+		strings.HasPrefix(path, "/api/asset/upload/tus")
+}
+
+// preflight answers a browser's question. It comes without a credential, so the
+// answer says yes to everybody; the request itself is checked.
+func (s *server) preflight(w http.ResponseWriter, r *request) error {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		corsHeaders(w, origin)
+		h := w.Header()
+		h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+			h.Set("Access-Control-Allow-Headers", asked)
+		}
+		h.Set("Access-Control-Max-Age", "7200")
+	}
+	return noContent(w)
+}
+
+// checkOrigin refuses pages that the credential does not allow, and lets the
+// others read the answer.
+func (s *server) checkOrigin(w http.ResponseWriter, r *request, route *route) error {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return nil
+	}
+	c := r.caller
+	switch {
+	case openToAll(r.URL.Path):
+	case c != nil && !c.Person() && !c.Access.AllowsOrigin(origin):
+		corsHeaders(w, origin) // or the page can't read why
+		return weir.Errorf(weir.Denied, "credential disallows CORS access from origin %s", cut(origin, 200))
+	case (c == nil || c.Person()) && origin != s.base(r.Request):
+		return nil // no headers: the browser keeps the answer from the page
+	}
+	corsHeaders(w, origin)
+	return nil
+}
+
+// allowOrigin lets a page read why its credential was refused, where it may read
+// anything.
+func (s *server) allowOrigin(w http.ResponseWriter, r *request, _ *route) {
+	if origin := r.Header.Get("Origin"); origin != "" && openToAll(r.URL.Path) {
+		corsHeaders(w, origin)
+	}
+}
+
+func corsHeaders(w http.ResponseWriter, origin string) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Allow-Credentials", "true")
+	h.Set("Access-Control-Expose-Headers", "Link, X-Total-Count, X-Request-Id, Retry-After, Location")
+}
+
+// requestID returns the id that a proxy gave, or a new one.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	ok := func(c rune) bool {
+		return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
+	}
+	if len(id) >= 8 && len(id) <= 64 && !slices.ContainsFunc([]rune(id), func(c rune) bool { return !ok(c) }) {
+		return id
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// cut shortens what a caller sent before it is repeated.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+func retryAfter(d time.Duration) string {
+	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
+}

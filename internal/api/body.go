@@ -1,0 +1,125 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"weir/internal/weir"
+)
+
+const (
+	maxBody     = 1 << 20
+	maxDepth    = 64 // no body of the contract is a tenth as deep
+	bodyTimeout = 20 * time.Second
+)
+
+// readBody reads the body of a request and holds it against the contract. A
+// request without a body has an empty object.
+func (s *server) readBody(w *recorder, r *request, route *route) error {
+	schema := s.contract.body(route.method + " /api" + route.path)
+	if schema == nil {
+		return nil
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return weir.Errorf(weir.TooLarge, "the body is larger than 1 MiB")
+	}
+	if err != nil {
+		return weir.Wrap(weir.Refused, err, "the body could not be read to its end")
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	body = bytes.TrimSpace(body)
+	if len(body) == 0 {
+		body = []byte("{}")
+	}
+	value, err := parseBody(body)
+	if err != nil {
+		return err
+	}
+	if err := schema.validate(value); err != nil {
+		if e, ok := errors.AsType[*bodyError](err); ok {
+			return &weir.Error{Kind: weir.Invalid, Messages: e.Messages()}
+		}
+		return err
+	}
+	// Handlers decode what was validated, not what was sent: of two members with
+	// the same name the validator saw the last one only.
+	r.body, err = json.Marshal(plainNumbers(value))
+	return err
+}
+
+// plainNumbers writes whole numbers without point and exponent, as Go's integers
+// need them: 128.0 and 1e3 are integers to JSON Schema.
+func plainNumbers(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, member := range v {
+			v[name] = plainNumbers(member)
+		}
+	case []any:
+		for i, item := range v {
+			v[i] = plainNumbers(item)
+		}
+	case json.Number:
+		if !strings.ContainsAny(v.String(), ".eE") {
+			return v
+		}
+		if f, err := v.Float64(); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+			return json.Number(strconv.FormatInt(int64(f), 10))
+		}
+	}
+	return value
+}
+
+// parseBody turns a body into a value, with numbers as json.Number.
+func parseBody(body []byte) (any, error) {
+	if !utf8.Valid(body) {
+		return nil, weir.Errorf(weir.Refused, "the body is not valid UTF-8")
+	}
+	if tooDeep(body) {
+		return nil, weir.Errorf(weir.Refused, "the body is nested deeper than %d levels", maxDepth)
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return nil, weir.Errorf(weir.Refused, "the body is not JSON: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, weir.Errorf(weir.Refused, "the body is not JSON: there is something after the first value")
+	}
+	return value, nil
+}
+
+// tooDeep counts brackets outside of strings.
+func tooDeep(body []byte) bool {
+	depth, inString := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
+func toText(v any) string { return fmt.Sprint(v) }

@@ -1,0 +1,347 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"weir/internal/access"
+	"weir/internal/account"
+	"weir/internal/store"
+	"weir/internal/store/pgtest"
+	"weir/internal/weir"
+)
+
+var update = flag.Bool("update", false, "write the answers of testdata/*.txt anew")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
+
+// TestGolden plays the cases in testdata. A file is a story of steps on a fresh
+// service, separated by lines of `===`:
+//
+//	# a comment
+//	POST /api/stream  as: bob
+//	Origin: https://example.com
+//
+//	{"name": "one"}
+//	---
+//	201
+//	{ … }
+//
+// The request has optional headers, and a body after an empty line. `as:` says
+// who sends it: ann (the default) and bob are accounts that use an API key,
+// ann-jwt, bob-jwt and root-jwt have logged in (root is an admin), anon sends no
+// credential; anything else is the value of the Authorization header. ${2.id} is
+// the member of the second step's answer (also ${2.0.id}, ${2.asset.id}), and
+// ${ann.id}, ${ann.key}, ${ann.jwt}, ${ann.project} … tell of the accounts. The
+// other values are of what seed puts into the store.
+//
+// Behind `---` stands the answer: status, some headers, body. -update writes it.
+// What differs from run to run is replaced: ids by <id-1>, <id-2> …, times by
+// <time>. Every answer is also held against openapi.yaml.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := newFixture(t)
+			var out []string
+			for i, step := range strings.Split(string(text), "\n===\n") {
+				request, _, _ := strings.Cut(step, "\n---\n")
+				request = strings.TrimRight(request, "\n")
+				out = append(out, request+"\n---\n"+f.play(t, i+1, request))
+			}
+			got := strings.Join(out, "\n===\n") + "\n"
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(text), got); diff != "" {
+				t.Errorf("answers differ (-want +got); run with -update and read the diff:\n%s", diff)
+			}
+		})
+	}
+}
+
+// fixture is a service with accounts and things in it.
+type fixture struct {
+	store   *store.Store
+	server  *server
+	vars    map[string]string
+	answers map[int]any
+	masks   map[string]string // what was found → what is shown
+	counts  map[string]int
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	ctx := t.Context()
+	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{9}, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	accounts, err := account.New(ctx, st, account.Options{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile("../../openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := New(Options{
+		Store: st, Accounts: accounts, Gate: access.New(st, nil, log), OpenAPI: document, DID: "did:key:z6MkTest", EncryptionKey: "c3BraQ==",
+		PublicURL: "http://weir.test", MaxPendingTasks: 3, Version: "v0", Commit: "c0", Log: log,
+		Resend: func(_ context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
+			entry.ID, entry.Success = weir.NewID(), true
+			return entry, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{store: st, server: h.(*server), vars: map[string]string{}, answers: map[int]any{}, masks: map[string]string{}, counts: map[string]int{}}
+	for _, name := range []string{"root", "ann", "bob"} {
+		f.addUser(t, accounts, name)
+	}
+	f.seed(t)
+	return f
+}
+
+func (f *fixture) addUser(t *testing.T, accounts *account.Accounts, name string) {
+	t.Helper()
+	ctx := t.Context()
+	const password = "correct horse battery"
+	u := weir.User{ID: weir.NewID(), Kind: "user", Email: name + "@example.com", EmailValid: true, Admin: name == "root", CreatedAt: weir.At(time.Now())}
+	key := weir.NewAPIKey()
+	err := f.store.Tx(ctx, func(tx *store.Tx) error {
+		if err := tx.CreateUser(ctx, &u); err != nil {
+			return err
+		}
+		return tx.CreateToken(ctx, &weir.Token{ID: weir.NewID(), Kind: "api-token", UserID: u.ID, ProjectID: u.DefaultProjectID, Name: name + "'s key", CreatedAt: u.CreatedAt}, key)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := accounts.NewLink(ctx, u.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := accounts.SetPassword(ctx, link, u.Email, password); err != nil {
+		t.Fatal(err)
+	}
+	in, err := accounts.LogIn(ctx, u.Email, password, netip.MustParseAddr("192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.vars[name+".id"], f.vars[name+".key"], f.vars[name+".jwt"] = u.ID, key.Reveal(), in.Token.Reveal()
+	f.vars[name+".project"], f.vars[name+".email"], f.vars[name+".refresh"] = u.DefaultProjectID, u.Email, in.RefreshToken.Reveal()
+}
+
+// play sends a request and returns the answer as text.
+func (f *fixture) play(t *testing.T, step int, text string) string {
+	t.Helper()
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		if !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	head, body, _ := strings.Cut(f.fill(t, strings.Join(lines, "\n")), "\n\n")
+	first, headers, _ := strings.Cut(head, "\n")
+	first, as, _ := strings.Cut(first, "  as: ")
+	method, path, ok := strings.Cut(strings.TrimSpace(first), " ")
+	if !ok {
+		t.Fatalf("step %d: no request in %q", step, text)
+	}
+	r := httptest.NewRequest(method, "http://weir.test"+path, strings.NewReader(body))
+	for line := range strings.SplitSeq(headers, "\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			r.Header.Set(name, value)
+		}
+	}
+	if value := f.credential(strings.TrimSpace(as)); value != "" {
+		r.Header.Set("Authorization", value)
+	}
+	w := httptest.NewRecorder()
+	f.server.ServeHTTP(w, r)
+	f.check(t, step, r, w)
+	return f.show(t, step, w)
+}
+
+func (f *fixture) credential(as string) string {
+	switch as {
+	case "anon":
+		return ""
+	case "", "ann":
+		return "Bearer " + f.vars["ann.key"]
+	case "bob":
+		return "Bearer " + f.vars["bob.key"]
+	case "root-jwt", "ann-jwt", "bob-jwt":
+		return "JWT " + f.vars[strings.TrimSuffix(as, "-jwt")+".jwt"]
+	}
+	return as
+}
+
+var variable = regexp.MustCompile(`\$\{([^}]+)\}`)
+
+// fill puts values into a request.
+func (f *fixture) fill(t *testing.T, text string) string {
+	t.Helper()
+	return variable.ReplaceAllStringFunc(text, func(found string) string {
+		name := found[2 : len(found)-1]
+		if v, ok := f.vars[name]; ok {
+			return v
+		}
+		parts := strings.Split(name, ".")
+		n, err := strconv.Atoi(parts[0])
+		value, ok := f.answers[n]
+		if err != nil || !ok {
+			t.Fatalf("no value for %s", found)
+		}
+		for _, part := range parts[1:] {
+			switch v := value.(type) {
+			case map[string]any:
+				value = v[part]
+			case []any:
+				i, err := strconv.Atoi(part)
+				if err != nil || i >= len(v) {
+					t.Fatalf("no value for %s", found)
+				}
+				value = v[i]
+			}
+		}
+		if value == nil {
+			t.Fatalf("no value for %s", found)
+		}
+		return fmt.Sprint(value)
+	})
+}
+
+// check holds an answer against openapi.yaml.
+func (f *fixture) check(t *testing.T, step int, r *http.Request, w *httptest.ResponseRecorder) {
+	t.Helper()
+	route := f.server.routes.match(r)
+	if route == nil {
+		return
+	}
+	pattern := route.method + " /api" + route.path
+	schema, ok := f.server.contract.response(pattern, w.Code)
+	if !ok {
+		t.Errorf("step %d: openapi.yaml has no answer %d for %s", step, w.Code, pattern)
+		return
+	}
+	if schema == nil || w.Body.Len() == 0 || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
+		return
+	}
+	value, err := parseBody(w.Body.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(value); err != nil {
+		t.Errorf("step %d: answer %d of %s is not as openapi.yaml says: %v", step, w.Code, pattern, err)
+	}
+}
+
+// show writes an answer as the file has it.
+func (f *fixture) show(t *testing.T, step int, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	var out strings.Builder
+	fmt.Fprintln(&out, w.Code)
+	for _, name := range []string{"Link", "X-Total-Count", "Retry-After", "Access-Control-Allow-Origin", "Cache-Control", "Location"} {
+		if v := w.Header().Get(name); v != "" {
+			fmt.Fprintf(&out, "%s: %s\n", name, v)
+		}
+	}
+	if ct := w.Header().Get("Content-Type"); w.Body.Len() > 0 && ct != jsonType[0] {
+		fmt.Fprintf(&out, "Content-Type: %s\n", ct)
+	}
+	body := w.Body.Bytes()
+	var indented bytes.Buffer
+	if json.Indent(&indented, body, "", "  ") == nil {
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.UseNumber()
+		var value any
+		if err := d.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+		f.answers[step] = value
+		body = indented.Bytes()
+	}
+	out.Write(body)
+	return strings.TrimRight(f.mask(out.String()), "\n")
+}
+
+var maskable = regexp.MustCompile(
+	`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}` + // an id
+		`|weir_[a-z2-7]{52}` + // an API key
+		`|\b[0-9a-f]{4}-[0-9a-z]{4}-[0-9a-z]{4}-[0-9a-z]{4}\b` + // a stream key
+		`|"[0-9a-f]{4}[0-9a-z]{12}"|/[0-9a-f]{4}[0-9a-z]{12}\b` + // a playback id
+		`|\b1[78]\d{11}\b` + // a time
+		`|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+` + // a JWT
+		`|"LS0tLS1[A-Za-z0-9+/=]+"` + // a PEM in base64
+		`|"[a-z2-7]{52}"` + // a token
+		`|cursor=[A-Za-z0-9_-]{20,}`)
+
+// mask replaces what differs from run to run, the same by the same.
+func (f *fixture) mask(text string) string {
+	return maskable.ReplaceAllStringFunc(text, func(found string) string {
+		quote, kind := "", "id"
+		switch {
+		case strings.HasPrefix(found, "weir_"):
+			kind = "api-key"
+		case strings.HasPrefix(found, "cursor="):
+			return "cursor=<cursor>"
+		case strings.HasPrefix(found, `"LS0`):
+			quote, kind = `"`, "pem"
+		case len(found) == 13:
+			return "<time>"
+		case strings.HasPrefix(found, "eyJ"):
+			return "<jwt>"
+		case len(found) == 54:
+			return `"<token>"`
+		case len(found) == 18:
+			quote, kind = `"`, "playback"
+		case len(found) == 17:
+			quote, kind = "/", "playback"
+		case len(found) == 19:
+			kind = "stream-key"
+		}
+		value := strings.Trim(found, `"/`)
+		if f.masks[value] == "" {
+			f.counts[kind]++
+			f.masks[value] = fmt.Sprintf("<%s-%d>", kind, f.counts[kind])
+		}
+		if quote == "/" {
+			return "/" + f.masks[value]
+		}
+		return quote + f.masks[value] + quote
+	})
+}

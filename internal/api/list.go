@@ -1,0 +1,152 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// query reads the parameters that all lists share. The rows are the caller's own;
+// an admin who asks for `allUsers` gets everybody's, and for `all` also what was
+// deleted.
+func query(r *request) (store.Query, error) {
+	v := r.URL.Query()
+	limit, _ := strconv.Atoi(v.Get("limit"))
+	filters, err := parseFilters(joined(v, "filters"))
+	if err != nil {
+		return store.Query{}, err
+	}
+	q := store.Query{
+		UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, Filters: filters,
+		Order: joined(v, "order"), Cursor: v.Get("cursor"), Limit: limit, Count: v.Get("count") != "",
+	}
+	if r.caller.Admin {
+		q.Deleted = isSet(v, "all")
+		if isSet(v, "allUsers") {
+			q.UserID, q.ProjectID = "", ""
+		}
+	}
+	return q, nil
+}
+
+// isSet reads a parameter that is on when it is there and not `false`.
+func isSet(v url.Values, name string) bool {
+	value := v.Get(name)
+	return value != "" && value != "false" && value != "0"
+}
+
+// joined returns a parameter; one that is repeated is joined with commas.
+func joined(v url.Values, name string) string { return strings.Join(v[name], ",") }
+
+// parseFilters reads `[{"id":"field","value":…}]`, encoded for a URL once or twice.
+func parseFilters(text string) ([]store.Filter, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if strings.HasPrefix(text, "%") {
+		if plain, err := url.QueryUnescape(text); err == nil {
+			text = plain
+		}
+	}
+	bad := func(format string, args ...any) error {
+		return weir.Errorf(weir.Refused, "error parsing filters: "+format, args...)
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return nil, bad("SyntaxError: %v", err)
+	}
+	list, ok := value.([]any)
+	if !ok {
+		return nil, bad("Error: must be an array")
+	}
+	filters := make([]store.Filter, len(list))
+	for i, item := range list {
+		object, _ := item.(map[string]any)
+		id, _ := object["id"].(string)
+		value, ok := object["value"]
+		if !ok || value == nil {
+			return nil, bad("Error: missing filter value for id %q", id)
+		}
+		filters[i] = store.Filter{ID: id, Value: value}
+	}
+	return filters, nil
+}
+
+// writePage answers with a page of a list; show turns an item into what is shown.
+func writePage[T, A any](s *server, w http.ResponseWriter, r *request, q store.Query, page store.Page[T], show func(T) A) error {
+	if q.Count {
+		w.Header().Set("X-Total-Count", strconv.Itoa(page.Total))
+	}
+	if page.Next != "" {
+		v := r.URL.Query()
+		v.Set("cursor", page.Next)
+		w.Header().Set("Link", "<"+s.base(r.Request)+r.URL.Path+"?"+v.Encode()+`>; rel="next"`)
+	}
+	items := make([]A, len(page.Items))
+	for i, item := range page.Items {
+		items[i] = show(item)
+	}
+	return writeJSON(w, http.StatusOK, items)
+}
+
+// withUser is an element of an admin's list of everybody's resources.
+type withUser[A any] struct {
+	shown   A
+	user    *weir.User
+	deleted bool
+}
+
+// MarshalJSON adds `user` and `deleted` to the members of what is shown.
+func (e withUser[A]) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(e.shown)
+	if err != nil {
+		return nil, err
+	}
+	more := map[string]any{}
+	if e.user != nil {
+		more["user"] = e.user
+	}
+	if e.deleted {
+		more["deleted"] = true
+	}
+	if len(more) == 0 {
+		return text, nil
+	}
+	extra, err := json.Marshal(more)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(text[:len(text)-1], ','), extra[1:]...), nil
+}
+
+// writeOwned is writePage for resources that belong to somebody: an admin's list
+// of everybody's says whose each is, and which are deleted.
+func writeOwned[T, A any](s *server, w http.ResponseWriter, r *request, q store.Query, page store.Page[T], show func(T) A, owner func(T) (userID string, deleted bool)) error {
+	if !r.caller.Admin || !q.Deleted && q.UserID != "" {
+		return writePage(s, w, r, q, page, show)
+	}
+	var ids []string
+	for _, item := range page.Items {
+		id, _ := owner(item)
+		ids = append(ids, id)
+	}
+	users, err := s.Store.UsersByID(r.Context(), ids)
+	if err != nil {
+		return err
+	}
+	return writePage(s, w, r, q, page, func(item T) withUser[A] {
+		id, deleted := owner(item)
+		e := withUser[A]{shown: show(item), deleted: deleted}
+		if u, ok := users[id]; ok && q.UserID == "" {
+			e.user = &u
+		}
+		return e
+	})
+}

@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// setTargets makes refs the multistream targets of a stream. References that
+// describe a target get one made, but only when all of them are right.
+func setTargets(ctx context.Context, tx *store.Tx, stream *weir.Stream, refs []weir.TargetRef, now time.Time) error {
+	var failed error
+	known := func(id string) bool {
+		t, err := tx.Target(ctx, id)
+		if err != nil && !isNotFound(err) {
+			failed = err
+		}
+		return err == nil && t.UserID == stream.UserID
+	}
+	if err := stream.CheckTargets(refs, known); err != nil {
+		if failed != nil {
+			return failed
+		}
+		return err
+	}
+	for i, ref := range refs {
+		if ref.Spec == nil {
+			continue
+		}
+		t, err := weir.NewTarget{Name: ref.Spec.Name, URL: ref.Spec.URL}.Target(stream.UserID, now)
+		if err != nil {
+			return err
+		}
+		if err := tx.CreateTarget(ctx, &t); err != nil {
+			return err
+		}
+		refs[i].ID, refs[i].Spec = t.ID, nil
+	}
+	stream.Multistream.Targets = append([]weir.TargetRef{}, refs...)
+	return nil
+}
+
+// addStreamTarget answers POST /stream/{id}/create-multistream-target.
+func (s *server) addStreamTarget(w http.ResponseWriter, r *request) error {
+	var ref weir.TargetRef
+	if err := r.decode(&ref); err != nil {
+		return err
+	}
+	ctx := r.Context()
+	var target weir.Target
+	_, err := s.changeStream(r, r.PathValue("id"), func(tx *store.Tx, stream *weir.Stream) error {
+		refs := append(append([]weir.TargetRef{}, stream.Multistream.Targets...), ref)
+		if err := setTargets(ctx, tx, stream, refs, time.Now()); err != nil {
+			return err
+		}
+		var err error
+		target, err = tx.Target(ctx, stream.Multistream.Targets[len(stream.Multistream.Targets)-1].ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, target)
+}
+
+// removeStreamTarget answers DELETE /stream/{id}/multistream/{targetId}.
+func (s *server) removeStreamTarget(w http.ResponseWriter, r *request) error {
+	if _, err := s.changeStream(r, r.PathValue("id"), func(_ *store.Tx, stream *weir.Stream) error {
+		stream.RemoveTarget(r.PathValue("targetId"))
+		return nil
+	}); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+// checkPolicyWebhook checks that the webhook of a playback policy is the caller's.
+func checkPolicyWebhook(ctx context.Context, tx *store.Tx, caller *weir.Caller, policy *weir.PlaybackPolicy) error {
+	if policy == nil || policy.Type != weir.PolicyWebhook {
+		return nil
+	}
+	hook, err := tx.Webhook(ctx, policy.WebhookID)
+	if isNotFound(err) || err == nil && (hook.Deleted || !caller.Owns(hook.UserID, hook.ProjectID)) {
+		return weir.Errorf(weir.Refused, "webhook %s not found", policy.WebhookID)
+	}
+	return err
+}
+
+// checkObjectStore checks that an object store is the caller's and in use.
+func checkObjectStore(ctx context.Context, tx *store.Tx, caller *weir.Caller, id string) error {
+	if id == "" {
+		return nil
+	}
+	o, err := tx.ObjectStore(ctx, id)
+	if isNotFound(err) || err == nil && (o.Deleted || o.Disabled || !caller.Owns(o.UserID, "")) {
+		return weir.Errorf(weir.Refused, "object store %s not found or disabled", id)
+	}
+	return err
+}

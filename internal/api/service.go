@@ -1,0 +1,44 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// listIngests answers GET /ingest: where encoders send to and players fetch from.
+func (s *server) listIngests(w http.ResponseWriter, r *request) error {
+	base := s.base(r.Request)
+	host := strings.TrimPrefix(strings.TrimPrefix(base, "https://"), "http://")
+	if u, err := url.Parse(base); err == nil {
+		host = u.Hostname()
+	}
+	return writeJSON(w, http.StatusOK, []map[string]string{{
+		"ingest": "rtmp://" + host + "/live", "playback": base + "/hls", "base": base,
+	}})
+}
+
+// getDID answers GET /did: the name under which the service acts on decentralized
+// storage.
+func (s *server) getDID(w http.ResponseWriter, _ *request) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"did": s.DID})
+}
+
+// getVersion answers GET /version.
+func (s *server) getVersion(w http.ResponseWriter, _ *request) error {
+	return writeJSON(w, http.StatusOK, map[string]string{"tag": s.Version, "commit": s.Commit})
+}
+
+// getOpenAPIYAML answers GET /openapi.yaml.
+func (s *server) getOpenAPIYAML(w http.ResponseWriter, _ *request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, err := w.Write(s.contract.yaml())
+	return err
+}
+
+// getOpenAPIJSON answers GET /openapi.json.
+func (s *server) getOpenAPIJSON(w http.ResponseWriter, _ *request) error {
+	w.Header()["Content-Type"] = jsonType
+	_, err := w.Write(s.contract.json())
+	return err
+}

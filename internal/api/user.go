@@ -1,0 +1,233 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"weir/internal/account"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// showUser leaves out what only an admin may see.
+func showUser(r *request) func(weir.User) weir.User {
+	return func(u weir.User) weir.User {
+		if r.caller == nil || !r.caller.Admin {
+			u.ViewerLimit = nil
+		}
+		return u
+	}
+}
+
+func (s *server) writeUser(w http.ResponseWriter, r *request, code int) func(weir.User, error) error {
+	return func(u weir.User, err error) error {
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, code, showUser(r)(u))
+	}
+}
+
+// createUser answers POST /user.
+func (s *server) createUser(w http.ResponseWriter, r *request) error {
+	var body account.NewUser
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	return s.writeUser(w, r, http.StatusCreated)(s.Accounts.Register(r.Context(), body, s.clientAddr(r.Request)))
+}
+
+// logInAnswer has what a log-in gives. Here, and only here, tokens are shown.
+type logInAnswer struct {
+	ID           string `json:"id,omitempty"`
+	Email        string `json:"email,omitempty"`
+	Token        string `json:"token"`
+	RefreshToken string `json:"refreshToken,omitempty"`
+}
+
+// logIn answers POST /user/token.
+func (s *server) logIn(w http.ResponseWriter, r *request) error {
+	var body struct {
+		Email    string `json:"email"`
+		Password string `json:"password"`
+	}
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	in, err := s.Accounts.LogIn(r.Context(), body.Email, body.Password, s.clientAddr(r.Request))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, logInAnswer{
+		ID: in.User.ID, Email: in.User.Email, Token: in.Token.Reveal(), RefreshToken: in.RefreshToken.Reveal(),
+	})
+}
+
+// refreshLogIn answers POST /user/token/refresh.
+func (s *server) refreshLogIn(w http.ResponseWriter, r *request) error {
+	var body struct {
+		RefreshToken string `json:"refreshToken"`
+	}
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	in, err := s.Accounts.Refresh(r.Context(), weir.Secret(body.RefreshToken))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, logInAnswer{Token: in.Token.Reveal(), RefreshToken: in.RefreshToken.Reveal()})
+}
+
+// requestPasswordReset answers POST /user/password/reset-token. It says the same
+// for every address, so that nobody learns which ones have an account.
+func (s *server) requestPasswordReset(http.ResponseWriter, *request) error {
+	return weir.Errorf(weir.Unavailable, "this server sends no mail; ask its operator to run `weir user passwd EMAIL`, which prints a one-time link")
+}
+
+// resetPassword answers POST /user/password/reset, with the token of a one-time
+// link.
+func (s *server) resetPassword(w http.ResponseWriter, r *request) error {
+	var body struct {
+		Email      string `json:"email"`
+		ResetToken string `json:"resetToken"`
+		Password   string `json:"password"`
+	}
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	return s.writeUser(w, r, http.StatusOK)(s.Accounts.SetPassword(r.Context(), weir.Secret(body.ResetToken), body.Email, body.Password))
+}
+
+// listUsers answers GET /user.
+func (s *server) listUsers(w http.ResponseWriter, r *request) error {
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	q.UserID, q.ProjectID = "", ""
+	page, err := s.Store.Users(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return writePage(s, w, r, q, page, showUser(r))
+}
+
+// getMe answers GET /user/me.
+func (s *server) getMe(w http.ResponseWriter, r *request) error {
+	return s.writeUser(w, r, http.StatusOK)(s.Store.User(r.Context(), r.caller.UserID))
+}
+
+// getUser answers GET /user/{id}.
+func (s *server) getUser(w http.ResponseWriter, r *request) error {
+	id := r.PathValue("id")
+	if id != r.caller.UserID && !r.caller.Admin {
+		return weir.Errorf(weir.Denied, "user can only request information on their own user object")
+	}
+	return s.writeUser(w, r, http.StatusOK)(s.Store.User(r.Context(), id))
+}
+
+// getUserUsage answers GET /user/usage.
+func (s *server) getUserUsage(w http.ResponseWriter, r *request) error {
+	v := r.URL.Query()
+	from, err1 := strconv.ParseInt(v.Get("fromTime"), 10, 64)
+	to, err2 := strconv.ParseInt(v.Get("toTime"), 10, 64)
+	if err1 != nil || err2 != nil {
+		return weir.Errorf(weir.Refused, "should specify time range")
+	}
+	id := r.caller.UserID
+	if asked := v.Get("userId"); asked != "" {
+		if asked != id && !r.caller.Admin {
+			return weir.Errorf(weir.Denied, "user can only request information on their own usage")
+		}
+		id = asked
+	}
+	usage, err := s.Store.UserUsage(r.Context(), id, weir.Millis(from), weir.Millis(to))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, usage)
+}
+
+// changeUser changes a user in one transaction, for an admin.
+func (s *server) changeUser(w http.ResponseWriter, r *request, change func(*store.Tx, *weir.User) error) error {
+	ctx := r.Context()
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.UpdateUser(ctx, r.PathValue("id"), func(u *weir.User) error { return change(tx, u) })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+// patchUser answers PATCH /user/{id}.
+func (s *server) patchUser(w http.ResponseWriter, r *request) error {
+	var body struct {
+		DirectPlayback *bool `json:"directPlayback"`
+		ViewerLimit    *int  `json:"viewerLimit"`
+	}
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	return s.changeUser(w, r, func(_ *store.Tx, u *weir.User) error {
+		if body.DirectPlayback != nil {
+			u.DirectPlayback = *body.DirectPlayback
+		}
+		if body.ViewerLimit != nil {
+			u.ViewerLimit = body.ViewerLimit
+		}
+		return nil
+	})
+}
+
+// setUserSuspended answers PATCH /user/{id}/suspended. A suspended user's log-ins
+// are over for good, its keys work again afterwards.
+func (s *server) setUserSuspended(w http.ResponseWriter, r *request) error {
+	var body struct {
+		Suspended bool `json:"suspended"`
+	}
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	if r.PathValue("id") == r.caller.UserID {
+		return weir.Errorf(weir.Refused, "cannot suspend own user")
+	}
+	return s.changeUser(w, r, func(tx *store.Tx, u *weir.User) error {
+		u.Suspended = body.Suspended
+		if !u.Suspended {
+			return nil
+		}
+		return tx.RevokeRefreshTokens(r.Context(), u.ID)
+	})
+}
+
+// setUserDisabled answers PATCH /user/{id}/disabled.
+func (s *server) setUserDisabled(w http.ResponseWriter, r *request) error {
+	var body struct {
+		Disabled bool `json:"disabled"`
+	}
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	if r.PathValue("id") == r.caller.UserID {
+		return weir.Errorf(weir.Refused, "cannot disable own user")
+	}
+	return s.changeUser(w, r, func(_ *store.Tx, u *weir.User) error {
+		u.Disabled = body.Disabled
+		return nil
+	})
+}
+
+// deleteUser answers DELETE /user/{id}. What the user owned stays.
+func (s *server) deleteUser(w http.ResponseWriter, r *request) error {
+	id := r.PathValue("id")
+	if id == r.caller.UserID {
+		return weir.Errorf(weir.Refused, "cannot delete own user")
+	}
+	ctx := r.Context()
+	if err := s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.DeleteUser(ctx, id) }); err != nil {
+		return err
+	}
+	return noContent(w)
+}

@@ -1,0 +1,212 @@
+// Package guard is the only way to an address that a caller gave: inputs, storage,
+// webhooks, multistream targets, pull sources, and each redirect of any of them.
+//
+// Such an address may name a machine that only weir can reach: the database
+// beside it, the metadata service of the cloud, a printer. So a Guard connects to
+// public unicast addresses only, and to the networks that the operator opened with
+// --allow-networks. What counts is the address of the connection and not the name
+// in the URL: the check runs after DNS, on each address the dialer is about to
+// connect to, so a name that changes its mind between check and use gains nothing.
+//
+// Use Client for HTTP, DialContext for other protocols, and Resolve for UDP and for
+// libraries that dial by themselves: give those the address and not the name. Which
+// addresses are refused, and under what name, is a table in address.go.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"weir/internal/weir"
+)
+
+const (
+	maxRedirects     = 10
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
+	maxHeaderBytes   = 256 << 10
+)
+
+// Guard connects to public addresses and to the networks it was told to allow.
+// It is safe for concurrent use.
+type Guard struct {
+	allow     []netip.Prefix
+	resolver  *net.Resolver
+	transport *http.Transport
+}
+
+// New returns a Guard that also connects to the networks of allow.
+func New(allow []netip.Prefix) *Guard {
+	g := &Guard{allow: slices.Clone(allow), resolver: net.DefaultResolver}
+	g.transport = &http.Transport{
+		// No proxy: it would connect on our behalf to where we must not. Pooled
+		// connections are fine, each was checked when it was made.
+		Proxy:                  nil,
+		DialContext:            g.DialContext,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           100,
+		IdleConnTimeout:        idleTimeout,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+	}
+	return g
+}
+
+// Client returns an HTTP client that gives up after timeout, the reading of the
+// answer included; 0 leaves that to the context of the request. All clients of one
+// Guard share its connections.
+//
+// Like every error of an http.Client, its errors carry the URL, which may have
+// credentials in it: show or log what errors.Unwrap returns.
+func (g *Guard) Client(timeout time.Duration) *http.Client {
+	return &http.Client{
+		Transport:     webOnly{g.transport},
+		CheckRedirect: checkRedirect,
+		Timeout:       timeout,
+	}
+}
+
+// webOnly refuses every hop that is not HTTP, the first one included.
+type webOnly struct {
+	transport *http.Transport
+}
+
+func (w webOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s := r.URL.Scheme; s != "http" && s != "https" {
+		if r.Body != nil {
+			_ = r.Body.Close() // as every RoundTripper must
+		}
+		return nil, weir.Errorf(weir.Invalid, "%q is not a scheme that can be used here; use http or https", s)
+	}
+	return w.transport.RoundTrip(r)
+}
+
+// CloseIdleConnections makes the method of the client work.
+func (w webOnly) CloseIdleConnections() { w.transport.CloseIdleConnections() }
+
+func checkRedirect(r *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return weir.Errorf(weir.Invalid, "%s redirects more than %d times", via[0].URL.Hostname(), maxRedirects)
+	}
+	// The URL before may have a token in its query, which is not for the next host.
+	r.Header.Del("Referer")
+	return nil
+}
+
+// DialContext connects to address, a host and a port, over a network of the tcp or
+// the udp family. All allowed addresses of the host are tried; if there is none,
+// the error has a *BlockedError in its chain.
+func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6":
+	default:
+		return nil, fmt.Errorf("network %q is not one that can be guarded", network)
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	dialer := net.Dialer{
+		Timeout:  dialTimeout,
+		Resolver: g.resolver,
+		Control: func(_, resolved string, _ syscall.RawConn) error {
+			return g.check(host, resolved)
+		},
+	}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// Resolve returns an allowed address of host, a name or an address, to connect to
+// in place of the name: looking the name up once more could give another one. If
+// host has no allowed address, the error is a *BlockedError.
+func (g *Guard) Resolve(ctx context.Context, host string) (netip.Addr, error) {
+	addrs, err := g.lookup(ctx, host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	var blocked error
+	for _, addr := range addrs {
+		addr = addr.Unmap()
+		err := g.checkAddr(host, addr)
+		if err == nil {
+			return addr, nil
+		}
+		if blocked == nil {
+			blocked = err
+		}
+	}
+	return netip.Addr{}, blocked
+}
+
+// lookup returns the addresses of host, at least one.
+func (g *Guard) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{addr}, nil
+	}
+	addrs, err := g.resolver.LookupNetIP(ctx, "ip", host)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound || err == nil && len(addrs) == 0 {
+		return nil, weir.Wrap(weir.Invalid, err, "host %s has no address; check its name", host)
+	}
+	if err != nil {
+		return nil, weir.Wrap(weir.Upstream, err, "the address of host %s could not be looked up", host)
+	}
+	return addrs, nil
+}
+
+// check is checkAddr for an address as the dialer has it: with a port.
+func (g *Guard) check(host, resolved string) error {
+	addrPort, err := netip.ParseAddrPort(resolved)
+	if err != nil {
+		return fmt.Errorf("parse address: %w", err)
+	}
+	return g.checkAddr(host, addrPort.Addr())
+}
+
+// checkAddr returns nil if addr may be connected to, else a *BlockedError.
+func (g *Guard) checkAddr(host string, addr netip.Addr) error {
+	if classify(addr) == nil {
+		return nil
+	}
+	plain, embedded := addr.Unmap(), destination(addr)
+	allowed := func(p netip.Prefix) bool { return p.Contains(plain) || p.Contains(embedded) }
+	if addr.Zone() == "" && slices.ContainsFunc(g.allow, allowed) {
+		return nil
+	}
+	return &BlockedError{Host: host, Addr: plain}
+}
+
+// BlockedError says that the address of a host is not one that weir connects to.
+// As an error of kind weir.Invalid it may be shown to the caller.
+type BlockedError struct {
+	Host string // as the caller gave it
+	Addr netip.Addr
+}
+
+// Error returns a sentence for people.
+func (e *BlockedError) Error() string {
+	subject := "host " + e.Host + " resolves to " + e.Addr.String() + ", which"
+	if addr, err := netip.ParseAddr(e.Host); err == nil && addr.Unmap() == e.Addr {
+		subject = e.Host
+	}
+	c := classify(e.Addr)
+	switch {
+	case c == nil:
+		return subject + " is blocked"
+	case !c.network.IsValid():
+		return fmt.Sprintf("%s %s and can't be used", subject, c.is)
+	default:
+		return fmt.Sprintf("%s %s; start weir with --allow-networks %s to allow it", subject, c.is, c.network)
+	}
+}
+
+// Unwrap makes the sentence one that the caller may see.
+func (e *BlockedError) Unwrap() error { return weir.Errorf(weir.Invalid, "%s", e.Error()) }

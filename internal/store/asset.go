@@ -1,0 +1,140 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"weir/internal/weir"
+)
+
+type assetHidden struct {
+	StaticMP4     bool        `json:"staticMp4,omitempty"`
+	ObjectStoreID string      `json:"objectStoreId,omitempty"`
+	Deleted       bool        `json:"deleted,omitempty"`
+	DeletedAt     weir.Millis `json:"deletedAt,omitempty"`
+	Files         []weir.File `json:"files,omitempty"`
+}
+
+var assets = table[weir.Asset]{
+	name:    "asset",
+	deleted: true,
+	project: true,
+	order:   "updatedAt-true,createdAt-true",
+	columns: []column[weir.Asset]{
+		{"id", func(_ *queries, a *weir.Asset) any { return a.ID }},
+		{"user_id", func(_ *queries, a *weir.Asset) any { return a.UserID }},
+		{"project_id", func(_ *queries, a *weir.Asset) any { return a.ProjectID }},
+		{"deleted", func(_ *queries, a *weir.Asset) any { return a.Deleted }},
+		{"created_at", func(_ *queries, a *weir.Asset) any { return int64(a.CreatedAt) }},
+		{"updated_at", func(_ *queries, a *weir.Asset) any { return int64(a.Status.UpdatedAt) }},
+		{"name_lower", func(_ *queries, a *weir.Asset) any { return strings.ToLower(a.Name) }},
+		{"creator_id", func(_ *queries, a *weir.Asset) any { return a.CreatorID.String() }},
+		{"playback_id", func(_ *queries, a *weir.Asset) any { return a.PlaybackID }},
+		{"phase", func(_ *queries, a *weir.Asset) any { return string(a.Status.Phase) }},
+		{"cid", func(_ *queries, a *weir.Asset) any { return assetCID(a) }},
+		{"nft_metadata_cid", func(_ *queries, a *weir.Asset) any { return nftMetadataCID(a) }},
+		{"object_store_id", func(_ *queries, a *weir.Asset) any { return a.ObjectStoreID }},
+		{"source_type", func(_ *queries, a *weir.Asset) any { return a.Source.Type }},
+		{"source_url", func(_ *queries, a *weir.Asset) any { return a.Source.URL }},
+		{"source_session_id", func(_ *queries, a *weir.Asset) any { return a.Source.SessionID }},
+		{"source_asset_id", func(_ *queries, a *weir.Asset) any { return a.Source.AssetID }},
+		{"source_playback_id", func(_ *queries, a *weir.Asset) any { return a.Source.PlaybackID }},
+	},
+	fields: map[string]field{
+		"id": {"id", textField}, "name": {"name_lower", searchField}, "objectStoreId": {"object_store_id", textField},
+		"createdAt": {"created_at", numberField}, "updatedAt": {"updated_at", numberField}, "userId": {"user_id", textField},
+		"creatorId": {"creator_id", textField}, "playbackId": {"playback_id", textField}, "playbackRecordingId": {"''", textField},
+		"projectId": {"project_id", textField}, "phase": {"phase", textField}, "user.email": {"user_id", emailField},
+		"cid": {"cid", textField}, "nftMetadataCid": {"nft_metadata_cid", textField}, "sourceUrl": {"source_url", textField},
+		"sourceSessionId": {"source_session_id", textField}, "sourceAssetId": {"source_asset_id", textField},
+		"sourceType": {"source_type", textField}, "sourcePlaybackId": {"source_playback_id", textField},
+	},
+	hidden: func(a *weir.Asset) any {
+		return &assetHidden{a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files}
+	},
+	unhide: func(a *weir.Asset, hidden any) {
+		h := hidden.(*assetHidden)
+		a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files = h.StaticMP4, h.ObjectStoreID, h.Deleted, h.DeletedAt, h.Files
+	},
+}
+
+// assetCID is where an asset is on IPFS, or where it came from.
+func assetCID(a *weir.Asset) string {
+	if a.Storage != nil && a.Storage.IPFS != nil && a.Storage.IPFS.CID != "" {
+		return a.Storage.IPFS.CID
+	}
+	cid, _ := strings.CutPrefix(a.Source.URL, "ipfs://")
+	if cid == a.Source.URL {
+		return ""
+	}
+	cid, _, _ = strings.Cut(cid, "/")
+	return cid
+}
+
+func nftMetadataCID(a *weir.Asset) string {
+	if a.Storage == nil || a.Storage.IPFS == nil || a.Storage.IPFS.NFTMetadata == nil {
+		return ""
+	}
+	return a.Storage.IPFS.NFTMetadata.CID
+}
+
+// Asset returns the asset with the id, also one that was deleted.
+func (q *queries) Asset(ctx context.Context, id string) (weir.Asset, error) {
+	return assets.get(ctx, q, id)
+}
+
+// Assets returns a page of assets.
+func (q *queries) Assets(ctx context.Context, query Query) (Page[weir.Asset], error) {
+	return assets.list(ctx, q, query)
+}
+
+// AssetByPlaybackID returns the asset that is played under the id.
+func (q *queries) AssetByPlaybackID(ctx context.Context, playbackID string) (weir.Asset, error) {
+	return first(assets.where(ctx, q, "playback_id = $1", playbackID))
+}
+
+// AssetByCID returns a user's asset with that address on IPFS.
+func (q *queries) AssetByCID(ctx context.Context, userID, cid string) (weir.Asset, error) {
+	return first(assets.where(ctx, q, "cid = $1 AND user_id = $2 AND deleted = $3 ORDER BY created_at", cid, userID, false))
+}
+
+// RecordingAssets returns the recordings of sessions, by the id that both share.
+func (q *queries) RecordingAssets(ctx context.Context, sessionIDs []string) (map[string]*weir.Asset, error) {
+	found := map[string]*weir.Asset{}
+	if len(sessionIDs) == 0 {
+		return found, nil
+	}
+	b := &builder{}
+	all, err := assets.where(ctx, q, "id IN ("+b.list(sessionIDs)+")", b.args...)
+	for i := range all {
+		found[all[i].ID] = &all[i]
+	}
+	return found, err
+}
+
+// AssetsBeingImported returns a user's assets that are being made from the URL and
+// were asked for since then, the latest first.
+func (q *queries) AssetsBeingImported(ctx context.Context, userID, projectID, url string, since weir.Millis) ([]weir.Asset, error) {
+	return assets.where(ctx, q, `source_url = $1 AND user_id = $2 AND project_id = $3 AND created_at >= $4
+		AND phase IN ('waiting', 'processing') AND deleted = $5 ORDER BY created_at DESC, id`, url, userID, projectID, int64(since), false)
+}
+
+// CreateAsset writes a new asset. Its playback id is drawn again when it collides
+// with another.
+func (tx *Tx) CreateAsset(ctx context.Context, a *weir.Asset) error {
+	for {
+		taken, err := tx.playbackIDTaken(ctx, a.PlaybackID)
+		if err != nil {
+			return err
+		}
+		if !taken {
+			return assets.insert(ctx, tx, a)
+		}
+		a.PlaybackID = weir.NewPlaybackID(a.ID)
+	}
+}
+
+// UpdateAsset changes an asset.
+func (tx *Tx) UpdateAsset(ctx context.Context, id string, change func(*weir.Asset) error) (weir.Asset, error) {
+	return assets.update(ctx, tx, id, change)
+}

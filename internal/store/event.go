@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// Emit writes an event, and a delivery with its job for every webhook that wants
+// it. Call it last in a transaction: events are numbered one transaction after
+// the other.
+func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
+	doc, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	seq, err := tx.bump(ctx, TopicEvent)
+	if err != nil {
+		return fmt.Errorf("number event: %w", err)
+	}
+	if _, err := tx.conn.exec(ctx, `INSERT INTO event (seq, id, user_id, project_id, created_at, name, resource, stream_id, doc)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+		seq, e.ID, e.UserID, e.ProjectID, int64(e.CreatedAt), string(e.Name), e.Resource, e.StreamID, string(doc)); err != nil {
+		return err
+	}
+	hooks, err := webhooks.where(ctx, &tx.queries, "user_id = $1 AND project_id = $2 AND deleted = $3 ORDER BY id", e.UserID, e.ProjectID, false)
+	if err != nil {
+		return err
+	}
+	for _, hook := range hooks {
+		if !hook.Wants(&e) {
+			continue
+		}
+		if _, err := tx.conn.exec(ctx, "INSERT INTO delivery (webhook_id, event_seq, resource, due_at, attempts) VALUES ($1, $2, $3, $4, 0)",
+			hook.ID, seq, e.Resource, time.Now().UnixMilli()); err != nil {
+			return err
+		}
+		if err := tx.Enqueue(ctx, JobWebhook, hook.ID+"/"+e.Resource); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scanEvent(r rows) (e weir.Event, err error) {
+	var doc []byte
+	if err := r.Scan(&e.Seq, &e.UserID, &e.ProjectID, &e.Resource, &e.StreamID, &doc); err != nil {
+		return e, err
+	}
+	return e, json.Unmarshal(doc, &e)
+}
+
+const eventColumns = "seq, user_id, project_id, resource, stream_id, doc"
+
+// Events returns the events of a project after the one with the number, oldest
+// first.
+func (q *queries) Events(ctx context.Context, userID, projectID string, after int64, limit int) ([]weir.Event, error) {
+	return many(ctx, q.conn, scanEvent, "SELECT "+eventColumns+` FROM event
+		WHERE user_id = $1 AND project_id = $2 AND seq > $3 ORDER BY seq LIMIT $4`, userID, projectID, after, limit)
+}
+
+// EventBounds returns the number of the last event, and of the last one that was
+// forgotten: what came before it can't be read any more.
+func (q *queries) EventBounds(ctx context.Context) (last, forgotten int64, err error) {
+	if last, err = one(ctx, q.conn, scanInt, "SELECT value FROM counter WHERE name = $1", TopicEvent); err != nil {
+		return 0, 0, err
+	}
+	oldest, err := one(ctx, q.conn, scanInt, "SELECT COALESCE(min(seq), 0) FROM event")
+	if err != nil {
+		return 0, 0, err
+	}
+	if oldest == 0 {
+		return last, last, nil
+	}
+	return last, oldest - 1, nil
+}

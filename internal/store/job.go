@@ -1,0 +1,392 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/rivertype"
+
+	"weir/internal/weir"
+)
+
+// Job is a piece of work that a node has taken.
+type Job struct {
+	ID      int64
+	Kind    string
+	Ref     string // what it is about: the id of a task, of a webhook and a resource …
+	Attempt int
+}
+
+// Handler does a job. An error makes River try again later, unless it is a
+// weir.Error of a kind that time does not heal; its text is stored, so it must be
+// a sentence of ours.
+type Handler func(ctx context.Context, job Job) error
+
+// The kinds of jobs. A new kind needs a line in jobKinds and a handler in
+// whoever calls Work.
+const (
+	JobWebhook = "webhook" // deliver what is due to a webhook; Ref = webhook id + "/" + resource
+	JobTask    = "task"    // do an admitted task; Ref = task id
+)
+
+type jobKind struct {
+	queue   string
+	timeout time.Duration
+}
+
+const (
+	queueEncode  = "encode"
+	queueControl = "control"
+	queueWebhook = "webhook"
+)
+
+var jobKinds = map[string]jobKind{
+	JobWebhook: {queueWebhook, 10 * time.Minute}, // many deliveries, each with a limit of its own
+	JobTask:    {queueControl, time.Hour},
+}
+
+// jobArgs is all that River stores of a job: an id.
+type jobArgs struct {
+	Ref  string `json:"ref"`
+	kind string
+}
+
+func (a jobArgs) Kind() string { return a.kind }
+
+// newJob is a job that a transaction asks for.
+type newJob struct {
+	kind string
+	ref  string
+	at   time.Time // zero = now
+}
+
+// Enqueue asks for a job; it is there when the transaction commits. A wish to
+// cancel the former jobs of the same ref does not hold for the new one.
+func (tx *Tx) Enqueue(ctx context.Context, kind, ref string) error {
+	return tx.enqueueAt(ctx, kind, ref, time.Time{})
+}
+
+func (tx *Tx) enqueueAt(ctx context.Context, kind, ref string, at time.Time) error {
+	if _, err := tx.conn.exec(ctx, "DELETE FROM job_cancel WHERE ref = $1", ref); err != nil {
+		return err
+	}
+	if tx.queues == nil {
+		tx.queues = map[string]bool{}
+	}
+	tx.queues[jobKinds[kind].queue] = true
+	return tx.tx.enqueue(ctx, []newJob{{kind, ref, at}})
+}
+
+// CancelJobs asks the nodes that run jobs of a ref to stop within a second.
+func (tx *Tx) CancelJobs(ctx context.Context, ref string) error {
+	_, err := tx.conn.exec(ctx, "INSERT INTO job_cancel (ref, created_at) VALUES ($1, $2) ON CONFLICT (ref) DO NOTHING", ref, weir.At(time.Now()))
+	return err
+}
+
+// JobTx is Tx for the end of a job: it fails when the job is not this attempt's
+// any more, because the node was taken for dead and another has it now.
+func (s *Store) JobTx(ctx context.Context, job Job, do func(*Tx) error) error {
+	return s.Tx(ctx, func(tx *Tx) error {
+		attempt, client, err := s.engine.jobOwner(ctx, tx.conn, job.ID)
+		if err != nil && weir.KindOf(err) != weir.NotFound {
+			return err
+		}
+		if err != nil || attempt != job.Attempt || client != s.node.client() {
+			return ErrLostJob
+		}
+		return do(tx)
+	})
+}
+
+// ErrLostJob says that another node does the job by now.
+var ErrLostJob = errors.New("the job belongs to another attempt by now")
+
+// Slots says how many jobs of each queue a node does at once.
+type Slots struct {
+	Encode, Control, Webhook int
+}
+
+// Work does jobs of the given kinds until ctx ends, then lets running ones
+// finish for at most drain.
+func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, handlers map[string]Handler) error {
+	kinds := slices.Sorted(maps.Keys(handlers))
+	queues := map[string]int{}
+	sizes := map[string]int{queueEncode: slots.Encode, queueControl: slots.Control, queueWebhook: slots.Webhook}
+	for _, kind := range kinds {
+		k, ok := jobKinds[kind]
+		if !ok {
+			return fmt.Errorf("no such kind of job: %q", kind)
+		}
+		queues[k.queue] = max(1, sizes[k.queue])
+	}
+	if len(kinds) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	return s.engine.work(ctx, worker{kinds: kinds, queues: queues, drain: drain, do: func(ctx context.Context, job Job) error {
+		return s.doJob(ctx, job, handlers[job.Kind])
+	}})
+}
+
+// doJob runs a handler under the rules that all jobs share.
+func (s *Store) doJob(ctx context.Context, job Job, handle Handler) error {
+	if s.node.lost() {
+		return river.JobSnooze(time.Second)
+	}
+	ctx, stop := s.jobs.start(ctx, job)
+	defer stop()
+	flagged, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM job_cancel WHERE ref = $1", job.Ref)
+	if err != nil {
+		return err
+	}
+	if flagged > 0 {
+		return nil
+	}
+	err = handle(ctx, job)
+	if errors.Is(err, ErrLostJob) {
+		s.log.WarnContext(ctx, "job was given to another node", "kind", job.Kind, "job", job.ID)
+		return nil
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "job failed, it will be tried again", "kind", job.Kind, "job", job.ID, "attempt", job.Attempt, "err", err)
+		return storedError(err)
+	}
+	return nil
+}
+
+// storedError returns what River may keep of an error: our own sentence, never a
+// cause, which could repeat an address or a credential.
+func storedError(err error) error {
+	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal {
+		return errors.New(e.Messages[0])
+	}
+	return errors.New("internal error, see the log of the node")
+}
+
+// running are the jobs that this process does right now.
+type running struct {
+	mu   sync.Mutex
+	jobs map[int64]runningJob
+}
+
+type runningJob struct {
+	ref    string
+	cancel context.CancelFunc
+}
+
+func (r *running) start(ctx context.Context, job Job) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.jobs == nil {
+		r.jobs = map[int64]runningJob{}
+	}
+	r.jobs[job.ID] = runningJob{job.Ref, cancel}
+	return ctx, func() {
+		cancel()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.jobs, job.ID)
+	}
+}
+
+// refs returns what the running jobs are about.
+func (r *running) refs() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[string]bool{}
+	for _, job := range r.jobs {
+		seen[job.ref] = true
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+// cancel stops the jobs of a ref; "" stops all.
+func (r *running) cancel(ref string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, job := range r.jobs {
+		if ref == "" || job.ref == ref {
+			job.cancel()
+		}
+	}
+}
+
+const cancelEvery = 250 * time.Millisecond
+
+// cancelFlagged stops those of the running jobs that somebody wants stopped.
+func (s *Store) cancelFlagged(ctx context.Context) error {
+	for _, ref := range s.jobs.refs() {
+		n, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM job_cancel WHERE ref = $1", ref)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			s.jobs.cancel(ref)
+		}
+	}
+	return nil
+}
+
+// JobStats counts jobs by queue and state.
+func (q *queries) JobStats(ctx context.Context) (map[[2]string]int64, error) {
+	type count struct {
+		queue, state string
+		n            int64
+	}
+	all, err := many(ctx, q.conn, func(r rows) (c count, err error) { return c, r.Scan(&c.queue, &c.state, &c.n) },
+		"SELECT queue, CAST(state AS TEXT), count(*) FROM river_job WHERE state NOT IN ('completed', 'cancelled', 'discarded') GROUP BY queue, state")
+	stats := map[[2]string]int64{}
+	for _, c := range all {
+		stats[[2]string{c.queue, c.state}] = c.n
+	}
+	return stats, err
+}
+
+// worker is what River is asked to do.
+type worker struct {
+	kinds  []string
+	queues map[string]int // name → jobs at once
+	drain  time.Duration
+	do     func(context.Context, Job) error
+}
+
+// jobClient is River on one of its drivers.
+type jobClient[TTx any] struct {
+	driver riverdriver.Driver[TTx]
+	insert *river.Client[TTx]
+	log    *slog.Logger
+	id     string
+	active *activeClient[TTx]
+}
+
+type activeClient[TTx any] struct {
+	mu     sync.Mutex
+	client *river.Client[TTx]
+}
+
+// maxAttempts is as good as for ever: what can't get better is finished by its
+// handler.
+const maxAttempts = 10_000
+
+func newJobClient[TTx any](driver riverdriver.Driver[TTx], id string, log *slog.Logger) (jobClient[TTx], error) {
+	c := jobClient[TTx]{driver: driver, log: quiet(log), id: id, active: &activeClient[TTx]{}}
+	var err error
+	c.insert, err = river.NewClient(driver, &river.Config{Logger: c.log, ID: id, MaxAttempts: maxAttempts})
+	return c, err
+}
+
+func (c jobClient[TTx]) enqueue(ctx context.Context, tx TTx, jobs []newJob) error {
+	params := make([]river.InsertManyParams, len(jobs))
+	for i, job := range jobs {
+		params[i] = river.InsertManyParams{
+			Args:       jobArgs{Ref: job.ref, kind: job.kind},
+			InsertOpts: &river.InsertOpts{Queue: jobKinds[job.kind].queue, ScheduledAt: job.at},
+		}
+	}
+	_, err := c.insert.InsertManyTx(ctx, tx, params)
+	return err
+}
+
+func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
+	workers := river.NewWorkers()
+	for _, kind := range w.kinds {
+		river.AddWorkerArgs(workers, jobArgs{kind: kind}, &riverWorker{timeout: jobKinds[kind].timeout, do: w.do})
+	}
+	queues := map[string]river.QueueConfig{}
+	for name, size := range w.queues {
+		queues[name] = river.QueueConfig{MaxWorkers: size}
+	}
+	client, err := river.NewClient(c.driver, &river.Config{
+		ID: c.id, Logger: c.log, Workers: workers, Queues: queues, MaxAttempts: maxAttempts,
+		FetchPollInterval: pollEvery, FetchCooldown: 20 * time.Millisecond, RetryPolicy: retryPolicy{},
+		CompletedJobRetentionPeriod: 24 * time.Hour, CancelledJobRetentionPeriod: 24 * time.Hour,
+		DiscardedJobRetentionPeriod: 24 * time.Hour, RescueStuckJobsAfter: 24 * time.Hour, // see node.go
+		Middleware: []rivertype.Middleware{&wakeUp{}},
+	})
+	if err != nil {
+		return err
+	}
+	// Cancelling the context given to Start would end running jobs at once; Stop
+	// lets them finish.
+	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	c.active.set(client)
+	defer c.active.set(nil)
+	<-ctx.Done()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.drain)
+	defer cancel()
+	if err := client.Stop(stop); err != nil {
+		hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return client.StopAndCancel(hard)
+	}
+	return nil
+}
+
+func (a *activeClient[TTx]) set(client *river.Client[TTx]) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client = client
+}
+
+func (a *activeClient[TTx]) get() *river.Client[TTx] {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.client
+}
+
+// wake makes the producers of queues look for jobs now. River does that by
+// itself for jobs that are inserted outside a transaction, so one is inserted that
+// wakeUp takes out again before it reaches the database.
+func (c jobClient[TTx]) wake(ctx context.Context, queues []string) {
+	client := c.active.get()
+	if client == nil {
+		return
+	}
+	for _, queue := range queues {
+		// An error only means that the next poll finds the jobs.
+		_, _ = client.Insert(ctx, jobArgs{kind: wakeKind}, &river.InsertOpts{Queue: queue})
+	}
+}
+
+const wakeKind = "wake"
+
+type wakeUp struct{ river.MiddlewareDefaults }
+
+func (*wakeUp) InsertMany(ctx context.Context, jobs []*rivertype.JobInsertParams, inner func(context.Context) ([]*rivertype.JobInsertResult, error)) ([]*rivertype.JobInsertResult, error) {
+	if len(jobs) == 1 && jobs[0].Kind == wakeKind {
+		return []*rivertype.JobInsertResult{{Job: &rivertype.JobRow{Queue: jobs[0].Queue}}}, nil
+	}
+	return inner(ctx)
+}
+
+// riverWorker hands a River job to us.
+type riverWorker struct {
+	river.WorkerDefaults[jobArgs]
+	timeout time.Duration
+	do      func(context.Context, Job) error
+}
+
+func (w *riverWorker) Work(ctx context.Context, job *river.Job[jobArgs]) error {
+	return w.do(ctx, Job{ID: job.ID, Kind: job.Kind, Ref: job.Args.Ref, Attempt: job.Attempt})
+}
+
+func (w *riverWorker) Timeout(*river.Job[jobArgs]) time.Duration { return w.timeout }
+
+// retryPolicy is for jobs whose handler failed for a reason of ours (a database
+// that is away, say): soon at first, then once a minute.
+type retryPolicy struct{}
+
+func (retryPolicy) NextRetry(job *rivertype.JobRow) time.Time {
+	return time.Now().Add(min(time.Duration(1<<min(job.Attempt, 6))*time.Second, time.Minute))
+}

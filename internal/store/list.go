@@ -1,0 +1,395 @@
+package store
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/weir"
+)
+
+// Query says which rows a list has. The zero value of Owner is everybody's, so
+// it is for admins only.
+type Query struct {
+	UserID    string // "" = of all users
+	ProjectID string // "" = of all projects; ignored where rows have no project
+	Deleted   bool   // also what is marked as deleted
+	Where     []Filter
+	Filters   []Filter // as the caller sent them
+	Order     string   // as the caller sent it: field-true,other-false; true = descending
+	Cursor    string
+	Limit     int
+	Count     bool
+}
+
+// Filter keeps the rows whose field has the value. A number may be compared:
+// then the value is a map with any of gt, gte, lt, lte, eq.
+type Filter struct {
+	ID    string
+	Value any // string, bool, json.Number, float64, int64 or map[string]any
+}
+
+// Page is one page of a list.
+type Page[T any] struct {
+	Items []T
+	Next  string // the cursor of the next page; "" = this is the last
+	Total int    // of all pages, when asked for
+}
+
+// field is something that lists can be filtered and ordered by.
+type field struct {
+	column string
+	kind   fieldKind
+}
+
+type fieldKind int
+
+const (
+	textField   fieldKind = iota // equality
+	searchField                  // part of a text, upper or lower case; the column holds it in lower case
+	boolField
+	numberField
+	secretField // equality with a sealed value, by its lookup
+	emailField  // equality with the owner's e-mail address
+)
+
+// MaxLimit is the largest page.
+const MaxLimit = 1000
+
+// list returns a page. Pages are found by the values of the last row, not by
+// counting, so rows that come and go between two pages neither repeat nor hide
+// others.
+func (t *table[T]) list(ctx context.Context, q *queries, query Query) (Page[T], error) {
+	b := &builder{seal: q.seal}
+	if query.UserID != "" {
+		b.and("user_id = %s", query.UserID)
+	}
+	if t.project && query.ProjectID != "" {
+		b.and("project_id = %s", query.ProjectID)
+	}
+	if t.deleted && !query.Deleted {
+		b.and("deleted = %s", false)
+	}
+	for _, f := range query.Where {
+		if err := b.filter(t.fields, f); err != nil {
+			return Page[T]{}, err
+		}
+	}
+	for _, f := range query.Filters {
+		if err := b.filter(t.fields, f); err != nil {
+			return Page[T]{}, weir.Errorf(weir.Refused, "error parsing filters: Error: %s", err.Error())
+		}
+	}
+	var page Page[T]
+	if query.Count {
+		total, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM "+t.name+b.where(), b.args...)
+		if err != nil {
+			return page, err
+		}
+		page.Total = int(total)
+	}
+	order := parseOrder(t.fields, query.Order, t.order)
+	offset, err := b.after(order, query.Cursor)
+	if err != nil {
+		return page, err
+	}
+	limit := query.Limit
+	if limit < 1 {
+		limit = 20
+	}
+	limit = min(limit, MaxLimit)
+	sql := "SELECT " + t.selected() + order.columns() + " FROM " + t.name + b.where() +
+		" ORDER BY " + order.clause() + " LIMIT " + strconv.Itoa(limit+1)
+	if offset > 0 {
+		sql += " OFFSET " + strconv.Itoa(offset)
+	}
+	type found struct {
+		item T
+		keys []any
+	}
+	rows, err := many(ctx, q.conn, func(r rows) (f found, err error) {
+		f.item, f.keys, err = t.scanWithKeys(q, r, len(order))
+		return f, err
+	}, sql, b.args...)
+	if err != nil {
+		return page, err
+	}
+	if len(rows) > limit {
+		rows = rows[:limit]
+		page.Next = order.cursor(rows[limit-1].keys)
+	}
+	page.Items = make([]T, len(rows))
+	for i, row := range rows {
+		page.Items[i] = row.item
+	}
+	return page, nil
+}
+
+// scanWithKeys reads a row and the values that it is ordered by.
+func (t *table[T]) scanWithKeys(q *queries, r rows, n int) (v T, keys []any, err error) {
+	var id string
+	var doc, box []byte
+	dest := []any{&id, &doc}
+	if t.secrets != nil {
+		dest = append(dest, &box)
+	}
+	keys = make([]any, n)
+	for i := range keys {
+		dest = append(dest, &keys[i])
+	}
+	if err := r.Scan(dest...); err != nil {
+		return v, nil, err
+	}
+	return v, keys, t.read(q, &v, id, doc, box)
+}
+
+// builder puts conditions together.
+type builder struct {
+	conditions []string
+	args       []any
+	seal       *sealer
+}
+
+// and adds a condition; each %s in it becomes the placeholder of a value.
+func (b *builder) and(condition string, values ...any) {
+	b.conditions = append(b.conditions, b.bind(condition, values...))
+}
+
+func (b *builder) bind(condition string, values ...any) string {
+	holes := make([]any, len(values))
+	for i, v := range values {
+		b.args = append(b.args, v)
+		holes[i] = "$" + strconv.Itoa(len(b.args))
+	}
+	return fmt.Sprintf(condition, holes...)
+}
+
+func (b *builder) where() string {
+	if len(b.conditions) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(b.conditions, " AND ")
+}
+
+// filter adds the condition of one filter.
+func (b *builder) filter(fields map[string]field, f Filter) error {
+	known, ok := fields[f.ID]
+	if !ok {
+		return fmt.Errorf("unknown field: %q", f.ID)
+	}
+	switch known.kind {
+	case boolField:
+		v, ok := f.Value.(bool)
+		if !ok {
+			text, _ := json.Marshal(f.Value)
+			return fmt.Errorf("expected boolean value for field %q, got: %s", f.ID, text)
+		}
+		b.and(known.column+" = %s", v)
+	case numberField:
+		return b.numbers(known.column, f)
+	default:
+		v, ok := f.Value.(string)
+		if !ok {
+			text, _ := json.Marshal(f.Value)
+			return fmt.Errorf("expected string value for field %q, got: %s", f.ID, text)
+		}
+		if strings.ContainsRune(v, 0) {
+			return fmt.Errorf("value of field %q must not contain a zero byte", f.ID)
+		}
+		switch known.kind {
+		case searchField:
+			b.and(known.column+` LIKE %s ESCAPE '\'`, "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(strings.ToLower(v))+"%")
+		case secretField:
+			b.and(known.column+" = %s", b.seal.lookup(v))
+		case emailField:
+			b.and("user_id IN (SELECT id FROM account WHERE email = %s)", strings.ToLower(v))
+		default:
+			b.and(known.column+" = %s", v)
+		}
+	}
+	return nil
+}
+
+func (b *builder) numbers(column string, f Filter) error {
+	compare, ok := f.Value.(map[string]any)
+	if !ok {
+		compare = map[string]any{"eq": f.Value}
+	}
+	operators := map[string]string{"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "eq": "="}
+	names := make([]string, 0, len(compare))
+	for name := range compare {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		operator, ok := operators[name]
+		if !ok {
+			return fmt.Errorf("unknown comparison: %q", name)
+		}
+		number, ok := toFloat(compare[name])
+		if !ok {
+			text, _ := json.Marshal(compare[name])
+			return fmt.Errorf("expected number value for field %q, got: %s", f.ID, text)
+		}
+		b.and(column+" "+operator+" CAST(%s AS DOUBLE PRECISION)", number)
+	}
+	return nil
+}
+
+func toFloat(v any) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case int64:
+		return float64(v), true
+	case int:
+		return float64(v), true
+	case weir.Millis:
+		return float64(v), true
+	case json.Number:
+		f, err := v.Float64()
+		return f, err == nil
+	}
+	return 0, false
+}
+
+// ordering is the columns that rows are ordered by; the last is always the id.
+type ordering []orderColumn
+
+type orderColumn struct {
+	expr string
+	desc bool
+}
+
+// parseOrder reads `field-true,other-false`. Unknown fields are passed over, and
+// when nothing is left, the fallback holds.
+func parseOrder(fields map[string]field, text, fallback string) ordering {
+	var o ordering
+	for part := range strings.SplitSeq(text, ",") {
+		name, desc, _ := strings.Cut(strings.TrimSpace(part), "-")
+		f, ok := fields[name]
+		if !ok || f.kind == secretField || f.kind == emailField || len(o) > 6 {
+			continue
+		}
+		down := desc == "true"
+		if f.kind == textField || f.kind == searchField {
+			// What is missing comes last, whichever way the rest goes.
+			o = append(o, orderColumn{"CASE WHEN " + f.column + " = '' THEN 1 ELSE 0 END", false})
+		}
+		o = append(o, orderColumn{f.column, down})
+	}
+	if len(o) == 0 {
+		if text == fallback {
+			return ordering{{"id", false}}
+		}
+		return parseOrder(fields, fallback, fallback)
+	}
+	if last := o[len(o)-1]; last.expr == "id" {
+		return o
+	}
+	return append(o, orderColumn{"id", o[len(o)-1].desc})
+}
+
+func (o ordering) columns() string {
+	var s strings.Builder
+	for _, c := range o {
+		s.WriteString(", " + c.expr)
+	}
+	return s.String()
+}
+
+func (o ordering) clause() string {
+	parts := make([]string, len(o))
+	for i, c := range o {
+		parts[i] = c.expr + " ASC"
+		if c.desc {
+			parts[i] = c.expr + " DESC"
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// cursor holds the values of a page's last row, and what they belong to.
+type cursor struct {
+	Order string `json:"o"`
+	Keys  []any  `json:"k"`
+}
+
+func (o ordering) cursor(keys []any) string {
+	for i, k := range keys {
+		if b, ok := k.([]byte); ok {
+			keys[i] = string(b)
+		}
+	}
+	text, _ := json.Marshal(cursor{Order: o.clause(), Keys: keys})
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// after keeps the rows behind a cursor. A cursor of old, skipN, gives an offset.
+func (b *builder) after(o ordering, text string) (offset int, err error) {
+	if text == "" {
+		return 0, nil
+	}
+	if digits, ok := strings.CutPrefix(text, "skip"); ok {
+		if n, err := strconv.Atoi(digits); err == nil && n >= 0 && n < 1<<40 {
+			return n, nil
+		}
+	}
+	bad := weir.Errorf(weir.Refused, "cursor: take it from the Link header of the page before, with the same order")
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return 0, bad
+	}
+	var c cursor
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	d.UseNumber()
+	if err := d.Decode(&c); err != nil || c.Order != o.clause() || len(c.Keys) != len(o) {
+		return 0, bad
+	}
+	for i, k := range c.Keys {
+		switch k := k.(type) {
+		case json.Number:
+			if n, err := k.Int64(); err == nil {
+				c.Keys[i] = n
+			} else if f, err := k.Float64(); err == nil {
+				c.Keys[i] = f
+			} else {
+				return 0, bad
+			}
+		case string, bool:
+		default:
+			return 0, bad
+		}
+	}
+	b.conditions = append(b.conditions, b.behind(o, c.Keys))
+	return 0, nil
+}
+
+// behind is the condition for rows that come after the one with these keys.
+// When all columns go the same way it is one comparison of rows, which both
+// engines answer from an index.
+func (b *builder) behind(o ordering, keys []any) string {
+	same := !slices.ContainsFunc(o, func(c orderColumn) bool { return c.desc != o[0].desc })
+	operator := map[bool]string{true: " < ", false: " > "}
+	if same {
+		exprs, holes := make([]string, len(o)), make([]string, len(o))
+		for i, c := range o {
+			exprs[i], holes[i] = c.expr, b.bind("%s", keys[i])
+		}
+		return "(" + strings.Join(exprs, ", ") + ")" + operator[o[0].desc] + "(" + strings.Join(holes, ", ") + ")"
+	}
+	var either []string
+	for i, c := range o {
+		var all []string
+		for j := range i {
+			all = append(all, o[j].expr+" = "+b.bind("%s", keys[j]))
+		}
+		all = append(all, c.expr+operator[c.desc]+b.bind("%s", keys[i]))
+		either = append(either, "("+strings.Join(all, " AND ")+")")
+	}
+	return "(" + strings.Join(either, " OR ") + ")"
+}

@@ -1,0 +1,47 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"io/fs"
+	"log/slog"
+
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed schema/*.sql
+var schema embed.FS
+
+// errDuplicate is what both engines say of a second row with the same key.
+var errDuplicate = errors.New("exists already")
+
+// migrate brings our own tables up to date; River has migrations of its own.
+func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB) error {
+	files, err := fs.Sub(schema, "schema")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(dialect, db, files)
+	if err != nil {
+		return err
+	}
+	_, err = p.Up(ctx)
+	return err
+}
+
+// quiet returns a logger for libraries: only what somebody must look at.
+func quiet(log *slog.Logger) *slog.Logger { return slog.New(warnOnly{log.Handler()}) }
+
+type warnOnly struct{ slog.Handler }
+
+func (h warnOnly) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+
+func (h warnOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnOnly{h.Handler.WithAttrs(attrs)}
+}
+
+func (h warnOnly) WithGroup(name string) slog.Handler { return warnOnly{h.Handler.WithGroup(name)} }

@@ -1,0 +1,52 @@
+package store
+
+import (
+	"context"
+
+	"weir/internal/weir"
+)
+
+var objectStores = table[weir.ObjectStore]{
+	name:    "object_store",
+	deleted: true,
+	order:   "id-false",
+	columns: []column[weir.ObjectStore]{
+		{"id", func(_ *queries, o *weir.ObjectStore) any { return o.ID }},
+		{"user_id", func(_ *queries, o *weir.ObjectStore) any { return o.UserID }},
+		{"deleted", func(_ *queries, o *weir.ObjectStore) any { return o.Deleted }},
+		{"created_at", func(_ *queries, o *weir.ObjectStore) any { return int64(o.CreatedAt) }},
+		{"name", func(_ *queries, o *weir.ObjectStore) any { return o.Name }},
+		{"public_url", func(_ *queries, o *weir.ObjectStore) any { return o.PublicURL }},
+		{"disabled", func(_ *queries, o *weir.ObjectStore) any { return o.Disabled }},
+		{"url_lookup", func(q *queries, o *weir.ObjectStore) any { return q.seal.lookup(o.URL.Reveal()) }},
+	},
+	fields: map[string]field{
+		"id": {"id", textField}, "name": {"name", textField}, "url": {"url_lookup", secretField},
+		"publicUrl": {"public_url", textField}, "disabled": {"disabled", boolField}, "createdAt": {"created_at", numberField},
+		"userId": {"user_id", textField}, "user.email": {"user_id", emailField},
+	},
+	secrets: func(o *weir.ObjectStore) any { return &urlSecret{o.URL.Reveal()} },
+	restore: func(o *weir.ObjectStore, secrets any) { o.URL = weir.Secret(secrets.(*urlSecret).URL) },
+	hidden:  func(o *weir.ObjectStore) any { return &deletedMark{o.Deleted} },
+	unhide:  func(o *weir.ObjectStore, hidden any) { o.Deleted = hidden.(*deletedMark).Deleted },
+}
+
+// ObjectStore returns the object store with the id, also one that was deleted.
+func (q *queries) ObjectStore(ctx context.Context, id string) (weir.ObjectStore, error) {
+	return objectStores.get(ctx, q, id)
+}
+
+// ObjectStores returns a page of object stores.
+func (q *queries) ObjectStores(ctx context.Context, query Query) (Page[weir.ObjectStore], error) {
+	return objectStores.list(ctx, q, query)
+}
+
+// CreateObjectStore writes a new object store.
+func (tx *Tx) CreateObjectStore(ctx context.Context, o *weir.ObjectStore) error {
+	return objectStores.insert(ctx, tx, o)
+}
+
+// UpdateObjectStore changes an object store.
+func (tx *Tx) UpdateObjectStore(ctx context.Context, id string, change func(*weir.ObjectStore) error) (weir.ObjectStore, error) {
+	return objectStores.update(ctx, tx, id, change)
+}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// postgres is the engine for many machines.
+type postgres struct {
+	pool  *pgxpool.Pool
+	river jobClient[pgx.Tx]
+}
+
+// migrateLock keeps two nodes that start together from changing the tables at
+// once. The number is arbitrary and must never change.
+const migrateLock = 7_305_229_001
+
+func openPostgres(ctx context.Context, url, client string, maxConns int, log *slog.Logger) (_ *postgres, err error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errors.New("the URL is not valid; write it as postgres://user:password@host:5432/name") // err repeats it
+	}
+	if maxConns == 0 {
+		maxConns = max(16, 4*runtime.GOMAXPROCS(0))
+	}
+	cfg.MaxConns = int32(maxConns)
+	e := &postgres{}
+	if e.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if err := e.migrate(ctx, log); err != nil {
+		e.close()
+		return nil, err
+	}
+	if e.river, err = newJobClient(riverpgxv5.New(e.pool), client, log); err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *postgres) migrate(ctx context.Context, log *slog.Logger) error {
+	conn, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", migrateLock); err != nil {
+		return err
+	}
+	defer func() {
+		_, _ = conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", migrateLock)
+	}()
+	db := stdlib.OpenDBFromPool(e.pool)
+	defer func() { _ = db.Close() }()
+	if err := migrate(ctx, goose.DialectPostgres, db); err != nil {
+		return err
+	}
+	m, err := rivermigrate.New(riverpgxv5.New(e.pool), &rivermigrate.Config{Logger: quiet(log)})
+	if err != nil {
+		return err
+	}
+	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return err
+}
+
+func (e *postgres) close() { e.pool.Close() }
+
+func (e *postgres) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	return pgExec(e.pool.Exec(ctx, query, args...))
+}
+
+func (e *postgres) query(ctx context.Context, query string, args ...any) (rows, error) {
+	return pgQuery(e.pool.Query(ctx, query, args...))
+}
+
+func (e *postgres) begin(ctx context.Context) (engineTx, error) {
+	tx, err := e.pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pgTx{tx: tx, river: e.river}, nil
+}
+
+func (e *postgres) requeue(ctx context.Context, c conn, prefixes []string, except string) (int64, error) {
+	patterns := make([]string, len(prefixes))
+	for i, prefix := range prefixes {
+		patterns[i] = prefix + "%"
+	}
+	return c.exec(ctx, `UPDATE river_job SET state = 'available'
+		WHERE state = 'running' AND attempted_by[array_upper(attempted_by, 1)] LIKE ANY ($1) AND attempted_by[array_upper(attempted_by, 1)] <> $2`, patterns, except)
+}
+
+func (e *postgres) jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error) {
+	type owner struct {
+		attempt int
+		client  string
+	}
+	o, err := one(ctx, c, func(r rows) (o owner, err error) { return o, r.Scan(&o.attempt, &o.client) },
+		`SELECT attempt, attempted_by[array_upper(attempted_by, 1)] FROM river_job WHERE id = $1 AND state = 'running' FOR UPDATE`, jobID)
+	return o.attempt, o.client, err
+}
+
+func (e *postgres) work(ctx context.Context, w worker) error { return e.river.work(ctx, w) }
+
+// wake has nothing to do: River tells producers by NOTIFY at commit.
+func (e *postgres) wake(context.Context, []string) {}
+
+// notifyChannel is what LISTEN and NOTIFY name.
+const notifyChannel = "weir"
+
+func (e *postgres) listen(ctx context.Context, changed func(topic string)) error {
+	for ctx.Err() == nil {
+		if err := e.listenOnce(ctx, changed); err != nil && ctx.Err() == nil {
+			select { // the poll goes on meanwhile
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+	return nil
+}
+
+func (e *postgres) listenOnce(ctx context.Context, changed func(topic string)) error {
+	conn, err := e.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	// A connection that has listened is not given back: it would go on collecting.
+	defer func() { _ = conn.Hijack().Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
+		return err
+	}
+	for {
+		n, err := conn.Conn().WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		changed(n.Payload)
+	}
+}
+
+func (e *postgres) changedSince(context.Context) (bool, error) { return true, nil }
+
+func (e *postgres) backup(context.Context, string) error {
+	return errors.New("PostgreSQL is backed up with its own tools, for example pg_dump or pg_basebackup")
+}
+
+func (e *postgres) forUpdate() string { return " FOR UPDATE" }
+
+type pgTx struct {
+	tx    pgx.Tx
+	river jobClient[pgx.Tx]
+}
+
+func (t *pgTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	return pgExec(t.tx.Exec(ctx, query, args...))
+}
+
+func (t *pgTx) query(ctx context.Context, query string, args ...any) (rows, error) {
+	return pgQuery(t.tx.Query(ctx, query, args...))
+}
+
+func (t *pgTx) enqueue(ctx context.Context, jobs []newJob) error {
+	return t.river.enqueue(ctx, t.tx, jobs)
+}
+
+func (t *pgTx) notify(ctx context.Context, topic string) error {
+	_, err := t.tx.Exec(ctx, "SELECT pg_notify($1, $2)", notifyChannel, topic)
+	return err
+}
+
+func (t *pgTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+
+func (t *pgTx) rollback(ctx context.Context) { _ = t.tx.Rollback(ctx) }
+
+func pgExec(tag pgconn.CommandTag, err error) (int64, error) {
+	return tag.RowsAffected(), pgError(err)
+}
+
+func pgQuery(r pgx.Rows, err error) (rows, error) {
+	if err != nil {
+		return nil, pgError(err)
+	}
+	return pgRows{r}, nil
+}
+
+type pgRows struct{ pgx.Rows }
+
+func (r pgRows) Err() error { return pgError(r.Rows.Err()) }
+
+func pgError(err error) error {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(e.Code, "23505") {
+		return fmt.Errorf("%w: %w", errDuplicate, err)
+	}
+	return err
+}

@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"weir/internal/weir"
+)
+
+const pruneEvery = 10 * time.Minute
+
+// Retention is how long things are kept.
+type Retention struct {
+	Events      time.Duration // events and the log of webhooks
+	Credentials time.Duration // of a task, after its end
+}
+
+// pruneAtOnce bounds how long others wait for the writer.
+const pruneAtOnce = 1000
+
+// prune forgets what is old.
+func (s *Store) prune(ctx context.Context, keep Retention) error {
+	now := time.Now()
+	old := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	for _, rule := range []struct {
+		table, key, condition string
+		before                int64
+	}{
+		{"event", "seq", "created_at < $1", old(keep.Events)},
+		{"webhook_log", "id", "created_at < $1", old(keep.Events)},
+		{"refresh_token", "hash", "expires_at < $1", now.UnixMilli()},
+		{"password_link", "hash", "expires_at < $1", now.UnixMilli()},
+		{"job_cancel", "ref", "created_at < $1", old(24 * time.Hour)},
+	} {
+		sql := fmt.Sprintf("DELETE FROM %s WHERE %s IN (SELECT %s FROM %s WHERE %s LIMIT %d)",
+			rule.table, rule.key, rule.key, rule.table, rule.condition, pruneAtOnce)
+		for {
+			n, err := s.conn.exec(ctx, sql, rule.before)
+			if err != nil {
+				return fmt.Errorf("%s: %w", rule.table, err)
+			}
+			if n < pruneAtOnce {
+				break
+			}
+		}
+	}
+	return s.forgetCredentials(ctx, old(keep.Credentials))
+}
+
+// forgetCredentials drops the credentials of tasks that ended long ago.
+func (s *Store) forgetCredentials(ctx context.Context, before int64) error {
+	for {
+		ids, err := many(ctx, s.conn, scanText, `SELECT id FROM task
+			WHERE has_secrets AND phase IN ('completed', 'failed', 'cancelled') AND updated_at < $1 LIMIT 100`, before)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if err := s.Tx(ctx, func(tx *Tx) error {
+			for _, id := range ids {
+				if _, err := tasks.update(ctx, tx, id, func(t *weir.Task) error {
+					t.Secrets = weir.TaskSecrets{Gone: true}
+					return nil
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+
+	"weir/internal/weir"
+)
+
+var sessions = table[weir.Session]{
+	name:    "session",
+	deleted: true,
+	project: true,
+	order:   "lastSeen-true,createdAt-true",
+	columns: []column[weir.Session]{
+		{"id", func(_ *queries, s *weir.Session) any { return s.ID }},
+		{"user_id", func(_ *queries, s *weir.Session) any { return s.UserID }},
+		{"project_id", func(_ *queries, s *weir.Session) any { return s.ProjectID }},
+		{"deleted", func(_ *queries, s *weir.Session) any { return s.Deleted }},
+		{"created_at", func(_ *queries, s *weir.Session) any { return int64(s.CreatedAt) }},
+		{"last_seen", func(_ *queries, s *weir.Session) any { return int64(s.LastSeen) }},
+		{"name", func(_ *queries, s *weir.Session) any { return s.Name }},
+		{"parent_id", func(_ *queries, s *weir.Session) any { return s.ParentID }},
+		{"playback_id", func(_ *queries, s *weir.Session) any { return s.PlaybackID }},
+		{"record", func(_ *queries, s *weir.Session) any { return s.Record }},
+		{"source_segments", func(_ *queries, s *weir.Session) any { return s.SourceSegments }},
+		{"transcoded_segments", func(_ *queries, s *weir.Session) any { return s.TranscodedSegments }},
+		{"source_segments_duration", func(_ *queries, s *weir.Session) any { return s.SourceSegmentsDuration }},
+		{"transcoded_segments_duration", func(_ *queries, s *weir.Session) any { return s.TranscodedSegmentsDuration }},
+		{"source_bytes", func(_ *queries, s *weir.Session) any { return s.SourceBytes }},
+		{"transcoded_bytes", func(_ *queries, s *weir.Session) any { return s.TranscodedBytes }},
+		{"ingest_rate", func(_ *queries, s *weir.Session) any { return s.IngestRate }},
+		{"outgoing_rate", func(_ *queries, s *weir.Session) any { return s.OutgoingRate }},
+	},
+	fields: map[string]field{
+		"id": {"id", textField}, "name": {"name", textField}, "lastSeen": {"last_seen", numberField},
+		"createdAt": {"created_at", numberField}, "userId": {"user_id", textField}, "user.email": {"user_id", emailField},
+		"parentId": {"parent_id", textField}, "projectId": {"project_id", textField}, "record": {"record", boolField},
+		"sourceSegments": {"source_segments", numberField}, "transcodedSegments": {"transcoded_segments", numberField},
+		"sourceSegmentsDuration":     {"source_segments_duration", numberField},
+		"transcodedSegmentsDuration": {"transcoded_segments_duration", numberField},
+		"sourceBytes":                {"source_bytes", numberField}, "transcodedBytes": {"transcoded_bytes", numberField},
+		"ingestRate": {"ingest_rate", numberField}, "outgoingRate": {"outgoing_rate", numberField},
+		"recordingStatus": {recordingStatus, textField},
+	},
+	hidden: func(s *weir.Session) any { return &deletedMark{s.Deleted} },
+	unhide: func(s *weir.Session, hidden any) { s.Deleted = hidden.(*deletedMark).Deleted },
+}
+
+// recordingStatus is weir.Session.SetRecording in SQL, for filters and orders. A
+// session without an asset reads `waiting` here for as long as there is none: the
+// clock is not the database's business.
+const recordingStatus = `(CASE WHEN NOT record THEN '' ELSE COALESCE(
+	(SELECT CASE WHEN a.deleted THEN 'none' WHEN a.phase = 'ready' THEN 'ready' WHEN a.phase = 'failed' THEN 'failed' ELSE 'waiting' END
+	FROM asset a WHERE a.id = session.id), 'waiting') END)`
+
+// Session returns the session with the id.
+func (q *queries) Session(ctx context.Context, id string) (weir.Session, error) {
+	return sessions.get(ctx, q, id)
+}
+
+// Sessions returns a page of sessions.
+func (q *queries) Sessions(ctx context.Context, query Query) (Page[weir.Session], error) {
+	return sessions.list(ctx, q, query)
+}
+
+// CreateSession writes a new session.
+func (tx *Tx) CreateSession(ctx context.Context, s *weir.Session) error {
+	return sessions.insert(ctx, tx, s)
+}
+
+// UpdateSession changes a session.
+func (tx *Tx) UpdateSession(ctx context.Context, id string, change func(*weir.Session) error) (weir.Session, error) {
+	return sessions.update(ctx, tx, id, change)
+}

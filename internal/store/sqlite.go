@@ -1,0 +1,267 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/pressly/goose/v3"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riversqlite"
+	"github.com/riverqueue/river/rivermigrate"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// sqlite is the embedded engine: one connection writes, several read. Every
+// commit is on the disk before it is reported (synchronous=FULL).
+type sqlite struct {
+	writer *sql.DB
+	reader *sql.DB
+	look   *sql.Conn // sees by PRAGMA data_version that somebody wrote
+	stmts  stmtCache
+	river  jobClient[*sql.Tx]
+
+	lookMu  sync.Mutex
+	version int64
+}
+
+func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *sqlite, err error) {
+	if path == "" {
+		return nil, errors.New("want sqlite:PATH")
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	dsn := func(more string) string {
+		return "file:" + (&url.URL{Path: path}).EscapedPath() +
+			"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" +
+			"&_pragma=foreign_keys(1)" + more
+	}
+	e := &sqlite{}
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.writer, err = sql.Open("sqlite", dsn("&_txlock=immediate")); err != nil {
+		return nil, err
+	}
+	e.writer.SetMaxOpenConns(1)
+	if err := e.migrate(ctx, log); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, err
+	}
+	if e.reader, err = sql.Open("sqlite", dsn("&_pragma=query_only(1)")); err != nil {
+		return nil, err
+	}
+	e.reader.SetMaxOpenConns(max(4, 2*runtime.GOMAXPROCS(0)))
+	e.reader.SetMaxIdleConns(max(4, 2*runtime.GOMAXPROCS(0)))
+	e.stmts.db = e.reader
+	if e.look, err = e.reader.Conn(ctx); err != nil {
+		return nil, err
+	}
+	e.river, err = newJobClient(riversqlite.New(e.writer), client, log)
+	return e, err
+}
+
+func (e *sqlite) migrate(ctx context.Context, log *slog.Logger) error {
+	if err := e.writer.PingContext(ctx); err != nil {
+		return err
+	}
+	if err := migrate(ctx, goose.DialectSQLite3, e.writer); err != nil {
+		return err
+	}
+	m, err := rivermigrate.New(riversqlite.New(e.writer), &rivermigrate.Config{Logger: quiet(log)})
+	if err != nil {
+		return err
+	}
+	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	return err
+}
+
+func (e *sqlite) close() {
+	e.stmts.close()
+	if e.look != nil {
+		_ = e.look.Close()
+	}
+	for _, db := range []*sql.DB{e.reader, e.writer} {
+		if db != nil {
+			_ = db.Close()
+		}
+	}
+}
+
+func (e *sqlite) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	return sqlExec(e.writer.ExecContext(ctx, query, args...))
+}
+
+func (e *sqlite) query(ctx context.Context, query string, args ...any) (rows, error) {
+	stmt, err := e.stmts.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if stmt == nil {
+		return sqlQuery(e.reader.QueryContext(ctx, query, args...))
+	}
+	return sqlQuery(stmt.QueryContext(ctx, args...))
+}
+
+func (e *sqlite) begin(ctx context.Context) (engineTx, error) {
+	tx, err := e.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &sqliteTx{tx: tx, river: e.river}, nil
+}
+
+func (e *sqlite) requeue(ctx context.Context, c conn, prefixes []string, except string) (int64, error) {
+	var total int64
+	for _, prefix := range prefixes {
+		n, err := c.exec(ctx, `UPDATE river_job SET state = 'available'
+			WHERE state = 'running' AND json_extract(attempted_by, '$[#-1]') LIKE $1 || '%' AND json_extract(attempted_by, '$[#-1]') <> $2`, prefix, except)
+		if err != nil {
+			return total, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+func (e *sqlite) jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error) {
+	type owner struct {
+		attempt int
+		client  string
+	}
+	o, err := one(ctx, c, func(r rows) (o owner, err error) { return o, r.Scan(&o.attempt, &o.client) },
+		`SELECT attempt, json_extract(attempted_by, '$[#-1]') FROM river_job WHERE id = $1 AND state = 'running'`, jobID)
+	return o.attempt, o.client, err
+}
+
+func (e *sqlite) work(ctx context.Context, w worker) error { return e.river.work(ctx, w) }
+
+func (e *sqlite) wake(ctx context.Context, queues []string) { e.river.wake(ctx, queues) }
+
+// listen has nothing to listen to: other processes are noticed by changedSince.
+func (e *sqlite) listen(ctx context.Context, _ func(string)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (e *sqlite) changedSince(ctx context.Context) (bool, error) {
+	e.lookMu.Lock()
+	defer e.lookMu.Unlock()
+	var version int64
+	if err := e.look.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil {
+		return false, err
+	}
+	changed := version != e.version
+	e.version = version
+	return changed, nil
+}
+
+func (e *sqlite) backup(ctx context.Context, path string) error {
+	_, err := e.reader.ExecContext(ctx, "VACUUM INTO $1", path)
+	return err
+}
+
+// forUpdate is empty: the one writer has the whole database.
+func (e *sqlite) forUpdate() string { return "" }
+
+type sqliteTx struct {
+	tx    *sql.Tx
+	river jobClient[*sql.Tx]
+}
+
+func (t *sqliteTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	return sqlExec(t.tx.ExecContext(ctx, query, args...))
+}
+
+func (t *sqliteTx) query(ctx context.Context, query string, args ...any) (rows, error) {
+	return sqlQuery(t.tx.QueryContext(ctx, query, args...))
+}
+
+func (t *sqliteTx) enqueue(ctx context.Context, jobs []newJob) error {
+	return t.river.enqueue(ctx, t.tx, jobs)
+}
+
+func (t *sqliteTx) notify(context.Context, string) error { return nil }
+
+func (t *sqliteTx) commit(context.Context) error { return t.tx.Commit() }
+
+func (t *sqliteTx) rollback(context.Context) { _ = t.tx.Rollback() }
+
+func sqlExec(result sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, sqliteError(err)
+	}
+	return result.RowsAffected()
+}
+
+func sqlQuery(r *sql.Rows, err error) (rows, error) {
+	if err != nil {
+		return nil, sqliteError(err)
+	}
+	return sqlRows{r}, nil
+}
+
+type sqlRows struct{ *sql.Rows }
+
+func (r sqlRows) Close() { _ = r.Rows.Close() }
+
+func sqliteError(err error) error {
+	if strings.Contains(err.Error(), "UNIQUE constraint failed") {
+		return fmt.Errorf("%w: %w", errDuplicate, err)
+	}
+	return err
+}
+
+// stmtCache keeps statements prepared: preparing one costs more than running it.
+// It is bounded, because lists can be filtered and ordered in many ways.
+type stmtCache struct {
+	db    *sql.DB
+	stmts sync.Map // string → *sql.Stmt
+	count atomic.Int64
+}
+
+// maxStmts bounds the cache; the statements of the fixed queries are far fewer.
+const maxStmts = 256
+
+// prepare returns the statement, or nil when there is no room for it.
+func (c *stmtCache) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt, ok := c.stmts.Load(query); ok {
+		return stmt.(*sql.Stmt), nil
+	}
+	if c.count.Load() >= maxStmts {
+		return nil, nil
+	}
+	stmt, err := c.db.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if other, loaded := c.stmts.LoadOrStore(query, stmt); loaded {
+		_ = stmt.Close()
+		return other.(*sql.Stmt), nil
+	}
+	c.count.Add(1)
+	return stmt, nil
+}
+
+func (c *stmtCache) close() {
+	c.stmts.Range(func(_, stmt any) bool {
+		_ = stmt.(*sql.Stmt).Close()
+		return true
+	})
+}
+
+var _ river.JobArgs = jobArgs{}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/internal/store/pgtest"
+	"weir/internal/weir"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(pgtest.Runner{M: m})
+}
+
+var testSecret = bytes.Repeat([]byte{7}, 32)
+
+// each runs a test on both engines.
+func each(t *testing.T, test func(t *testing.T, st *Store)) {
+	t.Helper()
+	for _, engine := range []struct {
+		name string
+		url  func(*testing.T) string
+	}{
+		{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") }},
+		{"postgres", func(t *testing.T) string { return pgtest.Start(t) }},
+	} {
+		t.Run(engine.name, func(t *testing.T) { test(t, open(t, engine.url(t), "node-a")) })
+	}
+}
+
+func open(t *testing.T, url, node string) *Store {
+	t.Helper()
+	st, err := Open(t.Context(), url, Options{Secret: testSecret, NodeID: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	return st
+}
+
+// run keeps the store's house in the background until the test ends.
+func run(t *testing.T, st *Store) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- st.Run(ctx, Retention{Events: time.Hour, Credentials: time.Hour}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func newStream(t *testing.T, name string) weir.Stream {
+	t.Helper()
+	s, err := weir.NewStream{Name: name}.Stream(&weir.Caller{UserID: "u1", ProjectID: "p1"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

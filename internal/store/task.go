@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+var tasks = table[weir.Task]{
+	name:    "task",
+	project: true,
+	order:   "updatedAt-true",
+	columns: []column[weir.Task]{
+		{"id", func(_ *queries, t *weir.Task) any { return t.ID }},
+		{"user_id", func(_ *queries, t *weir.Task) any { return t.UserID }},
+		{"project_id", func(_ *queries, t *weir.Task) any { return t.ProjectID }},
+		{"created_at", func(_ *queries, t *weir.Task) any { return int64(t.CreatedAt) }},
+		{"updated_at", func(_ *queries, t *weir.Task) any { return int64(t.Status.UpdatedAt) }},
+		{"scheduled_at", func(_ *queries, t *weir.Task) any { return int64(t.ScheduledAt) }},
+		{"type", func(_ *queries, t *weir.Task) any { return string(t.Type) }},
+		{"phase", func(_ *queries, t *weir.Task) any { return string(t.Status.Phase) }},
+		{"input_asset_id", func(_ *queries, t *weir.Task) any { return t.InputAssetID }},
+		{"output_asset_id", func(_ *queries, t *weir.Task) any { return t.OutputAssetID }},
+		{"has_secrets", func(_ *queries, t *weir.Task) any { return hasSecrets(t) }},
+	},
+	fields: map[string]field{
+		"id": {"id", textField}, "name": {"''", textField}, "createdAt": {"created_at", numberField},
+		"updatedAt": {"updated_at", numberField}, "userId": {"user_id", textField}, "user.email": {"user_id", emailField},
+		"type": {"type", textField}, "inputAssetId": {"input_asset_id", textField},
+		"outputAssetId": {"output_asset_id", textField}, "projectId": {"project_id", textField}, "phase": {"phase", textField},
+	},
+	secrets: func(t *weir.Task) any { return &t.Secrets },
+	restore: func(*weir.Task, any) {}, // read straight into place
+}
+
+func hasSecrets(t *weir.Task) bool {
+	s := t.Secrets
+	return s.EncryptedKey != "" || s.InputURL != "" || s.StorageURL != "" || s.ExportURL != "" || len(s.ExportHeaders) > 0 || s.Pinata != nil
+}
+
+// Task returns the task with the id.
+func (q *queries) Task(ctx context.Context, id string) (weir.Task, error) {
+	return tasks.get(ctx, q, id)
+}
+
+// Tasks returns a page of tasks.
+func (q *queries) Tasks(ctx context.Context, query Query) (Page[weir.Task], error) {
+	return tasks.list(ctx, q, query)
+}
+
+// TaskOfAsset returns the newest task that makes the asset.
+func (q *queries) TaskOfAsset(ctx context.Context, assetID string) (weir.Task, error) {
+	return first(tasks.where(ctx, q, "output_asset_id = $1 ORDER BY created_at DESC, id", assetID))
+}
+
+// PendingTasks counts a user's tasks that have not started.
+func (q *queries) PendingTasks(ctx context.Context, userID string) (int, error) {
+	n, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM task WHERE user_id = $1 AND phase IN ('pending', 'waiting')", userID)
+	return int(n), err
+}
+
+// CreateTask writes a new task.
+func (tx *Tx) CreateTask(ctx context.Context, t *weir.Task) error { return tasks.insert(ctx, tx, t) }
+
+// UpdateTask changes a task. A task that waits again is admitted again, and one
+// that was cancelled is stopped where it runs.
+func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task) error) (weir.Task, error) {
+	var before weir.TaskPhase
+	t, err := tasks.update(ctx, tx, id, func(t *weir.Task) error {
+		before = t.Status.Phase
+		return change(t)
+	})
+	if err != nil || t.Status.Phase == before {
+		return t, err
+	}
+	switch t.Status.Phase {
+	case weir.TaskWaiting:
+		_, err = tx.conn.exec(ctx, "UPDATE task SET admitted = $1 WHERE id = $2", false, id)
+	case weir.TaskCancelled:
+		err = tx.CancelJobs(ctx, id)
+	}
+	return t, err
+}
+
+// AdmitTask enqueues the job of the next waiting task of the given types and
+// returns the task; ok is false when there is none. Accounts take turns, so that a
+// thousand tasks of one do not starve another's first, and none has more than
+// maxRunning at once.
+func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning int) (task weir.Task, ok bool, err error) {
+	if len(types) == 0 {
+		return task, false, nil
+	}
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
+	}
+	b := &builder{}
+	user, ok, err := found(one(ctx, tx.conn, scanText, `SELECT a.id FROM account a
+		WHERE EXISTS (SELECT 1 FROM task t WHERE t.user_id = a.id AND t.phase = 'waiting' AND NOT t.admitted AND t.type IN (`+b.list(names)+`))
+		AND (SELECT count(*) FROM task r WHERE r.user_id = a.id AND r.admitted AND r.phase IN ('waiting', 'running')) < `+b.bind("%s", maxRunning)+`
+		ORDER BY a.last_admitted_at, a.id LIMIT 1`+tx.store.engine.forUpdate(), b.args...))
+	if err != nil || !ok {
+		return task, false, err
+	}
+	b = &builder{}
+	next, err := tasks.where(ctx, &tx.queries, "user_id = "+b.bind("%s", user)+" AND phase = 'waiting' AND NOT admitted AND type IN ("+b.list(names)+
+		") ORDER BY scheduled_at, id LIMIT 1", b.args...)
+	if err != nil || len(next) == 0 {
+		return task, false, err
+	}
+	task = next[0]
+	// The turn must move on even when two admissions fall into one millisecond.
+	turn, err := one(ctx, tx.conn, scanInt, "SELECT max(last_admitted_at) FROM account")
+	if err != nil {
+		return task, false, err
+	}
+	if _, err := tx.conn.exec(ctx, "UPDATE account SET last_admitted_at = $1 WHERE id = $2", max(turn+1, time.Now().UnixMilli()), user); err != nil {
+		return task, false, err
+	}
+	if _, err := tx.conn.exec(ctx, "UPDATE task SET admitted = $1 WHERE id = $2", true, task.ID); err != nil {
+		return task, false, err
+	}
+	return task, true, tx.Enqueue(ctx, JobTask, task.ID)
+}
+
+// list binds values and returns their placeholders, for IN (…).
+func (b *builder) list(values []string) string {
+	holes := make([]string, len(values))
+	for i, v := range values {
+		holes[i] = b.bind("%s", v)
+	}
+	return strings.Join(holes, ", ")
+}

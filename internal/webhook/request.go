@@ -1,0 +1,133 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"weir/internal/weir"
+)
+
+const (
+	// maxLogged is how much of an answer the log keeps.
+	maxLogged = 1024
+	// maxAnswer is how much of the answer to a question is read.
+	maxAnswer = 64 << 10
+)
+
+// body is what a webhook is sent of an event.
+type body struct {
+	ID        string          `json:"id"`
+	WebhookID string          `json:"webhookId"`
+	CreatedAt weir.Millis     `json:"createdAt"`
+	Timestamp weir.Millis     `json:"timestamp"`
+	Event     weir.EventName  `json:"event"`
+	Stream    json.RawMessage `json:"stream,omitempty"`
+	Payload   json.RawMessage `json:"payload,omitempty"`
+}
+
+func eventBody(e weir.Event, webhookID string, now time.Time) body {
+	return body{e.ID, webhookID, e.CreatedAt, weir.At(now), e.Name, e.Stream, e.Payload}
+}
+
+// signature is the header with which a receiver checks that a body is ours. The
+// time in it is the timestamp of the body too, which is what is signed.
+func signature(secret weir.Secret, body []byte, now time.Time) string {
+	mac := hmac.New(sha256.New, []byte(secret.Reveal()))
+	mac.Write(body)
+	return "t=" + strconv.FormatInt(now.UnixMilli(), 10) + ",v1=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// headers are those of every request to the webhook.
+func headers(hook *weir.Webhook, body []byte, now time.Time) map[string]string {
+	h := map[string]string{"content-type": "application/json", "user-agent": "livepeer.studio"}
+	if hook.SharedSecret != "" {
+		h["Livepeer-Signature"] = signature(hook.SharedSecret, body, now)
+	}
+	return h
+}
+
+// exchange is a request to a webhook and what came of it.
+type exchange struct {
+	url     weir.Secret
+	headers map[string]string
+	start   time.Time
+	took    time.Duration
+
+	status     int // 0 = there was no answer
+	answer     []byte
+	cut        bool // the answer is longer than that
+	retryAfter time.Duration
+
+	reason  string // why there was no answer, in words that may be shown
+	final   bool   // another attempt can't go better
+	blocked bool   // because weir does not connect to the address
+}
+
+// exchange sends a body to a webhook and reads the first limit bytes of the answer.
+func (s *Sender) exchange(ctx context.Context, hook *weir.Webhook, body []byte, now time.Time, limit int) (x exchange) {
+	x = exchange{url: hook.URL, headers: headers(hook, body, now), start: now}
+	defer func() { x.took = time.Since(now) }()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL.Reveal(), bytes.NewReader(body))
+	if err != nil {
+		x.reason, x.final = "the URL of the webhook is not valid", true
+		return x
+	}
+	for name, value := range x.headers {
+		r.Header.Set(name, value)
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		x.fail(err)
+		return x
+	}
+	defer func() { _ = resp.Body.Close() }()
+	x.status = resp.StatusCode
+	x.retryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
+	// One byte more than is kept: reading to the end is what lets the connection
+	// be used again. The status counts even when the rest does not arrive.
+	x.answer, _ = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	if len(x.answer) > limit {
+		x.answer, x.cut = x.answer[:limit], true
+	}
+	return x
+}
+
+// keepPost makes a redirect carry the event on. Clients turn a POST that is moved
+// (301, 302) into a GET without a body, which would tell the receiver nothing.
+func keepPost(r, first *http.Request) error {
+	if code := r.Response.StatusCode; code != http.StatusMovedPermanently && code != http.StatusFound {
+		return nil
+	}
+	body, err := first.GetBody()
+	if err != nil {
+		return err
+	}
+	r.Method, r.Body, r.GetBody, r.ContentLength = first.Method, body, first.GetBody, first.ContentLength
+	r.Header.Set("Content-Type", first.Header.Get("Content-Type"))
+	return nil
+}
+
+// ok reports whether the receiver has it.
+func (x *exchange) ok() bool { return x.status >= 200 && x.status <= 299 }
+
+// entry is the exchange as the log of the webhook shows it, with sent as its body.
+func (x *exchange) entry(hook *weir.Webhook, event weir.EventName, eventID string, sent []byte) weir.WebhookLog {
+	return weir.WebhookLog{
+		ID: weir.NewID(), WebhookID: hook.ID, UserID: hook.UserID, ProjectID: hook.ProjectID, EventID: eventID, Event: event,
+		CreatedAt: weir.At(x.start), Duration: x.took.Seconds(), Success: x.ok(),
+		Request: weir.WebhookRequest{URL: x.url, Method: http.MethodPost, Headers: x.headers, Body: string(sent)},
+		Response: weir.WebhookResponse{
+			Body:   base64.StdEncoding.EncodeToString(x.answer[:min(len(x.answer), maxLogged)]),
+			Status: x.status, StatusText: http.StatusText(x.status), Error: x.reason,
+		},
+	}
+}

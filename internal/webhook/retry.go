@@ -1,0 +1,129 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"weir/internal/guard"
+	"weir/internal/weir"
+)
+
+const (
+	maxRetries   = 33
+	firstBackoff = 5 * time.Second
+	maxBackoff   = time.Hour
+)
+
+// retryAt returns when to try again after an exchange that came after so many
+// attempts, or zero when it is over.
+func (x *exchange) retryAt(attempts int) time.Time {
+	again := !x.final && (x.status == 0 || x.status >= 500 ||
+		x.status == http.StatusRequestTimeout || x.status == http.StatusTooManyRequests)
+	if !again || attempts >= maxRetries {
+		return time.Time{}
+	}
+	wait := max(backoff(attempts), x.retryAfter)
+	// A little more, so that what failed together does not come back together.
+	wait += rand.N(wait/20 + 1)
+	return time.Now().Add(min(wait, maxBackoff))
+}
+
+// backoff is 5 s after the first attempt, then twice as long each time, and never
+// more than an hour.
+func backoff(attempts int) time.Duration {
+	if attempts >= 10 { // 5 s · 2¹⁰ is more than an hour
+		return maxBackoff
+	}
+	return min(firstBackoff<<attempts, maxBackoff)
+}
+
+// parseRetryAfter reads a Retry-After header: seconds, or a date. What is not
+// valid, or has passed, is 0; nothing is longer than maxBackoff.
+func parseRetryAfter(value string, now time.Time) time.Duration {
+	value = strings.TrimSpace(value)
+	if value == "" {
+		return 0
+	}
+	if strings.Trim(value, "0123456789") == "" {
+		seconds, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || seconds > int64(maxBackoff/time.Second) { // too many digits
+			return maxBackoff
+		}
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return min(max(at.Sub(now), 0), maxBackoff)
+}
+
+// fail notes why there was no answer. The error of an http.Client has the URL in
+// it, which may carry a token, so only words that are known to be harmless are
+// kept.
+func (x *exchange) fail(err error) {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if e, ok := errors.AsType[*guard.BlockedError](err); ok {
+		x.reason, x.final, x.blocked = e.Error(), true, true
+		return
+	}
+	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind == weir.Invalid { // a redirect to where we don't follow
+		x.reason, x.final = e.Messages[0], true
+		return
+	}
+	x.reason = describe(err)
+}
+
+// describe names the cause of a network error.
+func describe(err error) string {
+	if e, ok := errors.AsType[*net.DNSError](err); ok {
+		if e.IsNotFound {
+			return "no such host"
+		}
+		return "the name of the host could not be looked up"
+	}
+	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return shorten("the certificate is not valid: " + e.Err.Error())
+	}
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return "timeout: no answer within " + timeout.String()
+	}
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "connection reset"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "host unreachable"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "connection closed before an answer came"
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "the server does not speak TLS"
+	}
+	if _, ok := errors.AsType[tls.AlertError](err); ok {
+		return "the server refused the TLS handshake"
+	}
+	return "no valid HTTP answer"
+}
+
+// shorten keeps what foreign names add to a text within bounds.
+func shorten(text string) string {
+	const most = 300
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

@@ -1,0 +1,190 @@
+// Package webhook tells other servers of events and asks them questions.
+//
+// An event reaches a webhook in two steps. Whoever changes something writes the
+// event, a delivery for each webhook that wants it, and a job, all in the
+// transaction of the change (store.Tx.Emit). The job calls [Sender.Deliver], which
+// takes the deliveries of one webhook and one resource in order, sends each once,
+// and notes how that went in the same transaction in which it takes the next one:
+// so an event may arrive twice after a crash, but it is never lost.
+//
+// A [Sender] also sends an event again when its owner asks for it (Resend), and
+// asks a webhook whether a viewer may play something (Ask). All three build and
+// sign requests in request.go, and every attempt leaves an entry in the log of the
+// webhook. Which failures are tried again, and when, is in retry.go.
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/guard"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+const (
+	// timeout is how long a receiver may take, the body of its answer included.
+	timeout = 30 * time.Second
+	// turn is how long a job sends before it goes to the end of the queue: one
+	// busy stream must not keep the others waiting.
+	turn = 10 * time.Second
+	// logTimeout bounds the writing of a log entry after the caller has left.
+	logTimeout = 5 * time.Second
+)
+
+// Sender sends to webhooks. It is safe for concurrent use.
+type Sender struct {
+	store  *store.Store
+	client *http.Client
+	log    *slog.Logger
+
+	delivered, retried, failed, blocked atomic.Int64
+}
+
+// New returns a Sender that connects through g.
+func New(st *store.Store, g *guard.Guard, log *slog.Logger) *Sender {
+	client := g.Client(timeout)
+	check := client.CheckRedirect
+	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if err := check(r, via); err != nil {
+			return err
+		}
+		return keepPost(r, via[0])
+	}
+	return &Sender{store: st, client: client, log: log}
+}
+
+// Stats counts attempts since the start, each in exactly one member.
+type Stats struct {
+	Delivered int64 // answered with 2xx
+	Retried   int64 // failed, will be tried again
+	Failed    int64 // failed for good
+	Blocked   int64 // failed for good, because weir does not connect to the address
+}
+
+// Stats returns what was sent since the start.
+func (s *Sender) Stats() Stats {
+	return Stats{s.delivered.Load(), s.retried.Load(), s.failed.Load(), s.blocked.Load()}
+}
+
+// Deliver is the store.Handler of store.JobWebhook. It sends what is due to the
+// webhook and of the resource that the job names, oldest first.
+func (s *Sender) Deliver(ctx context.Context, job store.Job) error {
+	end := time.Now().Add(turn)
+	var last *store.Attempt
+	for {
+		if last != nil && time.Now().After(end) {
+			return s.store.YieldDelivery(ctx, job, *last)
+		}
+		d, ok, err := s.store.NextDelivery(ctx, job, last)
+		if err != nil || !ok {
+			return err
+		}
+		attempt, err := s.attempt(ctx, d)
+		if err != nil {
+			return err
+		}
+		last = &attempt
+	}
+}
+
+// attempt sends a delivery once. An error means that it is not known how that
+// went, so it counts as not sent.
+func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, error) {
+	a := store.Attempt{Delivery: d}
+	owner, err := s.store.User(ctx, d.Webhook.UserID)
+	if err != nil && weir.KindOf(err) != weir.NotFound {
+		return a, err
+	}
+	if err != nil || owner.Suspended {
+		return a, nil // dropped, and no trace of it in the log
+	}
+	now := time.Now()
+	body, err := json.Marshal(eventBody(d.Event, d.Webhook.ID, now))
+	if err != nil {
+		return a, fmt.Errorf("event %s: %w", d.Event.ID, err)
+	}
+	x := s.exchange(ctx, &d.Webhook, body, now, maxLogged)
+	if err := ctx.Err(); err != nil {
+		return a, err
+	}
+	a.Log = x.entry(&d.Webhook, d.Event.Name, d.Event.ID, body)
+	a.RetryAt = x.retryAt(d.Attempts)
+	s.count(x, a.RetryAt)
+	if !x.ok() && a.RetryAt.IsZero() {
+		s.log.InfoContext(ctx, "event could not be delivered", "webhook", d.Webhook.ID, "event", d.Event.ID,
+			"attempts", d.Attempts+1, "status", x.status, "reason", x.reason)
+	}
+	return a, nil
+}
+
+func (s *Sender) count(x exchange, retryAt time.Time) {
+	switch {
+	case x.ok():
+		s.delivered.Add(1)
+	case x.blocked:
+		s.blocked.Add(1)
+	case retryAt.IsZero():
+		s.failed.Add(1)
+	default:
+		s.retried.Add(1)
+	}
+}
+
+// Resend sends the event of a log entry once more, now, to the webhook's present
+// address, and returns the new entry, also when it failed. It goes through with
+// that even if the caller leaves: an attempt without an entry would be a lie.
+func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
+	if entry.Event == weir.PlaybackAccessControl {
+		return weir.WebhookLog{}, weir.Errorf(weir.Refused, "a question about a viewer can't be sent again; only events can")
+	}
+	var event body
+	if err := json.Unmarshal([]byte(entry.Request.Body), &event); err != nil {
+		return weir.WebhookLog{}, fmt.Errorf("body of webhook log %s: %w", entry.ID, err)
+	}
+	now := time.Now()
+	event.Timestamp = weir.At(now)
+	text, err := json.Marshal(event)
+	if err != nil {
+		return weir.WebhookLog{}, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	x := s.exchange(ctx, &hook, text, now, maxLogged)
+	s.count(x, time.Time{})
+	again := x.entry(&hook, entry.Event, entry.EventID, text)
+	return again, s.write(ctx, again)
+}
+
+// Ask sends a question to a webhook and returns the status and the body of the
+// answer. The entry in the log shows shown in place of the question, which has a
+// viewer's credential in it. The error says why there was no answer; it may be
+// shown to the owner of the webhook.
+func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, question, shown []byte) (status int, answer []byte, err error) {
+	x := s.exchange(ctx, &hook, question, time.Now(), maxAnswer)
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
+	if x.reason == "" && x.cut {
+		x.status, x.reason = 0, fmt.Sprintf("the answer is longer than %d KiB", maxAnswer>>10)
+	}
+	s.count(x, time.Time{})
+	if err := s.write(ctx, x.entry(&hook, weir.PlaybackAccessControl, "", shown)); err != nil {
+		return 0, nil, err
+	}
+	if x.status == 0 {
+		return 0, nil, weir.Errorf(weir.Upstream, "%s", x.reason)
+	}
+	return x.status, x.answer, nil
+}
+
+// write puts an attempt into the log of its webhook.
+func (s *Sender) write(ctx context.Context, entry weir.WebhookLog) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
+	defer cancel()
+	return s.store.Tx(ctx, func(tx *store.Tx) error { return tx.LogAttempt(ctx, entry) })
+}

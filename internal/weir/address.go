@@ -1,0 +1,49 @@
+package weir
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// ClientAddr returns who sent a request. What X-Forwarded-For says counts only as
+// far as it was written by a trusted proxy: it is read from its end, and the
+// first address that is not a trusted proxy's is the client.
+func ClientAddr(remote string, forwarded []string, trusted []netip.Prefix) netip.Addr {
+	port, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr := port.Addr().Unmap()
+	hops := strings.Split(strings.Join(forwarded, ","), ",")
+	for i := len(hops) - 1; i >= 0 && isTrusted(addr, trusted); i-- {
+		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
+		if err != nil {
+			break
+		}
+		addr = hop.Unmap()
+	}
+	return addr
+}
+
+// RequestBase returns how a caller reaches the service, from the request itself.
+// What a proxy says of scheme and host counts when the proxy is trusted.
+func RequestBase(tls bool, host, remote, forwardedProto, forwardedHost string, trusted []netip.Prefix) string {
+	scheme := "http"
+	if tls {
+		scheme = "https"
+	}
+	if port, err := netip.ParseAddrPort(remote); err == nil && isTrusted(port.Addr().Unmap(), trusted) {
+		if forwardedProto == "http" || forwardedProto == "https" {
+			scheme = forwardedProto
+		}
+		if forwardedHost != "" && !strings.ContainsAny(forwardedHost, " ,/\\@<>\"'") {
+			host = forwardedHost
+		}
+	}
+	return scheme + "://" + host
+}
+
+func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
+	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
+}

@@ -1,0 +1,35 @@
+package weir
+
+import "encoding/json"
+
+// CreatorID names the person that a caller made something for.
+type CreatorID struct {
+	Type  string `json:"type"`
+	Value string `json:"value"`
+}
+
+// UnmarshalJSON takes the object and also a bare string.
+func (c *CreatorID) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		c.Type = "unverified"
+		return json.Unmarshal(data, &c.Value)
+	}
+	type plain CreatorID
+	return json.Unmarshal(data, (*plain)(c))
+}
+
+// value returns the creator's name, or nothing.
+func (c *CreatorID) String() string {
+	if c == nil {
+		return ""
+	}
+	return c.Value
+}
+
+// CheckUserTags bounds the tags that a caller may hang on a resource.
+func CheckUserTags(tags json.RawMessage) error {
+	if len(tags) > 2048 {
+		return Errorf(Refused, "userTags object is too large. Max size is 2048 characters")
+	}
+	return nil
+}

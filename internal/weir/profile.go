@@ -1,0 +1,102 @@
+package weir
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+)
+
+// Profile says how a rendition is encoded. Streams need width, height, name,
+// bitrate and fps; files need only a bitrate.
+type Profile struct {
+	Name    string `json:"name,omitempty"`
+	Width   int    `json:"width,omitempty"`
+	Height  int    `json:"height,omitempty"`
+	Bitrate int    `json:"bitrate"`           // bits per second
+	FPS     *int   `json:"fps,omitempty"`     // 0 or absent = that of the source
+	FPSDen  int    `json:"fpsDen,omitempty"`  // frame rate = fps/fpsDen
+	Quality *int   `json:"quality,omitempty"` // constant quality, 0..44, higher is worse
+	GOP     string `json:"gop,omitempty"`     // seconds, or "intra"
+	Profile string `json:"profile,omitempty"` // of H.264
+	Encoder string `json:"encoder,omitempty"` // as SDKs know it; see UnmarshalJSON
+	Codec   string `json:"codec,omitempty"`   // only AV1, for which SDKs know no encoder
+}
+
+// UnmarshalJSON reads a profile and writes the encoder the way SDKs know it:
+// `h264` and friends are accepted and become `H.264`. AV1 moves to a member that
+// they do not read, because they refuse an encoder they do not know.
+func (p *Profile) UnmarshalJSON(data []byte) error {
+	type plain Profile
+	if err := json.Unmarshal(data, (*plain)(p)); err != nil {
+		return err
+	}
+	switch strings.ToLower(strings.ReplaceAll(p.Encoder, ".", "")) {
+	case "h264":
+		p.Encoder = "H.264"
+	case "hevc", "vp8", "vp9":
+		p.Encoder = strings.ToUpper(p.Encoder)
+	case "av1":
+		p.Encoder, p.Codec = "", "AV1"
+	}
+	return nil
+}
+
+// DefaultProfiles is the ladder of a stream whose maker named none.
+func DefaultProfiles() []Profile {
+	rung := func(name string, width, height, bitrate int) Profile {
+		return Profile{Name: name, FPS: new(0), Bitrate: bitrate, Width: width, Height: height, Profile: "H264ConstrainedHigh"}
+	}
+	return []Profile{
+		rung("240p0", 426, 240, 250_000),
+		rung("360p0", 640, 360, 800_000),
+		rung("480p0", 854, 480, 1_600_000),
+		rung("720p0", 1280, 720, 3_000_000),
+	}
+}
+
+// profileName allows what is safe as the name of a folder and of a file.
+var profileName = regexp.MustCompile(`^[\pL\pN_][\pL\pN ._+@-]*$`)
+
+// checkProfiles applies the rules that names share, because a name is the name of
+// a folder and of a file.
+func checkProfiles(kind Kind, profiles []Profile) error {
+	seen := map[string]bool{}
+	for i, p := range profiles {
+		switch {
+		case p.Name == "":
+			continue
+		case p.Name == "source":
+			return Errorf(kind, `profile cannot be named "source"`)
+		case seen[p.Name]:
+			return Errorf(kind, "duplicate profile name %q", p.Name)
+		case !profileName.MatchString(p.Name) || strings.HasSuffix(p.Name, ".") || strings.HasSuffix(p.Name, " "):
+			return Errorf(Invalid, "profiles[%d].name: %q can't be the name of a folder; use letters, digits and ._+@-", i, p.Name)
+		}
+		seen[p.Name] = true
+	}
+	return nil
+}
+
+// CheckFileProfiles applies the rules for renditions of a file.
+func CheckFileProfiles(profiles []Profile) error {
+	if err := checkProfiles(Invalid, profiles); err != nil {
+		return err
+	}
+	for i, p := range profiles {
+		switch {
+		case p.Encoder == "VP8":
+			return Errorf(Invalid, "profiles[%d].encoder: VP8 is not supported, use VP9", i)
+		case (p.Width == 0) != (p.Height == 0):
+			return Errorf(Invalid, "profiles[%d]: give both width and height, or neither", i)
+		case p.Width == 0 && len(profiles) > 1:
+			return Errorf(Invalid, "profiles[%d]: width and height are needed when there is more than one profile", i)
+		case !validGOP(p.GOP):
+			return Errorf(Invalid, `profiles[%d].gop: %q is neither seconds such as "2.0" nor "intra"`, i, p.GOP)
+		}
+	}
+	return nil
+}
+
+var gopSeconds = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,6})?$`)
+
+func validGOP(gop string) bool { return gop == "" || gop == "intra" || gopSeconds.MatchString(gop) }

@@ -1,0 +1,67 @@
+package weir
+
+// Session is one broadcast on a stream, from its start to its end.
+type Session struct {
+	ID                 string         `json:"id"` // also the id of the recording's asset
+	Kind               string         `json:"kind"`
+	Name               string         `json:"name"`
+	ParentID           string         `json:"parentId"` // the stream
+	UserID             string         `json:"userId"`
+	ProjectID          string         `json:"projectId"`
+	PlaybackID         string         `json:"playbackId"` // of the stream
+	CreatedAt          Millis         `json:"createdAt"`
+	LastSeen           Millis         `json:"lastSeen"`
+	IsHealthy          *bool          `json:"isHealthy,omitempty"`
+	Issues             []string       `json:"issues,omitempty"`
+	Record             bool           `json:"record"`
+	RecordingSpec      *RecordingSpec `json:"recordingSpec,omitempty"`
+	Profiles           []Profile      `json:"profiles,omitempty"`
+	RecordingStatus    string         `json:"recordingStatus,omitempty"` // from the recording's asset, on read
+	RecordingURL       string         `json:"recordingUrl,omitempty"`
+	MP4URL             string         `json:"mp4Url,omitempty"`
+	SourceRecordingURL string         `json:"sourceRecordingUrl,omitempty"`
+	Counters
+	Deleted bool `json:"-"`
+}
+
+// The states of a recording, as a session shows them.
+const (
+	RecordingWaiting = "waiting"
+	RecordingReady   = "ready"
+	RecordingFailed  = "failed"
+	RecordingNone    = "none"
+)
+
+// sessionForgotten is how long after its last sign of life a session without a
+// recording's asset will not get one any more.
+const sessionForgotten = 3 * 60 * 60 * 1000
+
+// SetRecording fills what a session says of its recording, from the asset with
+// the same id; asset is nil when there is none. A deleted recording reads `none`,
+// because SDKs know no word for it.
+func (s *Session) SetRecording(asset *Asset, now Millis) {
+	s.RecordingStatus, s.RecordingURL, s.MP4URL = "", "", ""
+	if !s.Record {
+		return
+	}
+	switch {
+	case asset == nil && now-s.LastSeen > sessionForgotten:
+		s.RecordingStatus = RecordingNone
+	case asset == nil:
+		s.RecordingStatus = RecordingWaiting
+	case asset.Deleted:
+		s.RecordingStatus = RecordingNone
+	case asset.Status.Phase == AssetReady:
+		s.RecordingStatus = RecordingReady
+	case asset.Status.Phase == AssetFailed:
+		s.RecordingStatus = RecordingFailed
+	default:
+		s.RecordingStatus = RecordingWaiting
+	}
+	if asset != nil && !asset.Deleted {
+		s.RecordingURL = asset.PlaybackURL
+		if asset.Status.Phase == AssetReady {
+			s.MP4URL = asset.DownloadURL
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package weir
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Stream is a place to send live video to. It outlives the broadcasts: each of
+// those is a [Session].
+type Stream struct {
+	ID                 string          `json:"id"`
+	Kind               string          `json:"kind"`
+	Name               string          `json:"name"`
+	UserID             string          `json:"userId"`
+	ProjectID          string          `json:"projectId"`
+	CreatorID          *CreatorID      `json:"creatorId,omitempty"`
+	UserTags           json.RawMessage `json:"userTags,omitempty"`
+	CreatedAt          Millis          `json:"createdAt"`
+	CreatedByTokenName string          `json:"createdByTokenName,omitempty"`
+	PlaybackID         string          `json:"playbackId"`
+	IsActive           bool            `json:"isActive"`
+	IsHealthy          *bool           `json:"isHealthy,omitempty"`
+	Issues             []string        `json:"issues,omitempty"`
+	LastSeen           Millis          `json:"lastSeen"`
+	LastTerminatedAt   *Millis         `json:"lastTerminatedAt"`
+	Suspended          bool            `json:"suspended"`
+	Record             bool            `json:"record"`
+	RecordingSpec      *RecordingSpec  `json:"recordingSpec,omitempty"`
+	Profiles           []Profile       `json:"profiles"`
+	Multistream        Multistream     `json:"multistream"`
+	PlaybackPolicy     *PlaybackPolicy `json:"playbackPolicy,omitempty"`
+	Counters
+	Deleted       bool   `json:"-"`
+	ObjectStoreID string `json:"-"`
+
+	StreamKey Secret `json:"-"`
+	Pull      *Pull  `json:"-"` // sealed: its URL and headers may carry credentials
+}
+
+// Counters are what a stream and its sessions have carried so far.
+type Counters struct {
+	SourceSegments             int64   `json:"sourceSegments"`
+	TranscodedSegments         int64   `json:"transcodedSegments"`
+	SourceSegmentsDuration     float64 `json:"sourceSegmentsDuration"`
+	TranscodedSegmentsDuration float64 `json:"transcodedSegmentsDuration"`
+	SourceBytes                int64   `json:"sourceBytes"`
+	TranscodedBytes            int64   `json:"transcodedBytes"`
+	IngestRate                 float64 `json:"ingestRate,omitempty"`
+	OutgoingRate               float64 `json:"outgoingRate,omitempty"`
+}
+
+// RecordingSpec says which renditions a recording gets.
+type RecordingSpec struct {
+	Profiles []Profile `json:"profiles,omitempty"`
+}
+
+// Pull is where weir fetches a stream from, when nobody pushes it.
+type Pull struct {
+	Source   string            `json:"source"`
+	Headers  map[string]string `json:"headers,omitempty"`
+	IsMobile json.RawMessage   `json:"isMobile,omitempty"` // 0, 1, 2 or a boolean
+	Location *Location         `json:"location,omitempty"`
+}
+
+// Location is a point on the map.
+type Location struct {
+	Lat float64 `json:"lat"`
+	Lon float64 `json:"lon"`
+}
+
+// Multistream lists where a stream is pushed on to.
+type Multistream struct {
+	Targets []TargetRef `json:"targets"`
+}
+
+// TargetRef names a target and the rendition that it gets.
+type TargetRef struct {
+	ID        string      `json:"id,omitempty"`
+	Profile   string      `json:"profile"`
+	VideoOnly bool        `json:"videoOnly,omitempty"`
+	Spec      *TargetSpec `json:"spec,omitempty"` // only in requests: makes a new target
+}
+
+// TargetSpec describes a target that is made together with the reference to it.
+type TargetSpec struct {
+	Name string `json:"name,omitempty"`
+	URL  string `json:"url"`
+}
+
+// SourceProfile is the name of the rendition that is the source itself.
+const SourceProfile = "source"
+
+// NewStream is the body that makes a stream. Members that SDKs of old send and
+// weir has no use for are accepted by openapi.yaml and not read.
+type NewStream struct {
+	Name           string          `json:"name"`
+	Profiles       *[]Profile      `json:"profiles"`
+	Record         bool            `json:"record"`
+	RecordingSpec  *RecordingSpec  `json:"recordingSpec"`
+	Multistream    *Multistream    `json:"multistream"`
+	PlaybackPolicy *PlaybackPolicy `json:"playbackPolicy"`
+	CreatorID      *CreatorID      `json:"creatorId"`
+	UserTags       json.RawMessage `json:"userTags"`
+	Pull           *Pull           `json:"pull"`
+	ObjectStoreID  string          `json:"objectStoreId"`
+}
+
+// Stream returns the stream that the body asks for. Its multistream targets are
+// not looked at: they need the store.
+func (n NewStream) Stream(caller *Caller, now time.Time) (Stream, error) {
+	id := NewID()
+	s := Stream{
+		ID: id, Kind: "stream", Name: n.Name, UserID: caller.UserID, ProjectID: caller.ProjectID,
+		CreatorID: n.CreatorID, UserTags: compact(n.UserTags), CreatedAt: At(now), CreatedByTokenName: caller.TokenName,
+		PlaybackID: NewPlaybackID(id), StreamKey: NewStreamKey(id), Record: n.Record, RecordingSpec: n.RecordingSpec,
+		Profiles: DefaultProfiles(), Multistream: Multistream{Targets: []TargetRef{}}, PlaybackPolicy: n.PlaybackPolicy,
+		Pull: n.Pull, ObjectStoreID: n.ObjectStoreID,
+	}
+	if n.Profiles != nil {
+		s.Profiles = *n.Profiles
+	}
+	return s, s.Validate()
+}
+
+// StreamPatch is the body that changes a stream. A nil member is left as it is.
+type StreamPatch struct {
+	Name           *string                  `json:"name"`
+	CreatorID      *CreatorID               `json:"creatorId"`
+	Record         *bool                    `json:"record"`
+	Suspended      *bool                    `json:"suspended"`
+	Multistream    *Multistream             `json:"multistream"`
+	PlaybackPolicy Nullable[PlaybackPolicy] `json:"playbackPolicy"`
+	Profiles       Nullable[[]Profile]      `json:"profiles"`
+	RecordingSpec  *RecordingSpec           `json:"recordingSpec"`
+	UserTags       json.RawMessage          `json:"userTags"`
+}
+
+// Apply changes s as the patch says, or returns why it can't. Multistream is
+// left to the caller: it needs the store, and must be done after Apply, so that
+// the references are held against the new profiles.
+func (p StreamPatch) Apply(s *Stream) error {
+	if s.IsActive && p.Record != nil && *p.Record != s.Record {
+		return Errorf(Refused, "cannot change 'record' field while stream is active")
+	}
+	if s.IsActive && p.Profiles.Set {
+		return Errorf(Refused, "cannot change 'profiles' field while stream is active")
+	}
+	if p.Name != nil {
+		s.Name = *p.Name
+	}
+	if p.CreatorID != nil {
+		s.CreatorID = p.CreatorID
+	}
+	if p.Record != nil {
+		s.Record = *p.Record
+		if !s.Record && p.RecordingSpec == nil {
+			s.RecordingSpec = nil
+		}
+	}
+	if p.RecordingSpec != nil {
+		s.RecordingSpec = p.RecordingSpec
+	}
+	if p.Suspended != nil {
+		s.Suspended = *p.Suspended
+	}
+	if p.PlaybackPolicy.Set {
+		s.PlaybackPolicy = p.PlaybackPolicy.Value
+	}
+	if p.Profiles.Set {
+		s.Profiles = DefaultProfiles()
+		if p.Profiles.Value != nil {
+			s.Profiles = *p.Profiles.Value
+		}
+	}
+	if p.UserTags != nil {
+		s.UserTags = compact(p.UserTags)
+	}
+	return s.Validate()
+}
+
+// Validate checks what can be checked without the store, in the order of the
+// contract.
+func (s *Stream) Validate() error {
+	if s.RecordingSpec != nil && !s.Record {
+		return Errorf(Refused, "recordingSpec is only supported with record=true")
+	}
+	if err := s.PlaybackPolicy.Validate(); err != nil {
+		return err
+	}
+	if err := checkProfiles(Refused, s.Profiles); err != nil {
+		return err
+	}
+	if s.RecordingSpec != nil {
+		if err := CheckFileProfiles(s.RecordingSpec.Profiles); err != nil {
+			return err
+		}
+	}
+	return CheckUserTags(s.UserTags)
+}
+
+// Terminate notes that the broadcast was ended by its owner.
+func (s *Stream) Terminate(now time.Time) error {
+	if s.LastTerminatedAt != nil && now.Sub(s.LastTerminatedAt.Time()) < 5*time.Second {
+		e := Errorf(Busy, "too many terminate requests")
+		e.RetryAfter = 5 * time.Second
+		return e
+	}
+	s.LastTerminatedAt = new(At(now))
+	return nil
+}
+
+// CheckTargets holds references against the profiles of the stream. known says
+// whether a target of the stream's owner has that id; references with a spec
+// have no id yet.
+func (s *Stream) CheckTargets(refs []TargetRef, known func(id string) bool) error {
+	type key struct{ id, profile string }
+	seen := map[key]bool{}
+	for _, ref := range refs {
+		if !s.hasProfile(ref.Profile) {
+			return Errorf(Refused, "multistream target profile not found: %q. available: %s", ref.Profile, s.profileNames())
+		}
+		if (ref.ID == "") == (ref.Spec == nil) {
+			return Errorf(Refused, `multistream target must have either an "id" or a "spec"`)
+		}
+		if ref.ID == "" {
+			if _, err := TargetHost(ref.Spec.URL); err != nil {
+				return err
+			}
+			continue
+		}
+		if !known(ref.ID) {
+			return Errorf(Refused, "multistream target not found: %q", ref.ID)
+		}
+		k := key{ref.ID, ref.Profile}
+		if seen[k] {
+			return Errorf(Refused, "multistream target {id,profile} must be unique")
+		}
+		seen[k] = true
+	}
+	return nil
+}
+
+func (s *Stream) hasProfile(name string) bool {
+	return name == SourceProfile || slices.ContainsFunc(s.Profiles, func(p Profile) bool { return p.Name == name })
+}
+
+func (s *Stream) profileNames() string {
+	var names []string
+	for _, p := range s.Profiles {
+		names = append(names, fmt.Sprintf("%q", p.Name))
+	}
+	return "[" + strings.Join(append(names, `"source"`), ",") + "]"
+}
+
+// RemoveTarget drops every reference to a target.
+func (s *Stream) RemoveTarget(targetID string) {
+	s.Multistream.Targets = slices.DeleteFunc(s.Multistream.Targets, func(r TargetRef) bool { return r.ID == targetID })
+}

@@ -1,0 +1,331 @@
+package weir
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Task is work that takes a while.
+type Task struct {
+	ID            string      `json:"id"`
+	Type          TaskType    `json:"type"`
+	CreatedAt     Millis      `json:"createdAt"`
+	ScheduledAt   Millis      `json:"scheduledAt,omitempty"`
+	UserID        string      `json:"userId"`
+	ProjectID     string      `json:"projectId,omitempty"`
+	InputAssetID  string      `json:"inputAssetId,omitempty"`
+	OutputAssetID string      `json:"outputAssetId,omitempty"`
+	RequesterID   string      `json:"requesterId,omitempty"`
+	Params        TaskParams  `json:"params"`
+	Status        TaskStatus  `json:"status"`
+	Output        *TaskOutput `json:"output,omitempty"`
+
+	Secrets TaskSecrets `json:"-"` // sealed, and forgotten a while after the end
+}
+
+// TaskType is what a task does.
+type TaskType string
+
+// The types of tasks.
+const (
+	TaskUpload     TaskType = "upload"
+	TaskExport     TaskType = "export"
+	TaskExportData TaskType = "export-data"
+	TaskTranscode  TaskType = "transcode-file"
+	TaskClip       TaskType = "clip"
+)
+
+// TaskPhase is how far a task is.
+type TaskPhase string
+
+// The phases of a task.
+const (
+	TaskPending   TaskPhase = "pending"
+	TaskWaiting   TaskPhase = "waiting"
+	TaskRunning   TaskPhase = "running"
+	TaskFailed    TaskPhase = "failed"
+	TaskCompleted TaskPhase = "completed"
+	TaskCancelled TaskPhase = "cancelled"
+)
+
+// TaskStatus is how far a task is, and since when.
+type TaskStatus struct {
+	Phase        TaskPhase `json:"phase"`
+	UpdatedAt    Millis    `json:"updatedAt"`
+	Progress     *float64  `json:"progress,omitempty"`
+	ErrorMessage string    `json:"errorMessage,omitempty"`
+	Retries      *int      `json:"retries,omitempty"`
+	Step         string    `json:"step,omitempty"` // a stage, for people
+	ETA          Millis    `json:"eta,omitempty"`
+}
+
+// TaskParams is what a task was asked to do; one member, named after its type.
+// What is secret in it shows as stars; the values are in TaskSecrets.
+type TaskParams struct {
+	Upload     *UploadParams     `json:"upload,omitempty"`
+	Export     *ExportParams     `json:"export,omitempty"`
+	ExportData *ExportDataParams `json:"exportData,omitempty"`
+	Transcode  *TranscodeParams  `json:"transcode-file,omitempty"`
+	Clip       *ClipParams       `json:"clip,omitempty"`
+}
+
+// UploadParams makes an asset from a source.
+type UploadParams struct {
+	URL                   string     `json:"url,omitempty"`
+	Encryption            *MaskedKey `json:"encryption,omitempty"`
+	C2PA                  bool       `json:"c2pa,omitempty"`
+	Profiles              []Profile  `json:"profiles,omitempty"`
+	TargetSegmentSizeSecs int        `json:"targetSegmentSizeSecs,omitempty"`
+}
+
+// MaskedKey stands where a key was given.
+type MaskedKey struct {
+	Key string `json:"key"`
+}
+
+// ExportParams sends an asset somewhere else.
+type ExportParams struct {
+	Custom *CustomExport `json:"custom,omitempty"`
+	IPFS   *IPFSExport   `json:"ipfs,omitempty"`
+}
+
+// CustomExport sends an asset to an address of the caller's.
+type CustomExport struct {
+	URL     string            `json:"url"`
+	Method  string            `json:"method,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// IPFSExport sends an asset to IPFS.
+type IPFSExport struct {
+	NFTMetadataTemplate string          `json:"nftMetadataTemplate,omitempty"`
+	NFTMetadata         json.RawMessage `json:"nftMetadata,omitempty"`
+	Pinata              *Pinata         `json:"pinata,omitempty"`
+}
+
+// Pinata is an account at a pinning service.
+type Pinata struct {
+	JWT       string `json:"jwt,omitempty"`
+	APIKey    string `json:"apiKey,omitempty"`
+	APISecret string `json:"apiSecret,omitempty"`
+}
+
+// ExportDataParams sends metadata to IPFS.
+type ExportDataParams struct {
+	Content json.RawMessage `json:"content,omitempty"`
+	Type    string          `json:"type,omitempty"`
+	ID      string          `json:"id,omitempty"`
+}
+
+// TranscodeParams makes renditions of a file in the caller's own storage.
+type TranscodeParams struct {
+	Input                 URLParam         `json:"input"`
+	Storage               URLParam         `json:"storage"`
+	Outputs               TranscodeOutputs `json:"outputs"`
+	Profiles              []Profile        `json:"profiles,omitempty"`
+	TargetSegmentSizeSecs int              `json:"targetSegmentSizeSecs,omitempty"`
+	CreatorID             *CreatorID       `json:"creatorId,omitempty"`
+	C2PA                  bool             `json:"c2pa"`
+}
+
+// URLParam is a place, with its credentials as stars.
+type URLParam struct {
+	URL string `json:"url"`
+}
+
+// TranscodeOutputs says which formats go where.
+type TranscodeOutputs struct {
+	HLS  *PathParam `json:"hls,omitempty"`
+	MP4  *PathParam `json:"mp4,omitempty"`
+	FMP4 *PathParam `json:"fmp4,omitempty"`
+}
+
+// PathParam is a path in the caller's storage.
+type PathParam struct {
+	Path string `json:"path"`
+}
+
+// ClipParams cuts a piece out of a stream.
+type ClipParams struct {
+	URL          string        `json:"url,omitempty"`
+	ClipStrategy *ClipStrategy `json:"clipStrategy,omitempty"`
+	SessionID    string        `json:"sessionId,omitempty"`
+	InputID      string        `json:"inputId,omitempty"`
+}
+
+// ClipStrategy says which piece.
+type ClipStrategy struct {
+	StartTime  Millis `json:"startTime"`
+	EndTime    Millis `json:"endTime"`
+	PlaybackID string `json:"playbackId"`
+}
+
+// TaskOutput is what came of a task; one member, named after its type.
+type TaskOutput struct {
+	Upload     *AssetOutput      `json:"upload,omitempty"`
+	Clip       *AssetOutput      `json:"clip,omitempty"`
+	Export     *ExportOutput     `json:"export,omitempty"`
+	ExportData *ExportDataOutput `json:"exportData,omitempty"`
+	Transcode  json.RawMessage   `json:"transcodeFile,omitempty"`
+}
+
+// AssetOutput is the asset that a task made.
+type AssetOutput struct {
+	AssetSpec Asset `json:"assetSpec"`
+}
+
+// ExportOutput says where an asset was sent.
+type ExportOutput struct {
+	IPFS *IPFSOutput `json:"ipfs,omitempty"`
+}
+
+// IPFSOutput is an asset on IPFS.
+type IPFSOutput struct {
+	VideoFileCID          string `json:"videoFileCid"`
+	VideoFileURL          string `json:"videoFileUrl,omitempty"`
+	VideoFileGatewayURL   string `json:"videoFileGatewayUrl,omitempty"`
+	NFTMetadataCID        string `json:"nftMetadataCid,omitempty"`
+	NFTMetadataURL        string `json:"nftMetadataUrl,omitempty"`
+	NFTMetadataGatewayURL string `json:"nftMetadataGatewayUrl,omitempty"`
+}
+
+// ExportDataOutput is metadata on IPFS.
+type ExportDataOutput struct {
+	IPFS struct {
+		CID string `json:"cid"`
+	} `json:"ipfs"`
+}
+
+// TaskSecrets is what a task needs and nobody may see.
+type TaskSecrets struct {
+	EncryptedKey  string            `json:"encryptedKey,omitempty"`
+	InputURL      string            `json:"inputUrl,omitempty"`
+	StorageURL    string            `json:"storageUrl,omitempty"`
+	ExportURL     string            `json:"exportUrl,omitempty"`
+	ExportHeaders map[string]string `json:"exportHeaders,omitempty"`
+	Pinata        *Pinata           `json:"pinata,omitempty"`
+	Gone          bool              `json:"gone,omitempty"` // there were some, and they were forgotten
+}
+
+// NewExport returns the task that exports an asset. Credentials go into the
+// task's secrets; the parameters keep stars.
+func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {
+	t := Task{
+		ID: NewID(), Type: TaskExport, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
+		InputAssetID: a.ID, Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
+	}
+	if p.Custom != nil {
+		t.Secrets.ExportURL, t.Secrets.ExportHeaders = p.Custom.URL, p.Custom.Headers
+		masked := &CustomExport{URL: withoutCredentials(p.Custom.URL), Method: p.Custom.Method}
+		for name := range p.Custom.Headers {
+			if masked.Headers == nil {
+				masked.Headers = map[string]string{}
+			}
+			masked.Headers[name] = "***"
+		}
+		t.Params.Export = &ExportParams{Custom: masked}
+	} else {
+		masked := *p.IPFS
+		t.Secrets.Pinata = p.IPFS.Pinata
+		if p.IPFS.Pinata != nil {
+			masked.Pinata = p.IPFS.Pinata.masked()
+		}
+		t.Params.Export = &ExportParams{IPFS: &masked}
+	}
+	t.Queue(now)
+	return t
+}
+
+func (p *Pinata) masked() *Pinata {
+	if p.JWT != "" {
+		return &Pinata{JWT: "***"}
+	}
+	return &Pinata{APIKey: "***", APISecret: "***"}
+}
+
+// withoutCredentials returns the part of a URL that everybody may see: a query
+// may be a signature that opens the place.
+func withoutCredentials(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "***"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "***"
+	}
+	u.Fragment, u.RawFragment = "", ""
+	return withoutUser(u.String())
+}
+
+// withoutUser returns a URL with stars for its user and password. A URL without
+// them is returned as it is.
+func withoutUser(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "***"
+	}
+	if u.User == nil {
+		return raw
+	}
+	u.User = nil
+	return strings.Replace(u.String(), "://", "://***:***@", 1) // url.URL would escape the stars
+}
+
+// Queue makes a task wait for its turn.
+func (t *Task) Queue(now time.Time) {
+	if t.ScheduledAt == 0 {
+		t.ScheduledAt = At(now)
+	}
+	t.Status = TaskStatus{Phase: TaskWaiting, UpdatedAt: At(now), Retries: new(0)}
+}
+
+// Done reports whether the task has ended.
+func (t *Task) Done() bool {
+	return t.Status.Phase == TaskCompleted || t.Status.Phase == TaskFailed || t.Status.Phase == TaskCancelled
+}
+
+// Retry makes a task that has failed wait for its turn again.
+func (t *Task) Retry(now time.Time) error {
+	if t.Status.Phase != TaskFailed && t.Status.Phase != TaskCancelled {
+		return Errorf(Refused, "task is not in a retryable state")
+	}
+	if t.ScheduledAt == 0 {
+		e := Errorf(Refused, "task is not in a retryable state")
+		e.Messages = append(e.Messages, "its file was never uploaded: request a new upload")
+		return e
+	}
+	if t.Secrets.Gone {
+		return Errorf(Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+	}
+	t.Queue(now)
+	return nil
+}
+
+// Cancel ends a task that has not ended yet.
+func (t *Task) Cancel(now time.Time) error {
+	if t.Done() {
+		return Errorf(Refused, "task is not in a cancellable state")
+	}
+	t.Status = TaskStatus{Phase: TaskCancelled, UpdatedAt: At(now)}
+	return nil
+}
+
+// IPFSSpec returns what the task was to copy to IPFS, and nil when it was not.
+func (t *Task) IPFSSpec() *IPFSSpec {
+	if p := t.Params.Export; p != nil && p.IPFS != nil {
+		return &IPFSSpec{NFTMetadataTemplate: p.IPFS.NFTMetadataTemplate, NFTMetadata: p.IPFS.NFTMetadata}
+	}
+	if t.Output != nil && t.Output.Upload != nil {
+		if s := t.Output.Upload.AssetSpec.Storage; s != nil && s.IPFS != nil {
+			return s.IPFS.Spec
+		}
+	}
+	return nil
+}
+
+// Fail ends a task with a sentence that its owner can act on.
+func (t *Task) Fail(message string, now time.Time) {
+	t.Status = TaskStatus{Phase: TaskFailed, UpdatedAt: At(now), ErrorMessage: message, Retries: t.Status.Retries}
+}

@@ -1,0 +1,162 @@
+package weir
+
+import (
+	"net/url"
+	"slices"
+	"time"
+)
+
+// Webhook is an address that is told of events.
+type Webhook struct {
+	ID        string         `json:"id"`
+	Kind      string         `json:"kind"`
+	Name      string         `json:"name"`
+	UserID    string         `json:"userId"`
+	ProjectID string         `json:"projectId"`
+	CreatedAt Millis         `json:"createdAt"`
+	Events    []EventName    `json:"events"`
+	StreamID  string         `json:"streamId,omitempty"`
+	Status    *WebhookStatus `json:"status,omitempty"`
+	Deleted   bool           `json:"-"`
+
+	URL          Secret `json:"-"` // sealed: it may carry a token; its owner sees it
+	SharedSecret Secret `json:"-"` // never shown again
+}
+
+// WebhookStatus tells how deliveries went lately.
+type WebhookStatus struct {
+	LastTriggeredAt Millis          `json:"lastTriggeredAt,omitempty"`
+	LastFailure     *WebhookFailure `json:"lastFailure,omitempty"`
+}
+
+// WebhookFailure is the last delivery that failed.
+type WebhookFailure struct {
+	Timestamp  Millis `json:"timestamp"`
+	StatusCode int    `json:"statusCode,omitempty"`
+	Error      string `json:"error,omitempty"`
+	Response   string `json:"response,omitempty"` // base64
+}
+
+// WebhookBody is the body that makes or replaces a webhook.
+type WebhookBody struct {
+	Name         string      `json:"name"`
+	URL          string      `json:"url"`
+	Event        EventName   `json:"event"` // of old: one event
+	Events       []EventName `json:"events"`
+	SharedSecret string      `json:"sharedSecret"`
+	StreamID     string      `json:"streamId"`
+}
+
+// Webhook returns the webhook that the body asks for.
+func (b WebhookBody) Webhook(caller *Caller, now time.Time) (Webhook, error) {
+	w := Webhook{ID: NewID(), Kind: "webhook", UserID: caller.UserID, ProjectID: caller.ProjectID, CreatedAt: At(now)}
+	return w, b.Replace(&w)
+}
+
+// Replace writes the body over w; its id, its owner and its status stay.
+func (b WebhookBody) Replace(w *Webhook) error {
+	events := b.Events
+	if events == nil && b.Event != "" {
+		events = []EventName{b.Event}
+	}
+	if events == nil {
+		return Errorf(Invalid, `must provide "events" field with subscriptions`)
+	}
+	if err := checkWebhookURL(b.URL); err != nil {
+		return err
+	}
+	w.Name, w.URL, w.Events, w.SharedSecret, w.StreamID = b.Name, Secret(b.URL), events, Secret(b.SharedSecret), b.StreamID
+	return nil
+}
+
+// WebhookPatch is the body that changes a webhook.
+type WebhookPatch struct {
+	Name         *string      `json:"name"`
+	URL          *string      `json:"url"`
+	Events       *[]EventName `json:"events"`
+	SharedSecret *string      `json:"sharedSecret"`
+	StreamID     *string      `json:"streamId"`
+}
+
+// Apply changes w as the patch says.
+func (p WebhookPatch) Apply(w *Webhook) error {
+	if p.URL != nil {
+		if err := checkWebhookURL(*p.URL); err != nil {
+			return err
+		}
+		w.URL = Secret(*p.URL)
+	}
+	if p.Name != nil {
+		w.Name = *p.Name
+	}
+	if p.Events != nil {
+		w.Events = *p.Events
+	}
+	if p.SharedSecret != nil {
+		w.SharedSecret = Secret(*p.SharedSecret)
+	}
+	if p.StreamID != nil {
+		w.StreamID = *p.StreamID
+	}
+	return nil
+}
+
+// Wants reports whether the webhook is to be told of the event.
+func (w *Webhook) Wants(e *Event) bool {
+	return !w.Deleted && w.UserID == e.UserID && w.ProjectID == e.ProjectID &&
+		slices.Contains(w.Events, e.Name) && (w.StreamID == "" || w.StreamID == e.StreamID)
+}
+
+func checkWebhookURL(raw string) error {
+	if u, err := url.Parse(raw); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return Errorf(Invalid, "bad url: write it as https://host/path")
+	}
+	return nil
+}
+
+// WebhookLog is one attempt to deliver an event.
+type WebhookLog struct {
+	ID        string          `json:"id"`
+	WebhookID string          `json:"webhookId"`
+	UserID    string          `json:"userId"`
+	ProjectID string          `json:"-"`
+	EventID   string          `json:"-"`
+	Event     EventName       `json:"event"`
+	CreatedAt Millis          `json:"createdAt"`
+	Duration  float64         `json:"duration"` // seconds
+	Success   bool            `json:"success"`
+	Request   WebhookRequest  `json:"request"`
+	Response  WebhookResponse `json:"response"`
+}
+
+// WebhookRequest is what was sent.
+type WebhookRequest struct {
+	URL     Secret            `json:"-"` // sealed, as the webhook's own
+	Method  string            `json:"method"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+}
+
+// WebhookResponse is what came back. Error says why nothing did.
+type WebhookResponse struct {
+	Body       string `json:"body"` // base64 of the first 1,024 bytes
+	Status     int    `json:"status,omitempty"`
+	StatusText string `json:"statusText,omitempty"`
+	Error      string `json:"-"`
+}
+
+// After returns the status as it is after one more attempt. A failure stays on
+// record when later attempts succeed.
+func (s *WebhookStatus) After(l WebhookLog) *WebhookStatus {
+	next := WebhookStatus{}
+	if s != nil {
+		next = *s
+	}
+	next.LastTriggeredAt = max(next.LastTriggeredAt, l.CreatedAt)
+	if !l.Success {
+		next.LastFailure = &WebhookFailure{
+			Timestamp: l.CreatedAt, StatusCode: l.Response.Status, Error: l.Response.Error, Response: l.Response.Body,
+		}
+	}
+	return &next
+}
