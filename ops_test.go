@@ -113,9 +113,10 @@ func TestLogFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	log := newLogger(file, slog.LevelWarn)
-	log.Info("not shown")
-	log.Warn("shown", "n", 1)
+	log, flush := newLogger(file, slog.LevelInfo)
+	log.Debug("not shown")
+	log.Info("shown", "n", 1)
+	flush()
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +124,10 @@ func TestLogFormat(t *testing.T) {
 	var line map[string]any
 	if err := json.Unmarshal(content, &line); err != nil || line["msg"] != "shown" {
 		t.Errorf("a file got %q, want one line of JSON", content)
+	}
+	log.With("part", "x").Warn("at once") // is not held back
+	if content, err = os.ReadFile(path); err != nil || !strings.Contains(string(content), "at once") {
+		t.Errorf("a warning is held back: %q, %v", content, err)
 	}
 }
 

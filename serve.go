@@ -37,7 +37,9 @@ const webhookSlots = 32
 
 // Run is `weir serve`.
 func (ServeCmd) Run(ctx context.Context, cfg *Config) error {
-	return serve(ctx, cfg, newLogger(os.Stderr, cfg.LogLevel), os.Stdout)
+	log, flush := newLogger(os.Stderr, cfg.LogLevel)
+	defer flush()
+	return serve(ctx, cfg, log, os.Stdout)
 }
 
 // serve builds the parts, runs them until ctx ends, and waits for them. The
@@ -87,7 +89,9 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		if err != nil {
 			return err
 		}
-		g.Go(func() error { return runHTTP(running, cfg, handler, ready, log, func(base string) { parts.greet(out, cfg, base) }) })
+		g.Go(func() error {
+			return runHTTP(running, cfg, handler, ready, log, func(base string) { parts.greet(out, cfg, base) })
+		})
 	}
 	err = g.Wait()
 	// The house is kept until the last job and the last request have ended.
@@ -167,8 +171,21 @@ func (p *parts) handler(cfg *Config, v version, tr *tracer, m *metrics, stopping
 			say(w, http.StatusOK, `{"ok":true}`)
 		}
 	})
-	mux.Handle("/", p.accounts.Pages())
+	mux.Handle("/", pageLimits(p.accounts.Pages()))
 	return mux, ready, nil
+}
+
+// pageLimits bounds what a browser may send and how long it may take. The API has
+// limits of its own, by route.
+func pageLimits(pages http.Handler) http.Handler {
+	const maxForm, patience = 64 << 10, 30 * time.Second
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		_ = c.SetWriteDeadline(time.Now().Add(patience))
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		pages.ServeHTTP(w, r)
+	})
 }
 
 func say(w http.ResponseWriter, status int, body string) {
@@ -189,8 +206,16 @@ func runHTTP(ctx context.Context, cfg *Config, handler http.Handler, ready *atom
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
+	var begun atomic.Int64 // requests that began before the drain and have not ended
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ready.Load() {
+			begun.Add(1)
+			defer begun.Add(-1)
+		}
+		handler.ServeHTTP(w, r)
+	})
 	server := &http.Server{
-		Handler: handler, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		Handler: counted, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	done := make(chan error, 1)
@@ -213,6 +238,11 @@ func runHTTP(ctx context.Context, cfg *Config, handler http.Handler, ready *atom
 	log.Info("draining", "atMost", cfg.Drain)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
 	defer cancel()
+	// Connections are taken until the last of these requests has ended: /readyz must
+	// be able to say that no more of them should come.
+	for begun.Load() > 0 && stop.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if err := server.Shutdown(stop); err != nil {
 		_ = server.Close()
 	}

@@ -66,7 +66,9 @@ type weir struct {
 	key      string // of the first account
 	url      string
 	secret   []byte
+	env      []string      // of the process, beside that of the test
 	output   *lockedBuffer // what the process printed
+	log      *lockedBuffer // of it, what went to standard error
 	cmd      *exec.Cmd
 	exited   chan struct{}
 }
@@ -77,7 +79,7 @@ func newWeir(t *testing.T) *weir {
 	data := t.TempDir()
 	w := &weir{
 		t: t, data: data, database: "sqlite:" + filepath.Join(data, "weir.db"), key: "e2e-key-0123456789abcdef0123456789abcdef",
-		secret: bytes.Repeat([]byte{3}, 32), output: &lockedBuffer{},
+		secret: bytes.Repeat([]byte{3}, 32), output: &lockedBuffer{}, log: &lockedBuffer{},
 	}
 	if err := os.WriteFile(filepath.Join(data, "secret"), fmt.Appendf(nil, "%x\n", w.secret), 0o600); err != nil {
 		t.Fatal(err)
@@ -90,11 +92,8 @@ func (w *weir) start(args ...string) {
 	w.t.Helper()
 	addr := freeAddr(w.t)
 	w.url = "http://" + addr
-	w.cmd = exec.Command(binary, append([]string{
-		"serve", "--data", w.data, "--http", addr, "--ops", "", "--allow-networks", "127.0.0.0/8", "--rate-limit", "0",
-	}, args...)...)
-	w.cmd.Env = append(os.Environ(), "WEIR_DATABASE="+w.database, "WEIR_API_KEY="+w.key, "GORACE=halt_on_error=1")
-	w.cmd.Stdout, w.cmd.Stderr = w.output, w.output
+	w.cmd = w.serve(addr, args...)
+	w.cmd.Stdout, w.cmd.Stderr = w.output, io.MultiWriter(w.output, w.log)
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -125,6 +124,34 @@ func (w *weir) start(args ...string) {
 	}
 }
 
+// serve is the `weir serve` that start runs.
+func (w *weir) serve(addr string, args ...string) *exec.Cmd {
+	cmd := exec.Command(binary, append([]string{
+		"serve", "--data", w.data, "--http", addr, "--ops", "", "--allow-networks", "127.0.0.0/8", "--rate-limit", "0",
+	}, args...)...)
+	cmd.Env = append(os.Environ(), "WEIR_DATABASE="+w.database, "WEIR_API_KEY="+w.key, "GORACE=halt_on_error=1")
+	cmd.Env = append(cmd.Env, w.env...)
+	return cmd
+}
+
+// refuse runs a `weir serve` that must not start, and returns what it printed.
+func (w *weir) refuse(args ...string) string {
+	w.t.Helper()
+	cmd := w.serve(freeAddr(w.t), args...)
+	output := &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	deadline := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer deadline.Stop()
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 {
+		w.t.Fatalf("weir ended with %d, want a refusal (1):\n%s", code, output)
+	}
+	return output.String()
+}
+
 // kill ends the process at once, as a power cut does.
 func (w *weir) kill() {
 	if w.cmd != nil {
@@ -138,6 +165,12 @@ func (w *weir) kill() {
 func (w *weir) stop() {
 	w.t.Helper()
 	_ = w.cmd.Process.Signal(syscall.SIGTERM)
+	w.wait()
+}
+
+// wait waits until a process that was told to end has ended, and checks how.
+func (w *weir) wait() {
+	w.t.Helper()
 	select {
 	case <-w.exited:
 	case <-time.After(time.Minute):
@@ -211,6 +244,22 @@ func (w *weir) must(method, path string, body, v any) {
 	}
 }
 
+// eventually calls check until it returns nil, and fails with what it returned last.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -237,4 +286,11 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+// Reset forgets what was collected.
+func (b *lockedBuffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf.Reset()
 }

@@ -60,9 +60,13 @@ type Decision struct {
 	RefreshInterval time.Duration
 }
 
-// defaultRefresh is how long a decision about content that is not public holds
-// when its policy says nothing.
-const defaultRefresh = 10 * time.Minute
+const (
+	// defaultRefresh is how long a decision about content that is not public holds
+	// when its policy says nothing.
+	defaultRefresh = 10 * time.Minute
+	// maxRefresh is as good as for ever.
+	maxRefresh = 10 * 365 * 24 * time.Hour
+)
 
 // Check returns nil when the viewer may play, or the error that tells the viewer
 // why not.
@@ -90,7 +94,7 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	}
 	d.RefreshInterval = defaultRefresh
 	if seconds := c.policy.RefreshInterval; seconds > 0 {
-		d.RefreshInterval = time.Duration(seconds * float64(time.Second))
+		d.RefreshInterval = time.Duration(min(seconds, maxRefresh.Seconds()) * float64(time.Second))
 	}
 	switch c.policy.Type {
 	case weir.PolicyJWT:

@@ -19,7 +19,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"runtime"
 	"time"
@@ -38,15 +37,14 @@ type Options struct {
 
 // Accounts is what knows people.
 type Accounts struct {
-	opt      Options
-	store    *store.Store
-	log      *slog.Logger
-	key      []byte // signs access tokens and forms
-	hasher   *hasher
-	guesses  *throttle // wrong passwords, by account and by address
-	signups  *throttle // new accounts, by address
-	assets   map[string]asset
-	crossing *http.CrossOriginProtection
+	opt     Options
+	store   *store.Store
+	log     *slog.Logger
+	key     []byte // signs access tokens and forms
+	hasher  *hasher
+	guesses *throttle // wrong passwords, by account and by address
+	signups *throttle // new accounts, by address
+	pages   *pages
 }
 
 // placeholder is the address of the first account until its owner sets the real
@@ -74,13 +72,8 @@ func New(ctx context.Context, st *store.Store, opt Options) (*Accounts, error) {
 		guesses: newThrottle(),
 		signups: newThrottle(),
 	}
-	if a.assets, err = readAssets(); err != nil {
-		return nil, err
-	}
-	if a.crossing, err = newCrossOriginProtection(opt.PublicURL); err != nil {
-		return nil, err
-	}
-	return a, nil
+	a.pages, err = newPages(a)
+	return a, err
 }
 
 // NewUser is the body that registers a person.

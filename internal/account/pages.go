@@ -1,16 +1,392 @@
 package account
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
 	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"weir/internal/weir"
 )
 
-type asset struct{}
+//go:embed pages
+var pageFiles embed.FS
 
-func readAssets() (map[string]asset, error) { return nil, nil }
-
-func newCrossOriginProtection(string) (*http.CrossOriginProtection, error) {
-	return http.NewCrossOriginProtection(), nil
+// pages is the account area in the browser: plain HTML that works without a
+// script and without anything from elsewhere. Each page is a file in pages/ around
+// which layout.html is put.
+type pages struct {
+	*Accounts
+	mux       *http.ServeMux
+	templates map[string]*template.Template
+	assets    map[string]asset
+	crossing  *http.CrossOriginProtection
 }
 
-// Pages returns the account area.
-func (a *Accounts) Pages() http.Handler { return http.NotFoundHandler() }
+// asset is a file that pages refer to.
+type asset struct {
+	content []byte
+	kind    string
+	version string // changes with the content
+}
+
+// visit is one request for a page.
+type visit struct {
+	*http.Request
+	w       http.ResponseWriter
+	session *session // nil = nobody has logged in
+	secure  bool     // the browser came over HTTPS
+	base    string   // how the browser reaches the service
+	id      string   // of the request, for the log
+}
+
+// page answers a visit, or returns the error that answers it.
+type page func(v *visit) error
+
+// Pages returns the handler of the account area.
+func (a *Accounts) Pages() http.Handler { return a.pages }
+
+func newPages(a *Accounts) (*pages, error) {
+	p := &pages{Accounts: a, mux: http.NewServeMux(), templates: map[string]*template.Template{}, assets: map[string]asset{}, crossing: http.NewCrossOriginProtection()}
+	if a.opt.PublicURL != "" {
+		u, err := url.Parse(a.opt.PublicURL)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.crossing.AddTrustedOrigin(u.Scheme + "://" + u.Host); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.readFiles(); err != nil {
+		return nil, err
+	}
+	for pattern, show := range map[string]page{
+		"GET /{$}":               p.members(p.showHome),
+		"GET /login":             p.showLogIn,
+		"POST /login":            p.logIn,
+		"POST /logout":           p.members(p.logOut),
+		"GET /signup":            p.showSignUp,
+		"POST /signup":           p.signUp,
+		"GET /set-password":      p.showSetPassword,
+		"POST /set-password":     p.setPassword,
+		"GET /account":           p.members(p.showAccount),
+		"POST /account":          p.members(p.changePassword),
+		"GET /keys":              p.members(p.showKeys),
+		"GET /keys/new":          p.members(p.showNewKey),
+		"POST /keys/new":         p.members(p.createKey),
+		"GET /keys/{id}":         p.members(p.showKey),
+		"POST /keys/{id}":        p.members(p.changeKey),
+		"POST /keys/{id}/revoke": p.members(p.revokeKey),
+		"GET /assets/{name}":     p.showAsset,
+		"/":                      p.unknown,
+	} {
+		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, show) })
+	}
+	return p, nil
+}
+
+// readFiles reads the templates and assets that are built into the program.
+func (p *pages) readFiles() error {
+	err := fs.WalkDir(pageFiles, "pages", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(name) == ".html" {
+			return err
+		}
+		content, err := pageFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+		sum := sha256.Sum256(content)
+		p.assets[path.Base(name)] = asset{content, kinds[path.Ext(name)], hex.EncodeToString(sum[:6])}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	layout, err := template.New("layout.html").Funcs(template.FuncMap{
+		"moment":  moment,
+		"summary": summary,
+		"asset":   func(name string) string { return "/assets/" + name + "?v=" + p.assets[name].version },
+	}).ParseFS(pageFiles, "pages/layout.html", "pages/parts.html")
+	if err != nil {
+		return err
+	}
+	files, err := fs.Glob(pageFiles, "pages/*.html")
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		if path.Base(name) == "layout.html" || path.Base(name) == "parts.html" {
+			continue
+		}
+		t, err := template.Must(layout.Clone()).ParseFS(pageFiles, name)
+		if err != nil {
+			return err
+		}
+		p.templates[strings.TrimSuffix(path.Base(name), ".html")] = t
+	}
+	return nil
+}
+
+// moment writes a time for people and for machines.
+func moment(m weir.Millis) template.HTML {
+	if m == 0 {
+		return "never"
+	}
+	t := m.Time()
+	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, t.Format(time.RFC3339), t.Format("2 Jan 2006, 15:04 MST")))
+}
+
+// ServeHTTP answers a request for a page.
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
+
+const (
+	maxForm      = 64 << 10
+	formTimeout  = 20 * time.Second
+	writeTimeout = 30 * time.Second
+)
+
+// policy is what browsers may do with a page: load nothing but our own files, run
+// no script that stands in a page, show it in no frame.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// answer is the walk of every request.
+func (p *pages) answer(w http.ResponseWriter, r *http.Request, show page) {
+	start := time.Now()
+	rec := &recorder{ResponseWriter: w}
+	v := &visit{Request: r, w: rec, id: weir.NewID()[:8]}
+	v.base = weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), p.opt.TrustedProxies)
+	if p.opt.PublicURL != "" && strings.HasSuffix(p.opt.PublicURL, "://"+r.Host) {
+		v.base = p.opt.PublicURL // a proxy in front that does not say how it was reached
+	}
+	v.secure = strings.HasPrefix(v.base, "https://")
+	if p.opt.PublicURL != "" {
+		v.base = p.opt.PublicURL
+	}
+	h := rec.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin") // not no-referrer: forms would come without their origin
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if err := p.serve(v, show); err != nil {
+		p.showError(v, err)
+	}
+	// Never the path or the query: they carry tokens.
+	attrs := [...]slog.Attr{
+		slog.String("route", r.Pattern), slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
+		slog.String("request", v.id), slog.String("user", v.user()),
+	}
+	p.log.LogAttrs(r.Context(), slog.LevelInfo, "page", attrs[:]...)
+}
+
+func (v *visit) user() string {
+	if v.session == nil {
+		return ""
+	}
+	return v.session.user.ID
+}
+
+// serve reads the form and finds the session before a page is shown. A form must
+// come from a page of ours, twice sure: the browser says so, and who has logged in
+// sends the value that only the session's pages know.
+func (p *pages) serve(v *visit, show page) (err error) {
+	control := http.NewResponseController(v.w)
+	_ = control.SetWriteDeadline(time.Now().Add(formTimeout + writeTimeout))
+	if v.session, err = p.session(v.Request, v.secure); err != nil {
+		return err
+	}
+	if v.Method != http.MethodPost {
+		return show(v)
+	}
+	if err := p.crossing.Check(v.Request); err != nil {
+		return errForeignForm()
+	}
+	_ = control.SetReadDeadline(time.Now().Add(formTimeout))
+	v.Body = http.MaxBytesReader(v.w, v.Body, maxForm)
+	if err := v.ParseForm(); err != nil {
+		return weir.Wrap(weir.Refused, err, "The form could not be read. Please go back and send it again.")
+	}
+	for _, values := range v.PostForm {
+		for _, value := range values {
+			if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+				return weir.Errorf(weir.Refused, "The form has text in it that is no text. Please go back and send it again.")
+			}
+		}
+	}
+	if v.session != nil && !v.session.sent(v.PostForm.Get("form")) {
+		return errForeignForm()
+	}
+	return show(v)
+}
+
+func errForeignForm() error {
+	return weir.Errorf(weir.Denied, "This form is out of date or came from another site, so nothing was done. Please go back, reload the page and send it again.")
+}
+
+// members shows a page only to people who have logged in.
+func (p *pages) members(show page) page {
+	return func(v *visit) error {
+		if v.session == nil {
+			return v.redirect("/login")
+		}
+		return show(v)
+	}
+}
+
+// redirect sends the browser to another page.
+func (v *visit) redirect(to string) error {
+	http.Redirect(v.w, v.Request, to, http.StatusSeeOther)
+	return nil
+}
+
+// view is what every template gets.
+type view struct {
+	Title  string
+	Here   string // the entry of the menu that is lit
+	User   *weir.User
+	Form   string // the value that forms send back
+	Notice string // what was done
+	Error  string // what to mend
+	Signup bool
+	Base   string
+	Data   any
+}
+
+// notices are what can be told after something was done; the browser brings the
+// name along in ?done=.
+var notices = map[string]string{
+	"password": "Your password is set. Log in with it.",
+	"changed":  "Your password is changed. All other log-ins of this account have ended.",
+	"saved":    "The key is saved.",
+	"revoked":  "The key is revoked. Nothing accepts it any more.",
+	"out":      "You are logged out.",
+}
+
+// render shows a template.
+func (p *pages) render(v *visit, status int, name string, in view) error {
+	in.Signup, in.Base = p.opt.Signup, v.base
+	if v.session != nil {
+		in.User, in.Form = &v.session.user, v.session.form
+	}
+	if in.Notice == "" && in.Error == "" {
+		in.Notice = notices[v.URL.Query().Get("done")]
+	}
+	var buf bytes.Buffer
+	if err := p.templates[name].Execute(&buf, in); err != nil {
+		return err
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write(buf.Bytes()) // who left does not read it
+	return nil
+}
+
+// statuses are those of errors that a person can do something about.
+var statuses = map[weir.Kind]int{
+	weir.Refused: http.StatusBadRequest, weir.Invalid: http.StatusUnprocessableEntity, weir.Denied: http.StatusForbidden,
+	weir.NotFound: http.StatusNotFound, weir.Conflict: http.StatusConflict, weir.Busy: http.StatusTooManyRequests,
+	weir.Unauthenticated: http.StatusUnauthorized,
+}
+
+// again shows a form once more, with what is to be mended in it. An error that
+// nobody can mend is returned.
+func (p *pages) again(v *visit, name string, in view, err error) error {
+	e, ok := errors.AsType[*weir.Error](err)
+	if !ok || statuses[e.Kind] == 0 {
+		return err
+	}
+	if e.RetryAfter > 0 {
+		v.w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
+	}
+	in.Error = sentence(strings.Join(e.Messages, " "))
+	return p.render(v, statuses[e.Kind], name, in)
+}
+
+// sentence makes a message of the API into one for a page.
+func sentence(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if !strings.HasSuffix(text, ".") && !strings.Contains(text, "://") && !strings.Contains(text, "/:") {
+		text += "."
+	}
+	return text
+}
+
+// showError is the only place where an error becomes a page, and the only one that
+// logs it.
+func (p *pages) showError(v *visit, err error) {
+	status, in := http.StatusInternalServerError, view{Title: "Something went wrong"}
+	e, ok := errors.AsType[*weir.Error](err)
+	switch {
+	case ok && e.Kind == weir.NotFound:
+		status, in = http.StatusNotFound, view{Title: "There is nothing here", Data: "The address may be mistyped, or what was here is gone."}
+	case ok && statuses[e.Kind] != 0:
+		status, in = statuses[e.Kind], view{Title: "That did not work", Data: strings.Join(e.Messages, " ")}
+	case v.Context().Err() != nil: // the browser left
+		in.Data = "The request was cancelled."
+	default:
+		p.log.ErrorContext(v.Context(), "page failed", "route", v.Pattern, "request", v.id, "err", err)
+		in.Data = "This is our fault, not yours. If it happens again, tell the operator of this server to look for request " + v.id + " in the log."
+	}
+	if err := p.render(v, status, "error", in); err != nil {
+		p.log.ErrorContext(v.Context(), "page failed", "route", v.Pattern, "request", v.id, "err", err)
+		http.Error(v.w, "Something went wrong.", http.StatusInternalServerError)
+	}
+}
+
+// unknown answers what is no page.
+func (p *pages) unknown(*visit) error { return weir.ErrNotFound() }
+
+// showAsset answers GET /assets/{name}.
+func (p *pages) showAsset(v *visit) error {
+	a, ok := p.assets[v.PathValue("name")]
+	if !ok {
+		return weir.ErrNotFound()
+	}
+	h := v.w.Header()
+	h.Set("Content-Type", a.kind)
+	h.Set("ETag", `"`+a.version+`"`)
+	h.Set("Cache-Control", "public, max-age=3600")
+	if v.URL.Query().Get("v") == a.version {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	http.ServeContent(v.w, v.Request, "", time.Time{}, bytes.NewReader(a.content))
+	return nil
+}
+
+// recorder notes what was answered, for the log.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) WriteHeader(code int) {
+	if w.status == 0 {
+		w.status = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

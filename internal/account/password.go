@@ -8,6 +8,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,14 +30,21 @@ const (
 
 var preHashSalt = []byte{0x69, 0x19, 0x5A, 0x94, 0x76, 0xF0, 0x85, 0x46}
 
-// What one hash costs: 19 MiB and two passes over them.
 const (
-	argonMemory  = 19 << 10 // KiB
-	argonTime    = 2
-	argonThreads = 1
-	argonSize    = 32
-	saltSize     = 16
+	argonSize = 32
+	saltSize  = 16
 )
+
+// cost is what one hash takes. It is kept with the hash, so that another cost for
+// new passwords does not lock the old ones out.
+type cost struct {
+	memory  uint32 // KiB
+	passes  uint32
+	threads uint8
+}
+
+// normalCost is 19 MiB and two passes over them.
+var normalCost = cost{memory: 19 << 10, passes: 2, threads: 1}
 
 // The bounds of a password; what is already a pre-hash can't be judged.
 const (
@@ -73,21 +81,14 @@ func preHash(password string) (string, error) {
 type hasher struct {
 	running chan struct{}
 	waiting chan struct{}
-	nobody  string // the hash of a password that nobody has
+	cost    cost // of new passwords
 }
 
 // maxWaiting is how many may wait for their turn, per one that runs.
 const maxWaiting = 32
 
 func newHasher(atOnce int) *hasher {
-	salt, sum := make([]byte, saltSize), make([]byte, argonSize)
-	_, _ = rand.Read(salt)
-	_, _ = rand.Read(sum)
-	return &hasher{
-		running: make(chan struct{}, atOnce),
-		waiting: make(chan struct{}, atOnce*(maxWaiting+1)),
-		nobody:  encode(salt, sum),
-	}
+	return &hasher{running: make(chan struct{}, atOnce), waiting: make(chan struct{}, atOnce*(maxWaiting+1)), cost: normalCost}
 }
 
 // turn waits until work may be done and does it.
@@ -118,7 +119,7 @@ func (h *hasher) hash(ctx context.Context, password string) (kept string, err er
 		}
 		salt := make([]byte, saltSize)
 		_, _ = rand.Read(salt)
-		kept = encode(salt, argon(pre, salt))
+		kept = h.cost.encode(salt, h.cost.argon(pre, salt))
 		return nil
 	})
 	return kept, err
@@ -132,41 +133,39 @@ func (h *hasher) matches(ctx context.Context, kept, password string) (ok bool, e
 		if err != nil {
 			return err
 		}
-		compared := kept
 		if kept == "" {
-			compared = h.nobody
+			h.cost.argon(pre, make([]byte, saltSize))
+			return nil
 		}
-		salt, want, err := decode(compared)
+		c, salt, want, err := decode(kept)
 		if err != nil {
 			return err
 		}
-		ok = subtle.ConstantTimeCompare(argon(pre, salt), want) == 1 && kept != ""
+		ok = subtle.ConstantTimeCompare(c.argon(pre, salt), want) == 1
 		return nil
 	})
 	return ok, err
 }
 
-func argon(pre string, salt []byte) []byte {
-	return argon2.IDKey([]byte(pre), salt, argonTime, argonMemory, argonThreads, argonSize)
+func (c cost) argon(pre string, salt []byte) []byte {
+	return argon2.IDKey([]byte(pre), salt, c.passes, c.memory, c.threads, argonSize)
 }
 
 // encode writes a hash in the form that other programs read too.
-func encode(salt, sum []byte) string {
+func (c cost) encode(salt, sum []byte) string {
 	b64 := base64.RawStdEncoding.EncodeToString
-	return fmt.Sprintf("%s%s$%s", argonPrefix(), b64(salt), b64(sum))
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, c.memory, c.passes, c.threads, b64(salt), b64(sum))
 }
 
-func argonPrefix() string {
-	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$", argon2.Version, argonMemory, argonTime, argonThreads)
-}
-
-func decode(kept string) (salt, sum []byte, err error) {
-	rest, ok := strings.CutPrefix(kept, argonPrefix())
-	left, right, cut := strings.Cut(rest, "$")
-	salt, err1 := base64.RawStdEncoding.DecodeString(left)
-	sum, err2 := base64.RawStdEncoding.DecodeString(right)
-	if !ok || !cut || err1 != nil || err2 != nil || len(sum) != argonSize {
-		return nil, nil, fmt.Errorf("what is kept of the password is in another form than %s…", argonPrefix())
+func decode(kept string) (c cost, salt, sum []byte, err error) {
+	parts := strings.Split(kept, "$")
+	if len(parts) == 6 && parts[1] == "argon2id" && parts[2] == fmt.Sprintf("v=%d", argon2.Version) {
+		_, err1 := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &c.memory, &c.passes, &c.threads)
+		salt, err2 := base64.RawStdEncoding.DecodeString(parts[4])
+		sum, err3 := base64.RawStdEncoding.DecodeString(parts[5])
+		if err1 == nil && err2 == nil && err3 == nil && len(sum) == argonSize && c.passes > 0 && c.threads > 0 {
+			return c, salt, sum, nil
+		}
 	}
-	return salt, sum, nil
+	return c, nil, nil, errors.New("what is kept of the password is no hash of argon2id")
 }

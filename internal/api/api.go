@@ -229,10 +229,15 @@ func writeJSON(w http.ResponseWriter, code int, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
+	return writeText(w, code, buf.Bytes()[:buf.Len()-1]) // without the line feed
+}
+
+// writeText answers with what is JSON already.
+func writeText(w http.ResponseWriter, code int, text []byte) error {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	w.Header()["Content-Type"] = jsonType
 	w.WriteHeader(code)
-	_, err := w.Write(buf.Bytes()[:buf.Len()-1]) // without the line feed
+	_, err := w.Write(text)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,8 +44,9 @@ func (s *server) streamEvents(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	out := newEventWriter(w)
-	if out.start() != nil || r.Method == http.MethodHead {
+	out := &eventWriter{w: w}
+	out.start()
+	if r.Method == http.MethodHead {
 		return nil
 	}
 	ticker := time.NewTicker(keepAlive)
@@ -60,13 +62,11 @@ func (s *server) streamEvents(w http.ResponseWriter, r *request) error {
 			return nil
 		case <-happened:
 		case <-changed:
-			if !s.stillWelcome(r) {
-				return nil
-			}
 		case <-ticker.C:
-			if !s.stillWelcome(r) || out.comment() != nil { // a log-in may have run out
-				return nil
-			}
+			out.comment()
+		}
+		if !s.stillWelcome(r) { // a key was revoked, a log-in has run out …
+			return nil
 		}
 	}
 }
@@ -122,7 +122,10 @@ func (s *server) sendEvents(r *request, out *eventWriter, after int64) (int64, e
 			}
 			after = events[i].Seq
 		}
-		if out.flush() != nil || len(events) < eventsAtOnce {
+		if len(events) > 0 {
+			out.flush()
+		}
+		if out.gone || len(events) < eventsAtOnce {
 			return after, nil
 		}
 	}
@@ -130,28 +133,27 @@ func (s *server) sendEvents(r *request, out *eventWriter, after int64) (int64, e
 
 // stillWelcome reports whether the request would be let in if it came now.
 func (s *server) stillWelcome(r *request) bool {
-	now := &request{Request: r.Request}
-	route := s.routes.match(r.Request)
-	return s.authenticate(now, route) == nil && s.authorize(now, route) == nil &&
-		now.caller.UserID == r.caller.UserID && now.caller.ProjectID == r.caller.ProjectID
+	caller, err := s.credential(r, strings.TrimSpace(r.Header.Get("Authorization")))
+	if err != nil || caller.Suspended || caller.UserID != r.caller.UserID || caller.ProjectID != r.caller.ProjectID {
+		return false
+	}
+	return s.authorize(&request{Request: r.Request, caller: &caller}, s.routes.match(r.Request)) == nil
 }
 
-// eventWriter writes Server-Sent Events. A client that does not read is gone, and
-// that is no error.
+// eventWriter writes Server-Sent Events until the client is gone, which is not an
+// error: that is how every stream ends.
 type eventWriter struct {
 	w    http.ResponseWriter
 	gone bool
 }
 
-func newEventWriter(w http.ResponseWriter) *eventWriter { return &eventWriter{w: w} }
-
-func (out *eventWriter) start() error {
+func (out *eventWriter) start() {
 	h := out.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or a proxy collects events before it passes them on
 	out.w.WriteHeader(http.StatusOK)
-	return out.flush()
+	out.flush()
 }
 
 // event writes an event; flush sends it.
@@ -165,35 +167,32 @@ func (out *eventWriter) event(e *weir.Event) error {
 }
 
 // comment sends a line that clients pass over.
-func (out *eventWriter) comment() error {
+func (out *eventWriter) comment() {
 	out.print(": nothing new\n\n")
-	return out.flush()
+	out.flush()
 }
 
 func (out *eventWriter) print(format string, args ...any) {
 	if out.gone {
 		return
 	}
-	// The deadline moves with every write: the stream as a whole has none.
-	_ = http.NewResponseController(out.w).SetWriteDeadline(time.Now().Add(eventWriteTimeout))
-	if _, err := fmt.Fprintf(out.w, format, args...); err != nil {
-		out.gone = true
-	}
+	out.extendDeadline()
+	_, err := fmt.Fprintf(out.w, format, args...)
+	out.gone = err != nil
 }
 
-// errClientGone only tells the caller to stop.
-var errClientGone = fmt.Errorf("the client is gone")
-
-func (out *eventWriter) flush() error {
-	if !out.gone {
-		control := http.NewResponseController(out.w)
-		_ = control.SetWriteDeadline(time.Now().Add(eventWriteTimeout))
-		out.gone = control.Flush() != nil
-	}
+func (out *eventWriter) flush() {
 	if out.gone {
-		return errClientGone
+		return
 	}
-	return nil
+	out.extendDeadline()
+	out.gone = http.NewResponseController(out.w).Flush() != nil
+}
+
+// extendDeadline gives the client a while for the next write: the stream as a whole
+// has no end.
+func (out *eventWriter) extendDeadline() {
+	_ = http.NewResponseController(out.w).SetWriteDeadline(time.Now().Add(eventWriteTimeout))
 }
 
 // eventStreams counts the open streams of events of each key.

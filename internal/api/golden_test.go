@@ -303,7 +303,7 @@ var maskable = regexp.MustCompile(
 	`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}` + // an id
 		`|weir_[a-z2-7]{52}` + // an API key
 		`|\b[0-9a-f]{4}-[0-9a-z]{4}-[0-9a-z]{4}-[0-9a-z]{4}\b` + // a stream key
-		`|"[0-9a-f]{4}[0-9a-z]{12}"|/[0-9a-f]{4}[0-9a-z]{12}\b` + // a playback id
+		`|"[0-9a-f]{4}[0-9a-z]{12}"|(?:/|video\+|found for )[0-9a-f]{4}[0-9a-z]{12}\b` + // a playback id
 		`|\b1[78]\d{11}\b` + // a time
 		`|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+` + // a JWT
 		`|"LS0tLS1[A-Za-z0-9+/=]+"` + // a PEM in base64
@@ -313,7 +313,7 @@ var maskable = regexp.MustCompile(
 // mask replaces what differs from run to run, the same by the same.
 func (f *fixture) mask(text string) string {
 	return maskable.ReplaceAllStringFunc(text, func(found string) string {
-		quote, kind := "", "id"
+		prefix, quote, kind := "", "", "id"
 		switch {
 		case strings.HasPrefix(found, "weir_"):
 			kind = "api-key"
@@ -329,19 +329,16 @@ func (f *fixture) mask(text string) string {
 			return `"<token>"`
 		case len(found) == 18:
 			quote, kind = `"`, "playback"
-		case len(found) == 17:
-			quote, kind = "/", "playback"
+		case strings.HasPrefix(found, "/"), strings.HasPrefix(found, "video+"), strings.HasPrefix(found, "found for "):
+			prefix, kind = found[:len(found)-16], "playback"
 		case len(found) == 19:
 			kind = "stream-key"
 		}
-		value := strings.Trim(found, `"/`)
+		value := strings.Trim(strings.TrimPrefix(found, prefix), `"`)
 		if f.masks[value] == "" {
 			f.counts[kind]++
 			f.masks[value] = fmt.Sprintf("<%s-%d>", kind, f.counts[kind])
 		}
-		if quote == "/" {
-			return "/" + f.masks[value]
-		}
-		return quote + f.masks[value] + quote
+		return prefix + quote + f.masks[value] + quote
 	})
 }

@@ -48,6 +48,16 @@ func (f *fixture) seed(t *testing.T) {
 				return err
 			}
 		}
+		for _, v := range seededViews(asset, now) {
+			if err := tx.SaveView(ctx, v); err != nil {
+				return err
+			}
+		}
+		if err := tx.SaveUsage(ctx, weir.Usage{
+			UserID: asset.UserID, CreatorID: "cleo", Hour: weir.At(now.Add(-time.Hour)), DeliveryMs: 60_000, TotalMs: 120_000, StorageMs: 30_000,
+		}); err != nil {
+			return err
+		}
 		return tx.CreateTask(ctx, &task)
 	})
 	if err != nil {
@@ -76,4 +86,20 @@ func seededAsset(caller *weir.Caller, now time.Time, id, name string, source wei
 			{Type: "static_transcoded_mp4", Path: "720p0.mp4", Size: 99, Width: 1280, Height: 720, Bitrate: 3_000_000},
 		},
 	}
+}
+
+// seededViews are two views of an asset that are over: one that went well, and one
+// that ended with an error before the first frame and of which little is known.
+func seededViews(asset weir.Asset, now time.Time) []weir.View {
+	well := weir.View{
+		ID: weir.NewID(), PlaybackID: asset.PlaybackID, UserID: asset.UserID, ProjectID: asset.ProjectID, AssetID: asset.ID, ViewerID: "viewer-1",
+		StartedAt: weir.At(now.Add(-time.Hour)), LastSeen: weir.At(now.Add(-time.Hour + time.Minute)), PlaytimeMs: 45_000, TTFFMs: 300, RebufferMs: 15_000,
+		DeviceType: "desktop", Device: "PC", CPU: "amd64", OS: "Linux", Browser: "Firefox", BrowserEngine: "Gecko",
+		Continent: "Europe", Country: "Germany", Subdivision: "Berlin", Timezone: "Europe/Berlin", Geohash: "u33",
+	}
+	badly := weir.View{
+		ID: weir.NewID(), PlaybackID: asset.PlaybackID, UserID: asset.UserID, ProjectID: asset.ProjectID, AssetID: asset.ID, ViewerID: "viewer-2",
+		StartedAt: well.StartedAt, LastSeen: well.StartedAt, Errors: 2, ExitedEarly: true,
+	}
+	return []weir.View{well, badly}
 }

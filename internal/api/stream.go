@@ -12,16 +12,13 @@ import (
 // streamAnswer is a stream as its owner sees it.
 type streamAnswer struct {
 	weir.Stream
-	StreamKey  string     `json:"streamKey"`
-	Pull       *weir.Pull `json:"pull,omitempty"`
-	Renditions struct{}   `json:"renditions"`
+	StreamKey string     `json:"streamKey"`
+	Pull      *weir.Pull `json:"pull,omitempty"`
 }
 
 func showStream(s weir.Stream) streamAnswer {
 	return streamAnswer{Stream: s, StreamKey: s.StreamKey.Reveal(), Pull: s.Pull}
 }
-
-func streamOwner(s weir.Stream) (string, bool) { return s.UserID, s.Deleted }
 
 // stream returns a stream that the caller may see.
 func (s *server) stream(r *request, id string) (weir.Stream, error) {
@@ -104,21 +101,31 @@ func (s *server) listUserStreams(w http.ResponseWriter, r *request) error {
 func (s *server) writeStreams(w http.ResponseWriter, r *request, q store.Query) error {
 	v := r.URL.Query()
 	if isSet(v, "sessionsonly") && !isSet(v, "streamsonly") {
-		return writePage(s, w, r, q, store.Page[weir.Stream]{}, showStream)
+		return writePage(s, w, r, q, store.Page[store.Shown]{}, showRaw)
 	}
 	if isSet(v, "active") {
 		q.Where = append(q.Where, store.Filter{ID: "isActive", Value: true})
 	}
-	page, err := s.Store.Streams(r.Context(), q)
+	page, err := s.Store.ShownStreams(r.Context(), q)
 	if err != nil {
 		return err
 	}
-	return writeOwned(s, w, r, q, page, showStream, streamOwner)
+	return writeOwned(s, w, r, q, page, showRaw, func(x store.Shown) (string, bool) { return x.UserID, x.Deleted })
 }
 
-// getStream answers GET /stream/{id}.
+func showRaw(x store.Shown) json.RawMessage { return x.JSON }
+
+// getStream answers GET /stream/{id}. It is asked most of all, so the row goes
+// out as it is stored.
 func (s *server) getStream(w http.ResponseWriter, r *request) error {
-	return s.writeStream(w)(s.stream(r, r.PathValue("id")))
+	shown, err := s.Store.ShownStream(r.Context(), r.PathValue("id"))
+	if err == nil && (shown.Deleted && !r.caller.Admin || !r.caller.Owns(shown.UserID, shown.ProjectID)) {
+		err = weir.ErrNotFound()
+	}
+	if err != nil {
+		return err
+	}
+	return writeText(w, http.StatusOK, shown.JSON)
 }
 
 // getStreamByPlaybackID answers GET /stream/playback/{playbackId}.

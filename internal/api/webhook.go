@@ -162,7 +162,11 @@ func (s *server) patchWebhook(w http.ResponseWriter, r *request) error {
 	if err := r.decode(&patch); err != nil {
 		return err
 	}
-	if _, err := s.changeWebhook(r, r.PathValue("id"), func(tx *store.Tx, hook *weir.Webhook) error {
+	id := r.PathValue("id")
+	if _, err := ownWebhook(r)(s.Store.Webhook(r.Context(), id)); err != nil {
+		return notFoundAs(err, "webhook not found") // unlike the stream that the body may name
+	}
+	if _, err := s.changeWebhook(r, id, func(tx *store.Tx, hook *weir.Webhook) error {
 		if err := patch.Apply(hook); err != nil {
 			return err
 		}

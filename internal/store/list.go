@@ -60,10 +60,77 @@ const (
 // MaxLimit is the largest page.
 const MaxLimit = 1000
 
-// list returns a page. Pages are found by the values of the last row, not by
-// counting, so rows that come and go between two pages neither repeat nor hide
-// others.
+// list returns a page of values.
 func (t *table[T]) list(ctx context.Context, q *queries, query Query) (Page[T], error) {
+	return page(ctx, t, q, query, t.selected(), func(r rows, keys []any) (v T, err error) {
+		var parts row
+		dest := t.dest(&parts)
+		for i := range keys {
+			dest = append(dest, &keys[i])
+		}
+		if err := r.Scan(dest...); err != nil {
+			return v, err
+		}
+		return v, t.read(q, &v, parts)
+	})
+}
+
+// listShown returns a page of rows as their owner sees them.
+func (t *table[T]) listShown(ctx context.Context, q *queries, query Query) (Page[Shown], error) {
+	return page(ctx, t, q, query, shownColumns, func(r rows, keys []any) (Shown, error) { return t.scanShown(q, r, keys) })
+}
+
+// page returns a page of a list. Pages are found by the values of the last row,
+// not by counting, so rows that come and go between two pages neither repeat nor
+// hide others. scan reads the columns that are selected, and behind them the keys
+// that rows are ordered by.
+func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, selected string, scan func(r rows, keys []any) (V, error)) (Page[V], error) {
+	var p Page[V]
+	b, err := t.conditions(q, query)
+	if err != nil {
+		return p, err
+	}
+	if query.Count {
+		total, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM "+t.name+b.where(), b.args...)
+		if err != nil {
+			return p, err
+		}
+		p.Total = int(total)
+	}
+	order := parseOrder(t.fields, query.Order, t.order)
+	offset, err := b.after(order, query.Cursor)
+	if err != nil {
+		return p, err
+	}
+	limit := query.Limit
+	if limit < 1 {
+		limit = 20
+	}
+	limit = min(limit, MaxLimit)
+	sql := "SELECT " + selected + order.columns() + " FROM " + t.name + b.where() +
+		" ORDER BY " + order.clause() + " LIMIT " + strconv.Itoa(limit+1)
+	if offset > 0 {
+		sql += " OFFSET " + strconv.Itoa(offset)
+	}
+	var last []any // the keys of the last row of the page
+	p.Items, err = many(ctx, q.conn, func(r rows) (V, error) {
+		keys := make([]any, len(order))
+		v, err := scan(r, keys)
+		if limit > 0 {
+			last = keys
+		}
+		limit--
+		return v, err
+	}, sql, b.args...)
+	if err == nil && limit < 0 {
+		p.Items = p.Items[:len(p.Items)-1]
+		p.Next = order.cursor(last)
+	}
+	return p, err
+}
+
+// conditions are those of the owner, of the handler and of the caller.
+func (t *table[T]) conditions(q *queries, query Query) (*builder, error) {
 	b := &builder{seal: q.seal}
 	if query.UserID != "" {
 		b.and("user_id = %s", query.UserID)
@@ -76,75 +143,15 @@ func (t *table[T]) list(ctx context.Context, q *queries, query Query) (Page[T], 
 	}
 	for _, f := range query.Where {
 		if err := b.filter(t.fields, f); err != nil {
-			return Page[T]{}, err
+			return nil, err
 		}
 	}
 	for _, f := range query.Filters {
 		if err := b.filter(t.fields, f); err != nil {
-			return Page[T]{}, weir.Errorf(weir.Refused, "error parsing filters: Error: %s", err.Error())
+			return nil, weir.Errorf(weir.Refused, "error parsing filters: Error: %s", err.Error())
 		}
 	}
-	var page Page[T]
-	if query.Count {
-		total, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM "+t.name+b.where(), b.args...)
-		if err != nil {
-			return page, err
-		}
-		page.Total = int(total)
-	}
-	order := parseOrder(t.fields, query.Order, t.order)
-	offset, err := b.after(order, query.Cursor)
-	if err != nil {
-		return page, err
-	}
-	limit := query.Limit
-	if limit < 1 {
-		limit = 20
-	}
-	limit = min(limit, MaxLimit)
-	sql := "SELECT " + t.selected() + order.columns() + " FROM " + t.name + b.where() +
-		" ORDER BY " + order.clause() + " LIMIT " + strconv.Itoa(limit+1)
-	if offset > 0 {
-		sql += " OFFSET " + strconv.Itoa(offset)
-	}
-	type found struct {
-		item T
-		keys []any
-	}
-	rows, err := many(ctx, q.conn, func(r rows) (f found, err error) {
-		f.item, f.keys, err = t.scanWithKeys(q, r, len(order))
-		return f, err
-	}, sql, b.args...)
-	if err != nil {
-		return page, err
-	}
-	if len(rows) > limit {
-		rows = rows[:limit]
-		page.Next = order.cursor(rows[limit-1].keys)
-	}
-	page.Items = make([]T, len(rows))
-	for i, row := range rows {
-		page.Items[i] = row.item
-	}
-	return page, nil
-}
-
-// scanWithKeys reads a row and the values that it is ordered by.
-func (t *table[T]) scanWithKeys(q *queries, r rows, n int) (v T, keys []any, err error) {
-	var id string
-	var doc, box []byte
-	dest := []any{&id, &doc}
-	if t.secrets != nil {
-		dest = append(dest, &box)
-	}
-	keys = make([]any, n)
-	for i := range keys {
-		dest = append(dest, &keys[i])
-	}
-	if err := r.Scan(dest...); err != nil {
-		return v, nil, err
-	}
-	return v, keys, t.read(q, &v, id, doc, box)
+	return b, nil
 }
 
 // builder puts conditions together.

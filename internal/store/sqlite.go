@@ -171,7 +171,9 @@ func (e *sqlite) changedSince(ctx context.Context) (bool, error) {
 }
 
 func (e *sqlite) backup(ctx context.Context, path string) error {
-	_, err := e.reader.ExecContext(ctx, "VACUUM INTO $1", path)
+	// The writer, because readers refuse whatever writes; the database itself is only
+	// read, so nobody else has to wait.
+	_, err := e.writer.ExecContext(ctx, "VACUUM INTO $1", path)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"weir/internal/weir"
 )
 
+// streamSecrets has the names under which the owner sees them.
 type streamSecrets struct {
 	StreamKey string     `json:"streamKey"`
 	Pull      *weir.Pull `json:"pull,omitempty"`
@@ -80,6 +81,19 @@ func pullSource(s *weir.Stream) string {
 // Stream returns the stream with the id, also one that was deleted.
 func (q *queries) Stream(ctx context.Context, id string) (weir.Stream, error) {
 	return streams.get(ctx, q, id)
+}
+
+// ShownStream returns the stream with the id as its owner sees it. Nobody waits
+// for a single row long enough to want to give up, and watching for that costs
+// more than the row.
+func (q *queries) ShownStream(ctx context.Context, id string) (Shown, error) {
+	return one(context.WithoutCancel(ctx), q.conn, func(r rows) (Shown, error) { return streams.scanShown(q, r, nil) },
+		"SELECT "+shownColumns+" FROM stream WHERE id = $1", id)
+}
+
+// ShownStreams returns a page of streams as their owner sees them.
+func (q *queries) ShownStreams(ctx context.Context, query Query) (Page[Shown], error) {
+	return streams.listShown(ctx, q, query)
 }
 
 // Streams returns a page of streams.

@@ -11,8 +11,9 @@ import (
 )
 
 // table says how a resource is kept: columns to find and order rows by, a
-// document, and a sealed part. The columns are always written from the document,
-// so the two can't drift apart.
+// document that is just what the API shows, a hidden part that it does not show,
+// and a sealed part. All are always written from the same value, so they can't
+// drift apart.
 type table[T any] struct {
 	name    string
 	columns []column[T] // the first is the id
@@ -35,91 +36,150 @@ type column[T any] struct {
 	value func(q *queries, v *T) any
 }
 
-// stored is the document with what is never shown.
-type stored[T any] struct {
-	Shown  *T              `json:"v"`
-	Hidden json.RawMessage `json:"h,omitempty"`
-}
-
-// write returns the values of a row: the columns, the document, the sealed part.
+// write returns the values of a row: the columns, the document, what is hidden,
+// what is sealed.
 func (t *table[T]) write(q *queries, v *T) ([]any, error) {
-	args := make([]any, 0, len(t.columns)+2)
+	args := make([]any, 0, len(t.columns)+3)
 	for _, c := range t.columns {
 		args = append(args, c.value(q, v))
 	}
-	doc := stored[T]{Shown: v}
-	var err error
-	if t.hidden != nil {
-		if doc.Hidden, err = json.Marshal(t.hidden(v)); err != nil {
-			return nil, err
-		}
-	}
-	text, err := json.Marshal(doc)
+	doc, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, string(text))
+	args = append(args, string(doc))
+	if t.hidden != nil {
+		hidden, err := json.Marshal(t.hidden(v))
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, string(hidden))
+	}
 	if t.secrets != nil {
 		plain, err := json.Marshal(t.secrets(v))
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, q.seal.sealed(t.place(args[0]), plain))
+		args = append(args, q.seal.sealed(t.place(v, q), plain))
 	}
 	return args, nil
 }
 
-func (t *table[T]) place(id any) string { return fmt.Sprintf("%s/%v", t.name, id) }
+// place is what a sealed part is bound to.
+func (t *table[T]) place(v *T, q *queries) string {
+	return t.placeOf(t.columns[0].value(q, v).(string))
+}
+
+func (t *table[T]) placeOf(id string) string { return t.name + "/" + id }
 
 // selected is what a SELECT must name for scan.
-func (t *table[T]) selected() string {
-	if t.secrets != nil {
-		return "id, doc, sealed"
+func (t *table[T]) selected() string { return strings.Join(t.parts(), ", ") }
+
+// parts are the columns that a row is read from.
+func (t *table[T]) parts() []string {
+	names := []string{"id", "doc"}
+	if t.hidden != nil {
+		names = append(names, "hidden")
 	}
-	return "id, doc"
+	if t.secrets != nil {
+		names = append(names, "sealed")
+	}
+	return names
+}
+
+// row is what parts are read into.
+type row struct {
+	id                  string
+	doc, hidden, sealed []byte
+}
+
+func (t *table[T]) dest(r *row) []any {
+	dest := []any{&r.id, &r.doc}
+	if t.hidden != nil {
+		dest = append(dest, &r.hidden)
+	}
+	if t.secrets != nil {
+		dest = append(dest, &r.sealed)
+	}
+	return dest
 }
 
 // scan reads a row.
 func (t *table[T]) scan(q *queries) func(rows) (T, error) {
 	return func(r rows) (v T, err error) {
-		var id string
-		var doc, box []byte
-		dest := []any{&id, &doc}
-		if t.secrets != nil {
-			dest = append(dest, &box)
-		}
-		if err := r.Scan(dest...); err != nil {
+		var parts row
+		if err := r.Scan(t.dest(&parts)...); err != nil {
 			return v, err
 		}
-		return v, t.read(q, &v, id, doc, box)
+		return v, t.read(q, &v, parts)
 	}
 }
 
-func (t *table[T]) read(q *queries, v *T, id string, doc, box []byte) error {
-	s := stored[T]{Shown: v}
-	if err := json.Unmarshal(doc, &s); err != nil {
-		return fmt.Errorf("%s: %w", t.place(id), err)
+func (t *table[T]) read(q *queries, v *T, r row) error {
+	broken := func(err error) error { return fmt.Errorf("%s: %w", t.placeOf(r.id), err) }
+	if err := json.Unmarshal(r.doc, v); err != nil {
+		return broken(err)
 	}
-	if t.hidden != nil && s.Hidden != nil {
+	if t.hidden != nil {
 		hidden := t.hidden(v)
-		if err := json.Unmarshal(s.Hidden, hidden); err != nil {
-			return fmt.Errorf("%s: %w", t.place(id), err)
+		if err := json.Unmarshal(r.hidden, hidden); err != nil {
+			return broken(err)
 		}
 		t.unhide(v, hidden)
 	}
-	if t.secrets == nil {
-		return nil
+	if t.secrets != nil {
+		plain, err := q.seal.open(t.placeOf(r.id), r.sealed)
+		if err != nil {
+			return err
+		}
+		secrets := t.secrets(v)
+		if err := json.Unmarshal(plain, secrets); err != nil {
+			return broken(err)
+		}
+		t.restore(v, secrets)
 	}
-	plain, err := q.seal.open(t.place(id), box)
-	if err != nil {
-		return err
-	}
-	secrets := t.secrets(v)
-	if err := json.Unmarshal(plain, secrets); err != nil {
-		return fmt.Errorf("%s: %w", t.place(id), err)
-	}
-	t.restore(v, secrets)
 	return nil
+}
+
+// Shown is a row as its owner sees it, without having been turned into a value
+// and back: the document, and behind it what was sealed.
+type Shown struct {
+	UserID, ProjectID string
+	Deleted           bool
+	JSON              []byte
+}
+
+// shownColumns is what a SELECT must name for scanShown.
+const shownColumns = "id, doc, sealed, user_id, project_id, deleted"
+
+// scanShown reads a row and the keys that it is ordered by.
+func (t *table[T]) scanShown(q *queries, r rows, keys []any) (s Shown, err error) {
+	var parts row
+	dest := append(make([]any, 0, 6+len(keys)), &parts.id, &parts.doc, &parts.sealed, &s.UserID, &s.ProjectID, &s.Deleted)
+	for i := range keys {
+		dest = append(dest, &keys[i])
+	}
+	if err := r.Scan(dest...); err != nil {
+		return s, err
+	}
+	plain, err := q.seal.open(t.placeOf(parts.id), parts.sealed)
+	if err != nil {
+		return s, err
+	}
+	s.JSON = joinObjects(parts.doc, plain)
+	return s, nil
+}
+
+// joinObjects returns the members of two JSON objects in one.
+func joinObjects(a, b []byte) []byte {
+	if len(b) <= 2 {
+		return a
+	}
+	joined := append(make([]byte, 0, len(a)+len(b)), a[:len(a)-1]...)
+	if len(a) > 2 {
+		joined = append(joined, ',')
+	}
+	return append(joined, b[1:]...)
 }
 
 // get returns the row with the id, also one that is marked as deleted.
@@ -134,15 +194,11 @@ func (t *table[T]) where(ctx context.Context, q *queries, condition string, args
 
 // names returns the names of all columns that write fills.
 func (t *table[T]) names() []string {
-	names := make([]string, 0, len(t.columns)+2)
+	names := make([]string, 0, len(t.columns)+3)
 	for _, c := range t.columns {
 		names = append(names, c.name)
 	}
-	names = append(names, "doc")
-	if t.secrets != nil {
-		names = append(names, "sealed")
-	}
-	return names
+	return append(names, t.parts()[1:]...)
 }
 
 // insert writes a new row.

@@ -26,25 +26,21 @@ const (
 
 // retryAt returns when to try again after an exchange that came after so many
 // attempts, or zero when it is over.
-func (x *exchange) retryAt(attempts int) time.Time {
+func (x *exchange) retryAt(attempts int, first time.Duration) time.Time {
 	again := !x.final && (x.status == 0 || x.status >= 500 ||
 		x.status == http.StatusRequestTimeout || x.status == http.StatusTooManyRequests)
 	if !again || attempts >= maxRetries {
 		return time.Time{}
 	}
-	wait := max(backoff(attempts), x.retryAfter)
+	wait := max(backoff(attempts, first), x.retryAfter)
 	// A little more, so that what failed together does not come back together.
 	wait += rand.N(wait/20 + 1)
 	return time.Now().Add(min(wait, maxBackoff))
 }
 
-// backoff is 5 s after the first attempt, then twice as long each time, and never
-// more than an hour.
-func backoff(attempts int) time.Duration {
-	if attempts >= 10 { // 5 s · 2¹⁰ is more than an hour
-		return maxBackoff
-	}
-	return min(firstBackoff<<attempts, maxBackoff)
+// backoff is twice as long after each attempt, and never more than an hour.
+func backoff(attempts int, first time.Duration) time.Duration {
+	return min(first<<min(attempts, 10), maxBackoff) // 5 s · 2¹⁰ is more than an hour
 }
 
 // parseRetryAfter reads a Retry-After header: seconds, or a date. What is not
@@ -110,7 +106,7 @@ func describe(err error) string {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "connection closed before an answer came"
 	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
 		return "the server does not speak TLS"
 	}
 	if _, ok := errors.AsType[tls.AlertError](err); ok {

@@ -30,9 +30,9 @@ import (
 const (
 	// timeout is how long a receiver may take, the body of its answer included.
 	timeout = 30 * time.Second
-	// turn is how long a job sends before it goes to the end of the queue: one
+	// oneTurn is how long a job sends before it goes to the end of the queue: one
 	// busy stream must not keep the others waiting.
-	turn = 10 * time.Second
+	oneTurn = 10 * time.Second
 	// logTimeout bounds the writing of a log entry after the caller has left.
 	logTimeout = 5 * time.Second
 )
@@ -42,6 +42,9 @@ type Sender struct {
 	store  *store.Store
 	client *http.Client
 	log    *slog.Logger
+	turn   time.Duration
+	// firstBackoff is the pause after the first attempt; the others follow from it.
+	firstBackoff time.Duration
 
 	delivered, retried, failed, blocked atomic.Int64
 }
@@ -56,7 +59,7 @@ func New(st *store.Store, g *guard.Guard, log *slog.Logger) *Sender {
 		}
 		return keepPost(r, via[0])
 	}
-	return &Sender{store: st, client: client, log: log}
+	return &Sender{store: st, client: client, log: log, turn: oneTurn, firstBackoff: firstBackoff}
 }
 
 // Stats counts attempts since the start, each in exactly one member.
@@ -75,7 +78,7 @@ func (s *Sender) Stats() Stats {
 // Deliver is the store.Handler of store.JobWebhook. It sends what is due to the
 // webhook and of the resource that the job names, oldest first.
 func (s *Sender) Deliver(ctx context.Context, job store.Job) error {
-	end := time.Now().Add(turn)
+	end := time.Now().Add(s.turn)
 	var last *store.Attempt
 	for {
 		if last != nil && time.Now().After(end) {
@@ -114,7 +117,7 @@ func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, 
 		return a, err
 	}
 	a.Log = x.entry(&d.Webhook, d.Event.Name, d.Event.ID, body)
-	a.RetryAt = x.retryAt(d.Attempts)
+	a.RetryAt = x.retryAt(d.Attempts, s.firstBackoff)
 	s.count(x, a.RetryAt)
 	if !x.ok() && a.RetryAt.IsZero() {
 		s.log.InfoContext(ctx, "event could not be delivered", "webhook", d.Webhook.ID, "event", d.Event.ID,

@@ -32,6 +32,7 @@ type Stream struct {
 	Profiles           []Profile       `json:"profiles"`
 	Multistream        Multistream     `json:"multistream"`
 	PlaybackPolicy     *PlaybackPolicy `json:"playbackPolicy,omitempty"`
+	Renditions         struct{}        `json:"renditions"` // always empty; SDKs know it
 	Counters
 	Deleted       bool   `json:"-"`
 	ObjectStoreID string `json:"-"`

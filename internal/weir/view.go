@@ -1,5 +1,11 @@
 package weir
 
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
 // View is one viewer watching one thing, from the first request to the last.
 type View struct {
 	ID            string
@@ -30,7 +36,98 @@ type View struct {
 	Geohash       string
 }
 
-// Usage is what one account used in one hour.
+// ViewSums is what views add up to.
+type ViewSums struct {
+	Views      int64
+	PlaytimeMs int64
+	RebufferMs int64
+	TTFFMs     int64 // over the views of which it is known
+	TTFFViews  int64 // how many those are
+	Errors     int64 // views with at least one
+	Exits      int64 // views that ended before the first frame
+}
+
+// Add adds other sums.
+func (s *ViewSums) Add(o ViewSums) {
+	s.Views += o.Views
+	s.PlaytimeMs += o.PlaytimeMs
+	s.RebufferMs += o.RebufferMs
+	s.TTFFMs += o.TTFFMs
+	s.TTFFViews += o.TTFFViews
+	s.Errors += o.Errors
+	s.Exits += o.Exits
+}
+
+// PlaytimeMins returns how long was watched.
+func (s ViewSums) PlaytimeMins() float64 { return Minutes(s.PlaytimeMs) }
+
+// TTFF returns the mean time to the first frame in milliseconds.
+func (s ViewSums) TTFF() float64 { return share(s.TTFFMs, s.TTFFViews) }
+
+// RebufferRatio returns which part of their time viewers waited for more.
+func (s ViewSums) RebufferRatio() float64 { return share(s.RebufferMs, s.PlaytimeMs+s.RebufferMs) }
+
+// ErrorRate returns which part of the views had an error.
+func (s ViewSums) ErrorRate() float64 { return share(s.Errors, s.Views) }
+
+// ExitRate returns which part of the views ended before the first frame.
+func (s ViewSums) ExitRate() float64 { return share(s.Exits, s.Views) }
+
+func share(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// Minutes returns milliseconds as minutes.
+func Minutes(ms int64) float64 { return float64(ms) / 60_000 }
+
+// TimeStep is a span of time that figures are added up over.
+type TimeStep string
+
+// The steps.
+const (
+	StepHour  TimeStep = "hour"
+	StepDay   TimeStep = "day"
+	StepWeek  TimeStep = "week"
+	StepMonth TimeStep = "month"
+	StepYear  TimeStep = "year"
+)
+
+// Start returns the start of the step that a moment is in, in UTC. A week starts on
+// Monday.
+func (s TimeStep) Start(m Millis) Millis {
+	t := m.Time()
+	year, month, day := t.Date()
+	switch s {
+	case StepHour:
+		return At(t.Truncate(time.Hour))
+	case StepWeek:
+		day -= (int(t.Weekday()) + 6) % 7
+	case StepMonth:
+		day = 1
+	case StepYear:
+		month, day = time.January, 1
+	}
+	return At(time.Date(year, month, day, 0, 0, 0, 0, time.UTC))
+}
+
+// ParseMoment reads a moment as the parameters of figures have it: RFC 3339 or Unix
+// milliseconds.
+func ParseMoment(text string) (Millis, error) {
+	const maxMillis = 253402300799999 // the last of the year 9999
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms >= 0 && ms <= maxMillis {
+		return Millis(ms), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil || t.Year() < 1970 {
+		return 0, fmt.Errorf("write it as 2006-01-02T15:04:05Z or as Unix milliseconds")
+	}
+	return At(t), nil
+}
+
+// Usage is what one account used in one hour, or in a longer step of time.
 type Usage struct {
 	UserID     string
 	CreatorID  string

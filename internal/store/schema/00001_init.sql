@@ -1,7 +1,8 @@
 -- The tables of weir. Only types that SQLite and PostgreSQL share: TEXT, BIGINT,
 -- DOUBLE PRECISION, BOOLEAN, BYTEA. Times are Unix milliseconds. Every resource has
--- the columns it is found and ordered by, a document (doc) and, where it has
--- secrets, a sealed part. Nothing is NULL: what is missing is '' or 0.
+-- the columns it is found and ordered by, a document (doc) just as the API shows
+-- it, and, where it has such, a part that is not shown (hidden) and one that is
+-- sealed. Nothing is NULL: what is missing is '' or 0.
 
 -- +goose Up
 
@@ -42,7 +43,8 @@ CREATE TABLE account (
 	password         TEXT NOT NULL,
 	last_admitted_at BIGINT NOT NULL DEFAULT 0,
 	last_seen        BIGINT NOT NULL DEFAULT 0,
-	doc              TEXT NOT NULL
+	doc              TEXT NOT NULL,
+	hidden           TEXT NOT NULL
 );
 
 CREATE TABLE project (
@@ -51,7 +53,8 @@ CREATE TABLE project (
 	name       TEXT NOT NULL,
 	created_at BIGINT NOT NULL,
 	deleted    BOOLEAN NOT NULL,
-	doc        TEXT NOT NULL
+	doc        TEXT NOT NULL,
+	hidden     TEXT NOT NULL
 );
 CREATE INDEX project_user ON project (user_id, created_at, id);
 
@@ -63,7 +66,8 @@ CREATE TABLE api_token (
 	created_at BIGINT NOT NULL,
 	last_seen  BIGINT NOT NULL,
 	key_hash   TEXT NOT NULL UNIQUE,
-	doc        TEXT NOT NULL
+	doc        TEXT NOT NULL,
+	hidden     TEXT NOT NULL
 );
 CREATE INDEX api_token_user ON api_token (user_id, id);
 
@@ -105,6 +109,7 @@ CREATE TABLE stream (
 	source_segments_duration     DOUBLE PRECISION NOT NULL,
 	transcoded_segments_duration DOUBLE PRECISION NOT NULL,
 	doc                          TEXT NOT NULL,
+	hidden                       TEXT NOT NULL,
 	sealed                       BYTEA NOT NULL
 );
 CREATE INDEX stream_list ON stream (user_id, project_id, deleted, last_seen DESC, created_at DESC, id DESC);
@@ -130,7 +135,8 @@ CREATE TABLE session (
 	transcoded_bytes             BIGINT NOT NULL,
 	ingest_rate                  DOUBLE PRECISION NOT NULL,
 	outgoing_rate                DOUBLE PRECISION NOT NULL,
-	doc                          TEXT NOT NULL
+	doc                          TEXT NOT NULL,
+	hidden                       TEXT NOT NULL
 );
 CREATE INDEX session_list ON session (user_id, project_id, deleted, last_seen DESC, created_at DESC, id DESC);
 CREATE INDEX session_parent ON session (parent_id, deleted, last_seen DESC, created_at DESC, id DESC);
@@ -154,7 +160,8 @@ CREATE TABLE asset (
 	source_session_id TEXT NOT NULL,
 	source_asset_id   TEXT NOT NULL,
 	source_playback_id TEXT NOT NULL,
-	doc               TEXT NOT NULL
+	doc               TEXT NOT NULL,
+	hidden            TEXT NOT NULL
 );
 CREATE INDEX asset_list ON asset (user_id, project_id, deleted, updated_at DESC, created_at DESC, id DESC);
 CREATE INDEX asset_creator ON asset (user_id, project_id, creator_id, deleted, updated_at DESC, created_at DESC, id DESC);
@@ -215,6 +222,7 @@ CREATE TABLE webhook (
 	name       TEXT NOT NULL,
 	url_lookup TEXT NOT NULL,
 	doc        TEXT NOT NULL,
+	hidden     TEXT NOT NULL,
 	sealed     BYTEA NOT NULL
 );
 CREATE INDEX webhook_user ON webhook (user_id, project_id, deleted, id);
@@ -230,6 +238,7 @@ CREATE TABLE webhook_log (
 	status_code TEXT NOT NULL,
 	body_lower  TEXT NOT NULL,
 	doc         TEXT NOT NULL,
+	hidden      TEXT NOT NULL,
 	sealed      BYTEA NOT NULL
 );
 CREATE INDEX webhook_log_list ON webhook_log (webhook_id, created_at DESC, id DESC);
@@ -271,7 +280,8 @@ CREATE TABLE signing_key (
 	last_seen  BIGINT NOT NULL,
 	name       TEXT NOT NULL,
 	public_key TEXT NOT NULL,
-	doc        TEXT NOT NULL
+	doc        TEXT NOT NULL,
+	hidden     TEXT NOT NULL
 );
 CREATE INDEX signing_key_user ON signing_key (user_id, project_id, deleted, created_at DESC, id DESC);
 CREATE INDEX signing_key_public ON signing_key (public_key);
@@ -286,6 +296,7 @@ CREATE TABLE object_store (
 	disabled   BOOLEAN NOT NULL,
 	url_lookup TEXT NOT NULL,
 	doc        TEXT NOT NULL,
+	hidden     TEXT NOT NULL,
 	sealed     BYTEA NOT NULL
 );
 CREATE INDEX object_store_user ON object_store (user_id, deleted, id);

@@ -1,0 +1,302 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/store/pgtest"
+)
+
+// twoNodes returns two weirs with folders of their own on one PostgreSQL; the
+// first one serves.
+func twoNodes(t *testing.T) (a, b *weir) {
+	t.Helper()
+	a, b = newWeir(t), newWeir(t)
+	a.database = pgtest.Start(t)
+	b.database = a.database
+	a.start()
+	return a, b
+}
+
+// newHook makes a webhook for the events of assets.
+func newHook(w *weir, to *receiver) {
+	w.t.Helper()
+	w.must("POST", "/api/webhook", map[string]any{"name": "hook", "url": to.url, "events": []string{"asset.created"}}, nil)
+}
+
+// newAsset makes an asset and with it an event.
+func newAsset(w *weir, name string) {
+	w.t.Helper()
+	w.must("POST", "/api/asset/upload/url", map[string]any{"name": name, "url": "https://example.com/" + name}, nil)
+}
+
+// TestNodeLost kills a node in the middle of a delivery: another takes it over.
+func TestNodeLost(t *testing.T) {
+	t.Parallel()
+	a, b := twoNodes(t)
+	to := newReceiver(t)
+	newHook(a, to)
+	to.hold()
+	newAsset(a, "taken-over")
+	if !to.wait(time.Minute, func(_ []arrival, held int) bool { return held == 1 }) {
+		t.Fatalf("nothing arrived:\n%s", a.output)
+	}
+	b.start()
+	if n := len(to.all()); n != 1 {
+		t.Fatalf("%d arrivals while the first node still sends, want 1", n)
+	}
+	a.kill()
+	killed := time.Now()
+	to.release()
+	if !to.wait(time.Minute, func(arrivals []arrival, _ int) bool { return len(arrivals) == 2 }) {
+		t.Fatalf("the other node did not take over:\n%s", b.output)
+	}
+	arrivals := to.all()
+	if arrivals[0].event != arrivals[1].event {
+		t.Errorf("event %s was sent, then %s", arrivals[0].event, arrivals[1].event)
+	}
+	t.Logf("taken over %.1f s after the kill", arrivals[1].at.Sub(killed).Seconds())
+	b.stop()
+}
+
+// TestNodeSuspended stops a node for so long that another takes over its work, and
+// lets it go on: what it still believes to be its own must not count.
+func TestNodeSuspended(t *testing.T) {
+	t.Parallel()
+	a, b := twoNodes(t)
+	to := newReceiver(t)
+	newHook(a, to)
+	to.hold()
+	newAsset(a, "suspended")
+	if !to.wait(time.Minute, func(_ []arrival, held int) bool { return held == 1 }) {
+		t.Fatalf("nothing arrived:\n%s", a.output)
+	}
+	b.start()
+	suspend(t, a, syscall.SIGSTOP)
+	if !to.wait(time.Minute, func(_ []arrival, held int) bool { return held == 2 }) {
+		t.Fatalf("the other node did not take over:\n%s", b.output)
+	}
+	suspend(t, a, syscall.SIGCONT)
+	to.release()
+	eventually(t, func() error {
+		if !strings.Contains(a.output.String(), "job was given to another node") {
+			return errors.New("the suspended node does not say that it lost its job")
+		}
+		return nil
+	})
+	st := a.openStore()
+	eventually(t, func() error {
+		left, err := st.PendingDeliveries(t.Context())
+		if err == nil && left != 0 {
+			err = fmt.Errorf("%d deliveries are left, want 0", left)
+		}
+		return err
+	})
+	newAsset(a, "after")
+	if !to.wait(time.Minute, func(arrivals []arrival, _ int) bool { return len(arrivals) >= 3 }) {
+		t.Fatal("nothing arrives any more")
+	}
+	names := ""
+	for _, a := range to.all() {
+		names += a.name + " "
+	}
+	if names != "suspended suspended after " {
+		t.Errorf("arrived: %s", names)
+	}
+	a.stop()
+	b.stop()
+}
+
+func suspend(t *testing.T, w *weir, signal syscall.Signal) {
+	t.Helper()
+	if err := w.cmd.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNodesAgree changes things at one node and looks at the other.
+func TestNodesAgree(t *testing.T) {
+	a, b := twoNodes(t)
+	b.start()
+	agreeOnStream(t, a, b)
+	agreeOnKey(t, a, b)
+	agreeOnEvents(t, a, b)
+	a.stop()
+	b.stop()
+}
+
+func agreeOnStream(t *testing.T, a, b *weir) {
+	t.Helper()
+	var stream struct{ ID, Name string }
+	a.must("POST", "/api/stream", map[string]any{"name": "before"}, &stream)
+	b.must("GET", "/api/stream/"+stream.ID, nil, &stream)
+	a.must("PATCH", "/api/stream/"+stream.ID, map[string]any{"name": "after"}, nil)
+	shows(t, "a changed stream", func() error {
+		b.must("GET", "/api/stream/"+stream.ID, nil, &stream)
+		if stream.Name != "after" {
+			return fmt.Errorf("the other node still says %q", stream.Name)
+		}
+		return nil
+	})
+}
+
+func agreeOnKey(t *testing.T, a, b *weir) {
+	t.Helper()
+	person := logIn(t, a)
+	var key struct{ ID, Key string }
+	if status := request(t, a.url, "POST", "/api/api-token", person, `{"name":"short-lived"}`, &key); status != http.StatusCreated {
+		t.Fatalf("create a key: %d", status)
+	}
+	ask := func(w *weir) int { return request(t, w.url, "GET", "/api/stream", "Bearer "+key.Key, "", nil) }
+	shows(t, "a new key", func() error {
+		if sa, sb := ask(a), ask(b); sa != http.StatusOK || sb != http.StatusOK {
+			return fmt.Errorf("a new key is answered with %d and, at the other node, %d", sa, sb)
+		}
+		return nil
+	})
+	if status := request(t, a.url, "DELETE", "/api/api-token/"+key.ID, person, "", nil); status != http.StatusNoContent {
+		t.Fatalf("revoke the key: %d", status)
+	}
+	if status := ask(a); status != http.StatusUnauthorized {
+		t.Errorf("a revoked key is answered with %d at once", status)
+	}
+	shows(t, "a revoked key", func() error {
+		if status := ask(b); status != http.StatusUnauthorized {
+			return fmt.Errorf("the other node answers a revoked key with %d", status)
+		}
+		return nil
+	})
+}
+
+func agreeOnEvents(t *testing.T, a, b *weir) {
+	t.Helper()
+	there := listen(t, b, "")
+	newAsset(a, "first")
+	_, first := there.created(t)
+	newAsset(b, "second")
+	cursor, second := there.created(t)
+	newAsset(a, "third")
+	// A client that was with one node can go on with the other.
+	_, third := listen(t, a, cursor).created(t)
+	if got := []string{first, second, third}; !slices.Equal(got, []string{"first", "second", "third"}) {
+		t.Errorf("the events tell of %q", got)
+	}
+}
+
+// shows waits until check finds what was changed elsewhere, and says how long
+// that took.
+func shows(t *testing.T, what string, check func() error) {
+	t.Helper()
+	changed := time.Now()
+	eventually(t, check)
+	t.Logf("%s shows at the other node after %v", what, time.Since(changed).Round(time.Millisecond))
+}
+
+var linkToken = regexp.MustCompile(`token=(\S+)`)
+
+// logIn sets the password of the first account with a one-time link and logs in;
+// it returns an Authorization header.
+func logIn(t *testing.T, w *weir) string {
+	t.Helper()
+	token := linkToken.FindStringSubmatch(w.output.String())
+	if token == nil {
+		t.Fatalf("no link to set a password in:\n%s", w.output)
+	}
+	person := `"email":"ann@example.com","password":"correct horse battery"`
+	if status := request(t, w.url, "POST", "/api/user/password/reset", "", `{"resetToken":"`+token[1]+`",`+person+`}`, nil); status != http.StatusOK {
+		t.Fatalf("set a password: %d", status)
+	}
+	var in struct{ Token string }
+	if status := request(t, w.url, "POST", "/api/user/token", "", `{`+person+`}`, &in); status != http.StatusCreated {
+		t.Fatalf("log in: %d", status)
+	}
+	return "JWT " + in.Token
+}
+
+// request sends a request with an Authorization header of its own.
+func request(t *testing.T, base, method, path, authorization, body string, v any) (status int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if v != nil {
+		if err := json.NewDecoder(answer.Body).Decode(v); err != nil {
+			t.Fatalf("%s %s: %d: %v", method, path, answer.StatusCode, err)
+		}
+	}
+	return answer.StatusCode
+}
+
+// listener reads Server-Sent Events.
+type listener struct{ lines *bufio.Scanner }
+
+// listen asks a node for events, from now on or after a cursor.
+func listen(t *testing.T, w *weir, cursor string) *listener {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/api/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+w.key)
+	if cursor != "" {
+		r.Header.Set("Last-Event-ID", cursor)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	if answer.StatusCode != http.StatusOK {
+		t.Fatalf("GET /api/events: %d", answer.StatusCode)
+	}
+	return &listener{bufio.NewScanner(answer.Body)}
+}
+
+// created returns the cursor of the next event that tells of a new asset, and the
+// name of the asset.
+func (l *listener) created(t *testing.T) (cursor, name string) {
+	t.Helper()
+	event := ""
+	for l.lines.Scan() {
+		field, value, _ := strings.Cut(l.lines.Text(), ": ")
+		switch {
+		case field == "id":
+			cursor = value
+		case field == "event":
+			event = value
+		case field == "data" && event == "asset.created":
+			var data struct {
+				Payload struct {
+					Asset struct{ Snapshot struct{ Name string } }
+				}
+			}
+			if err := json.Unmarshal([]byte(value), &data); err != nil {
+				t.Fatal(err)
+			}
+			return cursor, data.Payload.Asset.Snapshot.Name
+		}
+	}
+	t.Fatalf("the events broke off: %v", l.lines.Err())
+	return "", ""
+}

@@ -1,0 +1,296 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// showAsset returns how assets are shown: with their tracks only when the caller
+// asked for details.
+func showAsset(r *request) func(weir.Asset) weir.Asset {
+	if r.URL.Query().Get("details") != "" {
+		return func(a weir.Asset) weir.Asset { return a }
+	}
+	return weir.Asset.WithoutTracks
+}
+
+// ownAsset turns an asset that the caller may not see into one that does not exist.
+func ownAsset(r *request, a weir.Asset, err error) (weir.Asset, error) {
+	if err == nil && !r.caller.Owns(a.UserID, a.ProjectID) {
+		err = weir.ErrNotFound()
+	}
+	return a, err
+}
+
+// namedNotFound gives a NotFound error the words of an endpoint.
+func namedNotFound(err error, message string) error {
+	if isNotFound(err) {
+		return weir.Errorf(weir.NotFound, "%s", message)
+	}
+	return err
+}
+
+// getAsset answers GET /asset/{id}.
+func (s *server) getAsset(w http.ResponseWriter, r *request) error {
+	asset, err := s.Store.Asset(r.Context(), r.PathValue("id"))
+	if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted && !r.caller.Admin {
+		err = weir.ErrNotFound()
+	}
+	if err != nil {
+		return namedNotFound(err, "Asset not found")
+	}
+	return writeJSON(w, http.StatusOK, showAsset(r)(asset))
+}
+
+// listAssets answers GET /asset.
+func (s *server) listAssets(w http.ResponseWriter, r *request) error {
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	q.Filters = append(q.Filters, equals(r.URL.Query(), "playbackId", "sourceUrl", "phase", "cid")...)
+	page, err := s.Store.Assets(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	owner := func(a weir.Asset) (string, bool) { return a.UserID, a.Deleted }
+	return writeOwned(s, w, r, q, page, showAsset(r), owner)
+}
+
+// patchAsset answers PATCH /asset/{id}.
+func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
+	var patch weir.AssetPatch
+	if err := r.decode(&patch); err != nil {
+		return err
+	}
+	ctx, n := r.Context(), news{now: time.Now()}
+	var asset weir.Asset
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		var export *weir.Task
+		changed, err := tx.UpdateAsset(ctx, r.PathValue("id"), func(a *weir.Asset) error {
+			if _, err := ownAsset(r, *a, nil); err != nil {
+				return err
+			}
+			if a.Deleted {
+				return weir.ErrNotFound()
+			}
+			if err := patch.Apply(a, n.now); err != nil {
+				return err
+			}
+			if patch.PlaybackPolicy.Set {
+				if err := checkPolicyWebhook(ctx, tx, r.caller, a.PlaybackPolicy); err != nil {
+					return err
+				}
+			}
+			if patch.Storage == nil || !a.WantsOnIPFS(patch.Storage.IPFS) {
+				return nil
+			}
+			if err := s.checkPending(ctx, tx, r.caller); err != nil {
+				return err
+			}
+			spec := *patch.Storage.IPFS
+			params := weir.IPFSExport{NFTMetadataTemplate: spec.NFTMetadataTemplate, NFTMetadata: spec.NFTMetadata}
+			export = new(weir.NewExport(weir.ExportParams{IPFS: &params}, *a, r.caller, n.now))
+			a.StoreOnIPFS(spec, export.ID, n.now)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		asset = changed
+		if export != nil {
+			if err := tx.CreateTask(ctx, export); err != nil {
+				return err
+			}
+			n.task(weir.TaskSpawned, *export)
+		}
+		n.asset(weir.AssetUpdated, asset)
+		return n.emit(ctx, tx)
+	})
+	if err != nil {
+		return namedNotFound(err, "asset not found")
+	}
+	return writeJSON(w, http.StatusOK, showAsset(r)(asset))
+}
+
+// deleteAsset answers DELETE /asset/{id}. The bytes go later; until then it can be
+// restored.
+func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
+	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
+	check := func(a weir.Asset) error {
+		if _, err := ownAsset(r, a, nil); err != nil {
+			return err
+		}
+		if a.Deleted {
+			return weir.Errorf(weir.Refused, "asset is already deleted")
+		}
+		return nil
+	}
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		before, err := tx.Asset(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := check(before); err != nil {
+			return err
+		}
+		if err := endTasks(ctx, tx, id, &n); err != nil {
+			return err
+		}
+		if _, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
+			if err := check(*a); err != nil {
+				return err
+			}
+			before = *a
+			a.Delete(n.now)
+			return nil
+		}); err != nil {
+			return err
+		}
+		n.asset(weir.AssetDeletedEvent, before)
+		return n.emit(ctx, tx)
+	})
+	if err != nil {
+		return namedNotFound(err, "Asset not found")
+	}
+	return noContent(w)
+}
+
+// endTasks ends the tasks that make an asset which is being deleted: nobody waits
+// for their work any more.
+func endTasks(ctx context.Context, tx *store.Tx, assetID string, n *news) error {
+	tasks, err := tx.Tasks(ctx, store.Query{Where: []store.Filter{{ID: "outputAssetId", Value: assetID}}, Limit: store.MaxLimit})
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks.Items {
+		ended := false
+		t, err := tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error {
+			if ended = !t.Done(); ended {
+				t.Fail("task cancelled, asset has been deleted", n.now)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if !ended {
+			continue
+		}
+		if err := tx.CancelJobs(ctx, t.ID); err != nil {
+			return err
+		}
+		n.task(weir.TaskUpdated, t)
+		n.task(weir.TaskFailedEvent, t)
+	}
+	return nil
+}
+
+// restoreAsset answers POST /asset/{id}/restore.
+func (s *server) restoreAsset(w http.ResponseWriter, r *request) error {
+	ctx, n := r.Context(), news{now: time.Now()}
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		asset, err := tx.UpdateAsset(ctx, r.PathValue("id"), func(a *weir.Asset) error {
+			if _, err := ownAsset(r, *a, nil); err != nil {
+				return err
+			}
+			return a.Restore(n.now)
+		})
+		if err != nil {
+			return err
+		}
+		n.asset(weir.AssetUpdated, asset)
+		return n.emit(ctx, tx)
+	})
+	if err != nil {
+		return namedNotFound(err, "Asset not found")
+	}
+	return noContent(w)
+}
+
+// exportAsset answers POST /asset/{id}/export.
+func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
+	var body weir.ExportParams
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
+	var task weir.Task
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		asset, err := tx.Asset(ctx, id)
+		if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted {
+			err = weir.ErrNotFound()
+		}
+		if err != nil {
+			return err
+		}
+		if asset.Status.Phase != weir.AssetReady {
+			return weir.Errorf(weir.NotReady, "asset is not ready to be exported")
+		}
+		if err := s.checkPending(ctx, tx, r.caller); err != nil {
+			return err
+		}
+		task = weir.NewExport(body, asset, r.caller, n.now)
+		if err := tx.CreateTask(ctx, &task); err != nil {
+			return err
+		}
+		n.task(weir.TaskSpawned, task)
+		// A copy on our own account is the asset's, as if `storage` had been changed.
+		if body.IPFS != nil && body.IPFS.Pinata == nil {
+			asset, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
+				a.StoreOnIPFS(*task.IPFSSpec(), task.ID, n.now)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+			n.asset(weir.AssetUpdated, asset)
+		}
+		return n.emit(ctx, tx)
+	})
+	if err != nil {
+		return namedNotFound(err, "Asset not found with id "+cut(id, 100))
+	}
+	return writeJSON(w, http.StatusCreated, map[string]weir.Task{"task": task})
+}
+
+// retryAsset answers POST /asset/{id}/retry.
+func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
+	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		asset, err := tx.Asset(ctx, id)
+		if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted {
+			err = weir.ErrNotFound()
+		}
+		if err != nil {
+			return err
+		}
+		if asset.Status.Phase != weir.AssetFailed {
+			return weir.Errorf(weir.Refused, "Asset is not failed")
+		}
+		task, err := tx.TaskOfAsset(ctx, id)
+		if isNotFound(err) {
+			return weir.Errorf(weir.Refused, "task is not in a retryable state")
+		}
+		if err != nil {
+			return err
+		}
+		task, err = tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error { return t.Retry(n.now) })
+		if err != nil {
+			return err
+		}
+		n.task(weir.TaskUpdated, task)
+		if err := afterRetry(ctx, tx, task, &n); err != nil {
+			return err
+		}
+		return n.emit(ctx, tx)
+	})
+	if err != nil {
+		return namedNotFound(err, "Asset not found")
+	}
+	return noContent(w)
+}

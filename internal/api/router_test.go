@@ -1,0 +1,82 @@
+package api
+
+import (
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestRoutesMatchDocument holds routes.go and openapi.yaml to each other: paths,
+// methods, and who may call without a credential.
+func TestRoutesMatchDocument(t *testing.T) {
+	c := compiledContract(t)
+	s := &server{contract: c}
+	var routes []string
+	for _, r := range s.table() {
+		routes = append(routes, r.method+" /api"+r.path)
+	}
+	slices.Sort(routes)
+	if diff := cmp.Diff(c.pathsAndMethods(), routes); diff != "" {
+		t.Errorf("openapi.yaml (-) and routes.go (+) differ:\n%s", diff)
+	}
+}
+
+func TestRouter(t *testing.T) {
+	table := []route{
+		{method: "GET", path: "/stream"},
+		{method: "GET", path: "/stream/{id}"},
+		{method: "GET", path: "/stream/{id}/sessions"},
+		{method: "GET", path: "/stream/sessions/{parentId}"},
+		{method: "GET", path: "/webhook/subscribed/{event}"},
+		{method: "GET", path: "/webhook/{id}/log"},
+		{method: "DELETE", path: "/stream/{id}/multistream/{targetId}"},
+	}
+	rt := newRouter(table)
+	for _, tt := range []struct {
+		method, path, want string
+		values             map[string]string
+	}{
+		{"GET", "/api/stream", "/stream", nil},
+		{"HEAD", "/api/stream", "/stream", nil},
+		{"GET", "/api/stream/a", "/stream/{id}", map[string]string{"id": "a"}},
+		{"GET", "/api/stream/a/sessions", "/stream/{id}/sessions", map[string]string{"id": "a"}},
+		{"GET", "/api/stream/sessions/b", "/stream/sessions/{parentId}", map[string]string{"parentId": "b"}},
+		{"GET", "/api/stream/sessions/sessions", "/stream/sessions/{parentId}", map[string]string{"parentId": "sessions"}},
+		{"GET", "/api/webhook/subscribed/log", "/webhook/subscribed/{event}", map[string]string{"event": "log"}},
+		{"GET", "/api/webhook/w/log", "/webhook/{id}/log", map[string]string{"id": "w"}},
+		{"DELETE", "/api/stream/a/multistream/t", "/stream/{id}/multistream/{targetId}", map[string]string{"id": "a", "targetId": "t"}},
+		{"POST", "/api/stream/a", "", nil},
+		{"GET", "/api/stream/", "", nil},
+		{"GET", "/api//a", "", nil},
+		{"GET", "/api/", "", nil},
+		{"GET", "/other", "", nil},
+	} {
+		r := httptest.NewRequest(tt.method, tt.path, nil)
+		got := rt.match(r)
+		switch {
+		case got == nil && tt.want != "":
+			t.Errorf("%s %s: no route, want %s", tt.method, tt.path, tt.want)
+		case got != nil && got.path != tt.want:
+			t.Errorf("%s %s: %s, want %q", tt.method, tt.path, got.path, tt.want)
+		}
+		for name, want := range tt.values {
+			if got := r.PathValue(name); got != want {
+				t.Errorf("%s %s: %s = %q, want %q", tt.method, tt.path, name, got, want)
+			}
+		}
+	}
+}
+
+func FuzzRouter(f *testing.F) {
+	rt := newRouter((&server{}).table())
+	for _, seed := range []string{"/api/stream", "/api/stream/x/y/z", "/api///", "/api/webhook/a/log/b/resend"} {
+		f.Add("GET", seed)
+	}
+	f.Fuzz(func(_ *testing.T, method, path string) {
+		r := httptest.NewRequest("GET", "/api/", nil)
+		r.Method, r.URL.Path = method, path
+		rt.match(r)
+	})
+}

@@ -1,0 +1,147 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// sessionInList is a session in the list of all sessions, with its stream: without
+// the stream's key and the source that it is pulled from, which a stream alone
+// never shows.
+type sessionInList struct {
+	weir.Session
+	ParentStream *weir.Stream `json:"parentStream,omitempty"`
+}
+
+// session returns a session that the caller may see.
+func (s *server) session(r *request, id string) (weir.Session, error) {
+	session, err := s.Store.Session(r.Context(), id)
+	if err == nil && (session.Deleted && !r.caller.Admin || !r.caller.Owns(session.UserID, session.ProjectID)) {
+		err = weir.ErrNotFound()
+	}
+	return session, err
+}
+
+// setRecordings fills what sessions say of their recordings.
+func (s *server) setRecordings(r *request, sessions []weir.Session) error {
+	var ids []string
+	for _, session := range sessions {
+		if session.Record {
+			ids = append(ids, session.ID)
+		}
+	}
+	recordings, err := s.Store.RecordingAssets(r.Context(), ids)
+	if err != nil {
+		return err
+	}
+	now := weir.At(time.Now())
+	for i := range sessions {
+		sessions[i].SetRecording(recordings[sessions[i].ID], now)
+	}
+	return nil
+}
+
+// getSession answers GET /session/{id}.
+func (s *server) getSession(w http.ResponseWriter, r *request) error {
+	session, err := s.session(r, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	one := []weir.Session{session}
+	if err := s.setRecordings(r, one); err != nil {
+		return err
+	}
+	if isSet(r.URL.Query(), "sourceRecording") {
+		return writeJSON(w, http.StatusOK, one[0])
+	}
+	return writeJSON(w, http.StatusOK, withoutSource(one[0]))
+}
+
+// withoutSource returns a session as it is shown when nobody asked for the source
+// recording.
+func withoutSource(session weir.Session) weir.Session {
+	session.SourceRecordingURL = ""
+	return session
+}
+
+// listSessions answers GET /session.
+func (s *server) listSessions(w http.ResponseWriter, r *request) error {
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	q.Filters = append(q.Filters, equals(r.URL.Query(), "parentId")...)
+	page, err := s.Store.Sessions(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	if err := s.setRecordings(r, page.Items); err != nil {
+		return err
+	}
+	var parents []string
+	for _, session := range page.Items {
+		parents = append(parents, session.ParentID)
+	}
+	slices.Sort(parents)
+	streams, err := s.Store.StreamsByID(r.Context(), slices.Compact(parents))
+	if err != nil {
+		return err
+	}
+	show := func(session weir.Session) sessionInList {
+		shown := sessionInList{Session: withoutSource(session)}
+		if stream, ok := streams[session.ParentID]; ok && !stream.Deleted {
+			shown.ParentStream = &stream
+		}
+		return shown
+	}
+	owner := func(session weir.Session) (string, bool) { return session.UserID, session.Deleted }
+	return writeOwned(s, w, r, q, page, show, owner)
+}
+
+// listStreamSessions answers GET /stream/{id}/sessions and, as of old,
+// GET /stream/sessions/{parentId}.
+func (s *server) listStreamSessions(w http.ResponseWriter, r *request) error {
+	id := r.PathValue("id")
+	if id == "" {
+		id = r.PathValue("parentId")
+	}
+	stream, err := s.stream(r, id)
+	if err != nil {
+		return err
+	}
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	// The stream is the caller's, or the caller is an admin.
+	q.UserID, q.ProjectID = stream.UserID, stream.ProjectID
+	q.Where = append(q.Where, store.Filter{ID: "parentId", Value: stream.ID})
+	if v := r.URL.Query(); v.Get("record") != "" {
+		q.Where = append(q.Where, store.Filter{ID: "record", Value: isSet(v, "record")})
+	}
+	page, err := s.Store.Sessions(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	if err := s.setRecordings(r, page.Items); err != nil {
+		return err
+	}
+	return writePage(s, w, r, q, page, withoutSource)
+}
+
+// equals returns filters for the parameters of a request that are named like the
+// field that must be equal to them.
+func equals(v url.Values, names ...string) []store.Filter {
+	var filters []store.Filter
+	for _, name := range names {
+		if value := v.Get(name); value != "" {
+			filters = append(filters, store.Filter{ID: name, Value: value})
+		}
+	}
+	return filters
+}

@@ -1,0 +1,259 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/weir"
+)
+
+// SaveView writes a view, over what was written of it before. A view grows while
+// somebody watches.
+func (tx *Tx) SaveView(ctx context.Context, v weir.View) error {
+	_, err := tx.conn.exec(ctx, `INSERT INTO viewing (id, user_id, project_id, playback_id, asset_id, stream_id, creator_id, viewer_id,
+			started_at, last_seen, playtime_ms, ttff_ms, rebuffer_ms, errors, exited_early, device_type, device, cpu, os, browser,
+			browser_engine, continent, country, subdivision, timezone, geohash)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
+		ON CONFLICT (id) DO UPDATE SET last_seen = excluded.last_seen, playtime_ms = excluded.playtime_ms, ttff_ms = excluded.ttff_ms,
+			rebuffer_ms = excluded.rebuffer_ms, errors = excluded.errors, exited_early = excluded.exited_early`,
+		v.ID, v.UserID, v.ProjectID, v.PlaybackID, v.AssetID, v.StreamID, v.CreatorID, v.ViewerID,
+		int64(v.StartedAt), int64(v.LastSeen), v.PlaytimeMs, v.TTFFMs, v.RebufferMs, int64(v.Errors), v.ExitedEarly,
+		v.DeviceType, v.Device, v.CPU, v.OS, v.Browser, v.BrowserEngine, v.Continent, v.Country, v.Subdivision, v.Timezone, v.Geohash)
+	return err
+}
+
+// SaveUsage adds to what an account used in an hour. What is stored for many hours
+// is added once, in the hour in which it was put there.
+func (tx *Tx) SaveUsage(ctx context.Context, u weir.Usage) error {
+	_, err := tx.conn.exec(ctx, `INSERT INTO usage_hour (user_id, creator_id, hour, delivery_ms, total_ms, storage_ms)
+		VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (user_id, hour, creator_id) DO UPDATE SET delivery_ms = usage_hour.delivery_ms + excluded.delivery_ms,
+			total_ms = usage_hour.total_ms + excluded.total_ms, storage_ms = usage_hour.storage_ms + excluded.storage_ms`,
+		u.UserID, u.CreatorID, int64(weir.StepHour.Start(u.Hour)), u.DeliveryMs, u.TotalMs, u.StorageMs)
+	return err
+}
+
+// ViewQuery says which views are added up, and in which groups. What is empty does
+// not matter, so the zero value is everybody's views of everything.
+type ViewQuery struct {
+	UserID, ProjectID string
+	PlaybackID        string
+	AssetID, StreamID string
+	CreatorID         string
+	ContentID         string      // a CID or a transaction of Arweave: views of every asset that is there or comes from there
+	From, To          weir.Millis // when the view started; To is not in it
+	SeenSince         weir.Millis
+	By                []string      // groups, named as in viewGroups
+	Step              weir.TimeStep // groups of time
+}
+
+// ViewRow is one group of views.
+type ViewRow struct {
+	Start weir.Millis // of the step; 0 without one
+	By    []string    // the values of the query's groups; "" = not known
+	weir.ViewSums
+}
+
+// viewGroups are what views can be grouped by, as the API names it, and how that is
+// found.
+var viewGroups = map[string]string{
+	"playbackId": "playback_id", "deviceType": "device_type", "device": "device", "cpu": "cpu", "os": "os", "browser": "browser",
+	"browserEngine": "browser_engine", "continent": "continent", "country": "country", "subdivision": "subdivision",
+	"timezone": "timezone", "geohash": "geohash", "viewerId": "viewer_id", "creatorId": "creator_id",
+	"dStorageUrl": `COALESCE((SELECT CASE WHEN a.cid <> '' THEN 'ipfs://' || a.cid WHEN substr(a.source_url, 1, 5) = 'ar://' THEN a.source_url
+		ELSE '' END FROM asset a WHERE a.id = viewing.asset_id), '')`,
+}
+
+// maxFigures bounds how many rows figures have.
+const maxFigures = 10_000
+
+func tooManyFigures() error {
+	return weir.Errorf(weir.Invalid, "the answer would have more than %d rows: ask for a shorter time, a longer timeStep or fewer values of breakdownBy[]", maxFigures)
+}
+
+// Views adds up views. Without groups there is exactly one row. The rows are ordered
+// by time and by the values of the groups.
+func (q *queries) Views(ctx context.Context, query ViewQuery) ([]ViewRow, error) {
+	b := &builder{}
+	for _, f := range []struct{ column, value string }{
+		{"user_id", query.UserID},
+		{"project_id", query.ProjectID},
+		{"playback_id", query.PlaybackID},
+		{"asset_id", query.AssetID},
+		{"stream_id", query.StreamID},
+		{"creator_id", query.CreatorID},
+	} {
+		if f.value != "" {
+			b.and(f.column+" = %s", f.value)
+		}
+	}
+	if query.ContentID != "" {
+		b.and("asset_id IN (SELECT id FROM asset WHERE cid = %s OR source_url = %s)", query.ContentID, "ar://"+query.ContentID)
+	}
+	b.span("started_at", query.From, query.To)
+	if query.SeenSince > 0 {
+		b.and("last_seen >= %s", int64(query.SeenSince))
+	}
+	groups := make([]string, len(query.By))
+	for i, name := range query.By {
+		expr, ok := viewGroups[name]
+		if !ok {
+			return nil, weir.Errorf(weir.Refused, "views can't be grouped by %q", name)
+		}
+		groups[i] = expr
+	}
+	sums := []string{
+		"count(*)", sum("playtime_ms"), sum("rebuffer_ms"), sum("ttff_ms"), sum("CASE WHEN ttff_ms > 0 THEN 1 ELSE 0 END"),
+		sum("CASE WHEN errors > 0 THEN 1 ELSE 0 END"), sum("CASE WHEN exited_early THEN 1 ELSE 0 END"),
+	}
+	found, err := figures(ctx, q, "viewing", "started_at", query.Step, groups, sums, b)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]ViewRow, len(found))
+	for i, f := range found {
+		s := f.sums
+		all[i] = ViewRow{f.start, f.by, weir.ViewSums{
+			Views: s[0], PlaytimeMs: s[1], RebufferMs: s[2], TTFFMs: s[3], TTFFViews: s[4], Errors: s[5], Exits: s[6],
+		}}
+	}
+	return all, nil
+}
+
+// UsageQuery says whose usage is added up, and in which groups. What is empty does
+// not matter. An hour belongs to the span of time that it starts in.
+type UsageQuery struct {
+	UserID, CreatorID string
+	From, To          weir.Millis
+	ByUser, ByCreator bool
+	Step              weir.TimeStep
+}
+
+// Usage adds up what was used. Without groups there is exactly one row; its Hour is
+// the start of the step.
+func (q *queries) Usage(ctx context.Context, query UsageQuery) ([]weir.Usage, error) {
+	b := &builder{}
+	if query.UserID != "" {
+		b.and("user_id = %s", query.UserID)
+	}
+	if query.CreatorID != "" {
+		b.and("creator_id = %s", query.CreatorID)
+	}
+	b.span("hour", query.From, query.To)
+	var groups []string
+	if query.ByUser {
+		groups = append(groups, "user_id")
+	}
+	if query.ByCreator {
+		groups = append(groups, "creator_id")
+	}
+	found, err := figures(ctx, q, "usage_hour", "hour", query.Step, groups, []string{sum("delivery_ms"), sum("total_ms"), sum("storage_ms")}, b)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]weir.Usage, len(found))
+	for i, f := range found {
+		u := weir.Usage{UserID: query.UserID, CreatorID: query.CreatorID, Hour: f.start, DeliveryMs: f.sums[0], TotalMs: f.sums[1], StorageMs: f.sums[2]}
+		if query.ByUser {
+			u.UserID = f.by[0]
+		}
+		if query.ByCreator {
+			u.CreatorID = f.by[len(f.by)-1]
+		}
+		all[i] = u
+	}
+	return all, nil
+}
+
+// span keeps the rows whose time is in a span that may be open at both ends.
+func (b *builder) span(column string, from, to weir.Millis) {
+	if from > 0 {
+		b.and(column+" >= %s", int64(from))
+	}
+	if to > 0 {
+		b.and(column+" < %s", int64(to))
+	}
+}
+
+// sum adds up an expression, as a number of the same kind on both engines.
+func sum(expr string) string { return "CAST(COALESCE(sum(" + expr + "), 0) AS BIGINT)" }
+
+// figure is one group of rows and what they add up to.
+type figure struct {
+	start weir.Millis
+	by    []string
+	sums  []int64
+}
+
+// figures adds up the rows that fulfil b's conditions. The database groups by the
+// hour or by the day; weeks, months and years are put together here, because the
+// engines know different calendars.
+func figures(ctx context.Context, q *queries, table, timeColumn string, step weir.TimeStep, groups, sums []string, b *builder) ([]figure, error) {
+	selected := slices.Clone(groups)
+	if step != "" {
+		unit := "86400000"
+		if step == weir.StepHour {
+			unit = "3600000"
+		}
+		selected = append(selected, timeColumn+" / "+unit+" * "+unit)
+	}
+	sql := "SELECT " + strings.Join(append(slices.Clone(selected), sums...), ", ") + " FROM " + table + b.where()
+	if len(selected) > 0 {
+		ordinals := make([]string, len(selected))
+		for i := range selected {
+			ordinals[i] = strconv.Itoa(i + 1)
+		}
+		sql += " GROUP BY " + strings.Join(ordinals, ", ")
+	}
+	r, err := q.conn.query(ctx, sql, b.args...)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	found := map[string]*figure{}
+	for r.Next() {
+		f := figure{by: make([]string, len(groups)), sums: make([]int64, len(sums))}
+		var dest []any
+		for i := range f.by {
+			dest = append(dest, &f.by[i])
+		}
+		if step != "" {
+			dest = append(dest, &f.start)
+		}
+		for i := range f.sums {
+			dest = append(dest, &f.sums[i])
+		}
+		if err := r.Scan(dest...); err != nil {
+			return nil, err
+		}
+		if step != "" {
+			f.start = step.Start(f.start)
+		}
+		key := strconv.FormatInt(int64(f.start), 10) + "\x00" + strings.Join(f.by, "\x00")
+		known := found[key]
+		if known == nil {
+			if len(found) == maxFigures {
+				return nil, tooManyFigures()
+			}
+			found[key] = &f
+			continue
+		}
+		for i, n := range f.sums {
+			known.sums[i] += n
+		}
+	}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	all := make([]figure, 0, len(found))
+	for _, f := range found {
+		all = append(all, *f)
+	}
+	slices.SortFunc(all, func(x, y figure) int {
+		return cmp.Or(cmp.Compare(x.start, y.start), slices.Compare(x.by, y.by))
+	})
+	return all, nil
+}

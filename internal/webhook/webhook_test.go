@@ -1,0 +1,620 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"weir/internal/guard"
+	"weir/internal/store"
+	"weir/internal/store/pgtest"
+	"weir/internal/weir"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
+
+const secret = "a shared secret"
+
+// house is a store with one account, and a Sender that may reach this machine.
+type house struct {
+	*testing.T
+	store  *store.Store
+	sender *Sender
+	user   weir.User
+	stream weir.Stream
+	log    *bytes.Buffer
+	slots  int
+}
+
+func newHouse(t *testing.T) *house {
+	t.Helper()
+	return newHouseOn(t, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), netip.MustParsePrefix("127.0.0.1/32"))
+}
+
+func newHouseOn(t *testing.T, url string, allow ...netip.Prefix) *house {
+	t.Helper()
+	ctx := t.Context()
+	st, err := store.Open(ctx, url, store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	log := &bytes.Buffer{}
+	h := &house{T: t, store: st, log: log, slots: 4, user: weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}}
+	g := guard.New(allow)
+	h.sender = New(st, g, slog.New(slog.NewTextHandler(log, nil)))
+	t.Cleanup(h.sender.client.CloseIdleConnections)
+	h.write(func(tx *store.Tx) error { return tx.CreateUser(ctx, &h.user) })
+	h.stream = h.newStream("first")
+	return h
+}
+
+func (h *house) write(do func(*store.Tx) error) {
+	h.Helper()
+	if err := h.store.Tx(h.Context(), do); err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *house) newStream(name string) weir.Stream {
+	h.Helper()
+	s, err := weir.NewStream{Name: name}.Stream(&weir.Caller{UserID: h.user.ID, ProjectID: h.user.DefaultProjectID}, time.Now())
+	if err != nil {
+		h.Fatal(err)
+	}
+	return s
+}
+
+// hook makes a webhook with a token in its URL, for one stream or for all.
+func (h *house) hook(url string, of ...weir.Stream) weir.Webhook {
+	h.Helper()
+	body := weir.WebhookBody{
+		Name: "hook", URL: url + "/in?token=planted", Events: []weir.EventName{weir.StreamStarted, weir.StreamIdle}, SharedSecret: secret,
+	}
+	if len(of) > 0 {
+		body.StreamID = of[0].ID
+	}
+	hook, err := body.Webhook(&weir.Caller{UserID: h.user.ID, ProjectID: h.user.DefaultProjectID}, time.Now())
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(h.Context(), &hook) })
+	return hook
+}
+
+// emit writes an event whose payload has the number.
+func (h *house) emit(s weir.Stream, n int) weir.Event {
+	h.Helper()
+	e, err := weir.NewStreamEvent(weir.StreamStarted, s, map[string]int{"n": n}, time.Now())
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.write(func(tx *store.Tx) error { return tx.Emit(h.Context(), e) })
+	return e
+}
+
+// work does jobs until so many of them are over, and returns their errors.
+func (h *house) work(jobs int, deliver store.Handler) []error {
+	h.Helper()
+	ctx, stop := context.WithCancel(h.Context())
+	results, over := make(chan error, 1000), make(chan error, 1)
+	go func() {
+		over <- h.store.Work(ctx, store.Slots{Webhook: h.slots}, 10*time.Second, map[string]store.Handler{
+			store.JobWebhook: func(ctx context.Context, job store.Job) error {
+				err := deliver(ctx, job)
+				results <- err
+				return err
+			},
+		})
+	}()
+	errs := make([]error, jobs)
+	for i := range errs {
+		errs[i] = <-results
+	}
+	stop()
+	if err := <-over; err != nil {
+		h.Fatal(err)
+	}
+	return errs
+}
+
+// deliver does jobs until so many are over; none may fail.
+func (h *house) deliver(jobs int) {
+	h.Helper()
+	for _, err := range h.work(jobs, h.sender.Deliver) {
+		if err != nil {
+			h.Errorf("Deliver: %v", err)
+		}
+	}
+}
+
+func (h *house) pending() int64 {
+	h.Helper()
+	n, err := h.store.PendingDeliveries(h.Context())
+	if err != nil {
+		h.Fatal(err)
+	}
+	return n
+}
+
+// logs returns the log of a webhook, oldest first.
+func (h *house) logs(hook weir.Webhook) []weir.WebhookLog {
+	h.Helper()
+	page, err := h.store.WebhookLogs(h.Context(), store.Query{
+		Where: []store.Filter{{ID: "webhookId", Value: hook.ID}}, Order: "createdAt-false", Limit: store.MaxLimit,
+	})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return page.Items
+}
+
+// status returns how deliveries to a webhook went.
+func (h *house) status(hook weir.Webhook) weir.WebhookStatus {
+	h.Helper()
+	now, err := h.store.Webhook(h.Context(), hook.ID)
+	if err != nil || now.Status == nil {
+		h.Fatalf("status of the webhook: %v, %v", now.Status, err)
+	}
+	return *now.Status
+}
+
+// got is a request that a receiver took.
+type got struct {
+	method, url string
+	header      http.Header
+	body        []byte
+}
+
+// receiver is a server that keeps what it gets and answers as it is told.
+func receiver(t *testing.T, answer http.HandlerFunc) (url string, requests chan got) {
+	t.Helper()
+	requests = make(chan got, 1000)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("receiver: %v", err)
+		}
+		requests <- got{r.Method, r.URL.String(), r.Header, body}
+		if answer != nil {
+			answer(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, requests
+}
+
+// genuine is the check that docs/webhooks.md tells receivers to make.
+func genuine(g got, secret string) bool {
+	t, v1, _ := strings.Cut(g.header.Get("Livepeer-Signature"), ",")
+	var body struct {
+		Timestamp int64 `json:"timestamp"`
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write(g.body)
+	return json.Unmarshal(g.body, &body) == nil && t == "t="+strconv.FormatInt(body.Timestamp, 10) &&
+		v1 == "v1="+hex.EncodeToString(mac.Sum(nil))
+}
+
+func number(t *testing.T, g got) (stream string, n int) {
+	t.Helper()
+	var body struct {
+		Stream  struct{ Name string }
+		Payload struct{ N int }
+	}
+	if err := json.Unmarshal(g.body, &body); err != nil {
+		t.Fatal(err)
+	}
+	return body.Stream.Name, body.Payload.N
+}
+
+func TestDeliver(t *testing.T) {
+	for name, url := range map[string]func(*testing.T) string{
+		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") },
+		"postgres": func(t *testing.T) string { return pgtest.Start(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouseOn(t, url(t), netip.MustParsePrefix("127.0.0.1/32"))
+			address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusAccepted)
+				_, _ = io.WriteString(w, strings.Repeat("x", 2000))
+			})
+			hook := h.hook(address)
+			second := h.newStream("second")
+			first := h.emit(h.stream, 0)
+			for n := 1; n < 5; n++ {
+				h.emit(second, n)
+				h.emit(h.stream, n)
+			}
+			h.deliver(9)
+
+			last := map[string]int{"first": -1, "second": 0}
+			for range 9 {
+				g := <-requests
+				stream, n := number(t, g)
+				if n != last[stream]+1 {
+					t.Errorf("stream %s: event %d after %d", stream, n, last[stream])
+				}
+				last[stream] = n
+				if !genuine(g, secret) {
+					t.Errorf("signature %q does not fit %s", g.header.Get("Livepeer-Signature"), g.body)
+				}
+				if g.method != "POST" || g.url != "/in?token=planted" || g.header.Get("Content-Type") != "application/json" || g.header.Get("User-Agent") != "livepeer.studio" {
+					t.Errorf("got %s %s with %v", g.method, g.url, g.header)
+				}
+			}
+			if n := h.pending(); n != 0 {
+				t.Errorf("%d deliveries are left", n)
+			}
+			logs := h.logs(hook)
+			if len(logs) != 9 {
+				t.Fatalf("%d entries in the log, want 9", len(logs))
+			}
+			want := weir.WebhookLog{
+				WebhookID: hook.ID, UserID: h.user.ID, ProjectID: h.user.DefaultProjectID, EventID: first.ID, Event: weir.StreamStarted, Success: true,
+				Request: weir.WebhookRequest{URL: weir.Secret(address + "/in?token=planted"), Method: "POST"},
+				Response: weir.WebhookResponse{
+					Status: 202, StatusText: "Accepted", Body: base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", 1024))),
+				},
+			}
+			entry := logs[slices.IndexFunc(logs, func(l weir.WebhookLog) bool { return l.EventID == first.ID })]
+			if entry.ID == "" || entry.Duration <= 0 || entry.Request.Headers["Livepeer-Signature"] == "" || !strings.Contains(entry.Request.Body, first.ID) {
+				t.Errorf("incomplete entry: %+v", entry)
+			}
+			entry.ID, entry.CreatedAt, entry.Duration, entry.Request.Headers, entry.Request.Body = "", 0, 0, nil, ""
+			if diff := cmp.Diff(want, entry); diff != "" {
+				t.Errorf("entry in the log (-want +got):\n%s", diff)
+			}
+			if s := h.status(hook); s.LastTriggeredAt == 0 || s.LastFailure != nil {
+				t.Errorf("status = %+v", s)
+			}
+			if got, want := h.sender.Stats(), (Stats{Delivered: 9}); got != want {
+				t.Errorf("Stats() = %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestBody(t *testing.T) {
+	stream, err := weir.NewStream{Name: "s"}.Stream(&weir.Caller{UserID: "u", ProjectID: "p"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := weir.NewStreamEvent(weir.StreamStarted, stream, nil, time.UnixMilli(1_700_000_000_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(eventBody(e, "hook-1", time.UnixMilli(1_700_000_000_500)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`{"id":"%s","webhookId":"hook-1","createdAt":1700000000000,"timestamp":1700000000500,"event":"stream.started","stream":%s}`, e.ID, e.Stream)
+	if string(text) != want {
+		t.Errorf("body = %s\nwant   %s", text, want)
+	}
+	if strings.Contains(string(text), stream.StreamKey.Reveal()) {
+		t.Error("the body has the stream key in it")
+	}
+}
+
+func TestUnsignedWithoutSecret(t *testing.T) {
+	if h := headers(&weir.Webhook{}, []byte("{}"), time.Now()); len(h) != 2 {
+		t.Errorf("headers without a secret = %v", h)
+	}
+}
+
+func TestWhatIsTriedAgain(t *testing.T) {
+	h := newHouse(t)
+	for _, tt := range []struct {
+		status int
+		again  bool
+	}{
+		{200, false},
+		{204, false},
+		{304, false},
+		{400, false},
+		{401, false},
+		{404, false},
+		{410, false},
+		{408, true},
+		{429, true},
+		{500, true},
+		{502, true},
+		{503, true},
+		{599, true},
+	} {
+		t.Run(strconv.Itoa(tt.status), func(t *testing.T) {
+			address, _ := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tt.status)
+				if tt.status >= 400 {
+					_, _ = io.WriteString(w, "no")
+				}
+			})
+			stream, before := h.newStream("of a case"), h.pending()
+			hook := h.hook(address, stream)
+			h.emit(stream, 1)
+			h.deliver(1)
+			if got := h.pending() > before; got != tt.again {
+				t.Errorf("tried again: %v, want %v", got, tt.again)
+			}
+			entry := h.logs(hook)[0]
+			if entry.Success != (tt.status < 300) || entry.Response.Status != tt.status {
+				t.Errorf("entry: success %v, status %d", entry.Success, entry.Response.Status)
+			}
+			failure := h.status(hook).LastFailure
+			if (failure == nil) != entry.Success || failure != nil && failure.StatusCode != tt.status {
+				t.Errorf("last failure = %+v", failure)
+			}
+		})
+	}
+}
+
+// TestAllRetries plays a receiver that never gets better, without the pauses.
+func TestAllRetries(t *testing.T) {
+	h := newHouse(t)
+	h.sender.firstBackoff = 0
+	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	hook := h.hook(address)
+	e := h.emit(h.stream, 1)
+	// A retry that is due at once is taken by the same job, so later jobs may find
+	// nothing to do.
+	h.deliver(1)
+	for h.pending() > 0 {
+		h.deliver(1)
+	}
+	if n := len(h.logs(hook)); n != 34 {
+		t.Errorf("%d attempts, want the first and 33 retries", n)
+	}
+	for range 34 {
+		g := <-requests
+		var b body
+		if err := json.Unmarshal(g.body, &b); err != nil || b.ID != e.ID || b.CreatedAt != e.CreatedAt {
+			t.Errorf("body %s is not of event %s", g.body, e.ID)
+		}
+		if !genuine(g, secret) {
+			t.Errorf("attempt at %d is not signed", b.Timestamp)
+		}
+	}
+	if got, want := h.sender.Stats(), (Stats{Failed: 1, Retried: 33}); got != want {
+		t.Errorf("Stats() = %+v, want %+v", got, want)
+	}
+	if text := h.log.String(); !strings.Contains(text, "event could not be delivered") || strings.Contains(text, "planted") {
+		t.Errorf("log: %s", text)
+	}
+}
+
+// TestRetryDoesNotHoldUp shows that what waits for its retry lets later events pass.
+func TestRetryDoesNotHoldUp(t *testing.T) {
+	h := newHouse(t)
+	address, requests := receiver(t, func(w http.ResponseWriter, r *http.Request) {})
+	failing, _ := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	hook := h.hook(failing)
+	h.emit(h.stream, 1)
+	h.deliver(1)
+	h.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateWebhook(t.Context(), hook.ID, func(w *weir.Webhook) error {
+			w.URL, w.SharedSecret = weir.Secret(address), "another secret"
+			return nil
+		})
+		return err
+	})
+	h.emit(h.stream, 2)
+	h.deliver(1)
+	g := <-requests
+	if _, n := number(t, g); n != 2 {
+		t.Errorf("got event %d, want 2", n)
+	}
+	// The URL and the secret are those of the moment of sending.
+	if !genuine(g, "another secret") {
+		t.Error("not signed with the present secret")
+	}
+	if n := h.pending(); n != 1 {
+		t.Errorf("%d deliveries wait, want the first", n)
+	}
+	// A deleted webhook gets nothing any more.
+	h.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateWebhook(t.Context(), hook.ID, func(w *weir.Webhook) error {
+			w.Deleted = true
+			return nil
+		})
+		return err
+	})
+	if n := h.pending(); n != 0 {
+		t.Errorf("%d deliveries wait after deletion", n)
+	}
+}
+
+func TestSuspendedUser(t *testing.T) {
+	h := newHouse(t)
+	address, requests := receiver(t, nil)
+	hook := h.hook(address)
+	h.emit(h.stream, 1)
+	h.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateUser(t.Context(), h.user.ID, func(u *weir.User) error {
+			u.Suspended = true
+			return nil
+		})
+		return err
+	})
+	h.deliver(1)
+	if h.pending() != 0 || len(requests) != 0 || len(h.logs(hook)) != 0 {
+		t.Errorf("%d wait, %d sent, %d logged; want none of each", h.pending(), len(requests), len(h.logs(hook)))
+	}
+}
+
+// TestTurns shows that a job whose turn is over leaves the rest to the next.
+func TestTurns(t *testing.T) {
+	h := newHouse(t)
+	h.sender.turn = -time.Second // over after the first delivery
+	address, requests := receiver(t, nil)
+	h.hook(address)
+	const events = 5
+	for n := range events {
+		h.emit(h.stream, n)
+	}
+	h.slots = 1
+	for _, err := range h.work(2*events, func(ctx context.Context, job store.Job) error {
+		before := len(requests)
+		err := h.sender.Deliver(ctx, job)
+		if sent := len(requests) - before; sent > 1 {
+			t.Errorf("one job sent %d events", sent)
+		}
+		return err
+	}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if n := h.pending(); n != 0 {
+		t.Errorf("%d deliveries are left", n)
+	}
+	for want := range events {
+		if _, n := number(t, <-requests); n != want {
+			t.Errorf("got event %d, want %d", n, want)
+		}
+	}
+}
+
+// TestCutOff shows that an attempt whose end is not known is made again.
+func TestCutOff(t *testing.T) {
+	h := newHouse(t)
+	cut := make(chan context.CancelFunc, 1)
+	address, requests := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case cancel := <-cut: // the first time
+			cancel()
+			<-r.Context().Done()
+		default:
+		}
+	})
+	hook := h.hook(address)
+	h.emit(h.stream, 1)
+	first := true
+	errs := h.work(2, func(ctx context.Context, job store.Job) error {
+		if first {
+			first = false
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			cut <- cancel
+		}
+		return h.sender.Deliver(ctx, job)
+	})
+	if errs[0] == nil || errs[1] != nil {
+		t.Errorf("errors = %v, want one and then none", errs)
+	}
+	if n := len(requests); n != 2 {
+		t.Errorf("%d requests, want 2", n)
+	}
+	if n := len(h.logs(hook)); n != 1 || h.pending() != 0 {
+		t.Errorf("%d entries, %d pending; want 1 and 0", n, h.pending())
+	}
+}
+
+func TestResend(t *testing.T) {
+	h := newHouse(t)
+	status := http.StatusNotFound
+	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	hook := h.hook(address)
+	e := h.emit(h.stream, 7)
+	h.deliver(1)
+	<-requests
+	entry := h.logs(hook)[0]
+
+	// The present URL and secret count, and the caller's leaving does not.
+	hook.SharedSecret = "another secret"
+	hook.URL = weir.Secret(address + "/moved")
+	status = http.StatusOK
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	again, err := h.sender.Resend(ctx, hook, entry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := <-requests
+	var first, second body
+	if err := json.Unmarshal([]byte(entry.Request.Body), &first); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(g.body, &second); err != nil {
+		t.Fatal(err)
+	}
+	if second.Timestamp < first.Timestamp {
+		t.Errorf("timestamp went back from %d to %d", first.Timestamp, second.Timestamp)
+	}
+	first.Timestamp = second.Timestamp
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("body of the second (-want +got):\n%s", diff)
+	}
+	if g.url != "/moved" || !genuine(g, "another secret") {
+		t.Errorf("sent to %s, signed with the present secret: %v", g.url, genuine(g, "another secret"))
+	}
+	if !again.Success || again.ID == entry.ID || again.EventID != e.ID || again.Event != e.Name || again.Request.Body != string(g.body) {
+		t.Errorf("new entry = %+v", again)
+	}
+	if n := len(h.logs(hook)); n != 2 {
+		t.Errorf("%d entries, want 2", n)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	h := newHouse(t)
+	status, answer := http.StatusForbidden, "no"
+	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, answer)
+	})
+	hook := h.hook(address)
+	ask := func() (int, string, error) {
+		status, answer, err := h.sender.Ask(t.Context(), hook, []byte(`{"accessKey":"viewer's","timestamp":1}`), []byte(`{"accessKey":"***"}`))
+		return status, string(answer), err
+	}
+	if got, text, err := ask(); err != nil || got != 403 || text != "no" {
+		t.Errorf("Ask = %d %q, %v", got, text, err)
+	}
+	if g := <-requests; !strings.Contains(string(g.body), "viewer's") || g.header.Get("Livepeer-Signature") == "" {
+		t.Errorf("question = %s with %v", g.body, g.header)
+	}
+	if s := h.status(hook); s.LastFailure == nil || s.LastFailure.StatusCode != 403 {
+		t.Errorf("status = %+v", s)
+	}
+	// More than the log keeps is read, and no more than that is logged.
+	status, answer = http.StatusOK, strings.Repeat("y", 5000)
+	if got, text, err := ask(); err != nil || got != 200 || text != answer {
+		t.Errorf("Ask = %d and %d bytes, %v", got, len(text), err)
+	}
+	answer = strings.Repeat("z", maxAnswer+1)
+	if _, _, err := ask(); weir.KindOf(err) != weir.Upstream || !strings.Contains(err.Error(), "64 KiB") {
+		t.Errorf("an endless answer gave %v", err)
+	}
+	logs := h.logs(hook)
+	if len(logs) != 3 {
+		t.Fatalf("%d entries, want 3", len(logs))
+	}
+	for _, entry := range logs {
+		if entry.Event != weir.PlaybackAccessControl || entry.Request.Body != `{"accessKey":"***"}` || len(entry.Response.Body) > 1368 {
+			t.Errorf("entry = %+v", entry)
+		}
+	}
+	if _, err := h.sender.Resend(t.Context(), hook, logs[0]); weir.KindOf(err) != weir.Refused {
+		t.Errorf("Resend of a question: %v, want it refused", err)
+	}
+}
