@@ -89,7 +89,10 @@ func examineProgram(ctx context.Context, name string) finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "-version").Output()
+	cmd := exec.CommandContext(ctx, path, "-version")
+	// Nothing of weir's own settings: there are keys and passwords in them.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH")}
+	out, err := cmd.Output()
 	if err != nil {
 		return finding{name, stateMissing, fmt.Sprintf("%s -version: %v", path, err)}
 	}

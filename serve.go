@@ -171,21 +171,8 @@ func (p *parts) handler(cfg *Config, v version, tr *tracer, m *metrics, stopping
 			say(w, http.StatusOK, `{"ok":true}`)
 		}
 	})
-	mux.Handle("/", pageLimits(p.accounts.Pages()))
+	mux.Handle("/", p.accounts.Pages())
 	return mux, ready, nil
-}
-
-// pageLimits bounds what a browser may send and how long it may take. The API has
-// limits of its own, by route.
-func pageLimits(pages http.Handler) http.Handler {
-	const maxForm, patience = 64 << 10, 30 * time.Second
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := http.NewResponseController(w)
-		_ = c.SetReadDeadline(time.Now().Add(patience))
-		_ = c.SetWriteDeadline(time.Now().Add(patience))
-		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		pages.ServeHTTP(w, r)
-	})
 }
 
 func say(w http.ResponseWriter, status int, body string) {

@@ -31,7 +31,7 @@ type bad struct {
 	huge   []byte            // 2 MiB of a body, shared by all that are so large
 }
 
-// requests makes so many, of all kinds in turn.
+// requests makes so many, of all kinds and in any order.
 func (b *bad) requests(n int) []badRequest {
 	b.huge = fmt.Appendf(nil, `{"name":"%s"}`, strings.Repeat("x", 2<<20))
 	kinds := []struct {
@@ -63,6 +63,7 @@ func (b *bad) requests(n int) []badRequest {
 		all[i] = kind.make()
 		all[i].kind = kind.name
 	}
+	b.random.Shuffle(n, func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
 }
 

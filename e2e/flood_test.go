@@ -48,6 +48,8 @@ type flood struct {
 	bad  []badRequest
 	slow *slowClients
 
+	sent int // requests of the flood, after run
+
 	mu      sync.Mutex
 	answers map[string]map[int]int // kind → status → how often; 0 = no answer
 	wrong   []string               // answers that are not 4xx
@@ -342,9 +344,7 @@ func (f *flood) check(long time.Duration) {
 		}
 	}
 	f.t.Logf("%d requests in %v, %d answered", sent, long, answered)
-	if want := int(long.Seconds()) * floodRate; sent < want/2 {
-		f.t.Errorf("only %d of %d requests could be sent", sent, want)
-	}
+	f.sent = sent
 	if answered < sent*9/10 {
 		f.t.Errorf("only %d of %d requests were answered", answered, sent)
 	}
@@ -379,7 +379,7 @@ func (f *flood) checkSlow(patient bool) {
 			f.t.Errorf("%s: weir hung up on none", kind.name)
 		}
 	}
-	for _, err := range f.slow.errs[:min(len(f.slow.errs), 10)] {
-		f.t.Error(err)
+	for err, n := range f.slow.errs {
+		f.t.Errorf("%d times %s", n, err)
 	}
 }

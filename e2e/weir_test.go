@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,7 +36,12 @@ func (b build) Run() int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "weir")
-	// The race detector watches the service too, not only the test.
+	// The race detector watches the service too, not only the test: a race ends the
+	// process. At the end of each it would wait a second for more of them.
+	if err := os.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=20"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	cmd := exec.Command("go", "build", "-race", "-buildvcs=false", "-o", binary, "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build weir: %v\n%s", err, out)
@@ -61,6 +67,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, w *weir)) {
 // weir is a data folder, a database, and the process that serves them.
 type weir struct {
 	t        *testing.T
+	binary   string // "" = the one that TestMain built
 	data     string
 	database string
 	key      string // of the first account
@@ -126,10 +133,10 @@ func (w *weir) start(args ...string) {
 
 // serve is the `weir serve` that start runs.
 func (w *weir) serve(addr string, args ...string) *exec.Cmd {
-	cmd := exec.Command(binary, append([]string{
+	cmd := exec.Command(cmp.Or(w.binary, binary), append([]string{
 		"serve", "--data", w.data, "--http", addr, "--ops", "", "--allow-networks", "127.0.0.0/8", "--rate-limit", "0",
 	}, args...)...)
-	cmd.Env = append(os.Environ(), "WEIR_DATABASE="+w.database, "WEIR_API_KEY="+w.key, "GORACE=halt_on_error=1")
+	cmd.Env = append(os.Environ(), "WEIR_DATABASE="+w.database, "WEIR_API_KEY="+w.key)
 	cmd.Env = append(cmd.Env, w.env...)
 	return cmd
 }

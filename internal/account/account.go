@@ -44,6 +44,7 @@ type Accounts struct {
 	hasher  *hasher
 	guesses *throttle // wrong passwords, by account and by address
 	signups *throttle // new accounts, by address
+	now     func() time.Time
 	pages   *pages
 }
 
@@ -71,6 +72,7 @@ func New(ctx context.Context, st *store.Store, opt Options) (*Accounts, error) {
 		hasher:  newHasher(max(1, runtime.GOMAXPROCS(0)/2)),
 		guesses: newThrottle(),
 		signups: newThrottle(),
+		now:     time.Now,
 	}
 	a.pages, err = newPages(a)
 	return a, err
@@ -99,7 +101,7 @@ func (a *Accounts) Register(ctx context.Context, n NewUser, addr netip.Addr) (we
 	if err := checkNewPassword(n.Password); err != nil {
 		return weir.User{}, err
 	}
-	if err := a.signups.attempt(addressKey(addr), freeSignups, time.Now()); err != nil {
+	if err := a.signups.attempt(addressKey(addr), freeSignups, a.now()); err != nil {
 		return weir.User{}, err
 	}
 	hash, err := a.hasher.hash(ctx, n.Password)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -29,9 +31,39 @@ type fixture struct {
 	log   *bytes.Buffer
 }
 
+// emptyDatabase is made once, because its many tables take a while.
+var emptyDatabase = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "weir-account")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	ctx := context.Background()
+	st, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "made.db"), store.Options{Secret: secret()})
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	copied := filepath.Join(dir, "copy.db")
+	if err := st.Backup(ctx, copied); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(copied)
+})
+
+func secret() []byte { return bytes.Repeat([]byte{5}, 32) }
+
 func newFixture(t *testing.T, opt Options) *fixture {
 	t.Helper()
-	st := openStore(t, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"))
+	content, err := emptyDatabase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "weir.db")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st := openStore(t, "sqlite:"+path)
 	log := &bytes.Buffer{}
 	opt.Log = slog.New(slog.NewTextHandler(log, nil))
 	a, err := New(t.Context(), st, opt)
@@ -44,7 +76,7 @@ func newFixture(t *testing.T, opt Options) *fixture {
 
 func openStore(t *testing.T, url string) *store.Store {
 	t.Helper()
-	st, err := store.Open(t.Context(), url, store.Options{Secret: bytes.Repeat([]byte{5}, 32)})
+	st, err := store.Open(t.Context(), url, store.Options{Secret: secret()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,6 +121,12 @@ func (f *fixture) change(t *testing.T, id string, change func(*weir.User)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// stopClock makes the throttle see all tries at one moment.
+func (f *fixture) stopClock() {
+	now := time.Now()
+	f.now = func() time.Time { return now }
 }
 
 // wantError checks kind and message of an error; "" is no error.
@@ -229,6 +267,7 @@ func TestRegister(t *testing.T) {
 
 func TestRegisterIsSlowedDown(t *testing.T) {
 	f := newFixture(t, Options{Signup: true})
+	f.stopClock()
 	for i := range freeSignups {
 		if _, err := f.Register(t.Context(), NewUser{Email: string(rune('a'+i)) + "@example.com", Password: goodPassword}, home); err != nil {
 			t.Fatal(err)

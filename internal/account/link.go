@@ -101,7 +101,7 @@ func takeEmail(ctx context.Context, tx *store.Tx, u *weir.User, email string) er
 	return nil
 }
 
-// changePassword writes a new password and ends all log-ins and links.
+// changePassword writes a new password and ends all log-ins.
 func changePassword(ctx context.Context, tx *store.Tx, userID, hash string, check func(*weir.User) error) (weir.User, error) {
 	u, err := tx.UpdateUser(ctx, userID, func(u *weir.User) error {
 		if err := check(u); err != nil {

@@ -57,11 +57,12 @@ func (a *Accounts) checkPassword(ctx context.Context, email, password string, ad
 	if len(email) > 254 || len(password) > maxPassword {
 		return weir.User{}, weir.Errorf(weir.Denied, "Password incorrect")
 	}
-	now, who, where := time.Now(), accountKey(email), addressKey(addr)
+	now, who, where := a.now(), accountKey(email), addressKey(addr)
 	if err := a.guesses.attempt(where, freeByAddress, now); err != nil {
 		return weir.User{}, err
 	}
 	if err := a.guesses.attempt(who, freeByAccount, now); err != nil {
+		a.guesses.succeeded(where) // nothing was tried
 		return weir.User{}, err
 	}
 	u, err := a.store.UserByEmail(ctx, email)

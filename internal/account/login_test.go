@@ -56,6 +56,7 @@ func TestLogIn(t *testing.T) {
 
 func TestGuessingIsSlowedDown(t *testing.T) {
 	f := newFixture(t, Options{})
+	f.stopClock()
 	ctx := t.Context()
 	f.addUser(t, "ann@example.com")
 	for range freeByAccount {
@@ -86,6 +87,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 // Somebody who tries one password on many accounts is slowed down by address.
 func TestSprayingIsSlowedDown(t *testing.T) {
 	f := newFixture(t, Options{})
+	f.stopClock()
 	f.addUser(t, "ann@example.com")
 	for i := range freeByAddress {
 		_, err := f.LogIn(t.Context(), string(rune('a'+i))+"@example.com", goodPassword, home)

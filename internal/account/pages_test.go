@@ -313,6 +313,7 @@ func TestThrottledPage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, tt.opt)
+			f.stopClock()
 			f.addUser(t, "ann@example.com")
 			b := newBrowser(t, f, "")
 			b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

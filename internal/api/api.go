@@ -69,9 +69,13 @@ func New(opt Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newServer(opt, c), nil
+}
+
+func newServer(opt Options, c *contract) *server {
 	s := &server{Options: opt, contract: c, limits: newLimiter(opt.RateLimit)}
 	s.routes = newRouter(s.table())
-	return s, nil
+	return s
 }
 
 // request is what a handler gets: the HTTP request, who sends it and the body,
@@ -156,6 +160,9 @@ func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	}
 	if route == nil {
 		return nil, weir.ErrNotFound()
+	}
+	if err := checkAddress(r.Request); err != nil {
+		return route, err
 	}
 	if err := s.authorize(r, route); err != nil {
 		return route, err

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,7 +57,48 @@ func (s *server) readBody(w *recorder, r *request, route *route) error {
 	// Handlers decode what was validated, not what was sent: of two members with
 	// the same name the validator saw the last one only.
 	r.body, err = json.Marshal(plainNumbers(value))
+	if err == nil && bytes.Contains(r.body, []byte(`\u0000`)) && hasZero(value) {
+		return weir.Errorf(weir.Invalid, "the body has a text with a zero character in it")
+	}
 	return err
+}
+
+// hasZero looks for what a database can't keep as text.
+func hasZero(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if strings.ContainsRune(name, 0) || hasZero(member) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, hasZero)
+	case string:
+		return strings.ContainsRune(v, 0)
+	}
+	return false
+}
+
+// checkAddress refuses paths and queries that are no text.
+func checkAddress(r *http.Request) error {
+	isText := func(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+	if !isText(r.URL.Path) {
+		return weir.ErrNotFound()
+	}
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return weir.Errorf(weir.Refused, "the query of the URL is not valid: percent signs must be written as %%25, semicolons as %%3B")
+	}
+	for name, all := range values {
+		if !isText(name) || slices.ContainsFunc(all, func(v string) bool { return !isText(v) }) {
+			return weir.Errorf(weir.Refused, "the query of the URL is not valid UTF-8 text")
+		}
+	}
+	return nil
 }
 
 // plainNumbers writes whole numbers without point and exponent, as Go's integers

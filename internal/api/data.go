@@ -37,8 +37,11 @@ func (s *server) queryViews(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) {
-		row["playtimeMins"], row["ttffMs"], row["rebufferRatio"] = sums.PlaytimeMins(), sums.TTFF(), sums.RebufferRatio()
+		row["playtimeMins"], row["rebufferRatio"] = sums.PlaytimeMins(), sums.RebufferRatio()
 		row["errorRate"], row["exitsBeforeStart"] = sums.ErrorRate(), sums.ExitRate()
+		if sums.TTFFViews > 0 {
+			row["ttffMs"] = sums.TTFF()
+		}
 	})
 }
 

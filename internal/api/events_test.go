@@ -283,8 +283,12 @@ func (w *stuckWriter) Write([]byte) (int, error) { return 0, context.DeadlineExc
 // testDeadClient shows that every write has a deadline, and that missing it ends
 // the stream and is nobody's fault.
 func testDeadClient(t *testing.T, f *fixture) {
+	last, _, err := f.store.EventBounds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.emit(t, "ann", weir.AssetCreated)
-	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://weir.test/api/events?cursor=0", nil)
+	r := httptest.NewRequestWithContext(t.Context(), "GET", fmt.Sprintf("http://weir.test/api/events?cursor=%d", last), nil)
 	r.Header.Set("Authorization", f.credential("ann"))
 	w := &stuckWriter{ResponseWriter: httptest.NewRecorder()}
 	caller, err := f.store.CallerByKey(t.Context(), weir.Secret(f.vars["ann.key"]))

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,40 +100,63 @@ type fixture struct {
 	counts  map[string]int
 }
 
+// template is a database with the accounts and things that every fixture starts
+// with. It is made once: hashing passwords is slow on purpose.
+var template struct {
+	once sync.Once
+	db   []byte
+	vars map[string]string
+}
+
+var fixtureSecret = bytes.Repeat([]byte{9}, 32)
+
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
+	template.once.Do(func() {
+		path := filepath.Join(t.TempDir(), "weir.db")
+		f := openFixture(t, path)
+		for _, name := range []string{"root", "ann", "bob"} {
+			f.addUser(t, f.server.Accounts, name)
+		}
+		f.seed(t)
+		f.store.Close() // so that all is in the one file
+		db, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.db, template.vars = db, f.vars
+	})
+	path := filepath.Join(t.TempDir(), "weir.db")
+	if err := os.WriteFile(path, template.db, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := openFixture(t, path)
+	f.vars = maps.Clone(template.vars)
+	t.Cleanup(f.store.Close)
+	return f
+}
+
+func openFixture(t *testing.T, path string) *fixture {
+	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{9}, 32)})
+	st, err := store.Open(ctx, "sqlite:"+path, store.Options{Secret: fixtureSecret})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(st.Close)
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	accounts, err := account.New(ctx, st, account.Options{Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	document, err := os.ReadFile("../../openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := New(Options{
-		Store: st, Accounts: accounts, Gate: access.New(st, nil, log), OpenAPI: document, DID: "did:key:z6MkTest", EncryptionKey: "c3BraQ==",
+	s := newServer(Options{
+		Store: st, Accounts: accounts, Gate: access.New(st, nil, log), DID: "did:key:z6MkTest", EncryptionKey: "c3BraQ==",
 		PublicURL: "http://weir.test", MaxPendingTasks: 3, Version: "v0", Commit: "c0", Log: log,
 		Resend: func(_ context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
 			entry.ID, entry.Success = weir.NewID(), true
 			return entry, nil
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{store: st, server: h.(*server), vars: map[string]string{}, answers: map[int]any{}, masks: map[string]string{}, counts: map[string]int{}}
-	for _, name := range []string{"root", "ann", "bob"} {
-		f.addUser(t, accounts, name)
-	}
-	f.seed(t)
-	return f
+	}, compiledContract(t))
+	return &fixture{store: st, server: s, vars: map[string]string{}, answers: map[int]any{}, masks: map[string]string{}, counts: map[string]int{}}
 }
 
 func (f *fixture) addUser(t *testing.T, accounts *account.Accounts, name string) {
@@ -308,7 +332,8 @@ var maskable = regexp.MustCompile(
 		`|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+` + // a JWT
 		`|"LS0tLS1[A-Za-z0-9+/=]+"` + // a PEM in base64
 		`|"[a-z2-7]{52}"` + // a token
-		`|cursor=[A-Za-z0-9_-]{20,}`)
+		`|cursor=[A-Za-z0-9_.-]{20,}`,
+)
 
 // mask replaces what differs from run to run, the same by the same.
 func (f *fixture) mask(text string) string {

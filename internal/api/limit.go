@@ -26,8 +26,9 @@ type bucket struct {
 }
 
 const (
-	// An address may be wrong about a key so often at once, and then once a second.
-	wrongAtOnce = 30
+	// An address may be wrong about a key so often at once, and then so often a second.
+	wrongAtOnce    = 100
+	wrongPerSecond = 10
 	// Buckets that nobody used for so long are full again and can go.
 	bucketIdle = time.Minute
 )
@@ -46,14 +47,16 @@ func (l *limiter) allow(key string) error {
 
 // guess returns an error when the address was wrong too often lately.
 func (l *limiter) guess(address string) error {
-	if l.bucket("wrong/"+address, 1, wrongAtOnce).Tokens() >= 1 {
+	if l.bucket("wrong/"+address, wrongPerSecond, wrongAtOnce).Tokens() >= 1 {
 		return nil
 	}
 	return tooMany("too many wrong credentials from this address")
 }
 
 // wrongGuess notes that the address was wrong.
-func (l *limiter) wrongGuess(address string) { l.bucket("wrong/"+address, 1, wrongAtOnce).Allow() }
+func (l *limiter) wrongGuess(address string) {
+	l.bucket("wrong/"+address, wrongPerSecond, wrongAtOnce).Allow()
+}
 
 func tooMany(format string, args ...any) error {
 	e := weir.Errorf(weir.Busy, format, args...)

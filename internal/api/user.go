@@ -181,8 +181,8 @@ func (s *server) patchUser(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// setUserSuspended answers PATCH /user/{id}/suspended. A suspended user's log-ins
-// are over for good, its keys work again afterwards.
+// setUserSuspended answers PATCH /user/{id}/suspended. Keys work again after the
+// suspension; whoever was logged in has to log in again.
 func (s *server) setUserSuspended(w http.ResponseWriter, r *request) error {
 	var body struct {
 		Suspended bool `json:"suspended"`

@@ -273,6 +273,15 @@ func (c *authCache) get(key string, ask func() (weir.Caller, error)) (weir.Calle
 	return caller, nil
 }
 
+// RememberedKey returns who an API key belongs to if it was used lately, without
+// asking the database.
+func (s *Store) RememberedKey(key weir.Secret) (weir.Caller, bool) {
+	s.auth.mu.RLock()
+	defer s.auth.mu.RUnlock()
+	caller, ok := s.auth.callers[hashKey(key.Reveal())]
+	return caller, ok
+}
+
 // CallerByKey returns who an API key belongs to. The error is NotFound when there
 // is no such key, and Unauthenticated when its user is gone.
 func (s *Store) CallerByKey(ctx context.Context, key weir.Secret) (weir.Caller, error) {

@@ -78,12 +78,21 @@ func (tx *Tx) enqueueAt(ctx context.Context, kind, ref string, at time.Time) err
 	if _, err := tx.conn.exec(ctx, "DELETE FROM job_cancel WHERE ref = $1", ref); err != nil {
 		return err
 	}
+	return tx.enqueue(ctx, []newJob{{kind, ref, at}})
+}
+
+// enqueue writes jobs, and wakes who does them after the commit.
+func (tx *Tx) enqueue(ctx context.Context, jobs []newJob) error {
 	if tx.queues == nil {
 		tx.queues = map[string]bool{}
 	}
-	tx.queues[jobKinds[kind].queue] = true
-	return tx.tx.enqueue(ctx, []newJob{{kind, ref, at}})
+	for _, job := range jobs {
+		tx.queues[jobKinds[job.kind].queue] = true
+	}
+	return tx.tx.enqueue(ctx, jobs)
 }
+
+func scanNewJob(r rows) (job newJob, err error) { return job, r.Scan(&job.kind, &job.ref) }
 
 // CancelJobs asks the nodes that run jobs of a ref to stop within a second.
 func (tx *Tx) CancelJobs(ctx context.Context, ref string) error {
@@ -151,6 +160,9 @@ func (s *Store) doJob(ctx context.Context, job Job, handle Handler) error {
 		return nil
 	}
 	err = handle(ctx, job)
+	if errors.Is(context.Cause(ctx), errUnwanted) {
+		return nil // not to be tried again, not even if a new job of the same ref is asked for
+	}
 	if errors.Is(err, ErrLostJob) {
 		s.log.WarnContext(ctx, "job was given to another node", "kind", job.Kind, "job", job.ID)
 		return nil
@@ -179,11 +191,14 @@ type running struct {
 
 type runningJob struct {
 	ref    string
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 }
 
+// errUnwanted is why the context of a job ends that nobody wants done any more.
+var errUnwanted = errors.New("the job is not wanted any more")
+
 func (r *running) start(ctx context.Context, job Job) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.jobs == nil {
@@ -191,7 +206,7 @@ func (r *running) start(ctx context.Context, job Job) (context.Context, func()) 
 	}
 	r.jobs[job.ID] = runningJob{job.Ref, cancel}
 	return ctx, func() {
-		cancel()
+		cancel(nil)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		delete(r.jobs, job.ID)
@@ -210,12 +225,12 @@ func (r *running) refs() []string {
 }
 
 // cancel stops the jobs of a ref; "" stops all.
-func (r *running) cancel(ref string) {
+func (r *running) cancel(ref string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, job := range r.jobs {
 		if ref == "" || job.ref == ref {
-			job.cancel()
+			job.cancel(cause)
 		}
 	}
 }
@@ -230,7 +245,7 @@ func (s *Store) cancelFlagged(ctx context.Context) error {
 			return err
 		}
 		if n > 0 {
-			s.jobs.cancel(ref)
+			s.jobs.cancel(ref, errUnwanted)
 		}
 	}
 	return nil

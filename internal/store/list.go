@@ -124,7 +124,7 @@ func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, s
 	}, sql, b.args...)
 	if err == nil && limit < 0 {
 		p.Items = p.Items[:len(p.Items)-1]
-		p.Next = order.cursor(last)
+		p.Next = order.cursor(q.seal, last)
 	}
 	return p, err
 }
@@ -326,15 +326,19 @@ type cursor struct {
 	Keys  []any  `json:"k"`
 }
 
-func (o ordering) cursor(keys []any) string {
+func (o ordering) cursor(seal *sealer, keys []any) string {
 	for i, k := range keys {
 		if b, ok := k.([]byte); ok {
 			keys[i] = string(b)
 		}
 	}
 	text, _ := json.Marshal(cursor{Order: o.clause(), Keys: keys})
-	return base64.RawURLEncoding.EncodeToString(text)
+	return base64.RawURLEncoding.EncodeToString(text) + "." + cursorMark(seal, text)
 }
+
+// cursorMark shows that a cursor is ours, so that its values can be trusted to
+// have the types of the columns.
+func cursorMark(seal *sealer, text []byte) string { return seal.lookup("cursor/" + string(text))[:16] }
 
 // after keeps the rows behind a cursor. A cursor of old, skipN, gives an offset.
 func (b *builder) after(o ordering, text string) (offset int, err error) {
@@ -347,8 +351,9 @@ func (b *builder) after(o ordering, text string) (offset int, err error) {
 		}
 	}
 	bad := weir.Errorf(weir.Refused, "cursor: take it from the Link header of the page before, with the same order")
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
+	encoded, mark, _ := strings.Cut(text, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil || mark != cursorMark(b.seal, raw) {
 		return 0, bad
 	}
 	var c cursor

@@ -54,9 +54,20 @@ func (s *Store) register(ctx context.Context) error {
 			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3`, s.node.id, s.node.boot, now); err != nil {
 			return err
 		}
-		_, err := s.engine.requeue(ctx, tx.conn, []string{s.node.id + "."}, s.node.client())
+		_, err := tx.requeue(ctx, []string{s.node.id + "."}, s.node.client())
 		return err
 	})
+}
+
+// requeue lets others do the running jobs of clients. Each becomes a job with a new
+// id: River lets whoever was given a job finish it by its id, whichever attempt
+// that was, so a node that was only asleep could finish what another does by now.
+func (tx *Tx) requeue(ctx context.Context, prefixes []string, except string) (int, error) {
+	jobs, err := tx.store.engine.takeOver(ctx, tx.conn, prefixes, except)
+	if err != nil || len(jobs) == 0 {
+		return 0, err
+	}
+	return len(jobs), tx.enqueue(ctx, jobs)
 }
 
 // unregister says that this node leaves, so that nobody waits for it.
@@ -75,7 +86,7 @@ func (s *Store) heartbeat(ctx context.Context) error {
 		return nil
 	}
 	if s.node.lost() {
-		s.jobs.cancel("") // somebody else may have them by now
+		s.jobs.cancel("", ErrLostJob) // somebody else may have them by now
 	}
 	now := time.Now()
 	err := s.Tx(ctx, func(tx *Tx) error {
@@ -94,7 +105,7 @@ func (s *Store) heartbeat(ctx context.Context) error {
 				return err
 			}
 		}
-		n, err := s.engine.requeue(ctx, tx.conn, prefixes, "")
+		n, err := tx.requeue(ctx, prefixes, "")
 		if n > 0 {
 			s.log.WarnContext(ctx, "jobs of a node that is gone are available again", "jobs", n)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,6 +15,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
+
+	"weir/internal/weir"
 )
 
 // postgres is the engine for many machines.
@@ -95,13 +96,11 @@ func (e *postgres) begin(ctx context.Context) (engineTx, error) {
 	return &pgTx{tx: tx, river: e.river}, nil
 }
 
-func (e *postgres) requeue(ctx context.Context, c conn, prefixes []string, except string) (int64, error) {
-	patterns := make([]string, len(prefixes))
-	for i, prefix := range prefixes {
-		patterns[i] = prefix + "%"
-	}
-	return c.exec(ctx, `UPDATE river_job SET state = 'available'
-		WHERE state = 'running' AND attempted_by[array_upper(attempted_by, 1)] LIKE ANY ($1) AND attempted_by[array_upper(attempted_by, 1)] <> $2`, patterns, except)
+func (e *postgres) takeOver(ctx context.Context, c conn, prefixes []string, except string) ([]newJob, error) {
+	return many(ctx, c, scanNewJob, `UPDATE river_job SET state = 'cancelled', finalized_at = now()
+		WHERE state = 'running' AND attempted_by[array_upper(attempted_by, 1)] <> $2
+		AND EXISTS (SELECT 1 FROM unnest($1::text[]) AS prefix WHERE starts_with(attempted_by[array_upper(attempted_by, 1)], prefix))
+		RETURNING kind, args->>'ref'`, prefixes, except)
 }
 
 func (e *postgres) jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error) {
@@ -203,8 +202,12 @@ type pgRows struct{ pgx.Rows }
 func (r pgRows) Err() error { return pgError(r.Rows.Err()) }
 
 func pgError(err error) error {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(e.Code, "23505") {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && e.Code == "23505":
 		return fmt.Errorf("%w: %w", errDuplicate, err)
+	case ok && e.Code == "22021": // zero bytes, invalid UTF-8
+		return weir.Wrap(weir.Refused, err, "the request has text in it that is no text")
 	}
 	return err
 }

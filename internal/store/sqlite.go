@@ -125,17 +125,18 @@ func (e *sqlite) begin(ctx context.Context) (engineTx, error) {
 	return &sqliteTx{tx: tx, river: e.river}, nil
 }
 
-func (e *sqlite) requeue(ctx context.Context, c conn, prefixes []string, except string) (int64, error) {
-	var total int64
+func (e *sqlite) takeOver(ctx context.Context, c conn, prefixes []string, except string) ([]newJob, error) {
+	var all []newJob
 	for _, prefix := range prefixes {
-		n, err := c.exec(ctx, `UPDATE river_job SET state = 'available'
-			WHERE state = 'running' AND json_extract(attempted_by, '$[#-1]') LIKE $1 || '%' AND json_extract(attempted_by, '$[#-1]') <> $2`, prefix, except)
+		jobs, err := many(ctx, c, scanNewJob, `UPDATE river_job SET state = 'cancelled', finalized_at = datetime('now', 'subsec')
+			WHERE state = 'running' AND substr(json_extract(attempted_by, '$[#-1]'), 1, length($1)) = $1 AND json_extract(attempted_by, '$[#-1]') <> $2
+			RETURNING kind, json_extract(args, '$.ref')`, prefix, except)
 		if err != nil {
-			return total, err
+			return nil, err
 		}
-		total += n
+		all = append(all, jobs...)
 	}
-	return total, nil
+	return all, nil
 }
 
 func (e *sqlite) jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error) {

@@ -92,9 +92,9 @@ type rows interface {
 type engine interface {
 	conn
 	begin(ctx context.Context) (engineTx, error)
-	// requeue makes the running jobs of clients available again: those with one
-	// of the prefixes and not the one id.
-	requeue(ctx context.Context, c conn, prefixes []string, except string) (int64, error)
+	// takeOver ends the running jobs of clients, those with one of the prefixes and
+	// not the one id, and returns them, so that they can be enqueued anew.
+	takeOver(ctx context.Context, c conn, prefixes []string, except string) ([]newJob, error)
 	// jobOwner locks a job's row and returns its attempt and the client that has it.
 	jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error)
 	// work runs jobs until ctx ends.

@@ -21,6 +21,9 @@ type table[T any] struct {
 	// from v before sealing and written back to v by restore after opening.
 	secrets func(v *T) any
 	restore func(v *T, secrets any)
+	// conceal takes what is sealed out of the document, which is made from a copy of
+	// v; nil = the JSON of v does not have it.
+	conceal func(document *T)
 	// hidden is like secrets, for what is stored in the clear but never shown.
 	hidden  func(v *T) any
 	unhide  func(v *T, hidden any)
@@ -43,7 +46,11 @@ func (t *table[T]) write(q *queries, v *T) ([]any, error) {
 	for _, c := range t.columns {
 		args = append(args, c.value(q, v))
 	}
-	doc, err := json.Marshal(v)
+	shown := *v
+	if t.conceal != nil {
+		t.conceal(&shown)
+	}
+	doc, err := json.Marshal(&shown)
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,11 @@ import (
 	"weir/internal/weir"
 )
 
+// webhookSecrets has the last answer too: servers like to repeat the URL in it.
 type webhookSecrets struct {
 	URL          string `json:"url"`
 	SharedSecret string `json:"sharedSecret,omitempty"`
+	LastAnswer   string `json:"lastAnswer,omitempty"`
 }
 
 var webhooks = table[weir.Webhook]{
@@ -33,10 +35,27 @@ var webhooks = table[weir.Webhook]{
 		"deleted": {"deleted", boolField}, "createdAt": {"created_at", numberField}, "userId": {"user_id", textField},
 		"user.email": {"user_id", emailField}, "projectId": {"project_id", textField},
 	},
-	secrets: func(w *weir.Webhook) any { return &webhookSecrets{w.URL.Reveal(), w.SharedSecret.Reveal()} },
+	secrets: func(w *weir.Webhook) any {
+		x := &webhookSecrets{URL: w.URL.Reveal(), SharedSecret: w.SharedSecret.Reveal()}
+		if w.Status != nil && w.Status.LastFailure != nil {
+			x.LastAnswer = w.Status.LastFailure.Response
+		}
+		return x
+	},
 	restore: func(w *weir.Webhook, secrets any) {
 		x := secrets.(*webhookSecrets)
 		w.URL, w.SharedSecret = weir.Secret(x.URL), weir.Secret(x.SharedSecret)
+		if w.Status != nil && w.Status.LastFailure != nil {
+			w.Status.LastFailure.Response = x.LastAnswer
+		}
+	},
+	conceal: func(w *weir.Webhook) {
+		if w.Status != nil && w.Status.LastFailure != nil {
+			status, failure := *w.Status, *w.Status.LastFailure
+			failure.Response = ""
+			status.LastFailure = &failure
+			w.Status = &status
+		}
 	},
 	hidden: func(w *weir.Webhook) any { return &deletedMark{w.Deleted} },
 	unhide: func(w *weir.Webhook, hidden any) { w.Deleted = hidden.(*deletedMark).Deleted },
@@ -67,6 +86,11 @@ func (tx *Tx) UpdateWebhook(ctx context.Context, id string, change func(*weir.We
 	return w, err
 }
 
+type logSecrets struct {
+	URL    string `json:"url"`
+	Answer string `json:"answer"`
+}
+
 type logHidden struct {
 	ProjectID string `json:"projectId"`
 	EventID   string `json:"eventId"`
@@ -93,8 +117,12 @@ var webhookLogs = table[weir.WebhookLog]{
 		"event": {"event", textField}, "statusCode": {"status_code", textField}, "success": {"success", textField},
 		"resourceId": {"body_lower", searchField}, "webhookId": {"webhook_id", textField},
 	},
-	secrets: func(l *weir.WebhookLog) any { return &urlSecret{l.Request.URL.Reveal()} },
-	restore: func(l *weir.WebhookLog, secrets any) { l.Request.URL = weir.Secret(secrets.(*urlSecret).URL) },
+	secrets: func(l *weir.WebhookLog) any { return &logSecrets{l.Request.URL.Reveal(), l.Response.Body} },
+	restore: func(l *weir.WebhookLog, secrets any) {
+		x := secrets.(*logSecrets)
+		l.Request.URL, l.Response.Body = weir.Secret(x.URL), x.Answer
+	},
+	conceal: func(l *weir.WebhookLog) { l.Response.Body = "" },
 	hidden:  func(l *weir.WebhookLog) any { return &logHidden{l.ProjectID, l.EventID, l.Response.Error} },
 	unhide: func(l *weir.WebhookLog, hidden any) {
 		h := hidden.(*logHidden)
@@ -199,11 +227,10 @@ func (tx *Tx) claimDelivery(ctx context.Context, jobID int64, webhookID, resourc
 		_, err := tx.conn.exec(ctx, "DELETE FROM delivery WHERE webhook_id = $1", webhookID)
 		return d, false, err
 	}
-	// What this job still holds it took in an attempt that was cut off.
-	if _, err := tx.conn.exec(ctx, "UPDATE delivery SET claimed_by = 0 WHERE claimed_by = $1", jobID); err != nil {
-		return d, false, err
-	}
-	busy, err := one(ctx, tx.conn, scanInt, "SELECT count(*) FROM delivery WHERE webhook_id = $1 AND resource = $2 AND claimed_by <> 0", webhookID, resource)
+	// Only a running job holds its claim: one that was cut off or taken over has
+	// lost it, and what this one still holds it took in a former attempt.
+	busy, err := one(ctx, tx.conn, scanInt, `SELECT count(*) FROM delivery d JOIN river_job j ON j.id = d.claimed_by
+		WHERE d.webhook_id = $1 AND d.resource = $2 AND d.claimed_by > 0 AND d.claimed_by <> $3 AND j.state = 'running'`, webhookID, resource, jobID)
 	if err != nil || busy > 0 {
 		return d, false, err
 	}

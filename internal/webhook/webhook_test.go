@@ -58,6 +58,15 @@ func newHouseOn(t *testing.T, url string, allow ...netip.Prefix) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
+	keeping, leave := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- st.Run(keeping, store.Retention{Events: time.Hour, Credentials: time.Hour}) }()
+	t.Cleanup(func() {
+		leave()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
 	log := &bytes.Buffer{}
 	h := &house{T: t, store: st, log: log, slots: 4, user: weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}}
 	g := guard.New(allow)

@@ -18,7 +18,7 @@ func (c *CreatorID) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(c))
 }
 
-// value returns the creator's name, or nothing.
+// String returns the creator's name, or nothing.
 func (c *CreatorID) String() string {
 	if c == nil {
 		return ""

@@ -265,11 +265,11 @@ CREATE TABLE delivery (
 	resource   TEXT NOT NULL,
 	due_at     BIGINT NOT NULL,
 	attempts   BIGINT NOT NULL,
-	claimed_by BIGINT NOT NULL DEFAULT 0, -- the job that is sending it; 0 = none
+	claimed_by BIGINT NOT NULL DEFAULT 0, -- the job that is sending it, while that runs; 0 = none
 	PRIMARY KEY (webhook_id, event_seq)
 );
 CREATE INDEX delivery_queue ON delivery (webhook_id, resource, event_seq);
-CREATE INDEX delivery_claim ON delivery (claimed_by);
+CREATE INDEX delivery_claim ON delivery (webhook_id, resource, claimed_by);
 
 CREATE TABLE signing_key (
 	id         TEXT PRIMARY KEY,

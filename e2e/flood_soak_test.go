@@ -1,0 +1,129 @@
+//go:build soak
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFloodSoak is TestFlood for a minute, on the binary as it is shipped (the race
+// detector costs several times the memory and the time), with the memory and the
+// good client's waiting measured. `make soak-flood` runs it.
+func TestFloodSoak(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "weir")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-o", plain, "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build weir: %v\n%s", err, out)
+	}
+	eachEngine(t, func(t *testing.T, w *weir) {
+		w.binary = plain
+		ops := freeAddr(t)
+		w.start("--ops", ops)
+		soak(t, newFlood(t, w), "http://"+ops)
+		w.stop()
+	})
+}
+
+const soakLong = time.Minute
+
+func soak(t *testing.T, f *flood, ops string) {
+	t.Helper()
+	f.calm(15 * time.Second) // warm up
+	quiet := f.calm(soakLong)
+	before := memory(t, f.w)
+	profile(t, ops, "heap-before")
+	began := time.Now()
+	flooded := f.run(soakLong, true)
+	// The slow clients have taken longer than the flood to go.
+	if rest := time.Until(began.Add(2 * soakLong)); rest > 0 {
+		time.Sleep(rest)
+	}
+	after := memory(t, f.w)
+	profile(t, ops, "heap-after")
+	t.Logf("memory %d MiB before, %d MiB %v after the flood (%.2f times)", before>>20, after>>20, time.Since(began.Add(soakLong)).Round(time.Second), float64(after)/float64(before))
+	if after > before*12/10 {
+		t.Errorf("memory grew from %d to %d bytes, more than 1.2 times", before, after)
+	}
+	if want := int(soakLong.Seconds()) * floodRate; f.sent < want*9/10 {
+		t.Errorf("only %d of %d requests of the flood could be sent", f.sent, want)
+	}
+	t.Logf("the good client waited (p50, p99, most): without the flood %v, with it %v", quantiles(quiet), quantiles(flooded))
+	limit := max(3*quantile(quiet, 0.99), 20*time.Millisecond)
+	if p99 := quantile(flooded, 0.99); p99 > limit {
+		t.Errorf("p99 of the good client is %v in the flood, want at most %v", p99, limit)
+	}
+}
+
+// calm is the good client alone.
+func (f *flood) calm(long time.Duration) []time.Duration {
+	ctx, cancel := context.WithTimeout(f.t.Context(), long)
+	defer cancel()
+	return f.good(ctx)
+}
+
+func quantile(all []time.Duration, q float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+func quantiles(all []time.Duration) []time.Duration {
+	var few []time.Duration
+	for _, q := range []float64{0.5, 0.99, 1} {
+		few = append(few, quantile(all, q).Round(10*time.Microsecond))
+	}
+	return few
+}
+
+// memory is how much of the machine's memory the process holds, in bytes.
+func memory(t *testing.T, w *weir) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
+}
+
+// profile keeps a heap profile in WEIR_E2E_PROFILES, if that is set, for whoever
+// wants to know where the memory is.
+func profile(t *testing.T, ops, name string) {
+	t.Helper()
+	dir := os.Getenv("WEIR_E2E_PROFILES")
+	if dir == "" {
+		return
+	}
+	answer, err := http.Get(ops + "/debug/pprof/heap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	file, err := os.Create(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.ReadFrom(answer.Body); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,346 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// heldJob is a job that runs until the test ends it.
+type heldJob struct {
+	Job
+	ctx context.Context // of the handler
+	end chan error
+}
+
+// work does jobs on a store until stop is called or the test ends, so many at once;
+// each is handed to the test, which has to end it.
+func work(t *testing.T, st *Store, slots int, kinds ...string) (jobs <-chan heldJob, stop func()) {
+	t.Helper()
+	held := make(chan heldJob, 100)
+	handlers := map[string]Handler{}
+	for _, kind := range kinds {
+		handlers[kind] = func(ctx context.Context, job Job) error {
+			h := heldJob{job, ctx, make(chan error, 1)}
+			held <- h
+			select {
+			case err := <-h.end:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- st.Work(ctx, Slots{slots, slots, slots}, 10*time.Second, handlers) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Work: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return held, stop
+}
+
+func enqueue(t *testing.T, st *Store, kind string, refs ...string) {
+	t.Helper()
+	if err := st.Tx(t.Context(), func(tx *Tx) error {
+		for _, ref := range refs {
+			if err := tx.Enqueue(t.Context(), kind, ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestJobsFollowTheTransaction(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		run(t, st)
+		jobs, _ := work(t, st, 2, JobTask)
+		rolledBack := errors.New("changed my mind")
+		err := st.Tx(t.Context(), func(tx *Tx) error {
+			if err := tx.Enqueue(t.Context(), JobTask, "never"); err != nil {
+				return err
+			}
+			return rolledBack
+		})
+		if !errors.Is(err, rolledBack) {
+			t.Fatal(err)
+		}
+		enqueue(t, st, JobTask, "one", "two")
+		seen := []string{}
+		for range 2 {
+			job := <-jobs
+			seen = append(seen, job.Ref)
+			if job.Kind != JobTask || job.Attempt != 1 {
+				t.Errorf("job = %+v", job.Job)
+			}
+			job.end <- nil
+		}
+		if slices.Sort(seen); !slices.Equal(seen, []string{"one", "two"}) {
+			t.Errorf("jobs done: %v", seen)
+		}
+	})
+}
+
+// TestWakeUp shows that a transaction that enqueued tells the queue after its
+// commit, and only then.
+func TestWakeUp(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		err := st.Tx(t.Context(), func(tx *Tx) error {
+			if err := tx.Enqueue(t.Context(), JobWebhook, "w/1"); err != nil {
+				return err
+			}
+			if err := tx.Enqueue(t.Context(), JobWebhook, "w/2"); err != nil {
+				return err
+			}
+			if len(tx.queues) != 1 || !tx.queues[queueWebhook] {
+				t.Errorf("queues to wake = %v", tx.queues)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stats, err := st.JobStats(t.Context())
+		if err != nil || stats[[2]string{queueWebhook, "available"}] != 2 || len(stats) != 1 {
+			t.Errorf("JobStats = %v, %v", stats, err)
+		}
+		jobs, _ := work(t, st, 2, JobWebhook)
+		for range 2 {
+			job := <-jobs
+			job.end <- nil
+		}
+	})
+}
+
+// TestFailedJob shows that a job that failed comes again, and what is kept of the
+// reason.
+func TestFailedJob(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		run(t, st)
+		jobs, _ := work(t, st, 1, JobTask)
+		enqueue(t, st, JobTask, "x")
+		job := <-jobs
+		job.end <- errors.New("dial https://user:planted@example.com")
+		job = <-jobs
+		if job.Attempt != 2 || job.Ref != "x" {
+			t.Errorf("second attempt = %+v", job.Job)
+		}
+		kept, err := one(t.Context(), st.conn, scanText, "SELECT CAST(errors AS TEXT) FROM river_job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(kept, "planted") || !strings.Contains(kept, "see the log of the node") {
+			t.Errorf("River keeps %s", kept)
+		}
+		job.end <- nil
+	})
+}
+
+func TestStoredError(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("planted"), "internal error, see the log of the node"},
+		{weir.Wrap(weir.Internal, errors.New("planted"), "planted"), "internal error, see the log of the node"},
+		{weir.Wrap(weir.Upstream, errors.New("planted"), "the store does not answer"), "the store does not answer"},
+	} {
+		if got := storedError(tt.err).Error(); got != tt.want {
+			t.Errorf("storedError(%v) = %q, want %q", tt.err, got, tt.want)
+		}
+	}
+}
+
+func TestCancelJobs(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		run(t, st)
+		jobs, _ := work(t, st, 2, JobTask)
+		cancel := func(ref string) {
+			t.Helper()
+			if err := st.Tx(t.Context(), func(tx *Tx) error { return tx.CancelJobs(t.Context(), ref) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enqueue(t, st, JobTask, "stopped", "spared")
+		first, second := <-jobs, <-jobs
+		if first.Ref == "spared" {
+			first, second = second, first
+		}
+		cancel("stopped")
+		<-first.ctx.Done()
+		if err := second.ctx.Err(); err != nil {
+			t.Errorf("the other job was cancelled too: %v", err)
+		}
+		second.end <- nil
+		// The wish holds for the jobs of before it, not for one that is asked for
+		// after it.
+		enqueue(t, st, JobTask, "stopped")
+		again := <-jobs
+		if again.ID == first.ID || again.Ref != "stopped" || again.ctx.Err() != nil {
+			t.Errorf("job asked for after the cancel: %+v, %v", again.Job, again.ctx.Err())
+		}
+		again.end <- nil
+	})
+}
+
+// TestCancelBeforeTheStart shows that a job that is not wanted any more when its
+// turn comes is not done.
+func TestCancelBeforeTheStart(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		run(t, st)
+		enqueue(t, st, JobTask, "unwanted")
+		if err := st.Tx(t.Context(), func(tx *Tx) error { return tx.CancelJobs(t.Context(), "unwanted") }); err != nil {
+			t.Fatal(err)
+		}
+		enqueue(t, st, JobTask, "wanted")
+		jobs, _ := work(t, st, 1, JobTask) // one at a time, so the first comes first
+		job := <-jobs
+		if job.Ref != "wanted" {
+			t.Errorf("did %q", job.Ref)
+		}
+		job.end <- nil
+	})
+}
+
+func TestWorkNeedsKnownKinds(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		err := st.Work(t.Context(), Slots{}, 0, map[string]Handler{"knit": nil})
+		if err == nil || err.Error() != `no such kind of job: "knit"` {
+			t.Errorf("Work = %v", err)
+		}
+		// A node that does no work waits for its end.
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := st.Work(ctx, Slots{}, 0, nil); err != nil {
+			t.Errorf("Work without kinds = %v", err)
+		}
+	})
+}
+
+// TestDrain shows that running jobs may finish when the work is to end.
+func TestDrain(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		run(t, st)
+		started, finish := make(chan context.Context), make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- st.Work(ctx, Slots{Control: 1}, time.Minute, map[string]Handler{JobTask: func(ctx context.Context, job Job) error {
+				started <- ctx
+				<-finish
+				return st.JobTx(ctx, job, func(*Tx) error { return nil })
+			}})
+		}()
+		enqueue(t, st, JobTask, "x")
+		job := <-started
+		stop()
+		if err := job.Err(); err != nil {
+			t.Errorf("job was cancelled at once: %v", err)
+		}
+		close(finish)
+		if err := <-done; err != nil {
+			t.Errorf("Work = %v", err)
+		}
+		stats, err := st.JobStats(t.Context())
+		if err != nil || len(stats) != 0 {
+			t.Errorf("jobs left: %v, %v", stats, err)
+		}
+	})
+}
+
+func TestAdmitTask(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx, now := t.Context(), time.Now()
+		users := map[string]string{}
+		for _, name := range []string{"ann", "bob", "eve"} {
+			u := weir.User{ID: weir.NewID(), Email: name + "@example.com", CreatedAt: weir.At(now)}
+			if err := st.Tx(ctx, func(tx *Tx) error { return tx.CreateUser(ctx, &u) }); err != nil {
+				t.Fatal(err)
+			}
+			users[u.ID] = name
+		}
+		ids := map[string]string{} // of users, by name
+		for id, name := range users {
+			ids[name] = id
+		}
+		n := 0
+		ask := func(name string, tasks int, kind weir.TaskType) {
+			for range tasks {
+				n++
+				createTask(t, st, &weir.Task{
+					ID: weir.NewID(), Type: kind, UserID: ids[name], ProjectID: "p", CreatedAt: weir.At(now), ScheduledAt: weir.At(now.Add(time.Duration(n) * time.Second)),
+					Status: weir.TaskStatus{Phase: weir.TaskWaiting, UpdatedAt: weir.At(now)},
+				})
+			}
+		}
+		ask("ann", 6, weir.TaskUpload)
+		ask("bob", 2, weir.TaskUpload)
+		ask("eve", 1, weir.TaskUpload)
+		ask("eve", 1, weir.TaskExport)
+		admit := func(maxRunning int, types ...weir.TaskType) (task weir.Task, ok bool) {
+			t.Helper()
+			if err := st.Tx(ctx, func(tx *Tx) (err error) {
+				task, ok, err = tx.AdmitTask(ctx, types, maxRunning)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return task, ok
+		}
+
+		// Accounts take turns, though ann came first with the most.
+		var turns []string
+		var last weir.Millis
+		for range 6 {
+			task, ok := admit(3, weir.TaskUpload)
+			if !ok {
+				t.Fatalf("nothing more after %v", turns)
+			}
+			turns = append(turns, users[task.UserID])
+			if users[task.UserID] == "ann" {
+				if task.ScheduledAt <= last {
+					t.Error("ann's tasks are not taken in their order")
+				}
+				last = task.ScheduledAt
+			}
+		}
+		counts := map[string]int{}
+		for _, name := range turns {
+			counts[name]++
+		}
+		first := slices.Sorted(slices.Values(turns[:3]))
+		if !slices.Equal(first, []string{"ann", "bob", "eve"}) || counts["ann"] != 3 || counts["bob"] != 2 || counts["eve"] != 1 {
+			t.Errorf("turns = %v", turns)
+		}
+		// ann has as many as she may have at once; nobody else has anything to do.
+		if task, ok := admit(3, weir.TaskUpload); ok {
+			t.Errorf("admitted %+v beyond the limit", task)
+		}
+		if task, ok := admit(4, weir.TaskUpload); !ok || users[task.UserID] != "ann" {
+			t.Errorf("with a higher limit: %v, %v", users[task.UserID], ok)
+		}
+		if task, ok := admit(9, weir.TaskExport); !ok || task.Type != weir.TaskExport {
+			t.Errorf("other type: %+v, %v", task, ok)
+		}
+		if _, ok := admit(9); ok {
+			t.Error("admitted a task of no type")
+		}
+		stats, err := st.JobStats(ctx)
+		if err != nil || stats[[2]string{queueControl, "available"}] != 8 {
+			t.Errorf("jobs = %v, %v; want one for each of 8 tasks", stats, err)
+		}
+	})
+}

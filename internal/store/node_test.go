@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"weir/internal/store/pgtest"
+)
+
+// eachPair runs a test on both engines, with two nodes on one database.
+func eachPair(t *testing.T, first, second string, test func(t *testing.T, a, b *Store)) {
+	t.Helper()
+	for _, engine := range []struct {
+		name string
+		url  func(*testing.T) string
+	}{
+		{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") }},
+		{"postgres", func(t *testing.T) string { return pgtest.Start(t) }},
+	} {
+		t.Run(engine.name, func(t *testing.T) {
+			url := engine.url(t)
+			test(t, open(t, url, first), open(t, url, second))
+		})
+	}
+}
+
+// testTakeOver has a job running on a, makes b take it over, and checks that it is
+// b's then, whatever a does.
+func testTakeOver(t *testing.T, a, b *Store, takeOver func() error) {
+	t.Helper()
+	ctx := t.Context()
+	nothing := func(*Tx) error { return nil }
+	jobsA, stopA := work(t, a, 1, JobTask) // its one slot is in use, so it can't take the job again
+	enqueue(t, a, JobTask, "x")
+	before := <-jobsA
+	if err := a.JobTx(ctx, before.Job, nothing); err != nil {
+		t.Fatal(err)
+	}
+	run(t, b)
+	jobsB, _ := work(t, b, 1, JobTask)
+	if err := takeOver(); err != nil {
+		t.Fatal(err)
+	}
+	after := <-jobsB
+	if after.Kind != JobTask || after.Ref != "x" {
+		t.Fatalf("took over %+v", after.Job)
+	}
+	if err := a.JobTx(ctx, before.Job, nothing); !errors.Is(err, ErrLostJob) {
+		t.Errorf("JobTx of the node that lost it = %v", err)
+	}
+	if err := b.JobTx(ctx, after.Job, nothing); err != nil {
+		t.Errorf("JobTx of the node that took it = %v", err)
+	}
+	// The first node was only asleep. It wakes up and reports that the job is done.
+	before.end <- nil
+	stopA()
+	if err := b.JobTx(ctx, after.Job, nothing); err != nil {
+		t.Errorf("JobTx after the other node reported its end = %v", err)
+	}
+	after.end <- nil
+}
+
+// TestDeadNode shows that the jobs of a node that is silent go to another.
+func TestDeadNode(t *testing.T) {
+	eachPair(t, "node-a", "node-b", func(t *testing.T, a, b *Store) {
+		if err := a.register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testTakeOver(t, a, b, func() error {
+			if _, err := a.conn.exec(t.Context(), "UPDATE node SET seen_at = 0 WHERE id = 'node-a'"); err != nil {
+				return err
+			}
+			return b.heartbeat(t.Context())
+		})
+	})
+}
+
+// TestFormerBoot shows that a node that was killed takes its jobs back when it
+// starts again.
+func TestFormerBoot(t *testing.T) {
+	eachPair(t, "node-a", "node-a", func(t *testing.T, a, b *Store) {
+		if a.node.client() == b.node.client() {
+			t.Fatal("two boots have the same name")
+		}
+		testTakeOver(t, a, b, func() error { return b.register(t.Context()) })
+	})
+}
+
+// TestTakeOverSparesOthers shows whose jobs are taken over, and whose are not.
+func TestTakeOverSparesOthers(t *testing.T) {
+	eachPair(t, "node_a", "node-a", func(t *testing.T, a, b *Store) {
+		ctx := t.Context()
+		run(t, a)
+		jobsA, _ := work(t, a, 2, JobTask)
+		enqueue(t, a, JobTask, "x")
+		held := <-jobsA
+		// A name that only looks alike, the own present boot, a command.
+		for _, call := range []struct {
+			prefixes []string
+			except   string
+		}{
+			{[]string{"node-a."}, ""},
+			{[]string{"node_"}, a.node.client()},
+			{[]string{"command."}, ""},
+			{nil, ""},
+		} {
+			if err := b.Tx(ctx, func(tx *Tx) error {
+				n, err := tx.requeue(ctx, call.prefixes, call.except)
+				if n != 0 {
+					t.Errorf("requeue(%q, %q) took %d jobs", call.prefixes, call.except, n)
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.JobTx(ctx, held.Job, func(*Tx) error { return nil }); err != nil {
+			t.Errorf("JobTx = %v", err)
+		}
+		held.end <- nil
+	})
+}
+
+// TestLostNode shows that a node that could not say that it is alive stops its work
+// before others take it over, and starts none.
+func TestLostNode(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx := t.Context()
+		lose := func() { st.node.lastBeat.Store(time.Now().Add(-aliveFor - time.Second).UnixMilli()) }
+		jobs, _ := work(t, st, 1, JobTask)
+		enqueue(t, st, JobTask, "x")
+		job := <-jobs
+		if st.node.lost() {
+			t.Fatal("lost from the start")
+		}
+		lose()
+		if err := st.heartbeat(ctx); err != nil {
+			t.Fatal(err)
+		}
+		<-job.ctx.Done()
+		if st.node.lost() {
+			t.Error("still lost after a heartbeat")
+		}
+		(<-jobs).end <- nil // tried again
+
+		lose()
+		ran := false
+		if err := st.doJob(ctx, Job{Kind: JobTask, Ref: "y"}, func(context.Context, Job) error {
+			ran = true
+			return nil
+		}); err == nil || ran {
+			t.Errorf("a lost node did a job (%v) or says that it is done (%v)", ran, err)
+		}
+	})
+}
+
+func TestNodeRows(t *testing.T) {
+	eachPair(t, "node-a", "node-b", func(t *testing.T, a, b *Store) {
+		ctx := t.Context()
+		rows := func(want ...string) {
+			t.Helper()
+			got, err := many(ctx, a.conn, scanText, "SELECT id FROM node ORDER BY id")
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("nodes = %v, %v; want %v", got, err, want)
+			}
+		}
+		for _, st := range []*Store{a, b} {
+			if err := st.register(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows("node-a", "node-b")
+		if _, err := a.conn.exec(ctx, "UPDATE node SET seen_at = 0 WHERE id = 'node-a'"); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.heartbeat(ctx); err != nil {
+			t.Fatal(err)
+		}
+		rows("node-b")
+		if err := a.heartbeat(ctx); err != nil { // it was only asleep
+			t.Fatal(err)
+		}
+		rows("node-a", "node-b")
+		if err := a.unregister(ctx); err != nil {
+			t.Fatal(err)
+		}
+		rows("node-b")
+	})
+}
