@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -166,11 +168,9 @@ func printLink(ctx context.Context, cfg *Config, accounts *account.Accounts, u w
 	if err != nil {
 		return err
 	}
-	_, port, _ := strings.Cut(cfg.HTTP, ":")
-	base := cfg.PublicURL
-	if base == "" {
-		base = "http://localhost:" + port
-	}
+	_, text, _ := net.SplitHostPort(cfg.HTTP)
+	port, _ := strconv.Atoi(text)
+	base := localBase(cfg, port, cfg.TLSCert != "")
 	return show(os.Stdout, "Send this link to %s; it sets the password and works once:\n%s/set-password?token=%s\n", u.Email, base, link.Reveal())
 }
 

@@ -264,7 +264,8 @@ func (b *bad) absurdCursor() badRequest {
 // forgedCursor is a real cursor whose values have been exchanged for others.
 func (b *bad) forgedCursor() string {
 	var parts map[string]any
-	plain, err := base64.RawURLEncoding.DecodeString(b.cursor)
+	encoded, mark, _ := strings.Cut(b.cursor, ".")
+	plain, err := base64.RawURLEncoding.DecodeString(encoded)
 	if err != nil || json.Unmarshal(plain, &parts) != nil {
 		return "not-a-cursor-any-more"
 	}
@@ -276,7 +277,7 @@ func (b *bad) forgedCursor() string {
 		}
 	}
 	text, _ := json.Marshal(parts)
-	return base64.RawURLEncoding.EncodeToString(text)
+	return base64.RawURLEncoding.EncodeToString(text) + "." + mark
 }
 
 func (b *bad) absurdHeaders() badRequest {

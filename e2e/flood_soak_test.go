@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -42,15 +44,18 @@ func soak(t *testing.T, f *flood, ops string) {
 	f.calm(15 * time.Second) // warm up
 	quiet := f.calm(soakLong)
 	before := memory(t, f.w)
-	profile(t, ops, "heap-before")
+	profile(t, ops, "heap", "before")
 	began := time.Now()
+	var profiling sync.WaitGroup
+	profiling.Go(func() { profile(t, ops, "profile?seconds=30", "flood") })
 	flooded := f.run(soakLong, true)
+	profiling.Wait()
 	// The slow clients have taken longer than the flood to go.
 	if rest := time.Until(began.Add(2 * soakLong)); rest > 0 {
 		time.Sleep(rest)
 	}
 	after := memory(t, f.w)
-	profile(t, ops, "heap-after")
+	profile(t, ops, "heap", "after")
 	t.Logf("memory %d MiB before, %d MiB %v after the flood (%.2f times)", before>>20, after>>20, time.Since(began.Add(soakLong)).Round(time.Second), float64(after)/float64(before))
 	if after > before*12/10 {
 		t.Errorf("memory grew from %d to %d bytes, more than 1.2 times", before, after)
@@ -105,25 +110,26 @@ func memory(t *testing.T, w *weir) int64 {
 	return 0
 }
 
-// profile keeps a heap profile in WEIR_E2E_PROFILES, if that is set, for whoever
-// wants to know where the memory is.
-func profile(t *testing.T, ops, name string) {
+// profile keeps a profile in the folder WEIR_E2E_PROFILES, if that is set, for
+// whoever wants to know where the memory and the time go.
+func profile(t *testing.T, ops, kind, name string) {
 	t.Helper()
 	dir := os.Getenv("WEIR_E2E_PROFILES")
 	if dir == "" {
 		return
 	}
-	answer, err := http.Get(ops + "/debug/pprof/heap")
+	answer, err := http.Get(ops + "/debug/pprof/" + kind)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	defer func() { _ = answer.Body.Close() }()
-	file, err := os.Create(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+name))
+	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
-	defer func() { _ = file.Close() }()
-	if _, err := file.ReadFrom(answer.Body); err != nil {
-		t.Fatal(err)
+	if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+"-"+name), text, 0o600); err != nil {
+		t.Error(err)
 	}
 }

@@ -162,6 +162,8 @@ func hooks(t *testing.T) (address string, got, gate *lockedBuffer) {
 			http.Redirect(w, r, "/ok"+r.URL.String(), http.StatusPermanentRedirect)
 		case "gate":
 			_, _ = io.WriteString(w, `{"ret":0}`)
+		case "gate-closed": // and repeats the question
+			http.Error(w, "not welcome: "+string(body), http.StatusForbidden)
 		}
 	}))
 	t.Cleanup(server.Close)

@@ -373,11 +373,15 @@ func (h *hunt) gate() {
 	h.owner.gets("GET", "/api/access-control/signing-key", nil)
 	h.anybody.gets("GET", "/api/access-control/public-key", nil)
 
-	name := "path of the URL of the gate"
-	h.urls = append(h.urls, name)
-	address := h.hooks + "/gate/" + h.make(name)
-	hook := h.owner.gets("POST", "/api/webhook", object{"name": "gate", "url": address, "events": []string{"playback.accessControl"},
-		"sharedSecret": h.makeOdd("shared secret of the gate")}, name).get(h.t, "id")
+	address := func(name, base string) string {
+		name = "path of the URL of the " + name
+		h.urls = append(h.urls, name)
+		return base + h.make(name)
+	}
+	hook := h.owner.gets("POST", "/api/webhook", object{
+		"name": "gate", "url": address("gate", h.hooks+"/gate/"), "events": []string{"playback.accessControl"},
+		"sharedSecret": h.makeOdd("shared secret of the gate"),
+	}, h.urls...).get(h.t, "id")
 	stream := h.owner.gets("POST", "/api/stream", object{"name": "gated", "playbackPolicy": object{"type": "webhook", "webhookId": hook}})
 	h.plant("key of the gated stream", stream.get(h.t, "streamKey"))
 	h.anybody.gets("GET", "/api/playback/"+stream.get(h.t, "playbackId"), nil)
@@ -390,12 +394,15 @@ func (h *hunt) gate() {
 		},
 	}
 	h.anybody.gets("POST", "/api/access-control/gate", question)
-	h.owner.gets("PATCH", "/api/webhook/"+hook, object{"url": "http://127.0.0.1:1/" + h.make("path of the URL of the broken gate")})
-	h.urls = append(h.urls, "path of the URL of the broken gate")
+	h.owner.gets("PATCH", "/api/webhook/"+hook, object{"url": address("closed gate", h.hooks+"/gate-closed/")})
+	h.anybody.isRefused("POST", "/api/access-control/gate", question)
+	h.owner.gets("PATCH", "/api/webhook/"+hook, object{"url": address("broken gate", "http://127.0.0.1:1/")})
 	if r := h.anybody.sends("POST", "/api/access-control/gate", question); r.status != http.StatusBadGateway {
 		h.t.Errorf("the gate without its webhook: %d %s, want 502", r.status, r.text)
 	}
-	h.owner.gets("GET", "/api/webhook/"+hook+"/log", nil, h.urls...)
+	// The owner may see what the owner's own server answered.
+	h.owner.gets("GET", "/api/webhook/"+hook, nil, append(h.urls, "access key", "viewer's header")...)
+	h.owner.gets("GET", "/api/webhook/"+hook+"/log", nil, append(h.urls, "access key", "viewer's header")...)
 }
 
 // plantPrivateKey plants the secret number of a signing key, as it is and as it

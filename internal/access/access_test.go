@@ -11,8 +11,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -71,7 +73,7 @@ func (h *house) newUser(name string) weir.User {
 	return u
 }
 
-// newStream makes a stream of ann's and returns its id and its playback id.
+// newStream makes a stream of ann's.
 func (h *house) newStream(policy *weir.PlaybackPolicy) weir.Stream {
 	h.Helper()
 	s, err := weir.NewStream{Name: "s", PlaybackPolicy: policy}.Stream(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
@@ -232,10 +234,7 @@ func TestToken(t *testing.T) {
 	now := time.Now()
 	good := jwt.MapClaims{"sub": s.PlaybackID, "pub": key.PublicKey, "exp": now.Add(time.Hour).Unix(), "iss": "ann", "action": "pull", "video": "none"}
 	with := func(name string, value any) jwt.MapClaims {
-		claims := jwt.MapClaims{}
-		for k, v := range good {
-			claims[k] = v
-		}
+		claims := maps.Clone(good)
 		claims[name] = value
 		if value == nil {
 			delete(claims, name)
@@ -358,7 +357,7 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("RefreshInterval = %s", d.RefreshInterval)
 	}
 	q := <-questions
-	if q.header.Get("Livepeer-Signature") == "" || q.body["timestamp"] == nil {
+	if at, ok := q.body["timestamp"].(float64); !ok || !strings.HasPrefix(q.header.Get("Livepeer-Signature"), fmt.Sprintf("t=%.0f,v1=", at)) {
 		t.Errorf("question = %+v", q)
 	}
 	delete(q.body, "timestamp")

@@ -22,11 +22,12 @@ func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	if err != nil || hook.Deleted || hook.UserID != c.userID {
 		return weir.Errorf(weir.Denied, "Content is gated and corresponding webhook not found")
 	}
-	question, shown, err := questions(c, r, time.Now())
+	now := time.Now()
+	question, shown, err := questions(c, r, now)
 	if err != nil {
 		return err
 	}
-	status, answer, err := g.hooks.Ask(ctx, hook, question, shown)
+	status, answer, err := g.hooks.Ask(ctx, hook, now, question, shown)
 	const failed = "Content is gated and corresponding webhook failed"
 	switch {
 	case err != nil && weir.KindOf(err) == weir.Upstream:

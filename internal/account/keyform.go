@@ -134,7 +134,7 @@ func (f keyForm) access() (*weir.Access, error) {
 // parseOrigins reads the addresses of web pages, as browsers send them.
 func parseOrigins(text string) ([]string, error) {
 	var origins []string
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		origin := strings.ToLower(strings.TrimSuffix(word, "/"))
 		if u, err := url.Parse(origin); origin != "*" &&
 			(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || origin != u.Scheme+"://"+u.Host) {

@@ -21,25 +21,30 @@ func TestKeyForm(t *testing.T) {
 	}{
 		{"all", keyForm{Where: fromServers, What: doAll}, nil, "Full access, from servers"},
 		{
-			"what is not chosen does not count", keyForm{Where: fromServers, What: doAll, Origins: "https://a.example", Rules: "nonsense nonsense"},
+			"what is not chosen does not count",
+			keyForm{Where: fromServers, What: doAll, Origins: "https://a.example", Rules: "nonsense nonsense"},
 			nil, "Full access, from servers",
 		},
 		{
-			"pages", keyForm{Where: fromPages, What: doPage, Origins: "https://A.example/\nhttp://localhost:3000"},
+			"pages",
+			keyForm{Where: fromPages, What: doPage, Origins: "https://A.example/\nhttp://localhost:3000"},
 			&weir.Access{CORS: pages(false, "https://a.example", "http://localhost:3000")}, "What a web page needs, also from https://a.example and 1 more",
 		},
 		{
-			"pages with all", keyForm{Where: fromPages, What: doAll, Origins: "*"},
+			"pages with all",
+			keyForm{Where: fromPages, What: doAll, Origins: "*"},
 			&weir.Access{CORS: pages(true, "*")}, "Full access, also from any web page",
 		},
 		{
-			"rules", keyForm{Where: fromServers, What: doRules, Rules: "GET,patch /stream/:id\n\nasset*\n* clip task/:id\n"},
+			"rules",
+			keyForm{Where: fromServers, What: doRules, Rules: "GET,patch /stream/:id\n\nasset*\n* clip task/:id\n"},
 			&weir.Access{Rules: &[]weir.AccessRule{
 				{Resources: []string{"stream/:id"}, Methods: []string{"get", "patch"}}, {Resources: []string{"asset*"}}, {Resources: []string{"clip", "task/:id"}},
 			}}, "3 rules, from servers",
 		},
 		{
-			"rules in pages", keyForm{Where: fromPages, What: doRules, Origins: "https://a.example", Rules: "get stream"},
+			"rules in pages",
+			keyForm{Where: fromPages, What: doRules, Origins: "https://a.example", Rules: "get stream"},
 			&weir.Access{CORS: pages(false, "https://a.example"), Rules: &[]weir.AccessRule{{Resources: []string{"stream"}, Methods: []string{"get"}}}},
 			"1 rule, also from https://a.example",
 		},

@@ -68,6 +68,14 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 		_, err := f.LogIn(ctx, "ann@example.com", goodPassword, netip.MustParseAddr(from))
 		wantError(t, err, weir.Busy, "")
 	}
+	// What is not even tried does not count against the others behind the address.
+	bob := f.addUser(t, "bob@example.com")
+	for range freeByAddress {
+		_, err := f.LogIn(ctx, "ann@example.com", goodPassword, home)
+		wantError(t, err, weir.Busy, "")
+	}
+	_, err := f.LogIn(ctx, bob.Email, goodPassword, home)
+	wantError(t, err, "", "")
 	// A new link gets its owner in at once.
 	u, err := f.store.UserByEmail(ctx, "ann@example.com")
 	if err != nil {

@@ -144,17 +144,17 @@ func TestWatchAnotherNode(t *testing.T) {
 // visible in their order.
 func TestFollowEvents(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
-		const writers, each = 4, 25
+		const writers, perWriter = 4, 25
 		ctx := t.Context()
 		changed, stop := st.Watch(TopicEvent)
 		defer stop()
 		failed := make(chan error, writers)
 		var wg sync.WaitGroup
 		for w := range writers {
-			wg.Go(func() { failed <- writeEvents(ctx, st, w, each) })
+			wg.Go(func() { failed <- writeEvents(ctx, st, w, perWriter) })
 		}
 		seen := map[string][]int{}
-		for after, total := int64(0), 0; total < writers*each; {
+		for after, total := int64(0), 0; total < writers*perWriter; {
 			events, err := st.Events(ctx, "u1", "p1", after, 10)
 			if err != nil {
 				t.Fatal(err)
@@ -182,7 +182,7 @@ func TestFollowEvents(t *testing.T) {
 			}
 		}
 		for resource, numbers := range seen {
-			if len(numbers) != each || !slices.IsSorted(numbers) {
+			if len(numbers) != perWriter || !slices.IsSorted(numbers) {
 				t.Errorf("%s: %v", resource, numbers)
 			}
 		}

@@ -246,11 +246,11 @@ func TestDescribe(t *testing.T) {
 	for want, err := range map[string]error{
 		"no such host": dial(&net.DNSError{Name: "planted", IsNotFound: true}),
 		"the name of the host could not be looked up": dial(&net.DNSError{Name: "planted", IsTimeout: true}),
-		"host unreachable":                            dial(syscall.EHOSTUNREACH),
-		"connection reset":                            dial(syscall.ECONNRESET),
-		"the server refused the TLS handshake":        &url.Error{URL: "planted", Err: &net.OpError{Err: tls.AlertError(40)}},
-		"no valid HTTP answer":                        &url.Error{URL: "planted", Err: errors.New("planted")},
-		"mend it":                                     &url.Error{URL: "planted", Err: weir.Errorf(weir.Invalid, "mend it")},
+		"host unreachable":                     dial(syscall.EHOSTUNREACH),
+		"connection reset":                     dial(syscall.ECONNRESET),
+		"the server refused the TLS handshake": &url.Error{URL: "planted", Err: &net.OpError{Err: tls.AlertError(40)}},
+		"no valid HTTP answer":                 &url.Error{URL: "planted", Err: errors.New("planted")},
+		"mend it":                              &url.Error{URL: "planted", Err: weir.Errorf(weir.Invalid, "mend it")},
 		"the certificate is not valid: " + strings.Repeat("é", 135) + "…": &url.Error{Err: &tls.CertificateVerificationError{
 			Err: errors.New(strings.Repeat("é", 500)),
 		}},

@@ -164,11 +164,11 @@ func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.Webho
 }
 
 // Ask sends a question to a webhook and returns the status and the body of the
-// answer. The entry in the log shows shown in place of the question, which has a
-// viewer's credential in it. The error says why there was no answer; it may be
-// shown to the owner of the webhook.
-func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, question, shown []byte) (status int, answer []byte, err error) {
-	x := s.exchange(ctx, &hook, question, time.Now(), maxAnswer)
+// answer. The question has the present time as its timestamp. The entry in the log
+// shows shown in its place, because it has a viewer's credential in it. An error of
+// the kind Upstream says why there was no answer.
+func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, question, shown []byte) (status int, answer []byte, err error) {
+	x := s.exchange(ctx, &hook, question, now, maxAnswer)
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}

@@ -593,13 +593,15 @@ func TestAsk(t *testing.T) {
 	})
 	hook := h.hook(address)
 	ask := func() (int, string, error) {
-		status, answer, err := h.sender.Ask(t.Context(), hook, []byte(`{"accessKey":"viewer's","timestamp":1}`), []byte(`{"accessKey":"***"}`))
+		now := time.Now()
+		question := fmt.Appendf(nil, `{"accessKey":"viewer's","timestamp":%d}`, now.UnixMilli())
+		status, answer, err := h.sender.Ask(t.Context(), hook, now, question, []byte(`{"accessKey":"***"}`))
 		return status, string(answer), err
 	}
 	if got, text, err := ask(); err != nil || got != 403 || text != "no" {
 		t.Errorf("Ask = %d %q, %v", got, text, err)
 	}
-	if g := <-requests; !strings.Contains(string(g.body), "viewer's") || g.header.Get("Livepeer-Signature") == "" {
+	if g := <-requests; !strings.Contains(string(g.body), "viewer's") || !genuine(g, secret) {
 		t.Errorf("question = %s with %v", g.body, g.header)
 	}
 	if s := h.status(hook); s.LastFailure == nil || s.LastFailure.StatusCode != 403 {
