@@ -15,7 +15,7 @@ build: ## build ./weir, one static binary
 	CGO_ENABLED=0 go build $(VCS) -trimpath -o weir .
 
 test: ## install what the tests need and run all of them
-	scripts/need cc chromium ffmpeg npm postgresql
+	scripts/need cc chromium curl ffmpeg npm postgresql
 	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m ./...
 

@@ -35,6 +35,9 @@ const credentialsKept = 7 * 24 * time.Hour
 // webhookSlots is how many deliveries a node makes at once.
 const webhookSlots = 32
 
+// bodyTimeout is how long a client may take to send the body of a request.
+const bodyTimeout = 20 * time.Second
+
 // Run is `weir serve`.
 func (ServeCmd) Run(ctx context.Context, cfg *Config) error {
 	log, flush := newLogger(os.Stderr, cfg.LogLevel)
@@ -77,6 +80,7 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		return st.Run(house, store.Retention{Events: cfg.EventRetention, Credentials: credentialsKept})
 	})
 	g.Go(func() error { return runOps(running, cfg.Ops, opsHandler(metrics), log) })
+	g.Go(func() error { return returnMemory(running) })
 	if cfg.Runs(partWork) {
 		g.Go(func() error {
 			return st.Work(running, store.Slots{Webhook: webhookSlots}, cfg.Drain, map[string]store.Handler{
@@ -198,6 +202,11 @@ func runHTTP(ctx context.Context, cfg *Config, handler http.Handler, ready *atom
 		if ready.Load() {
 			begun.Add(1)
 			defer begun.Add(-1)
+		}
+		if r.Body != http.NoBody {
+			// For those that no handler wants too: net/http reads on to their end
+			// before it takes the next request. Who takes longer sets a limit of its own.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
 		handler.ServeHTTP(w, r)
 	})

@@ -75,7 +75,8 @@ type weir struct {
 	secret   []byte
 	env      []string      // of the process, beside that of the test
 	output   *lockedBuffer // what the process printed
-	log      *lockedBuffer // of it, what went to standard error
+	greeting *lockedBuffer // of it, what went to standard output
+	log      *lockedBuffer // and to standard error
 	cmd      *exec.Cmd
 	exited   chan struct{}
 }
@@ -86,7 +87,7 @@ func newWeir(t *testing.T) *weir {
 	data := t.TempDir()
 	w := &weir{
 		t: t, data: data, database: "sqlite:" + filepath.Join(data, "weir.db"), key: "e2e-key-0123456789abcdef0123456789abcdef",
-		secret: bytes.Repeat([]byte{3}, 32), output: &lockedBuffer{}, log: &lockedBuffer{},
+		secret: bytes.Repeat([]byte{3}, 32), output: &lockedBuffer{}, greeting: &lockedBuffer{}, log: &lockedBuffer{},
 	}
 	if err := os.WriteFile(filepath.Join(data, "secret"), fmt.Appendf(nil, "%x\n", w.secret), 0o600); err != nil {
 		t.Fatal(err)
@@ -100,7 +101,7 @@ func (w *weir) start(args ...string) {
 	addr := freeAddr(w.t)
 	w.url = "http://" + addr
 	w.cmd = w.serve(addr, args...)
-	w.cmd.Stdout, w.cmd.Stderr = w.output, io.MultiWriter(w.output, w.log)
+	w.cmd.Stdout, w.cmd.Stderr = io.MultiWriter(w.output, w.greeting), io.MultiWriter(w.output, w.log)
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ var template struct {
 
 var fixtureSecret = bytes.Repeat([]byte{9}, 32)
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	template.once.Do(func() {
 		path := filepath.Join(t.TempDir(), "weir.db")
@@ -136,7 +136,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-func openFixture(t *testing.T, path string) *fixture {
+func openFixture(t testing.TB, path string) *fixture {
 	t.Helper()
 	ctx := t.Context()
 	st, err := store.Open(ctx, "sqlite:"+path, store.Options{Secret: fixtureSecret})
@@ -159,7 +159,7 @@ func openFixture(t *testing.T, path string) *fixture {
 	return &fixture{store: st, server: s, vars: map[string]string{}, answers: map[int]any{}, masks: map[string]string{}, counts: map[string]int{}}
 }
 
-func (f *fixture) addUser(t *testing.T, accounts *account.Accounts, name string) {
+func (f *fixture) addUser(t testing.TB, accounts *account.Accounts, name string) {
 	t.Helper()
 	ctx := t.Context()
 	const password = "correct horse battery"

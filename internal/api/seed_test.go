@@ -12,7 +12,7 @@ import (
 // with a finished, recorded session, its recording, a clip of it, an asset with
 // its completed task, and views. Their ids are in the variables stream, session,
 // clip, asset, task, and stream.playback, asset.playback, clip.playback.
-func (f *fixture) seed(t *testing.T) {
+func (f *fixture) seed(t testing.TB) {
 	t.Helper()
 	ctx, now := t.Context(), time.Now()
 	caller := &weir.Caller{UserID: f.vars["ann.id"], ProjectID: f.vars["ann.project"], TokenName: "ann's key"}

@@ -27,7 +27,8 @@ func (s *Store) prune(ctx context.Context, keep Retention) error {
 		table, key, condition string
 		before                int64
 	}{
-		{"event", "seq", "created_at < $1", old(keep.Events)},
+		// By number, not by time: a cursor must not point between events that are gone.
+		{"event", "seq", "seq <= (SELECT max(seq) FROM event WHERE created_at < $1)", old(keep.Events)},
 		{"webhook_log", "id", "created_at < $1", old(keep.Events)},
 		{"refresh_token", "hash", "expires_at < $1", now.UnixMilli()},
 		{"password_link", "hash", "expires_at < $1", now.UnixMilli()},

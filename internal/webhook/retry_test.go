@@ -243,21 +243,23 @@ func TestDescribe(t *testing.T) {
 	dial := func(err error) error {
 		return &url.Error{Op: "Post", URL: "https://u:planted@h/planted", Err: &net.OpError{Op: "dial", Net: "tcp", Err: err}}
 	}
-	for want, err := range map[string]error{
-		"no such host": dial(&net.DNSError{Name: "planted", IsNotFound: true}),
-		"the name of the host could not be looked up": dial(&net.DNSError{Name: "planted", IsTimeout: true}),
-		"host unreachable":                     dial(syscall.EHOSTUNREACH),
-		"connection reset":                     dial(syscall.ECONNRESET),
-		"the server refused the TLS handshake": &url.Error{URL: "planted", Err: &net.OpError{Err: tls.AlertError(40)}},
-		"no valid HTTP answer":                 &url.Error{URL: "planted", Err: errors.New("planted")},
-		"mend it":                              &url.Error{URL: "planted", Err: weir.Errorf(weir.Invalid, "mend it")},
-		"the certificate is not valid: " + strings.Repeat("é", 135) + "…": &url.Error{Err: &tls.CertificateVerificationError{
-			Err: errors.New(strings.Repeat("é", 500)),
-		}},
+	long := &tls.CertificateVerificationError{Err: errors.New(strings.Repeat("é", 500))}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{dial(&net.DNSError{Name: "planted", IsNotFound: true}), "no such host"},
+		{dial(&net.DNSError{Name: "planted", IsTimeout: true}), "the name of the host could not be looked up"},
+		{dial(syscall.EHOSTUNREACH), "host unreachable"},
+		{dial(syscall.ECONNRESET), "connection reset"},
+		{dial(tls.AlertError(40)), "the server refused the TLS handshake"},
+		{dial(errors.New("planted")), "no valid HTTP answer"},
+		{&url.Error{URL: "planted", Err: weir.Errorf(weir.Invalid, "mend it")}, "mend it"},
+		{dial(long), "the certificate is not valid: " + strings.Repeat("é", 135) + "…"},
 	} {
 		var x exchange
-		if x.fail(err); x.reason != want {
-			t.Errorf("reason = %q, want %q", x.reason, want)
+		if x.fail(tt.err); x.reason != tt.want {
+			t.Errorf("reason = %q, want %q", x.reason, tt.want)
 		}
 	}
 }
