@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
 	"time"
@@ -10,40 +11,56 @@ import (
 const (
 	// memoryEvery is how often returnMemory looks.
 	memoryEvery = 20 * time.Second
-	// memorySlack is how much more than twice what is in use may be held.
-	memorySlack = 16 << 20
+	// memoryEnough is how much the heap may hold without a look at what for.
+	memoryEnough = 32 << 20
 )
 
 // returnMemory gives memory back to the system after a burst, until ctx ends. Go
 // itself collects garbage only when the heap grows, or after two minutes, and then
-// returns it slowly; on a machine that others use too that is long.
+// returns it slowly; a service that does nothing would long hold what it once
+// needed.
 func returnMemory(ctx context.Context) error {
 	ticker := time.NewTicker(memoryEvery)
 	defer ticker.Stop()
+	last := uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			if held, used := heap(); held > 2*used+memorySlack {
-				debug.FreeOSMemory()
-			}
+		}
+		now := readHeap()
+		if now.held <= memoryEnough {
+			continue
+		}
+		if now.collections == last { // what was in use then may be garbage now
+			runtime.GC()
+			now = readHeap()
+		}
+		last = now.collections
+		// Twice what is in use is what Go works with.
+		if now.held > 2*now.used {
+			debug.FreeOSMemory()
 		}
 	}
 }
 
-// heap returns how much memory the heap holds, and how much of it was in use when
-// garbage was last collected.
-func heap() (held, used uint64) {
+// heap is the state of the heap.
+type heap struct {
+	held        uint64 // bytes taken from the system
+	used        uint64 // bytes that were in use when garbage was last collected
+	collections uint64 // of garbage, so far
+}
+
+func readHeap() heap {
 	samples := []runtimemetrics.Sample{
 		{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/unused:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"},
 		{Name: "/gc/heap/live:bytes"},
+		{Name: "/gc/cycles/total:gc-cycles"},
 	}
 	runtimemetrics.Read(samples)
-	for _, s := range samples[:3] {
-		held += s.Value.Uint64()
-	}
-	return held, samples[3].Value.Uint64()
+	n := func(i int) uint64 { return samples[i].Value.Uint64() }
+	return heap{held: n(0) + n(1) + n(2), used: n(3), collections: n(4)}
 }

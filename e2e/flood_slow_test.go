@@ -42,6 +42,9 @@ func slowKinds() []slowKind {
 		{"slow body to no endpoint", 20*time.Second + busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
 			return drip(conn, limit, "POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
 		}},
+		{"slow body to healthz", 20*time.Second + busy, func(s *slowClients, conn net.Conn, limit time.Duration) error {
+			return drip(conn, limit, "GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+		}},
 		{"slow reader", 30*time.Second + busy, (*slowClients).read},
 		{"silent", 10*time.Second + busy, (*slowClients).silent},
 		{"idle", 2*time.Minute + busy, (*slowClients).idle},

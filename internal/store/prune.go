@@ -28,7 +28,7 @@ func (s *Store) prune(ctx context.Context, keep Retention) error {
 		before                int64
 	}{
 		// By number, not by time: a cursor must not point between events that are gone.
-		{"event", "seq", "seq <= (SELECT max(seq) FROM event WHERE created_at < $1)", old(keep.Events)},
+		{"event", "seq", "seq <= (SELECT max(seq) FROM event WHERE created_at < $1) ORDER BY seq", old(keep.Events)},
 		{"webhook_log", "id", "created_at < $1", old(keep.Events)},
 		{"refresh_token", "hash", "expires_at < $1", now.UnixMilli()},
 		{"password_link", "hash", "expires_at < $1", now.UnixMilli()},

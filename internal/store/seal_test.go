@@ -1,0 +1,158 @@
+package store
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/weir"
+)
+
+func TestSealer(t *testing.T) {
+	s, err := newSealer(testSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := s.sealed("stream/1", []byte("hush"))
+	if bytes.Contains(box, []byte("hush")) {
+		t.Error("the sealed value shows")
+	}
+	if plain, err := s.open("stream/1", box); err != nil || string(plain) != "hush" {
+		t.Errorf("open = %q, %v", plain, err)
+	}
+	if _, err := s.open("stream/2", box); err == nil {
+		t.Error("a value opens at another place")
+	}
+	box[len(box)-1] ^= 1
+	if _, err := s.open("stream/1", box); err == nil {
+		t.Error("a changed value opens")
+	}
+	if _, err := s.open("stream/1", []byte("x")); err == nil {
+		t.Error("a short value opens")
+	}
+	if _, err := newSealer([]byte("short")); err == nil {
+		t.Error("a short master secret is taken")
+	}
+	if s.lookup("a") == s.lookup("b") || s.lookup("a") != s.lookup("a") || s.lookup("") != "" {
+		t.Error("lookup is wrong")
+	}
+}
+
+func TestWrongSecret(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	open(t, url, "node-a")
+	_, err := Open(t.Context(), url, Options{Secret: bytes.Repeat([]byte{8}, 32)})
+	if err == nil || !strings.Contains(err.Error(), "--secret-file") {
+		t.Errorf("open with another secret: %v, want an error that names --secret-file", err)
+	}
+}
+
+func TestNamedSecretIsMadeOnce(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		var wg sync.WaitGroup
+		got := make([]string, 8)
+		for i := range got {
+			wg.Go(func() {
+				b, err := st.NamedSecret(t.Context(), "did", func() ([]byte, error) { return []byte(weir.NewID()), nil })
+				if err != nil {
+					t.Error(err)
+				}
+				got[i] = string(b)
+			})
+		}
+		wg.Wait()
+		for _, g := range got {
+			if g == "" || g != got[0] {
+				t.Fatalf("different secrets under one name: %q", got)
+			}
+		}
+	})
+}
+
+func TestRevokedKeyIsForgotten(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx := t.Context()
+		u := weir.User{ID: weir.NewID(), Email: "a@example.com", CreatedAt: weir.At(time.Now())}
+		key := weir.NewAPIKey()
+		token := weir.Token{ID: weir.NewID(), UserID: u.ID, Name: "k"}
+		if err := st.Tx(ctx, func(tx *Tx) error {
+			if err := tx.CreateUser(ctx, &u); err != nil {
+				return err
+			}
+			token.ProjectID = u.DefaultProjectID
+			return tx.CreateToken(ctx, &token, key)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		caller, err := st.CallerByKey(ctx, key)
+		if err != nil || caller.UserID != u.ID || caller.Admin || caller.TokenName != "k" {
+			t.Fatalf("caller = %+v, %v", caller, err)
+		}
+		if _, ok := st.RememberedKey(key); !ok {
+			t.Error("the key is not remembered")
+		}
+		if err := st.Tx(ctx, func(tx *Tx) error { return tx.DeleteToken(ctx, token.ID) }); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := st.RememberedKey(key); ok {
+			t.Error("a revoked key is remembered")
+		}
+		if _, err := st.CallerByKey(ctx, key); weir.KindOf(err) != weir.NotFound {
+			t.Errorf("a revoked key: %v, want not found", err)
+		}
+	})
+}
+
+func TestPrune(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx, now := t.Context(), time.Now()
+		emit := func(at time.Time) {
+			t.Helper()
+			if err := st.Tx(ctx, func(tx *Tx) error {
+				return tx.Emit(ctx, weir.Event{ID: weir.NewID(), Name: weir.AssetCreated, UserID: "u1", ProjectID: "p1", Resource: "asset/1", CreatedAt: weir.At(at)})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range pruneAtOnce + 5 {
+			emit(now.Add(-2 * time.Hour))
+		}
+		emit(now) // written by a clock that is ahead of the next one
+		emit(now.Add(-2 * time.Hour))
+		emit(now)
+		task := weir.Task{
+			ID: weir.NewID(), UserID: "u1", Type: weir.TaskExport, Status: weir.TaskStatus{Phase: weir.TaskFailed, UpdatedAt: weir.At(now.Add(-2 * time.Hour))},
+			Secrets: weir.TaskSecrets{ExportURL: "https://example.com/?sig=1"},
+		}
+		if err := st.Tx(ctx, func(tx *Tx) error { return tx.CreateTask(ctx, &task) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := st.prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		events, err := st.Events(ctx, "u1", "p1", 0, 10)
+		if err != nil || len(events) != 1 {
+			t.Errorf("%d events are left, %v; want 1", len(events), err)
+		}
+		last, forgotten, err := st.EventBounds(ctx)
+		if err != nil || last != pruneAtOnce+8 || forgotten != last-1 {
+			t.Errorf("last %d, forgotten %d, %v", last, forgotten, err)
+		}
+		got, err := st.Task(ctx, task.ID)
+		if err != nil || !got.Secrets.Gone || got.Secrets.ExportURL != "" {
+			t.Errorf("secrets of an old task: %+v, %v", got.Secrets, err)
+		}
+	})
+}
+
+func TestForgedCursor(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		forged := ordering{{"last_seen", true}, {"created_at", true}, {"id", true}}.cursor(&sealer{mac: []byte("other")}, []any{"x", "y", "z"})
+		if _, err := st.Streams(t.Context(), Query{UserID: "u1", Cursor: forged}); weir.KindOf(err) != weir.Refused {
+			t.Errorf("forged cursor: %v, want refused", err)
+		}
+	})
+}
