@@ -54,7 +54,6 @@ type Config struct {
 	Signup          bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
 	RateLimit       int           `group:"Accounts and limits" placeholder:"N" default:"200" help:"Requests a second and key; 0 = no limit."`
 	MaxPendingTasks int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
-	MaxRunningTasks int           `group:"Accounts and limits" placeholder:"N" default:"5" help:"Tasks that may run at a time, per account."`
 	EventRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
 
 	Serve   ServeCmd   `cmd:"" default:"1" help:"Run the service (the default)."`
@@ -206,7 +205,6 @@ func (c *Config) complete() error {
 		"--api-key: must be printable ASCII without blanks")
 	refuse(c.RateLimit < 0, "--rate-limit: must not be negative; 0 turns the limit off")
 	refuse(c.MaxPendingTasks < 1, "--max-pending-tasks: must be at least 1")
-	refuse(c.MaxRunningTasks < 1, "--max-running-tasks: must be at least 1")
 	refuse(c.EventRetention <= 0, "--event-retention: must be longer than nothing")
 	return errors.Join(problems...)
 }

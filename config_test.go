@@ -57,7 +57,6 @@ func TestDefaults(t *testing.T) {
 		LogLevel:        slog.LevelInfo,
 		RateLimit:       200,
 		MaxPendingTasks: 100,
-		MaxRunningTasks: 5,
 		EventRetention:  30 * 24 * time.Hour,
 	}
 	// Secrets print as stars, so they are compared as what they are.
@@ -194,7 +193,7 @@ func TestRefusals(t *testing.T) {
 		{name: "bad URL", args: []string{"--public-url=video.example.com"}, want: []string{"is not a base URL"}},
 		{name: "URL with query", args: []string{"--public-url=https://a.example/?x=1"}, want: []string{"is not a base URL"}},
 		{name: "negative limit", args: []string{"--rate-limit=-1"}, want: []string{"--rate-limit: must not be negative"}},
-		{name: "no tasks", args: []string{"--max-pending-tasks=0", "--max-running-tasks=0"}, want: []string{"--max-pending-tasks", "--max-running-tasks"}},
+		{name: "no tasks", args: []string{"--max-pending-tasks=0"}, want: []string{"--max-pending-tasks"}},
 		{name: "no retention", args: []string{"--event-retention=0s"}, want: []string{"--event-retention"}},
 		{name: "negative drain", args: []string{"--drain=-1s"}, want: []string{"--drain: must not be negative"}},
 		{name: "key with blank", args: []string{"--api-key=a b"}, want: []string{"--api-key: must be printable"}},

@@ -27,6 +27,13 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
+	current, newest, err := p.GetVersions(ctx)
+	if err != nil {
+		return err
+	}
+	if current > newest {
+		return errors.New("this database was made by a newer weir; run that one, or restore a backup")
+	}
 	_, err = p.Up(ctx)
 	return err
 }

@@ -50,6 +50,17 @@ func TestWrongSecret(t *testing.T) {
 	}
 }
 
+func TestNewerDatabase(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	st := open(t, url, "node-a")
+	if _, err := st.conn.exec(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), url, Options{Secret: testSecret}); err == nil || !strings.Contains(err.Error(), "newer weir") {
+		t.Errorf("open a newer database: %v, want an error that says so", err)
+	}
+}
+
 func TestNamedSecretIsMadeOnce(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		var wg sync.WaitGroup
