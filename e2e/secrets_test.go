@@ -495,7 +495,7 @@ func (h *hunt) mistakesInBodies(v string) {
 		{"POST", "/api/stream", `{"name":` + v + `}`},
 		{"POST", "/api/stream", `{"name":"x` + "\xff" + v + `"}`},
 		{"POST", "/api/stream", strings.Repeat("[", 200) + v},
-		{"POST", "/api/stream", `{"name":"` + strings.Repeat(v, 1<<20/len(v)) + `"}`},
+		{"POST", "/api/stream", `{"name":"` + strings.Repeat(v, 1<<20/len(v)+9) + `"}`},
 		{"POST", "/api/stream/" + url.PathEscape(v) + "/create-multistream-target", object{"profile": "source", "spec": object{"url": "rtmp://h/" + v}}},
 		{"POST", "/api/webhook", object{"name": "x", "url": v, "events": []string{"asset.created"}}},
 		{"POST", "/api/webhook", object{"name": "x", "url": "http://127.0.0.1:port/" + v, "events": []string{"asset.created"}}},

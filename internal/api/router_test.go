@@ -1,8 +1,10 @@
 package api
 
 import (
+	"encoding/json"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +22,23 @@ func TestRoutesMatchDocument(t *testing.T) {
 	slices.Sort(routes)
 	if diff := cmp.Diff(c.pathsAndMethods(), routes); diff != "" {
 		t.Errorf("openapi.yaml (-) and routes.go (+) differ:\n%s", diff)
+	}
+	var document struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(c.json(), &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range s.table() {
+		var operation struct {
+			Security *[]map[string][]string `json:"security"`
+		}
+		if err := json.Unmarshal(document.Paths["/api"+r.path][strings.ToLower(r.method)], &operation); err != nil {
+			t.Fatal(err)
+		}
+		if open := operation.Security != nil && len(*operation.Security) == 0; open != (r.who == everybody) {
+			t.Errorf("%s %s: open to everybody is %t in openapi.yaml and %t in routes.go", r.method, r.path, open, r.who == everybody)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
 			continue
 		}
 		if _, err := tx.conn.exec(ctx, "INSERT INTO delivery (webhook_id, event_seq, resource, due_at, attempts) VALUES ($1, $2, $3, $4, 0)",
-			hook.ID, seq, e.Resource, time.Now().UnixMilli()); err != nil {
+			hook.ID, seq, e.Resource, time.Now().Add(-clockSkew).UnixMilli()); err != nil {
 			return err
 		}
 		if err := tx.Enqueue(ctx, JobWebhook, hook.ID+"/"+e.Resource); err != nil {

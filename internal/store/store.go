@@ -178,6 +178,7 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	wg.Go(func() { s.every(ctx, batchEvery, "write counters", s.flush) })
 	wg.Go(func() { s.every(ctx, pollEvery, "look for changes", s.poll) })
 	wg.Go(func() { s.every(ctx, cancelEvery, "look for cancelled jobs", s.cancelFlagged) })
+	wg.Go(func() { s.every(ctx, reviveEvery, "look for deliveries that nobody makes", s.reviveDeliveries) })
 	wg.Go(func() {
 		s.every(ctx, pruneEvery, "forget what is old", func(ctx context.Context) error { return s.prune(ctx, keep) })
 	})

@@ -257,6 +257,45 @@ func (tx *Tx) claimDelivery(ctx context.Context, jobID int64, webhookID, resourc
 	}
 }
 
+const (
+	// clockSkew is how far apart the clocks of two nodes may be. A new delivery is
+	// due so much earlier, so that it is due wherever its job runs.
+	clockSkew = time.Minute
+	// A delivery that has been due for so long, and is not being sent, gets another job.
+	overdueAfter = 5 * time.Minute
+	reviveEvery  = time.Minute
+	// reviveAtOnce bounds how long others wait for the writer.
+	reviveAtOnce = 200
+)
+
+// reviveDeliveries gives another job to deliveries whose job is gone. That does not
+// happen as long as the clocks of all nodes agree; where they don't, the job of a
+// retry can find that it is not due yet. A delivery that only waits for its turn
+// gets one job too many, which finds nothing to do.
+func (s *Store) reviveDeliveries(ctx context.Context) error {
+	type line struct{ webhookID, resource string }
+	now := time.Now()
+	before := now.Add(-overdueAfter).UnixMilli()
+	lines, err := many(ctx, s.conn, func(r rows) (l line, err error) { return l, r.Scan(&l.webhookID, &l.resource) },
+		"SELECT DISTINCT webhook_id, resource FROM delivery WHERE due_at < $1 LIMIT $2", before, reviveAtOnce)
+	if err != nil || len(lines) == 0 {
+		return err
+	}
+	return s.Tx(ctx, func(tx *Tx) error {
+		for _, l := range lines {
+			// Not again at the next look.
+			if _, err := tx.conn.exec(ctx, "UPDATE delivery SET due_at = $4 WHERE webhook_id = $1 AND resource = $2 AND due_at < $3",
+				l.webhookID, l.resource, before, now.Add(-clockSkew).UnixMilli()); err != nil {
+				return err
+			}
+			if err := tx.Enqueue(ctx, JobWebhook, l.webhookID+"/"+l.resource); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // PendingDeliveries counts the deliveries that are still to be made.
 func (q *queries) PendingDeliveries(ctx context.Context) (int64, error) {
 	return one(ctx, q.conn, scanInt, "SELECT count(*) FROM delivery")
