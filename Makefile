@@ -4,7 +4,7 @@
 VCS := $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 run: ## install ffmpeg if it is missing, build and serve (make run ARGS="--http :9000")
 	@scripts/need ffmpeg
@@ -41,7 +41,15 @@ bench-api: ## measure the API against a bare HTTP handler
 	$(MAKE) --no-print-directory build
 	go test -tags bench -run TestAPI -count=1 -timeout 60m ./bench -v
 
+soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
+	scripts/need cc postgresql
+	CGO_ENABLED=1 WEIR_E2E_DELIVERIES=10000 go test -run TestKill -count=1 -timeout 60m ./e2e -v
+
+soak-flood: ## flood weir with bad input for a minute and measure
+	scripts/need cc postgresql
+	CGO_ENABLED=1 go test -tags soak -run TestFloodSoak -count=1 -timeout 30m ./e2e -v
+
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir e2e/sdk/node_modules
 
-.PHONY: help run build test fmt check fuzz golden bench-api clean
+.PHONY: help run build test fmt check fuzz golden bench-api soak-webhooks soak-flood clean

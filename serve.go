@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,9 +32,6 @@ const credentialsKept = 7 * 24 * time.Hour
 
 // webhookSlots is how many deliveries a node makes at once.
 const webhookSlots = 32
-
-// bodyTimeout is how long a client may take to send the body of a request.
-const bodyTimeout = 20 * time.Second
 
 // Run is `weir serve`.
 func (ServeCmd) Run(ctx context.Context, cfg *Config) error {
@@ -71,6 +66,10 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 	}
 	metrics := newMetrics(v)
 	parts.watch(metrics)
+	web, err := parts.web(ctx, cfg, v, tracer, metrics, log)
+	if err != nil {
+		return err
+	}
 
 	house, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
@@ -89,13 +88,7 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		})
 	}
 	if cfg.Runs(partAPI) {
-		handler, ready, err := parts.handler(cfg, v, tracer, metrics, running.Done(), log)
-		if err != nil {
-			return err
-		}
-		g.Go(func() error {
-			return runHTTP(running, cfg, handler, ready, log, func(base string) { parts.greet(out, cfg, base) })
-		})
+		g.Go(func() error { return web.run(running, cfg, log, func(base string) { parts.greet(out, cfg, base) }) })
 	}
 	err = g.Wait()
 	// The house is kept until the last job and the last request have ended.
@@ -139,17 +132,16 @@ func build(ctx context.Context, cfg *Config, st *store.Store, log *slog.Logger) 
 	return p, nil
 }
 
-// handler is everything that is served over HTTP. ready tells whether this node
-// is to be sent requests.
-func (p *parts) handler(cfg *Config, v version, tr *tracer, m *metrics, stopping <-chan struct{}, log *slog.Logger) (http.Handler, *atomic.Bool, error) {
-	encryptionKey, err := access.EncryptionKey(context.Background(), p.store)
+// web is everything that is served over HTTP.
+func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *metrics, log *slog.Logger) (*web, error) {
+	encryptionKey, err := access.EncryptionKey(ctx, p.store)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	apiHandler, err := api.New(api.Options{
 		Store: p.store, Accounts: p.accounts, Gate: p.gate, OpenAPI: openAPI, DID: p.did, Resend: p.sender.Resend,
 		EncryptionKey: encryptionKey, PublicURL: cfg.PublicURL, TrustedProxies: cfg.TrustedProxies, RateLimit: cfg.RateLimit,
-		MaxPendingTasks: cfg.MaxPendingTasks, Signup: cfg.Signup, Version: v.Tag, Commit: v.Commit, Stopping: stopping,
+		MaxPendingTasks: cfg.MaxPendingTasks, Signup: cfg.Signup, Version: v.Tag, Commit: v.Commit, Stopping: ctx.Done(),
 		Log: log.With("part", "api"),
 		Observe: func(ctx context.Context, route string, status int, took time.Duration) {
 			m.observe(route, status, took)
@@ -157,17 +149,17 @@ func (p *parts) handler(cfg *Config, v version, tr *tracer, m *metrics, stopping
 		},
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	ready := &atomic.Bool{}
 	mux := http.NewServeMux()
+	web := &web{handler: mux}
 	mux.Handle("/api/", tr.wrap(apiHandler))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, `{"ok":true}`) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
 		switch {
-		case !ready.Load():
+		case !web.ready.Load():
 			say(w, http.StatusServiceUnavailable, `{"ok":false,"why":"starting or draining"}`)
 		case p.store.Ping(ctx) != nil:
 			say(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database does not answer"}`)
@@ -176,95 +168,13 @@ func (p *parts) handler(cfg *Config, v version, tr *tracer, m *metrics, stopping
 		}
 	})
 	mux.Handle("/", p.accounts.Pages())
-	return mux, ready, nil
+	return web, nil
 }
 
 func say(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, body)
-}
-
-// runHTTP serves until ctx ends, then lets requests finish for as long as a drain
-// may take. There is no limit on writing as a whole, because uploads and event
-// streams last; handlers set their own.
-func runHTTP(ctx context.Context, cfg *Config, handler http.Handler, ready *atomic.Bool, log *slog.Logger, listening func(base string)) error {
-	secure, err := tlsConfig(cfg)
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", cfg.HTTP)
-	if err != nil {
-		return fmt.Errorf("--http: %w", err)
-	}
-	var begun atomic.Int64 // requests that began before the drain and have not ended
-	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if ready.Load() {
-			begun.Add(1)
-			defer begun.Add(-1)
-		}
-		if r.Body != http.NoBody {
-			// For those that no handler wants too: net/http reads on to their end
-			// before it takes the next request. Who takes longer sets a limit of its own.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
-		}
-		handler.ServeHTTP(w, r)
-	})
-	server := &http.Server{
-		Handler: counted, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	done := make(chan error, 1)
-	go func() {
-		if secure != nil {
-			done <- server.ServeTLS(listener, "", "")
-		} else {
-			done <- server.Serve(listener)
-		}
-	}()
-	listening(localBase(cfg, listener.Addr().(*net.TCPAddr).Port, secure != nil))
-	log.Info("serving", "addr", listener.Addr().String())
-	ready.Store(true)
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	ready.Store(false)
-	log.Info("draining", "atMost", cfg.Drain)
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
-	defer cancel()
-	// Connections are taken until the last of these requests has ended: /readyz must
-	// be able to say that no more of them should come.
-	for begun.Load() > 0 && stop.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := server.Shutdown(stop); err != nil {
-		_ = server.Close()
-	}
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-// localBase is how a person on this machine reaches the service.
-func localBase(cfg *Config, port int, secure bool) string {
-	switch {
-	case cfg.PublicURL != "":
-		return cfg.PublicURL
-	case cfg.ACME != "":
-		return "https://" + cfg.ACME
-	}
-	scheme := "http"
-	if secure {
-		scheme = "https"
-	}
-	host, _, _ := net.SplitHostPort(cfg.HTTP)
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return fmt.Sprintf("%s://%s", scheme, net.JoinHostPort(host, fmt.Sprint(port)))
 }
 
 // greet tells the operator where things are. The API key and the set-password

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,16 +17,10 @@ import (
 	"time"
 )
 
-// TestFloodSoak is TestFlood for a minute, on the binary as it is shipped (the race
-// detector costs several times the memory and the time), with the memory and the
-// good client's waiting measured. `make soak-flood` runs it.
+// TestFloodSoak is TestFlood for a minute, with the memory and the good client's
+// waiting measured. `make soak-flood` runs it.
 func TestFloodSoak(t *testing.T) {
-	plain := filepath.Join(t.TempDir(), "weir")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-o", plain, "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build weir: %v\n%s", err, out)
-	}
+	plain := shipped(t)
 	eachEngine(t, func(t *testing.T, w *weir) {
 		w.binary = plain
 		ops := freeAddr(t)

@@ -29,19 +29,21 @@ const (
 
 // TestKill kills weir again and again while it delivers events to two webhooks,
 // and looks whether each event of each change that was answered has arrived at
-// both, in the order of the changes. WEIR_E2E_DELIVERIES says how many there are.
+// both, in the order of the changes. WEIR_E2E_DELIVERIES says how many there are;
+// `make soak-webhooks` runs it with 10,000, on the binary as it is shipped.
 func TestKill(t *testing.T) {
-	deliveries := 500
+	deliveries, binary := 500, ""
 	if text := os.Getenv("WEIR_E2E_DELIVERIES"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 100 {
 			t.Fatalf("WEIR_E2E_DELIVERIES: want a number of at least 100, got %q", text)
 		}
-		deliveries = n
+		deliveries, binary = n, shipped(t)
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	eachEngine(t, func(t *testing.T, w *weir) {
+		w.binary = binary
 		k := &killing{t: t, w: w, to: newReceiver(t), random: rand.New(rand.NewPCG(seed, 0))}
 		k.run(deliveries)
 	})

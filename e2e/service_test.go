@@ -232,7 +232,7 @@ func TestNotReadyWithoutDatabase(t *testing.T) {
 // TestAccessLog finds each request in the log, once, by the id in its answer.
 func TestAccessLog(t *testing.T) {
 	w := newWeir(t)
-	w.start()
+	w.start("--trusted-proxies", "127.0.0.1") // whose X-Request-Id counts
 	var stream struct{ ID, StreamKey string }
 	w.must("POST", "/api/stream", map[string]any{"name": "logged"}, &stream)
 	const given = "proxy-id_0123456789"

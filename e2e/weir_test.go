@@ -50,6 +50,19 @@ func (b build) Run() int {
 	return b.m.Run()
 }
 
+// shipped builds weir as it is shipped, for tests that measure: the race detector
+// costs several times the memory and the time.
+func shipped(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-o", path, "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build weir: %v\n%s", err, out)
+	}
+	return path
+}
+
 // eachEngine runs a test on both databases; the URL is that of a fresh one.
 func eachEngine(t *testing.T, test func(t *testing.T, w *weir)) {
 	t.Helper()

@@ -106,7 +106,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
 	r := &request{Request: hr}
-	id := requestID(hr)
+	id := s.requestID(hr)
 	rec.Header().Set("X-Request-Id", id)
 	route, err := s.serve(rec, r)
 	pattern := "unknown"

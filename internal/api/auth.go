@@ -198,9 +198,12 @@ func corsHeaders(w http.ResponseWriter, origin string) {
 	h.Set("Access-Control-Expose-Headers", "Link, X-Total-Count, X-Request-Id, Retry-After, Location")
 }
 
-// requestID returns the id that a proxy gave, or a new one.
-func requestID(r *http.Request) string {
-	id := r.Header.Get("X-Request-Id")
+// requestID returns the id that a trusted proxy gave, or a new one.
+func (s *server) requestID(r *http.Request) string {
+	id := ""
+	if len(s.TrustedProxies) > 0 && weir.FromTrusted(r.RemoteAddr, s.TrustedProxies) {
+		id = r.Header.Get("X-Request-Id")
+	}
 	ok := func(c rune) bool {
 		return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
 	}

@@ -171,6 +171,9 @@ func (s *Store) Backup(ctx context.Context, path string) error { return s.engine
 // ctx ends.
 func (s *Store) Run(ctx context.Context, keep Retention) error {
 	if err := s.register(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to stop before it had begun
+		}
 		return err
 	}
 	var wg sync.WaitGroup

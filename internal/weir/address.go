@@ -33,7 +33,7 @@ func RequestBase(tls bool, host, remote, forwardedProto, forwardedHost string, t
 	if tls {
 		scheme = "https"
 	}
-	if port, err := netip.ParseAddrPort(remote); err == nil && isTrusted(port.Addr().Unmap(), trusted) {
+	if FromTrusted(remote, trusted) {
 		if forwardedProto == "http" || forwardedProto == "https" {
 			scheme = forwardedProto
 		}
@@ -42,6 +42,12 @@ func RequestBase(tls bool, host, remote, forwardedProto, forwardedHost string, t
 		}
 	}
 	return scheme + "://" + host
+}
+
+// FromTrusted reports whether a request comes straight from a trusted proxy.
+func FromTrusted(remote string, trusted []netip.Prefix) bool {
+	port, err := netip.ParseAddrPort(remote)
+	return err == nil && isTrusted(port.Addr().Unmap(), trusted)
 }
 
 func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
