@@ -169,7 +169,7 @@ func (s *slowClients) read(conn net.Conn, limit time.Duration) error {
 	if _, err := io.WriteString(conn, "GET "+s.list+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.key+"\r\n\r\n"); err != nil {
 		return err
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(&slowReader{conn: conn, limit: limit}), nil)
+	answer, err := http.ReadResponse(bufio.NewReader(&slowReader{conn: conn, long: limit - busy + 2*time.Second}), nil)
 	if err != nil {
 		return err
 	}
@@ -187,12 +187,12 @@ func (s *slowClients) read(conn net.Conn, limit time.Duration) error {
 	return nil
 }
 
-// slowReader reads a little at a time from the first byte until the limit is over,
-// then the rest at once.
+// slowReader reads a little at a time for long after the first byte, then the rest
+// at once.
 type slowReader struct {
-	conn  net.Conn
-	limit time.Duration
-	end   time.Time
+	conn net.Conn
+	long time.Duration
+	end  time.Time
 }
 
 // Read implements io.Reader.
@@ -203,7 +203,7 @@ func (r *slowReader) Read(p []byte) (int, error) {
 	}
 	n, err := r.conn.Read(p[:min(len(p), 256)])
 	if r.end.IsZero() { // to make the answer took weir a while, which is not the client's
-		r.end = time.Now().Add(r.limit)
+		r.end = time.Now().Add(r.long)
 	}
 	time.Sleep(500 * time.Millisecond)
 	return n, err

@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"weir/internal/access"
@@ -59,6 +60,7 @@ type server struct {
 	contract *contract
 	limits   *limiter
 	routes   *router
+	large    chan struct{} // turns at checking large bodies
 	// eventStreams are the open streams of GET /events.
 	eventStreams eventStreams
 }
@@ -73,7 +75,7 @@ func New(opt Options) (http.Handler, error) {
 }
 
 func newServer(opt Options, c *contract) *server {
-	s := &server{Options: opt, contract: c, limits: newLimiter(opt.RateLimit)}
+	s := &server{Options: opt, contract: c, limits: newLimiter(opt.RateLimit), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	s.routes = newRouter(s.table())
 	return s
 }

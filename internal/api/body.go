@@ -22,6 +22,9 @@ const (
 	maxBody     = 1 << 20
 	maxDepth    = 64 // no body of the contract is a tenth as deep
 	bodyTimeout = 20 * time.Second
+	// What is larger than any honest body waits its turn to be checked, so that a
+	// flood of such leaves room for others.
+	largeBody = 16 << 10
 )
 
 // readBody reads the body of a request and holds it against the contract. A
@@ -32,35 +35,63 @@ func (s *server) readBody(w *recorder, r *request, route *route) error {
 		return nil
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return weir.Errorf(weir.TooLarge, "the body is larger than 1 MiB")
-	}
-	if err != nil {
-		return weir.Wrap(weir.Refused, err, "the body could not be read to its end")
-	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	body = bytes.TrimSpace(body)
-	if len(body) == 0 {
-		body = []byte("{}")
-	}
-	value, err := parseBody(body)
+	body, err := receive(w, r)
 	if err != nil {
 		return err
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if len(body) > largeBody {
+		select {
+		case s.large <- struct{}{}:
+			defer func() { <-s.large }()
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+	r.body, err = checkBody(schema, body)
+	return err
+}
+
+// receive reads a body that is not too large. What is too large by its own word is
+// read past a little, so that the client gets to the answer.
+func receive(w http.ResponseWriter, r *request) ([]byte, error) {
+	tooLarge := weir.Errorf(weir.TooLarge, "the body is larger than 1 MiB")
+	if r.ContentLength > maxBody {
+		_, _ = io.CopyN(io.Discard, http.MaxBytesReader(w, r.Body, 4*maxBody), 4*maxBody)
+		return nil, tooLarge
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge
+	}
+	if err != nil {
+		return nil, weir.Wrap(weir.Refused, err, "the body could not be read to its end")
+	}
+	if body = bytes.TrimSpace(body); len(body) == 0 {
+		body = []byte("{}")
+	}
+	return body, nil
+}
+
+// checkBody returns the body as handlers decode it: what was validated, not what
+// was sent, because of two members with the same name the validator saw the last
+// one only.
+func checkBody(schema *bodySchema, body []byte) ([]byte, error) {
+	value, err := parseBody(body)
+	if err != nil {
+		return nil, err
 	}
 	if err := schema.validate(value); err != nil {
 		if e, ok := errors.AsType[*bodyError](err); ok {
-			return &weir.Error{Kind: weir.Invalid, Messages: e.Messages()}
+			return nil, &weir.Error{Kind: weir.Invalid, Messages: e.Messages()}
 		}
-		return err
+		return nil, err
 	}
-	// Handlers decode what was validated, not what was sent: of two members with
-	// the same name the validator saw the last one only.
-	r.body, err = json.Marshal(plainNumbers(value))
-	if err == nil && bytes.Contains(r.body, []byte(`\u0000`)) && hasZero(value) {
-		return weir.Errorf(weir.Invalid, "the body has a text with a zero character in it")
+	checked, err := json.Marshal(plainNumbers(value))
+	if err == nil && bytes.Contains(checked, []byte(`\u0000`)) && hasZero(value) {
+		return nil, weir.Errorf(weir.Invalid, "the body has a text with a zero character in it")
 	}
-	return err
+	return checked, err
 }
 
 // hasZero looks for what a database can't keep as text.

@@ -38,6 +38,12 @@ func openPostgres(ctx context.Context, url, client string, maxConns int, log *sl
 		maxConns = max(16, 4*runtime.GOMAXPROCS(0))
 	}
 	cfg.MaxConns = int32(maxConns)
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		// A node that freezes in the middle of a transaction must not keep the
+		// others waiting for what it has locked: they are to take over its work.
+		_, err := conn.Exec(ctx, "SET idle_in_transaction_session_timeout = '10s'")
+		return err
+	}
 	e := &postgres{}
 	if e.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, err
