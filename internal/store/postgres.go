@@ -160,6 +160,8 @@ func (e *postgres) listenOnce(ctx context.Context, changed func(topic string)) e
 
 func (e *postgres) changedSince(context.Context) (bool, error) { return true, nil }
 
+func (e *postgres) noticesOthers() bool { return false }
+
 func (e *postgres) backup(context.Context, string) error {
 	return errors.New("PostgreSQL is backed up with its own tools, for example pg_dump or pg_basebackup")
 }

@@ -26,12 +26,10 @@ import (
 type sqlite struct {
 	writer *sql.DB
 	reader *sql.DB
-	look   *sql.Conn // sees by PRAGMA data_version that somebody wrote
 	stmts  stmtCache
 	river  jobClient[*sql.Tx]
-
-	lookMu  sync.Mutex
-	version int64
+	// version is what PRAGMA data_version said last.
+	version atomic.Int64
 }
 
 func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *sqlite, err error) {
@@ -68,9 +66,6 @@ func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *
 	e.reader.SetMaxOpenConns(max(4, 2*runtime.GOMAXPROCS(0)))
 	e.reader.SetMaxIdleConns(max(4, 2*runtime.GOMAXPROCS(0)))
 	e.stmts.db = e.reader
-	if e.look, err = e.reader.Conn(ctx); err != nil {
-		return nil, err
-	}
 	e.river, err = newJobClient(riversqlite.New(e.writer), client, log)
 	return e, err
 }
@@ -92,9 +87,6 @@ func (e *sqlite) migrate(ctx context.Context, log *slog.Logger) error {
 
 func (e *sqlite) close() {
 	e.stmts.close()
-	if e.look != nil {
-		_ = e.look.Close()
-	}
 	for _, db := range []*sql.DB{e.reader, e.writer} {
 		if db != nil {
 			_ = db.Close()
@@ -159,17 +151,17 @@ func (e *sqlite) listen(ctx context.Context, _ func(string)) error {
 	return nil
 }
 
+// changedSince asks on the connection that writes: there the version changes only
+// with what others commit.
 func (e *sqlite) changedSince(ctx context.Context) (bool, error) {
-	e.lookMu.Lock()
-	defer e.lookMu.Unlock()
 	var version int64
-	if err := e.look.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil {
+	if err := e.writer.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil {
 		return false, err
 	}
-	changed := version != e.version
-	e.version = version
-	return changed, nil
+	return e.version.Swap(version) != version, nil
 }
+
+func (e *sqlite) noticesOthers() bool { return true }
 
 func (e *sqlite) backup(ctx context.Context, path string) error {
 	// The writer, because readers refuse whatever writes; the database itself is only

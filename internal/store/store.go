@@ -54,6 +54,7 @@ type Store struct {
 	node   node
 	watch  watchers
 	auth   authCache
+	shown  shownCache
 	batch  batch
 	jobs   running
 }
@@ -68,10 +69,11 @@ type queries struct {
 // Tx is a transaction: the reads of a Store and the writes.
 type Tx struct {
 	queries
-	tx     engineTx
-	store  *Store
-	bumped map[string]bool
-	queues map[string]bool
+	tx      engineTx
+	store   *Store
+	bumped  map[string]bool
+	touched []string // rows that a cache may have
+	queues  map[string]bool
 }
 
 // conn runs SQL with the placeholders $1, $2, …
@@ -104,9 +106,11 @@ type engine interface {
 	// listen calls changed for every topic told of by another connection, until
 	// ctx ends.
 	listen(ctx context.Context, changed func(topic string)) error
-	// changedSince reports whether anything at all may have been written since
+	// changedSince reports whether another process may have written anything since
 	// the last call.
 	changedSince(ctx context.Context) (bool, error)
+	// noticesOthers reports whether changedSince is sure to be right.
+	noticesOthers() bool
 	backup(ctx context.Context, path string) error
 	forUpdate() string // what a SELECT needs at its end to lock its rows
 	close()
@@ -145,6 +149,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
 	}
 	s.queries = queries{conn: s.engine, seal: seal}
+	s.shown.on = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
 	if err := s.checkSecret(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -228,6 +233,7 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	tx.tx = nil
+	s.shown.forget(tx.touched)
 	for topic := range tx.bumped {
 		s.changed(topic)
 	}

@@ -27,6 +27,7 @@ var streams = table[weir.Stream]{
 	name:    "stream",
 	deleted: true,
 	project: true,
+	cached:  true,
 	order:   "lastSeen-true,createdAt-true",
 	columns: []column[weir.Stream]{
 		{"id", func(_ *queries, s *weir.Stream) any { return s.ID }},

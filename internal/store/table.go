@@ -31,6 +31,7 @@ type table[T any] struct {
 	order   string           // of lists, when the caller names none; as in the API
 	deleted bool             // rows are marked as deleted, not removed
 	project bool             // rows belong to a project, not only to a user
+	cached  bool             // rows are remembered as they are shown
 }
 
 // column is a column beside the document.
@@ -226,6 +227,13 @@ func (t *table[T]) insert(ctx context.Context, tx *Tx, v *T) error {
 	return err
 }
 
+// touch notes that a row changes, for whoever remembers it.
+func (t *table[T]) touch(tx *Tx, id string) {
+	if t.cached {
+		tx.touched = append(tx.touched, t.placeOf(id))
+	}
+}
+
 // update reads a row, changes it and writes it back. Nobody else can change it
 // in between.
 func (t *table[T]) update(ctx context.Context, tx *Tx, id string, change func(*T) error) (T, error) {
@@ -242,6 +250,7 @@ func (t *table[T]) update(ctx context.Context, tx *Tx, id string, change func(*T
 
 // save writes a row over what is there.
 func (t *table[T]) save(ctx context.Context, tx *Tx, id string, v *T) error {
+	t.touch(tx, id)
 	args, err := t.write(&tx.queries, v)
 	if err != nil {
 		return err
@@ -256,6 +265,7 @@ func (t *table[T]) save(ctx context.Context, tx *Tx, id string, v *T) error {
 
 // remove deletes a row for good.
 func (t *table[T]) remove(ctx context.Context, tx *Tx, id string) error {
+	t.touch(tx, id)
 	n, err := tx.conn.exec(ctx, "DELETE FROM "+t.name+" WHERE id = $1", id)
 	if err == nil && n == 0 {
 		return weir.ErrNotFound()

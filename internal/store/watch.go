@@ -80,6 +80,7 @@ func (s *Store) poll(ctx context.Context) error {
 	if err != nil || !maybe {
 		return err
 	}
+	s.shown.clear()
 	type counter struct {
 		name  string
 		value int64
