@@ -38,7 +38,6 @@ golden: ## write the golden files anew; read the diff
 
 bench-api: ## measure the API against a bare HTTP handler
 	scripts/need wrk postgresql
-	$(MAKE) --no-print-directory build
 	go test -tags bench -run TestAPI -count=1 -timeout 60m ./bench -v
 
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
