@@ -5,17 +5,22 @@ package bench
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
@@ -125,28 +130,52 @@ func (s *service) fill(t *testing.T, secret []byte, n int) {
 		t.Fatal(err)
 	}
 	caller := &weir.Caller{UserID: u.ID, ProjectID: u.DefaultProjectID, TokenName: "benchmark"}
-	every := max(1, n/distinctIDs)
-	for done := 0; done < n; {
-		if err := st.Tx(ctx, func(tx *store.Tx) error {
-			for range min(5000, n-done) {
-				body := weir.NewStream{Name: fmt.Sprintf("stream %d", done), CreatorID: &weir.CreatorID{Type: "unverified", Value: fmt.Sprintf("creator-%d", done%50)}}
-				stream, err := body.Stream(caller, time.Now())
+	writers := 1
+	if s.postgres {
+		writers = 4 // SQLite has one anyway
+	}
+	var mu sync.Mutex
+	var g errgroup.Group
+	for range writers {
+		g.Go(func() error {
+			for left := n / writers; left > 0; left -= batch {
+				ids, err := writeStreams(ctx, st, caller, min(left, batch))
 				if err != nil {
 					return err
 				}
-				if err := tx.CreateStream(ctx, &stream); err != nil {
-					return err
-				}
-				if done%every == 0 {
-					s.ids = append(s.ids, stream.ID)
-				}
-				done++
+				mu.Lock()
+				s.ids = append(s.ids, ids...)
+				mu.Unlock()
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
 	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	rand.Shuffle(len(s.ids), func(i, j int) { s.ids[i], s.ids[j] = s.ids[j], s.ids[i] })
+	s.ids = s.ids[:min(len(s.ids), distinctIDs)]
+}
+
+// batch is how many streams are written in one transaction.
+const batch = 5000
+
+func writeStreams(ctx context.Context, st *store.Store, caller *weir.Caller, n int) (ids []string, err error) {
+	err = st.Tx(ctx, func(tx *store.Tx) error {
+		for i := range n {
+			body := weir.NewStream{Name: fmt.Sprintf("stream %d", i), CreatorID: &weir.CreatorID{Type: "unverified", Value: fmt.Sprintf("creator-%d", i%50)}}
+			stream, err := body.Stream(caller, time.Now())
+			if err != nil {
+				return err
+			}
+			if err := tx.CreateStream(ctx, &stream); err != nil {
+				return err
+			}
+			ids = append(ids, stream.ID)
+		}
+		return nil
+	})
+	return ids, err
 }
 
 // result is the median of several measurements.
