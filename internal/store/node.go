@@ -79,16 +79,25 @@ func (s *Store) unregister(ctx context.Context) error {
 	return err
 }
 
+// letGo stops the jobs of a node that could not say for too long that it is alive:
+// somebody else may have them by now. It asks nobody, because a database that does
+// not answer may be the reason.
+func (s *Store) letGo(context.Context) error {
+	if s.node.id != "" && s.node.lost() {
+		s.jobs.cancel("", ErrLostJob)
+	}
+	return nil
+}
+
 // heartbeat says that this node is alive and gives away the jobs of those that
 // have been silent for too long.
 func (s *Store) heartbeat(ctx context.Context) error {
 	if s.node.id == "" {
 		return nil
 	}
-	if s.node.lost() {
-		s.jobs.cancel("", ErrLostJob) // somebody else may have them by now
-	}
 	now := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, aliveFor)
+	defer cancel()
 	err := s.Tx(ctx, func(tx *Tx) error {
 		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at) VALUES ($1, $2, $3, $3)
 			ON CONFLICT (id) DO UPDATE SET seen_at = $3`, s.node.id, s.node.boot, weir.At(now)); err != nil {

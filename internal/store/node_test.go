@@ -138,10 +138,13 @@ func TestLostNode(t *testing.T) {
 			t.Fatal("lost from the start")
 		}
 		lose()
-		if err := st.heartbeat(ctx); err != nil {
+		if err := st.letGo(ctx); err != nil {
 			t.Fatal(err)
 		}
 		<-job.ctx.Done()
+		if err := st.heartbeat(ctx); err != nil {
+			t.Fatal(err)
+		}
 		if st.node.lost() {
 			t.Error("still lost after a heartbeat")
 		}

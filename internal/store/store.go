@@ -183,6 +183,7 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.every(ctx, heartbeatEvery, "heartbeat", s.heartbeat) })
+	wg.Go(func() { s.every(ctx, time.Second, "let go of its jobs", s.letGo) })
 	wg.Go(func() { s.every(ctx, batchEvery, "write counters", s.flush) })
 	wg.Go(func() { s.every(ctx, pollEvery, "look for changes", s.poll) })
 	wg.Go(func() { s.every(ctx, cancelEvery, "look for cancelled jobs", s.cancelFlagged) })
