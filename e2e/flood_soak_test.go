@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -56,29 +57,38 @@ func soak(t *testing.T, f *flood, ops string) {
 	if want := int(soakLong.Seconds()) * floodRate; f.sent < want*9/10 {
 		t.Errorf("only %d of %d requests of the flood could be sent", f.sent, want)
 	}
-	t.Logf("the good client waited (p50, p99, most): without the flood %v, with it %v", quantiles(quiet), quantiles(flooded))
-	limit := max(3*quantile(quiet, 0.99), 20*time.Millisecond)
-	if p99 := quantile(flooded, 0.99); p99 > limit {
+	for _, request := range append(goodRequests, "") {
+		t.Logf("the good client waited for %-6s (p50, p99, most): without the flood %v, with it %v", cmp.Or(request, "all"), quantiles(quiet, request), quantiles(flooded, request))
+	}
+	limit := max(3*quantile(quiet, "", 0.99), 20*time.Millisecond)
+	if p99 := quantile(flooded, "", 0.99); p99 > limit {
 		t.Errorf("p99 of the good client is %v in the flood, want at most %v", p99, limit)
 	}
 }
 
 // calm is the good client alone.
-func (f *flood) calm(long time.Duration) []time.Duration {
+func (f *flood) calm(long time.Duration) []wait {
 	ctx, cancel := context.WithTimeout(f.t.Context(), long)
 	defer cancel()
 	return f.good(ctx)
 }
 
-func quantile(all []time.Duration, q float64) time.Duration {
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+// quantile is of all waits for a request; "" = for any.
+func quantile(all []wait, request string, q float64) time.Duration {
+	var took []time.Duration
+	for _, w := range all {
+		if request == "" || w.request == request {
+			took = append(took, w.took)
+		}
+	}
+	slices.Sort(took)
+	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-func quantiles(all []time.Duration) []time.Duration {
+func quantiles(all []wait, request string) []time.Duration {
 	var few []time.Duration
 	for _, q := range []float64{0.5, 0.99, 1} {
-		few = append(few, quantile(all, q).Round(10*time.Microsecond))
+		few = append(few, quantile(all, request, q).Round(10*time.Microsecond))
 	}
 	return few
 }

@@ -165,7 +165,7 @@ func (f *flood) send(method, path string, body, v any) error {
 // run floods weir and looks at what it does. It returns how long the good client
 // waited for each answer. Slow clients are watched to their end, the idle ones
 // among them only when there is the patience for that.
-func (f *flood) run(long time.Duration, patient bool) (waited []time.Duration) {
+func (f *flood) run(long time.Duration, patient bool) (waited []wait) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), long)
 	defer cancel()
@@ -190,6 +190,11 @@ func (f *flood) attack(ctx context.Context, i int) {
 		c.from, c.wrongKey = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}, true
 	}
 	defer c.close()
+	select { // the connections take turns
+	case <-ctx.Done():
+		return
+	case <-time.After(time.Duration(i) * time.Second / floodRate):
+	}
 	tick := time.NewTicker(time.Second * floodConns / floodRate)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -273,9 +278,18 @@ func (c *attacker) send(ctx context.Context, r badRequest) (status int, text str
 	return answer.StatusCode, string(all), nil
 }
 
+// wait is how long the good client waited for the answer to a request.
+type wait struct {
+	request string
+	took    time.Duration
+}
+
+// goodRequests are what the good client sends in turn.
+var goodRequests = []string{"get", "list", "create", "change"}
+
 // good is a client that does nothing wrong. It sends its requests at their time,
 // whether or not the former ones were answered.
-func (f *flood) good(ctx context.Context) (waited []time.Duration) {
+func (f *flood) good(ctx context.Context) (waited []wait) {
 	f.t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -293,12 +307,13 @@ func (f *flood) good(ctx context.Context) (waited []time.Duration) {
 		case <-tick.C:
 		}
 		wg.Go(func() {
+			request := goodRequests[i%len(goodRequests)]
 			began := time.Now()
-			err := f.goodRequest(i, stream.ID)
+			err := f.goodRequest(request, i, stream.ID)
 			took := time.Since(began)
 			mu.Lock()
 			defer mu.Unlock()
-			waited = append(waited, took)
+			waited = append(waited, wait{request, took})
 			if err != nil {
 				f.t.Errorf("a good request went wrong: %v", err)
 			}
@@ -306,28 +321,28 @@ func (f *flood) good(ctx context.Context) (waited []time.Duration) {
 	}
 }
 
-func (f *flood) goodRequest(i int, id string) error {
+func (f *flood) goodRequest(request string, i int, id string) error {
 	var got struct{ ID, Name string }
 	name := fmt.Sprintf("good %d", i)
-	switch i % 4 {
-	case 0:
+	switch request {
+	case "get":
 		if err := f.send("GET", "/api/stream/"+id, nil, &got); err != nil || got.ID == id {
 			return err
 		}
-	case 1:
+	case "list":
 		var page []struct{ ID string }
 		filters := url.QueryEscape(`[{"id":"id","value":"` + id + `"}]`)
 		if err := f.send("GET", "/api/stream?filters="+filters, nil, &page); err != nil || len(page) == 1 && page[0].ID == id {
 			return err
 		}
-	case 2:
+	case "create":
 		if err := f.send("POST", "/api/stream", map[string]any{"name": name}, &got); err != nil || got.Name == name {
 			return err
 		}
-	case 3:
+	case "change":
 		return f.send("PATCH", "/api/stream/"+id, map[string]any{"name": name}, nil)
 	}
-	return fmt.Errorf("request %d for %s got %+v", i, id, got)
+	return fmt.Errorf("%s %s got %+v", request, id, got)
 }
 
 // check looks at the answers of the flood, and whether weir still stands.
