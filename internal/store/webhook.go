@@ -199,10 +199,13 @@ func (s *Store) YieldDelivery(ctx context.Context, job Job, last Attempt) error 
 
 func (tx *Tx) settle(ctx context.Context, job Job, a *Attempt) error {
 	hook, seq := a.Delivery.Webhook.ID, a.Delivery.Event.Seq
-	if a.Log.ID != "" {
-		if err := tx.LogAttempt(ctx, a.Log); err != nil && weir.KindOf(err) != weir.NotFound {
-			return err
-		}
+	// The webhook's row is locked before those of its deliveries, as everywhere.
+	_, err := one(ctx, tx.conn, scanText, "SELECT id FROM webhook WHERE id = $1"+tx.store.engine.forUpdate(), hook)
+	if err == nil && a.Log.ID != "" {
+		err = tx.LogAttempt(ctx, a.Log)
+	}
+	if ignoreNotFound(err) != nil {
+		return err
 	}
 	if a.RetryAt.IsZero() {
 		_, err := tx.conn.exec(ctx, "DELETE FROM delivery WHERE webhook_id = $1 AND event_seq = $2", hook, seq)
