@@ -31,6 +31,7 @@ var (
 	rows    = flag.Int("rows", 1_000_000, "streams in the large database")
 	seconds = flag.Int("seconds", 5, "length of one measurement")
 	rounds  = flag.Int("rounds", 3, "measurements of each kind, of which the median counts")
+	engines = flag.String("engines", "sqlite,postgres", "databases to measure on")
 )
 
 const (
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 func TestAPI(t *testing.T) {
 	bare := startBare(t)
 	fmt.Printf("%-9s %9s  %-28s %9s %8s %9s %9s\n", "engine", "rows", "request", "req/s", "of bare", "µs CPU", "MB")
-	for _, engine := range []string{"sqlite", "postgres"} {
+	for engine := range strings.SplitSeq(*engines, ",") {
 		cost := map[string]map[int]float64{}
 		for _, n := range []int{smallRows, *rows} {
 			w := startWeir(t, engine, n)

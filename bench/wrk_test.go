@@ -64,9 +64,12 @@ func cpuOf(t *testing.T, pid string) float64 {
 		return 0 // it has ended
 	}
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / clockTick
+	total := 0.0
+	for _, field := range fields[11:15] { // of itself and of children that have ended, in user mode and in the kernel
+		ticks, _ := strconv.ParseFloat(field, 64)
+		total += ticks
+	}
+	return total / clockTick
 }
 
 // cpuOfName adds up the CPU time of all processes of a name.
