@@ -26,6 +26,15 @@ func ownAsset(r *request, a weir.Asset, err error) (weir.Asset, error) {
 	return a, err
 }
 
+// presentAsset returns an asset of the caller's that is not deleted.
+func presentAsset(ctx context.Context, tx *store.Tx, r *request, id string) (weir.Asset, error) {
+	asset, err := tx.Asset(ctx, id)
+	if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted {
+		err = weir.ErrNotFound()
+	}
+	return asset, err
+}
+
 // namedNotFound gives a NotFound error the words of an endpoint.
 func namedNotFound(err error, message string) error {
 	if isNotFound(err) {
@@ -221,10 +230,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
 	var task weir.Task
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		asset, err := tx.Asset(ctx, id)
-		if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted {
-			err = weir.ErrNotFound()
-		}
+		asset, err := presentAsset(ctx, tx, r, id)
 		if err != nil {
 			return err
 		}
@@ -262,10 +268,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
 	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		asset, err := tx.Asset(ctx, id)
-		if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted {
-			err = weir.ErrNotFound()
-		}
+		asset, err := presentAsset(ctx, tx, r, id)
 		if err != nil {
 			return err
 		}
