@@ -69,3 +69,29 @@ func FuzzParseBody(f *testing.F) {
 		}
 	})
 }
+
+func TestCheckBody(t *testing.T) {
+	schema := compiledContract(t).body("POST /api/stream")
+	// The validator sees the last of two members, so the handler must not see the first.
+	const twice = `{"name":"x","profiles":[{"name":"a","width":640,"height":360,"bitrate":1000,"fps":0,"quality":9999}],` +
+		`"profiles":[{"name":"a","width":640,"height":360,"bitrate":1e3,"fps":0}]}`
+	body, err := checkBody(schema, []byte(twice))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream weir.NewStream
+	if err := json.Unmarshal(body, &stream); err != nil {
+		t.Fatal(err)
+	}
+	if p := (*stream.Profiles)[0]; p.Quality != nil || p.Bitrate != 1000 {
+		t.Errorf("the handler sees %+v", p)
+	}
+	for _, zero := range []string{`{"name":"a\u0000b"}`, `{"name":"x","userTags":{"a\u0000":1}}`} {
+		if _, err := checkBody(schema, []byte(zero)); kindOrNone(err) != weir.Invalid {
+			t.Errorf("%s: %v, want invalid", zero, err)
+		}
+	}
+	if _, err := checkBody(schema, []byte(`{"name":"a\\u0000b"}`)); err != nil {
+		t.Errorf("a backslash before u0000: %v", err)
+	}
+}
