@@ -154,10 +154,10 @@ func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	}
 	route = s.routes.match(r.Request)
 	if err := s.authenticate(r, route); err != nil {
-		s.allowOrigin(w, r, route)
+		allowOrigin(w, r)
 		return route, err
 	}
-	if err := s.checkOrigin(w, r, route); err != nil {
+	if err := s.checkOrigin(w, r); err != nil {
 		return route, err
 	}
 	if route == nil {

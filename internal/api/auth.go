@@ -165,7 +165,7 @@ func (s *server) preflight(w http.ResponseWriter, r *request) error {
 
 // checkOrigin refuses pages that the credential does not allow, and lets the
 // others read the answer.
-func (s *server) checkOrigin(w http.ResponseWriter, r *request, route *route) error {
+func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		return nil
@@ -185,7 +185,7 @@ func (s *server) checkOrigin(w http.ResponseWriter, r *request, route *route) er
 
 // allowOrigin lets a page read why its credential was refused, where it may read
 // anything.
-func (s *server) allowOrigin(w http.ResponseWriter, r *request, _ *route) {
+func allowOrigin(w http.ResponseWriter, r *request) {
 	if origin := r.Header.Get("Origin"); origin != "" && openToAll(r.URL.Path) {
 		corsHeaders(w, origin)
 	}

@@ -84,7 +84,7 @@ func hashKey(key string) string {
 // checkSecret refuses a database that was sealed with another master secret.
 func (s *Store) checkSecret(ctx context.Context) error {
 	const name, value = "check", "weir"
-	got, err := s.namedSecret(ctx, name, func() ([]byte, error) { return []byte(value), nil })
+	got, err := s.NamedSecret(ctx, name, func() ([]byte, error) { return []byte(value), nil })
 	if err != nil || string(got) != value {
 		return fmt.Errorf("this database belongs to another master secret; give the right one with --secret-file")
 	}
@@ -94,10 +94,6 @@ func (s *Store) checkSecret(ctx context.Context) error {
 // NamedSecret returns the secret of that name. It is made once, by whoever asks
 // first, and never again: a second node, and a later start, get the same.
 func (s *Store) NamedSecret(ctx context.Context, name string, create func() ([]byte, error)) ([]byte, error) {
-	return s.namedSecret(ctx, name, create)
-}
-
-func (s *Store) namedSecret(ctx context.Context, name string, create func() ([]byte, error)) ([]byte, error) {
 	place := "secret/" + name
 	scan := func(r rows) (b []byte, err error) { return b, r.Scan(&b) }
 	const read = "SELECT sealed FROM secret WHERE name = $1"
