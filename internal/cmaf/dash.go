@@ -1,0 +1,248 @@
+package cmaf
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Files is a presentation in which each track is one file.
+type Files struct {
+	Video []TrackFile // one picture in several sizes
+	Audio []TrackFile // the default track first
+}
+
+// TrackFile is a track that is one file, as SingleFile lays it out.
+type TrackFile struct {
+	Name   string // of its profile
+	Number int    // see FileNumber
+	Index  TrackIndex
+	Layout Layout
+}
+
+// FileNumber numbers the files of a presentation: 0 is the default audio track,
+// 1, 2 … are the renditions of video, and behind them come other audio tracks. i
+// is the position of the track among those of its kind.
+func FileNumber(kind Kind, i, renditions int) int {
+	switch {
+	case kind == Video:
+		return 1 + i
+	case i == 0:
+		return 0
+	}
+	return renditions + i
+}
+
+// File returns the name of the file.
+func (f TrackFile) File() string { return fmt.Sprintf("index-stream%d.mp4", f.Number) }
+
+// Playlist returns the name of the HLS playlist of the file.
+func (f TrackFile) Playlist() string { return fmt.Sprintf("media_%d.m3u8", f.Number) }
+
+// Master returns the presentation as its HLS playlist has it.
+func (f Files) Master() Master {
+	renditions := func(files []TrackFile) []Rendition {
+		var list []Rendition
+		for _, t := range files {
+			list = append(list, Rendition{Name: t.Name, URI: t.Playlist(), Index: t.Index})
+		}
+		return list
+	}
+	return Master{Video: renditions(f.Video), Audio: renditions(f.Audio)}
+}
+
+// The elements of a DASH manifest.
+type (
+	mpd struct {
+		XMLName       xml.Name  `xml:"urn:mpeg:dash:schema:mpd:2011 MPD"`
+		Profiles      string    `xml:"profiles,attr"`
+		Type          string    `xml:"type,attr"`
+		Duration      string    `xml:"mediaPresentationDuration,attr"`
+		MinBufferTime string    `xml:"minBufferTime,attr"`
+		Period        mpdPeriod `xml:"Period"`
+	}
+	mpdPeriod struct {
+		ID    string   `xml:"id,attr"`
+		Start string   `xml:"start,attr"`
+		Sets  []mpdSet `xml:"AdaptationSet"`
+	}
+	mpdSet struct {
+		ID              int                 `xml:"id,attr"`
+		ContentType     string              `xml:"contentType,attr"`
+		MimeType        string              `xml:"mimeType,attr"`
+		Lang            string              `xml:"lang,attr,omitempty"`
+		Aligned         bool                `xml:"subsegmentAlignment,attr"`
+		SAP             int                 `xml:"subsegmentStartsWithSAP,attr"`
+		Role            mpdDescriptor       `xml:"Role"`
+		Label           string              `xml:"Label,omitempty"`
+		Representations []mpdRepresentation `xml:"Representation"`
+	}
+	mpdDescriptor struct {
+		Scheme string `xml:"schemeIdUri,attr"`
+		Value  string `xml:"value,attr"`
+	}
+	mpdRepresentation struct {
+		ID         int            `xml:"id,attr"`
+		Bandwidth  int64          `xml:"bandwidth,attr"`
+		Codecs     string         `xml:"codecs,attr"`
+		Width      int            `xml:"width,attr,omitempty"`
+		Height     int            `xml:"height,attr,omitempty"`
+		FrameRate  string         `xml:"frameRate,attr,omitempty"`
+		SAR        string         `xml:"sar,attr,omitempty"`
+		SampleRate int            `xml:"audioSamplingRate,attr,omitempty"`
+		Channels   *mpdDescriptor `xml:"AudioChannelConfiguration"`
+		BaseURL    string         `xml:"BaseURL"`
+		Base       mpdBase        `xml:"SegmentBase"`
+	}
+	mpdBase struct {
+		Timescale  uint32   `xml:"timescale,attr"`
+		Offset     int64    `xml:"presentationTimeOffset,attr,omitempty"`
+		IndexRange string   `xml:"indexRange,attr"`
+		Exact      bool     `xml:"indexRangeExact,attr"`
+		Init       mpdRange `xml:"Initialization"`
+	}
+	mpdRange struct {
+		Range string `xml:"range,attr"`
+	}
+)
+
+const (
+	roleScheme     = "urn:mpeg:dash:role:2011"
+	channelsScheme = "urn:mpeg:dash:23003:3:audio_channel_configuration:2011"
+)
+
+// DASH writes the manifest of files that do not change.
+func DASH(w io.Writer, f Files) error {
+	start, end := f.span()
+	doc := mpd{
+		Profiles:      "urn:mpeg:dash:profile:isoff-on-demand:2011",
+		Type:          "static",
+		Duration:      isoDuration(end - start),
+		MinBufferTime: isoDuration(min(end-start, 2e6)),
+		Period:        mpdPeriod{ID: "0", Start: "PT0S"},
+	}
+	add := func(t TrackFile, set int) {
+		s := &doc.Period.Sets[set]
+		s.Representations = append(s.Representations, t.representation(start))
+	}
+	codecs := map[string]int{} // a player can't go on with another codec, so each has a set of its own
+	for _, t := range f.Video {
+		codec, _, _ := strings.Cut(t.Index.Track.Codec, ".")
+		set, ok := codecs[codec]
+		if !ok {
+			set = doc.Period.add(mpdSet{ContentType: "video", MimeType: "video/mp4"}, true)
+			codecs[codec] = set
+		}
+		add(t, set)
+	}
+	for i, t := range f.Audio {
+		track := t.Index.Track
+		set := doc.Period.add(mpdSet{ContentType: "audio", MimeType: "audio/mp4", Lang: languageTag(track.Language), Label: track.Name}, i == 0)
+		add(t, set)
+	}
+	text, err := xml.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
+	return err
+}
+
+// add adds a set and returns its position.
+func (p *mpdPeriod) add(s mpdSet, main bool) int {
+	s.ID = len(p.Sets)
+	s.Aligned, s.SAP = true, 1
+	s.Role = mpdDescriptor{roleScheme, "alternate"}
+	if main {
+		s.Role.Value = "main"
+	}
+	p.Sets = append(p.Sets, s)
+	return s.ID
+}
+
+// span returns when the presentation starts and ends, in microseconds. All tracks
+// share one timeline: one that starts later than the others does so here too.
+func (f Files) span() (start, end int64) {
+	start = math.MaxInt64
+	for _, files := range [][]TrackFile{f.Video, f.Audio} {
+		for _, t := range files {
+			if len(t.Index.Segments) == 0 {
+				continue
+			}
+			scale := max(1, int64(t.Index.Track.Timescale))
+			start = min(start, rescale(t.Index.Start(), scale, 1e6))
+			end = max(end, rescale(t.Index.End(), scale, 1e6))
+		}
+	}
+	start = max(0, start) // what lies before 0 is not shown
+	return min(start, end), end
+}
+
+// representation returns the track as the manifest has it. start is that of the
+// presentation, in microseconds.
+func (f TrackFile) representation(start int64) mpdRepresentation {
+	t := f.Index.Track
+	sizes := make([]int64, len(f.Index.Segments))
+	for i, s := range f.Index.Segments {
+		sizes[i] = s.Size()
+	}
+	peak, _ := BitRates(f.Index, sizes)
+	r := mpdRepresentation{
+		ID: f.Number, Bandwidth: peak, Codecs: t.Codec, BaseURL: escapePath(f.File()),
+		Base: mpdBase{
+			Timescale: t.Timescale, Offset: rescale(start, 1e6, int64(t.Timescale)) + t.Ticks(Lead),
+			IndexRange: fmt.Sprintf("%d-%d", f.Layout.Init, len(f.Layout.Head)-1), Exact: true,
+			Init: mpdRange{fmt.Sprintf("0-%d", f.Layout.Init-1)},
+		},
+	}
+	if t.Kind == Video {
+		r.Width, r.Height = t.Width, t.Height
+		r.FrameRate = frameRatio(f.Index)
+		if h, v := pixelAspect(t); h != v {
+			r.SAR = fmt.Sprintf("%d:%d", h, v)
+		}
+		return r
+	}
+	r.SampleRate = t.SampleRate
+	if t.Channels > 0 {
+		r.Channels = &mpdDescriptor{channelsScheme, strconv.Itoa(t.Channels)}
+	}
+	return r
+}
+
+// frameRatio writes a frame rate as a whole number or a fraction, as 30000/1001;
+// "" = not known.
+func frameRatio(t TrackIndex) string {
+	rate := frameRate(t)
+	if rate <= 0 {
+		return ""
+	}
+	if whole := math.Round(rate); math.Abs(rate-whole) < 0.001 && whole > 0 {
+		return strconv.FormatFloat(whole, 'f', 0, 64)
+	}
+	if ntsc := math.Round(rate * 1001 / 1000); math.Abs(rate-ntsc*1000/1001) < 0.001 {
+		return fmt.Sprintf("%.0f/1001", ntsc*1000)
+	}
+	return fmt.Sprintf("%.0f/1000", max(1, math.Round(rate*1000)))
+}
+
+// isoDuration writes microseconds the way XML does.
+func isoDuration(microseconds int64) string {
+	s := fmt.Sprintf("PT%d.%06d", microseconds/1e6, microseconds%1e6)
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "S"
+}
+
+// pixelAspect returns width and height of a pixel, in the pasp box of the sample
+// entry; 1 and 1 if there is none.
+func pixelAspect(t Track) (h, v int64) {
+	r := bytesReader{data: entryBox(t.Entry, visualEntry, "pasp")}
+	h, v = int64(r.u32()), int64(r.u32())
+	const sane = 1 << 16
+	if r.short || h <= 0 || v <= 0 || h > sane*v || v > sane*h {
+		return 1, 1
+	}
+	return h, v
+}

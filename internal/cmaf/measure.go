@@ -1,0 +1,172 @@
+package cmaf
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// End returns when the part's last sample is over.
+func (p Part) End() int64 { return p.Start + Span(p.Samples) }
+
+// Size returns the number of bytes of the part, boxes and all.
+func (p Part) Size() int64 { return int64(p.Head) + Bytes(p.Samples) }
+
+// Start returns when the segment starts to be shown, in ticks.
+func (s Segment) Start() int64 {
+	if len(s.Parts) == 0 {
+		return 0
+	}
+	return s.Parts[0].Start
+}
+
+// End returns when the segment is over, in ticks.
+func (s Segment) End() int64 {
+	if len(s.Parts) == 0 {
+		return 0
+	}
+	return s.Parts[len(s.Parts)-1].End()
+}
+
+// Duration returns the length of the segment in ticks.
+func (s Segment) Duration() int64 { return s.End() - s.Start() }
+
+// Size returns the number of bytes of the segment.
+func (s Segment) Size() int64 {
+	var n int64
+	for _, p := range s.Parts {
+		n += p.Size()
+	}
+	return n
+}
+
+// Frames returns the number of samples of the segment.
+func (s Segment) Frames() int {
+	n := 0
+	for _, p := range s.Parts {
+		n += len(p.Samples)
+	}
+	return n
+}
+
+// Sync reports whether decoding can start with the segment.
+func (s Segment) Sync() bool {
+	return len(s.Parts) > 0 && len(s.Parts[0].Samples) > 0 && s.Parts[0].Samples[0].Sync
+}
+
+// End returns when the fragment's last sample is over.
+func (f Fragment) End() int64 { return f.Start + Span(f.Samples) }
+
+// PTS returns when each sample of the fragment is shown, in decode order.
+func (f Fragment) PTS() []int64 {
+	times := make([]int64, len(f.Samples))
+	at := f.Start
+	for i, s := range f.Samples {
+		times[i] = at + int64(s.Offset)
+		at += int64(s.Duration)
+	}
+	return times
+}
+
+// Span returns how many ticks the samples last together.
+func Span(samples []Sample) int64 {
+	var n int64
+	for _, s := range samples {
+		n += int64(s.Duration)
+	}
+	return n
+}
+
+// Bytes returns how many bytes the samples have together.
+func Bytes(samples []Sample) int64 {
+	var n int64
+	for _, s := range samples {
+		n += int64(s.Size)
+	}
+	return n
+}
+
+// Time turns ticks of the track into a duration.
+func (t Track) Time(ticks int64) time.Duration {
+	if t.Timescale == 0 {
+		return 0
+	}
+	scale := int64(t.Timescale)
+	return time.Duration(ticks/scale)*time.Second + time.Duration(ticks%scale*int64(time.Second)/scale)
+}
+
+// Ticks turns a duration into the nearest number of ticks of the track.
+func (t Track) Ticks(d time.Duration) int64 {
+	scale := int64(t.Timescale)
+	rest := int64(d % time.Second)
+	half := int64(time.Second) / 2
+	if rest < 0 {
+		half = -half
+	}
+	return int64(d/time.Second)*scale + (rest*scale+half)/int64(time.Second)
+}
+
+// Start returns when the track starts to be shown, in ticks.
+func (t TrackIndex) Start() int64 {
+	for _, s := range t.Segments {
+		if len(s.Parts) > 0 {
+			return s.Start()
+		}
+	}
+	return 0
+}
+
+// End returns when the track is over, in ticks.
+func (t TrackIndex) End() int64 {
+	for _, s := range slices.Backward(t.Segments) {
+		if len(s.Parts) > 0 {
+			return s.End()
+		}
+	}
+	return 0
+}
+
+// Duration returns how long the track is, from its first sample to its end.
+func (t TrackIndex) Duration() time.Duration { return t.Track.Time(t.End() - t.Start()) }
+
+// Frames returns the number of samples of the track.
+func (t TrackIndex) Frames() int {
+	n := 0
+	for _, s := range t.Segments {
+		n += s.Frames()
+	}
+	return n
+}
+
+// Size returns the number of bytes of all segments of the track.
+func (t TrackIndex) Size() int64 {
+	var n int64
+	for _, s := range t.Segments {
+		n += s.Size()
+	}
+	return n
+}
+
+// AverageBitrate returns the bits per second of the track as a whole.
+func (t TrackIndex) AverageBitrate() int {
+	var ticks int64
+	for _, s := range t.Segments {
+		ticks += s.Duration()
+	}
+	if ticks <= 0 {
+		return 0
+	}
+	return int(math.Ceil(float64(t.Size()) * 8 * float64(t.Track.Timescale) / float64(ticks)))
+}
+
+// FrameRate returns the frames per second of the track on average; 0 = not known.
+func (t TrackIndex) FrameRate() float64 {
+	var ticks int64
+	for _, s := range t.Segments {
+		ticks += s.Duration()
+	}
+	if ticks <= 0 {
+		return 0
+	}
+	return float64(t.Frames()) * float64(t.Track.Timescale) / float64(ticks)
+}

@@ -1,0 +1,479 @@
+package cmaf
+
+import (
+	"encoding/binary"
+	"math"
+	"math/big"
+
+	"github.com/Eyevinn/mp4ff/mp4"
+
+	"weir/internal/weir"
+)
+
+// Layout is a file whose bytes are partly new and partly those of stored segments:
+// its head, then its extents one after the other.
+type Layout struct {
+	Head    []byte
+	Init    int // of a single file: how much of the head is the init segment; the rest is its sidx box
+	Extents []Extent
+	Size    int64 // of the whole file
+}
+
+// Extent is a range of bytes of a stored segment, and where it stands in a file.
+type Extent struct {
+	Track, Segment int   // which segment: positions in what the layout was made of
+	Offset, Length int64 // the range in the segment
+	At             int64 // where it starts in the file
+}
+
+// interleave is how much of a track stands together in a progressive file, in seconds.
+const interleave = 0.5
+
+// Progressive lays out tracks as one MP4 file that plays while it is being fetched: its
+// moov box comes first. The tracks start as the presentation does, at 0 or with the
+// first of them if that is later; what lies before 0 is in the file, but hidden. The head
+// is made at least pad bytes long.
+func Progressive(tracks []TrackIndex, pad int) (Layout, error) {
+	if len(tracks) == 0 {
+		return Layout{}, weir.Errorf(weir.Invalid, "an MP4 file needs a track")
+	}
+	movie := movieForm{tracks: make([]*trackForm, len(tracks))}
+	for i, t := range tracks {
+		var err error
+		if movie.tracks[i], err = newTrackForm(i, t); err != nil {
+			return Layout{}, err
+		}
+	}
+	if err := movie.edit(); err != nil {
+		return Layout{}, err
+	}
+	movie.choose()
+	return movie.layout(pad), nil
+}
+
+// trackForm is a track on its way into a progressive file.
+type trackForm struct {
+	Track
+	position  int
+	start     int64 // decode time of its first sample
+	span      int64 // from there to its end
+	shown     int64 // when its first frame is shown, from start
+	shift     int64 // added to offsets so that none is negative
+	durations runTable
+	offsets   runTable
+	syncs     []uint32 // numbers of the sync samples, from 1
+	sizes     []uint32
+	chunks    []chunk
+
+	late     uint64 // ticks of the movie until it is shown
+	length   uint64 // ticks of the movie for which it is shown
+	skipped  int64  // ticks of the track that are not shown
+	disabled bool
+	group    int16
+}
+
+// chunk is a run of samples of a track that stand together in the file.
+type chunk struct {
+	extent  Extent
+	start   int64
+	samples int
+}
+
+// runTable is a list of values as pairs of how often and what.
+type runTable []struct{ count, value uint32 }
+
+func (r *runTable) add(value uint32) {
+	if n := len(*r); n > 0 && (*r)[n-1].value == value {
+		(*r)[n-1].count++
+		return
+	}
+	*r = append(*r, struct{ count, value uint32 }{1, value})
+}
+
+func newTrackForm(position int, t TrackIndex) (*trackForm, error) {
+	f := &trackForm{Track: t.Track, position: position, start: t.Start(), shown: math.MaxInt64}
+	for _, s := range t.Segments {
+		for _, p := range s.Parts {
+			for _, sample := range p.Samples {
+				f.shift = max(f.shift, -int64(sample.Offset))
+			}
+		}
+	}
+	var last *Part // with its last sample still to be written
+	var lastAt int64
+	for n, s := range t.Segments {
+		offset := int64(0)
+		for i := range s.Parts {
+			p := &s.Parts[i]
+			if len(p.Samples) == 0 {
+				offset += p.Size()
+				continue
+			}
+			if last != nil {
+				if err := f.addLast(last, p.Start-lastAt); err != nil {
+					return nil, err
+				}
+			}
+			lastAt = f.addPart(n, offset, p)
+			last = p
+			offset += p.Size()
+		}
+	}
+	if last == nil {
+		return nil, weir.Errorf(weir.Invalid, "track %d has no samples", position)
+	}
+	duration := int64(last.Samples[len(last.Samples)-1].Duration)
+	f.span = lastAt + duration - f.start
+	return f, f.addLast(last, duration)
+}
+
+// addPart enters a part that starts at a byte of segment n, except how long its last
+// sample is: that the next part tells. It returns when the last sample is decoded.
+func (f *trackForm) addPart(n int, offset int64, p *Part) (lastAt int64) {
+	at := p.Start
+	offset += int64(p.Head)
+	c := chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
+	for i, s := range p.Samples {
+		if c.samples > 0 && float64(at-c.start) >= interleave*float64(f.Timescale) {
+			f.chunks = append(f.chunks, c)
+			c = chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
+		}
+		c.samples++
+		c.extent.Length += int64(s.Size)
+		offset += int64(s.Size)
+
+		f.shown = min(f.shown, at+int64(s.Offset)-f.start)
+		f.offsets.add(uint32(int64(s.Offset) + f.shift))
+		f.sizes = append(f.sizes, s.Size)
+		if s.Sync {
+			f.syncs = append(f.syncs, uint32(len(f.sizes)))
+		}
+		if i < len(p.Samples)-1 {
+			f.durations.add(s.Duration)
+			at += int64(s.Duration)
+		}
+	}
+	f.chunks = append(f.chunks, c)
+	return at
+}
+
+// addLast enters the duration of the last sample of a part. Where the track has a gap
+// or parts overlap a little, this sample is made longer or shorter, so that what
+// follows keeps its time.
+func (f *trackForm) addLast(p *Part, duration int64) error {
+	if duration < 0 || duration > math.MaxUint32 {
+		return weir.Errorf(weir.Invalid, "track %d does not go on from tick %d on: the next sample is %d ticks later", f.position, p.Start, duration)
+	}
+	f.durations.add(uint32(duration))
+	return nil
+}
+
+// movieForm is a progressive file in the making.
+type movieForm struct {
+	tracks []*trackForm
+	scale  uint32
+	length uint64 // ticks of the movie
+}
+
+// edit finds the timescale of the movie and when each track is shown on it.
+func (m *movieForm) edit() error {
+	origin := m.tracks[0].seconds(m.tracks[0].shown)
+	longest := new(big.Rat)
+	for _, t := range m.tracks {
+		if s := t.seconds(t.shown); s.Cmp(origin) < 0 {
+			origin = s
+		}
+	}
+	if origin.Sign() < 0 {
+		origin = new(big.Rat)
+	}
+	for _, t := range m.tracks {
+		if length := new(big.Rat).Sub(t.seconds(t.span), origin); length.Cmp(longest) > 0 {
+			longest = length
+		}
+	}
+	m.scale = m.timescale(longest)
+	for _, t := range m.tracks {
+		from, to := t.seconds(t.shown), t.seconds(t.span)
+		t.skipped = t.shown + t.shift
+		if from.Cmp(origin) < 0 { // before 0, which is the origin then
+			t.skipped = -t.start + t.shift
+			from = origin
+		}
+		if to.Cmp(from) < 0 {
+			return weir.Errorf(weir.Invalid, "track %d ends before the presentation starts", t.position)
+		}
+		t.late = m.ticks(new(big.Rat).Sub(from, origin), false)
+		t.length = m.ticks(new(big.Rat).Sub(to, from), true)
+		m.length = max(m.length, t.late+t.length)
+	}
+	return nil
+}
+
+// seconds turns a time that counts from the track's start into one of the presentation.
+func (f *trackForm) seconds(ticks int64) *big.Rat {
+	return big.NewRat(f.start+ticks, int64(f.Timescale))
+}
+
+// timescale returns one in which the times of all tracks are whole numbers if the
+// file's length then still has 32 bits, and else that of the finest track.
+func (m *movieForm) timescale(length *big.Rat) uint32 {
+	common, finest := uint64(1), uint32(1)
+	for _, t := range m.tracks {
+		finest = max(finest, t.Timescale)
+		if common <= math.MaxUint32 {
+			common = common / uint64(gcd(uint32(common), t.Timescale)) * uint64(t.Timescale)
+		}
+	}
+	all := new(big.Rat).Mul(length, new(big.Rat).SetUint64(common))
+	if common <= math.MaxInt32 && all.Cmp(new(big.Rat).SetInt64(math.MaxUint32-1)) < 0 {
+		return uint32(common)
+	}
+	return finest
+}
+
+// ticks turns seconds into ticks of the movie, the nearest or the next.
+func (m *movieForm) ticks(seconds *big.Rat, up bool) uint64 {
+	all := new(big.Rat).Mul(seconds, new(big.Rat).SetInt64(int64(m.scale)))
+	if !up {
+		all.Add(all, big.NewRat(1, 2))
+	}
+	ticks, rest := new(big.Int).QuoRem(all.Num(), all.Denom(), new(big.Int))
+	if up && rest.Sign() > 0 {
+		return ticks.Uint64() + 1
+	}
+	return ticks.Uint64()
+}
+
+// choose enables one of several audio tracks.
+func (m *movieForm) choose() {
+	var sounds []*trackForm
+	first := 0
+	for _, t := range m.tracks {
+		if t.Kind == Audio {
+			if t.Default && (len(sounds) == 0 || !sounds[first].Default) {
+				first = len(sounds)
+			}
+			sounds = append(sounds, t)
+		}
+	}
+	if len(sounds) < 2 {
+		return
+	}
+	for i, t := range sounds {
+		t.group, t.disabled = 1, i != first
+	}
+}
+
+// layout writes the head and places the chunks.
+func (m *movieForm) layout(pad int) Layout {
+	order, size := m.order()
+	w, tables := m.moov(false)
+	head := m.headSize(len(w.data), size, pad)
+	if wide := head+size > math.MaxUint32; wide {
+		w, tables = m.moov(true)
+		head = m.headSize(len(w.data), size, pad)
+	}
+	mdat := mdatHead(size)
+	if free := int(head) - len(w.data) - len(mdat); free > 0 {
+		w.container("free", func() { w.data = append(w.data, make([]byte, free-8)...) })
+	}
+	w.data = append(w.data, mdat...)
+
+	l := Layout{Size: head + size}
+	at := head
+	for _, c := range order {
+		c.extent.At = at
+		tables[c.extent.Track].put(w.data, at)
+		at += c.extent.Length
+		last := len(l.Extents) - 1
+		if last >= 0 && l.Extents[last].goesOn(c.extent) {
+			l.Extents[last].Length += c.extent.Length
+		} else if c.extent.Length > 0 {
+			l.Extents = append(l.Extents, c.extent)
+		}
+	}
+	l.Head = w.data
+	return l
+}
+
+func (e Extent) goesOn(next Extent) bool {
+	return e.Track == next.Track && e.Segment == next.Segment && e.Offset+e.Length == next.Offset
+}
+
+// order returns the chunks of all tracks by time, and how many bytes they have.
+func (m *movieForm) order() (all []chunk, size int64) {
+	next := make([]int, len(m.tracks))
+	for {
+		first, at := -1, 0.0
+		for i, t := range m.tracks {
+			if next[i] == len(t.chunks) {
+				continue
+			}
+			if s := float64(t.chunks[next[i]].start) / float64(t.Timescale); first < 0 || s < at {
+				first, at = i, s
+			}
+		}
+		if first < 0 {
+			return all, size
+		}
+		c := m.tracks[first].chunks[next[first]]
+		next[first]++
+		all = append(all, c)
+		size += c.extent.Length
+	}
+}
+
+func mdatHead(size int64) []byte {
+	if size+8 > math.MaxUint32 {
+		head := binary.BigEndian.AppendUint32(nil, 1)
+		head = append(head, "mdat"...)
+		return binary.BigEndian.AppendUint64(head, uint64(size)+16)
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(size)+8), "mdat"...)
+}
+
+// headSize returns how long the head is when all before the padding has used bytes.
+func (m *movieForm) headSize(used int, size int64, pad int) int64 {
+	used += len(mdatHead(size))
+	if used < pad {
+		used = max(pad, used+8)
+	}
+	return int64(used)
+}
+
+// offsetTable is a place in the head where the offsets of a track's chunks go.
+type offsetTable struct {
+	at   int
+	wide bool
+}
+
+func (t *offsetTable) put(head []byte, offset int64) {
+	if t.wide {
+		binary.BigEndian.PutUint64(head[t.at:], uint64(offset))
+		t.at += 8
+		return
+	}
+	binary.BigEndian.PutUint32(head[t.at:], uint32(offset))
+	t.at += 4
+}
+
+func (m *movieForm) moov(wide bool) (*boxWriter, []*offsetTable) {
+	w := new(boxWriter)
+	brands := []string{"isom", "iso2", "mp41"}
+	for _, t := range m.tracks {
+		if entry, _, ok := nextBox(t.Entry); ok && (entry.name == "avc1" || entry.name == "av01") {
+			brands = append(brands, entry.name)
+		}
+	}
+	w.box(mp4.NewFtyp("isom", 512, brands))
+	tables := make([]*offsetTable, len(m.tracks))
+	w.container("moov", func() {
+		mvhd := mp4.CreateMvhd()
+		mvhd.Timescale, mvhd.Duration, mvhd.NextTrackID = m.scale, m.length, uint32(len(m.tracks)+1)
+		mvhd.Version = version(m.length)
+		w.box(mvhd)
+		for i, t := range m.tracks {
+			w.container("trak", func() {
+				t.header(w, uint32(i+1))
+				w.media(t.Track, uint64(t.span), func() { tables[i] = t.tables(w, wide) })
+			})
+		}
+	})
+	return w, tables
+}
+
+// version is that of a box in which the number must have room.
+func version(n uint64) byte {
+	if n > math.MaxUint32 {
+		return 1
+	}
+	return 0
+}
+
+func (f *trackForm) header(w *boxWriter, id uint32) {
+	tkhd := trackHeader(f.Track, id)
+	tkhd.Duration = f.late + f.length
+	tkhd.Version = version(tkhd.Duration)
+	tkhd.AlternateGroup = f.group
+	tkhd.Flags = 3
+	if f.disabled {
+		tkhd.Flags = 2
+	}
+	w.box(tkhd)
+	if f.late == 0 && f.skipped == 0 {
+		return
+	}
+	elst := &mp4.ElstBox{Version: version(max(f.late, f.length, 2*uint64(f.skipped)))}
+	if f.late > 0 {
+		elst.Entries = append(elst.Entries, mp4.ElstEntry{SegmentDuration: f.late, MediaTime: -1, MediaRateInteger: 1})
+	}
+	elst.Entries = append(elst.Entries, mp4.ElstEntry{SegmentDuration: f.length, MediaTime: f.skipped, MediaRateInteger: 1})
+	w.container("edts", func() { w.box(elst) })
+}
+
+// tables writes the boxes that say where the samples are, with room for the offsets
+// of the chunks.
+func (f *trackForm) tables(w *boxWriter, wide bool) *offsetTable {
+	w.runs("stts", f.durations)
+	if len(f.offsets) > 1 || f.offsets[0].value != 0 {
+		w.runs("ctts", f.offsets)
+	}
+	if len(f.syncs) < len(f.sizes) {
+		w.table("stss", func() {
+			w.u32(uint32(len(f.syncs)))
+			for _, n := range f.syncs {
+				w.u32(n)
+			}
+		})
+	}
+	w.table("stsz", func() {
+		w.u32(0)
+		w.u32(uint32(len(f.sizes)))
+		for _, n := range f.sizes {
+			w.u32(n)
+		}
+	})
+	f.chunkRuns(w)
+	name, width := "stco", 4
+	if wide {
+		name, width = "co64", 8
+	}
+	t := &offsetTable{wide: wide}
+	w.table(name, func() {
+		w.u32(uint32(len(f.chunks)))
+		t.at = len(w.data)
+		w.data = append(w.data, make([]byte, width*len(f.chunks))...)
+	})
+	return t
+}
+
+func (w *boxWriter) runs(name string, runs runTable) {
+	w.table(name, func() {
+		w.u32(uint32(len(runs)))
+		for _, r := range runs {
+			w.u32(r.count)
+			w.u32(r.value)
+		}
+	})
+}
+
+// chunkRuns writes how many samples the chunks have.
+func (f *trackForm) chunkRuns(w *boxWriter) {
+	w.table("stsc", func() {
+		at, count := len(w.data), uint32(0)
+		w.u32(0)
+		before := 0
+		for i, c := range f.chunks {
+			if c.samples == before {
+				continue
+			}
+			before = c.samples
+			count++
+			w.u32(uint32(i + 1))
+			w.u32(uint32(c.samples))
+			w.u32(1)
+		}
+		binary.BigEndian.PutUint32(w.data[at:], count)
+	})
+}
