@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"weir/internal/ffmpeg"
 )
 
 // state says how much a finding of the doctor matters.
@@ -66,7 +68,7 @@ func examine(ctx context.Context, cfg *Config, reachDatabase func(context.Contex
 	if cfg.Ops != "" {
 		findings = append(findings, examineAddress(ctx, "ops", cfg.Ops, sign{false, "/metrics", "weir_build_info"}))
 	}
-	return append(findings, examineSeccomp(), examineLandlock())
+	return append(findings, examineConfinement(ctx, cfg)...)
 }
 
 // report writes the findings as a table and says whether nothing needed is missing.
@@ -234,20 +236,105 @@ func (s sign) shows(ctx context.Context, addr string) bool {
 	return err == nil && answer.StatusCode == http.StatusOK && strings.Contains(string(body), s.text)
 }
 
-func examineSeccomp() finding {
-	const what = "seccomp"
-	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
-	if err != nil || !strings.Contains(string(actions), "errno") {
-		return finding{what, stateNote, "this kernel has no seccomp filters, which the sandbox of ffmpeg needs"}
+// examineConfinement says what the kernel has to lock ffmpeg in with, whether that
+// works, and what this ffmpeg can make.
+func examineConfinement(ctx context.Context, cfg *Config) []finding {
+	kernel := ffmpeg.ReadKernel()
+	mode := cmp.Or(ffmpeg.Mode(cfg.Sandbox), ffmpeg.Require)
+	findings := []finding{examineSeccomp(kernel, mode), examineLandlock(kernel), examineLimits()}
+
+	self, err := os.Executable()
+	if err != nil {
+		return append(findings, finding{"sandbox", stateMissing, err.Error()})
 	}
-	return finding{what, stateOK, "filters available"}
+	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: mode, Self: self})
+	if err != nil {
+		return findings // the rows of the programs say it
+	}
+	can, err := engine.Capabilities(ctx)
+	if err != nil {
+		return append(findings, finding{"sandbox", stateMissing, fmt.Sprintf("ffmpeg does not run in mode %s: %v", mode, err)})
+	}
+	return append(findings, finding{"sandbox", stateOK, fmt.Sprintf("ffmpeg runs, mode %s", mode)}, examineEncoders(can))
 }
 
-func examineLandlock() finding {
-	const what = "landlock"
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno != 0 {
-		return finding{what, stateNote, fmt.Sprintf("not in this kernel (%v); the sandbox of ffmpeg does without", errno)}
+func examineSeccomp(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {
+	const what = "seccomp"
+	switch {
+	case kernel.Seccomp:
+		return finding{what, stateOK, "filters available"}
+	case mode == ffmpeg.Require:
+		return finding{what, stateMissing, "this kernel has no seccomp filters, which the sandbox of ffmpeg needs; use another kernel, or --sandbox best"}
 	}
-	return finding{what, stateOK, fmt.Sprintf("ABI %d", version)}
+	return finding{what, stateNote, "this kernel has no seccomp filters; the sandbox of ffmpeg does without"}
+}
+
+func examineLandlock(kernel ffmpeg.Kernel) finding {
+	const what = "landlock"
+	if kernel.Landlock == 0 {
+		return finding{what, stateNote, "not in this kernel; the sandbox of ffmpeg does without, and ffmpeg can read what weir can"}
+	}
+	return finding{what, stateOK, fmt.Sprintf("ABI %d", kernel.Landlock)}
+}
+
+// Below these, encoding of large pictures or many streams at once fails.
+const (
+	fewFiles     = 1024
+	littleMemory = 8 << 30
+)
+
+// examineLimits looks at the limits that weir itself was started with; what it starts
+// can't have more.
+func examineLimits() finding {
+	const what = "limits"
+	var low []string
+	for _, l := range []struct {
+		name     string
+		resource int
+		enough   uint64
+	}{{"open files", unix.RLIMIT_NOFILE, fewFiles}, {"memory", unix.RLIMIT_DATA, littleMemory}, {"addresses", unix.RLIMIT_AS, 4 * littleMemory}} {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(l.resource, &limit); err != nil {
+			return finding{what, stateNote, err.Error()}
+		}
+		if limit.Max < l.enough {
+			low = append(low, fmt.Sprintf("%s %d", l.name, limit.Max))
+		}
+	}
+	if len(low) > 0 {
+		return finding{what, stateNote, "low: " + strings.Join(low, ", ") + "; raise them where weir is started"}
+	}
+	return finding{what, stateOK, "high enough"}
+}
+
+// examineEncoders says what this ffmpeg can make.
+func examineEncoders(can ffmpeg.Capabilities) finding {
+	const what = "encoders"
+	var has, lacks []string
+	for _, codec := range []struct {
+		name string
+		can  bool
+	}{
+		{"H.264", can.Encoder("libx264")},
+		{"HEVC", can.Encoder("libx265")},
+		{"VP9", can.Encoder("libvpx-vp9")},
+		{"AV1", can.Encoder("libsvtav1") || can.Encoder("libaom-av1")},
+		{"AAC", can.Encoder("aac")},
+		{"Opus", can.Encoder("libopus")},
+		{"tone mapping", can.Filter("zscale") && can.Filter("tonemap")},
+	} {
+		if codec.can {
+			has = append(has, codec.name)
+		} else {
+			lacks = append(lacks, codec.name)
+		}
+	}
+	detail := strings.Join(has, ", ")
+	switch {
+	case !can.Encoder("libx264") || !can.Encoder("aac"):
+		return finding{what, stateMissing, "not in this ffmpeg: " + strings.Join(lacks, ", ") + "; install one with libx264"}
+	case len(lacks) > 0:
+		return finding{what, stateNote, detail + "; not in this ffmpeg: " + strings.Join(lacks, ", ")}
+	}
+	return finding{what, stateOK, detail}
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weir/internal/ffmpeg"
 )
 
 // program writes a shell script that can be found in PATH under the name.
@@ -21,9 +23,16 @@ func program(t *testing.T, dir, name, script string) {
 	}
 }
 
+// fakeFFmpeg answers like an ffmpeg that has some encoders and filters.
+const fakeFFmpeg = `case "$*" in
+*-encoders*) echo " V..... = Video"; for name in libx264 libx265 libvpx-vp9 libaom-av1 aac; do echo " V..... $name it"; done ;;
+*-filters*) echo " ... zscale V->V it"; echo " ... tonemap V->V it" ;;
+*) echo ffmpeg version 5.1.6-0 Copyright; echo more ;;
+esac`
+
 func TestExamineHealthy(t *testing.T) {
 	bin, data := t.TempDir(), t.TempDir()
-	program(t, bin, "ffmpeg", "echo ffmpeg version 5.1.6-0 Copyright; echo more")
+	program(t, bin, "ffmpeg", fakeFFmpeg)
 	program(t, bin, "ffprobe", "echo ffprobe version 5.1.6-0 Copyright")
 	t.Setenv("PATH", bin)
 	cfg := &Config{Data: data, Database: "sqlite:x", SecretFile: filepath.Join(data, "secret"), HTTP: "127.0.0.1:0", Ops: "127.0.0.1:0"}
@@ -37,7 +46,7 @@ func TestExamineHealthy(t *testing.T) {
 	if !healthy {
 		t.Errorf("not healthy:\n%s", out.String())
 	}
-	for _, want := range []string{"ffmpeg", "5.1.6-0 at " + bin, "data folder", "free space", "master secret", "will be made", "database", "http 127.0.0.1:0", "ops 127.0.0.1:0", "seccomp", "landlock"} {
+	for _, want := range []string{"ffmpeg", "5.1.6-0 at " + bin, "data folder", "free space", "master secret", "will be made", "database", "http 127.0.0.1:0", "ops 127.0.0.1:0", "seccomp", "landlock", "limits", "ffmpeg runs, mode require", "H.264, HEVC, VP9, AV1, AAC, tone mapping; not in this ffmpeg: Opus"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report does not have %q:\n%s", want, out.String())
 		}
@@ -77,6 +86,18 @@ func TestExamineFindsWhatIsMissing(t *testing.T) {
 		{"address taken", func(c *Config) { c.HTTP = taken }, "http " + taken, stateMissing, "another program"},
 		{"certificate missing", func(c *Config) { c.TLSCert, c.TLSKey = "nowhere", "nowhere" }, "certificate", stateMissing, "nowhere"},
 		{"database down", func(*Config) {}, "database", stateMissing, "no answer"},
+		{"ffmpeg does not run", func(c *Config) {
+			bin := t.TempDir()
+			program(t, bin, "ffmpeg", "exit 3")
+			program(t, bin, "ffprobe", "exit 3")
+			t.Setenv("PATH", bin)
+		}, "sandbox", stateMissing, "ffmpeg does not run in mode require"},
+		{"no H.264", func(c *Config) {
+			bin := t.TempDir()
+			program(t, bin, "ffmpeg", strings.ReplaceAll(fakeFFmpeg, "libx264 ", ""))
+			program(t, bin, "ffprobe", "exit 3")
+			t.Setenv("PATH", bin)
+		}, "encoders", stateMissing, "not in this ffmpeg: H.264, Opus; install one with libx264"},
 		{"data not there yet", func(c *Config) { c.Data = filepath.Join(c.Data, "a", "b") }, "data folder", stateOK, "can be written"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,6 +118,23 @@ func TestExamineFindsWhatIsMissing(t *testing.T) {
 			}
 			t.Errorf("nothing was found out about %q", tt.what)
 		})
+	}
+}
+
+func TestExamineKernel(t *testing.T) {
+	for _, tt := range []struct {
+		got  finding
+		want state
+	}{
+		{examineSeccomp(ffmpeg.Kernel{Seccomp: true}, ffmpeg.Require), stateOK},
+		{examineSeccomp(ffmpeg.Kernel{}, ffmpeg.Require), stateMissing},
+		{examineSeccomp(ffmpeg.Kernel{}, ffmpeg.Best), stateNote},
+		{examineLandlock(ffmpeg.Kernel{Landlock: 3}), stateOK},
+		{examineLandlock(ffmpeg.Kernel{}), stateNote},
+	} {
+		if tt.got.state != tt.want {
+			t.Errorf("found %+v, want %s", tt.got, tt.want)
+		}
 	}
 }
 

@@ -19,7 +19,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain is also the sandbox that the doctor starts.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "sandbox" {
+		sandbox(os.Args[2:])
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func get(t *testing.T, handler http.Handler, path string) (status int, body string) {
 	t.Helper()

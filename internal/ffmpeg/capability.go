@@ -1,0 +1,85 @@
+package ffmpeg
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// Capabilities are what this ffmpeg can do.
+type Capabilities struct {
+	Version  string
+	encoders map[string]bool
+	filters  map[string]bool
+}
+
+// Encoder reports whether ffmpeg has the encoder: libx264, libx265, libvpx-vp9,
+// libsvtav1, libaom-av1, aac, libopus …
+func (c Capabilities) Encoder(name string) bool { return c.encoders[name] }
+
+// Filter reports whether ffmpeg has the filter: zscale, tonemap, bwdif …
+func (c Capabilities) Filter(name string) bool { return c.filters[name] }
+
+// capabilityLimit is how long ffmpeg may take to list what it can do.
+const capabilityLimit = 20 * time.Second
+
+// Capabilities asks ffmpeg what it can do, once, in the sandbox; so it is also the
+// test whether ffmpeg can be run at all.
+func (e *Engine) Capabilities(ctx context.Context) (Capabilities, error) {
+	e.capabilityLock.Lock()
+	defer e.capabilityLock.Unlock()
+	if e.capabilities != nil {
+		return *e.capabilities, nil
+	}
+	version, err := e.ask(ctx, "-version")
+	if err != nil {
+		return Capabilities{}, err
+	}
+	encoders, err := e.ask(ctx, "-encoders")
+	if err != nil {
+		return Capabilities{}, err
+	}
+	filters, err := e.ask(ctx, "-filters")
+	if err != nil {
+		return Capabilities{}, err
+	}
+	c := Capabilities{encoders: listed(encoders), filters: listed(filters)}
+	// ffmpeg version 5.1.6-0+deb12u1 Copyright …
+	if words := strings.Fields(version); len(words) > 2 && words[0] == "ffmpeg" && words[1] == "version" {
+		c.Version = words[2]
+	} else {
+		return c, weir.Errorf(weir.Unavailable, "%s does not say which version it is; install ffmpeg", e.ffmpeg)
+	}
+	e.capabilities = &c
+	return c, nil
+}
+
+// ask returns what ffmpeg prints.
+func (e *Engine) ask(ctx context.Context, question string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, capabilityLimit)
+	defer cancel()
+	var answer bytes.Buffer
+	err := e.execute(ctx, process{
+		program: e.ffmpeg,
+		args:    []string{"-hide_banner", "-v", "error", question},
+		grant:   grant{Memory: memoryFor(0, 1), CPU: capabilityLimit},
+		stdout:  &answer,
+	})
+	return answer.String(), err
+}
+
+// listed returns the names in a list of ffmpeg: after a legend, each line has
+// flags, a name and a description.
+func listed(list string) map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(list) {
+		words := strings.Fields(line)
+		if len(words) >= 2 && words[1] != "=" {
+			names[words[1]] = true
+		}
+	}
+	return names
+}

@@ -1,0 +1,233 @@
+package ffmpeg
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// The sentences of the API contract that an error starts with; clients match them.
+const (
+	sentenceProbe    = "failed to probe or open file, check your input file against the input codec and container support matrix"
+	sentenceCodec    = "invalid video file codec or container, check your input file against the input codec and container support matrix"
+	sentenceInternal = "internal error processing file"
+	sentenceStorage  = "error saving file to storage"
+	sentenceTimeout  = "execution timeout"
+)
+
+// Reason says why ffmpeg failed.
+type Reason string
+
+// The reasons of failures.
+const (
+	BadInput    Reason = "bad input"     // the source's fault
+	Missing     Reason = "missing"       // this ffmpeg lacks an encoder, a filter, a muxer
+	OutOfMemory Reason = "out of memory" // it ran into its limit, or the machine's
+	Killed      Reason = "killed"        // somebody else killed it, often the kernel for lack of memory
+	Crashed     Reason = "crashed"       // by its own fault
+	Stalled     Reason = "stalled"       // it lived and did nothing, or used up its CPU time
+	NoSpace     Reason = "no space"      // on the disk, or its file grew over the limit
+	Sandboxed   Reason = "sandbox"       // the sandbox could not be set up
+	Unknown     Reason = "unknown"
+)
+
+// Failure is the cause inside an error that ffmpeg or ffprobe is to blame for.
+type Failure struct {
+	Program string // ffmpeg or ffprobe
+	Reason  Reason
+	Status  string // how it ended: exit status 1, signal: killed …
+	Stderr  string // the first and last lines of what it said
+}
+
+func (f *Failure) Error() string {
+	text := fmt.Sprintf("%s: %s (%s)", f.Program, f.Status, f.Reason)
+	if f.Stderr != "" {
+		text += ": " + f.Stderr
+	}
+	return text
+}
+
+// ReasonOf returns the reason of a failure of ffmpeg, and "" for any other error.
+func ReasonOf(err error) Reason {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f.Reason
+	}
+	return ""
+}
+
+// symptom is a row of the table that turns what ffmpeg says into an error.
+type symptom struct {
+	words    string // regular expression on one line of stderr, in lower case
+	reason   Reason
+	kind     weir.Kind
+	sentence string
+	detail   string // "" = what ffmpeg said, without names of files
+}
+
+// symptoms are tried in this order on all lines: what explains others comes first.
+// A line about the source is often the consequence of a full disk, never the other
+// way round.
+func symptoms() []symptom {
+	const notMedia = "this is not a video or audio file that can be read"
+	return []symptom{
+		{`^weir sandbox: `, Sandboxed, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
+		{`no space left on device|disk quota exceeded`, NoSpace, weir.Full, sentenceStorage, "the disk is full"},
+		{`file too large`, NoSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
+		{`cannot allocate memory|out of memory|bad_alloc|malloc of size|memory allocation|failed to allocate`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
+		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, Unknown, weir.Internal, sentenceInternal, "what ffmpeg made could not be written"},
+		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, Missing, weir.Unavailable, sentenceInternal, "the ffmpeg of this installation lacks what this needs; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
+		{`moov atom not found`, BadInput, weir.Invalid, sentenceProbe, "the file is cut off: its index (moov) is missing; send the whole file"},
+		{`not on whitelist`, BadInput, weir.Invalid, sentenceCodec, "playlists, lists of files and pictures are no sources; send the video file itself"},
+		{`decoder .*not found|could not find codec parameters|unsupported codec|unknown codec|codec .* is not supported|not yet implemented|is not implemented`, BadInput, weir.Invalid, sentenceCodec, ""},
+		{`could not find corresponding|invalid nal unit size|error while decoding|decode_slice_header error|error splitting|partial file|truncat|end of file|error reading|corrupt|missing picture|decoding error|non-existing pps`, BadInput, weir.Invalid, sentenceProbe, ""},
+		{`does not contain any stream|matches no streams`, BadInput, weir.Invalid, sentenceCodec, notMedia},
+		{`invalid data found when processing input`, BadInput, weir.Invalid, sentenceProbe, notMedia + ", or it is damaged"},
+	}
+}
+
+// address is how ffmpeg names its objects: [h264 @ 0x55d0c3a1b2c0].
+var address = regexp.MustCompile(` @ 0x[0-9a-f]+`)
+
+// diagnose makes the error of a process that did not end well. names are paths that
+// the message must not show.
+func diagnose(program string, exit error, said *tail, names []string) error {
+	f := &Failure{Program: program, Reason: Unknown, Status: "did not start", Stderr: said.String()}
+	if exit != nil {
+		f.Status = exit.Error()
+	}
+	fail := func(reason Reason, kind weir.Kind, format string, args ...any) error {
+		f.Reason = reason
+		return weir.Wrap(kind, f, format, args...)
+	}
+	lines := said.lines()
+	for _, s := range symptoms() {
+		words := regexp.MustCompile(s.words)
+		for _, line := range lines {
+			if !words.MatchString(strings.ToLower(line)) {
+				continue
+			}
+			detail := s.detail
+			if detail == "" {
+				detail = withoutNames(line, names)
+			}
+			return fail(s.reason, s.kind, "%s: %s", s.sentence, detail)
+		}
+	}
+	if status, ok := errors.AsType[*exec.ExitError](exit); ok {
+		if ws, ok := status.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			switch signal := ws.Signal(); signal {
+			case syscall.SIGXFSZ:
+				return fail(NoSpace, weir.Internal, "%s: a file grew over its limit", sentenceInternal)
+			case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGTRAP, syscall.SIGSYS:
+				return fail(Crashed, weir.Internal, "%s: %s crashed (%v)", sentenceInternal, program, signal)
+			default:
+				return fail(Killed, weir.Internal, "%s: %s was killed (%v), perhaps for lack of memory", sentenceInternal, program, signal)
+			}
+		}
+	}
+	return fail(Unknown, weir.Internal, "%s: %s failed", sentenceInternal, program)
+}
+
+// exhausted is the error of a process that used up its CPU time. ffmpeg takes the
+// kernel's signal for a wish to stop and says nothing.
+func exhausted(program string, limit time.Duration, said *tail) error {
+	f := &Failure{Program: program, Reason: Stalled, Status: "used up its CPU time of " + limit.String(), Stderr: said.String()}
+	return weir.Wrap(weir.Internal, f, "%s: %s used up its CPU time of %v", sentenceTimeout, program, limit)
+}
+
+// stalled is the error of a process that the watchdog ended.
+func stalled(program string, after time.Duration, said *tail) error {
+	f := &Failure{Program: program, Reason: Stalled, Status: "made no progress for " + after.String(), Stderr: said.String()}
+	return weir.Wrap(weir.Internal, f, "%s: %s made no progress for %v", sentenceTimeout, program, after)
+}
+
+// withoutNames cleans a line of ffmpeg for people: no addresses, no paths.
+func withoutNames(line string, names []string) string {
+	line = address.ReplaceAllString(line, "")
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		line = strings.ReplaceAll(line, "file:"+name, "the source")
+		line = strings.ReplaceAll(line, name, "the source")
+		line = strings.ReplaceAll(line, filepath.Dir(name)+"/", "")
+	}
+	return strings.ReplaceAll(line, "pipe:0", "the source")
+}
+
+// What is kept of stderr: ffmpeg can repeat itself for gigabytes.
+const (
+	keepFirst = 12
+	keepLast  = 24
+	keepBytes = 400 // of a line
+)
+
+// tail keeps the first and last lines that a process said.
+type tail struct {
+	mu      sync.Mutex
+	first   []string
+	last    []string // a ring once it is full
+	next    int      // where the next line goes in last
+	dropped int
+}
+
+// read reads lines until the end.
+func (t *tail) read(r io.Reader) {
+	lines := bufio.NewReaderSize(r, 4096)
+	for {
+		line, long, err := lines.ReadLine()
+		if len(line) > 0 {
+			t.add(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
+		}
+		for long && err == nil { // the rest of the line is not wanted
+			_, long, err = lines.ReadLine()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *tail) add(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case len(t.first) < keepFirst:
+		t.first = append(t.first, line)
+	case len(t.last) < keepLast:
+		t.last = append(t.last, line)
+	default:
+		t.last[t.next] = line
+		t.next = (t.next + 1) % keepLast
+		t.dropped++
+	}
+}
+
+// lines returns what was kept, in order.
+func (t *tail) lines() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := append([]string{}, t.first...)
+	lines = append(lines, t.last[t.next:]...)
+	return append(lines, t.last[:t.next]...)
+}
+
+func (t *tail) String() string {
+	lines := t.lines()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dropped > 0 {
+		lines = append(lines[:keepFirst:keepFirst], append([]string{fmt.Sprintf("(%d lines left out)", t.dropped)}, lines[keepFirst:]...)...)
+	}
+	return strings.Join(lines, "\n")
+}

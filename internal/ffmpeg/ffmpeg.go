@@ -1,0 +1,143 @@
+// Package ffmpeg is the only starter of ffmpeg and ffprobe.
+//
+// ffmpeg is a codec to weir and nothing more: it decodes, filters and encodes. It
+// reads foreign bytes with a million lines of C, so it is trusted with as little as
+// possible: it runs as a child process in a sandbox (sandbox.go), sees only files
+// that were named for it and pipes that weir fills, has no network, little memory,
+// and none of weir's environment.
+//
+// An [Engine] is made once for a node. [Engine.Probe] says what is in a file,
+// [Engine.Run] runs a command whose arguments the planner (plan.go, pure) made, and
+// the ledger of cores (ledger.go) decides who may run now: live before interactive
+// before batch. What ffmpeg says on its way out becomes an error that a person can
+// act on in one table (failure.go).
+package ffmpeg
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"weir/internal/weir"
+)
+
+// Mode says how much of the sandbox must work.
+type Mode string
+
+// The modes of the sandbox.
+const (
+	Require Mode = "require" // limits and seccomp must work; Landlock where the kernel has it
+	Best    Mode = "best"    // what the kernel has
+	Off     Mode = "off"     // nothing: for debugging, and where another sandbox is around
+)
+
+// Options are what an engine needs. The zero value uses what is in PATH, this
+// machine's cores and the whole sandbox.
+type Options struct {
+	FFmpeg  string // program; "" = ffmpeg in PATH
+	FFprobe string // program; "" = ffprobe in PATH
+	Sandbox Mode   // "" = Require
+	Self    string // the program whose first argument `sandbox` calls Sandbox; "" = this one
+	Cores   int    // cores that may be busy at once; 0 = all of this machine
+	Log     *slog.Logger
+}
+
+// Engine starts ffmpeg and ffprobe and keeps the ledger of cores. Its methods may
+// be called at the same time.
+type Engine struct {
+	ffmpeg, ffprobe string
+	mode            Mode
+	self            string
+	ledger          *ledger
+	log             *slog.Logger
+
+	runs, failures atomic.Int64
+
+	capabilityLock sync.Mutex
+	capabilities   *Capabilities // nil = not asked yet
+}
+
+// New returns an engine, or an error that says what to install. It starts nothing.
+func New(o Options) (*Engine, error) {
+	e := &Engine{mode: o.Sandbox, self: o.Self, log: o.Log}
+	var err error
+	if e.ffmpeg, err = program(o.FFmpeg, "ffmpeg"); err != nil {
+		return nil, err
+	}
+	if e.ffprobe, err = program(o.FFprobe, "ffprobe"); err != nil {
+		return nil, err
+	}
+	switch e.mode {
+	case "":
+		e.mode = Require
+	case Require, Best, Off:
+	default:
+		return nil, weir.Errorf(weir.Invalid, "sandbox: %q is not a mode; use require, best or off", o.Sandbox)
+	}
+	if e.self == "" && e.mode != Off {
+		if e.self, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("find the program that sandboxes ffmpeg: %w", err)
+		}
+		// A test binary that does not know of the sandbox would run all its tests instead.
+		if strings.HasSuffix(e.self, ".test") {
+			return nil, weir.Errorf(weir.Internal, "a test must name the program that sandboxes ffmpeg, or turn the sandbox off")
+		}
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	cores := o.Cores
+	if cores <= 0 {
+		cores = runtime.NumCPU()
+	}
+	e.ledger = newLedger(cores)
+	return e, nil
+}
+
+// program returns the absolute path of a program that weir runs.
+func program(path, name string) (string, error) {
+	if path == "" {
+		path = name
+	}
+	found, err := exec.LookPath(path)
+	if err != nil {
+		return "", weir.Wrap(weir.Unavailable, err, "%s is not installed; install it with: apt-get install ffmpeg (or the ffmpeg package of your system)", name)
+	}
+	return filepath.Abs(found)
+}
+
+// Stats is what the engine is doing.
+type Stats struct {
+	Cores    int    // in the ledger
+	Busy     int    // of them
+	Running  [3]int // grants now, by Priority
+	Waiting  [3]int // requests that wait for cores, by Priority
+	Runs     int64  // processes started
+	Failures int64  // of them that failed
+}
+
+// Stats returns what the engine is doing now.
+func (e *Engine) Stats() Stats {
+	s := e.ledger.stats()
+	s.Runs, s.Failures = e.runs.Load(), e.failures.Load()
+	return s
+}
+
+// InputOptions returns the options that stand before every input of ffmpeg and
+// ffprobe: only files and pipes, and no format that names other files (playlists,
+// lists of files, numbered images, devices), because a caller's file must not make
+// ffmpeg open anything but itself.
+func InputOptions() []string {
+	return []string{"-protocol_whitelist", "file,pipe", "-format_whitelist", readable}
+}
+
+// readable are the formats that weir reads, by the names of ffmpeg's demuxers.
+const readable = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpegts,mpeg,mpegvideo,avi,flv,live_flv,asf,ogg,mxf,gxf,nut,dv,ivf,obu,av1," +
+	"h261,h263,h264,hevc,m4v,mjpeg,vc1,cavsvideo,avs2,avs3,dirac,dnxhd,yuv4mpegpipe,gif,apng,rm,nsv,nuv,wtv,ty,pva,swf,roq,smk,bink,cine,r3d,ser,mlv,lxf," +
+	"aac,ac3,eac3,mp3,flac,wav,w64,aiff,caf,au,amr,amrnb,amrwb,ape,mpc,mpc8,tta,tak,wv,dts,dtshd,truehd,mlp,loas,oma,qcp,voc,dsf,wsd,shn,gsm,sbc,adx,spdif,s337m,xwma"

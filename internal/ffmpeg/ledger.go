@@ -1,0 +1,120 @@
+package ffmpeg
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Priority says whose work goes first.
+type Priority int
+
+// The priorities, the least first. Batch is also the nice value 19.
+const (
+	Batch       Priority = iota // a task: done when there is room
+	Interactive                 // somebody waits for it: first chunk, edges of a clip
+	Live                        // it must keep up with the clock
+)
+
+func (p Priority) String() string {
+	switch p {
+	case Batch:
+		return "batch"
+	case Interactive:
+		return "interactive"
+	case Live:
+		return "live"
+	}
+	return "unknown"
+}
+
+// Acquire waits until the cores are free and takes them; release gives them back
+// and may be called more than once. A request for more cores than there are gets
+// all of them. Requests of a priority are served in the order they came, and
+// nobody overtakes a request that is too big for what is free just now.
+func (e *Engine) Acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
+	return e.ledger.acquire(ctx, priority, cores)
+}
+
+// ledger counts the cores of this node that ffmpeg may use.
+type ledger struct {
+	cores int
+
+	mu      sync.Mutex
+	free    int
+	running [3]int        // grants by priority
+	waiting [3][]*request // by priority, oldest first
+}
+
+// request is somebody waiting for cores.
+type request struct {
+	cores   int
+	granted chan struct{} // closed when the cores are taken
+}
+
+func newLedger(cores int) *ledger { return &ledger{cores: cores, free: cores} }
+
+func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	priority = min(max(priority, Batch), Live)
+	r := &request{cores: min(max(cores, 1), l.cores), granted: make(chan struct{})}
+	l.mu.Lock()
+	l.waiting[priority] = append(l.waiting[priority], r)
+	l.grant()
+	l.mu.Unlock()
+
+	release = sync.OnceFunc(func() { l.release(priority, r) })
+	select {
+	case <-r.granted:
+		return release, nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	i := slices.Index(l.waiting[priority], r)
+	if i >= 0 {
+		l.waiting[priority] = slices.Delete(l.waiting[priority], i, i+1)
+		l.grant() // those behind it may fit
+	}
+	l.mu.Unlock()
+	if i < 0 {
+		release() // granted while the context ended
+	}
+	return nil, context.Cause(ctx)
+}
+
+func (l *ledger) release(priority Priority, r *request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free += r.cores
+	l.running[priority]--
+	l.grant()
+}
+
+// grant serves who waits, most urgent and oldest first, and stops at the first
+// that does not fit: else small requests could keep a big one waiting for ever.
+func (l *ledger) grant() {
+	for priority := Live; priority >= Batch; priority-- {
+		for len(l.waiting[priority]) > 0 {
+			r := l.waiting[priority][0]
+			if r.cores > l.free {
+				return
+			}
+			l.waiting[priority] = l.waiting[priority][1:]
+			l.free -= r.cores
+			l.running[priority]++
+			close(r.granted)
+		}
+	}
+}
+
+func (l *ledger) stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Stats{Cores: l.cores, Busy: l.cores - l.free, Running: l.running}
+	for priority, waiting := range l.waiting {
+		s.Waiting[priority] = len(waiting)
+	}
+	return s
+}

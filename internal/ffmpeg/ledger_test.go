@@ -1,0 +1,157 @@
+package ffmpeg
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// asking is one request of the property test.
+type asking struct {
+	came      int
+	priority  Priority
+	cores     int
+	cancel    context.CancelFunc
+	release   func() // set when granted
+	cancelled bool
+}
+
+// Whatever is asked, released and given up in whatever order: no more cores are out
+// than there are; who waits is the one that must wait (the most urgent and oldest does
+// not fit), and within a priority nobody overtakes.
+func TestLedgerKeepsItsRules(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) { playLedger(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func playLedger(t *testing.T, random *rand.Rand) {
+	total := 1 + random.IntN(6)
+	l := newLedger(total)
+	var waiting, granted []*asking // waiting in the order they came
+	type answer struct {
+		a       *asking
+		release func()
+		err     error
+	}
+	answers := make(chan answer, 1000)
+	settle := func() { // take the answers that this step brought, and check the rules
+		synctest.Wait()
+		var now []*asking
+		for len(answers) > 0 {
+			got := <-answers
+			switch {
+			case got.err == nil:
+				got.a.release = got.release
+				now = append(now, got.a)
+			case !got.a.cancelled || !errors.Is(got.err, context.Canceled):
+				t.Fatalf("error = %v, but nobody gave up", got.err)
+			}
+			waiting = slices.DeleteFunc(waiting, func(a *asking) bool { return a == got.a })
+		}
+		for _, a := range now {
+			for _, w := range waiting {
+				if w.priority > a.priority || w.priority == a.priority && w.came < a.came {
+					t.Fatalf("request %d (%v) overtook %d (%v)", a.came, a.priority, w.came, w.priority)
+				}
+			}
+		}
+		granted = append(granted, now...)
+		busy := 0
+		for _, a := range granted {
+			busy += min(max(a.cores, 1), total)
+		}
+		if busy > total {
+			t.Fatalf("%d of %d cores are out", busy, total)
+		}
+		if s := l.stats(); s.Busy != busy || s.Cores != total || s.Waiting[0]+s.Waiting[1]+s.Waiting[2] != len(waiting) {
+			t.Fatalf("stats = %+v, want %d busy and %d waiting", s, busy, len(waiting))
+		}
+		if len(waiting) > 0 {
+			first := waiting[0]
+			for _, a := range waiting {
+				if a.priority > first.priority {
+					first = a
+				}
+			}
+			if min(max(first.cores, 1), total) <= total-busy {
+				t.Fatalf("a request for %d cores waits while %d are free", first.cores, total-busy)
+			}
+		}
+	}
+	for came := range 200 {
+		switch step := random.IntN(10); {
+		case step < 5:
+			ctx, cancel := context.WithCancel(t.Context())
+			a := &asking{came: came, priority: Priority(random.IntN(3)), cores: random.IntN(total + 3), cancel: cancel}
+			waiting = append(waiting, a)
+			go func() {
+				release, err := l.acquire(ctx, a.priority, a.cores)
+				answers <- answer{a, release, err}
+			}()
+		case step < 8 && len(granted) > 0:
+			i := random.IntN(len(granted))
+			granted[i].release()
+			granted[i].release() // the second one counts for nothing
+			granted = slices.Delete(granted, i, i+1)
+		case len(waiting) > 0:
+			a := waiting[random.IntN(len(waiting))]
+			a.cancelled = true
+			a.cancel()
+		}
+		settle()
+	}
+	for len(granted) > 0 || len(waiting) > 0 {
+		for _, a := range granted {
+			a.release()
+			a.cancel()
+		}
+		granted = nil
+		settle()
+	}
+	if s := l.stats(); s.Busy != 0 || s.Running != [3]int{} {
+		t.Errorf("stats at the end = %+v", s)
+	}
+}
+
+func TestLedgerOfAnEndedContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if _, err := newLedger(1).acquire(ctx, Live, 1); !errors.Is(err, cause) {
+		t.Errorf("error = %v, want %v", err, cause)
+	}
+}
+
+func TestBigRequestIsNotStarved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger(2)
+		take := func(p Priority, n int, order *[]string, name string) func() {
+			release, err := l.acquire(t.Context(), p, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			*order = append(*order, name)
+			return release
+		}
+		var order []string
+		one := take(Batch, 1, &order, "one")
+		go func() { take(Batch, 2, &order, "big")() }()
+		synctest.Wait()
+		go func() { take(Batch, 1, &order, "small")() }()
+		synctest.Wait()
+		go func() { take(Live, 1, &order, "live")() }()
+		synctest.Wait()
+		if want := []string{"one", "live"}; !slices.Equal(order, want) {
+			t.Errorf("order = %v, want %v", order, want)
+		}
+		one()
+		synctest.Wait()
+		if want := []string{"one", "live", "big", "small"}; !slices.Equal(order, want) {
+			t.Errorf("order = %v, want %v", order, want)
+		}
+	})
+}

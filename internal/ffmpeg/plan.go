@@ -1,0 +1,220 @@
+package ffmpeg
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Lead is how far ahead of the presentation timeline times are in every pipe
+// between weir and ffmpeg, both ways: a frame shown at 0 is at Lead there. So frames
+// hidden before 0 and decode times before the first presentation time stay
+// representable in fragments, whose times can't be negative.
+//
+// In what is piped to ffmpeg composition offsets must not be negative either: its
+// demuxer moves all presentation times when it meets one.
+const Lead = 10 * time.Second
+
+// Codec is a video codec weir encodes to.
+type Codec string
+
+// The codecs of renditions.
+const (
+	H264 Codec = "h264"
+	HEVC Codec = "hevc"
+	VP9  Codec = "vp9"
+	AV1  Codec = "av1"
+)
+
+// Ratio is a number that must stay exact: a frame rate or a time base. The zero
+// Ratio stands for "not given".
+type Ratio struct {
+	Num int64 `json:"num"`
+	Den int64 `json:"den"`
+}
+
+func (r Ratio) given() bool { return r.Num > 0 && r.Den > 0 }
+
+func (r Ratio) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
+
+// reduced is r in lowest terms.
+func (r Ratio) reduced() Ratio {
+	g := gcd(r.Num, r.Den)
+	return Ratio{r.Num / g, r.Den / g}
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return max(a, 1)
+}
+
+// Encode plans one run of ffmpeg: a window of the source's video is decoded once
+// and encoded as every rendition. Rendition i goes to pipe:3+i as fragmented MP4 of
+// one track, with the absolute times of the source, plus [Lead].
+type Encode struct {
+	// Input is the source file. When it is "", the source is read from pipe:0: an
+	// init segment and fragments that start with a sync sample at or before Start,
+	// with absolute times plus Lead and no negative composition offsets.
+	Input  string
+	Stream int // index of the video stream in Input
+
+	Picture   Picture
+	Timescale int64 // ticks a second of Start, End, Keys and the outputs
+
+	// Start and End are the window, by presentation time: frames shown at Start or
+	// later and before End. End 0 is the end of the source.
+	Start, End int64
+
+	// Tick is the time base of the encoders: every frame of the source is at a whole
+	// number of it, counted from 0. Constant rates have 1/rate; when rates vary
+	// it is what all times have in common. It must be the same for all chunks of a
+	// source. Not given means 1/Timescale.
+	Tick Ratio
+	Rate Ratio // nominal frame rate; the same for all chunks of a source
+
+	Threads    int // of the decoder, and of each encoder
+	Renditions []Rendition
+}
+
+// Rendition is one output of an [Encode].
+type Rendition struct {
+	Codec         Codec
+	Width, Height int   // even, upright, square pixels
+	Rate          Ratio // frames a second; not given keeps every frame and its time
+
+	// Keys are presentation times, in ticks of the Encode, at which a key frame is
+	// forced: the first frame at or after each. The first frame always is one.
+	Keys []int64
+	// KeyEvery forces key frames at multiples of it after the first frame, for a
+	// source whose length is not known. It excludes Keys.
+	KeyEvery time.Duration
+	// GOP is the largest distance of key frames, in frames; 1 is all intra, 0 leaves
+	// it to Keys.
+	GOP int
+
+	Profile string // of H.264, as the API names it: H264Main …; "" = high
+	Preset  string // "" = the codec's default here
+
+	Bitrate int     // bits a second, mean; 0 with Quality
+	Quality float64 // constant rate factor; 0 = by Bitrate
+	Peak    int     // bits a second that the buffer is filled with; 0 = no limit
+	Buffer  int     // bits
+}
+
+// Args returns the arguments of ffmpeg.
+func (e Encode) Args() []string {
+	threads := strconv.Itoa(max(e.Threads, 1))
+	args := append([]string{"-threads", threads}, source(e.Input, "mp4")...)
+	args = append(args, "-filter_complex_threads", "1", "-filter_complex", e.graph())
+	for i, r := range e.Renditions {
+		args = append(args, "-map", fmt.Sprintf("[v%d]", i), "-threads", threads)
+		args = append(args, r.codecArgs(e)...)
+		args = append(args, "-enc_time_base", e.tick(r).String(), "-fps_mode", "passthrough")
+		args = append(args, r.keyArgs(e)...)
+		args = append(args, "-video_track_timescale", strconv.FormatInt(e.timescale(r), 10))
+		args = append(args, fragments(3+i)...)
+	}
+	return args
+}
+
+// source is the input part of the arguments. The times of a pipe are kept; those of
+// a file start at 0, whatever its container says.
+func source(input, format string) []string {
+	args := append(InputOptions(), "-noautorotate")
+	if input == "" {
+		return append(args, "-copyts", "-f", format, "-i", "pipe:0")
+	}
+	return append(args, "-i", "file:"+input)
+}
+
+// fragments are the options that write one track as fragmented MP4 with absolute
+// times, about a second at once so that nobody has to hold more. Without
+// frag_discont every track would start at 0; edit lists would move it again.
+func fragments(pipe int) []string {
+	return []string{
+		"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-flags", "+bitexact",
+		"-f", "mp4", "-movflags", "+delay_moov+default_base_moof+frag_discont", "-use_editlist", "0", "-frag_duration", "1000000",
+		"-avoid_negative_ts", "disabled", "-output_ts_offset", strconv.Itoa(int(Lead / time.Second)),
+		fmt.Sprintf("pipe:%d", pipe),
+	}
+}
+
+// tick is the time base that r is encoded with.
+func (e Encode) tick(r Rendition) Ratio {
+	switch {
+	case r.Rate.given():
+		return Ratio{r.Rate.Den, r.Rate.Num}.reduced()
+	case e.Tick.given():
+		return e.Tick.reduced()
+	}
+	return Ratio{1, e.Timescale}
+}
+
+// timescale is that of r's track: the source's, or one in which frames of another
+// rate have whole durations.
+func (e Encode) timescale(r Rendition) int64 {
+	if !r.Rate.given() {
+		return e.Timescale
+	}
+	scale := r.Rate.reduced().Num
+	for scale < 10_000 {
+		scale *= 2
+	}
+	return scale
+}
+
+// rate is the frame rate that r's encoder is told.
+func (e Encode) rate(r Rendition) Ratio {
+	switch {
+	case r.Rate.given():
+		return r.Rate.reduced()
+	case e.Rate.given():
+		return e.Rate.reduced()
+	}
+	return Ratio{30, 1}
+}
+
+// keyArgs forces key frames. Times are cut to microseconds, and ffmpeg rounds them
+// to the encoder's time base: that lands on the frame meant for every time base
+// above a microsecond, and never behind it.
+func (r Rendition) keyArgs(e Encode) []string {
+	switch {
+	case r.KeyEvery > 0:
+		frame := float64(time.Second) * float64(e.rate(r).Den) / float64(e.rate(r).Num)
+		early := min(frame/4, float64(r.KeyEvery)/4) / float64(time.Second)
+		return []string{"-force_key_frames", fmt.Sprintf("expr:gte(t,n_forced*%s-%.6f)", seconds(r.KeyEvery), early)}
+	case len(r.Keys) > 0:
+		times := make([]string, 0, len(r.Keys))
+		for _, key := range r.Keys {
+			if key < e.Start {
+				continue
+			}
+			micros := key/e.Timescale*1_000_000 + key%e.Timescale*1_000_000/e.Timescale
+			times = append(times, strconv.FormatFloat(float64(micros)/1e6, 'f', -1, 64))
+		}
+		if len(times) > 0 {
+			return []string{"-force_key_frames", strings.Join(times, ",")}
+		}
+	}
+	return nil
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
+
+// anyRate reports whether a rendition has a frame rate of its own.
+func (e Encode) anyRate() bool {
+	return slices.ContainsFunc(e.Renditions, func(r Rendition) bool { return r.Rate.given() })
+}
+
+// end is the end of the window, for filters.
+func (e Encode) end() int64 {
+	if e.End == 0 {
+		return math.MaxInt64
+	}
+	return e.End
+}

@@ -1,0 +1,123 @@
+package ffmpeg
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Remux plans one run of ffmpeg that takes a file apart without decoding: stream i
+// goes to pipe:3+i with its times plus [Lead], counted from the start of the
+// presentation whatever the container says.
+type Remux struct {
+	Input   string
+	Streams []Copy
+	// Strict makes the first damaged packet an error. Right for MP4, where damage
+	// means that the file was cut off; transport streams begin with damage.
+	Strict bool
+}
+
+// Copy is a stream of a [Remux].
+type Copy struct {
+	Stream int    // index in the input
+	Codec  string // as ffprobe names it
+	// Matroska keeps what fragmented MP4 can't: any audio codec, and how many
+	// samples to skip at its start and end. Otherwise it is fragmented MP4.
+	Matroska bool
+}
+
+// Copyable reports whether video of a codec, as ffprobe names it, can be held in
+// fragments. What can't is encoded from the file.
+func Copyable(codec string) bool {
+	return slices.Contains([]string{"h264", "hevc", "vp9", "av1", "mpeg4", "mpeg2video", "mpeg1video", "mjpeg", "prores"}, codec)
+}
+
+// Args returns the arguments of ffmpeg.
+func (r Remux) Args() []string {
+	var args []string
+	if r.Strict {
+		args = append(args, "-xerror")
+	}
+	// Some containers, AVI above all, have no presentation times.
+	args = append(args, "-fflags", "+genpts")
+	args = append(args, source(r.Input, "")...)
+	for i, c := range r.Streams {
+		args = append(args, "-map", fmt.Sprintf("0:%d", c.Stream), "-c", "copy")
+		if c.Matroska {
+			args = append(args, matroska(3+i)...)
+			continue
+		}
+		switch c.Codec {
+		case "hevc":
+			args = append(args, "-tag:v", "hvc1")
+		case "aac":
+			args = append(args, "-bsf:a", "aac_adtstoasc")
+		case "mpeg4":
+			args = append(args, "-bsf:v", "mpeg4_unpack_bframes")
+		}
+		options := fragments(3 + i)
+		if c.Codec == "prores" { // MP4 has no name for it, QuickTime has
+			options[slices.Index(options, "-f")+1] = "mov"
+		}
+		args = append(args, options...)
+	}
+	return args
+}
+
+func matroska(pipe int) []string {
+	return []string{
+		"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-flags", "+bitexact",
+		"-f", "matroska", "-avoid_negative_ts", "disabled", "-output_ts_offset", strconv.Itoa(int(Lead / time.Second)),
+		fmt.Sprintf("pipe:%d", pipe),
+	}
+}
+
+// Audio plans one run of ffmpeg that makes one audio track of a source into one
+// continuous AAC track, at pipe:3 as fragmented MP4 with times plus [Lead]. The
+// encoder's priming lies before the presentation time 0. Where the source has no
+// sound (a late start, holes) the track has silence, so that it stays in step
+// with the pictures.
+type Audio struct {
+	// Input is the source file. When it is "", the source is read from pipe:0 as
+	// Format, with times plus Lead.
+	Input  string
+	Format string // of pipe:0: "mp4" or "matroska"
+	Stream int    // index in the input
+
+	Channels   int // of the source; more than two are mixed down to two
+	SampleRate int // of the source
+	Bitrate    int // bits a second; 0 = 64k a channel
+}
+
+// Args returns the arguments of ffmpeg.
+func (a Audio) Args() []string {
+	args := append([]string{"-threads", "1"}, source(a.Input, a.Format)...)
+	channels := 2
+	if a.Channels == 1 {
+		channels = 1
+	}
+	bitrate := a.Bitrate
+	if bitrate == 0 {
+		bitrate = 64_000 * channels
+	}
+	filters := fmt.Sprintf("aresample=%d:async=1000:first_pts=0:min_comp=0.01:min_hard_comp=0.05:ochl=%s,aformat=sample_fmts=fltp",
+		a.rate(), map[int]string{1: "mono", 2: "stereo"}[channels])
+	if a.Input == "" {
+		filters = "asetpts=PTS-" + seconds(Lead) + "/TB," + filters
+	}
+	args = append(args, "-map", fmt.Sprintf("0:%d", a.Stream), "-af", filters,
+		"-c:a", "aac", "-profile:a", "aac_low", "-b:a", strconv.Itoa(bitrate))
+	return append(args, fragments(3)...)
+}
+
+// rate is the sample rate of the result: the source's when all players know it.
+func (a Audio) rate() int {
+	if a.SampleRate == 44_100 || a.SampleRate == 32_000 {
+		return a.SampleRate
+	}
+	if a.SampleRate > 0 && a.SampleRate%11_025 == 0 {
+		return 44_100
+	}
+	return 48_000
+}

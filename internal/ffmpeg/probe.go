@@ -1,0 +1,222 @@
+package ffmpeg
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// Probe is what is in a file, as far as its headers and first frames tell.
+type Probe struct {
+	Format   string        `json:"format"`   // for people: mp4, mov, or ffprobe's first name: matroska, mpegts …
+	Demuxer  string        `json:"demuxer"`  // ffprobe's names: mov,mp4,m4a,3gp,3g2,mj2
+	Duration time.Duration `json:"duration"` // as the file claims; 0 = it does not say
+	Start    time.Duration `json:"start"`    // of the first packet; may be negative
+	Size     int64         `json:"size"`     // bytes
+	BitRate  int64         `json:"bitRate"`  // bits a second, of all together; 0 = not known
+
+	Video    []Stream `json:"video,omitempty"`    // the default one first
+	Audio    []Stream `json:"audio,omitempty"`    // the default one first
+	Pictures []Stream `json:"pictures,omitempty"` // covers and thumbnails that look like video
+	Other    []Stream `json:"other,omitempty"`    // subtitles, data, attachments, and what can't be decoded
+}
+
+// Stream is one stream of a file.
+type Stream struct {
+	Index    int    `json:"index"`              // its number in the file
+	Kind     string `json:"kind"`               // video, audio, subtitle, data, attachment
+	Codec    string `json:"codec"`              // ffprobe's name: h264, hevc, aac …; "" = unknown
+	Tag      string `json:"tag,omitempty"`      // of the container: avc1, hvc1 …
+	Profile  string `json:"profile,omitempty"`  // ffprobe's name: High, Main 10, LC …
+	Level    int    `json:"level,omitempty"`    // as the codec counts
+	Language string `json:"language,omitempty"` // as the file says it; "" = unknown
+	Title    string `json:"title,omitempty"`
+
+	Default   bool `json:"default,omitempty"`
+	Forced    bool `json:"forced,omitempty"`
+	Picture   bool `json:"picture,omitempty"`   // a still: cover, thumbnail
+	Extradata bool `json:"extradata,omitempty"` // the container has the codec's parameters
+
+	TimeBase      Ratio         `json:"timeBase"`           // seconds a tick of StartTicks and DurationTicks
+	StartTicks    int64         `json:"startTicks"`         // may be negative
+	DurationTicks int64         `json:"durationTicks"`      // 0 = the file does not say
+	Start         time.Duration `json:"start"`              // of the first packet; may be negative
+	Duration      time.Duration `json:"duration"`           // 0 = the file does not say
+	BitRate       int64         `json:"bitRate,omitempty"`  // bits a second; 0 = the file does not say
+	Frames        int64         `json:"frames,omitempty"`   // as the header claims, hidden ones and all; do not plan by it
+	BitDepth      int           `json:"bitDepth,omitempty"` // of a sample or a colour; 0 = not known
+
+	// Of video.
+	Width       int    `json:"width,omitempty"`    // of the picture as coded
+	Height      int    `json:"height,omitempty"`   // of the picture as coded
+	Sample      Ratio  `json:"sample,omitzero"`    // how wide a pixel is for its height; 1/1 when the file does not say
+	Rotation    int    `json:"rotation,omitempty"` // degrees clockwise to turn it for showing: 0, 90, 180 or 270
+	Mirrored    bool   `json:"mirrored,omitempty"` // left and right are exchanged after turning
+	PixelFormat string `json:"pixelFormat,omitempty"`
+	Rate        Ratio  `json:"rate,omitzero"`        // frames a second, on the average; not given = not known
+	TopRate     Ratio  `json:"topRate,omitzero"`     // the least rate that has a slot for every frame, as ffprobe guesses it
+	FieldOrder  string `json:"fieldOrder,omitempty"` // progressive, tt, bb, tb, bt; "" = not known
+	Reorder     int    `json:"reorder,omitempty"`    // frames that are decoded before they are shown (B-frames)
+	Range       string `json:"range,omitempty"`      // tv or pc
+	Primaries   string `json:"primaries,omitempty"`
+	Transfer    string `json:"transfer,omitempty"`
+	Matrix      string `json:"matrix,omitempty"`
+	DolbyVision int    `json:"dolbyVision,omitempty"` // profile; 0 = none
+
+	// Of audio.
+	Channels     int    `json:"channels,omitempty"`
+	Layout       string `json:"layout,omitempty"` // stereo, 5.1 …
+	SampleRate   int    `json:"sampleRate,omitempty"`
+	SampleFormat string `json:"sampleFormat,omitempty"`
+}
+
+// Interlaced reports whether the stream has two half pictures in a frame.
+func (s Stream) Interlaced() bool {
+	return slices.Contains([]string{"tt", "bb", "tb", "bt"}, s.FieldOrder)
+}
+
+// HDR reports whether the pictures are made for screens brighter than usual.
+func (s Stream) HDR() bool { return s.Transfer == "smpte2084" || s.Transfer == "arib-std-b67" }
+
+// Shown returns the size of the picture on a screen with square pixels, upright.
+func (s Stream) Shown() (width, height int) {
+	width, height = s.Width, s.Height
+	if s.Sample.Num > s.Sample.Den && s.Sample.Den > 0 {
+		width = int((int64(width)*s.Sample.Num + s.Sample.Den/2) / s.Sample.Den)
+	} else if s.Sample.Num > 0 && s.Sample.Num < s.Sample.Den {
+		height = int((int64(height)*s.Sample.Den + s.Sample.Num/2) / s.Sample.Num)
+	}
+	if s.Rotation == 90 || s.Rotation == 270 {
+		width, height = height, width
+	}
+	return width, height
+}
+
+// Source returns what the planner must know of the stream's pictures.
+func (s Stream) Source() Picture {
+	return Picture{
+		Width: s.Width, Height: s.Height, Rotation: s.Rotation, Mirrored: s.Mirrored, Interlaced: s.Interlaced(),
+		PixelFormat: s.PixelFormat, Range: s.Range, Primaries: s.Primaries, Transfer: s.Transfer, Matrix: s.Matrix,
+	}
+}
+
+// VideoSpec returns what the API shows of a source.
+func (p Probe) VideoSpec() weir.VideoSpec {
+	spec := weir.VideoSpec{Format: p.Format, Duration: p.Duration.Seconds()}
+	complete := true
+	for _, s := range slices.Concat(p.Video, p.Audio) {
+		t := weir.Track{
+			Type: s.Kind, Codec: s.Codec, StartTime: s.Start.Seconds(), Duration: cmp.Or(s.Duration, p.Duration).Seconds(), Bitrate: float64(s.BitRate),
+			PixelFormat: s.PixelFormat, Channels: s.Channels, SampleRate: s.SampleRate,
+		}
+		switch s.Kind {
+		case kindVideo:
+			t.Width, t.Height = s.Shown()
+			if s.Rate.Den > 0 {
+				t.FPS = float64(s.Rate.Num) / float64(s.Rate.Den)
+			}
+		case kindAudio:
+			t.BitDepth = s.BitDepth
+		}
+		spec.Tracks = append(spec.Tracks, t)
+		spec.Bitrate += t.Bitrate
+		complete = complete && s.BitRate > 0
+	}
+	if !complete { // many containers have only the rate of the whole
+		spec.Bitrate = float64(p.BitRate)
+	}
+	return spec
+}
+
+const (
+	probeLimit  = time.Minute
+	probeOutput = 8 << 20 // bytes that ffprobe may say
+)
+
+// errTooMuch is why a probe is ended that says more than probeOutput.
+var errTooMuch = errors.New("the answer of ffprobe is too long")
+
+// Probe says what is in a file. A file that can't be used is an error of kind
+// weir.Invalid that says why.
+func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Probe{}, err
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return Probe{}, fmt.Errorf("probe: %w", err)
+	case !info.Mode().IsRegular():
+		return Probe{}, fmt.Errorf("probe %s: not a file", path)
+	case info.Size() == 0:
+		return Probe{}, weir.Errorf(weir.Invalid, "%s: the file is empty", sentenceProbe)
+	}
+	limited, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	answer := &bounded{limit: probeOutput}
+	args := []string{"-hide_banner", "-v", "error", "-probesize", "50000000", "-analyzeduration", "30000000"}
+	args = append(args, InputOptions()...)
+	err = e.execute(limited, process{
+		program: e.ffprobe,
+		args:    append(args, "-of", "json=compact=1", "-show_format", "-show_streams", "-i", "file:"+path),
+		grant:   grant{Read: []string{path}, Memory: memoryFor(defaultPixels, 1), CPU: probeLimit},
+		stdout:  answer,
+	})
+	switch {
+	case ctx.Err() != nil:
+		return Probe{}, context.Cause(ctx)
+	case limited.Err() != nil:
+		return Probe{}, weir.Wrap(weir.Internal, err, "%s: looking into the file took more than %v", sentenceTimeout, probeLimit)
+	case errors.Is(err, errTooMuch):
+		return Probe{}, weir.Wrap(weir.Invalid, err, "%s: the file has too many streams", sentenceProbe)
+	case err != nil:
+		return Probe{}, err
+	}
+	p, err := parseProbe(answer.Bytes())
+	if err != nil {
+		return Probe{}, err
+	}
+	p.Size = info.Size()
+	if p.BitRate == 0 && p.Duration > 0 {
+		p.BitRate = int64(float64(p.Size) * 8 / p.Duration.Seconds())
+	}
+	return p, p.check()
+}
+
+// check says why a file can't be used.
+func (p Probe) check() error {
+	if len(p.Video) > 0 || len(p.Audio) > 0 {
+		return nil
+	}
+	for _, s := range p.Other {
+		if s.Kind == kindVideo || s.Kind == kindAudio {
+			return weir.Errorf(weir.Invalid, "%s: the %s in the file (codec %s) can't be decoded or has no data", sentenceCodec, s.Kind, cmp.Or(s.Codec, "unknown"))
+		}
+	}
+	if len(p.Pictures) > 0 {
+		return weir.Errorf(weir.Invalid, "%s: there is only a picture in the file, no video and no audio", sentenceCodec)
+	}
+	return weir.Errorf(weir.Invalid, "%s: there is no video and no audio in the file", sentenceCodec)
+}
+
+// bounded is a buffer that refuses to grow over its limit.
+type bounded struct {
+	bytes.Buffer
+	limit int
+}
+
+func (b *bounded) Write(data []byte) (int, error) {
+	if b.Len()+len(data) > b.limit {
+		return 0, errTooMuch
+	}
+	return b.Buffer.Write(data)
+}

@@ -1,0 +1,308 @@
+package ffmpeg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one start of ffmpeg or ffprobe.
+type process struct {
+	program  string
+	args     []string
+	grant    grant
+	stdin    io.Reader
+	stdout   io.Writer   // nil = nowhere
+	outputs  []io.Writer // file descriptors 3, 4, …
+	progress func(Progress)
+	stall    time.Duration // 0 = no watchdog
+}
+
+// niceBatch is the least urgent of the nice values.
+const niceBatch = 19
+
+// errStalled is why the watchdog ends a process.
+var errStalled = errors.New("no progress")
+
+// execute runs the process to its end. Nothing of it is left when execute returns.
+func (e *Engine) execute(ctx context.Context, p process) error {
+	e.runs.Add(1)
+	err := e.run(ctx, p)
+	if err != nil {
+		e.failures.Add(1)
+	}
+	return err
+}
+
+func (e *Engine) run(ctx context.Context, p process) error {
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+
+	argv := append([]string{p.program}, p.args...)
+	if e.mode != Off {
+		argv = append(append([]string{e.self, "sandbox"}, p.grant.args(e.mode)...), argv...)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"} // nothing of weir's own: there are keys in it
+	// A session, and so a group, of its own: it is killed as a whole and has no terminal.
+	// And it dies with weir, also when weir is killed.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+
+	s := &stream{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
+	defer s.close(p)
+	var said tail
+	if err := s.connect(cmd, p, &said); err != nil {
+		return fmt.Errorf("make pipes for %s: %w", filepath.Base(p.program), err)
+	}
+
+	// The kernel sends the signal of Pdeathsig when the thread that started the child
+	// ends, so this goroutine keeps its thread until the child is gone.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	name := filepath.Base(p.program)
+	if err := cmd.Start(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return diagnose(name, err, &said, nil)
+	}
+	if e.mode == Off && p.grant.Nice {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, niceBatch) // politeness; the work is right without it
+	}
+	s.start(ctx, p)
+
+	// The group is killed while its first process is still a zombie, and so its number
+	// can't belong to somebody else yet. What it started would hold the pipes open.
+	for unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+	exit := cmd.Wait()
+	s.finish(p)
+
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errStalled):
+		return stalled(name, p.stall, &said)
+	case cause != nil:
+		return cause
+	case exit != nil && e.mode != Off && usedUp(cmd.ProcessState, p.grant.CPU):
+		return exhausted(name, p.grant.CPU, &said)
+	case exit != nil:
+		return diagnose(name, exit, &said, append([]string{p.grant.Write}, p.grant.Read...))
+	}
+	return nil
+}
+
+// usedUp reports whether a process ended at its limit of CPU time. The kernel's two
+// counts of that time differ a little.
+func usedUp(state *os.ProcessState, limit time.Duration) bool {
+	return state.UserTime()+state.SystemTime() >= limit-limit/20
+}
+
+// stream is the pipes between weir and a process, and the goroutines at this end.
+type stream struct {
+	abort context.CancelCauseFunc // ends the run
+
+	theirs []*os.File // ends that the child inherits
+	ours   []*os.File
+	begin  []func() // the goroutines, started once the child runs
+	work   sync.WaitGroup
+	guards sync.WaitGroup
+
+	feed     *os.File      // our end of stdin; nil = none
+	moved    atomic.Int64  // counts whatever shows that the process lives
+	outside  atomic.Int32  // goroutines that wait for the caller, not for the process
+	finished chan struct{} // closed when the process has ended
+	drained  chan struct{} // closed when all it wrote has been taken
+}
+
+// connect makes the pipes and gives the child its ends.
+func (s *stream) connect(cmd *exec.Cmd, p process, said *tail) error {
+	from := func(take func(*os.File)) (*os.File, error) { // a pipe that the child writes
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		s.ours, s.theirs = append(s.ours, r), append(s.theirs, w)
+		s.begin = append(s.begin, func() { take(r) })
+		return w, nil
+	}
+	stderr, err := from(func(r *os.File) { said.read(r) })
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = stderr
+	if p.stdout != nil {
+		if cmd.Stdout, err = from(func(r *os.File) { s.copyOut(p.stdout, r) }); err != nil {
+			return err
+		}
+	}
+	for _, output := range p.outputs {
+		w, err := from(func(r *os.File) { s.copyOut(output, r) })
+		if err != nil {
+			return err
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, w)
+	}
+	w, err := from(func(r *os.File) {
+		if readProgress(r, func() { s.moved.Add(1) }, p.progress) != nil {
+			_, _ = io.Copy(io.Discard, r) // a line of a megabyte is not ffmpeg's; let it talk
+		}
+	})
+	if err != nil {
+		return err
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, w)
+	if p.stdin == nil {
+		return nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	s.theirs, s.ours, s.feed = append(s.theirs, r), append(s.ours, w), w
+	cmd.Stdin = r
+	s.begin = append(s.begin, func() { s.copyIn(p.stdin) })
+	return nil
+}
+
+// start starts the goroutines. The child has its ends now.
+func (s *stream) start(ctx context.Context, p process) {
+	closeFiles(s.theirs)
+	s.theirs = nil
+	for _, f := range s.begin {
+		s.work.Go(f)
+	}
+	s.guards.Go(func() { s.guard(ctx, p) })
+}
+
+// finish waits for the goroutines after the process has ended.
+func (s *stream) finish(p process) {
+	close(s.finished)
+	if s.feed != nil {
+		_ = s.feed.Close()
+	}
+	closeReader(p.stdin)
+	s.work.Wait()
+	close(s.drained)
+	s.guards.Wait()
+}
+
+func (s *stream) close(p process) {
+	closeReader(p.stdin)
+	closeFiles(s.theirs)
+	closeFiles(s.ours)
+}
+
+func closeReader(r io.Reader) {
+	if closer, ok := r.(io.Closer); ok {
+		_ = closer.Close()
+	}
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
+}
+
+const bufferSize = 128 << 10
+
+// copyOut takes what the process writes.
+func (s *stream) copyOut(w io.Writer, r *os.File) {
+	buffer := make([]byte, bufferSize)
+	for {
+		n, err := r.Read(buffer)
+		if n > 0 {
+			s.moved.Add(1)
+			s.outside.Add(1)
+			_, werr := w.Write(buffer[:n])
+			s.outside.Add(-1)
+			s.moved.Add(1)
+			if werr != nil {
+				s.abort(werr)
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// copyIn feeds the process. That it closes its end early is no error: it has all
+// that it needs, or its exit status says why.
+func (s *stream) copyIn(r io.Reader) {
+	defer s.feed.Close()
+	buffer := make([]byte, bufferSize)
+	for {
+		s.outside.Add(1)
+		n, err := r.Read(buffer)
+		s.outside.Add(-1)
+		s.moved.Add(1)
+		if n > 0 {
+			if _, werr := s.feed.Write(buffer[:n]); werr != nil {
+				if !errors.Is(werr, syscall.EPIPE) && !errors.Is(werr, fs.ErrClosed) {
+					s.abort(werr)
+				}
+				return
+			}
+			s.moved.Add(1)
+		}
+		if err != nil {
+			select {
+			case <-s.finished: // it was closed to end the wait
+			default:
+				if err != io.EOF {
+					s.abort(err)
+				}
+			}
+			return
+		}
+	}
+}
+
+// guard ends a process that neither reads, writes nor gets on, while nobody but
+// itself is to blame. When the run is broken off, it tells whoever waits at the
+// other end of an io.Pipe.
+func (s *stream) guard(ctx context.Context, p process) {
+	var tick <-chan time.Time
+	if p.stall > 0 {
+		ticker := time.NewTicker(max(p.stall/8, time.Millisecond))
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	last, since := s.moved.Load(), time.Now()
+	for {
+		select {
+		case <-s.drained:
+			return
+		case <-ctx.Done():
+			for _, w := range append([]io.Writer{p.stdout}, p.outputs...) {
+				if pipe, ok := w.(*io.PipeWriter); ok {
+					_ = pipe.CloseWithError(context.Cause(ctx))
+				}
+			}
+			return
+		case now := <-tick:
+			if moved := s.moved.Load(); moved != last || s.outside.Load() > 0 {
+				last, since = moved, now
+			}
+			if now.Sub(since) >= p.stall {
+				s.abort(errStalled)
+			}
+		}
+	}
+}

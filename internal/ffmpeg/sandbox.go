@@ -1,0 +1,218 @@
+package ffmpeg
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/internal/weir"
+)
+
+// The sandbox is weir itself, started again as `weir sandbox … -- ffmpeg …`: it
+// takes from itself what ffmpeg must not have, and then becomes ffmpeg. What is
+// taken away is never given back to a process or its children.
+//
+//   - limits (this file): memory, CPU time, size and number of files, no core files;
+//   - capabilities, when weir runs as root (this file);
+//   - Landlock (landlock.go): all files but the named ones, signals to others;
+//   - seccomp (seccomp.go): all calls to the kernel but those that codecs need, so no
+//     network and no second process.
+
+// grant is what a process may do.
+type grant struct {
+	Write  string   // folder
+	Read   []string // files and folders
+	Memory int64    // bytes
+	CPU    time.Duration
+	Nice   bool // let others go first
+}
+
+// args are the arguments of `weir sandbox` up to the program.
+func (g grant) args(mode Mode) []string {
+	args := []string{"--mode=" + string(mode), "--memory=" + strconv.FormatInt(g.Memory, 10), "--cpu=" + g.CPU.String()}
+	if g.Write != "" {
+		args = append(args, "--write="+g.Write)
+	}
+	for _, path := range g.Read {
+		args = append(args, "--read="+path)
+	}
+	if g.Nice {
+		args = append(args, "--nice")
+	}
+	return append(args, "--")
+}
+
+// Memory of a run. Measured on a 1080p source with four renditions (5.7 million
+// pixels in all): x264 with one thread needs 370 MB, with eight 760, x265 500, VP9
+// 620, SVT-AV1 900; SVT-AV1 at 2160p 1570. The limits leave room for twice as much.
+const (
+	memoryBase        = 1 << 30
+	memoryPerPixel    = 300
+	memoryPerThread   = 64 << 20
+	memoryThreadPixel = 16 // each thread keeps frames of its own
+)
+
+// memoryFor returns how much memory a run may use.
+func memoryFor(pixels int64, threads int) int64 {
+	pixels, n := max(pixels, 0), int64(max(threads, 1))
+	return memoryBase + pixels*memoryPerPixel + n*(memoryPerThread+pixels*memoryThreadPixel)
+}
+
+// Sandbox is `weir sandbox`: it confines this process and becomes the program that
+// its arguments name after `--`. It returns only when that fails.
+func Sandbox(args []string) error {
+	// What follows must happen on the thread that becomes the program, with no
+	// collector in between that wants memory.
+	runtime.LockOSThread()
+	debug.SetGCPercent(-1)
+	g, mode, command, err := parseSandbox(args)
+	if err != nil {
+		return err
+	}
+	program, err := filepath.EvalSymlinks(command[0])
+	if err != nil {
+		return err
+	}
+	if err := g.yield(); err != nil {
+		return err
+	}
+	if err := g.landlock(program); err != nil && mode == Require {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	if err := dropCapabilities(); err != nil && mode == Require {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	if err := loadSeccomp(); err != nil && mode == Require {
+		return fmt.Errorf("seccomp: %w; if this kernel has none, weir runs with --sandbox best", err)
+	}
+	// The last of all: with little memory left, nothing else may happen here.
+	if err := g.limit(); err != nil && mode == Require {
+		return fmt.Errorf("limits: %w", err)
+	}
+	return fmt.Errorf("start %s: %w", command[0], unix.Exec(command[0], command, os.Environ()))
+}
+
+// parseSandbox reads what grant.args wrote, and the command behind it.
+func parseSandbox(args []string) (g grant, mode Mode, command []string, err error) {
+	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar((*string)(&mode), "mode", string(Require), "require or best")
+	flags.Int64Var(&g.Memory, "memory", memoryFor(defaultPixels, 1), "bytes")
+	flags.DurationVar(&g.CPU, "cpu", defaultCPU, "CPU time")
+	flags.StringVar(&g.Write, "write", "", "folder that may be written")
+	flags.Func("read", "file or folder that may be read", func(path string) error {
+		g.Read = append(g.Read, path)
+		return nil
+	})
+	flags.BoolVar(&g.Nice, "nice", false, "let others go first")
+	if err := flags.Parse(args); err != nil {
+		return g, mode, nil, err
+	}
+	command = flags.Args()
+	if mode != Require && mode != Best {
+		return g, mode, nil, weir.Errorf(weir.Invalid, "--mode: %q is not a mode; use require or best", mode)
+	}
+	if len(command) == 0 || !filepath.IsAbs(command[0]) {
+		return g, mode, nil, weir.Errorf(weir.Invalid, "name the program to run with its whole path: weir sandbox … -- /usr/bin/ffmpeg …")
+	}
+	return g, mode, command, nil
+}
+
+// killFirst makes the kernel take ffmpeg when it is out of memory, and not weir.
+const killFirst = "500"
+
+// yield makes the process less important than the one that started it, and makes
+// it end with that one.
+func (g grant) yield() error {
+	// The threads of this process have each a signal of their own; the one set by
+	// who started us belongs to the first thread, which ends when this one goes on.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return err
+	}
+	if g.Nice {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceBatch) // politeness; the work is right without it
+	}
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(killFirst), 0) // a wish; some containers have no /proc
+	return nil
+}
+
+// dropCapabilities takes the powers of root away, where weir runs as root, but the
+// one to open files of other users: the data folder may belong to one.
+func dropCapabilities() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var has, keeps [2]unix.CapUserData
+	if err := unix.Capget(&header, &has[0]); err != nil {
+		return err
+	}
+	const files = 1 << unix.CAP_DAC_OVERRIDE
+	keeps[0].Effective, keeps[0].Permitted = has[0].Effective&files, has[0].Permitted&files
+	if err := unix.Capset(&header, &keeps[0]); err != nil {
+		return err
+	}
+	// From here on, starting a program gives no powers either.
+	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+}
+
+const (
+	mostFiles    = 256      // that may be open
+	largestFile  = 64 << 30 // bytes
+	threadStack  = 2 << 20  // bytes; SVT-AV1 starts hundreds of threads
+	cpuGrace     = 5        // seconds from the signal to the end
+	reservedBase = 4 << 30  // bytes of addresses; what allocators reserve is not used
+	reservedCore = 8 * 64 << 20
+)
+
+// limit sets the limits of the process. Memory that it may write counts as
+// used; addresses alone have a wider limit, because allocators reserve a lot of them.
+func (g grant) limit() error {
+	seconds := uint64(max(g.CPU/time.Second, 1))
+	memory := uint64(max(g.Memory, memoryBase/4))
+	addresses := 2*memory + reservedBase + uint64(runtime.NumCPU())*reservedCore
+	var errs []error
+	for _, l := range []struct {
+		name       string
+		resource   int
+		soft, hard uint64
+	}{
+		{"core", unix.RLIMIT_CORE, 0, 0},
+		{"cpu", unix.RLIMIT_CPU, seconds, seconds + cpuGrace},
+		{"fsize", unix.RLIMIT_FSIZE, largestFile, largestFile},
+		{"nofile", unix.RLIMIT_NOFILE, mostFiles, mostFiles},
+		{"stack", unix.RLIMIT_STACK, threadStack, threadStack},
+		{"as", unix.RLIMIT_AS, addresses, addresses},
+		{"data", unix.RLIMIT_DATA, memory, memory},
+	} {
+		var now unix.Rlimit
+		if err := unix.Getrlimit(l.resource, &now); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", l.name, err))
+			continue
+		}
+		wanted := unix.Rlimit{Cur: min(l.soft, now.Max), Max: min(l.hard, now.Max)} // the operator's own limit may be lower
+		if err := unix.Setrlimit(l.resource, &wanted); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", l.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Kernel is what the kernel of this machine has for the sandbox.
+type Kernel struct {
+	Seccomp  bool
+	Landlock int // ABI version; 0 = none
+}
+
+// ReadKernel finds out what the kernel has, and changes nothing.
+func ReadKernel() Kernel {
+	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
+	return Kernel{Seccomp: err == nil && strings.Contains(string(actions), "errno"), Landlock: landlockVersion()}
+}
