@@ -33,6 +33,7 @@ const (
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
 	maxHeaderBytes   = 256 << 10
+	maxIdlePerHost   = 16 // a storage is sent many files at the same time
 )
 
 // Guard connects to public addresses and to the networks it was told to allow.
@@ -53,6 +54,7 @@ func New(allow []netip.Prefix) *Guard {
 		DialContext:            g.DialContext,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           100,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		ExpectContinueTimeout:  time.Second,

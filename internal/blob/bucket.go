@@ -1,0 +1,115 @@
+package blob
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"weir/internal/weir"
+)
+
+// bucket is what the URL of a bucket says. key and secret may not be shown.
+type bucket struct {
+	secure      bool
+	host        string // with port
+	region      string
+	key, secret string
+	name        string
+	prefix      string // "" or a path in the bucket, without slashes around it
+}
+
+// howToWrite ends the errors about a storage URL, none of which repeats the URL: it
+// has the secret in it.
+const howToWrite = "write it as s3+https://key:secret@host/bucket, with key and secret percent-encoded"
+
+// parseBucket reads the URL of a bucket.
+func parseBucket(raw string) (bucket, error) {
+	// Not the error of url.Parse: it repeats the URL.
+	u, err := url.Parse(raw)
+	if err != nil {
+		return bucket{}, weir.Errorf(weir.Invalid, "the URL of the storage can't be read; %s", howToWrite)
+	}
+	b := bucket{host: u.Host, secure: true}
+	switch u.Scheme {
+	case "s3":
+		if u.Host == "" || strings.ContainsAny(u.Host, ".:[]") {
+			return bucket{}, weir.Errorf(weir.Invalid, "after s3:// comes the name of a region, like eu-west-1; for other servers %s", howToWrite)
+		}
+		b.region, b.host = u.Host, "s3."+u.Host+".amazonaws.com"
+	case "s3+http":
+		b.secure = false
+	case "s3+https":
+	default:
+		return bucket{}, weir.Errorf(weir.Invalid, "the storage must be s3+https, s3+http or s3; %s", howToWrite)
+	}
+	if u.Hostname() == "" || strings.Contains(u.Host, "%") {
+		return bucket{}, weir.Errorf(weir.Invalid, "the URL of the storage has no host; %s", howToWrite)
+	}
+	if b.region == "" {
+		b.region = regionOf(u.Hostname())
+	}
+	secret, ok := u.User.Password()
+	b.key, b.secret = u.User.Username(), secret
+	if !ok || b.key == "" || b.secret == "" {
+		return bucket{}, weir.Errorf(weir.Invalid, "the URL of the storage has no key and secret; %s", howToWrite)
+	}
+	b.name, b.prefix, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+	b.prefix = strings.TrimSuffix(b.prefix, "/")
+	if b.name == "" {
+		return bucket{}, weir.Errorf(weir.Invalid, "the URL of the storage has no bucket; %s", howToWrite)
+	}
+	if b.name == "." || b.name == ".." || strings.ContainsAny(b.name, "\\?#") {
+		return bucket{}, weir.Errorf(weir.Invalid, "%q is not the name of a bucket; %s", b.name, howToWrite)
+	}
+	return b, nil
+}
+
+// regionOf guesses the region from the name of a host, as the services that have
+// regions name theirs: s3.eu-west-1.amazonaws.com. A server that has none takes any.
+func regionOf(host string) string {
+	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
+	if _, err := netip.ParseAddr(host); err == nil || len(labels) < 4 || labels[1] == "" {
+		return "us-east-1"
+	}
+	return labels[1]
+}
+
+// object returns the key in the bucket.
+func (b bucket) object(key string) string {
+	if b.prefix == "" {
+		return key
+	}
+	return b.prefix + "/" + key
+}
+
+// base is where the keys of the bucket are relative to, for people and players.
+func (b bucket) base() string {
+	scheme := "http"
+	if b.secure {
+		scheme = "https"
+	}
+	u := url.URL{Scheme: scheme, Host: b.host, Path: strings.TrimSuffix("/"+b.name+"/"+b.prefix, "/")}
+	return u.String()
+}
+
+// hide takes the credentials out of a text that somebody else wrote.
+func (b bucket) hide(text string) string {
+	return strings.NewReplacer(b.secret, "***", b.key, "***").Replace(text)
+}
+
+// String keeps the credentials out of logs.
+func (b bucket) String() string { return b.base() }
+
+// GoString is String.
+func (b bucket) GoString() string { return fmt.Sprintf("bucket(%s)", b.base()) }
+
+// BaseURL returns the address that the keys of a bucket are relative to,
+// https://host/bucket, without credentials; "" if the URL is not that of a bucket.
+func BaseURL(storageURL string) string {
+	b, err := parseBucket(storageURL)
+	if err != nil {
+		return ""
+	}
+	return b.base()
+}

@@ -1,0 +1,76 @@
+package blob
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"fmt"
+	"io"
+
+	"weir/internal/weir"
+)
+
+// Decrypt returns a writer that takes a source encrypted with AES-256 in CBC mode, its
+// initialization vector in front and PKCS #7 padding at the end, and writes it in the
+// clear to w. Only Close, which does not close w, tells whether the end was right. The
+// method has no proof that nobody changed the bytes in between.
+func Decrypt(w io.Writer, key []byte) (io.WriteCloser, error) {
+	if len(key) != 32 {
+		return nil, weir.Errorf(weir.Invalid, "the key of the encrypted file has %d bytes, and 32 are needed for AES-256", len(key))
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("decrypt: %w", err)
+	}
+	return &decrypter{w: w, block: block}, nil
+}
+
+// decrypter holds back the last whole block: it may be the one with the padding.
+type decrypter struct {
+	w       io.Writer
+	block   cipher.Block
+	mode    cipher.BlockMode // nil before the vector is there
+	pending []byte           // cipher text, less than what can be written
+	err     error
+}
+
+func (d *decrypter) Write(p []byte) (int, error) {
+	if d.err != nil {
+		return 0, d.err
+	}
+	d.pending = append(d.pending, p...)
+	if d.mode == nil && len(d.pending) >= aes.BlockSize {
+		d.mode = cipher.NewCBCDecrypter(d.block, d.pending[:aes.BlockSize])
+		d.pending = append([]byte(nil), d.pending[aes.BlockSize:]...)
+	}
+	if d.mode == nil || len(d.pending) <= aes.BlockSize {
+		return len(p), nil
+	}
+	ready := (len(d.pending) - 1) / aes.BlockSize * aes.BlockSize
+	d.mode.CryptBlocks(d.pending[:ready], d.pending[:ready])
+	if _, d.err = d.w.Write(d.pending[:ready]); d.err != nil {
+		return 0, d.err
+	}
+	d.pending = append(d.pending[:0], d.pending[ready:]...)
+	return len(p), nil
+}
+
+func (d *decrypter) Close() error {
+	if d.err != nil {
+		return d.err
+	}
+	if d.mode == nil || len(d.pending) != aes.BlockSize {
+		return weir.Errorf(weir.Invalid, "the encrypted file is cut off: it is not a whole number of AES blocks after its initialization vector")
+	}
+	last := d.pending
+	d.mode.CryptBlocks(last, last)
+	padding := int(last[len(last)-1])
+	bad := padding == 0 || padding > aes.BlockSize
+	for i := 1; i <= padding && !bad; i++ {
+		bad = int(last[len(last)-i]) != padding
+	}
+	if bad {
+		return weir.Errorf(weir.Invalid, "the encrypted file can't be decrypted: the key is not that of the file, or its end is missing")
+	}
+	_, err := d.w.Write(last[:len(last)-padding])
+	return err
+}

@@ -1,0 +1,486 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"weir/internal/weir"
+)
+
+// What a process left behind when it was killed is removed after a while.
+const (
+	oldTemp   = 24 * time.Hour
+	oldUpload = 7 * 24 * time.Hour
+)
+
+var (
+	tempFolder   = path.Join(hidden, "tmp")
+	uploadFolder = path.Join(hidden, "upload")
+)
+
+// disk is a Store in a folder. The file of an object has its key as name.
+//
+// An object is written to a file in the hidden folder, synced, and renamed; then the
+// folder it came to is synced too. So an object that Put reported is there after the
+// power fails, and one that it did not is there whole or not at all. The two syncs
+// cost a few milliseconds, which is little beside the encoding of what is in it.
+type disk struct {
+	dir  string
+	root *os.Root // nothing outside of it can be reached, whatever the key
+}
+
+// NewDisk returns the store in a folder, which is made if it isn't there. Temporary
+// files that are older than a day are removed.
+func NewDisk(dir string) (Store, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open media folder: %w", err)
+	}
+	for _, sub := range []string{tempFolder, uploadFolder} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("make media folder: %w", err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open media folder: %w", err)
+	}
+	d := &disk{dir, root}
+	now := time.Now()
+	if err := errors.Join(d.clean(tempFolder, now.Add(-oldTemp)), d.clean(uploadFolder, now.Add(-oldUpload))); err != nil {
+		return nil, errors.Join(fmt.Errorf("clean media folder: %w", err), root.Close())
+	}
+	return d, nil
+}
+
+// clean removes what was not touched since then from a folder.
+func (d *disk) clean(folder string, since time.Time) error {
+	entries, err := fs.ReadDir(d.root.FS(), folder)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().After(since) {
+			continue
+		}
+		if err := errors.Join(err, d.root.RemoveAll(path.Join(folder, entry.Name()))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *disk) Close() error { return d.root.Close() }
+
+func (d *disk) Put(ctx context.Context, key string, r io.Reader, size int64, _ PutOptions) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	return d.write(key, func(f *os.File) error { return fill(ctx, f, r, size) })
+}
+
+// fill writes all of a reader to a file: size bytes, if that is not -1.
+func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
+	src, ok := r.(*os.File)
+	if !ok || size < 0 {
+		n, err := io.Copy(f, withContext(ctx, r))
+		if err == nil && size >= 0 && n != size {
+			err = errPromised(n, size)
+		}
+		return err
+	}
+	n, err := copyFile(ctx, f, src, size)
+	if err == nil || errors.Is(err, io.EOF) {
+		var one [1]byte
+		more, _ := src.Read(one[:])
+		if n += int64(more); n == size {
+			return nil
+		}
+		err = errPromised(n, size)
+	}
+	return err
+}
+
+func errPromised(got, promised int64) error {
+	return fmt.Errorf("the reader gave %d bytes and %d were promised", got, promised)
+}
+
+// write makes the file of a key with what fill writes into it.
+func (d *disk) write(key string, fill func(*os.File) error) error {
+	temp := path.Join(tempFolder, weir.NewID())
+	if err := d.create(temp, fill); err != nil {
+		return writeError(err, key)
+	}
+	return d.rename(temp, key)
+}
+
+// create makes a file in the hidden folder that survives a power failure, or none.
+func (d *disk) create(temp string, fill func(*os.File) error) error {
+	f, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = fill(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = d.root.Remove(temp) // what can't be removed now is old tomorrow
+	}
+	return err
+}
+
+// rename moves a file of the hidden folder to its key, durably. If that can't be, the
+// file is removed.
+func (d *disk) rename(temp, key string) error {
+	folder := path.Dir(key)
+	var err error
+	for range 10 {
+		if err = d.root.MkdirAll(folder, 0o700); err == nil {
+			err = d.root.Rename(temp, key)
+		}
+		// Delete may remove a folder between the two steps, because it is empty.
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		_ = d.root.Remove(temp)
+		return writeError(err, key)
+	}
+	return writeError(d.sync(folder), key)
+}
+
+// sync makes the names in a folder survive a power failure. A folder that is gone
+// again has none.
+func (d *disk) sync(folder string) error {
+	f, err := d.root.Open(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (d *disk) Get(_ context.Context, key string, offset, length int64) (io.ReadCloser, Info, error) {
+	f, info, err := d.open(key)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	if offset < 0 || offset > info.Size {
+		return nil, Info{}, errors.Join(errRange(key, offset, info.Size), f.Close())
+	}
+	if offset == 0 && length < 0 {
+		return f, info, nil // as it is, so that the kernel can copy it to a connection
+	}
+	if length < 0 {
+		length = info.Size - offset
+	}
+	section := io.NewSectionReader(f, offset, min(length, info.Size-offset))
+	return struct {
+		*io.SectionReader
+		io.Closer
+	}{section, f}, info, nil
+}
+
+func errRange(key string, offset, size int64) error {
+	return weir.Errorf(weir.Invalid, "%s has no byte %d: it has %d bytes", key, offset, size)
+}
+
+func (d *disk) open(key string) (*os.File, Info, error) {
+	if err := CheckKey(key); err != nil {
+		return nil, Info{}, err
+	}
+	f, err := d.root.Open(key)
+	if err != nil {
+		return nil, Info{}, diskError(err, "read "+key)
+	}
+	stat, err := f.Stat()
+	if err == nil && !stat.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return nil, Info{}, diskError(errors.Join(err, f.Close()), "read "+key)
+	}
+	return f, fileInfo(key, stat), nil
+}
+
+func fileInfo(key string, stat fs.FileInfo) Info {
+	etag := fmt.Sprintf("%x-%x", stat.ModTime().UnixNano(), stat.Size())
+	return Info{Key: key, Size: stat.Size(), ModTime: stat.ModTime(), ETag: etag}
+}
+
+func (d *disk) Stat(_ context.Context, key string) (Info, error) {
+	if err := CheckKey(key); err != nil {
+		return Info{}, err
+	}
+	stat, err := d.root.Stat(key)
+	if err == nil && !stat.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return Info{}, diskError(err, "look at "+key)
+	}
+	return fileInfo(key, stat), nil
+}
+
+func (d *disk) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		folder, err := folderKey(folder)
+		if err != nil {
+			yield(Info{}, err)
+			return
+		}
+		err = fs.WalkDir(d.root.FS(), path.Clean(folder), func(key string, entry fs.DirEntry, err error) error {
+			switch {
+			case isGone(err):
+				return nil
+			case err != nil:
+				return err
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case key == hidden:
+				return fs.SkipDir
+			case !entry.Type().IsRegular() || key == folder:
+				return nil // an object is not in the folder of its own name
+			}
+			stat, err := entry.Info()
+			if isGone(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if !yield(fileInfo(key, stat), nil) {
+				return fs.SkipAll
+			}
+			return nil
+		})
+		if err != nil {
+			yield(Info{}, diskError(err, "list "+folder))
+		}
+	}
+}
+
+// isGone reports whether an error says that a file is not there, which its name may
+// show already: below a file nothing can be.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+func (d *disk) Delete(_ context.Context, key string) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	stat, err := d.root.Stat(key)
+	if err == nil && stat.IsDir() {
+		return nil
+	}
+	if err == nil {
+		err = d.root.Remove(key)
+	}
+	if err != nil && !isGone(err) {
+		return diskError(err, "delete "+key)
+	}
+	d.prune(path.Dir(key))
+	return nil
+}
+
+func (d *disk) DeletePrefix(_ context.Context, folder string) error {
+	folder, err := oneFolder(folder)
+	if err != nil {
+		return err
+	}
+	stat, err := d.root.Stat(folder)
+	if err == nil && !stat.IsDir() {
+		return nil
+	}
+	if err == nil {
+		err = d.root.RemoveAll(folder)
+	}
+	if err != nil && !isGone(err) {
+		return diskError(err, "delete "+folder)
+	}
+	d.prune(path.Dir(folder))
+	return d.abortBelow(folder)
+}
+
+// prune removes a folder and those above it as long as they are empty. Somebody who
+// uses one at the same moment makes it again (see rename).
+func (d *disk) prune(folder string) {
+	for ; folder != "."; folder = path.Dir(folder) {
+		if d.root.Remove(folder) != nil {
+			return
+		}
+	}
+}
+
+func (d *disk) Copy(ctx context.Context, from, to string) error {
+	if err := errors.Join(CheckKey(from), CheckKey(to)); err != nil {
+		return err
+	}
+	if from == to {
+		_, err := d.Stat(ctx, from)
+		return err
+	}
+	temp := path.Join(tempFolder, weir.NewID())
+	err := d.root.Link(from, temp)
+	if err != nil {
+		if isGone(err) {
+			return diskError(err, "copy "+from)
+		}
+		return d.copyBytes(ctx, from, to) // a file system without links, or one too many of them
+	}
+	err = d.rename(temp, to)
+	_ = d.root.Remove(temp) // when to was a link to the same file, a rename does nothing
+	return err
+}
+
+// copyBytes copies by what the kernel has for it, which shares blocks where the file
+// system can.
+func (d *disk) copyBytes(ctx context.Context, from, to string) error {
+	src, info, err := d.open(from)
+	if err != nil {
+		return err
+	}
+	err = d.write(to, func(f *os.File) error {
+		_, err := copyFile(ctx, f, src, info.Size)
+		return err
+	})
+	return errors.Join(err, src.Close())
+}
+
+// copyFile appends size bytes of a file to another, in pieces that a cancelled
+// context need not wait long for.
+func copyFile(ctx context.Context, to, from *os.File, size int64) (done int64, err error) {
+	const piece = 64 << 20
+	for done < size && err == nil {
+		if err = ctx.Err(); err == nil {
+			var n int64
+			n, err = io.CopyN(to, from, min(size-done, piece))
+			done += n
+		}
+	}
+	return done, err
+}
+
+// Adopt makes an object of a file of this machine and returns where the file is from
+// then on: on disk it becomes the object, without being copied if it is on the same
+// file system; a bucket gets a copy of it, and it stays. Nobody may write to it any more.
+func Adopt(ctx context.Context, s Store, key, file string, o PutOptions) (string, error) {
+	if err := CheckKey(key); err != nil {
+		return "", err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", diskError(err, "adopt file")
+	}
+	defer func() { _ = f.Close() }()
+	if d, ok := s.(*disk); ok {
+		return d.adopt(ctx, key, f)
+	}
+	stat, err := f.Stat()
+	if err != nil {
+		return "", diskError(err, "adopt file")
+	}
+	return file, s.Put(ctx, key, f, stat.Size(), o)
+}
+
+func (d *disk) adopt(ctx context.Context, key string, f *os.File) (string, error) {
+	at, _ := d.Path(key)
+	if err := errors.Join(f.Sync(), ctx.Err()); err != nil {
+		return "", writeError(err, key)
+	}
+	temp := path.Join(tempFolder, weir.NewID())
+	err := os.Rename(f.Name(), filepath.Join(d.dir, temp))
+	if errors.Is(err, syscall.EXDEV) {
+		if err := d.Put(ctx, key, f, -1, PutOptions{}); err != nil {
+			return "", err
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			return "", fmt.Errorf("remove adopted file: %w", err)
+		}
+		return at, nil
+	}
+	if err != nil {
+		return "", writeError(err, key)
+	}
+	return at, d.rename(temp, key)
+}
+
+func (d *disk) Path(key string) (string, bool) {
+	if CheckKey(key) != nil {
+		return "", false
+	}
+	return filepath.Join(d.dir, filepath.FromSlash(key)), true
+}
+
+func (d *disk) Free(context.Context) (free, total int64, ok bool) {
+	free, total, err := statfs(d.dir)
+	return free, total, err == nil
+}
+
+func statfs(dir string) (free, total int64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, 0, fmt.Errorf("statfs: %w", err)
+	}
+	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
+}
+
+// diskError gives an error of the file system its kind.
+func diskError(err error, doing string) error {
+	if _, ok := errors.AsType[*weir.Error](err); ok {
+		return err
+	}
+	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return weir.Wrap(weir.Full, err, "the disk of this server is full")
+	case isGone(err):
+		return weir.Wrap(weir.NotFound, err, "not found")
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// writeError is diskError for writing, where nothing is looked for.
+func writeError(err error, key string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EEXIST), errors.Is(err, syscall.ENOTEMPTY):
+		return weir.Wrap(weir.Conflict, err, "%s is the name of a folder, or a file is where its folder would be", key)
+	case isGone(err):
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	return diskError(err, "write "+key)
+}
+
+// withContext returns a reader that ends with the context.
+func withContext(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return r.Read(p)
+	})
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

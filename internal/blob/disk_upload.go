@@ -1,0 +1,168 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+
+	"weir/internal/weir"
+)
+
+// keyFile is the file of an upload that says what it is an upload of.
+const keyFile = "key"
+
+// diskUpload is an upload to a disk: a hidden folder with a file for each part. To
+// complete it, the parts are copied into one file, which on file systems that share
+// blocks moves no bytes.
+type diskUpload struct {
+	disk   *disk
+	key    string
+	id     string
+	folder string
+}
+
+func (d *disk) Upload(_ context.Context, key string, _ PutOptions) (Upload, error) {
+	if err := CheckKey(key); err != nil {
+		return nil, err
+	}
+	u := d.upload(key, weir.NewID())
+	if err := d.root.Mkdir(u.folder, 0o700); err != nil {
+		return nil, diskError(err, "begin upload")
+	}
+	if err := u.write(keyFile, func(f *os.File) error { _, err := f.WriteString(key); return err }); err != nil {
+		_ = d.root.RemoveAll(u.folder)
+		return nil, diskError(err, "begin upload")
+	}
+	return u, nil
+}
+
+func (d *disk) upload(key, id string) *diskUpload {
+	return &diskUpload{d, key, id, path.Join(uploadFolder, id)}
+}
+
+func (d *disk) Resume(_ context.Context, key, uploadID string) (Upload, error) {
+	if err := errors.Join(CheckKey(key), CheckKey(uploadID)); err != nil {
+		return nil, err
+	}
+	u := d.upload(key, uploadID)
+	of, err := d.root.ReadFile(path.Join(u.folder, keyFile))
+	if err != nil {
+		return nil, diskError(err, "resume upload")
+	}
+	if string(of) != key {
+		return nil, weir.ErrNotFound()
+	}
+	return u, nil
+}
+
+func (u *diskUpload) ID() string { return u.id }
+
+func (u *diskUpload) Part(ctx context.Context, n int, r io.ReadSeeker, size int64) (PartInfo, error) {
+	if n < 1 || n > maxParts {
+		return PartInfo{}, fmt.Errorf("part %d: parts have numbers from 1 to %d", n, maxParts)
+	}
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		return PartInfo{}, fmt.Errorf("part %d of %s: %w", n, u.key, err)
+	}
+	err := u.write(strconv.Itoa(n), func(f *os.File) error { return fill(ctx, f, r, size) })
+	if err != nil {
+		return PartInfo{}, diskError(err, fmt.Sprintf("write part %d", n))
+	}
+	return PartInfo{Number: n, Size: size}, nil
+}
+
+// write makes a file of the upload. It is synced, because who stored a part will not
+// do so again.
+func (u *diskUpload) write(name string, fill func(*os.File) error) error {
+	temp := path.Join(u.folder, weir.NewID())
+	if err := u.disk.create(temp, fill); err != nil {
+		return err
+	}
+	if err := u.disk.root.Rename(temp, path.Join(u.folder, name)); err != nil {
+		_ = u.disk.root.Remove(temp)
+		return err
+	}
+	return u.disk.sync(u.folder)
+}
+
+func (u *diskUpload) Complete(ctx context.Context, parts []PartInfo) error {
+	if err := checkParts(parts); err != nil {
+		return err
+	}
+	err := u.disk.write(u.key, func(f *os.File) error {
+		for _, p := range parts {
+			if err := u.appendPart(ctx, f, p); err != nil {
+				return fmt.Errorf("part %d: %w", p.Number, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return u.Abort(ctx)
+}
+
+func (u *diskUpload) appendPart(ctx context.Context, to *os.File, p PartInfo) error {
+	part, err := u.disk.root.Open(path.Join(u.folder, strconv.Itoa(p.Number)))
+	if err != nil {
+		return diskError(err, "open part")
+	}
+	stat, err := part.Stat()
+	if err == nil && stat.Size() != p.Size {
+		err = fmt.Errorf("it has %d bytes, not %d", stat.Size(), p.Size)
+	}
+	if err == nil {
+		_, err = copyFile(ctx, to, part, p.Size)
+	}
+	return errors.Join(err, part.Close())
+}
+
+func (u *diskUpload) Abort(context.Context) error {
+	if err := u.disk.root.RemoveAll(u.folder); err != nil {
+		return diskError(err, "remove upload")
+	}
+	return nil
+}
+
+// abortBelow removes the uploads to a folder.
+func (d *disk) abortBelow(folder string) error {
+	ids, err := fs.ReadDir(d.root.FS(), uploadFolder)
+	if err != nil {
+		return diskError(err, "list uploads")
+	}
+	var failed error
+	for _, id := range ids {
+		u := d.upload("", id.Name())
+		key, err := d.root.ReadFile(path.Join(u.folder, keyFile))
+		if err == nil && bytes.HasPrefix(key, []byte(folder+"/")) {
+			err = d.root.RemoveAll(u.folder)
+		}
+		if err != nil && !isGone(err) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed != nil {
+		return diskError(failed, "remove uploads")
+	}
+	return nil
+}
+
+// checkParts checks that parts are some and sorted, as stores want them.
+func checkParts(parts []PartInfo) error {
+	if len(parts) == 0 {
+		return errors.New("complete upload: there are no parts")
+	}
+	for i, p := range parts {
+		if i > 0 && p.Number <= parts[i-1].Number {
+			return fmt.Errorf("complete upload: part %d comes after part %d", p.Number, parts[i-1].Number)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package blob
+
+import (
+	"context"
+	"encoding/base32"
+	"errors"
+	"io"
+	"math/big"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"weir/internal/weir"
+)
+
+// Gateways are where content of IPFS and Arweave can be had. An entry is a host,
+// like ipfs.io; or the start of a URL, like https://gateway.example.com/ipfs; or a
+// URL with {id} and {path} in it, like https://{id}.ipfs.dweb.link/{path}. The zero
+// value has the hosts of weir.DefaultGateways.
+type Gateways struct {
+	IPFS    []string
+	Arweave []string
+}
+
+func (g Gateways) orDefault() Gateways {
+	known := weir.DefaultGateways()
+	if len(g.IPFS) == 0 {
+		g.IPFS = known.IPFS
+	}
+	if len(g.Arweave) == 0 {
+		g.Arweave = known.Arweave
+	}
+	return g
+}
+
+// resolve returns the name of what a URL of a gateway offers: of one in the lists, or
+// of one that everybody knows.
+func (g Gateways) resolve(source string) (string, bool) {
+	g, known := g.orDefault(), weir.DefaultGateways()
+	return weir.Gateways{
+		IPFS:    slices.Concat(known.IPFS, hostsOf(g.IPFS, ".ipfs.")),
+		Arweave: slices.Concat(known.Arweave, hostsOf(g.Arweave, ".")),
+	}.Resolve(source)
+}
+
+// hostsOf returns the hosts of gateways. Of those with the id in the host name it is
+// what comes after the separator.
+func hostsOf(gateways []string, after string) []string {
+	var hosts []string
+	for _, entry := range gateways {
+		_, rest, ok := strings.Cut(entry, "://")
+		if !ok {
+			rest = entry
+		}
+		rest = strings.TrimPrefix(rest, "{id}"+after)
+		host, _, _ := strings.Cut(rest, "/")
+		host, _, _ = strings.Cut(host, ":")
+		if !strings.Contains(host, "{") {
+			hosts = append(hosts, strings.ToLower(host))
+		}
+	}
+	return hosts
+}
+
+// named returns the gateways that have what a name says, ipfs://cid/path or
+// ar://transaction/path. given, if it is not empty, is the URL of one to try first.
+func (f *Fetcher) named(name, given string) (origin, error) {
+	scheme, rest, _ := strings.Cut(name, "://")
+	rest, _, _ = strings.Cut(rest, "#")
+	rest, _, _ = strings.Cut(rest, "?")
+	id, path, _ := strings.Cut(rest, "/")
+	list := f.Gateways.orDefault()
+	entries, folder, valid := list.IPFS, "/ipfs", weir.IsContentID
+	if strings.EqualFold(scheme, "ar") {
+		entries, folder, valid = list.Arweave, "", weir.IsArweaveID
+	} else if id == "ipfs" {
+		id, path, _ = strings.Cut(path, "/") // ipfs://ipfs/cid is written, too
+	}
+	if !valid(id) {
+		return nil, weir.Errorf(weir.Invalid, "%q is not an address on %s; write it as %s://ID/path", cut(id, 100), networkOf(folder), scheme)
+	}
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	g := &gateways{}
+	if given != "" {
+		entries = slices.DeleteFunc(slices.Clone(entries), func(e string) bool { return gatewayURL(e, folder, id, path) == given })
+		if err := g.add(f, given); err != nil {
+			return nil, err
+		}
+	}
+	for _, entry := range entries {
+		u := gatewayURL(entry, folder, id, path)
+		if u == "" {
+			continue
+		}
+		if err := g.add(f, u); err != nil {
+			return nil, err
+		}
+	}
+	if len(g.origins) == 0 {
+		return nil, weir.Errorf(weir.Unavailable, "this server has no gateway to %s that can be used", networkOf(folder))
+	}
+	return g, nil
+}
+
+func networkOf(folder string) string {
+	if folder == "" {
+		return "Arweave"
+	}
+	return "IPFS"
+}
+
+// checkPath refuses a path that leads out of what the id names.
+func checkPath(path string) error {
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return weir.Errorf(weir.Invalid, "the path of the source is not percent-encoded as in a URL")
+	}
+	for element := range strings.SplitSeq(plain, "/") {
+		if element == "." || element == ".." {
+			return weir.Errorf(weir.Invalid, "the path of the source has . or .. in it")
+		}
+	}
+	return nil
+}
+
+// gatewayURL returns the URL of something at a gateway; "" if it can't be had there.
+func gatewayURL(entry, folder, id, path string) string {
+	if !strings.Contains(entry, "://") {
+		entry = "https://" + entry
+		if !strings.Contains(entry, "{id}") {
+			entry += folder
+		}
+	}
+	if !strings.Contains(entry, "{id}") {
+		entry = strings.TrimSuffix(entry, "/") + "/{id}/{path}"
+	}
+	if !strings.Contains(entry, "{path}") {
+		entry = strings.TrimSuffix(entry, "/") + "/{path}"
+	}
+	scheme, rest, _ := strings.Cut(entry, "://")
+	host, rest, _ := strings.Cut(rest, "/")
+	if strings.Contains(host, "{id}") {
+		label := hostLabel(id)
+		if label == "" {
+			return ""
+		}
+		host = strings.ReplaceAll(host, "{id}", label)
+	}
+	rest = strings.NewReplacer("{id}", id, "{path}", path).Replace(rest)
+	if path == "" {
+		rest = strings.TrimSuffix(rest, "/")
+	}
+	return strings.TrimSuffix(scheme+"://"+host+"/"+rest, "/")
+}
+
+// maxLabel is the longest part of a host name.
+const maxLabel = 63
+
+// hostLabel returns an id as part of a host name, where letters have no case; "" if
+// it can't be one. The first version of CIDs has case, so it is written as the second.
+func hostLabel(id string) string {
+	if strings.HasPrefix(id, "Qm") {
+		id = secondVersion(id)
+	}
+	if len(id) > maxLabel || strings.ToLower(id) != id {
+		return ""
+	}
+	return id
+}
+
+// secondVersion writes a CID of version 0, which is the SHA-256 of a node of a graph
+// in base 58, as one of version 1 in base 32.
+func secondVersion(id string) string {
+	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+	n := new(big.Int)
+	for _, c := range id {
+		digit := strings.IndexRune(alphabet, c)
+		if digit < 0 {
+			return ""
+		}
+		n.Add(n.Mul(n, big.NewInt(58)), big.NewInt(int64(digit)))
+	}
+	hash := n.Bytes()
+	if len(hash) != 34 || hash[0] != 0x12 || hash[1] != 0x20 {
+		return ""
+	}
+	const version1, dagPB = 0x01, 0x70
+	binary := append([]byte{version1, dagPB}, hash...)
+	return "b" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(binary))
+}
+
+// gateways is an origin that is in several places. What an id names is the same
+// everywhere, so what one gateway began another can finish.
+type gateways struct {
+	origins []*web
+	current atomic.Int64 // the one to ask first
+}
+
+func (g *gateways) add(f *Fetcher, u string) error {
+	w, err := newWeb(f.client(), u)
+	if err != nil {
+		return err
+	}
+	w.fixed = true
+	g.origins = append(g.origins, w)
+	return nil
+}
+
+func (g *gateways) String() string {
+	return g.origins[g.at(0)].String()
+}
+
+// at returns the number of the gateway that comes n after the current one.
+func (g *gateways) at(n int64) int64 { return (g.current.Load() + n) % int64(len(g.origins)) }
+
+func (g *gateways) open(ctx context.Context, s span, v version) (stream, error) {
+	var failed []error
+	for range g.origins {
+		i := g.at(0)
+		st, err := g.origins[i].open(ctx, s, v)
+		if err == nil && (v == version{} || v.same(st.version)) {
+			st.body = &gatewayBody{st.body, func() { g.current.CompareAndSwap(i, g.at(1)) }}
+			return st, nil
+		}
+		if err == nil {
+			err = errors.Join(weir.Errorf(weir.Upstream, "%s has something else under the same name", g.origins[i]), st.body.Close())
+		}
+		g.current.CompareAndSwap(i, g.at(1))
+		if ctx.Err() != nil {
+			return stream{}, err // if this one kept still, the next try begins with another
+		}
+		failed = append(failed, err)
+	}
+	return stream{}, allFailed(failed)
+}
+
+// allFailed is the error when no gateway worked: worth another try if one of them is.
+func allFailed(failed []error) error {
+	kind := weir.Invalid
+	var sentences []string
+	for _, err := range failed {
+		if worthRetry(err) {
+			kind = weir.Upstream
+		}
+		if e, ok := errors.AsType[*weir.Error](err); ok {
+			sentences = append(sentences, e.Messages...)
+		}
+	}
+	e := weir.Wrap(kind, errors.Join(failed...), "%s", strings.Join(sentences, "; "))
+	return e
+}
+
+// gatewayBody tells when a gateway broke off, so that the next one is asked.
+type gatewayBody struct {
+	io.ReadCloser
+	next func()
+}
+
+func (b *gatewayBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.next()
+	}
+	return n, err
+}

@@ -1,0 +1,189 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// web is a resource of a web server as an origin.
+type web struct {
+	client *http.Client
+	url    string
+	host   string
+	fixed  bool // its content is what its name says, so it can't change
+}
+
+func newWeb(client *http.Client, raw string) (*web, error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return nil, weir.Errorf(weir.Invalid, "the URL can't be read; write it as https://host/path")
+	}
+	return &web{client: client, url: raw, host: u.Hostname()}, nil
+}
+
+func (w *web) String() string { return w.host }
+
+// immutable stands for a version that can't change.
+const immutable = "immutable"
+
+func (w *web) open(ctx context.Context, s span, v version) (stream, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
+	if err != nil {
+		return stream{}, weir.Errorf(weir.Invalid, "the URL can't be read; write it as https://host/path")
+	}
+	r.Header.Set("User-Agent", "weir")
+	r.Header.Set("Accept-Encoding", "identity") // or offsets are not those of the file
+	if h := s.header(); h != "" {
+		r.Header.Set("Range", h)
+		if condition := v.ifRange(); condition != "" {
+			r.Header.Set("If-Range", condition)
+		}
+	}
+	resp, err := w.client.Do(r)
+	if err != nil {
+		return stream{}, netError(ctx, err, w.host)
+	}
+	st, err := w.answer(resp, s)
+	if err != nil {
+		_ = resp.Body.Close()
+		return stream{}, err
+	}
+	return st, nil
+}
+
+// ifRange is the condition under which a span is wanted. A weak tag is none: it says
+// that two resources mean the same, not that they have the same bytes.
+func (v version) ifRange() string {
+	switch {
+	case v.etag == immutable:
+		return ""
+	case v.etag != "":
+		return v.etag
+	}
+	return v.modified
+}
+
+// answer makes a stream of what the server answered.
+func (w *web) answer(resp *http.Response, s span) (stream, error) {
+	h := resp.Header
+	st := stream{
+		body: resp.Body, contentType: h.Get("Content-Type"), location: resp.Request.URL.String(),
+		version: version{modified: h.Get("Last-Modified"), size: resp.ContentLength},
+		whole:   resp.StatusCode == http.StatusOK,
+	}
+	if etag := h.Get("ETag"); !strings.HasPrefix(etag, "W/") {
+		st.version.etag = etag
+	}
+	if w.fixed {
+		st.version.etag, st.version.modified = immutable, ""
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+		return stream{}, w.refusal(resp, s)
+	}
+	switch encoding := strings.ToLower(h.Get("Content-Encoding")); encoding {
+	case "", "identity", "aws-chunked": // the last is about how an object was once uploaded
+	default:
+		return stream{}, weir.Errorf(weir.Invalid, "%s sends the file compressed (%s), which was not asked for", w.host, cut(encoding, 40))
+	}
+	if resp.StatusCode == http.StatusPartialContent {
+		return w.partial(resp, st, s)
+	}
+	return st, nil
+}
+
+// partial checks that a part is the one that was asked for.
+func (w *web) partial(resp *http.Response, st stream, s span) (stream, error) {
+	text := resp.Header.Get("Content-Range")
+	got, total, err := parseContentRange(text)
+	if err != nil || got.from != s.from || s.to >= 0 && got.to > s.to || s.header() == "" {
+		return stream{}, weir.Errorf(weir.Upstream, "%s sent other bytes than those asked for (%q)", w.host, cut(text, 60))
+	}
+	if n := resp.ContentLength; n >= 0 && n != got.to-got.from {
+		return stream{}, weir.Errorf(weir.Upstream, "%s announced %d bytes in one place and %d in another", w.host, got.to-got.from, n)
+	}
+	st.from, st.version.size = got.from, total
+	return st, nil
+}
+
+// errContentRange says that a header is not one that can be used.
+var errContentRange = errors.New("not a range of bytes")
+
+// parseContentRange reads the header of a part: bytes 0-99/1000. The total is -1 if
+// the server does not know it.
+func parseContentRange(text string) (s span, total int64, err error) {
+	rest, ok := strings.CutPrefix(text, "bytes ")
+	first, rest, ok1 := strings.Cut(rest, "-")
+	last, size, ok2 := strings.Cut(rest, "/")
+	if !ok || !ok1 || !ok2 {
+		return span{}, 0, errContentRange
+	}
+	from, err1 := parseOffset(first)
+	to, err2 := parseOffset(last)
+	total = -1
+	var err3 error
+	if size != "*" {
+		total, err3 = parseOffset(size)
+	}
+	if errors.Join(err1, err2, err3) != nil || to < from || total >= 0 && to >= total {
+		return span{}, 0, errContentRange
+	}
+	return span{from, to + 1}, total, nil
+}
+
+// parseOffset reads a number that leaves room for one more.
+func parseOffset(text string) (int64, error) {
+	n, err := strconv.ParseUint(text, 10, 62)
+	return int64(n), err
+}
+
+// errNoSpan says that a server does not give a part, though it may give the whole.
+var errNoSpan = errors.New("the server has no such part")
+
+// refusal is the error for a status that brings no bytes.
+func (w *web) refusal(resp *http.Response, s span) error {
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be used again
+	what := fmt.Sprintf("%s answered %d %s", w.host, resp.StatusCode, http.StatusText(resp.StatusCode))
+	e := statusError(resp, what)
+	switch code := resp.StatusCode; {
+	case s.header() == "":
+	case code == http.StatusRequestedRangeNotSatisfiable && s.from > 0:
+		return changed(w.host) // it was longer before
+	case code == http.StatusRequestedRangeNotSatisfiable, code == http.StatusBadRequest, code == http.StatusNotImplemented:
+		e.Err = errNoSpan
+	}
+	return e
+}
+
+// statusError gives the status of an answer its kind: what is worth another try, and
+// what is not.
+func statusError(resp *http.Response, what string) *weir.Error {
+	what = strings.TrimSpace(what)
+	switch code := resp.StatusCode; {
+	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code == http.StatusTooEarly,
+		code >= 500 && code != http.StatusNotImplemented && code != http.StatusHTTPVersionNotSupported:
+		e := weir.Errorf(weir.Upstream, "%s", what)
+		e.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
+		return e
+	}
+	return weir.Errorf(weir.Invalid, "%s", what)
+}
+
+// retryAfter reads the header, in seconds or as a date.
+func retryAfter(text string) time.Duration {
+	if n, err := strconv.ParseUint(text, 10, 16); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}

@@ -1,0 +1,537 @@
+package blob
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
+
+	"weir/internal/weir"
+)
+
+const (
+	// streamPart is the size of the parts of what can be read only once: so much of
+	// it is held in memory.
+	streamPart = MinPart
+	// filePart is the size of the parts of what can be read at any place.
+	filePart = 16 << 20
+	// onePut is the most that is sent in one piece.
+	onePut = 32 << 20
+	// atOnce is how many parts of one file are sent at the same time.
+	atOnce = 4
+)
+
+// s3 is a Store in a bucket.
+//
+// The client library makes and signs the requests; when to try again is decided here,
+// because it may only be when the body can be read again. Every body is hashed before
+// it is sent: with its SHA-256 in the signature and its MD5 beside it, which every
+// server checks, it needs none of the newer forms (chunked signatures, checksums in
+// trailers), which many do not know.
+type s3 struct {
+	bucket    bucket
+	transport http.RoundTripper
+	tempo     tempo
+	close     func()
+	copyPart  int64
+
+	current atomic.Pointer[regional]
+}
+
+// regional is a client for one region.
+type regional struct {
+	*minio.Core
+	region string
+}
+
+func newS3(b bucket, o Options) (*s3, error) {
+	if b.prefix != "" {
+		if err := CheckKey(b.prefix); err != nil {
+			return nil, err
+		}
+	}
+	return connect(b, o)
+}
+
+// connect is newS3 for a bucket whose prefix is of no interest.
+func connect(b bucket, o Options) (*s3, error) {
+	if err := s3utils.CheckValidBucketName(b.name); err != nil {
+		return nil, weir.Errorf(weir.Invalid, "%q can't be the name of a bucket: %s", cut(b.name, 100), err)
+	}
+	s := &s3{bucket: b, tempo: o.tempo.orDefault(), close: func() {}, copyPart: copyPart}
+	if o.Guard != nil {
+		s.transport = polite{o.Guard.Client(0).Transport}
+	} else {
+		own := ownTransport()
+		s.transport, s.close = polite{own}, own.CloseIdleConnections
+	}
+	return s, s.useRegion(b.region)
+}
+
+// useRegion signs for that region from now on.
+func (s *s3) useRegion(region string) error {
+	core, err := minio.NewCore(s.bucket.host, &minio.Options{
+		Creds:        credentials.NewStaticV4(s.bucket.key, s.bucket.secret, ""),
+		Secure:       s.bucket.secure,
+		Region:       region,
+		BucketLookup: minio.BucketLookupPath,
+		Transport:    s.transport,
+		MaxRetries:   1,
+	})
+	if err != nil {
+		return weir.Errorf(weir.Invalid, "%s is not a host of a storage: %s", s.bucket.host, s.bucket.hide(err.Error()))
+	}
+	core.SetS3EnableDualstack(false) // the host that was given, and no other
+	s.current.Store(&regional{core, region})
+	return nil
+}
+
+func (s *s3) client() *regional { return s.current.Load() }
+
+// ownTransport is for the operator's storage, which may be anywhere, also behind a
+// proxy.
+func ownTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   32,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+}
+
+// polite keeps a transport from unpacking objects that are stored compressed, and asks
+// before it sends a large one: a server that refuses may close the connection without
+// reading it, and then its reason is lost.
+type polite struct {
+	http.RoundTripper
+}
+
+func (p polite) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context()) // these headers are not signed
+	r.Header.Set("Accept-Encoding", "identity")
+	if r.ContentLength >= expectSize {
+		r.Header.Set("Expect", "100-continue")
+	}
+	return p.RoundTripper.RoundTrip(r)
+}
+
+func (s *s3) Close() error { s.close(); return nil }
+
+func (s *s3) Path(string) (string, bool) { return "", false }
+
+func (s *s3) Free(context.Context) (free, total int64, ok bool) { return 0, 0, false }
+
+// do makes a request until it works. The context of the request ends when the server
+// keeps still longer than patience.
+func (s *s3) do(ctx context.Context, patience time.Duration, key string, request func(ctx context.Context, moved func()) error) error {
+	return s.tempo.retry(ctx, func() error {
+		watched, dog := watch(ctx, patience)
+		defer dog.stop()
+		used := s.client()
+		err := request(watched, dog.moved)
+		if s.otherRegion(err, used) {
+			err = request(watched, dog.moved)
+		}
+		return s.failure(watched, err, key)
+	})
+}
+
+// regionName is what the name of a region looks like; it may become part of a host.
+var regionName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+// otherRegion changes the region if an error says that the one used is wrong. It was
+// only a guess (see regionOf), and servers that have no regions at all want us-east-1.
+func (s *s3) otherRegion(err error, used *regional) bool {
+	e, ok := errors.AsType[minio.ErrorResponse](err)
+	if !ok {
+		return false
+	}
+	switch e.Code {
+	case "AuthorizationHeaderMalformed", "InvalidRegion", "InvalidRegionName", "PermanentRedirect":
+	default:
+		return false
+	}
+	if s.client() != used {
+		return true // somebody else was told so, too
+	}
+	region := cmp.Or(e.Region, "us-east-1")
+	return region != used.region && regionName.MatchString(region) && s.useRegion(region) == nil
+}
+
+func (s *s3) Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	if at, ok := r.(readerAtSeeker); ok && size >= 0 {
+		start, err := at.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return fmt.Errorf("put %s: %w", key, err)
+		}
+		section := io.NewSectionReader(at, start, size)
+		if err := endsAt(at, start+size); err != nil {
+			return fmt.Errorf("put %s: %w", key, err)
+		}
+		if size <= onePut {
+			return s.putOne(ctx, key, section, size, o)
+		}
+		return s.putFile(ctx, key, section, size, o)
+	}
+	return s.putStream(ctx, key, r, size, o)
+}
+
+type readerAtSeeker interface {
+	io.ReaderAt
+	io.Seeker
+}
+
+// endsAt checks that there is not more than what was promised.
+func endsAt(r io.ReaderAt, end int64) error {
+	var one [1]byte
+	switch n, err := r.ReadAt(one[:], end); {
+	case n > 0:
+		return fmt.Errorf("the reader has more than the %d bytes that were promised", end)
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return err
+	}
+}
+
+// putOne sends an object in one piece.
+func (s *s3) putOne(ctx context.Context, key string, r io.ReadSeeker, size int64, o PutOptions) error {
+	sums, err := digest(r, size)
+	if err != nil {
+		return fmt.Errorf("put %s: %w", key, err)
+	}
+	opts := putOptions(o)
+	opts.DisableContentSha256 = true // it is in the signature already
+	return s.do(ctx, s.tempo.stall, key, func(ctx context.Context, moved func()) error {
+		if _, err := r.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		body := &sentBody{r: r, moved: moved}
+		defer body.end()
+		_, err := s.client().PutObject(ctx, s.bucket.name, s.bucket.object(key), body, size, sums.md5, sums.sha256, opts)
+		return err
+	})
+}
+
+func putOptions(o PutOptions) minio.PutObjectOptions {
+	return minio.PutObjectOptions{ContentType: o.ContentType, CacheControl: o.CacheControl}
+}
+
+// sums are the hashes of a body as the headers have them.
+type sums struct {
+	md5, sha256 string
+}
+
+// digest hashes a body of size bytes, from its start.
+func digest(r io.ReadSeeker, size int64) (sums, error) {
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		return sums{}, err
+	}
+	m, h := md5.New(), sha256.New()
+	n, err := io.Copy(io.MultiWriter(m, h), r)
+	if err != nil {
+		return sums{}, err
+	}
+	if n != size {
+		return sums{}, errPromised(n, size)
+	}
+	return sums{base64.StdEncoding.EncodeToString(m.Sum(nil)), hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// putStream sends what can be read only once, in parts if it is large.
+func (s *s3) putStream(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
+	part := streamPart
+	if size >= 0 {
+		part = int(max(streamPart, partSize(size)))
+	}
+	buffer, err := readPart(ctx, r, nil, part, size)
+	if err != nil {
+		return fmt.Errorf("put %s: %w", key, err)
+	}
+	if len(buffer) < part {
+		if size >= 0 && int64(len(buffer)) != size {
+			return fmt.Errorf("put %s: %w", key, errPromised(int64(len(buffer)), size))
+		}
+		return s.putOne(ctx, key, bytes.NewReader(buffer), int64(len(buffer)), o)
+	}
+	return s.inParts(ctx, key, o, func(u *s3Upload) ([]PartInfo, error) {
+		var parts []PartInfo
+		total := int64(0)
+		for len(buffer) > 0 || len(parts) == 0 {
+			p, err := u.Part(ctx, len(parts)+1, bytes.NewReader(buffer), int64(len(buffer)))
+			if err != nil {
+				return nil, err
+			}
+			parts, total = append(parts, p), total+p.Size
+			if buffer, err = readPart(ctx, r, buffer[:0], part, size); err != nil {
+				return nil, err
+			}
+		}
+		if size >= 0 && total != size {
+			return nil, errPromised(total, size)
+		}
+		return parts, nil
+	})
+}
+
+// readPart reads the next part of a stream, which is shorter only at its end. A
+// buffer for a small object is no larger than the object.
+func readPart(ctx context.Context, r io.Reader, buffer []byte, part int, size int64) ([]byte, error) {
+	if cap(buffer) == 0 && size >= 0 && size < int64(part) {
+		buffer = make([]byte, 0, size+1)
+	}
+	b := bytes.NewBuffer(buffer)
+	_, err := io.Copy(b, io.LimitReader(withContext(ctx, r), int64(part)))
+	return b.Bytes(), err
+}
+
+// partSize is how large the parts of an object must be so that they are not too many.
+func partSize(size int64) int64 {
+	const round = 1 << 20
+	least := (size + maxParts - 1) / maxParts
+	return (least + round - 1) / round * round
+}
+
+func (s *s3) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, Info, error) {
+	if err := CheckKey(key); err != nil {
+		return nil, Info{}, err
+	}
+	if offset < 0 {
+		return nil, Info{}, errRange(key, offset, 0)
+	}
+	if length == 0 {
+		return s.nothing(ctx, key, offset)
+	}
+	want := span{offset, -1}
+	if length > 0 {
+		want.to = offset + length
+	}
+	r, st, err := openReader(ctx, object{s, s.bucket.object(key)}, want, version{}, s.tempo)
+	if weir.KindOf(err) == weir.Invalid && offset > 0 {
+		// Maybe there is no such byte.
+		if r, info, e := s.nothing(ctx, key, offset); e == nil && offset == info.Size {
+			return r, info, nil
+		} else if e == nil && offset > info.Size {
+			return nil, Info{}, errRange(key, offset, info.Size)
+		}
+	}
+	if err != nil {
+		return nil, Info{}, err
+	}
+	modified, _ := http.ParseTime(st.version.modified)
+	return r, Info{Key: key, Size: st.version.size, ModTime: modified, ETag: st.version.etag}, nil
+}
+
+// nothing is an empty part of an object.
+func (s *s3) nothing(ctx context.Context, key string, offset int64) (io.ReadCloser, Info, error) {
+	info, err := s.Stat(ctx, key)
+	if err == nil && offset > info.Size {
+		err = errRange(key, offset, info.Size)
+	}
+	return http.NoBody, info, err
+}
+
+// object is an object of a bucket as an origin.
+type object struct {
+	s3  *s3
+	key string // in the bucket, the prefix included
+}
+
+func (o object) String() string { return o.s3.bucket.host }
+
+func (o object) open(ctx context.Context, s span, v version) (stream, error) {
+	opts := minio.GetObjectOptions{}
+	if h := s.header(); h != "" {
+		opts.Set("Range", h)
+	}
+	if v.etag != "" {
+		if err := opts.SetMatchETag(v.etag); err != nil {
+			return stream{}, err
+		}
+	}
+	used := o.s3.client()
+	body, info, header, err := used.GetObject(ctx, o.s3.bucket.name, o.key, opts)
+	if o.s3.otherRegion(err, used) {
+		body, info, header, err = o.s3.client().GetObject(ctx, o.s3.bucket.name, o.key, opts)
+	}
+	if err != nil {
+		return stream{}, o.s3.failure(ctx, err, o.key)
+	}
+	st := stream{body: body, whole: true, contentType: info.ContentType}
+	st.version = version{etag: info.ETag, modified: header.Get("Last-Modified"), size: info.Size}
+	if r := header.Get("Content-Range"); r != "" {
+		got, total, err := parseContentRange(r)
+		if err != nil || got.from != s.from {
+			return stream{}, errors.Join(weir.Errorf(weir.Upstream, "%s sent other bytes than those asked for (%q)", o, cut(r, 60)), body.Close())
+		}
+		st.from, st.version.size, st.whole = got.from, total, false
+	}
+	return st, nil
+}
+
+// header is the Range header that asks for a span; "" for all.
+func (s span) header() string {
+	switch {
+	case s.to >= 0:
+		return "bytes=" + strconv.FormatInt(s.from, 10) + "-" + strconv.FormatInt(s.to-1, 10)
+	case s.from > 0:
+		return "bytes=" + strconv.FormatInt(s.from, 10) + "-"
+	}
+	return ""
+}
+
+func (s *s3) Stat(ctx context.Context, key string) (Info, error) {
+	if err := CheckKey(key); err != nil {
+		return Info{}, err
+	}
+	info, err := s.stat(ctx, s.bucket.object(key))
+	return Info{Key: key, Size: info.Size, ModTime: info.LastModified, ETag: info.ETag}, err
+}
+
+func (s *s3) stat(ctx context.Context, object string) (info minio.ObjectInfo, err error) {
+	err = s.do(ctx, s.tempo.stall, object, func(ctx context.Context, _ func()) (err error) {
+		info, err = s.client().StatObject(ctx, s.bucket.name, object, minio.StatObjectOptions{})
+		return err
+	})
+	return info, err
+}
+
+func (s *s3) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		folder, err := folderKey(folder)
+		if err != nil {
+			yield(Info{}, err)
+			return
+		}
+		for o, err := range s.list(ctx, folder) {
+			if err == nil && strings.HasSuffix(o.Key, "/") {
+				continue // a mark that some programs leave for a folder
+			}
+			info := Info{Key: strings.TrimPrefix(o.Key, s.folder("")), Size: o.Size, ModTime: o.LastModified, ETag: o.ETag}
+			if !yield(info, err) {
+				return
+			}
+		}
+	}
+}
+
+// list returns the objects of a folder as the bucket has them. After a failure it goes
+// on where it was.
+func (s *s3) list(ctx context.Context, folder string) iter.Seq2[minio.ObjectInfo, error] {
+	return func(yield func(minio.ObjectInfo, error) bool) {
+		last, stopped := "", false
+		// Patience is for what is done with the objects, too.
+		err := s.do(ctx, s.tempo.finish, folder, func(ctx context.Context, moved func()) error {
+			opts := minio.ListObjectsOptions{Prefix: s.folder(folder), Recursive: true, StartAfter: last, FetchOwner: new(false)}
+			for o := range s.client().ListObjectsIter(ctx, s.bucket.name, opts) {
+				if o.Err != nil {
+					return o.Err
+				}
+				last = o.Key
+				if stopped = !yield(o, nil); stopped {
+					return nil
+				}
+				moved()
+			}
+			return ctx.Err()
+		})
+		if err != nil && !stopped {
+			yield(minio.ObjectInfo{}, err)
+		}
+	}
+}
+
+// folder is the prefix in the bucket that all keys of a folder have.
+func (s *s3) folder(folder string) string {
+	object := strings.TrimSuffix(s.bucket.object(folder), "/")
+	if object == "" {
+		return ""
+	}
+	return object + "/"
+}
+
+func (s *s3) Delete(ctx context.Context, key string) error {
+	if err := CheckKey(key); err != nil {
+		return err
+	}
+	err := s.do(ctx, s.tempo.stall, key, func(ctx context.Context, _ func()) error {
+		return s.client().RemoveObject(ctx, s.bucket.name, s.bucket.object(key), minio.RemoveObjectOptions{})
+	})
+	if weir.KindOf(err) == weir.NotFound {
+		return nil
+	}
+	return err
+}
+
+func (s *s3) DeletePrefix(ctx context.Context, folder string) error {
+	folder, err := oneFolder(folder)
+	if err != nil {
+		return err
+	}
+	var batch []minio.ObjectInfo
+	for info, err := range s.list(ctx, folder) {
+		if err != nil {
+			return err
+		}
+		if batch = append(batch, info); len(batch) == deleteAtOnce {
+			if err := s.deleteObjects(ctx, batch); err != nil {
+				return err
+			}
+			batch = batch[:0]
+		}
+	}
+	if err := s.deleteObjects(ctx, batch); err != nil {
+		return err
+	}
+	return s.abortBelow(ctx, folder)
+}
+
+// deleteAtOnce is how many objects can be removed with one request.
+const deleteAtOnce = 1000
+
+func (s *s3) deleteObjects(ctx context.Context, objects []minio.ObjectInfo) error {
+	if len(objects) == 0 {
+		return nil
+	}
+	return s.do(ctx, s.tempo.finish, objects[0].Key, func(ctx context.Context, moved func()) error {
+		results, err := s.client().RemoveObjectsWithIter(ctx, s.bucket.name, slices.Values(objects), minio.RemoveObjectsOptions{})
+		if err != nil {
+			return err
+		}
+		for r := range results {
+			moved()
+			if r.Err != nil && err == nil {
+				err = r.Err
+			}
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		return err
+	})
+}

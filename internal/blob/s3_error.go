@@ -1,0 +1,68 @@
+package blob
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"unicode"
+
+	"github.com/minio/minio-go/v7"
+
+	"weir/internal/weir"
+)
+
+// maxReason is how much of a server's own words is repeated.
+const maxReason = 300
+
+// passing are the codes of S3 that say to come again later, whatever their status.
+var passing = map[string]bool{
+	"RequestTimeout": true, "Throttling": true, "ThrottlingException": true, "RequestLimitExceeded": true,
+	"RequestThrottled": true, "InternalError": true, "SlowDown": true, "SlowDownRead": true, "SlowDownWrite": true,
+	"ServiceUnavailable": true, "BandwidthLimitExceeded": true, "IncompleteBody": true, "BadDigest": true,
+	"XAmzContentSHA256Mismatch": true, "OperationAborted": true,
+}
+
+// failure gives an error of the client library its kind, and a sentence with the
+// store's own code and reason.
+func (s *s3) failure(ctx context.Context, err error, key string) error {
+	if err == nil {
+		return nil
+	}
+	e, ok := errors.AsType[minio.ErrorResponse](err)
+	if !ok {
+		return netError(ctx, err, s.bucket.host)
+	}
+	if e.RequestID == "minio" { // of the library itself, which did not like an argument
+		return weir.Errorf(weir.Invalid, "%s", s.reason(e))
+	}
+	status, refused := e.StatusCode, "the storage at "+s.bucket.host+" refused: "+s.reason(e)
+	switch {
+	case e.Code == minio.NoSuchBucket:
+		return weir.Errorf(weir.Invalid, "the storage at %s has no bucket %q (%s)", s.bucket.host, s.bucket.name, s.reason(e))
+	case e.Code == minio.NoSuchKey || e.Code == minio.NoSuchUpload:
+		return weir.Errorf(weir.NotFound, "%s is not in the bucket %q of %s (%s)", key, s.bucket.name, s.bucket.host, s.reason(e))
+	case e.Code == minio.PreconditionFailed || status == http.StatusPreconditionFailed:
+		return changed(s.bucket.host)
+	case passing[e.Code], status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == 0:
+		return weir.Errorf(weir.Upstream, "the storage at %s failed: %s", s.bucket.host, s.reason(e))
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound:
+		return weir.Errorf(weir.Denied, "%s", refused)
+	}
+	return weir.Errorf(weir.Invalid, "%s", refused)
+}
+
+// reason is what the store said, without what nobody may see.
+func (s *s3) reason(e minio.ErrorResponse) string {
+	text := e.Code
+	if message := strings.TrimSpace(e.Error()); message != "" && message != e.Code {
+		text += ": " + message
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s.bucket.hide(text))
+	return cut(strings.ToValidUTF8(text, ""), maxReason)
+}

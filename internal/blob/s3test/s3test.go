@@ -1,0 +1,298 @@
+// Package s3test gives tests a real S3 server, versitygw.
+//
+// The first Start of a test process starts one server on a free port of 127.0.0.1,
+// whose buckets are folders in a temporary one; every Start hands out a bucket of
+// its own. The program is the one that WEIR_TEST_VERSITYGW names. Without that it is
+// built from the version pinned in tools/go.mod, once, into the user's cache folder.
+//
+// The server is kept by a small shell whose standard input is a pipe from the test
+// process: however the process ends, the pipe closes, and the shell stops the server
+// and removes the folder. Main only makes the process wait for that.
+//
+// Only tests import this package.
+package s3test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The credentials of every bucket. They have characters in them that a URL must
+// escape, and that are easy to find where they should not be.
+const (
+	Key    = "test+key"
+	Secret = "test:secret/with+odd@signs%2F"
+)
+
+// CopyLimit is the size from which on the server copies an object only in parts.
+const CopyLimit = 6 << 20
+
+// patience bounds the start of the server.
+const patience = time.Minute
+
+// keeper is the shell that holds the server: $1 is the program, $2 its address, $3
+// the folder with the buckets. It ends when its standard input does.
+const keeper = `
+"$1" --access "$4" --secret "$5" --port "$2" --quiet --keep-alive --copy-object-threshold "$6" posix --nometa=false "$3/data" >"$3/log" 2>&1 &
+server=$!
+trap 'kill -9 $server 2>/dev/null; wait $server 2>/dev/null; cd / && rm -rf "$3"' EXIT
+while read -r line; do :; done
+`
+
+// The server belongs to the process, as its name says, which is why this is the one
+// variable outside of functions.
+var shared process
+
+// process is what this test process shares between its tests.
+type process struct {
+	mu      sync.Mutex
+	server  *server
+	failure error // of the first attempt to start; there is no second one
+	buckets int
+}
+
+// Bucket is a bucket of the server.
+type Bucket struct {
+	Name     string
+	Endpoint string // http://127.0.0.1:port
+	Dir      string // the folder that the objects are files in
+}
+
+// URL returns the bucket as a storage URL, with its credentials.
+func (b Bucket) URL() string {
+	return "s3+http://" + escape(Key) + ":" + escape(Secret) + "@" + b.Endpoint[len("http://"):] + "/" + b.Name
+}
+
+// escape percent-encodes all but letters and digits.
+func escape(text string) string {
+	var out bytes.Buffer
+	for _, c := range []byte(text) {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			out.WriteByte(c)
+		} else {
+			fmt.Fprintf(&out, "%%%02X", c)
+		}
+	}
+	return out.String()
+}
+
+// Start returns an empty bucket of a running server. It is removed with the test.
+func Start(tb testing.TB) Bucket {
+	tb.Helper()
+	s, n, err := shared.next()
+	if err != nil {
+		tb.Fatalf("start versitygw: %v", err)
+	}
+	b := Bucket{Name: "bucket-" + strconv.Itoa(n), Endpoint: "http://" + s.address}
+	b.Dir = filepath.Join(s.dir, "data", b.Name)
+	if err := os.Mkdir(b.Dir, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(b.Dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return b
+}
+
+// Runner is m with the server stopped after it, as the argument of
+// goleak.VerifyTestMain.
+type Runner struct {
+	M interface{ Run() int }
+}
+
+// Run is Main.
+func (r Runner) Run() int { return Main(r.M) }
+
+// Main runs the tests of m, stops the server if one was started, and returns the exit
+// code.
+func Main(m interface{ Run() int }) int {
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintf(os.Stderr, "stop versitygw: %v\n", err)
+		return max(code, 1)
+	}
+	return code
+}
+
+func (p *process) next() (*server, int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.server == nil && p.failure == nil {
+		p.server, p.failure = startServer()
+	}
+	p.buckets++
+	return p.server, p.buckets, p.failure
+}
+
+func (p *process) stop() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.server == nil {
+		return nil
+	}
+	err := p.server.stop()
+	p.server = nil
+	return err
+}
+
+// server is a running versitygw and the shell that keeps it.
+type server struct {
+	dir     string
+	address string
+	shell   *exec.Cmd
+	stdin   *os.File
+}
+
+func startServer() (*server, error) {
+	program, err := program()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "weir-s3test-")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{dir: dir}
+	if err := s.start(program); err != nil {
+		log, _ := os.ReadFile(filepath.Join(dir, "log"))
+		return nil, errors.Join(fmt.Errorf("%w; its log says:\n%s", err, log), s.stop())
+	}
+	return s, nil
+}
+
+func (s *server) start(program string) error {
+	if err := os.Mkdir(filepath.Join(s.dir, "data"), 0o755); err != nil {
+		return err
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	stdin, orders, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
+	s.address, s.stdin = address, orders
+	s.shell = exec.Command("/bin/sh", "-c", keeper, "s3test", program, address, s.dir, Key, Secret, strconv.Itoa(CopyLimit))
+	s.shell.Stdin = stdin
+	s.shell.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + s.dir}
+	// A session of its own: Ctrl-C must reach the tests, not what cleans up after them.
+	s.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := s.shell.Start(); err != nil {
+		return err
+	}
+	return s.ready()
+}
+
+// ready waits until the server takes connections.
+func (s *server) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for tick := time.Tick(20 * time.Millisecond); ; {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.address)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return errors.New("it does not listen")
+		}
+	}
+}
+
+// stop ends the server and waits until its folder is gone.
+func (s *server) stop() error {
+	var err error
+	if s.stdin != nil {
+		err = s.stdin.Close()
+	}
+	if s.shell != nil && s.shell.Process != nil {
+		// The status says how the shell was ended, which nobody needs.
+		_ = s.shell.Wait()
+	}
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// program returns the path of versitygw, built if need be.
+func program() (string, error) {
+	if path := os.Getenv("WEIR_TEST_VERSITYGW"); path != "" {
+		return path, nil
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	pinned, err := os.ReadFile(filepath.Join(root, "tools", "go.sum"))
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	// Another version of the tools or of Go is another program.
+	sum := sha256.Sum256(append(pinned, runtime.Version()...))
+	dir := filepath.Join(cache, "weir-test")
+	built := filepath.Join(dir, "versitygw-"+hex.EncodeToString(sum[:8]))
+	if _, err := os.Stat(built); err == nil {
+		return built, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	return built, build(root, built)
+}
+
+// build makes the program, next to its place and then in it: several test processes
+// may do so at the same time.
+func build(root, built string) error {
+	temp := built + "." + strconv.Itoa(os.Getpid())
+	cmd := exec.Command("go", "build", "-modfile="+filepath.Join(root, "tools", "go.mod"), "-o", temp,
+		"github.com/versity/versitygw/cmd/versitygw")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("go build: %w\n%s", err, out), os.RemoveAll(temp))
+	}
+	return os.Rename(temp, built)
+}
+
+// moduleRoot returns the folder of weir's go.mod, above the one the tests run in.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "tools", "go.mod")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("no folder above has tools/go.mod")
+}

@@ -1,0 +1,161 @@
+package blob
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"unicode"
+
+	"weir/internal/weir"
+)
+
+// Delivery is a file that goes to a URL.
+type Delivery struct {
+	URL     string
+	Method  string            // PUT if it is empty
+	Headers map[string]string // of the caller; they may be credentials
+	Size    int64
+	Body    func(ctx context.Context) (io.ReadCloser, error) // from its start, for each try again
+}
+
+// expectSize is from which size on the server is asked before the body is sent.
+const expectSize = 1 << 20
+
+// Send brings a file to a URL that a caller gave. Any status of 200 to 299 says that
+// it arrived; what the server refuses is an error of kind weir.Invalid.
+func Send(ctx context.Context, d Delivery, o Options) error {
+	u, err := url.Parse(d.URL)
+	if err != nil || u.Hostname() == "" {
+		return weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
+	}
+	if d.Method == "" {
+		d.Method = http.MethodPut
+	}
+	if err := checkHeaders(d.Headers); err != nil {
+		return err
+	}
+	client, done := o.client()
+	defer done()
+	t := o.tempo.orDefault()
+	return t.retry(ctx, func() error { return d.send(ctx, client, t, u.Hostname()) })
+}
+
+// client returns a client for the address of a caller, or of the operator.
+func (o Options) client() (client *http.Client, done func()) {
+	if o.Guard != nil {
+		return o.Guard.Client(0), func() {}
+	}
+	own := ownTransport()
+	return &http.Client{Transport: own}, own.CloseIdleConnections
+}
+
+// headerName is a token of HTTP.
+var headerName = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]{1,200}$")
+
+// checkHeaders refuses headers that are about the connection, not about the file.
+func checkHeaders(headers map[string]string) error {
+	for name, value := range headers {
+		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
+			return weir.Errorf(weir.Invalid, "headers: %q is not a header that can be sent", cut(name, 100))
+		}
+		switch textproto.CanonicalMIMEHeaderKey(name) {
+		case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "Te":
+			return weir.Errorf(weir.Invalid, "headers: %s can't be set", name)
+		}
+	}
+	return nil
+}
+
+func (d Delivery) send(ctx context.Context, client *http.Client, t tempo, host string) error {
+	watched, dog := watch(ctx, t.stall)
+	defer dog.stop()
+	var opened []*outgoing
+	defer func() {
+		for _, body := range opened {
+			_ = body.Close() // a transport does so too, but at a time of its own
+		}
+	}()
+	open := func() (io.ReadCloser, error) {
+		body, err := d.Body(watched)
+		if err != nil {
+			return nil, err
+		}
+		opened = append(opened, &outgoing{sentBody: sentBody{r: body, moved: dog.moved}, from: body})
+		return opened[len(opened)-1], nil
+	}
+	body, err := open()
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(watched, d.Method, d.URL, body)
+	if err != nil {
+		return weir.Errorf(weir.Invalid, "the file can't be sent with %q to this URL", cut(d.Method, 40))
+	}
+	r.GetBody, r.ContentLength = open, d.Size
+	if d.Size == 0 {
+		r.Body, r.GetBody = http.NoBody, nil
+	}
+	for name, value := range d.Headers {
+		r.Header.Set(name, value)
+	}
+	if d.Size >= expectSize {
+		r.Header.Set("Expect", "100-continue")
+	}
+	once := *client
+	once.CheckRedirect = d.redirect(client.CheckRedirect)
+	resp, err := once.Do(r)
+	if err != nil {
+		return netError(watched, err, host)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+		return nil
+	}
+	what := fmt.Sprintf("%s answered %d %s", host, resp.StatusCode, http.StatusText(resp.StatusCode))
+	if resp.StatusCode >= 300 && resp.StatusCode <= 399 {
+		what += "; give the URL that it redirects to"
+	}
+	return statusError(resp, what)
+}
+
+// redirect follows only what sends the file on. What a caller set for one host is not
+// for another.
+func (d Delivery) redirect(check func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
+	return func(r *http.Request, via []*http.Request) error {
+		if r.Method != d.Method || r.Body == nil && d.Size > 0 {
+			return http.ErrUseLastResponse
+		}
+		if r.URL.Host != via[0].URL.Host {
+			for name := range d.Headers {
+				if textproto.CanonicalMIMEHeaderKey(name) != "Content-Type" {
+					r.Header.Del(name)
+				}
+			}
+		}
+		if check == nil {
+			return nil
+		}
+		return check(r, via)
+	}
+}
+
+// outgoing is a body that closes what it reads from.
+type outgoing struct {
+	sentBody
+	once sync.Once
+	from io.Closer
+}
+
+// Close waits for a Read that is going on.
+func (b *outgoing) Close() (err error) {
+	b.end()
+	b.once.Do(func() { err = b.from.Close() })
+	return err
+}
