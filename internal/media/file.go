@@ -1,0 +1,148 @@
+package media
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// File is a file that nobody stored: its head is in memory, the rest are byte ranges
+// of stored segments. Its size is known, and any part of it can be read at once.
+type File struct {
+	layout cmaf.Layout
+	tracks []*Track
+	starts []int64 // of each extent, in the file
+}
+
+// NewFile returns the file that a layout describes. Extents of the layout name
+// tracks by their place in tracks.
+func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
+	f := &File{layout: layout, tracks: tracks, starts: make([]int64, len(layout.Extents))}
+	at := int64(len(layout.Head))
+	for i, extent := range layout.Extents {
+		if extent.Track < 0 || extent.Track >= len(tracks) {
+			return nil, fmt.Errorf("extent %d is of track %d of %d", i, extent.Track, len(tracks))
+		}
+		f.starts[i] = at
+		at += extent.Length
+	}
+	if at != layout.Size {
+		return nil, fmt.Errorf("the parts of a file have %d bytes together, the file should have %d", at, layout.Size)
+	}
+	return f, nil
+}
+
+// Size returns the length of the file.
+func (f *File) Size() int64 { return f.layout.Size }
+
+// Reader opens the file; it reads for as long as the context allows. Several readers
+// of one file can be used at the same time, one reader can't.
+func (f *File) Reader(ctx context.Context) *FileReader {
+	open := func(track, segment int, offset int64) (io.ReadCloser, error) {
+		return f.tracks[track].open(ctx, segment, offset, -1)
+	}
+	return &FileReader{file: f, open: open, bodies: make([]segmentBody, len(f.tracks))}
+}
+
+// FileReader reads a File. The segment that is being read stays open for each track,
+// so that reading on costs no more requests to the store than there are segments.
+type FileReader struct {
+	file   *File
+	open   func(track, segment int, offset int64) (io.ReadCloser, error)
+	at     int64
+	bodies []segmentBody // by track
+}
+
+// segmentBody is an open segment and how far it is read.
+type segmentBody struct {
+	body    io.ReadCloser
+	segment int
+	at      int64
+}
+
+// nearSkip is how many bytes are rather read and thrown away than asked for anew.
+const nearSkip = 256 << 10
+
+// Seek moves to another place of the file.
+func (r *FileReader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.at
+	case io.SeekEnd:
+		offset += r.file.layout.Size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek to before the start of a file")
+	}
+	r.at = offset
+	return offset, nil
+}
+
+// Read reads on.
+func (r *FileReader) Read(p []byte) (int, error) {
+	f := r.file
+	if r.at >= f.layout.Size {
+		return 0, io.EOF
+	}
+	if r.at < int64(len(f.layout.Head)) {
+		n := copy(p, f.layout.Head[r.at:])
+		r.at += int64(n)
+		return n, nil
+	}
+	i := sort.Search(len(f.starts), func(i int) bool { return f.starts[i] > r.at }) - 1
+	extent, within := f.layout.Extents[i], r.at-f.starts[i]
+	if left := extent.Length - within; int64(len(p)) > left {
+		p = p[:left]
+	}
+	body, err := r.body(extent.Track, extent.Segment, extent.Offset+within)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.ReadFull(body.body, p)
+	body.at += int64(n)
+	r.at += int64(n)
+	if err != nil {
+		return n, weir.Wrap(weir.Upstream, err, "could not read a segment from storage")
+	}
+	return n, nil
+}
+
+// body returns the open segment of a track, at the given offset.
+func (r *FileReader) body(track, segment int, offset int64) (*segmentBody, error) {
+	b := &r.bodies[track]
+	if b.body != nil && b.segment == segment && b.at <= offset && offset-b.at <= nearSkip {
+		n, err := io.CopyN(io.Discard, b.body, offset-b.at)
+		b.at += n
+		if err != nil {
+			return nil, weir.Wrap(weir.Upstream, err, "could not read a segment from storage")
+		}
+		return b, nil
+	}
+	if b.body != nil {
+		b.body.Close()
+		b.body = nil
+	}
+	body, err := r.open(track, segment, offset)
+	if err != nil {
+		return nil, err
+	}
+	*b = segmentBody{body, segment, offset}
+	return b, nil
+}
+
+// Close lets go of what is open. A reader that was closed can be used again.
+func (r *FileReader) Close() error {
+	var errs []error
+	for i := range r.bodies {
+		if b := &r.bodies[i]; b.body != nil {
+			errs = append(errs, b.body.Close())
+			b.body = nil
+		}
+	}
+	return errors.Join(errs...)
+}

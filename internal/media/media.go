@@ -1,0 +1,225 @@
+// Package media keeps the bytes of package cmaf in a blob.Store. It is the only
+// reader and writer of inits, segments and indexes.
+//
+// A track lives under a prefix:
+//
+//	<prefix>/init.mp4   its init segment
+//	<prefix>/<n>.m4s    its segments, from 0
+//	<prefix>/index      what it is, and an entry for each segment
+//
+// The index is a line of JSON, the cmaf.Track, and after it the entries as cmaf
+// writes them. A track exists when its index does: [Put] stores segments in any order
+// and from any machine, [Seal] writes the init segment and then the index. So a
+// reader never sees a track that promises a segment which is not there.
+//
+// Start reading at [Open]; [File] gives a whole track or several of them as one file,
+// without ever making that file.
+package media
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// largestIndex is far above the index of a day of video, and keeps a damaged store
+// from filling the memory.
+const largestIndex = 256 << 20
+
+// What a store is told of the objects: they never change once written.
+var (
+	segmentOptions = blob.PutOptions{ContentType: "video/mp4"}
+	indexOptions   = blob.PutOptions{ContentType: "application/octet-stream"}
+)
+
+// InitKey returns the key of a track's init segment.
+func InitKey(prefix string) string { return prefix + "/init.mp4" }
+
+// SegmentKey returns the key of segment n of a track.
+func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Itoa(n) + ".m4s" }
+
+func indexKey(prefix string) string { return prefix + "/index" }
+
+// Put stores segment n. Storing it twice is storing it once.
+func Put(ctx context.Context, store blob.Store, prefix string, n int, segment cmaf.Segment, data []byte) error {
+	if size := segment.Size(); size != int64(len(data)) {
+		return fmt.Errorf("segment %d of %s has %d bytes, its index entry says %d", n, prefix, len(data), size)
+	}
+	return store.Put(ctx, SegmentKey(prefix, n), bytes.NewReader(data), int64(len(data)), segmentOptions)
+}
+
+// Seal makes a track out of segments that were put.
+func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.TrackIndex) error {
+	head := cmaf.Init(index.Track)
+	if err := store.Put(ctx, InitKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
+		return err
+	}
+	data, err := json.Marshal(index.Track)
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	for _, segment := range index.Segments {
+		data = cmaf.AppendEntry(data, segment)
+	}
+	return store.Put(ctx, indexKey(prefix), bytes.NewReader(data), int64(len(data)), indexOptions)
+}
+
+// Track is a track in a store.
+type Track struct {
+	store  blob.Store
+	prefix string
+	index  cmaf.TrackIndex
+}
+
+// Open reads the index of a sealed track.
+func Open(ctx context.Context, store blob.Store, prefix string) (*Track, error) {
+	body, info, err := store.Get(ctx, indexKey(prefix), 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	if info.Size > largestIndex {
+		return nil, fmt.Errorf("index of %s: %d bytes are too many", prefix, info.Size)
+	}
+	data, err := io.ReadAll(io.LimitReader(body, largestIndex))
+	if err != nil {
+		return nil, weir.Wrap(weir.Upstream, err, "could not read the index of a track from storage")
+	}
+	index, err := parseIndex(data)
+	if err != nil {
+		return nil, fmt.Errorf("index of %s: %w", prefix, err)
+	}
+	return &Track{store, prefix, index}, nil
+}
+
+// parseIndex reads the index of a sealed track: unlike that of a track which is
+// still growing, it must be whole.
+func parseIndex(data []byte) (cmaf.TrackIndex, error) {
+	line, entries, found := bytes.Cut(data, []byte("\n"))
+	if !found {
+		return cmaf.TrackIndex{}, fmt.Errorf("it has no description of the track")
+	}
+	var index cmaf.TrackIndex
+	if err := json.Unmarshal(line, &index.Track); err != nil {
+		return cmaf.TrackIndex{}, err
+	}
+	segments, good, err := cmaf.ReadIndex(entries)
+	if err != nil {
+		return cmaf.TrackIndex{}, err
+	}
+	if good != len(entries) {
+		return cmaf.TrackIndex{}, fmt.Errorf("it breaks off after %d of %d bytes", good, len(entries))
+	}
+	index.Segments = segments
+	return index, nil
+}
+
+// NewTrack returns a track whose segments are in the store and whose index is known
+// from elsewhere: one that is not sealed yet.
+func NewTrack(store blob.Store, prefix string, index cmaf.TrackIndex) *Track {
+	return &Track{store, prefix, index}
+}
+
+// Index returns what the track is and which segments it has. Callers don't change
+// it.
+func (t *Track) Index() cmaf.TrackIndex { return t.index }
+
+// Prefix returns where the track lives.
+func (t *Track) Prefix() string { return t.prefix }
+
+// Init returns the init segment.
+func (t *Track) Init() []byte { return cmaf.Init(t.index.Track) }
+
+// Segment opens segment n as it is stored.
+func (t *Track) Segment(ctx context.Context, n int) (body io.ReadCloser, size int64, err error) {
+	if n < 0 || n >= len(t.index.Segments) {
+		return nil, 0, weir.Errorf(weir.NotFound, "there is no segment %d", n)
+	}
+	body, err = t.open(ctx, n, 0, -1)
+	return body, t.index.Segments[n].Size(), err
+}
+
+// Parts opens a run of parts of segment n, from first up to but without end.
+func (t *Track) Parts(ctx context.Context, n, first, end int) (io.ReadCloser, error) {
+	parts := t.index.Segments[n].Parts
+	return t.open(ctx, n, partsSize(parts[:first]), partsSize(parts[first:end]))
+}
+
+// Sample reads the bytes of one sample.
+func (t *Track) Sample(ctx context.Context, n, part, sample int) ([]byte, error) {
+	parts := t.index.Segments[n].Parts
+	offset := partsSize(parts[:part]) + int64(parts[part].Head) + cmaf.Bytes(parts[part].Samples[:sample])
+	data := make([]byte, parts[part].Samples[sample].Size)
+	body, err := t.open(ctx, n, offset, int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	if _, err := io.ReadFull(body, data); err != nil {
+		return nil, weir.Wrap(weir.Upstream, err, "could not read a segment from storage")
+	}
+	return data, nil
+}
+
+// Fragments reads the samples of segment n, a fragment for each of its parts.
+func (t *Track) Fragments(ctx context.Context, n int) ([]cmaf.Fragment, error) {
+	body, size, err := t.Segment(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	data := make([]byte, size)
+	if _, err := io.ReadFull(body, data); err != nil {
+		return nil, weir.Wrap(weir.Upstream, err, "could not read a segment from storage")
+	}
+	var fragments []cmaf.Fragment
+	for _, part := range t.index.Segments[n].Parts {
+		whole := part.Size()
+		fragments = append(fragments, cmaf.Fragment{Start: part.Start, Samples: part.Samples, Data: data[part.Head:whole:whole]})
+		data = data[whole:]
+	}
+	return fragments, nil
+}
+
+// open opens length bytes of segment n, and says so when the stored object is not
+// the one that the index describes.
+func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
+	body, info, err := t.store.Get(ctx, SegmentKey(t.prefix, n), offset, length)
+	if err != nil {
+		return nil, err
+	}
+	if want := t.index.Segments[n].Size(); info.Size != want {
+		body.Close()
+		return nil, fmt.Errorf("segment %d of %s has %d bytes, its index entry says %d", n, t.prefix, info.Size, want)
+	}
+	return body, nil
+}
+
+// CopyTrack gives a sealed track a second home in the same store.
+func CopyTrack(ctx context.Context, store blob.Store, from, to string) error {
+	track, err := Open(ctx, store, from)
+	if err != nil {
+		return err
+	}
+	for n := range track.index.Segments {
+		if err := store.Copy(ctx, SegmentKey(from, n), SegmentKey(to, n)); err != nil {
+			return err
+		}
+	}
+	return Seal(ctx, store, to, track.index)
+}
+
+func partsSize(parts []cmaf.Part) (size int64) {
+	for _, part := range parts {
+		size += part.Size()
+	}
+	return size
+}

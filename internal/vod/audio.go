@@ -1,0 +1,303 @@
+package vod
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// audioImport writes an audio track of a source to the store: AAC as a track, all else
+// as Matroska, which has a place for any codec.
+type audioImport struct {
+	Engine
+	source *SourceAudio
+	place  string
+	packer packer
+}
+
+// longHole is how long a source may be silent by having no packets, in seconds. Longer
+// holes are filled with silence, which players understand better.
+const longHole = 0.5
+
+// place is where an audio track of the source lives until it is cut: a track, or a
+// file.
+func (s *Source) place(k int) string { return s.Prefix + "/" + s.Audio[k].Dir }
+
+func (a *audioImport) read(ctx context.Context, r io.Reader) error {
+	if !a.source.Track {
+		return a.Store.Put(ctx, a.place, r, -1, blob.PutOptions{ContentType: "audio/x-matroska"})
+	}
+	const seconds = 10
+	a.packer = packer{store: a.Store, prefix: a.place}
+	hole, err := readAudio(r, func(track cmaf.Track) {
+		a.packer.track, a.packer.part = track, seconds*int64(track.Timescale)
+		a.packer.cut = func(now segmentInHand, at int64, _ cmaf.Sample) bool {
+			return at-now.start >= seconds*int64(track.Timescale)
+		}
+	}, func(f cmaf.Fragment) error { return a.packer.add(ctx, f) })
+	if err != nil {
+		return err
+	}
+	if err := a.packer.finish(ctx); err != nil {
+		return err
+	}
+	a.source.Copy = hole <= longHole
+	return media.Seal(ctx, a.Store, a.packer.prefix, a.packer.index())
+}
+
+// empty reports whether nothing came of a track that was announced.
+func (a *audioImport) empty() bool { return a.source.Track && len(a.packer.segments) == 0 }
+
+func (a *audioImport) end() time.Duration { return a.packer.track.Time(a.packer.index().End()) }
+
+// readAudio reads AAC as ffmpeg writes it and hands it on in weir's form: packets
+// before 0 are left out (decoders have a packet of their own to warm up, and
+// nobody hears it), and times are smooth where the container rounded them.
+//
+// Hole is the longest time without packets, in seconds; a stream without any packet is
+// no error.
+func readAudio(r io.Reader, begin func(cmaf.Track), add func(cmaf.Fragment) error) (hole float64, err error) {
+	reader, track, err := openTrack(r, cmaf.Audio)
+	if err != nil || reader == nil {
+		return 0, err
+	}
+	begin(track)
+	smoother := smoother{lead: track.Ticks(ffmpeg.Lead), snap: int64(track.Timescale) / 50}
+	for {
+		f, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return float64(smoother.hole) / float64(track.Timescale), add(smoother.finish())
+		}
+		if err != nil {
+			return 0, err
+		}
+		if err := add(smoother.add(f)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// openTrack reads up to the description of the one track that ffmpeg writes to a pipe.
+// The reader is nil when ffmpeg wrote nothing at all, because there was no packet.
+func openTrack(r io.Reader, kind cmaf.Kind) (*cmaf.Reader, cmaf.Track, error) {
+	buffered := bufio.NewReader(r)
+	if _, err := buffered.Peek(1); errors.Is(err, io.EOF) {
+		return nil, cmaf.Track{}, nil
+	}
+	reader := cmaf.NewReader(buffered)
+	tracks, err := reader.Tracks()
+	if err != nil {
+		return nil, cmaf.Track{}, err
+	}
+	if len(tracks) != 1 || tracks[0].Kind != kind {
+		return nil, cmaf.Track{}, fmt.Errorf("%d tracks where one of %s should be", len(tracks), kind)
+	}
+	return reader, tracks[0], nil
+}
+
+// smoother gives packets of audio times without jitter. A packet starts where the one
+// before it ended, unless the source is further away from that than jitter explains:
+// then there is a hole, and the packet before it lasts longer.
+type smoother struct {
+	lead, snap int64
+	held       cmaf.Fragment // the last packet, whose length the next one decides
+	end        int64         // of the packet held
+	hole       int64         // the longest
+}
+
+func (s *smoother) add(f cmaf.Fragment) cmaf.Fragment {
+	var out cmaf.Fragment
+	at, data := f.Start-s.lead, f.Data
+	for _, sample := range f.Samples {
+		packet, start := data[:sample.Size], at
+		data = data[sample.Size:]
+		at += int64(sample.Duration)
+		if start < 0 {
+			continue
+		}
+		s.hole = max(s.hole, start-s.end)
+		sample.Offset = 0
+		if len(s.held.Samples) > 0 {
+			if start < s.end+s.snap {
+				start = s.end
+			}
+			s.held.Samples[0].Duration = uint32(start - s.held.Start)
+			out = join(out, s.held)
+		}
+		s.held = cmaf.Fragment{Start: start, Samples: []cmaf.Sample{sample}, Data: packet}
+		s.end = start + int64(sample.Duration)
+	}
+	return out
+}
+
+func (s *smoother) finish() cmaf.Fragment { return s.held }
+
+// join appends a fragment to one that ends where it starts.
+func join(a, b cmaf.Fragment) cmaf.Fragment {
+	if len(a.Samples) == 0 {
+		a.Start = b.Start
+	}
+	a.Samples = append(a.Samples, b.Samples...)
+	a.Data = append(a.Data, b.Data...)
+	return a
+}
+
+// AudioOptions say how an audio track is made.
+type AudioOptions struct {
+	Progress func(share float64)
+}
+
+// EncodeAudio makes audio track k of a plan: one continuous AAC track, cut where the
+// segments of the video are. What is AAC already is only cut. Its track is sealed.
+func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions) (RenditionResult, error) {
+	if k < 0 || k >= len(plan.Audio) {
+		return RenditionResult{}, fmt.Errorf("there is no audio track %d", k)
+	}
+	p := &packer{store: e.Store, prefix: plan.Prefix + "/" + plan.Audio[k].Name}
+	begin := func(track cmaf.Track) {
+		track.Language, track.Name, track.Default = plan.Audio[k].Language, plan.Audio[k].Title, plan.Audio[k].Default
+		p.track, p.part = track, 2*int64(track.Timescale)
+		p.cut = plan.audioCut(track)
+	}
+	var err error
+	if plan.Source.Audio[k].Copy {
+		err = e.recut(ctx, plan, k, begin, p)
+	} else {
+		err = e.encodeAudio(ctx, plan, k, o, begin, p)
+	}
+	if err != nil {
+		return RenditionResult{}, err
+	}
+	if err := p.finish(ctx); err != nil {
+		return RenditionResult{}, err
+	}
+	if err := checkAudio(plan, k, p.track.Time(p.index().End())); err != nil {
+		return RenditionResult{}, err
+	}
+	if err := media.Seal(ctx, e.Store, p.prefix, p.index()); err != nil {
+		return RenditionResult{}, err
+	}
+	return p.result(plan.Audio[k].Name), nil
+}
+
+// recut puts the packets of a track into other segments.
+func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Track), p *packer) error {
+	source, err := media.Open(ctx, e.Store, plan.Source.place(k))
+	if err != nil {
+		return err
+	}
+	begin(source.Index().Track)
+	for n := range source.Index().Segments {
+		fragments, err := source.Fragments(ctx, n)
+		if err != nil {
+			return err
+		}
+		for _, f := range fragments {
+			if err := p.add(ctx, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), p *packer) error {
+	source := plan.Source.Audio[k]
+	audio := ffmpeg.Audio{Format: "matroska", Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate}
+	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1}
+	if source.Track {
+		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
+		if err != nil {
+			return err
+		}
+		audio.Format, command.Stdin = "mp4", newFeed(ctx, track, allParts(track.Index()))
+	} else {
+		body, _, err := e.Store.Get(ctx, plan.Source.place(k), 0, -1)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		command.Stdin = body
+	}
+	command.Args = audio.Args()
+	if o.Progress != nil && plan.Source.Duration > 0 {
+		command.Progress = func(at ffmpeg.Progress) {
+			o.Progress(min(max(at.Time.Seconds()/plan.Source.Duration, 0), 1))
+		}
+	}
+	consume := func(ctx context.Context, r io.Reader) error {
+		_, err := readAudio(r, begin, func(f cmaf.Fragment) error { return p.add(ctx, f) })
+		return err
+	}
+	return runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{consume})
+}
+
+// checkAudio compares the end of an audio track that was encoded with what the file
+// promised: only now it is known.
+func checkAudio(plan Plan, k int, end time.Duration) error {
+	src := plan.Source
+	if end == 0 {
+		return weir.Errorf(weir.Invalid, "%s: there is no sound in audio track %d", badSource, k)
+	}
+	if err := checkLength(src.Probe, "audio", src.Audio[k].Stream, end); err != nil {
+		return err
+	}
+	if len(src.Audio) > 1 || src.Sequential != "" {
+		return nil // another track may be longer
+	}
+	if src.Video != nil {
+		end = max(end, time.Duration(float64(src.Video.End)/float64(src.Video.Timescale)*float64(time.Second)))
+	}
+	return checkEnd(src.Probe, end)
+}
+
+// audioCut returns the rule by which audio is cut: with the first packet at or after
+// the start of each segment of the video; where there is no video, or no video any
+// more, at the length aimed at.
+func (p Plan) audioCut(track cmaf.Track) func(segmentInHand, int64, cmaf.Sample) bool {
+	length := int64(p.SegmentSeconds * float64(track.Timescale))
+	starts := make([]int64, 0, len(p.Starts))
+	for _, start := range p.Starts {
+		starts = append(starts, rescale(start, p.Timescale, int64(track.Timescale)))
+	}
+	next := 1 // the segment that comes next
+	return func(_ segmentInHand, at int64, _ cmaf.Sample) bool {
+		due := false
+		for at >= startOf(starts, length, next) {
+			next++
+			due = true
+		}
+		return due
+	}
+}
+
+// startOf returns when segment n starts: as in the list, and after its end every
+// length.
+func startOf(starts []int64, length int64, n int) int64 {
+	if n < len(starts) {
+		return starts[n]
+	}
+	if len(starts) == 0 {
+		return int64(n) * length
+	}
+	return starts[len(starts)-1] + int64(n-len(starts)+1)*length
+}
+
+// rescale turns ticks of one timescale into the first tick of another that is not
+// earlier.
+func rescale(t, from, to int64) int64 {
+	seconds, rest := t/from, t%from
+	if rest < 0 {
+		seconds, rest = seconds-1, rest+from
+	}
+	return seconds*to + (rest*to+from-1)/from
+}

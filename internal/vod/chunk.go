@@ -1,0 +1,385 @@
+package vod
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// Rate is what the encoder of one rendition is told to spend in a chunk.
+type Rate struct {
+	Bitrate int     // bits a second, mean; 0 = by Quality
+	Quality float64 // constant rate factor; 0 = by Bitrate
+	Peak    int     // bits a second, at most; 0 = no limit
+	Buffer  int     // bits over which Peak counts
+}
+
+// ChunkOptions say how a chunk is encoded.
+type ChunkOptions struct {
+	Rates    []Rate // one for each rendition of Plan.Encoded
+	File     string // the source, when it could not be taken apart
+	Progress func(share float64)
+}
+
+// EncodeChunk encodes chunk n as every rendition that needs it, from one decode, and
+// stores the segments. Every segment must have the frames of the plan, with their
+// times, and start with a key frame.
+func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOptions) (ChunkResult, error) {
+	encoded := plan.Encoded()
+	if n < 0 || n >= len(plan.Chunks) || len(o.Rates) != len(encoded) {
+		return ChunkResult{}, fmt.Errorf("chunk %d of %d with %d rates for %d renditions", n, len(plan.Chunks), len(o.Rates), len(encoded))
+	}
+	if plan.Source.Sequential != "" {
+		return e.encodeFile(ctx, plan, o)
+	}
+	source, err := media.Open(ctx, e.Store, plan.Source.Prefix+"/"+sourceDir)
+	if err != nil {
+		return ChunkResult{}, err
+	}
+	table := newFrames(*plan.Source.Video, source.Index())
+	chunk := plan.Chunks[n]
+	tasks := make([]encodeTask, len(encoded))
+	packers := make([]*packer, len(encoded))
+	for i, r := range encoded {
+		packers[i] = &packer{store: e.Store, prefix: plan.Prefix + "/" + r.Dir, first: chunk.First}
+		tasks[i] = encodeTask{
+			rendition: plan.rendition(r, o.Rates[i]),
+			consume:   stretch{rendition: r, packer: packers[i], segments: plan.expected(chunk, r, table)}.read,
+		}
+		tasks[i].rendition.Keys = plan.keys(chunk, r, table)
+		for segment := range chunk.Segments {
+			tasks[i].frames += float64(plan.SegmentFrames(r, chunk.First+segment))
+		}
+	}
+	report := newShares(o.Progress, chunk.Cores)
+	err = shareOut(ctx, tasks, chunk.Cores, func(ctx context.Context, share int, tasks []encodeTask) error {
+		encode := plan.encode(tasks)
+		encode.Start, encode.End = chunk.Start, chunk.End
+		command := ffmpeg.Command{
+			Args: encode.Args(), Stdin: newFeed(ctx, source, table.needed(chunk.Start, chunk.End+plan.overlap())),
+			Priority: urgency(n), Pixels: plan.pixels(tasks),
+			Progress: report.of(share, tasks[0].frames),
+		}
+		return runPipes(ctx, e.FFmpeg, command, consumersOf(tasks))
+	})
+	if err != nil {
+		return ChunkResult{}, fmt.Errorf("chunk %d: %w", n, err)
+	}
+	return chunkResult(n, encoded, packers), nil
+}
+
+// encodeTask is a rendition that ffmpeg encodes, and who takes it.
+type encodeTask struct {
+	rendition ffmpeg.Rendition
+	frames    float64 // that are expected, about
+	consume   func(context.Context, io.Reader) error
+}
+
+func consumersOf(tasks []encodeTask) (consumers []func(context.Context, io.Reader) error) {
+	for _, task := range tasks {
+		consumers = append(consumers, task.consume)
+	}
+	return consumers
+}
+
+// shareOut runs the tasks in as many shares as there are cores, about equally heavy.
+// How they are shared out depends on nothing but the tasks.
+func shareOut(ctx context.Context, tasks []encodeTask, cores int, run func(ctx context.Context, share int, tasks []encodeTask) error) error {
+	cores = min(max(cores, 1), len(tasks))
+	order := make([]int, len(tasks))
+	for i := range order {
+		order[i] = i
+	}
+	weight := func(i int) int { return tasks[i].rendition.Width * tasks[i].rendition.Height }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
+	shares, weights := make([][]encodeTask, cores), make([]int, cores)
+	for _, i := range order {
+		lightest := slices.Index(weights, slices.Min(weights))
+		shares[lightest] = append(shares[lightest], tasks[i])
+		weights[lightest] += weight(i)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for share, tasks := range shares {
+		group.Go(func() error { return run(ctx, share, tasks) })
+	}
+	return group.Wait()
+}
+
+// urgency puts what somebody may be waiting to play before the rest.
+func urgency(chunk int) ffmpeg.Priority {
+	if chunk == 0 {
+		return ffmpeg.Interactive
+	}
+	return ffmpeg.Batch
+}
+
+func chunkResult(n int, encoded []Rendition, packers []*packer) ChunkResult {
+	result := ChunkResult{Chunk: n}
+	for i, r := range encoded {
+		result.Renditions = append(result.Renditions, packers[i].result(r.Name))
+	}
+	return result
+}
+
+// shares adds up how far several runs of ffmpeg are.
+type shares struct {
+	mu     sync.Mutex
+	done   []float64
+	report func(float64)
+}
+
+func newShares(report func(float64), count int) *shares {
+	return &shares{report: report, done: make([]float64, max(count, 1))}
+}
+
+// of returns what a run calls whose first output has so many frames.
+func (s *shares) of(share int, frames float64) func(ffmpeg.Progress) {
+	if s.report == nil || !(frames > 0) {
+		return nil
+	}
+	return func(p ffmpeg.Progress) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.done[share] = min(float64(p.Frame)/frames, 1)
+		sum := 0.0
+		for _, done := range s.done {
+			sum += done
+		}
+		s.report(sum / float64(len(s.done)))
+	}
+}
+
+// encode is a run of ffmpeg, but for its window.
+func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
+	encode := ffmpeg.Encode{Picture: p.Source.Video.Stream.Source(), Timescale: p.Timescale, Tick: p.Tick, Rate: p.Rate, Threads: 1}
+	for _, task := range tasks {
+		encode.Renditions = append(encode.Renditions, task.rendition)
+	}
+	return encode
+}
+
+// rendition is what ffmpeg is told of a rendition, but for its key frames.
+func (p *Plan) rendition(r Rendition, rate Rate) ffmpeg.Rendition {
+	rendition := ffmpeg.Rendition{
+		Codec: r.Codec, Width: r.Width, Height: r.Height, Rate: r.Rate, Profile: r.Profile,
+		Bitrate: rate.Bitrate, Quality: rate.Quality, Peak: rate.Peak, Buffer: rate.Buffer,
+	}
+	if r.GOP == 0 {
+		rendition.GOP = 1
+	}
+	return rendition
+}
+
+// pixels is what ffmpeg's need of memory follows from.
+func (p *Plan) pixels(tasks []encodeTask) int64 {
+	stream := p.Source.Video.Stream
+	total := int64(stream.Width) * int64(stream.Height)
+	for _, task := range tasks {
+		total += int64(task.rendition.Width) * int64(task.rendition.Height)
+	}
+	return total
+}
+
+// overlap is how far behind the end of a chunk frames count for it, in ticks: where
+// the frame rate changes, a frame is shown at the nearest time there is one.
+func (p *Plan) overlap() int64 {
+	var overlap int64
+	for _, r := range p.Encoded() {
+		if r.Converts() {
+			overlap = max(overlap, p.Timescale*r.Rate.Den/r.Rate.Num+1)
+		}
+	}
+	return overlap
+}
+
+// keys returns where rendition r has key frames in a chunk: at the start of every
+// segment, and again and again within.
+func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
+	var keys []int64
+	for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
+		start, end := p.Starts[n], p.segmentEnd(n)
+		keys = append(keys, start)
+		if r.GOP == 0 {
+			continue
+		}
+		gop := r.GOP * float64(p.Timescale)
+		for i := 1; float64(start)+(float64(i)+0.25)*gop < float64(end); i++ {
+			t := start + int64(math.Round(float64(i)*gop))
+			if found := table.between(t, end); !r.Converts() && len(found) > 0 {
+				t = found[0]
+			}
+			keys = append(keys, t)
+		}
+	}
+	return slices.Compact(keys)
+}
+
+// expected returns the times of the frames that rendition r has in each segment of a
+// chunk, in ticks of its own timescale, and after them when the chunk ends.
+func (p *Plan) expected(chunk Chunk, r Rendition, table frames) func(scale int64) (segments [][]int64, end int64) {
+	return func(scale int64) (segments [][]int64, end int64) {
+		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
+			if !r.Converts() {
+				segments = append(segments, table.between(p.Starts[n], p.segmentEnd(n)))
+				continue
+			}
+			var times []int64
+			from, to := frameAt(r.Rate, p.Timescale, p.Starts[n]), frameAt(r.Rate, p.Timescale, p.segmentEnd(n))
+			for i := from; i < to; i++ {
+				times = append(times, i*r.Rate.Den*scale/r.Rate.Num)
+			}
+			segments = append(segments, times)
+		}
+		if !r.Converts() {
+			return segments, chunk.End
+		}
+		return segments, frameAt(r.Rate, p.Timescale, chunk.End) * r.Rate.Den * scale / r.Rate.Num
+	}
+}
+
+// stretch takes a rendition of a chunk off a pipe.
+type stretch struct {
+	rendition Rendition
+	packer    *packer
+	segments  func(scale int64) ([][]int64, int64)
+}
+
+func (s stretch) read(ctx context.Context, r io.Reader) error {
+	reader, track, err := openTrack(r, cmaf.Video)
+	if err == nil && reader == nil {
+		err = errors.New("no frame came out")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.rendition.Name, err)
+	}
+	track.Delay = s.rendition.delay(track)
+	s.packer.track = track
+	s.packer.part = 2 * int64(track.Timescale)
+	s.packer.cut = func(segmentInHand, int64, cmaf.Sample) bool { return false }
+	segments, end := s.segments(int64(track.Timescale))
+	source := sampleReader{reader: reader, lead: track.Ticks(ffmpeg.Lead)}
+	for i, times := range segments {
+		next := end
+		if i+1 < len(segments) && len(segments[i+1]) > 0 {
+			next = segments[i+1][0]
+		}
+		f, err := source.take(len(times))
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: only %d of %d frames from %v on can be decoded",
+				badSource, len(f.Samples), len(times), track.Time(times[0]).Round(time.Millisecond))
+		}
+		if err != nil {
+			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.packer.first+i, err)
+		}
+		if err := settle(&f, times, next, int64(track.Timescale)); err != nil {
+			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.packer.first+i, err)
+		}
+		if err := s.packer.add(ctx, f); err != nil {
+			return err
+		}
+		if err := s.packer.finish(ctx); err != nil {
+			return err
+		}
+	}
+	if extra, err := source.take(1); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if err == nil {
+			err = fmt.Errorf("there are more frames than planned, the first at %v", track.Time(extra.Start))
+		}
+		return fmt.Errorf("%s: %w", s.rendition.Name, err)
+	}
+	return nil
+}
+
+// delay returns the Delay of the rendition's track.
+func (r Rendition) delay(track cmaf.Track) int64 {
+	return int64(math.Ceil(r.Delay * float64(track.Timescale)))
+}
+
+// sampleReader takes a number of samples at once off a reader. The offsets of what
+// it returns are replaced by presentation times: see settle.
+type sampleReader struct {
+	reader *cmaf.Reader
+	lead   int64
+	left   cmaf.Fragment
+}
+
+// take returns the next n samples. An error that is io.ErrUnexpectedEOF says that
+// there are less.
+func (r *sampleReader) take(n int) (cmaf.Fragment, error) {
+	var taken cmaf.Fragment
+	for len(taken.Samples) < n {
+		if len(r.left.Samples) == 0 {
+			f, err := r.reader.Next()
+			if errors.Is(err, io.EOF) {
+				return taken, io.ErrUnexpectedEOF
+			}
+			if err != nil {
+				return taken, err
+			}
+			f.Start -= r.lead
+			r.left = f
+			continue
+		}
+		count := min(n-len(taken.Samples), len(r.left.Samples))
+		head := cmaf.Fragment{Start: r.left.Start, Samples: r.left.Samples[:count]}
+		size := cmaf.Bytes(head.Samples)
+		head.Data = r.left.Data[:size]
+		taken = join(taken, head)
+		r.left = cmaf.Fragment{Start: head.End(), Samples: r.left.Samples[count:], Data: r.left.Data[size:]}
+	}
+	return taken, nil
+}
+
+// settle gives the frames of a segment the times of the plan, of which the encoder's
+// may differ only by rounding: the i-th frame shown gets the i-th time, and
+// the i-th frame decoded is decoded then. next is when the next segment starts.
+func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
+	if len(f.Samples) == 0 {
+		return errors.New("it is empty")
+	}
+	if !f.Samples[0].Sync {
+		return errors.New("it does not start with a key frame")
+	}
+	shown := f.PTS()
+	order := make([]int, len(shown)) // of being shown
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(shown[a], shown[b]) })
+	if order[0] != 0 {
+		return errors.New("a frame is shown before the key frame that it starts with")
+	}
+	near := max(timescale/500, 1) // two milliseconds
+	for rank, i := range order {
+		if d := shown[i] - times[rank]; d > near || d < -near {
+			return fmt.Errorf("frame %d is at %.4f seconds, should be at %.4f",
+				rank, float64(shown[i])/float64(timescale), float64(times[rank])/float64(timescale))
+		}
+		f.Samples[i].Offset = int32(times[rank] - times[i])
+	}
+	for i := range f.Samples {
+		until := next
+		if i+1 < len(times) {
+			until = times[i+1]
+		}
+		if until <= times[i] {
+			return fmt.Errorf("frame %d lasts no time", i)
+		}
+		f.Samples[i].Duration = uint32(until - times[i])
+	}
+	f.Start = times[0]
+	return nil
+}

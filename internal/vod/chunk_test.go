@@ -1,0 +1,338 @@
+package vod
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+func indexOf(t *testing.T, results []ChunkResult, name string) cmaf.TrackIndex {
+	t.Helper()
+	var index cmaf.TrackIndex
+	for _, result := range results {
+		r := result.rendition(t, name)
+		segments, err := r.Segments()
+		if err != nil {
+			t.Fatal(err)
+		}
+		index.Track = r.Track
+		index.Segments = append(index.Segments, segments...)
+	}
+	return index
+}
+
+func TestPlainFile(t *testing.T) {
+	file := plain(t)
+	o := transcode(t, file, Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
+		{Name: "a", Width: 320, Height: 180, Bitrate: 400_000},
+		{Name: "b", Width: 160, Height: 90, Bitrate: 100_000},
+	}})
+	if len(o.plan.Chunks) < 2 {
+		t.Fatalf("one chunk only: %+v", o.plan.Chunks)
+	}
+	want := pictures(t, file, "-map", "0:v")
+	for _, name := range []string{"a", "b"} {
+		checkFrames(t, o, name, want)
+	}
+	if _, similar := compare(t, export(t, o.track(t, "a")), file, "null"); similar < 0.95 {
+		t.Errorf("SSIM is %f", similar)
+	}
+}
+
+// checkFrames compares the frames of a rendition with those that ffmpeg finds in the
+// source: as many, at the same times.
+func checkFrames(t *testing.T, o outcome, name string, want []picture) {
+	t.Helper()
+	track := o.track(t, name)
+	if got := len(pictures(t, export(t, track))); got != len(want) {
+		t.Errorf("ffmpeg finds %d frames in %s, %d in the source", got, name, len(want))
+	}
+	checkTimes(t, track.Index(), want)
+}
+
+// checkTimes compares the times of the frames of a track with those in the source.
+func checkTimes(t *testing.T, index cmaf.TrackIndex, want []picture) {
+	t.Helper()
+	for _, segment := range index.Segments {
+		for _, part := range segment.Parts {
+			for _, s := range part.Samples {
+				if delay := index.Track.Delay; int64(s.Offset) < -delay {
+					t.Errorf("a frame is shown %d ticks before it is decoded, with a delay of %d", -s.Offset, delay)
+				}
+			}
+		}
+	}
+	times := shownTimes(index)
+	if len(times) != len(want) {
+		t.Fatalf("there are %d frames, in the source %d", len(times), len(want))
+	}
+	first := want[0].seconds - times[0]
+	if math.Abs(first) > 0.03 {
+		t.Errorf("it starts at %f, in the source at %f", times[0], want[0].seconds)
+	}
+	for i := range times {
+		if math.Abs(times[i]+first-want[i].seconds) > 0.001 {
+			t.Fatalf("frame %d is at %f, in the source at %f", i, times[i]+first, want[i].seconds)
+		}
+	}
+}
+
+// shownTimes returns when the frames of a track are shown, in seconds.
+func shownTimes(index cmaf.TrackIndex) []float64 {
+	var times []float64
+	for _, segment := range index.Segments {
+		for _, part := range segment.Parts {
+			for _, shown := range (cmaf.Fragment{Start: part.Start, Samples: part.Samples}).PTS() {
+				times = append(times, float64(shown)/float64(index.Track.Timescale))
+			}
+		}
+	}
+	slices.Sort(times)
+	return times
+}
+
+// A rendition with a frame rate of its own has the frames that one run of ffmpeg over
+// the whole file would give it, whatever the chunks are.
+func TestFrameRates(t *testing.T) {
+	file := plain(t)
+	for _, tt := range []struct {
+		fps, den int
+		filter   string
+	}{
+		{30, 1, "30"},
+		{30000, 1001, "30000/1001"},
+		{24, 1, "24"}, // that of the source
+	} {
+		t.Run(tt.filter, func(t *testing.T) {
+			t.Parallel()
+			o := transcode(t, file, Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
+				{Name: "a", Width: 320, Height: 180, Bitrate: 1_000_000, FPS: new(tt.fps), FPSDen: tt.den},
+				{Name: "b", Width: 160, Height: 90, Bitrate: 100_000},
+			}})
+			if got, want := o.plan.Renditions[0].Converts(), tt.fps != 24; got != want {
+				t.Errorf("converts: %v, want %v", got, want)
+			}
+			filter := "fps=" + tt.filter + ":start_time=0:round=near"
+			checkFrames(t, o, "a", pictures(t, file, "-map", "0:v", "-vf", filter))
+			checkFrames(t, o, "b", pictures(t, file, "-map", "0:v"))
+			if _, similar := compare(t, export(t, o.track(t, "a")), file, filter); similar < 0.97 {
+				t.Errorf("SSIM is %f", similar)
+			}
+			if a, b := len(o.track(t, "a").Index().Segments), len(o.track(t, "b").Index().Segments); a != b {
+				t.Errorf("renditions have %d and %d segments", a, b)
+			}
+		})
+	}
+}
+
+// Encoding a chunk again gives the same bytes: that is what makes a lost worker
+// harmless.
+func TestChunkTwice(t *testing.T) {
+	file := plain(t)
+	req := Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
+		{Name: "a", Width: 320, Height: 180, Bitrate: 400_000},
+		{Name: "b", Width: 160, Height: 90, Bitrate: 100_000},
+	}}
+	first, second := transcode(t, file, req), transcode(t, file, req)
+	if diff := cmp.Diff(first.plan, second.plan); diff != "" {
+		t.Errorf("plans differ (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(first.results, second.results); diff != "" {
+		t.Errorf("results differ (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(first.audio, second.audio); diff != "" {
+		t.Errorf("audio differs (-first +second):\n%s", diff)
+	}
+}
+
+// A source that is what is asked for is not encoded, and all rungs are cut where it
+// is.
+func TestSourcePassesThrough(t *testing.T) {
+	file := plain(t)
+	o := transcode(t, file, Request{SegmentSeconds: 2})
+	if o.source.Video.Encode != "" {
+		t.Fatalf("it can't pass through: %s", o.source.Video.Encode)
+	}
+	want := pictures(t, file, "-map", "0:v")
+	var copied int
+	for _, r := range o.plan.Renditions {
+		checkFrames(t, o, r.Name, want)
+		track := o.track(t, r.Name)
+		var starts []int64
+		for _, segment := range track.Index().Segments {
+			starts = append(starts, segment.Start())
+		}
+		if diff := cmp.Diff(o.plan.Starts, starts); diff != "" {
+			t.Errorf("%s is cut elsewhere (-plan +track):\n%s", r.Name, diff)
+		}
+		if r.Copy {
+			copied++
+			if diff := cmp.Diff(want, pictures(t, export(t, track)), cmp.Comparer(func(a, b picture) bool { return a.sum == b.sum })); diff != "" {
+				t.Errorf("pictures differ (-source +copy):\n%s", diff)
+			}
+		}
+	}
+	if copied != 1 {
+		t.Errorf("%d renditions are copied, want 1", copied)
+	}
+}
+
+// What ffmpeg and others see of a stored track is in step: its times are ahead of the
+// timeline by the same lead for all tracks, and none of them is moved by frames that
+// change places.
+func TestStoredTimes(t *testing.T) {
+	o := transcode(t, plain(t), Request{SegmentSeconds: 2, EncodeAll: true})
+	lead := cmaf.Lead.Seconds()
+	for _, r := range o.plan.Renditions {
+		got := pictures(t, export(t, o.track(t, r.Name)), "-copyts")[0].seconds
+		if math.Abs(got-lead) > 0.001 {
+			t.Errorf("%s starts at %f, want %f", r.Name, got, lead)
+		}
+	}
+}
+
+// Progress goes up to one.
+func TestProgress(t *testing.T) {
+	o := Engine(newEngine(t))
+	var shares []float64
+	report := func(share float64) { shares = append(shares, share) }
+	check := func(step string) {
+		t.Helper()
+		if len(shares) == 0 || shares[len(shares)-1] < 0.9 || !slices.IsSorted(shares) {
+			t.Errorf("%s reports %v", step, shares)
+		}
+		shares = nil
+	}
+	src, err := o.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2, Progress: report})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("import")
+	plan, err := o.Plan(t.Context(), src, Request{SegmentSeconds: 2, EncodeAll: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(plan.Chunks) - 1
+	if _, err := o.EncodeChunk(t.Context(), plan, last, ChunkOptions{Rates: simpleRates(plan), Progress: report}); err != nil {
+		t.Fatal(err)
+	}
+	check("chunk")
+}
+
+// Chunks of every codec can be joined: same sample entry, all frames, no complaint.
+func TestCodecs(t *testing.T) {
+	file := clip(t, "short.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=4.5", "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p")
+	want := pictures(t, file)
+	for _, tt := range []struct{ encoder, codec string }{{"HEVC", "hvc1."}, {"VP9", "vp09."}, {"AV1", "av01."}} {
+		t.Run(tt.encoder, func(t *testing.T) {
+			t.Parallel()
+			profile := weir.Profile{Name: "a", Width: 160, Height: 90, Bitrate: 300_000, Encoder: tt.encoder}
+			if tt.encoder == "AV1" {
+				profile.Encoder, profile.Codec = "", "AV1"
+			}
+			o := transcode(t, file, Request{SegmentSeconds: 2, Profiles: []weir.Profile{profile}})
+			if len(o.plan.Chunks) < 2 || o.plan.TS() {
+				t.Errorf("%d chunks, TS: %v", len(o.plan.Chunks), o.plan.TS())
+			}
+			checkFrames(t, o, "a", want)
+			track := o.track(t, "a")
+			if got := track.Index().Track.Codec; !strings.HasPrefix(got, tt.codec) {
+				t.Errorf("codec is %q, want %s…", got, tt.codec)
+			}
+			if _, similar := compare(t, export(t, track), file, "scale=160:90:flags=area"); similar < 0.9 {
+				t.Errorf("SSIM is %f", similar)
+			}
+		})
+	}
+}
+
+// A video with a hole in it does not become one without the frames in the hole.
+func TestDamagedVideo(t *testing.T) {
+	data, err := os.ReadFile(plain(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := bytes.Index(data, []byte("mdat"))
+	for i := start + (len(data)-start)/3; i < start+(len(data)-start)/2; i++ {
+		data[i] = 0
+	}
+	file := filepath.Join(t.TempDir(), "damaged.mp4")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tryTranscode(t, file, Request{SegmentSeconds: 2, EncodeAll: true})
+	if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("error %v of kind %q, want one that says that it is damaged", err, weir.KindOf(err))
+	}
+}
+
+// Work that nobody wants any more ends, and leaves nothing running.
+func TestCancel(t *testing.T) {
+	e := newEngine(t)
+	src, err := e.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := e.Plan(t.Context(), src, Request{SegmentSeconds: 2, EncodeAll: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := errors.New("nobody wants it")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err = e.EncodeChunk(ctx, plan, 0, ChunkOptions{Rates: simpleRates(plan), Progress: func(float64) { cancel(gone) }})
+	cancel(gone)
+	if err != nil && !errors.Is(err, gone) {
+		t.Errorf("error %v, want %v", err, gone)
+	}
+	if _, err := e.EncodeChunk(ctx, plan, 1, ChunkOptions{Rates: simpleRates(plan)}); !errors.Is(err, gone) {
+		t.Errorf("error %v, want %v", err, gone)
+	}
+	if _, err := e.Import(ctx, ImportOptions{File: plain(t), Prefix: "q"}); !errors.Is(err, gone) {
+		t.Errorf("error %v, want %v", err, gone)
+	}
+}
+
+// brokenStore refuses to take segments.
+type brokenStore struct{ blob.Store }
+
+var errRefused = weir.Errorf(weir.Full, "there is no room")
+
+func (s brokenStore) Put(ctx context.Context, key string, r io.Reader, size int64, o blob.PutOptions) error {
+	if strings.HasSuffix(key, "1.m4s") {
+		return errRefused
+	}
+	return s.Store.Put(ctx, key, r, size, o)
+}
+
+// A store that fails is not taken for a broken source.
+func TestStoreFails(t *testing.T) {
+	e := newEngine(t)
+	broken := Engine{FFmpeg: e.FFmpeg, Store: brokenStore{e.Store}}
+	if _, err := broken.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2}); !errors.Is(err, errRefused) {
+		t.Errorf("import: error %v, want %v", err, errRefused)
+	}
+	src, err := e.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := e.Plan(t.Context(), src, Request{SegmentSeconds: 2, EncodeAll: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := broken.EncodeChunk(t.Context(), plan, 1, ChunkOptions{Rates: simpleRates(plan)}); !errors.Is(err, errRefused) {
+		t.Errorf("chunk: error %v, want %v", err, errRefused)
+	}
+}

@@ -1,0 +1,78 @@
+package vod
+
+import (
+	"context"
+	"io"
+
+	"weir/internal/cmaf"
+	"weir/internal/media"
+)
+
+// feed is the part of a stored track that ffmpeg needs, as a stream of fragmented MP4.
+// Parts are read from the store as ffmpeg reads on.
+//
+// Composition offsets must not be negative for ffmpeg: its demuxer moves all times when
+// it meets one. So decode times are earlier by as much as this stretch needs.
+type feed struct {
+	track *media.Track
+	parts []framePart
+	next  func(framePart) ([]byte, error)
+	ready []byte
+}
+
+func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
+	f := &feed{track: track, parts: parts, ready: track.Init()}
+	described := track.Index().Track
+	for _, part := range parts {
+		described.Delay = max(described.Delay, part.delay)
+	}
+	sequence := uint32(0)
+	f.next = func(at framePart) ([]byte, error) {
+		part := track.Index().Segments[at.segment].Parts[at.part]
+		data, err := readPart(ctx, track, at)
+		if err != nil {
+			return nil, err
+		}
+		sequence++
+		_, data = cmaf.EncodePart(sequence, described, cmaf.Fragment{Start: part.Start, Samples: part.Samples, Data: data[part.Head:]})
+		return data, nil
+	}
+	return f
+}
+
+func readPart(ctx context.Context, track *media.Track, at framePart) ([]byte, error) {
+	body, err := track.Parts(ctx, at.segment, at.part, at.part+1)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	data := make([]byte, track.Index().Segments[at.segment].Parts[at.part].Size())
+	_, err = io.ReadFull(body, data)
+	return data, err
+}
+
+func (f *feed) Read(p []byte) (int, error) {
+	for len(f.ready) == 0 {
+		if len(f.parts) == 0 {
+			return 0, io.EOF
+		}
+		data, err := f.next(f.parts[0])
+		if err != nil {
+			return 0, err
+		}
+		f.ready, f.parts = data, f.parts[1:]
+	}
+	n := copy(p, f.ready)
+	f.ready = f.ready[n:]
+	return n, nil
+}
+
+// allParts returns the parts of a whole track.
+func allParts(index cmaf.TrackIndex) (parts []framePart) {
+	for n, segment := range index.Segments {
+		for i := range segment.Parts {
+			parts = append(parts, framePart{segment: n, part: i})
+		}
+	}
+	return parts
+}

@@ -1,0 +1,115 @@
+package vod
+
+import (
+	"fmt"
+	"math"
+
+	"weir/internal/weir"
+)
+
+const (
+	defaultQuality = 27          // of renditions whose quality nobody chose
+	unknownBitrate = 4_000_000   // of a source that does not tell
+	highestBitrate = 288_000_000 // of anything
+	lowBitrate     = "low-bitrate"
+
+	// smallestSide keeps encoders working on pictures of odd shape.
+	smallestSide = 16
+
+	// overSource is how much more a rendition may spend on a pixel than the
+	// source does: less is lost in the second encode.
+	overSource = 1.2
+)
+
+// DefaultLadder returns the renditions of a source whose owner named none, by the
+// size at which it is shown. Rungs are named by the shorter side, so that a portrait
+// video has the same ladder as a landscape one.
+func DefaultLadder(width, height, bitrate int) []weir.Profile {
+	if bitrate <= 0 {
+		bitrate = unknownBitrate
+	}
+	bitrate = min(bitrate, highestBitrate)
+	short := min(width, height)
+
+	var ladder []weir.Profile
+	for _, rung := range []struct{ width, height, bitrate int }{
+		{640, 360, 1_000_000},
+		{1280, 720, 4_000_000},
+		{1920, 1080, 8_000_000},
+		{3840, 2160, 24_000_000},
+	} {
+		if rung.height >= short || rung.bitrate >= bitrate {
+			continue
+		}
+		fair := overSource * float64(rung.width*rung.height) * float64(bitrate) / (float64(width) * float64(height))
+		ladder = append(ladder, weir.Profile{
+			Name: fmt.Sprintf("%dp0", rung.height), Width: rung.width, Height: rung.height,
+			Bitrate: min(rung.bitrate, int(fair)), FPS: new(0), Quality: new(defaultQuality),
+		})
+	}
+	size := weir.Profile{Width: evenUp(width), Height: evenUp(height), FPS: new(0), Quality: new(defaultQuality)}
+	if len(ladder) == 0 {
+		low := size
+		low.Name, low.Bitrate = lowBitrate, bitrate/2
+		if low.Bitrate < 100_000 && bitrate > 100_000 {
+			low.Bitrate = 100_000
+		}
+		low.Bitrate = max(low.Bitrate, 5_000)
+		ladder = append(ladder, low)
+	}
+	top := size
+	top.Name = fmt.Sprintf("%dp0", evenUp(short))
+	top.Bitrate = min(int(math.Round(overSource*float64(bitrate)*1e6)/1e6), highestBitrate)
+	return append(ladder, top)
+}
+
+// profiles returns the profiles of a request with everything filled in but the size
+// of what is encoded: names, and the size of a profile that has only a bitrate.
+func profiles(asked []weir.Profile, width, height, bitrate int) ([]weir.Profile, error) {
+	if len(asked) == 0 {
+		return DefaultLadder(width, height, bitrate), nil
+	}
+	if err := weir.CheckFileProfiles(asked); err != nil {
+		return nil, err
+	}
+	taken := map[string]bool{}
+	for _, p := range asked {
+		taken[p.Name] = true
+	}
+	filled := make([]weir.Profile, len(asked))
+	for i, p := range asked {
+		name := fmt.Sprintf("custom_%dx%d_%d", p.Width, p.Height, p.Bitrate)
+		if p.Width == 0 {
+			p.Width, p.Height = evenUp(width), evenUp(height)
+			name = fmt.Sprintf("%dp0", min(p.Width, p.Height))
+			if p.Quality == nil {
+				p.Quality = new(defaultQuality)
+			}
+		}
+		if p.Name == "" {
+			p.Name = name
+			for n := 2; taken[p.Name]; n++ {
+				p.Name = fmt.Sprintf("%s_%d", name, n)
+			}
+			taken[p.Name] = true
+		}
+		filled[i] = p
+	}
+	return filled, nil
+}
+
+// fit returns the size of a rendition: the larger side asked for is the larger side
+// of the picture, the other follows from its shape.
+func fit(width, height, askedWidth, askedHeight int) (int, int) {
+	larger := max(askedWidth, askedHeight)
+	if evenUp(width) == askedWidth && evenUp(height) == askedHeight {
+		return askedWidth, askedHeight // the size of the source, but for a pixel
+	}
+	even := func(side float64) int { return max(2*int(math.Round(side/2)), smallestSide) }
+	if width >= height {
+		return even(float64(larger)), even(float64(larger) * float64(height) / float64(width))
+	}
+	return even(float64(larger) * float64(width) / float64(height)), even(float64(larger))
+}
+
+func evenUp(n int) int { return (n + 1) &^ 1 }

@@ -1,0 +1,420 @@
+package vod
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/weir"
+)
+
+// Plan is what is made of a source, and in which pieces. It follows from the source
+// and the request alone. Times are ticks of Timescale on the timeline.
+type Plan struct {
+	Source         Source  `json:"source"`
+	Prefix         string  `json:"prefix"` // of the results in the store
+	SegmentSeconds float64 `json:"segmentSeconds"`
+	Timescale      int64   `json:"timescale"`
+
+	// Starts are the grid: where the segments of all renditions start. It has nothing
+	// when the source is encoded in one go, because its frames are not known before.
+	Starts []int64 `json:"starts,omitempty"`
+	Frames []int   `json:"frames,omitempty"` // of the source in each segment
+	End    int64   `json:"end"`
+
+	Tick ffmpeg.Ratio `json:"tick"` // see ffmpeg.Encode
+	Rate ffmpeg.Ratio `json:"rate"` // frames a second of the source; when they vary, on average
+
+	Renditions []Rendition  `json:"renditions,omitempty"`
+	Audio      []AudioTrack `json:"audio,omitempty"`
+	Chunks     []Chunk      `json:"chunks,omitempty"`
+
+	// Lag is how many chunks are ahead of what a chunk may know: how chunk n is
+	// encoded follows from the results of the chunks before n-Lag+1.
+	Lag int `json:"lag,omitempty"`
+}
+
+// Rendition is the video at one size and bitrate.
+type Rendition struct {
+	Name    string       `json:"name"`
+	Dir     string       `json:"dir"`            // of its track, below the prefix
+	Copy    bool         `json:"copy,omitempty"` // the source passes through: the track is there already
+	Codec   ffmpeg.Codec `json:"codec"`
+	Width   int          `json:"width"`
+	Height  int          `json:"height"`
+	Rate    ffmpeg.Ratio `json:"rate"`    // frames a second; nothing = as the source has them
+	Bitrate int          `json:"bitrate"` // bits a second, asked for
+	Quality int          `json:"quality,omitempty"`
+	Profile string       `json:"profile,omitempty"` // of H.264
+	GOP     float64      `json:"gop,omitempty"`     // seconds between key frames; 0 = every frame is one
+
+	// Delay is how much earlier than they are shown its frames must be decoded, in
+	// seconds.
+	Delay float64 `json:"delay,omitempty"`
+}
+
+// Converts reports whether the rendition has a frame rate of its own.
+func (r Rendition) Converts() bool { return r.Rate.Num > 0 && r.Rate.Den > 0 }
+
+// rateIn returns the frame rate of the rendition, its own or that of the source.
+func (r Rendition) rateIn(p Plan) ffmpeg.Ratio {
+	if r.Converts() {
+		return r.Rate
+	}
+	return p.Rate
+}
+
+// reorder returns how many frames the encoder of r may need before it shows one.
+func (r Rendition) reorder() int {
+	switch {
+	case r.Codec == ffmpeg.VP9, r.Codec == ffmpeg.AV1, r.GOP == 0:
+		return 0
+	case r.Codec == ffmpeg.H264 && (strings.EqualFold(r.Profile, "H264Baseline") || strings.EqualFold(r.Profile, "H264ConstrainedHigh")):
+		return 0
+	}
+	return 2 // B-frames that other B-frames lean on
+}
+
+// AudioTrack is an audio track of the result.
+type AudioTrack struct {
+	Name     string `json:"name"` // also the folder of its track, below the prefix
+	Language string `json:"language,omitempty"`
+	Title    string `json:"title,omitempty"`
+	Default  bool   `json:"default,omitempty"`
+	Copy     bool   `json:"copy,omitempty"` // as it is in the source
+}
+
+// Chunk is a run of segments that is encoded at once.
+type Chunk struct {
+	First    int   `json:"first"`    // its first segment
+	Segments int   `json:"segments"` // how many; 0 = all there are, known afterwards
+	Start    int64 `json:"start"`
+	End      int64 `json:"end"` // 0 = the end of the source
+
+	// Cores is how many cores work on it at the same time: its renditions are shared
+	// out to so many runs of ffmpeg. Encoders with several threads would not give the
+	// same bytes again.
+	Cores int `json:"cores"`
+}
+
+const (
+	defaultGOP     = 2.0 // seconds
+	longChunk      = 24  // seconds: encoders spend bits best when they see that much
+	audioTimescale = 90_000
+
+	// shortSegment is the length in seconds below which a segment of its own
+	// is not worth a request.
+	shortSegment = 1.0
+)
+
+// NewPlan plans what a request makes of a source; index is that of the source's
+// video, if it was taken apart.
+func NewPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
+	p := Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: SegmentSeconds(req.SegmentSeconds), Timescale: audioTimescale}
+	for i, audio := range src.Audio {
+		p.Audio = append(p.Audio, AudioTrack{
+			Name: audioDir(i), Language: audio.Stream.Language, Title: audio.Stream.Title, Default: i == 0, Copy: audio.Copy,
+		})
+	}
+	if src.Video == nil {
+		p.End = int64(math.Round(src.Duration * audioTimescale))
+		return p, nil
+	}
+	renditions, err := planRenditions(*src.Video, req)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Renditions = renditions
+	if src.Sequential != "" {
+		p.Timescale = src.Video.Timescale
+		p.Rate = src.Video.Stream.Rate
+		for i := range p.Renditions {
+			r := &p.Renditions[i]
+			if rate := r.rateIn(p); rate.Num > 0 && r.reorder() > 0 {
+				// A frame more than usual, because the times are not known.
+				r.Delay = min(float64(r.reorder()+1)*float64(rate.Den)/float64(rate.Num), longestDelay)
+			}
+		}
+		p.Chunks = []Chunk{{Cores: min(max(req.Workers, 2), len(p.Renditions))}}
+		return p, nil
+	}
+	p.planFrames(*src.Video, index, req)
+	return p, nil
+}
+
+func audioDir(k int) string { return "audio" + strconv.Itoa(k) }
+
+// planFrames decides about everything that depends on single frames.
+func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request) {
+	table := newFrames(video, index)
+	p.Timescale, p.End = video.Timescale, video.End
+	p.Tick, p.Rate = table.tick()
+	for i := range p.Renditions {
+		r := &p.Renditions[i]
+		if r.Converts() && sameRate(r.Rate, p.Rate) {
+			r.Rate = ffmpeg.Ratio{} // nothing to convert
+		}
+	}
+	copied := !req.EncodeAll && p.passThrough(video)
+	if copied {
+		for _, segment := range index.Segments {
+			p.Starts = append(p.Starts, segment.Start())
+		}
+	} else {
+		p.Starts = p.grid(table)
+	}
+	for i, start := range p.Starts {
+		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(i))))
+	}
+	for i := range p.Renditions {
+		if r := &p.Renditions[i]; r.Converts() && !p.everySegmentHasFrames(r.Rate) {
+			r.Rate = ffmpeg.Ratio{}
+		}
+	}
+	for i := range p.Renditions {
+		r := &p.Renditions[i]
+		switch {
+		case r.reorder() == 0:
+		case r.Converts():
+			r.Delay = float64(r.reorder()) * float64(r.Rate.Den) / float64(r.Rate.Num)
+		default:
+			r.Delay = float64(table.longest(r.reorder())) / float64(p.Timescale)
+		}
+		r.Delay = min(r.Delay, longestDelay)
+	}
+	if slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return !r.Copy }) {
+		p.planChunks(max(req.Workers, 0))
+	}
+}
+
+// grid returns where segments start when nothing passes through: with the first frame
+// at or after every multiple of the length aimed at. Where frames are far apart,
+// segments are longer.
+func (p *Plan) grid(table frames) []int64 {
+	length := int64(math.Round(p.SegmentSeconds * float64(p.Timescale)))
+	short := int64(shortSegment * float64(p.Timescale))
+	starts := []int64{table.times[0]}
+	next := table.times[0] + length
+	for _, t := range table.times {
+		if t >= next && t-starts[len(starts)-1] >= short {
+			starts = append(starts, t)
+			next = table.times[0] + ((t-table.times[0])/length+1)*length
+		}
+	}
+	if last := len(starts) - 1; last > 0 && table.end-starts[last] < short {
+		starts = starts[:last]
+	}
+	return starts
+}
+
+// segmentEnd returns where segment n ends.
+func (p *Plan) segmentEnd(n int) int64 {
+	if n+1 < len(p.Starts) {
+		return p.Starts[n+1]
+	}
+	return p.End
+}
+
+// everySegmentHasFrames reports whether frames at a rate of their own fall into every
+// segment.
+func (p *Plan) everySegmentHasFrames(rate ffmpeg.Ratio) bool {
+	for n := range p.Starts {
+		if frameAt(rate, p.Timescale, p.Starts[n]) == frameAt(rate, p.Timescale, p.segmentEnd(n)) {
+			return false
+		}
+	}
+	return true
+}
+
+// frameAt returns the number of the first frame at or after t, of frames that come at
+// a rate of their own from 0 on.
+func frameAt(rate ffmpeg.Ratio, timescale, t int64) int64 {
+	// Whole seconds apart, so that nothing overflows in a long file.
+	seconds, rest := t/timescale, t%timescale
+	if rest < 0 {
+		seconds, rest = seconds-1, rest+timescale
+	}
+	whole, part := seconds*rate.Num/rate.Den, seconds*rate.Num%rate.Den
+	numerator := part*timescale + rest*rate.Num
+	denominator := timescale * rate.Den
+	return whole + (numerator+denominator-1)/denominator
+}
+
+// SegmentFrames returns how many frames rendition r has in segment n.
+func (p *Plan) SegmentFrames(r Rendition, n int) int {
+	if !r.Converts() {
+		return p.Frames[n]
+	}
+	return int(frameAt(r.Rate, p.Timescale, p.segmentEnd(n)) - frameAt(r.Rate, p.Timescale, p.Starts[n]))
+}
+
+// TotalFrames returns how many frames rendition r has; 0 = not known before it is
+// encoded.
+func (p *Plan) TotalFrames(r Rendition) (total int) {
+	for n := range p.Starts {
+		total += p.SegmentFrames(r, n)
+	}
+	return total
+}
+
+// Encoded returns the renditions that chunks encode, in the order of their results.
+func (p *Plan) Encoded() []Rendition {
+	return slices.DeleteFunc(slices.Clone(p.Renditions), func(r Rendition) bool { return r.Copy })
+}
+
+// TS reports whether MPEG-TS can hold every rendition.
+func (p *Plan) TS() bool {
+	return !slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return r.Codec != ffmpeg.H264 })
+}
+
+// Ready returns the chunks that can be encoded when those that are done are done: of
+// those not done, the ones that may know enough.
+func (p *Plan) Ready(done []bool) []int {
+	contiguous := 0
+	for contiguous < len(p.Chunks) && contiguous < len(done) && done[contiguous] {
+		contiguous++
+	}
+	var ready []int
+	for n := contiguous; n < len(p.Chunks); n++ {
+		if (n >= len(done) || !done[n]) && p.Needs(n) <= contiguous {
+			ready = append(ready, n)
+		}
+	}
+	return ready
+}
+
+// Needs returns how many of the first chunks must be done before chunk n can be
+// encoded: their results decide how.
+func (p *Plan) Needs(n int) int { return max(n-max(p.Lag, 1)+1, 0) }
+
+// planChunks divides the grid. The first chunk is one segment on several cores, so
+// that there is something to play early. The others are as long as is good for quality,
+// in rounds of one for each worker, so that all workers end at the same time; what
+// does not fill a round is encoded on the cores that would be idle.
+func (p *Plan) planChunks(workers int) {
+	if workers == 0 {
+		workers = 2
+	}
+	p.Lag = 2 * workers
+	add := func(segments, cores int) {
+		first := 0
+		if n := len(p.Chunks); n > 0 {
+			first = p.Chunks[n-1].First + p.Chunks[n-1].Segments
+		}
+		p.Chunks = append(p.Chunks, Chunk{
+			First: first, Segments: segments, Start: p.Starts[first], End: p.segmentEnd(first + segments - 1),
+			Cores: min(max(cores, 1), len(p.Encoded())),
+		})
+	}
+	add(1, workers)
+	left := len(p.Starts) - 1
+	if left == 0 {
+		return
+	}
+	each := left / workers
+	seconds := float64(each) * float64(p.End-p.Starts[1]) / float64(p.Timescale) / float64(left)
+	rounds := int(math.Ceil(seconds / longChunk))
+	for round := range rounds {
+		size := each / rounds
+		if round < each%rounds {
+			size++
+		}
+		for range workers {
+			add(size, 1)
+		}
+	}
+	rest := left % workers
+	for range rest {
+		add(1, workers/rest)
+	}
+}
+
+// planRenditions decides about everything that does not depend on single frames.
+func planRenditions(video SourceVideo, req Request) ([]Rendition, error) {
+	asked, err := profiles(req.Profiles, video.Width, video.Height, video.Bitrate)
+	if err != nil {
+		return nil, err
+	}
+	var renditions []Rendition
+	for i, profile := range asked {
+		r := Rendition{
+			Name: profile.Name, Dir: profile.Name, Codec: codecOf(profile), Bitrate: profile.Bitrate,
+			Profile: profile.Profile, GOP: defaultGOP,
+		}
+		r.Width, r.Height = fit(video.Width, video.Height, profile.Width, profile.Height)
+		if r.Width > 8192 || r.Height > 8192 {
+			return nil, weir.Errorf(weir.Invalid, "profiles[%d]: %dx%d is larger than 8192 pixels", i, r.Width, r.Height)
+		}
+		if profile.Quality != nil {
+			r.Quality = *profile.Quality
+		}
+		if profile.FPS != nil && *profile.FPS > 0 {
+			r.Rate = ffmpeg.Ratio{Num: int64(*profile.FPS), Den: int64(max(profile.FPSDen, 1))}
+		}
+		if profile.GOP == "intra" {
+			r.GOP = 0
+		} else if seconds, _ := strconv.ParseFloat(profile.GOP, 64); seconds > 0 {
+			r.GOP = seconds
+		}
+		renditions = append(renditions, r)
+	}
+	return renditions, nil
+}
+
+func codecOf(p weir.Profile) ffmpeg.Codec {
+	if p.Codec == "AV1" {
+		return ffmpeg.AV1
+	}
+	switch strings.ToUpper(p.Encoder) {
+	case "HEVC":
+		return ffmpeg.HEVC
+	case "VP9":
+		return ffmpeg.VP9
+	case "AV1":
+		return ffmpeg.AV1
+	}
+	return ffmpeg.H264
+}
+
+func sameRate(a, b ffmpeg.Ratio) bool { return a.Num*b.Den == b.Num*a.Den }
+
+// passThrough marks the rendition that the source already is, if there is one.
+func (p *Plan) passThrough(video SourceVideo) bool {
+	if video.Encode != "" {
+		return false
+	}
+	for i := range p.Renditions {
+		if r := &p.Renditions[i]; r.is(video) {
+			r.Copy, r.Dir = true, sourceDir
+			return true
+		}
+	}
+	return false
+}
+
+// is reports whether the source is what the rendition asks for.
+func (r Rendition) is(video SourceVideo) bool {
+	return r.Codec == ffmpeg.H264 && r.Width == video.Stream.Width && r.Height == video.Stream.Height &&
+		!r.Converts() && r.Bitrate >= video.Bitrate &&
+		(r.GOP == defaultGOP || r.GOP > 0 && r.GOP >= video.LongestGOP) &&
+		h264Rank(video.Stream.Profile) <= h264Rank(r.Profile)
+}
+
+// h264Rank orders profiles of H.264 by what a player must be able to do. What is
+// not known is above all that can be asked for.
+func h264Rank(profile string) int {
+	switch strings.ToLower(strings.TrimPrefix(profile, "H264")) {
+	case "constrained baseline", "baseline":
+		return 1
+	case "main":
+		return 2
+	case "constrainedhigh":
+		return 3
+	case "high", "": // nobody asked: high is what all players have
+		return 4
+	}
+	return 5
+}

@@ -1,0 +1,697 @@
+package vod
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/blob"
+	"weir/internal/blob/s3test"
+	"weir/internal/cmaf"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// presentation is a small presentation in a store: two renditions and two audio
+// tracks in segments of two seconds.
+type presentation struct {
+	store        blob.Store
+	video, audio []Stream
+}
+
+const testFrames = 190 // 7.6 s at 25 frames a second
+
+// testPresentation makes a presentation with ffmpeg.
+func testPresentation(t *testing.T, codec ...string) presentation {
+	t.Helper()
+	store, err := blob.NewDisk(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return makePresentation(t, store, codec)
+}
+
+func makePresentation(t *testing.T, store blob.Store, codec []string) presentation {
+	t.Helper()
+	p := presentation{store: store}
+	for _, size := range []string{"320x180", "160x90"} {
+		picture := fmt.Sprintf("testsrc2=size=%s:rate=25:duration=%g", size, testFrames/25.0)
+		args := append([]string{"-f", "lavfi", "-i", picture, "-pix_fmt", "yuv420p"}, codec...)
+		s := encodeStream(t, store, "work/t/"+size, append(args, "-g", "50", "-force_key_frames", "expr:gte(t,n_forced*2)"))
+		s.Name, s.FPS = size, 25
+		p.video = append(p.video, s)
+	}
+	for k, hertz := range []int{440, 880} {
+		sound := fmt.Sprintf("sine=frequency=%d:sample_rate=48000:duration=%g", hertz, testFrames/25.0)
+		s := encodeStream(t, store, "work/t/audio"+strconv.Itoa(k), []string{"-f", "lavfi", "-i", sound, "-c:a", "aac", "-b:a", "64k"})
+		s.Name = "audio" + strconv.Itoa(k)
+		s.Index.Track.Default = k == 0
+		p.audio = append(p.audio, s)
+	}
+	return p
+}
+
+// madeByFFmpeg returns what ffmpeg writes to its output; it runs once a process.
+var madeByFFmpeg = func() func(t *testing.T, args []string) []byte {
+	var mu sync.Mutex
+	made := map[string][]byte{}
+	return func(t *testing.T, args []string) []byte {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		key := strings.Join(args, " ")
+		if made[key] == nil {
+			var complaints bytes.Buffer
+			cmd := exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin"}, args...)...)
+			cmd.Stderr = &complaints
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("ffmpeg: %v: %s", err, complaints.String())
+			}
+			made[key] = out
+		}
+		return made[key]
+	}
+}()
+
+// encodeStream runs ffmpeg and stores what it makes as a track.
+func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) Stream {
+	t.Helper()
+	args = append(args, "-f", "mp4", "-movflags", "frag_keyframe+empty_moov+default_base_moof+negative_cts_offsets", "-frag_duration", "1000000", "pipe:1")
+	out := madeByFFmpeg(t, args)
+	reader := cmaf.NewReader(bytes.NewReader(out))
+	tracks, err := reader.Tracks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := int64(2 * tracks[0].Timescale)
+	pack := packer{
+		store: store, prefix: prefix, track: tracks[0], part: two / 2,
+		cut: func(s segmentInHand, at int64, sample cmaf.Sample) bool { return sample.Sync && at/two > s.start/two },
+	}
+	var retimer cmaf.Retimer
+	add := func(f cmaf.Fragment, err error) {
+		if err == nil {
+			err = pack.add(t.Context(), f)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		f, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(retimer.Add(f))
+	}
+	add(retimer.Finish(0))
+	if err := pack.finish(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	index := pack.index()
+	return Stream{Prefix: prefix, Index: index, Complete: true, Samples: index.Frames(), Length: index.Duration()}
+}
+
+// upTo returns a stream as it is when it has n segments.
+func (s Stream) upTo(n int) Stream {
+	if n < len(s.Index.Segments) {
+		s.Index.Segments, s.Complete = s.Index.Segments[:n:n], false
+	}
+	return s
+}
+
+var h264 = []string{"-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-crf", "30"}
+
+func allOutputs() weir.TranscodeOutputs {
+	return weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/v/hls"}, MP4: &weir.PathParam{Path: "/v/mp4"}, FMP4: &weir.PathParam{Path: "/"}}
+}
+
+// recorder is a store that notes what is put, and fails when told so.
+type recorder struct {
+	blob.Store
+	mu     sync.Mutex
+	puts   []string
+	failAt int // the put that fails, counting from 1; 0 = none
+	count  int
+}
+
+var errInjected = weir.Errorf(weir.Upstream, "the store has a bad day")
+
+func (r *recorder) step(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	if r.count == r.failAt {
+		return errInjected
+	}
+	r.puts = append(r.puts, name)
+	return nil
+}
+
+func (r *recorder) Put(ctx context.Context, key string, body io.Reader, size int64, o blob.PutOptions) error {
+	if err := r.step(key); err != nil {
+		return err
+	}
+	return r.Store.Put(ctx, key, body, size, o)
+}
+
+func (r *recorder) Upload(ctx context.Context, key string, o blob.PutOptions) (blob.Upload, error) {
+	if err := r.step(key + " begin"); err != nil {
+		return nil, err
+	}
+	u, err := r.Store.Upload(ctx, key, o)
+	return recordedUpload{u, r, key}, err
+}
+
+func (r *recorder) Resume(ctx context.Context, key, id string) (blob.Upload, error) {
+	u, err := r.Store.Resume(ctx, key, id)
+	return recordedUpload{u, r, key}, err
+}
+
+type recordedUpload struct {
+	blob.Upload
+	recorder *recorder
+	key      string
+}
+
+func (u recordedUpload) Part(ctx context.Context, n int, body io.ReadSeeker, size int64) (blob.PartInfo, error) {
+	if err := u.recorder.step(fmt.Sprintf("%s part %d: %d", u.key, n, size)); err != nil {
+		return blob.PartInfo{}, err
+	}
+	return u.Upload.Part(ctx, n, body, size)
+}
+
+func (u recordedUpload) Complete(ctx context.Context, parts []blob.PartInfo) error {
+	if err := u.recorder.step(u.key + " complete"); err != nil {
+		return err
+	}
+	return u.Upload.Complete(ctx, parts)
+}
+
+func newDestination(t *testing.T) (dir string, dest *recorder) {
+	t.Helper()
+	dir = t.TempDir()
+	disk, err := blob.NewDisk(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { disk.Close() })
+	return dir, &recorder{Store: disk}
+}
+
+// contents returns the objects of a store.
+func contents(t *testing.T, store blob.Store) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _, err := store.Get(t.Context(), info.Key, 0, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(body)
+		if err := errors.Join(err, body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		all[info.Key] = string(data)
+	}
+	return all
+}
+
+// decode decodes everything strictly and returns the number of frames; any
+// complaint of ffmpeg is an error.
+func decode(t *testing.T, path string) int {
+	t.Helper()
+	var complaints bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-xerror", "-allowed_extensions", "ALL", "-i", path,
+		"-map", "0:v:0?", "-map", "0:a?", "-fps_mode", "passthrough", "-f", "framemd5", "-")
+	if !strings.HasSuffix(path, ".m3u8") {
+		cmd.Args = slices.DeleteFunc(cmd.Args, func(a string) bool { return a == "-allowed_extensions" || a == "ALL" })
+	}
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil || complaints.Len() > 0 {
+		t.Errorf("decode %s: %v: %s", path, err, complaints.String())
+	}
+	frames := 0
+	for text := range strings.Lines(string(out)) {
+		if strings.HasPrefix(text, "0,") {
+			frames++
+		}
+	}
+	return frames
+}
+
+// wantFrames decodes files, two at a time, and compares the number of frames of their
+// first stream; a negative number is the least there may be.
+func wantFrames(t *testing.T, dir string, want int, files ...string) {
+	t.Helper()
+	var group errgroup.Group
+	group.SetLimit(2)
+	for _, file := range files {
+		group.Go(func() error {
+			if got := decode(t, filepath.Join(dir, file)); got != want && (want >= 0 || got < -want) {
+				t.Errorf("%s has %d frames, want %d", file, got, want)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // they return nothing
+}
+
+func TestPublish(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		codec []string
+		ts    bool
+	}{
+		{"MPEG-TS", h264, true},
+		{"CMAF", []string{"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "100k"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := testPresentation(t, tt.codec...)
+			dir, dest := newDestination(t)
+			publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: tt.ts, Dir: t.TempDir()}
+			var state PublishState
+			if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+				t.Fatal(err)
+			}
+			if !state.Finished {
+				t.Error("the state is not finished")
+			}
+			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
+				t.Errorf("the last thing put is %s, want the master playlist", last)
+			}
+			wantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/hls/160x90/index.m3u8", "v/mp4/320x180.mp4", "v/mp4/160x90.mp4",
+				"fmp4/master.m3u8", "fmp4/media_2.m3u8", "fmp4/index-stream1.mp4", "fmp4/index.mpd")
+			packets := len(p.audio[0].Index.Segments[0].Parts[0].Samples)
+			wantFrames(t, dir, -packets, "v/hls/audio1/index.m3u8", "fmp4/index-stream0.mp4", "fmp4/media_3.m3u8")
+			if tt.ts {
+				wantFrames(t, "", testFrames, concatenate(t, dir, "v/hls/320x180"))
+			}
+		})
+	}
+}
+
+// concatenate joins the TS segments of a rendition.
+func concatenate(t *testing.T, dir, rendition string) string {
+	t.Helper()
+	var joined []byte
+	for n := 0; ; n++ {
+		data, err := os.ReadFile(filepath.Join(dir, rendition, strconv.Itoa(n)+".ts"))
+		if err != nil {
+			break
+		}
+		joined = append(joined, data...)
+	}
+	path := filepath.Join(t.TempDir(), "joined.ts")
+	if err := os.WriteFile(path, joined, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What is published bit by bit, over crashes, is what is published at once.
+func TestPublishAsItGrows(t *testing.T) {
+	p := testPresentation(t, h264...)
+	p.video = p.video[:1]
+	_, want := newDestination(t)
+	// With so small parts the MP4 files are uploaded while they grow.
+	publisher := Publisher{Work: p.store, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
+	growing := func(dest *recorder, onError func(error) bool) {
+		publisher.Dest = dest
+		var state PublishState
+		for n := range 5 {
+			for {
+				video, audio := slices.Clone(p.video), slices.Clone(p.audio)
+				for i := range video {
+					video[i] = video[i].upTo(n)
+				}
+				for i := range audio {
+					audio[i] = audio[i].upTo(n + i)
+				}
+				err := publisher.Publish(t.Context(), &state, video, audio)
+				if err == nil {
+					break
+				}
+				if !onError(err) {
+					t.Fatal(err)
+				}
+			}
+			state = afterRestart(t, state)
+		}
+		if !state.Finished {
+			t.Fatal("not finished")
+		}
+	}
+	growing(want, func(error) bool { return false })
+	if parts := slices.DeleteFunc(slices.Clone(want.puts), func(s string) bool { return !strings.Contains(s, " part 2:") }); len(parts) == 0 {
+		t.Fatal("no file was uploaded in parts")
+	}
+	finished := contents(t, want.Store)
+
+	for fail := 1; fail <= want.count; fail++ {
+		dir, dest := newDestination(t)
+		dest.failAt = fail
+		failures := 0
+		growing(dest, func(err error) bool {
+			failures++
+			if _, err := os.Stat(filepath.Join(dir, "v/hls/index.m3u8")); err == nil {
+				t.Errorf("put %d failed, and there is a master playlist", fail)
+			}
+			return errors.Is(err, errInjected)
+		})
+		if failures != 1 {
+			t.Errorf("put %d was to fail; there were %d failures", fail, failures)
+		}
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(finished)), slices.Sorted(maps.Keys(contents(t, dest.Store)))); diff != "" {
+			t.Errorf("after put %d failed, other files (-want +got):\n%s", fail, diff)
+		}
+		for key, data := range contents(t, dest.Store) {
+			if data != finished[key] {
+				t.Errorf("after put %d failed, %s differs", fail, key)
+			}
+		}
+	}
+}
+
+// afterRestart returns the state as another process gets it.
+func afterRestart(t *testing.T, state PublishState) (again PublishState) {
+	t.Helper()
+	data, err := json.Marshal(state)
+	if err == nil {
+		err = json.Unmarshal(data, &again)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// A crash between doing something and noting it does no harm.
+func TestPublishWithOldState(t *testing.T) {
+	p := testPresentation(t, h264...)
+	dir, dest := newDestination(t)
+	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
+	var saved PublishState
+	publisher.Save = func(_ context.Context, state *PublishState) error {
+		saved = afterRestart(t, *state)
+		return nil
+	}
+	var state PublishState
+	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, dest.Store)
+	if len(saved.MP4) == 0 || saved.Finished {
+		t.Fatalf("the state was not saved when an upload began: %+v", saved)
+	}
+	if err := publisher.Publish(t.Context(), &saved, p.video, p.audio); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, contents(t, dest.Store)); diff != "" {
+		t.Error("publishing again changed something")
+	}
+	decode(t, filepath.Join(dir, "v/mp4/320x180.mp4"))
+}
+
+func TestAbort(t *testing.T) {
+	p := testPresentation(t, h264...)
+	dir, dest := newDestination(t)
+	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
+	var state PublishState
+	video := []Stream{p.video[0].upTo(3), p.video[1].upTo(3)}
+	if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+		t.Fatal(err)
+	}
+	begun := slices.Collect(maps.Keys(publisher.begunUploads(&state)))
+	if len(begun) == 0 {
+		t.Fatal("no upload was begun")
+	}
+	if err := publisher.Abort(t.Context(), &state); err != nil {
+		t.Fatal(err)
+	}
+	for key := range contents(t, dest.Store) {
+		if strings.HasSuffix(key, ".mp4") && strings.HasPrefix(key, "v/mp4") || slices.Contains(publisher.masters(), key) {
+			t.Errorf("%s is there after the abort", key)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".weir", "*", "*", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	// It can be taken up again.
+	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+		t.Fatal(err)
+	}
+	wantFrames(t, dir, testFrames, "v/mp4/320x180.mp4")
+}
+
+// An upload that vanished is begun again, and so is one whose head has not enough room.
+func TestLostUpload(t *testing.T) {
+	p := testPresentation(t, h264...)
+	dir, dest := newDestination(t)
+	publisher := Publisher{
+		Work: p.store, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(), PartSize: 96 << 10,
+	}
+	part := func() (PublishState, []Stream) {
+		var state PublishState
+		video := []Stream{p.video[0].upTo(3)}
+		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+			t.Fatal(err)
+		}
+		if state.MP4["320x180"].Upload == "" {
+			t.Fatal("no upload was begun")
+		}
+		return state, p.video[:1]
+	}
+	t.Run("vanished", func(t *testing.T) {
+		state, video := part()
+		upload, err := dest.Resume(t.Context(), "320x180.mp4", state.MP4["320x180"].Upload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := upload.Abort(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+			t.Fatal(err)
+		}
+		wantFrames(t, dir, testFrames, "320x180.mp4")
+	})
+	t.Run("no room", func(t *testing.T) {
+		state, video := part()
+		for n := range state.MP4["320x180"].Parts {
+			delete(state.MP4["320x180"].Parts, n)
+		}
+		state.MP4["320x180"].Head = 1000
+		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
+			t.Fatal(err)
+		}
+		wantFrames(t, dir, testFrames, "320x180.mp4")
+	})
+}
+
+func TestPublishAudioOnly(t *testing.T) {
+	p := testPresentation(t, h264...)
+	for _, ts := range []bool{true, false} {
+		dir, dest := newDestination(t)
+		publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: ts, Dir: t.TempDir()}
+		var state PublishState
+		if err := publisher.Publish(t.Context(), &state, nil, p.audio[:1]); err != nil {
+			t.Fatal(err)
+		}
+		wantFrames(t, dir, -300, "v/hls/index.m3u8", "v/mp4/audio0.mp4", "fmp4/master.m3u8", "fmp4/index-stream0.mp4")
+	}
+}
+
+func TestPublishVideoOnly(t *testing.T) {
+	p := testPresentation(t, h264...)
+	dir, dest := newDestination(t)
+	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
+	var state PublishState
+	if err := publisher.Publish(t.Context(), &state, p.video, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/mp4/320x180.mp4", "fmp4/master.m3u8", "fmp4/index-stream1.mp4")
+}
+
+// Sound that goes on after the picture is in the segments, and in the playlist.
+func TestSoundLongerThanPicture(t *testing.T) {
+	p := testPresentation(t, h264...)
+	p.video[0].Index.Segments = p.video[0].Index.Segments[:2]
+	dir, dest := newDestination(t)
+	publisher := Publisher{Work: p.store, Dest: dest, Outputs: weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/"}}, TS: true, Dir: t.TempDir()}
+	var state PublishState
+	if err := publisher.Publish(t.Context(), &state, p.video[:1], p.audio[:1]); err != nil {
+		t.Fatal(err)
+	}
+	playlist, err := os.ReadFile(filepath.Join(dir, "320x180/index.m3u8"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(playlist), "#EXTINF"); got != 4 {
+		t.Errorf("%d segments in the playlist, want 4:\n%s", got, playlist)
+	}
+	if frames := decode(t, concatenate(t, dir, "320x180")); frames != 100 {
+		t.Errorf("%d frames, want 100", frames)
+	}
+}
+
+func TestPublishAsset(t *testing.T) {
+	p := testPresentation(t, h264...)
+	publisher := AssetPublisher{Store: p.store, Prefix: "work/t", Duration: 7.6}
+	steps := []struct {
+		name         string
+		video, audio []Stream
+		want         string // renditions and their segments
+		playable     bool
+	}{
+		{"audio is missing", []Stream{p.video[0], p.video[1].upTo(1)}, []Stream{p.audio[0].upTo(2)}, "", false},
+		{"all grow", []Stream{p.video[0].upTo(1), p.video[1].upTo(1)}, p.audio, "320x180:1 160x90:1 audio0:4 audio1:4", true},
+		{"one passes through", []Stream{p.video[0], p.video[1].upTo(2)}, p.audio, "320x180:4 audio0:4 audio1:4", true},
+		{"complete", p.video, p.audio, "320x180:4 160x90:4 audio0:4 audio1:4", true},
+	}
+	var state AssetState
+	for _, tt := range steps {
+		if err := publisher.Publish(t.Context(), &state, tt.video, tt.audio); err != nil {
+			t.Fatal(err)
+		}
+		if got := state.Playable(); got != tt.playable {
+			t.Errorf("%s: playable = %t, want %t", tt.name, got, tt.playable)
+		}
+		var got []string
+		saved, err := media.LoadPresentation(t.Context(), p.store, "work/t")
+		if err != nil && (weir.KindOf(err) != weir.NotFound || tt.want != "") {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		for _, r := range slices.Concat(saved.Renditions, saved.Audio) {
+			track, err := media.Open(t.Context(), p.store, "work/t/"+r.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%s:%d", r.Name, len(track.Index().Segments)))
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s: the presentation has %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	if saved, err := media.LoadPresentation(t.Context(), p.store, "work/t"); err != nil || !saved.Complete {
+		t.Errorf("the presentation is not complete: %+v, %v", saved, err)
+	}
+}
+
+func TestOutput(t *testing.T) {
+	p := testPresentation(t, h264...)
+	publisher := Publisher{Outputs: allOutputs()}
+	src := Source{Duration: 7.6}
+	src.Probe.Size, src.Probe.Format, src.Probe.Duration = 1234, "mp4", 7600*time.Millisecond
+	got := publisher.Output(src, p.video, p.audio, "https://s3.example/bucket", "abcdefgh")
+	for i := range got.Renditions {
+		r := &got.Renditions[i]
+		if r.Bitrate < 1000 || r.Size < 1000 {
+			t.Errorf("%s: %d bit/s, %d bytes", r.Name, r.Bitrate, r.Size)
+		}
+		if !strings.HasPrefix(r.Codec, "avc1.") || !strings.HasSuffix(r.Codec, ",mp4a.40.2") {
+			t.Errorf("%s: codec %s", r.Name, r.Codec)
+		}
+		r.Bitrate, r.Size, r.Codec = 0, 0, ""
+	}
+	want := weir.TranscodeOutput{
+		BaseURL: "https://s3.example/bucket",
+		HLS:     &weir.PathParam{Path: "/v/hls/index.m3u8"},
+		MP4:     []weir.PathParam{{Path: "/v/mp4/320x180.mp4"}, {Path: "/v/mp4/160x90.mp4"}},
+		FMP4:    &weir.FMP4Output{Path: "/fmp4/master.m3u8", DASH: "/fmp4/index.mpd"},
+		Renditions: []weir.RenditionOutput{
+			{Name: "320x180", Width: 320, Height: 180, FPS: 25, Playlist: "/v/hls/320x180/index.m3u8", MP4: "/v/mp4/320x180.mp4", FMP4: "/fmp4/index-stream1.mp4"},
+			{Name: "160x90", Width: 160, Height: 90, FPS: 25, Playlist: "/v/hls/160x90/index.m3u8", MP4: "/v/mp4/160x90.mp4", FMP4: "/fmp4/index-stream2.mp4"},
+		},
+		VideoSpec:  &weir.VideoSpec{Format: "mp4", Duration: 7.6},
+		RequestID:  "abcdefgh",
+		InputVideo: weir.InputVideo{Duration: 7.6, Size: 1234},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+	if id := NewRequestID(); len(id) != 8 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+		t.Errorf("request id %q", id)
+	}
+}
+
+// To a bucket, whose parts must be large, the same as to a disk.
+func TestPublishToBucket(t *testing.T) {
+	bucket := s3test.Start(t)
+	dest, err := blob.Open(bucket.URL(), blob.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dest.Close()
+	work, err := blob.NewDisk(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer work.Close()
+	noise := []string{
+		"-f", "lavfi", "-i", "nullsrc=size=320x180:rate=25:duration=7.6,noise=alls=100:allf=t", "-pix_fmt", "yuv420p",
+		"-c:v", "libx264", "-preset", "ultrafast", "-qp", "12", "-g", "50", "-force_key_frames", "expr:gte(t,n_forced*2)",
+	}
+	video := encodeStream(t, work, "work/noise", noise)
+	video.Name = "noise"
+	sound := encodeStream(t, work, "work/audio0", []string{"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=7.6", "-c:a", "aac"})
+	sound.Name = "audio0"
+	if size := video.Index.Size(); size < 3*blob.MinPart {
+		t.Fatalf("the video has only %d bytes", size)
+	}
+
+	publisher := Publisher{Work: work, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: blob.MinPart}
+	var state, begun PublishState
+	for n := range 5 {
+		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{sound}); err != nil {
+			t.Fatal(err)
+		}
+		if state = afterRestart(t, state); len(state.MP4["noise"].Parts) > 0 {
+			begun = afterRestart(t, state)
+		}
+	}
+	if !state.Finished || begun.MP4["noise"] == nil {
+		t.Fatalf("finished %t; no upload in parts was seen", state.Finished)
+	}
+	wantFrames(t, bucket.Dir, testFrames, "v/mp4/noise.mp4", "v/hls/index.m3u8", "fmp4/index-stream1.mp4")
+	// Who did not note that the upload was completed finds it so.
+	before, err := dest.Stat(t.Context(), "v/mp4/noise.mp4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := publisher.Publish(t.Context(), &begun, []Stream{video}, []Stream{sound}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := dest.Stat(t.Context(), "v/mp4/noise.mp4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the file was uploaded again (-before +after):\n%s", diff)
+	}
+}

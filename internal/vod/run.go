@@ -1,0 +1,326 @@
+package vod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/blob"
+	"weir/internal/ffmpeg"
+	"weir/internal/weir"
+)
+
+// RunOptions say what Run does.
+type RunOptions struct {
+	FFmpeg  *ffmpeg.Engine
+	Source  string        // path of a file, or a URL
+	Fetcher *blob.Fetcher // for URLs; nil = only files
+	Request Request
+	Outputs weir.TranscodeOutputs
+	Dest    blob.Store
+	BaseURL string // what the paths in the output are relative to
+
+	// Dir is a folder that nobody else uses. Run makes it, and removes it when the work
+	// is done, was cancelled, or can't be done. What a run that was killed has left there is
+	// the start of the next one with the same source and request.
+	Dir string
+
+	Progress func(Progress) // one call at a time; nil = nobody asks
+}
+
+// Progress is how far Run is.
+type Progress struct {
+	Step     string // for people: fetching, reading, encoding, finishing
+	Fraction float64
+	FPS      float64 // frames of the source a second; 0 = not known
+	Speed    float64 // seconds of the source a second; 0 = not known
+	ETA      time.Duration
+}
+
+// workPrefix is where the tracks lie in the working storage of a run.
+const workPrefix = "work"
+
+// Run makes everything of one source in one process.
+func Run(ctx context.Context, o RunOptions) (weir.TranscodeOutput, error) {
+	r := &runner{o: o, meter: newMeter(o.Progress)}
+	err := r.open(ctx)
+	var out weir.TranscodeOutput
+	if err == nil {
+		out, err = r.run(ctx)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return out, r.close(ctx, err)
+}
+
+// runner is one run.
+type runner struct {
+	o         RunOptions
+	work      blob.Store
+	engine    Engine
+	publisher *Publisher
+	kept      *runState
+	meter     *meter
+	file      string // the source
+
+	mu    sync.Mutex // guards the results in kept
+	fresh chan struct{}
+}
+
+// open makes the working folder, or takes over that of a run that was killed.
+func (r *runner) open(ctx context.Context) (err error) {
+	if err := os.MkdirAll(r.o.Dir, 0o700); err != nil {
+		return err
+	}
+	if r.kept, err = loadState(r.o); err != nil {
+		return err
+	}
+	if r.work, err = blob.NewDisk(filepath.Join(r.o.Dir, "media")); err != nil {
+		return err
+	}
+	r.engine = Engine{FFmpeg: r.o.FFmpeg, Store: r.work}
+	r.publisher = &Publisher{
+		Work: r.work, Dest: r.o.Dest, Outputs: r.o.Outputs, Dir: r.o.Dir,
+		Save: func(_ context.Context, state *PublishState) error { return r.kept.savePublished(state) },
+	}
+	return ctx.Err()
+}
+
+// close removes what must not stay and returns the error of the run.
+func (r *runner) close(ctx context.Context, err error) error {
+	keep := err != nil && ctx.Err() == nil && weir.Retriable(err)
+	if err != nil && !keep && r.kept != nil && r.publisher != nil {
+		// Also when the reason is that ctx has ended.
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		err = errors.Join(err, r.publisher.Withdraw(cleanup, &r.kept.Published))
+	}
+	if r.work != nil {
+		err = errors.Join(err, r.work.Close())
+	}
+	if !keep {
+		err = errors.Join(err, os.RemoveAll(r.o.Dir))
+	}
+	return err
+}
+
+func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
+	if err := r.fetch(ctx); err != nil {
+		return weir.TranscodeOutput{}, err
+	}
+	if err := r.plan(ctx); err != nil {
+		return weir.TranscodeOutput{}, err
+	}
+	r.publisher.TS = r.kept.Plan.TS()
+	if err := r.encode(ctx); err != nil {
+		return weir.TranscodeOutput{}, err
+	}
+	video, audio, err := r.streams(ctx)
+	if err != nil {
+		return weir.TranscodeOutput{}, err
+	}
+	if err := CheckFrames(*r.kept.Plan, video); err != nil {
+		return weir.TranscodeOutput{}, err
+	}
+	if !r.kept.Published.Finished {
+		return weir.TranscodeOutput{}, weir.Errorf(weir.Internal, "everything is encoded, and not everything was put")
+	}
+	r.meter.finish()
+	return r.publisher.Output(r.kept.Plan.Source, video, audio, r.o.BaseURL, r.kept.RequestID), nil
+}
+
+// fetch brings the source to this machine.
+func (r *runner) fetch(ctx context.Context) error {
+	if !isURL(r.o.Source) {
+		path, err := filepath.Abs(r.o.Source)
+		r.file = path
+		return err
+	}
+	if r.o.Fetcher == nil {
+		return weir.Errorf(weir.Invalid, "%s: URLs can't be read here", r.o.Source)
+	}
+	r.file = filepath.Join(r.o.Dir, "source")
+	if r.kept.Fetched {
+		return nil
+	}
+	file, err := os.Create(r.file)
+	if err != nil {
+		return err
+	}
+	_, err = r.o.Fetcher.Fetch(ctx, r.o.Source, file, r.meter.bytes)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	r.kept.Fetched = true
+	return r.kept.save()
+}
+
+// plan takes the source apart and decides what is made of it.
+func (r *runner) plan(ctx context.Context) error {
+	if r.kept.Plan != nil {
+		return nil
+	}
+	src, err := r.engine.Import(ctx, ImportOptions{
+		File: r.file, Prefix: workPrefix, SegmentSeconds: r.o.Request.SegmentSeconds, Progress: r.meter.step("reading"),
+	})
+	if err != nil {
+		return err
+	}
+	plan, err := r.engine.Plan(ctx, src, r.o.Request)
+	if err != nil {
+		return err
+	}
+	r.kept.Plan = &plan
+	return r.kept.save()
+}
+
+// encode makes the audio tracks and the chunks that are missing, and publishes what is
+// there while it does so.
+func (r *runner) encode(ctx context.Context) error {
+	r.fresh = make(chan struct{}, 1)
+	r.fresh <- struct{}{}
+	plan := r.kept.Plan
+	r.meter.encoding(plan, r.kept.Chunks)
+
+	publishing, publishCtx := errgroup.WithContext(ctx)
+	encoding, encodeCtx := errgroup.WithContext(publishCtx)
+	for k, track := range plan.Audio {
+		if !slices.ContainsFunc(r.kept.Audio, func(a RenditionResult) bool { return a.Name == track.Name }) {
+			encoding.Go(func() error { return r.encodeAudio(encodeCtx, k) })
+		}
+	}
+	encoding.Go(func() error { return r.encodeChunks(encodeCtx) })
+	publishing.Go(func() error {
+		defer close(r.fresh)
+		return encoding.Wait()
+	})
+	publishing.Go(func() error {
+		for range r.fresh {
+			if err := r.publish(publishCtx); err != nil {
+				return err
+			}
+		}
+		return r.publish(publishCtx)
+	})
+	return publishing.Wait()
+}
+
+func (r *runner) encodeAudio(ctx context.Context, k int) error {
+	result, err := r.engine.EncodeAudio(ctx, *r.kept.Plan, k, AudioOptions{})
+	if err != nil {
+		return err
+	}
+	return r.note(func() error { return r.kept.addAudio(result) })
+}
+
+// encodeChunks encodes the chunks that are missing. As many are in hand as there are
+// workers; the ledger of cores decides which of them run.
+func (r *runner) encodeChunks(ctx context.Context) error {
+	plan := r.kept.Plan
+	done := make([]bool, len(plan.Chunks))
+	for _, c := range r.kept.Chunks {
+		done[c.Chunk] = true
+	}
+	begun := slices.Clone(done)
+	left := len(done) - len(r.kept.Chunks)
+
+	group, groupCtx := errgroup.WithContext(ctx)
+	finished := make(chan int)
+	for running := 0; left > 0; left-- {
+		for _, n := range plan.Ready(done) {
+			if begun[n] || running == workers(r.o.Request) {
+				continue
+			}
+			begun[n] = true
+			running++
+			group.Go(func() error {
+				if err := r.encodeChunk(groupCtx, n); err != nil {
+					return err
+				}
+				select {
+				case finished <- n:
+				case <-groupCtx.Done():
+				}
+				return nil
+			})
+		}
+		if running == 0 {
+			return fmt.Errorf("%d chunks are left, and none can be encoded", left)
+		}
+		select {
+		case n := <-finished:
+			done[n] = true
+			running--
+		case <-groupCtx.Done():
+			return group.Wait()
+		}
+	}
+	return group.Wait()
+}
+
+func workers(req Request) int {
+	if req.Workers > 0 {
+		return req.Workers
+	}
+	return 2
+}
+
+func (r *runner) encodeChunk(ctx context.Context, n int) error {
+	plan := r.kept.Plan
+	r.mu.Lock()
+	earlier := r.kept.stats(plan.Needs(n))
+	r.mu.Unlock()
+	result, err := r.engine.EncodeChunk(ctx, *plan, n, ChunkOptions{
+		Rates: plan.Rates(n, earlier), File: r.file, Progress: r.meter.chunk(n),
+	})
+	if err != nil {
+		return err
+	}
+	r.meter.chunk(n)(1)
+	return r.note(func() error { return r.kept.addChunk(result) })
+}
+
+// note keeps a result and wakes the publisher.
+func (r *runner) note(add func() error) error {
+	r.mu.Lock()
+	err := add()
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	select {
+	case r.fresh <- struct{}{}:
+	default: // it will look anyway
+	}
+	return nil
+}
+
+func (r *runner) streams(ctx context.Context) (video, audio []Stream, err error) {
+	r.mu.Lock()
+	chunks, sounds := slices.Clone(r.kept.Chunks), slices.Clone(r.kept.Audio)
+	r.mu.Unlock()
+	return r.engine.Streams(ctx, *r.kept.Plan, chunks, sounds)
+}
+
+func (r *runner) publish(ctx context.Context) error {
+	video, audio, err := r.streams(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.publisher.Publish(ctx, &r.kept.Published, video, audio)
+	if saveErr := r.kept.savePublished(&r.kept.Published); saveErr != nil {
+		err = errors.Join(err, saveErr)
+	}
+	if err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	return nil
+}

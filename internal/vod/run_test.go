@@ -1,0 +1,231 @@
+package vod
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/weir"
+)
+
+// runOptions are those of a run that writes everything.
+func runOptions(t *testing.T, source string, dest *recorder, profiles ...weir.Profile) RunOptions {
+	t.Helper()
+	return RunOptions{
+		FFmpeg: newEngine(t).FFmpeg, Source: source, Dest: dest, Outputs: allOutputs(), BaseURL: "file:///out",
+		Request: Request{Profiles: profiles, SegmentSeconds: 2, Workers: 2}, Dir: filepath.Join(t.TempDir(), "run"),
+	}
+}
+
+var (
+	same  = weir.Profile{Name: "same", Width: 320, Height: 180, Bitrate: 5_000_000}
+	small = weir.Profile{Name: "small", Width: 160, Height: 90, Bitrate: 100_000}
+)
+
+func gone(t *testing.T, dir string) {
+	t.Helper()
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", filepath.Base(dir), err)
+	}
+}
+
+func TestRun(t *testing.T) {
+	const frames = 144
+	for _, tt := range []struct {
+		name      string
+		encodeAll bool
+	}{
+		{"source passes through", false},
+		{"all is encoded", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, dest := newDestination(t)
+			o := runOptions(t, plain(t), dest, same, small)
+			o.Request.EncodeAll = tt.encodeAll
+			var told []Progress
+			o.Progress = func(p Progress) { told = append(told, p) }
+			out, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone(t, o.Dir)
+			wantFrames(t, dir, frames, "v/hls/index.m3u8", "v/mp4/same.mp4", "v/mp4/small.mp4", "fmp4/master.m3u8", "fmp4/index-stream2.mp4")
+			wantFrames(t, "", frames, concatenate(t, dir, "v/hls/same"), concatenate(t, dir, "v/hls/small"))
+			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
+				t.Errorf("the last thing put is %s, want the master playlist", last)
+			}
+			if len(out.Renditions) != 2 || out.Renditions[0].Name != "same" || out.Renditions[1].FPS != 24 || out.InputVideo.Duration < 6 || out.InputVideo.Size == 0 {
+				t.Errorf("output: %+v", out)
+			}
+			if !slices.IsSortedFunc(told, func(a, b Progress) int { return int(1e6 * (a.Fraction - b.Fraction)) }) || told[len(told)-1].Fraction != 1 {
+				t.Errorf("progress: %+v", told)
+			}
+		})
+	}
+}
+
+// A run that broke off goes on where it was, and gives the same bytes.
+func TestRunGoesOn(t *testing.T) {
+	_, undisturbed := newDestination(t)
+	o := runOptions(t, plain(t), undisturbed, same, small)
+	o.Request.EncodeAll = true
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	all := o.FFmpeg.Stats().Runs
+
+	_, dest := newDestination(t)
+	dest.failAt = len(undisturbed.puts) - 1
+	o = runOptions(t, plain(t), dest, same, small)
+	o.Request.EncodeAll = true
+	if _, err := Run(t.Context(), o); !errors.Is(err, errInjected) {
+		t.Fatalf("error %v, want that of the store", err)
+	}
+	before := o.FFmpeg.Stats().Runs
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if again := o.FFmpeg.Stats().Runs - before; before != all || again != 0 {
+		t.Errorf("%d runs of ffmpeg, then %d to go on; want %d and none", before, again, all)
+	}
+	gone(t, o.Dir)
+	want, got := contents(t, undisturbed.Store), contents(t, dest.Store)
+	for key := range want {
+		if want[key] != got[key] {
+			t.Errorf("%s differs from that of an undisturbed run", key)
+		}
+	}
+	if len(want) != len(got) {
+		t.Errorf("%d files, want %d", len(got), len(want))
+	}
+}
+
+// The folder of another job is of no use.
+func TestRunOfAnotherJob(t *testing.T) {
+	_, dest := newDestination(t)
+	dest.failAt = 3
+	o := runOptions(t, plain(t), dest, small)
+	if _, err := Run(t.Context(), o); !errors.Is(err, errInjected) {
+		t.Fatalf("error %v, want that of the store", err)
+	}
+	other := small
+	other.Name = "other"
+	o.Request.Profiles = []weir.Profile{other}
+	out, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Renditions[0].Name != "other" {
+		t.Errorf("made %+v", out.Renditions)
+	}
+}
+
+func TestRunCancelled(t *testing.T) {
+	_, dest := newDestination(t)
+	o := runOptions(t, plain(t), dest, same, small)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o.Progress = func(p Progress) {
+		if p.Step == "encoding" && len(dest.notedPuts()) > 0 {
+			cancel()
+		}
+	}
+	if _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that it was cancelled", err)
+	}
+	gone(t, o.Dir)
+	if left := contents(t, dest.Store); len(left) > 0 {
+		t.Errorf("%d files were left", len(left))
+	}
+}
+
+func (r *recorder) notedPuts() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.puts)
+}
+
+func TestRunRefuses(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text.mp4")
+	if err := os.WriteFile(text, []byte(strings.Repeat("no video at all\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, source string
+		kind         weir.Kind
+	}{
+		{"no file", filepath.Join(t.TempDir(), "none.mp4"), weir.NotFound},
+		{"a folder", t.TempDir(), weir.Invalid},
+		{"no video", text, weir.Invalid},
+		{"a URL", "https://example.com/video.mp4", weir.Invalid},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, dest := newDestination(t)
+			o := runOptions(t, tt.source, dest, small)
+			_, err := Run(t.Context(), o)
+			if weir.KindOf(err) != tt.kind || err == nil {
+				t.Errorf("error %v of kind %s, want %s", err, weir.KindOf(err), tt.kind)
+			}
+			gone(t, o.Dir)
+			if diff := cmp.Diff(map[string]string{}, contents(t, dest.Store)); diff != "" {
+				t.Errorf("left behind: %s", diff)
+			}
+		})
+	}
+}
+
+func TestRunOtherSources(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		file   func(t *testing.T) string
+		frames int
+		paths  []string
+	}{
+		{
+			"sound only",
+			func(t *testing.T) string {
+				return clip(t, "sound.mp3", "-f", "lavfi", "-i", "sine=d=5:r=44100", "-c:a", "libmp3lame")
+			},
+			-200,
+			[]string{"v/hls/index.m3u8", "v/mp4/audio0.mp4", "fmp4/master.m3u8"},
+		},
+		{
+			"picture only",
+			func(t *testing.T) string {
+				return clip(t, "silent.mkv", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=30:d=3", "-c:v", "libx264", "-preset", "ultrafast")
+			},
+			90,
+			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
+		},
+		{
+			"can't be taken apart",
+			func(t *testing.T) string {
+				return clip(t, "huff.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=3", "-c:v", "huffyuv", "-c:a", "pcm_s16le")
+			},
+			75,
+			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
+		},
+		{
+			"sound longer than picture",
+			func(t *testing.T) string {
+				return clip(t, "longsound.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=9", "-c:v", "libx264", "-c:a", "aac")
+			},
+			75,
+			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, dest := newDestination(t)
+			if _, err := Run(t.Context(), runOptions(t, tt.file(t), dest, small)); err != nil {
+				t.Fatal(err)
+			}
+			wantFrames(t, dir, tt.frames, tt.paths...)
+		})
+	}
+}

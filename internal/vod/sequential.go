@@ -1,0 +1,141 @@
+package vod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/weir"
+)
+
+// encodeFile encodes a source that could not be taken apart, from its file and in one
+// go. Its frames are not known before, so renditions are compared with one another
+// and with the length that the file claims.
+func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (ChunkResult, error) {
+	encoded, video := plan.Encoded(), plan.Source.Video
+	if o.File == "" {
+		return ChunkResult{}, errors.New("a source that can't be taken apart is encoded where its file is")
+	}
+	tasks := make([]encodeTask, len(encoded))
+	packers := make([]*packer, len(encoded))
+	for i, r := range encoded {
+		packers[i] = &packer{store: e.Store, prefix: plan.Prefix + "/" + r.Dir}
+		tasks[i].rendition = plan.rendition(r, o.Rates[i])
+		tasks[i].rendition.KeyEvery = plan.keyEvery(r)
+		if rate := r.rateIn(plan); rate.Den > 0 {
+			tasks[i].frames = plan.Source.Probe.Duration.Seconds() * float64(rate.Num) / float64(rate.Den)
+		}
+		tasks[i].consume = func(ctx context.Context, pipe io.Reader) error {
+			return readSequential(ctx, pipe, packers[i], r, plan.SegmentSeconds)
+		}
+	}
+	cores := plan.Chunks[0].Cores
+	report := newShares(o.Progress, cores)
+	err := shareOut(ctx, tasks, cores, func(ctx context.Context, share int, tasks []encodeTask) error {
+		encode := plan.encode(tasks)
+		encode.Input, encode.Stream = o.File, video.Stream.Index
+		command := ffmpeg.Command{
+			Args: encode.Args(), Read: []string{o.File}, Pixels: plan.pixels(tasks),
+			Progress: report.of(share, tasks[0].frames),
+		}
+		return runPipes(ctx, e.FFmpeg, command, consumersOf(tasks))
+	})
+	if err != nil {
+		return ChunkResult{}, err
+	}
+	if err := checkSequential(plan, packers); err != nil {
+		return ChunkResult{}, err
+	}
+	return chunkResult(0, encoded, packers), nil
+}
+
+// keyEvery returns the distance of key frames that is nearest to what r asks for and
+// has a key frame at the start of every segment.
+func (p *Plan) keyEvery(r Rendition) time.Duration {
+	segment := time.Duration(p.SegmentSeconds * float64(time.Second))
+	if r.GOP == 0 {
+		return segment
+	}
+	return segment / time.Duration(max(math.Round(p.SegmentSeconds/r.GOP), 1))
+}
+
+// readSequential takes a rendition off a pipe and cuts it at the key frames nearest
+// to multiples of the length of segments.
+func readSequential(ctx context.Context, pipe io.Reader, p *packer, rendition Rendition, seconds float64) error {
+	reader, track, err := openTrack(pipe, cmaf.Video)
+	if err != nil || reader == nil {
+		return err
+	}
+	track.Delay = rendition.delay(track)
+	p.track, p.part = track, 2*int64(track.Timescale)
+	length := seconds * float64(p.track.Timescale)
+	early := int64(p.track.Timescale) / 20 // key frames may come a little before they are due
+	next := 1
+	p.cut = func(_ segmentInHand, at int64, s cmaf.Sample) bool {
+		if !s.Sync || float64(at+early) < float64(next)*length {
+			return false
+		}
+		for float64(at+early) >= float64(next)*length {
+			next++
+		}
+		return true
+	}
+	var retimer cmaf.Retimer
+	lead := p.track.Ticks(ffmpeg.Lead)
+	for {
+		f, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		f.Start -= lead
+		settled, err := retimer.Add(f)
+		if err != nil {
+			return err
+		}
+		if err := p.add(ctx, settled); err != nil {
+			return err
+		}
+	}
+	rest, err := retimer.Finish(0)
+	if err != nil {
+		return err
+	}
+	if err := p.add(ctx, rest); err != nil {
+		return err
+	}
+	return p.finish(ctx)
+}
+
+// checkSequential compares renditions with one another and with the header of the
+// file.
+func checkSequential(plan Plan, packers []*packer) error {
+	encoded := plan.Encoded()
+	frames := -1
+	for i, p := range packers {
+		index := p.index()
+		if index.Frames() == 0 {
+			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
+		}
+		if len(p.segments) != len(packers[0].segments) {
+			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(packers[0].segments), encoded[i].Name, len(p.segments))
+		}
+		if !encoded[i].Converts() {
+			if frames >= 0 && frames != index.Frames() {
+				return fmt.Errorf("%s has %d frames, another rendition %d", encoded[i].Name, index.Frames(), frames)
+			}
+			frames = index.Frames()
+		}
+		if err := checkLength(plan.Source.Probe, "video", plan.Source.Video.Stream, p.track.Time(index.End())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,303 @@
+package vod
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/media"
+)
+
+// Sizes of pictures.
+const (
+	thumbWidth, thumbHeight   = 640, 360
+	spriteWidth, spriteHeight = 160, 90
+	spriteColumns, spriteRows = 10, 10
+	posterWidth, posterHeight = 1280, 720
+
+	// enoughHeight is how tall a rendition must be to take pictures from it.
+	enoughHeight = 360
+)
+
+// ThumbnailsResult says which pictures were made.
+type ThumbnailsResult struct {
+	Pictures int `json:"pictures"` // thumbnails/keyframes_<n>.jpg
+	Sheets   int `json:"sheets"`   // thumbnails/sprite_<n>.jpg
+	Width    int `json:"width"`    // of a picture
+	Height   int `json:"height"`
+}
+
+// Thumbnails makes a picture of each segment, of its key frame: single JPEGs and
+// sheets of small ones below <prefix>/thumbnails, each with a WebVTT file that says when
+// which is shown (thumbnails.vtt, sprite.vtt), and <prefix>/poster.jpg.
+//
+// Pictures come from the source where it has a key frame in every segment. Where it does
+// not, they come from a rendition, which takes the results of all chunks; without
+// them, pictures repeat.
+func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult) (ThumbnailsResult, error) {
+	if plan.Source.Video == nil {
+		return ThumbnailsResult{}, nil
+	}
+	track, picture, err := e.pictureTrack(ctx, plan, chunks)
+	if err != nil {
+		return ThumbnailsResult{}, err
+	}
+	keys := keysOf(track.Index(), plan)
+	if len(keys) == 0 {
+		return ThumbnailsResult{}, errors.New("thumbnails: there is no key frame")
+	}
+	shownWidth, shownHeight := plan.Source.Video.Width, plan.Source.Video.Height
+	run := ffmpeg.Thumbnails{Picture: picture, Timescale: int64(track.Index().Track.Timescale), Columns: spriteColumns, Rows: spriteRows, Poster: poster(keys)}
+	run.Width, run.Height = ffmpeg.Fit(shownWidth, shownHeight, thumbWidth, thumbHeight)
+	run.SpriteWidth, run.SpriteHeight = ffmpeg.Fit(shownWidth, shownHeight, spriteWidth, spriteHeight)
+	run.PosterWidth, run.PosterHeight = ffmpeg.Fit(shownWidth, shownHeight, posterWidth, posterHeight)
+
+	result := ThumbnailsResult{Width: run.Width, Height: run.Height}
+	consumers := []func(context.Context, io.Reader) error{
+		e.putPictures(plan.Prefix+"/thumbnails/keyframes_%d.jpg", &result.Pictures),
+		e.putPictures(plan.Prefix+"/thumbnails/sprite_%d.jpg", &result.Sheets),
+		e.putPictures(plan.Prefix+"/poster.jpg", new(int)),
+	}
+	command := ffmpeg.Command{
+		Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Pixels: int64(picture.Width) * int64(picture.Height) * 2,
+	}
+	if err := runPipes(ctx, e.FFmpeg, command, consumers); err != nil {
+		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %w", err)
+	}
+	if result.Pictures != len(keys) {
+		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %d pictures came out of %d key frames", result.Pictures, len(keys))
+	}
+	return result, e.putCues(ctx, plan, run, keys)
+}
+
+// pictureTrack chooses the track that pictures come from.
+func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResult) (*media.Track, ffmpeg.Picture, error) {
+	if plan.Source.Sequential == "" {
+		track, err := media.Open(ctx, e.Store, plan.Source.Prefix+"/"+sourceDir)
+		if err != nil {
+			return nil, ffmpeg.Picture{}, err
+		}
+		if len(chunks) != len(plan.Chunks) || len(chunks) == 0 || everySegmentHasKey(track.Index(), plan) {
+			return track, plan.Source.Video.Stream.Source(), nil
+		}
+	}
+	encoded := plan.Encoded()
+	best := smallestEnough(encoded)
+	if best < 0 || len(chunks) != len(plan.Chunks) {
+		return nil, ffmpeg.Picture{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
+	}
+	r := encoded[best]
+	var index cmaf.TrackIndex
+	for _, chunk := range chunks {
+		segments, err := chunk.Renditions[best].Segments()
+		if err != nil {
+			return nil, ffmpeg.Picture{}, err
+		}
+		index.Track = chunk.Renditions[best].Track
+		index.Segments = append(index.Segments, segments...)
+	}
+	// What colours a rendition has is in its bitstream.
+	picture := ffmpeg.Picture{Width: r.Width, Height: r.Height, PixelFormat: "yuv420p", Range: "tv"}
+	return media.NewTrack(e.Store, plan.Prefix+"/"+r.Dir, index), picture, nil
+}
+
+// smallestEnough returns the smallest rendition that is tall enough for pictures; when
+// none is, the largest; -1 = there is none.
+func smallestEnough(renditions []Rendition) int {
+	best := -1
+	for i, r := range renditions {
+		short := min(r.Width, r.Height)
+		if best < 0 {
+			best = i
+			continue
+		}
+		bestShort := min(renditions[best].Width, renditions[best].Height)
+		switch {
+		case bestShort < enoughHeight && short > bestShort, short >= enoughHeight && short < bestShort:
+			best = i
+		}
+	}
+	return best
+}
+
+// keyFrame is a sample of a track that can be decoded alone.
+type keyFrame struct {
+	segment, part, sample int
+	size                  uint32
+	start, end            int64 // of the time it stands for, in ticks of the track
+}
+
+// keysOf returns a key frame for each segment of the plan: the first in it, or else the
+// last before it.
+func keysOf(index cmaf.TrackIndex, plan Plan) []keyFrame {
+	starts := startsOf(index, plan)
+	if len(starts) == 0 {
+		return nil
+	}
+	var keys []keyFrame
+	var last keyFrame
+	found := false
+	next := 0
+	flush := func(until int64) { // the segments that start before until have no key frame of their own
+		for next < len(starts) && starts[next] < until {
+			if found {
+				keys = append(keys, last)
+			}
+			next++
+		}
+	}
+	eachKey(index, func(k keyFrame, shown int64) {
+		if !found {
+			last, found = k, true
+		}
+		for next+1 < len(starts) && starts[next+1] <= shown {
+			flush(starts[next] + 1)
+		}
+		if next < len(starts) && shown >= starts[next] {
+			keys = append(keys, k)
+			next++
+		}
+		last = k
+	})
+	flush(1 << 62)
+	for i := range keys {
+		keys[i].start, keys[i].end = starts[i], index.End()
+		if i+1 < len(starts) {
+			keys[i].end = starts[i+1]
+		}
+	}
+	return keys
+}
+
+// startsOf returns the grid in ticks of a track.
+func startsOf(index cmaf.TrackIndex, plan Plan) (starts []int64) {
+	for _, start := range plan.Starts {
+		starts = append(starts, rescale(start, plan.Timescale, int64(index.Track.Timescale)))
+	}
+	if len(plan.Starts) == 0 {
+		for _, segment := range index.Segments {
+			starts = append(starts, segment.Start())
+		}
+	}
+	return starts
+}
+
+func eachKey(index cmaf.TrackIndex, visit func(k keyFrame, shown int64)) {
+	for n, segment := range index.Segments {
+		for p, part := range segment.Parts {
+			at := part.Start
+			for i, s := range part.Samples {
+				if s.Sync {
+					visit(keyFrame{segment: n, part: p, sample: i, size: s.Size}, at+int64(s.Offset))
+				}
+				at += int64(s.Duration)
+			}
+		}
+	}
+}
+
+func everySegmentHasKey(index cmaf.TrackIndex, plan Plan) bool {
+	starts := startsOf(index, plan)
+	next := 0
+	eachKey(index, func(_ keyFrame, shown int64) {
+		if next < len(starts) && shown >= starts[next] && (next+1 == len(starts) || shown < starts[next+1]) {
+			next++
+		}
+	})
+	return next == len(starts)
+}
+
+// poster chooses the key frame that stands for all: the one with the most in it near
+// the start, because many videos begin in black.
+func poster(keys []keyFrame) int {
+	best := 0
+	for i := range min(len(keys), max(3, len(keys)/4)) {
+		if keys[i].size > keys[best].size {
+			best = i
+		}
+	}
+	return best
+}
+
+// newKeyFeed is the stream of single key frames for ffmpeg, a part each.
+func newKeyFeed(ctx context.Context, track *media.Track, keys []keyFrame) io.Reader {
+	described := track.Index().Track
+	described.Delay = 0
+	f := &feed{ready: track.Init()}
+	for i := range keys {
+		f.parts = append(f.parts, framePart{segment: i})
+	}
+	f.next = func(at framePart) ([]byte, error) {
+		key := keys[at.segment]
+		data, err := track.Sample(ctx, key.segment, key.part, key.sample)
+		if err != nil {
+			return nil, err
+		}
+		fragment := cmaf.Fragment{Start: key.start, Samples: []cmaf.Sample{{Duration: uint32(max(key.end-key.start, 1)), Size: key.size, Sync: true}}, Data: data}
+		_, part := cmaf.EncodePart(uint32(at.segment+1), described, fragment)
+		return part, nil
+	}
+	return f
+}
+
+// putPictures stores the JPEGs that come one after the other; a name with a verb gets
+// their number.
+func (e Engine) putPictures(name string, count *int) func(context.Context, io.Reader) error {
+	return func(ctx context.Context, r io.Reader) error {
+		pictures := newJPEGReader(r)
+		for {
+			picture, err := pictures.next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			key := name
+			if strings.Contains(name, "%d") {
+				key = fmt.Sprintf(name, *count)
+			}
+			if err := e.Store.Put(ctx, key, bytes.NewReader(picture), int64(len(picture)), blob.PutOptions{ContentType: "image/jpeg"}); err != nil {
+				return err
+			}
+			*count++
+		}
+	}
+}
+
+// putCues writes the WebVTT files.
+func (e Engine) putCues(ctx context.Context, plan Plan, run ffmpeg.Thumbnails, keys []keyFrame) error {
+	var single, sprite strings.Builder
+	single.WriteString("WEBVTT\n")
+	sprite.WriteString("WEBVTT\n")
+	for i, key := range keys {
+		start := key.start
+		if i == 0 {
+			start = 0 // a picture for the time before the first frame, too
+		}
+		times := cueTime(start, run.Timescale) + " --> " + cueTime(key.end, run.Timescale)
+		fmt.Fprintf(&single, "\n%s\nkeyframes_%d.jpg\n", times, i)
+		place := i % (spriteColumns * spriteRows)
+		fmt.Fprintf(&sprite, "\n%s\nsprite_%d.jpg#xywh=%d,%d,%d,%d\n", times, i/(spriteColumns*spriteRows),
+			place%spriteColumns*run.SpriteWidth, place/spriteColumns*run.SpriteHeight, run.SpriteWidth, run.SpriteHeight)
+	}
+	for name, text := range map[string]string{"thumbnails.vtt": single.String(), "sprite.vtt": sprite.String()} {
+		key := plan.Prefix + "/thumbnails/" + name
+		if err := e.Store.Put(ctx, key, strings.NewReader(text), int64(len(text)), blob.PutOptions{ContentType: "text/vtt"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cueTime writes a time as WebVTT wants it, to the nearest millisecond.
+func cueTime(ticks, timescale int64) string {
+	ms := ticks/timescale*1000 + (ticks%timescale*1000+timescale/2)/timescale
+	return fmt.Sprintf("%02d:%02d:%02d.%03d", ms/3_600_000, ms/60_000%60, ms/1000%60, ms%1000)
+}
