@@ -56,6 +56,7 @@ type Request struct {
 // Decision says on what terms a viewer may play.
 type Decision struct {
 	UserID          string // who owns the content
+	KeyID           string // the signing key of the viewer's token; "" = there was none
 	ViewerLimit     int    // how many may watch the owner's content at once
 	RefreshInterval time.Duration
 }
@@ -86,7 +87,7 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	if owner.ViewerLimit != nil {
 		d.ViewerLimit = *owner.ViewerLimit
 	}
-	if !c.policy.AllowsOrigin(origin(r.Headers)) {
+	if !c.policy.AllowsOrigin(Origin(r.Headers)) {
 		return Decision{}, weir.Errorf(weir.Denied, "Content is gated and origin not in allowed origins")
 	}
 	if !c.policy.Private() {
@@ -98,13 +99,34 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	}
 	switch c.policy.Type {
 	case weir.PolicyJWT:
-		err = g.checkToken(ctx, c, r)
+		d.KeyID, err = g.checkToken(ctx, c, r)
 	case weir.PolicyWebhook:
 		err = g.askWebhook(ctx, c, r)
 	default:
 		err = weir.Errorf(weir.Refused, "unknown playbackPolicy type: %s", c.policy.Type)
 	}
 	return d, err
+}
+
+// Holds returns nil while a decision of before can still be relied on: the content,
+// its owner and the key that the viewer's token was signed with are as they were.
+func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) error {
+	c, err := g.content(ctx, playbackID)
+	if err != nil {
+		return err
+	}
+	owner, err := g.store.User(ctx, c.userID)
+	if err == nil && (owner.Suspended || owner.Disabled) {
+		err = errNoContent()
+	}
+	if err != nil || keyID == "" {
+		return err
+	}
+	key, err := g.store.SigningKey(ctx, keyID)
+	if err == nil && (key.Disabled || key.Deleted) || err != nil && weir.KindOf(err) == weir.NotFound {
+		err = badToken("its signing key was revoked")
+	}
+	return err
 }
 
 // content is what is to be played.
@@ -140,10 +162,10 @@ func (g *Gate) content(ctx context.Context, playbackID string) (content, error) 
 // business.
 func errNoContent() *weir.Error { return weir.Errorf(weir.NotFound, "Content not found") }
 
-// origin returns the origin of the page that the viewer is on, "" when it is not a
+// Origin returns the origin of the page that the viewer is on, "" when it is not a
 // browser. Where a browser hides the origin its Referer counts; one that hides both
 // has the origin "null", which no policy allows by name.
-func origin(h http.Header) string {
+func Origin(h http.Header) string {
 	value := h.Get("Origin")
 	if value != "" && value != "null" {
 		return originOf(value)

@@ -447,11 +447,12 @@ func TestHugeRefreshInterval(t *testing.T) {
 
 func TestEncryptionKey(t *testing.T) {
 	h := newHouse(t)
-	public, err := EncryptionKey(t.Context(), h.store)
+	pair, err := OpenEncryption(t.Context(), h.store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := EncryptionKey(t.Context(), h.store); err != nil || again != public {
+	public := pair.PublicKey()
+	if again, err := OpenEncryption(t.Context(), h.store); err != nil || again.PublicKey() != public {
 		t.Errorf("the key is another the second time (%v)", err)
 	}
 	// As a caller does it …
@@ -467,22 +468,19 @@ func TestEncryptionKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := rsa.EncryptOAEP(sha256.New(), rand.Reader, key.(*rsa.PublicKey), []byte("the key of a file"), nil)
+	want := bytes.Repeat([]byte{7}, 32)
+	sealed, err := rsa.EncryptOAEP(sha256.New(), rand.Reader, key.(*rsa.PublicKey), want, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// … and as weir will.
-	secret, err := h.store.NamedSecret(t.Context(), EncryptionKeyName, func() ([]byte, error) { return nil, io.ErrUnexpectedEOF })
-	if err != nil {
-		t.Fatal(err)
+	// … and as weir does.
+	if plain, err := pair.Decrypt(base64.StdEncoding.EncodeToString(sealed)); err != nil || !bytes.Equal(plain, want) {
+		t.Errorf("opened %x, %v", plain, err)
 	}
-	private, err := x509.ParsePKCS8PrivateKey(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := rsa.DecryptOAEP(sha256.New(), nil, private.(*rsa.PrivateKey), sealed, nil)
-	if err != nil || string(plain) != "the key of a file" {
-		t.Errorf("opened %q, %v", plain, err)
+	for _, bad := range []string{"", "%", "AAAA", base64.StdEncoding.EncodeToString(sealed[1:])} {
+		if _, err := pair.Decrypt(bad); weir.KindOf(err) != weir.Invalid {
+			t.Errorf("Decrypt(%q) = %v, want an invalid key", bad, err)
+		}
 	}
 }
 

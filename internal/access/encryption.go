@@ -4,24 +4,28 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 
 	"weir/internal/store"
+	"weir/internal/weir"
 )
-
-// EncryptionKeyName is the store's name of the private key (PKCS 8) that callers'
-// encrypted keys are opened with.
-const EncryptionKeyName = "encryption"
 
 const encryptionKeyBits = 3072
 
-// EncryptionKey returns what callers encrypt the keys of their sources with (RSA
-// OAEP, SHA-256): base64 of the base64 of an SPKI public key. The key pair is made
-// by whoever asks first and never again.
-func EncryptionKey(ctx context.Context, st *store.Store) (string, error) {
-	private, err := st.NamedSecret(ctx, EncryptionKeyName, func() ([]byte, error) {
+// Encryption is the key pair that callers encrypt the keys of their sources for
+// (RSA OAEP, SHA-256).
+type Encryption struct {
+	private *rsa.PrivateKey
+	public  string
+}
+
+// OpenEncryption returns the key pair. It is made by whoever asks first and never
+// again.
+func OpenEncryption(ctx context.Context, st *store.Store) (*Encryption, error) {
+	private, err := st.NamedSecret(ctx, "encryption", func() ([]byte, error) {
 		key, err := rsa.GenerateKey(rand.Reader, encryptionKeyBits)
 		if err != nil {
 			return nil, err
@@ -29,20 +33,40 @@ func EncryptionKey(ctx context.Context, st *store.Store) (string, error) {
 		return x509.MarshalPKCS8PrivateKey(key)
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(private)
 	if err != nil {
-		return "", fmt.Errorf("encryption key: %w", err)
+		return nil, fmt.Errorf("encryption key: %w", err)
 	}
 	key, ok := parsed.(*rsa.PrivateKey)
 	if !ok {
-		return "", fmt.Errorf("encryption key: %T is not an RSA key", parsed)
+		return nil, fmt.Errorf("encryption key: %T is not an RSA key", parsed)
 	}
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	body := base64.StdEncoding.EncodeToString(public)
-	return base64.StdEncoding.EncodeToString([]byte(body)), nil
+	return &Encryption{key, base64.StdEncoding.EncodeToString([]byte(body))}, nil
+}
+
+// PublicKey returns what callers encrypt with: base64 of the base64 of an SPKI
+// public key.
+func (e *Encryption) PublicKey() string { return e.public }
+
+// sourceKeyBytes is the length of an AES-256 key.
+const sourceKeyBytes = 32
+
+// Decrypt opens the key of a source, which is in base64.
+func (e *Encryption) Decrypt(encryptedKey string) ([]byte, error) {
+	sealed, err := base64.StdEncoding.DecodeString(encryptedKey)
+	if err != nil {
+		return nil, weir.Errorf(weir.Invalid, "encryptedKey must be valid base64")
+	}
+	key, err := rsa.DecryptOAEP(sha256.New(), nil, e.private, sealed, nil)
+	if err != nil || len(key) != sourceKeyBytes {
+		return nil, weir.Errorf(weir.Invalid, "encryptedKey: encrypt the %d bytes of the AES key with the key of /api/access-control/public-key, RSA-OAEP with SHA-256", sourceKeyBytes)
+	}
+	return key, nil
 }

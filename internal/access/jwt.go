@@ -25,21 +25,20 @@ type claims struct {
 	PublicKey string `json:"pub"` // of the signing key, as the API shows it
 }
 
-// checkToken returns nil when the viewer's token is for the content and signed with
-// a key of its owner.
-func (g *Gate) checkToken(ctx context.Context, c content, r Request) error {
+// checkToken returns the key of the content's owner that the viewer's token is
+// signed with, or why it does not let the viewer in.
+func (g *Gate) checkToken(ctx context.Context, c content, r Request) (keyID string, err error) {
 	var key weir.SigningKey
-	var err error
 	if r.Token != "" {
 		key, err = g.verify(ctx, c, r.Token.Reveal())
 	} else {
 		key, err = g.signingKey(ctx, c, r.PublicKey)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	g.store.SawSigningKey(key.ID, time.Now())
-	return nil
+	return key.ID, nil
 }
 
 // verify checks a viewer's token and returns the key it was signed with.

@@ -1,0 +1,257 @@
+package playback
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// object answers with an object of the storage.
+func (s *Server) object(w *answer, v *visit, key string, size int64) error {
+	if name, ok := s.Media.Path(key); ok {
+		file, err := os.Open(name) // so that the kernel can copy it to the connection
+		if errors.Is(err, os.ErrNotExist) {
+			return weir.Wrap(weir.NotFound, err, "not found")
+		}
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		serveFile(w, v, file)
+		return nil
+	}
+	body := &object{ctx: v.Context(), store: s.Media, key: key, size: size}
+	defer body.Close()
+	return content(w, v, body)
+}
+
+// serveFile answers with a file. Why a read of it fails is not told; the viewer
+// notices, because less comes than was promised.
+func serveFile(w *answer, v *visit, file *os.File) {
+	http.ServeContent(w, v.Request, "", time.Time{}, file)
+}
+
+// object is an object of a storage as http.ServeContent wants it.
+type object struct {
+	ctx   context.Context // of the request that it answers
+	store blob.Store
+	key   string
+	size  int64
+	at    int64
+	body  io.ReadCloser
+}
+
+// Seek moves to another place; nothing is asked of the storage before a read.
+func (o *object) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += o.at
+	case io.SeekEnd:
+		offset += o.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek to before the start of an object")
+	}
+	if offset != o.at {
+		o.Close()
+	}
+	o.at = offset
+	return offset, nil
+}
+
+func (o *object) Read(p []byte) (int, error) {
+	if o.at >= o.size {
+		return 0, io.EOF
+	}
+	if o.body == nil {
+		body, _, err := o.store.Get(o.ctx, o.key, o.at, -1)
+		if err != nil {
+			return 0, storageError(err)
+		}
+		o.body = body
+	}
+	n, err := o.body.Read(p)
+	o.at += int64(n)
+	if err != nil && o.at < o.size {
+		err = weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
+	}
+	return n, err
+}
+
+// Close lets go of the connection.
+func (o *object) Close() {
+	if o.body != nil {
+		_ = o.body.Close()
+		o.body = nil
+	}
+}
+
+// mp4 answers with a rendition as one file, which is rendered from its segments
+// while it is sent.
+func (s *Server) mp4(w *answer, v *visit) error {
+	name := strings.TrimSuffix(v.path, ".mp4")
+	file, err := v.title.file(name)
+	if err != nil {
+		return err
+	}
+	reader := file.Reader(v.Context())
+	defer reader.Close()
+	w.Header().Set("Content-Type", typeMP4)
+	s.immutable(w, v, fmt.Sprintf("%s.mp4 %d", name, file.Size()))
+	if v.Method == http.MethodGet {
+		w.sent = s.meter(v, file.kind, file.length, file.Size())
+		defer func() { w.sent(0) }()
+	}
+	return content(w, v, storageReader{reader})
+}
+
+// storageReader says of errors what viewers may know.
+type storageReader struct{ io.ReadSeeker }
+
+func (r storageReader) Read(b []byte) (int, error) {
+	n, err := r.ReadSeeker.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = storageError(err)
+	}
+	return n, err
+}
+
+// mp4File is a rendition as one file.
+type mp4File struct {
+	*media.File
+	kind   cmaf.Kind
+	length time.Duration
+}
+
+// file returns a rendition as an MP4 file. It is laid out once.
+func (t *tracks) file(name string) (*mp4File, error) {
+	r, err := t.find(name)
+	if err != nil {
+		return nil, err
+	}
+	together := []rendition{r}
+	if r.Index().Track.Kind == cmaf.Video {
+		together = append(together, t.audio...)
+	}
+	tracks, indexes := make([]*media.Track, len(together)), make([]cmaf.TrackIndex, len(together))
+	for i, one := range together {
+		if !one.Complete {
+			return nil, weir.Errorf(weir.NotFound, "the file is not ready yet")
+		}
+		tracks[i], indexes[i] = one.Track, one.Index()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f := t.files[name]; f != nil {
+		return f, nil
+	}
+	layout, err := cmaf.Progressive(indexes, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := &mp4File{kind: indexes[0].Track.Kind, length: indexes[0].Duration()}
+	if f.File, err = media.NewFile(layout, tracks); err != nil {
+		return nil, err
+	}
+	if t.files == nil {
+		t.files = map[string]*mp4File{}
+	}
+	t.files[name] = f
+	const extentBytes = 48
+	t.weight.Add(int64(len(layout.Head) + extentBytes*len(layout.Extents)))
+	return f, nil
+}
+
+// download answers with the source, as it came.
+func (s *Server) download(w *answer, v *visit) error {
+	_, name, _ := strings.Cut(v.path, "/")
+	if name == "" || strings.Contains(name, "/") {
+		return weir.ErrNotFound()
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	return s.kept(w, v, "video")
+}
+
+// thumbnail answers with a picture or a list of them.
+func (s *Server) thumbnail(w *answer, v *visit) error {
+	_, name, _ := strings.Cut(v.path, "/")
+	if strings.Contains(name, "/") {
+		return weir.ErrNotFound()
+	}
+	switch path.Ext(name) {
+	case ".jpg":
+		w.Header().Set("Content-Type", "image/jpeg")
+		return s.kept(w, v, v.path)
+	case ".vtt":
+		return s.thumbnailList(w, v)
+	}
+	return weir.ErrNotFound()
+}
+
+// longestList is far above a list of the pictures of a day.
+const longestList = 16 << 20
+
+// thumbnailList answers with a list of pictures, under names that have the viewer's
+// token.
+func (s *Server) thumbnailList(w *answer, v *visit) error {
+	body, _, err := s.Media.Get(v.Context(), v.title.prefix+"/"+v.path, 0, -1)
+	if err != nil {
+		return keptError(err)
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, longestList))
+	if err != nil {
+		return storageError(err)
+	}
+	if below := v.below("thumbnails"); below != "" {
+		lines := bytes.SplitAfter(text, []byte("\n"))
+		for i, line := range lines {
+			if picture, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte("#")); bytes.HasSuffix(picture, []byte(".jpg")) {
+				lines[i] = append([]byte(below), line...)
+			}
+		}
+		text = bytes.Join(lines, nil)
+	}
+	return s.text(w, v, "text/vtt; charset=utf-8", text)
+}
+
+// poster answers with a picture of the video.
+func (s *Server) poster(w *answer, v *visit) error {
+	w.Header().Set("Content-Type", "image/jpeg")
+	return s.kept(w, v, "poster.jpg")
+}
+
+// kept answers with a file of the asset.
+func (s *Server) kept(w *answer, v *visit, name string) error {
+	key := v.title.prefix + "/" + name
+	info, err := s.Media.Stat(v.Context(), key)
+	if err != nil {
+		return keptError(err)
+	}
+	s.immutable(w, v, fmt.Sprintf("%s %d %s", name, info.Size, info.ETag))
+	return s.object(w, v, key, info.Size)
+}
+
+// keptError is the answer for a file that can't be had. It may never have been made,
+// or have a name that no file can have, so the log need not know.
+func keptError(err error) error {
+	if kind := weir.KindOf(err); kind == weir.NotFound || kind == weir.Invalid {
+		return weir.ErrNotFound()
+	}
+	return storageError(err)
+}

@@ -1,0 +1,64 @@
+package playback
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// No text opens an asset but one that was issued for it.
+func FuzzToken(f *testing.F) {
+	keys := tokens{secret: []byte("0123456789abcdef0123456789abcdef")}
+	asset := weir.Asset{PlaybackID: "p", PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}}
+	now := time.Now()
+	good := keys.issue(&title{asset: asset, tracks: &tracks{}}, "key", "viewer", now)
+	for _, seed := range []string{"", "x", good.text, good.text[1:], good.text + "A", good.text + "=", strings.ToUpper(good.text)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := keys.open(&asset, text, now)
+		if (err == nil) != (text == good.text) {
+			t.Errorf("open(%q) = %+v, %v", text, token, err)
+		}
+		if err != nil && weir.KindOf(err) != weir.Denied {
+			t.Errorf("open(%q): %v", text, err)
+		}
+	})
+}
+
+// Whatever the path, nothing of a private asset comes out, nothing breaks, and no
+// answer of a public one has bytes that lie outside of what viewers may see.
+func FuzzPath(f *testing.F) {
+	for _, path := range append(everyPath(), "", "/", "t//x", "t/x/index.m3u8", "../x", "thumbnails/../video", "download/..", large+"/0.ts.m4s") {
+		f.Add(path)
+	}
+	var h *house
+	var public, private weir.Asset
+	f.Fuzz(func(t *testing.T, path string) {
+		if h == nil {
+			h = newHouse(t, newDisk(t))
+			public, private = h.newAsset(nil), h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
+			h.put("asset/"+public.ID+"/hidden", "planted")
+			h.put("asset/"+public.ID+"/thumbnails/hidden", "planted")
+			_ = media.Presentation{}
+		}
+		for _, a := range []weir.Asset{public, private} {
+			w := &memory{header: http.Header{}}
+			r := &http.Request{Method: "GET", URL: &url.URL{Path: "/hls/" + a.PlaybackID + "/" + path}, Header: http.Header{}, RemoteAddr: "192.0.2.1:1"}
+			h.server.ServeHTTP(w, r.WithContext(t.Context()))
+			switch {
+			case w.status == 0 || w.status >= 500:
+				t.Errorf("%q: %d %s", path, w.status, w.body.String())
+			case a.ID == private.ID && w.status != http.StatusForbidden:
+				t.Errorf("%q of a private asset: %d", path, w.status)
+			case strings.Contains(w.body.String(), "planted"):
+				t.Errorf("%q shows what is hidden", path)
+			}
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package playback
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+const (
+	typePlaylist = "application/vnd.apple.mpegurl"
+	typeMP4      = "video/mp4"
+	typeTS       = "video/mp2t"
+)
+
+// inTS reports whether a path asks for MPEG-TS: ts.m3u8 beside index.m3u8.
+func inTS(path string) bool { return strings.HasSuffix(path, "ts.m3u8") }
+
+// master answers with the playlist from which a player chooses.
+func (s *Server) master(w *answer, v *visit) error {
+	m := cmaf.Master{TS: inTS(v.path)}
+	name := "/index.m3u8"
+	if m.TS {
+		name = "/ts.m3u8"
+	}
+	list := func(renditions []rendition) (named []cmaf.Rendition) {
+		for _, r := range renditions {
+			if !r.Complete && v.title.whole() || m.TS && !fitsTS(r) {
+				continue // a player must not change to one that is behind
+			}
+			named = append(named, cmaf.Rendition{Name: r.Name, URI: v.below("") + r.Name + name, Index: r.Index()})
+		}
+		return named
+	}
+	m.Video, m.Audio = list(v.title.video), list(v.title.audio)
+	switch {
+	case len(v.title.video) == 0 && len(v.title.audio) == 0:
+		return errNotReady()
+	case len(m.Video) < min(1, len(v.title.video)), len(m.Audio) < len(v.title.audio):
+		return weir.Errorf(weir.NotFound, "the video has no form that MPEG-TS can carry; use index.m3u8")
+	}
+	var text bytes.Buffer
+	if err := cmaf.MasterPlaylist(&text, m); err != nil {
+		return err
+	}
+	if v.Method == http.MethodGet {
+		s.views.begin(v, s.viewer(v))
+	}
+	return s.text(w, v, typePlaylist, text.Bytes())
+}
+
+// playlist answers with the playlist of one rendition.
+func (s *Server) playlist(w *answer, v *visit) error {
+	name, _, _ := strings.Cut(v.path, "/")
+	r, err := v.title.find(name)
+	if err != nil {
+		return err
+	}
+	segments, ended := v.title.shown(r)
+	o := cmaf.PlaylistOptions{Type: cmaf.VOD, Ended: ended}
+	if !ended {
+		o.Type, o.FromStart, o.Target = cmaf.Event, true, promised(r, segments)
+	}
+	below := v.below(name)
+	if inTS(v.path) {
+		if !fitsTS(r) {
+			return weir.Errorf(weir.NotFound, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
+		}
+		o.Name = func(n int64) string { return below + strconv.FormatInt(n, 10) + ".ts" }
+		if ended {
+			o.Extra = v.title.muxed(r).extra()
+		}
+	} else {
+		o.Name = func(n int64) string { return below + strconv.FormatInt(n, 10) + ".m4s" }
+		o.Init = func(int64) string { return below + "init.mp4" }
+	}
+	var text bytes.Buffer
+	if err := cmaf.MediaPlaylist(&text, o, segments, r.Index().Track); err != nil {
+		return err
+	}
+	return s.text(w, v, typePlaylist, text.Bytes())
+}
+
+// shown returns the segments of a rendition that players may know, and whether there
+// are no more. Sound that is all there does not run ahead of a picture that grows.
+func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
+	index := r.Index()
+	if index.Track.Kind != cmaf.Audio || len(t.video) == 0 || t.whole() {
+		return index.Segments, r.Complete
+	}
+	end := time.Duration(math.MaxInt64)
+	for _, v := range t.video {
+		end = min(end, v.Index().Track.Time(v.Index().End()))
+	}
+	n := 0
+	for n < len(index.Segments) && index.Track.Time(index.Segments[n].Start()) < end {
+		n++
+	}
+	return index.Segments[:n], false
+}
+
+// promised is what the playlist of a rendition that grows says of the length of its
+// segments, once and for all: all are about as long as the first.
+func promised(r rendition, segments []cmaf.Segment) time.Duration {
+	if len(segments) == 0 {
+		return 0
+	}
+	first := r.Index().Track.Time(segments[0].Duration())
+	return first.Truncate(time.Second) + 2*time.Second
+}
+
+// text answers with a playlist, or another text that is made now. Players ask again
+// while it grows, and are told in few bytes that nothing changed.
+func (s *Server) text(w *answer, v *visit, kind string, text []byte) error {
+	sum := sha256.Sum256(text)
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
+	switch {
+	case !v.shared():
+		h.Set("Cache-Control", "private, no-cache")
+	case v.title.done:
+		h.Set("Cache-Control", "public, max-age=10")
+	default:
+		h.Set("Cache-Control", "public, max-age=1")
+	}
+	return content(w, v, bytes.NewReader(text))
+}
+
+// segment answers with the init segment or a segment of a rendition.
+func (s *Server) segment(w *answer, v *visit) error {
+	name, file, _ := strings.Cut(v.path, "/")
+	r, err := v.title.find(name)
+	if err != nil {
+		return err
+	}
+	if file == "init.mp4" {
+		data := r.Init()
+		w.Header().Set("Content-Type", typeMP4)
+		s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
+		return content(w, v, bytes.NewReader(data))
+	}
+	number, format, _ := strings.Cut(file, ".")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || strconv.Itoa(n) != number {
+		return weir.ErrNotFound()
+	}
+	index := r.Index()
+	switch {
+	case format == "ts":
+		return s.transportStream(w, v, v.title.muxed(r), n)
+	case format != "m4s" || n >= len(index.Segments):
+		return weir.ErrNotFound()
+	}
+	segment := index.Segments[n]
+	w.Header().Set("Content-Type", typeMP4)
+	s.immutable(w, v, fmt.Sprintf("%s/%d %d", name, n, segment.Size()))
+	err = s.object(w, v, media.SegmentKey(r.Prefix(), n), segment.Size())
+	s.watched(w, v, index.Track.Kind, index.Track.Time(segment.Duration()), segment.Size())
+	return err
+}
+
+// immutable says that the bytes which are answered never change: not those of an asset
+// that is ready. What identifies them is told.
+func (s *Server) immutable(w *answer, v *visit, what string) {
+	sum := sha256.Sum256([]byte(v.title.asset.ID + "/" + what))
+	h := w.Header()
+	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
+	switch {
+	case !v.shared():
+		h.Set("Cache-Control", "private, max-age=3600")
+	case v.title.asset.Status.Phase != weir.AssetReady:
+		h.Set("Cache-Control", "public, max-age=10")
+	default:
+		h.Set("Cache-Control", "public, max-age=3600, immutable")
+	}
+}
+
+// shared reports whether what a viewer gets may be given to others by who keeps it on
+// the way: not if it depends on who asks, or from which page.
+func (v *visit) shared() bool {
+	p := v.title.asset.PlaybackPolicy
+	return !p.Private() && (p == nil || len(p.AllowedOrigins) == 0)
+}

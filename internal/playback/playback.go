@@ -1,0 +1,233 @@
+// Package playback serves viewers: playlists, segments, MP4 files, thumbnails and
+// downloads of what is stored.
+//
+// Everything lives below /hls/<playbackId>/. [Server.ServeHTTP] finds what is played
+// (title.go), checks that the viewer may (admit.go, token.go), and hands the rest of
+// the path to one of the renderings in hls.go, ts.go and file.go. How an answer is
+// sent is in answer.go; what viewers watch is counted in view.go.
+//
+// The policy of an asset is checked at the playlist. If it is not public, the playlist
+// names what belongs to it below t/<token>/, and all that a player then asks for
+// carries that token in its path: players need not know of it. Every path takes the
+// viewer's own token or access key as well.
+package playback
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"time"
+
+	"weir/internal/access"
+	"weir/internal/blob"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// Options is what a Server is made of.
+type Options struct {
+	Store          *store.Store
+	Media          blob.Store
+	Gate           *access.Gate
+	Dir            string // for what is rendered while it is sent; "" = where the system keeps such files
+	TrustedProxies []netip.Prefix
+	Log            *slog.Logger
+	// Observe is told of every request, for metrics.
+	Observe func(ctx context.Context, route string, status int, took time.Duration)
+}
+
+// Server answers viewers. It is safe for concurrent use.
+type Server struct {
+	Options
+	titles     titles
+	tokens     tokens
+	admissions admissions
+	views      views
+	rendering  chan struct{} // turns at rendering: each takes the memory of a segment
+	patience   time.Duration // how long a viewer may take to read aStep of an answer
+}
+
+// New returns a Server. Its Run must run too, or nothing is counted.
+func New(ctx context.Context, opt Options) (*Server, error) {
+	s := &Server{Options: opt, rendering: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), patience: time.Minute}
+	s.titles.init(opt.Store, opt.Media, opt.Gate)
+	s.admissions.init()
+	s.views.init()
+	return s, s.tokens.init(ctx, opt.Store)
+}
+
+// Run writes down what is watched, until ctx ends.
+func (s *Server) Run(ctx context.Context) error { return s.views.run(ctx, s.Store, s.Log) }
+
+// visit is one request of a viewer.
+type visit struct {
+	*http.Request
+	title *title
+	path  string // below the playback id, and below the token if there is one
+	// token is what the viewer was let in with before, or is let in with now to what
+	// the answer names; nil = none is needed.
+	token  *token
+	inPath bool // the token is in the address, so relative names have it too
+}
+
+// below returns what stands before names in a file of the given folder, so that they
+// have the viewer's token.
+func (v *visit) below(folder string) string {
+	switch {
+	case v.token == nil || v.inPath:
+		return ""
+	case folder == "":
+		return tokenMark + v.token.text + "/"
+	}
+	return "../" + tokenMark + v.token.text + "/" + folder + "/"
+}
+
+// routes are the forms that the path below a playback id can have, for the log and
+// for metrics: the path itself can carry a token.
+const (
+	routeMaster    = "/hls/{id}/index.m3u8"
+	routeMedia     = "/hls/{id}/{rendition}/index.m3u8"
+	routeSegment   = "/hls/{id}/{rendition}/{segment}"
+	routeMP4       = "/hls/{id}/{rendition}.mp4"
+	routeDownload  = "/hls/{id}/download/{name}"
+	routeThumbnail = "/hls/{id}/thumbnails/{name}"
+	routePoster    = "/hls/{id}/poster.jpg"
+	routeUnknown   = "/hls/unknown"
+)
+
+// ServeHTTP answers everything below /hls/.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	a := &answer{ResponseWriter: w, patience: s.patience}
+	h := a.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Expose-Headers", "Accept-Ranges, Content-Length, Content-Range, Date, ETag")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	route, err := s.serve(a, r)
+	if err != nil {
+		s.fail(a, r, route, err)
+	}
+	a.begin()
+	if s.Observe != nil {
+		s.Observe(r.Context(), r.Method+" "+route, a.status, time.Since(start))
+	}
+	s.Log.DebugContext(r.Context(), "request", "route", route, "status", a.status, "bytes", a.bytes, "took", time.Since(start))
+}
+
+// serve answers a request, or returns the error that answers it.
+func (s *Server) serve(w *answer, r *http.Request) (route string, err error) {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+	case http.MethodOptions:
+		preflight(w, r)
+		return routeUnknown, nil
+	default:
+		w.Header().Set("Allow", "GET, HEAD, OPTIONS")
+		writeErrors(w, http.StatusMethodNotAllowed, []string{"use GET or HEAD"})
+		return routeUnknown, nil
+	}
+	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/hls/"), "/")
+	v := &visit{Request: oneRange(r), path: path}
+	text, rest, ok := cutToken(path)
+	if ok {
+		v.path, v.inPath = rest, true
+	}
+	route, handle := s.route(v.path)
+	if v.title, err = s.titles.find(r.Context(), id); err != nil {
+		return route, err
+	}
+	if v.inPath {
+		if v.token, err = s.tokens.open(&v.title.asset, text, time.Now()); err != nil {
+			return route, err
+		}
+	}
+	if err := s.admit(r.Context(), v); err != nil {
+		return route, err
+	}
+	if handle == nil {
+		return route, weir.ErrNotFound()
+	}
+	return route, handle(w, v)
+}
+
+// oneRange returns a request that asks for the whole file if it asked for several
+// ranges of it: each could be a request to the storage.
+func oneRange(r *http.Request) *http.Request {
+	if !strings.Contains(r.Header.Get("Range"), ",") {
+		return r
+	}
+	whole := *r
+	whole.Header = r.Header.Clone()
+	whole.Header.Del("Range")
+	return &whole
+}
+
+// route finds who answers a path.
+func (s *Server) route(path string) (string, func(*answer, *visit) error) {
+	first, rest, nested := strings.Cut(path, "/")
+	switch {
+	case path == "index.m3u8" || path == "ts.m3u8":
+		return routeMaster, s.master
+	case path == "poster.jpg":
+		return routePoster, s.poster
+	case first == "download" && nested:
+		return routeDownload, s.download
+	case first == "thumbnails" && nested:
+		return routeThumbnail, s.thumbnail
+	case nested && (rest == "index.m3u8" || rest == "ts.m3u8"):
+		return routeMedia, s.playlist
+	case nested:
+		return routeSegment, s.segment
+	case strings.HasSuffix(path, ".mp4"):
+		return routeMP4, s.mp4
+	}
+	return routeUnknown, nil
+}
+
+func preflight(w *answer, r *http.Request) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	h.Set("Access-Control-Max-Age", "7200")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// fail is the only place where an error becomes an answer.
+func (s *Server) fail(w *answer, r *http.Request, route string, err error) {
+	if r.Context().Err() != nil {
+		return // the viewer left
+	}
+	kind, messages := weir.KindOf(err), []string{"Internal server error"}
+	e, ok := errors.AsType[*weir.Error](err)
+	if ok && kind != weir.Internal {
+		messages = e.Messages
+	}
+	if !ok || kind == weir.Internal || e.Err != nil {
+		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "begun", w.begun, "err", err)
+	}
+	if w.begun {
+		return // net/http closes the connection, since less came than was promised
+	}
+	writeErrors(w, kind.Status(), messages)
+}
+
+// writeErrors answers with sentences, instead of anything that was to be answered.
+func writeErrors(w *answer, status int, messages []string) {
+	h := w.Header()
+	for _, name := range []string{"Content-Length", "Content-Range", "Content-Disposition", "Accept-Ranges", "ETag"} {
+		h.Del(name)
+	}
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string][]string{"errors": messages})
+}

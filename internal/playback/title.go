@@ -1,0 +1,295 @@
+package playback
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"weir/internal/access"
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/media"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// title is something that can be played, as it was at one moment. It does not
+// change; a newer one takes its place.
+type title struct {
+	asset weir.Asset
+	*tracks
+}
+
+// tracks are what there is of a title. Only the MP4 files are added to, when somebody
+// asks for one.
+type tracks struct {
+	prefix string
+	video  []rendition
+	audio  []rendition
+	length time.Duration
+	done   bool         // nothing will be added
+	weight atomic.Int64 // bytes of memory, about
+
+	mu    sync.Mutex
+	files map[string]*mp4File // by rendition
+}
+
+// rendition is a track of a title.
+type rendition struct {
+	media.Rendition
+	*media.Track
+}
+
+// find returns the rendition with that name, of video or of audio.
+func (t *tracks) find(name string) (rendition, error) {
+	for _, list := range [][]rendition{t.video, t.audio} {
+		for _, r := range list {
+			if r.Name == name {
+				return r, nil
+			}
+		}
+	}
+	return rendition{}, weir.ErrNotFound()
+}
+
+// sound returns the audio that plays unasked; ok is false when there is none.
+func (t *tracks) sound() (rendition, bool) {
+	for _, r := range t.audio {
+		if r.Index().Track.Default {
+			return r, true
+		}
+	}
+	if len(t.audio) == 0 {
+		return rendition{}, false
+	}
+	return t.audio[0], true
+}
+
+// whole reports whether one of the renditions of video is all there.
+func (t *tracks) whole() bool {
+	for _, r := range t.video {
+		if r.Complete {
+			return true
+		}
+	}
+	return false
+}
+
+// titles remembers what was asked for lately.
+type titles struct {
+	store   *store.Store
+	media   blob.Store
+	gate    *access.Gate
+	loading singleflight.Group
+	asking  singleflight.Group
+	mu      sync.Mutex
+	known   map[string]*known
+	grants  map[grant]granted
+}
+
+// known is a title and when it was looked at.
+type known struct {
+	title   *title
+	checked time.Time
+	used    time.Time
+}
+
+// grant is what a viewer was let in by.
+type grant struct{ playbackID, key string }
+
+type granted struct {
+	err     error
+	checked time.Time
+}
+
+const (
+	// fresh is how long what is known of a title is not looked at again: how long
+	// after its deletion a viewer may still be served.
+	fresh = time.Second
+	// longestLoad is how long the storage may take.
+	longestLoad = 10 * time.Second
+	maxWeight   = 64 << 20
+	maxTitles   = 1000
+	maxGrants   = 10_000
+)
+
+func (t *titles) init(st *store.Store, media blob.Store, gate *access.Gate) {
+	t.store, t.media, t.gate = st, media, gate
+	t.known, t.grants = map[string]*known{}, map[grant]granted{}
+}
+
+// find returns what is played under an id.
+func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
+	now := time.Now()
+	var old *title
+	t.mu.Lock()
+	if k := t.known[playbackID]; k != nil {
+		k.used, old = now, k.title
+		if now.Sub(k.checked) < fresh {
+			t.mu.Unlock()
+			return old, nil
+		}
+	}
+	t.mu.Unlock()
+	found, err, _ := t.loading.Do(playbackID, func() (any, error) {
+		// Others wait for the answer too, so it must not end with this request.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestLoad)
+		defer cancel()
+		n, err := t.load(ctx, playbackID, old)
+		if err != nil {
+			t.forget(playbackID)
+			return nil, err
+		}
+		t.remember(playbackID, &known{title: n, checked: now, used: now})
+		return n, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found.(*title), nil
+}
+
+// load reads a title; what of the old one can't have changed is taken over.
+func (t *titles) load(ctx context.Context, playbackID string, old *title) (*title, error) {
+	asset, err := t.store.AssetByPlaybackID(ctx, playbackID)
+	if err == nil && asset.Deleted {
+		err = weir.ErrNotFound()
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch asset.Status.Phase {
+	case weir.AssetWaiting, weir.AssetProcessing:
+	case weir.AssetReady:
+		if old != nil && old.done && old.asset.ID == asset.ID && old.asset.Status.Phase == weir.AssetReady {
+			return &title{asset, old.tracks}, nil
+		}
+	default:
+		return nil, errNotReady()
+	}
+	n := &tracks{prefix: "asset/" + asset.ID}
+	p, err := media.LoadPresentation(ctx, t.media, n.prefix)
+	if err != nil {
+		if weir.KindOf(err) == weir.NotFound {
+			return nil, errNotReady()
+		}
+		return nil, storageError(err)
+	}
+	n.done, n.length = p.Complete, time.Duration(p.Duration*float64(time.Second))
+	if n.video, err = t.open(ctx, n, p.Renditions, old); err != nil {
+		return nil, err
+	}
+	if n.audio, err = t.open(ctx, n, p.Audio, old); err != nil {
+		return nil, err
+	}
+	return &title{asset, n}, nil
+}
+
+func errNotReady() error { return weir.Errorf(weir.NotFound, "asset is not ready for playback") }
+
+// storageError is what a viewer is told of an error of the storage, whose own words
+// are for the log: they tell where things are kept.
+func storageError(err error) error {
+	switch weir.KindOf(err) {
+	case weir.NotFound:
+		return weir.Wrap(weir.NotFound, err, "not found")
+	case weir.Internal:
+		return err
+	}
+	return weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
+}
+
+// open opens the tracks of a title.
+func (t *titles) open(ctx context.Context, n *tracks, list []media.Rendition, old *title) ([]rendition, error) {
+	var opened []rendition
+	for _, r := range list {
+		track, err := t.track(ctx, n.prefix, r, old)
+		if err != nil {
+			return nil, storageError(fmt.Errorf("rendition %s: %w", r.Name, err))
+		}
+		n.weight.Add(weigh(track.Index()))
+		opened = append(opened, rendition{r, track})
+	}
+	return opened, nil
+}
+
+func (t *titles) track(ctx context.Context, prefix string, r media.Rendition, old *title) (*media.Track, error) {
+	if old != nil && r.Complete {
+		if before, err := old.find(r.Name); err == nil && before.Rendition == r {
+			return before.Track, nil
+		}
+	}
+	return media.Open(ctx, t.media, prefix+"/"+r.Dir)
+}
+
+// weigh returns how much memory an index takes, about.
+func weigh(index cmaf.TrackIndex) (bytes int64) {
+	const segmentBytes, partBytes, sampleBytes = 56, 40, 16
+	for _, segment := range index.Segments {
+		bytes += segmentBytes
+		for _, part := range segment.Parts {
+			bytes += partBytes + sampleBytes*int64(cap(part.Samples))
+		}
+	}
+	return bytes
+}
+
+func (t *titles) forget(playbackID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, playbackID)
+}
+
+// remember keeps a title, and forgets those that were not asked for longest when
+// there are too many. The one at hand stays, however heavy it is.
+func (t *titles) remember(playbackID string, k *known) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known[playbackID] = k
+	var total int64
+	for _, k := range t.known {
+		total += k.title.weight.Load()
+	}
+	for len(t.known) > 1 && (len(t.known) > maxTitles || total > maxWeight) {
+		oldest := ""
+		for id, k := range t.known {
+			if id != playbackID && (oldest == "" || k.used.Before(t.known[oldest].used)) {
+				oldest = id
+			}
+		}
+		total -= t.known[oldest].title.weight.Load()
+		delete(t.known, oldest)
+	}
+}
+
+// holds returns nil while what a viewer was let in by is as it was: the owner is not
+// suspended, the signing key not revoked.
+func (t *titles) holds(ctx context.Context, playbackID, key string) error {
+	g, now := grant{playbackID, key}, time.Now()
+	t.mu.Lock()
+	last, ok := t.grants[g]
+	t.mu.Unlock()
+	if ok && now.Sub(last.checked) < fresh {
+		return last.err
+	}
+	_, err, _ := t.asking.Do(playbackID+"/"+key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestLoad)
+		defer cancel()
+		err := t.gate.Holds(ctx, playbackID, key)
+		if err != nil && weir.KindOf(err) == weir.Internal {
+			return nil, err // not remembered
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if len(t.grants) >= maxGrants {
+			clear(t.grants)
+		}
+		t.grants[g] = granted{err, now}
+		return nil, err
+	})
+	return err
+}

@@ -1,0 +1,237 @@
+package playback
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/blob"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// An asset that is being made can be watched, and what is added is seen soon.
+func TestGrows(t *testing.T) {
+	h := newHouse(t, newDisk(t))
+	film := makeFilm(t)
+	a := h.newRow(nil, weir.AssetProcessing)
+	prefix := "asset/" + a.ID
+	for _, path := range []string{"index.m3u8", "poster.jpg", "180p/0.m4s"} {
+		if g := h.get(h.at(a, path)); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "asset is not ready for playback") {
+			t.Errorf("%s before there is anything: %d %s", path, g.StatusCode, g.body)
+		}
+	}
+	h.putTrack(prefix+"/audio0", film.sound, len(film.sound.pieces))
+	p := media.Presentation{Duration: pictureSeconds, Audio: []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}}
+	p.Renditions = []media.Rendition{{Name: large, Dir: large}, {Name: small, Dir: small}}
+	list := func(path string) string { return h.want(h.at(a, path)).body }
+	known := map[string]string{}
+	for n := 1; n <= pictureSeconds; n++ {
+		h.putTrack(prefix+"/"+large, film.large, n)
+		h.putTrack(prefix+"/"+small, film.small, n)
+		h.present(a, p)
+		for _, path := range []string{large + "/index.m3u8", large + "/ts.m3u8", "audio0/index.m3u8"} {
+			eventually(t, fmt.Sprintf("%s has %d segments", path, n), func() bool {
+				g := h.get(h.at(a, path))
+				return g.StatusCode == 200 && strings.Count(g.body, "#EXTINF") == n
+			})
+			text := list(path)
+			if !strings.Contains(text, "#EXT-X-PLAYLIST-TYPE:EVENT") || strings.Contains(text, "ENDLIST") || !strings.Contains(text, "#EXT-X-START:TIME-OFFSET=0") {
+				t.Errorf("%s with %d segments:\n%s", path, n, text)
+			}
+			if !strings.HasPrefix(text, known[path]) {
+				t.Errorf("%s does not go on where it was. Before:\n%s\nnow:\n%s", path, known[path], text)
+			}
+			known[path] = text
+			for _, file := range h.named(h.at(a, path), text) {
+				h.want(file)
+			}
+		}
+		if text := list("index.m3u8"); strings.Count(text, "#EXT-X-STREAM-INF") != 2 {
+			t.Errorf("the master playlist has not both renditions:\n%s", text)
+		}
+		if g := h.want(h.at(a, large+"/0.m4s")); strings.Contains(g.Header.Get("Cache-Control"), "immutable") {
+			t.Errorf("Cache-Control %q of an asset that may fail yet", g.Header.Get("Cache-Control"))
+		}
+	}
+	if g := h.get(h.at(a, large+".mp4")); g.StatusCode != http.StatusNotFound {
+		t.Errorf("an MP4 file that is not complete: %d", g.StatusCode)
+	}
+	// One is complete before the other: it alone is offered.
+	p.Renditions[0].Complete = true
+	h.present(a, p)
+	eventually(t, "the list has ended", func() bool { return strings.Contains(list(large+"/index.m3u8"), "ENDLIST") })
+	if text := list("index.m3u8"); strings.Count(text, "#EXT-X-STREAM-INF") != 1 || !strings.Contains(text, large+"/index.m3u8") {
+		t.Errorf("a rendition that is behind is offered:\n%s", text)
+	}
+	if text := list("audio0/index.m3u8"); !strings.Contains(text, "ENDLIST") || strings.Count(text, "#EXTINF") != soundSeconds {
+		t.Errorf("the sound is not all there:\n%s", text)
+	}
+	h.want(h.at(a, large+".mp4"))
+	p.Renditions[1].Complete, p.Complete = true, true
+	h.present(a, p)
+	h.changeAsset(a, func(a *weir.Asset) { a.Ready(time.Now()) })
+	eventually(t, "both renditions are offered", func() bool { return strings.Count(list("index.m3u8"), "#EXT-X-STREAM-INF") == 2 })
+	text := list(large + "/ts.m3u8")
+	if !strings.HasPrefix(text, strings.Split(known[large+"/ts.m3u8"], "#EXT-X-PLAYLIST-TYPE")[0][:8]) || strings.Count(text, "#EXTINF") != soundSeconds {
+		t.Errorf("at the end:\n%s", text)
+	}
+}
+
+// counting is a storage that counts how often it is asked, and waits when told to.
+type counting struct {
+	blob.Store
+	gets atomic.Int64
+	wait chan struct{}
+}
+
+func (c *counting) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, blob.Info, error) {
+	c.gets.Add(1)
+	if c.wait != nil {
+		<-c.wait
+	}
+	return c.Store.Get(ctx, key, offset, length)
+}
+
+// Many viewers who come at once have a title loaded once, and what is complete is not
+// loaded again.
+func TestLoadedOnce(t *testing.T) {
+	storage := &counting{Store: newDisk(t)}
+	h := newHouse(t, storage)
+	a := h.newAsset(nil)
+	storage.gets.Store(0)
+	storage.wait = make(chan struct{})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, err := h.server.titles.find(t.Context(), a.PlaybackID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(storage.wait)
+	wg.Wait()
+	const once = 1 + 3 // the presentation and the tracks
+	// Who came when the first load was over may have found it, and need not have waited.
+	if n := storage.gets.Load(); n != once {
+		t.Errorf("the storage was asked %d times, want %d", n, once)
+	}
+	h.server.titles.mu.Lock()
+	h.server.titles.known[a.PlaybackID].checked = time.Time{} // long ago
+	h.server.titles.mu.Unlock()
+	if _, err := h.server.titles.find(t.Context(), a.PlaybackID); err != nil || storage.gets.Load() != once {
+		t.Errorf("the storage was asked %d times, error %v", storage.gets.Load(), err)
+	}
+}
+
+// What is remembered has a bound, also when people ask for what is not there.
+func TestForgets(t *testing.T) {
+	h := newHouse(t, newDisk(t))
+	all := &h.server.titles
+	old := time.Now().Add(-time.Hour)
+	total := func() (n int, weight int64) {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		for _, k := range all.known {
+			weight += k.title.weight.Load()
+		}
+		return len(all.known), weight
+	}
+	for i := range 2 * maxTitles {
+		all.remember(fmt.Sprint(i), &known{title: &title{tracks: &tracks{}}, used: old.Add(time.Duration(i) * time.Second)})
+	}
+	if n, _ := total(); n != maxTitles {
+		t.Errorf("%d titles are remembered, want %d", n, maxTitles)
+	}
+	if all.known["0"] != nil || all.known[fmt.Sprint(2*maxTitles-1)] == nil {
+		t.Error("not the oldest were forgotten")
+	}
+	clear(all.known)
+	for i := range 10 {
+		heavy := &tracks{}
+		heavy.weight.Store(maxWeight / 3)
+		all.remember(fmt.Sprint(i), &known{title: &title{tracks: heavy}, used: old.Add(time.Duration(i) * time.Second)})
+	}
+	if n, weight := total(); n != 3 || weight > maxWeight {
+		t.Errorf("%d titles of %d bytes are remembered", n, weight)
+	}
+	heavy := &tracks{}
+	heavy.weight.Store(2 * maxWeight)
+	all.remember("heavy", &known{title: &title{tracks: heavy}})
+	if n, _ := total(); n != 1 || all.known["heavy"] == nil {
+		t.Errorf("%d titles are remembered beside one that is too heavy", n-1)
+	}
+	clear(all.known)
+	for i := range 10 {
+		h.get(fmt.Sprintf("%s/hls/nobody%d/index.m3u8", h.web.URL, i))
+	}
+	if n, _ := total(); n != 0 {
+		t.Errorf("%d titles are remembered that are not there", n)
+	}
+	a := h.newAsset(nil)
+	h.want(h.at(a, "index.m3u8"))
+	_, before := total()
+	if before < pictureSeconds*rate*2*16 {
+		t.Errorf("a title weighs %d bytes", before)
+	}
+	h.want(h.at(a, large+".mp4"))
+	if _, after := total(); after <= before {
+		t.Errorf("an MP4 file weighs %d bytes", after-before)
+	}
+	for i := range 2 * maxGrants {
+		all.grants[grant{fmt.Sprint(i), ""}] = granted{}
+		if len(all.grants) >= maxGrants {
+			break
+		}
+	}
+	h.server.titles.grants[grant{"x", ""}] = granted{}
+	if err := all.holds(t.Context(), a.PlaybackID, "none"); weir.KindOf(err) != weir.Denied || len(all.grants) != 1 {
+		t.Errorf("holds = %v, %d grants are remembered", err, len(all.grants))
+	}
+}
+
+// A title that is looked at again shares its MP4 files with what it was before.
+func TestManyViewersAtOnce(t *testing.T) {
+	h := newHouse(t, newDisk(t))
+	a := h.newAsset(nil)
+	sizes := sync.Map{}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for _, path := range everyPath()[i:] {
+				g := h.get(h.at(a, path), "User-Agent", fmt.Sprint("viewer ", i))
+				if g.StatusCode != http.StatusOK {
+					t.Errorf("%s: %d", path, g.StatusCode)
+				}
+				if size, seen := sizes.LoadOrStore(path, len(g.body)); seen && size != len(g.body) {
+					t.Errorf("%s has %d bytes, then %d", path, size, len(g.body))
+				}
+				if i%2 == 0 {
+					h.server.titles.mu.Lock()
+					if k := h.server.titles.known[a.PlaybackID]; k != nil {
+						k.checked = time.Time{}
+					}
+					h.server.titles.mu.Unlock()
+				}
+			}
+		})
+	}
+	for range 5 {
+		wg.Go(func() {
+			if err := h.server.views.save(t.Context(), h.store, time.Now()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	title, err := h.server.titles.find(t.Context(), a.PlaybackID)
+	if err != nil || len(title.files) != 3 {
+		t.Errorf("%d MP4 files are laid out, error %v", len(title.files), err)
+	}
+}

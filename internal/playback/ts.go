@@ -1,0 +1,171 @@
+package playback
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// mux is what becomes MPEG-TS: a rendition of video and the sound that belongs to it,
+// or a rendition of audio alone.
+type mux struct {
+	picture, sound *rendition // one may be nil
+}
+
+// muxed returns what is in the MPEG-TS segments of a rendition.
+func (t *tracks) muxed(r rendition) mux {
+	if r.Index().Track.Kind == cmaf.Audio {
+		return mux{sound: &r}
+	}
+	if sound, ok := t.sound(); ok {
+		return mux{picture: &r, sound: &sound}
+	}
+	return mux{picture: &r}
+}
+
+// fitsTS reports whether MPEG-TS has a place for the codec of a rendition.
+func fitsTS(r rendition) bool {
+	track := r.Index().Track
+	var err error
+	if track.Kind == cmaf.Audio {
+		_, err = cmaf.NewTS(nil, &track)
+	} else {
+		_, err = cmaf.NewTS(&track, nil)
+	}
+	return err == nil
+}
+
+// extra returns the lengths of the segments in which the picture is over and there is
+// only sound.
+func (m mux) extra() (lengths []time.Duration) {
+	if m.picture == nil || m.sound == nil || !m.picture.Complete {
+		return nil
+	}
+	sound := m.sound.Index()
+	first, _ := m.soundOf(len(m.picture.Index().Segments))
+	for _, segment := range sound.Segments[first:] {
+		lengths = append(lengths, sound.Track.Time(segment.Duration()))
+	}
+	return lengths
+}
+
+// soundOf returns which segments of sound belong to segment n, from first up to end:
+// those that start in it. Sound before the first picture is in the first segment.
+func (m mux) soundOf(n int) (first, end int) {
+	picture, sound := m.picture.Index(), m.sound.Index()
+	before := func(ticks int64) int {
+		i, _ := slices.BinarySearchFunc(sound.Segments, picture.Track.Time(ticks), func(s cmaf.Segment, t time.Duration) int {
+			return cmp.Compare(sound.Track.Time(s.Start()), t)
+		})
+		return i
+	}
+	if count := len(picture.Segments); n >= count { // sound alone
+		first = min(before(picture.End())+n-count, len(sound.Segments))
+		return first, min(first+1, len(sound.Segments))
+	}
+	if n > 0 {
+		first = before(picture.Segments[n].Start())
+	}
+	return first, max(first, before(picture.Segments[n].End()))
+}
+
+// length returns how long segment n is, and whether there is one.
+func (m mux) length(n int) (time.Duration, bool) {
+	main := m.picture
+	if main == nil {
+		main = m.sound
+	}
+	index := main.Index()
+	if n < len(index.Segments) {
+		return index.Track.Time(index.Segments[n].Duration()), true
+	}
+	extra := m.extra()
+	if n -= len(index.Segments); n < len(extra) {
+		return extra[n], true
+	}
+	return 0, false
+}
+
+// transportStream answers with a segment as MPEG-TS, which is rendered now.
+func (s *Server) transportStream(w *answer, v *visit, m mux, n int) error {
+	length, ok := m.length(n)
+	if !ok {
+		return weir.ErrNotFound()
+	}
+	file, err := s.render(v.Context(), m, n)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", typeTS)
+	s.immutable(w, v, fmt.Sprintf("%s.ts %d", v.path, info.Size()))
+	serveFile(w, v, file)
+	kind := cmaf.Audio
+	if m.picture != nil {
+		kind = cmaf.Video
+	}
+	s.watched(w, v, kind, length, info.Size())
+	return nil
+}
+
+// render writes segment n into a file without a name: a viewer may take long to read
+// it, and memory is dear.
+func (s *Server) render(ctx context.Context, m mux, n int) (file *os.File, err error) {
+	select {
+	case s.rendering <- struct{}{}:
+		defer func() { <-s.rendering }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var picture, sound *cmaf.Track
+	var frames, packets []cmaf.Fragment
+	var state cmaf.TSState
+	first, end := n, n+1
+	if m.picture != nil {
+		index := m.picture.Index()
+		picture, state = &index.Track, cmaf.TSAlone(index)
+		if n < len(index.Segments) {
+			if frames, err = m.picture.Fragments(ctx, n); err != nil {
+				return nil, storageError(err)
+			}
+		}
+	}
+	if m.sound != nil {
+		index := m.sound.Index()
+		sound = &index.Track
+		if m.picture == nil {
+			state = cmaf.TSAlone(index)
+		} else {
+			first, end = m.soundOf(n)
+		}
+		for i := first; i < end; i++ {
+			more, err := m.sound.Fragments(ctx, i)
+			if err != nil {
+				return nil, storageError(err)
+			}
+			packets = append(packets, more...)
+		}
+	}
+	ts, err := cmaf.RestoreTS(picture, sound, state)
+	if err != nil {
+		return nil, weir.Wrap(weir.NotFound, err, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
+	}
+	if file, err = os.CreateTemp(s.Dir, "weir-*.ts"); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.Remove(file.Name()), ts.Segment(file, frames, packets)); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}

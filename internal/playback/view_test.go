@@ -1,0 +1,204 @@
+package playback
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// seen returns what the store knows of the views of an asset.
+func (h *house) seen(a weir.Asset) weir.ViewSums {
+	h.Helper()
+	if err := h.server.views.save(h.Context(), h.store, time.Now()); err != nil {
+		h.Fatal(err)
+	}
+	rows, err := h.store.Views(h.Context(), store.ViewQuery{UserID: h.ann.ID, AssetID: a.ID})
+	if err != nil || len(rows) != 1 {
+		h.Fatalf("%d rows, %v", len(rows), err)
+	}
+	return rows[0].ViewSums
+}
+
+// delivered returns how many milliseconds ann's content was watched.
+func (h *house) delivered() int64 {
+	h.Helper()
+	rows, err := h.store.Usage(h.Context(), store.UsageQuery{UserID: h.ann.ID})
+	if err != nil || len(rows) != 1 {
+		h.Fatalf("%d rows, %v", len(rows), err)
+	}
+	return rows[0].DeliveryMs
+}
+
+// watch does what a player does: master, playlists, segments, each once.
+func (h *house) watch(master string, headers ...string) {
+	h.Helper()
+	lists := h.named(master, h.want(master, headers...).body)
+	// The first is the sound where there are three, then the renditions.
+	for _, list := range append(lists[:len(lists)-2], lists[len(lists)-1]) {
+		for _, file := range h.named(list, h.want(list, headers...).body) {
+			h.want(file, headers...)
+		}
+	}
+}
+
+func near(got int64, seconds float64) bool { return math.Abs(float64(got)-seconds*1000) <= 20 }
+
+func TestViews(t *testing.T) {
+	h := newHouse(t, newDisk(t))
+	s := h.newSigner()
+	private := &weir.PlaybackPolicy{Type: weir.PolicyJWT}
+	chrome := []string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36"}
+	phone := []string{"User-Agent", "Mozilla/5.0 (iPhone; CPU iPhone OS 17_0 like Mac OS X) AppleWebKit/605 Version/17.0 Mobile/15E148 Safari/604.1"}
+	for _, tt := range []struct {
+		name    string
+		policy  *weir.PlaybackPolicy
+		watch   func(a weir.Asset)
+		views   int64
+		seconds float64
+		exits   int64
+	}{
+		{"one viewer", nil, func(a weir.Asset) { h.watch(h.at(a, "index.m3u8"), chrome...) }, 1, pictureSeconds, 0},
+		{"the same again", nil, func(a weir.Asset) {
+			h.watch(h.at(a, "index.m3u8"), chrome...)
+			h.watch(h.at(a, "index.m3u8"), chrome...)
+		}, 1, 2 * pictureSeconds, 0},
+		{"two viewers", nil, func(a weir.Asset) {
+			h.watch(h.at(a, "index.m3u8"), chrome...)
+			h.watch(h.at(a, "index.m3u8"), phone...)
+		}, 2, 2 * pictureSeconds, 0},
+		{"in MPEG-TS", nil, func(a weir.Asset) { h.watch(h.at(a, "ts.m3u8"), chrome...) }, 1, soundSeconds, 0},
+		{"a file", nil, func(a weir.Asset) { h.want(h.at(a, large+".mp4"), chrome...) }, 1, pictureSeconds, 0},
+		{"parts of a file", nil, func(a weir.Asset) {
+			size := h.ask("HEAD", h.at(a, large+".mp4")).ContentLength
+			for range 3 {
+				h.get(h.at(a, large+".mp4"), append(chrome, "Range", rangeOf(0, size/4))...)
+			}
+		}, 1, 0.75 * pictureSeconds, 0},
+		{"half a segment", nil, func(a weir.Asset) {
+			size := h.ask("HEAD", h.at(a, large+"/0.m4s")).ContentLength
+			h.get(h.at(a, large+"/0.m4s"), append(chrome, "Range", rangeOf(0, size/2))...)
+		}, 1, 0.5, 0},
+		{"what the viewer has already", nil, func(a weir.Asset) {
+			etag := h.ask("HEAD", h.at(a, large+"/0.m4s")).Header.Get("ETag")
+			h.get(h.at(a, large+"/0.m4s"), append(chrome, "If-None-Match", etag)...)
+		}, 1, 0, 0},
+		{"only the playlist", nil, func(a weir.Asset) { h.want(h.at(a, "index.m3u8"), chrome...) }, 1, 0, 1},
+		{"only a look", nil, func(a weir.Asset) {
+			for _, path := range everyPath() {
+				h.ask("HEAD", h.at(a, path))
+			}
+			for _, path := range []string{"poster.jpg", "thumbnails/thumbnails.vtt", "download/x", large + "/init.mp4", large + "/99.m4s"} {
+				h.get(h.at(a, path))
+			}
+		}, 0, 0, 0},
+		{"refused", private, func(a weir.Asset) {
+			for _, path := range everyPath() {
+				h.get(h.at(a, path))
+			}
+		}, 0, 0, 0},
+		{"one viewer with a token", private, func(a weir.Asset) {
+			h.watch(h.at(a, "index.m3u8?jwt="+s.sign(a.PlaybackID)), chrome...)
+		}, 1, pictureSeconds, 0},
+		{"two viewers behind one address", private, func(a weir.Asset) {
+			h.watch(h.at(a, "index.m3u8?jwt="+s.signFor(a.PlaybackID, time.Hour, "bob")), chrome...)
+			h.watch(h.at(a, "index.m3u8?jwt="+s.signFor(a.PlaybackID, time.Hour, "cleo")), chrome...)
+		}, 2, 2 * pictureSeconds, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sub := *h
+			sub.T = t
+			h := &sub
+			a, before := h.newAsset(tt.policy), h.delivered()
+			tt.watch(a)
+			got := h.seen(a)
+			if got.Views != tt.views || !near(got.PlaytimeMs, tt.seconds) || got.Exits != tt.exits {
+				t.Errorf("%d views of %d ms, %d left early; want %d of %g s, %d", got.Views, got.PlaytimeMs, got.Exits, tt.views, tt.seconds, tt.exits)
+			}
+			if used := h.delivered() - before; !near(used, tt.seconds) {
+				t.Errorf("usage is %d ms, want %g s", used, tt.seconds)
+			}
+			if again := h.seen(a); again != got {
+				t.Errorf("saved twice, it is %+v, was %+v", again, got)
+			}
+		})
+	}
+	rows, err := h.store.Views(t.Context(), store.ViewQuery{UserID: h.ann.ID, By: []string{"deviceType", "os", "browser"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var devices [][]string
+	for _, row := range rows {
+		devices = append(devices, row.By)
+	}
+	if diff := cmp.Diff([][]string{{"desktop", "Linux", "Chrome"}, {"mobile", "iOS", "Safari"}}, devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+func rangeOf(from, to int64) string { return fmt.Sprintf("bytes=%d-%d", from, to-1) }
+
+// A pause that is long enough ends a viewing; what can't be written is written later.
+func TestViewings(t *testing.T) {
+	h := newHouse(t, newDisk(t))
+	a := h.newRow(nil, weir.AssetReady)
+	c := &h.server.views
+	who, second := viewer{key: "k", id: "v"}, time.Second
+	start := time.Now()
+	c.note(&a, who, &second, start)
+	c.note(&a, who, &second, start.Add(viewingPause))
+	c.note(&a, who, &second, start.Add(2*viewingPause))
+	if got := h.seen(a); got.Views != 1 || got.PlaytimeMs != 3000 {
+		t.Errorf("%+v, want one view of 3 s", got)
+	}
+	c.note(&a, who, &second, start.Add(3*viewingPause+time.Second))
+
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.save(gone, h.store, start); err == nil {
+		t.Fatal("save did not fail")
+	}
+	if err := c.save(gone, h.store, start.Add(24*time.Hour)); err == nil {
+		t.Fatal("save did not fail")
+	}
+	if got := h.seen(a); got.Views != 2 || got.PlaytimeMs != 4000 || h.delivered() != 4000 {
+		t.Errorf("%+v and %d ms of usage, want two views of 4 s", got, h.delivered())
+	}
+	if err := c.save(t.Context(), h.store, start.Add(24*time.Hour)); err != nil || len(c.active) != 0 {
+		t.Errorf("%d viewings are remembered, error %v", len(c.active), err)
+	}
+	for i := range maxViewings + 10 {
+		c.note(&a, viewer{key: fmt.Sprint(i)}, nil, start)
+	}
+	if len(c.active) > maxViewings {
+		t.Errorf("%d viewings are remembered", len(c.active))
+	}
+	clear(c.active)
+}
+
+// Run writes what is watched, and at its end what is left.
+func TestRun(t *testing.T) {
+	h := newHouse(t, newDisk(t))
+	a := h.newAsset(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- h.server.Run(ctx) }()
+	if g := h.get(h.at(a, large+"/0.m4s")); g.StatusCode != http.StatusOK {
+		t.Fatal(g.StatusCode)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	rows, err := h.store.Views(t.Context(), store.ViewQuery{AssetID: a.ID})
+	if err != nil || len(rows) != 1 || rows[0].Views != 1 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
