@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"strings"
+	"time"
 
 	"weir/internal/weir"
 )
@@ -137,4 +138,33 @@ func (tx *Tx) CreateAsset(ctx context.Context, a *weir.Asset) error {
 // UpdateAsset changes an asset.
 func (tx *Tx) UpdateAsset(ctx context.Context, id string, change func(*weir.Asset) error) (weir.Asset, error) {
 	return assets.update(ctx, tx, id, change)
+}
+
+// PurgeDeletedAssets gives up the assets that were deleted before then: they can't be
+// restored any more, and jobs delete their bytes. It returns how many there were.
+func (tx *Tx) PurgeDeletedAssets(ctx context.Context, before, now time.Time, limit int) (int, error) {
+	due, err := assets.where(ctx, &tx.queries, "phase = 'deleting' AND updated_at < $1 ORDER BY updated_at LIMIT $2"+tx.store.engine.forUpdate(), weir.At(before), limit)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range due {
+		if _, err := assets.update(ctx, tx, a.ID, func(a *weir.Asset) error { return a.Purge(now) }); err != nil {
+			return 0, err
+		}
+		if err := tx.PurgeAsset(ctx, a.ID); err != nil {
+			return 0, err
+		}
+	}
+	return len(due), nil
+}
+
+// PurgeAsset asks for the bytes of an asset to be deleted.
+func (tx *Tx) PurgeAsset(ctx context.Context, id string) error {
+	return tx.Enqueue(ctx, JobPurge, purgeAsset+id)
+}
+
+// ExpiredUploads returns assets that were asked for before then and whose bytes
+// have not come.
+func (q *queries) ExpiredUploads(ctx context.Context, before time.Time, limit int) ([]weir.Asset, error) {
+	return assets.where(ctx, q, "phase = 'uploading' AND created_at < $1 ORDER BY created_at LIMIT $2", weir.At(before), limit)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,10 @@ type Handler func(ctx context.Context, job Job) error
 // whoever calls Work.
 const (
 	JobWebhook = "webhook" // deliver what is due to a webhook; Ref = webhook id + "/" + resource
-	JobTask    = "task"    // do an admitted task; Ref = task id
+	JobTask    = "task"    // begin an admitted task; Ref = task id
+	JobPiece   = "chunk"   // do a piece of a task; Ref = task id + "/" + name of the piece
+	JobPublish = "publish" // publish what is done of a task; Ref = task id + "/publish"
+	JobPurge   = "purge"   // delete bytes; Ref = see PurgeRef
 )
 
 type jobKind struct {
@@ -50,7 +54,10 @@ const (
 
 var jobKinds = map[string]jobKind{
 	JobWebhook: {queueWebhook, 10 * time.Minute}, // many deliveries, each with a limit of its own
-	JobTask:    {queueControl, time.Hour},
+	JobTask:    {queueControl, 24 * time.Hour},   // a slow origin, a long file; who makes no progress is stopped elsewhere
+	JobPiece:   {queueEncode, 12 * time.Hour},
+	JobPublish: {queueControl, 12 * time.Hour},
+	JobPurge:   {queueControl, time.Hour},
 }
 
 // jobArgs is all that River stores of a job: an id.
@@ -63,9 +70,10 @@ func (a jobArgs) Kind() string { return a.kind }
 
 // newJob is a job that a transaction asks for.
 type newJob struct {
-	kind string
-	ref  string
-	at   time.Time // zero = now
+	kind   string
+	ref    string
+	at     time.Time // zero = now
+	urgent bool      // before others of its queue
 }
 
 // Enqueue asks for a job; it is there when the transaction commits. A wish to
@@ -78,7 +86,7 @@ func (tx *Tx) enqueueAt(ctx context.Context, kind, ref string, at time.Time) err
 	if _, err := tx.conn.exec(ctx, "DELETE FROM job_cancel WHERE ref = $1", ref); err != nil {
 		return err
 	}
-	return tx.enqueue(ctx, []newJob{{kind, ref, at}})
+	return tx.enqueue(ctx, []newJob{{kind: kind, ref: ref, at: at}})
 }
 
 // enqueue writes jobs, and wakes who does them after the commit.
@@ -94,7 +102,9 @@ func (tx *Tx) enqueue(ctx context.Context, jobs []newJob) error {
 
 func scanNewJob(r rows) (job newJob, err error) { return job, r.Scan(&job.kind, &job.ref) }
 
-// CancelJobs asks the nodes that run jobs of a ref to stop within a second.
+// CancelJobs asks the nodes that run jobs of a ref, or of one that starts with it
+// and a slash, to stop within a second. Those that wait do nothing when their
+// turn comes.
 func (tx *Tx) CancelJobs(ctx context.Context, ref string) error {
 	_, err := tx.conn.exec(ctx, "INSERT INTO job_cancel (ref, created_at) VALUES ($1, $2) ON CONFLICT (ref) DO NOTHING", ref, weir.At(time.Now()))
 	return err
@@ -140,6 +150,11 @@ func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, hand
 		<-ctx.Done()
 		return nil
 	}
+	if handlers[JobPiece] != nil {
+		if err := s.announceSlots(ctx, queues[queueEncode]); err != nil {
+			return err
+		}
+	}
 	return s.engine.work(ctx, worker{kinds: kinds, queues: queues, drain: drain, do: func(ctx context.Context, job Job) error {
 		return s.doJob(ctx, job, handlers[job.Kind])
 	}})
@@ -152,14 +167,10 @@ func (s *Store) doJob(ctx context.Context, job Job, handle Handler) error {
 	}
 	ctx, stop := s.jobs.start(ctx, job)
 	defer stop()
-	flagged, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM job_cancel WHERE ref = $1", job.Ref)
-	if err != nil {
+	if flagged, err := s.flagged(ctx, job.Ref); err != nil || flagged {
 		return err
 	}
-	if flagged > 0 {
-		return nil
-	}
-	err = handle(ctx, job)
+	err := handle(ctx, job)
 	if errors.Is(context.Cause(ctx), errUnwanted) {
 		return nil // not to be tried again, not even if a new job of the same ref is asked for
 	}
@@ -213,6 +224,9 @@ func (r *running) start(ctx context.Context, job Job) (context.Context, func()) 
 	}
 }
 
+// of reports whether a job of one ref is stopped with another.
+func of(ref, stopped string) bool { return ref == stopped || strings.HasPrefix(ref, stopped+"/") }
+
 // refs returns what the running jobs are about.
 func (r *running) refs() []string {
 	r.mu.Lock()
@@ -229,7 +243,7 @@ func (r *running) cancel(ref string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, job := range r.jobs {
-		if ref == "" || job.ref == ref {
+		if ref == "" || of(job.ref, ref) {
 			job.cancel(cause)
 		}
 	}
@@ -240,15 +254,23 @@ const cancelEvery = 250 * time.Millisecond
 // cancelFlagged stops those of the running jobs that somebody wants stopped.
 func (s *Store) cancelFlagged(ctx context.Context) error {
 	for _, ref := range s.jobs.refs() {
-		n, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM job_cancel WHERE ref = $1", ref)
+		flagged, err := s.flagged(ctx, ref)
 		if err != nil {
 			return err
 		}
-		if n > 0 {
+		if flagged {
 			s.jobs.cancel(ref, errUnwanted)
 		}
 	}
 	return nil
+}
+
+// flagged reports whether somebody wants the jobs of a ref stopped, or those of
+// what stands before its first slash.
+func (s *Store) flagged(ctx context.Context, ref string) (bool, error) {
+	whole, _, _ := strings.Cut(ref, "/")
+	n, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM job_cancel WHERE ref IN ($1, $2)", ref, whole)
+	return n > 0, err
 }
 
 // JobStats counts jobs by queue and state.
@@ -299,12 +321,21 @@ func newJobClient[TTx any](driver riverdriver.Driver[TTx], id string, log *slog.
 	return c, err
 }
 
+// River does jobs of a lower number first.
+const (
+	urgentPriority = 1
+	usualPriority  = 2
+)
+
 func (c jobClient[TTx]) enqueue(ctx context.Context, tx TTx, jobs []newJob) error {
 	params := make([]river.InsertManyParams, len(jobs))
 	for i, job := range jobs {
 		params[i] = river.InsertManyParams{
 			Args:       jobArgs{Ref: job.ref, kind: job.kind},
-			InsertOpts: &river.InsertOpts{Queue: jobKinds[job.kind].queue, ScheduledAt: job.at},
+			InsertOpts: &river.InsertOpts{Queue: jobKinds[job.kind].queue, ScheduledAt: job.at, Priority: usualPriority},
+		}
+		if job.urgent {
+			params[i].InsertOpts.Priority = urgentPriority
 		}
 	}
 	_, err := c.insert.InsertManyTx(ctx, tx, params)

@@ -21,10 +21,11 @@ type node struct {
 	id       string // "" = a command: it runs no jobs
 	boot     string // new at every start
 	lastBeat *atomic.Int64
+	slots    *atomic.Int64 // pieces it does at once
 }
 
 func newNode(id string) node {
-	n := node{id: id, boot: weir.NewID()[:8], lastBeat: &atomic.Int64{}}
+	n := node{id: id, boot: weir.NewID()[:8], lastBeat: &atomic.Int64{}, slots: &atomic.Int64{}}
 	n.lastBeat.Store(time.Now().UnixMilli())
 	return n
 }
@@ -50,13 +51,20 @@ func (s *Store) register(ctx context.Context) error {
 	}
 	now := weir.At(time.Now())
 	return s.Tx(ctx, func(tx *Tx) error {
-		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at) VALUES ($1, $2, $3, $3)
-			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3`, s.node.id, s.node.boot, now); err != nil {
+		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots) VALUES ($1, $2, $3, $3, $4)
+			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3, slots = $4`, s.node.id, s.node.boot, now, s.node.slots.Load()); err != nil {
 			return err
 		}
 		_, err := tx.requeue(ctx, []string{s.node.id + "."}, s.node.client())
 		return err
 	})
+}
+
+// announceSlots says how many pieces of tasks this node does at once.
+func (s *Store) announceSlots(ctx context.Context, slots int) error {
+	s.node.slots.Store(int64(slots))
+	_, err := s.conn.exec(ctx, "UPDATE node SET slots = $2 WHERE id = $1", s.node.id, slots)
+	return err
 }
 
 // requeue lets others do the running jobs of clients. Each becomes a job with a new
@@ -99,8 +107,8 @@ func (s *Store) heartbeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveFor)
 	defer cancel()
 	err := s.Tx(ctx, func(tx *Tx) error {
-		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at) VALUES ($1, $2, $3, $3)
-			ON CONFLICT (id) DO UPDATE SET seen_at = $3`, s.node.id, s.node.boot, weir.At(now)); err != nil {
+		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots) VALUES ($1, $2, $3, $3, $4)
+			ON CONFLICT (id) DO UPDATE SET seen_at = $3, slots = $4`, s.node.id, s.node.boot, weir.At(now), s.node.slots.Load()); err != nil {
 			return err
 		}
 		dead, err := many(ctx, tx.conn, scanText, "SELECT id FROM node WHERE seen_at < $1", weir.At(now.Add(-deadAfter)))

@@ -16,6 +16,9 @@ type Retention struct {
 	Credentials time.Duration // of a task, after its end
 }
 
+// endedTasks are those whose work and pieces nobody looks at any more.
+const endedTasks = "task_id IN (SELECT id FROM task WHERE phase IN ('completed', 'failed', 'cancelled') AND updated_at < $1)"
+
 // pruneAtOnce bounds how long others wait for the writer.
 const pruneAtOnce = 1000
 
@@ -33,6 +36,8 @@ func (s *Store) prune(ctx context.Context, keep Retention) error {
 		{"refresh_token", "hash", "expires_at < $1", now.UnixMilli()},
 		{"password_link", "hash", "expires_at < $1", now.UnixMilli()},
 		{"job_cancel", "ref", "created_at < $1", old(24 * time.Hour)},
+		{"piece", "task_id", endedTasks, old(24 * time.Hour)},
+		{"task_work", "task_id", endedTasks, old(24 * time.Hour)},
 	} {
 		sql := fmt.Sprintf("DELETE FROM %s WHERE %s IN (SELECT %s FROM %s WHERE %s LIMIT %d)",
 			rule.table, rule.key, rule.key, rule.table, rule.condition, pruneAtOnce)

@@ -74,6 +74,7 @@ type Tx struct {
 	bumped  map[string]bool
 	touched []string // rows that a cache may have
 	queues  map[string]bool
+	later   map[string]bool // topics to count up at the end
 }
 
 // conn runs SQL with the placeholders $1, $2, …
@@ -229,6 +230,11 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 	}()
 	if err := do(tx); err != nil {
 		return err
+	}
+	for topic := range tx.later {
+		if _, err := tx.bump(ctx, topic); err != nil {
+			return err
+		}
 	}
 	if err := etx.commit(ctx); err != nil {
 		return fmt.Errorf("commit: %w", err)

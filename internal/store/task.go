@@ -62,10 +62,16 @@ func (q *queries) PendingTasks(ctx context.Context, userID string) (int, error) 
 }
 
 // CreateTask writes a new task.
-func (tx *Tx) CreateTask(ctx context.Context, t *weir.Task) error { return tasks.insert(ctx, tx, t) }
+func (tx *Tx) CreateTask(ctx context.Context, t *weir.Task) error {
+	if t.Status.Phase == weir.TaskWaiting {
+		tx.bumpLater(TopicTask)
+	}
+	return tasks.insert(ctx, tx, t)
+}
 
-// UpdateTask changes a task. A task that waits again is admitted again, and one
-// that was cancelled is stopped where it runs.
+// UpdateTask changes a task. A task that waits again is admitted again, one that
+// was cancelled is stopped where it runs, and what one that has ended was working
+// on is deleted.
 func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task) error) (weir.Task, error) {
 	var before weir.TaskPhase
 	t, err := tasks.update(ctx, tx, id, func(t *weir.Task) error {
@@ -75,13 +81,39 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 	if err != nil || t.Status.Phase == before {
 		return t, err
 	}
-	switch t.Status.Phase {
-	case weir.TaskWaiting:
-		_, err = tx.conn.exec(ctx, "UPDATE task SET admitted = $1 WHERE id = $2", false, id)
-	case weir.TaskCancelled:
-		err = tx.CancelJobs(ctx, id)
+	if t.Status.Phase == weir.TaskWaiting {
+		tx.bumpLater(TopicTask)
+		_, err = tx.conn.exec(ctx, "UPDATE task SET admitted = $1, due_at = 0 WHERE id = $2", false, id)
+		return t, err
 	}
-	return t, err
+	if !t.Done() {
+		return t, nil
+	}
+	tx.bumpLater(TopicTask)
+	if t.Status.Phase != weir.TaskCompleted {
+		if err := tx.CancelJobs(ctx, id); err != nil {
+			return t, err
+		}
+	}
+	return t, tx.endWork(ctx, t)
+}
+
+// DelayTask keeps a task that waits from being admitted before a time, and stops
+// what is still done of it.
+func (tx *Tx) DelayTask(ctx context.Context, id string, until time.Time) error {
+	if _, err := tx.conn.exec(ctx, "UPDATE task SET due_at = $2 WHERE id = $1", id, until.UnixMilli()); err != nil {
+		return err
+	}
+	if err := tx.closeWork(ctx, id); err != nil {
+		return err
+	}
+	return tx.CancelJobs(ctx, id)
+}
+
+// RunningTasks counts the tasks that were admitted and have not ended.
+func (q *queries) RunningTasks(ctx context.Context) (int, error) {
+	n, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM task WHERE phase IN ('waiting', 'running') AND admitted")
+	return int(n), err
 }
 
 // AdmitTask enqueues the job of the next waiting task of the given types and
@@ -96,16 +128,16 @@ func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning i
 	for i, t := range types {
 		names[i] = string(t)
 	}
-	b := &builder{}
+	b, now := &builder{}, time.Now().UnixMilli()
 	user, ok, err := found(one(ctx, tx.conn, scanText, `SELECT a.id FROM account a
-		WHERE EXISTS (SELECT 1 FROM task t WHERE t.user_id = a.id AND t.phase = 'waiting' AND NOT t.admitted AND t.type IN (`+b.list(names)+`))
+		WHERE EXISTS (SELECT 1 FROM task t WHERE t.user_id = a.id AND t.phase = 'waiting' AND NOT t.admitted AND t.due_at <= `+b.bind("%s", now)+` AND t.type IN (`+b.list(names)+`))
 		AND (SELECT count(*) FROM task r WHERE r.user_id = a.id AND r.admitted AND r.phase IN ('waiting', 'running')) < `+b.bind("%s", maxRunning)+`
 		ORDER BY a.last_admitted_at, a.id LIMIT 1`+tx.store.engine.forUpdate(), b.args...))
 	if err != nil || !ok {
 		return task, false, err
 	}
 	b = &builder{}
-	next, err := tasks.where(ctx, &tx.queries, "user_id = "+b.bind("%s", user)+" AND phase = 'waiting' AND NOT admitted AND type IN ("+b.list(names)+
+	next, err := tasks.where(ctx, &tx.queries, "user_id = "+b.bind("%s", user)+" AND phase = 'waiting' AND NOT admitted AND due_at <= "+b.bind("%s", now)+" AND type IN ("+b.list(names)+
 		") ORDER BY scheduled_at, id LIMIT 1", b.args...)
 	if err != nil || len(next) == 0 {
 		return task, false, err

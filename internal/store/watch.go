@@ -11,6 +11,7 @@ import (
 const (
 	TopicEvent = "event" // an event was written
 	TopicAuth  = "auth"  // an account, a project or an API key changed
+	TopicTask  = "task"  // a task waits to be admitted, or has ended
 )
 
 const pollEvery = 250 * time.Millisecond
@@ -72,6 +73,15 @@ func (tx *Tx) bump(ctx context.Context, topic string) (int64, error) {
 		return n, err
 	}
 	return n, tx.tx.notify(ctx, topic)
+}
+
+// bumpLater is bump at the end of the transaction, where its lock keeps nobody
+// waiting who holds another.
+func (tx *Tx) bumpLater(topic string) {
+	if tx.later == nil {
+		tx.later = map[string]bool{}
+	}
+	tx.later[topic] = true
 }
 
 // poll finds what other processes changed.

@@ -3,7 +3,6 @@ package weir
 import (
 	"encoding/base64"
 	"encoding/json"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -238,13 +237,10 @@ func (n NewAsset) Asset(caller *Caller, now time.Time) (Asset, Task, error) {
 	t := Task{
 		ID: NewID(), Type: TaskUpload, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
 		OutputAssetID: id, Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
-		Params: TaskParams{Upload: &UploadParams{C2PA: n.C2PA}},
+		Params: TaskParams{Upload: &UploadParams{TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs)}},
 	}
 	if n.Profiles != nil {
 		a.Profiles, t.Params.Upload.Profiles = *n.Profiles, *n.Profiles
-	}
-	if n.TargetSegmentSizeSecs > 0 {
-		t.Params.Upload.TargetSegmentSizeSecs = int(min(max(n.TargetSegmentSizeSecs, 1), 20) + 0.5)
 	}
 	if n.URL != "" {
 		a.Source = n.importSource(&t)
@@ -294,6 +290,9 @@ func SameImport(asked Asset, askedTask Task, earlier Asset, earlierTask Task) bo
 }
 
 func (n NewAsset) validate() error {
+	if n.C2PA {
+		return errNoProvenance()
+	}
 	if n.Profiles != nil && len(*n.Profiles) == 0 {
 		return Errorf(Refused, "assets must have at least one profile")
 	}
@@ -317,8 +316,8 @@ func (n NewAsset) validate() error {
 		return Errorf(Denied, "private assets cannot use custom object store")
 	}
 	if n.URL != "" {
-		if u, err := url.Parse(n.URL); err != nil || u.Host == "" || strings.HasSuffix(strings.ToLower(u.Hostname()), ".local") {
-			return Errorf(Invalid, "url: give an address that can be fetched: https://host/path, ipfs://cid or ar://id")
+		if err := CheckSourceURL("url", n.URL); err != nil {
+			return err
 		}
 	}
 	return n.PlaybackPolicy.Validate()
@@ -382,6 +381,40 @@ func (a *Asset) Restore(now time.Time) error {
 	return nil
 }
 
+// Purge gives the asset up for good.
+func (a *Asset) Purge(now time.Time) error {
+	if a.Status.Phase != AssetDeleting {
+		return Errorf(Refused, "asset is not being deleted")
+	}
+	a.PlaybackURL, a.DownloadURL, a.Files = "", "", nil
+	a.Status = AssetStatus{Phase: AssetDeleted, UpdatedAt: At(now)}
+	return nil
+}
+
+// Process notes how far the making of the asset is. The progress never falls; an
+// asset that is ready, or on its way out, stays as it is.
+func (a *Asset) Process(progress float64, now time.Time) {
+	switch a.Status.Phase {
+	case AssetUploading, AssetWaiting, AssetProcessing:
+	default:
+		return
+	}
+	if a.Deleted {
+		return
+	}
+	if a.Status.Phase == AssetProcessing && a.Status.Progress != nil {
+		progress = max(progress, *a.Status.Progress)
+	}
+	a.Status = AssetStatus{Phase: AssetProcessing, UpdatedAt: At(now), Progress: new(progress)}
+}
+
+// Ready ends the making of the asset.
+func (a *Asset) Ready(now time.Time) {
+	if !a.Deleted {
+		a.Status = AssetStatus{Phase: AssetReady, UpdatedAt: At(now)}
+	}
+}
+
 // Requeue makes an asset that failed wait for its task again.
 func (a *Asset) Requeue(now time.Time) {
 	a.Status = AssetStatus{Phase: AssetWaiting, UpdatedAt: At(now)}
@@ -436,6 +469,17 @@ func (a *Asset) FailStorage(taskID, message string, earlier *IPFSSpec, now time.
 // Fail ends the making of the asset.
 func (a *Asset) Fail(message string, now time.Time) {
 	a.Status = AssetStatus{Phase: AssetFailed, UpdatedAt: At(now), ErrorMessage: message}
+}
+
+// WithBase returns the asset with addresses that begin with base, the address of
+// the service: the stored ones begin with a slash, because it may change.
+func (a Asset) WithBase(base string) Asset {
+	for _, address := range []*string{&a.PlaybackURL, &a.DownloadURL} {
+		if strings.HasPrefix(*address, "/") {
+			*address = base + *address
+		}
+	}
+	return a
 }
 
 // WithoutTracks returns the asset as it is shown when nobody asked for details.

@@ -3,12 +3,12 @@ package weir
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 )
 
-// Kind says what a caller can do about an error. The HTTP status of each kind
-// is in one table in package api.
+// Kind says what a caller can do about an error.
 type Kind string
 
 // The kinds of errors.
@@ -26,7 +26,41 @@ const (
 	Busy            Kind = "busy"            // send the same request later
 	Unavailable     Kind = "unavailable"     // this installation does not have it
 	Upstream        Kind = "upstream"        // the other server failed, not this one
+	Full            Kind = "full"            // the operator's disk is full; send the same request when there is room
 )
+
+// Status returns the HTTP status that a kind of error is answered with.
+func (k Kind) Status() int {
+	switch k {
+	case Refused:
+		return http.StatusBadRequest
+	case Invalid:
+		return http.StatusUnprocessableEntity
+	case Unauthenticated:
+		return http.StatusUnauthorized
+	case Denied:
+		return http.StatusForbidden
+	case NotFound:
+		return http.StatusNotFound
+	case Conflict:
+		return http.StatusConflict
+	case Gone:
+		return http.StatusGone
+	case NotReady:
+		return http.StatusPreconditionFailed
+	case TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case Busy:
+		return http.StatusTooManyRequests
+	case Unavailable:
+		return http.StatusNotImplemented
+	case Upstream:
+		return http.StatusBadGateway
+	case Full:
+		return http.StatusInsufficientStorage
+	}
+	return http.StatusInternalServerError
+}
 
 // Error is an error whose Messages may be shown to the caller of the API. What
 // only the operator may see is in Err.
@@ -72,3 +106,14 @@ func KindOf(err error) Kind {
 // ErrNotFound is the answer for what does not exist and for what belongs to
 // somebody else: the two must look alike.
 func ErrNotFound() *Error { return Errorf(NotFound, "not found") }
+
+// Retriable reports whether what failed may work when it is done again, without
+// anybody changing anything: another server failed, a disk was full, or the fault
+// is ours.
+func Retriable(err error) bool {
+	switch KindOf(err) {
+	case Internal, Busy, Upstream, Full:
+		return true
+	}
+	return false
+}

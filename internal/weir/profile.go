@@ -57,6 +57,12 @@ func DefaultProfiles() []Profile {
 // profileName allows what is safe as the name of a folder and of a file.
 var profileName = regexp.MustCompile(`^[\pL\pN_][\pL\pN ._+@-]*$`)
 
+// reservedName is what lies beside the folders of renditions.
+var reservedName = regexp.MustCompile(`^(video|thumbnails|download|t|work|(source-)?audio[0-9]*|index\.m3u8|metadata\.json|presentation\.json|poster\.jpg)$`)
+
+// longestName is in bytes: file systems take 255, and extensions come after it.
+const longestName = 200
+
 // checkProfiles applies the rules that names share, because a name is the name of
 // a folder and of a file.
 func checkProfiles(kind Kind, profiles []Profile) error {
@@ -67,8 +73,12 @@ func checkProfiles(kind Kind, profiles []Profile) error {
 			continue
 		case p.Name == "source":
 			return Errorf(kind, `profile cannot be named "source"`)
+		case reservedName.MatchString(p.Name):
+			return Errorf(kind, "profile cannot be named %q: weir keeps other files of the video under that name", p.Name)
 		case seen[p.Name]:
 			return Errorf(kind, "duplicate profile name %q", p.Name)
+		case len(p.Name) > longestName:
+			return Errorf(Invalid, "profiles[%d].name: %d bytes are too many for the name of a file; use at most %d", i, len(p.Name), longestName)
 		case !profileName.MatchString(p.Name) || strings.HasSuffix(p.Name, ".") || strings.HasSuffix(p.Name, " "):
 			return Errorf(Invalid, "profiles[%d].name: %q can't be the name of a folder; use letters, digits and ._+@-", i, p.Name)
 		}

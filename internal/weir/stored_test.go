@@ -37,7 +37,6 @@ func TestSameImport(t *testing.T) {
 		`{"name":"a","url":"https://example.com/a","profiles":[{"bitrate":1000}],"storage":{"ipfs":true}}`:                                                                      false,
 		`{"name":"a","url":"https://example.com/a","profiles":[{"bitrate":1000}]}`:                                                                                              false,
 		`{"name":"a","url":"https://example.com/a","profiles":[{"bitrate":1000}],"storage":{"ipfs":{"spec":{"nftMetadata":{"a":1,"b":2}}}},"staticMp4":true}`:                   false,
-		`{"name":"a","url":"https://example.com/a","profiles":[{"bitrate":1000}],"storage":{"ipfs":{"spec":{"nftMetadata":{"a":1,"b":2}}}},"c2pa":true}`:                        false,
 		`{"name":"a","url":"https://example.com/a","profiles":[{"bitrate":1000}],"storage":{"ipfs":{"spec":{"nftMetadata":{"a":1,"b":2}}}},"objectStoreId":"x"}`:                false,
 		`{"name":"a","url":"https://u:p@example.com/a","profiles":[{"bitrate":1000}],"storage":{"ipfs":{"spec":{"nftMetadata":{"a":1,"b":2}}}}}`:                                false,
 		`{"name":"a","url":"https://example.com/a","profiles":[{"bitrate":1000}],"storage":{"ipfs":{"spec":{"nftMetadata":{"a":1,"b":2}}}},"playbackPolicy":{"type":"public"}}`: false,

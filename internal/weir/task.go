@@ -2,6 +2,7 @@ package weir
 
 import (
 	"encoding/json"
+	"math"
 	"net/url"
 	"strings"
 	"time"
@@ -168,7 +169,7 @@ type TaskOutput struct {
 	Clip       *AssetOutput      `json:"clip,omitempty"`
 	Export     *ExportOutput     `json:"export,omitempty"`
 	ExportData *ExportDataOutput `json:"exportData,omitempty"`
-	Transcode  json.RawMessage   `json:"transcodeFile,omitempty"`
+	Transcode  *TranscodeOutput  `json:"transcodeFile,omitempty"`
 }
 
 // AssetOutput is the asset that a task made.
@@ -196,6 +197,45 @@ type ExportDataOutput struct {
 	IPFS struct {
 		CID string `json:"cid"`
 	} `json:"ipfs"`
+}
+
+// TranscodeOutput says what a transcode task put into the caller's storage. All
+// paths are relative to BaseURL and start with a slash.
+type TranscodeOutput struct {
+	BaseURL    string            `json:"baseUrl"`
+	HLS        *PathParam        `json:"hls,omitempty"`  // the master playlist
+	MP4        []PathParam       `json:"mp4,omitempty"`  // one a rendition, in the order of the ladder
+	FMP4       *FMP4Output       `json:"fmp4,omitempty"` // the manifests over the fragmented files
+	Renditions []RenditionOutput `json:"renditions"`
+	VideoSpec  *VideoSpec        `json:"videoSpec,omitempty"` // of the source
+	RequestID  string            `json:"request_id"`
+	InputVideo InputVideo        `json:"input_video"`
+}
+
+// FMP4Output names the manifests over single fragmented MP4 files.
+type FMP4Output struct {
+	Path string `json:"path"` // the HLS master playlist
+	DASH string `json:"dash"` // the DASH manifest
+}
+
+// RenditionOutput is a rendition as it was made, not as it was asked for.
+type RenditionOutput struct {
+	Name     string  `json:"name"`
+	Codec    string  `json:"codec"` // as RFC 6381 writes it, with that of the sound
+	Width    int     `json:"width,omitempty"`
+	Height   int     `json:"height,omitempty"`
+	FPS      float64 `json:"fps,omitempty"`
+	Bitrate  int64   `json:"bitrate"`            // bits per second on average, without sound where there is a picture
+	Size     int64   `json:"size"`               // bytes of the samples that Bitrate counts
+	Playlist string  `json:"playlist,omitempty"` // HLS media playlist
+	MP4      string  `json:"mp4,omitempty"`
+	FMP4     string  `json:"fmp4,omitempty"`
+}
+
+// InputVideo is the source of a transcode task.
+type InputVideo struct {
+	Duration float64 `json:"duration"` // seconds
+	Size     int64   `json:"size"`     // bytes
 }
 
 // TaskSecrets is what a task needs and nobody may see.
@@ -310,6 +350,66 @@ func (t *Task) Cancel(now time.Time) error {
 	}
 	t.Status = TaskStatus{Phase: TaskCancelled, UpdatedAt: At(now)}
 	return nil
+}
+
+// Start begins a task that was admitted, or goes on with it after its node was
+// lost. It reports whether there is anything to do.
+func (t *Task) Start(progress float64, now time.Time) bool {
+	if t.Status.Phase != TaskWaiting && t.Status.Phase != TaskRunning {
+		return false
+	}
+	if t.Status.Phase == TaskRunning && t.Status.Progress != nil {
+		progress = max(progress, *t.Status.Progress)
+	}
+	t.Status = TaskStatus{Phase: TaskRunning, UpdatedAt: At(now), Retries: t.Status.Retries, Progress: new(round3(progress)), Step: t.Status.Step}
+	return true
+}
+
+// Advance notes how far a task is. The progress never falls, and is 1 only at the
+// end. It reports whether anything changed that people see.
+func (t *Task) Advance(step string, progress float64, eta, now time.Time) bool {
+	if t.Status.Phase != TaskRunning {
+		return false
+	}
+	s := t.Status
+	progress = round3(min(progress, 0.999))
+	if s.Progress != nil {
+		progress = max(progress, *s.Progress)
+	}
+	var end Millis
+	if !eta.IsZero() {
+		end = At(eta)
+	}
+	if s.Progress != nil && progress == *s.Progress && step == s.Step {
+		return false
+	}
+	t.Status = TaskStatus{Phase: TaskRunning, UpdatedAt: At(now), Retries: s.Retries, Progress: new(progress), Step: step, ETA: end}
+	return true
+}
+
+func round3(x float64) float64 { return math.Round(x*1000) / 1000 }
+
+// maxRetries is how often a task is tried again by itself.
+const maxRetries = 2
+
+// Again makes a running task wait for another attempt after a failure that may not
+// come again. It reports whether there is one left; if not, the task is as it was.
+func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
+	if t.Status.Retries != nil {
+		retry = *t.Status.Retries
+	}
+	if retry >= maxRetries {
+		return retry, false
+	}
+	retry++
+	t.Status = TaskStatus{Phase: TaskWaiting, UpdatedAt: At(now), Retries: new(retry), ErrorMessage: message}
+	return retry, true
+}
+
+// Complete ends a task with what came of it.
+func (t *Task) Complete(output *TaskOutput, now time.Time) {
+	t.Output = output
+	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now)}
 }
 
 // IPFSSpec returns what the task was to copy to IPFS, and nil when it was not.

@@ -1,0 +1,315 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// Piece is a part of a task's work that any node can do by itself: a chunk of the
+// video, an audio track, the thumbnails.
+type Piece struct {
+	TaskID string
+	Name   string
+	Seq    int     // its place in the order of the work
+	Number int     // of a chunk; -1 = it is none
+	Needs  int     // so many of the first chunks must be done before it
+	Urgent bool    // somebody waits to see it
+	Weight float64 // of the work
+
+	State      string // waiting, queued, running or done
+	Started    int    // how often it was begun
+	Finished   int    // how often it was done
+	Progress   float64
+	Node       string // that did it last
+	StartedAt  weir.Millis
+	FinishedAt weir.Millis
+	Result     json.RawMessage
+	Stats      json.RawMessage // the little of the result that other pieces need to know
+}
+
+// The states of a piece.
+const (
+	PieceWaiting = "waiting" // for its turn
+	PieceQueued  = "queued"  // there is a job
+	PieceRunning = "running"
+	PieceDone    = "done"
+)
+
+const pieceColumns = `task_id, name, seq, number, needs, urgent, weight, state, started, finished, progress, node, started_at, finished_at, stats, result`
+
+func scanPiece(r rows) (p Piece, err error) {
+	var result, stats string
+	err = r.Scan(&p.TaskID, &p.Name, &p.Seq, &p.Number, &p.Needs, &p.Urgent, &p.Weight, &p.State, &p.Started, &p.Finished, &p.Progress, &p.Node, &p.StartedAt, &p.FinishedAt, &stats, &result)
+	p.Result, p.Stats = rawJSON(result), rawJSON(stats)
+	return p, err
+}
+
+// Pieces returns the pieces of a task in their order, without their results.
+func (q *queries) Pieces(ctx context.Context, taskID string) ([]Piece, error) {
+	columns := strings.TrimSuffix(pieceColumns, "result") + "''"
+	return many(ctx, q.conn, scanPiece, "SELECT "+columns+" FROM piece WHERE task_id = $1 ORDER BY seq", taskID)
+}
+
+// PieceResults returns the results of pieces that are done, by the names given.
+func (q *queries) PieceResults(ctx context.Context, taskID string, names []string) (map[string]json.RawMessage, error) {
+	results := map[string]json.RawMessage{}
+	for batch := range slices.Chunk(names, 100) {
+		b := &builder{}
+		all, err := many(ctx, q.conn, scanPiece, "SELECT "+pieceColumns+" FROM piece WHERE task_id = "+b.bind("%s", taskID)+
+			" AND state = 'done' AND name IN ("+b.list(batch)+")", b.args...)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range all {
+			results[p.Name] = p.Result
+		}
+	}
+	return results, nil
+}
+
+// CreatePieces writes the pieces of a task, whose source and plan are known by
+// now, and lets them be done. One with a result is done already.
+func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) error {
+	if _, err := tx.lockWork(ctx, taskID); err != nil {
+		return err
+	}
+	done := 0
+	for i, p := range pieces {
+		state, times, node := PieceWaiting, 0, ""
+		if p.Result != nil {
+			state, times, node = PieceDone, 1, tx.store.node.id
+			done++
+		}
+		if _, err := tx.conn.exec(ctx, `INSERT INTO piece (task_id, name, seq, number, needs, urgent, weight, state, job, started, finished, progress, node, started_at, finished_at, stats, result)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $9, $10, $11, $12, $13, '', $14)`,
+			taskID, p.Name, i, p.Number, p.Needs, p.Urgent, p.Weight, state, times, float64(times), node, p.StartedAt, p.FinishedAt, string(p.Result)); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.conn.exec(ctx, "UPDATE task_work SET pieces = $2, done = $3, imported = 1 WHERE task_id = $1", taskID, len(pieces), done); err != nil {
+		return err
+	}
+	return tx.ResumePieces(ctx, taskID)
+}
+
+// ResumePieces lets the pieces be done that are not, and that no job is doing right
+// now: the jobs of the others may be gone.
+func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
+	w, err := tx.lockWork(ctx, taskID)
+	if err != nil {
+		return err
+	}
+	before, err := one(ctx, tx.conn, scanFloat, encodedShare, taskID)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.conn.exec(ctx, "UPDATE task_work SET open = $2, encoding_at = $3, encoded_before = $4 WHERE task_id = $1",
+		taskID, true, weir.At(time.Now()), before); err != nil {
+		return err
+	}
+	if _, err := tx.conn.exec(ctx, `UPDATE task_work SET publishing = $2, publish_job = 0 WHERE task_id = $1
+		AND NOT EXISTS (SELECT 1 FROM river_job j WHERE j.id = task_work.publish_job AND j.state = 'running')`, taskID, false); err != nil {
+		return err
+	}
+	if _, err := tx.conn.exec(ctx, `UPDATE piece SET state = 'waiting', progress = 0 WHERE task_id = $1 AND (state = 'queued' OR state = 'running'
+		AND NOT EXISTS (SELECT 1 FROM river_job j WHERE j.id = piece.job AND j.state = 'running'))`, taskID); err != nil {
+		return err
+	}
+	if w.Pieces == 0 || w.Complete() || w.Stream && w.Done > 0 {
+		if err := tx.askPublish(ctx, taskID); err != nil {
+			return err
+		}
+	}
+	return tx.GivePieces(ctx)
+}
+
+// encodedShare is the share of a task's pieces that is done.
+const encodedShare = `SELECT COALESCE(sum(weight * progress) / NULLIF(sum(weight), 0), 0) FROM piece WHERE task_id = $1`
+
+func scanFloat(r rows) (f float64, err error) { return f, r.Scan(&f) }
+
+// StartPiece takes the piece that a job is about. ok is false when there is
+// nothing to do: the task is not being done any more, the piece is done, or
+// another job does it.
+func (tx *Tx) StartPiece(ctx context.Context, job Job) (w Work, p Piece, ok bool, err error) {
+	taskID, name, _ := strings.Cut(job.Ref, "/")
+	return tx.startPiece(ctx, job, taskID, name)
+}
+
+// StartTiedPiece is StartPiece for the job that imported the source and does the
+// pieces too.
+func (tx *Tx) StartTiedPiece(ctx context.Context, job Job, name string) (w Work, p Piece, ok bool, err error) {
+	return tx.startPiece(ctx, job, job.Ref, name)
+}
+
+func (tx *Tx) startPiece(ctx context.Context, job Job, taskID, name string) (w Work, p Piece, ok bool, err error) {
+	w, ok, err = found(tx.lockWork(ctx, taskID))
+	if err != nil || !ok {
+		return w, p, false, err
+	}
+	type state struct {
+		open bool
+		job  int64
+	}
+	s, ok, err := found(one(ctx, tx.conn, func(r rows) (s state, err error) { return s, r.Scan(&s.open, &s.job) },
+		"SELECT w.open, p.job FROM task_work w JOIN piece p ON p.task_id = w.task_id WHERE w.task_id = $1 AND p.name = $2", taskID, name))
+	if err != nil || !ok || !s.open {
+		return w, p, false, err
+	}
+	p, err = one(ctx, tx.conn, scanPiece, "SELECT "+pieceColumns+" FROM piece WHERE task_id = $1 AND name = $2"+tx.store.engine.forUpdate(), taskID, name)
+	if err != nil || p.State == PieceDone || p.State == PieceWaiting && !w.Tied {
+		return w, p, false, err
+	}
+	if p.State == PieceRunning {
+		if busy, err := tx.otherJobRuns(ctx, s.job, job.ID); err != nil || busy {
+			return w, p, false, err
+		}
+	}
+	_, err = tx.conn.exec(ctx, `UPDATE piece SET state = 'running', job = $3, started = started + 1, progress = 0, node = $4, started_at = $5
+		WHERE task_id = $1 AND name = $2`, taskID, name, job.ID, tx.store.node.id, weir.At(time.Now()))
+	return w, p, err == nil, err
+}
+
+// FinishPiece notes that a piece is done, asks for it to be published, and gives
+// out the pieces that can be done next.
+func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result, stats json.RawMessage) (Work, error) {
+	if _, err := tx.lockWork(ctx, p.TaskID); err != nil {
+		return Work{}, err
+	}
+	n, err := tx.conn.exec(ctx, `UPDATE piece SET state = 'done', finished = finished + 1, progress = 1, finished_at = $3, result = $4, stats = $5
+		WHERE task_id = $1 AND name = $2 AND state = 'running' AND job = $6`, p.TaskID, p.Name, weir.At(time.Now()), string(result), string(stats), job.ID)
+	if err != nil {
+		return Work{}, err
+	}
+	if n == 0 {
+		return Work{}, ErrLostJob
+	}
+	if _, err := tx.conn.exec(ctx, `UPDATE task_work SET done = done + 1,
+		ahead = (SELECT COALESCE((SELECT min(number) FROM piece WHERE task_id = $1 AND number >= 0 AND state <> 'done'),
+			(SELECT count(*) FROM piece WHERE task_id = $1 AND number >= 0))) WHERE task_id = $1`, p.TaskID); err != nil {
+		return Work{}, err
+	}
+	w, err := tx.TaskWork(ctx, p.TaskID)
+	if err != nil {
+		return w, err
+	}
+	if w.Stream || w.Complete() {
+		if err := tx.askPublish(ctx, p.TaskID); err != nil {
+			return w, err
+		}
+	}
+	return w, tx.GivePieces(ctx)
+}
+
+// PieceProgress notes how far a piece is that is being done.
+func (tx *Tx) PieceProgress(ctx context.Context, taskID, name string, progress float64) error {
+	_, err := tx.conn.exec(ctx, "UPDATE piece SET progress = $3 WHERE task_id = $1 AND name = $2 AND state = 'running'", taskID, name, progress)
+	return err
+}
+
+// EncodedShare returns the share of a task's pieces that is done.
+func (q *queries) EncodedShare(ctx context.Context, taskID string) (float64, error) {
+	return one(ctx, q.conn, scanFloat, encodedShare, taskID)
+}
+
+// EncodeSlots returns how many pieces all nodes together do at once.
+func (q *queries) EncodeSlots(ctx context.Context) (int, error) {
+	n, err := one(ctx, q.conn, scanInt, "SELECT COALESCE(sum(slots), 0) FROM node")
+	return int(n), err
+}
+
+// GivePieces makes jobs of the pieces that can be done next, so that there are
+// twice as many as can be done at once: enough that no slot stands idle, and few
+// enough that a newcomer does not wait for long. Accounts with less in hand come
+// first. Urgent pieces are always given out.
+func (tx *Tx) GivePieces(ctx context.Context) error {
+	if _, err := one(ctx, tx.conn, scanInt, "SELECT value FROM counter WHERE name = 'encode'"+tx.store.engine.forUpdate()); err != nil {
+		return err
+	}
+	slots, err := tx.EncodeSlots(ctx)
+	if err != nil {
+		return err
+	}
+	most := 2 * max(slots, 1)
+	type share struct {
+		user string
+		n    int
+	}
+	shares, err := many(ctx, tx.conn, func(r rows) (s share, err error) { return s, r.Scan(&s.user, &s.n) },
+		`SELECT t.user_id, count(*) FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
+		WHERE p.state IN ('queued', 'running') AND w.open AND NOT w.tied GROUP BY t.user_id`)
+	if err != nil {
+		return err
+	}
+	inHand, total := map[string]int{}, 0
+	for _, s := range shares {
+		inHand[s.user] = s.n
+		total += s.n
+	}
+	next, err := many(ctx, tx.conn, scanNextPiece, `SELECT user_id, task_id, name, urgent FROM (
+			SELECT t.user_id, p.task_id, p.name, p.urgent, p.seq, w.started_at,
+				ROW_NUMBER() OVER (PARTITION BY t.user_id ORDER BY p.urgent DESC, w.started_at, p.task_id, p.seq) AS turn
+			FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
+			WHERE p.state = 'waiting' AND w.open AND NOT w.tied AND p.needs <= w.ahead
+		) AS ready WHERE turn <= $1 OR urgent ORDER BY turn, started_at, task_id`, most)
+	if err != nil {
+		return err
+	}
+	jobs := choosePieces(next, inHand, most-total)
+	for _, p := range jobs {
+		n, err := tx.conn.exec(ctx, "UPDATE piece SET state = 'queued' WHERE task_id = $1 AND name = $2 AND state = 'waiting'", p.taskID, p.name)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			continue
+		}
+		if err := tx.enqueue(ctx, []newJob{{kind: JobPiece, ref: p.taskID + "/" + p.name, urgent: p.urgent}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextPiece is a piece that can be done.
+type nextPiece struct {
+	user, taskID, name string
+	urgent             bool
+}
+
+func scanNextPiece(r rows) (p nextPiece, err error) {
+	return p, r.Scan(&p.user, &p.taskID, &p.name, &p.urgent)
+}
+
+// choosePieces picks room pieces, and all that are urgent. Each goes to the account
+// that has the fewest in hand; of an account they come in their order.
+func choosePieces(ready []nextPiece, inHand map[string]int, room int) []nextPiece {
+	var chosen []nextPiece
+	byUser, users := map[string][]nextPiece{}, []string{}
+	for _, p := range ready {
+		if p.urgent {
+			chosen = append(chosen, p)
+			inHand[p.user]++
+			room--
+			continue
+		}
+		if byUser[p.user] == nil {
+			users = append(users, p.user)
+		}
+		byUser[p.user] = append(byUser[p.user], p)
+	}
+	for ; room > 0 && len(users) > 0; room-- {
+		least := slices.MinFunc(users, func(a, b string) int { return inHand[a] - inHand[b] })
+		chosen = append(chosen, byUser[least][0])
+		inHand[least]++
+		if byUser[least] = byUser[least][1:]; len(byUser[least]) == 0 {
+			users = slices.DeleteFunc(users, func(u string) bool { return u == least })
+		}
+	}
+	return chosen
+}

@@ -1,0 +1,154 @@
+package weir
+
+import (
+	"net/url"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// NewTranscode is the body that asks for renditions of a file in the caller's own
+// storage.
+type NewTranscode struct {
+	Input                 TranscodePlace   `json:"input"`
+	Storage               TranscodePlace   `json:"storage"`
+	Outputs               TranscodeOutputs `json:"outputs"`
+	Profiles              *[]Profile       `json:"profiles"`
+	TargetSegmentSizeSecs float64          `json:"targetSegmentSizeSecs"`
+	CreatorID             *CreatorID       `json:"creatorId"`
+	C2PA                  bool             `json:"c2pa"`
+}
+
+// TranscodePlace is where a file is read from or written to: a URL, or a bucket
+// and what opens it.
+type TranscodePlace struct {
+	Type        string `json:"type"`
+	URL         string `json:"url"`
+	Endpoint    string `json:"endpoint"`
+	Bucket      string `json:"bucket"`
+	Path        string `json:"path"`
+	Credentials struct {
+		AccessKeyID     string `json:"accessKeyId"`
+		SecretAccessKey Secret `json:"secretAccessKey"`
+	} `json:"credentials"`
+}
+
+// Task returns the task. It is pending: the destination is still to be checked,
+// which needs the network.
+func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
+	if n.C2PA {
+		return Task{}, errNoProvenance()
+	}
+	input, err := n.Input.url("input")
+	if err != nil {
+		return Task{}, err
+	}
+	storage, err := n.Storage.url("storage")
+	if err != nil {
+		return Task{}, err
+	}
+	if err := n.Outputs.clean(); err != nil {
+		return Task{}, err
+	}
+	t := Task{
+		ID: NewID(), Type: TaskTranscode, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
+		Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
+		Params: TaskParams{Transcode: &TranscodeParams{
+			Input: URLParam{withoutUser(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
+			TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
+		}},
+		Secrets: TaskSecrets{StorageURL: storage},
+	}
+	if t.Params.Transcode.Input.URL != input {
+		t.Secrets.InputURL = input
+	}
+	if n.Profiles != nil {
+		if len(*n.Profiles) == 0 {
+			return Task{}, Errorf(Invalid, "profiles: name at least one, or leave it out for a ladder that fits the source")
+		}
+		if err := CheckFileProfiles(*n.Profiles); err != nil {
+			return Task{}, err
+		}
+		t.Params.Transcode.Profiles = *n.Profiles
+	}
+	return t, nil
+}
+
+// errNoProvenance refuses what weir would otherwise have to leave out silently.
+func errNoProvenance() error {
+	return Errorf(Invalid, "c2pa: signing is not available in this version of weir; leave it out or send false")
+}
+
+// segmentSeconds returns the length of segments that was asked for, in whole
+// seconds; 0 = none was.
+func segmentSeconds(asked float64) int {
+	if asked <= 0 {
+		return 0
+	}
+	return int(min(max(asked, 1), 20) + 0.5)
+}
+
+// url writes a place as one URL, credentials and all.
+func (p TranscodePlace) url(name string) (string, error) {
+	if p.Type == "web3.storage" {
+		return "", Errorf(Invalid, "%s.type: web3.storage is not available in this version of weir; use s3", name)
+	}
+	if p.Endpoint == "" {
+		if err := CheckSourceURL(name+".url", p.URL); err != nil {
+			return "", err
+		}
+		return p.URL, nil
+	}
+	u, err := url.Parse(p.Endpoint)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+		return "", Errorf(Invalid, "%s.endpoint: write it as https://host, without user, path or query", name)
+	}
+	if p.Bucket == "" || strings.ContainsFunc(p.Bucket, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`/\?#`, r) }) {
+		return "", Errorf(Invalid, "%s.bucket: is not the name of a bucket", name)
+	}
+	if p.Credentials.AccessKeyID == "" || p.Credentials.SecretAccessKey == "" {
+		return "", Errorf(Invalid, "%s.credentials: accessKeyId and secretAccessKey are both needed", name)
+	}
+	place := url.URL{
+		Scheme: "s3+" + u.Scheme, Host: u.Host, Path: "/" + p.Bucket,
+		User: url.UserPassword(p.Credentials.AccessKeyID, p.Credentials.SecretAccessKey.Reveal()),
+	}
+	if name == "input" {
+		key := strings.TrimPrefix(p.Path, "/")
+		if key == "" {
+			return "", Errorf(Invalid, "input.path: name the object in the bucket")
+		}
+		place.Path += "/" + key
+	}
+	return place.String(), nil
+}
+
+// CheckSourceURL checks the address of a source that weir is to fetch; field is
+// what the caller calls it.
+func CheckSourceURL(field, raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || strings.HasSuffix(strings.ToLower(u.Hostname()), ".local") {
+		return Errorf(Invalid, "%s: give an address that can be fetched: https://host/path, ipfs://cid or ar://id", field)
+	}
+	return nil
+}
+
+// clean gives the paths of the outputs one form: they start with a slash and do
+// not end with one, unless they are nothing else.
+func (o *TranscodeOutputs) clean() error {
+	if o.HLS == nil && o.MP4 == nil && o.FMP4 == nil {
+		return Errorf(Invalid, "outputs: ask for at least one of hls, mp4 and fmp4")
+	}
+	for name, p := range map[string]**PathParam{"hls": &o.HLS, "mp4": &o.MP4, "fmp4": &o.FMP4} {
+		if *p == nil {
+			continue
+		}
+		raw := (*p).Path
+		if len(raw) > 512 || strings.ContainsFunc(raw, unicode.IsControl) || strings.Contains("/"+raw+"/", "/../") {
+			return Errorf(Invalid, "outputs.%s.path: can't be a folder in a bucket; at most 512 bytes, no control characters, no ..", name)
+		}
+		*p = &PathParam{Path: path.Join("/", raw)}
+	}
+	return nil
+}

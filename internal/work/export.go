@@ -1,0 +1,72 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"weir/internal/blob"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// export sends the file of an asset to an address of its owner's.
+func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
+	if t.Params.Export == nil || t.Params.Export.Custom == nil {
+		return weir.Errorf(weir.Unavailable, "copies to IPFS are not available here; export to a custom URL")
+	}
+	if t.Secrets.ExportURL == "" {
+		return weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+	}
+	asset, err := w.Store.Asset(ctx, t.InputAssetID)
+	if err != nil && weir.KindOf(err) != weir.NotFound {
+		return ownError{err}
+	}
+	if err != nil || asset.Deleted {
+		return weir.Errorf(weir.Gone, messageDeleted)
+	}
+	info, err := w.Media.Stat(ctx, sourceKey(asset.ID))
+	if err != nil {
+		if weir.KindOf(err) == weir.NotFound {
+			return weir.Errorf(weir.Invalid, "the file of this asset is not kept, because it was encrypted; download one of its renditions")
+		}
+		return err
+	}
+	if err := blob.Send(ctx, blob.Delivery{
+		URL: t.Secrets.ExportURL, Method: t.Params.Export.Custom.Method, Headers: t.Secrets.ExportHeaders, Size: info.Size,
+		Body: func(ctx context.Context) (io.ReadCloser, error) {
+			body, _, err := w.Media.Get(ctx, info.Key, 0, -1)
+			return &sending{ReadCloser: body, size: info.Size, note: func(share float64) {
+				w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched, p.prepared, p.published = stepSending, 1, 1, share })
+			}}, err
+		},
+	}, w.Caller); err != nil {
+		return err
+	}
+	err = w.tx(ctx, job, func(tx *store.Tx, n *news) error {
+		return w.complete(ctx, tx, n, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}})
+	})
+	if errors.Is(err, errNothingToDo) {
+		return nil
+	}
+	if err == nil {
+		w.completed.Add(1)
+		w.Log.InfoContext(ctx, "task completed", "task", t.ID, "type", t.Type)
+	}
+	return err
+}
+
+// sending notes how much of a file is on its way.
+type sending struct {
+	io.ReadCloser
+	done, size int64
+	note       func(share float64)
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if s.done += int64(n); s.size > 0 {
+		s.note(min(float64(s.done)/float64(s.size), 1))
+	}
+	return n, err
+}

@@ -1,0 +1,293 @@
+package work
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"weir/internal/blob/s3test"
+	"weir/internal/store"
+	"weir/internal/store/pgtest"
+	"weir/internal/weir"
+)
+
+// TestFinalFailure shows that what can't get better fails at once.
+func TestFinalFailure(t *testing.T) {
+	n := newHouse(t).node(t, "a")
+	bucket, caller := s3test.Start(t), n.account(t, "ann")
+	junk := serve(t, bytes.Repeat([]byte("no video "), 1000))
+	missing := httptest.NewServer(http.NotFoundHandler())
+	defer missing.Close()
+	for url, want := range map[string]string{
+		missing.URL + "/clip.mp4": "file could not be imported from URL because it was not accessible",
+		junk.URL + "/clip.mp4":    "failed to probe or open file",
+	} {
+		task := n.transcode(t, caller, url, bucket, nil)
+		task = n.until(t, task.ID, phase(weir.TaskFailed))
+		if !strings.HasPrefix(task.Status.ErrorMessage, want) || *task.Status.Retries != 0 || task.Output != nil {
+			t.Errorf("%s: %+v, want %q", url, task.Status, want)
+		}
+		if names := names(n.events(t, caller, "task/"+task.ID)); names[len(names)-1] != weir.TaskFailedEvent {
+			t.Errorf("events = %v", names)
+		}
+	}
+}
+
+// TestRetries shows that a task is tried three times, and that an asset fails with
+// its task.
+func TestRetries(t *testing.T) {
+	h := newHouse(t)
+	h.options = func(o *Options) {
+		o.Decrypt = func(string) ([]byte, error) { return nil, weir.Errorf(weir.Upstream, "the keys are away") }
+	}
+	n := h.node(t, "a")
+	caller := n.account(t, "ann")
+	asset, task := n.asset(t, caller, weir.NewAsset{
+		Name: "clip", URL: "https://example.com/clip", PlaybackPolicy: &weir.PlaybackPolicy{Type: "jwt"}, Encryption: &weir.Encryption{EncryptedKey: "AAAA"},
+	})
+	task = n.until(t, task.ID, phase(weir.TaskFailed))
+	if *task.Status.Retries != 2 || task.Status.ErrorMessage != "the keys are away" {
+		t.Errorf("status = %+v", task.Status)
+	}
+	if a, err := n.Store.Asset(t.Context(), asset.ID); err != nil || a.Status.Phase != weir.AssetFailed || a.Status.ErrorMessage != "the keys are away" {
+		t.Errorf("asset = %+v, %v", a.Status, err)
+	}
+	eventually(t, "two retries and a failure counted", func() bool { s := n.Stats(); return s.Retried == 2 && s.Failed == 1 })
+}
+
+// TestCancel stops a task whose source does not go on.
+func TestCancel(t *testing.T) {
+	n := newHouse(t).node(t, "a")
+	bucket, caller := s3test.Start(t), n.account(t, "ann")
+	begun, left := make(chan struct{}, 10), make(chan struct{}, 10)
+	stuck := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100000")
+		_, _ = w.Write(make([]byte, 1000))
+		_ = http.NewResponseController(w).Flush()
+		begun <- struct{}{}
+		<-r.Context().Done()
+		left <- struct{}{}
+	}))
+	defer stuck.Close()
+	task := n.transcode(t, caller, stuck.URL+"/clip.mp4", bucket, nil)
+	<-begun
+	n.inTx(t, func(tx *store.Tx) error {
+		_, err := tx.UpdateTask(t.Context(), task.ID, func(t *weir.Task) error { return t.Cancel(time.Now()) })
+		return err
+	})
+	<-left
+	task = n.until(t, task.ID, phase(weir.TaskCancelled))
+	if task.Status.ErrorMessage != "" {
+		t.Errorf("status = %+v", task.Status)
+	}
+	eventually(t, "empty folder", func() bool {
+		if err := n.tidyFolders(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return empty(n.Dir)
+	})
+}
+
+// TestDeletedAsset stops the task of an asset that is deleted.
+func TestDeletedAsset(t *testing.T) {
+	n := newHouse(t).node(t, "a")
+	caller := n.account(t, "ann")
+	asset, task, err := weir.NewAsset{Name: "clip", URL: "https://example.com/clip.mp4"}.Asset(caller, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asset.Delete(time.Now())
+	n.inTx(t, func(tx *store.Tx) error {
+		if err := tx.CreateAsset(t.Context(), &asset); err != nil {
+			return err
+		}
+		return tx.CreateTask(t.Context(), &task)
+	})
+	task = n.until(t, task.ID, phase(weir.TaskFailed))
+	if task.Status.ErrorMessage != messageDeleted {
+		t.Errorf("status = %+v", task.Status)
+	}
+	if a, err := n.Store.Asset(t.Context(), asset.ID); err != nil || a.Status.Phase != weir.AssetDeleting {
+		t.Errorf("asset = %+v, %v", a.Status, err)
+	}
+}
+
+// TestCrash kills a node in the middle of a task: its next life goes on with what is
+// done, and the outcome is that of a task that was never disturbed.
+func TestCrash(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) { testCrash(t, newHouse(t)) })
+	t.Run("postgres", func(t *testing.T) { testCrash(t, houseAt(t, t.TempDir(), pgtest.Start(t))) })
+}
+
+func testCrash(t *testing.T, h *house) {
+	h.options = oneSlot
+	calm, disturbed, server := s3test.Start(t), s3test.Start(t), serve(t, plainClip(t))
+	onlyMP4 := func(t *weir.Task) { t.Params.Transcode.Outputs.HLS, t.Params.Transcode.Outputs.FMP4 = nil, nil }
+	n := h.node(t, "a")
+	caller := n.account(t, "ann")
+	first := n.transcode(t, caller, server.URL+"/clip.mp4", calm, onlyMP4)
+	n.until(t, first.ID, phase(weir.TaskCompleted))
+	second := n.transcode(t, caller, server.URL+"/clip.mp4", disturbed, func(task *weir.Task) {
+		onlyMP4(task)
+		n.stop()
+		n.Work.Store = h.open(t, "")
+	})
+	kill := h.process(t)
+	eventually(t, "piece in hand after the first", func() bool {
+		pieces, err := n.Store.Pieces(t.Context(), second.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(pieces, func(p store.Piece) bool { return p.Number == 1 && p.State == store.PieceRunning })
+	})
+	kill()
+	next := h.node(t, "a")
+	next.until(t, second.ID, phase(weir.TaskCompleted))
+	pieces, err := next.Store.Pieces(t.Context(), second.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := 0
+	for _, p := range pieces {
+		if p.Finished != 1 || p.Started > 2 {
+			t.Errorf("piece %s was started %d times and finished %d times", p.Name, p.Started, p.Finished)
+		}
+		again += p.Started - 1
+	}
+	if again > 1 {
+		t.Errorf("%d pieces were started again, only one was in hand", again)
+	}
+	want, err := os.ReadFile(filepath.Join(calm.Dir, "out/mp4/small.mp4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(disturbed.Dir, "out/mp4/small.mp4")); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the outcome differs: %d bytes, want %d, %v", len(got), len(want), err)
+	}
+}
+
+func oneSlot(o *Options) { o.Slots = 1 }
+
+// What tells a process of this test's where it is to work.
+const (
+	houseVariable    = "WEIR_TEST_HOUSE"
+	databaseVariable = "WEIR_TEST_HOUSE_DATABASE"
+)
+
+// process starts a node in a process of its own, which can be killed.
+func (h *house) process(t *testing.T) (kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestNodeProcess$")
+	cmd.Env = append(os.Environ(), houseVariable+"="+h.dir, databaseVariable+"="+h.url)
+	cmd.Stderr = os.Stderr
+	alive, err := cmd.StdinPipe() // ends with this process
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = alive.Close()
+	})
+	t.Cleanup(kill)
+	return kill
+}
+
+// TestNodeProcess is the node that another test kills.
+func TestNodeProcess(t *testing.T) {
+	dir := os.Getenv(houseVariable)
+	if dir == "" {
+		t.Skip("only for another test")
+	}
+	h := houseAt(t, dir, os.Getenv(databaseVariable))
+	h.options = oneSlot
+	h.node(t, "a")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// TestFairness has an account with many tasks and one that comes later with one.
+func TestFairness(t *testing.T) {
+	h := newHouse(t)
+	h.options = func(o *Options) { o.Slots, o.MaxRunning = 1, 2 }
+	n := h.node(t, "a")
+	bucket, server := s3test.Start(t), serve(t, made(t, short))
+	ann, bob := n.account(t, "ann"), n.account(t, "bob")
+	last := weir.Task{}
+	for i := range 6 {
+		last = n.transcode(t, ann, server.URL+"/clip.mp4", bucket, func(t *weir.Task) {
+			t.Params.Transcode.Outputs = weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/ann" + string(rune('0'+i))}}
+		})
+	}
+	late := n.transcode(t, bob, server.URL+"/clip.mp4", bucket, func(t *weir.Task) {
+		t.Params.Transcode.Outputs = weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/bob"}}
+	})
+	n.until(t, late.ID, phase(weir.TaskCompleted))
+	if task, err := n.Store.Task(t.Context(), last.ID); err != nil || task.Done() {
+		t.Errorf("the last of many was done before the first of another account: %+v, %v", task.Status, err)
+	}
+	n.until(t, last.ID, phase(weir.TaskCompleted))
+}
+
+func TestDecrypter(t *testing.T) {
+	key := bytes.Repeat([]byte{1}, 32)
+	for _, size := range []int{0, 1, 15, 16, 17, decryptBlocks*16 - 1, decryptBlocks * 16, decryptBlocks*16 + 1, 3 * decryptBlocks * 16} {
+		plain := bytes.Repeat([]byte{0, 1, 2, 3, 250}, size/5+1)[:size]
+		d, err := newDecrypter(iotest.HalfReader(bytes.NewReader(encrypt(t, plain, key))), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(d); err != nil || !bytes.Equal(got, plain) {
+			t.Errorf("%d bytes: %d came out, %v", size, len(got), err)
+		}
+	}
+	whole := encrypt(t, []byte("hello"), key)
+	for name, data := range map[string][]byte{
+		"empty": nil, "half a vector": whole[:8], "only a vector": whole[:16], "half a block": whole[:24],
+	} {
+		d, _ := newDecrypter(bytes.NewReader(data), key)
+		if _, err := io.ReadAll(d); weir.KindOf(err) != weir.Invalid || weir.Retriable(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	d, _ := newDecrypter(bytes.NewReader(whole), bytes.Repeat([]byte{2}, 32))
+	if _, err := io.ReadAll(d); weir.KindOf(err) != weir.Invalid {
+		t.Errorf("wrong key: %v", err)
+	}
+	if _, err := newDecrypter(nil, key[:16]); weir.KindOf(err) != weir.Invalid {
+		t.Errorf("short key: %v", err)
+	}
+	broken := errors.New("connection lost")
+	d, _ = newDecrypter(io.MultiReader(bytes.NewReader(whole[:20]), iotest.ErrReader(broken)), key)
+	if _, err := io.ReadAll(d); !errors.Is(err, broken) {
+		t.Errorf("connection lost: %v", err)
+	}
+}
+
+func FuzzDecrypter(f *testing.F) {
+	f.Add([]byte("0123456789abcdef0123456789abcdef"))
+	key := bytes.Repeat([]byte{1}, 32)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := newDecrypter(bytes.NewReader(data), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(d)
+		if err == nil && !bytes.Equal(encryptWith(t, got, data[:16], key), data) {
+			t.Error("what came out is not what went in")
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// news is what happened in a transaction. It is told at its end, because from the
+// first event on other transactions wait with theirs.
+type news struct {
+	base   string
+	now    time.Time
+	events []weir.Event
+	err    error
+}
+
+func (w *Work) news() *news { return &news{base: w.Base, now: time.Now()} }
+
+func (n *news) add(e weir.Event, err error) {
+	n.events, n.err = append(n.events, e), errors.Join(n.err, err)
+}
+
+func (n *news) task(name weir.EventName, t weir.Task) {
+	if t.Output != nil && t.Output.Upload != nil {
+		output, upload := *t.Output, *t.Output.Upload
+		upload.AssetSpec = upload.AssetSpec.WithBase(n.base)
+		output.Upload = &upload
+		t.Output = &output
+	}
+	n.add(weir.NewTaskEvent(name, t, n.now))
+}
+
+func (n *news) asset(name weir.EventName, a weir.Asset) {
+	n.add(weir.NewAssetEvent(name, a.WithBase(n.base), n.now))
+}
+
+func (n *news) emit(ctx context.Context, tx *store.Tx) error {
+	if n.err != nil {
+		return n.err
+	}
+	for _, e := range n.events {
+		if err := tx.Emit(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownError is a failure of the store, which is no fault of the task: the job is
+// simply done again.
+type ownError struct{ error }
+
+func (e ownError) Unwrap() error { return e.error }
+
+// tx is a transaction at the end, or in the middle, of a job.
+func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *news) error) error {
+	err := w.Store.JobTx(ctx, job, func(tx *store.Tx) error {
+		n := w.news()
+		if err := do(tx, n); err != nil {
+			return err
+		}
+		return n.emit(ctx, tx)
+	})
+	if err != nil {
+		return ownError{err}
+	}
+	return nil
+}
+
+// counted is a handler of a job about a task: what it returns decides what becomes
+// of the task.
+func (w *Work) counted(do func(ctx context.Context, job store.Job) error) store.Handler {
+	return func(ctx context.Context, job store.Job) error {
+		taskID, _, _ := strings.Cut(job.Ref, "/")
+		leave := w.local.enter(taskID)
+		defer leave()
+		err := do(ctx, job)
+		if err == nil {
+			return nil
+		}
+		if _, own := errors.AsType[ownError](err); own {
+			return err
+		}
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return err // the node stops, or the job was taken from it
+		}
+		// The job's own time may be over.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return w.fail(ctx, job, taskID, err)
+	}
+}
+
+// The sentences of failures that have none of their own; clients compare them.
+const (
+	messageInternal = "internal error processing file"
+	messageTimeout  = "execution timeout"
+	messageDeleted  = "task cancelled, asset has been deleted"
+)
+
+// message is what the owner of a task is told of a failure.
+func message(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return messageTimeout
+	}
+	e, ok := errors.AsType[*weir.Error](err)
+	if !ok || e.Kind == weir.Internal && !strings.HasPrefix(e.Messages[0], messageInternal) {
+		return messageInternal
+	}
+	return strings.Join(e.Messages, "; ")
+}
+
+// fail ends a task, or makes it wait for another attempt when that may help.
+func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure error) error {
+	text := message(failure)
+	var ended bool
+	var delay time.Duration
+	err := w.tx(ctx, job, func(tx *store.Tx, n *news) error {
+		ended, delay = false, 0
+		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
+			if t.Status.Phase != weir.TaskRunning {
+				return errNothingToDo // another piece failed first, or somebody has cancelled it
+			}
+			if weir.Retriable(failure) {
+				if retry, ok := t.Again(text, n.now); ok {
+					delay = w.Backoff[min(retry, len(w.Backoff))-1]
+					return nil
+				}
+			}
+			ended = true
+			t.Fail(text, n.now)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		n.task(weir.TaskUpdated, t)
+		if !ended {
+			return tx.DelayTask(ctx, taskID, n.now.Add(delay))
+		}
+		n.task(weir.TaskFailedEvent, t)
+		return failAsset(ctx, tx, t, text, n)
+	})
+	switch {
+	case errors.Is(err, errNothingToDo):
+		return nil
+	case err != nil:
+		return err
+	case ended:
+		w.failed.Add(1)
+		w.Log.InfoContext(ctx, "task failed", "task", taskID, "job", job.Kind, "err", failure)
+	default:
+		w.retried.Add(1)
+		w.Log.WarnContext(ctx, "task will be tried again", "task", taskID, "job", job.Kind, "delay", delay, "err", failure)
+	}
+	return nil
+}
+
+// errNothingToDo ends a transaction that has nothing to change.
+var errNothingToDo = errors.New("nothing to do")
+
+// failAsset ends the asset that a task was to make. One that is ready stays so: the
+// task would only have added to it.
+func failAsset(ctx context.Context, tx *store.Tx, t weir.Task, text string, n *news) error {
+	if t.OutputAssetID == "" {
+		return nil
+	}
+	failed := false
+	a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
+		if failed = a.Status.Phase != weir.AssetReady && !a.Deleted; failed {
+			a.Fail(text, n.now)
+		}
+		return nil
+	})
+	if err != nil && weir.KindOf(err) == weir.NotFound {
+		return nil
+	}
+	if err == nil && failed {
+		n.asset(weir.AssetUpdated, a)
+		n.asset(weir.AssetFailedEvent, a)
+	}
+	return err
+}
+
+// complete ends a task and what it made.
+func (w *Work) complete(ctx context.Context, tx *store.Tx, n *news, taskID string, output *weir.TaskOutput) error {
+	t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
+		if t.Status.Phase != weir.TaskRunning {
+			return errNothingToDo
+		}
+		t.Complete(output, n.now)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	n.task(weir.TaskUpdated, t)
+	n.task(weir.TaskCompletedEvent, t)
+	return nil
+}

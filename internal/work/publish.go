@@ -1,0 +1,430 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"weir/internal/blob"
+	"weir/internal/store"
+	"weir/internal/vod"
+	"weir/internal/weir"
+)
+
+// published is how far the publishing of a task is.
+type published struct {
+	Asset     *vod.AssetState   `json:"asset,omitempty"` // in weir's own storage
+	Files     *vod.PublishState `json:"files,omitempty"` // in storage of the caller's
+	RequestID string            `json:"requestId,omitempty"`
+}
+
+// publication is one job that publishes.
+type publication struct {
+	*Work
+	job   store.Job
+	task  weir.Task
+	state store.Work
+	plan  vod.Plan
+	done  published
+
+	video, audio []vod.Stream
+}
+
+// publish is the store.Handler of store.JobPublish: it puts what is done of a task
+// where it belongs, and when that is everything, completes the task.
+func (w *Work) publish(ctx context.Context, job store.Job) error {
+	p := &publication{Work: w, job: job}
+	var ok bool
+	if err := w.tx(ctx, job, func(tx *store.Tx, _ *news) (err error) {
+		p.state, ok, err = tx.StartPublish(ctx, job)
+		return err
+	}); err != nil || !ok {
+		return err
+	}
+	if err := p.load(ctx); err != nil {
+		return err
+	}
+	if p.state.Complete() || p.state.Pieces == 0 {
+		w.progress.note(p.task.ID, func(t *taskProgress) { t.step = stepPublishing })
+		if err := vod.CheckFrames(p.plan, p.video); err != nil {
+			return err
+		}
+	}
+	if p.task.OutputAssetID != "" {
+		return p.publishAsset(ctx)
+	}
+	return p.publishFiles(ctx)
+}
+
+// load reads the plan, what was done of it, and what was published before.
+func (p *publication) load(ctx context.Context) (err error) {
+	if p.task, err = p.Store.Task(ctx, p.state.TaskID); err != nil {
+		return ownError{err}
+	}
+	if err := json.Unmarshal(p.state.Plan, &p.plan); err != nil {
+		return fmt.Errorf("plan of task %s: %w", p.task.ID, err)
+	}
+	if p.state.Publisher != nil {
+		if err := json.Unmarshal(p.state.Publisher, &p.done); err != nil {
+			return fmt.Errorf("publication of task %s: %w", p.task.ID, err)
+		}
+	}
+	names, err := p.publishable(ctx)
+	if err != nil {
+		return err
+	}
+	chunks, audio, err := p.results(ctx, p.task.ID, names)
+	if err != nil {
+		return err
+	}
+	p.video, p.audio, err = p.Engine.Streams(ctx, p.plan, chunks, audio)
+	return err
+}
+
+// publishable returns the pieces whose results can be published: the first chunks
+// without a gap, and the sound.
+func (p *publication) publishable(ctx context.Context) (names []string, err error) {
+	pieces, err := p.Store.Pieces(ctx, p.task.ID)
+	if err != nil {
+		return nil, ownError{err}
+	}
+	for _, piece := range pieces {
+		if piece.State == store.PieceDone && piece.Name != thumbnailsPiece && piece.Number < p.state.Ahead {
+			names = append(names, piece.Name)
+		}
+	}
+	return names, nil
+}
+
+// results returns what became of pieces.
+func (w *Work) results(ctx context.Context, taskID string, names []string) (chunks []vod.ChunkResult, audio []vod.RenditionResult, err error) {
+	results, err := w.Store.PieceResults(ctx, taskID, names)
+	if err != nil {
+		return nil, nil, ownError{err}
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, chunkPiece) {
+			var chunk vod.ChunkResult
+			err = json.Unmarshal(results[name], &chunk)
+			chunks = append(chunks, chunk)
+		} else {
+			var track vod.RenditionResult
+			err = json.Unmarshal(results[name], &track)
+			audio = append(audio, track)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("result of %s of task %s: %w", name, taskID, err)
+		}
+	}
+	return chunks, audio, nil
+}
+
+// finished reports whether there is nothing more to come.
+func (p *publication) finished() bool { return p.state.Complete() || p.state.Pieces == 0 }
+
+// share is how much of the output is where it belongs.
+func (p *publication) share() float64 {
+	if p.state.Pieces == 0 {
+		return 1
+	}
+	return float64(p.state.Done) / float64(p.state.Pieces)
+}
+
+// save keeps how far publishing is.
+func (p *publication) save(ctx context.Context, tx *store.Tx, share float64) error {
+	text, err := json.Marshal(p.done)
+	if err != nil {
+		return err
+	}
+	_, err = tx.UpdateWork(ctx, p.task.ID, func(s *store.Work) { s.Publisher, s.Published = text, max(s.Published, share) })
+	return err
+}
+
+// end keeps how far publishing is and lets another job go on when there is more.
+func (p *publication) end(ctx context.Context, also func(tx *store.Tx, n *news) error) error {
+	err := p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
+		if err := p.save(ctx, tx, p.share()); err != nil {
+			return err
+		}
+		if also != nil {
+			if err := also(tx, n); err != nil {
+				return err
+			}
+		}
+		return tx.EndPublish(ctx, p.job, p.state)
+	})
+	return err
+}
+
+// publishFiles puts the outputs of a transcode task into the caller's storage.
+func (p *publication) publishFiles(ctx context.Context) error {
+	pub, done, err := p.publisher(p.state, p.task, weir.ObjectStore{})
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := p.put(ctx, pub); err != nil {
+		return err
+	}
+	if !p.finished() {
+		return p.end(ctx, nil)
+	}
+	output := pub.Output(p.plan.Source, p.video, p.audio, blob.BaseURL(p.task.Secrets.StorageURL), p.done.RequestID)
+	err = p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
+		if err := p.complete(ctx, tx, n, p.task.ID, &weir.TaskOutput{Transcode: &output}); err != nil {
+			return err
+		}
+		return p.save(ctx, tx, 1)
+	})
+	return p.ended(ctx, err)
+}
+
+// put publishes what is new, and keeps what must not be forgotten of it.
+func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
+	if p.done.Files == nil {
+		p.done.Files, p.done.RequestID = &vod.PublishState{}, vod.NewRequestID()
+	}
+	pub.Save = func(ctx context.Context, state *vod.PublishState) error {
+		p.done.Files = state
+		return p.tx(ctx, p.job, func(tx *store.Tx, _ *news) error { return p.save(ctx, tx, 0) })
+	}
+	err := pub.Publish(ctx, p.done.Files, p.video, p.audio)
+	if err == nil && p.finished() && !p.done.Files.Finished {
+		err = errors.New("everything is done and not everything is published")
+	}
+	if err != nil && ctx.Err() == nil {
+		// What was done nevertheless need not be done again.
+		if saveErr := p.tx(ctx, p.job, func(tx *store.Tx, _ *news) error { return p.save(ctx, tx, 0) }); saveErr != nil {
+			p.Log.WarnContext(ctx, "what was published could not be noted", "task", p.task.ID, "err", saveErr)
+		}
+	}
+	return err
+}
+
+// publisher returns what puts the outputs of a task, or of an asset in an object
+// store of its owner's, into the caller's storage.
+func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vod.Publisher, func(), error) {
+	url, outputs := o.URL.Reveal(), weir.TranscodeOutputs{}
+	if p := t.Params.Transcode; p != nil {
+		if t.Secrets.StorageURL == "" {
+			return nil, nil, weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+		}
+		url, outputs = t.Secrets.StorageURL, p.Outputs
+	}
+	dest, err := blob.Open(url, w.Caller)
+	if err != nil {
+		return nil, nil, err
+	}
+	dir, err := w.dir(state)
+	if err != nil {
+		return nil, nil, err
+	}
+	var plan vod.Plan
+	if state.Plan != nil {
+		if err := json.Unmarshal(state.Plan, &plan); err != nil {
+			return nil, nil, fmt.Errorf("plan of task %s: %w", t.ID, err)
+		}
+	}
+	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir}, func() { _ = dest.Close() }, nil
+}
+
+// ended counts a task that is completed. That there was nothing to do is no error.
+func (p *publication) ended(ctx context.Context, err error) error {
+	if errors.Is(err, errNothingToDo) {
+		return nil
+	}
+	if err == nil {
+		p.completed.Add(1)
+		p.Log.InfoContext(ctx, "task completed", "task", p.task.ID, "type", p.task.Type)
+	}
+	return err
+}
+
+// publishAsset lets viewers see what is done of an asset.
+func (p *publication) publishAsset(ctx context.Context) error {
+	if p.done.Asset == nil {
+		p.done.Asset = &vod.AssetState{}
+	}
+	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
+	if err := pub.Publish(ctx, p.done.Asset, p.video, p.audio); err != nil {
+		return err
+	}
+	if !p.finished() {
+		return p.end(ctx, func(tx *store.Tx, n *news) error {
+			if !p.done.Asset.Playable() {
+				return nil
+			}
+			return p.playable(ctx, tx, n)
+		})
+	}
+	asset, err := p.Store.Asset(ctx, p.task.OutputAssetID)
+	if err != nil {
+		return ownError{err}
+	}
+	if asset.Deleted {
+		return weir.Errorf(weir.Gone, messageDeleted)
+	}
+	p.describe(&asset)
+	files, err := p.files(asset)
+	if err != nil {
+		return err
+	}
+	elsewhere, err := p.copyToObjectStore(ctx, asset, files)
+	if err != nil {
+		return err
+	}
+	err = p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
+		change := func(a *weir.Asset) {
+			p.describe(a)
+			a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
+			if elsewhere != "" {
+				a.PlaybackURL = elsewhere
+			}
+			a.Ready(n.now)
+		}
+		made := asset
+		change(&made)
+		made.PlaybackURL, made.DownloadURL = "", "" // they are the asset's own matter
+		if err := p.complete(ctx, tx, n, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}); err != nil {
+			return err
+		}
+		if err := p.save(ctx, tx, 1); err != nil {
+			return err
+		}
+		ready, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a); return nil })
+		if err != nil || ready.Deleted {
+			return err
+		}
+		n.asset(weir.AssetUpdated, ready)
+		n.asset(weir.AssetReadyEvent, ready)
+		return nil
+	})
+	return p.ended(ctx, err)
+}
+
+// playable notes that an asset can be played, though it is not ready.
+func (p *publication) playable(ctx context.Context, tx *store.Tx, n *news) error {
+	changed := false
+	a, err := tx.UpdateAsset(ctx, p.task.OutputAssetID, func(a *weir.Asset) error {
+		if changed = a.PlaybackURL == "" && !a.Deleted; changed {
+			a.PlaybackURL = playbackURL(*a)
+			a.Status.UpdatedAt = weir.At(n.now)
+		}
+		return nil
+	})
+	if err == nil && changed {
+		n.asset(weir.AssetUpdated, a)
+	}
+	return err
+}
+
+func playbackURL(a weir.Asset) string { return "/hls/" + a.PlaybackID + "/index.m3u8" }
+
+// downloadURL is where the source of an asset can be had, if it is kept.
+func (p *publication) downloadURL(a weir.Asset) string {
+	if !p.kept() {
+		return ""
+	}
+	name := "video"
+	switch a.VideoSpec.Format {
+	case "mp4", "mov", "avi", "flv", "webm", "wav", "mp3", "ogg":
+		name += "." + a.VideoSpec.Format
+	case "mpegts":
+		name += ".ts"
+	case "matroska":
+		name += ".mkv"
+	}
+	return "/hls/" + a.PlaybackID + "/download/" + name
+}
+
+// describe notes on an asset what its source is.
+func (p *publication) describe(a *weir.Asset) {
+	o, spec := p.origin(), p.plan.Source.Probe.VideoSpec()
+	a.VideoSpec, a.Size = &spec, o.Size
+	a.Hash = []weir.Hash{{Hash: o.SHA256, Algorithm: "sha256"}}
+	a.Type = "audio"
+	if p.plan.Source.Video != nil {
+		a.Type = "video"
+	}
+}
+
+// origin returns what is known of the file that the source was.
+func (p *publication) origin() (o origin) {
+	_ = json.Unmarshal(p.state.Source, &o) // written by noteSource
+	return o
+}
+
+// kept reports whether the source of an asset stays with it.
+func (p *publication) kept() bool { return p.origin().Kept }
+
+// mp4Until is the length in seconds up to which assets have MP4 files unasked.
+const mp4Until = 120
+
+// files lists what an asset is made of, as viewers see it.
+func (p *publication) files(a weir.Asset) ([]weir.File, error) {
+	files := []weir.File{{Type: "catalyst_hls_manifest", Path: "index.m3u8"}}
+	if p.kept() {
+		files = append(files, weir.File{Type: "source_file", Path: "video", Size: a.Size})
+	}
+	if a.StaticMP4 || p.plan.Source.Duration <= mp4Until {
+		for _, s := range p.video {
+			if s.Name == "low-bitrate" && len(p.video) > 1 {
+				continue
+			}
+			size, err := vod.MP4Size(s, p.audio)
+			if err != nil {
+				return nil, err
+			}
+			f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
+			if p.plan.Source.Duration > 0 {
+				f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)
+			}
+			files = append(files, f)
+		}
+	}
+	if p.plan.Source.Video != nil {
+		files = append(files, weir.File{Type: "thumbnails_vtt", Path: "thumbnails/thumbnails.vtt"})
+	}
+	return files, nil
+}
+
+// copyToObjectStore puts an asset also into the object store that its owner chose, as
+// files that any web server can serve, below its playback id. It returns where it is
+// played from there, if the store has a public address.
+func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files []weir.File) (string, error) {
+	if a.ObjectStoreID == "" {
+		return "", nil
+	}
+	o, err := p.Store.ObjectStore(ctx, a.ObjectStoreID)
+	if err != nil && weir.KindOf(err) != weir.NotFound {
+		return "", ownError{err}
+	}
+	if err != nil || o.Deleted || o.Disabled {
+		return "", weir.Errorf(weir.Invalid, "error saving file to storage: the object store of the asset was deleted or disabled")
+	}
+	pub, done, err := p.publisher(p.state, p.task, o)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	pub.Outputs = assetOutputs(a, slices.ContainsFunc(files, func(f weir.File) bool { return f.Type == "static_transcoded_mp4" }))
+	if err := p.put(ctx, pub); err != nil {
+		return "", err
+	}
+	if o.PublicURL == "" {
+		return "", nil
+	}
+	return strings.TrimSuffix(o.PublicURL, "/") + "/" + a.PlaybackID + "/index.m3u8", nil
+}
+
+// assetOutputs is what an asset's object store gets.
+func assetOutputs(a weir.Asset, mp4 bool) weir.TranscodeOutputs {
+	outputs := weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/" + a.PlaybackID}}
+	if mp4 {
+		outputs.MP4 = &weir.PathParam{Path: "/" + a.PlaybackID}
+	}
+	return outputs
+}

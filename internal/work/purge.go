@@ -1,0 +1,270 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+
+	"weir/internal/blob"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// purgeAttempts is how often it is tried to take back what a failed task has left in
+// a storage that is not ours.
+const purgeAttempts = 10
+
+// purge is the store.Handler of store.JobPurge: it deletes the bytes of an asset that
+// was given up, or those that a task was working on.
+func (w *Work) purge(ctx context.Context, job store.Job) error {
+	assetID, taskID, run, err := store.PurgeRef(job.Ref)
+	if err != nil {
+		return err
+	}
+	if assetID != "" {
+		return w.purgeAsset(ctx, job, assetID)
+	}
+	return w.purgeTask(ctx, job, taskID, run)
+}
+
+func (w *Work) purgeAsset(ctx context.Context, job store.Job, id string) error {
+	asset, err := w.Store.Asset(ctx, id)
+	if err != nil && weir.KindOf(err) != weir.NotFound {
+		return err
+	}
+	gone := err != nil || asset.Status.Phase == weir.AssetDeleted
+	if !gone && asset.Status.Phase != weir.AssetFailed { // failed: its upload never came
+		return nil
+	}
+	if err := w.Media.DeletePrefix(ctx, uploadFolder(id)); err != nil {
+		return err
+	}
+	if err := w.Media.DeletePrefix(ctx, assetFolder(id)); err != nil {
+		return err
+	}
+	if asset.ObjectStoreID == "" {
+		return nil
+	}
+	return w.outside(ctx, job, w.purgeElsewhere(ctx, asset))
+}
+
+// purgeElsewhere deletes what an asset has in the object store of its owner's.
+func (w *Work) purgeElsewhere(ctx context.Context, a weir.Asset) error {
+	o, err := w.Store.ObjectStore(ctx, a.ObjectStoreID)
+	if err != nil || o.Deleted {
+		if err == nil || weir.KindOf(err) == weir.NotFound {
+			return nil
+		}
+		return err
+	}
+	dest, err := blob.Open(o.URL.Reveal(), w.Caller)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dest.Close() }()
+	return dest.DeletePrefix(ctx, a.PlaybackID)
+}
+
+// purgeTask deletes what a run of a task was working on, and takes back what it has
+// begun elsewhere.
+func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int) error {
+	t, err := w.Store.Task(ctx, id)
+	if err != nil && weir.KindOf(err) != weir.NotFound {
+		return err
+	}
+	known := err == nil
+	state, err := w.Store.TaskWork(ctx, id)
+	if err != nil && weir.KindOf(err) != weir.NotFound {
+		return err
+	}
+	if known && err == nil && state.Run == run && t.Status.Phase != weir.TaskCompleted {
+		if err := w.outside(ctx, job, w.abort(ctx, t, state)); err != nil {
+			return err
+		}
+	}
+	if err := w.Media.DeletePrefix(ctx, store.WorkDir(id, run)); err != nil {
+		return err
+	}
+	if known && t.Status.Phase == weir.TaskCompleted && t.OutputAssetID != "" { // an upload that is not kept, because it was encrypted
+		if err := w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID)); err != nil {
+			return err
+		}
+	}
+	return w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ForgetWork(ctx, id, run) })
+}
+
+// abort takes back what looks like the output of a task that has none.
+func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
+	var done published
+	if state.Publisher == nil || json.Unmarshal(state.Publisher, &done) != nil || done.Files == nil {
+		return nil
+	}
+	var o weir.ObjectStore
+	var a weir.Asset
+	if t.OutputAssetID != "" {
+		var err error
+		if a, err = w.Store.Asset(ctx, t.OutputAssetID); err == nil && a.ObjectStoreID != "" {
+			o, err = w.Store.ObjectStore(ctx, a.ObjectStoreID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	pub, closeDest, err := w.publisher(state, t, o)
+	if err != nil {
+		return err
+	}
+	defer closeDest()
+	if t.OutputAssetID != "" {
+		pub.Outputs = assetOutputs(a, true)
+	}
+	return pub.Abort(ctx, done.Files)
+}
+
+// outside decides about an error of a storage that is not ours: it must not keep our
+// own from being cleaned for ever.
+func (w *Work) outside(ctx context.Context, job store.Job, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if weir.Retriable(err) && job.Attempt < purgeAttempts {
+		return err
+	}
+	w.Log.WarnContext(ctx, "what was left in a caller's storage could not be deleted", "ref", job.Ref, "err", err)
+	return nil
+}
+
+const (
+	// lookEvery is how often the folders of tasks are looked at.
+	lookEvery = 10 * time.Second
+	// tidyEvery is how often there is a look for what is to be given up.
+	tidyEvery = time.Minute
+	tidyLimit = 100
+	// A task that nobody works on for so long is begun again.
+	stalledAfter = 2 * time.Minute
+)
+
+// lookAround tidies up until ctx ends.
+func (w *Work) lookAround(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var tidied time.Time
+	for {
+		if err := w.tidyFolders(ctx); err != nil && ctx.Err() == nil {
+			w.Log.WarnContext(ctx, "folders of tasks could not be tidied", "err", err)
+		}
+		if time.Since(tidied) >= tidyEvery {
+			tidied = time.Now()
+			if err := w.tidy(ctx); err != nil && ctx.Err() == nil {
+				w.Log.WarnContext(ctx, "what is old could not be given up", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// tidyFolders removes the folders of tasks that have ended, also of those that ended
+// while this node was down.
+func (w *Work) tidyFolders(ctx context.Context) error {
+	folders, err := os.ReadDir(w.Dir)
+	if err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		t, err := w.Store.Task(ctx, folder.Name())
+		if err != nil && weir.KindOf(err) != weir.NotFound {
+			return err
+		}
+		if err == nil && !t.Done() {
+			continue
+		}
+		w.local.unlessBusy(folder.Name(), func() { err = os.RemoveAll(filepath.Join(w.Dir, folder.Name())) })
+		if err != nil && weir.KindOf(err) != weir.NotFound {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidy gives up assets that were deleted long ago and uploads that did not come, and
+// wakes tasks that nobody works on.
+func (w *Work) tidy(ctx context.Context) error {
+	now := time.Now()
+	if err := w.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.PurgeDeletedAssets(ctx, now.Add(-w.DeleteGrace), now, tidyLimit)
+		return err
+	}); err != nil {
+		return err
+	}
+	expired, err := w.Store.ExpiredUploads(ctx, now.Add(-w.UploadExpiry), tidyLimit)
+	if err != nil {
+		return err
+	}
+	for _, a := range expired {
+		if err := w.expire(ctx, a.ID); err != nil {
+			return err
+		}
+	}
+	stalled, err := w.Store.StalledTasks(ctx, weir.At(now.Add(-stalledAfter)))
+	if err != nil {
+		return err
+	}
+	for _, id := range stalled {
+		w.Log.WarnContext(ctx, "task had no job and begins again", "task", id)
+		if err := w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ReviveTask(ctx, id) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expire gives up an asset whose upload did not come.
+func (w *Work) expire(ctx context.Context, assetID string) error {
+	text := "the file was not uploaded within " + w.UploadExpiry.String() + "; request a new upload"
+	return w.Store.Tx(ctx, func(tx *store.Tx) error {
+		n := w.news()
+		t, err := tx.TaskOfAsset(ctx, assetID)
+		if err != nil && weir.KindOf(err) != weir.NotFound {
+			return err
+		}
+		if err == nil {
+			changed := false
+			if t, err = tx.UpdateTask(ctx, t.ID, func(t *weir.Task) error {
+				if changed = t.Status.Phase == weir.TaskPending; changed {
+					t.Fail(text, n.now)
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+			if !changed {
+				return nil // it has come after all
+			}
+			n.task(weir.TaskUpdated, t)
+			n.task(weir.TaskFailedEvent, t)
+		}
+		a, err := tx.UpdateAsset(ctx, assetID, func(a *weir.Asset) error {
+			if a.Status.Phase == weir.AssetUploading {
+				a.Fail(text, n.now)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if a.Status.Phase == weir.AssetFailed {
+			n.asset(weir.AssetUpdated, a)
+			n.asset(weir.AssetFailedEvent, a)
+			if err := tx.PurgeAsset(ctx, assetID); err != nil {
+				return err
+			}
+		}
+		return n.emit(ctx, tx)
+	})
+}

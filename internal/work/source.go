@@ -1,0 +1,383 @@
+package work
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/blob"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// origin is a source that is on this machine.
+type origin struct {
+	File   string `json:"-"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"` // of what the caller gave, which may be encrypted
+	Kept   bool   `json:"kept"`   // it is in the asset's own folder, and stays there
+}
+
+// assetFolder is where everything of an asset is.
+func assetFolder(assetID string) string { return "asset/" + assetID }
+
+// sourceKey is where the source of an asset is kept.
+func sourceKey(assetID string) string { return assetFolder(assetID) + "/video" }
+
+// uploadFolder is where the parts of an upload are, until the asset has its source.
+func uploadFolder(assetID string) string { return "upload/" + assetID }
+
+const spoolName = "source"
+
+// fetch brings the source of a task to this machine, unless an earlier attempt has.
+func (w *Work) fetch(ctx context.Context, t weir.Task, state store.Work) (origin, error) {
+	dir, err := w.dir(state)
+	if err != nil {
+		return origin{}, err
+	}
+	var o origin
+	if state.Source != nil && json.Unmarshal(state.Source, &o) == nil {
+		if o.File = w.present(t, o, dir); o.File != "" {
+			return o, nil
+		}
+	}
+	if err := errors.Join(blob.RoomAt(dir, w.MinFree, 0), blob.Room(ctx, w.Media, w.MinFree, 0)); err != nil {
+		return origin{}, err
+	}
+	w.progress.note(t.ID, func(p *taskProgress) { p.step = stepFetching })
+	spool := filepath.Join(dir, spoolName)
+	switch {
+	case t.Type == weir.TaskTranscode:
+		url := t.Params.Transcode.Input.URL
+		if t.Secrets.InputURL != "" {
+			url = t.Secrets.InputURL
+		}
+		return w.download(ctx, t, url, spool, nil)
+	case t.Secrets.EncryptedKey != "":
+		return w.fetchEncrypted(ctx, t, spool)
+	case t.Params.Upload.URL != "":
+		return w.fetchAsset(ctx, t, spool)
+	}
+	return w.collectUpload(ctx, t, spool)
+}
+
+// present returns the file of a source that was fetched before, or "".
+func (w *Work) present(t weir.Task, o origin, dir string) string {
+	file := filepath.Join(dir, spoolName)
+	if o.Kept {
+		if kept, ok := w.Media.Path(sourceKey(t.OutputAssetID)); ok {
+			file = kept
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() == 0 || o.Kept && info.Size() != o.Size {
+		return ""
+	}
+	return file
+}
+
+func uploadURL(t weir.Task) string {
+	if t.Secrets.InputURL != "" {
+		return t.Secrets.InputURL
+	}
+	return t.Params.Upload.URL
+}
+
+// download fetches a URL to a file. With a key, what arrives is decrypted.
+func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key []byte) (origin, error) {
+	file, err := create(spool)
+	if err != nil {
+		return origin{}, err
+	}
+	defer func() { _ = file.Close() }()
+	if key == nil {
+		got, err := w.Fetcher.Fetch(ctx, url, file, w.fetching(t.ID))
+		if err != nil {
+			return origin{}, err
+		}
+		return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, closed(file)
+	}
+	// What is encrypted comes in order, through a pipe.
+	reader, writer := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := decryptTo(file, reader, key)
+		reader.CloseWithError(err)
+		done <- err
+	}()
+	got, err := w.Fetcher.Fetch(ctx, url, writer, w.fetching(t.ID))
+	writer.CloseWithError(err)
+	if decryptErr := <-done; decryptErr != nil && weir.KindOf(decryptErr) == weir.Invalid {
+		err = decryptErr
+	} else if err == nil {
+		err = decryptErr
+	}
+	if err != nil {
+		return origin{}, err
+	}
+	return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, closed(file)
+}
+
+func decryptTo(w io.Writer, r io.Reader, key []byte) error {
+	plain, err := newDecrypter(r, key)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, plain)
+	return diskErr(err)
+}
+
+// fetching notes how much of a source is here.
+func (w *Work) fetching(taskID string) func(done, total int64) {
+	return func(done, total int64) {
+		w.progress.note(taskID, func(p *taskProgress) {
+			p.step = stepFetching
+			if total > 0 {
+				p.fetched = min(float64(done)/float64(total), 1)
+			}
+		})
+	}
+}
+
+// fetchEncrypted fetches and decrypts a source. It is not kept: the caller wants
+// nobody to have it in the clear.
+func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (origin, error) {
+	if w.Decrypt == nil {
+		return origin{}, weir.Errorf(weir.Unavailable, "encrypted files can't be read here")
+	}
+	key, err := w.Decrypt(t.Secrets.EncryptedKey)
+	if err != nil {
+		return origin{}, err
+	}
+	if t.Params.Upload.URL != "" {
+		return w.download(ctx, t, uploadURL(t), spool, key)
+	}
+	parts, size, err := w.parts(ctx, t.OutputAssetID)
+	if err != nil {
+		return origin{}, err
+	}
+	file, err := create(spool)
+	if err != nil {
+		return origin{}, err
+	}
+	defer func() { _ = file.Close() }()
+	sum := sha256.New()
+	r := w.reading(ctx, t.ID, parts, size, sum)
+	defer func() { _ = r.Close() }()
+	if err := decryptTo(file, r, key); err != nil {
+		return origin{}, err
+	}
+	return origin{File: spool, Size: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, closed(file)
+}
+
+// fetchAsset fetches the source of an asset that is made from a URL, to where it is
+// kept.
+func (w *Work) fetchAsset(ctx context.Context, t weir.Task, spool string) (origin, error) {
+	key := sourceKey(t.OutputAssetID)
+	file, onDisk := w.Media.Path(key)
+	if !onDisk {
+		o, err := w.download(ctx, t, uploadURL(t), spool, nil)
+		if err != nil {
+			return origin{}, err
+		}
+		o.Kept = true
+		return o, w.keep(ctx, key, spool, o.Size)
+	}
+	// Straight to its place: the file is not written twice.
+	reader, writer := io.Pipe()
+	stored := make(chan error, 1)
+	go func() {
+		err := w.Media.Put(ctx, key, reader, -1, blob.PutOptions{})
+		reader.CloseWithError(err)
+		stored <- err
+	}()
+	got, err := w.Fetcher.Fetch(ctx, uploadURL(t), writer, w.fetching(t.ID))
+	writer.CloseWithError(err)
+	if putErr := <-stored; err == nil {
+		err = putErr
+	}
+	if err != nil {
+		return origin{}, err
+	}
+	return origin{File: file, Size: got.Size, SHA256: got.SHA256, Kept: true}, nil
+}
+
+// keep puts a file where the source of an asset is kept.
+func (w *Work) keep(ctx context.Context, key, file string, size int64) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return diskErr(err)
+	}
+	defer func() { _ = f.Close() }()
+	return w.Media.Put(ctx, key, f, size, blob.PutOptions{})
+}
+
+// collectUpload makes the source of an asset out of the parts of its upload. When
+// that was done before, in an earlier attempt, it is there already.
+func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (origin, error) {
+	key := sourceKey(t.OutputAssetID)
+	parts, size, err := w.parts(ctx, t.OutputAssetID)
+	if err != nil {
+		if weir.KindOf(err) == weir.NotFound {
+			if info, statErr := w.Media.Stat(ctx, key); statErr == nil {
+				return w.keptSource(ctx, t, key, spool, info.Size)
+			}
+			return origin{}, weir.Errorf(weir.Invalid, "the file that was uploaded is not there any more; request a new upload")
+		}
+		return origin{}, err
+	}
+	if len(parts) == 1 {
+		err = w.Media.Copy(ctx, parts[0].Key, key)
+	} else {
+		r := w.reading(ctx, t.ID, parts, size, nil)
+		err = w.Media.Put(ctx, key, r, size, blob.PutOptions{})
+		_ = r.Close()
+	}
+	if err != nil {
+		return origin{}, err
+	}
+	o, err := w.keptSource(ctx, t, key, spool, size)
+	if err != nil {
+		return origin{}, err
+	}
+	return o, w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID))
+}
+
+// keptSource hashes the source of an asset and brings it to this machine.
+func (w *Work) keptSource(ctx context.Context, t weir.Task, key, spool string, size int64) (origin, error) {
+	sum := sha256.New()
+	r := w.reading(ctx, t.ID, []blob.Info{{Key: key, Size: size}}, size, sum)
+	defer func() { _ = r.Close() }()
+	o := origin{Size: size, Kept: true}
+	if file, ok := w.Media.Path(key); ok {
+		o.File = file
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return origin{}, err
+		}
+	} else {
+		o.File = spool
+		f, err := create(spool)
+		if err != nil {
+			return origin{}, err
+		}
+		defer func() { _ = f.Close() }()
+		if _, err := io.Copy(f, r); err != nil {
+			return origin{}, diskErr(err)
+		}
+		if err := closed(f); err != nil {
+			return origin{}, err
+		}
+	}
+	o.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	return o, nil
+}
+
+// parts returns the parts of an upload in their order, or a NotFound error.
+func (w *Work) parts(ctx context.Context, assetID string) (parts []blob.Info, size int64, err error) {
+	for info, err := range w.Media.List(ctx, uploadFolder(assetID)) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if _, err := strconv.ParseInt(path.Base(info.Key), 10, 64); err == nil {
+			parts = append(parts, info)
+		}
+	}
+	if len(parts) == 0 {
+		return nil, 0, weir.ErrNotFound()
+	}
+	slices.SortFunc(parts, func(a, b blob.Info) int { return strings.Compare(a.Key, b.Key) })
+	for _, p := range parts {
+		if offset, _ := strconv.ParseInt(path.Base(p.Key), 10, 64); offset != size {
+			return nil, 0, fmt.Errorf("upload of %s: the part at %d follows %d bytes", assetID, offset, size)
+		}
+		size += p.Size
+	}
+	return parts, size, nil
+}
+
+// reading returns the objects one after the other, hashes them and notes how far it is.
+func (w *Work) reading(ctx context.Context, taskID string, objects []blob.Info, size int64, sum hash.Hash) io.ReadCloser {
+	return &objectReader{
+		open: func(key string) (io.ReadCloser, error) {
+			body, _, err := w.Media.Get(ctx, key, 0, -1)
+			return body, err
+		},
+		objects: objects, size: size, sum: sum, progress: w.fetching(taskID),
+	}
+}
+
+type objectReader struct {
+	open     func(key string) (io.ReadCloser, error)
+	objects  []blob.Info
+	body     io.ReadCloser
+	sum      hash.Hash // may be nil
+	done     int64
+	size     int64
+	progress func(done, total int64)
+}
+
+func (r *objectReader) Read(p []byte) (int, error) {
+	for {
+		if r.body == nil {
+			if len(r.objects) == 0 {
+				return 0, io.EOF
+			}
+			body, err := r.open(r.objects[0].Key)
+			if err != nil {
+				return 0, err
+			}
+			r.body, r.objects = body, r.objects[1:]
+		}
+		n, err := r.body.Read(p)
+		if n > 0 {
+			if r.sum != nil {
+				r.sum.Write(p[:n])
+			}
+			r.done += int64(n)
+			r.progress(r.done, r.size)
+			return n, nil
+		}
+		if !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		if err := r.Close(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (r *objectReader) Close() error {
+	if r.body == nil {
+		return nil
+	}
+	body := r.body
+	r.body = nil
+	return body.Close()
+}
+
+// create opens an empty file.
+func create(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	return f, diskErr(err)
+}
+
+// closed closes a file that must be whole.
+func closed(f *os.File) error { return diskErr(f.Close()) }
+
+// diskErr says of an error of our own disk that it is full, where it is.
+func diskErr(err error) error {
+	if err != nil && strings.Contains(err.Error(), "no space left on device") {
+		return weir.Wrap(weir.Full, err, "there is not enough disk space")
+	}
+	return err
+}

@@ -1,0 +1,291 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/vod"
+	"weir/internal/weir"
+)
+
+// begin is the store.Handler of store.JobTask: it does what must be done before the
+// pieces of a task can be.
+func (w *Work) begin(ctx context.Context, job store.Job) error {
+	t, state, err := w.start(ctx, job)
+	if errors.Is(err, errNothingToDo) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if t.Type == weir.TaskExport {
+		return w.export(ctx, job, t)
+	}
+	if state.Plan != nil {
+		if state, err = w.resume(ctx, job, t, state); err != nil || state.Plan != nil {
+			return err
+		}
+	}
+	return w.prepare(ctx, job, t, state)
+}
+
+// start notes that a task has begun, or goes on.
+func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state store.Work, err error) {
+	deleted := false
+	err = w.tx(ctx, job, func(tx *store.Tx, n *news) error {
+		first := false
+		t, err = tx.UpdateTask(ctx, job.Ref, func(t *weir.Task) error {
+			first = t.Status.Phase == weir.TaskWaiting
+			if state, err = tx.StartWork(ctx, t.ID); err != nil {
+				return err
+			}
+			encoded, err := tx.EncodedShare(ctx, t.ID)
+			if err != nil {
+				return err
+			}
+			if !t.Start(overall(state, encoded), n.now) {
+				return errNothingToDo
+			}
+			return nil
+		})
+		if err != nil {
+			if weir.KindOf(err) == weir.NotFound {
+				return errNothingToDo
+			}
+			return err
+		}
+		if first {
+			n.task(weir.TaskUpdated, t)
+		}
+		if t.OutputAssetID == "" {
+			return nil
+		}
+		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
+			deleted = a.Deleted
+			a.Process(*t.Status.Progress, n.now)
+			return nil
+		})
+		if err != nil && weir.KindOf(err) != weir.NotFound {
+			return err
+		}
+		deleted = deleted || err != nil
+		if first && !deleted {
+			n.asset(weir.AssetUpdated, a)
+		}
+		return nil
+	})
+	if err == nil && deleted {
+		err = weir.Errorf(weir.Gone, messageDeleted)
+	}
+	return t, state, err
+}
+
+// resume goes on with a task whose pieces are known from an earlier attempt. If
+// what they need is not there any more, it returns work that begins anew.
+func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state store.Work) (store.Work, error) {
+	var plan vod.Plan
+	usable := json.Unmarshal(state.Plan, &plan) == nil
+	if usable && state.Tied {
+		usable = w.here(t, state)
+	}
+	if usable && len(plan.Chunks) > 0 && plan.Source.Sequential == "" {
+		if _, err := w.Engine.Plan(ctx, plan.Source, vod.Request{}); err != nil {
+			if weir.KindOf(err) != weir.NotFound {
+				return state, err
+			}
+			usable = false
+		}
+	}
+	err := w.tx(ctx, job, func(tx *store.Tx, _ *news) (err error) {
+		if !usable {
+			state, err = tx.RestartWork(ctx, state.TaskID)
+			return err
+		}
+		return tx.ResumePieces(ctx, state.TaskID)
+	})
+	if err != nil || !usable || !state.Tied {
+		return state, err
+	}
+	return state, w.tied(ctx, job, state, plan)
+}
+
+// here reports whether the source of a task is on this node.
+func (w *Work) here(t weir.Task, state store.Work) bool {
+	dir, err := w.dir(state)
+	var o origin
+	return err == nil && json.Unmarshal(state.Source, &o) == nil && w.present(t, o, dir) != ""
+}
+
+// prepare fetches a source, takes it apart, plans, and lets the pieces be done.
+func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+	o, err := w.fetch(ctx, t, state)
+	if err != nil {
+		return err
+	}
+	if err := w.noteSource(ctx, job, o); err != nil {
+		return err
+	}
+	w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched = stepPreparing, 1 })
+	request := w.request(ctx, t)
+	src, err := w.Engine.Import(ctx, vod.ImportOptions{
+		File: o.File, Prefix: prefix(t, state), SegmentSeconds: request.SegmentSeconds,
+		Progress: func(share float64) {
+			w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched, p.prepared = stepPreparing, 1, share })
+		},
+	})
+	if err != nil {
+		return err
+	}
+	plan, err := w.Engine.Plan(ctx, src, request)
+	if err != nil {
+		return err
+	}
+	pieces, err := w.cut(ctx, plan, t)
+	if err != nil {
+		return err
+	}
+	if src.Sequential == "" && !o.Kept {
+		_ = os.Remove(o.File) // everything is in the storage by now; what is left goes with the task
+	}
+	state, err = w.openPieces(ctx, job, t, plan, pieces)
+	if err != nil || src.Sequential == "" {
+		return err
+	}
+	return w.tied(ctx, job, state, plan)
+}
+
+// prefix is where the tracks of a task are in weir's own storage: those of an asset
+// are where they stay, those of others go with the task.
+func prefix(t weir.Task, state store.Work) string {
+	if t.OutputAssetID != "" {
+		return assetFolder(t.OutputAssetID)
+	}
+	return store.WorkDir(t.ID, state.Run)
+}
+
+// request is what a task asks of the engine.
+func (w *Work) request(ctx context.Context, t weir.Task) vod.Request {
+	slots, err := w.Store.EncodeSlots(ctx)
+	if err != nil {
+		slots = 0
+	}
+	r := vod.Request{Workers: max(slots, w.Slots)}
+	if p := t.Params.Transcode; p != nil {
+		r.Profiles, r.SegmentSeconds = p.Profiles, float64(p.TargetSegmentSizeSecs)
+	}
+	if p := t.Params.Upload; p != nil {
+		r.Profiles, r.SegmentSeconds = p.Profiles, float64(p.TargetSegmentSizeSecs)
+	}
+	return r
+}
+
+// noteSource notes that the source is here, so that another attempt on this node
+// need not fetch it again.
+func (w *Work) noteSource(ctx context.Context, job store.Job, o origin) error {
+	note, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return w.tx(ctx, job, func(tx *store.Tx, _ *news) error {
+		_, err := tx.UpdateWork(ctx, job.Ref, func(s *store.Work) { s.Source = note })
+		return err
+	})
+}
+
+// The names of pieces.
+const (
+	chunkPiece      = "chunk"
+	audioPiece      = "audio"
+	thumbnailsPiece = "thumbnails"
+)
+
+// The weight of pieces, in seconds of source that are encoded.
+const (
+	audioWeight     = 0.05
+	thumbnailWeight = 0.05
+)
+
+// cut returns the pieces that a plan is done in. Sound that needs no encoding is
+// done at once, so that there is something to play.
+func (w *Work) cut(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Piece, error) {
+	var pieces []store.Piece
+	for n, c := range plan.Chunks {
+		weight := plan.Source.Duration
+		if c.Segments > 0 {
+			weight = float64(c.End-c.Start) / float64(plan.Timescale)
+		}
+		pieces = append(pieces, store.Piece{Name: fmt.Sprint(chunkPiece, n), Number: n, Needs: plan.Needs(n), Urgent: n == 0, Weight: weight})
+	}
+	for k, track := range plan.Audio {
+		p := store.Piece{Name: fmt.Sprint(audioPiece, k), Number: -1, Urgent: true, Weight: audioWeight * plan.Source.Duration}
+		if track.Copy {
+			p.StartedAt = weir.At(time.Now())
+			result, err := w.Engine.EncodeAudio(ctx, plan, k, vod.AudioOptions{})
+			if err != nil {
+				return nil, err
+			}
+			if p.Result, err = json.Marshal(result); err != nil {
+				return nil, err
+			}
+			p.FinishedAt = weir.At(time.Now())
+		}
+		pieces = append(pieces, p)
+	}
+	if t.OutputAssetID != "" && plan.Source.Video != nil {
+		p := store.Piece{Name: thumbnailsPiece, Number: -1, Weight: thumbnailWeight * plan.Source.Duration}
+		if !passesThrough(plan) {
+			p.Needs = len(plan.Chunks)
+		}
+		pieces = append(pieces, p)
+	}
+	return pieces, nil
+}
+
+// passesThrough reports whether the source is one of the renditions. Then its key
+// frames are where segments start, and pictures can be had from it.
+func passesThrough(plan vod.Plan) bool {
+	return slices.ContainsFunc(plan.Renditions, func(r vod.Rendition) bool { return r.Copy })
+}
+
+// openPieces writes the plan and its pieces.
+func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan vod.Plan, pieces []store.Piece) (state store.Work, err error) {
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return state, err
+	}
+	err = w.tx(ctx, job, func(tx *store.Tx, _ *news) error {
+		if state, err = tx.UpdateWork(ctx, t.ID, func(s *store.Work) {
+			s.Plan, s.Stream, s.Tied = text, true, plan.Source.Sequential != ""
+		}); err != nil {
+			return err
+		}
+		return tx.CreatePieces(ctx, t.ID, pieces)
+	})
+	return state, err
+}
+
+// tied does the pieces of a source that can't be taken apart, one after the other, on
+// the node that has the file.
+func (w *Work) tied(ctx context.Context, job store.Job, state store.Work, plan vod.Plan) error {
+	pieces, err := w.Store.Pieces(ctx, state.TaskID)
+	if err != nil {
+		return ownError{err}
+	}
+	for _, p := range pieces {
+		if p.State == store.PieceDone {
+			continue
+		}
+		if err := w.doPiece(ctx, job, func(tx *store.Tx) (store.Work, store.Piece, bool, error) {
+			return tx.StartTiedPiece(ctx, job, p.Name)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
