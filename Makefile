@@ -40,6 +40,10 @@ bench-api: ## measure the API against a bare HTTP handler
 	scripts/need wrk postgresql
 	go test -tags bench -run TestAPI -count=1 -timeout 60m ./bench -v
 
+bench-vod: ## measure file transcoding against plain ffmpeg
+	scripts/need ffmpeg npm
+	go test -tags bench -run TestVOD -count=1 -timeout 180m ./bench -v
+
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql
 	CGO_ENABLED=1 WEIR_E2E_DELIVERIES=10000 go test -run TestKill -count=1 -timeout 60m ./e2e -v
@@ -51,4 +55,4 @@ soak-flood: ## flood weir with bad input for a minute and measure
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir e2e/sdk/node_modules
 
-.PHONY: help run build test fmt check fuzz golden bench-api soak-webhooks soak-flood clean
+.PHONY: help run build test fmt check fuzz golden bench-api bench-vod soak-webhooks soak-flood clean

@@ -48,8 +48,11 @@ var mayImport = map[string]string{
 
 // forTests are packages that only tests may import, and what they may import.
 var forTests = map[string]string{
-	"store/pgtest":    "",
-	"store/storetest": "weir store store/pgtest",
+	"access/accesstest": "access guard store webhook",
+	"blob/s3test":       "",
+	"store/pgtest":      "",
+	"store/storetest":   "weir store store/pgtest",
+	"work/worktest":     "blob ffmpeg guard vod",
 }
 
 // libraries says which packages may import a library: the longest matching
@@ -88,6 +91,7 @@ var libraries = map[string]string{
 	"go.uber.org/goleak":                    "tests",
 	"golang.org/x/crypto":                   "store account",
 	"golang.org/x/crypto/acme/autocert":     "main",
+	"golang.org/x/exp/slog":                 "api", // what tusd logs with
 	"golang.org/x/net/dns/dnsmessage":       "guard tests",
 	"golang.org/x/sync":                     "all",
 	"golang.org/x/sys/unix":                 "main ffmpeg blob",

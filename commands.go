@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -245,7 +246,67 @@ func (c BackupCmd) Run(ctx context.Context, cfg *Config) error {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return err
 	}
-	return show(os.Stdout, "The database and the master secret are in %s. To go back: weir serve --data %s\n", c.Dir, c.Dir)
+	what := "The database and the master secret"
+	media, ok := strings.CutPrefix(cfg.Storage.Reveal(), "file:")
+	if ok {
+		// After the database: what it speaks of is there, and what came later is not missed.
+		if err := copyTree(ctx, filepath.Join(c.Dir, "media"), strings.TrimPrefix(media, "//")); err != nil {
+			return err
+		}
+		what = "The database, the master secret and the media"
+	}
+	if err := show(os.Stdout, "%s are in %s. To go back: weir serve --data %s\n", what, c.Dir, c.Dir); err != nil || ok {
+		return err
+	}
+	return show(os.Stdout, "The media is in a bucket: back it up with the tools of its service.\n")
+}
+
+// copyTree copies the files of a folder, as hard links where that can be: weir never
+// changes a file of its media in place. Files that go away meanwhile were deleted, or
+// not finished.
+func copyTree(ctx context.Context, to, from string) error {
+	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != from:
+			return fs.SkipDir // what is not finished
+		case entry.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), 0o700)
+		case !entry.Type().IsRegular() || os.Link(path, filepath.Join(to, rel)) == nil:
+			return nil
+		}
+		return copyFile(filepath.Join(to, rel), path)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
 }
 
 // Run is `weir doctor`.

@@ -35,18 +35,25 @@ type Config struct {
 
 	Data       string      `group:"Storage" placeholder:"DIR" default:"./weir-data" help:"Folder of everything this node keeps."`
 	Database   weir.Secret `group:"Storage" placeholder:"URL" default:"sqlite:<data>/weir.db" help:"Database: sqlite:PATH or postgres://…"`
+	Storage    weir.Secret `group:"Storage" placeholder:"URL" default:"file:<data>/media" help:"Where media is kept: file:PATH or s3+https://KEY:SECRET@HOST/BUCKET."`
 	SecretFile string      `group:"Storage" placeholder:"FILE" default:"<data>/secret" help:"File of the master secret."`
+	MinFree    byteSize    `group:"Storage" placeholder:"SIZE" default:"auto" help:"Room that new media must leave on the disk; auto = 5 % of it, at least 2GiB."`
+	MaxUpload  byteSize    `group:"Storage" placeholder:"SIZE" default:"30GiB" help:"Largest file that is taken."`
 
-	HTTP           string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the account pages; empty = off."`
-	Ops            string         `group:"Network" placeholder:"ADDR" default:"127.0.0.1:9090" help:"Address of metrics and pprof, not for the public; empty = off."`
-	TLSCert        string         `name:"tls-cert" group:"Network" placeholder:"FILE" default:"" help:"Certificate chain (PEM) that turns on HTTPS."`
-	TLSKey         string         `name:"tls-key" group:"Network" placeholder:"FILE" default:"" help:"Private key (PEM) of the certificate."`
-	ACME           string         `name:"acme" group:"Network" placeholder:"HOST" default:"" help:"Host name for which to get a certificate from Let's Encrypt."`
-	PublicURL      string         `name:"public-url" group:"Network" placeholder:"URL" default:"" help:"Base of the URLs handed out; empty = taken from the request."`
-	TrustedProxies []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Networks whose X-Forwarded-* headers count."`
-	AllowNetworks  []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Private networks that callers' URLs may reach, as CIDRs."`
+	HTTP            string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the account pages; empty = off."`
+	Ops             string         `group:"Network" placeholder:"ADDR" default:"127.0.0.1:9090" help:"Address of metrics and pprof, not for the public; empty = off."`
+	TLSCert         string         `name:"tls-cert" group:"Network" placeholder:"FILE" default:"" help:"Certificate chain (PEM) that turns on HTTPS."`
+	TLSKey          string         `name:"tls-key" group:"Network" placeholder:"FILE" default:"" help:"Private key (PEM) of the certificate."`
+	ACME            string         `name:"acme" group:"Network" placeholder:"HOST" default:"" help:"Host name for which to get a certificate from Let's Encrypt."`
+	PublicURL       string         `name:"public-url" group:"Network" placeholder:"URL" default:"" help:"Base of the URLs handed out; empty = taken from the request."`
+	TrustedProxies  []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Networks whose X-Forwarded-* headers count."`
+	AllowNetworks   []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Private networks that callers' URLs may reach, as CIDRs."`
+	IPFSGateways    []string       `name:"ipfs-gateways" group:"Network" placeholder:"HOST" default:"ipfs.io,dweb.link,w3s.link" help:"Gateways that ipfs:// inputs are read through, in order; a host name or a URL."`
+	ArweaveGateways []string       `name:"arweave-gateways" group:"Network" placeholder:"HOST" default:"arweave.net" help:"Gateways that ar:// inputs are read through, in order; a host name or a URL."`
 
 	Parts    []string      `name:"run" group:"Service" placeholder:"PART" default:"api,work" enum:"api,work" help:"Parts this node runs: api, work."`
+	Workers  int           `group:"Service" placeholder:"N" default:"0" help:"Encoders that run at once on this node; 0 = one for each CPU core."`
+	Sandbox  string        `group:"Service" placeholder:"MODE" default:"require" enum:"require,best,off" help:"How ffmpeg is locked in: require, best (as far as the kernel can) or off."`
 	Drain    time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
 	LogLevel slog.Level    `group:"Service" placeholder:"LEVEL" default:"info" help:"Least level of log lines: debug, info, warn or error."`
 
@@ -54,14 +61,18 @@ type Config struct {
 	Signup          bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
 	RateLimit       int           `group:"Accounts and limits" placeholder:"N" default:"200" help:"Requests a second and key; 0 = no limit."`
 	MaxPendingTasks int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
+	MaxRunningTasks int           `group:"Accounts and limits" placeholder:"N" default:"5" help:"Tasks that may run at once, per account."`
+	DeleteGrace     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long a deleted asset can be restored."`
+	UploadExpiry    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
 	EventRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
 
-	Serve   ServeCmd   `cmd:"" default:"1" help:"Run the service (the default)."`
-	Key     KeyCmd     `cmd:"" help:"Manage API keys."`
-	User    UserCmd    `cmd:"" help:"Manage accounts."`
-	Backup  BackupCmd  `cmd:"" help:"Copy everything this node keeps, also while it runs."`
-	Doctor  DoctorCmd  `cmd:"" help:"Check that this machine has what weir needs."`
-	Version VersionCmd `cmd:"" help:"Print the version."`
+	Serve     ServeCmd     `cmd:"" default:"1" help:"Run the service (the default)."`
+	Key       KeyCmd       `cmd:"" help:"Manage API keys."`
+	User      UserCmd      `cmd:"" help:"Manage accounts."`
+	Transcode TranscodeCmd `cmd:"" help:"Make HLS and MP4 of a video, without a server."`
+	Backup    BackupCmd    `cmd:"" help:"Copy everything this node keeps, also while it runs."`
+	Doctor    DoctorCmd    `cmd:"" help:"Check that this machine has what weir needs."`
+	Version   VersionCmd   `cmd:"" help:"Print the version."`
 }
 
 // The parts that a node can run.
@@ -146,6 +157,7 @@ func parse(args []string, env func(string) (string, bool), stdout io.Writer) (*k
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), textMapper(parseDuration)),
 		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), textMapper(parsePrefix)),
 		kong.TypeMapper(reflect.TypeFor[slog.Level](), textMapper(parseLevel)),
+		kong.TypeMapper(reflect.TypeFor[byteSize](), textMapper(parseSize)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.ValueFormatter(helpText),
 	)
@@ -173,6 +185,7 @@ func (c *Config) Runs(part string) bool { return slices.Contains(c.Parts, part) 
 // is wrong at once.
 func (c *Config) complete() error {
 	c.Database = weir.Secret(strings.ReplaceAll(c.Database.Reveal(), "<data>", c.Data))
+	c.Storage = weir.Secret(strings.ReplaceAll(c.Storage.Reveal(), "<data>", c.Data))
 	c.SecretFile = strings.ReplaceAll(c.SecretFile, "<data>", c.Data)
 	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
 
@@ -189,6 +202,10 @@ func (c *Config) complete() error {
 	refuse(!slices.Contains([]string{"sqlite", "postgres", "postgresql"}, scheme) || rest == "",
 		"--database: must be sqlite:PATH or postgres://USER:PASSWORD@HOST/NAME")
 
+	scheme, rest, _ = strings.Cut(c.Storage.Reveal(), ":")
+	refuse(!slices.Contains([]string{"file", "s3", "s3+http", "s3+https"}, scheme) || rest == "",
+		"--storage: must be file:PATH or s3+https://KEY:SECRET@HOST/BUCKET, with KEY and SECRET percent-encoded")
+
 	refuse(badAddress(c.HTTP), "--http: %q is not an address; write it like :8080 or 127.0.0.1:8080", c.HTTP)
 	refuse(badAddress(c.Ops), "--ops: %q is not an address; write it like 127.0.0.1:9090", c.Ops)
 	refuse(c.HTTP != "" && c.HTTP == c.Ops && !strings.HasSuffix(c.HTTP, ":0"),
@@ -204,6 +221,11 @@ func (c *Config) complete() error {
 	refuse(strings.ContainsFunc(c.APIKey.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }),
 		"--api-key: must be printable ASCII without blanks")
 	refuse(c.RateLimit < 0, "--rate-limit: must not be negative; 0 turns the limit off")
+	refuse(c.Workers < 0, "--workers: must not be negative; 0 is one for each CPU core")
+	refuse(c.MaxUpload <= 0, "--max-upload: must be larger than nothing")
+	refuse(c.MaxRunningTasks < 1, "--max-running-tasks: must be at least 1")
+	refuse(c.DeleteGrace < 0, "--delete-grace: must not be negative")
+	refuse(c.UploadExpiry <= 0, "--upload-expiry: must be longer than nothing")
 	refuse(c.MaxPendingTasks < 1, "--max-pending-tasks: must be at least 1")
 	refuse(c.EventRetention <= 0, "--event-retention: must be longer than nothing")
 	return errors.Join(problems...)
@@ -230,6 +252,27 @@ func isBaseURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
 		u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+}
+
+// byteSize is a number of bytes, written like 500MB or 30GiB.
+// 0, written auto, is a size that follows from the machine.
+type byteSize int64
+
+func parseSize(s string) (byteSize, error) {
+	if s == "auto" {
+		return 0, nil
+	}
+	digits := strings.TrimRight(s, "KMGTiB")
+	units := map[string]byteSize{
+		"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+		"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	}
+	unit, known := units[s[len(digits):]]
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !known || n < 0 || n*float64(unit) > 1<<60 {
+		return 0, fmt.Errorf("%q is not a size; write it like 500MB or 30GiB", s)
+	}
+	return byteSize(n * float64(unit)), nil
 }
 
 // parseDuration is time.ParseDuration with days: 7d, 1d12h.

@@ -48,7 +48,16 @@ func TestDefaults(t *testing.T) {
 		File:       "weir.yaml",
 		Data:       "./weir-data",
 		Database:   "sqlite:./weir-data/weir.db",
+		Storage:    "file:./weir-data/media",
 		SecretFile: "./weir-data/secret",
+		MaxUpload:  30 << 30,
+
+		IPFSGateways:    []string{"ipfs.io", "dweb.link", "w3s.link"},
+		ArweaveGateways: []string{"arweave.net"},
+		Sandbox:         "require",
+		MaxRunningTasks: 5,
+		DeleteGrace:     7 * 24 * time.Hour,
+		UploadExpiry:    24 * time.Hour,
 
 		HTTP:            ":8080",
 		Ops:             "127.0.0.1:9090",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -8,8 +9,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,10 +21,15 @@ import (
 	"weir/internal/access"
 	"weir/internal/account"
 	"weir/internal/api"
+	"weir/internal/blob"
+	"weir/internal/ffmpeg"
 	"weir/internal/guard"
+	"weir/internal/playback"
 	"weir/internal/store"
 	"weir/internal/ucan"
+	"weir/internal/vod"
 	"weir/internal/webhook"
+	"weir/internal/work"
 )
 
 //go:embed openapi.yaml
@@ -29,9 +38,6 @@ var openAPI []byte
 // credentialsKept is how long the credentials of a task are kept after its end,
 // so that it can be tried again.
 const credentialsKept = 7 * 24 * time.Hour
-
-// webhookSlots is how many deliveries a node makes at once.
-const webhookSlots = 32
 
 // Run is `weir serve`.
 func (ServeCmd) Run(ctx context.Context, cfg *Config) error {
@@ -60,7 +66,12 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		return err
 	}
 	defer st.Close()
-	parts, err := build(ctx, cfg, st, log)
+	media, err := blob.Open(cfg.Storage.Reveal(), blob.Options{Log: log.With("part", "blob")})
+	if err != nil {
+		return fmt.Errorf("--storage: %w", err)
+	}
+	defer media.Close()
+	parts, err := build(ctx, cfg, st, media, log)
 	if err != nil {
 		return err
 	}
@@ -81,13 +92,10 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 	g.Go(func() error { return runOps(running, cfg.Ops, opsHandler(metrics), log) })
 	g.Go(func() error { return returnMemory(running) })
 	if cfg.Runs(partWork) {
-		g.Go(func() error {
-			return st.Work(running, store.Slots{Webhook: webhookSlots}, cfg.Drain, map[string]store.Handler{
-				store.JobWebhook: parts.sender.Deliver,
-			})
-		})
+		g.Go(func() error { return parts.work.Run(running) })
 	}
 	if cfg.Runs(partAPI) {
+		keeping.Go(func() error { return parts.playback.Run(house) })
 		g.Go(func() error { return web.run(running, cfg, log, func(base string) { parts.greet(out, cfg, base) }) })
 	}
 	err = g.Wait()
@@ -98,17 +106,23 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 
 // parts is what every kind of node has.
 type parts struct {
-	store    *store.Store
-	accounts *account.Accounts
-	sender   *webhook.Sender
-	gate     *access.Gate
-	did      string
-	first    account.First
-	created  bool
+	store      *store.Store
+	media      blob.Store
+	guard      *guard.Guard
+	accounts   *account.Accounts
+	sender     *webhook.Sender
+	gate       *access.Gate
+	encryption *access.Encryption
+	engine     *ffmpeg.Engine
+	work       *work.Work
+	playback   *playback.Server
+	did        string
+	first      account.First
+	created    bool
 }
 
-func build(ctx context.Context, cfg *Config, st *store.Store, log *slog.Logger) (*parts, error) {
-	p := &parts{store: st}
+func build(ctx context.Context, cfg *Config, st *store.Store, media blob.Store, log *slog.Logger) (*parts, error) {
+	p := &parts{store: st, media: media, guard: guard.New(cfg.AllowNetworks)}
 	seed, err := st.NamedSecret(ctx, "did", func() ([]byte, error) {
 		seed := make([]byte, 32)
 		_, err := rand.Read(seed)
@@ -127,22 +141,60 @@ func build(ctx context.Context, cfg *Config, st *store.Store, log *slog.Logger) 
 	if p.first, p.created, err = p.accounts.CreateFirst(ctx, cfg.APIKey); err != nil {
 		return nil, err
 	}
-	p.sender = webhook.New(st, guard.New(cfg.AllowNetworks), log.With("part", "webhook"))
+	p.sender = webhook.New(st, p.guard, log.With("part", "webhook"))
 	p.gate = access.New(st, p.sender, log.With("part", "access"))
+	if p.encryption, err = access.OpenEncryption(ctx, st); err != nil {
+		return nil, err
+	}
+	if cfg.Runs(partWork) {
+		return p, p.buildWork(ctx, cfg, log)
+	}
 	return p, nil
+}
+
+// buildWork makes what does the tasks.
+func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
+	p.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cfg.Workers, Log: log.With("part", "ffmpeg")})
+	if err != nil {
+		return err
+	}
+	// A sandbox that does not work is found out now, and not by the first task.
+	if _, err := p.engine.Capabilities(ctx); err != nil {
+		return fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
+	}
+	p.work, err = work.New(work.Options{
+		Store: p.store, Media: p.media, Engine: vod.Engine{FFmpeg: p.engine, Store: p.media},
+		Fetcher: &blob.Fetcher{
+			Guard: p.guard, Gateways: blob.Gateways{IPFS: cfg.IPFSGateways, Arweave: cfg.ArweaveGateways}, MaxSize: int64(cfg.MaxUpload),
+			Room: func(need int64) error { return blob.RoomAt(cfg.Data, int64(cfg.MinFree), need) },
+		},
+		Caller:  blob.Options{Guard: p.guard, Log: log.With("part", "blob")},
+		Decrypt: p.encryption.Decrypt, Dir: filepath.Join(cfg.Data, "work"), Base: eventBase(cfg), MinFree: int64(cfg.MinFree),
+		Slots: cmp.Or(cfg.Workers, runtime.NumCPU()), MaxRunning: cfg.MaxRunningTasks, DeleteGrace: cfg.DeleteGrace, UploadExpiry: cfg.UploadExpiry,
+		Drain: cfg.Drain, Others: map[string]store.Handler{store.JobWebhook: p.sender.Deliver}, Log: log.With("part", "work"),
+	})
+	return err
 }
 
 // web is everything that is served over HTTP.
 func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *metrics, log *slog.Logger) (*web, error) {
-	encryptionKey, err := access.EncryptionKey(ctx, p.store)
+	var err error
+	p.playback, err = playback.New(ctx, playback.Options{
+		Store: p.store, Media: p.media, Gate: p.gate, TrustedProxies: cfg.TrustedProxies, Log: log.With("part", "playback"),
+		Observe: func(_ context.Context, route string, status int, took time.Duration) { m.observe(route, status, took) },
+	})
 	if err != nil {
 		return nil, err
 	}
 	apiHandler, err := api.New(api.Options{
 		Store: p.store, Accounts: p.accounts, Gate: p.gate, OpenAPI: openAPI, DID: p.did, Resend: p.sender.Resend,
-		EncryptionKey: encryptionKey, PublicURL: cfg.PublicURL, TrustedProxies: cfg.TrustedProxies, RateLimit: cfg.RateLimit,
+		EncryptionKey: p.encryption.PublicKey(), PublicURL: cfg.PublicURL, EventBase: eventBase(cfg), TrustedProxies: cfg.TrustedProxies, RateLimit: cfg.RateLimit,
 		MaxPendingTasks: cfg.MaxPendingTasks, Signup: cfg.Signup, Version: v.Tag, Commit: v.Commit, Stopping: ctx.Done(),
-		Log: log.With("part", "api"),
+		Log: log.With("part", "api"), Media: p.media, MaxUpload: int64(cfg.MaxUpload),
+		Room: func() error { return blob.Room(ctx, p.media, int64(cfg.MinFree), 0) },
+		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
+			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{Guard: p.guard})
+		},
 		Observe: func(ctx context.Context, route string, status int, took time.Duration) {
 			m.observe(route, status, took)
 			tr.answered(ctx, route, status)
@@ -154,6 +206,7 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 	mux := http.NewServeMux()
 	web := &web{handler: mux}
 	mux.Handle("/api/", tr.wrap(apiHandler))
+	mux.Handle("/hls/", p.playback)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, `{"ok":true}`) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
@@ -228,6 +281,47 @@ func (p *parts) watch(m *metrics) {
 		gauge{"weir_webhook_retried_total", "Attempts that will be repeated.", stats(func(s webhook.Stats) int64 { return s.Retried })},
 		gauge{"weir_webhook_blocked_total", "Deliveries to addresses that are not allowed.", stats(func(s webhook.Stats) int64 { return s.Blocked })},
 	)
+	if p.work == nil {
+		return
+	}
+	tasks := func(read func(work.Stats) int64) func() float64 {
+		return func() float64 { return float64(read(p.work.Stats())) }
+	}
+	m.watch(
+		gauge{"weir_tasks_completed_total", "Tasks that were completed on this node.", tasks(func(s work.Stats) int64 { return s.Completed })},
+		gauge{"weir_tasks_failed_total", "Tasks that failed for good on this node.", tasks(func(s work.Stats) int64 { return s.Failed })},
+		gauge{"weir_tasks_retried_total", "Attempts at tasks that will be repeated.", tasks(func(s work.Stats) int64 { return s.Retried })},
+		gauge{"weir_task_pieces_total", "Pieces of tasks (chunks, audio tracks, thumbnails) that this node has done.", tasks(func(s work.Stats) int64 { return s.Pieces })},
+		gauge{"weir_task_jobs_running", "Jobs of tasks that this node does now.", tasks(func(s work.Stats) int64 { return s.Running })},
+	)
+}
+
+// eventBase is how those who are told of events reach this service: they have sent
+// no request that would say it.
+func eventBase(cfg *Config) string {
+	if cfg.PublicURL != "" || cfg.ACME != "" {
+		return localBase(cfg, 0, true)
+	}
+	host, port, _ := net.SplitHostPort(cfg.HTTP)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = firstAddress()
+	}
+	scheme := "http"
+	if cfg.TLSCert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// firstAddress returns the first address of this machine that others can reach.
+func firstAddress() string {
+	addresses, _ := net.InterfaceAddrs()
+	for _, a := range addresses {
+		if network, ok := a.(*net.IPNet); ok && network.IP.IsGlobalUnicast() {
+			return network.IP.String()
+		}
+	}
+	return "localhost"
 }
 
 func closeTracer(t *tracer, log *slog.Logger) {

@@ -17,13 +17,14 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 )
 
 var binary string // the built weir, made once by TestMain
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(build{m})) }
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(s3test.Runner{M: build{m}})) }
 
 // build builds weir before the tests run.
 type build struct{ m *testing.M }

@@ -23,8 +23,11 @@ import (
 	"runtime"
 	"time"
 
+	tusd "github.com/tus/tusd/v2/pkg/handler"
+
 	"weir/internal/access"
 	"weir/internal/account"
+	"weir/internal/blob"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -42,12 +45,19 @@ type Options struct {
 	// base64 of an SPKI public key.
 	EncryptionKey   string
 	PublicURL       string // "" = as the request says
+	EventBase       string // how those who are told of events reach this service
 	TrustedProxies  []netip.Prefix
 	RateLimit       int // requests a second and key; 0 = none
 	MaxPendingTasks int
 	Signup          bool
 	Version, Commit string
 	Log             *slog.Logger
+	// CheckDestination tries to write into folders of a caller's storage.
+	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
+	Media            blob.Store // where uploads are kept
+	MaxUpload        int64      // bytes
+	// Room returns an error when there is no room for more media.
+	Room func() error
 	// Observe is told of every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 	// Stopping is closed when the server drains, so that event streams end.
@@ -63,6 +73,8 @@ type server struct {
 	large    chan struct{} // turns at checking large bodies
 	// eventStreams are the open streams of GET /events.
 	eventStreams eventStreams
+	tus          *tusd.UnroutedHandler
+	destinations turnstile // destinations of transcode tasks that are being tried
 }
 
 // New returns the handler of everything under /api.
@@ -71,13 +83,17 @@ func New(opt Options) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newServer(opt, c), nil
+	return newServer(opt, c)
 }
 
-func newServer(opt Options, c *contract) *server {
+func newServer(opt Options, c *contract) (*server, error) {
 	s := &server{Options: opt, contract: c, limits: newLimiter(opt.RateLimit), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	var err error
+	if s.tus, err = s.newTus(); err != nil {
+		return nil, err
+	}
 	s.routes = newRouter(s.table())
-	return s
+	return s, nil
 }
 
 // request is what a handler gets: the HTTP request, who sends it and the body,
@@ -178,23 +194,6 @@ func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	return route, route.handle(w, r)
 }
 
-// status is the HTTP status of each kind of error.
-var status = map[weir.Kind]int{
-	weir.Internal:        http.StatusInternalServerError,
-	weir.Refused:         http.StatusBadRequest,
-	weir.Invalid:         http.StatusUnprocessableEntity,
-	weir.Unauthenticated: http.StatusUnauthorized,
-	weir.Denied:          http.StatusForbidden,
-	weir.NotFound:        http.StatusNotFound,
-	weir.Conflict:        http.StatusConflict,
-	weir.Gone:            http.StatusGone,
-	weir.NotReady:        http.StatusPreconditionFailed,
-	weir.TooLarge:        http.StatusRequestEntityTooLarge,
-	weir.Busy:            http.StatusTooManyRequests,
-	weir.Unavailable:     http.StatusNotImplemented,
-	weir.Upstream:        http.StatusBadGateway,
-}
-
 // writeError is the only place where an error becomes an answer, and the only
 // place of this package that logs one.
 func (s *server) writeError(w *recorder, r *request, route, id string, err error) {
@@ -222,7 +221,7 @@ func (s *server) writeError(w *recorder, r *request, route, id string, err error
 	default:
 		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "request", id, "err", err)
 	}
-	if err := writeJSON(w, status[kind], map[string][]string{"errors": messages}); err != nil {
+	if err := writeJSON(w, kind.Status(), map[string][]string{"errors": messages}); err != nil {
 		s.Log.InfoContext(r.Context(), "answer was not read", "route", route, "request", id, "err", err)
 	}
 }

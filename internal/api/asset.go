@@ -11,11 +11,14 @@ import (
 
 // showAsset returns how assets are shown: with their tracks only when the caller
 // asked for details.
-func showAsset(r *request) func(weir.Asset) weir.Asset {
-	if r.URL.Query().Get("details") != "" {
-		return func(a weir.Asset) weir.Asset { return a }
+func (s *server) showAsset(r *request) func(weir.Asset) weir.Asset {
+	base, details := s.base(r.Request), r.URL.Query().Get("details") != ""
+	return func(a weir.Asset) weir.Asset {
+		if !details {
+			a = a.WithoutTracks()
+		}
+		return a.WithBase(base)
 	}
-	return weir.Asset.WithoutTracks
 }
 
 // ownAsset turns an asset that the caller may not see into one that does not exist.
@@ -52,7 +55,7 @@ func (s *server) getAsset(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return namedNotFound(err, "Asset not found")
 	}
-	return writeJSON(w, http.StatusOK, showAsset(r)(asset))
+	return writeJSON(w, http.StatusOK, s.showAsset(r)(asset))
 }
 
 // listAssets answers GET /asset.
@@ -67,7 +70,7 @@ func (s *server) listAssets(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	owner := func(a weir.Asset) (string, bool) { return a.UserID, a.Deleted }
-	return writeOwned(s, w, r, q, page, showAsset(r), owner)
+	return writeOwned(s, w, r, q, page, s.showAsset(r), owner)
 }
 
 // patchAsset answers PATCH /asset/{id}.
@@ -76,7 +79,7 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 	if err := r.decode(&patch); err != nil {
 		return err
 	}
-	ctx, n := r.Context(), news{now: time.Now()}
+	ctx, n := r.Context(), s.news(time.Now())
 	var asset weir.Asset
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		var export *weir.Task
@@ -123,13 +126,13 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return namedNotFound(err, "asset not found")
 	}
-	return writeJSON(w, http.StatusOK, showAsset(r)(asset))
+	return writeJSON(w, http.StatusOK, s.showAsset(r)(asset))
 }
 
 // deleteAsset answers DELETE /asset/{id}. The bytes go later; until then it can be
 // restored.
 func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
-	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
+	ctx, id, n := r.Context(), r.PathValue("id"), s.news(time.Now())
 	check := func(a weir.Asset) error {
 		if _, err := ownAsset(r, a, nil); err != nil {
 			return err
@@ -201,7 +204,7 @@ func endTasks(ctx context.Context, tx *store.Tx, assetID string, n *news) error 
 
 // restoreAsset answers POST /asset/{id}/restore.
 func (s *server) restoreAsset(w http.ResponseWriter, r *request) error {
-	ctx, n := r.Context(), news{now: time.Now()}
+	ctx, n := r.Context(), s.news(time.Now())
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		asset, err := tx.UpdateAsset(ctx, r.PathValue("id"), func(a *weir.Asset) error {
 			if _, err := ownAsset(r, *a, nil); err != nil {
@@ -227,7 +230,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 	if err := r.decode(&body); err != nil {
 		return err
 	}
-	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
+	ctx, id, n := r.Context(), r.PathValue("id"), s.news(time.Now())
 	var task weir.Task
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		asset, err := presentAsset(ctx, tx, r, id)
@@ -266,7 +269,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 
 // retryAsset answers POST /asset/{id}/retry.
 func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
-	ctx, id, n := r.Context(), r.PathValue("id"), news{now: time.Now()}
+	ctx, id, n := r.Context(), r.PathValue("id"), s.news(time.Now())
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		asset, err := presentAsset(ctx, tx, r, id)
 		if err != nil {

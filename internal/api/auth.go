@@ -160,6 +160,9 @@ func (s *server) preflight(w http.ResponseWriter, r *request) error {
 		}
 		h.Set("Access-Control-Max-Age", "7200")
 	}
+	if strings.HasPrefix(r.URL.Path+"/", tusPath) {
+		s.tusAbilities(w.Header())
+	}
 	return noContent(w)
 }
 

@@ -95,5 +95,5 @@ func (s *server) writeClips(w http.ResponseWriter, r *request, notFound string, 
 	if err != nil {
 		return err
 	}
-	return writePage(s, w, r, q, page, showAsset(r))
+	return writePage(s, w, r, q, page, s.showAsset(r))
 }

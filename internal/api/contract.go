@@ -69,7 +69,7 @@ func newContract(openapiYAML []byte) (*contract, error) {
 	return c, nil
 }
 
-var contractMethods = []string{"get", "put", "post", "delete", "patch"}
+var contractMethods = []string{"get", "head", "put", "post", "delete", "patch"}
 
 func contractCompiler(document []byte) (*jsonschema.Compiler, error) {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))

@@ -25,6 +25,7 @@ import (
 
 	"weir/internal/access"
 	"weir/internal/account"
+	"weir/internal/blob"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/weir"
@@ -148,7 +149,16 @@ func openFixture(t testing.TB, path string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(Options{
+	media, err := blob.NewDisk(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = media.Close() })
+	s, err := newServer(Options{
+		Media: media, MaxUpload: 1 << 20, Room: func() error { return nil },
+		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
+			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{})
+		},
 		Store: st, Accounts: accounts, Gate: access.New(st, nil, log), DID: "did:key:z6MkTest", EncryptionKey: "c3BraQ==",
 		PublicURL: "http://weir.test", MaxPendingTasks: 3, Version: "v0", Commit: "c0", Log: log,
 		Resend: func(_ context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
@@ -156,6 +166,9 @@ func openFixture(t testing.TB, path string) *fixture {
 			return entry, nil
 		},
 	}, compiledContract(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &fixture{store: st, server: s, vars: map[string]string{}, answers: map[int]any{}, masks: map[string]string{}, counts: map[string]int{}}
 }
 

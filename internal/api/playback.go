@@ -233,7 +233,7 @@ func playable(a weir.Asset) bool {
 // hlsOf is where an asset's playlist is.
 func (s *server) hlsOf(r *request, a weir.Asset) string {
 	if a.PlaybackURL != "" {
-		return a.PlaybackURL
+		return a.WithBase(s.base(r.Request)).PlaybackURL
 	}
 	return s.base(r.Request) + "/hls/" + a.PlaybackID + "/index.m3u8"
 }

@@ -57,10 +57,17 @@ func (rt *router) match(r *http.Request) *route {
 	if !ok {
 		return nil
 	}
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
+	found := rt.find(r.Method, path)
+	if found == nil && r.Method == http.MethodHead {
+		found = rt.find(http.MethodGet, path)
 	}
+	if found != nil {
+		found.setValues(r, path)
+	}
+	return found
+}
+
+func (rt *router) find(method, path string) *route {
 	sizes := rt.bySize[method]
 	n := strings.Count(path, "/") + 1
 	if n >= len(sizes) {
@@ -68,7 +75,6 @@ func (rt *router) match(r *http.Request) *route {
 	}
 	for _, candidate := range sizes[n] {
 		if candidate.matches(path) {
-			candidate.setValues(r, path)
 			return candidate
 		}
 	}

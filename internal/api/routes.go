@@ -1,5 +1,11 @@
 package api
 
+import (
+	"net/http"
+
+	tusd "github.com/tus/tusd/v2/pkg/handler"
+)
+
 // table is every endpoint, on one screen. Paths are relative to /api.
 func (s *server) table() []route {
 	return []route{
@@ -56,9 +62,15 @@ func (s *server) table() []route {
 		{method: "DELETE", path: "/asset/{id}", who: callers, handle: s.deleteAsset},
 		{method: "POST", path: "/asset/upload/url", who: callers, handle: s.importAsset},
 		{method: "POST", path: "/asset/request-upload", who: callers, handle: s.requestUpload},
+		{method: "PUT", path: "/asset/upload/direct", who: everybody, handle: s.receiveFile},
+		{method: "POST", path: "/asset/upload/tus", who: everybody, handle: s.tusHandler(func(h *tusd.UnroutedHandler) http.HandlerFunc { return h.PostFile })},
+		{method: "HEAD", path: "/asset/upload/tus/{id}", who: everybody, handle: s.tusHandler(func(h *tusd.UnroutedHandler) http.HandlerFunc { return h.HeadFile })},
+		{method: "PATCH", path: "/asset/upload/tus/{id}", who: everybody, handle: s.tusHandler(func(h *tusd.UnroutedHandler) http.HandlerFunc { return h.PatchFile })},
+		{method: "DELETE", path: "/asset/upload/tus/{id}", who: everybody, handle: s.tusHandler(func(h *tusd.UnroutedHandler) http.HandlerFunc { return h.DelFile })},
 		{method: "POST", path: "/asset/{id}/restore", who: callers, handle: s.restoreAsset},
 		{method: "POST", path: "/asset/{id}/export", who: callers, handle: s.exportAsset},
 		{method: "POST", path: "/asset/{id}/retry", who: callers, handle: s.retryAsset},
+		{method: "POST", path: "/transcode", who: callers, handle: s.transcode},
 		{method: "GET", path: "/task", who: callers, handle: s.listTasks},
 		{method: "GET", path: "/task/{id}", who: callers, handle: s.getTask},
 		{method: "POST", path: "/task/{id}/retry", who: callers, handle: s.retryTask},

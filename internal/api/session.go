@@ -39,9 +39,13 @@ func (s *server) setRecordings(r *request, sessions []weir.Session) error {
 	if err != nil {
 		return err
 	}
-	now := weir.At(time.Now())
+	now, base := weir.At(time.Now()), s.base(r.Request)
 	for i := range sessions {
-		sessions[i].SetRecording(recordings[sessions[i].ID], now)
+		recording := recordings[sessions[i].ID]
+		if recording != nil {
+			recording = new(recording.WithBase(base))
+		}
+		sessions[i].SetRecording(recording, now)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (s *server) changeTask(w http.ResponseWriter, r *request, change func(tx *s
 		if err != nil {
 			return err
 		}
-		n := news{now: time.Now()}
+		n := s.news(time.Now())
 		n.task(weir.TaskUpdated, task)
 		if err := follow(tx, task, &n); err != nil {
 			return err
@@ -203,9 +203,12 @@ func orGone(err error) error {
 // first event on other transactions wait with theirs.
 type news struct {
 	now    time.Time
+	base   string // of addresses
 	events []weir.Event
 	err    error
 }
+
+func (s *server) news(now time.Time) news { return news{now: now, base: s.EventBase} }
 
 func (n *news) add(e weir.Event, err error) {
 	n.events, n.err = append(n.events, e), errors.Join(n.err, err)
@@ -213,7 +216,9 @@ func (n *news) add(e weir.Event, err error) {
 
 func (n *news) task(name weir.EventName, t weir.Task) { n.add(weir.NewTaskEvent(name, t, n.now)) }
 
-func (n *news) asset(name weir.EventName, a weir.Asset) { n.add(weir.NewAssetEvent(name, a, n.now)) }
+func (n *news) asset(name weir.EventName, a weir.Asset) {
+	n.add(weir.NewAssetEvent(name, a.WithBase(n.base), n.now))
+}
 
 func (n *news) emit(ctx context.Context, tx *store.Tx) error {
 	if n.err != nil {

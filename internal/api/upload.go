@@ -94,7 +94,7 @@ func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Cal
 	if err := tx.CreateTask(ctx, task); err != nil {
 		return err
 	}
-	n := news{now: now}
+	n := s.news(now)
 	n.asset(weir.AssetCreated, *asset)
 	n.task(weir.TaskSpawned, *task)
 	return n.emit(ctx, tx)

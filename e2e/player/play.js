@@ -1,0 +1,214 @@
+// play lets a player of the field play something to its end, each rendition once,
+// then with a change of rendition and a jump in the middle, and tells what it saw.
+//
+//   engine   "hls.js", "shaka", or "video" for the browser's own
+//   url      of a master playlist, a manifest or a file
+//   codecs   for shaka, which plays one codec of a manifest: the wanted one
+//   frames   how many there are
+//
+// The result has errors, empty if all is well, and the renditions with the frames
+// that were decoded, where playing ended and how many holes the buffer had.
+window.play = async ({ engine, url, codecs, frames }) => {
+  const video = document.createElement("video");
+  video.muted = true;
+  video.width = 320;
+  document.body.append(video);
+  const result = { errors: [], renditions: [] };
+  const run = { video, url, codecs, frames, result, error: (text) => result.errors.push(text) };
+  video.addEventListener("error", () => run.error(`video: ${video.error?.message} (${video.error?.code})`));
+  const players = { "hls.js": hls, shaka: withShaka, video: native };
+  try {
+    await players[engine](run);
+  } catch (error) {
+    run.error(`${error.message || error.code || error}`);
+  }
+  video.remove();
+  return result;
+};
+
+// once waits for an event, or gives up and says what the player was doing.
+function once(run, target, name, ready = () => false) {
+  return until(run, name, () => ready() || undefined, (check) => target.addEventListener(name, () => check(true), { once: true }));
+}
+
+// until waits until look returns something.
+function until(run, what, look, subscribe) {
+  const { video } = run;
+  return new Promise((resolve, reject) => {
+    const timer = setInterval(() => check(look()), 20);
+    const check = (value) => {
+      if (value === undefined && run.result.errors.length === 0 && performance.now() < deadline) return;
+      clearInterval(timer);
+      if (value !== undefined) resolve(value);
+      else {
+        const ranges = Array.from({ length: video.buffered.length }, (_, i) => `${video.buffered.start(i)}-${video.buffered.end(i)}`);
+        reject(new Error(`no ${what}; at ${video.currentTime} of ${video.duration}, buffered ${ranges}, ready ${video.readyState}`));
+      }
+    };
+    const deadline = performance.now() + 60_000;
+    subscribe?.(check);
+  });
+}
+
+// buffered waits until everything from a time on is in the buffer.
+const buffered = (run, from = 0) =>
+  until(run, `buffer from ${from}`, () => {
+    const { buffered: ranges, duration } = run.video;
+    for (let i = 0; i < ranges.length; i++) {
+      if (ranges.start(i) <= from + 0.1 && ranges.end(i) >= duration - 0.1) return true;
+    }
+  });
+
+// seek jumps to a time and waits until the picture there is shown.
+async function seek(run, to) {
+  const { video } = run;
+  if (video.currentTime === to && !video.seeking && video.readyState >= 2) return;
+  video.currentTime = to;
+  await until(run, `picture at ${to}`, () => (!video.seeking && video.readyState >= 2 ? true : undefined));
+}
+
+// toTheEnd plays from where the video is to its end, rate times faster than in life.
+async function toTheEnd(run, rate = 8) {
+  const { video } = run;
+  video.playbackRate = rate;
+  const ended = once(run, video, "ended", () => video.ended);
+  await video.play();
+  await ended;
+  if (video.duration - video.currentTime > 0.1) run.error(`ended at ${video.currentTime} of ${video.duration}`);
+}
+
+// whole plays one rendition from its start to its end, with all of it in the buffer,
+// and writes down what came of it. A browser that has no time to decode each frame
+// leaves some out: then it plays again, slower.
+async function whole(run, rendition) {
+  const { video } = run;
+  const count = () => video.getVideoPlaybackQuality();
+  let before = run.counted ?? 0;
+  let frames = 0;
+  for (const rate of [8, 2, 1]) {
+    await seek(run, 0);
+    await buffered(run);
+    await toTheEnd(run, rate);
+    // The browser counts a little later.
+    for (let i = 0; i < 50; i++) {
+      frames = count().totalVideoFrames - before;
+      if (frames >= run.frames) break;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    before = run.counted = count().totalVideoFrames;
+    if (frames >= run.frames) break;
+  }
+  run.result.renditions.push({
+    ...rendition,
+    shownWidth: video.videoWidth,
+    shownHeight: video.videoHeight,
+    frames,
+    corrupted: count().corruptedVideoFrames,
+    holes: video.buffered.length - 1,
+    from: video.buffered.start(0),
+    duration: video.duration,
+    end: video.currentTime,
+    soundBytes: video.webkitAudioDecodedByteCount ?? 0,
+  });
+}
+
+async function hls(run) {
+  const { video, url } = run;
+  const player = new Hls({ enableWorker: false, autoStartLoad: false, maxBufferLength: 600, startLevel: 0, capLevelToPlayerSize: false, detectStallWithCurrentTimeMs: 20_000 });
+  // That it breaks off a request after a jump, or that a busy machine is too slow to
+  // play so fast, is none: what matters is that it comes to the end.
+  const harmless = ["aborted", "bufferStalledError"];
+  player.on(Hls.Events.ERROR, (_, data) => (data.fatal || !harmless.includes(data.details)) && run.error(`hls.js: ${data.details}${data.fatal ? ", fatal" : ""} ${data.reason ?? data.error?.message ?? ""}`));
+  const parsed = new Promise((resolve) => player.once(Hls.Events.MANIFEST_PARSED, resolve));
+  player.attachMedia(video);
+  player.loadSource(url);
+  await Promise.race([parsed, until(run, "manifest", () => (player.levels?.length ? true : undefined))]);
+  try {
+    const levels = player.levels.map((level, number) => ({ number, name: level.name || level.url[0], width: level.width, height: level.height, codecs: level.attrs.CODECS }));
+    player.loadLevel = 0;
+    player.startLoad(0);
+    for (const { number, ...rendition } of levels) {
+      await hlsLevel(run, player, number);
+      await whole(run, rendition);
+    }
+    // From the first to the last in the middle, without a break, and then a jump back.
+    if (levels.length > 1) {
+      await hlsLevel(run, player, 0);
+      await seek(run, 0);
+      video.playbackRate = 1;
+      await video.play();
+      player.nextLevel = levels.length - 1;
+      const size = levels.at(-1);
+      await until(run, `change to ${size.width}x${size.height}`, () => (video.videoWidth === size.width && video.videoHeight === size.height ? true : undefined));
+      run.result.changed = true;
+    }
+    await seek(run, video.duration / 2);
+    await toTheEnd(run);
+    run.result.jumped = true;
+  } finally {
+    player.destroy();
+  }
+}
+
+// hlsLevel changes to a level at once: what is in the buffer is thrown away.
+async function hlsLevel(run, player, number) {
+  run.video.pause();
+  player.currentLevel = number;
+  await seek(run, 0);
+  await until(run, `level ${number}`, () => (player.currentLevel === number ? true : undefined));
+}
+
+async function withShaka(run) {
+  const { video, url } = run;
+  const player = new shaka.Player();
+  await player.attach(video);
+  player.configure({
+    abr: { enabled: false },
+    preferredVideoCodecs: run.codecs ? [run.codecs] : [],
+    streaming: { bufferingGoal: 600, bufferBehind: 600, rebufferingGoal: 0.1, stallEnabled: false, gapDetectionThreshold: 0 },
+  });
+  player.addEventListener("error", ({ detail }) => run.error(`shaka: ${detail.code} ${detail.message} ${detail.data}`));
+  try {
+    await player.load(url).catch((error) => {
+      throw new Error(`shaka: ${error.code} ${error.message} ${error.data}`);
+    });
+    const tracks = player.getVariantTracks().sort((a, b) => a.bandwidth - b.bandwidth);
+    for (const track of tracks) {
+      video.pause();
+      player.selectVariantTrack(track, true);
+      await until(run, `track ${track.id}`, () => (player.getVariantTracks().find((t) => t.active)?.id === track.id ? true : undefined));
+      await whole(run, { name: track.label ?? `${track.height}`, width: track.width ?? 0, height: track.height ?? 0, codecs: track.codecs });
+    }
+    if (tracks.length > 1) {
+      player.selectVariantTrack(tracks[0], true);
+      await seek(run, 0);
+      video.playbackRate = 1;
+      await video.play();
+      const { width, height } = tracks.at(-1);
+      player.selectVariantTrack(tracks.at(-1), true, 1);
+      await until(run, `change to ${width}x${height}`, () => (video.videoWidth === width && video.videoHeight === height ? true : undefined));
+      run.result.changed = true;
+    }
+    await seek(run, video.duration / 2);
+    await toTheEnd(run);
+    run.result.jumped = true;
+    const stats = player.getStats();
+    if (stats.gapsJumped) run.error(`shaka: ${stats.gapsJumped} gaps`);
+  } finally {
+    await player.destroy();
+  }
+}
+
+// native lets the browser play a file by itself.
+async function native(run) {
+  const { video, url } = run;
+  video.preload = "auto";
+  video.src = url;
+  await once(run, video, "loadedmetadata", () => video.readyState >= 1);
+  await whole(run, { name: url.split("/").pop(), width: video.videoWidth, height: video.videoHeight });
+  await seek(run, video.duration / 2);
+  await toTheEnd(run);
+  run.result.jumped = true;
+  video.removeAttribute("src");
+  video.load();
+}
