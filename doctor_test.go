@@ -73,37 +73,37 @@ func TestExamineFindsWhatIsMissing(t *testing.T) {
 		state   state
 		details string
 	}{
-		{"no ffmpeg", func(*Config) {}, "ffmpeg", stateMissing, "apt-get install ffmpeg"},
-		{"data is a file", func(c *Config) { c.Data = file }, "data folder", stateMissing, "not a folder"},
-		{"no secret with PostgreSQL", func(c *Config) { c.Database = "postgres://h/d" }, "master secret", stateMissing, "does not exist"},
-		{"open secret", func(c *Config) {
+		{"no ffmpeg", func(*testing.T, *Config) {}, "ffmpeg", stateMissing, "apt-get install ffmpeg"},
+		{"data is a file", func(t *testing.T, c *Config) { c.Data = file }, "data folder", stateMissing, "not a folder"},
+		{"no secret with PostgreSQL", func(t *testing.T, c *Config) { c.Database = "postgres://h/d" }, "master secret", stateMissing, "does not exist"},
+		{"open secret", func(t *testing.T, c *Config) {
 			c.SecretFile = writeFile(t, "x")
 			if err := os.Chmod(c.SecretFile, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}, "master secret", stateNote, "chmod 600"},
-		{"secret is fine", func(c *Config) { c.SecretFile = writeFile(t, "x") }, "master secret", stateOK, "settings.yaml"},
-		{"address taken", func(c *Config) { c.HTTP = taken }, "http " + taken, stateMissing, "another program"},
-		{"certificate missing", func(c *Config) { c.TLSCert, c.TLSKey = "nowhere", "nowhere" }, "certificate", stateMissing, "nowhere"},
-		{"database down", func(*Config) {}, "database", stateMissing, "no answer"},
-		{"ffmpeg does not run", func(c *Config) {
+		{"secret is fine", func(t *testing.T, c *Config) { c.SecretFile = writeFile(t, "x") }, "master secret", stateOK, "settings.yaml"},
+		{"address taken", func(t *testing.T, c *Config) { c.HTTP = taken }, "http " + taken, stateMissing, "another program"},
+		{"certificate missing", func(t *testing.T, c *Config) { c.TLSCert, c.TLSKey = "nowhere", "nowhere" }, "certificate", stateMissing, "nowhere"},
+		{"database down", func(*testing.T, *Config) {}, "database", stateMissing, "no answer"},
+		{"ffmpeg does not run", func(t *testing.T, c *Config) {
 			bin := t.TempDir()
 			program(t, bin, "ffmpeg", "exit 3")
 			program(t, bin, "ffprobe", "exit 3")
 			t.Setenv("PATH", bin)
 		}, "sandbox", stateMissing, "ffmpeg does not run in mode require"},
-		{"no H.264", func(c *Config) {
+		{"no H.264", func(t *testing.T, c *Config) {
 			bin := t.TempDir()
 			program(t, bin, "ffmpeg", strings.ReplaceAll(fakeFFmpeg, "libx264 ", ""))
 			program(t, bin, "ffprobe", "exit 3")
 			t.Setenv("PATH", bin)
 		}, "encoders", stateMissing, "not in this ffmpeg: H.264, Opus; install one with libx264"},
-		{"data not there yet", func(c *Config) { c.Data = filepath.Join(c.Data, "a", "b") }, "data folder", stateOK, "can be written"},
+		{"data not there yet", func(t *testing.T, c *Config) { c.Data = filepath.Join(c.Data, "a", "b") }, "data folder", stateOK, "can be written"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			cfg := good()
-			tt.change(cfg)
+			tt.change(t, cfg)
 			for _, f := range examine(t.Context(), cfg, func(context.Context) error { return errors.New("no answer") }) {
 				if f.what == tt.what {
 					if f.state != tt.state || !strings.Contains(f.detail, tt.details) {

@@ -58,6 +58,8 @@ type Options struct {
 	MaxUpload        int64      // bytes
 	// Room returns an error when there is no room for more media.
 	Room func() error
+	// patience is how long a client may take to send a little of an upload.
+	patience time.Duration
 	// Observe is told of every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 	// Stopping is closed when the server drains, so that event streams end.
@@ -87,6 +89,9 @@ func New(opt Options) (http.Handler, error) {
 }
 
 func newServer(opt Options, c *contract) (*server, error) {
+	if opt.patience == 0 {
+		opt.patience = uploadPatience
+	}
 	s := &server{Options: opt, contract: c, limits: newLimiter(opt.RateLimit), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	var err error
 	if s.tus, err = s.newTus(); err != nil {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,41 +28,71 @@ func partKey(assetID string, offset int64) string {
 	return fmt.Sprintf("%s/%020d", uploadFolder(assetID), offset)
 }
 
-// receiveTimeout is how long nothing may arrive of an upload.
-const receiveTimeout = 60 * time.Second
+const (
+	// uploadPatience is how long a client may take to send uploadStep bytes. How long
+	// it takes for the whole file does not matter.
+	uploadPatience = 60 * time.Second
+	uploadStep     = 64 << 10
+	// roomStep is after how many bytes of an upload it is seen to whether there is
+	// still room.
+	roomStep = 16 << 20
+)
 
 // receiveFile answers PUT /asset/upload/direct. The token in the address is the only
 // credential.
 func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
-	asset, err := s.uploadOf(r.Context(), r.URL.Query().Get("token"))
+	ctx := r.Context()
+	asset, err := s.uploadOf(ctx, r.URL.Query().Get("token"))
 	if err != nil {
 		return err
 	}
 	if r.ContentLength > s.MaxUpload {
 		return s.tooLarge()
 	}
+	body := &incoming{server: s, body: r.Body, size: r.ContentLength, control: http.NewResponseController(w)}
+	body.atEnd = func() error {
+		if body.n == 0 {
+			return weir.Errorf(weir.Invalid, "the file is empty; send its bytes as the body of the request")
+		}
+		_, err := s.uploading(ctx, asset.ID) // another upload may have been faster
+		return err
+	}
 	if err := s.Room(); err != nil {
 		return err
 	}
-	body := &limited{r: &patient{r: r.Body, control: http.NewResponseController(w)}, left: s.MaxUpload, over: s.tooLarge()}
-	counted := &counter{r: body}
-	ctx := r.Context()
-	if err := s.Media.Put(ctx, partKey(asset.ID, 0), counted, r.ContentLength, blob.PutOptions{}); err != nil {
-		if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return weir.Wrap(weir.TooLarge, e, "the file is too large")
-		}
-		if body.err != nil && !errors.Is(body.err, io.EOF) && weir.KindOf(err) == weir.Internal {
-			return weir.Wrap(weir.Refused, err, "the file did not arrive whole: %d bytes came; send it again", counted.n)
+	if err := s.Media.Put(ctx, partKey(asset.ID, 0), body, r.ContentLength, blob.PutOptions{}); err != nil {
+		if body.err != nil {
+			return body.err // the storage only repeats it
 		}
 		return err
 	}
-	if counted.n == 0 {
-		return weir.Errorf(weir.Invalid, "the file is empty; send its bytes as the body of the request")
+	if err := s.onlyPart(ctx, asset.ID); err != nil {
+		return err
 	}
 	if err := s.uploaded(ctx, asset.ID); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// onlyPart removes what an upload by tus left, that was begun before the file came
+// at once.
+func (s *server) onlyPart(ctx context.Context, assetID string) error {
+	var others []string
+	for info, err := range s.Media.List(ctx, uploadFolder(assetID)) {
+		if err != nil {
+			return err
+		}
+		if info.Key != partKey(assetID, 0) {
+			others = append(others, info.Key)
+		}
+	}
+	for _, key := range others {
+		if err := s.Media.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -97,10 +126,16 @@ func (s *server) uploading(ctx context.Context, id string) (weir.Asset, error) {
 	if err == nil && asset.Deleted {
 		err = weir.ErrNotFound()
 	}
-	if err == nil && asset.Status.Phase != weir.AssetUploading {
-		err = weir.Errorf(weir.Invalid, "asset has already been uploaded")
+	if err != nil {
+		return asset, err
 	}
-	return asset, err
+	switch asset.Status.Phase {
+	case weir.AssetUploading:
+		return asset, nil
+	case weir.AssetFailed:
+		return asset, weir.Errorf(weir.Invalid, "asset has failed and takes no file any more; request a new upload")
+	}
+	return asset, weir.Errorf(weir.Invalid, "asset has already been uploaded")
 }
 
 // uploaded makes the task of an asset wait for its turn, now that the bytes are
@@ -139,46 +174,59 @@ func (s *server) uploaded(ctx context.Context, assetID string) error {
 	})
 }
 
-// patient is a body that may take as long as it likes, while something arrives.
-type patient struct {
-	r       io.Reader
+// incoming is the body of an upload on its way to the storage. It may take as long as
+// it likes, while something arrives, and must not be longer than the service takes.
+type incoming struct {
+	server  *server
+	body    io.Reader
+	size    int64 // -1 = not known
 	control *http.ResponseController
+	// atEnd is asked when all has come; its error keeps the storage from keeping it.
+	atEnd func() error
+
+	n      int64 // bytes that came
+	more   int64 // at how many there is more time
+	until  time.Time
+	roomed int64 // at how many it was last seen to that there is room
+	ended  bool
+	err    error // why it can't be kept
 }
 
-func (p *patient) Read(b []byte) (int, error) {
-	_ = p.control.SetReadDeadline(time.Now().Add(receiveTimeout))
-	n, err := p.r.Read(b)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = weir.Wrap(weir.Refused, err, "nothing arrived for %s; send the file again", receiveTimeout)
+func (in *incoming) Read(b []byte) (int, error) {
+	if in.err != nil {
+		return 0, in.err
+	}
+	if in.n >= in.more {
+		in.more, in.until = in.n+uploadStep, time.Now().Add(in.server.patience)
+		_ = in.control.SetReadDeadline(in.until)
+	}
+	n, err := in.body.Read(b)
+	in.n += int64(n)
+	in.err = in.judge(err)
+	if in.err != nil {
+		return n, in.err
 	}
 	return n, err
 }
 
-// limited is a body that must not be longer than it may be.
-type limited struct {
-	r    io.Reader
-	left int64
-	over error
-	err  error // what ended it
-}
-
-func (l *limited) Read(b []byte) (n int, err error) {
-	n, err = l.r.Read(b)
-	if l.left -= int64(n); l.left < 0 {
-		err = l.over
+// judge returns why what came can't be kept, given what the connection said.
+func (in *incoming) judge(err error) error {
+	switch {
+	case in.n > in.server.MaxUpload:
+		return in.server.tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded), err == nil && in.n < in.more && time.Now().After(in.until):
+		return weir.Errorf(weir.Refused, "less than %d bytes arrived in %s; send the file again, by tus if the connection is bad", uploadStep, in.server.patience)
+	case errors.Is(err, io.EOF), err == nil && in.n == in.size:
+		if in.ended {
+			return nil
+		}
+		in.ended = true
+		return in.atEnd()
+	case err != nil:
+		return weir.Wrap(weir.Refused, err, "the file did not arrive whole: %d bytes came; send it again", in.n)
+	case in.n-in.roomed >= roomStep:
+		in.roomed = in.n
+		return in.server.Room()
 	}
-	l.err = cmp.Or(l.err, err)
-	return n, err
-}
-
-// counter counts what is read.
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
+	return nil
 }

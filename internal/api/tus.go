@@ -12,9 +12,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	tusd "github.com/tus/tusd/v2/pkg/handler"
 	"github.com/tus/tusd/v2/pkg/memorylocker"
@@ -43,11 +45,11 @@ func (s *server) newTus() (*tusd.UnroutedHandler, error) {
 	composer.UseLocker(memorylocker.New())
 	return tusd.NewUnroutedHandler(tusd.Config{
 		StoreComposer: composer, MaxSize: s.MaxUpload, BasePath: tusPath, DisableDownload: true, DisableConcatenation: true,
-		Cors: &tusd.CorsConfig{Disable: true}, NetworkTimeout: receiveTimeout,
+		Cors: &tusd.CorsConfig{Disable: true}, NetworkTimeout: s.patience,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), // it would log addresses, which are credentials
 		PreUploadCreateCallback: func(hook tusd.HookEvent) (tusd.HTTPResponse, tusd.FileInfoChanges, error) {
 			id, err := s.beginTus(hook)
-			return tusd.HTTPResponse{}, tusd.FileInfoChanges{ID: id, MetaData: tusd.MetaData{}}, tusError(err)
+			return tusd.HTTPResponse{}, tusd.FileInfoChanges{ID: id, MetaData: tusd.MetaData{}}, s.tusError(hook.Context, err)
 		},
 	})
 }
@@ -55,9 +57,32 @@ func (s *server) newTus() (*tusd.UnroutedHandler, error) {
 // tusHandler answers everything under /asset/upload/tus with one of tusd's handlers.
 func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) handler {
 	return func(w http.ResponseWriter, r *request) error {
+		r.Body = &steady{ReadCloser: r.Body, patience: s.patience}
 		s.tus.Middleware(pick(s.tus)).ServeHTTP(&tusAnswer{ResponseWriter: w, base: s.base(r.Request)}, r.Request)
 		return nil
 	}
+}
+
+// steady is a body that must not come byte by byte. That nothing comes at all is
+// tusd's to notice.
+type steady struct {
+	io.ReadCloser
+	patience time.Duration
+	left     int64 // bytes that must come
+	until    time.Time
+}
+
+func (s *steady) Read(b []byte) (int, error) {
+	now := time.Now()
+	if s.left <= 0 {
+		s.left, s.until = uploadStep, now.Add(s.patience)
+	}
+	if now.After(s.until) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	n, err := s.ReadCloser.Read(b)
+	s.left -= int64(n)
+	return n, err
 }
 
 // tusAnswer makes tusd's answers look like all the others: addresses have the base
@@ -89,7 +114,10 @@ func (w *tusAnswer) Write(b []byte) (int, error) {
 	if !w.failed {
 		return w.ResponseWriter.Write(b)
 	}
-	_, message, _ := strings.Cut(strings.TrimSpace(string(b)), ": ") // ERR_… comes first
+	code, message, _ := strings.Cut(strings.TrimSpace(string(b)), ": ") // ERR_… comes first
+	if code == "ERR_INTERNAL_SERVER_ERROR" {
+		message = "Internal server error: ask the operator to look for request " + w.Header().Get("X-Request-Id")
+	}
 	body, err := json.Marshal(map[string][]string{"errors": {message}})
 	if err == nil {
 		_, err = w.ResponseWriter.Write(body)
@@ -133,14 +161,22 @@ func (s *server) beginTus(hook tusd.HookEvent) (string, error) {
 	return asset.ID + "-" + hex.EncodeToString(secret[:]), nil
 }
 
-// tusError is how tusd answers with an error of ours.
-func tusError(err error) error {
+// tusError is how tusd answers with an error of ours. It would tell the client of all
+// others too, and nobody else.
+func (s *server) tusError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	if known, ok := errors.AsType[tusd.Error](err); ok {
+		return known
+	}
 	e, ok := errors.AsType[*weir.Error](err)
 	if !ok || e.Kind == weir.Internal {
-		return err
+		s.Log.ErrorContext(ctx, "upload failed", "err", err)
+		return tusd.NewError("ERR_INTERNAL_SERVER_ERROR", "internal", http.StatusInternalServerError)
+	}
+	if e.Err != nil {
+		s.Log.InfoContext(ctx, "upload refused", "err", err)
 	}
 	body, _ := json.Marshal(map[string][]string{"errors": e.Messages})
 	return tusd.Error{ErrorCode: "ERR_REFUSED", Message: e.Messages[0], HTTPResponse: tusd.HTTPResponse{
@@ -157,6 +193,10 @@ type tusInfo struct {
 	ID       string `json:"id"`
 	Size     int64  `json:"size"`
 	Deferred bool   `json:"deferred,omitempty"` // the size is not known yet
+	// Writer is who may add to it: the last request that began to. A client that
+	// lost its connection may come back on another node, before the first node has
+	// noticed.
+	Writer string `json:"writer,omitempty"`
 }
 
 type tusUpload struct {
@@ -169,9 +209,9 @@ func infoKey(assetID string) string { return uploadFolder(assetID) + "/info.json
 
 // NewUpload begins an upload; one that was begun before is forgotten.
 func (d *tusStore) NewUpload(ctx context.Context, info tusd.FileInfo) (tusd.Upload, error) {
-	u := &tusUpload{s: d.s, assetID: assetOfUpload(info.ID), info: tusInfo{info.ID, info.Size, info.SizeIsDeferred}}
+	u := &tusUpload{s: d.s, assetID: assetOfUpload(info.ID), info: tusInfo{ID: info.ID, Size: info.Size, Deferred: info.SizeIsDeferred}}
 	if err := d.s.Media.DeletePrefix(ctx, uploadFolder(u.assetID)); err != nil {
-		return nil, tusError(err)
+		return nil, d.s.tusError(ctx, err)
 	}
 	return u, u.save(ctx)
 }
@@ -180,16 +220,12 @@ func (d *tusStore) NewUpload(ctx context.Context, info tusd.FileInfo) (tusd.Uplo
 // node died is finished now.
 func (d *tusStore) GetUpload(ctx context.Context, id string) (tusd.Upload, error) {
 	u := &tusUpload{s: d.s, assetID: assetOfUpload(id)}
-	r, _, err := d.s.Media.Get(ctx, infoKey(u.assetID), 0, -1)
-	if isNotFound(err) || u.assetID == "" {
+	if u.assetID == "" {
 		return nil, tusd.ErrNotFound
 	}
-	if err != nil {
-		return nil, tusError(err)
-	}
-	err = json.NewDecoder(r).Decode(&u.info)
-	if err = errors.Join(err, r.Close()); err != nil {
-		return nil, fmt.Errorf("read state of an upload: %w", err)
+	var err error
+	if u.info, err = u.load(ctx); err != nil {
+		return nil, d.s.tusError(ctx, err)
 	}
 	if subtle.ConstantTimeCompare([]byte(u.info.ID), []byte(id)) != 1 {
 		return nil, tusd.ErrNotFound
@@ -199,11 +235,28 @@ func (d *tusStore) GetUpload(ctx context.Context, id string) (tusd.Upload, error
 		return nil, err
 	}
 	if !u.info.Deferred && info.Offset == u.info.Size {
-		if err := u.FinishUpload(ctx); err != nil {
-			return nil, err
-		}
+		return u, u.FinishUpload(ctx)
+	}
+	if _, err := d.s.uploading(ctx, u.assetID); err != nil {
+		return nil, d.s.tusError(ctx, err)
 	}
 	return u, nil
+}
+
+// load reads what is known of an upload now.
+func (u *tusUpload) load(ctx context.Context) (info tusInfo, err error) {
+	r, _, err := u.s.Media.Get(ctx, infoKey(u.assetID), 0, -1)
+	if isNotFound(err) {
+		return info, tusd.ErrNotFound
+	}
+	if err != nil {
+		return info, err
+	}
+	err = json.NewDecoder(r).Decode(&info)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return info, fmt.Errorf("read state of an upload: %w", err)
+	}
+	return info, nil
 }
 
 // assetOfUpload returns the asset that an upload is for.
@@ -219,12 +272,18 @@ func (u *tusUpload) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return tusError(u.s.Media.Put(ctx, infoKey(u.assetID), bytes.NewReader(text), int64(len(text)), blob.PutOptions{}))
+	return u.s.tusError(ctx, u.s.Media.Put(ctx, infoKey(u.assetID), bytes.NewReader(text), int64(len(text)), blob.PutOptions{}))
 }
 
 // WriteChunk keeps what arrives, part by part. A connection that breaks leaves what
-// came before.
+// came before: its body just ends, tusd sees to that.
 func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader) (int64, error) {
+	var secret [16]byte
+	_, _ = rand.Read(secret[:])
+	u.info.Writer = hex.EncodeToString(secret[:])
+	if err := u.save(ctx); err != nil {
+		return 0, err
+	}
 	var total int64
 	for {
 		var first [1]byte
@@ -232,34 +291,45 @@ func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader)
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
-			return total, err
+			return total, u.s.tusError(ctx, err)
 		}
 		if err := u.s.Room(); err != nil {
-			return total, tusError(err)
+			return total, u.s.tusError(ctx, err)
 		}
-		part := &untilBroken{r: io.LimitReader(io.MultiReader(bytes.NewReader(first[:]), src), tusPart)}
+		part := &tusReader{r: io.LimitReader(io.MultiReader(bytes.NewReader(first[:]), src), tusPart), atEnd: func() error { return u.check(ctx) }}
 		if err := u.s.Media.Put(ctx, partKey(u.assetID, offset+total), part, -1, blob.PutOptions{}); err != nil {
-			return total, tusError(err)
+			return total, u.s.tusError(ctx, err)
 		}
 		total += part.n
-		if part.err != nil {
-			return total, part.err
-		}
 	}
 }
 
-// untilBroken ends where its reader breaks.
-type untilBroken struct {
-	r   io.Reader
-	n   int64
-	err error
+// check returns an error when others have taken over the upload, or it is over.
+func (u *tusUpload) check(ctx context.Context) error {
+	now, err := u.load(ctx)
+	if err == nil && (now.ID != u.info.ID || now.Writer != u.info.Writer) {
+		err = weir.Errorf(weir.Conflict, "another request goes on with this upload")
+	}
+	if err == nil {
+		_, err = u.s.uploading(ctx, u.assetID)
+	}
+	return err
 }
 
-func (u *untilBroken) Read(b []byte) (int, error) {
-	n, err := u.r.Read(b)
-	u.n += int64(n)
-	if err != nil && !errors.Is(err, io.EOF) {
-		u.err, err = err, io.EOF
+// tusReader is a part on its way to the storage.
+type tusReader struct {
+	r     io.Reader
+	n     int64
+	atEnd func() error // its error keeps the storage from keeping the part
+}
+
+func (t *tusReader) Read(b []byte) (int, error) {
+	n, err := t.r.Read(b)
+	t.n += int64(n)
+	if errors.Is(err, io.EOF) {
+		if e := t.atEnd(); e != nil {
+			err = e
+		}
 	}
 	return n, err
 }
@@ -271,7 +341,7 @@ func (u *tusUpload) GetInfo(ctx context.Context) (tusd.FileInfo, error) {
 	folder := uploadFolder(u.assetID)
 	for info, err := range u.s.Media.List(ctx, folder) {
 		if err != nil {
-			return tusd.FileInfo{}, tusError(err)
+			return tusd.FileInfo{}, u.s.tusError(ctx, err)
 		}
 		if offset, err := strconv.ParseInt(strings.TrimPrefix(info.Key, folder+"/"), 10, 64); err == nil {
 			parts = append(parts, part{offset, info.Size})
@@ -292,16 +362,23 @@ func (u *tusUpload) GetReader(context.Context) (io.ReadCloser, error) {
 	return nil, tusd.ErrNotImplemented
 }
 
-// FinishUpload makes the asset's task wait for its turn.
+// FinishUpload makes the asset's task wait for its turn. It may have been done
+// before.
 func (u *tusUpload) FinishUpload(ctx context.Context) error {
 	if u.info.Size == 0 {
-		return tusError(weir.Errorf(weir.Invalid, "the file is empty"))
+		return u.s.tusError(ctx, weir.Errorf(weir.Invalid, "the file is empty"))
 	}
-	err := u.s.uploaded(ctx, u.assetID)
-	if weir.KindOf(err) == weir.Invalid && err != nil {
-		return nil // it was finished before
+	asset, err := u.s.Store.Asset(ctx, u.assetID)
+	if err == nil && !asset.Deleted {
+		switch asset.Status.Phase {
+		case weir.AssetWaiting, weir.AssetProcessing, weir.AssetReady:
+			return nil
+		}
 	}
-	return tusError(err)
+	if _, err := u.s.uploading(ctx, u.assetID); err != nil {
+		return u.s.tusError(ctx, err)
+	}
+	return u.s.tusError(ctx, u.s.uploaded(ctx, u.assetID))
 }
 
 // AsTerminatableUpload lets clients give an upload up.
@@ -310,9 +387,9 @@ func (d *tusStore) AsTerminatableUpload(u tusd.Upload) tusd.TerminatableUpload {
 // Terminate forgets an upload; the asset waits for another.
 func (u *tusUpload) Terminate(ctx context.Context) error {
 	if _, err := u.s.uploading(ctx, u.assetID); err != nil {
-		return tusError(err)
+		return u.s.tusError(ctx, err)
 	}
-	return tusError(u.s.Media.DeletePrefix(ctx, uploadFolder(u.assetID)))
+	return u.s.tusError(ctx, u.s.Media.DeletePrefix(ctx, uploadFolder(u.assetID)))
 }
 
 // AsLengthDeclarableUpload lets clients say late how long a file is.

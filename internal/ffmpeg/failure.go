@@ -174,6 +174,8 @@ const (
 
 // tail keeps the first and last lines that a process said.
 type tail struct {
+	log func(line string) // takes what is said for information; nil = all is about errors
+
 	mu      sync.Mutex
 	first   []string
 	last    []string // a ring once it is full
@@ -187,7 +189,7 @@ func (t *tail) read(r io.Reader) {
 	for {
 		line, long, err := lines.ReadLine()
 		if len(line) > 0 {
-			t.add(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
+			t.hear(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
 		}
 		for long && err == nil { // the rest of the line is not wanted
 			_, long, err = lines.ReadLine()
@@ -196,6 +198,22 @@ func (t *tail) read(r io.Reader) {
 			return
 		}
 	}
+}
+
+// hear sorts a line by the level that ffmpeg writes into it when there is a log.
+func (t *tail) hear(line string) {
+	if t.log != nil {
+		for _, level := range []string{"[info] ", "[warning] "} {
+			if strings.Contains(line, level) {
+				t.log(line)
+				return
+			}
+		}
+		for _, level := range []string{"[error] ", "[fatal] ", "[panic] "} {
+			line = strings.Replace(line, level, "", 1)
+		}
+	}
+	t.add(line)
 }
 
 func (t *tail) add(line string) {

@@ -75,6 +75,21 @@ func (r Rendition) x264Args(e Encode) []string {
 		fmt.Sprintf("stitchable=1:keyint=%s:scenecut=0:open-gop=0:fps=%d/%d", keyint, rate.Num, rate.Den))
 }
 
+// RateFactor reads from a line of ffmpeg's log the constant rate factor that x264 ended
+// up with when it was told a bitrate. There is one such line for each encoder, in the
+// order of the outputs.
+func RateFactor(line string) (factor float64, ok bool) {
+	if !strings.Contains(line, "libx264") {
+		return 0, false
+	}
+	_, number, found := strings.Cut(line, "final ratefactor: ")
+	if !found {
+		return 0, false
+	}
+	factor, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	return factor, err == nil
+}
+
 func (r Rendition) x265Args(e Encode) []string {
 	args := append([]string{"-c:v", "libx265", "-preset", r.preset("veryfast"), "-tag:v", "hvc1", "-forced-idr", "1"}, r.rateArgs()...)
 	rate := e.rate(r)

@@ -27,7 +27,8 @@ type process struct {
 	stdout   io.Writer   // nil = nowhere
 	outputs  []io.Writer // file descriptors 3, 4, …
 	progress func(Progress)
-	stall    time.Duration // 0 = no watchdog
+	log      func(line string) // nil = what is said is only about errors
+	stall    time.Duration     // 0 = no watchdog
 }
 
 // niceBatch is the least urgent of the nice values.
@@ -63,7 +64,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 
 	s := &stream{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
 	defer s.close(p)
-	var said tail
+	said := tail{log: p.log}
 	if err := s.connect(cmd, p, &said); err != nil {
 		return fmt.Errorf("make pipes for %s: %w", filepath.Base(p.program), err)
 	}

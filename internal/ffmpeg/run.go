@@ -39,6 +39,10 @@ type Command struct {
 
 	// Progress is called about twice a second, one call at a time; nil = nobody asks.
 	Progress func(Progress)
+
+	// Log gets every line that ffmpeg says for information, one at a time; nil = it says
+	// only what is wrong.
+	Log func(line string)
 }
 
 // Progress is how far a run is.
@@ -81,7 +85,11 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		}
 	}
 	progress := 3 + len(c.Outputs)
-	args := []string{"-hide_banner", "-nostdin", "-y", "-v", "error", "-progress", "pipe:" + strconv.Itoa(progress)}
+	level := "error"
+	if c.Log != nil {
+		level = "level+info"
+	}
+	args := []string{"-hide_banner", "-nostdin", "-y", "-nostats", "-v", level, "-progress", "pipe:" + strconv.Itoa(progress)}
 	return e.execute(ctx, process{
 		program: e.ffmpeg,
 		args:    append(args, c.Args...),
@@ -95,6 +103,7 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		stdin:    c.Stdin,
 		outputs:  c.Outputs,
 		progress: c.Progress,
+		log:      c.Log,
 		stall:    cmp.Or(c.Stall, defaultStall),
 	})
 }

@@ -32,11 +32,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(s3test.Runner{M: m}) }
 
 // house is a server with a store, storage, and an account.
 type house struct {
-	*testing.T
+	testing.TB
 	store  *store.Store
 	media  blob.Store
 	server *Server
 	web    *httptest.Server
+	busy   sync.WaitGroup // requests that are being answered
 	ann    weir.User
 	logged *journal
 }
@@ -59,7 +60,7 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-func newDisk(t *testing.T) blob.Store {
+func newDisk(t testing.TB) blob.Store {
 	t.Helper()
 	disk, err := blob.NewDisk(t.TempDir())
 	if err != nil {
@@ -69,7 +70,7 @@ func newDisk(t *testing.T) blob.Store {
 	return disk
 }
 
-func newHouse(t *testing.T, media blob.Store) *house {
+func newHouse(t testing.TB, media blob.Store) *house {
 	t.Helper()
 	ctx := t.Context()
 	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{3}, 32)})
@@ -77,13 +78,17 @@ func newHouse(t *testing.T, media blob.Store) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	h := &house{T: t, store: st, media: media, logged: &journal{}}
+	h := &house{TB: t, store: st, media: media, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.server, err = New(ctx, Options{Store: st, Media: media, Gate: accesstest.NewGate(t, st), Dir: t.TempDir(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.web = httptest.NewServer(h.server)
+	h.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.busy.Add(1)
+		defer h.busy.Done()
+		h.server.ServeHTTP(w, r)
+	}))
 	t.Cleanup(h.web.Close)
 	h.ann = h.newUser("ann")
 	return h
@@ -397,7 +402,7 @@ func ffmpeg(args ...string) ([]byte, error) {
 
 // decoded returns a digest of every frame of a stream such as v:0 or a:0, and where
 // the stream ends in seconds.
-func decoded(t *testing.T, input, stream string) (digests []string, end float64) {
+func decoded(t testing.TB, input, stream string) (digests []string, end float64) {
 	t.Helper()
 	out, err := ffmpeg("-i", input, "-map", "0:"+stream, "-fps_mode", "passthrough", "-f", "framemd5", "-")
 	if err != nil {
@@ -419,7 +424,7 @@ func decoded(t *testing.T, input, stream string) (digests []string, end float64)
 	return digests, end
 }
 
-func writeTemp(t *testing.T, data []byte) string {
+func writeTemp(t testing.TB, data []byte) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "source.mp4")
 	if err := os.WriteFile(name, data, 0o600); err != nil {
@@ -429,7 +434,7 @@ func writeTemp(t *testing.T, data []byte) string {
 }
 
 // eventually waits until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
+func eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !so(); {
 		if time.Now().After(end) {

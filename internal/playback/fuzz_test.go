@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/media"
 	"weir/internal/weir"
 )
 
@@ -37,16 +36,11 @@ func FuzzPath(f *testing.F) {
 	for _, path := range append(everyPath(), "", "/", "t//x", "t/x/index.m3u8", "../x", "thumbnails/../video", "download/..", large+"/0.ts.m4s") {
 		f.Add(path)
 	}
-	var h *house
-	var public, private weir.Asset
+	h := newHouse(f, newDisk(f))
+	public, private := h.newAsset(nil), h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
+	h.put("asset/"+public.ID+"/hidden", "planted")
+	h.put("asset/"+public.ID+"/thumbnails/hidden", "planted")
 	f.Fuzz(func(t *testing.T, path string) {
-		if h == nil {
-			h = newHouse(t, newDisk(t))
-			public, private = h.newAsset(nil), h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
-			h.put("asset/"+public.ID+"/hidden", "planted")
-			h.put("asset/"+public.ID+"/thumbnails/hidden", "planted")
-			_ = media.Presentation{}
-		}
 		for _, a := range []weir.Asset{public, private} {
 			w := &memory{header: http.Header{}}
 			r := &http.Request{Method: "GET", URL: &url.URL{Path: "/hls/" + a.PlaybackID + "/" + path}, Header: http.Header{}, RemoteAddr: "192.0.2.1:1"}

@@ -31,7 +31,7 @@ func eachStorage(t *testing.T, test func(h *house)) {
 // complaint.
 func TestPlays(t *testing.T) {
 	eachStorage(t, func(h *house) {
-		t := h.T
+		t := h.TB
 		film := makeFilm(t)
 		source := writeTemp(t, film.source)
 		want, _ := decoded(t, source, "v:0")

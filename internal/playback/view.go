@@ -109,8 +109,11 @@ func (c *views) note(asset *weir.Asset, who viewer, played *time.Duration, now t
 	defer c.mu.Unlock()
 	one := c.active[who.key]
 	if one == nil || now.Sub(one.LastSeen.Time()) > viewingPause {
-		if one == nil && len(c.active) >= maxViewings {
+		if len(c.active) >= maxViewings {
 			return
+		}
+		if one != nil && one.changed {
+			c.active[one.ID] = one // until it is written
 		}
 		one = &viewing{View: newView(asset, who, now)}
 		c.active[who.key] = one

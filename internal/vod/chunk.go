@@ -65,6 +65,10 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 		}
 	}
 	report := newShares(o.Progress, chunk.Cores)
+	factors := make([]float64, len(encoded))
+	for i := range tasks {
+		tasks[i].factor = &factors[i]
+	}
 	err = shareOut(ctx, tasks, chunk.Cores, func(ctx context.Context, share int, tasks []encodeTask) error {
 		encode := plan.encode(tasks)
 		encode.Start, encode.End = chunk.Start, chunk.End
@@ -72,13 +76,19 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 			Args: encode.Args(), Stdin: newFeed(ctx, source, table.needed(chunk.Start, chunk.End+plan.overlap())),
 			Priority: urgency(n), Pixels: plan.pixels(tasks),
 			Progress: report.of(share, tasks[0].frames),
+			Log:      factorsOf(tasks),
 		}
 		return runPipes(ctx, e.FFmpeg, command, consumersOf(tasks))
 	})
 	if err != nil {
 		return ChunkResult{}, fmt.Errorf("chunk %d: %w", n, err)
 	}
-	return chunkResult(n, encoded, packers), nil
+	result := chunkResult(n, encoded, packers)
+	for i := range result.Renditions {
+		r := &result.Renditions[i]
+		r.Quality, r.Bitrate, r.Factor = o.Rates[i].Quality, o.Rates[i].Bitrate, factors[i]
+	}
+	return result, nil
 }
 
 // encodeTask is a rendition that ffmpeg encodes, and who takes it.
@@ -86,6 +96,27 @@ type encodeTask struct {
 	rendition ffmpeg.Rendition
 	frames    float64 // that are expected, about
 	consume   func(context.Context, io.Reader) error
+	factor    *float64 // where the quality goes that x264 ended up with, when it was told a bitrate
+}
+
+// factorsOf returns what listens to ffmpeg for those qualities, which come in the order
+// of the outputs; nil when there are none.
+func factorsOf(tasks []encodeTask) func(line string) {
+	var waiting []*float64
+	for _, task := range tasks {
+		if task.rendition.Codec == ffmpeg.H264 && task.rendition.Quality == 0 && task.factor != nil {
+			waiting = append(waiting, task.factor)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	return func(line string) {
+		if factor, ok := ffmpeg.RateFactor(line); ok && len(waiting) > 0 {
+			*waiting[0] = factor
+			waiting = waiting[1:]
+		}
+	}
 }
 
 func consumersOf(tasks []encodeTask) (consumers []func(context.Context, io.Reader) error) {

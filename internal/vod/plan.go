@@ -25,16 +25,16 @@ type Plan struct {
 	Frames []int   `json:"frames,omitempty"` // of the source in each segment
 	End    int64   `json:"end"`
 
+	// Weights are the bytes that the source has in each segment: a hint at how hard it
+	// is to encode.
+	Weights []int64 `json:"weights,omitempty"`
+
 	Tick ffmpeg.Ratio `json:"tick"` // see ffmpeg.Encode
 	Rate ffmpeg.Ratio `json:"rate"` // frames a second of the source; when they vary, on average
 
 	Renditions []Rendition  `json:"renditions,omitempty"`
 	Audio      []AudioTrack `json:"audio,omitempty"`
 	Chunks     []Chunk      `json:"chunks,omitempty"`
-
-	// Lag is how many chunks are ahead of what a chunk may know: how chunk n is
-	// encoded follows from the results of the chunks before n-Lag+1.
-	Lag int `json:"lag,omitempty"`
 }
 
 // Rendition is the video at one size and bitrate.
@@ -98,11 +98,16 @@ type Chunk struct {
 	// out to so many runs of ffmpeg. Encoders with several threads would not give the
 	// same bytes again.
 	Cores int `json:"cores"`
+	// Needs is how many of the first chunks must be done before it: their results
+	// decide how it is encoded.
+	Needs int `json:"needs,omitempty"`
 }
 
 const (
 	defaultGOP     = 2.0 // seconds
-	longChunk      = 24  // seconds: encoders spend bits best when they see that much
+	shortChunk     = 6   // seconds: a process for less is not worth its start
+	longChunk      = 24  // seconds: what is lost with a machine, at most
+	shortFile      = 300 // seconds: what the last chunk is counts
 	audioTimescale = 90_000
 
 	// shortSegment is the length in seconds below which a segment of its own
@@ -169,6 +174,7 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 	for i, start := range p.Starts {
 		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(i))))
 	}
+	p.Weights = weights(index, p.Starts)
 	for i := range p.Renditions {
 		if r := &p.Renditions[i]; r.Converts() && !p.everySegmentHasFrames(r.Rate) {
 			r.Rate = ffmpeg.Ratio{}
@@ -288,48 +294,61 @@ func (p *Plan) Ready(done []bool) []int {
 
 // Needs returns how many of the first chunks must be done before chunk n can be
 // encoded: their results decide how.
-func (p *Plan) Needs(n int) int { return max(n-max(p.Lag, 1)+1, 0) }
+func (p *Plan) Needs(n int) int { return p.Chunks[n].Needs }
 
 // planChunks divides the grid. The first chunk is one segment on several cores, so
-// that there is something to play early. The others are as long as is good for quality,
-// in rounds of one for each worker, so that all workers end at the same time; what
-// does not fill a round is encoded on the cores that would be idle.
+// that there is something to play early and the others know what to expect. They come
+// in rounds of one for each worker, so that all workers end at the same time, and
+// know what came out of those before the round in work. They are short where the file
+// is, because what is not known of it can only be made up later. What does not fill a
+// round is encoded at the end, on the cores that would be idle; with two
+// workers it knows all the rest.
 func (p *Plan) planChunks(workers int) {
 	if workers == 0 {
 		workers = 2
 	}
-	p.Lag = 2 * workers
-	add := func(segments, cores int) {
-		first := 0
-		if n := len(p.Chunks); n > 0 {
-			first = p.Chunks[n-1].First + p.Chunks[n-1].Segments
-		}
-		p.Chunks = append(p.Chunks, Chunk{
-			First: first, Segments: segments, Start: p.Starts[first], End: p.segmentEnd(first + segments - 1),
-			Cores: min(max(cores, 1), len(p.Encoded())),
-		})
-	}
-	add(1, workers)
+	p.addChunk(1, workers, 0)
 	left := len(p.Starts) - 1
 	if left == 0 {
 		return
 	}
-	each := left / workers
+	total := float64(p.End-p.Starts[0]) / float64(p.Timescale)
+	rest := left % workers
+	if workers == 2 && rest == 0 && left > 2 && total < shortFile {
+		rest = 2
+	}
+	each := (left - rest) / workers
 	seconds := float64(each) * float64(p.End-p.Starts[1]) / float64(p.Timescale) / float64(left)
-	rounds := int(math.Ceil(seconds / longChunk))
+	rounds := int(math.Round(seconds / min(max(total/float64(5*workers), shortChunk), longChunk)))
+	rounds = min(max(rounds, 1), each)
 	for round := range rounds {
 		size := each / rounds
 		if round < each%rounds {
 			size++
 		}
 		for range workers {
-			add(size, 1)
+			p.addChunk(size, 1, max(len(p.Chunks)-workers+1, 1))
 		}
 	}
-	rest := left % workers
 	for range rest {
-		add(1, workers/rest)
+		if workers <= 2 {
+			p.addChunk(1, workers, len(p.Chunks))
+			continue
+		}
+		p.addChunk(1, workers/rest, max(len(p.Chunks)-workers+1, 1))
 	}
+}
+
+// addChunk adds a chunk behind those there are.
+func (p *Plan) addChunk(segments, cores, needs int) {
+	first := 0
+	if n := len(p.Chunks); n > 0 {
+		first = p.Chunks[n-1].First + p.Chunks[n-1].Segments
+	}
+	p.Chunks = append(p.Chunks, Chunk{
+		First: first, Segments: segments, Start: p.Starts[first], End: p.segmentEnd(first + segments - 1),
+		Cores: min(max(cores, 1), len(p.Encoded())), Needs: needs,
+	})
 }
 
 // planRenditions decides about everything that does not depend on single frames.

@@ -283,6 +283,7 @@ func wantFrames(t *testing.T, dir string, want int, files ...string) {
 }
 
 func TestPublish(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		codec []string
@@ -336,6 +337,7 @@ func concatenate(t *testing.T, dir, rendition string) string {
 
 // What is published bit by bit, over crashes, is what is published at once.
 func TestPublishAsItGrows(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	p.video = p.video[:1]
 	_, want := newDestination(t)
@@ -413,6 +415,7 @@ func afterRestart(t *testing.T, state PublishState) (again PublishState) {
 
 // A crash between doing something and noting it does no harm.
 func TestPublishWithOldState(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
 	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
@@ -439,6 +442,7 @@ func TestPublishWithOldState(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
 	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
@@ -471,6 +475,7 @@ func TestAbort(t *testing.T) {
 
 // An upload that vanished is begun again, and so is one whose head has not enough room.
 func TestLostUpload(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
 	publisher := Publisher{
@@ -515,6 +520,7 @@ func TestLostUpload(t *testing.T) {
 }
 
 func TestPublishAudioOnly(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	for _, ts := range []bool{true, false} {
 		dir, dest := newDestination(t)
@@ -528,6 +534,7 @@ func TestPublishAudioOnly(t *testing.T) {
 }
 
 func TestPublishVideoOnly(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
 	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
@@ -540,6 +547,7 @@ func TestPublishVideoOnly(t *testing.T) {
 
 // Sound that goes on after the picture is in the segments, and in the playlist.
 func TestSoundLongerThanPicture(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	p.video[0].Index.Segments = p.video[0].Index.Segments[:2]
 	dir, dest := newDestination(t)
@@ -561,6 +569,7 @@ func TestSoundLongerThanPicture(t *testing.T) {
 }
 
 func TestPublishAsset(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	publisher := AssetPublisher{Store: p.store, Prefix: "work/t", Duration: 7.6}
 	steps := []struct {
@@ -604,6 +613,7 @@ func TestPublishAsset(t *testing.T) {
 }
 
 func TestOutput(t *testing.T) {
+	t.Parallel()
 	p := testPresentation(t, h264...)
 	publisher := Publisher{Outputs: allOutputs()}
 	src := Source{Duration: 7.6}
@@ -642,6 +652,7 @@ func TestOutput(t *testing.T) {
 
 // To a bucket, whose parts must be large, the same as to a disk.
 func TestPublishToBucket(t *testing.T) {
+	t.Parallel()
 	bucket := s3test.Start(t)
 	dest, err := blob.Open(bucket.URL(), blob.Options{})
 	if err != nil {

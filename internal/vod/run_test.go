@@ -36,6 +36,7 @@ func gone(t *testing.T, dir string) {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	const frames = 144
 	for _, tt := range []struct {
 		name      string
@@ -72,6 +73,7 @@ func TestRun(t *testing.T) {
 
 // A run that broke off goes on where it was, and gives the same bytes.
 func TestRunGoesOn(t *testing.T) {
+	t.Parallel()
 	_, undisturbed := newDestination(t)
 	o := runOptions(t, plain(t), undisturbed, same, small)
 	o.Request.EncodeAll = true
@@ -108,6 +110,7 @@ func TestRunGoesOn(t *testing.T) {
 
 // The folder of another job is of no use.
 func TestRunOfAnotherJob(t *testing.T) {
+	t.Parallel()
 	_, dest := newDestination(t)
 	dest.failAt = 3
 	o := runOptions(t, plain(t), dest, small)
@@ -127,6 +130,7 @@ func TestRunOfAnotherJob(t *testing.T) {
 }
 
 func TestRunCancelled(t *testing.T) {
+	t.Parallel()
 	_, dest := newDestination(t)
 	o := runOptions(t, plain(t), dest, same, small)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -152,6 +156,7 @@ func (r *recorder) notedPuts() []string {
 }
 
 func TestRunRefuses(t *testing.T) {
+	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text.mp4")
 	if err := os.WriteFile(text, []byte(strings.Repeat("no video at all\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
@@ -181,6 +186,7 @@ func TestRunRefuses(t *testing.T) {
 }
 
 func TestRunOtherSources(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		file   func(t *testing.T) string

@@ -107,6 +107,11 @@ type RenditionResult struct {
 	Bytes  int64      `json:"bytes"`
 	Frames int        `json:"frames"`
 	SHA256 string     `json:"sha256"` // of its segments, one after the other
+
+	// For the rate control: see EncodeStats.
+	Quality float64 `json:"quality,omitempty"`
+	Bitrate int     `json:"bitrate,omitempty"`
+	Factor  float64 `json:"factor,omitempty"`
 }
 
 // Segments returns the segments of the stretch.
