@@ -68,7 +68,7 @@ func TestExamineFindsWhatIsMissing(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name    string
-		change  func(cfg *Config)
+		change  func(t *testing.T, cfg *Config)
 		what    string
 		state   state
 		details string

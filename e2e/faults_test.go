@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,8 +19,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"weir/internal/blob/s3test"
 	words "weir/internal/weir"
@@ -150,7 +149,7 @@ func TestMediaFaults(t *testing.T) {
 
 	killed := f.disturbEncoder("/killed", storage, func(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) })
 	hungry := f.disturbEncoder("/hungry", storage, func(pid int) error {
-		return unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}, nil)
+		return exec.CommandContext(t.Context(), "prlimit", "--pid", strconv.Itoa(pid), "--as=1048576").Run() // it gets no more memory
 	})
 	f.again(killed, `^internal error processing file: ffmpeg was killed`)
 	f.again(hungry, `^internal error processing file: ffmpeg (ran out of memory|crashed|was killed)`)
@@ -168,17 +167,17 @@ func TestMediaFaults(t *testing.T) {
 	if status, text := f.try("/refused", good, storage, "not the secret"); status != http.StatusUnprocessableEntity || !strings.Contains(string(text), "SignatureDoesNotMatch") {
 		t.Errorf("a wrong key is answered with %d %s, want 422 and the reason", status, text)
 	}
+	f.again(source["lies"], `^file could not be imported from URL because it was not accessible: .*promised [0-9]+ bytes`)
+	f.must("POST", "/api/task/"+source["lies"]+"/cancel", nil, nil)
+	if task := f.ended(source["lies"]); task.Status.Phase != words.TaskCancelled {
+		t.Errorf("a task that was cancelled while it waited is %+v", task.Status)
+	}
 	for _, name := range []string{"busy", "stalls"} {
 		f.completed(source[name])
 	}
 	f.fails(source["missing"], `^file could not be imported from URL because it was not accessible: .*404`)
 	f.fails(source["redirects"], `^file could not be imported from URL because it was not accessible: .*127\.0\.0\.1`)
 	f.fails(source["truncated"], `^(failed to probe or open file|invalid video file)`)
-	f.again(source["lies"], `^file could not be imported from URL because it was not accessible: .*promised [0-9]+ bytes`)
-	f.must("POST", "/api/task/"+source["lies"]+"/cancel", nil, nil)
-	if task := f.ended(source["lies"]); task.Status.Phase != words.TaskCancelled {
-		t.Errorf("a task that was cancelled while it waited is %+v", task.Status)
-	}
 	for _, id := range destination {
 		f.completed(id)
 	}
@@ -271,7 +270,7 @@ func (f *faults) disturbEncoder(folder string, storage *httptest.Server, disturb
 	source := f.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, clip) }))
 	id = f.post(folder, source, storage, rung("only", "H.264", 640, 360, 600_000))
 	eventually(f.t, func() error {
-		for _, pid := range children(f.t, f.cmd.Process.Pid) {
+		for _, pid := range children(f.cmd.Process.Pid) {
 			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(line, []byte("libx264")) && bytes.HasPrefix(line, []byte("/usr/bin/ffmpeg")) {
 				return disturb(pid)
 			}
@@ -316,7 +315,7 @@ func (f *faults) leavesNothing(idle int) {
 		s.Close()
 	}
 	eventually(f.t, func() error {
-		if left := children(f.t, f.cmd.Process.Pid); len(left) > 0 {
+		if left := children(f.cmd.Process.Pid); len(left) > 0 {
 			return fmt.Errorf("processes are left: %v", left)
 		}
 		for _, dir := range []string{"work", "media/work", "media/upload"} {
@@ -358,24 +357,4 @@ func (f *faults) goroutines() int {
 		f.t.Fatal(err)
 	}
 	return n
-}
-
-// children returns the processes below a process.
-func children(t *testing.T, pid int) (all []int) {
-	t.Helper()
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, list := range lists {
-		text, _ := os.ReadFile(list)
-		for field := range strings.FieldsSeq(string(text)) {
-			child, err := strconv.Atoi(field)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(append(all, child), children(t, child)...)
-		}
-	}
-	return all
 }

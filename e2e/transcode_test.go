@@ -93,7 +93,7 @@ func (w *weir) watch(id string, wanted func(words.Task) bool) words.Task {
 			return task
 		}
 		if task.Done() || time.Now().After(deadline) {
-			w.t.Fatalf("the task is %+v and will not be as wanted; weir says:\n%s", task.Status, tail(w.log.String()))
+			w.t.Fatalf("the task is %+v and will not be as wanted; weir says:\n%s", task.Status, tail(withoutRequests(w.log.String())))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -104,7 +104,7 @@ func (w *weir) completed(id string) words.Task {
 	w.t.Helper()
 	task := w.ended(id)
 	if task.Status.Phase != words.TaskCompleted {
-		w.t.Fatalf("the task is %+v; weir says:\n%s", task.Status, tail(w.log.String()))
+		w.t.Fatalf("the task is %+v; weir says:\n%s", task.Status, tail(withoutRequests(w.log.String())))
 	}
 	return task
 }
@@ -327,4 +327,15 @@ func (b *browser) check(engine, url, codecs string, frames int, seconds float64,
 			b.t.Errorf("%s at %s: ended at %.3f of %.3f s, want %.3f", engine, url, r.End, r.Duration, seconds)
 		}
 	}
+}
+
+// withoutRequests is a log without the lines that the tests' own questions make.
+func withoutRequests(log string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, `"msg":"request"`) {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }

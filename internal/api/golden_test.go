@@ -218,7 +218,7 @@ func (f *fixture) play(t *testing.T, step int, text string) string {
 	if !ok {
 		t.Fatalf("step %d: no request in %q", step, text)
 	}
-	r := httptest.NewRequest(method, "http://weir.test"+path, strings.NewReader(body))
+	r := httptest.NewRequest(method, "http://weir.test"+strings.TrimPrefix(path, "http://weir.test"), strings.NewReader(body))
 	for line := range strings.SplitSeq(headers, "\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
 			r.Header.Set(name, value)

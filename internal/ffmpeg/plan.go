@@ -134,11 +134,12 @@ func source(input, format string) []string {
 
 // fragments are the options that write one track as fragmented MP4 with absolute
 // times, about a second at once so that nobody has to hold more. Without
-// frag_discont every track would start at 0; edit lists would move it again.
+// frag_discont every track would start at 0; edit lists would move it again; and the
+// box of bitrates would differ between chunks that fit together.
 func fragments(pipe int) []string {
 	return []string{
 		"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-flags", "+bitexact",
-		"-f", "mp4", "-movflags", "+delay_moov+default_base_moof+frag_discont", "-use_editlist", "0", "-frag_duration", "1000000",
+		"-f", "mp4", "-movflags", "+delay_moov+default_base_moof+frag_discont", "-use_editlist", "0", "-write_btrt", "0", "-frag_duration", "1000000",
 		"-avoid_negative_ts", "disabled", "-output_ts_offset", strconv.Itoa(int(Lead / time.Second)),
 		fmt.Sprintf("pipe:%d", pipe),
 	}

@@ -180,7 +180,7 @@ func (e Encode) branch(r Rendition, width, height int) []string {
 		filters = append(filters, window(e.Start, e.end()))
 	}
 	if width != r.Width || height != r.Height || e.Picture.rgb() || e.Picture.fullRange() {
-		filters = append(filters, e.scale(r, width, height))
+		filters = append(filters, e.scale(r))
 	}
 	primaries, transfer, matrix := e.Picture.colours()
 	return append(filters, "format=yuv420p", "setsar=1",
@@ -189,14 +189,10 @@ func (e Encode) branch(r Rendition, width, height int) []string {
 
 func (p Picture) fullRange() bool { return p.Range == "pc" || strings.HasPrefix(p.PixelFormat, "yuvj") }
 
-// scale picks the scaler: averaging costs a quarter of bicubic and is as good where
-// at least two pixels become one.
-func (e Encode) scale(r Rendition, width, height int) string {
-	flags := "bicubic"
-	if width >= 2*r.Width && height >= 2*r.Height {
-		flags = "area"
-	}
-	filter := fmt.Sprintf("scale=w=%d:h=%d:flags=%s:out_range=tv", r.Width, r.Height, flags)
+// scale: averaging (area) would cost a third where two pixels become one, but that is
+// 2 % of the whole, and its pictures are 0.003 of SSIM away from bicubic ones.
+func (e Encode) scale(r Rendition) string {
+	filter := fmt.Sprintf("scale=w=%d:h=%d:flags=bicubic:out_range=tv", r.Width, r.Height)
 	if e.Picture.rgb() {
 		filter += ":out_color_matrix=bt709"
 	}

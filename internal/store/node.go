@@ -49,15 +49,19 @@ func (s *Store) register(ctx context.Context) error {
 	if s.node.id == "" {
 		return nil
 	}
-	now := weir.At(time.Now())
-	return s.Tx(ctx, func(tx *Tx) error {
+	now := time.Now()
+	err := s.Tx(ctx, func(tx *Tx) error {
 		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots) VALUES ($1, $2, $3, $3, $4)
-			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3, slots = $4`, s.node.id, s.node.boot, now, s.node.slots.Load()); err != nil {
+			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3, slots = $4`, s.node.id, s.node.boot, weir.At(now), s.node.slots.Load()); err != nil {
 			return err
 		}
 		_, err := tx.requeue(ctx, []string{s.node.id + "."}, s.node.client())
 		return err
 	})
+	if err == nil {
+		s.node.lastBeat.Store(now.UnixMilli())
+	}
+	return err
 }
 
 // announceSlots says how many pieces of tasks this node does at once.

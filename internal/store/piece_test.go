@@ -290,6 +290,9 @@ func TestPiecesAfterAFailure(t *testing.T) {
 func TestPieceOfDeadNode(t *testing.T) {
 	eachPair(t, "node-a", "node-a", func(t *testing.T, dead, next *Store) {
 		ctx := t.Context()
+		if err := dead.register(ctx); err != nil {
+			t.Fatal(err)
+		}
 		jobs, _ := work(t, dead, 1, JobPiece)
 		task := runningTask(t, dead, "u1", 1, false)
 		job := <-jobs

@@ -95,6 +95,18 @@ func TestImportedAsset(t *testing.T) {
 		t.Errorf("files = %+v", ready.Files)
 	}
 
+	// What it was made from goes, what is played stays.
+	folder := filepath.Join(n.Dir, "../media", assetFolder(asset.ID))
+	eventually(t, "tracks of the source gone", func() bool {
+		left, err := filepath.Glob(filepath.Join(folder, "source-audio*"))
+		return err == nil && len(left) == 0
+	})
+	for _, r := range append(p.Renditions, p.Audio...) {
+		if _, err := media.Open(t.Context(), n.Media, assetFolder(asset.ID)+"/"+r.Dir); err != nil {
+			t.Errorf("%s: %v", r.Name, err)
+		}
+	}
+
 	// And gone again.
 	n.inTx(t, func(tx *store.Tx) error {
 		_, err := tx.UpdateAsset(t.Context(), asset.ID, func(a *weir.Asset) error { a.Delete(time.Now().Add(-8 * 24 * time.Hour)); return nil })
@@ -172,6 +184,10 @@ func TestSequentialAsset(t *testing.T) {
 	if _, err := n.Media.Stat(t.Context(), assetFolder(asset.ID)+"/thumbnails/thumbnails.vtt"); err != nil {
 		t.Errorf("thumbnails: %v", err)
 	}
+	eventually(t, "sound of the source gone", func() bool {
+		left, err := filepath.Glob(filepath.Join(n.Dir, "../media", assetFolder(asset.ID), "source*"))
+		return err == nil && len(left) == 0
+	})
 	pieces, err := n.Store.Pieces(t.Context(), task.ID)
 	if err != nil || len(pieces) != 3 {
 		t.Fatalf("pieces = %+v, %v", pieces, err)

@@ -2,7 +2,6 @@ package work
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"weir/internal/blob/s3test"
@@ -240,54 +238,4 @@ func TestFairness(t *testing.T) {
 		t.Errorf("the last of many was done before the first of another account: %+v, %v", task.Status, err)
 	}
 	n.until(t, last.ID, phase(weir.TaskCompleted))
-}
-
-func TestDecrypter(t *testing.T) {
-	key := bytes.Repeat([]byte{1}, 32)
-	for _, size := range []int{0, 1, 15, 16, 17, decryptBlocks*16 - 1, decryptBlocks * 16, decryptBlocks*16 + 1, 3 * decryptBlocks * 16} {
-		plain := bytes.Repeat([]byte{0, 1, 2, 3, 250}, size/5+1)[:size]
-		d, err := newDecrypter(iotest.HalfReader(bytes.NewReader(encrypt(t, plain, key))), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(d); err != nil || !bytes.Equal(got, plain) {
-			t.Errorf("%d bytes: %d came out, %v", size, len(got), err)
-		}
-	}
-	whole := encrypt(t, []byte("hello"), key)
-	for name, data := range map[string][]byte{
-		"empty": nil, "half a vector": whole[:8], "only a vector": whole[:16], "half a block": whole[:24],
-	} {
-		d, _ := newDecrypter(bytes.NewReader(data), key)
-		if _, err := io.ReadAll(d); weir.KindOf(err) != weir.Invalid || weir.Retriable(err) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	d, _ := newDecrypter(bytes.NewReader(whole), bytes.Repeat([]byte{2}, 32))
-	if _, err := io.ReadAll(d); weir.KindOf(err) != weir.Invalid {
-		t.Errorf("wrong key: %v", err)
-	}
-	if _, err := newDecrypter(nil, key[:16]); weir.KindOf(err) != weir.Invalid {
-		t.Errorf("short key: %v", err)
-	}
-	broken := errors.New("connection lost")
-	d, _ = newDecrypter(io.MultiReader(bytes.NewReader(whole[:20]), iotest.ErrReader(broken)), key)
-	if _, err := io.ReadAll(d); !errors.Is(err, broken) {
-		t.Errorf("connection lost: %v", err)
-	}
-}
-
-func FuzzDecrypter(f *testing.F) {
-	f.Add([]byte("0123456789abcdef0123456789abcdef"))
-	key := bytes.Repeat([]byte{1}, 32)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := newDecrypter(bytes.NewReader(data), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(d)
-		if err == nil && !bytes.Equal(encryptWith(t, got, data[:16], key), data) {
-			t.Error("what came out is not what went in")
-		}
-	})
 }

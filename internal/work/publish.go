@@ -201,7 +201,17 @@ func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
 			p.Log.WarnContext(ctx, "what was published could not be noted", "task", p.task.ID, "err", saveErr)
 		}
 	}
-	return err
+	return notSaved(err)
+}
+
+// notSaved puts the sentence that clients know in front of what the caller's storage
+// said.
+func notSaved(err error) error {
+	e, ok := errors.AsType[*weir.Error](err)
+	if !ok || e.Kind != weir.Invalid && e.Kind != weir.Denied && e.Kind != weir.Upstream {
+		return err
+	}
+	return weir.Wrap(e.Kind, err, "error saving file to storage: %s", strings.Join(e.Messages, "; "))
 }
 
 // publisher returns what puts the outputs of a task, or of an asset in an object
@@ -228,7 +238,7 @@ func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vo
 			return nil, nil, fmt.Errorf("plan of task %s: %w", t.ID, err)
 		}
 	}
-	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir}, func() { _ = dest.Close() }, nil
+	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}, func() { _ = dest.Close() }, nil
 }
 
 // ended counts a task that is completed. That there was nothing to do is no error.

@@ -9,8 +9,12 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/store"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
+
+// sourceTrack is the folder of the source's video below its prefix.
+const sourceTrack = "source"
 
 // purgeAttempts is how often it is tried to take back what a failed task has left in
 // a storage that is not ours.
@@ -87,12 +91,37 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 	if err := w.Media.DeletePrefix(ctx, store.WorkDir(id, run)); err != nil {
 		return err
 	}
-	if known && t.Status.Phase == weir.TaskCompleted && t.OutputAssetID != "" { // an upload that is not kept, because it was encrypted
-		if err := w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID)); err != nil {
+	if known && t.Status.Phase == weir.TaskCompleted && t.OutputAssetID != "" {
+		if err := w.dropSource(ctx, t, state, run); err != nil {
 			return err
 		}
 	}
 	return w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ForgetWork(ctx, id, run) })
+}
+
+// dropSource deletes what an asset was made from and nobody plays: the tracks that its
+// source was taken apart into, and an upload that is not kept because it was encrypted.
+func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, run int) error {
+	if err := w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID)); err != nil {
+		return err
+	}
+	var plan vod.Plan
+	if state.Run != run || state.Plan == nil || json.Unmarshal(state.Plan, &plan) != nil {
+		return nil
+	}
+	for _, audio := range plan.Source.Audio {
+		remove := w.Media.Delete
+		if audio.Track {
+			remove = w.Media.DeletePrefix
+		}
+		if err := remove(ctx, plan.Source.Prefix+"/"+audio.Dir); err != nil {
+			return err
+		}
+	}
+	if passesThrough(plan) {
+		return nil
+	}
+	return w.Media.DeletePrefix(ctx, plan.Source.Prefix+"/"+sourceTrack)
 }
 
 // abort takes back what looks like the output of a task that has none.

@@ -107,34 +107,18 @@ func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key
 		}
 		return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, closed(file)
 	}
-	// What is encrypted comes in order, through a pipe.
-	reader, writer := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		err := decryptTo(file, reader, key)
-		reader.CloseWithError(err)
-		done <- err
-	}()
-	got, err := w.Fetcher.Fetch(ctx, url, writer, w.fetching(t.ID))
-	writer.CloseWithError(err)
-	if decryptErr := <-done; decryptErr != nil && weir.KindOf(decryptErr) == weir.Invalid {
-		err = decryptErr
-	} else if err == nil {
-		err = decryptErr
-	}
+	plain, err := blob.Decrypt(file, key)
 	if err != nil {
 		return origin{}, err
 	}
-	return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, closed(file)
-}
-
-func decryptTo(w io.Writer, r io.Reader, key []byte) error {
-	plain, err := newDecrypter(r, key)
-	if err != nil {
-		return err
+	got, err := w.Fetcher.Fetch(ctx, url, plain, w.fetching(t.ID))
+	if err == nil {
+		err = plain.Close()
 	}
-	_, err = io.Copy(w, plain)
-	return diskErr(err)
+	if err != nil {
+		return origin{}, diskErr(err)
+	}
+	return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, closed(file)
 }
 
 // fetching notes how much of a source is here.
@@ -171,11 +155,18 @@ func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (o
 		return origin{}, err
 	}
 	defer func() { _ = file.Close() }()
+	plain, err := blob.Decrypt(file, key)
+	if err != nil {
+		return origin{}, err
+	}
 	sum := sha256.New()
 	r := w.reading(ctx, t.ID, parts, size, sum)
 	defer func() { _ = r.Close() }()
-	if err := decryptTo(file, r, key); err != nil {
-		return origin{}, err
+	if _, err := io.Copy(plain, r); err != nil {
+		return origin{}, diskErr(err)
+	}
+	if err := plain.Close(); err != nil {
+		return origin{}, diskErr(err)
 	}
 	return origin{File: spool, Size: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, closed(file)
 }
@@ -183,43 +174,13 @@ func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (o
 // fetchAsset fetches the source of an asset that is made from a URL, to where it is
 // kept.
 func (w *Work) fetchAsset(ctx context.Context, t weir.Task, spool string) (origin, error) {
-	key := sourceKey(t.OutputAssetID)
-	file, onDisk := w.Media.Path(key)
-	if !onDisk {
-		o, err := w.download(ctx, t, uploadURL(t), spool, nil)
-		if err != nil {
-			return origin{}, err
-		}
-		o.Kept = true
-		return o, w.keep(ctx, key, spool, o.Size)
-	}
-	// Straight to its place: the file is not written twice.
-	reader, writer := io.Pipe()
-	stored := make(chan error, 1)
-	go func() {
-		err := w.Media.Put(ctx, key, reader, -1, blob.PutOptions{})
-		reader.CloseWithError(err)
-		stored <- err
-	}()
-	got, err := w.Fetcher.Fetch(ctx, uploadURL(t), writer, w.fetching(t.ID))
-	writer.CloseWithError(err)
-	if putErr := <-stored; err == nil {
-		err = putErr
-	}
+	o, err := w.download(ctx, t, uploadURL(t), spool, nil)
 	if err != nil {
 		return origin{}, err
 	}
-	return origin{File: file, Size: got.Size, SHA256: got.SHA256, Kept: true}, nil
-}
-
-// keep puts a file where the source of an asset is kept.
-func (w *Work) keep(ctx context.Context, key, file string, size int64) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return diskErr(err)
-	}
-	defer func() { _ = f.Close() }()
-	return w.Media.Put(ctx, key, f, size, blob.PutOptions{})
+	o.Kept = true
+	o.File, err = blob.Adopt(ctx, w.Media, sourceKey(t.OutputAssetID), spool, blob.PutOptions{})
+	return o, err
 }
 
 // collectUpload makes the source of an asset out of the parts of its upload. When

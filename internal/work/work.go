@@ -75,8 +75,9 @@ var defaultBackoff = []time.Duration{30 * time.Second, 3 * time.Minute}
 // Work does tasks.
 type Work struct {
 	Options
-	progress progress
-	local    local
+	progress  progress
+	local     local
+	rendering sync.Mutex // held while a segment is in memory, so that there is only one
 
 	completed, failed, retried atomic.Int64
 	pieces                     atomic.Int64
