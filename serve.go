@@ -180,7 +180,7 @@ func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (e
 func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *metrics, log *slog.Logger) (*web, error) {
 	var err error
 	p.playback, err = playback.New(ctx, playback.Options{
-		Store: p.store, Media: p.media, Gate: p.gate, TrustedProxies: cfg.TrustedProxies, Log: log.With("part", "playback"),
+		Store: p.store, Media: p.media, Gate: p.gate, TrustedProxies: cfg.TrustedProxies, Dir: cfg.Data, Log: log.With("part", "playback"),
 		Observe: func(_ context.Context, route string, status int, took time.Duration) { m.observe(route, status, took) },
 	})
 	if err != nil {

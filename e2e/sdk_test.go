@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	domain "weir/internal/weir"
 )
 
 // TestSDK drives the official JavaScript SDK through every operation that is not
-// about media on its way. sdk/sdk.mjs has the cases.
+// about live video. sdk/sdk.mjs has the cases.
 func TestSDK(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("sdk", "node_modules", "livepeer")); err != nil {
 		t.Fatalf("the SDK is not installed (%v); run: make test", err)
@@ -44,6 +45,10 @@ type seeded struct {
 	ClipID     string `json:"clipId"`
 	TaskID     string `json:"taskId"`
 	Views      int    `json:"views"`
+
+	File      string         `json:"file"`
+	SourceURL string         `json:"sourceUrl"`
+	Storage   map[string]any `json:"storage"`
 }
 
 // seed writes a stream of the first account's with a finished session, its
@@ -78,7 +83,11 @@ func (w *weir) seed() seeded {
 		Status: domain.TaskStatus{Phase: domain.TaskCompleted, UpdatedAt: domain.At(now)},
 		Output: &domain.TaskOutput{Upload: &domain.AssetOutput{AssetSpec: asset}},
 	}
-	seeded := seeded{stream.ID, session.ID, asset.ID, asset.PlaybackID, clip.ID, task.ID, 3}
+	source := tinyClip(w.t)
+	seeded := seeded{
+		stream.ID, session.ID, asset.ID, asset.PlaybackID, clip.ID, task.ID, 3,
+		source, newOrigin(w.t, source).URL + "/source.mp4", transcode("", s3test.Start(w.t))["storage"].(map[string]any),
+	}
 	err = st.Tx(ctx, func(tx *store.Tx) error {
 		if err := tx.CreateStream(ctx, &stream); err != nil {
 			return err

@@ -115,9 +115,10 @@ async function whole(run, rendition) {
 async function hls(run) {
   const { video, url } = run;
   const player = new Hls({ enableWorker: false, autoStartLoad: false, maxBufferLength: 600, startLevel: 0, capLevelToPlayerSize: false, detectStallWithCurrentTimeMs: 20_000 });
-  // That it breaks off a request after a jump, or that a busy machine is too slow to
-  // play so fast, is none: what matters is that it comes to the end.
-  const harmless = ["aborted", "bufferStalledError"];
+  // That it breaks off a request after a jump, that a busy machine is too slow to play
+  // so fast, or that a segment of another level takes the place of one that was there,
+  // is none: what matters is that it comes to the end.
+  const harmless = ["aborted", "bufferStalledError", "bufferAppendNoProgress"];
   player.on(Hls.Events.ERROR, (_, data) => (data.fatal || !harmless.includes(data.details)) && run.error(`hls.js: ${data.details}${data.fatal ? ", fatal" : ""} ${data.reason ?? data.error?.message ?? ""}`));
   const parsed = new Promise((resolve) => player.once(Hls.Events.MANIFEST_PARSED, resolve));
   player.attachMedia(video);
@@ -138,8 +139,8 @@ async function hls(run) {
       video.playbackRate = 1;
       await video.play();
       player.nextLevel = levels.length - 1;
-      const size = levels.at(-1);
-      await until(run, `change to ${size.width}x${size.height}`, () => (video.videoWidth === size.width && video.videoHeight === size.height ? true : undefined));
+      const last = levels.at(-1);
+      await until(run, `change to ${last.name}`, () => (player.currentLevel === last.number && video.videoWidth === last.width ? true : undefined));
       run.result.changed = true;
     }
     await seek(run, video.duration / 2);

@@ -18,6 +18,8 @@
 //                 from that session
 //     taskId      the completed task of type upload that made assetId
 //     views       how many views of playbackId there are, all of them over
+//     file        the path of a short video, and sourceUrl, where it can be fetched
+//     storage     a bucket: {type: "s3", endpoint, bucket, credentials}
 //
 // Prints one line for each case, and exits with 1 if one failed or if an operation of
 // the SDK was left out.
@@ -26,6 +28,7 @@ import assert from "node:assert/strict";
 import { credentials, metrics, signingKeys } from "./account.mjs";
 import { multistreamTargets, sessions, streams } from "./live.mjs";
 import { Receiver } from "./receiver.mjs";
+import { transcoding, uploads } from "./media.mjs";
 import { assets, playback, tasks } from "./stored.mjs";
 import { Suite } from "./tap.mjs";
 import { webhooks } from "./webhook.mjs";
@@ -34,7 +37,6 @@ import { webhooks } from "./webhook.mjs";
 const exceptions = [
   "room.*",
   "generate.*",
-  "transcode.create",
   "stream.createClip",
   "stream.startPull",
 ];
@@ -42,7 +44,7 @@ const exceptions = [
 const { WEIR_URL, WEIR_KEY, WEIR_SEED } = process.env;
 assert.ok(WEIR_URL && WEIR_KEY && WEIR_SEED, "WEIR_URL, WEIR_KEY and WEIR_SEED must be set");
 const seed = JSON.parse(WEIR_SEED);
-for (const member of ["streamId", "sessionId", "assetId", "playbackId", "clipId", "taskId", "views"]) {
+for (const member of ["streamId", "sessionId", "assetId", "playbackId", "clipId", "taskId", "views", "file", "sourceUrl", "storage"]) {
   assert.ok(seed[member] !== undefined, `WEIR_SEED has no ${member}`);
 }
 
@@ -56,6 +58,8 @@ await sessions(run);
 await assets(run);
 await tasks(run);
 await playback(run);
+await uploads(run);
+await transcoding(run);
 await signingKeys(run);
 await webhooks(run);
 await metrics(run);

@@ -66,6 +66,7 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 		}
 		return err
 	}
+	ctx = context.WithoutCancel(ctx) // all is here, whether the client waits or not
 	if err := s.onlyPart(ctx, asset.ID); err != nil {
 		return err
 	}

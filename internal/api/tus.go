@@ -46,7 +46,8 @@ func (s *server) newTus() (*tusd.UnroutedHandler, error) {
 	return tusd.NewUnroutedHandler(tusd.Config{
 		StoreComposer: composer, MaxSize: s.MaxUpload, BasePath: tusPath, DisableDownload: true, DisableConcatenation: true,
 		Cors: &tusd.CorsConfig{Disable: true}, NetworkTimeout: s.patience,
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), // it would log addresses, which are credentials
+		GracefulRequestCompletionTimeout: time.Millisecond,                               // what must be finished is, see WriteChunk
+		Logger:                           slog.New(slog.NewTextHandler(io.Discard, nil)), // it would log addresses, which are credentials
 		PreUploadCreateCallback: func(hook tusd.HookEvent) (tusd.HTTPResponse, tusd.FileInfoChanges, error) {
 			id, err := s.beginTus(hook)
 			return tusd.HTTPResponse{}, tusd.FileInfoChanges{ID: id, MetaData: tusd.MetaData{}}, s.tusError(hook.Context, err)
@@ -57,8 +58,12 @@ func (s *server) newTus() (*tusd.UnroutedHandler, error) {
 // tusHandler answers everything under /asset/upload/tus with one of tusd's handlers.
 func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) handler {
 	return func(w http.ResponseWriter, r *request) error {
+		ctx, cancel := context.WithCancel(r.Context()) // tusd waits for its end
+		defer cancel()
+		r.Request = r.WithContext(ctx)
 		r.Body = &steady{ReadCloser: r.Body, patience: s.patience}
-		s.tus.Middleware(pick(s.tus)).ServeHTTP(&tusAnswer{ResponseWriter: w, base: s.base(r.Request)}, r.Request)
+		own := http.StripPrefix(strings.TrimSuffix(tusPath, "/"), s.tus.Middleware(pick(s.tus)))
+		own.ServeHTTP(&tusAnswer{ResponseWriter: w, base: s.base(r.Request)}, r.Request)
 		return nil
 	}
 }
@@ -276,8 +281,10 @@ func (u *tusUpload) save(ctx context.Context) error {
 }
 
 // WriteChunk keeps what arrives, part by part. A connection that breaks leaves what
-// came before: its body just ends, tusd sees to that.
+// came before: its body just ends, tusd sees to that, and the part is kept though the
+// client has gone.
 func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader) (int64, error) {
+	ctx = context.WithoutCancel(ctx)
 	var secret [16]byte
 	_, _ = rand.Read(secret[:])
 	u.info.Writer = hex.EncodeToString(secret[:])
@@ -365,6 +372,7 @@ func (u *tusUpload) GetReader(context.Context) (io.ReadCloser, error) {
 // FinishUpload makes the asset's task wait for its turn. It may have been done
 // before.
 func (u *tusUpload) FinishUpload(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx) // the client need not hear of it
 	if u.info.Size == 0 {
 		return u.s.tusError(ctx, weir.Errorf(weir.Invalid, "the file is empty"))
 	}

@@ -123,6 +123,7 @@ func (h *house) tokenOf(master string) string {
 }
 
 func TestEveryByteIsGated(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	s := h.newSigner()
 	policy := &weir.PlaybackPolicy{Type: weir.PolicyJWT}
@@ -167,6 +168,7 @@ func TestEveryByteIsGated(t *testing.T) {
 
 // What a viewer was let in by can end while the viewer watches.
 func TestAdmissionEnds(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	change := func(do func(tx *store.Tx, ctx context.Context) error) {
 		t.Helper()
@@ -230,6 +232,7 @@ func TestAdmissionEnds(t *testing.T) {
 }
 
 func TestWebhookPolicy(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	var asked atomic.Int64
 	questions := make(chan map[string]any, 1000)
@@ -277,6 +280,7 @@ func TestWebhookPolicy(t *testing.T) {
 
 // Another answer of the webhook's counts when the interval of the policy is over.
 func TestWebhookIsAskedAgain(t *testing.T) {
+	t.Parallel()
 	var all admissions
 	all.init()
 	a := &weir.Asset{PlaybackID: "p", PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
@@ -308,6 +312,7 @@ func TestWebhookIsAskedAgain(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	s := h.newSigner()
 	for _, kind := range []string{weir.PolicyPublic, weir.PolicyJWT} {
@@ -326,6 +331,7 @@ func TestOrigins(t *testing.T) {
 
 // The same viewer gets the same addresses again, others get others.
 func TestTokensAreStable(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	s := h.newSigner()
 	a := h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT})

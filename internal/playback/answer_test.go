@@ -22,6 +22,7 @@ import (
 var files = []string{large + "/init.mp4", large + "/1.m4s", large + "/1.ts", large + ".mp4", "download/my video.mp4", "poster.jpg", "thumbnails/keyframes_0.jpg"}
 
 func TestRanges(t *testing.T) {
+	t.Parallel()
 	eachStorage(t, func(h *house) {
 		a := h.newAsset(nil)
 		for _, path := range files {
@@ -76,6 +77,7 @@ func TestRanges(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	a := h.newAsset(nil)
 	const forever = "public, max-age=3600, immutable"
@@ -120,6 +122,7 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestNothingElseIsServed(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	a := h.newAsset(nil)
 	h.put("asset/"+a.ID+"/thumbnails/secret.txt", "secret")
@@ -223,6 +226,7 @@ func (b *failingBody) Close() error {
 }
 
 func TestStorageFails(t *testing.T) {
+	t.Parallel()
 	storage := &failing{Store: newDisk(t)}
 	h := newHouse(t, storage)
 	a := h.newAsset(nil)
@@ -277,12 +281,15 @@ func TestStorageFails(t *testing.T) {
 	}
 }
 
+// bigSize is more than the buffers of a connection take.
+const bigSize = 24 << 20
+
 // bigAsset is an asset whose source is too big for the buffers of a connection.
 func (h *house) bigAsset() weir.Asset {
 	h.Helper()
 	a := h.newRow(nil, weir.AssetReady)
 	h.present(a, media.Presentation{Complete: true})
-	data := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
+	data := bytes.Repeat([]byte("0123456789abcdef"), bigSize/16)
 	if err := h.media.Put(h.Context(), "asset/"+a.ID+"/video", bytes.NewReader(data), int64(len(data)), blob.PutOptions{}); err != nil {
 		h.Fatal(err)
 	}
@@ -304,6 +311,7 @@ func (h *house) dial(a weir.Asset, path string) net.Conn {
 
 // A viewer who does not read is given up on, and one who leaves leaves nothing behind.
 func TestViewersWhoDoNotRead(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name     string
 		patience time.Duration
@@ -316,11 +324,10 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 			t.Run(tt.name+" "+kind, func(t *testing.T) {
 				disk := newDisk(t)
 				storage := &failing{Store: disk}
-				var media blob.Store = disk
+				h := newHouse(t, disk)
 				if kind != "disk" {
-					media = storage
+					h.server.Media = storage
 				}
-				h := newHouse(t, media)
 				ended := make(chan int64, 1)
 				h.server.patience = tt.patience
 				h.server.Observe = func(context.Context, string, int, time.Duration) { ended <- 0 }
@@ -345,11 +352,12 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 
 // Whoever reads, however slowly, gets the whole file.
 func TestPatience(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	h.server.patience = 5 * time.Second
 	a := h.bigAsset()
 	g := h.want(h.at(a, "download/x"))
-	if len(g.body) != 64<<20 || g.ContentLength != 64<<20 {
+	if len(g.body) != bigSize || g.ContentLength != bigSize {
 		t.Errorf("%d bytes came, Content-Length %d", len(g.body), g.ContentLength)
 	}
 }

@@ -70,14 +70,36 @@ func newDisk(t testing.TB) blob.Store {
 	return disk
 }
 
-func newHouse(t testing.TB, media blob.Store) *house {
+var (
+	emptyOnce sync.Once
+	empty     []byte // a database with nothing in it
+	errEmpty  error
+)
+
+func openStore(t testing.TB, path string) *store.Store {
 	t.Helper()
-	ctx := t.Context()
-	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{3}, 32)})
+	st, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Secret: bytes.Repeat([]byte{3}, 32)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return st
+}
+
+func newHouse(t testing.TB, media blob.Store) *house {
+	t.Helper()
+	ctx := t.Context()
+	emptyOnce.Do(func() { // making the tables takes longer than most tests
+		path := filepath.Join(t.TempDir(), "weir.db")
+		openStore(t, path).Close()
+		empty, errEmpty = os.ReadFile(path)
+	})
+	path := filepath.Join(t.TempDir(), "weir.db")
+	if err := errors.Join(errEmpty, os.WriteFile(path, empty, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	st := openStore(t, path)
 	t.Cleanup(st.Close)
+	var err error
 	h := &house{TB: t, store: st, media: media, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.server, err = New(ctx, Options{Store: st, Media: media, Gate: accesstest.NewGate(t, st), Dir: t.TempDir(), Log: log})
@@ -253,7 +275,7 @@ func (h *house) want(url string, headers ...string) got {
 }
 
 // named returns the addresses in a playlist, as a player sees them.
-func (h *house) named(url string, text string) (addresses []string) {
+func (h *house) named(url, text string) (addresses []string) {
 	h.Helper()
 	base, err := http.NewRequest("GET", url, nil)
 	if err != nil {

@@ -30,6 +30,7 @@ func eachStorage(t *testing.T, test func(h *house)) {
 // What is served decodes to the frames that were put in, each once, without a
 // complaint.
 func TestPlays(t *testing.T) {
+	t.Parallel()
 	eachStorage(t, func(h *house) {
 		t := h.TB
 		film := makeFilm(t)
@@ -66,6 +67,7 @@ func TestPlays(t *testing.T) {
 // The master playlist names the renditions by addresses that work, and everything
 // that they name is there.
 func TestEverythingNamedIsThere(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	for _, policy := range []*weir.PlaybackPolicy{nil, {Type: weir.PolicyJWT}} {
 		a := h.newAsset(policy)
@@ -122,6 +124,7 @@ func pictures(text string) string {
 
 // Sound that lasts longer than the picture is in segments of its own.
 func TestSoundAfterPicture(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	a := h.newAsset(nil)
 	url := h.at(a, large+"/ts.m3u8")

@@ -16,9 +16,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -55,6 +57,11 @@ type Server struct {
 // New returns a Server. Its Run must run too, or nothing is counted.
 func New(ctx context.Context, opt Options) (*Server, error) {
 	s := &Server{Options: opt, rendering: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), patience: time.Minute}
+	if opt.Dir != "" {
+		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make folder of playback: %w", err)
+		}
+	}
 	s.titles.init(opt.Store, opt.Media, opt.Gate)
 	s.admissions.init()
 	s.views.init()
@@ -201,10 +208,14 @@ func preflight(w *answer, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// statusLeft is what is noted of a viewer who did not wait for the answer.
+const statusLeft = 499
+
 // fail is the only place where an error becomes an answer.
 func (s *Server) fail(w *answer, r *http.Request, route string, err error) {
 	if r.Context().Err() != nil {
-		return // the viewer left
+		w.WriteHeader(statusLeft)
+		return
 	}
 	kind, messages := weir.KindOf(err), []string{"Internal server error"}
 	e, ok := errors.AsType[*weir.Error](err)

@@ -3,6 +3,7 @@ package playback
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,12 +28,13 @@ type title struct {
 // tracks are what there is of a title. Only the MP4 files are added to, when somebody
 // asks for one.
 type tracks struct {
-	prefix string
-	video  []rendition
-	audio  []rendition
-	length time.Duration
-	done   bool         // nothing will be added
-	weight atomic.Int64 // bytes of memory, about
+	presented media.Presentation
+	prefix    string
+	video     []rendition
+	audio     []rendition
+	length    time.Duration
+	done      bool         // nothing will be added
+	weight    atomic.Int64 // bytes of memory, about
 
 	mu    sync.Mutex
 	files map[string]*mp4File // by rendition
@@ -54,6 +56,14 @@ func (t *tracks) find(name string) (rendition, error) {
 		}
 	}
 	return rendition{}, weir.ErrNotFound()
+}
+
+// same reports whether these are still the tracks of a presentation: it names the same
+// ones, and none of them grows.
+func (t *tracks) same(p media.Presentation) bool {
+	grows := func(r media.Rendition) bool { return !r.Complete }
+	return p.Complete == t.done && slices.Equal(p.Renditions, t.presented.Renditions) && slices.Equal(p.Audio, t.presented.Audio) &&
+		!slices.ContainsFunc(p.Renditions, grows) && !slices.ContainsFunc(p.Audio, grows)
 }
 
 // sound returns the audio that plays unasked; ok is false when there is none.
@@ -179,7 +189,10 @@ func (t *titles) load(ctx context.Context, playbackID string, old *title) (*titl
 		}
 		return nil, storageError(err)
 	}
-	n.done, n.length = p.Complete, time.Duration(p.Duration*float64(time.Second))
+	if old != nil && old.same(p) {
+		return &title{asset, old.tracks}, nil
+	}
+	n.presented, n.done, n.length = p, p.Complete, time.Duration(p.Duration*float64(time.Second))
 	if n.video, err = t.open(ctx, n, p.Renditions, old); err != nil {
 		return nil, err
 	}

@@ -53,6 +53,7 @@ func (h *house) watch(master string, headers ...string) {
 func near(got int64, seconds float64) bool { return math.Abs(float64(got)-seconds*1000) <= 20 }
 
 func TestViews(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	s := h.newSigner()
 	private := &weir.PlaybackPolicy{Type: weir.PolicyJWT}
@@ -145,6 +146,7 @@ func rangeOf(from, to int64) string { return fmt.Sprintf("bytes=%d-%d", from, to
 
 // A pause that is long enough ends a viewing; what can't be written is written later.
 func TestViewings(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	a := h.newRow(nil, weir.AssetReady)
 	c := &h.server.views
@@ -183,6 +185,7 @@ func TestViewings(t *testing.T) {
 
 // Run writes what is watched, and at its end what is left.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	a := h.newAsset(nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -128,20 +128,27 @@ const (
 	// How bits fall with the quality number: to half in six of it, to the power of
 	// steepness. Where the source is so dense that it must be mostly noise, quality
 	// decides whether noise is kept at all.
-	steepness      = 1.25
+	steepness      = 1.15
 	steepnessNoise = 2.5
 	densityOfNoise = 0.5 // bits of the source for a pixel
 
 	// How the complexity of a rendition grows with the size of the source.
-	growth = 0.6
+	growth = 0.7
 	// What an older chunk counts against the one after it, when the others are judged
 	// by them.
 	forget = 0.9
 
 	// How much of what was spent too much is made up by the rest, and the most by which
 	// a chunk is made smaller or larger for it.
-	makeUp  = 0.9
-	largest = 1.6
+	makeUp  = 1.0
+	largest = 2.0
+
+	farthest  = 4.0
+	best      = 1.0
+	worst     = 48.0
+	tolerance = 0.0
+	evenness  = 0.5
+	easyStart = 1.0
 
 	// A chunk so many times as dense as anything known is not guessed at.
 	leap = 3.0
@@ -233,12 +240,46 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 	for k := n; k < len(x.chunks); k++ {
 		rest += spent[k]
 	}
+	tolerated := tolerance * sum(spent)
+	if excess > 0 {
+		excess = max(excess-tolerated, 0)
+	} else {
+		excess = min(excess+tolerated, 0)
+	}
 	share := min(max(1-makeUp*excess/rest, 1/largest), largest)
+	even := x.even(n, sizes, rest*share)
 	if x.daring(n, known) {
-		return 0, math.Round((qualities[n]-6/x.chunks[n].steepness*math.Log2(share))*100) / 100
+		quality = even*evenness + (1-evenness)*(qualities[n]-6/x.chunks[n].steepness*math.Log2(share))
+		quality = min(max(quality, qualities[n]-farthest), qualities[n]+farthest)
+		return 0, math.Round(min(max(quality, best), worst)*100) / 100
 	}
 	wanted := spent[n] * share / x.chunks[n].seconds
 	return int(min(max(wanted, x.bitrate/5), x.bitrate*peakFactor*0.97)), 0
+}
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+// even returns the quality with which the chunks from n on come to so many bits.
+func (x rateModel) even(n int, sizes []float64, bits float64) float64 {
+	low, high := 1.0, 51.0
+	for range 30 {
+		quality := (low + high) / 2
+		total := 0.0
+		for k := n; k < len(x.chunks); k++ {
+			total += min(sizes[k]*math.Exp2(-x.chunks[k].steepness*quality/6), x.most(k))
+		}
+		if total > bits {
+			low = quality
+		} else {
+			high = quality
+		}
+	}
+	return low
 }
 
 // most is what the buffer lets chunk k spend.
@@ -281,7 +322,7 @@ func (x rateModel) sizes(known []EncodeStats) []float64 {
 	}
 	for k := len(known); k < len(x.chunks); k++ {
 		c := x.chunks[k]
-		sizes[k] = math.Exp(proportion/weights) * c.seconds * math.Pow(c.weight, growth)
+		sizes[k] = math.Exp(proportion/weights) * math.Pow(easyStart, 1/float64(len(known))) * c.seconds * math.Pow(c.weight, growth)
 		if c.steepness != steepness {
 			sizes[k] = x.likeNoise(k, known, sizes)
 		}
@@ -334,7 +375,7 @@ func (x rateModel) continuous(known []EncodeStats, sizes []float64) (spent, qual
 		var sum, weighted float64
 		for range int(steps) {
 			over := min(max(1+(total-x.bitrate*seconds)/(2*x.bitrate*max(1, math.Sqrt(seconds))), 0.5), 2)
-			quality := max(x.quality(complexity/wanted*over), 1)
+			quality := max(x.quality(complexity/wanted*over), best)
 			bits := sizes[k] / steps * math.Exp2(-c.steepness*quality/6)
 			// The less is in the buffer, the more x264 holds back.
 			if limit := max(2*fill/buffer, 0.05) * peakFactor * x.bitrate * length; bits > limit {
