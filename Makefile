@@ -15,13 +15,13 @@ build: ## build ./weir, one static binary
 	CGO_ENABLED=0 go build $(VCS) -trimpath -o weir .
 
 test: ## install what the tests need and run all of them
-	scripts/need cc chromium curl ffmpeg npm postgresql
-	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json
+	scripts/need cc chromium curl ffmpeg mediainfo npm postgresql
+	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m ./...
 
 # npm writes this file last, so it is there and new when everything is.
-e2e/sdk/node_modules/.package-lock.json: e2e/sdk/package-lock.json
-	cd e2e/sdk && npm ci --no-audit --no-fund
+e2e/%/node_modules/.package-lock.json: e2e/%/package-lock.json
+	cd e2e/$* && npm ci --no-audit --no-fund
 	touch $@
 
 fmt: ## format the source
@@ -52,7 +52,23 @@ soak-flood: ## flood weir with bad input for a minute and measure
 	scripts/need cc postgresql
 	CGO_ENABLED=1 go test -tags soak -run TestFloodSoak -count=1 -timeout 30m ./e2e -v
 
-clean: ## remove what was built and downloaded here; not the data folder
-	rm -rf weir e2e/sdk/node_modules
+soak-vod-kill: ## kill weir, and a worker of two, in the middle of a minute of video
+	scripts/need cc ffmpeg postgresql
+	CGO_ENABLED=1 go test -tags soak -run TestKillSoak -count=1 -timeout 60m ./e2e -v
 
-.PHONY: help run build test fmt check fuzz golden bench-api bench-vod soak-webhooks soak-flood clean
+soak-vod-memory: ## measure weir's memory with ten tasks, and with a source of 5 GB
+	scripts/need cc ffmpeg
+	CGO_ENABLED=1 go test -tags soak -run TestMemorySoak -count=1 -timeout 60m ./e2e -v
+
+soak-vod-faults: ## let sources, storage and encoders fail until weir gives up
+	scripts/need cc ffmpeg
+	CGO_ENABLED=1 go test -tags soak -run TestFaultsSoak -count=1 -timeout 60m ./e2e -v
+
+soak-vod-play: ## measure how soon an upload plays after its last byte
+	scripts/need cc ffmpeg
+	CGO_ENABLED=1 go test -tags soak -run TestPlaySoak -count=1 -timeout 30m ./e2e -v
+
+clean: ## remove what was built and downloaded here; not the data folder
+	rm -rf weir e2e/*/node_modules
+
+.PHONY: help run build test fmt check fuzz golden bench-api bench-vod soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play clean

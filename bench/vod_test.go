@@ -347,7 +347,8 @@ func ffmpegArgs(t *testing.T, name, clip, dir string) []string {
 			"-g", "48", "-keyint_min", "48", "-sc_threshold", "0")
 		maps = append(maps, sound...)
 		maps = append(maps, "-flags", "+global_header", "-f", "tee", fmt.Sprintf(
-			"[f=hls:hls_time=6:hls_playlist_type=vod:hls_segment_filename=%[1]s/%[2]s/s%%d.ts]%[1]s/%[2]s/i.m3u8|[f=mp4:movflags=+faststart]%[1]s/%[2]s.mp4", dir, r.name))
+			"[f=hls:hls_time=6:hls_playlist_type=vod:hls_segment_filename=%[1]s/%[2]s/s%%d.ts]%[1]s/%[2]s/i.m3u8|[f=mp4:movflags=+faststart]%[1]s/%[2]s.mp4", dir, r.name,
+		))
 	}
 	return slices.Concat(args, []string{graph}, maps)
 }

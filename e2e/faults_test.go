@@ -86,7 +86,9 @@ func (f *faults) storage(fault func(r *http.Request) trouble) *httptest.Server {
 		f.t.Fatal(err)
 	}
 	// The signature is over the name of the host: it must stay.
-	proxy := &httputil.ReverseProxy{Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = target.Scheme, target.Host }}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, r.In.Host
+	}}
 	return f.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch fault(r) {
 		case passes:
@@ -268,7 +270,7 @@ func (f *faults) disturbEncoder(folder string, storage *httptest.Server, disturb
 	f.t.Helper()
 	clip := killClip(f.t, 24)
 	source := f.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, clip) }))
-	id = f.post(folder, source, storage, rung("only", "H.264", 640, 360, 600_000))
+	id = f.post(folder, source, storage, rung("only", "H.264", 480, 270, 500_000))
 	eventually(f.t, func() error {
 		for _, pid := range children(f.cmd.Process.Pid) {
 			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(line, []byte("libx264")) && bytes.HasPrefix(line, []byte("/usr/bin/ffmpeg")) {

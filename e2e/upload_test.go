@@ -328,9 +328,9 @@ func newFront(t *testing.T) *front {
 	t.Helper()
 	f := &front{t: t}
 	proxy := &httputil.ReverseProxy{
-		Director: func(r *http.Request) {
+		Rewrite: func(r *httputil.ProxyRequest) {
 			target := f.target.Load()
-			r.URL.Scheme, r.URL.Host = target.Scheme, target.Host
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, r.In.Host
 		},
 		// The client sees a connection that breaks, as it would without us.
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },

@@ -23,14 +23,14 @@ func TestMemorySoak(t *testing.T) {
 	t.Run("tenTasks", func(t *testing.T) {
 		w := newWeir(t)
 		w.binary = plain
-		w.ops = freeAddr(t)
-		w.start("--max-running-tasks", "5", "--ops", w.ops)
+		ops := freeAddr(t)
+		w.start("--max-running-tasks", "5", "--ops", ops)
 		o := newOrigin(t, makeClip(t, "ten.mp4", append(pictures("1280x720", 30, 20),
 			"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "60", "-b:v", "6M", "-c:a", "aac")...))
 		w.run("user", "create", "ada@example.com")
 		other := *w
 		other.key = match(t, w.run("key", "create", "ada's", "--user", "ada@example.com"), `API key +(\S+)`)
-		peak := w.most(func() {
+		peak := w.most(ops, func() {
 			var ids []string
 			for i := range 5 {
 				for _, account := range []*weir{w, &other} {
@@ -50,10 +50,10 @@ func TestMemorySoak(t *testing.T) {
 	t.Run("5GB", func(t *testing.T) {
 		w := newWeir(t)
 		w.binary = plain
-		w.ops = freeAddr(t)
-		w.start("--ops", w.ops)
+		ops := freeAddr(t)
+		w.start("--ops", ops)
 		source := loopedClip(t, 5_000_000_000)
-		report(t, w.most(func() {
+		report(t, w.most(ops, func() {
 			passThrough(t, w, source, map[string]any{"mp4": map[string]any{"path": "/out"}, "hls": map[string]any{"path": "/out"}})
 		}))
 		w.stop()
@@ -105,13 +105,18 @@ func TestPlaySoak(t *testing.T) {
 
 // most watches the memory of weir while something happens, and returns the most that
 // it had.
-func (w *weir) most(happens func()) (peak int64) {
+func (w *weir) most(ops string, happens func()) (peak int64) {
 	w.t.Helper()
 	done := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for tick := time.Tick(50 * time.Millisecond); ; {
-			peak = max(peak, memory(w.t, w))
+			if now := memory(w.t, w); now > peak+peak/10 {
+				peak = now
+				profile(w.t, "http://"+ops, "heap", "peak")
+			} else {
+				peak = max(peak, now)
+			}
 			select {
 			case <-done:
 				return

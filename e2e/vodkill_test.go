@@ -86,7 +86,7 @@ func killWorker(t *testing.T, seconds int) {
 // killClip is a source that passes through nowhere, and takes a while to encode.
 func killClip(t *testing.T, seconds int) string {
 	t.Helper()
-	return makeClip(t, fmt.Sprintf("kill%d.mp4", seconds), append(pictures("640x360", 25, float64(seconds)),
+	return makeClip(t, fmt.Sprintf("kill%d.mp4", seconds), append(pictures("480x270", 25, float64(seconds)),
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "100", "-b:v", "3M", "-c:a", "aac", "-b:a", "96k")...)
 }
 
@@ -95,7 +95,7 @@ func (w *weir) postKill(o *origin, b s3test.Bucket) (id string) {
 	w.t.Helper()
 	var task words.Task
 	w.must("POST", "/api/transcode", withSegments(transcode(o.URL+"/"+words.NewID()+".mp4", b,
-		rung("large", "H.264", 640, 360, 1_200_000), rung("small", "H.264", 320, 180, 400_000)), 2), &task)
+		rung("large", "H.264", 480, 270, 900_000), rung("small", "H.264", 320, 180, 400_000)), 2), &task)
 	return task.ID
 }
 

@@ -29,13 +29,8 @@ type Thumbnails struct {
 // Args returns the arguments of ffmpeg.
 func (t Thumbnails) Args() []string {
 	common := append([]string{fmt.Sprintf("setpts=PTS-%d", t.Timescale*int64(Lead/time.Second))}, t.Picture.upright()...)
-	width, height := t.Picture.Width, t.Picture.Height
-	if t.Picture.turned() {
-		width, height = height, width
-	}
 	if t.Picture.wide() {
-		width, height = max(t.Width, t.PosterWidth), max(t.Height, t.PosterHeight)
-		common = append(common, t.Picture.toneMap(width, height)...)
+		common = append(common, t.Picture.toneMap(max(t.Width, t.PosterWidth), max(t.Height, t.PosterHeight))...)
 	}
 	branches := []string{t.jpeg(t.Width, t.Height)}
 	if t.Columns > 0 {

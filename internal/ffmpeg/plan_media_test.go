@@ -60,14 +60,22 @@ func TestPictures(t *testing.T) {
 		{name: "4:4:4", codec: "h264", film: []string{"-pix_fmt", "yuv444p", "-c:v", "libx264"}, picture: Picture{PixelFormat: "yuv444p"}, want: upright},
 		{name: "full range", codec: "mjpeg", film: []string{"-pix_fmt", "yuvj422p", "-c:v", "mjpeg"}, picture: Picture{PixelFormat: "yuvj422p", Range: "pc"}, want: upright},
 		{name: "interlaced", codec: "mpeg2video", film: []string{"-flags", "+ilme+ildct", "-top", "1", "-c:v", "mpeg2video"}, picture: Picture{Interlaced: true}, want: upright},
-		{name: "turned by 90", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 90}, width: 72, height: 128,
-			want: []corner{{18, 32, blue}, {54, 32, red}, {18, 96, blue}, {54, 96, blue}}},
-		{name: "turned by 180", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 180},
-			want: []corner{{32, 18, blue}, {96, 18, blue}, {32, 54, blue}, {96, 54, red}}},
-		{name: "turned by 270", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 270}, width: 72, height: 128,
-			want: []corner{{18, 32, blue}, {54, 32, blue}, {18, 96, red}, {54, 96, blue}}},
-		{name: "mirrored", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Mirrored: true},
-			want: []corner{{32, 18, blue}, {96, 18, red}, {32, 54, blue}, {96, 54, blue}}},
+		{
+			name: "turned by 90", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 90}, width: 72, height: 128,
+			want: []corner{{18, 32, blue}, {54, 32, red}, {18, 96, blue}, {54, 96, blue}},
+		},
+		{
+			name: "turned by 180", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 180},
+			want: []corner{{32, 18, blue}, {96, 18, blue}, {32, 54, blue}, {96, 54, red}},
+		},
+		{
+			name: "turned by 270", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 270}, width: 72, height: 128,
+			want: []corner{{18, 32, blue}, {54, 32, blue}, {18, 96, red}, {54, 96, blue}},
+		},
+		{
+			name: "mirrored", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Mirrored: true},
+			want: []corner{{32, 18, blue}, {96, 18, red}, {32, 54, blue}, {96, 54, blue}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			track := sourceTrack(t, tt.codec, append([]string{"-f", "lavfi", "-i", card, "-pix_fmt", "yuv420p"}, tt.film...)...)

@@ -246,9 +246,12 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 		if r.GOP == 0 {
 			continue
 		}
-		gop := r.GOP * float64(p.Timescale)
-		for i := 1; float64(start)+(float64(i)+0.25)*gop < float64(end); i++ {
-			t := start + int64(math.Round(float64(i)*gop))
+		// As many as it takes, all of the same length: a short one at the end would waste a
+		// key frame.
+		length := float64(end - start)
+		count := math.Ceil(length/(r.GOP*float64(p.Timescale)) - 0.02)
+		for i := 1; float64(i) < count; i++ {
+			t := start + int64(math.Round(length*float64(i)/count))
 			if found := table.between(t, end); !r.Converts() && len(found) > 0 {
 				t = found[0]
 			}

@@ -104,7 +104,7 @@ type Chunk struct {
 }
 
 const (
-	defaultGOP     = 2.0 // seconds
+	defaultGOP     = 3.0 // seconds: half a segment of six; shorter ones cost bits
 	shortChunk     = 6   // seconds: a process for less is not worth its start
 	longChunk      = 24  // seconds: what is lost with a machine, at most
 	shortFile      = 300 // seconds: what the last chunk is counts

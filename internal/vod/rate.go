@@ -129,8 +129,11 @@ const (
 	// steepness. Where the source is so dense that it must be mostly noise, quality
 	// decides whether noise is kept at all.
 	steepness      = 1.15
-	steepnessNoise = 2.5
+	steepnessNoise = 3.0
 	densityOfNoise = 0.5 // bits of the source for a pixel
+	// While x264 regulates, its quality swings, and where bits are that steep it spends as
+	// much as with a steady quality that is so much worse.
+	swing = 0.45
 
 	// How the complexity of a rendition grows with the size of the source.
 	growth = 0.7
@@ -148,7 +151,6 @@ const (
 	worst     = 48.0
 	tolerance = 0.0
 	evenness  = 0.5
-	easyStart = 1.0
 
 	// A chunk so many times as dense as anything known is not guessed at.
 	leap = 3.0
@@ -231,7 +233,7 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 		case k < len(known):
 			excess += float64(known[k].Bytes)*8 - spent[k]
 		case told[k].Quality > 0:
-			excess += min(sizes[k]*math.Exp2(-x.chunks[k].steepness*told[k].Quality/6), x.most(k)) - spent[k]
+			excess += min(sizes[k]*math.Exp2(-x.chunks[k].steepness*(told[k].Quality-x.swing(k))/6), x.most(k)) - spent[k]
 		default:
 			excess += float64(told[k].Bitrate)*x.chunks[k].seconds - spent[k]
 		}
@@ -250,7 +252,7 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 	even := x.even(n, sizes, rest*share)
 	if x.daring(n, known) {
 		quality = even*evenness + (1-evenness)*(qualities[n]-6/x.chunks[n].steepness*math.Log2(share))
-		quality = min(max(quality, qualities[n]-farthest), qualities[n]+farthest)
+		quality = min(max(quality, qualities[n]-farthest), qualities[n]+farthest) + x.swing(n)
 		return 0, math.Round(min(max(quality, best), worst)*100) / 100
 	}
 	wanted := spent[n] * share / x.chunks[n].seconds
@@ -288,59 +290,93 @@ func (x rateModel) most(k int) float64 {
 }
 
 // daring reports whether enough is known to tell chunk n a quality: not when more
-// chunks before it are unknown than known, not when it is mostly noise (where a
-// quality hardly says what comes out), and not when it is unlike anything before.
+// chunks before it are unknown than known, and not when it is unlike all that is
+// known, or like one that the buffer held back, because how hard it is can't be told
+// from that.
 func (x rateModel) daring(n int, known []EncodeStats) bool {
-	densest := 0.0
+	if n > 2*len(known) {
+		return false
+	}
+	densest, like := 0.0, 0
+	distance := func(k int) float64 { return math.Abs(math.Log(x.chunks[k].weight / x.chunks[n].weight)) }
 	for k := range known {
 		densest = max(densest, x.chunks[k].weight)
+		if distance(k) <= distance(like) {
+			like = k
+		}
 	}
-	return n <= 2*len(known) && x.chunks[n].steepness == steepness && x.chunks[n].weight <= leap*densest
+	return x.chunks[n].weight <= leap*densest && !x.heldBack(like, known[like])
+}
+
+// heldBack reports whether the buffer kept a chunk from having the quality it was told.
+func (x rateModel) heldBack(k int, s EncodeStats) bool {
+	return s.Quality > 0 && float64(s.Bytes)*8 > 0.93*peakFactor*x.bitrate*x.chunks[k].seconds
 }
 
 // sizes returns, for each chunk, the bits that it would have at quality 0. For those
 // that are not known it follows from the source, in the proportion that the others have.
 func (x rateModel) sizes(known []EncodeStats) []float64 {
 	sizes := make([]float64, len(x.chunks))
-	proportion, weights, weight := 0.0, 0.0, 1.0
+	var film, noise proportion
 	for k := len(known) - 1; k >= 0; k-- {
 		c, s := x.chunks[k], known[k]
 		bits := max(float64(s.Bytes)*8, 1)
-		quality := s.Quality
-		if quality == 0 {
+		quality := s.Quality - x.swing(k)
+		if s.Quality == 0 {
 			quality = x.meanQuality(k, s)
 		}
 		sizes[k] = bits * math.Exp2(c.steepness*quality/6)
-		if s.Quality > 0 && bits > 0.93*peakFactor*x.bitrate*c.seconds {
-			sizes[k] *= 1.5 // the buffer held it back: it would have been larger
+		if x.heldBack(k, s) {
+			sizes[k] *= 1.5 // it would have been larger
 		}
-		if c.steepness == steepness || weights == 0 {
-			proportion += weight * math.Log(sizes[k]/(c.seconds*math.Pow(c.weight, growth)))
-			weights += weight
-			weight *= forget
+		if c.noise() {
+			noise.add(sizes[k] / c.hint())
+		} else {
+			film.add(sizes[k] / c.hint())
 		}
 	}
+	// Of what kind there was none is taken to come to the peak at an ordinary quality.
+	const ordinary = 25
 	for k := len(known); k < len(x.chunks); k++ {
 		c := x.chunks[k]
-		sizes[k] = math.Exp(proportion/weights) * math.Pow(easyStart, 1/float64(len(known))) * c.seconds * math.Pow(c.weight, growth)
-		if c.steepness != steepness {
-			sizes[k] = x.likeNoise(k, known, sizes)
+		like := film
+		if c.noise() {
+			like = noise
+		}
+		sizes[k] = like.mean() * c.hint()
+		if like.weights == 0 {
+			sizes[k] = peakFactor * x.bitrate * c.seconds * math.Exp2(c.steepness*ordinary/6)
 		}
 	}
 	return sizes
 }
 
-// likeNoise returns the size of a chunk of noise: that of the last one known, or when
-// there is none, one that comes to the peak at an ordinary quality.
-func (x rateModel) likeNoise(k int, known []EncodeStats, sizes []float64) float64 {
-	c := x.chunks[k]
-	for j := len(known) - 1; j >= 0; j-- {
-		if other := x.chunks[j]; other.steepness == c.steepness {
-			return sizes[j] / other.seconds * c.seconds * math.Pow(c.weight/other.weight, growth)
-		}
+// proportion is the mean of the proportions of chunks, the newest first.
+type proportion struct{ logs, weights, weight float64 }
+
+func (p *proportion) add(v float64) {
+	p.weight = max(p.weight*forget, math.SmallestNonzeroFloat64)
+	if p.weights == 0 {
+		p.weight = 1
 	}
-	const ordinary = 25
-	return peakFactor * x.bitrate * c.seconds * math.Exp2(c.steepness*ordinary/6)
+	p.logs += p.weight * math.Log(v)
+	p.weights += p.weight
+}
+
+func (p proportion) mean() float64 { return math.Exp(p.logs / max(p.weights, 1)) }
+
+// hint is what a chunk should be in proportion to.
+func (s stretchOfSource) hint() float64 { return s.seconds * math.Pow(s.weight, growth) }
+
+func (s stretchOfSource) noise() bool { return s.steepness == steepnessNoise }
+
+// swing is by how much the quality of a chunk may be worse than that of the continuous
+// encode for the same bits.
+func (x rateModel) swing(k int) float64 {
+	if x.chunks[k].noise() {
+		return swing
+	}
+	return 0
 }
 
 // meanQuality is the quality with which a chunk that was told a bitrate was encoded, on
@@ -376,8 +412,9 @@ func (x rateModel) continuous(known []EncodeStats, sizes []float64) (spent, qual
 		for range int(steps) {
 			over := min(max(1+(total-x.bitrate*seconds)/(2*x.bitrate*max(1, math.Sqrt(seconds))), 0.5), 2)
 			quality := max(x.quality(complexity/wanted*over), best)
+			weighted += quality
 			bits := sizes[k] / steps * math.Exp2(-c.steepness*quality/6)
-			// The less is in the buffer, the more x264 holds back.
+			// The less is in the buffer, the more x264 holds back; so will it in the chunk.
 			if limit := max(2*fill/buffer, 0.05) * peakFactor * x.bitrate * length; bits > limit {
 				quality += 6 / c.steepness * math.Log2(bits/limit)
 				bits = limit
@@ -388,9 +425,8 @@ func (x rateModel) continuous(known []EncodeStats, sizes []float64) (spent, qual
 			total += bits
 			seconds += length
 			sum += bits
-			weighted += bits * quality
 		}
-		spent, qualities = append(spent, sum), append(qualities, weighted/max(sum, 1))
+		spent, qualities = append(spent, sum), append(qualities, weighted/steps)
 	}
 	return spent, qualities
 }
