@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
@@ -13,15 +14,25 @@ const (
 	memoryEvery = 20 * time.Second
 	// memoryEnough is how much the heap may hold without a look at what for.
 	memoryEnough = 32 << 20
+	// memoryTight is what Go may take from the system before it collects garbage at
+	// once, and not only when the heap has doubled: many imports at the same time
+	// leave more garbage than they use memory.
+	memoryTight = 144 << 20
 )
 
-// returnMemory gives memory back to the system after a burst, until ctx ends. Go
-// itself collects garbage only when the heap grows, or after two minutes, and then
-// returns it slowly; a service that does nothing would long hold what it once
-// needed.
+// returnMemory keeps the memory small that weir takes from the system, until ctx ends,
+// and gives it back after a burst. Go itself collects garbage only when the heap grows,
+// or after two minutes, and then returns it slowly; a service that does nothing would
+// long hold what it once needed.
 func returnMemory(ctx context.Context) error {
 	ticker := time.NewTicker(memoryEvery)
 	defer ticker.Stop()
+	limit := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(limit)
+	own := limit == math.MaxInt64 // the operator has not set GOMEMLIMIT
+	if own {
+		debug.SetMemoryLimit(memoryTight)
+	}
 	last := uint64(0)
 	for {
 		select {
@@ -30,6 +41,9 @@ func returnMemory(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		now := readHeap()
+		if own { // where so much is in use, a tight limit would only cost time
+			debug.SetMemoryLimit(max(memoryTight, 2*int64(now.used)))
+		}
 		if now.held <= memoryEnough {
 			continue
 		}

@@ -5,4 +5,8 @@
 // (start, in weir_test.go) and see only what it answers, prints and leaves on the
 // disk. What must be in the database beforehand, because only media engines make
 // it, is written through package store before weir starts.
+//
+// Media is made by ffmpeg (media_test.go), goes to a real S3 server (package s3test),
+// is taken apart by parsers that others wrote (outputs_test.go, player/parse.mjs) and
+// played in Chromium with the players of the field (browser_test.go, player/play.js).
 package e2e

@@ -268,7 +268,7 @@ func (f *faults) bucketRemoved() (id string) {
 // disturbEncoder posts a task and does something to the ffmpeg that encodes it.
 func (f *faults) disturbEncoder(folder string, storage *httptest.Server, disturb func(pid int) error) (id string) {
 	f.t.Helper()
-	clip := killClip(f.t, 24)
+	clip := killClip(f.t, 16)
 	source := f.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, clip) }))
 	id = f.post(folder, source, storage, rung("only", "H.264", 480, 270, 500_000))
 	eventually(f.t, func() error {

@@ -22,7 +22,7 @@ import (
 // that nobody disturbed. `make soak-vod-kill` does it with a minute of video.
 func TestKillTask(t *testing.T) {
 	t.Parallel()
-	killTask(t, newWeir(t), 24, "--workers", "4")
+	killTask(t, newWeir(t), 16, "--workers", "4")
 }
 
 func killTask(t *testing.T, w *weir, seconds int, args ...string) {
@@ -49,7 +49,7 @@ func killTask(t *testing.T, w *weir, seconds int, args ...string) {
 // of which dies.
 func TestKillWorker(t *testing.T) {
 	t.Parallel()
-	killWorker(t, 24)
+	killWorker(t, 16)
 }
 
 func killWorker(t *testing.T, seconds int) {

@@ -122,3 +122,48 @@ func keys(all []packet, lead int64) []int64 {
 	}
 	return times
 }
+
+// TestRateFactor expects x264's word on the quality it ended up with, for each encoder
+// in the order of the outputs.
+func TestRateFactor(t *testing.T) {
+	engine, err := New(Options{Sandbox: Off})
+	if err != nil {
+		t.Fatal(err)
+	}
+	track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=256x144:r=24:d=2", "-c:v", "libx264", "-preset", "ultrafast")
+	encode := Encode{Picture: Picture{Width: 256, Height: 144}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Threads: 1}
+	for _, bitrate := range []int{50_000, 800_000, 200_000} {
+		encode.Renditions = append(encode.Renditions, Rendition{Codec: H264, Width: 256, Height: 144, Bitrate: bitrate, Peak: bitrate * 3 / 2, Buffer: bitrate * 2})
+	}
+	var factors []float64
+	err = engine.Run(t.Context(), Command{
+		Args: encode.Args(), Stdin: bytes.NewReader(track), Outputs: []io.Writer{io.Discard, io.Discard, io.Discard},
+		Log: func(line string) {
+			if factor, ok := RateFactor(line); ok {
+				factors = append(factors, factor)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(factors) != 3 || factors[1] >= factors[2] || factors[2] >= factors[0] {
+		t.Errorf("factors = %v, want three: the first is the worst, the second the best", factors)
+	}
+	for _, line := range []string{"", "final ratefactor: 20", "[libx264 @ 0x1] [info] final ratefactor: nought"} {
+		if factor, ok := RateFactor(line); ok {
+			t.Errorf("RateFactor(%q) = %v", line, factor)
+		}
+	}
+}
+
+// TestLogLeavesErrors expects that what is said for information does not push what is
+// wrong out of memory.
+func TestLogLeavesErrors(t *testing.T) {
+	var log []string
+	said := tail{log: func(line string) { log = append(log, line) }}
+	said.read(strings.NewReader("[info] one\n[libx264 @ 0x1] [warning] two\n[mp4 @ 0x2] [error] three\n"))
+	if got := said.String(); got != "[mp4 @ 0x2] three" || len(log) != 2 {
+		t.Errorf("kept %q and logged %q", got, log)
+	}
+}

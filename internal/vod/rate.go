@@ -46,9 +46,26 @@ type EncodeStats struct {
 func (r ChunkResult) Stats() ChunkStats {
 	var s ChunkStats
 	for _, one := range r.Renditions {
-		s.Renditions = append(s.Renditions, EncodeStats{Bytes: one.Bytes, Frames: one.Frames, Quality: one.Quality, Bitrate: one.Bitrate, Factor: one.Factor})
+		s.Renditions = append(s.Renditions, EncodeStats{
+			Bytes: one.payload(), Frames: one.Frames, Quality: one.Quality, Bitrate: one.Bitrate, Factor: one.Factor,
+		})
 	}
 	return s
+}
+
+// payload is what the frames of a stretch weigh, without the boxes around them.
+func (r RenditionResult) payload() int64 {
+	segments, err := r.Segments()
+	if err != nil {
+		return r.Bytes
+	}
+	var bytes int64
+	for _, segment := range segments {
+		for _, part := range segment.Parts {
+			bytes += int64(cmaf.Bytes(part.Samples))
+		}
+	}
+	return bytes
 }
 
 // weights returns the bytes that a track has in each segment of the grid.
@@ -123,11 +140,12 @@ func (p *Plan) follow(r Rendition, n int, done []EncodeStats) (bitrate int, qual
 	return x.decide(n, done[:min(p.Needs(n), len(done))], told)
 }
 
-// Constants of the model, from encodes of film, sport, grain, slides and hard cuts.
+// Constants of the model, found with encodes of film, sport, grain, slides and hard cuts,
+// and with the parts of those in other orders.
 const (
-	// How bits fall with the quality number: to half in six of it, to the power of
-	// steepness. Where the source is so dense that it must be mostly noise, quality
-	// decides whether noise is kept at all.
+	// How bits fall with the number of the quality: to a half in 6/steepness of it. Where
+	// the source is so dense that it must be mostly noise, the quality decides whether
+	// noise is kept at all.
 	steepness      = 1.15
 	steepnessNoise = 3.0
 	densityOfNoise = 0.5 // bits of the source for a pixel
@@ -135,24 +153,26 @@ const (
 	// much as with a steady quality that is so much worse.
 	swing = 0.45
 
-	// How the complexity of a rendition grows with the size of the source.
+	// How the size of a rendition grows with that of the source, as a power.
 	growth = 0.7
-	// What an older chunk counts against the one after it, when the others are judged
-	// by them.
+	// What a chunk counts against the one after it, when those not known are judged by
+	// them.
 	forget = 0.9
 
-	// How much of what was spent too much is made up by the rest, and the most by which
-	// a chunk is made smaller or larger for it.
-	makeUp  = 1.0
-	largest = 2.0
+	// Half and half: the quality that the continuous encode would have there, and one
+	// for all that is left, which looks better but knows less.
+	evenness = 0.5
+	// Better a little too much than too little: starting anew costs quality.
+	generosity = 1.005
+	// The most by which chunks are made larger or smaller to make up for others, and by
+	// which their quality is changed.
+	largest  = 2.0
+	farthest = 4.0
+	// The best and the worst quality that a chunk is told.
+	best  = 1.0
+	worst = 48.0
 
-	farthest  = 4.0
-	best      = 1.0
-	worst     = 48.0
-	tolerance = 0.0
-	evenness  = 0.5
-
-	// A chunk so many times as dense as anything known is not guessed at.
+	// A chunk so many times as dense as all that is known is not guessed at.
 	leap = 3.0
 
 	stepSeconds = 0.5
@@ -227,6 +247,9 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 	}
 	sizes := x.sizes(known)
 	spent, qualities := x.continuous(known, sizes)
+	for k := 1; k < len(spent); k++ {
+		spent[k] *= generosity
+	}
 	excess := 0.0
 	for k := 1; k < n; k++ {
 		switch {
@@ -242,13 +265,7 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 	for k := n; k < len(x.chunks); k++ {
 		rest += spent[k]
 	}
-	tolerated := tolerance * sum(spent)
-	if excess > 0 {
-		excess = max(excess-tolerated, 0)
-	} else {
-		excess = min(excess+tolerated, 0)
-	}
-	share := min(max(1-makeUp*excess/rest, 1/largest), largest)
+	share := min(max(1-excess/rest, 1/largest), largest)
 	even := x.even(n, sizes, rest*share)
 	if x.daring(n, known) {
 		quality = even*evenness + (1-evenness)*(qualities[n]-6/x.chunks[n].steepness*math.Log2(share))
@@ -257,13 +274,6 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 	}
 	wanted := spent[n] * share / x.chunks[n].seconds
 	return int(min(max(wanted, x.bitrate/5), x.bitrate*peakFactor*0.97)), 0
-}
-
-func sum(values []float64) (total float64) {
-	for _, v := range values {
-		total += v
-	}
-	return total
 }
 
 // even returns the quality with which the chunks from n on come to so many bits.
