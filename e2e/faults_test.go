@@ -316,7 +316,8 @@ func (f *faults) leavesNothing(idle int) {
 		s.CloseClientConnections()
 		s.Close()
 	}
-	eventually(f.t, func() error {
+	// What it put into storage that is gone now, weir tries to remove for a while.
+	within(f.t, 2*time.Minute, func() error {
 		if left := children(f.cmd.Process.Pid); len(left) > 0 {
 			return fmt.Errorf("processes are left: %v", left)
 		}

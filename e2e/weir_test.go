@@ -270,7 +270,13 @@ func (w *weir) must(method, path string, body, v any) {
 // eventually calls check until it returns nil, and fails with what it returned last.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	within(t, 30*time.Second, check)
+}
+
+// within is eventually with another limit.
+func within(t *testing.T, limit time.Duration, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
 	for {
 		err := check()
 		if err == nil {

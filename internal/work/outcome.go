@@ -109,7 +109,7 @@ func message(err error) string {
 		return messageTimeout
 	}
 	e, ok := errors.AsType[*weir.Error](err)
-	if !ok || e.Kind == weir.Internal && !strings.HasPrefix(e.Messages[0], messageInternal) {
+	if !ok || e.Kind == weir.Internal && !strings.HasPrefix(e.Messages[0], messageInternal) && !strings.HasPrefix(e.Messages[0], messageTimeout) {
 		return messageInternal
 	}
 	return strings.Join(e.Messages, "; ")

@@ -208,10 +208,11 @@ func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
 // said.
 func notSaved(err error) error {
 	e, ok := errors.AsType[*weir.Error](err)
-	if !ok || e.Kind != weir.Invalid && e.Kind != weir.Denied && e.Kind != weir.Upstream {
+	_, own := errors.AsType[ownError](err)
+	if !ok || own || e.Kind != weir.Invalid && e.Kind != weir.Denied && e.Kind != weir.Upstream {
 		return err
 	}
-	return weir.Wrap(e.Kind, err, "error saving file to storage: %s", strings.Join(e.Messages, "; "))
+	return weir.Wrap(e.Kind, e.Err, "error saving file to storage: %s", strings.Join(e.Messages, "; "))
 }
 
 // publisher returns what puts the outputs of a task, or of an asset in an object
