@@ -27,6 +27,8 @@ import (
 //
 // Measured on a minute of film at 1080p 6M, 720p 3M, 480p 1.6M and 360p 0.8M, 6 s chunks, two
 // at a time, against one encode: bitrate +0.2, -1.7, -0.8 and +0.8 %, SSIM -0.0001 to +0.0005.
+// That film was tuned on, and weir's GOPs were 3 s against 2.5 s; with 2 s SSIM was 0.0003 to
+// 0.0006 lower. Hard cuts between flat and noise lost 0.0018, still slides 26 % of the bitrate.
 // The same chunks told a bitrate lose 0.002 of SSIM, with 27 s chunks 0.0005.
 
 // ChunkStats is what the rate control needs to know of a chunk that is done.
