@@ -169,10 +169,11 @@ func (k *killing) change(ctx context.Context, asset string, version int) {
 	k.send(ctx, http.MethodPatch, "/api/asset/"+asset, name, map[string]string{"name": name})
 }
 
-// create makes an asset in the same way.
+// create makes an asset in the same way, one that waits for its bytes: work on it
+// would make events of its own, at any time.
 func (k *killing) create(ctx context.Context) {
 	name := words.NewID()
-	k.send(ctx, http.MethodPost, "/api/asset/upload/url", name, map[string]string{"name": name, "url": "https://example.com/" + name})
+	k.send(ctx, http.MethodPost, "/api/asset/request-upload", name, map[string]string{"name": name})
 }
 
 // send sends a request until it is answered; the event of it has the name.
