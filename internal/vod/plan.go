@@ -104,11 +104,15 @@ type Chunk struct {
 }
 
 const (
-	defaultGOP     = 3.0 // seconds: half a segment of six; shorter ones cost bits
+	defaultGOP     = 2.0 // seconds
 	shortChunk     = 6   // seconds: a process for less is not worth its start
 	longChunk      = 24  // seconds: what is lost with a machine, at most
 	shortFile      = 300 // seconds: what the last chunk is counts
 	audioTimescale = 90_000
+
+	// firstSegment is the length in seconds of the first segment, where others are longer:
+	// somebody may be waiting for it.
+	firstSegment = 4.0
 
 	// shortSegment is the length in seconds below which a segment of its own
 	// is not worth a request.
@@ -197,17 +201,21 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 }
 
 // grid returns where segments start when nothing passes through: with the first frame
-// at or after every multiple of the length aimed at. Where frames are far apart,
-// segments are longer.
+// at or after every multiple of the length aimed at, in longer files counted from the end
+// of a first one that is short. Where frames are far apart, segments are longer.
 func (p *Plan) grid(table frames) []int64 {
 	length := int64(math.Round(p.SegmentSeconds * float64(p.Timescale)))
 	short := int64(shortSegment * float64(p.Timescale))
 	starts := []int64{table.times[0]}
 	next := table.times[0] + length
+	if early := int64(firstSegment * float64(p.Timescale)); early < length && table.end-table.times[0] > 2*length {
+		next = table.times[0] + early
+	}
+	origin := next
 	for _, t := range table.times {
 		if t >= next && t-starts[len(starts)-1] >= short {
 			starts = append(starts, t)
-			next = table.times[0] + ((t-table.times[0])/length+1)*length
+			next = origin + ((t-origin)/length+1)*length
 		}
 	}
 	if last := len(starts) - 1; last > 0 && table.end-starts[last] < short {
