@@ -76,7 +76,9 @@ func mediaServer(dir string) http.Handler {
 		if kind := types[filepath.Ext(r.URL.Path)]; kind != "" {
 			w.Header().Set("Content-Type", kind)
 		}
-		w.Header().Set("Cache-Control", "no-store")
+		// Not no-store: Chromium then lets requests for ranges of one file wait for one
+		// that a player has broken off, for 20 seconds each.
+		w.Header().Set("Cache-Control", "max-age=3600")
 		files.ServeHTTP(w, r)
 	})
 }

@@ -151,9 +151,7 @@ func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, hand
 		return nil
 	}
 	if handlers[JobPiece] != nil {
-		if err := s.announceSlots(ctx, queues[queueEncode]); err != nil {
-			return err
-		}
+		s.announceSlots(ctx, queues[queueEncode])
 	}
 	return s.engine.work(ctx, worker{kinds: kinds, queues: queues, drain: drain, do: func(ctx context.Context, job Job) error {
 		return s.doJob(ctx, job, handlers[job.Kind])

@@ -64,11 +64,13 @@ func (s *Store) register(ctx context.Context) error {
 	return err
 }
 
-// announceSlots says how many pieces of tasks this node does at once.
-func (s *Store) announceSlots(ctx context.Context, slots int) error {
+// announceSlots says how many pieces of tasks this node does at once. If that fails,
+// the next heartbeat says it.
+func (s *Store) announceSlots(ctx context.Context, slots int) {
 	s.node.slots.Store(int64(slots))
-	_, err := s.conn.exec(ctx, "UPDATE node SET slots = $2 WHERE id = $1", s.node.id, slots)
-	return err
+	if _, err := s.conn.exec(ctx, "UPDATE node SET slots = $2 WHERE id = $1", s.node.id, slots); err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "slots were not announced", "err", err)
+	}
 }
 
 // requeue lets others do the running jobs of clients. Each becomes a job with a new

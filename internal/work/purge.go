@@ -79,6 +79,10 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 		return err
 	}
 	known := err == nil
+	// Our own storage first: it does not wait for one that may be away for long.
+	if err := w.Media.DeletePrefix(ctx, store.WorkDir(id, run)); err != nil {
+		return err
+	}
 	state, err := w.Store.TaskWork(ctx, id)
 	if err != nil && weir.KindOf(err) != weir.NotFound {
 		return err
@@ -87,9 +91,6 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 		if err := w.outside(ctx, job, w.abort(ctx, t, state)); err != nil {
 			return err
 		}
-	}
-	if err := w.Media.DeletePrefix(ctx, store.WorkDir(id, run)); err != nil {
-		return err
 	}
 	if known && t.Status.Phase == weir.TaskCompleted && t.OutputAssetID != "" {
 		if err := w.dropSource(ctx, t, state, run); err != nil {
