@@ -117,7 +117,7 @@ func ownTransport() *http.Transport {
 		MaxIdleConnsPerHost:   32,
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
+		ExpectContinueTimeout: 5 * time.Second,
 	}
 }
 
