@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -117,7 +118,7 @@ func ownTransport() *http.Transport {
 		MaxIdleConnsPerHost:   32,
 		IdleConnTimeout:       90 * time.Second,
 		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: 5 * time.Second,
+		ExpectContinueTimeout: time.Second,
 	}
 }
 
@@ -154,8 +155,26 @@ func (s *s3) do(ctx context.Context, patience time.Duration, key string, request
 		if s.otherRegion(err, used) {
 			err = request(watched, dog.moved)
 		}
-		return s.failure(watched, err, key)
+		return s.failure(watched, s.explain(watched, err, key), key)
 	})
+}
+
+// explain finds out why a store broke the connection off. One that refuses what it is
+// being sent may do so before its reason arrives; it repeats the reason when it is
+// asked for something small.
+func (s *s3) explain(ctx context.Context, err error, key string) error {
+	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	body, _, _, asked := s.client().GetObject(ctx, s.bucket.name, key, minio.GetObjectOptions{})
+	if asked == nil {
+		_ = body.Close()
+		return err
+	}
+	if kind := weir.KindOf(s.failure(ctx, asked, key)); kind == weir.Denied || kind == weir.Invalid {
+		return asked
+	}
+	return err
 }
 
 // regionName is what the name of a region looks like; it may become part of a host.
