@@ -17,7 +17,7 @@ const (
 	// memoryTight is what Go may take from the system before it collects garbage at
 	// once, and not only when the heap has doubled: many imports at the same time
 	// leave more garbage than they use memory.
-	memoryTight = 144 << 20
+	memoryTight = 112 << 20
 )
 
 // returnMemory keeps the memory small that weir takes from the system, until ctx ends,
@@ -42,7 +42,7 @@ func returnMemory(ctx context.Context) error {
 		}
 		now := readHeap()
 		if own { // where so much is in use, a tight limit would only cost time
-			debug.SetMemoryLimit(max(memoryTight, 2*int64(now.used)))
+			debug.SetMemoryLimit(max(memoryTight, 3*int64(now.used)/2))
 		}
 		if now.held <= memoryEnough {
 			continue

@@ -173,8 +173,10 @@ func (s *Store) doJob(ctx context.Context, job Job, handle Handler) error {
 		return nil // not to be tried again, not even if a new job of the same ref is asked for
 	}
 	if errors.Is(err, ErrLostJob) {
-		s.log.WarnContext(ctx, "job was given to another node", "kind", job.Kind, "job", job.ID)
-		return nil
+		// If another node has it, it is another job by now, and this does nothing; if none
+		// took it while this node was silent, it goes on here.
+		s.log.WarnContext(ctx, "job was let go", "kind", job.Kind, "job", job.ID)
+		return river.JobSnooze(time.Second)
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "job failed, it will be tried again", "kind", job.Kind, "job", job.ID, "attempt", job.Attempt, "err", err)

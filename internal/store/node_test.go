@@ -150,6 +150,12 @@ func TestLostNode(t *testing.T) {
 		}
 		(<-jobs).end <- nil // tried again
 
+		// The same when the handler says that the job is not its own any more, and nobody
+		// has taken it.
+		enqueue(t, st, JobTask, "z")
+		(<-jobs).end <- ErrLostJob
+		(<-jobs).end <- nil
+
 		lose()
 		ran := false
 		if err := st.doJob(ctx, Job{Kind: JobTask, Ref: "y"}, func(context.Context, Job) error {
