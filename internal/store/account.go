@@ -85,6 +85,9 @@ func (tx *Tx) UpdateUser(ctx context.Context, id string, change func(*weir.User)
 	if err != nil {
 		return u, err
 	}
+	if u.Suspended || u.Disabled {
+		tx.bumpLater(TopicLive)
+	}
 	_, err = tx.bump(ctx, TopicAuth)
 	return u, err
 }
@@ -102,6 +105,7 @@ func (tx *Tx) DeleteUser(ctx context.Context, id string) error {
 			return err
 		}
 	}
+	tx.bumpLater(TopicLive)
 	_, err := tx.bump(ctx, TopicAuth)
 	return err
 }

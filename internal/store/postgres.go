@@ -168,6 +168,8 @@ func (e *postgres) backup(context.Context, string) error {
 
 func (e *postgres) forUpdate() string { return " FOR UPDATE" }
 
+func (e *postgres) forUpdateOfFree() string { return " FOR UPDATE SKIP LOCKED" }
+
 type pgTx struct {
 	tx    pgx.Tx
 	river jobClient[pgx.Tx]

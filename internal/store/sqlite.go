@@ -173,6 +173,8 @@ func (e *sqlite) backup(ctx context.Context, path string) error {
 // forUpdate is empty: the one writer has the whole database.
 func (e *sqlite) forUpdate() string { return "" }
 
+func (e *sqlite) forUpdateOfFree() string { return "" }
+
 type sqliteTx struct {
 	tx    *sql.Tx
 	river jobClient[*sql.Tx]

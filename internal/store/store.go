@@ -30,6 +30,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,6 +59,7 @@ type Store struct {
 	shown  shownCache
 	batch  batch
 	jobs   running
+	epochs sync.Map // stream → the epoch with which this process took it last
 }
 
 // queries are the reads; a Store runs them on a connection of its own choice, a
@@ -114,6 +117,8 @@ type engine interface {
 	noticesOthers() bool
 	backup(ctx context.Context, path string) error
 	forUpdate() string // what a SELECT needs at its end to lock its rows
+	// forUpdateOfFree is forUpdate for rows that nobody has locked; the others are left out.
+	forUpdateOfFree() string
 	close()
 }
 
@@ -188,6 +193,7 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	wg.Go(func() { s.every(ctx, batchEvery, "write counters", s.flush) })
 	wg.Go(func() { s.every(ctx, pollEvery, "look for changes", s.poll) })
 	wg.Go(func() { s.every(ctx, cancelEvery, "look for cancelled jobs", s.cancelFlagged) })
+	wg.Go(func() { s.every(ctx, lapseEvery, "end what other nodes left on air", s.endLapsed) })
 	wg.Go(func() { s.every(ctx, reviveEvery, "look for deliveries that nobody makes", s.reviveDeliveries) })
 	wg.Go(func() {
 		s.every(ctx, pruneEvery, "forget what is old", func(ctx context.Context) error { return s.prune(ctx, keep) })
@@ -231,7 +237,7 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 	if err := do(tx); err != nil {
 		return err
 	}
-	for topic := range tx.later {
+	for _, topic := range slices.Sorted(maps.Keys(tx.later)) { // all in one order, so that no two wait for one another
 		if _, err := tx.bump(ctx, topic); err != nil {
 			return err
 		}

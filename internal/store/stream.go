@@ -155,11 +155,21 @@ func (tx *Tx) CreateStream(ctx context.Context, s *weir.Stream) error {
 	return tx.setStreamTargets(ctx, s)
 }
 
-// UpdateStream changes a stream.
+// UpdateStream changes a stream. A change that ends its broadcast is told to the node
+// that carries it.
 func (tx *Tx) UpdateStream(ctx context.Context, id string, change func(*weir.Stream) error) (weir.Stream, error) {
-	s, err := streams.update(ctx, tx, id, change)
+	var before weir.Stream
+	s, err := streams.update(ctx, tx, id, func(s *weir.Stream) error {
+		before = *s
+		return change(s)
+	})
 	if err != nil {
 		return s, err
+	}
+	if why := s.EndedBy(&before); why != "" {
+		if err := tx.end(ctx, id, why); err != nil {
+			return s, err
+		}
 	}
 	return s, tx.setStreamTargets(ctx, &s)
 }

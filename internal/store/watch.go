@@ -12,6 +12,7 @@ const (
 	TopicEvent = "event" // an event was written
 	TopicAuth  = "auth"  // an account, a project or an API key changed
 	TopicTask  = "task"  // a task waits to be admitted, or has ended
+	TopicLive  = "live"  // a session must end, or was taken over by another node
 )
 
 const pollEvery = 250 * time.Millisecond
