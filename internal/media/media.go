@@ -13,7 +13,8 @@
 // reader never sees a track that promises a segment which is not there.
 //
 // Start reading at [Open]; [File] gives a whole track or several of them as one file,
-// without ever making that file.
+// without ever making that file. [Recorder] writes a track while it grows, in a folder;
+// [Recover] takes it up again after a crash.
 package media
 
 import (

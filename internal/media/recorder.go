@@ -1,0 +1,614 @@
+package media
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// Recorder writes the segments of one track into a folder of this machine while the
+// track grows. Every part is written as it comes, so that a process that is killed
+// loses the part in hand and no other; [Recorder.Sync] makes finished segments survive
+// a power failure too.
+//
+//	<dir>/index         the line of JSON, the track of init 0, then an entry for each finished segment
+//	<dir>/<n>.m4s       the segments from 0; the last one may be open
+//	<dir>/init-<k>.mp4  the init segments from 0; a change of the coding makes the next one
+//	<dir>/journal       which init segment each segment needs, and what is known of a segment
+//	                    when it is opened (see note)
+//
+// This is the form of a sealed track but for the names of the init segments and for
+// the journal: if the folder lies in a blob.Store on disk, or is moved there, then what
+// was recorded becomes a track by [Recorder.Seal], and no segment is copied.
+//
+// One goroutine writes (Begin, Append, Finish, Change, Seal, Close). Reading, Sync and
+// Trim may happen at any time from any other. A recorder keeps no media in memory, and
+// no more than one file open.
+type Recorder struct {
+	dir string
+
+	// Of the goroutine that writes.
+	file    *os.File // the open segment; nil = none is
+	torn    bool     // its file may have bytes after the last whole part
+	closed  bool
+	journal int64 // bytes
+
+	syncing sync.Mutex // held by the Sync that runs
+
+	trimming sync.Mutex // held by the Trim that runs
+	removed  int64      // the files of segments before it are
+
+	mu     sync.Mutex
+	inits  []initSegment
+	first  int64     // segment that is not trimmed
+	next   int64     // number of the segment that is open, or of the next one
+	open   bool      // segment next is
+	ends   []int64   // of the parts of the open segment, in bytes
+	recent [][]int64 // the same of the newest finished segments
+	index  int64     // bytes
+	undone undone    // what Sync has to do
+}
+
+// initSegment is an init segment and the first segment that needs it.
+type initSegment struct {
+	track cmaf.Track
+	first int64
+}
+
+// undone is what a power failure could take away.
+type undone struct {
+	folders []string // new ones, with the folders that they are in
+	files   []string // names of new files
+	notes   bool     // the journal tells of init segments
+}
+
+// partsOf is of how many finished segments the parts can be had one by one. That is
+// a minute of segments of 2 seconds, and many times what playlists show the parts of.
+const partsOf = 32
+
+const (
+	indexName   = "index"
+	journalName = "journal"
+	sealedInit  = "init.mp4"
+)
+
+func segmentName(n int64) string { return strconv.FormatInt(n, 10) + ".m4s" }
+
+func initName(k int) string { return "init-" + strconv.Itoa(k) + ".mp4" }
+
+// Record makes a recorder of a folder. What is there already is recovered as by
+// [Recover]; if the coding of the track is another than it was, that is a change.
+func Record(dir string, track cmaf.Track) (*Recorder, error) {
+	r, err := Recover(dir)
+	if err != nil && weir.KindOf(err) == weir.NotFound {
+		r, err = create(dir, track)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, r.Change(track)
+}
+
+// create makes a recorder of a folder in which there is nothing to recover.
+func create(dir string, track cmaf.Track) (*Recorder, error) {
+	folders, err := makeFolder(dir)
+	if err != nil {
+		return nil, diskError(err, "make the folder of a recording")
+	}
+	r := &Recorder{dir: dir, undone: undone{folders: folders}}
+	if err := errors.Join(remove(dir, indexName), remove(dir, journalName), r.removeBeyond()); err != nil {
+		return nil, diskError(err, "make the folder of a recording")
+	}
+	head, err := indexBytes(track, nil)
+	if err != nil {
+		return nil, err
+	}
+	// The journal comes before the index and the segments, so that nothing is there
+	// that the journal does not tell of.
+	if err := r.Change(track); err != nil {
+		return nil, err
+	}
+	if err := r.write(indexName, 0, head); err != nil {
+		return nil, err
+	}
+	r.index = int64(len(head))
+	return r, nil
+}
+
+// makeFolder makes a folder and those above it, and returns which folders have new
+// names in them.
+func makeFolder(dir string) (changed []string, err error) {
+	for at := dir; ; {
+		_, err := os.Stat(at)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || filepath.Dir(at) == at {
+			return nil, err
+		}
+		at = filepath.Dir(at)
+		changed = append(changed, at)
+	}
+	return changed, os.MkdirAll(dir, 0o700)
+}
+
+// Change makes the next init segment, which all segments from the next one on need. If
+// the track is the one there is, nothing changes. No segment may be open.
+func (r *Recorder) Change(track cmaf.Track) error {
+	if err := r.writable(false); err != nil {
+		return err
+	}
+	k := len(r.inits)
+	if k > 0 && sameTrack(r.inits[k-1].track, track) {
+		return nil
+	}
+	if k > 0 {
+		// Recovery takes an init segment without a note to mean that notes are missing
+		// from here on. So those before it must be safe.
+		if err := syncFile(filepath.Join(r.dir, journalName)); err != nil {
+			return diskError(err, "sync the journal of a recording")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.dir, initName(k)), cmaf.Init(track), 0o600); err != nil {
+		return diskError(err, "write an init segment")
+	}
+	if err := r.note(note{Init: k, Track: &track}); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inits = append(r.inits, initSegment{track, r.next})
+	r.undone.files = append(r.undone.files, initName(k))
+	r.undone.notes = true
+	return nil
+}
+
+// Begin opens the next segment. What it says is kept at once, for when the segment is
+// not finished because weir is killed.
+func (r *Recorder) Begin(wall time.Time, discontinuity bool) error {
+	if err := r.writable(false); err != nil {
+		return err
+	}
+	if err := r.note(note{Segment: r.next, Init: len(r.inits) - 1, Wall: wall.UTC(), Discontinuity: discontinuity}); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.path(r.next), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return diskError(err, "open a segment of a recording")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.file, r.torn, r.open, r.ends = f, false, true, nil
+	return nil
+}
+
+// Append writes the next part of the open segment. When it fails, the segment is what
+// it was, and the same part can be tried again.
+func (r *Recorder) Append(part cmaf.Part, data []byte) error {
+	if err := r.writable(true); err != nil {
+		return err
+	}
+	if size := part.Size(); size != int64(len(data)) || size == 0 {
+		return fmt.Errorf("a part of segment %d has %d bytes, its samples have %d with its head", r.next, len(data), size)
+	}
+	if err := r.mend(); err != nil {
+		return err
+	}
+	size := lastOf(r.ends)
+	if _, err := r.file.WriteAt(data, size); err != nil {
+		r.torn = true
+		return diskError(err, "write a part of a recording")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends = append(r.ends, size+int64(len(data)))
+	return nil
+}
+
+// Finish ends the open segment, which has the parts that were appended.
+func (r *Recorder) Finish(segment cmaf.Segment) error {
+	if err := r.writable(true); err != nil {
+		return err
+	}
+	if len(r.ends) == 0 || !slices.Equal(partEnds(segment), r.ends) {
+		return fmt.Errorf("segment %d can't end with %d parts of %d bytes, there are %d of %d", r.next, len(segment.Parts), segment.Size(), len(r.ends), lastOf(r.ends))
+	}
+	if err := r.mend(); err != nil {
+		return err
+	}
+	entry := cmaf.AppendEntry(nil, segment)
+	if err := r.write(indexName, r.index, entry); err != nil {
+		return err
+	}
+	err := r.file.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index += int64(len(entry))
+	r.recent = append(r.recent, r.ends)
+	if len(r.recent) > partsOf {
+		r.recent = slices.Delete(r.recent, 0, 1)
+	}
+	r.undone.files = append(r.undone.files, segmentName(r.next))
+	r.next++
+	r.file, r.open, r.ends = nil, false, nil
+	if err != nil {
+		return diskError(err, "close a segment of a recording")
+	}
+	return nil
+}
+
+// writable returns an error if a segment is open that must not be, or the other way
+// round.
+func (r *Recorder) writable(open bool) error {
+	switch {
+	case r.closed:
+		return errors.New("the recording is closed")
+	case open && r.file == nil:
+		return fmt.Errorf("segment %d of the recording was not begun", r.next)
+	case !open && r.file != nil:
+		return fmt.Errorf("segment %d of the recording is still open", r.next)
+	}
+	return nil
+}
+
+// mend takes off what a write that failed left behind.
+func (r *Recorder) mend() error {
+	if !r.torn {
+		return nil
+	}
+	if err := r.file.Truncate(lastOf(r.ends)); err != nil {
+		return diskError(err, "mend a segment of a recording")
+	}
+	r.torn = false
+	return nil
+}
+
+// note writes to the journal.
+func (r *Recorder) note(n note) error {
+	line, err := appendNote(nil, n)
+	if err != nil {
+		return err
+	}
+	if err := r.write(journalName, r.journal, line); err != nil {
+		return err
+	}
+	r.journal += int64(len(line))
+	return nil
+}
+
+// write puts data at the end of a file, which is at size: what is behind it was left by
+// a write that failed.
+func (r *Recorder) write(name string, size int64, data []byte) error {
+	f, err := os.OpenFile(filepath.Join(r.dir, name), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return diskError(err, "open the "+name+" of a recording")
+	}
+	_, err = f.WriteAt(data, size)
+	if err != nil {
+		err = errors.Join(err, f.Truncate(size))
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return diskError(err, "write the "+name+" of a recording")
+	}
+	return nil
+}
+
+// Sync makes the segments that were finished before it was called survive a power
+// failure. It takes milliseconds of waiting for the disk, but holds up nobody. When it
+// fails, the next call tries everything again.
+func (r *Recorder) Sync() error {
+	r.syncing.Lock()
+	defer r.syncing.Unlock()
+	r.mu.Lock()
+	todo := r.undone
+	r.undone = undone{}
+	r.mu.Unlock()
+	if len(todo.files) == 0 {
+		return nil
+	}
+	if err := r.sync(todo); err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.undone.folders = append(todo.folders, r.undone.folders...)
+		r.undone.files = append(todo.files, r.undone.files...)
+		r.undone.notes = r.undone.notes || todo.notes
+		return diskError(err, "sync a recording")
+	}
+	return nil
+}
+
+// sync does what is to be done. The index comes last, because it promises the rest.
+// The notes of segments need no sync of their own: the index has the same.
+func (r *Recorder) sync(todo undone) error {
+	for _, name := range todo.files {
+		err := syncFile(filepath.Join(r.dir, name))
+		if n, ok := numbered(name, "", ".m4s"); ok && errors.Is(err, fs.ErrNotExist) && r.trimmed(n) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var paths []string
+	if todo.notes {
+		paths = append(paths, filepath.Join(r.dir, journalName))
+	}
+	paths = append(append(paths, r.dir), todo.folders...)
+	for _, path := range append(paths, filepath.Join(r.dir, indexName)) {
+		if err := syncFile(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Trim removes the segments before a number but for the newest finished one, which shows
+// how far the recording has come. The index keeps their entries.
+func (r *Recorder) Trim(before int64) error {
+	r.trimming.Lock()
+	defer r.trimming.Unlock()
+	r.mu.Lock()
+	r.first = max(r.first, min(before, r.next-1))
+	first := r.first
+	r.mu.Unlock()
+	// From the oldest on: recovery takes the first file to be the first segment.
+	for ; r.removed < first; r.removed++ {
+		if err := remove(r.dir, segmentName(r.removed)); err != nil {
+			return diskError(err, "remove a segment of a recording")
+		}
+	}
+	return nil
+}
+
+func (r *Recorder) trimmed(n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return n < r.first
+}
+
+// Close ends writing and syncs. A segment that is open stays so; recovery will finish
+// it. Reading goes on to work.
+func (r *Recorder) Close() error {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	err := r.Sync()
+	if r.file != nil {
+		err = errors.Join(err, r.file.Close())
+		r.file = nil
+	}
+	return err
+}
+
+// Seal closes the recorder and makes its folder a track that [Open] reads. The coding
+// must be the same from the first segment to the last, none may be trimmed or open.
+// Sealing what is sealed changes nothing, and a seal that was interrupted can be
+// done again after recovery.
+func (r *Recorder) Seal() error {
+	if err := r.writable(false); err != nil {
+		return err
+	}
+	if r.next == 0 {
+		return weir.Errorf(weir.Refused, "nothing was recorded")
+	}
+	if r.trimmed(0) {
+		return weir.Errorf(weir.Refused, "the first segments are not kept, and a sealed track has all")
+	}
+	k := r.InitOf(0)
+	if last := r.InitOf(r.next - 1); last != k {
+		return weir.Errorf(weir.Refused, "the coding changes at segment %d, and a sealed track has one", r.inits[last].first)
+	}
+	track := r.inits[k].track
+	if k > 0 { // the first ones were for nothing
+		index, err := r.Index()
+		if err != nil {
+			return err
+		}
+		data, err := indexBytes(track, index.Segments)
+		if err != nil {
+			return err
+		}
+		if err := replaceFile(r.dir, indexName, data); err != nil {
+			return diskError(err, "write the index of a recording")
+		}
+	}
+	if err := replaceFile(r.dir, sealedInit, cmaf.Init(track)); err != nil {
+		return diskError(err, "write an init segment")
+	}
+	r.mu.Lock()
+	r.undone.files = append(r.undone.files, sealedInit)
+	r.mu.Unlock()
+	if err := r.Close(); err != nil {
+		return err
+	}
+	// The journal goes last: what it tells of, recovery makes again.
+	for k := range r.inits {
+		if err := remove(r.dir, initName(k)); err != nil {
+			return diskError(err, "remove an init segment")
+		}
+	}
+	if err := remove(r.dir, journalName); err != nil {
+		return diskError(err, "remove the journal of a recording")
+	}
+	return nil
+}
+
+// Next returns the number of the segment that is open, or of the next one.
+func (r *Recorder) Next() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.next
+}
+
+// Inits returns how many init segments there are. New segments need the last one.
+func (r *Recorder) Inits() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.inits)
+}
+
+// Track returns the track as init segment k describes it.
+func (r *Recorder) Track(k int) (cmaf.Track, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k < 0 || k >= len(r.inits) {
+		return cmaf.Track{}, weir.Errorf(weir.NotFound, "there is no init segment %d", k)
+	}
+	return r.inits[k].track, nil
+}
+
+// Init returns init segment k.
+func (r *Recorder) Init(k int) ([]byte, error) {
+	track, err := r.Track(k)
+	if err != nil {
+		return nil, err
+	}
+	return cmaf.Init(track), nil
+}
+
+// InitOf returns the number of the init segment that segment n needs.
+func (r *Recorder) InitOf(n int64) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := len(r.inits) - 1
+	for k > 0 && r.inits[k].first > n {
+		k--
+	}
+	return k
+}
+
+// Index reads the index as it is now: all finished segments, trimmed ones too. Its track is that of init
+// 0; times of segments that need another are in the ticks of that one.
+func (r *Recorder) Index() (cmaf.TrackIndex, error) {
+	r.mu.Lock()
+	track, size := r.inits[0].track, r.index
+	r.mu.Unlock()
+	data, err := readFile(filepath.Join(r.dir, indexName))
+	if err == nil && int64(len(data)) < size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return cmaf.TrackIndex{}, diskError(err, "read the index of a recording")
+	}
+	index, err := parseIndex(data[:size])
+	if err != nil {
+		return cmaf.TrackIndex{}, fmt.Errorf("index of a recording: %w", err)
+	}
+	index.Track = track
+	return index, nil
+}
+
+// Open opens segment n; of the open segment it gives the parts that are there now. What it
+// returns can be sent to a connection by the kernel, without passing through weir.
+func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
+	r.mu.Lock()
+	first, next, open, size := r.first, r.next, r.open, lastOf(r.ends)
+	r.mu.Unlock()
+	if n < first || n > next || n == next && !open {
+		return nil, 0, weir.Errorf(weir.NotFound, "there is no segment %d", n)
+	}
+	f, err := os.Open(r.path(n))
+	if err != nil {
+		return nil, 0, openError(err, "open a segment of a recording")
+	}
+	if n == next {
+		return &section{file: f, size: size}, size, nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, diskError(errors.Join(err, f.Close()), "open a segment of a recording")
+	}
+	return f, info.Size(), nil
+}
+
+// Part opens part p of segment n like Open. Parts can be had of the open segment and of the
+// newest finished ones.
+func (r *Recorder) Part(n int64, p int) (io.ReadSeekCloser, int64, error) {
+	start, end, ok := r.partBounds(n, p)
+	if !ok {
+		return nil, 0, weir.Errorf(weir.NotFound, "there is no part %d of segment %d", p, n)
+	}
+	f, err := os.Open(r.path(n))
+	if err != nil {
+		return nil, 0, openError(err, "open a part of a recording")
+	}
+	if _, err := f.Seek(start, io.SeekStart); err != nil {
+		return nil, 0, diskError(errors.Join(err, f.Close()), "open a part of a recording")
+	}
+	return &section{file: f, start: start, size: end - start}, end - start, nil
+}
+
+func (r *Recorder) partBounds(n int64, p int) (start, end int64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ends []int64
+	switch at := n - r.next + int64(len(r.recent)); {
+	case n == r.next:
+		ends = r.ends
+	case at >= 0 && at < int64(len(r.recent)):
+		ends = r.recent[at]
+	}
+	if n < r.first || p < 0 || p >= len(ends) {
+		return 0, 0, false
+	}
+	if p > 0 {
+		start = ends[p-1]
+	}
+	return start, ends[p], true
+}
+
+func (r *Recorder) path(n int64) string { return filepath.Join(r.dir, segmentName(n)) }
+
+// partEnds returns where in a segment its parts end.
+func partEnds(s cmaf.Segment) []int64 {
+	ends := make([]int64, len(s.Parts))
+	var at int64
+	for i, part := range s.Parts {
+		at += part.Size()
+		ends[i] = at
+	}
+	return ends
+}
+
+func lastOf(ends []int64) int64 {
+	if len(ends) == 0 {
+		return 0
+	}
+	return ends[len(ends)-1]
+}
+
+// diskError gives an error of the file system its kind.
+func diskError(err error, doing string) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return weir.Wrap(weir.Full, err, "the disk of this server is full")
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// openError is diskError for opening, where it may be that nothing is there.
+func openError(err error, doing string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return weir.Wrap(weir.NotFound, err, "not found")
+	}
+	return diskError(err, doing)
+}

@@ -1,0 +1,79 @@
+package media
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+)
+
+// section is a run of bytes of a file that may go on behind it. Unlike an
+// io.SectionReader it lets the kernel send the bytes: package net asks a reader for its
+// SyscallConn, and sends from where the file is.
+type section struct {
+	file        *os.File // is between start and start+size, where the reader is
+	start, size int64
+}
+
+var (
+	_ syscall.Conn = (*section)(nil)
+	_ io.WriterTo  = (*section)(nil)
+)
+
+// left returns how many bytes are still to be read. The file is asked, because the kernel
+// moves on in it too.
+func (s *section) left() (int64, error) {
+	at, err := s.file.Seek(0, io.SeekCurrent)
+	return max(0, s.start+s.size-at), err
+}
+
+// Read reads on.
+func (s *section) Read(p []byte) (int, error) {
+	left, err := s.left()
+	if err != nil {
+		return 0, err
+	}
+	if left == 0 {
+		return 0, io.EOF
+	}
+	return s.file.Read(p[:min(int64(len(p)), left)])
+}
+
+// WriteTo writes the rest to w. It is here because io.Copy would else let the kernel
+// send all of the file.
+func (s *section) WriteTo(w io.Writer) (int64, error) {
+	left, err := s.left()
+	if err != nil {
+		return 0, err
+	}
+	return io.Copy(w, io.LimitReader(s, left))
+}
+
+// Seek moves to another place of the section.
+func (s *section) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekStart:
+		offset += s.start
+	case io.SeekCurrent:
+		at, err := s.file.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return 0, err
+		}
+		offset += at
+	case io.SeekEnd:
+		offset += s.start + s.size
+	default:
+		return 0, errors.New("seek from nowhere")
+	}
+	if offset < s.start {
+		return 0, errors.New("seek to before the start of a file")
+	}
+	at, err := s.file.Seek(offset, io.SeekStart)
+	return at - s.start, err
+}
+
+// SyscallConn is for package net.
+func (s *section) SyscallConn() (syscall.RawConn, error) { return s.file.SyscallConn() }
+
+// Close closes the file.
+func (s *section) Close() error { return s.file.Close() }
