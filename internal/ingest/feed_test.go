@@ -1,0 +1,229 @@
+package ingest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/cmaf"
+	"weir/internal/live"
+)
+
+var source = live.Source{Protocol: "rtmp", Remote: "127.0.0.1:1"}
+
+// A stream with real parameter sets, of two sizes.
+func realSets(t testing.TB, clipName string) (config []byte) {
+	t.Helper()
+	track, _ := samplesOf(t, clipName)
+	return boxIn(t, track, "avcC")
+}
+
+// feeder feeds a feed, one packet after the other.
+type feeder struct {
+	*feed
+	t   *testing.T
+	pub *testPublisher
+	err error
+}
+
+func newFeeder(t *testing.T) *feeder {
+	t.Helper()
+	hub := newTestHub()
+	p, err := hub.publish(t.Context(), goodKey, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &feeder{newFeed(p, (&logBook{}).logger()), t, hub.publishers[0], nil}
+}
+
+func (f *feeder) send(p packet, at time.Duration) {
+	if f.err == nil {
+		f.err = f.add(f.t.Context(), p, at)
+	}
+}
+
+func (f *feeder) picture(at time.Duration, nals ...[]byte) {
+	f.send(packet{kind: cmaf.Video, codec: codecH264, data: lengths(4, nals...)}, at)
+}
+
+func (f *feeder) pictures(config []byte) {
+	f.send(packet{kind: cmaf.Video, codec: codecH264, config: true, data: config}, 0)
+}
+
+func (f *feeder) sound(at time.Duration) {
+	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: []byte{1}}, at)
+}
+
+func (f *feeder) sounds(config ...byte) {
+	f.send(packet{kind: cmaf.Audio, codec: codecAAC, config: true, data: config}, 0)
+}
+
+// story tells what the publisher was given: tracks in brackets, then frames.
+func (f *feeder) story() string {
+	var b strings.Builder
+	set := -1
+	for _, frame := range f.pub.frames {
+		for set < frame.set {
+			set++
+			b.WriteString("[")
+			for _, track := range f.pub.tracks[set] {
+				fmt.Fprintf(&b, "%.1s%d", track.Kind, max(track.Height, track.SampleRate))
+			}
+			b.WriteString("]")
+		}
+		fmt.Fprintf(&b, " %.1s%d", frame.kind, frame.DTS.Milliseconds())
+	}
+	if f.err != nil {
+		b.WriteString(" " + f.err.Error())
+	}
+	return b.String()
+}
+
+func TestFeed(t *testing.T) {
+	small, large := realSets(t, "small.mp4"), realSets(t, "large.mp4")
+	_, largeSets, err := parameterSets(large, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name string
+		feed func(f *feeder)
+		want string
+	}{
+		{"both are told ahead", func(f *feeder) {
+			f.pictures(small)
+			f.sounds(0x11, 0x90)
+			f.picture(0, key)
+			f.sound(10 * ms)
+		}, "[v90a48000] v0 a10"},
+		{"the second is told late", func(f *feeder) {
+			f.pictures(small)
+			f.picture(0, key)
+			f.picture(40*ms, slice)
+			f.sounds(0x11, 0x90)
+			f.sound(50 * ms)
+		}, "[v90a48000] v0 v40 a50"},
+		{"nobody says that there is no sound", func(f *feeder) {
+			f.pictures(small)
+			for i := range 26 {
+				f.picture(time.Duration(i)*50*ms, slice)
+			}
+		}, "[v90] v0 v50 v100 v150 v200 v250 v300 v350 v400 v450 v500 v550 v600 v650 v700 v750 v800 v850 v900 v950 v1000 v1050 v1100 v1150 v1200 v1250"},
+		{"the encoder says that there is no sound", func(f *feeder) {
+			f.promise(true, false)
+			f.pictures(small)
+			f.picture(0, key)
+		}, "[v90] v0"},
+		{"sound joins in", func(f *feeder) {
+			f.promise(true, false)
+			f.pictures(small)
+			f.picture(0, key)
+			f.sounds(0x11, 0x90)
+			f.sound(10 * ms)
+			f.picture(40*ms, key)
+		}, "[v90] v0[v90a48000] a10 v40"},
+		{"the size changes ahead of a frame", func(f *feeder) {
+			f.promise(true, false)
+			f.pictures(small)
+			f.picture(0, key)
+			f.pictures(small)
+			f.picture(40*ms, slice)
+			f.pictures(large)
+			f.picture(80*ms, key)
+		}, "[v90] v0 v40[v180] v80"},
+		{"the size changes within a frame", func(f *feeder) {
+			f.promise(true, false)
+			f.pictures(small)
+			f.picture(0, key)
+			f.picture(40*ms, largeSets[0], largeSets[1], key)
+		}, "[v90] v0[v180] v40"},
+		{"it changes while frames wait", func(f *feeder) {
+			f.pictures(small)
+			f.picture(0, key)
+			f.pictures(large)
+			f.picture(40*ms, key)
+		}, "[v90] v0[v180] v40"},
+		{"the codec changes", func(f *feeder) {
+			f.promise(false, true)
+			f.sounds(0x11, 0x90)
+			f.sound(0)
+			f.send(packet{kind: cmaf.Audio, codec: codecOpus, data: []byte{0xFC, 1}}, 20*ms) // not known yet
+			f.send(packet{kind: cmaf.Audio, codec: codecOpus, config: true, data: []byte("OpusHead\x01\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00")}, 0)
+			f.send(packet{kind: cmaf.Audio, codec: codecOpus, data: []byte{0xFC, 1}}, 40*ms)
+			f.sounds(0x12, 0x10)
+			f.sound(60 * ms)
+		}, "[a48000] a0[a48000] a40[a44100] a60"},
+		{"frames before anything is known", func(f *feeder) {
+			f.picture(0, slice)
+			f.sound(0)
+			f.pictures(small)
+			f.sounds(0x11, 0x90)
+			f.picture(40*ms, key)
+		}, "[v90a48000] v40"},
+		{"sound that can't be taken", func(f *feeder) {
+			f.promise(true, true)
+			f.send(packet{kind: cmaf.Audio, codec: "FLV sound codec 2", data: []byte{1}}, 0)
+			f.pictures(small)
+			f.picture(0, key)
+			f.send(packet{kind: cmaf.Audio, codec: "FLV sound codec 2", data: []byte{1}}, 0)
+		}, "[v90] v0"},
+		{"sound that turns bad", func(f *feeder) {
+			f.pictures(small)
+			f.sounds(0x11, 0x90)
+			f.picture(0, key)
+			f.sound(10 * ms)
+			f.sounds(0xFF)
+			f.sound(30 * ms)
+			f.picture(40*ms, key)
+		}, "[v90a48000] v0 a10[v90] v40"},
+		{"pictures that can't be taken", func(f *feeder) {
+			f.send(packet{kind: cmaf.Video, codec: `"vp09"`, data: []byte{1}}, 0)
+		}, ` pictures in "vp09" can't be taken; send H.264, HEVC or AV1`},
+		{"changes without end", func(f *feeder) {
+			f.promise(true, false)
+			for i := range 100 {
+				f.pictures([][]byte{small, large}[i%2])
+				f.picture(0, key)
+			}
+			f.pub.frames = nil
+		}, " what is sent changes more than 30 times a minute"},
+		{"the end comes early", func(f *feeder) {
+			f.pictures(small)
+			f.picture(0, key)
+			f.picture(40*ms, slice)
+			f.err = f.finish(f.t.Context())
+		}, "[v90] v0 v40"},
+		{"too much waits", func(f *feeder) {
+			f.pictures(small)
+			big := append([]byte{0x65}, make([]byte, 3<<20)...)
+			f.picture(0, big)
+			f.picture(1*ms, big)
+		}, "[v90] v0 v1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFeeder(t)
+			tt.feed(f)
+			if diff := cmp.Diff(tt.want, f.story()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Times in milliseconds become those that frames of sound really have, gaps stay.
+func TestGrid(t *testing.T) {
+	var g grid
+	u := unit{count: 1024, rate: 48000}
+	var got []time.Duration
+	for _, sent := range []time.Duration{7, 28, 50, 71, 200, 221, 0} {
+		got = append(got, g.at(sent*time.Millisecond, u))
+	}
+	want := []time.Duration{7000000, 28333333, 49666666, 71000000, 200000000, 221333333, 0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,281 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/cmaf"
+)
+
+// lengths puts NAL units one after the other, with lengths of so many bytes.
+func lengths(size int, nals ...[]byte) (all []byte) {
+	for _, nal := range nals {
+		length := binary.BigEndian.AppendUint32(nil, uint32(len(nal)))
+		all = append(append(all, length[4-size:]...), nal...)
+	}
+	return all
+}
+
+// avcC returns the record of a sequence parameter set and some picture parameter sets.
+func avcC(sps []byte, pps ...[]byte) []byte {
+	record := append([]byte{1, 100, 0, 10, 0xFF, 0xE1}, lengths(2, sps)...)
+	return append(append(record, byte(len(pps))), lengths(2, pps...)...)
+}
+
+// hvcC is the same of H.265.
+func hvcC(sets ...[]byte) []byte {
+	record := append(make([]byte, 21), 3, byte(len(sets)))
+	for _, set := range sets {
+		record = append(append(record, set[0]>>1, 0, 1), lengths(2, set)...)
+	}
+	return record
+}
+
+// NAL units of H.264. The number of a picture parameter set is 0 when its first bit is
+// set, and 1 when it starts with 010.
+var (
+	sps   = []byte{0x67, 1, 2, 3}
+	pps   = []byte{0x68, 0x80, 1}
+	pps1  = []byte{0x68, 0x40, 1}
+	key   = []byte{0x65, 1, 2}
+	slice = []byte{0x41, 1, 2}
+	sei   = []byte{0x06, 1, 2}
+	aud   = []byte{0x09, 0x10}
+	fill  = []byte{0x0C, 0xFF}
+)
+
+func TestNALSamples(t *testing.T) {
+	newPPS, newSPS, newPPS1 := []byte{0x68, 0x80, 2}, []byte{0x67, 9}, []byte{0x68, 0x40, 2}
+	for _, tt := range []struct {
+		name    string
+		config  []byte
+		frames  [][]byte
+		want    []unit
+		changed []bool
+	}{
+		{
+			"as it is", avcC(sps, pps),
+			[][]byte{lengths(4, sei, key), lengths(4, slice)},
+			[]unit{{data: lengths(4, sei, key), sync: true}, {data: lengths(4, slice)}},
+			[]bool{false, false},
+		},
+		{"left out", avcC(sps, pps), [][]byte{lengths(4, aud, sps, pps, sei, key, fill)}, []unit{{data: lengths(4, sei, key), sync: true}}, []bool{false}},
+		{"empty NAL units", avcC(sps, pps), [][]byte{lengths(4, nil, key, nil, slice)}, []unit{{data: lengths(4, key, slice), sync: true}}, []bool{false}},
+		{"no picture", avcC(sps, pps), [][]byte{lengths(4, aud, sei)}, []unit{{}}, []bool{false}},
+		{"nothing", avcC(sps, pps), [][]byte{nil}, []unit{{}}, []bool{false}},
+		{
+			"without a config", nil,
+			[][]byte{lengths(4, slice), lengths(4, sps, pps, key)},
+			[]unit{{data: lengths(4, slice)}, {data: lengths(4, key), sync: true}},
+			[]bool{false, true},
+		},
+		{
+			"another picture set", avcC(sps, pps),
+			[][]byte{lengths(4, newPPS, slice), lengths(4, newPPS, slice)},
+			[]unit{{data: lengths(4, slice)}, {data: lengths(4, slice)}},
+			[]bool{true, false},
+		},
+		{
+			"another sequence", avcC(sps, pps),
+			[][]byte{lengths(4, newSPS, pps, key), lengths(4, key)},
+			[]unit{{data: lengths(4, key), sync: true}, {data: lengths(4, key), sync: true}},
+			[]bool{true, false},
+		},
+		{
+			"two picture sets", avcC(sps, pps, pps1),
+			[][]byte{lengths(4, slice), lengths(4, key), lengths(4, slice), lengths(4, key)},
+			[]unit{
+				{data: lengths(4, pps1, slice)},
+				{data: lengths(4, pps1, key), sync: true},
+				{data: lengths(4, slice)},
+				{data: lengths(4, pps1, key), sync: true},
+			},
+			[]bool{false, false, false, false},
+		},
+		{
+			"the second picture set changes", avcC(sps, pps, pps1),
+			[][]byte{lengths(4, key), lengths(4, newPPS1), lengths(4, slice), lengths(4, slice)},
+			[]unit{{data: lengths(4, pps1, key), sync: true}, {}, {data: lengths(4, newPPS1, slice)}, {data: lengths(4, slice)}},
+			[]bool{false, false, false, false},
+		},
+		{
+			"as much comes in as goes out", avcC(sps, pps, pps1),
+			[][]byte{lengths(4, []byte{0x09, 0x10, 0}, key)},
+			[]unit{{data: lengths(4, pps1, key), sync: true}},
+			[]bool{false},
+		},
+		{"short lengths", append([]byte{1, 100, 0, 10, 0xFD}, avcC(sps, pps)[5:]...), [][]byte{lengths(2, aud, key)}, []unit{{data: lengths(4, key), sync: true}}, []bool{false}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDecoder(codecH264)
+			if tt.config != nil {
+				if err := d.configure(tt.config); err != nil {
+					t.Fatal(err)
+				}
+				if !d.changed() || d.changed() {
+					t.Error("a first config must count as a change, once")
+				}
+			}
+			for i, frame := range tt.frames {
+				got, err := d.sample(frame)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tt.want[i], got, cmp.AllowUnexported(unit{})); diff != "" {
+					t.Errorf("sample %d (-want +got):\n%s", i, diff)
+				}
+				if changed := d.changed(); changed != tt.changed[i] {
+					t.Errorf("sample %d: changed %v, want %v", i, changed, tt.changed[i])
+				}
+			}
+		})
+	}
+}
+
+func TestH265Samples(t *testing.T) {
+	vps, sps, pps := []byte{32 << 1, 1, 1}, []byte{33 << 1, 1, 2}, []byte{34 << 1, 1, 0x80}
+	cra, trail, aud := []byte{21 << 1, 1, 9}, []byte{1 << 1, 1, 8}, []byte{35 << 1, 1, 0x50}
+	d := newDecoder(codecH265)
+	if err := d.configure(hvcC(vps, sps, pps)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		frame []byte
+		want  unit
+	}{
+		{lengths(4, aud, vps, sps, pps, cra), unit{data: lengths(4, cra), sync: true}},
+		{lengths(4, aud, trail), unit{data: lengths(4, trail)}},
+		{lengths(4, []byte{34 << 1, 1, 0x40}, trail), unit{data: lengths(4, []byte{34 << 1, 1, 0x40}, trail)}},
+		{lengths(4, cra), unit{data: lengths(4, []byte{34 << 1, 1, 0x40}, cra), sync: true}},
+	} {
+		got, err := d.sample(tt.frame)
+		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(unit{})); diff != "" || err != nil {
+			t.Errorf("error %v; sample (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
+func TestBadPictures(t *testing.T) {
+	good := avcC(sps, pps)
+	for _, tt := range []struct {
+		name   string
+		codec  string
+		config []byte
+		frame  []byte
+	}{
+		{"cut config", codecH264, avcC(sps, pps)[:9], nil},
+		{"empty config", codecH264, nil, nil},
+		{"cut config of H.265", codecH265, hvcC([]byte{32 << 1, 1, 1})[:26], nil},
+		{"cut length", codecH264, good, []byte{0, 0, 1}},
+		{"long length", codecH264, good, []byte{0, 0, 0, 5, 0x65}},
+		{"endless picture sets", codecH264, good, lengths(4, append([]byte{0x68, 0x40}, make([]byte, 20<<10)...))},
+		{"cut config of AV1", codecAV1, []byte{0x81, 0}, nil},
+		{"cut OBU", codecAV1, []byte{0x81, 0, 0, 0}, []byte{0x0A, 9, 0}},
+		{"endless size", codecAV1, []byte{0x81, 0, 0, 0}, bytes.Repeat([]byte{0x0A, 0xFF}, 20)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDecoder(tt.codec)
+			err := d.configure(tt.config)
+			if tt.frame == nil {
+				if err == nil {
+					t.Error("a bad config was taken")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := d.sample(tt.frame); err == nil {
+				t.Error("a bad frame was taken")
+			}
+		})
+	}
+}
+
+func TestAV1Samples(t *testing.T) {
+	delimiter, padding := []byte{0x12, 0}, []byte{0x7A, 1, 0}
+	sequence, other := []byte{0x0A, 2, 0, 0}, []byte{0x0A, 2, 0, 1}
+	keyFrame, interFrame := []byte{0x32, 2, 0x10, 9}, []byte{0x32, 2, 0x30, 9}
+	hidden, again := []byte{0x32, 2, 0x00, 9}, []byte{0x1A, 1, 0x80}
+	unsized := []byte{0x30, 0x30, 9}
+	d := newDecoder(codecAV1)
+	if err := d.configure(join(0x81, 0, 0, 0, sequence)); err != nil {
+		t.Fatal(err)
+	}
+	d.changed()
+	for _, tt := range []struct {
+		name    string
+		frame   []byte
+		want    unit
+		changed bool
+	}{
+		{"key", join(delimiter, sequence, keyFrame, padding), unit{data: join(sequence, keyFrame), sync: true}, false},
+		{"key without a sequence", join(delimiter, keyFrame), unit{data: join(sequence, keyFrame), sync: true}, false},
+		{"inter", join(delimiter, interFrame), unit{data: interFrame}, false},
+		{"key that is not shown", join(delimiter, hidden), unit{data: hidden}, false},
+		{"shown again", join(delimiter, again), unit{data: again}, false},
+		{"without a size", join(delimiter, unsized), unit{data: unsized}, false},
+		{"nothing shown", join(delimiter, sequence), unit{}, false},
+		{"another sequence", join(delimiter, other, keyFrame), unit{data: join(other, keyFrame), sync: true}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := d.sample(tt.frame)
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(unit{})); diff != "" || err != nil {
+				t.Errorf("error %v; sample (-want +got):\n%s", err, diff)
+			}
+			if changed := d.changed(); changed != tt.changed {
+				t.Errorf("changed %v, want %v", changed, tt.changed)
+			}
+		})
+	}
+}
+
+func TestPictureSetID(t *testing.T) {
+	d := &nalDecoder{}
+	for want, bits := range map[uint32]uint32{0: 0x8000_0000, 1: 0x4000_0000, 2: 0x6000_0000, 3: 0x2000_0000, 255: 0x0080_0000, 63: 0x0200_0000} {
+		if got := d.pictureSetID(binary.BigEndian.AppendUint32([]byte{0x68}, bits)); got != want {
+			t.Errorf("number %d, want %d", got, want)
+		}
+	}
+	d.pictureSetID([]byte{0x68}) // must not panic
+}
+
+// FuzzSamples makes samples of any bytes: what comes out is well formed.
+func FuzzSamples(f *testing.F) {
+	f.Add(0, avcC(sps, pps, pps1), lengths(4, aud, sps, pps, key), lengths(4, slice))
+	f.Add(1, hvcC([]byte{32 << 1, 1, 1}, []byte{33 << 1, 1, 2}, []byte{34 << 1, 1, 0x80}), lengths(4, []byte{21 << 1, 1, 9}), lengths(4, []byte{34 << 1, 1, 0x40}, []byte{2, 1}))
+	f.Add(2, join(0x81, 0, 0, 0, 0x0A, 2, 0, 0), join(0x12, 0, 0x32, 2, 0x10, 9), join(0x12, 0, 0x30, 0x30))
+	f.Fuzz(func(t *testing.T, which int, config, first, second []byte) {
+		codec := []string{codecH264, codecH265, codecAV1}[uint(which)%3]
+		d := newDecoder(codec)
+		_ = d.configure(config)
+		for _, frame := range [][]byte{first, second, first} {
+			u, err := d.sample(bytes.Clone(frame))
+			if err != nil || len(u.data) == 0 {
+				continue
+			}
+			if codec == codecAV1 {
+				for rest := u.data; len(rest) > 0; {
+					o, err := nextOBU(rest)
+					if err != nil || o.kind == obuDelimiter {
+						t.Fatalf("OBU of kind %d in a sample: %v", o.kind, err)
+					}
+					rest = rest[len(o.whole):]
+				}
+				continue
+			}
+			for rest := u.data; len(rest) > 0; {
+				if len(rest) < 4 || int(binary.BigEndian.Uint32(rest)) > len(rest)-4 {
+					t.Fatal("a sample with lengths that are wrong")
+				}
+				rest = rest[4+binary.BigEndian.Uint32(rest):]
+			}
+		}
+		if track, ok, err := d.track(); ok && (err != nil || track.Kind != cmaf.Video) {
+			t.Errorf("track %+v, %v", track, err)
+		}
+	})
+}

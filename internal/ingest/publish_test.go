@@ -1,0 +1,229 @@
+package ingest
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"net/http/httptest"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/cmaf"
+)
+
+// sent is a packet of a clip, or a frame that came of it.
+type sent struct {
+	DTS, PTS time.Duration // since the first packet of the clip is shown
+	Sync     bool
+	Digest   string
+}
+
+// packetsOf returns what ffprobe finds of a kind in a clip.
+func packetsOf(t *testing.T, path string, kind cmaf.Kind) (all []sent) {
+	t.Helper()
+	out := run(t, "ffprobe", "-v", "error", "-select_streams", string(kind[0]), "-show_data_hash", "md5",
+		"-show_entries", "packet=dts_time,pts_time,flags,data_hash", "-of", "json", path)
+	var found struct {
+		Packets []struct {
+			DTS    string `json:"dts_time"`
+			PTS    string `json:"pts_time"`
+			Flags  string `json:"flags"`
+			Digest string `json:"data_hash"`
+		} `json:"packets"`
+	}
+	if err := json.Unmarshal(out, &found); err != nil {
+		t.Fatal(err)
+	}
+	at := func(text string) time.Duration {
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(seconds*1e6+0.5) * time.Microsecond
+	}
+	for _, p := range found.Packets {
+		all = append(all, sent{at(p.DTS), at(p.PTS), p.Flags[0] == 'K', strings.TrimPrefix(p.Digest, "MD5:")})
+	}
+	return all
+}
+
+// framesOf returns the frames of a kind that came.
+func framesOf(p *testPublisher, kind cmaf.Kind) (all []sent) {
+	for _, f := range p.of(kind) {
+		digest := md5.Sum(f.Data)
+		all = append(all, sent{f.DTS, f.PTS, f.Sync, hex.EncodeToString(digest[:])})
+	}
+	return all
+}
+
+// publish starts ffmpeg as an encoder.
+func publish(t *testing.T, arguments, path, target string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	args := strings.Fields("-v error -nostdin " + arguments)
+	args = append(args, "-i", path, "-c", "copy", "-f", "flv", target)
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, &errs
+}
+
+// Every frame of a clip arrives as it is, when it is.
+func TestPublish(t *testing.T) {
+	for _, tt := range []struct {
+		name, clip, options string
+		kinds               []cmaf.Kind
+	}{
+		{"sound and picture", "flv", "", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
+		{"in real time", "flv", "-re", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
+		{"sound", "sound.flv", "", []cmaf.Kind{cmaf.Audio}},
+		{"picture", "picture.flv", "", []cmaf.Kind{cmaf.Video}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			hub := newTestHub()
+			address, _ := start(t, RTMP{}, hub)
+			path := clip(t, tt.clip)
+			cmd, errs := publish(t, tt.options, path, "rtmp://"+address+"/live/"+goodKey)
+			if err := cmd.Wait(); err != nil {
+				t.Fatalf("%v\n%s", err, errs)
+			}
+			p := hub.only(t)
+			if p.closed != "clean" || p.from.Protocol != "rtmp" {
+				t.Errorf("the publisher, %s, ended %s, want rtmp, clean", p.from.Protocol, p.closed)
+			}
+			if len(p.tracks) != 1 {
+				t.Fatalf("%d sets of tracks, want 1", len(p.tracks))
+			}
+			var kinds []cmaf.Kind
+			for _, track := range p.tracks[0] {
+				kinds = append(kinds, track.Kind)
+			}
+			if diff := cmp.Diff(tt.kinds, kinds); diff != "" {
+				t.Errorf("tracks (-want +got):\n%s", diff)
+			}
+			for _, kind := range tt.kinds {
+				near := cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() <= time.Millisecond })
+				if diff := cmp.Diff(packetsOf(t, path, kind), framesOf(p, kind), near); diff != "" {
+					t.Errorf("%s (-sent +came):\n%s", kind, diff)
+				}
+			}
+			if sound := p.of(cmaf.Audio); len(sound) > 0 {
+				rate := time.Duration(p.tracks[0][len(kinds)-1].SampleRate)
+				for i, f := range sound {
+					if want := sound[0].DTS + time.Duration(i)*1024*time.Second/rate; f.DTS != want {
+						t.Fatalf("sound %d is at %v, want %v: not rounded to milliseconds", i, f.DTS, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestPublishOverTLS(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // it has a certificate
+	config := web.TLS.Clone()
+	web.Close()
+	hub := newTestHub()
+	address, _ := start(t, RTMP{Listener: tls.NewListener(listen(t), config)}, hub)
+	path := clip(t, "flv")
+	cmd, errs := publish(t, "", path, "rtmps://"+address+"/live/"+goodKey)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, errs)
+	}
+	p := hub.only(t)
+	if p.closed != "clean" || p.from.Protocol != "rtmps" {
+		t.Errorf("the publisher, %s, ended %s, want rtmps, clean", p.from.Protocol, p.closed)
+	}
+	if got, want := len(p.of(cmaf.Video)), len(packetsOf(t, path, cmaf.Video)); got != want {
+		t.Errorf("%d pictures came, want %d", got, want)
+	}
+}
+
+// An encoder that is told to stop says so; one that dies does not.
+func TestPublisherStops(t *testing.T) {
+	for _, tt := range []struct {
+		signal syscall.Signal
+		want   string
+	}{{syscall.SIGTERM, "clean"}, {syscall.SIGKILL, "lost"}} {
+		t.Run(tt.signal.String(), func(t *testing.T) {
+			t.Parallel()
+			hub := newTestHub()
+			address, log := start(t, RTMP{}, hub)
+			cmd, _ := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
+			hub.wait(t, "media", func() bool { return hub.count() > 20 })
+			if err := cmd.Process.Signal(tt.signal); err != nil {
+				t.Fatal(err)
+			}
+			p := hub.only(t)
+			if p.closed != tt.want {
+				t.Errorf("ended %s, want %s", p.closed, tt.want)
+			}
+			_ = cmd.Wait()
+			if text := log.String(); !strings.Contains(text, "stream=stream-1") || !strings.Contains(text, "remote=127.0.0.1:") {
+				t.Errorf("the log names no stream or no address:\n%s", text)
+			}
+		})
+	}
+}
+
+// What must not be published is refused before any media.
+func TestRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, path string
+		log        string
+	}{
+		{"wrong key", "/live/0000-1111-2222-3333", "no stream has this stream key"},
+		{"no key", "/live/", "no stream has this stream key"},
+		{"another application", "/other/" + goodKey, "another application than live"},
+		{"application below", "/live/more/" + goodKey, "another application than live"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			hub := newTestHub()
+			address, log := start(t, RTMP{}, hub)
+			cmd, errs := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+tt.path)
+			if err := cmd.Wait(); err == nil || !strings.Contains(errs.String(), "Server error:") {
+				t.Errorf("ffmpeg ended with %v, want a server error:\n%s", err, errs)
+			}
+			hub.mu.Lock()
+			defer hub.mu.Unlock()
+			if len(hub.publishers) > 0 {
+				t.Errorf("%d publishers, want none", len(hub.publishers))
+			}
+			if text := log.String(); !strings.Contains(text, tt.log) || strings.Contains(text, "0000-1111") {
+				t.Errorf("log, want %q and no key:\n%s", tt.log, text)
+			}
+		})
+	}
+}
+
+// The hub can end a stream while nothing comes, and while something does.
+func TestToldToEnd(t *testing.T) {
+	hub := newTestHub()
+	address, log := start(t, RTMP{}, hub)
+	cmd, _ := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
+	hub.wait(t, "media", func() bool { return hub.count() > 20 })
+	hub.mu.Lock()
+	close(hub.publishers[0].done)
+	hub.mu.Unlock()
+	if p := hub.only(t); p.closed != "lost" {
+		t.Errorf("ended %s, want lost", p.closed)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("ffmpeg did not notice")
+	}
+	if want := "the stream was ended by its owner"; !strings.Contains(log.String(), want) {
+		t.Errorf("log, want %q:\n%s", want, log)
+	}
+}

@@ -1,0 +1,312 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+const (
+	beatEvery = 2 * time.Second
+	syncEvery = 200 * time.Millisecond
+	// Until a stream counts as not active: after a clean end, and after a connection that
+	// was lost. A beat may come as much later.
+	idleAfterEnd  = 0
+	idleAfterLoss = 8 * time.Second
+	// shownAfter is how long players are told that a session has ended.
+	shownAfter = time.Minute
+	// syncsAtOnce is how many sessions are made safe at the same time: the file system
+	// does several at the price of one.
+	syncsAtOnce = 8
+)
+
+// Hub has the streams that are on air on this node.
+type Hub struct {
+	o Options
+
+	mu       sync.Mutex
+	sessions map[string]*session // by stream
+	playing  map[string]*session // by playback id; also those that have just ended
+	ended    map[*session]time.Time
+}
+
+// New returns a hub that has taken up what this node carried before it was stopped. Its
+// Run must run too.
+func New(ctx context.Context, o Options) (*Hub, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}}
+	if err := h.recover(ctx); err != nil {
+		return nil, errors.Join(err, h.stop())
+	}
+	return h, nil
+}
+
+// Publish lets an encoder in that knows a stream key.
+func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publisher, error) {
+	stream, err := h.o.Store.StreamForPublisher(ctx, weir.Secret(streamKey))
+	if err != nil {
+		return nil, err
+	}
+	return &Publisher{hub: h, stream: stream, from: from, done: make(chan struct{})}, nil
+}
+
+// Find returns what is on air on this node under a playback id, in a gap, or just over.
+func (h *Hub) Find(playbackID string) (*Broadcast, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.playing[playbackID]
+	return &Broadcast{s}, ok
+}
+
+// onAir begins a session of a stream on this node, or goes on with one that is open.
+func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
+	var info weir.Session
+	var lease store.OnAir
+	err := h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {
+		info, lease, err = tx.GoOnAir(ctx, stream, h.o.SessionTimeout, time.Now())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	old := h.sessions[stream.ID]
+	h.mu.Unlock()
+	if old != nil && old.info.ID == info.ID {
+		old.renew(lease)
+		return old, nil
+	}
+	if old != nil { // closed already: this one is another
+		h.end(ctx, old, errTakenOver)
+	}
+	s, err := openSession(h.o.Dir, stream, info, lease, h.o.Log)
+	if err != nil {
+		return nil, err
+	}
+	h.add(s)
+	return s, nil
+}
+
+func (h *Hub) add(s *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sessions[s.stream.ID], h.playing[s.stream.PlaybackID] = s, s
+}
+
+// left notes that a publisher has gone. Its session waits for it to come back.
+func (h *Hub) left(p *Publisher, clean bool) {
+	wait := idleAfterLoss
+	if clean {
+		wait = idleAfterEnd
+	}
+	if err := p.session.leave(p, time.Now().Add(wait)); err != nil {
+		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
+	}
+}
+
+// Run keeps the sessions until ctx ends: it says that they are alive, ends those whose
+// time is over or that are not wanted any more, and sees to it that what is written
+// survives a power cut.
+func (h *Hub) Run(ctx context.Context) error {
+	wishes, unwatch := h.o.Store.Watch(store.TopicLive)
+	defer unwatch()
+	var syncing sync.WaitGroup
+	syncing.Go(func() { h.keepSafe(ctx) })
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			syncing.Wait()
+			return h.stop()
+		case <-wishes:
+		case <-beat.C:
+		}
+		h.beat(ctx)
+		h.forget(time.Now())
+	}
+}
+
+// recover takes up the sessions that this node carried before it was stopped.
+func (h *Hub) recover(ctx context.Context) error {
+	open, err := h.o.Store.OpenSessions(ctx, h.o.Node)
+	if err != nil {
+		return err
+	}
+	for _, lease := range open {
+		stream, streamErr := h.o.Store.Stream(ctx, lease.StreamID)
+		info, infoErr := h.o.Store.Session(ctx, lease.SessionID)
+		if err := errors.Join(streamErr, infoErr); err != nil {
+			return err
+		}
+		s, err := openSession(h.o.Dir, stream, info, lease, h.o.Log)
+		if err != nil {
+			return err
+		}
+		s.offAir = time.Now().Add(idleAfterLoss)
+		h.add(s)
+	}
+	return nil
+}
+
+// all returns the sessions that there are now.
+func (h *Hub) all() []*session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.sessions))
+}
+
+// keepSafe sees to it, until ctx ends, that what is written survives a power cut.
+func (h *Hub) keepSafe(ctx context.Context) {
+	tick := time.NewTicker(syncEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			h.syncAll()
+		}
+	}
+}
+
+func (h *Hub) syncAll() {
+	var g errgroup.Group
+	g.SetLimit(syncsAtOnce)
+	for _, s := range h.all() {
+		g.Go(func() error {
+			if err := s.sync(); err != nil {
+				s.log.Warn("what was recorded could not be made safe on disk", "err", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+}
+
+// beat says what the sessions carry, and learns which must end.
+func (h *Hub) beat(ctx context.Context) {
+	now := time.Now()
+	sessions := map[string]*session{}
+	var beats []store.Beat
+	for _, s := range h.all() {
+		sessions[s.stream.ID] = s
+		beats = append(beats, s.beat(now))
+	}
+	if len(beats) == 0 {
+		return
+	}
+	var lost []store.Lost
+	err := h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {
+		lost, err = tx.RenewOnAir(ctx, beats, now)
+		return err
+	})
+	if err != nil {
+		// If it takes too long, the others see the streams as idle, and as soon as it
+		// works again as active.
+		if ctx.Err() == nil {
+			h.o.Log.Warn("the store was not told what is on air", "err", err)
+		}
+		return
+	}
+	for _, l := range lost {
+		if err := h.finish(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
+			sessions[l.StreamID].log.Warn("a session could not be closed", "err", err)
+		}
+		delete(sessions, l.StreamID)
+	}
+	for _, s := range sessions {
+		last, away := s.away(now)
+		if !away {
+			continue
+		}
+		err := h.o.Store.Tx(ctx, func(tx *store.Tx) error { return tx.GoOffAir(ctx, last, now) })
+		if err == nil || errors.Is(err, store.ErrLostStream) {
+			s.toldAway(last.Epoch)
+		} else if ctx.Err() == nil {
+			s.log.Warn("it could not be said that the encoder is gone", "err", err)
+		}
+	}
+}
+
+// finish ends a session that the store does not want any more.
+func (h *Hub) finish(ctx context.Context, s *session, why weir.Ending) error {
+	if why == weir.EndTakenOver {
+		h.end(ctx, s, errTakenOver)
+		return nil
+	}
+	if err := s.stop(errEnded, true); err != nil {
+		s.log.Warn("the end of what an encoder sent could not be written", "err", err)
+	}
+	now := time.Now()
+	err := h.o.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.CloseSession(ctx, s.beat(now), now)
+		return err
+	})
+	if err != nil && !errors.Is(err, store.ErrLostStream) {
+		return err
+	}
+	h.end(ctx, s, errEnded)
+	return nil
+}
+
+// end lets go of a session; players are told for a while that it has ended.
+func (h *Hub) end(_ context.Context, s *session, cause error) {
+	if err := s.stop(cause, true); err != nil {
+		s.log.Warn("the end of what an encoder sent could not be written", "err", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions[s.stream.ID] == s {
+		delete(h.sessions, s.stream.ID)
+	}
+	h.ended[s] = time.Now()
+}
+
+// forget lets go of the files of sessions that ended a while ago.
+func (h *Hub) forget(now time.Time) {
+	h.mu.Lock()
+	var gone []*session
+	for s, at := range h.ended {
+		if now.Sub(at) < shownAfter {
+			continue
+		}
+		gone = append(gone, s)
+		delete(h.ended, s)
+		if h.playing[s.stream.PlaybackID] == s {
+			delete(h.playing, s.stream.PlaybackID)
+		}
+	}
+	h.mu.Unlock()
+	for _, s := range gone {
+		if err := s.close(!s.info.Record); err != nil {
+			s.log.Warn("the files of a session could not be let go", "err", err)
+		}
+	}
+}
+
+// stop tells all publishers to go elsewhere. Their sessions stay open, for another node
+// or for the next start.
+func (h *Hub) stop() error {
+	var failed error
+	for _, s := range h.all() {
+		failed = errors.Join(failed, s.stop(errStopping, false), s.sync(), s.close(false))
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.ended {
+		failed = errors.Join(failed, s.close(!s.info.Record))
+	}
+	return failed
+}

@@ -1,0 +1,390 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"weir/internal/cmaf"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The tracks of tests: 640x360 in H.264 and AAC at 48 kHz.
+func testTracks(t *testing.T) []cmaf.Track {
+	t.Helper()
+	video, err := cmaf.H264Track(
+		[]byte{0x67, 0x42, 0xc0, 0x1e, 0xd9, 0x00, 0xa0, 0x2f, 0xf9, 0x61, 0x00, 0x00, 0x03, 0x00, 0x01, 0x00, 0x00, 0x03, 0x00, 0x3c, 0x0f, 0x16, 0x2e, 0x48},
+		[]byte{0x68, 0xcb, 0x83, 0xcb, 0x20},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	audio, err := cmaf.AACTrack([]byte{0x11, 0x90})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []cmaf.Track{video, audio}
+}
+
+// station is a node with a hub, and a stream.
+type station struct {
+	*testing.T
+	path, dir string
+	store     *store.Store
+	hub       *Hub
+	stream    weir.Stream
+	stop      func()
+}
+
+func newStation(t *testing.T, record bool) *station {
+	t.Helper()
+	s := &station{T: t, path: filepath.Join(t.TempDir(), "weir.db"), dir: t.TempDir()}
+	s.start()
+	u := weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}
+	var err error
+	s.stream, err = weir.NewStream{Name: "x", Profiles: &[]weir.Profile{}, Record: record}.Stream(&weir.Caller{UserID: u.ID}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(func(tx *store.Tx) error {
+		return errors.Join(tx.CreateUser(t.Context(), &u), tx.CreateStream(t.Context(), &s.stream))
+	})
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+// start opens the store and a hub, as a node does.
+func (s *station) start() {
+	s.Helper()
+	st, err := store.Open(s.Context(), "sqlite:"+s.path, store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "here"})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.store = st
+	s.hub, err = New(s.Context(), Options{Store: st, Dir: s.dir, Node: "here", SessionTimeout: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.stop = func() {
+		if err := s.hub.stop(); err != nil {
+			s.Error(err)
+		}
+		st.Close()
+	}
+}
+
+func (s *station) write(do func(*store.Tx) error) {
+	s.Helper()
+	if err := s.store.Tx(s.Context(), do); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// encoder sends frames with a number in each.
+type encoder struct {
+	*station
+	*Publisher
+	frame, sound int
+}
+
+func (s *station) publish() *encoder {
+	s.Helper()
+	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test"})
+	if err == nil {
+		err = p.SetTracks(s.Context(), testTracks(s.T))
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return &encoder{station: s, Publisher: p}
+}
+
+// send sends so many seconds at 25 frames a second, a key frame every two seconds.
+func (e *encoder) send(seconds float64) error {
+	for range int(seconds * 25) {
+		at := time.Duration(e.frame) * 40 * time.Millisecond
+		if err := e.Write(Frame{Track: 0, PTS: at, DTS: at, Sync: e.frame%50 == 0, Data: bytes.Repeat([]byte{byte(e.frame)}, 100)}); err != nil {
+			return err
+		}
+		e.frame++
+		for ; time.Duration(e.sound)*time.Second*1024/48000 < at; e.sound++ {
+			at := time.Duration(e.sound) * time.Second * 1024 / 48000
+			if err := e.Write(Frame{Track: 1, PTS: at, DTS: at, Data: []byte{byte(e.sound)}}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *station) broadcast() *Broadcast {
+	s.Helper()
+	b, ok := s.hub.Find(s.stream.PlaybackID)
+	if !ok {
+		s.Fatal("nothing is on air")
+	}
+	return b
+}
+
+func (s *station) playlist(name string, q Query) string {
+	s.Helper()
+	text, err := s.broadcast().Playlist(s.Context(), name, q)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
+}
+
+// plain asks for a playlist as it is now.
+var plain = Query{Segment: -1, Part: -1}
+
+// frames returns the numbers of the frames in all segments of a playlist.
+func (s *station) frames(name string, numbers ...int64) (frames []byte) {
+	s.Helper()
+	for _, n := range numbers {
+		body, _, err := s.broadcast().Segment(name, n)
+		if err != nil {
+			s.Fatalf("segment %d: %v", n, err)
+		}
+		data, err := io.ReadAll(body)
+		if err := errors.Join(err, body.Close()); err != nil {
+			s.Fatal(err)
+		}
+		init, err := s.broadcast().Init(name, 0)
+		if err != nil {
+			s.Fatal(err)
+		}
+		reader := cmaf.NewReader(io.MultiReader(bytes.NewReader(init), bytes.NewReader(data)))
+		for {
+			f, err := reader.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				s.Fatal(err)
+			}
+			for _, sample := range f.Samples {
+				frames = append(frames, f.Data[0])
+				f.Data = f.Data[sample.Size:]
+			}
+		}
+	}
+	return frames
+}
+
+func TestSegments(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(7); err != nil {
+		t.Fatal(err)
+	}
+	list := s.playlist(videoName, plain)
+	if n := strings.Count(list, "#EXTINF:2.000000,"); n != 3 || strings.Contains(list, "PART") || strings.Contains(list, "DISCONTINUITY") {
+		t.Errorf("playlist of 7 s has %d segments of 2 s:\n%s", n, list)
+	}
+	if sound := s.playlist(audioName, plain); strings.Count(sound, "#EXTINF") != 3 {
+		t.Errorf("sound is not cut where the picture is:\n%s", sound)
+	}
+	if low := s.playlist(videoName, Query{Low: true, Segment: -1}); !strings.Contains(low, `#EXT-X-PART:DURATION=0.200000,URI="3.0.m4s",INDEPENDENT=YES`) ||
+		!strings.Contains(low, `RENDITION-REPORT:URI="../audio/index.m3u8",LAST-MSN=3`) {
+		t.Errorf("playlist with parts:\n%s", low)
+	}
+	got := s.frames(videoName, 0, 1, 2)
+	for i, number := range got {
+		if int(number) != i {
+			t.Fatalf("frame %d has the number %d", i, number)
+		}
+	}
+	if len(got) != 150 {
+		t.Errorf("%d frames in three segments, want 150", len(got))
+	}
+}
+
+// TestWindow sends more than a playlist shows: of what is not recorded only that stays,
+// and as much again.
+func TestWindow(t *testing.T) {
+	for name, record := range map[string]bool{"recorded": true, "not recorded": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newStation(t, record)
+			e := s.publish()
+			if err := e.send(201); err != nil {
+				t.Fatal(err)
+			}
+			list := s.playlist(videoName, plain)
+			if n := strings.Count(list, "#EXTINF"); n != 30 || !strings.Contains(list, "#EXT-X-MEDIA-SEQUENCE:70\n") {
+				t.Errorf("playlist has %d segments:\n%s", n, list)
+			}
+			_, _, err := s.broadcast().Segment(videoName, 0)
+			if (err == nil) != record {
+				t.Errorf("the first segment is answered with %v", err)
+			}
+			if len(s.frames(videoName, 40, 70, 99)) != 150 {
+				t.Error("what players may still ask for is gone")
+			}
+		})
+	}
+}
+
+// TestReturn lets the encoder go and come back: one session, nothing lost, and a
+// discontinuity where it was away.
+func TestReturn(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	first := e.session.info.ID
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	e.Close(false)
+	before := s.playlist(videoName, plain)
+	if strings.Contains(before, "ENDLIST") || strings.Count(before, "#EXTINF") != 3 {
+		t.Errorf("in the gap:\n%s", before)
+	}
+	back := s.publish()
+	if back.session.info.ID != first {
+		t.Errorf("another session: %s, was %s", back.session.info.ID, first)
+	}
+	if err := back.send(3); err != nil {
+		t.Fatal(err)
+	}
+	after := s.playlist(videoName, plain)
+	if i := strings.Index(after, "#EXT-X-DISCONTINUITY\n"); i < 0 || strings.Count(after, "#EXT-X-DISCONTINUITY\n") != 1 || strings.Count(after[i:], "#EXTINF") != 1 {
+		t.Errorf("after the return:\n%s", after)
+	}
+	if got := s.frames(videoName, 0, 1, 2); len(got) != 125 {
+		t.Errorf("%d of 125 frames were kept", len(got))
+	}
+}
+
+// TestRestart stops a node without a word to the encoder, and expects another life of
+// it to go on with what there is.
+func TestRestart(t *testing.T) {
+	s := newStation(t, true)
+	e := s.publish()
+	session := e.session.info.ID
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	s.store.Close() // the hub is not told: its files stay as they are
+	for _, r := range e.session.renditions() {
+		if err := r.recorder.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.start()
+	list := s.playlist(videoName, plain)
+	if strings.Count(list, "#EXTINF") != 3 || strings.Contains(list, "ENDLIST") {
+		t.Errorf("after the restart:\n%s", list)
+	}
+	// The part in hand is lost, the others are not.
+	if got := s.frames(videoName, 0, 1, 2); len(got) < 120 {
+		t.Errorf("%d of 125 frames were kept", len(got))
+	}
+	back := s.publish()
+	if back.session.info.ID != session {
+		t.Errorf("another session: %s, was %s", back.session.info.ID, session)
+	}
+	if err := back.send(3); err != nil {
+		t.Fatal(err)
+	}
+	if list := s.playlist(videoName, plain); !strings.Contains(list, "#EXT-X-MEDIA-SEQUENCE:0\n") || strings.Count(list, "#EXTINF") != 4 {
+		t.Errorf("after the return:\n%s", list)
+	}
+}
+
+func TestTakeOver(t *testing.T) {
+	s := newStation(t, false)
+	first := s.publish()
+	if err := first.send(3); err != nil {
+		t.Fatal(err)
+	}
+	second := s.publish()
+	select {
+	case <-first.Done():
+	default:
+		t.Error("the first encoder was not told")
+	}
+	if err := first.send(0.1); !errors.Is(err, errTakenOver) {
+		t.Errorf("the first encoder gets %v", err)
+	}
+	first.Close(false)
+	if err := second.send(3); err != nil {
+		t.Errorf("the second encoder gets %v", err)
+	}
+	s.hub.beat(t.Context())
+	if err := second.send(1); err != nil {
+		t.Errorf("after a beat the second encoder gets %v", err)
+	}
+}
+
+// TestEnd lets the owner end the stream: the encoder is told, players too.
+func TestEnd(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateStream(t.Context(), s.stream.ID, func(st *weir.Stream) error { st.Suspended = true; return nil })
+		return err
+	})
+	s.hub.beat(t.Context())
+	if err := e.send(0.1); err == nil {
+		t.Error("the encoder may go on")
+	}
+	if list := s.playlist(videoName, plain); !strings.Contains(list, "#EXT-X-ENDLIST") {
+		t.Errorf("players are not told:\n%s", list)
+	}
+	if _, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{}); err == nil {
+		t.Error("a suspended stream lets encoders in")
+	}
+	e.Close(false)
+	s.hub.forget(time.Now().Add(2 * shownAfter))
+	if _, ok := s.hub.Find(s.stream.PlaybackID); ok {
+		t.Error("the session is still shown")
+	}
+	if left, _ := filepath.Glob(filepath.Join(s.dir, "*")); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
+	}
+}
+
+// TestWait asks for what is not there yet.
+func TestWait(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(2.5); err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan string)
+	for _, q := range []Query{{Low: true, Segment: 1, Part: 5}, {Low: true, Segment: 1, Part: -1}, {Low: true, Segment: 2, Part: 0}, {Low: true, Segment: 1, Part: 10}} {
+		go func() { answers <- s.playlist(videoName, q) }()
+	}
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if text := <-answers; !strings.Contains(text, "1.5.m4s") {
+			t.Errorf("answered too early:\n%s", text)
+		}
+	}
+	for _, q := range []Query{{Segment: 9, Part: -1}, {Segment: 3, Part: 99}} {
+		if _, err := s.broadcast().Playlist(t.Context(), videoName, q); weir.KindOf(err) != weir.Refused {
+			t.Errorf("%+v is answered with %v", q, err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.broadcast().Playlist(ended, videoName, Query{Segment: 3, Part: -1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a wait that was given up: %v", err)
+	}
+}

@@ -1,0 +1,173 @@
+package live
+
+import (
+	"time"
+
+	"weir/internal/cmaf"
+)
+
+// packer makes parts and segments of one track and gives them to its rendition.
+type packer struct {
+	track    cmaf.Track
+	order    order
+	out      *rendition
+	sequence uint32 // of parts, as the file form counts them
+
+	part    cmaf.Fragment // in hand
+	open    bool          // a segment is
+	started int64         // when it started
+}
+
+func newPacker(track cmaf.Track, out *rendition) *packer {
+	return &packer{track: track, order: order{track: track}, out: out, sequence: out.parts}
+}
+
+// add puts a sample into the part in hand, after the one that has no room for it is
+// gone.
+func (p *packer) add(s sample) error {
+	length := p.track.Ticks(partTarget)
+	if n := len(p.part.Samples); n > 0 && (cmaf.Span(p.part.Samples)+int64(s.Duration) > length) {
+		if err := p.flush(); err != nil {
+			return err
+		}
+	}
+	if len(p.part.Samples) == 0 {
+		p.part.Start = s.at
+	}
+	if !p.open {
+		p.open, p.started = true, s.at
+	}
+	p.part.Samples = append(p.part.Samples, s.Sample)
+	p.part.Data = append(p.part.Data, s.data...)
+	return nil
+}
+
+// flush hands the part in hand over.
+func (p *packer) flush() error {
+	if len(p.part.Samples) == 0 {
+		return nil
+	}
+	p.sequence++
+	part, data := cmaf.EncodePart(p.sequence, p.track, p.part)
+	p.part = cmaf.Fragment{Data: p.part.Data[:0]}
+	return p.out.addPart(part, data)
+}
+
+// lasts returns how long the open segment will be when it ends at a time.
+func (p *packer) lasts(end int64) time.Duration {
+	if !p.open {
+		return 0
+	}
+	return p.track.Time(end - p.started)
+}
+
+// cut ends the open segment.
+func (p *packer) cut() error {
+	if !p.open {
+		return nil
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	p.open = false
+	return p.out.finish()
+}
+
+// muxer packs the tracks of one connection so that their segments end together: those
+// of sound where those of the picture do. Sound waits for the picture, for a moment.
+type muxer struct {
+	video *packer // nil = sound only
+	audio *packer // nil = no sound
+
+	waiting []sample // of sound, until the picture is as far
+	cuts    []int64  // where sound is still to be cut, in its ticks
+	behind  int64    // how far the picture is settled, in ticks of sound
+}
+
+// mostWaiting is how much sound waits for a picture that does not come.
+const mostWaiting = 2 * time.Second
+
+func (m *muxer) addVideo(s sample) error {
+	v := m.video
+	half := int64(s.Duration) / 2
+	if s.Sync && v.open && v.lasts(s.at+half) >= segmentTarget {
+		if err := v.cut(); err != nil {
+			return err
+		}
+		if m.audio != nil {
+			m.cuts = append(m.cuts, m.audio.track.Ticks(v.track.Time(s.at)))
+		}
+	}
+	if err := v.add(s); err != nil {
+		return err
+	}
+	if m.audio == nil {
+		return nil
+	}
+	m.behind = m.audio.track.Ticks(v.track.Time(s.at + int64(s.Duration)))
+	return m.release()
+}
+
+func (m *muxer) addAudio(s sample) error {
+	m.waiting = append(m.waiting, s)
+	return m.release()
+}
+
+// release packs the sound that need not wait any longer.
+func (m *muxer) release() error {
+	a := m.audio
+	for len(m.waiting) > 0 {
+		s := m.waiting[0]
+		newest := m.waiting[len(m.waiting)-1]
+		if m.video != nil && s.at >= m.behind && a.track.Time(newest.at-s.at) < mostWaiting {
+			return nil
+		}
+		cut := m.video == nil && a.lasts(s.at) >= segmentTarget
+		for len(m.cuts) > 0 && s.at >= m.cuts[0] {
+			cut, m.cuts = true, m.cuts[1:]
+		}
+		if cut {
+			if err := a.cut(); err != nil {
+				return err
+			}
+		}
+		if err := a.add(s); err != nil {
+			return err
+		}
+		m.waiting = m.waiting[1:]
+	}
+	return nil
+}
+
+// end packs what is left and ends the segments.
+func (m *muxer) end() error {
+	if m.video != nil {
+		if s, ok := m.video.order.finish(m.video.lastDuration()); ok {
+			if err := m.addVideo(s); err != nil {
+				return err
+			}
+		}
+		if err := m.video.cut(); err != nil {
+			return err
+		}
+	}
+	if m.audio == nil {
+		return nil
+	}
+	if s, ok := m.audio.order.finish(m.audio.lastDuration()); ok {
+		m.waiting = append(m.waiting, s)
+	}
+	m.behind = 1 << 62
+	if err := m.release(); err != nil {
+		return err
+	}
+	return m.audio.cut()
+}
+
+// lastDuration is how long the last frame is taken to last: like the one before it.
+func (p *packer) lastDuration() time.Duration {
+	if n := len(p.part.Samples); n > 0 {
+		return p.track.Time(int64(p.part.Samples[n-1].Duration))
+	}
+	return 20 * time.Millisecond
+}

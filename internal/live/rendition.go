@@ -1,0 +1,343 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// rendition is a track that viewers can fetch while it grows. One goroutine at a time
+// writes it, any may read.
+//
+// Its segments have two numbers: on disk they count from 0 in each session, for viewers
+// they go on from the stream's last session, so base apart.
+type rendition struct {
+	name     string
+	base     int64
+	record   bool // it is kept; otherwise only what players may still ask for
+	recorder *media.Recorder
+	progress atomic.Pointer[cmaf.Report] // for the playlists of others
+
+	mu       sync.Mutex
+	track    cmaf.Track
+	wall     time.Time // at time 0 of the timeline
+	segments []cmaf.Segment
+	inits    []int            // for each segment, the number of the first one with the same init segment
+	first    int64            // of segments, on disk
+	breaks   int64            // discontinuities before the first
+	open     cmaf.Segment     // has no parts when there is none
+	init     int              // that the open segment, or else the next one, needs
+	broken   bool             // the next segment does not go on where the last one ended
+	ended    bool             // nothing will come
+	longest  time.Duration    // of all segments so far
+	total    time.Duration    // of all segments so far
+	shown    time.Duration    // of those that are kept
+	parts    uint32           // so far
+	changed  chan struct{}    // closed at each change
+	rendered map[Query][]byte // playlists of the present state
+}
+
+// newRendition returns a rendition that goes on with what its recorder has, which is
+// nothing at first.
+func newRendition(name string, recorder *media.Recorder, base, breaks int64, wall time.Time, record bool) (*rendition, error) {
+	index, err := recorder.Index()
+	if err != nil {
+		return nil, err
+	}
+	newest := recorder.Inits() - 1
+	track, err := recorder.Track(newest)
+	if err != nil {
+		return nil, err
+	}
+	r := &rendition{
+		name: name, base: base, record: record, breaks: breaks, recorder: recorder, track: track, wall: wall,
+		broken: len(index.Segments) > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
+	}
+	for n, segment := range index.Segments {
+		r.init = recorder.InitOf(int64(n))
+		r.parts += uint32(len(segment.Parts))
+		r.keep(segment)
+	}
+	r.init = newest
+	if len(r.segments) > 0 {
+		r.tell()
+	}
+	return r, nil
+}
+
+// addPart appends a part to the open segment, or opens one with it.
+func (r *rendition) addPart(part cmaf.Part, data []byte) error {
+	r.mu.Lock()
+	opens, broken := len(r.open.Parts) == 0, r.broken
+	wall := r.wall.Add(r.track.Time(part.Start))
+	r.mu.Unlock()
+	if opens {
+		if err := r.recorder.Begin(wall, broken); err != nil {
+			return err
+		}
+	}
+	if err := r.recorder.Append(part, data); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if opens {
+		r.open, r.broken = cmaf.Segment{Wall: wall, Discontinuity: broken}, false
+	}
+	r.open.Parts = append(r.open.Parts, part)
+	r.parts++
+	r.tell()
+	return nil
+}
+
+// finish ends the open segment.
+func (r *rendition) finish() error {
+	r.mu.Lock()
+	segment := r.open
+	r.mu.Unlock()
+	if len(segment.Parts) == 0 {
+		return nil
+	}
+	if err := r.recorder.Finish(segment); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.open = cmaf.Segment{}
+	r.keep(segment)
+	r.tell()
+	unwanted := r.first - int64(len(r.segments)) // a player may be a whole playlist behind
+	r.mu.Unlock()
+	if r.record || unwanted <= 0 {
+		return nil
+	}
+	return r.recorder.Trim(unwanted)
+}
+
+// keep takes a whole segment in, and forgets those that are older than the window; they
+// stay on disk.
+func (r *rendition) keep(segment cmaf.Segment) {
+	r.segments, r.inits = append(r.segments, segment), append(r.inits, int(r.base)+r.init)
+	length := r.track.Time(segment.Duration())
+	r.longest, r.total, r.shown = max(r.longest, length), r.total+length, r.shown+length
+	// By what they last together: in a gap the timeline goes on, players do not.
+	for len(r.segments) > 1 {
+		oldest := r.segments[0]
+		if r.shown -= r.track.Time(oldest.Duration()); r.shown < window {
+			r.shown += r.track.Time(oldest.Duration())
+			return
+		}
+		if oldest.Discontinuity {
+			r.breaks++
+		}
+		r.segments, r.inits = r.segments[1:], r.inits[1:]
+		r.first++
+	}
+}
+
+// tell wakes whoever waits for a change.
+func (r *rendition) tell() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+	clear(r.rendered)
+	report := cmaf.Report{URI: "../" + r.name + "/index.m3u8", Segment: r.base + r.newest(), Part: len(r.open.Parts) - 1}
+	if len(r.open.Parts) == 0 && len(r.segments) > 0 {
+		report.Part = len(r.segments[len(r.segments)-1].Parts) - 1
+	}
+	r.progress.Store(&report)
+}
+
+// change makes the next segments be of another track, if it is another.
+func (r *rendition) change(track cmaf.Track) error {
+	r.mu.Lock()
+	old := r.track
+	r.mu.Unlock()
+	if bytes.Equal(track.Entry, old.Entry) && track.Timescale == old.Timescale && track.Delay <= old.Delay {
+		return nil
+	}
+	if err := r.recorder.Change(track); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.track, r.init = track, r.recorder.Inits()-1
+	return nil
+}
+
+// breakOff says that the next segment does not go on where the last one ended.
+func (r *rendition) breakOff() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = true
+}
+
+// conclude says that nothing will come.
+func (r *rendition) conclude() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	r.tell()
+}
+
+// newest returns the number on disk of the newest segment, whole or not; -1 = none.
+func (r *rendition) newest() int64 {
+	n := r.first + int64(len(r.segments)) - 1
+	if len(r.open.Parts) > 0 {
+		n++
+	}
+	return n
+}
+
+// has reports whether a part is there, by the number on disk; part -1 = the whole
+// segment. A part after the last one of a whole segment is the first of the next: who
+// asks for it could not know that the segment would end.
+func (r *rendition) has(segment int64, part int) bool {
+	whole := r.first + int64(len(r.segments)) - 1
+	if i := segment - r.first; i >= 0 && segment <= whole && part >= len(r.segments[i].Parts) {
+		segment, part = segment+1, 0
+	}
+	return segment <= whole || segment == whole+1 && part >= 0 && part < len(r.open.Parts)
+}
+
+// How far ahead of what there is a player may wait for something.
+const (
+	mostSegmentsAhead = 2
+	mostPartsAhead    = 15
+)
+
+// await returns when there is what the query waits for.
+func (r *rendition) await(ctx context.Context, q Query) error {
+	if q.Segment < 0 {
+		return nil
+	}
+	for {
+		r.mu.Lock()
+		newest, parts, changed := r.base+r.newest(), len(r.open.Parts), r.changed
+		there := r.ended || r.has(q.Segment-r.base, q.Part)
+		r.mu.Unlock()
+		switch {
+		case there:
+			return nil
+		case q.Segment > newest+mostSegmentsAhead:
+			return weir.Errorf(weir.Refused, "_HLS_msn: segment %d is too far ahead, the newest is %d", q.Segment, newest)
+		case q.Part > parts+mostPartsAhead:
+			return weir.Errorf(weir.Refused, "_HLS_part: part %d of segment %d is too far ahead", q.Part, q.Segment)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return weir.Wrap(weir.Busy, context.Cause(ctx), "segment %d did not come in time", q.Segment)
+		}
+	}
+}
+
+// playlist returns the playlist as it is now.
+func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := Query{Low: q.Low, Skip: q.Skip}
+	if text, ok := r.rendered[key]; ok {
+		return text, nil
+	}
+	w := cmaf.LiveWindow{
+		Track: r.track, First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Inits: r.inits,
+		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
+	}
+	if len(r.open.Parts) > 0 {
+		w.Segments = append(slices.Clip(w.Segments), r.open)
+		w.Inits = append(slices.Clip(w.Inits), int(r.base)+r.init)
+		w.Open = true
+	}
+	var text bytes.Buffer
+	if err := cmaf.LivePlaylist(&text, w, cmaf.LiveOptions{Low: q.Low, Skip: q.Skip, Reports: reports}); err != nil {
+		return nil, err
+	}
+	r.rendered[key] = text.Bytes()
+	return text.Bytes(), nil
+}
+
+// announced reports whether a part is there, or is the next one.
+func (r *rendition) announced(n int64, part int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n -= r.base
+	whole := r.first + int64(len(r.segments)) - 1
+	switch {
+	case n < 0 || part < 0:
+		return false
+	case n <= whole:
+		return true // the recorder knows whether it has such a part
+	case n == whole+1:
+		return part <= len(r.open.Parts)
+	}
+	return n == whole+2 && part == 0 && len(r.open.Parts) > 0
+}
+
+// length returns how long a segment or a part is; 0 = not known.
+func (r *rendition) length(n int64, part int) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := n - r.base - r.first
+	segment := r.open
+	switch {
+	case i < 0 || i > int64(len(r.segments)):
+		return 0
+	case i < int64(len(r.segments)):
+		segment = r.segments[i]
+	}
+	if part < 0 {
+		return r.track.Time(segment.Duration())
+	}
+	if part >= len(segment.Parts) {
+		return 0
+	}
+	return r.track.Time(cmaf.Span(segment.Parts[part].Samples))
+}
+
+// choice is the rendition as the master playlist names it.
+func (r *rendition) choice() cmaf.Rendition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	index := cmaf.TrackIndex{Track: r.track, Segments: r.segments}
+	if len(r.segments) == 0 && len(r.open.Parts) > 0 {
+		index.Segments = []cmaf.Segment{r.open}
+	}
+	return cmaf.Rendition{Name: r.name, URI: r.name + "/index.m3u8", Index: index}
+}
+
+// end returns when what there is ends, on the timeline.
+func (r *rendition) end() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.segments) == 0 {
+		return 0
+	}
+	return r.track.Time(r.segments[len(r.segments)-1].End())
+}
+
+// totals returns the number that viewers know the next segment by, and how many
+// discontinuities there were, with the one before the stream's next session.
+func (r *rendition) totals() (segments, breaks int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	breaks = r.breaks + 1
+	for _, s := range r.segments {
+		if s.Discontinuity {
+			breaks++
+		}
+	}
+	return r.base + r.newest() + 1, breaks
+}
+
+// carried returns how many whole segments there are, and for how many seconds.
+func (r *rendition) carried() (segments int64, seconds float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.first + int64(len(r.segments)), r.total.Seconds()
+}

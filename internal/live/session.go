@@ -1,0 +1,318 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/media"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// The tracks of a source, as viewers see them.
+const (
+	videoName = weir.SourceProfile
+	audioName = "audio"
+)
+
+// session is one broadcast of a stream on this node: it is on air, or waits for its
+// encoder to come back.
+type session struct {
+	log    *slog.Logger
+	stream weir.Stream
+	info   weir.Session
+	dir    string
+
+	// looking guards which renditions there are. It is never held for long, so that no
+	// viewer waits for the disk; whoever changes them holds mu as well.
+	looking sync.RWMutex
+	video   *rendition // nil = there was none so far
+	audio   *rendition
+
+	mu    sync.Mutex
+	lease store.OnAir
+
+	publisher *Publisher    // nil = it is away
+	muxer     *muxer        // of the publisher
+	end       time.Duration // of what there is, on the timeline
+
+	offAir time.Time // when a publisher that is away counts as gone; zero = the store knows it
+	bytes  int64     // from publishers, since the session was opened here
+	seen   time.Time // when the last frame came
+	beaten beaten
+}
+
+// beaten is what the last beat said, for the rates.
+type beaten struct {
+	at    time.Time
+	bytes int64
+}
+
+// openSession takes up what is in the folder of a session, if there is one.
+func openSession(dir string, stream weir.Stream, info weir.Session, lease store.OnAir, log *slog.Logger) (*session, error) {
+	s := &session{
+		log: log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, dir: filepath.Join(dir, info.ID),
+		beaten: beaten{at: time.Now()},
+	}
+	for name, to := range map[string]**rendition{videoName: &s.video, audioName: &s.audio} {
+		recorder, err := media.Recover(filepath.Join(s.dir, name))
+		if weir.KindOf(err) == weir.NotFound {
+			continue
+		}
+		if err == nil {
+			*to, err = s.newRendition(name, recorder)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("recover %s of session %s: %w", name, info.ID, err)
+		}
+		s.end = max(s.end, (*to).end())
+	}
+	return s, nil
+}
+
+func (s *session) newRendition(name string, recorder *media.Recorder) (*rendition, error) {
+	return newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record)
+}
+
+// renditions returns those that there are, to whoever holds mu or looking.
+func (s *session) renditions() []*rendition {
+	var all []*rendition
+	for _, r := range []*rendition{s.video, s.audio} {
+		if r != nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// begin lets a publisher take over, with the tracks that it has. Whoever had the
+// session before is told to end.
+func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.pause(); err != nil {
+		return err
+	}
+	if s.publisher != nil && s.publisher != p {
+		s.publisher.stop(errTakenOver)
+	}
+	s.publisher, s.offAir = p, time.Time{}
+	p.tracks = tracks
+	p.clock = newClock(max(s.end, now.Sub(s.info.CreatedAt.Time())))
+	return nil
+}
+
+// start makes the packers of a publisher when the first frame comes that players can
+// begin with. It reports whether this is one.
+func (s *session) start(p *Publisher, first Frame) (bool, error) {
+	kind := p.tracks[first.Track].Kind
+	hasVideo := slices.ContainsFunc(p.tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
+	if hasVideo && (kind != cmaf.Video || !first.Sync) {
+		return false, nil
+	}
+	m := &muxer{}
+	p.packers = make([]*packer, len(p.tracks))
+	for i, track := range p.tracks {
+		name, to, pack := videoName, &s.video, &m.video
+		if track.Kind == cmaf.Audio {
+			name, to, pack = audioName, &s.audio, &m.audio
+		}
+		if *pack != nil {
+			continue // a second track of a kind is left out
+		}
+		if track.Kind == cmaf.Video {
+			// What the encoder decodes ahead of showing it, which it says with its first
+			// frame: so far ahead are times in stored segments, or players would have to
+			// show frames before they are decoded.
+			track.Delay = max(track.Ticks(first.PTS-first.DTS), 0)
+		}
+		if err := s.track(name, to, track); err != nil {
+			return false, err
+		}
+		*pack = newPacker((*to).track, *to)
+		p.packers[i] = *pack
+	}
+	s.muxer = m
+	return true, nil
+}
+
+// track makes a rendition ready for a track: there is none yet, or it changes.
+func (s *session) track(name string, to **rendition, track cmaf.Track) error {
+	if *to != nil {
+		return (*to).change(track)
+	}
+	recorder, err := media.Record(filepath.Join(s.dir, name), track)
+	if err != nil {
+		return err
+	}
+	r, err := s.newRendition(name, recorder)
+	if err != nil {
+		return err
+	}
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	*to = r
+	return nil
+}
+
+// pause ends the segments in hand; what comes next does not go on where they end.
+func (s *session) pause() error {
+	if s.muxer == nil {
+		return nil
+	}
+	err := s.muxer.end()
+	for _, r := range s.renditions() {
+		r.breakOff()
+	}
+	s.muxer = nil
+	return err
+}
+
+// write takes a frame of the publisher that has the session.
+func (s *session) write(p *Publisher, f Frame) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.publisher != p {
+		return errTakenOver
+	}
+	s.bytes, s.seen = s.bytes+int64(len(f.Data)), time.Now()
+	if s.muxer == nil {
+		if started, err := s.start(p, f); !started {
+			return err
+		}
+	}
+	pack := p.packers[f.Track]
+	if pack == nil {
+		return nil
+	}
+	sound := pack == s.muxer.audio
+	dts, pts, jumped := p.clock.at(f)
+	if jumped {
+		s.log.Info("the times of the encoder jumped", "to", dts)
+	}
+	settled, ok := pack.order.add(dts, pts, f.Sync || sound, f.Data)
+	if !ok {
+		return nil
+	}
+	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)))
+	if sound {
+		return s.muxer.addAudio(settled)
+	}
+	return s.muxer.addVideo(settled)
+}
+
+// leave notes that a publisher has gone; it counts as gone from a moment on.
+func (s *session) leave(p *Publisher, offAir time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.publisher != p {
+		return nil
+	}
+	s.publisher, s.offAir = nil, offAir
+	return s.pause()
+}
+
+// away reports whether the store is to be told that the publisher is gone, and what
+// it sent.
+func (s *session) away(now time.Time) (store.Beat, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.beatNow(now), s.publisher == nil && !s.offAir.IsZero() && now.After(s.offAir)
+}
+
+// toldAway notes that the store knows, unless the publisher is back.
+func (s *session) toldAway(epoch int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease.Epoch == epoch {
+		s.offAir = time.Time{}
+	}
+}
+
+// renew notes that the session goes on with another lease.
+func (s *session) renew(lease store.OnAir) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease = lease
+}
+
+// beat returns what the store is told of the session.
+func (s *session) beat(now time.Time) store.Beat {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.beatNow(now)
+}
+
+func (s *session) beatNow(now time.Time) store.Beat {
+	b := store.Beat{StreamID: s.stream.ID, Epoch: s.lease.Epoch, Counters: s.info.Counters, NextSequence: s.lease.Sequence, NextDiscontinuities: s.lease.Discontinuities}
+	if !s.seen.IsZero() {
+		b.SeenAt = weir.At(s.seen)
+	}
+	b.Counters.SourceBytes += s.bytes
+	if span := now.Sub(s.beaten.at).Seconds(); span > 0.5 {
+		s.info.Counters.IngestRate = float64(s.bytes-s.beaten.bytes) / span
+		s.beaten = beaten{now, s.bytes}
+	}
+	b.Counters.IngestRate = s.info.Counters.IngestRate
+	main := s.video
+	if main == nil {
+		main = s.audio
+	}
+	if main != nil {
+		b.Counters.SourceSegments, b.Counters.SourceSegmentsDuration = main.carried()
+	}
+	for _, r := range s.renditions() {
+		n, breaks := r.totals()
+		b.NextSequence, b.NextDiscontinuities = max(b.NextSequence, n), max(b.NextDiscontinuities, breaks)
+	}
+	return b
+}
+
+// sync makes sure that what is finished survives a power cut.
+func (s *session) sync() error {
+	s.mu.Lock()
+	renditions := s.renditions()
+	s.mu.Unlock()
+	var failed error
+	for _, r := range renditions {
+		failed = errors.Join(failed, r.recorder.Sync())
+	}
+	return failed
+}
+
+// stop tells the publisher to end and finishes what it has sent. ended = nobody will go
+// on with the session.
+func (s *session) stop(cause error, ended bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.publisher != nil {
+		s.publisher.stop(cause)
+	}
+	s.publisher = nil
+	err := s.pause()
+	for _, r := range s.renditions() {
+		if ended {
+			r.conclude()
+		}
+	}
+	return err
+}
+
+// close lets go of the files, and removes them if nobody wants them.
+func (s *session) close(remove bool) error {
+	var failed error
+	for _, r := range s.renditions() {
+		failed = errors.Join(failed, r.recorder.Close())
+	}
+	if remove {
+		failed = errors.Join(failed, os.RemoveAll(s.dir))
+	}
+	return failed
+}
