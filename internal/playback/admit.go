@@ -5,9 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"weir/internal/access"
 	"weir/internal/weir"
@@ -16,35 +19,56 @@ import (
 // admit lets the viewer in, or says why not. Who comes with a token of ours was let
 // in before; what that was by must still hold.
 func (s *Server) admit(ctx context.Context, v *visit) error {
-	asset := &v.title.asset
-	policy := asset.PlaybackPolicy
-	if !policy.AllowsOrigin(access.Origin(v.Header)) {
+	c := &v.title.content
+	if !c.policy.AllowsOrigin(access.Origin(v.Header)) {
 		return weir.Errorf(weir.Denied, "Content is gated and origin not in allowed origins")
 	}
-	if v.token != nil {
-		return s.titles.holds(ctx, asset.PlaybackID, v.token.key)
-	}
-	if !policy.Private() {
-		return s.titles.holds(ctx, asset.PlaybackID, "")
+	switch {
+	case v.token != nil && c.asksAgain():
+		return s.askWebhook(ctx, v, v.token.accessKey.Reveal())
+	case v.token != nil:
+		return s.titles.holds(ctx, c.playbackID, v.token.key)
+	case !c.policy.Private():
+		return s.titles.holds(ctx, c.playbackID, "")
 	}
 	jwt, accessKey := credentials(v.Request)
-	now := time.Now()
-	pass := admissionOf(asset, accessKey)
-	if policy.Type == weir.PolicyWebhook && s.admissions.holds(pass, now) {
-		v.token = s.tokens.issue(v.title, "", s.viewerOf(v)+jwt+accessKey, now)
-		return s.titles.holds(ctx, asset.PlaybackID, "")
+	key := ""
+	if c.policy.Type == weir.PolicyWebhook {
+		if err := s.askWebhook(ctx, v, accessKey); err != nil {
+			return err
+		}
+	} else {
+		decision, err := s.Gate.Check(ctx, access.Request{PlaybackID: c.playbackID, Token: weir.Secret(jwt), AccessKey: weir.Secret(accessKey), Headers: v.Header})
+		if err != nil {
+			return err
+		}
+		key = decision.KeyID
 	}
-	decision, err := s.Gate.Check(ctx, access.Request{
-		PlaybackID: asset.PlaybackID, Token: weir.Secret(jwt), AccessKey: weir.Secret(accessKey), Headers: v.Header, Viewer: s.describe(v),
-	})
-	if err != nil {
-		return err
-	}
-	if policy.Type == weir.PolicyWebhook {
-		s.admissions.note(pass, now.Add(decision.RefreshInterval))
-	}
-	v.token = s.tokens.issue(v.title, decision.KeyID, s.viewerOf(v)+jwt+accessKey, now)
+	v.token = s.tokens.issue(v.title, key, accessKey, s.viewerOf(v)+jwt+accessKey, time.Now())
 	return nil
+}
+
+// askWebhook returns nil when an access webhook lets the viewer play, now or within
+// the interval of the policy.
+func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) error {
+	c := &v.title.content
+	if c.asksAgain() && len(accessKey) > longestAccessKey {
+		return weir.Errorf(weir.Denied, "Content is gated and the access key is longer than %d bytes", longestAccessKey)
+	}
+	pass := admissionOf(c, accessKey)
+	if s.admissions.holds(pass, time.Now()) {
+		return s.titles.holds(ctx, c.playbackID, "")
+	}
+	question := access.Request{PlaybackID: c.playbackID, AccessKey: weir.Secret(accessKey), Headers: v.Header, Viewer: s.describe(v)}
+	_, err, _ := s.admissions.asking.Do(string(pass[:]), func() (any, error) {
+		// Other requests of the viewer wait for the answer too.
+		decision, err := s.Gate.Check(context.WithoutCancel(ctx), question)
+		if err == nil {
+			s.admissions.note(pass, time.Now().Add(decision.RefreshInterval))
+		}
+		return nil, err
+	})
+	return err
 }
 
 // credentials returns what a viewer showed.
@@ -62,13 +86,15 @@ func credentials(r *http.Request) (jwt, accessKey string) {
 // describe is what an access webhook is told of the viewer.
 func (s *Server) describe(v *visit) map[string]json.RawMessage {
 	base := weir.RequestBase(v.TLS != nil, v.Host, v.RemoteAddr, v.Header.Get("X-Forwarded-Proto"), v.Header.Get("X-Forwarded-Host"), s.TrustedProxies)
+	// Without the token: it would let in whoever reads the webhook's log.
+	address := &url.URL{Path: "/hls/" + v.id + "/" + v.path, RawQuery: v.URL.RawQuery}
 	headers := map[string]string{"Host": v.Host}
 	for name, values := range v.Header {
 		headers[name] = strings.Join(values, ", ")
 	}
 	viewer := map[string]json.RawMessage{}
 	for name, value := range map[string]any{
-		"userIP": s.address(v), "playDomain": v.Host, "playURL": base + v.URL.RequestURI(), "headers": headers,
+		"userIP": s.address(v), "playDomain": v.Host, "playURL": base + address.RequestURI(), "headers": headers,
 	} {
 		if text, err := json.Marshal(value); err == nil {
 			viewer[name] = text
@@ -81,8 +107,9 @@ func (s *Server) describe(v *visit) map[string]json.RawMessage {
 // asked again: a player that shows its access key with every request would have them
 // asked for every segment.
 type admissions struct {
-	mu   sync.Mutex
-	till map[admission]time.Time
+	asking singleflight.Group
+	mu     sync.Mutex
+	till   map[admission]time.Time
 }
 
 // admission is a viewer with an access key and the policy that was asked about it.
@@ -92,9 +119,9 @@ const maxAdmissions = 10_000
 
 func (a *admissions) init() { a.till = map[admission]time.Time{} }
 
-func admissionOf(asset *weir.Asset, accessKey string) admission {
-	p := asset.PlaybackPolicy
-	return sha256.Sum256([]byte(asset.PlaybackID + "\x00" + p.WebhookID + "\x00" + string(p.WebhookContext) + "\x00" + accessKey))
+func admissionOf(c *content, accessKey string) admission {
+	p := c.policy
+	return sha256.Sum256([]byte(c.playbackID + "\x00" + p.WebhookID + "\x00" + string(p.WebhookContext) + "\x00" + accessKey))
 }
 
 func (a *admissions) holds(one admission, now time.Time) bool {

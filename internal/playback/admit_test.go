@@ -92,9 +92,15 @@ func everyPath() []string {
 // is told: no byte of the asset, nothing that may be kept.
 func (h *house) answers(what string, a weir.Asset, status int, path func(string) string, headers ...string) {
 	h.Helper()
-	for _, p := range everyPath() {
+	h.answersOf(what, a.PlaybackID, everyPath(), status, path, headers...)
+}
+
+// answersOf is answers for other paths.
+func (h *house) answersOf(what, playbackID string, paths []string, status int, path func(string) string, headers ...string) {
+	h.Helper()
+	for _, p := range paths {
 		for _, method := range []string{"GET", "HEAD"} {
-			g := h.ask(method, h.at(a, path(p)), headers...)
+			g := h.ask(method, h.under(playbackID, path(p)), headers...)
 			if g.StatusCode != status {
 				h.Errorf("%s: %s %s answers %d, want %d: %.200s", what, method, p, g.StatusCode, status, g.body)
 				continue
@@ -140,7 +146,7 @@ func TestEveryByteIsGated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expired := h.server.tokens.issue(title, s.key.ID, "somebody", time.Now().Add(-shortest-2*rounded))
+	expired := h.server.tokens.issue(title, s.key.ID, "", "somebody", time.Now().Add(-shortest-2*rounded))
 	tampered := []byte(token)
 	tampered[3] ^= 1 // 'A' and '@', '0' and '1' …: another token, or none
 
@@ -283,7 +289,7 @@ func TestWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	var all admissions
 	all.init()
-	a := &weir.Asset{PlaybackID: "p", PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
+	a := &content{playbackID: "p", policy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
 	now := time.Now()
 	all.note(admissionOf(a, "key"), now.Add(time.Minute))
 	for _, tt := range []struct {
@@ -296,8 +302,8 @@ func TestWebhookIsAskedAgain(t *testing.T) {
 		{"before the interval is over", admissionOf(a, "key"), now.Add(59 * time.Second), true},
 		{"after", admissionOf(a, "key"), now.Add(time.Minute), false},
 		{"another key", admissionOf(a, "other"), now, false},
-		{"another asset", admissionOf(&weir.Asset{PlaybackID: "q", PlaybackPolicy: a.PlaybackPolicy}, "key"), now, false},
-		{"another webhook", admissionOf(&weir.Asset{PlaybackID: "p", PlaybackPolicy: &weir.PlaybackPolicy{WebhookID: "v"}}, "key"), now, false},
+		{"another asset", admissionOf(&content{playbackID: "q", policy: a.policy}, "key"), now, false},
+		{"another webhook", admissionOf(&content{playbackID: "p", policy: &weir.PlaybackPolicy{WebhookID: "v"}}, "key"), now, false},
 	} {
 		if got := all.holds(tt.one, tt.at); got != tt.want {
 			t.Errorf("%s: holds = %v, want %v", tt.name, got, tt.want)
@@ -340,28 +346,28 @@ func TestTokensAreStable(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2030, 1, 1, 12, 1, 0, 0, time.UTC)
-	first := h.server.tokens.issue(title, s.key.ID, "ann", now)
+	first := h.server.tokens.issue(title, s.key.ID, "", "ann", now)
 	var all []string
 	for _, token := range []*token{
-		first, h.server.tokens.issue(title, s.key.ID, "bob", now), h.server.tokens.issue(title, "", "ann", now),
-		h.server.tokens.issue(title, s.key.ID, "ann", now.Add(rounded)),
+		first, h.server.tokens.issue(title, s.key.ID, "", "bob", now), h.server.tokens.issue(title, "", "", "ann", now),
+		h.server.tokens.issue(title, s.key.ID, "", "ann", now.Add(rounded)),
 	} {
 		if slices.Contains(all, token.text) {
 			t.Error("two tokens are the same")
 		}
 		all = append(all, token.text)
 	}
-	if again := h.server.tokens.issue(title, s.key.ID, "ann", now.Add(10*time.Minute)); again.text != first.text {
+	if again := h.server.tokens.issue(title, s.key.ID, "", "ann", now.Add(10*time.Minute)); again.text != first.text {
 		t.Error("a viewer who comes back gets another token")
 	}
 	for after, ok := range map[time.Duration]bool{0: true, shortest: true, shortest + rounded: false} {
-		token, err := h.server.tokens.open(&title.asset, first.text, now.Add(after))
-		if ok != (err == nil) || ok && (token.key != s.key.ID || token.viewing != first.viewing) {
+		token, err := h.server.tokens.open(&title.content, first.text)
+		if err != nil || ok == token.over(now.Add(after)) || token.key != s.key.ID || token.viewing != first.viewing {
 			t.Errorf("after %s: %+v, %v", after, token, err)
 		}
 	}
 	title.length = 10 * time.Hour
-	if _, err := h.server.tokens.open(&title.asset, h.server.tokens.issue(title, "", "ann", now).text, now.Add(20*time.Hour)); err != nil {
-		t.Errorf("a token does not hold for twice the length of a video: %v", err)
+	if h.server.tokens.issue(title, "", "", "ann", now).over(now.Add(20 * time.Hour)) {
+		t.Error("a token does not hold for twice the length of a video")
 	}
 }

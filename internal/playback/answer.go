@@ -119,8 +119,8 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// content answers with what can be read, or parts of it, as the request asks.
-func content(w *answer, v *visit, body io.ReadSeeker) error {
+// serveContent answers with what can be read, or parts of it, as the request asks.
+func serveContent(w *answer, v *visit, body io.ReadSeeker) error {
 	s := &source{ReadSeeker: body}
 	http.ServeContent(w, v.Request, "", time.Time{}, s)
 	return s.err

@@ -35,12 +35,12 @@ func (s *Server) object(w *answer, v *visit, key string, size int64) error {
 	}
 	body := &object{ctx: v.Context(), store: s.Media, key: key, size: size}
 	defer body.Close()
-	return content(w, v, body)
+	return serveContent(w, v, body)
 }
 
 // serveFile answers with a file. Why a read of it fails is not told; the viewer
 // notices, because less comes than was promised.
-func serveFile(w *answer, v *visit, file *os.File) {
+func serveFile(w *answer, v *visit, file io.ReadSeeker) {
 	http.ServeContent(w, v.Request, "", time.Time{}, file)
 }
 
@@ -115,7 +115,7 @@ func (s *Server) mp4(w *answer, v *visit) error {
 		w.sent = s.meter(v, file.kind, file.length, file.Size())
 		defer func() { w.sent(0) }()
 	}
-	return content(w, v, storageReader{reader})
+	return serveContent(w, v, storageReader{reader})
 }
 
 // storageReader says of errors what viewers may know.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"weir/internal/blob"
 	"weir/internal/blob/s3test"
 	"weir/internal/cmaf"
+	"weir/internal/live"
 	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -35,9 +37,11 @@ type house struct {
 	testing.TB
 	store  *store.Store
 	media  blob.Store
+	hub    *live.Hub // does not run unless a test runs it
 	server *Server
 	web    *httptest.Server
 	busy   sync.WaitGroup // requests that are being answered
+	inside atomic.Int64   // how many those are
 	ann    weir.User
 	logged *journal
 }
@@ -102,13 +106,21 @@ func newHouse(t testing.TB, media blob.Store) *house {
 	var err error
 	h := &house{TB: t, store: st, media: media, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	h.server, err = New(ctx, Options{Store: st, Media: media, Gate: accesstest.NewGate(t, st), Dir: t.TempDir(), Log: log})
+	h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), SessionTimeout: time.Minute, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.server, err = New(ctx, Options{Store: st, Media: media, Gate: accesstest.NewGate(t, st), Live: h.hub, Dir: t.TempDir(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.busy.Add(1)
-		defer h.busy.Done()
+		h.inside.Add(1)
+		defer func() {
+			h.inside.Add(-1)
+			h.busy.Done()
+		}()
 		h.server.ServeHTTP(w, r)
 	}))
 	t.Cleanup(h.web.Close)
@@ -210,8 +222,11 @@ func (h *house) putTrack(prefix string, f film1, n int) {
 }
 
 // at is the address of something of an asset; the path is plain.
-func (h *house) at(a weir.Asset, path string) string {
-	return h.web.URL + "/hls/" + a.PlaybackID + "/" + escape(path)
+func (h *house) at(a weir.Asset, path string) string { return h.under(a.PlaybackID, path) }
+
+// under is the address of something of an asset or a stream.
+func (h *house) under(playbackID, path string) string {
+	return h.web.URL + "/hls/" + playbackID + "/" + escape(path)
 }
 
 // escape writes a plain path, which may have a query, as it stands in a URL.

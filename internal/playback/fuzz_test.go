@@ -12,20 +12,31 @@ import (
 
 // No text opens an asset but one that was issued for it.
 func FuzzToken(f *testing.F) {
-	keys := tokens{secret: []byte("0123456789abcdef0123456789abcdef")}
-	asset := weir.Asset{PlaybackID: "p", PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}}
-	now := time.Now()
-	good := keys.issue(&title{asset: asset, tracks: &tracks{}}, "key", "viewer", now)
-	for _, seed := range []string{"", "x", good.text, good.text[1:], good.text + "A", good.text + "=", strings.ToUpper(good.text)} {
-		f.Add(seed)
+	var keys tokens
+	if err := keys.use([]byte("0123456789abcdef0123456789abcdef")); err != nil {
+		f.Fatal(err)
+	}
+	contents := []content{
+		{playbackID: "p", assetID: "a", policy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}},
+		{playbackID: "p", streamID: "s", policy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}},
+	}
+	good := make([]*token, len(contents))
+	for i, c := range contents {
+		good[i] = keys.issue(&title{content: c, tracks: &tracks{}}, "key", "access key", "viewer", time.Now())
+		text := good[i].text
+		for _, seed := range []string{"", "x", text, text[1:], text + "A", text + "=", strings.ToUpper(text)} {
+			f.Add(seed)
+		}
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		token, err := keys.open(&asset, text, now)
-		if (err == nil) != (text == good.text) {
-			t.Errorf("open(%q) = %+v, %v", text, token, err)
-		}
-		if err != nil && weir.KindOf(err) != weir.Denied {
-			t.Errorf("open(%q): %v", text, err)
+		for i := range contents {
+			token, err := keys.open(&contents[i], text)
+			if (err == nil) != (text == good[i].text) {
+				t.Errorf("open(%q) = %+v, %v", text, token, err)
+			}
+			if err != nil && weir.KindOf(err) != weir.Denied {
+				t.Errorf("open(%q): %v", text, err)
+			}
 		}
 	})
 }

@@ -121,19 +121,24 @@ func promised(r rendition, segments []cmaf.Segment) time.Duration {
 // text answers with a playlist, or another text that is made now. Players ask again
 // while it grows, and are told in few bytes that nothing changed.
 func (s *Server) text(w *answer, v *visit, kind string, text []byte) error {
+	caching := "public, max-age=1"
+	if v.title.done {
+		caching = "public, max-age=10"
+	}
+	return cached(w, v, kind, caching, text)
+}
+
+// cached answers with a text that others may keep as told, if it is for all.
+func cached(w *answer, v *visit, kind, caching string, text []byte) error {
+	if !v.title.shared() {
+		caching = "private, no-cache"
+	}
 	sum := sha256.Sum256(text)
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
-	switch {
-	case !v.shared():
-		h.Set("Cache-Control", "private, no-cache")
-	case v.title.done:
-		h.Set("Cache-Control", "public, max-age=10")
-	default:
-		h.Set("Cache-Control", "public, max-age=1")
-	}
-	return content(w, v, bytes.NewReader(text))
+	h.Set("Cache-Control", caching)
+	return serveContent(w, v, bytes.NewReader(text))
 }
 
 // segment answers with the init segment or a segment of a rendition.
@@ -147,7 +152,7 @@ func (s *Server) segment(w *answer, v *visit) error {
 		data := r.Init()
 		w.Header().Set("Content-Type", typeMP4)
 		s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
-		return content(w, v, bytes.NewReader(data))
+		return serveContent(w, v, bytes.NewReader(data))
 	}
 	number, format, _ := strings.Cut(file, ".")
 	n, err := strconv.Atoi(number)
@@ -170,24 +175,17 @@ func (s *Server) segment(w *answer, v *visit) error {
 }
 
 // immutable says that the bytes which are answered never change: not those of an asset
-// that is ready. What identifies them is told.
+// that is ready, or of a stream. What identifies them is told.
 func (s *Server) immutable(w *answer, v *visit, what string) {
-	sum := sha256.Sum256([]byte(v.title.asset.ID + "/" + what))
+	sum := sha256.Sum256([]byte(v.title.assetID + v.title.streamID + "/" + what))
 	h := w.Header()
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
 	switch {
-	case !v.shared():
+	case !v.title.shared():
 		h.Set("Cache-Control", "private, max-age=3600")
-	case v.title.asset.Status.Phase != weir.AssetReady:
+	case !v.title.ready:
 		h.Set("Cache-Control", "public, max-age=10")
 	default:
 		h.Set("Cache-Control", "public, max-age=3600, immutable")
 	}
-}
-
-// shared reports whether what a viewer gets may be given to others by who keeps it on
-// the way: not if it depends on who asks, or from which page.
-func (v *visit) shared() bool {
-	p := v.title.asset.PlaybackPolicy
-	return !p.Private() && (p == nil || len(p.AllowedOrigins) == 0)
 }

@@ -1,15 +1,17 @@
 // Package playback serves viewers: playlists, segments, MP4 files, thumbnails and
-// downloads of what is stored.
+// downloads of what is stored, playlists and segments of what is on air.
 //
 // Everything lives below /hls/<playbackId>/. [Server.ServeHTTP] finds what is played
 // (title.go), checks that the viewer may (admit.go, token.go), and hands the rest of
-// the path to one of the renderings in hls.go, ts.go and file.go. How an answer is
-// sent is in answer.go; what viewers watch is counted in view.go.
+// the path to one of the renderings: of an asset in hls.go, ts.go and file.go, of a
+// stream in live.go. How an answer is sent is in answer.go; what viewers watch is
+// counted in view.go.
 //
-// The policy of an asset is checked at the playlist. If it is not public, the playlist
-// names what belongs to it below t/<token>/, and all that a player then asks for
-// carries that token in its path: players need not know of it. Every path takes the
-// viewer's own token or access key as well.
+// The policy of an asset or a stream is checked at the playlist. If it is not public,
+// the playlist names what belongs to it below t/<token>/, and all that a player then
+// asks for carries that token in its path: players need not know of it. Every path
+// takes the viewer's own token or access key as well. A token of a stream is short,
+// and is renewed by being used (renew.go).
 package playback
 
 import (
@@ -27,6 +29,7 @@ import (
 
 	"weir/internal/access"
 	"weir/internal/blob"
+	"weir/internal/live"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -36,7 +39,8 @@ type Options struct {
 	Store          *store.Store
 	Media          blob.Store
 	Gate           *access.Gate
-	Dir            string // for what is rendered while it is sent; "" = where the system keeps such files
+	Live           *live.Hub // what is on air; nil = nothing is, here
+	Dir            string    // for what is rendered while it is sent; "" = where the system keeps such files
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
 	// Observe is told of every request, for metrics.
@@ -48,21 +52,25 @@ type Server struct {
 	Options
 	titles     titles
 	tokens     tokens
+	renewals   renewals
 	admissions admissions
 	views      views
 	rendering  chan struct{} // turns at rendering: each takes the memory of a segment
 	patience   time.Duration // how long a viewer may take to read aStep of an answer
+	reloadWait time.Duration // how long a playlist may wait for what it is to have
+	partWait   time.Duration // how long a part may be waited for
 }
 
 // New returns a Server. Its Run must run too, or nothing is counted.
 func New(ctx context.Context, opt Options) (*Server, error) {
-	s := &Server{Options: opt, rendering: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), patience: time.Minute}
+	s := &Server{Options: opt, rendering: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), patience: time.Minute, reloadWait: reloadWait, partWait: partWait}
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)
 		}
 	}
 	s.titles.init(opt.Store, opt.Media, opt.Gate)
+	s.renewals.init(opt.Store)
 	s.admissions.init()
 	s.views.init()
 	return s, s.tokens.init(ctx, opt.Store)
@@ -74,12 +82,16 @@ func (s *Server) Run(ctx context.Context) error { return s.views.run(ctx, s.Stor
 // visit is one request of a viewer.
 type visit struct {
 	*http.Request
-	title *title
-	path  string // below the playback id, and below the token if there is one
+	id        string // of what is played
+	title     *title
+	broadcast *live.Broadcast // of a stream that is on air, or was a moment ago
+	path      string          // below the playback id, and below the token if there is one
+	// text is the token that is in the address, if inPath: relative names have it too.
+	text   string
+	inPath bool
 	// token is what the viewer was let in with before, or is let in with now to what
 	// the answer names; nil = none is needed.
-	token  *token
-	inPath bool // the token is in the address, so relative names have it too
+	token *token
 }
 
 // below returns what stands before names in a file of the given folder, so that they
@@ -141,27 +153,37 @@ func (s *Server) serve(w *answer, r *http.Request) (route string, err error) {
 		return routeUnknown, nil
 	}
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/hls/"), "/")
-	v := &visit{Request: oneRange(r), path: path}
-	text, rest, ok := cutToken(path)
-	if ok {
-		v.path, v.inPath = rest, true
-	}
-	route, handle := s.route(v.path)
-	if v.title, err = s.titles.find(r.Context(), id); err != nil {
+	v := &visit{Request: oneRange(r), id: id, path: path}
+	v.text, v.path, v.inPath = cutToken(path)
+	route = routeOf(v.path)
+	if err := s.enter(v); err != nil {
 		return route, err
 	}
-	if v.inPath {
-		if v.token, err = s.tokens.open(&v.title.asset, text, time.Now()); err != nil {
-			return route, err
-		}
-	}
-	if err := s.admit(r.Context(), v); err != nil {
-		return route, err
+	handle := s.stored(route)
+	if v.title.live() {
+		handle = s.onAir(route)
 	}
 	if handle == nil {
 		return route, weir.ErrNotFound()
 	}
 	return route, handle(w, v)
+}
+
+// enter finds what a viewer wants to play, and lets the viewer in or says why not.
+func (s *Server) enter(v *visit) (err error) {
+	if v.title, err = s.titles.find(v.Context(), v.id); err != nil {
+		return err
+	}
+	v.token = nil
+	if v.inPath {
+		if v.token, err = s.tokens.open(&v.title.content, v.text); err != nil {
+			return err
+		}
+		if err := s.renew(v, time.Now()); err != nil {
+			return err
+		}
+	}
+	return s.admit(v.Context(), v)
 }
 
 // oneRange returns a request that asks for the whole file if it asked for several
@@ -176,26 +198,47 @@ func oneRange(r *http.Request) *http.Request {
 	return &whole
 }
 
-// route finds who answers a path.
-func (s *Server) route(path string) (string, func(*answer, *visit) error) {
+// routeOf finds the form of a path.
+func routeOf(path string) string {
 	first, rest, nested := strings.Cut(path, "/")
 	switch {
 	case path == "index.m3u8" || path == "ts.m3u8":
-		return routeMaster, s.master
+		return routeMaster
 	case path == "poster.jpg":
-		return routePoster, s.poster
+		return routePoster
 	case first == "download" && nested:
-		return routeDownload, s.download
+		return routeDownload
 	case first == "thumbnails" && nested:
-		return routeThumbnail, s.thumbnail
+		return routeThumbnail
 	case nested && (rest == "index.m3u8" || rest == "ts.m3u8"):
-		return routeMedia, s.playlist
+		return routeMedia
 	case nested:
-		return routeSegment, s.segment
+		return routeSegment
 	case strings.HasSuffix(path, ".mp4"):
-		return routeMP4, s.mp4
+		return routeMP4
 	}
-	return routeUnknown, nil
+	return routeUnknown
+}
+
+// stored returns who answers with something of an asset; nil = nobody.
+func (s *Server) stored(route string) func(*answer, *visit) error {
+	switch route {
+	case routeMaster:
+		return s.master
+	case routeMedia:
+		return s.playlist
+	case routeSegment:
+		return s.segment
+	case routeMP4:
+		return s.mp4
+	case routeDownload:
+		return s.download
+	case routeThumbnail:
+		return s.thumbnail
+	case routePoster:
+		return s.poster
+	}
+	return nil
 }
 
 func preflight(w *answer, r *http.Request) {

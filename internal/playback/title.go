@@ -21,8 +21,46 @@ import (
 // title is something that can be played, as it was at one moment. It does not
 // change; a newer one takes its place.
 type title struct {
-	asset weir.Asset
-	*tracks
+	content
+	ready   bool // an asset that nothing will be added to
+	begun   bool // a stream that was on air at some time
+	*tracks      // a stream has none here: they are in its broadcast
+}
+
+// content is what a title is of, an asset or a stream, and who may play it.
+type content struct {
+	playbackID        string
+	assetID, streamID string // one of them
+	userID, projectID string
+	creatorID         string
+	policy            *weir.PlaybackPolicy
+}
+
+func contentOfAsset(a *weir.Asset) content {
+	return content{
+		playbackID: a.PlaybackID, assetID: a.ID, userID: a.UserID, projectID: a.ProjectID, creatorID: a.CreatorID.String(), policy: a.PlaybackPolicy,
+	}
+}
+
+func contentOfStream(s *weir.Stream) content {
+	return content{
+		playbackID: s.PlaybackID, streamID: s.ID, userID: s.UserID, projectID: s.ProjectID, creatorID: s.CreatorID.String(), policy: s.PlaybackPolicy,
+	}
+}
+
+// live reports whether it is a stream.
+func (c *content) live() bool { return c.streamID != "" }
+
+// asksAgain reports whether viewers who have a token are checked again after the
+// interval of the policy, by its access webhook.
+func (c *content) asksAgain() bool {
+	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyWebhook
+}
+
+// shared reports whether what a viewer gets may be given to others by who keeps it on
+// the way: not if it depends on who asks, or from which page.
+func (c *content) shared() bool {
+	return !c.policy.Private() && (c.policy == nil || len(c.policy.AllowedOrigins) == 0)
 }
 
 // tracks are what there is of a title. Only the MP4 files are added to, when somebody
@@ -165,6 +203,26 @@ func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
 
 // load reads a title; what of the old one can't have changed is taken over.
 func (t *titles) load(ctx context.Context, playbackID string, old *title) (*title, error) {
+	if old == nil || old.live() {
+		stream, err := t.store.StreamByPlaybackID(ctx, playbackID)
+		if err == nil {
+			return titleOfStream(&stream)
+		}
+		if weir.KindOf(err) != weir.NotFound {
+			return nil, err
+		}
+	}
+	return t.loadAsset(ctx, playbackID, old)
+}
+
+func titleOfStream(stream *weir.Stream) (*title, error) {
+	if stream.Deleted || stream.Suspended {
+		return nil, weir.ErrNotFound()
+	}
+	return &title{content: contentOfStream(stream), ready: true, begun: stream.IsActive || stream.LastSeen > 0, tracks: &tracks{}}, nil
+}
+
+func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (*title, error) {
 	asset, err := t.store.AssetByPlaybackID(ctx, playbackID)
 	if err == nil && asset.Deleted {
 		err = weir.ErrNotFound()
@@ -172,11 +230,13 @@ func (t *titles) load(ctx context.Context, playbackID string, old *title) (*titl
 	if err != nil {
 		return nil, err
 	}
+	ready := asset.Status.Phase == weir.AssetReady
+	of := func(t *tracks) *title { return &title{content: contentOfAsset(&asset), ready: ready, tracks: t} }
 	switch asset.Status.Phase {
 	case weir.AssetWaiting, weir.AssetProcessing:
 	case weir.AssetReady:
-		if old != nil && old.done && old.asset.ID == asset.ID && old.asset.Status.Phase == weir.AssetReady {
-			return &title{asset, old.tracks}, nil
+		if old != nil && old.done && old.assetID == asset.ID && old.ready {
+			return of(old.tracks), nil
 		}
 	default:
 		return nil, errNotReady()
@@ -190,7 +250,7 @@ func (t *titles) load(ctx context.Context, playbackID string, old *title) (*titl
 		return nil, storageError(err)
 	}
 	if old != nil && old.same(p) {
-		return &title{asset, old.tracks}, nil
+		return of(old.tracks), nil
 	}
 	n.presented, n.done, n.length = p, p.Complete, time.Duration(p.Duration*float64(time.Second))
 	if n.video, err = t.open(ctx, n, p.Renditions, old); err != nil {
@@ -199,7 +259,7 @@ func (t *titles) load(ctx context.Context, playbackID string, old *title) (*titl
 	if n.audio, err = t.open(ctx, n, p.Audio, old); err != nil {
 		return nil, err
 	}
-	return &title{asset, n}, nil
+	return of(n), nil
 }
 
 func errNotReady() error { return weir.Errorf(weir.NotFound, "asset is not ready for playback") }

@@ -53,9 +53,9 @@ type viewer struct {
 
 func (s *Server) viewer(v *visit) viewer {
 	who := viewer{id: s.viewerOf(v), agent: v.UserAgent()}
-	who.key = v.title.asset.PlaybackID + "/" + who.id
+	who.key = v.title.playbackID + "/" + who.id
 	if v.token != nil {
-		who.key = v.title.asset.PlaybackID + "/" + v.token.viewing
+		who.key = v.title.playbackID + "/" + v.token.viewing
 	}
 	return who
 }
@@ -71,14 +71,14 @@ func (s *Server) address(v *visit) string {
 }
 
 // begin notes that somebody is about to watch.
-func (c *views) begin(v *visit, who viewer) { c.note(&v.title.asset, who, nil, time.Now()) }
+func (c *views) begin(v *visit, who viewer) { c.note(&v.title.content, who, nil, time.Now()) }
 
 // watched notes how much of a piece of media, of that length and size, was sent.
 func (s *Server) watched(w *answer, v *visit, kind cmaf.Kind, length time.Duration, size int64) {
 	if v.Method != http.MethodGet || w.status >= http.StatusBadRequest || !w.begun && w.status != http.StatusNotModified {
 		return
 	}
-	s.views.note(&v.title.asset, s.viewer(v), new(share(v.title, kind, length, min(w.bytes, size), size)), time.Now())
+	s.views.note(&v.title.content, s.viewer(v), new(share(v.title, kind, length, min(w.bytes, size), size)), time.Now())
 }
 
 // meter notes how much of a large file was sent, while it is sent. It is told of
@@ -88,7 +88,7 @@ func (s *Server) meter(v *visit, kind cmaf.Kind, length time.Duration, size int6
 	return func(n int64) {
 		unnoted += n
 		if now := time.Now(); unnoted > 0 && (n == 0 || now.Sub(last) >= time.Second) {
-			s.views.note(&v.title.asset, who, new(share(v.title, kind, length, unnoted, size)), now)
+			s.views.note(&v.title.content, who, new(share(v.title, kind, length, unnoted, size)), now)
 			unnoted, last = 0, now
 		}
 	}
@@ -104,7 +104,7 @@ func share(t *title, kind cmaf.Kind, length time.Duration, sent, size int64) tim
 }
 
 // note adds to a viewing. Played is nil while there was no media yet.
-func (c *views) note(asset *weir.Asset, who viewer, played *time.Duration, now time.Time) {
+func (c *views) note(of *content, who viewer, played *time.Duration, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.active[who.key]
@@ -115,7 +115,7 @@ func (c *views) note(asset *weir.Asset, who viewer, played *time.Duration, now t
 		if one != nil && one.changed {
 			c.active[one.ID] = one // until it is written
 		}
-		one = &viewing{View: newView(asset, who, now)}
+		one = &viewing{View: newView(of, who, now)}
 		c.active[who.key] = one
 	}
 	one.LastSeen, one.changed = weir.At(now), true
@@ -126,15 +126,14 @@ func (c *views) note(asset *weir.Asset, who viewer, played *time.Duration, now t
 	one.played += *played
 	one.PlaytimeMs = one.played.Milliseconds()
 	if *played > 0 {
-		c.usage[usageOf{asset.UserID, asset.CreatorID.String(), weir.StepHour.Start(weir.At(now))}] += *played
+		c.usage[usageOf{of.userID, of.creatorID, weir.StepHour.Start(weir.At(now))}] += *played
 	}
 }
 
-func newView(asset *weir.Asset, who viewer, now time.Time) weir.View {
+func newView(of *content, who viewer, now time.Time) weir.View {
 	v := weir.View{
-		ID: weir.NewID(), PlaybackID: asset.PlaybackID, UserID: asset.UserID, ProjectID: asset.ProjectID, AssetID: asset.ID,
-		CreatorID: asset.CreatorID.String(), ViewerID: who.id, StartedAt: weir.At(now), LastSeen: weir.At(now),
-		ExitedEarly: true,
+		ID: weir.NewID(), PlaybackID: of.playbackID, UserID: of.userID, ProjectID: of.projectID, AssetID: of.assetID, StreamID: of.streamID,
+		CreatorID: of.creatorID, ViewerID: who.id, StartedAt: weir.At(now), LastSeen: weir.At(now), ExitedEarly: true,
 	}
 	v.DeviceType, v.OS, v.Browser = device(who.agent)
 	v.Device = v.OS

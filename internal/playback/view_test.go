@@ -149,16 +149,17 @@ func TestViewings(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	a := h.newRow(nil, weir.AssetReady)
+	of := contentOfAsset(&a)
 	c := &h.server.views
 	who, second := viewer{key: "k", id: "v"}, time.Second
 	start := time.Now().Truncate(time.Second)
-	c.note(&a, who, &second, start)
-	c.note(&a, who, &second, start.Add(viewingPause))
-	c.note(&a, who, &second, start.Add(2*viewingPause))
+	c.note(&of, who, &second, start)
+	c.note(&of, who, &second, start.Add(viewingPause))
+	c.note(&of, who, &second, start.Add(2*viewingPause))
 	if got := h.seen(a); got.Views != 1 || got.PlaytimeMs != 3000 {
 		t.Errorf("%+v, want one view of 3 s", got)
 	}
-	c.note(&a, who, &second, start.Add(3*viewingPause+time.Second))
+	c.note(&of, who, &second, start.Add(3*viewingPause+time.Second))
 
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -175,7 +176,7 @@ func TestViewings(t *testing.T) {
 		t.Errorf("%d viewings are remembered, error %v", len(c.active), err)
 	}
 	for i := range maxViewings + 10 {
-		c.note(&a, viewer{key: fmt.Sprint(i)}, nil, start)
+		c.note(&of, viewer{key: fmt.Sprint(i)}, nil, start)
 	}
 	if len(c.active) > maxViewings {
 		t.Errorf("%d viewings are remembered", len(c.active))
@@ -194,6 +195,7 @@ func TestRun(t *testing.T) {
 	if g := h.get(h.at(a, large+"/0.m4s")); g.StatusCode != http.StatusOK {
 		t.Fatal(g.StatusCode)
 	}
+	h.busy.Wait() // a viewer has the last byte before the server has noted it
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

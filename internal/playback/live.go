@@ -1,0 +1,303 @@
+package playback
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/live"
+	"weir/internal/weir"
+)
+
+const (
+	// reloadWait is three times the target duration of segments: who has waited that
+	// long for news of a stream gets what there is.
+	reloadWait = 6 * time.Second
+	// partWait is three times the target duration of parts, and some for the encoder.
+	partWait = 1100 * time.Millisecond
+)
+
+// What others may keep on the way, as RFC 8216bis advises: a playlist that was waited
+// for has an address of its own and holds for six target durations, any other for half
+// of one.
+const (
+	keepAwaited  = "public, max-age=12"
+	keepPlaylist = "public, max-age=1"
+	keepNothing  = "no-cache"
+)
+
+// onAir returns who answers with something of a stream; nil = nobody.
+func (s *Server) onAir(route string) func(*answer, *visit) error {
+	var handle func(*answer, *visit) error
+	switch route {
+	case routeMaster:
+		handle = s.liveMaster
+	case routeMedia:
+		handle = s.livePlaylist
+	case routeSegment:
+		handle = s.livePiece
+	default:
+		return nil
+	}
+	return func(w *answer, v *visit) error {
+		var ok bool
+		if s.Live != nil {
+			v.broadcast, ok = s.Live.Find(v.id)
+		}
+		if !ok {
+			return errOffAir(v.title)
+		}
+		return handle(w, v)
+	}
+}
+
+// errOffAir is what viewers are told of a stream that nobody sends.
+func errOffAir(t *title) error {
+	if !t.begun {
+		return weir.Errorf(weir.NotFound, "the stream has not started yet")
+	}
+	return weir.Errorf(weir.NotFound, "the stream is not live at the moment")
+}
+
+// liveMaster answers with the playlist from which a player chooses.
+func (s *Server) liveMaster(w *answer, v *visit) error {
+	if inTS(v.path) {
+		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
+	}
+	m := v.broadcast.Master()
+	if !presentable(&m) {
+		return weir.Errorf(weir.NotFound, "the stream has not started yet")
+	}
+	for _, list := range [][]cmaf.Rendition{m.Video, m.Audio} {
+		for i := range list {
+			list[i].URI = v.below("") + list[i].URI
+		}
+	}
+	var text bytes.Buffer
+	if err := cmaf.MasterPlaylist(&text, m); err != nil {
+		return err
+	}
+	if v.Method == http.MethodGet {
+		s.views.begin(v, s.viewer(v))
+	}
+	list := text.Bytes()
+	if v.URL.Query().Get("ll") == "0" {
+		list = rename(list, "", "?ll=0")
+	}
+	return cached(w, v, typePlaylist, keepPlaylist, list)
+}
+
+// presentable takes out of a master playlist what has no media, and reports whether
+// it can be shown. A player does not look for sound again that was not there when it
+// came, so sound that is late is waited for, for the length of a segment.
+func presentable(m *cmaf.Master) bool {
+	const enough = 2 * time.Second
+	empty := func(r cmaf.Rendition) bool { return len(r.Index.Segments) == 0 }
+	all, waited := len(m.Video)+len(m.Audio), false
+	for _, list := range []*[]cmaf.Rendition{&m.Video, &m.Audio} {
+		*list = slices.DeleteFunc(slices.Clone(*list), empty)
+		for _, r := range *list {
+			waited = waited || r.Index.Duration() >= enough
+		}
+	}
+	there := len(m.Video) + len(m.Audio)
+	return there > 0 && (there == all || waited)
+}
+
+// livePlaylist answers with the playlist of one rendition, when it has what the player
+// waits for.
+func (s *Server) livePlaylist(w *answer, v *visit) error {
+	name, _, _ := strings.Cut(v.path, "/")
+	if inTS(v.path) {
+		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
+	}
+	q, err := parseQuery(v.URL.Query())
+	if err != nil {
+		return err
+	}
+	start, caching := time.Now(), keepPlaylist
+	var text []byte
+	if q.Segment < 0 {
+		text, err = v.broadcast.Playlist(v.Context(), name, q)
+	} else {
+		caching = keepAwaited
+		ctx, cancel := context.WithTimeout(v.Context(), s.reloadWait)
+		text, err = v.broadcast.Playlist(ctx, name, q)
+		late := ctx.Err() != nil
+		cancel()
+		if err != nil && late && v.Context().Err() == nil {
+			// The encoder is away. Players that get an error give up sooner or later, those
+			// that get the same again go on asking.
+			q.Segment, caching = -1, keepNothing
+			text, err = v.broadcast.Playlist(v.Context(), name, q)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if time.Since(start) > fresh {
+		if err := s.enter(v); err != nil { // much can have happened meanwhile
+			return err
+		}
+	}
+	if below := v.below(name); below != "" {
+		text = rename(text, below, "")
+	}
+	return cached(w, v, typePlaylist, caching, text)
+}
+
+// parseQuery reads what a player asks of a playlist.
+func parseQuery(query url.Values) (live.Query, error) {
+	q := live.Query{Low: query.Get("ll") != "0", Segment: -1, Part: -1}
+	switch query.Get("_HLS_skip") {
+	case "YES", "v2":
+		q.Skip = true
+	}
+	if !query.Has("_HLS_msn") {
+		if query.Has("_HLS_part") {
+			return q, weir.Errorf(weir.Refused, "_HLS_part needs _HLS_msn, the number of the segment that the part is of")
+		}
+		return q, nil
+	}
+	n, err := strconv.ParseUint(query.Get("_HLS_msn"), 10, 63)
+	if err != nil {
+		return q, weir.Errorf(weir.Refused, "_HLS_msn must be the number of a segment, from 0 on")
+	}
+	q.Segment = int64(n)
+	if query.Has("_HLS_part") {
+		p, err := strconv.ParseUint(query.Get("_HLS_part"), 10, 31)
+		if err != nil {
+			return q, weir.Errorf(weir.Refused, "_HLS_part must be the number of a part, from 0 on")
+		}
+		q.Part = int(p)
+	}
+	return q, nil
+}
+
+// rename puts something before and behind the addresses in a playlist.
+func rename(text []byte, before, behind string) []byte {
+	const mark = `URI="`
+	var out bytes.Buffer
+	out.Grow(2 * len(text))
+	for line := range bytes.Lines(text) {
+		plain := bytes.TrimRight(line, "\r\n")
+		head, rest, found := bytes.Cut(plain, []byte(mark))
+		address, tail, closed := bytes.Cut(rest, []byte(`"`))
+		switch {
+		case len(plain) > 0 && plain[0] != '#':
+			fmt.Fprintf(&out, "%s%s%s\n", before, plain, behind)
+		case found && closed:
+			fmt.Fprintf(&out, "%s%s%s%s%s\"%s\n", head, mark, before, address, behind, tail)
+		default:
+			out.Write(line)
+		}
+	}
+	return out.Bytes()
+}
+
+// piece is what a file of a rendition of a stream is: an init segment, a segment or
+// a part of one.
+type piece struct {
+	init    bool
+	segment int64 // or the number of the init segment
+	part    int   // -1 = all of the segment
+}
+
+// parsePiece reads the name of a file. Every piece has one name.
+func parsePiece(file string) (p piece, ok bool) {
+	if k, found := strings.CutPrefix(file, "init-"); found {
+		n, ok := cutNumber(&k, 31)
+		return piece{init: true, segment: n, part: -1}, ok && k == ".mp4"
+	}
+	p.part = -1
+	if p.segment, ok = cutNumber(&file, 63); !ok {
+		return p, false
+	}
+	if file == ".m4s" {
+		return p, true
+	}
+	if file, ok = strings.CutPrefix(file, "."); !ok {
+		return p, false
+	}
+	n, ok := cutNumber(&file, 31)
+	p.part = int(n)
+	return p, ok && file == ".m4s"
+}
+
+// cutNumber takes a number off the front of a text, in the only form that it has.
+func cutNumber(text *string, bits int) (int64, bool) {
+	digits := len(*text) - len(strings.TrimLeft(*text, "0123456789"))
+	number := (*text)[:digits]
+	n, err := strconv.ParseUint(number, 10, bits)
+	if err != nil || len(number) > 1 && number[0] == '0' {
+		return 0, false
+	}
+	*text = (*text)[digits:]
+	return int64(n), true
+}
+
+// livePiece answers with an init segment, a segment or a part.
+func (s *Server) livePiece(w *answer, v *visit) error {
+	name, file, _ := strings.Cut(v.path, "/")
+	p, ok := parsePiece(file)
+	if !ok {
+		return weir.ErrNotFound()
+	}
+	if p.init {
+		return s.liveInit(w, v, name, int(p.segment))
+	}
+	body, size, err := s.openPiece(v, name, p)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	w.Header().Set("Content-Type", typeMP4)
+	s.immutable(w, v, fmt.Sprintf("%s/%s %d", name, file, size))
+	serveFile(w, v, body)
+	s.watched(w, v, cmaf.Video, watchable(v.broadcast, name, p), size)
+	return nil
+}
+
+// watchable is how long a viewer can watch a piece: sound that comes beside a picture
+// adds nothing to it.
+func watchable(b *live.Broadcast, name string, p piece) time.Duration {
+	m := b.Master()
+	if len(m.Video) > 0 && slices.ContainsFunc(m.Audio, func(r cmaf.Rendition) bool { return r.Name == name }) {
+		return 0
+	}
+	return b.Length(name, p.segment, p.part)
+}
+
+// openPiece opens a segment, or a part as soon as it is there.
+func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, int64, error) {
+	if p.part < 0 {
+		return v.broadcast.Segment(name, p.segment)
+	}
+	ctx, cancel := context.WithTimeout(v.Context(), s.partWait)
+	defer cancel()
+	body, size, err := v.broadcast.Part(ctx, name, p.segment, p.part)
+	if err != nil && ctx.Err() != nil && v.Context().Err() == nil {
+		err = weir.Errorf(weir.NotFound, "the part did not come; load the playlist again")
+	}
+	return body, size, err
+}
+
+// liveInit answers with an init segment.
+func (s *Server) liveInit(w *answer, v *visit, name string, k int) error {
+	data, err := v.broadcast.Init(name, k)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", typeMP4)
+	s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
+	return serveContent(w, v, bytes.NewReader(data))
+}
