@@ -41,6 +41,8 @@ type Config struct {
 	MaxUpload  byteSize    `group:"Storage" placeholder:"SIZE" default:"30GiB" help:"Largest file that is taken."`
 
 	HTTP            string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the account pages; empty = off."`
+	RTMP            string         `name:"rtmp" group:"Network" placeholder:"ADDR" default:":1935" help:"Address that encoders send to over RTMP, as rtmp://HOST/live/KEY; empty = off."`
+	RTMPS           string         `name:"rtmps" group:"Network" placeholder:"ADDR" default:"" help:"The same over TLS, with the certificate of HTTPS; empty = off."`
 	Ops             string         `group:"Network" placeholder:"ADDR" default:"127.0.0.1:9090" help:"Address of metrics and pprof, not for the public; empty = off."`
 	TLSCert         string         `name:"tls-cert" group:"Network" placeholder:"FILE" default:"" help:"Certificate chain (PEM) that turns on HTTPS."`
 	TLSKey          string         `name:"tls-key" group:"Network" placeholder:"FILE" default:"" help:"Private key (PEM) of the certificate."`
@@ -51,7 +53,7 @@ type Config struct {
 	IPFSGateways    []string       `name:"ipfs-gateways" group:"Network" placeholder:"HOST" default:"ipfs.io,dweb.link,w3s.link" help:"Gateways that ipfs:// inputs are read through, in order; a host name or a URL."`
 	ArweaveGateways []string       `name:"arweave-gateways" group:"Network" placeholder:"HOST" default:"arweave.net" help:"Gateways that ar:// inputs are read through, in order; a host name or a URL."`
 
-	Parts    []string      `name:"run" group:"Service" placeholder:"PART" default:"api,work" enum:"api,work" help:"Parts this node runs: api, work."`
+	Parts    []string      `name:"run" group:"Service" placeholder:"PART" default:"api,live,work" enum:"api,live,work" help:"Parts this node runs: api, live, work."`
 	Workers  int           `group:"Service" placeholder:"N" default:"0" help:"Encoders that run at once on this node; 0 = one for each CPU core."`
 	Sandbox  string        `group:"Service" placeholder:"MODE" default:"require" enum:"require,best,off" help:"How ffmpeg is locked in: require, best (as far as the kernel can) or off."`
 	Drain    time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
@@ -63,6 +65,7 @@ type Config struct {
 	MaxPendingTasks int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
 	MaxRunningTasks int           `group:"Accounts and limits" placeholder:"N" default:"5" help:"Tasks that may run at once, per account."`
 	DeleteGrace     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long a deleted asset can be restored."`
+	SessionTimeout  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"60s" help:"How long a broadcast waits for an encoder that is gone."`
 	UploadExpiry    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
 	EventRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
 
@@ -78,6 +81,7 @@ type Config struct {
 // The parts that a node can run.
 const (
 	partAPI  = "api"
+	partLive = "live"
 	partWork = "work"
 )
 
@@ -207,6 +211,9 @@ func (c *Config) complete() error {
 		"--storage: must be file:PATH or s3+https://KEY:SECRET@HOST/BUCKET, with KEY and SECRET percent-encoded")
 
 	refuse(badAddress(c.HTTP), "--http: %q is not an address; write it like :8080 or 127.0.0.1:8080", c.HTTP)
+	refuse(badAddress(c.RTMP), "--rtmp: %q is not an address; write it like :1935", c.RTMP)
+	refuse(badAddress(c.RTMPS), "--rtmps: %q is not an address; write it like :1936", c.RTMPS)
+	refuse(c.RTMPS != "" && c.TLSCert == "" && c.ACME == "", "--rtmps: needs a certificate; give --tls-cert and --tls-key, or --acme")
 	refuse(badAddress(c.Ops), "--ops: %q is not an address; write it like 127.0.0.1:9090", c.Ops)
 	refuse(c.HTTP != "" && c.HTTP == c.Ops && !strings.HasSuffix(c.HTTP, ":0"),
 		"--ops: must differ from --http, because metrics and pprof are not for the public")
@@ -216,7 +223,7 @@ func (c *Config) complete() error {
 	refuse(c.ACME != "" && !isHostName(c.ACME), "--acme: %q is not a host name; write it like video.example.com", c.ACME)
 	refuse(c.PublicURL != "" && !isBaseURL(c.PublicURL), "--public-url: %q is not a base URL; write it like https://video.example.com", c.PublicURL)
 
-	refuse(len(c.Parts) == 0, "--run: must name at least one of api, work")
+	refuse(len(c.Parts) == 0, "--run: must name at least one of api, live, work")
 	refuse(c.Drain < 0, "--drain: must not be negative")
 	refuse(strings.ContainsFunc(c.APIKey.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }),
 		"--api-key: must be printable ASCII without blanks")
@@ -225,6 +232,7 @@ func (c *Config) complete() error {
 	refuse(c.MaxUpload <= 0, "--max-upload: must be larger than nothing")
 	refuse(c.MaxRunningTasks < 1, "--max-running-tasks: must be at least 1")
 	refuse(c.DeleteGrace < 0, "--delete-grace: must not be negative")
+	refuse(c.SessionTimeout < 0, "--session-timeout: must not be negative")
 	refuse(c.UploadExpiry <= 0, "--upload-expiry: must be longer than nothing")
 	refuse(c.MaxPendingTasks < 1, "--max-pending-tasks: must be at least 1")
 	refuse(c.EventRetention <= 0, "--event-retention: must be longer than nothing")

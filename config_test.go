@@ -57,11 +57,13 @@ func TestDefaults(t *testing.T) {
 		Sandbox:         "require",
 		MaxRunningTasks: 5,
 		DeleteGrace:     7 * 24 * time.Hour,
+		SessionTimeout:  time.Minute,
 		UploadExpiry:    24 * time.Hour,
 
 		HTTP:            ":8080",
+		RTMP:            ":1935",
 		Ops:             "127.0.0.1:9090",
-		Parts:           []string{"api", "work"},
+		Parts:           []string{"api", "live", "work"},
 		Drain:           30 * time.Second,
 		LogLevel:        slog.LevelInfo,
 		RateLimit:       200,
@@ -87,7 +89,7 @@ func TestPrecedence(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"default", nil, nil, ":8080 30s [api work] [] false 200"},
+		{"default", nil, nil, ":8080 30s [api live work] [] false 200"},
 		{"file over default", map[string]string{"WEIR_CONFIG": file}, nil, ":1 1s [work] [10.0.0.0/8 192.168.1.1/32] true 7"},
 		{"file named by flag", nil, []string{"--config", file}, ":1 1s [work] [10.0.0.0/8 192.168.1.1/32] true 7"},
 		{
@@ -102,7 +104,7 @@ func TestPrecedence(t *testing.T) {
 			":3 3s [api work] [::1/128 10.0.0.0/8] true 0",
 		},
 		{"empty turns off", map[string]string{"WEIR_RUN": "work"}, []string{"--http="}, " 30s [work] [] false 200"},
-		{"empty variable that cannot be a value", map[string]string{"WEIR_DRAIN": "", "WEIR_RATE_LIMIT": "", "WEIR_SIGNUP": ""}, nil, ":8080 30s [api work] [] false 200"},
+		{"empty variable that cannot be a value", map[string]string{"WEIR_DRAIN": "", "WEIR_RATE_LIMIT": "", "WEIR_SIGNUP": ""}, nil, ":8080 30s [api live work] [] false 200"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, cfg, err := parseWith(t, tt.env, tt.args...)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ import (
 	"weir/internal/blob"
 	"weir/internal/ffmpeg"
 	"weir/internal/guard"
+	"weir/internal/ingest"
+	"weir/internal/live"
 	"weir/internal/playback"
 	"weir/internal/store"
 	"weir/internal/ucan"
@@ -71,7 +74,7 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		return fmt.Errorf("--storage: %w", err)
 	}
 	defer media.Close()
-	parts, err := build(ctx, cfg, st, media, log)
+	parts, err := build(ctx, cfg, node.id, st, media, log)
 	if err != nil {
 		return err
 	}
@@ -94,6 +97,9 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 	if cfg.Runs(partWork) {
 		g.Go(func() error { return parts.work.Run(running) })
 	}
+	if cfg.Runs(partLive) {
+		g.Go(func() error { return parts.runLive(running, cfg, log) })
+	}
 	if cfg.Runs(partAPI) {
 		keeping.Go(func() error { return parts.playback.Run(house) })
 		g.Go(func() error { return web.run(running, cfg, log, func(base string) { parts.greet(out, cfg, base) }) })
@@ -115,13 +121,14 @@ type parts struct {
 	encryption *access.Encryption
 	engine     *ffmpeg.Engine
 	work       *work.Work
+	hub        *live.Hub // nil = nothing is on air here
 	playback   *playback.Server
 	did        string
 	first      account.First
 	created    bool
 }
 
-func build(ctx context.Context, cfg *Config, st *store.Store, media blob.Store, log *slog.Logger) (*parts, error) {
+func build(ctx context.Context, cfg *Config, nodeID string, st *store.Store, media blob.Store, log *slog.Logger) (*parts, error) {
 	p := &parts{store: st, media: media, guard: guard.New(cfg.AllowNetworks)}
 	seed, err := st.NamedSecret(ctx, "did", func() ([]byte, error) {
 		seed := make([]byte, 32)
@@ -146,10 +153,53 @@ func build(ctx context.Context, cfg *Config, st *store.Store, media blob.Store, 
 	if p.encryption, err = access.OpenEncryption(ctx, st); err != nil {
 		return nil, err
 	}
+	if cfg.Runs(partLive) {
+		p.hub, err = live.New(ctx, live.Options{
+			Store: st, Dir: filepath.Join(cfg.Data, "live"), Node: nodeID, SessionTimeout: cfg.SessionTimeout, Log: log.With("part", "live"),
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	if cfg.Runs(partWork) {
 		return p, p.buildWork(ctx, cfg, log)
 	}
 	return p, nil
+}
+
+// runLive lets encoders in until ctx ends. The hub goes on until the last of them has
+// been told.
+func (p *parts) runLive(ctx context.Context, cfg *Config, log *slog.Logger) error {
+	secure, err := tlsConfig(cfg)
+	if err != nil {
+		return err
+	}
+	hub, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	var carrying errgroup.Group
+	carrying.Go(func() error { return p.hub.Run(hub) })
+	g, ctx := errgroup.WithContext(ctx)
+	for _, door := range []struct {
+		flag, addr string
+		secure     *tls.Config
+	}{{"--rtmp", cfg.RTMP, nil}, {"--rtmps", cfg.RTMPS, secure}} {
+		if door.addr == "" {
+			continue
+		}
+		listener, err := net.Listen("tcp", door.addr)
+		if err != nil {
+			leave()
+			return errors.Join(fmt.Errorf("%s: %w", door.flag, err), carrying.Wait())
+		}
+		if door.secure != nil {
+			listener = tls.NewListener(listener, door.secure)
+		}
+		rtmp := &ingest.RTMP{Listener: listener, Hub: p.hub, Log: log.With("part", "ingest")}
+		g.Go(func() error { return rtmp.Run(ctx) })
+	}
+	err = g.Wait()
+	leave()
+	return errors.Join(err, carrying.Wait())
 }
 
 // buildWork makes what does the tasks.
@@ -179,11 +229,14 @@ func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (e
 // web is everything that is served over HTTP.
 func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *metrics, log *slog.Logger) (*web, error) {
 	var err error
-	p.playback, err = playback.New(ctx, playback.Options{
+	viewing := playback.Options{
 		Store: p.store, Media: p.media, Gate: p.gate, TrustedProxies: cfg.TrustedProxies, Dir: cfg.Data, Log: log.With("part", "playback"),
 		Observe: func(_ context.Context, route string, status int, took time.Duration) { m.observe(route, status, took) },
-	})
-	if err != nil {
+	}
+	if p.hub != nil {
+		viewing.Live = p.hub
+	}
+	if p.playback, err = playback.New(ctx, viewing); err != nil {
 		return nil, err
 	}
 	apiHandler, err := api.New(api.Options{
