@@ -331,7 +331,7 @@ func TestAnswers(t *testing.T) {
 	}
 	c.send(messageWindow, 0, 0, 16, 0)
 	c.send(messageAudio, make([]byte, 8000)...)
-	if got, ok := read().(*rtmp.Acknowledge); !ok || got.Value < 8000 {
+	if got, ok := read().(*rtmp.Acknowledge); !ok || got.Value < 4096 {
 		t.Errorf("acknowledgement: %+v", got)
 	}
 	c.command("FCUnpublish", nil, goodKey)
