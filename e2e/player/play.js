@@ -172,25 +172,36 @@ async function withShaka(run) {
     streaming: { bufferingGoal: 600, bufferBehind: 600, rebufferingGoal: 0.1, stallEnabled: false },
   });
   player.addEventListener("error", ({ detail }) => run.error(`shaka: ${detail.code} ${detail.message} ${detail.data}`));
-  try {
+  // load begins anew, with one track or with all of them.
+  const load = async (track) => {
+    await player.unload();
+    const [minBandwidth, maxBandwidth] = track ? [track.bandwidth, track.bandwidth] : [0, Infinity];
+    player.configure({ restrictions: { minBandwidth, maxBandwidth } });
     await player.load(url).catch((error) => {
       throw new Error(`shaka: ${error.code} ${error.message} ${error.data}`);
     });
+    run.counted = 0;
+  };
+  try {
+    await load();
     const tracks = player.getVariantTracks().sort((a, b) => a.bandwidth - b.bandwidth);
+    // Not by a change of track: shaka may stand still for good when a track whose index
+    // it does not have yet is chosen at the end and a jump to the start follows.
     for (const track of tracks) {
       video.pause();
-      player.selectVariantTrack(track, true);
-      await until(run, `track ${track.id}`, () => (player.getVariantTracks().find((t) => t.active)?.id === track.id ? true : undefined));
+      await load(track);
       await whole(run, { name: track.label ?? `${track.height}`, width: track.width ?? 0, height: track.height ?? 0, codecs: track.codecs });
     }
     if (tracks.length > 1) {
-      player.selectVariantTrack(tracks[0], true);
-      await seek(run, 0);
+      await load();
+      const [first, ...others] = player.getVariantTracks().sort((a, b) => a.bandwidth - b.bandwidth);
+      const last = others.at(-1);
+      player.selectVariantTrack(first, true);
+      await until(run, `track ${first.height}`, () => (video.videoHeight === (first.height ?? 0) ? true : undefined));
       video.playbackRate = 1;
       await video.play();
-      const { width, height } = tracks.at(-1);
-      player.selectVariantTrack(tracks.at(-1), true, 1);
-      await until(run, `change to ${width}x${height}`, () => (video.videoWidth === width && video.videoHeight === height ? true : undefined));
+      player.selectVariantTrack(last, true, 1);
+      await until(run, `change to ${last.width}x${last.height}`, () => (video.videoWidth === last.width && video.videoHeight === last.height ? true : undefined));
       run.result.changed = true;
     }
     await seek(run, video.duration / 2);
