@@ -175,7 +175,7 @@ func parseRules(text string) ([]weir.AccessRule, error) {
 			}
 		}
 		for i, resource := range rule.Resources {
-			rule.Resources[i] = strings.TrimPrefix(resource, "/")
+			rule.Resources[i] = strings.TrimLeft(resource, "/")
 		}
 		rules = append(rules, rule)
 	}

@@ -84,6 +84,7 @@ func TestKeyFormRefuses(t *testing.T) {
 		{"page needs on servers", keyForm{Where: fromServers, What: doPage}, "Name the pages"},
 		{"no rules", keyForm{Where: fromServers, What: doRules, Rules: "\n \n"}, "at least one rule"},
 		{"unknown method", keyForm{Where: fromServers, What: doRules, Rules: "get stream\nfetch stream"}, "Line 2: \"fetch\" is not a method"},
+		{"a path of nothing", keyForm{Where: fromServers, What: doRules, Rules: "get /"}, "must be one path"},
 		{"question mark", keyForm{Where: fromServers, What: doRules, Rules: "get stream?x"}, "question mark"},
 		{"star in the middle", keyForm{Where: fromServers, What: doRules, Rules: "get s*m"}, "only at its end"},
 	} {
@@ -126,6 +127,8 @@ func TestCurlLine(t *testing.T) {
 func FuzzKeyForm(f *testing.F) {
 	f.Add("https://a.example", "get,post stream/:id asset*")
 	f.Add("*", "*")
+	f.Add("*", "/")
+	f.Add("*", "get //a")
 	f.Add("http://[::1]:80/", "* a\n\r\nb")
 	f.Fuzz(func(t *testing.T, origins, rules string) {
 		a, err := keyForm{Where: fromPages, What: doRules, Origins: origins, Rules: rules}.access()

@@ -3,6 +3,7 @@ package weir
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Caller is who sends a request, as the credential says.
@@ -111,6 +112,9 @@ func (a *Access) Validate() error {
 	}
 	for _, rule := range *a.Rules {
 		for _, resource := range rule.Resources {
+			if resource == "" || strings.ContainsFunc(resource, unicode.IsSpace) {
+				return Errorf(Invalid, "Bad access rules: resource %q must be one path, like stream/:id", resource)
+			}
 			if strings.Contains(resource, "?") {
 				return Errorf(Invalid, "Bad access rules: resource %q must not contain a question mark", resource)
 			}
