@@ -198,7 +198,7 @@ func (b *vodBench) firstClip(t *testing.T) string {
 		args := []string{
 			"-i", b.bunny(t), "-filter_complex", "[0:v]split[p][q];[q]hflip[m];[p][0:a][m][0:a]concat=n=2:v=1:a=1[v][s]",
 			"-map", "[v]", "-map", "[s]", "-c:v", "libx264", "-preset", "fast", "-b:v", "5500k", "-maxrate", "8M", "-bufsize", "11M",
-			"-pix_fmt", "yuv420p", "-g", "48", "-c:a", "aac", "-ac", "2", "-b:a", "160k", "-movflags", "+faststart",
+			"-pix_fmt", "yuv420p", "-g", "48", "-c:a", "aac", "-b:a", "192k", "-movflags", "+faststart",
 		}
 		if *vodSeconds > 0 {
 			args = append(args, "-t", strconv.Itoa(*vodSeconds))
