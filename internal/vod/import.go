@@ -237,6 +237,7 @@ type videoImport struct {
 	packer  packer
 	retimer cmaf.Retimer
 	bits    bitstream
+	efforts effortMeter
 
 	samples  int
 	firstKey int64 // when the first key frame is shown
@@ -289,6 +290,7 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	v.packer.part = int64(track.Timescale)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
+	v.efforts = newEffortMeter(v.bits, v.video.Timescale)
 	lead := track.Ticks(ffmpeg.Lead)
 	for {
 		f, err := reader.Next()
@@ -342,6 +344,7 @@ func (v *videoImport) look(f cmaf.Fragment) {
 		}
 		v.latest = max(v.latest, shown)
 		v.bits.look(s, data[:s.Size])
+		v.efforts.look(shown, data[:s.Size])
 		data = data[s.Size:]
 		at += int64(s.Duration)
 	}
@@ -402,6 +405,7 @@ func (v *videoImport) finish(ctx context.Context) error {
 		video.Bitrate = int(index.Size() * 8 * video.Timescale / length)
 	}
 	v.longest(video.End)
+	video.Efforts = v.efforts.efforts()
 	video.Encode = v.whyEncode(index)
 	return media.Seal(ctx, v.Store, v.packer.prefix, index)
 }

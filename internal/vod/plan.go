@@ -108,6 +108,7 @@ const (
 	shortChunk     = 6   // seconds: a process for less is not worth its start
 	longChunk      = 24  // seconds: what is lost with a machine, at most
 	shortFile      = 300 // seconds: what the last chunk is counts
+	fewSegments    = 8   // too few to make up for what the first ones spent wrong
 	audioTimescale = 90_000
 
 	// firstSegment is the length in seconds of the first segment, where others are longer:
@@ -178,7 +179,9 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 	for i, start := range p.Starts {
 		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(i))))
 	}
-	p.Weights = weights(index, p.Starts)
+	if p.Weights = weights(index, p.Starts); video.Efforts != nil {
+		p.Weights = video.Efforts.weights(p.Starts)
+	}
 	for i := range p.Renditions {
 		if r := &p.Renditions[i]; r.Converts() && !p.everySegmentHasFrames(r.Rate) {
 			r.Rate = ffmpeg.Ratio{}
@@ -305,18 +308,24 @@ func (p *Plan) Ready(done []bool) []int {
 func (p *Plan) Needs(n int) int { return p.Chunks[n].Needs }
 
 // planChunks divides the grid. The first chunk is one segment on several cores, so
-// that there is something to play early and the others know what to expect. They come
-// in rounds of one for each worker, so that all workers end at the same time, and
-// know what came out of those before the round in work. They are short where the file
-// is, because what is not known of it can only be made up later. What does not fill a
-// round is encoded at the end, on the cores that would be idle; with two
-// workers it knows all the rest.
+// that there is something to play early and the others know what to expect. So is the
+// second of a short file, because films often start unlike they go on, and what is spent
+// wrong before much is known has to be made up for by the rest. The others come in
+// rounds of one for each worker, so that all workers end at the same time, and know what
+// came out of those before the round in work. They are short where the file is, because
+// what is not known of it can only be made up later. What does not fill a round is
+// encoded at the end, on the cores that would be idle; with two workers it knows all the
+// rest.
 func (p *Plan) planChunks(workers int) {
 	if workers == 0 {
 		workers = 2
 	}
 	p.addChunk(1, workers, 0)
-	left := len(p.Starts) - 1
+	if workers == 2 && len(p.Starts) > 1 && len(p.Starts) <= fewSegments {
+		p.addChunk(1, workers, 1)
+	}
+	alone := len(p.Chunks)
+	left := len(p.Starts) - alone
 	if left == 0 {
 		return
 	}
@@ -326,7 +335,7 @@ func (p *Plan) planChunks(workers int) {
 		rest = 2
 	}
 	each := (left - rest) / workers
-	seconds := float64(each) * float64(p.End-p.Starts[1]) / float64(p.Timescale) / float64(left)
+	seconds := float64(each) * float64(p.End-p.Starts[alone]) / float64(p.Timescale) / float64(left)
 	rounds := int(math.Round(seconds / min(max(total/float64(5*workers), shortChunk), longChunk)))
 	rounds = min(max(rounds, 1), each)
 	for round := range rounds {
@@ -335,7 +344,7 @@ func (p *Plan) planChunks(workers int) {
 			size++
 		}
 		for range workers {
-			p.addChunk(size, 1, max(len(p.Chunks)-workers+1, 1))
+			p.addChunk(size, 1, max(len(p.Chunks)-workers+1, alone))
 		}
 	}
 	for range rest {
@@ -343,7 +352,7 @@ func (p *Plan) planChunks(workers int) {
 			p.addChunk(1, workers, len(p.Chunks))
 			continue
 		}
-		p.addChunk(1, workers/rest, max(len(p.Chunks)-workers+1, 1))
+		p.addChunk(1, workers/rest, max(len(p.Chunks)-workers+1, alone))
 	}
 }
 
@@ -371,7 +380,7 @@ func planRenditions(video SourceVideo, req Request) ([]Rendition, error) {
 			Name: profile.Name, Dir: profile.Name, Codec: codecOf(profile), Bitrate: profile.Bitrate,
 			Profile: profile.Profile, GOP: defaultGOP,
 		}
-		r.Width, r.Height = fit(video.Width, video.Height, profile.Width, profile.Height)
+		r.Width, r.Height = profile.Fit(video.Width, video.Height)
 		if r.Width > 8192 || r.Height > 8192 {
 			return nil, weir.Errorf(weir.Invalid, "profiles[%d]: %dx%d is larger than 8192 pixels", i, r.Width, r.Height)
 		}

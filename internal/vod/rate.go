@@ -18,18 +18,19 @@ import (
 // chunk as on a hard one and starts badly each time. So chunks are told a quality
 // (CRF), and which one follows from playing x264's law over the whole source: with the
 // complexity that the chunks done so far turned out to have, and for the others
-// with the one that the source's own size suggests. What those chunks spent more or
-// less than the continuous encode would have is made up by the rest.
+// with the one that the effort for the source suggests (see Efforts), or else its size.
+// What those chunks spent more or less than the continuous encode would have is made up
+// by the rest.
 //
 // The first chunk is told the bitrate, as the continuous encode is, and so is a chunk
 // of which too little is known to dare a quality; x264 then says which quality it
 // ended up with.
 //
-// Measured on a minute of film at 1080p 6M, 720p 3M, 480p 1.6M and 360p 0.8M, 6 s chunks, two
-// at a time, against one encode: bitrate +0.2, -1.7, -0.8 and +0.8 %, SSIM -0.0001 to +0.0005.
-// That film was tuned on, and weir's GOPs were 3 s against 2.5 s; with 2 s SSIM was 0.0003 to
-// 0.0006 lower. Hard cuts between flat and noise lost 0.0018, still slides 26 % of the bitrate.
-// The same chunks told a bitrate lose 0.002 of SSIM, with 27 s chunks 0.0005.
+// Measured on a minute of film against one encode: 720p 3M has +0.2 % of the bitrate and the
+// same SSIM, 360p 0.8M +0.5 % and 0.0006 less. Half a minute that ends in noise has -0.9 % and
+// 0.0006 less at 360p, but at 1080p, where all of the noise is left, +10.6 % and 0.0011 less.
+// By its size instead of its effort the source is judged wrong by a factor of two: 360p of
+// the film then lost 0.0025.
 
 // ChunkStats is what the rate control needs to know of a chunk that is done.
 type ChunkStats struct {
@@ -143,40 +144,30 @@ func (p *Plan) follow(r Rendition, n int, done []EncodeStats) (bitrate int, qual
 	return x.decide(n, done[:min(p.Needs(n), len(done))], told)
 }
 
-// Constants of the model, found with encodes of film, sport, grain, slides and hard cuts,
-// and with the parts of those in other orders.
+// Constants of the model, found with encodes of film, sport, grain, noise, slides and hard
+// cuts, and with the parts of those in other orders.
 const (
-	// How bits fall with the number of the quality: to a half in 6/steepness of it. Where
-	// the source is so dense that it must be mostly noise, the quality decides whether
-	// noise is kept at all.
-	steepness      = 1.15
-	steepnessNoise = 3.0
-	densityOfNoise = 0.5 // bits of the source for a pixel
-	// While x264 regulates, its quality swings, and where bits are that steep it spends as
-	// much as with a steady quality that is so much worse.
-	swing = 0.45
+	// How bits fall with the number of the quality: to a half in 6/steepness of it.
+	steepness = 1.25
 
-	// How the size of a rendition grows with that of the source, as a power.
-	growth = 0.7
+	// How the size of a rendition grows with the effort for the source or, if that is not
+	// known, with its size, as a power, and how many times as large or small a chunk is
+	// taken to be at most: where the source is far denser, it is noise, of which little is
+	// left in small pictures.
+	growth      = 0.45
+	growthBytes = 0.65
+	leap        = 3.0
 	// What a chunk counts against the one after it, when those not known are judged by
 	// them.
-	forget = 0.9
+	forget = 0.5
+	// How many times as large a chunk is taken to be that the buffer held back.
+	longing = 1.5
 
-	// Half and half: the quality that the continuous encode would have there, and one
-	// for all that is left, which looks better but knows less.
-	evenness = 0.5
-	// Better a little too much than too little: starting anew costs quality.
-	generosity = 1.005
-	// The most by which chunks are made larger or smaller to make up for others, and by
-	// which their quality is changed.
-	largest  = 2.0
-	farthest = 4.0
+	// The most by which chunks are made larger or smaller to make up for others.
+	largest = 2.0
 	// The best and the worst quality that a chunk is told.
 	best  = 1.0
 	worst = 48.0
-
-	// A chunk so many times as dense as all that is known is not guessed at.
-	leap = 3.0
 
 	stepSeconds = 0.5
 )
@@ -188,14 +179,14 @@ type rateModel struct {
 	scale         float64 // of rate factors; follows from the size of the picture
 	offset        float64 // that macroblock trees add
 	prior         float64 // complexity that it assumes before the first frame
+	growth        float64
 	chunks        []stretchOfSource
 }
 
 // stretchOfSource is a chunk as it is in the source.
 type stretchOfSource struct {
-	seconds   float64
-	weight    float64 // bits a second
-	steepness float64
+	seconds float64
+	weight  float64 // bits a second
 }
 
 func newRateModel(p Plan, r Rendition) rateModel {
@@ -215,18 +206,16 @@ func newRateModel(p Plan, r Rendition) rateModel {
 	if !(x.rate > 0) {
 		x.rate = 30
 	}
-	pixels := float64(p.Source.Video.Stream.Width) * float64(p.Source.Video.Stream.Height)
+	if x.growth = growth; p.Source.Video == nil || p.Source.Video.Efforts == nil {
+		x.growth = growthBytes
+	}
 	for _, chunk := range p.Chunks {
-		s := stretchOfSource{seconds: float64(chunk.End-chunk.Start) / float64(p.Timescale), steepness: steepness}
+		s := stretchOfSource{seconds: float64(chunk.End-chunk.Start) / float64(p.Timescale)}
 		var bytes int64
-		var frames int
 		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
-			bytes, frames = bytes+p.Weights[n], frames+p.Frames[n]
+			bytes += p.Weights[n]
 		}
 		s.weight = max(float64(bytes)*8/s.seconds, 1)
-		if float64(bytes)*8 > densityOfNoise*pixels*float64(frames) {
-			s.steepness = steepnessNoise
-		}
 		x.chunks = append(x.chunks, s)
 	}
 	return x
@@ -250,16 +239,13 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 	}
 	sizes := x.sizes(known)
 	spent, qualities := x.continuous(known, sizes)
-	for k := 1; k < len(spent); k++ {
-		spent[k] *= generosity
-	}
 	excess := 0.0
 	for k := 1; k < n; k++ {
 		switch {
 		case k < len(known):
 			excess += float64(known[k].Bytes)*8 - spent[k]
 		case told[k].Quality > 0:
-			excess += min(sizes[k]*math.Exp2(-x.chunks[k].steepness*(told[k].Quality-x.swing(k))/6), x.most(k)) - spent[k]
+			excess += min(bitsAt(told[k].Quality, sizes[k]), x.most(k)) - spent[k]
 		default:
 			excess += float64(told[k].Bitrate)*x.chunks[k].seconds - spent[k]
 		}
@@ -269,33 +255,16 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 		rest += spent[k]
 	}
 	share := min(max(1-excess/rest, 1/largest), largest)
-	even := x.even(n, sizes, rest*share)
-	if x.daring(n, known) {
-		quality = even*evenness + (1-evenness)*(qualities[n]-6/x.chunks[n].steepness*math.Log2(share))
-		quality = min(max(quality, qualities[n]-farthest), qualities[n]+farthest) + x.swing(n)
-		return 0, math.Round(min(max(quality, best), worst)*100) / 100
+	if !x.daring(n, known) {
+		wanted := spent[n] * share / x.chunks[n].seconds
+		return int(min(max(wanted, x.bitrate/5), x.bitrate*peakFactor*0.97)), 0
 	}
-	wanted := spent[n] * share / x.chunks[n].seconds
-	return int(min(max(wanted, x.bitrate/5), x.bitrate*peakFactor*0.97)), 0
+	quality = qualities[n] - 6/steepness*math.Log2(share)
+	return 0, math.Round(min(max(quality, best), worst)*100) / 100
 }
 
-// even returns the quality with which the chunks from n on come to so many bits.
-func (x rateModel) even(n int, sizes []float64, bits float64) float64 {
-	low, high := 1.0, 51.0
-	for range 30 {
-		quality := (low + high) / 2
-		total := 0.0
-		for k := n; k < len(x.chunks); k++ {
-			total += min(sizes[k]*math.Exp2(-x.chunks[k].steepness*quality/6), x.most(k))
-		}
-		if total > bits {
-			low = quality
-		} else {
-			high = quality
-		}
-	}
-	return low
-}
+// bitsAt returns what a chunk comes to at a quality that has size bits at quality 0.
+func bitsAt(quality, size float64) float64 { return size * math.Exp2(-steepness*quality/6) }
 
 // most is what the buffer lets chunk k spend.
 func (x rateModel) most(k int) float64 {
@@ -303,22 +272,17 @@ func (x rateModel) most(k int) float64 {
 }
 
 // daring reports whether enough is known to tell chunk n a quality: not when more
-// chunks before it are unknown than known, and not when it is unlike all that is
-// known, or like one that the buffer held back, because how hard it is can't be told
-// from that.
+// chunks before it are unknown than known, and not when the one most like it was held back
+// by the buffer, because how hard it is can't be told from that.
 func (x rateModel) daring(n int, known []EncodeStats) bool {
-	if n > 2*len(known) {
-		return false
-	}
-	densest, like := 0.0, 0
+	like := 0
 	distance := func(k int) float64 { return math.Abs(math.Log(x.chunks[k].weight / x.chunks[n].weight)) }
 	for k := range known {
-		densest = max(densest, x.chunks[k].weight)
 		if distance(k) <= distance(like) {
 			like = k
 		}
 	}
-	return x.chunks[n].weight <= leap*densest && !x.heldBack(like, known[like])
+	return n <= 2*len(known) && !x.heldBack(like, known[like])
 }
 
 // heldBack reports whether the buffer kept a chunk from having the quality it was told.
@@ -330,67 +294,44 @@ func (x rateModel) heldBack(k int, s EncodeStats) bool {
 // that are not known it follows from the source, in the proportion that the others have.
 func (x rateModel) sizes(known []EncodeStats) []float64 {
 	sizes := make([]float64, len(x.chunks))
-	var film, noise proportion
+	var size, hint mean
 	for k := len(known) - 1; k >= 0; k-- {
 		c, s := x.chunks[k], known[k]
-		bits := max(float64(s.Bytes)*8, 1)
-		quality := s.Quality - x.swing(k)
-		if s.Quality == 0 {
+		quality := s.Quality
+		if quality == 0 {
 			quality = x.meanQuality(k, s)
 		}
-		sizes[k] = bits * math.Exp2(c.steepness*quality/6)
+		bits := max(float64(s.Bytes)*8, 1)
+		sizes[k] = bits / bitsAt(quality, 1)
 		if x.heldBack(k, s) {
-			sizes[k] *= 1.5 // it would have been larger
+			sizes[k] *= longing
 		}
-		if c.noise() {
-			noise.add(sizes[k] / c.hint())
-		} else {
-			film.add(sizes[k] / c.hint())
-		}
+		size.add(sizes[k] / c.seconds)
+		hint.add(x.hint(k))
 	}
-	// Of what kind there was none is taken to come to the peak at an ordinary quality.
-	const ordinary = 25
 	for k := len(known); k < len(x.chunks); k++ {
 		c := x.chunks[k]
-		like := film
-		if c.noise() {
-			like = noise
-		}
-		sizes[k] = like.mean() * c.hint()
-		if like.weights == 0 {
-			sizes[k] = peakFactor * x.bitrate * c.seconds * math.Exp2(c.steepness*ordinary/6)
-		}
+		sizes[k] = c.seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/leap), leap)
 	}
 	return sizes
 }
 
-// proportion is the mean of the proportions of chunks, the newest first.
-type proportion struct{ logs, weights, weight float64 }
+// mean is the geometric mean of what chunks have, the newest first.
+type mean struct{ logs, weights, weight float64 }
 
-func (p *proportion) add(v float64) {
-	p.weight = max(p.weight*forget, math.SmallestNonzeroFloat64)
-	if p.weights == 0 {
-		p.weight = 1
+func (m *mean) add(v float64) {
+	if m.weight == 0 {
+		m.weight = 1
 	}
-	p.logs += p.weight * math.Log(v)
-	p.weights += p.weight
+	m.logs += m.weight * math.Log(v)
+	m.weights += m.weight
+	m.weight *= forget
 }
 
-func (p proportion) mean() float64 { return math.Exp(p.logs / max(p.weights, 1)) }
+func (m mean) value() float64 { return math.Exp(m.logs / m.weights) }
 
-// hint is what a chunk should be in proportion to.
-func (s stretchOfSource) hint() float64 { return s.seconds * math.Pow(s.weight, growth) }
-
-func (s stretchOfSource) noise() bool { return s.steepness == steepnessNoise }
-
-// swing is by how much the quality of a chunk may be worse than that of the continuous
-// encode for the same bits.
-func (x rateModel) swing(k int) float64 {
-	if x.chunks[k].noise() {
-		return swing
-	}
-	return 0
-}
+// hint is what the size of a second of a chunk should be in proportion to.
+func (x rateModel) hint(k int) float64 { return math.Pow(x.chunks[k].weight, x.growth) }
 
 // meanQuality is the quality with which a chunk that was told a bitrate was encoded, on
 // average of its bits.
@@ -426,10 +367,10 @@ func (x rateModel) continuous(known []EncodeStats, sizes []float64) (spent, qual
 			over := min(max(1+(total-x.bitrate*seconds)/(2*x.bitrate*max(1, math.Sqrt(seconds))), 0.5), 2)
 			quality := max(x.quality(complexity/wanted*over), best)
 			weighted += quality
-			bits := sizes[k] / steps * math.Exp2(-c.steepness*quality/6)
+			bits := bitsAt(quality, sizes[k]/steps)
 			// The less is in the buffer, the more x264 holds back; so will it in the chunk.
 			if limit := max(2*fill/buffer, 0.05) * peakFactor * x.bitrate * length; bits > limit {
-				quality += 6 / c.steepness * math.Log2(bits/limit)
+				quality += 6 / steepness * math.Log2(bits/limit)
 				bits = limit
 			}
 			fill = min(fill+peakFactor*x.bitrate*length-bits, buffer)

@@ -76,6 +76,8 @@ type SourceVideo struct {
 
 	LongestGOP float64 `json:"longestGOP,omitempty"` // seconds between key frames, at most
 
+	Efforts *Efforts `json:"efforts,omitempty"` // nil = not known
+
 	// Encode is why the stored track can't be a rendition; "" = it can.
 	Encode string `json:"encode,omitempty"`
 }
