@@ -15,8 +15,8 @@ build: ## build ./weir, one static binary
 	CGO_ENABLED=0 go build $(VCS) -trimpath -o weir .
 
 test: ## install what the tests need and run all of them
-	scripts/need cc chromium curl ffmpeg mediainfo npm postgresql
-	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json
+	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
+	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m ./...
 
 # npm writes this file last, so it is there and new when everything is.

@@ -50,9 +50,10 @@ var mayImport = map[string]string{
 var forTests = map[string]string{
 	"access/accesstest": "access guard store webhook",
 	"blob/s3test":       "",
+	"rtc/rtctest":       "",
 	"store/pgtest":      "",
 	"store/storetest":   "weir store store/pgtest",
-	"work/worktest":     "blob ffmpeg guard vod",
+	"work/worktest":     "blob cmaf ffmpeg guard media vod",
 }
 
 // libraries says which packages may import a library: the longest matching
@@ -79,7 +80,7 @@ var libraries = map[string]string{
 	"github.com/jackc/pgx":                  "store store/pgtest",
 	"github.com/landlock-lsm/go-landlock":   "ffmpeg",
 	"github.com/minio/minio-go":             "blob",
-	"github.com/pion/":                      "rtc",
+	"github.com/pion/":                      "rtc rtc/rtctest",
 	"github.com/pressly/goose":              "store",
 	"github.com/prometheus/":                "main",
 	"github.com/riverqueue/river":           "store",

@@ -7,10 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -169,10 +167,7 @@ func printLink(ctx context.Context, cfg *Config, accounts *account.Accounts, u w
 	if err != nil {
 		return err
 	}
-	_, text, _ := net.SplitHostPort(cfg.HTTP)
-	port, _ := strconv.Atoi(text)
-	base := localBase(cfg, port, cfg.TLSCert != "")
-	return show(os.Stdout, "Send this link to %s; it sets the password and works once:\n%s/set-password?token=%s\n", u.Email, base, link.Reveal())
+	return show(os.Stdout, "Send this link to %s; it sets the password and works once:\n%s/set-password?token=%s\n", u.Email, commandBase(cfg), link.Reveal())
 }
 
 // Run is `weir user list`.

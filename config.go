@@ -43,6 +43,10 @@ type Config struct {
 	HTTP            string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the account pages; empty = off."`
 	RTMP            string         `name:"rtmp" group:"Network" placeholder:"ADDR" default:":1935" help:"Address that encoders send to over RTMP, as rtmp://HOST/live/KEY; empty = off."`
 	RTMPS           string         `name:"rtmps" group:"Network" placeholder:"ADDR" default:"" help:"The same over TLS, with the certificate of HTTPS; empty = off."`
+	SRT             string         `name:"srt" group:"Network" placeholder:"ADDR" default:":8890" help:"Address that encoders send to over SRT, with the stream key as the streamid; empty = off."`
+	SRTPassphrase   weir.Secret    `name:"srt-passphrase" group:"Network" placeholder:"TEXT" default:"" help:"What encoders must encrypt SRT with; empty = they must not encrypt."`
+	WebRTC          string         `name:"webrtc" group:"Network" placeholder:"ADDR" default:":8189" help:"Address of WebRTC, UDP and TCP, for browsers that send (WHIP) and watch (WHEP); empty = off."`
+	WebRTCHost      []string       `name:"webrtc-host" group:"Network" placeholder:"HOST" default:"" help:"Names or addresses that browsers reach it at; empty = those of this machine."`
 	Ops             string         `group:"Network" placeholder:"ADDR" default:"127.0.0.1:9090" help:"Address of metrics and pprof, not for the public; empty = off."`
 	TLSCert         string         `name:"tls-cert" group:"Network" placeholder:"FILE" default:"" help:"Certificate chain (PEM) that turns on HTTPS."`
 	TLSKey          string         `name:"tls-key" group:"Network" placeholder:"FILE" default:"" help:"Private key (PEM) of the certificate."`
@@ -68,10 +72,12 @@ type Config struct {
 	SessionTimeout  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"60s" help:"How long a broadcast waits for an encoder that is gone."`
 	UploadExpiry    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
 	EventRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
+	HealthRetention time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long the health of streams is kept."`
 
 	Serve     ServeCmd     `cmd:"" default:"1" help:"Run the service (the default)."`
 	Key       KeyCmd       `cmd:"" help:"Manage API keys."`
 	User      UserCmd      `cmd:"" help:"Manage accounts."`
+	Stream    StreamCmd    `cmd:"" help:"Manage live streams."`
 	Transcode TranscodeCmd `cmd:"" help:"Make HLS and MP4 of a video, without a server."`
 	Backup    BackupCmd    `cmd:"" help:"Copy everything this node keeps, also while it runs."`
 	Doctor    DoctorCmd    `cmd:"" help:"Check that this machine has what weir needs."`
@@ -214,6 +220,13 @@ func (c *Config) complete() error {
 	refuse(badAddress(c.RTMP), "--rtmp: %q is not an address; write it like :1935", c.RTMP)
 	refuse(badAddress(c.RTMPS), "--rtmps: %q is not an address; write it like :1936", c.RTMPS)
 	refuse(c.RTMPS != "" && c.TLSCert == "" && c.ACME == "", "--rtmps: needs a certificate; give --tls-cert and --tls-key, or --acme")
+	refuse(badAddress(c.SRT), "--srt: %q is not an address; write it like :8890", c.SRT)
+	// Never the passphrase itself.
+	refuse(c.SRTPassphrase != "" && (len(c.SRTPassphrase) < 10 || len(c.SRTPassphrase) > 80), "--srt-passphrase: must have 10 to 80 bytes")
+	refuse(badAddress(c.WebRTC), "--webrtc: %q is not an address; write it like :8189", c.WebRTC)
+	for _, host := range c.WebRTCHost {
+		refuse(strings.ContainsAny(host, ":/@ ") && !isAddress(host), "--webrtc-host: %q is neither a host name nor an address; write it like video.example.com or 203.0.113.7, without a port", host)
+	}
 	refuse(badAddress(c.Ops), "--ops: %q is not an address; write it like 127.0.0.1:9090", c.Ops)
 	refuse(c.HTTP != "" && c.HTTP == c.Ops && !strings.HasSuffix(c.HTTP, ":0"),
 		"--ops: must differ from --http, because metrics and pprof are not for the public")
@@ -236,6 +249,7 @@ func (c *Config) complete() error {
 	refuse(c.UploadExpiry <= 0, "--upload-expiry: must be longer than nothing")
 	refuse(c.MaxPendingTasks < 1, "--max-pending-tasks: must be at least 1")
 	refuse(c.EventRetention <= 0, "--event-retention: must be longer than nothing")
+	refuse(c.HealthRetention <= 0, "--health-retention: must be longer than nothing")
 	return errors.Join(problems...)
 }
 
@@ -249,6 +263,11 @@ func badAddress(addr string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err != nil
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
 }
 
 func isHostName(s string) bool {

@@ -62,6 +62,8 @@ func TestDefaults(t *testing.T) {
 
 		HTTP:            ":8080",
 		RTMP:            ":1935",
+		SRT:             ":8890",
+		WebRTC:          ":8189",
 		Ops:             "127.0.0.1:9090",
 		Parts:           []string{"api", "live", "work"},
 		Drain:           30 * time.Second,
@@ -69,6 +71,7 @@ func TestDefaults(t *testing.T) {
 		RateLimit:       200,
 		MaxPendingTasks: 100,
 		EventRetention:  30 * 24 * time.Hour,
+		HealthRetention: 7 * 24 * time.Hour,
 	}
 	// Secrets print as stars, so they are compared as what they are.
 	secrets := cmp.Comparer(func(a, b weir.Secret) bool { return a == b })
@@ -206,7 +209,12 @@ func TestRefusals(t *testing.T) {
 		{name: "negative limit", args: []string{"--rate-limit=-1"}, want: []string{"--rate-limit: must not be negative"}},
 		{name: "no tasks", args: []string{"--max-pending-tasks=0"}, want: []string{"--max-pending-tasks"}},
 		{name: "no retention", args: []string{"--event-retention=0s"}, want: []string{"--event-retention"}},
+		{name: "no retention of health", args: []string{"--health-retention=0s"}, want: []string{"--health-retention"}},
 		{name: "negative drain", args: []string{"--drain=-1s"}, want: []string{"--drain: must not be negative"}},
+		{name: "WebRTC without a port", args: []string{"--webrtc=nowhere"}, want: []string{"--webrtc: \"nowhere\" is not an address"}},
+		{name: "WebRTC host with a port", args: []string{"--webrtc-host=video.example.com:8189"}, want: []string{"--webrtc-host: \"video.example.com:8189\" is neither"}},
+		{name: "SRT without a port", args: []string{"--srt=nowhere"}, want: []string{"--srt: \"nowhere\" is not an address"}},
+		{name: "short passphrase", args: []string{"--srt-passphrase=hunter2"}, want: []string{"--srt-passphrase: must have 10 to 80 bytes"}},
 		{name: "key with blank", args: []string{"--api-key=a b"}, want: []string{"--api-key: must be printable"}},
 		{name: "secret twice", env: map[string]string{"WEIR_API_KEY": "a", "WEIR_API_KEY_FILE": "b"}, want: []string{"WEIR_API_KEY and WEIR_API_KEY_FILE are both set"}},
 		{name: "secret file missing", env: map[string]string{"WEIR_API_KEY_FILE": "nowhere"}, want: []string{"nowhere"}},
@@ -234,6 +242,7 @@ func TestErrorsKeepSecrets(t *testing.T) {
 	for _, args := range [][]string{
 		{"--database=mysql://root:hunter2@db/weir"},
 		{"--api-key=hunter2 x"},
+		{"--srt-passphrase=hunter2"},
 		{"--config", writeFile(t, "api-key: hunter2\nhttp: [\n")},
 		{"--config", writeFile(t, "api-key: {x: hunter2}\n")},
 	} {

@@ -58,16 +58,27 @@ func examine(ctx context.Context, cfg *Config, reachDatabase func(context.Contex
 		examineSecret(cfg),
 		found("database", "answers", reachDatabase(ctx)),
 	}
+	findings = append(findings, examineMediaSpace(cfg)...)
 	secure, err := tlsConfig(cfg)
 	if err != nil {
 		findings = append(findings, finding{"certificate", stateMissing, err.Error()})
 	}
-	if cfg.HTTP != "" {
-		findings = append(findings, examineAddress(ctx, "http", cfg.HTTP, sign{secure != nil, "/healthz", `"ok":true`}))
+	serving := false
+	for _, a := range []struct {
+		setting, addr string
+		sign          sign
+	}{
+		{"http", cfg.HTTP, sign{secure != nil, "/healthz", `"ok":true`}},
+		{"ops", cfg.Ops, sign{false, "/metrics", "weir_build_info"}},
+	} {
+		if a.addr == "" {
+			continue
+		}
+		f := examineAddress(ctx, a.setting, a.addr, a.sign)
+		serving = serving || f.detail == weirServes
+		findings = append(findings, f)
 	}
-	if cfg.Ops != "" {
-		findings = append(findings, examineAddress(ctx, "ops", cfg.Ops, sign{false, "/metrics", "weir_build_info"}))
-	}
+	findings = append(findings, examineDoors(ctx, cfg, serving)...)
 	return append(findings, examineConfinement(ctx, cfg)...)
 }
 
@@ -178,6 +189,9 @@ func examineSecret(cfg *Config) finding {
 	return finding{what, stateOK, cfg.SecretFile}
 }
 
+// weirServes is what is found at an address that weir itself has.
+const weirServes = "weir is serving there"
+
 // sign is how to recognise weir by what it answers.
 type sign struct {
 	secure     bool
@@ -193,14 +207,9 @@ func examineAddress(ctx context.Context, setting, addr string, weir sign) findin
 		_ = listener.Close()
 		return finding{what, stateOK, "free"}
 	case errors.Is(err, syscall.EADDRINUSE) && weir.shows(ctx, addr):
-		return finding{what, stateOK, "weir is serving there"}
-	case errors.Is(err, syscall.EADDRINUSE):
-		return finding{what, stateMissing, "another program listens there; end it, or choose another address with --" + setting}
-	case errors.Is(err, syscall.EACCES):
-		return finding{what, stateMissing, "this user may not listen there; ports below 1024 need CAP_NET_BIND_SERVICE"}
-	default:
-		return finding{what, stateMissing, err.Error()}
+		return finding{what, stateOK, weirServes}
 	}
+	return finding{what, stateMissing, whyNotListening(err, setting)}
 }
 
 // shows reports whether what listens on the address answers like weir.

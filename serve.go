@@ -28,6 +28,7 @@ import (
 	"weir/internal/ingest"
 	"weir/internal/live"
 	"weir/internal/playback"
+	"weir/internal/rtc"
 	"weir/internal/store"
 	"weir/internal/ucan"
 	"weir/internal/vod"
@@ -78,19 +79,21 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 	if err != nil {
 		return err
 	}
+	defer parts.closeWebRTC(log)
 	metrics := newMetrics(v)
 	parts.watch(metrics)
 	web, err := parts.web(ctx, cfg, v, tracer, metrics, log)
 	if err != nil {
 		return err
 	}
+	parts.watchLive(metrics)
 
 	house, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	g, running := errgroup.WithContext(ctx)
 	var keeping errgroup.Group
 	keeping.Go(func() error {
-		return st.Run(house, store.Retention{Events: cfg.EventRetention, Credentials: credentialsKept})
+		return st.Run(house, store.Retention{Events: cfg.EventRetention, Credentials: credentialsKept, Health: cfg.HealthRetention})
 	})
 	g.Go(func() error { return runOps(running, cfg.Ops, opsHandler(metrics), log) })
 	g.Go(func() error { return returnMemory(running) })
@@ -99,6 +102,10 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 	}
 	if cfg.Runs(partLive) {
 		g.Go(func() error { return parts.runLive(running, cfg, log) })
+	}
+	if cfg.Runs(partLive) && !cfg.Runs(partWork) {
+		keep := map[string]store.Handler{store.JobRecording: parts.recordings(cfg, log).Keep}
+		g.Go(func() error { return st.Work(running, store.Slots{}, cfg.Drain, keep) })
 	}
 	if cfg.Runs(partAPI) {
 		keeping.Go(func() error { return parts.playback.Run(house) })
@@ -121,7 +128,10 @@ type parts struct {
 	encryption *access.Encryption
 	engine     *ffmpeg.Engine
 	work       *work.Work
-	hub        *live.Hub // nil = nothing is on air here
+	hub        *live.Hub   // nil = nothing is on air here
+	rtc        *rtc.Server // nil = no WebRTC
+	whip       *rtc.Door   // of it
+	doors      ingest.Counters
 	playback   *playback.Server
 	did        string
 	first      account.First
@@ -153,11 +163,22 @@ func build(ctx context.Context, cfg *Config, nodeID string, st *store.Store, med
 	if p.encryption, err = access.OpenEncryption(ctx, st); err != nil {
 		return nil, err
 	}
+	if cfg.Runs(partLive) || cfg.Runs(partWork) {
+		if p.engine, err = openEngine(ctx, cfg, log.With("part", "ffmpeg")); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.Runs(partLive) {
 		p.hub, err = live.New(ctx, live.Options{
-			Store: st, Dir: filepath.Join(cfg.Data, "live"), Node: nodeID, SessionTimeout: cfg.SessionTimeout, Log: log.With("part", "live"),
+			Store: st, Dir: liveDir(cfg), Node: nodeID, Guard: p.guard, FFmpeg: p.engine, SessionTimeout: cfg.SessionTimeout, Log: log.With("part", "live"),
+			Room: func() error { return blob.RoomAt(cfg.Data, int64(cfg.MinFree), 0) },
 		})
 		if err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Runs(partLive) && cfg.Runs(partAPI) && cfg.WebRTC != "" {
+		if p.rtc, err = openWebRTC(ctx, cfg, log.With("part", "rtc")); err != nil {
 			return nil, err
 		}
 	}
@@ -194,24 +215,47 @@ func (p *parts) runLive(ctx context.Context, cfg *Config, log *slog.Logger) erro
 		if door.secure != nil {
 			listener = tls.NewListener(listener, door.secure)
 		}
-		rtmp := &ingest.RTMP{Listener: listener, Hub: p.hub, Log: log.With("part", "ingest")}
+		rtmp := &ingest.RTMP{Listener: listener, Hub: p.hub, Counters: &p.doors, Log: log.With("part", "ingest")}
 		g.Go(func() error { return rtmp.Run(ctx) })
+	}
+	if cfg.SRT != "" {
+		srt := ingest.SRT{Addr: cfg.SRT, Passphrase: cfg.SRTPassphrase, Hub: p.hub, Counters: &p.doors, Log: log.With("part", "ingest")}
+		g.Go(func() error {
+			if err := srt.Run(ctx); err != nil {
+				return fmt.Errorf("--srt: %w", err)
+			}
+			return nil
+		})
+	}
+	puller := ingest.Puller{Hub: p.hub, Guard: p.guard, Log: log.With("part", "ingest")}
+	g.Go(func() error { return puller.Run(ctx) })
+	if p.whip != nil {
+		g.Go(func() error {
+			<-ctx.Done()
+			p.whip.Close()
+			return nil
+		})
 	}
 	err = g.Wait()
 	leave()
 	return errors.Join(err, carrying.Wait())
 }
 
-// buildWork makes what does the tasks.
-func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
-	p.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cfg.Workers, Log: log.With("part", "ffmpeg")})
+// openEngine makes what starts ffmpeg, for tasks and for the renditions of streams.
+func openEngine(ctx context.Context, cfg *Config, log *slog.Logger) (*ffmpeg.Engine, error) {
+	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cfg.Workers, Log: log})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// A sandbox that does not work is found out now, and not by the first task.
-	if _, err := p.engine.Capabilities(ctx); err != nil {
-		return fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
+	if _, err := engine.Capabilities(ctx); err != nil {
+		return nil, fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
 	}
+	return engine, nil
+}
+
+// buildWork makes what does the tasks.
+func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
 	p.work, err = work.New(work.Options{
 		Store: p.store, Media: p.media, Engine: vod.Engine{FFmpeg: p.engine, Store: p.media},
 		Fetcher: &blob.Fetcher{
@@ -221,10 +265,24 @@ func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (e
 		Caller:  blob.Options{Guard: p.guard, Log: log.With("part", "blob")},
 		Decrypt: p.encryption.Decrypt, Dir: filepath.Join(cfg.Data, "work"), Base: eventBase(cfg), MinFree: int64(cfg.MinFree),
 		Slots: cmp.Or(cfg.Workers, runtime.NumCPU()), MaxRunning: cfg.MaxRunningTasks, DeleteGrace: cfg.DeleteGrace, UploadExpiry: cfg.UploadExpiry,
-		Drain: cfg.Drain, Others: map[string]store.Handler{store.JobWebhook: p.sender.Deliver}, Log: log.With("part", "work"),
+		Drain: cfg.Drain, Others: map[string]store.Handler{store.JobWebhook: p.sender.Deliver, store.JobRecording: p.recordings(cfg, log).Keep},
+		Log: log.With("part", "work"),
 	})
 	return err
 }
+
+// recordings is what makes assets of the broadcasts that this node has carried.
+func (p *parts) recordings(cfg *Config, log *slog.Logger) *work.Recordings {
+	r := &work.Recordings{Store: p.store, Media: p.media, Base: eventBase(cfg), Log: log.With("part", "recording")}
+	r.Folder = func(sessionID string) (string, error) { return filepath.Join(liveDir(cfg), sessionID), nil }
+	if p.hub != nil {
+		r.Folder = p.hub.Folder
+	}
+	return r
+}
+
+// liveDir is where the files of broadcasts are.
+func liveDir(cfg *Config) string { return filepath.Join(cfg.Data, "live") }
 
 // web is everything that is served over HTTP.
 func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *metrics, log *slog.Logger) (*web, error) {
@@ -234,7 +292,7 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 		Observe: func(_ context.Context, route string, status int, took time.Duration) { m.observe(route, status, took) },
 	}
 	if p.hub != nil {
-		viewing.Live = p.hub
+		viewing.Live, viewing.RTC = p.hub, p.rtc
 	}
 	if p.playback, err = playback.New(ctx, viewing); err != nil {
 		return nil, err
@@ -260,6 +318,15 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 	web := &web{handler: mux}
 	mux.Handle("/api/", tr.wrap(apiHandler))
 	mux.Handle("/hls/", p.playback)
+	if p.rtc != nil {
+		p.whip = p.newWHIP(cfg, m, log)
+		mux.Handle(rtc.DoorPath, webRTC(p.whip, p.playback.WHEP()))
+	}
+	watch, err := newWatchPage(p.store, log.With("part", "watch"), m.observe)
+	if err != nil {
+		return nil, err
+	}
+	mux.Handle("/play/", watch)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, `{"ok":true}`) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)

@@ -51,7 +51,8 @@ func newBrowser(t *testing.T, files string) *browser {
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("mute-audio", true),
 		chromedp.Flag("autoplay-policy", "no-user-gesture-required"), chromedp.Flag("disable-features", "HardwareMediaKeyHandling,MediaSessionService"),
-		chromedp.Flag("disable-background-media-suspend", true), chromedp.WSURLReadTimeout(2*time.Minute),
+		chromedp.Flag("disable-background-media-suspend", true), chromedp.Flag("use-fake-device-for-media-stream", true), chromedp.Flag("use-fake-ui-for-media-stream", true),
+		chromedp.WSURLReadTimeout(2*time.Minute),
 	)
 	ctx, cancel := chromedp.NewContext(allocated)
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(800, 600), chromedp.Navigate(server.URL+"/")); err != nil {

@@ -8,5 +8,6 @@
 //
 // Media is made by ffmpeg (media_test.go), goes to a real S3 server (package s3test),
 // is taken apart by parsers that others wrote (outputs_test.go, player/parse.mjs) and
-// played in Chromium with the players of the field (browser_test.go, player/play.js).
+// played in Chromium with the players of the field (browser_test.go, player/play.js). Live
+// streams are sent on to the RTMP servers of others (live_multistream_test.go, push).
 package e2e

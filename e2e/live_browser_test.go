@@ -53,6 +53,7 @@ type watched struct {
 	Corrupted  int
 	SoundBytes int64
 	LowLatency bool
+	Height     int // of the picture
 }
 
 // watch lets the browser play a live stream from now on.

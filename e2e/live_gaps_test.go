@@ -35,7 +35,7 @@ func liveGaps(t *testing.T) {
 	var base atomic.Pointer[string]
 	base.Store(&w.url)
 	s := newStream(w, rtmp)
-	video, audio := s.watch(&base, "source"), s.watch(&base, "audio")
+	video, audio := s.watch(&base, "source", 1), s.watch(&base, "audio", 1)
 
 	var encoders []*encoder
 	var began []time.Time

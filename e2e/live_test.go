@@ -34,13 +34,49 @@ func TestLive(t *testing.T) {
 		t.Parallel()
 		liveGaps(t)
 	})
+	t.Run("recording", func(t *testing.T) {
+		t.Parallel()
+		liveRecording(t)
+	})
 	t.Run("control", func(t *testing.T) {
 		t.Parallel()
 		liveControl(t)
 	})
+	t.Run("multistream", func(t *testing.T) {
+		t.Parallel()
+		liveMultistream(t)
+	})
+	t.Run("relay", func(t *testing.T) {
+		t.Parallel()
+		liveRelay(t)
+	})
+	t.Run("ladder", func(t *testing.T) {
+		t.Parallel()
+		liveLadder(t)
+	})
 	t.Run("browser", func(t *testing.T) {
 		t.Parallel()
 		liveBrowser(t)
+	})
+	t.Run("pull", func(t *testing.T) {
+		t.Parallel()
+		livePull(t)
+	})
+	t.Run("pull on two nodes", func(t *testing.T) {
+		t.Parallel()
+		livePullNodes(t)
+	})
+	t.Run("srt", func(t *testing.T) {
+		t.Parallel()
+		liveSRT(t)
+	})
+	t.Run("webrtc", func(t *testing.T) {
+		t.Parallel()
+		liveWebRTC(t)
+	})
+	t.Run("watch", func(t *testing.T) {
+		t.Parallel()
+		liveWatch(t)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,10 +21,11 @@ import (
 // each part, fetches what it was promised before it is there, asks for what is new
 // only, and minds every rule that weir breaks.
 type viewer struct {
-	t    *testing.T
-	name string
-	path string
-	base *atomic.Pointer[string] // where weir is now; "" = nowhere
+	t      *testing.T
+	name   string
+	path   string
+	others int                     // renditions beside it
+	base   *atomic.Pointer[string] // where weir is now; "" = nowhere
 
 	mu       sync.Mutex
 	list     *livePlaylist
@@ -36,11 +38,12 @@ type viewer struct {
 	done     chan struct{}
 }
 
-// watch starts a viewer, which goes on until the end of the stream.
-func (s *liveStream) watch(base *atomic.Pointer[string], name string) *viewer {
+// watch starts a viewer, which goes on until the end of the stream. There are so many
+// other renditions.
+func (s *liveStream) watch(base *atomic.Pointer[string], name string, others int) *viewer {
 	s.w.t.Helper()
 	v := &viewer{
-		t: s.w.t, name: name, path: "/hls/" + s.playback + "/" + name + "/", base: base, seen: map[int64]time.Time{},
+		t: s.w.t, name: name, others: others, path: "/hls/" + s.playback + "/" + name + "/", base: base, seen: map[int64]time.Time{},
 		segments: map[int64][]byte{}, inits: map[string][]byte{}, parts: map[string][]byte{}, done: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(v.t.Context()))
@@ -77,7 +80,11 @@ func (v *viewer) fetch(ctx context.Context, file string) (status int, body []byt
 	if base == "" {
 		return 0, nil, errAway
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+v.path+file, nil)
+	address, err := resolve(base+v.path, file)
+	if err != nil {
+		return 0, nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -91,6 +98,19 @@ func (v *viewer) fetch(ctx context.Context, file string) (status int, body []byt
 		err = errAway
 	}
 	return status, body, err
+}
+
+// resolve returns an address in a playlist as players understand it.
+func resolve(playlist, address string) (string, error) {
+	base, err := url.Parse(playlist)
+	if err != nil {
+		return "", err
+	}
+	whole, err := base.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	return whole.String(), nil
 }
 
 // step loads the playlist once and fetches what is new in it. It reports whether there
@@ -130,7 +150,7 @@ func (v *viewer) step(ctx context.Context) (more bool) {
 		v.wrong(text, "%s: %v", file, err)
 		return false
 	}
-	if err := list.check(v.name == "source"); err != nil {
+	if err := list.check(v.name != "audio"); err != nil {
 		v.wrong(text, "%s: %v", file, err)
 	}
 	if before != nil {
@@ -224,9 +244,9 @@ func (v *viewer) take(ctx context.Context, list *livePlaylist) {
 
 // checkReports looks whether the other renditions are as far as a playlist says.
 func (v *viewer) checkReports(ctx context.Context, list *livePlaylist) {
-	// At first the other one may have nothing yet.
-	if whole := len(list.segments) > 1; whole && !list.ended && len(list.reports) != 1 {
-		v.wrong(nil, "reports of the other rendition: %v", list.reports)
+	// At first the others may have nothing yet.
+	if whole := len(list.segments) > 1; whole && !list.ended && len(list.reports) != v.others {
+		v.wrong(nil, "there are %d other renditions, and reports of %v", v.others, list.reports)
 	}
 	for _, r := range list.reports {
 		segment, _ := strconv.ParseInt(r["LAST-MSN"], 10, 64)

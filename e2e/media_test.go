@@ -94,6 +94,7 @@ type packet struct {
 	PTS      string `json:"pts_time"`
 	Duration string `json:"duration_time"`
 	Flags    string `json:"flags"`
+	Hash     string `json:"data_hash"` // with -show_data_hash
 }
 
 func (p packet) key() bool     { return strings.HasPrefix(p.Flags, "K") }

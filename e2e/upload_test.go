@@ -80,6 +80,8 @@ func TestUpload(t *testing.T) {
 	player.check("shaka", base+"/index.m3u8", "", 250, 10, renditions)
 	player.check("hls.js", base+"/ts.m3u8", "", 250, 10, renditions)
 	player.check("video", base+"/"+name+".mp4", "", 250, 10, 1)
+	player.open(w.url + "/play/" + a.PlaybackID)
+	player.moves(nil)
 
 	w.must("DELETE", "/api/asset/"+a.ID, nil, nil)
 	eventually(t, func() error {

@@ -150,7 +150,7 @@ func (w *weir) start(args ...string) {
 // serve is the `weir serve` that start runs.
 func (w *weir) serve(addr string, args ...string) *exec.Cmd {
 	cmd := exec.Command(cmp.Or(w.binary, binary), append([]string{
-		"serve", "--data", w.data, "--http", addr, "--rtmp", "", "--ops", "", "--allow-networks", cmp.Or(w.networks, "127.0.0.0/8"), "--rate-limit", "0",
+		"serve", "--data", w.data, "--http", addr, "--rtmp", "", "--srt", "", "--webrtc", "", "--ops", "", "--allow-networks", cmp.Or(w.networks, "127.0.0.0/8"), "--rate-limit", "0",
 	}, args...)...)
 	cmd.Env = append(os.Environ(), "WEIR_DATABASE="+w.database, "WEIR_API_KEY="+w.key)
 	cmd.Env = append(cmd.Env, w.env...)

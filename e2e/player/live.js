@@ -19,6 +19,11 @@ window.watch = (url) => {
   player.loadSource(url);
   video.play().catch((error) => fatal.push(`play: ${error.message}`));
 
+  // change goes on with the rendition of a height, from the next segment on.
+  window.change = (height) => {
+    player.nextLevel = player.levels.findIndex((level) => level.height === height);
+  };
+
   // watched tells how it goes.
   window.watched = () => {
     const { totalVideoFrames, corruptedVideoFrames } = video.getVideoPlaybackQuality();
@@ -31,6 +36,7 @@ window.watch = (url) => {
       frames: totalVideoFrames,
       corrupted: corruptedVideoFrames,
       soundBytes: video.webkitAudioDecodedByteCount ?? 0,
+      height: video.videoHeight,
       lowLatency: player.lowLatencyMode && (player.levels[player.currentLevel]?.details?.partList?.length ?? 0) > 0,
     };
   };

@@ -140,7 +140,7 @@ func newFixture(t testing.TB) *fixture {
 func openFixture(t testing.TB, path string) *fixture {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, "sqlite:"+path, store.Options{Secret: fixtureSecret})
+	st, err := store.Open(ctx, "sqlite:"+path, store.Options{Secret: fixtureSecret, NodeID: "here"})
 	if err != nil {
 		t.Fatal(err)
 	}

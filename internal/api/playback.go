@@ -120,7 +120,12 @@ func (s *server) dvrPlayback(r *request, stream weir.Stream, last *weir.Session)
 		return nil, weir.Errorf(weir.Unauthenticated, "user does not have access to recordings for this content")
 	}
 	if last != nil && last.Record {
-		if stream.IsActive {
+		// In a gap nobody sends, and the broadcast is there all the same.
+		air, err := s.Store.OnAirOf(r.Context(), stream.PlaybackID)
+		if orGone(err) != nil {
+			return nil, err
+		}
+		if stream.IsActive || err == nil && air.SessionID == last.ID && last.SourceSegments > 0 {
 			return []any{hlsSource(s.base(r.Request) + "/hls/" + stream.PlaybackID + "/dvr.m3u8")}, nil
 		}
 		recording, err := s.Store.Asset(r.Context(), last.ID)

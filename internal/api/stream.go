@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -41,29 +42,46 @@ func (s *server) createStream(w http.ResponseWriter, r *request) error {
 	if err := r.decode(&body); err != nil {
 		return err
 	}
-	ctx, now := r.Context(), time.Now()
-	stream, invalid := body.Stream(r.caller, now)
-	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		if err := checkObjectStore(ctx, tx, r.caller, body.ObjectStoreID); err != nil {
-			return err
-		}
-		if invalid != nil {
-			return invalid
-		}
-		if err := checkPolicyWebhook(ctx, tx, r.caller, stream.PlaybackPolicy); err != nil {
-			return err
-		}
-		if body.Multistream != nil {
-			if err := setTargets(ctx, tx, &stream, body.Multistream.Targets, now); err != nil {
-				return err
-			}
-		}
-		return tx.CreateStream(ctx, &stream)
+	if isSet(r.URL.Query(), "autoStartPull") {
+		return s.createAndPull(w, r, body)
+	}
+	ctx := r.Context()
+	var stream weir.Stream
+	err := s.Store.Tx(ctx, func(tx *store.Tx) (err error) {
+		stream, err = makeStream(ctx, tx, r.caller, body, time.Now())
+		return err
 	})
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusCreated, showStream(stream))
+}
+
+// makeStream writes the stream that a body asks for.
+func makeStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body weir.NewStream, now time.Time) (weir.Stream, error) {
+	stream, invalid := body.Stream(caller, now)
+	if err := checkStream(ctx, tx, caller, body, &stream, invalid, now); err != nil {
+		return stream, err
+	}
+	return stream, tx.CreateStream(ctx, &stream)
+}
+
+// checkStream checks what only the store knows, in the order of the contract, and makes
+// the targets of a stream. invalid is what is wrong with it by itself.
+func checkStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body weir.NewStream, stream *weir.Stream, invalid error, now time.Time) error {
+	if err := checkObjectStore(ctx, tx, caller, body.ObjectStoreID); err != nil {
+		return err
+	}
+	if invalid != nil {
+		return invalid
+	}
+	if err := checkPolicyWebhook(ctx, tx, caller, stream.PlaybackPolicy); err != nil {
+		return err
+	}
+	if body.Multistream == nil {
+		return nil
+	}
+	return setTargets(ctx, tx, stream, body.Multistream.Targets, now)
 }
 
 // listStreams answers GET /stream.

@@ -422,6 +422,50 @@ func (d *disk) adopt(ctx context.Context, key string, f *os.File) (string, error
 	return at, d.rename(temp, key)
 }
 
+// Share makes an object of a file of this machine, which stays where it is: on disk both
+// are one file if they are on the same file system, otherwise there is a copy. Nobody may
+// write to it any more. Unlike an object that was put, one that is shared is only sure to
+// survive a power failure after another was put to the same folder.
+func Share(ctx context.Context, s Store, key, file string, o PutOptions) error {
+	if err := errors.Join(CheckKey(key), ctx.Err()); err != nil {
+		return err
+	}
+	if d, ok := s.(*disk); ok && d.link(key, file) == nil {
+		return nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return diskError(err, "share file")
+	}
+	defer func() { _ = f.Close() }()
+	stat, err := f.Stat()
+	if err != nil {
+		return diskError(err, "share file")
+	}
+	return s.Put(ctx, key, f, stat.Size(), o)
+}
+
+// link makes the file of a key another name of a file.
+func (d *disk) link(key, file string) error {
+	at, _ := d.Path(key)
+	if err := d.root.MkdirAll(path.Dir(key), 0o700); err != nil {
+		return err
+	}
+	err := os.Link(file, at)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	one, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	other, err := os.Stat(at)
+	if err == nil && !os.SameFile(one, other) {
+		err = fs.ErrExist // it is another, and is replaced by a copy
+	}
+	return err
+}
+
 func (d *disk) Path(key string) (string, bool) {
 	if CheckKey(key) != nil {
 		return "", false

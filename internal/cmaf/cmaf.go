@@ -96,4 +96,5 @@ type Fragment struct {
 type TrackIndex struct {
 	Track    Track
 	Segments []Segment
+	Changes  []Change // of the coding, in the order of the segments; hardly any track has one
 }

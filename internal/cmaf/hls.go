@@ -42,12 +42,17 @@ type PlaylistOptions struct {
 
 	Name func(number int64) string // of a segment
 	Init func(number int64) string // of the init segment that a segment needs; nil for MPEG-TS
+
+	// TrackOf returns the track as the init segment of a segment describes it; nil = all
+	// segments are of the one track.
+	TrackOf func(number int64) Track
 }
 
 // MediaPlaylist writes the HLS playlist of segments of one track.
 func MediaPlaylist(w io.Writer, o PlaylistOptions, segments []Segment, t Track) error {
 	p := playlist{track: t}
-	p.head(o, segments)
+	durations := p.durations(o, segments)
+	p.head(o, durations)
 	for i := range len(segments) + len(o.Extra) {
 		number := o.First + int64(i)
 		e := playlistEntry{name: o.Name(number), first: number == 0}
@@ -55,7 +60,7 @@ func MediaPlaylist(w io.Writer, o PlaylistOptions, segments []Segment, t Track) 
 			e.init = o.Init(number)
 		}
 		if i < len(segments) {
-			e.Segment, e.duration = segments[i], p.duration(segments[i])
+			e.Segment, e.duration = segments[i], durations[i]
 		} else {
 			e.duration = o.Extra[i-len(segments)].Microseconds()
 		}
@@ -67,7 +72,8 @@ func MediaPlaylist(w io.Writer, o PlaylistOptions, segments []Segment, t Track) 
 // SingleFilePlaylist writes the HLS playlist of a track that is one file.
 func SingleFilePlaylist(w io.Writer, f TrackFile) error {
 	p := playlist{track: f.Index.Track}
-	p.head(PlaylistOptions{Type: VOD, Init: func(int64) string { return f.File() }}, f.Index.Segments)
+	o := PlaylistOptions{Type: VOD, Init: func(int64) string { return f.File() }}
+	p.head(o, p.durations(o, f.Index.Segments))
 	for i, e := range f.Layout.Extents {
 		s := f.Index.Segments[e.Segment]
 		p.segment(playlistEntry{
@@ -98,15 +104,27 @@ type playlistEntry struct {
 	size, offset int64 // size 0 = the segment is a file of its own
 }
 
+// durations returns the lengths of segments in microseconds.
+func (p *playlist) durations(o PlaylistOptions, segments []Segment) []int64 {
+	all := make([]int64, len(segments))
+	for i, s := range segments {
+		if o.TrackOf != nil {
+			p.track = o.TrackOf(o.First + int64(i))
+		}
+		all[i] = p.duration(s)
+	}
+	return all
+}
+
 // head writes what stands before the first segment.
-func (p *playlist) head(o PlaylistOptions, segments []Segment) {
+func (p *playlist) head(o PlaylistOptions, durations []int64) {
 	version := 3 // durations with decimals
 	if o.Init != nil {
 		version = 6 // EXT-X-MAP
 	}
 	target := max(1, roundSeconds(o.Target.Microseconds()))
-	for _, s := range segments {
-		target = max(target, roundSeconds(p.duration(s)))
+	for _, d := range durations {
+		target = max(target, roundSeconds(d))
 	}
 	for _, d := range o.Extra {
 		target = max(target, roundSeconds(d.Microseconds()))

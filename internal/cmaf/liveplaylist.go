@@ -107,6 +107,9 @@ func (p *livePlaylist) measure(skip bool) {
 	}
 	p.partTarget = p.PartTarget.Microseconds()
 	for _, s := range p.Segments[p.parts:] {
+		if s.Gap() {
+			continue
+		}
 		for _, part := range s.Parts {
 			p.partTarget = max(p.partTarget, p.partDuration(part))
 		}
@@ -117,9 +120,12 @@ func (p *livePlaylist) partDuration(part Part) int64 { return p.duration(Segment
 
 func (p *livePlaylist) head() {
 	p.line("#EXTM3U")
-	if p.low {
+	switch {
+	case p.low:
 		p.line("#EXT-X-VERSION:9") // EXT-X-SKIP
-	} else {
+	case slices.ContainsFunc(p.Segments, Segment.Gap):
+		p.line("#EXT-X-VERSION:8") // EXT-X-GAP
+	default:
 		p.line("#EXT-X-VERSION:6") // EXT-X-MAP
 	}
 	p.line("#EXT-X-TARGETDURATION:%d", p.target)
@@ -154,7 +160,7 @@ func (p *livePlaylist) segment(i int) {
 	if !s.Wall.IsZero() {
 		p.line("#EXT-X-PROGRAM-DATE-TIME:%s", s.Wall.UTC().Format("2006-01-02T15:04:05.000Z"))
 	}
-	if p.low && i >= p.parts {
+	if p.low && i >= p.parts && !s.Gap() {
 		for j, part := range s.Parts {
 			independent := ""
 			if len(part.Samples) > 0 && part.Samples[0].Sync {
@@ -164,6 +170,9 @@ func (p *livePlaylist) segment(i int) {
 		}
 	}
 	if p.whole(i) {
+		if s.Gap() {
+			p.line("#EXT-X-GAP")
+		}
 		p.line("#EXTINF:%s,", inSeconds(p.duration(s)))
 		p.line("%d.m4s", number)
 	}

@@ -40,6 +40,22 @@ func (s Segment) Size() int64 {
 	return n
 }
 
+// Gap reports whether the segment stands for one that nobody has: it has its time and
+// its number, but no media.
+func (s Segment) Gap() bool {
+	for _, p := range s.Parts {
+		if Bytes(p.Samples) > 0 {
+			return false
+		}
+	}
+	return len(s.Parts) > 0
+}
+
+// GapFragment returns the samples of a segment that is a gap.
+func GapFragment(start, duration int64) Fragment {
+	return Fragment{Start: start, Samples: []Sample{{Duration: uint32(duration)}}}
+}
+
 // Frames returns the number of samples of the segment.
 func (s Segment) Frames() int {
 	n := 0

@@ -205,6 +205,10 @@ func render(t testing.TB, l Layout, tracks ...stored) []byte {
 		if e.At != int64(len(file)) {
 			t.Fatalf("extent %+v stands at byte %d", e, len(file))
 		}
+		if e.Bytes != nil {
+			file = append(file, e.Bytes...)
+			continue
+		}
 		file = append(file, tracks[e.Track].segments[e.Segment][e.Offset:e.Offset+e.Length]...)
 	}
 	if l.Size != int64(len(file)) {

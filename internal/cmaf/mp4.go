@@ -21,9 +21,10 @@ type Layout struct {
 
 // Extent is a range of bytes of a stored segment, and where it stands in a file.
 type Extent struct {
-	Track, Segment int   // which segment: positions in what the layout was made of
-	Offset, Length int64 // the range in the segment
-	At             int64 // where it starts in the file
+	Track, Segment int    // which segment: positions in what the layout was made of
+	Offset, Length int64  // the range in the segment
+	At             int64  // where it starts in the file
+	Bytes          []byte // instead of a range of a segment, if there are some
 }
 
 // interleave is how much of a track stands together in a progressive file, in seconds.
@@ -31,14 +32,14 @@ const interleave = 0.5
 
 // Progressive lays out tracks as one MP4 file that plays while it is being fetched: its
 // moov box comes first. The tracks start as the presentation does, at 0 or with the
-// first of them if that is later; what lies before 0 is in the file, but hidden. The head
-// is made at least pad bytes long.
+// first of them if that is later; what lies before 0 is in the file, but hidden. A gap
+// between connections of an encoder is left out. The head is made at least pad bytes long.
 func Progressive(tracks []TrackIndex, pad int) (Layout, error) {
 	if len(tracks) == 0 {
 		return Layout{}, weir.Errorf(weir.Invalid, "an MP4 file needs a track")
 	}
 	movie := movieForm{tracks: make([]*trackForm, len(tracks))}
-	for i, t := range tracks {
+	for i, t := range closeGaps(tracks) {
 		var err error
 		if movie.tracks[i], err = newTrackForm(i, t); err != nil {
 			return Layout{}, err
@@ -58,6 +59,7 @@ type trackForm struct {
 	start     int64 // decode time of its first sample
 	span      int64 // from there to its end
 	shown     int64 // when its first frame is shown, from start
+	latest    int64 // when its last one is
 	shift     int64 // added to offsets so that none is negative
 	durations runTable
 	offsets   runTable
@@ -74,6 +76,7 @@ type trackForm struct {
 
 // chunk is a run of samples of a track that stand together in the file.
 type chunk struct {
+	before  []byte // parameter sets, which belong to its first sample
 	extent  Extent
 	start   int64
 	samples int
@@ -92,6 +95,10 @@ func (r *runTable) add(value uint32) {
 
 func newTrackForm(position int, t TrackIndex) (*trackForm, error) {
 	f := &trackForm{Track: t.Track, position: position, start: t.Start(), shown: math.MaxInt64}
+	sets, err := t.inBand()
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range t.Segments {
 		for _, p := range s.Parts {
 			for _, sample := range p.Samples {
@@ -114,7 +121,7 @@ func newTrackForm(position int, t TrackIndex) (*trackForm, error) {
 					return nil, err
 				}
 			}
-			lastAt = f.addPart(n, offset, p)
+			lastAt = f.addPart(n, offset, p, sets[t.InitOf(n)])
 			last = p
 			offset += p.Size()
 		}
@@ -123,13 +130,17 @@ func newTrackForm(position int, t TrackIndex) (*trackForm, error) {
 		return nil, weir.Errorf(weir.Invalid, "track %d has no samples", position)
 	}
 	duration := int64(last.Samples[len(last.Samples)-1].Duration)
+	// A track that breaks off can end with a frame that is shown later than others which
+	// did not come: the file lasts until that is over.
+	duration += max(0, f.latest-(lastAt-f.start))
 	f.span = lastAt + duration - f.start
 	return f, f.addLast(last, duration)
 }
 
 // addPart enters a part that starts at a byte of segment n, except how long its last
-// sample is: that the next part tells. It returns when the last sample is decoded.
-func (f *trackForm) addPart(n int, offset int64, p *Part) (lastAt int64) {
+// sample is: that the next part tells. It returns when the last sample is decoded. The
+// sets are put before sync samples.
+func (f *trackForm) addPart(n int, offset int64, p *Part, sets []byte) (lastAt int64) {
 	at := p.Start
 	offset += int64(p.Head)
 	c := chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
@@ -138,13 +149,22 @@ func (f *trackForm) addPart(n int, offset int64, p *Part) (lastAt int64) {
 			f.chunks = append(f.chunks, c)
 			c = chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
 		}
+		size := s.Size
+		if s.Sync && len(sets) > 0 {
+			if c.samples > 0 {
+				f.chunks = append(f.chunks, c)
+				c = chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
+			}
+			c.before, size = sets, size+uint32(len(sets))
+		}
 		c.samples++
 		c.extent.Length += int64(s.Size)
 		offset += int64(s.Size)
 
 		f.shown = min(f.shown, at+int64(s.Offset)-f.start)
+		f.latest = max(f.latest, at+int64(s.Offset)-f.start)
 		f.offsets.add(uint32(int64(s.Offset) + f.shift))
-		f.sizes = append(f.sizes, s.Size)
+		f.sizes = append(f.sizes, size)
 		if s.Sync {
 			f.syncs = append(f.syncs, uint32(len(f.sizes)))
 		}
@@ -283,8 +303,12 @@ func (m *movieForm) layout(pad int) Layout {
 	l := Layout{Size: head + size}
 	at := head
 	for _, c := range order {
-		c.extent.At = at
 		tables[c.extent.Track].put(w.data, at)
+		if size := int64(len(c.before)); size > 0 {
+			l.Extents = append(l.Extents, Extent{Track: c.extent.Track, Length: size, At: at, Bytes: c.before})
+			at += size
+		}
+		c.extent.At = at
 		at += c.extent.Length
 		last := len(l.Extents) - 1
 		if last >= 0 && l.Extents[last].goesOn(c.extent) {
@@ -298,7 +322,7 @@ func (m *movieForm) layout(pad int) Layout {
 }
 
 func (e Extent) goesOn(next Extent) bool {
-	return e.Track == next.Track && e.Segment == next.Segment && e.Offset+e.Length == next.Offset
+	return e.Bytes == nil && e.Track == next.Track && e.Segment == next.Segment && e.Offset+e.Length == next.Offset
 }
 
 // order returns the chunks of all tracks by time, and how many bytes they have.
@@ -320,7 +344,7 @@ func (m *movieForm) order() (all []chunk, size int64) {
 		c := m.tracks[first].chunks[next[first]]
 		next[first]++
 		all = append(all, c)
-		size += c.extent.Length
+		size += int64(len(c.before)) + c.extent.Length
 	}
 }
 

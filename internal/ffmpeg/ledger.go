@@ -36,14 +36,24 @@ func (e *Engine) Acquire(ctx context.Context, priority Priority, cores int) (rel
 	return e.ledger.acquire(ctx, priority, cores)
 }
 
+// Reserve takes cores for work that must keep up with the clock, without waiting. The
+// offers are what ways of doing it cost, in thousandths of a core, the best first; the
+// first that fits beside what is reserved already is taken. chosen is -1 when none does.
+// A quarter of the machine is left for everything else weir does; batch work is not
+// counted, it gives way by its nice value and gets fewer cores from now on.
+func (e *Engine) Reserve(offers []int) (chosen int, release func()) {
+	return e.ledger.reserve(offers)
+}
+
 // ledger counts the cores of this node that ffmpeg may use.
 type ledger struct {
 	cores int
 
-	mu      sync.Mutex
-	free    int
-	running [3]int        // grants by priority
-	waiting [3][]*request // by priority, oldest first
+	mu       sync.Mutex
+	reserved int           // thousandths of cores
+	free     int           // cores, but for those that are reserved
+	running  [3]int        // grants by priority
+	waiting  [3][]*request // by priority, oldest first
 }
 
 // request is somebody waiting for cores.
@@ -98,7 +108,9 @@ func (l *ledger) grant() {
 	for priority := Live; priority >= Batch; priority-- {
 		for len(l.waiting[priority]) > 0 {
 			r := l.waiting[priority][0]
-			if r.cores > l.free {
+			// One that runs alone is let in whatever is reserved: a stream may be on air for
+			// days.
+			if r.cores > l.free-(l.reserved+999)/1000 && l.free < l.cores {
 				return
 			}
 			l.waiting[priority] = l.waiting[priority][1:]
@@ -109,10 +121,30 @@ func (l *ledger) grant() {
 	}
 }
 
+func (l *ledger) reserve(offers []int) (chosen int, release func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, cost := range offers {
+		if l.reserved+cost > l.cores*750 {
+			continue
+		}
+		l.reserved += cost
+		l.running[Live]++
+		return i, sync.OnceFunc(func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.reserved -= cost
+			l.running[Live]--
+			l.grant()
+		})
+	}
+	return -1, func() {}
+}
+
 func (l *ledger) stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Cores: l.cores, Busy: l.cores - l.free, Running: l.running}
+	s := Stats{Cores: l.cores, Busy: l.cores - l.free + (l.reserved+999)/1000, Running: l.running}
 	for priority, waiting := range l.waiting {
 		s.Waiting[priority] = len(waiting)
 	}

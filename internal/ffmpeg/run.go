@@ -31,7 +31,8 @@ type Command struct {
 	// closed with the error when the run is broken off; others must not block for ever.
 	Outputs []io.Writer
 
-	Threads  int // cores it takes from the ledger; 0 = 1
+	Threads  int  // cores it takes from the ledger; 0 = 1
+	Reserved bool // its cores were taken by Reserve, so Run takes none
 	Priority Priority
 	Pixels   int64         // width times height of the source and of each output picture, added up; 0 = 1080p and a ladder below it
 	CPU      time.Duration // most CPU time; 0 = a hundred hours
@@ -65,14 +66,17 @@ const (
 // ctx's. An error that ffmpeg is to blame for has a [Failure] inside; an error of
 // Stdin or of an output comes back as it is.
 func (e *Engine) Run(ctx context.Context, c Command) error {
-	release, err := e.Acquire(ctx, c.Priority, c.Threads)
-	if err != nil {
-		return err
+	if !c.Reserved {
+		release, err := e.Acquire(ctx, c.Priority, c.Threads)
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
-	defer release()
 
 	// The sandbox wants whole paths. In Args they may be relative: ffmpeg has weir's
 	// own working folder.
+	var err error
 	write, read := "", slices.Clone(c.Read)
 	if c.Dir != "" {
 		if write, err = filepath.Abs(c.Dir); err != nil {

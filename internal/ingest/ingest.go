@@ -7,6 +7,17 @@
 // with picture.go and sound.go knowing what the codecs look like. The feed does not
 // know RTMP: other protocols end in it too.
 //
+// [SRT] listens for SRT. srt.go looks at the streamid of a caller (streamid.go) and lets
+// it in or refuses it at the handshake, srtconn.go takes what it sends, and ts.go,
+// tstable.go and tssound.go make packets of the transport stream for a feed.
+//
+// [WHIP] takes offers of browsers over HTTP; package rtc speaks with them, and whip.go gives
+// their frames to a feed.
+//
+// [Puller] fetches streams that nobody brings: pull.go has what all sources share, pullhls.go
+// (with pullplaylist.go), pullmp4.go, pullflv.go, pullts.go, pullrtmp.go and pullsrt.go read
+// one kind of source each, and all end in a feed.
+//
 // Everything that comes from a connection is foreign. Each step has a limit of what it
 // keeps and is fuzzed, an error ends the connection and nothing else, and a stream key
 // never reaches a log: it is of the same use to whoever reads it there.
@@ -26,4 +37,15 @@ type publisher interface {
 	Write(f live.Frame) error
 	Done() <-chan struct{}
 	Close(clean bool)
+}
+
+// publishTo returns Publish of a hub in a form that tests can put something else for.
+func publishTo(hub *live.Hub) func(ctx context.Context, key string, from live.Source) (publisher, error) {
+	return func(ctx context.Context, key string, from live.Source) (publisher, error) {
+		p, err := hub.Publish(ctx, key, from)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
+	}
 }

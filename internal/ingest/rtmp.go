@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -22,6 +21,8 @@ type RTMP struct {
 	Hub      *live.Hub
 	Log      *slog.Logger
 
+	// Counters, if there are some, count the connections.
+	Counters *Counters
 	// MaxConnections is how many there may be at once; 0 = 1000.
 	MaxConnections int
 	// MaxWaiting is how many connections from one address may be there without having
@@ -32,13 +33,9 @@ type RTMP struct {
 	publish func(ctx context.Context, key string, from live.Source) (publisher, error)
 }
 
-const (
-	// acceptPause is how long to wait when a connection could not be accepted, because
-	// the process has too many files open, say.
-	acceptPause = 100 * time.Millisecond
-	// tellEvery is how often the log tells of connections that were turned away.
-	tellEvery = 10 * time.Second
-)
+// acceptPause is how long to wait when a connection could not be accepted, because the
+// process has too many files open, say.
+const acceptPause = 100 * time.Millisecond
 
 // Run accepts connections until ctx ends, and returns when the last one has ended.
 func (r RTMP) Run(ctx context.Context) error {
@@ -78,88 +75,15 @@ func (r RTMP) Run(ctx context.Context) error {
 // server is a running RTMP.
 type server struct {
 	RTMP
+	*seats
 	connections sync.WaitGroup
-
-	mu         sync.Mutex
-	open       int
-	waiting    map[netip.Prefix]int // connections without a good stream key
-	turnedAway int                  // since the log told of it
-	told       time.Time
 }
 
 func newServer(r RTMP) *server {
-	r.MaxConnections, r.MaxWaiting = cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32)
 	if r.publish == nil {
-		r.publish = func(ctx context.Context, key string, from live.Source) (publisher, error) {
-			p, err := r.Hub.Publish(ctx, key, from)
-			if err != nil {
-				return nil, err
-			}
-			return p, nil
-		}
+		r.publish = publishTo(r.Hub)
 	}
-	return &server{RTMP: r, waiting: map[netip.Prefix]int{}}
-}
-
-// seat is the place of a connection among those that are allowed.
-type seat struct {
-	server  *server
-	from    netip.Prefix
-	waiting bool
-}
-
-// admit gives a connection a seat, if there is one.
-func (s *server) admit(remote net.Addr) (*seat, bool) {
-	from := network(remote)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open >= s.MaxConnections || s.waiting[from] >= s.MaxWaiting {
-		s.turnedAway++
-		if now := time.Now(); now.Sub(s.told) > tellEvery {
-			s.Log.Warn("too many connections; some were turned away", "count", s.turnedAway, "open", s.open,
-				"waiting", s.waiting[from], "remote", remote.String())
-			s.turnedAway, s.told = 0, now
-		}
-		return nil, false
-	}
-	s.open++
-	s.waiting[from]++
-	return &seat{s, from, true}, true
-}
-
-// settle says that the connection showed a good stream key.
-func (t *seat) settle() {
-	t.server.mu.Lock()
-	defer t.server.mu.Unlock()
-	if !t.waiting {
-		return
-	}
-	t.waiting = false
-	if t.server.waiting[t.from]--; t.server.waiting[t.from] == 0 {
-		delete(t.server.waiting, t.from)
-	}
-}
-
-// leave gives the seat back.
-func (t *seat) leave() {
-	t.settle()
-	t.server.mu.Lock()
-	defer t.server.mu.Unlock()
-	t.server.open--
-}
-
-// network returns what counts as one address: with IPv6, everybody has many.
-func network(a net.Addr) netip.Prefix {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	addr, bits := tcp.AddrPort().Addr().Unmap().WithZone(""), 32
-	if addr.Is6() {
-		bits = 64
-	}
-	p, _ := addr.Prefix(bits)
-	return p
+	return &server{RTMP: r, seats: newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log).countBy(r.Counters)}
 }
 
 // serve serves one connection.

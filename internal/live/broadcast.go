@@ -26,13 +26,26 @@ type Query struct {
 // Stream returns the stream as it was when the session began.
 func (b *Broadcast) Stream() weir.Stream { return b.session.stream }
 
-// Master returns what a player chooses from.
+// Master returns what a player chooses from. Renditions that will come in a moment are in
+// it without segments.
 func (b *Broadcast) Master() cmaf.Master {
 	b.session.looking.RLock()
 	defer b.session.looking.RUnlock()
 	var m cmaf.Master
 	if r := b.session.video; r != nil {
 		m.Video = append(m.Video, r.choice())
+	}
+	there := map[string]bool{}
+	for _, r := range b.session.rungs {
+		m.Video = append(m.Video, r.choice())
+		there[r.name] = true
+	}
+	if b.session.video != nil {
+		for _, name := range b.session.ladder.expected() {
+			if !there[name] {
+				m.Video = append(m.Video, cmaf.Rendition{Name: name})
+			}
+		}
 	}
 	if r := b.session.audio; r != nil {
 		m.Audio = append(m.Audio, r.choice())
@@ -71,7 +84,7 @@ func (b *Broadcast) Segment(name string, n int64) (io.ReadSeekCloser, int64, err
 	r.mu.Lock()
 	whole := n >= r.base && r.has(n-r.base, -1)
 	r.mu.Unlock()
-	if !whole {
+	if !whole || r.gap(n) {
 		return nil, 0, weir.ErrNotFound()
 	}
 	return r.recorder.Open(n - r.base)
@@ -105,9 +118,7 @@ func (b *Broadcast) Length(name string, n int64, part int) time.Duration {
 
 // rendition returns one by its name.
 func (b *Broadcast) rendition(name string) (*rendition, error) {
-	b.session.looking.RLock()
-	defer b.session.looking.RUnlock()
-	for _, r := range b.session.renditions() {
+	for _, r := range b.session.everything() {
 		if r.name == name {
 			return r, nil
 		}
@@ -117,10 +128,8 @@ func (b *Broadcast) rendition(name string) (*rendition, error) {
 
 // reports tells how far the other renditions are.
 func (b *Broadcast) reports(except string) []cmaf.Report {
-	b.session.looking.RLock()
-	defer b.session.looking.RUnlock()
 	var reports []cmaf.Report
-	for _, r := range b.session.renditions() {
+	for _, r := range b.session.everything() {
 		if report := r.progress.Load(); r.name != except && report != nil {
 			reports = append(reports, *report)
 		}

@@ -6,25 +6,33 @@ import (
 	"weir/internal/cmaf"
 )
 
-// What the times of an encoder may do before they count as a jump: go back, or leave a
-// hole.
+// What the times of an encoder may do before they count as a jump: go back, leave a
+// hole, or be behind those of another track, which a transport stream may send long
+// before.
 const (
 	mostBack   = 500 * time.Millisecond
 	longestGap = 10 * time.Second
+	mostApart  = 3 * time.Second
 )
+
+// mostEarly is how long before the first picture sound may begin.
+const mostEarly = 100 * time.Millisecond
 
 // clock puts the frames of one connection on the timeline of a session. Encoders start
 // their clocks anywhere, let them jump when they switch scenes or wake up, and let
 // them run over. All tracks move together, so that sound and picture stay in step.
 type clock struct {
-	start  time.Duration // where the next first frame is put
-	offset time.Duration // from the encoder's time to the timeline
-	last   time.Duration // the latest decode time there was, on the timeline
+	start  time.Duration         // where the next first frame is put
+	offset time.Duration         // from the encoder's time to the timeline
+	last   time.Duration         // the latest decode time there was, on the timeline
+	tracks map[int]time.Duration // the same of each track
 	set    bool
 }
 
 // newClock returns a clock that puts the first frame at start.
-func newClock(start time.Duration) *clock { return &clock{start: start} }
+func newClock(start time.Duration) *clock {
+	return &clock{start: start, tracks: map[int]time.Duration{}}
+}
 
 // at returns when a frame is decoded and shown on the timeline. jumped says that it
 // does not go on where the frames before it ended.
@@ -34,11 +42,16 @@ func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 		c.offset, c.last, c.set = c.start-f.PTS, c.start, true
 	}
 	dts = f.DTS + c.offset
-	if dts < c.last-mostBack || dts > c.last+longestGap {
+	own, known := c.tracks[f.Track]
+	if known && dts < own-mostBack || dts < c.last-mostApart || dts > c.last+longestGap {
 		c.offset = c.last - f.DTS
 		dts, jumped = c.last, true
 	}
 	c.last = max(c.last, dts)
+	c.tracks[f.Track] = dts
+	if known {
+		c.tracks[f.Track] = max(own, dts)
+	}
 	return dts, f.PTS + c.offset, jumped
 }
 

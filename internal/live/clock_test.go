@@ -33,6 +33,22 @@ func TestClock(t *testing.T) {
 			[]moment{{0, 0, false}, {-20 * ms, -20 * ms, false}, {33 * ms, 33 * ms, false}},
 		},
 		{
+			"sound comes late", 0,
+			[]Frame{{}, {DTS: 900 * ms, PTS: 900 * ms}, {Track: 1}, {Track: 1, DTS: 20 * ms, PTS: 20 * ms}, {DTS: 940 * ms, PTS: 940 * ms}},
+			[]moment{{0, 0, false}, {900 * ms, 900 * ms, false}, {0, 0, false}, {20 * ms, 20 * ms, false}, {940 * ms, 940 * ms, false}},
+		},
+		{
+			"sound is late, and both go back to the start", 0,
+			[]Frame{
+				{DTS: time.Hour, PTS: time.Hour},
+				{Track: 1, DTS: time.Hour - 800*ms, PTS: time.Hour - 800*ms},
+				{DTS: time.Second, PTS: time.Second},
+				{Track: 1, DTS: 220 * ms, PTS: 220 * ms},
+				{DTS: 1040 * ms, PTS: 1040 * ms},
+			},
+			[]moment{{0, 0, false}, {-800 * ms, -800 * ms, false}, {0, 0, true}, {-780 * ms, -780 * ms, false}, {40 * ms, 40 * ms, false}},
+		},
+		{
 			"back to the start", 0,
 			[]Frame{{DTS: 100 * time.Second, PTS: 100 * time.Second}, {DTS: 0, PTS: 0}, {DTS: 33 * ms, PTS: 33 * ms}},
 			[]moment{{0, 0, false}, {0, 0, true}, {33 * ms, 33 * ms, false}},

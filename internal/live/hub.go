@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +38,12 @@ type Hub struct {
 	sessions map[string]*session // by stream
 	playing  map[string]*session // by playback id; also those that have just ended
 	ended    map[*session]time.Time
+	began    chan struct{} // is sent to when a session opens
+	past     Stats         // of sessions that are let go
+
+	admitted, refused atomic.Int64 // encoders
+
+	pulls pulls
 }
 
 // New returns a hub that has taken up what this node carried before it was stopped. Its
@@ -45,7 +52,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}}
+	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, began: make(chan struct{}, 1)}
 	if err := h.recover(ctx); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
@@ -56,8 +63,12 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publisher, error) {
 	stream, err := h.o.Store.StreamForPublisher(ctx, weir.Secret(streamKey))
 	if err != nil {
+		if !weir.Retriable(err) {
+			h.refused.Add(1)
+		}
 		return nil, err
 	}
+	h.admitted.Add(1)
 	return &Publisher{hub: h, stream: stream, from: from, done: make(chan struct{})}, nil
 }
 
@@ -90,7 +101,7 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	if old != nil { // closed already: this one is another
 		h.end(ctx, old, errTakenOver)
 	}
-	s, err := openSession(h.o.Dir, stream, info, lease, h.o.Log)
+	s, err := h.open(stream, info, lease)
 	if err != nil {
 		return nil, err
 	}
@@ -98,19 +109,34 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	return s, nil
 }
 
+// open takes up a session, with its ladder.
+func (h *Hub) open(stream weir.Stream, info weir.Session, lease store.OnAir) (*session, error) {
+	s, err := openSession(h.o.Dir, stream, info, lease, h.o.Log)
+	if err != nil {
+		return nil, err
+	}
+	s.engine = h.o.FFmpeg
+	return s, s.startLadder(h.o.FFmpeg)
+}
+
 func (h *Hub) add(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sessions[s.stream.ID], h.playing[s.stream.PlaybackID] = s, s
+	select {
+	case h.began <- struct{}{}:
+	default:
+	}
 }
 
 // left notes that a publisher has gone. Its session waits for it to come back.
 func (h *Hub) left(p *Publisher, clean bool) {
-	wait := idleAfterLoss
-	if clean {
-		wait = idleAfterEnd
+	offAir := time.Now().Add(idleAfterEnd)
+	if !clean {
+		// Some lines go dead without a word, which is noticed seconds later.
+		offAir = p.session.lastSeen().Add(idleAfterLoss)
 	}
-	if err := p.session.leave(p, time.Now().Add(wait)); err != nil {
+	if err := p.session.leave(p, offAir); err != nil {
 		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
 	}
 }
@@ -123,8 +149,11 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer unwatch()
 	var syncing sync.WaitGroup
 	syncing.Go(func() { h.keepSafe(ctx) })
+	syncing.Go(func() { h.keepPushing(ctx) })
+	syncing.Go(func() { h.keepPulls(ctx) })
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
+	var swept time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -135,6 +164,10 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.beat(ctx)
 		h.forget(time.Now())
+		if time.Since(swept) > sweepEvery {
+			h.sweep(ctx)
+			swept = time.Now()
+		}
 	}
 }
 
@@ -150,7 +183,7 @@ func (h *Hub) recover(ctx context.Context) error {
 		if err := errors.Join(streamErr, infoErr); err != nil {
 			return err
 		}
-		s, err := openSession(h.o.Dir, stream, info, lease, h.o.Log)
+		s, err := h.open(stream, info, lease)
 		if err != nil {
 			return err
 		}
@@ -200,6 +233,7 @@ func (h *Hub) beat(ctx context.Context) {
 	now := time.Now()
 	sessions := map[string]*session{}
 	var beats []store.Beat
+	h.checkRoom(h.all())
 	for _, s := range h.all() {
 		sessions[s.stream.ID] = s
 		beats = append(beats, s.beat(now))
@@ -219,6 +253,10 @@ func (h *Hub) beat(ctx context.Context) {
 			h.o.Log.Warn("the store was not told what is on air", "err", err)
 		}
 		return
+	}
+	for _, s := range sessions {
+		// A beat may leave out a stream that somebody is changing, so a sample goes with two.
+		s.told(now.Add(-beatEvery / 2))
 	}
 	for _, l := range lost {
 		if err := h.finish(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
@@ -283,6 +321,7 @@ func (h *Hub) forget(now time.Time) {
 			continue
 		}
 		gone = append(gone, s)
+		h.past.add(s.carried())
 		delete(h.ended, s)
 		if h.playing[s.stream.PlaybackID] == s {
 			delete(h.playing, s.stream.PlaybackID)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -44,6 +45,7 @@ type station struct {
 	store     *store.Store
 	hub       *Hub
 	stream    weir.Stream
+	engine    *ffmpeg.Engine // nil = no ladder
 	stop      func()
 }
 
@@ -72,7 +74,7 @@ func (s *station) start() {
 		s.Fatal(err)
 	}
 	s.store = st
-	s.hub, err = New(s.Context(), Options{Store: st, Dir: s.dir, Node: "here", SessionTimeout: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	s.hub, err = New(s.Context(), Options{Store: st, Dir: s.dir, Node: "here", FFmpeg: s.engine, SessionTimeout: time.Minute, Log: testLog(s.T)})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -83,6 +85,9 @@ func (s *station) start() {
 		st.Close()
 	}
 }
+
+// testLog shows what is logged when a test fails.
+func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
 func (s *station) write(do func(*store.Tx) error) {
 	s.Helper()

@@ -15,6 +15,8 @@ import (
 	"log/slog"
 	"time"
 
+	"weir/internal/ffmpeg"
+	"weir/internal/guard"
 	"weir/internal/store"
 )
 
@@ -48,8 +50,18 @@ type Options struct {
 	Dir   string // folder of the sessions that are open
 	Node  string // name of this node, as the store knows it
 
+	// Guard is the way to multistream targets.
+	Guard *guard.Guard
+
+	// FFmpeg encodes the renditions of streams; nil = there are none but the source.
+	FFmpeg *ffmpeg.Engine
+
 	// SessionTimeout is how long a session stays open for an encoder that is gone.
 	SessionTimeout time.Duration
+
+	// Room returns an error when there is not enough disk space to record; nil = there
+	// always is.
+	Room func() error
 
 	Log *slog.Logger
 }

@@ -76,8 +76,9 @@ func (p *packer) cut() error {
 // muxer packs the tracks of one connection so that their segments end together: those
 // of sound where those of the picture do. Sound waits for the picture, for a moment.
 type muxer struct {
-	video *packer // nil = sound only
-	audio *packer // nil = no sound
+	video *packer   // nil = sound only
+	audio *packer   // nil = no sound
+	line  *timeline // for the rungs of a ladder; nil = there is none
 
 	waiting []sample // of sound, until the picture is as far
 	cuts    []int64  // where sound is still to be cut, in its ticks
@@ -98,9 +99,14 @@ func (m *muxer) addVideo(s sample) error {
 			m.cuts = append(m.cuts, m.audio.track.Ticks(v.track.Time(s.at)))
 		}
 	}
+	if !v.open {
+		number, broken := v.out.upcoming()
+		m.line.opens(start{number: number, at: v.track.Time(s.at), broken: broken})
+	}
 	if err := v.add(s); err != nil {
 		return err
 	}
+	m.line.settle(v.track.Time(s.at + int64(s.Duration)))
 	if m.audio == nil {
 		return nil
 	}

@@ -21,9 +21,12 @@ import (
 type rendition struct {
 	name     string
 	base     int64
-	record   bool // it is kept; otherwise only what players may still ask for
+	record   atomic.Bool // it is kept; otherwise only what players may still ask for
+	bitrate  int         // bits a second that its encoder is told; 0 = not known
 	recorder *media.Recorder
 	progress atomic.Pointer[cmaf.Report] // for the playlists of others
+	earlier  int64                       // discontinuities before the session
+	history  history
 
 	mu       sync.Mutex
 	track    cmaf.Track
@@ -40,6 +43,7 @@ type rendition struct {
 	total    time.Duration    // of all segments so far
 	shown    time.Duration    // of those that are kept
 	parts    uint32           // so far
+	found    uint32           // parts that were there when it was opened
 	changed  chan struct{}    // closed at each change
 	rendered map[Query][]byte // playlists of the present state
 }
@@ -57,14 +61,16 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		return nil, err
 	}
 	r := &rendition{
-		name: name, base: base, record: record, breaks: breaks, recorder: recorder, track: track, wall: wall,
+		name: name, base: base, earlier: breaks, breaks: breaks, recorder: recorder, track: track, wall: wall,
 		broken: len(index.Segments) > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
 	}
+	r.record.Store(record)
 	for n, segment := range index.Segments {
 		r.init = recorder.InitOf(int64(n))
 		r.parts += uint32(len(segment.Parts))
 		r.keep(segment)
 	}
+	r.found = r.parts
 	r.init = newest
 	if len(r.segments) > 0 {
 		r.tell()
@@ -114,7 +120,7 @@ func (r *rendition) finish() error {
 	r.tell()
 	unwanted := r.first - int64(len(r.segments)) // a player may be a whole playlist behind
 	r.mu.Unlock()
-	if r.record || unwanted <= 0 {
+	if r.record.Load() || unwanted <= 0 {
 		return nil
 	}
 	return r.recorder.Trim(unwanted)
@@ -168,6 +174,57 @@ func (r *rendition) change(track cmaf.Track) error {
 	defer r.mu.Unlock()
 	r.track, r.init = track, r.recorder.Inits()-1
 	return nil
+}
+
+// upcoming returns what the next segment will be when none is open: its number on disk,
+// and whether it goes on where the last one ended.
+func (r *rendition) upcoming() (number int64, broken bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.recorder.Next(), r.broken
+}
+
+// begin says whether the next segment goes on where the last one ended.
+func (r *rendition) begin(broken bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broken = broken
+}
+
+// addGap appends a segment without media.
+func (r *rendition) addGap(start, length time.Duration, broken bool) error {
+	r.begin(broken)
+	part, data := cmaf.EncodePart(r.parts+1, r.track, cmaf.GapFragment(r.track.Ticks(start), r.track.Ticks(length)))
+	if err := r.addPart(part, data); err != nil {
+		return err
+	}
+	return r.finish()
+}
+
+// time turns ticks of the track as it is now into a duration.
+func (r *rendition) time(ticks int64) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.track.Time(ticks)
+}
+
+// past returns whole segments by their numbers on disk.
+func (r *rendition) past(from, before int64) ([]cmaf.Segment, error) {
+	r.mu.Lock()
+	first, segments := r.first, r.segments
+	r.mu.Unlock()
+	if from < first {
+		index, err := r.recorder.Index()
+		if err != nil {
+			return nil, err
+		}
+		first, segments = 0, index.Segments
+	}
+	before = min(before, first+int64(len(segments)))
+	if from >= before {
+		return nil, nil
+	}
+	return segments[from-first : before-first], nil
 }
 
 // breakOff says that the next segment does not go on where the last one ended.
@@ -249,7 +306,7 @@ func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
 		Track: r.track, First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Inits: r.inits,
 		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
 	}
-	if len(r.open.Parts) > 0 {
+	if len(r.open.Parts) > 0 && !r.open.Gap() {
 		w.Segments = append(slices.Clip(w.Segments), r.open)
 		w.Inits = append(slices.Clip(w.Inits), int(r.base)+r.init)
 		w.Open = true
@@ -279,6 +336,14 @@ func (r *rendition) announced(n int64, part int) bool {
 	return n == whole+2 && part == 0 && len(r.open.Parts) > 0
 }
 
+// gap reports whether viewers know that a segment is not there.
+func (r *rendition) gap(n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := n - r.base - r.first
+	return i >= 0 && i < int64(len(r.segments)) && r.segments[i].Gap()
+}
+
 // length returns how long a segment or a part is; 0 = not known.
 func (r *rendition) length(n int64, part int) time.Duration {
 	r.mu.Lock()
@@ -304,11 +369,22 @@ func (r *rendition) length(n int64, part int) time.Duration {
 func (r *rendition) choice() cmaf.Rendition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	index := cmaf.TrackIndex{Track: r.track, Segments: r.segments}
-	if len(r.segments) == 0 && len(r.open.Parts) > 0 {
+	index := cmaf.TrackIndex{Track: r.track, Segments: slices.DeleteFunc(slices.Clone(r.segments), cmaf.Segment.Gap)}
+	if len(index.Segments) == 0 && len(r.open.Parts) > 0 {
 		index.Segments = []cmaf.Segment{r.open}
 	}
-	return cmaf.Rendition{Name: r.name, URI: r.name + "/index.m3u8", Index: index}
+	c := cmaf.Rendition{Name: r.name, URI: r.name + "/index.m3u8", Index: index}
+	if r.bitrate > 0 {
+		// What was encoded so far may be a black picture; what its encoder was told holds
+		// for what comes.
+		sizes := make([]int64, len(index.Segments))
+		for i, s := range index.Segments {
+			sizes[i] = s.Size()
+		}
+		peak, _ := cmaf.BitRates(index, sizes)
+		c.Bandwidth, c.AverageBandwidth = max(peak, int64(r.bitrate)), int64(r.bitrate)
+	}
+	return c
 }
 
 // end returns when what there is ends, on the timeline.

@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
 	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -18,8 +20,8 @@ import (
 
 // The tracks of a source, as viewers see them.
 const (
-	videoName = weir.SourceProfile
-	audioName = "audio"
+	videoName = media.RecordedVideo
+	audioName = media.RecordedAudio
 )
 
 // session is one broadcast of a stream on this node: it is on air, or waits for its
@@ -35,18 +37,34 @@ type session struct {
 	looking sync.RWMutex
 	video   *rendition // nil = there was none so far
 	audio   *rendition
+	rungs   []*rendition // of the ladder, which writes them
+
+	ladder *ladder   // nil = there is none
+	line   *timeline // for the ladder
+
+	pushing sync.Mutex
+	pushes  map[pushKey]*push // to multistream targets
 
 	mu    sync.Mutex
 	lease store.OnAir
 
-	publisher *Publisher    // nil = it is away
-	muxer     *muxer        // of the publisher
-	end       time.Duration // of what there is, on the timeline
+	engine     *ffmpeg.Engine // nil = nothing is encoded
+	opus       *opusMaker     // nil = nobody wants it
+	taps       []*Tap         // who else reads what the publisher sends
+	over       bool           // nobody will go on with the session
+	unrecorded bool           // what comes is not kept, because there is no room
+	stopped    bool           // nobody will go on with it here
+	publisher  *Publisher     // nil = it is away
+	muxer      *muxer         // of the publisher
+	end        time.Duration  // of what there is, on the timeline
 
 	offAir time.Time // when a publisher that is away counts as gone; zero = the store knows it
 	bytes  int64     // from publishers, since the session was opened here
 	seen   time.Time // when the last frame came
 	beaten beaten
+	health meter
+	unwell bool  // the health has issues
+	lost   int64 // frames that taps were too slow for that are closed by now
 }
 
 // beaten is what the last beat said, for the rates.
@@ -78,10 +96,10 @@ func openSession(dir string, stream weir.Stream, info weir.Session, lease store.
 }
 
 func (s *session) newRendition(name string, recorder *media.Recorder) (*rendition, error) {
-	return newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record)
+	return newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record && !s.unrecorded)
 }
 
-// renditions returns those that there are, to whoever holds mu or looking.
+// renditions returns the tracks of the source, to whoever holds mu or looking.
 func (s *session) renditions() []*rendition {
 	var all []*rendition
 	for _, r := range []*rendition{s.video, s.audio} {
@@ -90,6 +108,13 @@ func (s *session) renditions() []*rendition {
 		}
 	}
 	return all
+}
+
+// everything returns the renditions that viewers can have.
+func (s *session) everything() []*rendition {
+	s.looking.RLock()
+	defer s.looking.RUnlock()
+	return append(s.renditions(), s.rungs...)
 }
 
 // begin lets a publisher take over, with the tracks that it has. Whoever had the
@@ -103,6 +128,7 @@ func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error 
 	if s.publisher != nil && s.publisher != p {
 		s.publisher.stop(errTakenOver)
 	}
+	s.health.connected(tracks, s.publisher != p, now)
 	s.publisher, s.offAir = p, time.Time{}
 	p.tracks = tracks
 	p.clock = newClock(max(s.end, now.Sub(s.info.CreatedAt.Time())))
@@ -117,7 +143,7 @@ func (s *session) start(p *Publisher, first Frame) (bool, error) {
 	if hasVideo && (kind != cmaf.Video || !first.Sync) {
 		return false, nil
 	}
-	m := &muxer{}
+	m := &muxer{line: s.line}
 	p.packers = make([]*packer, len(p.tracks))
 	for i, track := range p.tracks {
 		name, to, pack := videoName, &s.video, &m.video
@@ -140,6 +166,7 @@ func (s *session) start(p *Publisher, first Frame) (bool, error) {
 		p.packers[i] = *pack
 	}
 	s.muxer = m
+	s.share(Tapped{Tracks: p.tracks})
 	return true, nil
 }
 
@@ -172,6 +199,7 @@ func (s *session) pause() error {
 		r.breakOff()
 	}
 	s.muxer = nil
+	s.line.pause()
 	return err
 }
 
@@ -197,6 +225,11 @@ func (s *session) write(p *Publisher, f Frame) error {
 	if jumped {
 		s.log.Info("the times of the encoder jumped", "to", dts)
 	}
+	if sound && dts < p.clock.start-mostEarly {
+		return nil // of before the first picture
+	}
+	s.health.frame(sound, f.Sync, jumped, dts, len(f.Data), s.seen)
+	s.share(Tapped{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || sound, Data: f.Data})
 	settled, ok := pack.order.add(dts, pts, f.Sync || sound, f.Data)
 	if !ok {
 		return nil
@@ -206,6 +239,20 @@ func (s *session) write(p *Publisher, f Frame) error {
 		return s.muxer.addAudio(settled)
 	}
 	return s.muxer.addVideo(settled)
+}
+
+// share hands a frame to whoever else reads.
+func (s *session) share(f Tapped) {
+	for _, t := range s.taps {
+		t.tell(f)
+	}
+}
+
+// lastSeen returns when the last frame came.
+func (s *session) lastSeen() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
 }
 
 // leave notes that a publisher has gone; it counts as gone from a moment on.
@@ -255,11 +302,15 @@ func (s *session) beatNow(now time.Time) store.Beat {
 	if !s.seen.IsZero() {
 		b.SeenAt = weir.At(s.seen)
 	}
+	b.Pushes = s.pushHealth(now)
+	b.Issues = s.measure(now)
+	b.Samples = slices.Clone(s.health.waiting)
 	b.Counters.SourceBytes += s.bytes
 	if span := now.Sub(s.beaten.at).Seconds(); span > 0.5 {
 		s.info.Counters.IngestRate = float64(s.bytes-s.beaten.bytes) / span
 		s.beaten = beaten{now, s.bytes}
 	}
+	s.ladder.count(&b)
 	b.Counters.IngestRate = s.info.Counters.IngestRate
 	main := s.video
 	if main == nil {
@@ -275,13 +326,17 @@ func (s *session) beatNow(now time.Time) store.Beat {
 	return b
 }
 
+// told notes that the store has what was measured before a moment.
+func (s *session) told(before time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.health.written(weir.At(before))
+}
+
 // sync makes sure that what is finished survives a power cut.
 func (s *session) sync() error {
-	s.mu.Lock()
-	renditions := s.renditions()
-	s.mu.Unlock()
 	var failed error
-	for _, r := range renditions {
+	for _, r := range s.everything() {
 		failed = errors.Join(failed, r.recorder.Sync())
 	}
 	return failed
@@ -295,20 +350,25 @@ func (s *session) stop(cause error, ended bool) error {
 	if s.publisher != nil {
 		s.publisher.stop(cause)
 	}
-	s.publisher = nil
+	s.publisher, s.stopped = nil, true
 	err := s.pause()
-	for _, r := range s.renditions() {
-		if ended {
+	if ended {
+		s.over, cause = true, io.EOF
+		for _, r := range s.renditions() {
 			r.conclude()
 		}
+	}
+	for _, t := range s.taps {
+		t.end(cause)
 	}
 	return err
 }
 
 // close lets go of the files, and removes them if nobody wants them.
 func (s *session) close(remove bool) error {
+	s.ladder.wait()
 	var failed error
-	for _, r := range s.renditions() {
+	for _, r := range s.everything() {
 		failed = errors.Join(failed, r.recorder.Close())
 	}
 	if remove {

@@ -99,6 +99,10 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	if left := extent.Length - within; int64(len(p)) > left {
 		p = p[:left]
 	}
+	if extent.Bytes != nil {
+		r.at += int64(len(p))
+		return copy(p, extent.Bytes[within:]), nil
+	}
 	body, err := r.body(extent.Track, extent.Segment, extent.Offset+within)
 	if err != nil {
 		return 0, err

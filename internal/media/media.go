@@ -7,8 +7,8 @@
 //	<prefix>/<n>.m4s    its segments, from 0
 //	<prefix>/index      what it is, and an entry for each segment
 //
-// The index is a line of JSON, the cmaf.Track, and after it the entries as cmaf
-// writes them. A track exists when its index does: [Put] stores segments in any order
+// The index is a line of JSON, the cmaf.Track with the changes of its coding, and after
+// it the entries as cmaf writes them. A track exists when its index does: [Put] stores segments in any order
 // and from any machine, [Seal] writes the init segment and then the index. So a
 // reader never sees a track that promises a segment which is not there.
 //
@@ -62,15 +62,30 @@ func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.Track
 	if err := store.Put(ctx, InitKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
 		return err
 	}
-	data, err := json.Marshal(index.Track)
+	data, err := indexBytes(index)
 	if err != nil {
 		return err
+	}
+	return store.Put(ctx, indexKey(prefix), bytes.NewReader(data), int64(len(data)), indexOptions)
+}
+
+// indexHead is the first line of an index.
+type indexHead struct {
+	cmaf.Track
+	Changes []cmaf.Change `json:"changes,omitempty"`
+}
+
+// indexBytes returns the index of a track.
+func indexBytes(index cmaf.TrackIndex) ([]byte, error) {
+	data, err := json.Marshal(indexHead{index.Track, index.Changes})
+	if err != nil {
+		return nil, err
 	}
 	data = append(data, '\n')
 	for _, segment := range index.Segments {
 		data = cmaf.AppendEntry(data, segment)
 	}
-	return store.Put(ctx, indexKey(prefix), bytes.NewReader(data), int64(len(data)), indexOptions)
+	return data, nil
 }
 
 // Track is a track in a store.
@@ -108,10 +123,11 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 	if !found {
 		return cmaf.TrackIndex{}, fmt.Errorf("it has no description of the track")
 	}
-	var index cmaf.TrackIndex
-	if err := json.Unmarshal(line, &index.Track); err != nil {
+	var head indexHead
+	if err := json.Unmarshal(line, &head); err != nil {
 		return cmaf.TrackIndex{}, err
 	}
+	index := cmaf.TrackIndex{Track: head.Track, Changes: head.Changes}
 	segments, good, err := cmaf.ReadIndex(entries)
 	if err != nil {
 		return cmaf.TrackIndex{}, err
@@ -138,6 +154,15 @@ func (t *Track) Prefix() string { return t.prefix }
 
 // Init returns the init segment.
 func (t *Track) Init() []byte { return cmaf.Init(t.index.Track) }
+
+// InitAfter returns the init segment that holds after k changes of the coding.
+func (t *Track) InitAfter(k int) ([]byte, error) {
+	track, ok := t.index.Coded(k)
+	if !ok {
+		return nil, weir.Errorf(weir.NotFound, "there is no init segment %d", k)
+	}
+	return cmaf.Init(track), nil
+}
 
 // Segment opens segment n as it is stored.
 func (t *Track) Segment(ctx context.Context, n int) (body io.ReadCloser, size int64, err error) {

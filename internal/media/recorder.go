@@ -28,11 +28,9 @@ import (
 //	<dir>/journal       which init segment each segment needs, and what is known of a segment
 //	                    when it is opened (see note)
 //
-// This is the form of a sealed track but for the names of the init segments and for
-// the journal: if the folder lies in a blob.Store on disk, or is moved there, then what
-// was recorded becomes a track by [Recorder.Seal], and no segment is copied.
+// [Recorder.Keep] makes a sealed track in a blob.Store of it.
 //
-// One goroutine writes (Begin, Append, Finish, Change, Seal, Close). Reading, Sync and
+// One goroutine writes (Begin, Append, Finish, Change, Close). Reading, Sync and
 // Trim may happen at any time from any other. A recorder keeps no media in memory, and
 // no more than one file open.
 type Recorder struct {
@@ -52,6 +50,7 @@ type Recorder struct {
 	mu     sync.Mutex
 	inits  []initSegment
 	first  int64     // segment that is not trimmed
+	spared int64     // segments before it are never trimmed
 	next   int64     // number of the segment that is open, or of the next one
 	open   bool      // segment next is
 	ends   []int64   // of the parts of the open segment, in bytes
@@ -80,7 +79,6 @@ const partsOf = 32
 const (
 	indexName   = "index"
 	journalName = "journal"
-	sealedInit  = "init.mp4"
 )
 
 func segmentName(n int64) string { return strconv.FormatInt(n, 10) + ".m4s" }
@@ -110,7 +108,7 @@ func create(dir string, track cmaf.Track) (*Recorder, error) {
 	if err := errors.Join(remove(dir, indexName), remove(dir, journalName), r.removeBeyond()); err != nil {
 		return nil, diskError(err, "make the folder of a recording")
 	}
-	head, err := indexBytes(track, nil)
+	head, err := indexBytes(cmaf.TrackIndex{Track: track})
 	if err != nil {
 		return nil, err
 	}
@@ -369,6 +367,7 @@ func (r *Recorder) Trim(before int64) error {
 	r.mu.Lock()
 	r.first = max(r.first, min(before, r.next-1))
 	first := r.first
+	r.removed = max(r.removed, r.spared)
 	r.mu.Unlock()
 	// From the oldest on: recovery takes the first file to be the first segment.
 	for ; r.removed < first; r.removed++ {
@@ -379,10 +378,20 @@ func (r *Recorder) Trim(before int64) error {
 	return nil
 }
 
+// Spare keeps the finished segments that there are from being trimmed, for good. None may
+// be trimmed yet.
+func (r *Recorder) Spare() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.first == 0 {
+		r.spared = r.next
+	}
+}
+
 func (r *Recorder) trimmed(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return n < r.first
+	return n < r.first && n >= r.spared
 }
 
 // Close ends writing and syncs. A segment that is open stays so; recovery will finish
@@ -398,59 +407,6 @@ func (r *Recorder) Close() error {
 		r.file = nil
 	}
 	return err
-}
-
-// Seal closes the recorder and makes its folder a track that [Open] reads. The coding
-// must be the same from the first segment to the last, none may be trimmed or open.
-// Sealing what is sealed changes nothing, and a seal that was interrupted can be
-// done again after recovery.
-func (r *Recorder) Seal() error {
-	if err := r.writable(false); err != nil {
-		return err
-	}
-	if r.next == 0 {
-		return weir.Errorf(weir.Refused, "nothing was recorded")
-	}
-	if r.trimmed(0) {
-		return weir.Errorf(weir.Refused, "the first segments are not kept, and a sealed track has all")
-	}
-	k := r.InitOf(0)
-	if last := r.InitOf(r.next - 1); last != k {
-		return weir.Errorf(weir.Refused, "the coding changes at segment %d, and a sealed track has one", r.inits[last].first)
-	}
-	track := r.inits[k].track
-	if k > 0 { // the first ones were for nothing
-		index, err := r.Index()
-		if err != nil {
-			return err
-		}
-		data, err := indexBytes(track, index.Segments)
-		if err != nil {
-			return err
-		}
-		if err := replaceFile(r.dir, indexName, data); err != nil {
-			return diskError(err, "write the index of a recording")
-		}
-	}
-	if err := replaceFile(r.dir, sealedInit, cmaf.Init(track)); err != nil {
-		return diskError(err, "write an init segment")
-	}
-	r.mu.Lock()
-	r.undone.files = append(r.undone.files, sealedInit)
-	r.mu.Unlock()
-	if err := r.Close(); err != nil {
-		return err
-	}
-	// The journal goes last: what it tells of, recovery makes again.
-	for k := range r.inits {
-		if err := remove(r.dir, initName(k)); err != nil {
-			return diskError(err, "remove an init segment")
-		}
-	}
-	if err := remove(r.dir, journalName); err != nil {
-		return diskError(err, "remove the journal of a recording")
-	}
-	return nil
 }
 
 // Next returns the number of the segment that is open, or of the next one.
@@ -522,9 +478,9 @@ func (r *Recorder) Index() (cmaf.TrackIndex, error) {
 // returns can be sent to a connection by the kernel, without passing through weir.
 func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
 	r.mu.Lock()
-	first, next, open, size := r.first, r.next, r.open, lastOf(r.ends)
+	next, open, size := r.next, r.open, lastOf(r.ends)
 	r.mu.Unlock()
-	if n < first || n > next || n == next && !open {
+	if n < 0 || n > next || n == next && !open || r.trimmed(n) {
 		return nil, 0, weir.Errorf(weir.NotFound, "there is no segment %d", n)
 	}
 	f, err := os.Open(r.path(n))

@@ -264,7 +264,6 @@ func TestRecorderIsGuarded(t *testing.T) {
 	refuse("a part with too few bytes", r.Append(part, data[1:]))
 	must(t, r.Append(part, data))
 	refuse("other parts than those there are", r.Finish(cmaf.Segment{Parts: []cmaf.Part{part, part}}))
-	refuse("a seal on an open segment", r.Seal())
 	s := recordedSegment{Segment: cmaf.Segment{Wall: wallOf(0), Parts: []cmaf.Part{part}}, data: data}
 	must(t, r.Finish(s.Segment))
 	want.segments = append(want.segments, s)
@@ -602,59 +601,136 @@ func TestSectionSeek(t *testing.T) {
 	}
 }
 
-func TestRecordingBecomesTrack(t *testing.T) {
+func TestKeep(t *testing.T) {
 	root := t.TempDir()
-	store, err := blob.NewDisk(root)
+	store, err := blob.NewDisk(filepath.Join(root, "media"))
 	must(t, err)
 	defer store.Close()
 	for name, unused := range map[string]int{"plain": 0, "changed before the first segment": 2} {
 		t.Run(name, func(t *testing.T) {
-			prefix := fmt.Sprintf("asset-%d/source", unused)
-			dir := filepath.Join(root, prefix)
+			prefix, dir := fmt.Sprintf("asset-%d/source", unused), filepath.Join(root, fmt.Sprintf("live-%d", unused))
 			want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
 			r, err := Record(dir, want.tracks[0])
 			must(t, err)
-			if err := r.Seal(); weir.KindOf(err) != weir.Refused {
-				t.Errorf("seal of nothing: error %v, want one of kind refused", err)
+			if _, err := r.Keep(t.Context(), store, prefix); weir.KindOf(err) != weir.NotFound {
+				t.Errorf("nothing was kept: error %v, want one of kind not-found", err)
 			}
 			for k := range unused {
 				want.change(t, r, recordedTrack(k+1))
 			}
-			for range 3 {
-				want.write(t, r, 3, true)
+			kept := cmaf.TrackIndex{Track: recordedTrack(unused), Changes: []cmaf.Change{{First: 2, Track: recordedTrack(8)}, {First: 3, Track: recordedTrack(unused)}}}
+			want.write(t, r, 3, true)
+			want.write(t, r, 1, true)
+			for _, c := range kept.Changes {
+				want.change(t, r, recordedTrack(7)) // nothing comes of it
+				want.change(t, r, c.Track)
+				want.write(t, r, 2, true)
 			}
 			want.change(t, r, recordedTrack(9)) // nothing comes of it
-			must(t, r.Seal())
-			track := openTrack(t, store, prefix)
-			sealed := cmaf.TrackIndex{Track: recordedTrack(unused)}
-			for n, s := range want.segments {
-				sealed.Segments = append(sealed.Segments, s.Segment)
-				body, size, err := track.Segment(t.Context(), n)
+			want.write(t, r, 2, false)
+			if _, err := r.Keep(t.Context(), store, prefix); weir.KindOf(err) != weir.Busy {
+				t.Errorf("a segment is open: error %v, want one of kind busy", err)
+			}
+			must(t, r.Close())
+			kept.Changes = append(kept.Changes, cmaf.Change{First: 4, Track: recordedTrack(9)})
+			must(t, os.MkdirAll(filepath.Join(root, "media", prefix), 0o700))
+			// What is there of an earlier attempt may be whole or not.
+			must(t, os.WriteFile(filepath.Join(root, "media", SegmentKey(prefix, 1)), []byte("torn"), 0o600))
+			for _, s := range want.segments {
+				kept.Segments = append(kept.Segments, s.Segment)
+			}
+			for range 2 {
+				r, err = Recover(dir)
 				must(t, err)
-				data, err := io.ReadAll(body)
-				body.Close()
-				if err != nil || size != int64(len(data)) || !bytes.Equal(data, s.data) {
-					t.Errorf("segment %d is another, error %v", n, err)
+				_, err = r.Keep(t.Context(), store, prefix)
+				must(t, err)
+				track := openTrack(t, store, prefix)
+				if diff := cmp.Diff(kept, track.Index()); diff != "" {
+					t.Errorf("index differs (-want +got):\n%s", diff)
+				}
+				for n, s := range want.segments {
+					body, size, err := track.Segment(t.Context(), n)
+					must(t, err)
+					data, err := io.ReadAll(body)
+					body.Close()
+					if err != nil || size != int64(len(data)) || !bytes.Equal(data, s.data) {
+						t.Errorf("segment %d is another, error %v", n, err)
+					}
 				}
 			}
-			if diff := cmp.Diff(sealed, track.Index()); diff != "" {
-				t.Errorf("index differs (-want +got):\n%s", diff)
-			}
-			init, err := os.ReadFile(filepath.Join(root, InitKey(prefix)))
-			if err != nil || !bytes.Equal(init, cmaf.Init(sealed.Track)) {
-				t.Errorf("the init segment is another, error %v", err)
-			}
-			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 {
-				t.Errorf("%d files, want 3 segments, init and index; error %v", len(entries), err)
-			}
-			// A weir that was killed before it noted that it had sealed does it again.
-			r, err = Recover(dir)
-			must(t, err)
-			must(t, r.Seal())
-			if diff := cmp.Diff(sealed, openTrack(t, store, prefix).Index()); diff != "" {
-				t.Errorf("index differs when sealed twice (-want +got):\n%s", diff)
+			want.check(t, r, "kept") // the recording is as it was
+			must(t, os.RemoveAll(dir))
+			if diff := cmp.Diff(kept, openTrack(t, store, prefix).Index()); diff != "" {
+				t.Errorf("the track went with the recording (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What is spared stays, whatever is trimmed behind it.
+func TestSpare(t *testing.T) {
+	store, err := blob.NewDisk(t.TempDir())
+	must(t, err)
+	defer store.Close()
+	dir := scratch(t)
+	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(dir, want.tracks[0])
+	must(t, err)
+	for range 3 {
+		want.write(t, r, 2, true)
+	}
+	r.Spare()
+	for range 5 {
+		want.write(t, r, 2, true)
+	}
+	must(t, r.Trim(6))
+	check := func(what string) {
+		t.Helper()
+		for n := range r.Next() {
+			body, _, err := r.Open(n)
+			if gone := n >= 3 && n < 6; gone != (weir.KindOf(err) == weir.NotFound) {
+				t.Errorf("%s: segment %d: error %v", what, n, err)
+			}
+			if err == nil {
+				body.Close()
+			}
+		}
+	}
+	check("trimmed")
+	want.write(t, r, 2, false)
+	kill(r)
+	for range 2 {
+		r, err = Recover(dir)
+		must(t, err)
+		check("recovered")
+	}
+	if r.Next() != 9 {
+		t.Errorf("next is segment %d, want 9", r.Next())
+	}
+	kept := cmaf.TrackIndex{Track: recordedTrack(0)}
+	for _, n := range []int{0, 1, 2, 6, 7, 8} {
+		s := want.segments[n].Segment
+		s.Discontinuity = s.Discontinuity || n == 6
+		kept.Segments = append(kept.Segments, s)
+	}
+	track, err := r.Keep(t.Context(), store, "kept")
+	must(t, err)
+	if diff := cmp.Diff(kept, track.Index()); diff != "" {
+		t.Errorf("index (-want +kept):\n%s", diff)
+	}
+	body, _, err := track.Segment(t.Context(), 3)
+	must(t, err)
+	data, err := io.ReadAll(body)
+	body.Close()
+	if err != nil || !bytes.Equal(data, want.segments[6].data) {
+		t.Errorf("the segment behind the hole is another, error %v", err)
+	}
+	must(t, r.Trim(100))
+	if _, _, err := r.Open(2); err != nil {
+		t.Errorf("what was spared is gone: %v", err)
+	}
+	if _, _, err := r.Open(7); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("what was not spared is there: error %v", err)
 	}
 }
 
@@ -682,8 +758,13 @@ func TestTrim(t *testing.T) {
 			t.Errorf("segment %d: errors %v and %v, want both of kind not-found", n, err, partErr)
 		}
 	}
-	if err := r.Seal(); weir.KindOf(err) != weir.Refused {
-		t.Errorf("seal: error %v, want one of kind refused", err)
+	store, err := blob.NewDisk(t.TempDir())
+	must(t, err)
+	defer store.Close()
+	track, err := r.Keep(t.Context(), store, "kept")
+	must(t, err)
+	if diff := cmp.Diff(cmaf.TrackIndex{Track: recordedTrack(1), Segments: []cmaf.Segment{want.segments[3].Segment, want.segments[4].Segment}}, track.Index()); diff != "" {
+		t.Errorf("what is not trimmed (-want +kept):\n%s", diff)
 	}
 	kill(r)
 	r, err = Recover(dir)
@@ -715,19 +796,4 @@ func TestTrim(t *testing.T) {
 	r, err = Recover(dir)
 	must(t, err)
 	want.check(t, r, "recovered with a stray file")
-}
-
-func TestSealWantsOneCoding(t *testing.T) {
-	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
-	r, err := Record(t.TempDir(), want.tracks[0])
-	must(t, err)
-	want.write(t, r, 1, true)
-	want.change(t, r, recordedTrack(1))
-	want.write(t, r, 1, true)
-	if err := r.Seal(); weir.KindOf(err) != weir.Refused {
-		t.Errorf("error %v, want one of kind refused", err)
-	}
-	want.check(t, r, "recorded")
-	want.write(t, r, 1, true) // it goes on
-	must(t, r.Close())
 }

@@ -92,8 +92,11 @@ func Recover(dir string) (*Recorder, error) {
 	if err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
-	first := min(found.first, int64(len(segments)))
-	r := &Recorder{dir: dir, first: first, removed: first, next: int64(len(segments)), inits: found.firsts(inits)}
+	first, spared := min(found.first, int64(len(segments))), int64(0)
+	if found.hole.end > 0 {
+		first, spared = found.hole.end, found.hole.first
+	}
+	r := &Recorder{dir: dir, first: first, spared: spared, removed: first, next: int64(len(segments)), inits: found.firsts(inits)}
 	if err := r.restore(found, segments, inits); err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
@@ -118,6 +121,22 @@ type recording struct {
 	segments []cmaf.Segment // of the index
 	inits    int            // init segments
 	first    int64          // segment whose file is there; those before it were trimmed
+	hole     hole           // segments behind it that were trimmed
+}
+
+// hole are segments that were trimmed behind others that were spared.
+type hole struct{ first, end int64 }
+
+// findHole looks for a hole, given the numbers of the segments whose files are there. What
+// the index does not know of is no segment.
+func (r *recording) findHole(numbers []int64) {
+	slices.Sort(numbers)
+	for i, n := range numbers {
+		if i > 0 && n > numbers[i-1]+1 && n < int64(len(r.segments)) {
+			r.hole = hole{numbers[i-1] + 1, n}
+			return
+		}
+	}
 }
 
 func findRecording(dir string) (recording, error) {
@@ -126,12 +145,13 @@ func findRecording(dir string) (recording, error) {
 	if err != nil {
 		return r, err
 	}
+	var numbers []int64
 	for _, entry := range entries {
 		if _, ok := numbered(entry.Name(), "init-", ".mp4"); ok {
 			r.inits++
 		}
 		if n, ok := numbered(entry.Name(), "", ".m4s"); ok {
-			r.first = min(r.first, n)
+			r.first, numbers = min(r.first, n), append(numbers, n)
 		}
 	}
 	if r.index, err = readFile(filepath.Join(dir, indexName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -151,6 +171,7 @@ func findRecording(dir string) (recording, error) {
 	}
 	// What is damaged counts as lost: the segments themselves tell the same.
 	r.segments, _, _ = cmaf.ReadIndex(entriesOf)
+	r.findHole(numbers)
 	return r, nil
 }
 
@@ -168,7 +189,7 @@ func (r recording) collect() (segments []cmaf.Segment, inits []int, err error) {
 		if indexed {
 			segment = r.segments[n]
 		}
-		if n < r.first && (indexed || noted && r.first < math.MaxInt64) {
+		if n < r.first && (indexed || noted && r.first < math.MaxInt64) || n >= r.hole.first && n < r.hole.end {
 			segments, inits = append(segments, segment), append(inits, note.Init)
 			continue
 		}
@@ -232,7 +253,7 @@ func (r recording) firsts(inits []int) []initSegment {
 // restore makes the files of a folder such as they would be if each segment had been
 // finished. It can be interrupted: done again, it comes to the same.
 func (r *Recorder) restore(found recording, segments []cmaf.Segment, inits []int) error {
-	index, err := indexBytes(r.inits[0].track, segments)
+	index, err := indexBytes(cmaf.TrackIndex{Track: r.inits[0].track, Segments: segments})
 	if err != nil {
 		return err
 	}
@@ -301,19 +322,6 @@ func remove(dir, name string) error {
 		return err
 	}
 	return nil
-}
-
-// indexBytes returns the index of a track.
-func indexBytes(track cmaf.Track, segments []cmaf.Segment) ([]byte, error) {
-	data, err := json.Marshal(track)
-	if err != nil {
-		return nil, err
-	}
-	data = append(data, '\n')
-	for _, segment := range segments {
-		data = cmaf.AppendEntry(data, segment)
-	}
-	return data, nil
 }
 
 // numbered returns the number in the name of a file.

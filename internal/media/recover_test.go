@@ -270,37 +270,6 @@ func TestRecordAfterKill(t *testing.T) {
 
 func partStart(s recordedSegment, p int) int64 { return lastOf(partEnds(s.Segment)[:p]) }
 
-// A seal that is interrupted after any step leaves a recording or a track.
-func TestRecoverInterruptedSeal(t *testing.T) {
-	dir := filepath.Join(scratch(t), "track")
-	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
-	r, err := Record(dir, want.tracks[0])
-	must(t, err)
-	want.change(t, r, recordedTrack(1))
-	want.write(t, r, 2, true)
-	before := take(t, dir)
-	must(t, r.Seal())
-	sealed := take(t, dir)
-	steps := []snapshot{
-		before,
-		before.with(indexName+tempSuffix, []byte("{")),
-		before.with(indexName, sealed[indexName]),
-		before.with(indexName, sealed[indexName]).with(sealedInit, sealed[sealedInit]),
-		before.with(indexName, sealed[indexName]).with(sealedInit, sealed[sealedInit]).without(initName(0)),
-		before.with(indexName, sealed[indexName]).with(sealedInit, sealed[sealedInit]).without(initName(0)).without(initName(1)),
-		sealed,
-	}
-	for i, step := range steps {
-		step.put(t, dir)
-		r, err := Recover(dir)
-		must(t, err)
-		must(t, r.Seal())
-		if diff := cmp.Diff(sealed, take(t, dir)); diff != "" {
-			t.Errorf("sealed again after step %d (-want +got):\n%s", i, diff)
-		}
-	}
-}
-
 func (s snapshot) without(name string) snapshot {
 	s = s.with(name, nil)
 	delete(s, name)

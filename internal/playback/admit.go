@@ -1,6 +1,7 @@
 package playback
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -87,7 +88,7 @@ func credentials(r *http.Request) (jwt, accessKey string) {
 func (s *Server) describe(v *visit) map[string]json.RawMessage {
 	base := weir.RequestBase(v.TLS != nil, v.Host, v.RemoteAddr, v.Header.Get("X-Forwarded-Proto"), v.Header.Get("X-Forwarded-Host"), s.TrustedProxies)
 	// Without the token: it would let in whoever reads the webhook's log.
-	address := &url.URL{Path: "/hls/" + v.id + "/" + v.path, RawQuery: v.URL.RawQuery}
+	address := &url.URL{Path: cmp.Or(v.at, "/hls/"+v.id+"/"+v.path), RawQuery: v.URL.RawQuery}
 	headers := map[string]string{"Host": v.Host}
 	for name, values := range v.Header {
 		headers[name] = strings.Join(values, ", ")

@@ -102,7 +102,11 @@ func (o *object) Close() {
 // mp4 answers with a rendition as one file, which is rendered from its segments
 // while it is sent.
 func (s *Server) mp4(w *answer, v *visit) error {
-	name := strings.TrimSuffix(v.path, ".mp4")
+	return s.rendered(w, v, strings.TrimSuffix(v.path, ".mp4"))
+}
+
+// rendered answers with a rendition as one file.
+func (s *Server) rendered(w *answer, v *visit, name string) error {
 	file, err := v.title.file(name)
 	if err != nil {
 		return err
@@ -162,7 +166,7 @@ func (t *tracks) file(name string) (*mp4File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &mp4File{kind: indexes[0].Track.Kind, length: indexes[0].Duration()}
+	f := &mp4File{kind: indexes[0].Track.Kind, length: cmaf.Played(indexes[:1])}
 	if f.File, err = media.NewFile(layout, tracks); err != nil {
 		return nil, err
 	}
@@ -175,7 +179,8 @@ func (t *tracks) file(name string) (*mp4File, error) {
 	return f, nil
 }
 
-// download answers with the source, as it came.
+// download answers with the source, as it came. That of a recording came in pieces, so it
+// is the MP4 file that is made of them.
 func (s *Server) download(w *answer, v *visit) error {
 	_, name, _ := strings.Cut(v.path, "/")
 	if name == "" || strings.Contains(name, "/") {
@@ -184,6 +189,9 @@ func (s *Server) download(w *answer, v *visit) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+	if v.title.recording {
+		return s.rendered(w, v, v.title.main())
+	}
 	return s.kept(w, v, "video")
 }
 

@@ -67,6 +67,9 @@ func (s *Server) playlist(w *answer, v *visit) error {
 	}
 	segments, ended := v.title.shown(r)
 	o := cmaf.PlaylistOptions{Type: cmaf.VOD, Ended: ended}
+	if index := r.Index(); len(index.Changes) > 0 {
+		o.TrackOf = func(n int64) cmaf.Track { return index.TrackOf(int(n)) }
+	}
 	if !ended {
 		o.Type, o.FromStart, o.Target = cmaf.Event, true, promised(r, segments)
 	}
@@ -81,13 +84,32 @@ func (s *Server) playlist(w *answer, v *visit) error {
 		}
 	} else {
 		o.Name = func(n int64) string { return below + strconv.FormatInt(n, 10) + ".m4s" }
-		o.Init = func(int64) string { return below + "init.mp4" }
+		index := r.Index()
+		o.Init = func(n int64) string { return below + initName(index.InitOf(int(n))) }
 	}
 	var text bytes.Buffer
 	if err := cmaf.MediaPlaylist(&text, o, segments, r.Index().Track); err != nil {
 		return err
 	}
 	return s.text(w, v, typePlaylist, text.Bytes())
+}
+
+// initName names an init segment of a stored rendition by how many changes of the coding
+// there were before it.
+func initName(k int) string {
+	if k == 0 {
+		return "init.mp4"
+	}
+	return "init-" + strconv.Itoa(k) + ".mp4"
+}
+
+// initNumber reads such a name.
+func initNumber(name string) (int, bool) {
+	if name == initName(0) {
+		return 0, true
+	}
+	p, ok := parsePiece(name)
+	return int(p.segment), ok && p.init && p.segment > 0
 }
 
 // shown returns the segments of a rendition that players may know, and whether there
@@ -148,8 +170,11 @@ func (s *Server) segment(w *answer, v *visit) error {
 	if err != nil {
 		return err
 	}
-	if file == "init.mp4" {
-		data := r.Init()
+	if k, ok := initNumber(file); ok {
+		data, err := r.InitAfter(k)
+		if err != nil {
+			return err
+		}
 		w.Header().Set("Content-Type", typeMP4)
 		s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
 		return serveContent(w, v, bytes.NewReader(data))
@@ -170,7 +195,7 @@ func (s *Server) segment(w *answer, v *visit) error {
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, v, fmt.Sprintf("%s/%d %d", name, n, segment.Size()))
 	err = s.object(w, v, media.SegmentKey(r.Prefix(), n), segment.Size())
-	s.watched(w, v, index.Track.Kind, index.Track.Time(segment.Duration()), segment.Size())
+	s.watched(w, v, index.Track.Kind, index.TrackOf(n).Time(segment.Duration()), segment.Size())
 	return err
 }
 

@@ -43,6 +43,10 @@ func (s *Server) onAir(route string) func(*answer, *visit) error {
 		handle = s.liveMaster
 	case routeMedia:
 		handle = s.livePlaylist
+	case routeDVR:
+		handle = s.wholeMaster
+	case routeDVRMedia:
+		handle = s.wholePlaylist
 	case routeSegment:
 		handle = s.livePiece
 	default:
@@ -73,7 +77,34 @@ func (s *Server) liveMaster(w *answer, v *visit) error {
 	if inTS(v.path) {
 		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
 	}
-	m := v.broadcast.Master()
+	return s.choices(w, v, v.broadcast.Master())
+}
+
+// wholeMaster answers with the playlist from which a player chooses that wants all of a
+// recorded stream.
+func (s *Server) wholeMaster(w *answer, v *visit) error {
+	m := v.broadcast.Recorded()
+	if len(m.Video)+len(m.Audio) == 0 {
+		return weir.Errorf(weir.NotFound, "the stream is not recorded; play index.m3u8")
+	}
+	return s.choices(w, v, m)
+}
+
+// wholePlaylist answers with all of one rendition.
+func (s *Server) wholePlaylist(w *answer, v *visit) error {
+	name, _, _ := strings.Cut(v.path, "/")
+	text, err := v.broadcast.WholePlaylist(name)
+	if err != nil {
+		return err
+	}
+	if below := v.below(name); below != "" {
+		text = rename(text, below, "")
+	}
+	return cached(w, v, typePlaylist, keepPlaylist, text)
+}
+
+// choices answers with a master playlist.
+func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 	if !presentable(&m) {
 		return weir.Errorf(weir.NotFound, "the stream has not started yet")
 	}
@@ -131,7 +162,9 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 	} else {
 		caching = keepAwaited
 		ctx, cancel := context.WithTimeout(v.Context(), s.reloadWait)
+		s.reloads.Add(1)
 		text, err = v.broadcast.Playlist(ctx, name, q)
+		s.reloads.Add(-1)
 		late := ctx.Err() != nil
 		cancel()
 		if err != nil && late && v.Context().Err() == nil {
@@ -284,7 +317,9 @@ func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, i
 	}
 	ctx, cancel := context.WithTimeout(v.Context(), s.partWait)
 	defer cancel()
+	s.waits.Add(1)
 	body, size, err := v.broadcast.Part(ctx, name, p.segment, p.part)
+	s.waits.Add(-1)
 	if err != nil && ctx.Err() != nil && v.Context().Err() == nil {
 		err = weir.Errorf(weir.NotFound, "the part did not come; load the playlist again")
 	}

@@ -7,6 +7,8 @@
 // stream in live.go. How an answer is sent is in answer.go; what viewers watch is
 // counted in view.go.
 //
+// Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go).
+//
 // The policy of an asset or a stream is checked at the playlist. If it is not public,
 // the playlist names what belongs to it below t/<token>/, and all that a player then
 // asks for carries that token in its path: players need not know of it. Every path
@@ -25,11 +27,13 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/access"
 	"weir/internal/blob"
 	"weir/internal/live"
+	"weir/internal/rtc"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -39,8 +43,9 @@ type Options struct {
 	Store          *store.Store
 	Media          blob.Store
 	Gate           *access.Gate
-	Live           *live.Hub // what is on air; nil = nothing is, here
-	Dir            string    // for what is rendered while it is sent; "" = where the system keeps such files
+	Live           *live.Hub   // what is on air; nil = nothing is, here
+	RTC            *rtc.Server // for viewers over WebRTC; nil = there are none. It needs Live
+	Dir            string      // for what is rendered while it is sent; "" = where the system keeps such files
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
 	// Observe is told of every request, for metrics.
@@ -55,10 +60,13 @@ type Server struct {
 	renewals   renewals
 	admissions admissions
 	views      views
+	whep       *rtc.Door     // nil = there is no WebRTC
 	rendering  chan struct{} // turns at rendering: each takes the memory of a segment
 	patience   time.Duration // how long a viewer may take to read aStep of an answer
 	reloadWait time.Duration // how long a playlist may wait for what it is to have
 	partWait   time.Duration // how long a part may be waited for
+
+	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
 }
 
 // New returns a Server. Its Run must run too, or nothing is counted.
@@ -73,11 +81,25 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	s.renewals.init(opt.Store)
 	s.admissions.init()
 	s.views.init()
+	if opt.RTC != nil && opt.Live != nil {
+		s.whep = s.newWHEP()
+	}
 	return s, s.tokens.init(ctx, opt.Store)
 }
 
 // Run writes down what is watched, until ctx ends.
-func (s *Server) Run(ctx context.Context) error { return s.views.run(ctx, s.Store, s.Log) }
+func (s *Server) Run(ctx context.Context) error {
+	if s.whep == nil {
+		return s.views.run(ctx, s.Store, s.Log)
+	}
+	// Viewers over WebRTC leave first: what they watched is written down too.
+	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() {
+		s.whep.Close()
+		cancel()
+	})()
+	return s.views.run(counting, s.Store, s.Log)
+}
 
 // visit is one request of a viewer.
 type visit struct {
@@ -86,6 +108,7 @@ type visit struct {
 	title     *title
 	broadcast *live.Broadcast // of a stream that is on air, or was a moment ago
 	path      string          // below the playback id, and below the token if there is one
+	at        string          // the whole path, if it is not below /hls/
 	// text is the token that is in the address, if inPath: relative names have it too.
 	text   string
 	inPath bool
@@ -111,6 +134,8 @@ func (v *visit) below(folder string) string {
 const (
 	routeMaster    = "/hls/{id}/index.m3u8"
 	routeMedia     = "/hls/{id}/{rendition}/index.m3u8"
+	routeDVR       = "/hls/{id}/dvr.m3u8"
+	routeDVRMedia  = "/hls/{id}/{rendition}/dvr.m3u8"
 	routeSegment   = "/hls/{id}/{rendition}/{segment}"
 	routeMP4       = "/hls/{id}/{rendition}.mp4"
 	routeDownload  = "/hls/{id}/download/{name}"
@@ -204,6 +229,10 @@ func routeOf(path string) string {
 	switch {
 	case path == "index.m3u8" || path == "ts.m3u8":
 		return routeMaster
+	case path == "dvr.m3u8":
+		return routeDVR
+	case nested && rest == "dvr.m3u8":
+		return routeDVRMedia
 	case path == "poster.jpg":
 		return routePoster
 	case first == "download" && nested:

@@ -22,9 +22,10 @@ import (
 // change; a newer one takes its place.
 type title struct {
 	content
-	ready   bool // an asset that nothing will be added to
-	begun   bool // a stream that was on air at some time
-	*tracks      // a stream has none here: they are in its broadcast
+	ready     bool // an asset that nothing will be added to
+	recording bool // an asset that was a broadcast
+	begun     bool // a stream that was on air at some time
+	*tracks        // a stream has none here: they are in its broadcast
 }
 
 // content is what a title is of, an asset or a stream, and who may play it.
@@ -94,6 +95,16 @@ func (t *tracks) find(name string) (rendition, error) {
 		}
 	}
 	return rendition{}, weir.ErrNotFound()
+}
+
+// main returns the name of the rendition that is nearest to the source.
+func (t *tracks) main() string {
+	for _, list := range [][]rendition{t.video, t.audio} {
+		if len(list) > 0 {
+			return list[0].Name
+		}
+	}
+	return ""
 }
 
 // same reports whether these are still the tracks of a presentation: it names the same
@@ -231,7 +242,9 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 		return nil, err
 	}
 	ready := asset.Status.Phase == weir.AssetReady
-	of := func(t *tracks) *title { return &title{content: contentOfAsset(&asset), ready: ready, tracks: t} }
+	of := func(t *tracks) *title {
+		return &title{content: contentOfAsset(&asset), ready: ready, recording: asset.Source.Type == weir.SourceRecording, tracks: t}
+	}
 	switch asset.Status.Phase {
 	case weir.AssetWaiting, weir.AssetProcessing:
 	case weir.AssetReady:

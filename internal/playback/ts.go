@@ -30,16 +30,23 @@ func (t *tracks) muxed(r rendition) mux {
 	return mux{picture: &r}
 }
 
-// fitsTS reports whether MPEG-TS has a place for the codec of a rendition.
+// fitsTS reports whether MPEG-TS has a place for the codec of a rendition. If the codec
+// changes, the clock of the track must not.
 func fitsTS(r rendition) bool {
-	track := r.Index().Track
-	var err error
-	if track.Kind == cmaf.Audio {
-		_, err = cmaf.NewTS(nil, &track)
-	} else {
-		_, err = cmaf.NewTS(&track, nil)
+	index := r.Index()
+	for k := range len(index.Changes) + 1 {
+		track, _ := index.Coded(k)
+		var err error
+		if track.Kind == cmaf.Audio {
+			_, err = cmaf.NewTS(nil, &track)
+		} else {
+			_, err = cmaf.NewTS(&track, nil)
+		}
+		if err != nil || track.Timescale != index.Track.Timescale {
+			return false
+		}
 	}
-	return err == nil
+	return true
 }
 
 // extra returns the lengths of the segments in which the picture is over and there is
@@ -134,7 +141,7 @@ func (s *Server) render(ctx context.Context, m mux, n int) (file *os.File, err e
 	first, end := n, n+1
 	if m.picture != nil {
 		index := m.picture.Index()
-		picture, state = &index.Track, cmaf.TSAlone(index)
+		picture, state = new(index.TrackOf(n)), cmaf.TSAlone(index)
 		if n < len(index.Segments) {
 			if frames, err = m.picture.Fragments(ctx, n); err != nil {
 				return nil, storageError(err)
@@ -143,12 +150,12 @@ func (s *Server) render(ctx context.Context, m mux, n int) (file *os.File, err e
 	}
 	if m.sound != nil {
 		index := m.sound.Index()
-		sound = &index.Track
 		if m.picture == nil {
 			state = cmaf.TSAlone(index)
 		} else {
 			first, end = m.soundOf(n)
 		}
+		sound = new(index.TrackOf(first))
 		for i := first; i < end; i++ {
 			more, err := m.sound.Fragments(ctx, i)
 			if err != nil {

@@ -39,6 +39,8 @@ const (
 	JobPiece   = "chunk"   // do a piece of a task; Ref = task id + "/" + name of the piece
 	JobPublish = "publish" // publish what is done of a task; Ref = task id + "/publish"
 	JobPurge   = "purge"   // delete bytes; Ref = see PurgeRef
+
+	JobRecording = "recording" // make an asset of a session; Ref = session id + "/" + node that has its files
 )
 
 type jobKind struct {
@@ -58,7 +60,12 @@ var jobKinds = map[string]jobKind{
 	JobPiece:   {queueEncode, 12 * time.Hour},
 	JobPublish: {queueControl, 12 * time.Hour},
 	JobPurge:   {queueControl, time.Hour},
+
+	JobRecording: {queueOfNode, 12 * time.Hour},
 }
+
+// queueOfNode begins the name of the queue of a node: what can be done only there.
+const queueOfNode = "node-"
 
 // jobArgs is all that River stores of a job: an id.
 type jobArgs struct {
@@ -74,6 +81,16 @@ type newJob struct {
 	ref    string
 	at     time.Time // zero = now
 	urgent bool      // before others of its queue
+}
+
+// queue returns where a job waits to be done.
+func (j newJob) queue() string {
+	queue := jobKinds[j.kind].queue
+	if queue == queueOfNode {
+		_, node, _ := strings.Cut(j.ref, "/")
+		queue += node
+	}
+	return queue
 }
 
 // Enqueue asks for a job; it is there when the transaction commits. A wish to
@@ -95,7 +112,7 @@ func (tx *Tx) enqueue(ctx context.Context, jobs []newJob) error {
 		tx.queues = map[string]bool{}
 	}
 	for _, job := range jobs {
-		tx.queues[jobKinds[job.kind].queue] = true
+		tx.queues[job.queue()] = true
 	}
 	return tx.tx.enqueue(ctx, jobs)
 }
@@ -128,6 +145,10 @@ func (s *Store) JobTx(ctx context.Context, job Job, do func(*Tx) error) error {
 // ErrLostJob says that another node does the job by now.
 var ErrLostJob = errors.New("the job belongs to another attempt by now")
 
+// jobsOfNode is how many jobs that are tied to it a node does at once: they move files,
+// and more at once would not move more.
+const jobsOfNode = 4
+
 // Slots says how many jobs of each queue a node does at once.
 type Slots struct {
 	Encode, Control, Webhook int
@@ -143,6 +164,10 @@ func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, hand
 		k, ok := jobKinds[kind]
 		if !ok {
 			return fmt.Errorf("no such kind of job: %q", kind)
+		}
+		if k.queue == queueOfNode {
+			queues[k.queue+s.node.id] = jobsOfNode
+			continue
 		}
 		queues[k.queue] = max(1, sizes[k.queue])
 	}
@@ -332,7 +357,7 @@ func (c jobClient[TTx]) enqueue(ctx context.Context, tx TTx, jobs []newJob) erro
 	for i, job := range jobs {
 		params[i] = river.InsertManyParams{
 			Args:       jobArgs{Ref: job.ref, kind: job.kind},
-			InsertOpts: &river.InsertOpts{Queue: jobKinds[job.kind].queue, ScheduledAt: job.at, Priority: usualPriority},
+			InsertOpts: &river.InsertOpts{Queue: job.queue(), ScheduledAt: job.at, Priority: usualPriority},
 		}
 		if job.urgent {
 			params[i].InsertOpts.Priority = urgentPriority

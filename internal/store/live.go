@@ -38,25 +38,33 @@ type Lost struct {
 var ErrLostStream = errors.New("the stream belongs to another owner by now, or its session is closed")
 
 const airColumns = `stream_id, session_id, node, epoch, connected, timeout_ms, seen_at, expires_at, closes_at, ending,
-	sequence, discontinuities, next_sequence, next_discontinuities`
+	sequence, discontinuities, next_sequence, next_discontinuities, pushes`
 
 func scanAir(r rows) (a OnAir, err error) {
 	var timeout int64
+	var pushes string
 	err = r.Scan(&a.StreamID, &a.SessionID, &a.Node, &a.Epoch, &a.Connected, &timeout, &a.SeenAt, &a.ExpiresAt, &a.ClosesAt, &a.Ending,
-		&a.Sequence, &a.Discontinuities, &a.NextSequence, &a.NextDiscontinuities)
+		&a.Sequence, &a.Discontinuities, &a.NextSequence, &a.NextDiscontinuities, &pushes)
 	a.Timeout = time.Duration(timeout) * time.Millisecond
+	if err == nil {
+		a.Pushes, err = scanPushes(pushes)
+	}
 	return a, err
 }
 
 // saveAir writes the row of a stream, which need not be there yet.
 func (tx *Tx) saveAir(ctx context.Context, a *OnAir) error {
-	_, err := tx.conn.exec(ctx, "INSERT INTO live ("+airColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+	pushes, err := pushesJSON(a.Pushes)
+	if err != nil {
+		return err
+	}
+	_, err = tx.conn.exec(ctx, "INSERT INTO live ("+airColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 		ON CONFLICT (stream_id) DO UPDATE SET session_id = excluded.session_id, node = excluded.node, epoch = excluded.epoch,
 			connected = excluded.connected, timeout_ms = excluded.timeout_ms, seen_at = excluded.seen_at, expires_at = excluded.expires_at,
 			closes_at = excluded.closes_at, ending = excluded.ending, sequence = excluded.sequence, discontinuities = excluded.discontinuities,
-			next_sequence = excluded.next_sequence, next_discontinuities = excluded.next_discontinuities`,
+			next_sequence = excluded.next_sequence, next_discontinuities = excluded.next_discontinuities, pushes = excluded.pushes`,
 		a.StreamID, a.SessionID, a.Node, a.Epoch, a.Connected, a.Timeout.Milliseconds(), int64(a.SeenAt), int64(a.ExpiresAt), int64(a.ClosesAt),
-		string(a.Ending), a.Sequence, a.Discontinuities, a.NextSequence, a.NextDiscontinuities)
+		string(a.Ending), a.Sequence, a.Discontinuities, a.NextSequence, a.NextDiscontinuities, pushes)
 	return err
 }
 
@@ -212,6 +220,9 @@ func (tx *Tx) closeUnheard(ctx context.Context, b *broadcast, now time.Time) err
 	if err := b.tell(b.stream.EndSession(&b.session, now)); err != nil {
 		return err
 	}
+	if err := tx.keepRecording(ctx, b); err != nil {
+		return err
+	}
 	return sessions.save(ctx, tx, b.session.ID, &b.session)
 }
 
@@ -248,6 +259,9 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 	if err := b.tell(b.stream.EndSession(&b.session, now)); err != nil {
 		return weir.Session{}, err
 	}
+	if err := tx.keepRecording(ctx, &b); err != nil {
+		return weir.Session{}, err
+	}
 	return b.session, tx.saveAndTell(ctx, &b)
 }
 
@@ -274,6 +288,7 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, now time.Time) (lost []Lo
 	if err != nil {
 		return nil, nil, err
 	}
+	var health samples
 	for _, beat := range beats {
 		b := all[beat.StreamID]
 		if b == nil {
@@ -302,9 +317,12 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, now time.Time) (lost []Lo
 		if err := tx.saveBroadcast(ctx, b); err != nil {
 			return nil, nil, fmt.Errorf("stream %s: %w", beat.StreamID, err)
 		}
+		if err := health.add(beat.StreamID, beat.Samples); err != nil {
+			return nil, nil, err
+		}
 		events = append(events, b.events...)
 	}
-	return lost, events, nil
+	return lost, events, health.save(ctx, tx)
 }
 
 // tookSince reports whether this process itself has taken a stream anew since a beat

@@ -177,7 +177,7 @@ func testBroadcast(t *testing.T, st *Store) {
 		StreamID: stream.ID, SessionID: session.ID, Node: "node-a", Epoch: 1, Connected: true, Timeout: time.Minute, SeenAt: weir.At(now),
 		ExpiresAt: weir.At(now.Add(weir.OnAirLease)), ClosesAt: weir.At(now.Add(weir.OnAirLease + time.Minute)),
 	}
-	if got, err := st.OnAirOf(ctx, stream.PlaybackID); err != nil || got != want || air != want {
+	if got, err := st.OnAirOf(ctx, stream.PlaybackID); err != nil || !cmp.Equal(got, want) || !cmp.Equal(air, want) {
 		t.Errorf("OnAirOf = %+v, %v; GoOnAir gave %+v; want %+v", got, err, air, want)
 	}
 	if u, err := st.User(ctx, stream.UserID); err != nil || u.LastStreamedAt != weir.At(now) {
@@ -293,7 +293,7 @@ func testOldEpochWritesNothing(t *testing.T, a, b *Store) {
 	if diff := cmp.Diff(before, streamNow(t, b, stream.ID)); diff != "" {
 		t.Errorf("the stream changed (-before +after):\n%s", diff)
 	}
-	if got, err := b.OnAirOf(ctx, stream.PlaybackID); err != nil || got != second || got.Node != "node-b" || got.SessionID != session.ID {
+	if got, err := b.OnAirOf(ctx, stream.PlaybackID); err != nil || !cmp.Equal(got, second) || got.Node != "node-b" || got.SessionID != session.ID {
 		t.Errorf("OnAirOf = %+v, %v; want %+v", got, err, second)
 	}
 	checkLost(t, b, now.Add(2*time.Second), beatOf(second, now, 5), "")

@@ -14,6 +14,7 @@ const pruneEvery = 10 * time.Minute
 type Retention struct {
 	Events      time.Duration // events and the log of webhooks
 	Credentials time.Duration // of a task, after its end
+	Health      time.Duration // how streams did
 }
 
 // endedTasks are those whose work and pieces nobody looks at any more.
@@ -33,6 +34,7 @@ func (s *Store) prune(ctx context.Context, keep Retention) error {
 		// By number, not by time: a cursor must not point between events that are gone.
 		{"event", "seq", "seq <= (SELECT max(seq) FROM event WHERE created_at < $1) ORDER BY seq", old(keep.Events)},
 		{"webhook_log", "id", "created_at < $1", old(keep.Events)},
+		{"health", "at", "at < $1", old(keep.Health)},
 		{"refresh_token", "hash", "expires_at < $1", now.UnixMilli()},
 		{"password_link", "hash", "expires_at < $1", now.UnixMilli()},
 		{"job_cancel", "ref", "created_at < $1", old(24 * time.Hour)},

@@ -22,6 +22,7 @@ var sessions = table[weir.Session]{
 		{"parent_id", func(_ *queries, s *weir.Session) any { return s.ParentID }},
 		{"playback_id", func(_ *queries, s *weir.Session) any { return s.PlaybackID }},
 		{"record", func(_ *queries, s *weir.Session) any { return s.Record }},
+		{"unrecorded", func(_ *queries, s *weir.Session) any { return s.Unrecorded }},
 		{"source_segments", func(_ *queries, s *weir.Session) any { return s.SourceSegments }},
 		{"transcoded_segments", func(_ *queries, s *weir.Session) any { return s.TranscodedSegments }},
 		{"source_segments_duration", func(_ *queries, s *weir.Session) any { return s.SourceSegmentsDuration }},
@@ -42,8 +43,16 @@ var sessions = table[weir.Session]{
 		"ingestRate": {"ingest_rate", numberField}, "outgoingRate": {"outgoing_rate", numberField},
 		"recordingStatus": {recordingStatus, textField},
 	},
-	hidden: func(s *weir.Session) any { return &deletedMark{s.Deleted} },
-	unhide: func(s *weir.Session, hidden any) { s.Deleted = hidden.(*deletedMark).Deleted },
+	hidden: func(s *weir.Session) any { return &sessionHidden{s.Deleted, s.Unrecorded} },
+	unhide: func(s *weir.Session, hidden any) {
+		h := hidden.(*sessionHidden)
+		s.Deleted, s.Unrecorded = h.Deleted, h.Unrecorded
+	},
+}
+
+type sessionHidden struct {
+	Deleted    bool `json:"deleted,omitempty"`
+	Unrecorded bool `json:"unrecorded,omitempty"`
 }
 
 // recordingStatus is weir.Session.SetRecording in SQL, for filters and orders. A
@@ -51,7 +60,7 @@ var sessions = table[weir.Session]{
 // clock is not the database's business.
 const recordingStatus = `(CASE WHEN NOT record THEN '' ELSE COALESCE(
 	(SELECT CASE WHEN a.deleted THEN 'none' WHEN a.phase = 'ready' THEN 'ready' WHEN a.phase = 'failed' THEN 'failed' ELSE 'waiting' END
-	FROM asset a WHERE a.id = session.id), 'waiting') END)`
+	FROM asset a WHERE a.id = session.id), CASE WHEN unrecorded THEN 'none' ELSE 'waiting' END) END)`
 
 // Session returns the session with the id.
 func (q *queries) Session(ctx context.Context, id string) (weir.Session, error) {

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 
 	"weir/internal/weir"
@@ -16,6 +18,7 @@ type streamSecrets struct {
 type streamHidden struct {
 	Deleted       bool   `json:"deleted,omitempty"`
 	ObjectStoreID string `json:"objectStoreId,omitempty"`
+	PullIssue     string `json:"pullIssue,omitempty"`
 }
 
 // deletedMark is all that some resources keep and do not show.
@@ -65,10 +68,10 @@ var streams = table[weir.Stream]{
 		x := secrets.(*streamSecrets)
 		s.StreamKey, s.Pull = weir.Secret(x.StreamKey), x.Pull
 	},
-	hidden: func(s *weir.Stream) any { return &streamHidden{s.Deleted, s.ObjectStoreID} },
+	hidden: func(s *weir.Stream) any { return &streamHidden{s.Deleted, s.ObjectStoreID, s.PullIssue} },
 	unhide: func(s *weir.Stream, hidden any) {
 		h := hidden.(*streamHidden)
-		s.Deleted, s.ObjectStoreID = h.Deleted, h.ObjectStoreID
+		s.Deleted, s.ObjectStoreID, s.PullIssue = h.Deleted, h.ObjectStoreID, h.PullIssue
 	},
 }
 
@@ -155,8 +158,8 @@ func (tx *Tx) CreateStream(ctx context.Context, s *weir.Stream) error {
 	return tx.setStreamTargets(ctx, s)
 }
 
-// UpdateStream changes a stream. A change that ends its broadcast is told to the node
-// that carries it.
+// UpdateStream changes a stream. A change that ends its broadcast, or of where it is sent
+// on to, is told to the node that carries it.
 func (tx *Tx) UpdateStream(ctx context.Context, id string, change func(*weir.Stream) error) (weir.Stream, error) {
 	var before weir.Stream
 	s, err := streams.update(ctx, tx, id, func(s *weir.Stream) error {
@@ -167,9 +170,12 @@ func (tx *Tx) UpdateStream(ctx context.Context, id string, change func(*weir.Str
 		return s, err
 	}
 	if why := s.EndedBy(&before); why != "" {
-		if err := tx.end(ctx, id, why); err != nil {
+		if err := errors.Join(tx.end(ctx, id, why), tx.StopPull(ctx, id, 0)); err != nil {
 			return s, err
 		}
+	}
+	if !slices.Equal(s.Multistream.Targets, before.Multistream.Targets) {
+		tx.bumpLater(TopicLive)
 	}
 	return s, tx.setStreamTargets(ctx, &s)
 }

@@ -45,8 +45,9 @@ func (tx *Tx) CreateTarget(ctx context.Context, t *weir.Target) error {
 	return targets.insert(ctx, tx, t)
 }
 
-// UpdateTarget changes a target.
+// UpdateTarget changes a target. The nodes that push to it are told.
 func (tx *Tx) UpdateTarget(ctx context.Context, id string, change func(*weir.Target) error) (weir.Target, error) {
+	tx.bumpLater(TopicLive)
 	return targets.update(ctx, tx, id, change)
 }
 

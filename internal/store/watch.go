@@ -12,7 +12,8 @@ const (
 	TopicEvent = "event" // an event was written
 	TopicAuth  = "auth"  // an account, a project or an API key changed
 	TopicTask  = "task"  // a task waits to be admitted, or has ended
-	TopicLive  = "live"  // a session must end, or was taken over by another node
+	TopicLive  = "live"  // a session must end, or was taken over by another node; multistream targets changed
+	TopicPull  = "pull"  // a pull is wanted, is not any more, plays or has failed
 )
 
 const pollEvery = 250 * time.Millisecond

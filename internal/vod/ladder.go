@@ -98,18 +98,4 @@ func profiles(asked []weir.Profile, width, height, bitrate int) ([]weir.Profile,
 	return filled, nil
 }
 
-// fit returns the size of a rendition: the larger side asked for is the larger side
-// of the picture, the other follows from its shape.
-func fit(width, height, askedWidth, askedHeight int) (int, int) {
-	larger := max(askedWidth, askedHeight)
-	if evenUp(width) == askedWidth && evenUp(height) == askedHeight {
-		return askedWidth, askedHeight // the size of the source, but for a pixel
-	}
-	even := func(side float64) int { return max(2*int(math.Round(side/2)), smallestSide) }
-	if width >= height {
-		return even(float64(larger)), even(float64(larger) * float64(height) / float64(width))
-	}
-	return even(float64(larger) * float64(width) / float64(height)), even(float64(larger))
-}
-
 func evenUp(n int) int { return (n + 1) &^ 1 }

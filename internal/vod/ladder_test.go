@@ -59,7 +59,7 @@ func TestFit(t *testing.T) {
 		{1000, 1000, 640, 360, 640, 640},
 	} {
 		t.Run(fmt.Sprintf("%dx%d as %dx%d", tt.width, tt.height, tt.askedWidth, tt.askedHeight), func(t *testing.T) {
-			width, height := fit(tt.width, tt.height, tt.askedWidth, tt.askedHeight)
+			width, height := weir.Profile{Width: tt.askedWidth, Height: tt.askedHeight}.Fit(tt.width, tt.height)
 			if width != tt.wantWidth || height != tt.wantHeight {
 				t.Errorf("got %dx%d, want %dx%d", width, height, tt.wantWidth, tt.wantHeight)
 			}

@@ -23,6 +23,8 @@ const (
 	Gone            Kind = "gone"            // it was here once; start from what is here now
 	NotReady        Kind = "not-ready"       // wait until the resource is ready
 	TooLarge        Kind = "too-large"       // send less
+	Unsupported     Kind = "unsupported"     // send it in another form
+	Unacceptable    Kind = "unacceptable"    // ask for it in another form
 	Busy            Kind = "busy"            // send the same request later
 	Unavailable     Kind = "unavailable"     // this installation does not have it
 	Upstream        Kind = "upstream"        // the other server failed, not this one
@@ -50,6 +52,10 @@ func (k Kind) Status() int {
 		return http.StatusPreconditionFailed
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge
+	case Unsupported:
+		return http.StatusUnsupportedMediaType
+	case Unacceptable:
+		return http.StatusNotAcceptable
 	case Busy:
 		return http.StatusTooManyRequests
 	case Unavailable:

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"time"
 )
 
@@ -34,6 +35,8 @@ type OnAir struct {
 
 	Sequence, Discontinuities         int64 // the first numbers of the session
 	NextSequence, NextDiscontinuities int64 // that nobody has seen yet, as the node last said
+
+	Pushes []TargetHealth // to multistream targets, as the node last said
 }
 
 // Ending is why a node must end a session although its encoder may go on sending.
@@ -55,11 +58,14 @@ const (
 type Beat struct {
 	StreamID string
 	Epoch    int64
-	SeenAt   Millis   // when media came last; 0 = none did yet
-	Counters Counters // of the whole session; the rates are those of now
-	Issues   []string // what is not well, for people; empty = healthy
+	SeenAt   Millis         // when media came last; 0 = none did yet
+	Counters Counters       // of the whole session; the rates are those of now
+	Issues   []string       // what is not well, for people; empty = healthy
+	Samples  []HealthSample // those that may not be written yet
 
 	NextSequence, NextDiscontinuities int64 // that viewers have not seen yet
+
+	Pushes []TargetHealth // to multistream targets
 }
 
 // Take gives the stream to a node whose encoder has come.
@@ -121,7 +127,7 @@ func (a *OnAir) Begin(sessionID string) {
 }
 
 // Close ends the session.
-func (a *OnAir) Close() { a.SessionID, a.Connected, a.Ending = "", false, "" }
+func (a *OnAir) Close() { a.SessionID, a.Connected, a.Ending, a.Pushes = "", false, "", nil }
 
 // Leap leaves numbers out that the node may have used without having said so.
 func (a *OnAir) Leap() {
@@ -149,10 +155,11 @@ func (a *OnAir) MustEnd(owner *User, now time.Time) Ending {
 	return ""
 }
 
-// Follow takes over the numbers of a beat. They never fall.
+// Follow takes over what a beat says of pushes, and its numbers, which never fall.
 func (a *OnAir) Follow(b Beat) {
 	a.NextSequence = max(a.NextSequence, b.NextSequence)
 	a.NextDiscontinuities = max(a.NextDiscontinuities, b.NextDiscontinuities)
+	a.Pushes = b.Pushes
 }
 
 // Admit says why an encoder can't publish to the stream, if so; owner is its account,
@@ -215,6 +222,7 @@ func (s *Stream) GoOffAir(session *Session, now time.Time) ([]Event, error) {
 	wasActive := s.IsActive
 	s.IsActive, s.IsHealthy, s.Issues = false, nil, nil
 	session.IsHealthy, session.Issues = nil, nil
+	s.SetPullIssue(s.PullIssue)
 	for _, c := range []*Counters{&s.Counters, &session.Counters} {
 		c.IngestRate, c.OutgoingRate = 0, 0
 	}
@@ -229,7 +237,8 @@ func (s *Stream) GoOffAir(session *Session, now time.Time) ([]Event, error) {
 func (s *Stream) EndSession(session *Session, now time.Time) ([]Event, error) {
 	events, err := s.GoOffAir(session, now)
 	told := teller{events, err}
-	if session.Record && session.SourceBytes > 0 {
+	session.Unrecorded = session.Unrecorded || session.Record && session.SourceBytes == 0
+	if session.Recorded() {
 		told.of(RecordingWaitingEvent, s, session, session.ID, now)
 	}
 	return told.events, told.err
@@ -250,6 +259,9 @@ func (s *Stream) Follow(session *Session, b Beat) {
 }
 
 func (s *Stream) setHealth(session *Session, issues []string) {
+	if s.PullIssue != "" {
+		issues = append(slices.Clip(issues), s.PullIssue)
+	}
 	s.IsHealthy, s.Issues = new(len(issues) == 0), issues
 	session.IsHealthy, session.Issues = new(len(issues) == 0), issues
 }
@@ -294,13 +306,9 @@ func (t *teller) of(name EventName, s *Stream, session *Session, assetID string,
 	if t.err != nil {
 		return
 	}
-	type shown struct {
-		Session
-		AssetID string `json:"assetId,omitempty"`
-	}
 	payload := struct {
-		Session shown `json:"session"`
-	}{shown{*session, assetID}}
+		Session sessionShown `json:"session"`
+	}{sessionShown{*session, assetID}}
 	payload.Session.SetRecording(nil, At(now))
 	e, err := NewStreamEvent(name, *s, payload, now)
 	if err != nil {

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"encoding/json"
+	"math"
 	"regexp"
 	"strings"
 )
@@ -53,6 +54,33 @@ func DefaultProfiles() []Profile {
 		rung("720p0", 1280, 720, 3_000_000),
 	}
 }
+
+// smallestSide keeps encoders working on pictures of odd shape.
+const smallestSide = 16
+
+// Fit returns the size of the rendition of a picture: the larger side asked for is the
+// larger side of the rendition, the other follows from the picture's shape.
+func (p Profile) Fit(width, height int) (int, int) {
+	if even(width) == p.Width && even(height) == p.Height {
+		return p.Width, p.Height // the size of the source, but for a pixel
+	}
+	larger := float64(max(p.Width, p.Height))
+	near := func(side float64) int { return max(2*int(math.Round(side/2)), smallestSide) }
+	if width >= height {
+		return near(larger), near(larger * float64(height) / float64(width))
+	}
+	return near(larger * float64(width) / float64(height)), near(larger)
+}
+
+// Enlarges reports whether the rendition of a picture would be larger than it is. Nobody
+// gains by that, so a ladder leaves such a rung out: what passes through is better.
+func (p Profile) Enlarges(width, height int) bool {
+	w, h := p.Fit(width, height)
+	return w > even(width) || h > even(height)
+}
+
+// even returns the next even number.
+func even(n int) int { return (n + 1) &^ 1 }
 
 // profileName allows what is safe as the name of a folder and of a file.
 var profileName = regexp.MustCompile(`^[\pL\pN_][\pL\pN ._+@-]*$`)

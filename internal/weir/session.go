@@ -21,7 +21,8 @@ type Session struct {
 	MP4URL             string         `json:"mp4Url,omitempty"`
 	SourceRecordingURL string         `json:"sourceRecordingUrl,omitempty"`
 	Counters
-	Deleted bool `json:"-"`
+	Deleted    bool `json:"-"`
+	Unrecorded bool `json:"-"` // nothing was recorded although it was to be
 }
 
 // The states of a recording, as a session shows them.
@@ -40,12 +41,12 @@ const sessionForgotten = 3 * 60 * 60 * 1000
 // the same id; asset is nil when there is none. A deleted recording reads `none`,
 // because SDKs know no word for it.
 func (s *Session) SetRecording(asset *Asset, now Millis) {
-	s.RecordingStatus, s.RecordingURL, s.MP4URL = "", "", ""
+	s.RecordingStatus, s.RecordingURL, s.MP4URL, s.SourceRecordingURL = "", "", "", ""
 	if !s.Record {
 		return
 	}
 	switch {
-	case asset == nil && now-s.LastSeen > sessionForgotten:
+	case asset == nil && (s.Unrecorded || now-s.LastSeen > sessionForgotten):
 		s.RecordingStatus = RecordingNone
 	case asset == nil:
 		s.RecordingStatus = RecordingWaiting
@@ -59,7 +60,7 @@ func (s *Session) SetRecording(asset *Asset, now Millis) {
 		s.RecordingStatus = RecordingWaiting
 	}
 	if asset != nil && !asset.Deleted {
-		s.RecordingURL = asset.PlaybackURL
+		s.RecordingURL, s.SourceRecordingURL = asset.PlaybackURL, asset.PlaybackURL
 		if asset.Status.Phase == AssetReady {
 			s.MP4URL = asset.DownloadURL
 		}

@@ -36,6 +36,7 @@ type Stream struct {
 	Counters
 	Deleted       bool   `json:"-"`
 	ObjectStoreID string `json:"-"`
+	PullIssue     string `json:"-"` // why the source can't be pulled from now; shown among Issues
 
 	StreamKey Secret `json:"-"`
 	Pull      *Pull  `json:"-"` // sealed: its URL and headers may carry credentials

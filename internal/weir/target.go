@@ -72,3 +72,15 @@ func TargetHost(raw string) (string, error) {
 	}
 	return "", Errorf(Invalid, "Bad URL: the scheme must be rtmp, rtmps or srt")
 }
+
+// NewTargetEvent tells of the push of a stream to a target.
+func NewTargetEvent(name EventName, s Stream, t Target, profile string, now time.Time) (Event, error) {
+	type shown struct {
+		ID      string `json:"id"`
+		Name    string `json:"name"`
+		Profile string `json:"profile"`
+	}
+	return NewStreamEvent(name, s, struct {
+		Target shown `json:"target"`
+	}{shown{t.ID, t.Name, profile}}, now)
+}

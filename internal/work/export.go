@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"weir/internal/blob"
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -25,18 +26,15 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 	if err != nil || asset.Deleted {
 		return weir.Errorf(weir.Gone, messageDeleted)
 	}
-	info, err := w.Media.Stat(ctx, sourceKey(asset.ID))
+	size, open, err := w.exported(ctx, asset)
 	if err != nil {
-		if weir.KindOf(err) == weir.NotFound {
-			return weir.Errorf(weir.Invalid, "the file of this asset is not kept, because it was encrypted; download one of its renditions")
-		}
 		return err
 	}
 	if err := blob.Send(ctx, blob.Delivery{
-		URL: t.Secrets.ExportURL, Method: t.Params.Export.Custom.Method, Headers: t.Secrets.ExportHeaders, Size: info.Size,
+		URL: t.Secrets.ExportURL, Method: t.Params.Export.Custom.Method, Headers: t.Secrets.ExportHeaders, Size: size,
 		Body: func(ctx context.Context) (io.ReadCloser, error) {
-			body, _, err := w.Media.Get(ctx, info.Key, 0, -1)
-			return &sending{ReadCloser: body, size: info.Size, note: func(share float64) {
+			body, err := open(ctx)
+			return &sending{ReadCloser: body, size: size, note: func(share float64) {
 				w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched, p.prepared, p.published = stepSending, 1, 1, share })
 			}}, err
 		},
@@ -54,6 +52,29 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 		w.Log.InfoContext(ctx, "task completed", "task", t.ID, "type", t.Type)
 	}
 	return err
+}
+
+// exported returns the file that an asset is exported as: its source, or of a recording the
+// MP4 file that is made of its segments.
+func (w *Work) exported(ctx context.Context, a weir.Asset) (size int64, open func(context.Context) (io.ReadCloser, error), err error) {
+	if a.Source.Type == weir.SourceRecording {
+		file, err := media.RecordingFile(ctx, w.Media, assetFolder(a.ID))
+		if err != nil {
+			return 0, nil, err
+		}
+		return file.Size(), func(ctx context.Context) (io.ReadCloser, error) { return file.Reader(ctx), nil }, nil
+	}
+	info, err := w.Media.Stat(ctx, sourceKey(a.ID))
+	if weir.KindOf(err) == weir.NotFound {
+		return 0, nil, weir.Errorf(weir.Invalid, "the file of this asset is not kept, because it was encrypted; download one of its renditions")
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return info.Size, func(ctx context.Context) (io.ReadCloser, error) {
+		body, _, err := w.Media.Get(ctx, info.Key, 0, -1)
+		return body, err
+	}, nil
 }
 
 // sending notes how much of a file is on its way.

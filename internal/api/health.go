@@ -1,0 +1,45 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// shownHealth is how far back the health of a stream is shown when nobody asks for
+// another time.
+const shownHealth = time.Hour
+
+// getStreamHealth answers GET /stream/{id}/health.
+func (s *server) getStreamHealth(w http.ResponseWriter, r *request) error {
+	ctx := r.Context()
+	stream, err := s.stream(r, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	from, to, err := span(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if from == 0 {
+		end := time.Now()
+		if to != 0 {
+			end = to.Time()
+		}
+		from = weir.At(end.Add(-shownHealth))
+	}
+	answer := weir.Health{IsHealthy: stream.IsHealthy, Issues: []string{}, Multistream: []weir.TargetHealth{}, Samples: []weir.HealthSample{}}
+	answer.Issues = append(answer.Issues, stream.Issues...)
+	samples, err := s.Store.HealthSamples(ctx, stream.ID, from, to)
+	if err != nil {
+		return err
+	}
+	answer.Samples = append(answer.Samples, samples...)
+	targets, err := s.Store.TargetHealth(ctx, stream.ID)
+	if err != nil {
+		return err
+	}
+	answer.Multistream = append(answer.Multistream, targets...)
+	return writeJSON(w, http.StatusOK, answer)
+}

@@ -1,0 +1,182 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// pullPatience is how long a caller waits for a source to play.
+const pullPatience = time.Minute
+
+// startPull answers POST /stream/{id}/start-pull, when the source plays or has failed.
+func (s *server) startPull(w http.ResponseWriter, r *request) error {
+	ctx := r.Context()
+	var wanted store.Pulling
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.UpdateStream(ctx, r.PathValue("id"), func(stream *weir.Stream) error {
+			if _, err := ownStream(r)(*stream, nil); err != nil {
+				return err
+			}
+			return checkPull(stream)
+		})
+		if err != nil {
+			return err
+		}
+		wanted, err = tx.StartPull(ctx, r.PathValue("id"), false, time.Now())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.awaitPull(ctx, wanted); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+// checkPull says why a stream can't be pulled, if that can be seen without asking its
+// source.
+func checkPull(stream *weir.Stream) error {
+	switch {
+	case stream.Pull == nil:
+		return weir.Errorf(weir.Refused, "stream does not have a pull source")
+	case stream.Suspended:
+		return weir.Errorf(weir.Refused, "the stream is suspended; lift that first")
+	}
+	return stream.Pull.Check()
+}
+
+// putPull answers PUT /stream/pull: it makes a stream, or replaces the one that has the
+// same key, and pulls it.
+func (s *server) putPull(w http.ResponseWriter, r *request) error {
+	var body weir.NewStream
+	if err := r.decode(&body); err != nil {
+		return err
+	}
+	if body.Pull == nil {
+		return weir.Errorf(weir.Refused, "stream pull configuration is required")
+	}
+	key := r.URL.Query().Get("key")
+	if key == "" {
+		key = "pull.source"
+	}
+	value := map[string]string{"pull.source": body.Pull.Source, "creatorId": body.CreatorID.String()}[key]
+	if value == "" {
+		return weir.Errorf(weir.Refused, "key must be one of creatorId,pull.source and must be present in the payload")
+	}
+	return s.pull(w, r, body, key, value, true)
+}
+
+// createAndPull answers POST /stream?autoStartPull=true: it makes a stream unless there is
+// one with the same source, and pulls it.
+func (s *server) createAndPull(w http.ResponseWriter, r *request, body weir.NewStream) error {
+	if body.Pull == nil {
+		return weir.Errorf(weir.Refused, "autoStartPull requires pull configuration to be present")
+	}
+	return s.pull(w, r, body, "pull.source", body.Pull.Source, false)
+}
+
+// pull pulls the stream of the caller that has the key, or a new one.
+func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, key, value string, replace bool) error {
+	ctx, now := r.Context(), time.Now()
+	var stream weir.Stream
+	var wanted store.Pulling
+	status := http.StatusOK
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		if err := tx.LockSources(ctx); err != nil {
+			return err
+		}
+		same, err := tx.Streams(ctx, store.Query{
+			UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, Where: []store.Filter{{ID: key, Value: value}}, Limit: 1, Count: true,
+		})
+		anew := false
+		switch {
+		case err != nil:
+			return err
+		case same.Total > 1:
+			return weir.Errorf(weir.Refused, "%s must be unique, found %d streams with same source", key, same.Total)
+		case same.Total == 0:
+			status = http.StatusCreated
+			stream, err = makeStream(ctx, tx, r.caller, body, now)
+		default:
+			stream, err = tx.UpdateStream(ctx, same.Items[0].ID, func(stream *weir.Stream) error {
+				if !replace {
+					return nil
+				}
+				before := stream.Pull
+				invalid := body.Replace(stream, r.caller, now)
+				anew = !reflect.DeepEqual(before, stream.Pull)
+				return checkStream(ctx, tx, r.caller, body, stream, invalid, now)
+			})
+		}
+		if err != nil {
+			return err
+		}
+		if err := checkPull(&stream); err != nil {
+			return err
+		}
+		wanted, err = tx.StartPull(ctx, stream.ID, anew, now)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.awaitPull(ctx, wanted); err != nil {
+		return err
+	}
+	if stream, err = s.Store.Stream(ctx, stream.ID); err != nil {
+		return err
+	}
+	return writeJSON(w, status, showStream(stream))
+}
+
+// awaitPull waits until a pull plays. One that fails before it ever did is not wanted any
+// more, so that whoever is told of the failure knows that nothing goes on.
+func (s *server) awaitPull(ctx context.Context, wanted store.Pulling) error {
+	changes, stop := s.Store.Watch(store.TopicPull)
+	defer stop()
+	patience := time.NewTimer(pullPatience)
+	defer patience.Stop()
+	for {
+		now, err := s.Store.PullOf(ctx, wanted.StreamID)
+		switch {
+		case err != nil:
+			return err
+		case now.Plays:
+			return nil
+		case now.Failures > 0:
+			return s.withdrawPull(ctx, now, weir.Errorf(weir.Invalid, "%s", now.Issue))
+		case !now.Wanted:
+			return weir.Errorf(weir.Invalid, "the pull was ended before the source played")
+		}
+		select {
+		case <-changes:
+		case <-s.Stopping:
+			return weir.Errorf(weir.Busy, "this server is shutting down; ask again")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-patience.C:
+			return s.withdrawPull(ctx, now, weir.Errorf(weir.Invalid, "the source did not play within %d seconds", int(pullPatience.Seconds())))
+		}
+	}
+}
+
+// withdrawPull gives up a pull and says why.
+func (s *server) withdrawPull(ctx context.Context, p store.Pulling, why error) error {
+	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		// The row of the stream is locked first.
+		if _, err := tx.UpdateStream(ctx, p.StreamID, func(*weir.Stream) error { return nil }); err != nil {
+			return err
+		}
+		return tx.StopPull(ctx, p.StreamID, p.Wish)
+	})
+	if err != nil {
+		return err
+	}
+	return why
+}

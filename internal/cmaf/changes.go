@@ -1,0 +1,187 @@
+package cmaf
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// Change says that from one of its segments on a track is coded in another way: its
+// encoder went, and another came back. Such segments need an init segment of their own,
+// and their times are in the ticks of that.
+type Change struct {
+	First int   `json:"first"` // the number of the segment
+	Track Track `json:"track"`
+}
+
+// InitOf returns which init segment segment n needs: 0 is that of the track itself, k
+// that of change k-1.
+func (t TrackIndex) InitOf(n int) int {
+	k := len(t.Changes)
+	for k > 0 && t.Changes[k-1].First > n {
+		k--
+	}
+	return k
+}
+
+// Coded returns the track as init segment k describes it; ok is false if there is none.
+func (t TrackIndex) Coded(k int) (track Track, ok bool) {
+	switch {
+	case k == 0:
+		return t.Track, true
+	case k < 0 || k > len(t.Changes):
+		return Track{}, false
+	}
+	return t.Changes[k-1].Track, true
+}
+
+// TrackOf returns the track as the init segment of segment n describes it.
+func (t TrackIndex) TrackOf(n int) Track {
+	track, _ := t.Coded(t.InitOf(n))
+	return track
+}
+
+// stretch is a run of segments of a track without a gap.
+type stretch struct {
+	track, first, end int           // segments of which track
+	from, to          time.Duration // on the timeline
+	late              time.Duration // by how much what lies before it is shorter without gaps
+}
+
+// stretches returns those of all tracks by their start, and how much of the timeline
+// they fill together: where no track has anything, there is a gap.
+func stretches(tracks []TrackIndex) (all []stretch, filled time.Duration) {
+	for i, t := range tracks {
+		for n, s := range t.Segments {
+			if len(s.Parts) == 0 {
+				continue
+			}
+			coded := t.TrackOf(n)
+			from, to := coded.Time(s.Start()), coded.Time(s.shownUntil())
+			if last := len(all) - 1; last >= 0 && all[last].track == i && !s.Discontinuity {
+				all[last].end, all[last].to = n+1, to
+				continue
+			}
+			all = append(all, stretch{track: i, first: n, end: n + 1, from: from, to: to})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	var reached, gaps time.Duration
+	for i := range all {
+		r := &all[i]
+		if i == 0 {
+			filled, reached = -r.from, r.from
+		}
+		gaps += max(0, r.from-reached)
+		r.late, reached = gaps, max(reached, r.to)
+	}
+	return all, filled + reached - gaps
+}
+
+// shownUntil returns when the last frame of a segment is over, in ticks. That is after the
+// segment's end if the encoder was lost between a frame and those that are shown before it.
+func (s Segment) shownUntil() int64 {
+	end := s.End()
+	for _, p := range s.Parts {
+		at := p.Start
+		for _, sample := range p.Samples {
+			end = max(end, at+int64(sample.Offset)+int64(sample.Duration))
+			at += int64(sample.Duration)
+		}
+	}
+	return end
+}
+
+// Played returns how long tracks are together when they are played without the gaps
+// between connections of an encoder.
+func Played(tracks []TrackIndex) time.Duration {
+	_, filled := stretches(tracks)
+	return filled
+}
+
+// closeGaps returns tracks on a timeline that goes on where it has a gap: what comes
+// after it comes at once. All tracks move together there.
+func closeGaps(tracks []TrackIndex) []TrackIndex {
+	all, _ := stretches(tracks)
+	if len(all) <= len(tracks) {
+		return tracks
+	}
+	closed := slices.Clone(tracks)
+	for i := range closed {
+		closed[i].Segments = slices.Clone(closed[i].Segments)
+	}
+	for _, r := range all {
+		t := &closed[r.track]
+		for n := r.first; n < r.end; n++ {
+			s := &t.Segments[n]
+			s.Parts = slices.Clone(s.Parts)
+			by := t.TrackOf(n).Ticks(r.late)
+			for p := range s.Parts {
+				s.Parts[p].Start -= by
+			}
+		}
+	}
+	return closed
+}
+
+// inBand returns, for each init segment of a track, what must stand before its sync
+// samples so that they can be in one file with the others: nothing as long as the coding
+// is the one that the file describes, parameter sets from then on. A file describes
+// one coding, so the coding and the size of pictures must stay.
+func (t TrackIndex) inBand() ([][]byte, error) {
+	sets := make([][]byte, len(t.Changes)+1)
+	changed := false
+	for k, c := range t.Changes {
+		changed = changed || !bytes.Equal(c.Track.Entry, t.Track.Entry)
+		if c.Track.Timescale != t.Track.Timescale || changed && !sameForm(c.Track, t.Track) {
+			return nil, weir.Errorf(weir.Invalid, "there is no MP4 file of this recording: its %s changes from %s to %s, and a file has one coding; play index.m3u8",
+				t.Track.Kind, t.Track.form(), c.Track.form())
+		}
+		if !changed {
+			continue
+		}
+		form, err := newTSCodec(c.Track)
+		if err != nil {
+			return nil, err
+		}
+		sets[k+1] = form.nal.withLengths()
+	}
+	return sets, nil
+}
+
+// sameForm reports whether two tracks differ in nothing but parameter sets, which their
+// samples can carry themselves.
+func sameForm(a, b Track) bool {
+	if a.Kind != Video || a.Width != b.Width || a.Height != b.Height || len(a.Entry) < 8 || len(b.Entry) < 8 {
+		return false
+	}
+	one, err := newTSCodec(a)
+	other, otherErr := newTSCodec(b)
+	return err == nil && otherErr == nil && bytes.Equal(a.Entry[4:8], b.Entry[4:8]) && one.nal.lengthSize == other.nal.lengthSize
+}
+
+// form is what a track is, for people.
+func (t Track) form() string {
+	if t.Kind == Video {
+		return fmt.Sprintf("%s in %d x %d", t.Codec, t.Width, t.Height)
+	}
+	return fmt.Sprintf("%s at %d Hz", t.Codec, t.SampleRate)
+}
+
+// withLengths returns the parameter sets as samples have NAL units: their lengths before
+// them.
+func (n *nalForm) withLengths() (units []byte) {
+	for unit := range bytes.SplitSeq(n.parameters, []byte{0, 0, 0, 1}) {
+		if len(unit) == 0 {
+			continue
+		}
+		length := binary.BigEndian.AppendUint32(nil, uint32(len(unit)))
+		units = append(append(units, length[4-n.lengthSize:]...), unit...)
+	}
+	return units
+}

@@ -1,0 +1,251 @@
+package ingest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// answerTime is how long a server may take to answer, and to send the next byte.
+const answerTime = 15 * time.Second
+
+// web fetches over HTTP what a source names.
+type web struct {
+	source  *pullSource
+	client  *http.Client
+	home    string // host that gets the headers of the owner
+	headers map[string]string
+}
+
+// notOurs are headers that weir itself decides on.
+var notOurs = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer", "Range", "Accept-Encoding"}
+
+func newWeb(s *pullSource, u *url.URL) *web {
+	w := &web{source: s, client: s.Guard.Client(0), home: u.Host, headers: map[string]string{}}
+	for name, value := range s.where.Headers {
+		if name = http.CanonicalHeaderKey(name); !slices.Contains(notOurs, name) {
+			w.headers[name] = value
+		}
+	}
+	check := w.client.CheckRedirect
+	w.client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		w.prepare(r)
+		return check(r, via)
+	}
+	return w
+}
+
+// prepare gives a request the headers of the owner, if it goes to the host that the owner
+// named: they may be credentials, which are nobody else's business.
+func (w *web) prepare(r *http.Request) {
+	for name, value := range w.headers {
+		if r.URL.Host == w.home {
+			r.Header.Set(name, value)
+		} else {
+			r.Header.Del(name)
+		}
+	}
+}
+
+// answer is what a server sends.
+type answer struct {
+	io.Reader
+	body io.Closer
+	stop func()
+	from *url.URL // where it was in the end
+	at   int64    // of the first byte in the file
+	live bool     // it has no end that the server knows
+}
+
+func (a *answer) Close() {
+	a.stop()
+	_ = a.body.Close()
+}
+
+// get asks for the bytes of a file from one on, up to another; to 0 = to its end.
+func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		cancel(nil)
+		return nil, weir.Errorf(weir.Invalid, "an address that the source names can't be read")
+	}
+	w.prepare(r)
+	r.Header.Set("Accept-Encoding", "identity") // or the length would not be told
+	switch {
+	case to > 0:
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, to-1))
+	case from > 0:
+		r.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	}
+	silent := time.AfterFunc(answerTime, func() { cancel(errQuiet(at.Hostname())) })
+	response, err := w.client.Do(r)
+	silent.Stop()
+	if err != nil {
+		defer cancel(nil)
+		return nil, w.failed(ctx, at, err)
+	}
+	a := &answer{body: response.Body, stop: func() { cancel(nil) }, from: response.Request.URL, live: response.ContentLength < 0}
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusPartialContent:
+		a.at = from
+	default:
+		a.Close()
+		return nil, &statusError{at.Hostname(), response.StatusCode}
+	}
+	a.Reader = &patient{from: response.Body, timer: silent, failed: func(err error) error { return w.failed(ctx, at, err) }}
+	if skip := from - a.at; skip > 0 { // the server can't send parts
+		if _, err := io.CopyN(io.Discard, a.Reader, skip); err != nil {
+			a.Close()
+			return nil, err
+		}
+		a.at = from
+	}
+	if to > 0 {
+		a.Reader = io.LimitReader(a.Reader, to-from)
+	}
+	return a, nil
+}
+
+// statusError is the answer of a server that does not have what was asked for.
+type statusError struct {
+	host   string
+	status int
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%s answers with status %d", e.host, e.status)
+}
+
+func (e *statusError) Unwrap() error { return weir.Errorf(weir.Upstream, "%s", e.Error()) }
+
+// gone reports whether the file does not exist, as opposed to a server in trouble.
+func gone(err error) bool {
+	e, ok := errors.AsType[*statusError](err)
+	return ok && (e.status == http.StatusNotFound || e.status == http.StatusGone)
+}
+
+func errQuiet(host string) error {
+	return weir.Errorf(weir.Upstream, "nothing came from %s for %d seconds", host, int(answerTime.Seconds()))
+}
+
+// failed says what went wrong in words for the owner.
+func (w *web) failed(ctx context.Context, at *url.URL, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	if _, ok := errors.AsType[*weir.Error](err); ok {
+		return err
+	}
+	return weir.Wrap(weir.Upstream, err, "%s can't be reached, or ended the connection", at.Hostname())
+}
+
+// patient reads what comes, as long as there is not too long a silence. Time between
+// reads does not count: what is paced is read slowly.
+type patient struct {
+	from   io.Reader
+	timer  *time.Timer
+	failed func(error) error
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.timer.Reset(answerTime)
+	n, err := p.from.Read(b)
+	p.timer.Stop()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = p.failed(err)
+	}
+	return n, err
+}
+
+// all returns a whole file of so many bytes at most.
+func (w *web) all(ctx context.Context, at *url.URL, from, to, most int64) ([]byte, *url.URL, error) {
+	a, err := w.get(ctx, at, from, to)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer a.Close()
+	data, err := readAll(a, most)
+	return data, a.from, err
+}
+
+// readAll reads to the end, which must come within so many bytes.
+func readAll(r io.Reader, most int64) ([]byte, error) {
+	var data bytes.Buffer
+	n, err := data.ReadFrom(io.LimitReader(r, most+1))
+	if err == nil && n > most {
+		err = weir.Errorf(weir.Invalid, "a file of the source has more than %d MiB", most>>20)
+	}
+	return data.Bytes(), err
+}
+
+// readHTTP reads whatever is at an address.
+func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
+	w := newWeb(s, u)
+	a, err := w.get(ctx, u, 0, 0)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	in := bufio.NewReaderSize(a, 64<<10)
+	// A live source may have sent little so far.
+	head, err := in.Peek(12)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	switch {
+	case bytes.HasPrefix(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), []byte("#EXTM3U")):
+		text, err := readAll(in, mostPlaylist)
+		a.Close()
+		if err != nil {
+			return err
+		}
+		return s.readHLS(ctx, w, text, u, a.from)
+	case bytes.HasPrefix(head, []byte("FLV")):
+		return s.readFLV(ctx, a, in)
+	case len(head) >= 8 && strings.Contains("ftyp moov free skip wide mdat styp sidx", string(head[4:8])):
+		return s.readMP4(ctx, w, a, in)
+	case bytes.IndexByte(head, 0x47) == 0:
+		return s.readTS(ctx, a, in)
+	}
+	return weir.Errorf(weir.Invalid, "what %s sends is neither HLS nor MP4, FLV or MPEG-TS", s.host)
+}
+
+// resumes returns where to go on in a file. What is live has no such place: its times
+// begin anew with each connection.
+func (s *pullSource) resumes(a *answer) time.Duration {
+	if a.live {
+		return 0
+	}
+	return time.Duration(s.pull.Position()) * time.Millisecond
+}
+
+// reached notes how far a file is read.
+func (s *pullSource) reached(a *answer, at time.Duration) {
+	if !a.live {
+		s.pull.SetPosition(at.Milliseconds())
+	}
+}
+
+// throughWith returns how reading to the end went: a file is through, what is live may
+// come back.
+func (s *pullSource) throughWith(a *answer, err error) error {
+	if err == nil && a.live {
+		return weir.Errorf(weir.Upstream, "the stream at %s has ended", s.host)
+	}
+	return err
+}

@@ -1,0 +1,313 @@
+package ingest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+const (
+	// mostMoov is how long the table of a file may be: that of a film of many hours.
+	mostMoov = 32 << 20
+	// mostApart is how far apart sound and picture of the same time may lie in a file.
+	mostApart = 10 * time.Second
+)
+
+// packetOf returns what an MP4 file tells of a track before its samples, and the codec of
+// those; ok is false for one that weir can't take.
+func packetOf(t cmaf.Track) (config packet, ok bool) {
+	if len(t.Entry) < 8 {
+		return packet{}, false
+	}
+	config = packet{kind: t.Kind, config: true, data: t.DecoderConfig()}
+	switch string(t.Entry[4:8]) {
+	case "avc1", "avc3":
+		config.codec = codecH264
+	case "hvc1", "hev1":
+		config.codec = codecH265
+	case "av01":
+		config.codec = codecAV1
+	case "mp4a":
+		config.codec = codecAAC
+	case "Opus":
+		if t.Channels > 2 {
+			return packet{}, false
+		}
+		// The head that other containers have in front; 48 kHz, no table of channels.
+		config.codec = codecOpus
+		config.data = append([]byte("OpusHead\x01"), byte(t.Channels), 0, 0, 0x80, 0xBB, 0, 0, 0, 0, 0)
+	}
+	return config, config.codec != "" && len(config.data) > 0
+}
+
+// usable returns what is told of the tracks that are taken, the first of each kind, by
+// their positions; the others have none. promise is told which kinds there are.
+func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)) ([]packet, error) {
+	configs := make([]packet, len(tracks))
+	have := map[cmaf.Kind]bool{}
+	for i, t := range tracks {
+		config, ok := packetOf(t)
+		if !ok || have[t.Kind] {
+			s.log.Info("a track of the source is left out", "kind", t.Kind, "codec", t.Codec)
+			continue
+		}
+		have[t.Kind], configs[i] = true, config
+	}
+	if len(have) == 0 {
+		return nil, weir.Errorf(weir.Invalid, "the file has no track that can be taken; H.264, HEVC and AV1 with AAC or Opus can be")
+	}
+	promise(have[cmaf.Video], have[cmaf.Audio])
+	return configs, nil
+}
+
+// readMP4 reads a file: its head is in in already, the rest of it is at a.
+func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.Reader) error {
+	var at int64
+	var media int64 // where the samples begin; 0 = not seen yet
+	for {
+		head, err := in.Peek(16)
+		if len(head) < 8 {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = weir.Errorf(weir.Invalid, "the MP4 file has no moov box, so nothing says what is in it")
+			}
+			return err
+		}
+		name, size := string(head[4:8]), int64(binary.BigEndian.Uint32(head))
+		if size == 1 && len(head) == 16 {
+			size = int64(binary.BigEndian.Uint64(head[8:]))
+		}
+		switch {
+		case name == "moov" && size >= 8 && size <= mostMoov:
+			moov, err := readAll(io.LimitReader(in, size), size)
+			if err != nil {
+				return err
+			}
+			if int64(len(moov)) < size {
+				return cutOff(io.ErrUnexpectedEOF)
+			}
+			return s.readMovie(ctx, w, a, in, moov, at+size, media)
+		case name == "mdat" && (size >= 8 || size == 0):
+			if size == 0 {
+				return weir.Errorf(weir.Invalid, "the MP4 file has no moov box, so nothing says what is in it")
+			}
+			// The table is behind the media: it is fetched by itself first.
+			media = at
+			rest, err := w.get(ctx, a.from, at+size, 0)
+			if err != nil {
+				return err
+			}
+			defer rest.Close()
+			a.Close()
+			a, in = rest, bufio.NewReaderSize(rest, 64<<10)
+			at += size
+		case size >= 8 && size < 1<<40:
+			if _, err := io.CopyN(io.Discard, in, size); err != nil {
+				return cutOff(err)
+			}
+			at += size
+		default:
+			return weir.Errorf(weir.Invalid, "the MP4 file has a box %q of %d bytes, which can't be read", name, size)
+		}
+	}
+}
+
+// readMovie reads the samples that a moov box tells of. The next byte of in is that at
+// in the file.
+func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio.Reader, moov []byte, at, media int64) error {
+	body := moov[8:]
+	if binary.BigEndian.Uint32(moov) == 1 && len(moov) >= 16 {
+		body = moov[16:]
+	}
+	m, err := cmaf.ReadMovie(body)
+	if err != nil {
+		return err
+	}
+	first, ok, err := m.Next()
+	switch {
+	case err != nil:
+		return err
+	case !ok && media == 0: // a fragmented file: samples are told of as they come
+		return s.readFragmented(ctx, a, cmaf.NewReader(io.MultiReader(bytes.NewReader(moov), in)))
+	case !ok:
+		return weir.Errorf(weir.Invalid, "the MP4 file has no samples")
+	}
+	return s.readSamples(ctx, w, a, in, m, first, at)
+}
+
+// readSamples reads the samples of a file that is not fragmented, in the order of the
+// file.
+func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *bufio.Reader, m *cmaf.Movie, next cmaf.MovieSample, at int64) error {
+	configs, err := s.usable(m.Tracks(), s.promise)
+	if err != nil {
+		return err
+	}
+	for _, config := range configs {
+		if config.config {
+			if err := s.addNow(ctx, config, 0); err != nil {
+				return unreadable(err)
+			}
+		}
+	}
+	from, latest, ok := s.resumes(a), time.Duration(0), true
+	for ; ok && err == nil; next, ok, err = m.Next() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		config := configs[next.Track]
+		if !config.config || from > 0 && next.DTS < from || next.Size == 0 {
+			continue
+		}
+		if next.Size > mostMessage {
+			return weir.Errorf(weir.Invalid, "the MP4 file has a frame of %d bytes; %d are allowed", next.Size, mostMessage)
+		}
+		if latest = max(latest, next.DTS); latest-next.DTS > mostApart {
+			return weir.Errorf(weir.Invalid, "sound and picture lie more than %d s apart in the MP4 file", int(mostApart.Seconds()))
+		}
+		if skip := next.Offset - at; skip < 0 || skip > 1<<20 {
+			// Elsewhere in the file: a new request is cheaper than reading up to there.
+			again, err := w.get(ctx, a.from, next.Offset, 0)
+			if err != nil {
+				return err
+			}
+			defer again.Close()
+			a.Close()
+			a, in = again, bufio.NewReaderSize(again, 64<<10)
+		} else if _, err := in.Discard(int(skip)); err != nil {
+			return cutOff(err)
+		}
+		data := make([]byte, next.Size)
+		if _, err := io.ReadFull(in, data); err != nil {
+			return cutOff(err)
+		}
+		at = next.Offset + next.Size
+		s.reached(a, next.DTS)
+		p := packet{kind: config.kind, codec: config.codec, shown: next.PTS - next.DTS, data: data}
+		if err := s.add(ctx, p, next.DTS); err != nil {
+			return unreadable(err)
+		}
+	}
+	return err
+}
+
+// readFragmented reads a fragmented file to its end, or a live stream of this form.
+func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Reader) error {
+	r.Limit(mostSegment)
+	tracks, err := r.Tracks()
+	if err != nil {
+		return err
+	}
+	configs, err := s.usable(tracks, s.promise)
+	if err != nil {
+		return err
+	}
+	for _, config := range configs {
+		if config.config {
+			if err := s.addNow(ctx, config, 0); err != nil {
+				return unreadable(err)
+			}
+		}
+	}
+	from := s.resumes(a)
+	return s.throughWith(a, fragments(r, tracks, configs, func(p packet, at time.Duration) error {
+		if from > 0 && at < from { // it was on air before
+			return ctx.Err()
+		}
+		s.reached(a, at)
+		return s.add(ctx, p, at)
+	}))
+}
+
+// fragments hands the samples of fragmented MP4 to take, by the time when they are
+// decoded: a fragment has those of one track only.
+func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []packet, take func(packet, time.Duration) error) error {
+	m := merger{waiting: make([][]timedPacket, len(tracks)), take: take}
+	for i, config := range configs {
+		if config.config {
+			m.tracks = append(m.tracks, i)
+		}
+	}
+	for {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return m.hand(true)
+		}
+		if err != nil {
+			return err
+		}
+		if config := configs[f.Track]; config.config {
+			m.waiting[f.Track] = append(m.waiting[f.Track], packetsIn(tracks[f.Track], config, f)...)
+			m.bytes += len(f.Data)
+		}
+		if err := m.hand(false); err != nil {
+			return err
+		}
+	}
+}
+
+// timedPacket is a packet and when it is decoded.
+type timedPacket struct {
+	packet
+	at time.Duration
+}
+
+// packetsIn returns the samples of a fragment.
+func packetsIn(track cmaf.Track, config packet, f cmaf.Fragment) []timedPacket {
+	all := make([]timedPacket, 0, len(f.Samples))
+	at, data := f.Start, f.Data
+	for _, sample := range f.Samples {
+		if int64(sample.Size) > int64(len(data)) {
+			break
+		}
+		dts := track.Time(at)
+		p := packet{kind: config.kind, codec: config.codec, shown: track.Time(at+int64(sample.Offset)) - dts, data: data[:sample.Size:sample.Size]}
+		data, at = data[sample.Size:], at+int64(sample.Duration)
+		if sample.Size > 0 {
+			all = append(all, timedPacket{p, dts})
+		}
+	}
+	return all
+}
+
+// merger brings what several tracks have into one order.
+type merger struct {
+	tracks  []int // those that are taken
+	waiting [][]timedPacket
+	bytes   int // in waiting
+	take    func(packet, time.Duration) error
+}
+
+// hand hands on what can come next: as long as one track has nothing, that might be
+// earlier, unless the others have waited too long for it. all = nothing more comes.
+func (m *merger) hand(all bool) error {
+	for {
+		next := -1
+		missing, span := false, time.Duration(0)
+		for _, i := range m.tracks {
+			queue := m.waiting[i]
+			if len(queue) == 0 {
+				missing = true
+				continue
+			}
+			span = max(span, queue[len(queue)-1].at-queue[0].at)
+			if next < 0 || queue[0].at < m.waiting[next][0].at {
+				next = i
+			}
+		}
+		if next < 0 || missing && !all && span < mostApart && m.bytes < mostSegment {
+			return nil
+		}
+		p := m.waiting[next][0]
+		m.waiting[next] = m.waiting[next][1:]
+		m.bytes -= len(p.data)
+		if err := m.take(p.packet, p.at); err != nil {
+			return unreadable(err)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package ingest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+// readTS reads a file or a live stream in MPEG-TS over HTTP.
+func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) error {
+	from := s.resumes(a)
+	var first time.Duration
+	started := false
+	take := func(p packet, at time.Duration) error {
+		if !started {
+			first, started = at, true
+		}
+		at -= first
+		switch {
+		case p.config:
+			return s.addNow(ctx, p, at)
+		case from > 0 && at < from: // it was on air before
+			return ctx.Err()
+		}
+		s.reached(a, at)
+		return s.add(ctx, p, at)
+	}
+	return s.throughWith(a, s.demuxTS(ctx, in, take))
+}
+
+// demuxTS hands the packets of a transport stream to take, to its end.
+func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(packet, time.Duration) error) error {
+	r := newTSReader(take, s.promise, s.log)
+	buffer := make([]byte, 64*tsSize)
+	for {
+		n, err := in.Read(buffer)
+		if n > 0 {
+			if err := r.write(buffer[:n]); err != nil {
+				return unreadable(err)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return unreadable(r.end())
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+	}
+}
+
+// promise tells the feed which kinds of tracks there are.
+func (s *pullSource) promise(video, audio bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feed.promise(video, audio)
+}

@@ -1,0 +1,30 @@
+package ingest
+
+import (
+	"log/slog"
+	"net"
+	"testing"
+)
+
+func TestCountersOfSeats(t *testing.T) {
+	var shared Counters
+	remote := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+	first := newSeats(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
+	second := newSeats(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
+	a, ok := first.admit(remote)
+	b, also := second.admit(remote)
+	if !ok || !also {
+		t.Fatal("there is room, but nobody is let in")
+	}
+	if _, ok := first.admit(remote); ok {
+		t.Error("a second one from the same address is let in before the first has shown a key")
+	}
+	if got, want := shared.Stats(), (Stats{Connections: 2, TurnedAway: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	a.leave()
+	b.leave()
+	if got, want := shared.Stats(), (Stats{TurnedAway: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,176 @@
+package ingest
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"weir/internal/cmaf"
+	"weir/internal/live"
+	"weir/internal/rtc"
+	"weir/internal/rtc/rtctest"
+)
+
+// startWHIP lets peers publish to a hub, and returns the address for the good key.
+func startWHIP(t *testing.T, hub *testHub) (url string, counters *Counters, door *rtc.Door) {
+	t.Helper()
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	server, err := rtc.New(rtc.Options{UDP: udp, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counters = &Counters{}
+	door = WHIP{RTC: server, Log: log, Counters: counters, publish: hub.publish}.Door()
+	web := httptest.NewServer(door)
+	t.Cleanup(func() {
+		web.Close()
+		door.Close()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return web.URL + rtc.DoorPath + goodKey, counters, door
+}
+
+// A peer publishes H.264 and Opus until it says goodbye, in one of the ways that there are.
+func TestWHIP(t *testing.T) {
+	film := rtctest.MakeFilm(t, "2")
+	for name, tt := range map[string]struct {
+		end    func(*rtctest.Peer, *rtc.Door, *testPublisher)
+		closed string
+	}{
+		"deleted":      {func(p *rtctest.Peer, _ *rtc.Door, _ *testPublisher) { deleted(p) }, "clean"},
+		"closed":       {func(p *rtctest.Peer, _ *rtc.Door, _ *testPublisher) { p.Close() }, "clean"},
+		"told to end":  {func(_ *rtctest.Peer, _ *rtc.Door, to *testPublisher) { close(to.done) }, "lost"},
+		"server stops": {func(_ *rtctest.Peer, d *rtc.Door, _ *testPublisher) { d.Close() }, "lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hub := newTestHub()
+			url, counters, door := startWHIP(t, hub)
+			p := rtctest.New(t)
+			p.Post(url, p.OfferToSend())
+			p.Connected()
+			p.Play(film)
+			hub.wait(t, "media", func() bool { return hub.count() > 100 })
+			if n := counters.Stats().Connections; n != 1 {
+				t.Errorf("%d connections are counted, want 1", n)
+			}
+			if answer := rtctest.Request(t, http.MethodPatch, p.Location, "application/trickle-ice-sdpfrag", "a=end-of-candidates\r\n"); answer.StatusCode != http.StatusNoContent {
+				t.Errorf("PATCH: %d %s", answer.StatusCode, answer.Text)
+			}
+			if answer := rtctest.Request(t, http.MethodPatch, p.Location, "application/trickle-ice-sdpfrag", "a=ice-ufrag:another\r\n"); answer.StatusCode != http.StatusUnprocessableEntity {
+				t.Errorf("an ICE restart: %d %s", answer.StatusCode, answer.Text)
+			}
+			hub.mu.Lock()
+			publisher := hub.publishers[0]
+			hub.mu.Unlock()
+			tt.end(p, door, publisher)
+			got := hub.only(t)
+			checkWHIP(t, got)
+			if got.closed != tt.closed {
+				t.Errorf("the publisher ended %s, want %s", got.closed, tt.closed)
+			}
+			door.Close()
+			if n := counters.Stats().Connections; n != 0 {
+				t.Errorf("%d connections are counted at the end", n)
+			}
+		})
+	}
+}
+
+func deleted(p *rtctest.Peer) {
+	p.Helper()
+	if answer := rtctest.Request(p, http.MethodDelete, p.Location, "", ""); answer.StatusCode != http.StatusOK {
+		p.Errorf("DELETE: %d %s", answer.StatusCode, answer.Text)
+	}
+}
+
+// checkWHIP looks at what came.
+func checkWHIP(t *testing.T, p *testPublisher) {
+	t.Helper()
+	p.hub.mu.Lock()
+	defer p.hub.mu.Unlock()
+	if p.from.Protocol != "whip" || !strings.HasPrefix(p.from.Remote, "127.0.0.1") {
+		t.Errorf("it comes from %+v", p.from)
+	}
+	if len(p.tracks) != 1 || len(p.tracks[0]) != 2 || !strings.HasPrefix(p.tracks[0][0].Codec, "avc1.") || !strings.EqualFold(p.tracks[0][1].Codec, "opus") ||
+		p.tracks[0][0].Width != 160 || p.tracks[0][1].Channels != 2 {
+		t.Fatalf("the tracks are %+v, want H.264 of 160x90 and stereo Opus, once", p.tracks)
+	}
+	last := map[cmaf.Kind]live.Frame{}
+	for i, f := range p.frames {
+		before, ok := last[f.kind]
+		switch {
+		case !ok && f.kind == cmaf.Video && !f.Sync:
+			t.Error("the first picture is no key frame")
+		case ok && f.DTS <= before.DTS || f.PTS != f.DTS:
+			t.Fatalf("frame %d, %s, is decoded at %v and shown at %v, the one before at %v", i, f.kind, f.DTS, f.PTS, before.DTS)
+		}
+		last[f.kind] = f.Frame
+	}
+	if apart := (last[cmaf.Video].PTS - last[cmaf.Audio].PTS).Abs(); apart > 500e6 {
+		t.Errorf("sound and picture end %v apart", apart)
+	}
+}
+
+// What can't be used is refused, and what is asked of no session too.
+func TestWHIPRefused(t *testing.T) {
+	hub := newTestHub()
+	url, _, _ := startWHIP(t, hub)
+	good := rtctest.New(t).OfferToSend()
+	const sdp = "application/sdp"
+	for name, tt := range map[string]struct {
+		method, url, contentType, body string
+		want                           int
+	}{
+		"unknown key":  {"POST", strings.Replace(url, goodKey, "aaaa-bbbb-cccc-dddd", 1), sdp, good, http.StatusNotFound},
+		"no H.264":     {"POST", url, sdp, strings.ReplaceAll(good, "H264/90000", "VP9/90000"), http.StatusUnsupportedMediaType},
+		"not SDP":      {"POST", url, sdp, "hello", http.StatusBadRequest},
+		"another type": {"POST", url, "application/json", good, http.StatusUnsupportedMediaType},
+		"too long":     {"POST", url, sdp, strings.Repeat("a", rtc.MaxOffer+1), http.StatusRequestEntityTooLarge},
+		"GET":          {"GET", url, "", "", http.StatusMethodNotAllowed},
+		"no session":   {"DELETE", url + "/nothing", "", "", http.StatusNotFound},
+		"HEAD":         {"HEAD", url, "", "", http.StatusOK},
+		"OPTIONS":      {"OPTIONS", url, "", "", http.StatusNoContent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := rtctest.Request(t, tt.method, tt.url, tt.contentType, tt.body)
+			if answer.StatusCode != tt.want || answer.Header.Get("Access-Control-Allow-Origin") != "*" {
+				t.Errorf("%d %s, want %d", answer.StatusCode, answer.Text, tt.want)
+			}
+			if tt.want >= 400 && !strings.Contains(answer.Text, `{"errors":["`) {
+				t.Errorf("no reason is given: %s", answer.Text)
+			}
+			if strings.Contains(answer.Text, goodKey) {
+				t.Errorf("the stream key is in the answer: %s", answer.Text)
+			}
+		})
+	}
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
+	for _, p := range hub.publishers {
+		if p.closed == "" {
+			t.Error("a publisher is left")
+		}
+	}
+}
+
+func TestIsStreamKey(t *testing.T) {
+	for id, want := range map[string]bool{
+		goodKey: true, "video+" + goodKey: true, "1a2b3c4d5e6f7a8b": false, "1a2b-3c4d-5e6f": false, "1a2b-3c4d-5e6f-7a8b-9": false, "": false,
+		"7a8b9c0d-1234-4567-8901-123456789012": false,
+	} {
+		if got := IsStreamKey(id); got != want {
+			t.Errorf("IsStreamKey(%q) = %v", id, got)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package live
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// patient is an encoder that sends 30 pictures and 50 sounds a second to a meter, on a clock of its own.
+type patient struct {
+	meter meter
+	now   time.Time
+	media time.Duration // how far it is
+
+	keyEvery  time.Duration
+	lastKey   time.Duration
+	frameSize int
+	soundBy   time.Duration // by which its sound is before its picture
+	pace      float64
+	every     time.Duration // between pictures
+	noSound   bool
+	noPicture bool
+	silent    bool
+}
+
+func newPatient(tracks ...cmaf.Kind) *patient {
+	e := &patient{now: time.Unix(1_800_000_000, 0), keyEvery: 2 * time.Second, lastKey: -time.Hour, frameSize: 20_000, pace: 1, every: time.Second / 30}
+	e.connect(tracks...)
+	return e
+}
+
+func (e *patient) connect(kinds ...cmaf.Kind) {
+	var tracks []cmaf.Track
+	for _, k := range kinds {
+		tracks = append(tracks, cmaf.Track{Kind: k})
+	}
+	e.meter.connected(tracks, true, e.now)
+}
+
+// run sends for a time, with a look every two seconds, and returns what is not well at
+// its end.
+func (e *patient) run(d time.Duration) []string {
+	nextLook := e.now.Add(beatEvery)
+	for end := e.now.Add(d); e.now.Before(end); {
+		e.now = e.now.Add(e.every)
+		if !e.silent {
+			e.send()
+		}
+		if !e.now.Before(nextLook) {
+			e.meter.look(0, 0, e.now)
+			nextLook = nextLook.Add(beatEvery)
+		}
+	}
+	return e.meter.issues(e.now)
+}
+
+func (e *patient) send() {
+	e.media += time.Duration(float64(e.every) * e.pace)
+	if e.meter.audio && !e.noSound {
+		e.meter.frame(true, true, false, e.media+e.soundBy, 200, e.now)
+	}
+	if e.meter.video && !e.noPicture {
+		key := e.media-e.lastKey >= e.keyEvery
+		if key {
+			e.lastKey = e.media
+		}
+		e.meter.frame(false, key, false, e.media, e.frameSize, e.now)
+	}
+}
+
+func TestHealthIssues(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		sick func(e *patient) []string
+		want string // "" = nothing
+	}{
+		{"well", func(e *patient) []string { return e.run(2 * time.Minute) }, ""},
+		{"rare key frames", func(e *patient) []string { e.keyEvery = 8300 * time.Millisecond; return e.run(40 * time.Second) }, "key frames every 8.3 s; set the encoder's key-frame interval to 2 s"},
+		{"no more key frames", func(e *patient) []string {
+			e.run(20 * time.Second)
+			e.keyEvery = time.Hour
+			return e.run(30 * time.Second)
+		}, "key frames every 3"},
+		{"no sound", func(e *patient) []string { e.run(20 * time.Second); e.noSound = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
+		{"never a sound", func(e *patient) []string { e.noSound = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
+		{"no picture", func(e *patient) []string { e.noPicture = true; return e.run(12 * time.Second) }, "no picture for 12 s"},
+		{"nothing", func(e *patient) []string { e.run(20 * time.Second); e.silent = true; return e.run(7 * time.Second) }, "nothing has come from the encoder for 7 s"},
+		{"bitrate falls", func(e *patient) []string { e.run(30 * time.Second); e.frameSize = 1000; return e.run(10 * time.Second) }, "the bitrate fell to 0.3 Mb/s, from 4.8"},
+		{"frames are dropped", func(e *patient) []string {
+			e.run(30 * time.Second)
+			e.every, e.frameSize = time.Second/10, 60_000
+			return e.run(12 * time.Second)
+		}, "only 10 frames a second, after"},
+		{"slow", func(e *patient) []string { e.pace = 0.7; return e.run(30 * time.Second) }, "the encoder sends only 0.7 s of media in a second"},
+		{"drift", func(e *patient) []string {
+			var issues []string
+			for range 60 {
+				e.soundBy -= 10 * time.Millisecond
+				issues = e.run(2 * time.Second)
+			}
+			return issues
+		}, "sound and picture have drifted apart by 5"},
+		{"sound late", func(e *patient) []string { e.soundBy = -1500 * time.Millisecond; return e.run(12 * time.Second) }, "the sound comes 1.5 s later than its picture"},
+		{"picture late", func(e *patient) []string { e.soundBy = 1500 * time.Millisecond; return e.run(12 * time.Second) }, "the picture comes 1.5 s later than its sound"},
+		{"hole", func(e *patient) []string {
+			e.run(20 * time.Second)
+			e.media += 1500 * time.Millisecond
+			return e.run(4 * time.Second)
+		}, "2 holes in the last minute"},
+		{"hole long ago", func(e *patient) []string {
+			e.run(20 * time.Second)
+			e.media += 1500 * time.Millisecond
+			return e.run(70 * time.Second)
+		}, ""},
+		{"jump", func(e *patient) []string {
+			e.run(20 * time.Second)
+			e.meter.frame(false, false, true, e.media, 100, e.now)
+			return e.run(4 * time.Second)
+		}, "the clock of the encoder jumped in the last minute, 1 time;"},
+		{"comes again and again", func(e *patient) []string {
+			for range 3 {
+				e.run(4 * time.Second)
+				e.connect(cmaf.Video, cmaf.Audio)
+			}
+			return e.run(4 * time.Second)
+		}, "the encoder connected 4 times in the last minute"},
+		{"comes back with less", func(e *patient) []string {
+			e.run(30 * time.Second)
+			e.connect(cmaf.Video, cmaf.Audio)
+			e.frameSize = 1000
+			return e.run(40 * time.Second)
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			issues := tt.sick(newPatient(cmaf.Video, cmaf.Audio))
+			switch {
+			case tt.want == "" && len(issues) > 0:
+				t.Errorf("issues %q, want none", issues)
+			case tt.want != "" && (len(issues) != 1 || !strings.HasPrefix(issues[0], tt.want)):
+				t.Errorf("issues %q, want one that begins %q", issues, tt.want)
+			}
+		})
+	}
+}
+
+// TestHealthOfSoundAlone sees to it that a radio station is healthy.
+func TestHealthOfSoundAlone(t *testing.T) {
+	e := newPatient(cmaf.Audio)
+	if issues := e.run(time.Minute); len(issues) > 0 {
+		t.Errorf("issues %q, want none", issues)
+	}
+	e.noSound = true
+	if issues := e.run(6 * time.Second); len(issues) != 1 || !strings.HasPrefix(issues[0], "nothing has come from the encoder for 6 s") {
+		t.Errorf("issues %q, want one of silence", issues)
+	}
+}
+
+func TestHealthSamples(t *testing.T) {
+	e := newPatient(cmaf.Video, cmaf.Audio)
+	e.soundBy = 250 * time.Millisecond
+	begin := e.now
+	e.run(25 * time.Second)
+	if len(e.meter.waiting) != 2 {
+		t.Fatalf("%d samples of 25 s, want 2", len(e.meter.waiting))
+	}
+	want := weir.HealthSample{Bitrate: 4_848_000, FPS: 30, Pace: 1, KeyFrameInterval: 2, Drift: 0.25}
+	for i, got := range e.meter.waiting {
+		if age := got.Time.Time().Sub(begin) - time.Duration(i+1)*sampleEvery; age < 0 || age > time.Second {
+			t.Errorf("sample %d is of %v after the start", i, got.Time.Time().Sub(begin))
+		}
+		got.Time, got.KeyFrameInterval = 0, float64(int(got.KeyFrameInterval*10+0.5))/10
+		if got.Bitrate < want.Bitrate*0.99 || got.Bitrate > want.Bitrate*1.01 || got.FPS < 29.8 || got.FPS > 30.2 || got.Pace < 0.99 || got.Pace > 1.01 {
+			t.Errorf("sample %d is %+v, want about %+v", i, got, want)
+		}
+		got.Bitrate, got.FPS, got.Pace = want.Bitrate, want.FPS, want.Pace
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("sample %d (-want +got):\n%s", i, diff)
+		}
+	}
+
+	e.meter.written(e.meter.waiting[1].Time)
+	if len(e.meter.waiting) != 1 {
+		t.Errorf("%d samples wait after the first was written, want 1", len(e.meter.waiting))
+	}
+	e.run(20 * time.Minute)
+	if n := len(e.meter.waiting); n != mostSamples {
+		t.Errorf("%d samples wait for a store that is away, want %d", n, mostSamples)
+	}
+	if n := len(e.meter.marks); n > int(healthWindow/beatEvery)+2 {
+		t.Errorf("%d marks are kept", n)
+	}
+}

@@ -1,0 +1,424 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/ffmpeg"
+	"weir/internal/media"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+const (
+	// measuredFrames is how many frames are looked at before a ladder is planned.
+	measuredFrames = 9
+	// mostBehind is how far a rung may be behind the source before its encoder is taken
+	// to be stuck or too slow.
+	mostBehind = 6 * time.Second
+	// flushTime is what an encoder has to finish what it was given.
+	flushTime = 5 * time.Second
+	// longest is the most time of a core that an encoder gets: a stream may be on air for
+	// years.
+	longest = 100_000 * time.Hour
+	// quiet is how long no frame comes before it is asked whether the publisher is gone.
+	quiet = time.Second
+)
+
+// How long a ladder waits before it is tried again: from the first to the last, twice as
+// long each time, and from the first again after it has run for a while.
+const (
+	firstPause = 500 * time.Millisecond
+	lastPause  = 30 * time.Second
+	ranWell    = time.Minute
+)
+
+// Why an encoder was ended.
+var (
+	errStuck   = weir.Errorf(weir.Internal, "the encoder of the renditions did not answer any more")
+	errNoRoom  = weir.Errorf(weir.Busy, "this server has too many streams to encode already")
+	errTooSlow = weir.Errorf(weir.Busy, "the renditions could not be encoded as fast as the stream comes")
+)
+
+// ladder makes the rungs of a session from its source, with one ffmpeg at a time. It
+// reads the session through a tap, so whatever becomes of it, the source goes on.
+type ladder struct {
+	session *session
+	engine  *ffmpeg.Engine
+	log     *slog.Logger
+	rungs   []*rung // one for each profile of the stream
+	done    chan struct{}
+
+	// Of the goroutine that runs it.
+	level   int  // of the plans, below which none is tried any more
+	cheaper bool // there are plans left to try
+
+	mu      sync.Mutex
+	planned []*rung  // that are being made; nil = nothing is
+	failed  error    // why nothing is being made
+	told    []string // of the plan
+	waiting bool     // nothing is known yet
+}
+
+// startLadder makes the rungs of a session until it is over, and takes up those that
+// there are. It is called before the session is on air.
+func (s *session) startLadder(engine *ffmpeg.Engine) error {
+	if len(s.stream.Profiles) == 0 || engine == nil {
+		return nil
+	}
+	l := &ladder{session: s, engine: engine, log: s.log, done: make(chan struct{}), waiting: true}
+	for _, p := range s.stream.Profiles {
+		r := &rung{profile: p, session: s}
+		l.rungs = append(l.rungs, r)
+		recorder, err := media.Recover(filepath.Join(s.dir, p.Name))
+		if weir.KindOf(err) == weir.NotFound {
+			continue
+		}
+		if err == nil {
+			err = s.addRung(r, recorder)
+		}
+		if err != nil {
+			return fmt.Errorf("recover %s of session %s: %w", p.Name, s.info.ID, err)
+		}
+	}
+	s.line, s.ladder = newTimeline(), l
+	tap := s.tap()
+	go func() {
+		defer close(l.done)
+		l.run(tap)
+	}()
+	return nil
+}
+
+// addRung shows a rung to viewers.
+func (s *session) addRung(r *rung, recorder *media.Recorder) error {
+	out, err := newRendition(r.profile.Name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), false)
+	if err != nil {
+		return err
+	}
+	out.bitrate = r.profile.Bitrate
+	r.out = out
+	s.looking.Lock()
+	defer s.looking.Unlock()
+	s.rungs = append(s.rungs, out)
+	return nil
+}
+
+// source returns the rendition that the rungs are made of.
+func (s *session) source() *rendition {
+	s.looking.RLock()
+	defer s.looking.RUnlock()
+	return s.video
+}
+
+func (s *session) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
+}
+
+// wait returns when nothing of the ladder is written any more. Its tap has ended by then.
+func (l *ladder) wait() {
+	if l != nil {
+		<-l.done
+	}
+}
+
+// run makes rungs until the tap ends.
+func (l *ladder) run(tap *Tap) {
+	pause := firstPause
+	for {
+		began := time.Now()
+		err := l.follow(tap)
+		tap.Close()
+		if errors.Is(err, errTapEnded) {
+			l.conclude()
+			return
+		}
+		if time.Since(began) > ranWell || errors.Is(err, errTooSlow) && l.cheaper {
+			pause = firstPause
+		}
+		l.log.Warn("the encoder of the renditions ended; it is started again", "err", err, "in", pause)
+		l.note(nil, nil, err)
+		tap = l.session.tap()
+		if !l.idle(tap, pause) {
+			tap.Close()
+			l.conclude()
+			return
+		}
+		tap.Close() // what it holds is old by now
+		tap = l.session.tap()
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// errEarly says that ffmpeg was content with less than there was.
+var errEarly = errors.New("the encoder of the renditions ended before the stream did")
+
+// errTapEnded says that the session is over, or goes on elsewhere.
+var errTapEnded = errors.New("the session is over")
+
+// follow makes the rungs of one encoder after the other, and returns why it can't.
+func (l *ladder) follow(tap *Tap) error {
+	in := &feed{tap: tap, line: l.session.line}
+	for {
+		if err := in.begin(); err != nil {
+			return err
+		}
+		err := l.encode(in)
+		l.note(nil, nil, nil)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// encode makes the rungs of one encoder, until it is gone.
+func (l *ladder) encode(in *feed) error {
+	plans := ladderPlans(l.session.stream.Profiles, in.track, in.rate)
+	plans = plans[min(l.level, max(len(plans)-1, 0)):]
+	offers := make([]int, len(plans))
+	for i, p := range plans {
+		offers[i] = p.encode.Cost()
+	}
+	chosen, release := l.engine.Reserve(offers)
+	defer release()
+	switch {
+	case len(plans) == 0: // the source is too small for all of them
+		l.note(nil, nil, nil)
+		return in.skip(func() { l.fillGaps(l.rungs) })
+	case chosen < 0:
+		return errNoRoom
+	}
+	plan := plans[chosen]
+	var rungs []*rung
+	for _, i := range plan.rungs {
+		rungs = append(rungs, l.rungs[i])
+	}
+	l.note(rungs, plan.issues, nil)
+	l.log.Info("the renditions are encoded", "rungs", len(rungs), "preset", plan.encode.Rungs[0].Preset, "rate", in.rate)
+	err := l.runPlan(in, plan, rungs)
+	if errors.Is(err, errTooSlow) {
+		l.level += chosen + 1
+		l.cheaper = chosen+1 < len(plans)
+	}
+	return err
+}
+
+// runPlan runs ffmpeg until the encoder is gone or ffmpeg fails.
+func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	group, ctx := errgroup.WithContext(ctx)
+	command := ffmpeg.Command{
+		Args: plan.encode.Args(), Stdin: in, Priority: ffmpeg.Live, Reserved: true, Threads: plan.encode.Threads(),
+		Pixels: plan.encode.Pixels(), Stall: 2 * mostBehind, CPU: longest,
+	}
+	var writers []*io.PipeWriter
+	for _, r := range rungs {
+		reader, writer := io.Pipe()
+		writers, command.Outputs = append(writers, writer), append(command.Outputs, writer)
+		group.Go(func() error {
+			err := r.read(ctx, in, reader)
+			reader.CloseWithError(err)
+			return err
+		})
+	}
+	var watching sync.WaitGroup
+	ended := make(chan struct{})
+	watching.Go(func() { l.watch(in, rungs, ended, cancel) })
+	runErr := l.engine.Run(ctx, command)
+	close(ended)
+	for _, w := range writers {
+		w.CloseWithError(runErr)
+	}
+	err := group.Wait()
+	watching.Wait()
+	switch {
+	case runErr != nil:
+		return runErr
+	case err != nil:
+		return err
+	case !in.drained.Load():
+		return errEarly
+	}
+	return in.ended
+}
+
+// watch ends an encoder that is stuck or does not keep up, or that does not end when it
+// has got everything. The rungs that are left out meanwhile are gaps.
+func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort context.CancelCauseFunc) {
+	tick := time.NewTicker(mostBehind / 20)
+	defer tick.Stop()
+	for _, r := range rungs {
+		r.newest.Store(int64(in.first))
+	}
+	left := slices.DeleteFunc(slices.Clone(l.rungs), func(r *rung) bool { return slices.Contains(rungs, r) })
+	var drained, moved time.Time
+	before := time.Duration(-1)
+	for {
+		select {
+		case <-ended:
+			return
+		case now := <-tick.C:
+			l.fillGaps(left)
+			newest := slowest(rungs)
+			if newest != before {
+				before, moved = newest, now
+			}
+			switch {
+			case in.drained.Load():
+				if drained.IsZero() {
+					drained = now
+				}
+				if now.Sub(drained) > flushTime {
+					abort(errStuck)
+					return
+				}
+			case l.behind(newest) <= mostBehind:
+			case now.Sub(moved) > mostBehind/2:
+				abort(errStuck)
+				return
+			default:
+				abort(errTooSlow)
+				return
+			}
+		}
+	}
+}
+
+// slowest returns how far the slowest rung is.
+func slowest(rungs []*rung) time.Duration {
+	newest := rungs[0].newest.Load()
+	for _, r := range rungs[1:] {
+		newest = min(newest, r.newest.Load())
+	}
+	return time.Duration(newest)
+}
+
+// behind returns how much the source is ahead of a time.
+func (l *ladder) behind(at time.Duration) time.Duration {
+	settled, _ := l.session.line.now()
+	return max(settled-at, 0)
+}
+
+// idle lets time pass in which no rung is made: what the source has of it, the rungs have
+// as gaps. It reports whether the session goes on.
+func (l *ladder) idle(tap *Tap, pause time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), pause)
+	defer cancel()
+	for {
+		l.fillGaps(l.rungs)
+		_, err := tap.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return true
+		case err != nil:
+			return false
+		}
+	}
+}
+
+// fillGaps makes gaps of what the source has and rungs that are not made have not.
+func (l *ladder) fillGaps(rungs []*rung) {
+	for _, r := range rungs {
+		if r.out == nil {
+			continue
+		}
+		if err := r.fill(l.session.source().recorder.Next()); err != nil {
+			l.log.Warn("the gap in a rendition could not be written", "err", err)
+		}
+	}
+}
+
+// conclude tells players of the rungs that nothing will come, if so.
+func (l *ladder) conclude() {
+	l.note(nil, nil, nil)
+	if !l.session.isOver() {
+		return
+	}
+	l.fillGaps(l.rungs)
+	for _, r := range l.rungs {
+		if r.out != nil {
+			r.out.conclude()
+		}
+	}
+}
+
+// note keeps what is being made, for those who ask.
+func (l *ladder) note(rungs []*rung, issues []string, failed error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planned, l.told, l.failed, l.waiting = rungs, issues, failed, false
+}
+
+// expected returns the names of the rungs that are being made, or will be in a moment.
+func (l *ladder) expected() []string {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rungs := l.planned
+	if l.waiting {
+		rungs = l.rungs
+	}
+	var names []string
+	for _, r := range rungs {
+		names = append(names, r.profile.Name)
+	}
+	return names
+}
+
+// issues tells people what is not well with the ladder.
+func (l *ladder) issues() []string {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	issues := slices.Clone(l.told)
+	switch why, known := errors.AsType[*weir.Error](l.failed); {
+	case l.failed == nil:
+	case known && (why == errStuck || why == errTooSlow || why == errNoRoom):
+		issues = append(issues, "the renditions are missing for the moment: "+why.Error())
+	default: // what ffmpeg says is for the log
+		issues = append(issues, "the renditions are missing for the moment: their encoder failed and is started again")
+	}
+	return issues
+}
+
+// lag returns by how much the slowest rung is behind the source.
+func (l *ladder) lag() time.Duration {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	rungs := l.planned
+	l.mu.Unlock()
+	if len(rungs) == 0 {
+		return 0
+	}
+	return l.behind(slowest(rungs))
+}
+
+// count adds what the rungs have carried since the session was opened here.
+func (l *ladder) count(b *store.Beat) {
+	if l == nil {
+		return
+	}
+	for _, r := range l.rungs {
+		b.Counters.TranscodedSegments += r.segments.Load()
+		b.Counters.TranscodedSegmentsDuration += time.Duration(r.nanoseconds.Load()).Seconds()
+		b.Counters.TranscodedBytes += r.bytes.Load()
+	}
+}

@@ -1,0 +1,93 @@
+package live
+
+import (
+	"io"
+	"slices"
+
+	"weir/internal/cmaf"
+)
+
+// mostSound is how much sound waits for the picture of a rung, in frames: some seconds.
+const mostSound = 500
+
+// tapOf returns the frames of a rung, with the sound of the source beside its picture;
+// nil = there is no such rung in the ladder. Frames come while the rung is made. It must
+// be closed.
+func (s *session) tapOf(name string) *Tap { return s.newTapOf(name, false) }
+
+func (s *session) newTapOf(name string, opus bool) *Tap {
+	r := s.ladder.rung(name)
+	if r == nil {
+		return nil
+	}
+	t := &Tap{session: s, rung: r, opus: opus, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taps = append(s.taps, t)
+	if r.tracks != nil {
+		t.announce(r.tracks)
+	}
+	if s.stopped {
+		t.end(io.EOF)
+	}
+	return t
+}
+
+// rung returns one by its name; nil = there is none.
+func (l *ladder) rung(name string) *rung {
+	if l == nil {
+		return nil
+	}
+	i := slices.IndexFunc(l.rungs, func(r *rung) bool { return r.profile.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return l.rungs[i]
+}
+
+// hold keeps what the encoder sends until the picture of the rung is as far. The caller
+// has the lock of the session.
+func (t *Tap) hold(f Tapped) {
+	switch {
+	case len(f.Tracks) > 0: // what waits is of the one before
+		t.sound = nil
+	case t.session.publisher.tracks[f.Track].Kind == cmaf.Video || len(t.sound) >= mostSound:
+	default:
+		t.sound = append(t.sound, f)
+	}
+}
+
+// announce tells readers what the rung is from now on: the tracks of the source, with its
+// own picture in place of theirs.
+func (r *rung) announce(source []cmaf.Track, position int, picture cmaf.Track) {
+	s := r.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.tracks, r.position = slices.Clone(source), position
+	r.tracks[position] = picture
+	for _, t := range s.taps {
+		if t.rung == r {
+			t.announce(r.tracks)
+		}
+	}
+}
+
+// share hands a frame of the rung to readers, after the sound that comes before it.
+func (r *rung) share(track cmaf.Track, f sample) {
+	at := track.Time(f.at)
+	s := r.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.taps {
+		if t.rung != r {
+			continue
+		}
+		ready := 0
+		for ready < len(t.sound) && t.sound[ready].DTS <= at {
+			t.add(t.sound[ready])
+			ready++
+		}
+		t.sound = slices.Delete(t.sound, 0, ready)
+		t.add(Tapped{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
+	}
+}

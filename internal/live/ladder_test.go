@@ -1,0 +1,392 @@
+package live
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// film is a test picture of 320x180 at 15 frames a second, with B-frames and a key frame
+// every second.
+type film struct {
+	track  cmaf.Track
+	frames []Frame
+}
+
+var testFilm = sync.OnceValues(func() (f film, err error) {
+	var out bytes.Buffer
+	command := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=15:d=40", "-c:v", "libx264", "-preset", "ultrafast",
+		"-bf", "2", "-g", "15", "-sc_threshold", "0", "-video_track_timescale", "90000", "-movflags", "frag_keyframe+empty_moov+default_base_moof", "-f", "mp4", "pipe:1")
+	command.Stdout = &out
+	if err := command.Run(); err != nil {
+		return f, err
+	}
+	r := cmaf.NewReader(&out)
+	tracks, err := r.Tracks()
+	if err != nil {
+		return f, err
+	}
+	f.track = tracks[0]
+	for {
+		piece, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return f, nil
+		}
+		if err != nil {
+			return f, err
+		}
+		at, data := piece.Start, piece.Data
+		for _, s := range piece.Samples {
+			f.frames = append(f.frames, Frame{
+				DTS: f.track.Time(at), PTS: f.track.Time(at + int64(s.Offset)), Sync: s.Sync, Data: data[:s.Size:s.Size],
+			})
+			at, data = at+int64(s.Duration), data[s.Size:]
+		}
+	}
+})
+
+// theatre is a station with a ladder, and an encoder that sends a film as fast as it is
+// shown.
+type theatre struct {
+	*station
+	film      film
+	publisher *Publisher
+	sent      int
+	began     time.Time
+}
+
+func newTheatre(t *testing.T, profiles ...weir.Profile) *theatre {
+	t.Helper()
+	film, err := testFilm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	th := &theatre{film: film, station: &station{T: t, path: filepath.Join(t.TempDir(), "weir.db"), dir: t.TempDir()}}
+	th.station.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	th.start()
+	u := weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}
+	th.stream, err = weir.NewStream{Name: "x", Profiles: &profiles}.Stream(&weir.Caller{UserID: u.ID}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	th.write(func(tx *store.Tx) error {
+		return errors.Join(tx.CreateUser(t.Context(), &u), tx.CreateStream(t.Context(), &th.stream))
+	})
+	t.Cleanup(func() { th.stop() })
+	return th
+}
+
+// connect lets the encoder begin the film anew.
+func (th *theatre) connect() {
+	th.Helper()
+	var err error
+	th.publisher, err = th.hub.Publish(th.Context(), th.stream.StreamKey.Reveal(), Source{Protocol: "test"})
+	if err == nil {
+		err = th.publisher.SetTracks(th.Context(), []cmaf.Track{th.film.track})
+	}
+	if err != nil {
+		th.Fatal(err)
+	}
+	th.sent, th.began = 0, time.Now()
+}
+
+// send sends frames when they are due, for a time or until something is so.
+func (th *theatre) send(most time.Duration, until func() bool) {
+	th.Helper()
+	for end := th.sent + int(most.Seconds()*15); th.sent < end && th.sent < len(th.film.frames); th.sent++ {
+		f := th.film.frames[th.sent]
+		time.Sleep(time.Until(th.began.Add(f.DTS)))
+		if err := th.publisher.Write(f); err != nil {
+			th.Fatal(err)
+		}
+		if until != nil && until() {
+			th.sent++
+			return
+		}
+	}
+	if until != nil {
+		th.Fatalf("not so within %v", most)
+	}
+}
+
+// rendition returns one that is there.
+func (th *theatre) rendition(name string) *rendition {
+	r, err := th.broadcast().rendition(name)
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+func (th *theatre) whole(name string) []cmaf.Segment {
+	th.Helper()
+	r := th.rendition(name)
+	if r == nil {
+		th.Fatalf("there is no rendition %s", name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.segments
+}
+
+// finish ends the stream and waits for the ladder.
+func (th *theatre) finish() {
+	th.Helper()
+	th.publisher.Close(true)
+	s := th.broadcast().session
+	if err := s.stop(errEnded, true); err != nil {
+		th.Fatal(err)
+	}
+	s.ladder.wait()
+}
+
+// aligned holds a rung against the source: same numbers, same starts, same lengths. It
+// returns how many segments are gaps, and how many are not whole.
+func (th *theatre) aligned(name string, allFrames bool) (gaps, short int) {
+	th.Helper()
+	source, rung := th.whole(videoName), th.whole(name)
+	if len(source) != len(rung) {
+		th.Errorf("%s has %d segments, the source %d", name, len(rung), len(source))
+	}
+	for i := range min(len(source), len(rung)) {
+		a, b := source[i], rung[i]
+		if a.Start() != b.Start() || a.Discontinuity != b.Discontinuity {
+			th.Errorf("%s/%d starts at %d (discontinuity %v), the source at %d (%v)", name, i, b.Start(), b.Discontinuity, a.Start(), a.Discontinuity)
+		}
+		switch {
+		case b.Gap():
+			gaps++
+		case !b.Sync():
+			th.Errorf("%s/%d does not start with a key frame", name, i)
+		case a.Duration() != b.Duration() || allFrames && a.Frames() != b.Frames():
+			short++
+		}
+	}
+	return gaps, short
+}
+
+// decode returns how many frames a player would show of a rendition.
+func (th *theatre) decode(name string) int {
+	th.Helper()
+	r := th.rendition(name)
+	init, err := th.broadcast().Init(name, int(r.base))
+	if err != nil {
+		th.Fatal(err)
+	}
+	data := init
+	for i, s := range th.whole(name) {
+		if s.Gap() {
+			continue
+		}
+		body, _, err := th.broadcast().Segment(name, r.base+r.first+int64(i))
+		if err != nil {
+			th.Fatal(err)
+		}
+		segment, err := io.ReadAll(body)
+		if err := errors.Join(err, body.Close()); err != nil {
+			th.Fatal(err)
+		}
+		data = append(data, segment...)
+	}
+	path := filepath.Join(th.TempDir(), "rung.mp4")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		th.Fatal(err)
+	}
+	out, err := exec.Command("ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0", path).CombinedOutput()
+	if err != nil {
+		th.Fatalf("%v: %s", err, out)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(strings.Trim(strings.TrimSpace(string(out)), ",")))
+	if err != nil {
+		th.Fatalf("ffprobe said %q", out)
+	}
+	return n
+}
+
+// frameCount returns how many frames there are of the source.
+func (th *theatre) frameCount() (n int) {
+	th.Helper()
+	for _, s := range th.whole(videoName) {
+		n += s.Frames()
+	}
+	return n
+}
+
+// tapped returns how many frames there are in a tap whose session is over.
+func (th *theatre) tapped(tap *Tap) (frames int) {
+	th.Helper()
+	var tracks []cmaf.Track
+	for {
+		f, err := tap.Next(th.Context())
+		switch {
+		case err != nil:
+			return frames
+		case len(f.Tracks) > 0:
+			tracks = f.Tracks
+		case len(tracks) != 1 || tracks[0].Width != 256 || f.PTS < f.DTS:
+			th.Fatalf("frame at %v, %v of %+v", f.DTS, f.PTS, tracks)
+		default:
+			frames++
+		}
+	}
+}
+
+// kill ends the ffmpeg that this test has started, which no other has told this bitrate,
+// and reports whether there was one.
+func kill(t *testing.T, bitrate int) bool {
+	t.Helper()
+	entries, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		children, _ := os.ReadFile(entry)
+		for child := range strings.FieldsSeq(string(children)) {
+			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
+			pid, err := strconv.Atoi(child)
+			if err == nil && bytes.Contains(line, []byte(strconv.Itoa(bitrate))) {
+				return syscall.Kill(pid, syscall.SIGKILL) == nil
+			}
+		}
+	}
+	return false
+}
+
+var testProfiles = []weir.Profile{
+	{Name: "144p", Width: 256, Height: 144, Bitrate: 300_000, FPS: new(0)},
+	{Name: "slow", Width: 192, Height: 108, Bitrate: 100_000, FPS: new(7), Profile: "H264Main"},
+	{Name: "large", Width: 1280, Height: 720, Bitrate: 3_000_000, FPS: new(0)},
+}
+
+func TestLadder(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, testProfiles...)
+	th.connect()
+	b := th.broadcast
+	tap := b().session.tapOf("144p")
+	defer tap.Close()
+	th.send(6*time.Second, func() bool {
+		return th.sent >= 44 && th.sent%15 == 14 && th.rendition("144p") != nil && th.rendition("slow") != nil
+	})
+	names := ""
+	for _, r := range b().Master().Video {
+		names += r.Name + " "
+	}
+	if names != "source 144p slow " && names != "source slow 144p " {
+		t.Errorf("the master playlist has %s", names)
+	}
+	// The encoder goes, and comes back.
+	th.publisher.Close(false)
+	th.connect()
+	th.send(2*time.Second, nil)
+	// A reader does not get what was in the encoder at the end.
+	th.publisher.Close(false)
+	th.stop()
+	if n, sent := th.tapped(tap), th.frameCount(); n > sent || n == 0 {
+		t.Errorf("a reader of the rung got %d frames, %d were sent", n, sent)
+	}
+	// weir is started again, and the encoder comes back once more.
+	th.start()
+	th.connect()
+	th.send(2*time.Second, nil)
+	th.finish()
+
+	for _, name := range []string{"144p", "slow"} {
+		if gaps, short := th.aligned(name, name == "144p"); gaps > 0 || short > 0 {
+			t.Errorf("%s has %d gaps, and %d segments that are not as long as the source's", name, gaps, short)
+		}
+	}
+	sent := th.frameCount()
+	if n := th.decode("144p"); n != sent {
+		t.Errorf("the rung shows %d frames, %d were sent", n, sent)
+	}
+	if n := th.decode("slow"); n < sent*7/15-5 || n > sent*9/15+5 {
+		t.Errorf("the slow rung shows %d frames of %d", n, sent)
+	}
+	playlist := th.playlist("144p", Query{Low: true, Segment: -1})
+	for _, want := range []string{"#EXT-X-DISCONTINUITY\n", "#EXT-X-ENDLIST", ".m4s"} {
+		if !strings.Contains(playlist, want) {
+			t.Errorf("the playlist of the rung has no %s:\n%s", want, playlist)
+		}
+	}
+	beat := b().session.beat(time.Now())
+	if beat.Counters.TranscodedSegments == 0 || beat.Counters.TranscodedBytes == 0 || beat.Counters.TranscodedSegmentsDuration < 3 {
+		t.Errorf("counters: %+v", beat.Counters)
+	}
+}
+
+func TestLadderSurvivesItsEncoder(t *testing.T) {
+	t.Parallel()
+	only := testProfiles[0]
+	only.Bitrate = 234_567
+	th := newTheatre(t, only)
+	th.connect()
+	th.send(6*time.Second, func() bool { return th.sent > 40 && th.rendition("144p") != nil })
+	session := th.broadcast().session
+	for killed := 0; killed < 3; killed++ {
+		th.send(8*time.Second, func() bool { return kill(t, only.Bitrate) })
+		th.send(3*time.Second, func() bool { return len(session.ladder.issues()) > 0 })
+	}
+	th.send(14*time.Second, func() bool {
+		all := th.whole("144p")
+		return len(all) > 3 && !all[len(all)-1].Gap() && len(session.ladder.issues()) == 0
+	})
+	th.finish()
+	if gaps, short := th.aligned("144p", true); gaps == 0 || gaps > 7 || short > 4 {
+		t.Errorf("there are %d gaps, and %d segments that are not whole, where an encoder was killed", gaps, short)
+	}
+	source := th.whole(videoName)
+	for i, s := range source[1:] {
+		if s.Start() != source[i].End() {
+			t.Errorf("the source has a hole before segment %d", i+1)
+		}
+	}
+	th.decode("144p")
+	if playlist := th.playlist("144p", Query{Segment: -1}); !strings.Contains(playlist, "#EXT-X-GAP\n#EXTINF") {
+		t.Errorf("the playlist does not tell of the gap:\n%s", playlist)
+	}
+}
+
+// A server that has room for one rung only makes the smallest, and says so. When there is
+// room again, an encoder that comes back has all of them; what was left out is a gap.
+func TestLadderOnABusyServer(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, testProfiles[:2]...)
+	plans := ladderPlans(testProfiles[:2], th.film.track, 15)
+	_, release := th.engine.Reserve([]int{2*750 - plans[len(plans)-1].encode.Cost()})
+	th.connect()
+	th.send(6*time.Second, func() bool { return th.sent >= 44 && th.sent%15 == 14 && th.rendition("slow") != nil })
+	if issues := strings.Join(th.broadcast().session.ladder.issues(), "\n"); !strings.Contains(issues, "144p is left out") || th.rendition("144p") != nil {
+		t.Errorf("the issues are %q, the rendition 144p is %v", issues, th.rendition("144p"))
+	}
+	release()
+	th.publisher.Close(false)
+	th.connect()
+	th.send(2*time.Second, nil)
+	if issues := th.broadcast().session.ladder.issues(); len(issues) > 0 {
+		t.Errorf("there is room again, and the issues are %q", issues)
+	}
+	th.finish()
+	for name, want := range map[string]int{"144p": 2, "slow": 0} {
+		if gaps, short := th.aligned(name, false); gaps != want || short > 0 {
+			t.Errorf("%s has %d gaps, want %d, and %d segments that are not as long as the source's", name, gaps, want, short)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
+
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/weir"
+)
+
+const (
+	// opusCost is what making Opus of AAC costs, in thousandths of a core.
+	opusCost = 30
+	// opusRate is that of Opus, whatever rate the sound had before.
+	opusRate = 48000
+	// opusAhead is how many samples of silence an encoder of Opus puts in front.
+	opusAhead = 312
+	// opusStall is how long the encoder may say nothing: an encoder that is away sends
+	// nothing either.
+	opusStall = 5 * time.Minute
+	// unheardGap is from where on sound does not go on where it ended.
+	unheardGap = 60 * time.Millisecond
+)
+
+// TapOpus is Tap of a rendition, with sound as browsers take it over WebRTC: AAC is made
+// Opus by one ffmpeg for all who want it, started with the first of them and ended with
+// the last. nil = there is no such rendition.
+func (b *Broadcast) TapOpus(name string) *Tap {
+	s := b.session
+	var t *Tap
+	if name == videoName {
+		t = s.newTap(s.engine != nil)
+	} else {
+		t = s.newTapOf(name, s.engine != nil)
+	}
+	if t == nil || s.engine == nil {
+		return t
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opus == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		s.opus = &opusMaker{session: s, engine: s.engine, cancel: cancel, done: make(chan struct{})}
+		go s.opus.run(ctx, s.openTap(false)) // opened here, so that it misses nothing of what t is to have
+	}
+	s.opus.readers++
+	t.maker = s.opus
+	return t
+}
+
+// leave lets go of the maker of a tap that is closed. The caller has the lock of the
+// session; what is returned waits for the end, without it.
+func (m *opusMaker) leave() (wait func()) {
+	if m == nil {
+		return func() {}
+	}
+	if m.readers--; m.readers > 0 {
+		return func() {}
+	}
+	if m.session.opus == m {
+		m.session.opus = nil
+	}
+	m.cancel()
+	return func() { <-m.done }
+}
+
+// tell hands on what the encoder sends, but for what is Opus instead. The caller has the
+// lock of the session.
+func (t *Tap) tell(f Tapped) {
+	switch {
+	case len(f.Tracks) == 0 && f.Track == t.instead:
+	case t.rung != nil:
+		t.hold(f)
+	case len(f.Tracks) > 0:
+		t.announce(f.Tracks)
+	default:
+		t.add(f)
+	}
+}
+
+// announce says what comes from now on.
+func (t *Tap) announce(tracks []cmaf.Track) {
+	if t.opus {
+		tracks, t.instead = withOpus(tracks)
+	}
+	t.add(Tapped{Tracks: tracks})
+}
+
+// withOpus returns tracks with Opus instead of AAC, and which one that is; -1 = none.
+func withOpus(tracks []cmaf.Track) ([]cmaf.Track, int) {
+	i := slices.IndexFunc(tracks, isAAC)
+	if i < 0 {
+		return tracks, -1
+	}
+	opus, err := cmaf.OpusTrack(2)
+	if err != nil {
+		return tracks, -1
+	}
+	tracks = slices.Clone(tracks)
+	tracks[i] = opus
+	return tracks, i
+}
+
+// opusMaker makes Opus of the sound of a session, as long as somebody listens.
+type opusMaker struct {
+	session *session
+	engine  *ffmpeg.Engine
+	readers int // guarded by the session
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// run makes sound until nobody listens any more, or nothing comes.
+func (m *opusMaker) run(ctx context.Context, tap *Tap) {
+	defer close(m.done)
+	defer tap.Close()
+	var tracks []cmaf.Track
+	pause := firstPause
+	for ctx.Err() == nil {
+		position := slices.IndexFunc(tracks, isAAC)
+		if position < 0 {
+			item, err := tap.Next(ctx)
+			if err != nil {
+				return
+			}
+			if len(item.Tracks) > 0 {
+				tracks = item.Tracks
+			}
+			continue
+		}
+		began := time.Now()
+		next, err := m.encode(ctx, tap, tracks[position], position)
+		if next != nil {
+			tracks = next
+			continue
+		}
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > ranWell {
+			pause = firstPause
+		}
+		m.session.log.Warn("sound for viewers over WebRTC could not be made; it is tried again", "err", err, "in", pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// encode makes Opus of a track until there is another one, which it returns, or until an
+// error.
+func (m *opusMaker) encode(ctx context.Context, tap *Tap, track cmaf.Track, position int) (next []cmaf.Track, err error) {
+	frames, err := newADTS(track)
+	if err != nil {
+		return nil, err
+	}
+	chosen, release := m.engine.Reserve([]int{opusCost})
+	defer release()
+	if chosen < 0 {
+		return nil, errNoRoom
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	input, feed := io.Pipe()
+	output, made := io.Pipe()
+	var line soundLine
+	var working sync.WaitGroup
+	working.Go(func() {
+		err := m.engine.Run(ctx, ffmpeg.Command{
+			Args: opusArgs(), Stdin: input, Outputs: []io.Writer{made}, Priority: ffmpeg.Live, Reserved: true, Pixels: 1, Stall: opusStall,
+		})
+		if err == nil {
+			err = errors.New("the encoder of sound ended")
+		}
+		cancel(err)
+		_ = input.CloseWithError(err)
+		_ = made.CloseWithError(err)
+	})
+	working.Go(func() {
+		err := m.read(output, &line)
+		cancel(err)
+		_ = output.CloseWithError(err)
+	})
+	for err == nil && next == nil {
+		var item Tapped
+		switch item, err = tap.Next(ctx); {
+		case err != nil:
+		case len(item.Tracks) > 0:
+			next = item.Tracks
+		case item.Track == position:
+			line.add(item.PTS, frames.length)
+			err = frames.write(feed, item.Data)
+		}
+	}
+	// What is still inside is a few hundredths of a second: nobody waits for it.
+	cancel(err)
+	_ = feed.CloseWithError(err)
+	working.Wait()
+	return next, err
+}
+
+// opusArgs says what ffmpeg does: make Opus of AAC, and hold back nothing.
+func opusArgs() []string {
+	return append(ffmpeg.InputOptions(), "-probesize", "32", "-analyzeduration", "0", "-fflags", "nobuffer", "-f", "aac", "-i", "pipe:0",
+		"-ac", "2", "-ar", "48000", "-c:a", "libopus", "-b:a", "96k", "-frame_duration", "20", "-flush_packets", "1",
+		"-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:3")
+}
+
+// read takes what ffmpeg makes and hands it to those who listen.
+func (m *opusMaker) read(from io.Reader, line *soundLine) error {
+	reader := cmaf.NewReader(from)
+	for {
+		f, err := reader.Next()
+		if err != nil {
+			return err
+		}
+		data := f.Data
+		for _, s := range f.Samples {
+			if int64(s.Size) > int64(len(data)) {
+				return weir.Errorf(weir.Internal, "the encoder of sound wrote less than it said")
+			}
+			at := line.take(time.Duration(s.Duration) * time.Second / opusRate)
+			m.share(at, data[:s.Size:s.Size])
+			data = data[s.Size:]
+		}
+	}
+}
+
+// share hands a packet of Opus to those who listen.
+func (m *opusMaker) share(at time.Duration, packet []byte) {
+	s := m.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.taps {
+		f := Tapped{Track: t.instead, PTS: at, DTS: at, Sync: true, Data: packet}
+		switch {
+		case t.maker != m || t.instead < 0:
+		case t.rung == nil:
+			t.add(f)
+		case len(t.sound) < mostSound: // it waits for the picture
+			t.sound = append(t.sound, f)
+		}
+	}
+}
+
+// soundLine knows when sound is heard that went through an encoder, which itself has no
+// idea of time.
+type soundLine struct {
+	mu    sync.Mutex
+	in    time.Duration // how much went in
+	out   time.Duration // how much came out
+	steps []soundStep   // where it did not go on where it ended, the last one that counts first
+}
+
+// soundStep says that sound that went in at a position is heard at a time.
+type soundStep struct{ position, at time.Duration }
+
+// add notes that a frame goes in.
+func (l *soundLine) add(at, length time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.steps); n == 0 || (l.steps[n-1].time(l.in)-at).Abs() > unheardGap {
+		l.steps = append(l.steps, soundStep{l.in, at})
+	}
+	l.in += length
+}
+
+// take notes that a packet came out, and returns when it is heard.
+func (l *soundLine) take(length time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.steps) > 1 && l.steps[1].position <= l.out {
+		l.steps = l.steps[1:]
+	}
+	var at time.Duration
+	if len(l.steps) > 0 {
+		at = l.steps[0].time(l.out)
+	}
+	l.out += length
+	return max(at-opusAhead*time.Second/opusRate, 0)
+}
+
+func (s soundStep) time(position time.Duration) time.Duration { return s.at + position - s.position }
+
+// adts writes frames of AAC as a stream that says of each what it is.
+type adts struct {
+	config mpeg4audio.AudioSpecificConfig
+	length time.Duration // of a frame
+}
+
+func newADTS(track cmaf.Track) (*adts, error) {
+	var a adts
+	if err := a.config.Unmarshal(track.DecoderConfig()); err != nil {
+		return nil, weir.Wrap(weir.Invalid, err, "the configuration of the sound can't be read")
+	}
+	count := int64(1024)
+	if a.config.FrameLengthFlag {
+		count = 960
+	}
+	a.length = time.Duration(count) * time.Second / time.Duration(a.config.SampleRate)
+	return &a, nil
+}
+
+func (a *adts) write(to io.Writer, frame []byte) error {
+	packets := mpeg4audio.ADTSPackets{{
+		Type: a.config.Type, SampleRate: a.config.SampleRate, ChannelConfig: a.config.ChannelConfig, AU: frame,
+	}}
+	stream, err := packets.Marshal()
+	if err == nil {
+		_, err = to.Write(stream)
+	}
+	return err
+}

@@ -1,0 +1,583 @@
+package live
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bluenviron/gortmplib"
+	"github.com/bluenviron/gortmplib/pkg/amf0"
+	"github.com/bluenviron/gortmplib/pkg/message"
+	"github.com/bluenviron/gortmplib/pkg/rawmessage"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"weir/internal/cmaf"
+	"weir/internal/guard"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// platform is an RTMP server that keeps what it gets.
+type platform struct {
+	t        *testing.T
+	listener net.Listener
+	serving  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+	got   map[string][]message.Message // by path, key and all
+}
+
+func newPlatform(t *testing.T, address string) *platform {
+	t.Helper()
+	l, err := net.Listen("tcp", cmp.Or(address, "127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &platform{t: t, listener: l, got: map[string][]message.Message{}}
+	p.serving.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *platform) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, conn)
+		p.mu.Unlock()
+		p.serving.Go(func() { p.serve(conn) })
+	}
+}
+
+func (p *platform) serve(conn net.Conn) {
+	defer conn.Close()
+	c := &gortmplib.ServerConn{RW: conn}
+	if c.Initialize() != nil || c.Accept() != nil {
+		return
+	}
+	key := strings.TrimPrefix(c.URL.RequestURI(), "/")
+	for {
+		m, err := c.Read()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.got[key] = append(p.got[key], m)
+		p.mu.Unlock()
+	}
+}
+
+// close ends all connections.
+func (p *platform) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.mu.Unlock()
+	p.serving.Wait()
+}
+
+func (p *platform) url(key string) string {
+	return "rtmp://" + p.listener.Addr().String() + "/live/" + key
+}
+
+// messages returns what has come with a key.
+func (p *platform) messages(key string) []message.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.got["live/"+key])
+}
+
+// pictures returns the times and the data of the frames that have come with a key.
+func (p *platform) pictures(key string) (at []time.Duration, data [][]byte) {
+	for _, m := range p.messages(key) {
+		if v, ok := m.(*message.Video); ok && v.Type == message.VideoTypeAU {
+			at, data = append(at, v.DTS), append(data, v.AU)
+		}
+	}
+	return at, data
+}
+
+// await waits until something holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// run runs what sends the sessions on.
+func (s *station) run() (stop func()) {
+	done := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(done)
+		s.hub.keepPushing(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// target adds a target to a stream.
+func (s *station) target(tx *store.Tx, stream *weir.Stream, url string, videoOnly bool) (weir.Target, error) {
+	target, err := weir.NewTarget{URL: url, Name: "x"}.Target(stream.UserID, time.Now())
+	if err != nil {
+		return target, err
+	}
+	stream.Multistream.Targets = append(slices.Clip(stream.Multistream.Targets), weir.TargetRef{ID: target.ID, Profile: weir.SourceProfile, VideoOnly: videoOnly})
+	return target, tx.CreateTarget(s.Context(), &target)
+}
+
+// add adds a target while the stream is on air.
+func (s *station) add(url string, videoOnly bool) (target weir.Target) {
+	s.Helper()
+	s.write(func(tx *store.Tx) (err error) {
+		_, err = tx.UpdateStream(s.Context(), s.stream.ID, func(stream *weir.Stream) error {
+			target, err = s.target(tx, stream, url, videoOnly)
+			return err
+		})
+		return err
+	})
+	return target
+}
+
+// health returns how a push does.
+func (s *station) health(id string) weir.TargetHealth {
+	for _, session := range s.hub.all() {
+		for _, h := range session.pushHealth(time.Now()) {
+			if h.ID == id {
+				return h
+			}
+		}
+	}
+	return weir.TargetHealth{}
+}
+
+// events returns the names of the events of targets so far.
+func (s *station) events() (names []string) {
+	s.Helper()
+	all, err := s.store.Events(s.Context(), s.stream.UserID, s.stream.ProjectID, 0, 100)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, e := range all {
+		if name, ok := strings.CutPrefix(string(e.Name), "multistream."); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Targets come and go while the stream is on air, and each gets what it is to get.
+func TestPush(t *testing.T) {
+	first := newPlatform(t, "")
+	var one weir.Target
+	s := newStation(t, false)
+	s.hub.o.Guard = guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	t.Cleanup(s.run())
+	one = s.add(first.url("one?a=b"), false)
+	e := s.publish()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A tap begins with a key frame, so something must come until it has.
+	await(t, "the first frames", func() bool { must(e.send(0.2)); at, _ := first.pictures("one?a=b"); return len(at) > 10 })
+	second := newPlatform(t, "")
+	two := s.add(second.url("two"), true)
+	await(t, "the second target", func() bool {
+		must(e.send(0.2))
+		at, _ := second.pictures("two")
+		return len(at) > 10
+	})
+	if h := s.health(one.ID); h.Status != pushConnected || h.LastError != "" || h.Profile != weir.SourceProfile {
+		t.Errorf("the first target is %+v", h)
+	}
+
+	// The first is away, and comes back. The second gets every frame.
+	address := first.listener.Addr().String()
+	first.close()
+	await(t, "the error", func() bool { must(e.send(0.04)); return s.health(one.ID).Status == pushError })
+	back := newPlatform(t, address)
+	await(t, "the first target again", func() bool { must(e.send(0.2)); at, _ := back.pictures("one?a=b"); return len(at) > 10 })
+
+	// Both are taken away.
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateTarget(t.Context(), one.ID, func(target *weir.Target) error { target.Disabled = true; return nil })
+		return err
+	})
+	await(t, "the end of the first", func() bool { return len(s.events()) > 0 })
+	s.write(func(tx *store.Tx) error { return tx.DeleteTarget(t.Context(), two.ID) })
+	await(t, "the end of the second", func() bool { return s.health(two.ID) == weir.TargetHealth{} })
+	await(t, "two events", func() bool { return strings.Count(strings.Join(s.events(), " "), "disconnected") == 2 })
+	must(e.send(2))
+
+	checkTimes(t, first.messages("one?a=b"), true)
+	checkTimes(t, back.messages("one?a=b"), true)
+	checkTimes(t, second.messages("two"), true)
+	_, data := second.pictures("two")
+	for i, d := range data {
+		if i > 0 && d[0] != data[i-1][0]+1 {
+			t.Fatalf("frame %d comes after frame %d", d[0], data[i-1][0])
+		}
+	}
+	for _, m := range second.messages("two") {
+		if a, ok := m.(*message.Audio); ok && a.AACType == message.AudioAACTypeAU && string(a.AU) != silenceFrame {
+			t.Fatalf("a target that shall get no sound got %x", a.AU)
+		}
+	}
+}
+
+// checkTimes looks whether what a target got starts with what it must know, and whether
+// its times start at 0 and never fall.
+func checkTimes(t *testing.T, all []message.Message, sound bool) {
+	t.Helper()
+	last := map[string]time.Duration{}
+	known := map[string]bool{}
+	frames := map[string]int{}
+	note := func(kind string, config bool, at time.Duration) {
+		switch {
+		case config:
+			known[kind] = true
+			return
+		case !known[kind]:
+			t.Errorf("%s comes before its configuration", kind)
+		case frames[kind] == 0 && at > 100*time.Millisecond:
+			t.Errorf("%s starts at %v, want 0", kind, at)
+		case at < last[kind]:
+			t.Errorf("%s goes back from %v to %v", kind, last[kind], at)
+		}
+		last[kind] = at
+		frames[kind]++
+	}
+	for _, m := range all {
+		switch m := m.(type) {
+		case *message.Video:
+			note("video", m.Type == message.VideoTypeConfig, m.DTS)
+		case *message.Audio:
+			note("audio", m.AACType == message.AudioAACTypeConfig, m.DTS)
+		}
+	}
+	if frames["video"] == 0 || (frames["audio"] > 0) != sound {
+		t.Errorf("%v frames came", frames)
+	}
+	if d := last["video"] - last["audio"]; sound && d.Abs() > 100*time.Millisecond {
+		t.Errorf("sound and picture are %v apart at the end", d)
+	}
+}
+
+// A target that does not take the stream is told of with a sentence, which has nothing of
+// its URL but the host in it.
+func TestPushRefused(t *testing.T) {
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := refusing.Accept()
+			if err != nil {
+				return
+			}
+			c := &gortmplib.ServerConn{RW: conn}
+			if c.Initialize() == nil {
+				_ = c.Write(&message.CommandAMF0{ChunkStreamID: 3, Name: "_error", CommandID: 1, Arguments: amf0.Data{nil, amf0.Object{
+					{Key: "level", Value: "error"}, {Key: "code", Value: "NetConnection.Connect.Rejected"}, {Key: "description", Value: "no hunter2 here"},
+				}}})
+			}
+			_ = conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		_ = refusing.Close()
+		serving.Wait()
+	})
+	s := newStation(t, false)
+	s.hub.o.Guard = guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")})
+	t.Cleanup(s.run())
+	targets := map[string]string{}
+	for url, want := range map[string]string{
+		"rtmp://" + refusing.Addr().String() + "/live/hunter2": "the target refused the stream (NetConnection.Connect.Rejected)",
+		"rtmp://127.0.0.1:1/live/hunter2":                      "no connection to the target: connection refused",
+		"rtmp://127.0.0.2/live/hunter2":                        "127.0.0.2 is a loopback address; start weir with --allow-networks",
+		"rtmp://127.0.0.1/hunter2":                             "the URL of the target must be rtmp://host/app/key",
+		"srt://127.0.0.1?streamid=hunter2":                     "the URL of the target must be srt://host:port",
+	} {
+		targets[s.add(url, false).ID] = want
+	}
+	e := s.publish()
+	for id, want := range targets {
+		await(t, want, func() bool {
+			if err := e.send(0.2); err != nil {
+				t.Fatal(err)
+			}
+			return s.health(id).Status == pushError
+		})
+		if got := s.health(id).LastError; !strings.HasPrefix(got, want) || strings.Contains(got, "hunter2") {
+			t.Errorf("last error %q, want %q", got, want)
+		}
+	}
+	await(t, "five events", func() bool {
+		if err := e.send(0.2); err != nil {
+			t.Fatal(err)
+		}
+		return len(s.events()) == len(targets)
+	})
+	if diff := gocmp.Diff(slices.Repeat([]string{"error"}, len(targets)), s.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	issues := s.hub.all()[0].pushIssues()
+	if len(issues) != len(targets) || strings.Contains(fmt.Sprint(issues), "hunter2") {
+		t.Errorf("issues of the stream: %q", issues)
+	}
+	// The store has it, for whoever asks another node.
+	s.hub.beat(t.Context())
+	if kept, err := s.store.TargetHealth(t.Context(), s.stream.ID); err != nil || len(kept) != len(targets) || kept[0].Status != pushError {
+		t.Errorf("the store says %+v, %v", kept, err)
+	}
+}
+
+// kept is an outlet that keeps what it gets.
+type kept struct {
+	mu     sync.Mutex
+	begun  [][]string // codecs
+	at     []time.Duration
+	paused int
+	frames []outgoing
+	err    error
+	closed bool
+}
+
+func (k *kept) begin(video, audio *cmaf.Track, at time.Duration) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var codecs []string
+	for _, t := range []*cmaf.Track{video, audio} {
+		if t != nil {
+			codecs = append(codecs, t.Codec)
+		}
+	}
+	k.begun, k.at = append(k.begun, codecs), append(k.at, at)
+	return k.err
+}
+
+func (k *kept) pause() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.paused++
+	return k.err
+}
+
+func (k *kept) frame(f outgoing) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.frames = append(k.frames, f)
+	return k.err
+}
+
+func (k *kept) sent() int64 { return 0 }
+func (k *kept) hurry()      {}
+
+func (k *kept) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+}
+
+// state returns what has come, and whether that was all.
+func (k *kept) state() (frames []outgoing, closed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.frames), k.closed
+}
+
+func (k *kept) times(kind cmaf.Kind) (all []time.Duration) {
+	for _, f := range k.frames {
+		if f.kind == kind {
+			all = append(all, f.dts)
+		}
+	}
+	return all
+}
+
+func TestPushFeed(t *testing.T) {
+	const second = time.Second
+	tracks := testTracks(t)
+	opus, err := cmaf.OpusTrack(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(f *pushFeed, all ...Tapped) {
+		t.Helper()
+		for _, x := range all {
+			if err := f.add(x); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	picture := func(dts, pts time.Duration) Tapped { return Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
+	sound := func(at time.Duration) Tapped { return Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
+
+	t.Run("times", func(t *testing.T) {
+		k := &kept{}
+		f := newPushFeed(k, false)
+		add(f, Tapped{Tracks: tracks}, picture(50*second, 51*second), sound(49*second), picture(52*second, 52*second), sound(51*second))
+		// The encoder comes back with the same tracks after a while, then with others.
+		add(f, Tapped{Tracks: tracks}, picture(70*second, 70*second), Tapped{Tracks: tracks[:1]}, picture(69*second, 69*second))
+		if diff := gocmp.Diff([]time.Duration{0, 2 * second, 20 * second, 20 * second}, k.times(cmaf.Video)); diff != "" {
+			t.Errorf("pictures (-want +got):\n%s", diff)
+		}
+		if diff := gocmp.Diff([]time.Duration{0, 1 * second}, k.times(cmaf.Audio)); diff != "" {
+			t.Errorf("sound (-want +got):\n%s", diff)
+		}
+		if k.frames[0].pts != second {
+			t.Errorf("a frame that is shown 1 s after it is decoded is shown at %v", k.frames[0].pts)
+		}
+		if diff := gocmp.Diff([][]string{{"avc1.42c01e", "mp4a.40.2"}, {"avc1.42c01e"}}, k.begun); diff != "" || k.paused != 2 {
+			t.Errorf("%d pauses, want 2; begun (-want +got):\n%s", k.paused, diff)
+		}
+	})
+	t.Run("silence", func(t *testing.T) {
+		for name, f := range map[string]struct {
+			silent bool
+			tracks []cmaf.Track
+			note   string
+		}{
+			"wanted":     {true, tracks, ""},
+			"not AAC":    {false, []cmaf.Track{tracks[0], opus}, "the sound of the stream is opus, which targets do not take; silence is sent in its place"},
+			"without it": {true, tracks[:1], ""},
+		} {
+			t.Run(name, func(t *testing.T) {
+				k := &kept{}
+				feed := newPushFeed(k, f.silent)
+				add(feed, Tapped{Tracks: f.tracks}, picture(5*second, 5*second), sound(5*second), picture(5*second+second/2, 5*second+second/2),
+					picture(60*second, 60*second), picture(60*second+second/2, 60*second+second/2))
+				times := k.times(cmaf.Audio)
+				// Half a second has 24 frames, of which the first is at its start; in between lies a leap.
+				if len(times) != 24+1+23 || times[0] != 0 || times[24] != 55*second || times[1] != second*1024/48000 {
+					t.Errorf("silence at %v", times)
+				}
+				if feed.note != f.note {
+					t.Errorf("note %q, want %q", feed.note, f.note)
+				}
+			})
+		}
+	})
+	t.Run("nothing to send", func(t *testing.T) {
+		if err := newPushFeed(&kept{}, true).add(Tapped{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
+			t.Errorf("sound alone for a target without sound: %v", err)
+		}
+	})
+	t.Run("errors", func(t *testing.T) {
+		broken := errors.New("broken")
+		f := newPushFeed(&kept{err: broken}, false)
+		add(f, Tapped{Tracks: tracks})
+		if err := f.add(picture(0, 0)); !errors.Is(err, broken) {
+			t.Errorf("an outlet that fails: %v", err)
+		}
+	})
+}
+
+func TestParseRTMP(t *testing.T) {
+	for raw, want := range map[string]rtmpTarget{
+		"rtmp://a.example/live2/key":         {false, "a.example:1935", "a.example", "live2", "key", "rtmp://a.example/live2"},
+		"rtmps://a.example/rtmp/k?s=1&t=2":   {true, "a.example:443", "a.example", "rtmp", "k?s=1&t=2", "rtmps://a.example/rtmp"},
+		"rtmp://[2001:db8::1]:99/a/b/k%2F x": {false, "[2001:db8::1]:99", "2001:db8::1", "a/b", "k%2F x", "rtmp://[2001:db8::1]:99/a/b"},
+	} {
+		if got, err := parseRTMP(raw); err != nil || got != want {
+			t.Errorf("parseRTMP(%q) = %+v, %v; want %+v", raw, got, err, want)
+		}
+	}
+	for _, raw := range []string{"rtmp://a.example", "rtmp://a.example/", "rtmp://a.example/hunter2", "rtmp://a.example/live/", "rtmp://u:hunter2@a.example/a/b", "rtmp:///a/hunter2", "\x00"} {
+		if _, err := parseRTMP(raw); weir.KindOf(err) != weir.Invalid || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("parseRTMP(%q): %v", raw, err)
+		}
+	}
+}
+
+func TestParseSRT(t *testing.T) {
+	got, err := parseSRT("srt://a.example:99?streamid=%23!::r=key&passphrase=0123456789&pbkeylen=32&latency=500&mode=caller")
+	if err != nil || got.host != "a.example" || got.port != 99 || got.config.StreamId != "#!::r=key" || got.config.Passphrase != "0123456789" ||
+		got.config.PBKeylen != 32 || got.config.PeerLatency != 500*time.Millisecond {
+		t.Errorf("parseSRT = %+v, %v", got, err)
+	}
+	for _, query := range []string{"", ":0", ":x", ":99?passphrase=hunter2", ":99?pbkeylen=17", ":99?latency=99999", ":99?mode=listener", ":99?a=%zz"} {
+		if _, err := parseSRT("srt://a.example" + query); weir.KindOf(err) != weir.Invalid || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("parseSRT of %q: %v", query, err)
+		}
+	}
+}
+
+func FuzzParseTarget(f *testing.F) {
+	f.Add("rtmp://a.example/live2/key?x=y")
+	f.Add("srt://a.example:99?streamid=key&latency=1")
+	f.Fuzz(func(_ *testing.T, raw string) {
+		_, _ = parseRTMP(raw)
+		_, _ = parseSRT(raw)
+	})
+}
+
+// FuzzTargetAnswers lets a target say anything.
+func FuzzTargetAnswers(f *testing.F) {
+	// What a target says that takes the stream, asks whether we are there, and ends.
+	var well bytes.Buffer
+	w := rawmessage.NewWriter(&well, nil, false)
+	for _, said := range []amf0.Data{
+		{"_result", 1.0, nil, amf0.Object{{Key: "code", Value: "NetConnection.Connect.Success"}}},
+		{"_result", 4.0, nil, 1.0},
+		{"onStatus", 0.0, nil, amf0.Object{{Key: "level", Value: "status"}, {Key: "code", Value: "NetStream.Publish.Start"}}},
+		{"close", 0.0, nil},
+	} {
+		body, err := said.Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, m := range []rawmessage.Message{
+			{ChunkStreamID: commandChunks, Type: rtmpCommand, Body: body},
+			{ChunkStreamID: controlChunks, Type: rtmpUserControl, Body: []byte{0, 6, 0, 0, 0, 0}},
+			{ChunkStreamID: controlChunks, Type: rtmpWindow, Body: []byte{0, 0, 0, 64}},
+		} {
+			if err := w.Write(&m); err != nil {
+				f.Fatal(err)
+			}
+		}
+	}
+	f.Add(well.Bytes())
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 16, 0})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		ours, theirs := net.Pipe()
+		var talking sync.WaitGroup
+		talking.Go(func() {
+			_, _ = theirs.Write(append(append([]byte{3}, make([]byte, 2*1536)...), said...))
+			_ = theirs.Close()
+		})
+		talking.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
+		dial := func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+		if o, err := dialRTMP(t.Context(), "rtmp://a.example/live/key", dial, func(error) {}); err == nil {
+			o.close()
+		}
+		talking.Wait()
+	})
+}

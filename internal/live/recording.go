@@ -1,0 +1,177 @@
+package live
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// sweepEvery is how often there is a look for files that nobody needs any more.
+const sweepEvery = time.Minute
+
+// Folder returns where the files of a session are that has ended here; an error of kind
+// Busy if it has not.
+func (h *Hub) Folder(sessionID string) (string, error) {
+	for _, s := range h.all() {
+		if s.info.ID == sessionID && !s.finished() {
+			return "", weir.Errorf(weir.Busy, "the session is still being written")
+		}
+	}
+	return filepath.Join(h.o.Dir, sessionID), nil
+}
+
+// checkRoom ends recording where there is no room for it; what is recorded is kept.
+func (h *Hub) checkRoom(sessions []*session) {
+	recorded := slices.DeleteFunc(sessions, func(s *session) bool { return !s.info.Record })
+	if len(recorded) == 0 || h.o.Room == nil {
+		return
+	}
+	err := h.o.Room()
+	if err == nil {
+		return
+	}
+	for _, s := range recorded {
+		s.endRecording(err)
+	}
+}
+
+// endRecording lets the session go on without keeping what comes.
+func (s *session) endRecording(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unrecorded {
+		return
+	}
+	s.unrecorded = true
+	for _, r := range s.renditions() {
+		r.recorder.Spare()
+		r.record.Store(false)
+	}
+	s.log.Warn("the stream goes on and is not recorded any more", "err", why)
+}
+
+// recordingIssues says what is not well with the recording.
+func (s *session) recordingIssues() []string {
+	if !s.unrecorded {
+		return nil
+	}
+	return []string{"the server has not enough disk space: the stream goes on and is not recorded any more"}
+}
+
+// finished reports whether nothing will be added to the session.
+func (s *session) finished() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
+}
+
+// sweep removes the folders of sessions that nobody watches, that nobody goes on with and
+// that are in the storage if they are to be, also those of a former life of this node.
+func (h *Hub) sweep(ctx context.Context) {
+	folders, err := os.ReadDir(h.o.Dir)
+	if err != nil {
+		h.o.Log.WarnContext(ctx, "the folder of sessions could not be read", "err", err)
+		return
+	}
+	for _, folder := range folders {
+		if err := h.sweepOne(ctx, folder.Name()); err != nil && ctx.Err() == nil {
+			h.o.Log.WarnContext(ctx, "the files of a session could not be removed", "session", folder.Name(), "err", err)
+		}
+	}
+}
+
+func (h *Hub) sweepOne(ctx context.Context, sessionID string) error {
+	needed, err := h.o.Store.NeedsFiles(ctx, sessionID)
+	if err != nil || needed || h.shows(sessionID) {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(h.o.Dir, sessionID))
+}
+
+// shows reports whether viewers may still ask for something of a session.
+func (h *Hub) shows(sessionID string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.ended {
+		if s.info.ID == sessionID {
+			return true
+		}
+	}
+	for _, s := range h.sessions {
+		if s.info.ID == sessionID {
+			return true
+		}
+	}
+	return false
+}
+
+// history is the playlist of a rendition from its first segment on. It is made when
+// somebody asks for it, and goes on from there.
+type history struct {
+	mu   sync.Mutex
+	list cmaf.EventPlaylist
+	next int64 // segment on disk that is not in it
+}
+
+// whole returns the playlist of all segments so far.
+func (r *rendition) whole() ([]byte, error) {
+	r.history.mu.Lock()
+	defer r.history.mu.Unlock()
+	r.mu.Lock()
+	end, ended := r.first+int64(len(r.segments)), r.ended
+	r.mu.Unlock()
+	segments, err := r.past(r.history.next, end)
+	if err != nil {
+		return nil, err
+	}
+	for _, segment := range segments {
+		k := r.recorder.InitOf(r.history.next)
+		track, err := r.recorder.Track(k)
+		if err != nil {
+			return nil, err
+		}
+		r.history.list.Add(r.base+r.history.next, segment, int(r.base)+k, track)
+		r.history.next++
+	}
+	return r.history.list.Text(r.base, r.earlier, segmentTarget, ended), nil
+}
+
+// Recorded returns what a player chooses from who wants all of the broadcast and not only
+// its last minute; there is nothing if it is not recorded.
+func (b *Broadcast) Recorded() cmaf.Master {
+	b.session.looking.RLock()
+	defer b.session.looking.RUnlock()
+	var m cmaf.Master
+	for _, r := range b.session.renditions() {
+		if !r.record.Load() {
+			continue
+		}
+		choice := r.choice()
+		choice.URI = r.name + "/dvr.m3u8"
+		if choice.Index.Track.Kind == cmaf.Video {
+			m.Video = append(m.Video, choice)
+		} else {
+			m.Audio = append(m.Audio, choice)
+		}
+	}
+	return m
+}
+
+// WholePlaylist returns the media playlist of a recorded rendition from its first segment
+// on.
+func (b *Broadcast) WholePlaylist(name string) ([]byte, error) {
+	r, err := b.rendition(name)
+	if err != nil {
+		return nil, err
+	}
+	if !r.record.Load() {
+		return nil, weir.Errorf(weir.NotFound, "the stream is not recorded; play index.m3u8")
+	}
+	return r.whole()
+}

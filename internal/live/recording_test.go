@@ -1,0 +1,174 @@
+package live
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// end ends the broadcast of a station's stream, as its owner does.
+func (s *station) end() {
+	s.Helper()
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateStream(s.Context(), s.stream.ID, func(st *weir.Stream) error {
+			st.LastTerminatedAt = new(weir.At(time.Now()))
+			return nil
+		})
+		return err
+	})
+	s.hub.beat(s.Context())
+}
+
+// TestWholePlaylist asks for all of a broadcast while it grows and at its end.
+func TestWholePlaylist(t *testing.T) {
+	s := newStation(t, true)
+	e := s.publish()
+	whole := func(name string) string {
+		t.Helper()
+		text, err := s.broadcast().WholePlaylist(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if err := e.send(7); err != nil {
+		t.Fatal(err)
+	}
+	first := whole(videoName)
+	if n := strings.Count(first, "#EXTINF"); n != 3 || !strings.Contains(first, "#EXT-X-PLAYLIST-TYPE:EVENT\n") || strings.Contains(first, "ENDLIST") {
+		t.Errorf("7 seconds:\n%s", first)
+	}
+	if err := e.send(70); err != nil {
+		t.Fatal(err)
+	}
+	e.Close(false)
+	if err := s.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	grown := whole(videoName)
+	if !strings.HasPrefix(grown, first) || strings.Count(grown, "#EXTINF") != 40 || strings.Count(grown, "DISCONTINUITY\n") != 1 || strings.Count(grown, "#EXT-X-MAP") != 1 {
+		t.Errorf("80 seconds:\n%s", grown)
+	}
+	// Who asks for the first time gets the same.
+	s.broadcast().session.video.history = history{}
+	if again := whole(videoName); again != grown {
+		t.Errorf("asked anew:\n%s", again)
+	}
+	m := s.broadcast().Recorded()
+	if len(m.Video) != 1 || len(m.Audio) != 1 || m.Video[0].URI != "source/dvr.m3u8" || m.Audio[0].URI != "audio/dvr.m3u8" {
+		t.Errorf("the whole broadcast has %+v", m)
+	}
+	if len(s.frames(videoName, 0, 20, 38)) != 125 {
+		t.Error("segments of the list are gone")
+	}
+	s.end()
+	if ended := whole(videoName); !strings.HasSuffix(ended, "\n40.m4s\n#EXT-X-ENDLIST\n") {
+		t.Errorf("at the end:\n%s", ended)
+	}
+}
+
+func TestWholePlaylistWantsRecording(t *testing.T) {
+	s := newStation(t, false)
+	if err := s.publish().send(3); err != nil {
+		t.Fatal(err)
+	}
+	if m := s.broadcast().Recorded(); len(m.Video)+len(m.Audio) > 0 {
+		t.Errorf("what is not recorded has %+v", m)
+	}
+	if _, err := s.broadcast().WholePlaylist(videoName); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("error %v, want one of kind not-found", err)
+	}
+}
+
+// TestFilesOfRecording looks when the files of a recorded session can be used, and when
+// they go.
+func TestFilesOfRecording(t *testing.T) {
+	s := newStation(t, true)
+	e := s.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	session := e.session.info
+	dir := filepath.Join(s.dir, session.ID)
+	there := func(when string, want bool) {
+		t.Helper()
+		s.hub.sweep(t.Context())
+		if _, err := os.Stat(filepath.Join(dir, videoName, "0.m4s")); (err == nil) != want {
+			t.Errorf("%s: error %v, want the files there: %v", when, err, want)
+		}
+	}
+	if _, err := s.hub.Folder(session.ID); weir.KindOf(err) != weir.Busy {
+		t.Errorf("the session is on: error %v, want one of kind busy", err)
+	}
+	there("on air", true)
+	s.end()
+	e.Close(false)
+	if got, err := s.hub.Folder(session.ID); err != nil || got != dir {
+		t.Errorf("the session has ended: %s, error %v", got, err)
+	}
+	there("ended", true)
+	s.hub.forget(time.Now().Add(2 * shownAfter))
+	there("before it is an asset", true)
+	asset := weir.NewRecording(&session, &s.stream, time.Now())
+	s.write(func(tx *store.Tx) error { return tx.CreateAsset(t.Context(), &asset) })
+	there("before the asset is ready", true)
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateAsset(t.Context(), asset.ID, func(a *weir.Asset) error { a.Ready(time.Now()); return nil })
+		return err
+	})
+	there("when the asset is ready", false)
+	if err := os.MkdirAll(filepath.Join(s.dir, "unknown"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.hub.sweep(t.Context())
+	if left, _ := filepath.Glob(filepath.Join(s.dir, "*")); len(left) > 0 {
+		t.Errorf("files are left: %v", left)
+	}
+}
+
+// TestNoRoom fills the disk of a recorded session: it goes on, what is recorded stays, and
+// what comes goes again.
+func TestNoRoom(t *testing.T) {
+	s := newStation(t, true)
+	var full error
+	s.hub.o.Room = func() error { return full }
+	e := s.publish()
+	if err := e.send(7); err != nil {
+		t.Fatal(err)
+	}
+	s.hub.beat(t.Context())
+	if s.broadcast().session.unrecorded {
+		t.Error("there is room, and it is not recorded")
+	}
+	full = weir.Errorf(weir.Full, "there is not enough disk space")
+	s.hub.beat(t.Context())
+	full = nil // that does not bring back what was left out
+	s.hub.beat(t.Context())
+	if err := e.send(150); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int64]bool{0: true, 2: true, 5: false, 70: true} {
+		body, _, err := s.broadcast().Segment(videoName, n)
+		if (err == nil) != want {
+			t.Errorf("segment %d: error %v, want it there: %v", n, err, want)
+		}
+		if err == nil {
+			body.Close()
+		}
+	}
+	if _, err := s.broadcast().WholePlaylist(videoName); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("a list of what is not there: error %v", err)
+	}
+	session := s.broadcast().session
+	session.mu.Lock()
+	issues := session.issues(time.Now())
+	session.mu.Unlock()
+	if !strings.Contains(strings.Join(issues, "\n"), "not recorded any more") {
+		t.Errorf("the issues are %q", issues)
+	}
+}

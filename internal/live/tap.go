@@ -1,0 +1,174 @@
+package live
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// tapBytes is what may wait for a reader before it loses frames: some seconds of an
+// ordinary stream. It is a bound on what waits, not memory of its own: the frames are
+// shared.
+const tapBytes = 8 << 20
+
+// Tap hands what an encoder sends to one reader beside the packager: a push to another
+// platform, a viewer over WebRTC, the encoder of the other renditions. Whoever is too slow
+// loses frames up to the next key frame, and nobody else notices.
+type Tap struct {
+	session *session
+	opus    bool       // AAC is made Opus (opus.go)
+	maker   *opusMaker // of it; guarded by the session
+	instead int        // position of the track that is Opus instead, -1 = none; guarded by the session
+	rung    *rung      // whose frames these are, nil = the encoder's (ladder_tap.go)
+	sound   []Tapped   // that waits for the rung's picture; guarded by the session
+
+	mu      sync.Mutex
+	tracks  []cmaf.Track
+	queue   []Tapped
+	waiting int64 // bytes in queue
+	skip    bool  // until the next frame with which decoding can start
+	late    bool  // that is because the reader was too slow
+	lost    int64
+	err     error // why nothing more comes
+	wake    chan struct{}
+}
+
+// Tapped is a frame on the timeline of the session, or what the frames from here on
+// are.
+type Tapped struct {
+	// Tracks, if there are some, say what follows: at first, and when an encoder came
+	// back or changed what it sends. Times leap there, and this is no frame.
+	Tracks []cmaf.Track
+
+	Track    int           // position in Tracks
+	PTS, DTS time.Duration // since the session began
+	Sync     bool          // decoding can start here; true for all sound
+	Data     []byte        // as cmaf keeps samples; others read it too
+}
+
+// Tap returns the frames of the stream from the next key frame on. It must be closed.
+func (b *Broadcast) Tap() *Tap { return b.session.tap() }
+
+func (s *session) tap() *Tap { return s.newTap(false) }
+
+func (s *session) newTap(opus bool) *Tap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.openTap(opus)
+}
+
+// openTap is newTap for whoever has the lock of the session.
+func (s *session) openTap(opus bool) *Tap {
+	t := &Tap{session: s, opus: opus, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+	s.taps = append(s.taps, t)
+	if s.muxer != nil {
+		t.tell(Tapped{Tracks: s.publisher.tracks})
+	}
+	if s.stopped {
+		t.end(io.EOF)
+	}
+	return t
+}
+
+// Next waits for what comes next; io.EOF when the session is over.
+func (t *Tap) Next(ctx context.Context) (Tapped, error) {
+	for {
+		t.mu.Lock()
+		if len(t.queue) > 0 {
+			f := t.queue[0]
+			t.queue[0] = Tapped{}
+			t.queue = t.queue[1:]
+			t.waiting -= int64(len(f.Data))
+			t.mu.Unlock()
+			return f, nil
+		}
+		err := t.err
+		t.mu.Unlock()
+		if err != nil {
+			return Tapped{}, err
+		}
+		select {
+		case <-ctx.Done():
+			return Tapped{}, context.Cause(ctx)
+		case <-t.wake:
+		}
+	}
+}
+
+// Lost is how many frames the reader was too slow for.
+func (t *Tap) Lost() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost
+}
+
+// Close ends the reading.
+func (t *Tap) Close() {
+	wait := func() {}
+	defer func() { wait() }()
+	t.session.mu.Lock()
+	defer t.session.mu.Unlock()
+	for i, other := range t.session.taps {
+		if other == t {
+			t.session.taps = append(t.session.taps[:i:i], t.session.taps[i+1:]...)
+			t.session.lost += t.Lost()
+			wait = t.maker.leave()
+			break
+		}
+	}
+	t.end(weir.Errorf(weir.Internal, "a tap was read after it was closed"))
+}
+
+// add hands a frame to the reader, without waiting for it.
+func (t *Tap) add(f Tapped) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.err != nil:
+		return
+	case len(f.Tracks) > 0:
+		t.tracks, t.skip, t.late = f.Tracks, true, false
+	case t.waiting+int64(len(f.Data)) > tapBytes:
+		t.skip, t.late = true, true
+		t.lost++
+		return
+	case t.skip && !t.startable(f):
+		if t.late {
+			t.lost++
+		}
+		return
+	default:
+		t.skip, t.late = false, false
+	}
+	t.queue, t.waiting = append(t.queue, f), t.waiting+int64(len(f.Data))
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// startable reports whether a reader that has nothing can begin with a frame.
+func (t *Tap) startable(f Tapped) bool {
+	if !f.Sync || f.Track >= len(t.tracks) {
+		return false
+	}
+	return t.tracks[f.Track].Kind == cmaf.Video || !slices.ContainsFunc(t.tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
+}
+
+// end says that nothing more comes.
+func (t *Tap) end(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = err
+	}
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}

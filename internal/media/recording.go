@@ -1,0 +1,130 @@
+package media
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// The tracks of a broadcast that are kept, as folders of what was recorded of it.
+const (
+	RecordedVideo = weir.SourceProfile
+	RecordedAudio = "audio"
+)
+
+// Recording is what was kept of a broadcast.
+type Recording struct {
+	Presentation Presentation
+	Spec         weir.VideoSpec
+	MP4Size      int64  // 0 = it has no form as one MP4 file
+	NoMP4        string // why not, for people
+	Width        int
+	Height       int
+}
+
+// KeepRecording makes a presentation in a store of the tracks that were recorded below a
+// folder, however that ended. Nothing is encoded. It can be interrupted and done again.
+// An error of kind weir.NotFound means that nothing was recorded.
+func KeepRecording(ctx context.Context, store blob.Store, prefix, dir string) (Recording, error) {
+	var kept []cmaf.TrackIndex
+	r := Recording{Presentation: Presentation{Complete: true}}
+	for _, name := range []string{RecordedVideo, RecordedAudio} {
+		recorder, err := Recover(filepath.Join(dir, name))
+		var track *Track
+		if err == nil {
+			track, err = recorder.Keep(ctx, store, prefix+"/"+name)
+		}
+		if weir.KindOf(err) == weir.NotFound {
+			continue
+		}
+		if err != nil {
+			return Recording{}, err
+		}
+		index := track.Index()
+		kept = append(kept, index)
+		rendition := Rendition{Name: name, Dir: name, Bitrate: index.AverageBitrate(), Complete: true}
+		if index.Track.Kind == cmaf.Video {
+			r.Presentation.Renditions = append(r.Presentation.Renditions, rendition)
+			r.Width, r.Height = index.Track.Width, index.Track.Height
+		} else {
+			r.Presentation.Audio = append(r.Presentation.Audio, rendition)
+		}
+	}
+	if len(kept) == 0 {
+		return Recording{}, weir.Errorf(weir.NotFound, "nothing was recorded")
+	}
+	r.Presentation.Duration = cmaf.Played(kept).Seconds()
+	layout, err := cmaf.Progressive(kept, 0)
+	switch {
+	case err == nil:
+		r.MP4Size = layout.Size
+	case weir.KindOf(err) == weir.Invalid:
+		r.NoMP4 = err.Error()
+	default:
+		return Recording{}, err
+	}
+	r.Spec = specOf(kept, r.Presentation.Duration)
+	return r, SavePresentation(ctx, store, prefix, r.Presentation)
+}
+
+// specOf describes tracks as the API does the source of an asset.
+func specOf(tracks []cmaf.TrackIndex, seconds float64) weir.VideoSpec {
+	spec := weir.VideoSpec{Format: "mp4", Duration: seconds}
+	for _, index := range tracks {
+		t := weir.Track{
+			Type: string(index.Track.Kind), Codec: codecName(index.Track.Codec), Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds(),
+			Bitrate: float64(index.AverageBitrate()), Width: index.Track.Width, Height: index.Track.Height,
+			Channels: index.Track.Channels, SampleRate: index.Track.SampleRate,
+		}
+		if index.Track.Kind == cmaf.Video {
+			t.FPS = index.FrameRate()
+		}
+		spec.Tracks = append(spec.Tracks, t)
+		spec.Bitrate += t.Bitrate
+	}
+	return spec
+}
+
+// codecName names a coding as files are usually described, and not as playlists do.
+func codecName(codec string) string {
+	letters, _, _ := strings.Cut(codec, ".")
+	switch letters {
+	case "avc1":
+		return "h264"
+	case "hvc1", "hev1":
+		return "hevc"
+	case "av01":
+		return "av1"
+	case "mp4a":
+		return "aac"
+	}
+	return letters
+}
+
+// RecordingFile returns a recording as one MP4 file.
+func RecordingFile(ctx context.Context, store blob.Store, prefix string) (*File, error) {
+	p, err := LoadPresentation(ctx, store, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var tracks []*Track
+	var indexes []cmaf.TrackIndex
+	for _, list := range [][]Rendition{p.Renditions[:min(1, len(p.Renditions))], p.Audio} {
+		for _, r := range list {
+			track, err := Open(ctx, store, prefix+"/"+r.Dir)
+			if err != nil {
+				return nil, err
+			}
+			tracks, indexes = append(tracks, track), append(indexes, track.Index())
+		}
+	}
+	layout, err := cmaf.Progressive(indexes, 0)
+	if err != nil {
+		return nil, err
+	}
+	return NewFile(layout, tracks)
+}

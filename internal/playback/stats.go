@@ -1,0 +1,30 @@
+package playback
+
+import "time"
+
+// watching is how long after the last sign of life somebody still watches.
+const watching = 30 * time.Second
+
+// Stats is what viewers do.
+type Stats struct {
+	Viewers int64 // who fetched something in the last half minute
+	Reloads int64 // requests that wait for what a playlist is to have
+	Waits   int64 // requests that wait for a part
+}
+
+// Stats returns the numbers of now.
+func (s *Server) Stats() Stats {
+	return Stats{s.views.watching(time.Now()), s.reloads.Load(), s.waits.Load()}
+}
+
+// watching returns how many viewers there are.
+func (c *views) watching(now time.Time) (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.active {
+		if now.Sub(v.LastSeen.Time()) < watching {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,20 @@
+package playback
+
+import (
+	"testing"
+	"time"
+)
+
+func TestStatsOfViewers(t *testing.T) {
+	var s Server
+	s.views.init()
+	now := time.Now()
+	for i, ago := range []time.Duration{0, 20 * time.Second, time.Minute} {
+		s.views.note(&content{playbackID: "p"}, viewer{key: string(rune('a' + i))}, nil, now.Add(-ago))
+	}
+	s.reloads.Add(3)
+	s.waits.Add(1)
+	if got, want := s.Stats(), (Stats{Viewers: 2, Reloads: 3, Waits: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+}

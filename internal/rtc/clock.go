@@ -1,0 +1,120 @@
+package rtc
+
+import (
+	"sync"
+	"time"
+
+	"weir/internal/cmaf"
+)
+
+const (
+	h264Rate = 90000
+	opusRate = 48000
+
+	// adrift is how far the times of a track may be from the clock on the wall before
+	// they count as having jumped.
+	adrift = 2 * time.Second
+	// stepAt is from where on sound and picture are put in step at once; below that it is
+	// done by mostStep a frame, which nobody sees.
+	stepAt   = 250 * time.Millisecond
+	mostStep = time.Millisecond
+)
+
+// clock puts the tracks of a peer on one timeline. The times of each begin anywhere, and
+// only the sender's reports say which sound belongs to which picture. They come late, so
+// it begins with when things arrive, and corrects the picture once they are there: sound
+// that is moved can be heard.
+type clock struct {
+	mu           sync.Mutex
+	origin       time.Time // when the first packet came; zero = none did
+	video, audio line
+	shift        time.Duration // of the picture, so far
+	shifted      bool
+}
+
+// line is the time of a track.
+type line struct {
+	rate  int64
+	set   bool
+	last  uint32
+	ticks int64 // of last, without overflow
+	first int64
+	base  time.Duration // of first
+
+	reported bool
+	stamp    int64         // in ticks
+	wall     time.Duration // of the sender's clock, at stamp
+}
+
+func newClock() *clock {
+	return &clock{video: line{rate: h264Rate}, audio: line{rate: opusRate}}
+}
+
+func (c *clock) line(kind cmaf.Kind) *line {
+	if kind == cmaf.Audio {
+		return &c.audio
+	}
+	return &c.video
+}
+
+// report takes what the sender says: this time of a track is that time of its clock.
+func (c *clock) report(kind cmaf.Kind, stamp uint32, ntp uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.line(kind)
+	if !l.set || ntp == 0 {
+		return
+	}
+	seconds, fraction := time.Duration(ntp>>32), ntp&(1<<32-1)
+	l.reported, l.stamp = true, l.ticks+int64(int32(stamp-l.last))
+	l.wall = seconds*time.Second + time.Duration(fraction*uint64(time.Second)>>32)
+}
+
+// at returns when a frame is shown that came now.
+func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.origin.IsZero() {
+		c.origin = now
+	}
+	l := c.line(kind)
+	at := l.at(stamp, now.Sub(c.origin))
+	if kind == cmaf.Audio || !c.video.reported || !c.audio.reported {
+		return at + c.shiftOf(kind)
+	}
+	// When the sound is heard that the sender's clock saw together with this picture.
+	wall := c.video.wall + duration(c.video.ticks-c.video.stamp, h264Rate)
+	together := c.audio.base + duration(c.audio.stamp-c.audio.first, opusRate) + wall - c.audio.wall
+	off := together - (at + c.shift)
+	if c.shifted && off.Abs() < stepAt {
+		off = min(max(off, -mostStep), mostStep)
+	}
+	c.shift, c.shifted = c.shift+off, true
+	return at + c.shift
+}
+
+func (c *clock) shiftOf(kind cmaf.Kind) time.Duration {
+	if kind == cmaf.Video {
+		return c.shift
+	}
+	return 0
+}
+
+// at returns the time of a stamp; elapsed is what has passed since the first packet.
+func (l *line) at(stamp uint32, elapsed time.Duration) time.Duration {
+	if !l.set {
+		l.set, l.last, l.base = true, stamp, elapsed
+	}
+	l.ticks += int64(int32(stamp - l.last))
+	l.last = stamp
+	at := l.base + duration(l.ticks-l.first, l.rate)
+	if (at - elapsed).Abs() > adrift {
+		l.first, l.base, at = l.ticks, elapsed, elapsed
+	}
+	return at
+}
+
+// duration returns how long n of so many a second last.
+func duration(n, rate int64) time.Duration {
+	return time.Duration(n/rate)*time.Second + time.Duration(n%rate)*time.Second/time.Duration(rate)
+}

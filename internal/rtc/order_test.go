@@ -1,0 +1,255 @@
+package rtc
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pion/rtp"
+
+	"weir/internal/cmaf"
+)
+
+func numbered(n uint16) *rtp.Packet { return &rtp.Packet{Header: rtp.Header{SequenceNumber: n}} }
+
+// Packets come out in order, once, and what never comes is said.
+func TestSequencer(t *testing.T) {
+	type out struct {
+		N   uint16
+		Gap bool
+	}
+	many := func(from, count uint16) (all []uint16) {
+		for i := range count {
+			all = append(all, from+i)
+		}
+		return all
+	}
+	for name, tt := range map[string]struct {
+		in   []uint16
+		late time.Duration // between packets
+		want []out
+	}{
+		"in order":      {[]uint16{7, 8, 9}, 0, []out{{7, false}, {8, false}, {9, false}}},
+		"runs over":     {[]uint16{65535, 0, 1}, 0, []out{{65535, false}, {0, false}, {1, false}}},
+		"swapped":       {[]uint16{1, 3, 2, 4}, 0, []out{{1, false}, {2, false}, {3, false}, {4, false}}},
+		"twice":         {[]uint16{1, 1, 2, 1, 2}, 0, []out{{1, false}, {2, false}}},
+		"lost":          {[]uint16{1, 3, 4, 5, 6}, 110 * time.Millisecond, []out{{1, false}, {3, true}, {4, false}, {5, false}, {6, false}}},
+		"lost and late": {[]uint16{1, 3, 4, 5, 6, 2}, 110 * time.Millisecond, []out{{1, false}, {3, true}, {4, false}, {5, false}, {6, false}}},
+		"two lost":      {[]uint16{1, 3, 5, 6, 7, 8, 9, 10}, 110 * time.Millisecond, []out{{1, false}, {3, true}, {5, true}, {6, false}, {7, false}, {8, false}, {9, false}, {10, false}}},
+		"begins anew":   {[]uint16{1, 2, 40000, 40001}, 0, []out{{1, false}, {2, false}, {40000, true}, {40001, false}}},
+		"waits for one": {[]uint16{1, 3, 4}, 0, []out{{1, false}}},
+		"too many wait": {append([]uint16{1}, many(3, mostWaiting)...), 0, append([]out{{1, false}, {3, true}}, func() (all []out) {
+			for _, n := range many(4, mostWaiting-1) {
+				all = append(all, out{n, false})
+			}
+			return all
+		}()...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s sequencer
+			var got []out
+			now := time.Unix(0, 0)
+			for _, n := range tt.in {
+				s.add(numbered(n), now, func(p *rtp.Packet, gap bool) { got = append(got, out{p.SequenceNumber, gap}) })
+				now = now.Add(tt.late)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("packets (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// assemble puts packets through an assembler. A unit is told by its length, a loss by -1.
+func assemble(packets []*rtp.Packet, gapBefore int) (got []int) {
+	var a assembler
+	for i, p := range packets {
+		a.add(p, i == gapBefore, func(unit []byte, _ uint32) { got = append(got, len(unit)) }, func() { got = append(got, -1) })
+	}
+	return got
+}
+
+func TestAssembler(t *testing.T) {
+	packet := func(stamp uint32, marker bool, payload ...byte) *rtp.Packet {
+		return &rtp.Packet{Header: rtp.Header{Timestamp: stamp, Marker: marker}, Payload: payload}
+	}
+	for name, tt := range map[string]struct {
+		packets []*rtp.Packet
+		gap     int
+		want    []int
+	}{
+		"one packet":        {[]*rtp.Packet{packet(1, true, 0x65, 1, 2)}, -1, []int{4 + 3}},
+		"two NAL units":     {[]*rtp.Packet{packet(1, false, 0x67, 1), packet(1, true, 0x65, 1, 2)}, -1, []int{4 + 2 + 4 + 3}},
+		"together":          {[]*rtp.Packet{packet(1, true, 24, 0, 2, 0x67, 1, 0, 3, 0x65, 1, 2)}, -1, []int{4 + 2 + 4 + 3}},
+		"in pieces":         {[]*rtp.Packet{packet(1, false, 28, 0x85, 1), packet(1, false, 28, 0x05, 2), packet(1, true, 28, 0x45, 3)}, -1, []int{4 + 4}},
+		"no marker":         {[]*rtp.Packet{packet(1, false, 0x65, 1), packet(2, true, 0x41, 1)}, -1, []int{4 + 2, 4 + 2}},
+		"a piece is lost":   {[]*rtp.Packet{packet(1, false, 28, 0x85, 1), packet(1, true, 28, 0x45, 3), packet(2, true, 0x41, 1)}, 1, []int{-1, 6, 6}},
+		"a unit is lost":    {[]*rtp.Packet{packet(1, true, 0x65, 1), packet(3, true, 0x41, 1)}, 1, []int{6, -1, 6}},
+		"padding":           {[]*rtp.Packet{packet(1, false, 0x65, 1), packet(9, false), packet(1, true, 0x65, 1)}, -1, []int{12}},
+		"cut off":           {[]*rtp.Packet{packet(1, true, 24, 0, 200, 0x67), packet(2, true, 0x41, 1)}, -1, []int{-1, 6}},
+		"unknown form":      {[]*rtp.Packet{packet(1, true, 30, 1, 2)}, -1, []int{-1}},
+		"a piece without 1": {[]*rtp.Packet{packet(1, true, 28)}, -1, []int{-1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, assemble(tt.packets, tt.gap)); diff != "" {
+				t.Errorf("lengths of units, -1 = loss (-want +got):\n%s", diff)
+			}
+		})
+	}
+	// A unit without an end does not take all memory.
+	var a assembler
+	piece := packet(1, false, append([]byte{28, 0x05}, make([]byte, 60000)...)...)
+	for range mostUnit/60000*2 + 2 {
+		a.add(piece, false, func([]byte, uint32) { t.Error("a unit that is too long came out") }, func() {})
+	}
+	if !a.broken || cap(a.unit) > mostUnit {
+		t.Errorf("%d bytes are kept of a unit that is too long", cap(a.unit))
+	}
+}
+
+// Whatever comes in packets, what comes out are NAL units with their lengths.
+func FuzzAssembler(f *testing.F) {
+	f.Add([]byte{3, 0x65, 1, 2, 4, 28, 0x85, 1, 2, 3, 28, 0x45, 3}, uint8(3))
+	f.Add([]byte{6, 24, 0, 2, 0x67, 1, 0, 0, 2, 30, 1}, uint8(2))
+	f.Fuzz(func(t *testing.T, data []byte, marks uint8) {
+		var s sequencer
+		var a assembler
+		now := time.Unix(0, 0)
+		for i := 0; len(data) > 0; i++ {
+			n := min(int(data[0]), len(data)-1)
+			p := &rtp.Packet{Header: rtp.Header{SequenceNumber: uint16(i) + uint16(marks&1)*uint16(n), Timestamp: uint32(n), Marker: marks>>(i%8)&1 != 0}, Payload: data[1 : 1+n]}
+			data = data[1+n:]
+			s.add(p, now, func(p *rtp.Packet, gap bool) {
+				a.add(p, gap, func(unit []byte, _ uint32) {
+					nals, _, _ := split(unit)
+					if again := join(nals); len(again) > len(unit) {
+						t.Errorf("% x is not % x", again, unit)
+					}
+				}, func() {})
+			})
+			now = now.Add(50 * time.Millisecond)
+		}
+	})
+}
+
+// Whatever an offer says, it is read or refused.
+func FuzzOffer(f *testing.F) {
+	const good = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=ice-ufrag:abcd\r\na=sendonly\r\n" +
+		"a=rtpmap:96 H264/90000\r\na=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAHg==,aM48gA==\r\na=candidate:1 1 udp 1 10.0.0.1 9 typ host\r\n"
+	f.Add(good)
+	f.Add("v=0\r\nm=audio 9 X 111\r\na=rtpmap:111 opus/48000/2\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		o, err := readOffer(text, "recvonly")
+		_ = checkFragment(text, ufragOf(text))
+		if err != nil {
+			return
+		}
+		if !o.video && !o.audio {
+			t.Error("an offer without media is taken")
+		}
+		for line := range strings.Lines(o.text) {
+			if strings.HasPrefix(line, "a=candidate") || strings.HasPrefix(line, "a=ice-lite") {
+				t.Errorf("pion is told of %q", line)
+			}
+		}
+	})
+}
+
+func TestOffer(t *testing.T) {
+	o, err := readOffer("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\na=rtpmap:96 h264/90000\r\n"+
+		"a=fmtp:96 packetization-mode=1; sprop-parameter-sets=Z0IAHg==,aM48gA==\r\na=candidate:1 1 udp 1 10.0.0.1 9 typ host\r\na=end-of-candidates\r\n", "recvonly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !o.video || o.audio || !slices.EqualFunc(o.sets, [][]byte{{0x67, 0x42, 0, 0x1e}, {0x68, 0xce, 0x3c, 0x80}}, slices.Equal) {
+		t.Errorf("the offer is read as %+v", o)
+	}
+	if got := ufragOf(o.text + "a=ice-ufrag:abcd\r\n"); got != "abcd" {
+		t.Errorf("ufrag %q", got)
+	}
+	for _, word := range []string{"candidate", "10.0.0.1"} {
+		if strings.Contains(o.text, word) {
+			t.Errorf("pion is told of %s:\n%s", word, o.text)
+		}
+	}
+}
+
+// The parameter sets of a track are found, and nothing is read behind its end.
+func TestH264Sets(t *testing.T) {
+	track, err := cmaf.H264Track([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := track.DecoderConfig()
+	sets, err := h264Sets(config)
+	if err != nil || len(sets) != 4+9+4+5 || binary.BigEndian.Uint32(sets) != 1 || sets[4] != 0x67 || sets[4+9+4] != 0x68 {
+		t.Errorf("h264Sets() = % x, %v", sets, err)
+	}
+	for n := range len(config) {
+		_, _ = h264Sets(config[:n]) // must not panic
+	}
+	if _, err := h264Sets(nil); err == nil {
+		t.Error("nothing is taken for parameter sets")
+	}
+}
+
+// Sound and picture are put in step by what the sender says of its clock, not by when they
+// come.
+func TestClock(t *testing.T) {
+	start := time.Unix(1000, 0)
+	ntpAt := func(d time.Duration) uint64 { return ntp(start.Add(d)) }
+	c := newClock()
+	// The picture comes 120 ms after the sound that belongs to it.
+	const late = 120 * time.Millisecond
+	var apart time.Duration
+	for i := range 250 {
+		d := time.Duration(i) * 40 * time.Millisecond
+		sound := c.at(cmaf.Audio, 77+uint32(d*48000/time.Second), start.Add(d))
+		picture := c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
+		apart = picture - sound
+		if i == 10 && apart != late {
+			t.Errorf("before the reports they are %v apart, want %v", apart, late)
+		}
+		if i == 20 {
+			c.report(cmaf.Audio, 77+uint32(d*48000/time.Second), ntpAt(d))
+			c.report(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), ntpAt(d))
+		}
+	}
+	if apart.Abs() > time.Millisecond {
+		t.Errorf("after the reports they are %v apart", apart)
+	}
+	// The clock of the sound runs away slowly: the picture follows it.
+	d := 250 * 40 * time.Millisecond
+	c.report(cmaf.Audio, 77+uint32(d*48000/time.Second), ntpAt(d-30*time.Millisecond))
+	before := c.shift
+	for range 100 {
+		d += 40 * time.Millisecond
+		was := c.shift
+		c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
+		if step := (c.shift - was).Abs(); step > mostStep {
+			t.Fatalf("the picture is moved by %v at once", step)
+		}
+	}
+	if moved := c.shift - before; (moved - 30*time.Millisecond).Abs() > time.Millisecond {
+		t.Errorf("the picture was moved by %v, want 30ms", moved)
+	}
+}
+
+// Times that jump begin anew where the clock on the wall is.
+func TestClockJumps(t *testing.T) {
+	start := time.Unix(1000, 0)
+	c := newClock()
+	c.at(cmaf.Video, 5, start)
+	if got := c.at(cmaf.Video, 5+90000, start.Add(time.Second)); got != time.Second {
+		t.Errorf("after a second it is %v", got)
+	}
+	if got := c.at(cmaf.Video, 5+90000*1000, start.Add(1040*time.Millisecond)); got != 1040*time.Millisecond {
+		t.Errorf("after a jump of 1000 s it is %v", got)
+	}
+	if got := c.at(cmaf.Video, 5+90000*1000+3600, start.Add(1100*time.Millisecond)); got != 1080*time.Millisecond {
+		t.Errorf("a frame later it is %v", got)
+	}
+}

@@ -1,0 +1,180 @@
+package rtc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+
+	"weir/internal/weir"
+)
+
+// Why a connection ended.
+var (
+	// ErrLeft is when the peer said goodbye.
+	ErrLeft = errors.New("the peer closed the connection")
+	// errLost is when nothing is heard of it any more.
+	errLost = errors.New("the connection was lost")
+	// errNever is when it never came.
+	errNever = errors.New("the peer did not connect after the answer")
+	// errEnded is when this side had enough.
+	errEnded = errors.New("the session was ended")
+)
+
+// peer is one connection, from the answer on.
+type peer struct {
+	server *Server
+	pc     *webrtc.PeerConnection
+	ufrag  string // of the offer
+	answer string
+
+	connected chan struct{}
+	connect   sync.Once
+	done      chan struct{}
+	once      sync.Once
+	cause     error
+	closing   sync.Once
+	timer     *time.Timer
+	working   sync.WaitGroup
+}
+
+// newPeer makes a connection that has no answer yet.
+func (s *Server) newPeer(o offer) (*peer, error) {
+	p := &peer{server: s, ufrag: ufragOf(o.text), connected: make(chan struct{}), done: make(chan struct{})}
+	if err := s.room(); err != nil { // before anything is made
+		return nil, err
+	}
+	pc, err := s.api.NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		return nil, err
+	}
+	p.pc = pc
+	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
+		switch state {
+		case webrtc.PeerConnectionStateConnected:
+			p.connect.Do(func() { close(p.connected) })
+		case webrtc.PeerConnectionStateFailed:
+			p.end(errLost)
+		case webrtc.PeerConnectionStateClosed:
+			p.end(ErrLeft)
+		}
+	})
+	// Nothing is said over data channels.
+	pc.OnDataChannel(func(c *webrtc.DataChannel) { _ = c.Close() })
+	p.timer = time.AfterFunc(connectTime, func() {
+		select {
+		case <-p.connected:
+		default:
+			p.end(errNever)
+		}
+	})
+	if err := s.add(p); err != nil {
+		p.timer.Stop()
+		return nil, errors.Join(err, pc.GracefulClose())
+	}
+	return p, nil
+}
+
+// answerOffer makes the answer. Whatever an offer can make pion do, it happens to this
+// offer alone.
+func (p *peer) answerOffer(ctx context.Context, o offer, prepare func() error) (err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			p.server.log.ErrorContext(ctx, "an offer led to a defect", "err", problem)
+			err = p.unusable(errors.New("a defect"))
+		}
+	}()
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: o.text}); err != nil {
+		return p.unusable(err)
+	}
+	if err := prepare(); err != nil {
+		return err
+	}
+	answer, err := p.pc.CreateAnswer(nil)
+	if err != nil {
+		return p.unusable(err)
+	}
+	gathered := webrtc.GatheringCompletePromise(p.pc)
+	if err := p.pc.SetLocalDescription(answer); err != nil {
+		return p.unusable(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	select {
+	case <-gathered:
+	case <-ctx.Done():
+		return weir.Wrap(weir.Busy, context.Cause(ctx), "the answer took too long; try again")
+	}
+	p.answer = p.pc.LocalDescription().SDP
+	return nil
+}
+
+// unusable is what the peer is told when pion does not like its offer. Why is for the log
+// of who looks closely: it quotes the offer.
+func (p *peer) unusable(cause error) error {
+	p.server.log.Debug("an offer can't be used", "err", cause)
+	if strings.Contains(cause.Error(), "codec") {
+		return weir.Errorf(weir.Unsupported, "the offer has no form of H.264 or Opus that this server takes")
+	}
+	return weir.Errorf(weir.Refused, "the offer can't be used: it does not describe media that can be sent and received")
+}
+
+// Answer returns the answer to the offer.
+func (p *peer) Answer() string { return p.answer }
+
+// Trickle takes what the peer says of its addresses after the offer.
+func (p *peer) Trickle(fragment string) error { return checkFragment(fragment, p.ufrag) }
+
+// Connected waits until the peer is there. When the connection is over before, the error
+// says why.
+func (p *peer) Connected(ctx context.Context) error {
+	select {
+	case <-p.connected:
+		return nil
+	case <-p.done:
+		return p.cause
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Done is closed when the connection is over.
+func (p *peer) Done() <-chan struct{} { return p.done }
+
+// Err returns why the connection is over; nil = it is not. [ErrLeft] is a goodbye.
+func (p *peer) Err() error {
+	select {
+	case <-p.done:
+		return p.cause
+	default:
+		return nil
+	}
+}
+
+// end says that the connection is over.
+func (p *peer) end(cause error) {
+	p.once.Do(func() {
+		p.cause = cause
+		close(p.done)
+	})
+}
+
+// close lets go of everything, and waits for it.
+func (p *peer) close() {
+	p.end(errEnded)
+	p.closing.Do(func() {
+		p.timer.Stop()
+		if err := p.pc.GracefulClose(); err != nil && !errors.Is(err, io.EOF) {
+			p.server.log.Debug("a connection was not closed in order", "err", err)
+		}
+		p.working.Wait()
+		p.server.remove(p)
+	})
+}
+
+// Close ends the connection and waits for its end.
+func (p *peer) Close() { p.close() }

@@ -1,0 +1,314 @@
+// Package rtctest has a peer for tests of WebRTC that nobody here wrote: pion's client,
+// with the few lines of HTTP that WHIP and WHEP need around it.
+package rtctest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pion/webrtc/v4"
+	"github.com/pion/webrtc/v4/pkg/media"
+	"github.com/pion/webrtc/v4/pkg/media/oggreader"
+)
+
+const (
+	// Rate is the number of pictures a second of a film.
+	Rate = 25
+	// soundLength is how long a packet of sound is.
+	soundLength = 20 * time.Millisecond
+	// patience is how long a test waits for something that must happen.
+	patience = 30 * time.Second
+)
+
+// Film is media as an encoder makes it.
+type Film struct {
+	Video [][]byte // access units of H.264, with start codes
+	Audio [][]byte // packets of Opus
+}
+
+// MakeFilm makes some seconds of pictures and sound. args are further options of x264.
+func MakeFilm(t testing.TB, seconds string, args ...string) Film {
+	t.Helper()
+	video := append([]string{
+		"-f", "lavfi", "-i", "testsrc2=size=160x90:rate=25:duration=" + seconds, "-c:v", "libx264", "-profile:v", "baseline", "-preset", "ultrafast",
+		"-pix_fmt", "yuv420p", "-g", "25",
+	}, args...)
+	stream := ffmpeg(t, append(video, "-bsf:v", "h264_metadata=aud=insert", "-f", "h264", "-")...)
+	var film Film
+	delimiter := []byte{0, 0, 0, 1, 9}
+	for _, unit := range bytes.Split(stream, delimiter)[1:] {
+		film.Video = append(film.Video, append(bytes.Clone(delimiter), unit...))
+	}
+	sound := ffmpeg(t, "-f", "lavfi", "-i", "sine=sample_rate=48000:duration="+seconds, "-c:a", "libopus", "-ac", "2", "-page_duration", "20000", "-f", "ogg", "-")
+	pages, _, err := oggreader.NewWith(bytes.NewReader(sound))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		page, _, err := pages.ParseNextPage()
+		if errors.Is(err, io.EOF) {
+			return film
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.HasPrefix(page, []byte("OpusTags")) {
+			film.Audio = append(film.Audio, page)
+		}
+	}
+}
+
+func ffmpeg(t testing.TB, args ...string) []byte {
+	t.Helper()
+	var said bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin"}, args...)...)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("ffmpeg: %v\n%s", err, &said)
+	}
+	return out
+}
+
+// Peer is a client of WHIP or WHEP.
+type Peer struct {
+	testing.TB
+	PC       *webrtc.PeerConnection
+	Location string // of the session
+
+	connected chan struct{}
+	ended     chan struct{} // it is not connected any more
+	working   sync.WaitGroup
+	stop      context.CancelFunc
+	video     *webrtc.TrackLocalStaticSample
+	audio     *webrtc.TrackLocalStaticSample
+
+	mu    sync.Mutex
+	got   map[string]int // packets, by kind
+	stamp map[string]uint32
+	first map[string]uint32
+}
+
+// New returns a peer that is closed with the test. With networks, it uses only these.
+func New(t testing.TB, networks ...webrtc.NetworkType) *Peer {
+	t.Helper()
+	var setting webrtc.SettingEngine
+	setting.SetIncludeLoopbackCandidate(true)
+	if len(networks) > 0 {
+		setting.SetNetworkTypes(networks)
+	}
+	engine := &webrtc.MediaEngine{}
+	if err := engine.RegisterDefaultCodecs(); err != nil {
+		t.Fatal(err)
+	}
+	pc, err := webrtc.NewAPI(webrtc.WithMediaEngine(engine), webrtc.WithSettingEngine(setting)).NewPeerConnection(webrtc.Configuration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Peer{
+		TB: t, PC: pc, connected: make(chan struct{}), ended: make(chan struct{}), stop: func() {},
+		got: map[string]int{}, stamp: map[string]uint32{}, first: map[string]uint32{},
+	}
+	var connect, end sync.Once
+	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
+		switch state {
+		case webrtc.PeerConnectionStateConnected:
+			connect.Do(func() { close(p.connected) })
+		case webrtc.PeerConnectionStateFailed, webrtc.PeerConnectionStateClosed:
+			end.Do(func() { close(p.ended) })
+		}
+	})
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Close ends the connection with a goodbye.
+func (p *Peer) Close() {
+	p.stop()
+	if err := p.PC.GracefulClose(); err != nil {
+		p.Error(err)
+	}
+	p.working.Wait()
+}
+
+// OfferToSend returns an offer of somebody who publishes.
+func (p *Peer) OfferToSend() string {
+	p.Helper()
+	var err error
+	if p.video, err = webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeH264}, "video", "film"); err != nil {
+		p.Fatal(err)
+	}
+	if p.audio, err = webrtc.NewTrackLocalStaticSample(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus}, "audio", "film"); err != nil {
+		p.Fatal(err)
+	}
+	for _, track := range []webrtc.TrackLocal{p.video, p.audio} {
+		sender, err := p.PC.AddTrack(track)
+		if err != nil {
+			p.Fatal(err)
+		}
+		p.working.Go(func() {
+			for {
+				if _, _, err := sender.ReadRTCP(); err != nil {
+					return
+				}
+			}
+		})
+	}
+	return p.offer()
+}
+
+// OfferToWatch returns an offer of somebody who watches.
+func (p *Peer) OfferToWatch() string {
+	p.Helper()
+	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeVideo, webrtc.RTPCodecTypeAudio} {
+		if _, err := p.PC.AddTransceiverFromKind(kind, webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}); err != nil {
+			p.Fatal(err)
+		}
+	}
+	p.PC.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+		kind := track.Kind().String()
+		p.working.Go(func() {
+			for {
+				packet, _, err := track.ReadRTP()
+				if err != nil {
+					return
+				}
+				p.mu.Lock()
+				if p.got[kind] == 0 {
+					p.first[kind] = packet.Timestamp
+				}
+				p.got[kind]++
+				p.stamp[kind] = packet.Timestamp
+				p.mu.Unlock()
+			}
+		})
+	})
+	return p.offer()
+}
+
+func (p *Peer) offer() string {
+	p.Helper()
+	offer, err := p.PC.CreateOffer(nil)
+	if err != nil {
+		p.Fatal(err)
+	}
+	gathered := webrtc.GatheringCompletePromise(p.PC)
+	if err := p.PC.SetLocalDescription(offer); err != nil {
+		p.Fatal(err)
+	}
+	<-gathered
+	return p.PC.LocalDescription().SDP
+}
+
+// Answered takes the answer of the server.
+func (p *Peer) Answered(sdp string) {
+	p.Helper()
+	if err := p.PC.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: sdp}); err != nil {
+		p.Fatalf("the answer can't be used: %v\n%s", err, sdp)
+	}
+}
+
+// Post sends an offer to a server and takes its answer.
+func (p *Peer) Post(url, offer string, headers ...string) {
+	p.Helper()
+	answer := Request(p, http.MethodPost, url, "application/sdp", offer, headers...)
+	if answer.StatusCode != http.StatusCreated {
+		p.Fatalf("POST %s: %d %s", url, answer.StatusCode, answer.Text)
+	}
+	location, err := answer.Location()
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Location = location.String()
+	p.Answered(answer.Text)
+}
+
+// Answer is the answer to a request.
+type Answer struct {
+	*http.Response
+	Text string
+}
+
+// Request sends a request; headers are names and values.
+func Request(t testing.TB, method, url, contentType, body string, headers ...string) Answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Answer{answer, string(text)}
+}
+
+// Connected waits until the peers have found one another.
+func (p *Peer) Connected() {
+	p.Helper()
+	p.wait(p.connected, "the peers do not connect")
+}
+
+// Ended waits until the connection is over.
+func (p *Peer) Ended() {
+	p.Helper()
+	p.wait(p.ended, "the connection does not end")
+}
+
+func (p *Peer) wait(c <-chan struct{}, complaint string) {
+	p.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		p.Fatal(complaint)
+	}
+}
+
+// Play sends a film in its own time, over and over, until the peer is closed.
+func (p *Peer) Play(film Film) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	play := func(track *webrtc.TrackLocalStaticSample, frames [][]byte, length time.Duration) {
+		tick := time.NewTicker(length)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			if err := track.WriteSample(media.Sample{Data: frames[i%len(frames)], Duration: length}); err != nil {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}
+	p.working.Go(func() { play(p.video, film.Video, time.Second/Rate) })
+	p.working.Go(func() { play(p.audio, film.Audio, soundLength) })
+}
+
+// Got returns how much of a kind of media has come.
+func (p *Peer) Got(kind string) (packets int, length time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rate := map[string]time.Duration{"video": 90000, "audio": 48000}[kind]
+	return p.got[kind], time.Duration(p.stamp[kind]-p.first[kind]) * time.Second / rate
+}

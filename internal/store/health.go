@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"weir/internal/weir"
+)
+
+// maxSamples bounds how many samples one answer has: almost three hours of them.
+const maxSamples = 1000
+
+// HealthSamples returns how a stream did from one moment to another, the oldest first.
+// When that is more than fits, the newest of it. to = 0 has no end.
+func (q *queries) HealthSamples(ctx context.Context, streamID string, from, to weir.Millis) ([]weir.HealthSample, error) {
+	b := &builder{}
+	b.and("stream_id = %s", streamID)
+	b.span("at", from, to)
+	samples, err := many(ctx, q.conn, scanSample, "SELECT sample FROM health"+b.where()+" ORDER BY at DESC LIMIT "+strconv.Itoa(maxSamples), b.args...)
+	slices.Reverse(samples)
+	return samples, err
+}
+
+func scanSample(r rows) (s weir.HealthSample, err error) {
+	var text string
+	if err := r.Scan(&text); err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal([]byte(text), &s)
+}
+
+// samples are what one transaction writes of the health of streams.
+type samples struct {
+	rows []string
+	b    builder
+}
+
+func (s *samples) add(streamID string, all []weir.HealthSample) error {
+	for _, sample := range all {
+		text, err := json.Marshal(sample)
+		if err != nil {
+			return err
+		}
+		s.rows = append(s.rows, s.b.bind("(%s, %s, %s)", streamID, int64(sample.Time), string(text)))
+	}
+	return nil
+}
+
+// save writes the samples; one that is there already stays.
+func (s *samples) save(ctx context.Context, tx *Tx) error {
+	if len(s.rows) == 0 {
+		return nil
+	}
+	_, err := tx.conn.exec(ctx, "INSERT INTO health (stream_id, at, sample) VALUES "+strings.Join(s.rows, ", ")+" ON CONFLICT DO NOTHING", s.b.args...)
+	return err
+}

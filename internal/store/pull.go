@@ -1,0 +1,194 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// The rules of pulling are those of package weir (pull.go there). Rows are locked after
+// that of their stream, if that is locked too.
+
+// Pulling is the wish that weir fetches a stream from its source.
+type Pulling = weir.Pulling
+
+// ErrLostPull says that somebody else has the pull by now, or nobody wants it any more.
+var ErrLostPull = errors.New("the pull belongs to another node by now, or is not wanted any more")
+
+const pullColumns = "stream_id, wish, wanted, plays, failures, issue, position, node, boot, claim, expires_at, due_at"
+
+func scanPull(r rows) (p Pulling, err error) {
+	err = r.Scan(&p.StreamID, &p.Wish, &p.Wanted, &p.Plays, &p.Failures, &p.Issue, &p.Position, &p.Node, &p.Boot, &p.Claim, &p.ExpiresAt, &p.DueAt)
+	return p, err
+}
+
+func (tx *Tx) savePull(ctx context.Context, p *Pulling) error {
+	_, err := tx.conn.exec(ctx, "INSERT INTO pull ("+pullColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+		ON CONFLICT (stream_id) DO UPDATE SET wish = excluded.wish, wanted = excluded.wanted, plays = excluded.plays, failures = excluded.failures,
+			issue = excluded.issue, position = excluded.position, node = excluded.node, boot = excluded.boot, claim = excluded.claim,
+			expires_at = excluded.expires_at, due_at = excluded.due_at`,
+		p.StreamID, p.Wish, p.Wanted, p.Plays, p.Failures, p.Issue, p.Position, p.Node, p.Boot, p.Claim, int64(p.ExpiresAt), int64(p.DueAt))
+	return err
+}
+
+// PullOf returns the pull of a stream; one that was never wanted is not wanted.
+func (q *queries) PullOf(ctx context.Context, streamID string) (Pulling, error) {
+	p, _, err := found(one(ctx, q.conn, scanPull, "SELECT "+pullColumns+" FROM pull WHERE stream_id = $1", streamID))
+	p.StreamID = streamID
+	return p, err
+}
+
+func (tx *Tx) lockPull(ctx context.Context, streamID string) (Pulling, error) {
+	p, _, err := found(one(ctx, tx.conn, scanPull, "SELECT "+pullColumns+" FROM pull WHERE stream_id = $1"+tx.store.engine.forUpdate(), streamID))
+	p.StreamID = streamID
+	return p, err
+}
+
+// LockSources is called first by a transaction that makes a stream unless there is one
+// with the same source: only one at a time can look.
+func (tx *Tx) LockSources(ctx context.Context) error {
+	_, err := one(ctx, tx.conn, scanInt, "SELECT value FROM counter WHERE name = 'pull-source'"+tx.store.engine.forUpdate())
+	return err
+}
+
+// StartPull wants a stream to be pulled, whose row the transaction has locked. A pull that
+// is wanted already goes on, unless it is to begin anew or waits for its next try.
+func (tx *Tx) StartPull(ctx context.Context, streamID string, anew bool, now time.Time) (Pulling, error) {
+	p, err := tx.lockPull(ctx, streamID)
+	if err != nil || p.Wanted && p.Issue == "" && !anew {
+		return p, err
+	}
+	p.Start(now)
+	if err := tx.setPullIssue(ctx, streamID, ""); err != nil {
+		return p, err
+	}
+	tx.bumpLater(TopicPull)
+	return p, tx.savePull(ctx, &p)
+}
+
+// StopPull ends the pull of a stream, whose row the transaction has locked. A wish other
+// than 0 leaves later ones alone.
+func (tx *Tx) StopPull(ctx context.Context, streamID string, wish int64) error {
+	p, err := tx.lockPull(ctx, streamID)
+	if err != nil || !p.Wanted || wish != 0 && p.Wish != wish {
+		return err
+	}
+	p.Stop()
+	tx.bumpLater(TopicPull)
+	return errors.Join(tx.savePull(ctx, &p), tx.setPullIssue(ctx, streamID, ""))
+}
+
+// setPullIssue shows the owner why the source fails.
+func (tx *Tx) setPullIssue(ctx context.Context, streamID, issue string) error {
+	_, err := streams.update(ctx, tx, streamID, func(s *weir.Stream) error {
+		s.SetPullIssue(issue)
+		return nil
+	})
+	return err
+}
+
+// ClaimPull takes a pull that is wanted and that nobody has, also one of a node that is
+// silent or of a former life of this one. ok is false when there is none.
+func (s *Store) ClaimPull(ctx context.Context, now time.Time) (p Pulling, stream weir.Stream, ok bool, err error) {
+	// Most of the time there is none, and that is found out without a transaction.
+	const free = "wanted AND due_at <= $1 AND (node = '' OR expires_at <= $1 OR node = $2 AND boot <> $3)"
+	args := []any{weir.At(now), s.node.id, s.node.boot}
+	n, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM pull WHERE "+free, args...)
+	if err != nil || n == 0 {
+		return p, stream, false, err
+	}
+	err = s.Tx(ctx, func(tx *Tx) error {
+		for {
+			ok = false
+			some, err := many(ctx, tx.conn, scanPull, "SELECT "+pullColumns+" FROM pull WHERE "+free+" ORDER BY due_at LIMIT 1"+tx.store.engine.forUpdateOfFree(), args...)
+			if err != nil || len(some) == 0 {
+				return err
+			}
+			p = some[0]
+			if stream, err = tx.Stream(ctx, p.StreamID); err != nil {
+				return err
+			}
+			if stream.Pull != nil && tx.admit(ctx, &stream) == nil {
+				ok = true
+				p.Take(s.node.id, s.node.boot, now)
+				return tx.savePull(ctx, &p)
+			}
+			p.Stop() // nobody may publish to the stream
+			tx.bumpLater(TopicPull)
+			if err := tx.savePull(ctx, &p); err != nil {
+				return err
+			}
+		}
+	})
+	return p, stream, ok && err == nil, err
+}
+
+// PullBeat is what a node says of a pull that it has.
+type PullBeat struct {
+	StreamID        string
+	Claim, Position int64
+}
+
+// RenewPulls says that this node has the pulls, and returns the streams of those that it
+// must let go.
+func (s *Store) RenewPulls(ctx context.Context, beats []PullBeat, now time.Time) (lost []string, err error) {
+	err = s.Tx(ctx, func(tx *Tx) error {
+		lost = nil
+		for _, b := range beats {
+			n, err := tx.conn.exec(ctx, "UPDATE pull SET position = $3, expires_at = $4 WHERE stream_id = $1 AND claim = $2 AND wanted",
+				b.StreamID, b.Claim, b.Position, int64(weir.At(now.Add(weir.PullLease))))
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				lost = append(lost, b.StreamID)
+			}
+		}
+		return nil
+	})
+	return lost, err
+}
+
+// PullPlays notes that the source is on air.
+func (s *Store) PullPlays(ctx context.Context, b PullBeat) error {
+	return s.changePull(ctx, b, (*Pulling).Play)
+}
+
+// PullFailed notes why a source could not be read any more. It is tried again later.
+func (s *Store) PullFailed(ctx context.Context, b PullBeat, issue string, played time.Duration, now time.Time) error {
+	return s.changePull(ctx, b, func(p *Pulling) { p.Fail(issue, b.Position, played, now) })
+}
+
+// PullDone notes that there is nothing more to fetch.
+func (s *Store) PullDone(ctx context.Context, b PullBeat) error {
+	return s.changePull(ctx, b, func(p *Pulling) {
+		p.Stop()
+		p.Issue = ""
+	})
+}
+
+// ReleasePull lets another node go on.
+func (s *Store) ReleasePull(ctx context.Context, b PullBeat, now time.Time) error {
+	return s.changePull(ctx, b, func(p *Pulling) { p.Release(b.Position, now) })
+}
+
+// changePull changes a pull for the node that has it, and shows its owner what is wrong.
+func (s *Store) changePull(ctx context.Context, b PullBeat, change func(*Pulling)) error {
+	return s.Tx(ctx, func(tx *Tx) error {
+		if _, err := tx.lockBroadcast(ctx, b.StreamID); err != nil {
+			return err
+		}
+		p, err := tx.lockPull(ctx, b.StreamID)
+		if err != nil {
+			return err
+		}
+		if !p.Wanted || p.Claim != b.Claim {
+			return ErrLostPull
+		}
+		change(&p)
+		tx.bumpLater(TopicPull)
+		return errors.Join(tx.savePull(ctx, &p), tx.setPullIssue(ctx, b.StreamID, p.Issue))
+	})
+}

@@ -1,0 +1,123 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"weir/internal/blob"
+	"weir/internal/media"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// Recordings makes assets of broadcasts that have ended. Unlike a task, this is done on
+// the node that carried the broadcast, whether it does tasks or not: it has the files.
+// Nothing is encoded, and where the storage is the same disk nothing is copied either.
+type Recordings struct {
+	Store *store.Store
+	Media blob.Store // weir's own storage
+	// Folder returns where the files of a session are, or an error of kind Busy while they
+	// are still being written.
+	Folder func(sessionID string) (string, error)
+	Base   string // of the addresses in events
+	Log    *slog.Logger
+}
+
+// recordingAttempts is how often it is tried, about once a minute, to make an asset of
+// files that something is wrong with. A disk that is full or a storage that is away is
+// waited for, however long it takes.
+const recordingAttempts = 30
+
+// Keep is the store.Handler of store.JobRecording. It can be interrupted anywhere and done
+// again: the asset is there when all of it is.
+func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
+	id, _, _ := strings.Cut(job.Ref, "/")
+	session, err := r.Store.Session(ctx, id)
+	if err != nil {
+		return err
+	}
+	if _, err := r.Store.Asset(ctx, id); err == nil || weir.KindOf(err) != weir.NotFound {
+		return err // it is done
+	}
+	dir, err := r.Folder(id)
+	if err != nil {
+		return err
+	}
+	kept, err := media.KeepRecording(ctx, r.Media, assetFolder(id), dir)
+	switch {
+	case err == nil:
+		return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) { present(a, kept, now) })
+	case weir.KindOf(err) == weir.NotFound && session.SourceSegments == 0:
+		return r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
+			_, err := tx.UpdateSession(ctx, id, func(s *weir.Session) error { s.Unrecorded = true; return nil })
+			return err
+		})
+	case weir.KindOf(err) == weir.NotFound:
+		err = weir.Wrap(weir.Gone, err, "the files of the recording are not on the server any more")
+	case ctx.Err() != nil || weir.Retriable(err) && (weir.KindOf(err) != weir.Internal || job.Attempt < recordingAttempts):
+		return err
+	}
+	r.Log.ErrorContext(ctx, "a recording can't become an asset", "session", id, "err", err)
+	return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) { a.Fail(message(err), now) })
+}
+
+// present notes on an asset what was kept.
+func present(a *weir.Asset, kept media.Recording, now time.Time) {
+	a.VideoSpec, a.Type = &kept.Spec, "audio"
+	a.PlaybackURL = playbackURL(*a)
+	a.Files = []weir.File{{Type: "catalyst_hls_manifest", Path: "index.m3u8"}}
+	main := media.RecordedAudio
+	if len(kept.Presentation.Renditions) > 0 {
+		a.Type, main = "video", media.RecordedVideo
+	}
+	if a.Size = kept.MP4Size; a.Size > 0 {
+		a.DownloadURL = "/hls/" + a.PlaybackID + "/download/video.mp4"
+		a.Files = append(a.Files, weir.File{
+			Type: "static_transcoded_mp4", Path: main + ".mp4", Size: a.Size, Width: kept.Width, Height: kept.Height, Bitrate: int(kept.Spec.Bitrate),
+		})
+	}
+	a.Ready(now)
+}
+
+// finish writes the asset of a session, and tells of it.
+func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Session, end func(*weir.Asset, time.Time)) error {
+	stream, err := r.Store.Stream(ctx, session.ParentID)
+	if err != nil {
+		return err
+	}
+	err = r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
+		switch _, err := tx.Asset(ctx, session.ID); {
+		case err == nil:
+			return errNothingToDo
+		case weir.KindOf(err) != weir.NotFound:
+			return err
+		}
+		n := &news{base: r.Base, now: time.Now()}
+		a := weir.NewRecording(&session, &stream, n.now)
+		if err := tx.CreateAsset(ctx, &a); err != nil {
+			return err
+		}
+		n.asset(weir.AssetCreated, a)
+		if a, err = tx.UpdateAsset(ctx, a.ID, func(a *weir.Asset) error { end(a, n.now); return nil }); err != nil {
+			return err
+		}
+		n.asset(weir.AssetUpdated, a)
+		if a.Status.Phase == weir.AssetReady {
+			n.asset(weir.AssetReadyEvent, a)
+			n.add(stream.RecordingReady(session, a.WithBase(r.Base), n.now))
+		} else {
+			n.asset(weir.AssetFailedEvent, a)
+		}
+		return n.emit(ctx, tx)
+	})
+	if errors.Is(err, errNothingToDo) {
+		return nil
+	}
+	if err == nil {
+		r.Log.InfoContext(ctx, "recording kept", "session", session.ID, "stream", stream.ID)
+	}
+	return err
+}

@@ -1,0 +1,35 @@
+package worktest
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/media"
+)
+
+// Record writes so many seconds of sound to a folder, as what a node has received of a
+// broadcast. Nobody can hear it.
+func Record(t testing.TB, dir string, seconds int) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	track, err := cmaf.AACTrack([]byte{0x11, 0x90})
+	must(err)
+	r, err := media.Record(filepath.Join(dir, media.RecordedAudio), track)
+	must(err)
+	for n := range seconds {
+		part, data := cmaf.EncodePart(uint32(n+1), track, cmaf.Fragment{
+			Start: int64(n) * 48000, Samples: []cmaf.Sample{{Duration: 48000, Size: 5, Sync: true}}, Data: []byte("sound"),
+		})
+		segment := cmaf.Segment{Parts: []cmaf.Part{part}, Wall: time.Now()}
+		must(errors.Join(r.Begin(segment.Wall, false), r.Append(part, data), r.Finish(segment)))
+	}
+	must(r.Close())
+}

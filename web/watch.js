@@ -1,0 +1,194 @@
+// Plays what has the playback id of the page, and says in words how that goes. A stream
+// that is not on air is asked for again and again, so that nobody needs to reload.
+'use strict';
+
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const {id, kind} = document.body.dataset;
+  const live = kind === 'live';
+  const video = $('video');
+
+  // What a policy wants to see, and ll=0 for those who want to wait longer.
+  const asked = new URLSearchParams(location.search);
+  const shown = new URLSearchParams();
+  for (const name of ['jwt', 'accessKey', 'll']) {
+    if (asked.has(name)) shown.set(name, asked.get(name));
+  }
+  const query = String(shown) && '?' + shown;
+  const folder = '../hls/' + encodeURIComponent(id) + '/';
+  const source = new URL(folder + 'index.m3u8' + query, location.href).href;
+
+  const retryAfter = live ? 2000 : 5000;
+  const stalledAfter = 4000;
+  const endedAfter = 1500;
+  let hls = null;
+  let timer = 0;
+  let over = false; // the broadcast that was played has ended
+  let closing = false; // nothing will be added to what is played
+  let moved = Date.now(); // when the picture last did
+  let at = 0;
+
+  function say(headline, detail, options = {}) {
+    $('headline').textContent = headline;
+    $('detail').textContent = detail || '';
+    $('again').hidden = !options.again;
+    $('state').classList.toggle('over', Boolean(options.over));
+    $('state').hidden = false;
+  }
+
+  function stop() {
+    clearTimeout(timer);
+    if (hls) hls.destroy();
+    hls = null;
+    video.removeAttribute('src');
+    video.controls = false;
+    $('live').hidden = $('latency').hidden = $('qualities').hidden = true;
+  }
+
+  function later() {
+    stop();
+    timer = setTimeout(ask, retryAfter * (0.75 + Math.random() / 2));
+  }
+
+  // ask finds out whether there is something to play, without counting as a viewer.
+  async function ask() {
+    let answer;
+    try {
+      answer = await fetch(source, {method: 'HEAD', cache: 'no-store'});
+    } catch {
+      say('No connection', 'The server does not answer. This page goes on trying.');
+      return later();
+    }
+    if (answer.ok) return play();
+    if (answer.status === 401 || answer.status === 403) {
+      stop();
+      return say('This video is not open to everybody', await reason(), {again: true});
+    }
+    if (answer.status !== 404) {
+      say('It can’t be played at the moment', 'The server answers with ' + answer.status + '. This page goes on trying.');
+    } else if (!live) {
+      say('The video is being prepared', 'It plays here as soon as it is ready.');
+    } else if (over) {
+      say('The stream has ended', 'If it goes on air again, it plays here by itself.');
+    } else {
+      say('Not on air yet', 'It plays here by itself as soon as it starts.');
+    }
+    later();
+  }
+
+  // reason returns what the server says about why not.
+  async function reason() {
+    try {
+      const answer = await (await fetch(source, {cache: 'no-store'})).json();
+      return answer.errors.join('; ');
+    } catch {
+      return 'You need a link with permission from whoever published it.';
+    }
+  }
+
+  function play() {
+    stop();
+    closing = false;
+    video.controls = true;
+    video.poster = folder + 'poster.jpg' + query;
+    if (window.Hls && Hls.isSupported()) {
+      playWithHls();
+    } else if (video.canPlayType('application/vnd.apple.mpegurl')) {
+      video.src = source;
+      start();
+    } else {
+      say('This browser can’t play it', 'It has neither Media Source Extensions nor HLS. Try another browser.');
+    }
+  }
+
+  function playWithHls() {
+    const h = hls = new Hls({enableWorker: false, lowLatencyMode: true, backBufferLength: 30, maxLiveSyncPlaybackRate: 1.1});
+    let recovered = 0;
+    h.on(Hls.Events.MANIFEST_PARSED, start);
+    h.on(Hls.Events.LEVELS_UPDATED, showQualities);
+    h.on(Hls.Events.MANIFEST_PARSED, showQualities);
+    h.on(Hls.Events.LEVEL_LOADED, (_, {details}) => {
+      closing = live && !details.live;
+      $('live').hidden = !details.live;
+      if (closing && over) later(); // still the end of the one before
+    });
+    h.on(Hls.Events.ERROR, (_, error) => {
+      if (!error.fatal || h !== hls) return;
+      if (error.type === Hls.ErrorTypes.MEDIA_ERROR && Date.now() - recovered > 5000) {
+        recovered = Date.now();
+        return h.recoverMediaError();
+      }
+      stop();
+      ask();
+    });
+    h.loadSource(source);
+    h.attachMedia(video);
+  }
+
+  // start plays with sound if the browser lets us, otherwise without.
+  async function start() {
+    moved = Date.now();
+    try {
+      await video.play();
+    } catch (error) {
+      if (error.name !== 'NotAllowedError') return;
+      video.muted = true;
+      $('unmute').hidden = false;
+      video.play().catch(() => say('Ready', 'Press play to watch.', {over: true}));
+    }
+  }
+
+  function end() {
+    over = true;
+    say('The stream has ended', 'If it goes on air again, it plays here by itself.');
+    later();
+  }
+
+  function showQualities() {
+    const select = $('quality');
+    select.replaceChildren(new Option('Auto', '-1'));
+    const levels = hls.levels.map((level, i) => ({i, height: level.height, bitrate: level.bitrate}));
+    for (const level of levels.sort((a, b) => b.height - a.height || b.bitrate - a.bitrate)) {
+      const rate = (level.bitrate / 1e6).toFixed(1) + ' Mb/s';
+      select.add(new Option(level.height ? level.height + 'p · ' + rate : rate, level.i));
+    }
+    select.value = hls.autoLevelEnabled ? -1 : hls.currentLevel;
+    $('qualities').hidden = levels.length < 2;
+  }
+
+  $('quality').addEventListener('change', (event) => { hls.nextLevel = Number(event.target.value); });
+  $('again').addEventListener('click', () => { say('Loading …'); ask(); });
+  $('unmute').addEventListener('click', () => { video.muted = false; $('unmute').hidden = true; });
+  video.addEventListener('volumechange', () => { if (!video.muted) $('unmute').hidden = true; });
+  video.addEventListener('ended', () => { if (live) end(); });
+  video.addEventListener('error', () => {
+    if (hls || !video.getAttribute('src')) return; // hls.js looks after its own
+    stop();
+    ask();
+  });
+
+  // The picture that moves is the only proof that all is well.
+  setInterval(() => {
+    if (!hls && !video.getAttribute('src')) return;
+    const step = video.currentTime - at;
+    const still = Date.now() - moved;
+    at = video.currentTime;
+    if (step > 0 && step < 2 && !video.seeking && !video.paused) {
+      moved = Date.now();
+      over = false;
+      $('state').hidden = true;
+    } else if (video.paused || video.ended) {
+      moved = Date.now();
+      if (video.readyState >= 2 && !over) $('state').hidden = true; // somebody paused it
+    } else if (closing && still > endedAfter) {
+      return end(); // sound and picture seldom end together, and players wait for the shorter one
+    } else if (still > stalledAfter) {
+      say('Waiting for the picture', live ? 'The encoder or the line is away for a moment; it goes on by itself.' : 'The line is slow; it goes on by itself.', {over: true});
+    }
+    const latency = hls && hls.latency;
+    $('latency').hidden = !live || !latency || $('live').hidden;
+    if (latency) $('latency').textContent = latency.toFixed(1) + ' s behind';
+  }, 250);
+
+  ask();
+})();
