@@ -191,6 +191,9 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 			return weir.Session{}, OnAir{}, err
 		}
 	}
+	if b.open() && b.air.Node != tx.store.node.id {
+		b.session.Moved = true
+	}
 	if !b.open() {
 		b.session = weir.NewSession(&b.stream, now)
 		b.air.Begin(b.session.ID)

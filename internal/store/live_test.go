@@ -445,6 +445,17 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			}
 			checkLost(t, a, now, beatOf(air, now, 20), weir.EndTakenOver)
 			checkTold(t, b, stream.ID, began+" stream.started:a")
+			if _, err := closeSession(t.Context(), b, beatOf(taken, now, 30), now); err != nil {
+				t.Fatal(err)
+			}
+			inTx(t, b, func(tx *Tx) error {
+				recording := weir.NewRecording(&next, &stream, now)
+				recording.Ready(now)
+				return tx.CreateAsset(t.Context(), &recording)
+			})
+			if needed, err := a.NeedsFiles(t.Context(), session.ID); err != nil || !needed {
+				t.Errorf("the files of the first node are needed: %t, %v; they are nowhere else", needed, err)
+			}
 		}},
 		{"it was only asleep", func(t *testing.T, stream weir.Stream, _ weir.Session, air OnAir) {
 			now := time.Now()

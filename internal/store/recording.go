@@ -29,6 +29,9 @@ func (q *queries) NeedsFiles(ctx context.Context, sessionID string) (bool, error
 	if !session.Recorded() {
 		return false, nil
 	}
+	if session.Moved {
+		return true, nil // the asset has only what the last node recorded; nothing joins the parts yet
+	}
 	asset, exists, err := found(q.Asset(ctx, sessionID))
 	if err != nil || !exists {
 		return true, err

@@ -43,16 +43,17 @@ var sessions = table[weir.Session]{
 		"ingestRate": {"ingest_rate", numberField}, "outgoingRate": {"outgoing_rate", numberField},
 		"recordingStatus": {recordingStatus, textField},
 	},
-	hidden: func(s *weir.Session) any { return &sessionHidden{s.Deleted, s.Unrecorded} },
+	hidden: func(s *weir.Session) any { return &sessionHidden{s.Deleted, s.Unrecorded, s.Moved} },
 	unhide: func(s *weir.Session, hidden any) {
 		h := hidden.(*sessionHidden)
-		s.Deleted, s.Unrecorded = h.Deleted, h.Unrecorded
+		s.Deleted, s.Unrecorded, s.Moved = h.Deleted, h.Unrecorded, h.Moved
 	},
 }
 
 type sessionHidden struct {
 	Deleted    bool `json:"deleted,omitempty"`
 	Unrecorded bool `json:"unrecorded,omitempty"`
+	Moved      bool `json:"moved,omitempty"`
 }
 
 // recordingStatus is weir.Session.SetRecording in SQL, for filters and orders. A

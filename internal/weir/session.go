@@ -23,6 +23,7 @@ type Session struct {
 	Counters
 	Deleted    bool `json:"-"`
 	Unrecorded bool `json:"-"` // nothing was recorded although it was to be
+	Moved      bool `json:"-"` // several nodes carried it, and each has the files of its part
 }
 
 // The states of a recording, as a session shows them.
