@@ -9,7 +9,8 @@ import (
 
 // LiveWindow is what a media playlist shows of a track that grows.
 type LiveWindow struct {
-	Track Track
+	Track  Track
+	Tracks []Track // for each segment, as it may change; nothing = all are of Track
 
 	First                 int64 // the number of the first segment
 	DiscontinuitySequence int64 // how many discontinuities there were before it
@@ -51,8 +52,8 @@ const (
 // LivePlaylist writes the HLS playlist of a track that grows. Segments are "<n>.m4s",
 // their parts "<n>.<p>.m4s" and init segments "init-<k>.mp4" beside it.
 func LivePlaylist(w io.Writer, win LiveWindow, o LiveOptions) error {
-	if len(win.Inits) != len(win.Segments) {
-		return fmt.Errorf("a live playlist of %d segments has the init segments of %d", len(win.Segments), len(win.Inits))
+	if len(win.Inits) != len(win.Segments) || len(win.Tracks) > 0 && len(win.Tracks) != len(win.Segments) {
+		return fmt.Errorf("a live playlist of %d segments has the init segments of %d and the tracks of %d", len(win.Segments), len(win.Inits), len(win.Tracks))
 	}
 	p := livePlaylist{playlist: playlist{track: win.Track}, LiveWindow: win, low: o.Low}
 	p.measure(o.Skip)
@@ -88,6 +89,7 @@ func (p *livePlaylist) whole(i int) bool { return !p.Open || i < len(p.Segments)
 func (p *livePlaylist) measure(skip bool) {
 	p.target = max(1, roundSeconds(p.Target.Microseconds()))
 	for i, s := range p.Segments {
+		p.look(i)
 		if p.whole(i) {
 			p.target = max(p.target, roundSeconds(p.duration(s)))
 		}
@@ -96,6 +98,7 @@ func (p *livePlaylist) measure(skip bool) {
 	var distance int64 // from the end of the list
 	p.parts = len(p.Segments)
 	for i, s := range slices.Backward(p.Segments) {
+		p.look(i)
 		if skip && p.low && distance >= skipBeyond*p.target*1e6 {
 			p.skipped = i + 1
 			break
@@ -106,13 +109,21 @@ func (p *livePlaylist) measure(skip bool) {
 		}
 	}
 	p.partTarget = p.PartTarget.Microseconds()
-	for _, s := range p.Segments[p.parts:] {
+	for i, s := range p.Segments[p.parts:] {
+		p.look(p.parts + i)
 		if s.Gap() {
 			continue
 		}
 		for _, part := range s.Parts {
 			p.partTarget = max(p.partTarget, p.partDuration(part))
 		}
+	}
+}
+
+// look makes the times of a segment be what they are in its track.
+func (p *livePlaylist) look(i int) {
+	if len(p.Tracks) > 0 {
+		p.track = p.Tracks[i]
 	}
 }
 
@@ -150,6 +161,7 @@ func (p *livePlaylist) segment(i int) {
 	if !p.whole(i) && !p.low {
 		return
 	}
+	p.look(i)
 	s, number := p.Segments[i], p.First+int64(i)
 	if s.Discontinuity {
 		p.line("#EXT-X-DISCONTINUITY")

@@ -415,3 +415,25 @@ func BenchmarkLivePlaylist(b *testing.B) {
 		})
 	}
 }
+
+// TestLiveChangeOfTimescale expects lengths to be those of the track that a segment is of.
+func TestLiveChangeOfTimescale(t *testing.T) {
+	second := func(scale uint32) Segment {
+		return Segment{Parts: []Part{{Samples: []Sample{{Duration: scale, Size: 1, Sync: true}}}}}
+	}
+	slow, fast := Track{Kind: Audio, Timescale: 44100}, Track{Kind: Audio, Timescale: 48000}
+	w := LiveWindow{
+		Track: fast, Tracks: []Track{slow, fast}, Segments: []Segment{second(44100), second(48000)}, Inits: []int{0, 1},
+		Target: time.Second, PartTarget: time.Second,
+	}
+	var text strings.Builder
+	if err := LivePlaylist(&text, w, LiveOptions{Low: true}); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(text.String(), "#EXTINF:1.000000,"); n != 2 {
+		t.Errorf("%d of two segments last a second:\n%s", n, text.String())
+	}
+	if w.Tracks = w.Tracks[:1]; LivePlaylist(io.Discard, w, LiveOptions{}) == nil {
+		t.Error("a segment without a track is taken")
+	}
+}

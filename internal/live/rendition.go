@@ -32,6 +32,7 @@ type rendition struct {
 	track    cmaf.Track
 	wall     time.Time // at time 0 of the timeline
 	segments []cmaf.Segment
+	tracks   []cmaf.Track     // of each segment
 	inits    []int            // for each segment, the number of the first one with the same init segment
 	first    int64            // of segments, on disk
 	breaks   int64            // discontinuities before the first
@@ -67,11 +68,14 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 	r.record.Store(record)
 	for n, segment := range index.Segments {
 		r.init = recorder.InitOf(int64(n))
+		if r.track, err = recorder.Track(r.init); err != nil {
+			return nil, err
+		}
 		r.parts += uint32(len(segment.Parts))
 		r.keep(segment)
 	}
 	r.found = r.parts
-	r.init = newest
+	r.track, r.init = track, newest
 	if len(r.segments) > 0 {
 		r.tell()
 	}
@@ -129,20 +133,21 @@ func (r *rendition) finish() error {
 // keep takes a whole segment in, and forgets those that are older than the window; they
 // stay on disk.
 func (r *rendition) keep(segment cmaf.Segment) {
-	r.segments, r.inits = append(r.segments, segment), append(r.inits, int(r.base)+r.init)
+	r.segments, r.tracks, r.inits = append(r.segments, segment), append(r.tracks, r.track), append(r.inits, int(r.base)+r.init)
 	length := r.track.Time(segment.Duration())
 	r.longest, r.total, r.shown = max(r.longest, length), r.total+length, r.shown+length
 	// By what they last together: in a gap the timeline goes on, players do not.
 	for len(r.segments) > 1 {
 		oldest := r.segments[0]
-		if r.shown -= r.track.Time(oldest.Duration()); r.shown < window {
-			r.shown += r.track.Time(oldest.Duration())
+		length := r.tracks[0].Time(oldest.Duration())
+		if r.shown-length < window {
 			return
 		}
+		r.shown -= length
 		if oldest.Discontinuity {
 			r.breaks++
 		}
-		r.segments, r.inits = r.segments[1:], r.inits[1:]
+		r.segments, r.tracks, r.inits = r.segments[1:], r.tracks[1:], r.inits[1:]
 		r.first++
 	}
 }
@@ -303,11 +308,11 @@ func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
 		return text, nil
 	}
 	w := cmaf.LiveWindow{
-		Track: r.track, First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Inits: r.inits,
+		Track: r.track, First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
 		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
 	}
 	if len(r.open.Parts) > 0 && !r.open.Gap() {
-		w.Segments = append(slices.Clip(w.Segments), r.open)
+		w.Segments, w.Tracks = append(slices.Clip(w.Segments), r.open), append(slices.Clip(w.Tracks), r.track)
 		w.Inits = append(slices.Clip(w.Inits), int(r.base)+r.init)
 		w.Open = true
 	}
@@ -349,20 +354,20 @@ func (r *rendition) length(n int64, part int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := n - r.base - r.first
-	segment := r.open
+	segment, track := r.open, r.track
 	switch {
 	case i < 0 || i > int64(len(r.segments)):
 		return 0
 	case i < int64(len(r.segments)):
-		segment = r.segments[i]
+		segment, track = r.segments[i], r.tracks[i]
 	}
 	if part < 0 {
-		return r.track.Time(segment.Duration())
+		return track.Time(segment.Duration())
 	}
 	if part >= len(segment.Parts) {
 		return 0
 	}
-	return r.track.Time(cmaf.Span(segment.Parts[part].Samples))
+	return track.Time(cmaf.Span(segment.Parts[part].Samples))
 }
 
 // choice is the rendition as the master playlist names it.
@@ -394,7 +399,8 @@ func (r *rendition) end() time.Duration {
 	if len(r.segments) == 0 {
 		return 0
 	}
-	return r.track.Time(r.segments[len(r.segments)-1].End())
+	newest := len(r.segments) - 1
+	return r.tracks[newest].Time(r.segments[newest].End())
 }
 
 // totals returns the number that viewers know the next segment by, and how many
