@@ -207,16 +207,17 @@ func (p *parts) runLive(ctx context.Context, cfg *Config, log *slog.Logger) erro
 		if door.addr == "" {
 			continue
 		}
-		listener, err := net.Listen("tcp", door.addr)
-		if err != nil {
-			leave()
-			return errors.Join(fmt.Errorf("%s: %w", door.flag, err), carrying.Wait())
-		}
-		if door.secure != nil {
-			listener = tls.NewListener(listener, door.secure)
-		}
-		rtmp := &ingest.RTMP{Listener: listener, Hub: p.hub, Counters: &p.doors, Log: log.With("part", "ingest")}
-		g.Go(func() error { return rtmp.Run(ctx) })
+		g.Go(func() error {
+			listener, err := net.Listen("tcp", door.addr)
+			if err != nil {
+				return fmt.Errorf("%s: %w", door.flag, err)
+			}
+			if door.secure != nil {
+				listener = tls.NewListener(listener, door.secure)
+			}
+			rtmp := &ingest.RTMP{Listener: listener, Hub: p.hub, Counters: &p.doors, Log: log.With("part", "ingest")}
+			return rtmp.Run(ctx)
+		})
 	}
 	if cfg.SRT != "" {
 		srt := ingest.SRT{Addr: cfg.SRT, Passphrase: cfg.SRTPassphrase, Hub: p.hub, Counters: &p.doors, Log: log.With("part", "ingest")}
