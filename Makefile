@@ -17,7 +17,7 @@ build: ## build ./weir, one static binary
 test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
 	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json
-	CGO_ENABLED=1 go test -race -shuffle=on -timeout 20m ./...
+	CGO_ENABLED=1 go test -race -shuffle=on -parallel 4 -timeout 30m ./... # most tests of e2e wait for pictures
 
 # npm writes this file last, so it is there and new when everything is.
 e2e/%/node_modules/.package-lock.json: e2e/%/package-lock.json

@@ -77,6 +77,9 @@ func (h *Hub) Find(playbackID string) (*Broadcast, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, ok := h.playing[playbackID]
+	if ok && s.before != nil && !s.hasMedia() {
+		s = s.before // until there is something to see, players go on with the end of the last one
+	}
 	return &Broadcast{s}, ok
 }
 
@@ -122,6 +125,12 @@ func (h *Hub) open(stream weir.Stream, info weir.Session, lease store.OnAir) (*s
 func (h *Hub) add(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if last := h.playing[s.stream.PlaybackID]; last != nil {
+		if last.before != nil && !last.hasMedia() {
+			last = last.before
+		}
+		last.before, s.before = nil, last
+	}
 	h.sessions[s.stream.ID], h.playing[s.stream.PlaybackID] = s, s
 	select {
 	case h.began <- struct{}{}:
@@ -325,6 +334,9 @@ func (h *Hub) forget(now time.Time) {
 		delete(h.ended, s)
 		if h.playing[s.stream.PlaybackID] == s {
 			delete(h.playing, s.stream.PlaybackID)
+		}
+		if next := h.playing[s.stream.PlaybackID]; next != nil && next.before == s {
+			next.before = nil
 		}
 	}
 	h.mu.Unlock()

@@ -363,6 +363,35 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestNextSession ends a session and lets the encoder come back: until its first picture is
+// there, players see the end of the session before.
+func TestNextSession(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateStream(t.Context(), s.stream.ID, func(st *weir.Stream) error { return st.Terminate(time.Now()) })
+		return err
+	})
+	s.hub.beat(t.Context())
+	back := s.publish()
+	if list := s.playlist(videoName, plain); !strings.Contains(list, "#EXT-X-ENDLIST") {
+		t.Errorf("before the first picture:\n%s", list)
+	}
+	if err := back.send(3); err != nil {
+		t.Fatal(err)
+	}
+	if list := s.playlist(videoName, plain); strings.Contains(list, "#EXT-X-ENDLIST") {
+		t.Errorf("with pictures:\n%s", list)
+	}
+	s.hub.forget(time.Now().Add(2 * shownAfter))
+	if now, ok := s.hub.Find(s.stream.PlaybackID); !ok || now.session.before != nil {
+		t.Error("the session is gone, or holds the one before")
+	}
+}
+
 // TestWait asks for what is not there yet.
 func TestWait(t *testing.T) {
 	s := newStation(t, false)

@@ -31,6 +31,7 @@ type session struct {
 	stream weir.Stream
 	info   weir.Session
 	dir    string
+	before *session // that players saw before this one, as long as they may; guarded by the hub
 
 	// looking guards which renditions there are. It is never held for long, so that no
 	// viewer waits for the disk; whoever changes them holds mu as well.
@@ -97,6 +98,13 @@ func openSession(dir string, stream weir.Stream, info weir.Session, lease store.
 
 func (s *session) newRendition(name string, recorder *media.Recorder) (*rendition, error) {
 	return newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record && !s.unrecorded)
+}
+
+// hasMedia reports whether there is something to see.
+func (s *session) hasMedia() bool {
+	s.looking.RLock()
+	defer s.looking.RUnlock()
+	return slices.ContainsFunc(s.renditions(), func(r *rendition) bool { return r.progress.Load() != nil })
 }
 
 // renditions returns the tracks of the source, to whoever holds mu or looking.

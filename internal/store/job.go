@@ -376,19 +376,15 @@ func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
 	for name, size := range w.queues {
 		queues[name] = river.QueueConfig{MaxWorkers: size}
 	}
-	client, err := river.NewClient(c.driver, &river.Config{
+	config := &river.Config{
 		ID: c.id, Logger: c.log, Workers: workers, Queues: queues, MaxAttempts: maxAttempts,
 		FetchPollInterval: pollEvery, FetchCooldown: 20 * time.Millisecond, RetryPolicy: retryPolicy{},
 		CompletedJobRetentionPeriod: 24 * time.Hour, CancelledJobRetentionPeriod: 24 * time.Hour,
 		DiscardedJobRetentionPeriod: 24 * time.Hour, RescueStuckJobsAfter: 24 * time.Hour, // see node.go
 		Middleware: []rivertype.Middleware{&wakeUp{}},
-	})
-	if err != nil {
-		return err
 	}
-	// Cancelling the context given to Start would end running jobs at once; Stop
-	// lets them finish.
-	if err := client.Start(context.WithoutCancel(ctx)); err != nil {
+	client, err := c.start(ctx, config)
+	if client == nil {
 		return err
 	}
 	c.active.set(client)
@@ -402,6 +398,31 @@ func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
 		return client.StopAndCancel(hard)
 	}
 	return nil
+}
+
+// startAgainAfter is the pause after jobs could not be taken at all.
+const startAgainAfter = time.Second
+
+// start returns a client that does jobs, or none when ctx ended before. A database that is
+// away just now is waited for, as it is later on.
+func (c jobClient[TTx]) start(ctx context.Context, config *river.Config) (*river.Client[TTx], error) {
+	for {
+		client, err := river.NewClient(c.driver, config)
+		if err != nil {
+			return nil, err
+		}
+		// Cancelling the context given to Start would end running jobs at once; Stop
+		// lets them finish.
+		if err = client.Start(context.WithoutCancel(ctx)); err == nil {
+			return client, nil
+		}
+		c.log.WarnContext(ctx, "jobs can't be taken; it is tried again", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(startAgainAfter):
+		}
+	}
 }
 
 func (a *activeClient[TTx]) set(client *river.Client[TTx]) {
