@@ -122,7 +122,7 @@ func TestS3TriesAgain(t *testing.T) {
 			return n%2 == 1
 		}},
 		{"breaks off in the middle of what it is sent", func(n int, w http.ResponseWriter, r *http.Request) bool {
-			if n%2 == 1 {
+			if n%4 == 1 { // not every other: the transport may send a request twice by itself
 				readSome(r)
 			}
 			return false
