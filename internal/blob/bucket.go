@@ -62,6 +62,10 @@ func parseBucket(raw string) (bucket, error) {
 	if b.name == "." || b.name == ".." || strings.ContainsAny(b.name, "\\?#") {
 		return bucket{}, weir.Errorf(weir.Invalid, "%q is not the name of a bucket; %s", b.name, howToWrite)
 	}
+	// A host that passes under the scheme s3+http need not be one of http, as ::.
+	if _, err := url.Parse(b.base()); err != nil {
+		return bucket{}, weir.Errorf(weir.Invalid, "%q is not the host of a storage; %s", b.host, howToWrite)
+	}
 	return b, nil
 }
 

@@ -84,6 +84,7 @@ func TestBucketIsNotPrintedWithItsSecret(t *testing.T) {
 func FuzzParseBucket(f *testing.F) {
 	for _, seed := range []string{
 		"s3+https://key:secret@s3.eu-west-1.amazonaws.com/out/a", "s3://k:s@r/b", "s3+http://k%2F:s%40@[::1]:80/b//c/",
+		"s3+http://F:0@::/b",
 	} {
 		f.Add(seed)
 	}
