@@ -64,20 +64,12 @@ func NewEffort(sets [][]byte, length int) (*Effort, bool) {
 func (e *Effort) Of(sample []byte) (float64, bool) {
 	effort := 0.0
 	for len(sample) > 0 {
-		if len(sample) < e.length {
+		var unit []byte
+		var ok bool
+		if unit, sample, ok = CutUnit(sample, e.length); !ok {
 			return 0, false
 		}
-		size := 0
-		for _, digit := range sample[:e.length] {
-			size = size<<8 | int(digit)
-		}
-		sample = sample[e.length:]
-		if size > len(sample) {
-			return 0, false
-		}
-		unit := sample[:size]
-		sample = sample[size:]
-		if size == 0 {
+		if len(unit) == 0 {
 			continue
 		}
 		switch h264.NALUType(unit[0] & 0x1f) {
@@ -90,7 +82,7 @@ func (e *Effort) Of(sample []byte) (float64, bool) {
 			if !ok {
 				return 0, false
 			}
-			effort += float64(size) * math.Exp2(octaves*float64(quantiser-ordinaryQuantiser)/6)
+			effort += float64(len(unit)) * math.Exp2(octaves*float64(quantiser-ordinaryQuantiser)/6)
 		}
 	}
 	return effort, true
@@ -208,7 +200,13 @@ func (e *Effort) quantiser(unit []byte) (int32, bool) {
 	if kind == kindB {
 		h.flag()
 	}
-	lists := map[uint32]int{kindP: 1, kindB: 2}[kind]
+	lists := 0
+	switch kind {
+	case kindP:
+		lists = 1
+	case kindB:
+		lists = 2
+	}
 	if lists > 0 && h.flag() {
 		for l := range lists {
 			p.refs[l] = h.number() + 1

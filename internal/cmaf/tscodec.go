@@ -170,27 +170,37 @@ func (n *nalForm) appendAccessUnit(dst, sample []byte, sync bool) ([]byte, error
 		dst = append(dst, n.parameters...)
 	}
 	for rest := sample; len(rest) > 0; {
-		if len(rest) < n.lengthSize {
+		var unit []byte
+		var ok bool
+		if unit, rest, ok = CutUnit(rest, n.lengthSize); !ok {
 			return nil, errNAL()
 		}
-		size := uint64(0)
-		for _, b := range rest[:n.lengthSize] {
-			size = size<<8 | uint64(b)
-		}
-		rest = rest[n.lengthSize:]
-		if size > uint64(len(rest)) {
-			return nil, errNAL()
-		}
-		if size == 0 {
+		if len(unit) == 0 {
 			continue
 		}
-		if delimiter, _ := n.kind(rest[0]); !delimiter {
+		if delimiter, _ := n.kind(unit[0]); !delimiter {
 			dst = append(dst, 0, 0, 0, 1)
-			dst = append(dst, rest[:size]...)
+			dst = append(dst, unit...)
 		}
-		rest = rest[size:]
 	}
 	return dst, nil
+}
+
+// CutUnit takes the first NAL unit off a sample, in which each has its length before it in
+// so many bytes; false = the sample is damaged. A unit may be empty.
+func CutUnit(sample []byte, lengthSize int) (unit, rest []byte, ok bool) {
+	if len(sample) < lengthSize {
+		return nil, nil, false
+	}
+	size := uint64(0)
+	for _, b := range sample[:lengthSize] {
+		size = size<<8 | uint64(b)
+	}
+	rest = sample[lengthSize:]
+	if size > uint64(len(rest)) {
+		return nil, nil, false
+	}
+	return rest[:size], rest[size:], true
 }
 
 func errNAL() error {

@@ -1,10 +1,8 @@
 package ingest
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bluenviron/gortmplib/pkg/amf0"
-	"github.com/bluenviron/gortmplib/pkg/bytecounter"
 	"github.com/bluenviron/gortmplib/pkg/handshake"
 	rtmp "github.com/bluenviron/gortmplib/pkg/message"
 
@@ -61,22 +58,12 @@ func (r refusal) Error() string { return string(r) }
 
 // connection speaks RTMP with one encoder.
 type connection struct {
+	wire
 	server *server
-	conn   net.Conn
 	seat   *seat
 	log    *slog.Logger
 
-	in     *bufio.Reader
-	chunks *chunkReader
-	out    *rtmp.Writer
-
-	until    time.Time // when the present step must be done; zero = when nothing comes
-	received uint64
-	window   uint64 // bytes after which the encoder wants to hear of them; 0 = never
-	told     uint64 // how many it has heard of
-
 	connected bool
-	clock     unwrapper
 	publisher publisher // nil = no stream yet
 	feed      *feed
 	watch     sync.WaitGroup
@@ -84,36 +71,10 @@ type connection struct {
 }
 
 func newConnection(s *server, conn net.Conn, t *seat) *connection {
-	c := &connection{server: s, conn: conn, seat: t, log: s.Log.With("remote", conn.RemoteAddr().String())}
-	c.in = bufio.NewReaderSize(c, bufferSize)
-	c.chunks = newChunkReader(c.in, mostBefore)
-	c.out = rtmp.NewWriter(c, bytecounter.NewWriter(c), false)
+	c := &connection{server: s, seat: t, log: s.Log.With("remote", conn.RemoteAddr().String())}
+	c.open(conn, mostBefore)
+	c.most = mostBefore
 	return c
-}
-
-// Read reads from the encoder within the time and the number of bytes that it has.
-func (c *connection) Read(p []byte) (int, error) {
-	until := c.until
-	if until.IsZero() {
-		until = time.Now().Add(idleTime)
-	}
-	if err := c.conn.SetReadDeadline(until); err != nil {
-		return 0, err
-	}
-	n, err := c.conn.Read(p)
-	c.received += uint64(n)
-	if c.publisher == nil && c.received > mostBefore {
-		return n, fmt.Errorf("more than %d bytes without a stream key", mostBefore)
-	}
-	return n, err
-}
-
-// Write writes to the encoder, which must take it.
-func (c *connection) Write(p []byte) (int, error) {
-	if err := c.conn.SetWriteDeadline(time.Now().Add(idleTime)); err != nil {
-		return 0, err
-	}
-	return c.conn.Write(p)
 }
 
 // run serves the connection and returns why it ends.
@@ -132,60 +93,23 @@ func (c *connection) run(ctx context.Context) error {
 	}{c.in, c}, false); err != nil {
 		return fmt.Errorf("handshake: %w", err)
 	}
-	for {
-		m, err := c.chunks.next()
-		if err != nil {
-			return err
-		}
-		if err := c.handle(ctx, m); err != nil {
-			return err
-		}
-		if c.window > 0 && c.received-c.told >= c.window {
-			c.told = c.received
-			if err := c.out.Write(&rtmp.Acknowledge{Value: uint32(c.received)}); err != nil {
-				return err
-			}
-		}
-	}
+	return c.serve(func(m message) error { return c.handle(ctx, m) })
 }
 
 // handle does what a message says.
 func (c *connection) handle(ctx context.Context, m message) error {
 	switch m.kind {
-	case messageWindow:
-		if len(m.body) >= 4 {
-			c.window = uint64(binary.BigEndian.Uint32(m.body))
-		}
-	case messageUserControl:
-		const ping = 6
-		if len(m.body) >= 6 && binary.BigEndian.Uint16(m.body) == ping {
-			return c.out.Write(&rtmp.UserControlPingResponse{ServerTime: binary.BigEndian.Uint32(m.body[2:])})
-		}
 	case messageCommand:
 		return c.command(ctx, m.body)
 	case messageData:
 		c.tell(m.body)
 	case messageAudio, messageVideo:
-		return c.media(ctx, m)
+		if c.feed == nil {
+			return errors.New("media came before a stream key")
+		}
+		return c.media(m, func(p packet, at time.Duration) error { return c.feed.add(ctx, p, at) })
 	}
 	return nil
-}
-
-// media hands sound or pictures to the feed.
-func (c *connection) media(ctx context.Context, m message) error {
-	if c.feed == nil {
-		return errors.New("media came before a stream key")
-	}
-	if len(m.body) == 0 {
-		return nil // some encoders do that when they have nothing to say
-	}
-	c.until = time.Time{}
-	at := c.clock.at(m.time)
-	take := func(p packet) error { return c.feed.add(ctx, p, at) }
-	if m.kind == messageAudio {
-		return audioTag(m.body, take)
-	}
-	return videoTag(m.body, take)
 }
 
 // tell reads what the encoder says about its stream: which tracks there will be.
@@ -213,12 +137,9 @@ func (c *connection) tell(body []byte) {
 
 // command obeys a command.
 func (c *connection) command(ctx context.Context, body []byte) error {
-	if len(body) > mostCommand {
-		return fmt.Errorf("a command of %d bytes; %d are allowed", len(body), mostCommand)
-	}
-	data, err := amf0.Unmarshal(body)
+	data, err := readCommand(body)
 	if err != nil {
-		return fmt.Errorf("a command can't be read: %w", err)
+		return err
 	}
 	if len(data) < 2 {
 		return errors.New("a command without a number")
@@ -301,7 +222,7 @@ func (c *connection) publish(ctx context.Context, arguments amf0.Data) error {
 	c.publisher, c.left = p, make(chan struct{})
 	c.log = c.log.With("stream", p.StreamID())
 	c.feed = newFeed(p, c.log)
-	c.chunks.limit = mostMessage
+	c.most, c.chunks.limit = 0, mostMessage
 	c.until = time.Now().Add(firstMediaTime)
 	c.watch.Go(func() {
 		select {
@@ -375,17 +296,10 @@ func (c *connection) end(ctx context.Context, err error) {
 	}
 	_, refused := errors.AsType[refusal](err)
 	c.leave(errors.Is(err, errUnpublished))
+	stopping := errors.Is(err, context.Canceled)
 	switch {
-	case errors.Is(err, context.Canceled):
-		c.log.Info("connection closed: shutting down")
-	case published && ended != nil:
-		c.log.Info("publisher was told to end", "reason", ended)
-	case errors.Is(err, errUnpublished):
-		c.log.Info("publisher ended")
-	case published && weir.KindOf(err) != weir.Internal:
-		c.log.Warn("publisher can't be taken", "reason", err)
-	case published:
-		c.log.Warn("publisher lost", "reason", lost(err))
+	case published || stopping:
+		logEnd(c.log, ending{stopping: stopping, ended: ended, clean: errors.Is(err, errUnpublished), why: err, lost: lost(err)})
 	case refused:
 		c.log.Warn("publisher refused", "reason", err)
 	case c.received == 0:
@@ -397,6 +311,31 @@ func (c *connection) end(ctx context.Context, err error) {
 		c.linger()
 	}
 	_ = c.conn.Close()
+}
+
+// ending is how a publisher ended.
+type ending struct {
+	stopping bool   // weir is shutting down
+	ended    error  // what the hub said, if it was the one
+	clean    bool   // the publisher said so before
+	why      error  // otherwise
+	lost     string // why, in plain words
+}
+
+// logEnd says in the log how a publisher ended that was let in.
+func logEnd(log *slog.Logger, e ending) {
+	switch {
+	case e.stopping:
+		log.Info("connection closed: shutting down")
+	case e.ended != nil:
+		log.Info("publisher was told to end", "reason", e.ended)
+	case e.clean:
+		log.Info("publisher ended")
+	case weir.KindOf(e.why) != weir.Internal:
+		log.Warn("publisher can't be taken", "reason", e.why)
+	default:
+		log.Warn("publisher lost", "reason", e.lost)
+	}
 }
 
 // lost says in plain words how a connection was lost.

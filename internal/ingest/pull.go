@@ -282,12 +282,5 @@ func (p *pace) wait(ctx context.Context, at time.Duration) error {
 	if wait <= 0 {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return pause(ctx, wait)
 }

@@ -98,10 +98,8 @@ func FuzzPullRTMP(f *testing.F) {
 	f.Add(said.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := newPullSource(Puller{Log: slog.New(slog.DiscardHandler)}, newWish("rtmp://example.com/live/key"), nothing{})
-		p := &player{source: s, conn: saying{bytes.NewReader(data)}}
-		p.in = bufio.NewReaderSize(p, bufferSize)
-		p.chunks = newChunkReader(p.in, mostMessage)
-		p.out = rtmp.NewWriter(p, bytecounter.NewWriter(p), false)
+		p := &player{source: s}
+		p.open(saying{bytes.NewReader(data)}, mostMessage)
 		for {
 			m, err := p.chunks.next()
 			if err == nil {

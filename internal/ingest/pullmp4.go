@@ -67,6 +67,23 @@ func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)
 	return configs, nil
 }
 
+// announce takes the configurations of the tracks of a file that can be used, and returns
+// them for each track.
+func (s *pullSource) announce(ctx context.Context, tracks []cmaf.Track) ([]packet, error) {
+	configs, err := s.usable(tracks, s.promise)
+	if err != nil {
+		return nil, err
+	}
+	for _, config := range configs {
+		if config.config {
+			if err := s.addNow(ctx, config, 0); err != nil {
+				return nil, unreadable(err)
+			}
+		}
+	}
+	return configs, nil
+}
+
 // readMP4 reads a file: its head is in in already, the rest of it is at a.
 func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.Reader) error {
 	var at int64
@@ -144,16 +161,9 @@ func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio
 // readSamples reads the samples of a file that is not fragmented, in the order of the
 // file.
 func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *bufio.Reader, m *cmaf.Movie, next cmaf.MovieSample, at int64) error {
-	configs, err := s.usable(m.Tracks(), s.promise)
+	configs, err := s.announce(ctx, m.Tracks())
 	if err != nil {
 		return err
-	}
-	for _, config := range configs {
-		if config.config {
-			if err := s.addNow(ctx, config, 0); err != nil {
-				return unreadable(err)
-			}
-		}
 	}
 	from, latest, ok := s.resumes(a), time.Duration(0), true
 	for ; ok && err == nil; next, ok, err = m.Next() {
@@ -203,16 +213,9 @@ func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Read
 	if err != nil {
 		return err
 	}
-	configs, err := s.usable(tracks, s.promise)
+	configs, err := s.announce(ctx, tracks)
 	if err != nil {
 		return err
-	}
-	for _, config := range configs {
-		if config.config {
-			if err := s.addNow(ctx, config, 0); err != nil {
-				return unreadable(err)
-			}
-		}
 	}
 	from := s.resumes(a)
 	return s.throughWith(a, fragments(r, tracks, configs, func(p packet, at time.Duration) error {

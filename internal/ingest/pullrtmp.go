@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/bluenviron/gortmplib/pkg/amf0"
-	"github.com/bluenviron/gortmplib/pkg/bytecounter"
 	"github.com/bluenviron/gortmplib/pkg/handshake"
 	rtmp "github.com/bluenviron/gortmplib/pkg/message"
 
@@ -23,16 +21,9 @@ import (
 
 // player watches a stream of an RTMP server.
 type player struct {
-	source *pullSource
-	conn   net.Conn
-	in     *bufio.Reader
-	chunks *chunkReader
-	out    *rtmp.Writer
-	until  time.Time // when the present step must be done; zero = when nothing comes
-
-	received, window, told uint64
-	clock                  unwrapper
-	playing                bool
+	wire
+	source  *pullSource
+	playing bool
 }
 
 // readRTMP reads a stream of an RTMP server for as long as it sends.
@@ -59,10 +50,9 @@ func (s *pullSource) readRTMP(ctx context.Context, u *url.URL) error {
 	if u.Scheme == "rtmps" {
 		conn = tls.Client(conn, &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12})
 	}
-	p := &player{source: s, conn: conn, until: time.Now().Add(handshakeTime)}
-	p.in = bufio.NewReaderSize(p, bufferSize)
-	p.chunks = newChunkReader(p.in, mostMessage)
-	p.out = rtmp.NewWriter(p, bytecounter.NewWriter(p), false)
+	p := &player{source: s}
+	p.open(conn, mostMessage)
+	p.until = time.Now().Add(handshakeTime)
 	err = p.run(ctx, fmt.Sprintf("%s://%s/%s", u.Scheme, u.Host, app), app, name)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -97,28 +87,6 @@ func (p *player) failed(err error) error {
 		return weir.Wrap(weir.Upstream, err, "%s ended the connection", p.source.host)
 	}
 	return unreadable(err)
-}
-
-// Read reads from the server within the time that it has.
-func (p *player) Read(b []byte) (int, error) {
-	until := p.until
-	if until.IsZero() {
-		until = time.Now().Add(idleTime)
-	}
-	if err := p.conn.SetReadDeadline(until); err != nil {
-		return 0, err
-	}
-	n, err := p.conn.Read(b)
-	p.received += uint64(n)
-	return n, err
-}
-
-// Write writes to the server, which must take it.
-func (p *player) Write(b []byte) (int, error) {
-	if err := p.conn.SetWriteDeadline(time.Now().Add(idleTime)); err != nil {
-		return 0, err
-	}
-	return p.conn.Write(b)
 }
 
 // The numbers of our commands.
@@ -157,64 +125,21 @@ func (p *player) run(ctx context.Context, address, app, name string) error {
 			return err
 		}
 	}
-	for {
-		m, err := p.chunks.next()
-		if err != nil {
-			return err
-		}
-		if err := p.handle(ctx, m, name); err != nil {
-			return err
-		}
-		if p.window > 0 && p.received-p.told >= p.window {
-			p.told = p.received
-			if err := p.out.Write(&rtmp.Acknowledge{Value: uint32(p.received)}); err != nil {
-				return err
-			}
-		}
-	}
+	return p.serve(func(m message) error { return p.handle(ctx, m, name) })
 }
 
 // handle does what a message says.
 func (p *player) handle(ctx context.Context, m message, name string) error {
 	switch m.kind {
-	case messageWindow:
-		if len(m.body) >= 4 {
-			p.window = uint64(binary.BigEndian.Uint32(m.body))
-		}
 	case messageUserControl:
-		return p.control(m.body)
+		const ended = 1
+		if len(m.body) >= 6 && binary.BigEndian.Uint16(m.body) == ended && p.playing {
+			return p.ended()
+		}
 	case messageCommand:
 		return p.command(m.body, name)
 	case messageAudio, messageVideo:
-		if len(m.body) == 0 {
-			return nil
-		}
-		p.until = time.Time{}
-		at := p.clock.at(m.time)
-		take := func(packet packet) error { return p.source.addNow(ctx, packet, at) }
-		if m.kind == messageAudio {
-			return audioTag(m.body, take)
-		}
-		return videoTag(m.body, take)
-	}
-	return nil
-}
-
-func (p *player) control(body []byte) error {
-	const (
-		ended = 1
-		ping  = 6
-	)
-	if len(body) < 6 {
-		return nil
-	}
-	switch binary.BigEndian.Uint16(body) {
-	case ping:
-		return p.out.Write(&rtmp.UserControlPingResponse{ServerTime: binary.BigEndian.Uint32(body[2:])})
-	case ended:
-		if p.playing {
-			return p.ended()
-		}
+		return p.media(m, func(packet packet, at time.Duration) error { return p.source.addNow(ctx, packet, at) })
 	}
 	return nil
 }
@@ -225,12 +150,9 @@ func (p *player) ended() error {
 
 // command takes an answer of the server, or what it says of the stream.
 func (p *player) command(body []byte, name string) error {
-	if len(body) > mostCommand {
-		return fmt.Errorf("a command of %d bytes; %d are allowed", len(body), mostCommand)
-	}
-	data, err := amf0.Unmarshal(body)
+	data, err := readCommand(body)
 	if err != nil {
-		return fmt.Errorf("a command can't be read: %w", err)
+		return err
 	}
 	if len(data) < 2 {
 		return nil

@@ -183,18 +183,7 @@ func (c *srtConnection) end(ctx context.Context, err error) {
 	}
 	clean := errors.Is(err, errUnpublished)
 	c.leave(clean)
-	switch {
-	case errors.Is(err, context.Canceled):
-		c.log.Info("connection closed: shutting down")
-	case ended != nil:
-		c.log.Info("publisher was told to end", "reason", ended)
-	case clean:
-		c.log.Info("publisher ended")
-	case weir.KindOf(err) != weir.Internal:
-		c.log.Warn("publisher can't be taken", "reason", err)
-	default:
-		c.log.Warn("publisher lost", "reason", fmt.Sprint(err))
-	}
+	logEnd(c.log, ending{stopping: errors.Is(err, context.Canceled), ended: ended, clean: clean, why: err, lost: fmt.Sprint(err)})
 }
 
 // leave lets the publisher go.

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -185,18 +186,7 @@ func (s *whipSession) leave(ctx context.Context, why error) {
 		}
 	}
 	s.publisher.Close(clean)
-	switch {
-	case errors.Is(why, errShutdown):
-		s.log.Info("connection closed: shutting down")
-	case ended != nil:
-		s.log.Info("publisher was told to end", "reason", ended)
-	case clean:
-		s.log.Info("publisher ended")
-	case weir.KindOf(why) != weir.Internal:
-		s.log.Warn("publisher can't be taken", "reason", why)
-	default:
-		s.log.Warn("publisher lost", "reason", why)
-	}
+	logEnd(s.log, ending{stopping: errors.Is(why, errShutdown), ended: ended, clean: clean, why: why, lost: fmt.Sprint(why)})
 }
 
 // opusHead is what stands before Opus in files, here for the two channels of WebRTC.

@@ -77,24 +77,15 @@ func (b *bitstream) look(s cmaf.Sample, data []byte) {
 	}
 	idr := false
 	for len(data) > 0 {
-		if len(data) < b.length {
+		var unit []byte
+		var ok bool
+		if unit, data, ok = cmaf.CutUnit(data, b.length); !ok {
 			b.odd = "a frame is damaged"
 			return
 		}
-		size := 0
-		for _, digit := range data[:b.length] {
-			size = size<<8 | int(digit)
-		}
-		data = data[b.length:]
-		if size == 0 {
+		if len(unit) == 0 {
 			continue
 		}
-		if size > len(data) {
-			b.odd = "a frame is damaged"
-			return
-		}
-		unit := data[:size]
-		data = data[size:]
 		switch unit[0] & 0x1f {
 		case unitIDR:
 			idr = true

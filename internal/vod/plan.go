@@ -25,8 +25,8 @@ type Plan struct {
 	Frames []int   `json:"frames,omitempty"` // of the source in each segment
 	End    int64   `json:"end"`
 
-	// Weights are the bytes that the source has in each segment: a hint at how hard it
-	// is to encode.
+	// Weights are the efforts for the source in each segment or, if they are not known, its
+	// bytes: a hint at how hard it is to encode.
 	Weights []int64 `json:"weights,omitempty"`
 
 	Tick ffmpeg.Ratio `json:"tick"` // see ffmpeg.Encode
@@ -179,8 +179,10 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 	for i, start := range p.Starts {
 		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(i))))
 	}
-	if p.Weights = weights(index, p.Starts); video.Efforts != nil {
+	if video.Efforts != nil {
 		p.Weights = video.Efforts.weights(p.Starts)
+	} else {
+		p.Weights = weights(index, p.Starts)
 	}
 	for i := range p.Renditions {
 		if r := &p.Renditions[i]; r.Converts() && !p.everySegmentHasFrames(r.Rate) {
