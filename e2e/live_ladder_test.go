@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -78,10 +79,15 @@ func (s *liveStream) shown(name string) int {
 func (s *liveStream) checkLadder() {
 	s.w.t.Helper()
 	t := s.w.t
-	status, text := s.get("index.m3u8")
-	if status != http.StatusOK {
-		t.Fatalf("master playlist: %d %s", status, text)
-	}
+	var text []byte
+	within(t, 30*time.Second, func() error {
+		var status int
+		status, text = s.get("index.m3u8")
+		if status != http.StatusOK || !strings.Contains(string(text), "slow%20one/") || !strings.Contains(string(text), "144p/") {
+			return fmt.Errorf("the master playlist does not have the renditions: %d\n%s", status, text)
+		}
+		return nil
+	})
 	file := filepath.Join(t.TempDir(), "index.m3u8")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
