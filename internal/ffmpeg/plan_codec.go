@@ -52,7 +52,8 @@ func (r Rendition) preset(standard string) string {
 }
 
 // x264Args: stitchable makes headers independent of rate control; the frame rate is
-// told because a guess from a chunk may differ and would change the level.
+// told because a guess from a chunk may differ and would change the level. Cuts get key
+// frames beside those that are asked for: they would be coded anew anyway.
 func (r Rendition) x264Args(e Encode) []string {
 	args := []string{"-c:v", "libx264", "-preset", r.preset("veryfast")}
 	switch strings.ToLower(r.Profile) {
@@ -71,9 +72,17 @@ func (r Rendition) x264Args(e Encode) []string {
 		keyint = strconv.Itoa(r.GOP)
 	}
 	rate := e.rate(r)
-	return append(args, "-x264-params",
-		fmt.Sprintf("stitchable=1:keyint=%s:scenecut=0:open-gop=0:fps=%d/%d", keyint, rate.Num, rate.Den))
+	params := fmt.Sprintf("stitchable=1:keyint=%s:open-gop=0:fps=%d/%d", keyint, rate.Num, rate.Den)
+	if r.Preset == "" && r.Width*r.Height > smallPicture {
+		params += ":partitions=p8x8,i8x8,i4x4"
+	}
+	return append(args, "-x264-params", params)
 }
+
+// smallPicture is up to how many pixels B-frames may have blocks of 8x8. In larger
+// pictures looking for them costs an eighth of the time for 0.0001 of SSIM; in small ones
+// it is 0.0002 and a hundredth.
+const smallPicture = 640 * 360
 
 // RateFactor reads from a line of ffmpeg's log the constant rate factor that x264 ended
 // up with when it was told a bitrate. There is one such line for each encoder, in the
