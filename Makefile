@@ -44,6 +44,10 @@ bench-vod: ## measure file transcoding against plain ffmpeg
 	scripts/need ffmpeg npm
 	go test -tags bench -run TestVOD -count=1 -timeout 180m ./bench -v
 
+bench-live: ## measure live streams against a bare RTMP server, and MediaMTX if there is one (MEDIAMTX=/path)
+	scripts/need ffmpeg npm wrk
+	go test -tags bench -run TestLive -count=1 -timeout 240m ./bench -v $(ARGS)
+
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql
 	CGO_ENABLED=1 WEIR_E2E_DELIVERIES=10000 go test -run TestKill -count=1 -timeout 60m ./e2e -v
@@ -68,7 +72,16 @@ soak-vod-play: ## measure how soon an upload plays after its last byte
 	scripts/need cc ffmpeg
 	CGO_ENABLED=1 go test -tags soak -run TestPlaySoak -count=1 -timeout 30m ./e2e -v
 
+test-live-matrix: ## let every kind of encoder send and every kind of player play, half a minute each
+	scripts/need cc chromium ffmpeg gstreamer npm srt-live-transmit
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
+	CGO_ENABLED=1 go test -tags soak -run TestLiveMatrix -parallel 4 -count=1 -timeout 60m ./e2e -v
+
+soak-live: ## send and watch for minutes beside slow viewers and publishers of garbage, and measure
+	scripts/need cc ffmpeg
+	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e -v
+
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir e2e/*/node_modules
 
-.PHONY: help run build test fmt check fuzz golden bench-api bench-vod soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play clean
+.PHONY: help run build test fmt check fuzz golden bench-api bench-vod bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live test-live-matrix clean

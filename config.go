@@ -52,6 +52,7 @@ type Config struct {
 	TLSKey          string         `name:"tls-key" group:"Network" placeholder:"FILE" default:"" help:"Private key (PEM) of the certificate."`
 	ACME            string         `name:"acme" group:"Network" placeholder:"HOST" default:"" help:"Host name for which to get a certificate from Let's Encrypt."`
 	PublicURL       string         `name:"public-url" group:"Network" placeholder:"URL" default:"" help:"Base of the URLs handed out; empty = taken from the request."`
+	NodeURL         string         `name:"node-url" group:"Network" placeholder:"URL" default:"" help:"How other nodes reach this one over HTTP; empty = taken from --http."`
 	TrustedProxies  []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Networks whose X-Forwarded-* headers count."`
 	AllowNetworks   []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Private networks that callers' URLs may reach, as CIDRs."`
 	IPFSGateways    []string       `name:"ipfs-gateways" group:"Network" placeholder:"HOST" default:"ipfs.io,dweb.link,w3s.link" help:"Gateways that ipfs:// inputs are read through, in order; a host name or a URL."`
@@ -198,6 +199,7 @@ func (c *Config) complete() error {
 	c.Storage = weir.Secret(strings.ReplaceAll(c.Storage.Reveal(), "<data>", c.Data))
 	c.SecretFile = strings.ReplaceAll(c.SecretFile, "<data>", c.Data)
 	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
+	c.NodeURL = strings.TrimRight(c.NodeURL, "/")
 
 	var problems []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -235,6 +237,7 @@ func (c *Config) complete() error {
 	refuse(c.ACME != "" && c.TLSCert != "", "--acme and --tls-cert: use one of them; both say where the certificate comes from")
 	refuse(c.ACME != "" && !isHostName(c.ACME), "--acme: %q is not a host name; write it like video.example.com", c.ACME)
 	refuse(c.PublicURL != "" && !isBaseURL(c.PublicURL), "--public-url: %q is not a base URL; write it like https://video.example.com", c.PublicURL)
+	refuse(c.NodeURL != "" && !isBaseURL(c.NodeURL), "--node-url: %q is not a base URL; write it like http://10.0.0.7:8080", c.NodeURL)
 
 	refuse(len(c.Parts) == 0, "--run: must name at least one of api, live, work")
 	refuse(c.Drain < 0, "--drain: must not be negative")

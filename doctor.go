@@ -256,7 +256,7 @@ func examineConfinement(ctx context.Context, cfg *Config) []finding {
 	if err != nil {
 		return append(findings, finding{"sandbox", stateMissing, err.Error()})
 	}
-	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: mode, Self: self})
+	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: mode, Self: self, Cores: cfg.Workers, Speed: speedFile(cfg)})
 	if err != nil {
 		return findings // the rows of the programs say it
 	}
@@ -264,7 +264,18 @@ func examineConfinement(ctx context.Context, cfg *Config) []finding {
 	if err != nil {
 		return append(findings, finding{"sandbox", stateMissing, fmt.Sprintf("ffmpeg does not run in mode %s: %v", mode, err)})
 	}
-	return append(findings, finding{"sandbox", stateOK, fmt.Sprintf("ffmpeg runs, mode %s", mode)}, examineEncoders(can))
+	return append(findings, finding{"sandbox", stateOK, fmt.Sprintf("ffmpeg runs, mode %s", mode)}, examineEncoders(can), examineSpeed(ctx, engine))
+}
+
+// examineSpeed says how much this machine can encode of live streams.
+func examineSpeed(ctx context.Context, engine *ffmpeg.Engine) finding {
+	const what = "live encoding"
+	most := engine.Stats().Cores * ffmpeg.LiveShare
+	speed, known := engine.Speed(ctx)
+	if !known {
+		return finding{what, stateNote, fmt.Sprintf("%.2f cores; how fast they are is measured with the first stream that has renditions", float64(most)/1000)}
+	}
+	return finding{what, stateOK, fmt.Sprintf("%.2f cores, each %.2f of what costs are reckoned in", float64(most)/1000, speed)}
 }
 
 func examineSeccomp(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {

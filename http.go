@@ -38,7 +38,7 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // run serves until ctx ends, then lets requests finish for as long as a drain may
 // take. There is no limit on writing as a whole, because uploads and event streams
 // last; handlers set their own.
-func (s *web) run(ctx context.Context, cfg *Config, log *slog.Logger, listening func(base string)) error {
+func (s *web) run(ctx context.Context, cfg *Config, log *slog.Logger, listening func(base string, port int)) error {
 	secure, err := tlsConfig(cfg)
 	if err != nil {
 		return err
@@ -59,7 +59,8 @@ func (s *web) run(ctx context.Context, cfg *Config, log *slog.Logger, listening 
 			done <- server.Serve(listener)
 		}
 	}()
-	listening(localBase(cfg, listener.Addr().(*net.TCPAddr).Port, secure != nil))
+	port := listener.Addr().(*net.TCPAddr).Port
+	listening(localBase(cfg, port, secure != nil), port)
 	log.Info("serving", "addr", listener.Addr().String())
 	s.ready.Store(true)
 	select {

@@ -15,6 +15,7 @@ func (p *parts) watchLive(m *metrics) {
 		gauge{"weir_viewers", "Viewers who fetched media from this node in the last 30 seconds.", viewers(func(s playback.Stats) int64 { return s.Viewers })},
 		gauge{"weir_playlist_requests_waiting", "Requests that wait for the next part in a live playlist.", viewers(func(s playback.Stats) int64 { return s.Reloads })},
 		gauge{"weir_part_requests_waiting", "Requests that wait for a part of a live stream.", viewers(func(s playback.Stats) int64 { return s.Waits })},
+		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node asked others for.", viewers(func(s playback.Stats) int64 { return s.Asked })},
 	)
 	if p.hub == nil {
 		return

@@ -65,7 +65,9 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		return err
 	}
 	defer closeTracer(tracer, log)
-	st, err := store.Open(ctx, cfg.Database.Reveal(), store.Options{Secret: node.secret, NodeID: node.id, Log: log.With("part", "store")})
+	st, err := store.Open(ctx, cfg.Database.Reveal(), store.Options{
+		Secret: node.secret, NodeID: node.id, Adopt: sharedStorage(cfg) && (cfg.Runs(partLive) || cfg.Runs(partWork)), Log: log.With("part", "store"),
+	})
 	if err != nil {
 		return err
 	}
@@ -79,6 +81,7 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 	if err != nil {
 		return err
 	}
+	defer parts.peers.Close()
 	defer parts.closeWebRTC(log)
 	metrics := newMetrics(v)
 	parts.watch(metrics)
@@ -107,9 +110,16 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		keep := map[string]store.Handler{store.JobRecording: parts.recordings(cfg, log).Keep}
 		g.Go(func() error { return st.Work(running, store.Slots{}, cfg.Drain, keep) })
 	}
-	if cfg.Runs(partAPI) {
+	if listens(cfg) {
 		keeping.Go(func() error { return parts.playback.Run(house) })
-		g.Go(func() error { return web.run(running, cfg, log, func(base string) { parts.greet(out, cfg, base) }) })
+		g.Go(func() error {
+			return web.run(running, cfg, log, func(base string, port int) {
+				parts.announce(running, cfg, port, log)
+				if cfg.Runs(partAPI) {
+					parts.greet(out, cfg, base)
+				}
+			})
+		})
 	}
 	err = g.Wait()
 	// The house is kept until the last job and the last request have ended.
@@ -133,6 +143,7 @@ type parts struct {
 	whip       *rtc.Door   // of it
 	doors      ingest.Counters
 	playback   *playback.Server
+	peers      *playback.Peers // the way to other nodes
 	did        string
 	first      account.First
 	created    bool
@@ -163,6 +174,9 @@ func build(ctx context.Context, cfg *Config, nodeID string, st *store.Store, med
 	if p.encryption, err = access.OpenEncryption(ctx, st); err != nil {
 		return nil, err
 	}
+	if p.peers, err = playback.OpenPeers(ctx, st); err != nil {
+		return nil, err
+	}
 	if cfg.Runs(partLive) || cfg.Runs(partWork) {
 		if p.engine, err = openEngine(ctx, cfg, log.With("part", "ffmpeg")); err != nil {
 			return nil, err
@@ -171,7 +185,7 @@ func build(ctx context.Context, cfg *Config, nodeID string, st *store.Store, med
 	if cfg.Runs(partLive) {
 		p.hub, err = live.New(ctx, live.Options{
 			Store: st, Dir: liveDir(cfg), Node: nodeID, Guard: p.guard, FFmpeg: p.engine, SessionTimeout: cfg.SessionTimeout, Log: log.With("part", "live"),
-			Room: func() error { return blob.RoomAt(cfg.Data, int64(cfg.MinFree), 0) },
+			Room: func() error { return blob.RoomAt(cfg.Data, int64(cfg.MinFree), 0) }, Upload: uploads(cfg, media),
 		})
 		if err != nil {
 			return nil, err
@@ -244,7 +258,7 @@ func (p *parts) runLive(ctx context.Context, cfg *Config, log *slog.Logger) erro
 
 // openEngine makes what starts ffmpeg, for tasks and for the renditions of streams.
 func openEngine(ctx context.Context, cfg *Config, log *slog.Logger) (*ffmpeg.Engine, error) {
-	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cfg.Workers, Log: log})
+	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cfg.Workers, Speed: speedFile(cfg), Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -254,6 +268,9 @@ func openEngine(ctx context.Context, cfg *Config, log *slog.Logger) (*ffmpeg.Eng
 	}
 	return engine, nil
 }
+
+// speedFile keeps how fast this machine encodes.
+func speedFile(cfg *Config) string { return filepath.Join(cfg.Data, "speed.json") }
 
 // buildWork makes what does the tasks.
 func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
@@ -279,6 +296,7 @@ func (p *parts) recordings(cfg *Config, log *slog.Logger) *work.Recordings {
 	if p.hub != nil {
 		r.Folder = p.hub.Folder
 	}
+	r.Leg = live.Legs{Dir: liveDir(cfg), Node: p.store.NodeID(), Media: p.media, Ask: p.askForFiles}.Folder
 	return r
 }
 
@@ -292,6 +310,7 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 		Store: p.store, Media: p.media, Gate: p.gate, TrustedProxies: cfg.TrustedProxies, Dir: cfg.Data, Log: log.With("part", "playback"),
 		Observe: func(_ context.Context, route string, status int, took time.Duration) { m.observe(route, status, took) },
 	}
+	viewing.Peers = p.peers
 	if p.hub != nil {
 		viewing.Live, viewing.RTC = p.hub, p.rtc
 	}
@@ -300,7 +319,8 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 	}
 	apiHandler, err := api.New(api.Options{
 		Store: p.store, Accounts: p.accounts, Gate: p.gate, OpenAPI: openAPI, DID: p.did, Resend: p.sender.Resend,
-		EncryptionKey: p.encryption.PublicKey(), PublicURL: cfg.PublicURL, EventBase: eventBase(cfg), TrustedProxies: cfg.TrustedProxies, RateLimit: cfg.RateLimit,
+		EncryptionKey: p.encryption.PublicKey(), PublicURL: cfg.PublicURL, EventBase: eventBase(cfg), WebRTC: cfg.WebRTC != "",
+		Ingest: func(base string) string { return rtmpAddress(cfg, base) }, TrustedProxies: cfg.TrustedProxies, RateLimit: cfg.RateLimit,
 		MaxPendingTasks: cfg.MaxPendingTasks, Signup: cfg.Signup, Version: v.Tag, Commit: v.Commit, Stopping: ctx.Done(),
 		Log: log.With("part", "api"), Media: p.media, MaxUpload: int64(cfg.MaxUpload),
 		Room: func() error { return blob.Room(ctx, p.media, int64(cfg.MinFree), 0) },
@@ -315,21 +335,18 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 	if err != nil {
 		return nil, err
 	}
-	mux := http.NewServeMux()
-	web := &web{handler: mux}
+	mux, nodes := http.NewServeMux(), http.NewServeMux()
+	web := &web{handler: nodes}
 	mux.Handle("/api/", tr.wrap(apiHandler))
 	mux.Handle("/hls/", p.playback)
-	if p.rtc != nil {
-		p.whip = p.newWHIP(cfg, m, log)
-		mux.Handle(rtc.DoorPath, webRTC(p.whip, p.playback.WHEP()))
-	}
+	p.routeNodes(mux, nodes, cfg, m, log)
 	watch, err := newWatchPage(p.store, log.With("part", "watch"), m.observe)
 	if err != nil {
 		return nil, err
 	}
 	mux.Handle("/play/", watch)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, `{"ok":true}`) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	nodes.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, `{"ok":true}`) })
+	nodes.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
 		switch {
@@ -342,6 +359,9 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 		}
 	})
 	mux.Handle("/", p.accounts.Pages())
+	if cfg.Runs(partAPI) {
+		nodes.Handle("/", mux)
+	}
 	return web, nil
 }
 

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"weir/internal/store"
@@ -85,12 +87,17 @@ func commandBase(cfg *Config) string {
 
 // rtmpServer is what an encoder is told as the server; base is where the API is.
 func rtmpServer(cfg *Config, base string) string {
+	return cmp.Or(rtmpAddress(cfg, base), "none: this weir takes no RTMP; give it an address with --rtmp")
+}
+
+// rtmpAddress is where encoders send to over RTMP; "" = it takes none.
+func rtmpAddress(cfg *Config, base string) string {
 	scheme, addr, usual := "rtmp", cfg.RTMP, "1935"
 	if addr == "" {
 		scheme, addr, usual = "rtmps", cfg.RTMPS, "443"
 	}
 	if addr == "" {
-		return "none: this weir takes no RTMP; give it an address with --rtmp"
+		return ""
 	}
 	host, port, _ := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
@@ -99,8 +106,11 @@ func rtmpServer(cfg *Config, base string) string {
 			host = u.Hostname()
 		}
 	}
-	if port != usual {
+	switch {
+	case port != usual:
 		host = net.JoinHostPort(host, port)
+	case strings.Contains(host, ":"):
+		host = "[" + host + "]"
 	}
 	return scheme + "://" + host + "/live"
 }

@@ -19,6 +19,7 @@ func TestRTMPServer(t *testing.T) {
 		{"public name", Config{HTTP: ":8080", RTMP: "0.0.0.0:1935", PublicURL: "https://video.example.com:8443/weir"}, "rtmp://video.example.com/live"},
 		{"own address", Config{HTTP: ":8080", RTMP: "192.0.2.1:1935"}, "rtmp://192.0.2.1/live"},
 		{"only TLS", Config{HTTP: ":8080", RTMPS: ":443", ACME: "video.example.com"}, "rtmps://video.example.com/live"},
+		{"own address of IPv6", Config{HTTP: ":8080", RTMP: "[2001:db8::1]:1935"}, "rtmp://[2001:db8::1]/live"},
 		{"off", Config{HTTP: ":8080"}, "none: this weir takes no RTMP; give it an address with --rtmp"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,5 +1,6 @@
 // Package bench measures weir against others, in one run and as ratios.
 //
 // The benchmarks are tests behind the build tag `bench`, because they need the
-// same neighbours (PostgreSQL, the built binary) as tests do: make bench-api.
+// same neighbours (PostgreSQL, the built binary) as tests do: make bench-api,
+// make bench-vod, make bench-live.
 package bench

@@ -440,7 +440,7 @@ func treeMemory(pid int) float64 {
 }
 
 // median returns the middle of what value says of the runs.
-func median(runs []measured, value func(measured) float64) float64 {
+func median[T any](runs []T, value func(T) float64) float64 {
 	if len(runs) == 0 {
 		return 0
 	}

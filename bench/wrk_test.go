@@ -203,12 +203,17 @@ type load struct {
 	requests, perSecond float64
 }
 
-// runWrk loads a server and fails on any answer that is not 2xx.
+// runWrk loads a server with the requests of a script, or with those for the URL itself, and
+// fails on any answer that is not 2xx.
 func runWrk(t *testing.T, url, script string) load {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*seconds+30)*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "wrk", "-t1", "-c16", fmt.Sprintf("-d%ds", *seconds), "-s", script, url).CombinedOutput()
+	args := []string{"-t1", "-c16", fmt.Sprintf("-d%ds", *seconds)}
+	if script != "" {
+		args = append(args, "-s", script)
+	}
+	out, err := exec.CommandContext(ctx, "wrk", append(args, url)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("wrk: %v\n%s", err, out)
 	}

@@ -209,16 +209,20 @@ func frameNumbers(t *testing.T, media []byte) (numbers []int) {
 	t.Helper()
 	raw := ffmpeg(t, "-i", mediaFile(t, media), "-map", "0:v", "-fps_mode", "passthrough", "-pix_fmt", "gray", "-f", "rawvideo", "-")
 	for picture := range slices.Chunk(raw, numberedW*numberedH) {
-		n := 0
-		for bit := range 16 {
-			x, y := bit%8*block+block/2, bit/8*block+block/2
-			if picture[y*numberedW+x] > 128 {
-				n |= 1 << bit
-			}
-		}
-		numbers = append(numbers, n)
+		numbers = append(numbers, numberIn(picture))
 	}
 	return numbers
+}
+
+// numberIn returns the number in a picture.
+func numberIn(picture []byte) (n int) {
+	for bit := range 16 {
+		x, y := bit%8*block+block/2, bit/8*block+block/2
+		if picture[y*numberedW+x] > 128 {
+			n |= 1 << bit
+		}
+	}
+	return n
 }
 
 func mediaFile(t *testing.T, media []byte) string {

@@ -69,7 +69,9 @@ func liveRecording(t *testing.T) {
 func newRecordedStream(w *weir, rtmp string) *liveStream {
 	w.t.Helper()
 	var made struct{ ID, StreamKey, PlaybackID string }
-	w.must("POST", "/api/stream", map[string]any{"name": "recorded", "record": true, "profiles": []any{}}, &made)
+	w.must("POST", "/api/stream", map[string]any{
+		"name": "recorded", "record": true, "profiles": []any{}, "recordingSpec": map[string]any{"profiles": []any{}},
+	}, &made)
 	return &liveStream{w, made.ID, made.StreamKey, made.PlaybackID, rtmp}
 }
 

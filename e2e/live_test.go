@@ -38,6 +38,10 @@ func TestLive(t *testing.T) {
 		t.Parallel()
 		liveRecording(t)
 	})
+	t.Run("poster", func(t *testing.T) {
+		t.Parallel()
+		livePoster(t)
+	})
 	t.Run("control", func(t *testing.T) {
 		t.Parallel()
 		liveControl(t)
@@ -66,6 +70,10 @@ func TestLive(t *testing.T) {
 		t.Parallel()
 		livePullNodes(t)
 	})
+	t.Run("nodes", func(t *testing.T) {
+		t.Parallel()
+		liveNodes(t)
+	})
 	t.Run("srt", func(t *testing.T) {
 		t.Parallel()
 		liveSRT(t)
@@ -77,6 +85,14 @@ func TestLive(t *testing.T) {
 	t.Run("watch", func(t *testing.T) {
 		t.Parallel()
 		liveWatch(t)
+	})
+	t.Run("beat", func(t *testing.T) {
+		t.Parallel()
+		liveBeat(t)
+	})
+	t.Run("sdk", func(t *testing.T) {
+		t.Parallel()
+		liveSDK(t)
 	})
 }
 

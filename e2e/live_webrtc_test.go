@@ -15,13 +15,15 @@ import (
 )
 
 // liveWebRTC lets Chromium publish its camera over WHIP, and watches that over HLS and
-// over WHEP.
+// over WHEP. It is recorded and sent on, with sound that everybody takes.
 func liveWebRTC(t *testing.T) {
+	const target = "hush-heard"
+	nginx := nginxServer(t)
 	w := newWeir(t)
 	addr, rtmp := freeAddr(t), freeAddr(t)
 	w.start("--webrtc", addr, "--rtmp", rtmp, "--session-timeout", "3s")
 	events := listen(t, w, "")
-	s := newStream(w, "")
+	s := newHeardStream(w, nginx, target)
 	whip, whep := w.url+"/webrtc/"+s.key, w.url+"/webrtc/"+s.playback
 	refusedOverWebRTC(t, s, whep)
 
@@ -64,8 +66,8 @@ func liveWebRTC(t *testing.T) {
 		return nil
 	})
 	_, master := s.get("index.m3u8")
-	if text := string(master); !strings.Contains(text, "avc1.") || !strings.Contains(text, "opus") {
-		t.Errorf("the master playlist does not name H.264 and Opus:\n%s", text)
+	if text := string(master); !strings.Contains(text, "avc1.") || !strings.Contains(text, "mp4a.40.2") {
+		t.Errorf("the master playlist does not name H.264 and AAC:\n%s", text)
 	}
 
 	// The publisher says goodbye: the stream is idle, and viewers are let go with its session.
@@ -82,6 +84,7 @@ func liveWebRTC(t *testing.T) {
 		return nil
 	})
 	publisher.page("/webrtc.html") // and off goes the camera
+	s.checkHeard(nginx, target)
 	madeForBrowsers(w, rtmp, viewer)
 	w.stop()
 }

@@ -45,6 +45,12 @@
     $('live').hidden = $('latency').hidden = $('qualities').hidden = true;
   }
 
+  // showPoster shows the latest picture, until there is one that moves.
+  function showPoster() {
+    const at = live ? (query ? '&' : '?') + 'at=' + Math.floor(Date.now() / 5000) : '';
+    video.poster = folder + 'poster.jpg' + query + at;
+  }
+
   function later() {
     stop();
     timer = setTimeout(ask, retryAfter * (0.75 + Math.random() / 2));
@@ -90,7 +96,7 @@
     stop();
     closing = false;
     video.controls = true;
-    video.poster = folder + 'poster.jpg' + query;
+    showPoster();
     if (window.Hls && Hls.isSupported()) {
       playWithHls();
     } else if (video.canPlayType('application/vnd.apple.mpegurl')) {
@@ -140,6 +146,7 @@
 
   function end() {
     over = true;
+    showPoster();
     say('The stream has ended', 'If it goes on air again, it plays here by itself.');
     later();
   }
@@ -190,5 +197,6 @@
     if (latency) $('latency').textContent = latency.toFixed(1) + ' s behind';
   }, 250);
 
+  showPoster();
   ask();
 })();

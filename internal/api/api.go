@@ -46,12 +46,16 @@ type Options struct {
 	EncryptionKey   string
 	PublicURL       string // "" = as the request says
 	EventBase       string // how those who are told of events reach this service
+	WebRTC          bool   // streams can be watched over WebRTC, here or on other nodes
 	TrustedProxies  []netip.Prefix
 	RateLimit       int // requests a second and key; 0 = none
 	MaxPendingTasks int
 	Signup          bool
 	Version, Commit string
 	Log             *slog.Logger
+	// Ingest is where encoders send to over RTMP, for callers who reach the API at base;
+	// "" = nowhere.
+	Ingest func(base string) string
 	// CheckDestination tries to write into folders of a caller's storage.
 	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
 	Media            blob.Store // where uploads are kept

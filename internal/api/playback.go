@@ -82,9 +82,9 @@ func (s *server) livePlayback(r *request, id string) (playbackInfo, error) {
 	if stream.IsActive {
 		meta.Live = 1
 	}
-	meta.Source = []playbackSource{
-		hlsSource(base + "/hls/" + stream.PlaybackID + "/index.m3u8"),
-		{HRN: "WebRTC (H264)", Type: "html5/video/h264", URL: base + "/webrtc/" + stream.PlaybackID},
+	meta.Source = []playbackSource{hlsSource(base + "/hls/" + stream.PlaybackID + "/index.m3u8")}
+	if s.WebRTC {
+		meta.Source = append(meta.Source, playbackSource{HRN: "WebRTC (H264)", Type: "html5/video/h264", URL: base + "/webrtc/" + stream.PlaybackID})
 	}
 	last, err := s.lastSession(r.Context(), stream)
 	if err != nil {

@@ -2,20 +2,18 @@ package api
 
 import (
 	"net/http"
-	"net/url"
-	"strings"
+
+	"weir/internal/weir"
 )
 
 // listIngests answers GET /ingest: where encoders send to and players fetch from.
 func (s *server) listIngests(w http.ResponseWriter, r *request) error {
 	base := s.base(r.Request)
-	host := strings.TrimPrefix(strings.TrimPrefix(base, "https://"), "http://")
-	if u, err := url.Parse(base); err == nil {
-		host = u.Hostname()
+	ingest := s.Ingest(base)
+	if ingest == "" {
+		return weir.Errorf(weir.Unavailable, "Ingest not configured")
 	}
-	return writeJSON(w, http.StatusOK, []map[string]string{{
-		"ingest": "rtmp://" + host + "/live", "playback": base + "/hls", "base": base,
-	}})
+	return writeJSON(w, http.StatusOK, []map[string]string{{"ingest": ingest, "playback": base + "/hls", "base": base}})
 }
 
 // getDID answers GET /did: the name under which the service acts on decentralized

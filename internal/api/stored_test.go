@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +175,13 @@ func TestPlaybackOnAir(t *testing.T) {
 	if diff := cmp.Diff(want, sources(t, meta["dvrPlayback"])); diff != "" {
 		t.Errorf("dvrPlayback (-want +got):\n%s", diff)
 	}
+	for _, on := range []bool{true, false} {
+		f.server.WebRTC = on
+		meta := f.call(t, "GET", "/api/playback/"+playbackID, "", http.StatusOK)["meta"].(map[string]any)
+		if got := slices.Contains(sources(t, meta["source"]), "WebRTC (H264) http://weir.test/webrtc/"+playbackID); got != on {
+			t.Errorf("with WebRTC %t it is among the sources: %t", on, got)
+		}
+	}
 }
 
 // TestPlaybackEarly plays an asset before it is ready, one without a stored address,
@@ -241,6 +249,25 @@ func TestViewsNow(t *testing.T) {
 		f.server.ServeHTTP(w, r)
 		if want := `[{"country":"Peru","errorRate":0.5,"viewCount":2}]`; w.Body.String() != want {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
+		}
+	}
+}
+
+func TestIngest(t *testing.T) {
+	f := newFixture(t)
+	for _, tt := range []struct {
+		at     string
+		status int
+		want   string
+	}{
+		{"rtmp://weir.test:1936/live", http.StatusOK, `[{"base":"http://weir.test","ingest":"rtmp://weir.test:1936/live","playback":"http://weir.test/hls"}]`},
+		{"", http.StatusNotImplemented, `{"errors":["Ingest not configured"]}`},
+	} {
+		f.server.Ingest = func(string) string { return tt.at }
+		w := httptest.NewRecorder()
+		f.server.ServeHTTP(w, httptest.NewRequest("GET", "/api/ingest", nil))
+		if w.Code != tt.status || w.Body.String() != tt.want {
+			t.Errorf("ingest at %q: %d %s, want %d %s", tt.at, w.Code, w.Body, tt.status, tt.want)
 		}
 	}
 }

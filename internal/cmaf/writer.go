@@ -139,6 +139,12 @@ func (s Sample) flags() uint32 {
 // know of it. Sequence counts the parts of a track from 1; players want it to grow.
 // The fragment has times of the timeline, the bytes have them with Lead and Delay.
 func EncodePart(sequence uint32, t Track, f Fragment) (Part, []byte) {
+	part, head := PartHead(sequence, t, f)
+	return part, append(head, f.Data...)
+}
+
+// PartHead is EncodePart without the data of the fragment, which must follow.
+func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
 	w := new(boxWriter)
 	w.box(mp4.NewStyp("msdh", 0, []string{"msdh"}))
 	moof := len(w.data)
@@ -159,8 +165,7 @@ func EncodePart(sequence uint32, t Track, f Fragment) (Part, []byte) {
 	binary.BigEndian.PutUint32(w.data[offsetAt:], uint32(len(w.data)-moof+8))
 	w.u32(uint32(8 + len(f.Data)))
 	w.data = append(w.data, "mdat"...)
-	head := len(w.data)
-	return Part{Start: f.Start, Head: head, Samples: f.Samples}, append(w.data, f.Data...)
+	return Part{Start: f.Start, Head: len(w.data), Samples: f.Samples}, w.data
 }
 
 // runForm says which members of samples a trun box must list one by one.

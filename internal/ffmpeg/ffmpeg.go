@@ -45,6 +45,7 @@ type Options struct {
 	Sandbox Mode   // "" = Require
 	Self    string // the program whose first argument `sandbox` calls Sandbox; "" = this one
 	Cores   int    // cores that may be busy at once; 0 = all of this machine
+	Speed   string // file that keeps how fast this machine is; "" = it is not kept
 	Log     *slog.Logger
 }
 
@@ -61,11 +62,15 @@ type Engine struct {
 
 	capabilityLock sync.Mutex
 	capabilities   *Capabilities // nil = not asked yet
+
+	speedFile string
+	speedLock sync.Mutex
+	measured  bool // the ledger knows how fast this machine is, or it could not be measured
 }
 
 // New returns an engine, or an error that says what to install. It starts nothing.
 func New(o Options) (*Engine, error) {
-	e := &Engine{mode: o.Sandbox, self: o.Self, log: o.Log}
+	e := &Engine{mode: o.Sandbox, self: o.Self, log: o.Log, speedFile: o.Speed}
 	var err error
 	if e.ffmpeg, err = program(o.FFmpeg, "ffmpeg"); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package ffmpeg
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 )
@@ -36,6 +37,9 @@ func (e *Engine) Acquire(ctx context.Context, priority Priority, cores int) (rel
 	return e.ledger.acquire(ctx, priority, cores)
 }
 
+// LiveShare is how much of each core live work may have, in thousandths.
+const LiveShare = 750
+
 // Reserve takes cores for work that must keep up with the clock, without waiting. The
 // offers are what ways of doing it cost, in thousandths of a core, the best first; the
 // first that fits beside what is reserved already is taken. chosen is -1 when none does.
@@ -50,7 +54,8 @@ type ledger struct {
 	cores int
 
 	mu       sync.Mutex
-	reserved int           // thousandths of cores
+	speed    float64       // of this machine's cores, against those that costs are reckoned in
+	reserved int           // thousandths of those
 	free     int           // cores, but for those that are reserved
 	running  [3]int        // grants by priority
 	waiting  [3][]*request // by priority, oldest first
@@ -62,7 +67,7 @@ type request struct {
 	granted chan struct{} // closed when the cores are taken
 }
 
-func newLedger(cores int) *ledger { return &ledger{cores: cores, free: cores} }
+func newLedger(cores int) *ledger { return &ledger{cores: cores, free: cores, speed: 1} }
 
 func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
@@ -110,7 +115,7 @@ func (l *ledger) grant() {
 			r := l.waiting[priority][0]
 			// One that runs alone is let in whatever is reserved: a stream may be on air for
 			// days.
-			if r.cores > l.free-(l.reserved+999)/1000 && l.free < l.cores {
+			if r.cores > l.free-l.taken() && l.free < l.cores {
 				return
 			}
 			l.waiting[priority] = l.waiting[priority][1:]
@@ -125,7 +130,7 @@ func (l *ledger) reserve(offers []int) (chosen int, release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, cost := range offers {
-		if l.reserved+cost > l.cores*750 {
+		if l.reserved+cost > int(float64(l.cores*LiveShare)*l.speed) {
 			continue
 		}
 		l.reserved += cost
@@ -141,10 +146,13 @@ func (l *ledger) reserve(offers []int) (chosen int, release func()) {
 	return -1, func() {}
 }
 
+// taken is how many cores live work has.
+func (l *ledger) taken() int { return int(math.Ceil(float64(l.reserved) / l.speed / 1000)) }
+
 func (l *ledger) stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Cores: l.cores, Busy: l.cores - l.free + (l.reserved+999)/1000, Running: l.running}
+	s := Stats{Cores: l.cores, Busy: l.cores - l.free + l.taken(), Running: l.running}
 	for priority, waiting := range l.waiting {
 		s.Waiting[priority] = len(waiting)
 	}

@@ -15,10 +15,10 @@ import (
 // those of the source, and no frame is held back for the sake of a better picture: what
 // goes in comes out a frame later.
 type LiveEncode struct {
-	Width, Height int     // of the source, as encoded
-	Rate          float64 // frames a second of the source, about
-	Timescale     int64   // ticks a second of all times
-	Rungs         []LiveRung
+	Picture   Picture // of the source
+	Rate      float64 // frames a second of the source, about
+	Timescale int64   // ticks a second of all times
+	Rungs     []LiveRung
 }
 
 // LiveRung is one output of a [LiveEncode].
@@ -48,7 +48,7 @@ func (e LiveEncode) Args() []string {
 	// Nothing may be read ahead: the next frame comes when it is made. (The option nobuffer
 	// would throw away what it looks at before it starts.)
 	args = append(args, "-noautorotate", "-copyts", "-probesize", "32", "-analyzeduration", "0", "-f", "mp4", "-i", "pipe:0",
-		"-filter_complex_threads", "1", "-filter_complex", e.graph())
+		"-filter_complex_threads", strconv.Itoa(threadsFor(e.filterCost())), "-filter_complex", e.graph())
 	for i, r := range e.Rungs {
 		args = append(args, "-map", fmt.Sprintf("[v%d]", i), "-threads", strconv.Itoa(threadsFor(e.rungCost(r))))
 		args = append(args, r.x264Args(e)...)
@@ -61,10 +61,22 @@ func (e LiveEncode) Args() []string {
 	return args
 }
 
-// graph is the filter graph: a branch for each rung.
+// graph is the filter graph: what the rungs share once, then a branch for each.
 func (e LiveEncode) graph() string {
+	var common []string
+	if e.Picture.Interlaced {
+		// Only frames that say they are; one each, so that key frames stay where they are. The
+		// filter halves the time base.
+		common = append(common, "bwdif=mode=send_frame:deint=interlaced", fmt.Sprintf("settb=1/%d", e.Timescale))
+	}
+	if e.Picture.wide() {
+		width, height := e.mapped()
+		common = append(common, e.Picture.toneMap(width, height)...)
+	}
+	common = append(common, fmt.Sprintf("split=%d", len(e.Rungs)))
+	primaries, transfer, matrix := e.Picture.colours()
 	var graph strings.Builder
-	fmt.Fprintf(&graph, "[0:0]split=%d", len(e.Rungs))
+	fmt.Fprintf(&graph, "[0:0]%s", strings.Join(common, ","))
 	for i := range e.Rungs {
 		fmt.Fprintf(&graph, "[s%d]", i)
 	}
@@ -75,10 +87,21 @@ func (e LiveEncode) graph() string {
 			// the source, because its segments start there. Times stay as they are.
 			filters = append(filters, fmt.Sprintf(`select=isnan(prev_selected_t)+eq(key\,1)+gt(floor(t*%[1]s+0.01)\,floor(prev_selected_t*%[1]s+0.01))`, decimal(r.Rate)))
 		}
-		filters = append(filters, fmt.Sprintf("scale=w=%d:h=%d:flags=bicubic:out_range=tv", r.Width, r.Height), "format=yuv420p", "setsar=1")
+		filters = append(filters, fmt.Sprintf("scale=w=%d:h=%d:flags=bicubic:out_range=tv", r.Width, r.Height), "format=yuv420p", "setsar=1",
+			fmt.Sprintf("setparams=range=tv:color_primaries=%s:color_trc=%s:colorspace=%s", primaries, transfer, matrix))
 		fmt.Fprintf(&graph, ";[s%d]%s[v%d]", i, strings.Join(filters, ","), i)
 	}
 	return graph.String()
+}
+
+// mapped is the size at which colours are mapped, which is slow: that of the largest rung.
+func (e LiveEncode) mapped() (width, height int) {
+	for _, r := range e.Rungs {
+		if r.Width*r.Height > width*height {
+			width, height = r.Width, r.Height
+		}
+	}
+	return width, height
 }
 
 // x264Args: no frame waits for later ones (neither lookahead nor B-frames, which viewers
@@ -122,6 +145,9 @@ func (r LiveRung) rate(e LiveEncode) float64 {
 const (
 	decodeCost = 4.0
 	scaleCost  = 0.7 // of the source's pixels, for each rung
+
+	deinterlaceCost = 2.0  // of the source's pixels
+	toneMapCost     = 25.0 // of those of the largest rung
 )
 
 // encodeCost is by preset.
@@ -137,11 +163,23 @@ func encodeCost(preset string) float64 {
 
 // Cost returns how many thousandths of a core the run needs to keep up, about.
 func (e LiveEncode) Cost() int {
-	cost := e.decodeCost()
+	cost := e.decodeCost() + e.filterCost()
 	for _, r := range e.Rungs {
 		cost += e.rungCost(r)
 	}
 	return int(math.Ceil(cost))
+}
+
+// filterCost is what is done to the picture before the rungs are made of it.
+func (e LiveEncode) filterCost() (cost float64) {
+	if e.Picture.Interlaced {
+		cost += deinterlaceCost * e.source()
+	}
+	if e.Picture.wide() {
+		width, height := e.mapped()
+		cost += toneMapCost * float64(width*height) / 1e6 * e.Rate
+	}
+	return cost
 }
 
 func (e LiveEncode) decodeCost() float64 { return decodeCost * e.source() }
@@ -151,11 +189,11 @@ func (e LiveEncode) rungCost(r LiveRung) float64 {
 }
 
 // source is how many million pixels a second come.
-func (e LiveEncode) source() float64 { return float64(e.Width*e.Height) / 1e6 * e.Rate }
+func (e LiveEncode) source() float64 { return float64(e.Picture.Width*e.Picture.Height) / 1e6 * e.Rate }
 
 // Pixels is what the need of memory follows from.
 func (e LiveEncode) Pixels() int64 {
-	pixels := int64(e.Width) * int64(e.Height)
+	pixels := int64(e.Picture.Width) * int64(e.Picture.Height)
 	for _, r := range e.Rungs {
 		pixels += int64(r.Width) * int64(r.Height)
 	}
@@ -164,7 +202,7 @@ func (e LiveEncode) Pixels() int64 {
 
 // Threads returns how many threads the run has.
 func (e LiveEncode) Threads() int {
-	threads := 1 + threadsFor(e.decodeCost())
+	threads := threadsFor(e.filterCost()) + threadsFor(e.decodeCost())
 	for _, r := range e.Rungs {
 		threads += threadsFor(e.rungCost(r))
 	}
@@ -179,4 +217,22 @@ func threadsFor(cost float64) int {
 		return 1
 	}
 	return min(2+int(cost/300), 8)
+}
+
+// ColourNames returns what ffmpeg calls the ways in which colours are coded, by the numbers
+// that all codings share (ISO/IEC 23091-2); "" for those that say nothing.
+func ColourNames(primaries, transfer, matrix int) (primariesName, transferName, matrixName string) {
+	name := func(of []string, code int) string {
+		if code < 0 || code >= len(of) {
+			return ""
+		}
+		return of[code]
+	}
+	primariesName = name([]string{1: "bt709", 4: "bt470m", 5: "bt470bg", 6: "smpte170m", 7: "smpte240m", 8: "film", 9: "bt2020", 10: "smpte428", 11: "smpte431", 12: "smpte432"}, primaries)
+	transferName = name([]string{
+		1: "bt709", 4: "bt470m", 5: "bt470bg", 6: "smpte170m", 7: "smpte240m", 8: "linear", 9: "log100", 10: "log316", 11: "iec61966-2-4", 12: "bt1361e",
+		13: "iec61966-2-1", 14: "bt2020-10", 15: "bt2020-12", 16: "smpte2084", 17: "smpte428", 18: "arib-std-b67",
+	}, transfer)
+	matrixName = name([]string{1: "bt709", 4: "fcc", 5: "bt470bg", 6: "smpte170m", 7: "smpte240m", 8: "ycgco", 9: "bt2020nc", 10: "bt2020c"}, matrix)
+	return primariesName, transferName, matrixName
 }

@@ -2,16 +2,21 @@ package ffmpeg
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A faster preset, fewer frames and fewer rungs must each cost less, or giving them up
 // would be for nothing; and what was measured must come out.
 func TestLiveCost(t *testing.T) {
 	ladder := func(preset string, rate float64) LiveEncode {
-		return LiveEncode{Width: 1920, Height: 1080, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
+		return LiveEncode{Picture: Picture{Width: 1920, Height: 1080}, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
 			{Width: 1280, Height: 720, Preset: preset, Rate: rate}, {Width: 854, Height: 480, Preset: preset, Rate: rate}, {Width: 640, Height: 360, Preset: preset, Rate: rate},
 		}}
 	}
@@ -60,5 +65,104 @@ func TestReserve(t *testing.T) {
 	releaseSecond()
 	if s := l.stats(); s.Busy != 0 || s.Running[Live] != 0 {
 		t.Errorf("stats after all is over: %+v", s)
+	}
+}
+
+// Frames with lines of two moments are made whole, and those whose colours only HDR screens
+// show are mapped; no frame and no key frame is lost by it.
+func TestLivePictures(t *testing.T) {
+	live := func(t *testing.T, track []byte, picture Picture) string {
+		t.Helper()
+		picture.Width, picture.Height = 256, 144
+		path := written(t, track)
+		scale := timescale(t, path)
+		e := LiveEncode{Picture: picture, Rate: 25, Timescale: scale, Rungs: []LiveRung{{Width: 256, Height: 144, Preset: PresetFastest, Bitrate: 4_000_000}}}
+		made := written(t, plain(t, e.Args(), track, 1)[0])
+		sent, got := packets(t, path), packets(t, made)
+		if diff := cmp.Diff(shown(sent, 0), shown(got, 0)); diff != "" {
+			t.Errorf("times of frames (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(keys(sent, 0), keys(got, 0)); diff != "" {
+			t.Errorf("times of key frames (-want +got):\n%s", diff)
+		}
+		return made
+	}
+	t.Run("interlaced", func(t *testing.T) {
+		track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=256x144:r=50:d=2", "-vf", "interlace", "-c:v", "libx264", "-preset", "ultrafast",
+			"-flags", "+ildct+ilme", "-g", "10", "-bf", "0", "-pix_fmt", "yuv420p")
+		combs := func(path string) (sum int) { // by how much lines differ from both that are beside them
+			raw := plain(t, []string{"-i", path, "-f", "rawvideo", "-pix_fmt", "gray", "pipe:3"}, nil, 1)[0]
+			for y := 1; y < len(raw)/256-1; y++ {
+				for x := range 256 {
+					above, here, below := int(raw[(y-1)*256+x]), int(raw[y*256+x]), int(raw[(y+1)*256+x])
+					if up, down := here-above, here-below; up*down > 0 {
+						sum += min(max(up, -up), max(down, -down))
+					}
+				}
+			}
+			return sum
+		}
+		before, after := combs(live(t, track, Picture{})), combs(live(t, track, Picture{Interlaced: true}))
+		if after > before/2 {
+			t.Errorf("lines stand out by %d after deinterlacing, %d before", after, before)
+		}
+	})
+	t.Run("HDR", func(t *testing.T) {
+		track := sourceTrack(t, "hevc", "-f", "lavfi", "-i", "color=c=0x949494:s=256x144:r=25:d=1,drawbox=w=128:h=144:c=black:t=fill", "-pix_fmt", "yuv420p10le",
+			"-c:v", "libx265", "-x265-params", "log-level=error:bframes=0:keyint=10:colorprim=bt2020:colormatrix=bt2020nc:transfer=smpte2084")
+		path := live(t, track, Picture{Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"})
+		if got, want := ffprobe(t, "-show_entries", "stream=pix_fmt,color_space,color_transfer,color_primaries", path), "yuv420p,bt709,bt709,bt709"; got != want {
+			t.Errorf("tags = %s, want %s", got, want)
+		}
+		raw := plain(t, []string{"-i", path, "-f", "rawvideo", "-pix_fmt", "gray", "pipe:3"}, nil, 1)[0]
+		if black, white := raw[72*256+64], raw[72*256+192]; black > 10 || white < 120 || white > 250 {
+			t.Errorf("black is %d and white is %d", black, white)
+		}
+	})
+}
+
+// The speed of a machine is measured once and kept, and the ledger goes by it.
+func TestMeasure(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "speed.json")
+	open := func() *Engine {
+		t.Helper()
+		e, err := New(Options{Sandbox: Off, Cores: 2, Speed: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	e := open()
+	if speed, known := e.Speed(t.Context()); known || speed != 1 {
+		t.Errorf("before it was measured, the speed is %v (%v)", speed, known)
+	}
+	e.Measure(t.Context())
+	speed, known := e.Speed(t.Context())
+	if !known || e.ledger.speed != speed {
+		t.Fatalf("the speed is %v (%v), and %v in the ledger", speed, known, e.ledger.speed)
+	}
+	runs := e.Stats().Runs
+	e.Measure(t.Context())
+	if again := e.Stats().Runs; again != runs {
+		t.Errorf("%d runs of ffmpeg to find out what is known", again-runs)
+	}
+
+	keep := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(fmt.Sprintf(`{"machine":%q,"speed":0.5}`, e.machine(t.Context())))
+	e = open()
+	e.Measure(t.Context())
+	if chosen, _ := e.Reserve([]int{800, 700}); chosen != 1 || e.Stats().Busy != 2 {
+		t.Errorf("of two cores of half the speed, a live encode got offer %d, and %d are busy", chosen, e.Stats().Busy)
+	}
+	for _, other := range []string{`{"machine":"another","speed":0.5}`, fmt.Sprintf(`{"machine":%q,"speed":0}`, e.machine(t.Context())), "broken"} {
+		keep(other)
+		if speed, known := e.Speed(t.Context()); known {
+			t.Errorf("%s is taken for the speed of this machine: %v", other, speed)
+		}
 	}
 }

@@ -134,14 +134,22 @@ func TestPlans(t *testing.T) {
 			e.Picture = Picture{Width: 3840, Height: 2160, PixelFormat: "yuv420p10le", Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"}
 		}),
 		"encode-rgb": other(func(e *Encode) { e.Picture = Picture{Width: 1920, Height: 1080, PixelFormat: "gbrp"} }),
-		"live-ladder": LiveEncode{Width: 1920, Height: 1080, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
+		"live-ladder": LiveEncode{Picture: Picture{Width: 1920, Height: 1080}, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
 			{Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetBest, Profile: "H264ConstrainedHigh"},
 			{Width: 640, Height: 360, Bitrate: 800_000, Preset: PresetBest, Profile: "H264Main", GOP: 60, Quality: 27},
 		}},
-		"live-slower": LiveEncode{Width: 1280, Height: 720, Rate: 59.94, Timescale: 90000, Rungs: []LiveRung{
+		"live-slower": LiveEncode{Picture: Picture{Width: 1280, Height: 720}, Rate: 59.94, Timescale: 90000, Rungs: []LiveRung{
 			{Width: 426, Height: 240, Bitrate: 250_000, Preset: PresetFastest, Profile: "H264Baseline", Rate: 29.97},
 			{Width: 426, Height: 240, Bitrate: 150_000, Preset: PresetFastest, GOP: 1, Rate: 15},
 		}},
+		"live-interlaced": LiveEncode{
+			Picture: Picture{Width: 1920, Height: 1080, Interlaced: true, Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}, Rate: 25, Timescale: 90000,
+			Rungs: []LiveRung{{Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetFast}},
+		},
+		"live-hdr": LiveEncode{
+			Picture: Picture{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "arib-std-b67", Matrix: "bt2020nc"}, Rate: 30, Timescale: 90000,
+			Rungs: []LiveRung{{Width: 640, Height: 360, Bitrate: 800_000, Preset: PresetFast}, {Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetFast}},
+		},
 		"remux":        Remux{Input: "/spool/film.mov", Strict: true, Streams: []Copy{{Stream: 0, Codec: "hevc"}, {Stream: 2, Codec: "aac"}, {Stream: 3, Codec: "ac3", Matroska: true}}},
 		"remux-prores": Remux{Input: "/spool/film.mov", Streams: []Copy{{Stream: 0, Codec: "prores"}}},
 		"audio":        Audio{Input: "/spool/film.mkv", Stream: 1, Channels: 6, SampleRate: 48_000},

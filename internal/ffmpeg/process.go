@@ -29,6 +29,7 @@ type process struct {
 	progress func(Progress)
 	log      func(line string) // nil = what is said is only about errors
 	stall    time.Duration     // 0 = no watchdog
+	used     *time.Duration    // gets the CPU time it took; nil = nobody asks
 }
 
 // niceBatch is the least urgent of the nice values.
@@ -92,6 +93,9 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	exit := cmd.Wait()
 	s.finish(p)
+	if p.used != nil {
+		*p.used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
 
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errStalled):

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/bluenviron/gortmplib/pkg/amf0"
@@ -24,10 +25,12 @@ const (
 	application = "live"
 
 	// How long a connection may take: until a good stream key is there, from then to the
-	// first media, without a byte after that, and to go when it was told to.
+	// first media, without a byte after that, without media though bytes come, and to go
+	// when it was told to.
 	handshakeTime  = 10 * time.Second
 	firstMediaTime = 10 * time.Second
 	idleTime       = 10 * time.Second
+	noMediaTime    = 30 * time.Second
 	lingerTime     = 2 * time.Second
 
 	// mostBefore is how many bytes a connection may send before it has shown a good
@@ -221,7 +224,7 @@ func (c *connection) publish(ctx context.Context, arguments amf0.Data) error {
 	c.seat.settle()
 	c.publisher, c.left = p, make(chan struct{})
 	c.log = c.log.With("stream", p.StreamID())
-	c.feed = newFeed(p, c.log)
+	c.feed = newFeed(p, bounded(c.log))
 	c.most, c.chunks.limit = 0, mostMessage
 	c.until = time.Now().Add(firstMediaTime)
 	c.watch.Go(func() {
@@ -301,11 +304,13 @@ func (c *connection) end(ctx context.Context, err error) {
 	case published || stopping:
 		logEnd(c.log, ending{stopping: stopping, ended: ended, clean: errors.Is(err, errUnpublished), why: err, lost: lost(err)})
 	case refused:
-		c.log.Warn("publisher refused", "reason", err)
-	case c.received == 0:
+		c.seat.fail()
+		c.seat.seats.strangers.tell(c.log, slog.LevelWarn, "publisher refused", err.Error())
+	case c.received == 0 && quiet(err):
 		c.log.Debug("connection without a byte")
 	default:
-		c.log.Info("connection ended before a stream key was shown", "reason", lost(err))
+		c.seat.fail()
+		c.seat.seats.strangers.tell(c.log, slog.LevelInfo, "connection ended before a stream key was shown", lost(err))
 	}
 	if errors.Is(err, errUnpublished) || refused {
 		c.linger()
@@ -350,6 +355,13 @@ func lost(err error) string {
 		return "nothing came in time"
 	}
 	return err.Error()
+}
+
+// quiet reports whether a connection did nothing wrong before it ended. Without TLS, or
+// with a bad one, no byte is received either.
+func quiet(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || ok && timeout.Timeout()
 }
 
 // leave lets the publisher go.

@@ -100,6 +100,12 @@ func TestTimes(t *testing.T) {
 			e.publish(goodKey)
 			e.sound(3*time.Second, 60)
 		}, 60*3*time.Second + 10*time.Second, "lost"},
+		{"media, then a byte a second", func(t *testing.T, c net.Conn) {
+			e := hello(t, c)
+			e.publish(goodKey)
+			e.sound(time.Second, 5)
+			trickle(c, 100)
+		}, 5*time.Second + noMediaTime, "lost"},
 		{"a goodbye, but it stays", func(t *testing.T, c net.Conn) {
 			e := hello(t, c)
 			e.publish(goodKey)

@@ -15,8 +15,11 @@ const (
 	// patience is how long the first track waits for the second one, if nobody said that
 	// there is none: a track that joins later costs viewers a discontinuity.
 	patience = time.Second
-	// mostHeld is how many bytes wait meanwhile.
-	mostHeld = 4 << 20
+	// mostHeld is how many bytes wait meanwhile, and mostHeldFrames how many frames.
+	mostHeld       = 4 << 20
+	mostHeldFrames = 1000
+	// mostSound is how long a frame of sound may be: Opus of a second is shorter.
+	mostSound = 64 << 10
 	// mostChanges is how often a minute an encoder may change what it sends.
 	mostChanges = 30
 )
@@ -84,6 +87,8 @@ func (f *feed) add(ctx context.Context, p packet, at time.Duration) error {
 		return weir.Wrap(weir.Invalid, err, "%s can't be read", p.codec)
 	case len(u.data) == 0 || !l.known:
 		return nil
+	case p.kind == cmaf.Audio && len(u.data) > mostSound:
+		return weir.Errorf(weir.Invalid, "a frame of sound has %d bytes; %d are allowed", len(u.data), mostSound)
 	}
 	at += p.offset
 	if p.kind == cmaf.Audio {
@@ -114,6 +119,9 @@ func (f *feed) take(ctx context.Context, l *lane, p packet) (bool, error) {
 	if err := f.forget(ctx, l); err != nil {
 		return false, err
 	}
+	if l.ignored {
+		f.to.LeaveOut("")
+	}
 	l.codec, l.id, l.decoder, l.ignored = p.codec, p.track, newDecoder(p.codec), false
 	if l.decoder != nil {
 		return true, nil
@@ -128,6 +136,7 @@ func (f *feed) take(ctx context.Context, l *lane, p packet) (bool, error) {
 // ignore leaves out a lane: the stream is worth something without it.
 func (f *feed) ignore(l *lane, why string) {
 	f.log.Warn("sound is left out", "reason", why)
+	f.to.LeaveOut("the sound is left out: " + why)
 	l.ignored = true
 	if l.known {
 		l.known, f.changed = false, true
@@ -177,7 +186,7 @@ func (f *feed) frame(ctx context.Context, kind cmaf.Kind, frame live.Frame) erro
 	}
 	f.held, f.heldBytes = append(f.held, heldFrame{kind, frame}), f.heldBytes+len(frame.Data)
 	waited := (frame.DTS - f.held[0].frame.DTS).Abs()
-	if f.complete() || waited >= patience || f.heldBytes > mostHeld {
+	if f.complete() || waited >= patience || f.heldBytes > mostHeld || len(f.held) >= mostHeldFrames {
 		return f.start(ctx)
 	}
 	return nil

@@ -227,3 +227,43 @@ func TestGrid(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// Whatever waits for the other track is bounded, and so is a frame of sound.
+func TestFeedBounds(t *testing.T) {
+	f := newFeeder(t)
+	f.pictures(realSets(t, "small.mp4"))
+	for range 2 * mostHeldFrames {
+		f.picture(0, slice)
+	}
+	if f.err != nil || len(f.held) > 0 || len(f.pub.frames) != 2*mostHeldFrames {
+		t.Errorf("of %d frames at one time %d wait, %d were handed on (%v)", 2*mostHeldFrames, len(f.held), len(f.pub.frames), f.err)
+	}
+	f.sounds(0x11, 0x90)
+	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, mostSound)}, 0)
+	if f.err != nil {
+		t.Errorf("a frame of %d bytes of sound: %v", mostSound, f.err)
+	}
+	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, mostSound+1)}, 0)
+	if f.err == nil {
+		t.Error("a frame of more bytes of sound is taken")
+	}
+}
+
+// An encoder whose sound is of another codec all the time does not fill the log.
+func TestFeedSaysLittle(t *testing.T) {
+	hub, book := newTestHub(), &logBook{}
+	p, err := hub.publish(t.Context(), goodKey, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFeed(p, bounded(book.logger()))
+	for i := range 1000 {
+		codec := []string{codecAAC, codecOpus}[i%2]
+		if err := f.add(t.Context(), packet{kind: cmaf.Audio, codec: codec, config: true, data: []byte{0xFF}}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(book.String(), "sound is left out"); n == 0 || n > mediaLinesAtOnce+1 {
+		t.Errorf("%d lines about sound that is left out, want at most %d", n, mediaLinesAtOnce)
+	}
+}

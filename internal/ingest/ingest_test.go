@@ -47,6 +47,7 @@ type testPublisher struct {
 	frames []testFrame
 	done   chan struct{}
 	closed string // "clean" or "lost"
+	left   string // what was left out
 }
 
 // testFrame is a frame with the track that it is of.
@@ -122,6 +123,12 @@ func (p *testPublisher) SetTracks(_ context.Context, tracks []cmaf.Track) error 
 	p.tracks = append(p.tracks, slices.Clone(tracks))
 	p.hub.tell()
 	return nil
+}
+
+func (p *testPublisher) LeaveOut(what string) {
+	p.hub.mu.Lock()
+	defer p.hub.mu.Unlock()
+	p.left = what
 }
 
 func (p *testPublisher) Write(f live.Frame) error {

@@ -111,7 +111,7 @@ func newPullSource(p Puller, pull wish, to publisher) *pullSource {
 	where := pull.Where()
 	s := &pullSource{Puller: p, pull: pull, where: where, host: pullHost(where), publisher: to}
 	s.log = p.Log.With("stream", pull.StreamID(), "source", s.host)
-	s.feed = newFeed(to, s.log)
+	s.feed = newFeed(to, bounded(s.log))
 	return s
 }
 

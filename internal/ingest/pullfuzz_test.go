@@ -27,6 +27,7 @@ func (nothing) StreamID() string                              { return "stream-1
 func (nothing) SetTracks(context.Context, []cmaf.Track) error { return nil }
 func (nothing) Done() <-chan struct{}                         { return nil }
 func (nothing) Close(bool)                                    {}
+func (nothing) LeaveOut(string)                               {}
 func (nothing) Write(live.Frame) error                        { return nil }
 
 // FuzzPlaylist reads playlists that may be anything.

@@ -32,7 +32,7 @@ func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) er
 
 // demuxTS hands the packets of a transport stream to take, to its end.
 func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(packet, time.Duration) error) error {
-	r := newTSReader(take, s.promise, s.log)
+	r := newTSReader(take, s.promise, s.feed.log)
 	buffer := make([]byte, 64*tsSize)
 	for {
 		n, err := in.Read(buffer)

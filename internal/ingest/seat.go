@@ -1,15 +1,56 @@
 package ingest
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// tellEvery is how often the log tells of what happens often.
-const tellEvery = 10 * time.Second
+const (
+	// tellEvery is how often the log tells of what happens often.
+	tellEvery = 10 * time.Second
+	// What is told of each stranger by itself: so many lines a second, and at once.
+	strangerLines       = 2
+	strangerLinesAtOnce = 20
+	// From one address, so many connections may fail to show a good stream key in a
+	// second, and at once.
+	failuresPerSecond  = 5
+	mostFailuresAtOnce = 100
+	// mostFailing is how many addresses are kept before those are forgotten that behave.
+	mostFailing = 4096
+)
+
+// strangers are those who have not shown a good stream key. The log tells of them, but
+// not as often as they want.
+type strangers struct {
+	mu    sync.Mutex
+	lines *rate.Limiter
+	mute  int // of whom nothing was told
+}
+
+func newStrangers() *strangers {
+	return &strangers{lines: rate.NewLimiter(strangerLines, strangerLinesAtOnce)}
+}
+
+// tell writes about one to a log, unless there is too much of it.
+func (s *strangers) tell(log *slog.Logger, level slog.Level, message, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.lines.Allow() {
+		s.mute++
+		return
+	}
+	if s.mute > 0 {
+		log = log.With("others", s.mute) // before it, like it
+		s.mute = 0
+	}
+	log.Log(context.Background(), level, message, "reason", reason)
+}
 
 // seats are the connections that a server may have.
 type seats struct {
@@ -17,16 +58,21 @@ type seats struct {
 	mostOpen    int
 	mostWaiting int // from one address, without a good stream key
 	counters    *Counters
+	strangers   *strangers
 
 	mu         sync.Mutex
 	open       int
 	waiting    map[netip.Prefix]int // connections without a good stream key
-	turnedAway int                  // since the log told of it
+	failing    map[netip.Prefix]*rate.Limiter
+	turnedAway int // since the log told of it
 	told       time.Time
 }
 
 func newSeats(mostOpen, mostWaiting int, log *slog.Logger) *seats {
-	return &seats{log: log, mostOpen: mostOpen, mostWaiting: mostWaiting, counters: &Counters{}, waiting: map[netip.Prefix]int{}}
+	return &seats{
+		log: log, mostOpen: mostOpen, mostWaiting: mostWaiting, counters: &Counters{}, strangers: newStrangers(),
+		waiting: map[netip.Prefix]int{}, failing: map[netip.Prefix]*rate.Limiter{},
+	}
 }
 
 // countBy lets others read how many connections there are.
@@ -49,7 +95,7 @@ func (s *seats) admit(remote net.Addr) (*seat, bool) {
 	from := network(remote)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open >= s.mostOpen || s.waiting[from] >= s.mostWaiting {
+	if s.open >= s.mostOpen || s.waiting[from] >= s.mostWaiting || s.failed(from) {
 		s.turnedAway++
 		s.counters.turnedAway.Add(1)
 		if now := time.Now(); now.Sub(s.told) > tellEvery {
@@ -63,6 +109,42 @@ func (s *seats) admit(remote net.Addr) (*seat, bool) {
 	s.counters.open.Add(1)
 	s.waiting[from]++
 	return &seat{s, from, true}, true
+}
+
+// failed reports whether too many connections from an address failed of late.
+func (s *seats) failed(from netip.Prefix) bool {
+	l := s.failing[from]
+	return l != nil && l.Tokens() < 1
+}
+
+// fail notes that the connection did not show a good stream key: that costs a look into
+// the database, and a line in the log.
+func (t *seat) fail() {
+	s := t.seats
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.failing[t.from]
+	if l == nil {
+		if len(s.failing) >= mostFailing {
+			s.forgive()
+		}
+		l = rate.NewLimiter(failuresPerSecond, mostFailuresAtOnce)
+		s.failing[t.from] = l
+	}
+	l.Allow()
+}
+
+// forgive forgets the addresses that have not failed for a while, or all if that leaves
+// too many.
+func (s *seats) forgive() {
+	for from, l := range s.failing {
+		if l.Tokens() >= mostFailuresAtOnce {
+			delete(s.failing, from)
+		}
+	}
+	if len(s.failing) >= mostFailing {
+		clear(s.failing)
+	}
 }
 
 // settle says that the connection showed a good stream key.

@@ -154,7 +154,8 @@ func (s *srtServer) serve(ctx context.Context, request srt.ConnRequest, t *seat)
 	publisher, refused := s.let(ctx, request, from, log)
 	if refused != nil {
 		request.Reject(refused.code)
-		log.Warn("publisher refused", "reason", refused.why)
+		t.fail()
+		s.strangers.tell(log, slog.LevelWarn, "publisher refused", refused.why)
 		return
 	}
 	t.settle()

@@ -50,7 +50,7 @@ type srtConnection struct {
 
 func newSRTConnection(p publisher, mostAhead int, log *slog.Logger) *srtConnection {
 	c := &srtConnection{log: log, publisher: p, mostAhead: mostAhead, goodbye: make(chan struct{}), gone: make(chan struct{}), media: time.Now()}
-	c.feed = newFeed(p, log)
+	c.feed = newFeed(p, bounded(log))
 	return c
 }
 
@@ -85,7 +85,7 @@ func (c *srtConnection) run(ctx context.Context, conn srt.Conn) error {
 	c.stream = newTSReader(func(p packet, at time.Duration) error {
 		c.media = time.Now()
 		return c.feed.add(ctx, p, at)
-	}, c.feed.promise, c.log)
+	}, c.feed.promise, c.feed.log)
 	return c.follow(ctx, conn, packets)
 }
 

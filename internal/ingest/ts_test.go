@@ -223,6 +223,9 @@ func TestTSLeftOut(t *testing.T) {
 				t.Errorf("log, want %q:\n%s", tt.log, log)
 			}
 			pub := hub.publishers[0]
+			if want := "the sound is left out: " + tt.log; tt.log != "" && pub.left != want {
+				t.Errorf("the health says %q, want %q", pub.left, want)
+			}
 			if tt.tracks == 0 && len(pub.tracks) == 0 {
 				return
 			}

@@ -30,6 +30,7 @@ type WHIP struct {
 	// Observe is told of every request, for metrics; may be nil.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 
+	strangers *strangers // who is refused
 	// publish is Hub.Publish, if a test does not want another one.
 	publish func(ctx context.Context, key string, from live.Source) (publisher, error)
 }
@@ -47,6 +48,7 @@ func (w WHIP) Door() *rtc.Door {
 	if w.Counters == nil {
 		w.Counters = &Counters{}
 	}
+	w.strangers = newStrangers()
 	if w.publish == nil {
 		w.publish = func(ctx context.Context, key string, from live.Source) (publisher, error) {
 			p, err := w.Hub.Publish(ctx, key, from)
@@ -61,23 +63,24 @@ func (w WHIP) Door() *rtc.Door {
 
 // open lets an encoder in whose stream key is good.
 func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
-	remote := weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), w.TrustedProxies).String()
+	addr := weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), w.TrustedProxies)
+	remote := addr.String()
 	asking, cancel := context.WithTimeout(r.Context(), handshakeTime)
 	defer cancel()
 	p, err := w.publish(asking, key, live.Source{Protocol: "whip", Remote: remote})
 	if weir.KindOf(err) == weir.NotFound {
-		return nil, weir.Errorf(weir.NotFound, "no stream has this stream key")
+		err = weir.Errorf(weir.NotFound, "no stream has this stream key")
 	}
 	if err != nil {
-		return nil, err
+		return nil, w.refuse(err, w.Log.With("remote", remote))
 	}
-	receiver, err := w.RTC.Accept(r.Context(), offer)
+	receiver, err := w.RTC.Accept(r.Context(), addr, offer)
 	if err != nil {
 		p.Close(false)
 		if weir.KindOf(err) == weir.Busy {
 			w.Counters.turnedAway.Add(1)
 		}
-		return nil, err
+		return nil, w.refuse(err, w.Log.With("remote", remote, "stream", p.StreamID()))
 	}
 	w.Counters.open.Add(1)
 	// The session outlives the request.
@@ -86,10 +89,19 @@ func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
 		Receiver: receiver, publisher: p, end: end, over: make(chan struct{}), counters: w.Counters,
 		log: w.Log.With("remote", remote, "stream", p.StreamID()),
 	}
-	s.feed = newFeed(p, s.log)
+	s.feed = newFeed(p, bounded(s.log))
 	s.feed.promise(receiver.Sends())
 	go s.run(ctx)
 	return s, nil
+}
+
+// refuse says in the log why an encoder is not let in, as it is told. What is wrong here
+// is logged where it is answered.
+func (w WHIP) refuse(err error, log *slog.Logger) error {
+	if weir.KindOf(err) != weir.Internal {
+		w.strangers.tell(log, slog.LevelWarn, "publisher refused", err.Error())
+	}
+	return err
 }
 
 // whipSession is an encoder that publishes.

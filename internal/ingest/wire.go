@@ -21,6 +21,8 @@ type wire struct {
 	out    *rtmp.Writer
 
 	until    time.Time // when the present step must be done; zero = when nothing comes
+	heard    time.Time // when media came last
+	deadline time.Time // that the connection knows of
 	most     uint64    // bytes that the other end may send without a stream key; 0 = it has one
 	received uint64
 	window   uint64 // bytes after which the other end wants to hear of them; 0 = never
@@ -41,9 +43,17 @@ func (w *wire) Read(p []byte) (int, error) {
 	until := w.until
 	if until.IsZero() {
 		until = time.Now().Add(idleTime)
+		// Whoever sends a byte now and then is not there either.
+		if end := w.heard.Add(noMediaTime); end.Before(until) {
+			until = end
+		}
 	}
-	if err := w.conn.SetReadDeadline(until); err != nil {
-		return 0, err
+	// To set it costs almost as much as to read a little, so it may be a second early.
+	if ahead := until.Sub(w.deadline); ahead < 0 || ahead >= time.Second {
+		if err := w.conn.SetReadDeadline(until); err != nil {
+			return 0, err
+		}
+		w.deadline = until
 	}
 	n, err := w.conn.Read(p)
 	w.received += uint64(n)
@@ -99,7 +109,7 @@ func (w *wire) media(m message, add func(packet, time.Duration) error) error {
 	if len(m.body) == 0 {
 		return nil // some encoders do that when they have nothing to say
 	}
-	w.until = time.Time{}
+	w.until, w.heard = time.Time{}, time.Now()
 	at := w.clock.at(m.time)
 	take := func(p packet) error { return add(p, at) }
 	if m.kind == messageAudio {

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"io"
+	"slices"
 	"time"
 
 	"weir/internal/cmaf"
@@ -63,7 +64,34 @@ func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) ([]byte,
 	if err := r.await(ctx, q); err != nil {
 		return nil, err
 	}
+	if q.Segment < 0 {
+		b.begin(ctx, r)
+	}
 	return r.playlist(q, b.reports(name))
+}
+
+// firstWait is how long a rendition may end its first segment after another has.
+const firstWait = 2 * time.Second
+
+// begin waits for the first segment of a rendition when another one has its own already.
+// Not every player takes a rendition that is empty while others are not: ffmpeg falls
+// over it later.
+func (b *Broadcast) begin(ctx context.Context, r *rendition) {
+	ctx, cancel := context.WithTimeout(ctx, firstWait)
+	defer cancel()
+	for {
+		r.mu.Lock()
+		changed := r.changed
+		r.mu.Unlock()
+		if r.begun() || !slices.ContainsFunc(b.session.everything(), (*rendition).begun) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Init returns an init segment of a rendition, by the number in its playlist.

@@ -302,7 +302,7 @@ func (s *session) issues(now time.Time) []string {
 	switch {
 	case s.publisher != nil:
 		s.health.look(s.ladder.lag(), s.lostFrames(), now)
-		return slices.Concat(s.health.issues(now), s.pushIssues(), s.ladder.issues(), s.recordingIssues())
+		return slices.Concat(s.health.issues(now), s.pushIssues(), s.ladder.issues(), s.soundIssues(), s.recordingIssues())
 	case s.offAir.After(now) && !s.seen.IsZero():
 		return []string{fmt.Sprintf("the connection of the encoder was lost %.0f s ago; it must connect again", now.Sub(s.seen).Seconds())}
 	}

@@ -42,6 +42,7 @@ type Hub struct {
 	past     Stats         // of sessions that are let go
 
 	admitted, refused atomic.Int64 // encoders
+	arrivals          arrivals
 
 	pulls pulls
 }
@@ -66,6 +67,10 @@ func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publ
 		if !weir.Retriable(err) {
 			h.refused.Add(1)
 		}
+		return nil, err
+	}
+	if err := h.arrivals.allow(stream.ID, time.Now()); err != nil {
+		h.refused.Add(1)
 		return nil, err
 	}
 	h.admitted.Add(1)
@@ -97,12 +102,15 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	h.mu.Lock()
 	old := h.sessions[stream.ID]
 	h.mu.Unlock()
-	if old != nil && old.info.ID == info.ID {
+	switch {
+	case old == nil:
+	case old.info.ID != info.ID: // closed already: this one is another
+		h.end(ctx, old, errTakenOver)
+	case len(old.info.Earlier) != len(info.Earlier): // it was elsewhere meanwhile
+		h.letGo(old)
+	default:
 		old.renew(lease)
 		return old, nil
-	}
-	if old != nil { // closed already: this one is another
-		h.end(ctx, old, errTakenOver)
 	}
 	s, err := h.open(stream, info, lease)
 	if err != nil {
@@ -160,6 +168,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	syncing.Go(func() { h.keepSafe(ctx) })
 	syncing.Go(func() { h.keepPushing(ctx) })
 	syncing.Go(func() { h.keepPulls(ctx) })
+	syncing.Go(func() { h.keepUploaded(ctx) })
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	var swept time.Time
@@ -290,7 +299,11 @@ func (h *Hub) beat(ctx context.Context) {
 // finish ends a session that the store does not want any more.
 func (h *Hub) finish(ctx context.Context, s *session, why weir.Ending) error {
 	if why == weir.EndTakenOver {
-		h.end(ctx, s, errTakenOver)
+		if h.carriedElsewhere(ctx, s) {
+			h.letGo(s)
+		} else {
+			h.end(ctx, s, errTakenOver)
+		}
 		return nil
 	}
 	if err := s.stop(errEnded, true); err != nil {

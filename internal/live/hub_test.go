@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -392,7 +393,79 @@ func TestNextSession(t *testing.T) {
 	}
 }
 
+// ffmpeg can't bear a rendition without a segment beside one that has some, so the
+// playlist of sound waits for the sound that ends its first one.
+func TestFirstSegmentsTogether(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(2.04); err != nil { // with the key frame that is held until the next frame
+		t.Fatal(err)
+	}
+	picture := time.Duration(e.frame) * 40 * time.Millisecond
+	if err := e.Write(Frame{Track: 0, PTS: picture, DTS: picture, Data: []byte{1}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := s.playlist(videoName, plain); !strings.Contains(text, "#EXTINF") {
+		t.Fatalf("the picture has no segment:\n%s", text)
+	}
+	answer := make(chan string, 1)
+	b := s.broadcast()
+	go func() {
+		text, err := b.Playlist(t.Context(), audioName, plain)
+		answer <- fmt.Sprintf("%s%v", text, err)
+	}()
+	select {
+	case text := <-answer:
+		t.Fatalf("the sound has no segment yet, and there is a playlist:\n%s", text)
+	case <-time.After(200 * time.Millisecond): // in which it can be wrong
+	}
+	e.frame++
+	if err := e.send(0.4); err != nil {
+		t.Fatal(err)
+	}
+	if text := <-answer; !strings.Contains(text, "#EXTINF") {
+		t.Errorf("the sound has no segment after the wait:\n%s", text)
+	}
+}
+
 // TestWait asks for what is not there yet.
+// A player that has all parts of a long segment asks for the next one before it can know
+// that there is none.
+func TestWaitAfterALongSegment(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	send := func(frames int, sync bool) {
+		t.Helper()
+		for i := range frames {
+			at := time.Duration(e.frame) * 40 * time.Millisecond
+			if err := e.Write(Frame{Track: 0, PTS: at, DTS: at, Sync: sync && i == 0, Data: []byte{1}}); err != nil {
+				t.Fatal(err)
+			}
+			e.frame++
+		}
+	}
+	send(100, true) // 4 seconds, in 20 parts
+	send(2, true)
+	if text := s.playlist(videoName, Query{Low: true, Segment: -1}); !strings.Contains(text, "0.19.m4s") || !strings.HasSuffix(text, `URI="1.0.m4s"`+"\n") {
+		t.Fatalf("there are not 20 parts of a segment:\n%s", text)
+	}
+	answer := make(chan string, 1)
+	b := s.broadcast()
+	go func() {
+		text, err := b.Playlist(t.Context(), videoName, Query{Low: true, Segment: 0, Part: 20})
+		answer <- fmt.Sprintf("%s%v", text, err)
+	}()
+	select {
+	case text := <-answer:
+		t.Fatalf("there is nothing new, and an answer:\n%s", text)
+	case <-time.After(100 * time.Millisecond): // in which it can be wrong
+	}
+	send(10, false)
+	if text := <-answer; !strings.Contains(text, "1.0.m4s") {
+		t.Errorf("the first part of the next segment is there, and the answer is\n%s", text)
+	}
+}
+
 func TestWait(t *testing.T) {
 	s := newStation(t, false)
 	e := s.publish()

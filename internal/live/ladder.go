@@ -59,10 +59,11 @@ type ladder struct {
 	done    chan struct{}
 
 	// Of the goroutine that runs it.
-	level   int  // of the plans, below which none is tried any more
+	level   int  // of the plans, below which none is tried for now
 	cheaper bool // there are plans left to try
 
 	mu      sync.Mutex
+	climb   climb
 	planned []*rung  // that are being made; nil = nothing is
 	failed  error    // why nothing is being made
 	told    []string // of the plan
@@ -75,7 +76,7 @@ func (s *session) startLadder(engine *ffmpeg.Engine) error {
 	if len(s.stream.Profiles) == 0 || engine == nil {
 		return nil
 	}
-	l := &ladder{session: s, engine: engine, log: s.log, done: make(chan struct{}), waiting: true}
+	l := &ladder{session: s, engine: engine, log: s.log, done: make(chan struct{}), waiting: true, climb: newClimb()}
 	for _, p := range s.stream.Profiles {
 		r := &rung{profile: p, session: s}
 		l.rungs = append(l.rungs, r)
@@ -92,8 +93,13 @@ func (s *session) startLadder(engine *ffmpeg.Engine) error {
 	}
 	s.line, s.ladder = newTimeline(), l
 	tap := s.tap()
+	ctx, cancel := context.WithCancel(context.Background())
+	var measuring sync.WaitGroup
+	measuring.Go(func() { engine.Measure(ctx) }) // the first time; plans that come before it go by what is usual
 	go func() {
 		defer close(l.done)
+		defer measuring.Wait()
+		defer cancel()
 		l.run(tap)
 	}()
 	return nil
@@ -175,6 +181,9 @@ func (l *ladder) follow(tap *Tap) error {
 			return err
 		}
 		err := l.encode(in)
+		for err == nil && in.resume() {
+			err = l.encode(in)
+		}
 		l.note(nil, nil, nil)
 		if err != nil {
 			return err
@@ -185,10 +194,10 @@ func (l *ladder) follow(tap *Tap) error {
 // encode makes the rungs of one encoder, until it is gone.
 func (l *ladder) encode(in *feed) error {
 	plans := ladderPlans(l.session.stream.Profiles, in.track, in.rate)
-	plans = plans[min(l.level, max(len(plans)-1, 0)):]
-	offers := make([]int, len(plans))
-	for i, p := range plans {
-		offers[i] = p.encode.Cost()
+	best := min(l.level, max(len(plans)-1, 0))
+	var offers []int
+	for _, p := range plans[best:] {
+		offers = append(offers, p.encode.Cost())
 	}
 	chosen, release := l.engine.Reserve(offers)
 	defer release()
@@ -199,17 +208,29 @@ func (l *ladder) encode(in *feed) error {
 	case chosen < 0:
 		return errNoRoom
 	}
-	plan := plans[chosen]
+	chosen += best
+	plan, better := plans[chosen], 0
+	if chosen > 0 {
+		better = plans[chosen-1].encode.Cost() - plan.encode.Cost()
+	}
 	var rungs []*rung
 	for _, i := range plan.rungs {
 		rungs = append(rungs, l.rungs[i])
 	}
 	l.note(rungs, plan.issues, nil)
 	l.log.Info("the renditions are encoded", "rungs", len(rungs), "preset", plan.encode.Rungs[0].Preset, "rate", in.rate)
+	l.mu.Lock()
+	l.climb.begin(better, time.Now())
+	l.mu.Unlock()
 	err := l.runPlan(in, plan, rungs)
-	if errors.Is(err, errTooSlow) {
-		l.level += chosen + 1
-		l.cheaper = chosen+1 < len(plans)
+	switch {
+	case errors.Is(err, errTooSlow):
+		l.level, l.cheaper = chosen+1, chosen+1 < len(plans)
+		l.mu.Lock()
+		l.climb.fell()
+		l.mu.Unlock()
+	case err == nil && in.divided.Load() != undivided:
+		l.level = chosen - 1
 	}
 	return err
 }
@@ -275,6 +296,9 @@ func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort con
 			if newest != before {
 				before, moved = newest, now
 			}
+			if l.climbs(l.behind(newest), now) {
+				in.divide.Store(true)
+			}
 			switch {
 			case in.drained.Load():
 				if drained.IsZero() {
@@ -294,6 +318,17 @@ func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort con
 			}
 		}
 	}
+}
+
+// climbs reports whether the better way is to be tried again.
+func (l *ladder) climbs(behind time.Duration, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.climb.due(behind, now, func(cost int) bool {
+		chosen, release := l.engine.Reserve([]int{cost})
+		release()
+		return chosen >= 0
+	})
 }
 
 // slowest returns how far the slowest rung is.

@@ -33,14 +33,18 @@ type feed struct {
 
 	closed  atomic.Bool // nobody reads any more
 	drained atomic.Bool // there is nothing more to read
+
+	divide  atomic.Bool  // the encoder is to end with a segment, so that another goes on from there
+	divided atomic.Int64 // where it did, in nanoseconds; undivided = it did not
 }
+
+const undivided = math.MinInt64
 
 // begin waits for a publisher with a picture and looks at its first frames. Its error
 // says that none will come.
 func (f *feed) begin() error {
-	f.queue, f.ready, f.sequence, f.decoded = nil, nil, 0, math.MinInt64/2
-	f.closed.Store(false)
-	f.drained.Store(false)
+	f.queue = nil
+	f.reset()
 	for {
 		tracks := f.next
 		f.next = nil
@@ -60,6 +64,26 @@ func (f *feed) begin() error {
 		f.ready = cmaf.Init(f.track)
 		return f.measure()
 	}
+}
+
+// reset makes it ready for another encoder.
+func (f *feed) reset() {
+	f.ready, f.sequence, f.decoded = nil, 0, math.MinInt64/2
+	f.closed.Store(false)
+	f.drained.Store(false)
+	f.divide.Store(false)
+	f.divided.Store(undivided)
+}
+
+// resume goes on with another encoder where the last one ended because it was to; false =
+// it ended for another reason.
+func (f *feed) resume() bool {
+	if f.divided.Load() == undivided {
+		return false
+	}
+	f.reset()
+	f.ready, f.first = cmaf.Init(f.track), f.queue[0].PTS
+	return true
 }
 
 // measure looks at frames until it is known how many come in a second.
@@ -127,13 +151,30 @@ func (f *feed) Read(p []byte) (int, error) {
 }
 
 // take returns the next frame, of those that were looked at first.
-func (f *feed) take() (Tapped, error) {
+func (f *feed) take() (item Tapped, err error) {
 	if len(f.queue) == 0 {
-		return f.frame()
+		if item, err = f.frame(); err != nil {
+			return Tapped{}, err
+		}
+	} else {
+		item, f.queue = f.queue[0], f.queue[1:]
 	}
-	item := f.queue[0]
-	f.queue = f.queue[1:]
+	if f.divide.Load() && f.sequence > 0 && item.Sync && f.opens(item.PTS) {
+		f.queue = slices.Insert(f.queue, 0, item)
+		f.divided.Store(int64(item.PTS))
+		return Tapped{}, io.EOF
+	}
 	return item, nil
+}
+
+// opens reports whether a segment of the source begins with the frame that is shown at a
+// time, as soon as that is decided.
+func (f *feed) opens(at time.Duration) bool {
+	const rounding = time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), quiet)
+	defer cancel()
+	s, ok, err := f.line.segment(ctx, at+rounding)
+	return err == nil && ok && (s.at-at).Abs() <= rounding
 }
 
 // encode writes a frame. How long it lasts is not known yet, and nobody asks.

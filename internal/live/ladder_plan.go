@@ -29,7 +29,7 @@ type ladderPlan struct {
 func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []ladderPlan {
 	across, down := source.DisplaySize()
 	width, height := int(math.Round(across)), int(math.Round(down))
-	whole := ladderPlan{encode: ffmpeg.LiveEncode{Width: source.Width, Height: source.Height, Rate: rate, Timescale: int64(source.Timescale)}}
+	whole := ladderPlan{encode: ffmpeg.LiveEncode{Picture: pictureOf(source), Rate: rate, Timescale: int64(source.Timescale)}}
 	for i, p := range profiles {
 		if p.Enlarges(width, height) {
 			continue
@@ -56,6 +56,17 @@ func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []lad
 		plans = append(plans, fewer)
 	}
 	return plans
+}
+
+// pictureOf is what filters must know of the source's pictures.
+func pictureOf(source cmaf.Track) ffmpeg.Picture {
+	look := source.Look()
+	p := ffmpeg.Picture{Width: source.Width, Height: source.Height, Interlaced: look.Interlaced}
+	p.Primaries, p.Transfer, p.Matrix = ffmpeg.ColourNames(look.Primaries, look.Transfer, look.Matrix)
+	if look.FullRange {
+		p.Range = "pc"
+	}
+	return p
 }
 
 // liveRung is what the encoder is told of a profile.

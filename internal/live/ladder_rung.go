@@ -45,7 +45,7 @@ func (r *rung) read(ctx context.Context, in *feed, pipe io.Reader) error {
 			break
 		}
 		if err != nil {
-			return errors.Join(err, w.end(ctx))
+			return errors.Join(err, w.end(ctx, in))
 		}
 		if w == nil {
 			tracks, err := reader.Tracks()
@@ -58,10 +58,10 @@ func (r *rung) read(ctx context.Context, in *feed, pipe io.Reader) error {
 			r.announce(in.tracks, in.position, w.track)
 		}
 		if err := w.take(ctx, f); err != nil {
-			return errors.Join(err, w.end(ctx))
+			return errors.Join(err, w.end(ctx, in))
 		}
 	}
-	return w.end(ctx)
+	return w.end(ctx, in)
 }
 
 // open makes the rendition ready for what an encoder makes.
@@ -163,7 +163,7 @@ func (w *rungWriter) cut() error {
 
 // end packs what is left. What was held back of a run that failed is in time too: it was
 // decided before, or it is left out.
-func (w *rungWriter) end(ctx context.Context) error {
+func (w *rungWriter) end(ctx context.Context, from *feed) error {
 	if w == nil {
 		return nil
 	}
@@ -171,7 +171,9 @@ func (w *rungWriter) end(ctx context.Context) error {
 	if w.order.holding {
 		// The last frame of all ends when that of the source does.
 		at := w.track.Time(w.order.decoded)
-		if in, found, err := w.session.line.segment(ctx, at); err == nil && found && in.end > at {
+		if next := time.Duration(from.divided.Load()); next > at {
+			lasts = next - at // the next encoder goes on there
+		} else if in, found, err := w.session.line.segment(ctx, at); err == nil && found && in.end > at {
 			lasts = in.end - at
 		}
 	}

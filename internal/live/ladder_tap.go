@@ -13,14 +13,14 @@ const mostSound = 500
 // tapOf returns the frames of a rung, with the sound of the source beside its picture;
 // nil = there is no such rung in the ladder. Frames come while the rung is made. It must
 // be closed.
-func (s *session) tapOf(name string) *Tap { return s.newTapOf(name, false) }
+func (s *session) tapOf(name string) *Tap { return s.newTapOf(name, asSent) }
 
-func (s *session) newTapOf(name string, opus bool) *Tap {
+func (s *session) newTapOf(name string, form soundForm) *Tap {
 	r := s.ladder.rung(name)
 	if r == nil {
 		return nil
 	}
-	t := &Tap{session: s, rung: r, opus: opus, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+	t := &Tap{session: s, rung: r, sends: form, instead: -1, skip: true, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taps = append(s.taps, t)

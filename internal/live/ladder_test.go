@@ -186,14 +186,17 @@ func (th *theatre) aligned(name string, allFrames bool) (gaps, short int) {
 func (th *theatre) decode(name string) int {
 	th.Helper()
 	r := th.rendition(name)
-	init, err := th.broadcast().Init(name, int(r.base))
-	if err != nil {
-		th.Fatal(err)
-	}
-	data := init
+	files := map[int][]byte{} // by their init segment
 	for i, s := range th.whole(name) {
 		if s.Gap() {
 			continue
+		}
+		if files[r.inits[i]] == nil {
+			init, err := th.broadcast().Init(name, r.inits[i])
+			if err != nil {
+				th.Fatal(err)
+			}
+			files[r.inits[i]] = init
 		}
 		body, _, err := th.broadcast().Segment(name, r.base+r.first+int64(i))
 		if err != nil {
@@ -203,8 +206,18 @@ func (th *theatre) decode(name string) int {
 		if err := errors.Join(err, body.Close()); err != nil {
 			th.Fatal(err)
 		}
-		data = append(data, segment...)
+		files[r.inits[i]] = append(files[r.inits[i]], segment...)
 	}
+	frames := 0
+	for _, data := range files {
+		frames += th.countFrames(data)
+	}
+	return frames
+}
+
+// countFrames returns how many frames a player would show of a file.
+func (th *theatre) countFrames(data []byte) int {
+	th.Helper()
 	path := filepath.Join(th.TempDir(), "rung.mp4")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		th.Fatal(err)
@@ -221,10 +234,17 @@ func (th *theatre) decode(name string) int {
 }
 
 // frameCount returns how many frames there are of the source.
-func (th *theatre) frameCount() (n int) {
+func (th *theatre) frameCount() int {
 	th.Helper()
-	for _, s := range th.whole(videoName) {
-		n += s.Frames()
+	return frames(th.whole(videoName))
+}
+
+// frames returns how many frames segments have, but for gaps.
+func frames(segments []cmaf.Segment) (n int) {
+	for _, s := range segments {
+		if !s.Gap() {
+			n += s.Frames()
+		}
 	}
 	return n
 }
@@ -252,6 +272,12 @@ func (th *theatre) tapped(tap *Tap) (frames int) {
 // and reports whether there was one.
 func kill(t *testing.T, bitrate int) bool {
 	t.Helper()
+	return killChild(t, strconv.Itoa(bitrate))
+}
+
+// killChild ends a child of this process that was told something.
+func killChild(t *testing.T, told string) bool {
+	t.Helper()
 	entries, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +287,7 @@ func kill(t *testing.T, bitrate int) bool {
 		for child := range strings.FieldsSeq(string(children)) {
 			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
 			pid, err := strconv.Atoi(child)
-			if err == nil && bytes.Contains(line, []byte(strconv.Itoa(bitrate))) {
+			if err == nil && bytes.Contains(line, []byte(told)) {
 				return syscall.Kill(pid, syscall.SIGKILL) == nil
 			}
 		}
@@ -388,5 +414,45 @@ func TestLadderOnABusyServer(t *testing.T) {
 		if gaps, short := th.aligned(name, false); gaps != want || short > 0 {
 			t.Errorf("%s has %d gaps, want %d, and %d segments that are not as long as the source's", name, gaps, want, short)
 		}
+	}
+}
+
+// A ladder that was made cheaper goes up again while the stream is on air, step by step, and
+// no frame is lost where one encoder takes over from the other.
+func TestLadderClimbs(t *testing.T) {
+	t.Parallel()
+	th := newTheatre(t, testProfiles[:2]...)
+	plans := ladderPlans(testProfiles[:2], th.film.track, 15)
+	_, release := th.engine.Reserve([]int{2*750 - plans[len(plans)-1].encode.Cost()})
+	th.connect()
+	th.send(6*time.Second, func() bool { return th.sent >= 44 && th.rendition("slow") != nil })
+	l := th.broadcast().session.ladder
+	if issues := l.issues(); len(issues) == 0 || th.rendition("144p") != nil {
+		t.Fatalf("the issues are %q, the rendition 144p is %v", issues, th.rendition("144p"))
+	}
+	release()
+	l.mu.Lock()
+	l.climb.held, l.climb.room = 0, 0
+	l.mu.Unlock()
+	th.send(20*time.Second, func() bool { return len(l.issues()) == 0 && th.rendition("144p") != nil && th.sent%30 == 29 })
+	th.send(3*time.Second, nil)
+	th.finish()
+	if gaps, short := th.aligned("slow", false); gaps > 0 || short > 0 {
+		t.Errorf("slow has %d gaps, and %d segments that are not as long as the source's", gaps, short)
+	}
+	if gaps, short := th.aligned("144p", true); gaps == 0 || short > 0 {
+		t.Errorf("144p has %d gaps, and %d segments that are not as the source's", gaps, short)
+	}
+	there := false
+	for i, s := range th.whole("144p") {
+		if there = there || !s.Gap(); there && s.Gap() {
+			t.Errorf("144p is there, and segment %d is a gap", i)
+		}
+	}
+	if n, want := th.decode("slow"), frames(th.whole("slow")); n != want {
+		t.Errorf("slow shows %d frames, it has %d", n, want)
+	}
+	if n, want := th.decode("144p"), frames(th.whole("144p")); n != want {
+		t.Errorf("144p shows %d frames, it has %d", n, want)
 	}
 }

@@ -15,15 +15,19 @@ import (
 	"log/slog"
 	"time"
 
+	"weir/internal/blob"
 	"weir/internal/ffmpeg"
 	"weir/internal/guard"
 	"weir/internal/store"
 )
 
 const (
-	// partTarget is what players are promised that no part exceeds. A part must have 85 %
-	// of it: with 210 ms that is so at all usual frame rates.
+	// partTarget is what players are promised that no part exceeds. With 210 ms parts are
+	// long enough at all usual frame rates.
 	partTarget = 210 * time.Millisecond
+	// shortestPart is how much of that a part must have, in percent, but for the last one
+	// of a segment.
+	shortestPart = 85
 	// segmentTarget is the least length of a segment; it ends before the next key frame.
 	segmentTarget = 2 * time.Second
 	// window is what the playlists of a live stream show.
@@ -55,6 +59,10 @@ type Options struct {
 
 	// FFmpeg encodes the renditions of streams; nil = there are none but the source.
 	FFmpeg *ffmpeg.Engine
+
+	// Upload is the storage, if it is one for many machines: what is recorded goes there as
+	// it is finished. nil = it stays here until it is an asset.
+	Upload blob.Store
 
 	// SessionTimeout is how long a session stays open for an encoder that is gone.
 	SessionTimeout time.Duration

@@ -34,13 +34,17 @@ const (
 // the last. nil = there is no such rendition.
 func (b *Broadcast) TapOpus(name string) *Tap {
 	s := b.session
+	form := asSent
+	if s.engine != nil {
+		form = asOpus
+	}
 	var t *Tap
 	if name == videoName {
-		t = s.newTap(s.engine != nil)
+		t = s.newTap(form)
 	} else {
-		t = s.newTapOf(name, s.engine != nil)
+		t = s.newTapOf(name, form)
 	}
-	if t == nil || s.engine == nil {
+	if t == nil || form != asOpus {
 		return t
 	}
 	s.mu.Lock()
@@ -48,7 +52,7 @@ func (b *Broadcast) TapOpus(name string) *Tap {
 	if s.opus == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.opus = &opusMaker{session: s, engine: s.engine, cancel: cancel, done: make(chan struct{})}
-		go s.opus.run(ctx, s.openTap(false)) // opened here, so that it misses nothing of what t is to have
+		go s.opus.run(ctx, s.openTap(asSent)) // opened here, so that it misses nothing of what t is to have
 	}
 	s.opus.readers++
 	t.maker = s.opus
@@ -71,8 +75,8 @@ func (m *opusMaker) leave() (wait func()) {
 	return func() { <-m.done }
 }
 
-// tell hands on what the encoder sends, but for what is Opus instead. The caller has the
-// lock of the session.
+// tell hands on what the encoder sends, but for the sound that takes another form. The
+// caller has the lock of the session.
 func (t *Tap) tell(f Tapped) {
 	switch {
 	case len(f.Tracks) == 0 && f.Track == t.instead:
@@ -87,8 +91,12 @@ func (t *Tap) tell(f Tapped) {
 
 // announce says what comes from now on.
 func (t *Tap) announce(tracks []cmaf.Track) {
-	if t.opus {
+	switch t.sends {
+	case asSent:
+	case asOpus:
 		tracks, t.instead = withOpus(tracks)
+	case asAAC:
+		tracks, t.instead = t.session.withAAC(tracks)
 	}
 	t.add(Tapped{Tracks: tracks})
 }
@@ -241,14 +249,19 @@ func (m *opusMaker) share(at time.Duration, packet []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.taps {
-		f := Tapped{Track: t.instead, PTS: at, DTS: at, Sync: true, Data: packet}
-		switch {
-		case t.maker != m || t.instead < 0:
-		case t.rung == nil:
-			t.add(f)
-		case len(t.sound) < mostSound: // it waits for the picture
-			t.sound = append(t.sound, f)
+		if t.maker == m && t.instead >= 0 {
+			t.addSound(Tapped{Track: t.instead, PTS: at, DTS: at, Sync: true, Data: packet})
 		}
+	}
+}
+
+// addSound hands on sound that takes another form. The caller has the lock of the session.
+func (t *Tap) addSound(f Tapped) {
+	switch {
+	case t.rung == nil:
+		t.add(f)
+	case len(t.sound) < mostSound: // it waits for the picture
+		t.sound = append(t.sound, f)
 	}
 }
 

@@ -14,32 +14,54 @@ type packer struct {
 	sequence uint32 // of parts, as the file form counts them
 
 	part    cmaf.Fragment // in hand
+	buffer  []byte        // room for its head, and its data
+	span    int64         // how long its samples last together, in ticks
+	last    int64         // how long the newest sample lasts, in ticks
 	open    bool          // a segment is
 	started int64         // when it started
+	samples int           // in it
+	size    int64         // of them, in bytes
 }
 
 func newPacker(track cmaf.Track, out *rendition) *packer {
 	return &packer{track: track, order: order{track: track}, out: out, sequence: out.parts}
 }
 
+// headRoom is more than the head of a part needs, unless it has very many samples.
+const headRoom = 1 << 10
+
 // add puts a sample into the part in hand, after the one that has no room for it is
 // gone.
 func (p *packer) add(s sample) error {
 	length := p.track.Ticks(partTarget)
-	if n := len(p.part.Samples); n > 0 && (cmaf.Span(p.part.Samples)+int64(s.Duration) > length) {
+	if n := len(p.part.Samples); n > 0 && (p.span+int64(s.Duration) > length || len(p.part.Data)+len(s.data) > mostPart) {
 		if err := p.flush(); err != nil {
 			return err
 		}
 	}
 	if len(p.part.Samples) == 0 {
 		p.part.Start = s.at
+		p.buffer = append(p.buffer[:0], make([]byte, headRoom)...)
 	}
 	if !p.open {
-		p.open, p.started = true, s.at
+		p.open, p.started, p.samples, p.size = true, s.at, 0, 0
 	}
+	p.samples, p.size = p.samples+1, p.size+int64(len(s.data))
 	p.part.Samples = append(p.part.Samples, s.Sample)
-	p.part.Data = append(p.part.Data, s.data...)
+	p.span, p.last = p.span+int64(s.Duration), int64(s.Duration)
+	p.buffer = append(p.buffer, s.data...)
+	p.part.Data = p.buffer[headRoom:]
+	if p.full(s.at+int64(s.Duration), length) {
+		return p.flush()
+	}
 	return nil
+}
+
+// full reports whether the part in hand, which ends at a time, need not wait for the next
+// sample, because one that lasts as long as the newest has no room in it. Where the
+// segment may end it waits: players would be told of a part that does not come.
+func (p *packer) full(end, length int64) bool {
+	return p.span+p.last > length && 100*p.span >= shortestPart*length && p.lasts(end+p.last/2) < segmentTarget
 }
 
 // flush hands the part in hand over.
@@ -48,8 +70,19 @@ func (p *packer) flush() error {
 		return nil
 	}
 	p.sequence++
-	part, data := cmaf.EncodePart(p.sequence, p.track, p.part)
-	p.part = cmaf.Fragment{Data: p.part.Data[:0]}
+	part, head := cmaf.PartHead(p.sequence, p.track, p.part)
+	// The head goes right in front of the data, which need not move then.
+	var data []byte
+	if start := headRoom - len(head); start >= 0 {
+		data = p.buffer[start:]
+		copy(data, head)
+	} else {
+		data = append(head, p.part.Data...)
+	}
+	p.part, p.span = cmaf.Fragment{Samples: make([]cmaf.Sample, 0, len(part.Samples))}, 0
+	if cap(p.buffer) > keptPart {
+		p.buffer = nil
+	}
 	return p.out.addPart(part, data)
 }
 
@@ -125,10 +158,11 @@ func (m *muxer) release() error {
 	for len(m.waiting) > 0 {
 		s := m.waiting[0]
 		newest := m.waiting[len(m.waiting)-1]
-		if m.video != nil && s.at >= m.behind && a.track.Time(newest.at-s.at) < mostWaiting {
+		alone := m.video == nil || s.at >= m.behind // no picture says where to cut
+		if m.video != nil && alone && a.track.Time(newest.at-s.at) < mostWaiting && len(m.waiting) < mostWaitingFrames {
 			return nil
 		}
-		cut := m.video == nil && a.lasts(s.at) >= segmentTarget
+		cut := alone && a.lasts(s.at) >= segmentTarget
 		for len(m.cuts) > 0 && s.at >= m.cuts[0] {
 			cut, m.cuts = true, m.cuts[1:]
 		}
@@ -172,8 +206,8 @@ func (m *muxer) end() error {
 
 // lastDuration is how long the last frame is taken to last: like the one before it.
 func (p *packer) lastDuration() time.Duration {
-	if n := len(p.part.Samples); n > 0 {
-		return p.track.Time(int64(p.part.Samples[n-1].Duration))
+	if p.last > 0 {
+		return p.track.Time(p.last)
 	}
 	return 20 * time.Millisecond
 }

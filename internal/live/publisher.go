@@ -27,6 +27,7 @@ type Publisher struct {
 	tracks  []cmaf.Track
 	packers []*packer // by track; nil = left out
 	clock   *clock
+	leftOut string // what the encoder sends and nobody gets, for people
 
 	done  chan struct{}
 	once  sync.Once
@@ -58,6 +59,16 @@ func (p *Publisher) SetTracks(ctx context.Context, tracks []cmaf.Track) error {
 		p.session = s
 	}
 	return p.session.begin(p, tracks, time.Now())
+}
+
+// LeaveOut notes what the encoder sends and the stream has to do without, in a sentence for
+// the health of the stream; "" = nothing.
+func (p *Publisher) LeaveOut(what string) {
+	if p.session != nil {
+		p.session.mu.Lock()
+		defer p.session.mu.Unlock()
+	}
+	p.leftOut = what
 }
 
 // Write takes a frame. An error says why the connection must end.

@@ -72,7 +72,9 @@ type push struct {
 	note     string // what the target does not get
 	failures int
 	told     bool   // that it is connected
+	unwanted bool   // nothing more is told of it
 	out      outlet // nil = not connected
+	since    time.Time
 	bitrate  float64
 	measured time.Time
 	bytes    int64 // sent when that was
@@ -171,7 +173,7 @@ func (s *session) repush(ctx context.Context, wanted []store.Push, start func(st
 			if p.goesOn(wish) {
 				continue
 			}
-			p.cancel()
+			p.end()
 			after = p.done
 		}
 		s.pushes[key] = start(wish, after)
@@ -180,7 +182,7 @@ func (s *session) repush(ctx context.Context, wanted []store.Push, start func(st
 		if kept[key] {
 			continue
 		}
-		p.cancel()
+		p.end()
 		delete(s.pushes, key)
 		if ctx.Err() == nil {
 			ended = append(ended, p.wished())
@@ -209,6 +211,22 @@ func (p *push) goesOn(wish store.Push) bool {
 	}
 	p.wish.Target.Name = wish.Target.Name
 	return true
+}
+
+// end lets a push go that nobody wants any more. What it told of before has been told, and
+// nothing comes after that.
+func (p *push) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unwanted = true
+	p.cancel()
+}
+
+// say tells of a push that is wanted; the caller holds mu.
+func (p *push) say(name weir.EventName) {
+	if !p.unwanted {
+		p.tell(name, p.wish)
+	}
 }
 
 func (p *push) wished() store.Push {
@@ -275,8 +293,8 @@ func (p *push) once(ctx context.Context) error {
 	defer out.close()
 	unhurried := context.AfterFunc(ctx, out.hurry)
 	defer unhurried()
-	settled := p.connected(out)
-	defer settled()
+	over := p.connected(out)
+	defer over()
 	feed := newPushFeed(out, p.wished().Ref.VideoOnly)
 	for _, f := range waiting {
 		if err := feed.add(f); err != nil {
@@ -295,6 +313,7 @@ func (p *push) once(ctx context.Context) error {
 		if err := feed.add(f); err != nil {
 			return broken(ctx, err)
 		}
+		p.fed()
 		if len(f.Tracks) > 0 {
 			p.setNote(feed.note)
 		}
@@ -323,9 +342,9 @@ func broken(ctx context.Context, err error) error {
 func (p *push) tap() (*Tap, error) {
 	name := p.wished().Ref.Profile
 	if name == weir.SourceProfile {
-		return p.session.tap(), nil
+		return p.session.newTap(asAAC), nil
 	}
-	if tap := p.session.tapOf(name); tap != nil {
+	if tap := p.session.newTapOf(name, asAAC); tap != nil {
 		return tap, nil
 	}
 	return nil, weir.Errorf(weir.Invalid, "the rendition %q of the stream is not made live; use the profile %q for this target", name, weir.SourceProfile)
@@ -341,43 +360,36 @@ func targetDialer(g *guard.Guard) func(ctx context.Context, url string, fail fun
 	}
 }
 
-// connected notes that the target takes the stream, and tells of it when the connection
-// has held. The function that it returns says that the connection is over.
+// connected notes that the target takes the stream. The function that it returns says that
+// the connection is over.
 func (p *push) connected(out outlet) (over func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.status, p.out, p.bytes, p.measured, p.bitrate = pushConnected, out, 0, time.Now(), 0
+	p.status, p.out, p.since, p.told = pushConnected, out, time.Now(), false
+	p.bytes, p.measured, p.bitrate = 0, p.since, 0
 	p.log.Info("target connected", "profile", p.wish.Ref.Profile)
-	held := func(forgive bool) func() {
-		return func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if p.out != out {
-				return
-			}
-			p.lastErr = ""
-			if forgive {
-				p.failures = 0
-			}
-			if !p.told {
-				p.told = true
-				p.tell(weir.MultistreamConnected, p.wish)
-			}
-		}
-	}
-	p.told = false
-	long := time.AfterFunc(longHold, held(true))
-	short := long
-	if p.failures <= toldFailure {
-		short = time.AfterFunc(settledAfter, held(false))
-	}
 	return func() {
-		long.Stop()
-		short.Stop()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.out, p.bitrate, p.note = nil, 0, ""
 	}
+}
+
+// fed notes that media goes to the target, and tells of the connection when it has held. It
+// does so only then, and not while the encoder is away: who is told that the stream is idle
+// must not hear after that of a target which gets it.
+func (p *push) fed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := time.Since(p.since)
+	if held >= longHold {
+		p.failures = 0
+	}
+	if p.told || held < settledAfter || p.failures > toldFailure {
+		return
+	}
+	p.told, p.lastErr = true, ""
+	p.say(weir.MultistreamConnected)
 }
 
 // failed notes that the target could not be reached, or that the connection broke.
@@ -387,7 +399,7 @@ func (p *push) failed(err error) {
 	defer p.mu.Unlock()
 	p.status, p.lastErr, p.told = pushError, sentence, false
 	if p.failures++; p.failures == toldFailure {
-		p.tell(weir.MultistreamError, p.wish)
+		p.say(weir.MultistreamError)
 	}
 	p.log.Info("target failed", "profile", p.wish.Ref.Profile, "failures", p.failures, "reason", sentence)
 }
@@ -399,7 +411,7 @@ func (p *push) leave() {
 	p.status = pushDisconnected
 	if p.told {
 		p.told = false
-		p.tell(weir.MultistreamDisconnected, p.wish)
+		p.say(weir.MultistreamDisconnected)
 	}
 }
 

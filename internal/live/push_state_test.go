@@ -53,7 +53,11 @@ func TestPushTells(t *testing.T) {
 			t.Helper()
 			over := p.connected(&kept{})
 			time.Sleep(long)
-			synctest.Wait()
+			if got := events.take(); got != "" {
+				t.Errorf("connected while the encoder is away: told %q", got)
+			}
+			p.fed()
+			p.fed()
 			if got := events.take(); got != want {
 				t.Errorf("after %v connected, with %d failures: told %q, want %q", long, p.failures, got, want)
 			}
@@ -87,6 +91,9 @@ func TestPushTells(t *testing.T) {
 		if got := events.take(); got != "" {
 			t.Errorf("left before it was told of: told %q", got)
 		}
+		p.cancel = func() {}
+		p.end()
+		hold(5*time.Minute, "") // whoever removed it has told of that
 	})
 }
 

@@ -15,15 +15,15 @@ import (
 // sweepEvery is how often there is a look for files that nobody needs any more.
 const sweepEvery = time.Minute
 
-// Folder returns where the files of a session are that has ended here; an error of kind
-// Busy if it has not.
-func (h *Hub) Folder(sessionID string) (string, error) {
+// Folder returns where the files of a leg of a session are that has ended here, by the
+// name of its folder; an error of kind Busy if it has not.
+func (h *Hub) Folder(name string) (string, error) {
 	for _, s := range h.all() {
-		if s.info.ID == sessionID && !s.finished() {
+		if filepath.Base(s.dir) == name && !s.finished() {
 			return "", weir.Errorf(weir.Busy, "the session is still being written")
 		}
 	}
-	return filepath.Join(h.o.Dir, sessionID), nil
+	return filepath.Join(h.o.Dir, name), nil
 }
 
 // checkRoom ends recording where there is no room for it; what is recorded is kept.
@@ -79,19 +79,26 @@ func (h *Hub) sweep(ctx context.Context) {
 		h.o.Log.WarnContext(ctx, "the folder of sessions could not be read", "err", err)
 		return
 	}
+	if err := h.sweepPosters(ctx); err != nil && ctx.Err() == nil {
+		h.o.Log.WarnContext(ctx, "old pictures of streams could not be removed", "err", err)
+	}
 	for _, folder := range folders {
+		if folder.Name() == posterFolder {
+			continue
+		}
 		if err := h.sweepOne(ctx, folder.Name()); err != nil && ctx.Err() == nil {
 			h.o.Log.WarnContext(ctx, "the files of a session could not be removed", "session", folder.Name(), "err", err)
 		}
 	}
 }
 
-func (h *Hub) sweepOne(ctx context.Context, sessionID string) error {
+func (h *Hub) sweepOne(ctx context.Context, folder string) error {
+	sessionID := weir.SessionOf(folder)
 	needed, err := h.o.Store.NeedsFiles(ctx, sessionID)
 	if err != nil || needed || h.shows(sessionID) {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(h.o.Dir, sessionID))
+	return os.RemoveAll(filepath.Join(h.o.Dir, folder))
 }
 
 // shows reports whether viewers may still ask for something of a session.

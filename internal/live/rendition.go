@@ -40,9 +40,11 @@ type rendition struct {
 	init     int              // that the open segment, or else the next one, needs
 	broken   bool             // the next segment does not go on where the last one ended
 	ended    bool             // nothing will come
+	gone     bool             // what comes, comes on another node
 	longest  time.Duration    // of all segments so far
 	total    time.Duration    // of all segments so far
 	shown    time.Duration    // of those that are kept
+	size     int64            // of those that are kept, in bytes
 	parts    uint32           // so far
 	found    uint32           // parts that were there when it was opened
 	changed  chan struct{}    // closed at each change
@@ -136,14 +138,16 @@ func (r *rendition) keep(segment cmaf.Segment) {
 	r.segments, r.tracks, r.inits = append(r.segments, segment), append(r.tracks, r.track), append(r.inits, int(r.base)+r.init)
 	length := r.track.Time(segment.Duration())
 	r.longest, r.total, r.shown = max(r.longest, length), r.total+length, r.shown+length
+	r.size += segment.Size()
 	// By what they last together: in a gap the timeline goes on, players do not.
 	for len(r.segments) > 1 {
 		oldest := r.segments[0]
 		length := r.tracks[0].Time(oldest.Duration())
-		if r.shown-length < window {
+		if r.shown-length < window && r.size <= mostWindowBytes {
 			return
 		}
 		r.shown -= length
+		r.size -= oldest.Size()
 		if oldest.Discontinuity {
 			r.breaks++
 		}
@@ -247,6 +251,13 @@ func (r *rendition) conclude() {
 	r.tell()
 }
 
+// begun reports whether it has a whole segment, or will never have one.
+func (r *rendition) begun() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.segments) > 0 || r.ended
+}
+
 // newest returns the number on disk of the newest segment, whole or not; -1 = none.
 func (r *rendition) newest() int64 {
 	n := r.first + int64(len(r.segments)) - 1
@@ -280,15 +291,17 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 	}
 	for {
 		r.mu.Lock()
-		newest, parts, changed := r.base+r.newest(), len(r.open.Parts), r.changed
-		there := r.ended || r.has(q.Segment-r.base, q.Part)
+		newest, ahead, changed := r.base+r.newest(), r.partsAhead(q), r.changed
+		there, gone := r.ended || r.has(q.Segment-r.base, q.Part), r.gone
 		r.mu.Unlock()
 		switch {
 		case there:
 			return nil
+		case gone:
+			return ErrMoved
 		case q.Segment > newest+mostSegmentsAhead:
 			return weir.Errorf(weir.Refused, "_HLS_msn: segment %d is too far ahead, the newest is %d", q.Segment, newest)
-		case q.Part > parts+mostPartsAhead:
+		case ahead > mostPartsAhead:
 			return weir.Errorf(weir.Refused, "_HLS_part: part %d of segment %d is too far ahead", q.Part, q.Segment)
 		}
 		select {
@@ -297,6 +310,19 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 			return weir.Wrap(weir.Busy, context.Cause(ctx), "segment %d did not come in time", q.Segment)
 		}
 	}
+}
+
+// partsAhead returns how many parts of its segment must come before what a query waits
+// for. After the last part of a whole segment that is the first of the next, see has.
+func (r *rendition) partsAhead(q Query) int {
+	whole := r.base + r.first + int64(len(r.segments)) - 1
+	switch {
+	case q.Segment <= whole:
+		return 0
+	case q.Segment == whole+1:
+		return q.Part - len(r.open.Parts)
+	}
+	return q.Part
 }
 
 // playlist returns the playlist as it is now.

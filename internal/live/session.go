@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/cmaf"
@@ -31,7 +32,8 @@ type session struct {
 	stream weir.Stream
 	info   weir.Session
 	dir    string
-	before *session // that players saw before this one, as long as they may; guarded by the hub
+	before *session    // that players saw before this one, as long as they may; guarded by the hub
+	moved  atomic.Bool // another node carries it by now
 
 	// looking guards which renditions there are. It is never held for long, so that no
 	// viewer waits for the disk; whoever changes them holds mu as well.
@@ -43,6 +45,12 @@ type session struct {
 	ladder *ladder   // nil = there is none
 	line   *timeline // for the ladder
 
+	poster poster
+
+	// Of the goroutine that uploads.
+	uploaded     map[string]*media.Uploaded // by track
+	uploadFailed bool
+
 	pushing sync.Mutex
 	pushes  map[pushKey]*push // to multistream targets
 
@@ -51,6 +59,9 @@ type session struct {
 
 	engine     *ffmpeg.Engine // nil = nothing is encoded
 	opus       *opusMaker     // nil = nobody wants it
+	aac        *aacMaker      // nil = the sound is packed as it comes
+	opusOnly   bool           // though it is Opus, because there is no room to make AAC of it
+	making     sync.WaitGroup // of AAC
 	taps       []*Tap         // who else reads what the publisher sends
 	over       bool           // nobody will go on with the session
 	unrecorded bool           // what comes is not kept, because there is no room
@@ -58,6 +69,9 @@ type session struct {
 	publisher  *Publisher     // nil = it is away
 	muxer      *muxer         // of the publisher
 	end        time.Duration  // of what there is, on the timeline
+
+	allowance allowance
+	jumped    time.Time // when the log told of it
 
 	offAir time.Time // when a publisher that is away counts as gone; zero = the store knows it
 	bytes  int64     // from publishers, since the session was opened here
@@ -70,15 +84,16 @@ type session struct {
 
 // beaten is what the last beat said, for the rates.
 type beaten struct {
-	at    time.Time
-	bytes int64
+	at         time.Time
+	bytes      int64
+	transcoded int64
 }
 
 // openSession takes up what is in the folder of a session, if there is one.
 func openSession(dir string, stream weir.Stream, info weir.Session, lease store.OnAir, log *slog.Logger) (*session, error) {
 	s := &session{
-		log: log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, dir: filepath.Join(dir, info.ID),
-		beaten: beaten{at: time.Now()},
+		log: log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, dir: filepath.Join(dir, info.Folder(len(info.Earlier))),
+		allowance: newAllowance(), beaten: beaten{at: time.Now(), transcoded: info.TranscodedBytes},
 	}
 	for name, to := range map[string]**rendition{videoName: &s.video, audioName: &s.audio} {
 		recorder, err := media.Recover(filepath.Join(s.dir, name))
@@ -93,11 +108,16 @@ func openSession(dir string, stream weir.Stream, info weir.Session, lease store.
 		}
 		s.end = max(s.end, (*to).end())
 	}
+	s.end = max(s.end, s.legStart())
 	return s, nil
 }
 
 func (s *session) newRendition(name string, recorder *media.Recorder) (*rendition, error) {
-	return newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record && !s.unrecorded)
+	r, err := newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record && !s.unrecorded)
+	if err == nil && len(s.info.Earlier) > 0 {
+		r.begin(true)
+	}
+	return r, err
 }
 
 // hasMedia reports whether there is something to see.
@@ -128,8 +148,12 @@ func (s *session) everything() []*rendition {
 // begin lets a publisher take over, with the tracks that it has. Whoever had the
 // session before is told to end.
 func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error {
+	s.endSound()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.allowance.change(now); err != nil {
+		return err
+	}
 	if err := s.pause(); err != nil {
 		return err
 	}
@@ -151,7 +175,12 @@ func (s *session) start(p *Publisher, first Frame) (bool, error) {
 	if hasVideo && (kind != cmaf.Video || !first.Sync) {
 		return false, nil
 	}
-	m := &muxer{line: s.line}
+	m, maker := &muxer{line: s.line}, s.newAACMaker(p.tracks, p.clock.start)
+	defer func() {
+		if maker != nil && s.aac != maker {
+			maker.release()
+		}
+	}()
 	p.packers = make([]*packer, len(p.tracks))
 	for i, track := range p.tracks {
 		name, to, pack := videoName, &s.video, &m.video
@@ -160,6 +189,9 @@ func (s *session) start(p *Publisher, first Frame) (bool, error) {
 		}
 		if *pack != nil {
 			continue // a second track of a kind is left out
+		}
+		if track.Kind == cmaf.Audio && maker != nil {
+			track = maker.track
 		}
 		if track.Kind == cmaf.Video {
 			// What the encoder decodes ahead of showing it, which it says with its first
@@ -174,6 +206,9 @@ func (s *session) start(p *Publisher, first Frame) (bool, error) {
 		p.packers[i] = *pack
 	}
 	s.muxer = m
+	if s.aac = maker; maker != nil {
+		maker.start()
+	}
 	s.share(Tapped{Tracks: p.tracks})
 	return true, nil
 }
@@ -206,7 +241,10 @@ func (s *session) pause() error {
 	for _, r := range s.renditions() {
 		r.breakOff()
 	}
-	s.muxer = nil
+	if s.aac != nil {
+		s.aac.cancel() // if it is not over yet
+	}
+	s.muxer, s.aac = nil, nil
 	s.line.pause()
 	return err
 }
@@ -218,7 +256,11 @@ func (s *session) write(p *Publisher, f Frame) error {
 	if s.publisher != p {
 		return errTakenOver
 	}
-	s.bytes, s.seen = s.bytes+int64(len(f.Data)), time.Now()
+	now := time.Now()
+	if err := s.allowance.take(len(f.Data), now); err != nil {
+		return err
+	}
+	s.bytes, s.seen = s.bytes+int64(len(f.Data)), now
 	if s.muxer == nil {
 		if started, err := s.start(p, f); !started {
 			return err
@@ -230,7 +272,8 @@ func (s *session) write(p *Publisher, f Frame) error {
 	}
 	sound := pack == s.muxer.audio
 	dts, pts, jumped := p.clock.at(f)
-	if jumped {
+	if jumped && s.seen.Sub(s.jumped) > sampleEvery { // some jump all the time; the health counts them
+		s.jumped = s.seen
 		s.log.Info("the times of the encoder jumped", "to", dts)
 	}
 	if sound && dts < p.clock.start-mostEarly {
@@ -238,15 +281,25 @@ func (s *session) write(p *Publisher, f Frame) error {
 	}
 	s.health.frame(sound, f.Sync, jumped, dts, len(f.Data), s.seen)
 	s.share(Tapped{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || sound, Data: f.Data})
+	if sound && s.aac != nil {
+		s.aac.add(pts, f.Data) // it comes back as AAC
+		return nil
+	}
 	settled, ok := pack.order.add(dts, pts, f.Sync || sound, f.Data)
 	if !ok {
 		return nil
+	}
+	if err := pack.endless(settled); err != nil {
+		return err
 	}
 	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)))
 	if sound {
 		return s.muxer.addAudio(settled)
 	}
-	return s.muxer.addVideo(settled)
+	if err := s.muxer.addVideo(settled); err != nil {
+		return err
+	}
+	return s.aac.follow(pack.track.Time(settled.at))
 }
 
 // share hands a frame to whoever else reads.
@@ -263,8 +316,18 @@ func (s *session) lastSeen() time.Time {
 	return s.seen
 }
 
+// has reports whether a publisher has the session.
+func (s *session) has(p *Publisher) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.publisher == p
+}
+
 // leave notes that a publisher has gone; it counts as gone from a moment on.
 func (s *session) leave(p *Publisher, offAir time.Time) error {
+	if s.has(p) {
+		s.endSound()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.publisher != p {
@@ -314,18 +377,22 @@ func (s *session) beatNow(now time.Time) store.Beat {
 	b.Issues = s.measure(now)
 	b.Samples = slices.Clone(s.health.waiting)
 	b.Counters.SourceBytes += s.bytes
+	b.End = s.end
+	s.ladder.count(&b)
 	if span := now.Sub(s.beaten.at).Seconds(); span > 0.5 {
 		s.info.Counters.IngestRate = float64(s.bytes-s.beaten.bytes) / span
-		s.beaten = beaten{now, s.bytes}
+		s.info.Counters.OutgoingRate = float64(b.Counters.TranscodedBytes-s.beaten.transcoded) / span
+		s.beaten = beaten{now, s.bytes, b.Counters.TranscodedBytes}
 	}
-	s.ladder.count(&b)
-	b.Counters.IngestRate = s.info.Counters.IngestRate
+	b.Counters.IngestRate, b.Counters.OutgoingRate = s.info.Counters.IngestRate, s.info.Counters.OutgoingRate
 	main := s.video
 	if main == nil {
 		main = s.audio
 	}
 	if main != nil {
 		b.Counters.SourceSegments, b.Counters.SourceSegmentsDuration = main.carried()
+		b.Counters.SourceSegments += s.info.Before().SourceSegments
+		b.Counters.SourceSegmentsDuration += s.info.Before().SourceSegmentsDuration
 	}
 	for _, r := range s.renditions() {
 		n, breaks := r.totals()
@@ -354,10 +421,13 @@ func (s *session) sync() error {
 // on with the session.
 func (s *session) stop(cause error, ended bool) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.publisher != nil {
 		s.publisher.stop(cause)
 	}
+	s.mu.Unlock()
+	s.endSound()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.publisher, s.stopped = nil, true
 	err := s.pause()
 	if ended {
@@ -375,6 +445,8 @@ func (s *session) stop(cause error, ended bool) error {
 // close lets go of the files, and removes them if nobody wants them.
 func (s *session) close(remove bool) error {
 	s.ladder.wait()
+	s.making.Wait()
+	s.poster.close()
 	var failed error
 	for _, r := range s.everything() {
 		failed = errors.Join(failed, r.recorder.Close())

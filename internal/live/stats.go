@@ -1,6 +1,9 @@
 package live
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Stats is what a hub carries, and has carried since the start.
 type Stats struct {
@@ -24,11 +27,12 @@ func (t *Stats) add(c carried) {
 // Stats returns the numbers of now.
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	t := h.past
+	open, ended := slices.Collect(maps.Values(h.sessions)), slices.Collect(maps.Keys(h.ended))
+	h.mu.Unlock() // a session may wait for the disk, and viewers must not wait for it
 	t.Admitted, t.Refused = h.admitted.Load(), h.refused.Load()
-	t.Sessions = int64(len(h.sessions))
-	for _, s := range h.sessions {
+	t.Sessions = int64(len(open))
+	for _, s := range open {
 		c := s.carried()
 		t.add(c)
 		if c.onAir {
@@ -38,7 +42,7 @@ func (h *Hub) Stats() Stats {
 			t.Unhealthy++
 		}
 	}
-	for s := range h.ended {
+	for _, s := range ended {
 		t.add(s.carried())
 	}
 	return t

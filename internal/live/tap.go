@@ -21,9 +21,9 @@ const tapBytes = 8 << 20
 // loses frames up to the next key frame, and nobody else notices.
 type Tap struct {
 	session *session
-	opus    bool       // AAC is made Opus (opus.go)
-	maker   *opusMaker // of it; guarded by the session
-	instead int        // position of the track that is Opus instead, -1 = none; guarded by the session
+	sends   soundForm  // how it has its sound
+	maker   *opusMaker // of Opus; guarded by the session
+	instead int        // position of the track that has another form, -1 = none; guarded by the session
 	rung    *rung      // whose frames these are, nil = the encoder's (ladder_tap.go)
 	sound   []Tapped   // that waits for the rung's picture; guarded by the session
 
@@ -51,20 +51,29 @@ type Tapped struct {
 	Data     []byte        // as cmaf keeps samples; others read it too
 }
 
+// soundForm is how a reader has the sound.
+type soundForm int
+
+const (
+	asSent soundForm = iota
+	asOpus           // AAC is made Opus, for as long as somebody wants it (opus.go)
+	asAAC            // Opus is made AAC, as the packager has it (aac.go)
+)
+
 // Tap returns the frames of the stream from the next key frame on. It must be closed.
 func (b *Broadcast) Tap() *Tap { return b.session.tap() }
 
-func (s *session) tap() *Tap { return s.newTap(false) }
+func (s *session) tap() *Tap { return s.newTap(asSent) }
 
-func (s *session) newTap(opus bool) *Tap {
+func (s *session) newTap(form soundForm) *Tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.openTap(opus)
+	return s.openTap(form)
 }
 
 // openTap is newTap for whoever has the lock of the session.
-func (s *session) openTap(opus bool) *Tap {
-	t := &Tap{session: s, opus: opus, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+func (s *session) openTap(form soundForm) *Tap {
+	t := &Tap{session: s, sends: form, instead: -1, skip: true, wake: make(chan struct{}, 1)}
 	s.taps = append(s.taps, t)
 	if s.muxer != nil {
 		t.tell(Tapped{Tracks: s.publisher.tracks})
@@ -133,7 +142,7 @@ func (t *Tap) add(f Tapped) {
 		return
 	case len(f.Tracks) > 0:
 		t.tracks, t.skip, t.late = f.Tracks, true, false
-	case t.waiting+int64(len(f.Data)) > tapBytes:
+	case t.waiting+int64(len(f.Data)) > tapBytes || len(t.queue) >= mostTappedFrames:
 		t.skip, t.late = true, true
 		t.lost++
 		return

@@ -14,21 +14,9 @@ import (
 // interrupted is not done again. An error of kind weir.NotFound means that nothing was
 // recorded.
 func (r *Recorder) Keep(ctx context.Context, store blob.Store, prefix string) (*Track, error) {
-	index, files, err := r.kept()
+	index, err := r.share(ctx, store, prefix, prefix, 0)
 	if err != nil {
 		return nil, err
-	}
-	if err := r.Sync(); err != nil {
-		return nil, err
-	}
-	for n, segment := range index.Segments {
-		key := SegmentKey(prefix, n)
-		if info, err := store.Stat(ctx, key); err == nil && info.Size == segment.Size() {
-			continue
-		}
-		if err := blob.Share(ctx, store, key, r.path(files[n]), segmentOptions); err != nil {
-			return nil, err
-		}
 	}
 	if err := Seal(ctx, store, prefix, index); err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package media
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 
 	"weir/internal/blob"
@@ -26,18 +25,14 @@ type Recording struct {
 	Height       int
 }
 
-// KeepRecording makes a presentation in a store of the tracks that were recorded below a
-// folder, however that ended. Nothing is encoded. It can be interrupted and done again.
+// KeepRecording makes a presentation in a store of the tracks that were recorded below
+// folders, one for each leg of the broadcast, however that ended. Nothing is encoded. It can be interrupted and done again.
 // An error of kind weir.NotFound means that nothing was recorded.
-func KeepRecording(ctx context.Context, store blob.Store, prefix, dir string) (Recording, error) {
+func KeepRecording(ctx context.Context, store blob.Store, prefix string, dirs ...string) (Recording, error) {
 	var kept []cmaf.TrackIndex
 	r := Recording{Presentation: Presentation{Complete: true}}
 	for _, name := range []string{RecordedVideo, RecordedAudio} {
-		recorder, err := Recover(filepath.Join(dir, name))
-		var track *Track
-		if err == nil {
-			track, err = recorder.Keep(ctx, store, prefix+"/"+name)
-		}
+		track, err := keepTrack(ctx, store, prefix, name, dirs)
 		if weir.KindOf(err) == weir.NotFound {
 			continue
 		}
@@ -68,7 +63,10 @@ func KeepRecording(ctx context.Context, store blob.Store, prefix, dir string) (R
 		return Recording{}, err
 	}
 	r.Spec = specOf(kept, r.Presentation.Duration)
-	return r, SavePresentation(ctx, store, prefix, r.Presentation)
+	if err := SavePresentation(ctx, store, prefix, r.Presentation); err != nil {
+		return Recording{}, err
+	}
+	return r, forgetLegs(ctx, store, prefix)
 }
 
 // specOf describes tracks as the API does the source of an asset.

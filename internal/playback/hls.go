@@ -20,6 +20,7 @@ const (
 	typePlaylist = "application/vnd.apple.mpegurl"
 	typeMP4      = "video/mp4"
 	typeTS       = "video/mp2t"
+	typeJPEG     = "image/jpeg"
 )
 
 // inTS reports whether a path asks for MPEG-TS: ts.m3u8 beside index.m3u8.

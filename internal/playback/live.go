@@ -37,31 +37,51 @@ const (
 
 // onAir returns who answers with something of a stream; nil = nobody.
 func (s *Server) onAir(route string) func(*answer, *visit) error {
-	var handle func(*answer, *visit) error
-	switch route {
-	case routeMaster:
-		handle = s.liveMaster
-	case routeMedia:
-		handle = s.livePlaylist
-	case routeDVR:
-		handle = s.wholeMaster
-	case routeDVRMedia:
-		handle = s.wholePlaylist
-	case routeSegment:
-		handle = s.livePiece
-	default:
+	handle := s.liveRoute(route)
+	if handle == nil {
 		return nil
 	}
-	return func(w *answer, v *visit) error {
-		var ok bool
-		if s.Live != nil {
-			v.broadcast, ok = s.Live.Find(v.id)
-		}
-		if !ok {
+	answered := func(w *answer, v *visit) error {
+		carries := s.carries(v)
+		switch {
+		case s.edge == nil && v.broadcast == nil:
 			return errOffAir(v.title)
+		case s.edge == nil:
+			return handle(w, v)
 		}
-		return handle(w, v)
+		moved := v.broadcast != nil && v.broadcast.Moved()
+		if carries || moved && route == routeSegment {
+			err := handle(w, v)
+			if !isMoved(err) && !(moved && weir.KindOf(err) == weir.NotFound) {
+				return err
+			}
+		}
+		return s.fromCarrier(w, v, route, handle)
 	}
+	if route == routePoster {
+		return s.orLastPoster(answered)
+	}
+	return answered
+}
+
+// liveRoute returns who answers with something of a stream that is carried here; nil =
+// nobody.
+func (s *Server) liveRoute(route string) func(*answer, *visit) error {
+	switch route {
+	case routeMaster:
+		return s.liveMaster
+	case routeMedia:
+		return s.livePlaylist
+	case routeDVR:
+		return s.wholeMaster
+	case routeDVRMedia:
+		return s.wholePlaylist
+	case routeSegment:
+		return s.livePiece
+	case routePoster:
+		return s.livePoster
+	}
+	return nil
 }
 
 // errOffAir is what viewers are told of a stream that nobody sends.
@@ -117,7 +137,7 @@ func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 	if err := cmaf.MasterPlaylist(&text, m); err != nil {
 		return err
 	}
-	if v.Method == http.MethodGet {
+	if v.Method == http.MethodGet && !v.node {
 		s.views.begin(v, s.viewer(v))
 	}
 	list := text.Bytes()
@@ -177,7 +197,7 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 	if err != nil {
 		return err
 	}
-	if time.Since(start) > fresh {
+	if time.Since(start) > fresh && !v.node {
 		if err := s.enter(v); err != nil { // much can have happened meanwhile
 			return err
 		}
@@ -295,8 +315,12 @@ func (s *Server) livePiece(w *answer, v *visit) error {
 	defer body.Close()
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, v, fmt.Sprintf("%s/%s %d", name, file, size))
+	length := watchable(v.broadcast, name, p)
+	if v.node {
+		w.Header().Set(lengthHeader, strconv.FormatInt(int64(length), 10))
+	}
 	serveFile(w, v, body)
-	s.watched(w, v, cmaf.Video, watchable(v.broadcast, name, p), size)
+	s.watched(w, v, cmaf.Video, length, size)
 	return nil
 }
 

@@ -7,7 +7,8 @@
 // stream in live.go. How an answer is sent is in answer.go; what viewers watch is
 // counted in view.go.
 //
-// Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go).
+// Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go). Those that
+// another node carries are fetched from there (edge.go), below /_node/ (edge_node.go).
 //
 // The policy of an asset or a stream is checked at the playlist. If it is not public,
 // the playlist names what belongs to it below t/<token>/, and all that a player then
@@ -45,6 +46,7 @@ type Options struct {
 	Gate           *access.Gate
 	Live           *live.Hub   // what is on air; nil = nothing is, here
 	RTC            *rtc.Server // for viewers over WebRTC; nil = there are none. It needs Live
+	Peers          *Peers      // the way to other nodes, for streams that they carry; nil = there are none
 	Dir            string      // for what is rendered while it is sent; "" = where the system keeps such files
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
@@ -61,6 +63,7 @@ type Server struct {
 	admissions admissions
 	views      views
 	whep       *rtc.Door     // nil = there is no WebRTC
+	edge       *edge         // nil = there are no other nodes
 	rendering  chan struct{} // turns at rendering: each takes the memory of a segment
 	patience   time.Duration // how long a viewer may take to read aStep of an answer
 	reloadWait time.Duration // how long a playlist may wait for what it is to have
@@ -84,11 +87,17 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	if opt.RTC != nil && opt.Live != nil {
 		s.whep = s.newWHEP()
 	}
+	if opt.Peers != nil {
+		s.edge = newEdge(opt.Store, opt.Peers, opt.Log)
+	}
 	return s, s.tokens.init(ctx, opt.Store)
 }
 
 // Run writes down what is watched, until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
+	if s.edge != nil {
+		defer s.edge.close()
+	}
 	if s.whep == nil {
 		return s.views.run(ctx, s.Store, s.Log)
 	}
@@ -109,6 +118,7 @@ type visit struct {
 	broadcast *live.Broadcast // of a stream that is on air, or was a moment ago
 	path      string          // below the playback id, and below the token if there is one
 	at        string          // the whole path, if it is not below /hls/
+	node      bool            // another node asks, which has let the viewer in
 	// text is the token that is in the address, if inPath: relative names have it too.
 	text   string
 	inPath bool

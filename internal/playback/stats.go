@@ -10,11 +10,16 @@ type Stats struct {
 	Viewers int64 // who fetched something in the last half minute
 	Reloads int64 // requests that wait for what a playlist is to have
 	Waits   int64 // requests that wait for a part
+	Asked   int64 // things that other nodes were asked for
 }
 
 // Stats returns the numbers of now.
 func (s *Server) Stats() Stats {
-	return Stats{s.views.watching(time.Now()), s.reloads.Load(), s.waits.Load()}
+	n := Stats{Viewers: s.views.watching(time.Now()), Reloads: s.reloads.Load(), Waits: s.waits.Load()}
+	if s.edge != nil {
+		n.Asked = s.edge.asked.Load()
+	}
+	return n
 }
 
 // watching returns how many viewers there are.

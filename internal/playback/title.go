@@ -22,10 +22,11 @@ import (
 // change; a newer one takes its place.
 type title struct {
 	content
-	ready     bool // an asset that nothing will be added to
-	recording bool // an asset that was a broadcast
-	begun     bool // a stream that was on air at some time
-	*tracks        // a stream has none here: they are in its broadcast
+	ready     bool        // an asset that is all there; a recording gets renditions later
+	updated   weir.Millis // an asset, when it last changed
+	recording bool        // an asset that was a broadcast
+	begun     bool        // a stream that was on air at some time
+	*tracks               // a stream has none here: they are in its broadcast
 }
 
 // content is what a title is of, an asset or a stream, and who may play it.
@@ -243,12 +244,12 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 	}
 	ready := asset.Status.Phase == weir.AssetReady
 	of := func(t *tracks) *title {
-		return &title{content: contentOfAsset(&asset), ready: ready, recording: asset.Source.Type == weir.SourceRecording, tracks: t}
+		return &title{content: contentOfAsset(&asset), ready: ready, updated: asset.Status.UpdatedAt, recording: asset.Source.Type == weir.SourceRecording, tracks: t}
 	}
 	switch asset.Status.Phase {
 	case weir.AssetWaiting, weir.AssetProcessing:
 	case weir.AssetReady:
-		if old != nil && old.done && old.assetID == asset.ID && old.ready {
+		if old != nil && old.done && old.assetID == asset.ID && old.ready && old.updated == asset.Status.UpdatedAt {
 			return of(old.tracks), nil
 		}
 	default:

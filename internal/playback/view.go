@@ -75,7 +75,7 @@ func (c *views) begin(v *visit, who viewer) { c.note(&v.title.content, who, nil,
 
 // watched notes how much of a piece of media, of that length and size, was sent.
 func (s *Server) watched(w *answer, v *visit, kind cmaf.Kind, length time.Duration, size int64) {
-	if v.Method != http.MethodGet || w.status >= http.StatusBadRequest || !w.begun && w.status != http.StatusNotModified {
+	if v.node || v.Method != http.MethodGet || w.status >= http.StatusBadRequest || !w.begun && w.status != http.StatusNotModified {
 		return
 	}
 	s.views.note(&v.title.content, s.viewer(v), new(share(v.title, kind, length, min(w.bytes, size), size)), time.Now())

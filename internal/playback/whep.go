@@ -61,7 +61,7 @@ func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	sender, err := s.RTC.Send(r.Context(), offer)
+	sender, err := s.RTC.Send(r.Context(), weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.TrustedProxies), offer)
 	if err != nil {
 		return nil, err
 	}
@@ -158,14 +158,16 @@ func (w *watcher) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	})
+	level := slog.LevelDebug // who never came fills no log
 	err := w.Connected(ctx)
 	if err == nil {
+		level = slog.LevelInfo
 		err = w.send(ctx)
 	}
 	w.end(err)
 	watch.Wait()
 	w.Close()
-	w.log.Info("viewer over WebRTC left", "reason", err, "watched", time.Duration(w.sent.Load()).Round(time.Second))
+	w.log.Log(context.WithoutCancel(ctx), level, "viewer over WebRTC left", "reason", err, "watched", time.Duration(w.sent.Load()).Round(time.Second))
 }
 
 // check looks now and then whether the viewer may still watch, and counts what was

@@ -2,6 +2,7 @@ package rtc
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pion/rtp"
+	"github.com/pion/webrtc/v4"
 
 	"weir/internal/cmaf"
 )
@@ -131,6 +133,42 @@ func FuzzAssembler(f *testing.F) {
 				}, func() {})
 			})
 			now = now.Add(50 * time.Millisecond)
+		}
+	})
+}
+
+// Whether a peer was lost or never came is not the same for whoever looks for the reason.
+func TestWhyAPeerIsGone(t *testing.T) {
+	newPeer := func() *peer {
+		return &peer{server: &Server{}, connected: make(chan struct{}), done: make(chan struct{})}
+	}
+	never, lost := newPeer(), newPeer()
+	never.changed(webrtc.PeerConnectionStateFailed)
+	lost.changed(webrtc.PeerConnectionStateConnected)
+	lost.changed(webrtc.PeerConnectionStateFailed)
+	if !errors.Is(never.Err(), errNever) || !errors.Is(lost.Err(), errLost) {
+		t.Errorf("one that never came: %v; one that was lost: %v", never.Err(), lost.Err())
+	}
+}
+
+// FuzzPictures makes frames of access units that may be anything: their times rise.
+func FuzzPictures(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 4, 0x67, 0x42, 0xC0, 0x1E, 0, 0, 0, 2, 0x68, 0xCB, 0, 0, 0, 2, 0x65, 0x88}, []byte{0, 0, 0, 3, 0x41, 0x9A, 1}, uint32(3600))
+	f.Add([]byte{0, 0, 0, 2, 0x65, 0x88}, []byte{0, 0, 0, 0, 0, 0, 1}, uint32(1<<31))
+	f.Fuzz(func(t *testing.T, first, second []byte, step uint32) {
+		r := &Receiver{peer: &peer{done: make(chan struct{})}, clock: newClock(), frames: make(chan Frame, 8)}
+		v := newPictures(r, 1)
+		v.asked = time.Now().Add(time.Hour) // there is nobody to ask
+		for i, unit := range [][]byte{first, second, second, first, second} {
+			v.unit(slices.Clone(unit), uint32(i)*step)
+		}
+		close(r.frames)
+		last := time.Duration(-1 << 62)
+		for f := range r.frames {
+			if f.DTS <= last || f.PTS < f.DTS {
+				t.Errorf("a frame is decoded at %v, after %v, and shown at %v", f.DTS, last, f.PTS)
+			}
+			last = f.DTS
 		}
 	})
 }

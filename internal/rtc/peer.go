@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -29,9 +30,11 @@ var (
 type peer struct {
 	server *Server
 	pc     *webrtc.PeerConnection
-	ufrag  string // of the offer
+	from   netip.Prefix // whose offer it was
+	ufrag  string       // of the offer
 	answer string
 
+	waiting   bool // to be connected; guarded by the server
 	connected chan struct{}
 	connect   sync.Once
 	done      chan struct{}
@@ -43,9 +46,9 @@ type peer struct {
 }
 
 // newPeer makes a connection that has no answer yet.
-func (s *Server) newPeer(o offer) (*peer, error) {
-	p := &peer{server: s, ufrag: ufragOf(o.text), connected: make(chan struct{}), done: make(chan struct{})}
-	if err := s.room(); err != nil { // before anything is made
+func (s *Server) newPeer(from netip.Addr, o offer) (*peer, error) {
+	p := &peer{server: s, from: network(from), ufrag: ufragOf(o.text), connected: make(chan struct{}), done: make(chan struct{})}
+	if err := s.room(p.from); err != nil { // before anything is made
 		return nil, err
 	}
 	pc, err := s.api.NewPeerConnection(webrtc.Configuration{})
@@ -53,16 +56,7 @@ func (s *Server) newPeer(o offer) (*peer, error) {
 		return nil, err
 	}
 	p.pc = pc
-	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
-		switch state {
-		case webrtc.PeerConnectionStateConnected:
-			p.connect.Do(func() { close(p.connected) })
-		case webrtc.PeerConnectionStateFailed:
-			p.end(errLost)
-		case webrtc.PeerConnectionStateClosed:
-			p.end(ErrLeft)
-		}
-	})
+	pc.OnConnectionStateChange(p.changed)
 	// Nothing is said over data channels.
 	pc.OnDataChannel(func(c *webrtc.DataChannel) { _ = c.Close() })
 	p.timer = time.AfterFunc(connectTime, func() {
@@ -77,6 +71,26 @@ func (s *Server) newPeer(o offer) (*peer, error) {
 		return nil, errors.Join(err, pc.GracefulClose())
 	}
 	return p, nil
+}
+
+// changed notes how the connection is now.
+func (p *peer) changed(state webrtc.PeerConnectionState) {
+	switch state {
+	case webrtc.PeerConnectionStateConnected:
+		p.connect.Do(func() {
+			p.server.settle(p)
+			close(p.connected)
+		})
+	case webrtc.PeerConnectionStateFailed:
+		select {
+		case <-p.connected:
+			p.end(errLost)
+		default:
+			p.end(errNever)
+		}
+	case webrtc.PeerConnectionStateClosed:
+		p.end(ErrLeft)
+	}
 }
 
 // answerOffer makes the answer. Whatever an offer can make pion do, it happens to this

@@ -3,6 +3,7 @@ package rtc
 import (
 	"context"
 	"encoding/binary"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -45,13 +46,14 @@ type Receiver struct {
 	seen map[cmaf.Kind]bool // of which a track is there
 }
 
-// Accept answers the offer of a peer that sends H.264, Opus, or both.
-func (s *Server) Accept(ctx context.Context, sdp string) (*Receiver, error) {
+// Accept answers the offer of a peer that sends H.264, Opus, or both; from is who posted
+// it.
+func (s *Server) Accept(ctx context.Context, from netip.Addr, sdp string) (*Receiver, error) {
 	o, err := readOffer(sdp, "recvonly")
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.newPeer(o)
+	p, err := s.newPeer(from, o)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,8 @@ type Options struct {
 
 	// MaxPeers is how many may be connected, or about to be; 0 = 500.
 	MaxPeers int
+	// MaxWaiting is how many from one address may be about to be connected; 0 = 32.
+	MaxWaiting int
 
 	Log *slog.Logger
 }
@@ -71,16 +73,18 @@ type Server struct {
 	api   *webrtc.API
 	muxes []interface{ Close() error }
 	most  int
+	wait  int // most of an address that are not connected yet
 
 	mu      sync.Mutex
 	peers   map[*peer]bool
+	waiting map[netip.Prefix]int // peers that are not connected yet
 	closed  bool
 	leaving sync.WaitGroup // peers that are being closed
 }
 
 // New returns a server that listens. It must be closed.
 func New(o Options) (*Server, error) {
-	s := &Server{log: o.Log, most: cmp.Or(o.MaxPeers, 500), peers: map[*peer]bool{}}
+	s := &Server{log: o.Log, most: cmp.Or(o.MaxPeers, 500), wait: cmp.Or(o.MaxWaiting, 32), peers: map[*peer]bool{}, waiting: map[netip.Prefix]int{}}
 	loggers := loggers{o.Log}
 	// A burst of packets, a key frame say, must not be lost in a buffer that is too small;
 	// what the kernel allows is good enough.
@@ -195,14 +199,14 @@ func (s *Server) Peers() int {
 // errClosed is what everybody is told when the server is closed.
 func errClosed() error { return weir.Errorf(weir.Busy, "this server is shutting down; connect again") }
 
-// room says why no more peers are taken, if so.
-func (s *Server) room() error {
+// room says why no more peers from an address are taken, if so.
+func (s *Server) room(from netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.roomNow()
+	return s.roomNow(from)
 }
 
-func (s *Server) roomNow() error {
+func (s *Server) roomNow(from netip.Prefix) error {
 	switch {
 	case s.closed:
 		return errClosed()
@@ -210,25 +214,58 @@ func (s *Server) roomNow() error {
 		e := weir.Errorf(weir.Busy, "%d are connected over WebRTC, which is all that this server takes; try later", s.most)
 		e.RetryAfter = 10 * time.Second
 		return e
+	case s.waiting[from] >= s.wait:
+		e := weir.Errorf(weir.Busy, "%d offers from this address were answered, and nobody connected; try later", s.wait)
+		e.RetryAfter = connectTime
+		return e
 	}
 	return nil
+}
+
+// network returns what counts as one address: with IPv6, everybody has many.
+func network(addr netip.Addr) netip.Prefix {
+	bits := 32
+	if addr = addr.Unmap().WithZone(""); addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits)
+	return p
 }
 
 // add takes a peer in, if there is room.
 func (s *Server) add(p *peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.roomNow(); err != nil {
+	if err := s.roomNow(p.from); err != nil {
 		return err
 	}
-	s.peers[p] = true
+	s.peers[p], p.waiting = true, true
+	s.waiting[p.from]++
 	s.leaving.Add(1)
 	return nil
+}
+
+// settle notes that a peer is connected.
+func (s *Server) settle(p *peer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleNow(p)
+}
+
+func (s *Server) settleNow(p *peer) {
+	if !p.waiting {
+		return
+	}
+	p.waiting = false
+	if s.waiting[p.from]--; s.waiting[p.from] == 0 {
+		delete(s.waiting, p.from)
+	}
 }
 
 func (s *Server) remove(p *peer) {
 	s.mu.Lock()
 	delete(s.peers, p)
+	s.settleNow(p)
 	s.mu.Unlock()
 	s.leaving.Done()
 }

@@ -24,6 +24,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// here is who posts the offers of these tests.
+var here = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // newServer returns a server on free ports of this machine.
 func newServer(t *testing.T, change ...func(*rtc.Options)) *rtc.Server {
 	t.Helper()
@@ -60,7 +63,7 @@ func TestAccept(t *testing.T) {
 			s := newServer(t)
 			film := rtctest.MakeFilm(t, "2")
 			p := rtctest.New(t, networks...)
-			r, err := s.Accept(t.Context(), p.OfferToSend())
+			r, err := s.Accept(t.Context(), here, p.OfferToSend())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +150,7 @@ func TestSend(t *testing.T) {
 	s := newServer(t)
 	film := rtctest.MakeFilm(t, "1")
 	p := rtctest.New(t)
-	out, err := s.Send(t.Context(), p.OfferToWatch())
+	out, err := s.Send(t.Context(), here, p.OfferToWatch())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +245,7 @@ func TestOffersRefused(t *testing.T) {
 		"foreign hosts": {strings.Replace(good, "a=mid:", "a=candidate:1 1 udp 1 10.0.0.1 9 typ host\r\na=candidate:rubbish\r\na=mid:", 1), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := s.Accept(t.Context(), tt.offer)
+			r, err := s.Accept(t.Context(), here, tt.offer)
 			if err == nil {
 				r.Close()
 			}
@@ -282,11 +285,11 @@ func TestBounds(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *rtc.Options) { o.MaxPeers = 1 })
 	p := rtctest.New(t)
-	r, err := s.Accept(t.Context(), p.OfferToSend())
+	r, err := s.Accept(t.Context(), here, p.OfferToSend())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Accept(t.Context(), rtctest.New(t).OfferToSend())
+	_, err = s.Accept(t.Context(), here, rtctest.New(t).OfferToSend())
 	if weir.KindOf(err) != weir.Busy {
 		t.Errorf("a second peer: %v, want Busy", err)
 	}
@@ -302,8 +305,39 @@ func TestBounds(t *testing.T) {
 	if _, err := r.Next(context.Background()); weir.KindOf(err) != weir.Busy {
 		t.Errorf("the end of the peer is %v, want a word on the server's end", err)
 	}
-	if _, err := s.Accept(t.Context(), rtctest.New(t).OfferToSend()); weir.KindOf(err) != weir.Busy {
+	if _, err := s.Accept(t.Context(), here, rtctest.New(t).OfferToSend()); weir.KindOf(err) != weir.Busy {
 		t.Errorf("after the end: %v, want Busy", err)
+	}
+}
+
+// Who posts offers and never connects is in nobody else's way.
+func TestWaitingPeers(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(o *rtc.Options) { o.MaxWaiting = 1 })
+	other := netip.MustParseAddr("192.0.2.1")
+	p := rtctest.New(t)
+	r, err := s.Accept(t.Context(), here, p.OfferToSend())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Send(t.Context(), here, rtctest.New(t).OfferToWatch()); weir.KindOf(err) != weir.Busy {
+		t.Errorf("a second offer of the same address: %v, want Busy", err)
+	}
+	if _, err := s.Send(t.Context(), other, rtctest.New(t).OfferToWatch()); err != nil {
+		t.Errorf("an offer of another address: %v", err)
+	}
+	p.Answered(r.Answer())
+	p.Connected()
+	if err := r.Connected(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waits, err := s.Send(t.Context(), here, rtctest.New(t).OfferToWatch())
+	if err != nil {
+		t.Fatalf("the first is connected, and a second: %v", err)
+	}
+	waits.Close()
+	if _, err := s.Send(t.Context(), here, rtctest.New(t).OfferToWatch()); err != nil {
+		t.Errorf("the second has gone, and a third: %v", err)
 	}
 }
 
@@ -311,7 +345,7 @@ func TestBounds(t *testing.T) {
 func TestAnnounced(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *rtc.Options) { o.Hosts = []netip.Addr{netip.MustParseAddr("203.0.113.7")} })
-	r, err := s.Accept(t.Context(), rtctest.New(t).OfferToSend())
+	r, err := s.Accept(t.Context(), here, rtctest.New(t).OfferToSend())
 	if err != nil {
 		t.Fatal(err)
 	}

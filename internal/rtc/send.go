@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/pion/rtcp"
@@ -48,13 +49,13 @@ type outgoing struct {
 	reported       time.Time
 }
 
-// Send answers the offer of a peer that wants H.264, Opus, or both.
-func (s *Server) Send(ctx context.Context, sdp string) (*Sender, error) {
+// Send answers the offer of a peer that wants H.264, Opus, or both; from is who posted it.
+func (s *Server) Send(ctx context.Context, from netip.Addr, sdp string) (*Sender, error) {
 	o, err := readOffer(sdp, "sendonly")
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.newPeer(o)
+	p, err := s.newPeer(from, o)
 	if err != nil {
 		return nil, err
 	}

@@ -129,8 +129,7 @@ func (b *broadcast) tell(events []weir.Event, err error) error {
 
 // lockBroadcast keeps everybody else from changing a broadcast.
 func (tx *Tx) lockBroadcast(ctx context.Context, streamID string) (b broadcast, err error) {
-	if b.stream, err = one(ctx, tx.conn, streams.scan(&tx.queries),
-		"SELECT "+streams.selected()+" FROM stream WHERE id = $1"+tx.store.engine.forUpdate(), streamID); err != nil {
+	if b.stream, err = tx.LockStream(ctx, streamID); err != nil {
 		return b, err
 	}
 	if b.air, _, err = found(one(ctx, tx.conn, scanAir, "SELECT "+airColumns+" FROM live WHERE stream_id = $1", streamID)); err != nil {
@@ -192,7 +191,8 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 		}
 	}
 	if b.open() && b.air.Node != tx.store.node.id {
-		b.session.Moved = true
+		b.session.Move(b.air.Node)
+		b.air.Move()
 	}
 	if !b.open() {
 		b.session = weir.NewSession(&b.stream, now)
@@ -459,6 +459,7 @@ func (tx *Tx) endLapsed(ctx context.Context, streamID string, now time.Time) err
 		b.air.Expire()
 		err = b.tell(b.stream.GoOffAir(&b.session, now))
 	} else {
+		tx.adoptRecording(&b)
 		err = tx.closeUnheard(ctx, &b, now)
 	}
 	if err != nil {

@@ -20,6 +20,9 @@ func testSilentNode(t *testing.T, a, b *Store) {
 		{"another goes on", func(t *testing.T, stream weir.Stream, session weir.Session, air OnAir) {
 			now := time.Now()
 			next, taken := goOnAir(t, b, stream, now)
+			if len(next.Earlier) != 1 || next.Earlier[0].Node != "node-a" || taken.Sequence <= air.NextSequence || taken.Discontinuities <= air.NextDiscontinuities {
+				t.Errorf("after %+v the next leg is %+v of %+v", air, taken, next)
+			}
 			if next.ID != session.ID || taken.Epoch != air.Epoch+1 || taken.Node != "node-b" || next.SourceBytes != 10 {
 				t.Errorf("session %s, %+v; want %s with node-b", next.ID, taken, session.ID)
 			}
@@ -33,8 +36,15 @@ func testSilentNode(t *testing.T, a, b *Store) {
 				recording.Ready(now)
 				return tx.CreateAsset(t.Context(), &recording)
 			})
+			if needed, err := a.NeedsFiles(t.Context(), session.ID); err != nil || needed {
+				t.Errorf("the files of the first node are needed: %t, %v; the asset has them", needed, err)
+			}
+			inTx(t, b, func(tx *Tx) error {
+				_, err := tx.UpdateSession(t.Context(), session.ID, func(s *weir.Session) error { s.Earlier[0].Lost = true; return nil })
+				return err
+			})
 			if needed, err := a.NeedsFiles(t.Context(), session.ID); err != nil || !needed {
-				t.Errorf("the files of the first node are needed: %t, %v; they are nowhere else", needed, err)
+				t.Errorf("the files of the first node are needed: %t, %v; the asset does not have them", needed, err)
 			}
 		}},
 		{"it was only asleep", func(t *testing.T, stream weir.Stream, _ weir.Session, air OnAir) {
@@ -89,6 +99,22 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			}
 			if _, next := goOnAir(t, b, stream, time.Now()); next.Sequence <= air.NextSequence+5 || next.Epoch <= air.Epoch {
 				t.Errorf("next session %+v; want numbers that were not seen yet", next)
+			}
+		}},
+		{"its time is over, and its files are in the bucket", func(t *testing.T, stream weir.Stream, session weir.Session, air OnAir) {
+			b.adopt = true
+			defer func() { b.adopt = false }()
+			silence(t, b, stream.ID, time.Hour)
+			if err := b.endLapsed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			closed, err := b.Session(t.Context(), session.ID)
+			if err != nil || len(closed.Earlier) != 1 || closed.Earlier[0].Node != "node-a" {
+				t.Errorf("the session is %+v, %v", closed, err)
+			}
+			carrier, err := b.CarrierOf(t.Context(), stream.PlaybackID)
+			if err == nil && (carrier.Node != "node-b" || carrier.SessionID != "") {
+				t.Errorf("the carrier is %+v", carrier)
 			}
 		}},
 		{"its time is over when an encoder comes", func(t *testing.T, stream weir.Stream, session weir.Session, _ OnAir) {

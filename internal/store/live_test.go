@@ -37,6 +37,7 @@ func TestLiveOnTwoNodes(t *testing.T) {
 		t.Run("old epoch writes nothing", func(t *testing.T) { testOldEpochWritesNothing(t, a, b) })
 		t.Run("many claim one key", func(t *testing.T) { testManyClaimOneKey(t, a, b) })
 		t.Run("silent node", func(t *testing.T) { testSilentNode(t, a, b) })
+		t.Run("carrier", func(t *testing.T) { testCarrier(t, a, b) })
 		t.Run("everything at once", func(t *testing.T) { testEverythingAtOnce(t, a, b) })
 	})
 }

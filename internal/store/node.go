@@ -22,11 +22,13 @@ type node struct {
 	boot     string // new at every start
 	lastBeat *atomic.Int64
 	slots    *atomic.Int64 // pieces it does at once
+	url      *atomic.Value // a text: how others reach it; "" = not at all
 }
 
 func newNode(id string) node {
-	n := node{id: id, boot: weir.NewID()[:8], lastBeat: &atomic.Int64{}, slots: &atomic.Int64{}}
+	n := node{id: id, boot: weir.NewID()[:8], lastBeat: &atomic.Int64{}, slots: &atomic.Int64{}, url: &atomic.Value{}}
 	n.lastBeat.Store(time.Now().UnixMilli())
+	n.url.Store("")
 	return n
 }
 
@@ -51,8 +53,9 @@ func (s *Store) register(ctx context.Context) error {
 	}
 	now := time.Now()
 	err := s.Tx(ctx, func(tx *Tx) error {
-		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots) VALUES ($1, $2, $3, $3, $4)
-			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3, slots = $4`, s.node.id, s.node.boot, weir.At(now), s.node.slots.Load()); err != nil {
+		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots, url) VALUES ($1, $2, $3, $3, $4, $5)
+			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3, slots = $4, url = $5`,
+			s.node.id, s.node.boot, weir.At(now), s.node.slots.Load(), s.node.url.Load()); err != nil {
 			return err
 		}
 		_, err := tx.requeue(ctx, []string{s.node.id + "."}, s.node.client())
@@ -113,8 +116,9 @@ func (s *Store) heartbeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveFor)
 	defer cancel()
 	err := s.Tx(ctx, func(tx *Tx) error {
-		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots) VALUES ($1, $2, $3, $3, $4)
-			ON CONFLICT (id) DO UPDATE SET seen_at = $3, slots = $4`, s.node.id, s.node.boot, weir.At(now), s.node.slots.Load()); err != nil {
+		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots, url) VALUES ($1, $2, $3, $3, $4, $5)
+			ON CONFLICT (id) DO UPDATE SET seen_at = $3, slots = $4, url = $5`,
+			s.node.id, s.node.boot, weir.At(now), s.node.slots.Load(), s.node.url.Load()); err != nil {
 			return err
 		}
 		dead, err := many(ctx, tx.conn, scanText, "SELECT id FROM node WHERE seen_at < $1", weir.At(now.Add(-deadAfter)))

@@ -51,7 +51,7 @@ func (q *queries) Pushes(ctx context.Context, streamIDs []string) (map[string][]
 
 // TellOfPush writes an event about a push. Call it last in a transaction.
 func (tx *Tx) TellOfPush(ctx context.Context, name weir.EventName, streamID string, p Push, now time.Time) error {
-	s, err := tx.Stream(ctx, streamID)
+	s, err := tx.LockStream(ctx, streamID)
 	if err != nil {
 		return err
 	}

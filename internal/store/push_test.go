@@ -1,6 +1,8 @@
 package store
 
 import (
+	"encoding/json"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,6 +127,65 @@ func TestTellOfPush(t *testing.T) {
 		want := `{"target":{"id":"` + target.ID + `","name":"there","profile":"source"}}`
 		if e := events[0]; e.Name != weir.MultistreamError || string(e.Payload) != want || e.StreamID != stream.ID || len(e.Stream) == 0 {
 			t.Errorf("event %s of stream %s with %s; want %s", e.Name, e.StreamID, e.Payload, want)
+		}
+	})
+}
+
+// An event of a push shows the stream as the events before it have left it, also when both
+// are written at the same time.
+func TestPushEventsFollowTheStream(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx := t.Context()
+		stream := liveStream(t, st, false)
+		wish := Push{weir.TargetRef{ID: "x", Profile: weir.SourceProfile}, weir.Target{ID: "x", Name: "platform"}}
+		var telling sync.WaitGroup
+		stop := make(chan struct{})
+		end := sync.OnceFunc(func() {
+			close(stop)
+			telling.Wait()
+		})
+		defer end()
+		telling.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := st.Tx(ctx, func(tx *Tx) error { return tx.TellOfPush(ctx, weir.MultistreamConnected, stream.ID, wish, time.Now()) }); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		for range 40 {
+			now := time.Now()
+			_, air := goOnAir(t, st, stream, now)
+			if err := goOffAir(ctx, st, beatOf(air, now, 1), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end()
+		events, err := st.Events(ctx, stream.UserID, stream.ProjectID, 0, 100_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		active, pushes := false, 0
+		for _, e := range events {
+			var shown struct{ IsActive bool }
+			if err := json.Unmarshal(e.Stream, &shown); err != nil {
+				t.Fatal(err)
+			}
+			if e.Name != weir.MultistreamConnected {
+				active = e.Name == weir.StreamStarted
+				continue
+			}
+			if pushes++; shown.IsActive != active {
+				t.Fatalf("event %d of a push says that the stream is active: %t; the events before it say %t", e.Seq, shown.IsActive, active)
+			}
+		}
+		if pushes == 0 {
+			t.Error("no push was told of")
 		}
 	})
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"weir/internal/weir"
 )
@@ -13,6 +14,15 @@ func (tx *Tx) keepRecording(ctx context.Context, b *broadcast) error {
 		return nil
 	}
 	return tx.Enqueue(ctx, JobRecording, b.session.ID+"/"+b.air.Node)
+}
+
+// adoptRecording lets this node make the recording of a session whose node is gone, if it
+// can: to the one that is, it may be long.
+func (tx *Tx) adoptRecording(b *broadcast) {
+	if tx.store.adopt && b.session.Recorded() && b.air.Node != tx.store.node.id {
+		b.session.Move(b.air.Node)
+		b.air.Node = tx.store.node.id
+	}
 }
 
 // NeedsFiles reports whether the files that a node has of a session may still be needed:
@@ -29,8 +39,8 @@ func (q *queries) NeedsFiles(ctx context.Context, sessionID string) (bool, error
 	if !session.Recorded() {
 		return false, nil
 	}
-	if session.Moved {
-		return true, nil // the asset has only what the last node recorded; nothing joins the parts yet
+	if slices.ContainsFunc(session.Earlier, func(l weir.Leg) bool { return l.Lost }) {
+		return true, nil // the asset does not have all that was recorded
 	}
 	asset, exists, err := found(q.Asset(ctx, sessionID))
 	if err != nil || !exists {

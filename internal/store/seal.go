@@ -102,11 +102,11 @@ func (s *Store) NamedSecret(ctx context.Context, name string, create func() ([]b
 		return nil, err
 	}
 	if !ok {
+		value, err := create() // before the transaction: nobody waits for a key to be found
+		if err != nil {
+			return nil, fmt.Errorf("make secret %s: %w", name, err)
+		}
 		err = s.Tx(ctx, func(tx *Tx) error {
-			value, err := create()
-			if err != nil {
-				return err
-			}
 			if _, err := tx.conn.exec(ctx, "INSERT INTO secret (name, sealed) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING",
 				name, s.seal.sealed(place, value)); err != nil {
 				return err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -83,6 +84,15 @@ func TestNamedSecretIsMadeOnce(t *testing.T) {
 			if g == "" || g != got[0] {
 				t.Fatalf("different secrets under one name: %q", got)
 			}
+		}
+		// One that takes its time keeps nobody from writing.
+		slow := newStream(t, "meanwhile")
+		if _, err := st.NamedSecret(t.Context(), "slow", func() ([]byte, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			return []byte("s"), st.Tx(ctx, func(tx *Tx) error { return tx.CreateStream(ctx, &slow) })
+		}); err != nil {
+			t.Error(err)
 		}
 	})
 }

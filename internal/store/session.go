@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"weir/internal/weir"
 )
@@ -43,17 +44,18 @@ var sessions = table[weir.Session]{
 		"ingestRate": {"ingest_rate", numberField}, "outgoingRate": {"outgoing_rate", numberField},
 		"recordingStatus": {recordingStatus, textField},
 	},
-	hidden: func(s *weir.Session) any { return &sessionHidden{s.Deleted, s.Unrecorded, s.Moved} },
+	hidden: func(s *weir.Session) any { return &sessionHidden{s.Deleted, s.Unrecorded, s.Earlier, s.End} },
 	unhide: func(s *weir.Session, hidden any) {
 		h := hidden.(*sessionHidden)
-		s.Deleted, s.Unrecorded, s.Moved = h.Deleted, h.Unrecorded, h.Moved
+		s.Deleted, s.Unrecorded, s.Earlier, s.End = h.Deleted, h.Unrecorded, h.Earlier, h.End
 	},
 }
 
 type sessionHidden struct {
-	Deleted    bool `json:"deleted,omitempty"`
-	Unrecorded bool `json:"unrecorded,omitempty"`
-	Moved      bool `json:"moved,omitempty"`
+	Deleted    bool          `json:"deleted,omitempty"`
+	Unrecorded bool          `json:"unrecorded,omitempty"`
+	Earlier    []weir.Leg    `json:"earlier,omitempty"`
+	End        time.Duration `json:"end,omitempty"`
 }
 
 // recordingStatus is weir.Session.SetRecording in SQL, for filters and orders. A

@@ -45,6 +45,9 @@ type Options struct {
 	NodeID   string // stays the same over restarts of a node; "" for a command that runs no jobs
 	Log      *slog.Logger
 	MaxConns int // of PostgreSQL; 0 = a sane number
+	// Adopt lets this node make the recordings of nodes that are gone: their files are in a
+	// storage that all nodes have.
+	Adopt bool
 }
 
 // Store is all durable state.
@@ -60,6 +63,7 @@ type Store struct {
 	batch  batch
 	jobs   running
 	epochs sync.Map // stream → the epoch with which this process took it last
+	adopt  bool     // see Options
 }
 
 // queries are the reads; a Store runs them on a connection of its own choice, a
@@ -141,7 +145,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: opt.Log, seal: seal, node: newNode(opt.NodeID)}
+	s := &Store{log: opt.Log, seal: seal, node: newNode(opt.NodeID), adopt: opt.Adopt}
 	scheme, rest, _ := strings.Cut(url, ":")
 	switch scheme {
 	case "sqlite":

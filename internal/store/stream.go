@@ -87,6 +87,12 @@ func (q *queries) Stream(ctx context.Context, id string) (weir.Stream, error) {
 	return streams.get(ctx, q, id)
 }
 
+// LockStream returns the stream with the id, and keeps everybody else from changing it: an
+// event that tells of it must not show it as it was before an event that comes first.
+func (tx *Tx) LockStream(ctx context.Context, id string) (weir.Stream, error) {
+	return one(ctx, tx.conn, streams.scan(&tx.queries), "SELECT "+streams.selected()+" FROM stream WHERE id = $1"+tx.store.engine.forUpdate(), id)
+}
+
 // ShownStream returns the stream with the id as its owner sees it. Nobody waits
 // for a single row long enough to want to give up, and watching for that costs
 // more than the row.

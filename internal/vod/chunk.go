@@ -73,7 +73,7 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 		encode := plan.encode(tasks)
 		encode.Start, encode.End = chunk.Start, chunk.End
 		command := ffmpeg.Command{
-			Args: encode.Args(), Stdin: newFeed(ctx, source, table.needed(chunk.Start, chunk.End+plan.overlap())),
+			Args: encode.Args(), Stdin: newFeed(ctx, source, plan.within(chunk, table.needed(chunk.Start, chunk.End+plan.overlap()))),
 			Priority: urgency(n), Pixels: plan.pixels(tasks),
 			Progress: report.of(share, tasks[0].frames),
 			Log:      factorsOf(tasks),
@@ -256,6 +256,13 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 				t = found[0]
 			}
 			keys = append(keys, t)
+		}
+	}
+	if r.Converts() {
+		// A time between two frames of the rendition's own rate may be rounded to the first.
+		for i, key := range keys {
+			frame := frameAt(r.Rate, p.Timescale, key)
+			keys[i] = (frame*r.Rate.Den*p.Timescale + r.Rate.Num - 1) / r.Rate.Num
 		}
 	}
 	return slices.Compact(keys)

@@ -21,8 +21,11 @@ type feed struct {
 }
 
 func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
-	f := &feed{track: track, parts: parts, ready: track.Init()}
 	described := track.Index().Track
+	if len(parts) > 0 {
+		described = track.Index().TrackOf(parts[0].segment)
+	}
+	f := &feed{track: track, parts: parts, ready: cmaf.Init(described)}
 	for _, part := range parts {
 		described.Delay = max(described.Delay, part.delay)
 	}

@@ -25,6 +25,9 @@ type Plan struct {
 	Frames []int   `json:"frames,omitempty"` // of the source in each segment
 	End    int64   `json:"end"`
 
+	// Stretches are what a recording is made of; nothing = there are no gaps.
+	Stretches []Stretch `json:"stretches,omitempty"`
+
 	// Weights are the efforts for the source in each segment or, if they are not known, its
 	// bytes: a hint at how hard it is to encode.
 	Weights []int64 `json:"weights,omitempty"`
@@ -184,6 +187,15 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 	} else {
 		p.Weights = weights(index, p.Starts)
 	}
+	p.settleRenditions(table)
+	if slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return !r.Copy }) {
+		p.planChunks(max(req.Workers, 0))
+	}
+}
+
+// settleRenditions decides what depends on the grid: which renditions can have a rate of
+// their own, and how early frames are decoded.
+func (p *Plan) settleRenditions(table frames) {
 	for i := range p.Renditions {
 		if r := &p.Renditions[i]; r.Converts() && !p.everySegmentHasFrames(r.Rate) {
 			r.Rate = ffmpeg.Ratio{}
@@ -196,12 +208,9 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 		case r.Converts():
 			r.Delay = float64(r.reorder()) * float64(r.Rate.Den) / float64(r.Rate.Num)
 		default:
-			r.Delay = float64(table.longest(r.reorder())) / float64(p.Timescale)
+			r.Delay = float64(p.longestRun(table, r.reorder())) / float64(p.Timescale)
 		}
 		r.Delay = min(r.Delay, longestDelay)
-	}
-	if slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return !r.Copy }) {
-		p.planChunks(max(req.Workers, 0))
 	}
 }
 
@@ -231,6 +240,9 @@ func (p *Plan) grid(table frames) []int64 {
 
 // segmentEnd returns where segment n ends.
 func (p *Plan) segmentEnd(n int) int64 {
+	if end, ok := p.breaksOff(n); ok {
+		return end
+	}
 	if n+1 < len(p.Starts) {
 		return p.Starts[n+1]
 	}

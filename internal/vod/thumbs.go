@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"weir/internal/blob"
@@ -48,7 +49,8 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 	if err != nil {
 		return ThumbnailsResult{}, err
 	}
-	keys := keysOf(track.Index(), plan)
+	plan = plan.forPictures()
+	keys := plan.recordedKeys(track.Index(), keysOf(track.Index(), plan))
 	if len(keys) == 0 {
 		return ThumbnailsResult{}, errors.New("thumbnails: there is no key frame")
 	}
@@ -239,7 +241,10 @@ func newKeyFeed(ctx context.Context, track *media.Track, keys []keyFrame) io.Rea
 		if err != nil {
 			return nil, err
 		}
-		fragment := cmaf.Fragment{Start: key.start, Samples: []cmaf.Sample{{Duration: uint32(max(key.end-key.start, 1)), Size: key.size, Sync: true}}, Data: data}
+		if sets, err := track.Index().InBand(key.segment); err == nil {
+			data = append(slices.Clip(sets), data...)
+		}
+		fragment := cmaf.Fragment{Start: key.start, Samples: []cmaf.Sample{{Duration: uint32(max(key.end-key.start, 1)), Size: uint32(len(data)), Sync: true}}, Data: data}
 		_, part := cmaf.EncodePart(uint32(at.segment+1), described, fragment)
 		return part, nil
 	}

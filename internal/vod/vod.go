@@ -31,6 +31,7 @@ type Request struct {
 	Profiles       []weir.Profile `json:"profiles,omitempty"`       // none = the default ladder
 	SegmentSeconds float64        `json:"segmentSeconds,omitempty"` // length of segments to aim at; see SegmentSeconds
 	EncodeAll      bool           `json:"encodeAll,omitempty"`      // also what could pass through
+	SourceOnly     bool           `json:"sourceOnly,omitempty"`     // of a recording: no renditions but what was recorded
 	Workers        int            `json:"workers,omitempty"`        // how many chunks will be encoded at the same time, about; 0 = 2
 }
 

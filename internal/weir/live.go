@@ -65,6 +65,8 @@ type Beat struct {
 
 	NextSequence, NextDiscontinuities int64 // that viewers have not seen yet
 
+	End time.Duration // of what there is of the session, on its timeline
+
 	Pushes []TargetHealth // to multistream targets
 }
 
@@ -249,6 +251,7 @@ func (s *Stream) EndSession(session *Session, now time.Time) ([]Event, error) {
 func (s *Stream) Follow(session *Session, b Beat) {
 	s.LastSeen, session.LastSeen = max(s.LastSeen, b.SeenAt), max(session.LastSeen, b.SeenAt)
 	s.grow(session.growTo(b.Counters))
+	session.End = max(session.End, b.End)
 	if !s.IsActive {
 		return
 	}

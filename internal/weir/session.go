@@ -1,5 +1,7 @@
 package weir
 
+import "time"
+
 // Session is one broadcast on a stream, from its start to its end.
 type Session struct {
 	ID                 string         `json:"id"` // also the id of the recording's asset
@@ -15,15 +17,16 @@ type Session struct {
 	Issues             []string       `json:"issues,omitempty"`
 	Record             bool           `json:"record"`
 	RecordingSpec      *RecordingSpec `json:"recordingSpec,omitempty"`
-	Profiles           []Profile      `json:"profiles,omitempty"`
+	Profiles           []Profile      `json:"profiles,omitzero"`         // empty = only the source
 	RecordingStatus    string         `json:"recordingStatus,omitempty"` // from the recording's asset, on read
 	RecordingURL       string         `json:"recordingUrl,omitempty"`
 	MP4URL             string         `json:"mp4Url,omitempty"`
 	SourceRecordingURL string         `json:"sourceRecordingUrl,omitempty"`
 	Counters
-	Deleted    bool `json:"-"`
-	Unrecorded bool `json:"-"` // nothing was recorded although it was to be
-	Moved      bool `json:"-"` // several nodes carried it, and each has the files of its part
+	Deleted    bool          `json:"-"`
+	Unrecorded bool          `json:"-"` // nothing was recorded although it was to be
+	Earlier    []Leg         `json:"-"` // that other nodes carried before the one that carries it, or did last
+	End        time.Duration `json:"-"` // of what there is, on its timeline, as its node last said
 }
 
 // The states of a recording, as a session shows them.

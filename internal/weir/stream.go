@@ -56,7 +56,7 @@ type Counters struct {
 
 // RecordingSpec says which renditions a recording gets.
 type RecordingSpec struct {
-	Profiles []Profile `json:"profiles,omitempty"`
+	Profiles []Profile `json:"profiles,omitzero"` // empty = only the source; none = the default ladder of assets
 }
 
 // Pull is where weir fetches a stream from, when nobody pushes it.

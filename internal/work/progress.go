@@ -139,7 +139,7 @@ func (w *Work) tell(ctx context.Context, tx *store.Tx, n *news, t weir.Task, sta
 		}
 		n.task(weir.TaskUpdated, t)
 	}
-	if t.OutputAssetID != "" {
+	if t.OutputAssetID != "" && !t.Extends() {
 		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error { a.Process(share, n.now); return nil })
 		if err != nil {
 			return err

@@ -53,6 +53,9 @@ func (w *Work) publish(ctx context.Context, job store.Job) error {
 			return err
 		}
 	}
+	if p.task.Extends() {
+		return p.publishRecording(ctx)
+	}
 	if p.task.OutputAssetID != "" {
 		return p.publishAsset(ctx)
 	}

@@ -19,11 +19,14 @@ import (
 type Recordings struct {
 	Store *store.Store
 	Media blob.Store // weir's own storage
-	// Folder returns where the files of a session are, or an error of kind Busy while they
-	// are still being written.
-	Folder func(sessionID string) (string, error)
-	Base   string // of the addresses in events
-	Log    *slog.Logger
+	// Folder returns where the files of the last leg of a session are, by the name of its
+	// folder, or an error of kind Busy while they are still being written.
+	Folder func(folder string) (string, error)
+	// Leg returns where the files of an earlier leg of a session are, which another node may
+	// have carried; an error of kind NotFound if there are none.
+	Leg  func(ctx context.Context, session weir.Session, leg int) (string, error)
+	Base string // of the addresses in events
+	Log  *slog.Logger
 }
 
 // recordingAttempts is how often it is tried, about once a minute, to make an asset of
@@ -42,11 +45,15 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	if _, err := r.Store.Asset(ctx, id); err == nil || weir.KindOf(err) != weir.NotFound {
 		return err // it is done
 	}
-	dir, err := r.Folder(id)
+	last, err := r.Folder(session.Folder(len(session.Earlier)))
 	if err != nil {
 		return err
 	}
-	kept, err := media.KeepRecording(ctx, r.Media, assetFolder(id), dir)
+	dirs, err := r.earlier(ctx, session)
+	if err != nil {
+		return err
+	}
+	kept, err := media.KeepRecording(ctx, r.Media, assetFolder(id), append(dirs, last)...)
 	switch {
 	case err == nil:
 		return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) { present(a, kept, now) })
@@ -84,11 +91,11 @@ func present(a *weir.Asset, kept media.Recording, now time.Time) {
 
 // finish writes the asset of a session, and tells of it.
 func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Session, end func(*weir.Asset, time.Time)) error {
-	stream, err := r.Store.Stream(ctx, session.ParentID)
-	if err != nil {
-		return err
-	}
-	err = r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
+	err := r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
+		stream, err := tx.LockStream(ctx, session.ParentID)
+		if err != nil {
+			return err
+		}
 		switch _, err := tx.Asset(ctx, session.ID); {
 		case err == nil:
 			return errNothingToDo
@@ -108,6 +115,9 @@ func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Ses
 		if a.Status.Phase == weir.AssetReady {
 			n.asset(weir.AssetReadyEvent, a)
 			n.add(stream.RecordingReady(session, a.WithBase(r.Base), n.now))
+			if err := follow(ctx, tx, n, &session, a); err != nil {
+				return err
+			}
 		} else {
 			n.asset(weir.AssetFailedEvent, a)
 		}
@@ -117,7 +127,7 @@ func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Ses
 		return nil
 	}
 	if err == nil {
-		r.Log.InfoContext(ctx, "recording kept", "session", session.ID, "stream", stream.ID)
+		r.Log.InfoContext(ctx, "recording kept", "session", session.ID, "stream", session.ParentID)
 	}
 	return err
 }

@@ -27,6 +27,7 @@ type studio struct {
 	*node
 	caller *weir.Caller
 	dir    string // of the sessions
+	spec   *weir.RecordingSpec
 	busy   atomic.Int64
 }
 
@@ -50,7 +51,7 @@ func newStudio(t *testing.T, h *house) *studio {
 // onAir begins a broadcast that is recorded.
 func (s *studio) onAir(t *testing.T) (weir.Stream, weir.Session, store.OnAir) {
 	t.Helper()
-	stream, err := weir.NewStream{Name: "show", Profiles: &[]weir.Profile{}, Record: true, PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}}.Stream(s.caller, time.Now())
+	stream, err := weir.NewStream{Name: "show", Profiles: &[]weir.Profile{}, Record: true, RecordingSpec: s.spec, PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}}.Stream(s.caller, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

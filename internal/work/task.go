@@ -75,7 +75,7 @@ func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state sto
 			return err
 		}
 		deleted = deleted || err != nil
-		if first && !deleted {
+		if first && !deleted && !t.Extends() {
 			n.asset(weir.AssetUpdated, a)
 		}
 		return nil
@@ -124,6 +124,9 @@ func (w *Work) here(t weir.Task, state store.Work) bool {
 
 // prepare fetches a source, takes it apart, plans, and lets the pieces be done.
 func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+	if t.Extends() {
+		return w.prepareRecording(ctx, job, t, state)
+	}
 	o, err := w.fetch(ctx, t, state)
 	if err != nil {
 		return err

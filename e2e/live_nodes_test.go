@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"weir/internal/blob/s3test"
+	"weir/internal/rtc/rtctest"
+	"weir/internal/store/pgtest"
+)
+
+// liveNodes sends to one of two nodes and watches at the other. Then the encoder goes to
+// the other one: once while the first is well, once because it was killed. A player that
+// never reloads goes on, and each time one asset has what both nodes received.
+func liveNodes(t *testing.T) {
+	a, b, bucket := newWeir(t), newWeir(t), s3test.Start(t)
+	a.database = pgtest.Start(t)
+	b.database = a.database
+	rtmp := map[*weir]string{}
+	for _, w := range []*weir{a, b} {
+		rtmp[w] = freeAddr(t)
+		w.env = append(w.env, "WEIR_STORAGE="+bucket.URL())
+		w.start("--rtmp", rtmp[w], "--webrtc", freeUDP(t), "--webrtc-host", "127.0.0.1")
+	}
+	checkSignalling(t, newStream(a, rtmp[a]), b)
+	for _, how := range []string{"well", "killed"} {
+		first := newRecordedStream(a, rtmp[a])
+		second := *first
+		second.w, second.rtmp = b, rtmp[b]
+		e := first.send(numbered(t, 0))
+		last := second.watchAtEdge(t, e)
+		player := second.play(t)
+		player.until(t, 0)
+		session := second.session()
+		_ = e.cmd.Process.Signal(syscall.SIGSTOP)
+		allReceived(t, rtmp[a])
+		lost := mostHeld
+		if how == "killed" {
+			stored := fmt.Sprintf("asset/%s/source/%d.m4s", session.ID, wholeSegments(last)-1)
+			eventually(t, func() error {
+				_, err := os.Stat(filepath.Join(bucket.Dir, stored))
+				return err
+			})
+			a.kill()
+			// What was not a whole segment by then is gone with the machine.
+			lost = int(e.frames.Load()) - 50*wholeSegments(last)
+		}
+		e2 := second.send(numbered(t, 1))
+		player.until(t, 1)
+		e.kill()
+		e2.untilSent(80)
+		list := second.plainPlaylist("source")
+		if number, _ := last.next(); list.sequence <= number || !list.segments[0].discontinuity {
+			t.Errorf("%s: after segment %d comes %+v", how, number, list)
+		}
+		if now := second.session(); now.ID != session.ID || now.SourceSegments < session.SourceSegments {
+			t.Errorf("%s: session %+v goes on as %+v", how, session, now)
+		}
+		e2.stop()
+		b.must("DELETE", "/api/stream/"+second.id+"/terminate", nil, nil)
+		player.wait(t)
+		second.checkJoined(second.waitRecorded("ready"), []int{int(e.frames.Load()) - lost, int(e2.frames.Load()) - mostHeld})
+		if left, _ := filepath.Glob(filepath.Join(bucket.Dir, "asset", session.ID, "legs", "*", "*", "*", "*")); len(left) > 0 {
+			t.Errorf("%s: %v is left", how, left)
+		}
+	}
+	b.stop()
+}
+
+// checkSignalling publishes and watches over WebRTC at a node that another one has the
+// session of: that one takes both.
+func checkSignalling(t *testing.T, s *liveStream, other *weir) {
+	t.Helper()
+	e := s.send(numbered(t, 0))
+	s.waitLive()
+	e.kill()
+	session := s.session()
+	publisher, viewer := rtctest.New(t), rtctest.New(t)
+	publisher.Post(other.url+"/webrtc/"+s.key, publisher.OfferToSend())
+	publisher.Play(rtctest.MakeFilm(t, "2"))
+	eventually(t, func() error {
+		if n := strings.Count(s.w.log.String(), `"protocol":"whip"`); n != 1 {
+			return fmt.Errorf("the node that has the session was asked to take %d publishers", n)
+		}
+		return nil
+	})
+	eventually(t, func() error {
+		// The picture of the encoder before has B-frames, which browsers don't get.
+		answer := rtctest.Request(t, http.MethodPost, other.url+"/webrtc/"+s.playback, "application/sdp", viewer.OfferToWatch())
+		if answer.StatusCode != http.StatusCreated {
+			viewer = rtctest.New(t)
+			return fmt.Errorf("who wants to watch gets %d %s", answer.StatusCode, answer.Text)
+		}
+		viewer.Answered(answer.Text)
+		return nil
+	})
+	eventually(t, func() error {
+		if packets, _ := viewer.Got("video"); packets < 25 {
+			return fmt.Errorf("%d packets of the picture came", packets)
+		}
+		return nil
+	})
+	if now := s.session(); now.ID != session.ID {
+		t.Errorf("session %s goes on as %s", session.ID, now.ID)
+	}
+	viewer.Close()
+	publisher.Close()
+	s.w.must("DELETE", "/api/stream/"+s.id, nil, nil)
+}
+
+// watchAtEdge watches a stream that another node carries, as a player does that minds every
+// rule, and returns the last playlist of the picture.
+func (s *liveStream) watchAtEdge(t *testing.T, e *encoder) (last *livePlaylist) {
+	t.Helper()
+	t.Run("edge", func(t *testing.T) {
+		here := *s
+		here.w = s.w.in(t)
+		var base atomic.Pointer[string]
+		base.Store(&here.w.url)
+		viewers := []*viewer{here.watch(&base, "source", 1), here.watch(&base, "audio", 1)}
+		e.untilSeen(viewers[0], 2)
+		e.untilSeen(viewers[1], 1)
+		last = viewers[0].state()
+	})
+	if last == nil {
+		t.FailNow()
+	}
+	return last
+}
+
+// wholeSegments returns how many segments of a stream from its start on are whole.
+func wholeSegments(list *livePlaylist) int {
+	whole := 0
+	for _, s := range list.segments {
+		if s.uri != "" {
+			whole = int(s.number) + 1
+		}
+	}
+	return whole
+}
+
+// player is an ffmpeg that plays a stream until its end.
+type player struct {
+	said   *lockedBuffer
+	ended  chan error
+	frames [2]atomic.Int64 // by the encoder that sent them
+}
+
+// play starts one.
+func (s *liveStream) play(t *testing.T) *player {
+	t.Helper()
+	p := &player{said: &lockedBuffer{}, ended: make(chan error, 1)}
+	cmd := exec.Command("ffmpeg", "-hide_banner", "-nostdin", "-v", "error", "-i", s.url("index.m3u8"), "-map", "0:v",
+		"-fps_mode", "passthrough", "-pix_fmt", "gray", "-f", "rawvideo", "-")
+	cmd.Stderr = p.said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		picture := make([]byte, numberedW*numberedH)
+		for {
+			if _, err := io.ReadFull(out, picture); err != nil {
+				break
+			}
+			if n := numberIn(picture) / firstNumber(1); n < len(p.frames) {
+				p.frames[n].Add(1)
+			}
+		}
+		p.ended <- cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-done
+	})
+	return p
+}
+
+// until waits until frames of an encoder are shown.
+func (p *player) until(t *testing.T, encoder int) {
+	t.Helper()
+	eventually(t, func() error {
+		select {
+		case err := <-p.ended:
+			t.Fatalf("the player ended: %v\n%s", err, p.said)
+		default:
+		}
+		if n := p.frames[encoder].Load(); n < 25 {
+			return fmt.Errorf("the player shows %d frames of encoder %d:\n%s", n, encoder, p.said)
+		}
+		return nil
+	})
+}
+
+// wait waits until the player has seen the end.
+func (p *player) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		t.Errorf("the player does not notice that the stream has ended:\n%s", p.said)
+	}
+	t.Logf("the player showed %d and %d frames", p.frames[0].Load(), p.frames[1].Load())
+}
+
+// checkJoined looks at the MP4 file of a recording of two nodes: it has at least so many
+// frames of each encoder, from the first on.
+func (s *liveStream) checkJoined(kept recordedSession, least []int) {
+	s.w.t.Helper()
+	t := s.w.t
+	answer, err := http.Get(kept.MP4URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	file, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, error %v", kept.MP4URL, answer.Status, err)
+	}
+	numbers := map[int][]int{}
+	for _, n := range frameNumbers(t, file) {
+		numbers[n/firstNumber(1)] = append(numbers[n/firstNumber(1)], n)
+	}
+	for i, n := range least {
+		got := numbers[i]
+		t.Logf("%d frames of encoder %d are in the recording, at least %d are wanted", len(got), i, n)
+		if len(got) < n {
+			t.Errorf("%d frames of encoder %d are in the recording, want %d", len(got), i, n)
+		}
+		for j := range got[:max(0, len(got)-2)] {
+			if got[j] != firstNumber(i)+j {
+				t.Fatalf("frame %d of encoder %d has the number %d", j, i, got[j])
+			}
+		}
+	}
+	if status, text := get(t, kept.RecordingURL); status != http.StatusOK || !strings.Contains(text, "source/index.m3u8") {
+		t.Errorf("%s: %d %s", kept.RecordingURL, status, text)
+	}
+}
+
+// get fetches a text.
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	answer, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}

@@ -1,0 +1,164 @@
+package ingest
+
+import (
+	"bufio"
+	"bytes"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bluenviron/gortmplib/pkg/amf0"
+	"github.com/bluenviron/gortmplib/pkg/bytecounter"
+	"github.com/bluenviron/gortmplib/pkg/rawmessage"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// talker is an encoder that says something and hears nothing.
+type talker struct{ saying }
+
+func (talker) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+
+// FuzzConnection listens to an encoder that may say anything after the handshake.
+func FuzzConnection(f *testing.F) {
+	var said bytes.Buffer
+	out := rawmessage.NewWriter(&said, bytecounter.NewWriter(&said), false)
+	say := func(kind byte, body []byte) {
+		if err := out.Write(&rawmessage.Message{ChunkStreamID: 2 + kind%16, Type: kind, MessageStreamID: streamID, Body: body}); err != nil {
+			f.Fatal(err)
+		}
+	}
+	command := func(name string, arguments ...any) {
+		body, err := append(amf0.Data{name, float64(1)}, arguments...).Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		say(messageCommand, body)
+	}
+	command("connect", amf0.Object{{Key: "app", Value: "live"}, {Key: "fourCcList", Value: amf0.StrictArray{"hvc1"}}})
+	f.Add(bytes.Clone(said.Bytes()))
+	command("createStream", nil)
+	command("publish", nil, goodKey, "live")
+	data, err := amf0.Data{"@setDataFrame", "onMetaData", amf0.ECMAArray{{Key: "videocodecid", Value: float64(7)}, {Key: "audiocodecid", Value: float64(10)}}}.Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	say(messageData, data)
+	say(messageAudio, []byte{0xAF, 0, 0x11, 0x90})
+	say(messageAudio, []byte{0xAF, 1, 0x21, 0x10, 0x04})
+	say(messageVideo, join(0x17, 0, 0, 0, 0, avcC([]byte{0x67, 1}, []byte{0x68, 0x80})))
+	f.Add(bytes.Clone(said.Bytes()))
+	command("deleteStream", nil, float64(1))
+	f.Add(said.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		hub, log := newTestHub(), &logBook{}
+		s := newServer(RTMP{Log: log.logger(), publish: hub.publish})
+		conn := talker{saying{bytes.NewReader(data)}}
+		seat, ok := s.admit(conn.RemoteAddr())
+		if !ok {
+			t.Fatal("no seat")
+		}
+		c := newConnection(s, conn, seat)
+		c.until = time.Now().Add(time.Minute)
+		err := c.serve(func(m message) error { return c.handle(t.Context(), m) })
+		if err == nil {
+			t.Fatal("it goes on after the last byte")
+		}
+		if kept := c.chunks.unfinished; kept > mostMessage {
+			t.Errorf("%d bytes are kept", kept)
+		}
+		c.end(t.Context(), err)
+		seat.leave()
+		if s.open != 0 || len(s.waiting) != 0 {
+			t.Errorf("%d seats are taken, %d wait", s.open, len(s.waiting))
+		}
+		for _, p := range hub.publishers {
+			if p.closed == "" || strings.Contains(p.closed, "again") {
+				t.Errorf("a publisher ended %q", p.closed)
+			}
+		}
+		if strings.Contains(log.String(), goodKey) {
+			t.Errorf("the log has the stream key:\n%s", log)
+		}
+	})
+}
+
+// file is a server that has one.
+type file []byte
+
+func (f file) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f))
+	answer := w.Result()
+	answer.Request = r
+	return answer, nil
+}
+
+// FuzzPullMP4 reads files that may be anything, whole ones and fragmented ones.
+func FuzzPullMP4(f *testing.F) {
+	whole := filepath.Join(f.TempDir(), "whole.mp4")
+	run(f, "ffmpeg", "-v", "error", "-nostdin", "-i", clip(f, "flv"), "-t", "0.2", "-c", "copy", whole)
+	for _, path := range []string{whole, clip(f, "small.mp4"), clip(f, "opus.mp4")} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data[:min(len(data), 16<<10)])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// Files are read as fast as they are shown; the clock of a bubble does not wait.
+		synctest.Test(t, func(t *testing.T) {
+			s := newPullSource(Puller{Log: slog.New(slog.DiscardHandler)}, newWish("https://example.com/film.mp4"), nothing{})
+			w := &web{source: s, client: &http.Client{Transport: file(data)}}
+			a, err := w.get(t.Context(), &url.URL{Scheme: "https", Host: "example.com", Path: "/film.mp4"}, 0, 0)
+			if err != nil {
+				return // there is nothing in it
+			}
+			defer a.Close()
+			err = s.readMP4(t.Context(), w, a, bufio.NewReaderSize(a, 64<<10))
+			if kind := weir.KindOf(err); err != nil && kind != weir.Invalid && kind != weir.Upstream {
+				t.Errorf("an error that is not about the file: %v", err)
+			}
+		})
+	})
+}
+
+// FuzzSound takes what stands before sound, and sound.
+func FuzzSound(f *testing.F) {
+	f.Add(true, []byte{0x11, 0x90}, []byte{0x21, 0x10, 0x04})
+	f.Add(true, []byte{0x2B, 0x92, 0x08, 0x00}, []byte{1})
+	f.Add(false, opusHead(), []byte{0xFC, 1, 2, 3})
+	f.Add(false, []byte("OpusHead\x01\x06\x00\x00\x80\xBB\x00\x00\x00\x00\x01\x04\x02\x00\x04\x01\x02\x03\x05"), []byte{0xFF, 0x83, 1})
+	f.Fuzz(func(t *testing.T, aac bool, config, frame []byte) {
+		codec := codecOpus
+		if aac {
+			codec = codecAAC
+		}
+		d := newDecoder(codec)
+		_ = d.configure(config)
+		u, err := d.sample(bytes.Clone(frame))
+		if err == nil && (u.count < 0 || u.rate < 0 || len(u.data) > len(frame)) {
+			t.Errorf("a frame of %d bytes is %d of %d bytes, %d samples at %d Hz", len(frame), len(u.data), len(frame), u.count, u.rate)
+		}
+		if track, ok, err := d.track(); ok && (err != nil || track.Kind != cmaf.Audio || track.Timescale == 0) {
+			t.Errorf("track %+v, %v", track, err)
+		}
+		feed := newFeed(nothing{}, slog.New(slog.DiscardHandler))
+		for i := range 3 {
+			for _, p := range []packet{{kind: cmaf.Audio, codec: codec, config: true, data: config}, {kind: cmaf.Audio, codec: codec, data: bytes.Clone(frame)}} {
+				if err := feed.add(t.Context(), p, time.Duration(i)*time.Second); err != nil && weir.KindOf(err) != weir.Invalid {
+					t.Errorf("an error that is not the sender's: %v", err)
+				}
+			}
+		}
+	})
+}

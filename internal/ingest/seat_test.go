@@ -1,0 +1,87 @@
+package ingest
+
+import (
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Strangers can't fill the log: of most of them only their number is told.
+func TestStrangersAreToldOfAtABoundedRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book, s := &logBook{}, newStrangers()
+		for range 600 {
+			for range 100 {
+				s.tell(book.logger(), slog.LevelWarn, "publisher refused", "no stream has this stream key")
+			}
+			time.Sleep(100 * time.Millisecond) // of the bubble's clock
+		}
+		lines := strings.Count(book.String(), "publisher refused")
+		if most := strangerLinesAtOnce + strangerLines*60 + 1; lines > most || lines < most/2 {
+			t.Errorf("%d lines about 60,000 strangers in a minute, want about %d", lines, most)
+		}
+		if !strings.Contains(book.String(), "others=") {
+			t.Errorf("nothing tells of the others:\n%s", book)
+		}
+	})
+}
+
+// Who fails again and again is not heard for a while, and others are.
+func TestFailuresOfAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSeats(10, 10, slog.New(slog.DiscardHandler))
+		attacker, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
+		try := func(from net.Addr) bool {
+			seat, ok := s.admit(from)
+			if ok {
+				seat.fail()
+				seat.leave()
+			}
+			return ok
+		}
+		tries := 0
+		for try(attacker) && tries < 1000 {
+			tries++
+		}
+		if tries != mostFailuresAtOnce {
+			t.Errorf("%d connections may fail at once, want %d", tries, mostFailuresAtOnce)
+		}
+		if !try(other) {
+			t.Error("another address is not heard either")
+		}
+		time.Sleep(time.Second) // of the bubble's clock
+		if !try(attacker) {
+			t.Error("a second later it is still not heard")
+		}
+		for i := range 2 * mostFailing {
+			if !try(&net.TCPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)), Port: 1}) {
+				t.Fatal("an address that did not fail is not heard")
+			}
+		}
+		if n := len(s.failing); n > mostFailing {
+			t.Errorf("%d addresses are kept, want at most %d", n, mostFailing)
+		}
+	})
+}
+
+// What does not speak TLS at the door of RTMPS is told of.
+func TestRTMPSGarbage(t *testing.T) {
+	address, log := start(t, RTMP{Listener: tls.NewListener(listen(t), &tls.Config{MinVersion: tls.VersionTLS12})}, newTestHub())
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, strings.Repeat("garbage", 100)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, conn) // until the server has closed
+	if text := log.String(); !strings.Contains(text, "level=INFO") || !strings.Contains(text, "before a stream key") {
+		t.Errorf("the log does not tell of it:\n%s", text)
+	}
+}

@@ -1,0 +1,56 @@
+package live
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A ladder goes up a step when it has held for long enough and there is room, and waits
+// longer each time that this was too much.
+func TestClimb(t *testing.T) {
+	const tick = 300 * time.Millisecond
+	room := false
+	fits := func(cost int) bool {
+		if cost != 200 {
+			t.Errorf("room for %d is asked for, want 200", cost)
+		}
+		return room
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClimb()
+		c.begin(200, time.Now())
+		after := func(behind, most time.Duration) (d time.Duration, ok bool) {
+			for began := time.Now(); time.Since(began) < most; time.Sleep(tick) {
+				if c.due(behind, time.Now(), fits) {
+					return time.Since(began), true
+				}
+			}
+			return 0, false
+		}
+		if d, ok := after(0, time.Hour); ok {
+			t.Errorf("there is no room, and it goes up after %v", d)
+		}
+		room = true
+		if d, ok := after(0, time.Minute); !ok || d < roomHeld {
+			t.Errorf("with room it goes up after %v (%v), want %v", d, ok, roomHeld)
+		}
+		c.begin(200, time.Now())
+		if d, ok := after(2*mostBehindClimb, time.Hour); ok {
+			t.Errorf("it is behind, and goes up after %v", d)
+		}
+		if d, ok := after(0, time.Hour); !ok || d < firstClimb || d > 2*firstClimb {
+			t.Errorf("it goes up after %v (%v), want %v", d, ok, firstClimb)
+		}
+		c.fell()
+		c.fell()
+		c.begin(200, time.Now())
+		if d, ok := after(0, time.Hour); !ok || d < 4*firstClimb || d > 5*firstClimb {
+			t.Errorf("after it was too much twice, it goes up after %v (%v), want %v", d, ok, 4*firstClimb)
+		}
+		c.begin(0, time.Now())
+		if d, ok := after(0, time.Hour); ok {
+			t.Errorf("there is nothing better, and it goes up after %v", d)
+		}
+	})
+}

@@ -1,0 +1,122 @@
+package live
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// What one stream may bring. Encoders that are in order are far below; those that are
+// not, or that mean harm, take neither memory nor disk from the others.
+const (
+	// mostBits and mostFrames are for a second; what comes after a moment without any,
+	// or out of a playlist that is pulled, may be as much as in mostAtOnce.
+	mostBits   = 200_000_000
+	mostFrames = 2000
+	mostAtOnce = 10 * time.Second
+	// mostChangesAMinute is how often encoders come or send something else.
+	mostChangesAMinute = 30
+
+	// mostPart is how long a part may be in bytes, however little time its frames last.
+	mostPart = 8 << 20
+	// keptPart is how much room for parts is kept from one to the next.
+	keptPart = 4 << 20
+	// mostWindowBytes is what playlists show at most, of a stream whose clock does not move
+	// as fast as its bytes come.
+	mostWindowBytes = 512 << 20
+	// A segment ends before a key frame. One that has no end is as bad as none.
+	longestSegment       = window
+	mostSegmentBytes     = 256 << 20
+	mostSegmentSamples   = 20_000
+	mostWaitingFrames    = 1000 // of sound, for the picture
+	mostTappedFrames     = 4096 // for a reader
+	mostArrivalsAtOnce   = 30   // of encoders of one stream
+	arrivalsPerSecond    = 0.5
+	forgetArrivalsBeyond = 1000 // streams, before those are forgotten that behave
+)
+
+// allowance is what a stream may still bring.
+type allowance struct{ bits, frames, changes *rate.Limiter }
+
+func newAllowance() allowance {
+	seconds := int(mostAtOnce / time.Second)
+	return allowance{
+		rate.NewLimiter(mostBits, mostBits*seconds), rate.NewLimiter(mostFrames, mostFrames*seconds),
+		rate.NewLimiter(mostChangesAMinute/60.0, mostChangesAMinute),
+	}
+}
+
+// change takes off that an encoder comes or sends something else from now on: each costs
+// viewers a discontinuity, and may leave an init segment behind.
+func (a allowance) change(now time.Time) error {
+	if !a.changes.AllowN(now, 1) {
+		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", mostChangesAMinute)
+	}
+	return nil
+}
+
+// take takes a frame of so many bytes off it, or says why the encoder must end.
+func (a allowance) take(size int, now time.Time) error {
+	switch {
+	case !a.frames.AllowN(now, 1):
+		return weir.Errorf(weir.Invalid, "more than %d frames come in a second; check what the encoder sends", mostFrames)
+	case !a.bits.AllowN(now, 8*size):
+		return weir.Errorf(weir.Invalid, "more than %d Mbit/s come; lower the bitrate of the encoder", mostBits/1_000_000)
+	}
+	return nil
+}
+
+// endless says that the open segment has no end, if so: a sample does not end it
+// either.
+func (p *packer) endless(s sample) error {
+	video := p.track.Kind == cmaf.Video
+	switch {
+	case !p.open || video && s.Sync && p.lasts(s.at) >= segmentTarget:
+	case video && p.lasts(s.at) > longestSegment: // sound may have been away as long
+		return weir.Errorf(weir.Invalid, "no key frame came for %d s; set the encoder's key-frame interval to 2 s", int(longestSegment.Seconds()))
+	case p.samples >= mostSegmentSamples || p.size+int64(len(s.data)) > mostSegmentBytes:
+		return weir.Errorf(weir.Invalid, "%d frames of %d MB came without an end of the segment: the encoder's clock stands still, or no key frame comes", p.samples, p.size/1_000_000)
+	}
+	return nil
+}
+
+// arrivals are how often the encoders of streams come: one that comes and goes all the
+// time costs a transaction and a segment each time.
+type arrivals struct {
+	mu      sync.Mutex
+	streams map[string]*rate.Limiter
+}
+
+// allow notes that an encoder of a stream comes, or says that it comes too often.
+func (a *arrivals) allow(streamID string, now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.streams == nil {
+		a.streams = map[string]*rate.Limiter{}
+	}
+	l := a.streams[streamID]
+	if l == nil {
+		if len(a.streams) >= forgetArrivalsBeyond {
+			a.forget(now)
+		}
+		l = rate.NewLimiter(arrivalsPerSecond, mostArrivalsAtOnce)
+		a.streams[streamID] = l
+	}
+	if !l.AllowN(now, 1) {
+		return weir.Errorf(weir.Busy, "encoders of this stream connect too often; wait a few seconds")
+	}
+	return nil
+}
+
+// forget lets go of streams whose encoders have not come for a while.
+func (a *arrivals) forget(now time.Time) {
+	for id, l := range a.streams {
+		if l.TokensAt(now) >= mostArrivalsAtOnce {
+			delete(a.streams, id)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package live
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// frames sends frames of the picture, so many bytes each, a step apart. The first is a key
+// frame; the others are if all are.
+func (e *encoder) frames(count, size int, step time.Duration, all bool) error {
+	start := time.Duration(e.frame) * 40 * time.Millisecond
+	for i := range count {
+		at := start + time.Duration(i)*step
+		if err := e.Write(Frame{Track: 0, PTS: at, DTS: at, Sync: all || i == 0, Data: make([]byte, size)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A clock that stands still must not make a part that has no end.
+func TestPartsHaveAMostSize(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	most := 0
+	for range 30 {
+		if err := e.frames(1, 1<<20, 0, true); err != nil {
+			t.Fatal(err)
+		}
+		if e.packers != nil {
+			most = max(most, len(e.packers[0].part.Data))
+		}
+	}
+	if most > mostPart || most == 0 {
+		t.Errorf("a part in hand has %d bytes, want at most %d", most, mostPart)
+	}
+	if kept := cap(e.packers[0].buffer); kept > 2*mostPart {
+		t.Errorf("%d bytes are kept for the next part", kept)
+	}
+}
+
+// Whoever sends without an end of the segment is told so, and can come back.
+func TestEndlessSegments(t *testing.T) {
+	for name, tt := range map[string]struct {
+		send func(*encoder) error
+		want string
+	}{
+		"no key frame": {func(e *encoder) error { return e.frames(61*25, 100, 40*time.Millisecond, false) }, "no key frame"},
+		"a clock that stands still": {func(e *encoder) error {
+			e.session.allowance.frames.SetBurst(1 << 30) // of which there is a limit too
+			e.session.allowance.frames.SetLimit(1 << 30)
+			return e.frames(mostSegmentSamples+100, 10, 0, true)
+		}, "stands still"},
+		"too many bytes": {func(e *encoder) error {
+			if err := e.frames(3, 100, 40*time.Millisecond, false); err != nil {
+				return err
+			}
+			e.packers[0].size += mostSegmentBytes // as if so many had come
+			return e.frames(3, 100, 40*time.Millisecond, false)
+		}, "stands still"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStation(t, false)
+			e := s.publish()
+			err := tt.send(e)
+			if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+			e.Close(false)
+			again := s.publish()
+			if err := again.send(5); err != nil {
+				t.Errorf("the encoder comes back, and %v", err)
+			}
+			if text := s.playlist(videoName, Query{Segment: -1, Part: -1}); !strings.Contains(text, "#EXT-X-DISCONTINUITY\n") {
+				t.Errorf("nothing tells that the encoder was away:\n%s", text)
+			}
+		})
+	}
+}
+
+// Sound goes on in segments although the picture has stopped.
+func TestSoundWithoutThePicture(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	for range 48000 / 1024 * 40 {
+		at := time.Duration(e.sound) * time.Second * 1024 / 48000
+		if err := e.Write(Frame{Track: 1, PTS: at, DTS: at, Data: []byte{1}}); err != nil {
+			t.Fatal(err)
+		}
+		e.sound++
+	}
+	if segments, seconds := e.session.audio.carried(); segments < 15 || seconds < 30 {
+		t.Errorf("40 s of sound without a picture are %d segments of %.1f s", segments, seconds)
+	}
+	// It comes back, later than it was.
+	e.frame = e.sound * 1024 * 25 / 48000
+	e.frame += -e.frame%50 + 50 // a key frame
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	if segments, _ := e.session.video.carried(); segments < 3 {
+		t.Errorf("the picture is back, and has %d segments", segments)
+	}
+}
+
+// Sound that waits for the picture is bounded, whatever its clock says.
+func TestWaitingSoundHasAMost(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(1); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Duration(e.sound) * time.Second * 1024 / 48000
+	for range 3 * mostWaitingFrames {
+		if err := e.Write(Frame{Track: 1, PTS: at, DTS: at, Data: make([]byte, 100)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(e.session.muxer.waiting); n > mostWaitingFrames {
+		t.Errorf("%d frames of sound wait, want at most %d", n, mostWaitingFrames)
+	}
+}
+
+// Small frames are frames too: a reader that does not read has a bounded number of them.
+func TestTapHasAMostOfFrames(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(1); err != nil {
+		t.Fatal(err)
+	}
+	tap := s.broadcast().Tap()
+	defer tap.Close()
+	e.frame += -e.frame%50 + 50
+	if err := e.frames(2*mostTappedFrames, 1, time.Millisecond, true); err != nil {
+		t.Fatal(err)
+	}
+	tap.mu.Lock()
+	queued := len(tap.queue)
+	tap.mu.Unlock()
+	if queued > mostTappedFrames || tap.Lost() < mostTappedFrames/2 {
+		t.Errorf("%d frames wait, %d are lost; want at most %d to wait", queued, tap.Lost(), mostTappedFrames)
+	}
+}
+
+func TestAllowance(t *testing.T) {
+	const size = 100_000_000 / 8 / 60
+	now := time.Now()
+	a := newAllowance()
+	// What an encoder sends that is in order: 4K at 60 frames and 100 Mbit/s, after ten
+	// seconds in which its line was stuck.
+	for i := range 600 {
+		if err := a.take(size, now); err != nil {
+			t.Fatalf("frame %d of ten seconds at once: %v", i, err)
+		}
+	}
+	for i := range 60 * 60 {
+		if err := a.take(size, now.Add(time.Duration(i)*time.Second/60)); err != nil {
+			t.Fatalf("frame %d of a minute: %v", i, err)
+		}
+	}
+	for name, size := range map[string]int{"Mbit/s": 1 << 20, "frames": 1} {
+		a, now := newAllowance(), time.Now()
+		var err error
+		sent := 0
+		for ; err == nil && sent < 100_000; sent++ {
+			now = now.Add(time.Second / 10_000)
+			err = a.take(size, now)
+		}
+		if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), name) {
+			t.Errorf("10,000 frames of %d bytes a second: %v after %d; want too many %s", size, err, sent, name)
+		}
+		if err := a.take(size, now.Add(time.Second)); err != nil {
+			t.Errorf("a second later: %v", err)
+		}
+	}
+}
+
+// Who connects all the time is refused for a while, and nobody else is.
+func TestArrivals(t *testing.T) {
+	s, other := newStation(t, false), newStation(t, false)
+	key := s.stream.StreamKey.Reveal()
+	var err error
+	came := 0
+	for ; err == nil && came < 1000; came++ {
+		var p *Publisher
+		if p, err = s.hub.Publish(t.Context(), key, Source{}); err == nil {
+			p.Close(false)
+		}
+	}
+	if weir.KindOf(err) != weir.Busy || came < mostArrivalsAtOnce || came > 2*mostArrivalsAtOnce {
+		t.Errorf("%v after %d connections; want that it is too often after %d or a few more", err, came, mostArrivalsAtOnce)
+	}
+	if n := s.hub.Stats(); n.Refused != 1 || n.Admitted != int64(came-1) {
+		t.Errorf("the hub counts %+v", n)
+	}
+	other.publish()
+
+	var a arrivals
+	now := time.Now()
+	for range 10 {
+		for i := range forgetArrivalsBeyond {
+			now = now.Add(time.Second)
+			if err := a.allow(time.Duration(i).String()+now.String(), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(a.streams); n > forgetArrivalsBeyond {
+		t.Errorf("%d streams are kept, want at most %d", n, forgetArrivalsBeyond)
+	}
+}
+
+// What changes all the time ends, however often the encoder comes back meanwhile.
+func TestChanges(t *testing.T) {
+	s := newStation(t, false)
+	one, other := testTracks(t), testTracks(t)[:1]
+	var err error
+	sets := 0
+	for range mostArrivalsAtOnce {
+		p, refused := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{})
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		for i := 0; i < 3 && err == nil; i++ {
+			if err = p.SetTracks(t.Context(), [][]cmaf.Track{one, other}[i%2]); err == nil {
+				sets++
+			}
+		}
+		p.Close(false)
+	}
+	if weir.KindOf(err) != weir.Invalid || sets < mostChangesAMinute || sets > mostChangesAMinute+5 {
+		t.Errorf("%v after %d changes; want too many after %d or a few more", err, sets, mostChangesAMinute)
+	}
+}
+
+// What playlists show has a most of bytes too: a clock that hardly moves does not fill the
+// disk.
+func TestWindowHasAMostOfBytes(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	r := e.session.video
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	large := cmaf.Segment{Parts: []cmaf.Part{{Samples: []cmaf.Sample{{Size: 200 << 20, Duration: 900}}}}}
+	for range 10 {
+		r.keep(large)
+	}
+	var size int64
+	for _, segment := range r.segments {
+		size += segment.Size()
+	}
+	if size > mostWindowBytes || len(r.segments) != 2 || r.size != size {
+		t.Errorf("%d segments of %d bytes are shown, counted as %d; want 2 of at most %d", len(r.segments), size, r.size, mostWindowBytes)
+	}
+}
+
+// A session that waits for the disk holds up those who ask for numbers, and no viewer.
+func TestStatsHoldUpNobody(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(1); err != nil {
+		t.Fatal(err)
+	}
+	e.session.mu.Lock()
+	counted, found := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(counted)
+		s.hub.Stats()
+	}()
+	go func() {
+		defer close(found)
+		for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); {
+			s.hub.Find(s.stream.PlaybackID)
+		}
+	}()
+	select {
+	case <-found:
+	case <-time.After(30 * time.Second):
+		t.Error("nobody finds a stream while the numbers are asked for")
+	}
+	e.session.mu.Unlock()
+	<-counted
+	<-found
+}

@@ -1,0 +1,174 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/blob"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// The files of a session that several nodes carried are with each of them. Who makes the
+// recording asks the others for theirs; what a node has that is gone is taken from the
+// storage, if it is one for many machines.
+
+// filesAtOnce is how many files of a leg are fetched at the same time.
+const filesAtOnce = 4
+
+// legFile is a file of a leg of a session.
+type legFile struct {
+	Path string `json:"path"` // below the folder of the leg
+	Size int64  `json:"size"`
+}
+
+// Files answers other nodes, below prefix: <folder> lists the files of a leg, and
+// <folder>/<path> is one of them.
+func (h *Hub) Files(prefix string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, file, one := strings.Cut(strings.TrimPrefix(r.URL.Path, prefix), "/")
+		dir, err := h.Folder(name)
+		if err == nil && one {
+			err = sendFile(w, r, dir, file)
+		} else if err == nil {
+			err = sendList(w, dir)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, fs.ErrNotExist):
+			w.WriteHeader(http.StatusNotFound)
+		case weir.KindOf(err) == weir.Busy:
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			h.o.Log.WarnContext(r.Context(), "another node could not be given the files of a session", "err", err)
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+}
+
+func sendFile(w http.ResponseWriter, r *http.Request, dir, file string) error {
+	f, err := os.OpenInRoot(dir, file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fs.ErrNotExist
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, r, "", info.ModTime(), f)
+	return nil
+}
+
+func sendList(w http.ResponseWriter, dir string) error {
+	files := []legFile{}
+	for _, track := range []string{videoName, audioName} {
+		entries, err := os.ReadDir(filepath.Join(dir, track))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			files = append(files, legFile{path.Join(track, entry.Name()), info.Size()})
+		}
+	}
+	if len(files) == 0 {
+		return fs.ErrNotExist
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(files)
+}
+
+// Legs gets hold of the files of the legs of sessions.
+type Legs struct {
+	Dir   string     // folder of the sessions of this node
+	Node  string     // its name
+	Media blob.Store // weir's own storage
+	// Ask asks another node for something that its Files answer with. An error of kind
+	// NotFound says that it has no such thing, one of kind Upstream that it is not there.
+	Ask func(ctx context.Context, node, path string) (io.ReadCloser, error)
+}
+
+// Folder returns where on this node the files of a leg are, and fetches them before if
+// they are elsewhere. It can be interrupted and done again. An error of kind NotFound means
+// that there are none.
+func (l Legs) Folder(ctx context.Context, session weir.Session, leg int) (string, error) {
+	name, node := session.Folder(leg), session.Earlier[leg].Node
+	dir := filepath.Join(l.Dir, name)
+	if node == l.Node {
+		return dir, nil
+	}
+	err := l.fetch(ctx, node, name, dir)
+	if weir.KindOf(err) == weir.Upstream {
+		stored := media.Restore(ctx, l.Media, "asset/"+session.ID, leg, dir)
+		if weir.KindOf(stored) != weir.NotFound {
+			err = stored
+		}
+	}
+	return dir, err
+}
+
+// fetch fetches the files of a leg from another node.
+func (l Legs) fetch(ctx context.Context, node, name, dir string) error {
+	list, err := l.Ask(ctx, node, name)
+	if err != nil {
+		return err
+	}
+	var files []legFile
+	err = json.NewDecoder(list).Decode(&files)
+	if err := errors.Join(err, list.Close()); err != nil {
+		return weir.Wrap(weir.Upstream, err, "node %s does not say which files it has", node)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(filesAtOnce)
+	for _, f := range files {
+		if !filepath.IsLocal(f.Path) {
+			return weir.Errorf(weir.Upstream, "node %s names a file that can't be", node)
+		}
+		g.Go(func() error { return l.fetchFile(ctx, node, name, f, filepath.Join(dir, f.Path)) })
+	}
+	return g.Wait()
+}
+
+func (l Legs) fetchFile(ctx context.Context, node, name string, f legFile, file string) error {
+	if is, err := os.Stat(file); err == nil && is.Size() == f.Size {
+		return nil
+	}
+	body, err := l.Ask(ctx, node, path.Join(name, f.Path))
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	to, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(to, body)
+	if err := errors.Join(err, to.Close()); err != nil || n != f.Size {
+		return weir.Wrap(weir.Upstream, err, "node %s broke off", node)
+	}
+	return nil
+}

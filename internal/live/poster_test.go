@@ -1,0 +1,218 @@
+package live
+
+import (
+	"bytes"
+	"errors"
+	"image"
+	"image/jpeg"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// filmOf returns two seconds of a film, with a key frame a second, as an encoder sends it.
+// It is red in the first second and blue in the second.
+func filmOf(t *testing.T, coding ...string) (cmaf.Track, []Frame) {
+	t.Helper()
+	args := append([]string{
+		"-v", "error", "-f", "lavfi", "-i", "color=red:s=320x180:r=10:d=1", "-f", "lavfi", "-i", "color=blue:s=320x180:r=10:d=1",
+		"-filter_complex", "[0][1]concat,format=yuv420p", "-g", "10", "-bf", "0",
+	}, coding...)
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", append(args, "-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:1")...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := cmaf.NewReader(bytes.NewReader(out))
+	tracks, err := r.Tracks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var frames []Frame
+	for {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return tracks[0], frames
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := tracks[0].Time(f.Start)
+		frames = append(frames, Frame{PTS: at, DTS: at, Sync: f.Samples[0].Sync, Data: f.Data})
+	}
+}
+
+// studio is a station with ffmpeg and an encoder that sends frames.
+func studio(t *testing.T, track cmaf.Track) (*station, *Publisher) {
+	t.Helper()
+	s := newStation(t, false)
+	s.stop()
+	var err error
+	if s.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2}); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	p, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test"})
+	if err == nil {
+		err = p.SetTracks(t.Context(), []cmaf.Track{track})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, p
+}
+
+func write(t *testing.T, p *Publisher, frames []Frame) {
+	t.Helper()
+	for _, f := range frames {
+		f.Data = bytes.Clone(f.Data)
+		if err := p.Write(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// colour returns which of red and blue a JPEG is.
+func colour(t *testing.T, picture []byte) (string, image.Point) {
+	t.Helper()
+	decoded, err := jpeg.Decode(bytes.NewReader(picture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := decoded.Bounds().Size()
+	switch r, _, b, _ := decoded.At(size.X/2, size.Y/2).RGBA(); {
+	case r > 0xc000 && b < 0x4000:
+		return "red", size
+	case b > 0xc000 && r < 0x4000:
+		return "blue", size
+	}
+	return "another colour", size
+}
+
+// The picture of a stream is of its newest key frame, in each coding that encoders send,
+// and has the shape in which the film is shown.
+func TestPosterCodings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		coding []string
+		want   image.Point
+	}{
+		"H.264":                         {[]string{"-c:v", "libx264", "-preset", "ultrafast"}, image.Pt(320, 180)},
+		"H.264, pixels of another form": {[]string{"-c:v", "libx264", "-preset", "ultrafast", "-aspect", "32:9"}, image.Pt(640, 180)},
+		"HEVC":                          {[]string{"-c:v", "libx265", "-preset", "ultrafast", "-tag:v", "hvc1", "-x265-params", "log-level=none"}, image.Pt(320, 180)},
+		"AV1":                           {[]string{"-c:v", "libaom-av1", "-cpu-used", "8", "-usage", "realtime"}, image.Pt(320, 180)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			track, frames := filmOf(t, tt.coding...)
+			s, p := studio(t, track)
+			write(t, p, frames[:9])
+			first, err := s.broadcast().Poster(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is, size := colour(t, first); is != "red" || size != tt.want {
+				t.Errorf("the picture is %s in %v, want red in %v", is, size, tt.want)
+			}
+			p.Close(true)
+		})
+	}
+}
+
+// However many ask, there is one picture in the making, and none while the last one is
+// young or is of the newest key frame.
+func TestPosterIsMadeOnce(t *testing.T) {
+	track, frames := filmOf(t, "-c:v", "libx264", "-preset", "ultrafast")
+	s, p := studio(t, track)
+	write(t, p, frames[:1])
+	poster := func() []byte {
+		t.Helper()
+		picture, err := s.broadcast().Poster(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return picture
+	}
+	if _, err := s.broadcast().Poster(t.Context()); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("of a stream without a part: %v, want an error of kind NotFound", err)
+	}
+	write(t, p, frames[1:9])
+	var asking sync.WaitGroup
+	for range 20 {
+		asking.Go(func() {
+			if is, _ := colour(t, poster()); is != "red" {
+				t.Errorf("the picture is %s", is)
+			}
+		})
+	}
+	asking.Wait()
+	session := s.broadcast().session
+	begun := func(before time.Duration) {
+		session.poster.mu.Lock()
+		defer session.poster.mu.Unlock()
+		session.poster.tried = time.Now().Add(-before)
+	}
+	begun(posterEvery)
+	poster()
+	if runs := s.engine.Stats().Runs; runs != 1 {
+		t.Errorf("ffmpeg ran %d times, want once: nothing is newer", runs)
+	}
+	begun(0)
+	write(t, p, frames[9:])
+	poster()
+	if runs := s.engine.Stats().Runs; runs != 1 {
+		t.Errorf("ffmpeg ran %d times, want once: the picture is young", runs)
+	}
+	begun(posterEvery)
+	if is, _ := colour(t, poster()); is != "red" {
+		t.Errorf("while a new picture is made it is %s, want the last one", is)
+	}
+	session.poster.working.Wait()
+	if is, _ := colour(t, poster()); is != "blue" || s.engine.Stats().Runs != 2 {
+		t.Errorf("then it is %s after %d runs, want the new one", is, s.engine.Stats().Runs)
+	}
+	p.Close(true)
+}
+
+// The last picture stays when the broadcast is over, until the stream is deleted.
+func TestLastPoster(t *testing.T) {
+	track, frames := filmOf(t, "-c:v", "libx264", "-preset", "ultrafast")
+	s, p := studio(t, track)
+	if _, err := s.hub.LastPoster(s.stream.ID); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("of a stream without a picture: %v, want an error of kind NotFound", err)
+	}
+	write(t, p, frames)
+	want, err := s.broadcast().Poster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close(true)
+	s.stop()
+	s.start()
+	s.hub.sweep(t.Context())
+	if got, err := s.hub.LastPoster(s.stream.ID); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the last picture has %d bytes, want %d; error %v", len(got), len(want), err)
+	}
+	file := filepath.Join(s.dir, posterFolder, s.stream.ID+posterSuffix)
+	if err := os.Chtimes(file, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	s.hub.sweep(t.Context())
+	if _, err := s.hub.LastPoster(s.stream.ID); err != nil {
+		t.Errorf("an hour later: %v", err)
+	}
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateStream(t.Context(), s.stream.ID, func(stream *weir.Stream) error { stream.Deleted = true; return nil })
+		return err
+	})
+	s.hub.sweep(t.Context())
+	if _, err := s.hub.LastPoster(s.stream.ID); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("the stream was deleted, and its picture is there: error %v", err)
+	}
+}

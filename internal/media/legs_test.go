@@ -1,0 +1,102 @@
+package media
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// TestLegs loses the machine that began a broadcast: what it had finished is in the
+// storage, another one goes on, and the asset has both.
+func TestLegs(t *testing.T) {
+	root := t.TempDir()
+	store, err := blob.NewDisk(filepath.Join(root, "media"))
+	must(t, err)
+	defer store.Close()
+	const prefix = "asset/one"
+	lost, dirs := filepath.Join(root, "lost"), []string{filepath.Join(root, "first"), filepath.Join(root, "second")}
+	if err := Restore(t.Context(), store, prefix, 0, dirs[0]); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("nothing is there: error %v, want one of kind not-found", err)
+	}
+
+	first := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(filepath.Join(lost, RecordedVideo), first.tracks[0])
+	must(t, err)
+	var is Uploaded
+	upload := func() {
+		t.Helper()
+		must(t, r.Upload(t.Context(), store, prefix, 0, RecordedVideo, &is))
+	}
+	upload() // there is nothing yet
+	first.write(t, r, 3, true)
+	upload()
+	first.write(t, r, 1, true)
+	first.change(t, r, recordedTrack(1))
+	first.write(t, r, 2, true)
+	upload()
+	upload()
+	// The process is another one from here on, and what it knew of the upload is gone.
+	kill(r)
+	r, err = Recover(filepath.Join(lost, RecordedVideo))
+	must(t, err)
+	is = Uploaded{}
+	first.write(t, r, 2, true)
+	upload()
+	first.write(t, r, 2, true)
+	upload()
+	first.write(t, r, 2, false) // which nobody ever sees
+	kill(r)
+	must(t, os.RemoveAll(lost))
+	first.segments = first.segments[:5]
+
+	must(t, Restore(t.Context(), store, prefix, 0, dirs[0]))
+	must(t, Restore(t.Context(), store, prefix, 0, dirs[0]))
+	restored, err := Recover(filepath.Join(dirs[0], RecordedVideo))
+	must(t, err)
+	first.check(t, restored, "restored")
+	must(t, restored.Close())
+
+	second := recorded{tracks: []cmaf.Track{recordedTrack(2)}}
+	r, err = Record(filepath.Join(dirs[1], RecordedVideo), second.tracks[0])
+	must(t, err)
+	second.write(t, r, 3, true)
+	is = Uploaded{}
+	must(t, r.Upload(t.Context(), store, prefix, 1, RecordedVideo, &is))
+	second.write(t, r, 2, true)
+	must(t, r.Close())
+
+	want := cmaf.TrackIndex{Track: recordedTrack(0), Changes: []cmaf.Change{{First: 2, Track: recordedTrack(1)}, {First: 5, Track: recordedTrack(2)}}}
+	var bodies [][]byte
+	for _, s := range append(first.segments, second.segments...) {
+		want.Segments, bodies = append(want.Segments, s.Segment), append(bodies, s.data)
+	}
+	want.Segments[5].Discontinuity = true
+	for range 2 {
+		_, err := KeepRecording(t.Context(), store, prefix, dirs...)
+		must(t, err)
+		track := openTrack(t, store, prefix+"/"+RecordedVideo)
+		if diff := cmp.Diff(want, track.Index()); diff != "" {
+			t.Errorf("index differs (-want +got):\n%s", diff)
+		}
+		for n, data := range bodies {
+			body, _, err := track.Segment(t.Context(), n)
+			must(t, err)
+			got, err := io.ReadAll(body)
+			body.Close()
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("segment %d is another, error %v", n, err)
+			}
+		}
+	}
+	for info, err := range store.List(t.Context(), prefix+"/"+legsFolder) {
+		t.Errorf("%s is left, error %v", info.Key, err)
+	}
+}

@@ -1,0 +1,85 @@
+package playback
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"weir/internal/live"
+	"weir/internal/rtc"
+	"weir/internal/weir"
+)
+
+// Where nodes ask one another, below NodePath.
+const (
+	hlsForNodes    = "hls/"    // for what is on air, as below /hls/
+	webRTCForNodes = "webrtc/" // to begin and end sessions of WebRTC, as below /webrtc/
+)
+
+// What a node answers another when it can't help, but somebody else may, or it may soon.
+const (
+	statusElsewhere = http.StatusMisdirectedRequest
+	statusNotYet    = http.StatusTooEarly
+)
+
+// Node answers other nodes about streams that this one carries. It must be behind
+// [Peers.Only]: nobody is asked for a token here, and nobody is counted. The other node has
+// done both. signalling is who answers offers of WebRTC here; nil = nobody.
+func (s *Server) Node(signalling http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+NodePath+hlsForNodes, s.answerNode)
+	if signalling != nil {
+		mux.HandleFunc(NodePath+webRTCForNodes, func(w http.ResponseWriter, r *http.Request) {
+			r = r.Clone(r.Context())
+			r.URL.Path, r.URL.RawPath = rtc.DoorPath+strings.TrimPrefix(r.URL.Path, NodePath+webRTCForNodes), ""
+			r.RemoteAddr, r.Host = r.Header.Get(viewerHeader), r.Header.Get(hostHeader)
+			for _, name := range []string{viewerHeader, hostHeader, signatureHeader} {
+				r.Header.Del(name)
+			}
+			signalling.ServeHTTP(w, r)
+		})
+	}
+	return mux
+}
+
+func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	a := &answer{ResponseWriter: w, patience: s.patience}
+	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
+	route := routeOf(path)
+	if err := s.serveNode(a, &visit{Request: r, id: id, path: path, node: true}, route); err != nil {
+		s.fail(a, r, route, err)
+	}
+	a.begin()
+	if s.Observe != nil {
+		s.Observe(r.Context(), r.Method+" "+strings.TrimSuffix(NodePath, "/")+route, a.status, time.Since(start))
+	}
+}
+
+// serveNode answers another node, or returns the error that answers it.
+func (s *Server) serveNode(w *answer, v *visit, route string) error {
+	handle := s.liveRoute(route)
+	if handle == nil {
+		return weir.ErrNotFound()
+	}
+	var here bool
+	if s.Live != nil {
+		v.broadcast, here = s.Live.Find(v.id)
+	}
+	switch {
+	case !here, v.broadcast.Moved() && route != routeSegment:
+		writeErrors(w, statusElsewhere, []string{"the stream is not carried here"})
+		return nil
+	case !v.broadcast.Shows(v.rendition()):
+		writeErrors(w, statusNotYet, errNotYet.Messages)
+		return nil
+	}
+	// Whom the stream is for is the business of the other node.
+	v.title = &title{content: content{playbackID: v.id, streamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
+	err := handle(w, v)
+	if isMoved(err) {
+		writeErrors(w, statusElsewhere, live.ErrMoved.Messages)
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,113 @@
+package playback
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/rtc"
+	"weir/internal/store"
+)
+
+// NodePath is where nodes answer one another.
+const NodePath = "/_node/"
+
+const (
+	// signatureHeader carries when a request was signed, and its signature.
+	signatureHeader = "Weir-Node"
+	// signatureLife is how long a signature holds; clocks may differ by as much.
+	signatureLife = 30 * time.Second
+	// largestBody is what one node sends another, which is at most an offer.
+	largestBody = rtc.MaxOffer
+)
+
+// Peers is the way to the other nodes, and their way in: they know each other by a secret
+// that is in the store, sealed with the master secret.
+type Peers struct {
+	key    []byte
+	client *http.Client
+}
+
+// OpenPeers returns the way to the other nodes. Close must be called at the end.
+func OpenPeers(ctx context.Context, st *store.Store) (*Peers, error) {
+	key, err := st.NamedSecret(ctx, "node", func() ([]byte, error) {
+		key := make([]byte, 32)
+		_, err := rand.Read(key)
+		return key, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Peers{key: key, client: &http.Client{
+		// Nodes are reached directly, whatever proxy the environment names.
+		Transport: &http.Transport{
+			DialContext: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, TLSHandshakeTimeout: 2 * time.Second,
+			MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, DisableCompression: true, ForceAttemptHTTP2: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// Close lets go of connections.
+func (p *Peers) Close() { p.client.CloseIdleConnections() }
+
+// Do sends a request to a node that is reached at base; path begins with NodePath and may
+// have a query. The caller closes the body of the answer.
+func (p *Peers) Do(ctx context.Context, method, base, path string, header http.Header, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if header != nil {
+		r.Header = header
+	}
+	now := strconv.FormatInt(time.Now().Unix(), 10)
+	r.Header.Set(signatureHeader, now+" "+p.sign(now, method, path, body))
+	answer, err := p.client.Do(r)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the address: it can carry a stream key
+	}
+	return answer, err
+}
+
+func (p *Peers) sign(now, method, path string, body []byte) string {
+	mac := hmac.New(sha256.New, p.key)
+	fmt.Fprintf(mac, "weir node\n%s\n%s\n%s\n%x", now, method, path, sha256.Sum256(body))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// Only lets other nodes through to a handler, and nobody else: for others there is
+// nothing here.
+func (p *Peers) Only(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestBody))
+		if err != nil || !p.signed(r, body, time.Now()) {
+			http.NotFound(w, r)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// signed reports whether a request is of another node.
+func (p *Peers) signed(r *http.Request, body []byte, now time.Time) bool {
+	at, signature, _ := strings.Cut(r.Header.Get(signatureHeader), " ")
+	seconds, err := strconv.ParseInt(at, 10, 64)
+	if err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > signatureLife {
+		return false
+	}
+	return hmac.Equal([]byte(signature), []byte(p.sign(at, r.Method, r.RequestURI, body)))
+}

@@ -1,0 +1,481 @@
+package playback
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/access/accesstest"
+	"weir/internal/blob"
+	"weir/internal/live"
+	"weir/internal/rtc"
+	"weir/internal/rtc/rtctest"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// twoNodes are two servers on one database that know each other. asked counts what the
+// first is asked for by the second.
+func twoNodes(t *testing.T) (a, b *house, asked *counts) {
+	t.Helper()
+	emptyOnce.Do(func() {
+		path := filepath.Join(t.TempDir(), "weir.db")
+		openStore(t, path).Close()
+		empty, errEmpty = os.ReadFile(path)
+	})
+	path := filepath.Join(t.TempDir(), "weir.db")
+	if err := errors.Join(errEmpty, os.WriteFile(path, empty, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	media := newDisk(t)
+	asked = &counts{of: map[string]int{}}
+	a, b = newNode(t, path, "node-a", media, asked), newNode(t, path, "node-b", media, &counts{of: map[string]int{}})
+	a.ann = a.newUser("ann")
+	b.ann = a.ann
+	return a, b, asked
+}
+
+// counts counts requests by their addresses.
+type counts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func (c *counts) add(address string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[address]++
+}
+
+// most returns the address that was asked for most often of those with a text in them.
+func (c *counts) most(text string) (address string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for a, k := range c.of {
+		if strings.Contains(a, text) && k > n {
+			address, n = a, k
+		}
+	}
+	return address, n
+}
+
+func newNode(t *testing.T, path, id string, media blob.Store, asked *counts) *house {
+	t.Helper()
+	st, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	h := &house{TB: t, store: st, media: media, logged: &journal{}}
+	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), Node: id, SessionTimeout: time.Minute, Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	peers, err := OpenPeers(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.server, err = New(t.Context(), Options{Store: st, Media: media, Gate: accesstest.NewGate(t, st), Live: h.hub, Peers: peers, Dir: t.TempDir(), Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/hls/", h.server)
+	signalling := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.WHEP().ServeHTTP(w, r) })
+	byName := func(_ context.Context, id string) (string, error) { return id, nil }
+	mux.Handle(rtc.DoorPath, h.server.Relay(signalling, byName))
+	node := h.server.Node(signalling)
+	mux.Handle(NodePath, peers.Only(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.add(r.RequestURI)
+		node.ServeHTTP(w, r)
+	})))
+	h.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.busy.Add(1)
+		h.inside.Add(1)
+		defer func() {
+			h.inside.Add(-1)
+			h.busy.Done()
+		}()
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		h.web.Close()
+		h.server.edge.close()
+		peers.Close()
+	})
+	if err := st.AnnounceURL(t.Context(), h.web.URL); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// A viewer gets the same of a stream from every node, and each thing is asked for once.
+func TestEdgeGivesTheSame(t *testing.T) {
+	t.Parallel()
+	a, b, asked := twoNodes(t)
+	s, e := a.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	for range 2 {
+		for _, path := range append(livePaths(), "index.m3u8?ll=0", "source/9.m4s", "none/0.m4s", "source/index.m3u8?_HLS_msn=x", "source/index.m3u8?_HLS_msn=900") {
+			// An edge leaves nothing out of playlists.
+			want, got := a.get(a.under(s.PlaybackID, strings.Replace(path, "_HLS_skip=YES", "", 1))), b.get(b.under(s.PlaybackID, path))
+			if got.StatusCode != want.StatusCode || got.body != want.body {
+				t.Errorf("%s: the edge answers %d %.300s, want %d %.300s", path, got.StatusCode, got.body, want.StatusCode, want.body)
+			}
+			for _, name := range []string{"Content-Type", "Cache-Control", "ETag", "Content-Length", "Access-Control-Allow-Origin"} {
+				if diff := cmp.Diff(want.Header.Get(name), got.Header.Get(name)); diff != "" {
+					t.Errorf("%s: %s (-want +got):\n%s", path, name, diff)
+				}
+			}
+		}
+	}
+	for _, text := range []string{".m4s", ".mp4", "_HLS_msn=1"} {
+		if address, n := asked.most(text); strings.Contains(address, "9.m4s") || strings.Contains(address, "none") {
+			continue // what is not there may come
+		} else if n != 1 {
+			t.Errorf("%s was asked for %d times", address, n)
+		}
+	}
+	half := b.get(b.under(s.PlaybackID, "source/0.m4s"), "Range", "bytes=100-")
+	if half.StatusCode != http.StatusPartialContent || half.body != a.want(a.under(s.PlaybackID, "source/0.m4s")).body[100:] {
+		t.Errorf("a range answers %d with %d bytes", half.StatusCode, len(half.body))
+	}
+}
+
+// Of all who wait for the same, one asks.
+func TestEdgeAsksOnce(t *testing.T) {
+	t.Parallel()
+	a, b, asked := twoNodes(t)
+	a.server.reloadWait, a.server.partWait = time.Minute, time.Minute
+	s, e := a.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	list := b.under(s.PlaybackID, "source/index.m3u8")
+	before := b.want(list).body
+	n, p := b.next(before)
+	reload := fmt.Sprintf("_HLS_msn=%d&_HLS_part=%d", n, p)
+	const viewers = 10
+	var waits []<-chan got
+	for range viewers {
+		waits = append(waits, b.later(list+"?"+reload), b.later(b.hinted(list, before)))
+	}
+	b.waiting(2 * viewers)
+	a.waiting(2)
+	e.send(time.Second)
+	texts := map[string]int{}
+	for i, wait := range waits {
+		g := <-wait
+		if g.StatusCode != http.StatusOK || i%2 == 0 && !strings.Contains(g.body, fmt.Sprintf("%d.%d.m4s", n, p+1)) {
+			t.Fatalf("who waited gets %d %s", g.StatusCode, g.body)
+		}
+		texts[g.body]++
+	}
+	if len(texts) != 2 {
+		t.Errorf("who waited for two things gets %d", len(texts))
+	}
+	for _, text := range []string{reload, fmt.Sprintf("/%d.%d.m4s", n, p)} {
+		if address, n := asked.most(text); n != 1 {
+			t.Errorf("%q was asked for %d times", address, n)
+		}
+	}
+}
+
+// Who may watch is decided where the viewer asks, and nothing of the viewer goes further.
+func TestEdgeGates(t *testing.T) {
+	t.Parallel()
+	a, b, asked := twoNodes(t)
+	signer := a.newSigner()
+	s, e := a.broadcast(&weir.PlaybackPolicy{Type: weir.PolicyJWT}, 5*time.Second)
+	defer e.Close(true)
+	jwt := signer.sign(s.PlaybackID)
+	b.answersOf("no credential", s.PlaybackID, livePaths(), http.StatusForbidden, func(p string) string { return p })
+	if _, n := asked.most(""); n > 0 {
+		t.Error("the carrier was asked for somebody who may not watch")
+	}
+	token := b.tokenOf(b.under(s.PlaybackID, "index.m3u8?jwt="+jwt))
+	b.answersOf("token", s.PlaybackID, livePaths(), http.StatusOK, func(p string) string { return "t/" + token + "/" + p })
+	b.answersOf("JWT", s.PlaybackID, livePaths(), http.StatusOK, func(p string) string { return and(p, "jwt="+jwt) })
+	master := b.under(s.PlaybackID, "index.m3u8?jwt="+jwt)
+	for _, list := range b.named(master, b.want(master).body) {
+		files := b.named(list, b.want(list).body)
+		if g := b.want(files[0]); len(g.body) == 0 || !strings.Contains(files[0], "/t/"+token+"/") {
+			t.Errorf("%s has %d bytes", files[0], len(g.body))
+		}
+	}
+	for _, text := range []string{"jwt", token} {
+		if address, n := asked.most(text); n > 0 {
+			t.Errorf("the carrier was told of the viewer: %s", address)
+		}
+	}
+	if g := a.get(a.web.URL + NodePath + hlsForNodes + s.PlaybackID + "/index.m3u8"); g.StatusCode != http.StatusNotFound {
+		t.Errorf("somebody who is no node gets %d %s", g.StatusCode, g.body)
+	}
+}
+
+// A viewer counts once, wherever.
+func TestEdgeCounts(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	s, e := a.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	for _, path := range []string{"index.m3u8", "source/index.m3u8", "audio/index.m3u8", "source/0.m4s", "audio/0.m4s", "source/1.0.m4s"} {
+		b.want(b.under(s.PlaybackID, path))
+	}
+	for _, h := range []*house{a, b} {
+		h.busy.Wait()
+		if err := h.server.views.save(t.Context(), h.store, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := b.store.Views(t.Context(), store.ViewQuery{UserID: a.ann.ID, StreamID: s.ID, PlaybackID: s.PlaybackID})
+	if err != nil || len(rows) != 1 || rows[0].Views != 1 || !near(rows[0].PlaytimeMs, 2.2) {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// sequence returns the number of the first segment of a playlist.
+func sequence(list string) (n int64) {
+	_, after, _ := strings.Cut(list, "#EXT-X-MEDIA-SEQUENCE:")
+	text, _, _ := strings.Cut(after, "\n")
+	n, _ = strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// A node that dies leaves viewers with the last state, until the encoder comes to another.
+func TestEdgeSurvivesTheCarrier(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	s, e := a.broadcast(nil, 5*time.Second)
+	list := b.under(s.PlaybackID, "source/index.m3u8")
+	before := b.want(list).body
+	n, p := b.next(before)
+	kept := b.want(b.under(s.PlaybackID, "source/0.m4s")).body
+	a.web.CloseClientConnections()
+	a.web.Close()
+	if g := b.want(list); g.body != before || g.Header.Get("Cache-Control") != keepNothing {
+		t.Errorf("the last state is %s: %s", g.Header.Get("Cache-Control"), g.body)
+	}
+	if b.want(b.under(s.PlaybackID, "source/0.m4s")).body != kept {
+		t.Error("a segment is another now")
+	}
+	if g := b.get(b.under(s.PlaybackID, "source/1.m4s")); g.StatusCode != http.StatusBadGateway || !strings.Contains(g.body, "try again") {
+		t.Errorf("what nobody has: %d %s", g.StatusCode, g.body)
+	}
+	waits := b.later(fmt.Sprintf("%s?_HLS_msn=%d&_HLS_part=%d", list, n, p))
+	b.waiting(1)
+	session, err := b.store.OnAirOf(t.Context(), s.PlaybackID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e2 := b.publish(s)
+	defer e2.Close(true)
+	e2.send(time.Second)
+	if g := b.want(list); g.body != before {
+		t.Errorf("before there is a whole segment players get %s", g.body)
+	}
+	e2.send(4 * time.Second)
+	after := <-waits
+	if after.StatusCode != http.StatusOK || sequence(after.body) <= n || !strings.Contains(after.body, "#EXT-X-DISCONTINUITY\n") {
+		t.Errorf("after segment %d comes %d %s", n, after.StatusCode, after.body)
+	}
+	now, err := b.store.OnAirOf(t.Context(), s.PlaybackID)
+	if err != nil || now.SessionID != session.SessionID || now.Node != "node-b" {
+		t.Errorf("%+v goes on as %+v, %v", session, now, err)
+	}
+	e.Close(false)
+}
+
+// An encoder that changes to another node takes its viewers along.
+func TestEdgeFollowsTheEncoder(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	a.server.reloadWait, b.server.reloadWait = time.Minute, time.Minute
+	a.runHub()
+	s, e := a.broadcast(nil, 5*time.Second)
+	list := a.under(s.PlaybackID, "source/index.m3u8")
+	n, _ := a.next(a.want(list).body)
+	waits := a.later(fmt.Sprintf("%s?_HLS_msn=%d", list, n+1)) // this one still ends at the first node
+	a.waiting(1)
+	e2 := b.publish(s)
+	defer e2.Close(true)
+	e2.send(5 * time.Second)
+	if g := <-waits; g.StatusCode != http.StatusOK || sequence(g.body) <= n || strings.Contains(g.body, "ENDLIST") {
+		t.Errorf("who waited at the first node gets %d %s", g.StatusCode, g.body)
+	}
+	<-e.Done()
+	e.Close(false)
+	if got, want := a.want(list).body, b.want(b.under(s.PlaybackID, "source/index.m3u8")).body; got != want {
+		t.Errorf("the first node shows %s, the second %s", got, want)
+	}
+	if g := a.want(a.under(s.PlaybackID, "source/0.m4s")); len(g.body) == 0 {
+		t.Error("what the first node carried is gone")
+	}
+	// And back again.
+	e3 := a.publish(s)
+	defer e3.Close(true)
+	last := sequence(a.want(list).body)
+	e3.send(5 * time.Second)
+	eventually(t, "the first node shows what it carries", func() bool { return sequence(a.want(list).body) > last })
+}
+
+// Signatures hold for a while, for one request, and for nobody without the secret.
+func TestNodesKnowEachOther(t *testing.T) {
+	t.Parallel()
+	a, _, _ := twoNodes(t)
+	good := a.server.Peers
+	stranger := &Peers{key: bytes.Repeat([]byte{1}, 32), client: good.client}
+	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	web := httptest.NewServer(good.Only(inner))
+	t.Cleanup(web.Close)
+	ask := func(p *Peers, change func(*http.Request)) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", web.URL+"/_node/x?y=1", strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := strconv.FormatInt(time.Now().Unix(), 10)
+		r.Header.Set(signatureHeader, now+" "+p.sign(now, "POST", "/_node/x?y=1", []byte("body")))
+		change(r)
+		answer, err := web.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode
+	}
+	at := func(when time.Time) func(*http.Request) {
+		return func(r *http.Request) {
+			now := strconv.FormatInt(when.Unix(), 10)
+			r.Header.Set(signatureHeader, now+" "+good.sign(now, "POST", "/_node/x?y=1", []byte("body")))
+		}
+	}
+	for _, tt := range []struct {
+		what   string
+		peers  *Peers
+		change func(*http.Request)
+		want   int
+	}{
+		{"a node", good, func(*http.Request) {}, http.StatusOK},
+		{"a stranger", stranger, func(*http.Request) {}, http.StatusNotFound},
+		{"no signature", good, func(r *http.Request) { r.Header.Del(signatureHeader) }, http.StatusNotFound},
+		{"another path", good, func(r *http.Request) { r.URL.Path = "/_node/z" }, http.StatusNotFound},
+		{"another query", good, func(r *http.Request) { r.URL.RawQuery = "y=2" }, http.StatusNotFound},
+		{"another method", good, func(r *http.Request) { r.Method = "PUT" }, http.StatusNotFound},
+		{"another body", good, func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("bodY")) }, http.StatusNotFound},
+		{"a clock behind", good, at(time.Now().Add(-20 * time.Second)), http.StatusOK},
+		{"an old one", good, at(time.Now().Add(-time.Minute)), http.StatusNotFound},
+		{"one of the future", good, at(time.Now().Add(time.Minute)), http.StatusNotFound},
+	} {
+		if got := ask(tt.peers, tt.change); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.what, got, tt.want)
+		}
+	}
+}
+
+// What is remembered has a limit, and what is used stays.
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	var c pieces
+	c.init(10_000)
+	now := time.Now()
+	of := func(n int) *fetched { return &fetched{body: make([]byte, n)} }
+	c.put("used", of(100), time.Time{})
+	c.put("short", of(100), now.Add(time.Second))
+	for i := range 100 {
+		c.put(fmt.Sprint(i), of(500), time.Time{})
+		if _, ok := c.get("used", now); !ok {
+			t.Fatal("what is used is forgotten")
+		}
+		if i == 0 {
+			if _, ok := c.get("short", now.Add(2*time.Second)); ok {
+				t.Error("what held for a second holds for longer")
+			}
+		}
+	}
+	if _, ok := c.get("0", now); ok || c.size > c.max || len(c.items) != c.order.Len() {
+		t.Errorf("%d bytes in %d pieces", c.size, len(c.items))
+	}
+	c.put("large", of(5000), time.Time{})
+	if _, ok := c.get("large", now); ok {
+		t.Error("one piece drives out the others")
+	}
+	c.put("used", of(200), time.Time{})
+	if f, _ := c.get("used", now); f == nil || len(f.body) != 200 {
+		t.Error("what is put again is the old one")
+	}
+}
+
+// A viewer over WebRTC can ask any node.
+func TestEdgeRelaysOffers(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	a.openWebRTC()
+	s := a.newStream(nil)
+	a.sendForBrowsers(s, rtctest.MakeFilm(t, "2"))
+	viewer := rtctest.New(t)
+	viewer.Post(b.web.URL+rtc.DoorPath+s.PlaybackID, viewer.OfferToWatch())
+	watches(viewer)
+	if !strings.HasPrefix(viewer.Location, b.web.URL) {
+		t.Errorf("the session is at %s", viewer.Location)
+	}
+	if answer := rtctest.Request(t, http.MethodDelete, viewer.Location, "", ""); answer.StatusCode != http.StatusOK {
+		t.Errorf("DELETE: %d %s", answer.StatusCode, answer.Text)
+	}
+	viewer.Ended()
+	viewer = rtctest.New(t)
+	refused := a.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
+	a.sendForBrowsers(refused, rtctest.MakeFilm(t, "2"))
+	if answer := rtctest.Request(t, http.MethodPost, b.web.URL+rtc.DoorPath+refused.PlaybackID, "application/sdp", viewer.OfferToWatch()); answer.StatusCode != http.StatusForbidden {
+		t.Errorf("who may not watch gets %d %s", answer.StatusCode, answer.Text)
+	}
+}
+
+// An encoder that went to another node comes back when that one dies.
+func TestEdgeBecomesTheCarrierAgain(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	a.runHub()
+	s, e := a.broadcast(nil, 5*time.Second)
+	list := a.under(s.PlaybackID, "source/index.m3u8")
+	e2 := b.publish(s)
+	e2.send(5 * time.Second)
+	<-e.Done()
+	e.Close(false)
+	before := a.want(list).body
+	n, p := a.next(before)
+	if n < 16 {
+		t.Fatalf("the first node does not show what the second carries: %s", before)
+	}
+	b.web.CloseClientConnections()
+	b.web.Close()
+	waits := a.later(fmt.Sprintf("%s?_HLS_msn=%d&_HLS_part=%d&_HLS_skip=YES", list, n, p))
+	a.waiting(1)
+	e3 := a.publish(s)
+	defer e3.Close(true)
+	e3.send(5 * time.Second)
+	if g := <-waits; g.StatusCode != http.StatusOK || sequence(g.body) <= n {
+		t.Errorf("after segment %d comes %d %s", n, g.StatusCode, g.body)
+	}
+	for _, path := range []string{"index.m3u8", "source/index.m3u8", "audio/index.m3u8"} {
+		g := a.want(a.under(s.PlaybackID, path))
+		for _, file := range a.named(a.under(s.PlaybackID, path), g.body) {
+			if !strings.Contains(g.body, "PRELOAD-HINT") || file != a.hinted(a.under(s.PlaybackID, path), g.body) {
+				a.want(file)
+			}
+		}
+	}
+	e2.Close(false)
+}

@@ -1,0 +1,59 @@
+package playback
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/live"
+	"weir/internal/weir"
+)
+
+// The picture of a stream is for those who may watch it. Nobody here makes
+// pictures, so it is the last one, on air and off.
+func TestLivePoster(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, newDisk(t))
+	dir := t.TempDir()
+	hub, err := live.New(t.Context(), live.Options{Store: h.store, Dir: dir, SessionTimeout: time.Minute, Log: h.server.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.hub, h.server.Live = hub, hub
+	signer := h.newSigner()
+	open, e := h.broadcast(nil, 3*time.Second)
+	defer e.Close(true)
+	gated := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
+	if g := h.get(h.under(open.PlaybackID, "poster.jpg")); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "there is no picture of the stream yet") {
+		t.Errorf("on air, before there is a picture: %d %s", g.StatusCode, g.body)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "posters"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []weir.Stream{open, gated} {
+		if err := os.WriteFile(filepath.Join(dir, "posters", s.ID+".jpg"), []byte("a picture of "+s.ID), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name, url, caching string
+		stream             weir.Stream
+	}{
+		{"public, on air", h.under(open.PlaybackID, "poster.jpg"), keepPoster, open},
+		{"gated, off air", h.under(gated.PlaybackID, "poster.jpg?jwt="+signer.sign(gated.PlaybackID)), "private, no-cache", gated},
+	} {
+		g := h.want(tt.url)
+		if g.body != "a picture of "+tt.stream.ID || g.Header.Get("Content-Type") != "image/jpeg" || g.Header.Get("Cache-Control") != tt.caching || g.Header.Get("ETag") == "" {
+			t.Errorf("%s: %q with %v", tt.name, g.body, g.Header)
+		}
+		if again := h.get(tt.url, "If-None-Match", g.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {
+			t.Errorf("%s: who has it gets %d", tt.name, again.StatusCode)
+		}
+	}
+	if g := h.get(h.under(gated.PlaybackID, "poster.jpg")); g.StatusCode != http.StatusForbidden {
+		t.Errorf("gated, without a token: %d %s", g.StatusCode, g.body)
+	}
+}

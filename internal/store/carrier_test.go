@@ -1,0 +1,57 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/weir"
+)
+
+// testCarrier asks who carries a stream, and how that node is reached.
+func testCarrier(t *testing.T, a, b *Store) {
+	ctx := t.Context()
+	stream := liveStream(t, a, false)
+	carried := func(when string, want Carrier) {
+		t.Helper()
+		got, err := b.CarrierOf(ctx, stream.PlaybackID)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: error %v (-want +got):\n%s", when, err, diff)
+		}
+	}
+	nobody := func(when string) {
+		t.Helper()
+		if got, err := b.CarrierOf(ctx, stream.PlaybackID); weir.KindOf(err) != weir.NotFound {
+			t.Errorf("%s: %+v, %v", when, got, err)
+		}
+	}
+	nobody("before the start")
+	session, air := goOnAir(t, a, stream, time.Now())
+	carried("a node that can't be reached", Carrier{Node: "node-a", SessionID: session.ID})
+	const url = "http://10.0.0.1:8080"
+	if err := a.AnnounceURL(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	defer unregister(t, a)
+	carried("on air", Carrier{"node-a", url, session.ID})
+	if err := a.register(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.heartbeat(ctx); err != nil {
+		t.Fatal(err)
+	}
+	carried("after a heartbeat", Carrier{"node-a", url, session.ID})
+	if got, err := b.NodeURL(ctx, "node-a"); err != nil || got != url {
+		t.Errorf("NodeURL = %s, %v", got, err)
+	}
+	if got, err := b.NodeURL(ctx, "node-x"); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("NodeURL of nobody = %s, %v", got, err)
+	}
+	if _, err := closeSession(ctx, a, beatOf(air, time.Now(), 1), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	carried("just over", Carrier{Node: "node-a", URL: url})
+	silence(t, b, stream.ID, time.Hour)
+	nobody("long over")
+}

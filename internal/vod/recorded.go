@@ -1,0 +1,351 @@
+package vod
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"weir/internal/cmaf"
+	"weir/internal/ffmpeg"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// A recording is a source of another kind: its tracks are in the store and can be played
+// before anything is planned, so its picture is one of the renditions as it is, and the
+// others are cut exactly where it is. Its encoder may have been away and come back, even
+// with another coding. Between two connections time goes on and there is nothing to show;
+// each is a [Stretch], and no chunk has frames of two of them.
+
+// Stretch is what one connection of an encoder sent: a run of segments without a gap.
+type Stretch struct {
+	First int   `json:"first"` // segment
+	End   int64 `json:"end"`   // when its last frame is over
+}
+
+// Recorded returns a recording as a source. dir is a folder for files that are needed for
+// a moment. An error of kind weir.NotFound means that it has no picture.
+func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error) {
+	track, err := media.Open(ctx, e.Store, prefix+"/"+sourceDir)
+	if err != nil {
+		return Source{}, err
+	}
+	index := track.Index()
+	probe, err := e.probeTrack(ctx, track, filepath.Join(dir, "start.mp4"))
+	if err != nil {
+		return Source{}, err
+	}
+	if len(probe.Video) == 0 || len(index.Segments) == 0 {
+		return Source{}, weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
+	}
+	video := newSourceVideo(probe)
+	video.Bitrate, video.Timescale, video.Frames = index.AverageBitrate(), int64(index.Track.Timescale), index.Frames()
+	video.Start = index.Start()
+	for _, segment := range index.Segments {
+		video.End = max(video.End, shownUntil(segment))
+		video.LongestGOP = max(video.LongestGOP, float64(segment.Duration())/float64(video.Timescale))
+	}
+	video.Encode = whyNotAsked(video.Stream)
+	return Source{Prefix: prefix, Probe: probe, Video: video, Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds()}, nil
+}
+
+// probeTrack looks into the first segment of a track.
+func (e Engine) probeTrack(ctx context.Context, track *media.Track, path string) (probe ffmpeg.Probe, err error) {
+	body, _, err := track.Segment(ctx, 0)
+	if err != nil {
+		return probe, err
+	}
+	defer body.Close()
+	file, err := os.Create(path)
+	if err != nil {
+		return probe, err
+	}
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	_, err = file.Write(track.Init())
+	if err == nil {
+		_, err = io.Copy(file, body)
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return probe, err
+	}
+	return e.FFmpeg.Probe(ctx, path)
+}
+
+// whyNotAsked returns what keeps a picture from being what somebody who asks for its size
+// means, or nothing.
+func whyNotAsked(s ffmpeg.Stream) string {
+	switch {
+	case s.Codec != "h264":
+		return "its codec is " + s.Codec
+	case s.PixelFormat != "yuv420p" || s.BitDepth > 8:
+		return "its pixels are " + s.PixelFormat
+	case s.Interlaced():
+		return "it is interlaced"
+	case s.Sample.Num != s.Sample.Den:
+		return "its pixels are not square"
+	}
+	return ""
+}
+
+// shownUntil returns when the last frame of a segment is over, which is after the
+// segment's end if its encoder was lost between a frame and those that are shown before it.
+func shownUntil(s cmaf.Segment) int64 {
+	end := s.End()
+	for _, part := range s.Parts {
+		at := part.Start
+		for _, sample := range part.Samples {
+			end = max(end, at+int64(sample.Offset)+int64(sample.Duration))
+			at += int64(sample.Duration)
+		}
+	}
+	return end
+}
+
+// PlanRecorded plans the renditions of a recording; see NewRecordedPlan.
+func (e Engine) PlanRecorded(ctx context.Context, src Source, req Request) (plan Plan, alone string, err error) {
+	track, err := media.Open(ctx, e.Store, src.Prefix+"/"+sourceDir)
+	if err != nil {
+		return Plan{}, "", err
+	}
+	return NewRecordedPlan(src, track.Index(), req)
+}
+
+// NewRecordedPlan plans the renditions of a recording whose picture has this index: what
+// was recorded, and beside it what the request asks for that this is not already. alone
+// says why there is nothing beside it although it was asked for; "" = there is.
+func NewRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, alone string, err error) {
+	video := *src.Video
+	p = Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: SegmentSeconds(req.SegmentSeconds), Timescale: video.Timescale, End: video.End}
+	p.Renditions = []Rendition{{
+		Name: sourceDir, Dir: sourceDir, Copy: true, Codec: ffmpeg.Codec(video.Stream.Codec), Width: video.Width, Height: video.Height, Bitrate: video.Bitrate, GOP: defaultGOP,
+	}}
+	p.planStretches(index)
+	table := newFrames(video, index)
+	for n, start := range p.Starts {
+		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(n))))
+	}
+	if req.SourceOnly {
+		return p, "", nil
+	}
+	if alone = p.whyAlone(index, table); alone != "" {
+		return p, alone, nil
+	}
+	asked, err := planRenditions(video, req)
+	if err != nil {
+		return Plan{}, "", err
+	}
+	p.Tick, p.Rate = table.tick()
+	if len(p.Stretches) > 1 {
+		p.Rate = ffmpeg.Ratio{Num: max(int64(float64(len(table.times))*1000/src.Duration), 1000), Den: 1000} // without the gaps
+	}
+	p.Weights = weights(index, p.Starts)
+	for _, r := range asked {
+		if r.Converts() && sameRate(r.Rate, p.Rate) {
+			r.Rate = ffmpeg.Ratio{} // nothing to convert
+		}
+		if video.Encode != "" || !r.is(video) {
+			p.Renditions = append(p.Renditions, r)
+		}
+	}
+	p.settleRenditions(table)
+	if len(p.Encoded()) > 0 {
+		p.planRecordedChunks(req.Workers)
+	}
+	return p, "", nil
+}
+
+// planStretches takes over the grid of a recording.
+func (p *Plan) planStretches(index cmaf.TrackIndex) {
+	for n, segment := range index.Segments {
+		p.Starts = append(p.Starts, segment.Start())
+		if n == 0 || segment.Discontinuity {
+			p.Stretches = append(p.Stretches, Stretch{First: n})
+		}
+		last := &p.Stretches[len(p.Stretches)-1]
+		last.End = max(last.End, shownUntil(segment))
+	}
+}
+
+// whyAlone returns what keeps a recording from having renditions, or nothing: frames must
+// be where their segments are, and all of one form.
+func (p *Plan) whyAlone(index cmaf.TrackIndex, table frames) string {
+	for _, change := range index.Changes {
+		was, is := index.Track, change.Track
+		if is.Timescale != was.Timescale || is.Width != was.Width || is.Height != was.Height || coding(is) != coding(was) {
+			return fmt.Sprintf("the picture changes from %s in %dx%d to %s in %dx%d", was.Codec, was.Width, was.Height, is.Codec, is.Width, is.Height)
+		}
+	}
+	shown := 0
+	for n, frames := range p.Frames {
+		if frames == 0 || p.segmentEnd(n) <= p.Starts[n] {
+			return fmt.Sprintf("segment %d has no frame that is shown", n)
+		}
+		if n > 0 && p.Starts[n] < p.segmentEnd(n-1) {
+			return fmt.Sprintf("segment %d starts before the one before it ends", n)
+		}
+		shown += frames
+	}
+	if shown != index.Frames() {
+		return fmt.Sprintf("%d of %d frames are not shown in the time of any segment", index.Frames()-shown, index.Frames())
+	}
+	for i := 1; i < len(table.times); i++ {
+		if table.times[i] == table.times[i-1] {
+			return "two frames are shown at the same time"
+		}
+	}
+	return ""
+}
+
+// coding is the kind of sample entry that a track has: avc1, hvc1 …
+func coding(t cmaf.Track) string {
+	if len(t.Entry) < 8 {
+		return ""
+	}
+	return string(t.Entry[4:8])
+}
+
+// planRecordedChunks divides a recording as planChunks does a file, more simply: nobody
+// waits for it, and stretches have any length.
+func (p *Plan) planRecordedChunks(workers int) {
+	if workers <= 0 {
+		workers = 2
+	}
+	p.addChunk(1, workers, 0)
+	seconds := min(max(p.Source.Duration/float64(5*workers), shortChunk), longChunk)
+	length := int64(seconds * float64(p.Timescale))
+	for next := 1; next < len(p.Starts); {
+		size := 1
+		for next+size < len(p.Starts) && !p.begins(next+size) && p.segmentEnd(next+size)-p.Starts[next] <= length {
+			size++
+		}
+		p.addChunk(size, 1, max(len(p.Chunks)-workers+1, 1))
+		next += size
+	}
+}
+
+// begins reports whether a stretch begins with segment n.
+func (p *Plan) begins(n int) bool {
+	_, begins := p.stretchAt(n)
+	return begins
+}
+
+// stretchAt returns the stretch that begins with segment n, or else how many begin before
+// it.
+func (p *Plan) stretchAt(n int) (int, bool) {
+	return slices.BinarySearchFunc(p.Stretches, n, func(s Stretch, n int) int { return cmp.Compare(s.First, n) })
+}
+
+// breaksOff returns when segment n ends if another stretch follows it.
+func (p *Plan) breaksOff(n int) (end int64, ok bool) {
+	i, ok := p.stretchAt(n + 1)
+	if !ok || i == 0 {
+		return 0, false
+	}
+	return p.Stretches[i-1].End, true
+}
+
+// within returns those of the parts that are of the same stretch as a chunk: others may be
+// coded in another way.
+func (p *Plan) within(chunk Chunk, parts []framePart) []framePart {
+	if len(p.Stretches) < 2 {
+		return parts
+	}
+	i, begins := p.stretchAt(chunk.First)
+	if !begins {
+		i--
+	}
+	first, end := p.Stretches[i].First, len(p.Starts)
+	if i+1 < len(p.Stretches) {
+		end = p.Stretches[i+1].First
+	}
+	return slices.DeleteFunc(slices.Clone(parts), func(part framePart) bool { return part.segment < first || part.segment >= end })
+}
+
+// longestRun returns how long a run of n frames lasts at most, within a stretch.
+func (p *Plan) longestRun(table frames, n int) (longest int64) {
+	if len(p.Stretches) < 2 {
+		return table.longest(n)
+	}
+	for _, s := range p.Stretches {
+		longest = max(longest, frames{times: table.between(p.Starts[s.First], s.End)}.longest(n))
+	}
+	return longest
+}
+
+// forPictures returns a plan with a grid for pictures: segments of a recording are short,
+// and one picture for each would be many in a long one.
+func (p Plan) forPictures() Plan {
+	if len(p.Stretches) == 0 {
+		return p
+	}
+	thin := p
+	thin.Starts, thin.Stretches = nil, nil
+	length := int64(p.SegmentSeconds * float64(p.Timescale))
+	for n, start := range p.Starts {
+		i, begins := p.stretchAt(n)
+		if begins {
+			thin.Stretches = append(thin.Stretches, Stretch{First: len(thin.Starts), End: p.Stretches[i].End})
+		}
+		if begins || start-thin.Starts[len(thin.Starts)-1] >= length {
+			thin.Starts = append(thin.Starts, start)
+		}
+	}
+	return thin
+}
+
+// recordedKeys gives the key frames of a recording the times at which players show them,
+// who know nothing of the gaps. Those are left out that can't be in one stream with the
+// first.
+func (p *Plan) recordedKeys(index cmaf.TrackIndex, keys []keyFrame) []keyFrame {
+	if len(p.Stretches) == 0 {
+		return keys
+	}
+	var at int64
+	for i := range min(len(keys), len(p.Starts)) {
+		length := p.segmentEnd(i) - p.Starts[i]
+		keys[i].start, keys[i].end = at, at+length
+		at += length
+	}
+	if _, err := index.InBand(0); err != nil {
+		keys = slices.DeleteFunc(keys, func(k keyFrame) bool { return k.segment >= index.Changes[0].First })
+	}
+	return keys
+}
+
+// PublishRecorded lets viewers of a recording see the renditions that were made of it,
+// beside what they see already. They get its dates and its discontinuities. Done again, it
+// comes to the same.
+func (p *AssetPublisher) PublishRecorded(ctx context.Context, video []Stream) (media.Presentation, error) {
+	shown, err := media.LoadPresentation(ctx, p.Store, p.Prefix)
+	if err != nil {
+		return shown, err
+	}
+	source, err := media.Open(ctx, p.Store, p.Prefix+"/"+sourceDir)
+	if err != nil {
+		return shown, err
+	}
+	segments := source.Index().Segments
+	for i := range video {
+		s := &video[i]
+		if s.Name == sourceDir {
+			continue
+		}
+		if len(s.Index.Segments) != len(segments) {
+			return shown, weir.Errorf(weir.Internal, "internal error processing file: rendition %s has %d segments, the recording %d", s.Name, len(s.Index.Segments), len(segments))
+		}
+		for n := range segments {
+			s.Index.Segments[n].Wall, s.Index.Segments[n].Discontinuity = segments[n].Wall, segments[n].Discontinuity
+		}
+		if err := media.Seal(ctx, p.Store, s.Prefix, s.Index); err != nil {
+			return shown, err
+		}
+		shown.Renditions = slices.DeleteFunc(shown.Renditions, func(r media.Rendition) bool { return r.Name == s.Name })
+		shown.Renditions = append(shown.Renditions, p.rendition(*s))
+	}
+	return shown, media.SavePresentation(ctx, p.Store, p.Prefix, shown)
+}

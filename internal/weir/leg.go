@@ -1,0 +1,51 @@
+package weir
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Leg is a part of a session that a node carried before another one went on with it. Its
+// files are with that node.
+type Leg struct {
+	Node string `json:"node"`
+	Lost bool   `json:"lost,omitempty"` // the recording was made without it
+
+	// What the session had carried when the leg ended, as far as the store had heard.
+	SourceSegments         int64   `json:"sourceSegments"`
+	SourceSegmentsDuration float64 `json:"sourceSegmentsDuration"`
+}
+
+// Move notes that another node goes on with the session than the one that carried it.
+func (s *Session) Move(from string) {
+	s.Earlier = append(s.Earlier, Leg{Node: from, SourceSegments: s.SourceSegments, SourceSegmentsDuration: s.SourceSegmentsDuration})
+}
+
+// Before returns what was carried before the present leg.
+func (s *Session) Before() Leg {
+	if len(s.Earlier) == 0 {
+		return Leg{}
+	}
+	return s.Earlier[len(s.Earlier)-1]
+}
+
+// Folder names the folder of the files of a leg, from 0 on, on the node that has them.
+func (s *Session) Folder(leg int) string {
+	if leg == 0 {
+		return s.ID
+	}
+	return s.ID + "." + strconv.Itoa(leg)
+}
+
+// SessionOf returns the session that the files in a folder are of.
+func SessionOf(folder string) (id string) {
+	id, _, _ = strings.Cut(folder, ".")
+	return id
+}
+
+// Move gives the stream's session a new leg, on a node that can't ask the one before how
+// far it was.
+func (a *OnAir) Move() {
+	a.Leap()
+	a.Sequence, a.Discontinuities = a.NextSequence, a.NextDiscontinuities
+}

@@ -1,0 +1,139 @@
+package work
+
+import (
+	"context"
+	"slices"
+
+	"weir/internal/media"
+	"weir/internal/store"
+	"weir/internal/vod"
+	"weir/internal/weir"
+)
+
+// follow asks for the renditions and the pictures of a recording that can be watched.
+func follow(ctx context.Context, tx *store.Tx, n *news, session *weir.Session, recording weir.Asset) error {
+	if recording.Type != "video" {
+		return nil
+	}
+	task := weir.NewLadder(session, recording, n.now)
+	if err := tx.CreateTask(ctx, &task); err != nil {
+		return err
+	}
+	n.task(weir.TaskSpawned, task)
+	return nil
+}
+
+// prepareRecording plans the renditions of a recording and lets the pieces be done. There
+// is nothing to fetch: its tracks are where they stay.
+func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+	session, err := w.Store.Session(ctx, t.OutputAssetID)
+	if err != nil {
+		return ownError{err}
+	}
+	dir, err := w.dir(state)
+	if err != nil {
+		return err
+	}
+	w.progress.note(t.ID, func(p *taskProgress) { p.step, p.fetched = stepPreparing, 1 })
+	src, err := w.Engine.Recorded(ctx, prefix(t, state), dir)
+	if err != nil {
+		return err
+	}
+	request := w.request(ctx, t)
+	request.SourceOnly = session.RecordingSpec.SourceOnly()
+	plan, alone, err := w.Engine.PlanRecorded(ctx, src, request)
+	if err != nil {
+		return err
+	}
+	if alone != "" {
+		w.Log.InfoContext(ctx, "a recording has no renditions but its source", "asset", t.OutputAssetID, "why", alone)
+	}
+	pieces, err := w.cut(ctx, plan, t)
+	if err != nil {
+		return err
+	}
+	_, err = w.openPieces(ctx, job, t, plan, pieces)
+	return err
+}
+
+// publishRecording lets viewers see the renditions of a recording when all are done.
+func (p *publication) publishRecording(ctx context.Context) error {
+	if !p.finished() {
+		return p.end(ctx, nil)
+	}
+	asset, err := p.Store.Asset(ctx, p.task.OutputAssetID)
+	if err != nil {
+		return ownError{err}
+	}
+	if asset.Deleted {
+		return weir.Errorf(weir.Gone, messageDeleted)
+	}
+	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(asset.ID)}
+	shown, err := pub.PublishRecorded(ctx, p.video)
+	if err != nil {
+		return err
+	}
+	files, err := p.recordedFiles(ctx, asset, shown)
+	if err != nil {
+		return err
+	}
+	err = p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
+		change := func(a *weir.Asset) {
+			a.Files = files
+			a.Status.UpdatedAt = weir.At(n.now)
+		}
+		made := asset
+		change(&made)
+		made.PlaybackURL, made.DownloadURL = "", "" // they are the asset's own matter
+		if err := p.complete(ctx, tx, n, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}); err != nil {
+			return err
+		}
+		if err := p.save(ctx, tx, 1); err != nil {
+			return err
+		}
+		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a); return nil })
+		if err != nil || changed.Deleted {
+			return err
+		}
+		n.asset(weir.AssetUpdated, changed)
+		return nil
+	})
+	return p.ended(ctx, err)
+}
+
+// recordedFiles lists what a recording is made of: beside what it was at first, the MP4
+// files of its renditions and its pictures.
+func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown media.Presentation) ([]weir.File, error) {
+	var sound []vod.Stream
+	for _, r := range shown.Audio {
+		track, err := media.Open(ctx, p.Media, assetFolder(a.ID)+"/"+r.Dir)
+		if err != nil {
+			return nil, err
+		}
+		sound = append(sound, vod.Stream{Name: r.Name, Index: track.Index()})
+	}
+	files := slices.Clone(a.Files)
+	add := func(f weir.File) {
+		files = slices.DeleteFunc(files, func(old weir.File) bool { return old.Path == f.Path })
+		files = append(files, f)
+	}
+	for _, s := range p.video {
+		if s.Name == media.RecordedVideo || s.Name == "low-bitrate" || !a.StaticMP4 && p.plan.Source.Duration > mp4Until {
+			continue
+		}
+		size, err := vod.MP4Size(s, sound)
+		if weir.KindOf(err) == weir.Invalid {
+			continue // it has no form as one file
+		}
+		if err != nil {
+			return nil, err
+		}
+		f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
+		if p.plan.Source.Duration > 0 {
+			f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)
+		}
+		add(f)
+	}
+	add(weir.File{Type: "thumbnails_vtt", Path: "thumbnails/thumbnails.vtt"})
+	return files, nil
+}
