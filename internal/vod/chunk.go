@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -29,18 +30,18 @@ type Rate struct {
 
 // ChunkOptions say how a chunk is encoded.
 type ChunkOptions struct {
-	Rates    []Rate // one for each rendition of Plan.Encoded
-	File     string // the source, when it could not be taken apart
+	Earlier  []ChunkStats // of the chunks that Plan.Needs asks for
+	File     string       // the source, when it could not be taken apart
 	Progress func(share float64)
 }
 
 // EncodeChunk encodes chunk n as every rendition that needs it, from one decode, and
 // stores the segments. Every segment must have the frames of the plan, with their
-// times, and start with a key frame.
+// times, and start with a key frame. Renditions that come out far from what they should
+// have are encoded once more.
 func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOptions) (ChunkResult, error) {
-	encoded := plan.Encoded()
-	if n < 0 || n >= len(plan.Chunks) || len(o.Rates) != len(encoded) {
-		return ChunkResult{}, fmt.Errorf("chunk %d of %d with %d rates for %d renditions", n, len(plan.Chunks), len(o.Rates), len(encoded))
+	if n < 0 || n >= len(plan.Chunks) {
+		return ChunkResult{}, fmt.Errorf("chunk %d of %d", n, len(plan.Chunks))
 	}
 	if plan.Source.Sequential != "" {
 		return e.encodeFile(ctx, plan, o)
@@ -49,46 +50,74 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	if err != nil {
 		return ChunkResult{}, err
 	}
-	table := newFrames(*plan.Source.Video, source.Index())
-	chunk := plan.Chunks[n]
-	tasks := make([]encodeTask, len(encoded))
-	packers := make([]*packer, len(encoded))
-	for i, r := range encoded {
-		packers[i] = &packer{store: e.Store, prefix: plan.Prefix + "/" + r.Dir, first: chunk.First}
-		tasks[i] = encodeTask{
-			rendition: plan.rendition(r, o.Rates[i]),
-			consume:   stretch{rendition: r, packer: packers[i], segments: plan.expected(chunk, r, table)}.read,
+	run := chunkRun{engine: e, plan: plan, n: n, source: source, table: newFrames(*plan.Source.Video, source.Index())}
+	result := ChunkResult{Chunk: n, Renditions: make([]RenditionResult, len(plan.Encoded()))}
+	rates := map[int]Rate{}
+	for i, rate := range plan.Rates(n, o.Earlier) {
+		rates[i] = rate
+	}
+	if err := run.encode(ctx, rates, &result, o.Progress); err != nil {
+		return ChunkResult{}, err
+	}
+	if again := plan.Corrected(n, o.Earlier, result.Stats()); len(again) > 0 {
+		if err := run.encode(ctx, again, &result, nil); err != nil {
+			return ChunkResult{}, err
 		}
-		tasks[i].rendition.Keys = plan.keys(chunk, r, table)
+	}
+	return result, nil
+}
+
+// chunkRun encodes a chunk.
+type chunkRun struct {
+	engine Engine
+	plan   Plan
+	n      int
+	source *media.Track
+	table  frames
+}
+
+// encode makes the renditions that have a rate, from one decode for each core, and puts
+// what came of them into result.
+func (c chunkRun) encode(ctx context.Context, rates map[int]Rate, result *ChunkResult, progress func(float64)) error {
+	chunk, encoded := c.plan.Chunks[c.n], c.plan.Encoded()
+	which := slices.Sorted(maps.Keys(rates))
+	tasks := make([]encodeTask, len(which))
+	packers := make([]*packer, len(which))
+	factors := make([]float64, len(which))
+	for k, i := range which {
+		r := encoded[i]
+		packers[k] = &packer{store: c.engine.Store, prefix: c.plan.Prefix + "/" + r.Dir, first: chunk.First}
+		tasks[k] = encodeTask{
+			rendition: c.plan.rendition(r, rates[i]),
+			consume:   stretch{rendition: r, packer: packers[k], segments: c.plan.expected(chunk, r, c.table)}.read,
+			factor:    &factors[k],
+		}
+		tasks[k].rendition.Keys = c.plan.keys(chunk, r, c.table)
 		for segment := range chunk.Segments {
-			tasks[i].frames += float64(plan.SegmentFrames(r, chunk.First+segment))
+			tasks[k].frames += float64(c.plan.SegmentFrames(r, chunk.First+segment))
 		}
 	}
-	report := newShares(o.Progress, chunk.Cores)
-	factors := make([]float64, len(encoded))
-	for i := range tasks {
-		tasks[i].factor = &factors[i]
-	}
-	err = shareOut(ctx, tasks, chunk.Cores, func(ctx context.Context, share int, tasks []encodeTask) error {
-		encode := plan.encode(tasks)
+	report := newShares(progress, chunk.Cores)
+	err := shareOut(ctx, tasks, chunk.Cores, func(ctx context.Context, share int, tasks []encodeTask) error {
+		encode := c.plan.encode(tasks)
 		encode.Start, encode.End = chunk.Start, chunk.End
 		command := ffmpeg.Command{
-			Args: encode.Args(), Stdin: newFeed(ctx, source, plan.within(chunk, table.needed(chunk.Start, chunk.End+plan.overlap()))),
-			Priority: urgency(n), Pixels: plan.pixels(tasks),
+			Args: encode.Args(), Stdin: newFeed(ctx, c.source, c.plan.within(chunk, c.table.needed(chunk.Start, chunk.End+c.plan.overlap()))),
+			Priority: urgency(c.n), Pixels: c.plan.pixels(tasks),
 			Progress: report.of(share, tasks[0].frames),
 			Log:      factorsOf(tasks),
 		}
-		return runPipes(ctx, e.FFmpeg, command, consumersOf(tasks))
+		return runPipes(ctx, c.engine.FFmpeg, command, consumersOf(tasks))
 	})
 	if err != nil {
-		return ChunkResult{}, fmt.Errorf("chunk %d: %w", n, err)
+		return fmt.Errorf("chunk %d: %w", c.n, err)
 	}
-	result := chunkResult(n, encoded, packers)
-	for i := range result.Renditions {
-		r := &result.Renditions[i]
-		r.Quality, r.Bitrate, r.Factor = o.Rates[i].Quality, o.Rates[i].Bitrate, factors[i]
+	for k, i := range which {
+		r := packers[k].result(encoded[i].Name)
+		r.Quality, r.Bitrate, r.Factor = rates[i].Quality, rates[i].Bitrate, factors[k]
+		result.Renditions[i] = r
 	}
-	return result, nil
+	return nil
 }
 
 // encodeTask is a rendition that ffmpeg encodes, and who takes it.
@@ -155,14 +184,6 @@ func urgency(chunk int) ffmpeg.Priority {
 		return ffmpeg.Interactive
 	}
 	return ffmpeg.Batch
-}
-
-func chunkResult(n int, encoded []Rendition, packers []*packer) ChunkResult {
-	result := ChunkResult{Chunk: n}
-	for i, r := range encoded {
-		result.Renditions = append(result.Renditions, packers[i].result(r.Name))
-	}
-	return result
 }
 
 // shares adds up how far several runs of ffmpeg are.

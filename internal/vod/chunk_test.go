@@ -226,10 +226,42 @@ func TestProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := len(plan.Chunks) - 1
-	if _, err := o.EncodeChunk(t.Context(), plan, last, ChunkOptions{Rates: simpleRates(plan), Progress: report}); err != nil {
+	if _, err := o.EncodeChunk(t.Context(), plan, last, ChunkOptions{Progress: report}); err != nil {
 		t.Fatal(err)
 	}
 	check("chunk")
+}
+
+// A chunk that comes out far from what it should have is encoded again, and is whole.
+func TestEncodeAgain(t *testing.T) {
+	o := Engine(newEngine(t))
+	src, err := o.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := o.Plan(t.Context(), src, Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{{Name: "a", Width: 320, Height: 180, Bitrate: 300_000}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Weights[1] /= 1000 // it looks far easier than it is
+	first, err := o.EncodeChunk(t.Context(), plan, 0, ChunkOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := []ChunkStats{first.Stats()}
+	second, err := o.EncodeChunk(t.Context(), plan, 1, ChunkOptions{Earlier: earlier})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, rate := range plan.Rates(1, earlier) {
+		got := second.Renditions[i]
+		if rate.Quality == 0 || got.Quality == 0 || got.Quality < rate.Quality+1 {
+			t.Errorf("%s: told quality %.2f, in the end %.2f; want a worse one", got.Name, rate.Quality, got.Quality)
+		}
+		if want := plan.SegmentFrames(plan.Encoded()[i], 1); got.Frames != want {
+			t.Errorf("%s: %d frames, want %d", got.Name, got.Frames, want)
+		}
+	}
 }
 
 // Chunks of every codec can be joined: same sample entry, all frames, no complaint.
@@ -292,12 +324,12 @@ func TestCancel(t *testing.T) {
 	}
 	gone := errors.New("nobody wants it")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err = e.EncodeChunk(ctx, plan, 0, ChunkOptions{Rates: simpleRates(plan), Progress: func(float64) { cancel(gone) }})
+	_, err = e.EncodeChunk(ctx, plan, 0, ChunkOptions{Progress: func(float64) { cancel(gone) }})
 	cancel(gone)
 	if err != nil && !errors.Is(err, gone) {
 		t.Errorf("error %v, want %v", err, gone)
 	}
-	if _, err := e.EncodeChunk(ctx, plan, 1, ChunkOptions{Rates: simpleRates(plan)}); !errors.Is(err, gone) {
+	if _, err := e.EncodeChunk(ctx, plan, 1, ChunkOptions{}); !errors.Is(err, gone) {
 		t.Errorf("error %v, want %v", err, gone)
 	}
 	if _, err := e.Import(ctx, ImportOptions{File: plain(t), Prefix: "q"}); !errors.Is(err, gone) {
@@ -332,7 +364,7 @@ func TestStoreFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := broken.EncodeChunk(t.Context(), plan, 1, ChunkOptions{Rates: simpleRates(plan)}); !errors.Is(err, errRefused) {
+	if _, err := broken.EncodeChunk(t.Context(), plan, 1, ChunkOptions{}); !errors.Is(err, errRefused) {
 		t.Errorf("chunk: error %v, want %v", err, errRefused)
 	}
 }

@@ -113,14 +113,6 @@ func again[T any](t *testing.T, value T) T {
 	return back
 }
 
-func simpleRates(plan Plan) []Rate {
-	var rates []Rate
-	for _, r := range plan.Encoded() {
-		rates = append(rates, Rate{Bitrate: r.Bitrate, Peak: r.Bitrate * 3 / 2, Buffer: r.Bitrate * 2})
-	}
-	return rates
-}
-
 // transcode does all steps but publishing.
 func transcode(t *testing.T, file string, req Request) outcome {
 	t.Helper()
@@ -146,7 +138,7 @@ func tryTranscode(t *testing.T, file string, req Request) (outcome, error) {
 	}
 	o.plan = again(t, plan)
 	for n := range o.plan.Chunks {
-		result, err := o.EncodeChunk(ctx, o.plan, n, ChunkOptions{Rates: simpleRates(o.plan), File: file})
+		result, err := o.EncodeChunk(ctx, o.plan, n, ChunkOptions{File: file})
 		if err != nil {
 			return o, err
 		}

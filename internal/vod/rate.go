@@ -22,6 +22,10 @@ import (
 // What those chunks spent more or less than the continuous encode would have is made up
 // by the rest.
 //
+// What a chunk turned out to be may be far from what was expected, as where film becomes
+// noise. Then it was told the wrong quality, and is encoded again with the right one, which
+// is known now: a tenth of the chunks of hard films, none of most.
+//
 // The first chunk is told the bitrate, as the continuous encode is, and so is a chunk
 // of which too little is known to dare a quality; x264 then says which quality it
 // ended up with.
@@ -108,23 +112,56 @@ func (p *Plan) Rates(n int, earlier []ChunkStats) []Rate {
 		switch {
 		case r.Quality > 0:
 			rate = Rate{Quality: float64(r.Quality), Peak: r.Bitrate, Buffer: 2 * r.Bitrate}
-		case r.Codec == ffmpeg.H264 && r.GOP > 0 && n > 0 && len(p.Weights) == len(p.Starts):
-			var done []EncodeStats
-			for _, chunk := range earlier {
-				if i >= len(chunk.Renditions) {
-					break
-				}
-				done = append(done, chunk.Renditions[i])
-			}
-			rate.Bitrate, rate.Quality = p.follow(r, n, done)
+		case p.follows(r, n):
+			rate.Bitrate, rate.Quality = p.follow(r, n, ofRendition(i, earlier), nil)
 		}
 		rates = append(rates, rate)
 	}
 	return rates
 }
 
-// follow returns the bitrate or the quality for chunk n of a rendition.
-func (p *Plan) follow(r Rendition, n int, done []EncodeStats) (bitrate int, quality float64) {
+// Corrected returns what the encoders of chunk n should have been told, now that it is
+// known what came of what they were: nothing for renditions that came near enough.
+func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Rate {
+	corrected := map[int]Rate{}
+	for i, r := range p.Encoded() {
+		if r.Quality > 0 || !p.follows(r, n) || i >= len(got.Renditions) {
+			continue
+		}
+		own := got.Renditions[i]
+		_, quality := p.follow(r, n, ofRendition(i, earlier), &own)
+		if quality == 0 {
+			continue
+		}
+		x := newRateModel(*p, r)
+		bits := min(bitsAt(quality, x.size(n, own)), x.most(n))
+		if ratio := bits / max(float64(own.Bytes)*8, 1); ratio < 1/tolerance || ratio > tolerance && !x.heldBack(n, own) {
+			corrected[i] = Rate{Quality: quality, Peak: r.Bitrate * 3 / 2, Buffer: 2 * r.Bitrate}
+		}
+	}
+	return corrected
+}
+
+// follows reports whether what chunk n of a rendition is told follows from the chunks
+// before it.
+func (p *Plan) follows(r Rendition, n int) bool {
+	return r.Codec == ffmpeg.H264 && r.GOP > 0 && n > 0 && len(p.Weights) == len(p.Starts)
+}
+
+// ofRendition is what is known of rendition i.
+func ofRendition(i int, chunks []ChunkStats) (stats []EncodeStats) {
+	for _, chunk := range chunks {
+		if i >= len(chunk.Renditions) {
+			break
+		}
+		stats = append(stats, chunk.Renditions[i])
+	}
+	return stats
+}
+
+// follow returns the bitrate or the quality for chunk n of a rendition; own is what came
+// of it, if it was encoded before.
+func (p *Plan) follow(r Rendition, n int, done []EncodeStats, own *EncodeStats) (bitrate int, quality float64) {
 	x := newRateModel(*p, r)
 	if len(done) == 0 || done[0].Factor == 0 {
 		return r.Bitrate, 0
@@ -138,11 +175,11 @@ func (p *Plan) follow(r Rendition, n int, done []EncodeStats) (bitrate int, qual
 		case k < len(done):
 			told = append(told, done[k])
 		default:
-			b, q := x.decide(k, done[:known], told)
+			b, q := x.decide(k, done[:known], told, nil)
 			told = append(told, EncodeStats{Bitrate: b, Quality: q})
 		}
 	}
-	return x.decide(n, done[:min(p.Needs(n), len(done))], told)
+	return x.decide(n, done[:min(p.Needs(n), len(done))], told, own)
 }
 
 // Constants of the model, found with encodes of film, sport, grain, noise, slides and hard
@@ -163,6 +200,10 @@ const (
 	forget = 0.5
 	// How many times as large a chunk is taken to be that the buffer held back.
 	longing = 1.5
+
+	// How many times as large or small as it should have been a chunk may come out before
+	// it is encoded again.
+	tolerance = 1.3
 
 	// The most by which chunks are made larger or smaller to make up for others.
 	largest = 2.0
@@ -233,12 +274,16 @@ func (x rateModel) quality(step float64) float64 {
 }
 
 // decide returns what chunk n is told, when the results of the chunks in known are
-// known; told has what all chunks before n were told.
-func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, quality float64) {
+// known; told has what all chunks before n were told, and own is what came of n itself, if
+// it was encoded before.
+func (x rateModel) decide(n int, known, told []EncodeStats, own *EncodeStats) (bitrate int, quality float64) {
 	if n == 0 {
 		return int(x.bitrate), 0
 	}
 	sizes := x.sizes(known)
+	if own != nil {
+		sizes[n] = x.size(n, *own)
+	}
 	spent, qualities := x.continuous(known, sizes)
 	excess := 0.0
 	for k := 1; k < n; k++ {
@@ -256,7 +301,7 @@ func (x rateModel) decide(n int, known, told []EncodeStats) (bitrate int, qualit
 		rest += spent[k]
 	}
 	share := min(max(1-excess/rest, 1/largest), largest)
-	if !x.daring(n, known) {
+	if own == nil && !x.daring(n, known) {
 		wanted := spent[n] * share / x.chunks[n].seconds
 		return int(min(max(wanted, x.bitrate/5), x.bitrate*peakFactor*0.97)), 0
 	}
@@ -297,17 +342,8 @@ func (x rateModel) sizes(known []EncodeStats) []float64 {
 	sizes := make([]float64, len(x.chunks))
 	var size, hint mean
 	for k := len(known) - 1; k >= 0; k-- {
-		c, s := x.chunks[k], known[k]
-		quality := s.Quality
-		if quality == 0 {
-			quality = x.meanQuality(k, s)
-		}
-		bits := max(float64(s.Bytes)*8, 1)
-		sizes[k] = bits / bitsAt(quality, 1)
-		if x.heldBack(k, s) {
-			sizes[k] *= longing
-		}
-		size.add(sizes[k] / c.seconds)
+		sizes[k] = x.size(k, known[k])
+		size.add(sizes[k] / x.chunks[k].seconds)
 		hint.add(x.hint(k))
 	}
 	for k := len(known); k < len(x.chunks); k++ {
@@ -315,6 +351,19 @@ func (x rateModel) sizes(known []EncodeStats) []float64 {
 		sizes[k] = c.seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/leap), leap)
 	}
 	return sizes
+}
+
+// size returns the bits that a chunk would have at quality 0, by what came of it.
+func (x rateModel) size(k int, s EncodeStats) float64 {
+	quality := s.Quality
+	if quality == 0 {
+		quality = x.meanQuality(k, s)
+	}
+	size := max(float64(s.Bytes)*8, 1) / bitsAt(quality, 1)
+	if x.heldBack(k, s) {
+		size *= longing
+	}
+	return size
 }
 
 // mean is the geometric mean of what chunks have, the newest first.

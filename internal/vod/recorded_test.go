@@ -111,7 +111,7 @@ func TestRecorded(t *testing.T) {
 				t.Errorf("chunk %d goes on beyond a gap", n)
 			}
 		}
-		result, err := e.EncodeChunk(ctx, plan, n, ChunkOptions{Rates: simpleRates(plan)})
+		result, err := e.EncodeChunk(ctx, plan, n, ChunkOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -279,7 +279,7 @@ func (r *runner) encodeChunk(ctx context.Context, n int) error {
 	earlier := r.kept.stats(plan.Needs(n))
 	r.mu.Unlock()
 	result, err := r.engine.EncodeChunk(ctx, *plan, n, ChunkOptions{
-		Rates: plan.Rates(n, earlier), File: r.file, Progress: r.meter.chunk(n),
+		Earlier: earlier, File: r.file, Progress: r.meter.chunk(n),
 	})
 	if err != nil {
 		return err

@@ -21,11 +21,12 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 	if o.File == "" {
 		return ChunkResult{}, errors.New("a source that can't be taken apart is encoded where its file is")
 	}
+	rates := plan.Rates(0, nil)
 	tasks := make([]encodeTask, len(encoded))
 	packers := make([]*packer, len(encoded))
 	for i, r := range encoded {
 		packers[i] = &packer{store: e.Store, prefix: plan.Prefix + "/" + r.Dir}
-		tasks[i].rendition = plan.rendition(r, o.Rates[i])
+		tasks[i].rendition = plan.rendition(r, rates[i])
 		tasks[i].rendition.KeyEvery = plan.keyEvery(r)
 		if rate := r.rateIn(plan); rate.Den > 0 {
 			tasks[i].frames = plan.Source.Probe.Duration.Seconds() * float64(rate.Num) / float64(rate.Den)
@@ -51,7 +52,11 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 	if err := checkSequential(plan, packers); err != nil {
 		return ChunkResult{}, err
 	}
-	return chunkResult(0, encoded, packers), nil
+	var result ChunkResult
+	for i, r := range encoded {
+		result.Renditions = append(result.Renditions, packers[i].result(r.Name))
+	}
+	return result, nil
 }
 
 // keyEvery returns the distance of key frames that is nearest to what r asks for and

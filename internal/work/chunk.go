@@ -84,7 +84,7 @@ func (w *Work) makeChunk(ctx context.Context, state store.Work, p store.Piece, p
 	if err != nil {
 		return vod.ChunkResult{}, vod.ChunkStats{}, err
 	}
-	o := vod.ChunkOptions{Rates: plan.Rates(p.Number, earlier), Progress: note}
+	o := vod.ChunkOptions{Earlier: earlier, Progress: note}
 	if plan.Source.Sequential != "" {
 		if o.File, err = w.sequentialFile(ctx, state); err != nil {
 			return vod.ChunkResult{}, vod.ChunkStats{}, err
