@@ -345,7 +345,7 @@ func liveRelay(t *testing.T) {
 	cert, key := certificate(t)
 	node := nodeServer(t, cert, key)
 	far := newWeir(t)
-	srt := freeUDP(t)
+	srt := freeUDPAddr(t)
 	far.start("--srt", srt)
 	other := newStream(far, "")
 
@@ -415,15 +415,4 @@ func certificate(t *testing.T) (cert, key string) {
 		t.Fatal(err)
 	}
 	return cert, key
-}
-
-// freeUDP returns an address that nobody listens at.
-func freeUDP(t *testing.T) string {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	return conn.LocalAddr().String()
 }

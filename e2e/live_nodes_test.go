@@ -29,7 +29,7 @@ func liveNodes(t *testing.T) {
 	for _, w := range []*weir{a, b} {
 		rtmp[w] = freeAddr(t)
 		w.env = append(w.env, "WEIR_STORAGE="+bucket.URL())
-		w.start("--rtmp", rtmp[w], "--webrtc", freeUDP(t), "--webrtc-host", "127.0.0.1")
+		w.start("--rtmp", rtmp[w], "--webrtc", freeAddr(t), "--webrtc-host", "127.0.0.1")
 	}
 	checkSignalling(t, newStream(a, rtmp[a]), b)
 	for _, how := range []string{"well", "killed"} {

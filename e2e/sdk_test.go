@@ -20,7 +20,7 @@ func TestSDK(t *testing.T) {
 		t.Fatalf("the SDK is not installed (%v); run: make test", err)
 	}
 	eachEngine(t, func(t *testing.T, w *weir) {
-		w.start("--webrtc", freeUDP(t)) // playback info tells of it
+		w.start("--webrtc", freeAddr(t)) // playback info tells of it
 		seed, err := json.Marshal(w.seed())
 		if err != nil {
 			t.Fatal(err)

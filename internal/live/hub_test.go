@@ -272,6 +272,24 @@ func TestReturn(t *testing.T) {
 	}
 }
 
+// TestLostBetweenFrames loses an encoder whose last frame is shown after others that did
+// not come any more, and expects the next one to begin after it.
+func TestLostBetweenFrames(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	const frame = 40 * time.Millisecond
+	for i, shown := range []time.Duration{0, 3, 1, 2, 6} {
+		if err := e.Write(Frame{Track: 0, DTS: time.Duration(i) * frame, PTS: (shown + 2) * frame, Sync: i == 0, Data: []byte{1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Close(false)
+	back := s.publish()
+	if want := e.clock.start + 7*frame; e.session.end < want || back.clock.start < want {
+		t.Errorf("the last frame ends at %v, the session at %v, and the next encoder begins at %v", want, e.session.end, back.clock.start)
+	}
+}
+
 // TestRestart stops a node without a word to the encoder, and expects another life of
 // it to go on with what there is.
 func TestRestart(t *testing.T) {

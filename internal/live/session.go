@@ -292,7 +292,9 @@ func (s *session) write(p *Publisher, f Frame) error {
 	if err := pack.endless(settled); err != nil {
 		return err
 	}
-	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)))
+	// The frame in hand ends later than the settled one, and what is decoded last may not be
+	// what is shown last: the next encoder must not begin before that.
+	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)), pts+pack.track.Time(int64(settled.Duration)))
 	if sound {
 		return s.muxer.addAudio(settled)
 	}
