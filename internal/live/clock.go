@@ -18,6 +18,9 @@ const (
 // mostEarly is how long before the first picture sound may begin.
 const mostEarly = 100 * time.Millisecond
 
+// longestFrame is how long a frame lasts, at most, when no other comes after it.
+const longestFrame = 100 * time.Millisecond
+
 // clock puts the frames of one connection on the timeline of a session. Encoders start
 // their clocks anywhere, let them jump when they switch scenes or wake up, and let
 // them run over. All tracks move together, so that sound and picture stay in step.

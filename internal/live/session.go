@@ -294,7 +294,9 @@ func (s *session) write(p *Publisher, f Frame) error {
 	}
 	// The frame in hand ends later than the settled one, and what is decoded last may not be
 	// what is shown last: the next encoder must not begin before that.
-	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)), pts+pack.track.Time(int64(settled.Duration)))
+	// How long it lasts is not known: not as long as a hole before it.
+	lasts := min(pack.track.Time(int64(settled.Duration)), longestFrame)
+	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)), pts+lasts)
 	if sound {
 		return s.muxer.addAudio(settled)
 	}
