@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"weir/internal/weir"
 )
 
 const (
@@ -169,16 +171,11 @@ func (t *seat) leave() {
 	t.seats.counters.open.Add(-1)
 }
 
-// network returns what counts as one address: with IPv6, everybody has many.
+// network is weir.Network of whom a connection is with.
 func network(a net.Addr) netip.Prefix {
 	with, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
 		return netip.Prefix{}
 	}
-	addr, bits := with.AddrPort().Addr().Unmap().WithZone(""), 32
-	if addr.Is6() {
-		bits = 64
-	}
-	p, _ := addr.Prefix(bits)
-	return p
+	return weir.Network(with.AddrPort().Addr())
 }

@@ -21,27 +21,12 @@ import (
 // packets of 20 ms.
 func beeps(t *testing.T, seconds string) (cmaf.Track, [][]byte) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "aevalsrc='if(lt(mod(t,1),0.1),sin(2*PI*1000*t),0)':s=48000:d="+seconds,
-		"-c:a", "libopus", "-ac", "2", "-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:1").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := cmaf.NewReader(bytes.NewReader(out))
-	tracks, err := r.Tracks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	track, frames := framesOf(t, "-f", "lavfi", "-i", "aevalsrc='if(lt(mod(t,1),0.1),sin(2*PI*1000*t),0)':s=48000:d="+seconds, "-c:a", "libopus", "-ac", "2")
 	var packets [][]byte
-	for {
-		f, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return tracks[0], packets
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, f := range frames {
 		packets = append(packets, f.Data)
 	}
+	return track, packets
 }
 
 // chatter sends pictures, and Opus with a tone each second, as fast as it is taken.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,11 +13,11 @@ import (
 	"weir/internal/ffmpeg"
 )
 
-// soundOf returns some seconds of a sine in AAC.
-func soundOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
+// framesOf returns the first track of what ffmpeg makes, as an encoder sends it.
+func framesOf(t *testing.T, args ...string) (cmaf.Track, []Frame) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "sine=frequency=440:sample_rate=44100:duration="+seconds,
-		"-c:a", "aac", "-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:1").Output()
+	args = slices.Concat([]string{"-v", "error"}, args, []string{"-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:1"})
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +36,15 @@ func soundOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
 			t.Fatal(err)
 		}
 		at := tracks[0].Time(f.Start)
-		frames = append(frames, Frame{PTS: at, DTS: at, Sync: true, Data: f.Data})
+		sync := f.Samples[0].Sync || tracks[0].Kind == cmaf.Audio
+		frames = append(frames, Frame{PTS: at, DTS: at, Sync: sync, Data: f.Data})
 	}
+}
+
+// soundOf returns some seconds of a sine in AAC.
+func soundOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
+	t.Helper()
+	return framesOf(t, "-f", "lavfi", "-i", "sine=frequency=440:sample_rate=44100:duration="+seconds, "-c:a", "aac")
 }
 
 // AAC comes out as Opus at the times that it has, also after a hole, for as many as want

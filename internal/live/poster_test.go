@@ -2,12 +2,9 @@ package live
 
 import (
 	"bytes"
-	"errors"
 	"image"
 	"image/jpeg"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -23,31 +20,10 @@ import (
 // It is red in the first second and blue in the second.
 func filmOf(t *testing.T, coding ...string) (cmaf.Track, []Frame) {
 	t.Helper()
-	args := append([]string{
-		"-v", "error", "-f", "lavfi", "-i", "color=red:s=320x180:r=10:d=1", "-f", "lavfi", "-i", "color=blue:s=320x180:r=10:d=1",
+	return framesOf(t, append([]string{
+		"-f", "lavfi", "-i", "color=red:s=320x180:r=10:d=1", "-f", "lavfi", "-i", "color=blue:s=320x180:r=10:d=1",
 		"-filter_complex", "[0][1]concat,format=yuv420p", "-g", "10", "-bf", "0",
-	}, coding...)
-	out, err := exec.CommandContext(t.Context(), "ffmpeg", append(args, "-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:1")...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := cmaf.NewReader(bytes.NewReader(out))
-	tracks, err := r.Tracks()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var frames []Frame
-	for {
-		f, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return tracks[0], frames
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := tracks[0].Time(f.Start)
-		frames = append(frames, Frame{PTS: at, DTS: at, Sync: f.Samples[0].Sync, Data: f.Data})
-	}
+	}, coding...)...)
 }
 
 // studio is a station with ffmpeg and an encoder that sends frames.

@@ -47,7 +47,7 @@ type peer struct {
 
 // newPeer makes a connection that has no answer yet.
 func (s *Server) newPeer(from netip.Addr, o offer) (*peer, error) {
-	p := &peer{server: s, from: network(from), ufrag: ufragOf(o.text), connected: make(chan struct{}), done: make(chan struct{})}
+	p := &peer{server: s, from: weir.Network(from), ufrag: ufragOf(o.text), connected: make(chan struct{}), done: make(chan struct{})}
 	if err := s.room(p.from); err != nil { // before anything is made
 		return nil, err
 	}

@@ -222,16 +222,6 @@ func (s *Server) roomNow(from netip.Prefix) error {
 	return nil
 }
 
-// network returns what counts as one address: with IPv6, everybody has many.
-func network(addr netip.Addr) netip.Prefix {
-	bits := 32
-	if addr = addr.Unmap().WithZone(""); addr.Is6() {
-		bits = 64
-	}
-	p, _ := addr.Prefix(bits)
-	return p
-}
-
 // add takes a peer in, if there is room.
 func (s *Server) add(p *peer) error {
 	s.mu.Lock()

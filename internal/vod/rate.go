@@ -108,7 +108,7 @@ const (
 func (p *Plan) Rates(n int, earlier []ChunkStats) []Rate {
 	var rates []Rate
 	for i, r := range p.Encoded() {
-		rate := Rate{Bitrate: r.Bitrate, Peak: r.Bitrate * 3 / 2, Buffer: 2 * r.Bitrate}
+		rate := r.rate()
 		switch {
 		case r.Quality > 0:
 			rate = Rate{Quality: float64(r.Quality), Peak: r.Bitrate, Buffer: 2 * r.Bitrate}
@@ -136,10 +136,17 @@ func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Ra
 		x := newRateModel(*p, r)
 		bits := min(bitsAt(quality, x.size(n, own)), x.most(n))
 		if ratio := bits / max(float64(own.Bytes)*8, 1); ratio < 1/tolerance || ratio > tolerance && !x.heldBack(n, own) {
-			corrected[i] = Rate{Quality: quality, Peak: r.Bitrate * 3 / 2, Buffer: 2 * r.Bitrate}
+			rate := r.rate()
+			rate.Bitrate, rate.Quality = 0, quality
+			corrected[i] = rate
 		}
 	}
 	return corrected
+}
+
+// rate is what an encoder is told that has all of the bitrate.
+func (r Rendition) rate() Rate {
+	return Rate{Bitrate: r.Bitrate, Peak: r.Bitrate * 3 / 2, Buffer: 2 * r.Bitrate}
 }
 
 // follows reports whether what chunk n of a rendition is told follows from the chunks

@@ -6,6 +6,16 @@ import (
 	"strings"
 )
 
+// Network returns what counts as one address: with IPv6, everybody has many.
+func Network(addr netip.Addr) netip.Prefix {
+	bits := 32
+	if addr = addr.Unmap().WithZone(""); addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits)
+	return p
+}
+
 // ClientAddr returns who sent a request. What X-Forwarded-For says counts only as
 // far as it was written by a trusted proxy: it is read from its end, and the
 // first address that is not a trusted proxy's is the client.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"weir/internal/blob"
 	"weir/internal/store"
@@ -290,17 +291,21 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
-		change := func(a *weir.Asset) {
-			p.describe(a)
-			a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
-			if elsewhere != "" {
-				a.PlaybackURL = elsewhere
-			}
-			a.Ready(n.now)
+	return p.finish(ctx, asset, func(a *weir.Asset, now time.Time) {
+		p.describe(a)
+		a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
+		if elsewhere != "" {
+			a.PlaybackURL = elsewhere
 		}
+		a.Ready(now)
+	}, weir.AssetUpdated, weir.AssetReadyEvent)
+}
+
+// finish completes the task and changes the asset that it made, and tells of it.
+func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(*weir.Asset, time.Time), events ...weir.EventName) error {
+	err := p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
 		made := asset
-		change(&made)
+		change(&made, n.now)
 		made.PlaybackURL, made.DownloadURL = "", "" // they are the asset's own matter
 		if err := p.complete(ctx, tx, n, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}); err != nil {
 			return err
@@ -308,12 +313,13 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		if err := p.save(ctx, tx, 1); err != nil {
 			return err
 		}
-		ready, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a); return nil })
-		if err != nil || ready.Deleted {
+		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a, n.now); return nil })
+		if err != nil || changed.Deleted {
 			return err
 		}
-		n.asset(weir.AssetUpdated, ready)
-		n.asset(weir.AssetReadyEvent, ready)
+		for _, event := range events {
+			n.asset(event, changed)
+		}
 		return nil
 	})
 	return p.ended(ctx, err)
@@ -392,17 +398,22 @@ func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 			if err != nil {
 				return nil, err
 			}
-			f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
-			if p.plan.Source.Duration > 0 {
-				f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)
-			}
-			files = append(files, f)
+			files = append(files, p.mp4File(s, size))
 		}
 	}
 	if p.plan.Source.Video != nil {
 		files = append(files, weir.File{Type: "thumbnails_vtt", Path: "thumbnails/thumbnails.vtt"})
 	}
 	return files, nil
+}
+
+// mp4File is the MP4 of a rendition in the list of files.
+func (p *publication) mp4File(s vod.Stream, size int64) weir.File {
+	f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
+	if p.plan.Source.Duration > 0 {
+		f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)
+	}
+	return f
 }
 
 // copyToObjectStore puts an asset also into the object store that its owner chose, as

@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"slices"
+	"time"
 
 	"weir/internal/media"
 	"weir/internal/store"
@@ -77,28 +78,10 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
-		change := func(a *weir.Asset) {
-			a.Files = files
-			a.Status.UpdatedAt = weir.At(n.now)
-		}
-		made := asset
-		change(&made)
-		made.PlaybackURL, made.DownloadURL = "", "" // they are the asset's own matter
-		if err := p.complete(ctx, tx, n, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}); err != nil {
-			return err
-		}
-		if err := p.save(ctx, tx, 1); err != nil {
-			return err
-		}
-		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a); return nil })
-		if err != nil || changed.Deleted {
-			return err
-		}
-		n.asset(weir.AssetUpdated, changed)
-		return nil
-	})
-	return p.ended(ctx, err)
+	return p.finish(ctx, asset, func(a *weir.Asset, now time.Time) {
+		a.Files = files
+		a.Status.UpdatedAt = weir.At(now)
+	}, weir.AssetUpdated)
 }
 
 // recordedFiles lists what a recording is made of: beside what it was at first, the MP4
@@ -128,11 +111,7 @@ func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown med
 		if err != nil {
 			return nil, err
 		}
-		f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
-		if p.plan.Source.Duration > 0 {
-			f.Bitrate = int(float64(size) * 8 / p.plan.Source.Duration)
-		}
-		add(f)
+		add(p.mp4File(s, size))
 	}
 	add(weir.File{Type: "thumbnails_vtt", Path: "thumbnails/thumbnails.vtt"})
 	return files, nil
