@@ -10,41 +10,56 @@ import (
 )
 
 const (
-	// memoryEvery is how often returnMemory looks.
-	memoryEvery = 20 * time.Second
+	// limitEvery is how often it is looked how much garbage may gather, and memoryEvery
+	// how often memory is given back.
+	limitEvery  = 2 * time.Second
+	memoryEvery = 10 * limitEvery
 	// memoryEnough is how much the heap may hold without a look at what for.
 	memoryEnough = 32 << 20
 	// memoryTight is what Go may take from the system before it collects garbage at
 	// once, and not only when the heap has doubled: many imports at the same time
 	// leave more garbage than they use memory.
 	memoryTight = 112 << 20
+	// memoryOfStream is how much more that is for each stream on air, whose garbage comes
+	// fast and is small: to collect it often would cost more time than it is worth.
+	memoryOfStream = 2 << 20
+	// Until garbage is collected, the heap may grow by so much, in percent of what is in
+	// use: as Go has it, more for each stream, and at most.
+	growth         = 100
+	growthOfStream = 10
+	mostGrowth     = 400
 )
 
 // returnMemory keeps the memory small that weir takes from the system, until ctx ends,
 // and gives it back after a burst. Go itself collects garbage only when the heap grows,
 // or after two minutes, and then returns it slowly; a service that does nothing would
 // long hold what it once needed.
-func returnMemory(ctx context.Context) error {
-	ticker := time.NewTicker(memoryEvery)
+//
+// streams tells how many streams are on air.
+func returnMemory(ctx context.Context, streams func() int64) error {
+	ticker := time.NewTicker(limitEvery)
 	defer ticker.Stop()
-	limit := debug.SetMemoryLimit(-1)
+	limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(growth)
 	defer debug.SetMemoryLimit(limit)
-	own := limit == math.MaxInt64 // the operator has not set GOMEMLIMIT
+	defer debug.SetGCPercent(percent)
+	own := limit == math.MaxInt64 && percent == growth // the operator has set neither GOMEMLIMIT nor GOGC
 	if own {
 		debug.SetMemoryLimit(memoryTight)
+	} else {
+		debug.SetGCPercent(percent)
 	}
 	last := uint64(0)
-	for {
+	for looks := 1; ; looks++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
-		now := readHeap()
-		if own { // where so much is in use, a tight limit would only cost time
-			debug.SetMemoryLimit(max(memoryTight, 3*int64(now.used)/2))
+		now, onAir := readHeap(), streams()
+		if own {
+			setLimits(now, onAir)
 		}
-		if now.held <= memoryEnough {
+		if looks%int(memoryEvery/limitEvery) != 0 || now.held <= memoryEnough {
 			continue
 		}
 		if now.collections == last { // what was in use then may be garbage now
@@ -52,11 +67,18 @@ func returnMemory(ctx context.Context) error {
 			now = readHeap()
 		}
 		last = now.collections
-		// Twice what is in use is what Go works with.
-		if now.held > 2*now.used {
+		// Twice what is in use is what Go works with; what streams leave is soon needed again.
+		if now.held > 2*now.used && onAir == 0 {
 			debug.FreeOSMemory()
 		}
 	}
+}
+
+// setLimits says how much garbage may gather.
+func setLimits(now heap, streams int64) {
+	debug.SetGCPercent(int(min(growth+growthOfStream*streams, mostGrowth)))
+	// Where so much is in use, a tight limit would only cost time.
+	debug.SetMemoryLimit(max(memoryTight, 3*int64(now.used)/2) + streams*memoryOfStream)
 }
 
 // heap is the state of the heap.

@@ -99,7 +99,7 @@ func serve(ctx context.Context, cfg *Config, log *slog.Logger, out io.Writer) er
 		return st.Run(house, store.Retention{Events: cfg.EventRetention, Credentials: credentialsKept, Health: cfg.HealthRetention})
 	})
 	g.Go(func() error { return runOps(running, cfg.Ops, opsHandler(metrics), log) })
-	g.Go(func() error { return returnMemory(running) })
+	g.Go(func() error { return returnMemory(running, parts.onAir) })
 	if cfg.Runs(partWork) {
 		g.Go(func() error { return parts.work.Run(running) })
 	}
@@ -200,6 +200,14 @@ func build(ctx context.Context, cfg *Config, nodeID string, st *store.Store, med
 		return p, p.buildWork(ctx, cfg, log)
 	}
 	return p, nil
+}
+
+// onAir returns how many streams are on air here.
+func (p *parts) onAir() int64 {
+	if p.hub == nil {
+		return 0
+	}
+	return p.hub.Stats().OnAir
 }
 
 // runLive lets encoders in until ctx ends. The hub goes on until the last of them has

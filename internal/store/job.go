@@ -328,11 +328,15 @@ type jobClient[TTx any] struct {
 	log    *slog.Logger
 	id     string
 	active *activeClient[TTx]
+	// fetchEvery is how often it is looked for jobs whose time has come. Of new ones River
+	// is told: by PostgreSQL, or by wake.
+	fetchEvery time.Duration
 }
 
 type activeClient[TTx any] struct {
 	mu     sync.Mutex
 	client *river.Client[TTx]
+	queues []string // that it takes jobs from
 }
 
 // maxAttempts is as good as for ever: what can't get better is finished by its
@@ -340,7 +344,7 @@ type activeClient[TTx any] struct {
 const maxAttempts = 10_000
 
 func newJobClient[TTx any](driver riverdriver.Driver[TTx], id string, log *slog.Logger) (jobClient[TTx], error) {
-	c := jobClient[TTx]{driver: driver, log: quiet(log), id: id, active: &activeClient[TTx]{}}
+	c := jobClient[TTx]{driver: driver, log: quiet(log), id: id, active: &activeClient[TTx]{}, fetchEvery: time.Second}
 	var err error
 	c.insert, err = river.NewClient(driver, &river.Config{Logger: c.log, ID: id, MaxAttempts: maxAttempts})
 	return c, err
@@ -378,17 +382,17 @@ func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
 	}
 	config := &river.Config{
 		ID: c.id, Logger: c.log, Workers: workers, Queues: queues, MaxAttempts: maxAttempts,
-		FetchPollInterval: pollEvery, FetchCooldown: 20 * time.Millisecond, RetryPolicy: retryPolicy{},
+		FetchPollInterval: c.fetchEvery, FetchCooldown: 20 * time.Millisecond, RetryPolicy: retryPolicy{},
 		CompletedJobRetentionPeriod: 24 * time.Hour, CancelledJobRetentionPeriod: 24 * time.Hour,
 		DiscardedJobRetentionPeriod: 24 * time.Hour, RescueStuckJobsAfter: 24 * time.Hour, // see node.go
-		Middleware: []rivertype.Middleware{&wakeUp{}},
+		Middleware: []rivertype.Middleware{&wakeUp{}}, SkipUnknownJobCheck: true, // nobody does a wakeKind
 	}
 	client, err := c.start(ctx, config)
 	if client == nil {
 		return err
 	}
-	c.active.set(client)
-	defer c.active.set(nil)
+	c.active.set(client, slices.Collect(maps.Keys(queues)))
+	defer c.active.set(nil, nil)
 	<-ctx.Done()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.drain)
 	defer cancel()
@@ -425,25 +429,28 @@ func (c jobClient[TTx]) start(ctx context.Context, config *river.Config) (*river
 	}
 }
 
-func (a *activeClient[TTx]) set(client *river.Client[TTx]) {
+func (a *activeClient[TTx]) set(client *river.Client[TTx], queues []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.client = client
+	a.client, a.queues = client, queues
 }
 
-func (a *activeClient[TTx]) get() *river.Client[TTx] {
+func (a *activeClient[TTx]) get() (*river.Client[TTx], []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.client
+	return a.client, a.queues
 }
 
-// wake makes the producers of queues look for jobs now. River does that by
+// wake makes the producers of queues look for jobs now, or those of all. River does that by
 // itself for jobs that are inserted outside a transaction, so one is inserted that
 // wakeUp takes out again before it reaches the database.
 func (c jobClient[TTx]) wake(ctx context.Context, queues []string) {
-	client := c.active.get()
+	client, all := c.active.get()
 	if client == nil {
 		return
+	}
+	if queues == nil {
+		queues = all
 	}
 	for _, queue := range queues {
 		// An error only means that the next poll finds the jobs.

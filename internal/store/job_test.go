@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -123,6 +124,31 @@ func TestWakeUp(t *testing.T) {
 			job.end <- nil
 		}
 	})
+}
+
+// TestNewJobsAreNoticed shows that SQLite need not be asked for new jobs again and again:
+// of those that this process asks for it knows, of those of a command it hears.
+func TestNewJobsAreNoticed(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "weir.db")
+	st, command := open(t, url, "node-a"), open(t, url, "")
+	river := &st.engine.(*sqlite).river
+	river.fetchEvery = time.Hour
+	run(t, st)
+	jobs, _ := work(t, st, 3, JobTask)
+	enqueue(t, st, JobTask, "first") // found by the look at the start, perhaps
+	job := <-jobs
+	job.end <- nil
+	for client, _ := river.active.get(); client == nil; client, _ = river.active.get() {
+		time.Sleep(time.Millisecond)
+	}
+	for _, from := range []*Store{st, command} {
+		enqueue(t, from, JobTask, "next")
+		job := <-jobs
+		job.end <- nil
+	}
+	if n, err := one(t.Context(), st.conn, scanInt, "SELECT count(*) FROM river_notification"); err != nil || n != 0 {
+		t.Errorf("%d notifications were written for nobody, %v", n, err)
+	}
 }
 
 // TestFailedJob shows that a job that failed comes again, and what is kept of the

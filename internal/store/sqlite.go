@@ -26,7 +26,8 @@ import (
 type sqlite struct {
 	writer *sql.DB
 	reader *sql.DB
-	stmts  stmtCache
+	stmts  stmtCache // of the reader
+	writes stmtCache // of the writer
 	river  jobClient[*sql.Tx]
 	// version is what PRAGMA data_version said last.
 	version atomic.Int64
@@ -65,10 +66,21 @@ func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *
 	}
 	e.reader.SetMaxOpenConns(max(4, 2*runtime.GOMAXPROCS(0)))
 	e.reader.SetMaxIdleConns(max(4, 2*runtime.GOMAXPROCS(0)))
-	e.stmts.db = e.reader
-	e.river, err = newJobClient(riversqlite.New(e.writer), client, log)
+	e.stmts.db, e.writes.db = e.reader, e.writer
+	e.river, err = newJobClient(riverOnSQLite{riversqlite.New(e.writer)}, client, log)
 	return e, err
 }
+
+// riverOnSQLite is River's driver without the listener, which would ask the database 20
+// times a second for news: this process knows when it asks for a job, and notices what
+// others write (see wake).
+type riverOnSQLite struct{ *riversqlite.Driver }
+
+// SupportsListener says that nobody listens.
+func (riverOnSQLite) SupportsListener() bool { return false }
+
+// SupportsListenNotify says that nobody needs to be notified.
+func (riverOnSQLite) SupportsListenNotify() bool { return false }
 
 func (e *sqlite) migrate(ctx context.Context, log *slog.Logger) error {
 	if err := e.writer.PingContext(ctx); err != nil {
@@ -87,6 +99,7 @@ func (e *sqlite) migrate(ctx context.Context, log *slog.Logger) error {
 
 func (e *sqlite) close() {
 	e.stmts.close()
+	e.writes.close()
 	for _, db := range []*sql.DB{e.reader, e.writer} {
 		if db != nil {
 			_ = db.Close()
@@ -114,7 +127,7 @@ func (e *sqlite) begin(ctx context.Context) (engineTx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sqliteTx{tx: tx, river: e.river}, nil
+	return &sqliteTx{tx: tx, writes: &e.writes, river: e.river}, nil
 }
 
 func (e *sqlite) takeOver(ctx context.Context, c conn, prefixes []string, except string) ([]newJob, error) {
@@ -176,16 +189,35 @@ func (e *sqlite) forUpdate() string { return "" }
 func (e *sqlite) forUpdateOfFree() string { return "" }
 
 type sqliteTx struct {
-	tx    *sql.Tx
-	river jobClient[*sql.Tx]
+	tx     *sql.Tx
+	writes *stmtCache
+	unseen []string // queries that are not prepared
+	river  jobClient[*sql.Tx]
 }
 
 func (t *sqliteTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	if stmt := t.prepared(ctx, query); stmt != nil {
+		return sqlExec(stmt.ExecContext(ctx, args...))
+	}
 	return sqlExec(t.tx.ExecContext(ctx, query, args...))
 }
 
 func (t *sqliteTx) query(ctx context.Context, query string, args ...any) (rows, error) {
+	if stmt := t.prepared(ctx, query); stmt != nil {
+		return sqlQuery(stmt.QueryContext(ctx, args...))
+	}
 	return sqlQuery(t.tx.QueryContext(ctx, query, args...))
+}
+
+// prepared returns the statement of a query, or nil when there is none. The transaction has
+// the only connection, so one that is missing is prepared after it, for the next ones.
+func (t *sqliteTx) prepared(ctx context.Context, query string) *sql.Stmt {
+	stmt := t.writes.get(query)
+	if stmt == nil {
+		t.unseen = append(t.unseen, query)
+		return nil
+	}
+	return t.tx.StmtContext(ctx, stmt)
 }
 
 func (t *sqliteTx) enqueue(ctx context.Context, jobs []newJob) error {
@@ -194,7 +226,16 @@ func (t *sqliteTx) enqueue(ctx context.Context, jobs []newJob) error {
 
 func (t *sqliteTx) notify(context.Context, string) error { return nil }
 
-func (t *sqliteTx) commit(context.Context) error { return t.tx.Commit() }
+func (t *sqliteTx) commit(ctx context.Context) error {
+	if err := t.tx.Commit(); err != nil {
+		return err
+	}
+	for _, query := range t.unseen {
+		// What can't be prepared now is prepared another time.
+		_, _ = t.writes.prepare(ctx, query)
+	}
+	return nil
+}
 
 func (t *sqliteTx) rollback(context.Context) { _ = t.tx.Rollback() }
 
@@ -234,10 +275,17 @@ type stmtCache struct {
 // maxStmts bounds the cache; the statements of the fixed queries are far fewer.
 const maxStmts = 256
 
+// get returns the statement if it is prepared, or nil.
+func (c *stmtCache) get(query string) *sql.Stmt {
+	stmt, _ := c.stmts.Load(query)
+	prepared, _ := stmt.(*sql.Stmt)
+	return prepared
+}
+
 // prepare returns the statement, or nil when there is no room for it.
 func (c *stmtCache) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
-	if stmt, ok := c.stmts.Load(query); ok {
-		return stmt.(*sql.Stmt), nil
+	if stmt := c.get(query); stmt != nil {
+		return stmt, nil
 	}
 	if c.count.Load() >= maxStmts {
 		return nil, nil

@@ -109,7 +109,8 @@ type engine interface {
 	jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error)
 	// work runs jobs until ctx ends.
 	work(ctx context.Context, w worker) error
-	// wake tells this process's own producers of queues that there are new jobs.
+	// wake tells this process's own producers of queues that there are new jobs, nil =
+	// those of all.
 	wake(ctx context.Context, queues []string)
 	// listen calls changed for every topic told of by another connection, until
 	// ctx ends.

@@ -93,6 +93,7 @@ func (s *Store) poll(ctx context.Context) error {
 		return err
 	}
 	s.shown.clear()
+	s.engine.wake(ctx, nil)
 	type counter struct {
 		name  string
 		value int64
