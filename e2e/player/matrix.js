@@ -2,6 +2,10 @@
 // watchWHEP play them and write down when they are shown and heard. One of them is called
 // on a page, then state() and told() say how it goes.
 
+// A beep is the first sample that is as loud as this after as many seconds of quiet.
+const loud = 0.2;
+const pause = 0.3;
+
 // listen calls back for each beep that comes out of a node, with the time at which it is
 // heard, in seconds of this page's clock.
 async function listen(audio, heard) {
@@ -10,9 +14,9 @@ async function listen(audio, heard) {
       quiet = 0;
       process([[samples]]) {
         samples?.forEach((s, i) => {
-          if (Math.abs(s) < 0.2) this.quiet++;
+          if (Math.abs(s) < ${loud}) this.quiet++;
           else {
-            if (this.quiet > 0.3 * sampleRate) this.port.postMessage((currentFrame + i) / sampleRate);
+            if (this.quiet > ${pause} * sampleRate) this.port.postMessage((currentFrame + i) / sampleRate);
             this.quiet = 0;
           }
         });
@@ -26,6 +30,31 @@ async function listen(audio, heard) {
     heard(performanceTime / 1000 + data - contextTime);
   };
   return node;
+}
+
+// hear calls back for each beep of a track that comes over WebRTC, with the time at which
+// the browser took it out to be played, in seconds of a clock of its own. clock tells how far
+// this page's clock is ahead of that. A node of Web Audio would hear the track later than
+// who watches, by what it keeps in hand itself.
+async function hear(track, heard, clock) {
+  const reader = new MediaStreamTrackProcessor({ track, maxBufferSize: 500 }).readable.getReader();
+  let quiet = 0;
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const at = value.timestamp / 1e6;
+    clock(performance.now() / 1000 - at);
+    const samples = new Float32Array(value.numberOfFrames);
+    value.copyTo(samples, { planeIndex: 0, format: "f32-planar" });
+    samples.forEach((s, i) => {
+      if (Math.abs(s) < loud) quiet++;
+      else {
+        if (quiet > pause * value.sampleRate) heard(at + i / value.sampleRate);
+        quiet = 0;
+      }
+    });
+    value.close();
+  }
 }
 
 // beat sends a canvas that flashes every two seconds, and a beep that is started together
@@ -97,7 +126,7 @@ window.beat = async (url) => {
 };
 
 // run is what the page has seen.
-const run = { fatal: [], others: {}, pictures: [], sound: [], beeps: [], skews: [], stalls: [], start: undefined, first: 0 };
+const run = { fatal: [], others: {}, pictures: [], sound: [], beeps: [], ahead: Infinity, playout: 0, skews: [], stalls: [], start: undefined, first: 0 };
 let video;
 let change = () => {};
 
@@ -213,22 +242,25 @@ window.watchWHEP = async (url) => {
   pc.addTransceiver("video", { direction: "recvonly" });
   pc.addTransceiver("audio", { direction: "recvonly" });
   newVideo((_, told) => told.expectedDisplayTime / 1000);
-  const audio = new AudioContext({ sampleRate: 48000 });
-  const node = await listen(audio, (at) => run.beeps.push(at));
-  node.connect(audio.destination);
   pc.ontrack = ({ track, streams }) => {
     video.srcObject = streams[0];
-    if (track.kind === "audio") audio.createMediaStreamSource(streams[0]).connect(node);
+    if (track.kind !== "audio") return;
+    const heard = (at) => run.beeps.push(at);
+    // The page often looks late, but at times it does at once.
+    const clock = (ahead) => (run.ahead = Math.min(run.ahead, ahead));
+    hear(track, heard, clock).catch((error) => run.fatal.push(`sound: ${error}`));
   };
   await exchange("viewer", pc, url);
-  await audio.resume();
 
   // What the browser itself knows: which moment of the sender's clock is heard and seen now,
-  // and when it had nothing to show. A freeze is weir's if nothing came although this page
-  // had the time to look.
+  // how long sound is on its way out, and when it had nothing to show. A freeze is weir's if
+  // nothing came although this page had the time to look.
   const before = { freezes: 0, frozen: 0, packets: 0, looked: 0, came: performance.now() };
   setInterval(async () => {
-    const stats = [...(await pc.getStats()).values()].filter((r) => r.type === "inbound-rtp");
+    const all = [...(await pc.getStats()).values()];
+    const out = all.find((r) => r.type === "media-playout");
+    if (out?.totalSamplesCount) run.playout = out.totalPlayoutDelay / out.totalSamplesCount;
+    const stats = all.filter((r) => r.type === "inbound-rtp");
     const sound = stats.find((r) => r.kind === "audio");
     const picture = stats.find((r) => r.kind === "video");
     if (!sound || !picture) return;
@@ -257,7 +289,7 @@ window.state = () => ({
 // told tells all that was seen.
 window.told = () => ({
   pictures: run.pictures,
-  beeps: run.beeps,
+  beeps: run.beeps.map((at) => at + run.ahead + run.playout),
   skews: run.skews,
   stalls: run.stalls.map((s) => ({ dry: 0, ...s, length: s.length || Date.now() - s.at })),
   sound: run.sound.map(({ offset, pieces }) => ({ offset, data: base64(pieces) })),

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
 
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
@@ -25,8 +27,12 @@ const (
 	// opusStall is how long the encoder may say nothing: an encoder that is away sends
 	// nothing either.
 	opusStall = 5 * time.Minute
-	// unheardGap is from where on sound does not go on where it ended.
-	unheardGap = 60 * time.Millisecond
+	// unheardGap is from where on sound does not go on where it ended: more than what encoders
+	// round, less than what is seen on lips when it adds up.
+	unheardGap = 30 * time.Millisecond
+	// mostAwaited is how long pictures wait for the sound that is made for them; it takes
+	// about half of that.
+	mostAwaited = 200 * time.Millisecond
 )
 
 // TapOpus is Tap of a rendition, with sound as browsers take it over WebRTC: AAC is made
@@ -84,13 +90,33 @@ func (t *Tap) tell(f Tapped) {
 		t.hold(f)
 	case len(f.Tracks) > 0:
 		t.announce(f.Tracks)
+	case t.sends == asOpus && t.instead >= 0:
+		t.await(f)
 	default:
 		t.add(f)
 	}
 }
 
+// await keeps a picture until its sound is made. Browsers show the two together anyway, but
+// it takes them half a minute to find out that the sound always comes later.
+func (t *Tap) await(picture Tapped) {
+	t.pictures = append(t.pictures, picture)
+	t.release(picture.DTS - mostAwaited)
+}
+
+// release hands on the pictures up to a time that wait for their sound.
+func (t *Tap) release(until time.Duration) {
+	n := 0
+	for n < len(t.pictures) && t.pictures[n].DTS <= until {
+		t.add(t.pictures[n])
+		n++
+	}
+	t.pictures = slices.Delete(t.pictures, 0, n)
+}
+
 // announce says what comes from now on.
 func (t *Tap) announce(tracks []cmaf.Track) {
+	t.release(math.MaxInt64)
 	switch t.sends {
 	case asSent:
 	case asOpus:
@@ -216,9 +242,11 @@ func (m *opusMaker) encode(ctx context.Context, tap *Tap, track cmaf.Track, posi
 	return next, err
 }
 
-// opusArgs says what ffmpeg does: make Opus of AAC, and hold back nothing.
+// opusArgs says what ffmpeg does: make Opus of AAC, and hold back nothing. It must lose
+// nothing either: soundLine counts. (With the flag nobuffer it would throw away what it has
+// looked at before it began.)
 func opusArgs() []string {
-	return append(ffmpeg.InputOptions(), "-probesize", "32", "-analyzeduration", "0", "-fflags", "nobuffer", "-f", "aac", "-i", "pipe:0",
+	return append(ffmpeg.InputOptions(), "-probesize", "32", "-analyzeduration", "0", "-f", "aac", "-i", "pipe:0",
 		"-ac", "2", "-ar", "48000", "-c:a", "libopus", "-b:a", "96k", "-frame_duration", "20", "-flush_packets", "1",
 		"-movflags", "frag_every_frame+empty_moov+default_base_moof", "-f", "mp4", "pipe:3")
 }
@@ -236,9 +264,11 @@ func (m *opusMaker) read(from io.Reader, line *soundLine) error {
 			if int64(s.Size) > int64(len(data)) {
 				return weir.Errorf(weir.Internal, "the encoder of sound wrote less than it said")
 			}
-			at := line.take(time.Duration(s.Duration) * time.Second / opusRate)
-			m.share(at, data[:s.Size:s.Size])
+			packet := data[:s.Size:s.Size]
 			data = data[s.Size:]
+			// How long it is it says itself; what the file says is ffmpeg's idea of time.
+			at := line.take(time.Duration(opus.PacketDuration2(packet)) * time.Second / opusRate)
+			m.share(at, packet)
 		}
 	}
 }
@@ -259,6 +289,7 @@ func (m *opusMaker) share(at time.Duration, packet []byte) {
 func (t *Tap) addSound(f Tapped) {
 	switch {
 	case t.rung == nil:
+		t.release(f.PTS)
 		t.add(f)
 	case len(t.sound) < mostSound: // it waits for the picture
 		t.sound = append(t.sound, f)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
+
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
 )
@@ -124,15 +126,98 @@ func TestTapOpus(t *testing.T) {
 	p.Close(true)
 }
 
+// Pictures wait for the sound that is made for them, but not for sound that does not come.
+func TestPicturesAwaitSound(t *testing.T) {
+	video, err := cmaf.H264Track([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	audio, _ := soundOf(t, "0.1")
+	const ms = time.Millisecond
+	tap := &Tap{sends: asOpus, instead: -1, wake: make(chan struct{}, 1)}
+	tap.tell(Tapped{Tracks: []cmaf.Track{video, audio}})
+	picture := func(at time.Duration) {
+		tap.tell(Tapped{PTS: at, DTS: at, Sync: true})
+		tap.tell(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the sound as it was sent
+	}
+	sound := func(at time.Duration) { tap.addSound(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
+	picture(0)
+	picture(40 * ms)
+	picture(80 * ms)
+	sound(0)
+	sound(20 * ms)
+	sound(45 * ms)
+	picture(300 * ms) // for which no sound comes
+	picture(340 * ms)
+	tap.tell(Tapped{Tracks: []cmaf.Track{video}})
+	tap.tell(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
+	type item struct {
+		track int
+		at    time.Duration
+	}
+	var got []item
+	for _, f := range tap.queue {
+		if len(f.Tracks) == 0 {
+			got = append(got, item{f.Track, f.PTS})
+		}
+	}
+	want := []item{{0, 0}, {1, 0}, {1, 20 * ms}, {0, 40 * ms}, {1, 45 * ms}, {0, 80 * ms}, {0, 300 * ms}, {0, 340 * ms}, {0, 400 * ms}}
+	if !slices.Equal(got, want) {
+		t.Errorf("what is handed on is\n%v, want\n%v", got, want)
+	}
+}
+
+// What goes into the encoder of Opus comes out again, all of it: how much there was is how
+// soundLine knows when it is heard.
+func TestOpusLosesNothing(t *testing.T) {
+	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	track, frames := soundOf(t, "1")
+	sound, err := newADTS(track)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in, out bytes.Buffer
+	for _, f := range frames {
+		if err := sound.write(&in, f.Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := engine.Run(t.Context(), ffmpeg.Command{
+		Args: opusArgs(), Stdin: io.NopCloser(&in), Outputs: []io.Writer{&out}, Priority: ffmpeg.Live, Pixels: 1, Stall: opusStall,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var came time.Duration
+	for r := cmaf.NewReader(&out); ; {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		came += time.Duration(opus.PacketDuration2(f.Data)) * time.Second / opusRate // one in each
+	}
+	if went := time.Duration(len(frames)) * sound.length; came < went {
+		t.Errorf("%v of sound came out of %v", came, went)
+	}
+}
+
 // Sound that went through an encoder gets its time back.
 func TestSoundLine(t *testing.T) {
 	const frame = 20 * time.Millisecond
 	ahead := time.Duration(opusAhead) * time.Second / opusRate
 	var l soundLine
-	for _, at := range []time.Duration{time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame + time.Millisecond} {
+	for _, at := range []time.Duration{
+		time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame + time.Millisecond,
+		5*time.Second + 4*frame, // two were lost
+	} {
 		l.add(at, frame)
 	}
-	for i, want := range []time.Duration{time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame, 5*time.Second + 2*frame} {
+	for i, want := range []time.Duration{time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame, 5*time.Second + 4*frame, 5*time.Second + 5*frame} {
 		if got := l.take(frame); got != want-ahead {
 			t.Errorf("packet %d is heard at %v, want %v", i, got, want-ahead)
 		}

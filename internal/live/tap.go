@@ -27,6 +27,8 @@ type Tap struct {
 	rung    *rung      // whose frames these are, nil = the encoder's (ladder_tap.go)
 	sound   []Tapped   // that waits for the rung's picture; guarded by the session
 
+	pictures []Tapped // that wait for the sound that is made for them; guarded by the session
+
 	mu      sync.Mutex
 	tracks  []cmaf.Track
 	queue   []Tapped

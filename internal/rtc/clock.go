@@ -1,6 +1,7 @@
 package rtc
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,9 @@ const (
 	// done by mostStep a frame, which nobody sees.
 	stepAt   = 250 * time.Millisecond
 	mostStep = time.Millisecond
+	// mostReports is how many reports of a track count. Browsers report sound by when they
+	// sent it, which on a busy machine is now and then late; the middle one is not.
+	mostReports = 5
 )
 
 // clock puts the tracks of a peer on one timeline. The times of each begin anywhere, and
@@ -41,9 +45,8 @@ type line struct {
 	first int64
 	base  time.Duration // of first
 
-	reported bool
-	stamp    int64         // in ticks
-	wall     time.Duration // of the sender's clock, at stamp
+	// ahead is by how much the sender's clock is ahead of the ticks, by its last reports.
+	ahead []time.Duration
 }
 
 func newClock() *clock {
@@ -66,8 +69,18 @@ func (c *clock) report(kind cmaf.Kind, stamp uint32, ntp uint64) {
 		return
 	}
 	seconds, fraction := time.Duration(ntp>>32), ntp&(1<<32-1)
-	l.reported, l.stamp = true, l.ticks+int64(int32(stamp-l.last))
-	l.wall = seconds*time.Second + time.Duration(fraction*uint64(time.Second)>>32)
+	wall := seconds*time.Second + time.Duration(fraction*uint64(time.Second)>>32)
+	ahead := wall - duration(l.ticks+int64(int32(stamp-l.last)), l.rate)
+	if len(l.ahead) > 0 && (ahead-middle(l.ahead)).Abs() > stepAt {
+		l.ahead = nil // its clock was set
+	}
+	l.ahead = append(l.ahead, ahead)
+	l.ahead = l.ahead[max(len(l.ahead)-mostReports, 0):]
+}
+
+// middle returns the one in the middle of some, and the lesser one of two there.
+func middle(all []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
 }
 
 // at returns when a frame is shown that came now.
@@ -79,12 +92,12 @@ func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
 	}
 	l := c.line(kind)
 	at := l.at(stamp, now.Sub(c.origin))
-	if kind == cmaf.Audio || !c.video.reported || !c.audio.reported {
+	if kind == cmaf.Audio || len(c.video.ahead) == 0 || len(c.audio.ahead) == 0 {
 		return at + c.shiftOf(kind)
 	}
 	// When the sound is heard that the sender's clock saw together with this picture.
-	wall := c.video.wall + duration(c.video.ticks-c.video.stamp, h264Rate)
-	together := c.audio.base + duration(c.audio.stamp-c.audio.first, opusRate) + wall - c.audio.wall
+	wall := duration(c.video.ticks, h264Rate) + middle(c.video.ahead)
+	together := c.audio.base + wall - middle(c.audio.ahead) - duration(c.audio.first, opusRate)
 	off := together - (at + c.shift)
 	if c.shifted && off.Abs() < stepAt {
 		off = min(max(off, -mostStep), mostStep)
@@ -105,11 +118,15 @@ func (l *line) at(stamp uint32, elapsed time.Duration) time.Duration {
 	if !l.set {
 		l.set, l.last, l.base = true, stamp, elapsed
 	}
-	l.ticks += int64(int32(stamp - l.last))
+	step := int64(int32(stamp - l.last))
+	l.ticks += step
 	l.last = stamp
 	at := l.base + duration(l.ticks-l.first, l.rate)
 	if (at - elapsed).Abs() > adrift {
 		l.first, l.base, at = l.ticks, elapsed, elapsed
+		if duration(step, l.rate).Abs() > adrift {
+			l.ahead = nil // the reports are of the times before
+		}
 	}
 	return at
 }

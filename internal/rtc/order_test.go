@@ -259,10 +259,24 @@ func TestClock(t *testing.T) {
 	if apart.Abs() > time.Millisecond {
 		t.Errorf("after the reports they are %v apart", apart)
 	}
-	// The clock of the sound runs away slowly: the picture follows it.
 	d := 250 * 40 * time.Millisecond
-	c.report(cmaf.Audio, 77+uint32(d*48000/time.Second), ntpAt(d-30*time.Millisecond))
+	report := func(off time.Duration) {
+		c.report(cmaf.Audio, 77+uint32(d*48000/time.Second), ntpAt(d+off))
+	}
+	// One report that was written late says nothing.
 	before := c.shift
+	report(200 * time.Millisecond)
+	for range 100 {
+		d += 40 * time.Millisecond
+		c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
+	}
+	if c.shift != before {
+		t.Errorf("a report that was written late moved the picture by %v", c.shift-before)
+	}
+	// The clock of the sound runs away slowly: the picture follows it.
+	report(-30 * time.Millisecond)
+	report(-30 * time.Millisecond)
+	report(-30 * time.Millisecond)
 	for range 100 {
 		d += 40 * time.Millisecond
 		was := c.shift
@@ -289,5 +303,21 @@ func TestClockJumps(t *testing.T) {
 	}
 	if got := c.at(cmaf.Video, 5+90000*1000+3600, start.Add(1100*time.Millisecond)); got != 1080*time.Millisecond {
 		t.Errorf("a frame later it is %v", got)
+	}
+}
+
+// When the times of the sound jump, what was reported of them before does not move the
+// picture.
+func TestClockJumpsAfterReports(t *testing.T) {
+	start := time.Unix(1000, 0)
+	c := newClock()
+	c.at(cmaf.Audio, 0, start)
+	c.at(cmaf.Video, 0, start)
+	c.report(cmaf.Audio, 0, ntp(start))
+	c.report(cmaf.Video, 0, ntp(start))
+	c.at(cmaf.Video, 90000, start.Add(time.Second))
+	c.at(cmaf.Audio, 48000*1000, start.Add(time.Second))
+	if got := c.at(cmaf.Video, 90000+3600, start.Add(1040*time.Millisecond)); got != 1040*time.Millisecond {
+		t.Errorf("after the sound has jumped, a picture is at %v, want 1.04s", got)
 	}
 }

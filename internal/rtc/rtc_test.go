@@ -185,10 +185,31 @@ func TestSend(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+	checkTogether(t, p, time.Now().Add(20*time.Second))
 	p.Close()
 	<-out.Done()
 	if !errors.Is(out.Err(), rtc.ErrLeft) {
 		t.Errorf("the viewer said goodbye, and the end is %v", out.Err())
+	}
+}
+
+// checkTogether waits until a viewer knows which sound belongs to which picture: that of
+// the same time.
+func checkTogether(t *testing.T, p *rtctest.Peer, deadline time.Time) {
+	t.Helper()
+	for {
+		video, seen := p.Began("video")
+		audio, heard := p.Began("audio")
+		if apart := (video - audio).Abs(); seen && heard && apart > time.Millisecond {
+			t.Errorf("sound and picture of the same time are %v apart", apart)
+		}
+		if seen && heard {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the viewer is not told which sound belongs to which picture")
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 

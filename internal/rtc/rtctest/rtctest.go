@@ -9,11 +9,15 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/pion/rtcp"
+	"github.com/pion/rtp"
+	"github.com/pion/rtp/codecs"
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
 	"github.com/pion/webrtc/v4/pkg/media/oggreader"
@@ -83,6 +87,7 @@ type Peer struct {
 	testing.TB
 	PC       *webrtc.PeerConnection
 	Location string // of the session
+	Keep     bool   // what comes; set it before the offer
 
 	connected chan struct{}
 	ended     chan struct{} // it is not connected any more
@@ -91,10 +96,12 @@ type Peer struct {
 	video     *webrtc.TrackLocalStaticSample
 	audio     *webrtc.TrackLocalStaticSample
 
-	mu    sync.Mutex
-	got   map[string]int // packets, by kind
-	stamp map[string]uint32
-	first map[string]uint32
+	mu     sync.Mutex
+	got    map[string]int // packets, by kind
+	stamp  map[string]uint32
+	first  map[string]uint32
+	report map[string]*rtcp.SenderReport // the last
+	kept   map[string][]*rtp.Packet
 }
 
 // New returns a peer that is closed with the test. With networks, it uses only these.
@@ -115,7 +122,7 @@ func New(t testing.TB, networks ...webrtc.NetworkType) *Peer {
 	}
 	p := &Peer{
 		TB: t, PC: pc, connected: make(chan struct{}), ended: make(chan struct{}), stop: func() {},
-		got: map[string]int{}, stamp: map[string]uint32{}, first: map[string]uint32{},
+		got: map[string]int{}, stamp: map[string]uint32{}, first: map[string]uint32{}, report: map[string]*rtcp.SenderReport{}, kept: map[string][]*rtp.Packet{},
 	}
 	var connect, end sync.Once
 	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
@@ -173,8 +180,23 @@ func (p *Peer) OfferToWatch() string {
 			p.Fatal(err)
 		}
 	}
-	p.PC.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
+	p.PC.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
 		kind := track.Kind().String()
+		p.working.Go(func() {
+			for {
+				packets, _, err := receiver.ReadRTCP()
+				if err != nil {
+					return
+				}
+				for _, one := range packets {
+					if report, ok := one.(*rtcp.SenderReport); ok {
+						p.mu.Lock()
+						p.report[kind] = report
+						p.mu.Unlock()
+					}
+				}
+			}
+		})
 		p.working.Go(func() {
 			for {
 				packet, _, err := track.ReadRTP()
@@ -187,6 +209,9 @@ func (p *Peer) OfferToWatch() string {
 				}
 				p.got[kind]++
 				p.stamp[kind] = packet.Timestamp
+				if p.Keep {
+					p.kept[kind] = append(p.kept[kind], packet)
+				}
 				p.mu.Unlock()
 			}
 		})
@@ -309,6 +334,71 @@ func (p *Peer) Play(film Film) {
 func (p *Peer) Got(kind string) (packets int, length time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rate := map[string]time.Duration{"video": 90000, "audio": 48000}[kind]
-	return p.got[kind], time.Duration(p.stamp[kind]-p.first[kind]) * time.Second / rate
+	return p.got[kind], time.Duration(p.stamp[kind]-p.first[kind]) * time.Second / rate(kind)
+}
+
+// rate returns the ticks a second of a kind of media.
+func rate(kind string) time.Duration {
+	if kind == "audio" {
+		return 48000
+	}
+	return 90000
+}
+
+// Began returns when the first that came of a kind was, on the clock of the sender and by
+// its last report; false = it has not said so yet.
+func (p *Peer) Began(kind string) (at time.Duration, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.report[kind] == nil || p.got[kind] == 0 {
+		return 0, false
+	}
+	return p.on(kind, p.first[kind]), true
+}
+
+// on returns a time of a kind of media on the clock of the sender, who has reported.
+func (p *Peer) on(kind string, stamp uint32) time.Duration {
+	report := p.report[kind]
+	seconds, fraction := time.Duration(report.NTPTime>>32), report.NTPTime&(1<<32-1)
+	wall := seconds*time.Second + time.Duration(fraction*uint64(time.Second)>>32)
+	return wall + time.Duration(int32(stamp-report.RTPTime))*time.Second/rate(kind)
+}
+
+// Kept is a frame that came.
+type Kept struct {
+	At   time.Duration // on the clock of the sender
+	Data []byte        // NAL units of H.264 with their lengths in front, or a packet of Opus
+}
+
+// Kept returns the frames that came of a kind, but for those of which something is
+// missing, in the order in which they were sent.
+func (p *Peer) Kept(kind string) (frames []Kept) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.report[kind] == nil {
+		return nil
+	}
+	packets := slices.Clone(p.kept[kind])
+	slices.SortStableFunc(packets, func(a, b *rtp.Packet) int { return int(int16(a.SequenceNumber - b.SequenceNumber)) })
+	if kind == "audio" {
+		for _, packet := range packets {
+			frames = append(frames, Kept{p.on(kind, packet.Timestamp), packet.Payload})
+		}
+		return frames
+	}
+	units := codecs.H264Packet{IsAVC: true}
+	var unit []byte
+	whole := true
+	for i, packet := range packets {
+		nals, err := units.Unmarshal(packet.Payload)
+		unit = append(unit, nals...)
+		whole = whole && err == nil && (i == 0 || packet.SequenceNumber == packets[i-1].SequenceNumber+1)
+		if packet.Marker {
+			if whole && len(unit) > 0 {
+				frames = append(frames, Kept{p.on(kind, packet.Timestamp), unit})
+			}
+			units, unit, whole = codecs.H264Packet{IsAVC: true}, nil, true
+		}
+	}
+	return frames
 }
