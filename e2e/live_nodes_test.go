@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,49 +19,60 @@ import (
 	"weir/internal/store/pgtest"
 )
 
-// liveNodes sends to one of two nodes and watches at the other. Then the encoder goes to
-// the other one: once while the first is well, once because it was killed. A player that
-// never reloads goes on, and each time one asset has what both nodes received.
+// liveNodes sends to one of two nodes and watches at the other, and at a third that carries
+// nothing. Then the encoder goes to the other one: once while the first is well, once because
+// it was killed. Players that never reload go on, playlists have what both nodes received, and
+// so has the asset each time.
 func liveNodes(t *testing.T) {
-	a, b, bucket := newWeir(t), newWeir(t), s3test.Start(t)
+	a, b, c, bucket := newWeir(t), newWeir(t), newWeir(t), s3test.Start(t)
 	a.database = pgtest.Start(t)
-	b.database = a.database
+	b.database, c.database = a.database, a.database
 	rtmp := map[*weir]string{}
+	for _, w := range []*weir{a, b, c} {
+		w.env = append(w.env, "WEIR_STORAGE="+bucket.URL())
+	}
 	for _, w := range []*weir{a, b} {
 		rtmp[w] = freeAddr(t)
-		w.env = append(w.env, "WEIR_STORAGE="+bucket.URL())
 		w.start("--rtmp", rtmp[w], "--webrtc", freeAddr(t), "--webrtc-host", "127.0.0.1")
 	}
+	c.start("--run", "api")
+	browser := newBrowser(t, t.TempDir())
 	checkSignalling(t, newStream(a, rtmp[a]), b)
 	for _, how := range []string{"well", "killed"} {
 		first := newRecordedStream(a, rtmp[a])
-		second := *first
-		second.w, second.rtmp = b, rtmp[b]
+		second, third := *first, *first
+		second.w, second.rtmp, third.w = b, rtmp[b], c
 		e := first.send(numbered(t, 0))
+		third.waitLive()
+		browser.watch(third.url("index.m3u8"))
 		last := second.watchAtEdge(t, e)
 		player := second.play(t)
 		player.until(t, 0)
+		browser.plays(e, watched{}, 0.5)
 		session := second.session()
 		_ = e.cmd.Process.Signal(syscall.SIGSTOP)
 		allReceived(t, rtmp[a])
 		lost := mostHeld
 		if how == "killed" {
-			stored := fmt.Sprintf("asset/%s/source/%d.m4s", session.ID, wholeSegments(last)-1)
-			eventually(t, func() error {
-				_, err := os.Stat(filepath.Join(bucket.Dir, stored))
-				return err
-			})
+			for _, name := range []string{"source", "audio"} {
+				eventually(t, func() error {
+					return stored(filepath.Join(bucket.Dir, "asset", session.ID), name, wholeSegments(last)-1)
+				})
+			}
 			a.kill()
 			// What was not a whole segment by then is gone with the machine.
 			lost = int(e.frames.Load()) - 50*wholeSegments(last)
 		}
+		moved := time.Now()
 		e2 := second.send(numbered(t, 1))
 		player.until(t, 1)
+		seen := browser.watched()
+		seen.Date = float64(moved.UnixMilli())
+		browser.plays(e2, seen, 0.5)
 		e.kill()
 		e2.untilSent(80)
-		list := second.plainPlaylist("source")
-		if number, _ := last.next(); list.sequence <= number || !list.segments[0].discontinuity {
-			t.Errorf("%s: after segment %d comes %+v", how, number, list)
+		for _, at := range []*liveStream{&second, &third} {
+			at.checkMoved(last)
 		}
 		if now := second.session(); now.ID != session.ID || now.SourceSegments < session.SourceSegments {
 			t.Errorf("%s: session %+v goes on as %+v", how, session, now)
@@ -74,6 +86,7 @@ func liveNodes(t *testing.T) {
 		}
 	}
 	b.stop()
+	c.stop()
 }
 
 // checkSignalling publishes and watches over WebRTC at a node that another one has the
@@ -135,6 +148,60 @@ func (s *liveStream) watchAtEdge(t *testing.T, e *encoder) (last *livePlaylist) 
 		t.FailNow()
 	}
 	return last
+}
+
+// checkMoved looks at the playlists of a stream that has moved: they have what the first node
+// carried, as long as it is in the last one that was seen there, gaps, and then what the second
+// does.
+func (s *liveStream) checkMoved(last *livePlaylist) {
+	s.w.t.Helper()
+	t := s.w.t
+	for _, name := range []string{"source", "audio"} {
+		_, text := s.get(name + "/dvr.m3u8")
+		dvr, err := parseLive([]byte(strings.Replace(string(text), "#EXT-X-PLAYLIST-TYPE:EVENT\n", "", 1)))
+		if err != nil {
+			t.Fatalf("%s/dvr.m3u8: %v\n%s", name, err, text)
+		}
+		for what, list := range map[string]*livePlaylist{"last minute": s.plainPlaylist(name), "all": dvr} {
+			before, gaps, after := 0, 0, 0
+			for i, segment := range list.segments {
+				switch {
+				case segment.gap && after == 0:
+					gaps++
+				case segment.gap:
+					t.Errorf("%s, %s: a gap among what the second node carries", name, what)
+				case gaps == 0:
+					before++
+				default:
+					after++
+				}
+				if after == 1 && (!segment.discontinuity || segment.init == list.segments[0].init) {
+					t.Errorf("%s, %s: the second node begins with %+v", name, what, segment)
+				}
+				if status, _ := s.get(name + "/" + segment.uri); (status == http.StatusOK) == segment.gap {
+					t.Errorf("%s, %s: segment %d of %d is answered with %d: %+v", name, what, i, len(list.segments), status, segment)
+				}
+			}
+			if before < wholeSegments(last) || gaps == 0 || after == 0 || list.sequence != last.sequence {
+				t.Errorf("%s, %s: %d segments, %d gaps, %d segments from %d on, after %d from %d on", name, what, before, gaps, after, list.sequence, wholeSegments(last), last.sequence)
+			}
+		}
+	}
+}
+
+// stored returns an error unless a segment of a session is in a bucket, and what tells of it.
+func stored(dir, name string, segment int) error {
+	is, err := os.Stat(filepath.Join(dir, name, fmt.Sprintf("%d.m4s", segment)))
+	if err != nil {
+		return err
+	}
+	pieces, err := filepath.Glob(filepath.Join(dir, "legs", "0", name, "index", "*"))
+	for _, piece := range pieces {
+		if index, err := os.Stat(piece); err == nil && index.ModTime().After(is.ModTime()) {
+			return nil
+		}
+	}
+	return errors.Join(err, fmt.Errorf("nothing tells of segment %d of %s", segment, name))
 }
 
 // wholeSegments returns how many segments of a stream from its start on are whole.

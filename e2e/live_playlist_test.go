@@ -30,6 +30,7 @@ type liveSegment struct {
 	init          string
 	wall          time.Time
 	discontinuity bool
+	gap           bool       // nobody has it
 	parts         []livePart // only while it is new
 	seconds       float64
 	uri           string // "" = it is open
@@ -69,6 +70,8 @@ func parseLive(text []byte) (*livePlaylist, error) {
 		switch a := attributes(value); tag {
 		case "#EXT-X-DISCONTINUITY":
 			next.discontinuity = true
+		case "#EXT-X-GAP":
+			next.gap = true
 		case "#EXT-X-MAP":
 			init = a["URI"]
 		case "#EXT-X-PROGRAM-DATE-TIME":

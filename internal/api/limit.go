@@ -3,10 +3,7 @@ package api
 import (
 	"net/http"
 	"net/netip"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"weir/internal/weir"
 )
@@ -14,32 +11,29 @@ import (
 // limiter bounds how often one key, or one address without a key, may ask, and
 // how often an address may be wrong about a key.
 type limiter struct {
-	perSecond int
-	mu        sync.Mutex
-	buckets   map[string]*bucket
-	swept     time.Time
-}
-
-type bucket struct {
-	*rate.Limiter
-	used time.Time
+	perSecond   int
+	asks, wrong weir.Buckets[string]
 }
 
 const (
 	// An address may be wrong about a key so often at once, and then so often a second.
 	wrongAtOnce    = 100
 	wrongPerSecond = 10
-	// Buckets that nobody used for so long are full again and can go.
-	bucketIdle = time.Minute
+	// mostCounted is of how many keys, or addresses, that is counted at once.
+	mostCounted = 100_000
 )
 
 func newLimiter(perSecond int) *limiter {
-	return &limiter{perSecond: perSecond, buckets: map[string]*bucket{}}
+	return &limiter{
+		perSecond: perSecond,
+		asks:      weir.Buckets[string]{AtOnce: perSecond, PerSecond: float64(perSecond), Most: mostCounted},
+		wrong:     weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Most: mostCounted},
+	}
 }
 
 // allow returns an error when the key has used up its share.
 func (l *limiter) allow(key string) error {
-	if l.perSecond == 0 || l.bucket(key, rate.Limit(l.perSecond), l.perSecond).Allow() {
+	if l.perSecond == 0 || l.asks.Take(key, time.Now()) {
 		return nil
 	}
 	return tooMany("too many requests: this key may send %d a second", l.perSecond)
@@ -47,42 +41,19 @@ func (l *limiter) allow(key string) error {
 
 // guess returns an error when the address was wrong too often lately.
 func (l *limiter) guess(address string) error {
-	if l.bucket("wrong/"+address, wrongPerSecond, wrongAtOnce).Tokens() >= 1 {
+	if l.wrong.Allows(address, time.Now()) {
 		return nil
 	}
 	return tooMany("too many wrong credentials from this address")
 }
 
 // wrongGuess notes that the address was wrong.
-func (l *limiter) wrongGuess(address string) {
-	l.bucket("wrong/"+address, wrongPerSecond, wrongAtOnce).Allow()
-}
+func (l *limiter) wrongGuess(address string) { l.wrong.Take(address, time.Now()) }
 
 func tooMany(format string, args ...any) error {
 	e := weir.Errorf(weir.Busy, format, args...)
 	e.RetryAfter = time.Second
 	return e
-}
-
-func (l *limiter) bucket(key string, limit rate.Limit, burst int) *bucket {
-	now := time.Now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := l.buckets[key]
-	if b == nil {
-		if now.Sub(l.swept) > bucketIdle {
-			l.swept = now
-			for k, old := range l.buckets {
-				if now.Sub(old.used) > bucketIdle {
-					delete(l.buckets, k)
-				}
-			}
-		}
-		b = &bucket{Limiter: rate.NewLimiter(limit, burst)}
-		l.buckets[key] = b
-	}
-	b.used = now
-	return b
 }
 
 // limitKey is what a request counts against.

@@ -78,17 +78,17 @@ func (p *hlsParser) line(line string) error {
 	case "#EXT-X-BYTERANGE":
 		p.part = value
 	case "#EXT-X-STREAM-INF":
-		p.stream = attributes(value)
+		p.stream = weir.HLSAttributes(value)
 	case "#EXT-X-MEDIA":
-		if a := attributes(value); a["TYPE"] == "AUDIO" && a["URI"] != "" {
+		if a := weir.HLSAttributes(value); a["TYPE"] == "AUDIO" && a["URI"] != "" {
 			p.separate[a["GROUP-ID"]] = true
 		}
 	case "#EXT-X-MAP":
-		return p.initSection(attributes(value))
+		return p.initSection(weir.HLSAttributes(value))
 	case "#EXT-X-ENDLIST":
 		p.ended = true
 	case "#EXT-X-KEY", "#EXT-X-SESSION-KEY":
-		if method := attributes(value)["METHOD"]; method != "NONE" {
+		if method := weir.HLSAttributes(value)["METHOD"]; method != "NONE" {
 			return notSupported("is encrypted (" + cut(method, 40) + ")")
 		}
 	case "#EXT-X-DISCONTINUITY":
@@ -220,24 +220,4 @@ func (l playlist) best() variant {
 		}
 	}
 	return best
-}
-
-// attributes reads a list like KEY=VALUE,OTHER="with, comma".
-func attributes(text string) map[string]string {
-	found := map[string]string{}
-	for text != "" {
-		name, rest, ok := strings.Cut(text, "=")
-		if !ok {
-			break
-		}
-		var value string
-		if quoted, isQuoted := strings.CutPrefix(rest, `"`); isQuoted {
-			value, rest, _ = strings.Cut(quoted, `"`)
-			_, text, _ = strings.Cut(rest, ",")
-		} else {
-			value, text, _ = strings.Cut(rest, ",")
-		}
-		found[strings.TrimSpace(name)] = strings.TrimSpace(value)
-	}
-	return found
 }

@@ -53,7 +53,8 @@ type Track struct {
 
 	// Delay is how many ticks before the sorted presentation times the samples are
 	// decoded in stored segments. With the largest -Offset of the samples or more, no
-	// offset is negative there: ffmpeg shows a track late that has negative ones.
+	// offset is negative there: ffmpeg shows a track late that has negative ones. There is
+	// no edit list that takes it off again, because GStreamer does not heed one in HLS.
 	Delay int64 `json:"delay,omitempty"`
 
 	// Entry is the sample entry (avc1, hvc1, vp09, av01, mp4a …), box header and

@@ -10,6 +10,7 @@ type EventPlaylist struct {
 	list    playlist
 	longest int64 // microseconds
 	inits   int   // the one in force, and 1
+	gaps    bool  // there are some
 }
 
 // Add appends segment n, which needs init segment k of that track.
@@ -24,8 +25,10 @@ func (e *EventPlaylist) Add(n int64, s Segment, k int, t Track) {
 		e.inits = k + 1
 		e.list.line(`#EXT-X-MAP:URI="init-%d.mp4"`, k)
 	}
-	if !s.Wall.IsZero() {
-		e.list.line("#EXT-X-PROGRAM-DATE-TIME:%s", s.Wall.UTC().Format("2006-01-02T15:04:05.000Z"))
+	e.list.date(s.Wall, t.Delay)
+	if s.Gap() {
+		e.gaps = true
+		e.list.line("#EXT-X-GAP")
 	}
 	e.list.line("#EXTINF:%s,", inSeconds(duration))
 	e.list.line("%d.m4s", n)
@@ -36,7 +39,7 @@ func (e *EventPlaylist) Add(n int64, s Segment, k int, t Track) {
 func (e *EventPlaylist) Text(first, discontinuities int64, target time.Duration, ended bool) []byte {
 	var p playlist
 	p.head(PlaylistOptions{
-		Type: Event, First: first, DiscontinuitySequence: discontinuities, Target: target, Init: func(int64) string { return "" },
+		Type: Event, First: first, DiscontinuitySequence: discontinuities, Target: target, Gaps: e.gaps, Init: func(int64) string { return "" },
 	}, []int64{e.longest})
 	p.text = append(p.text, e.list.text...)
 	if ended {

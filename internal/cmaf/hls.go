@@ -32,6 +32,8 @@ type PlaylistOptions struct {
 	First                 int64 // the number of the first segment in the list
 	DiscontinuitySequence int64 // how many discontinuities there were before it
 
+	Gaps bool // some of the segments are gaps
+
 	// Target is the least target duration. A list that grows must know the length of
 	// its longest segment beforehand, because players are told once.
 	Target time.Duration
@@ -60,6 +62,9 @@ func MediaPlaylist(w io.Writer, o PlaylistOptions, segments []Segment, t Track) 
 			e.init = o.Init(number)
 		}
 		if i < len(segments) {
+			if o.TrackOf != nil {
+				p.track = o.TrackOf(number)
+			}
 			e.Segment, e.duration = segments[i], durations[i]
 		} else {
 			e.duration = o.Extra[i-len(segments)].Microseconds()
@@ -122,6 +127,9 @@ func (p *playlist) head(o PlaylistOptions, durations []int64) {
 	if o.Init != nil {
 		version = 6 // EXT-X-MAP
 	}
+	if o.Gaps {
+		version = 8 // EXT-X-GAP
+	}
 	target := max(1, roundSeconds(o.Target.Microseconds()))
 	for _, d := range durations {
 		target = max(target, roundSeconds(d))
@@ -158,14 +166,26 @@ func (p *playlist) segment(e playlistEntry) {
 		}
 		p.line(`#EXT-X-MAP:URI="%s"%s`, escapePath(e.init), byteRange)
 	}
-	if !e.Wall.IsZero() {
-		p.line("#EXT-X-PROGRAM-DATE-TIME:%s", e.Wall.UTC().Format("2006-01-02T15:04:05.000Z"))
+	ahead := p.track.Delay
+	if e.init == "" { // MPEG-TS, of which players take the time of the first frame
+		ahead = 0
 	}
+	p.date(e.Wall, ahead)
 	p.line("#EXTINF:%d.%06d,", e.duration/1e6, e.duration%1e6)
 	if e.size > 0 {
 		p.line("#EXT-X-BYTERANGE:%d@%d", e.size, e.offset)
 	}
 	p.line("%s", escapePath(e.name))
+}
+
+// date writes when a segment begins: when its first frame is decoded, which is so many
+// ticks before it is shown. Shaka takes the decode time of a segment for its date, so with
+// any other the sound would be ahead of a picture that has B-frames. Other players go by
+// the times in segments.
+func (p *playlist) date(wall time.Time, ahead int64) {
+	if !wall.IsZero() {
+		p.line("#EXT-X-PROGRAM-DATE-TIME:%s", wall.Add(-p.track.Time(ahead)).UTC().Format("2006-01-02T15:04:05.000Z"))
+	}
 }
 
 func (p *playlist) end(w io.Writer, ended bool) error {

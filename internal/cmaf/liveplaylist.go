@@ -169,9 +169,7 @@ func (p *livePlaylist) segment(i int) {
 	if i == p.skipped || p.Inits[i] != p.Inits[i-1] {
 		p.line(`#EXT-X-MAP:URI="init-%d.mp4"`, p.Inits[i])
 	}
-	if !s.Wall.IsZero() {
-		p.line("#EXT-X-PROGRAM-DATE-TIME:%s", s.Wall.UTC().Format("2006-01-02T15:04:05.000Z"))
-	}
+	p.date(s.Wall, p.track.Delay)
 	if p.low && i >= p.parts && !s.Gap() {
 		for j, part := range s.Parts {
 			independent := ""
@@ -190,8 +188,8 @@ func (p *livePlaylist) segment(i int) {
 	}
 }
 
-// next tells which part comes next. If the segment ends instead, there will be none of
-// that name.
+// next tells which part comes next. It must come under that name: players ask for it at
+// once, and a segment that is open goes on.
 func (p *livePlaylist) next() {
 	number, part := p.First+int64(len(p.Segments)), 0
 	if p.Open && len(p.Segments) > 0 {

@@ -9,8 +9,8 @@ import (
 // segment and a fragment with that frame, the JPEG is at pipe:3. Unlike for [Thumbnails],
 // nobody has looked into the source before: what it says itself about its pixels counts.
 type Poster struct {
-	Width, Height       int // of the source, as encoded
-	MaxWidth, MaxHeight int // of the picture
+	Picture             Picture // of the source, without PixelFormat
+	MaxWidth, MaxHeight int     // of the picture
 }
 
 // Args returns the arguments of ffmpeg.
@@ -20,7 +20,10 @@ func (p Poster) Args() []string {
 		fmt.Sprintf("scale=w='max(2,2*trunc(iw*sar*%[1]s/2))':h='max(2,2*trunc(ih*%[1]s/2))':flags=area:out_range=pc:out_color_matrix=smpte170m", fit),
 		"format=yuvj420p", "setsar=1",
 	}
-	if _, _, matrix := (Picture{Width: p.Width, Height: p.Height}).colours(); matrix == "bt709" {
+	if _, _, matrix := p.Picture.colours(); p.Picture.wide() {
+		width, height := Fit(p.Picture.Width, p.Picture.Height, p.MaxWidth, p.MaxHeight)
+		filters = append(p.Picture.toneMap(width, height), filters...)
+	} else if matrix == "bt709" {
 		// Large pictures that do not say so are of this kind too, which the filter does not know.
 		filters = append([]string{"setparams=colorspace=bt709"}, filters...)
 	}
@@ -31,5 +34,5 @@ func (p Poster) Args() []string {
 
 // Pixels is what the need of memory follows from.
 func (p Poster) Pixels() int64 {
-	return int64(p.Width)*int64(p.Height) + int64(p.MaxWidth)*int64(p.MaxHeight)
+	return int64(p.Picture.Width)*int64(p.Picture.Height) + int64(p.MaxWidth)*int64(p.MaxHeight)
 }

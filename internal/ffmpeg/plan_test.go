@@ -150,6 +150,11 @@ func TestPlans(t *testing.T) {
 			Picture: Picture{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "arib-std-b67", Matrix: "bt2020nc"}, Rate: 30, Timescale: 90000,
 			Rungs: []LiveRung{{Width: 640, Height: 360, Bitrate: 800_000, Preset: PresetFast}, {Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetFast}},
 		},
+		"poster": Poster{Picture: Picture{Width: 1920, Height: 1080}, MaxWidth: 1280, MaxHeight: 720},
+		"poster-hdr": Poster{
+			Picture:  Picture{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"},
+			MaxWidth: 1280, MaxHeight: 720,
+		},
 		"remux":        Remux{Input: "/spool/film.mov", Strict: true, Streams: []Copy{{Stream: 0, Codec: "hevc"}, {Stream: 2, Codec: "aac"}, {Stream: 3, Codec: "ac3", Matroska: true}}},
 		"remux-prores": Remux{Input: "/spool/film.mov", Streams: []Copy{{Stream: 0, Codec: "prores"}}},
 		"audio":        Audio{Input: "/spool/film.mkv", Stream: 1, Channels: 6, SampleRate: 48_000},

@@ -143,6 +143,13 @@ func (f *feed) ignore(l *lane, why string) {
 	}
 }
 
+// without leaves out sound of which no packets will come, because nothing can be made of
+// them. What comes all the same is of another track, and is taken.
+func (f *feed) without(why string) {
+	f.ignore(&f.audio, why)
+	f.audio.codec = ""
+}
+
 // forget lets go of the track of a lane, which will be another one.
 func (f *feed) forget(ctx context.Context, l *lane) error {
 	if !l.known {

@@ -113,6 +113,19 @@ var pulledForms = []struct{ name, file, args string }{
 	{"hls with sound of its own", "master.m3u8", "-f hls -hls_time 1 -hls_list_size 0 -hls_segment_type fmp4 -master_pl_name master.m3u8 -var_stream_map v:0,agroup:a|a:0,agroup:a"},
 }
 
+// convert makes a file of a clip in one of the forms.
+func convert(t *testing.T, clip, file, form string, coding ...string) {
+	t.Helper()
+	args := slices.Concat(strings.Fields("-v error -nostdin -y -i"), []string{clip}, strings.Fields("-map 0:v -map 0:a"), coding)
+	for arg := range strings.FieldsSeq(form) {
+		args = append(args, strings.ReplaceAll(arg, "|", " "))
+	}
+	if filepath.Base(file) == "master.m3u8" {
+		file = filepath.Join(filepath.Dir(file), "x%v.m3u8")
+	}
+	run(t, "ffmpeg", append(args, file)...)
+}
+
 // TestPullFiles pulls a clip in all forms. What comes out must be what is in it.
 func TestPullFiles(t *testing.T) {
 	original := clip(t, "flv")
@@ -121,15 +134,7 @@ func TestPullFiles(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			args := slices.Concat(strings.Fields("-v error -nostdin -y -i"), []string{original}, strings.Fields("-map 0:v -map 0:a -c copy"))
-			for arg := range strings.FieldsSeq(s.args) {
-				args = append(args, strings.ReplaceAll(arg, "|", " "))
-			}
-			out := s.file
-			if s.file == "master.m3u8" {
-				out = "x%v.m3u8"
-			}
-			run(t, "ffmpeg", append(args, filepath.Join(dir, out))...)
+			convert(t, original, filepath.Join(dir, s.file), s.args, "-c", "copy")
 			// The playlist of ffmpeg names the key with its whole path.
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				http.ServeFile(w, r, filepath.Join(dir, filepath.Base(r.URL.Path)))
@@ -178,6 +183,34 @@ func checkPulled(t *testing.T, kind cmaf.Kind, want, got []sent) {
 		if off := (wantAt - gotAt).Abs(); off > 3*time.Millisecond {
 			t.Fatalf("frame %d of %s is shown at %v, want %v", i, kind, gotAt, wantAt)
 		}
+	}
+}
+
+// TestPullWithoutSound pulls a clip whose sound can't be taken. Its pictures are, and the
+// owner is told.
+func TestPullWithoutSound(t *testing.T) {
+	original := clip(t, "flv")
+	pictures := packetsOf(t, original, cmaf.Video)
+	for _, s := range pulledForms {
+		if !strings.Contains(s.name, "mp4") && s.file != "master.m3u8" {
+			continue // the feed knows it, as of encoders
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+			t.Cleanup(server.Close)
+			convert(t, original, filepath.Join(dir, s.file), s.args, "-c:v", "copy", "-c:a", "ac3")
+			w := newWish(server.URL + "/" + s.file)
+			p, _ := pullAll(t.Context(), t, w)
+			if w.ended != "finished" || !strings.HasPrefix(p.left, "the sound is left out: ") || !strings.Contains(p.left, "AAC") {
+				t.Errorf("the pull ended with %q, and the owner is told %q", w.ended, p.left)
+			}
+			checkPulled(t, cmaf.Video, pictures, framesOf(p, cmaf.Video))
+			if n := len(framesOf(p, cmaf.Audio)); n > 0 {
+				t.Errorf("%d frames of sound came", n)
+			}
+		})
 	}
 }
 

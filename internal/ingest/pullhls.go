@@ -7,6 +7,7 @@ import (
 	"crypto/cipher"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/url"
 	"strings"
@@ -75,8 +76,8 @@ func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, fo
 	g.Go(func() error { return main.run(ctx) })
 	g.Go(func() error {
 		err := beside.run(ctx)
-		if weir.KindOf(err) == weir.Invalid {
-			s.log.Warn("sound is left out", "reason", err)
+		if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind == weir.Invalid {
+			s.withoutSound(strings.Join(e.Messages, "; "))
 			return nil
 		}
 		return err
@@ -448,8 +449,12 @@ func (r *hlsReader) describe(ctx context.Context, in *cmaf.Reader) error {
 		return nil
 	}
 	r.tracks = tracks
-	if r.configs, err = r.source.usable(tracks, r.promise); err != nil {
+	var silent string
+	if r.configs, silent, err = r.source.usable(tracks, r.promise); err != nil {
 		return err
+	}
+	if !r.clock.shared { // else the sound is in the other playlist
+		r.source.withoutSound(silent)
 	}
 	for _, config := range r.configs {
 		if config.config {

@@ -3,6 +3,7 @@ package ingest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -48,32 +49,50 @@ func packetOf(t cmaf.Track) (config packet, ok bool) {
 }
 
 // usable returns what is told of the tracks that are taken, the first of each kind, by
-// their positions; the others have none. promise is told which kinds there are.
-func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)) ([]packet, error) {
-	configs := make([]packet, len(tracks))
+// their positions; the others have none. promise is told which kinds there are. silent says
+// why there is no sound, if there is some that can't be taken.
+func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)) (configs []packet, silent string, err error) {
+	configs = make([]packet, len(tracks))
 	have := map[cmaf.Kind]bool{}
 	for i, t := range tracks {
 		config, ok := packetOf(t)
 		if !ok || have[t.Kind] {
 			s.log.Info("a track of the source is left out", "kind", t.Kind, "codec", t.Codec)
+			if t.Kind == cmaf.Audio {
+				silent = cmp.Or(t.Codec, "its coding") + " can't be taken; AAC, and Opus with one or two channels, can be"
+			}
 			continue
 		}
 		have[t.Kind], configs[i] = true, config
 	}
+	if have[cmaf.Audio] {
+		silent = ""
+	}
 	if len(have) == 0 {
-		return nil, weir.Errorf(weir.Invalid, "the file has no track that can be taken; H.264, HEVC and AV1 with AAC or Opus can be")
+		return nil, "", weir.Errorf(weir.Invalid, "the file has no track that can be taken; H.264, HEVC and AV1 with AAC or Opus can be")
 	}
 	promise(have[cmaf.Video], have[cmaf.Audio])
-	return configs, nil
+	return configs, silent, nil
+}
+
+// withoutSound says why there is no sound; "" = there is, or the source has none.
+func (s *pullSource) withoutSound(why string) {
+	if why == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feed.without(why)
 }
 
 // announce takes the configurations of the tracks of a file that can be used, and returns
 // them for each track.
 func (s *pullSource) announce(ctx context.Context, tracks []cmaf.Track) ([]packet, error) {
-	configs, err := s.usable(tracks, s.promise)
+	configs, silent, err := s.usable(tracks, s.promise)
 	if err != nil {
 		return nil, err
 	}
+	s.withoutSound(silent)
 	for _, config := range configs {
 		if config.config {
 			if err := s.addNow(ctx, config, 0); err != nil {

@@ -131,17 +131,17 @@ func (r *listReader) line(line string) (err error) {
 	case "#EXT-X-ENDLIST":
 		r.list.ended = true
 	case "#EXT-X-MAP":
-		a := hlsAttributes(value)
+		a := weir.HLSAttributes(value)
 		r.initial = hlsFile{uri: a["URI"]}
 		if span := a["BYTERANGE"]; span != "" {
 			r.initial, err = hlsRange(span, a["URI"], hlsFile{uri: a["URI"]})
 		}
 	case "#EXT-X-KEY":
-		return r.encrypted(hlsAttributes(value))
+		return r.encrypted(weir.HLSAttributes(value))
 	case "#EXT-X-STREAM-INF":
-		r.variant = hlsAttributes(value)
+		r.variant = weir.HLSAttributes(value)
 	case "#EXT-X-MEDIA":
-		if a := hlsAttributes(value); a["TYPE"] == "AUDIO" && a["URI"] != "" {
+		if a := weir.HLSAttributes(value); a["TYPE"] == "AUDIO" && a["URI"] != "" {
 			r.list.sounds = append(r.list.sounds, hlsSound{a["URI"], a["GROUP-ID"], a["DEFAULT"] == "YES"})
 		}
 	case "#EXT-X-I-FRAMES-ONLY":
@@ -218,26 +218,6 @@ func hlsRange(text, uri string, previous hlsFile) (hlsFile, error) {
 		return hlsFile{}, badPlaylist("has a range of bytes that can't be read")
 	}
 	return hlsFile{uri, from, from + length}, nil
-}
-
-// hlsAttributes reads a list like KEY=VALUE,OTHER="with, comma".
-func hlsAttributes(text string) map[string]string {
-	found := map[string]string{}
-	for text != "" {
-		name, rest, ok := strings.Cut(text, "=")
-		if !ok {
-			break
-		}
-		var value string
-		if quoted, isQuoted := strings.CutPrefix(rest, `"`); isQuoted {
-			value, rest, _ = strings.Cut(quoted, `"`)
-			_, text, _ = strings.Cut(rest, ",")
-		} else {
-			value, text, _ = strings.Cut(rest, ",")
-		}
-		found[strings.TrimSpace(name)] = strings.TrimSpace(value)
-	}
-	return found
 }
 
 // best returns the variant with the most bits whose pictures weir can take, and the sound

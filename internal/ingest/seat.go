@@ -23,7 +23,7 @@ const (
 	// second, and at once.
 	failuresPerSecond  = 5
 	mostFailuresAtOnce = 100
-	// mostFailing is how many addresses are kept before those are forgotten that behave.
+	// mostFailing is of how many addresses failures are kept.
 	mostFailing = 4096
 )
 
@@ -65,7 +65,7 @@ type seats struct {
 	mu         sync.Mutex
 	open       int
 	waiting    map[netip.Prefix]int // connections without a good stream key
-	failing    map[netip.Prefix]*rate.Limiter
+	failing    weir.Buckets[netip.Prefix]
 	turnedAway int // since the log told of it
 	told       time.Time
 }
@@ -73,7 +73,7 @@ type seats struct {
 func newSeats(mostOpen, mostWaiting int, log *slog.Logger) *seats {
 	return &seats{
 		log: log, mostOpen: mostOpen, mostWaiting: mostWaiting, counters: &Counters{}, strangers: newStrangers(),
-		waiting: map[netip.Prefix]int{}, failing: map[netip.Prefix]*rate.Limiter{},
+		waiting: map[netip.Prefix]int{}, failing: weir.Buckets[netip.Prefix]{AtOnce: mostFailuresAtOnce, PerSecond: failuresPerSecond, Most: mostFailing},
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *seats) admit(remote net.Addr) (*seat, bool) {
 	from := network(remote)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open >= s.mostOpen || s.waiting[from] >= s.mostWaiting || s.failed(from) {
+	if s.open >= s.mostOpen || s.waiting[from] >= s.mostWaiting || !s.failing.Allows(from, time.Now()) {
 		s.turnedAway++
 		s.counters.turnedAway.Add(1)
 		if now := time.Now(); now.Sub(s.told) > tellEvery {
@@ -113,41 +113,9 @@ func (s *seats) admit(remote net.Addr) (*seat, bool) {
 	return &seat{s, from, true}, true
 }
 
-// failed reports whether too many connections from an address failed of late.
-func (s *seats) failed(from netip.Prefix) bool {
-	l := s.failing[from]
-	return l != nil && l.Tokens() < 1
-}
-
 // fail notes that the connection did not show a good stream key: that costs a look into
 // the database, and a line in the log.
-func (t *seat) fail() {
-	s := t.seats
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.failing[t.from]
-	if l == nil {
-		if len(s.failing) >= mostFailing {
-			s.forgive()
-		}
-		l = rate.NewLimiter(failuresPerSecond, mostFailuresAtOnce)
-		s.failing[t.from] = l
-	}
-	l.Allow()
-}
-
-// forgive forgets the addresses that have not failed for a while, or all if that leaves
-// too many.
-func (s *seats) forgive() {
-	for from, l := range s.failing {
-		if l.Tokens() >= mostFailuresAtOnce {
-			delete(s.failing, from)
-		}
-	}
-	if len(s.failing) >= mostFailing {
-		clear(s.failing)
-	}
-}
+func (t *seat) fail() { t.seats.failing.Take(t.from, time.Now()) }
 
 // settle says that the connection showed a good stream key.
 func (t *seat) settle() {

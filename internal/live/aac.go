@@ -89,6 +89,25 @@ func (s *session) newAACMaker(tracks []cmaf.Track, from time.Duration) *aacMaker
 	}
 }
 
+// makeUp makes AAC of sound that stayed Opus as soon as there is room, from a frame on that
+// players can begin with; for them it is as if the encoder had come back. What is recorded
+// stays as it is until the encoder does come back: an MP4 file can't have both.
+func (s *session) makeUp(p *Publisher, f Frame) error {
+	if !s.opusOnly || s.info.Record || !p.opens(f) {
+		return nil
+	}
+	maker := s.newAACMaker(p.tracks, s.end)
+	if maker == nil {
+		return nil
+	}
+	if err := s.pause(); err != nil {
+		maker.release()
+		return err
+	}
+	s.log.Info("there is room now to make AAC of the sound")
+	return s.start(p, f, maker)
+}
+
 func isOpus(t cmaf.Track) bool { return t.Kind == cmaf.Audio && strings.EqualFold(t.Codec, "opus") }
 
 // start begins to make sound. The caller has the lock of the session.

@@ -39,7 +39,12 @@ type chatter struct {
 
 func newChatter(t *testing.T, cores int) *chatter {
 	t.Helper()
-	s := newStation(t, true)
+	return newChatterRecorded(t, cores, true)
+}
+
+func newChatterRecorded(t *testing.T, cores int, record bool) *chatter {
+	t.Helper()
+	s := newStation(t, record)
 	s.stop()
 	var err error
 	if s.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: cores}); err != nil {
@@ -291,6 +296,50 @@ func TestAACWithoutRoom(t *testing.T) {
 		t.Errorf("with room, the sound is %s, and the issues are %q", codec, issues)
 	}
 	c.Close(true)
+}
+
+// When there is room again the sound becomes AAC, with the encoder on air. In a recording it
+// stays what it was.
+func TestAACWhenThereIsRoomAgain(t *testing.T) {
+	for name, record := range map[string]bool{"recorded": true, "not recorded": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newChatterRecorded(t, 1, record)
+			_, release := c.engine.Reserve([]int{750})
+			c.connect()
+			c.send(5, always)
+			release()
+			c.send(5, always)
+			want, breaks := "mp4a.40.2", 1
+			if record {
+				want, breaks = "opus", 0
+			} else {
+				c.until("sound is made", func(m *aacMaker) bool { return m.line.begun })
+			}
+			c.send(3, always)
+			c.Close(true)
+			if codec := c.session.audio.track.Codec; !strings.EqualFold(codec, want) {
+				t.Errorf("the sound is %s, want %s", codec, want)
+			}
+			for _, name := range []string{videoName, audioName} {
+				list := c.playlist(name, plain)
+				if n := strings.Count(list, "EXT-X-DISCONTINUITY\n"); n != breaks {
+					t.Errorf("%s has %d discontinuities, want %d:\n%s", name, n, breaks, list)
+				}
+			}
+			// Sound and picture have the same segments, and nothing is missing of either.
+			sound, picture := c.session.audio, c.session.video
+			if len(sound.segments) != len(picture.segments) {
+				t.Fatalf("%d segments of sound, %d of the picture", len(sound.segments), len(picture.segments))
+			}
+			for i, s := range picture.segments {
+				from, to := picture.tracks[i].Time(s.Start()), picture.tracks[i].Time(s.End())
+				heardFrom, heardTo := sound.tracks[i].Time(sound.segments[i].Start()), sound.tracks[i].Time(sound.segments[i].End())
+				if (from-heardFrom).Abs() > 100*time.Millisecond || (to-heardTo).Abs() > 200*time.Millisecond {
+					t.Errorf("segment %d is seen from %v to %v, and heard from %v to %v", i, from, to, heardFrom, heardTo)
+				}
+			}
+		})
+	}
 }
 
 // What an encoder sends and nobody gets is told to the owner, while it is there.

@@ -100,6 +100,9 @@ func (b *Broadcast) Init(name string, k int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k < int(r.base) {
+		return r.storedInit(k)
+	}
 	return r.recorder.Init(k - int(r.base))
 }
 

@@ -41,8 +41,8 @@ type Hub struct {
 	began    chan struct{} // is sent to when a session opens
 	past     Stats         // of sessions that are let go
 
-	admitted, refused atomic.Int64 // encoders
-	arrivals          arrivals
+	admitted, refused atomic.Int64         // encoders
+	arrivals          weir.Buckets[string] // of encoders, by stream
 
 	pulls pulls
 }
@@ -54,6 +54,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, began: make(chan struct{}, 1)}
+	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Most = mostArrivalsAtOnce, arrivalsPerSecond, mostArriving
 	if err := h.recover(ctx); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
@@ -69,9 +70,9 @@ func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publ
 		}
 		return nil, err
 	}
-	if err := h.arrivals.allow(stream.ID, time.Now()); err != nil {
+	if !h.arrivals.Take(stream.ID, time.Now()) {
 		h.refused.Add(1)
-		return nil, err
+		return nil, weir.Errorf(weir.Busy, "encoders of this stream connect too often; wait a few seconds")
 	}
 	h.admitted.Add(1)
 	return &Publisher{hub: h, stream: stream, from: from, done: make(chan struct{})}, nil
@@ -127,7 +128,11 @@ func (h *Hub) open(stream weir.Stream, info weir.Session, lease store.OnAir) (*s
 		return nil, err
 	}
 	s.engine = h.o.FFmpeg
-	return s, s.startLadder(h.o.FFmpeg)
+	if err := s.startLadder(h.o.FFmpeg); err != nil {
+		return nil, err
+	}
+	s.lookBack(h.o.Upload)
+	return s, nil
 }
 
 func (h *Hub) add(s *session) {

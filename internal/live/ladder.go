@@ -111,7 +111,7 @@ func (s *session) addRung(r *rung, recorder *media.Recorder) error {
 	if err != nil {
 		return err
 	}
-	out.bitrate = r.profile.Bitrate
+	out.bitrate, out.back = r.profile.Bitrate, s.back
 	r.out = out
 	s.looking.Lock()
 	defer s.looking.Unlock()

@@ -83,12 +83,16 @@ func (r *rung) open(track cmaf.Track, first cmaf.Fragment) (*rungWriter, error) 
 	return &rungWriter{rung: r, track: track, order: order{track: track}, pack: newPacker(r.out.track, r.out), number: -1}, nil
 }
 
-// fill makes gaps of the segments that the rung does not have, before a number.
+// fill makes gaps of the segments that the rung does not have, before a number. Those that
+// are not shown any more are skipped: an encoder may have been away for days.
 func (r *rung) fill(before int64) error {
 	source := r.session.source()
-	missing, err := source.past(r.out.recorder.Next(), before)
-	if err != nil {
-		return err
+	next := r.out.recorder.Next()
+	first, breaks, missing := source.since(next, before)
+	if first > next {
+		if err := r.out.skip(first, breaks); err != nil {
+			return err
+		}
 	}
 	for _, s := range missing {
 		if err := r.out.addGap(source.time(s.Start()), source.time(s.Duration()), s.Discontinuity); err != nil {
@@ -141,7 +145,7 @@ func (w *rungWriter) put(ctx context.Context, s sample) error {
 		if !s.Sync || late || in.number < w.out.recorder.Next() {
 			return nil
 		}
-		if err := w.fill(in.number); err != nil {
+		if err := w.fill(in.number); err != nil || in.number < w.out.recorder.Next() {
 			return err
 		}
 		w.out.begin(in.broken)

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -29,14 +28,17 @@ const (
 	// as fast as its bytes come.
 	mostWindowBytes = 512 << 20
 	// A segment ends before a key frame. One that has no end is as bad as none.
-	longestSegment       = window
-	mostSegmentBytes     = 256 << 20
-	mostSegmentSamples   = 20_000
-	mostWaitingFrames    = 1000 // of sound, for the picture
-	mostTappedFrames     = 4096 // for a reader
-	mostArrivalsAtOnce   = 30   // of encoders of one stream
-	arrivalsPerSecond    = 0.5
-	forgetArrivalsBeyond = 1000 // streams, before those are forgotten that behave
+	longestSegment     = window
+	mostSegmentBytes   = 256 << 20
+	mostSegmentSamples = 20_000
+	mostWaitingFrames  = 1000 // of sound, for the picture
+	mostTappedFrames   = 4096 // for a reader
+
+	// How often encoders of one stream come: one that comes and goes all the time costs a
+	// transaction and a segment each time.
+	mostArrivalsAtOnce = 30
+	arrivalsPerSecond  = 0.5
+	mostArriving       = 10_000 // streams of which that is counted
 )
 
 // allowance is what a stream may still bring.
@@ -82,41 +84,4 @@ func (p *packer) endless(s sample) error {
 		return weir.Errorf(weir.Invalid, "%d frames of %d MB came without an end of the segment: the encoder's clock stands still, or no key frame comes", p.samples, p.size/1_000_000)
 	}
 	return nil
-}
-
-// arrivals are how often the encoders of streams come: one that comes and goes all the
-// time costs a transaction and a segment each time.
-type arrivals struct {
-	mu      sync.Mutex
-	streams map[string]*rate.Limiter
-}
-
-// allow notes that an encoder of a stream comes, or says that it comes too often.
-func (a *arrivals) allow(streamID string, now time.Time) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.streams == nil {
-		a.streams = map[string]*rate.Limiter{}
-	}
-	l := a.streams[streamID]
-	if l == nil {
-		if len(a.streams) >= forgetArrivalsBeyond {
-			a.forget(now)
-		}
-		l = rate.NewLimiter(arrivalsPerSecond, mostArrivalsAtOnce)
-		a.streams[streamID] = l
-	}
-	if !l.AllowN(now, 1) {
-		return weir.Errorf(weir.Busy, "encoders of this stream connect too often; wait a few seconds")
-	}
-	return nil
-}
-
-// forget lets go of streams whose encoders have not come for a while.
-func (a *arrivals) forget(now time.Time) {
-	for id, l := range a.streams {
-		if l.TokensAt(now) >= mostArrivalsAtOnce {
-			delete(a.streams, id)
-		}
-	}
 }

@@ -16,8 +16,8 @@ var ErrMoved = weir.Errorf(weir.Busy, "another server carries the stream by now;
 func (b *Broadcast) Moved() bool { return b.session.moved.Load() }
 
 // Shows reports whether there is something to see of a rendition, or of the source if the
-// name is empty. Of a session that began elsewhere that is a whole segment: players give up
-// when they have seen segments and get a playlist without any.
+// name is empty. Of a session that began elsewhere that is a whole segment, after what was
+// before: players give up when they have seen segments and get a playlist without any.
 func (b *Broadcast) Shows(name string) bool {
 	if len(b.session.info.Earlier) == 0 {
 		return b.session.hasMedia()
@@ -27,7 +27,7 @@ func (b *Broadcast) Shows(name string) bool {
 		if r.name != name && (name != "" || r.name != videoName && r.name != audioName) {
 			continue
 		}
-		if segments, _ := r.carried(); segments == 0 {
+		if !r.joined() {
 			return false
 		}
 		shown++
@@ -78,4 +78,11 @@ func (r *rendition) leave() {
 	defer r.mu.Unlock()
 	r.gone = true
 	r.tell()
+}
+
+// joined reports whether it has a whole segment, after what other nodes carried.
+func (r *rendition) joined() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.back == nil && len(r.segments) > 0
 }

@@ -1,8 +1,10 @@
 package live
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/blob"
 	"weir/internal/media"
@@ -95,6 +99,9 @@ func TestMove(t *testing.T) {
 		t.Errorf("the files of a leg that is still written: error %v", err)
 	}
 	list := b.playlist(videoName, plain)
+	if first := fmt.Sprintf("#EXT-X-MEDIA-SEQUENCE:%d\n", moved.Earlier[0].Next); strings.Count(list, "#EXT-X-GAP\n") != 16 || !strings.Contains(list, first) {
+		t.Errorf("numbers that are left out are no gaps:\n%s", list)
+	}
 	if n := e2.session.lease.Sequence; n < 3+16 || !strings.Contains(list, "#EXT-X-DISCONTINUITY\n") || e2.session.video.base != n {
 		t.Errorf("after segment 2 comes %d:\n%s", n, list)
 	}
@@ -180,6 +187,161 @@ func checkJoined(t *testing.T, a, b *station, session weir.Session) {
 		if left, _ := filepath.Glob(filepath.Join(s.dir, session.ID+"*")); len(left) == 0 {
 			t.Error("files are gone before there is an asset")
 		}
+	}
+}
+
+// TestMoveShowsWhatWasBefore has an encoder go on at other nodes: their playlists begin with
+// what was carried before, which the storage has.
+func TestMoveShowsWhatWasBefore(t *testing.T) {
+	a := newStation(t, true)
+	b, storage := a.another(), disk(t)
+	for _, s := range []*station{a, b} {
+		s.hub.o.Upload = storage
+	}
+	first := a.carry(7)
+	second := b.carry(7)
+	if first != 0 || b.stream.ID != a.stream.ID || second < 16 {
+		t.Fatalf("the legs begin with %d and %d", first, second)
+	}
+	for _, name := range []string{videoName, audioName} {
+		for what, list := range b.lists(name) {
+			// Of 7 seconds there are 3 segments, and what there is of the fourth.
+			segments, gaps, breaks := listed(list)
+			want := []int64{first, first + 1, first + 2, second, second + 1, second + 2}
+			if diff := cmp.Diff(want, segments); diff != "" || int64(gaps) != second-3 || !strings.Contains(list, "#EXT-X-MEDIA-SEQUENCE:0\n") {
+				t.Errorf("%s, %s: %d gaps (-want +got):\n%s\n%s", name, what, gaps, diff, list)
+			}
+			if breaks != 1 || !strings.Contains(list, "#EXT-X-DISCONTINUITY\n#EXT-X-MAP") {
+				t.Errorf("%s, %s: %d discontinuities:\n%s", name, what, breaks, list)
+			}
+		}
+		b.hasOf(a, name, 1)
+	}
+	if _, ok := b.broadcast().Stored(videoName, second, -1); ok {
+		t.Error("what this node carries is said to be of another")
+	}
+	if _, ok := b.broadcast().Stored(videoName, 5, -1); ok {
+		t.Error("a gap is said to be stored")
+	}
+
+	third := a.carry(7)
+	for what, list := range a.lists(videoName) {
+		segments, _, breaks := listed(list)
+		want := []int64{first, first + 1, first + 2, second, second + 1, second + 2, third, third + 1, third + 2}
+		if diff := cmp.Diff(want, segments); diff != "" || breaks != 2 {
+			t.Errorf("%s of three legs, with %d discontinuities (-want +got):\n%s\n%s", what, breaks, diff, list)
+		}
+	}
+	a.hasOf(b, audioName, second+1)
+	// When what was before is out of sight, all of its discontinuities are counted.
+	if err := a.publish().send(70); err != nil {
+		t.Fatal(err)
+	}
+	list := a.playlist(videoName, plain)
+	segments, gaps, breaks := listed(list)
+	_, total := a.broadcast().session.video.totals()
+	counted, _, _ := strings.Cut(after(list, "#EXT-X-DISCONTINUITY-SEQUENCE:"), "\n")
+	if gaps > 0 || segments[0] <= third || counted != fmt.Sprint(total-1-int64(breaks)) {
+		t.Errorf("of %d discontinuities %s were before, and %d are in the list:\n%s", total-1, counted, breaks, list)
+	}
+}
+
+// carry has an encoder come to a node and send so many seconds, all of which is in the storage
+// then. It returns the number of its first segment.
+func (s *station) carry(seconds float64) int64 {
+	s.Helper()
+	e := s.publish()
+	if err := e.send(seconds); err != nil {
+		s.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); !s.broadcast().Shows(""); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.Fatal("viewers see nothing")
+		}
+	}
+	s.hub.beat(s.Context())
+	for _, one := range s.hub.uploadable() {
+		s.hub.upload(s.Context(), one)
+	}
+	return e.session.lease.Sequence
+}
+
+// lists returns the playlists of a rendition.
+func (s *station) lists(name string) map[string]string {
+	s.Helper()
+	all, err := s.broadcast().WholePlaylist(name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return map[string]string{"last minute": s.playlist(name, plain), "all": string(all)}
+}
+
+// listed returns the numbers of the segments of a playlist, and how many gaps and
+// discontinuities it has.
+func listed(list string) (segments []int64, gaps, breaks int) {
+	gap := false
+	for line := range strings.Lines(list) {
+		var n int64
+		switch {
+		case line == "#EXT-X-GAP\n":
+			gap = true
+			gaps++
+		case line == "#EXT-X-DISCONTINUITY\n":
+			breaks++
+		case line[0] != '#':
+			if _, err := fmt.Sscanf(line, "%d.m4s", &n); err == nil && !gap {
+				segments = append(segments, n)
+			}
+			gap = false
+		}
+	}
+	return segments, gaps, breaks
+}
+
+func after(text, what string) string {
+	_, behind, _ := strings.Cut(text, what)
+	return behind
+}
+
+// hasOf looks whether a node has a segment that another one carried as that has it.
+func (s *station) hasOf(other *station, name string, n int64) {
+	s.Helper()
+	read := func(body io.ReadCloser, err error) string {
+		s.Helper()
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer body.Close()
+		data, err := io.ReadAll(body)
+		if err != nil {
+			s.Fatal(err)
+		}
+		return string(data)
+	}
+	r, err := other.broadcast().rendition(name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for part := -1; part < 3; part++ {
+		at, ok := s.broadcast().Stored(name, n, part)
+		if !ok {
+			s.Fatalf("part %d of segment %d of %s is not stored", part, n, name)
+		}
+		open := func() (io.ReadSeekCloser, int64, error) { return r.recorder.Part(n-r.base, part) }
+		if part < 0 {
+			open = func() (io.ReadSeekCloser, int64, error) { return r.recorder.Open(n - r.base) }
+		}
+		own, _, err := open()
+		want := read(own, err)
+		stored, _, err := s.hub.o.Upload.Get(s.Context(), at.Key, at.Offset, at.Size)
+		if got := read(stored, err); got != want || got == "" {
+			s.Errorf("part %d of segment %d of %s has %d bytes, want %d", part, n, name, len(got), len(want))
+		}
+	}
+	init, err := s.broadcast().Init(name, int(r.base))
+	want, wantErr := r.recorder.Init(0)
+	if err != nil || wantErr != nil || !bytes.Equal(init, want) {
+		s.Errorf("the init segment of %s is another, errors %v, %v", name, err, wantErr)
 	}
 }
 

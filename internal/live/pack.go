@@ -59,9 +59,12 @@ func (p *packer) add(s sample) error {
 
 // full reports whether the part in hand, which ends at a time, need not wait for the next
 // sample, because one that lasts as long as the newest has no room in it. Where the
-// segment may end it waits: players would be told of a part that does not come.
+// segment may end it waits: players would be told of a part that does not come. That may be
+// a little earlier than it should: sound and renditions end where the source does, and the
+// next frame may last longer than this one.
 func (p *packer) full(end, length int64) bool {
-	return p.span+p.last > length && 100*p.span >= shortestPart*length && p.lasts(end+p.last/2) < segmentTarget
+	next := end + max(p.last, p.track.Ticks(longestFrame))
+	return p.span+p.last > length && 100*p.span >= shortestPart*length && p.lasts(next) < segmentTarget
 }
 
 // flush hands the part in hand over.
@@ -69,6 +72,11 @@ func (p *packer) flush() error {
 	if len(p.part.Samples) == 0 {
 		return nil
 	}
+	return p.out.addPart(p.take())
+}
+
+// take returns the part in hand, of which there is one, and empties the hand.
+func (p *packer) take() (cmaf.Part, []byte) {
 	p.sequence++
 	part, head := cmaf.PartHead(p.sequence, p.track, p.part)
 	// The head goes right in front of the data, which need not move then.
@@ -83,7 +91,7 @@ func (p *packer) flush() error {
 	if cap(p.buffer) > keptPart {
 		p.buffer = nil
 	}
-	return p.out.addPart(part, data)
+	return part, data
 }
 
 // lasts returns how long the open segment will be when it ends at a time.
@@ -99,11 +107,14 @@ func (p *packer) cut() error {
 	if !p.open {
 		return nil
 	}
-	if err := p.flush(); err != nil {
-		return err
+	var err error
+	if len(p.part.Samples) > 0 {
+		err = p.out.addLast(p.take())
+	} else {
+		err = p.out.finish()
 	}
-	p.open = false
-	return p.out.finish()
+	p.open = err != nil
+	return err
 }
 
 // muxer packs the tracks of one connection so that their segments end together: those

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -32,7 +34,7 @@ func TestPartsDoNotWait(t *testing.T) {
 	}
 	video := s.broadcast().session.video
 	e.Close(true)
-	segments, err := video.past(0, 2)
+	_, segments, err := video.past(0, 2)
 	if err != nil || len(segments) != 2 {
 		t.Fatalf("%d segments, %v", len(segments), err)
 	}
@@ -42,5 +44,82 @@ func TestPartsDoNotWait(t *testing.T) {
 	// The last frame is taken to last as long as the one before it, which is in another part.
 	if got := video.time(segments[1].Duration()); got != 240*time.Millisecond {
 		t.Errorf("6 frames last %v, want 240ms", got)
+	}
+}
+
+// Players ask for the part that they are told comes next, and it comes, also where frames
+// last longer at the end of a segment than they did in it.
+func TestHintedPartsCome(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	type place struct {
+		segment int64
+		part    int
+	}
+	var hinted []place
+	// 30 frames are ten parts. The key frame after them makes two seconds by its length.
+	at := time.Duration(0)
+	for i := range 64 {
+		if err := e.Write(Frame{PTS: at, DTS: at, Sync: i%31 == 30 || i == 0, Data: []byte{byte(i)}}); err != nil {
+			t.Fatal(err)
+		}
+		at += 64 * time.Millisecond
+		if i%31 == 30 {
+			at += 136 * time.Millisecond
+		}
+		if r := s.broadcast().session.video; r != nil {
+			r.mu.Lock()
+			hinted = append(hinted, place{r.first + int64(len(r.segments)), len(r.open.Parts)})
+			r.mu.Unlock()
+		}
+	}
+	e.Close(true)
+	segments := s.broadcast().session.video.segments
+	if len(segments) < 3 {
+		t.Fatalf("there are %d segments, want 3", len(segments))
+	}
+	for _, h := range hinted {
+		if h.segment < int64(len(segments)) && h.part >= len(segments[h.segment].Parts) {
+			t.Errorf("part %d of segment %d was to come, which has %d", h.part, h.segment, len(segments[h.segment].Parts))
+		}
+	}
+}
+
+// The last part of a segment is told of together with the segment's end: before that is
+// written, players would be told to ask for one more.
+func TestLastPartEndsSegment(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	for range 51 {
+		if err := e.send(0.04); err != nil {
+			t.Fatal(err)
+		}
+	}
+	session := s.broadcast().session
+	index := filepath.Join(session.dir, videoName, "index")
+	for _, err := range []error{os.Rename(index, index+".away"), os.Mkdir(index, 0o700)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	session.video.mu.Lock()
+	changed := session.video.changed
+	session.video.mu.Unlock()
+	if err := e.send(0.04); err == nil {
+		t.Error("a segment ends although its end can't be written")
+	}
+	select {
+	case <-changed:
+		t.Error("players hear of the last part of a segment that has not ended")
+	default:
+	}
+	for _, err := range []error{os.Remove(index), os.Rename(index+".away", index)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Close(true)
+	if segments := session.video.segments; len(segments) == 0 || len(segments[0].Parts) < 10 {
+		t.Errorf("there are %d segments; want one of the 10 parts that were written", len(segments))
 	}
 }

@@ -101,6 +101,27 @@ func TestPosterCodings(t *testing.T) {
 	}
 }
 
+// The picture of a film for HDR screens is as light as others show it: white, which is 0x94
+// there, is not grey.
+func TestPosterOfHDR(t *testing.T) {
+	track, frames := framesOf(t, "-f", "lavfi", "-i", "color=0x949494:s=320x180:r=10:d=1", "-pix_fmt", "yuv420p10le", "-c:v", "libx265", "-preset", "ultrafast", "-tag:v", "hvc1",
+		"-x265-params", "log-level=none:bframes=0:colorprim=bt2020:colormatrix=bt2020nc:transfer=smpte2084")
+	s, p := studio(t, track)
+	write(t, p, frames)
+	picture, err := s.broadcast().Poster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close(true)
+	decoded, err := jpeg.Decode(bytes.NewReader(picture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, g, b, _ := decoded.At(160, 90).RGBA(); min(r, g, b) < 0xb000 || decoded.Bounds().Size() != image.Pt(320, 180) {
+		t.Errorf("white is %x %x %x in a picture of %v", r>>8, g>>8, b>>8, decoded.Bounds())
+	}
+}
+
 // However many ask, there is one picture in the making, and none while the last one is
 // young or is of the newest key frame.
 func TestPosterIsMadeOnce(t *testing.T) {

@@ -121,9 +121,10 @@ func (h *Hub) shows(sessionID string) bool {
 // history is the playlist of a rendition from its first segment on. It is made when
 // somebody asks for it, and goes on from there.
 type history struct {
-	mu   sync.Mutex
-	list cmaf.EventPlaylist
-	next int64 // segment on disk that is not in it
+	mu            sync.Mutex
+	list          cmaf.EventPlaylist
+	next          int64 // segment on disk that is not in it
+	first, breaks int64 // the number of its first segment, and the discontinuities before it
 }
 
 // whole returns the playlist of all segments so far.
@@ -133,20 +134,44 @@ func (r *rendition) whole() ([]byte, error) {
 	r.mu.Lock()
 	end, ended := r.first+int64(len(r.segments)), r.ended
 	r.mu.Unlock()
-	segments, err := r.past(r.history.next, end)
+	numbers, segments, err := r.past(r.history.next, end)
 	if err != nil {
 		return nil, err
 	}
-	for _, segment := range segments {
-		k := r.recorder.InitOf(r.history.next)
+	for i, segment := range segments {
+		n := numbers[i]
+		k := r.recorder.InitOf(n)
 		track, err := r.recorder.Track(k)
 		if err != nil {
 			return nil, err
 		}
-		r.history.list.Add(r.base+r.history.next, segment, int(r.base)+k, track)
-		r.history.next++
+		segment.Discontinuity = segment.Discontinuity || n > r.history.next
+		r.history.list.Add(r.base+n, segment, int(r.base)+k, track)
+		r.history.next = n + 1
 	}
-	return r.history.list.Text(r.base, r.earlier, segmentTarget, ended), nil
+	return r.history.list.Text(r.history.first, r.history.breaks, segmentTarget, ended), nil
+}
+
+// past returns whole segments, and their numbers on disk. Those are left out that are gone,
+// because there was no room to record them.
+func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.Segment, err error) {
+	r.mu.Lock()
+	first, all := r.first, r.segments
+	r.mu.Unlock()
+	number := func(i int) int64 { return first + int64(i) }
+	if from < first {
+		index, forgotten, err := r.recorder.Index()
+		if err != nil {
+			return nil, nil, err
+		}
+		all, number = index.Segments, forgotten.Number
+	}
+	for i, segment := range all {
+		if n := number(i); n >= from && n < before && !r.recorder.Trimmed(n) {
+			numbers, segments = append(numbers, n), append(segments, segment)
+		}
+	}
+	return numbers, segments, nil
 }
 
 // Recorded returns what a player chooses from who wants all of the broadcast and not only

@@ -25,7 +25,7 @@ type rendition struct {
 	bitrate  int         // bits a second that its encoder is told; 0 = not known
 	recorder *media.Recorder
 	progress atomic.Pointer[cmaf.Report] // for the playlists of others
-	earlier  int64                       // discontinuities before the session
+	earlier  int64                       // discontinuities before the first segment on disk
 	history  history
 
 	mu       sync.Mutex
@@ -34,7 +34,9 @@ type rendition struct {
 	segments []cmaf.Segment
 	tracks   []cmaf.Track     // of each segment
 	inits    []int            // for each segment, the number of the first one with the same init segment
-	first    int64            // of segments, on disk
+	back     *lookback        // for what was before this node carried it; nil = that is known
+	prior    *prior           // what was; nil = nothing
+	first    int64            // of segments, on disk; those of other nodes have numbers below 0
 	breaks   int64            // discontinuities before the first
 	open     cmaf.Segment     // has no parts when there is none
 	init     int              // that the open segment, or else the next one, needs
@@ -54,7 +56,7 @@ type rendition struct {
 // newRendition returns a rendition that goes on with what its recorder has, which is
 // nothing at first.
 func newRendition(name string, recorder *media.Recorder, base, breaks int64, wall time.Time, record bool) (*rendition, error) {
-	index, err := recorder.Index()
+	index, forgotten, err := recorder.Index()
 	if err != nil {
 		return nil, err
 	}
@@ -64,12 +66,21 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		return nil, err
 	}
 	r := &rendition{
-		name: name, base: base, earlier: breaks, breaks: breaks, recorder: recorder, track: track, wall: wall,
-		broken: len(index.Segments) > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
+		name: name, base: base, earlier: breaks, history: history{first: base, breaks: breaks}, breaks: breaks, recorder: recorder, track: track, wall: wall,
+		broken: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
 	}
 	r.record.Store(record)
-	for n, segment := range index.Segments {
-		r.init = recorder.InitOf(int64(n))
+	for i := 0; ; i++ {
+		if forgotten.End > 0 && int64(i) == forgotten.First {
+			_, breaks := r.totals()
+			r.leap(forgotten.End, breaks-1+forgotten.Discontinuities)
+			r.parts, r.total, r.longest = r.parts+forgotten.Parts, r.total+forgotten.Total, max(r.longest, forgotten.Longest)
+		}
+		if i == len(index.Segments) {
+			break
+		}
+		segment := index.Segments[i]
+		r.init = recorder.InitOf(forgotten.Number(i))
 		if r.track, err = recorder.Track(r.init); err != nil {
 			return nil, err
 		}
@@ -86,27 +97,52 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 
 // addPart appends a part to the open segment, or opens one with it.
 func (r *rendition) addPart(part cmaf.Part, data []byte) error {
-	r.mu.Lock()
-	opens, broken := len(r.open.Parts) == 0, r.broken
-	wall := r.wall.Add(r.track.Time(part.Start))
-	r.mu.Unlock()
-	if opens {
-		if err := r.recorder.Begin(wall, broken); err != nil {
-			return err
-		}
-	}
-	if err := r.recorder.Append(part, data); err != nil {
+	segment, err := r.write(part, data)
+	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if opens {
-		r.open, r.broken = cmaf.Segment{Wall: wall, Discontinuity: broken}, false
-	}
-	r.open.Parts = append(r.open.Parts, part)
-	r.parts++
+	r.open = segment
 	r.tell()
 	return nil
+}
+
+// addLast appends a part to the open segment, or opens one with it, and ends it. Players
+// hear of both at once: in between they would be told that another part comes next, and
+// ask for it.
+func (r *rendition) addLast(part cmaf.Part, data []byte) error {
+	segment, err := r.write(part, data)
+	if err != nil {
+		return err
+	}
+	return r.complete(segment)
+}
+
+// write writes a part of the open segment, or of a new one, and returns the segment with
+// it. Players do not know of it yet.
+func (r *rendition) write(part cmaf.Part, data []byte) (cmaf.Segment, error) {
+	r.mu.Lock()
+	segment := r.open
+	opens := len(segment.Parts) == 0
+	if opens {
+		segment = cmaf.Segment{Wall: r.wall.Add(r.track.Time(part.Start)), Discontinuity: r.broken}
+	}
+	r.mu.Unlock()
+	if opens {
+		if err := r.recorder.Begin(segment.Wall, segment.Discontinuity); err != nil {
+			return segment, err
+		}
+	}
+	if err := r.recorder.Append(part, data); err != nil {
+		return segment, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parts++
+	r.broken = r.broken && !opens
+	segment.Parts = append(segment.Parts, part)
+	return segment, nil
 }
 
 // finish ends the open segment.
@@ -117,15 +153,27 @@ func (r *rendition) finish() error {
 	if len(segment.Parts) == 0 {
 		return nil
 	}
-	if err := r.recorder.Finish(segment); err != nil {
+	return r.complete(segment)
+}
+
+// complete ends the open segment, of which this is all.
+func (r *rendition) complete(segment cmaf.Segment) error {
+	err := r.recorder.Finish(segment)
+	r.mu.Lock()
+	if err != nil {
+		r.open = segment // it may go better the next time
+		r.mu.Unlock()
 		return err
 	}
-	r.mu.Lock()
 	r.open = cmaf.Segment{}
 	r.keep(segment)
 	r.tell()
 	unwanted := r.first - int64(len(r.segments)) // a player may be a whole playlist behind
+	joins := r.back != nil
 	r.mu.Unlock()
+	if joins {
+		r.join()
+	}
 	if r.record.Load() || unwanted <= 0 {
 		return nil
 	}
@@ -135,9 +183,15 @@ func (r *rendition) finish() error {
 // keep takes a whole segment in, and forgets those that are older than the window; they
 // stay on disk.
 func (r *rendition) keep(segment cmaf.Segment) {
-	r.segments, r.tracks, r.inits = append(r.segments, segment), append(r.tracks, r.track), append(r.inits, int(r.base)+r.init)
 	length := r.track.Time(segment.Duration())
-	r.longest, r.total, r.shown = max(r.longest, length), r.total+length, r.shown+length
+	r.longest, r.total = max(r.longest, length), r.total+length
+	r.show(segment, r.track, int(r.base)+r.init)
+}
+
+// show appends a segment to those in the window.
+func (r *rendition) show(segment cmaf.Segment, track cmaf.Track, init int) {
+	r.segments, r.tracks, r.inits = append(r.segments, segment), append(r.tracks, track), append(r.inits, init)
+	r.shown += track.Time(segment.Duration())
 	r.size += segment.Size()
 	// By what they last together: in a gap the timeline goes on, players do not.
 	for len(r.segments) > 1 {
@@ -204,10 +258,7 @@ func (r *rendition) begin(broken bool) {
 func (r *rendition) addGap(start, length time.Duration, broken bool) error {
 	r.begin(broken)
 	part, data := cmaf.EncodePart(r.parts+1, r.track, cmaf.GapFragment(r.track.Ticks(start), r.track.Ticks(length)))
-	if err := r.addPart(part, data); err != nil {
-		return err
-	}
-	return r.finish()
+	return r.addLast(part, data)
 }
 
 // time turns ticks of the track as it is now into a duration.
@@ -217,23 +268,35 @@ func (r *rendition) time(ticks int64) time.Duration {
 	return r.track.Time(ticks)
 }
 
-// past returns whole segments by their numbers on disk.
-func (r *rendition) past(from, before int64) ([]cmaf.Segment, error) {
+// leap goes on with another number, before which players count so many discontinuities.
+// What came before is not shown any more.
+func (r *rendition) leap(to, breaks int64) {
+	r.segments, r.tracks, r.inits = nil, nil, nil
+	r.first, r.breaks, r.shown, r.size = to, breaks, 0, 0
+}
+
+// skip goes on with another number, on disk too.
+func (r *rendition) skip(to, breaks int64) error {
+	if err := r.recorder.Skip(to, breaks-r.earlier); err != nil {
+		return err
+	}
 	r.mu.Lock()
-	first, segments := r.first, r.segments
-	r.mu.Unlock()
-	if from < first {
-		index, err := r.recorder.Index()
-		if err != nil {
-			return nil, err
-		}
-		first, segments = 0, index.Segments
+	defer r.mu.Unlock()
+	r.leap(to, breaks)
+	return nil
+}
+
+// since returns the whole segments that are shown, from a number on disk up to another. If
+// the first ones are not shown any more it begins later, after so many discontinuities.
+func (r *rendition) since(from, before int64) (first, breaks int64, segments []cmaf.Segment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first = max(from, r.first)
+	before = min(before, r.first+int64(len(r.segments)))
+	if first < before {
+		segments = r.segments[first-r.first : before-r.first]
 	}
-	before = min(before, first+int64(len(segments)))
-	if from >= before {
-		return nil, nil
-	}
-	return segments[from-first : before-first], nil
+	return first, r.breaks, segments
 }
 
 // breakOff says that the next segment does not go on where the last one ended.
@@ -329,7 +392,8 @@ func (r *rendition) partsAhead(q Query) int {
 func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := Query{Low: q.Low, Skip: q.Skip}
+	// Who waits for something of another node has not seen what was left out since.
+	key := Query{Low: q.Low, Skip: q.Skip && (q.Segment < 0 || q.Segment >= r.base)}
 	if text, ok := r.rendered[key]; ok {
 		return text, nil
 	}
@@ -343,7 +407,7 @@ func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
 		w.Open = true
 	}
 	var text bytes.Buffer
-	if err := cmaf.LivePlaylist(&text, w, cmaf.LiveOptions{Low: q.Low, Skip: q.Skip, Reports: reports}); err != nil {
+	if err := cmaf.LivePlaylist(&text, w, cmaf.LiveOptions{Low: q.Low, Skip: key.Skip, Reports: reports}); err != nil {
 		return nil, err
 	}
 	r.rendered[key] = text.Bytes()
@@ -400,7 +464,8 @@ func (r *rendition) length(n int64, part int) time.Duration {
 func (r *rendition) choice() cmaf.Rendition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	index := cmaf.TrackIndex{Track: r.track, Segments: slices.DeleteFunc(slices.Clone(r.segments), cmaf.Segment.Gap)}
+	own := r.segments[max(0, -r.first):] // those of other nodes may have been another track
+	index := cmaf.TrackIndex{Track: r.track, Segments: slices.DeleteFunc(slices.Clone(own), cmaf.Segment.Gap)}
 	if len(index.Segments) == 0 && len(r.open.Parts) > 0 {
 		index.Segments = []cmaf.Segment{r.open}
 	}

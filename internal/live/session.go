@@ -34,6 +34,7 @@ type session struct {
 	dir    string
 	before *session    // that players saw before this one, as long as they may; guarded by the hub
 	moved  atomic.Bool // another node carries it by now
+	back   *lookback   // nil = no other node carried it before
 
 	// looking guards which renditions there are. It is never held for long, so that no
 	// viewer waits for the disk; whoever changes them holds mu as well.
@@ -93,7 +94,7 @@ type beaten struct {
 func openSession(dir string, stream weir.Stream, info weir.Session, lease store.OnAir, log *slog.Logger) (*session, error) {
 	s := &session{
 		log: log.With("stream", stream.ID, "session", info.ID), stream: stream, info: info, lease: lease, dir: filepath.Join(dir, info.Folder(len(info.Earlier))),
-		allowance: newAllowance(), beaten: beaten{at: time.Now(), transcoded: info.TranscodedBytes},
+		back: newLookback(info, lease), allowance: newAllowance(), beaten: beaten{at: time.Now(), transcoded: info.TranscodedBytes},
 	}
 	for name, to := range map[string]**rendition{videoName: &s.video, audioName: &s.audio} {
 		recorder, err := media.Recover(filepath.Join(s.dir, name))
@@ -114,7 +115,8 @@ func openSession(dir string, stream weir.Stream, info weir.Session, lease store.
 
 func (s *session) newRendition(name string, recorder *media.Recorder) (*rendition, error) {
 	r, err := newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record && !s.unrecorded)
-	if err == nil && len(s.info.Earlier) > 0 {
+	if err == nil && s.back != nil {
+		r.back = s.back
 		r.begin(true)
 	}
 	return r, err
@@ -167,15 +169,16 @@ func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error 
 	return nil
 }
 
-// start makes the packers of a publisher when the first frame comes that players can
-// begin with. It reports whether this is one.
-func (s *session) start(p *Publisher, first Frame) (bool, error) {
-	kind := p.tracks[first.Track].Kind
+// opens reports whether a frame is one that players can begin with.
+func (p *Publisher) opens(f Frame) bool {
 	hasVideo := slices.ContainsFunc(p.tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
-	if hasVideo && (kind != cmaf.Video || !first.Sync) {
-		return false, nil
-	}
-	m, maker := &muxer{line: s.line}, s.newAACMaker(p.tracks, p.clock.start)
+	return !hasVideo || p.tracks[f.Track].Kind == cmaf.Video && f.Sync
+}
+
+// start makes the packers of a publisher, whose first frame has come that players can begin
+// with. maker makes its sound; nil = it is packed as it comes.
+func (s *session) start(p *Publisher, first Frame, maker *aacMaker) error {
+	m := &muxer{line: s.line}
 	defer func() {
 		if maker != nil && s.aac != maker {
 			maker.release()
@@ -200,7 +203,7 @@ func (s *session) start(p *Publisher, first Frame) (bool, error) {
 			track.Delay = max(track.Ticks(first.PTS-first.DTS), 0)
 		}
 		if err := s.track(name, to, track); err != nil {
-			return false, err
+			return err
 		}
 		*pack = newPacker((*to).track, *to)
 		p.packers[i] = *pack
@@ -210,7 +213,7 @@ func (s *session) start(p *Publisher, first Frame) (bool, error) {
 		maker.start()
 	}
 	s.share(Tapped{Tracks: p.tracks})
-	return true, nil
+	return nil
 }
 
 // track makes a rendition ready for a track: there is none yet, or it changes.
@@ -262,9 +265,14 @@ func (s *session) write(p *Publisher, f Frame) error {
 	}
 	s.bytes, s.seen = s.bytes+int64(len(f.Data)), now
 	if s.muxer == nil {
-		if started, err := s.start(p, f); !started {
+		if !p.opens(f) {
+			return nil
+		}
+		if err := s.start(p, f, s.newAACMaker(p.tracks, p.clock.start)); err != nil {
 			return err
 		}
+	} else if err := s.makeUp(p, f); err != nil {
+		return err
 	}
 	pack := p.packers[f.Track]
 	if pack == nil {
@@ -448,6 +456,7 @@ func (s *session) stop(cause error, ended bool) error {
 
 // close lets go of the files, and removes them if nobody wants them.
 func (s *session) close(remove bool) error {
+	s.back.close()
 	s.ladder.wait()
 	s.making.Wait()
 	s.poster.close()

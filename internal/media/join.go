@@ -25,7 +25,7 @@ func keepTrack(ctx context.Context, store blob.Store, prefix, name string, dirs 
 		recorder, err := Recover(filepath.Join(dir, name))
 		var index cmaf.TrackIndex
 		if err == nil {
-			index, err = recorder.share(ctx, store, legPrefix(prefix, leg, name), prefix+"/"+name, len(joined.Segments))
+			index, err = recorder.share(ctx, store, LegFolder(prefix, leg, name), prefix+"/"+name, len(joined.Segments))
 		}
 		if weir.KindOf(err) == weir.NotFound {
 			continue
@@ -96,9 +96,10 @@ func join(all *cmaf.TrackIndex, next cmaf.TrackIndex) {
 // legsFolder has what is needed of a broadcast until it is an asset, below its prefix.
 const legsFolder = "legs"
 
-// legPrefix is where the segments of a track of a leg are put as they are finished. Those
-// of the first one are where the asset will have them.
-func legPrefix(prefix string, leg int, name string) string {
+// LegFolder is where the segments of a track of a leg are put as they are finished, for
+// [SegmentKey]. prefix is that of the asset that the broadcast becomes; the segments of the
+// first leg are where it will have them.
+func LegFolder(prefix string, leg int, name string) string {
 	if leg == 0 {
 		return path.Join(prefix, name)
 	}
@@ -108,4 +109,9 @@ func legPrefix(prefix string, leg int, name string) string {
 // journalPrefix is where the journal of a track of a leg is.
 func journalPrefix(prefix string, leg int, name string) string {
 	return path.Join(prefix, legsFolder, strconv.Itoa(leg), name, journalName)
+}
+
+// indexPrefix is where the index of a track of a leg is.
+func indexPrefix(prefix string, leg int, name string) string {
+	return path.Join(prefix, legsFolder, strconv.Itoa(leg), name, indexName)
 }

@@ -26,7 +26,7 @@ func (r *Recorder) Keep(ctx context.Context, store blob.Store, prefix string) (*
 
 // kept returns the index of the segments that are there, and their numbers here.
 func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
-	all, err := r.Index()
+	all, forgotten, err := r.Index()
 	if err != nil {
 		return kept, nil, err
 	}
@@ -37,14 +37,15 @@ func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
 		return kept, nil, weir.Errorf(weir.Busy, "a segment is still being recorded")
 	}
 	last := -1 // init segment
-	for n, segment := range all.Segments {
-		if r.trimmed(int64(n)) {
+	for i, segment := range all.Segments {
+		n := forgotten.Number(i)
+		if r.Trimmed(n) {
 			continue
 		}
-		if count := len(files); count > 0 && files[count-1] != int64(n)-1 {
+		if count := len(files); count > 0 && files[count-1] != n-1 {
 			segment.Discontinuity = true
 		}
-		if k := r.InitOf(int64(n)); k != last {
+		if k := r.InitOf(n); k != last {
 			if last < 0 {
 				kept.Track = inits[k].track
 			} else {
@@ -52,7 +53,7 @@ func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
 			}
 			last = k
 		}
-		kept.Segments, files = append(kept.Segments, segment), append(files, int64(n))
+		kept.Segments, files = append(kept.Segments, segment), append(files, n)
 	}
 	if len(files) == 0 {
 		return kept, nil, weir.Errorf(weir.NotFound, "nothing was recorded")

@@ -36,8 +36,17 @@ func TestLegs(t *testing.T) {
 		must(t, r.Upload(t.Context(), store, prefix, 0, RecordedVideo, &is))
 	}
 	upload() // there is nothing yet
-	first.write(t, r, 3, true)
-	upload()
+	growing := NewStoredLeg(store, prefix, 0, RecordedVideo)
+	for n := range 2 {
+		must(t, growing.Load(t.Context()))
+		if segments, _ := growing.Segments(); len(segments) != n {
+			t.Errorf("%d segments are stored, want %d", len(segments), n)
+		}
+		if n == 0 {
+			first.write(t, r, 3, true)
+			upload()
+		}
+	}
 	first.write(t, r, 1, true)
 	first.change(t, r, recordedTrack(1))
 	first.write(t, r, 2, true)
@@ -56,6 +65,20 @@ func TestLegs(t *testing.T) {
 	kill(r)
 	must(t, os.RemoveAll(lost))
 	first.segments = first.segments[:5]
+
+	stored := NewStoredLeg(store, prefix, 0, RecordedVideo)
+	for range 2 {
+		must(t, stored.Load(t.Context()))
+		segments, inits := stored.Segments()
+		if diff := cmp.Diff([]int{0, 0, 1, 1, 1}, inits); diff != "" || len(stored.Tracks()) != 2 {
+			t.Errorf("%d tracks, segments need (-want +got):\n%s", len(stored.Tracks()), diff)
+		}
+		for n, want := range first.segments {
+			if diff := cmp.Diff(want.Segment, segments[n]); diff != "" {
+				t.Errorf("segment %d differs (-want +got):\n%s", n, diff)
+			}
+		}
+	}
 
 	must(t, Restore(t.Context(), store, prefix, 0, dirs[0]))
 	must(t, Restore(t.Context(), store, prefix, 0, dirs[0]))
@@ -98,5 +121,54 @@ func TestLegs(t *testing.T) {
 	}
 	for info, err := range store.List(t.Context(), prefix+"/"+legsFolder) {
 		t.Errorf("%s is left, error %v", info.Key, err)
+	}
+}
+
+// TestStoredLegGrows reads what another node records while it does. What tells of it is not
+// in many objects, however long it is.
+func TestStoredLegGrows(t *testing.T) {
+	root := t.TempDir()
+	store, err := blob.NewDisk(filepath.Join(root, "media"))
+	must(t, err)
+	defer store.Close()
+	const prefix, segments, every = "asset/one", 400, 40
+	all := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(filepath.Join(root, "track"), all.tracks[0])
+	must(t, err)
+	var is Uploaded
+	growing := NewStoredLeg(store, prefix, 1, RecordedVideo)
+	for n := range segments {
+		all.write(t, r, 1, true)
+		if n%every == 0 {
+			must(t, r.Upload(t.Context(), store, prefix, 1, RecordedVideo, &is))
+		}
+		if n%(3*every) == 0 {
+			must(t, growing.Load(t.Context()))
+			if got, inits := growing.Segments(); len(got) != n+1 || len(inits) != n+1 {
+				t.Fatalf("%d segments need %d init segments, want %d", len(got), len(inits), n+1)
+			}
+		}
+	}
+	must(t, r.Upload(t.Context(), store, prefix, 1, RecordedVideo, &is))
+	must(t, r.Close())
+	fresh := NewStoredLeg(store, prefix, 1, RecordedVideo)
+	for _, leg := range []*StoredLeg{growing, fresh} {
+		must(t, leg.Load(t.Context()))
+		got, _ := leg.Segments()
+		for n, want := range all.segments {
+			if diff := cmp.Diff(want.Segment, got[n]); diff != "" {
+				t.Fatalf("segment %d differs (-want +got):\n%s", n, diff)
+			}
+		}
+	}
+	pieces := 0
+	for _, folder := range []string{indexPrefix(prefix, 1, RecordedVideo), journalPrefix(prefix, 1, RecordedVideo)} {
+		for _, err := range store.List(t.Context(), folder) {
+			must(t, err)
+			pieces++
+		}
+	}
+	if pieces < 3 || pieces > 10 {
+		t.Errorf("%d segments are told of in %d pieces", segments, pieces)
 	}
 }

@@ -72,17 +72,27 @@ func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.Track
 // indexHead is the first line of an index.
 type indexHead struct {
 	cmaf.Track
-	Changes []cmaf.Change `json:"changes,omitempty"`
+	Changes   []cmaf.Change `json:"changes,omitempty"`
+	Forgotten Forgotten     `json:"forgotten,omitzero"` // of a recording
 }
 
 // indexBytes returns the index of a track.
 func indexBytes(index cmaf.TrackIndex) ([]byte, error) {
-	data, err := json.Marshal(indexHead{index.Track, index.Changes})
+	return writeIndex(indexHead{Track: index.Track, Changes: index.Changes}, index.Segments)
+}
+
+// recordedIndex returns the index of a track that is being recorded.
+func recordedIndex(track cmaf.Track, forgotten Forgotten, segments []cmaf.Segment) ([]byte, error) {
+	return writeIndex(indexHead{Track: track, Forgotten: forgotten}, segments)
+}
+
+func writeIndex(head indexHead, segments []cmaf.Segment) ([]byte, error) {
+	data, err := json.Marshal(head)
 	if err != nil {
 		return nil, err
 	}
 	data = append(data, '\n')
-	for _, segment := range index.Segments {
+	for _, segment := range segments {
 		data = cmaf.AppendEntry(data, segment)
 	}
 	return data, nil

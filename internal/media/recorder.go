@@ -28,6 +28,8 @@ import (
 //	<dir>/journal       which init segment each segment needs, and what is known of a segment
 //	                    when it is opened (see note)
 //
+// What was trimmed long ago is in neither (see Forgotten).
+//
 // [Recorder.Keep] makes a sealed track in a blob.Store of it.
 //
 // One goroutine writes (Begin, Append, Finish, Change, Close). Reading, Sync and
@@ -37,10 +39,14 @@ type Recorder struct {
 	dir string
 
 	// Of the goroutine that writes.
-	file    *os.File // the open segment; nil = none is
-	torn    bool     // its file may have bytes after the last whole part
-	closed  bool
-	journal int64 // bytes
+	file   *os.File // the open segment; nil = none is
+	torn   bool     // its file may have bytes after the last whole part
+	closed bool
+
+	files     sync.Mutex // held while the index or the journal is written
+	index     int64      // bytes
+	journal   int64      // bytes
+	forgotten Forgotten
 
 	syncing sync.Mutex // held by the Sync that runs
 
@@ -55,7 +61,6 @@ type Recorder struct {
 	open   bool      // segment next is
 	ends   []int64   // of the parts of the open segment, in bytes
 	recent [][]int64 // the same of the newest finished segments
-	index  int64     // bytes
 	undone undone    // what Sync has to do
 }
 
@@ -108,7 +113,7 @@ func create(dir string, track cmaf.Track) (*Recorder, error) {
 	if err := errors.Join(remove(dir, indexName), remove(dir, journalName), r.removeBeyond()); err != nil {
 		return nil, diskError(err, "make the folder of a recording")
 	}
-	head, err := indexBytes(cmaf.TrackIndex{Track: track})
+	head, err := recordedIndex(track, Forgotten{}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -226,6 +231,8 @@ func (r *Recorder) Finish(segment cmaf.Segment) error {
 		return err
 	}
 	entry := cmaf.AppendEntry(nil, segment)
+	r.files.Lock()
+	defer r.files.Unlock()
 	if err := r.write(indexName, r.index, entry); err != nil {
 		return err
 	}
@@ -278,6 +285,8 @@ func (r *Recorder) note(n note) error {
 	if err != nil {
 		return err
 	}
+	r.files.Lock()
+	defer r.files.Unlock()
 	if err := r.write(journalName, r.journal, line); err != nil {
 		return err
 	}
@@ -303,11 +312,18 @@ func (r *Recorder) write(name string, size int64, data []byte) error {
 }
 
 // Sync makes the segments that were finished before it was called survive a power
-// failure. It takes milliseconds of waiting for the disk, but holds up nobody. When it
-// fails, the next call tries everything again.
+// failure, and the index forget what was trimmed long ago. It takes milliseconds of waiting
+// for the disk, but holds up nobody. When it fails, the next call tries everything again.
 func (r *Recorder) Sync() error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
+	if err := r.forget(forgetAfter); err != nil {
+		return errors.Join(diskError(err, "shorten the index of a recording"), r.syncUndone())
+	}
+	return r.syncUndone()
+}
+
+func (r *Recorder) syncUndone() error {
 	r.mu.Lock()
 	todo := r.undone
 	r.undone = undone{}
@@ -331,7 +347,7 @@ func (r *Recorder) Sync() error {
 func (r *Recorder) sync(todo undone) error {
 	for _, name := range todo.files {
 		err := syncFile(filepath.Join(r.dir, name))
-		if n, ok := numbered(name, "", ".m4s"); ok && errors.Is(err, fs.ErrNotExist) && r.trimmed(n) {
+		if n, ok := numbered(name, "", ".m4s"); ok && errors.Is(err, fs.ErrNotExist) && r.Trimmed(n) {
 			continue
 		}
 		if err != nil {
@@ -360,7 +376,7 @@ func syncFile(path string) error {
 }
 
 // Trim removes the segments before a number but for the newest finished one, which shows
-// how far the recording has come. The index keeps their entries.
+// how far the recording has come. The index keeps their entries for a while.
 func (r *Recorder) Trim(before int64) error {
 	r.trimming.Lock()
 	defer r.trimming.Unlock()
@@ -388,7 +404,8 @@ func (r *Recorder) Spare() {
 	}
 }
 
-func (r *Recorder) trimmed(n int64) bool {
+// Trimmed reports whether a segment was.
+func (r *Recorder) Trimmed(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return n < r.first && n >= r.spared
@@ -453,25 +470,31 @@ func (r *Recorder) InitOf(n int64) int {
 	return k
 }
 
-// Index reads the index as it is now: all finished segments, trimmed ones too. Its track is that of init
-// 0; times of segments that need another are in the ticks of that one.
-func (r *Recorder) Index() (cmaf.TrackIndex, error) {
-	r.mu.Lock()
-	track, size := r.inits[0].track, r.index
-	r.mu.Unlock()
-	data, err := readFile(filepath.Join(r.dir, indexName))
+// Index reads the index as it is now: all finished segments but those that are forgotten,
+// trimmed ones too. Its track is that of init 0; times of segments that need another are in
+// the ticks of that one.
+func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
+	// Whoever replaces the index waits: its size must be that of this file.
+	r.files.Lock()
+	size, forgotten := r.index, r.forgotten
+	f, err := os.Open(filepath.Join(r.dir, indexName))
+	r.files.Unlock()
+	if err != nil {
+		return cmaf.TrackIndex{}, forgotten, diskError(err, "read the index of a recording")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, min(size, largestIndex)))
 	if err == nil && int64(len(data)) < size {
 		err = io.ErrUnexpectedEOF
 	}
-	if err != nil {
-		return cmaf.TrackIndex{}, diskError(err, "read the index of a recording")
+	if err := errors.Join(err, f.Close()); err != nil {
+		return cmaf.TrackIndex{}, forgotten, diskError(err, "read the index of a recording")
 	}
-	index, err := parseIndex(data[:size])
+	index, err := parseIndex(data)
 	if err != nil {
-		return cmaf.TrackIndex{}, fmt.Errorf("index of a recording: %w", err)
+		return cmaf.TrackIndex{}, forgotten, fmt.Errorf("index of a recording: %w", err)
 	}
-	index.Track = track
-	return index, nil
+	index.Track, err = r.Track(0)
+	return index, forgotten, err
 }
 
 // Open opens segment n; of the open segment it gives the parts that are there now. What it
@@ -480,7 +503,7 @@ func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
 	r.mu.Lock()
 	next, open, size := r.next, r.open, lastOf(r.ends)
 	r.mu.Unlock()
-	if n < 0 || n > next || n == next && !open || r.trimmed(n) {
+	if n < 0 || n > next || n == next && !open || r.Trimmed(n) {
 		return nil, 0, weir.Errorf(weir.NotFound, "there is no segment %d", n)
 	}
 	f, err := os.Open(r.path(n))

@@ -140,11 +140,16 @@ func readAll(t testing.TB, body io.ReadSeekCloser, size int64, err error) []byte
 // must have; what says how they came about.
 func (want recorded) check(t testing.TB, r *Recorder, what string) {
 	t.Helper()
-	index, err := r.Index()
+	index, forgotten, err := r.Index()
 	must(t, err)
 	wanted := cmaf.TrackIndex{Track: want.tracks[0]}
 	files := map[string][]byte{}
+	sum := Forgotten{First: forgotten.First, End: forgotten.End}
 	for n, s := range want.segments {
+		if forgotten.has(int64(n)) {
+			sum.add(s.Segment, want.tracks[s.init])
+			continue
+		}
 		wanted.Segments = append(wanted.Segments, s.Segment)
 		if n >= want.first {
 			files[segmentName(int64(n))] = s.data
@@ -152,6 +157,9 @@ func (want recorded) check(t testing.TB, r *Recorder, what string) {
 		if got := r.InitOf(int64(n)); got != s.init {
 			t.Errorf("segment %d needs init %d, want %d", n, got, s.init)
 		}
+	}
+	if sum != forgotten || forgotten.End > int64(want.first) {
+		t.Errorf("forgotten are %+v, want %+v, and none from %d on", forgotten, sum, want.first)
 	}
 	if !reflect.DeepEqual(wanted, index) { // cmp takes its time, and this is called often
 		t.Errorf("index differs (-want +got):\n%s", cmp.Diff(wanted, index))
@@ -392,13 +400,13 @@ func TestRecorderIsReadWhileItGrows(t *testing.T) {
 		} else if weir.KindOf(err) != weir.NotFound {
 			t.Error(err)
 		}
-		if index, err := r.Index(); err != nil || int64(len(index.Segments)) > r.Next() {
+		if index, _, err := r.Index(); err != nil || int64(len(index.Segments)) > r.Next() {
 			t.Errorf("an index of %d segments, error %v", len(index.Segments), err)
 		}
 		if r.InitOf(n) != 0 || r.Inits() != 1 {
 			t.Error("the only init is not used")
 		}
-		if err := errors.Join(r.Sync(), r.Trim(n-8)); err != nil {
+		if err := errors.Join(r.Sync(), r.Trim(n-8), forget(r)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -664,73 +672,6 @@ func TestKeep(t *testing.T) {
 				t.Errorf("the track went with the recording (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// What is spared stays, whatever is trimmed behind it.
-func TestSpare(t *testing.T) {
-	store, err := blob.NewDisk(t.TempDir())
-	must(t, err)
-	defer store.Close()
-	dir := scratch(t)
-	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
-	r, err := Record(dir, want.tracks[0])
-	must(t, err)
-	for range 3 {
-		want.write(t, r, 2, true)
-	}
-	r.Spare()
-	for range 5 {
-		want.write(t, r, 2, true)
-	}
-	must(t, r.Trim(6))
-	check := func(what string) {
-		t.Helper()
-		for n := range r.Next() {
-			body, _, err := r.Open(n)
-			if gone := n >= 3 && n < 6; gone != (weir.KindOf(err) == weir.NotFound) {
-				t.Errorf("%s: segment %d: error %v", what, n, err)
-			}
-			if err == nil {
-				body.Close()
-			}
-		}
-	}
-	check("trimmed")
-	want.write(t, r, 2, false)
-	kill(r)
-	for range 2 {
-		r, err = Recover(dir)
-		must(t, err)
-		check("recovered")
-	}
-	if r.Next() != 9 {
-		t.Errorf("next is segment %d, want 9", r.Next())
-	}
-	kept := cmaf.TrackIndex{Track: recordedTrack(0)}
-	for _, n := range []int{0, 1, 2, 6, 7, 8} {
-		s := want.segments[n].Segment
-		s.Discontinuity = s.Discontinuity || n == 6
-		kept.Segments = append(kept.Segments, s)
-	}
-	track, err := r.Keep(t.Context(), store, "kept")
-	must(t, err)
-	if diff := cmp.Diff(kept, track.Index()); diff != "" {
-		t.Errorf("index (-want +kept):\n%s", diff)
-	}
-	body, _, err := track.Segment(t.Context(), 3)
-	must(t, err)
-	data, err := io.ReadAll(body)
-	body.Close()
-	if err != nil || !bytes.Equal(data, want.segments[6].data) {
-		t.Errorf("the segment behind the hole is another, error %v", err)
-	}
-	must(t, r.Trim(100))
-	if _, _, err := r.Open(2); err != nil {
-		t.Errorf("what was spared is gone: %v", err)
-	}
-	if _, _, err := r.Open(7); weir.KindOf(err) != weir.NotFound {
-		t.Errorf("what was not spared is there: error %v", err)
 	}
 }
 

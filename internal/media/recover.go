@@ -23,8 +23,11 @@ import (
 // note is a line of the journal: the CRC-32C of its JSON in hexadecimal, a space, the
 // JSON. There is one for each init segment, written before it is needed, and one for each
 // segment, written before its first byte. Of two notes on one segment the later counts:
-// it could not be begun, and was begun again.
+// it could not be begun, and was begun again. The first one may be on segments that are
+// forgotten.
 type note struct {
+	Forgotten *Forgotten `json:"forgotten,omitempty"`
+
 	Init  int         `json:"init"`
 	Track *cmaf.Track `json:"track,omitempty"` // set = the note is on the init segment
 
@@ -46,8 +49,9 @@ func noteSum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(c
 
 // journal is what notes say together.
 type journal struct {
-	tracks   []cmaf.Track // of the init segments
-	segments map[int64]note
+	forgotten Forgotten
+	tracks    []cmaf.Track // of the init segments
+	segments  map[int64]note
 }
 
 // readJournal reads notes up to the first that is not whole.
@@ -55,12 +59,13 @@ func readJournal(data []byte) journal {
 	j := journal{segments: map[int64]note{}}
 	for {
 		line, rest, whole := bytes.Cut(data, []byte("\n"))
-		sum, text, _ := bytes.Cut(line, []byte(" "))
-		var n note
-		if !whole || string(sum) != fmt.Sprintf("%08x", noteSum(text)) || json.Unmarshal(text, &n) != nil {
+		n, ok := parseNote(line)
+		if !whole || !ok {
 			return j
 		}
 		switch {
+		case n.Forgotten != nil && n.Forgotten.possible():
+			j.forgotten = *n.Forgotten
 		case n.Track != nil && n.Init == len(j.tracks):
 			j.tracks = append(j.tracks, *n.Track)
 		case n.Track == nil && n.Init >= 0 && n.Init < len(j.tracks):
@@ -70,6 +75,13 @@ func readJournal(data []byte) journal {
 		}
 		data = rest
 	}
+}
+
+// parseNote parses a line of the journal, and reports whether it is whole.
+func parseNote(line []byte) (n note, ok bool) {
+	sum, text, _ := bytes.Cut(line, []byte(" "))
+	ok = string(sum) == fmt.Sprintf("%08x", noteSum(text)) && json.Unmarshal(text, &n) == nil
+	return n, ok
 }
 
 // Recover makes a recorder of a folder that was recorded to, however that ended. A
@@ -92,18 +104,23 @@ func Recover(dir string) (*Recorder, error) {
 	if err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
-	first, spared := min(found.first, int64(len(segments))), int64(0)
+	if int64(len(segments)) < found.forgotten.First {
+		// Something before it is lost, and so is what comes after that.
+		found.forgotten, found.first = Forgotten{}, 0
+	}
+	next := found.forgotten.Number(len(segments))
+	first, spared := min(found.first, next), found.forgotten.First
 	if found.hole.end > 0 {
 		first, spared = found.hole.end, found.hole.first
 	}
-	r := &Recorder{dir: dir, first: first, spared: spared, removed: first, next: int64(len(segments)), inits: found.firsts(inits)}
+	r := &Recorder{dir: dir, forgotten: found.forgotten, first: first, spared: spared, removed: first, next: next, inits: found.firsts(inits)}
 	if err := r.restore(found, segments, inits); err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
 	newest := segments[max(0, len(segments)-partsOf):]
 	for i, segment := range newest {
 		r.recent = append(r.recent, partEnds(segment))
-		r.undone.files = append(r.undone.files, segmentName(r.next-int64(len(newest)-i)))
+		r.undone.files = append(r.undone.files, segmentName(r.forgotten.Number(len(segments)-len(newest)+i)))
 	}
 	for k := range r.inits {
 		r.undone.files = append(r.undone.files, initName(k))
@@ -120,8 +137,10 @@ type recording struct {
 	journal  journal
 	segments []cmaf.Segment // of the index
 	inits    int            // init segments
-	first    int64          // segment whose file is there; those before it were trimmed
+	first    int64          // segment whose file is there, after those that are forgotten; those before it were trimmed
 	hole     hole           // segments behind it that were trimmed
+
+	forgotten Forgotten
 }
 
 // hole are segments that were trimmed behind others that were spared.
@@ -145,51 +164,70 @@ func findRecording(dir string) (recording, error) {
 	if err != nil {
 		return r, err
 	}
-	var numbers []int64
-	for _, entry := range entries {
-		if _, ok := numbered(entry.Name(), "init-", ".mp4"); ok {
-			r.inits++
-		}
-		if n, ok := numbered(entry.Name(), "", ".m4s"); ok {
-			r.first, numbers = min(r.first, n), append(numbers, n)
-		}
-	}
 	if r.index, err = readFile(filepath.Join(dir, indexName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
 	if r.notes, err = readFile(filepath.Join(dir, journalName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return r, err
 	}
+	r.readLogs()
+	var numbers []int64
+	for _, entry := range entries {
+		if _, ok := numbered(entry.Name(), "init-", ".mp4"); ok {
+			r.inits++
+		}
+		if n, ok := numbered(entry.Name(), "", ".m4s"); ok && n >= r.forgotten.End {
+			r.first, numbers = min(r.first, n), append(numbers, n)
+		}
+	}
+	if r.forgotten.End == 0 {
+		r.findHole(numbers)
+	}
+	return r, nil
+}
+
+// readLogs reads the journal and the index. What is damaged counts as lost: the segments
+// themselves tell the same.
+func (r *recording) readLogs() {
 	r.journal = readJournal(r.notes)
-	line, entriesOf, found := bytes.Cut(r.index, []byte("\n"))
-	var track cmaf.Track
-	if !found || json.Unmarshal(line, &track) != nil {
-		return r, nil
+	r.forgotten = r.journal.forgotten
+	line, entries, found := bytes.Cut(r.index, []byte("\n"))
+	var head indexHead
+	if !found || json.Unmarshal(line, &head) != nil {
+		return
 	}
 	if len(r.journal.tracks) == 0 {
-		r.journal.tracks = []cmaf.Track{track}
+		r.journal.tracks = []cmaf.Track{head.Track}
 	}
-	// What is damaged counts as lost: the segments themselves tell the same.
-	r.segments, _, _ = cmaf.ReadIndex(entriesOf)
-	r.findHole(numbers)
-	return r, nil
+	// The index forgets first, but after a power failure either may be the older one.
+	if head.Forgotten.End > r.forgotten.End && head.Forgotten.possible() {
+		r.forgotten = head.Forgotten
+	}
+	all, _, _ := cmaf.ReadIndex(entries)
+	for i, segment := range all {
+		if !r.forgotten.has(head.Forgotten.Number(i)) {
+			r.segments = append(r.segments, segment)
+		}
+	}
 }
 
 // collect returns the segments that are there or were trimmed, and the init segments that
 // they need, and cuts off what is behind the whole parts of the last one. A segment that
 // was trimmed and is not in the index any more has no parts, but keeps its number.
 func (r recording) collect() (segments []cmaf.Segment, inits []int, err error) {
-	for n := int64(0); ; n++ {
+	for i := 0; ; i++ {
+		n := r.forgotten.Number(i)
 		note, noted := r.journal.segments[n]
 		if !noted {
 			note.Init = len(r.journal.tracks) - 1
 		}
-		indexed := n < int64(len(r.segments))
+		indexed := i < len(r.segments)
 		segment := cmaf.Segment{Wall: note.Wall, Discontinuity: note.Discontinuity}
 		if indexed {
-			segment = r.segments[n]
+			segment = r.segments[i]
 		}
-		if n < r.first && (indexed || noted && r.first < math.MaxInt64) || n >= r.hole.first && n < r.hole.end {
+		trimmed := n >= r.forgotten.End && n < r.first && (indexed || noted && r.first < math.MaxInt64)
+		if trimmed || n >= r.hole.first && n < r.hole.end {
 			segments, inits = append(segments, segment), append(inits, note.Init)
 			continue
 		}
@@ -245,7 +283,7 @@ func (r recording) firsts(inits []int) []initSegment {
 		if first < 0 {
 			first = len(inits)
 		}
-		all[k] = initSegment{track, int64(first)}
+		all[k] = initSegment{track, r.forgotten.Number(first)}
 	}
 	return all
 }
@@ -253,11 +291,11 @@ func (r recording) firsts(inits []int) []initSegment {
 // restore makes the files of a folder such as they would be if each segment had been
 // finished. It can be interrupted: done again, it comes to the same.
 func (r *Recorder) restore(found recording, segments []cmaf.Segment, inits []int) error {
-	index, err := indexBytes(cmaf.TrackIndex{Track: r.inits[0].track, Segments: segments})
+	index, err := recordedIndex(r.inits[0].track, r.forgotten, segments)
 	if err != nil {
 		return err
 	}
-	notes, err := notesOf(r.inits, segments, inits)
+	notes, err := notesOf(r.forgotten, r.inits, segments, inits)
 	if err != nil {
 		return err
 	}
@@ -290,7 +328,7 @@ func (r *Recorder) removeBeyond() error {
 		name := entry.Name()
 		n, isSegment := numbered(name, "", ".m4s")
 		k, isInit := numbered(name, "init-", ".mp4")
-		if isSegment && n >= r.next || isInit && k >= int64(len(r.inits)) || strings.HasSuffix(name, tempSuffix) {
+		if isSegment && (n >= r.next || r.forgotten.has(n)) || isInit && k >= int64(len(r.inits)) || strings.HasSuffix(name, tempSuffix) {
 			if err := remove(r.dir, name); err != nil {
 				return err
 			}
@@ -300,7 +338,10 @@ func (r *Recorder) removeBeyond() error {
 }
 
 // notesOf returns the journal of a recording without anything in it that is not needed.
-func notesOf(inits []initSegment, segments []cmaf.Segment, needs []int) (data []byte, err error) {
+func notesOf(f Forgotten, inits []initSegment, segments []cmaf.Segment, needs []int) (data []byte, err error) {
+	if data, err = f.note(); err != nil {
+		return nil, err
+	}
 	next := 0
 	for k, init := range inits {
 		if data, err = appendNote(data, note{Init: k, Track: &init.track}); err != nil {
@@ -308,7 +349,7 @@ func notesOf(inits []initSegment, segments []cmaf.Segment, needs []int) (data []
 		}
 		for ; next < len(segments) && needs[next] == k; next++ {
 			s := segments[next]
-			if data, err = appendNote(data, note{Init: k, Segment: int64(next), Wall: s.Wall, Discontinuity: s.Discontinuity}); err != nil {
+			if data, err = appendNote(data, note{Init: k, Segment: f.Number(next), Wall: s.Wall, Discontinuity: s.Discontinuity}); err != nil {
 				return nil, err
 			}
 		}
@@ -365,12 +406,23 @@ func correctFile(dir, name string, data []byte) error {
 // replaceFile makes a file that is the old one or the new one at any time, whatever
 // fails.
 func replaceFile(dir, name string, data []byte) error {
+	if err := writeTemp(dir, name, data); err != nil {
+		return err
+	}
+	return useTemp(dir, name)
+}
+
+// writeTemp writes what is to take the place of a file.
+func writeTemp(dir, name string, data []byte) error {
+	path := filepath.Join(dir, name+tempSuffix)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return err
+	}
+	return syncFile(path)
+}
+
+// useTemp puts it there.
+func useTemp(dir, name string) error {
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path+tempSuffix, data, 0o600); err != nil {
-		return err
-	}
-	if err := syncFile(path + tempSuffix); err != nil {
-		return err
-	}
 	return os.Rename(path+tempSuffix, path)
 }

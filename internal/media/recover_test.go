@@ -312,7 +312,7 @@ func TestRecorderModel(t *testing.T) {
 
 func (p *player) step() {
 	p.t.Helper()
-	switch do := p.IntN(20); {
+	switch do := p.IntN(21); {
 	case do == 0:
 		p.restart(p.IntN(5))
 	case do == 1:
@@ -323,6 +323,9 @@ func (p *player) step() {
 		p.log = append(p.log, fmt.Sprint("trim ", before))
 		must(p.t, p.r.Trim(int64(before)))
 		p.want.first = max(p.want.first, min(before, len(p.want.segments)-1))
+	case do == 20:
+		p.log = append(p.log, "forget")
+		must(p.t, forget(p.r))
 	case p.open == nil && do == 3:
 		p.change(recordedTrack(p.IntN(3)))
 	case p.open == nil:

@@ -1,17 +1,13 @@
 package media
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"sort"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,8 +16,9 @@ import (
 )
 
 // A recording goes to a storage for many machines while it is made, so that it is not lost
-// with the machine: the segments as they are finished, and the journal in pieces that are
-// named by where they begin. Restore makes the files of a recording of it again.
+// with the machine: the segments as they are finished, then the journal and the index, in
+// pieces. Restore makes the files of a recording of the segments and the journal again; a
+// node that goes on with the broadcast reads from the index what was before (leg.go).
 
 // restoresAtOnce is how many segments are fetched at the same time.
 const restoresAtOnce = 8
@@ -30,15 +27,18 @@ const restoresAtOnce = 8
 type Uploaded struct {
 	known   bool
 	segment int64 // that is not there
-	journal int64 // bytes
+	journal uploadedFile
+	index   uploadedFile
 }
 
 // Upload puts into a store what was finished since it was done last, up to is. It is done
 // by one goroutine at a time, and can be interrupted. prefix is that of the asset that the
 // broadcast becomes, name that of the track.
 func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, leg int, name string, is *Uploaded) error {
-	segments := legPrefix(prefix, leg, name)
-	next := r.Next()
+	segments := LegFolder(prefix, leg, name)
+	r.files.Lock() // so that the index tells of these segments, and of no others
+	next, size := r.Next(), r.index
+	r.files.Unlock()
 	if !is.known { // this may be a new life of the process
 		n, err := firstMissing(ctx, store, segments, next)
 		if err != nil {
@@ -46,7 +46,7 @@ func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, 
 		}
 		is.segment, is.known = n, true
 	}
-	if is.segment >= next {
+	if next == 0 || is.segment >= next && is.index.there >= size {
 		return nil
 	}
 	for is.segment < next {
@@ -55,22 +55,10 @@ func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, 
 		}
 		is.segment++
 	}
-	journal, err := readFile(filepath.Join(r.dir, journalName))
-	if err != nil {
-		return diskError(err, "read the journal of a recording")
-	}
-	if is.journal == 0 { // another life may have written another one
-		if err := store.DeletePrefix(ctx, journalPrefix(prefix, leg, name)); err != nil {
-			return err
-		}
-	}
-	from := min(is.journal, int64(len(journal)))
-	key := path.Join(journalPrefix(prefix, leg, name), fmt.Sprintf("%016d", from))
-	if err := store.Put(ctx, key, bytes.NewReader(journal[from:]), int64(len(journal))-from, indexOptions); err != nil {
+	if err := r.putPiece(ctx, store, journalPrefix(prefix, leg, name), journalName, &is.journal, largestIndex); err != nil {
 		return err
 	}
-	is.journal = int64(len(journal))
-	return nil
+	return r.putPiece(ctx, store, indexPrefix(prefix, leg, name), indexName, &is.index, size)
 }
 
 // firstMissing returns the first of a number of segments that is not in a store, where
@@ -109,7 +97,10 @@ func Restore(ctx context.Context, store blob.Store, prefix string, leg int, dir 
 }
 
 func restoreTrack(ctx context.Context, store blob.Store, prefix string, leg int, name, dir string) error {
-	journal, err := restoreJournal(ctx, store, journalPrefix(prefix, leg, name))
+	journal, err := readPieces(ctx, store, journalPrefix(prefix, leg, name), nil)
+	if err == nil && len(journal) == 0 {
+		err = weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
+	}
 	if err != nil {
 		return err
 	}
@@ -118,7 +109,7 @@ func restoreTrack(ctx context.Context, store blob.Store, prefix string, leg int,
 	}
 	g, fetching := errgroup.WithContext(ctx)
 	g.SetLimit(restoresAtOnce)
-	for info, err := range store.List(ctx, legPrefix(prefix, leg, name)) {
+	for info, err := range store.List(ctx, LegFolder(prefix, leg, name)) {
 		if err != nil {
 			return errors.Join(err, g.Wait())
 		}
@@ -132,38 +123,6 @@ func restoreTrack(ctx context.Context, store blob.Store, prefix string, leg int,
 	}
 	// It comes last: without it there is nothing to recover.
 	return replaceFile(dir, journalName, journal)
-}
-
-// restoreJournal puts the pieces of a journal together.
-func restoreJournal(ctx context.Context, store blob.Store, prefix string) ([]byte, error) {
-	var keys []string
-	for info, err := range store.List(ctx, prefix) {
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, info.Key)
-	}
-	slices.Sort(keys)
-	var journal []byte
-	for _, key := range keys {
-		from, err := strconv.ParseInt(path.Base(key), 10, 64)
-		if err != nil || from != int64(len(journal)) {
-			break
-		}
-		body, _, err := store.Get(ctx, key, 0, -1)
-		if err != nil {
-			return nil, err
-		}
-		piece, err := io.ReadAll(io.LimitReader(body, largestIndex))
-		if err := errors.Join(err, body.Close()); err != nil {
-			return nil, weir.Wrap(weir.Upstream, err, "the storage broke off")
-		}
-		journal = append(journal, piece...)
-	}
-	if len(journal) == 0 {
-		return nil, weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
-	}
-	return journal, nil
 }
 
 func restoreFile(ctx context.Context, store blob.Store, info blob.Info, file string) error {

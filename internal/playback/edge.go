@@ -286,8 +286,8 @@ func (s *Server) targetOf(v *visit, route string) (target, error) {
 		if err != nil {
 			return t, err
 		}
-		// What a player has already is not left out, though it may ask for that: the last
-		// state must be one that every player can go on from.
+		// What a player has already is left out here, if it asks for that: what others ask
+		// for is the same then, and the last state is one that every player can go on from.
 		query := url.Values{}
 		if !q.Low {
 			query.Set("ll", "0")
@@ -404,7 +404,13 @@ func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 			behind = "?ll=0"
 		}
 		return cached(w, v, typePlaylist, f.caching, renamed(f.body, v.below(""), behind))
-	case routeMedia, routeDVRMedia:
+	case routeMedia:
+		text := f.body
+		if q, err := parseQuery(v.URL.Query()); err == nil && q.Skip && q.Segment >= 0 {
+			text = cmaf.LiveDelta(text, q.Segment)
+		}
+		return cached(w, v, typePlaylist, f.caching, renamed(text, v.below(name), ""))
+	case routeDVRMedia:
 		return cached(w, v, typePlaylist, f.caching, renamed(f.body, v.below(name), ""))
 	case routeSegment:
 		w.Header().Set("Content-Type", typeMP4)

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"weir/internal/access/accesstest"
 	"weir/internal/blob"
 	"weir/internal/live"
+	"weir/internal/media"
 	"weir/internal/rtc"
 	"weir/internal/rtc/rtctest"
 	"weir/internal/store"
@@ -41,9 +43,9 @@ func twoNodes(t *testing.T) (a, b *house, asked *counts) {
 	if err := errors.Join(errEmpty, os.WriteFile(path, empty, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	media := newDisk(t)
+	storage := newDisk(t)
 	asked = &counts{of: map[string]int{}}
-	a, b = newNode(t, path, "node-a", media, asked), newNode(t, path, "node-b", media, &counts{of: map[string]int{}})
+	a, b = newNode(t, path, "node-a", storage, asked), newNode(t, path, "node-b", storage, &counts{of: map[string]int{}})
 	a.ann = a.newUser("ann")
 	b.ann = a.ann
 	return a, b, asked
@@ -73,23 +75,23 @@ func (c *counts) most(text string) (address string, n int) {
 	return address, n
 }
 
-func newNode(t *testing.T, path, id string, media blob.Store, asked *counts) *house {
+func newNode(t *testing.T, path, id string, storage blob.Store, asked *counts) *house {
 	t.Helper()
 	st, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	h := &house{TB: t, store: st, media: media, logged: &journal{}}
+	h := &house{TB: t, store: st, media: storage, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	if h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), Node: id, SessionTimeout: time.Minute, Log: log}); err != nil {
+	if h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), Node: id, Upload: storage, SessionTimeout: time.Minute, Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	peers, err := OpenPeers(t.Context(), st)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.server, err = New(t.Context(), Options{Store: st, Media: media, Gate: accesstest.NewGate(t, st), Live: h.hub, Peers: peers, Dir: t.TempDir(), Log: log})
+	h.server, err = New(t.Context(), Options{Store: st, Media: storage, Gate: accesstest.NewGate(t, st), Live: h.hub, Peers: peers, Dir: t.TempDir(), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,8 +133,7 @@ func TestEdgeGivesTheSame(t *testing.T) {
 	defer e.Close(true)
 	for range 2 {
 		for _, path := range append(livePaths(), "index.m3u8?ll=0", "source/9.m4s", "none/0.m4s", "source/index.m3u8?_HLS_msn=x", "source/index.m3u8?_HLS_msn=900") {
-			// An edge leaves nothing out of playlists.
-			want, got := a.get(a.under(s.PlaybackID, strings.Replace(path, "_HLS_skip=YES", "", 1))), b.get(b.under(s.PlaybackID, path))
+			want, got := a.get(a.under(s.PlaybackID, path)), b.get(b.under(s.PlaybackID, path))
 			if got.StatusCode != want.StatusCode || got.body != want.body {
 				t.Errorf("%s: the edge answers %d %.300s, want %d %.300s", path, got.StatusCode, got.body, want.StatusCode, want.body)
 			}
@@ -154,6 +155,90 @@ func TestEdgeGivesTheSame(t *testing.T) {
 	if half.StatusCode != http.StatusPartialContent || half.body != a.want(a.under(s.PlaybackID, "source/0.m4s")).body[100:] {
 		t.Errorf("a range answers %d with %d bytes", half.StatusCode, len(half.body))
 	}
+}
+
+// A player that asks for what is new gets that at an edge too, which asks for all of it.
+func TestEdgeLeavesOut(t *testing.T) {
+	t.Parallel()
+	a, b, asked := twoNodes(t)
+	s, e := a.broadcast(nil, 21*time.Second)
+	defer e.Close(true)
+	for _, path := range []string{"source/index.m3u8?_HLS_skip=YES&_HLS_msn=%d", "audio/index.m3u8?_HLS_skip=v2&_HLS_msn=%d&_HLS_part=0"} {
+		path = fmt.Sprintf(path, sequence(a.want(a.under(s.PlaybackID, "source/index.m3u8")).body)+9)
+		want, got := a.want(a.under(s.PlaybackID, path)).body, b.want(b.under(s.PlaybackID, path)).body
+		if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(got, "#EXT-X-SKIP:") {
+			t.Errorf("%s (-want +got):\n%s\n%s", path, diff, got)
+		}
+		// Nobody can have what is left out who waits for a segment that long ago.
+		path, _, _ = strings.Cut(path, "&")
+		if got := b.want(b.under(s.PlaybackID, path+"&_HLS_msn=1")).body; strings.Contains(got, "#EXT-X-SKIP:") {
+			t.Errorf("%s leaves out what the player does not have:\n%s", path, got)
+		}
+	}
+	if address, n := asked.most("_HLS_skip"); n > 0 {
+		t.Errorf("the carrier was asked for %s", address)
+	}
+}
+
+// What a node carried that is gone comes from the storage, at the one that goes on and at
+// others.
+func TestEdgeShowsWhatWasBefore(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	a.runHub()
+	s := a.newStream(nil)
+	a.changeStream(s, func(s *weir.Stream) { s.Record = true })
+	s.Record = true
+	e := a.publish(s)
+	e.send(5 * time.Second)
+	paths := []string{"source/0.m4s", "source/1.m4s", "source/1.2.m4s", "source/init-0.mp4", "audio/0.m4s", "audio/1.0.m4s", "audio/init-0.mp4"}
+	var before []string
+	for _, path := range paths {
+		before = append(before, a.want(a.under(s.PlaybackID, path)).body)
+	}
+	session, err := a.store.OnAirOf(t.Context(), s.PlaybackID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the storage has what was carried", func() bool {
+		for _, name := range []string{"source", "audio"} {
+			leg := media.NewStoredLeg(a.media, "asset/"+session.SessionID, 0, name)
+			if err := leg.Load(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if segments, _ := leg.Segments(); len(segments) < 2 {
+				return false
+			}
+		}
+		return true
+	})
+	a.web.CloseClientConnections()
+	a.web.Close()
+	e2 := b.publish(s)
+	defer e2.Close(true)
+	e2.send(5 * time.Second)
+	for _, path := range []string{"source/index.m3u8", "source/index.m3u8?ll=0", "source/dvr.m3u8", "audio/dvr.m3u8"} {
+		list := b.under(s.PlaybackID, path)
+		eventually(t, "there is something to see", func() bool { return b.get(list).StatusCode == http.StatusOK })
+		text := b.want(list).body
+		if !strings.Contains(text, "#EXT-X-MEDIA-SEQUENCE:0\n") || !strings.Contains(text, "\n1.m4s\n") || sequence(text) < 16 {
+			t.Errorf("%s has not all:\n%s", path, text)
+		}
+		for _, file := range b.named(list, withoutGaps(text)) {
+			if !strings.Contains(text, "PRELOAD-HINT") || file != b.hinted(list, text) {
+				b.want(file)
+			}
+		}
+	}
+	for i, path := range paths {
+		if got := b.want(b.under(s.PlaybackID, path)).body; got != before[i] || got == "" {
+			t.Errorf("%s has %d bytes, and had %d", path, len(got), len(before[i]))
+		}
+	}
+	if g := b.get(b.under(s.PlaybackID, "source/5.m4s")); g.StatusCode != http.StatusNotFound {
+		t.Errorf("what nobody has: %d %s", g.StatusCode, g.body)
+	}
+	e.Close(false)
 }
 
 // Of all who wait for the same, one asks.
@@ -246,12 +331,20 @@ func TestEdgeCounts(t *testing.T) {
 	}
 }
 
-// sequence returns the number of the first segment of a playlist.
+// sequence returns the number of the first segment after the last discontinuity of a
+// playlist.
 func sequence(list string) (n int64) {
-	_, after, _ := strings.Cut(list, "#EXT-X-MEDIA-SEQUENCE:")
-	text, _, _ := strings.Cut(after, "\n")
-	n, _ = strconv.ParseInt(text, 10, 64)
-	return n
+	for line := range strings.Lines(list[max(0, strings.LastIndex(list, "#EXT-X-DISCONTINUITY\n")):]) {
+		if _, err := fmt.Sscanf(line, "%d.m4s", &n); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+// withoutGaps returns a playlist without what is not there.
+func withoutGaps(list string) string {
+	return regexp.MustCompile(`#EXT-X-GAP\n#EXTINF:.*\n.*\n`).ReplaceAllString(list, "")
 }
 
 // A node that dies leaves viewers with the last state, until the encoder comes to another.
@@ -471,7 +564,7 @@ func TestEdgeBecomesTheCarrierAgain(t *testing.T) {
 	}
 	for _, path := range []string{"index.m3u8", "source/index.m3u8", "audio/index.m3u8"} {
 		g := a.want(a.under(s.PlaybackID, path))
-		for _, file := range a.named(a.under(s.PlaybackID, path), g.body) {
+		for _, file := range a.named(a.under(s.PlaybackID, path), withoutGaps(g.body)) {
 			if !strings.Contains(g.body, "PRELOAD-HINT") || file != a.hinted(a.under(s.PlaybackID, path), g.body) {
 				a.want(file)
 			}

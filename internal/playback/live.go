@@ -336,6 +336,9 @@ func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 
 // openPiece opens a segment, or a part as soon as it is there.
 func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, int64, error) {
+	if at, ok := v.broadcast.Stored(name, p.segment, p.part); ok {
+		return s.openStored(v.Context(), at)
+	}
 	if p.part < 0 {
 		return v.broadcast.Segment(name, p.segment)
 	}

@@ -191,7 +191,7 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 		}
 	}
 	if b.open() && b.air.Node != tx.store.node.id {
-		b.session.Move(b.air.Node)
+		b.session.Move(&b.air)
 		b.air.Move()
 	}
 	if !b.open() {
@@ -202,7 +202,6 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 		}
 	}
 	b.air.Take(tx.store.node.id, timeout, now)
-	tx.store.epochs.Store(stream.ID, b.air.Epoch) // if nothing comes of it, nobody has that epoch
 	if err := b.tell(b.stream.GoOnAir(&b.session, now)); err != nil {
 		return weir.Session{}, OnAir{}, err
 	}
@@ -212,7 +211,11 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	}); err != nil {
 		return weir.Session{}, OnAir{}, err
 	}
-	return b.session, b.air, tx.saveAndTell(ctx, &b)
+	if err := tx.saveAndTell(ctx, &b); err != nil {
+		return weir.Session{}, OnAir{}, err
+	}
+	tx.store.epochs.Store(stream.ID, b.air.Epoch) // if nothing comes of it, nobody has that epoch
+	return b.session, b.air, nil
 }
 
 // closeUnheard ends the session of a node that can't be asked how far it was. The
@@ -257,6 +260,7 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 	if err := b.owned(last.Epoch); err != nil {
 		return weir.Session{}, err
 	}
+	tx.store.epochs.Delete(last.StreamID)
 	b.follow(last)
 	b.air.Close()
 	if err := b.tell(b.stream.EndSession(&b.session, now)); err != nil {
@@ -300,6 +304,7 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, now time.Time) (lost []Lo
 		if b.owned(beat.Epoch) != nil {
 			if !tx.tookSince(b, beat) {
 				lost = append(lost, Lost{beat.StreamID, weir.EndTakenOver})
+				tx.store.epochs.Delete(beat.StreamID)
 			}
 			continue
 		}

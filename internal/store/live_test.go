@@ -342,6 +342,19 @@ func testManyClaimOneKey(t *testing.T, a, b *Store) {
 		t.Errorf("%d epochs, %d nodes have it, %d bytes; want %d, 1, %d", len(epochs), len(kept), written, n, 100-n)
 	}
 	checkTold(t, a, stream.ID, "stream.started:a recording.started:a")
+	for i, air := range airs {
+		if air.Epoch < n {
+			continue
+		}
+		if _, err := closeSession(ctx, []*Store{a, b}[i%2], beatOf(air, now, 0), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, st := range []*Store{a, b} {
+		if epoch, ok := st.epochs.Load(stream.ID); ok {
+			t.Errorf("the epoch %v of a session that is closed is remembered", epoch)
+		}
+	}
 }
 
 // testEverythingAtOnce has encoders come and go on two nodes while the owner ends their

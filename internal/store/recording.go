@@ -20,7 +20,7 @@ func (tx *Tx) keepRecording(ctx context.Context, b *broadcast) error {
 // can: to the one that is, it may be long.
 func (tx *Tx) adoptRecording(b *broadcast) {
 	if tx.store.adopt && b.session.Recorded() && b.air.Node != tx.store.node.id {
-		b.session.Move(b.air.Node)
+		b.session.Move(&b.air)
 		b.air.Node = tx.store.node.id
 	}
 }

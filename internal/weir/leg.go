@@ -14,11 +14,18 @@ type Leg struct {
 	// What the session had carried when the leg ended, as far as the store had heard.
 	SourceSegments         int64   `json:"sourceSegments"`
 	SourceSegmentsDuration float64 `json:"sourceSegmentsDuration"`
+
+	First           int64 `json:"first"`           // the number of its first segment
+	Discontinuities int64 `json:"discontinuities"` // before that
+	Next            int64 `json:"next"`            // the first number that nobody had seen, as far as the store had heard
 }
 
 // Move notes that another node goes on with the session than the one that carried it.
-func (s *Session) Move(from string) {
-	s.Earlier = append(s.Earlier, Leg{Node: from, SourceSegments: s.SourceSegments, SourceSegmentsDuration: s.SourceSegmentsDuration})
+func (s *Session) Move(from *OnAir) {
+	s.Earlier = append(s.Earlier, Leg{
+		Node: from.Node, SourceSegments: s.SourceSegments, SourceSegmentsDuration: s.SourceSegmentsDuration,
+		First: from.Sequence, Discontinuities: from.Discontinuities, Next: from.NextSequence,
+	})
 }
 
 // Before returns what was carried before the present leg.
@@ -44,8 +51,9 @@ func SessionOf(folder string) (id string) {
 }
 
 // Move gives the stream's session a new leg, on a node that can't ask the one before how
-// far it was.
+// far it was. Its first segment is itself the discontinuity that the next number is after:
+// players are shown both legs in one list, where discontinuities can't be left out.
 func (a *OnAir) Move() {
-	a.Leap()
-	a.Sequence, a.Discontinuities = a.NextSequence, a.NextDiscontinuities
+	a.NextSequence += unheard
+	a.Sequence, a.Discontinuities = a.NextSequence, max(a.Discontinuities, a.NextDiscontinuities-1)
 }

@@ -282,6 +282,16 @@ func TestOnAirNumbers(t *testing.T) {
 	if a.NextSequence <= 7 || a.NextDiscontinuities <= 2 || a.Sequence != 7 {
 		t.Errorf("%+v after a leap; want numbers that nobody has seen", a)
 	}
+	before, session := a, Session{}
+	session.Move(&a)
+	a.Move()
+	leg := session.Earlier[0]
+	if leg.First != before.Sequence || leg.Next != before.NextSequence || leg.Discontinuities != before.Discontinuities {
+		t.Errorf("the leg %+v of %+v", leg, before)
+	}
+	if a.Sequence <= before.NextSequence || a.Discontinuities != before.NextDiscontinuities-1 {
+		t.Errorf("%+v goes on as %+v on another node", before, a)
+	}
 }
 
 func TestGoesOnAndMustEnd(t *testing.T) {

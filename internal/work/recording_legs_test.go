@@ -34,7 +34,7 @@ func TestRecordingOfLegs(t *testing.T) {
 	s.inTx(t, func(tx *store.Tx) (err error) {
 		session, err = tx.UpdateSession(t.Context(), session.ID, func(one *weir.Session) error {
 			for _, node := range []string{"a", "b", "c", "d"} {
-				one.Move(node)
+				one.Move(&weir.OnAir{Node: node})
 			}
 			return nil
 		})

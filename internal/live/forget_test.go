@@ -1,0 +1,163 @@
+package live
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// logs returns how many bytes a session has that are not media.
+func (s *station) logs(session *session) (size int64) {
+	s.Helper()
+	for _, name := range []string{"index", "journal"} {
+		info, err := os.Stat(filepath.Join(session.dir, videoName, name))
+		if err != nil {
+			s.Fatal(err)
+		}
+		size += info.Size()
+	}
+	return size
+}
+
+// TestForgetsWhatIsNotRecorded sends for a long time: what is on disk does not grow with
+// it, and players do not notice a restart.
+func TestForgetsWhatIsNotRecorded(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	segments := func(count int) {
+		t.Helper()
+		if err := e.frames(count, 100, 2*time.Second, true); err != nil {
+			t.Fatal(err)
+		}
+		e.frame += count * 50
+	}
+	segments(30)
+	e.Close(false)
+	e = s.publish()
+	var sizes []int64
+	for range 3 {
+		segments(400)
+		s.hub.syncAll()
+		sizes = append(sizes, s.logs(e.session))
+	}
+	if sizes[2] > sizes[0]+1000 {
+		t.Errorf("index and journal have %d bytes after each 400 segments", sizes)
+	}
+	e.Close(false)
+	count, seconds := e.session.video.carried()
+	next, breaks := e.session.video.totals()
+	before := s.playlist(videoName, plain)
+	s.stop()
+	s.start()
+	session := s.broadcast().session
+	if got, lasted := session.video.carried(); got != count || lasted != seconds || count < 1200 {
+		t.Errorf("after a restart there were %d segments of %v s, before it %d of %v", got, lasted, count, seconds)
+	}
+	if got, broken := session.video.totals(); got != next || broken != breaks || breaks != 2 {
+		t.Errorf("after a restart segment %d is next, after %d discontinuities, before it %d after %d", got, broken, next, breaks)
+	}
+	if after := s.playlist(videoName, plain); after != before {
+		t.Errorf("the playlist was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// TestRungAfterLongAbsence lets a rung come when its source has been on air for long: what
+// players do not see any more of the source is not there of the rung either.
+func TestRungAfterLongAbsence(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	if err := e.send(31); err != nil {
+		t.Fatal(err)
+	}
+	e.Close(false)
+	e = s.publish()
+	session := e.session
+	r := &rung{profile: weir.Profile{Name: "144p"}, session: session}
+	show := func() {
+		t.Helper()
+		source := session.video
+		if err := r.fill(source.recorder.Next()); err != nil {
+			t.Fatal(err)
+		}
+		first, breaks, segments := source.since(0, source.recorder.Next())
+		got, broken, shown := r.out.since(0, r.out.recorder.Next())
+		if got != first || broken != breaks || len(shown) != len(segments) {
+			t.Errorf("the rung shows %d segments from %d on, after %d discontinuities; the source %d from %d on, after %d", len(shown), got, broken, len(segments), first, breaks)
+		}
+		if index, _, err := r.out.recorder.Index(); err != nil || len(index.Segments) > 2*len(segments) {
+			t.Errorf("the rung has %d gaps, error %v", len(index.Segments), err)
+		}
+	}
+	for range 3 {
+		if err := e.frames(40, 100, 2*time.Second, true); err != nil {
+			t.Fatal(err)
+		}
+		e.frame += 40 * 50
+		if r.out == nil {
+			recorder, err := media.Record(filepath.Join(session.dir, r.profile.Name), session.video.track)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := session.addRung(r, recorder); err != nil {
+				t.Fatal(err)
+			}
+		}
+		show()
+	}
+	// What a restart finds of it is the same.
+	before := s.playlist("144p", plain)
+	recorder, err := media.Recover(filepath.Join(session.dir, r.profile.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	session.rungs = nil
+	if err := session.addRung(r, recorder); err != nil {
+		t.Fatal(err)
+	}
+	show()
+	if after := s.playlist("144p", plain); after != before || strings.Count(after, "EXT-X-GAP") < 29 {
+		t.Errorf("the playlist was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// TestWholePlaylistWithHole restarts a session that was not recorded for a while, because
+// the disk was full: its list has what is there.
+func TestWholePlaylistWithHole(t *testing.T) {
+	s := newStation(t, true)
+	e := s.publish()
+	if err := e.send(7); err != nil {
+		t.Fatal(err)
+	}
+	e.session.endRecording(weir.Errorf(weir.Full, "there is not enough disk space"))
+	if err := e.send(150); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	s.start()
+	list, err := s.broadcast().WholePlaylist(videoName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments := 0
+	for line := range strings.Lines(string(list)) {
+		n, err := strconv.ParseInt(strings.TrimSuffix(line, ".m4s\n"), 10, 64)
+		if err != nil {
+			continue // it names no segment
+		}
+		body, _, err := s.broadcast().Segment(videoName, n)
+		if err != nil {
+			t.Fatalf("segment %d is in the list, and can't be had: %v", n, err)
+		}
+		body.Close()
+		segments++
+	}
+	if segments < 40 || strings.Count(string(list), "DISCONTINUITY\n") != 1 {
+		t.Errorf("the list has %d segments:\n%s", segments, list)
+	}
+}

@@ -1,0 +1,239 @@
+package media
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// forget lets a recorder forget all that was trimmed.
+func forget(r *Recorder) error {
+	r.syncing.Lock()
+	defer r.syncing.Unlock()
+	return r.forget(1)
+}
+
+// What is kept of a track that is trimmed does not grow with its length, and after a
+// restart it goes on all the same.
+func TestForget(t *testing.T) {
+	dir := scratch(t)
+	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(dir, want.tracks[0])
+	must(t, err)
+	logs := func() (size int64) {
+		for _, name := range []string{indexName, journalName} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			must(t, err)
+			size += info.Size()
+		}
+		return size
+	}
+	most := int64(0)
+	for n := range 5 * forgetAfter {
+		want.write(t, r, 2, true)
+		must(t, r.Trim(int64(n-8)))
+		want.first = max(0, n-8)
+		if n%10 == 0 {
+			must(t, r.Sync())
+		}
+		switch size := logs(); {
+		case n < forgetAfter+20:
+			most = max(most, size)
+		case size > most+1000: // what the sum of the forgotten ones takes
+			t.Fatalf("index and journal have %d bytes after %d segments, and had %d", size, n+1, most)
+		}
+	}
+	want.check(t, r, "recorded")
+	want.change(t, r, recordedTrack(1))
+	want.write(t, r, 2, false)
+	kill(r)
+	for range 2 {
+		r, err = Recover(dir)
+		must(t, err)
+		want.check(t, r, "recovered")
+	}
+	want.write(t, r, 2, true)
+	must(t, r.Trim(r.Next()))
+	want.first = len(want.segments) - 1
+	must(t, forget(r))
+	want.check(t, r, "recorded on")
+}
+
+// A process that is killed while it shortens its files has lost nothing, whichever of them
+// it has replaced.
+func TestForgetInterrupted(t *testing.T) {
+	dir := filepath.Join(scratch(t), "track")
+	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(dir, want.tracks[0])
+	must(t, err)
+	for n := range 12 {
+		if n == 4 || n == 9 {
+			want.change(t, r, recordedTrack(n))
+		}
+		want.write(t, r, 2, true)
+		if n == 6 {
+			must(t, r.Trim(3))
+			must(t, forget(r))
+		}
+	}
+	must(t, r.Trim(8))
+	want.first = 8
+	want.write(t, r, 1, false)
+	before := take(t, dir)
+	must(t, forget(r))
+	kill(r)
+	after := take(t, dir)
+	for what, files := range map[string]snapshot{
+		"only the index is new":        after.with(journalName, before[journalName]),
+		"only the journal is new":      after.with(indexName, before[indexName]),
+		"neither is":                   before.with(indexName+tempSuffix, after[indexName]).with(journalName+tempSuffix, after[journalName][:20]),
+		"both are":                     after,
+		"and the index is lost":        after.without(indexName),
+		"and a trimmed file is left":   after.with(segmentName(5), []byte("stray")),
+		"and the index is cut in half": after.with(indexName, after[indexName][:len(after[indexName])-50]),
+	} {
+		files.put(t, dir)
+		r, err := Recover(dir)
+		must(t, err)
+		want.check(t, r, what)
+		want.checkGoesOn(t, dir)
+	}
+}
+
+// A track can go on with a later number, of which nothing before is there.
+func TestSkip(t *testing.T) {
+	dir := scratch(t)
+	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(dir, want.tracks[0])
+	must(t, err)
+	for range 3 {
+		want.write(t, r, 2, true)
+	}
+	const to = 100_000
+	must(t, r.Skip(to, 7))
+	if err := r.Skip(to-1, 7); err == nil {
+		t.Error("a number that was skipped is taken")
+	}
+	restart := func(segments int) {
+		t.Helper()
+		must(t, r.Sync())
+		for range 2 {
+			index, forgotten, err := r.Index()
+			must(t, err)
+			wanted := Forgotten{End: to, Parts: 6, Discontinuities: 7, Total: forgotten.Total, Longest: forgotten.Longest}
+			if r.Next() != to+int64(segments) || len(index.Segments) != segments || forgotten != wanted || forgotten.Total == 0 {
+				t.Errorf("next is %d, the index has %d segments, forgotten are %+v", r.Next(), len(index.Segments), forgotten)
+			}
+			for _, n := range []int64{0, 2, 3, to - 1} {
+				if _, _, err := r.Open(n); weir.KindOf(err) != weir.NotFound {
+					t.Errorf("segment %d: error %v, want one of kind not-found", n, err)
+				}
+			}
+			kill(r)
+			r, err = Recover(dir)
+			must(t, err)
+		}
+	}
+	restart(0)
+	part, data := recordedPart(want.tracks[0], to, 0)
+	must(t, r.Begin(wallOf(0), false))
+	must(t, r.Append(part, data))
+	kill(r)
+	r, err = Recover(dir)
+	must(t, err)
+	restart(1)
+	body, size, err := r.Part(to, 0)
+	if got := readAll(t, body, size, err); !bytes.Equal(got, data) {
+		t.Error("the part is another")
+	}
+	must(t, r.Trim(to+5))
+	restart(1)
+	if left := take(t, dir); len(left) != 4 {
+		t.Errorf("there are %d files, want the index, the journal, an init segment and a segment", len(left))
+	}
+}
+
+// What is spared stays, whatever is trimmed and forgotten behind it.
+func TestSpare(t *testing.T) {
+	for _, forgets := range []bool{false, true} {
+		t.Run(fmt.Sprintf("forgets=%v", forgets), func(t *testing.T) { testSpare(t, forgets) })
+	}
+}
+
+func testSpare(t *testing.T, forgets bool) {
+	store, err := blob.NewDisk(t.TempDir())
+	must(t, err)
+	defer store.Close()
+	dir := scratch(t)
+	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(dir, want.tracks[0])
+	must(t, err)
+	for range 3 {
+		want.write(t, r, 2, true)
+	}
+	r.Spare()
+	for range 5 {
+		want.write(t, r, 2, true)
+	}
+	must(t, r.Trim(6))
+	if forgets {
+		must(t, forget(r))
+	}
+	check := func(what string) {
+		t.Helper()
+		for n := range r.Next() {
+			body, _, err := r.Open(n)
+			if gone := n >= 3 && n < 6; gone != (weir.KindOf(err) == weir.NotFound) {
+				t.Errorf("%s: segment %d: error %v", what, n, err)
+			}
+			if err == nil {
+				body.Close()
+			}
+		}
+	}
+	check("trimmed")
+	want.write(t, r, 2, false)
+	kill(r)
+	for range 2 {
+		r, err = Recover(dir)
+		must(t, err)
+		check("recovered")
+	}
+	if r.Next() != 9 {
+		t.Errorf("next is segment %d, want 9", r.Next())
+	}
+	kept := cmaf.TrackIndex{Track: recordedTrack(0)}
+	for _, n := range []int{0, 1, 2, 6, 7, 8} {
+		s := want.segments[n].Segment
+		s.Discontinuity = s.Discontinuity || n == 6
+		kept.Segments = append(kept.Segments, s)
+	}
+	track, err := r.Keep(t.Context(), store, "kept")
+	must(t, err)
+	if diff := cmp.Diff(kept, track.Index()); diff != "" {
+		t.Errorf("index (-want +kept):\n%s", diff)
+	}
+	body, _, err := track.Segment(t.Context(), 3)
+	must(t, err)
+	data, err := io.ReadAll(body)
+	body.Close()
+	if err != nil || !bytes.Equal(data, want.segments[6].data) {
+		t.Errorf("the segment behind the hole is another, error %v", err)
+	}
+	must(t, r.Trim(100))
+	if _, _, err := r.Open(2); err != nil {
+		t.Errorf("what was spared is gone: %v", err)
+	}
+	if _, _, err := r.Open(7); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("what was not spared is there: error %v", err)
+	}
+}

@@ -1,0 +1,64 @@
+package weir
+
+import (
+	"testing"
+	"time"
+)
+
+func TestBuckets(t *testing.T) {
+	b := Buckets[string]{AtOnce: 3, PerSecond: 0.5, Most: 10}
+	now := time.Now()
+	take := func(key string, after time.Duration, want ...bool) {
+		t.Helper()
+		now = now.Add(after)
+		for i, want := range want {
+			if allowed := b.Allows(key, now); allowed != want {
+				t.Errorf("it is allowed the time %d: %v, want %v", i, allowed, want)
+			}
+			if taken := b.Take(key, now); taken != want {
+				t.Errorf("it is taken the time %d: %v, want %v", i, taken, want)
+			}
+		}
+	}
+	take("a", 0, true, true, true, false, false)
+	take("b", 0, true)
+	take("a", time.Second, false)
+	take("a", time.Second, true, false)
+	take("a", time.Hour, true, true, true, false)
+	take("a", -time.Hour, false) // of a clock that was set back
+}
+
+// Keys are kept for as long as they matter, and no more of them than there may be.
+func TestBucketsForget(t *testing.T) {
+	const most = 100
+	for name, tt := range map[string]struct {
+		step  time.Duration
+		exact bool
+	}{
+		"one after the other": {time.Second, true},
+		"all at once":         {0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := Buckets[int]{AtOnce: 10, PerSecond: 1, Most: most}
+			now := time.Now()
+			for range 10 {
+				b.Take(-1, now)
+			}
+			for i := range 10 * most {
+				now = now.Add(tt.step)
+				if !b.Take(i, now) {
+					t.Fatalf("key %d may not, the first time", i)
+				}
+				if len(b.buckets) > most {
+					t.Fatalf("%d keys are kept", len(b.buckets))
+				}
+				for range 9 {
+					b.Take(-1, now) // goes on and on
+				}
+				if tt.exact && b.Take(-1, now) {
+					t.Fatalf("a busy key was forgotten when key %d came", i)
+				}
+			}
+		})
+	}
+}
