@@ -1,7 +1,6 @@
 package vod
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -24,9 +23,8 @@ import (
 // by the rest.
 //
 // What a chunk turned out to be may be far from what was expected, as where film becomes
-// noise. Then it was told the wrong quality, and is encoded again with the right one: that
-// shows how steeply its bits follow from the quality, for the next try and for chunks like
-// it. It happens to half of the chunks of noise, and hardly ever in film.
+// noise. Then it was told the wrong quality, and is encoded again with the right one, which
+// is known now: a tenth of the chunks of hard films, none of most.
 //
 // The first chunk is told the bitrate, as the continuous encode is, and so is a chunk
 // of which too little is known to dare a quality; x264 then says which quality it
@@ -47,47 +45,36 @@ type ChunkStats struct {
 // EncodeStats is what a rendition of a chunk came to.
 type EncodeStats struct {
 	Bytes   int64   `json:"bytes"`
-	Keys    int64   `json:"keys,omitempty"` // of those bytes, in key frames
 	Frames  int     `json:"frames"`
 	Quality float64 `json:"quality,omitempty"` // that it was told; 0 = a bitrate
 	Bitrate int     `json:"bitrate,omitempty"` // that it was told; 0 = a quality
 	Factor  float64 `json:"factor,omitempty"`  // told a bitrate: the quality that x264 ended up with; 0 = not known
-	Slope   float64 `json:"slope,omitempty"`   // of its law, if it was encoded more than once; 0 = not known
 }
-
-// still reports whether it shows pictures in which next to nothing moves.
-func (s EncodeStats) still() bool { return float64(s.Keys) > 0.8*float64(s.Bytes) }
 
 // Stats returns what later chunks need to know of this one.
 func (r ChunkResult) Stats() ChunkStats {
 	var s ChunkStats
 	for _, one := range r.Renditions {
-		bytes, keys := one.payload()
 		s.Renditions = append(s.Renditions, EncodeStats{
-			Bytes: bytes, Keys: keys, Frames: one.Frames, Quality: one.Quality, Bitrate: one.Bitrate, Factor: one.Factor, Slope: one.Slope,
+			Bytes: one.payload(), Frames: one.Frames, Quality: one.Quality, Bitrate: one.Bitrate, Factor: one.Factor,
 		})
 	}
 	return s
 }
 
-// payload is what the frames of a stretch weigh, without the boxes around them, and its
-// key frames alone.
-func (r RenditionResult) payload() (bytes, keys int64) {
+// payload is what the frames of a stretch weigh, without the boxes around them.
+func (r RenditionResult) payload() int64 {
 	segments, err := r.Segments()
 	if err != nil {
-		return r.Bytes, 0
+		return r.Bytes
 	}
+	var bytes int64
 	for _, segment := range segments {
 		for _, part := range segment.Parts {
-			for _, s := range part.Samples {
-				bytes += int64(s.Size)
-				if s.Sync {
-					keys += int64(s.Size)
-				}
-			}
+			bytes += int64(cmaf.Bytes(part.Samples))
 		}
 	}
-	return bytes, keys
+	return bytes
 }
 
 // weights returns the bytes that a track has in each segment of the grid.
@@ -141,13 +128,13 @@ func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Ra
 		if r.Quality > 0 || !p.follows(r, n) || i >= len(got.Renditions) {
 			continue
 		}
-		own, known := got.Renditions[i], ofRendition(i, earlier)
-		_, quality := p.follow(r, n, known, &own)
-		if quality == 0 || own.still() { // that would change next to nothing
+		own := got.Renditions[i]
+		_, quality := p.follow(r, n, ofRendition(i, earlier), &own)
+		if quality == 0 {
 			continue
 		}
 		x := newRateModel(*p, r)
-		bits := min(x.law(n, own, x.slope(n, known)).at(quality), x.most(n))
+		bits := min(bitsAt(quality, x.size(n, own)), x.most(n))
 		if ratio := bits / max(float64(own.Bytes)*8, 1); ratio < 1/tolerance || ratio > tolerance && !x.heldBack(n, own) {
 			rate := r.rate()
 			rate.Bitrate, rate.Quality = 0, quality
@@ -155,21 +142,6 @@ func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Ra
 		}
 	}
 	return corrected
-}
-
-// slope returns that of the law of chunk n as rendition i, when it was encoded again; 0 if it
-// can't be told.
-func (p *Plan) slope(n, i int, before, after ChunkStats) float64 {
-	a, b := before.Renditions[i], after.Renditions[i]
-	x := newRateModel(*p, p.Encoded()[i])
-	if a.Quality == 0 || math.Abs(a.Quality-b.Quality) < 0.5 {
-		return 0
-	}
-	slope := 6 * math.Log2(float64(a.Bytes)/float64(max(b.Bytes, 1))) / (b.Quality - a.Quality)
-	if x.heldBack(n, a) || x.heldBack(n, b) {
-		slope = max(slope, steepness) // it is at least that
-	}
-	return min(max(slope, flattest), steepest)
 }
 
 // rate is what an encoder is told that has all of the bitrate.
@@ -220,13 +192,8 @@ func (p *Plan) follow(r Rendition, n int, done []EncodeStats, own *EncodeStats) 
 // Constants of the model, found with encodes of film, sport, grain, noise, slides and hard
 // cuts, and with the parts of those in other orders.
 const (
-	// The slope of laws that are not known. That of noise, which is there or is not, is two
-	// or three.
-	steepness          = 1.25
-	flattest, steepest = 0.5, 4.0
-	// How far the sources of two chunks may differ, in octaves, for the one to have the slope
-	// of the other.
-	alike = 0.5
+	// How bits fall with the number of the quality: to a half in 6/steepness of it.
+	steepness = 1.25
 
 	// How the size of a rendition grows with the effort for the source or, if that is not
 	// known, with its size, as a power, and how many times as large or small a chunk is
@@ -243,9 +210,7 @@ const (
 
 	// How many times as large or small as it should have been a chunk may come out before
 	// it is encoded again.
-	tolerance = 1.12
-	// How many times that may happen: after the first its law is known.
-	corrections = 2
+	tolerance = 1.3
 
 	// The most by which chunks are made larger or smaller to make up for others.
 	largest = 2.0
@@ -322,18 +287,18 @@ func (x rateModel) decide(n int, known, told []EncodeStats, own *EncodeStats) (b
 	if n == 0 {
 		return int(x.bitrate), 0
 	}
-	laws := x.laws(known)
+	sizes := x.sizes(known)
 	if own != nil {
-		laws[n] = x.law(n, *own, x.slope(n, known))
+		sizes[n] = x.size(n, *own)
 	}
-	spent, qualities := x.continuous(known, laws)
+	spent, qualities := x.continuous(known, sizes)
 	excess := 0.0
 	for k := 1; k < n; k++ {
 		switch {
 		case k < len(known):
 			excess += float64(known[k].Bytes)*8 - spent[k]
 		case told[k].Quality > 0:
-			excess += min(laws[k].at(told[k].Quality), x.most(k)) - spent[k]
+			excess += min(bitsAt(told[k].Quality, sizes[k]), x.most(k)) - spent[k]
 		default:
 			excess += float64(told[k].Bitrate)*x.chunks[k].seconds - spent[k]
 		}
@@ -343,73 +308,69 @@ func (x rateModel) decide(n int, known, told []EncodeStats, own *EncodeStats) (b
 		rest += spent[k]
 	}
 	share := min(max(1-excess/rest, 1/largest), largest)
-	if own == nil && n > 2*len(known) { // of too many before it nothing is known
+	if own == nil && !x.daring(n, known) {
 		wanted := spent[n] * share / x.chunks[n].seconds
 		return int(min(max(wanted, x.bitrate/5), x.bitrate*peakFactor*0.97)), 0
 	}
-	quality = qualities[n] - laws[n].steps(share)
+	quality = qualities[n] - 6/steepness*math.Log2(share)
 	return 0, math.Round(min(max(quality, best), worst)*100) / 100
 }
 
-// law is how the bits of a chunk follow from the quality that it is told: slope times the
-// number is halved in six of them.
-type law struct{ bits, quality, slope float64 }
-
-// at returns the bits at a quality.
-func (l law) at(quality float64) float64 { return l.bits / math.Exp2(l.slope*(quality-l.quality)/6) }
-
-// steps returns by how much the number of the quality falls for ratio times the bits.
-func (l law) steps(ratio float64) float64 { return 6 / l.slope * math.Log2(ratio) }
+// bitsAt returns what a chunk comes to at a quality that has size bits at quality 0.
+func bitsAt(quality, size float64) float64 { return size * math.Exp2(-steepness*quality/6) }
 
 // most is what the buffer lets chunk k spend.
 func (x rateModel) most(k int) float64 {
 	return x.bitrate * (peakFactor*x.chunks[k].seconds + 0.5*bufferSeconds)
 }
 
-// heldBack reports whether the buffer kept a chunk from having the quality it was told.
-func (x rateModel) heldBack(k int, s EncodeStats) bool {
-	return s.Quality > 0 && float64(s.Bytes)*8 > 0.85*x.most(k)
+// daring reports whether enough is known to tell chunk n a quality: not when more
+// chunks before it are unknown than known, and not when the one most like it was held back
+// by the buffer, because how hard it is can't be told from that.
+func (x rateModel) daring(n int, known []EncodeStats) bool {
+	like := 0
+	distance := func(k int) float64 { return math.Abs(math.Log(x.chunks[k].weight / x.chunks[n].weight)) }
+	for k := range known {
+		if distance(k) <= distance(like) {
+			like = k
+		}
+	}
+	return n <= 2*len(known) && !x.heldBack(like, known[like])
 }
 
-// laws returns those of all chunks. For chunks that are not known they follow from the
-// source, in the proportion that the others have.
-func (x rateModel) laws(known []EncodeStats) []law {
-	laws := make([]law, len(x.chunks))
+// heldBack reports whether the buffer kept a chunk from having the quality it was told.
+func (x rateModel) heldBack(k int, s EncodeStats) bool {
+	return s.Quality > 0 && float64(s.Bytes)*8 > 0.93*peakFactor*x.bitrate*x.chunks[k].seconds
+}
+
+// sizes returns, for each chunk, the bits that it would have at quality 0. For those
+// that are not known it follows from the source, in the proportion that the others have.
+func (x rateModel) sizes(known []EncodeStats) []float64 {
+	sizes := make([]float64, len(x.chunks))
 	var size, hint mean
 	for k := len(known) - 1; k >= 0; k-- {
-		laws[k] = x.law(k, known[k], x.slope(k, known))
-		size.add(laws[k].at(laws[len(known)-1].quality) / x.chunks[k].seconds)
+		sizes[k] = x.size(k, known[k])
+		size.add(sizes[k] / x.chunks[k].seconds)
 		hint.add(x.hint(k))
 	}
 	for k := len(known); k < len(x.chunks); k++ {
-		bits := x.chunks[k].seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/leap), leap)
-		laws[k] = law{bits: bits, quality: laws[len(known)-1].quality, slope: x.slope(k, known)}
+		c := x.chunks[k]
+		sizes[k] = c.seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/leap), leap)
 	}
-	return laws
+	return sizes
 }
 
-// law returns that of a chunk, by what came of it.
-func (x rateModel) law(k int, s EncodeStats, slope float64) law {
-	l := law{bits: max(float64(s.Bytes)*8, 1), quality: s.Quality, slope: cmp.Or(s.Slope, slope)}
-	if s.Quality == 0 {
-		l.quality = x.meanQuality(k, s)
+// size returns the bits that a chunk would have at quality 0, by what came of it.
+func (x rateModel) size(k int, s EncodeStats) float64 {
+	quality := s.Quality
+	if quality == 0 {
+		quality = x.meanQuality(k, s)
 	}
+	size := max(float64(s.Bytes)*8, 1) / bitsAt(quality, 1)
 	if x.heldBack(k, s) {
-		l.bits *= longing
+		size *= longing
 	}
-	return l
-}
-
-// slope returns that of chunk k's law: the one of the chunk most like it of which it is
-// known.
-func (x rateModel) slope(k int, known []EncodeStats) float64 {
-	slope, nearest := steepness, alike
-	for i, s := range known {
-		if distance := math.Abs(math.Log2(x.chunks[i].weight / x.chunks[k].weight)); s.Slope > 0 && distance <= nearest {
-			slope, nearest = s.Slope, distance
-		}
-	}
-	return slope
+	return size
 }
 
 // mean is the geometric mean of what chunks have, the newest first.
@@ -446,7 +407,7 @@ func (x rateModel) meanQuality(k int, s EncodeStats) float64 {
 
 // continuous plays one encode over all chunks and returns what it spends on each, in
 // bits, and with which quality. The first chunk was encoded just like that.
-func (x rateModel) continuous(known []EncodeStats, laws []law) (spent, qualities []float64) {
+func (x rateModel) continuous(known []EncodeStats, sizes []float64) (spent, qualities []float64) {
 	seconds := x.chunks[0].seconds
 	wanted := x.bitrate * (seconds + 1/x.rate)
 	complexity := x.step(known[0].Factor) * wanted
@@ -461,15 +422,12 @@ func (x rateModel) continuous(known []EncodeStats, laws []law) (spent, qualities
 		var sum, weighted float64
 		for range int(steps) {
 			over := min(max(1+(total-x.bitrate*seconds)/(2*x.bitrate*max(1, math.Sqrt(seconds))), 0.5), 2)
-			if k < len(known) && known[k].still() {
-				over = 1 // x264 makes up for nothing where nothing moves
-			}
 			quality := max(x.quality(complexity/wanted*over), best)
 			weighted += quality
-			bits := laws[k].at(quality) / steps
+			bits := bitsAt(quality, sizes[k]/steps)
 			// The less is in the buffer, the more x264 holds back; so will it in the chunk.
 			if limit := max(2*fill/buffer, 0.05) * peakFactor * x.bitrate * length; bits > limit {
-				quality += laws[k].steps(bits / limit)
+				quality += 6 / steepness * math.Log2(bits/limit)
 				bits = limit
 			}
 			fill = min(fill+peakFactor*x.bitrate*length-bits, buffer)

@@ -26,7 +26,6 @@ type recordedFilm struct {
 	SSIM          [][]float64 // and what they look like; nothing = not known
 	Factor        float64     // that one encode at Bitrate had reached after the first piece
 	First         float64     // bits of that piece; 0 = as in Continuous
-	Still         bool        // nothing moves in it
 
 	Continuous     []float64 // bits of each piece in one encode at Bitrate
 	ContinuousSSIM []float64
@@ -97,9 +96,6 @@ func (f recordedFilm) encode(n int, rate Rate) ChunkStats {
 	default:
 		one.Bytes, one.Factor = int64(rate.Bitrate*f.seconds(n)/8), f.Factor
 	}
-	if f.Still {
-		one.Keys = one.Bytes
-	}
 	return ChunkStats{Renditions: []EncodeStats{one, one}}
 }
 
@@ -140,15 +136,8 @@ func TestRatesFollowX264(t *testing.T) {
 					t.Errorf("chunk %d: peak and buffer %+v would change the headers", n, rates[0])
 				}
 				stats = append(stats, film.encode(n, rates[0]))
-				for range corrections {
-					again, ok := plan.Corrected(n, stats[:plan.Needs(n)], stats[n])[0]
-					if !ok {
-						break
-					}
-					after := film.encode(n, again)
-					slope := plan.slope(n, 0, stats[n], after)
-					after.Renditions[0].Slope, after.Renditions[1].Slope = slope, slope
-					stats[n] = after
+				if again, ok := plan.Corrected(n, stats[:plan.Needs(n)], stats[n])[0]; ok {
+					stats[n] = film.encode(n, again)
 				}
 				bits, length := float64(stats[n].Renditions[0].Bytes)*8, float64(film.seconds(n))
 				spent, want, seconds = spent+bits, want+film.Continuous[n], seconds+length
@@ -157,7 +146,10 @@ func TestRatesFollowX264(t *testing.T) {
 				}
 			}
 			limit := 0.03
-			if strings.Contains(film.Name, "cuts") {
+			switch {
+			case strings.Contains(film.Name, "slides"):
+				limit = 0.04 // still pictures hardly become smaller with less quality
+			case strings.Contains(film.Name, "cuts"):
 				limit = 0.035
 			}
 			off := spent/want - 1
@@ -242,6 +234,23 @@ func TestRatesOfManyWorkers(t *testing.T) {
 		if rate := plan.Rates(n, first)[0]; (rate.Quality > 0) != (n <= 2) {
 			t.Errorf("chunk %d is told %+v", n, rate)
 		}
+	}
+}
+
+// TestRatesAfterTheBuffer expects a chunk to be told a bitrate when the one most like it
+// came to all that the buffer lets through: nobody knows how much more it would have been.
+func TestRatesAfterTheBuffer(t *testing.T) {
+	film := recordedFilms(t)[0]
+	film.Efforts = nil
+	film.Source[1], film.Source[3] = 10*film.Source[0], 10*film.Source[0]
+	plan := film.plan(2)
+	stats := []ChunkStats{film.encode(0, Rate{Bitrate: film.Bitrate}), film.encode(1, Rate{Quality: 24})}
+	if rate := plan.Rates(3, stats)[0]; rate.Quality == 0 {
+		t.Errorf("told %+v, want a quality", rate)
+	}
+	stats[1] = film.encode(1, Rate{Quality: 10})
+	if rate := plan.Rates(3, stats)[0]; rate.Bitrate < film.Bitrate/2 || rate.Bitrate > film.Bitrate*3/2 {
+		t.Errorf("told %+v, want a bitrate", rate)
 	}
 }
 

@@ -115,7 +115,6 @@ type RenditionResult struct {
 	Quality float64 `json:"quality,omitempty"`
 	Bitrate int     `json:"bitrate,omitempty"`
 	Factor  float64 `json:"factor,omitempty"`
-	Slope   float64 `json:"slope,omitempty"`
 }
 
 // Segments returns the segments of the stretch.
