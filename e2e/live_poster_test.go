@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // livePoster looks at the picture of a stream while it is on air, which follows what is
@@ -131,16 +132,32 @@ func (s *liveStream) checkRenditions(kept recordedSession) {
 	if len(numbers[0]) < 100 || fmt.Sprint(numbers[0]) != fmt.Sprint(numbers[1]) {
 		t.Errorf("the rendition has the frames\n%v, the recording\n%v", numbers[1], numbers[0])
 	}
-	var lists [2]string
+	var begins [2]time.Time
+	var lists [2]string // breaks, and how much later than the first segment each begins
 	for i, name := range []string{"source", "low"} {
 		if frames := len(frameSums(t, base+name+"/index.m3u8")); frames != len(numbers[0]) {
 			t.Errorf("%s/index.m3u8 has %d frames, its file has %d", name, frames, len(numbers[0]))
 		}
 		for line := range strings.Lines(string(get(name + "/index.m3u8"))) {
-			if strings.HasPrefix(line, "#EXT-X-DISCONTINUITY") || strings.HasPrefix(line, "#EXT-X-PROGRAM-DATE-TIME") {
+			date, dated := strings.CutPrefix(strings.TrimSpace(line), "#EXT-X-PROGRAM-DATE-TIME:")
+			switch {
+			case strings.HasPrefix(line, "#EXT-X-DISCONTINUITY"):
 				lists[i] += line
+			case dated:
+				at, err := time.Parse(time.RFC3339, date)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if begins[i].IsZero() {
+					begins[i] = at
+				}
+				lists[i] += fmt.Sprintln(at.Sub(begins[i]))
 			}
 		}
+	}
+	// Dates are of decode times; only the rendition has B-frames, which are decoded early.
+	if early := begins[0].Sub(begins[1]); early < 0 || early > 200*time.Millisecond {
+		t.Errorf("the rendition begins at %v, the recording at %v", begins[1], begins[0])
 	}
 	if lists[0] != lists[1] || strings.Count(lists[0], "DISCONTINUITY") != 1 {
 		t.Errorf("the rendition is cut at\n%s, the recording at\n%s", lists[1], lists[0])
