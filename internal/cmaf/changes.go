@@ -62,7 +62,7 @@ func stretches(tracks []TrackIndex) (all []stretch, filled time.Duration) {
 				continue
 			}
 			coded := t.TrackOf(n)
-			from, to := coded.Time(s.Start()), coded.Time(s.shownUntil())
+			from, to := coded.Time(s.Start()), coded.Time(s.ShownUntil())
 			if last := len(all) - 1; last >= 0 && all[last].track == i && !s.Discontinuity {
 				all[last].end, all[last].to = n+1, to
 				continue
@@ -83,9 +83,9 @@ func stretches(tracks []TrackIndex) (all []stretch, filled time.Duration) {
 	return all, filled + reached - gaps
 }
 
-// shownUntil returns when the last frame of a segment is over, in ticks. That is after the
+// ShownUntil returns when the last frame of a segment is over, in ticks. That is after the
 // segment's end if the encoder was lost between a frame and those that are shown before it.
-func (s Segment) shownUntil() int64 {
+func (s Segment) ShownUntil() int64 {
 	end := s.End()
 	for _, p := range s.Parts {
 		at := p.Start

@@ -47,7 +47,7 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 	video.Bitrate, video.Timescale, video.Frames = index.AverageBitrate(), int64(index.Track.Timescale), index.Frames()
 	video.Start = index.Start()
 	for _, segment := range index.Segments {
-		video.End = max(video.End, shownUntil(segment))
+		video.End = max(video.End, segment.ShownUntil())
 		video.LongestGOP = max(video.LongestGOP, float64(segment.Duration())/float64(video.Timescale))
 	}
 	video.Encode = whyNotAsked(video.Stream)
@@ -90,20 +90,6 @@ func whyNotAsked(s ffmpeg.Stream) string {
 		return "its pixels are not square"
 	}
 	return ""
-}
-
-// shownUntil returns when the last frame of a segment is over, which is after the
-// segment's end if its encoder was lost between a frame and those that are shown before it.
-func shownUntil(s cmaf.Segment) int64 {
-	end := s.End()
-	for _, part := range s.Parts {
-		at := part.Start
-		for _, sample := range part.Samples {
-			end = max(end, at+int64(sample.Offset)+int64(sample.Duration))
-			at += int64(sample.Duration)
-		}
-	}
-	return end
 }
 
 // PlanRecorded plans the renditions of a recording; see NewRecordedPlan.
@@ -167,7 +153,7 @@ func (p *Plan) planStretches(index cmaf.TrackIndex) {
 			p.Stretches = append(p.Stretches, Stretch{First: n})
 		}
 		last := &p.Stretches[len(p.Stretches)-1]
-		last.End = max(last.End, shownUntil(segment))
+		last.End = max(last.End, segment.ShownUntil())
 	}
 }
 

@@ -279,7 +279,7 @@ func TestRecordedAlone(t *testing.T) {
 			src := Source{Prefix: "x", Duration: 1, Video: &SourceVideo{Timescale: 90_000, Width: 320, Height: 180, Bitrate: 1_000_000}}
 			src.Video.Stream.Codec, src.Video.Stream.Width, src.Video.Stream.Height = "h264", 320, 180
 			for _, s := range index.Segments {
-				src.Video.End = max(src.Video.End, shownUntil(s))
+				src.Video.End = max(src.Video.End, s.ShownUntil())
 			}
 			plan, alone, err := NewRecordedPlan(src, index, Request{})
 			if err != nil || alone != tt.want {
