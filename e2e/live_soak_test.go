@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -114,16 +113,8 @@ func (c *crowd) add(ctx context.Context, name string, size int, rtmp, srt string
 func (c *crowd) process() (p process) {
 	c.t.Helper()
 	http.DefaultClient.CloseIdleConnections() // they are weir's too
-	answer, err := http.Get("http://" + c.ops + "/metrics")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+	_, text := get(c.t, "http://"+c.ops+"/metrics")
+	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, _ := strconv.ParseFloat(value, 64)
 		switch name {

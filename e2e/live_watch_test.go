@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -225,18 +223,10 @@ func (s *liveStream) checkHealth() {
 // checkLiveMetrics looks at what Prometheus is told of one stream and one viewer.
 func checkLiveMetrics(t *testing.T, ops string) {
 	t.Helper()
-	answer, err := http.Get("http://" + ops + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, text := get(t, "http://"+ops+"/metrics")
 	number := func(name string) float64 {
 		t.Helper()
-		n, err := strconv.ParseFloat(match(t, string(text), `(?m)^`+name+` (\S+)$`), 64)
+		n, err := strconv.ParseFloat(match(t, text, `(?m)^`+name+` (\S+)$`), 64)
 		if err != nil {
 			t.Fatal(err)
 		}
