@@ -68,7 +68,7 @@ func liveLadder(t *testing.T) {
 func (s *liveStream) shown(name string) int {
 	s.w.t.Helper()
 	file := filepath.Join(s.w.t.TempDir(), "frames")
-	ffmpeg(s.w.t, "-live_start_index", "0", "-i", s.url(name+"/index.m3u8"), "-map", "0:v", "-fps_mode", "passthrough", "-f", "framemd5", file)
+	ffmpeg(s.w.t, "-copyts", "-live_start_index", "0", "-i", s.url(name+"/index.m3u8"), "-map", "0:v", "-fps_mode", "passthrough", "-f", "framemd5", file)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		s.w.t.Fatal(err)

@@ -139,8 +139,16 @@ async function hls(run) {
       await hlsLevel(run, player, 0);
       let there;
       player.on(Hls.Events.FRAG_BUFFERED, (_, { frag }) => (there ||= (frag.type === "main" && frag.level === last.number) || undefined));
-      player.nextLevel = last.number;
-      await until(run, `segment of ${last.name}`, () => there);
+      // What it is loading at this moment stays in the buffer, and may be the rest: it is
+      // asked again then.
+      let asked = -Infinity;
+      await until(run, `segment of ${last.name}`, () => {
+        if (!there && performance.now() - asked > 2_000) {
+          asked = performance.now();
+          player.nextLevel = last.number;
+        }
+        return there;
+      });
       video.playbackRate = 2;
       await video.play();
       await until(run, `change to ${last.name}`, () => (player.currentLevel === last.number && video.videoWidth === last.width ? true : undefined));

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"io"
-	"slices"
 	"time"
 
 	"weir/internal/cmaf"
@@ -65,25 +64,26 @@ func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) ([]byte,
 		return nil, err
 	}
 	if q.Segment < 0 {
-		b.begin(ctx, r)
+		r.awaitFirst(ctx)
 	}
 	return r.playlist(q, b.reports(name))
 }
 
-// firstWait is how long a rendition may end its first segment after another has.
-const firstWait = 2 * time.Second
+// firstWait is how long players wait for the first segment of a rendition: longer than most
+// segments last, and not so long that they take the server for dead.
+const firstWait = 6 * time.Second
 
-// begin waits for the first segment of a rendition when another one has its own already.
-// Not every player takes a rendition that is empty while others are not: ffmpeg falls
-// over it later.
-func (b *Broadcast) begin(ctx context.Context, r *rendition) {
+// awaitFirst waits for the first whole segment of a rendition. hls.js gives up on a
+// playlist that has parts only, and ffmpeg falls over a rendition that is empty while
+// others are not. If it does not come in time they get what there is.
+func (r *rendition) awaitFirst(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
 	for {
 		r.mu.Lock()
-		changed := r.changed
+		changed, over := r.changed, len(r.segments) > 0 || r.ended || r.gone
 		r.mu.Unlock()
-		if r.begun() || !slices.ContainsFunc(b.session.everything(), (*rendition).begun) {
+		if over {
 			return
 		}
 		select {

@@ -314,13 +314,6 @@ func (r *rendition) conclude() {
 	r.tell()
 }
 
-// begun reports whether it has a whole segment, or will never have one.
-func (r *rendition) begun() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.segments) > 0 || r.ended
-}
-
 // newest returns the number on disk of the newest segment, whole or not; -1 = none.
 func (r *rendition) newest() int64 {
 	n := r.first + int64(len(r.segments)) - 1

@@ -237,6 +237,21 @@ func TestLiveWaits(t *testing.T) {
 	}
 }
 
+// At the start of a broadcast a player gets the playlist when there is a whole segment in
+// it: hls.js gives up on one that has parts only.
+func TestLiveFirstSegment(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, newDisk(t))
+	s, e := h.broadcast(nil, time.Second)
+	defer e.Close(true)
+	first := h.later(h.under(s.PlaybackID, "source/index.m3u8"))
+	h.waiting(1)
+	e.send(2 * time.Second)
+	if g := <-first; g.StatusCode != http.StatusOK || !strings.Contains(g.body, "\n0.m4s\n") {
+		t.Errorf("the first playlist answers %d:\n%s", g.StatusCode, g.body)
+	}
+}
+
 // A part that was announced but is not there in time is not found, one that was never
 // announced at once.
 func TestLivePartThatDoesNotCome(t *testing.T) {
