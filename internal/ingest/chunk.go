@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Types of messages. Those that the chunk reader itself obeys are not handed on.
@@ -29,6 +30,10 @@ const (
 	// atOnce is how much room a message gets before it is there: what is announced costs
 	// the sender nothing.
 	atOnce = 64 << 10
+	// Of the messages that were read, the room of the last few is used again, but for that of
+	// small ones.
+	mostSpare  = 2
+	leastSpare = 4 << 10
 	// noTime stands in the three bytes of a time that does not fit there.
 	noTime = 0xFFFFFF
 )
@@ -48,6 +53,7 @@ type chunkReader struct {
 	limit      int // of a message, and of all together that are under way
 	unfinished int // bytes of messages that are under way
 	streams    map[uint32]*chunkStream
+	spare      [][]byte // room for messages that was used before
 }
 
 // chunkStream is where the chunks of one message after the other come in.
@@ -193,7 +199,7 @@ func (r *chunkReader) fill(s *chunkStream) error {
 		return fmt.Errorf("more than %d bytes of messages that do not end", r.limit)
 	}
 	if s.body == nil {
-		s.body = make([]byte, 0, min(s.length, atOnce))
+		s.body = r.room(s.length)
 	}
 	for n > 0 {
 		// Room is made as bytes come, not as they are promised.
@@ -211,6 +217,37 @@ func (r *chunkReader) fill(s *chunkStream) error {
 		n -= some
 	}
 	return nil
+}
+
+// room returns an empty slice for a message of a length, which may still have to grow. It
+// is a little larger than that, so that others find room in it later.
+func (r *chunkReader) room(length int) []byte {
+	if length < leastSpare {
+		return make([]byte, 0, length)
+	}
+	best := -1
+	for i, b := range r.spare {
+		if cap(b) >= length && (best < 0 || cap(b) < cap(r.spare[best])) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return make([]byte, 0, min(length+length/4, atOnce))
+	}
+	body := r.spare[best]
+	r.spare = slices.Delete(r.spare, best, best+1)
+	return body[:0]
+}
+
+// reuse takes a body back, or a part of it, that nobody needs any more.
+func (r *chunkReader) reuse(body []byte) {
+	if cap(body) < leastSpare {
+		return
+	}
+	if len(r.spare) == mostSpare {
+		r.spare = slices.Delete(r.spare, 0, 1)
+	}
+	r.spare = append(r.spare, body)
 }
 
 // drop forgets the message that is under way.

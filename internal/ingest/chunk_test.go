@@ -123,6 +123,35 @@ func TestChunks(t *testing.T) {
 }
 
 // What is under way costs no more than the limit, and what is only announced nothing.
+// Room that was given back is used for the next message that fits into it, and no more of
+// it is kept than a few.
+func TestChunksUseRoomAgain(t *testing.T) {
+	r := newChunkReader(nil, 1<<20)
+	small, large := make([]byte, leastSpare), make([]byte, 100_000)
+	r.reuse(make([]byte, leastSpare-1))
+	r.reuse(large)
+	r.reuse(small)
+	same := func(a, b []byte) bool { return &a[:1][0] == &b[:1][0] }
+	if got := r.room(leastSpare); len(got) != 0 || !same(got, small) {
+		t.Errorf("a message of %d bytes gets room for %d", leastSpare, cap(got))
+	}
+	if got := r.room(100); cap(got) != 100 {
+		t.Errorf("a message of 100 bytes gets room for %d", cap(got))
+	}
+	if got := r.room(100_001); cap(got) != atOnce {
+		t.Errorf("a message of 100001 bytes gets room for %d at first, want %d", cap(got), atOnce)
+	}
+	if got := r.room(50_000); !same(got, large) {
+		t.Errorf("a message of 50000 bytes gets room for %d", cap(got))
+	}
+	for range 10 {
+		r.reuse(make([]byte, leastSpare))
+	}
+	if len(r.spare) != mostSpare {
+		t.Errorf("%d are kept, want %d", len(r.spare), mostSpare)
+	}
+}
+
 func TestChunkLimits(t *testing.T) {
 	begin := func(stream byte, length int) []byte {
 		b := []byte{stream, 0, 0, 5, 0, 0, 0, 9, 1, 0, 0, 0}

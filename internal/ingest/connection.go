@@ -214,7 +214,7 @@ func (c *connection) publish(ctx context.Context, arguments amf0.Data) error {
 		key, _ = arguments[1].(string)
 	}
 	key, _, _ = strings.Cut(key, "?")
-	from := live.Source{Protocol: protocol(c.conn), Remote: c.conn.RemoteAddr().String()}
+	from := live.Source{Protocol: protocol(c.conn), Remote: c.conn.RemoteAddr().String(), Reuse: c.chunks.reuse}
 	asking, cancel := context.WithDeadline(ctx, c.until)
 	defer cancel()
 	p, err := c.server.publish(asking, key, from)

@@ -161,3 +161,55 @@ func TestWholePlaylistWithHole(t *testing.T) {
 		t.Errorf("the list has %d segments:\n%s", segments, list)
 	}
 }
+
+// TestPowerCut takes away what was written last of a stream that is not recorded: players
+// are not shown other segments under numbers that they have seen.
+func TestPowerCut(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, dir string){
+		"the newest segments": func(t *testing.T, dir string) {
+			for _, n := range []string{"3", "4", "5"} {
+				if err := os.Remove(filepath.Join(dir, videoName, n+".m4s")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"all": func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStation(t, false)
+			e := s.publish()
+			if err := e.send(11); err != nil {
+				t.Fatal(err)
+			}
+			s.hub.beat(t.Context())
+			seen, breaks := e.session.video.totals()
+			s.stop()
+			lose(t, e.session.dir)
+			s.start()
+			e = s.publish()
+			if err := e.send(5); err != nil {
+				t.Fatal(err)
+			}
+			list := s.playlist(videoName, plain)
+			first := strings.SplitN(list, "#EXT-X-MEDIA-SEQUENCE:", 2)[1]
+			if n, err := strconv.ParseInt(strings.SplitN(first, "\n", 2)[0], 10, 64); err != nil || n < seen {
+				t.Errorf("players have seen segments up to %d, and are shown:\n%s", seen-1, list)
+			}
+			if _, now := e.session.video.totals(); now <= breaks {
+				t.Errorf("players have counted %d discontinuities, and then %d", breaks, now)
+			}
+			// The next restart finds all.
+			before, counted := e.session.video.totals()
+			s.hub.beat(t.Context())
+			s.stop()
+			s.start()
+			if n, now := s.broadcast().session.video.totals(); n != before || now != counted {
+				t.Errorf("after a restart segment %d is next, after %d discontinuities, before it %d after %d", n, now, before, counted)
+			}
+		})
+	}
+}

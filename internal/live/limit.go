@@ -42,19 +42,27 @@ const (
 )
 
 // allowance is what a stream may still bring.
-type allowance struct{ bits, frames, changes *rate.Limiter }
+type allowance struct {
+	bits, frames, changes *rate.Limiter
 
-func newAllowance() allowance {
+	counted            time.Time // when what came was taken off
+	newBits, newFrames int       // since
+}
+
+// countEvery is how often what came is taken off: each time costs more than a frame should.
+const countEvery = 50 * time.Millisecond
+
+func newAllowance() *allowance {
 	seconds := int(mostAtOnce / time.Second)
-	return allowance{
-		rate.NewLimiter(mostBits, mostBits*seconds), rate.NewLimiter(mostFrames, mostFrames*seconds),
-		rate.NewLimiter(mostChangesAMinute/60.0, mostChangesAMinute),
+	return &allowance{
+		bits: rate.NewLimiter(mostBits, mostBits*seconds), frames: rate.NewLimiter(mostFrames, mostFrames*seconds),
+		changes: rate.NewLimiter(mostChangesAMinute/60.0, mostChangesAMinute),
 	}
 }
 
 // change takes off that an encoder comes or sends something else from now on: each costs
 // viewers a discontinuity, and may leave an init segment behind.
-func (a allowance) change(now time.Time) error {
+func (a *allowance) change(now time.Time) error {
 	if !a.changes.AllowN(now, 1) {
 		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", mostChangesAMinute)
 	}
@@ -62,11 +70,17 @@ func (a allowance) change(now time.Time) error {
 }
 
 // take takes a frame of so many bytes off it, or says why the encoder must end.
-func (a allowance) take(size int, now time.Time) error {
+func (a *allowance) take(size int, now time.Time) error {
+	a.newFrames, a.newBits = a.newFrames+1, a.newBits+8*size
+	if now.Sub(a.counted) < countEvery && a.newFrames < mostFrames && a.newBits < mostBits {
+		return nil
+	}
+	frames, bits := a.newFrames, a.newBits
+	a.counted, a.newFrames, a.newBits = now, 0, 0
 	switch {
-	case !a.frames.AllowN(now, 1):
+	case !a.frames.AllowN(now, frames):
 		return weir.Errorf(weir.Invalid, "more than %d frames come in a second; check what the encoder sends", mostFrames)
-	case !a.bits.AllowN(now, 8*size):
+	case !a.bits.AllowN(now, bits):
 		return weir.Errorf(weir.Invalid, "more than %d Mbit/s come; lower the bitrate of the encoder", mostBits/1_000_000)
 	}
 	return nil

@@ -46,6 +46,9 @@ type Frame struct {
 type Source struct {
 	Protocol string // rtmp, rtmps, srt, whip, pull
 	Remote   string // address of the encoder
+
+	// Reuse, if set, gets the data of frames back that nobody has any more, within Write.
+	Reuse func(data []byte)
 }
 
 // Options are what a hub is made of.

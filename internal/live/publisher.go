@@ -27,6 +27,7 @@ type Publisher struct {
 	tracks  []cmaf.Track
 	packers []*packer // by track; nil = left out
 	clock   *clock
+	shared  bool   // others have the picture in hand too
 	leftOut string // what the encoder sends and nobody gets, for people
 
 	done  chan struct{}

@@ -65,13 +65,14 @@ type session struct {
 	making     sync.WaitGroup // of AAC
 	taps       []*Tap         // who else reads what the publisher sends
 	over       bool           // nobody will go on with the session
+	leapt      store.OnAir    // has the numbers to go on with after segments were lost; zero = none were
 	unrecorded bool           // what comes is not kept, because there is no room
 	stopped    bool           // nobody will go on with it here
 	publisher  *Publisher     // nil = it is away
 	muxer      *muxer         // of the publisher
 	end        time.Duration  // of what there is, on the timeline
 
-	allowance allowance
+	allowance *allowance
 	jumped    time.Time // when the log told of it
 
 	offAir time.Time // when a publisher that is away counts as gone; zero = the store knows it
@@ -110,14 +111,44 @@ func openSession(dir string, stream weir.Stream, info weir.Session, lease store.
 		s.end = max(s.end, (*to).end())
 	}
 	s.end = max(s.end, s.legStart())
-	return s, nil
+	return s, s.leaveOutLost()
+}
+
+// leaveOutLost sees to it that numbers of segments do not come again that players have seen
+// of a stream which is not recorded, and that a power cut took away. A session that was only
+// killed has all that it told the store of, in the track that is furthest, and the other one
+// is a segment behind at most, unless it came later: then numbers are left out for nothing.
+func (s *session) leaveOutLost() error {
+	furthest, least := s.lease.Sequence, s.lease.NextSequence
+	for _, r := range s.renditions() {
+		n, _ := r.totals()
+		furthest, least = max(furthest, n), min(least, n)
+	}
+	if s.info.Record || furthest >= s.lease.NextSequence && least >= s.lease.NextSequence-1 {
+		return nil
+	}
+	s.log.Warn("segments that were not safe on disk are lost", "up to", s.lease.NextSequence-1)
+	s.leapt = s.lease
+	s.leapt.Leap()
+	for _, r := range s.renditions() {
+		if err := r.skip(s.leapt.NextSequence-r.base, s.leapt.NextDiscontinuities); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *session) newRendition(name string, recorder *media.Recorder) (*rendition, error) {
 	r, err := newRendition(name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), s.info.Record && !s.unrecorded)
-	if err == nil && s.back != nil {
+	if err != nil {
+		return nil, err
+	}
+	if s.back != nil {
 		r.back = s.back
 		r.begin(true)
+	}
+	if to := s.leapt.NextSequence - r.base; recorder.Next() < to {
+		err = r.skip(to, s.leapt.NextDiscontinuities)
 	}
 	return r, err
 }
@@ -294,6 +325,10 @@ func (s *session) write(p *Publisher, f Frame) error {
 		return nil
 	}
 	settled, ok := pack.order.add(dts, pts, f.Sync || sound, f.Data)
+	shared := p.shared
+	if !sound {
+		p.shared = len(s.taps) > 0
+	}
 	if !ok {
 		return nil
 	}
@@ -310,6 +345,9 @@ func (s *session) write(p *Publisher, f Frame) error {
 	}
 	if err := s.muxer.addVideo(settled); err != nil {
 		return err
+	}
+	if p.from.Reuse != nil && !shared {
+		p.from.Reuse(settled.data) // it was copied
 	}
 	return s.aac.follow(pack.track.Time(settled.at))
 }
@@ -420,11 +458,16 @@ func (s *session) told(before time.Time) {
 	s.health.written(weir.At(before))
 }
 
-// sync makes sure that what is finished survives a power cut.
+// sync makes sure that what is finished survives a power cut, if it is to be kept. The last
+// minute of a stream that is not recorded is not worth what that costs the disk.
 func (s *session) sync() error {
+	do := (*media.Recorder).Tidy
+	if s.info.Record {
+		do = (*media.Recorder).Sync
+	}
 	var failed error
 	for _, r := range s.everything() {
-		failed = errors.Join(failed, r.recorder.Sync())
+		failed = errors.Join(failed, do(r.recorder))
 	}
 	return failed
 }

@@ -62,6 +62,9 @@ type Recorder struct {
 	ends   []int64   // of the parts of the open segment, in bytes
 	recent [][]int64 // the same of the newest finished segments
 	undone undone    // what Sync has to do
+
+	reading map[int64]int // how many read a segment
+	spare   bool          // there is a file for the next segment (see recycle)
 }
 
 // initSegment is an init segment and the first segment that needs it.
@@ -73,8 +76,9 @@ type initSegment struct {
 // undone is what a power failure could take away.
 type undone struct {
 	folders []string // new ones, with the folders that they are in
-	files   []string // names of new files
+	inits   []string // names of new init segments
 	notes   bool     // the journal tells of init segments
+	from    int64    // the first finished segment that is new
 }
 
 // partsOf is of how many finished segments the parts can be had one by one. That is
@@ -84,6 +88,7 @@ const partsOf = 32
 const (
 	indexName   = "index"
 	journalName = "journal"
+	spareName   = "spare" + tempSuffix
 )
 
 func segmentName(n int64) string { return strconv.FormatInt(n, 10) + ".m4s" }
@@ -172,7 +177,7 @@ func (r *Recorder) Change(track cmaf.Track) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inits = append(r.inits, initSegment{track, r.next})
-	r.undone.files = append(r.undone.files, initName(k))
+	r.undone.inits = append(r.undone.inits, initName(k))
 	r.undone.notes = true
 	return nil
 }
@@ -186,7 +191,7 @@ func (r *Recorder) Begin(wall time.Time, discontinuity bool) error {
 	if err := r.note(note{Segment: r.next, Init: len(r.inits) - 1, Wall: wall.UTC(), Discontinuity: discontinuity}); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(r.path(r.next), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := r.newFile()
 	if err != nil {
 		return diskError(err, "open a segment of a recording")
 	}
@@ -194,6 +199,41 @@ func (r *Recorder) Begin(wall time.Time, discontinuity bool) error {
 	defer r.mu.Unlock()
 	r.file, r.torn, r.open, r.ends = f, false, true, nil
 	return nil
+}
+
+// newFile makes the file of the next segment.
+func (r *Recorder) newFile() (*os.File, error) {
+	r.mu.Lock()
+	spare := r.spare
+	r.spare = false
+	r.mu.Unlock()
+	if spare {
+		f, err := os.OpenFile(filepath.Join(r.dir, spareName), os.O_WRONLY|os.O_TRUNC, 0)
+		if err == nil {
+			if err = os.Rename(f.Name(), r.path(r.next)); err == nil {
+				return f, nil
+			}
+			err = errors.Join(err, f.Close())
+		}
+		return nil, err
+	}
+	return os.OpenFile(r.path(r.next), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+}
+
+// recycle keeps the file of a segment that was trimmed for the next one, if nobody reads it
+// and there is none yet. A file system may take long to make a new file where many have
+// been removed: ext4 passes over each that was removed in the last minutes.
+func (r *Recorder) recycle(n int64) bool {
+	r.mu.Lock()
+	wanted := !r.spare && r.reading[n] == 0 // it is trimmed: nobody will begin to
+	r.mu.Unlock()
+	if !wanted || os.Rename(r.path(n), filepath.Join(r.dir, spareName)) != nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spare = true
+	return true
 }
 
 // Append writes the next part of the open segment. When it fails, the segment is what
@@ -244,7 +284,6 @@ func (r *Recorder) Finish(segment cmaf.Segment) error {
 	if len(r.recent) > partsOf {
 		r.recent = slices.Delete(r.recent, 0, 1)
 	}
-	r.undone.files = append(r.undone.files, segmentName(r.next))
 	r.next++
 	r.file, r.open, r.ends = nil, false, nil
 	if err != nil {
@@ -323,34 +362,51 @@ func (r *Recorder) Sync() error {
 	return r.syncUndone()
 }
 
+// Tidy is Sync without waiting for the disk: it only makes the index forget. Nothing
+// survives a power failure then, until the next Sync.
+func (r *Recorder) Tidy() error {
+	r.syncing.Lock()
+	defer r.syncing.Unlock()
+	if err := r.forget(forgetAfter); err != nil {
+		return diskError(err, "shorten the index of a recording")
+	}
+	return nil
+}
+
 func (r *Recorder) syncUndone() error {
 	r.mu.Lock()
-	todo := r.undone
-	r.undone = undone{}
+	todo, next := r.undone, r.next
+	r.undone = undone{from: next}
 	r.mu.Unlock()
-	if len(todo.files) == 0 {
+	if len(todo.inits) == 0 && todo.from == next {
 		return nil
 	}
-	if err := r.sync(todo); err != nil {
+	if err := r.sync(todo, next); err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.undone.folders = append(todo.folders, r.undone.folders...)
-		r.undone.files = append(todo.files, r.undone.files...)
+		r.undone.inits = append(todo.inits, r.undone.inits...)
 		r.undone.notes = r.undone.notes || todo.notes
+		r.undone.from = todo.from
 		return diskError(err, "sync a recording")
 	}
 	return nil
 }
 
-// sync does what is to be done. The index comes last, because it promises the rest.
-// The notes of segments need no sync of their own: the index has the same.
-func (r *Recorder) sync(todo undone) error {
-	for _, name := range todo.files {
-		err := syncFile(filepath.Join(r.dir, name))
-		if n, ok := numbered(name, "", ".m4s"); ok && errors.Is(err, fs.ErrNotExist) && r.Trimmed(n) {
+// sync does what is to be done, with the segments before next. The index comes last,
+// because it promises the rest. The notes of segments need no sync of their own: the index
+// has the same.
+func (r *Recorder) sync(todo undone, next int64) error {
+	for n := todo.from; n < next; n++ {
+		if r.Trimmed(n) {
 			continue
 		}
-		if err != nil {
+		if err := syncFile(r.path(n)); err != nil && !(errors.Is(err, fs.ErrNotExist) && r.Trimmed(n)) {
+			return err
+		}
+	}
+	for _, name := range todo.inits {
+		if err := syncFile(filepath.Join(r.dir, name)); err != nil {
 			return err
 		}
 	}
@@ -387,6 +443,9 @@ func (r *Recorder) Trim(before int64) error {
 	r.mu.Unlock()
 	// From the oldest on: recovery takes the first file to be the first segment.
 	for ; r.removed < first; r.removed++ {
+		if r.recycle(r.removed) {
+			continue
+		}
 		if err := remove(r.dir, segmentName(r.removed)); err != nil {
 			return diskError(err, "remove a segment of a recording")
 		}
@@ -408,8 +467,10 @@ func (r *Recorder) Spare() {
 func (r *Recorder) Trimmed(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return n < r.first && n >= r.spared
+	return r.trimmed(n)
 }
+
+func (r *Recorder) trimmed(n int64) bool { return n < r.first && n >= r.spared }
 
 // Close ends writing and syncs. A segment that is open stays so; recovery will finish
 // it. Reading goes on to work.
@@ -501,23 +562,28 @@ func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
 // returns can be sent to a connection by the kernel, without passing through weir.
 func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
 	r.mu.Lock()
-	next, open, size := r.next, r.open, lastOf(r.ends)
+	open, size := n == r.next && r.open, lastOf(r.ends)
+	there := n >= 0 && n < r.next && !r.trimmed(n) || open
+	if there {
+		r.hold(n)
+	}
 	r.mu.Unlock()
-	if n < 0 || n > next || n == next && !open || r.Trimmed(n) {
+	if !there {
 		return nil, 0, weir.Errorf(weir.NotFound, "there is no segment %d", n)
 	}
-	f, err := os.Open(r.path(n))
+	s, err := r.section(n)
 	if err != nil {
 		return nil, 0, openError(err, "open a segment of a recording")
 	}
-	if n == next {
-		return &section{file: f, size: size}, size, nil
+	s.size = size
+	if !open {
+		info, err := s.file.Stat()
+		if err != nil {
+			return nil, 0, diskError(errors.Join(err, s.Close()), "open a segment of a recording")
+		}
+		s.size = info.Size()
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, diskError(errors.Join(err, f.Close()), "open a segment of a recording")
-	}
-	return f, info.Size(), nil
+	return s, s.size, nil
 }
 
 // Part opens part p of segment n like Open. Parts can be had of the open segment and of the
@@ -527,16 +593,44 @@ func (r *Recorder) Part(n int64, p int) (io.ReadSeekCloser, int64, error) {
 	if !ok {
 		return nil, 0, weir.Errorf(weir.NotFound, "there is no part %d of segment %d", p, n)
 	}
-	f, err := os.Open(r.path(n))
+	s, err := r.section(n)
 	if err != nil {
 		return nil, 0, openError(err, "open a part of a recording")
 	}
-	if _, err := f.Seek(start, io.SeekStart); err != nil {
-		return nil, 0, diskError(errors.Join(err, f.Close()), "open a part of a recording")
+	if _, err := s.file.Seek(start, io.SeekStart); err != nil {
+		return nil, 0, diskError(errors.Join(err, s.Close()), "open a part of a recording")
 	}
-	return &section{file: f, start: start, size: end - start}, end - start, nil
+	s.start, s.size = start, end-start
+	return s, s.size, nil
 }
 
+// hold notes that somebody reads a segment, until release. Who calls it holds mu.
+func (r *Recorder) hold(n int64) {
+	if r.reading == nil {
+		r.reading = map[int64]int{}
+	}
+	r.reading[n]++
+}
+
+func (r *Recorder) release(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reading[n]--; r.reading[n] == 0 {
+		delete(r.reading, n)
+	}
+}
+
+// section opens the file of a segment that is held.
+func (r *Recorder) section(n int64) (*section, error) {
+	f, err := os.Open(r.path(n))
+	if err != nil {
+		r.release(n)
+		return nil, err
+	}
+	return &section{file: f, closed: func() { r.release(n) }}, nil
+}
+
+// partBounds returns where a part is, and holds its segment.
 func (r *Recorder) partBounds(n int64, p int) (start, end int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -553,6 +647,7 @@ func (r *Recorder) partBounds(n int64, p int) (start, end int64, ok bool) {
 	if p > 0 {
 		start = ends[p-1]
 	}
+	r.hold(n)
 	return start, ends[p], true
 }
 

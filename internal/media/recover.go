@@ -118,13 +118,13 @@ func Recover(dir string) (*Recorder, error) {
 		return nil, diskError(err, "recover a recording")
 	}
 	newest := segments[max(0, len(segments)-partsOf):]
-	for i, segment := range newest {
+	for _, segment := range newest {
 		r.recent = append(r.recent, partEnds(segment))
-		r.undone.files = append(r.undone.files, segmentName(r.forgotten.Number(len(segments)-len(newest)+i)))
 	}
 	for k := range r.inits {
-		r.undone.files = append(r.undone.files, initName(k))
+		r.undone.inits = append(r.undone.inits, initName(k))
 	}
+	r.undone.from = r.forgotten.Number(len(segments) - len(newest))
 	r.undone.notes = true
 	return r, nil
 }

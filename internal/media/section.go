@@ -13,6 +13,7 @@ import (
 type section struct {
 	file        *os.File // is between start and start+size, where the reader is
 	start, size int64
+	closed      func() // is called when the file is
 }
 
 var (
@@ -76,4 +77,10 @@ func (s *section) Seek(offset int64, whence int) (int64, error) {
 func (s *section) SyscallConn() (syscall.RawConn, error) { return s.file.SyscallConn() }
 
 // Close closes the file.
-func (s *section) Close() error { return s.file.Close() }
+func (s *section) Close() error {
+	err := s.file.Close()
+	if !errors.Is(err, os.ErrClosed) {
+		s.closed()
+	}
+	return err
+}
