@@ -273,7 +273,9 @@ func (f *faults) disturbEncoder(folder string, storage *httptest.Server, disturb
 	id = f.post(folder, source, storage, rung("only", "H.264", 480, 270, 500_000))
 	eventually(f.t, func() error {
 		for _, pid := range children(f.cmd.Process.Pid) {
-			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(line, []byte("libx264")) && bytes.HasPrefix(line, []byte("/usr/bin/ffmpeg")) {
+			// Before it is ffmpeg, the process is the sandbox that starts it.
+			program, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(line, []byte("libx264")) && filepath.Base(program) == "ffmpeg" {
 				return disturb(pid)
 			}
 		}

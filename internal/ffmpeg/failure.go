@@ -83,7 +83,7 @@ func symptoms() []symptom {
 		{`^weir sandbox: `, Sandboxed, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
 		{`no space left on device|disk quota exceeded`, NoSpace, weir.Full, sentenceStorage, "the disk is full"},
 		{`file too large`, NoSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
-		{`cannot allocate memory|out of memory|failed to map segment|bad_alloc|malloc of size|memory allocation|failed to allocate`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
+		{`cannot allocate memory|out of memory|failed to map segment|bad_alloc|malloc of size|memory allocation|failed to allocate|cannot map zero-fill|cannot create shared object|pthread_create failed|failed to create new os thread|\boom\b`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
 		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, Unknown, weir.Internal, sentenceInternal, "what ffmpeg made could not be written"},
 		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, Missing, weir.Unavailable, sentenceInternal, "the ffmpeg of this installation lacks what this needs; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
 		{`moov atom not found`, BadInput, weir.Invalid, sentenceProbe, "the file is cut off: its index (moov) is missing; send the whole file"},

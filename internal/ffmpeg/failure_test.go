@@ -24,6 +24,8 @@ func TestDiagnose(t *testing.T) {
 		{"error while decoding MB 1 2\nav_interleaved_write_frame(): No space left on device", NoSpace, weir.Full, sentenceStorage + ": the disk is full"},
 		{"Error while filtering: Cannot allocate memory", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"terminate called after throwing an instance of 'std::bad_alloc'", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
+		{"panic: libc_musl.go:249:mustMalloc\nTODO OOM", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
+		{"runtime/cgo: pthread_create failed: Resource temporarily unavailable\nSIGABRT: abort", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"Unknown encoder 'libx265'", Missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
 		{"No such filter: 'zscale'", Missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
 		{"weir sandbox: seccomp: function not implemented", Sandboxed, weir.Internal, sentenceInternal + ": the sandbox"},
