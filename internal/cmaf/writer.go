@@ -145,13 +145,15 @@ func EncodePart(sequence uint32, t Track, f Fragment) (Part, []byte) {
 
 // PartHead is EncodePart without the data of the fragment, which must follow.
 func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
-	w := new(boxWriter)
-	w.box(mp4.NewStyp("msdh", 0, []string{"msdh"}))
+	w := &boxWriter{data: make([]byte, 0, 160+16*len(f.Samples))}
+	w.container("styp", func() {
+		w.data = append(w.data, "msdh\x00\x00\x00\x00msdh"...)
+	})
 	moof := len(w.data)
 	var offsetAt int
 	decoded := f.Start + t.Ticks(Lead) - t.Delay
 	w.container("moof", func() {
-		w.box(mp4.CreateMfhd(sequence))
+		w.table("mfhd", func() { w.u32(sequence) })
 		w.container("traf", func() {
 			run := newRunForm(f.Samples, t.Delay)
 			w.box(run.tfhd(f.Samples, defaultFlags(t)))
@@ -212,15 +214,18 @@ func (form runForm) tfhd(samples []Sample, usual uint32) *mp4.TfhdBox {
 // write writes the trun box and returns where in w its offset to the data is.
 func (form runForm) write(w *boxWriter, samples []Sample) (offsetAt int) {
 	flags := mp4.TrunDataOffsetPresentFlag
-	for flag, set := range map[uint32]bool{
-		mp4.TrunFirstSampleFlagsPresentFlag:            form.first,
-		mp4.TrunSampleDurationPresentFlag:              form.durations,
-		mp4.TrunSampleSizePresentFlag:                  form.sizes,
-		mp4.TrunSampleFlagsPresentFlag:                 form.flags,
-		mp4.TrunSampleCompositionTimeOffsetPresentFlag: form.offsets,
+	for _, member := range [...]struct {
+		flag uint32
+		set  bool
+	}{
+		{mp4.TrunFirstSampleFlagsPresentFlag, form.first},
+		{mp4.TrunSampleDurationPresentFlag, form.durations},
+		{mp4.TrunSampleSizePresentFlag, form.sizes},
+		{mp4.TrunSampleFlagsPresentFlag, form.flags},
+		{mp4.TrunSampleCompositionTimeOffsetPresentFlag, form.offsets},
 	} {
-		if set {
-			flags |= flag
+		if member.set {
+			flags |= member.flag
 		}
 	}
 	w.container("trun", func() {
