@@ -95,7 +95,7 @@ var libraries = map[string]string{
 	"golang.org/x/exp/slog":                 "api", // what tusd logs with
 	"golang.org/x/net/dns/dnsmessage":       "guard tests",
 	"golang.org/x/sync":                     "all",
-	"golang.org/x/sys/unix":                 "main ffmpeg blob",
+	"golang.org/x/sys/unix":                 "main ffmpeg blob media",
 	"golang.org/x/time/rate":                "ingest live",
 	"modernc.org/sqlite":                    "store",
 	"pgregory.net/rapid":                    "tests",

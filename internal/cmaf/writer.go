@@ -143,7 +143,7 @@ func EncodePart(sequence uint32, t Track, f Fragment) (Part, []byte) {
 	return part, append(head, f.Data...)
 }
 
-// PartHead is EncodePart without the data of the fragment, which must follow.
+// PartHead is EncodePart without the data of the samples, which must follow.
 func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
 	w := &boxWriter{data: make([]byte, 0, 160+16*len(f.Samples))}
 	w.container("styp", func() {
@@ -165,7 +165,7 @@ func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
 		})
 	})
 	binary.BigEndian.PutUint32(w.data[offsetAt:], uint32(len(w.data)-moof+8))
-	w.u32(uint32(8 + len(f.Data)))
+	w.u32(uint32(8 + Bytes(f.Samples)))
 	w.data = append(w.data, "mdat"...)
 	return Part{Start: f.Start, Head: len(w.data), Samples: f.Samples}, w.data
 }

@@ -30,10 +30,11 @@ const (
 	// atOnce is how much room a message gets before it is there: what is announced costs
 	// the sender nothing.
 	atOnce = 64 << 10
-	// Of the messages that were read, the room of the last few is used again, but for that of
-	// small ones.
-	mostSpare  = 2
-	leastSpare = 4 << 10
+	// The room of messages that were read is used again, but for that of small ones: so many
+	// of them, of so many bytes together.
+	mostSpare      = 8
+	mostSpareBytes = 1 << 20
+	leastSpare     = 4 << 10
 	// noTime stands in the three bytes of a time that does not fit there.
 	noTime = 0xFFFFFF
 )
@@ -54,6 +55,7 @@ type chunkReader struct {
 	unfinished int // bytes of messages that are under way
 	streams    map[uint32]*chunkStream
 	spare      [][]byte // room for messages that was used before
+	spareBytes int      // of it
 }
 
 // chunkStream is where the chunks of one message after the other come in.
@@ -235,19 +237,15 @@ func (r *chunkReader) room(length int) []byte {
 		return make([]byte, 0, min(length+length/4, atOnce))
 	}
 	body := r.spare[best]
-	r.spare = slices.Delete(r.spare, best, best+1)
+	r.spare, r.spareBytes = slices.Delete(r.spare, best, best+1), r.spareBytes-cap(body)
 	return body[:0]
 }
 
 // reuse takes a body back, or a part of it, that nobody needs any more.
 func (r *chunkReader) reuse(body []byte) {
-	if cap(body) < leastSpare {
-		return
+	if cap(body) >= leastSpare && len(r.spare) < mostSpare && r.spareBytes+cap(body) <= mostSpareBytes {
+		r.spare, r.spareBytes = append(r.spare, body), r.spareBytes+cap(body)
 	}
-	if len(r.spare) == mostSpare {
-		r.spare = slices.Delete(r.spare, 0, 1)
-	}
-	r.spare = append(r.spare, body)
 }
 
 // drop forgets the message that is under way.

@@ -402,7 +402,7 @@ func (m *aacMaker) put(frame []byte) error {
 			t.addSound(Tapped{Track: t.instead, PTS: start, DTS: start, Sync: true, Data: frame})
 		}
 	}
-	return s.muxer.addAudio(sample{cmaf.Sample{Duration: silenceLength, Size: uint32(len(frame)), Sync: true}, at, frame})
+	return s.muxer.addAudio(sample{Sample: cmaf.Sample{Duration: silenceLength, Size: uint32(len(frame)), Sync: true}, at: at, data: frame})
 }
 
 // follow puts silence where no sound comes although the picture goes on, and where its

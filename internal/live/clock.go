@@ -76,8 +76,9 @@ type order struct {
 // sample is one of a track in weir's form.
 type sample struct {
 	cmaf.Sample
-	at   int64 // when it is decoded
-	data []byte
+	at    int64 // when it is decoded
+	data  []byte
+	reuse func([]byte) // takes the data when it is written; nil = others have it too
 }
 
 // add takes the next frame and returns the one before it, which is settled now.
@@ -90,7 +91,7 @@ func (o *order) add(dts, pts time.Duration, sync bool, data []byte) (settled sam
 	if o.holding {
 		d = max(d, o.decoded+1)
 		o.held.Duration = uint32(d - o.decoded)
-		settled, ok = sample{o.held, o.decoded, o.data}, true
+		settled, ok = sample{Sample: o.held, at: o.decoded, data: o.data}, true
 	}
 	o.held = cmaf.Sample{Offset: int32(p - d), Size: uint32(len(data)), Sync: sync}
 	o.decoded, o.data, o.holding = d, data, true
@@ -104,5 +105,5 @@ func (o *order) finish(lasts time.Duration) (settled sample, ok bool) {
 	}
 	o.held.Duration = uint32(max(o.track.Ticks(lasts), 1))
 	o.holding = false
-	return sample{o.held, o.decoded, o.data}, true
+	return sample{Sample: o.held, at: o.decoded, data: o.data}, true
 }

@@ -22,8 +22,6 @@ const (
 
 	// mostPart is how long a part may be in bytes, however little time its frames last.
 	mostPart = 8 << 20
-	// keptPart is how much room for parts is kept from one to the next.
-	keptPart = 4 << 20
 	// mostWindowBytes is what playlists show at most, of a stream whose clock does not move
 	// as fast as its bytes come.
 	mostWindowBytes = 512 << 20

@@ -13,8 +13,10 @@ type packer struct {
 	out      *rendition
 	sequence uint32 // of parts, as the file form counts them
 
-	part    cmaf.Fragment // in hand
-	buffer  []byte        // room for its head, and its data
+	part    cmaf.Fragment // in hand, without data
+	pieces  [][]byte      // the data of its samples, after room for its head
+	weight  int           // of them, in bytes
+	unused  []sample      // whose data is to be used again when they are written
 	span    int64         // how long its samples last together, in ticks
 	last    int64         // how long the newest sample lasts, in ticks
 	open    bool          // a segment is
@@ -27,21 +29,18 @@ func newPacker(track cmaf.Track, out *rendition) *packer {
 	return &packer{track: track, order: order{track: track}, out: out, sequence: out.parts}
 }
 
-// headRoom is more than the head of a part needs, unless it has very many samples.
-const headRoom = 1 << 10
-
 // add puts a sample into the part in hand, after the one that has no room for it is
 // gone.
 func (p *packer) add(s sample) error {
 	length := p.track.Ticks(partTarget)
-	if n := len(p.part.Samples); n > 0 && (p.span+int64(s.Duration) > length || len(p.part.Data)+len(s.data) > mostPart) {
+	if n := len(p.part.Samples); n > 0 && (p.span+int64(s.Duration) > length || p.weight+len(s.data) > mostPart) {
 		if err := p.flush(); err != nil {
 			return err
 		}
 	}
 	if len(p.part.Samples) == 0 {
 		p.part.Start = s.at
-		p.buffer = append(p.buffer[:0], make([]byte, headRoom)...)
+		p.pieces, p.weight = append(p.pieces[:0], nil), 0
 	}
 	if !p.open {
 		p.open, p.started, p.samples, p.size = true, s.at, 0, 0
@@ -49,8 +48,10 @@ func (p *packer) add(s sample) error {
 	p.samples, p.size = p.samples+1, p.size+int64(len(s.data))
 	p.part.Samples = append(p.part.Samples, s.Sample)
 	p.span, p.last = p.span+int64(s.Duration), int64(s.Duration)
-	p.buffer = append(p.buffer, s.data...)
-	p.part.Data = p.buffer[headRoom:]
+	p.pieces, p.weight = append(p.pieces, s.data), p.weight+len(s.data)
+	if s.reuse != nil {
+		p.unused = append(p.unused, s)
+	}
 	if p.full(s.at+int64(s.Duration), length) {
 		return p.flush()
 	}
@@ -72,26 +73,29 @@ func (p *packer) flush() error {
 	if len(p.part.Samples) == 0 {
 		return nil
 	}
-	return p.out.addPart(p.take())
+	part := p.take()
+	defer p.written()
+	return p.out.addPart(part, p.pieces...)
 }
 
-// take returns the part in hand, of which there is one, and empties the hand.
-func (p *packer) take() (cmaf.Part, []byte) {
+// take returns the part in hand, of which there is one, and empties the hand but for its
+// pieces.
+func (p *packer) take() cmaf.Part {
 	p.sequence++
 	part, head := cmaf.PartHead(p.sequence, p.track, p.part)
-	// The head goes right in front of the data, which need not move then.
-	var data []byte
-	if start := headRoom - len(head); start >= 0 {
-		data = p.buffer[start:]
-		copy(data, head)
-	} else {
-		data = append(head, p.part.Data...)
-	}
+	p.pieces[0] = head
 	p.part, p.span = cmaf.Fragment{Samples: make([]cmaf.Sample, 0, len(part.Samples))}, 0
-	if cap(p.buffer) > keptPart {
-		p.buffer = nil
+	return part
+}
+
+// written lets go of the pieces of a part.
+func (p *packer) written() {
+	clear(p.pieces)
+	for _, s := range p.unused {
+		s.reuse(s.data)
 	}
-	return part, data
+	clear(p.unused)
+	p.unused = p.unused[:0]
 }
 
 // lasts returns how long the open segment will be when it ends at a time.
@@ -109,7 +113,9 @@ func (p *packer) cut() error {
 	}
 	var err error
 	if len(p.part.Samples) > 0 {
-		err = p.out.addLast(p.take())
+		part := p.take()
+		err = p.out.addLast(part, p.pieces...)
+		p.written()
 	} else {
 		err = p.out.finish()
 	}

@@ -96,7 +96,7 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 }
 
 // addPart appends a part to the open segment, or opens one with it.
-func (r *rendition) addPart(part cmaf.Part, data []byte) error {
+func (r *rendition) addPart(part cmaf.Part, data ...[]byte) error {
 	segment, err := r.write(part, data)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (r *rendition) addPart(part cmaf.Part, data []byte) error {
 // addLast appends a part to the open segment, or opens one with it, and ends it. Players
 // hear of both at once: in between they would be told that another part comes next, and
 // ask for it.
-func (r *rendition) addLast(part cmaf.Part, data []byte) error {
+func (r *rendition) addLast(part cmaf.Part, data ...[]byte) error {
 	segment, err := r.write(part, data)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (r *rendition) addLast(part cmaf.Part, data []byte) error {
 
 // write writes a part of the open segment, or of a new one, and returns the segment with
 // it. Players do not know of it yet.
-func (r *rendition) write(part cmaf.Part, data []byte) (cmaf.Segment, error) {
+func (r *rendition) write(part cmaf.Part, data [][]byte) (cmaf.Segment, error) {
 	r.mu.Lock()
 	segment := r.open
 	opens := len(segment.Parts) == 0
@@ -134,7 +134,7 @@ func (r *rendition) write(part cmaf.Part, data []byte) (cmaf.Segment, error) {
 			return segment, err
 		}
 	}
-	if err := r.recorder.Append(part, data); err != nil {
+	if err := r.recorder.Append(part, data...); err != nil {
 		return segment, err
 	}
 	r.mu.Lock()

@@ -343,11 +343,11 @@ func (s *session) write(p *Publisher, f Frame) error {
 	if sound {
 		return s.muxer.addAudio(settled)
 	}
+	if !shared {
+		settled.reuse = p.from.Reuse
+	}
 	if err := s.muxer.addVideo(settled); err != nil {
 		return err
-	}
-	if p.from.Reuse != nil && !shared {
-		p.from.Reuse(settled.data) // it was copied
 	}
 	return s.aac.follow(pack.track.Time(settled.at))
 }

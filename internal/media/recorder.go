@@ -236,26 +236,30 @@ func (r *Recorder) recycle(n int64) bool {
 	return true
 }
 
-// Append writes the next part of the open segment. When it fails, the segment is what
+// Append writes the next part of the open segment, which is in pieces. When it fails, the segment is what
 // it was, and the same part can be tried again.
-func (r *Recorder) Append(part cmaf.Part, data []byte) error {
+func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	if err := r.writable(true); err != nil {
 		return err
 	}
-	if size := part.Size(); size != int64(len(data)) || size == 0 {
-		return fmt.Errorf("a part of segment %d has %d bytes, its samples have %d with its head", r.next, len(data), size)
+	var length int64
+	for _, piece := range data {
+		length += int64(len(piece))
+	}
+	if size := part.Size(); size != length || size == 0 {
+		return fmt.Errorf("a part of segment %d has %d bytes, its samples have %d with its head", r.next, length, size)
 	}
 	if err := r.mend(); err != nil {
 		return err
 	}
 	size := lastOf(r.ends)
-	if _, err := r.file.WriteAt(data, size); err != nil {
+	if err := writeAt(r.file, data, size); err != nil {
 		r.torn = true
 		return diskError(err, "write a part of a recording")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ends = append(r.ends, size+int64(len(data)))
+	r.ends = append(r.ends, size+length)
 	return nil
 }
 
