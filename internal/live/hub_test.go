@@ -117,6 +117,32 @@ func (s *station) publish() *encoder {
 	return &encoder{station: s, Publisher: p}
 }
 
+// The data of frames goes back to whoever sent them while it sends, and not when another
+// encoder takes over: it may be reading into what it has.
+func TestDataGoesBackWithinWrite(t *testing.T) {
+	s := newStation(t, false)
+	returned := 0
+	p, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test", Reuse: func([]byte) { returned++ }})
+	if err == nil {
+		err = p.SetTracks(t.Context(), testTracks(t))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &encoder{station: s, Publisher: p}
+	if err := e.send(1.12); err != nil {
+		t.Fatal(err)
+	}
+	if returned < 15 {
+		t.Errorf("of 28 frames %d went back", returned)
+	}
+	before := returned
+	s.publish()
+	if returned != before {
+		t.Errorf("%d frames went back when another encoder came", returned-before)
+	}
+}
+
 // send sends so many seconds at 25 frames a second, a key frame every two seconds.
 func (e *encoder) send(seconds float64) error {
 	for range int(seconds * 25) {

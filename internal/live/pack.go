@@ -199,6 +199,7 @@ func (m *muxer) release() error {
 // end packs what is left and ends the segments.
 func (m *muxer) end() error {
 	if m.video != nil {
+		m.video.unused = nil // whoever sent it may be gone, and is not the one who calls this
 		if s, ok := m.video.order.finish(m.video.lastDuration()); ok {
 			if err := m.addVideo(s); err != nil {
 				return err

@@ -209,13 +209,13 @@ func (r *Recorder) newFile() (*os.File, error) {
 	r.mu.Unlock()
 	if spare {
 		f, err := os.OpenFile(filepath.Join(r.dir, spareName), os.O_WRONLY|os.O_TRUNC, 0)
-		if err == nil {
-			if err = os.Rename(f.Name(), r.path(r.next)); err == nil {
-				return f, nil
-			}
-			err = errors.Join(err, f.Close())
+		if err != nil {
+			return nil, err
 		}
-		return nil, err
+		if err := os.Rename(f.Name(), r.path(r.next)); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
 	}
 	return os.OpenFile(r.path(r.next), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 }
