@@ -205,19 +205,23 @@ func (r *Recorder) Begin(wall time.Time, discontinuity bool) error {
 func (r *Recorder) newFile() (*os.File, error) {
 	r.mu.Lock()
 	spare := r.spare
-	r.spare = false
 	r.mu.Unlock()
-	if spare {
-		f, err := os.OpenFile(filepath.Join(r.dir, spareName), os.O_WRONLY|os.O_TRUNC, 0)
-		if err != nil {
-			return nil, err
-		}
-		if err := os.Rename(f.Name(), r.path(r.next)); err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		return f, nil
+	if !spare {
+		return os.OpenFile(r.path(r.next), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	}
-	return os.OpenFile(r.path(r.next), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.spare = false // not earlier: a Trim would put another one in its place
+	}()
+	f, err := os.OpenFile(filepath.Join(r.dir, spareName), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(f.Name(), r.path(r.next)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // recycle keeps the file of a segment that was trimmed for the next one, if nobody reads it
