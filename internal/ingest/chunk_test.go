@@ -122,7 +122,6 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// What is under way costs no more than the limit, and what is only announced nothing.
 // Room that was given back is used for the next message that fits into it, and no more of
 // it is kept than a few.
 func TestChunksUseRoomAgain(t *testing.T) {
@@ -159,6 +158,7 @@ func TestChunksUseRoomAgain(t *testing.T) {
 	}
 }
 
+// What is under way costs no more than the limit, and what is only announced nothing.
 func TestChunkLimits(t *testing.T) {
 	begin := func(stream byte, length int) []byte {
 		b := []byte{stream, 0, 0, 5, 0, 0, 0, 9, 1, 0, 0, 0}

@@ -106,8 +106,13 @@ type encoder struct {
 
 func (s *station) publish() *encoder {
 	s.Helper()
-	spoil := func(data []byte) { clear(data) } // if somebody still has it, what is played is spoilt
-	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test", Reuse: spoil})
+	return s.publishWith(func(data []byte) { clear(data) }) // if somebody still has it, what is played is spoilt
+}
+
+// publishWith is publish with something else to do with data that goes back.
+func (s *station) publishWith(reuse func([]byte)) *encoder {
+	s.Helper()
+	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test", Reuse: reuse})
 	if err == nil {
 		err = p.SetTracks(s.Context(), testTracks(s.T))
 	}
@@ -122,14 +127,7 @@ func (s *station) publish() *encoder {
 func TestDataGoesBackWithinWrite(t *testing.T) {
 	s := newStation(t, false)
 	returned := 0
-	p, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test", Reuse: func([]byte) { returned++ }})
-	if err == nil {
-		err = p.SetTracks(t.Context(), testTracks(t))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &encoder{station: s, Publisher: p}
+	e := s.publishWith(func([]byte) { returned++ })
 	if err := e.send(1.12); err != nil {
 		t.Fatal(err)
 	}

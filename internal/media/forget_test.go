@@ -111,13 +111,7 @@ func TestForgetInterrupted(t *testing.T) {
 
 // A track can go on with a later number, of which nothing before is there.
 func TestSkip(t *testing.T) {
-	dir := scratch(t)
-	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
-	r, err := Record(dir, want.tracks[0])
-	must(t, err)
-	for range 3 {
-		want.write(t, r, 2, true)
-	}
+	dir, want, r := threeSegments(t)
 	const to = 100_000
 	must(t, r.Skip(to, 7))
 	if err := r.Skip(to-1, 7); err == nil {
@@ -148,7 +142,7 @@ func TestSkip(t *testing.T) {
 	must(t, r.Begin(wallOf(0), false))
 	must(t, r.Append(part, data))
 	kill(r)
-	r, err = Recover(dir)
+	r, err := Recover(dir)
 	must(t, err)
 	restart(1)
 	body, size, err := r.Part(to, 0)

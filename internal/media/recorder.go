@@ -240,8 +240,8 @@ func (r *Recorder) recycle(n int64) bool {
 	return true
 }
 
-// Append writes the next part of the open segment, which is in pieces. When it fails, the segment is what
-// it was, and the same part can be tried again.
+// Append writes the next part of the open segment, which is in pieces. When it fails, the
+// segment is what it was, and the same part can be tried again.
 func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	if err := r.writable(true); err != nil {
 		return err

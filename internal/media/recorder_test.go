@@ -99,6 +99,18 @@ func (want *recorded) write(t testing.TB, r *Recorder, parts int, finish bool) {
 	want.segments = append(want.segments, s)
 }
 
+// threeSegments is a recording with three segments of two parts, and its folder.
+func threeSegments(t *testing.T) (dir string, want *recorded, r *Recorder) {
+	t.Helper()
+	dir, want = scratch(t), &recorded{tracks: []cmaf.Track{recordedTrack(0)}}
+	r, err := Record(dir, want.tracks[0])
+	must(t, err)
+	for range 3 {
+		want.write(t, r, 2, true)
+	}
+	return dir, want, r
+}
+
 // change records a change of the coding.
 func (want *recorded) change(t testing.TB, r *Recorder, track cmaf.Track) {
 	t.Helper()
@@ -677,13 +689,7 @@ func TestKeep(t *testing.T) {
 
 // The file of a segment that was trimmed is used again, unless somebody still reads it.
 func TestTrimmedFileIsUsedAgain(t *testing.T) {
-	dir := scratch(t)
-	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
-	r, err := Record(dir, want.tracks[0])
-	must(t, err)
-	for range 3 {
-		want.write(t, r, 2, true)
-	}
+	dir, want, r := threeSegments(t)
 	inode := func(n int64) uint64 {
 		info, err := os.Stat(r.path(n))
 		must(t, err)
