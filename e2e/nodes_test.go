@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"weir/internal/store/pgtest"
 )
 
@@ -92,7 +94,7 @@ func TestNodeSuspended(t *testing.T) {
 	}
 	to.hold()
 	if !to.wait(time.Minute, one) {
-		t.Fatalf("the other node did not take over:\n%s", b.output)
+		t.Fatalf("the other node did not take over:\n%s\n%s", queued(t, a.database), b.output)
 	}
 	signal(t, a, syscall.SIGCONT)
 	eventually(t, func() error {
@@ -115,14 +117,48 @@ func TestNodeSuspended(t *testing.T) {
 	if !to.wait(time.Minute, func(arrivals []arrival, _ int) bool { return arrivals[len(arrivals)-1].name == "second" }) {
 		t.Fatal("nothing arrives any more")
 	}
-	if n := len(to.all()) - 1; n != 2 {
-		t.Errorf("the event arrived %d times, want once from each node", n)
+	// On a machine so busy that the other node could not say for a while that it is alive,
+	// it let go of the job too and did it once more.
+	again := strings.Count(b.log.String(), "job was let go")
+	if n := len(to.all()) - 1; n != 2+again {
+		t.Errorf("the event arrived %d times, want once from each node and %d times more", n, again)
 	}
 	a.stop()
 	b.stop()
 }
 
-var lostJob = regexp.MustCompile(`job was given to another node|job failed`)
+var lostJob = regexp.MustCompile(`job was let go|job failed`)
+
+// queued tells of the jobs and deliveries in a PostgreSQL and of who works on them.
+func queued(t *testing.T, database string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	var text string
+	for _, query := range []string{
+		"SELECT id, kind, state::text, attempt, attempted_by, scheduled_at, attempted_at, finalized_at, errors::text[] FROM river_job ORDER BY id",
+		"SELECT webhook_id, event_seq, claimed_by, attempts, due_at FROM delivery",
+		"SELECT id, seen_at FROM node",
+		"SELECT leader_id, expires_at FROM river_leader",
+		"SELECT pid, state, wait_event, xact_start, pg_blocking_pids(pid), query FROM pg_stat_activity WHERE datname = current_database()",
+	} {
+		rows, err := conn.Query(t.Context(), query)
+		if err != nil {
+			return text + err.Error()
+		}
+		values, err := pgx.CollectRows(rows, pgx.RowToMap)
+		if err != nil {
+			return text + err.Error()
+		}
+		for _, v := range values {
+			text += fmt.Sprintf("%v\n", v)
+		}
+	}
+	return text
+}
 
 func signal(t *testing.T, w *weir, s syscall.Signal) {
 	t.Helper()
