@@ -84,19 +84,26 @@ func (r Rendition) x264Args(e Encode) []string {
 // it is 0.0002 and a hundredth.
 const smallPicture = 640 * 360
 
-// RateFactor reads from a line of ffmpeg's log the constant rate factor that x264 ended
-// up with when it was told a bitrate. There is one such line for each encoder, in the
-// order of the outputs.
-func RateFactor(line string) (factor float64, ok bool) {
-	if !strings.Contains(line, "libx264") {
-		return 0, false
+// RateFactors returns a Command.Log that tells of the constant rate factors that x264
+// ended up with where it was told a bitrate. Encoders are counted in the order of the
+// outputs, those of x264 only. Of one whose peak is below one and a half times its bitrate
+// x264 says nothing: it has no one factor then.
+func RateFactors(found func(encoder int, factor float64)) func(line string) {
+	encoder := 0
+	return func(line string) {
+		_, said, ok := strings.Cut(line, "libx264")
+		if !ok {
+			return
+		}
+		if _, number, ok := strings.Cut(said, "final ratefactor: "); ok {
+			if factor, err := strconv.ParseFloat(strings.TrimSpace(number), 64); err == nil {
+				found(encoder, factor)
+			}
+		}
+		if strings.Contains(said, " kb/s:") { // the last that an encoder says
+			encoder++
+		}
 	}
-	_, number, found := strings.Cut(line, "final ratefactor: ")
-	if !found {
-		return 0, false
-	}
-	factor, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	return factor, err == nil
 }
 
 func (r Rendition) x265Args(e Encode) []string {

@@ -3,6 +3,7 @@ package ffmpeg
 import (
 	"bytes"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // packet is what ffprobe says of a packet; times in ticks of the track.
@@ -123,37 +126,44 @@ func keys(all []packet, lead int64) []int64 {
 	return times
 }
 
-// TestRateFactor expects x264's word on the quality it ended up with, for each encoder
-// in the order of the outputs.
-func TestRateFactor(t *testing.T) {
+// TestRateFactors expects x264's word on the quality it ended up with, and of the right
+// encoder although others say nothing of it: one that is told a quality, and one whose
+// peak is near its bitrate.
+func TestRateFactors(t *testing.T) {
 	engine, err := New(Options{Sandbox: Off})
 	if err != nil {
 		t.Fatal(err)
 	}
 	track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=256x144:r=24:d=2", "-c:v", "libx264", "-preset", "ultrafast")
 	encode := Encode{Picture: Picture{Width: 256, Height: 144}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Threads: 1}
-	for _, bitrate := range []int{50_000, 800_000, 200_000} {
-		encode.Renditions = append(encode.Renditions, Rendition{Codec: H264, Width: 256, Height: 144, Bitrate: bitrate, Peak: bitrate * 3 / 2, Buffer: bitrate * 2})
+	for _, r := range []Rendition{
+		{Bitrate: 50_000, Peak: 75_000, Buffer: 100_000},
+		{Quality: 30, Peak: 600_000, Buffer: 800_000},
+		{Bitrate: 800_000, Peak: 1_200_000, Buffer: 1_600_000},
+		{Bitrate: 590_000, Peak: 600_000, Buffer: 800_000},
+		{Bitrate: 200_000, Peak: 300_000, Buffer: 400_000},
+	} {
+		r.Codec, r.Width, r.Height = H264, 256, 144
+		encode.Renditions = append(encode.Renditions, r)
 	}
-	var factors []float64
+	outputs := slices.Repeat([]io.Writer{io.Discard}, len(encode.Renditions))
+	factors := map[int]float64{}
 	err = engine.Run(t.Context(), Command{
-		Args: encode.Args(), Stdin: bytes.NewReader(track), Outputs: []io.Writer{io.Discard, io.Discard, io.Discard},
-		Log: func(line string) {
-			if factor, ok := RateFactor(line); ok {
-				factors = append(factors, factor)
-			}
-		},
+		Args: encode.Args(), Stdin: bytes.NewReader(track), Outputs: outputs,
+		Log: RateFactors(func(encoder int, factor float64) { factors[encoder] = factor }),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(factors) != 3 || factors[1] >= factors[2] || factors[2] >= factors[0] {
-		t.Errorf("factors = %v, want three: the first is the worst, the second the best", factors)
+	if diff := cmp.Diff([]int{0, 2, 4}, slices.Sorted(maps.Keys(factors))); diff != "" {
+		t.Errorf("encoders with a factor (-want +got):\n%s", diff)
 	}
+	if factors[2] >= factors[4] || factors[4] >= factors[0] {
+		t.Errorf("factors = %v, want the one of the least bitrate to be the worst and the one of the most the best", factors)
+	}
+	said := RateFactors(func(encoder int, factor float64) { t.Errorf("encoder %d has %v", encoder, factor) })
 	for _, line := range []string{"", "final ratefactor: 20", "[libx264 @ 0x1] [info] final ratefactor: nought"} {
-		if factor, ok := RateFactor(line); ok {
-			t.Errorf("RateFactor(%q) = %v", line, factor)
-		}
+		said(line)
 	}
 }
 

@@ -128,24 +128,24 @@ type encodeTask struct {
 	factor    *float64 // where the quality goes that x264 ended up with, when it was told a bitrate
 }
 
-// factorsOf returns what listens to ffmpeg for those qualities, which come in the order
-// of the outputs; nil when there are none.
+// factorsOf returns what listens to ffmpeg for those qualities; nil when there are none.
 func factorsOf(tasks []encodeTask) func(line string) {
-	var waiting []*float64
+	var x264 []*float64
+	told := false
 	for _, task := range tasks {
-		if task.rendition.Codec == ffmpeg.H264 && task.rendition.Quality == 0 && task.factor != nil {
-			waiting = append(waiting, task.factor)
+		if task.rendition.Codec == ffmpeg.H264 {
+			x264 = append(x264, task.factor)
+			told = told || task.rendition.Quality == 0 && task.factor != nil
 		}
 	}
-	if len(waiting) == 0 {
+	if !told {
 		return nil
 	}
-	return func(line string) {
-		if factor, ok := ffmpeg.RateFactor(line); ok && len(waiting) > 0 {
-			*waiting[0] = factor
-			waiting = waiting[1:]
+	return ffmpeg.RateFactors(func(encoder int, factor float64) {
+		if encoder < len(x264) && x264[encoder] != nil {
+			*x264[encoder] = factor
 		}
-	}
+	})
 }
 
 func consumersOf(tasks []encodeTask) (consumers []func(context.Context, io.Reader) error) {
