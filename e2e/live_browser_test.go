@@ -87,10 +87,10 @@ func (b *browser) plays(e *encoder, since watched, seconds float64) (now watched
 	b.t.Helper()
 	from := -1.0
 	within(b.t, time.Minute, func() error {
-		if err := e.running(); err != nil {
-			b.t.Fatal(err)
-		}
 		now = b.watched()
+		if err := e.running(); err != nil {
+			b.t.Fatalf("%v; hls.js: %+v, since %+v", err, now, since)
+		}
 		if len(now.Fatal) > 0 {
 			b.t.Fatalf("hls.js gave up: %+v", now)
 		}

@@ -513,7 +513,7 @@ func (e *encoder) wait() error {
 func (e *encoder) running() error {
 	select {
 	case <-e.ended:
-		return fmt.Errorf("the encoder ended: %w: %s", e.err, e.said)
+		return fmt.Errorf("the encoder ended (%v): %s", e.err, e.said)
 	default:
 		return nil
 	}

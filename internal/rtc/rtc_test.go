@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,17 +28,29 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // here is who posts the offers of these tests.
 var here = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
+// listen opens a port that is free for UDP and for TCP.
+func listen(t *testing.T) (*net.UDPConn, net.Listener) {
+	t.Helper()
+	for {
+		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tcp, err := net.Listen("tcp4", udp.LocalAddr().String())
+		if err == nil {
+			return udp, tcp
+		}
+		_ = udp.Close()
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // newServer returns a server on free ports of this machine.
 func newServer(t *testing.T, change ...func(*rtc.Options)) *rtc.Server {
 	t.Helper()
-	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tcp, err := net.Listen("tcp4", udp.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	udp, tcp := listen(t)
 	o := rtc.Options{UDP: udp, TCP: tcp, Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&o)
