@@ -135,14 +135,14 @@ func factorsOf(tasks []encodeTask) func(line string) {
 	for _, task := range tasks {
 		if task.rendition.Codec == ffmpeg.H264 {
 			x264 = append(x264, task.factor)
-			told = told || task.rendition.Quality == 0 && task.factor != nil
+			told = told || task.rendition.Quality == 0
 		}
 	}
 	if !told {
 		return nil
 	}
 	return ffmpeg.RateFactors(func(encoder int, factor float64) {
-		if encoder < len(x264) && x264[encoder] != nil {
+		if encoder < len(x264) {
 			*x264[encoder] = factor
 		}
 	})
