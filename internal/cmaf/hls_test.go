@@ -229,6 +229,36 @@ func TestBitRates(t *testing.T) {
 	}
 }
 
+// TestFrameRate expects the rate of the fastest segment, but not a faster one of segments
+// that are cut just before a frame, as one of a live stream is while it grows.
+func TestFrameRate(t *testing.T) {
+	segment := func(durations ...uint32) Segment {
+		var part Part
+		for _, d := range durations {
+			part.Samples = append(part.Samples, Sample{Duration: d})
+		}
+		return Segment{Parts: []Part{part}}
+	}
+	// Eight frames a second out of fifteen.
+	whole := segment(2, 2, 2, 2, 2, 2, 2, 1)
+	for _, tt := range []struct {
+		name     string
+		segments []Segment
+		want     float64
+	}{
+		{"even", []Segment{whole, whole}, 8},
+		{"growing", []Segment{whole, segment(2, 2, 2, 2, 1)}, float64(13*15) / 24},
+		{"varies", []Segment{whole, segment(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, 15},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := frameRate(TrackIndex{Track: Track{Timescale: 15}, Segments: tt.segments})
+			if math.Abs(got-tt.want) > 1e-9 {
+				t.Errorf("%g frames a second, want %g", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestTSSize: what a playlist says of a transport stream that nobody has written
 // yet comes true, and rather too much than too little.
 func TestTSSize(t *testing.T) {

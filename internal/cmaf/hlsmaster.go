@@ -232,17 +232,16 @@ func BitRates(t TrackIndex, sizes []int64) (peak, average int64) {
 
 // frameRate returns the frames per second of video. Of a rate that varies it is
 // that of the fastest segment, because that is what a decoder must be fit for; but
-// time stamps that jitter by a percent do not make a rate vary.
+// time stamps that jitter by a percent do not make a rate vary, nor does the frame that a
+// segment has more for being cut anywhere, as one that is still growing is.
 func frameRate(t TrackIndex) float64 {
 	average := t.FrameRate()
 	fastest := average
 	for _, s := range t.Segments {
-		if d := float64(s.Duration()) / float64(max(1, t.Track.Timescale)); d >= 0.5 {
-			fastest = max(fastest, float64(s.Frames())/d)
+		d, frames := float64(s.Duration())/float64(max(1, t.Track.Timescale)), float64(s.Frames())
+		if d >= 0.5 && (frames-1)/d > average*1.01 {
+			fastest = max(fastest, frames/d)
 		}
 	}
-	if fastest > average*1.01 {
-		return fastest
-	}
-	return average
+	return fastest
 }
