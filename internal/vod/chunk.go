@@ -38,7 +38,7 @@ type ChunkOptions struct {
 // EncodeChunk encodes chunk n as every rendition that needs it, from one decode, and
 // stores the segments. Every segment must have the frames of the plan, with their
 // times, and start with a key frame. Renditions that come out far from what they should
-// have are encoded once more.
+// have are encoded again.
 func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOptions) (ChunkResult, error) {
 	if n < 0 || n >= len(plan.Chunks) {
 		return ChunkResult{}, fmt.Errorf("chunk %d of %d", n, len(plan.Chunks))
@@ -59,13 +59,24 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	if err := run.encode(ctx, rates, &result, o.Progress); err != nil {
 		return ChunkResult{}, err
 	}
-	if again := plan.Corrected(n, o.Earlier, result.Stats()); len(again) > 0 {
+	for range mostCorrections {
+		before := result.Stats()
+		again := plan.Corrected(n, o.Earlier, before)
+		if len(again) == 0 {
+			break
+		}
 		if err := run.encode(ctx, again, &result, nil); err != nil {
 			return ChunkResult{}, err
+		}
+		for i := range again {
+			result.Renditions[i].Before = before.Renditions[i].alone()
 		}
 	}
 	return result, nil
 }
+
+// mostCorrections is how often a chunk is encoded again: see Plan.Corrected.
+const mostCorrections = 2
 
 // chunkRun encodes a chunk.
 type chunkRun struct {

@@ -322,9 +322,9 @@ func (p *Plan) Ready(done []bool) []int {
 func (p *Plan) Needs(n int) int { return p.Chunks[n].Needs }
 
 // planChunks divides the grid. The first chunk is one segment on several cores, so
-// that there is something to play early and the others know what to expect. So is the
-// second of a short file, because films often start unlike they go on, and what is spent
-// wrong before much is known has to be made up for by the rest. The others come in
+// that there is something to play early and the others know what to expect. So are all of
+// a file of few segments, because what is spent wrong before much is known has to be made
+// up for by the rest, and there is little of that. The others come in
 // rounds of one for each worker, so that all workers end at the same time, and know what
 // came out of those before the round in work. They are short where the file is, because
 // what is not known of it can only be made up later. What does not fill a round is
@@ -335,8 +335,10 @@ func (p *Plan) planChunks(workers int) {
 		workers = 2
 	}
 	p.addChunk(1, workers, 0)
-	if workers == 2 && len(p.Starts) > 1 && len(p.Starts) <= fewSegments {
-		p.addChunk(1, workers, 1)
+	if workers == 2 && len(p.Starts) <= fewSegments {
+		for n := 1; n < len(p.Starts); n++ {
+			p.addChunk(1, workers, n)
+		}
 	}
 	alone := len(p.Chunks)
 	left := len(p.Starts) - alone

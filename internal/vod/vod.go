@@ -115,6 +115,8 @@ type RenditionResult struct {
 	Quality float64 `json:"quality,omitempty"`
 	Bitrate int     `json:"bitrate,omitempty"`
 	Factor  float64 `json:"factor,omitempty"`
+
+	Before *EncodeStats `json:"before,omitempty"`
 }
 
 // Segments returns the segments of the stretch.

@@ -1,0 +1,337 @@
+package vod
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+// Constants of the model, found with encodes of film, sport, grain, noise, slides and hard
+// cuts, and with the parts of those in other orders.
+const (
+	// How bits fall with the number of the quality: to a half in 6/steepness of it. Those of
+	// noise fall faster, because all of it goes below the quantiser at once; it is told from
+	// film by the bits of effort that a pixel of the rendition has in the source.
+	steepness        = 1.25
+	steepnessOfNoise = 2.25
+	grainy, noisy    = 0.05, 0.3
+
+	// How the size of a rendition grows with the effort for the source or, if that is not
+	// known, with its size, as a power, and how many times as large or small a chunk is
+	// taken to be at most: where the source is far denser, it is noise, of which little is
+	// left in small pictures.
+	growth      = 0.45
+	growthBytes = 0.65
+	leap        = 3.0
+	// What a chunk counts against the one after it, when those not known are judged by
+	// them.
+	forget = 0.5
+	// How many times as large a chunk is taken to be at least that the buffer held back.
+	longing = 1.2
+
+	// How many times as large or small as it should have been a chunk may come out before
+	// it is encoded again; less is borne of one that was told a bitrate, for want of better,
+	// and more in a file of many segments, because it is made up for there.
+	tolerance        = 1.3
+	toleranceOfGuess = 1.2
+	toleranceOfMany  = 1.5
+	// The bits by which a chunk may miss: a share of all, and of those that can make up for
+	// it.
+	bearable = 0.01
+	madeUp   = 0.1
+
+	// The most by which chunks are made larger or smaller to make up for others.
+	largest = 2.0
+	// The best and the worst quality that a chunk is told, one in between, and the least
+	// share of the bitrate.
+	best     = 1.0
+	worst    = 48.0
+	ordinary = 22.0
+	least    = 0.05
+
+	// In how many steps a chunk is played, and how short they are at least.
+	stepsOfChunk = 12
+	stepSeconds  = 0.5
+)
+
+// rateModel is x264's rate control for one rendition of a plan, as far as it matters for
+// chunks.
+type rateModel struct {
+	bitrate, rate float64 // bits and frames a second
+	scale         float64 // of rate factors; follows from the size of the picture
+	offset        float64 // that macroblock trees add
+	prior         float64 // complexity that it assumes before the first frame
+	growth        float64
+	chunks        []stretchOfSource
+}
+
+// stretchOfSource is a chunk as it is in the source.
+type stretchOfSource struct {
+	seconds   float64
+	weight    float64 // bits a second
+	steepness float64 // see the constant
+}
+
+func newRateModel(p Plan, r Rendition) rateModel {
+	blocks := float64((r.Width+15)/16) * float64((r.Height+15)/16)
+	rate := p.Rate
+	if r.Converts() {
+		rate = r.Rate
+	}
+	perBlock := 120.0
+	if profile := strings.ToLower(r.Profile); profile == "h264baseline" || profile == "h264constrainedhigh" {
+		perBlock = 80 // they have no B-frames
+	}
+	x := rateModel{
+		bitrate: float64(r.Bitrate), rate: float64(rate.Num) / float64(max(rate.Den, 1)),
+		scale: math.Pow(blocks*perBlock, 0.4), offset: 0.4 * 13.5, prior: 0.01 * math.Pow(7e5, 0.6) * math.Sqrt(blocks),
+	}
+	if !(x.rate > 0) {
+		x.rate = 30
+	}
+	if x.growth = growth; p.Source.Video == nil || p.Source.Video.Efforts == nil {
+		x.growth = growthBytes
+	}
+	for _, chunk := range p.Chunks {
+		s := stretchOfSource{seconds: float64(chunk.End-chunk.Start) / float64(p.Timescale)}
+		var bytes int64
+		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
+			bytes += p.Weights[n]
+		}
+		s.weight = max(float64(bytes)*8/s.seconds, 1)
+		s.steepness = steepness
+		if v := p.Source.Video; v != nil && v.Efforts != nil {
+			// Of noise less is left in small pictures.
+			perPixel := s.weight / x.rate / float64(max(v.Width*v.Height, 1)) * float64(r.Width) / float64(max(v.Width, 1))
+			noise := math.Log(perPixel/grainy) / math.Log(noisy/grainy)
+			s.steepness += (steepnessOfNoise - steepness) * min(max(noise, 0), 1)
+		}
+		x.chunks = append(x.chunks, s)
+	}
+	return x
+}
+
+// step is the quantiser scale per unit of complexity at a quality, and quality the other
+// way round: what x264 calls the inverse of the rate factor.
+func (x rateModel) step(quality float64) float64 {
+	return 0.85 * math.Exp2((quality+x.offset-12)/6) / x.scale
+}
+
+func (x rateModel) quality(step float64) float64 {
+	return 6*math.Log2(step*x.scale/0.85) + 12 - x.offset
+}
+
+// wanted is what a chunk should come to, and what it is told for that.
+type wanted struct {
+	bits     float64
+	bearable float64 // by how many bits it may miss, so that the rest can make up for it
+	bitrate  int     // 0 = it is told a quality
+	quality  float64 // 0 = it is told a bitrate
+}
+
+// decide returns what chunk n should come to when the results of the chunks in known are
+// known; told has what the chunks before n were told, and own is what came of n itself, if
+// it was encoded before.
+func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *EncodeStats) wanted {
+	if n == 0 {
+		return wanted{bitrate: int(x.bitrate)}
+	}
+	results := known
+	if own != nil {
+		results = slices.Concat(known, make([]EncodeStats, n-len(known)), []EncodeStats{*own})
+	}
+	curves := x.curves(results)
+	spent, qualities := x.continuous(results, curves)
+	excess := 0.0
+	for k := 1; k < n; k++ {
+		bits := 0.0
+		switch {
+		case k < len(known):
+			bits = float64(known[k].Bytes) * 8
+		case told[k].quality > 0:
+			bits = min(curves[k].at(told[k].quality), x.most(k))
+		default:
+			bits = float64(told[k].bitrate) * x.chunks[k].seconds
+		}
+		excess += bits - spent[k]
+	}
+	total, rest := 0.0, 0.0
+	for k, bits := range spent {
+		total += bits
+		if k >= n {
+			rest += bits
+		}
+	}
+	share := min(max(1-excess/rest, 1/largest), largest)
+	if own == nil && !x.daring(n, known) {
+		// Told more than the bitrate, x264 does not say which quality it had.
+		return wanted{bitrate: int(min(max(spent[n]*share/x.chunks[n].seconds, least*x.bitrate), x.bitrate))}
+	}
+	quality := qualities[n] - 6/curves[n].steepness*math.Log2(share)
+	quality = math.Round(min(max(quality, best), worst)*100) / 100
+	return wanted{
+		bits: min(curves[n].at(quality), x.most(n)), quality: quality,
+		bearable: bearable*total + madeUp*(rest-spent[n]),
+	}
+}
+
+// most is what the buffer lets chunk k spend.
+func (x rateModel) most(k int) float64 {
+	return x.bitrate * (peakFactor*x.chunks[k].seconds + 0.5*bufferSeconds)
+}
+
+// daring reports whether enough is known to tell chunk n a quality: not when more
+// chunks before it are unknown than known, and not when the one most like it was held back
+// by the buffer, because how hard it is can't be told from that.
+func (x rateModel) daring(n int, known []EncodeStats) bool {
+	like := 0
+	distance := func(k int) float64 { return math.Abs(math.Log(x.chunks[k].weight / x.chunks[n].weight)) }
+	for k := range known {
+		if distance(k) <= distance(like) {
+			like = k
+		}
+	}
+	return n <= 2*len(known) && !x.heldBack(like, known[like])
+}
+
+// heldBack reports whether the buffer kept a chunk from having the quality it was told.
+func (x rateModel) heldBack(k int, s EncodeStats) bool {
+	return s.Quality > 0 && float64(s.Bytes)*8 > 0.93*peakFactor*x.bitrate*x.chunks[k].seconds
+}
+
+// curve is how the bits of a chunk follow from its quality.
+type curve struct {
+	quality, bits float64 // a point of it
+	steepness     float64
+}
+
+func (c curve) at(quality float64) float64 {
+	return c.bits * math.Exp2(-c.steepness*(quality-c.quality)/6)
+}
+
+// curves returns how the bits of each chunk follow from its quality. Those that are not
+// known, or that the buffer held back, are judged by the source, in the proportion that the
+// others have; but held back ones have more than they came to.
+func (x rateModel) curves(known []EncodeStats) []curve {
+	curves := make([]curve, len(x.chunks))
+	sure := make([]bool, len(x.chunks))
+	var size, hint mean
+	for k := len(known) - 1; k >= 0; k-- {
+		if known[k].Bytes == 0 {
+			continue
+		}
+		s, ok := x.telling(k, known[k])
+		curves[k], sure[k] = curve{x.qualityOf(k, s), float64(s.Bytes) * 8, x.chunks[k].steepness}, ok
+		if ok {
+			size.add(curves[k].at(ordinary) / x.chunks[k].seconds)
+			hint.add(x.hint(k))
+		}
+	}
+	for k, c := range x.chunks {
+		if sure[k] {
+			continue
+		}
+		bits := c.seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/leap), leap)
+		if curves[k].quality > 0 {
+			bits = max(bits, longing*curves[k].at(ordinary))
+		}
+		curves[k] = curve{ordinary, bits, c.steepness}
+	}
+	return curves
+}
+
+// mean is the geometric mean of what chunks have, the newest first.
+type mean struct{ logs, weights, weight float64 }
+
+func (m *mean) add(v float64) {
+	if m.weight == 0 {
+		m.weight = 1
+	}
+	m.logs += m.weight * math.Log(v)
+	m.weights += m.weight
+	m.weight *= forget
+}
+
+func (m mean) value() float64 { return math.Exp(m.logs / m.weights) }
+
+// hint is what the size of a second of a chunk should be in proportion to.
+func (x rateModel) hint(k int) float64 { return math.Pow(x.chunks[k].weight, x.growth) }
+
+// telling returns the encode of a chunk that tells how hard it is, and whether it does: not
+// one that the buffer held back, nor one of which x264 did not say the quality.
+func (x rateModel) telling(k int, s EncodeStats) (told EncodeStats, sure bool) {
+	tells := func(s EncodeStats) bool { return x.qualityOf(k, s) > 0 && !x.heldBack(k, s) }
+	if !tells(s) && s.Before != nil && tells(*s.Before) {
+		return *s.Before, true
+	}
+	return s, tells(s)
+}
+
+// qualityOf is the quality with which a chunk was encoded, on average of its bits; 0 = not
+// known.
+func (x rateModel) qualityOf(k int, s EncodeStats) float64 {
+	if s.Quality > 0 || s.Factor == 0 {
+		return s.Quality
+	}
+	wanted := float64(s.Bitrate) * (x.chunks[k].seconds + 1/x.rate)
+	step := (x.step(s.Factor)*wanted - x.prior) / max(float64(s.Bytes)*8*s.cost(), 1)
+	if !(step > 0) {
+		return s.Factor
+	}
+	return x.quality(step)
+}
+
+// cost is the complexity of a bit, against one at the quality of the chunk: key frames are
+// encoded better than the rest, so theirs count for less.
+func (s EncodeStats) cost() float64 {
+	const better = 1.4
+	return 1 - (1-1/better)*float64(s.Keys)/float64(max(s.Bytes, 1))
+}
+
+// continuous plays one encode over all chunks and returns what it spends on each, in
+// bits, and with which quality. The first chunk was encoded just like that.
+func (x rateModel) continuous(known []EncodeStats, curves []curve) (spent, qualities []float64) {
+	seconds := x.chunks[0].seconds
+	wanted := x.bitrate * (seconds + 1/x.rate)
+	complexity := x.step(known[0].Factor) * wanted
+	total := float64(known[0].Bytes) * 8
+	buffer := bufferSeconds * x.bitrate
+	fill := buffer / 2
+	spent, qualities = []float64{total}, []float64{known[0].Factor}
+	cost := known[0].cost()
+	for k := 1; k < len(x.chunks); k++ {
+		c := x.chunks[k]
+		// What is not known has as much in each step.
+		shape, whole := slices.Repeat([]int64{1}, int(max(math.Round(min(c.seconds/stepSeconds, stepsOfChunk)), 1))), 0.0
+		if k < len(known) && known[k].Bytes > 0 {
+			s, _ := x.telling(k, known[k])
+			if cost = s.cost(); len(s.Steps) > 0 {
+				shape = s.Steps
+			}
+		}
+		for _, bytes := range shape {
+			whole += float64(bytes)
+		}
+		length := c.seconds / float64(len(shape))
+		var sum, weighted float64
+		for _, bytes := range shape {
+			over := min(max(1+(total-x.bitrate*seconds)/(2*x.bitrate*max(1, math.Sqrt(seconds))), 0.5), 2)
+			quality := max(x.quality(complexity/wanted*over), best)
+			weighted += quality
+			bits := float64(bytes) / whole * curves[k].at(quality)
+			// The less is in the buffer, the more x264 holds back; so will it in the chunk.
+			if limit := max(2*fill/buffer, 0.05) * peakFactor * x.bitrate * length; bits > limit {
+				quality += 6 / curves[k].steepness * math.Log2(bits/limit)
+				bits = limit
+			}
+			fill = min(fill+peakFactor*x.bitrate*length-bits, buffer)
+			complexity += bits * x.step(quality) * cost
+			wanted += x.bitrate * length
+			total += bits
+			seconds += length
+			sum += bits
+		}
+		spent, qualities = append(spent, sum), append(qualities, weighted/float64(len(shape)))
+	}
+	return spent, qualities
+}
