@@ -230,12 +230,31 @@ func BitRates(t TrackIndex, sizes []int64) (peak, average int64) {
 	return peak, average
 }
 
+// rateBefore returns how many frames a segment has before its last one, and how long they
+// take.
+func rateBefore(s Segment) (frames int, ticks int64) {
+	var last int64
+	for _, p := range s.Parts {
+		for _, sample := range p.Samples {
+			frames, ticks, last = frames+1, ticks+int64(sample.Duration), int64(sample.Duration)
+		}
+	}
+	return frames - 1, ticks - last
+}
+
 // frameRate returns the frames per second of video. Of a rate that varies it is
 // that of the fastest segment, because that is what a decoder must be fit for; but
 // time stamps that jitter by a percent do not make a rate vary, nor does the frame that a
-// segment has more for being cut anywhere, as one that is still growing is.
+// segment has more for being cut anywhere, as the last of a broadcast is. Where there is
+// little more than a frame, as when a broadcast begins, the last one does not count, because
+// it is cut short.
 func frameRate(t TrackIndex) float64 {
 	average := t.FrameRate()
+	if len(t.Segments) == 1 && t.Segments[0].Duration() < int64(t.Track.Timescale) {
+		if frames, ticks := rateBefore(t.Segments[0]); ticks > 0 {
+			return float64(frames) * float64(t.Track.Timescale) / float64(ticks)
+		}
+	}
 	fastest := average
 	for _, s := range t.Segments {
 		d, frames := float64(s.Duration())/float64(max(1, t.Track.Timescale)), float64(s.Frames())

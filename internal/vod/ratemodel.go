@@ -260,7 +260,7 @@ func (x rateModel) hint(k int) float64 { return math.Pow(x.chunks[k].weight, x.g
 // telling returns the encode of a chunk that tells how hard it is, and whether it does: not
 // one that the buffer held back, nor one of which x264 did not say the quality.
 func (x rateModel) telling(k int, s EncodeStats) (told EncodeStats, sure bool) {
-	tells := func(s EncodeStats) bool { return x.qualityOf(k, s) > 0 && !x.heldBack(k, s) }
+	tells := func(s EncodeStats) bool { return (s.Quality > 0 || s.Factor != 0) && !x.heldBack(k, s) }
 	if !tells(s) && s.Before != nil && tells(*s.Before) {
 		return *s.Before, true
 	}
@@ -268,7 +268,7 @@ func (x rateModel) telling(k int, s EncodeStats) (told EncodeStats, sure bool) {
 }
 
 // qualityOf is the quality with which a chunk was encoded, on average of its bits; 0 = not
-// known.
+// known. That of very easy ones is below 0.
 func (x rateModel) qualityOf(k int, s EncodeStats) float64 {
 	if s.Quality > 0 || s.Factor == 0 {
 		return s.Quality
