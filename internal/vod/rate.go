@@ -131,7 +131,7 @@ func (p *Plan) Rates(n int, earlier []ChunkStats) []Rate {
 		case r.Quality > 0:
 			rate = Rate{Quality: float64(r.Quality), Peak: r.Bitrate, Buffer: 2 * r.Bitrate}
 		case p.follows(r, n):
-			want := p.follow(r, n, ofRendition(i, earlier), nil)
+			want := p.follow(newRateModel(*p, r), n, ofRendition(i, earlier), nil)
 			rate.Bitrate, rate.Quality = want.bitrate, want.quality
 		}
 		rates = append(rates, rate)
@@ -153,11 +153,11 @@ func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Ra
 			continue
 		}
 		own := got.Renditions[i]
-		want := p.follow(r, n, ofRendition(i, earlier), &own)
+		x := newRateModel(*p, r)
+		want := p.follow(x, n, ofRendition(i, earlier), &own)
 		if want.quality == 0 {
 			continue // nothing is known
 		}
-		x := newRateModel(*p, r)
 		held, rate := x.heldBack(n, own), r.rate()
 		switch ratio := want.ratio(own); {
 		case len(p.Starts) > fewSegments && (held || ratio > 1/toleranceOfMany) && ratio < toleranceOfMany:
@@ -224,13 +224,12 @@ func ofRendition(i int, chunks []ChunkStats) (stats []EncodeStats) {
 
 // follow returns what chunk n of a rendition should come to; own is what came of it, if it
 // was encoded before.
-func (p *Plan) follow(r Rendition, n int, done []EncodeStats, own *EncodeStats) wanted {
-	x := newRateModel(*p, r)
+func (p *Plan) follow(x rateModel, n int, done []EncodeStats, own *EncodeStats) wanted {
 	// More may be known when a chunk is encoded once more after a failure: it must be told
 	// the same.
 	done = done[:min(p.Needs(n), len(done))]
 	if len(done) == 0 || done[0].Factor == 0 {
-		return wanted{bitrate: r.Bitrate}
+		return wanted{bitrate: int(x.bitrate)}
 	}
 	told := make([]wanted, n)
 	for k := range told {

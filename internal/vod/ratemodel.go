@@ -133,9 +133,6 @@ type wanted struct {
 // known; told has what the chunks before n were told, and own is what came of n itself, if
 // it was encoded before.
 func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *EncodeStats) wanted {
-	if n == 0 {
-		return wanted{bitrate: int(x.bitrate)}
-	}
 	results := known
 	if own != nil {
 		results = slices.Concat(known, make([]EncodeStats, n-len(known)), []EncodeStats{*own})
