@@ -2,12 +2,14 @@ package ffmpeg
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -83,7 +85,9 @@ func symptoms() []symptom {
 		{`^weir sandbox: `, Sandboxed, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
 		{`no space left on device|disk quota exceeded`, NoSpace, weir.Full, sentenceStorage, "the disk is full"},
 		{`file too large`, NoSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
-		{`cannot allocate memory|out of memory|failed to map segment|bad_alloc|malloc of size|memory allocation|failed to allocate|cannot map zero-fill|cannot create shared object|pthread_create failed|failed to create new os thread|\boom\b`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
+		{`image parameters invalid|picture size .* is invalid`, BadInput, weir.Invalid, sentenceProbe, ""},
+		{`alloc|get_buffer\(\) failed|out of memory|failed to map segment|cannot map zero-fill|cannot create shared object|pthread_create failed|failed to create new os thread|\boom\b`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
+		{`error while opening encoder`, Unknown, weir.Internal, sentenceInternal, "ffmpeg could not start an encoder, perhaps for lack of memory"},
 		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, Unknown, weir.Internal, sentenceInternal, "what ffmpeg made could not be written"},
 		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, Missing, weir.Unavailable, sentenceInternal, "the ffmpeg of this installation lacks what this needs; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
 		{`moov atom not found`, BadInput, weir.Invalid, sentenceProbe, "the file is cut off: its index (moov) is missing; send the whole file"},
@@ -109,18 +113,16 @@ func diagnose(program string, exit error, said *tail, names []string) error {
 		f.Reason = reason
 		return weir.Wrap(kind, f, format, args...)
 	}
-	lines := said.lines()
+	var lines []string // the name of a file is no symptom
+	for _, line := range said.lines() {
+		lines = append(lines, withoutNames(line, names))
+	}
 	for _, s := range symptoms() {
 		words := regexp.MustCompile(s.words)
 		for _, line := range lines {
-			if !words.MatchString(strings.ToLower(line)) {
-				continue
+			if words.MatchString(strings.ToLower(line)) {
+				return fail(s.reason, s.kind, "%s: %s", s.sentence, cmp.Or(s.detail, line))
 			}
-			detail := s.detail
-			if detail == "" {
-				detail = withoutNames(line, names)
-			}
-			return fail(s.reason, s.kind, "%s: %s", s.sentence, detail)
 		}
 	}
 	if status, ok := errors.AsType[*exec.ExitError](exit); ok {
@@ -154,12 +156,12 @@ func stalled(program string, after time.Duration, said *tail) error {
 // withoutNames cleans a line of ffmpeg for people: no addresses, no paths.
 func withoutNames(line string, names []string) string {
 	line = address.ReplaceAllString(line, "")
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
 	for _, name := range names {
-		if name == "" {
-			continue
-		}
 		line = strings.ReplaceAll(line, "file:"+name, "the source")
 		line = strings.ReplaceAll(line, name, "the source")
+	}
+	for _, name := range names {
 		line = strings.ReplaceAll(line, filepath.Dir(name)+"/", "")
 	}
 	return strings.ReplaceAll(line, "pipe:0", "the source")

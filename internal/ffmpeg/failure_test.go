@@ -23,19 +23,24 @@ func TestDiagnose(t *testing.T) {
 		{"[hls @ 0x1] Format not on whitelist 'mov'\n/w/d/in: Invalid argument", BadInput, weir.Invalid, sentenceCodec + ": playlists"},
 		{"error while decoding MB 1 2\nav_interleaved_write_frame(): No space left on device", NoSpace, weir.Full, sentenceStorage + ": the disk is full"},
 		{"Error while filtering: Cannot allocate memory", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
+		{"[h264 @ 0x1] get_buffer() failed\n[h264 @ 0x1] decode_slice_header error\nError while decoding stream #0:0: Invalid data found when processing input", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
+		{"Error allocating the decoder context.", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
+		{"[wmv2 @ 0x1] video_get_buffer: image parameters invalid\n[wmv2 @ 0x1] get_buffer() failed", BadInput, weir.Invalid, sentenceProbe + ": [wmv2] video_get_buffer"},
+		{"Error initializing output stream 0:0 -- Error while opening encoder for output stream #0:0 - maybe incorrect parameters", Unknown, weir.Internal, sentenceInternal + ": ffmpeg could not start an encoder"},
 		{"terminate called after throwing an instance of 'std::bad_alloc'", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"panic: libc_musl.go:249:mustMalloc\nTODO OOM", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"runtime/cgo: pthread_create failed: Resource temporarily unavailable\nSIGABRT: abort", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"Unknown encoder 'libx265'", Missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
 		{"No such filter: 'zscale'", Missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
 		{"weir sandbox: seccomp: function not implemented", Sandboxed, weir.Internal, sentenceInternal + ": the sandbox"},
+		{"file:/w/d/oom.mov: Invalid data found when processing input", BadInput, weir.Invalid, sentenceProbe + ": this is not a video"},
 		{"something new", Unknown, weir.Internal, sentenceInternal + ": ffmpeg failed"},
 		{"", Unknown, weir.Internal, sentenceInternal + ": ffmpeg failed"},
 	} {
 		t.Run(string(tt.reason), func(t *testing.T) {
 			var said tail
 			said.read(strings.NewReader(tt.said))
-			err := diagnose("ffmpeg", errors.New("exit status 1"), &said, []string{"/w/d/in"})
+			err := diagnose("ffmpeg", errors.New("exit status 1"), &said, []string{"/w/d/in", "/w/d/oom.mov"})
 			if ReasonOf(err) != tt.reason || weir.KindOf(err) != tt.kind {
 				t.Errorf("%q is %q (%s), want %q (%s)", tt.said, ReasonOf(err), weir.KindOf(err), tt.reason, tt.kind)
 			}
