@@ -17,17 +17,12 @@ const (
 	// memoryEnough is how much the heap may hold without a look at what for.
 	memoryEnough = 32 << 20
 	// memoryTight is what Go may take from the system before it collects garbage at
-	// once, and not only when the heap has doubled: many imports at the same time
+	// once, and not only when the heap has grown as gcPercent says: many imports at the same time
 	// leave more garbage than they use memory.
 	memoryTight = 112 << 20
 	// memoryOfStream is how much more that is for each stream on air, whose garbage comes
 	// fast and is small: to collect it often would cost more time than it is worth.
 	memoryOfStream = 2 << 20
-	// Until garbage is collected, the heap may grow by so much, in percent of what is in
-	// use: as Go has it, more for each stream, and at most.
-	growth         = 100
-	growthOfStream = 10
-	mostGrowth     = 400
 )
 
 // returnMemory keeps the memory small that weir takes from the system, until ctx ends,
@@ -39,14 +34,11 @@ const (
 func returnMemory(ctx context.Context, streams func() int64) error {
 	ticker := time.NewTicker(limitEvery)
 	defer ticker.Stop()
-	limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(growth)
+	limit := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
-	defer debug.SetGCPercent(percent)
-	own := limit == math.MaxInt64 && percent == growth // the operator has set neither GOMEMLIMIT nor GOGC
+	own := limit == math.MaxInt64 // the operator has not set GOMEMLIMIT
 	if own {
 		debug.SetMemoryLimit(memoryTight)
-	} else {
-		debug.SetGCPercent(percent)
 	}
 	last := uint64(0)
 	for looks := 1; ; looks++ {
@@ -57,7 +49,7 @@ func returnMemory(ctx context.Context, streams func() int64) error {
 		}
 		now, onAir := readHeap(), streams()
 		if own {
-			setLimits(now, onAir)
+			debug.SetMemoryLimit(memoryLimit(now.used, onAir))
 		}
 		if looks%int(memoryEvery/limitEvery) != 0 || now.held <= memoryEnough {
 			continue
@@ -74,11 +66,11 @@ func returnMemory(ctx context.Context, streams func() int64) error {
 	}
 }
 
-// setLimits says how much garbage may gather.
-func setLimits(now heap, streams int64) {
-	debug.SetGCPercent(int(min(growth+growthOfStream*streams, mostGrowth)))
+// memoryLimit is what Go may take from the system when so much of it is in use and so many
+// streams are on air.
+func memoryLimit(used uint64, streams int64) int64 {
 	// Where so much is in use, a tight limit would only cost time.
-	debug.SetMemoryLimit(max(memoryTight, 3*int64(now.used)/2) + streams*memoryOfStream)
+	return max(memoryTight, 3*int64(used)/2) + streams*memoryOfStream
 }
 
 // heap is the state of the heap.

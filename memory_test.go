@@ -10,10 +10,15 @@ import (
 )
 
 func TestReturnMemory(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent)) // as main does
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- returnMemory(ctx, func() int64 { return 0 }) }()
+		synctest.Wait()
+		if limit := debug.SetMemoryLimit(-1); limit != memoryTight {
+			t.Errorf("the limit is %d, want %d", limit, memoryTight)
+		}
 		before := readHeap().held
 		const burst = 256 << 20
 		if during := holdBriefly(burst); during < burst {
@@ -31,28 +36,21 @@ func TestReturnMemory(t *testing.T) {
 	})
 }
 
-// TestSetLimits shows that garbage may gather as streams bring it, and not without them.
-func TestSetLimits(t *testing.T) {
-	limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
-	defer debug.SetMemoryLimit(limit)
-	defer debug.SetGCPercent(percent)
+// TestMemoryLimit shows that more may be taken where it is in use, and for streams.
+func TestMemoryLimit(t *testing.T) {
 	for _, tt := range []struct {
-		used        uint64
-		streams     int64
-		wantPercent int
-		wantLimit   int64
+		used    uint64
+		streams int64
+		want    int64
 	}{
-		{used: 20 << 20, wantPercent: 100, wantLimit: 112 << 20},
-		{used: 200 << 20, wantPercent: 100, wantLimit: 300 << 20},
-		{used: 20 << 20, streams: 1, wantPercent: 110, wantLimit: 114 << 20},
-		{used: 60 << 20, streams: 100, wantPercent: 400, wantLimit: 312 << 20},
-		{used: 600 << 20, streams: 1000, wantPercent: 400, wantLimit: 2900 << 20},
+		{used: 20 << 20, want: 112 << 20},
+		{used: 200 << 20, want: 300 << 20},
+		{used: 20 << 20, streams: 1, want: 114 << 20},
+		{used: 60 << 20, streams: 100, want: 312 << 20},
+		{used: 600 << 20, streams: 1000, want: 2900 << 20},
 	} {
-		setLimits(heap{used: tt.used}, tt.streams)
-		gotPercent, gotLimit := debug.SetGCPercent(100), debug.SetMemoryLimit(-1)
-		if gotPercent != tt.wantPercent || gotLimit != tt.wantLimit {
-			t.Errorf("%d MB in use, %d streams: growth %d %%, limit %d MB; want %d %% and %d MB",
-				tt.used>>20, tt.streams, gotPercent, gotLimit>>20, tt.wantPercent, tt.wantLimit>>20)
+		if got := memoryLimit(tt.used, tt.streams); got != tt.want {
+			t.Errorf("%d MB in use, %d streams: limit %d MB, want %d", tt.used>>20, tt.streams, got>>20, tt.want>>20)
 		}
 	}
 }
