@@ -19,7 +19,7 @@ const (
 	// memoryTight is what Go may take from the system before it collects garbage at
 	// once, and not only when the heap has grown as gcPercent says: many imports at the same time
 	// leave more garbage than they use memory.
-	memoryTight = 112 << 20
+	memoryTight = 96 << 20
 	// memoryOfStream is how much more that is for each stream on air, whose garbage comes
 	// fast and is small: to collect it often would cost more time than it is worth.
 	memoryOfStream = 2 << 20

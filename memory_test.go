@@ -43,10 +43,10 @@ func TestMemoryLimit(t *testing.T) {
 		streams int64
 		want    int64
 	}{
-		{used: 20 << 20, want: 112 << 20},
+		{used: 20 << 20, want: 96 << 20},
 		{used: 200 << 20, want: 300 << 20},
-		{used: 20 << 20, streams: 1, want: 114 << 20},
-		{used: 60 << 20, streams: 100, want: 312 << 20},
+		{used: 20 << 20, streams: 1, want: 98 << 20},
+		{used: 60 << 20, streams: 100, want: 296 << 20},
 		{used: 600 << 20, streams: 1000, want: 2900 << 20},
 	} {
 		if got := memoryLimit(tt.used, tt.streams); got != tt.want {
