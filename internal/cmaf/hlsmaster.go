@@ -249,12 +249,12 @@ func rateBefore(s Segment) (frames int, ticks int64) {
 // little more than a frame, as when a broadcast begins, the last one does not count, because
 // it is cut short.
 func frameRate(t TrackIndex) float64 {
-	average := t.FrameRate()
 	if len(t.Segments) == 1 && t.Segments[0].Duration() < int64(t.Track.Timescale) {
 		if frames, ticks := rateBefore(t.Segments[0]); ticks > 0 {
 			return float64(frames) * float64(t.Track.Timescale) / float64(ticks)
 		}
 	}
+	average := t.FrameRate()
 	fastest := average
 	for _, s := range t.Segments {
 		d, frames := float64(s.Duration())/float64(max(1, t.Track.Timescale)), float64(s.Frames())

@@ -113,6 +113,7 @@ func diagnose(program string, exit error, said *tail, names []string) error {
 		f.Reason = reason
 		return weir.Wrap(kind, f, format, args...)
 	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
 	var lines []string // the name of a file is no symptom
 	for _, line := range said.lines() {
 		lines = append(lines, withoutNames(line, names))
@@ -156,7 +157,6 @@ func stalled(program string, after time.Duration, said *tail) error {
 // withoutNames cleans a line of ffmpeg for people: no addresses, no paths.
 func withoutNames(line string, names []string) string {
 	line = address.ReplaceAllString(line, "")
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
 	for _, name := range names {
 		line = strings.ReplaceAll(line, "file:"+name, "the source")
 		line = strings.ReplaceAll(line, name, "the source")

@@ -339,19 +339,19 @@ func (p *Plan) planChunks(workers int) {
 		for n := 1; n < len(p.Starts); n++ {
 			p.addChunk(1, workers, n)
 		}
+		return
 	}
-	alone := len(p.Chunks)
-	left := len(p.Starts) - alone
+	left := len(p.Starts) - 1
 	if left == 0 {
 		return
 	}
 	total := float64(p.End-p.Starts[0]) / float64(p.Timescale)
 	rest := left % workers
-	if workers == 2 && rest == 0 && left > 2 && total < shortFile {
+	if workers == 2 && rest == 0 && total < shortFile {
 		rest = 2
 	}
 	each := (left - rest) / workers
-	seconds := float64(each) * float64(p.End-p.Starts[alone]) / float64(p.Timescale) / float64(left)
+	seconds := float64(each) * float64(p.End-p.Starts[1]) / float64(p.Timescale) / float64(left)
 	rounds := int(math.Round(seconds / min(max(total/float64(5*workers), shortChunk), longChunk)))
 	rounds = min(max(rounds, 1), each)
 	for round := range rounds {
@@ -360,7 +360,7 @@ func (p *Plan) planChunks(workers int) {
 			size++
 		}
 		for range workers {
-			p.addChunk(size, 1, max(len(p.Chunks)-workers+1, alone))
+			p.addChunk(size, 1, max(len(p.Chunks)-workers+1, 1))
 		}
 	}
 	for range rest {
@@ -368,7 +368,7 @@ func (p *Plan) planChunks(workers int) {
 			p.addChunk(1, workers, len(p.Chunks))
 			continue
 		}
-		p.addChunk(1, workers/rest, max(len(p.Chunks)-workers+1, alone))
+		p.addChunk(1, workers/rest, max(len(p.Chunks)-workers+1, 1))
 	}
 }
 

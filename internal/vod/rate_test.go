@@ -156,10 +156,9 @@ func TestRatesFollowX264(t *testing.T) {
 					if !ok {
 						break
 					}
-					before := stats[n].Renditions[0]
-					before.Before = nil
+					before := stats[n].Renditions[0].alone()
 					stats[n] = film.encode(n, again)
-					stats[n].Renditions[0].Before, stats[n].Renditions[1].Before = &before, &before
+					stats[n].Renditions[0].Before, stats[n].Renditions[1].Before = before, before
 				}
 				bits, length := float64(stats[n].Renditions[0].Bytes)*8, float64(film.seconds(n))
 				spent, want, seconds = spent+bits, want+film.Continuous[n], seconds+length
