@@ -26,6 +26,10 @@ type Rendition struct {
 	// Bandwidth and AverageBandwidth are bits per second as they were measured, in
 	// MPEG-TS with the sound inside. 0 = reckoned from the index.
 	Bandwidth, AverageBandwidth int64
+
+	// FrameRate is what the encoder of video was told, where there is too little to see it
+	// yet. 0 = reckoned from the index.
+	FrameRate float64
 }
 
 // audioGroup is the name of the only group of audio tracks.
@@ -60,7 +64,7 @@ func MasterPlaylist(w io.Writer, m Master) error {
 		if v.Index.Track.Kind == Video {
 			width, height := v.Index.Track.DisplaySize()
 			a.add("RESOLUTION", fmt.Sprintf("%.0fx%.0f", width, height))
-			if rate := frameRate(v.Index); rate > 0 {
+			if rate := cmp.Or(v.FrameRate, frameRate(v.Index)); rate > 0 {
 				a.add("FRAME-RATE", strconv.FormatFloat(rate, 'f', 3, 64))
 			}
 		}
@@ -230,30 +234,11 @@ func BitRates(t TrackIndex, sizes []int64) (peak, average int64) {
 	return peak, average
 }
 
-// rateBefore returns how many frames a segment has before its last one, and how long they
-// take.
-func rateBefore(s Segment) (frames int, ticks int64) {
-	var last int64
-	for _, p := range s.Parts {
-		for _, sample := range p.Samples {
-			frames, ticks, last = frames+1, ticks+int64(sample.Duration), int64(sample.Duration)
-		}
-	}
-	return frames - 1, ticks - last
-}
-
 // frameRate returns the frames per second of video. Of a rate that varies it is
 // that of the fastest segment, because that is what a decoder must be fit for; but
 // time stamps that jitter by a percent do not make a rate vary, nor does the frame that a
-// segment has more for being cut anywhere, as the last of a broadcast is. Where there is
-// little more than a frame, as when a broadcast begins, the last one does not count, because
-// it is cut short.
+// segment has more for being cut anywhere, as the last of a broadcast is.
 func frameRate(t TrackIndex) float64 {
-	if len(t.Segments) == 1 && t.Segments[0].Duration() < int64(t.Track.Timescale) {
-		if frames, ticks := rateBefore(t.Segments[0]); ticks > 0 {
-			return float64(frames) * float64(t.Track.Timescale) / float64(ticks)
-		}
-	}
 	average := t.FrameRate()
 	fastest := average
 	for _, s := range t.Segments {

@@ -126,13 +126,13 @@ func (r LiveRung) x264Args(e LiveEncode) []string {
 	if r.GOP > 0 {
 		keyint = strconv.Itoa(r.GOP)
 	}
-	rate := Ratio{int64(math.Round(r.rate(e) * 1000)), 1000}.reduced()
+	rate := Ratio{int64(math.Round(r.FrameRate(e) * 1000)), 1000}.reduced()
 	return append(args, "-x264-params",
 		fmt.Sprintf("keyint=%s:min-keyint=1:scenecut=0:open-gop=0:rc-lookahead=0:sync-lookahead=0:mbtree=0:sliced-threads=0:fps=%d/%d", keyint, rate.Num, rate.Den))
 }
 
-// rate is how many frames a second the rung has.
-func (r LiveRung) rate(e LiveEncode) float64 {
+// FrameRate is how many frames a second the rung has.
+func (r LiveRung) FrameRate(e LiveEncode) float64 {
 	if r.Rate > 0 {
 		return min(r.Rate, e.Rate)
 	}
@@ -185,7 +185,7 @@ func (e LiveEncode) filterCost() (cost float64) {
 func (e LiveEncode) decodeCost() float64 { return decodeCost * e.source() }
 
 func (e LiveEncode) rungCost(r LiveRung) float64 {
-	return scaleCost*e.source() + encodeCost(r.Preset)*float64(r.Width*r.Height)/1e6*r.rate(e)
+	return scaleCost*e.source() + encodeCost(r.Preset)*float64(r.Width*r.Height)/1e6*r.FrameRate(e)
 }
 
 // source is how many million pixels a second come.

@@ -245,11 +245,12 @@ func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 		Pixels: plan.encode.Pixels(), Stall: 2 * mostBehind, CPU: longest,
 	}
 	var writers []*io.PipeWriter
-	for _, r := range rungs {
+	for i, r := range rungs {
+		rate := plan.encode.Rungs[i].FrameRate(plan.encode)
 		reader, writer := io.Pipe()
 		writers, command.Outputs = append(writers, writer), append(command.Outputs, writer)
 		group.Go(func() error {
-			err := r.read(ctx, in, reader)
+			err := r.read(ctx, in, rate, reader)
 			reader.CloseWithError(err)
 			return err
 		})

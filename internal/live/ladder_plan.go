@@ -108,10 +108,7 @@ func (p ladderPlan) at(preset string) ladderPlan {
 func (p ladderPlan) slower() ladderPlan {
 	p.encode.Rungs = slices.Clone(p.encode.Rungs)
 	for i, r := range p.encode.Rungs {
-		rate := p.encode.Rate
-		if r.Rate > 0 {
-			rate = r.Rate
-		}
+		rate := r.FrameRate(p.encode)
 		if rate/2 >= lowestRate {
 			p.encode.Rungs[i].Rate = rate / 2
 		}

@@ -35,8 +35,8 @@ type rung struct {
 // less than players notice.
 const latest = 100 * time.Millisecond
 
-// read takes what the encoder of a rung writes until it ends.
-func (r *rung) read(ctx context.Context, in *feed, pipe io.Reader) error {
+// read takes what the encoder of a rung, which was told a frame rate, writes until it ends.
+func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader) error {
 	reader := cmaf.NewReader(pipe)
 	var w *rungWriter
 	for {
@@ -50,7 +50,7 @@ func (r *rung) read(ctx context.Context, in *feed, pipe io.Reader) error {
 		if w == nil {
 			tracks, err := reader.Tracks()
 			if err == nil {
-				w, err = r.open(tracks[f.Track], f)
+				w, err = r.open(tracks[f.Track], rate, f)
 			}
 			if err != nil {
 				return err
@@ -65,7 +65,7 @@ func (r *rung) read(ctx context.Context, in *feed, pipe io.Reader) error {
 }
 
 // open makes the rendition ready for what an encoder makes.
-func (r *rung) open(track cmaf.Track, first cmaf.Fragment) (*rungWriter, error) {
+func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungWriter, error) {
 	s := r.session
 	track.Delay = max(int64(first.Samples[0].Offset), 0)
 	if r.out == nil {
@@ -80,6 +80,7 @@ func (r *rung) open(track cmaf.Track, first cmaf.Fragment) (*rungWriter, error) 
 	if err := r.out.change(track); err != nil {
 		return nil, err
 	}
+	r.out.aim(rate)
 	return &rungWriter{rung: r, track: track, order: order{track: track}, pack: newPacker(r.out.track, r.out), number: -1}, nil
 }
 

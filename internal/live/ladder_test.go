@@ -352,6 +352,11 @@ func TestLadder(t *testing.T) {
 			t.Errorf("the playlist of the rung has no %s:\n%s", want, playlist)
 		}
 	}
+	for name, want := range map[string]float64{"144p": 15, "slow": 7} {
+		if got := th.rendition(name).rate; got != want {
+			t.Errorf("the encoder of %s was told %g frames a second, want %g", name, got, want)
+		}
+	}
 	beat := b().session.beat(time.Now())
 	if beat.Counters.TranscodedSegments == 0 || beat.Counters.TranscodedBytes == 0 || beat.Counters.TranscodedSegmentsDuration < 3 {
 		t.Errorf("counters: %+v", beat.Counters)

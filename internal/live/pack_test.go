@@ -3,8 +3,11 @@ package live
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"weir/internal/cmaf"
 )
 
 // A part that has no room for another frame is there for players at once, and not with
@@ -83,6 +86,31 @@ func TestHintedPartsCome(t *testing.T) {
 			t.Errorf("part %d of segment %d was to come, which has %d", h.part, h.segment, len(segments[h.segment].Parts))
 		}
 	}
+}
+
+// While there is less than a segment, its frame rate is what the encoder was told: of eight
+// frames a second out of 25 the first two may be neighbours.
+func TestFirstFrameRate(t *testing.T) {
+	s := newStation(t, false)
+	e := s.publish()
+	check := func(frames int, want string) {
+		for e.frame < frames {
+			if err := e.send(0.04); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.broadcast().session.video.aim(8)
+		var text strings.Builder
+		if err := cmaf.MasterPlaylist(&text, s.broadcast().Master()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("after %d frames there is no %s:\n%s", frames, want, text.String())
+		}
+	}
+	check(6, "FRAME-RATE=8.000")
+	check(52, "FRAME-RATE=25.000")
+	e.Close(true)
 }
 
 // The last part of a segment is told of together with the segment's end: before that is

@@ -30,6 +30,7 @@ type rendition struct {
 
 	mu       sync.Mutex
 	track    cmaf.Track
+	rate     float64   // frames a second that its encoder is told; 0 = not known
 	wall     time.Time // at time 0 of the timeline
 	segments []cmaf.Segment
 	tracks   []cmaf.Track     // of each segment
@@ -237,6 +238,13 @@ func (r *rendition) change(track cmaf.Track) error {
 	defer r.mu.Unlock()
 	r.track, r.init = track, r.recorder.Inits()-1
 	return nil
+}
+
+// aim says what frame rate the encoder of the next frames was told.
+func (r *rendition) aim(rate float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rate = rate
 }
 
 // upcoming returns what the next segment will be when none is open: its number on disk,
@@ -459,10 +467,13 @@ func (r *rendition) choice() cmaf.Rendition {
 	defer r.mu.Unlock()
 	own := r.segments[max(0, -r.first):] // those of other nodes may have been another track
 	index := cmaf.TrackIndex{Track: r.track, Segments: slices.DeleteFunc(slices.Clone(own), cmaf.Segment.Gap)}
+	c := cmaf.Rendition{Name: r.name, URI: r.name + "/index.m3u8"}
 	if len(index.Segments) == 0 && len(r.open.Parts) > 0 {
-		index.Segments = []cmaf.Segment{r.open}
+		// The first frames are no measure: a rung with fewer frames than the source has
+		// takes the first two wherever they are.
+		index.Segments, c.FrameRate = []cmaf.Segment{r.open}, r.rate
 	}
-	c := cmaf.Rendition{Name: r.name, URI: r.name + "/index.m3u8", Index: index}
+	c.Index = index
 	if r.bitrate > 0 {
 		// What was encoded so far may be a black picture; what its encoder was told holds
 		// for what comes.
