@@ -280,14 +280,19 @@ func openEngine(ctx context.Context, cfg *Config, log *slog.Logger) (*ffmpeg.Eng
 // speedFile keeps how fast this machine encodes.
 func speedFile(cfg *Config) string { return filepath.Join(cfg.Data, "speed.json") }
 
+// fetcher reads the files that callers name.
+func (p *parts) fetcher(cfg *Config) *blob.Fetcher {
+	return &blob.Fetcher{
+		Guard: p.guard, Gateways: blob.Gateways{IPFS: cfg.IPFSGateways, Arweave: cfg.ArweaveGateways}, MaxSize: int64(cfg.MaxUpload),
+		Room: func(need int64) error { return blob.RoomAt(cfg.Data, int64(cfg.MinFree), need) },
+	}
+}
+
 // buildWork makes what does the tasks.
 func (p *parts) buildWork(ctx context.Context, cfg *Config, log *slog.Logger) (err error) {
 	p.work, err = work.New(work.Options{
 		Store: p.store, Media: p.media, Engine: vod.Engine{FFmpeg: p.engine, Store: p.media},
-		Fetcher: &blob.Fetcher{
-			Guard: p.guard, Gateways: blob.Gateways{IPFS: cfg.IPFSGateways, Arweave: cfg.ArweaveGateways}, MaxSize: int64(cfg.MaxUpload),
-			Room: func(need int64) error { return blob.RoomAt(cfg.Data, int64(cfg.MinFree), need) },
-		},
+		Fetcher: p.fetcher(cfg),
 		Caller:  blob.Options{Guard: p.guard, Log: log.With("part", "blob")},
 		Decrypt: p.encryption.Decrypt, Dir: filepath.Join(cfg.Data, "work"), Base: eventBase(cfg), MinFree: int64(cfg.MinFree),
 		Slots: cmp.Or(cfg.Workers, runtime.NumCPU()), MaxRunning: cfg.MaxRunningTasks, DeleteGrace: cfg.DeleteGrace, UploadExpiry: cfg.UploadExpiry,
@@ -331,7 +336,8 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 		Ingest: func(base string) string { return rtmpAddress(cfg, base) }, TrustedProxies: cfg.TrustedProxies, RateLimit: cfg.RateLimit,
 		MaxPendingTasks: cfg.MaxPendingTasks, Signup: cfg.Signup, Version: v.Tag, Commit: v.Commit, Stopping: ctx.Done(),
 		Log: log.With("part", "api"), Media: p.media, MaxUpload: int64(cfg.MaxUpload),
-		Room: func() error { return blob.Room(ctx, p.media, int64(cfg.MinFree), 0) },
+		Room:        func() error { return blob.Room(ctx, p.media, int64(cfg.MinFree), 0) },
+		CheckSource: p.fetcher(cfg).Check,
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
 			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{Guard: p.guard})
 		},

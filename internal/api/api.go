@@ -56,6 +56,8 @@ type Options struct {
 	// Ingest is where encoders send to over RTMP, for callers who reach the API at base;
 	// "" = nowhere.
 	Ingest func(base string) string
+	// CheckSource refuses a source that could never be fetched, by its URL alone.
+	CheckSource func(source string) error
 	// CheckDestination tries to write into folders of a caller's storage.
 	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
 	Media            blob.Store // where uploads are kept

@@ -29,6 +29,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/weir"
+	"weir/internal/work/worktest"
 )
 
 var update = flag.Bool("update", false, "write the answers of testdata/*.txt anew")
@@ -156,6 +157,7 @@ func openFixture(t testing.TB, path string) *fixture {
 	t.Cleanup(func() { _ = media.Close() })
 	s, err := newServer(Options{
 		Media: media, MaxUpload: 1 << 20, Room: func() error { return nil },
+		CheckSource: worktest.Fetcher().Check,
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
 			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{})
 		},

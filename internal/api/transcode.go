@@ -1,8 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +23,9 @@ func (s *server) transcode(w http.ResponseWriter, r *request) error {
 	ctx, now := r.Context(), time.Now()
 	task, err := body.Task(r.caller, now)
 	if err != nil {
+		return err
+	}
+	if err := s.checkSource("input", cmp.Or(task.Secrets.InputURL, task.Params.Transcode.Input.URL)); err != nil {
 		return err
 	}
 	if err := s.Room(); err != nil {
@@ -46,6 +52,16 @@ func (s *server) transcode(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, answer)
+}
+
+// checkSource refuses a source that could never be fetched; field is what the caller calls
+// it.
+func (s *server) checkSource(field, source string) error {
+	err := s.CheckSource(source)
+	if e, ok := errors.AsType[*weir.Error](err); ok {
+		return weir.Errorf(e.Kind, "%s: %s", field, strings.Join(e.Messages, "; "))
+	}
+	return err
 }
 
 const (

@@ -32,6 +32,9 @@ func (s *server) importAsset(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkSource("url", body.URL); err != nil {
+		return err
+	}
 	answer, code := newAsset{}, http.StatusCreated
 	ctx := r.Context()
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {

@@ -122,6 +122,19 @@ func inaccessible(err error) error {
 	return weir.Wrap(kind, e.Err, "%s: %s", notAccessible, strings.Join(e.Messages, "; "))
 }
 
+// Check refuses a source that could never be fetched, by its URL alone: nothing is
+// connected to.
+func (f *Fetcher) Check(source string) error {
+	if _, err := f.origin(source); err != nil {
+		return err
+	}
+	u, err := url.Parse(source)
+	if err != nil {
+		return weir.Errorf(weir.Invalid, "the URL of the source can't be read")
+	}
+	return f.Guard.CheckHost(u.Hostname())
+}
+
 // origin returns where a source is read from.
 func (f *Fetcher) origin(source string) (origin, error) {
 	scheme, _, _ := strings.Cut(source, "://")

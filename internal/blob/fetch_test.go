@@ -599,6 +599,9 @@ func TestFetchIsGuarded(t *testing.T) {
 			t.Errorf("error = %v, want one of kind invalid", err)
 		}
 		checkSentence(t, err, "is a loopback address; start weir with --allow-networks")
+		if err := testFetcher(t).Check(url); (err == nil) != strings.HasPrefix(url, front.URL) {
+			t.Errorf("%s: error = %v by the URL alone", url, err)
+		}
 	}
 	if reached.Load() {
 		t.Error("the inner server was reached")
@@ -613,10 +616,11 @@ func TestFetchOfBadURLs(t *testing.T) {
 		"ipfs://", "ipfs://nonsense/x", "ar://x", "ipfs://QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnPbdG/../x",
 	} {
 		_, err := testFetcher(t).Fetch(t.Context(), url, spoolFile(t), nil)
-		if weir.KindOf(err) != weir.Invalid {
-			t.Errorf("%s: error = %v, want one of kind invalid", url, err)
+		checked := testFetcher(t).Check(url)
+		if weir.KindOf(err) != weir.Invalid || weir.KindOf(checked) != weir.Invalid {
+			t.Errorf("%s: errors = %v and %v, want them of kind invalid", url, err, checked)
 		}
-		if strings.Contains(fmt.Sprint(err), "geheim") {
+		if strings.Contains(fmt.Sprint(err, checked), "geheim") {
 			t.Errorf("%s: the error shows the secret: %v", url, err)
 		}
 	}

@@ -15,6 +15,9 @@ import (
 // maxReason is how much of a server's own words is repeated.
 const maxReason = 300
 
+// invalidPart is the code of S3 for parts that an upload does not have.
+const invalidPart = "InvalidPart"
+
 // passing are the codes of S3 that say to come again later, whatever their status.
 var passing = map[string]bool{
 	"RequestTimeout": true, "Throttling": true, "ThrottlingException": true, "RequestLimitExceeded": true,
@@ -42,6 +45,8 @@ func (s *s3) failure(ctx context.Context, err error, key string) error {
 		return weir.Errorf(weir.Invalid, "the storage at %s has no bucket %q (%s)", s.bucket.host, s.bucket.name, s.reason(e))
 	case e.Code == minio.NoSuchKey || e.Code == minio.NoSuchUpload:
 		return weir.Errorf(weir.NotFound, "%s is not in the bucket %q of %s (%s)", key, s.bucket.name, s.bucket.host, s.reason(e))
+	case e.Code == invalidPart: // as lost as an upload that is not there: it has to begin anew
+		return weir.Errorf(weir.NotFound, "parts of %s that were uploaded are not in the storage at %s any more (%s)", key, s.bucket.host, s.reason(e))
 	case e.Code == minio.PreconditionFailed || status == http.StatusPreconditionFailed:
 		return changed(s.bucket.host)
 	case passing[e.Code], status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == 0:

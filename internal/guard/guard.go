@@ -149,6 +149,16 @@ func (g *Guard) Resolve(ctx context.Context, host string) (netip.Addr, error) {
 	return netip.Addr{}, blocked
 }
 
+// CheckHost refuses a host that is written as an address which is not allowed, without
+// asking anybody. A name passes: what it resolves to is checked when it is connected to.
+func (g *Guard) CheckHost(host string) error {
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil
+	}
+	return g.checkAddr(host, addr)
+}
+
 // lookup returns the addresses of host, at least one.
 func (g *Guard) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {

@@ -650,32 +650,64 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// To a bucket, whose parts must be large, the same as to a disk.
-func TestPublishToBucket(t *testing.T) {
-	t.Parallel()
-	bucket := s3test.Start(t)
+// bucketFilm is a film that goes to a bucket, whose parts must be large.
+func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest, work blob.Store, video, sound Stream) {
+	t.Helper()
+	bucket = s3test.Start(t)
 	dest, err := blob.Open(bucket.URL(), blob.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dest.Close()
-	work, err := blob.NewDisk(t.TempDir())
+	t.Cleanup(func() { _ = dest.Close() })
+	work, err = blob.NewDisk(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer work.Close()
+	t.Cleanup(func() { _ = work.Close() })
 	noise := []string{
 		"-f", "lavfi", "-i", "nullsrc=size=320x180:rate=25:duration=7.6,noise=alls=100:allf=t", "-pix_fmt", "yuv420p",
 		"-c:v", "libx264", "-preset", "ultrafast", "-qp", "12", "-g", "50", "-force_key_frames", "expr:gte(t,n_forced*2)",
 	}
-	video := encodeStream(t, work, "work/noise", noise)
+	video = encodeStream(t, work, "work/noise", noise)
 	video.Name = "noise"
-	sound := encodeStream(t, work, "work/audio0", []string{"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=7.6", "-c:a", "aac"})
+	sound = encodeStream(t, work, "work/audio0", []string{"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=7.6", "-c:a", "aac"})
 	sound.Name = "audio0"
 	if size := video.Index.Size(); size < 3*blob.MinPart {
 		t.Fatalf("the video has only %d bytes", size)
 	}
+	return bucket, dest, work, video, sound
+}
 
+// A storage that lost parts of an upload gets the file again.
+func TestLostParts(t *testing.T) {
+	t.Parallel()
+	bucket, dest, work, video, sound := bucketFilm(t)
+	publisher := Publisher{Work: work, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(), PartSize: blob.MinPart}
+	var state PublishState
+	for n := 0; n < 4 && (state.MP4["noise"] == nil || len(state.MP4["noise"].Parts) == 0); n++ {
+		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{sound}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parts, err := filepath.Glob(filepath.Join(bucket.Dir, ".sgwtmp", "multipart", "*", state.MP4["noise"].Upload, "[0-9]*"))
+	if err != nil || len(parts) == 0 {
+		t.Fatalf("the bucket has no parts: %v", err)
+	}
+	for _, part := range parts {
+		if err := os.Remove(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := publisher.Publish(t.Context(), &state, []Stream{video}, []Stream{sound}); err != nil {
+		t.Fatal(err)
+	}
+	wantFrames(t, bucket.Dir, testFrames, "noise.mp4")
+}
+
+// To a bucket, whose parts must be large, the same as to a disk.
+func TestPublishToBucket(t *testing.T) {
+	t.Parallel()
+	bucket, dest, work, video, sound := bucketFilm(t)
 	publisher := Publisher{Work: work, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: blob.MinPart}
 	var state, begun PublishState
 	for n := range 5 {
