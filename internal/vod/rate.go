@@ -163,6 +163,7 @@ func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Ra
 		case len(p.Starts) > fewSegments && (held || ratio > 1/toleranceOfMany) && ratio < toleranceOfMany:
 			continue // the rest makes up for it
 		case held && own.Before == nil:
+			// all of the bitrate, see above
 		case own.Before != nil && !x.heldBack(n, *own.Before), want.near(own, held):
 			continue
 		case own.even() && (x.chunks[n].steepness > steepness || ratio > tolerance || ratio < 1/tolerance):
