@@ -287,10 +287,12 @@ func (b *vodBench) run(t *testing.T, name, clip string) measured {
 	m := measured{dir: dir}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	for tick := time.NewTicker(20 * time.Millisecond); ; {
+	segments, memory := time.NewTicker(20*time.Millisecond), time.NewTicker(time.Second) // to look at an ffmpeg of many threads takes a millisecond
+	defer segments.Stop()
+	defer memory.Stop()
+	for {
 		select {
 		case err := <-ended:
-			tick.Stop()
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", name, err, problems.String())
 			}
@@ -303,14 +305,19 @@ func (b *vodBench) run(t *testing.T, name, clip string) measured {
 				m.first, m.firstAll = m.wall, m.wall
 			}
 			return m
-		case <-tick.C:
-			m.look(start, done, cmd.Process.Pid)
+		case <-segments.C:
+			m.look(start, done)
+			if m.firstAll > 0 {
+				segments.Stop()
+			}
+		case <-memory.C:
+			m.peak = max(m.peak, treeMemory(cmd.Process.Pid))
 		}
 	}
 }
 
-// look notes which segments are there, and how much memory is used.
-func (m *measured) look(start time.Time, done func(rung) string, pid int) {
+// look notes which segments are there.
+func (m *measured) look(start time.Time, done func(rung) string) {
 	there := 0
 	for _, r := range ladder {
 		if _, err := os.Stat(done(r)); err == nil {
@@ -323,7 +330,6 @@ func (m *measured) look(start time.Time, done func(rung) string, pid int) {
 	if there == len(ladder) && m.firstAll == 0 {
 		m.firstAll = time.Since(start)
 	}
-	m.peak = max(m.peak, treeMemory(pid))
 }
 
 func (b *vodBench) weirArgs(name, clip, dir string) []string {
