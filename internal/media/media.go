@@ -48,12 +48,35 @@ func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Ito
 
 func indexKey(prefix string) string { return prefix + "/index" }
 
-// Put stores segment n. Storing it twice is storing it once.
-func Put(ctx context.Context, store blob.Store, prefix string, n int, segment cmaf.Segment, data []byte) error {
-	if size := segment.Size(); size != int64(len(data)) {
-		return fmt.Errorf("segment %d of %s has %d bytes, its index entry says %d", n, prefix, len(data), size)
+// Put stores segment n, whose bytes may come in pieces. Storing it twice is storing it
+// once.
+func Put(ctx context.Context, store blob.Store, prefix string, n int, segment cmaf.Segment, data ...[]byte) error {
+	var size int64
+	for _, piece := range data {
+		size += int64(len(piece))
 	}
-	return store.Put(ctx, SegmentKey(prefix, n), bytes.NewReader(data), int64(len(data)), segmentOptions)
+	if segment.Size() != size {
+		return fmt.Errorf("segment %d of %s has %d bytes, its index entry says %d", n, prefix, size, segment.Size())
+	}
+	return store.Put(ctx, SegmentKey(prefix, n), io.NewSectionReader(joined(data), 0, size), size, segmentOptions)
+}
+
+// joined reads pieces as one. To put them into one would take the memory twice.
+type joined [][]byte
+
+func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
+	for _, piece := range j {
+		if from >= int64(len(piece)) {
+			from -= int64(len(piece))
+			continue
+		}
+		n += copy(p[n:], piece[from:])
+		from = 0
+		if n == len(p) {
+			return n, nil
+		}
+	}
+	return n, io.EOF
 }
 
 // Seal makes a track out of segments that were put.

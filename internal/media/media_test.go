@@ -159,6 +159,15 @@ func TestTrack(t *testing.T) {
 	})
 }
 
+// Pieces are read as if they were one, from anywhere.
+func TestJoined(t *testing.T) {
+	pieces := [][]byte{nil, []byte("one "), {}, []byte("track in "), []byte("pieces"), nil}
+	whole := bytes.Join(pieces, nil)
+	if err := iotest.TestReader(io.NewSectionReader(joined(pieces), 0, int64(len(whole))), whole); err != nil {
+		t.Error(err)
+	}
+}
+
 // What is stored and what the index says must agree, or a player gets garbage.
 func TestTrackIsGuarded(t *testing.T) {
 	store, err := blob.NewDisk(t.TempDir())

@@ -36,7 +36,7 @@ type segmentInHand struct {
 	start int64
 	bytes int
 	parts []cmaf.Part
-	data  []byte
+	data  [][]byte // of each part
 }
 
 // heaviestPart keeps what is read at once small where bitrates are large.
@@ -90,7 +90,7 @@ func (p *packer) endPart() {
 	sequence := (p.first+len(p.segments))*partsOfSegment + min(len(p.now.parts), partsOfSegment-1) + 1
 	part, data := cmaf.EncodePart(uint32(sequence), p.track, p.piece)
 	p.now.parts = append(p.now.parts, part)
-	p.now.data = append(p.now.data, data...)
+	p.now.data = append(p.now.data, data)
 	p.piece = cmaf.Fragment{Data: p.piece.Data[:0]}
 }
 
@@ -101,15 +101,17 @@ func (p *packer) store1(ctx context.Context) error {
 		return nil
 	}
 	segment := cmaf.Segment{Parts: p.now.parts}
-	if err := media.Put(ctx, p.store, p.prefix, p.first+len(p.segments), segment, p.now.data); err != nil {
+	if err := media.Put(ctx, p.store, p.prefix, p.first+len(p.segments), segment, p.now.data...); err != nil {
 		return err
 	}
 	if p.sum == nil {
 		p.sum = sha256.New()
 	}
-	p.sum.Write(p.now.data)
+	for _, data := range p.now.data {
+		p.sum.Write(data)
+	}
 	p.segments = append(p.segments, segment)
-	p.now = segmentInHand{data: p.now.data[:0]}
+	p.now = segmentInHand{}
 	return nil
 }
 
