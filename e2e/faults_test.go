@@ -154,7 +154,7 @@ func TestMediaFaults(t *testing.T) {
 		return exec.CommandContext(t.Context(), "prlimit", "--pid", strconv.Itoa(pid), "--as=1048576").Run() // it gets no more memory
 	})
 	f.again(killed, `^internal error processing file: ffmpeg was killed`)
-	f.again(hungry, `^internal error processing file: ffmpeg (ran out of memory|could not start an encoder|crashed|was killed)`)
+	f.again(hungry, `^internal error processing file: ffmpeg (ran out of memory|could not start an encoder|crashed|was killed|did not write all of it)`)
 
 	source := map[string]string{}
 	for name, handler := range f.badSources() {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"weir/internal/weir"
 )
 
 // What a reader takes into memory at most. ffmpeg is told to write a fragment a
@@ -162,10 +164,13 @@ func (r *Reader) header() (boxHead, error) {
 	return h, nil
 }
 
+// ErrBrokenOff is the cause of an error about a stream that ends inside a box.
+var ErrBrokenOff = errors.New("there is less than a box promises")
+
 // broken is the error for a stream that ends inside a box.
 func (r *Reader) broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return refused("it breaks off inside a box, after byte %d", r.at)
+		return weir.Wrap(weir.Invalid, ErrBrokenOff, "unreadable MP4: it breaks off inside a box, after byte %d", r.at)
 	}
 	return fmt.Errorf("read MP4 at byte %d: %w", r.at, err)
 }

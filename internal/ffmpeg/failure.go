@@ -102,10 +102,10 @@ func symptoms() []symptom {
 // address is how ffmpeg names its objects: [h264 @ 0x55d0c3a1b2c0].
 var address = regexp.MustCompile(` @ 0x[0-9a-f]+`)
 
-// diagnose makes the error of a process that did not end well. names are paths that
+// diagnose makes the error of a process that did not end well, or said so. names are paths that
 // the message must not show.
 func diagnose(program string, exit error, said *tail, names []string) error {
-	f := &Failure{Program: program, Reason: Unknown, Status: "did not start", Stderr: said.String()}
+	f := &Failure{Program: program, Reason: Unknown, Status: "ended well", Stderr: said.String()}
 	if exit != nil {
 		f.Status = exit.Error()
 	}

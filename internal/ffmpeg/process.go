@@ -28,6 +28,7 @@ type process struct {
 	outputs  []io.Writer // file descriptors 3, 4, …
 	progress func(Progress)
 	log      func(line string) // nil = what is said is only about errors
+	complain func(error)       // gets what was said to be wrong when it ended well; nil = nobody asks
 	stall    time.Duration     // 0 = no watchdog
 	used     *time.Duration    // gets the CPU time it took; nil = nobody asks
 }
@@ -104,8 +105,13 @@ func (e *Engine) run(ctx context.Context, p process) error {
 		return cause
 	case exit != nil && e.mode != Off && usedUp(cmd.ProcessState, p.grant.CPU):
 		return exhausted(name, p.grant.CPU, &said)
-	case exit != nil:
-		return diagnose(name, exit, &said, append([]string{p.grant.Write}, p.grant.Read...))
+	}
+	names := append([]string{p.grant.Write}, p.grant.Read...)
+	if exit == nil && p.complain != nil && len(said.lines()) > 0 {
+		p.complain(diagnose(name, nil, &said, names))
+	}
+	if exit != nil {
+		return diagnose(name, exit, &said, names)
 	}
 	return nil
 }

@@ -44,6 +44,11 @@ type Command struct {
 	// Log gets every line that ffmpeg says for information, one at a time; nil = it says
 	// only what is wrong.
 	Log func(line string)
+
+	// Complaint gets the error that Run would have returned by what ffmpeg said, had it not
+	// ended well: it does so although it had no memory for some frames, or for the end of a
+	// file. Whoever finds something missing learns here why; nil = nobody asks.
+	Complaint func(error)
 }
 
 // Progress is how far a run is.
@@ -108,6 +113,7 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		outputs:  c.Outputs,
 		progress: c.Progress,
 		log:      c.Log,
+		complain: c.Complaint,
 		stall:    cmp.Or(c.Stall, defaultStall),
 	})
 }

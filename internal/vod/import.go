@@ -198,7 +198,7 @@ func (im *importer) progress() func(ffmpeg.Progress) {
 
 // runPipes runs ffmpeg with a consumer for each output and returns when all have
 // ended. The error of a consumer is more telling than that of ffmpeg, which
-// fails because nobody reads on.
+// fails because nobody reads on; unless it had no memory for what the consumer misses.
 func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command, consumers []func(context.Context, io.Reader) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	var writers []*io.PipeWriter
@@ -215,6 +215,8 @@ func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command
 			return err
 		})
 	}
+	var complaint error
+	command.Complaint = func(err error) { complaint = err }
 	runErr := engine.Run(groupCtx, command)
 	for _, writer := range writers {
 		writer.CloseWithError(runErr)
@@ -225,6 +227,10 @@ func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command
 		return context.Cause(ctx)
 	case runErr != nil && (err == nil || errors.Is(err, runErr) || ffmpeg.ReasonOf(runErr) != ""):
 		return runErr
+	case runErr == nil && ffmpeg.ReasonOf(complaint) == ffmpeg.OutOfMemory && err != nil:
+		return complaint
+	case runErr == nil && errors.Is(err, cmaf.ErrBrokenOff):
+		return weir.Wrap(weir.Internal, err, "internal error processing file: ffmpeg did not write all of it")
 	}
 	return err
 }
