@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -25,7 +24,7 @@ func (s *server) transcode(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkSource("input", cmp.Or(task.Secrets.InputURL, task.Params.Transcode.Input.URL)); err != nil {
+	if err := s.checkSource("input", task.InputURL()); err != nil {
 		return err
 	}
 	if err := s.Room(); err != nil {

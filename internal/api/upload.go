@@ -32,7 +32,7 @@ func (s *server) importAsset(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkSource("url", body.URL); err != nil {
+	if err := s.checkSource("url", task.InputURL()); err != nil {
 		return err
 	}
 	answer, code := newAsset{}, http.StatusCreated

@@ -10,9 +10,12 @@ import (
 	"weir/internal/weir"
 )
 
+// unreadable is what every error about foreign bytes begins with.
+const unreadable = "unreadable MP4: "
+
 // refused is an error about bytes that are not the media they should be.
 func refused(format string, args ...any) error {
-	return weir.Errorf(weir.Invalid, "unreadable MP4: "+format, args...)
+	return weir.Errorf(weir.Invalid, unreadable+format, args...)
 }
 
 // bytesReader takes numbers from the front of foreign bytes. After the first read

@@ -170,7 +170,7 @@ var ErrBrokenOff = errors.New("there is less than a box promises")
 // broken is the error for a stream that ends inside a box.
 func (r *Reader) broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return weir.Wrap(weir.Invalid, ErrBrokenOff, "unreadable MP4: it breaks off inside a box, after byte %d", r.at)
+		return weir.Wrap(weir.Invalid, ErrBrokenOff, unreadable+"it breaks off inside a box, after byte %d", r.at)
 	}
 	return fmt.Errorf("read MP4 at byte %d: %w", r.at, err)
 }

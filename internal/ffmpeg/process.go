@@ -107,11 +107,11 @@ func (e *Engine) run(ctx context.Context, p process) error {
 		return exhausted(name, p.grant.CPU, &said)
 	}
 	names := append([]string{p.grant.Write}, p.grant.Read...)
-	if exit == nil && p.complain != nil && len(said.lines()) > 0 {
-		p.complain(diagnose(name, nil, &said, names))
-	}
 	if exit != nil {
 		return diagnose(name, exit, &said, names)
+	}
+	if p.complain != nil && len(said.lines()) > 0 {
+		p.complain(diagnose(name, nil, &said, names))
 	}
 	return nil
 }

@@ -249,6 +249,20 @@ type TaskSecrets struct {
 	Gone          bool              `json:"gone,omitempty"` // there were some, and they were forgotten
 }
 
+// InputURL is where the file of a task is fetched from, credentials and all; "" = it is
+// not fetched.
+func (t Task) InputURL() string {
+	switch {
+	case t.Secrets.InputURL != "":
+		return t.Secrets.InputURL
+	case t.Params.Transcode != nil:
+		return t.Params.Transcode.Input.URL
+	case t.Params.Upload != nil:
+		return t.Params.Upload.URL
+	}
+	return ""
+}
+
 // NewExport returns the task that exports an asset. Credentials go into the
 // task's secrets; the parameters keep stars.
 func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {

@@ -59,11 +59,7 @@ func (w *Work) fetch(ctx context.Context, t weir.Task, state store.Work) (origin
 	spool := filepath.Join(dir, spoolName)
 	switch {
 	case t.Type == weir.TaskTranscode:
-		url := t.Params.Transcode.Input.URL
-		if t.Secrets.InputURL != "" {
-			url = t.Secrets.InputURL
-		}
-		return w.download(ctx, t, url, spool, nil)
+		return w.download(ctx, t, t.InputURL(), spool, nil)
 	case t.Secrets.EncryptedKey != "":
 		return w.fetchEncrypted(ctx, t, spool)
 	case t.Params.Upload.URL != "":
@@ -84,13 +80,6 @@ func (w *Work) present(t weir.Task, o origin, dir string) string {
 		return ""
 	}
 	return file
-}
-
-func uploadURL(t weir.Task) string {
-	if t.Secrets.InputURL != "" {
-		return t.Secrets.InputURL
-	}
-	return t.Params.Upload.URL
 }
 
 // download fetches a URL to a file. With a key, what arrives is decrypted.
@@ -144,7 +133,7 @@ func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (o
 		return origin{}, err
 	}
 	if t.Params.Upload.URL != "" {
-		return w.download(ctx, t, uploadURL(t), spool, key)
+		return w.download(ctx, t, t.InputURL(), spool, key)
 	}
 	parts, size, err := w.parts(ctx, t.OutputAssetID)
 	if err != nil {
@@ -174,7 +163,7 @@ func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (o
 // fetchAsset fetches the source of an asset that is made from a URL, to where it is
 // kept.
 func (w *Work) fetchAsset(ctx context.Context, t weir.Task, spool string) (origin, error) {
-	o, err := w.download(ctx, t, uploadURL(t), spool, nil)
+	o, err := w.download(ctx, t, t.InputURL(), spool, nil)
 	if err != nil {
 		return origin{}, err
 	}
