@@ -163,6 +163,12 @@ func (tx *Tx) PurgeAsset(ctx context.Context, id string) error {
 	return tx.Enqueue(ctx, JobPurge, purgeAsset+id)
 }
 
+// PurgeUpload asks for what has come of an asset's upload to be deleted. That is not done
+// at once: its last part may just be on its way to the storage.
+func (tx *Tx) PurgeUpload(ctx context.Context, id string) error {
+	return tx.enqueueAt(ctx, JobPurge, purgeAsset+id, time.Now().Add(purgeWorkAfter))
+}
+
 // ExpiredUploads returns assets that were asked for before then and whose bytes
 // have not come.
 func (q *queries) ExpiredUploads(ctx context.Context, before time.Time, limit int) ([]weir.Asset, error) {

@@ -148,6 +148,7 @@ func TestLostNode(t *testing.T) {
 		if st.node.lost() {
 			t.Error("still lost after a heartbeat")
 		}
+		stayAlive(st)
 		(<-jobs).end <- nil // tried again
 
 		// The same when the handler says that the job is not its own any more, and nobody

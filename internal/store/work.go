@@ -121,7 +121,8 @@ func (tx *Tx) RestartWork(ctx context.Context, taskID string) (Work, error) {
 // the disks of nodes.
 func WorkDir(taskID string, run int) string { return fmt.Sprintf("work/%s/%d", taskID, run) }
 
-// purgeWorkAfter is how long jobs of a task that was stopped may still be writing.
+// purgeWorkAfter is how long something may still be written that nobody wants any more: by
+// jobs of a task that was stopped, or by an upload that came too late.
 const purgeWorkAfter = 30 * time.Second
 
 // closeWork takes the pieces of a task, and its publishing, from the jobs that have

@@ -285,20 +285,26 @@ func TestObjectStore(t *testing.T) {
 	eventually(t, "copy of the asset gone", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
-// TestUploadNeverCame gives up an asset that nobody sends.
+// TestUploadNeverCame gives up an asset that nobody sends. What came of it goes, also the
+// part that was just being written.
 func TestUploadNeverCame(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t)
 	h.options = func(o *Options) { o.UploadExpiry = -time.Hour }
 	n := h.node(t, "a")
 	caller := n.account(t, "ann")
 	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip"})
-	key := fmt.Sprintf("%s/%020d", uploadFolder(asset.ID), 0)
-	if err := n.Media.Put(t.Context(), key, strings.NewReader("half"), 4, blob.PutOptions{}); err != nil {
-		t.Fatal(err)
+	part := func(offset int) {
+		key := fmt.Sprintf("%s/%020d", uploadFolder(asset.ID), offset)
+		if err := n.Media.Put(t.Context(), key, strings.NewReader("part"), 4, blob.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	part(0)
 	if err := n.tidy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	part(4)
 	a, err := n.Store.Asset(t.Context(), asset.ID)
 	if err != nil || a.Status.Phase != weir.AssetFailed || !strings.Contains(a.Status.ErrorMessage, "request a new upload") {
 		t.Errorf("asset = %+v, %v", a.Status, err)

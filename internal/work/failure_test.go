@@ -142,12 +142,12 @@ func testCrash(t *testing.T, h *house) {
 		n.Work.Store = h.open(t, "")
 	})
 	kill := h.process(t)
-	eventually(t, "piece in hand after the first", func() bool {
+	eventually(t, "a piece begun after the first", func() bool {
 		pieces, err := n.Store.Pieces(t.Context(), second.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(pieces, func(p store.Piece) bool { return p.Number == 1 && p.State == store.PieceRunning })
+		return slices.ContainsFunc(pieces, func(p store.Piece) bool { return p.Number == 1 && p.Started > 0 })
 	})
 	kill()
 	next := h.node(t, "a")

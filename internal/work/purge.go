@@ -291,7 +291,7 @@ func (w *Work) expire(ctx context.Context, assetID string) error {
 		if a.Status.Phase == weir.AssetFailed {
 			n.asset(weir.AssetUpdated, a)
 			n.asset(weir.AssetFailedEvent, a)
-			if err := tx.PurgeAsset(ctx, assetID); err != nil {
+			if err := tx.PurgeUpload(ctx, assetID); err != nil {
 				return err
 			}
 		}

@@ -252,20 +252,15 @@ func TestRecordingIsMadeWhereTheFilesAre(t *testing.T) {
 		t.Errorf("jobs: %v, error %v; want one for the other node", stats, err)
 	}
 	jobs := make(chan string, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- there.Work(ctx, store.Slots{}, time.Second, map[string]store.Handler{store.JobRecording: func(_ context.Context, job store.Job) error {
+	h.options = func(o *Options) {
+		o.Others = map[string]store.Handler{store.JobRecording: func(_ context.Context, job store.Job) error {
 			jobs <- job.Ref
 			return nil
-		}})
-	}()
+		}}
+	}
+	h.node(t, "there")
 	if ref := <-jobs; ref != session.ID+"/there" {
 		t.Errorf("the other node was given %s", ref)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, session.ID)); err != nil {
 		t.Errorf("the files of this node are gone: %v", err)

@@ -190,6 +190,9 @@ func (n *node) asset(t *testing.T, caller *weir.Caller, body weir.NewAsset) (wei
 	return asset, task
 }
 
+// patience is how long something may take that is only waited for, on the busiest machine.
+const patience = 5 * time.Minute
+
 // until waits until a task fulfils a condition.
 func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) weir.Task {
 	t.Helper()
@@ -197,6 +200,7 @@ func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) weir
 	defer stop()
 	ended, stopEnded := n.Store.Watch(store.TopicTask)
 	defer stopEnded()
+	late := time.After(patience)
 	for {
 		task, err := n.Store.Task(t.Context(), id)
 		if err != nil {
@@ -212,8 +216,9 @@ func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) weir
 		case <-changed:
 		case <-ended:
 		case <-time.After(500 * time.Millisecond):
-		case <-t.Context().Done():
-			t.Fatalf("task is %+v", task.Status)
+		case <-late:
+			pieces, err := n.Store.Pieces(t.Context(), id)
+			t.Fatalf("the task is still %+v; pieces %+v, error %v", task.Status, pieces, err)
 		}
 	}
 }
@@ -256,10 +261,8 @@ func snapshot(t *testing.T, e weir.Event) (a weir.Asset) {
 // eventually waits until something holds that comes after a task's end.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for !holds() {
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-t.Context().Done():
+	for late := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(late) {
 			t.Fatal(what + ": never came")
 		}
 	}
