@@ -338,6 +338,7 @@ func (p *parts) web(ctx context.Context, cfg *Config, v version, tr *tracer, m *
 		Log: log.With("part", "api"), Media: p.media, MaxUpload: int64(cfg.MaxUpload),
 		Room:        func() error { return blob.Room(ctx, p.media, int64(cfg.MinFree), 0) },
 		CheckSource: p.fetcher(cfg).Check,
+		CheckExport: func(d blob.Delivery) error { return d.Check(blob.Options{Guard: p.guard}) },
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
 			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{Guard: p.guard})
 		},

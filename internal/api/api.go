@@ -58,6 +58,8 @@ type Options struct {
 	Ingest func(base string) string
 	// CheckSource refuses a source that could never be fetched, by its URL alone.
 	CheckSource func(source string) error
+	// CheckExport refuses what could never be sent to where a caller wants it.
+	CheckExport func(blob.Delivery) error
 	// CheckDestination tries to write into folders of a caller's storage.
 	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
 	Media            blob.Store // where uploads are kept

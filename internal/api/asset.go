@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"weir/internal/blob"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -229,6 +230,11 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 	var body weir.ExportParams
 	if err := r.decode(&body); err != nil {
 		return err
+	}
+	if to := body.Custom; to != nil {
+		if err := s.CheckExport(blob.Delivery{URL: to.URL, Method: to.Method, Headers: to.Headers}); err != nil {
+			return err
+		}
 	}
 	ctx, id, n := r.Context(), r.PathValue("id"), s.news(time.Now())
 	var task weir.Task

@@ -158,6 +158,7 @@ func openFixture(t testing.TB, path string) *fixture {
 	s, err := newServer(Options{
 		Media: media, MaxUpload: 1 << 20, Room: func() error { return nil },
 		CheckSource: worktest.Fetcher().Check,
+		CheckExport: func(d blob.Delivery) error { return d.Check(worktest.Caller()) },
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
 			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{})
 		},

@@ -337,9 +337,10 @@ func TestReceiveFileSlowly(t *testing.T) {
 			}
 		})
 	}
+	u = newUploads(t, func(o *Options) { o.patience = 3 * time.Second })
 	r := u.request()
 	whole := film(10 * uploadStep)
-	if g := u.send("PUT", r.URL, &bursts{text: whole, pause: 50 * time.Millisecond}); g.StatusCode != 200 || u.kept(r) != whole {
+	if g := u.send("PUT", r.URL, &bursts{text: whole, pause: 400 * time.Millisecond}); g.StatusCode != 200 || u.kept(r) != whole {
 		t.Errorf("a slow client: %d %s", g.StatusCode, g.body)
 	}
 }

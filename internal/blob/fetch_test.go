@@ -548,7 +548,7 @@ func TestFetchStalls(t *testing.T) {
 			server := serveAt(t, public, src)
 			defer close(over)
 			fetcher := testFetcher(t)
-			fetcher.tempo.stall = 150 * time.Millisecond
+			fetcher.tempo.stall = 500 * time.Millisecond
 			f := spoolFile(t)
 			got, err := fetcher.Fetch(t.Context(), server.URL, f, nil)
 			if err != nil {

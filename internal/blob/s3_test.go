@@ -248,7 +248,9 @@ func TestS3Failures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			o := Options{Guard: testGuard(t, "127.0.0.0/8"), tempo: quick}
-			o.tempo.stall = 500 * time.Millisecond
+			if tt.name == "keeps still" {
+				o.tempo.stall = 500 * time.Millisecond
+			}
 			o.tempo.tries = 2
 			s := openStore(t, tt.url, o)
 			err := s.Put(t.Context(), tt.key, strings.NewReader("x"), 1, PutOptions{})
@@ -419,9 +421,9 @@ func TestCheck(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
 			o := Options{Guard: testGuard(t, "127.0.0.0/8"), Log: slog.New(slog.NewTextHandler(&log, nil)), tempo: quick}
-			o.tempo.probe = 2 * time.Second
-			if tt.name == "keeps still" {
-				o.tempo.probe = 200 * time.Millisecond
+			o.tempo.probe = time.Minute
+			if tt.warn {
+				o.tempo.probe = time.Second
 			}
 			err := Check(t.Context(), tt.url, tt.paths, "task-1", o)
 			if tt.want == "" && err != nil || tt.want != "" && (weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.want)) {

@@ -30,20 +30,41 @@ const expectSize = 1 << 20
 // Send brings a file to a URL that a caller gave. Any status of 200 to 299 says that
 // it arrived; what the server refuses is an error of kind weir.Invalid.
 func Send(ctx context.Context, d Delivery, o Options) error {
-	u, err := url.Parse(d.URL)
-	if err != nil || u.Hostname() == "" {
-		return weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
+	u, err := d.check(o)
+	if err != nil {
+		return err
 	}
 	if d.Method == "" {
 		d.Method = http.MethodPut
-	}
-	if err := checkHeaders(d.Headers); err != nil {
-		return err
 	}
 	client, done := o.client()
 	defer done()
 	t := o.tempo.orDefault()
 	return t.retry(ctx, func() error { return d.send(ctx, client, t, u.Hostname()) })
+}
+
+// Check refuses what could never be sent, without trying to.
+func (d Delivery) Check(o Options) error {
+	_, err := d.check(o)
+	return err
+}
+
+// check returns where a file is to go.
+func (d Delivery) check(o Options) (*url.URL, error) {
+	u, err := url.Parse(d.URL)
+	if err != nil || u.Hostname() == "" {
+		return nil, weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
+	}
+	if d.Method != "" && !token.MatchString(d.Method) {
+		return nil, weir.Errorf(weir.Invalid, "method: %q is none of HTTP's; use PUT or POST", cut(d.Method, 40))
+	}
+	if err := checkHeaders(d.Headers); err != nil {
+		return nil, err
+	}
+	if o.Guard == nil {
+		return u, nil
+	}
+	return u, o.Guard.CheckHost(u.Hostname())
 }
 
 // client returns a client for the address of a caller, or of the operator.
@@ -55,13 +76,13 @@ func (o Options) client() (client *http.Client, done func()) {
 	return &http.Client{Transport: own}, own.CloseIdleConnections
 }
 
-// headerName is a token of HTTP.
-var headerName = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]{1,200}$")
+// token is what methods and names of headers are made of.
+var token = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]{1,200}$")
 
 // checkHeaders refuses headers that are about the connection, not about the file.
 func checkHeaders(headers map[string]string) error {
 	for name, value := range headers {
-		if !headerName.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
+		if !token.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
 			return weir.Errorf(weir.Invalid, "headers: %q is not a header that can be sent", cut(name, 100))
 		}
 		switch textproto.CanonicalMIMEHeaderKey(name) {
