@@ -319,7 +319,7 @@ func (f *faults) leavesNothing(idle int) {
 		s.Close()
 	}
 	// What it put into storage that is gone now, weir tries to remove for a while.
-	within(f.t, 2*time.Minute, func() error {
+	eventually(f.t, func() error {
 		if left := children(f.cmd.Process.Pid); len(left) > 0 {
 			return fmt.Errorf("processes are left: %v", left)
 		}

@@ -86,7 +86,7 @@ func (b *browser) watched() watched {
 func (b *browser) plays(e *encoder, since watched, seconds float64) (now watched) {
 	b.t.Helper()
 	from := -1.0
-	within(b.t, time.Minute, func() error {
+	eventually(b.t, func() error {
 		now = b.watched()
 		if err := e.running(); err != nil {
 			b.t.Fatalf("%v; hls.js: %+v, since %+v", err, now, since)

@@ -82,7 +82,7 @@ func (s *liveStream) checkLadder() {
 	s.w.t.Helper()
 	t := s.w.t
 	var text []byte
-	within(t, 30*time.Second, func() error {
+	eventually(t, func() error {
 		var status int
 		status, text = s.get("index.m3u8")
 		if status != http.StatusOK || !strings.Contains(string(text), "slow%20one/") || !strings.Contains(string(text), "144p/") {
@@ -123,7 +123,7 @@ func (b *browser) changes(e *encoder, height int) {
 		b.t.Fatal(err)
 	}
 	var before watched
-	within(b.t, 30*time.Second, func() error {
+	eventually(b.t, func() error {
 		now := b.watched()
 		if len(now.Fatal) > 0 {
 			b.t.Fatalf("hls.js gave up: %+v", now)

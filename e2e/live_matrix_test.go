@@ -122,7 +122,7 @@ func newMatrixStream(t *testing.T, plain string) *matrixStream {
 func (s *matrixStream) waitRung(running func() error) {
 	s.w.t.Helper()
 	names := []string{"source", "240p", "audio"}
-	within(s.w.t, time.Minute, func() error {
+	eventually(s.w.t, func() error {
 		if err := running(); err != nil {
 			s.w.t.Fatal(err)
 		}

@@ -139,6 +139,7 @@ type targetEvent struct {
 // ofTarget returns the next event that tells of a target.
 func (l *listener) ofTarget(t *testing.T) (e targetEvent) {
 	t.Helper()
+	defer l.patient()()
 	for l.lines.Scan() {
 		text, ok := strings.CutPrefix(l.lines.Text(), "data: ")
 		if !ok || !strings.Contains(text, `"multistream.`) {

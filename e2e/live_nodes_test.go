@@ -284,7 +284,7 @@ func (p *player) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Errorf("the player does not notice that the stream has ended:\n%s", p.said)
 	}
 	t.Logf("the player showed %d and %d frames", p.frames[0].Load(), p.frames[1].Load())

@@ -65,7 +65,7 @@ func livePull(t *testing.T) {
 	}
 
 	w.must("DELETE", "/api/stream/"+s.id+"/terminate", nil, nil)
-	within(t, 5*time.Second, func() error {
+	eventually(t, func() error {
 		if s.now().IsActive {
 			return fmt.Errorf("it goes on after its end")
 		}

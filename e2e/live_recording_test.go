@@ -167,6 +167,7 @@ type recordingEvent struct {
 // next returns the next event of a kind, and its cursor.
 func (l *listener) next(t *testing.T, kinds ...string) (cursor string, e recordingEvent) {
 	t.Helper()
+	defer l.patient()()
 	for l.lines.Scan() {
 		field, value, _ := strings.Cut(l.lines.Text(), ": ")
 		switch field {

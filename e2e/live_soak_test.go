@@ -194,7 +194,7 @@ func (c *crowd) checkLog(took time.Duration) {
 func (c *crowd) finish() {
 	c.t.Helper()
 	// Peers that never come and sessions that nobody goes on with are let go after 15 s.
-	within(c.t, time.Minute, func() error {
+	eventually(c.t, func() error {
 		now := c.process()
 		if now.goroutines > c.before.goroutines+20 || now.files > c.before.files+10 {
 			return fmt.Errorf("weir has %d goroutines and %d files open after the storm; it had %d and %d before", now.goroutines, now.files, c.before.goroutines, c.before.files)

@@ -420,6 +420,7 @@ type liveEvent struct {
 // ofStream returns the next event that tells of a stream.
 func (l *listener) ofStream(t *testing.T) (e liveEvent) {
 	t.Helper()
+	defer l.patient()()
 	for l.lines.Scan() {
 		text, ok := strings.CutPrefix(l.lines.Text(), "data: ")
 		if !ok {
@@ -500,7 +501,7 @@ func (e *encoder) wait() error {
 	e.t.Helper()
 	select {
 	case <-e.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		e.t.Fatalf("the encoder does not end; it sent %d frames:\n%s", e.frames.Load(), e.said)
 	}
 	if e.err != nil {

@@ -290,7 +290,7 @@ func (v *viewer) wait() {
 	v.t.Helper()
 	select {
 	case <-v.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		v.t.Fatalf("%s does not end; the playlist is %+v", v.name, v.state())
 	}
 }

@@ -149,7 +149,7 @@ func (b *browser) moves(e *encoder) {
 		Muted  bool
 	}
 	var first *shown
-	within(b.t, time.Minute, func() error {
+	eventually(b.t, func() error {
 		if e != nil {
 			if err := e.running(); err != nil {
 				b.t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -55,7 +54,7 @@ func liveWebRTC(t *testing.T) {
 		}
 		return nil
 	})
-	within(t, time.Minute, func() error {
+	eventually(t, func() error {
 		now := viewer.watched()
 		if len(now.Fatal) > 0 {
 			t.Fatalf("hls.js gave up: %+v", now)
@@ -100,7 +99,7 @@ func madeForBrowsers(w *weir, rtmp string, viewer *browser) {
 	s := &liveStream{w, made.ID, made.StreamKey, made.PlaybackID, rtmp}
 	e := s.encode("-re", "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=15", "-re", "-f", "lavfi", "-i", "sine=sample_rate=44100",
 		"-map", "0:v", "-map", "1:a", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "2", "-b_strategy", "0", "-g", "15", "-c:a", "aac", "-f", "flv", s.ingest())
-	within(w.t, time.Minute, func() error {
+	eventually(w.t, func() error {
 		if err := e.running(); err != nil {
 			w.t.Fatal(err)
 		}
@@ -190,7 +189,7 @@ func (b *browser) evaluate(expression string) int {
 // exchanged waits until a connection of the page is as it shall be.
 func (b *browser) exchanged(name string, good func(exchanged) error) {
 	b.t.Helper()
-	within(b.t, time.Minute, func() error {
+	eventually(b.t, func() error {
 		now, err := chromedp.Run(b.ctx, chromedp.Evaluate[exchanged]("exchanged('"+name+"')", chromedp.EvalAwaitPromise))
 		if err != nil {
 			b.t.Fatal(err)

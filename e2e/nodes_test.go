@@ -278,12 +278,18 @@ func request(t *testing.T, base, method, path, authorization, body string, v any
 }
 
 // listener reads Server-Sent Events.
-type listener struct{ lines *bufio.Scanner }
+type listener struct {
+	lines *bufio.Scanner
+	stop  context.CancelFunc
+}
+
+// patient limits how long an event is waited for, not how long the connection lasts.
+func (l *listener) patient() (over func() bool) { return time.AfterFunc(patience, l.stop).Stop }
 
 // listen asks a node for events, from now on or after a cursor.
 func listen(t *testing.T, w *weir, cursor string) *listener {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/api/events", nil)
 	if err != nil {
@@ -301,13 +307,14 @@ func listen(t *testing.T, w *weir, cursor string) *listener {
 	if answer.StatusCode != http.StatusOK {
 		t.Fatalf("GET /api/events: %d", answer.StatusCode)
 	}
-	return &listener{bufio.NewScanner(answer.Body)}
+	return &listener{bufio.NewScanner(answer.Body), cancel}
 }
 
 // created returns the cursor of the next event that tells of a new asset, and the
 // name of the asset.
 func (l *listener) created(t *testing.T) (cursor, name string) {
 	t.Helper()
+	defer l.patient()()
 	event := ""
 	for l.lines.Scan() {
 		field, value, _ := strings.Cut(l.lines.Text(), ": ")
