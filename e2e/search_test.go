@@ -155,7 +155,7 @@ func TestSearch(t *testing.T) {
 			}
 		}
 	}
-	if found := s.find([]byte(noise + plain[:piece-1] + noise)); len(found) > 0 {
+	if found := s.find([]byte(noise + plain[:piece-1] + "\n" + noise)); len(found) > 0 {
 		t.Errorf("found %v where nothing is", found)
 	}
 }

@@ -283,37 +283,12 @@ func TestTusSlowly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := u.request()
 			at := u.begin(r, "Upload-Length", "100000")
-			body := &trickling{stop: make(chan struct{}), pause: 20 * time.Millisecond, silent: !trickle}
-			g := u.add(at, 0, body)
-			close(body.stop)
+			g := u.slowly("PATCH", at, "Tus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nContent-Type: application/offset+octet-stream\r\nContent-Length: 100000\r\n", trickle)
 			if g.StatusCode != 500 || !strings.Contains(g.body, "timeout") {
 				t.Errorf("%d %s", g.StatusCode, g.body)
 			}
 			u.phases(r, weir.AssetUploading, weir.TaskPending)
 		})
-	}
-}
-
-// trickling is a body that comes byte by byte, or after its first byte not at all.
-type trickling struct {
-	stop   chan struct{}
-	pause  time.Duration
-	silent bool
-	begun  bool
-}
-
-func (b *trickling) Read(p []byte) (int, error) {
-	if b.silent && b.begun {
-		<-b.stop
-		return 0, io.EOF
-	}
-	b.begun = true
-	select {
-	case <-b.stop:
-		return 0, io.EOF
-	case <-time.After(b.pause):
-		p[0] = 'x'
-		return 1, nil
 	}
 }
 
