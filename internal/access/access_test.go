@@ -18,7 +18,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +28,7 @@ import (
 
 	"weir/internal/guard"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/webhook"
 	"weir/internal/weir"
 )
@@ -43,10 +43,12 @@ type house struct {
 	ann   weir.User
 }
 
+func storeOptions() store.Options { return store.Options{Secret: bytes.Repeat([]byte{3}, 32)} }
+
 func newHouse(t *testing.T) *house {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{3}, 32)})
+	st, err := store.Open(ctx, storetest.SQLite(t, store.Open, storeOptions()), storeOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,7 +490,7 @@ func FuzzToken(f *testing.F) {
 	for _, seed := range []string{"", "a.b.c", "eyJhbGciOiJFUzI1NiJ9.eyJwdWIiOiIifQ.AAAA", "eyJhbGciOiJub25lIn0.e30."} {
 		f.Add(seed)
 	}
-	st, err := store.Open(f.Context(), "sqlite:"+filepath.Join(f.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{3}, 32)})
+	st, err := store.Open(f.Context(), storetest.SQLite(f, store.Open, storeOptions()), storeOptions())
 	if err != nil {
 		f.Fatal(err)
 	}

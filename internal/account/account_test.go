@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -31,39 +31,11 @@ type fixture struct {
 	log   *bytes.Buffer
 }
 
-// emptyDatabase is made once, because its many tables take a while.
-var emptyDatabase = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "weir-account")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	ctx := context.Background()
-	st, err := store.Open(ctx, "sqlite:"+filepath.Join(dir, "made.db"), store.Options{Secret: secret()})
-	if err != nil {
-		return nil, err
-	}
-	defer st.Close()
-	copied := filepath.Join(dir, "copy.db")
-	if err := st.Backup(ctx, copied); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(copied)
-})
-
 func secret() []byte { return bytes.Repeat([]byte{5}, 32) }
 
 func newFixture(t *testing.T, opt Options) *fixture {
 	t.Helper()
-	content, err := emptyDatabase()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "weir.db")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	st := openStore(t, "sqlite:"+path)
+	st := openStore(t, storetest.SQLite(t, store.Open, store.Options{Secret: secret()}))
 	log := &bytes.Buffer{}
 	opt.Log = slog.New(slog.NewTextHandler(log, nil))
 	a, err := New(t.Context(), st, opt)

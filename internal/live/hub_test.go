@@ -17,6 +17,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -42,17 +43,21 @@ func testTracks(t *testing.T) []cmaf.Track {
 // station is a node with a hub, and a stream.
 type station struct {
 	*testing.T
-	path, dir string
-	store     *store.Store
-	hub       *Hub
-	stream    weir.Stream
-	engine    *ffmpeg.Engine // nil = no ladder
-	stop      func()
+	database, dir string
+	store         *store.Store
+	hub           *Hub
+	stream        weir.Stream
+	engine        *ffmpeg.Engine // nil = no ladder
+	stop          func()
+}
+
+func storeOptions(node string) store.Options {
+	return store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: node}
 }
 
 func newStation(t *testing.T, record bool) *station {
 	t.Helper()
-	s := &station{T: t, path: filepath.Join(t.TempDir(), "weir.db"), dir: t.TempDir()}
+	s := &station{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}
 	s.start()
 	u := weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}
 	var err error
@@ -70,7 +75,7 @@ func newStation(t *testing.T, record bool) *station {
 // start opens the store and a hub, as a node does.
 func (s *station) start() {
 	s.Helper()
-	st, err := store.Open(s.Context(), "sqlite:"+s.path, store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "here"})
+	st, err := store.Open(s.Context(), s.database, storeOptions("here"))
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -75,7 +76,7 @@ func newTheatre(t *testing.T, profiles ...weir.Profile) *theatre {
 	if err != nil {
 		t.Fatal(err)
 	}
-	th := &theatre{film: film, station: &station{T: t, path: filepath.Join(t.TempDir(), "weir.db"), dir: t.TempDir()}}
+	th := &theatre{film: film, station: &station{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}}
 	th.station.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +25,8 @@ import (
 // another is a second node on the database of a station, with the same stream.
 func (s *station) another() *station {
 	s.Helper()
-	b := &station{T: s.T, path: s.path, dir: s.TempDir(), stream: s.stream}
-	st, err := store.Open(s.Context(), "sqlite:"+s.path, store.Options{Secret: make3(), NodeID: "there"})
+	b := &station{T: s.T, database: s.database, dir: s.TempDir(), stream: s.stream}
+	st, err := store.Open(s.Context(), s.database, storeOptions("there"))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -43,8 +42,6 @@ func (s *station) another() *station {
 	})
 	return b
 }
-
-func make3() []byte { return slices.Repeat([]byte{3}, 32) }
 
 // ask is how legs are fetched from a station, over HTTP.
 func (s *station) ask() func(ctx context.Context, node, path string) (io.ReadCloser, error) {

@@ -3,14 +3,11 @@ package playback
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,6 +24,7 @@ import (
 	"weir/internal/rtc"
 	"weir/internal/rtc/rtctest"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -34,18 +32,10 @@ import (
 // first is asked for by the second.
 func twoNodes(t *testing.T) (a, b *house, asked *counts) {
 	t.Helper()
-	emptyOnce.Do(func() {
-		path := filepath.Join(t.TempDir(), "weir.db")
-		openStore(t, path).Close()
-		empty, errEmpty = os.ReadFile(path)
-	})
-	path := filepath.Join(t.TempDir(), "weir.db")
-	if err := errors.Join(errEmpty, os.WriteFile(path, empty, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	url := storetest.SQLite(t, store.Open, storeOptions())
 	storage := newDisk(t)
 	asked = &counts{of: map[string]int{}}
-	a, b = newNode(t, path, "node-a", storage, asked), newNode(t, path, "node-b", storage, &counts{of: map[string]int{}})
+	a, b = newNode(t, url, "node-a", storage, asked), newNode(t, url, "node-b", storage, &counts{of: map[string]int{}})
 	a.ann = a.newUser("ann")
 	b.ann = a.ann
 	return a, b, asked
@@ -75,9 +65,11 @@ func (c *counts) most(text string) (address string, n int) {
 	return address, n
 }
 
-func newNode(t *testing.T, path, id string, storage blob.Store, asked *counts) *house {
+func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *house {
 	t.Helper()
-	st, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: id})
+	options := storeOptions()
+	options.NodeID = id
+	st, err := store.Open(t.Context(), url, options)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ import (
 	"weir/internal/live"
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -74,15 +75,11 @@ func newDisk(t testing.TB) blob.Store {
 	return disk
 }
 
-var (
-	emptyOnce sync.Once
-	empty     []byte // a database with nothing in it
-	errEmpty  error
-)
+func storeOptions() store.Options { return store.Options{Secret: bytes.Repeat([]byte{3}, 32)} }
 
-func openStore(t testing.TB, path string) *store.Store {
+func openStore(t testing.TB, url string) *store.Store {
 	t.Helper()
-	st, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Secret: bytes.Repeat([]byte{3}, 32)})
+	st, err := store.Open(t.Context(), url, storeOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,16 +89,7 @@ func openStore(t testing.TB, path string) *store.Store {
 func newHouse(t testing.TB, media blob.Store) *house {
 	t.Helper()
 	ctx := t.Context()
-	emptyOnce.Do(func() { // making the tables takes longer than most tests
-		path := filepath.Join(t.TempDir(), "weir.db")
-		openStore(t, path).Close()
-		empty, errEmpty = os.ReadFile(path)
-	})
-	path := filepath.Join(t.TempDir(), "weir.db")
-	if err := errors.Join(errEmpty, os.WriteFile(path, empty, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	st := openStore(t, path)
+	st := openStore(t, storetest.SQLite(t, store.Open, storeOptions()))
 	t.Cleanup(st.Close)
 	var err error
 	h := &house{TB: t, store: st, media: media, logged: &journal{}}

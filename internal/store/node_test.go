@@ -3,12 +3,11 @@ package store
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"weir/internal/store/pgtest"
+	"weir/internal/store/storetest"
 )
 
 // eachPair runs a test on both engines, with two nodes on one database.
@@ -18,8 +17,8 @@ func eachPair(t *testing.T, first, second string, test func(t *testing.T, a, b *
 		name string
 		url  func(*testing.T) string
 	}{
-		{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") }},
-		{"postgres", func(t *testing.T) string { return pgtest.Start(t) }},
+		{"sqlite", func(t *testing.T) string { return storetest.SQLite(t, Open, Options{Secret: testSecret}) }},
+		{"postgres", func(t *testing.T) string { return storetest.PostgreSQL(t, Open, Options{Secret: testSecret}) }},
 	} {
 		t.Run(engine.name, func(t *testing.T) {
 			url := engine.url(t)

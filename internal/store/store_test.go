@@ -3,13 +3,13 @@ package store
 import (
 	"bytes"
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"weir/internal/store/pgtest"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -26,8 +26,8 @@ func each(t *testing.T, test func(t *testing.T, st *Store)) {
 		name string
 		url  func(*testing.T) string
 	}{
-		{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") }},
-		{"postgres", func(t *testing.T) string { return pgtest.Start(t) }},
+		{"sqlite", func(t *testing.T) string { return storetest.SQLite(t, Open, Options{Secret: testSecret}) }},
+		{"postgres", func(t *testing.T) string { return storetest.PostgreSQL(t, Open, Options{Secret: testSecret}) }},
 	} {
 		t.Run(engine.name, func(t *testing.T) { test(t, open(t, engine.url(t), "node-a")) })
 	}

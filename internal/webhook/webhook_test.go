@@ -14,7 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"weir/internal/guard"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -45,15 +45,19 @@ type house struct {
 	slots  int
 }
 
+func storeOptions() store.Options {
+	return store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "n"}
+}
+
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	return newHouseOn(t, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), netip.MustParsePrefix("127.0.0.1/32"))
+	return newHouseOn(t, storetest.SQLite(t, store.Open, storeOptions()), netip.MustParsePrefix("127.0.0.1/32"))
 }
 
 func newHouseOn(t *testing.T, url string, allow ...netip.Prefix) *house {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, url, store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "n"})
+	st, err := store.Open(ctx, url, storeOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,8 +242,8 @@ func number(t *testing.T, g got) (stream string, n int) {
 
 func TestDeliver(t *testing.T) {
 	for name, url := range map[string]func(*testing.T) string{
-		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "weir.db") },
-		"postgres": func(t *testing.T) string { return pgtest.Start(t) },
+		"sqlite":   func(t *testing.T) string { return storetest.SQLite(t, store.Open, storeOptions()) },
+		"postgres": func(t *testing.T) string { return storetest.PostgreSQL(t, store.Open, storeOptions()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouseOn(t, url(t), netip.MustParsePrefix("127.0.0.1/32"))

@@ -16,7 +16,7 @@ import (
 
 	"weir/internal/blob/s3test"
 	"weir/internal/store"
-	"weir/internal/store/pgtest"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -125,7 +125,9 @@ func TestDeletedAsset(t *testing.T) {
 // done, and the outcome is that of a task that was never disturbed.
 func TestCrash(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { testCrash(t, newHouse(t)) })
-	t.Run("postgres", func(t *testing.T) { testCrash(t, houseAt(t, t.TempDir(), pgtest.Start(t))) })
+	t.Run("postgres", func(t *testing.T) {
+		testCrash(t, houseAt(t, t.TempDir(), storetest.PostgreSQL(t, store.Open, storeOptions(""))))
+	})
 }
 
 func testCrash(t *testing.T, h *house) {

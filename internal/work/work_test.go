@@ -21,6 +21,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -76,8 +77,7 @@ type house struct {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	dir := t.TempDir()
-	return houseAt(t, dir, "sqlite:"+filepath.Join(dir, "weir.db"))
+	return houseAt(t, t.TempDir(), storetest.SQLite(t, store.Open, storeOptions("")))
 }
 
 func houseAt(t *testing.T, dir, url string) *house {
@@ -90,10 +90,14 @@ func houseAt(t *testing.T, dir, url string) *house {
 	return &house{url: url, dir: dir, media: media, options: func(*Options) {}}
 }
 
+func storeOptions(node string) store.Options {
+	return store.Options{Secret: bytes.Repeat([]byte{7}, 32), NodeID: node}
+}
+
 // open opens the database for a node, or for nobody in particular.
 func (h *house) open(t *testing.T, node string) *store.Store {
 	t.Helper()
-	st, err := store.Open(t.Context(), h.url, store.Options{Secret: bytes.Repeat([]byte{7}, 32), NodeID: node})
+	st, err := store.Open(t.Context(), h.url, storeOptions(node))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,16 +80,45 @@ type process struct {
 	cluster  *cluster
 	failure  error // of the first attempt to start; there is no second one
 	database int   // the number of the last database handed out
+
+	filling sync.Once
+	filled  string // the database that Copy copies
+	unfit   error  // why there is none
 }
 
 // Start returns the URL of a fresh, empty database, which is dropped when the test ends.
 func Start(tb testing.TB) string {
 	tb.Helper()
+	return start(tb, "")
+}
+
+// Copy is Start for a database that fill has made tables in. It fills one, the first time
+// in a test process, which must have no connections after it; every Copy is one of that.
+func Copy(tb testing.TB, fill func(url string) error) string {
+	tb.Helper()
+	shared.filling.Do(func() {
+		c, name, err := shared.next()
+		if err == nil {
+			err = c.exec("create database " + name)
+		}
+		if err == nil {
+			err = fill(c.url(name))
+		}
+		shared.filled, shared.unfit = name, err
+	})
+	if shared.unfit != nil {
+		tb.Fatalf("make the database that tests copy: %v", shared.unfit)
+	}
+	return start(tb, " template "+shared.filled)
+}
+
+func start(tb testing.TB, options string) string {
+	tb.Helper()
 	c, name, err := shared.next()
 	if err != nil {
 		tb.Fatalf("start PostgreSQL: %v", err)
 	}
-	if err := c.exec("create database " + name); err != nil {
+	if err := c.exec("create database " + name + options); err != nil {
 		tb.Fatalf("create database: %v", err)
 	}
 	tb.Cleanup(func() {
