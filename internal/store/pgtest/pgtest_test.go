@@ -3,6 +3,7 @@ package pgtest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,33 @@ func TestStartGivesFreshDatabases(t *testing.T) {
 	}
 	if tables != 0 {
 		t.Errorf("the second database has %d tables of the first, want 0", tables)
+	}
+}
+
+func TestCopiesAreFilledOnce(t *testing.T) {
+	t.Parallel()
+	fills := 0
+	fill := func(url string) error {
+		fills++
+		conn, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(t.Context(), "create table kept (id int)")
+		return errors.Join(err, conn.Close(t.Context()))
+	}
+	for range 2 {
+		conn := connect(t, Copy(t, fill))
+		var rows int
+		if err := conn.QueryRow(t.Context(), "select count(*) from kept").Scan(&rows); err != nil || rows != 0 {
+			t.Errorf("a copy has %d rows, error %v; want the table without those of another copy", rows, err)
+		}
+		if _, err := conn.Exec(t.Context(), "insert into kept values (1)"); err != nil {
+			t.Error(err)
+		}
+	}
+	if fills != 1 {
+		t.Errorf("the database was filled %d times", fills)
 	}
 }
 
