@@ -151,16 +151,11 @@ func (tx *Tx) PurgeDeletedAssets(ctx context.Context, before, now time.Time, lim
 		if _, err := assets.update(ctx, tx, a.ID, func(a *weir.Asset) error { return a.Purge(now) }); err != nil {
 			return 0, err
 		}
-		if err := tx.PurgeAsset(ctx, a.ID); err != nil {
+		if err := tx.Enqueue(ctx, JobPurge, purgeAsset+a.ID); err != nil {
 			return 0, err
 		}
 	}
 	return len(due), nil
-}
-
-// PurgeAsset asks for the bytes of an asset to be deleted.
-func (tx *Tx) PurgeAsset(ctx context.Context, id string) error {
-	return tx.Enqueue(ctx, JobPurge, purgeAsset+id)
 }
 
 // PurgeUpload asks for what has come of an asset's upload to be deleted. That is not done

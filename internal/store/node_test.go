@@ -6,25 +6,12 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"weir/internal/store/storetest"
 )
 
 // eachPair runs a test on both engines, with two nodes on one database.
 func eachPair(t *testing.T, first, second string, test func(t *testing.T, a, b *Store)) {
 	t.Helper()
-	for _, engine := range []struct {
-		name string
-		url  func(*testing.T) string
-	}{
-		{"sqlite", func(t *testing.T) string { return storetest.SQLite(t, Open, Options{Secret: testSecret}) }},
-		{"postgres", func(t *testing.T) string { return storetest.PostgreSQL(t, Open, Options{Secret: testSecret}) }},
-	} {
-		t.Run(engine.name, func(t *testing.T) {
-			url := engine.url(t)
-			test(t, open(t, url, first), open(t, url, second))
-		})
-	}
+	eachEngine(t, func(t *testing.T, url string) { test(t, open(t, url, first), open(t, url, second)) })
 }
 
 // testTakeOver has a job running on a, makes b take it over, and checks that it is

@@ -22,6 +22,12 @@ var testSecret = bytes.Repeat([]byte{7}, 32)
 // each runs a test on both engines.
 func each(t *testing.T, test func(t *testing.T, st *Store)) {
 	t.Helper()
+	eachEngine(t, func(t *testing.T, url string) { test(t, open(t, url, "node-a")) })
+}
+
+// eachEngine runs a test on a database of each engine.
+func eachEngine(t *testing.T, test func(t *testing.T, url string)) {
+	t.Helper()
 	for _, engine := range []struct {
 		name string
 		url  func(*testing.T) string
@@ -29,7 +35,7 @@ func each(t *testing.T, test func(t *testing.T, st *Store)) {
 		{"sqlite", func(t *testing.T) string { return storetest.SQLite(t, Open, Options{Secret: testSecret}) }},
 		{"postgres", func(t *testing.T) string { return storetest.PostgreSQL(t, Open, Options{Secret: testSecret}) }},
 	} {
-		t.Run(engine.name, func(t *testing.T) { test(t, open(t, engine.url(t), "node-a")) })
+		t.Run(engine.name, func(t *testing.T) { test(t, engine.url(t)) })
 	}
 }
 
