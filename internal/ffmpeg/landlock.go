@@ -17,6 +17,7 @@ func systemFiles() []string {
 	return []string{
 		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
 		"/proc/self/maps", "/proc/self/status", "/proc/self/stat", "/dev/urandom", "/dev/zero",
+		"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size",
 	}
 }
 

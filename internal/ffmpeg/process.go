@@ -58,7 +58,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 		argv = append(append([]string{e.self, "sandbox"}, p.grant.args(e.mode)...), argv...)
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"} // nothing of weir's own: there are keys in it
+	cmd.Env = environment()
 	// A session, and so a group, of its own: it is killed as a whole and has no terminal.
 	// And it dies with weir, also when weir is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
@@ -114,6 +114,13 @@ func (e *Engine) run(ctx context.Context, p process) error {
 		p.complain(diagnose(name, nil, &said, names))
 	}
 	return nil
+}
+
+// environment has nothing of weir's own: there are keys in it. Pictures lie in huge pages
+// where glibc and the kernel have them: encoding takes 3 to 4 % less CPU time for it, and
+// a twelfth more memory.
+func environment() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"}
 }
 
 // usedUp reports whether a process ended at its limit of CPU time. The kernel's two
