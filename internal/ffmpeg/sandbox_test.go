@@ -2,6 +2,7 @@ package ffmpeg
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -316,6 +317,53 @@ func TestEncodersInSandbox(t *testing.T) {
 				t.Errorf("%d bytes, %v", out.Len(), err)
 			}
 		})
+	}
+}
+
+// hugePages is how much of a process's memory is in huge pages; "" = nothing.
+func hugePages(pid string) string {
+	text, _ := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+	_, after, _ := strings.Cut(string(text), "AnonHugePages:")
+	line, _, _ := strings.Cut(after, "\n")
+	return strings.TrimPrefix(strings.TrimSpace(line), "0 kB")
+}
+
+// What glibc must know to use huge pages can be read in the sandbox.
+func TestPicturesLieInHugePages(t *testing.T) {
+	memory, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(memory) }()
+	before := hugePages("self")
+	if err := unix.Madvise(memory, unix.MADV_HUGEPAGE); err != nil {
+		t.Skipf("this kernel has no huge pages: %v", err)
+	}
+	clear(memory)
+	if hugePages("self") == before {
+		t.Skip("this kernel gives no huge pages")
+	}
+
+	others := children(t)
+	out := newSignalled()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	e := engine(t, Require)
+	go func() {
+		done <- e.Run(ctx, Command{
+			Args:    []string{"-re", "-f", "lavfi", "-i", "testsrc2=s=3840x2160:r=4", "-c:v", "rawvideo", "-f", "rawvideo", "pipe:3"},
+			Outputs: []io.Writer{out},
+		})
+	}()
+	<-out.first
+	eventually(t, "ffmpeg has huge pages", func() bool {
+		return slices.ContainsFunc(children(t), func(pid int) bool {
+			return !slices.Contains(others, pid) && hugePages(strconv.Itoa(pid)) != ""
+		})
+	})
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 
