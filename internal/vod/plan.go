@@ -110,7 +110,6 @@ const (
 	defaultGOP     = 2.0 // seconds
 	shortChunk     = 6   // seconds: a process for less is not worth its start
 	longChunk      = 24  // seconds: what is lost with a machine, at most
-	shortFile      = 300 // seconds: what the last chunk is counts
 	fewSegments    = 8   // too few to make up for what the first ones spent wrong
 	audioTimescale = 90_000
 
@@ -216,7 +215,8 @@ func (p *Plan) settleRenditions(table frames) {
 
 // grid returns where segments start when nothing passes through: with the first frame
 // at or after every multiple of the length aimed at, in longer files counted from the end
-// of a first one that is short. Where frames are far apart, segments are longer.
+// of a first one that is short. Where frames are far apart, segments are longer. The last
+// two of many are of the same length, so that two workers end at the same time.
 func (p *Plan) grid(table frames) []int64 {
 	length := int64(math.Round(p.SegmentSeconds * float64(p.Timescale)))
 	short := int64(shortSegment * float64(p.Timescale))
@@ -232,8 +232,15 @@ func (p *Plan) grid(table frames) []int64 {
 			next = origin + ((t-origin)/length+1)*length
 		}
 	}
-	if last := len(starts) - 1; last > 0 && table.end-starts[last] < short {
-		starts = starts[:last]
+	last := len(starts) - 1
+	if last > 0 && table.end-starts[last] < short {
+		starts, last = starts[:last], last-1
+	}
+	if len(starts) > fewSegments {
+		if half := (starts[last-1] + table.end) / 2; half < starts[last] {
+			n, _ := slices.BinarySearch(table.times, half)
+			starts[last] = table.times[n]
+		}
 	}
 	return starts
 }
@@ -347,9 +354,6 @@ func (p *Plan) planChunks(workers int) {
 	}
 	total := float64(p.End-p.Starts[0]) / float64(p.Timescale)
 	rest := left % workers
-	if workers == 2 && rest == 0 && total < shortFile {
-		rest = 2
-	}
 	each := (left - rest) / workers
 	seconds := float64(each) * float64(p.End-p.Starts[1]) / float64(p.Timescale) / float64(left)
 	rounds := int(math.Round(seconds / min(max(total/float64(5*workers), shortChunk), longChunk)))

@@ -279,6 +279,30 @@ func TestRatesAfterTheBuffer(t *testing.T) {
 	}
 }
 
+// TestRatesOfTheLast expects the last chunk to be told more than the bitrate at once when
+// the others left so much: nobody needs to know which quality it had.
+func TestRatesOfTheLast(t *testing.T) {
+	film := recordedFilms(t)[0]
+	film.Efforts = nil
+	last := len(film.plan(2).Chunks) - 1
+	film.Source[1], film.Source[last] = 10*film.Source[0], 10*film.Source[0]
+	plan := film.plan(2)
+	var stats []ChunkStats
+	for n := range plan.Needs(last) {
+		rate := Rate{Quality: 35}
+		switch n {
+		case 0:
+			rate = Rate{Bitrate: film.Bitrate}
+		case 1:
+			rate = Rate{Quality: 10}
+		}
+		stats = append(stats, film.encode(n, rate))
+	}
+	if rate := plan.Rates(last, stats)[0]; rate.Bitrate <= film.Bitrate || rate.Bitrate > rate.Peak {
+		t.Errorf("told %+v, want more than %d", rate, film.Bitrate)
+	}
+}
+
 // TestCorrected gives chunks results that are not what was expected.
 func TestCorrected(t *testing.T) {
 	film := recordedFilms(t)[0]

@@ -161,8 +161,11 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 	}
 	share := min(max(1-excess/rest, 1/largest), largest)
 	if own == nil && !x.daring(n, known) {
-		// Told more than the bitrate, x264 does not say which quality it had.
-		return wanted{bitrate: int(min(max(spent[n]*share/x.chunks[n].seconds, least*x.bitrate), x.bitrate))}
+		most := x.bitrate // told more than that, x264 does not say which quality it had
+		if n == len(x.chunks)-1 {
+			most = x.peak() // nobody asks
+		}
+		return wanted{bitrate: int(min(max(spent[n]*share/x.chunks[n].seconds, least*x.bitrate), most))}
 	}
 	quality := qualities[n] - 6/curves[n].steepness*math.Log2(share)
 	quality = math.Round(min(max(quality, best), worst)*100) / 100
@@ -171,6 +174,9 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 		bearable: bearable*total + madeUp*(rest-spent[n]),
 	}
 }
+
+// peak is the most that an encoder can be told as a mean.
+func (x rateModel) peak() float64 { return 0.97 * peakFactor * x.bitrate }
 
 // most is what the buffer lets chunk k spend.
 func (x rateModel) most(k int) float64 {
