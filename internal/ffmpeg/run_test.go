@@ -247,25 +247,32 @@ func childrenOf(t *testing.T, pid string) []int {
 	return found
 }
 
-// disturb runs the real ffmpeg and does something to it when it is at work.
-func disturb(t *testing.T, stall time.Duration, signal unix.Signal) error {
+// atWork runs the real ffmpeg and does something to it when it has written.
+func atWork(t *testing.T, c Command, do func(pid int)) error {
 	t.Helper()
 	before := children(t)
 	out := newSignalled()
+	c.Outputs = []io.Writer{out}
 	done := make(chan error, 1)
 	e := engine(t, Require)
-	go func() {
-		done <- e.Run(t.Context(), Command{Args: endless(), Outputs: []io.Writer{out}, Stall: stall})
-	}()
+	go func() { done <- e.Run(t.Context(), c) }()
 	<-out.first
 	for _, pid := range children(t) {
 		if !slices.Contains(before, pid) {
-			if err := unix.Kill(pid, signal); err != nil {
-				t.Error(err)
-			}
+			do(pid)
 		}
 	}
 	return <-done
+}
+
+// disturb sends ffmpeg a signal when it is at work.
+func disturb(t *testing.T, stall time.Duration, signal unix.Signal) error {
+	t.Helper()
+	return atWork(t, Command{Args: endless(), Stall: stall}, func(pid int) {
+		if err := unix.Kill(pid, signal); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestFFmpegKilled(t *testing.T) {

@@ -2,7 +2,6 @@ package ffmpeg
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -344,25 +343,14 @@ func TestPicturesLieInHugePages(t *testing.T) {
 		t.Skip("this kernel gives no huge pages")
 	}
 
-	others := children(t)
-	out := newSignalled()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	e := engine(t, Require)
-	go func() {
-		done <- e.Run(ctx, Command{
-			Args:    []string{"-re", "-f", "lavfi", "-i", "testsrc2=s=3840x2160:r=4", "-c:v", "rawvideo", "-f", "rawvideo", "pipe:3"},
-			Outputs: []io.Writer{out},
-		})
-	}()
-	<-out.first
-	eventually(t, "ffmpeg has huge pages", func() bool {
-		return slices.ContainsFunc(children(t), func(pid int) bool {
-			return !slices.Contains(others, pid) && hugePages(strconv.Itoa(pid)) != ""
-		})
+	pictures := []string{"-re", "-f", "lavfi", "-i", "testsrc2=s=3840x2160:r=4", "-c:v", "rawvideo", "-f", "rawvideo", "pipe:3"}
+	err = atWork(t, Command{Args: pictures}, func(pid int) {
+		eventually(t, "ffmpeg has huge pages", func() bool { return hugePages(strconv.Itoa(pid)) != "" })
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
 	})
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
+	if ReasonOf(err) != Killed {
 		t.Error(err)
 	}
 }

@@ -167,7 +167,7 @@ func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Ra
 		case own.Before != nil && !x.heldBack(n, *own.Before), want.near(own, held):
 			continue
 		case own.even() && (x.chunks[n].steepness > steepness || ratio > tolerance || ratio < 1/tolerance):
-			rate.Bitrate = int(min(max(want.bits/x.chunks[n].seconds, least*x.bitrate), x.peak()))
+			rate.Bitrate = x.mean(n, want.bits, x.peak())
 		default:
 			rate.Bitrate, rate.Quality = 0, want.quality
 		}

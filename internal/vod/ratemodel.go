@@ -165,7 +165,7 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 		if n == len(x.chunks)-1 {
 			most = x.peak() // nobody asks
 		}
-		return wanted{bitrate: int(min(max(spent[n]*share/x.chunks[n].seconds, least*x.bitrate), most))}
+		return wanted{bitrate: x.mean(n, spent[n]*share, most)}
 	}
 	quality := qualities[n] - 6/curves[n].steepness*math.Log2(share)
 	quality = math.Round(min(max(quality, best), worst)*100) / 100
@@ -173,6 +173,11 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 		bits: min(curves[n].at(quality), x.most(n)), quality: quality,
 		bearable: bearable*total + madeUp*(rest-spent[n]),
 	}
+}
+
+// mean is the bitrate that chunk n is told so that it comes to so many bits.
+func (x rateModel) mean(n int, bits, most float64) int {
+	return int(min(max(bits/x.chunks[n].seconds, least*x.bitrate), most))
 }
 
 // peak is the most that an encoder can be told as a mean.
