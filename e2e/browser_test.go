@@ -63,6 +63,13 @@ func newBrowser(t *testing.T, files string) *browser {
 		cancel()
 		stop()
 	})
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		said, err := chromedp.Run(ctx, chromedp.Evaluate[string](`window.said?.() ?? ""`))
+		t.Logf("what hls.js said last: %s %v", said, err)
+	})
 	return &browser{t, ctx, server.URL}
 }
 

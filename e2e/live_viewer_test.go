@@ -71,8 +71,8 @@ func (v *viewer) wrong(text []byte, format string, args ...any) {
 	v.t.Errorf("%s: %s\n%s", v.name, fmt.Sprintf(format, args...), text)
 }
 
-// errAway says that weir was not there, and is not meant to be.
-var errAway = errors.New("weir is away")
+// errAway says that weir was not there, and is not meant to be, or that the viewer has left.
+var errAway = errors.New("weir or the viewer is away")
 
 // fetch gets something from weir, wherever it is.
 func (v *viewer) fetch(ctx context.Context, file string) (status int, body []byte, err error) {
@@ -94,7 +94,7 @@ func (v *viewer) fetch(ctx context.Context, file string) (status int, body []byt
 		body, err = io.ReadAll(answer.Body)
 		status = answer.StatusCode
 	}
-	if err != nil && *v.base.Load() != base {
+	if err != nil && (ctx.Err() != nil || *v.base.Load() != base) {
 		err = errAway
 	}
 	return status, body, err
@@ -193,7 +193,7 @@ func (v *viewer) prefetch(ctx context.Context, uri string) <-chan promised {
 func (v *viewer) keep(p promised) {
 	switch {
 	case p.err != nil:
-		if !errors.Is(p.err, errAway) && !errors.Is(p.err, context.Canceled) {
+		if !errors.Is(p.err, errAway) {
 			v.wrong(nil, "%s was promised: %v", p.uri, p.err)
 		}
 	case p.status == http.StatusOK:
@@ -252,7 +252,7 @@ func (v *viewer) checkReports(ctx context.Context, list *livePlaylist) {
 		segment, _ := strconv.ParseInt(r["LAST-MSN"], 10, 64)
 		part, err := strconv.Atoi(r["LAST-PART"])
 		status, text, fetchErr := v.fetch(ctx, r["URI"])
-		if errors.Is(fetchErr, errAway) || ctx.Err() != nil {
+		if errors.Is(fetchErr, errAway) {
 			return
 		}
 		other, parseErr := parseLive(text)
@@ -277,7 +277,7 @@ func (v *viewer) must(ctx context.Context, file string) []byte {
 			case <-time.After(20 * time.Millisecond):
 			}
 			continue
-		case err != nil && ctx.Err() == nil || status != http.StatusOK:
+		case err != nil || status != http.StatusOK:
 			v.wrong(body, "%s is in the list: %d, %v", file, status, err)
 		}
 		return body

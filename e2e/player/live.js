@@ -7,7 +7,15 @@ window.watch = (url) => {
   video.muted = true;
   video.width = 320;
   document.body.append(video);
-  const player = new Hls({ enableWorker: false, lowLatencyMode: true });
+  // What hls.js tells of its doings, for whoever wants to know why it stands still.
+  const said = [];
+  const since = performance.now();
+  const note = (...words) => {
+    said.push(`${((performance.now() - since) / 1000).toFixed(2)} ${words.join(" ")}`);
+    if (said.length > 3000) said.shift();
+  };
+  const debug = { debug: note, log: note, info: note, warn: note, error: note };
+  const player = new Hls({ enableWorker: false, lowLatencyMode: true, debug });
   const fatal = [];
   const others = {};
   player.on(Hls.Events.ERROR, (_, data) => {
@@ -23,6 +31,8 @@ window.watch = (url) => {
   window.change = (height) => {
     player.nextLevel = player.levels.findIndex((level) => level.height === height);
   };
+
+  window.said = () => said.join("\n");
 
   // watched tells how it goes.
   window.watched = () => {

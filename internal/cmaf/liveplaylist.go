@@ -22,6 +22,8 @@ type LiveWindow struct {
 	Open     bool
 	Ended    bool // nothing comes after the last segment
 
+	PartsFrom int64 // segments before this number are listed without parts, however new they are
+
 	// Target is the least target duration, PartTarget that of parts. Players are told
 	// once, so both should be what no segment and no part will exceed. What exceeds them
 	// is told while it is in the window, because nothing in a list may be longer.
@@ -108,6 +110,7 @@ func (p *livePlaylist) measure(skip bool) {
 			p.parts = i
 		}
 	}
+	p.parts = max(p.parts, int(min(p.PartsFrom-p.First, int64(len(p.Segments)))))
 	p.partTarget = p.PartTarget.Microseconds()
 	for i, s := range p.Segments[p.parts:] {
 		p.look(p.parts + i)

@@ -395,6 +395,26 @@ func TestLivePlaylistKeepsTargets(t *testing.T) {
 	}
 }
 
+// Segments before a number are listed whole, however new they are; the one that is open
+// has its parts.
+func TestLivePlaylistPartsFrom(t *testing.T) {
+	w := LiveWindow{Track: liveVideoTrack, First: 5, Target: time.Second, PartTarget: time.Second, Open: true}
+	for i := range int64(3) {
+		w.Segments = append(w.Segments, Segment{Parts: []Part{{Start: 90000 * i, Samples: []Sample{{Duration: 90000, Size: 1, Sync: true}}}}})
+		w.Inits = append(w.Inits, 0)
+	}
+	for from, want := range map[int64]int{0: 3, 5: 3, 6: 2, 7: 1, 8: 0, 100: 0} {
+		w.PartsFrom = from
+		var text strings.Builder
+		if err := LivePlaylist(&text, w, LiveOptions{Low: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(text.String(), "#EXT-X-PART:"); got != want || strings.Count(text.String(), "#EXTINF:") != 2 {
+			t.Errorf("from %d on: %d parts, want %d:\n%s", from, got, want, text.String())
+		}
+	}
+}
+
 // The playlist of a stream is rendered for each of its parts.
 func BenchmarkLivePlaylist(b *testing.B) {
 	s := show{track: liveVideoTrack, frame: []uint32{3000}, gop: 60, segments: 40, partTarget: 210 * time.Millisecond, window: time.Minute}

@@ -243,6 +243,28 @@ func TestMoveShowsWhatWasBefore(t *testing.T) {
 	}
 }
 
+// hls.js can get stuck where sound that is listed in parts begins at a discontinuity.
+func TestMoveShowsWholeSegments(t *testing.T) {
+	a := newStation(t, true)
+	b, storage := a.another(), disk(t)
+	for _, s := range []*station{a, b} {
+		s.hub.o.Upload = storage
+	}
+	first := a.carry(3)
+	second := b.carry(3)
+	for _, name := range []string{videoName, audioName} {
+		list := b.playlist(name, Query{Low: true, Segment: -1})
+		for _, n := range []int64{first, second} {
+			if !strings.Contains(list, fmt.Sprintf("\n%d.m4s\n", n)) || strings.Contains(list, fmt.Sprintf(`URI="%d.0.m4s"`, n)) {
+				t.Errorf("%s: segment %d is missing, or listed in parts:\n%s", name, n, list)
+			}
+		}
+		if !strings.Contains(list, fmt.Sprintf(`URI="%d.0.m4s"`, second+1)) {
+			t.Errorf("%s: the newest segment is not listed in parts:\n%s", name, list)
+		}
+	}
+}
+
 // carry has an encoder come to a node and send so many seconds, all of which is in the storage
 // then. It returns the number of its first segment.
 func (s *station) carry(seconds float64) int64 {

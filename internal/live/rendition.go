@@ -39,6 +39,7 @@ type rendition struct {
 	prior    *prior           // what was; nil = nothing
 	first    int64            // of segments, on disk; those of other nodes have numbers below 0
 	breaks   int64            // discontinuities before the first
+	inParts  int64            // the number of the first segment whose parts players are shown
 	open     cmaf.Segment     // has no parts when there is none
 	init     int              // that the open segment, or else the next one, needs
 	broken   bool             // the next segment does not go on where the last one ended
@@ -400,7 +401,7 @@ func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
 	}
 	w := cmaf.LiveWindow{
 		Track: r.track, First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
-		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
+		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended, PartsFrom: r.inParts,
 	}
 	if len(r.open.Parts) > 0 && !r.open.Gap() {
 		w.Segments, w.Tracks = append(slices.Clip(w.Segments), r.open), append(slices.Clip(w.Tracks), r.track)
