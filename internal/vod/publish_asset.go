@@ -26,13 +26,13 @@ type AssetState struct {
 
 // Playable reports whether a viewer finds something to play.
 func (s *AssetState) Playable() bool {
-	return len(s.Presentation.Renditions) > 0 || s.Presentation.Complete && len(s.Presentation.Audio) > 0
+	return len(s.Presentation.Renditions)+len(s.Presentation.Audio) > 0
 }
 
-// Publish lets viewers see what is new. Sound is there from the start or not at
-// all: nothing is shown before all of it is complete. Where the source passes
-// through, the presentation has only whole renditions; otherwise all renditions
-// grow together, so that viewers need not wait for the last chunk.
+// Publish lets viewers see what is new. Players that come early stay with what they find,
+// so nothing is shown before all of the sound is complete and there is something of the
+// picture. Where the source passes through, the presentation has only whole renditions;
+// otherwise all renditions grow together, so that viewers need not wait for the last chunk.
 func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, audio []Stream) error {
 	incomplete := func(s Stream) bool { return !s.Complete }
 	if slices.ContainsFunc(audio, incomplete) {
@@ -40,13 +40,17 @@ func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, 
 	}
 	next := media.Presentation{Duration: p.Duration, Complete: !slices.ContainsFunc(video, incomplete)}
 	whole := slices.ContainsFunc(video, func(s Stream) bool { return s.Complete })
+	begun := !slices.ContainsFunc(video, func(s Stream) bool { return len(s.Index.Segments) == 0 })
 	for _, s := range video {
-		if s.Complete || !whole && len(s.Index.Segments) > 0 {
+		if s.Complete || !whole && begun {
 			if err := p.seal(ctx, state, s); err != nil {
 				return err
 			}
 			next.Renditions = append(next.Renditions, p.rendition(s))
 		}
+	}
+	if len(video) > 0 && len(next.Renditions) == 0 {
+		return nil
 	}
 	for _, s := range audio {
 		if err := p.seal(ctx, state, s); err != nil {

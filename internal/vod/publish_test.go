@@ -579,6 +579,8 @@ func TestPublishAsset(t *testing.T) {
 		playable     bool
 	}{
 		{"audio is missing", []Stream{p.video[0], p.video[1].upTo(1)}, []Stream{p.audio[0].upTo(2)}, "", false},
+		{"only sound is there", []Stream{p.video[0].upTo(0), p.video[1].upTo(0)}, p.audio, "", false},
+		{"one has not begun", []Stream{p.video[0].upTo(1), p.video[1].upTo(0)}, p.audio, "", false},
 		{"all grow", []Stream{p.video[0].upTo(1), p.video[1].upTo(1)}, p.audio, "320x180:1 160x90:1 audio0:4 audio1:4", true},
 		{"one passes through", []Stream{p.video[0], p.video[1].upTo(2)}, p.audio, "320x180:4 audio0:4 audio1:4", true},
 		{"complete", p.video, p.audio, "320x180:4 160x90:4 audio0:4 audio1:4", true},
