@@ -43,6 +43,16 @@ func (s *station) another() *station {
 	return b
 }
 
+// twoStations are two nodes that carry a recorded stream in turn, and their one storage.
+func twoStations(t *testing.T) (a, b *station) {
+	t.Helper()
+	a = newStation(t, true)
+	b = a.another()
+	a.hub.o.Upload = disk(t)
+	b.hub.o.Upload = a.hub.o.Upload
+	return a, b
+}
+
 // ask is how legs are fetched from a station, over HTTP.
 func (s *station) ask() func(ctx context.Context, node, path string) (io.ReadCloser, error) {
 	const prefix = "/files/"
@@ -190,11 +200,7 @@ func checkJoined(t *testing.T, a, b *station, session weir.Session) {
 // TestMoveShowsWhatWasBefore has an encoder go on at other nodes: their playlists begin with
 // what was carried before, which the storage has.
 func TestMoveShowsWhatWasBefore(t *testing.T) {
-	a := newStation(t, true)
-	b, storage := a.another(), disk(t)
-	for _, s := range []*station{a, b} {
-		s.hub.o.Upload = storage
-	}
+	a, b := twoStations(t)
 	first := a.carry(7)
 	second := b.carry(7)
 	if first != 0 || b.stream.ID != a.stream.ID || second < 16 {
@@ -245,11 +251,7 @@ func TestMoveShowsWhatWasBefore(t *testing.T) {
 
 // hls.js can get stuck where sound that is listed in parts begins at a discontinuity.
 func TestMoveShowsWholeSegments(t *testing.T) {
-	a := newStation(t, true)
-	b, storage := a.another(), disk(t)
-	for _, s := range []*station{a, b} {
-		s.hub.o.Upload = storage
-	}
+	a, b := twoStations(t)
 	first := a.carry(3)
 	second := b.carry(3)
 	for _, name := range []string{videoName, audioName} {

@@ -41,16 +41,16 @@ func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, 
 	next := media.Presentation{Duration: p.Duration, Complete: !slices.ContainsFunc(video, incomplete)}
 	whole := slices.ContainsFunc(video, func(s Stream) bool { return s.Complete })
 	begun := !slices.ContainsFunc(video, func(s Stream) bool { return len(s.Index.Segments) == 0 })
+	if !whole && !begun {
+		return nil
+	}
 	for _, s := range video {
-		if s.Complete || !whole && begun {
+		if s.Complete || !whole {
 			if err := p.seal(ctx, state, s); err != nil {
 				return err
 			}
 			next.Renditions = append(next.Renditions, p.rendition(s))
 		}
-	}
-	if len(video) > 0 && len(next.Renditions) == 0 {
-		return nil
 	}
 	for _, s := range audio {
 		if err := p.seal(ctx, state, s); err != nil {
