@@ -270,12 +270,12 @@ func examineConfinement(ctx context.Context, cfg *Config) []finding {
 // examineSpeed says how much this machine can encode of live streams.
 func examineSpeed(ctx context.Context, engine *ffmpeg.Engine) finding {
 	const what = "live encoding"
-	most := engine.Stats().Cores * ffmpeg.LiveShare
+	limit := engine.Stats().Cores * ffmpeg.LiveShare
 	speed, known := engine.Speed(ctx)
 	if !known {
-		return finding{what, stateNote, fmt.Sprintf("%.2f cores; how fast they are is measured with the first stream that has renditions", float64(most)/1000)}
+		return finding{what, stateNote, fmt.Sprintf("%.2f cores; how fast they are is measured with the first stream that has renditions", float64(limit)/1000)}
 	}
-	return finding{what, stateOK, fmt.Sprintf("%.2f cores, each %.2f of what costs are reckoned in", float64(most)/1000, speed)}
+	return finding{what, stateOK, fmt.Sprintf("%.2f cores, each %.2f of what costs are reckoned in", float64(limit)/1000, speed)}
 }
 
 func examineSeccomp(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {

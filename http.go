@@ -78,9 +78,9 @@ func (s *web) run(ctx context.Context, cfg *Config, log *slog.Logger, listening 
 
 // drain lets the requests that have begun end. Connections are taken meanwhile:
 // /readyz must be able to say that no more of them should come.
-func (s *web) drain(ctx context.Context, server *http.Server, atMost time.Duration) {
+func (s *web) drain(ctx context.Context, server *http.Server, atMax time.Duration) {
 	s.ready.Store(false)
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMax)
 	defer cancel()
 	for s.begun.Load() > 0 && stop.Err() == nil {
 		time.Sleep(10 * time.Millisecond)

@@ -29,12 +29,12 @@ var (
 
 // What is promised: seconds, megabytes, and ratios to the bare server and to MediaMTX.
 const (
-	mostFirst     = 2.3
-	mostP95       = 0.234
-	mostMemory    = 6.0
-	mostCPU       = 1.6
-	mostCPURecord = 2.8
-	atStreams     = 100 // memory and CPU time are promised for so many
+	maxFirst     = 2.3
+	maxP95       = 0.234
+	maxMemory    = 6.0
+	maxCPU       = 1.6
+	maxCPURecord = 2.8
+	atStreams    = 100 // memory and CPU time are promised for so many
 
 	peerFirst, peerP95, peerMemory = 0.58, 1.0, 0.29
 )
@@ -321,12 +321,12 @@ func (b *liveBench) verdict(t *testing.T, n int) {
 		c := liveCase{name, n}
 		return b.median(c), len(b.results[c]) > 0
 	}
-	hold := func(what string, got, most float64, promised bool) {
-		text := fmt.Sprintf("%3d streams: %s %.3f (at most %.3f)", n, what, got, most)
+	hold := func(what string, got, limit float64, promised bool) {
+		text := fmt.Sprintf("%3d streams: %s %.3f (at most %.3f)", n, what, got, limit)
 		switch {
 		case !promised:
 			text = fmt.Sprintf("%3d streams: %s %.3f", n, what, got)
-		case got > most:
+		case got > limit:
 			t.Errorf("%s", text)
 		}
 		fmt.Println(text)
@@ -336,14 +336,14 @@ func (b *liveBench) verdict(t *testing.T, n int) {
 	for _, c := range []struct {
 		name, peer string
 		cpu        float64
-	}{{weirName, peerName, mostCPU}, {weirRecName, peerRecName, mostCPURecord}} {
+	}{{weirName, peerName, maxCPU}, {weirRecName, peerRecName, maxCPURecord}} {
 		w, ok := of(c.name)
 		if !ok {
 			continue
 		}
-		hold(c.name+": seconds to the first playable segment", w.first, mostFirst, true)
-		hold(c.name+": seconds of delivery, p95", w.p95, mostP95, true)
-		hold(c.name+": MB per stream", w.memory, mostMemory, n >= atStreams)
+		hold(c.name+": seconds to the first playable segment", w.first, maxFirst, true)
+		hold(c.name+": seconds of delivery, p95", w.p95, maxP95, true)
+		hold(c.name+": MB per stream", w.memory, maxMemory, n >= atStreams)
 		if hasBare {
 			hold(c.name+" / bare: CPU", w.cpu/bare.cpu, c.cpu, n >= atStreams)
 		}

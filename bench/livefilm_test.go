@@ -111,7 +111,7 @@ func parseFLV(data []byte) (*film, error) {
 		return nil, fmt.Errorf("%d pictures are no whole number of 2 seconds", pictures)
 	}
 	for i, tag := range f.frames {
-		if tag.at >= f.length { // sound that goes on
+		if tag.at >= f.length { // audio that goes on
 			f.frames = f.frames[:i]
 			break
 		}

@@ -40,7 +40,7 @@ var ladder = []rung{
 }
 
 // TestVOD measures file transcoding against plain ffmpeg: one command that decodes
-// once and encodes four renditions, to HLS and MP4 each, and the same with the sound
+// once and encodes four renditions, to HLS and MP4 each, and the same with the audio
 // copied instead of encoded four times. weir makes the same ladder with the same
 // encoder and preset, once encoding all of it and once with the source passing
 // through as the top rendition. All in turn, on one machine, in one go.
@@ -91,12 +91,12 @@ func (b *vodBench) verdict(t *testing.T, runs map[string][]measured) {
 	fmt.Println("\nmedians, weir to ffmpeg")
 	for _, c := range []struct {
 		of, to string
-		most   float64
+		limit  float64
 	}{{"weir", "a", 0.88}, {"weir", "a'", 0.97}, {"weir pass", "a", 0.58}, {"weir pass", "a'", 0.65}} {
 		got := ratio(c.of, c.to, wall)
-		fmt.Printf("%-9s / %-2s  wall %.3f (at most %.2f)  CPU %.3f\n", c.of, c.to, got, c.most, ratio(c.of, c.to, cpu))
-		if got > c.most {
-			t.Errorf("%s / %s: wall %.3f, want at most %.2f", c.of, c.to, got, c.most)
+		fmt.Printf("%-9s / %-2s  wall %.3f (at most %.2f)  CPU %.3f\n", c.of, c.to, got, c.limit, ratio(c.of, c.to, cpu))
+		if got > c.limit {
+			t.Errorf("%s / %s: wall %.3f, want at most %.2f", c.of, c.to, got, c.limit)
 		}
 	}
 	all := func(m measured) float64 { return m.firstAll.Seconds() }
@@ -354,14 +354,14 @@ func ffmpegArgs(t *testing.T, name, clip, dir string) []string {
 		if err := os.MkdirAll(filepath.Join(dir, r.name), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		sound := []string{"-c:a", "aac", "-b:a", "128k"}
+		audio := []string{"-c:a", "aac", "-b:a", "128k"}
 		if name == "a'" {
-			sound = []string{"-c:a", "copy"}
+			audio = []string{"-c:a", "copy"}
 		}
 		maps = append(maps, "-map", fmt.Sprintf("[v%d]", i), "-map", "0:a", "-c:v", "libx264", "-b:v", strconv.Itoa(r.bitrate),
 			"-maxrate", strconv.Itoa(r.bitrate*3/2), "-bufsize", strconv.Itoa(2*r.bitrate), "-preset", "veryfast",
 			"-g", "48", "-keyint_min", "48", "-sc_threshold", "0")
-		maps = append(maps, sound...)
+		maps = append(maps, audio...)
 		maps = append(maps, "-flags", "+global_header", "-f", "tee", fmt.Sprintf(
 			"[f=hls:hls_time=6:hls_playlist_type=vod:hls_segment_filename=%[1]s/%[2]s/s%%d.ts]%[1]s/%[2]s/i.m3u8|[f=mp4:movflags=+faststart]%[1]s/%[2]s.mp4", dir, r.name,
 		))

@@ -11,7 +11,7 @@
 // played in Chromium with the players of the field (browser_test.go, player/play.js). Live
 // streams are sent on to the RTMP servers of others (live_multistream_test.go, push).
 //
-// Whether sound and picture belong together is measured by flash and beep, at the times
+// Whether audio and video belong together is measured by flash and beep, at the times
 // at which a player shows them: one pair for RTMP and SRT in TestLive, every encoder with
 // every player in TestLiveMatrix (live_matrix_test.go), beside a log of what weir
 // delivered when.

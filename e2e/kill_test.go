@@ -376,8 +376,8 @@ func (k *killing) check(events []words.Event) {
 			}
 		}
 	}
-	if most := k.kills * webhookSlots; repeats > most {
-		k.t.Errorf("%d repeats; only what was being sent at a kill may be repeated, which is at most %d", repeats, most)
+	if limit := k.kills * webhookSlots; repeats > limit {
+		k.t.Errorf("%d repeats; only what was being sent at a kill may be repeated, which is at most %d", repeats, limit)
 	}
 }
 

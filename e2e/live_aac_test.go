@@ -61,7 +61,7 @@ func (s *liveStream) checkHeard(server *rtmpServer, key string) {
 	}
 }
 
-// loudest returns the peak of a file's sound, in dB.
+// loudest returns the peak of a file's audio, in dB.
 func loudest(source string) (float64, error) {
 	out, err := exec.Command("ffmpeg", "-nostdin", "-i", source, "-map", "0:a", "-af", "volumedetect", "-f", "null", "-").CombinedOutput()
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// mostLost is how many frames may be missing of what was received before weir was
+	// maxLost is how many frames may be missing of what was received before weir was
 	// killed: half a second.
-	mostLost = 12
-	// mostHeld is how many frames ffmpeg counts that wait for the sound beside them.
-	mostHeld = 3
+	maxLost = 12
+	// maxHeld is how many frames ffmpeg counts that wait for the audio beside them.
+	maxHeld = 3
 )
 
 // liveGaps watches a stream whose encoder is killed and comes back, and then weir
@@ -147,9 +147,9 @@ func checkStretches(t *testing.T, video, audio []stretch, encoders []*encoder, b
 				t.Fatalf("frame %d of %d of encoder %d has the number %d, want %d", j, len(got), i, n, firstNumber(i)+j)
 			}
 		}
-		sent, lost := int(e.frames.Load()), mostHeld
+		sent, lost := int(e.frames.Load()), maxHeld
 		if i == 1 { // weir was killed
-			lost = mostLost
+			lost = maxLost
 		}
 		t.Logf("encoder %d sent at least %d frames, %d are there", i, sent, len(got))
 		if len(got) < sent-lost {

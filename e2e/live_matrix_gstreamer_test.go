@@ -15,7 +15,7 @@ import (
 )
 
 // playGStreamer lets GStreamer play, as fast as it is shown. Its elements tell how bright
-// each picture is and how loud each moment of sound, and when they are shown and heard;
+// each picture is and how loud each moment of audio, and when they are shown and heard;
 // when there is nothing to show, it says that it waits.
 func playGStreamer(t *testing.T, s *matrixStream, base string) (o outcome) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*playTime+30*time.Second)
@@ -49,7 +49,7 @@ func playGStreamer(t *testing.T, s *matrixStream, base string) (o outcome) {
 			}
 		case strings.Contains(line, "): level,"):
 			if at, level := told(line, loudness); at >= 0 {
-				b.sound = append(b.sound, mark{at: at, level: math.Pow(10, level/20)})
+				b.audio = append(b.audio, mark{at: at, level: math.Pow(10, level/20)})
 			}
 		case strings.HasPrefix(line, "Buffering, setting pipeline to PAUSED"):
 			waits = time.Now()

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Sound and picture are held against one another by flash and beep: every two seconds
+// Audio and video are held against one another by flash and beep: every two seconds
 // the picture is white for a moment, and a tone begins with it. Both are found again in
 // what a player has decoded, by the times at which it shows them.
 
@@ -44,7 +44,7 @@ func beatClip(t *testing.T, name string, seconds, bFrames int) string {
 		"-g", strconv.Itoa(2*beatRate), "-sc_threshold", "0", "-b:v", "500k", "-maxrate", "800k", "-bufsize", "800k", "-c:a", "aac", "-b:a", "96k")...)
 }
 
-// mark is how bright a picture is, or how loud a moment of sound, and when.
+// mark is how bright a picture is, or how loud a moment of audio, and when.
 type mark struct {
 	at    float64   // seconds
 	level float64   // from 0 to 1
@@ -52,7 +52,7 @@ type mark struct {
 }
 
 // beats are what a player has shown and let hear.
-type beats struct{ pictures, sound []mark }
+type beats struct{ pictures, audio []mark }
 
 // onsets returns when a level rises from its lowest to its highest. Where there is no
 // mark in the time before a rise, or it is not low for as long as quiet, it is not known
@@ -88,8 +88,8 @@ func onsets(marks []mark, before, quiet float64) (at []float64) {
 func (b beats) offsets() []float64 {
 	earlier := func(a, b mark) int { return cmpFloat(a.at, b.at) }
 	slices.SortStableFunc(b.pictures, earlier)
-	slices.SortStableFunc(b.sound, earlier)
-	return pair(b.flashes(), onsets(b.sound, 0.05, beatPause.Seconds()))
+	slices.SortStableFunc(b.audio, earlier)
+	return pair(b.flashes(), onsets(b.audio, 0.05, beatPause.Seconds()))
 }
 
 func (b beats) flashes() []float64 { return onsets(b.pictures, 1.5/beatRate, beatPause.Seconds()) }
@@ -133,7 +133,7 @@ func middle(off []float64) (median, worst time.Duration) {
 }
 
 // beatFilters let ffmpeg write down how bright each picture is and how loud each two
-// milliseconds of sound, into two files or pipes.
+// milliseconds of audio, into two files or pipes.
 func beatFilters(video, audio string) []string {
 	return []string{
 		"-map", "0:v:0?", "-vf", "scale=64:36:flags=area,signalstats,metadata=print:key=lavfi.signalstats.YAVG:direct=1:file='" + video + "'", "-fps_mode", "passthrough", "-f", "null", "-",
@@ -181,7 +181,7 @@ func ffmpegBeats(ctx context.Context, note func(mark), args ...string) (b beats,
 	cmd.Stderr = &said
 	err = cmd.Start()
 	var reading sync.WaitGroup
-	for i, to := range []*[]mark{&b.pictures, &b.sound} {
+	for i, to := range []*[]mark{&b.pictures, &b.audio} {
 		_ = pipes[i][1].Close()
 		reading.Go(func() {
 			defer pipes[i][0].Close()

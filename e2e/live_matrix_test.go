@@ -30,7 +30,7 @@ const (
 )
 
 // TestLiveMatrix lets every kind of encoder send to weir, and every kind of player play
-// that: half a minute without a stall that weir can be blamed for, with sound and
+// that: half a minute without a stall that weir can be blamed for, with audio and
 // picture together, and with both renditions where the player can change.
 // `make test-live-matrix` runs it.
 func TestLiveMatrix(t *testing.T) {
@@ -352,7 +352,7 @@ func playBrowser(t *testing.T, function, url string, changes bool) (o outcome) {
 type matrixTold struct {
 	Pictures [][2]float64 // when, and how bright
 	Beeps    []float64    // over WebRTC
-	Skews    [][2]float64 // over WebRTC: by how much the browser lets sound be ahead of the picture, and when
+	Skews    [][2]float64 // over WebRTC: by how much the browser lets audio be ahead of the picture, and when
 	Sound    []struct {   // else
 		Offset float64
 		Data   []byte
@@ -368,7 +368,7 @@ func (m matrixTold) stalls() (all []stall) {
 	return all
 }
 
-// offsets returns by how much beeps come after flashes. The sound that a player gave to
+// offsets returns by how much beeps come after flashes. The audio that a player gave to
 // the browser is decoded here.
 func (m matrixTold) offsets(t *testing.T) []float64 {
 	t.Helper()
@@ -379,25 +379,25 @@ func (m matrixTold) offsets(t *testing.T) []float64 {
 	if len(m.Sound) == 0 {
 		return m.overWebRTC(t, b.flashes())
 	}
-	for i, sound := range m.Sound {
+	for i, audio := range m.Sound {
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("%d.mp4", i))
-		if err := os.WriteFile(file, sound.Data, 0o600); err != nil {
+		if err := os.WriteFile(file, audio.Data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		heard, err := ffmpegBeats(t.Context(), func(mark) {}, "-i", file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range heard.sound {
-			m.at += sound.Offset
-			b.sound = append(b.sound, m)
+		for _, m := range heard.audio {
+			m.at += audio.Offset
+			b.audio = append(b.audio, m)
 		}
 	}
 	return b.offsets()
 }
 
 // overWebRTC returns by how much beeps come after flashes as weir has sent them. A browser
-// brings sound and picture together in its own time, by the sender's clock, and says how
+// brings audio and video together in its own time, by the sender's clock, and says how
 // far it is; the rest is in what it got.
 func (m matrixTold) overWebRTC(t *testing.T, flashes []float64) (off []float64) {
 	t.Helper()

@@ -331,7 +331,7 @@ func checkPushed(t *testing.T, sent, got string, least int) {
 	}
 }
 
-// checkSilent looks whether a file has sound, and nothing to hear.
+// checkSilent looks whether a file has audio, and nothing to hear.
 func checkSilent(t *testing.T, file string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-i", file, "-map", "0:a", "-af", "volumedetect", "-f", "null", "-").CombinedOutput()

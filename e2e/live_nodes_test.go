@@ -58,7 +58,7 @@ func liveNodes(t *testing.T) {
 		session := second.session()
 		_ = e.cmd.Process.Signal(syscall.SIGSTOP)
 		allReceived(t, rtmp[a])
-		lost := mostHeld
+		lost := maxHeld
 		if how == "killed" {
 			for _, name := range []string{"source", "audio"} {
 				eventually(t, func() error {
@@ -86,7 +86,7 @@ func liveNodes(t *testing.T) {
 		e2.stop()
 		b.must("DELETE", "/api/stream/"+second.id+"/terminate", nil, nil)
 		player.wait(t)
-		second.checkJoined(second.waitRecorded("ready"), []int{int(e.frames.Load()) - lost, int(e2.frames.Load()) - mostHeld})
+		second.checkJoined(second.waitRecorded("ready"), []int{int(e.frames.Load()) - lost, int(e2.frames.Load()) - maxHeld})
 		if left, _ := filepath.Glob(filepath.Join(bucket.Dir, "asset", session.ID, "legs", "*", "*", "*", "*")); len(left) > 0 {
 			t.Errorf("%s: %v is left", how, left)
 		}

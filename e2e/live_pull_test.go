@@ -22,14 +22,14 @@ func livePull(t *testing.T) {
 	args := []string{"--session-timeout", "20s"}
 	w.start(args...)
 	s := pulledStream(w, server.url+"/live.m3u8")
-	s.waitSound()
+	s.waitAudio()
 	if shown := framesShown(t, s.url("index.m3u8"), 3); shown["video"] < 60 || shown["audio"] < 100 {
 		t.Errorf("three seconds of what is pulled have %v frames", shown)
 	}
 
-	// What is shown can be pulled like anything else: with sound in a playlist of its own.
+	// What is shown can be pulled like anything else: with audio in a playlist of its own.
 	second := pulledStream(w, s.url("index.m3u8"))
-	second.waitSound()
+	second.waitAudio()
 	if shown := framesShown(t, second.url("index.m3u8"), 2); shown["video"] < 40 || shown["audio"] < 70 {
 		t.Errorf("two seconds of what is pulled from weir have %v frames", shown)
 	}
@@ -171,9 +171,9 @@ func (s *liveStream) issues() string {
 	return strings.Join(state.Issues, "; ")
 }
 
-// waitSound waits until picture and sound have a whole segment each: ffmpeg 5.1 crashes
+// waitAudio waits until video and audio have a whole segment each: ffmpeg 5.1 crashes
 // when only one of them has.
-func (s *liveStream) waitSound() {
+func (s *liveStream) waitAudio() {
 	s.w.t.Helper()
 	s.waitSegments(1)
 	eventually(s.w.t, func() error {

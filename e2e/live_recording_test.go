@@ -240,9 +240,9 @@ func (s *liveStream) checkRecording(kept recordedSession, encoders []*encoder) i
 		numbers[n/firstNumber(1)] = append(numbers[n/firstNumber(1)], n)
 	}
 	for i, e := range encoders {
-		got, sent, lost := numbers[i], int(e.frames.Load()), mostHeld
+		got, sent, lost := numbers[i], int(e.frames.Load()), maxHeld
 		if i == 3 { // weir was killed
-			lost = mostLost
+			lost = maxLost
 		}
 		t.Logf("encoder %d sent at least %d frames, %d are in the recording", i, sent, len(got))
 		if len(got) < sent-lost {

@@ -206,12 +206,12 @@ func badPublishers() []offender {
 	}
 }
 
-// randomTags sends tags of sound and picture that make no sense, and some that begin as
+// randomTags sends tags of audio and video that make no sense, and some that begin as
 // if they did.
 func (o *offenders) randomTags(ctx context.Context, e *rtmpEncoder) {
 	begin := [][]byte{{0x17, 0, 0, 0, 0}, {0x17, 1, 0, 0, 0}, {0xAF, 0}, {0xAF, 1}, {0x90, 'h', 'v', 'c', '1'}, {0x95, 0x20}, {0x97, 3}, {}}
 	for i := range 200 {
-		kind := byte(rtmpSound + i%2)
+		kind := byte(rtmpAudio + i%2)
 		at := rand.N(len(o.noise) - 2000)
 		body := append(bytes.Clone(begin[rand.N(len(begin))]), o.noise[at:at+rand.N(2000)]...)
 		if e.send(kind, time.Duration(rand.N(1<<31))*time.Millisecond, body) != nil || ctx.Err() != nil {

@@ -61,13 +61,13 @@ func TestLiveSoak(t *testing.T) {
 	}
 	minute := int(time.Minute / soakEvery)
 	for i := range len(memories) / minute {
-		t.Logf("minute %d: memory %d MiB, disk %d MiB at most", i+1, most(memories[i*minute:(i+1)*minute])>>20, most(disks[i*minute:(i+1)*minute])>>20)
+		t.Logf("minute %d: memory %d MiB, disk %d MiB at most", i+1, limit(memories[i*minute:(i+1)*minute])>>20, limit(disks[i*minute:(i+1)*minute])>>20)
 	}
-	second, last := most(memories[minute:2*minute]), most(memories[len(memories)-minute:])
+	second, last := limit(memories[minute:2*minute]), limit(memories[len(memories)-minute:])
 	if last > second*12/10 {
 		t.Errorf("memory grew from %d to %d MiB after the first minute", second>>20, last>>20)
 	}
-	if third, last := most(disks[2*minute:3*minute]), most(disks[len(disks)-minute:]); last > third*12/10 {
+	if third, last := limit(disks[2*minute:3*minute]), limit(disks[len(disks)-minute:]); last > third*12/10 {
 		t.Errorf("what is on disk grew from %d to %d MiB after the third minute", third>>20, last>>20)
 	}
 	c.finish()
@@ -86,7 +86,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(number(fields[11])+number(fields[12])) * 10 * time.Millisecond
 }
 
-func most(values []int64) int64 { return slices.Max(values) }
+func limit(values []int64) int64 { return slices.Max(values) }
 
 // diskUse returns how many bytes the live streams of weir have on disk.
 func (c *crowd) diskUse() (bytes int64) {

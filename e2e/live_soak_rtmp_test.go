@@ -16,7 +16,7 @@ import (
 // Messages of RTMP.
 const (
 	rtmpChunkSize = 1
-	rtmpSound     = 8
+	rtmpAudio     = 8
 	rtmpPicture   = 9
 	rtmpCommand   = 20
 )

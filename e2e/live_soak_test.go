@@ -182,10 +182,10 @@ func (c *crowd) checkLog(took time.Duration) {
 	}
 	// Of strangers a few lines a second at each of three doors; of encoders with a good key
 	// a few at each of their connections, which may be thirty and then one in two seconds.
-	lines, most := strings.Count(log, "\n"), 3*(20+2*took.Seconds())+float64(len(badPublishers()))*3*(30+took.Seconds()/2)
+	lines, limit := strings.Count(log, "\n"), 3*(20+2*took.Seconds())+float64(len(badPublishers()))*3*(30+took.Seconds()/2)
 	c.t.Logf("%d lines in the log after %v", lines, took.Round(time.Second))
-	if float64(lines) > most {
-		c.t.Errorf("%d lines in the log after %v, want at most %.0f; the last: %s", lines, took, most, tail(log))
+	if float64(lines) > limit {
+		c.t.Errorf("%d lines in the log after %v, want at most %.0f; the last: %s", lines, took, limit, tail(log))
 	}
 }
 

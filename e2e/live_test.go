@@ -196,7 +196,7 @@ func (s *liveStream) checkMaster() {
 func checkWalls(t *testing.T, name string, list *livePlaylist, began, seen time.Time) {
 	t.Helper()
 	first := list.segments[0].wall
-	// Sound may come a moment earlier than the picture that the clock is set by.
+	// Audio may come a moment earlier than the picture that the clock is set by.
 	if first.Before(began.Add(-100*time.Millisecond)) || first.After(seen) {
 		t.Errorf("%s: the first segment is dated %v, it came between %v and %v", name, first, began, seen)
 	}
@@ -208,7 +208,7 @@ func checkWalls(t *testing.T, name string, list *livePlaylist, began, seen time.
 	}
 }
 
-// checkStep looks whether sound and picture are as far apart as they were sent, and
+// checkStep looks whether audio and video are as far apart as they were sent, and
 // start together.
 func checkStep(t *testing.T, sent probed, recorded map[string]string) {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 )
 
 // liveWebRTC lets Chromium publish its camera over WHIP, and watches that over HLS and
-// over WHEP. It is recorded and sent on, with sound that everybody takes.
+// over WHEP. It is recorded and sent on, with audio that everybody takes.
 func liveWebRTC(t *testing.T) {
 	const target = "hush-heard"
 	nginx := nginxServer(t)

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// inStep is how far picture and sound may be apart, in seconds.
+// inStep is how far video and audio may be apart, in seconds.
 const inStep = 0.040
 
-// flashes are when the picture of a flash clip is bright and its sound loud.
+// flashes are when the picture of a flash clip is bright and its audio loud.
 var flashes = []float64{1.0, 3.4, 5.0}
 
 // flashClip is black and silent, but for flashes with a tone, and has a corner of each
@@ -32,12 +32,12 @@ func flashClip(t *testing.T, name string, args ...string) string {
 		"drawbox=x=100:y=40:w=120:h=100:color=white:t=fill:enable='" + at("t") + "'," +
 		"drawbox=x=0:y=0:w=40:h=40:color=red:t=fill,drawbox=x=280:y=0:w=40:h=40:color=green:t=fill," +
 		"drawbox=x=0:y=140:w=40:h=40:color=blue:t=fill,drawbox=x=280:y=140:w=40:h=40:color=yellow:t=fill"
-	sound := "aevalsrc='sin(1000*2*PI*t)*(" + at("t") + ")':s=48000:d=6"
-	return makeClip(t, name, append([]string{"-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", sound}, args...)...)
+	audio := "aevalsrc='sin(1000*2*PI*t)*(" + at("t") + ")':s=48000:d=6"
+	return makeClip(t, name, append([]string{"-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", audio}, args...)...)
 }
 
 // TestInStep transcodes sources whose times or pictures are not straightforward, and
-// measures in every kind of output whether picture and sound belong together, and
+// measures in every kind of output whether video and audio belong together, and
 // whether the colours are where they are in the source. What else can be odd about a
 // source is a test of internal/vod.
 func TestInStep(t *testing.T) {
@@ -86,7 +86,7 @@ type measured struct {
 }
 
 // measure watches and listens. Of a master playlist that is the first rendition with
-// its sound.
+// its audio.
 func measure(t *testing.T, file string) (m measured) {
 	t.Helper()
 	input := []string{"-hide_banner", "-nostdin", "-allowed_extensions", "ALL", "-i", file}

@@ -37,7 +37,7 @@ type parseJob struct {
 	Kind   string   `json:"kind"` // ts, mp4 or cmaf
 	Parts  []string `json:"parts"`
 	codec  string   // of the picture; "" = there is none
-	sound  bool
+	audio  bool
 	frames int
 }
 
@@ -49,8 +49,8 @@ func (o *outputs) hls(master string) (codecs []string) {
 	if !list.independent {
 		o.t.Errorf("%s does not say that segments are independent", master)
 	}
-	for _, sound := range list.audio {
-		o.media(sound, nil, false)
+	for _, audio := range list.audio {
+		o.media(audio, nil, false)
 	}
 	for _, v := range list.variants {
 		o.media(v.uri, &v, list.audio[v.audio] == "")
@@ -60,7 +60,7 @@ func (o *outputs) hls(master string) (codecs []string) {
 }
 
 // media checks a media playlist and its segments against the line v that names it,
-// which is nil for a playlist of sound. Muxed says that the sound is in the
+// which is nil for a playlist of audio. Muxed says that the audio is in the
 // segments of the picture.
 func (o *outputs) media(name string, v *variant, muxed bool) {
 	o.t.Helper()
@@ -68,7 +68,7 @@ func (o *outputs) media(name string, v *variant, muxed bool) {
 	if !list.ended {
 		o.t.Errorf("%s has no end", name)
 	}
-	job := parseJob{Name: name, Kind: "ts", frames: o.frames, sound: v == nil || muxed}
+	job := parseJob{Name: name, Kind: "ts", frames: o.frames, audio: v == nil || muxed}
 	var init []byte
 	if list.init != nil {
 		init = o.cut(*list.init)
@@ -91,7 +91,7 @@ func (o *outputs) media(name string, v *variant, muxed bool) {
 		}
 		allowed := drifted
 		if v == nil && i == len(list.segments)-1 {
-			allowed = soundPacket // the last one may be shown in part
+			allowed = audioPacket // the last one may be shown in part
 		}
 		if drift := end - first - at - s.seconds; math.Abs(drift) > allowed {
 			o.t.Errorf("%s: segment %d lasts %.4f s longer than the playlist says", name, i, drift)
@@ -115,7 +115,7 @@ func (o *outputs) media(name string, v *variant, muxed bool) {
 
 const (
 	drifted     = 0.001          // how far the times of a playlist may be off, in seconds
-	soundPacket = 1024 / 44100.0 // how long a packet of sound is at most
+	audioPacket = 1024 / 44100.0 // how long a packet of audio is at most
 )
 
 // variant checks the line of a master playlist against what is in the segments.
@@ -255,7 +255,7 @@ func (o *outputs) keep(playlist, name string, data []byte) string {
 }
 
 // mp4 checks a file that plays while it is being loaded.
-func (o *outputs) mp4(name, codec string, sound bool) {
+func (o *outputs) mp4(name, codec string, audio bool) {
 	o.t.Helper()
 	file := filepath.Join(o.dir, name)
 	if boxes := topBoxes(o.t, file); slices.Index(boxes, "moov") > slices.Index(boxes, "mdat") || !slices.Contains(boxes, "moov") {
@@ -273,7 +273,7 @@ func (o *outputs) mp4(name, codec string, sound bool) {
 			o.t.Errorf("%s: the %s starts at %s", name, s.Type, s.StartTime)
 		}
 	}
-	o.parse = append(o.parse, parseJob{Name: name, Kind: "mp4", Parts: []string{file}, codec: codec, sound: sound, frames: o.frames})
+	o.parse = append(o.parse, parseJob{Name: name, Kind: "mp4", Parts: []string{file}, codec: codec, audio: audio, frames: o.frames})
 	o.info = append(o.info, file)
 }
 
@@ -289,7 +289,7 @@ func (o *outputs) fragmented(name, codec string) {
 			o.t.Errorf("%s: %d frames, want %d", name, got, o.frames)
 		}
 	}
-	o.parse = append(o.parse, parseJob{Name: name, Kind: "mp4", Parts: []string{file}, codec: codec, sound: codec == "", frames: o.frames})
+	o.parse = append(o.parse, parseJob{Name: name, Kind: "mp4", Parts: []string{file}, codec: codec, audio: codec == "", frames: o.frames})
 	o.info = append(o.info, file)
 }
 
@@ -362,12 +362,12 @@ func (p parsed) check(t *testing.T, job parseJob) {
 		return
 	}
 	if job.Kind == "ts" {
-		if p.TS.Found.Video != job.frames || (p.TS.Found.Audio > 0) != job.sound {
-			t.Errorf("%s: mux.js finds %+v, want %d frames and sound %v", job.Name, p.TS.Found, job.frames, job.sound)
+		if p.TS.Found.Video != job.frames || (p.TS.Found.Audio > 0) != job.audio {
+			t.Errorf("%s: mux.js finds %+v, want %d frames and sound %v", job.Name, p.TS.Found, job.frames, job.audio)
 		}
 		return
 	}
-	var picture, sound bool
+	var picture, audio bool
 	fragments := 0
 	for _, track := range p.MP4Box.Tracks {
 		fragments += track.Samples
@@ -378,13 +378,13 @@ func (p parsed) check(t *testing.T, job parseJob) {
 				t.Errorf("%s: mp4box.js finds %+v, want %d frames of %s", job.Name, track, job.frames, job.codec)
 			}
 		case "audio":
-			sound = true
+			audio = true
 			if track.Codec != "mp4a.40.2" || track.Samples == 0 {
 				t.Errorf("%s: mp4box.js finds %+v", job.Name, track)
 			}
 		}
 	}
-	if picture != (job.codec != "") || sound != job.sound {
+	if picture != (job.codec != "") || audio != job.audio {
 		t.Errorf("%s: mp4box.js finds %+v", job.Name, p.MP4Box.Tracks)
 	}
 	if p.MuxJS.Tracks != len(p.MP4Box.Tracks) || p.MuxJS.Samples > 0 && p.MuxJS.Samples != fragments {

@@ -15,7 +15,7 @@ type (
 	masterList struct {
 		independent bool
 		variants    []variant
-		audio       map[string]string // the playlists of sound, by their group
+		audio       map[string]string // the playlists of audio, by their group
 	}
 	variant struct {
 		uri, codecs, resolution, audio string

@@ -13,8 +13,8 @@ import (
 	words "weir/internal/weir"
 )
 
-// mostMemory is what the weir process itself may hold.
-const mostMemory = 200_000_000
+// maxMemory is what the weir process itself may hold.
+const maxMemory = 200_000_000
 
 // TestMemorySoak looks at the memory of weir while ten tasks of two accounts are
 // done, and while a source of 5 GB passes through. `make soak-vod-memory` runs it.
@@ -30,7 +30,7 @@ func TestMemorySoak(t *testing.T) {
 		w.run("user", "create", "ada@example.com")
 		other := *w
 		other.key = match(t, w.run("key", "create", "ada's", "--user", "ada@example.com"), `API key +(\S+)`)
-		peak := w.most(ops, func() {
+		peak := w.limit(ops, func() {
 			var ids []string
 			for i := range 5 {
 				for _, account := range []*weir{w, &other} {
@@ -53,7 +53,7 @@ func TestMemorySoak(t *testing.T) {
 		ops := freeAddr(t)
 		w.start("--ops", ops)
 		source := loopedClip(t, 5_000_000_000)
-		report(t, w.most(ops, func() {
+		report(t, w.limit(ops, func() {
 			passThrough(t, w, source, map[string]any{"mp4": map[string]any{"path": "/out"}, "hls": map[string]any{"path": "/out"}})
 		}))
 		w.stop()
@@ -63,8 +63,8 @@ func TestMemorySoak(t *testing.T) {
 func report(t *testing.T, peak int64) {
 	t.Helper()
 	t.Logf("weir itself had at most %d MB", peak/1_000_000)
-	if peak > mostMemory {
-		t.Errorf("weir itself had %d MB, at most %d are right", peak/1_000_000, mostMemory/1_000_000)
+	if peak > maxMemory {
+		t.Errorf("weir itself had %d MB, at most %d are right", peak/1_000_000, maxMemory/1_000_000)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestPlaySoak(t *testing.T) {
 
 // most watches the memory of weir while something happens, and returns the most that
 // it had.
-func (w *weir) most(ops string, happens func()) (peak int64) {
+func (w *weir) limit(ops string, happens func()) (peak int64) {
 	w.t.Helper()
 	done := make(chan struct{})
 	var watching sync.WaitGroup

@@ -151,11 +151,11 @@ func onlyOnce(t *testing.T, st *store.Store, id string, before []store.Piece) {
 		if p.State != store.PieceDone || p.Finished != 1 {
 			t.Errorf("%s is %s and was finished %d times", p.Name, p.State, p.Finished)
 		}
-		most := 1
+		limit := 1
 		if before[i].State == store.PieceRunning || before[i].State == store.PieceQueued {
-			most = 2 // it was in flight, or was taken up just before the kill
+			limit = 2 // it was in flight, or was taken up just before the kill
 		}
-		if p.Started > most {
+		if p.Started > limit {
 			t.Errorf("%s was %s at the kill and was begun %d times", p.Name, before[i].State, p.Started)
 		}
 		if p.Started > 1 {
@@ -166,7 +166,7 @@ func onlyOnce(t *testing.T, st *store.Store, id string, before []store.Piece) {
 }
 
 // sameFrames decodes every output in two buckets and compares the checksums of all
-// frames and of all sound.
+// frames and of all audio.
 func sameFrames(t *testing.T, want, got s3test.Bucket) {
 	t.Helper()
 	names := func(b s3test.Bucket) (list []string) {

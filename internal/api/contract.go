@@ -294,9 +294,9 @@ func contractPath(instance []string) string {
 
 // contractShorten keeps names that a caller made up from filling the answer.
 func contractShorten(name string) string {
-	const most = 100
-	if runes := []rune(name); len(runes) > most {
-		return string(runes[:most]) + "…"
+	const limit = 100
+	if runes := []rune(name); len(runes) > limit {
+		return string(runes[:limit]) + "…"
 	}
 	return name
 }

@@ -19,15 +19,15 @@ const (
 	// An address may be wrong about a key so often at once, and then so often a second.
 	wrongAtOnce    = 100
 	wrongPerSecond = 10
-	// mostCounted is of how many keys, or addresses, that is counted at once.
-	mostCounted = 100_000
+	// maxCounted is of how many keys, or addresses, that is counted at once.
+	maxCounted = 100_000
 )
 
 func newLimiter(perSecond int) *limiter {
 	return &limiter{
 		perSecond: perSecond,
-		asks:      weir.Buckets[string]{AtOnce: perSecond, PerSecond: float64(perSecond), Most: mostCounted},
-		wrong:     weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Most: mostCounted},
+		asks:      weir.Buckets[string]{AtOnce: perSecond, PerSecond: float64(perSecond), Max: maxCounted},
+		wrong:     weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
 	}
 }
 

@@ -74,14 +74,14 @@ type source struct {
 	requests atomic.Int64
 	sent     atomic.Int64
 	busy     atomic.Int64 // requests at this moment
-	mostBusy atomic.Int64
+	maxBusy  atomic.Int64
 }
 
 func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := int(s.requests.Add(1))
 	for busy := s.busy.Add(1); ; {
-		most := s.mostBusy.Load()
-		if busy <= most || s.mostBusy.CompareAndSwap(most, busy) {
+		limit := s.maxBusy.Load()
+		if busy <= limit || s.maxBusy.CompareAndSwap(limit, busy) {
 			break
 		}
 	}
@@ -246,8 +246,8 @@ func TestFetchReadsLargeSourcesInParallel(t *testing.T) {
 	if sent := src.sent.Load(); sent != int64(len(src.content)) {
 		t.Errorf("the server sent %d bytes, want %d", sent, len(src.content))
 	}
-	if most := src.mostBusy.Load(); most < 2 || most > connections {
-		t.Errorf("%d requests at the same time, want 2 to %d", most, connections)
+	if limit := src.maxBusy.Load(); limit < 2 || limit > connections {
+		t.Errorf("%d requests at the same time, want 2 to %d", limit, connections)
 	}
 }
 

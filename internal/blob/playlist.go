@@ -19,7 +19,7 @@ type playlist struct {
 type variant struct {
 	uri       string
 	bandwidth uint64
-	audio     string // group of renditions that the sound is in
+	audio     string // group of renditions that the audio is in
 }
 
 // hlsPiece is a file, or a part of one.
@@ -57,7 +57,7 @@ func parsePlaylist(data []byte) (playlist, error) {
 // hlsParser is what the lines so far say about the next one.
 type hlsParser struct {
 	list     playlist
-	separate map[string]bool // groups of sound that are files of their own
+	separate map[string]bool // groups of audio that are files of their own
 
 	stream   map[string]string // attributes of the variant that comes next
 	segment  bool              // a segment comes next
@@ -188,7 +188,7 @@ func (p *hlsParser) finish() (playlist, error) {
 	case len(l.variants) > 0 && len(l.pieces) > 0:
 		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist has variants and segments; it can only have one of them")
 	case len(l.variants) > 0:
-		return p.withSound()
+		return p.withAudio()
 	case len(l.pieces) == 0:
 		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist has no segments")
 	case !p.ended:
@@ -197,8 +197,8 @@ func (p *hlsParser) finish() (playlist, error) {
 	return l, nil
 }
 
-// withSound leaves out the variants whose sound is somewhere else.
-func (p *hlsParser) withSound() (playlist, error) {
+// withAudio leaves out the variants whose audio is somewhere else.
+func (p *hlsParser) withAudio() (playlist, error) {
 	var whole []variant
 	for _, v := range p.list.variants {
 		if !p.separate[v.audio] {

@@ -15,12 +15,12 @@ import (
 
 // The connections of an encoder, as they follow one another in a recording.
 const (
-	firstCoding  = picture + " " + sound + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
-	otherCoding  = picture + " " + sound + " -c:v libx264 -preset ultrafast -bf 0 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
-	largerCoding = "-f lavfi -i testsrc2=s=320x180:r=25:d=3 " + sound + " -c:v libx264 -preset ultrafast -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
-	hevcCoding   = picture + " " + sound + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
-	otherHEVC    = picture + " " + sound + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0:sao=0:deblock=1 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
-	otherSound   = picture + " -f lavfi -i sine=440:r=48000:d=3 -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
+	firstCoding  = picture + " " + audio + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
+	otherCoding  = picture + " " + audio + " -c:v libx264 -preset ultrafast -bf 0 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
+	largerCoding = "-f lavfi -i testsrc2=s=320x180:r=25:d=3 " + audio + " -c:v libx264 -preset ultrafast -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
+	hevcCoding   = picture + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
+	otherHEVC    = picture + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0:sao=0:deblock=1 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
+	otherAudio   = picture + " -f lavfi -i sine=440:r=48000:d=3 -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
 )
 
 // connected returns tracks that were recorded of connections with the given codings, one
@@ -63,7 +63,7 @@ func TestTracksChange(t *testing.T) {
 			t.Errorf("there is an init segment %d", k)
 		}
 	}
-	// Each connection has three seconds; sound ends a little later than the picture.
+	// Each connection has three seconds; audio ends a little later than the picture.
 	if got := Played(indices(all...)); got < 9*time.Second || got > 9300*time.Millisecond {
 		t.Errorf("all lasts %v, want a little more than 9 s", got)
 	}
@@ -96,14 +96,14 @@ func TestProgressiveJoinsConnections(t *testing.T) {
 			if diff := cmp.Diff(want, pictures(t, file)); diff != "" {
 				t.Errorf("the pictures are others (-want +got):\n%s", diff)
 			}
-			sound := packets(t, file, "a:0")
-			if len(sound) != all[1].Frames() {
-				t.Errorf("%d packets of sound, want %d", len(sound), all[1].Frames())
+			audio := packets(t, file, "a:0")
+			if len(audio) != all[1].Frames() {
+				t.Errorf("%d packets of sound, want %d", len(audio), all[1].Frames())
 			}
-			// Sound and picture of a connection begin together.
+			// Audio and video of a connection begin together.
 			video, gap := packets(t, file, "v:0"), 0.0
 			for i := range codings {
-				v, a := seconds(t, video[i*len(video)/len(codings)].PTS), seconds(t, sound[i*len(sound)/len(codings)].PTS)
+				v, a := seconds(t, video[i*len(video)/len(codings)].PTS), seconds(t, audio[i*len(audio)/len(codings)].PTS)
 				gap = max(gap, math.Abs(v-a))
 				if at := 3.1 * float64(i); v < 3*float64(i)-0.1 || v > at+0.2 {
 					t.Errorf("connection %d begins at %v", i, v)
@@ -169,7 +169,7 @@ func TestProgressiveWantsOneForm(t *testing.T) {
 	for name, codings := range map[string][]string{
 		"another size":        {firstCoding, largerCoding},
 		"another codec":       {firstCoding, hevcCoding},
-		"another sample rate": {firstCoding, otherSound},
+		"another sample rate": {firstCoding, otherAudio},
 	} {
 		all := connected(t, codings...)
 		_, err := Progressive(indices(all...), 0)
@@ -182,7 +182,7 @@ func TestProgressiveWantsOneForm(t *testing.T) {
 // A list of a track that changes has an init segment for each coding, and lengths that
 // follow its clock.
 func TestPlaylistOfChanges(t *testing.T) {
-	index := connected(t, firstCoding, otherSound)[1].TrackIndex
+	index := connected(t, firstCoding, otherAudio)[1].TrackIndex
 	var vod bytes.Buffer
 	o := PlaylistOptions{
 		Type: VOD, Ended: true, Name: func(n int64) string { return fmt.Sprint(n, ".m4s") },

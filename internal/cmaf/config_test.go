@@ -7,11 +7,11 @@ import (
 
 func TestDecoderConfig(t *testing.T) {
 	aac := []byte{0x11, 0x90}
-	sound, err := AACTrack(aac)
+	audio, err := AACTrack(aac)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := sound.DecoderConfig(); !bytes.Equal(got, aac) {
+	if got := audio.DecoderConfig(); !bytes.Equal(got, aac) {
 		t.Errorf("config of AAC = %x, want %x", got, aac)
 	}
 	sps := []byte{0x67, 0x42, 0xc0, 0x1e, 0xd9, 0x00, 0xa0, 0x2f, 0xf9, 0x61, 0x00, 0x00, 0x03, 0x00, 0x01, 0x00, 0x00, 0x03, 0x00, 0x3c, 0x0f, 0x16, 0x2e, 0x48}
@@ -29,7 +29,7 @@ func TestDecoderConfig(t *testing.T) {
 	if opus, err := OpusTrack(2); err != nil || opus.DecoderConfig() != nil {
 		t.Errorf("config of Opus = %x, %v; want none", opus.DecoderConfig(), err)
 	}
-	for n := range sound.Entry {
-		(Track{Entry: sound.Entry[:n]}).DecoderConfig() // must not panic
+	for n := range audio.Entry {
+		(Track{Entry: audio.Entry[:n]}).DecoderConfig() // must not panic
 	}
 }

@@ -51,15 +51,15 @@ func TestDASH(t *testing.T) {
 	hevc := madeUp(entry(rung(1280, 720)), 1000, 5000, 180, 180, 47)
 	hevc.Track.Codec = "hvc1.1.6.L93.90"
 	wide := madeUp(withPixels(rung(720, 576), 64, 45), 1234, 5000, 180, 180)
-	sound := func(language, name string) TrackIndex {
+	audio := func(language, name string) TrackIndex {
 		return madeUp(entry(speech(language, name)), 1024, 372, 259, 259, 68)
 	}
 	for name, f := range map[string]Files{
-		"dash":           files(t, []TrackIndex{small, big}, []TrackIndex{sound("eng", "")}),
-		"dash-languages": files(t, []TrackIndex{small, hevc}, []TrackIndex{sound("eng", ""), sound("deu", "Regie & <Kommentar>")}),
-		"dash-late":      files(t, []TrackIndex{later(madeUp(entry(rung(640, 360)), 1000, 3000, 60), 45000)}, []TrackIndex{later(sound("", ""), 3*44100)}),
+		"dash":           files(t, []TrackIndex{small, big}, []TrackIndex{audio("eng", "")}),
+		"dash-languages": files(t, []TrackIndex{small, hevc}, []TrackIndex{audio("eng", ""), audio("deu", "Regie & <Kommentar>")}),
+		"dash-late":      files(t, []TrackIndex{later(madeUp(entry(rung(640, 360)), 1000, 3000, 60), 45000)}, []TrackIndex{later(audio("", ""), 3*44100)}),
 		"dash-silent":    files(t, []TrackIndex{wide}, nil),
-		"dash-sound":     files(t, nil, []TrackIndex{sound("eng", "")}),
+		"dash-sound":     files(t, nil, []TrackIndex{audio("eng", "")}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := checkGolden(t, name+".mpd", func(w io.Writer) error { return DASH(w, f) })
@@ -145,7 +145,7 @@ func testPlayers(t *testing.T, clipName string) {
 		sound := audio.index
 		if path == "ts/index.m3u8" {
 			if clipName == "late-sound" {
-				continue // ffmpeg gives the first two packets of late sound one time, also when it wrote the segments itself
+				continue // ffmpeg gives the first two packets of late audio one time, also when it wrote the segments itself
 			}
 			sound = c.index(Audio) // with what lies before 0
 		}

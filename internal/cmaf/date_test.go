@@ -10,7 +10,7 @@ import (
 )
 
 // Shaka lines the decode times of segments up with their dates, each track by itself. So
-// for sound and picture to stay together, the two must be equally far apart in all tracks.
+// for audio and video to stay together, the two must be equally far apart in all tracks.
 func TestDatesGoWithDecodeTimes(t *testing.T) {
 	zero := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) // of the timeline
 	name := func(int64) string { return "x" }

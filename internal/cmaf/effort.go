@@ -35,7 +35,7 @@ const (
 	octaves = 1.2
 	// headBytes is what is looked at of a slice; its head ends long before.
 	headBytes = 256
-	mostRefs  = 32
+	maxRefs   = 32
 )
 
 // NewEffort returns a meter for a track with these parameter sets, each of whose units
@@ -246,7 +246,7 @@ func (e *Effort) weigh(h *head, refs []uint32) {
 		h.number()
 	}
 	for _, n := range refs {
-		for range min(n, mostRefs) {
+		for range min(n, maxRefs) {
 			if h.flag() {
 				h.signed()
 				h.signed()

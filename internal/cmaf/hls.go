@@ -38,7 +38,7 @@ type PlaylistOptions struct {
 	// its longest segment beforehand, because players are told once.
 	Target time.Duration
 
-	// Extra are the lengths of segments that go on where the track ends: sound that
+	// Extra are the lengths of segments that go on where the track ends: audio that
 	// lasts longer than the picture, in segments that have both.
 	Extra []time.Duration
 
@@ -180,7 +180,7 @@ func (p *playlist) segment(e playlistEntry) {
 
 // date writes when a segment begins: when its first frame is decoded, which is so many
 // ticks before it is shown. Shaka takes the decode time of a segment for its date, so with
-// any other the sound would be ahead of a picture that has B-frames. Other players go by
+// any other the audio would be ahead of a picture that has B-frames. Other players go by
 // the times in segments.
 func (p *playlist) date(wall time.Time, ahead int64) {
 	if !wall.IsZero() {

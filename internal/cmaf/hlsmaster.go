@@ -13,7 +13,7 @@ import (
 // Master is a presentation from which a player chooses.
 type Master struct {
 	Video []Rendition // one picture in several sizes, in any order
-	Audio []Rendition // several languages; of one sound there is one rendition
+	Audio []Rendition // several languages; of one audio there is one rendition
 	TS    bool        // the segments are MPEG-TS, and those of video have the default audio inside
 }
 
@@ -24,7 +24,7 @@ type Rendition struct {
 	Index TrackIndex
 
 	// Bandwidth and AverageBandwidth are bits per second as they were measured, in
-	// MPEG-TS with the sound inside. 0 = reckoned from the index.
+	// MPEG-TS with the audio inside. 0 = reckoned from the index.
 	Bandwidth, AverageBandwidth int64
 
 	// FrameRate is what the encoder of video was told, where there is too little to see it

@@ -192,9 +192,9 @@ type varintReader struct {
 	bad  bool
 }
 
-func (r *varintReader) uint(most uint64) uint64 {
+func (r *varintReader) uint(limit uint64) uint64 {
 	v, n := binary.Uvarint(r.data)
-	if n <= 0 || v > most {
+	if n <= 0 || v > limit {
 		r.data, r.bad = nil, true
 		return 0
 	}

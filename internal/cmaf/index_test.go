@@ -14,9 +14,9 @@ import (
 
 // randomSegment makes a segment that is often usual and sometimes extreme.
 func randomSegment(rnd *rand.Rand) Segment {
-	number := func(usual, most int64) int64 {
+	number := func(usual, limit int64) int64 {
 		if rnd.IntN(20) == 0 {
-			return rnd.Int64N(most)
+			return rnd.Int64N(limit)
 		}
 		return rnd.Int64N(usual)
 	}
@@ -120,8 +120,8 @@ func TestIndexIsCompact(t *testing.T) {
 			index = AppendEntry(index, s)
 		}
 		each := float64(len(index)) / float64(track.Frames())
-		if most := []float64{6, 4}[i]; each > most {
-			t.Errorf("%s has %.1f bytes a sample, want at most %v", track.Track.Kind, each, most)
+		if limit := []float64{6, 4}[i]; each > limit {
+			t.Errorf("%s has %.1f bytes a sample, want at most %v", track.Track.Kind, each, limit)
 		}
 		got, _, err := ReadIndex(index)
 		if err != nil {

@@ -17,9 +17,9 @@ import (
 // milliseconds or ticks of 90 kHz.
 const liveTimescale = 90000
 
-// mostPixels is how wide or high a picture may be. No level of a coding in use allows
+// maxPixels is how wide or high a picture may be. No level of a coding in use allows
 // more.
-const mostPixels = 16888
+const maxPixels = 16888
 
 // unusable is an error about a configuration that an encoder sent.
 func unusable(coding, format string, args ...any) error {
@@ -151,8 +151,8 @@ func AV1Track(sequenceHeader []byte) (Track, error) {
 // liveVideo returns a track of video with this sample entry. Pixels of no known form
 // are square.
 func liveVideo(coding, entry string, width, height uint64, pixels mp4.PaspBox, config mp4.Box) (Track, error) {
-	if width == 0 || height == 0 || width > mostPixels || height > mostPixels {
-		return Track{}, unusable(coding, "pictures of %d x %d can't be; at most %d either way can", width, height, mostPixels)
+	if width == 0 || height == 0 || width > maxPixels || height > maxPixels {
+		return Track{}, unusable(coding, "pictures of %d x %d can't be; at most %d either way can", width, height, maxPixels)
 	}
 	box := mp4.CreateVisualSampleEntryBox(entry, uint16(width), uint16(height), config)
 	box.CompressorName = ""
@@ -181,7 +181,7 @@ func AACTrack(config []byte) (Track, error) {
 	return liveAudio("mp4a", c.rate, cmp.Or(c.channels, 2), mp4.CreateEsdsBox(config)), nil
 }
 
-// opusRate is that of Opus in any file, whatever rate the sound had before.
+// opusRate is that of Opus in any file, whatever rate the audio had before.
 const opusRate = 48000
 
 // OpusTrack returns the track of Opus with so many channels, in the order of Vorbis when

@@ -87,11 +87,11 @@ var encoders = []struct{ name, options string }{
 	{"HEVC with layers and HRD", picture + " -t 1 -c:v libx265 -preset ultrafast -x265-params log-level=none:temporal-layers=1:bframes=3:b-adapt=0:hrd=1:vbv-maxrate=500:vbv-bufsize=500 -pix_fmt yuv420p -tag:v hvc1"},
 	{"AV1", picture + " -t 1 -c:v libaom-av1 -usage realtime -cpu-used 8 -g 25 -pix_fmt yuv420p"},
 	{"AV1 of 10 bits", picture + " -t 0.2 -c:v libaom-av1 -usage realtime -cpu-used 8 -pix_fmt yuv420p10le"},
-	{"AAC", sound + " -c:a aac"},
-	{"AAC 5.1", sound + " -t 1 -c:a aac -ac 6 -ar 48000"},
-	{"AAC of 96 kHz", sound + " -t 1 -c:a aac -ar 96000"},
-	{"Opus", sound + " -c:a libopus -ac 2"},
-	{"Opus 5.1", sound + " -t 1 -c:a libopus -ac 6 -mapping_family 1"},
+	{"AAC", audio + " -c:a aac"},
+	{"AAC 5.1", audio + " -t 1 -c:a aac -ac 6 -ar 48000"},
+	{"AAC of 96 kHz", audio + " -t 1 -c:a aac -ar 96000"},
+	{"Opus", audio + " -c:a libopus -ac 2"},
+	{"Opus 5.1", audio + " -t 1 -c:a libopus -ac 6 -mapping_family 1"},
 }
 
 // A track made of what an encoder sends must be as good as the one that a muxer made of
@@ -147,7 +147,7 @@ func TestTrackOfEncoder(t *testing.T) {
 }
 
 // essence takes off what two boxes may differ in: square pixels need no box, and the
-// rate that sound had before it became Opus is for people.
+// rate that audio had before it became Opus is for people.
 func essence(box string, body []byte) []byte {
 	switch {
 	case box == "pasp" && len(body) == 8 && bytes.Equal(body[:4], body[4:]):

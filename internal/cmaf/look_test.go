@@ -26,7 +26,7 @@ var looks = map[string]struct {
 		picture + " -c:v libaom-av1 -cpu-used 8 -pix_fmt yuv420p10le -usage realtime -color_primaries bt2020 -color_trc arib-std-b67 -colorspace bt2020nc",
 		Look{Primaries: 9, Transfer: 18, Matrix: 9},
 	},
-	"sound": {sound + " -c:a aac", Look{}},
+	"sound": {audio + " -c:a aac", Look{}},
 }
 
 func TestLook(t *testing.T) {

@@ -209,19 +209,19 @@ func (t *Track) describe(entry foreignBox) {
 		t.Channels = int(in.u16())
 		in.take(6)
 		t.SampleRate = int(in.u32() >> 16)
-		boxes = soundBoxes(in.data, version)
+		boxes = audioBoxes(in.data, version)
 	}
 	t.Codec = codec(entry.name, boxes)
 	if t.Kind == Audio {
-		t.describeSound(boxes)
+		t.describeAudio(boxes)
 		if t.SampleRate == 0 {
 			t.SampleRate = int(t.Timescale)
 		}
 	}
 }
 
-// soundBoxes skips the fields that QuickTime adds to a sound entry.
-func soundBoxes(rest []byte, version uint16) []byte {
+// audioBoxes skips the fields that QuickTime adds to a audio entry.
+func audioBoxes(rest []byte, version uint16) []byte {
 	in := bytesReader{data: rest}
 	switch version {
 	case 1:
@@ -232,9 +232,9 @@ func soundBoxes(rest []byte, version uint16) []byte {
 	return in.data
 }
 
-// describeSound corrects what the fixed fields of a sound entry can't say: writers
-// put 2 channels and 16 bits of sample rate there whatever the sound has.
-func (t *Track) describeSound(boxes []byte) {
+// describeAudio corrects what the fixed fields of a audio entry can't say: writers
+// put 2 channels and 16 bits of sample rate there whatever the audio has.
+func (t *Track) describeAudio(boxes []byte) {
 	if config := parseESDS(child(boxes, "esds")); config.object == 0x40 {
 		if c, ok := parseAudioConfig(config.specific); ok {
 			t.SampleRate = c.rate

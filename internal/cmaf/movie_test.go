@@ -13,7 +13,7 @@ import (
 	"weir/internal/weir"
 )
 
-// movieFile returns a file of two seconds with sound and B-frames, and the body of its
+// movieFile returns a file of two seconds with audio and B-frames, and the body of its
 // moov box.
 func movieFile(t testing.TB) (path string, data, moov []byte) {
 	t.Helper()

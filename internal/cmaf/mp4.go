@@ -267,20 +267,20 @@ func (m *movieForm) ticks(seconds *big.Rat, up bool) uint64 {
 
 // choose enables one of several audio tracks.
 func (m *movieForm) choose() {
-	var sounds []*trackForm
+	var audios []*trackForm
 	first := 0
 	for _, t := range m.tracks {
 		if t.Kind == Audio {
-			if t.Default && (len(sounds) == 0 || !sounds[first].Default) {
-				first = len(sounds)
+			if t.Default && (len(audios) == 0 || !audios[first].Default) {
+				first = len(audios)
 			}
-			sounds = append(sounds, t)
+			audios = append(audios, t)
 		}
 	}
-	if len(sounds) < 2 {
+	if len(audios) < 2 {
 		return
 	}
-	for i, t := range sounds {
+	for i, t := range audios {
 		t.group, t.disabled = 1, i != first
 	}
 }

@@ -127,7 +127,7 @@ func TestProgressiveKeepsTracksInStep(t *testing.T) {
 				for _, p := range all {
 					first = min(first, seconds(t, p.PTS))
 				}
-				// A packet of sound that is cut at 0 is shown in part.
+				// A packet of audio that is cut at 0 is shown in part.
 				if first > want+1e-4 || first < want-0.024 || i == 0 && first < want-1e-4 {
 					t.Errorf("track %d starts at %v, want %v", i, first, want)
 				}
@@ -151,7 +151,7 @@ func moved(s stored, at float64) stored {
 	return s
 }
 
-func TestProgressiveEnablesOneSound(t *testing.T) {
+func TestProgressiveEnablesOneAudio(t *testing.T) {
 	tracks := store(t, generate(t, codings[0].options))
 	first, second, third := tracks[1], tracks[1], tracks[1]
 	first.Track.Default = false

@@ -32,7 +32,7 @@ type Reader struct {
 	inner  map[uint32]*innerTrack // by the id that the file gives it
 	ready  []Fragment
 	err    error // of reading the tracks, or what ended the stream
-	most   int64 // bytes that the samples of a fragment may have
+	limit  int64 // bytes that the samples of a fragment may have
 }
 
 // innerTrack is what a reader knows of a track beyond what it tells.
@@ -47,12 +47,12 @@ type sampleDefaults struct{ duration, size, flags uint32 }
 
 // NewReader returns a reader of r. Nothing is read before the first call.
 func NewReader(r io.Reader) *Reader {
-	return &Reader{in: bufio.NewReaderSize(r, 64<<10), most: maxMdat}
+	return &Reader{in: bufio.NewReaderSize(r, 64<<10), limit: maxMdat}
 }
 
 // Limit sets how many bytes the samples of a fragment may have, for whoever reads from
 // many strangers at once.
-func (r *Reader) Limit(bytes int64) { r.most = bytes }
+func (r *Reader) Limit(bytes int64) { r.limit = bytes }
 
 // Tracks reads up to and with the moov box and returns its video and audio tracks.
 func (r *Reader) Tracks() ([]Track, error) {
@@ -374,7 +374,7 @@ func (t *trackFragment) readTrun(m *movieFragment, body []byte, defaults sampleD
 // readMdat reads the samples of a moof and makes its fragments ready.
 func (r *Reader) readMdat(h boxHead, m *movieFragment) error {
 	start := r.at
-	data, err := r.body(h, r.most)
+	data, err := r.body(h, r.limit)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ var codings = []struct {
 	want    []Track
 }{
 	{
-		"H.264 with B-frames and AAC", picture + " " + sound + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -c:a aac -metadata:s:a:0 language=deu",
+		"H.264 with B-frames and AAC", picture + " " + audio + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -c:a aac -metadata:s:a:0 language=deu",
 		[]Track{
 			{Kind: Video, Codec: "avc1.64000b", Timescale: 12800, Width: 160, Height: 90},
 			{Kind: Audio, Codec: "mp4a.40.2", Timescale: 44100, Channels: 1, SampleRate: 44100, Language: "deu", Default: true},
@@ -41,7 +41,7 @@ var codings = []struct {
 		[]Track{{Kind: Video, Codec: "hvc1.1.6.L30.90", Timescale: 12800, Width: 160, Height: 90}},
 	},
 	{
-		"VP9 and Opus", picture + " " + sound + " -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 25 -c:a libopus",
+		"VP9 and Opus", picture + " " + audio + " -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 25 -c:a libopus",
 		[]Track{
 			{Kind: Video, Codec: "vp09.00.10.08", Timescale: 12800, Width: 160, Height: 90},
 			{Kind: Audio, Codec: "opus", Timescale: 48000, Channels: 1, SampleRate: 48000, Default: true},
@@ -52,22 +52,22 @@ var codings = []struct {
 		[]Track{{Kind: Video, Codec: "av01.0.00M.08", Timescale: 12800, Width: 160, Height: 90}},
 	},
 	{
-		"MPEG-4 and MP3", picture + " " + sound + " -c:v mpeg4 -g 25 -c:a libmp3lame -ac 2",
+		"MPEG-4 and MP3", picture + " " + audio + " -c:v mpeg4 -g 25 -c:a libmp3lame -ac 2",
 		[]Track{
 			{Kind: Video, Codec: "mp4v.20.1", Timescale: 12800, Width: 160, Height: 90},
 			{Kind: Audio, Codec: "mp4a.6B", Timescale: 44100, Channels: 2, SampleRate: 44100, Default: true},
 		},
 	},
 	{
-		"AC-3", sound + " -c:a ac3 -ac 6",
+		"AC-3", audio + " -c:a ac3 -ac 6",
 		[]Track{{Kind: Audio, Codec: "ac-3", Timescale: 44100, Channels: 6, SampleRate: 44100, Default: true}},
 	},
 	{
-		"E-AC-3", sound + " -c:a eac3 -ac 2",
+		"E-AC-3", audio + " -c:a eac3 -ac 2",
 		[]Track{{Kind: Audio, Codec: "ec-3", Timescale: 44100, Channels: 2, SampleRate: 44100, Default: true}},
 	},
 	{
-		"FLAC", sound + " -c:a flac -ac 2 -strict -2 -ar 96000",
+		"FLAC", audio + " -c:a flac -ac 2 -strict -2 -ar 96000",
 		[]Track{{Kind: Audio, Codec: "fLaC", Timescale: 96000, Channels: 2, SampleRate: 96000, Default: true}},
 	},
 }
@@ -113,7 +113,7 @@ func fromFragments(track Track, frags []Fragment) []packet {
 
 // The same frames with an edit list instead of absolute times.
 func TestReaderAppliesEditList(t *testing.T) {
-	options := append(strings.Fields(picture+" "+sound+" -c:v libx264 -preset veryfast -bf 3 -g 25 -c:a aac"),
+	options := append(strings.Fields(picture+" "+audio+" -c:v libx264 -preset veryfast -bf 3 -g 25 -c:a aac"),
 		strings.Fields("-output_ts_offset 10 -movie_timescale 44100 -movflags delay_moov+default_base_moof -frag_duration 400000 -f mp4 pipe:1")...)
 	data := ffmpeg(t, options...)
 	if !bytes.Contains(data, []byte("elst")) {
@@ -141,7 +141,7 @@ func TestReaderSkipsOtherTracks(t *testing.T) {
 	if err := os.WriteFile(subtitles, []byte("1\n00:00:00,000 --> 00:00:02,000\nhello\n\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	data := generate(t, "-i "+subtitles+" "+sound+" -map 0 -map 1 -c:s mov_text -c:a aac")
+	data := generate(t, "-i "+subtitles+" "+audio+" -map 0 -map 1 -c:s mov_text -c:a aac")
 	tracks, frags := readAll(t, data)
 	if len(tracks) != 1 || tracks[0].Kind != Audio || len(frags[0]) == 0 {
 		t.Errorf("tracks = %+v, %d fragments; want the sound alone", tracks, len(frags[0]))
@@ -150,7 +150,7 @@ func TestReaderSkipsOtherTracks(t *testing.T) {
 
 // ProRes has no place in MP4: it comes as QuickTime, whose boxes differ a little.
 func TestReaderKnowsQuickTime(t *testing.T) {
-	options := strings.Fields(picture + " " + sound + " -t 1 -c:v prores_ks -profile:v 0 -c:a pcm_s16le")
+	options := strings.Fields(picture + " " + audio + " -t 1 -c:v prores_ks -profile:v 0 -c:a pcm_s16le")
 	quicktime := append(options, fragmented...)
 	quicktime[len(quicktime)-2] = "mov"
 	data := ffmpeg(t, quicktime...)
@@ -178,7 +178,7 @@ func TestReaderKnowsQuickTime(t *testing.T) {
 // Where samples lie may be said in three ways; ffmpeg writes the absolute one when it is
 // not told to count from the moof box.
 func TestReaderKnowsAbsoluteOffsets(t *testing.T) {
-	options := strings.Fields(picture + " " + sound + " -c:v libx264 -preset veryfast -g 25 -c:a aac -movflags frag_keyframe+empty_moov -f mp4 pipe:1")
+	options := strings.Fields(picture + " " + audio + " -c:v libx264 -preset veryfast -g 25 -c:a aac -movflags frag_keyframe+empty_moov -f mp4 pipe:1")
 	data := ffmpeg(t, options...)
 	file := writeFile(t, data)
 	tracks, frags := readAll(t, data)
@@ -280,9 +280,9 @@ func TestReaderPassesErrorsOn(t *testing.T) {
 
 func FuzzReader(f *testing.F) {
 	for _, options := range []string{
-		picture + " " + sound + " -t 0.2 -c:v libx264 -preset veryfast -bf 2 -c:a aac",
+		picture + " " + audio + " -t 0.2 -c:v libx264 -preset veryfast -bf 2 -c:a aac",
 		picture + " -t 0.1 -c:v libvpx-vp9 -deadline realtime -cpu-used 8",
-		sound + " -t 0.1 -c:a ac3",
+		audio + " -t 0.1 -c:a ac3",
 	} {
 		f.Add(generate(f, options))
 	}

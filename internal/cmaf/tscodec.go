@@ -212,7 +212,7 @@ func newTSAudio(entry []byte) (tsCodec, error) {
 	var config esds
 	if len(entry) >= audioEntry {
 		version := binary.BigEndian.Uint16(entry[16:])
-		config = parseESDS(child(soundBoxes(entry[audioEntry:], version), "esds"))
+		config = parseESDS(child(audioBoxes(entry[audioEntry:], version), "esds"))
 	}
 	switch config.object {
 	case 0x40, 0x66, 0x67, 0x68: // AAC of MPEG-4 and MPEG-2

@@ -126,7 +126,7 @@ func clip(t *testing.T, name string, args ...string) string {
 	return path
 }
 
-// small are the arguments of a short clip with picture and sound.
+// small are the arguments of a short clip with video and audio.
 func small(more ...string) []string {
 	return append([]string{
 		"-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=2", "-f", "lavfi", "-i", "sine=d=2", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-c:a", "aac",

@@ -76,7 +76,7 @@ func matroska(pipe int) []string {
 // Audio plans one run of ffmpeg that makes one audio track of a source into one
 // continuous AAC track, at pipe:3 as fragmented MP4 with times plus [Lead]. The
 // encoder's priming lies before the presentation time 0. Where the source has no
-// sound (a late start, holes) the track has silence, so that it stays in step
+// audio (a late start, holes) the track has silence, so that it stays in step
 // with the pictures.
 type Audio struct {
 	// Input is the source file. When it is "", the source is read from pipe:0 as

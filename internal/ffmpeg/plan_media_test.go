@@ -193,9 +193,9 @@ func TestRemuxKeepsTime(t *testing.T) {
 }
 
 // TestAudioStaysInStep encodes audio that starts late and has a hole, and expects
-// the sounds where they were.
+// the audio where they were.
 func TestAudioStaysInStep(t *testing.T) {
-	// Sound from 0.5 s to 1 s and from 2 s to 3 s, in one stream of packets.
+	// Audio from 0.5 s to 1 s and from 2 s to 3 s, in one stream of packets.
 	film := made(t, "film.mkv", "-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=3", "-f", "lavfi", "-i", "sine=f=1000:r=48000:d=3",
 		"-af", "aselect='between(t,0.5,1)+gte(t,2)'", "-ac", "6", "-c:v", "libx264", "-c:a", "ac3", "-fps_mode", "passthrough")
 	fromFile := plain(t, Audio{Input: film, Stream: 1, Channels: 6, SampleRate: 48_000}.Args(), nil, 1)[0]

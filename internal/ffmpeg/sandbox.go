@@ -164,7 +164,7 @@ func dropCapabilities() error {
 }
 
 const (
-	mostFiles    = 256      // that may be open
+	maxFiles     = 256      // that may be open
 	largestFile  = 64 << 30 // bytes
 	threadStack  = 2 << 20  // bytes; SVT-AV1 starts hundreds of threads
 	cpuGrace     = 5        // seconds from the signal to the end
@@ -187,7 +187,7 @@ func (g grant) limit() error {
 		{"core", unix.RLIMIT_CORE, 0, 0},
 		{"cpu", unix.RLIMIT_CPU, seconds, seconds + cpuGrace},
 		{"fsize", unix.RLIMIT_FSIZE, largestFile, largestFile},
-		{"nofile", unix.RLIMIT_NOFILE, mostFiles, mostFiles},
+		{"nofile", unix.RLIMIT_NOFILE, maxFiles, maxFiles},
 		{"stack", unix.RLIMIT_STACK, threadStack, threadStack},
 		{"as", unix.RLIMIT_AS, addresses, addresses},
 		{"data", unix.RLIMIT_DATA, memory, memory},

@@ -226,7 +226,7 @@ func TestSandboxLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("0\n90\n%d\n%d\n%d\n%d\n", mostFiles, 3<<20, mostFiles, threadStack>>10); ulimits != want {
+	if want := fmt.Sprintf("0\n90\n%d\n%d\n%d\n%d\n", maxFiles, 3<<20, maxFiles, threadStack>>10); ulimits != want {
 		t.Errorf("limits = %q, want %q", ulimits, want)
 	}
 	for _, want := range []string{"NoNewPrivs:\t1\n", "Seccomp:\t2\n", "nice: 19\n", "CapInh:\t0000000000000000\n"} {

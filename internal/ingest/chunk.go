@@ -24,17 +24,17 @@ const (
 )
 
 const (
-	// mostChunkStreams is how many messages may be under way at once. Encoders use four
+	// maxChunkStreams is how many messages may be under way at once. Encoders use four
 	// or five.
-	mostChunkStreams = 64
+	maxChunkStreams = 64
 	// atOnce is how much room a message gets before it is there: what is announced costs
 	// the sender nothing.
 	atOnce = 64 << 10
 	// The room of messages that were read is used again, but for that of small ones: so many
 	// of them, of so many bytes together.
-	mostSpare      = 8
-	mostSpareBytes = 1 << 20
-	leastSpare     = 4 << 10
+	maxSpare      = 8
+	maxSpareBytes = 1 << 20
+	leastSpare    = 4 << 10
 	// noTime stands in the three bytes of a time that does not fit there.
 	noTime = 0xFFFFFF
 )
@@ -128,8 +128,8 @@ func (r *chunkReader) header() (*chunkStream, error) {
 		if format > 1 {
 			return nil, errors.New("a chunk goes on with a message that was not begun")
 		}
-		if len(r.streams) == mostChunkStreams {
-			return nil, fmt.Errorf("more than %d chunk streams", mostChunkStreams)
+		if len(r.streams) == maxChunkStreams {
+			return nil, fmt.Errorf("more than %d chunk streams", maxChunkStreams)
 		}
 		stream = &chunkStream{}
 		r.streams[id] = stream
@@ -243,7 +243,7 @@ func (r *chunkReader) room(length int) []byte {
 
 // reuse takes a body back, or a part of it, that nobody needs any more.
 func (r *chunkReader) reuse(body []byte) {
-	if cap(body) >= leastSpare && len(r.spare) < mostSpare && r.spareBytes+cap(body) <= mostSpareBytes {
+	if cap(body) >= leastSpare && len(r.spare) < maxSpare && r.spareBytes+cap(body) <= maxSpareBytes {
 		r.spare, r.spareBytes = append(r.spare, body), r.spareBytes+cap(body)
 	}
 }

@@ -146,12 +146,12 @@ func TestChunksUseRoomAgain(t *testing.T) {
 	for range 10 {
 		r.reuse(make([]byte, leastSpare))
 	}
-	if len(r.spare) != mostSpare || r.spareBytes != mostSpare*leastSpare {
-		t.Errorf("%d are kept, of %d bytes, want %d", len(r.spare), r.spareBytes, mostSpare)
+	if len(r.spare) != maxSpare || r.spareBytes != maxSpare*leastSpare {
+		t.Errorf("%d are kept, of %d bytes, want %d", len(r.spare), r.spareBytes, maxSpare)
 	}
 	r = newChunkReader(nil, 1<<20)
 	for range 3 {
-		r.reuse(make([]byte, mostSpareBytes/2))
+		r.reuse(make([]byte, maxSpareBytes/2))
 	}
 	if len(r.spare) != 2 {
 		t.Errorf("%d large ones are kept, want 2", len(r.spare))

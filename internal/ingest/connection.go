@@ -33,16 +33,16 @@ const (
 	noMediaTime    = 30 * time.Second
 	lingerTime     = 2 * time.Second
 
-	// mostBefore is how many bytes a connection may send before it has shown a good
+	// maxBefore is how many bytes a connection may send before it has shown a good
 	// stream key; the handshake needs 3 KiB of them.
-	mostBefore = 64 << 10
-	// mostCommand is how long a command may be, or what is told about the stream.
-	mostCommand = 32 << 10
-	// mostMessage is how long a message may be once the key is known: more than a key
+	maxBefore = 64 << 10
+	// maxCommand is how long a command may be, or what is told about the stream.
+	maxCommand = 32 << 10
+	// maxMessage is how long a message may be once the key is known: more than a key
 	// frame of 4K at 100 Mbit/s.
-	mostMessage = 8 << 20
-	// mostLinger is how much is read from an encoder that was told to go.
-	mostLinger = 1 << 20
+	maxMessage = 8 << 20
+	// maxLinger is how much is read from an encoder that was told to go.
+	maxLinger = 1 << 20
 
 	bufferSize = 16 << 10
 	// streamID is the number of the one stream of a connection, as the library writes it.
@@ -75,8 +75,8 @@ type connection struct {
 
 func newConnection(s *server, conn net.Conn, t *seat) *connection {
 	c := &connection{server: s, seat: t, log: s.Log.With("remote", conn.RemoteAddr().String())}
-	c.open(conn, mostBefore)
-	c.most = mostBefore
+	c.open(conn, maxBefore)
+	c.limit = maxBefore
 	return c
 }
 
@@ -117,7 +117,7 @@ func (c *connection) handle(ctx context.Context, m message) error {
 
 // tell reads what the encoder says about its stream: which tracks there will be.
 func (c *connection) tell(body []byte) {
-	if c.feed == nil || len(body) > mostCommand {
+	if c.feed == nil || len(body) > maxCommand {
 		return
 	}
 	data, err := amf0.Unmarshal(body)
@@ -225,7 +225,7 @@ func (c *connection) publish(ctx context.Context, arguments amf0.Data) error {
 	c.publisher, c.left = p, make(chan struct{})
 	c.log = c.log.With("stream", p.StreamID())
 	c.feed = newFeed(p, bounded(c.log))
-	c.most, c.chunks.limit = 0, mostMessage
+	c.limit, c.chunks.limit = 0, maxMessage
 	c.until = time.Now().Add(firstMediaTime)
 	c.watch.Go(func() {
 		select {
@@ -385,7 +385,7 @@ func (c *connection) linger() {
 	if half, ok := c.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() != nil {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, c.conn, mostLinger)
+	_, _ = io.CopyN(io.Discard, c.conn, maxLinger)
 }
 
 // cut ends the connection at once, from wherever.

@@ -61,8 +61,8 @@ func (c *client) publish(key string) {
 }
 
 // AAC, stereo, 48 kHz.
-func (c *client) soundConfig() { c.send(messageAudio, 0xAF, 0, 0x11, 0x90) }
-func (c *client) soundFrame()  { c.send(messageAudio, 0xAF, 1, 0x21, 0x10, 0x04) }
+func (c *client) audioConfig() { c.send(messageAudio, 0xAF, 0, 0x11, 0x90) }
+func (c *client) audioFrame()  { c.send(messageAudio, 0xAF, 1, 0x21, 0x10, 0x04) }
 
 // How long a connection may take.
 func TestTimes(t *testing.T) {
@@ -98,18 +98,18 @@ func TestTimes(t *testing.T) {
 		{"media, then nothing", func(t *testing.T, c net.Conn) {
 			e := hello(t, c)
 			e.publish(goodKey)
-			e.sound(3*time.Second, 60)
+			e.audio(3*time.Second, 60)
 		}, 60*3*time.Second + 10*time.Second, "lost"},
 		{"media, then a byte a second", func(t *testing.T, c net.Conn) {
 			e := hello(t, c)
 			e.publish(goodKey)
-			e.sound(time.Second, 5)
+			e.audio(time.Second, 5)
 			trickle(c, 100)
 		}, 5*time.Second + noMediaTime, "lost"},
 		{"a goodbye, but it stays", func(t *testing.T, c net.Conn) {
 			e := hello(t, c)
 			e.publish(goodKey)
-			e.sound(time.Second, 5)
+			e.audio(time.Second, 5)
 			e.command("deleteStream", nil, 1.0)
 		}, 5*time.Second + lingerTime, "clean"},
 	} {
@@ -145,12 +145,12 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// sound sends sound for some time.
-func (c *client) sound(every time.Duration, times int) {
-	c.soundConfig()
+// audio sends audio for some time.
+func (c *client) audio(every time.Duration, times int) {
+	c.audioConfig()
 	for range times {
 		time.Sleep(every) // of the bubble's clock
-		c.soundFrame()
+		c.audioFrame()
 	}
 }
 
@@ -189,7 +189,7 @@ func TestGarbage(t *testing.T) {
 		{"a large message before the key", func(t *testing.T, c net.Conn) {
 			_, _ = hello(t, c).Write([]byte{3, 0, 0, 0, 0xFF, 0xFF, 0xFF, messageCommand, 0, 0, 0, 0})
 		}, "a message of 16777215 bytes"},
-		{"media before the key", func(t *testing.T, c net.Conn) { hello(t, c).soundConfig() }, "media came before a stream key"},
+		{"media before the key", func(t *testing.T, c net.Conn) { hello(t, c).audioConfig() }, "media came before a stream key"},
 		{"publish before connect", func(t *testing.T, c net.Conn) { hello(t, c).command("publish", nil, goodKey) }, "publish at the wrong time"},
 		{"deep command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand, deep...) }, "a command can't be read"},
 		{"long command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand, noise[:40<<10]...) }, "a command of 40960 bytes"},
@@ -357,8 +357,8 @@ func TestMetadata(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.send(messageData, about...)
-	c.soundConfig()
-	c.soundFrame()
+	c.audioConfig()
+	c.audioFrame()
 	hub.wait(t, "sound", func() bool { return hub.count() == 1 })
 }
 
@@ -376,8 +376,8 @@ func TestDefect(t *testing.T) {
 	encoding.Go(func() {
 		c := hello(t, theirs)
 		c.publish(goodKey)
-		c.soundConfig()
-		c.soundFrame()
+		c.audioConfig()
+		c.audioFrame()
 		c.command("deleteStream", nil)
 	})
 	s.serve(t.Context(), ours, seat)
@@ -409,8 +409,8 @@ func TestRunWaits(t *testing.T) {
 	all := idle(t, r.Listener.Addr().String(), 2)
 	c := hello(t, all[0])
 	c.publish(goodKey)
-	c.soundConfig()
-	c.soundFrame()
+	c.audioConfig()
+	c.audioFrame()
 	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
 	cancel()
 	running.Wait()

@@ -121,7 +121,7 @@ func TestH265AndOpus(t *testing.T) {
 	hub := newTestHub()
 	address, _ := start(t, RTMP{}, hub)
 	video, pictures := samplesOf(t, "h265.mp4")
-	_, sound := samplesOf(t, "opus.mp4")
+	_, audio := samplesOf(t, "opus.mp4")
 	enc, tracks := newEncoder(t, address, h265Of(t, video), &codecs.Opus{IDHeader: &opus.IDHeader{Version: 1, ChannelCount: 1, InputSampleRate: 48000}})
 	base := -pictures[0].DTS
 	for i, s := range pictures {
@@ -132,8 +132,8 @@ func TestH265AndOpus(t *testing.T) {
 		if err := enc.WriteH265(tracks[0], s.PTS+base, s.DTS+base, au); err != nil {
 			t.Fatal(err)
 		}
-		for j := i * 2; j < min(i*2+2, len(sound)); j++ {
-			if err := enc.WriteOpus(tracks[1], sound[j].PTS+base, sound[j].Data); err != nil {
+		for j := i * 2; j < min(i*2+2, len(audio)); j++ {
+			if err := enc.WriteOpus(tracks[1], audio[j].PTS+base, audio[j].Data); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -147,7 +147,7 @@ func TestH265AndOpus(t *testing.T) {
 		t.Errorf("tracks %+v, want %s and opus", p.tracks, video.Codec)
 	}
 	check(t, p.of(cmaf.Video), pictures, bytes.Equal)
-	check(t, p.of(cmaf.Audio), sound[:min(len(sound), 2*len(pictures))], bytes.Equal)
+	check(t, p.of(cmaf.Audio), audio[:min(len(audio), 2*len(pictures))], bytes.Equal)
 }
 
 func TestAV1(t *testing.T) {
@@ -209,11 +209,11 @@ func TestFirstTrackCounts(t *testing.T) {
 	if n := len(p.of(cmaf.Video)); n != 10 {
 		t.Errorf("%d pictures, want 10", n)
 	}
-	var sound []byte
+	var audio []byte
 	for _, f := range p.of(cmaf.Audio) {
-		sound = append(sound, f.Data[1])
+		audio = append(audio, f.Data[1])
 	}
-	if diff := cmp.Diff([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, sound); diff != "" {
+	if diff := cmp.Diff([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, audio); diff != "" {
 		t.Errorf("sound (-want +got):\n%s", diff)
 	}
 	if n := bytes.Count([]byte(log.String()), []byte("the first one counts")); n != 2 {

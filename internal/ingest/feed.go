@@ -15,13 +15,13 @@ const (
 	// patience is how long the first track waits for the second one, if nobody said that
 	// there is none: a track that joins later costs viewers a discontinuity.
 	patience = time.Second
-	// mostHeld is how many bytes wait meanwhile, and mostHeldFrames how many frames.
-	mostHeld       = 4 << 20
-	mostHeldFrames = 1000
-	// mostSound is how long a frame of sound may be: Opus of a second is shorter.
-	mostSound = 64 << 10
-	// mostChanges is how often a minute an encoder may change what it sends.
-	mostChanges = 30
+	// maxHeld is how many bytes wait meanwhile, and maxHeldFrames how many frames.
+	maxHeld       = 4 << 20
+	maxHeldFrames = 1000
+	// maxAudio is how long a frame of audio may be: Opus of a second is shorter.
+	maxAudio = 64 << 10
+	// maxChanges is how often a minute an encoder may change what it sends.
+	maxChanges = 30
 )
 
 // feed makes tracks and frames of the packets of one connection and gives them to its
@@ -41,7 +41,7 @@ type feed struct {
 	heldBytes int
 }
 
-// lane is the way of the sound or of the pictures.
+// lane is the way of the audio or of the pictures.
 type lane struct {
 	codec   string
 	decoder decoder // nil = nothing came so far, or weir can't take the codec
@@ -87,8 +87,8 @@ func (f *feed) add(ctx context.Context, p packet, at time.Duration) error {
 		return weir.Wrap(weir.Invalid, err, "%s can't be read", p.codec)
 	case len(u.data) == 0 || !l.known:
 		return nil
-	case p.kind == cmaf.Audio && len(u.data) > mostSound:
-		return weir.Errorf(weir.Invalid, "a frame of sound has %d bytes; %d are allowed", len(u.data), mostSound)
+	case p.kind == cmaf.Audio && len(u.data) > maxAudio:
+		return weir.Errorf(weir.Invalid, "a frame of sound has %d bytes; %d are allowed", len(u.data), maxAudio)
 	}
 	at += p.offset
 	if p.kind == cmaf.Audio {
@@ -143,7 +143,7 @@ func (f *feed) ignore(l *lane, why string) {
 	}
 }
 
-// without leaves out sound of which no packets will come, because nothing can be made of
+// without leaves out audio of which no packets will come, because nothing can be made of
 // them. What comes all the same is of another track, and is taken.
 func (f *feed) without(why string) {
 	f.ignore(&f.audio, why)
@@ -193,7 +193,7 @@ func (f *feed) frame(ctx context.Context, kind cmaf.Kind, frame live.Frame) erro
 	}
 	f.held, f.heldBytes = append(f.held, heldFrame{kind, frame}), f.heldBytes+len(frame.Data)
 	waited := (frame.DTS - f.held[0].frame.DTS).Abs()
-	if f.complete() || waited >= patience || f.heldBytes > mostHeld || len(f.held) >= mostHeldFrames {
+	if f.complete() || waited >= patience || f.heldBytes > maxHeld || len(f.held) >= maxHeldFrames {
 		return f.start(ctx)
 	}
 	return nil
@@ -251,8 +251,8 @@ func (f *feed) setTracks(ctx context.Context) error {
 	if now := time.Now(); now.Sub(f.since) > time.Minute {
 		f.since, f.changes = now, 0
 	}
-	if f.changes++; f.changes > mostChanges {
-		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", mostChanges)
+	if f.changes++; f.changes > maxChanges {
+		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", maxChanges)
 	}
 	f.changed = false
 	var tracks []cmaf.Track

@@ -53,11 +53,11 @@ func (f *feeder) pictures(config []byte) {
 	f.send(packet{kind: cmaf.Video, codec: codecH264, config: true, data: config}, 0)
 }
 
-func (f *feeder) sound(at time.Duration) {
+func (f *feeder) audio(at time.Duration) {
 	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: []byte{1}}, at)
 }
 
-func (f *feeder) sounds(config ...byte) {
+func (f *feeder) audios(config ...byte) {
 	f.send(packet{kind: cmaf.Audio, codec: codecAAC, config: true, data: config}, 0)
 }
 
@@ -96,16 +96,16 @@ func TestFeed(t *testing.T) {
 	}{
 		{"both are told ahead", func(f *feeder) {
 			f.pictures(small)
-			f.sounds(0x11, 0x90)
+			f.audios(0x11, 0x90)
 			f.picture(0, key)
-			f.sound(10 * ms)
+			f.audio(10 * ms)
 		}, "[v90a48000] v0 a10"},
 		{"the second is told late", func(f *feeder) {
 			f.pictures(small)
 			f.picture(0, key)
 			f.picture(40*ms, slice)
-			f.sounds(0x11, 0x90)
-			f.sound(50 * ms)
+			f.audios(0x11, 0x90)
+			f.audio(50 * ms)
 		}, "[v90a48000] v0 v40 a50"},
 		{"nobody says that there is no sound", func(f *feeder) {
 			f.pictures(small)
@@ -122,8 +122,8 @@ func TestFeed(t *testing.T) {
 			f.promise(true, false)
 			f.pictures(small)
 			f.picture(0, key)
-			f.sounds(0x11, 0x90)
-			f.sound(10 * ms)
+			f.audios(0x11, 0x90)
+			f.audio(10 * ms)
 			f.picture(40*ms, key)
 		}, "[v90] v0[v90a48000] a10 v40"},
 		{"the size changes ahead of a frame", func(f *feeder) {
@@ -149,19 +149,19 @@ func TestFeed(t *testing.T) {
 		}, "[v90] v0[v180] v40"},
 		{"the codec changes", func(f *feeder) {
 			f.promise(false, true)
-			f.sounds(0x11, 0x90)
-			f.sound(0)
+			f.audios(0x11, 0x90)
+			f.audio(0)
 			f.send(packet{kind: cmaf.Audio, codec: codecOpus, data: []byte{0xFC, 1}}, 20*ms) // not known yet
 			f.send(packet{kind: cmaf.Audio, codec: codecOpus, config: true, data: []byte("OpusHead\x01\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00")}, 0)
 			f.send(packet{kind: cmaf.Audio, codec: codecOpus, data: []byte{0xFC, 1}}, 40*ms)
-			f.sounds(0x12, 0x10)
-			f.sound(60 * ms)
+			f.audios(0x12, 0x10)
+			f.audio(60 * ms)
 		}, "[a48000] a0[a48000] a40[a44100] a60"},
 		{"frames before anything is known", func(f *feeder) {
 			f.picture(0, slice)
-			f.sound(0)
+			f.audio(0)
 			f.pictures(small)
-			f.sounds(0x11, 0x90)
+			f.audios(0x11, 0x90)
 			f.picture(40*ms, key)
 		}, "[v90a48000] v40"},
 		{"sound that can't be taken", func(f *feeder) {
@@ -173,11 +173,11 @@ func TestFeed(t *testing.T) {
 		}, "[v90] v0"},
 		{"sound that turns bad", func(f *feeder) {
 			f.pictures(small)
-			f.sounds(0x11, 0x90)
+			f.audios(0x11, 0x90)
 			f.picture(0, key)
-			f.sound(10 * ms)
-			f.sounds(0xFF)
-			f.sound(30 * ms)
+			f.audio(10 * ms)
+			f.audios(0xFF)
+			f.audio(30 * ms)
 			f.picture(40*ms, key)
 		}, "[v90a48000] v0 a10[v90] v40"},
 		{"pictures that can't be taken", func(f *feeder) {
@@ -214,7 +214,7 @@ func TestFeed(t *testing.T) {
 	}
 }
 
-// Times in milliseconds become those that frames of sound really have, gaps stay.
+// Times in milliseconds become those that frames of audio really have, gaps stay.
 func TestGrid(t *testing.T) {
 	var g grid
 	u := unit{count: 1024, rate: 48000}
@@ -228,28 +228,28 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Whatever waits for the other track is bounded, and so is a frame of sound.
+// Whatever waits for the other track is bounded, and so is a frame of audio.
 func TestFeedBounds(t *testing.T) {
 	f := newFeeder(t)
 	f.pictures(realSets(t, "small.mp4"))
-	for range 2 * mostHeldFrames {
+	for range 2 * maxHeldFrames {
 		f.picture(0, slice)
 	}
-	if f.err != nil || len(f.held) > 0 || len(f.pub.frames) != 2*mostHeldFrames {
-		t.Errorf("of %d frames at one time %d wait, %d were handed on (%v)", 2*mostHeldFrames, len(f.held), len(f.pub.frames), f.err)
+	if f.err != nil || len(f.held) > 0 || len(f.pub.frames) != 2*maxHeldFrames {
+		t.Errorf("of %d frames at one time %d wait, %d were handed on (%v)", 2*maxHeldFrames, len(f.held), len(f.pub.frames), f.err)
 	}
-	f.sounds(0x11, 0x90)
-	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, mostSound)}, 0)
+	f.audios(0x11, 0x90)
+	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, maxAudio)}, 0)
 	if f.err != nil {
-		t.Errorf("a frame of %d bytes of sound: %v", mostSound, f.err)
+		t.Errorf("a frame of %d bytes of sound: %v", maxAudio, f.err)
 	}
-	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, mostSound+1)}, 0)
+	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, maxAudio+1)}, 0)
 	if f.err == nil {
 		t.Error("a frame of more bytes of sound is taken")
 	}
 }
 
-// An encoder whose sound is of another codec all the time does not fill the log.
+// An encoder whose audio is of another codec all the time does not fill the log.
 func TestFeedSaysLittle(t *testing.T) {
 	hub, book := newTestHub(), &logBook{}
 	p, err := hub.publish(t.Context(), goodKey, source)

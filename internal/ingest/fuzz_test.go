@@ -73,7 +73,7 @@ func FuzzConnection(f *testing.F) {
 		if err == nil {
 			t.Fatal("it goes on after the last byte")
 		}
-		if kept := c.chunks.unfinished; kept > mostMessage {
+		if kept := c.chunks.unfinished; kept > maxMessage {
 			t.Errorf("%d bytes are kept", kept)
 		}
 		c.end(t.Context(), err)
@@ -132,8 +132,8 @@ func FuzzPullMP4(f *testing.F) {
 	})
 }
 
-// FuzzSound takes what stands before sound, and sound.
-func FuzzSound(f *testing.F) {
+// FuzzAudio takes what stands before audio, and audio.
+func FuzzAudio(f *testing.F) {
 	f.Add(true, []byte{0x11, 0x90}, []byte{0x21, 0x10, 0x04})
 	f.Add(true, []byte{0x2B, 0x92, 0x08, 0x00}, []byte{1})
 	f.Add(false, opusHead(), []byte{0xFC, 1, 2, 3})

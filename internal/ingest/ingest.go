@@ -4,12 +4,12 @@
 // rtmp.go accepts connections and bounds them; connection.go speaks with one encoder
 // until its stream key is known to be good; chunk.go makes messages of its bytes, tag.go
 // packets of the messages, and a [feed] makes tracks and frames of the packets,
-// with picture.go and sound.go knowing what the codecs look like. The feed does not
+// with picture.go and audio.go knowing what the codecs look like. The feed does not
 // know RTMP: other protocols end in it too.
 //
 // [SRT] listens for SRT. srt.go looks at the streamid of a caller (streamid.go) and lets
 // it in or refuses it at the handshake, srtconn.go takes what it sends, and ts.go,
-// tstable.go and tssound.go make packets of the transport stream for a feed.
+// tstable.go and tsaudio.go make packets of the transport stream for a feed.
 //
 // [WHIP] takes offers of browsers over HTTP; package rtc speaks with them, and whip.go gives
 // their frames to a feed.

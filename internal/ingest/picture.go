@@ -62,8 +62,8 @@ const (
 	nalPPS
 )
 
-// mostSets is how many bytes of parameter sets beside those of the track are kept.
-const mostSets = 16 << 10
+// maxSets is how many bytes of parameter sets beside those of the track are kept.
+const maxSets = 16 << 10
 
 // nalDecoder is the decoder of H.264 and H.265, whose frames are NAL units with their
 // lengths in front.
@@ -282,8 +282,8 @@ func (d *nalDecoder) setOther(nal []byte) error {
 		d.others = slices.Delete(d.others, i, i+1)
 		return d.setOther(nal)
 	}
-	if total > mostSets {
-		return fmt.Errorf("more than %d bytes of parameter sets", mostSets)
+	if total > maxSets {
+		return fmt.Errorf("more than %d bytes of parameter sets", maxSets)
 	}
 	d.others, d.insert = append(d.others, pictureSet{id, bytes.Clone(nal)}), true
 	return nil

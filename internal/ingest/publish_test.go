@@ -118,10 +118,10 @@ func TestPublish(t *testing.T) {
 					t.Errorf("%s (-sent +came):\n%s", kind, diff)
 				}
 			}
-			if sound := p.of(cmaf.Audio); len(sound) > 0 {
+			if audio := p.of(cmaf.Audio); len(audio) > 0 {
 				rate := time.Duration(p.tracks[0][len(kinds)-1].SampleRate)
-				for i, f := range sound {
-					if want := sound[0].DTS + time.Duration(i)*1024*time.Second/rate; f.DTS != want {
+				for i, f := range audio {
+					if want := audio[0].DTS + time.Duration(i)*1024*time.Second/rate; f.DTS != want {
 						t.Fatalf("sound %d is at %v, want %v: not rounded to milliseconds", i, f.DTS, want)
 					}
 				}

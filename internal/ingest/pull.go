@@ -98,7 +98,7 @@ type pullSource struct {
 	log       *slog.Logger
 	publisher publisher
 
-	mu     sync.Mutex // sound and picture may come from two sides
+	mu     sync.Mutex // audio and video may come from two sides
 	feed   *feed
 	plays  bool
 	looked time.Time // when it was last looked whether it plays
@@ -263,10 +263,10 @@ type pace struct {
 }
 
 const (
-	// mostLate is how late a frame may be before those after it are put off as well.
-	mostLate = 500 * time.Millisecond
-	// mostEarly is how far frames may be ahead before that is a jump of their times.
-	mostEarly = 10 * time.Second
+	// maxLate is how late a frame may be before those after it are put off as well.
+	maxLate = 500 * time.Millisecond
+	// maxEarly is how far frames may be ahead before that is a jump of their times.
+	maxEarly = 10 * time.Second
 )
 
 // wait waits until a frame is due.
@@ -274,7 +274,7 @@ func (p *pace) wait(ctx context.Context, at time.Duration) error {
 	p.mu.Lock()
 	now := time.Now()
 	due := p.start.Add(at)
-	if !p.set || due.Before(now.Add(-mostLate)) || due.After(now.Add(mostEarly)) {
+	if !p.set || due.Before(now.Add(-maxLate)) || due.After(now.Add(maxEarly)) {
 		p.start, p.set, due = now.Add(-at), true, now
 	}
 	p.mu.Unlock()

@@ -186,9 +186,9 @@ func checkPulled(t *testing.T, kind cmaf.Kind, want, got []sent) {
 	}
 }
 
-// TestPullWithoutSound pulls a clip whose sound can't be taken. Its pictures are, and the
+// TestPullWithoutAudio pulls a clip whose audio can't be taken. Its pictures are, and the
 // owner is told.
-func TestPullWithoutSound(t *testing.T) {
+func TestPullWithoutAudio(t *testing.T) {
 	original := clip(t, "flv")
 	pictures := packetsOf(t, original, cmaf.Video)
 	for _, s := range pulledForms {
@@ -231,7 +231,7 @@ func TestPullRefused(t *testing.T) {
 			fmt.Fprint(w, "\x00\x00\x00\x10ftypisom\x00\x00\x00\x00\x00\x00\x10\x00moov")
 		case "/endless":
 			fmt.Fprint(w, "#EXTM3U\n")
-			for range mostPlaylist >> 10 {
+			for range maxPlaylist >> 10 {
 				fmt.Fprint(w, strings.Repeat("#", 1023)+"\n")
 			}
 		default:

@@ -47,7 +47,7 @@ func (s *pullSource) tag(ctx context.Context, video bool, body []byte, at time.D
 	return audioTag(body, take)
 }
 
-// readFLV hands the tags of sound and picture to take.
+// readFLV hands the tags of audio and video to take.
 func readFLV(in *bufio.Reader, take func(video bool, milliseconds uint32, body []byte) error) error {
 	head := make([]byte, 9)
 	if _, err := io.ReadFull(in, head); err != nil {
@@ -72,8 +72,8 @@ func readFLV(in *bufio.Reader, take func(video bool, milliseconds uint32, body [
 			return cutOff(err)
 		}
 		size := int64(uint24(tag[1:]))
-		if size > mostMessage {
-			return weir.Errorf(weir.Invalid, "the FLV file has a tag of %d bytes; %d are allowed", size, mostMessage)
+		if size > maxMessage {
+			return weir.Errorf(weir.Invalid, "the FLV file has a tag of %d bytes; %d are allowed", size, maxMessage)
 		}
 		body, err := readAll(io.LimitReader(in, size), size)
 		if err == nil && int64(len(body)) < size {

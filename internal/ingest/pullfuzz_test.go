@@ -100,7 +100,7 @@ func FuzzPullRTMP(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := newPullSource(Puller{Log: slog.New(slog.DiscardHandler)}, newWish("rtmp://example.com/live/key"), nothing{})
 		p := &player{source: s}
-		p.open(saying{bytes.NewReader(data)}, mostMessage)
+		p.open(saying{bytes.NewReader(data)}, maxMessage)
 		for {
 			m, err := p.chunks.next()
 			if err == nil {

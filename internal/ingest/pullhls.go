@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// mostSegment is how long a segment may be, and mostInit what stands before it: two
-	// segments of sound and of picture each are in memory at once.
-	mostSegment = 32 << 20
-	mostInit    = 1 << 20
+	// maxSegment is how long a segment may be, and maxInit what stands before it: two
+	// segments of audio and of picture each are in memory at once.
+	maxSegment = 32 << 20
+	maxInit    = 1 << 20
 	// behindEdge is how many segments before the end of a live playlist reading begins, as
 	// the standard wants.
 	behindEdge = 3
@@ -32,9 +32,9 @@ const (
 	segmentTries = 3
 	// soonestReload is how soon a playlist is asked for again.
 	soonestReload = 500 * time.Millisecond
-	// mostSilence is how long a live playlist may have nothing new, beside three times its
+	// maxSilence is how long a live playlist may have nothing new, beside three times its
 	// longest segment.
-	mostSilence = 15 * time.Second
+	maxSilence = 15 * time.Second
 )
 
 // readHLS reads what a playlist tells of. It was asked for at one address, and found at
@@ -49,7 +49,7 @@ func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, fo
 	if len(list.variants) == 0 {
 		return main.run(ctx)
 	}
-	variant, sound := list.best()
+	variant, audio := list.best()
 	if main.at, err = addressIn(found, variant.uri); err != nil {
 		return err
 	}
@@ -59,11 +59,11 @@ func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, fo
 	if len(main.list.variants) > 0 {
 		return badPlaylist("has variants which have variants; there can be only one level of them")
 	}
-	if sound == nil {
+	if audio == nil {
 		return main.run(ctx)
 	}
 	beside := &hlsReader{source: s, web: w, clock: clock}
-	if beside.at, err = addressIn(found, sound.uri); err != nil {
+	if beside.at, err = addressIn(found, audio.uri); err != nil {
 		return err
 	}
 	if err := beside.load(ctx); err != nil {
@@ -77,7 +77,7 @@ func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, fo
 	g.Go(func() error {
 		err := beside.run(ctx)
 		if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind == weir.Invalid {
-			s.withoutSound(strings.Join(e.Messages, "; "))
+			s.withoutAudio(strings.Join(e.Messages, "; "))
 			return nil
 		}
 		return err
@@ -94,7 +94,7 @@ func addressIn(base *url.URL, uri string) (*url.URL, error) {
 	return u, nil
 }
 
-// hlsClock joins the pieces of a presentation between which its times jump. Sound and
+// hlsClock joins the pieces of a presentation between which its times jump. Audio and
 // picture share it, so that they stay in step.
 type hlsClock struct {
 	mu      sync.Mutex
@@ -103,7 +103,7 @@ type hlsClock struct {
 	first   time.Duration           // when the pictures began
 	began   chan struct{}           // closed when they did
 	once    sync.Once
-	shared  bool // sound has a playlist of its own
+	shared  bool // audio has a playlist of its own
 }
 
 // at returns when a frame of a piece is due.
@@ -156,7 +156,7 @@ type hlsReader struct {
 
 // load asks for the playlist.
 func (r *hlsReader) load(ctx context.Context) error {
-	text, found, err := r.web.all(ctx, r.at, 0, 0, mostPlaylist)
+	text, found, err := r.web.all(ctx, r.at, 0, 0, maxPlaylist)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (r *hlsReader) fetchAll(ctx context.Context, to chan<- fetched) error {
 			return weir.Errorf(weir.Upstream, "the stream at %s has ended", r.at.Hostname())
 		case r.list.ended:
 			return nil
-		case silence > 3*r.list.target+mostSilence:
+		case silence > 3*r.list.target+maxSilence:
 			return weir.Errorf(weir.Upstream, "the playlist of %s has had nothing new for %d seconds", r.at.Hostname(), int(silence.Seconds()))
 		}
 		if err := r.reload(ctx); err != nil {
@@ -359,7 +359,7 @@ func (r *hlsReader) fetch(ctx context.Context, segment hlsSegment, to chan<- fet
 func (r *hlsReader) try(ctx context.Context, segment hlsSegment) (f fetched, err error) {
 	f.hlsSegment = segment
 	if segment.initial.uri != "" && segment.initial != r.initial {
-		if r.start, err = r.file(ctx, segment.initial, mostInit); err != nil {
+		if r.start, err = r.file(ctx, segment.initial, maxInit); err != nil {
 			return f, err
 		}
 		r.initial = segment.initial
@@ -367,7 +367,7 @@ func (r *hlsReader) try(ctx context.Context, segment hlsSegment) (f fetched, err
 	if segment.initial.uri != "" {
 		f.start = r.start
 	}
-	if f.data, err = r.file(ctx, segment.hlsFile, mostSegment); err != nil || segment.key.uri == "" {
+	if f.data, err = r.file(ctx, segment.hlsFile, maxSegment); err != nil || segment.key.uri == "" {
 		return f, err
 	}
 	f.data, err = r.decrypt(ctx, segment, f.data)
@@ -375,12 +375,12 @@ func (r *hlsReader) try(ctx context.Context, segment hlsSegment) (f fetched, err
 }
 
 // file fetches a file of the playlist.
-func (r *hlsReader) file(ctx context.Context, f hlsFile, most int64) ([]byte, error) {
+func (r *hlsReader) file(ctx context.Context, f hlsFile, limit int64) ([]byte, error) {
 	at, err := addressIn(r.base, f.uri)
 	if err != nil {
 		return nil, err
 	}
-	data, _, err := r.web.all(ctx, at, f.from, f.to, most)
+	data, _, err := r.web.all(ctx, at, f.from, f.to, limit)
 	return data, err
 }
 
@@ -453,8 +453,8 @@ func (r *hlsReader) describe(ctx context.Context, in *cmaf.Reader) error {
 	if r.configs, silent, err = r.source.usable(tracks, r.promise); err != nil {
 		return err
 	}
-	if !r.clock.shared { // else the sound is in the other playlist
-		r.source.withoutSound(silent)
+	if !r.clock.shared { // else the audio is in the other playlist
+		r.source.withoutAudio(silent)
 	}
 	for _, config := range r.configs {
 		if config.config {

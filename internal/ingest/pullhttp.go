@@ -173,22 +173,22 @@ func (p *patient) Read(b []byte) (int, error) {
 }
 
 // all returns a whole file of so many bytes at most.
-func (w *web) all(ctx context.Context, at *url.URL, from, to, most int64) ([]byte, *url.URL, error) {
+func (w *web) all(ctx context.Context, at *url.URL, from, to, limit int64) ([]byte, *url.URL, error) {
 	a, err := w.get(ctx, at, from, to)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer a.Close()
-	data, err := readAll(a, most)
+	data, err := readAll(a, limit)
 	return data, a.from, err
 }
 
 // readAll reads to the end, which must come within so many bytes.
-func readAll(r io.Reader, most int64) ([]byte, error) {
+func readAll(r io.Reader, limit int64) ([]byte, error) {
 	var data bytes.Buffer
-	n, err := data.ReadFrom(io.LimitReader(r, most+1))
-	if err == nil && n > most {
-		err = weir.Errorf(weir.Invalid, "a file of the source has more than %d MiB", most>>20)
+	n, err := data.ReadFrom(io.LimitReader(r, limit+1))
+	if err == nil && n > limit {
+		err = weir.Errorf(weir.Invalid, "a file of the source has more than %d MiB", limit>>20)
 	}
 	return data.Bytes(), err
 }
@@ -209,7 +209,7 @@ func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
 	}
 	switch {
 	case bytes.HasPrefix(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), []byte("#EXTM3U")):
-		text, err := readAll(in, mostPlaylist)
+		text, err := readAll(in, maxPlaylist)
 		a.Close()
 		if err != nil {
 			return err

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// mostMoov is how long the table of a file may be: that of a film of many hours.
-	mostMoov = 32 << 20
-	// mostApart is how far apart sound and picture of the same time may lie in a file.
-	mostApart = 10 * time.Second
+	// maxMoov is how long the table of a file may be: that of a film of many hours.
+	maxMoov = 32 << 20
+	// maxApart is how far apart audio and video of the same time may lie in a file.
+	maxApart = 10 * time.Second
 )
 
 // packetOf returns what an MP4 file tells of a track before its samples, and the codec of
@@ -50,7 +50,7 @@ func packetOf(t cmaf.Track) (config packet, ok bool) {
 
 // usable returns what is told of the tracks that are taken, the first of each kind, by
 // their positions; the others have none. promise is told which kinds there are. silent says
-// why there is no sound, if there is some that can't be taken.
+// why there is no audio, if there is some that can't be taken.
 func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)) (configs []packet, silent string, err error) {
 	configs = make([]packet, len(tracks))
 	have := map[cmaf.Kind]bool{}
@@ -75,8 +75,8 @@ func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)
 	return configs, silent, nil
 }
 
-// withoutSound says why there is no sound; "" = there is, or the source has none.
-func (s *pullSource) withoutSound(why string) {
+// withoutAudio says why there is no audio; "" = there is, or the source has none.
+func (s *pullSource) withoutAudio(why string) {
 	if why == "" {
 		return
 	}
@@ -92,7 +92,7 @@ func (s *pullSource) announce(ctx context.Context, tracks []cmaf.Track) ([]packe
 	if err != nil {
 		return nil, err
 	}
-	s.withoutSound(silent)
+	s.withoutAudio(silent)
 	for _, config := range configs {
 		if config.config {
 			if err := s.addNow(ctx, config, 0); err != nil {
@@ -120,7 +120,7 @@ func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.R
 			size = int64(binary.BigEndian.Uint64(head[8:]))
 		}
 		switch {
-		case name == "moov" && size >= 8 && size <= mostMoov:
+		case name == "moov" && size >= 8 && size <= maxMoov:
 			moov, err := readAll(io.LimitReader(in, size), size)
 			if err != nil {
 				return err
@@ -193,11 +193,11 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 		if !config.config || from > 0 && next.DTS < from || next.Size == 0 {
 			continue
 		}
-		if next.Size > mostMessage {
-			return weir.Errorf(weir.Invalid, "the MP4 file has a frame of %d bytes; %d are allowed", next.Size, mostMessage)
+		if next.Size > maxMessage {
+			return weir.Errorf(weir.Invalid, "the MP4 file has a frame of %d bytes; %d are allowed", next.Size, maxMessage)
 		}
-		if latest = max(latest, next.DTS); latest-next.DTS > mostApart {
-			return weir.Errorf(weir.Invalid, "sound and picture lie more than %d s apart in the MP4 file", int(mostApart.Seconds()))
+		if latest = max(latest, next.DTS); latest-next.DTS > maxApart {
+			return weir.Errorf(weir.Invalid, "sound and picture lie more than %d s apart in the MP4 file", int(maxApart.Seconds()))
 		}
 		if skip := next.Offset - at; skip < 0 || skip > 1<<20 {
 			// Elsewhere in the file: a new request is cheaper than reading up to there.
@@ -227,7 +227,7 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 
 // readFragmented reads a fragmented file to its end, or a live stream of this form.
 func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Reader) error {
-	r.Limit(mostSegment)
+	r.Limit(maxSegment)
 	tracks, err := r.Tracks()
 	if err != nil {
 		return err
@@ -322,7 +322,7 @@ func (m *merger) hand(all bool) error {
 				next = i
 			}
 		}
-		if next < 0 || missing && !all && span < mostApart && m.bytes < mostSegment {
+		if next < 0 || missing && !all && span < maxApart && m.bytes < maxSegment {
 			return nil
 		}
 		p := m.waiting[next][0]

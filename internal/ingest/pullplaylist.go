@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// mostPlaylist is how long a playlist may be.
-	mostPlaylist = 8 << 20
-	// mostListed is how many segments or variants it may have: a day of one second each.
-	mostListed = 86_400
+	// maxPlaylist is how long a playlist may be.
+	maxPlaylist = 8 << 20
+	// maxListed is how many segments or variants it may have: a day of one second each.
+	maxListed = 86_400
 )
 
 // playlist is an HLS playlist: variants to choose from, or the segments of one.
 type playlist struct {
 	variants []hlsVariant
-	sounds   []hlsSound
+	audios   []hlsAudio
 
 	target   time.Duration // no segment is longer
 	segments []hlsSegment
@@ -32,11 +32,11 @@ type hlsVariant struct {
 	uri       string
 	bandwidth uint64
 	codecs    string
-	sound     string // group of sounds beside it
+	audio     string // group of audio beside it
 }
 
-// hlsSound is sound that is not in the variants.
-type hlsSound struct {
+// hlsAudio is audio that is not in the variants.
+type hlsAudio struct {
 	uri, group string
 	byDefault  bool
 }
@@ -82,8 +82,8 @@ func readPlaylist(data []byte) (playlist, error) {
 		if err := r.line(line); err != nil {
 			return playlist{}, err
 		}
-		if len(r.list.segments)+len(r.list.variants)+len(r.list.sounds) > mostListed {
-			return playlist{}, badPlaylist("has more than %d entries", mostListed)
+		if len(r.list.segments)+len(r.list.variants)+len(r.list.audios) > maxListed {
+			return playlist{}, badPlaylist("has more than %d entries", maxListed)
 		}
 	}
 	if len(r.list.variants) > 0 && len(r.list.segments) > 0 {
@@ -142,7 +142,7 @@ func (r *listReader) line(line string) (err error) {
 		r.variant = weir.HLSAttributes(value)
 	case "#EXT-X-MEDIA":
 		if a := weir.HLSAttributes(value); a["TYPE"] == "AUDIO" && a["URI"] != "" {
-			r.list.sounds = append(r.list.sounds, hlsSound{a["URI"], a["GROUP-ID"], a["DEFAULT"] == "YES"})
+			r.list.audios = append(r.list.audios, hlsAudio{a["URI"], a["GROUP-ID"], a["DEFAULT"] == "YES"})
 		}
 	case "#EXT-X-I-FRAMES-ONLY":
 		return badPlaylist("has only key frames")
@@ -220,9 +220,9 @@ func hlsRange(text, uri string, previous hlsFile) (hlsFile, error) {
 	return hlsFile{uri, from, from + length}, nil
 }
 
-// best returns the variant with the most bits whose pictures weir can take, and the sound
+// best returns the variant with the most bits whose pictures weir can take, and the audio
 // beside it, if it is not in it.
-func (l *playlist) best() (hlsVariant, *hlsSound) {
+func (l *playlist) best() (hlsVariant, *hlsAudio) {
 	rank := func(v hlsVariant) (known bool, bits uint64) {
 		known = v.codecs == ""
 		for _, codec := range []string{"avc1", "avc3", "hvc1", "hev1", "av01"} {
@@ -237,11 +237,11 @@ func (l *playlist) best() (hlsVariant, *hlsSound) {
 			best = v
 		}
 	}
-	var sound *hlsSound
-	for i, s := range l.sounds {
-		if best.sound != "" && s.group == best.sound && (sound == nil || s.byDefault && !sound.byDefault) {
-			sound = &l.sounds[i]
+	var audio *hlsAudio
+	for i, s := range l.audios {
+		if best.audio != "" && s.group == best.audio && (audio == nil || s.byDefault && !audio.byDefault) {
+			audio = &l.audios[i]
 		}
 	}
-	return best, sound
+	return best, audio
 }

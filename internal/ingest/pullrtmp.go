@@ -51,7 +51,7 @@ func (s *pullSource) readRTMP(ctx context.Context, u *url.URL) error {
 		conn = tls.Client(conn, &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12})
 	}
 	p := &player{source: s}
-	p.open(conn, mostMessage)
+	p.open(conn, maxMessage)
 	p.until = time.Now().Add(handshakeTime)
 	err = p.run(ctx, fmt.Sprintf("%s://%s/%s", u.Scheme, u.Host, app), app, name)
 	if ctx.Err() != nil {

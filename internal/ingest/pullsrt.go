@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// mostSRTLatency is what a source may ask for.
-	mostSRTLatency = 8 * time.Second
+	// maxSRTLatency is what a source may ask for.
+	maxSRTLatency = 8 * time.Second
 	// srtParting is how long the reader of the library may sleep. It must have ended before
 	// its socket is closed, or it never does.
 	srtParting = 3100 * time.Millisecond
@@ -42,8 +42,8 @@ func srtCall(u *url.URL) (srt.Config, error) {
 	}
 	if text := query.Get("latency"); text != "" {
 		ms, err := strconv.Atoi(text)
-		if err != nil || ms < 0 || time.Duration(ms)*time.Millisecond > mostSRTLatency {
-			return config, weir.Errorf(weir.Invalid, "the latency of the pull source must be given in milliseconds, at most %d", mostSRTLatency.Milliseconds())
+		if err != nil || ms < 0 || time.Duration(ms)*time.Millisecond > maxSRTLatency {
+			return config, weir.Errorf(weir.Invalid, "the latency of the pull source must be given in milliseconds, at most %d", maxSRTLatency.Milliseconds())
 		}
 		config.Latency = time.Duration(ms) * time.Millisecond
 	}

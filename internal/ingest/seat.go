@@ -21,10 +21,10 @@ const (
 	strangerLinesAtOnce = 20
 	// From one address, so many connections may fail to show a good stream key in a
 	// second, and at once.
-	failuresPerSecond  = 5
-	mostFailuresAtOnce = 100
-	// mostFailing is of how many addresses failures are kept.
-	mostFailing = 4096
+	failuresPerSecond = 5
+	maxFailuresAtOnce = 100
+	// maxFailing is of how many addresses failures are kept.
+	maxFailing = 4096
 )
 
 // strangers are those who have not shown a good stream key. The log tells of them, but
@@ -56,11 +56,11 @@ func (s *strangers) tell(log *slog.Logger, level slog.Level, message, reason str
 
 // seats are the connections that a server may have.
 type seats struct {
-	log         *slog.Logger
-	mostOpen    int
-	mostWaiting int // from one address, without a good stream key
-	counters    *Counters
-	strangers   *strangers
+	log        *slog.Logger
+	maxOpen    int
+	maxWaiting int // from one address, without a good stream key
+	counters   *Counters
+	strangers  *strangers
 
 	mu         sync.Mutex
 	open       int
@@ -70,10 +70,10 @@ type seats struct {
 	told       time.Time
 }
 
-func newSeats(mostOpen, mostWaiting int, log *slog.Logger) *seats {
+func newSeats(maxOpen, maxWaiting int, log *slog.Logger) *seats {
 	return &seats{
-		log: log, mostOpen: mostOpen, mostWaiting: mostWaiting, counters: &Counters{}, strangers: newStrangers(),
-		waiting: map[netip.Prefix]int{}, failing: weir.Buckets[netip.Prefix]{AtOnce: mostFailuresAtOnce, PerSecond: failuresPerSecond, Most: mostFailing},
+		log: log, maxOpen: maxOpen, maxWaiting: maxWaiting, counters: &Counters{}, strangers: newStrangers(),
+		waiting: map[netip.Prefix]int{}, failing: weir.Buckets[netip.Prefix]{AtOnce: maxFailuresAtOnce, PerSecond: failuresPerSecond, Max: maxFailing},
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *seats) admit(remote net.Addr) (*seat, bool) {
 	from := network(remote)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open >= s.mostOpen || s.waiting[from] >= s.mostWaiting || !s.failing.Allows(from, time.Now()) {
+	if s.open >= s.maxOpen || s.waiting[from] >= s.maxWaiting || !s.failing.Allows(from, time.Now()) {
 		s.turnedAway++
 		s.counters.turnedAway.Add(1)
 		if now := time.Now(); now.Sub(s.told) > tellEvery {

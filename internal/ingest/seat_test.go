@@ -22,8 +22,8 @@ func TestStrangersAreToldOfAtABoundedRate(t *testing.T) {
 			time.Sleep(100 * time.Millisecond) // of the bubble's clock
 		}
 		lines := strings.Count(book.String(), "publisher refused")
-		if most := strangerLinesAtOnce + strangerLines*60 + 1; lines > most || lines < most/2 {
-			t.Errorf("%d lines about 60,000 strangers in a minute, want about %d", lines, most)
+		if limit := strangerLinesAtOnce + strangerLines*60 + 1; lines > limit || lines < limit/2 {
+			t.Errorf("%d lines about 60,000 strangers in a minute, want about %d", lines, limit)
 		}
 		if !strings.Contains(book.String(), "others=") {
 			t.Errorf("nothing tells of the others:\n%s", book)
@@ -48,8 +48,8 @@ func TestFailuresOfAnAddress(t *testing.T) {
 		for try(attacker) && tries < 1000 {
 			tries++
 		}
-		if tries != mostFailuresAtOnce {
-			t.Errorf("%d connections may fail at once, want %d", tries, mostFailuresAtOnce)
+		if tries != maxFailuresAtOnce {
+			t.Errorf("%d connections may fail at once, want %d", tries, maxFailuresAtOnce)
 		}
 		if !try(other) {
 			t.Error("another address is not heard either")

@@ -90,11 +90,11 @@ func (d *opusDecoder) track() (t cmaf.Track, ok bool, err error) {
 	return t, err == nil, err
 }
 
-// mostRounded is how far a time may be from where the sound before it ends and still
+// maxRounded is how far a time may be from where the audio before it ends and still
 // be a rounding.
-const mostRounded = 3 * time.Millisecond
+const maxRounded = 3 * time.Millisecond
 
-// grid puts back what times in whole milliseconds lost. Frames of sound have an exact
+// grid puts back what times in whole milliseconds lost. Frames of audio have an exact
 // length, and without gaps each begins where the one before it ends.
 type grid struct {
 	start time.Duration
@@ -108,7 +108,7 @@ func (g *grid) at(sent time.Duration, u unit) time.Duration {
 		return sent
 	}
 	if g.rate == u.rate {
-		if at := g.start + duration(g.count, g.rate); (sent - at).Abs() < mostRounded {
+		if at := g.start + duration(g.count, g.rate); (sent - at).Abs() < maxRounded {
 			g.count += u.count
 			return at
 		}

@@ -36,7 +36,7 @@ type srtConnection struct {
 	publisher publisher
 	feed      *feed
 	stream    *tsReader
-	mostAhead int // packets that wait for their time
+	maxAhead  int // packets that wait for their time
 
 	goodbyes sync.Once
 	goodbye  chan struct{} // closed when the encoder has said it
@@ -48,8 +48,8 @@ type srtConnection struct {
 	read  uint64 // packets
 }
 
-func newSRTConnection(p publisher, mostAhead int, log *slog.Logger) *srtConnection {
-	c := &srtConnection{log: log, publisher: p, mostAhead: mostAhead, goodbye: make(chan struct{}), gone: make(chan struct{}), media: time.Now()}
+func newSRTConnection(p publisher, maxAhead int, log *slog.Logger) *srtConnection {
+	c := &srtConnection{log: log, publisher: p, maxAhead: maxAhead, goodbye: make(chan struct{}), gone: make(chan struct{}), media: time.Now()}
 	c.feed = newFeed(p, bounded(log))
 	return c
 }
@@ -150,8 +150,8 @@ func (c *srtConnection) look(conn srt.Conn, now time.Time) error {
 	var stats srt.Statistics
 	conn.Stats(&stats)
 	switch waits := stats.Instantaneous; {
-	case waits.PktRecvBuf > uint64(c.mostAhead):
-		return weir.Errorf(weir.Invalid, "more than %d packets wait for their time; set a lower latency at the encoder", c.mostAhead)
+	case waits.PktRecvBuf > uint64(c.maxAhead):
+		return weir.Errorf(weir.Invalid, "more than %d packets wait for their time; set a lower latency at the encoder", c.maxAhead)
 	case now.Sub(c.media) > idleTime+srtLatency(conn):
 		return errors.New("no picture and no sound came in time")
 	}

@@ -193,12 +193,12 @@ func TestSRTNonsense(t *testing.T) {
 func TestSRTAhead(t *testing.T) {
 	t.Parallel()
 	hub := newTestHub()
-	const most = 1000
-	address, log := startSRT(t, SRT{MaxAhead: most}, hub)
+	const limit = 1000
+	address, log := startSRT(t, SRT{MaxAhead: limit}, hub)
 	c := callRaw(t, address)
 	hub.wait(t, "the connection", func() bool { return len(hub.publishers) > 0 })
 	payload, ended := make([]byte, 188), false
-	for !ended && c.number < 1000*most {
+	for !ended && c.number < 1000*limit {
 		c.data(payload, time.Hour)
 		if c.number%100 == 0 {
 			hub.mu.Lock()

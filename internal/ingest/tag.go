@@ -9,7 +9,7 @@ import (
 	"weir/internal/cmaf"
 )
 
-// packet is what a message of sound or picture brings for one track.
+// packet is what a message of audio or video brings for one track.
 type packet struct {
 	kind   cmaf.Kind
 	codec  string        // one of the constants below; anything else is for people
@@ -29,13 +29,13 @@ const (
 	codecOpus = "opus"
 )
 
-// What a tag brings. The numbers of sound and picture differ only from 3 on.
+// What a tag brings. The numbers of audio and video differ only from 3 on.
 const (
 	tagConfig = 0
 	tagFrame  = 1
 
 	tagFrameAtOnce     = 3 // picture: shown when it is decoded
-	tagMultitrackSound = 5
+	tagMultitrackAudio = 5
 	tagMultitrack      = 6 // picture
 	tagModified        = 7
 )
@@ -79,7 +79,7 @@ func videoTag(body []byte, take func(packet) error) error {
 	return take(p)
 }
 
-// audioTag hands the packets in a message of sound to take.
+// audioTag hands the packets in a message of audio to take.
 func audioTag(body []byte, take func(packet) error) error {
 	b := reader{body}
 	first, err := b.byte()
@@ -111,7 +111,7 @@ func extendedTag(b reader, p packet, kind byte, take func(packet) error) (err er
 			return err
 		}
 	}
-	several := p.kind == cmaf.Video && kind == tagMultitrack || p.kind == cmaf.Audio && kind == tagMultitrackSound
+	several := p.kind == cmaf.Video && kind == tagMultitrack || p.kind == cmaf.Audio && kind == tagMultitrackAudio
 	const (
 		one         = 0
 		manyOfCodec = 1

@@ -14,16 +14,16 @@ const (
 	tsSync = 0x47
 	// tsRate is how many ticks the clock of a transport stream has in a second.
 	tsRate = 90000
-	// mostPES is how long a frame may be.
-	mostPES = mostMessage
+	// maxPES is how long a frame may be.
+	maxPES = maxMessage
 	// keptPES is how much room for frames is kept from one to the next.
 	keptPES = 1 << 20
-	// mostShown is how long after being decoded a picture may be shown.
-	mostShown = 10 * time.Second
+	// maxShown is how long after being decoded a picture may be shown.
+	maxShown = 10 * time.Second
 )
 
 // tsReader makes packets of an MPEG transport stream. It takes the first program in it,
-// and of that one track of pictures and one of sound.
+// and of that one track of pictures and one of audio.
 //
 // Whatever it is given, it goes on: what was lost on the way or makes no sense is left
 // out, up to the next frame that came whole. An error is always that of take.
@@ -54,12 +54,12 @@ type tsTrack struct {
 	begun bool   // there is one
 
 	// Where the next frame is that comes without a time: pictures follow in the steps of
-	// those before them, sound at its end.
+	// those before them, audio at its end.
 	next  time.Duration
 	step  time.Duration
 	timed bool
 
-	sound tsSound
+	audio tsAudio
 }
 
 func newTSReader(take func(packet, time.Duration) error, promise func(video, audio bool), log *slog.Logger) *tsReader {
@@ -123,10 +123,10 @@ func (r *tsReader) drop() {
 
 // damage leaves out the frame that comes in.
 func (r *tsReader) damage(t *tsTrack) {
-	if t.begun || len(t.sound.rest) > 0 {
+	if t.begun || len(t.audio.rest) > 0 {
 		r.drop()
 	}
-	t.begun, t.pes, t.sound.rest = false, t.pes[:0], nil
+	t.begun, t.pes, t.audio.rest = false, t.pes[:0], nil
 }
 
 // packet takes a packet of the stream.
@@ -197,12 +197,12 @@ func (r *tsReader) frame(t *tsTrack, payload []byte, starts bool) error {
 	if !t.begun {
 		return nil
 	}
-	if len(t.pes)+len(payload) > mostPES {
+	if len(t.pes)+len(payload) > maxPES {
 		r.damage(t)
 		return nil
 	}
 	t.pes = append(t.pes, payload...)
-	// Sound tells its length, so it need not wait for what comes next.
+	// Audio tells its length, so it need not wait for what comes next.
 	if len(t.pes) >= 6 {
 		if size := int(binary.BigEndian.Uint16(t.pes[4:])); size > 0 && len(t.pes) >= 6+size {
 			t.pes = t.pes[:6+size]
@@ -248,7 +248,7 @@ func (r *tsReader) finish(t *tsTrack) error {
 		return nil
 	}
 	if t.kind == cmaf.Audio {
-		return r.sounds(t, f)
+		return r.audios(t, f)
 	}
 	return r.picture(t, f)
 }
@@ -310,7 +310,7 @@ func (c *tsClock) at(ticks uint64) int64 {
 func (c *tsClock) times(f pes) (at, shown time.Duration) {
 	c.last = c.at(f.dts)
 	dts, pts := c.last, c.at(f.pts)
-	if shown = duration(pts-dts, tsRate); shown < 0 || shown > mostShown {
+	if shown = duration(pts-dts, tsRate); shown < 0 || shown > maxShown {
 		shown = 0
 	}
 	return duration(dts, tsRate), shown

@@ -135,7 +135,7 @@ func TestTSLoss(t *testing.T) {
 		for kind, all := range want.frames {
 			came := f.frames[kind]
 			for _, frame := range came {
-				// Sound whose time was lost goes on at the end of what came before.
+				// Audio whose time was lost goes on at the end of what came before.
 				near := func(a sent) bool { return a.Digest == frame.Digest && (a.DTS-frame.DTS).Abs() < time.Second }
 				if !slices.ContainsFunc(all, near) {
 					t.Errorf("%s at %v was not sent like this", kind, frame.DTS)
@@ -170,7 +170,7 @@ func TestTSCodecs(t *testing.T) {
 	for _, tt := range []struct {
 		name, clip, options string
 		want                map[cmaf.Kind]string
-		config              string // of the sound
+		config              string // of the audio
 		frames              int
 	}{
 		{"LATM", "sound.flv", "-c copy -mpegts_flags +latm", map[cmaf.Kind]string{cmaf.Audio: codecAAC}, "1208", 88},
@@ -197,7 +197,7 @@ func TestTSCodecs(t *testing.T) {
 	}
 }
 
-// What a feed makes of sound and pictures that weir can't take.
+// What a feed makes of audio and video that weir can't take.
 func TestTSLeftOut(t *testing.T) {
 	for _, tt := range []struct {
 		name, options string
@@ -249,19 +249,19 @@ func TestTSBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := len(f.frames[cmaf.Video])
-	for i := range 2 * mostPES / 184 {
+	for i := range 2 * maxPES / 184 {
 		p := slices.Clone(start)
 		p[1], p[3] = byte(video.pid>>8), 0x10|byte(video.count+1)&15
 		binary.BigEndian.PutUint32(p[4:], uint32(i))
 		if err := r.write(p); err != nil {
 			t.Fatal(err)
 		}
-		if len(video.pes) > mostPES || len(r.carry) > tsSize {
+		if len(video.pes) > maxPES || len(r.carry) > tsSize {
 			t.Fatalf("%d bytes of a frame are kept, %d beside it", len(video.pes), len(r.carry))
 		}
 	}
 	if err := r.end(); err != nil || len(f.frames[cmaf.Video]) != before {
-		t.Errorf("a frame of more than %d bytes was handed on (%v)", mostPES, err)
+		t.Errorf("a frame of more than %d bytes was handed on (%v)", maxPES, err)
 	}
 }
 
@@ -278,7 +278,7 @@ func FuzzTS(f *testing.F) {
 		}
 		feed := newFeed(p, slog.New(slog.DiscardHandler))
 		r := newTSReader(func(p packet, at time.Duration) error {
-			if p.shown < 0 || p.shown > mostShown {
+			if p.shown < 0 || p.shown > maxShown {
 				t.Errorf("shown %v after being decoded", p.shown)
 			}
 			return feed.add(t.Context(), p, at)
@@ -293,7 +293,7 @@ func FuzzTS(f *testing.F) {
 				}
 				return
 			}
-			if len(r.carry) >= tsSize || len(r.programs.data) > mostTable+tsSize || len(r.tracks.data) > mostTable+tsSize {
+			if len(r.carry) >= tsSize || len(r.programs.data) > maxTable+tsSize || len(r.tracks.data) > maxTable+tsSize {
 				t.Fatalf("%d, %d and %d bytes are kept", len(r.carry), len(r.programs.data), len(r.tracks.data))
 			}
 		}

@@ -10,19 +10,19 @@ import (
 	"weir/internal/cmaf"
 )
 
-// tsSound is what is kept of a track of sound from one packet to the next.
-type tsSound struct {
+// tsAudio is what is kept of a track of audio from one packet to the next.
+type tsAudio struct {
 	rest   []byte // the beginning of a frame whose end comes in the next packet
 	config []byte // that was told last
 	mux    *mpeg4audio.StreamMuxConfig
 }
 
-// mostSoundRest is the longest frame, in ADTS and LATM: both have 13 bits for its length.
-const mostSoundRest = 1<<13 + 8
+// maxAudioRest is the longest frame, in ADTS and LATM: both have 13 bits for its length.
+const maxAudioRest = 1<<13 + 8
 
-// sounds hands on the frames of sound in a packet. The time is that of the first one
+// audio hands on the frames of audio in a packet. The time is that of the first one
 // that begins in it.
-func (r *tsReader) sounds(t *tsTrack, f pes) error {
+func (r *tsReader) audios(t *tsTrack, f pes) error {
 	var at time.Duration
 	if f.timed {
 		at, _ = r.clock.times(f)
@@ -37,10 +37,10 @@ func (r *tsReader) sounds(t *tsTrack, f pes) error {
 	case formOpus:
 		split = r.opus
 	}
-	data, begun := f.data, len(t.sound.rest)
+	data, begun := f.data, len(t.audio.rest)
 	if begun > 0 {
-		data = append(t.sound.rest, data...)
-		t.sound.rest = nil
+		data = append(t.audio.rest, data...)
+		t.audio.rest = nil
 	}
 	pending := f.timed
 	for pos := 0; pos < len(data); {
@@ -52,8 +52,8 @@ func (r *tsReader) sounds(t *tsTrack, f pes) error {
 			return err
 		}
 		if n == 0 { // the rest of the frame is still to come
-			if rest := data[pos:]; len(rest) <= mostSoundRest {
-				t.sound.rest = bytes.Clone(rest)
+			if rest := data[pos:]; len(rest) <= maxAudioRest {
+				t.audio.rest = bytes.Clone(rest)
 			}
 			break
 		}
@@ -62,13 +62,13 @@ func (r *tsReader) sounds(t *tsTrack, f pes) error {
 	return nil
 }
 
-// emit hands on a frame of sound that lasts so many samples.
+// emit hands on a frame of audio that lasts so many samples.
 func (r *tsReader) emit(t *tsTrack, config, frame []byte, samples, rate int64) error {
 	if !t.timed {
 		return nil
 	}
-	if !bytes.Equal(config, t.sound.config) {
-		t.sound.config = bytes.Clone(config)
+	if !bytes.Equal(config, t.audio.config) {
+		t.audio.config = bytes.Clone(config)
 		if err := r.take(packet{kind: cmaf.Audio, codec: t.codec, config: true, data: config}, t.next); err != nil {
 			return err
 		}
@@ -136,13 +136,13 @@ func (r *tsReader) latm(t *tsTrack, b []byte) (int, error) {
 	if len(b) < size {
 		return 0, nil
 	}
-	element := mpeg4audio.AudioMuxElement{MuxConfigPresent: true, StreamMuxConfig: t.sound.mux}
+	element := mpeg4audio.AudioMuxElement{MuxConfigPresent: true, StreamMuxConfig: t.audio.mux}
 	if err := element.Unmarshal(b[3:size]); err != nil {
 		r.drop() // also as long as no configuration has come
 		return size, nil
 	}
-	t.sound.mux = element.StreamMuxConfig
-	about := t.sound.mux.Programs[0].Layers[0].AudioSpecificConfig
+	t.audio.mux = element.StreamMuxConfig
+	about := t.audio.mux.Programs[0].Layers[0].AudioSpecificConfig
 	config, err := about.Marshal()
 	if err != nil || about.SampleRate <= 0 {
 		r.drop()

@@ -10,8 +10,8 @@ import (
 const (
 	// noPID is the number of packets that carry nothing.
 	noPID = 0x1FFF
-	// mostTable is how long a table may be.
-	mostTable = 1024
+	// maxTable is how long a table may be.
+	maxTable = 1024
 )
 
 // table puts a table of a transport stream together: which programs there are, or
@@ -60,7 +60,7 @@ func (t *table) finish(take func(table []byte)) {
 	rest := t.data
 	for t.begun && len(rest) >= 3 {
 		size := 3 + int(binary.BigEndian.Uint16(rest[1:])&0xFFF)
-		if rest[0] == stuffing || size > mostTable {
+		if rest[0] == stuffing || size > maxTable {
 			t.begun = false
 			break
 		}
@@ -132,12 +132,12 @@ type tsStream struct {
 	pid       uint16
 	kind      cmaf.Kind
 	codec     string // one of a feed's, or for people
-	form      byte   // how sound is wrapped
+	form      byte   // how audio is wrapped
 	channels  byte   // of Opus
 	supported bool
 }
 
-// How sound is wrapped.
+// How audio is wrapped.
 const (
 	formADTS = 1 + iota
 	formLATM

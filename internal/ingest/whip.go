@@ -109,7 +109,7 @@ type whipSession struct {
 	*rtc.Receiver
 	publisher publisher
 	feed      *feed
-	heard     bool // sound came
+	heard     bool // audio came
 	log       *slog.Logger
 	counters  *Counters
 	end       context.CancelCauseFunc

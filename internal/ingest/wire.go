@@ -23,7 +23,7 @@ type wire struct {
 	until    time.Time // when the present step must be done; zero = when nothing comes
 	heard    time.Time // when media came last
 	deadline time.Time // that the connection knows of
-	most     uint64    // bytes that the other end may send without a stream key; 0 = it has one
+	limit    uint64    // bytes that the other end may send without a stream key; 0 = it has one
 	received uint64
 	window   uint64 // bytes after which the other end wants to hear of them; 0 = never
 	told     uint64 // how many it has heard of
@@ -57,8 +57,8 @@ func (w *wire) Read(p []byte) (int, error) {
 	}
 	n, err := w.conn.Read(p)
 	w.received += uint64(n)
-	if w.most > 0 && w.received > w.most {
-		return n, fmt.Errorf("more than %d bytes without a stream key", w.most)
+	if w.limit > 0 && w.received > w.limit {
+		return n, fmt.Errorf("more than %d bytes without a stream key", w.limit)
 	}
 	return n, err
 }
@@ -104,7 +104,7 @@ func (w *wire) regard(m message) error {
 	return nil
 }
 
-// media takes sound or pictures apart.
+// media takes audio or video apart.
 func (w *wire) media(m message, add func(packet, time.Duration) error) error {
 	if len(m.body) == 0 {
 		return nil // some encoders do that when they have nothing to say
@@ -121,8 +121,8 @@ func (w *wire) media(m message, add func(packet, time.Duration) error) error {
 // readCommand reads the name, the number and the arguments of a command, as far as they
 // are there.
 func readCommand(body []byte) (amf0.Data, error) {
-	if len(body) > mostCommand {
-		return nil, fmt.Errorf("a command of %d bytes; %d are allowed", len(body), mostCommand)
+	if len(body) > maxCommand {
+		return nil, fmt.Errorf("a command of %d bytes; %d are allowed", len(body), maxCommand)
 	}
 	data, err := amf0.Unmarshal(body)
 	if err != nil {

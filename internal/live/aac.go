@@ -20,21 +20,21 @@ import (
 const (
 	// aacCost is what making AAC of Opus costs, in thousandths of a core.
 	aacCost = 50
-	// soundRest is how long no sound comes before it counts as away. Encoders that say
+	// audioRest is how long no audio comes before it counts as away. Encoders that say
 	// nothing while nobody speaks send a sign of life every 0.4 s.
-	soundRest = time.Second
-	// soundStall is how long its encoder may make nothing of the sound that waits.
-	soundStall = 3 * time.Second
-	// mostSoundBytes is how much sound waits for its encoder: a minute or more.
-	mostSoundBytes = 1 << 20
+	audioRest = time.Second
+	// audioStall is how long its encoder may make nothing of the audio that waits.
+	audioStall = 3 * time.Second
+	// maxAudioBytes is how much audio waits for its encoder: a minute or more.
+	maxAudioBytes = 1 << 20
 )
 
 // aacMaker makes AAC of the Opus that a connection sends. Safari, platforms and many players
-// of files take only that, so it is the sound of HLS, of recordings and of targets; viewers
+// of files take only that, so it is the audio of HLS, of recordings and of targets; viewers
 // over WebRTC get the Opus as it came.
 //
-// What comes out is one line of frames without a hole: where there is no sound, or its
-// encoder is away, there is silence, because players wait for sound that does not come.
+// What comes out is one line of frames without a hole: where there is no audio, or its
+// encoder is away, there is silence, because players wait for audio that does not come.
 type aacMaker struct {
 	session *session
 	engine  *ffmpeg.Engine
@@ -48,7 +48,7 @@ type aacMaker struct {
 	line aacLine // guarded by the session
 
 	mu      sync.Mutex
-	queue   []soundPacket
+	queue   []audioPacket
 	size    int           // of the queue, in bytes
 	end     time.Duration // of the newest packet
 	closed  bool          // no more packets come
@@ -59,14 +59,14 @@ type aacMaker struct {
 	wake    chan struct{}
 }
 
-// soundPacket is a packet of Opus, in ticks of its track.
-type soundPacket struct {
+// audioPacket is a packet of Opus, in ticks of its track.
+type audioPacket struct {
 	at, length int64
 	data       []byte
 }
 
-// newAACMaker returns what makes AAC of the sound of a publisher; nil = the packager gets
-// the sound as it comes, because it is not Opus or because there is no room.
+// newAACMaker returns what makes AAC of the audio of a publisher; nil = the packager gets
+// the audio as it comes, because it is not Opus or because there is no room.
 func (s *session) newAACMaker(tracks []cmaf.Track, from time.Duration) *aacMaker {
 	s.opusOnly = false
 	i := slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Audio })
@@ -89,7 +89,7 @@ func (s *session) newAACMaker(tracks []cmaf.Track, from time.Duration) *aacMaker
 	}
 }
 
-// makeUp makes AAC of sound that stayed Opus as soon as there is room, from a frame on that
+// makeUp makes AAC of audio that stayed Opus as soon as there is room, from a frame on that
 // players can begin with; for them it is as if the encoder had come back. What is recorded
 // stays as it is until the encoder does come back: an MP4 file can't have both.
 func (s *session) makeUp(p *Publisher, f Frame) error {
@@ -110,7 +110,7 @@ func (s *session) makeUp(p *Publisher, f Frame) error {
 
 func isOpus(t cmaf.Track) bool { return t.Kind == cmaf.Audio && strings.EqualFold(t.Codec, "opus") }
 
-// start begins to make sound. The caller has the lock of the session.
+// start begins to make audio. The caller has the lock of the session.
 func (m *aacMaker) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
@@ -122,9 +122,9 @@ func (m *aacMaker) start() {
 	})
 }
 
-// endSound lets what is still in the encoder of the sound come out, for as long as something
+// endAudio lets what is still in the encoder of the audio come out, for as long as something
 // does. It is called before the packers of a connection end, without the lock of the session.
-func (s *session) endSound() {
+func (s *session) endAudio() {
 	s.mu.Lock()
 	m := s.aac
 	s.mu.Unlock()
@@ -135,14 +135,14 @@ func (s *session) endSound() {
 	m.closed = true
 	m.mu.Unlock()
 	m.tell()
-	tick := time.NewTicker(soundRest / 4)
+	tick := time.NewTicker(audioRest / 4)
 	defer tick.Stop()
 	for {
 		select {
 		case <-m.done:
 			return
 		case <-tick.C:
-			if m.still() > soundStall {
+			if m.still() > audioStall {
 				m.cancel()
 			}
 		}
@@ -155,7 +155,7 @@ func (m *aacMaker) add(at time.Duration, packet []byte) {
 	if length <= 0 || len(packet) == 0 {
 		return
 	}
-	p := soundPacket{m.opus.Ticks(at), length, packet}
+	p := audioPacket{m.opus.Ticks(at), length, packet}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if middle := m.opus.Time(p.at + length/2); m.closed || middle < m.end {
@@ -163,7 +163,7 @@ func (m *aacMaker) add(at time.Duration, packet []byte) {
 	}
 	m.end, m.heard = m.opus.Time(p.at+length), time.Now()
 	m.queue, m.size = append(m.queue, p), m.size+len(packet)
-	for m.size > mostSoundBytes {
+	for m.size > maxAudioBytes {
 		m.size -= len(m.queue[0].data)
 		m.queue = slices.Delete(m.queue, 0, 1)
 	}
@@ -179,7 +179,7 @@ func (m *aacMaker) tell() {
 }
 
 // take returns the next packet; false = there is none, or none came for a while.
-func (m *aacMaker) take(stop <-chan struct{}, patience time.Duration) (soundPacket, bool) {
+func (m *aacMaker) take(stop <-chan struct{}, patience time.Duration) (audioPacket, bool) {
 	var late <-chan time.Time
 	if patience > 0 {
 		timer := time.NewTimer(patience)
@@ -197,14 +197,14 @@ func (m *aacMaker) take(stop <-chan struct{}, patience time.Duration) (soundPack
 		closed := m.closed
 		m.mu.Unlock()
 		if closed {
-			return soundPacket{}, false
+			return audioPacket{}, false
 		}
 		select {
 		case <-m.wake:
 		case <-late:
-			return soundPacket{}, false
+			return audioPacket{}, false
 		case <-stop:
-			return soundPacket{}, false
+			return audioPacket{}, false
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (m *aacMaker) still() time.Duration {
 	return time.Since(m.moved)
 }
 
-// run makes sound until no more comes.
+// run makes audio until no more comes.
 func (m *aacMaker) run(ctx context.Context) {
 	pause := firstPause
 	for {
@@ -259,7 +259,7 @@ func (m *aacMaker) run(ctx context.Context) {
 }
 
 // encode makes AAC of a packet and of all that follow, until none comes for a while.
-func (m *aacMaker) encode(ctx context.Context, first soundPacket) error {
+func (m *aacMaker) encode(ctx context.Context, first audioPacket) error {
 	in := &aacFeed{maker: m, packet: first, have: true, ready: cmaf.Init(m.opus), closed: make(chan struct{})}
 	output, made := io.Pipe()
 	var reading sync.WaitGroup
@@ -295,7 +295,7 @@ func aacArgs() []string {
 // aacFeed gives packets to ffmpeg as fragmented MP4, one in each fragment.
 type aacFeed struct {
 	maker    *aacMaker
-	packet   soundPacket // that is next, if there is one in hand
+	packet   audioPacket // that is next, if there is one in hand
 	have     bool
 	ready    []byte
 	sequence uint32
@@ -309,7 +309,7 @@ type aacFeed struct {
 func (f *aacFeed) Read(p []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if !f.have {
-			if f.packet, f.have = f.maker.take(f.closed, soundRest); !f.have {
+			if f.packet, f.have = f.maker.take(f.closed, audioRest); !f.have {
 				f.drained.Store(true)
 				return 0, io.EOF
 			}
@@ -360,7 +360,7 @@ func (m *aacMaker) read(from io.Reader) error {
 	}
 }
 
-// errNotWanted says that the connection is over whose sound is made.
+// errNotWanted says that the connection is over whose audio is made.
 var errNotWanted = errors.New("the sound is not wanted any more")
 
 // emit hands a frame of AAC to the packager and to readers, after the silence that is before
@@ -399,25 +399,25 @@ func (m *aacMaker) put(frame []byte) error {
 	s.end = max(s.end, end)
 	for _, t := range s.taps {
 		if t.sends == asAAC && t.instead >= 0 {
-			t.addSound(Tapped{Track: t.instead, PTS: start, DTS: start, Sync: true, Data: frame})
+			t.addAudio(Tapped{Track: t.instead, PTS: start, DTS: start, Sync: true, Data: frame})
 		}
 	}
 	return s.muxer.addAudio(sample{Sample: cmaf.Sample{Duration: silenceLength, Size: uint32(len(frame)), Sync: true}, at: at, data: frame})
 }
 
-// follow puts silence where no sound comes although the picture goes on, and where its
+// follow puts silence where no audio comes although the picture goes on, and where its
 // encoder makes nothing of it. The caller has the lock of the session.
 func (m *aacMaker) follow(picture time.Duration) error {
 	if m == nil {
 		return nil
 	}
 	m.mu.Lock()
-	away, stuck := m.resting && time.Since(m.heard) > soundRest, !m.resting && time.Since(m.moved) > soundStall
+	away, stuck := m.resting && time.Since(m.heard) > audioRest, !m.resting && time.Since(m.moved) > audioStall
 	m.mu.Unlock()
-	behind := soundRest
+	behind := audioRest
 	switch {
 	case stuck:
-		behind = soundStall
+		behind = audioStall
 	case !away:
 		return nil
 	}
@@ -447,9 +447,9 @@ func (m *aacMaker) skip(before int64) {
 	}
 }
 
-// soundIssues says what is not well with the sound. The caller has the lock of the session,
+// audioIssues says what is not well with the audio. The caller has the lock of the session,
 // which has a publisher.
-func (s *session) soundIssues() []string {
+func (s *session) audioIssues() []string {
 	if s.publisher.leftOut != "" {
 		return []string{s.publisher.leftOut}
 	}

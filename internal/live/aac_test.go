@@ -56,10 +56,10 @@ func newChatterRecorded(t *testing.T, cores int, record bool) *chatter {
 
 func (c *chatter) connect() {
 	c.Helper()
-	sound, packets := beeps(c.T, "20")
+	audio, packets := beeps(c.T, "20")
 	p, err := c.station.hub.Publish(c.Context(), c.station.stream.StreamKey.Reveal(), Source{Protocol: "test"})
 	if err == nil {
-		err = p.SetTracks(c.Context(), []cmaf.Track{testTracks(c.T)[0], sound})
+		err = p.SetTracks(c.Context(), []cmaf.Track{testTracks(c.T)[0], audio})
 	}
 	if err != nil {
 		c.Fatal(err)
@@ -67,14 +67,14 @@ func (c *chatter) connect() {
 	c.Publisher, c.packets, c.frame = p, packets, 0
 }
 
-// send sends so many seconds; those in which there is sound are told.
-func (c *chatter) send(seconds int, sound func(at time.Duration) bool) {
+// send sends so many seconds; those in which there is audio are told.
+func (c *chatter) send(seconds int, audio func(at time.Duration) bool) {
 	c.Helper()
 	for range seconds * 25 {
 		at := time.Duration(c.frame) * 40 * time.Millisecond
 		all := []Frame{{Track: 0, PTS: at, DTS: at, Sync: c.frame%50 == 0, Data: make([]byte, 100)}}
 		for i := 2 * c.frame; i < 2*c.frame+2; i++ {
-			if at := time.Duration(i) * 20 * time.Millisecond; sound(at) {
+			if at := time.Duration(i) * 20 * time.Millisecond; audio(at) {
 				all = append(all, Frame{Track: 1, PTS: at, DTS: at, Data: c.packets[i]})
 			}
 		}
@@ -90,7 +90,7 @@ func (c *chatter) send(seconds int, sound func(at time.Duration) bool) {
 func always(time.Duration) bool { return true }
 func never(time.Duration) bool  { return false }
 
-// until waits until something is so with what makes the sound.
+// until waits until something is so with what makes the audio.
 func (c *chatter) until(what string, is func(m *aacMaker) bool) {
 	c.Helper()
 	s := c.session
@@ -109,7 +109,7 @@ func (c *chatter) until(what string, is func(m *aacMaker) bool) {
 	}
 }
 
-// heardAt returns when tones begin in the sound as players have it, in seconds after the first
+// heardAt returns when tones begin in the audio as players have it, in seconds after the first
 // picture. All frames must follow one another.
 func (c *chatter) heardAt() []float64 {
 	c.Helper()
@@ -188,7 +188,7 @@ func (c *chatter) checkHeard(want ...float64) {
 }
 
 // Opus becomes AAC in one line, heard when it was sent, with silence where there is none:
-// in a hole, while no sound comes, and between the two. Readers have it as they want.
+// in a hole, while no audio comes, and between the two. Readers have it as they want.
 func TestAAC(t *testing.T) {
 	c := newChatter(t, 2)
 	c.connect()
@@ -199,7 +199,7 @@ func TestAAC(t *testing.T) {
 	c.send(5, func(at time.Duration) bool { return at < 2500*time.Millisecond || at >= 3500*time.Millisecond })
 	c.until("all sound is made", func(m *aacMaker) bool { return m.resting && m.line.begun })
 	c.send(5, never)
-	if end := c.session.end; c.session.aac.track.Time(c.session.aac.line.next) < end-soundRest-100*time.Millisecond {
+	if end := c.session.end; c.session.aac.track.Time(c.session.aac.line.next) < end-audioRest-100*time.Millisecond {
 		t.Errorf("no sound came, and silence ends at %v of %v", c.session.aac.track.Time(c.session.aac.line.next), end)
 	}
 	c.send(3, always)
@@ -216,7 +216,7 @@ func TestAAC(t *testing.T) {
 		}
 		tap.end(io.EOF)
 		var last time.Duration
-		sounds := 0
+		audios := 0
 		for {
 			item, err := tap.Next(t.Context())
 			if err != nil {
@@ -225,7 +225,7 @@ func TestAAC(t *testing.T) {
 			if item.Track == 0 {
 				continue
 			}
-			sounds++
+			audios++
 			if name == "opus" && !slices.ContainsFunc(c.packets, func(p []byte) bool { return bytes.Equal(p, item.Data) }) {
 				t.Errorf("the packet at %v is not one that was sent", item.PTS)
 			}
@@ -234,13 +234,13 @@ func TestAAC(t *testing.T) {
 			}
 			last = item.PTS
 		}
-		if least := map[string]int{"opus": 300, "mp4a.40.2": 500}[name]; sounds < least {
-			t.Errorf("the reader of %s has got %d frames, want %d", name, sounds, least)
+		if least := map[string]int{"opus": 300, "mp4a.40.2": 500}[name]; audios < least {
+			t.Errorf("the reader of %s has got %d frames, want %d", name, audios, least)
 		}
 	}
 }
 
-// An encoder of sound that dies is started again: what it had is silence, what comes after is
+// An encoder of audio that dies is started again: what it had is silence, what comes after is
 // heard when it should be, and the owner of the stream is told.
 func TestAACSurvivesItsEncoder(t *testing.T) {
 	c := newChatter(t, 2)
@@ -252,7 +252,7 @@ func TestAACSurvivesItsEncoder(t *testing.T) {
 	}
 	c.until("the failure is known", func(m *aacMaker) bool { return m.failed })
 	c.session.mu.Lock()
-	issues := strings.Join(c.session.soundIssues(), "\n")
+	issues := strings.Join(c.session.audioIssues(), "\n")
 	c.session.mu.Unlock()
 	if !strings.Contains(issues, "the sound is missing for the moment") {
 		t.Errorf("the issues are %q", issues)
@@ -269,7 +269,7 @@ func TestAACSurvivesItsEncoder(t *testing.T) {
 	}
 }
 
-// A server without room for it leaves the sound as it is, and says so.
+// A server without room for it leaves the audio as it is, and says so.
 func TestAACWithoutRoom(t *testing.T) {
 	c := newChatter(t, 1)
 	_, release := c.engine.Reserve([]int{750})
@@ -279,7 +279,7 @@ func TestAACWithoutRoom(t *testing.T) {
 		t.Errorf("the sound is %s, want Opus", codec)
 	}
 	c.session.mu.Lock()
-	issues := strings.Join(c.session.soundIssues(), "\n")
+	issues := strings.Join(c.session.audioIssues(), "\n")
 	c.session.mu.Unlock()
 	if !strings.Contains(issues, "the sound stays Opus") {
 		t.Errorf("the issues are %q", issues)
@@ -290,7 +290,7 @@ func TestAACWithoutRoom(t *testing.T) {
 	c.connect()
 	c.send(3, always)
 	c.session.mu.Lock()
-	issues = strings.Join(c.session.soundIssues(), "\n")
+	issues = strings.Join(c.session.audioIssues(), "\n")
 	c.session.mu.Unlock()
 	if codec := c.session.audio.track.Codec; codec != "mp4a.40.2" || issues != "" {
 		t.Errorf("with room, the sound is %s, and the issues are %q", codec, issues)
@@ -298,7 +298,7 @@ func TestAACWithoutRoom(t *testing.T) {
 	c.Close(true)
 }
 
-// When there is room again the sound becomes AAC, with the encoder on air. In a recording it
+// When there is room again the audio becomes AAC, with the encoder on air. In a recording it
 // stays what it was.
 func TestAACWhenThereIsRoomAgain(t *testing.T) {
 	for name, record := range map[string]bool{"recorded": true, "not recorded": false} {
@@ -326,7 +326,7 @@ func TestAACWhenThereIsRoomAgain(t *testing.T) {
 					t.Errorf("%s has %d discontinuities, want %d:\n%s", name, n, breaks, list)
 				}
 			}
-			// Sound and picture have the same segments, and nothing is missing of either.
+			// Audio and video have the same segments, and nothing is missing of either.
 			sound, picture := c.session.audio, c.session.video
 			if len(sound.segments) != len(picture.segments) {
 				t.Fatalf("%d segments of sound, %d of the picture", len(sound.segments), len(picture.segments))

@@ -10,20 +10,20 @@ import (
 // hole, or be behind those of another track, which a transport stream may send long
 // before.
 const (
-	mostBack   = 500 * time.Millisecond
+	maxBack    = 500 * time.Millisecond
 	longestGap = 10 * time.Second
-	mostApart  = 3 * time.Second
+	maxApart   = 3 * time.Second
 )
 
-// mostEarly is how long before the first picture sound may begin.
-const mostEarly = 100 * time.Millisecond
+// maxEarly is how long before the first picture audio may begin.
+const maxEarly = 100 * time.Millisecond
 
 // longestFrame is how long a frame lasts, at most, when no other comes after it.
 const longestFrame = 100 * time.Millisecond
 
 // clock puts the frames of one connection on the timeline of a session. Encoders start
 // their clocks anywhere, let them jump when they switch scenes or wake up, and let
-// them run over. All tracks move together, so that sound and picture stay in step.
+// them run over. All tracks move together, so that audio and video stay in step.
 type clock struct {
 	start  time.Duration         // where the next first frame is put
 	offset time.Duration         // from the encoder's time to the timeline
@@ -46,7 +46,7 @@ func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 	}
 	dts = f.DTS + c.offset
 	own, known := c.tracks[f.Track]
-	if known && dts < own-mostBack || dts < c.last-mostApart || dts > c.last+longestGap {
+	if known && dts < own-maxBack || dts < c.last-maxApart || dts > c.last+longestGap {
 		c.offset = c.last - f.DTS
 		dts, jumped = c.last, true
 	}

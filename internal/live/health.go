@@ -16,8 +16,8 @@ const (
 	sampleEvery = 10 * time.Second
 	// healthWindow is what "usual" and "in the last minute" look back on.
 	healthWindow = time.Minute
-	// mostSamples is how many samples wait for a store that can't be written.
-	mostSamples = 60
+	// maxSamples is how many samples wait for a store that can't be written.
+	maxSamples = 60
 )
 
 // What a healthy stream keeps to.
@@ -25,13 +25,13 @@ const (
 	longestKeyFrames  = 4200 * time.Millisecond // longer segments make a slow start and long delays
 	longestSilence    = 5 * time.Second         // of one track, or of all
 	shortestHole      = time.Second             // between two frames of a track
-	mostDrift         = time.Second             // between sound and picture of the same time
-	mostDriftApart    = 200 * time.Millisecond  // since the encoder connected
+	maxDrift          = time.Second             // between audio and video of the same time
+	maxDriftApart     = 200 * time.Millisecond  // since the encoder connected
 	fewestCompared    = 20                      // pictures, before anything is said of drift
 	fewestOfUsual     = 0.25                    // of the bits
 	fewestFrames      = 0.5                     // of the pictures
 	slowestPace       = 0.9                     // seconds of media in a second
-	mostConnections   = 3                       // in a minute
+	maxConnections    = 3                       // in a minute
 	untilUsual        = 15 * time.Second        // measured, until there is something usual
 	smallestUsualRate = 100_000                 // bits a second below which nothing is said of the bitrate
 )
@@ -45,13 +45,13 @@ type meter struct {
 
 	sums     sums
 	pictures heard
-	sounds   heard
+	audios   heard
 	lastKey  time.Duration // when the newest key frame is, on the timeline
 	hasKey   bool
 	interval time.Duration // between the last two key frames
 
 	marks   []mark         // the oldest first
-	first   *time.Duration // by how much sound was before the picture at first
+	first   *time.Duration // by how much audio was before the picture at first
 	sampled time.Time
 	waiting []weir.HealthSample // that the store may not have yet
 }
@@ -67,7 +67,7 @@ type heard struct {
 type sums struct {
 	bytes, pictures, gaps, jumps, lost int64
 	media                              time.Duration // how far the timeline is
-	ahead                              time.Duration // of sound before the picture, summed over compared
+	ahead                              time.Duration // of audio before the picture, summed over compared
 	compared                           int64
 }
 
@@ -88,17 +88,17 @@ func (m *meter) connected(tracks []cmaf.Track, comes bool, now time.Time) {
 		m.video = m.video || t.Kind == cmaf.Video
 		m.audio = m.audio || t.Kind == cmaf.Audio
 	}
-	m.pictures, m.sounds, m.hasKey, m.interval, m.first = heard{}, heard{}, false, 0, nil
+	m.pictures, m.audios, m.hasKey, m.interval, m.first = heard{}, heard{}, false, 0, nil
 	m.marks = append(m.marks[:0], mark{now, m.sums})
 	m.sampled = now
 }
 
 // frame counts one, at its time on the timeline.
-func (m *meter) frame(sound, key, jumped bool, dts time.Duration, size int, now time.Time) {
+func (m *meter) frame(audio, key, jumped bool, dts time.Duration, size int, now time.Time) {
 	m.sums.bytes += int64(size)
 	of := &m.pictures
-	if sound {
-		of = &m.sounds
+	if audio {
+		of = &m.audios
 	}
 	switch {
 	case jumped:
@@ -108,7 +108,7 @@ func (m *meter) frame(sound, key, jumped bool, dts time.Duration, size int, now 
 		m.sums.gaps++
 	}
 	of.at, of.since, of.any = dts, now, true
-	if sound {
+	if audio {
 		if !m.video {
 			m.sums.media = max(m.sums.media, dts)
 		}
@@ -116,8 +116,8 @@ func (m *meter) frame(sound, key, jumped bool, dts time.Duration, size int, now 
 	}
 	m.sums.pictures++
 	m.sums.media = max(m.sums.media, dts)
-	if m.sounds.any && now.Sub(m.sounds.since) < shortestHole { // otherwise there is no sound to compare with
-		m.sums.ahead += m.sounds.at - dts
+	if m.audios.any && now.Sub(m.audios.since) < shortestHole { // otherwise there is no audio to compare with
+		m.sums.ahead += m.audios.at - dts
 		m.sums.compared++
 	}
 	if !key {
@@ -163,8 +163,8 @@ func (m *meter) look(lag time.Duration, lost int64, now time.Time) {
 		Time: weir.At(now), Bitrate: math.Round(r.bitrate), FPS: round(r.fps), Pace: round(r.pace), KeyFrameInterval: round(m.keyFrames().Seconds()),
 		Gaps: r.gaps, Jumps: r.jumps, Drift: round(r.drift.Seconds()), RungLag: round(lag.Seconds()), LostFrames: r.lost,
 	})
-	if n := len(m.waiting); n > mostSamples {
-		m.waiting = slices.Delete(m.waiting, 0, n-mostSamples)
+	if n := len(m.waiting); n > maxSamples {
+		m.waiting = slices.Delete(m.waiting, 0, n-maxSamples)
 	}
 }
 
@@ -220,7 +220,7 @@ func (m *meter) issues(now time.Time) []string {
 	}
 	var issues []string
 	say := func(format string, args ...any) { issues = append(issues, fmt.Sprintf(format, args...)) }
-	if n := len(m.arrivals); n >= mostConnections {
+	if n := len(m.arrivals); n >= maxConnections {
 		say("the encoder connected %d times in the last minute; check its line to this server", n)
 	}
 	quiet := func(h heard) time.Duration {
@@ -229,10 +229,10 @@ func (m *meter) issues(now time.Time) []string {
 		}
 		return now.Sub(h.since)
 	}
-	noPicture, noSound := m.video && quiet(m.pictures) > longestSilence, m.audio && quiet(m.sounds) > longestSilence
+	noPicture, noAudio := m.video && quiet(m.pictures) > longestSilence, m.audio && quiet(m.audios) > longestSilence
 	switch {
-	case noPicture && (noSound || !m.audio) || noSound && !m.video:
-		silence := quiet(m.sounds)
+	case noPicture && (noAudio || !m.audio) || noAudio && !m.video:
+		silence := quiet(m.audios)
 		if m.video {
 			silence = quiet(m.pictures)
 		}
@@ -240,8 +240,8 @@ func (m *meter) issues(now time.Time) []string {
 		return issues // of what does not come, nothing else can be said
 	case noPicture:
 		say("no picture for %.0f s; check the video source of the encoder", quiet(m.pictures).Seconds())
-	case noSound:
-		say("no sound for %.0f s; check the audio source of the encoder", quiet(m.sounds).Seconds())
+	case noAudio:
+		say("no sound for %.0f s; check the audio source of the encoder", quiet(m.audios).Seconds())
 	}
 	if k := m.keyFrames(); k > longestKeyFrames {
 		say("key frames every %.1f s; set the encoder's key-frame interval to 2 s", k.Seconds())
@@ -267,12 +267,12 @@ func (m *meter) rateIssues(now time.Time) []string {
 		}
 	}
 	switch {
-	case recent.compared < fewestCompared || now.Sub(m.sounds.since) > longestSilence:
-	case recent.drift > mostDrift:
+	case recent.compared < fewestCompared || now.Sub(m.audios.since) > longestSilence:
+	case recent.drift > maxDrift:
 		say("the picture comes %.1f s later than its sound; lower the video delay of the encoder", recent.drift.Seconds())
-	case recent.drift < -mostDrift:
+	case recent.drift < -maxDrift:
 		say("the sound comes %.1f s later than its picture; lower the audio delay of the encoder", -recent.drift.Seconds())
-	case m.first != nil && (recent.drift-*m.first).Abs() > mostDriftApart:
+	case m.first != nil && (recent.drift-*m.first).Abs() > maxDriftApart:
 		say("sound and picture have drifted apart by %d ms since the encoder connected; set both to one clock", (recent.drift - *m.first).Abs().Milliseconds())
 	}
 	if minute.gaps > 0 {
@@ -302,7 +302,7 @@ func (s *session) issues(now time.Time) []string {
 	switch {
 	case s.publisher != nil:
 		s.health.look(s.ladder.lag(), s.lostFrames(), now)
-		return slices.Concat(s.health.issues(now), s.pushIssues(), s.ladder.issues(), s.soundIssues(), s.recordingIssues())
+		return slices.Concat(s.health.issues(now), s.pushIssues(), s.ladder.issues(), s.audioIssues(), s.recordingIssues())
 	case s.offAir.After(now) && !s.seen.IsZero():
 		return []string{fmt.Sprintf("the connection of the encoder was lost %.0f s ago; it must connect again", now.Sub(s.seen).Seconds())}
 	}

@@ -11,7 +11,7 @@ import (
 	"weir/internal/weir"
 )
 
-// patient is an encoder that sends 30 pictures and 50 sounds a second to a meter, on a clock of its own.
+// patient is an encoder that sends 30 pictures and 50 audio a second to a meter, on a clock of its own.
 type patient struct {
 	meter meter
 	now   time.Time
@@ -20,10 +20,10 @@ type patient struct {
 	keyEvery  time.Duration
 	lastKey   time.Duration
 	frameSize int
-	soundBy   time.Duration // by which its sound is before its picture
+	audioBy   time.Duration // by which its audio is before its picture
 	pace      float64
 	every     time.Duration // between pictures
-	noSound   bool
+	noAudio   bool
 	noPicture bool
 	silent    bool
 }
@@ -61,8 +61,8 @@ func (e *patient) run(d time.Duration) []string {
 
 func (e *patient) send() {
 	e.media += time.Duration(float64(e.every) * e.pace)
-	if e.meter.audio && !e.noSound {
-		e.meter.frame(true, true, false, e.media+e.soundBy, 200, e.now)
+	if e.meter.audio && !e.noAudio {
+		e.meter.frame(true, true, false, e.media+e.audioBy, 200, e.now)
 	}
 	if e.meter.video && !e.noPicture {
 		key := e.media-e.lastKey >= e.keyEvery
@@ -86,8 +86,8 @@ func TestHealthIssues(t *testing.T) {
 			e.keyEvery = time.Hour
 			return e.run(30 * time.Second)
 		}, "key frames every 3"},
-		{"no sound", func(e *patient) []string { e.run(20 * time.Second); e.noSound = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
-		{"never a sound", func(e *patient) []string { e.noSound = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
+		{"no sound", func(e *patient) []string { e.run(20 * time.Second); e.noAudio = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
+		{"never a sound", func(e *patient) []string { e.noAudio = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
 		{"no picture", func(e *patient) []string { e.noPicture = true; return e.run(12 * time.Second) }, "no picture for 12 s"},
 		{"nothing", func(e *patient) []string { e.run(20 * time.Second); e.silent = true; return e.run(7 * time.Second) }, "nothing has come from the encoder for 7 s"},
 		{"bitrate falls", func(e *patient) []string { e.run(30 * time.Second); e.frameSize = 1000; return e.run(10 * time.Second) }, "the bitrate fell to 0.3 Mb/s, from 4.8"},
@@ -100,13 +100,13 @@ func TestHealthIssues(t *testing.T) {
 		{"drift", func(e *patient) []string {
 			var issues []string
 			for range 60 {
-				e.soundBy -= 10 * time.Millisecond
+				e.audioBy -= 10 * time.Millisecond
 				issues = e.run(2 * time.Second)
 			}
 			return issues
 		}, "sound and picture have drifted apart by 5"},
-		{"sound late", func(e *patient) []string { e.soundBy = -1500 * time.Millisecond; return e.run(12 * time.Second) }, "the sound comes 1.5 s later than its picture"},
-		{"picture late", func(e *patient) []string { e.soundBy = 1500 * time.Millisecond; return e.run(12 * time.Second) }, "the picture comes 1.5 s later than its sound"},
+		{"sound late", func(e *patient) []string { e.audioBy = -1500 * time.Millisecond; return e.run(12 * time.Second) }, "the sound comes 1.5 s later than its picture"},
+		{"picture late", func(e *patient) []string { e.audioBy = 1500 * time.Millisecond; return e.run(12 * time.Second) }, "the picture comes 1.5 s later than its sound"},
 		{"hole", func(e *patient) []string {
 			e.run(20 * time.Second)
 			e.media += 1500 * time.Millisecond
@@ -148,13 +148,13 @@ func TestHealthIssues(t *testing.T) {
 	}
 }
 
-// TestHealthOfSoundAlone sees to it that a radio station is healthy.
-func TestHealthOfSoundAlone(t *testing.T) {
+// TestHealthOfAudioAlone sees to it that a radio station is healthy.
+func TestHealthOfAudioAlone(t *testing.T) {
 	e := newPatient(cmaf.Audio)
 	if issues := e.run(time.Minute); len(issues) > 0 {
 		t.Errorf("issues %q, want none", issues)
 	}
-	e.noSound = true
+	e.noAudio = true
 	if issues := e.run(6 * time.Second); len(issues) != 1 || !strings.HasPrefix(issues[0], "nothing has come from the encoder for 6 s") {
 		t.Errorf("issues %q, want one of silence", issues)
 	}
@@ -162,7 +162,7 @@ func TestHealthOfSoundAlone(t *testing.T) {
 
 func TestHealthSamples(t *testing.T) {
 	e := newPatient(cmaf.Video, cmaf.Audio)
-	e.soundBy = 250 * time.Millisecond
+	e.audioBy = 250 * time.Millisecond
 	begin := e.now
 	e.run(25 * time.Second)
 	if len(e.meter.waiting) != 2 {
@@ -188,8 +188,8 @@ func TestHealthSamples(t *testing.T) {
 		t.Errorf("%d samples wait after the first was written, want 1", len(e.meter.waiting))
 	}
 	e.run(20 * time.Minute)
-	if n := len(e.meter.waiting); n != mostSamples {
-		t.Errorf("%d samples wait for a store that is away, want %d", n, mostSamples)
+	if n := len(e.meter.waiting); n != maxSamples {
+		t.Errorf("%d samples wait for a store that is away, want %d", n, maxSamples)
 	}
 	if n := len(e.meter.marks); n > int(healthWindow/beatEvery)+2 {
 		t.Errorf("%d marks are kept", n)

@@ -54,7 +54,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, began: make(chan struct{}, 1)}
-	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Most = mostArrivalsAtOnce, arrivalsPerSecond, mostArriving
+	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Max = maxArrivalsAtOnce, arrivalsPerSecond, maxArriving
 	if err := h.recover(ctx); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}

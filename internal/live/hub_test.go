@@ -106,7 +106,7 @@ func (s *station) write(do func(*store.Tx) error) {
 type encoder struct {
 	*station
 	*Publisher
-	frame, sound int
+	frame, audio int
 }
 
 func (s *station) publish() *encoder {
@@ -154,9 +154,9 @@ func (e *encoder) send(seconds float64) error {
 			return err
 		}
 		e.frame++
-		for ; time.Duration(e.sound)*time.Second*1024/48000 < at; e.sound++ {
-			at := time.Duration(e.sound) * time.Second * 1024 / 48000
-			if err := e.Write(Frame{Track: 1, PTS: at, DTS: at, Data: []byte{byte(e.sound)}}); err != nil {
+		for ; time.Duration(e.audio)*time.Second*1024/48000 < at; e.audio++ {
+			at := time.Duration(e.audio) * time.Second * 1024 / 48000
+			if err := e.Write(Frame{Track: 1, PTS: at, DTS: at, Data: []byte{byte(e.audio)}}); err != nil {
 				return err
 			}
 		}
@@ -229,8 +229,8 @@ func TestSegments(t *testing.T) {
 	if n := strings.Count(list, "#EXTINF:2.000000,"); n != 3 || strings.Contains(list, "PART") || strings.Contains(list, "DISCONTINUITY") {
 		t.Errorf("playlist of 7 s has %d segments of 2 s:\n%s", n, list)
 	}
-	if sound := s.playlist(audioName, plain); strings.Count(sound, "#EXTINF") != 3 {
-		t.Errorf("sound is not cut where the picture is:\n%s", sound)
+	if audio := s.playlist(audioName, plain); strings.Count(audio, "#EXTINF") != 3 {
+		t.Errorf("sound is not cut where the picture is:\n%s", audio)
 	}
 	if low := s.playlist(videoName, Query{Low: true, Segment: -1}); !strings.Contains(low, `#EXT-X-PART:DURATION=0.200000,URI="3.0.m4s",INDEPENDENT=YES`) ||
 		!strings.Contains(low, `RENDITION-REPORT:URI="../audio/index.m3u8",LAST-MSN=3`) {
@@ -442,7 +442,7 @@ func TestNextSession(t *testing.T) {
 }
 
 // ffmpeg can't bear a rendition without a segment beside one that has some, so the
-// playlist of sound waits for the sound that ends its first one.
+// playlist of audio waits for the audio that ends its first one.
 func TestFirstSegmentsTogether(t *testing.T) {
 	s := newStation(t, false)
 	e := s.publish()

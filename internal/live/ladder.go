@@ -22,9 +22,9 @@ import (
 const (
 	// measuredFrames is how many frames are looked at before a ladder is planned.
 	measuredFrames = 9
-	// mostBehind is how far a rung may be behind the source before its encoder is taken
+	// maxBehind is how far a rung may be behind the source before its encoder is taken
 	// to be stuck or too slow.
-	mostBehind = 6 * time.Second
+	maxBehind = 6 * time.Second
 	// flushTime is what an encoder has to finish what it was given.
 	flushTime = 5 * time.Second
 	// longest is the most time of a core that an encoder gets: a stream may be on air for
@@ -242,7 +242,7 @@ func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 	group, ctx := errgroup.WithContext(ctx)
 	command := ffmpeg.Command{
 		Args: plan.encode.Args(), Stdin: in, Priority: ffmpeg.Live, Reserved: true, Threads: plan.encode.Threads(),
-		Pixels: plan.encode.Pixels(), Stall: 2 * mostBehind, CPU: longest,
+		Pixels: plan.encode.Pixels(), Stall: 2 * maxBehind, CPU: longest,
 	}
 	var writers []*io.PipeWriter
 	for i, r := range rungs {
@@ -279,7 +279,7 @@ func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 // watch ends an encoder that is stuck or does not keep up, or that does not end when it
 // has got everything. The rungs that are left out meanwhile are gaps.
 func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort context.CancelCauseFunc) {
-	tick := time.NewTicker(mostBehind / 20)
+	tick := time.NewTicker(maxBehind / 20)
 	defer tick.Stop()
 	for _, r := range rungs {
 		r.newest.Store(int64(in.first))
@@ -309,8 +309,8 @@ func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort con
 					abort(errStuck)
 					return
 				}
-			case l.behind(newest) <= mostBehind:
-			case now.Sub(moved) > mostBehind/2:
+			case l.behind(newest) <= maxBehind:
+			case now.Sub(moved) > maxBehind/2:
 				abort(errStuck)
 				return
 			default:

@@ -9,9 +9,9 @@ const (
 	firstClimb = 30 * time.Second
 	lastClimb  = 15 * time.Minute
 	roomHeld   = 5 * time.Second
-	// mostBehindClimb is how far the rungs may be behind the source: one that has no time to
+	// maxBehindClimb is how far the rungs may be behind the source: one that has no time to
 	// spare does not get more to do.
-	mostBehindClimb = time.Second
+	maxBehindClimb = time.Second
 )
 
 // climb decides when a ladder goes one step up.
@@ -37,7 +37,7 @@ func (c *climb) fell() { c.held = min(2*c.held, lastClimb) }
 
 // due reports whether it is time for the step.
 func (c *climb) due(behind time.Duration, now time.Time, fits func(cost int) bool) bool {
-	if behind > mostBehindClimb {
+	if behind > maxBehindClimb {
 		c.since = now
 	}
 	if c.cost <= 0 || now.Sub(c.since) < c.held {

@@ -20,8 +20,8 @@ func TestClimb(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClimb()
 		c.begin(200, time.Now())
-		after := func(behind, most time.Duration) (d time.Duration, ok bool) {
-			for began := time.Now(); time.Since(began) < most; time.Sleep(tick) {
+		after := func(behind, limit time.Duration) (d time.Duration, ok bool) {
+			for began := time.Now(); time.Since(began) < limit; time.Sleep(tick) {
 				if c.due(behind, time.Now(), fits) {
 					return time.Since(began), true
 				}
@@ -36,7 +36,7 @@ func TestClimb(t *testing.T) {
 			t.Errorf("with room it goes up after %v (%v), want %v", d, ok, roomHeld)
 		}
 		c.begin(200, time.Now())
-		if d, ok := after(2*mostBehindClimb, time.Hour); ok {
+		if d, ok := after(2*maxBehindClimb, time.Hour); ok {
 			t.Errorf("it is behind, and goes up after %v", d)
 		}
 		if d, ok := after(0, time.Hour); !ok || d < firstClimb || d > 2*firstClimb {

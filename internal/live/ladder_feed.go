@@ -57,7 +57,7 @@ func (f *feed) begin() error {
 		}
 		f.position = slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
 		if f.position < 0 {
-			continue // sound only, or a frame of a publisher that is gone
+			continue // audio only, or a frame of a publisher that is gone
 		}
 		f.tracks, f.track = tracks, tracks[f.position]
 		f.track.Delay = 0

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// mostStarts is how many starts of segments are remembered: far more than a rung can be
+// maxStarts is how many starts of segments are remembered: far more than a rung can be
 // behind.
-const mostStarts = 64
+const maxStarts = 64
 
 // timeline tells the rungs of a ladder where the segments of the source start, so that
 // theirs start there too and have the same numbers. Players change between renditions
@@ -41,7 +41,7 @@ func (l *timeline) opens(s start) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.starts = append(l.starts, s)
-	if len(l.starts) > mostStarts {
+	if len(l.starts) > maxStarts {
 		l.starts = slices.Delete(l.starts, 0, 1)
 	}
 	l.move(s.at, false)

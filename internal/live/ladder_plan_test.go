@@ -141,10 +141,10 @@ func TestTimeline(t *testing.T) {
 	if in, found, err := l.segment(t.Context(), at(13)); !found || err != nil || in.number != 5 {
 		t.Errorf("when the encoder is gone, 13 s is in segment %+v, %v, %v", in, found, err)
 	}
-	for n := range int64(2 * mostStarts) {
+	for n := range int64(2 * maxStarts) {
 		l.opens(start{number: 6 + n, at: at(14 + float64(n))})
 	}
-	if len(l.starts) != mostStarts {
+	if len(l.starts) != maxStarts {
 		t.Errorf("%d starts are remembered", len(l.starts))
 	}
 }

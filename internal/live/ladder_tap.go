@@ -7,15 +7,15 @@ import (
 	"weir/internal/cmaf"
 )
 
-// mostSound is how much sound waits for the picture of a rung, in frames: some seconds.
-const mostSound = 500
+// maxAudio is how much audio waits for the picture of a rung, in frames: some seconds.
+const maxAudio = 500
 
-// tapOf returns the frames of a rung, with the sound of the source beside its picture;
+// tapOf returns the frames of a rung, with the audio of the source beside its picture;
 // nil = there is no such rung in the ladder. Frames come while the rung is made. It must
 // be closed.
 func (s *session) tapOf(name string) *Tap { return s.newTapOf(name, asSent) }
 
-func (s *session) newTapOf(name string, form soundForm) *Tap {
+func (s *session) newTapOf(name string, form audioForm) *Tap {
 	r := s.ladder.rung(name)
 	if r == nil {
 		return nil
@@ -50,10 +50,10 @@ func (l *ladder) rung(name string) *rung {
 func (t *Tap) hold(f Tapped) {
 	switch {
 	case len(f.Tracks) > 0: // what waits is of the one before
-		t.sound = nil
-	case t.session.publisher.tracks[f.Track].Kind == cmaf.Video || len(t.sound) >= mostSound:
+		t.audio = nil
+	case t.session.publisher.tracks[f.Track].Kind == cmaf.Video || len(t.audio) >= maxAudio:
 	default:
-		t.sound = append(t.sound, f)
+		t.audio = append(t.audio, f)
 	}
 }
 
@@ -72,7 +72,7 @@ func (r *rung) announce(source []cmaf.Track, position int, picture cmaf.Track) {
 	}
 }
 
-// share hands a frame of the rung to readers, after the sound that comes before it.
+// share hands a frame of the rung to readers, after the audio that comes before it.
 func (r *rung) share(track cmaf.Track, f sample) {
 	at := track.Time(f.at)
 	s := r.session
@@ -83,11 +83,11 @@ func (r *rung) share(track cmaf.Track, f sample) {
 			continue
 		}
 		ready := 0
-		for ready < len(t.sound) && t.sound[ready].DTS <= at {
-			t.add(t.sound[ready])
+		for ready < len(t.audio) && t.audio[ready].DTS <= at {
+			t.add(t.audio[ready])
 			ready++
 		}
-		t.sound = slices.Delete(t.sound, 0, ready)
+		t.audio = slices.Delete(t.audio, 0, ready)
 		t.add(Tapped{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
 	}
 }

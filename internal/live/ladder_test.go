@@ -109,9 +109,9 @@ func (th *theatre) connect() {
 }
 
 // send sends frames when they are due, for a time or until something is so.
-func (th *theatre) send(most time.Duration, until func() bool) {
+func (th *theatre) send(limit time.Duration, until func() bool) {
 	th.Helper()
-	for end := th.sent + int(most.Seconds()*15); th.sent < end && th.sent < len(th.film.frames); th.sent++ {
+	for end := th.sent + int(limit.Seconds()*15); th.sent < end && th.sent < len(th.film.frames); th.sent++ {
 		f := th.film.frames[th.sent]
 		time.Sleep(time.Until(th.began.Add(f.DTS)))
 		if err := th.publisher.Write(f); err != nil {
@@ -123,7 +123,7 @@ func (th *theatre) send(most time.Duration, until func() bool) {
 		}
 	}
 	if until != nil {
-		th.Fatalf("not so within %v", most)
+		th.Fatalf("not so within %v", limit)
 	}
 }
 

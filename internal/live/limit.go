@@ -12,31 +12,31 @@ import (
 // What one stream may bring. Encoders that are in order are far below; those that are
 // not, or that mean harm, take neither memory nor disk from the others.
 const (
-	// mostBits and mostFrames are for a second; what comes after a moment without any,
-	// or out of a playlist that is pulled, may be as much as in mostAtOnce.
-	mostBits   = 200_000_000
-	mostFrames = 2000
-	mostAtOnce = 10 * time.Second
-	// mostChangesAMinute is how often encoders come or send something else.
-	mostChangesAMinute = 30
+	// maxBits and maxFrames are for a second; what comes after a moment without any,
+	// or out of a playlist that is pulled, may be as much as in maxAtOnce.
+	maxBits   = 200_000_000
+	maxFrames = 2000
+	maxAtOnce = 10 * time.Second
+	// maxChangesAMinute is how often encoders come or send something else.
+	maxChangesAMinute = 30
 
-	// mostPart is how long a part may be in bytes, however little time its frames last.
-	mostPart = 8 << 20
-	// mostWindowBytes is what playlists show at most, of a stream whose clock does not move
+	// maxPart is how long a part may be in bytes, however little time its frames last.
+	maxPart = 8 << 20
+	// maxWindowBytes is what playlists show at most, of a stream whose clock does not move
 	// as fast as its bytes come.
-	mostWindowBytes = 512 << 20
+	maxWindowBytes = 512 << 20
 	// A segment ends before a key frame. One that has no end is as bad as none.
-	longestSegment     = window
-	mostSegmentBytes   = 256 << 20
-	mostSegmentSamples = 20_000
-	mostWaitingFrames  = 1000 // of sound, for the picture
-	mostTappedFrames   = 4096 // for a reader
+	longestSegment    = window
+	maxSegmentBytes   = 256 << 20
+	maxSegmentSamples = 20_000
+	maxWaitingFrames  = 1000 // of audio, for the picture
+	maxTappedFrames   = 4096 // for a reader
 
 	// How often encoders of one stream come: one that comes and goes all the time costs a
 	// transaction and a segment each time.
-	mostArrivalsAtOnce = 30
-	arrivalsPerSecond  = 0.5
-	mostArriving       = 10_000 // streams of which that is counted
+	maxArrivalsAtOnce = 30
+	arrivalsPerSecond = 0.5
+	maxArriving       = 10_000 // streams of which that is counted
 )
 
 // allowance is what a stream may still bring.
@@ -51,10 +51,10 @@ type allowance struct {
 const countEvery = 50 * time.Millisecond
 
 func newAllowance() *allowance {
-	seconds := int(mostAtOnce / time.Second)
+	seconds := int(maxAtOnce / time.Second)
 	return &allowance{
-		bits: rate.NewLimiter(mostBits, mostBits*seconds), frames: rate.NewLimiter(mostFrames, mostFrames*seconds),
-		changes: rate.NewLimiter(mostChangesAMinute/60.0, mostChangesAMinute),
+		bits: rate.NewLimiter(maxBits, maxBits*seconds), frames: rate.NewLimiter(maxFrames, maxFrames*seconds),
+		changes: rate.NewLimiter(maxChangesAMinute/60.0, maxChangesAMinute),
 	}
 }
 
@@ -62,7 +62,7 @@ func newAllowance() *allowance {
 // viewers a discontinuity, and may leave an init segment behind.
 func (a *allowance) change(now time.Time) error {
 	if !a.changes.AllowN(now, 1) {
-		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", mostChangesAMinute)
+		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", maxChangesAMinute)
 	}
 	return nil
 }
@@ -70,16 +70,16 @@ func (a *allowance) change(now time.Time) error {
 // take takes a frame of so many bytes off it, or says why the encoder must end.
 func (a *allowance) take(size int, now time.Time) error {
 	a.newFrames, a.newBits = a.newFrames+1, a.newBits+8*size
-	if now.Sub(a.counted) < countEvery && a.newFrames < mostFrames && a.newBits < mostBits {
+	if now.Sub(a.counted) < countEvery && a.newFrames < maxFrames && a.newBits < maxBits {
 		return nil
 	}
 	frames, bits := a.newFrames, a.newBits
 	a.counted, a.newFrames, a.newBits = now, 0, 0
 	switch {
 	case !a.frames.AllowN(now, frames):
-		return weir.Errorf(weir.Invalid, "more than %d frames come in a second; check what the encoder sends", mostFrames)
+		return weir.Errorf(weir.Invalid, "more than %d frames come in a second; check what the encoder sends", maxFrames)
 	case !a.bits.AllowN(now, bits):
-		return weir.Errorf(weir.Invalid, "more than %d Mbit/s come; lower the bitrate of the encoder", mostBits/1_000_000)
+		return weir.Errorf(weir.Invalid, "more than %d Mbit/s come; lower the bitrate of the encoder", maxBits/1_000_000)
 	}
 	return nil
 }
@@ -90,9 +90,9 @@ func (p *packer) endless(s sample) error {
 	video := p.track.Kind == cmaf.Video
 	switch {
 	case !p.open || video && s.Sync && p.lasts(s.at) >= segmentTarget:
-	case video && p.lasts(s.at) > longestSegment: // sound may have been away as long
+	case video && p.lasts(s.at) > longestSegment: // audio may have been away as long
 		return weir.Errorf(weir.Invalid, "no key frame came for %d s; set the encoder's key-frame interval to 2 s", int(longestSegment.Seconds()))
-	case p.samples >= mostSegmentSamples || p.size+int64(len(s.data)) > mostSegmentBytes:
+	case p.samples >= maxSegmentSamples || p.size+int64(len(s.data)) > maxSegmentBytes:
 		return weir.Errorf(weir.Invalid, "%d frames of %d MB came without an end of the segment: the encoder's clock stands still, or no key frame comes", p.samples, p.size/1_000_000)
 	}
 	return nil

@@ -23,20 +23,20 @@ func (e *encoder) frames(count, size int, step time.Duration, all bool) error {
 }
 
 // A clock that stands still must not make a part that has no end.
-func TestPartsHaveAMostSize(t *testing.T) {
+func TestPartsHaveAMaxSize(t *testing.T) {
 	s := newStation(t, false)
 	e := s.publish()
-	most := 0
+	limit := 0
 	for range 30 {
 		if err := e.frames(1, 1<<20, 0, true); err != nil {
 			t.Fatal(err)
 		}
 		if e.packers != nil {
-			most = max(most, e.packers[0].weight)
+			limit = max(limit, e.packers[0].weight)
 		}
 	}
-	if most > mostPart || most == 0 {
-		t.Errorf("a part in hand has %d bytes, want at most %d", most, mostPart)
+	if limit > maxPart || limit == 0 {
+		t.Errorf("a part in hand has %d bytes, want at most %d", limit, maxPart)
 	}
 }
 
@@ -50,13 +50,13 @@ func TestEndlessSegments(t *testing.T) {
 		"a clock that stands still": {func(e *encoder) error {
 			e.session.allowance.frames.SetBurst(1 << 30) // of which there is a limit too
 			e.session.allowance.frames.SetLimit(1 << 30)
-			return e.frames(mostSegmentSamples+100, 10, 0, true)
+			return e.frames(maxSegmentSamples+100, 10, 0, true)
 		}, "stands still"},
 		"too many bytes": {func(e *encoder) error {
 			if err := e.frames(3, 100, 40*time.Millisecond, false); err != nil {
 				return err
 			}
-			e.packers[0].size += mostSegmentBytes // as if so many had come
+			e.packers[0].size += maxSegmentBytes // as if so many had come
 			return e.frames(3, 100, 40*time.Millisecond, false)
 		}, "stands still"},
 	} {
@@ -79,25 +79,25 @@ func TestEndlessSegments(t *testing.T) {
 	}
 }
 
-// Sound goes on in segments although the picture has stopped.
-func TestSoundWithoutThePicture(t *testing.T) {
+// Audio goes on in segments although the picture has stopped.
+func TestAudioWithoutThePicture(t *testing.T) {
 	s := newStation(t, false)
 	e := s.publish()
 	if err := e.send(3); err != nil {
 		t.Fatal(err)
 	}
 	for range 48000 / 1024 * 40 {
-		at := time.Duration(e.sound) * time.Second * 1024 / 48000
+		at := time.Duration(e.audio) * time.Second * 1024 / 48000
 		if err := e.Write(Frame{Track: 1, PTS: at, DTS: at, Data: []byte{1}}); err != nil {
 			t.Fatal(err)
 		}
-		e.sound++
+		e.audio++
 	}
 	if segments, seconds := e.session.audio.carried(); segments < 15 || seconds < 30 {
 		t.Errorf("40 s of sound without a picture are %d segments of %.1f s", segments, seconds)
 	}
 	// It comes back, later than it was.
-	e.frame = e.sound * 1024 * 25 / 48000
+	e.frame = e.audio * 1024 * 25 / 48000
 	e.frame += -e.frame%50 + 50 // a key frame
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
@@ -107,26 +107,26 @@ func TestSoundWithoutThePicture(t *testing.T) {
 	}
 }
 
-// Sound that waits for the picture is bounded, whatever its clock says.
-func TestWaitingSoundHasAMost(t *testing.T) {
+// Audio that waits for the picture is bounded, whatever its clock says.
+func TestWaitingAudioHasAMax(t *testing.T) {
 	s := newStation(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
 		t.Fatal(err)
 	}
-	at := time.Duration(e.sound) * time.Second * 1024 / 48000
-	for range 3 * mostWaitingFrames {
+	at := time.Duration(e.audio) * time.Second * 1024 / 48000
+	for range 3 * maxWaitingFrames {
 		if err := e.Write(Frame{Track: 1, PTS: at, DTS: at, Data: make([]byte, 100)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := len(e.session.muxer.waiting); n > mostWaitingFrames {
-		t.Errorf("%d frames of sound wait, want at most %d", n, mostWaitingFrames)
+	if n := len(e.session.muxer.waiting); n > maxWaitingFrames {
+		t.Errorf("%d frames of sound wait, want at most %d", n, maxWaitingFrames)
 	}
 }
 
 // Small frames are frames too: a reader that does not read has a bounded number of them.
-func TestTapHasAMostOfFrames(t *testing.T) {
+func TestTapHasAMaxOfFrames(t *testing.T) {
 	s := newStation(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
@@ -135,14 +135,14 @@ func TestTapHasAMostOfFrames(t *testing.T) {
 	tap := s.broadcast().Tap()
 	defer tap.Close()
 	e.frame += -e.frame%50 + 50
-	if err := e.frames(2*mostTappedFrames, 1, time.Millisecond, true); err != nil {
+	if err := e.frames(2*maxTappedFrames, 1, time.Millisecond, true); err != nil {
 		t.Fatal(err)
 	}
 	tap.mu.Lock()
 	queued := len(tap.queue)
 	tap.mu.Unlock()
-	if queued > mostTappedFrames || tap.Lost() < mostTappedFrames/2 {
-		t.Errorf("%d frames wait, %d are lost; want at most %d to wait", queued, tap.Lost(), mostTappedFrames)
+	if queued > maxTappedFrames || tap.Lost() < maxTappedFrames/2 {
+		t.Errorf("%d frames wait, %d are lost; want at most %d to wait", queued, tap.Lost(), maxTappedFrames)
 	}
 }
 
@@ -191,8 +191,8 @@ func TestArrivals(t *testing.T) {
 			p.Close(false)
 		}
 	}
-	if weir.KindOf(err) != weir.Busy || came < mostArrivalsAtOnce || came > 2*mostArrivalsAtOnce {
-		t.Errorf("%v after %d connections; want that it is too often after %d or a few more", err, came, mostArrivalsAtOnce)
+	if weir.KindOf(err) != weir.Busy || came < maxArrivalsAtOnce || came > 2*maxArrivalsAtOnce {
+		t.Errorf("%v after %d connections; want that it is too often after %d or a few more", err, came, maxArrivalsAtOnce)
 	}
 	if n := s.hub.Stats(); n.Refused != 1 || n.Admitted != int64(came-1) {
 		t.Errorf("the hub counts %+v", n)
@@ -206,7 +206,7 @@ func TestChanges(t *testing.T) {
 	one, other := testTracks(t), testTracks(t)[:1]
 	var err error
 	sets := 0
-	for range mostArrivalsAtOnce {
+	for range maxArrivalsAtOnce {
 		p, refused := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{})
 		if refused != nil {
 			t.Fatal(refused)
@@ -218,14 +218,14 @@ func TestChanges(t *testing.T) {
 		}
 		p.Close(false)
 	}
-	if weir.KindOf(err) != weir.Invalid || sets < mostChangesAMinute || sets > mostChangesAMinute+5 {
-		t.Errorf("%v after %d changes; want too many after %d or a few more", err, sets, mostChangesAMinute)
+	if weir.KindOf(err) != weir.Invalid || sets < maxChangesAMinute || sets > maxChangesAMinute+5 {
+		t.Errorf("%v after %d changes; want too many after %d or a few more", err, sets, maxChangesAMinute)
 	}
 }
 
 // What playlists show has a most of bytes too: a clock that hardly moves does not fill the
 // disk.
-func TestWindowHasAMostOfBytes(t *testing.T) {
+func TestWindowHasAMaxOfBytes(t *testing.T) {
 	s := newStation(t, false)
 	e := s.publish()
 	if err := e.send(5); err != nil {
@@ -242,8 +242,8 @@ func TestWindowHasAMostOfBytes(t *testing.T) {
 	for _, segment := range r.segments {
 		size += segment.Size()
 	}
-	if size > mostWindowBytes || len(r.segments) != 2 || r.size != size {
-		t.Errorf("%d segments of %d bytes are shown, counted as %d; want 2 of at most %d", len(r.segments), size, r.size, mostWindowBytes)
+	if size > maxWindowBytes || len(r.segments) != 2 || r.size != size {
+		t.Errorf("%d segments of %d bytes are shown, counted as %d; want 2 of at most %d", len(r.segments), size, r.size, maxWindowBytes)
 	}
 }
 

@@ -283,7 +283,7 @@ func (r *rendition) join() {
 	if before != nil {
 		r.begins(before)
 	}
-	// Players come here all at once and find a segment of sound after a discontinuity. In
+	// Players come here all at once and find a segment of audio after a discontinuity. In
 	// parts, of which the first is there before the picture's and the second after it, hls.js
 	// waits for the end of it forever.
 	r.inParts = r.base + r.first + int64(len(r.segments))

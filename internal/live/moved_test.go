@@ -249,7 +249,7 @@ func TestMoveShowsWhatWasBefore(t *testing.T) {
 	}
 }
 
-// hls.js can get stuck where sound that is listed in parts begins at a discontinuity.
+// hls.js can get stuck where audio that is listed in parts begins at a discontinuity.
 func TestMoveShowsWholeSegments(t *testing.T) {
 	a, b := twoStations(t)
 	first := a.carry(3)

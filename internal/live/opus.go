@@ -20,22 +20,22 @@ import (
 const (
 	// opusCost is what making Opus of AAC costs, in thousandths of a core.
 	opusCost = 30
-	// opusRate is that of Opus, whatever rate the sound had before.
+	// opusRate is that of Opus, whatever rate the audio had before.
 	opusRate = 48000
 	// opusAhead is how many samples of silence an encoder of Opus puts in front.
 	opusAhead = 312
 	// opusStall is how long the encoder may say nothing: an encoder that is away sends
 	// nothing either.
 	opusStall = 5 * time.Minute
-	// unheardGap is from where on sound does not go on where it ended: more than what encoders
+	// unheardGap is from where on audio does not go on where it ended: more than what encoders
 	// round, less than what is seen on lips when it adds up.
 	unheardGap = 30 * time.Millisecond
-	// mostAwaited is how long pictures wait for the sound that is made for them; it takes
+	// maxAwaited is how long pictures wait for the audio that is made for them; it takes
 	// about half of that.
-	mostAwaited = 200 * time.Millisecond
+	maxAwaited = 200 * time.Millisecond
 )
 
-// TapOpus is Tap of a rendition, with sound as browsers take it over WebRTC: AAC is made
+// TapOpus is Tap of a rendition, with audio as browsers take it over WebRTC: AAC is made
 // Opus by one ffmpeg for all who want it, started with the first of them and ended with
 // the last. nil = there is no such rendition.
 func (b *Broadcast) TapOpus(name string) *Tap {
@@ -81,7 +81,7 @@ func (m *opusMaker) leave() (wait func()) {
 	return func() { <-m.done }
 }
 
-// tell hands on what the encoder sends, but for the sound that takes another form. The
+// tell hands on what the encoder sends, but for the audio that takes another form. The
 // caller has the lock of the session.
 func (t *Tap) tell(f Tapped) {
 	switch {
@@ -97,14 +97,14 @@ func (t *Tap) tell(f Tapped) {
 	}
 }
 
-// await keeps a picture until its sound is made. Browsers show the two together anyway, but
-// it takes them half a minute to find out that the sound always comes later.
+// await keeps a picture until its audio is made. Browsers show the two together anyway, but
+// it takes them half a minute to find out that the audio always comes later.
 func (t *Tap) await(picture Tapped) {
 	t.pictures = append(t.pictures, picture)
-	t.release(picture.DTS - mostAwaited)
+	t.release(picture.DTS - maxAwaited)
 }
 
-// release hands on the pictures up to a time that wait for their sound.
+// release hands on the pictures up to a time that wait for their audio.
 func (t *Tap) release(until time.Duration) {
 	n := 0
 	for n < len(t.pictures) && t.pictures[n].DTS <= until {
@@ -142,7 +142,7 @@ func withOpus(tracks []cmaf.Track) ([]cmaf.Track, int) {
 	return tracks, i
 }
 
-// opusMaker makes Opus of the sound of a session, as long as somebody listens.
+// opusMaker makes Opus of the audio of a session, as long as somebody listens.
 type opusMaker struct {
 	session *session
 	engine  *ffmpeg.Engine
@@ -151,7 +151,7 @@ type opusMaker struct {
 	done    chan struct{}
 }
 
-// run makes sound until nobody listens any more, or nothing comes.
+// run makes audio until nobody listens any more, or nothing comes.
 func (m *opusMaker) run(ctx context.Context, tap *Tap) {
 	defer close(m.done)
 	defer tap.Close()
@@ -206,7 +206,7 @@ func (m *opusMaker) encode(ctx context.Context, tap *Tap, track cmaf.Track, posi
 	defer cancel(nil)
 	input, feed := io.Pipe()
 	output, made := io.Pipe()
-	var line soundLine
+	var line audioLine
 	var working sync.WaitGroup
 	working.Go(func() {
 		err := m.engine.Run(ctx, ffmpeg.Command{
@@ -243,7 +243,7 @@ func (m *opusMaker) encode(ctx context.Context, tap *Tap, track cmaf.Track, posi
 }
 
 // opusArgs says what ffmpeg does: make Opus of AAC, and hold back nothing. It must lose
-// nothing either: soundLine counts. (With the flag nobuffer it would throw away what it has
+// nothing either: audioLine counts. (With the flag nobuffer it would throw away what it has
 // looked at before it began.)
 func opusArgs() []string {
 	return append(ffmpeg.InputOptions(), "-probesize", "32", "-analyzeduration", "0", "-f", "aac", "-i", "pipe:0",
@@ -252,7 +252,7 @@ func opusArgs() []string {
 }
 
 // read takes what ffmpeg makes and hands it to those who listen.
-func (m *opusMaker) read(from io.Reader, line *soundLine) error {
+func (m *opusMaker) read(from io.Reader, line *audioLine) error {
 	reader := cmaf.NewReader(from)
 	for {
 		f, err := reader.Next()
@@ -280,46 +280,46 @@ func (m *opusMaker) share(at time.Duration, packet []byte) {
 	defer s.mu.Unlock()
 	for _, t := range s.taps {
 		if t.maker == m && t.instead >= 0 {
-			t.addSound(Tapped{Track: t.instead, PTS: at, DTS: at, Sync: true, Data: packet})
+			t.addAudio(Tapped{Track: t.instead, PTS: at, DTS: at, Sync: true, Data: packet})
 		}
 	}
 }
 
-// addSound hands on sound that takes another form. The caller has the lock of the session.
-func (t *Tap) addSound(f Tapped) {
+// addAudio hands on audio that takes another form. The caller has the lock of the session.
+func (t *Tap) addAudio(f Tapped) {
 	switch {
 	case t.rung == nil:
 		t.release(f.PTS)
 		t.add(f)
-	case len(t.sound) < mostSound: // it waits for the picture
-		t.sound = append(t.sound, f)
+	case len(t.audio) < maxAudio: // it waits for the picture
+		t.audio = append(t.audio, f)
 	}
 }
 
-// soundLine knows when sound is heard that went through an encoder, which itself has no
+// audioLine knows when audio is heard that went through an encoder, which itself has no
 // idea of time.
-type soundLine struct {
+type audioLine struct {
 	mu    sync.Mutex
 	in    time.Duration // how much went in
 	out   time.Duration // how much came out
-	steps []soundStep   // where it did not go on where it ended, the last one that counts first
+	steps []audioStep   // where it did not go on where it ended, the last one that counts first
 }
 
-// soundStep says that sound that went in at a position is heard at a time.
-type soundStep struct{ position, at time.Duration }
+// audioStep says that audio that went in at a position is heard at a time.
+type audioStep struct{ position, at time.Duration }
 
 // add notes that a frame goes in.
-func (l *soundLine) add(at, length time.Duration) {
+func (l *audioLine) add(at, length time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n := len(l.steps); n == 0 || (l.steps[n-1].time(l.in)-at).Abs() > unheardGap {
-		l.steps = append(l.steps, soundStep{l.in, at})
+		l.steps = append(l.steps, audioStep{l.in, at})
 	}
 	l.in += length
 }
 
 // take notes that a packet came out, and returns when it is heard.
-func (l *soundLine) take(length time.Duration) time.Duration {
+func (l *audioLine) take(length time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.steps) > 1 && l.steps[1].position <= l.out {
@@ -333,7 +333,7 @@ func (l *soundLine) take(length time.Duration) time.Duration {
 	return max(at-opusAhead*time.Second/opusRate, 0)
 }
 
-func (s soundStep) time(position time.Duration) time.Duration { return s.at + position - s.position }
+func (s audioStep) time(position time.Duration) time.Duration { return s.at + position - s.position }
 
 // adts writes frames of AAC as a stream that says of each what it is.
 type adts struct {

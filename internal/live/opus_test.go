@@ -43,8 +43,8 @@ func framesOf(t *testing.T, args ...string) (cmaf.Track, []Frame) {
 	}
 }
 
-// soundOf returns some seconds of a sine in AAC.
-func soundOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
+// audioOf returns some seconds of a sine in AAC.
+func audioOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
 	t.Helper()
 	return framesOf(t, "-f", "lavfi", "-i", "sine=frequency=440:sample_rate=44100:duration="+seconds, "-c:a", "aac")
 }
@@ -59,7 +59,7 @@ func TestTapOpus(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.start()
-	track, frames := soundOf(t, "4")
+	track, frames := audioOf(t, "4")
 	p, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test"})
 	if err == nil {
 		err = p.SetTracks(t.Context(), []cmaf.Track{track})
@@ -126,28 +126,28 @@ func TestTapOpus(t *testing.T) {
 	p.Close(true)
 }
 
-// Pictures wait for the sound that is made for them, but not for sound that does not come.
-func TestPicturesAwaitSound(t *testing.T) {
+// Pictures wait for the audio that is made for them, but not for audio that does not come.
+func TestPicturesAwaitAudio(t *testing.T) {
 	video, err := cmaf.H264Track([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	audio, _ := soundOf(t, "0.1")
+	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
 	tap := &Tap{sends: asOpus, instead: -1, wake: make(chan struct{}, 1)}
 	tap.tell(Tapped{Tracks: []cmaf.Track{video, audio}})
 	picture := func(at time.Duration) {
 		tap.tell(Tapped{PTS: at, DTS: at, Sync: true})
-		tap.tell(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the sound as it was sent
+		tap.tell(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
 	}
-	sound := func(at time.Duration) { tap.addSound(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
+	sound := func(at time.Duration) { tap.addAudio(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
 	picture(0)
 	picture(40 * ms)
 	picture(80 * ms)
 	sound(0)
 	sound(20 * ms)
 	sound(45 * ms)
-	picture(300 * ms) // for which no sound comes
+	picture(300 * ms) // for which no audio comes
 	picture(340 * ms)
 	tap.tell(Tapped{Tracks: []cmaf.Track{video}})
 	tap.tell(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
@@ -168,20 +168,20 @@ func TestPicturesAwaitSound(t *testing.T) {
 }
 
 // What goes into the encoder of Opus comes out again, all of it: how much there was is how
-// soundLine knows when it is heard.
+// audioLine knows when it is heard.
 func TestOpusLosesNothing(t *testing.T) {
 	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	track, frames := soundOf(t, "1")
-	sound, err := newADTS(track)
+	track, frames := audioOf(t, "1")
+	audio, err := newADTS(track)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var in, out bytes.Buffer
 	for _, f := range frames {
-		if err := sound.write(&in, f.Data); err != nil {
+		if err := audio.write(&in, f.Data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,16 +201,16 @@ func TestOpusLosesNothing(t *testing.T) {
 		}
 		came += time.Duration(opus.PacketDuration2(f.Data)) * time.Second / opusRate // one in each
 	}
-	if went := time.Duration(len(frames)) * sound.length; came < went {
+	if went := time.Duration(len(frames)) * audio.length; came < went {
 		t.Errorf("%v of sound came out of %v", came, went)
 	}
 }
 
-// Sound that went through an encoder gets its time back.
-func TestSoundLine(t *testing.T) {
+// Audio that went through an encoder gets its time back.
+func TestAudioLine(t *testing.T) {
 	const frame = 20 * time.Millisecond
 	ahead := time.Duration(opusAhead) * time.Second / opusRate
-	var l soundLine
+	var l audioLine
 	for _, at := range []time.Duration{
 		time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame + time.Millisecond,
 		5*time.Second + 4*frame, // two were lost

@@ -33,7 +33,7 @@ func newPacker(track cmaf.Track, out *rendition) *packer {
 // gone.
 func (p *packer) add(s sample) error {
 	length := p.track.Ticks(partTarget)
-	if n := len(p.part.Samples); n > 0 && (p.span+int64(s.Duration) > length || p.weight+len(s.data) > mostPart) {
+	if n := len(p.part.Samples); n > 0 && (p.span+int64(s.Duration) > length || p.weight+len(s.data) > maxPart) {
 		if err := p.flush(); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (p *packer) add(s sample) error {
 // full reports whether the part in hand, which ends at a time, need not wait for the next
 // sample, because one that lasts as long as the newest has no room in it. Where the
 // segment may end it waits: players would be told of a part that does not come. That may be
-// a little earlier than it should: sound and renditions end where the source does, and the
+// a little earlier than it should: audio and renditions end where the source does, and the
 // next frame may last longer than this one.
 func (p *packer) full(end, length int64) bool {
 	next := end + max(p.last, p.track.Ticks(longestFrame))
@@ -124,19 +124,19 @@ func (p *packer) cut() error {
 }
 
 // muxer packs the tracks of one connection so that their segments end together: those
-// of sound where those of the picture do. Sound waits for the picture, for a moment.
+// of audio where those of the picture do. Audio waits for the picture, for a moment.
 type muxer struct {
-	video *packer   // nil = sound only
-	audio *packer   // nil = no sound
+	video *packer   // nil = audio only
+	audio *packer   // nil = no audio
 	line  *timeline // for the rungs of a ladder; nil = there is none
 
-	waiting []sample // of sound, until the picture is as far
-	cuts    []int64  // where sound is still to be cut, in its ticks
-	behind  int64    // how far the picture is settled, in ticks of sound
+	waiting []sample // of audio, until the picture is as far
+	cuts    []int64  // where audio is still to be cut, in its ticks
+	behind  int64    // how far the picture is settled, in ticks of audio
 }
 
-// mostWaiting is how much sound waits for a picture that does not come.
-const mostWaiting = 2 * time.Second
+// maxWaiting is how much audio waits for a picture that does not come.
+const maxWaiting = 2 * time.Second
 
 func (m *muxer) addVideo(s sample) error {
 	v := m.video
@@ -169,14 +169,14 @@ func (m *muxer) addAudio(s sample) error {
 	return m.release()
 }
 
-// release packs the sound that need not wait any longer.
+// release packs the audio that need not wait any longer.
 func (m *muxer) release() error {
 	a := m.audio
 	for len(m.waiting) > 0 {
 		s := m.waiting[0]
 		newest := m.waiting[len(m.waiting)-1]
 		alone := m.video == nil || s.at >= m.behind // no picture says where to cut
-		if m.video != nil && alone && a.track.Time(newest.at-s.at) < mostWaiting && len(m.waiting) < mostWaitingFrames {
+		if m.video != nil && alone && a.track.Time(newest.at-s.at) < maxWaiting && len(m.waiting) < maxWaitingFrames {
 			return nil
 		}
 		cut := alone && a.lasts(s.at) >= segmentTarget

@@ -43,7 +43,7 @@ type outgoing struct {
 // can.
 var errOtherTracks = errors.New("the stream needs another connection for what it has become")
 
-// Silence in AAC. It takes the place of the sound where a target shall not have it:
+// Silence in AAC. It takes the place of the audio where a target shall not have it:
 // platforms want some.
 const (
 	silenceRate   = 48000
@@ -55,15 +55,15 @@ const (
 	silenceFrame = "\x20\x00\x00\x00\x00\x00\x0e"
 )
 
-// mostSilenceBehind is how far the picture may be ahead of the silence before it leaps
+// maxSilenceBehind is how far the picture may be ahead of the silence before it leaps
 // after it.
-const mostSilenceBehind = time.Second
+const maxSilenceBehind = time.Second
 
 // pushFeed makes of what a tap gives what a target gets: one track of each kind, times
-// that start at 0 and rise, silence where there shall be no sound.
+// that start at 0 and rise, silence where there shall be no audio.
 type pushFeed struct {
 	out    outlet
-	silent bool // no sound is wanted
+	silent bool // no audio is wanted
 
 	tracks       []cmaf.Track
 	video, audio int // positions in tracks; -1 = none
@@ -170,7 +170,7 @@ func (p *pushFeed) begin(g outgoing) error {
 // hush sends silence up to a time.
 func (p *pushFeed) hush(until time.Duration) error {
 	at := func() time.Duration { return p.hushed + time.Duration(p.count)*time.Second*silenceLength/silenceRate }
-	if until-at() > mostSilenceBehind {
+	if until-at() > maxSilenceBehind {
 		p.hushed, p.count = until, 0
 	}
 	for ; at() <= until; p.count++ {

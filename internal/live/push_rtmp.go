@@ -30,11 +30,11 @@ const (
 	targetFarewell = 2 * time.Second
 	// rtmpChunk is how long chunks are: most messages fit into one.
 	rtmpChunk = 64 << 10
-	// mostAnswer is how long what a target says may be.
-	mostAnswer = 32 << 10
-	// mostTalk is how much a target may say beside one byte for each share of those that
+	// maxAnswer is how long what a target says may be.
+	maxAnswer = 32 << 10
+	// maxTalk is how much a target may say beside one byte for each share of those that
 	// it got: acknowledgements are all that it has to tell.
-	mostTalk  = 256 << 10
+	maxTalk   = 256 << 10
 	talkShare = 256
 )
 
@@ -156,7 +156,7 @@ func dialRTMP(ctx context.Context, raw string, dial dialer, fail func(error)) (o
 // Read reads what the target says, which is little.
 func (o *rtmpOutlet) Read(p []byte) (int, error) {
 	n, err := o.conn.Read(p)
-	if o.read += int64(n); o.read > mostTalk+o.sentTo.Load()/talkShare {
+	if o.read += int64(n); o.read > maxTalk+o.sentTo.Load()/talkShare {
 		return n, weir.Errorf(weir.Upstream, "the target sends more than a server that takes a stream has to say")
 	}
 	return n, err
@@ -259,7 +259,7 @@ func (o *rtmpOutlet) next() (name string, number int, arguments amf0.Data, err e
 		if err != nil {
 			return "", 0, nil, err
 		}
-		if len(m.Body) > mostAnswer {
+		if len(m.Body) > maxAnswer {
 			return "", 0, nil, weir.Errorf(weir.Upstream, "the target sends a message of %d bytes", len(m.Body))
 		}
 		switch m.Type {

@@ -24,14 +24,14 @@ const (
 	// srtPayload is seven packets of MPEG-TS, as everybody sends.
 	srtPayload = 7 * 188
 	// What is sent is never faster than this: the library throws away what it can't queue.
-	srtMostRate  = 32 << 20 // bytes a second
-	srtMostBurst = 512 << 10
+	srtMaxRate  = 32 << 20 // bytes a second
+	srtMaxBurst = 512 << 10
 	// srtIdle is how long the library's reader may sleep.
 	srtIdle = 3 * time.Second
 	// srtLinger is how long the last packets are on their way, at least.
 	srtLinger = 200 * time.Millisecond
-	// mostLatency is what a target may ask for.
-	mostLatency = 8 * time.Second
+	// maxLatency is what a target may ask for.
+	maxLatency = 8 * time.Second
 )
 
 // srtTarget is where SRT sends a stream to.
@@ -68,8 +68,8 @@ func parseSRT(raw string) (t srtTarget, err error) {
 	if text := query.Get("latency"); text != "" {
 		ms, err := strconv.Atoi(text)
 		latency := time.Duration(ms) * time.Millisecond
-		if err != nil || ms < 0 || latency > mostLatency {
-			return t, weir.Errorf(weir.Invalid, "the latency of the target must be given in milliseconds, at most %d", mostLatency.Milliseconds())
+		if err != nil || ms < 0 || latency > maxLatency {
+			return t, weir.Errorf(weir.Invalid, "the latency of the target must be given in milliseconds, at most %d", maxLatency.Milliseconds())
 		}
 		t.config.Latency = latency
 	}
@@ -121,7 +121,7 @@ func dialSRT(ctx context.Context, raw string, resolve resolver, fail func(error)
 		}
 		return nil, weir.Wrap(weir.Upstream, err, "the target did not take the call over SRT; check the address, the streamid and the passphrase")
 	}
-	o := &srtOutlet{conn: conn, fail: fail, pace: rate.NewLimiter(srtMostRate, srtMostBurst), gone: make(chan struct{})}
+	o := &srtOutlet{conn: conn, fail: fail, pace: rate.NewLimiter(srtMaxRate, srtMaxBurst), gone: make(chan struct{})}
 	o.ended.Go(o.listen)
 	return o, nil
 }

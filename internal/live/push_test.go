@@ -251,7 +251,7 @@ func TestPush(t *testing.T) {
 
 // checkTimes looks whether what a target got starts with what it must know, and whether
 // its times start at 0 and never fall.
-func checkTimes(t *testing.T, all []message.Message, sound bool) {
+func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	t.Helper()
 	last := map[string]time.Duration{}
 	known := map[string]bool{}
@@ -279,10 +279,10 @@ func checkTimes(t *testing.T, all []message.Message, sound bool) {
 			note("audio", m.AACType == message.AudioAACTypeConfig, m.DTS)
 		}
 	}
-	if frames["video"] == 0 || (frames["audio"] > 0) != sound {
+	if frames["video"] == 0 || (frames["audio"] > 0) != audio {
 		t.Errorf("%v frames came", frames)
 	}
-	if d := last["video"] - last["audio"]; sound && d.Abs() > 100*time.Millisecond {
+	if d := last["video"] - last["audio"]; audio && d.Abs() > 100*time.Millisecond {
 		t.Errorf("sound and picture are %v apart at the end", d)
 	}
 }
@@ -438,12 +438,12 @@ func TestPushFeed(t *testing.T) {
 		}
 	}
 	picture := func(dts, pts time.Duration) Tapped { return Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
-	sound := func(at time.Duration) Tapped { return Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
+	audio := func(at time.Duration) Tapped { return Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
 
 	t.Run("times", func(t *testing.T) {
 		k := &kept{}
 		f := newPushFeed(k, false)
-		add(f, Tapped{Tracks: tracks}, picture(50*second, 51*second), sound(49*second), picture(52*second, 52*second), sound(51*second))
+		add(f, Tapped{Tracks: tracks}, picture(50*second, 51*second), audio(49*second), picture(52*second, 52*second), audio(51*second))
 		// The encoder comes back with the same tracks after a while, then with others.
 		add(f, Tapped{Tracks: tracks}, picture(70*second, 70*second), Tapped{Tracks: tracks[:1]}, picture(69*second, 69*second))
 		if diff := gocmp.Diff([]time.Duration{0, 2 * second, 20 * second, 20 * second}, k.times(cmaf.Video)); diff != "" {
@@ -472,7 +472,7 @@ func TestPushFeed(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				k := &kept{}
 				feed := newPushFeed(k, f.silent)
-				add(feed, Tapped{Tracks: f.tracks}, picture(5*second, 5*second), sound(5*second), picture(5*second+second/2, 5*second+second/2),
+				add(feed, Tapped{Tracks: f.tracks}, picture(5*second, 5*second), audio(5*second), picture(5*second+second/2, 5*second+second/2),
 					picture(60*second, 60*second), picture(60*second+second/2, 60*second+second/2))
 				times := k.times(cmaf.Audio)
 				// Half a second has 24 frames, of which the first is at its start; in between lies a leap.

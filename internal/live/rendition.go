@@ -199,7 +199,7 @@ func (r *rendition) show(segment cmaf.Segment, track cmaf.Track, init int) {
 	for len(r.segments) > 1 {
 		oldest := r.segments[0]
 		length := r.tracks[0].Time(oldest.Duration())
-		if r.shown-length < window && r.size <= mostWindowBytes {
+		if r.shown-length < window && r.size <= maxWindowBytes {
 			return
 		}
 		r.shown -= length
@@ -345,8 +345,8 @@ func (r *rendition) has(segment int64, part int) bool {
 
 // How far ahead of what there is a player may wait for something.
 const (
-	mostSegmentsAhead = 2
-	mostPartsAhead    = 15
+	maxSegmentsAhead = 2
+	maxPartsAhead    = 15
 )
 
 // await returns when there is what the query waits for.
@@ -364,9 +364,9 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 			return nil
 		case gone:
 			return ErrMoved
-		case q.Segment > newest+mostSegmentsAhead:
+		case q.Segment > newest+maxSegmentsAhead:
 			return weir.Errorf(weir.Refused, "_HLS_msn: segment %d is too far ahead, the newest is %d", q.Segment, newest)
-		case ahead > mostPartsAhead:
+		case ahead > maxPartsAhead:
 			return weir.Errorf(weir.Refused, "_HLS_part: part %d of segment %d is too far ahead", q.Part, q.Segment)
 		}
 		select {

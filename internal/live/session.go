@@ -60,7 +60,7 @@ type session struct {
 
 	engine     *ffmpeg.Engine // nil = nothing is encoded
 	opus       *opusMaker     // nil = nobody wants it
-	aac        *aacMaker      // nil = the sound is packed as it comes
+	aac        *aacMaker      // nil = the audio is packed as it comes
 	opusOnly   bool           // though it is Opus, because there is no room to make AAC of it
 	making     sync.WaitGroup // of AAC
 	taps       []*Tap         // who else reads what the publisher sends
@@ -181,7 +181,7 @@ func (s *session) everything() []*rendition {
 // begin lets a publisher take over, with the tracks that it has. Whoever had the
 // session before is told to end.
 func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error {
-	s.endSound()
+	s.endAudio()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.allowance.change(now); err != nil {
@@ -207,7 +207,7 @@ func (p *Publisher) opens(f Frame) bool {
 }
 
 // start makes the packers of a publisher, whose first frame has come that players can begin
-// with. maker makes its sound; nil = it is packed as it comes.
+// with. maker makes its audio; nil = it is packed as it comes.
 func (s *session) start(p *Publisher, first Frame, maker *aacMaker) error {
 	m := &muxer{line: s.line}
 	defer func() {
@@ -309,24 +309,24 @@ func (s *session) write(p *Publisher, f Frame) error {
 	if pack == nil {
 		return nil
 	}
-	sound := pack == s.muxer.audio
+	audio := pack == s.muxer.audio
 	dts, pts, jumped := p.clock.at(f)
 	if jumped && s.seen.Sub(s.jumped) > sampleEvery { // some jump all the time; the health counts them
 		s.jumped = s.seen
 		s.log.Info("the times of the encoder jumped", "to", dts)
 	}
-	if sound && dts < p.clock.start-mostEarly {
+	if audio && dts < p.clock.start-maxEarly {
 		return nil // of before the first picture
 	}
-	s.health.frame(sound, f.Sync, jumped, dts, len(f.Data), s.seen)
-	s.share(Tapped{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || sound, Data: f.Data})
-	if sound && s.aac != nil {
+	s.health.frame(audio, f.Sync, jumped, dts, len(f.Data), s.seen)
+	s.share(Tapped{Track: f.Track, PTS: pts, DTS: dts, Sync: f.Sync || audio, Data: f.Data})
+	if audio && s.aac != nil {
 		s.aac.add(pts, f.Data) // it comes back as AAC
 		return nil
 	}
-	settled, ok := pack.order.add(dts, pts, f.Sync || sound, f.Data)
+	settled, ok := pack.order.add(dts, pts, f.Sync || audio, f.Data)
 	shared := p.shared
-	if !sound {
+	if !audio {
 		p.shared = len(s.taps) > 0
 	}
 	if !ok {
@@ -340,7 +340,7 @@ func (s *session) write(p *Publisher, f Frame) error {
 	// How long it lasts is not known: not as long as a hole before it.
 	lasts := min(pack.track.Time(int64(settled.Duration)), longestFrame)
 	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)), pts+lasts)
-	if sound {
+	if audio {
 		return s.muxer.addAudio(settled)
 	}
 	if !shared {
@@ -376,7 +376,7 @@ func (s *session) has(p *Publisher) bool {
 // leave notes that a publisher has gone; it counts as gone from a moment on.
 func (s *session) leave(p *Publisher, offAir time.Time) error {
 	if s.has(p) {
-		s.endSound()
+		s.endAudio()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -480,7 +480,7 @@ func (s *session) stop(cause error, ended bool) error {
 		s.publisher.stop(cause)
 	}
 	s.mu.Unlock()
-	s.endSound()
+	s.endAudio()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.publisher, s.stopped = nil, true

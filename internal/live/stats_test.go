@@ -29,7 +29,7 @@ func TestStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Five frames of 40 ms are a part; the last picture and what follows are in hand.
-	now := Stats{OnAir: 1, Sessions: 1, BytesIn: int64(e.frame*100 + e.sound), Parts: s.hub.Stats().Parts, Admitted: 1, Refused: 1}
+	now := Stats{OnAir: 1, Sessions: 1, BytesIn: int64(e.frame*100 + e.audio), Parts: s.hub.Stats().Parts, Admitted: 1, Refused: 1}
 	check("on air", now)
 	if now.Parts < 15 || now.Parts > 20 {
 		t.Errorf("%d parts of two seconds of picture and sound, want about 18", now.Parts)

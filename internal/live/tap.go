@@ -21,13 +21,13 @@ const tapBytes = 8 << 20
 // loses frames up to the next key frame, and nobody else notices.
 type Tap struct {
 	session *session
-	sends   soundForm  // how it has its sound
+	sends   audioForm  // how it has its audio
 	maker   *opusMaker // of Opus; guarded by the session
 	instead int        // position of the track that has another form, -1 = none; guarded by the session
 	rung    *rung      // whose frames these are, nil = the encoder's (ladder_tap.go)
-	sound   []Tapped   // that waits for the rung's picture; guarded by the session
+	audio   []Tapped   // that waits for the rung's picture; guarded by the session
 
-	pictures []Tapped // that wait for the sound that is made for them; guarded by the session
+	pictures []Tapped // that wait for the audio that is made for them; guarded by the session
 
 	mu      sync.Mutex
 	tracks  []cmaf.Track
@@ -49,15 +49,15 @@ type Tapped struct {
 
 	Track    int           // position in Tracks
 	PTS, DTS time.Duration // since the session began
-	Sync     bool          // decoding can start here; true for all sound
+	Sync     bool          // decoding can start here; true for all audio
 	Data     []byte        // as cmaf keeps samples; others read it too
 }
 
-// soundForm is how a reader has the sound.
-type soundForm int
+// audioForm is how a reader has the audio.
+type audioForm int
 
 const (
-	asSent soundForm = iota
+	asSent audioForm = iota
 	asOpus           // AAC is made Opus, for as long as somebody wants it (opus.go)
 	asAAC            // Opus is made AAC, as the packager has it (aac.go)
 )
@@ -67,14 +67,14 @@ func (b *Broadcast) Tap() *Tap { return b.session.tap() }
 
 func (s *session) tap() *Tap { return s.newTap(asSent) }
 
-func (s *session) newTap(form soundForm) *Tap {
+func (s *session) newTap(form audioForm) *Tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.openTap(form)
 }
 
 // openTap is newTap for whoever has the lock of the session.
-func (s *session) openTap(form soundForm) *Tap {
+func (s *session) openTap(form audioForm) *Tap {
 	t := &Tap{session: s, sends: form, instead: -1, skip: true, wake: make(chan struct{}, 1)}
 	s.taps = append(s.taps, t)
 	if s.muxer != nil {
@@ -144,7 +144,7 @@ func (t *Tap) add(f Tapped) {
 		return
 	case len(f.Tracks) > 0:
 		t.tracks, t.skip, t.late = f.Tracks, true, false
-	case t.waiting+int64(len(f.Data)) > tapBytes || len(t.queue) >= mostTappedFrames:
+	case t.waiting+int64(len(f.Data)) > tapBytes || len(t.queue) >= maxTappedFrames:
 		t.skip, t.late = true, true
 		t.lost++
 		return

@@ -37,7 +37,7 @@ func TestForget(t *testing.T) {
 		}
 		return size
 	}
-	most := int64(0)
+	limit := int64(0)
 	for n := range 5 * forgetAfter {
 		want.write(t, r, 2, true)
 		must(t, r.Trim(int64(n-8)))
@@ -47,9 +47,9 @@ func TestForget(t *testing.T) {
 		}
 		switch size := logs(); {
 		case n < forgetAfter+20:
-			most = max(most, size)
-		case size > most+1000: // what the sum of the forgotten ones takes
-			t.Fatalf("index and journal have %d bytes after %d segments, and had %d", size, n+1, most)
+			limit = max(limit, size)
+		case size > limit+1000: // what the sum of the forgotten ones takes
+			t.Fatalf("index and journal have %d bytes after %d segments, and had %d", size, n+1, limit)
 		}
 	}
 	want.check(t, r, "recorded")

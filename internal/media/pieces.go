@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostPieces is how many pieces the system takes at once.
-const mostPieces = 1024
+// maxPieces is how many pieces the system takes at once.
+const maxPieces = 1024
 
 // writeAt writes pieces one after the other to a place of a file, so that nobody has to put
 // them together first.
@@ -23,7 +23,7 @@ func writeAt(f *os.File, pieces [][]byte, at int64) error {
 		var n int
 		var failed error
 		err := conn.Write(func(fd uintptr) bool {
-			n, failed = unix.Pwritev(int(fd), left[:min(len(left), mostPieces)], at)
+			n, failed = unix.Pwritev(int(fd), left[:min(len(left), maxPieces)], at)
 			return true
 		})
 		switch {

@@ -13,7 +13,7 @@ func TestWriteAt(t *testing.T) {
 	defer f.Close()
 	want := []byte("xx")
 	pieces := [][]byte{nil}
-	for i := range 3*mostPieces + 1 {
+	for i := range 3*maxPieces + 1 {
 		pieces = append(pieces, bytes.Repeat([]byte{byte(i)}, i%5))
 	}
 	for _, piece := range pieces {

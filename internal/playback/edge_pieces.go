@@ -26,7 +26,7 @@ type keptPiece struct {
 // weight is about what it takes in memory.
 func (p *keptPiece) weight() int64 { return int64(len(p.body)+len(p.address)) + 256 }
 
-func (c *pieces) init(most int64) { c.max, c.items = most, map[string]*list.Element{} }
+func (c *pieces) init(limit int64) { c.max, c.items = limit, map[string]*list.Element{} }
 
 func (c *pieces) get(address string, now time.Time) (*fetched, bool) {
 	c.mu.Lock()

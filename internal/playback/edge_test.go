@@ -54,7 +54,7 @@ func (c *counts) add(address string) {
 }
 
 // most returns the address that was asked for most often of those with a text in them.
-func (c *counts) most(text string) (address string, n int) {
+func (c *counts) limit(text string) (address string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for a, k := range c.of {
@@ -137,7 +137,7 @@ func TestEdgeGivesTheSame(t *testing.T) {
 		}
 	}
 	for _, text := range []string{".m4s", ".mp4", "_HLS_msn=1"} {
-		if address, n := asked.most(text); strings.Contains(address, "9.m4s") || strings.Contains(address, "none") {
+		if address, n := asked.limit(text); strings.Contains(address, "9.m4s") || strings.Contains(address, "none") {
 			continue // what is not there may come
 		} else if n != 1 {
 			t.Errorf("%s was asked for %d times", address, n)
@@ -167,7 +167,7 @@ func TestEdgeLeavesOut(t *testing.T) {
 			t.Errorf("%s leaves out what the player does not have:\n%s", path, got)
 		}
 	}
-	if address, n := asked.most("_HLS_skip"); n > 0 {
+	if address, n := asked.limit("_HLS_skip"); n > 0 {
 		t.Errorf("the carrier was asked for %s", address)
 	}
 }
@@ -264,7 +264,7 @@ func TestEdgeAsksOnce(t *testing.T) {
 		t.Errorf("who waited for two things gets %d", len(texts))
 	}
 	for _, text := range []string{reload, fmt.Sprintf("/%d.%d.m4s", n, p)} {
-		if address, n := asked.most(text); n != 1 {
+		if address, n := asked.limit(text); n != 1 {
 			t.Errorf("%q was asked for %d times", address, n)
 		}
 	}
@@ -279,7 +279,7 @@ func TestEdgeGates(t *testing.T) {
 	defer e.Close(true)
 	jwt := signer.sign(s.PlaybackID)
 	b.answersOf("no credential", s.PlaybackID, livePaths(), http.StatusForbidden, func(p string) string { return p })
-	if _, n := asked.most(""); n > 0 {
+	if _, n := asked.limit(""); n > 0 {
 		t.Error("the carrier was asked for somebody who may not watch")
 	}
 	token := b.tokenOf(b.under(s.PlaybackID, "index.m3u8?jwt="+jwt))
@@ -293,7 +293,7 @@ func TestEdgeGates(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"jwt", token} {
-		if address, n := asked.most(text); n > 0 {
+		if address, n := asked.limit(text); n > 0 {
 			t.Errorf("the carrier was told of the viewer: %s", address)
 		}
 	}

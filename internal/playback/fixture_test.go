@@ -136,7 +136,7 @@ const (
 	small = "90p größe +1@x" // not what one would call it, but allowed
 )
 
-// newAsset makes an asset of ann's that is ready, with two renditions, sound that is
+// newAsset makes an asset of ann's that is ready, with two renditions, audio that is
 // longer than the picture, thumbnails, a poster and its source.
 func (h *house) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	h.Helper()
@@ -144,7 +144,7 @@ func (h *house) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	prefix := "asset/" + a.ID
 	film := makeFilm(h)
 	p := media.Presentation{Duration: film.seconds, Complete: true}
-	for name, t := range map[string]film1{large: film.large, small: film.small, "audio0": film.sound} {
+	for name, t := range map[string]film1{large: film.large, small: film.small, "audio0": film.audio} {
 		h.putTrack(prefix+"/"+name, t, len(t.pieces))
 	}
 	for _, name := range []string{large, small} {
@@ -302,8 +302,8 @@ func (h *house) named(url, text string) (addresses []string) {
 
 // film is what the assets of tests are made of.
 type film struct {
-	large, small, sound film1
-	source              []byte  // large and sound as ffmpeg wrote them
+	large, small, audio film1
+	source              []byte  // large and audio as ffmpeg wrote them
 	seconds             float64 // of the picture
 }
 
@@ -316,7 +316,7 @@ type film1 struct {
 // What a film is long.
 const (
 	pictureSeconds = 4
-	soundSeconds   = 7
+	audioSeconds   = 7
 	rate           = 25
 )
 
@@ -340,7 +340,7 @@ func shoot() (film, error) {
 	f := film{seconds: pictureSeconds}
 	make1 := func(size string) ([]byte, error) {
 		return ffmpeg("-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=%d:d=%d", size, rate, pictureSeconds),
-			"-f", "lavfi", "-i", fmt.Sprintf("sine=440:r=48000:d=%d", soundSeconds),
+			"-f", "lavfi", "-i", fmt.Sprintf("sine=440:r=48000:d=%d", audioSeconds),
 			"-map", "0", "-map", "1", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-g", fmt.Sprint(rate), "-c:a", "aac", "-b:a", "64k",
 			"-output_ts_offset", "10", "-avoid_negative_ts", "disabled", "-use_editlist", "0",
 			"-movflags", "delay_moov+default_base_moof+frag_discont", "-frag_duration", "400000", "-f", "mp4", "pipe:1")
@@ -353,7 +353,7 @@ func shoot() (film, error) {
 	if err != nil {
 		return f, err
 	}
-	if f.large, f.sound, err = cut(f.source); err != nil {
+	if f.large, f.audio, err = cut(f.source); err != nil {
 		return f, err
 	}
 	f.small, _, err = cut(little)
@@ -361,11 +361,11 @@ func shoot() (film, error) {
 }
 
 // cut makes tracks of what ffmpeg wrote.
-func cut(data []byte) (picture, sound film1, err error) {
+func cut(data []byte) (picture, audio film1, err error) {
 	r := cmaf.NewReader(bytes.NewReader(data))
 	tracks, err := r.Tracks()
 	if err != nil {
-		return picture, sound, err
+		return picture, audio, err
 	}
 	parts := make([][]cmaf.Fragment, len(tracks))
 	for {
@@ -374,7 +374,7 @@ func cut(data []byte) (picture, sound film1, err error) {
 			break
 		}
 		if err != nil {
-			return picture, sound, err
+			return picture, audio, err
 		}
 		f.Start -= tracks[f.Track].Ticks(cmaf.Lead)
 		parts[f.Track] = append(parts[f.Track], f)
@@ -382,14 +382,14 @@ func cut(data []byte) (picture, sound film1, err error) {
 	for i, track := range tracks {
 		whole, err := cmaf.Retime(parts[i], 0)
 		if err != nil {
-			return picture, sound, err
+			return picture, audio, err
 		}
-		for whole.Start < 0 { // what an encoder of sound needs to warm up
+		for whole.Start < 0 { // what an encoder of audio needs to warm up
 			whole.Start += int64(whole.Samples[0].Duration)
 			whole.Data, whole.Samples = whole.Data[whole.Samples[0].Size:], whole.Samples[1:]
 		}
 		var times []int64
-		for second := range soundSeconds {
+		for second := range audioSeconds {
 			times = append(times, int64(second)*int64(track.Timescale))
 		}
 		cutter := cmaf.CutAt(times[1:])
@@ -408,10 +408,10 @@ func cut(data []byte) (picture, sound film1, err error) {
 		if track.Kind == cmaf.Video {
 			picture = one
 		} else {
-			sound = one
+			audio = one
 		}
 	}
-	return picture, sound, nil
+	return picture, audio, nil
 }
 
 // ffmpeg returns what a run of ffmpeg writes. It must not complain about anything.

@@ -114,7 +114,7 @@ func initNumber(name string) (int, bool) {
 }
 
 // shown returns the segments of a rendition that players may know, and whether there
-// are no more. Sound that is all there does not run ahead of a picture that grows.
+// are no more. Audio that is all there does not run ahead of a picture that grows.
 func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 	index := r.Index()
 	if index.Track.Kind != cmaf.Audio || len(t.video) == 0 || t.whole() {

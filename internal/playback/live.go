@@ -148,8 +148,8 @@ func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 }
 
 // presentable takes out of a master playlist what has no media, and reports whether
-// it can be shown. A player does not look for sound again that was not there when it
-// came, so sound that is late is waited for, for the length of a segment.
+// it can be shown. A player does not look for audio again that was not there when it
+// came, so audio that is late is waited for, for the length of a segment.
 func presentable(m *cmaf.Master) bool {
 	const enough = 2 * time.Second
 	empty := func(r cmaf.Rendition) bool { return len(r.Index.Segments) == 0 }
@@ -324,7 +324,7 @@ func (s *Server) livePiece(w *answer, v *visit) error {
 	return nil
 }
 
-// watchable is how long a viewer can watch a piece: sound that comes beside a picture
+// watchable is how long a viewer can watch a piece: audio that comes beside a picture
 // adds nothing to it.
 func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 	m := b.Master()

@@ -64,7 +64,7 @@ func (h *house) publish(s weir.Stream) *encoder {
 	h.Helper()
 	film := makeFilm(h)
 	e := &encoder{h: h, frames: make([][]live.Frame, 2), sent: make([]int, 2)}
-	for i, one := range []film1{film.large, film.sound} {
+	for i, one := range []film1{film.large, film.audio} {
 		track := one.index.Track
 		track.Delay = 0
 		if track.Kind == cmaf.Video {
@@ -142,7 +142,7 @@ func (e *encoder) frame(track int) live.Frame {
 	return f
 }
 
-// broadcast is a stream that is on air, with a picture and sound of so many seconds.
+// broadcast is a stream that is on air, with a video and audio of so many seconds.
 func (h *house) broadcast(policy *weir.PlaybackPolicy, length time.Duration) (weir.Stream, *encoder) {
 	h.Helper()
 	s := h.newStream(policy)

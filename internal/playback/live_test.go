@@ -59,8 +59,8 @@ func TestLivePlays(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("frames differ (-want +got):\n%s", diff)
 	}
-	if sound, _ := decoded(t, h.under(s.PlaybackID, "index.m3u8"), "a:0"); len(sound) < e.sent[1]-2 || len(sound) > e.sent[1] {
-		t.Errorf("%d packets of sound, %d were sent", len(sound), e.sent[1])
+	if audio, _ := decoded(t, h.under(s.PlaybackID, "index.m3u8"), "a:0"); len(audio) < e.sent[1]-2 || len(audio) > e.sent[1] {
+		t.Errorf("%d packets of sound, %d were sent", len(audio), e.sent[1])
 	}
 	if text := h.logged.String(); strings.Contains(text, "level=ERROR") {
 		t.Errorf("the log has errors:\n%s", text)
@@ -392,7 +392,7 @@ func TestLiveOffAir(t *testing.T) {
 	}
 }
 
-// Sound that is late is waited for, sound that does not come is not.
+// Audio that is late is waited for, audio that does not come is not.
 func TestPresentable(t *testing.T) {
 	t.Parallel()
 	lasting := func(name string, kind cmaf.Kind, length time.Duration) cmaf.Rendition {

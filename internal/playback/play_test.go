@@ -39,7 +39,7 @@ func TestPlays(t *testing.T) {
 		if len(want) != pictureSeconds*rate {
 			t.Fatalf("the film has %d frames", len(want))
 		}
-		wantSound, _ := decoded(t, source, "a:0")
+		wantAudio, _ := decoded(t, source, "a:0")
 		a := h.newAsset(nil)
 		for _, path := range []string{large + "/index.m3u8", large + "/ts.m3u8", large + ".mp4"} {
 			got, _ := decoded(t, h.at(a, path), "v:0")
@@ -49,8 +49,8 @@ func TestPlays(t *testing.T) {
 		}
 		for _, path := range []string{"index.m3u8", "ts.m3u8", large + ".mp4", "audio0/index.m3u8", "audio0/ts.m3u8", "audio0.mp4", large + "/ts.m3u8"} {
 			got, end := decoded(t, h.at(a, path), "a:0")
-			if len(got) < len(wantSound)-2 || len(got) > len(wantSound) || math.Abs(end-soundSeconds) > 0.1 {
-				t.Errorf("%s: %d packets of sound up to %.3f s, want %d up to %d s", path, len(got), end, len(wantSound), soundSeconds)
+			if len(got) < len(wantAudio)-2 || len(got) > len(wantAudio) || math.Abs(end-audioSeconds) > 0.1 {
+				t.Errorf("%s: %d packets of sound up to %.3f s, want %d up to %d s", path, len(got), end, len(wantAudio), audioSeconds)
 			}
 		}
 		for _, path := range []string{small + "/index.m3u8", small + "/ts.m3u8", small + ".mp4", "index.m3u8", "ts.m3u8"} {
@@ -78,7 +78,7 @@ func TestEverythingNamedIsThere(t *testing.T) {
 		for _, master := range []string{"index.m3u8", "ts.m3u8"} {
 			url := h.at(a, master+query)
 			lists := h.named(url, h.want(url).body)
-			wantLists := map[string]int{"index.m3u8": 3, "ts.m3u8": 2}[master] // in MPEG-TS the sound is inside
+			wantLists := map[string]int{"index.m3u8": 3, "ts.m3u8": 2}[master] // in MPEG-TS the audio is inside
 			if len(lists) != wantLists {
 				t.Errorf("%s names %q", master, lists)
 			}
@@ -122,15 +122,15 @@ func pictures(text string) string {
 	return names.String()
 }
 
-// Sound that lasts longer than the picture is in segments of its own.
-func TestSoundAfterPicture(t *testing.T) {
+// Audio that lasts longer than the picture is in segments of its own.
+func TestAudioAfterPicture(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, newDisk(t))
 	a := h.newAsset(nil)
 	url := h.at(a, large+"/ts.m3u8")
 	text := h.want(url).body
-	if n := strings.Count(text, "#EXTINF"); n != soundSeconds {
-		t.Errorf("the list has %d segments, want %d:\n%s", n, soundSeconds, text)
+	if n := strings.Count(text, "#EXTINF"); n != audioSeconds {
+		t.Errorf("the list has %d segments, want %d:\n%s", n, audioSeconds, text)
 	}
 	var total float64
 	for line := range strings.Lines(text) {
@@ -139,10 +139,10 @@ func TestSoundAfterPicture(t *testing.T) {
 			total += length
 		}
 	}
-	if math.Abs(total-soundSeconds) > 0.05 {
-		t.Errorf("the segments last %.3f s, want %d", total, soundSeconds)
+	if math.Abs(total-audioSeconds) > 0.05 {
+		t.Errorf("the segments last %.3f s, want %d", total, audioSeconds)
 	}
-	if g := h.get(h.at(a, fmt.Sprintf("%s/%d.ts", large, soundSeconds))); g.StatusCode != http.StatusNotFound {
+	if g := h.get(h.at(a, fmt.Sprintf("%s/%d.ts", large, audioSeconds))); g.StatusCode != http.StatusNotFound {
 		t.Errorf("a segment after the last: %d", g.StatusCode)
 	}
 	if g := h.get(h.at(a, fmt.Sprintf("%s/%d.m4s", large, pictureSeconds))); g.StatusCode != http.StatusNotFound {

@@ -24,7 +24,7 @@ func (h *house) newRecording(changed bool) weir.Asset {
 		second = film.small
 	}
 	p := media.Presentation{Complete: true}
-	for name, connections := range map[string][2]film1{media.RecordedVideo: {film.large, second}, media.RecordedAudio: {film.sound, film.sound}} {
+	for name, connections := range map[string][2]film1{media.RecordedVideo: {film.large, second}, media.RecordedAudio: {film.audio, film.audio}} {
 		index := connections[0].index
 		later := connections[1].later(time.Minute)
 		pieces := slices.Concat(connections[0].pieces, later.pieces)

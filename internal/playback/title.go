@@ -116,8 +116,8 @@ func (t *tracks) same(p media.Presentation) bool {
 		!slices.ContainsFunc(p.Renditions, grows) && !slices.ContainsFunc(p.Audio, grows)
 }
 
-// sound returns the audio that plays unasked; ok is false when there is none.
-func (t *tracks) sound() (rendition, bool) {
+// defaultAudio returns the audio that plays unasked; ok is false when there is none.
+func (t *tracks) defaultAudio() (rendition, bool) {
 	for _, r := range t.audio {
 		if r.Index().Track.Default {
 			return r, true

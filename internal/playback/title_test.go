@@ -28,7 +28,7 @@ func TestGrows(t *testing.T) {
 			t.Errorf("%s before there is anything: %d %s", path, g.StatusCode, g.body)
 		}
 	}
-	h.putTrack(prefix+"/audio0", film.sound, len(film.sound.pieces))
+	h.putTrack(prefix+"/audio0", film.audio, len(film.audio.pieces))
 	p := media.Presentation{Duration: pictureSeconds, Audio: []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}}
 	p.Renditions = []media.Rendition{{Name: large, Dir: large}, {Name: small, Dir: small}}
 	list := func(path string) string { return h.want(h.at(a, path)).body }
@@ -79,7 +79,7 @@ func TestGrows(t *testing.T) {
 		}
 		return len(title.files)
 	}
-	if text := list("audio0/index.m3u8"); !strings.Contains(text, "ENDLIST") || strings.Count(text, "#EXTINF") != soundSeconds {
+	if text := list("audio0/index.m3u8"); !strings.Contains(text, "ENDLIST") || strings.Count(text, "#EXTINF") != audioSeconds {
 		t.Errorf("the sound is not all there:\n%s", text)
 	}
 	// What is complete is not laid out again, though the asset is not ready.
@@ -98,7 +98,7 @@ func TestGrows(t *testing.T) {
 	h.present(a, p)
 	h.changeAsset(a, func(a *weir.Asset) { a.Ready(time.Now()) })
 	eventually(t, "both renditions are offered", func() bool { return strings.Count(list("index.m3u8"), "#EXT-X-STREAM-INF") == 2 })
-	if text := list(large + "/ts.m3u8"); strings.Count(text, "#EXTINF") != soundSeconds || !strings.Contains(text, "ENDLIST") {
+	if text := list(large + "/ts.m3u8"); strings.Count(text, "#EXTINF") != audioSeconds || !strings.Contains(text, "ENDLIST") {
 		t.Errorf("at the end:\n%s", text)
 	}
 }

@@ -13,19 +13,19 @@ import (
 	"weir/internal/weir"
 )
 
-// mux is what becomes MPEG-TS: a rendition of video and the sound that belongs to it,
+// mux is what becomes MPEG-TS: a rendition of video and the audio that belongs to it,
 // or a rendition of audio alone.
 type mux struct {
-	picture, sound *rendition // one may be nil
+	picture, audio *rendition // one may be nil
 }
 
 // muxed returns what is in the MPEG-TS segments of a rendition.
 func (t *tracks) muxed(r rendition) mux {
 	if r.Index().Track.Kind == cmaf.Audio {
-		return mux{sound: &r}
+		return mux{audio: &r}
 	}
-	if sound, ok := t.sound(); ok {
-		return mux{picture: &r, sound: &sound}
+	if audio, ok := t.defaultAudio(); ok {
+		return mux{picture: &r, audio: &audio}
 	}
 	return mux{picture: &r}
 }
@@ -50,32 +50,32 @@ func fitsTS(r rendition) bool {
 }
 
 // extra returns the lengths of the segments in which the picture is over and there is
-// only sound.
+// only audio.
 func (m mux) extra() (lengths []time.Duration) {
-	if m.picture == nil || m.sound == nil || !m.picture.Complete {
+	if m.picture == nil || m.audio == nil || !m.picture.Complete {
 		return nil
 	}
-	sound := m.sound.Index()
-	first, _ := m.soundOf(len(m.picture.Index().Segments))
-	for _, segment := range sound.Segments[first:] {
-		lengths = append(lengths, sound.Track.Time(segment.Duration()))
+	audio := m.audio.Index()
+	first, _ := m.audioOf(len(m.picture.Index().Segments))
+	for _, segment := range audio.Segments[first:] {
+		lengths = append(lengths, audio.Track.Time(segment.Duration()))
 	}
 	return lengths
 }
 
-// soundOf returns which segments of sound belong to segment n, from first up to end:
-// those that start in it. Sound before the first picture is in the first segment.
-func (m mux) soundOf(n int) (first, end int) {
-	picture, sound := m.picture.Index(), m.sound.Index()
+// audioOf returns which segments of audio belong to segment n, from first up to end:
+// those that start in it. Audio before the first picture is in the first segment.
+func (m mux) audioOf(n int) (first, end int) {
+	picture, audio := m.picture.Index(), m.audio.Index()
 	before := func(ticks int64) int {
-		i, _ := slices.BinarySearchFunc(sound.Segments, picture.Track.Time(ticks), func(s cmaf.Segment, t time.Duration) int {
-			return cmp.Compare(sound.Track.Time(s.Start()), t)
+		i, _ := slices.BinarySearchFunc(audio.Segments, picture.Track.Time(ticks), func(s cmaf.Segment, t time.Duration) int {
+			return cmp.Compare(audio.Track.Time(s.Start()), t)
 		})
 		return i
 	}
-	if count := len(picture.Segments); n >= count { // sound alone
-		first = min(before(picture.End())+n-count, len(sound.Segments))
-		return first, min(first+1, len(sound.Segments))
+	if count := len(picture.Segments); n >= count { // audio alone
+		first = min(before(picture.End())+n-count, len(audio.Segments))
+		return first, min(first+1, len(audio.Segments))
 	}
 	if n > 0 {
 		first = before(picture.Segments[n].Start())
@@ -87,7 +87,7 @@ func (m mux) soundOf(n int) (first, end int) {
 func (m mux) length(n int) (time.Duration, bool) {
 	main := m.picture
 	if main == nil {
-		main = m.sound
+		main = m.audio
 	}
 	index := main.Index()
 	if n < len(index.Segments) {
@@ -135,7 +135,7 @@ func (s *Server) render(ctx context.Context, m mux, n int) (file *os.File, err e
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	var picture, sound *cmaf.Track
+	var picture, audio *cmaf.Track
 	var frames, packets []cmaf.Fragment
 	var state cmaf.TSState
 	first, end := n, n+1
@@ -148,23 +148,23 @@ func (s *Server) render(ctx context.Context, m mux, n int) (file *os.File, err e
 			}
 		}
 	}
-	if m.sound != nil {
-		index := m.sound.Index()
+	if m.audio != nil {
+		index := m.audio.Index()
 		if m.picture == nil {
 			state = cmaf.TSAlone(index)
 		} else {
-			first, end = m.soundOf(n)
+			first, end = m.audioOf(n)
 		}
-		sound = new(index.TrackOf(first))
+		audio = new(index.TrackOf(first))
 		for i := first; i < end; i++ {
-			more, err := m.sound.Fragments(ctx, i)
+			more, err := m.audio.Fragments(ctx, i)
 			if err != nil {
 				return nil, storageError(err)
 			}
 			packets = append(packets, more...)
 		}
 	}
-	ts, err := cmaf.RestoreTS(picture, sound, state)
+	ts, err := cmaf.RestoreTS(picture, audio, state)
 	if err != nil {
 		return nil, weir.Wrap(weir.NotFound, err, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
 	}

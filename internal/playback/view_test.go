@@ -42,7 +42,7 @@ func (h *house) delivered() int64 {
 func (h *house) watch(master string, headers ...string) {
 	h.Helper()
 	lists := h.named(master, h.want(master, headers...).body)
-	// The first is the sound where there are three, then the renditions.
+	// The first is the audio where there are three, then the renditions.
 	for _, list := range append(lists[:len(lists)-2], lists[len(lists)-1]) {
 		for _, file := range h.named(list, h.want(list, headers...).body) {
 			h.want(file, headers...)
@@ -76,7 +76,7 @@ func TestViews(t *testing.T) {
 			h.watch(h.at(a, "index.m3u8"), chrome...)
 			h.watch(h.at(a, "index.m3u8"), phone...)
 		}, 2, 2 * pictureSeconds, 0},
-		{"in MPEG-TS", nil, func(a weir.Asset) { h.watch(h.at(a, "ts.m3u8"), chrome...) }, 1, soundSeconds, 0},
+		{"in MPEG-TS", nil, func(a weir.Asset) { h.watch(h.at(a, "ts.m3u8"), chrome...) }, 1, audioSeconds, 0},
 		{"a file", nil, func(a weir.Asset) { h.want(h.at(a, large+".mp4"), chrome...) }, 1, pictureSeconds, 0},
 		{"parts of a file", nil, func(a weir.Asset) {
 			size := h.ask("HEAD", h.at(a, large+".mp4")).ContentLength

@@ -91,11 +91,11 @@ func forBrowsers(m cmaf.Master) (name string, err error) {
 	if err == nil {
 		return weir.SourceProfile, nil
 	}
-	most := 0
+	limit := 0
 	for _, r := range m.Video {
 		size := r.Index.Track.Width * r.Index.Track.Height
-		if r.Name != weir.SourceProfile && len(r.Index.Segments) > 0 && size > most && sendableTracks([]cmaf.Track{r.Index.Track}) == nil {
-			name, most = r.Name, size
+		if r.Name != weir.SourceProfile && len(r.Index.Segments) > 0 && size > limit && sendableTracks([]cmaf.Track{r.Index.Track}) == nil {
+			name, limit = r.Name, size
 		}
 	}
 	if name != "" {

@@ -126,11 +126,11 @@ func samples(h *house, film rtctest.Film) (tracks []cmaf.Track, video [][]byte) 
 	if err != nil {
 		h.Fatal(err)
 	}
-	sound, err := cmaf.OpusTrack(2)
+	audio, err := cmaf.OpusTrack(2)
 	if err != nil {
 		h.Fatal(err)
 	}
-	return []cmaf.Track{picture, sound}, video
+	return []cmaf.Track{picture, audio}, video
 }
 
 // watches waits until a peer has seen and heard some of a stream.

@@ -15,18 +15,18 @@ const (
 	// adrift is how far the times of a track may be from the clock on the wall before
 	// they count as having jumped.
 	adrift = 2 * time.Second
-	// stepAt is from where on sound and picture are put in step at once; below that it is
-	// done by mostStep a frame, which nobody sees.
-	stepAt   = 250 * time.Millisecond
-	mostStep = time.Millisecond
-	// mostReports is how many reports of a track count. Browsers report sound by when they
+	// stepAt is from where on audio and video are put in step at once; below that it is
+	// done by maxStep a frame, which nobody sees.
+	stepAt  = 250 * time.Millisecond
+	maxStep = time.Millisecond
+	// maxReports is how many reports of a track count. Browsers report audio by when they
 	// sent it, which on a busy machine is now and then late; the middle one is not.
-	mostReports = 5
+	maxReports = 5
 )
 
 // clock puts the tracks of a peer on one timeline. The times of each begin anywhere, and
-// only the sender's reports say which sound belongs to which picture. They come late, so
-// it begins with when things arrive, and corrects the picture once they are there: sound
+// only the sender's reports say which audio belongs to which picture. They come late, so
+// it begins with when things arrive, and corrects the picture once they are there: audio
 // that is moved can be heard.
 type clock struct {
 	mu           sync.Mutex
@@ -75,7 +75,7 @@ func (c *clock) report(kind cmaf.Kind, stamp uint32, ntp uint64) {
 		l.ahead = nil // its clock was set
 	}
 	l.ahead = append(l.ahead, ahead)
-	l.ahead = l.ahead[max(len(l.ahead)-mostReports, 0):]
+	l.ahead = l.ahead[max(len(l.ahead)-maxReports, 0):]
 }
 
 // middle returns the one in the middle of some, and the lesser one of two there.
@@ -95,12 +95,12 @@ func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
 	if kind == cmaf.Audio || len(c.video.ahead) == 0 || len(c.audio.ahead) == 0 {
 		return at + c.shiftOf(kind)
 	}
-	// When the sound is heard that the sender's clock saw together with this picture.
+	// When the audio is heard that the sender's clock saw together with this picture.
 	wall := duration(c.video.ticks, h264Rate) + middle(c.video.ahead)
 	together := c.audio.base + wall - middle(c.audio.ahead) - duration(c.audio.first, opusRate)
 	off := together - (at + c.shift)
 	if c.shifted && off.Abs() < stepAt {
-		off = min(max(off, -mostStep), mostStep)
+		off = min(max(off, -maxStep), maxStep)
 	}
 	c.shift, c.shifted = c.shift+off, true
 	return at + c.shift

@@ -13,10 +13,10 @@ import (
 const (
 	// MaxOffer is how long an offer may be: browsers write some 10 KiB.
 	MaxOffer = 64 << 10
-	// mostSections is how many media an offer may have.
-	mostSections = 16
-	// mostSets is how many bytes of parameter sets an offer may bring.
-	mostSets = 16 << 10
+	// maxSections is how many media an offer may have.
+	maxSections = 16
+	// maxSets is how many bytes of parameter sets an offer may bring.
+	maxSets = 16 << 10
 )
 
 // offer is what a peer says it can do.
@@ -41,8 +41,8 @@ func readOffer(text, direction string) (offer, error) {
 	if _, lite := d.Attribute(sdp.AttrKeyICELite); lite {
 		return bad("it comes from an ICE-lite agent, and so is this server; one of the two must look for the other")
 	}
-	if len(d.MediaDescriptions) > mostSections {
-		return bad("it has more than %d media", mostSections)
+	if len(d.MediaDescriptions) > maxSections {
+		return bad("it has more than %d media", maxSections)
 	}
 	var o offer
 	var foreign, wrongWay bool
@@ -123,7 +123,7 @@ func parameterSets(m *sdp.MediaDescription) (sets [][]byte) {
 			}
 			for text := range strings.SplitSeq(list, ",") {
 				set, err := base64.StdEncoding.DecodeString(text)
-				if total += len(set); err != nil || len(set) < 2 || total > mostSets {
+				if total += len(set); err != nil || len(set) < 2 || total > maxSets {
 					return nil
 				}
 				sets = append(sets, set)

@@ -10,12 +10,12 @@ import (
 const (
 	// What waits for a packet that is missing: so many packets, so long. The peer is asked
 	// for it meanwhile.
-	mostWaiting = 512
+	maxWaiting  = 512
 	longestWait = 300 * time.Millisecond
 	// A number that is so far off is that of a sender that began anew.
 	farOff = 3000
-	// mostUnit is how long a frame may be: more than a key frame of 4K at 100 Mbit/s.
-	mostUnit = 8 << 20
+	// maxUnit is how long a frame may be: more than a key frame of 4K at 100 Mbit/s.
+	maxUnit = 8 << 20
 )
 
 // sequencer puts the packets of a track in order.
@@ -44,7 +44,7 @@ func (s *sequencer) add(p *rtp.Packet, now time.Time, take func(p *rtp.Packet, g
 			s.since = now
 		}
 		s.waiting[p.SequenceNumber] = p
-		if len(s.waiting) < mostWaiting && now.Sub(s.since) < longestWait {
+		if len(s.waiting) < maxWaiting && now.Sub(s.since) < longestWait {
 			return
 		}
 		s.skip()
@@ -98,7 +98,7 @@ func (a *assembler) add(p *rtp.Packet, gap bool, take func(unit []byte, stamp ui
 	if !a.open {
 		*a = assembler{parser: codecs.H264Packet{IsAVC: true}, open: true, stamp: p.Timestamp}
 	}
-	if a.size += len(p.Payload); a.size > mostUnit {
+	if a.size += len(p.Payload); a.size > maxUnit {
 		a.broken, a.parser, a.unit, a.size = true, codecs.H264Packet{IsAVC: true}, nil, 0
 	}
 	if !a.broken {

@@ -43,8 +43,8 @@ func TestSequencer(t *testing.T) {
 		"two lost":      {[]uint16{1, 3, 5, 6, 7, 8, 9, 10}, 110 * time.Millisecond, []out{{1, false}, {3, true}, {5, true}, {6, false}, {7, false}, {8, false}, {9, false}, {10, false}}},
 		"begins anew":   {[]uint16{1, 2, 40000, 40001}, 0, []out{{1, false}, {2, false}, {40000, true}, {40001, false}}},
 		"waits for one": {[]uint16{1, 3, 4}, 0, []out{{1, false}}},
-		"too many wait": {append([]uint16{1}, many(3, mostWaiting)...), 0, append([]out{{1, false}, {3, true}}, func() (all []out) {
-			for _, n := range many(4, mostWaiting-1) {
+		"too many wait": {append([]uint16{1}, many(3, maxWaiting)...), 0, append([]out{{1, false}, {3, true}}, func() (all []out) {
+			for _, n := range many(4, maxWaiting-1) {
 				all = append(all, out{n, false})
 			}
 			return all
@@ -104,10 +104,10 @@ func TestAssembler(t *testing.T) {
 	// A unit without an end does not take all memory.
 	var a assembler
 	piece := packet(1, false, append([]byte{28, 0x05}, make([]byte, 60000)...)...)
-	for range mostUnit/60000*2 + 2 {
+	for range maxUnit/60000*2 + 2 {
 		a.add(piece, false, func([]byte, uint32) { t.Error("a unit that is too long came out") }, func() {})
 	}
-	if !a.broken || cap(a.unit) > mostUnit {
+	if !a.broken || cap(a.unit) > maxUnit {
 		t.Errorf("%d bytes are kept of a unit that is too long", cap(a.unit))
 	}
 }
@@ -234,20 +234,20 @@ func TestH264Sets(t *testing.T) {
 	}
 }
 
-// Sound and picture are put in step by what the sender says of its clock, not by when they
+// Audio and video are put in step by what the sender says of its clock, not by when they
 // come.
 func TestClock(t *testing.T) {
 	start := time.Unix(1000, 0)
 	ntpAt := func(d time.Duration) uint64 { return ntp(start.Add(d)) }
 	c := newClock()
-	// The picture comes 120 ms after the sound that belongs to it.
+	// The picture comes 120 ms after the audio that belongs to it.
 	const late = 120 * time.Millisecond
 	var apart time.Duration
 	for i := range 250 {
 		d := time.Duration(i) * 40 * time.Millisecond
-		sound := c.at(cmaf.Audio, 77+uint32(d*48000/time.Second), start.Add(d))
+		audio := c.at(cmaf.Audio, 77+uint32(d*48000/time.Second), start.Add(d))
 		picture := c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
-		apart = picture - sound
+		apart = picture - audio
 		if i == 10 && apart != late {
 			t.Errorf("before the reports they are %v apart, want %v", apart, late)
 		}
@@ -273,7 +273,7 @@ func TestClock(t *testing.T) {
 	if c.shift != before {
 		t.Errorf("a report that was written late moved the picture by %v", c.shift-before)
 	}
-	// The clock of the sound runs away slowly: the picture follows it.
+	// The clock of the audio runs away slowly: the picture follows it.
 	report(-30 * time.Millisecond)
 	report(-30 * time.Millisecond)
 	report(-30 * time.Millisecond)
@@ -281,7 +281,7 @@ func TestClock(t *testing.T) {
 		d += 40 * time.Millisecond
 		was := c.shift
 		c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
-		if step := (c.shift - was).Abs(); step > mostStep {
+		if step := (c.shift - was).Abs(); step > maxStep {
 			t.Fatalf("the picture is moved by %v at once", step)
 		}
 	}
@@ -306,7 +306,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// When the times of the sound jump, what was reported of them before does not move the
+// When the times of the audio jump, what was reported of them before does not move the
 // picture.
 func TestClockJumpsAfterReports(t *testing.T) {
 	start := time.Unix(1000, 0)

@@ -2,7 +2,7 @@
 //
 // A [Server] has one UDP and one TCP port for all of them. [Server.Accept] answers the
 // offer of somebody who sends and hands over frames (receive.go; order.go puts packets
-// together, clock.go puts sound and picture on one timeline). [Server.Send] answers the
+// together, clock.go puts audio and video on one timeline). [Server.Send] answers the
 // offer of somebody who watches and takes frames (send.go). How offers get here is the
 // caller's business: WHIP in package ingest, WHEP in package playback.
 //
@@ -72,7 +72,7 @@ type Server struct {
 	log   *slog.Logger
 	api   *webrtc.API
 	muxes []interface{ Close() error }
-	most  int
+	limit int
 	wait  int // most of an address that are not connected yet
 
 	mu      sync.Mutex
@@ -84,7 +84,7 @@ type Server struct {
 
 // New returns a server that listens. It must be closed.
 func New(o Options) (*Server, error) {
-	s := &Server{log: o.Log, most: cmp.Or(o.MaxPeers, 500), wait: cmp.Or(o.MaxWaiting, 32), peers: map[*peer]bool{}, waiting: map[netip.Prefix]int{}}
+	s := &Server{log: o.Log, limit: cmp.Or(o.MaxPeers, 500), wait: cmp.Or(o.MaxWaiting, 32), peers: map[*peer]bool{}, waiting: map[netip.Prefix]int{}}
 	loggers := loggers{o.Log}
 	// A burst of packets, a key frame say, must not be lost in a buffer that is too small;
 	// what the kernel allows is good enough.
@@ -118,7 +118,7 @@ func New(o Options) (*Server, error) {
 	setting.SetICEUDPMux(udp)
 	if o.TCP != nil {
 		tcp := ice.NewTCPMuxDefault(ice.TCPMuxParams{
-			Listener: &limited{Listener: o.TCP, most: 2 * s.most}, Logger: loggers.NewLogger("ice"), ReadBufferSize: 64, WriteBufferSize: tcpBuffer,
+			Listener: &limited{Listener: o.TCP, limit: 2 * s.limit}, Logger: loggers.NewLogger("ice"), ReadBufferSize: 64, WriteBufferSize: tcpBuffer,
 			FirstStunBindTimeout: firstPacketTime, AliveDurationForConnFromStun: firstPacketTime,
 		})
 		s.muxes = append(s.muxes, tcp)
@@ -178,7 +178,7 @@ func register(media *webrtc.MediaEngine) error {
 }
 
 // intercept adds what repairs losses and tells senders how much gets through. What
-// receivers are told of the time is said by a [Sender] itself: it alone knows which sound
+// receivers are told of the time is said by a [Sender] itself: it alone knows which audio
 // belongs to which picture.
 func intercept(media *webrtc.MediaEngine, to *interceptor.Registry, l loggers) error {
 	receiver, err := report.NewReceiverInterceptor(report.WithReceiverLoggerFactory(l))
@@ -210,8 +210,8 @@ func (s *Server) roomNow(from netip.Prefix) error {
 	switch {
 	case s.closed:
 		return errClosed()
-	case len(s.peers) >= s.most:
-		e := weir.Errorf(weir.Busy, "%d are connected over WebRTC, which is all that this server takes; try later", s.most)
+	case len(s.peers) >= s.limit:
+		e := weir.Errorf(weir.Busy, "%d are connected over WebRTC, which is all that this server takes; try later", s.limit)
 		e.RetryAfter = 10 * time.Second
 		return e
 	case s.waiting[from] >= s.wait:
@@ -282,9 +282,9 @@ func (s *Server) Close() error {
 // limited lets only so many connections be open at once; more are closed at once.
 type limited struct {
 	net.Listener
-	most int
-	mu   sync.Mutex
-	open int
+	limit int
+	mu    sync.Mutex
+	open  int
 }
 
 func (l *limited) Accept() (net.Conn, error) {
@@ -294,7 +294,7 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		l.mu.Lock()
-		room := l.open < l.most
+		room := l.open < l.limit
 		if room {
 			l.open++
 		}

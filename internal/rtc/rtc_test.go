@@ -68,7 +68,7 @@ func newServer(t *testing.T, change ...func(*rtc.Options)) *rtc.Server {
 }
 
 // What a peer sends comes out as it was sent: each picture with its parameter sets at key
-// frames, each packet of sound, at the times that they have.
+// frames, each packet of audio, at the times that they have.
 func TestAccept(t *testing.T) {
 	for name, networks := range map[string][]webrtc.NetworkType{"UDP": {webrtc.NetworkTypeUDP4}, "TCP": {webrtc.NetworkTypeTCP4}} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func checkSteps(t *testing.T, kind string, frames []rtc.Frame, step time.Duratio
 	}
 }
 
-// What is sent reaches a viewer, with sound and picture on one clock.
+// What is sent reaches a viewer, with audio and video on one clock.
 func TestSend(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -206,7 +206,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// checkTogether waits until a viewer knows which sound belongs to which picture: that of
+// checkTogether waits until a viewer knows which audio belongs to which picture: that of
 // the same time.
 func checkTogether(t *testing.T, p *rtctest.Peer, deadline time.Time) {
 	t.Helper()

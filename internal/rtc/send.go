@@ -21,7 +21,7 @@ import (
 const (
 	// payloadSize leaves room for the headers of everything around it on any network.
 	payloadSize = 1180
-	// reportEvery is how often a viewer is told which sound belongs to which picture.
+	// reportEvery is how often a viewer is told which audio belongs to which picture.
 	reportEvery = time.Second
 	// ntpEpoch is from 1900 to 1970.
 	ntpEpoch = 2208988800

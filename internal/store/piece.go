@@ -235,7 +235,7 @@ func (tx *Tx) GivePieces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	most := 2 * max(slots, 1)
+	limit := 2 * max(slots, 1)
 	type share struct {
 		user string
 		n    int
@@ -256,11 +256,11 @@ func (tx *Tx) GivePieces(ctx context.Context) error {
 				ROW_NUMBER() OVER (PARTITION BY t.user_id ORDER BY p.urgent DESC, w.started_at, p.task_id, p.seq) AS turn
 			FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
 			WHERE p.state = 'waiting' AND w.open AND NOT w.tied AND p.needs <= w.ahead
-		) AS ready WHERE turn <= $1 OR urgent ORDER BY turn, started_at, task_id`, most)
+		) AS ready WHERE turn <= $1 OR urgent ORDER BY turn, started_at, task_id`, limit)
 	if err != nil {
 		return err
 	}
-	jobs := choosePieces(next, inHand, most-total)
+	jobs := choosePieces(next, inHand, limit-total)
 	for _, p := range jobs {
 		n, err := tx.conn.exec(ctx, "UPDATE piece SET state = 'queued' WHERE task_id = $1 AND name = $2 AND state = 'waiting'", p.taskID, p.name)
 		if err != nil {

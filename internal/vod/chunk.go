@@ -59,7 +59,7 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	if err := run.encode(ctx, rates, &result, o.Progress); err != nil {
 		return ChunkResult{}, err
 	}
-	for range mostCorrections {
+	for range maxCorrections {
 		before := result.Stats()
 		again := plan.Corrected(n, o.Earlier, before)
 		if len(again) == 0 {
@@ -75,8 +75,8 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	return result, nil
 }
 
-// mostCorrections is how often a chunk is encoded again: see Plan.Corrected.
-const mostCorrections = 2
+// maxCorrections is how often a chunk is encoded again: see Plan.Corrected.
+const maxCorrections = 2
 
 // chunkRun encodes a chunk.
 type chunkRun struct {

@@ -6,8 +6,8 @@ import (
 	"weir/internal/cmaf"
 )
 
-// mostEfforts bounds how many values describe a source, whatever its length.
-const mostEfforts = 4096
+// maxEfforts bounds how many values describe a source, whatever its length.
+const maxEfforts = 4096
 
 // Efforts is how hard a source was to encode, over time; see cmaf.Effort.
 type Efforts struct {
@@ -46,7 +46,7 @@ func (m *effortMeter) look(shown int64, sample []byte) {
 
 func (m *effortMeter) add(shown int64, effort float64) {
 	shown = max(shown, 0)
-	for shown/m.step >= mostEfforts { // half as many, twice as long
+	for shown/m.step >= maxEfforts { // half as many, twice as long
 		for i := range m.values {
 			if i%2 == 0 {
 				m.values[i/2] = m.values[i]

@@ -24,10 +24,10 @@ func TestEffortsOfSegments(t *testing.T) {
 // TestEffortsOfLongFilms expects that nothing gets lost when values are put together.
 func TestEffortsOfLongFilms(t *testing.T) {
 	m := effortMeter{step: 1}
-	for at := int64(-1); at < 3*mostEfforts; at++ {
+	for at := int64(-1); at < 3*maxEfforts; at++ {
 		m.add(at, 1)
 	}
-	if m.step != 4 || len(m.values) != 3*mostEfforts/4 {
+	if m.step != 4 || len(m.values) != 3*maxEfforts/4 {
 		t.Errorf("%d values of %d ticks", len(m.values), m.step)
 	}
 	for i, v := range m.values {

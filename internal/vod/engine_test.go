@@ -233,7 +233,7 @@ func export(t *testing.T, track *media.Track) string {
 	return file.Name()
 }
 
-// picture is a decoded frame, or a packet of sound.
+// picture is a decoded frame, or a packet of audio.
 type picture struct {
 	seconds float64
 	sum     string

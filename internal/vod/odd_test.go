@@ -199,13 +199,13 @@ func toneAt(t *testing.T, track *media.Track) float64 {
 	t.Helper()
 	const rate = 48000
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-i", export(t, track), "-f", "s16le", "-ac", "1", "-ar", "48000", "-")
-	sound, err := cmd.Output()
+	audio, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	index := track.Index()
-	for i := 0; i+1 < len(sound); i += 2 {
-		if v := int16(binary.LittleEndian.Uint16(sound[i:])); v > 4000 || v < -4000 {
+	for i := 0; i+1 < len(audio); i += 2 {
+		if v := int16(binary.LittleEndian.Uint16(audio[i:])); v > 4000 || v < -4000 {
 			return float64(index.Start())/float64(index.Track.Timescale) + float64(i/2)/rate
 		}
 	}

@@ -80,7 +80,7 @@ func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
 	return r
 }
 
-// MP4Size returns the size of the MP4 file of a rendition with the sound that plays
+// MP4Size returns the size of the MP4 file of a rendition with the audio that plays
 // unasked, without making it.
 func MP4Size(rendition Stream, audio []Stream) (int64, error) {
 	indexes := []cmaf.TrackIndex{rendition.Index}

@@ -30,7 +30,7 @@ func (s *AssetState) Playable() bool {
 }
 
 // Publish lets viewers see what is new. Players that come early stay with what they find,
-// so nothing is shown before all of the sound is complete and there is something of the
+// so nothing is shown before all of the audio is complete and there is something of the
 // picture. Where the source passes through, the presentation has only whole renditions;
 // otherwise all renditions grow together, so that viewers need not wait for the last chunk.
 func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, audio []Stream) error {

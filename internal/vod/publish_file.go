@@ -21,8 +21,8 @@ import (
 // defaultPartSize is the size of a part of an upload. Stores want at least 5 MiB.
 const defaultPartSize = 8 << 20
 
-// mostParts is how many parts an upload may have in S3.
-const mostParts = 10_000
+// maxParts is how many parts an upload may have in S3.
+const maxParts = 10_000
 
 // FileState is how far one MP4 file is. A small file is put whole when it is
 // complete; a large one is uploaded in parts of equal size while it grows. Its first
@@ -275,7 +275,7 @@ func (r *publishing) putWhole(ctx context.Context, f growingFile, file *media.Fi
 func (r *publishing) beginUpload(ctx context.Context, f growingFile, layout cmaf.Layout) error {
 	size := max(f.state.PartSize, r.partSize())
 	// A store takes only so many parts. What is not known yet may be much more than what is.
-	for size*mostParts/8 < layout.Size || size < int64(len(layout.Head)) {
+	for size*maxParts/8 < layout.Size || size < int64(len(layout.Head)) {
 		size *= 2
 	}
 	upload, err := r.Dest.Upload(ctx, f.key, blob.PutOptions{ContentType: typeMP4})

@@ -45,8 +45,8 @@ func fileState(states map[string]*FileState, name string) *FileState {
 	return states[name]
 }
 
-// mp4Files returns which streams are in each MP4 file: a rendition and the sound
-// that plays unasked, or that sound alone.
+// mp4Files returns which streams are in each MP4 file: a rendition and the audio
+// that plays unasked, or that audio alone.
 func mp4Files(video, audio []Stream) (files [][]Stream) {
 	first := audio[:min(1, len(audio))]
 	for _, v := range video {

@@ -28,7 +28,7 @@ type HLSState struct {
 func (p *Publisher) hlsKey(names ...string) string { return destKey(p.Outputs.HLS.Path, names...) }
 
 // variant is what becomes a media playlist of HLS and its segments: with MPEG-TS
-// a rendition and the sound that belongs to it, with CMAF a track.
+// a rendition and the audio that belongs to it, with CMAF a track.
 type variant struct {
 	name         string
 	video, audio *Stream // one may be nil
@@ -43,7 +43,7 @@ func (v variant) main() *Stream {
 }
 
 // segments returns how many segments can be rendered: nothing will be added to them.
-// Sound belongs to the segment in which it starts; where it goes on after the
+// Audio belongs to the segment in which it starts; where it goes on after the
 // picture, its segments are segments of their own.
 func (v variant) segments() int {
 	index := v.main().Index
@@ -62,38 +62,38 @@ func (v variant) segments() int {
 		count++
 	}
 	if count == len(index.Segments) && v.video.Complete && count > 0 {
-		count-- // more sound may start before the picture ends
+		count-- // more audio may start before the picture ends
 	}
 	return count
 }
 
-// extra returns the segments of sound that start when the picture is over.
+// extra returns the segments of audio that start when the picture is over.
 func (v variant) extra() []cmaf.Segment {
 	if v.video == nil || v.audio == nil {
 		return nil
 	}
-	first, _ := v.soundOf(len(v.video.Index.Segments))
+	first, _ := v.audioOf(len(v.video.Index.Segments))
 	return v.audio.Index.Segments[first:]
 }
 
-// soundOf returns which segments of sound belong to segment n of the picture, from
-// first up to end: those that start in it. Sound before the first is in the first.
-func (v variant) soundOf(n int) (first, end int) {
-	picture, sound := v.video.Index, v.audio.Index
+// audioOf returns which segments of audio belong to segment n of the picture, from
+// first up to end: those that start in it. Audio before the first is in the first.
+func (v variant) audioOf(n int) (first, end int) {
+	video, audio := v.video.Index, v.audio.Index
 	before := func(t time.Duration) int {
-		i, _ := slices.BinarySearchFunc(sound.Segments, t, func(s cmaf.Segment, t time.Duration) int {
-			return cmp.Compare(sound.Track.Time(s.Start()), t)
+		i, _ := slices.BinarySearchFunc(audio.Segments, t, func(s cmaf.Segment, t time.Duration) int {
+			return cmp.Compare(audio.Track.Time(s.Start()), t)
 		})
 		return i
 	}
-	if count := len(picture.Segments); n >= count { // sound alone
-		first = before(picture.Track.Time(picture.End())) + n - count
-		return min(first, len(sound.Segments)), min(first+1, len(sound.Segments))
+	if count := len(video.Segments); n >= count { // audio alone
+		first = before(video.Track.Time(video.End())) + n - count
+		return min(first, len(audio.Segments)), min(first+1, len(audio.Segments))
 	}
 	if n > 0 {
-		first = before(picture.Track.Time(picture.Segments[n].Start()))
+		first = before(video.Track.Time(video.Segments[n].Start()))
 	}
-	return first, before(picture.Track.Time(picture.Segments[n].End()))
+	return first, before(video.Track.Time(video.Segments[n].End()))
 }
 
 // variants returns the variants of the HLS output: first those of the video, then
@@ -220,7 +220,7 @@ func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int
 func (r *publishing) fragments(ctx context.Context, v variant, n int) (video, audio []cmaf.Fragment, err error) {
 	first, end := n, n+1
 	if v.video != nil && v.audio != nil {
-		first, end = v.soundOf(n)
+		first, end = v.audioOf(n)
 	}
 	if v.video != nil && n < len(v.video.Index.Segments) {
 		if video, err = media.NewTrack(r.Work, v.video.Prefix, v.video.Index).Fragments(ctx, n); err != nil {
@@ -230,11 +230,11 @@ func (r *publishing) fragments(ctx context.Context, v variant, n int) (video, au
 	if v.audio != nil {
 		track := media.NewTrack(r.Work, v.audio.Prefix, v.audio.Index)
 		for i := first; i < end; i++ {
-			sound, err := track.Fragments(ctx, i)
+			fragments, err := track.Fragments(ctx, i)
 			if err != nil {
 				return nil, nil, err
 			}
-			audio = append(audio, sound...)
+			audio = append(audio, fragments...)
 		}
 	}
 	return video, audio, nil

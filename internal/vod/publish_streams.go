@@ -28,7 +28,7 @@ type Stream struct {
 
 // Streams returns the tracks of a plan as far as the results go. Results may come in
 // any order; of chunks only those count before which none is missing.
-func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, sounds []RenditionResult) (video, audio []Stream, err error) {
+func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, audios []RenditionResult) (video, audio []Stream, err error) {
 	ordered := make([]*ChunkResult, len(plan.Chunks))
 	for i := range chunks {
 		if n := chunks[i].Chunk; n >= 0 && n < len(ordered) {
@@ -62,15 +62,15 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, so
 	for k, track := range plan.Audio {
 		s := plan.stream(track.Name, track.Name)
 		s.Samples = audioPackets(plan, k)
-		if i := slices.IndexFunc(sounds, func(r RenditionResult) bool { return r.Name == track.Name }); i >= 0 {
-			if err := s.add(sounds[i : i+1]); err != nil {
+		if i := slices.IndexFunc(audios, func(r RenditionResult) bool { return r.Name == track.Name }); i >= 0 {
+			if err := s.add(audios[i : i+1]); err != nil {
 				return nil, nil, err
 			}
 			s.Complete = true
 		}
 		audio = append(audio, s)
 	}
-	return video, withSound(audio), nil
+	return video, withAudio(audio), nil
 }
 
 func (p *Plan) stream(name, dir string) Stream {
@@ -98,8 +98,8 @@ func (s *Stream) add(results []RenditionResult) error {
 	return nil
 }
 
-// withSound leaves out audio tracks in which there turned out to be nothing.
-func withSound(audio []Stream) []Stream {
+// withAudio leaves out audio tracks in which there turned out to be nothing.
+func withAudio(audio []Stream) []Stream {
 	return slices.DeleteFunc(audio, func(s Stream) bool { return s.Complete && len(s.Index.Segments) == 0 })
 }
 

@@ -59,8 +59,8 @@ func makePresentation(t *testing.T, store blob.Store, codec []string) presentati
 		p.video = append(p.video, s)
 	}
 	for k, hertz := range []int{440, 880} {
-		sound := fmt.Sprintf("sine=frequency=%d:sample_rate=48000:duration=%g", hertz, testFrames/25.0)
-		s := encodeStream(t, store, "work/t/audio"+strconv.Itoa(k), []string{"-f", "lavfi", "-i", sound, "-c:a", "aac", "-b:a", "64k"})
+		audio := fmt.Sprintf("sine=frequency=%d:sample_rate=48000:duration=%g", hertz, testFrames/25.0)
+		s := encodeStream(t, store, "work/t/audio"+strconv.Itoa(k), []string{"-f", "lavfi", "-i", audio, "-c:a", "aac", "-b:a", "64k"})
 		s.Name = "audio" + strconv.Itoa(k)
 		s.Index.Track.Default = k == 0
 		p.audio = append(p.audio, s)
@@ -545,8 +545,8 @@ func TestPublishVideoOnly(t *testing.T) {
 	wantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/mp4/320x180.mp4", "fmp4/master.m3u8", "fmp4/index-stream1.mp4")
 }
 
-// Sound that goes on after the picture is in the segments, and in the playlist.
-func TestSoundLongerThanPicture(t *testing.T) {
+// Audio that goes on after the picture is in the segments, and in the playlist.
+func TestAudioLongerThanPicture(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	p.video[0].Index.Segments = p.video[0].Index.Segments[:2]
@@ -653,7 +653,7 @@ func TestOutput(t *testing.T) {
 }
 
 // bucketFilm is a film that goes to a bucket, whose parts must be large.
-func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest, work blob.Store, video, sound Stream) {
+func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest, work blob.Store, video, audio Stream) {
 	t.Helper()
 	bucket = s3test.Start(t)
 	dest, err := blob.Open(bucket.URL(), blob.Options{})
@@ -672,22 +672,22 @@ func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest, work blob.Store, vide
 	}
 	video = encodeStream(t, work, "work/noise", noise)
 	video.Name = "noise"
-	sound = encodeStream(t, work, "work/audio0", []string{"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=7.6", "-c:a", "aac"})
-	sound.Name = "audio0"
+	audio = encodeStream(t, work, "work/audio0", []string{"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=7.6", "-c:a", "aac"})
+	audio.Name = "audio0"
 	if size := video.Index.Size(); size < 3*blob.MinPart {
 		t.Fatalf("the video has only %d bytes", size)
 	}
-	return bucket, dest, work, video, sound
+	return bucket, dest, work, video, audio
 }
 
 // A storage that lost parts of an upload gets the file again.
 func TestLostParts(t *testing.T) {
 	t.Parallel()
-	bucket, dest, work, video, sound := bucketFilm(t)
+	bucket, dest, work, video, audio := bucketFilm(t)
 	publisher := Publisher{Work: work, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(), PartSize: blob.MinPart}
 	var state PublishState
 	for n := 0; n < 4 && (state.MP4["noise"] == nil || len(state.MP4["noise"].Parts) == 0); n++ {
-		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{sound}); err != nil {
+		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -700,7 +700,7 @@ func TestLostParts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := publisher.Publish(t.Context(), &state, []Stream{video}, []Stream{sound}); err != nil {
+	if err := publisher.Publish(t.Context(), &state, []Stream{video}, []Stream{audio}); err != nil {
 		t.Fatal(err)
 	}
 	wantFrames(t, bucket.Dir, testFrames, "noise.mp4")
@@ -709,11 +709,11 @@ func TestLostParts(t *testing.T) {
 // To a bucket, whose parts must be large, the same as to a disk.
 func TestPublishToBucket(t *testing.T) {
 	t.Parallel()
-	bucket, dest, work, video, sound := bucketFilm(t)
+	bucket, dest, work, video, audio := bucketFilm(t)
 	publisher := Publisher{Work: work, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: blob.MinPart}
 	var state, begun PublishState
 	for n := range 5 {
-		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{sound}); err != nil {
+		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
 		if state = afterRestart(t, state); len(state.MP4["noise"].Parts) > 0 {
@@ -729,7 +729,7 @@ func TestPublishToBucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := publisher.Publish(t.Context(), &begun, []Stream{video}, []Stream{sound}); err != nil {
+	if err := publisher.Publish(t.Context(), &begun, []Stream{video}, []Stream{audio}); err != nil {
 		t.Fatal(err)
 	}
 	after, err := dest.Stat(t.Context(), "v/mp4/noise.mp4")

@@ -151,7 +151,7 @@ func TestRatesFollowX264(t *testing.T) {
 					t.Errorf("chunk %d: peak and buffer %+v would change the headers", n, rates[0])
 				}
 				stats = append(stats, film.encode(n, rates[0]))
-				for range mostCorrections {
+				for range maxCorrections {
 					again, ok := plan.Corrected(n, stats[:plan.Needs(n)], stats[n])[0]
 					if !ok {
 						break
@@ -329,13 +329,13 @@ func TestCorrected(t *testing.T) {
 		got     ChunkStats
 		quality bool
 		least   int // bits a second
-		most    int
+		limit   int
 	}{
 		{name: "near", chunk: 1, got: as(1, 1.1, 0.5)},
-		{name: "half as large", chunk: 1, got: as(1, 0.5, 0.5), least: 100_000, most: film.Bitrate * 3 / 2},
+		{name: "half as large", chunk: 1, got: as(1, 0.5, 0.5), least: 100_000, limit: film.Bitrate * 3 / 2},
 		{name: "half as large, most of it in its first half", chunk: 1, got: as(1, 0.4, 0.7), quality: true},
 		{name: "half as large again", chunk: 1, got: again},
-		{name: "held back by the buffer", chunk: 1, got: full, least: film.Bitrate, most: film.Bitrate},
+		{name: "held back by the buffer", chunk: 1, got: full, least: film.Bitrate, limit: film.Bitrate},
 		{name: "a little too small", chunk: 3, got: as(3, 0.8, 0.5)},
 		{name: "a little too small at the end", chunk: last, got: as(last, 0.8, 0.5), quality: true},
 	} {
@@ -344,7 +344,7 @@ func TestCorrected(t *testing.T) {
 			switch {
 			case ok != (tt.quality || tt.least > 0):
 				t.Errorf("told %+v: %v", rate, ok)
-			case ok && ((rate.Quality > 0) != tt.quality || rate.Bitrate < tt.least || rate.Bitrate > tt.most):
+			case ok && ((rate.Quality > 0) != tt.quality || rate.Bitrate < tt.least || rate.Bitrate > tt.limit):
 				t.Errorf("told %+v", rate)
 			}
 		})

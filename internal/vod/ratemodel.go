@@ -146,7 +146,7 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 		case k < len(known):
 			bits = float64(known[k].Bytes) * 8
 		case told[k].quality > 0:
-			bits = min(curves[k].at(told[k].quality), x.most(k))
+			bits = min(curves[k].at(told[k].quality), x.limit(k))
 		default:
 			bits = float64(told[k].bitrate) * x.chunks[k].seconds
 		}
@@ -161,30 +161,30 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 	}
 	share := min(max(1-excess/rest, 1/largest), largest)
 	if own == nil && !x.daring(n, known) {
-		most := x.bitrate // told more than that, x264 does not say which quality it had
+		limit := x.bitrate // told more than that, x264 does not say which quality it had
 		if n == len(x.chunks)-1 {
-			most = x.peak() // nobody asks
+			limit = x.peak() // nobody asks
 		}
-		return wanted{bitrate: x.mean(n, spent[n]*share, most)}
+		return wanted{bitrate: x.mean(n, spent[n]*share, limit)}
 	}
 	quality := qualities[n] - 6/curves[n].steepness*math.Log2(share)
 	quality = math.Round(min(max(quality, best), worst)*100) / 100
 	return wanted{
-		bits: min(curves[n].at(quality), x.most(n)), quality: quality,
+		bits: min(curves[n].at(quality), x.limit(n)), quality: quality,
 		bearable: bearable*total + madeUp*(rest-spent[n]),
 	}
 }
 
 // mean is the bitrate that chunk n is told so that it comes to so many bits.
-func (x rateModel) mean(n int, bits, most float64) int {
-	return int(min(max(bits/x.chunks[n].seconds, least*x.bitrate), most))
+func (x rateModel) mean(n int, bits, limit float64) int {
+	return int(min(max(bits/x.chunks[n].seconds, least*x.bitrate), limit))
 }
 
 // peak is the most that an encoder can be told as a mean.
 func (x rateModel) peak() float64 { return 0.97 * peakFactor * x.bitrate }
 
 // most is what the buffer lets chunk k spend.
-func (x rateModel) most(k int) float64 {
+func (x rateModel) limit(k int) float64 {
 	return x.bitrate * (peakFactor*x.chunks[k].seconds + 0.5*bufferSeconds)
 }
 

@@ -153,11 +153,11 @@ func checkRecorded(t *testing.T, e Engine, source cmaf.TrackIndex) {
 			want := source.Segments[n]
 			start := index.Track.Time(s.Start()) - source.Track.Time(want.Start())
 			end := index.Track.Time(s.End()) - source.Track.Time(want.End())
-			most := time.Duration(0)
+			limit := time.Duration(0)
 			if name == "slow" {
-				most = time.Second / 10
+				limit = time.Second / 10
 			}
-			if start < 0 || start > most || end.Abs() > most || s.Discontinuity != want.Discontinuity || !s.Wall.Equal(want.Wall) {
+			if start < 0 || start > limit || end.Abs() > limit || s.Discontinuity != want.Discontinuity || !s.Wall.Equal(want.Wall) {
 				t.Errorf("segment %d of %s starts %v and ends %v off, %+v", n, name, start, end, s.Discontinuity)
 			}
 			if name == "small" && s.Frames() != want.Frames() {

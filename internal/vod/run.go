@@ -305,9 +305,9 @@ func (r *runner) note(add func() error) error {
 
 func (r *runner) streams(ctx context.Context) (video, audio []Stream, err error) {
 	r.mu.Lock()
-	chunks, sounds := slices.Clone(r.kept.Chunks), slices.Clone(r.kept.Audio)
+	chunks, audios := slices.Clone(r.kept.Chunks), slices.Clone(r.kept.Audio)
 	r.mu.Unlock()
-	return r.engine.Streams(ctx, *r.kept.Plan, chunks, sounds)
+	return r.engine.Streams(ctx, *r.kept.Plan, chunks, audios)
 }
 
 func (r *runner) publish(ctx context.Context) error {

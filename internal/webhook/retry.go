@@ -117,9 +117,9 @@ func describe(err error) string {
 
 // shorten keeps what foreign names add to a text within bounds.
 func shorten(text string) string {
-	const most = 300
-	if len(text) <= most {
+	const limit = 300
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

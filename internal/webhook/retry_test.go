@@ -24,10 +24,10 @@ import (
 
 func TestRetryAt(t *testing.T) {
 	for _, tt := range []struct {
-		name       string
-		x          exchange
-		attempts   int
-		want, most time.Duration // 0 = not again
+		name        string
+		x           exchange
+		attempts    int
+		want, limit time.Duration // 0 = not again
 	}{
 		{"first", exchange{status: 500}, 0, 5 * time.Second, 5250 * time.Millisecond},
 		{"second", exchange{status: 500}, 1, 10 * time.Second, 10500 * time.Millisecond},
@@ -52,8 +52,8 @@ func TestRetryAt(t *testing.T) {
 						}
 						continue
 					}
-					if wait := time.Until(at); wait < tt.want || wait > tt.most {
-						t.Fatalf("again in %s, want %s to %s", wait, tt.want, tt.most)
+					if wait := time.Until(at); wait < tt.want || wait > tt.limit {
+						t.Fatalf("again in %s, want %s to %s", wait, tt.want, tt.limit)
 					}
 				}
 			})

@@ -11,7 +11,7 @@ import (
 type Buckets[K comparable] struct {
 	AtOnce    int
 	PerSecond float64
-	Most      int // keys; if more are busy at once, all begin anew
+	Max       int // keys; if more are busy at once, all begin anew
 
 	mu      sync.Mutex
 	buckets map[K]bucket
@@ -31,7 +31,7 @@ func (b *Buckets[K]) Take(key K, now time.Time) bool {
 	if left < 1 {
 		return false
 	}
-	if _, known := b.buckets[key]; !known && len(b.buckets) >= b.Most {
+	if _, known := b.buckets[key]; !known && len(b.buckets) >= b.Max {
 		b.forget(now)
 	}
 	if b.buckets == nil {
@@ -63,7 +63,7 @@ func (b *Buckets[K]) forget(now time.Time) {
 			delete(b.buckets, key)
 		}
 	}
-	if len(b.buckets) > b.Most/2 {
+	if len(b.buckets) > b.Max/2 {
 		clear(b.buckets)
 	}
 }

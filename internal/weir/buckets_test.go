@@ -6,7 +6,7 @@ import (
 )
 
 func TestBuckets(t *testing.T) {
-	b := Buckets[string]{AtOnce: 3, PerSecond: 0.5, Most: 10}
+	b := Buckets[string]{AtOnce: 3, PerSecond: 0.5, Max: 10}
 	now := time.Now()
 	take := func(key string, after time.Duration, want ...bool) {
 		t.Helper()
@@ -30,7 +30,7 @@ func TestBuckets(t *testing.T) {
 
 // Keys are kept for as long as they matter, and no more of them than there may be.
 func TestBucketsForget(t *testing.T) {
-	const most = 100
+	const limit = 100
 	for name, tt := range map[string]struct {
 		step  time.Duration
 		exact bool
@@ -39,17 +39,17 @@ func TestBucketsForget(t *testing.T) {
 		"all at once":         {0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := Buckets[int]{AtOnce: 10, PerSecond: 1, Most: most}
+			b := Buckets[int]{AtOnce: 10, PerSecond: 1, Max: limit}
 			now := time.Now()
 			for range 10 {
 				b.Take(-1, now)
 			}
-			for i := range 10 * most {
+			for i := range 10 * limit {
 				now = now.Add(tt.step)
 				if !b.Take(i, now) {
 					t.Fatalf("key %d may not, the first time", i)
 				}
-				if len(b.buckets) > most {
+				if len(b.buckets) > limit {
 					t.Fatalf("%d keys are kept", len(b.buckets))
 				}
 				for range 9 {

@@ -9,7 +9,7 @@ type HealthSample struct {
 	KeyFrameInterval float64 `json:"keyFrameInterval"` // seconds; 0 = not known yet
 	Gaps             int64   `json:"gaps"`             // holes of more than a second in the times of frames
 	Jumps            int64   `json:"jumps"`            // of the encoder's clock
-	Drift            float64 `json:"drift"`            // seconds by which sound comes earlier than the picture of the same time
+	Drift            float64 `json:"drift"`            // seconds by which audio comes earlier than the picture of the same time
 	RungLag          float64 `json:"rungLag"`          // seconds by which the slowest rendition is behind the source
 	LostFrames       int64   `json:"lostFrames"`       // that renditions, targets and viewers over WebRTC were too slow for
 }

@@ -30,7 +30,7 @@ const (
 	PullLease = 10 * time.Second
 	// A source that fails is asked again after a second, then after twice as long each
 	// time, up to this.
-	mostPullPause = 30 * time.Second
+	maxPullPause = 30 * time.Second
 	// steadyPull is how long a source must have played to be as good as new.
 	steadyPull = 30 * time.Second
 )
@@ -68,7 +68,7 @@ func (p *Pulling) Fail(issue string, position int64, played time.Duration, now t
 		p.Failures = 0
 	}
 	p.Failures++
-	pause := min(time.Second<<min(p.Failures-1, 10), mostPullPause)
+	pause := min(time.Second<<min(p.Failures-1, 10), maxPullPause)
 	p.Issue, p.Position, p.Node, p.Boot, p.DueAt = issue, position, "", "", At(now.Add(pause))
 	p.Claim++
 }

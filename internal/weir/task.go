@@ -221,11 +221,11 @@ type FMP4Output struct {
 // RenditionOutput is a rendition as it was made, not as it was asked for.
 type RenditionOutput struct {
 	Name     string  `json:"name"`
-	Codec    string  `json:"codec"` // as RFC 6381 writes it, with that of the sound
+	Codec    string  `json:"codec"` // as RFC 6381 writes it, with that of the audio
 	Width    int     `json:"width,omitempty"`
 	Height   int     `json:"height,omitempty"`
 	FPS      float64 `json:"fps,omitempty"`
-	Bitrate  int64   `json:"bitrate"`            // bits per second on average, without sound where there is a picture
+	Bitrate  int64   `json:"bitrate"`            // bits per second on average, without audio where there is a picture
 	Size     int64   `json:"size"`               // bytes of the samples that Bitrate counts
 	Playlist string  `json:"playlist,omitempty"` // HLS media playlist
 	MP4      string  `json:"mp4,omitempty"`

@@ -89,7 +89,7 @@ func (p *publication) load(ctx context.Context) (err error) {
 }
 
 // publishable returns the pieces whose results can be published: the first chunks
-// without a gap, and the sound.
+// without a gap, and the audio.
 func (p *publication) publishable(ctx context.Context) (names []string, err error) {
 	pieces, err := p.Store.Pieces(ctx, p.task.ID)
 	if err != nil {

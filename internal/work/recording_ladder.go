@@ -87,13 +87,13 @@ func (p *publication) publishRecording(ctx context.Context) error {
 // recordedFiles lists what a recording is made of: beside what it was at first, the MP4
 // files of its renditions and its pictures.
 func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown media.Presentation) ([]weir.File, error) {
-	var sound []vod.Stream
+	var audio []vod.Stream
 	for _, r := range shown.Audio {
 		track, err := media.Open(ctx, p.Media, assetFolder(a.ID)+"/"+r.Dir)
 		if err != nil {
 			return nil, err
 		}
-		sound = append(sound, vod.Stream{Name: r.Name, Index: track.Index()})
+		audio = append(audio, vod.Stream{Name: r.Name, Index: track.Index()})
 	}
 	files := slices.Clone(a.Files)
 	add := func(f weir.File) {
@@ -104,7 +104,7 @@ func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown med
 		if s.Name == media.RecordedVideo || s.Name == "low-bitrate" || !a.StaticMP4 && p.plan.Source.Duration > mp4Until {
 			continue
 		}
-		size, err := vod.MP4Size(s, sound)
+		size, err := vod.MP4Size(s, audio)
 		if weir.KindOf(err) == weir.Invalid {
 			continue // it has no form as one file
 		}

@@ -214,7 +214,7 @@ const (
 	thumbnailWeight = 0.05
 )
 
-// cut returns the pieces that a plan is done in. Sound that needs no encoding is
+// cut returns the pieces that a plan is done in. Audio that needs no encoding is
 // done at once, so that there is something to play.
 func (w *Work) cut(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Piece, error) {
 	var pieces []store.Piece

@@ -146,7 +146,7 @@ func (w *Work) Run(ctx context.Context) error {
 	keepers.Go(func() error { w.lookAround(ctx); return nil })
 	// Imports and publications wait for others more than they work: there are slots
 	// for as many as can be admitted.
-	slots := store.Slots{Encode: w.Slots, Control: w.mostRunning(w.Slots) + 16, Webhook: webhookSlots}
+	slots := store.Slots{Encode: w.Slots, Control: w.maxRunning(w.Slots) + 16, Webhook: webhookSlots}
 	err := w.Store.Work(ctx, slots, w.Drain, handlers)
 	stop()
 	return errors.Join(err, keepers.Wait())
@@ -155,9 +155,9 @@ func (w *Work) Run(ctx context.Context) error {
 // The types of tasks that are done here.
 var taskTypes = []weir.TaskType{weir.TaskUpload, weir.TaskTranscode, weir.TaskExport}
 
-// mostRunning is how many tasks are done at once before every account gets only
+// maxRunning is how many tasks are done at once before every account gets only
 // its first: enough that no slot stands idle while others fetch and publish.
-func (w *Work) mostRunning(slots int) int { return 4*slots + 4 }
+func (w *Work) maxRunning(slots int) int { return 4*slots + 4 }
 
 // admitEvery is how often there is a look at what waits, beside being told.
 const admitEvery = time.Second
@@ -195,11 +195,11 @@ func (w *Work) admitAll(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			most := w.MaxRunning
-			if running >= w.mostRunning(max(slots, w.Slots)) {
-				most = 1
+			limit := w.MaxRunning
+			if running >= w.maxRunning(max(slots, w.Slots)) {
+				limit = 1
 			}
-			if task, ok, err = tx.AdmitTask(ctx, taskTypes, most); err != nil || ok {
+			if task, ok, err = tx.AdmitTask(ctx, taskTypes, limit); err != nil || ok {
 				return err
 			}
 			return tx.GivePieces(ctx)

@@ -26,8 +26,8 @@ import (
 const (
 	// Rate is the number of pictures a second of a film.
 	Rate = 25
-	// soundLength is how long a packet of sound is.
-	soundLength = 20 * time.Millisecond
+	// audioLength is how long a packet of audio is.
+	audioLength = 20 * time.Millisecond
 	// patience is how long a test waits for something that must happen.
 	patience = 30 * time.Second
 )
@@ -38,7 +38,7 @@ type Film struct {
 	Audio [][]byte // packets of Opus
 }
 
-// MakeFilm makes some seconds of pictures and sound. args are further options of x264.
+// MakeFilm makes some seconds of video and audio. args are further options of x264.
 func MakeFilm(t testing.TB, seconds string, args ...string) Film {
 	t.Helper()
 	video := append([]string{
@@ -51,8 +51,8 @@ func MakeFilm(t testing.TB, seconds string, args ...string) Film {
 	for _, unit := range bytes.Split(stream, delimiter)[1:] {
 		film.Video = append(film.Video, append(bytes.Clone(delimiter), unit...))
 	}
-	sound := ffmpeg(t, "-f", "lavfi", "-i", "sine=sample_rate=48000:duration="+seconds, "-c:a", "libopus", "-ac", "2", "-page_duration", "20000", "-f", "ogg", "-")
-	pages, _, err := oggreader.NewWith(bytes.NewReader(sound))
+	audio := ffmpeg(t, "-f", "lavfi", "-i", "sine=sample_rate=48000:duration="+seconds, "-c:a", "libopus", "-ac", "2", "-page_duration", "20000", "-f", "ogg", "-")
+	pages, _, err := oggreader.NewWith(bytes.NewReader(audio))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func (p *Peer) Play(film Film) {
 		}
 	}
 	p.working.Go(func() { play(p.video, film.Video, time.Second/Rate) })
-	p.working.Go(func() { play(p.audio, film.Audio, soundLength) })
+	p.working.Go(func() { play(p.audio, film.Audio, audioLength) })
 }
 
 // Got returns how much of a kind of media has come.

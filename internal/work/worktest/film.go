@@ -13,7 +13,7 @@ import (
 	"weir/internal/media"
 )
 
-// RecordFilm writes a film without sound to a folder, as what a node has received of a
+// RecordFilm writes a film without audio to a folder, as what a node has received of a
 // broadcast: four seconds at ten frames a second, and after a gap of half a minute another
 // four.
 func RecordFilm(t testing.TB, dir string) (frames int) {

@@ -10,7 +10,7 @@ import (
 	"weir/internal/media"
 )
 
-// Record writes so many seconds of sound to a folder, as what a node has received of a
+// Record writes so many seconds of audio to a folder, as what a node has received of a
 // broadcast. Nobody can hear it.
 func Record(t testing.TB, dir string, seconds int) {
 	t.Helper()
