@@ -18,7 +18,11 @@
 // bytes are kept by package media.
 package cmaf
 
-import "time"
+import (
+	"time"
+
+	"weir/internal/codec"
+)
 
 // Lead is how far times in stored segments are ahead of the timeline: a frame that is
 // shown at 0 is at Lead there. So what lies a little before 0, or is decoded before it
@@ -27,12 +31,12 @@ import "time"
 const Lead = 10 * time.Second
 
 // Kind is what a track carries.
-type Kind string
+type Kind = codec.Kind
 
 // The kinds of tracks.
 const (
-	Video Kind = "video"
-	Audio Kind = "audio"
+	Video = codec.Video
+	Audio = codec.Audio
 )
 
 // Track describes a track: what its init segment says.

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// codec names a coding as RFC 6381 does, from the four letters of the sample entry
+// codecString names a coding as RFC 6381 does, from the four letters of the sample entry
 // and the boxes inside it. What it does not know has its four letters.
-func codec(name string, boxes []byte) string {
+func codecString(name string, boxes []byte) string {
 	known := ""
 	switch name {
 	case "avc1", "avc2", "avc3", "avc4":

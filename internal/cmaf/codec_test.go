@@ -50,7 +50,7 @@ func TestCodec(t *testing.T) {
 		{"apcn", nil, "apcn"},
 		{"a\",\x00", nil, "a"},
 	} {
-		if got := codec(tt.entry, tt.boxes); got != tt.want {
+		if got := codecString(tt.entry, tt.boxes); got != tt.want {
 			t.Errorf("codec of %q with % x = %q, want %q", tt.entry, tt.boxes, got, tt.want)
 		}
 	}

@@ -211,7 +211,7 @@ func (t *Track) describe(entry foreignBox) {
 		t.SampleRate = int(in.u32() >> 16)
 		boxes = audioBoxes(in.data, version)
 	}
-	t.Codec = codec(entry.name, boxes)
+	t.Codec = codecString(entry.name, boxes)
 	if t.Kind == Audio {
 		t.describeAudio(boxes)
 		if t.SampleRate == 0 {

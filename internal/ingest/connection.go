@@ -17,6 +17,7 @@ import (
 	"github.com/bluenviron/gortmplib/pkg/handshake"
 	rtmp "github.com/bluenviron/gortmplib/pkg/message"
 
+	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/weir"
 )
@@ -110,7 +111,7 @@ func (c *connection) handle(ctx context.Context, m message) error {
 		if c.feed == nil {
 			return errors.New("media came before a stream key")
 		}
-		return c.media(m, func(p packet, at time.Duration) error { return c.feed.add(ctx, p, at) })
+		return c.media(m, func(p codec.Packet, at time.Duration) error { return c.feed.add(ctx, p, at) })
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/weir"
 )
@@ -69,8 +70,8 @@ func (f *feed) promise(video, audio bool) {
 }
 
 // add takes a packet. An error says why the connection must end.
-func (f *feed) add(ctx context.Context, p packet, at time.Duration) error {
-	l := f.lane(p.kind)
+func (f *feed) add(ctx context.Context, p codec.Packet, at time.Duration) error {
+	l := f.lane(p.Kind)
 	counts, err := f.take(ctx, l, p)
 	if err != nil || !counts {
 		return err
@@ -80,21 +81,21 @@ func (f *feed) add(ctx context.Context, p packet, at time.Duration) error {
 		err = f.notice(ctx, l)
 	}
 	switch {
-	case err != nil && p.kind == cmaf.Audio && p.config:
+	case err != nil && p.Kind == cmaf.Audio && p.Config:
 		f.ignore(l, err.Error())
 		return nil
 	case err != nil:
-		return weir.Wrap(weir.Invalid, err, "%s can't be read", p.codec)
+		return weir.Wrap(weir.Invalid, err, "%s can't be read", p.Codec)
 	case len(u.data) == 0 || !l.known:
 		return nil
-	case p.kind == cmaf.Audio && len(u.data) > maxAudio:
+	case p.Kind == cmaf.Audio && len(u.data) > maxAudio:
 		return weir.Errorf(weir.Invalid, "a frame of sound has %d bytes; %d are allowed", len(u.data), maxAudio)
 	}
-	at += p.offset
-	if p.kind == cmaf.Audio {
+	at += p.Offset
+	if p.Kind == cmaf.Audio {
 		at = l.grid.at(at, u)
 	}
-	return f.frame(ctx, p.kind, live.Frame{DTS: at, PTS: at + p.shown, Sync: u.sync, Data: u.data})
+	return f.frame(ctx, p.Kind, live.Frame{DTS: at, PTS: at + p.Composition, Sync: u.sync, Data: u.data})
 }
 
 func (f *feed) lane(kind cmaf.Kind) *lane {
@@ -105,15 +106,15 @@ func (f *feed) lane(kind cmaf.Kind) *lane {
 }
 
 // take reports whether a packet is of the track that counts, with a decoder for it.
-func (f *feed) take(ctx context.Context, l *lane, p packet) (bool, error) {
-	if l.codec != "" && l.id != p.track {
+func (f *feed) take(ctx context.Context, l *lane, p codec.Packet) (bool, error) {
+	if l.codec != "" && l.id != p.Track {
 		if !l.others {
 			l.others = true
-			f.log.Info("more than one track of a kind; the first one counts", "kind", p.kind)
+			f.log.Info("more than one track of a kind; the first one counts", "kind", p.Kind)
 		}
 		return false, nil
 	}
-	if l.codec == p.codec {
+	if l.codec == p.Codec {
 		return !l.ignored, nil
 	}
 	if err := f.forget(ctx, l); err != nil {
@@ -122,14 +123,14 @@ func (f *feed) take(ctx context.Context, l *lane, p packet) (bool, error) {
 	if l.ignored {
 		f.to.LeaveOut("")
 	}
-	l.codec, l.id, l.decoder, l.ignored = p.codec, p.track, newDecoder(p.codec), false
+	l.codec, l.id, l.decoder, l.ignored = p.Codec, p.Track, newDecoder(p.Codec), false
 	if l.decoder != nil {
 		return true, nil
 	}
-	if p.kind == cmaf.Video {
-		return false, weir.Errorf(weir.Invalid, "pictures in %s can't be taken; send H.264, HEVC or AV1", p.codec)
+	if p.Kind == cmaf.Video {
+		return false, weir.Errorf(weir.Invalid, "pictures in %s can't be taken; send H.264, HEVC or AV1", p.Codec)
 	}
-	f.ignore(l, p.codec+" can't be taken; send AAC or Opus")
+	f.ignore(l, p.Codec+" can't be taken; send AAC or Opus")
 	return false, nil
 }
 
@@ -163,11 +164,11 @@ func (f *feed) forget(ctx context.Context, l *lane) error {
 	return err
 }
 
-func (l *lane) decode(p packet) (unit, error) {
-	if p.config {
-		return unit{}, l.decoder.configure(p.data)
+func (l *lane) decode(p codec.Packet) (unit, error) {
+	if p.Config {
+		return unit{}, l.decoder.configure(p.Data)
 	}
-	return l.decoder.sample(p.data)
+	return l.decoder.sample(p.Data)
 }
 
 // notice looks whether what was just decoded is another track than before.

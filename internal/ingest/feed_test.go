@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/live"
 )
 
@@ -39,26 +40,26 @@ func newFeeder(t *testing.T) *feeder {
 	return &feeder{newFeed(p, (&logBook{}).logger()), t, hub.publishers[0], nil}
 }
 
-func (f *feeder) send(p packet, at time.Duration) {
+func (f *feeder) send(p codec.Packet, at time.Duration) {
 	if f.err == nil {
 		f.err = f.add(f.t.Context(), p, at)
 	}
 }
 
 func (f *feeder) picture(at time.Duration, nals ...[]byte) {
-	f.send(packet{kind: cmaf.Video, codec: codecH264, data: lengths(4, nals...)}, at)
+	f.send(codec.Packet{Kind: cmaf.Video, Codec: codec.H264, Data: lengths(4, nals...)}, at)
 }
 
 func (f *feeder) pictures(config []byte) {
-	f.send(packet{kind: cmaf.Video, codec: codecH264, config: true, data: config}, 0)
+	f.send(codec.Packet{Kind: cmaf.Video, Codec: codec.H264, Config: true, Data: config}, 0)
 }
 
 func (f *feeder) audio(at time.Duration) {
-	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: []byte{1}}, at)
+	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Data: []byte{1}}, at)
 }
 
 func (f *feeder) audios(config ...byte) {
-	f.send(packet{kind: cmaf.Audio, codec: codecAAC, config: true, data: config}, 0)
+	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Config: true, Data: config}, 0)
 }
 
 // story tells what the publisher was given: tracks in brackets, then frames.
@@ -151,9 +152,9 @@ func TestFeed(t *testing.T) {
 			f.promise(false, true)
 			f.audios(0x11, 0x90)
 			f.audio(0)
-			f.send(packet{kind: cmaf.Audio, codec: codecOpus, data: []byte{0xFC, 1}}, 20*ms) // not known yet
-			f.send(packet{kind: cmaf.Audio, codec: codecOpus, config: true, data: []byte("OpusHead\x01\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00")}, 0)
-			f.send(packet{kind: cmaf.Audio, codec: codecOpus, data: []byte{0xFC, 1}}, 40*ms)
+			f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Data: []byte{0xFC, 1}}, 20*ms) // not known yet
+			f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Config: true, Data: []byte("OpusHead\x01\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00")}, 0)
+			f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Data: []byte{0xFC, 1}}, 40*ms)
 			f.audios(0x12, 0x10)
 			f.audio(60 * ms)
 		}, "[a48000] a0[a48000] a40[a44100] a60"},
@@ -166,10 +167,10 @@ func TestFeed(t *testing.T) {
 		}, "[v90a48000] v40"},
 		{"sound that can't be taken", func(f *feeder) {
 			f.promise(true, true)
-			f.send(packet{kind: cmaf.Audio, codec: "FLV sound codec 2", data: []byte{1}}, 0)
+			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV sound codec 2", Data: []byte{1}}, 0)
 			f.pictures(small)
 			f.picture(0, key)
-			f.send(packet{kind: cmaf.Audio, codec: "FLV sound codec 2", data: []byte{1}}, 0)
+			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV sound codec 2", Data: []byte{1}}, 0)
 		}, "[v90] v0"},
 		{"sound that turns bad", func(f *feeder) {
 			f.pictures(small)
@@ -181,7 +182,7 @@ func TestFeed(t *testing.T) {
 			f.picture(40*ms, key)
 		}, "[v90a48000] v0 a10[v90] v40"},
 		{"pictures that can't be taken", func(f *feeder) {
-			f.send(packet{kind: cmaf.Video, codec: `"vp09"`, data: []byte{1}}, 0)
+			f.send(codec.Packet{Kind: cmaf.Video, Codec: `"vp09"`, Data: []byte{1}}, 0)
 		}, ` pictures in "vp09" can't be taken; send H.264, HEVC or AV1`},
 		{"changes without end", func(f *feeder) {
 			f.promise(true, false)
@@ -239,11 +240,11 @@ func TestFeedBounds(t *testing.T) {
 		t.Errorf("of %d frames at one time %d wait, %d were handed on (%v)", 2*maxHeldFrames, len(f.held), len(f.pub.frames), f.err)
 	}
 	f.audios(0x11, 0x90)
-	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, maxAudio)}, 0)
+	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Data: make([]byte, maxAudio)}, 0)
 	if f.err != nil {
 		t.Errorf("a frame of %d bytes of sound: %v", maxAudio, f.err)
 	}
-	f.send(packet{kind: cmaf.Audio, codec: codecAAC, data: make([]byte, maxAudio+1)}, 0)
+	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Data: make([]byte, maxAudio+1)}, 0)
 	if f.err == nil {
 		t.Error("a frame of more bytes of sound is taken")
 	}
@@ -258,8 +259,8 @@ func TestFeedSaysLittle(t *testing.T) {
 	}
 	f := newFeed(p, bounded(book.logger()))
 	for i := range 1000 {
-		codec := []string{codecAAC, codecOpus}[i%2]
-		if err := f.add(t.Context(), packet{kind: cmaf.Audio, codec: codec, config: true, data: []byte{0xFF}}, 0); err != nil {
+		name := []string{codec.AAC, codec.Opus}[i%2]
+		if err := f.add(t.Context(), codec.Packet{Kind: cmaf.Audio, Codec: name, Config: true, Data: []byte{0xFF}}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/bluenviron/gortmplib/pkg/rawmessage"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -139,11 +140,11 @@ func FuzzAudio(f *testing.F) {
 	f.Add(false, opusHead(), []byte{0xFC, 1, 2, 3})
 	f.Add(false, []byte("OpusHead\x01\x06\x00\x00\x80\xBB\x00\x00\x00\x00\x01\x04\x02\x00\x04\x01\x02\x03\x05"), []byte{0xFF, 0x83, 1})
 	f.Fuzz(func(t *testing.T, aac bool, config, frame []byte) {
-		codec := codecOpus
+		name := codec.Opus
 		if aac {
-			codec = codecAAC
+			name = codec.AAC
 		}
-		d := newDecoder(codec)
+		d := newDecoder(name)
 		_ = d.configure(config)
 		u, err := d.sample(bytes.Clone(frame))
 		if err == nil && (u.count < 0 || u.rate < 0 || len(u.data) > len(frame)) {
@@ -154,7 +155,7 @@ func FuzzAudio(f *testing.F) {
 		}
 		feed := newFeed(nothing{}, slog.New(slog.DiscardHandler))
 		for i := range 3 {
-			for _, p := range []packet{{kind: cmaf.Audio, codec: codec, config: true, data: config}, {kind: cmaf.Audio, codec: codec, data: bytes.Clone(frame)}} {
+			for _, p := range []codec.Packet{{Kind: cmaf.Audio, Codec: name, Config: true, Data: config}, {Kind: cmaf.Audio, Codec: name, Data: bytes.Clone(frame)}} {
 				if err := feed.add(t.Context(), p, time.Duration(i)*time.Second); err != nil && weir.KindOf(err) != weir.Invalid {
 					t.Errorf("an error that is not the sender's: %v", err)
 				}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 // decoder knows a codec well enough to make samples of what encoders send.
@@ -33,17 +34,17 @@ type unit struct {
 }
 
 // newDecoder returns the decoder of a codec, nil if there is none.
-func newDecoder(codec string) decoder {
-	switch codec {
-	case codecH264:
+func newDecoder(name string) decoder {
+	switch name {
+	case codec.H264:
 		return &nalDecoder{lengthSize: 4}
-	case codecH265:
+	case codec.H265:
 		return &nalDecoder{lengthSize: 4, h265: true}
-	case codecAV1:
+	case codec.AV1:
 		return &av1Decoder{}
-	case codecAAC:
+	case codec.AAC:
 		return &aacDecoder{}
-	case codecOpus:
+	case codec.Opus:
 		return &opusDecoder{}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 // lengths puts NAL units one after the other, with lengths of so many bytes.
@@ -110,7 +111,7 @@ func TestNALSamples(t *testing.T) {
 		{"short lengths", append([]byte{1, 100, 0, 10, 0xFD}, avcC(sps, pps)[5:]...), [][]byte{lengths(2, aud, key)}, []unit{{data: lengths(4, key), sync: true}}, []bool{false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := newDecoder(codecH264)
+			d := newDecoder(codec.H264)
 			if tt.config != nil {
 				if err := d.configure(tt.config); err != nil {
 					t.Fatal(err)
@@ -138,7 +139,7 @@ func TestNALSamples(t *testing.T) {
 func TestH265Samples(t *testing.T) {
 	vps, sps, pps := []byte{32 << 1, 1, 1}, []byte{33 << 1, 1, 2}, []byte{34 << 1, 1, 0x80}
 	cra, trail, aud := []byte{21 << 1, 1, 9}, []byte{1 << 1, 1, 8}, []byte{35 << 1, 1, 0x50}
-	d := newDecoder(codecH265)
+	d := newDecoder(codec.H265)
 	if err := d.configure(hvcC(vps, sps, pps)); err != nil {
 		t.Fatal(err)
 	}
@@ -166,15 +167,15 @@ func TestBadPictures(t *testing.T) {
 		config []byte
 		frame  []byte
 	}{
-		{"cut config", codecH264, avcC(sps, pps)[:9], nil},
-		{"empty config", codecH264, nil, nil},
-		{"cut config of H.265", codecH265, hvcC([]byte{32 << 1, 1, 1})[:26], nil},
-		{"cut length", codecH264, good, []byte{0, 0, 1}},
-		{"long length", codecH264, good, []byte{0, 0, 0, 5, 0x65}},
-		{"endless picture sets", codecH264, good, lengths(4, append([]byte{0x68, 0x40}, make([]byte, 20<<10)...))},
-		{"cut config of AV1", codecAV1, []byte{0x81, 0}, nil},
-		{"cut OBU", codecAV1, []byte{0x81, 0, 0, 0}, []byte{0x0A, 9, 0}},
-		{"endless size", codecAV1, []byte{0x81, 0, 0, 0}, bytes.Repeat([]byte{0x0A, 0xFF}, 20)},
+		{"cut config", codec.H264, avcC(sps, pps)[:9], nil},
+		{"empty config", codec.H264, nil, nil},
+		{"cut config of H.265", codec.H265, hvcC([]byte{32 << 1, 1, 1})[:26], nil},
+		{"cut length", codec.H264, good, []byte{0, 0, 1}},
+		{"long length", codec.H264, good, []byte{0, 0, 0, 5, 0x65}},
+		{"endless picture sets", codec.H264, good, lengths(4, append([]byte{0x68, 0x40}, make([]byte, 20<<10)...))},
+		{"cut config of AV1", codec.AV1, []byte{0x81, 0}, nil},
+		{"cut OBU", codec.AV1, []byte{0x81, 0, 0, 0}, []byte{0x0A, 9, 0}},
+		{"endless size", codec.AV1, []byte{0x81, 0, 0, 0}, bytes.Repeat([]byte{0x0A, 0xFF}, 20)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDecoder(tt.codec)
@@ -201,7 +202,7 @@ func TestAV1Samples(t *testing.T) {
 	keyFrame, interFrame := []byte{0x32, 2, 0x10, 9}, []byte{0x32, 2, 0x30, 9}
 	hidden, again := []byte{0x32, 2, 0x00, 9}, []byte{0x1A, 1, 0x80}
 	unsized := []byte{0x30, 0x30, 9}
-	d := newDecoder(codecAV1)
+	d := newDecoder(codec.AV1)
 	if err := d.configure(join(0x81, 0, 0, 0, sequence)); err != nil {
 		t.Fatal(err)
 	}
@@ -249,15 +250,15 @@ func FuzzSamples(f *testing.F) {
 	f.Add(1, hvcC([]byte{32 << 1, 1, 1}, []byte{33 << 1, 1, 2}, []byte{34 << 1, 1, 0x80}), lengths(4, []byte{21 << 1, 1, 9}), lengths(4, []byte{34 << 1, 1, 0x40}, []byte{2, 1}))
 	f.Add(2, join(0x81, 0, 0, 0, 0x0A, 2, 0, 0), join(0x12, 0, 0x32, 2, 0x10, 9), join(0x12, 0, 0x30, 0x30))
 	f.Fuzz(func(t *testing.T, which int, config, first, second []byte) {
-		codec := []string{codecH264, codecH265, codecAV1}[uint(which)%3]
-		d := newDecoder(codec)
+		name := []string{codec.H264, codec.H265, codec.AV1}[uint(which)%3]
+		d := newDecoder(name)
 		_ = d.configure(config)
 		for _, frame := range [][]byte{first, second, first} {
 			u, err := d.sample(bytes.Clone(frame))
 			if err != nil || len(u.data) == 0 {
 				continue
 			}
-			if codec == codecAV1 {
+			if name == codec.AV1 {
 				for rest := u.data; len(rest) > 0; {
 					o, err := nextOBU(rest)
 					if err != nil || o.kind == obuDelimiter {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/codec"
 	"weir/internal/guard"
 	"weir/internal/live"
 	"weir/internal/weir"
@@ -162,7 +163,7 @@ func (s *pullSource) readSafely(ctx context.Context) (err error) {
 }
 
 // add hands a packet to the feed when its time has come.
-func (s *pullSource) add(ctx context.Context, p packet, at time.Duration) error {
+func (s *pullSource) add(ctx context.Context, p codec.Packet, at time.Duration) error {
 	if err := s.pace.wait(ctx, at); err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ func (s *pullSource) add(ctx context.Context, p packet, at time.Duration) error 
 }
 
 // addNow hands a packet to the feed.
-func (s *pullSource) addNow(ctx context.Context, p packet, at time.Duration) error {
+func (s *pullSource) addNow(ctx context.Context, p codec.Packet, at time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.feed.add(ctx, p, at); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -32,9 +33,9 @@ func (s *pullSource) tag(ctx context.Context, video bool, body []byte, at time.D
 	if len(body) == 0 {
 		return nil
 	}
-	take := func(p packet) error {
+	take := func(p codec.Packet) error {
 		switch {
-		case p.config:
+		case p.Config:
 			return s.addNow(ctx, p, at)
 		case before:
 			return ctx.Err()

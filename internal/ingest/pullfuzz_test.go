@@ -16,6 +16,7 @@ import (
 	rtmp "github.com/bluenviron/gortmplib/pkg/message"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/weir"
 )
@@ -72,7 +73,7 @@ func FuzzPullFLV(f *testing.F) {
 			if len(body) == 0 {
 				return nil
 			}
-			take := func(p packet) error { return feed.add(t.Context(), p, clock.at(milliseconds)) }
+			take := func(p codec.Packet) error { return feed.add(t.Context(), p, clock.at(milliseconds)) }
 			if video {
 				return videoTag(body, take)
 			}

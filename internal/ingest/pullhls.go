@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -147,7 +148,7 @@ type hlsReader struct {
 	initial hlsFile // that is in start
 	start   []byte
 	tracks  []cmaf.Track
-	configs []packet
+	configs []codec.Packet
 	ts      *tsReader
 	part    int64 // the piece that is being read
 	begun   bool
@@ -421,7 +422,7 @@ func (r *hlsReader) play(ctx context.Context, f fetched) error {
 	if !r.begun || f.part != r.part {
 		r.part, r.begun, r.ts = f.part, true, nil
 	}
-	take := func(p packet, at time.Duration) error { return r.take(ctx, p, at) }
+	take := func(p codec.Packet, at time.Duration) error { return r.take(ctx, p, at) }
 	if f.start == nil && len(f.data) > 0 && bytes.IndexByte(f.data[:min(len(f.data), tsSize)], tsSync) >= 0 {
 		if r.ts == nil {
 			r.ts = newTSReader(take, r.promise, r.source.log)
@@ -457,7 +458,7 @@ func (r *hlsReader) describe(ctx context.Context, in *cmaf.Reader) error {
 		r.source.withoutAudio(silent)
 	}
 	for _, config := range r.configs {
-		if config.config {
+		if config.Config {
 			if err := r.source.addNow(ctx, config, 0); err != nil {
 				return unreadable(err)
 			}
@@ -491,8 +492,8 @@ func (r *hlsReader) promise(video, audio bool) {
 }
 
 // take hands on a frame when it is due.
-func (r *hlsReader) take(ctx context.Context, p packet, at time.Duration) error {
-	if p.config {
+func (r *hlsReader) take(ctx context.Context, p codec.Packet, at time.Duration) error {
+	if p.Config {
 		return r.source.addNow(ctx, p, at)
 	}
 	if !r.leads {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -23,36 +24,36 @@ const (
 
 // packetOf returns what an MP4 file tells of a track before its samples, and the codec of
 // those; ok is false for one that weir can't take.
-func packetOf(t cmaf.Track) (config packet, ok bool) {
+func packetOf(t cmaf.Track) (config codec.Packet, ok bool) {
 	if len(t.Entry) < 8 {
-		return packet{}, false
+		return codec.Packet{}, false
 	}
-	config = packet{kind: t.Kind, config: true, data: t.DecoderConfig()}
+	config = codec.Packet{Kind: t.Kind, Config: true, Data: t.DecoderConfig()}
 	switch string(t.Entry[4:8]) {
 	case "avc1", "avc3":
-		config.codec = codecH264
+		config.Codec = codec.H264
 	case "hvc1", "hev1":
-		config.codec = codecH265
+		config.Codec = codec.H265
 	case "av01":
-		config.codec = codecAV1
+		config.Codec = codec.AV1
 	case "mp4a":
-		config.codec = codecAAC
+		config.Codec = codec.AAC
 	case "Opus":
 		if t.Channels > 2 {
-			return packet{}, false
+			return codec.Packet{}, false
 		}
 		// The head that other containers have in front; 48 kHz, no table of channels.
-		config.codec = codecOpus
-		config.data = append([]byte("OpusHead\x01"), byte(t.Channels), 0, 0, 0x80, 0xBB, 0, 0, 0, 0, 0)
+		config.Codec = codec.Opus
+		config.Data = append([]byte("OpusHead\x01"), byte(t.Channels), 0, 0, 0x80, 0xBB, 0, 0, 0, 0, 0)
 	}
-	return config, config.codec != "" && len(config.data) > 0
+	return config, config.Codec != "" && len(config.Data) > 0
 }
 
 // usable returns what is told of the tracks that are taken, the first of each kind, by
 // their positions; the others have none. promise is told which kinds there are. silent says
 // why there is no audio, if there is some that can't be taken.
-func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)) (configs []packet, silent string, err error) {
-	configs = make([]packet, len(tracks))
+func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)) (configs []codec.Packet, silent string, err error) {
+	configs = make([]codec.Packet, len(tracks))
 	have := map[cmaf.Kind]bool{}
 	for i, t := range tracks {
 		config, ok := packetOf(t)
@@ -87,14 +88,14 @@ func (s *pullSource) withoutAudio(why string) {
 
 // announce takes the configurations of the tracks of a file that can be used, and returns
 // them for each track.
-func (s *pullSource) announce(ctx context.Context, tracks []cmaf.Track) ([]packet, error) {
+func (s *pullSource) announce(ctx context.Context, tracks []cmaf.Track) ([]codec.Packet, error) {
 	configs, silent, err := s.usable(tracks, s.promise)
 	if err != nil {
 		return nil, err
 	}
 	s.withoutAudio(silent)
 	for _, config := range configs {
-		if config.config {
+		if config.Config {
 			if err := s.addNow(ctx, config, 0); err != nil {
 				return nil, unreadable(err)
 			}
@@ -190,7 +191,7 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 			return ctx.Err()
 		}
 		config := configs[next.Track]
-		if !config.config || from > 0 && next.DTS < from || next.Size == 0 {
+		if !config.Config || from > 0 && next.DTS < from || next.Size == 0 {
 			continue
 		}
 		if next.Size > maxMessage {
@@ -217,7 +218,7 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 		}
 		at = next.Offset + next.Size
 		s.reached(a, next.DTS)
-		p := packet{kind: config.kind, codec: config.codec, shown: next.PTS - next.DTS, data: data}
+		p := codec.Packet{Kind: config.Kind, Codec: config.Codec, Composition: next.PTS - next.DTS, Data: data}
 		if err := s.add(ctx, p, next.DTS); err != nil {
 			return unreadable(err)
 		}
@@ -237,7 +238,7 @@ func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Read
 		return err
 	}
 	from := s.resumes(a)
-	return s.throughWith(a, fragments(r, tracks, configs, func(p packet, at time.Duration) error {
+	return s.throughWith(a, fragments(r, tracks, configs, func(p codec.Packet, at time.Duration) error {
 		if from > 0 && at < from { // it was on air before
 			return ctx.Err()
 		}
@@ -248,10 +249,10 @@ func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Read
 
 // fragments hands the samples of fragmented MP4 to take, by the time when they are
 // decoded: a fragment has those of one track only.
-func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []packet, take func(packet, time.Duration) error) error {
+func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []codec.Packet, take func(codec.Packet, time.Duration) error) error {
 	m := merger{waiting: make([][]timedPacket, len(tracks)), take: take}
 	for i, config := range configs {
-		if config.config {
+		if config.Config {
 			m.tracks = append(m.tracks, i)
 		}
 	}
@@ -263,7 +264,7 @@ func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []packet, take func(
 		if err != nil {
 			return err
 		}
-		if config := configs[f.Track]; config.config {
+		if config := configs[f.Track]; config.Config {
 			m.waiting[f.Track] = append(m.waiting[f.Track], packetsIn(tracks[f.Track], config, f)...)
 			m.bytes += len(f.Data)
 		}
@@ -275,12 +276,12 @@ func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []packet, take func(
 
 // timedPacket is a packet and when it is decoded.
 type timedPacket struct {
-	packet
+	codec.Packet
 	at time.Duration
 }
 
 // packetsIn returns the samples of a fragment.
-func packetsIn(track cmaf.Track, config packet, f cmaf.Fragment) []timedPacket {
+func packetsIn(track cmaf.Track, config codec.Packet, f cmaf.Fragment) []timedPacket {
 	all := make([]timedPacket, 0, len(f.Samples))
 	at, data := f.Start, f.Data
 	for _, sample := range f.Samples {
@@ -288,7 +289,7 @@ func packetsIn(track cmaf.Track, config packet, f cmaf.Fragment) []timedPacket {
 			break
 		}
 		dts := track.Time(at)
-		p := packet{kind: config.kind, codec: config.codec, shown: track.Time(at+int64(sample.Offset)) - dts, data: data[:sample.Size:sample.Size]}
+		p := codec.Packet{Kind: config.Kind, Codec: config.Codec, Composition: track.Time(at+int64(sample.Offset)) - dts, Data: data[:sample.Size:sample.Size]}
 		data, at = data[sample.Size:], at+int64(sample.Duration)
 		if sample.Size > 0 {
 			all = append(all, timedPacket{p, dts})
@@ -302,7 +303,7 @@ type merger struct {
 	tracks  []int // those that are taken
 	waiting [][]timedPacket
 	bytes   int // in waiting
-	take    func(packet, time.Duration) error
+	take    func(codec.Packet, time.Duration) error
 }
 
 // hand hands on what can come next: as long as one track has nothing, that might be
@@ -327,8 +328,8 @@ func (m *merger) hand(all bool) error {
 		}
 		p := m.waiting[next][0]
 		m.waiting[next] = m.waiting[next][1:]
-		m.bytes -= len(p.data)
-		if err := m.take(p.packet, p.at); err != nil {
+		m.bytes -= len(p.Data)
+		if err := m.take(p.Packet, p.at); err != nil {
 			return unreadable(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/bluenviron/gortmplib/pkg/handshake"
 	rtmp "github.com/bluenviron/gortmplib/pkg/message"
 
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -139,7 +140,7 @@ func (p *player) handle(ctx context.Context, m message, name string) error {
 	case messageCommand:
 		return p.command(m.body, name)
 	case messageAudio, messageVideo:
-		return p.media(m, func(packet packet, at time.Duration) error { return p.source.addNow(ctx, packet, at) })
+		return p.media(m, func(packet codec.Packet, at time.Duration) error { return p.source.addNow(ctx, packet, at) })
 	}
 	return nil
 }

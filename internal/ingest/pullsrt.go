@@ -11,6 +11,7 @@ import (
 
 	srt "github.com/datarhei/gosrt"
 
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -78,7 +79,7 @@ func (s *pullSource) readSRT(ctx context.Context, u *url.URL) error {
 	defer silent.Stop()
 	stop := context.AfterFunc(ctx, closing)
 	defer stop()
-	take := func(p packet, at time.Duration) error {
+	take := func(p codec.Packet, at time.Duration) error {
 		silent.Reset(idleTime)
 		return s.addNow(ctx, p, at)
 	}

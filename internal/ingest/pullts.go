@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"weir/internal/codec"
 )
 
 // readTS reads a file or a live stream in MPEG-TS over HTTP.
@@ -13,13 +15,13 @@ func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) er
 	from := s.resumes(a)
 	var first time.Duration
 	started := false
-	take := func(p packet, at time.Duration) error {
+	take := func(p codec.Packet, at time.Duration) error {
 		if !started {
 			first, started = at, true
 		}
 		at -= first
 		switch {
-		case p.config:
+		case p.Config:
 			return s.addNow(ctx, p, at)
 		case from > 0 && at < from: // it was on air before
 			return ctx.Err()
@@ -31,7 +33,7 @@ func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) er
 }
 
 // demuxTS hands the packets of a transport stream to take, to its end.
-func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(packet, time.Duration) error) error {
+func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(codec.Packet, time.Duration) error) error {
 	r := newTSReader(take, s.promise, s.feed.log)
 	buffer := make([]byte, 64*tsSize)
 	for {

@@ -12,6 +12,7 @@ import (
 	"github.com/datarhei/gosrt/circular"
 	srtpacket "github.com/datarhei/gosrt/packet"
 
+	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/weir"
 )
@@ -82,7 +83,7 @@ func (c *srtConnection) run(ctx context.Context, conn srt.Conn) error {
 			}
 		}
 	})
-	c.stream = newTSReader(func(p packet, at time.Duration) error {
+	c.stream = newTSReader(func(p codec.Packet, at time.Duration) error {
 		c.media = time.Now()
 		return c.feed.add(ctx, p, at)
 	}, c.feed.promise, c.feed.log)

@@ -7,26 +7,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
-)
-
-// packet is what a message of audio or video brings for one track.
-type packet struct {
-	kind   cmaf.Kind
-	codec  string        // one of the constants below; anything else is for people
-	track  byte          // of several of a kind
-	config bool          // data tells about the codec, and is no frame
-	offset time.Duration // from the message's time to being decoded
-	shown  time.Duration // from being decoded to being shown
-	data   []byte
-}
-
-// The codecs that a feed can take.
-const (
-	codecH264 = "h264"
-	codecH265 = "h265"
-	codecAV1  = "av1"
-	codecAAC  = "aac"
-	codecOpus = "opus"
+	"weir/internal/codec"
 )
 
 // What a tag brings. The numbers of audio and video differ only from 3 on.
@@ -43,7 +24,7 @@ const (
 var errShortTag = errors.New("a tag of sound or picture ends too early")
 
 // videoTag hands the packets in a message of pictures to take.
-func videoTag(body []byte, take func(packet) error) error {
+func videoTag(body []byte, take func(codec.Packet) error) error {
 	b := reader{body}
 	first, err := b.byte()
 	if err != nil {
@@ -53,40 +34,40 @@ func videoTag(body []byte, take func(packet) error) error {
 	if first>>4&7 == commandFrame {
 		return nil
 	}
-	p := packet{kind: cmaf.Video}
+	p := codec.Packet{Kind: cmaf.Video}
 	if first&0x80 != 0 {
 		return extendedTag(b, p, first&0xF, take)
 	}
 	switch id := first & 0xF; id {
 	case 7:
-		p.codec = codecH264
+		p.Codec = codec.H264
 	case 12: // what encoders did before there was a rule
-		p.codec = codecH265
+		p.Codec = codec.H265
 	default:
-		p.codec = fmt.Sprintf("FLV picture codec %d", id)
+		p.Codec = fmt.Sprintf("FLV picture codec %d", id)
 	}
 	kind, err := b.byte()
 	if err != nil {
 		return err
 	}
-	if p.shown, err = b.shown(); err != nil {
+	if p.Composition, err = b.shown(); err != nil {
 		return err
 	}
 	if kind > tagFrame {
 		return nil
 	}
-	p.config, p.data = kind == tagConfig, b.rest
+	p.Config, p.Data = kind == tagConfig, b.rest
 	return take(p)
 }
 
 // audioTag hands the packets in a message of audio to take.
-func audioTag(body []byte, take func(packet) error) error {
+func audioTag(body []byte, take func(codec.Packet) error) error {
 	b := reader{body}
 	first, err := b.byte()
 	if err != nil {
 		return err
 	}
-	p := packet{kind: cmaf.Audio}
+	p := codec.Packet{Kind: cmaf.Audio}
 	switch id := first >> 4; id {
 	case 9:
 		return extendedTag(b, p, first&0xF, take)
@@ -95,23 +76,23 @@ func audioTag(body []byte, take func(packet) error) error {
 		if err != nil || kind > tagFrame {
 			return err
 		}
-		p.codec, p.config = codecAAC, kind == tagConfig
+		p.Codec, p.Config = codec.AAC, kind == tagConfig
 	default:
-		p.codec = fmt.Sprintf("FLV sound codec %d", id)
+		p.Codec = fmt.Sprintf("FLV sound codec %d", id)
 	}
-	p.data = b.rest
+	p.Data = b.rest
 	return take(p)
 }
 
 // extendedTag reads what Enhanced RTMP has behind the first byte: newer codecs, times
 // finer than a millisecond, several tracks.
-func extendedTag(b reader, p packet, kind byte, take func(packet) error) (err error) {
+func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) error) (err error) {
 	for kind == tagModified {
 		if kind, err = b.modified(&p); err != nil {
 			return err
 		}
 	}
-	several := p.kind == cmaf.Video && kind == tagMultitrack || p.kind == cmaf.Audio && kind == tagMultitrackAudio
+	several := p.Kind == cmaf.Video && kind == tagMultitrack || p.Kind == cmaf.Audio && kind == tagMultitrackAudio
 	const (
 		one         = 0
 		manyOfCodec = 1
@@ -128,20 +109,20 @@ func extendedTag(b reader, p packet, kind byte, take func(packet) error) (err er
 		}
 	}
 	if form != many {
-		if p.codec, err = b.codec(); err != nil {
+		if p.Codec, err = b.codec(); err != nil {
 			return err
 		}
 	}
 	if !several {
-		return p.fill(b.rest, kind, take)
+		return takeBody(p, b.rest, kind, take)
 	}
 	for len(b.rest) > 0 {
 		if form == many {
-			if p.codec, err = b.codec(); err != nil {
+			if p.Codec, err = b.codec(); err != nil {
 				return err
 			}
 		}
-		if p.track, err = b.byte(); err != nil {
+		if p.Track, err = b.byte(); err != nil {
 			return err
 		}
 		data := b.rest
@@ -156,30 +137,30 @@ func extendedTag(b reader, p packet, kind byte, take func(packet) error) (err er
 		} else {
 			b.rest = nil
 		}
-		if err := p.fill(data, kind, take); err != nil {
+		if err := takeBody(p, data, kind, take); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fill hands the packet on with its data, if it is of a kind that matters.
-func (p packet) fill(data []byte, kind byte, take func(packet) error) (err error) {
+// takeBody hands a packet on with its data, if it is of a kind that matters.
+func takeBody(p codec.Packet, data []byte, kind byte, take func(codec.Packet) error) (err error) {
 	switch {
 	case kind == tagConfig:
-		p.config = true
-	case kind == tagFrame && (p.codec == codecH264 || p.codec == codecH265):
+		p.Config = true
+	case kind == tagFrame && (p.Codec == codec.H264 || p.Codec == codec.H265):
 		b := reader{data}
-		if p.shown, err = b.shown(); err != nil {
+		if p.Composition, err = b.shown(); err != nil {
 			return err
 		}
 		data = b.rest
 	case kind == tagFrame:
-	case kind == tagFrameAtOnce && p.kind == cmaf.Video:
+	case kind == tagFrameAtOnce && p.Kind == cmaf.Video:
 	default:
 		return nil
 	}
-	p.data = data
+	p.Data = data
 	return take(p)
 }
 
@@ -220,22 +201,22 @@ func (b *reader) codec() (string, error) {
 	}
 	switch letters := string(taken); letters {
 	case "avc1":
-		return codecH264, nil
+		return codec.H264, nil
 	case "hvc1":
-		return codecH265, nil
+		return codec.H265, nil
 	case "av01":
-		return codecAV1, nil
+		return codec.AV1, nil
 	case "mp4a":
-		return codecAAC, nil
+		return codec.AAC, nil
 	case "Opus":
-		return codecOpus, nil
+		return codec.Opus, nil
 	default:
 		return fmt.Sprintf("%q", letters), nil
 	}
 }
 
 // modified reads a modifier and returns the kind of tag behind it.
-func (b *reader) modified(p *packet) (kind byte, err error) {
+func (b *reader) modified(p *codec.Packet) (kind byte, err error) {
 	n, err := b.byte()
 	if err != nil {
 		return 0, err
@@ -258,7 +239,7 @@ func (b *reader) modified(p *packet) (kind byte, err error) {
 	}
 	const nanoseconds = 0
 	if next>>4 == nanoseconds && len(data) >= 3 {
-		p.offset = time.Duration(uint24(data))
+		p.Offset = time.Duration(uint24(data))
 	}
 	return next & 0xF, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 func join(parts ...any) (all []byte) {
@@ -25,51 +26,51 @@ func join(parts ...any) (all []byte) {
 }
 
 func TestTags(t *testing.T) {
-	video := func(p packet) packet {
-		p.kind = cmaf.Video
+	video := func(p codec.Packet) codec.Packet {
+		p.Kind = cmaf.Video
 		return p
 	}
-	audio := func(p packet) packet {
-		p.kind = cmaf.Audio
+	audio := func(p codec.Packet) codec.Packet {
+		p.Kind = cmaf.Audio
 		return p
 	}
 	for _, tt := range []struct {
 		name string
-		tag  func([]byte, func(packet) error) error
+		tag  func([]byte, func(codec.Packet) error) error
 		body []byte
-		want []packet
+		want []codec.Packet
 		bad  bool
 	}{
-		{"H.264 ahead", videoTag, join(0x17, 0, 0, 0, 0, "conf"), []packet{video(packet{codec: codecH264, config: true, data: []byte("conf")})}, false},
-		{"H.264", videoTag, join(0x27, 1, 0, 0, 80, "data"), []packet{video(packet{codec: codecH264, shown: 80 * time.Millisecond, data: []byte("data")})}, false},
-		{"shown before it is decoded", videoTag, join(0x27, 1, 0xFF, 0xFF, 0xD8, "data"), []packet{video(packet{codec: codecH264, shown: -40 * time.Millisecond, data: []byte("data")})}, false},
+		{"H.264 ahead", videoTag, join(0x17, 0, 0, 0, 0, "conf"), []codec.Packet{video(codec.Packet{Codec: codec.H264, Config: true, Data: []byte("conf")})}, false},
+		{"H.264", videoTag, join(0x27, 1, 0, 0, 80, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H264, Composition: 80 * time.Millisecond, Data: []byte("data")})}, false},
+		{"shown before it is decoded", videoTag, join(0x27, 1, 0xFF, 0xFF, 0xD8, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H264, Composition: -40 * time.Millisecond, Data: []byte("data")})}, false},
 		{"end of H.264", videoTag, join(0x17, 2, 0, 0, 0), nil, false},
-		{"H.265 before the rule", videoTag, join(0x1C, 1, 0, 0, 0, "data"), []packet{video(packet{codec: codecH265, data: []byte("data")})}, false},
-		{"Sorenson", videoTag, join(0x12, 1, 0, 0, 0, "data"), []packet{video(packet{codec: "FLV picture codec 2", data: []byte("data")})}, false},
+		{"H.265 before the rule", videoTag, join(0x1C, 1, 0, 0, 0, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Data: []byte("data")})}, false},
+		{"Sorenson", videoTag, join(0x12, 1, 0, 0, 0, "data"), []codec.Packet{video(codec.Packet{Codec: "FLV picture codec 2", Data: []byte("data")})}, false},
 		{"command frame", videoTag, join(0x57, 1), nil, false},
-		{"AAC ahead", audioTag, join(0xAF, 0, "conf"), []packet{audio(packet{codec: codecAAC, config: true, data: []byte("conf")})}, false},
-		{"AAC", audioTag, join(0xAF, 1, "data"), []packet{audio(packet{codec: codecAAC, data: []byte("data")})}, false},
-		{"MP3", audioTag, join(0x2F, "data"), []packet{audio(packet{codec: "FLV sound codec 2", data: []byte("data")})}, false},
+		{"AAC ahead", audioTag, join(0xAF, 0, "conf"), []codec.Packet{audio(codec.Packet{Codec: codec.AAC, Config: true, Data: []byte("conf")})}, false},
+		{"AAC", audioTag, join(0xAF, 1, "data"), []codec.Packet{audio(codec.Packet{Codec: codec.AAC, Data: []byte("data")})}, false},
+		{"MP3", audioTag, join(0x2F, "data"), []codec.Packet{audio(codec.Packet{Codec: "FLV sound codec 2", Data: []byte("data")})}, false},
 
-		{"HEVC ahead", videoTag, join(0x90, "hvc1conf"), []packet{video(packet{codec: codecH265, config: true, data: []byte("conf")})}, false},
-		{"HEVC", videoTag, join(0xA1, "hvc1", 0, 0, 80, "data"), []packet{video(packet{codec: codecH265, shown: 80 * time.Millisecond, data: []byte("data")})}, false},
-		{"HEVC at once", videoTag, join(0xA3, "hvc1data"), []packet{video(packet{codec: codecH265, data: []byte("data")})}, false},
-		{"AV1", videoTag, join(0xA1, "av01data"), []packet{video(packet{codec: codecAV1, data: []byte("data")})}, false},
-		{"VP9", videoTag, join(0xA1, "vp09data"), []packet{video(packet{codec: `"vp09"`, data: []byte("data")})}, false},
+		{"HEVC ahead", videoTag, join(0x90, "hvc1conf"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Config: true, Data: []byte("conf")})}, false},
+		{"HEVC", videoTag, join(0xA1, "hvc1", 0, 0, 80, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Composition: 80 * time.Millisecond, Data: []byte("data")})}, false},
+		{"HEVC at once", videoTag, join(0xA3, "hvc1data"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Data: []byte("data")})}, false},
+		{"AV1", videoTag, join(0xA1, "av01data"), []codec.Packet{video(codec.Packet{Codec: codec.AV1, Data: []byte("data")})}, false},
+		{"VP9", videoTag, join(0xA1, "vp09data"), []codec.Packet{video(codec.Packet{Codec: `"vp09"`, Data: []byte("data")})}, false},
 		{"metadata", videoTag, join(0x94, "hvc1data"), nil, false},
-		{"Opus ahead", audioTag, join(0x90, "Opusconf"), []packet{audio(packet{codec: codecOpus, config: true, data: []byte("conf")})}, false},
-		{"Opus", audioTag, join(0x91, "Opusdata"), []packet{audio(packet{codec: codecOpus, data: []byte("data")})}, false},
+		{"Opus ahead", audioTag, join(0x90, "Opusconf"), []codec.Packet{audio(codec.Packet{Codec: codec.Opus, Config: true, Data: []byte("conf")})}, false},
+		{"Opus", audioTag, join(0x91, "Opusdata"), []codec.Packet{audio(codec.Packet{Codec: codec.Opus, Data: []byte("data")})}, false},
 		{"channels", audioTag, join(0x94, "Opus", 0, 2), nil, false},
 
-		{"one of several tracks", videoTag, join(0x96, 0x01, "avc1", 3, 0, 0, 80, "data"), []packet{video(packet{codec: codecH264, track: 3, shown: 80 * time.Millisecond, data: []byte("data")})}, false},
-		{"tracks of a codec", audioTag, join(0x95, 0x11, "Opus", 0, 0, 0, 1, "a", 1, 0, 0, 2, "bc"), []packet{
-			audio(packet{codec: codecOpus, data: []byte("a")}), audio(packet{codec: codecOpus, track: 1, data: []byte("bc")}),
+		{"one of several tracks", videoTag, join(0x96, 0x01, "avc1", 3, 0, 0, 80, "data"), []codec.Packet{video(codec.Packet{Codec: codec.H264, Track: 3, Composition: 80 * time.Millisecond, Data: []byte("data")})}, false},
+		{"tracks of a codec", audioTag, join(0x95, 0x11, "Opus", 0, 0, 0, 1, "a", 1, 0, 0, 2, "bc"), []codec.Packet{
+			audio(codec.Packet{Codec: codec.Opus, Data: []byte("a")}), audio(codec.Packet{Codec: codec.Opus, Track: 1, Data: []byte("bc")}),
 		}, false},
-		{"tracks of codecs", videoTag, join(0x96, 0x20, "avc1", 0, 0, 0, 1, "a", "hvc1", 1, 0, 0, 2, "bc"), []packet{
-			video(packet{codec: codecH264, config: true, data: []byte("a")}), video(packet{codec: codecH265, track: 1, config: true, data: []byte("bc")}),
+		{"tracks of codecs", videoTag, join(0x96, 0x20, "avc1", 0, 0, 0, 1, "a", "hvc1", 1, 0, 0, 2, "bc"), []codec.Packet{
+			video(codec.Packet{Codec: codec.H264, Config: true, Data: []byte("a")}), video(codec.Packet{Codec: codec.H265, Track: 1, Config: true, Data: []byte("bc")}),
 		}, false},
-		{"finer times", videoTag, join(0xA7, 2, 0, 0x03, 0xE8, 0x03, "hvc1data"), []packet{video(packet{codec: codecH265, offset: 1000, data: []byte("data")})}, false},
-		{"long modifier", audioTag, join(0x97, 255, 1, 0, make([]byte, 257), 0xF1, "Opusdata"), []packet{audio(packet{codec: codecOpus, data: []byte("data")})}, false},
+		{"finer times", videoTag, join(0xA7, 2, 0, 0x03, 0xE8, 0x03, "hvc1data"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Offset: 1000, Data: []byte("data")})}, false},
+		{"long modifier", audioTag, join(0x97, 255, 1, 0, make([]byte, 257), 0xF1, "Opusdata"), []codec.Packet{audio(codec.Packet{Codec: codec.Opus, Data: []byte("data")})}, false},
 
 		{"empty picture", videoTag, nil, nil, true},
 		{"empty sound", audioTag, nil, nil, true},
@@ -81,12 +82,12 @@ func TestTags(t *testing.T) {
 		{"cut modifier", audioTag, join(0x97, 5, 1), nil, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var got []packet
-			err := tt.tag(tt.body, func(p packet) error {
+			var got []codec.Packet
+			err := tt.tag(tt.body, func(p codec.Packet) error {
 				got = append(got, p)
 				return nil
 			})
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(packet{})); diff != "" || (err != nil) != tt.bad {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(codec.Packet{})); diff != "" || (err != nil) != tt.bad {
 				t.Errorf("error %v; packets (-want +got):\n%s", err, diff)
 			}
 		})
@@ -111,7 +112,7 @@ func FuzzTags(f *testing.F) {
 			tag = videoTag
 		}
 		for i, body := range slices.Concat([][]byte{first, second}, [][]byte{first, second}) {
-			err := tag(slices.Clone(body), func(p packet) error { return feed.add(t.Context(), p, time.Duration(i)*time.Second) })
+			err := tag(slices.Clone(body), func(p codec.Packet) error { return feed.add(t.Context(), p, time.Duration(i)*time.Second) })
 			if err != nil {
 				return
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 // out, up to the next frame that came whole. An error is always that of take.
 type tsReader struct {
 	// take gets a packet and when it is decoded. The data is the taker's.
-	take func(p packet, at time.Duration) error
+	take func(p codec.Packet, at time.Duration) error
 	// promise is told which kinds of tracks there are.
 	promise func(video, audio bool)
 	log     *slog.Logger
@@ -62,7 +63,7 @@ type tsTrack struct {
 	audio tsAudio
 }
 
-func newTSReader(take func(packet, time.Duration) error, promise func(video, audio bool), log *slog.Logger) *tsReader {
+func newTSReader(take func(codec.Packet, time.Duration) error, promise func(video, audio bool), log *slog.Logger) *tsReader {
 	r := &tsReader{take: take, promise: promise, log: log}
 	r.programs = table{pid: 0, count: -1}
 	r.tracks = table{pid: noPID, count: -1}
@@ -329,11 +330,11 @@ func (r *tsReader) picture(t *tsTrack, f pes) error {
 		return nil
 	}
 	t.next, t.timed = at+t.step, true
-	p := packet{kind: cmaf.Video, codec: t.codec, shown: shown, data: f.data}
+	p := codec.Packet{Kind: cmaf.Video, Codec: t.codec, Composition: shown, Data: f.data}
 	if !t.supported {
 		return r.take(p, at)
 	}
-	if p.data = lengthPrefixed(f.data); len(p.data) == 0 {
+	if p.Data = lengthPrefixed(f.data); len(p.Data) == 0 {
 		r.drop()
 		return nil
 	}

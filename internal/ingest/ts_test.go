@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -47,14 +48,14 @@ type tsFrames struct {
 
 func (f *tsFrames) reader() *tsReader {
 	f.frames, f.codecs, f.config = map[cmaf.Kind][]sent{}, map[cmaf.Kind]string{}, map[cmaf.Kind]string{}
-	return newTSReader(func(p packet, at time.Duration) error {
-		f.codecs[p.kind] = p.codec
-		if p.config {
-			f.config[p.kind] = hex.EncodeToString(p.data)
+	return newTSReader(func(p codec.Packet, at time.Duration) error {
+		f.codecs[p.Kind] = p.Codec
+		if p.Config {
+			f.config[p.Kind] = hex.EncodeToString(p.Data)
 			return nil
 		}
-		digest := md5.Sum(p.data)
-		f.frames[p.kind] = append(f.frames[p.kind], sent{at, at + p.shown, false, hex.EncodeToString(digest[:])})
+		digest := md5.Sum(p.Data)
+		f.frames[p.Kind] = append(f.frames[p.Kind], sent{at, at + p.Composition, false, hex.EncodeToString(digest[:])})
 		return nil
 	}, func(video, audio bool) {
 		f.kinds = append(f.kinds, fmt.Sprintf("video %v audio %v", video, audio))
@@ -85,7 +86,7 @@ func TestTSPieces(t *testing.T) {
 	if n := len(want.frames[cmaf.Video]); n != 50 || len(want.frames[cmaf.Audio]) < 90 {
 		t.Fatalf("%d pictures, %d of sound, want 50 and some 94", n, len(want.frames[cmaf.Audio]))
 	}
-	if diff := cmp.Diff(map[cmaf.Kind]string{cmaf.Video: codecH264, cmaf.Audio: codecAAC}, want.codecs); diff != "" {
+	if diff := cmp.Diff(map[cmaf.Kind]string{cmaf.Video: codec.H264, cmaf.Audio: codec.AAC}, want.codecs); diff != "" {
 		t.Errorf("codecs (-want +got):\n%s", diff)
 	}
 	empty := append([]byte{tsSync, 0x1F, 0xFF, 0x10}, make([]byte, tsSize-4)...)
@@ -173,14 +174,14 @@ func TestTSCodecs(t *testing.T) {
 		config              string // of the audio
 		frames              int
 	}{
-		{"LATM", "sound.flv", "-c copy -mpegts_flags +latm", map[cmaf.Kind]string{cmaf.Audio: codecAAC}, "1208", 88},
-		{"Opus", "opus.mp4", "-c copy", map[cmaf.Kind]string{cmaf.Audio: codecOpus}, hex.EncodeToString([]byte("OpusHead\x01\x01\x00\x00\x80\xbb\x00\x00\x00\x00\x00")), 51},
-		{"HEVC", "h265.mp4", "-c copy", map[cmaf.Kind]string{cmaf.Video: codecH265}, "", 0},
+		{"LATM", "sound.flv", "-c copy -mpegts_flags +latm", map[cmaf.Kind]string{cmaf.Audio: codec.AAC}, "1208", 88},
+		{"Opus", "opus.mp4", "-c copy", map[cmaf.Kind]string{cmaf.Audio: codec.Opus}, hex.EncodeToString([]byte("OpusHead\x01\x01\x00\x00\x80\xbb\x00\x00\x00\x00\x00")), 51},
+		{"HEVC", "h265.mp4", "-c copy", map[cmaf.Kind]string{cmaf.Video: codec.H265}, "", 0},
 		{"AC-3", "sound.flv", "-c ac3", map[cmaf.Kind]string{cmaf.Audio: "AC-3"}, "", -1},
 		{"MP3", "sound.flv", "-c libmp3lame", map[cmaf.Kind]string{cmaf.Audio: "MP3 or MP2"}, "", -1},
 		{"MPEG-2", "picture.flv", "-c mpeg2video", map[cmaf.Kind]string{cmaf.Video: "MPEG-2"}, "", 0},
-		{"the second can be taken", "flv", "-map 0:a -c:v copy -c:a:0 mp2 -c:a:1 copy", map[cmaf.Kind]string{cmaf.Video: codecH264, cmaf.Audio: codecAAC}, "1188", -1},
-		{"data beside", "flv", "-c copy -metadata service_name=x -mpegts_service_id 7", map[cmaf.Kind]string{cmaf.Video: codecH264, cmaf.Audio: codecAAC}, "1188", -1},
+		{"the second can be taken", "flv", "-map 0:a -c:v copy -c:a:0 mp2 -c:a:1 copy", map[cmaf.Kind]string{cmaf.Video: codec.H264, cmaf.Audio: codec.AAC}, "1188", -1},
+		{"data beside", "flv", "-c copy -metadata service_name=x -mpegts_service_id 7", map[cmaf.Kind]string{cmaf.Video: codec.H264, cmaf.Audio: codec.AAC}, "1188", -1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := readTS(t, tsClip(t, tt.clip, tt.options), 1316)
@@ -214,7 +215,7 @@ func TestTSLeftOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := newFeed(p, log.logger())
-			r := newTSReader(func(p packet, at time.Duration) error { return f.add(t.Context(), p, at) }, f.promise, log.logger())
+			r := newTSReader(func(p codec.Packet, at time.Duration) error { return f.add(t.Context(), p, at) }, f.promise, log.logger())
 			err = r.write(tsClip(t, "flv", tt.options))
 			if tt.err != "" && (weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.err)) || tt.err == "" && err != nil {
 				t.Errorf("error %v, want %q", err, tt.err)
@@ -277,9 +278,9 @@ func FuzzTS(f *testing.F) {
 			t.Fatal(err)
 		}
 		feed := newFeed(p, slog.New(slog.DiscardHandler))
-		r := newTSReader(func(p packet, at time.Duration) error {
-			if p.shown < 0 || p.shown > maxShown {
-				t.Errorf("shown %v after being decoded", p.shown)
+		r := newTSReader(func(p codec.Packet, at time.Duration) error {
+			if p.Composition < 0 || p.Composition > maxShown {
+				t.Errorf("shown %v after being decoded", p.Composition)
 			}
 			return feed.add(t.Context(), p, at)
 		}, feed.promise, slog.New(slog.DiscardHandler))

@@ -8,6 +8,7 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 // tsAudio is what is kept of a track of audio from one packet to the next.
@@ -28,7 +29,7 @@ func (r *tsReader) audios(t *tsTrack, f pes) error {
 		at, _ = r.clock.times(f)
 	}
 	if !t.supported {
-		return r.take(packet{kind: cmaf.Audio, codec: t.codec, data: bytes.Clone(f.data)}, at)
+		return r.take(codec.Packet{Kind: cmaf.Audio, Codec: t.codec, Data: bytes.Clone(f.data)}, at)
 	}
 	split := r.adts
 	switch t.form {
@@ -69,13 +70,13 @@ func (r *tsReader) emit(t *tsTrack, config, frame []byte, samples, rate int64) e
 	}
 	if !bytes.Equal(config, t.audio.config) {
 		t.audio.config = bytes.Clone(config)
-		if err := r.take(packet{kind: cmaf.Audio, codec: t.codec, config: true, data: config}, t.next); err != nil {
+		if err := r.take(codec.Packet{Kind: cmaf.Audio, Codec: t.codec, Config: true, Data: config}, t.next); err != nil {
 			return err
 		}
 	}
 	at := t.next
 	t.next += duration(samples, rate)
-	return r.take(packet{kind: cmaf.Audio, codec: t.codec, data: bytes.Clone(frame)}, at)
+	return r.take(codec.Packet{Kind: cmaf.Audio, Codec: t.codec, Data: bytes.Clone(frame)}, at)
 }
 
 // skip leaves out bytes up to where a frame may begin.
@@ -113,7 +114,7 @@ func (r *tsReader) adts(t *tsTrack, b []byte) (int, error) {
 		return 0, nil
 	}
 	if several := b[6]&3 != 0; several {
-		return size, r.take(packet{kind: cmaf.Audio, codec: "AAC with several blocks in a frame", data: []byte{0}}, t.next)
+		return size, r.take(codec.Packet{Kind: cmaf.Audio, Codec: "AAC with several blocks in a frame", Data: []byte{0}}, t.next)
 	}
 	config := []byte{object<<3 | frequency>>1, frequency<<7 | channels<<3}
 	return size, r.emit(t, config, b[header:size], 1024, adtsRates[frequency])

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 const (
@@ -201,9 +202,9 @@ func readStream(kind byte, pid uint16, about []byte) tsStream {
 	}
 	switch kind {
 	case 0x1B:
-		return video(codecH264, true)
+		return video(codec.H264, true)
 	case 0x24:
-		return video(codecH265, true)
+		return video(codec.H265, true)
 	case 0x01, 0x02:
 		return video("MPEG-2", false)
 	case 0x10:
@@ -211,9 +212,9 @@ func readStream(kind byte, pid uint16, about []byte) tsStream {
 	case 0x33:
 		return video("VVC", false)
 	case 0x0F:
-		return audio(codecAAC, formADTS)
+		return audio(codec.AAC, formADTS)
 	case 0x11:
-		return audio(codecAAC, formLATM)
+		return audio(codec.AAC, formLATM)
 	case 0x03, 0x04:
 		return audio("MP3 or MP2", 0)
 	case 0x81:
@@ -242,9 +243,9 @@ func privateStream(pid uint16, about []byte) tsStream {
 		about = about[2+len(d):]
 		switch {
 		case tag == registration && string(d) == "Opus":
-			s.kind, s.codec = cmaf.Audio, codecOpus
+			s.kind, s.codec = cmaf.Audio, codec.Opus
 		case tag == registration && string(d) == "HEVC":
-			s.kind, s.codec, s.supported = cmaf.Video, codecH265, true
+			s.kind, s.codec, s.supported = cmaf.Video, codec.H265, true
 		case tag == registration && string(d) == "AV01":
 			s.kind, s.codec = cmaf.Video, "AV1 over MPEG-TS"
 		case tag == registration && string(d) == "AC-3", tag == ac3:
@@ -256,7 +257,7 @@ func privateStream(pid uint16, about []byte) tsStream {
 		}
 	}
 	switch {
-	case s.codec != codecOpus:
+	case s.codec != codec.Opus:
 		s.channels = 0
 	case s.channels == 1 || s.channels == 2:
 		s.form, s.supported = formOpus, true

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/weir"
@@ -171,13 +172,13 @@ func (s *whipSession) take(ctx context.Context) (err error) {
 
 // frame hands a frame to the feed.
 func (s *whipSession) frame(ctx context.Context, f rtc.Frame) error {
-	p := packet{kind: f.Kind, codec: codecH264, shown: f.PTS - f.DTS, data: f.Data}
+	p := codec.Packet{Kind: f.Kind, Codec: codec.H264, Composition: f.PTS - f.DTS, Data: f.Data}
 	if f.Kind == cmaf.Audio {
-		p.codec = codecOpus
+		p.Codec = codec.Opus
 		if !s.heard {
 			s.heard = true
 			// Over WebRTC, Opus has two channels and says nothing ahead of them.
-			if err := s.feed.add(ctx, packet{kind: cmaf.Audio, codec: codecOpus, config: true, data: opusHead()}, f.DTS); err != nil {
+			if err := s.feed.add(ctx, codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Config: true, Data: opusHead()}, f.DTS); err != nil {
 				return err
 			}
 		}

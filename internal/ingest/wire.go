@@ -10,6 +10,8 @@ import (
 	"github.com/bluenviron/gortmplib/pkg/amf0"
 	"github.com/bluenviron/gortmplib/pkg/bytecounter"
 	rtmp "github.com/bluenviron/gortmplib/pkg/message"
+
+	"weir/internal/codec"
 )
 
 // wire is one end of an RTMP connection: what publishing to weir and pulling from others
@@ -105,13 +107,13 @@ func (w *wire) regard(m message) error {
 }
 
 // media takes audio or video apart.
-func (w *wire) media(m message, add func(packet, time.Duration) error) error {
+func (w *wire) media(m message, add func(codec.Packet, time.Duration) error) error {
 	if len(m.body) == 0 {
 		return nil // some encoders do that when they have nothing to say
 	}
 	w.until, w.heard = time.Time{}, time.Now()
 	at := w.clock.at(m.time)
-	take := func(p packet) error { return add(p, at) }
+	take := func(p codec.Packet) error { return add(p, at) }
 	if m.kind == messageAudio {
 		return audioTag(m.body, take)
 	}
