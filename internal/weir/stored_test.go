@@ -84,7 +84,7 @@ func TestImportSource(t *testing.T) {
 }
 
 func TestSegmentSize(t *testing.T) {
-	for given, want := range map[float64]int{0: 0, -5: 0, 0.1: 1, 4.4: 4, 4.5: 5, 20: 20, 1e300: 20} {
+	for given, want := range map[float64]int{0: 0, -5: 0, 0.1: 2, 1: 2, 2.4: 2, 4.4: 4, 4.5: 5, 20: 20, 1e300: 20} {
 		_, task, err := NewAsset{Name: "a", TargetSegmentSizeSecs: given}.Asset(testCaller, time.Now())
 		if err != nil {
 			t.Fatal(err)

@@ -80,13 +80,13 @@ func errNoProvenance() error {
 	return Errorf(Invalid, "c2pa: signing is not available in this version of weir; leave it out or send false")
 }
 
-// segmentSeconds returns the length of segments that was asked for, in whole
-// seconds; 0 = none was.
-func segmentSeconds(asked float64) int {
-	if asked <= 0 {
+// segmentSeconds returns the requested duration of segments, in whole seconds from 2 to 20;
+// 0 = none was requested.
+func segmentSeconds(requested float64) int {
+	if requested <= 0 {
 		return 0
 	}
-	return int(min(max(asked, 1), 20) + 0.5)
+	return int(min(max(requested, 2), 20) + 0.5)
 }
 
 // url writes a place as one URL, credentials and all.
