@@ -238,6 +238,30 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// A form that a member names is the one that is meant, whatever else is missing.
+func TestNearestForm(t *testing.T) {
+	schema := compiled(t).Body("POST /api/transcode")
+	for storage, want := range map[string]string{
+		`{"type":"ipfs","credentials":{"proof":"x"}}`: `storage.type: must be one of s3, web3.storage`,
+		`{"type":"ipfs"}`:                                   `storage.type: must be one of s3, web3.storage`,
+		`{"type":"s3","endpoint":"https://h"}`:              `storage.bucket: is required`,
+		`{"type":"s3"}`:                                     `storage.endpoint: is required`,
+		`{"type":"s3","endpoint":"https://h","bucket":"b"}`: `storage.credentials: is required`,
+		`{"type":"s3","endpoint":"https://h","bucket":"b","credentials":{"accessKeyId":"a"}}`: `storage.credentials.secretAccessKey: is required`,
+		`{"type":"web3.storage"}`:               `storage.credentials: is required`,
+		`{"endpoint":"https://h","bucket":"b"}`: `storage.type: is required`,
+		`{}`:                                    `storage.type: is required`,
+		`"s3"`:                                  `storage: must be a bucket or a space on IPFS`,
+	} {
+		for range 20 {
+			body := `{"input":{"url":"https://a"},"storage":` + storage + `,"outputs":{}}`
+			if got := messagesOf(t, schema, body); len(got) < 2 || got[len(got)-1] != want {
+				t.Fatalf("storage %s: messages %q, want the sentence %q", storage, got, want)
+			}
+		}
+	}
+}
+
 // A body that is wrong in every way, mended step by step: each answer must name
 // the next step, and the same one every time.
 func TestOrder(t *testing.T) {

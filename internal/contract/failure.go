@@ -22,6 +22,7 @@ type failure struct {
 	message  string         // in Ajv's words
 	advice   string         // in ours
 	branches []*failure     // one for each form that the value could have had
+	tag      *failure       // of a branch: the member that names the form names another one
 }
 
 // flatten returns what programs are told: the failures of its branches, then the failure.
@@ -68,25 +69,47 @@ func (f *failure) sentence() string {
 	return memberPath(instance) + ": " + f.advice
 }
 
-// nearest returns the branch that the value matches best, nil when none does: the error of the
-// form that was meant helps more than a list of the forms.
+// nearest returns the error of the form that was meant, which helps more than a list of the
+// forms; nil when there is no telling which.
 func (f *failure) nearest() *failure {
+	near := slices.Clone(f.branches)
+	near = slices.DeleteFunc(near, func(branch *failure) bool {
+		return branch.keyword == "type" && len(branch.instance) == len(f.instance)
+	})
+	if len(near) > 1 {
+		tagged := slices.DeleteFunc(slices.Clone(near), func(branch *failure) bool { return branch.tag != nil })
+		if len(tagged) == 0 {
+			return unknownTag(near)
+		}
+		near = tagged
+	}
 	var nearest *failure
-	depth, tie := len(f.instance), true
-	for _, branch := range f.branches {
+	tie := false
+	for _, branch := range near {
 		switch {
-		case branch.keyword == "type" && len(branch.instance) == len(f.instance):
-			continue // another form altogether
-		case len(branch.instance) > depth, nearest == nil:
-			nearest, depth, tie = branch, len(branch.instance), false
-		case len(branch.instance) == depth:
-			tie = true
+		case nearest == nil, len(branch.instance) > len(nearest.instance):
+			nearest, tie = branch, false
+		case len(branch.instance) == len(nearest.instance):
+			tie = tie || branch.sentence() != nearest.sentence()
 		}
 	}
 	if tie {
 		return nil
 	}
 	return nearest
+}
+
+// unknownTag is the error of a value that names a form of which there is none.
+func unknownTag(branches []*failure) *failure {
+	var allowed []any
+	for _, branch := range branches {
+		if !slices.Equal(branch.tag.instance, branches[0].tag.instance) {
+			return nil
+		}
+		values, _ := branch.tag.params["allowedValues"].([]any)
+		allowed = append(allowed, values...)
+	}
+	return &failure{instance: branches[0].tag.instance, advice: "must be one of " + joinValues(allowed)}
 }
 
 var identifier = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
@@ -186,13 +209,29 @@ func (d *document) explain(err *jsonschema.ValidationError) *failure {
 	failure := d.explainOne(err)
 	var forms []string
 	for i, cause := range err.Causes {
-		failure.branches = append(failure.branches, d.explain(d.first(cause)))
+		branch := d.explain(d.first(cause))
+		branch.tag = d.tagOf(cause, len(err.InstanceLocation)+1)
+		failure.branches = append(failure.branches, branch)
 		forms = append(forms, d.title(failure.schema+"/"+failure.keyword+"/"+strconv.Itoa(i)))
 	}
 	if len(forms) > 0 {
 		failure.advice = "must be " + strings.Join(forms, " or ")
 	}
 	return failure
+}
+
+// tagOf returns the error of a member, depth levels deep, that has none of its allowed values; nil
+// when there is none. Such a member names the form of an object: {type: s3}.
+func (d *document) tagOf(err *jsonschema.ValidationError, depth int) *failure {
+	if _, ok := err.ErrorKind.(*kind.Enum); ok && len(err.InstanceLocation) == depth {
+		return d.explainOne(err)
+	}
+	for _, cause := range err.Causes {
+		if tag := d.tagOf(cause, depth); tag != nil {
+			return tag
+		}
+	}
+	return nil
 }
 
 // explainOne describes a single error in Ajv's words and in ours. Limits come from the document,
