@@ -32,9 +32,7 @@ type ImportOptions struct {
 	Progress       func(share float64)
 }
 
-// badSource starts the message of every error about the content of a source; clients
-// know the sentence.
-const badSource = "invalid video file codec or container, check your input file against the input codec and container support matrix"
+const badSource = ffmpeg.InvalidSource
 
 // What a segment of a source weighs: from soft on it ends with the next key frame, at
 // hard at once.
