@@ -66,6 +66,11 @@ func (s *server) listAssets(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	q.Filters = append(q.Filters, equals(r.URL.Query(), "playbackId", "sourceUrl", "phase", "cid")...)
+	for i, f := range q.Filters {
+		if source, ok := f.Value.(string); ok && f.ID == "sourceUrl" {
+			q.Filters[i].Value = weir.MaskURL(source) // as it is stored
+		}
+	}
 	page, err := s.Store.Assets(r.Context(), q)
 	if err != nil {
 		return err

@@ -3,8 +3,6 @@ package weir
 import (
 	"encoding/json"
 	"math"
-	"net/url"
-	"strings"
 	"time"
 )
 
@@ -277,7 +275,7 @@ func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {
 			if masked.Headers == nil {
 				masked.Headers = map[string]string{}
 			}
-			masked.Headers[name] = "***"
+			masked.Headers[name] = mask
 		}
 		t.Params.Export = &ExportParams{Custom: masked}
 	} else {
@@ -294,37 +292,9 @@ func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {
 
 func (p *Pinata) masked() *Pinata {
 	if p.JWT != "" {
-		return &Pinata{JWT: "***"}
+		return &Pinata{JWT: mask}
 	}
-	return &Pinata{APIKey: "***", APISecret: "***"}
-}
-
-// withoutCredentials returns the part of a URL that everybody may see: a query
-// may be a signature that opens the place.
-func withoutCredentials(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "***"
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "***"
-	}
-	u.Fragment, u.RawFragment = "", ""
-	return withoutUser(u.String())
-}
-
-// withoutUser returns a URL with stars for its user and password. A URL without
-// them is returned as it is.
-func withoutUser(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "***"
-	}
-	if u.User == nil {
-		return raw
-	}
-	u.User = nil
-	return strings.Replace(u.String(), "://", "://***:***@", 1) // url.URL would escape the stars
+	return &Pinata{APIKey: mask, APISecret: mask}
 }
 
 // Queue makes a task wait for its turn.

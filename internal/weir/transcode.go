@@ -55,7 +55,7 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 		ID: NewID(), Type: TaskTranscode, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
 		Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
 		Params: TaskParams{Transcode: &TranscodeParams{
-			Input: URLParam{withoutUser(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
+			Input: URLParam{MaskURL(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
 			TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
 		}},
 		Secrets: TaskSecrets{StorageURL: storage},
