@@ -217,7 +217,7 @@ func fileSize(t *testing.T, name string) int64 {
 // and that the bucket has what it names.
 func checkTask(t *testing.T, task words.Task, b s3test.Bucket, names []string) words.TranscodeOutput {
 	t.Helper()
-	if s := task.Status; s.Progress != nil || s.Retries != nil || s.ErrorMessage != "" {
+	if s := task.Status; s.Progress == nil || *s.Progress != 1 || s.Retries != nil || s.ErrorMessage != "" {
 		t.Errorf("a completed task has the status %+v", s)
 	}
 	if url := task.Params.Transcode.Storage.URL; url != fmt.Sprintf("s3+http://***:***@%s/%s", strings.TrimPrefix(b.Endpoint, "http://"), b.Name) {

@@ -393,7 +393,7 @@ func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
 // Complete ends a task with what came of it.
 func (t *Task) Complete(output *TaskOutput, now time.Time) {
 	t.Output = output
-	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now)}
+	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now), Progress: new(1.0)}
 }
 
 // IPFSSpec returns what the task was to copy to IPFS, and nil when it was not.
