@@ -169,7 +169,7 @@ func build(ctx context.Context, cfg *Config, nodeID string, st *store.Store, med
 	if p.first, p.created, err = p.accounts.CreateFirst(ctx, cfg.APIKey); err != nil {
 		return nil, err
 	}
-	p.sender = webhook.New(st, p.guard, log.With("part", "webhook"))
+	p.sender = webhook.New(st, p.guard, readVersion().Tag, log.With("part", "webhook"))
 	p.gate = access.New(st, p.sender, log.With("part", "access"))
 	if p.encryption, err = access.OpenEncryption(ctx, st); err != nil {
 		return nil, err
