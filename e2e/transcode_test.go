@@ -251,10 +251,11 @@ func checkTask(t *testing.T, task words.Task, b s3test.Bucket, names []string) w
 	if !slices.Equal(got, names) {
 		t.Errorf("the renditions are %q, want %q", got, names)
 	}
-	for _, dir := range []string{"out/hls", "out/mp4", "out"} {
-		text, err := os.ReadFile(filepath.Join(b.Dir, dir, "metadata.json"))
-		if err != nil || !strings.Contains(string(text), task.ID) {
-			t.Errorf("%s/metadata.json: %s %v", dir, text, err)
+	for _, pattern := range []string{".weir-check-*", "metadata.json"} {
+		for _, dir := range []string{"out/hls", "out/mp4", "out"} {
+			if left, err := filepath.Glob(filepath.Join(b.Dir, dir, pattern)); err != nil || len(left) > 0 {
+				t.Errorf("weir leaves %q behind, %v", left, err)
+			}
 		}
 	}
 	return out
