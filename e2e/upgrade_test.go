@@ -22,8 +22,7 @@ type before struct {
 	Key       string
 	Asset     string // of an upload, ready: 150 frames
 	Recording string // of a stream that was over: 150 frames
-	Stream    string // that was on air and recorded: 230 frames
-	Session   string // of that stream
+	Session   string // of a stream that was on air and recorded: 230 frames
 	Task      string // half done: 600 frames, two renditions, all outputs
 }
 
@@ -55,10 +54,13 @@ func TestUpgrade(t *testing.T) {
 	for _, id := range []string{b.Asset, b.Recording} {
 		w.playsWhole(id, 150)
 	}
-	s := &liveStream{w: w, id: b.Stream}
-	if kept := s.waitRecorded("ready"); kept.ID != b.Session {
-		t.Errorf("the recording is that of session %s, want %s", kept.ID, b.Session)
-	}
+	// The recording of a session is the asset with its id.
+	eventually(t, func() error {
+		if status, body := w.do("GET", "/api/asset/"+b.Session, nil); status != http.StatusOK {
+			return fmt.Errorf("the recording of the stream that was on air: %d %s", status, body)
+		}
+		return nil
+	})
 	w.playsWhole(b.Session, 230)
 
 	task := w.completed(b.Task)
