@@ -185,7 +185,9 @@ const (
 
 // tail keeps the first and last lines that a process said.
 type tail struct {
-	log func(line string) // takes what is said for information; nil = all is about errors
+	levels bool              // lines name their level; if not, all are errors
+	log    func(line string) // takes what is said for information; nil = nobody does
+	damage Damage            // what lines told of the source
 
 	mu      sync.Mutex
 	first   []string
@@ -211,18 +213,22 @@ func (t *tail) read(r io.Reader) {
 	}
 }
 
-// hear sorts a line by the level that ffmpeg writes into it when there is a log.
+// hear sorts a line by the level that ffmpeg writes into it.
 func (t *tail) hear(line string) {
-	if t.log != nil {
+	if t.levels {
 		for _, level := range []string{"[info] ", "[warning] "} {
 			if strings.Contains(line, level) {
-				t.log(line)
+				t.damage.warning(line)
+				if t.log != nil {
+					t.log(line)
+				}
 				return
 			}
 		}
 		for _, level := range []string{"[error] ", "[fatal] ", "[panic] "} {
 			line = strings.Replace(line, level, "", 1)
 		}
+		t.damage.error(line)
 	}
 	t.add(line)
 }

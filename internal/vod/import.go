@@ -163,7 +163,7 @@ func (im *importer) run(ctx context.Context) error {
 		return nil
 	}
 	command := ffmpeg.Command{
-		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Progress: im.progress(),
+		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Progress: im.progress(), Damage: &src.Damage,
 	}
 	err := runPipes(ctx, im.FFmpeg, command, consumers)
 	if remux.Strict && ffmpeg.ReasonOf(err) == ffmpeg.BadInput {

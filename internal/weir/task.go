@@ -58,6 +58,7 @@ type TaskStatus struct {
 	Retries      *int      `json:"retries,omitempty"`
 	Step         string    `json:"step,omitempty"` // a stage, for people
 	ETA          Millis    `json:"eta,omitempty"`
+	Warnings     []string  `json:"warnings,omitempty"` // of a completed task: damage in its source
 }
 
 // TaskParams is what a task was asked to do; one member, named after its type.
@@ -390,10 +391,10 @@ func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
 	return retry, true
 }
 
-// Complete ends a task with what came of it.
-func (t *Task) Complete(output *TaskOutput, now time.Time) {
+// Complete ends a task with what came of it, and what its owner should know of it.
+func (t *Task) Complete(output *TaskOutput, warnings []string, now time.Time) {
 	t.Output = output
-	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now), Progress: new(1.0)}
+	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now), Progress: new(1.0), Warnings: warnings}
 }
 
 // IPFSSpec returns what the task was to copy to IPFS, and nil when it was not.

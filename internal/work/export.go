@@ -42,7 +42,7 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 		return err
 	}
 	err = w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
-		return w.complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}})
+		return w.complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}}, nil)
 	})
 	if errors.Is(err, errNothingToDo) {
 		return nil

@@ -107,6 +107,28 @@ func TestPresignedSource(t *testing.T) {
 	}
 }
 
+// TestDamagedSource completes the task of a source that is damaged and still plays, with a word
+// about the damage, for who asks and for who is told.
+func TestDamagedSource(t *testing.T) {
+	n := newHouse(t).node(t, "a")
+	bucket, caller := s3test.Start(t), n.account(t, "ann")
+	data := bytes.Clone(made(t, func() ([]byte, error) {
+		return clip("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=3", "-c:v", "mpeg4", "-q:v", "2")
+	}))
+	for quarter := 1; quarter < 4; quarter++ {
+		copy(data[quarter*len(data)/4:], bytes.Repeat([]byte{0xa5}, 100))
+	}
+	task := n.transcode(t, caller, serve(t, data).URL+"/clip.avi", bucket, nil)
+	task = n.until(t, task.ID, phase(weir.TaskCompleted))
+	if w := task.Status.Warnings; len(w) != 1 || !strings.Contains(w[0], "of the video could not be decoded properly") {
+		t.Errorf("warnings = %q", w)
+	}
+	events := n.events(t, caller, "task/"+task.ID)
+	if last := events[len(events)-1]; last.Name != weir.TaskCompletedEvent || !strings.Contains(string(last.Payload), `"warnings":["about `) {
+		t.Errorf("event %s: %s", last.Name, last.Payload)
+	}
+}
+
 // TestCancel stops a task whose source does not go on.
 func TestCancel(t *testing.T) {
 	n := newHouse(t).node(t, "a")

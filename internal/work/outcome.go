@@ -127,12 +127,12 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 var errNothingToDo = errors.New("nothing to do")
 
 // complete ends a task and what it made.
-func (w *Work) complete(ctx context.Context, tx *store.Tx, events *weir.EventBatch, taskID string, output *weir.TaskOutput) error {
+func (w *Work) complete(ctx context.Context, tx *store.Tx, events *weir.EventBatch, taskID string, output *weir.TaskOutput, warnings []string) error {
 	t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 		if t.Status.Phase != weir.TaskRunning {
 			return errNothingToDo
 		}
-		t.Complete(output, events.Now)
+		t.Complete(output, warnings, events.Now)
 		return nil
 	})
 	if err != nil {

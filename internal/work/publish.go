@@ -32,6 +32,7 @@ type publication struct {
 	done  published
 
 	video, audio []vod.Stream
+	warnings     []string // about the source
 }
 
 // publish is the store.Handler of store.JobPublish: it puts what is done of a task
@@ -84,6 +85,7 @@ func (p *publication) load(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	p.warnings = vod.Warnings(p.plan, chunks, audio)
 	p.video, p.audio, err = p.Engine.Streams(ctx, p.plan, chunks, audio)
 	return err
 }
@@ -178,7 +180,7 @@ func (p *publication) publishFiles(ctx context.Context) error {
 	}
 	output := pub.Output(p.plan.Source, p.video, p.audio, blob.BaseURL(p.task.Secrets.StorageURL), p.done.RequestID)
 	err = p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
-		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}); err != nil {
+		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
 			return err
 		}
 		return p.save(ctx, tx, 1)
@@ -307,7 +309,7 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(
 		made := asset
 		change(&made, events.Now)
 		made.PlaybackURL, made.DownloadURL = "", "" // they are the asset's own matter
-		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}); err != nil {
+		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}, p.warnings); err != nil {
 			return err
 		}
 		if err := p.save(ctx, tx, 1); err != nil {
