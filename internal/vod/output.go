@@ -16,7 +16,7 @@ func NewRequestID() string { return strings.ToLower(rand.Text()[:8]) }
 
 // Output tells what a Publisher put: paths are relative to base. It is complete when
 // the streams are.
-func (p *Publisher) Output(src Source, video, audio []Stream, base, requestID string) weir.TranscodeOutput {
+func (p *Publisher) Output(state *PublishState, src Source, video, audio []Stream, base, requestID string) weir.TranscodeOutput {
 	spec := src.Probe.VideoSpec()
 	out := weir.TranscodeOutput{
 		BaseURL:    base,
@@ -37,20 +37,25 @@ func (p *Publisher) Output(src Source, video, audio []Stream, base, requestID st
 	}
 	for _, s := range shown {
 		r := renditionOutput(s, audio)
-		if p.Outputs.HLS != nil {
-			r.Playlist = "/" + p.hlsKey(s.Name, "index.m3u8")
-		}
-		if p.Outputs.MP4 != nil {
-			r.MP4 = "/" + p.mp4Key(s.Name)
-			out.MP4 = append(out.MP4, weir.PathParam{Path: r.MP4})
-		}
+		// A size that is not noted is of a file that an earlier version put: there is only an estimate.
+		size := func(put int64) { r.Size = cmp.Or(put, r.Size) }
 		if p.Outputs.FMP4 != nil {
 			files := fmp4Files(video, audio)
 			for _, file := range slices.Concat(files.Video, files.Audio) {
 				if file.Name == s.Name {
 					r.FMP4 = "/" + p.fmp4Key(file.File())
+					size(state.FMP4[file.File()].size())
 				}
 			}
+		}
+		if p.Outputs.HLS != nil {
+			r.Playlist = "/" + p.hlsKey(s.Name, "index.m3u8")
+			size(state.HLS[s.Name].size())
+		}
+		if p.Outputs.MP4 != nil {
+			r.MP4 = "/" + p.mp4Key(s.Name)
+			size(state.MP4[s.Name].size())
+			out.MP4 = append(out.MP4, weir.PathParam{Path: r.MP4})
 		}
 		out.Renditions = append(out.Renditions, r)
 	}

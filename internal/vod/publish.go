@@ -267,13 +267,14 @@ func (r *publishing) save(ctx context.Context) error {
 	return r.Save(ctx, r.state)
 }
 
-// putText puts a playlist or a manifest.
-func (r *publishing) putText(ctx context.Context, key, contentType string, write func(io.Writer) error) error {
+// putText puts a playlist or a manifest, and returns its size.
+func (r *publishing) putText(ctx context.Context, key, contentType string, write func(io.Writer) error) (int64, error) {
 	var text bytes.Buffer
 	if err := write(&text); err != nil {
-		return err
+		return 0, err
 	}
-	return r.Dest.Put(ctx, key, bytes.NewReader(text.Bytes()), int64(text.Len()), blob.PutOptions{ContentType: contentType})
+	size := int64(text.Len())
+	return size, r.Dest.Put(ctx, key, bytes.NewReader(text.Bytes()), size, blob.PutOptions{ContentType: contentType})
 }
 
 // destKey returns the key of a file below a path that the caller gave.

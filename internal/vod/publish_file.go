@@ -34,6 +34,15 @@ type FileState struct {
 	PartSize int64                 `json:"partSize,omitempty"` // of all parts but the last
 	Parts    map[int]blob.PartInfo `json:"parts,omitempty"`    // by number, from 1
 	Done     bool                  `json:"done,omitempty"`
+	Size     int64                 `json:"size,omitempty"` // of the whole file, once it is done
+}
+
+// size returns the size of the whole file; 0 = not known.
+func (s *FileState) size() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Size
 }
 
 func (s *FileState) put(part blob.PartInfo) {
@@ -83,8 +92,8 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 	}
 	// Either it was completed before, and nobody noted it; or the upload is of no use
 	// any more: somebody took it away, or there are more samples than there is room for.
-	if r.completed(ctx, f) {
-		r.change(func() { *f.state = FileState{Done: true} })
+	if size, ok := r.completed(ctx, f); ok {
+		r.change(func() { *f.state = FileState{Done: true, Size: size} })
 		return nil
 	}
 	if err := r.dropUpload(ctx, f); err != nil {
@@ -96,17 +105,17 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 	return r.extendFile(ctx, f)
 }
 
-// completed reports whether the whole file is in place.
-func (r *publishing) completed(ctx context.Context, f growingFile) bool {
+// completed reports whether the whole file is in place, and its size.
+func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, ok bool) {
 	if !f.complete() {
-		return false
+		return 0, false
 	}
 	layout, err := f.layout(int(f.state.Head))
 	if err != nil {
-		return false
+		return 0, false
 	}
 	info, err := r.Dest.Stat(ctx, f.key)
-	return err == nil && info.Size == layout.Size
+	return info.Size, err == nil && info.Size == layout.Size
 }
 
 // errHeadTooLarge is the error for a file whose head needs more room than was kept.
@@ -268,7 +277,7 @@ func (r *publishing) putWhole(ctx context.Context, f growingFile, file *media.Fi
 	if err != nil {
 		return err
 	}
-	r.change(func() { f.state.Done = true })
+	r.change(func() { f.state.Done, f.state.Size = true, file.Size() })
 	return nil
 }
 
@@ -354,7 +363,7 @@ func (r *publishing) uploadParts(ctx context.Context, f growingFile, file *media
 	if err := upload.Complete(ctx, parts); err != nil {
 		return err
 	}
-	r.change(func() { *f.state = FileState{Done: true} })
+	r.change(func() { *f.state = FileState{Done: true, Size: file.Size()} })
 	return nil
 }
 

@@ -80,13 +80,14 @@ func (r *publishing) finishFMP4(ctx context.Context) error {
 			}
 			list[i].Layout = layout
 			write := func(w io.Writer) error { return cmaf.SingleFilePlaylist(w, list[i]) }
-			if err := r.putText(ctx, r.fmp4Key(list[i].Playlist()), typePlaylist, write); err != nil {
+			if _, err := r.putText(ctx, r.fmp4Key(list[i].Playlist()), typePlaylist, write); err != nil {
 				return err
 			}
 		}
 	}
-	if err := r.putText(ctx, r.fmp4Key("index.mpd"), typeDASH, func(w io.Writer) error { return cmaf.DASH(w, files) }); err != nil {
+	if _, err := r.putText(ctx, r.fmp4Key("index.mpd"), typeDASH, func(w io.Writer) error { return cmaf.DASH(w, files) }); err != nil {
 		return err
 	}
-	return r.putText(ctx, r.fmp4Key("master.m3u8"), typePlaylist, func(w io.Writer) error { return cmaf.MasterPlaylist(w, files.Master()) })
+	_, err := r.putText(ctx, r.fmp4Key("master.m3u8"), typePlaylist, func(w io.Writer) error { return cmaf.MasterPlaylist(w, files.Master()) })
+	return err
 }

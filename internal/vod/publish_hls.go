@@ -23,6 +23,16 @@ type HLSState struct {
 	Segments int          `json:"segments"` // put so far, from the first on
 	TS       cmaf.TSState `json:"ts"`       // after the last of them
 	Init     bool         `json:"init,omitempty"`
+	Bytes    int64        `json:"bytes,omitempty"`    // of the init segment and the segments put so far
+	Playlist int64        `json:"playlist,omitempty"` // bytes of the media playlist
+}
+
+// size returns the size of playlist, init segment and segments; 0 = not known.
+func (s *HLSState) size() int64 {
+	if s == nil {
+		return 0
+	}
+	return s.Bytes + s.Playlist
 }
 
 func (p *Publisher) hlsKey(names ...string) string { return destKey(p.Outputs.HLS.Path, names...) }
@@ -147,7 +157,11 @@ func (r *publishing) putTransport(ctx context.Context, v variant, state *HLSStat
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	done := ledgerOf[cmaf.TSState]{next: state.Segments}
+	type segment struct {
+		after cmaf.TSState
+		size  int64
+	}
+	done := ledgerOf[segment]{next: state.Segments}
 	for n := state.Segments; n < v.segments(); n++ {
 		if err := r.takeSlot(groupCtx); err != nil {
 			break
@@ -161,11 +175,14 @@ func (r *publishing) putTransport(ctx context.Context, v variant, state *HLSStat
 		group.Go(func() error {
 			defer func() { <-r.slots }()
 			defer file.Close()
-			if err := r.putSpool(groupCtx, r.hlsKey(v.name, strconv.Itoa(n)+".ts"), file); err != nil {
+			size, err := r.putSpool(groupCtx, r.hlsKey(v.name, strconv.Itoa(n)+".ts"), file)
+			if err != nil {
 				return err
 			}
 			r.change(func() {
-				done.add(n, after, func(after cmaf.TSState) { state.Segments, state.TS = state.Segments+1, after })
+				done.add(n, segment{after, size}, func(s segment) {
+					state.Segments, state.TS, state.Bytes = state.Segments+1, s.after, state.Bytes+s.size
+				})
 			})
 			return nil
 		})
@@ -240,16 +257,16 @@ func (r *publishing) fragments(ctx context.Context, v variant, n int) (video, au
 	return video, audio, nil
 }
 
-// putSpool puts what was written to a file.
-func (r *publishing) putSpool(ctx context.Context, key string, file *os.File) error {
+// putSpool puts what was written to a file, and returns its size.
+func (r *publishing) putSpool(ctx context.Context, key string, file *os.File) (int64, error) {
 	size, err := file.Seek(0, io.SeekCurrent)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return r.Dest.Put(ctx, key, file, size, blob.PutOptions{ContentType: typeTS})
+	return size, r.Dest.Put(ctx, key, file, size, blob.PutOptions{ContentType: typeTS})
 }
 
 // putTrack puts the init segment and the segments of a track as they are.
@@ -261,10 +278,10 @@ func (r *publishing) putTrack(ctx context.Context, v variant, state *HLSState) e
 		if err := r.Dest.Put(ctx, r.hlsKey(v.name, "init.mp4"), bytes.NewReader(init), int64(len(init)), blob.PutOptions{ContentType: typeMP4}); err != nil {
 			return err
 		}
-		r.change(func() { state.Init = true })
+		r.change(func() { state.Init, state.Bytes = true, state.Bytes+int64(len(init)) })
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	done := ledgerOf[struct{}]{next: state.Segments}
+	done := ledgerOf[int64]{next: state.Segments}
 	for n := state.Segments; n < v.segments(); n++ {
 		if err := r.takeSlot(groupCtx); err != nil {
 			break
@@ -279,7 +296,9 @@ func (r *publishing) putTrack(ctx context.Context, v variant, state *HLSState) e
 			if err := r.Dest.Put(groupCtx, r.hlsKey(v.name, strconv.Itoa(n)+".m4s"), body, size, blob.PutOptions{ContentType: typeMP4}); err != nil {
 				return err
 			}
-			r.change(func() { done.add(n, struct{}{}, func(struct{}) { state.Segments++ }) })
+			r.change(func() {
+				done.add(n, size, func(size int64) { state.Segments, state.Bytes = state.Segments+1, state.Bytes+size })
+			})
 			return nil
 		})
 	}
@@ -296,17 +315,20 @@ func (r *publishing) finishHLS(ctx context.Context) error {
 	group.SetLimit(uploads)
 	for _, v := range append(video, audio...) {
 		group.Go(func() error {
-			return r.putText(groupCtx, r.hlsKey(v.name, "index.m3u8"), typePlaylist, func(w io.Writer) error {
+			size, err := r.putText(groupCtx, r.hlsKey(v.name, "index.m3u8"), typePlaylist, func(w io.Writer) error {
 				return r.mediaPlaylist(w, v)
 			})
+			r.change(func() { r.state.HLS[v.name].Playlist = size })
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return r.putText(ctx, r.hlsKey("index.m3u8"), typePlaylist, func(w io.Writer) error {
+	_, err := r.putText(ctx, r.hlsKey("index.m3u8"), typePlaylist, func(w io.Writer) error {
 		return cmaf.MasterPlaylist(w, cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: r.TS})
 	})
+	return err
 }
 
 // hlsRenditions names the media playlists of streams.

@@ -140,7 +140,7 @@ func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
 			r.o.Warn(sentence)
 		}
 	}
-	return r.publisher.Output(r.kept.Plan.Source, video, audio, r.o.BaseURL, r.kept.RequestID), nil
+	return r.publisher.Output(&r.kept.Published, r.kept.Plan.Source, video, audio, r.o.BaseURL, r.kept.RequestID), nil
 }
 
 // fetch brings the source to this machine.
