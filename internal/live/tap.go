@@ -21,7 +21,7 @@ const tapBytes = 8 << 20
 // loses frames up to the next key frame, and nobody else notices.
 type Tap struct {
 	session *session
-	sends   audioForm  // how it has its audio
+	form    AudioForm
 	maker   *opusMaker // of Opus; guarded by the session
 	instead int        // position of the track that has another form, -1 = none; guarded by the session
 	rung    *rung      // whose frames these are, nil = the encoder's (ladder_tap.go)
@@ -53,35 +53,57 @@ type Tapped struct {
 	Data     []byte        // as cmaf keeps samples; others read it too
 }
 
-// audioForm is how a reader has the audio.
-type audioForm int
-
-const (
-	asSent audioForm = iota
-	asOpus           // AAC is made Opus, for as long as somebody wants it (opus.go)
-	asAAC            // Opus is made AAC, as the packager has it (aac.go)
-)
-
-// Tap returns the frames of the stream from the next key frame on. It must be closed.
-func (b *Broadcast) Tap() *Tap { return b.session.tap() }
-
-func (s *session) tap() *Tap { return s.newTap(asSent) }
-
-func (s *session) newTap(form audioForm) *Tap {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.openTap(form)
+// TapOptions say which frames a reader gets.
+type TapOptions struct {
+	// Rendition is the name of the video rendition; empty = the source. The frames of
+	// another one come while it is made, with the audio of the source beside them.
+	Rendition string
+	Audio     AudioForm
 }
 
-// openTap is newTap for whoever has the lock of the session.
-func (s *session) openTap(form audioForm) *Tap {
-	t := &Tap{session: s, sends: form, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+// AudioForm is the codec that a reader gets audio in.
+type AudioForm int
+
+// The forms of audio.
+const (
+	AudioAsSent AudioForm = iota
+	AudioOpus             // AAC is transcoded to Opus while there are readers that want it (opus.go)
+	AudioAAC              // Opus is transcoded to AAC, as it is for the packager (aac.go)
+)
+
+// Tap returns the frames of the stream from the next key frame on; nil = there is no such
+// rendition. It must be closed.
+func (b *Broadcast) Tap(o TapOptions) *Tap { return b.session.tap(o) }
+
+func (s *session) tap(o TapOptions) *Tap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.openTap(o)
+}
+
+// openTap is tap for a caller that holds mu.
+func (s *session) openTap(o TapOptions) *Tap {
+	t := &Tap{session: s, form: o.Audio, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+	if o.Rendition != "" && o.Rendition != videoName {
+		if t.rung = s.ladder.rung(o.Rendition); t.rung == nil {
+			return nil
+		}
+	}
+	if t.form == AudioOpus && s.engine == nil {
+		t.form = AudioAsSent
+	}
 	s.taps = append(s.taps, t)
-	if s.muxer != nil {
-		t.tell(Tapped{Tracks: s.publisher.tracks})
+	switch {
+	case t.rung != nil && t.rung.tracks != nil:
+		t.announce(t.rung.tracks)
+	case t.rung == nil && s.muxer != nil:
+		t.announce(s.publisher.tracks)
 	}
 	if s.stopped {
 		t.end(io.EOF)
+	}
+	if t.form == AudioOpus {
+		t.maker = s.joinOpus()
 	}
 	return t
 }

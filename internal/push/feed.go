@@ -1,4 +1,4 @@
-package live
+package push
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
+	"weir/internal/live"
 	"weir/internal/weir"
 )
 
@@ -43,25 +45,13 @@ type outgoing struct {
 // can.
 var errOtherTracks = errors.New("the stream needs another connection for what it has become")
 
-// Silence in AAC. It takes the place of the audio where a target shall not have it:
-// platforms want some.
-const (
-	silenceRate   = 48000
-	silenceLength = 1024 // of a frame
-	// silenceConfig is AAC-LC, 48 kHz, stereo.
-	silenceConfig = "\x11\x90"
-	// silenceFrame is a pair of channels without a window in common, each with no bands in
-	// use, and the end.
-	silenceFrame = "\x20\x00\x00\x00\x00\x00\x0e"
-)
-
 // maxSilenceBehind is how far the picture may be ahead of the silence before it leaps
 // after it.
 const maxSilenceBehind = time.Second
 
-// pushFeed makes of what a tap gives what a target gets: one track of each kind, times
+// feed makes of what a tap gives what a target gets: one track of each kind, times
 // that start at 0 and rise, silence where there shall be no audio.
-type pushFeed struct {
+type feed struct {
 	out    outlet
 	silent bool // no audio is wanted
 
@@ -78,12 +68,12 @@ type pushFeed struct {
 	count  int64         // of silence since then
 }
 
-func newPushFeed(out outlet, silent bool) *pushFeed {
-	return &pushFeed{out: out, silent: silent, last: map[cmaf.Kind]time.Duration{}}
+func newFeed(out outlet, silent bool) *feed {
+	return &feed{out: out, silent: silent, last: map[cmaf.Kind]time.Duration{}}
 }
 
 // add takes what comes next from a tap.
-func (p *pushFeed) add(f Tapped) error {
+func (p *feed) add(f live.Tapped) error {
 	if len(f.Tracks) > 0 {
 		return p.take(f.Tracks)
 	}
@@ -111,7 +101,7 @@ func (p *pushFeed) add(f Tapped) error {
 }
 
 // take chooses among the tracks that there are from here on.
-func (p *pushFeed) take(tracks []cmaf.Track) error {
+func (p *feed) take(tracks []cmaf.Track) error {
 	same := len(p.tracks) == len(tracks)
 	for i := range p.tracks {
 		same = same && bytes.Equal(p.tracks[i].Entry, tracks[i].Entry)
@@ -126,7 +116,7 @@ func (p *pushFeed) take(tracks []cmaf.Track) error {
 	}
 	p.tracks, p.begun, p.note, p.quiet = tracks, false, "", p.silent
 	p.video = slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
-	p.audio = slices.IndexFunc(tracks, isAAC)
+	p.audio = slices.IndexFunc(tracks, cmaf.Track.IsAAC)
 	other := slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Audio })
 	switch {
 	case p.video < 0 && (p.silent || p.audio < 0):
@@ -140,10 +130,8 @@ func (p *pushFeed) take(tracks []cmaf.Track) error {
 	return nil
 }
 
-func isAAC(t cmaf.Track) bool { return t.Kind == cmaf.Audio && t.DecoderConfig() != nil }
-
 // begin tells the target what comes, of which g is the first.
-func (p *pushFeed) begin(g outgoing) error {
+func (p *feed) begin(g outgoing) error {
 	var video, audio *cmaf.Track
 	if p.video >= 0 {
 		track := p.tracks[p.video]
@@ -154,7 +142,7 @@ func (p *pushFeed) begin(g outgoing) error {
 	}
 	switch {
 	case p.quiet:
-		track, err := cmaf.AACTrack([]byte(silenceConfig))
+		track, err := cmaf.AACTrack([]byte(codec.SilenceConfig))
 		if err != nil {
 			return err
 		}
@@ -168,13 +156,15 @@ func (p *pushFeed) begin(g outgoing) error {
 }
 
 // hush sends silence up to a time.
-func (p *pushFeed) hush(until time.Duration) error {
-	at := func() time.Duration { return p.hushed + time.Duration(p.count)*time.Second*silenceLength/silenceRate }
+func (p *feed) hush(until time.Duration) error {
+	at := func() time.Duration {
+		return p.hushed + time.Duration(p.count)*time.Second*codec.SilenceDuration/codec.SilenceRate
+	}
 	if until-at() > maxSilenceBehind {
 		p.hushed, p.count = until, 0
 	}
 	for ; at() <= until; p.count++ {
-		if err := p.out.frame(outgoing{kind: cmaf.Audio, pts: at(), dts: at(), sync: true, data: []byte(silenceFrame)}); err != nil {
+		if err := p.out.frame(outgoing{kind: cmaf.Audio, pts: at(), dts: at(), sync: true, data: []byte(codec.SilenceFrame)}); err != nil {
 			return err
 		}
 	}

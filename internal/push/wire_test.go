@@ -1,4 +1,4 @@
-package live
+package push
 
 import (
 	"bytes"
@@ -21,11 +21,12 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/live"
 )
 
 // clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the
 // file that it is in.
-func clipFrames(t *testing.T, coding string) (frames []Tapped, file string) {
+func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "clip.mp4")
 	args := "-v error -nostdin -f lavfi -i testsrc2=size=160x90:rate=25:duration=2 -f lavfi -i sine=sample_rate=48000:duration=2 -map 0:v -map 1:a " +
@@ -57,15 +58,15 @@ func clipFrames(t *testing.T, coding string) (frames []Tapped, file string) {
 		at, data := f.Start, f.Data
 		for _, s := range f.Samples {
 			track := tracks[f.Track]
-			frames = append(frames, Tapped{
+			frames = append(frames, live.Tapped{
 				Track: f.Track, DTS: 5*time.Second + track.Time(at), PTS: 5*time.Second + track.Time(at+int64(s.Offset)), Sync: s.Sync, Data: data[:s.Size:s.Size],
 			})
 			at, data = at+int64(s.Duration), data[s.Size:]
 		}
 	}
-	slices.SortStableFunc(frames, func(a, b Tapped) int { return int(a.DTS - b.DTS) })
-	first := slices.IndexFunc(frames, func(f Tapped) bool { return tracks[f.Track].Kind == cmaf.Video })
-	return append([]Tapped{{Tracks: tracks}}, frames[first:]...), file
+	slices.SortStableFunc(frames, func(a, b live.Tapped) int { return int(a.DTS - b.DTS) })
+	first := slices.IndexFunc(frames, func(f live.Tapped) bool { return tracks[f.Track].Kind == cmaf.Video })
+	return append([]live.Tapped{{Tracks: tracks}}, frames[first:]...), file
 }
 
 // HEVC goes over RTMP as Enhanced RTMP has it, with its configuration, its times and its
@@ -78,7 +79,7 @@ func TestPushHEVC(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.close()
-	feed := newPushFeed(o, false)
+	feed := newFeed(o, false)
 	type picture struct {
 		DTS, PTS time.Duration
 		Data     []byte
@@ -162,7 +163,7 @@ func TestPushSRT(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			feed := newPushFeed(o, false)
+			feed := newFeed(o, false)
 			start := time.Now()
 			for _, f := range frames {
 				time.Sleep(time.Until(start.Add((f.DTS - 5*time.Second) / 4))) // SRT is for what comes in time

@@ -1,4 +1,4 @@
-package live
+package push
 
 import (
 	"context"
@@ -99,7 +99,6 @@ type srtOutlet struct {
 // srtTrack is a track on its way into a batch.
 type srtTrack struct {
 	track cmaf.Track
-	order order
 	batch []cmaf.Fragment
 }
 
@@ -201,7 +200,7 @@ func newSRTTrack(t *cmaf.Track) *srtTrack {
 	if t == nil {
 		return nil
 	}
-	return &srtTrack{track: *t, order: order{track: *t}}
+	return &srtTrack{track: *t}
 }
 
 // alike reports whether a receiver can go on with a track: it must not be of another
@@ -218,9 +217,7 @@ func (o *srtOutlet) frame(f outgoing) error {
 	if f.kind == cmaf.Audio {
 		to = o.audio
 	}
-	if settled, ok := to.order.add(f.dts, f.pts, f.sync, f.data); ok {
-		to.put(settled)
-	}
+	to.put(f)
 	if f.dts-o.since < tsBatch {
 		return nil
 	}
@@ -228,22 +225,15 @@ func (o *srtOutlet) frame(f outgoing) error {
 	return o.flush()
 }
 
-func (t *srtTrack) put(s sample) {
-	t.batch = append(t.batch, cmaf.Fragment{Start: s.at, Samples: []cmaf.Sample{s.Sample}, Data: s.data})
+// put adds a frame to the batch. In a fragment, decode times are later by the track's Delay.
+func (t *srtTrack) put(f outgoing) {
+	start := t.track.Ticks(f.dts) + t.track.Delay
+	s := cmaf.Sample{Offset: int32(t.track.Ticks(f.pts) - start), Size: uint32(len(f.data)), Sync: f.sync}
+	t.batch = append(t.batch, cmaf.Fragment{Start: start, Samples: []cmaf.Sample{s}, Data: f.data})
 }
 
 // pause sends what is in hand: what comes next does not go on where it ends.
-func (o *srtOutlet) pause() error {
-	for _, t := range []*srtTrack{o.video, o.audio} {
-		if t == nil {
-			continue
-		}
-		if settled, ok := t.order.finish(0); ok {
-			t.put(settled)
-		}
-	}
-	return o.flush()
-}
+func (o *srtOutlet) pause() error { return o.flush() }
 
 // flush sends the batch in hand.
 func (o *srtOutlet) flush() error {
