@@ -65,10 +65,13 @@ func (q *eventQueue) next(ctx context.Context) bool {
 	}
 	e := q.waiting[0]
 	q.mu.Unlock()
-	err := q.store.Tx(ctx, func(tx *store.Tx) error { return tx.TellOfPush(ctx, e.name, e.stream, e.push, e.at) })
+	err := q.store.Tx(ctx, func(tx *store.Tx) error {
+		return tx.TellOfPush(ctx, e.name, e.stream, e.push, e.at)
+	})
 	if err != nil && weir.Retriable(err) {
 		if ctx.Err() == nil {
-			q.log.Warn("an event of a target could not be written; it is tried again", "stream", e.stream, "err", err)
+			q.log.Warn("an event of a target could not be written; it is tried again",
+				"stream", e.stream, "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -19,17 +19,17 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // outlet is a connection to a target.
 type outlet interface {
-	// begin says what the frames from here on are; either may be nil. It comes before the
-	// first frame, and again when that changes.
+	// begin announces the tracks of the frames that follow; either may be nil. It comes
+	// before the first frame, and again when the tracks change.
 	begin(video, audio *cmaf.Track, at time.Duration) error
-	// pause says that times leap.
+	// pause announces that the next frame does not follow the last one in time.
 	pause() error
 	frame(f outgoing) error
-	// sent is how many bytes the target was sent.
+	// sent returns how many bytes were sent to the target.
 	sent() int64
-	// hurry ends a wait for the target soon; others may call it.
+	// hurry makes a write that waits for the target end soon. Any goroutine may call it.
 	hurry()
-	// close tells the target that the stream is over.
+	// close tells the target that the stream is over, and ends the connection.
 	close()
 }
 
@@ -41,35 +41,34 @@ type outgoing struct {
 	data     []byte
 }
 
-// errOtherTracks says that a connection can't go on with what comes now, but another one
-// can.
+// errOtherTracks says that the tracks that come now need a new connection.
 var errOtherTracks = errors.New("the stream needs another connection for what it has become")
 
-// maxSilenceBehind is how far the picture may be ahead of the silence before it leaps
-// after it.
+// maxSilenceBehind is how far silence may be behind the video. What is more is left out.
 const maxSilenceBehind = time.Second
 
-// feed makes of what a tap gives what a target gets: one track of each kind, times
-// that start at 0 and rise, silence where there shall be no audio.
+// feed turns what a tap gives into what a target takes: one track of each kind, decode times
+// that start at 0 and never fall, and silence in place of audio that is not to be sent.
+// Platforms refuse streams without audio.
 type feed struct {
-	out    outlet
-	silent bool // no audio is wanted
+	out       outlet
+	videoOnly bool
 
 	tracks       []cmaf.Track
 	video, audio int // positions in tracks; -1 = none
-	quiet        bool
-	note         string // what is not as it was wanted, for people
+	silence      bool
+	note         string // how the target gets less than it should, for people
 
-	begun  bool // the target knows the tracks
-	set    bool // there was a frame
-	base   time.Duration
-	last   map[cmaf.Kind]time.Duration
-	hushed time.Duration // where the next silence is
-	count  int64         // of silence since then
+	begun        bool // the target knows the tracks
+	set          bool // there was a frame
+	base         time.Duration
+	last         map[cmaf.Kind]time.Duration
+	silenceStart time.Duration
+	silenceCount int64 // frames of silence since then
 }
 
-func newFeed(out outlet, silent bool) *feed {
-	return &feed{out: out, silent: silent, last: map[cmaf.Kind]time.Duration{}}
+func newFeed(out outlet, videoOnly bool) *feed {
+	return &feed{out: out, videoOnly: videoOnly, last: map[cmaf.Kind]time.Duration{}}
 }
 
 // add takes what comes next from a tap.
@@ -92,15 +91,15 @@ func (p *feed) add(f live.Tapped) error {
 			return err
 		}
 	}
-	if p.quiet && g.kind == cmaf.Video {
-		if err := p.hush(g.dts); err != nil {
+	if p.silence && g.kind == cmaf.Video {
+		if err := p.sendSilence(g.dts); err != nil {
 			return err
 		}
 	}
 	return p.out.frame(g)
 }
 
-// take chooses among the tracks that there are from here on.
+// take chooses among the tracks of the frames that follow.
 func (p *feed) take(tracks []cmaf.Track) error {
 	same := len(p.tracks) == len(tracks)
 	for i := range p.tracks {
@@ -114,23 +113,25 @@ func (p *feed) take(tracks []cmaf.Track) error {
 	if same {
 		return nil
 	}
-	p.tracks, p.begun, p.note, p.quiet = tracks, false, "", p.silent
+	p.tracks, p.begun, p.note, p.silence = tracks, false, "", p.videoOnly
 	p.video = slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
 	p.audio = slices.IndexFunc(tracks, cmaf.Track.IsAAC)
 	other := slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Audio })
 	switch {
-	case p.video < 0 && (p.silent || p.audio < 0):
-		return weir.Errorf(weir.Invalid, "the stream has nothing for this target: no picture, and no sound in AAC that it is to get")
-	case p.silent:
+	case p.video < 0 && (p.videoOnly || p.audio < 0):
+		return weir.Errorf(weir.Invalid, "the stream has nothing for this target: no picture, "+
+			"and no sound in AAC that it is to get")
+	case p.videoOnly:
 		p.audio = -1
 	case p.audio < 0 && other >= 0:
-		p.quiet = true
-		p.note = "the sound of the stream is " + tracks[other].Codec + ", which targets do not take; silence is sent in its place"
+		p.silence = true
+		p.note = "the sound of the stream is " + tracks[other].Codec +
+			", which targets do not take; silence is sent in its place"
 	}
 	return nil
 }
 
-// begin tells the target what comes, of which g is the first.
+// begin announces the tracks to the target; g is the first frame.
 func (p *feed) begin(g outgoing) error {
 	var video, audio *cmaf.Track
 	if p.video >= 0 {
@@ -141,13 +142,13 @@ func (p *feed) begin(g outgoing) error {
 		video = &track
 	}
 	switch {
-	case p.quiet:
+	case p.silence:
 		track, err := cmaf.AACTrack([]byte(codec.SilenceConfig))
 		if err != nil {
 			return err
 		}
 		audio = &track
-		p.hushed, p.count = g.dts, 0
+		p.silenceStart, p.silenceCount = g.dts, 0
 	case p.audio >= 0:
 		audio = &p.tracks[p.audio]
 	}
@@ -155,18 +156,25 @@ func (p *feed) begin(g outgoing) error {
 	return p.out.begin(video, audio, g.dts)
 }
 
-// hush sends silence up to a time.
-func (p *feed) hush(until time.Duration) error {
-	at := func() time.Duration {
-		return p.hushed + time.Duration(p.count)*time.Second*codec.SilenceDuration/codec.SilenceRate
+// sendSilence sends silence up to a time.
+func (p *feed) sendSilence(until time.Duration) error {
+	if until-p.silenceTime() > maxSilenceBehind {
+		p.silenceStart, p.silenceCount = until, 0
 	}
-	if until-at() > maxSilenceBehind {
-		p.hushed, p.count = until, 0
-	}
-	for ; at() <= until; p.count++ {
-		if err := p.out.frame(outgoing{kind: cmaf.Audio, pts: at(), dts: at(), sync: true, data: []byte(codec.SilenceFrame)}); err != nil {
+	for ; p.silenceTime() <= until; p.silenceCount++ {
+		at := p.silenceTime()
+		frame := outgoing{cmaf.Audio, at, at, true, []byte(codec.SilenceFrame)}
+		if err := p.out.frame(frame); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// silenceTime returns the time of the next frame of silence. Seconds are taken apart because
+// their product with nanoseconds would overflow after two days.
+func (p *feed) silenceTime() time.Duration {
+	samples := time.Duration(p.silenceCount) * codec.SilenceDuration
+	seconds, rest := samples/codec.SilenceRate, samples%codec.SilenceRate
+	return p.silenceStart + seconds*time.Second + rest*time.Second/codec.SilenceRate
 }

@@ -47,8 +47,9 @@ type Options struct {
 
 // Manager sends the sessions of this node on to their targets.
 type Manager struct {
-	o      Options
-	events *eventQueue
+	o       Options
+	events  *eventQueue
+	running sync.WaitGroup
 
 	mu       sync.Mutex
 	sessions map[string]session // by session id
@@ -73,13 +74,12 @@ func New(o Options) *Manager {
 func (m *Manager) Run(ctx context.Context) error {
 	changed, unwatch := m.o.Store.Watch(store.TopicLive)
 	defer unwatch()
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { m.events.run(ctx) })
+	defer m.running.Wait()
+	m.running.Go(func() { m.events.run(ctx) })
 	tick := time.NewTicker(reconcileEvery)
 	defer tick.Stop()
 	for {
-		m.reconcile(ctx, &running)
+		m.reconcile(ctx)
 		select {
 		case <-ctx.Done():
 			m.keepOnly(nil)
@@ -92,7 +92,7 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // reconcile starts and ends pushes so that those run that the store wants.
-func (m *Manager) reconcile(ctx context.Context, running *sync.WaitGroup) {
+func (m *Manager) reconcile(ctx context.Context) {
 	onAir := m.o.OnAir.Broadcasts()
 	m.keepOnly(onAir)
 	var ids []string
@@ -108,7 +108,7 @@ func (m *Manager) reconcile(ctx context.Context, running *sync.WaitGroup) {
 	}
 	for _, b := range onAir {
 		id := b.Stream().ID
-		for _, p := range m.update(ctx, b, wanted[id], running) {
+		for _, p := range m.update(ctx, b, wanted[id]) {
 			m.events.add(id, weir.MultistreamDisconnected, p)
 		}
 	}
@@ -131,7 +131,7 @@ func (m *Manager) keepOnly(onAir []*live.Broadcast) {
 
 // update makes the pushes of a session those that are wanted, and returns those that it ended
 // because they are not wanted any more.
-func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.Push, running *sync.WaitGroup) (ended []store.Push) {
+func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.Push) (ended []store.Push) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s, known := m.sessions[b.SessionID()]
@@ -154,7 +154,7 @@ func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.
 			p.end()
 			after = p.done
 		}
-		s.pushes[k] = m.start(ctx, b, want, after, running)
+		s.pushes[k] = m.start(ctx, b, want, after)
 	}
 	for k, p := range s.pushes {
 		if kept[k] {
@@ -169,9 +169,11 @@ func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.
 	return ended
 }
 
-// start starts a push once after is closed, if it is set: a target may take only one
-// connection with a key, and the push before it is ending.
-func (m *Manager) start(ctx context.Context, b *live.Broadcast, want store.Push, after <-chan struct{}, running *sync.WaitGroup) *push {
+// start starts a push. It waits until after is closed, if there is one, which is when the push
+// that it replaces has ended: a target may take only one connection with a key.
+func (m *Manager) start(
+	ctx context.Context, b *live.Broadcast, want store.Push, after <-chan struct{},
+) *push {
 	stream := b.Stream().ID
 	ctx, cancel := context.WithCancel(ctx)
 	p := &push{
@@ -181,7 +183,7 @@ func (m *Manager) start(ctx context.Context, b *live.Broadcast, want store.Push,
 		tell:    func(name weir.EventName, want store.Push) { m.events.add(stream, name, want) },
 		log:     m.o.Log.With("stream", stream, "session", b.SessionID(), "target", want.Target.ID),
 	}
-	running.Go(func() {
+	m.running.Go(func() {
 		defer close(p.done)
 		defer cancel()
 		if after != nil {
@@ -197,7 +199,9 @@ func openTap(b *live.Broadcast, profile string) (tap, error) {
 	if t := b.Tap(live.TapOptions{Rendition: profile, Audio: live.AudioAAC}); t != nil {
 		return t, nil
 	}
-	return nil, weir.Errorf(weir.Invalid, "the rendition %q of the stream is not made live; use the profile %q for this target", profile, weir.SourceProfile)
+	return nil, weir.Errorf(weir.Invalid,
+		"the rendition %q of the stream is not made live; use the profile %q for this target",
+		profile, weir.SourceProfile)
 }
 
 // Targets returns how the targets of a session do, in the order of their ids, and what is
@@ -210,7 +214,8 @@ func (m *Manager) Targets(sessionID string) (health []weir.TargetHealth, issues 
 		h := p.health(now)
 		health = append(health, h)
 		if h.Status == statusError {
-			issues = append(issues, fmt.Sprintf("the multistream target %q gets nothing: %s", p.wanted().Target.Name, h.LastError))
+			issues = append(issues, fmt.Sprintf("the multistream target %q gets nothing: %s",
+				p.wanted().Target.Name, h.LastError))
 		}
 	}
 	slices.SortFunc(health, func(a, b weir.TargetHealth) int {

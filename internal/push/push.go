@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -51,7 +52,7 @@ var (
 // push sends a session on to one target for as long as it is wanted.
 type push struct {
 	open    func(profile string) (tap, error)
-	connect func(ctx context.Context, url string, fail func(error)) (outlet, error)
+	connect connector
 	tell    func(weir.EventName, store.Push)
 	log     *slog.Logger
 	cancel  context.CancelFunc
@@ -72,6 +73,9 @@ type push struct {
 	bytes    int64 // sent when the bitrate was measured
 }
 
+// connector connects to a target. fail is called if the connection breaks later.
+type connector func(ctx context.Context, url string, fail func(error)) (outlet, error)
+
 // tap is what a push reads: live.Tap.
 type tap interface {
 	Next(ctx context.Context) (live.Tapped, error)
@@ -89,8 +93,7 @@ func (p *push) goesOn(want store.Push) bool {
 	return true
 }
 
-// end lets a push go that nobody wants any more. What it told of before has been told, and
-// nothing comes after that.
+// end ends a push that is not wanted any more. No event of it comes after that.
 func (p *push) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +101,7 @@ func (p *push) end() {
 	p.cancel()
 }
 
-// say tells of a push that is wanted; the caller holds mu.
+// say writes an event, unless the push has been ended. The caller holds mu.
 func (p *push) say(name weir.EventName) {
 	if !p.unwanted {
 		p.tell(name, p.want)
@@ -139,14 +142,14 @@ func (p *push) run(ctx context.Context) {
 	}
 }
 
-// once waits for media, connects, and sends until something ends that.
+// once waits for media, connects, sends, and returns why that ended.
 func (p *push) once(ctx context.Context) error {
 	tap, err := p.open(p.wanted().Ref.Profile)
 	if err != nil {
 		return err
 	}
 	defer tap.Close()
-	// Nobody is called before there is something to say.
+	// A target is called only when there is something to send: the tracks and a frame.
 	var waiting []live.Tapped
 	for {
 		f, err := next(ctx, tap)
@@ -200,13 +203,13 @@ func (p *push) once(ctx context.Context) error {
 func next(ctx context.Context, from tap) (live.Tapped, error) {
 	f, err := from.Next(ctx)
 	if err != nil && ctx.Err() == nil {
-		err = errOver // whatever the tap says of it
+		err = errOver // whatever error the tap has
 	}
 	return f, err
 }
 
-// broken returns why a connection ended: what was said of it, if something was, tells
-// more than the write that failed.
+// broken returns why a connection ended. If ctx has a cause, that says more than the write
+// that failed.
 func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -214,8 +217,8 @@ func broken(ctx context.Context, err error) error {
 	return err
 }
 
-// targetDialer returns what connects to targets.
-func targetDialer(g *guard.Guard) func(ctx context.Context, url string, fail func(error)) (outlet, error) {
+// targetDialer returns the function that connects to targets.
+func targetDialer(g *guard.Guard) connector {
 	return func(ctx context.Context, url string, fail func(error)) (outlet, error) {
 		if strings.HasPrefix(strings.ToLower(url), "srt:") {
 			return dialSRT(ctx, url, g.Resolve, fail)
@@ -224,8 +227,8 @@ func targetDialer(g *guard.Guard) func(ctx context.Context, url string, fail fun
 	}
 }
 
-// connected notes that the target takes the stream. The function that it returns says that
-// the connection is over.
+// connected notes that the target takes the stream. The caller calls over when the connection
+// has ended.
 func (p *push) connected(out outlet) (over func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,9 +242,9 @@ func (p *push) connected(out outlet) (over func()) {
 	}
 }
 
-// fed notes that media goes to the target, and tells of the connection when it has held. It
-// does so only then, and not while the encoder is away: who is told that the stream is idle
-// must not hear after that of a target which gets it.
+// fed notes that a frame was sent. Once the connection has held, it writes the event of it.
+// That must not happen while the encoder is away: no event may say that a target gets a stream
+// after one that said the stream is idle.
 func (p *push) fed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -265,10 +268,11 @@ func (p *push) failed(err error) {
 	if p.failures++; p.failures == toldFailure {
 		p.say(weir.MultistreamError)
 	}
-	p.log.Info("target failed", "profile", p.want.Ref.Profile, "failures", p.failures, "reason", sentence)
+	p.log.Info("target failed", "profile", p.want.Ref.Profile, "failures", p.failures,
+		"reason", sentence)
 }
 
-// leave notes that the target was left because the encoder is away.
+// leave notes that the connection was ended because the encoder is away.
 func (p *push) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -285,7 +289,7 @@ func (p *push) setNote(note string) {
 	p.note = note
 }
 
-// health returns what the owner sees.
+// health returns what the owner of the stream sees.
 func (p *push) health(now time.Time) weir.TargetHealth {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,15 +298,14 @@ func (p *push) health(now time.Time) weir.TargetHealth {
 		p.bitrate = float64(sent-p.bytes) * 8 / span
 		p.measured, p.bytes = now, sent
 	}
-	h := weir.TargetHealth{ID: p.want.Ref.ID, Profile: p.want.Ref.Profile, Status: p.status, Bitrate: p.bitrate, LastError: p.lastErr}
-	if h.LastError == "" {
-		h.LastError = p.note
+	return weir.TargetHealth{
+		ID: p.want.Ref.ID, Profile: p.want.Ref.Profile, Status: p.status, Bitrate: p.bitrate,
+		LastError: cmp.Or(p.lastErr, p.note),
 	}
-	return h
 }
 
-// sentenceOf returns what the owner is told of an error. It says nothing that is in
-// the URL of the target but the host.
+// sentenceOf returns what the owner is told of an error. Of the target's URL, it has the host
+// at most.
 func sentenceOf(err error) string {
 	if e, ok := errors.AsType[*guard.BlockedError](err); ok {
 		return e.Error()

@@ -650,6 +650,16 @@ func TestPushFeed(t *testing.T) {
 			})
 		}
 	})
+	t.Run("silence for a week", func(t *testing.T) {
+		k := &kept{}
+		f := newFeed(k, true)
+		add(f, live.Tapped{Tracks: tracks}, picture(0, 0))
+		f.silenceCount = 7 * 24 * 3600 * codec.SilenceRate / codec.SilenceDuration
+		at := f.silenceTime()
+		if add(f, picture(at, at)); len(k.times(cmaf.Audio)) != 2 || at.Round(time.Second) != 7*24*time.Hour {
+			t.Errorf("silence at %v, in %d frames", at, len(k.times(cmaf.Audio)))
+		}
+	})
 	t.Run("nothing to send", func(t *testing.T) {
 		if err := newFeed(&kept{}, true).add(live.Tapped{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
 			t.Errorf("sound alone for a target without sound: %v", err)
