@@ -80,7 +80,7 @@ var libraries = map[string]string{
 	"github.com/bluenviron/gortmplib":       "rtmp ingest push",
 	"github.com/bluenviron/mediacommon":     "codec cmaf ingest live rtc",
 	"github.com/chromedp/":                  "tests",
-	"github.com/datarhei/gosrt":             "srt ingest push",
+	"github.com/datarhei/gosrt":             "srt",
 	"github.com/elastic/go-seccomp-bpf":     "ffmpeg",
 	"github.com/fxamacker/cbor":             "c2pa ucan",
 	"github.com/goccy/go-yaml":              "main config api contract",
@@ -107,7 +107,7 @@ var libraries = map[string]string{
 	"golang.org/x/net/dns/dnsmessage":       "guard tests",
 	"golang.org/x/sync":                     "all",
 	"golang.org/x/sys/unix":                 "main server cli ffmpeg blob media",
-	"golang.org/x/time/rate":                "ingest live push",
+	"golang.org/x/time/rate":                "ingest live srt",
 	"modernc.org/sqlite":                    "store",
 	"pgregory.net/rapid":                    "tests",
 }

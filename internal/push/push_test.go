@@ -692,26 +692,9 @@ func TestParseRTMP(t *testing.T) {
 	}
 }
 
-func TestParseSRT(t *testing.T) {
-	got, err := parseSRT("srt://a.example:99?streamid=%23!::r=key&passphrase=0123456789&pbkeylen=32&latency=500&mode=caller")
-	if err != nil || got.host != "a.example" || got.port != 99 || got.config.StreamId != "#!::r=key" || got.config.Passphrase != "0123456789" ||
-		got.config.PBKeylen != 32 || got.config.PeerLatency != 500*time.Millisecond {
-		t.Errorf("parseSRT = %+v, %v", got, err)
-	}
-	for _, query := range []string{"", ":0", ":x", ":99?passphrase=hunter2", ":99?pbkeylen=17", ":99?latency=99999", ":99?mode=listener", ":99?a=%zz"} {
-		if _, err := parseSRT("srt://a.example" + query); weir.KindOf(err) != weir.Invalid || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("parseSRT of %q: %v", query, err)
-		}
-	}
-}
-
 func FuzzParseTarget(f *testing.F) {
 	f.Add("rtmp://a.example/live2/key?x=y")
-	f.Add("srt://a.example:99?streamid=key&latency=1")
-	f.Fuzz(func(_ *testing.T, raw string) {
-		_, _ = parseRTMP(raw)
-		_, _ = parseSRT(raw)
-	})
+	f.Fuzz(func(_ *testing.T, raw string) { _, _ = parseRTMP(raw) })
 }
 
 // FuzzTargetAnswers lets a target say anything.

@@ -17,11 +17,11 @@ import (
 	"time"
 
 	"github.com/bluenviron/gortmplib/pkg/message"
-	srt "github.com/datarhei/gosrt"
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
 	"weir/internal/live"
+	"weir/internal/srt"
 )
 
 // clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the
@@ -133,8 +133,7 @@ func TestPushSRT(t *testing.T) {
 		t.Run(coding, func(t *testing.T) {
 			t.Parallel()
 			frames, clip := clipFrames(t, coding)
-			config := srt.DefaultConfig()
-			listener, err := srt.Listen("srt", "127.0.0.1:0", config)
+			listener, err := srt.Listen("127.0.0.1:0", srt.ListenOptions{Passphrase: "0123456789"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,12 +141,12 @@ func TestPushSRT(t *testing.T) {
 			var got bytes.Buffer
 			var receiving sync.WaitGroup
 			receiving.Go(func() {
-				request, err := listener.Accept2()
+				request, err := listener.Accept()
 				if err != nil {
 					return
 				}
-				if request.StreamId() != "key" || request.SetPassphrase("0123456789") != nil {
-					request.Reject(srt.REJ_PEER)
+				if key, err := request.StreamKey(); key != "key" {
+					request.Reject(err)
 					return
 				}
 				conn, err := request.Accept()
