@@ -22,6 +22,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/live"
 	"weir/internal/srt"
+	"weir/internal/weir"
 )
 
 // clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the
@@ -201,4 +202,21 @@ func shownFrames(t *testing.T, file string) (frames []string) {
 		}
 	}
 	return frames
+}
+
+// What is wrong with the URL of a target is told without what is in it.
+func TestSRTProblems(t *testing.T) {
+	resolve := func(context.Context, string) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
+	for query, want := range map[string]string{
+		"":                       "must be srt://host:port?streamid=key",
+		":99?a=%zz":              "must be srt://host:port?streamid=key",
+		":99?passphrase=hunter2": "a passphrase has 10 to 80 characters",
+		":99?latency=99999":      "in milliseconds, at most 8000",
+		":99?mode=listener":      "leave out mode",
+	} {
+		_, err := dialSRT(t.Context(), "srt://a.example"+query, resolve, nil)
+		if weir.KindOf(err) != weir.Invalid || !strings.Contains(sentenceOf(err), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: error %v, want %q", query, err, want)
+		}
+	}
 }
