@@ -473,3 +473,25 @@ func duration(n, rate int64) time.Duration {
 	whole := n / rate * int64(time.Second)
 	return time.Duration(whole + n%rate*int64(time.Second)/rate)
 }
+
+// reader reads the bytes of a configuration record.
+type reader struct{ rest []byte }
+
+func (b *reader) take(n int) ([]byte, error) {
+	if len(b.rest) < n {
+		return nil, errShortRecord
+	}
+	taken := b.rest[:n:n]
+	b.rest = b.rest[n:]
+	return taken, nil
+}
+
+func (b *reader) byte() (byte, error) {
+	taken, err := b.take(1)
+	if err != nil {
+		return 0, err
+	}
+	return taken[0], nil
+}
+
+var errShortRecord = errors.New("a configuration record ends too early")
