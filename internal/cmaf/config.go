@@ -19,3 +19,6 @@ func (t Track) DecoderConfig() []byte {
 	}
 	return nil
 }
+
+// IsAAC reports whether the track is AAC whose configuration is known.
+func (t Track) IsAAC() bool { return t.Kind == Audio && t.DecoderConfig() != nil }

@@ -70,7 +70,7 @@ func TestTapOpus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taps := []*Tap{s.broadcast().TapOpus(videoName), s.broadcast().TapOpus(videoName)}
+	taps := []*Tap{s.broadcast().Tap(TapOptions{Rendition: videoName, Audio: AudioOpus}), s.broadcast().Tap(TapOptions{Rendition: videoName, Audio: AudioOpus})}
 	session := s.broadcast().session
 	const hole = 3 * time.Second
 	for i, f := range frames[1:] {
@@ -134,7 +134,7 @@ func TestPicturesAwaitAudio(t *testing.T) {
 	}
 	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
-	tap := &Tap{sends: asOpus, instead: -1, wake: make(chan struct{}, 1)}
+	tap := &Tap{form: AudioOpus, instead: -1, wake: make(chan struct{}, 1)}
 	tap.tell(Tapped{Tracks: []cmaf.Track{video, audio}})
 	picture := func(at time.Duration) {
 		tap.tell(Tapped{PTS: at, DTS: at, Sync: true})
