@@ -77,7 +77,7 @@ var libraries = map[string]string{
 	"github.com/Eyevinn/mp4ff":              "codec cmaf vod c2pa",
 	"github.com/alecthomas/kong":            "main config cli",
 	"github.com/bluenviron/gohlslib":        "tests",
-	"github.com/bluenviron/gortmplib":       "rtmp ingest push",
+	"github.com/bluenviron/gortmplib":       "tests",
 	"github.com/bluenviron/mediacommon":     "codec cmaf ingest live rtc",
 	"github.com/chromedp/":                  "tests",
 	"github.com/datarhei/gosrt":             "srt",
