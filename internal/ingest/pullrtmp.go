@@ -37,11 +37,13 @@ func (s *pullSource) readRTMP(ctx context.Context) error {
 	case isOurs:
 		return err
 	case errors.Is(err, rtmp.ErrURL):
-		return weir.Errorf(weir.Invalid, "the pull source must be rtmp://<host>/<application>/<stream>")
+		return weir.Errorf(weir.Invalid,
+			"the pull source must be rtmp://<host>/<application>/<stream>")
 	case errors.Is(err, rtmp.ErrEnded):
 		return weir.Errorf(weir.Upstream, "the stream at %s has ended", s.host)
 	case refused:
-		return weir.Errorf(weir.Upstream, "%s refuses: %s", s.host, cmp.Or(refusal.Code, "it gives no reason"))
+		why := cmp.Or(refusal.Code, "it gives no reason")
+		return weir.Errorf(weir.Upstream, "%s refuses: %s", s.host, why)
 	case isNetwork && network.Timeout():
 		return weir.Wrap(weir.Upstream, err, "nothing came from %s in time", s.host)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), isNetwork:

@@ -89,16 +89,16 @@ func newServer(r RTMP) *server {
 	if r.publish == nil {
 		r.publish = publishTo(r.Hub)
 	}
-	return &server{RTMP: r, seats: newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log).countBy(r.Counters)}
+	seats := newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
+	return &server{RTMP: r, seats: seats.countBy(r.Counters)}
 }
 
 // serve serves one connection.
 func (s *server) serve(ctx context.Context, conn net.Conn, t *seat) {
 	defer t.leave()
-	c := &rtmpConnection{
-		server: s, conn: rtmp.NewConn(conn), seat: t, log: s.Log.With("remote", conn.RemoteAddr().String()),
-		from: live.Source{Protocol: protocol(conn), Remote: conn.RemoteAddr().String()},
-	}
+	remote := conn.RemoteAddr().String()
+	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), seat: t, log: s.Log.With("remote", remote)}
+	c.from = live.Source{Protocol: protocol(conn), Remote: remote, Reuse: c.conn.Reuse}
 	stop := context.AfterFunc(ctx, c.conn.Cut)
 	defer stop()
 	// A defect that one encoder triggers ends its connection alone.
@@ -145,7 +145,6 @@ type rtmpConnection struct {
 
 // publish lets in an encoder that has a good stream key. The error is for the encoder.
 func (c *rtmpConnection) publish(ctx context.Context, key string) error {
-	c.from.Reuse = c.conn.Reuse
 	p, err := c.server.publish(ctx, key, c.from)
 	if err != nil {
 		return c.refused(err)
@@ -203,7 +202,8 @@ func (c *rtmpConnection) end(ctx context.Context, err error) {
 		c.log.Debug("connection without a byte")
 	default:
 		c.seat.fail()
-		c.seat.seats.strangers.tell(c.log, slog.LevelInfo, "connection ended before a stream key was shown", lost(err))
+		c.seat.seats.strangers.tell(c.log, slog.LevelInfo,
+			"connection ended before a stream key was shown", lost(err))
 	}
 	c.conn.Close()
 }
@@ -238,5 +238,6 @@ func lost(err error) string {
 // with a bad one, no byte is received either.
 func quiet(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
-	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || ok && timeout.Timeout()
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || ok && timeout.Timeout()
 }

@@ -26,7 +26,9 @@ type rtmpOutlet struct {
 
 // dialRTMP connects to a target and returns when it accepts the stream. fail is called if the
 // connection breaks after that.
-func dialRTMP(ctx context.Context, raw string, dial dialer, fail func(error)) (outlet, error) {
+func dialRTMP(
+	ctx context.Context, raw string, dial rtmp.DialFunc, fail func(error),
+) (outlet, error) {
 	if u, err := url.Parse(raw); err == nil && u.User != nil {
 		return nil, weir.Errorf(weir.Invalid, "the URL of the target has a user name in it; "+
 			"RTMP targets are known by their key alone: write rtmp://host/app/key")
@@ -79,7 +81,8 @@ func (o *rtmpOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 		case "av01":
 			o.video = codec.AV1
 		default:
-			return weir.Errorf(weir.Invalid, "%s can't be sent over RTMP; send H.264, HEVC or AV1", video.Codec)
+			return weir.Errorf(weir.Invalid,
+				"%s can't be sent over RTMP; send H.264, HEVC or AV1", video.Codec)
 		}
 		about.Video, about.Width, about.Height = o.video, video.Width, video.Height
 	}

@@ -99,31 +99,23 @@ func appendProperties(b []byte, o object) []byte {
 
 // readAMF reads values: float64, bool, string, []any, object, or nil.
 func readAMF(body []byte) (values []any, err error) {
-	b := reader{body}
+	b := reader{rest: body}
 	for len(b.rest) > 0 {
-		value, err := b.value(0)
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, value)
+		values = append(values, b.value(0))
 	}
-	return values, nil
+	return values, b.err
 }
 
-func (b *reader) value(depth int) (any, error) {
+func (b *reader) value(depth int) any {
 	if depth == maxAMFDepth {
-		return nil, errors.New("its values are nested too deep")
+		b.fail(errors.New("its values are nested too deep"))
+		return nil
 	}
-	marker, err := b.byte()
-	if err != nil {
-		return nil, err
-	}
-	switch marker {
+	switch marker := b.byte(); marker {
 	case amfNumber:
 		return b.number()
 	case amfBoolean:
-		v, err := b.byte()
-		return v != 0, err
+		return b.byte() != 0
 	case amfString:
 		return b.text(2)
 	case amfLongString:
@@ -131,80 +123,41 @@ func (b *reader) value(depth int) (any, error) {
 	case amfObject:
 		return b.properties(depth)
 	case amfECMAArray:
-		if _, err := b.take(4); err != nil {
-			return nil, err
-		}
+		b.take(4) // how many properties there may be
 		return b.properties(depth)
-	case amfNull, amfUndefined:
-		return nil, nil
 	case amfStrictArray:
-		return b.array(depth)
+		var all []any
+		for n := b.uint(4); n > 0 && b.err == nil; n-- {
+			all = append(all, b.value(depth+1))
+		}
+		return all
 	case amfDate:
-		number, err := b.number()
-		if err == nil {
-			_, err = b.take(2) // time zone
-		}
-		return number, err
+		at := b.number()
+		b.take(2) // time zone
+		return at
+	case amfNull, amfUndefined:
+	default:
+		b.fail(fmt.Errorf("a value has the unknown marker %#x", marker))
 	}
-	return nil, fmt.Errorf("a value has the unknown marker %#x", marker)
+	return nil
 }
 
-func (b *reader) number() (float64, error) {
-	taken, err := b.take(8)
-	if err != nil {
-		return 0, err
-	}
-	return math.Float64frombits(binary.BigEndian.Uint64(taken)), nil
-}
+func (b *reader) number() float64 { return math.Float64frombits(b.uint(8)) }
 
-// text reads a string whose length has so many bytes.
-func (b *reader) text(size int) (string, error) {
-	taken, err := b.take(size)
-	if err != nil {
-		return "", err
-	}
-	length := 0
-	for _, c := range taken {
-		length = length<<8 | int(c)
-	}
-	taken, err = b.take(length)
-	return string(taken), err
-}
+// text reads a string whose length is in so many bytes.
+func (b *reader) text(size int) string { return string(b.take(int(b.uint(size)))) }
 
-func (b *reader) array(depth int) (any, error) {
-	taken, err := b.take(4)
-	if err != nil {
-		return nil, err
-	}
-	var all []any
-	for range binary.BigEndian.Uint32(taken) {
-		value, err := b.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, value)
-	}
-	return all, nil
-}
-
-func (b *reader) properties(depth int) (any, error) {
+func (b *reader) properties(depth int) object {
 	o := object{}
-	for {
-		key, err := b.text(2)
-		if err != nil {
-			return nil, err
-		}
+	for b.err == nil {
+		key := b.text(2)
 		if key == "" {
+			if b.byte() != amfObjectEnd {
+				b.fail(errors.New("an object has no end"))
+			}
 			break
 		}
-		value, err := b.value(depth + 1)
-		if err != nil {
-			return nil, err
-		}
-		o = append(o, property{key, value})
+		o = append(o, property{key, b.value(depth + 1)})
 	}
-	if end, err := b.byte(); err != nil || end != amfObjectEnd {
-		return nil, errors.New("an object has no end")
-	}
-	return o, nil
+	return o
 }

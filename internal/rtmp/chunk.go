@@ -71,7 +71,9 @@ type chunkStream struct {
 }
 
 func newChunkReader(from *bufio.Reader, limit int) *chunkReader {
-	return &chunkReader{from: from, size: defaultChunkSize, limit: limit, streams: map[uint32]*chunkStream{}}
+	return &chunkReader{
+		from: from, size: defaultChunkSize, limit: limit, streams: map[uint32]*chunkStream{},
+	}
 }
 
 // next returns the next message.

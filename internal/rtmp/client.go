@@ -60,8 +60,11 @@ func parseURL(raw string) (a address, err error) {
 	return a, nil
 }
 
-// Dial connects to the server of a URL by a function that dials. Play or Publish follows.
-func Dial(ctx context.Context, url string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*Conn, error) {
+// DialFunc connects to a host and port, as net.Dialer.DialContext does.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Dial connects to the server of a URL. Play or Publish follows.
+func Dial(ctx context.Context, url string, dial DialFunc) (*Conn, error) {
 	at, err := parseURL(url)
 	if err != nil {
 		return nil, err
@@ -181,7 +184,10 @@ func (c *Conn) receive(take func(codec.Packet, time.Duration) error) error {
 // WritePacket follow, while another goroutine is in Wait.
 func (c *Conn) Publish(ctx context.Context) error {
 	return c.during(ctx, func() error {
-		if err := c.connect(object{{"type", "nonprivate"}, {"flashVer", "FMLE/3.0 (compatible; weir)"}}); err != nil {
+		if err := c.connect(object{
+			{"type", "nonprivate"},
+			{"flashVer", "FMLE/3.0 (compatible; weir)"},
+		}); err != nil {
 			return err
 		}
 		// Old servers need these two; some never answer them.
@@ -241,8 +247,11 @@ func (c *Conn) connect(about object) error {
 	if err := c.enlargeChunks(); err != nil {
 		return err
 	}
-	about = slices.Concat(object{{"app", c.url.app}}, about, object{{"tcUrl", c.url.appURL}, {"fourCcList", fourCCList()}})
-	number, err := c.ask(0, "connect", about)
+	number, err := c.ask(0, "connect", slices.Concat(
+		object{{"app", c.url.app}},
+		about,
+		object{{"tcUrl", c.url.appURL}, {"fourCcList", fourCCList()}},
+	))
 	if err == nil {
 		_, err = c.answer(number)
 	}

@@ -32,7 +32,8 @@ type command struct {
 
 func parseCommand(body []byte) (command, error) {
 	if len(body) > maxCommand {
-		return command{}, LimitError(fmt.Sprintf("a command of %d bytes; %d are allowed", len(body), maxCommand))
+		why := fmt.Sprintf("a command of %d bytes; %d are allowed", len(body), maxCommand)
+		return command{}, LimitError(why)
 	}
 	values, err := readAMF(body)
 	if err != nil {

@@ -3,10 +3,15 @@ package rtmp
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -464,6 +469,33 @@ func TestClientIsCancelled(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	serving.Wait()
+}
+
+// Over TLS, too, a stream is published. The key goes to nobody else than the host of the URL.
+func TestPublishOverTLS(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // it has a certificate for example.com
+	config := web.TLS.Clone()
+	web.Close()
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: config.Certificates[0].Certificate[0]}
+	if err := os.WriteFile(roots, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSL_CERT_FILE", roots)
+	for host, trusted := range map[string]bool{"example.com": true, "example.net": false} {
+		theirs, ours := net.Pipe()
+		s := serve(t.Context(), tls.Server(ours, config))
+		c, err := Dial(t.Context(), "rtmps://"+host+"/live/"+goodKey, dialPipe(theirs))
+		if err == nil {
+			err = c.Publish(t.Context())
+			c.Cut()
+		}
+		_, failed := errors.AsType[*TLSError](err)
+		s.done.Wait()
+		if failed == trusted || (err == nil) != trusted || (s.key == goodKey) != trusted {
+			t.Errorf("%s: error %v; the server has the key %q", host, err, s.key)
+		}
+	}
 }
 
 // A server without TLS gets no stream key.

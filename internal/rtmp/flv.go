@@ -36,7 +36,8 @@ func ReadFLV(in *bufio.Reader, take func(codec.Packet, time.Duration) error) err
 		}
 		size := int(uint24(tag[1:]))
 		if size > maxMessage {
-			return weir.Errorf(weir.Invalid, "the FLV file has a tag of %d bytes; %d are allowed", size, maxMessage)
+			return weir.Errorf(weir.Invalid,
+				"the FLV file has a tag of %d bytes; %d are allowed", size, maxMessage)
 		}
 		body, err := readMore(in, make([]byte, 0, min(size, firstBuffer)), size, size)
 		if err != nil {

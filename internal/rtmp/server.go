@@ -104,7 +104,8 @@ func (s *serving) obey(ctx context.Context, body []byte) error {
 	case "publish":
 		return s.publish(ctx, asked)
 	case "play", "play2":
-		return s.refuse("NetStream.Play.Failed", "this address is for publishing; streams are watched over HLS")
+		return s.refuse("NetStream.Play.Failed",
+			"this address is for publishing; streams are watched over HLS")
 	case "FCUnpublish", "closeStream", "deleteStream":
 		if s.published {
 			s.parting = s.linger
@@ -138,11 +139,13 @@ func (s *serving) connect(asked command) error {
 		return err
 	}
 	s.connected = true
-	answer := append(status("status", "NetConnection.Connect.Success", "connected"), property{"objectEncoding", float64(0)})
+	server := object{{"fmsVer", "FMS/3,0,1,123"}, {"capabilities", float64(31)}}
+	answer := status("status", "NetConnection.Connect.Success", "connected")
+	answer = append(answer, property{"objectEncoding", float64(0)})
 	if about.get("fourCcList") != nil {
 		answer = append(answer, property{"fourCcList", fourCCList()})
 	}
-	return s.sendCommand(0, "_result", asked.number, object{{"fmsVer", "FMS/3,0,1,123"}, {"capabilities", float64(31)}}, answer)
+	return s.sendCommand(0, "_result", asked.number, server, answer)
 }
 
 // publish lets in an encoder whose stream key is accepted.

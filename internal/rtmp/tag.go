@@ -1,7 +1,6 @@
 package rtmp
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -34,7 +33,11 @@ const (
 
 // fourCCs are the codecs as Enhanced RTMP names them.
 var fourCCs = []struct{ letters, codec string }{
-	{"avc1", codec.H264}, {"hvc1", codec.H265}, {"av01", codec.AV1}, {"mp4a", codec.AAC}, {"Opus", codec.Opus},
+	{"avc1", codec.H264},
+	{"hvc1", codec.H265},
+	{"av01", codec.AV1},
+	{"mp4a", codec.AAC},
+	{"Opus", codec.Opus},
 }
 
 // fourCCList is what each end tells the other about its codecs.
@@ -56,16 +59,13 @@ func readTag(kind byte, body []byte, take func(codec.Packet) error) error {
 }
 
 func videoTag(body []byte, take func(codec.Packet) error) error {
-	b := reader{body}
-	first, err := b.byte()
-	if err != nil {
-		return err
-	}
+	b := reader{rest: body}
+	p := codec.Packet{Kind: codec.Video}
+	first := b.byte()
 	const commandFrame = 5 // for players that seek
 	if first>>4&7 == commandFrame {
 		return nil
 	}
-	p := codec.Packet{Kind: codec.Video}
 	if first&videoExtra != 0 {
 		return extendedTag(b, p, first&0xF, take)
 	}
@@ -77,38 +77,33 @@ func videoTag(body []byte, take func(codec.Packet) error) error {
 	default:
 		p.Codec = fmt.Sprintf("FLV picture codec %d", id)
 	}
-	kind, err := b.byte()
-	if err != nil {
-		return err
-	}
-	if p.Composition, err = b.composition(); err != nil {
-		return err
-	}
-	if kind > tagFrame {
-		return nil
+	kind := b.byte()
+	p.Composition = b.composition()
+	if b.err != nil || kind > tagFrame {
+		return b.err
 	}
 	p.Config, p.Data = kind == tagConfig, b.rest
 	return take(p)
 }
 
 func audioTag(body []byte, take func(codec.Packet) error) error {
-	b := reader{body}
-	first, err := b.byte()
-	if err != nil {
-		return err
-	}
+	b := reader{rest: body}
 	p := codec.Packet{Kind: codec.Audio}
+	first := b.byte()
 	switch id := first >> 4; id {
 	case audioExtra:
 		return extendedTag(b, p, first&0xF, take)
 	case audioAAC:
-		kind, err := b.byte()
-		if err != nil || kind > tagFrame {
-			return err
+		kind := b.byte()
+		if kind > tagFrame {
+			return nil
 		}
 		p.Codec, p.Config = codec.AAC, kind == tagConfig
 	default:
 		p.Codec = fmt.Sprintf("FLV sound codec %d", id)
+	}
+	if b.err != nil {
+		return b.err
 	}
 	p.Data = b.rest
 	return take(p)
@@ -116,13 +111,12 @@ func audioTag(body []byte, take func(codec.Packet) error) error {
 
 // extendedTag reads what follows the first byte in Enhanced RTMP, which has more codecs, times
 // in nanoseconds, and several tracks.
-func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) error) (err error) {
+func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) error) error {
 	for kind == tagModifier {
-		if kind, err = b.modifier(&p); err != nil {
-			return err
-		}
+		kind = b.modifier(&p)
 	}
-	multitrack := p.Kind == codec.Video && kind == tagMultitrackVideo || p.Kind == codec.Audio && kind == tagMultitrackAudio
+	multitrack := p.Kind == codec.Video && kind == tagMultitrackVideo ||
+		p.Kind == codec.Audio && kind == tagMultitrackAudio
 	const (
 		oneTrack   = 0
 		oneCodec   = 1
@@ -130,138 +124,114 @@ func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) er
 	)
 	form := byte(oneTrack)
 	if multitrack {
-		next, err := b.byte()
-		if err != nil {
-			return err
-		}
+		next := b.byte()
 		if form, kind = next>>4, next&0xF; form > manyCodecs {
 			return fmt.Errorf("tracks in form %d", form)
 		}
 	}
 	if form != manyCodecs {
-		if p.Codec, err = b.fourCC(); err != nil {
-			return err
-		}
+		p.Codec = b.fourCC()
 	}
 	if !multitrack {
-		return takePacket(p, b.rest, kind, take)
+		return takePacket(p, b, kind, take)
 	}
 	for len(b.rest) > 0 {
 		if form == manyCodecs {
-			if p.Codec, err = b.fourCC(); err != nil {
-				return err
-			}
+			p.Codec = b.fourCC()
 		}
-		if p.Track, err = b.byte(); err != nil {
-			return err
-		}
-		data := b.rest
+		p.Track = b.byte()
+		size := len(b.rest)
 		if form != oneTrack {
-			size, err := b.take(3)
-			if err != nil {
-				return err
-			}
-			if data, err = b.take(int(uint24(size))); err != nil {
-				return err
-			}
-		} else {
-			b.rest = nil
+			size = int(b.uint(3))
 		}
-		if err := takePacket(p, data, kind, take); err != nil {
+		track := reader{rest: b.take(size)}
+		track.err = b.err
+		if err := takePacket(p, track, kind, take); err != nil {
 			return err
 		}
 	}
-	return nil
+	return b.err
 }
 
-// takePacket hands on a packet with its data, if it is a configuration or a frame.
-func takePacket(p codec.Packet, data []byte, kind byte, take func(codec.Packet) error) (err error) {
+// takePacket hands on a packet with the rest of its tag, if it is a configuration or a frame.
+func takePacket(p codec.Packet, b reader, kind byte, take func(codec.Packet) error) error {
 	switch {
 	case kind == tagConfig:
 		p.Config = true
 	case kind == tagFrame && (p.Codec == codec.H264 || p.Codec == codec.H265):
-		b := reader{data}
-		if p.Composition, err = b.composition(); err != nil {
-			return err
-		}
-		data = b.rest
+		p.Composition = b.composition()
 	case kind == tagFrame:
 	case kind == tagFrameNoOffset && p.Kind == codec.Video:
 	default:
-		return nil
+		return b.err
 	}
-	p.Data = data
+	if b.err != nil {
+		return b.err
+	}
+	p.Data = b.rest
 	return take(p)
 }
 
-// reader reads the bytes of a tag, or of a command.
-type reader struct{ rest []byte }
+// reader reads the bytes of a tag or of a command. After an error it reads zeros.
+type reader struct {
+	rest []byte
+	err  error
+}
 
-func (b *reader) take(n int) ([]byte, error) {
-	if len(b.rest) < n {
-		return nil, errShort
+func (b *reader) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+	b.rest = nil
+}
+
+func (b *reader) take(n int) []byte {
+	if n < 0 || len(b.rest) < n {
+		b.fail(errShort)
+		return nil
 	}
 	taken := b.rest[:n:n]
 	b.rest = b.rest[n:]
-	return taken, nil
+	return taken
 }
 
-func (b *reader) byte() (byte, error) {
-	taken, err := b.take(1)
-	if err != nil {
-		return 0, err
+func (b *reader) byte() byte { return byte(b.uint(1)) }
+
+// uint reads a number of so many bytes.
+func (b *reader) uint(size int) (n uint64) {
+	for _, c := range b.take(size) {
+		n = n<<8 | uint64(c)
 	}
-	return taken[0], nil
+	return n
 }
 
 // composition reads a composition offset. It may be negative.
-func (b *reader) composition() (time.Duration, error) {
-	taken, err := b.take(3)
-	if err != nil {
-		return 0, err
-	}
-	return time.Duration(int32(uint24(taken)<<8)>>8) * time.Millisecond, nil
+func (b *reader) composition() time.Duration {
+	return time.Duration(int32(b.uint(3)<<8)>>8) * time.Millisecond
 }
 
 // fourCC reads the four letters of a codec.
-func (b *reader) fourCC() (string, error) {
-	taken, err := b.take(4)
-	if err != nil {
-		return "", err
-	}
+func (b *reader) fourCC() string {
+	letters := b.take(4)
 	for _, c := range fourCCs {
-		if string(taken) == c.letters {
-			return c.codec, nil
+		if string(letters) == c.letters {
+			return c.codec
 		}
 	}
-	return fmt.Sprintf("%q", taken), nil
+	return fmt.Sprintf("%q", letters)
 }
 
 // modifier reads a modifier and returns what the tag behind it carries.
-func (b *reader) modifier(p *codec.Packet) (kind byte, err error) {
-	n, err := b.byte()
-	if err != nil {
-		return 0, err
+func (b *reader) modifier(p *codec.Packet) (kind byte) {
+	size := b.uint(1)
+	if size == 255 {
+		size = b.uint(2)
 	}
-	size := int(n) + 1
-	if size == 256 {
-		long, err := b.take(2)
-		if err != nil {
-			return 0, err
-		}
-		size = int(binary.BigEndian.Uint16(long)) + 1
-	}
-	data, err := b.take(size)
-	if err != nil {
-		return 0, err
-	}
-	next, err := b.byte()
-	if err != nil {
-		return 0, err
-	}
+	data := b.take(int(size) + 1)
+	next := b.byte()
 	const nanoseconds = 0
 	if next>>4 == nanoseconds && len(data) >= 3 {
 		p.Offset = time.Duration(uint24(data))
 	}
-	return next & 0xF, nil
+	return next & 0xF
 }

@@ -1,6 +1,8 @@
 package rtmp
 
 import (
+	"bufio"
+	"bytes"
 	"testing"
 	"time"
 
@@ -162,5 +164,49 @@ func TestTagsBothWays(t *testing.T) {
 	}
 	if _, err := appendTagHeader(nil, codec.Packet{Codec: "vp8"}, true); err == nil {
 		t.Error("a codec without a tag is written")
+	}
+}
+
+// The metadata of a stream names its codecs by the numbers of FLV, or by letters.
+func TestMetadata(t *testing.T) {
+	hevc := float64(uint32('h')<<24 | 'v'<<16 | 'c'<<8 | '1')
+	for _, tt := range []struct {
+		about Metadata
+		want  object
+	}{
+		{Metadata{}, object{{"encoder", "weir"}}},
+		{
+			Metadata{Video: codec.H264, Width: 160, Height: 90, Audio: codec.AAC, SampleRate: 48000, Channels: 2},
+			object{
+				{"encoder", "weir"},
+				{"width", 160.0},
+				{"height", 90.0},
+				{"videocodecid", 7.0},
+				{"audiocodecid", 10.0},
+				{"audiosamplerate", 48000.0},
+				{"audiosamplesize", 16.0},
+				{"stereo", true},
+			},
+		},
+		{
+			Metadata{Video: codec.H265, Width: 160, Height: 90},
+			object{{"encoder", "weir"}, {"width", 160.0}, {"height", 90.0}, {"videocodecid", hevc}},
+		},
+	} {
+		var sent bytes.Buffer
+		c := newClient(said{}, address{})
+		c.out.to = &sent
+		if err := c.WriteMetadata(tt.about, 20*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		m, err := newChunkReader(bufio.NewReader(&sent), maxCommand).next()
+		if err != nil || m.kind != messageData || m.time != 20 {
+			t.Errorf("message %+v, %v", m, err)
+		}
+		got, err := readAMF(m.body)
+		want := []any{"@setDataFrame", "onMetaData", tt.want}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(property{})); diff != "" || err != nil {
+			t.Errorf("error %v; metadata (-want +got):\n%s", err, diff)
+		}
 	}
 }

@@ -27,8 +27,10 @@ func (c *Conn) WriteMetadata(m Metadata, at time.Duration) error {
 	}
 	if m.Audio != "" {
 		about = append(about, ecmaArray{
-			{"audiocodecid", codecID(m.Audio)}, {"audiosamplerate", float64(m.SampleRate)},
-			{"audiosamplesize", float64(16)}, {"stereo", m.Channels != 1},
+			{"audiocodecid", codecID(m.Audio)},
+			{"audiosamplerate", float64(m.SampleRate)},
+			{"audiosamplesize", float64(16)},
+			{"stereo", m.Channels != 1},
 		}...)
 	}
 	body := appendAMF(nil, "@setDataFrame", "onMetaData", about)

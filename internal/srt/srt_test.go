@@ -182,7 +182,8 @@ func TestDialFails(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	host, port, config, err := parse(
-		"srt://a.example:99?streamid=%23!::r=key&passphrase=0123456789&pbkeylen=32&latency=500&mode=caller", newHooks().config())
+		"srt://a.example:99?streamid=%23!::r=key&passphrase=0123456789&pbkeylen=32&latency=500&mode=caller", newHooks().config(),
+	)
 	if err != nil || host != "a.example" || port != "99" || config.StreamId != "#!::r=key" || config.Passphrase != "0123456789" ||
 		config.PBKeylen != 32 || config.PeerLatency != 500*time.Millisecond {
 		t.Errorf("parse = %q, %q, %+v, %v", host, port, config, err)
