@@ -138,7 +138,7 @@ func (p *feed) begin(g outgoing) error {
 	}
 	switch {
 	case p.silence:
-		track, err := cmaf.AACTrack([]byte(codec.SilenceConfig))
+		track, err := cmaf.SilenceTrack()
 		if err != nil {
 			return err
 		}

@@ -71,34 +71,21 @@ func rtmpError(err error) error {
 }
 
 func (o *rtmpOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
-	var about rtmp.Metadata
+	var tracks []codec.Config
 	if video != nil {
-		switch string(video.Entry[4:8]) {
-		case "avc1":
-			o.video = codec.H264
-		case "hvc1":
-			o.video = codec.H265
-		case "av01":
-			o.video = codec.AV1
+		config := video.Config()
+		switch o.video = config.Codec; o.video {
+		case codec.H264, codec.H265, codec.AV1:
+			tracks = append(tracks, config)
 		default:
 			return weir.Errorf(weir.Invalid,
 				"%s can't be sent over RTMP; send H.264, HEVC or AV1", video.Codec)
 		}
-		about.Video, about.Width, about.Height = o.video, video.Width, video.Height
 	}
 	if audio != nil {
-		about.Audio, about.SampleRate, about.Channels = codec.AAC, audio.SampleRate, audio.Channels
+		tracks = append(tracks, audio.Config())
 	}
-	err := o.conn.WriteMetadata(about, at)
-	if video != nil && err == nil {
-		p := codec.Packet{Kind: codec.Video, Codec: o.video, Config: true, Data: video.DecoderConfig()}
-		err = o.conn.WritePacket(p, true, at)
-	}
-	if audio != nil && err == nil {
-		p := codec.Packet{Kind: codec.Audio, Codec: codec.AAC, Config: true, Data: audio.DecoderConfig()}
-		err = o.conn.WritePacket(p, true, at)
-	}
-	return err
+	return o.conn.WriteTracks(at, tracks...)
 }
 
 func (o *rtmpOutlet) frame(f outgoing) error {

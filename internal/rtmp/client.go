@@ -180,7 +180,7 @@ func (c *Conn) receive(take func(codec.Packet, time.Duration) error) error {
 	}
 }
 
-// Publish asks the server to take a stream, and returns when it does. WriteMetadata and
+// Publish asks the server to take a stream, and returns when it does. WriteTracks and
 // WritePacket follow, while another goroutine is in Wait.
 func (c *Conn) Publish(ctx context.Context) error {
 	return c.during(ctx, func() error {

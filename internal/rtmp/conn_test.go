@@ -203,11 +203,15 @@ func TestPublish(t *testing.T) {
 			t.Error("the connection ends without a reason")
 		}
 	})
-	if err := c.WriteMetadata(Metadata{Video: codec.H265, Width: 160, Height: 90, Audio: codec.AAC, SampleRate: 48000, Channels: 2}, 0); err != nil {
+	want := packets()
+	var tracks []codec.Config
+	for _, p := range want[:2] {
+		tracks = append(tracks, codec.Config{Kind: p.Kind, Codec: p.Codec, Record: p.Data})
+	}
+	if err := c.WriteTracks(want[0].At, tracks...); err != nil {
 		t.Error(err)
 	}
-	want := packets()
-	for _, p := range want {
+	for _, p := range want[2:] {
 		if err := c.WritePacket(p.Packet, false, p.At); err != nil {
 			t.Fatal(err)
 		}

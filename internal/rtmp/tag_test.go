@@ -167,39 +167,43 @@ func TestTagsBothWays(t *testing.T) {
 	}
 }
 
-// The metadata of a stream names its codecs by the numbers of FLV, or by letters.
-func TestMetadata(t *testing.T) {
-	hevc := float64(uint32('h')<<24 | 'v'<<16 | 'c'<<8 | '1')
+// Metadata names codecs by the numbers of FLV, or by letters. The configurations follow it.
+func TestWriteTracks(t *testing.T) {
+	video := codec.Config{Kind: codec.Video, Width: 160, Height: 90, Record: []byte("record")}
+	h264, h265 := video, video
+	h264.Codec, h265.Codec = codec.H264, codec.H265
+	aac := codec.Config{Kind: codec.Audio, Codec: codec.AAC, SampleRate: 48000, Channels: 2, Record: []byte("aac")}
 	for _, tt := range []struct {
-		about Metadata
-		want  object
+		tracks []codec.Config
+		want   object
+		tags   []string
 	}{
-		{Metadata{}, object{{"encoder", "weir"}}},
+		{nil, object{{"encoder", "weir"}}, nil},
 		{
-			Metadata{Video: codec.H264, Width: 160, Height: 90, Audio: codec.AAC, SampleRate: 48000, Channels: 2},
+			[]codec.Config{h264, aac},
 			object{
-				{"encoder", "weir"},
-				{"width", 160.0},
-				{"height", 90.0},
-				{"videocodecid", 7.0},
-				{"audiocodecid", 10.0},
-				{"audiosamplerate", 48000.0},
-				{"audiosamplesize", 16.0},
-				{"stereo", true},
+				{"encoder", "weir"}, {"width", 160.0}, {"height", 90.0}, {"videocodecid", 7.0},
+				{"audiocodecid", 10.0}, {"audiosamplerate", 48000.0}, {"audiosamplesize", 16.0}, {"stereo", true},
 			},
+			[]string{"\x17\x00\x00\x00\x00record", "\xAF\x00aac"},
 		},
 		{
-			Metadata{Video: codec.H265, Width: 160, Height: 90},
-			object{{"encoder", "weir"}, {"width", 160.0}, {"height", 90.0}, {"videocodecid", hevc}},
+			[]codec.Config{h265},
+			object{
+				{"encoder", "weir"}, {"width", 160.0}, {"height", 90.0},
+				{"videocodecid", float64('h'<<24 | 'v'<<16 | 'c'<<8 | '1')},
+			},
+			[]string{"\x90hvc1record"},
 		},
 	} {
 		var sent bytes.Buffer
 		c := newClient(said{}, address{})
 		c.out.to = &sent
-		if err := c.WriteMetadata(tt.about, 20*time.Millisecond); err != nil {
+		if err := c.WriteTracks(20*time.Millisecond, tt.tracks...); err != nil {
 			t.Fatal(err)
 		}
-		m, err := newChunkReader(bufio.NewReader(&sent), maxCommand).next()
+		r := newChunkReader(bufio.NewReader(&sent), maxCommand)
+		m, err := r.next()
 		if err != nil || m.kind != messageData || m.time != 20 {
 			t.Errorf("message %+v, %v", m, err)
 		}
@@ -207,6 +211,13 @@ func TestMetadata(t *testing.T) {
 		want := []any{"@setDataFrame", "onMetaData", tt.want}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(property{})); diff != "" || err != nil {
 			t.Errorf("error %v; metadata (-want +got):\n%s", err, diff)
+		}
+		var tags []string
+		for m, err = r.next(); err == nil; m, err = r.next() {
+			tags = append(tags, string(m.body))
+		}
+		if diff := cmp.Diff(tt.tags, tags); diff != "" {
+			t.Errorf("tags (-want +got):\n%s", diff)
 		}
 	}
 }

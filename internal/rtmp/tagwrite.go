@@ -8,33 +8,29 @@ import (
 	"weir/internal/codec"
 )
 
-// Metadata is what a stream says about itself before its packets.
-type Metadata struct {
-	Video         string // the codec; "" = there is none
-	Width, Height int
-	Audio         string
-	SampleRate    int
-	Channels      int
-}
-
-// WriteMetadata sends the metadata of a stream, or of what it becomes.
-func (c *Conn) WriteMetadata(m Metadata, at time.Duration) error {
+// WriteTracks announces the tracks of the packets that follow, one of each kind: the metadata
+// of the stream, and the configuration of each track.
+func (c *Conn) WriteTracks(at time.Duration, tracks ...codec.Config) error {
 	about := ecmaArray{{"encoder", "weir"}}
-	if m.Video != "" {
-		about = append(about, ecmaArray{
-			{"width", float64(m.Width)}, {"height", float64(m.Height)}, {"videocodecid", codecID(m.Video)},
-		}...)
-	}
-	if m.Audio != "" {
-		about = append(about, ecmaArray{
-			{"audiocodecid", codecID(m.Audio)},
-			{"audiosamplerate", float64(m.SampleRate)},
-			{"audiosamplesize", float64(16)},
-			{"stereo", m.Channels != 1},
-		}...)
+	for _, t := range tracks {
+		if t.Kind == codec.Video {
+			about = append(about, property{"width", float64(t.Width)},
+				property{"height", float64(t.Height)}, property{"videocodecid", codecID(t.Codec)})
+		} else {
+			about = append(about, property{"audiocodecid", codecID(t.Codec)},
+				property{"audiosamplerate", float64(t.SampleRate)},
+				property{"audiosamplesize", float64(16)}, property{"stereo", t.Channels != 1})
+		}
 	}
 	body := appendAMF(nil, "@setDataFrame", "onMetaData", about)
-	return c.send(audioChunks, c.stream, message{messageData, milliseconds(at), body}, nil)
+	err := c.send(audioChunks, c.stream, message{messageData, milliseconds(at), body}, nil)
+	for _, t := range tracks {
+		if err == nil {
+			p := codec.Packet{Kind: t.Kind, Codec: t.Codec, Config: true, Data: t.Record}
+			err = c.WritePacket(p, true, at)
+		}
+	}
+	return err
 }
 
 // codecID is the number of a codec in the metadata: that of FLV, or the four letters.
