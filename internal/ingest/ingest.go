@@ -2,9 +2,8 @@
 //
 // [RTMP] listens for RTMP and, behind a TLS listener, RTMPS. rtmp.go accepts connections,
 // bounds them and decides on stream keys; package rtmp speaks with the encoder and returns
-// packets. A [feed] makes tracks and frames of the packets, with picture.go and sound.go
-// knowing what the codecs look like. The feed does not know RTMP: other protocols end in it
-// too.
+// packets. A [feed] makes tracks and frames of the packets with the decoders of package codec.
+// It does not know RTMP: other protocols end in it too.
 //
 // [SRT] listens for SRT. Package srt has the protocol; srt.go looks up the stream key of a
 // caller, accepts it or rejects it, and ts.go, tstable.go and tssound.go make packets of the

@@ -182,15 +182,23 @@ func TestWriteTracks(t *testing.T) {
 		{
 			[]codec.Config{h264, aac},
 			object{
-				{"encoder", "weir"}, {"width", 160.0}, {"height", 90.0}, {"videocodecid", 7.0},
-				{"audiocodecid", 10.0}, {"audiosamplerate", 48000.0}, {"audiosamplesize", 16.0}, {"stereo", true},
+				{"encoder", "weir"},
+				{"width", 160.0},
+				{"height", 90.0},
+				{"videocodecid", 7.0},
+				{"audiocodecid", 10.0},
+				{"audiosamplerate", 48000.0},
+				{"audiosamplesize", 16.0},
+				{"stereo", true},
 			},
 			[]string{"\x17\x00\x00\x00\x00record", "\xAF\x00aac"},
 		},
 		{
 			[]codec.Config{h265},
 			object{
-				{"encoder", "weir"}, {"width", 160.0}, {"height", 90.0},
+				{"encoder", "weir"},
+				{"width", 160.0},
+				{"height", 90.0},
 				{"videocodecid", float64('h'<<24 | 'v'<<16 | 'c'<<8 | '1')},
 			},
 			[]string{"\x90hvc1record"},
