@@ -71,7 +71,7 @@ func rawBox(name string, body []byte) mp4.Box {
 	return mp4.CreateUnknownBox(name, uint64(8+len(body)), body)
 }
 
-// SilenceTrack returns the track of the silence that package codec has.
+// SilenceTrack returns the track of codec.SilenceFrame.
 func SilenceTrack() (Track, error) {
 	config, err := codec.AACConfig([]byte(codec.SilenceConfig))
 	if err != nil {

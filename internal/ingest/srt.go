@@ -47,8 +47,12 @@ const srtAnswerTime = 3 * time.Second
 
 // Run lets encoders in until ctx ends, and returns when the last of them is gone.
 func (r SRT) Run(ctx context.Context) error {
-	s := newSRTServer(r)
-	listener, err := srt.Listen(r.Addr, srt.ListenOptions{Passphrase: r.Passphrase})
+	if r.publish == nil {
+		r.publish = publishTo(r.Hub)
+	}
+	seats := newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
+	s := &srtServer{SRT: r, seats: seats.countBy(r.Counters)}
+	listener, err := srt.Listen(r.Addr, r.Passphrase)
 	if err != nil {
 		return err
 	}
@@ -83,14 +87,6 @@ type srtServer struct {
 	SRT
 	*seats
 	connections sync.WaitGroup
-}
-
-func newSRTServer(r SRT) *srtServer {
-	if r.publish == nil {
-		r.publish = publishTo(r.Hub)
-	}
-	seats := newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log).countBy(r.Counters)
-	return &srtServer{SRT: r, seats: seats}
 }
 
 // serve serves one connection.

@@ -134,7 +134,7 @@ func TestPushSRT(t *testing.T) {
 		t.Run(coding, func(t *testing.T) {
 			t.Parallel()
 			frames, clip := clipFrames(t, coding)
-			listener, err := srt.Listen("127.0.0.1:0", srt.ListenOptions{Passphrase: "0123456789"})
+			listener, err := srt.Listen("127.0.0.1:0", "0123456789")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package srt
 
 import (
+	"context"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -44,12 +45,10 @@ type Conn struct {
 	maxAhead int
 	received chan packet.Packet
 	over     chan struct{} // closed when nothing more is received
+	closing  sync.Once
 
-	shutdown     chan struct{} // closed when the peer has ended the connection
-	hearOnce     sync.Once
-	finished     chan struct{} // closed when nothing more is read
-	finishedOnce sync.Once
-	closeOnce    sync.Once
+	shutdown, finished         context.Context // the peer has ended the connection; reading is over
+	noteShutdown, noteFinished context.CancelFunc
 
 	// Of the reader.
 	look    *time.Ticker
@@ -66,10 +65,13 @@ type Conn struct {
 
 // newConn returns a connection that hears of its end. It must be started or forgotten.
 func newConn(h *hooks, maxAhead int) *Conn {
-	return &Conn{
-		hooks: h, maxAhead: maxAhead, received: make(chan packet.Packet, queueLength), over: make(chan struct{}),
-		shutdown: make(chan struct{}), finished: make(chan struct{}), pace: rate.NewLimiter(maxRate, maxBurst),
+	c := &Conn{
+		hooks: h, maxAhead: maxAhead, received: make(chan packet.Packet, queueLength),
+		over: make(chan struct{}), pace: rate.NewLimiter(maxRate, maxBurst),
 	}
+	c.shutdown, c.noteShutdown = context.WithCancel(context.Background())
+	c.finished, c.noteFinished = context.WithCancel(context.Background())
+	return c
 }
 
 // start begins to receive.
@@ -85,7 +87,7 @@ func (c *Conn) start(conn gosrt.Conn) {
 			}
 			select {
 			case c.received <- p:
-			case <-c.finished:
+			case <-c.finished.Done():
 				return
 			}
 		}
@@ -95,22 +97,12 @@ func (c *Conn) start(conn gosrt.Conn) {
 // hearShutdown notes that the peer ends the connection, and returns when everything that has
 // arrived is read.
 func (c *Conn) hearShutdown() {
-	c.hearOnce.Do(func() { close(c.shutdown) })
-	<-c.finished
+	c.noteShutdown()
+	<-c.finished.Done()
 }
-
-// finish ends reading.
-func (c *Conn) finish() { c.finishedOnce.Do(func() { close(c.finished) }) }
 
 // Ended reports whether the peer has ended the connection, rather than fallen silent.
-func (c *Conn) Ended() bool {
-	select {
-	case <-c.shutdown:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Conn) Ended() bool { return c.shutdown.Err() != nil }
 
 // Latency returns how long packets wait before they are delivered.
 func (c *Conn) Latency() time.Duration {
@@ -128,7 +120,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	c.lost = false
 	for len(c.rest) == 0 {
 		if err := c.nextPacket(); err != nil {
-			c.finish()
+			c.noteFinished()
 			return 0, err
 		}
 	}
@@ -144,7 +136,7 @@ func (c *Conn) Lost() bool { return c.lost }
 
 // nextPacket waits for a packet.
 func (c *Conn) nextPacket() error {
-	shutdown := c.shutdown
+	shutdown := c.shutdown.Done()
 	if !c.drainBy.IsZero() {
 		shutdown = nil
 	}
@@ -168,12 +160,13 @@ func (c *Conn) nextPacket() error {
 			stats := c.stats()
 			switch waiting := stats.Instantaneous.PktRecvBuf; {
 			case waiting > uint64(c.maxAhead):
-				return weir.Errorf(weir.Invalid, "more than %d packets wait for their time; set a lower latency at the encoder", c.maxAhead)
+				return weir.Errorf(weir.Invalid, "more than %d packets wait for their time; "+
+					"set a lower latency at the encoder", c.maxAhead)
 			case c.drainBy.IsZero():
 			case now.After(c.drainBy), waiting == 0 && c.read >= stats.Accumulated.PktRecvUnique:
 				return io.EOF
 			}
-		case <-c.finished:
+		case <-c.finished.Done():
 			return io.EOF
 		}
 	}
@@ -197,7 +190,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 // Close ends the connection. What was written is delivered first, if the peer still takes it. It
 // may take seconds, but a Read of a connection that was not written to returns at once.
 func (c *Conn) Close() error {
-	c.closeOnce.Do(func() {
+	c.closing.Do(func() {
 		if c.wrote.Load() {
 			// The peer holds back what it got for its latency, and drops what it has not
 			// delivered when the connection ends.
@@ -207,7 +200,7 @@ func (c *Conn) Close() error {
 			case <-time.After(min(latency+lingerMore, maxLinger)):
 			}
 		}
-		c.finish()
+		c.noteFinished()
 		_ = c.conn.Close()
 		<-c.over
 		c.look.Stop()

@@ -1,7 +1,6 @@
 package srt
 
 import (
-	"cmp"
 	"errors"
 	"net"
 	"reflect"
@@ -16,23 +15,17 @@ import (
 // listener share it.
 const receiveBuffer = 4 << 20
 
-// ListenOptions say which callers a listener takes.
-type ListenOptions struct {
-	// Passphrase is what callers must encrypt with; empty = they must not encrypt.
-	Passphrase weir.Secret
-	// MaxAhead is how many packets of a connection may wait for their delivery time; 0 = 16384.
-	MaxAhead int
-}
-
 // Listener waits for callers.
 type Listener struct {
-	o        ListenOptions
-	hooks    *hooks
-	listener gosrt.Listener
+	passphrase weir.Secret
+	maxAhead   int
+	hooks      *hooks
+	listener   gosrt.Listener
 }
 
-// Listen listens on an address, which it shares with no other program.
-func Listen(address string, o ListenOptions) (*Listener, error) {
+// Listen listens on an address, which it shares with no other program. Callers must encrypt with
+// the passphrase; if it is empty, they must not encrypt.
+func Listen(address string, passphrase weir.Secret) (*Listener, error) {
 	addr, err := net.ResolveUDPAddr("udp", address) // the library takes no names
 	if err != nil {
 		return nil, err
@@ -55,7 +48,7 @@ func Listen(address string, o ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{o, hooks, listener}, nil
+	return &Listener{passphrase, maxAhead, hooks, listener}, nil
 }
 
 // Addr returns the address that is listened on.
@@ -100,7 +93,7 @@ func (r *Request) RemoteAddr() net.Addr { return r.request.RemoteAddr() }
 // StreamKey returns the stream key in the stream id of a caller that connects as it must. The
 // error says what is wrong, without the stream id; it is for Reject.
 func (r *Request) StreamKey() (string, error) {
-	secret := r.listener.o.Passphrase.Reveal()
+	secret := r.listener.passphrase.Reveal()
 	switch size := r.packetSize(); {
 	case r.request.Version() < 5:
 		return "", &refusal{gosrt.REJ_VERSION, "the encoder speaks a version of SRT that has no streamid; it must be 1.3 or newer"}
@@ -125,7 +118,7 @@ func (r *Request) packetSize() uint64 {
 
 // Accept takes the call. The connection must be closed.
 func (r *Request) Accept() (*Conn, error) {
-	c := newConn(r.listener.hooks, cmp.Or(r.listener.o.MaxAhead, maxAhead))
+	c := newConn(r.listener.hooks, r.listener.maxAhead)
 	// Before the connection exists, so that its end is heard however soon it comes.
 	r.listener.hooks.enter(r.request.SocketId(), c)
 	conn, err := r.request.Accept()

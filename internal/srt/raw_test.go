@@ -122,7 +122,7 @@ func (c *rawCaller) shutdown() {
 
 // Callers that would have packets of no size, or of a huge one, are refused.
 func TestPacketSize(t *testing.T) {
-	address, conns := startListener(t, ListenOptions{})
+	address, conns := startListener(t, "", maxAhead)
 	for _, size := range []uint32{0, 43, 60, 1501, 1<<32 - 1} {
 		if _, answer := askRaw(t, address, size); answer.HandshakeType != packet.HandshakeType(gosrt.REJ_ROGUE) {
 			t.Errorf("packets of %d bytes: %v, want that it is refused", size, answer.HandshakeType)
@@ -135,7 +135,7 @@ func TestPacketSize(t *testing.T) {
 // Packets that never come are reported, and the others are read.
 func TestLoss(t *testing.T) {
 	t.Parallel()
-	address, conns := startListener(t, ListenOptions{})
+	address, conns := startListener(t, "", maxAhead)
 	c := callRaw(t, address)
 	conn := <-conns
 	const count = 200
@@ -165,7 +165,7 @@ func TestLoss(t *testing.T) {
 // A caller that was let in may send anything.
 func TestNonsense(t *testing.T) {
 	t.Parallel()
-	address, conns := startListener(t, ListenOptions{})
+	address, conns := startListener(t, "", maxAhead)
 	c := callRaw(t, address)
 	chance := rand.New(rand.NewPCG(5, 6))
 	kinds := []packet.CtrlType{
@@ -199,7 +199,7 @@ func TestNonsense(t *testing.T) {
 func TestAhead(t *testing.T) {
 	t.Parallel()
 	const limit = 1000
-	address, conns := startListener(t, ListenOptions{MaxAhead: limit})
+	address, conns := startListener(t, "", limit)
 	c := callRaw(t, address)
 	ended := make(chan error, 1)
 	conn := <-conns

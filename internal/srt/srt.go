@@ -41,8 +41,10 @@ func (h *hooks) config() gosrt.Config {
 }
 
 // hooks is a logger of the library, which is the only way to get in between its steps. It knows
-// connections by the ids of their sockets.
+// connections by the ids of their sockets. The library calls only Print.
 type hooks struct {
+	gosrt.Logger
+
 	mu    sync.Mutex
 	conns map[uint32]*Conn
 }
@@ -80,14 +82,3 @@ func (h *hooks) Print(topic string, socket uint32, _ int, message func() string)
 		}
 	}
 }
-
-// HasTopic, Listen and Close are of the library's interface. It does not call them.
-
-// HasTopic reports that nothing is logged.
-func (h *hooks) HasTopic(string) bool { return false }
-
-// Listen returns nothing.
-func (h *hooks) Listen() <-chan gosrt.Log { return nil }
-
-// Close does nothing.
-func (h *hooks) Close() {}

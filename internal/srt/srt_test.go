@@ -27,12 +27,13 @@ const (
 )
 
 // startListener listens for the time of the test and accepts callers that have the key.
-func startListener(t *testing.T, o ListenOptions) (address string, conns <-chan *Conn) {
+func startListener(t *testing.T, passphrase weir.Secret, maxAhead int) (address string, conns <-chan *Conn) {
 	t.Helper()
-	l, err := Listen("127.0.0.1:0", o)
+	l, err := Listen("127.0.0.1:0", passphrase)
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.maxAhead = maxAhead
 	accepted := make(chan *Conn, 10)
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -89,7 +90,7 @@ func TestDial(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			address, conns := startListener(t, ListenOptions{Passphrase: tt.secret})
+			address, conns := startListener(t, tt.secret, maxAhead)
 			conn, err := dial(t, address, tt.query)
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +117,7 @@ func TestDial(t *testing.T) {
 // The side that was called may send, too, and end the connection.
 func TestDialToRead(t *testing.T) {
 	t.Parallel()
-	address, conns := startListener(t, ListenOptions{})
+	address, conns := startListener(t, "", maxAhead)
 	conn, err := dial(t, address, "streamid="+goodKey)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestDialToRead(t *testing.T) {
 
 func TestCloseEndsRead(t *testing.T) {
 	t.Parallel()
-	address, conns := startListener(t, ListenOptions{})
+	address, conns := startListener(t, "", maxAhead)
 	conn, err := dial(t, address, "streamid="+goodKey)
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +151,7 @@ func TestCloseEndsRead(t *testing.T) {
 
 func TestDialFails(t *testing.T) {
 	t.Parallel()
-	address, _ := startListener(t, ListenOptions{Passphrase: passphrase})
+	address, _ := startListener(t, passphrase, maxAhead)
 	t.Run("wrong key", func(t *testing.T) {
 		t.Parallel()
 		_, err := dial(t, address, "streamid=hunter2hunter2&passphrase=correct+horse+battery")
