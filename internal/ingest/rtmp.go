@@ -97,7 +97,8 @@ func newServer(r RTMP) *server {
 func (s *server) serve(ctx context.Context, conn net.Conn, t *seat) {
 	defer t.leave()
 	remote := conn.RemoteAddr().String()
-	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), seat: t, log: s.Log.With("remote", remote)}
+	log := s.Log.With("remote", remote)
+	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), seat: t, log: log}
 	c.from = live.Source{Protocol: protocol(conn), Remote: remote, Reuse: c.conn.Reuse}
 	stop := context.AfterFunc(ctx, c.conn.Cut)
 	defer stop()
