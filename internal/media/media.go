@@ -262,20 +262,6 @@ func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadC
 	return body, nil
 }
 
-// CopyTrack gives a sealed track a second home in the same store.
-func CopyTrack(ctx context.Context, store blob.Store, from, to string) error {
-	track, err := Open(ctx, store, from)
-	if err != nil {
-		return err
-	}
-	for n := range track.index.Segments {
-		if err := store.Copy(ctx, SegmentKey(from, n), SegmentKey(to, n)); err != nil {
-			return err
-		}
-	}
-	return Seal(ctx, store, to, track.index)
-}
-
 func partsSize(parts []cmaf.Part) (size int64) {
 	for _, part := range parts {
 		size += part.Size()

@@ -227,7 +227,10 @@ func (s *shares) of(share int, frames float64) func(ffmpeg.Progress) {
 
 // encode is a run of ffmpeg, but for its window.
 func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
-	encode := ffmpeg.Encode{Picture: p.Source.Video.Stream.Source(), Timescale: p.Timescale, Tick: p.Tick, Rate: p.Rate, Threads: 1}
+	encode := ffmpeg.Encode{
+		Lead: cmaf.Lead, Picture: p.Source.Video.Stream.Source(), Timescale: p.Timescale,
+		Tick: p.Tick, Rate: p.Rate, Threads: 1,
+	}
 	for _, task := range tasks {
 		encode.Renditions = append(encode.Renditions, task.rendition)
 	}
@@ -343,7 +346,7 @@ func (s stretch) read(ctx context.Context, r io.Reader) error {
 	s.packer.part = 2 * int64(track.Timescale)
 	s.packer.cut = func(segmentInHand, int64, cmaf.Sample) bool { return false }
 	segments, end := s.segments(int64(track.Timescale))
-	source := sampleReader{reader: reader, lead: track.Ticks(ffmpeg.Lead)}
+	source := sampleReader{reader: reader, lead: track.Ticks(cmaf.Lead)}
 	for i, times := range segments {
 		next := end
 		if i+1 < len(segments) && len(segments[i+1]) > 0 {

@@ -91,7 +91,7 @@ func readSequential(ctx context.Context, pipe io.Reader, p *packer, rendition Re
 		return true
 	}
 	var retimer cmaf.Retimer
-	lead := p.track.Ticks(ffmpeg.Lead)
+	lead := p.track.Ticks(cmaf.Lead)
 	for {
 		f, err := reader.Next()
 		if errors.Is(err, io.EOF) {

@@ -55,7 +55,10 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 		return ThumbnailsResult{}, errors.New("thumbnails: there is no key frame")
 	}
 	shownWidth, shownHeight := plan.Source.Video.Width, plan.Source.Video.Height
-	run := ffmpeg.Thumbnails{Picture: picture, Timescale: int64(track.Index().Track.Timescale), Columns: spriteColumns, Rows: spriteRows, Poster: poster(keys)}
+	run := ffmpeg.Thumbnails{
+		Lead: cmaf.Lead, Picture: picture, Timescale: int64(track.Index().Track.Timescale),
+		Columns: spriteColumns, Rows: spriteRows, Poster: poster(keys),
+	}
 	run.Width, run.Height = ffmpeg.Fit(shownWidth, shownHeight, thumbWidth, thumbHeight)
 	run.SpriteWidth, run.SpriteHeight = ffmpeg.Fit(shownWidth, shownHeight, spriteWidth, spriteHeight)
 	run.PosterWidth, run.PosterHeight = ffmpeg.Fit(shownWidth, shownHeight, posterWidth, posterHeight)
