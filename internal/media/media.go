@@ -40,8 +40,8 @@ var (
 	indexOptions   = blob.PutOptions{ContentType: "application/octet-stream"}
 )
 
-// InitKey returns the key of a track's init segment.
-func InitKey(prefix string) string { return prefix + "/init.mp4" }
+// initKey returns the key of a track's init segment.
+func initKey(prefix string) string { return prefix + "/init.mp4" }
 
 // SegmentKey returns the key of segment n of a track.
 func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Itoa(n) + ".m4s" }
@@ -82,7 +82,7 @@ func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
 // Seal makes a track out of segments that were put.
 func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.TrackIndex) error {
 	head := cmaf.Init(index.Track)
-	if err := store.Put(ctx, InitKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
+	if err := store.Put(ctx, initKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
 		return err
 	}
 	data, err := indexBytes(index)

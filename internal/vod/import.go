@@ -113,7 +113,7 @@ func whySequential(probe ffmpeg.Probe) string {
 	return ""
 }
 
-// Plan plans what a request makes of a source; see NewPlan.
+// Plan plans what a request makes of a source; see newPlan.
 func (e Engine) Plan(ctx context.Context, src Source, req Request) (Plan, error) {
 	var index cmaf.TrackIndex
 	if src.Video != nil && src.Sequential == "" {
@@ -123,7 +123,7 @@ func (e Engine) Plan(ctx context.Context, src Source, req Request) (Plan, error)
 		}
 		index = track.Index()
 	}
-	return NewPlan(src, index, req)
+	return newPlan(src, index, req)
 }
 
 // unusableVideo is why a video can't be taken apart although its codec allows it.
@@ -280,7 +280,7 @@ func timescale(timeBase ffmpeg.Ratio) int64 {
 }
 
 func newVideoImport(e Engine, o ImportOptions, video *SourceVideo) *videoImport {
-	v := &videoImport{Engine: e, video: video, seconds: SegmentSeconds(o.SegmentSeconds)}
+	v := &videoImport{Engine: e, video: video, seconds: segmentSeconds(o.SegmentSeconds)}
 	v.packer = packer{store: e.Store, prefix: o.Prefix + "/" + sourceDir, cut: v.cut}
 	return v
 }

@@ -235,7 +235,7 @@ func (r *runner) encodeChunks(ctx context.Context) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	finished := make(chan int)
 	for running := 0; left > 0; left-- {
-		for _, n := range plan.Ready(done) {
+		for _, n := range plan.ready(done) {
 			if begun[n] || running == workers(r.o.Request) {
 				continue
 			}

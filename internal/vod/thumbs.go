@@ -92,7 +92,7 @@ func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResul
 			return track, plan.Source.Video.Stream.Source(), nil
 		}
 	}
-	encoded := plan.Encoded()
+	encoded := plan.encoded()
 	best := smallestEnough(encoded)
 	if best < 0 || len(chunks) != len(plan.Chunks) {
 		return nil, ffmpeg.Picture{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
@@ -100,7 +100,7 @@ func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResul
 	r := encoded[best]
 	var index cmaf.TrackIndex
 	for _, chunk := range chunks {
-		segments, err := chunk.Renditions[best].Segments()
+		segments, err := chunk.Renditions[best].segments()
 		if err != nil {
 			return nil, ffmpeg.Picture{}, err
 		}
