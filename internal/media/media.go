@@ -126,6 +126,7 @@ type Track struct {
 	store  blob.Store
 	prefix string
 	index  cmaf.TrackIndex
+	zero   bool // see FromZero
 }
 
 // Open reads the index of a sealed track.
@@ -146,7 +147,7 @@ func Open(ctx context.Context, store blob.Store, prefix string) (*Track, error) 
 	if err != nil {
 		return nil, fmt.Errorf("index of %s: %w", prefix, err)
 	}
-	return &Track{store, prefix, index}, nil
+	return NewTrack(store, prefix, index), nil
 }
 
 // parseIndex reads the index of a sealed track: unlike that of a track which is
@@ -175,7 +176,15 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 // NewTrack returns a track whose segments are in the store and whose index is known
 // from elsewhere: one that is not sealed yet.
 func NewTrack(store blob.Store, prefix string, index cmaf.TrackIndex) *Track {
-	return &Track{store, prefix, index}
+	return &Track{store: store, prefix: prefix, index: index}
+}
+
+// FromZero returns the track as it is handed out: it starts at 0, not cmaf.Lead later as its
+// stored form does. Its init segment and the bytes of its segments differ in that only.
+func (t *Track) FromZero() *Track {
+	from := *t
+	from.zero = true
+	return &from
 }
 
 // Index returns what the track is and which segments it has. Callers don't change
@@ -186,7 +195,12 @@ func (t *Track) Index() cmaf.TrackIndex { return t.index }
 func (t *Track) Prefix() string { return t.prefix }
 
 // Init returns the init segment.
-func (t *Track) Init() []byte { return cmaf.Init(t.index.Track) }
+func (t *Track) Init() []byte {
+	if t.zero {
+		return cmaf.ZeroInit(t.index)
+	}
+	return cmaf.Init(t.index.Track)
+}
 
 // InitAfter returns the init segment that holds after k changes of the coding.
 func (t *Track) InitAfter(k int) ([]byte, error) {
@@ -251,6 +265,13 @@ func (t *Track) Fragments(ctx context.Context, n int) ([]cmaf.Fragment, error) {
 // open opens length bytes of segment n, and says so when the stored object is not
 // the one that the index describes.
 func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
+	if t.zero {
+		return t.openShifted(ctx, n, offset, length)
+	}
+	return t.openStored(ctx, n, offset, length)
+}
+
+func (t *Track) openStored(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
 	body, info, err := t.store.Get(ctx, SegmentKey(t.prefix, n), offset, length)
 	if err != nil {
 		return nil, err

@@ -253,7 +253,7 @@ func (r *publishing) partSize() int64 {
 func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
 	tracks := make([]*media.Track, len(streams))
 	for i, s := range streams {
-		tracks[i] = media.NewTrack(r.Work, s.Prefix, s.Index)
+		tracks[i] = media.NewTrack(r.Work, s.Prefix, s.Index).FromZero()
 	}
 	return media.NewFile(layout, tracks)
 }

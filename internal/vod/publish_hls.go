@@ -255,7 +255,7 @@ func (r *publishing) putSpool(ctx context.Context, key string, file *os.File) er
 // putTrack puts the init segment and the segments of a track as they are.
 func (r *publishing) putTrack(ctx context.Context, v variant, state *HLSState) error {
 	stream := v.main()
-	track := media.NewTrack(r.Work, stream.Prefix, stream.Index)
+	track := media.NewTrack(r.Work, stream.Prefix, stream.Index).FromZero()
 	if !state.Init {
 		init := track.Init()
 		if err := r.Dest.Put(ctx, r.hlsKey(v.name, "init.mp4"), bytes.NewReader(init), int64(len(init)), blob.PutOptions{ContentType: typeMP4}); err != nil {

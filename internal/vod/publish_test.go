@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +101,9 @@ func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) 
 	tracks, err := reader.Tracks()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if slices.Contains(args, "-bf") {
+		tracks[0].Delay = 2 * int64(tracks[0].Timescale) / 25
 	}
 	two := int64(2 * tracks[0].Timescale)
 	pack := packer{
@@ -311,24 +315,28 @@ func TestPublish(t *testing.T) {
 			packets := len(p.audio[0].Index.Segments[0].Parts[0].Samples)
 			wantFrames(t, dir, -packets, "v/hls/audio1/index.m3u8", "fmp4/index-stream0.mp4", "fmp4/media_3.m3u8")
 			if tt.ts {
-				wantFrames(t, "", testFrames, concatenate(t, dir, "v/hls/320x180"))
+				wantFrames(t, "", testFrames, concatenate(t, dir, "v/hls/320x180", ".ts"))
 			}
 		})
 	}
 }
 
-// concatenate joins the TS segments of a rendition.
-func concatenate(t *testing.T, dir, rendition string) string {
+// concatenate joins the segments of a rendition, which have an init segment before them
+// if they are not MPEG-TS.
+func concatenate(t *testing.T, dir, rendition, extension string) string {
 	t.Helper()
-	var joined []byte
+	joined, err := os.ReadFile(filepath.Join(dir, rendition, "init.mp4"))
+	if (err == nil) != (extension == ".m4s") {
+		t.Fatalf("init segment: %v", err)
+	}
 	for n := 0; ; n++ {
-		data, err := os.ReadFile(filepath.Join(dir, rendition, strconv.Itoa(n)+".ts"))
+		data, err := os.ReadFile(filepath.Join(dir, rendition, strconv.Itoa(n)+extension))
 		if err != nil {
 			break
 		}
 		joined = append(joined, data...)
 	}
-	path := filepath.Join(t.TempDir(), "joined.ts")
+	path := filepath.Join(t.TempDir(), "joined"+extension)
 	if err := os.WriteFile(path, joined, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -563,7 +571,7 @@ func TestAudioLongerThanPicture(t *testing.T) {
 	if got := strings.Count(string(playlist), "#EXTINF"); got != 4 {
 		t.Errorf("%d segments in the playlist, want 4:\n%s", got, playlist)
 	}
-	if frames := decode(t, concatenate(t, dir, "320x180")); frames != 100 {
+	if frames := decode(t, concatenate(t, dir, "320x180", ".ts")); frames != 100 {
 		t.Errorf("%d frames, want 100", frames)
 	}
 }
@@ -739,4 +747,42 @@ func TestPublishToBucket(t *testing.T) {
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the file was uploaded again (-before +after):\n%s", diff)
 	}
+}
+
+// What a caller gets starts at 0, each file opened by itself, and is as long as it plays: the
+// lead of stored times and the delay of B-frames stay inside.
+func TestOutputsStartAtZero(t *testing.T) {
+	t.Parallel()
+	p := testPresentation(t, h264...)
+	dir, dest := newDestination(t)
+	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), Dir: t.TempDir()}
+	var state PublishState
+	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
+		t.Fatal(err)
+	}
+	files := []string{
+		filepath.Join(dir, "fmp4/index-stream0.mp4"), filepath.Join(dir, "fmp4/index-stream1.mp4"), filepath.Join(dir, "fmp4/index-stream2.mp4"),
+	}
+	for _, name := range []string{"320x180", "160x90", "audio0", "audio1"} {
+		files = append(files, concatenate(t, dir, "v/hls/"+name, ".m4s"))
+	}
+	for _, file := range files {
+		start, seconds := span(t, file)
+		if math.Abs(start) > 0.0005 || math.Abs(seconds-testFrames/25.0) > 0.05 {
+			t.Errorf("%s starts at %g and is %g s long, want 0 and %g", file, start, seconds, testFrames/25.0)
+		}
+	}
+}
+
+// span returns when a file starts and how long it is, in seconds, as ffprobe has it.
+func span(t *testing.T, file string) (start, seconds float64) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-show_entries", "format=start_time,duration", "-of", "csv=p=0", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(strings.ReplaceAll(string(out), ",", " "), "%g %g", &start, &seconds); err != nil {
+		t.Fatalf("ffprobe says %q of %s: %v", out, file, err)
+	}
+	return start, seconds
 }

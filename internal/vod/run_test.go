@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 			}
 			gone(t, o.Dir)
 			wantFrames(t, dir, frames, "v/hls/index.m3u8", "v/mp4/same.mp4", "v/mp4/small.mp4", "fmp4/master.m3u8", "fmp4/index-stream2.mp4")
-			wantFrames(t, "", frames, concatenate(t, dir, "v/hls/same"), concatenate(t, dir, "v/hls/small"))
+			wantFrames(t, "", frames, concatenate(t, dir, "v/hls/same", ".ts"), concatenate(t, dir, "v/hls/small", ".ts"))
 			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
 				t.Errorf("the last thing put is %s, want the master playlist", last)
 			}
