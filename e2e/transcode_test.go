@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -322,6 +323,9 @@ func (b *browser) check(engine, url, codecs string, frames int, seconds float64,
 	for _, r := range p.Renditions {
 		if r.Frames < frames || r.Corrupted > 0 || r.Holes > 0 || r.From > 0.1 || r.SoundBytes == 0 || r.Width != r.ShownWidth || r.Height != r.ShownHeight {
 			b.t.Errorf("%s at %s: %+v, want %d frames without a hole", engine, url, r, frames)
+		}
+		if math.Abs(r.Apart) > 0.03 {
+			b.t.Errorf("%s at %s: the audio starts %.3f s after the video", engine, url, r.Apart)
 		}
 		if r.Duration < seconds-0.001 || r.Duration > seconds+0.15 || r.End < seconds-0.1 {
 			b.t.Errorf("%s at %s: ended at %.3f of %.3f s, want %.3f", engine, url, r.End, r.Duration, seconds)
