@@ -6,11 +6,11 @@ import (
 	"github.com/Eyevinn/mp4ff/mp4"
 )
 
-// What leaves weir starts at 0: somebody who opens such a file by itself sees its times as
-// they are. So a track that is handed out has other decode times than a stored one, and maybe
-// an edit list. Decode times can't be negative, but a track with B-frames is decoded before it
-// is shown, and samples may lie before 0. Such a track is moved so that its first decode time
-// is 0, and the edit list, as CMAF has it, moves it back.
+// What leaves weir starts at 0, because a file that is opened by itself shows its times. So a
+// track that is handed out has other decode times than a stored one. They can't be negative,
+// but B-frames need decode times before the first presentation time, and samples may lie
+// before 0. Such a track is moved so that its first decode time is 0, and an edit list, as
+// CMAF has it, moves its presentation times back.
 
 // hidden returns how many ticks the edit list of a track that starts at 0 skips.
 func (t TrackIndex) hidden() int64 { return max(0, t.Track.Delay-t.Start()) }

@@ -223,7 +223,8 @@ func (t *Track) Segment(ctx context.Context, n int) (body io.ReadCloser, size in
 // SegmentFile returns segment n as it is stored, as a file that can be read again.
 func (t *Track) SegmentFile(n int) *File {
 	size := t.index.Segments[n].Size()
-	return &File{layout: cmaf.Layout{Extents: []cmaf.Extent{{Segment: n, Length: size}}, Size: size}, tracks: []*Track{t}, starts: []int64{0}}
+	layout := cmaf.Layout{Extents: []cmaf.Extent{{Segment: n, Length: size}}, Size: size}
+	return &File{layout: layout, tracks: []*Track{t}, starts: []int64{0}}
 }
 
 // Parts opens a run of parts of segment n, from first up to but without end.

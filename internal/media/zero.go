@@ -9,7 +9,9 @@ import (
 )
 
 // openShifted is open for a track that starts at 0.
-func (t *Track) openShifted(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
+func (t *Track) openShifted(
+	ctx context.Context, n int, offset, length int64,
+) (io.ReadCloser, error) {
 	b := &shiftedBody{ticks: t.index.ZeroShift(), parts: t.index.Segments[n].Parts}
 	at := int64(0) // where the part begins that offset is in
 	for len(b.parts) > 0 && offset-at >= b.parts[0].Size() {

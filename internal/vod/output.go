@@ -37,7 +37,8 @@ type output interface {
 	report(out *weir.TranscodeOutput, video, audio []Stream)
 }
 
-// outputs returns those that were asked for, in the order in which they are finished.
+// outputs returns those that were asked for, in the order in which they are finished: the
+// master playlist of HLS is the very last.
 func (p *Publisher) outputs() (list []output) {
 	add := func(asked *weir.PathParam, in func(folder) output) {
 		if asked != nil {
@@ -46,7 +47,7 @@ func (p *Publisher) outputs() (list []output) {
 	}
 	add(p.Outputs.FMP4, func(f folder) output { return fmp4Output{folder(f.key("fmp4"))} })
 	add(p.Outputs.MP4, func(f folder) output { return mp4Output{f} })
-	add(p.Outputs.HLS, func(f folder) output { return hlsOutput{f, p.TS} }) // its master playlist is the very last
+	add(p.Outputs.HLS, func(f folder) output { return hlsOutput{f, p.TS} })
 	return list
 }
 
@@ -65,7 +66,9 @@ func (f folder) path(names ...string) string { return "/" + f.key(names...) }
 func NewRequestID() string { return strings.ToLower(rand.Text()[:8]) }
 
 // Output tells what a Publisher put when it has finished.
-func (p *Publisher) Output(state *PublishState, src Source, video, audio []Stream, requestID string) weir.TranscodeOutput {
+func (p *Publisher) Output(
+	state *PublishState, src Source, video, audio []Stream, requestID string,
+) weir.TranscodeOutput {
 	spec := src.Probe.VideoSpec()
 	out := weir.TranscodeOutput{
 		BaseURL:    state.Base,
@@ -100,7 +103,9 @@ func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
 			size += cmaf.Bytes(part.Samples)
 		}
 	}
-	r := weir.RenditionOutput{Name: s.Name, Codec: codec, Width: t.Width, Height: t.Height, Size: size}
+	r := weir.RenditionOutput{
+		Name: s.Name, Codec: codec, Width: t.Width, Height: t.Height, Size: size,
+	}
 	if seconds := s.Index.Duration().Seconds(); seconds > 0 {
 		r.Bitrate = int64(math.Round(float64(size) * 8 / seconds))
 	}

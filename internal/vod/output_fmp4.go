@@ -25,7 +25,8 @@ func (o fmp4Output) name() string { return "fmp4" }
 func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
 	files := func(kind cmaf.Kind, streams []Stream) (list []cmaf.TrackFile) {
 		for i, s := range streams {
-			list = append(list, cmaf.TrackFile{Name: s.Name, Number: cmaf.FileNumber(kind, i, len(video)), Index: s.Index})
+			n := cmaf.FileNumber(kind, i, len(video))
+			list = append(list, cmaf.TrackFile{Name: s.Name, Number: n, Index: s.Index})
 		}
 		return list
 	}
@@ -35,10 +36,14 @@ func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
 func (o fmp4Output) jobs(r *publishing) (jobs []publishJob) {
 	files := o.files(r.video, r.audio)
 	streams := slices.Concat(r.video, r.audio)
+	render := func(indexes []cmaf.TrackIndex, _ int) (cmaf.Layout, error) {
+		return cmaf.SingleFile(indexes[0])
+	}
 	for i, file := range slices.Concat(files.Video, files.Audio) {
+		name := file.File()
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(file.File()), state: r.state.piece(o.name(), file.File(), formZero), form: formZero, streams: streams[i : i+1],
-			render: func(indexes []cmaf.TrackIndex, _ int) (cmaf.Layout, error) { return cmaf.SingleFile(indexes[0]) },
+			key: o.key(name), form: formZero, state: r.state.piece(o.name(), name, formZero),
+			streams: streams[i : i+1], render: render,
 		}))
 	}
 	return jobs
@@ -59,10 +64,12 @@ func (o fmp4Output) finish(ctx context.Context, r *publishing) error {
 			}
 		}
 	}
-	if err := r.sendText(ctx, o.key(fmp4DASH), typeDASH, func(w io.Writer) error { return cmaf.DASH(w, files) }); err != nil {
+	manifest := func(w io.Writer) error { return cmaf.DASH(w, files) }
+	if err := r.sendText(ctx, o.key(fmp4DASH), typeDASH, manifest); err != nil {
 		return err
 	}
-	return r.sendText(ctx, o.key(fmp4Master), typePlaylist, func(w io.Writer) error { return cmaf.MasterPlaylist(w, files.Master()) })
+	master := func(w io.Writer) error { return cmaf.MasterPlaylist(w, files.Master()) }
+	return r.sendText(ctx, o.key(fmp4Master), typePlaylist, master)
 }
 
 func (o fmp4Output) manifests() []string { return []string{o.key(fmp4Master), o.key(fmp4DASH)} }

@@ -137,7 +137,9 @@ func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
 			*state = PieceState{Form: form}
 		}
 		if v.segments() > state.Segments {
-			jobs = append(jobs, func(ctx context.Context) error { return o.putSegments(ctx, r, v, &state.SegmentState) })
+			jobs = append(jobs, func(ctx context.Context) error {
+				return o.putSegments(ctx, r, v, &state.SegmentState)
+			})
 		}
 	}
 	return jobs
@@ -147,13 +149,15 @@ func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
 type segmentRenderer func(ctx context.Context, n int) (outgoing, cmaf.TSState, error)
 
 // putSegments renders segments one after the other, and puts several of them at the same time.
-func (o hlsOutput) putSegments(ctx context.Context, r *publishing, v variant, state *SegmentState) error {
+func (o hlsOutput) putSegments(
+	ctx context.Context, r *publishing, v variant, state *SegmentState,
+) error {
 	render, err := o.renderer(ctx, r, v, state)
 	if err != nil {
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	done := ledger{next: state.Segments}
+	done := map[int]cmaf.TSState{} // the states after segments that were put
 	for n := state.Segments; n < v.segments(); n++ {
 		if err := r.takeSlot(groupCtx); err != nil {
 			break
@@ -170,7 +174,10 @@ func (o hlsOutput) putSegments(ctx context.Context, r *publishing, v variant, st
 				return err
 			}
 			r.change(func() {
-				done.add(n, after, func(after cmaf.TSState) { state.Segments, state.TS = state.Segments+1, after })
+				done[n] = after
+				for next, ok := done[state.Segments]; ok; next, ok = done[state.Segments] {
+					state.Segments, state.TS = state.Segments+1, next
+				}
 			})
 			return nil
 		})
@@ -183,7 +190,9 @@ func (o hlsOutput) putSegments(ctx context.Context, r *publishing, v variant, st
 
 // renderer returns what renders the segments that come next: as MPEG-TS, where each goes on
 // where the one before it ended, or as they are stored, after an init segment.
-func (o hlsOutput) renderer(ctx context.Context, r *publishing, v variant, state *SegmentState) (segmentRenderer, error) {
+func (o hlsOutput) renderer(
+	ctx context.Context, r *publishing, v variant, state *SegmentState,
+) (segmentRenderer, error) {
 	if o.ts {
 		ts, err := cmaf.RestoreTS(v.video.track(), v.audio.track(), state.TS)
 		return func(ctx context.Context, n int) (outgoing, cmaf.TSState, error) {
@@ -205,30 +214,10 @@ func (o hlsOutput) renderer(ctx context.Context, r *publishing, v variant, state
 	}, nil
 }
 
-// ledger notes segments that are done out of order, and tells of them in order.
-type ledger struct {
-	next int
-	done map[int]cmaf.TSState
-}
-
-func (l *ledger) add(n int, after cmaf.TSState, tell func(cmaf.TSState)) {
-	if l.done == nil {
-		l.done = map[int]cmaf.TSState{}
-	}
-	l.done[n] = after
-	for {
-		after, ok := l.done[l.next]
-		if !ok {
-			return
-		}
-		delete(l.done, l.next)
-		l.next++
-		tell(after)
-	}
-}
-
 // renderTS renders a segment into a file without a name.
-func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int) (segment outgoing, err error) {
+func (r *publishing) renderTS(
+	ctx context.Context, ts *cmaf.TS, v variant, n int,
+) (segment outgoing, err error) {
 	r.rendering.Lock()
 	defer r.rendering.Unlock()
 	video, audio, err := r.fragments(ctx, v, n)
@@ -249,7 +238,8 @@ func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int
 	if err != nil {
 		return segment, errors.Join(err, file.Close())
 	}
-	segment.contentType, segment.open = typeTS, func(context.Context) io.ReadSeekCloser { return file }
+	segment.contentType = typeTS
+	segment.open = func(context.Context) io.ReadSeekCloser { return file }
 	return segment, nil
 }
 
@@ -283,16 +273,16 @@ func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
 	group.SetLimit(uploads)
 	for _, v := range o.variants(r.video, r.audio) {
 		group.Go(func() error {
-			return r.sendText(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, func(w io.Writer) error {
-				return o.mediaPlaylist(w, v)
-			})
+			write := func(w io.Writer) error { return o.mediaPlaylist(w, v) }
+			return r.sendText(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, write)
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
 	return r.sendText(ctx, o.key(hlsPlaylist), typePlaylist, func(w io.Writer) error {
-		return cmaf.MasterPlaylist(w, cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: o.ts})
+		video, audio := hlsRenditions(r.video), hlsRenditions(r.audio)
+		return cmaf.MasterPlaylist(w, cmaf.Master{Video: video, Audio: audio, TS: o.ts})
 	})
 }
 
@@ -300,10 +290,12 @@ func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
 
 func (o hlsOutput) keys(variant string, state *PieceState) []string {
 	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
-	// Some may be there that were not noted since one before them was missing, and nobody may
-	// know any more of which form they are.
+	// Some may be there that were not noted since one before them was missing, and whoever
+	// failed before it planned does not know which kind they are.
 	for n := range state.Segments + uploads {
-		keys = append(keys, o.key(variant, hlsOutput{ts: true}.segment(n)), o.key(variant, hlsOutput{}.segment(n)))
+		for _, kind := range []hlsOutput{{ts: true}, {ts: false}} {
+			keys = append(keys, o.key(variant, kind.segment(n)))
+		}
 	}
 	return keys
 }
@@ -326,7 +318,9 @@ func hlsRenditions(streams []Stream) []cmaf.Rendition {
 
 // mediaPlaylist writes the playlist of a variant.
 func (o hlsOutput) mediaPlaylist(w io.Writer, v variant) error {
-	list := cmaf.PlaylistOptions{Type: cmaf.VOD, Ended: true, Name: func(n int64) string { return o.segment(int(n)) }}
+	list := cmaf.PlaylistOptions{
+		Type: cmaf.VOD, Ended: true, Name: func(n int64) string { return o.segment(int(n)) },
+	}
 	if !o.ts {
 		list.Init = func(int64) string { return hlsInit }
 	}

@@ -21,8 +21,8 @@ func (o mp4Output) jobs(r *publishing) (jobs []publishJob) {
 	}
 	for _, s := range renditions {
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(o.file(s.Name)), state: r.state.piece(o.name(), s.Name, ""), streams: append([]Stream{s}, audio...),
-			render: cmaf.Progressive, grows: true,
+			key: o.key(o.file(s.Name)), state: r.state.piece(o.name(), s.Name, ""),
+			streams: append([]Stream{s}, audio...), render: cmaf.Progressive, grows: true,
 		}))
 	}
 	return jobs

@@ -65,7 +65,9 @@ type publishJob func(context.Context) error
 // state.Finished is true. Then it seals the destination, and state.Base is where the outputs
 // are. After an error the state tells what was done nevertheless, and another call goes on
 // from there.
-func (p *Publisher) Publish(ctx context.Context, state *PublishState, video, audio []Stream) (err error) {
+func (p *Publisher) Publish(
+	ctx context.Context, state *PublishState, video, audio []Stream,
+) (err error) {
 	if !state.Finished {
 		if err := p.publish(ctx, state, video, audio); err != nil || !state.Finished {
 			return err
@@ -79,7 +81,8 @@ func (p *Publisher) Publish(ctx context.Context, state *PublishState, video, aud
 
 func (p *Publisher) publish(ctx context.Context, state *PublishState, video, audio []Stream) error {
 	r := &publishing{
-		Publisher: p, video: video, audio: audio, slots: make(chan struct{}, uploads), rendering: p.Rendering, state: state,
+		Publisher: p, video: video, audio: audio, state: state,
+		slots: make(chan struct{}, uploads), rendering: p.Rendering,
 	}
 	if r.rendering == nil {
 		r.rendering = new(sync.Mutex)
@@ -99,7 +102,7 @@ func (p *Publisher) publish(ctx context.Context, state *PublishState, video, aud
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(slices.Concat(video, audio), func(s Stream) bool { return !s.Complete }) {
+	if slices.ContainsFunc(slices.Concat(video, audio), Stream.incomplete) {
 		return nil
 	}
 	for _, o := range p.outputs() {
@@ -191,7 +194,8 @@ func (r *publishing) inSlot(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// takeSlot waits until there is a slot; who got it gives it back by reading from r.slots.
+// takeSlot waits until there is a slot; a caller that got it gives it back by reading from
+// r.slots.
 func (r *publishing) takeSlot(ctx context.Context) error {
 	select {
 	case r.slots <- struct{}{}:

@@ -27,9 +27,7 @@ type growingFile struct {
 }
 
 // complete reports whether nothing will be added to the file.
-func (f growingFile) complete() bool {
-	return !slices.ContainsFunc(f.streams, func(s Stream) bool { return !s.Complete })
-}
+func (f growingFile) complete() bool { return !slices.ContainsFunc(f.streams, Stream.incomplete) }
 
 // fileJob returns what puts what is new of a file.
 func (r *publishing) fileJob(f growingFile) publishJob {
@@ -42,7 +40,8 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 			return err
 		}
 	}
-	if f.state.Done || slices.ContainsFunc(f.streams, func(s Stream) bool { return len(s.Index.Segments) == 0 }) {
+	empty := func(s Stream) bool { return len(s.Index.Segments) == 0 }
+	if f.state.Done || slices.ContainsFunc(f.streams, empty) {
 		return nil
 	}
 	resumed := f.state.Upload != ""
@@ -92,7 +91,8 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 		pad = int(f.state.Head)
 	}
 	layout, err := f.layout(pad)
-	if err == nil && begun && int64(len(layout.Head)) != f.state.Head || err != nil && begun && complete {
+	head := int64(len(layout.Head))
+	if begun && (err == nil && head != f.state.Head || err != nil && complete) {
 		err = errHeadTooLarge
 	}
 	if err != nil {
@@ -106,7 +106,8 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 		key: f.key, contentType: typeMP4, size: layout.Size,
 		open: func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) },
 	}
-	if whole := !begun && complete && (layout.Size < 2*r.Dest.PartSize() || r.Dest.PartSize() == 0); whole {
+	part := r.Dest.PartSize()
+	if !begun && complete && (part == 0 || layout.Size < 2*part) {
 		return r.inSlot(ctx, func() error {
 			err := r.send(ctx, o)
 			if err == nil {
@@ -115,7 +116,7 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 			return err
 		})
 	}
-	o.parts, o.complete, o.head, o.ready = &f.state.FileState, complete, int64(len(layout.Head)), layout.Size
+	o.parts, o.head, o.complete, o.ready = &f.state.FileState, head, complete, layout.Size
 	if !complete {
 		o.ready = stable(layout, f.streams)
 	}

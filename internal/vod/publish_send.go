@@ -54,7 +54,8 @@ func (r *publishing) send(ctx context.Context, o outgoing) error {
 // sendBytes sends what is in memory.
 func (r *publishing) sendBytes(ctx context.Context, key, contentType string, data []byte) error {
 	open := func(context.Context) io.ReadSeekCloser { return memory{bytes.NewReader(data)} }
-	return r.send(ctx, outgoing{key: key, contentType: contentType, size: int64(len(data)), open: open})
+	o := outgoing{key: key, contentType: contentType, size: int64(len(data)), open: open}
+	return r.send(ctx, o)
 }
 
 // memory is a body that needs no closing.
@@ -63,7 +64,9 @@ type memory struct{ *bytes.Reader }
 func (memory) Close() error { return nil }
 
 // sendText sends a playlist or a manifest.
-func (r *publishing) sendText(ctx context.Context, key, contentType string, write func(io.Writer) error) error {
+func (r *publishing) sendText(
+	ctx context.Context, key, contentType string, write func(io.Writer) error,
+) error {
 	var text bytes.Buffer
 	if err := write(&text); err != nil {
 		return err

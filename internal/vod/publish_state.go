@@ -14,7 +14,7 @@ import (
 type PublishState struct {
 	Begun    bool   `json:"begun,omitempty"`    // older manifests are out of the way
 	Finished bool   `json:"finished,omitempty"` // everything was put
-	Base     string `json:"base,omitempty"`     // what keys are relative to: the destination is sealed
+	Base     string `json:"base,omitempty"`     // see blob.Dest: what keys are relative to
 
 	// Pieces is how far each piece is, by the name of the output and that of the piece.
 	Pieces map[string]map[string]*PieceState `json:"-"`
@@ -22,7 +22,7 @@ type PublishState struct {
 
 // PieceState is how far a piece of an output is: a track in segments, or a file.
 type PieceState struct {
-	Form string `json:"form,omitempty"` // of its bytes; what has another form than it should is put again
+	Form string `json:"form,omitempty"` // of its bytes; what has another is put again
 	SegmentState
 	FileState
 }
@@ -39,7 +39,7 @@ type SegmentState struct {
 // part has the head of the file and is sent last, because the head lists all samples:
 // so room is kept for it, and filled up with padding when it needs less.
 type FileState struct {
-	Upload   string                `json:"upload,omitempty"`   // id of the upload in parts; "" = not begun
+	Upload   string                `json:"upload,omitempty"`   // its id; "" = not begun
 	Head     int64                 `json:"head,omitempty"`     // bytes before the media data
 	PartSize int64                 `json:"partSize,omitempty"` // of all parts but the last
 	Parts    map[int]blob.PartInfo `json:"parts,omitempty"`    // by number, from 1
@@ -81,7 +81,8 @@ func (s PublishState) MarshalJSON() ([]byte, error) {
 func (s *PublishState) UnmarshalJSON(text []byte) error {
 	type plain PublishState
 	var members map[string]json.RawMessage
-	if err := errors.Join(json.Unmarshal(text, (*plain)(s)), json.Unmarshal(text, &members)); err != nil {
+	err := errors.Join(json.Unmarshal(text, (*plain)(s)), json.Unmarshal(text, &members))
+	if err != nil {
 		return err
 	}
 	s.Pieces = map[string]map[string]*PieceState{}

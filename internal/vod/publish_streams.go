@@ -26,6 +26,8 @@ type Stream struct {
 	Length  time.Duration
 }
 
+func (s Stream) incomplete() bool { return !s.Complete }
+
 // Streams returns the tracks of a plan as far as the results go. Results may come in
 // any order; of chunks only those count before which none is missing.
 func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, audios []RenditionResult) (video, audio []Stream, err error) {
