@@ -521,7 +521,7 @@ func TestTSRefuses(t *testing.T) {
 const avcConfig = "\x01\x64\x00\x1f\xff\xe1\x00\x04\x67\x64\x00\x1f\x01\x00\x02\x68\xeb"
 
 // hevcConfig is the body of an hvcC box with one short parameter set.
-const hevcConfig = "\x01012345678901234567890\xff\x01\x21\x00\x01\x00\x03\x42\x01\x01"
+const hevcConfig = "\x0101234567890123456789\xff\x01\x21\x00\x01\x00\x03\x42\x01\x01"
 
 // aacConfig is the body of an esds box with an AudioSpecificConfig.
 func aacConfig(specific string) string {
