@@ -3,7 +3,6 @@ package cmaf
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -145,11 +144,11 @@ func (t TrackIndex) inBand() ([][]byte, error) {
 		if !changed {
 			continue
 		}
-		form, err := newTSCodec(c.Track)
+		parameters, err := c.Track.Config().ParameterSets()
 		if err != nil {
 			return nil, err
 		}
-		sets[k+1] = form.nal.withLengths()
+		sets[k+1] = parameters.Prefixed()
 	}
 	return sets, nil
 }
@@ -160,9 +159,9 @@ func sameForm(a, b Track) bool {
 	if a.Kind != Video || a.Width != b.Width || a.Height != b.Height || len(a.Entry) < 8 || len(b.Entry) < 8 {
 		return false
 	}
-	one, err := newTSCodec(a)
-	other, otherErr := newTSCodec(b)
-	return err == nil && otherErr == nil && bytes.Equal(a.Entry[4:8], b.Entry[4:8]) && one.nal.lengthSize == other.nal.lengthSize
+	one, err := a.Config().ParameterSets()
+	other, otherErr := b.Config().ParameterSets()
+	return err == nil && otherErr == nil && bytes.Equal(a.Entry[4:8], b.Entry[4:8]) && one.LengthSize == other.LengthSize
 }
 
 // form is what a track is, for people.
@@ -171,17 +170,4 @@ func (t Track) form() string {
 		return fmt.Sprintf("%s in %d x %d", t.Codec, t.Width, t.Height)
 	}
 	return fmt.Sprintf("%s at %d Hz", t.Codec, t.SampleRate)
-}
-
-// withLengths returns the parameter sets as samples have NAL units: their lengths before
-// them.
-func (n *nalForm) withLengths() (units []byte) {
-	for unit := range bytes.SplitSeq(n.parameters, []byte{0, 0, 0, 1}) {
-		if len(unit) == 0 {
-			continue
-		}
-		length := binary.BigEndian.AppendUint32(nil, uint32(len(unit)))
-		units = append(append(units, length[4-n.lengthSize:]...), unit...)
-	}
-	return units
 }

@@ -18,13 +18,16 @@ const (
 	Audio Kind = "audio"
 )
 
-// The codecs that encoders send, as the formats around them name them to us.
+// The codecs by name. Encoders send the first five; files have the others too.
 const (
 	H264 = "h264"
 	H265 = "h265"
 	AV1  = "av1"
 	AAC  = "aac"
 	Opus = "opus"
+	MP3  = "mp3"
+	AC3  = "ac3"
+	EAC3 = "eac3"
 )
 
 // Packet is what a message of a transport brings for one track: a frame, or the

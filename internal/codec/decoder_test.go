@@ -1,4 +1,4 @@
-package ingest
+package codec
 
 import (
 	"bytes"
@@ -6,10 +6,20 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"weir/internal/cmaf"
-	"weir/internal/codec"
 )
+
+// join puts bytes and slices of them one after the other.
+func join(parts ...any) (all []byte) {
+	for _, part := range parts {
+		switch p := part.(type) {
+		case int:
+			all = append(all, byte(p))
+		case []byte:
+			all = append(all, p...)
+		}
+	}
+	return all
+}
 
 // lengths puts NAL units one after the other, with lengths of so many bytes.
 func lengths(size int, nals ...[]byte) (all []byte) {
@@ -54,81 +64,81 @@ func TestNALSamples(t *testing.T) {
 		name    string
 		config  []byte
 		frames  [][]byte
-		want    []unit
+		want    []Sample
 		changed []bool
 	}{
 		{
 			"as it is", avcC(sps, pps),
 			[][]byte{lengths(4, sei, key), lengths(4, slice)},
-			[]unit{{data: lengths(4, sei, key), sync: true}, {data: lengths(4, slice)}},
+			[]Sample{{Data: lengths(4, sei, key), Sync: true}, {Data: lengths(4, slice)}},
 			[]bool{false, false},
 		},
-		{"left out", avcC(sps, pps), [][]byte{lengths(4, aud, sps, pps, sei, key, fill)}, []unit{{data: lengths(4, sei, key), sync: true}}, []bool{false}},
-		{"empty NAL units", avcC(sps, pps), [][]byte{lengths(4, nil, key, nil, slice)}, []unit{{data: lengths(4, key, slice), sync: true}}, []bool{false}},
-		{"no picture", avcC(sps, pps), [][]byte{lengths(4, aud, sei)}, []unit{{}}, []bool{false}},
-		{"nothing", avcC(sps, pps), [][]byte{nil}, []unit{{}}, []bool{false}},
+		{"left out", avcC(sps, pps), [][]byte{lengths(4, aud, sps, pps, sei, key, fill)}, []Sample{{Data: lengths(4, sei, key), Sync: true}}, []bool{false}},
+		{"empty NAL units", avcC(sps, pps), [][]byte{lengths(4, nil, key, nil, slice)}, []Sample{{Data: lengths(4, key, slice), Sync: true}}, []bool{false}},
+		{"no picture", avcC(sps, pps), [][]byte{lengths(4, aud, sei)}, []Sample{{}}, []bool{false}},
+		{"nothing", avcC(sps, pps), [][]byte{nil}, []Sample{{}}, []bool{false}},
 		{
 			"without a config", nil,
 			[][]byte{lengths(4, slice), lengths(4, sps, pps, key)},
-			[]unit{{data: lengths(4, slice)}, {data: lengths(4, key), sync: true}},
+			[]Sample{{Data: lengths(4, slice)}, {Data: lengths(4, key), Sync: true}},
 			[]bool{false, true},
 		},
 		{
 			"another picture set", avcC(sps, pps),
 			[][]byte{lengths(4, newPPS, slice), lengths(4, newPPS, slice)},
-			[]unit{{data: lengths(4, slice)}, {data: lengths(4, slice)}},
+			[]Sample{{Data: lengths(4, slice)}, {Data: lengths(4, slice)}},
 			[]bool{true, false},
 		},
 		{
 			"another sequence", avcC(sps, pps),
 			[][]byte{lengths(4, newSPS, pps, key), lengths(4, key)},
-			[]unit{{data: lengths(4, key), sync: true}, {data: lengths(4, key), sync: true}},
+			[]Sample{{Data: lengths(4, key), Sync: true}, {Data: lengths(4, key), Sync: true}},
 			[]bool{true, false},
 		},
 		{
 			"two picture sets", avcC(sps, pps, pps1),
 			[][]byte{lengths(4, slice), lengths(4, key), lengths(4, slice), lengths(4, key)},
-			[]unit{
-				{data: lengths(4, pps1, slice)},
-				{data: lengths(4, pps1, key), sync: true},
-				{data: lengths(4, slice)},
-				{data: lengths(4, pps1, key), sync: true},
+			[]Sample{
+				{Data: lengths(4, pps1, slice)},
+				{Data: lengths(4, pps1, key), Sync: true},
+				{Data: lengths(4, slice)},
+				{Data: lengths(4, pps1, key), Sync: true},
 			},
 			[]bool{false, false, false, false},
 		},
 		{
 			"the second picture set changes", avcC(sps, pps, pps1),
 			[][]byte{lengths(4, key), lengths(4, newPPS1), lengths(4, slice), lengths(4, slice)},
-			[]unit{{data: lengths(4, pps1, key), sync: true}, {}, {data: lengths(4, newPPS1, slice)}, {data: lengths(4, slice)}},
+			[]Sample{{Data: lengths(4, pps1, key), Sync: true}, {}, {Data: lengths(4, newPPS1, slice)}, {Data: lengths(4, slice)}},
 			[]bool{false, false, false, false},
 		},
 		{
 			"as much comes in as goes out", avcC(sps, pps, pps1),
 			[][]byte{lengths(4, []byte{0x09, 0x10, 0}, key)},
-			[]unit{{data: lengths(4, pps1, key), sync: true}},
+			[]Sample{{Data: lengths(4, pps1, key), Sync: true}},
 			[]bool{false},
 		},
-		{"short lengths", append([]byte{1, 100, 0, 10, 0xFD}, avcC(sps, pps)[5:]...), [][]byte{lengths(2, aud, key)}, []unit{{data: lengths(4, key), sync: true}}, []bool{false}},
+		{"short lengths", append([]byte{1, 100, 0, 10, 0xFD}, avcC(sps, pps)[5:]...), [][]byte{lengths(2, aud, key)}, []Sample{{Data: lengths(4, key), Sync: true}}, []bool{false}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := newDecoder(codec.H264)
+			d := NewDecoder(H264)
 			if tt.config != nil {
-				if err := d.configure(tt.config); err != nil {
+				if err := d.Configure(tt.config); err != nil {
 					t.Fatal(err)
 				}
-				if !d.changed() || d.changed() {
+				if !d.Changed() || d.Changed() {
 					t.Error("a first config must count as a change, once")
 				}
 			}
 			for i, frame := range tt.frames {
-				got, err := d.sample(frame)
+				got, err := d.Sample(frame)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(tt.want[i], got, cmp.AllowUnexported(unit{})); diff != "" {
+				if diff := cmp.Diff(tt.want[i], got); diff != "" {
 					t.Errorf("sample %d (-want +got):\n%s", i, diff)
 				}
-				if changed := d.changed(); changed != tt.changed[i] {
+				if changed := d.Changed(); changed != tt.changed[i] {
 					t.Errorf("sample %d: changed %v, want %v", i, changed, tt.changed[i])
 				}
 			}
@@ -139,21 +149,21 @@ func TestNALSamples(t *testing.T) {
 func TestH265Samples(t *testing.T) {
 	vps, sps, pps := []byte{32 << 1, 1, 1}, []byte{33 << 1, 1, 2}, []byte{34 << 1, 1, 0x80}
 	cra, trail, aud := []byte{21 << 1, 1, 9}, []byte{1 << 1, 1, 8}, []byte{35 << 1, 1, 0x50}
-	d := newDecoder(codec.H265)
-	if err := d.configure(hvcC(vps, sps, pps)); err != nil {
+	d := NewDecoder(H265)
+	if err := d.Configure(hvcC(vps, sps, pps)); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		frame []byte
-		want  unit
+		want  Sample
 	}{
-		{lengths(4, aud, vps, sps, pps, cra), unit{data: lengths(4, cra), sync: true}},
-		{lengths(4, aud, trail), unit{data: lengths(4, trail)}},
-		{lengths(4, []byte{34 << 1, 1, 0x40}, trail), unit{data: lengths(4, []byte{34 << 1, 1, 0x40}, trail)}},
-		{lengths(4, cra), unit{data: lengths(4, []byte{34 << 1, 1, 0x40}, cra), sync: true}},
+		{lengths(4, aud, vps, sps, pps, cra), Sample{Data: lengths(4, cra), Sync: true}},
+		{lengths(4, aud, trail), Sample{Data: lengths(4, trail)}},
+		{lengths(4, []byte{34 << 1, 1, 0x40}, trail), Sample{Data: lengths(4, []byte{34 << 1, 1, 0x40}, trail)}},
+		{lengths(4, cra), Sample{Data: lengths(4, []byte{34 << 1, 1, 0x40}, cra), Sync: true}},
 	} {
-		got, err := d.sample(tt.frame)
-		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(unit{})); diff != "" || err != nil {
+		got, err := d.Sample(tt.frame)
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 			t.Errorf("error %v; sample (-want +got):\n%s", err, diff)
 		}
 	}
@@ -167,19 +177,19 @@ func TestBadPictures(t *testing.T) {
 		config []byte
 		frame  []byte
 	}{
-		{"cut config", codec.H264, avcC(sps, pps)[:9], nil},
-		{"empty config", codec.H264, nil, nil},
-		{"cut config of H.265", codec.H265, hvcC([]byte{32 << 1, 1, 1})[:26], nil},
-		{"cut length", codec.H264, good, []byte{0, 0, 1}},
-		{"long length", codec.H264, good, []byte{0, 0, 0, 5, 0x65}},
-		{"endless picture sets", codec.H264, good, lengths(4, append([]byte{0x68, 0x40}, make([]byte, 20<<10)...))},
-		{"cut config of AV1", codec.AV1, []byte{0x81, 0}, nil},
-		{"cut OBU", codec.AV1, []byte{0x81, 0, 0, 0}, []byte{0x0A, 9, 0}},
-		{"endless size", codec.AV1, []byte{0x81, 0, 0, 0}, bytes.Repeat([]byte{0x0A, 0xFF}, 20)},
+		{"cut config", H264, avcC(sps, pps)[:9], nil},
+		{"empty config", H264, nil, nil},
+		{"cut config of H.265", H265, hvcC([]byte{32 << 1, 1, 1})[:26], nil},
+		{"cut length", H264, good, []byte{0, 0, 1}},
+		{"long length", H264, good, []byte{0, 0, 0, 5, 0x65}},
+		{"endless picture sets", H264, good, lengths(4, append([]byte{0x68, 0x40}, make([]byte, 20<<10)...))},
+		{"cut config of AV1", AV1, []byte{0x81, 0}, nil},
+		{"cut OBU", AV1, []byte{0x81, 0, 0, 0}, []byte{0x0A, 9, 0}},
+		{"endless size", AV1, []byte{0x81, 0, 0, 0}, bytes.Repeat([]byte{0x0A, 0xFF}, 20)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := newDecoder(tt.codec)
-			err := d.configure(tt.config)
+			d := NewDecoder(tt.codec)
+			err := d.Configure(tt.config)
 			if tt.frame == nil {
 				if err == nil {
 					t.Error("a bad config was taken")
@@ -189,7 +199,7 @@ func TestBadPictures(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := d.sample(tt.frame); err == nil {
+			if _, err := d.Sample(tt.frame); err == nil {
 				t.Error("a bad frame was taken")
 			}
 		})
@@ -202,46 +212,46 @@ func TestAV1Samples(t *testing.T) {
 	keyFrame, interFrame := []byte{0x32, 2, 0x10, 9}, []byte{0x32, 2, 0x30, 9}
 	hidden, again := []byte{0x32, 2, 0x00, 9}, []byte{0x1A, 1, 0x80}
 	unsized := []byte{0x30, 0x30, 9}
-	d := newDecoder(codec.AV1)
-	if err := d.configure(join(0x81, 0, 0, 0, sequence)); err != nil {
+	d := NewDecoder(AV1)
+	if err := d.Configure(join(0x81, 0, 0, 0, sequence)); err != nil {
 		t.Fatal(err)
 	}
-	d.changed()
+	d.Changed()
 	for _, tt := range []struct {
 		name    string
 		frame   []byte
-		want    unit
+		want    Sample
 		changed bool
 	}{
-		{"key", join(delimiter, sequence, keyFrame, padding), unit{data: join(sequence, keyFrame), sync: true}, false},
-		{"key without a sequence", join(delimiter, keyFrame), unit{data: join(sequence, keyFrame), sync: true}, false},
-		{"inter", join(delimiter, interFrame), unit{data: interFrame}, false},
-		{"key that is not shown", join(delimiter, hidden), unit{data: hidden}, false},
-		{"shown again", join(delimiter, again), unit{data: again}, false},
-		{"without a size", join(delimiter, unsized), unit{data: unsized}, false},
-		{"nothing shown", join(delimiter, sequence), unit{}, false},
-		{"another sequence", join(delimiter, other, keyFrame), unit{data: join(other, keyFrame), sync: true}, true},
+		{"key", join(delimiter, sequence, keyFrame, padding), Sample{Data: join(sequence, keyFrame), Sync: true}, false},
+		{"key without a sequence", join(delimiter, keyFrame), Sample{Data: join(sequence, keyFrame), Sync: true}, false},
+		{"inter", join(delimiter, interFrame), Sample{Data: interFrame}, false},
+		{"key that is not shown", join(delimiter, hidden), Sample{Data: hidden}, false},
+		{"shown again", join(delimiter, again), Sample{Data: again}, false},
+		{"without a size", join(delimiter, unsized), Sample{Data: unsized}, false},
+		{"nothing shown", join(delimiter, sequence), Sample{}, false},
+		{"another sequence", join(delimiter, other, keyFrame), Sample{Data: join(other, keyFrame), Sync: true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := d.sample(tt.frame)
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(unit{})); diff != "" || err != nil {
+			got, err := d.Sample(tt.frame)
+			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 				t.Errorf("error %v; sample (-want +got):\n%s", err, diff)
 			}
-			if changed := d.changed(); changed != tt.changed {
+			if changed := d.Changed(); changed != tt.changed {
 				t.Errorf("changed %v, want %v", changed, tt.changed)
 			}
 		})
 	}
 }
 
-func TestPictureSetID(t *testing.T) {
+func TestPPSID(t *testing.T) {
 	d := &nalDecoder{}
 	for want, bits := range map[uint32]uint32{0: 0x8000_0000, 1: 0x4000_0000, 2: 0x6000_0000, 3: 0x2000_0000, 255: 0x0080_0000, 63: 0x0200_0000} {
-		if got := d.pictureSetID(binary.BigEndian.AppendUint32([]byte{0x68}, bits)); got != want {
+		if got := d.ppsID(binary.BigEndian.AppendUint32([]byte{0x68}, bits)); got != want {
 			t.Errorf("number %d, want %d", got, want)
 		}
 	}
-	d.pictureSetID([]byte{0x68}) // must not panic
+	d.ppsID([]byte{0x68}) // must not panic
 }
 
 // FuzzSamples makes samples of any bytes: what comes out is well formed.
@@ -250,16 +260,16 @@ func FuzzSamples(f *testing.F) {
 	f.Add(1, hvcC([]byte{32 << 1, 1, 1}, []byte{33 << 1, 1, 2}, []byte{34 << 1, 1, 0x80}), lengths(4, []byte{21 << 1, 1, 9}), lengths(4, []byte{34 << 1, 1, 0x40}, []byte{2, 1}))
 	f.Add(2, join(0x81, 0, 0, 0, 0x0A, 2, 0, 0), join(0x12, 0, 0x32, 2, 0x10, 9), join(0x12, 0, 0x30, 0x30))
 	f.Fuzz(func(t *testing.T, which int, config, first, second []byte) {
-		name := []string{codec.H264, codec.H265, codec.AV1}[uint(which)%3]
-		d := newDecoder(name)
-		_ = d.configure(config)
+		name := []string{H264, H265, AV1}[uint(which)%3]
+		d := NewDecoder(name)
+		_ = d.Configure(config)
 		for _, frame := range [][]byte{first, second, first} {
-			u, err := d.sample(bytes.Clone(frame))
-			if err != nil || len(u.data) == 0 {
+			u, err := d.Sample(bytes.Clone(frame))
+			if err != nil || len(u.Data) == 0 {
 				continue
 			}
-			if name == codec.AV1 {
-				for rest := u.data; len(rest) > 0; {
+			if name == AV1 {
+				for rest := u.Data; len(rest) > 0; {
 					o, err := nextOBU(rest)
 					if err != nil || o.kind == obuDelimiter {
 						t.Fatalf("OBU of kind %d in a sample: %v", o.kind, err)
@@ -268,15 +278,15 @@ func FuzzSamples(f *testing.F) {
 				}
 				continue
 			}
-			for rest := u.data; len(rest) > 0; {
+			for rest := u.Data; len(rest) > 0; {
 				if len(rest) < 4 || int(binary.BigEndian.Uint32(rest)) > len(rest)-4 {
 					t.Fatal("a sample with lengths that are wrong")
 				}
 				rest = rest[4+binary.BigEndian.Uint32(rest):]
 			}
 		}
-		if track, ok, err := d.track(); ok && (err != nil || track.Kind != cmaf.Video) {
-			t.Errorf("track %+v, %v", track, err)
+		if config, ok, err := d.Config(); ok && (err != nil || config.Kind != Video) {
+			t.Errorf("configuration %+v, %v", config, err)
 		}
 	})
 }
