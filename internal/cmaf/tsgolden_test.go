@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"testing"
-
-	gocmp "github.com/google/go-cmp/cmp"
 )
 
 // madeFilm returns media of random bytes, the same each time: segments of one second, of
@@ -95,7 +92,7 @@ func TestTSBytes(t *testing.T) {
 		if tt.alone {
 			state := TSAlone(c.index(map[bool]Kind{true: Video, false: Audio}[tt.video != nil]))
 			for n, s := range c.segments {
-				ts, err := RestoreTS(c.video, c.audio, state)
+				ts, err := NewTS(c.video, c.audio, state)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -127,21 +124,4 @@ func TestTSBytes(t *testing.T) {
 		_, err := got.WriteTo(w)
 		return err
 	})
-}
-
-// TestTSState reads a state that an earlier version stored, and goes on with it.
-func TestTSState(t *testing.T) {
-	const stored = `{"pat":3,"pmt":3,"video":11,"audio":7,"delay":3600,"started":true,"decoded":1162800,"clock":1164321}`
-	want := TSState{PAT: 3, PMT: 3, Video: 11, Audio: 7, Delay: 3600, Started: true, Decoded: 1162800, Clock: 1164321}
-	var state TSState
-	if err := json.Unmarshal([]byte(stored), &state); err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(want, state); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	text, err := json.Marshal(state)
-	if err != nil || string(text) != stored {
-		t.Errorf("stored again as %s, %v", text, err)
-	}
 }

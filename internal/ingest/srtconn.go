@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/codec"
 	"weir/internal/live"
+	"weir/internal/mpegts"
 	"weir/internal/weir"
 )
 
@@ -36,7 +37,7 @@ type srtConnection struct {
 	log       *slog.Logger
 	publisher publisher
 	feed      *feed
-	stream    *tsReader
+	stream    *mpegts.Demuxer
 	maxAhead  int // packets that wait for their time
 
 	goodbyes sync.Once
@@ -83,7 +84,7 @@ func (c *srtConnection) run(ctx context.Context, conn srt.Conn) error {
 			}
 		}
 	})
-	c.stream = newTSReader(func(p codec.Packet, at time.Duration) error {
+	c.stream = mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error {
 		c.media = time.Now()
 		return c.feed.add(ctx, p, at)
 	}, c.feed.promise, c.feed.log)
@@ -130,17 +131,17 @@ func (c *srtConnection) take(p srtpacket.Packet) error {
 	c.read++
 	number := p.Header().PacketSequenceNumber
 	if c.begun && !number.Equals(c.next) {
-		c.stream.lost()
+		c.stream.Lost()
 	}
 	c.next, c.begun = number.Inc(), true
-	return c.stream.write(p.Data())
+	return c.stream.Write(p.Data())
 }
 
 // over says how the connection has ended.
 func (c *srtConnection) over() error {
 	select {
 	case <-c.goodbye:
-		return errors.Join(errUnpublished, c.stream.end())
+		return errors.Join(errUnpublished, c.stream.Flush())
 	default:
 		return errors.New("nothing came any more")
 	}

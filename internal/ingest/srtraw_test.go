@@ -14,6 +14,7 @@ import (
 	srtpacket "github.com/datarhei/gosrt/packet"
 
 	"weir/internal/cmaf"
+	"weir/internal/mpegts"
 )
 
 // rawCaller is an encoder that sends what it is told, right or wrong, and never repeats
@@ -131,7 +132,7 @@ func TestSRTLoss(t *testing.T) {
 	hub := newTestHub()
 	address, log := startSRT(t, SRT{}, hub)
 	var lost int
-	pieces := slices.Collect(slices.Chunk(tsClip(t, "flv", "-c copy"), 7*tsSize))
+	pieces := slices.Collect(slices.Chunk(tsClip(t, "flv", "-c copy"), 7*mpegts.PacketSize))
 	c := callRaw(t, address)
 	for i, piece := range pieces {
 		if i%16 == 15 {

@@ -178,7 +178,7 @@ func (o *srtOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 		return err
 	}
 	if o.ts == nil {
-		ts, err := cmaf.NewTS(video, audio)
+		ts, err := cmaf.NewTS(video, audio, cmaf.TSState{})
 		if err != nil {
 			return weir.Wrap(weir.Invalid, err, "the stream can't be sent over SRT, which takes H.264 or HEVC and AAC: %v", err)
 		}
@@ -187,7 +187,7 @@ func (o *srtOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 		if !alike(o.video, video) || !alike(o.audio, audio) {
 			return errOtherTracks
 		}
-		ts, err := cmaf.RestoreTS(video, audio, o.ts.State())
+		ts, err := cmaf.NewTS(video, audio, o.ts.State())
 		if err != nil {
 			return err
 		}

@@ -2,12 +2,10 @@ package vod
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -67,33 +65,12 @@ func (v variant) segments() int {
 	return count
 }
 
-// extra returns the segments of audio that start when the picture is over.
-func (v variant) extra() []cmaf.Segment {
+// extra returns the durations of the segments in which there is only audio.
+func (v variant) extra() []time.Duration {
 	if v.video == nil || v.audio == nil {
 		return nil
 	}
-	first, _ := v.audioOf(len(v.video.Index.Segments))
-	return v.audio.Index.Segments[first:]
-}
-
-// audioOf returns which segments of audio belong to segment n of the picture, from
-// first up to end: those that start in it. Audio before the first is in the first.
-func (v variant) audioOf(n int) (first, end int) {
-	video, audio := v.video.Index, v.audio.Index
-	before := func(t time.Duration) int {
-		i, _ := slices.BinarySearchFunc(audio.Segments, t, func(s cmaf.Segment, t time.Duration) int {
-			return cmp.Compare(audio.Track.Time(s.Start()), t)
-		})
-		return i
-	}
-	if count := len(video.Segments); n >= count { // audio alone
-		first = before(video.Track.Time(video.End())) + n - count
-		return min(first, len(audio.Segments)), min(first+1, len(audio.Segments))
-	}
-	if n > 0 {
-		first = before(video.Track.Time(video.Segments[n].Start()))
-	}
-	return first, before(video.Track.Time(video.Segments[n].End()))
+	return cmaf.TSExtra(v.video.Index, v.audio.Index)
 }
 
 // variants returns the variants of the HLS output: first those of the video, then
@@ -142,7 +119,7 @@ func (r *publishing) hlsJobs() (jobs []publishJob) {
 // putTransport renders segments as MPEG-TS, one after the other since each goes on
 // where the one before it ended, and puts several of them at the same time.
 func (r *publishing) putTransport(ctx context.Context, v variant, state *HLSState) error {
-	ts, err := cmaf.RestoreTS(v.video.track(), v.audio.track(), state.TS)
+	ts, err := cmaf.NewTS(v.video.track(), v.audio.track(), state.TS)
 	if err != nil {
 		return err
 	}
@@ -202,7 +179,8 @@ func (l *ledgerOf[T]) add(n int, value T, tell func(T)) {
 func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int) (*os.File, error) {
 	r.rendering.Lock()
 	defer r.rendering.Unlock()
-	video, audio, err := r.fragments(ctx, v, n)
+	muxed := media.Muxed{Video: v.video.stored(r.Work), Audio: v.audio.stored(r.Work)}
+	video, audio, err := muxed.Fragments(ctx, n)
 	if err != nil {
 		return nil, err
 	}
@@ -214,30 +192,6 @@ func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
-}
-
-// fragments reads the samples of segment n of a variant.
-func (r *publishing) fragments(ctx context.Context, v variant, n int) (video, audio []cmaf.Fragment, err error) {
-	first, end := n, n+1
-	if v.video != nil && v.audio != nil {
-		first, end = v.audioOf(n)
-	}
-	if v.video != nil && n < len(v.video.Index.Segments) {
-		if video, err = media.NewTrack(r.Work, v.video.Prefix, v.video.Index).Fragments(ctx, n); err != nil {
-			return nil, nil, err
-		}
-	}
-	if v.audio != nil {
-		track := media.NewTrack(r.Work, v.audio.Prefix, v.audio.Index)
-		for i := first; i < end; i++ {
-			fragments, err := track.Fragments(ctx, i)
-			if err != nil {
-				return nil, nil, err
-			}
-			audio = append(audio, fragments...)
-		}
-	}
-	return video, audio, nil
 }
 
 // putSpool puts what was written to a file.
@@ -328,9 +282,7 @@ func (r *publishing) mediaPlaylist(w io.Writer, v variant) error {
 		o.Name = func(n int64) string { return strconv.FormatInt(n, 10) + ".m4s" }
 		o.Init = func(int64) string { return "init.mp4" }
 	}
-	for _, s := range v.extra() {
-		o.Extra = append(o.Extra, v.audio.Index.Track.Time(s.Duration()))
-	}
+	o.Extra = v.extra()
 	return cmaf.MediaPlaylist(w, o, v.main().Index.Segments, v.main().Index.Track)
 }
 
@@ -339,4 +291,11 @@ func (s *Stream) track() *cmaf.Track {
 		return nil
 	}
 	return &s.Index.Track
+}
+
+func (s *Stream) stored(work blob.Store) *media.Track {
+	if s == nil {
+		return nil
+	}
+	return media.NewTrack(work, s.Prefix, s.Index)
 }
