@@ -16,8 +16,8 @@ type TSState = mpegts.State
 // TS writes MPEG-TS segments of a video track, an audio track, or one of each.
 type TS struct {
 	muxer        *mpegts.Muxer
-	video, audio int64         // timescales
-	run          []mpegts.Unit // reused by every fragment of audio
+	video, audio int64         // timescales; 0 = no such track
+	units        []mpegts.Unit // reused by every fragment
 }
 
 // NewTS returns a TS that continues after the segment that left this state. Either track may
@@ -78,28 +78,28 @@ func (t *TS) Segment(w io.Writer, video, audio []Fragment) error {
 		}
 	}
 	for _, f := range video {
-		t.eachUnit(f, t.video, t.muxer.AddVideo)
+		t.muxer.AddVideo(t.unitsOf(f, t.video)...)
 	}
 	for _, f := range audio {
-		t.run = t.run[:0]
-		t.eachUnit(f, t.audio, func(u mpegts.Unit) { t.run = append(t.run, u) })
-		t.muxer.AddAudio(t.run...)
+		t.muxer.AddAudio(t.unitsOf(f, t.audio)...)
 	}
 	return t.muxer.WriteSegment(w)
 }
 
-// eachUnit turns the samples of a fragment into units.
-func (t *TS) eachUnit(f Fragment, timescale int64, add func(mpegts.Unit)) {
-	timescale = max(1, timescale) // of a track that there is not; the muxer refuses the units
+// unitsOf turns the samples of a fragment into units.
+func (t *TS) unitsOf(f Fragment, timescale int64) []mpegts.Unit {
+	timescale = max(1, timescale) // 0 = there is no such track; the muxer refuses the units
+	t.units = slices.Grow(t.units[:0], len(f.Samples))
 	data, start := f.Data, f.Start
 	dts := rescale(start, timescale, mpegts.ClockRate)
 	for _, s := range f.Samples {
 		end := start + int64(s.Duration)
 		next := rescale(end, timescale, mpegts.ClockRate)
 		pts := rescale(start+int64(s.Offset), timescale, mpegts.ClockRate)
-		add(mpegts.Unit{PTS: pts, DTS: dts, Duration: next - dts, Sync: s.Sync, Data: data[:s.Size]})
+		t.units = append(t.units, mpegts.Unit{PTS: pts, DTS: dts, Duration: next - dts, Sync: s.Sync, Data: data[:s.Size]})
 		data, start, dts = data[s.Size:], end, next
 	}
+	return t.units
 }
 
 // rescale turns ticks of one timescale into ticks of another, rounded down.

@@ -238,7 +238,6 @@ func TestDemuxBounds(t *testing.T) {
 	}
 }
 
-
 func FuzzDemuxer(f *testing.F) {
 	for _, options := range []string{h264AAC, onlyAAC + "-mpegts_flags +latm", onlyOpus} {
 		stream := clip(f, options)

@@ -119,13 +119,17 @@ func (m *Muxer) clockPID() uint16 {
 	return m.audio.pid
 }
 
-// AddVideo adds a frame to the segment in hand, in decode order. The data must stay until
-// the segment is written. The first frame of a segment is a sync sample.
-func (m *Muxer) AddVideo(u Unit) {
-	m.frames = append(m.frames, u.Data)
-	m.videoUnits = append(m.videoUnits, pesUnit{
-		stream: m.video, pts: u.PTS + origin, dts: u.DTS + origin, sync: u.Sync, first: len(m.frames) - 1, end: len(m.frames),
-	})
+// AddVideo adds frames to the segment in hand, in decode order. The data must stay until the
+// segment is written. The first frame of a segment is a sync sample.
+func (m *Muxer) AddVideo(units ...Unit) {
+	m.frames = slices.Grow(m.frames, len(units))
+	m.videoUnits = slices.Grow(m.videoUnits, len(units))
+	for _, u := range units {
+		m.frames = append(m.frames, u.Data)
+		m.videoUnits = append(m.videoUnits, pesUnit{
+			stream: m.video, pts: u.PTS + origin, dts: u.DTS + origin, sync: u.Sync, first: len(m.frames) - 1, end: len(m.frames),
+		})
+	}
 }
 
 // AddAudio adds frames to the segment in hand, each of which starts where the one before it
@@ -136,6 +140,7 @@ func (m *Muxer) AddAudio(run ...Unit) {
 	if m.audio != nil {
 		header = len(m.audio.adts)
 	}
+	m.frames = slices.Grow(m.frames, len(run))
 	for len(run) > 0 {
 		n, payload := 0, 0
 		end := run[0].PTS

@@ -48,7 +48,8 @@ func pmtSection(clockPID uint16, streams ...*stream) []byte {
 // newSection returns a table as the payload of one packet, stuffed to its end.
 func newSection(id byte, body []byte) []byte {
 	length := 5 + len(body) + 4
-	s := []byte{0, id, 0xB0 | byte(length>>8), byte(length), 0, 1, 0xC1, 0, 0}
+	s := make([]byte, 0, payloadSize)
+	s = append(s, 0, id, 0xB0|byte(length>>8), byte(length), 0, 1, 0xC1, 0, 0)
 	s = append(s, body...)
 	s = binary.BigEndian.AppendUint32(s, crc32(s[1:]))
 	for len(s) < payloadSize {
