@@ -128,6 +128,16 @@ func closeGaps(tracks []TrackIndex) []TrackIndex {
 	return closed
 }
 
+// InBand returns what must stand before a sync sample of segment n so that it can be
+// decoded behind the init segment of the track; see inBand.
+func (t TrackIndex) InBand(n int) ([]byte, error) {
+	sets, err := t.inBand()
+	if err != nil {
+		return nil, err
+	}
+	return sets[t.InitOf(n)], nil
+}
+
 // inBand returns, for each init segment of a track, what must stand before its sync
 // samples so that they can be in one file with the others: nothing as long as the coding
 // is the one that the file describes, parameter sets from then on. A file describes

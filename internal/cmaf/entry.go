@@ -27,9 +27,9 @@ func NewTrack(c codec.Config) (Track, error) {
 	case codec.AV1:
 		w.videoEntry("av01", "av1C", c)
 	case codec.AAC:
-		w.audioEntry("mp4a", c, func() { w.box(mp4.CreateEsdsBox(c.Record)) })
+		w.audioEntry("mp4a", c, mp4.CreateEsdsBox(c.Record))
 	case codec.Opus:
-		w.audioEntry("Opus", c, func() { w.record("dOps", fromOpusHead(c.Record)) })
+		w.audioEntry("Opus", c, rawBox("dOps", swapOpus(0, c.Record[len(opusMagic):])))
 	default:
 		return Track{}, weir.Errorf(weir.Internal, "a track of %q can't be made of its configuration", c.Codec)
 	}
@@ -45,46 +45,27 @@ func NewTrack(c codec.Config) (Track, error) {
 
 // videoEntry writes a sample entry of video with its configuration in a box.
 func (w *boxWriter) videoEntry(name, box string, c codec.Config) {
-	w.container(name, func() {
-		const resolution = 72 << 16 // dots per inch, in fixed point
-		w.u64(1)                    // reserved; data reference
-		w.u64(0)                    // reserved
-		w.u64(0)                    // reserved
-		w.u32(uint32(c.Width)<<16 | uint32(c.Height))
-		w.u32(resolution)
-		w.u32(resolution)
-		w.u32(0)                                     // reserved
-		w.data = append(w.data, 0, 1)                // frames in a sample
-		w.data = append(w.data, make([]byte, 32)...) // name of the compressor
-		w.u32(24<<16 | 0xffff)                       // bits of a pixel; reserved
-		w.record(box, c.Record)
-		if c.PixelWidth > 0 {
-			w.container("pasp", func() {
-				w.u32(uint32(c.PixelWidth))
-				w.u32(uint32(c.PixelHeight))
-			})
-		}
-	})
+	entry := mp4.CreateVisualSampleEntryBox(name, uint16(c.Width), uint16(c.Height), rawBox(box, c.Record))
+	entry.CompressorName = ""
+	if c.PixelWidth > 0 {
+		entry.AddChild(&mp4.PaspBox{HSpacing: uint32(c.PixelWidth), VSpacing: uint32(c.PixelHeight)})
+	}
+	w.box(entry)
 }
 
-// audioEntry writes a sample entry of audio with a box that config writes.
-func (w *boxWriter) audioEntry(name string, c codec.Config, config func()) {
-	w.container(name, func() {
-		w.u64(1)                           // reserved; data reference
-		w.u64(0)                           // reserved
-		w.u32(uint32(c.Channels)<<16 | 16) // bits of a sample
-		w.u32(0)                           // reserved
-		if c.SampleRate > math.MaxUint16 {
-			w.u32(0) // the configuration says it
-		} else {
-			w.u32(uint32(c.SampleRate) << 16)
-		}
-		config()
-	})
+// audioEntry writes a sample entry of audio with a box that has its configuration.
+func (w *boxWriter) audioEntry(name string, c codec.Config, box mp4.Box) {
+	rate := c.SampleRate
+	if rate > math.MaxUint16 {
+		rate = 0 // the configuration says it
+	}
+	entry := mp4.CreateAudioSampleEntryBox(name, uint16(c.Channels), 16, uint16(rate), nil)
+	entry.Children = append(entry.Children, box)
+	w.box(entry)
 }
 
-func (w *boxWriter) record(box string, record []byte) {
-	w.container(box, func() { w.data = append(w.data, record...) })
+func rawBox(name string, body []byte) mp4.Box {
+	return mp4.CreateUnknownBox(name, uint64(8+len(body)), body)
 }
 
 // Config returns what the sample entry says of the coding.
@@ -101,48 +82,57 @@ func (t Track) Config() codec.Config {
 	if pasp := child(boxes, "pasp"); len(pasp) == 8 && !bytes.Equal(pasp[:4], pasp[4:]) {
 		c.PixelWidth, c.PixelHeight = int(binary.BigEndian.Uint32(pasp)), int(binary.BigEndian.Uint32(pasp[4:]))
 	}
-	box := configOf(entry.name, boxes)
-	switch entry.name {
-	case "avc1", "avc3":
-		c.Codec, c.Record = codec.H264, box
-	case "hvc1", "hev1":
-		c.Codec, c.Record = codec.H265, box
-	case "av01":
-		c.Codec, c.Record = codec.AV1, box
-	case "mp4a":
-		switch object, specific := codec.ParseESDS(box); object {
+	box, name := codecOf(entry.name)
+	c.Codec, c.Record = name, child(boxes, box)
+	switch {
+	case name == codec.Opus && len(c.Record) >= 11:
+		c.Record = append([]byte(opusMagic), swapOpus(1, c.Record)...)
+	case entry.name == "mp4a":
+		var object byte
+		switch object, c.Record = codec.ParseESDS(c.Record); object {
 		case 0x40, 0x66, 0x67, 0x68: // of MPEG-4 and MPEG-2
-			c.Codec, c.Record = codec.AAC, specific
+			c.Codec = codec.AAC
 		case 0x69, 0x6b: // of MPEG-2, with half the sample rate, and MPEG-1
 			c.Codec = codec.MP3
 		}
-	case "Opus":
-		c.Codec, c.Record = codec.Opus, toOpusHead(box)
-	case "ac-3":
-		c.Codec = codec.AC3
-	case "ec-3":
-		c.Codec = codec.EAC3
+	case name == "":
+		c.Record = nil
 	}
 	return c
+}
+
+// codecOf returns the name of the box that has the configuration in a sample entry, and the
+// codec; "" = none that is known, or not known without the box.
+func codecOf(entry string) (box, name string) {
+	switch entry {
+	case "avc1", "avc3":
+		return "avcC", codec.H264
+	case "avc2", "avc4":
+		return "avcC", ""
+	case "hvc1", "hev1":
+		return "hvcC", codec.H265
+	case "av01":
+		return "av1C", codec.AV1
+	case "vp08", "vp09":
+		return "vpcC", ""
+	case "mp4a", "mp4v":
+		return "esds", ""
+	case "Opus":
+		return "dOps", codec.Opus
+	case "ac-3":
+		return "", codec.AC3
+	case "ec-3":
+		return "", codec.EAC3
+	}
+	return "", ""
 }
 
 // opusMagic stands before the fields of an OpusHead. A dOps box has the same fields without
 // it, in the other byte order.
 const opusMagic = "OpusHead"
 
-func fromOpusHead(head []byte) []byte {
-	return swapOpus(0, head[len(opusMagic):])
-}
-
-func toOpusHead(dops []byte) []byte {
-	if len(dops) < 11 {
-		return nil
-	}
-	return append([]byte(opusMagic), swapOpus(1, dops)...)
-}
-
-// swapOpus returns the fields of a head of Opus in the other byte order; a number before
-// them is the version of the form.
+// swapOpus returns the fields of a head of Opus in the other byte order, and with the
+// version of the other form.
 func swapOpus(version byte, fields []byte) []byte {
 	swapped := slices.Clone(fields)
 	swapped[0] = version

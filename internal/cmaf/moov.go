@@ -209,33 +209,14 @@ func (t *Track) describe(entry foreignBox) {
 		t.SampleRate = int(in.u32() >> 16)
 	}
 	boxes := entryBoxes(t.Kind, entry.body)
-	t.Codec = codec.RFC6381(entry.name, configOf(entry.name, boxes))
+	config, _ := codecOf(entry.name)
+	t.Codec = codec.RFC6381(entry.name, child(boxes, config))
 	if t.Kind == Audio {
 		t.describeAudio(boxes)
 		if t.SampleRate == 0 {
 			t.SampleRate = int(t.Timescale)
 		}
 	}
-}
-
-// configOf returns the body of the box that has the configuration of a coding, nil if it has
-// none that is known.
-func configOf(entry string, boxes []byte) []byte {
-	switch entry {
-	case "avc1", "avc2", "avc3", "avc4":
-		return child(boxes, "avcC")
-	case "hvc1", "hev1":
-		return child(boxes, "hvcC")
-	case "vp08", "vp09":
-		return child(boxes, "vpcC")
-	case "av01":
-		return child(boxes, "av1C")
-	case "mp4a", "mp4v":
-		return child(boxes, "esds")
-	case "Opus":
-		return child(boxes, "dOps")
-	}
-	return nil
 }
 
 // entryBoxes returns the boxes in the body of a sample entry.

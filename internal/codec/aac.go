@@ -66,13 +66,13 @@ func ParseAudioConfig(config []byte) (c AudioConfig, ok bool) {
 			c.CoreType = core
 		}
 	}
-	if b.take(1) == 1 {
+	if b.flag() {
 		c.FrameSamples = 960
 	}
-	if dependsOnCore := b.take(1) == 1; dependsOnCore {
+	if dependsOnCore := b.flag(); dependsOnCore {
 		b.take(14)
 	}
-	extended := b.take(1) == 1
+	extended := b.flag()
 	c.complete = !b.short && !extended
 	return c, ok
 }
@@ -233,36 +233,4 @@ func ParseESDS(box []byte) (object byte, specific []byte) {
 		}
 	}
 	return object, nil
-}
-
-// bitReader takes bits from the front of foreign bytes. After the first read past the end
-// everything is zero.
-type bitReader struct {
-	data  []byte
-	at    int
-	short bool
-}
-
-func (b *bitReader) take(n int) uint32 {
-	if b.at+n > 8*len(b.data) {
-		b.short, b.at = true, 8*len(b.data)
-		return 0
-	}
-	var v uint32
-	for range n {
-		v = v<<1 | uint32(b.data[b.at/8]>>(7-b.at%8)&1)
-		b.at++
-	}
-	return v
-}
-
-// bytes takes whole bytes; the bits before them must have been whole bytes too.
-func (b *bitReader) bytes(n int) []byte {
-	if n > len(b.data)-b.at/8 {
-		b.short, b.at = true, 8*len(b.data)
-		return nil
-	}
-	taken := b.data[b.at/8:][:n]
-	b.at += 8 * n
-	return taken
 }

@@ -3,7 +3,6 @@ package codec
 import (
 	"math"
 
-	"github.com/bluenviron/mediacommon/v2/pkg/bits"
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 )
 
@@ -82,61 +81,32 @@ func (c *Complexity) Of(sample []byte) (float64, bool) {
 	return sum, true
 }
 
-// header reads the fields of a parameter set or of a slice header. After an error all are 0.
-type header struct {
-	data []byte
-	at   int
-	err  error
-}
-
-func newHeader(unit []byte) *header {
-	return &header{data: h264.EmulationPreventionRemove(unit[:min(len(unit), headerBytes)]), at: 8}
-}
-
-func (h *header) bits(n int) (v uint64) {
-	if h.err == nil {
-		v, h.err = bits.ReadBits(h.data, &h.at, n)
-	}
-	return v
-}
-
-func (h *header) flag() bool { return h.bits(1) == 1 }
-
-func (h *header) number() (v uint32) {
-	if h.err == nil {
-		v, h.err = bits.ReadGolombUnsigned(h.data, &h.at)
-	}
-	return v
-}
-
-func (h *header) signed() (v int32) {
-	if h.err == nil {
-		v, h.err = bits.ReadGolombSigned(h.data, &h.at)
-	}
-	return v
+// newHeader returns a reader of the fields of a parameter set or of a slice header.
+func newHeader(unit []byte) *bitReader {
+	return &bitReader{data: h264.EmulationPreventionRemove(unit[:min(len(unit), headerBytes)]), at: 8}
 }
 
 // addPPS reads a picture parameter set (H.264 7.3.2.2).
 func (c *Complexity) addPPS(unit []byte) bool {
 	h := newHeader(unit)
-	id := h.number()
-	h.number() // the id of the sequence parameter set
+	id := h.golomb()
+	h.golomb() // the id of the sequence parameter set
 	var p picParams
 	p.cabac = h.flag()
 	p.bottomOrder = h.flag()
-	if h.number() > 0 { // slice groups, which nobody uses
+	if h.golomb() > 0 { // slice groups, which nobody uses
 		return false
 	}
-	p.refs = [2]uint32{h.number() + 1, h.number() + 1}
+	p.refs = [2]uint32{h.golomb() + 1, h.golomb() + 1}
 	p.weighted = h.flag()
-	p.weightedExplicitly = h.bits(2) == 1
-	p.quantizer = 26 + h.signed()
-	h.signed() // the quantizer of switching slices
-	h.signed() // the offset of chroma
-	h.flag()   // deblocking
-	h.flag()   // constrained intra prediction
+	p.weightedExplicitly = h.take(2) == 1
+	p.quantizer = 26 + h.signedGolomb()
+	h.signedGolomb() // the quantizer of switching slices
+	h.signedGolomb() // the offset of chroma
+	h.flag()         // deblocking
+	h.flag()         // constrained intra prediction
 	p.redundant = h.flag()
-	if h.err != nil || id > 255 {
+	if h.short || id > 255 {
 		return false
 	}
 	c.pps[id] = p
@@ -147,9 +117,9 @@ func (c *Complexity) addPPS(unit []byte) bool {
 func (c *Complexity) quantizer(unit []byte) (int32, bool) {
 	h := newHeader(unit)
 	idr := H264NAL(unit) == NALKeySlice
-	h.number() // the first macroblock
-	kind := h.number() % 5
-	p, ok := c.pps[h.number()]
+	h.golomb() // the first macroblock
+	kind := h.golomb() % 5
+	p, ok := c.pps[h.golomb()]
 	if !ok {
 		return 0, false
 	}
@@ -162,9 +132,9 @@ func (c *Complexity) quantizer(unit []byte) (int32, bool) {
 		return 0, false
 	}
 	if c.sps.SeparateColourPlaneFlag {
-		h.bits(2)
+		h.take(2)
 	}
-	h.bits(int(c.sps.Log2MaxFrameNumMinus4) + 4)
+	h.take(int(c.sps.Log2MaxFrameNumMinus4) + 4)
 	field := false
 	if !c.sps.FrameMbsOnlyFlag {
 		if field = h.flag(); field {
@@ -172,24 +142,24 @@ func (c *Complexity) quantizer(unit []byte) (int32, bool) {
 		}
 	}
 	if idr {
-		h.number()
+		h.golomb()
 	}
 	switch c.sps.PicOrderCntType {
 	case 0:
-		h.bits(int(c.sps.Log2MaxPicOrderCntLsbMinus4) + 4)
+		h.take(int(c.sps.Log2MaxPicOrderCntLsbMinus4) + 4)
 		if p.bottomOrder && !field {
-			h.signed()
+			h.signedGolomb()
 		}
 	case 1:
 		if !c.sps.DeltaPicOrderAlwaysZeroFlag {
-			h.signed()
+			h.signedGolomb()
 			if p.bottomOrder && !field {
-				h.signed()
+				h.signedGolomb()
 			}
 		}
 	}
 	if p.redundant {
-		h.number()
+		h.golomb()
 	}
 	if kind == kindB {
 		h.flag()
@@ -203,7 +173,7 @@ func (c *Complexity) quantizer(unit []byte) (int32, bool) {
 	}
 	if lists > 0 && h.flag() {
 		for l := range lists {
-			p.refs[l] = h.number() + 1
+			p.refs[l] = h.golomb() + 1
 		}
 	}
 	for range lists {
@@ -216,38 +186,38 @@ func (c *Complexity) quantizer(unit []byte) (int32, bool) {
 		c.mark(h, idr)
 	}
 	if p.cabac && kind != kindI {
-		h.number()
+		h.golomb()
 	}
-	quantizer := p.quantizer + h.signed()
-	return quantizer, h.err == nil && quantizer >= -48 && quantizer <= 51
+	quantizer := p.quantizer + h.signedGolomb()
+	return quantizer, !h.short && quantizer >= -48 && quantizer <= 51
 }
 
 // reorder skips the changes of a list of reference frames (7.3.3.1).
-func (c *Complexity) reorder(h *header) {
+func (c *Complexity) reorder(h *bitReader) {
 	if !h.flag() {
 		return
 	}
-	for h.err == nil && h.number() != 3 {
-		h.number()
+	for !h.short && h.golomb() != 3 {
+		h.golomb()
 	}
 }
 
 // weigh skips the weights of reference frames (7.3.3.2).
-func (c *Complexity) weigh(h *header, refs []uint32) {
+func (c *Complexity) weigh(h *bitReader, refs []uint32) {
 	colors := c.sps.ChromaFormatIdc != 0 && !c.sps.SeparateColourPlaneFlag
-	h.number()
+	h.golomb()
 	if colors {
-		h.number()
+		h.golomb()
 	}
 	for _, n := range refs {
 		for range min(n, maxRefs) {
 			if h.flag() {
-				h.signed()
-				h.signed()
+				h.signedGolomb()
+				h.signedGolomb()
 			}
 			if colors && h.flag() {
 				for range 4 {
-					h.signed()
+					h.signedGolomb()
 				}
 			}
 		}
@@ -255,23 +225,23 @@ func (c *Complexity) weigh(h *header, refs []uint32) {
 }
 
 // mark skips how reference frames are marked (7.3.3.3).
-func (c *Complexity) mark(h *header, idr bool) {
+func (c *Complexity) mark(h *bitReader, idr bool) {
 	if idr {
-		h.bits(2)
+		h.take(2)
 		return
 	}
 	if !h.flag() {
 		return
 	}
-	for h.err == nil {
-		switch h.number() {
+	for !h.short {
+		switch h.golomb() {
 		case 0:
 			return
 		case 1, 2, 4, 6:
-			h.number()
+			h.golomb()
 		case 3:
-			h.number()
-			h.number()
+			h.golomb()
+			h.golomb()
 		}
 	}
 }

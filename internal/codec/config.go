@@ -50,7 +50,7 @@ func (c Config) ParameterSets() (ParameterSets, error) {
 // H264Config returns the configuration of H.264 with these parameter sets.
 func H264Config(sps, pps []byte) (Config, error) {
 	const coding = "H.264"
-	sets, err := parameterSets(coding, h264Type, []byte{h264SPS, h264PPS}, sps, pps)
+	sets, err := parameterSets(coding, H264NAL, []NAL{NALSPS, NALPPS}, sps, pps)
 	if err != nil {
 		return Config{}, err
 	}
@@ -80,7 +80,7 @@ func H264Config(sps, pps []byte) (Config, error) {
 // H265Config returns the configuration of H.265 with these parameter sets.
 func H265Config(vps, sps, pps []byte) (Config, error) {
 	const coding = "HEVC"
-	sets, err := parameterSets(coding, h265Type, []byte{h265VPS, h265SPS, h265PPS}, vps, sps, pps)
+	sets, err := parameterSets(coding, H265NAL, []NAL{NALVPS, NALSPS, NALPPS}, vps, sps, pps)
 	if err != nil {
 		return Config{}, err
 	}
@@ -121,17 +121,17 @@ func H265Config(vps, sps, pps []byte) (Config, error) {
 	return c.video(coding, "hvc1", uint64(width), uint64(height), &record)
 }
 
-// parameterSets checks that NAL units are of these types, and takes off the zeros that
+// parameterSets checks that NAL units are of these kinds, and takes off the zeros that
 // stand between NAL units in some transports.
-func parameterSets(coding string, typeOf func([]byte) byte, types []byte, units ...[]byte) ([][]byte, error) {
+func parameterSets(coding string, kind func([]byte) NAL, kinds []NAL, units ...[]byte) ([][]byte, error) {
 	sets := make([][]byte, len(units))
 	for i, unit := range units {
 		sets[i] = bytes.TrimRight(unit, "\x00")
 		switch {
 		case len(sets[i]) < 2:
 			return nil, unusable(coding, "a parameter set is missing")
-		case typeOf(sets[i]) != types[i]:
-			return nil, unusable(coding, "a NAL unit of type %d stands where one of type %d must be", typeOf(sets[i]), types[i])
+		case kind(sets[i]) != kinds[i]:
+			return nil, unusable(coding, "a NAL unit that begins with %#02x stands where a parameter set must be", sets[i][0])
 		case len(sets[i]) > math.MaxUint16:
 			return nil, unusable(coding, "a parameter set has %d bytes", len(sets[i]))
 		}

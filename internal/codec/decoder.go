@@ -206,25 +206,13 @@ func (d *nalDecoder) setOther(nal []byte) error {
 	return nil
 }
 
-// ppsID returns the id of a picture parameter set: the first number in it, in Exp-Golomb
-// code.
+// ppsID returns the id of a picture parameter set, the first number in it.
 func (d *nalDecoder) ppsID(nal []byte) uint32 {
-	header := 1
+	b := bitReader{data: nal, at: 8}
 	if d.h265 {
-		header = 2
+		b.at = 16
 	}
-	var bits uint64 // ids have at most 15 bits
-	for i := range 4 {
-		bits <<= 8
-		if header+i < len(nal) {
-			bits |= uint64(nal[header+i])
-		}
-	}
-	zeros := 0
-	for zeros < 15 && bits>>(31-zeros)&1 == 0 {
-		zeros++
-	}
-	return uint32(bits>>(31-2*zeros)&(1<<(zeros+1)-1)) - 1
+	return b.golomb()
 }
 
 func (d *nalDecoder) Config() (c Config, ok bool, err error) {
@@ -239,11 +227,20 @@ func (d *nalDecoder) Config() (c Config, ok bool, err error) {
 	return c, err == nil, err
 }
 
-// aacDecoder is the decoder of AAC.
-type aacDecoder struct {
+// audioDecoder is the part that the decoders of audio share.
+type audioDecoder struct {
 	change
 	config Config
-	audio  AudioConfig
+}
+
+func (d *audioDecoder) Config() (c Config, ok bool, err error) {
+	return d.config, d.config.Record != nil, nil
+}
+
+// aacDecoder is the decoder of AAC.
+type aacDecoder struct {
+	audioDecoder
+	audio AudioConfig
 }
 
 func (d *aacDecoder) Configure(record []byte) error {
@@ -265,32 +262,21 @@ func (d *aacDecoder) Sample(frame []byte) (Sample, error) {
 	}, nil
 }
 
-func (d *aacDecoder) Config() (c Config, ok bool, err error) {
-	return d.config, d.config.Record != nil, nil
-}
-
 // opusDecoder is the decoder of Opus.
-type opusDecoder struct {
-	change
-	channels int
-}
+type opusDecoder struct{ audioDecoder }
 
 func (d *opusDecoder) Configure(record []byte) error {
-	n, err := opusChannels(record)
-	if err == nil && n != d.channels {
-		d.channels, d.changed = n, true
+	channels, err := opusChannels(record)
+	if err != nil || channels == d.config.Channels {
+		return err
+	}
+	c, err := OpusConfig(channels)
+	if err == nil {
+		d.config, d.changed = c, true
 	}
 	return err
 }
 
 func (d *opusDecoder) Sample(frame []byte) (Sample, error) {
 	return Sample{Data: frame, Sync: true, Duration: OpusSamples(frame), Timescale: OpusRate}, nil
-}
-
-func (d *opusDecoder) Config() (c Config, ok bool, err error) {
-	if d.channels == 0 {
-		return c, false, nil
-	}
-	c, err = OpusConfig(d.channels)
-	return c, err == nil, err
 }

@@ -290,3 +290,36 @@ func FuzzSamples(f *testing.F) {
 		}
 	})
 }
+
+// One sample comes per frame and stream, so samples must not cost memory.
+func TestSampleAllocations(t *testing.T) {
+	record := join(0x81, 0, 0, 0, 0x0A, 2, 0, 0)
+	for _, tt := range []struct {
+		name, codec   string
+		record, frame []byte
+		most          float64
+	}{
+		{"as it is", H264, avcC(sps, pps), lengths(4, sei, slice), 0},
+		{"units left out", H264, avcC(sps, pps), lengths(4, aud, sps, pps, sei, key), 1},
+		{"several picture sets", H264, avcC(sps, pps, pps1), lengths(4, key), 2},
+		{"AV1 as it is", AV1, record, []byte{0x32, 2, 0x30, 9}, 1},
+		{"AV1 with a delimiter", AV1, record, []byte{0x12, 0, 0x32, 2, 0x30, 9}, 2},
+		{"AV1 key frame", AV1, record, []byte{0x12, 0, 0x0A, 2, 0, 0, 0x32, 2, 0x10, 9}, 5},
+		{"AAC", AAC, []byte{0x11, 0x90}, []byte{1, 2, 3}, 0},
+		{"Opus", Opus, OpusHead(2), []byte{0xFC, 2, 3}, 0},
+	} {
+		d := NewDecoder(tt.codec)
+		if err := d.Configure(tt.record); err != nil {
+			t.Fatal(err)
+		}
+		got := testing.AllocsPerRun(100, func() {
+			if s, err := d.Sample(tt.frame); err != nil || len(s.Data) == 0 {
+				t.Fatalf("%s: %v", tt.name, err)
+			}
+			d.Changed()
+		})
+		if got > tt.most {
+			t.Errorf("%s: %v allocations, want at most %v", tt.name, got, tt.most)
+		}
+	}
+}

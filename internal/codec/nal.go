@@ -27,35 +27,21 @@ const (
 	NALFiller
 )
 
-// The types of parameter sets.
-const (
-	h264SPS = 7
-	h264PPS = 8
-
-	h265VPS = 32
-	h265SPS = 33
-	h265PPS = 34
-)
-
-func h264Type(unit []byte) byte { return unit[0] & 31 }
-
-func h265Type(unit []byte) byte { return unit[0] >> 1 & 63 }
-
 // H264NAL returns what a NAL unit of H.264 is (ITU-T H.264, table 7-1).
 func H264NAL(unit []byte) NAL {
 	if len(unit) == 0 {
 		return NALOther
 	}
-	switch h264Type(unit) {
+	switch unit[0] & 31 {
 	case 1:
 		return NALSlice
 	case 2, 3, 4:
 		return NALPartition
 	case 5:
 		return NALKeySlice
-	case h264SPS:
+	case 7:
 		return NALSPS
-	case h264PPS:
+	case 8:
 		return NALPPS
 	case 9:
 		return NALDelimiter
@@ -70,16 +56,16 @@ func H265NAL(unit []byte) NAL {
 	if len(unit) == 0 {
 		return NALOther
 	}
-	switch t := h265Type(unit); {
+	switch t := unit[0] >> 1 & 63; {
 	case t >= 16 && t <= 23:
 		return NALKeySlice
 	case t < 32:
 		return NALSlice
-	case t == h265VPS:
+	case t == 32:
 		return NALVPS
-	case t == h265SPS:
+	case t == 33:
 		return NALSPS
-	case t == h265PPS:
+	case t == 34:
 		return NALPPS
 	case t == 35:
 		return NALDelimiter
