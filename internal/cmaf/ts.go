@@ -16,38 +16,41 @@ type TSState = mpegts.State
 // TS writes MPEG-TS segments of a video track, an audio track, or one of each.
 type TS struct {
 	muxer        *mpegts.Muxer
-	video, audio int64         // timescales; 0 = no such track
+	video, audio *Track        // nil = there is none
 	units        []mpegts.Unit // reused by every fragment
 }
 
 // NewTS returns a TS that continues after the segment that left this state. Either track may
 // be nil. The error says which codec has no place in MPEG-TS.
 func NewTS(video, audio *Track, state TSState) (*TS, error) {
-	var ts TS
-	var tracks [2]*mpegts.Track
-	for i, t := range []*Track{video, audio} {
-		if t == nil {
-			continue
-		}
-		if kind := []Kind{Video, Audio}[i]; t.Kind != kind || t.Timescale == 0 {
-			return nil, weir.Errorf(weir.Invalid, "a track of kind %q with timescale %d can't be the %s of a transport stream", t.Kind, t.Timescale, kind)
-		}
-		if len(t.Entry) < 8 {
-			return nil, weir.Errorf(weir.Invalid, "the track has no sample entry")
-		}
-		tracks[i] = new(t.forTS())
-		*[]*int64{&ts.video, &ts.audio}[i] = int64(t.Timescale)
+	videoTS, err := video.forTS(Video)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	ts.muxer, err = mpegts.NewMuxer(tracks[0], tracks[1], state)
-	return &ts, err
+	audioTS, err := audio.forTS(Audio)
+	if err != nil {
+		return nil, err
+	}
+	muxer, err := mpegts.NewMuxer(videoTS, audioTS, state)
+	return &TS{muxer: muxer, video: video, audio: audio}, err
 }
 
-// forTS describes a track to a muxer.
-func (t Track) forTS() mpegts.Track {
-	return mpegts.Track{
-		Config: t.Config(), Language: t.Language, Delay: rescale(t.Delay, int64(t.Timescale), mpegts.ClockRate),
+// forTS describes a track to a muxer, which takes it as one of this kind.
+func (t *Track) forTS(kind Kind) (*mpegts.Track, error) {
+	switch {
+	case t == nil:
+		return nil, nil
+	case t.Kind != kind || t.Timescale == 0:
+		return nil, weir.Errorf(weir.Invalid, "a track of kind %q with timescale %d can't be the %s of a transport stream", t.Kind, t.Timescale, kind)
+	case len(t.Entry) < 8:
+		return nil, weir.Errorf(weir.Invalid, "the track has no sample entry")
 	}
+	return &mpegts.Track{Config: t.Config(), Language: t.Language, Delay: t.ticksTS(t.Delay)}, nil
+}
+
+// ticksTS turns a time of the track into ticks of MPEG-TS.
+func (t *Track) ticksTS(ticks int64) int64 {
+	return rescale(ticks, max(1, int64(t.Timescale)), mpegts.ClockRate)
 }
 
 // TSAlone returns the state from which any segment of a track can be written without those
@@ -61,7 +64,7 @@ func TSAlone(t TrackIndex) TSState {
 			}
 		}
 	}
-	return mpegts.StateAlone(rescale(delay, max(1, int64(t.Track.Timescale)), mpegts.ClockRate))
+	return mpegts.StateAlone(t.Track.ticksTS(delay))
 }
 
 // State returns what NewTS needs to continue after the last segment.
@@ -70,6 +73,9 @@ func (t *TS) State() TSState { return t.muxer.State() }
 // Segment writes a segment of these fragments, which are in order of time and, if there is
 // video, start with a sync sample. After an error the state is what it was before.
 func (t *TS) Segment(w io.Writer, video, audio []Fragment) error {
+	if len(video) > 0 && t.video == nil || len(audio) > 0 && t.audio == nil {
+		return weir.Errorf(weir.Internal, "media for a track that the transport stream does not have")
+	}
 	for _, list := range [][]Fragment{video, audio} {
 		for _, f := range list {
 			if Bytes(f.Samples) > int64(len(f.Data)) {
@@ -83,19 +89,19 @@ func (t *TS) Segment(w io.Writer, video, audio []Fragment) error {
 	for _, f := range audio {
 		t.muxer.AddAudio(t.unitsOf(f, t.audio)...)
 	}
+	clear(t.units[:cap(t.units)]) // lets go of the caller's bytes
 	return t.muxer.WriteSegment(w)
 }
 
 // unitsOf turns the samples of a fragment into units.
-func (t *TS) unitsOf(f Fragment, timescale int64) []mpegts.Unit {
-	timescale = max(1, timescale) // 0 = there is no such track; the muxer refuses the units
+func (t *TS) unitsOf(f Fragment, track *Track) []mpegts.Unit {
 	t.units = slices.Grow(t.units[:0], len(f.Samples))
 	data, start := f.Data, f.Start
-	dts := rescale(start, timescale, mpegts.ClockRate)
+	dts := track.ticksTS(start)
 	for _, s := range f.Samples {
 		end := start + int64(s.Duration)
-		next := rescale(end, timescale, mpegts.ClockRate)
-		pts := rescale(start+int64(s.Offset), timescale, mpegts.ClockRate)
+		next := track.ticksTS(end)
+		pts := track.ticksTS(start + int64(s.Offset))
 		t.units = append(t.units, mpegts.Unit{PTS: pts, DTS: dts, Duration: next - dts, Sync: s.Sync, Data: data[:s.Size]})
 		data, start, dts = data[s.Size:], end, next
 	}
@@ -113,14 +119,14 @@ func rescale(t, from, to int64) int64 {
 
 // tsSize returns a function that estimates the size of a segment of the track in MPEG-TS.
 func tsSize(t Track) func(Segment) int64 {
-	sizer := mpegts.NewSizer(t.forTS())
+	sizer := mpegts.NewSizer(t.Config())
 	return func(s Segment) int64 {
 		if t.Kind == Audio {
 			var size int64
 			for _, p := range s.Parts {
 				size += Bytes(p.Samples)
 			}
-			return sizer.Audio(s.Frames(), size, rescale(s.Duration(), int64(t.Timescale), mpegts.ClockRate))
+			return sizer.Audio(s.Frames(), size, t.ticksTS(s.Duration()))
 		}
 		size := int64(mpegts.TablesSize)
 		for _, p := range s.Parts {

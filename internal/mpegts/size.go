@@ -1,12 +1,14 @@
 package mpegts
 
+import "weir/internal/codec"
+
 // Sizer estimates how many bytes a track takes in a transport stream.
 type Sizer struct{ stream *stream }
 
-// NewSizer returns the estimator of a track. A codec that a transport stream can't carry has
-// no overhead of its own.
-func NewSizer(t Track) Sizer {
-	s, err := newStream(t, 0)
+// NewSizer returns the estimator of a track with this configuration. A codec that a transport
+// stream can't carry has no overhead of its own.
+func NewSizer(c codec.Config) Sizer {
+	s, err := newStream(Track{Config: c}, 0)
 	if err != nil {
 		s = &stream{}
 	}

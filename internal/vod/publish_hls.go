@@ -41,8 +41,7 @@ func (v variant) main() *Stream {
 }
 
 // segments returns how many segments can be rendered: nothing will be added to them.
-// Audio belongs to the segment in which it starts; where it goes on after the
-// picture, its segments are segments of their own.
+// [cmaf.TSAudio] says which audio they have.
 func (v variant) segments() int {
 	index := v.main().Index
 	if v.video == nil || v.audio == nil {
@@ -60,7 +59,7 @@ func (v variant) segments() int {
 		count++
 	}
 	if count == len(index.Segments) && v.video.Complete && count > 0 {
-		count-- // more audio may start before the picture ends
+		count-- // more audio may start before the video ends
 	}
 	return count
 }
