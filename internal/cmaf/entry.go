@@ -29,9 +29,10 @@ func NewTrack(c codec.Config) (Track, error) {
 	case codec.AAC:
 		w.audioEntry("mp4a", c, mp4.CreateEsdsBox(c.Record))
 	case codec.Opus:
-		w.audioEntry("Opus", c, rawBox("dOps", swapOpus(0, c.Record[len(opusMagic):])))
+		head := bytes.TrimPrefix(c.Record, []byte(opusMagic))
+		w.audioEntry("Opus", c, rawBox("dOps", swapOpus(0, head)))
 	default:
-		return Track{}, weir.Errorf(weir.Internal, "a track of %q can't be made of its configuration", c.Codec)
+		return Track{}, weir.Errorf(weir.Internal, "there is no sample entry of %q", c.Codec)
 	}
 	t := Track{
 		Kind: c.Kind, Codec: c.RFC6381, Timescale: liveTimescale, Entry: w.data,
@@ -45,10 +46,12 @@ func NewTrack(c codec.Config) (Track, error) {
 
 // videoEntry writes a sample entry of video with its configuration in a box.
 func (w *boxWriter) videoEntry(name, box string, c codec.Config) {
-	entry := mp4.CreateVisualSampleEntryBox(name, uint16(c.Width), uint16(c.Height), rawBox(box, c.Record))
+	config := rawBox(box, c.Record)
+	entry := mp4.CreateVisualSampleEntryBox(name, uint16(c.Width), uint16(c.Height), config)
 	entry.CompressorName = ""
 	if c.PixelWidth > 0 {
-		entry.AddChild(&mp4.PaspBox{HSpacing: uint32(c.PixelWidth), VSpacing: uint32(c.PixelHeight)})
+		w, h := uint32(c.PixelWidth), uint32(c.PixelHeight)
+		entry.AddChild(&mp4.PaspBox{HSpacing: w, VSpacing: h})
 	}
 	w.box(entry)
 }
@@ -80,13 +83,16 @@ func (t Track) Config() codec.Config {
 	}
 	boxes := entryBoxes(t.Kind, entry.body)
 	if pasp := child(boxes, "pasp"); len(pasp) == 8 && !bytes.Equal(pasp[:4], pasp[4:]) {
-		c.PixelWidth, c.PixelHeight = int(binary.BigEndian.Uint32(pasp)), int(binary.BigEndian.Uint32(pasp[4:]))
+		c.PixelWidth = int(binary.BigEndian.Uint32(pasp))
+		c.PixelHeight = int(binary.BigEndian.Uint32(pasp[4:]))
 	}
 	box, name := codecOf(entry.name)
 	c.Codec, c.Record = name, child(boxes, box)
 	switch {
-	case name == codec.Opus && len(c.Record) >= 11:
-		c.Record = append([]byte(opusMagic), swapOpus(1, c.Record)...)
+	case name == codec.Opus:
+		if c.Record = swapOpus(1, c.Record); c.Record != nil {
+			c.Record = append([]byte(opusMagic), c.Record...)
+		}
 	case entry.name == "mp4a":
 		var object byte
 		switch object, c.Record = codec.ParseESDS(c.Record); object {
@@ -132,8 +138,11 @@ func codecOf(entry string) (box, name string) {
 const opusMagic = "OpusHead"
 
 // swapOpus returns the fields of a head of Opus in the other byte order, and with the
-// version of the other form.
+// version of the other form; nil if they are cut off.
 func swapOpus(version byte, fields []byte) []byte {
+	if len(fields) < 11 {
+		return nil
+	}
 	swapped := slices.Clone(fields)
 	swapped[0] = version
 	slices.Reverse(swapped[2:4])  // pre-skip

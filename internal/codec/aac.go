@@ -85,16 +85,19 @@ func AACConfig(record []byte) (Config, error) {
 	case !ok || len(record) > 512: // descriptors of any sense are far below
 		return Config{}, unusable(coding, "the AudioSpecificConfig can't be read")
 	case c.ObjectType != 2 && c.ObjectType != 5 && c.ObjectType != 29:
-		return Config{}, unusable(coding, "object type %d is not supported; use AAC-LC or HE-AAC", c.ObjectType)
+		return Config{}, unusable(coding,
+			"object type %d is not supported; use AAC-LC or HE-AAC", c.ObjectType)
 	case c.SampleRate < 7350 || c.SampleRate > 192000:
 		return Config{}, unusable(coding, "a sample rate of %d Hz can't be", c.SampleRate)
 	case c.layout > 7:
-		return Config{}, unusable(coding, "the layout of channels has the number %d; use one of up to 7.1 channels", c.layout)
+		return Config{}, unusable(coding,
+			"the layout of channels has the number %d; use one of up to 7.1 channels", c.layout)
 	case c.CoreType != 2 || c.CoreRate == 0 || !c.complete:
 		return Config{}, unusable(coding, "the AudioSpecificConfig can't be read")
 	}
 	return Config{
-		Kind: Audio, Codec: AAC, Record: slices.Clone(record), RFC6381: mpeg4String("mp4a", mpeg4Audio, record),
+		Kind: Audio, Codec: AAC,
+		Record: slices.Clone(record), RFC6381: mpeg4String("mp4a", mpeg4Audio, record),
 		// A config without channels leaves them to the frames; what players read of the
 		// track before those is stereo, as usual.
 		SampleRate: c.SampleRate, Channels: cmp.Or(c.Channels, 2),
@@ -104,25 +107,28 @@ func AACConfig(record []byte) (Config, error) {
 // ADTSHeader returns the header of AAC frames in ADTS, without their lengths; AppendADTS
 // adds those. HE-AAC is announced as the AAC-LC inside it; decoders find the rest.
 func (c AudioConfig) ADTSHeader() ([]byte, error) {
+	odd := func(format string, args ...any) ([]byte, error) {
+		return nil, weir.Errorf(weir.Invalid, "AAC "+format+" has no place in MPEG-TS", args...)
+	}
 	rate := slices.Index(audioRates[:], c.CoreRate)
 	switch {
 	case c.CoreType < 1 || c.CoreType > 4:
-		return nil, weir.Errorf(weir.Invalid, "AAC of object type %d has no place in MPEG-TS", c.CoreType)
+		return odd("of object type %d", c.CoreType)
 	case rate < 0:
-		return nil, weir.Errorf(weir.Invalid, "AAC with an odd sample rate has no place in MPEG-TS")
+		return odd("with an odd sample rate")
 	case c.layout > 7:
-		return nil, weir.Errorf(weir.Invalid, "AAC with an odd layout of channels has no place in MPEG-TS")
+		return odd("with an odd layout of channels")
 	}
-	return []byte{
-		0xff, 0xf1, byte(c.CoreType-1)<<6 | byte(rate)<<2 | byte(c.layout>>2), byte(c.layout << 6), 0, 0x1f, 0xfc,
-	}, nil
+	profile, layout := byte(c.CoreType-1), byte(c.layout)
+	return []byte{0xff, 0xf1, profile<<6 | byte(rate)<<2 | layout>>2, layout << 6, 0, 0x1f, 0xfc}, nil
 }
 
 // AppendADTS appends a frame of AAC behind a header with its length.
 func AppendADTS(dst, header, frame []byte) ([]byte, error) {
 	size := len(header) + len(frame)
 	if size > 1<<13-1 {
-		return nil, weir.Errorf(weir.Invalid, "an AAC frame of %d bytes is too long for MPEG-TS", len(frame))
+		return nil, weir.Errorf(weir.Invalid,
+			"an AAC frame of %d bytes is too long for MPEG-TS", len(frame))
 	}
 	n := len(dst)
 	dst = append(append(dst, header...), frame...)

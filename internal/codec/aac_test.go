@@ -135,7 +135,7 @@ func TestParseADTS(t *testing.T) {
 func TestLATM(t *testing.T) {
 	mux := &mpeg4audio.StreamMuxConfig{Programs: []*mpeg4audio.StreamMuxConfigProgram{{
 		Layers: []*mpeg4audio.StreamMuxConfigLayer{{
-			AudioSpecificConfig: &mpeg4audio.AudioSpecificConfig{Type: 2, SampleRate: 48000, ChannelConfig: 2, ChannelCount: 2}, LatmBufferFullness: 255,
+			AudioSpecificConfig: &mpeg4audio.AudioSpecificConfig{Type: 2, SampleRate: 48000, ChannelConfig: 2}, LatmBufferFullness: 255,
 		}},
 	}}}
 	element := func(same bool, frame string) []byte {

@@ -84,7 +84,8 @@ func (d *av1Decoder) Sample(frame []byte) (Sample, error) {
 // key reports whether a frame is a key frame that is shown.
 func (d *av1Decoder) key(o obu) bool {
 	const stillPicture = 0x08 // reduced_still_picture_header: all frames are key frames
-	if s, err := nextOBU(d.sequence); err == nil && len(s.payload) > 0 && s.payload[0]&stillPicture != 0 {
+	s, err := nextOBU(d.sequence)
+	if err == nil && len(s.payload) > 0 && s.payload[0]&stillPicture != 0 {
 		return true
 	}
 	// show_existing_frame 0, frame_type 0 (two bits), show_frame 1

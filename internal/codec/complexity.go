@@ -83,7 +83,8 @@ func (c *Complexity) Of(sample []byte) (float64, bool) {
 
 // newHeader returns a reader of the fields of a parameter set or of a slice header.
 func newHeader(unit []byte) *bitReader {
-	return &bitReader{data: h264.EmulationPreventionRemove(unit[:min(len(unit), headerBytes)]), at: 8}
+	unit = unit[:min(len(unit), headerBytes)]
+	return &bitReader{data: h264.EmulationPreventionRemove(unit), at: 8}
 }
 
 // addPPS reads a picture parameter set (H.264 7.3.2.2).

@@ -31,6 +31,8 @@ type Config struct {
 // maxPixels is how wide or high a frame may be. No level of a coding in use allows more.
 const maxPixels = 16888
 
+const impossibleForm = "the sequence parameter set says that samples are of no possible form"
+
 // unusable is an error about a configuration that an encoder sent.
 func unusable(coding, format string, args ...any) error {
 	return weir.Errorf(weir.Invalid, "unusable "+coding+" configuration: "+format, args...)
@@ -59,7 +61,7 @@ func H264Config(sps, pps []byte) (Config, error) {
 		return Config{}, unusable(coding, "the sequence parameter set can't be read: %v", err)
 	}
 	if s.ChromaFormatIDC > 3 || s.BitDepthLumaMinus8 > 6 || s.BitDepthChromaMinus8 > 6 {
-		return Config{}, unusable(coding, "the sequence parameter set says that samples are of no possible form")
+		return Config{}, unusable(coding, impossibleForm)
 	}
 	c := Config{Codec: H264}
 	if s.VUI != nil {
@@ -89,7 +91,7 @@ func H265Config(vps, sps, pps []byte) (Config, error) {
 		return Config{}, unusable(coding, "the sequence parameter set can't be read: %v", err)
 	}
 	if s.ChromaFormatIDC > 3 || s.BitDepthLumaMinus8 > 7 || s.BitDepthChromaMinus8 > 7 {
-		return Config{}, unusable(coding, "the sequence parameter set says that samples are of no possible form")
+		return Config{}, unusable(coding, impossibleForm)
 	}
 	record := hevc.DecConfRec{
 		ConfigurationVersion:             1,
@@ -123,7 +125,9 @@ func H265Config(vps, sps, pps []byte) (Config, error) {
 
 // parameterSets checks that NAL units are of these kinds, and takes off the zeros that
 // stand between NAL units in some transports.
-func parameterSets(coding string, kind func([]byte) NAL, kinds []NAL, units ...[]byte) ([][]byte, error) {
+func parameterSets(
+	coding string, kind func([]byte) NAL, kinds []NAL, units ...[]byte,
+) ([][]byte, error) {
 	sets := make([][]byte, len(units))
 	for i, unit := range units {
 		sets[i] = bytes.TrimRight(unit, "\x00")
@@ -131,7 +135,8 @@ func parameterSets(coding string, kind func([]byte) NAL, kinds []NAL, units ...[
 		case len(sets[i]) < 2:
 			return nil, unusable(coding, "a parameter set is missing")
 		case kind(sets[i]) != kinds[i]:
-			return nil, unusable(coding, "a NAL unit that begins with %#02x stands where a parameter set must be", sets[i][0])
+			return nil, unusable(coding,
+				"a NAL unit that begins with %#02x stands where a parameter set must be", sets[i][0])
 		case len(sets[i]) > math.MaxUint16:
 			return nil, unusable(coding, "a parameter set has %d bytes", len(sets[i]))
 		}
@@ -148,7 +153,8 @@ func AV1Config(sequenceHeader []byte) (Config, error) {
 	case err != nil:
 		return Config{}, unusable(coding, "%v", err)
 	case s.SeqProfile > 2:
-		return Config{}, unusable(coding, "the sequence header has profile %d, which does not exist", s.SeqProfile)
+		return Config{}, unusable(coding,
+			"the sequence header has profile %d, which does not exist", s.SeqProfile)
 	case len(unit.sized()) > math.MaxUint16:
 		return Config{}, unusable(coding, "the sequence header has %d bytes", len(unit.sized()))
 	}
@@ -163,7 +169,8 @@ func OpusConfig(channels int) (Config, error) {
 		return Config{}, unusable("Opus", "%d channels can't be; 1 to 8 can", channels)
 	}
 	return Config{
-		Kind: Audio, Codec: Opus, RFC6381: opusString, Record: head, SampleRate: OpusRate, Channels: channels,
+		Kind: Audio, Codec: Opus, RFC6381: opusString, Record: head,
+		SampleRate: OpusRate, Channels: channels,
 	}, nil
 }
 
@@ -176,9 +183,12 @@ func (c *Config) setPixelAspect(width, height uint) {
 
 // video completes the configuration of a video track; entry is its sample entry in MP4
 // files.
-func (c Config) video(coding, entry string, width, height uint64, record interface{ Encode(io.Writer) error }) (Config, error) {
+func (c Config) video(
+	coding, entry string, width, height uint64, record interface{ Encode(io.Writer) error },
+) (Config, error) {
 	if width == 0 || height == 0 || width > maxPixels || height > maxPixels {
-		return Config{}, unusable(coding, "pictures of %d x %d can't be; at most %d either way can", width, height, maxPixels)
+		return Config{}, unusable(coding,
+			"pictures of %d x %d can't be; at most %d either way can", width, height, maxPixels)
 	}
 	var b bytes.Buffer
 	if err := record.Encode(&b); err != nil {

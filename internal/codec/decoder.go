@@ -258,7 +258,8 @@ func (d *aacDecoder) Configure(record []byte) error {
 
 func (d *aacDecoder) Sample(frame []byte) (Sample, error) {
 	return Sample{
-		Data: frame, Sync: true, Duration: int64(d.audio.FrameSamples), Timescale: int64(d.audio.CoreRate),
+		Data: frame, Sync: true,
+		Duration: int64(d.audio.FrameSamples), Timescale: int64(d.audio.CoreRate),
 	}, nil
 }
 

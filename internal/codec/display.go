@@ -52,7 +52,8 @@ func h264Display(record []byte) (d Display) {
 	if v := s.VUI; v != nil {
 		d.FullRange = v.VideoFullRangeFlag
 		if v.ColourDescriptionPresentFlag {
-			d.Primaries, d.Transfer, d.Matrix = int(v.ColourPrimaries), int(v.TransferCharacteristics), int(v.MatrixCoefficients)
+			d.Primaries, d.Transfer = int(v.ColourPrimaries), int(v.TransferCharacteristics)
+			d.Matrix = int(v.MatrixCoefficients)
 		}
 	}
 	return d
@@ -70,7 +71,8 @@ func h265Display(record []byte) (d Display) {
 	// No decoder weaves fields that are frames of their own, so they don't count as interlaced.
 	d.FullRange = s.VUI.VideoFullRangeFlag
 	if v := s.VUI; v.ColourDescriptionFlag {
-		d.Primaries, d.Transfer, d.Matrix = int(v.ColourPrimaries), int(v.TransferCharacteristics), int(v.MatrixCoefficients)
+		d.Primaries, d.Transfer = int(v.ColourPrimaries), int(v.TransferCharacteristics)
+		d.Matrix = int(v.MatrixCoefficients)
 	}
 	return d
 }

@@ -167,7 +167,8 @@ func ParseHVCC(record []byte) (ParameterSets, error) {
 		if len(rest) < 3 {
 			return ParameterSets{}, errShortRecord
 		}
-		if rest, err = p.take(rest[3:], int(binary.BigEndian.Uint16(rest[1:])), H265NAL); err != nil {
+		count := int(binary.BigEndian.Uint16(rest[1:]))
+		if rest, err = p.take(rest[3:], count, H265NAL); err != nil {
 			return ParameterSets{}, err
 		}
 	}
@@ -175,7 +176,7 @@ func ParseHVCC(record []byte) (ParameterSets, error) {
 }
 
 // take reads NAL units with lengths of two bytes, and keeps the parameter sets.
-func (p *ParameterSets) take(data []byte, count int, kind func([]byte) NAL) (rest []byte, err error) {
+func (p *ParameterSets) take(data []byte, count int, kind func([]byte) NAL) (_ []byte, err error) {
 	for range count {
 		var unit []byte
 		if unit, data, err = cutUnit(data, 2); err != nil {
