@@ -16,7 +16,7 @@ type TSState = mpegts.State
 // TS writes MPEG-TS segments of a video track, an audio track, or one of each.
 type TS struct {
 	muxer        *mpegts.Muxer
-	video, audio *Track        // nil = there is none
+	video, audio Track         // the zero track = there is none
 	units        []mpegts.Unit // reused by every fragment
 }
 
@@ -32,7 +32,17 @@ func NewTS(video, audio *Track, state TSState) (*TS, error) {
 		return nil, err
 	}
 	muxer, err := mpegts.NewMuxer(videoTS, audioTS, state)
-	return &TS{muxer: muxer, video: video, audio: audio}, err
+	if err != nil {
+		return nil, err
+	}
+	ts := &TS{muxer: muxer}
+	if video != nil {
+		ts.video = *video
+	}
+	if audio != nil {
+		ts.audio = *audio
+	}
+	return ts, nil
 }
 
 // forTS describes a track to a muxer, which takes it as one of this kind.
@@ -41,7 +51,8 @@ func (t *Track) forTS(kind Kind) (*mpegts.Track, error) {
 	case t == nil:
 		return nil, nil
 	case t.Kind != kind || t.Timescale == 0:
-		return nil, weir.Errorf(weir.Invalid, "a track of kind %q with timescale %d can't be the %s of a transport stream", t.Kind, t.Timescale, kind)
+		return nil, weir.Errorf(weir.Invalid,
+			"a track of kind %q with timescale %d can't be the %s of a transport stream", t.Kind, t.Timescale, kind)
 	case len(t.Entry) < 8:
 		return nil, weir.Errorf(weir.Invalid, "the track has no sample entry")
 	}
@@ -73,13 +84,11 @@ func (t *TS) State() TSState { return t.muxer.State() }
 // Segment writes a segment of these fragments, which are in order of time and, if there is
 // video, start with a sync sample. After an error the state is what it was before.
 func (t *TS) Segment(w io.Writer, video, audio []Fragment) error {
-	if len(video) > 0 && t.video == nil || len(audio) > 0 && t.audio == nil {
-		return weir.Errorf(weir.Internal, "media for a track that the transport stream does not have")
-	}
 	for _, list := range [][]Fragment{video, audio} {
 		for _, f := range list {
 			if Bytes(f.Samples) > int64(len(f.Data)) {
-				return weir.Errorf(weir.Invalid, "fragment at %d: its samples are longer than its data", f.Start)
+				return weir.Errorf(weir.Invalid,
+					"fragment at %d: its samples are longer than its data", f.Start)
 			}
 		}
 	}
@@ -94,7 +103,7 @@ func (t *TS) Segment(w io.Writer, video, audio []Fragment) error {
 }
 
 // unitsOf turns the samples of a fragment into units.
-func (t *TS) unitsOf(f Fragment, track *Track) []mpegts.Unit {
+func (t *TS) unitsOf(f Fragment, track Track) []mpegts.Unit {
 	t.units = slices.Grow(t.units[:0], len(f.Samples))
 	data, start := f.Data, f.Start
 	dts := track.ticksTS(start)
@@ -102,7 +111,9 @@ func (t *TS) unitsOf(f Fragment, track *Track) []mpegts.Unit {
 		end := start + int64(s.Duration)
 		next := track.ticksTS(end)
 		pts := track.ticksTS(start + int64(s.Offset))
-		t.units = append(t.units, mpegts.Unit{PTS: pts, DTS: dts, Duration: next - dts, Sync: s.Sync, Data: data[:s.Size]})
+		t.units = append(t.units, mpegts.Unit{
+			PTS: pts, DTS: dts, Duration: next - dts, Sync: s.Sync, Data: data[:s.Size],
+		})
 		data, start, dts = data[s.Size:], end, next
 	}
 	return t.units
@@ -163,10 +174,11 @@ func TSExtra(video, audio TrackIndex) (durations []time.Duration) {
 
 // firstAudio returns the first segment of audio that is in segment n of the video or later.
 func firstAudio(video, audio TrackIndex, n int) int {
+	compare := func(s Segment, at time.Duration) int {
+		return cmp.Compare(audio.Track.Time(s.Start()), at)
+	}
 	from := func(ticks int64) int {
-		i, _ := slices.BinarySearchFunc(audio.Segments, video.Track.Time(ticks), func(s Segment, t time.Duration) int {
-			return cmp.Compare(audio.Track.Time(s.Start()), t)
-		})
+		i, _ := slices.BinarySearchFunc(audio.Segments, video.Track.Time(ticks), compare)
 		return i
 	}
 	if n == 0 {

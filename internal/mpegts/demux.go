@@ -61,11 +61,15 @@ type demuxTrack struct {
 // NewDemuxer returns a demuxer that hands packets to take, with their decode times. The data
 // of a packet belongs to take. announce learns which kinds of tracks there are, each time a
 // table says so. The log learns of damage.
-func NewDemuxer(take func(p codec.Packet, at time.Duration) error, announce func(video, audio bool), log *slog.Logger) *Demuxer {
-	d := &Demuxer{take: take, announce: announce, log: log}
-	d.programs = sectionReader{pid: 0, counter: -1}
-	d.tracks = sectionReader{pid: nullPID, counter: -1}
-	return d
+func NewDemuxer(
+	take func(p codec.Packet, at time.Duration) error,
+	announce func(video, audio bool),
+	log *slog.Logger,
+) *Demuxer {
+	return &Demuxer{
+		take: take, announce: announce, log: log,
+		programs: sectionReader{pid: 0, counter: -1}, tracks: sectionReader{pid: nullPID, counter: -1},
+	}
 }
 
 // Write takes the next bytes of the stream.
@@ -136,7 +140,8 @@ func (d *Demuxer) packet(p []byte) error {
 		return nil
 	}
 	const transportError, scrambled = 0x80, 0xC0
-	bad, starts, counter := p[1]&transportError != 0 || p[3]&scrambled != 0, p[1]&0x40 != 0, int(p[3]&15)
+	bad := p[1]&transportError != 0 || p[3]&scrambled != 0
+	starts, counter := p[1]&0x40 != 0, int(p[3]&15)
 	switch pid {
 	case d.programs.pid:
 		if !bad {

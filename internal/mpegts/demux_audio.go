@@ -28,7 +28,7 @@ func (d *Demuxer) audioPES(t *demuxTrack, p pes) error {
 		at, _ = d.clock.times(p)
 	}
 	if !t.supported {
-		return d.take(codec.Packet{Kind: codec.Audio, Codec: t.codec, Data: bytes.Clone(p.data)}, at)
+		return d.take(t.audioPacket(p.data, false), at)
 	}
 	split := d.adts
 	switch t.framing {
@@ -69,13 +69,18 @@ func (d *Demuxer) emit(t *demuxTrack, config, frame []byte, samples, rate int64)
 	}
 	if !bytes.Equal(config, t.audio.config) {
 		t.audio.config = bytes.Clone(config)
-		if err := d.take(codec.Packet{Kind: codec.Audio, Codec: t.codec, Config: true, Data: bytes.Clone(config)}, t.next); err != nil {
+		if err := d.take(t.audioPacket(config, true), t.next); err != nil {
 			return err
 		}
 	}
 	at := t.next
 	t.next += duration(samples, rate)
-	return d.take(codec.Packet{Kind: codec.Audio, Codec: t.codec, Data: bytes.Clone(frame)}, at)
+	return d.take(t.audioPacket(frame, false), at)
+}
+
+// audioPacket returns a packet with a copy of data.
+func (t *demuxTrack) audioPacket(data []byte, config bool) codec.Packet {
+	return codec.Packet{Kind: codec.Audio, Codec: t.codec, Config: config, Data: bytes.Clone(data)}
 }
 
 // skip returns how many bytes to leave out until a frame may start.
@@ -94,16 +99,17 @@ func (d *Demuxer) adts(t *demuxTrack, b []byte) (int, error) {
 	if codec.StartsADTS(b) && len(b) < codec.ADTSHeaderSize {
 		return 0, nil
 	}
-	frame, ok := codec.ParseADTS(b)
+	f, ok := codec.ParseADTS(b)
 	switch {
 	case !ok:
 		return d.skip(b, codec.StartsADTS), nil
-	case len(b) < frame.Size:
+	case len(b) < f.Size:
 		return 0, nil
-	case frame.Blocks > 1:
-		return frame.Size, d.take(codec.Packet{Kind: codec.Audio, Codec: "AAC with several blocks in a frame", Data: []byte{0}}, t.next)
+	case f.Blocks > 1:
+		const name = "AAC with several blocks in a frame"
+		return f.Size, d.take(codec.Packet{Kind: codec.Audio, Codec: name, Data: []byte{0}}, t.next)
 	}
-	return frame.Size, d.emit(t, frame.Config[:], b[frame.Header:frame.Size], adtsSamples, int64(frame.SampleRate))
+	return f.Size, d.emit(t, f.Config[:], b[f.Header:f.Size], adtsSamples, int64(f.SampleRate))
 }
 
 // latm takes the first of some elements in LOAS and returns its length; 0 = its end is missing.
@@ -125,8 +131,9 @@ func (d *Demuxer) latm(t *demuxTrack, b []byte) (int, error) {
 		d.drop() // also until a configuration has arrived
 		return size, nil
 	}
+	samples, rate := int64(about.FrameSamples), int64(about.CoreRate)
 	for _, frame := range frames {
-		if err := d.emit(t, config, frame, int64(about.FrameSamples), int64(about.CoreRate)); err != nil {
+		if err := d.emit(t, config, frame, samples, rate); err != nil {
 			return size, err
 		}
 	}

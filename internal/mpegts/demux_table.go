@@ -87,7 +87,8 @@ func (d *Demuxer) choose(before *demuxTrack, tracks []trackInfo) *demuxTrack {
 		return nil
 	}
 	if len(tracks) > 1 {
-		d.log.Info("more than one track of a kind; the first that can be taken counts", "kind", tracks[0].kind, "count", len(tracks))
+		d.log.Info("more than one track of a kind; the first that can be taken counts",
+			"kind", tracks[0].kind, "count", len(tracks))
 	}
 	i := max(slices.IndexFunc(tracks, func(t trackInfo) bool { return t.supported }), 0)
 	return &demuxTrack{trackInfo: tracks[i], counter: -1}
@@ -95,11 +96,11 @@ func (d *Demuxer) choose(before *demuxTrack, tracks []trackInfo) *demuxTrack {
 
 // parseTrack reads an entry of the table of tracks.
 func parseTrack(streamType byte, pid uint16, descriptors []byte) trackInfo {
-	video := func(codecName string, supported bool) trackInfo {
-		return trackInfo{pid: pid, kind: codec.Video, codec: codecName, supported: supported}
+	video := func(name string, supported bool) trackInfo {
+		return trackInfo{pid: pid, kind: codec.Video, codec: name, supported: supported}
 	}
-	audio := func(codecName string, f framing) trackInfo {
-		return trackInfo{pid: pid, kind: codec.Audio, codec: codecName, framing: f, supported: f != 0}
+	audio := func(name string, f framing) trackInfo {
+		return trackInfo{pid: pid, kind: codec.Audio, codec: name, framing: f, supported: f != 0}
 	}
 	switch streamType {
 	case typeH264:

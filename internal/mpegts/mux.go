@@ -127,7 +127,8 @@ func (m *Muxer) AddVideo(units ...Unit) {
 	for _, u := range units {
 		m.frames = append(m.frames, u.Data)
 		m.videoUnits = append(m.videoUnits, pesUnit{
-			stream: m.video, pts: u.PTS + origin, dts: u.DTS + origin, sync: u.Sync, first: len(m.frames) - 1, end: len(m.frames),
+			stream: m.video, pts: u.PTS + origin, dts: u.DTS + origin, sync: u.Sync,
+			first: len(m.frames) - 1, end: len(m.frames),
 		})
 	}
 }
@@ -155,7 +156,8 @@ func (m *Muxer) AddAudio(run ...Unit) {
 		}
 		pts := run[0].PTS + origin
 		m.audioUnits = append(m.audioUnits, pesUnit{
-			stream: m.audio, pts: pts, dts: pts, duration: end - run[0].PTS, sync: true, first: len(m.frames) - n, end: len(m.frames),
+			stream: m.audio, pts: pts, dts: pts, duration: end - run[0].PTS, sync: true,
+			first: len(m.frames) - n, end: len(m.frames),
 		})
 		run = run[n:]
 	}
@@ -166,7 +168,7 @@ func (m *Muxer) AddAudio(run ...Unit) {
 func (m *Muxer) WriteSegment(w io.Writer) error {
 	defer m.discard()
 	if len(m.videoUnits) > 0 && m.video == nil || len(m.audioUnits) > 0 && m.audio == nil {
-		return weir.Errorf(weir.Internal, "media for a track that the transport stream does not have")
+		return weir.Errorf(weir.Internal, "media for a track that is not in the transport stream")
 	}
 	state := m.state
 	units := m.schedule(&state)
@@ -264,7 +266,8 @@ func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 	first := !m.state.Started
 	for i := range units {
 		u := &units[i]
-		jump := i == 0 && (!m.state.Started || u.due < m.state.Clock || u.due > m.state.Clock+maxSilence)
+		before := m.state.Clock
+		jump := i == 0 && (!m.state.Started || u.due < before || u.due > before+maxSilence)
 		ownClock := u.stream.pid == clockPID
 		if i == 0 && !ownClock {
 			m.out.clock(clockPID, *state.counter(clockPID), u.due, jump)

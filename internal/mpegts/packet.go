@@ -118,7 +118,9 @@ func clockField(due int64, sync, jump bool) field {
 		flags |= fieldSync
 	}
 	base := (due - clockLead) & (1<<stampBits - 1)
-	return field{[7]byte{flags, byte(base >> 25), byte(base >> 17), byte(base >> 9), byte(base >> 1), byte(base<<7) | 0x7E, 0}, 7}
+	return field{[7]byte{
+		flags, byte(base >> 25), byte(base >> 17), byte(base >> 9), byte(base >> 1), byte(base<<7) | 0x7E, 0,
+	}, 7}
 }
 
 // jumpField returns the adaptation field of the first packet of a track.

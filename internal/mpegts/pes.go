@@ -10,7 +10,7 @@ type pes struct {
 // parsePES reads a PES packet.
 func parsePES(b []byte) (p pes, ok bool) {
 	const scrambled = 0x30
-	if len(b) < 9 || b[0] != 0 || b[1] != 0 || b[2] != 1 || b[6]&0xC0 != 0x80 || b[6]&scrambled != 0 {
+	if len(b) < 9 || string(b[:3]) != "\x00\x00\x01" || b[6]&0xC0 != 0x80 || b[6]&scrambled != 0 {
 		return p, false
 	}
 	header := 9 + int(b[8])
@@ -60,7 +60,9 @@ func appendStamp(dst []byte, prefix byte, t int64) []byte {
 
 // parseStamp reads a time stamp.
 func parseStamp(b []byte) uint64 {
-	return uint64(b[0]>>1&7)<<30 | uint64(b[1])<<22 | uint64(b[2]>>1)<<15 | uint64(b[3])<<7 | uint64(b[4]>>1)
+	return uint64(b[0]>>1&7)<<30 |
+		uint64(b[1])<<22 | uint64(b[2]>>1)<<15 |
+		uint64(b[3])<<7 | uint64(b[4]>>1)
 }
 
 // pesSize returns the length of the PES packet that starts with b; ok is false while it is not

@@ -29,7 +29,7 @@ type stream struct {
 type nalFraming struct {
 	lengthSize int
 	kind       func(unit []byte) codec.NAL
-	delimiter  []byte // starts every access unit
+	delimiter  string // starts every access unit
 	parameters []byte // stand before every sync sample
 }
 
@@ -45,11 +45,11 @@ func newStream(t Track, pid uint16) (*stream, error) {
 	switch t.Config.Codec {
 	case codec.H264:
 		s.streamType, s.streamID = typeH264, idVideo
-		s.nal = &nalFraming{kind: codec.H264NAL, delimiter: []byte(codec.StartCode + "\x09\xF0")}
+		s.nal = &nalFraming{kind: codec.H264NAL, delimiter: codec.StartCode + "\x09\xF0"}
 		return s, s.nal.configure(t.Config, "avcC")
 	case codec.H265:
 		s.streamType, s.streamID, s.descriptors = typeH265, idVideo, registration("HEVC")
-		s.nal = &nalFraming{kind: codec.H265NAL, delimiter: []byte(codec.StartCode + "\x46\x01\x50")}
+		s.nal = &nalFraming{kind: codec.H265NAL, delimiter: codec.StartCode + "\x46\x01\x50"}
 		return s, s.nal.configure(t.Config, "hvcC")
 	case codec.AAC:
 		var err error
@@ -67,7 +67,8 @@ func newStream(t Track, pid uint16) (*stream, error) {
 	case codec.EAC3:
 		s.streamType, s.streamID, s.descriptors = typeEAC3, idPrivate, registration("EAC3")
 	default:
-		return nil, weir.Errorf(weir.Invalid, "%s has no place in MPEG-TS; use CMAF segments for it", t.Config.RFC6381)
+		return nil, weir.Errorf(weir.Invalid, "%s has no place in MPEG-TS; use CMAF segments for it",
+			t.Config.RFC6381)
 	}
 	if len(t.Language) == 3 && t.Language != "und" {
 		s.descriptors = append(append(s.descriptors, tagLanguage, 4), t.Language...)
@@ -83,7 +84,8 @@ func adtsHeader(record []byte) ([]byte, error) {
 	}
 	config, _ := codec.ParseAudioConfig(record)
 	if config.Channels == 0 {
-		return nil, weir.Errorf(weir.Invalid, "AAC with an odd layout of channels has no place in MPEG-TS")
+		return nil, weir.Errorf(weir.Invalid,
+			"AAC with an odd layout of channels has no place in MPEG-TS")
 	}
 	return config.ADTSHeader()
 }
@@ -120,7 +122,8 @@ func (n *nalFraming) appendAccessUnit(dst, sample []byte, sync bool) ([]byte, er
 	}
 	for unit, err := range codec.Units(sample, n.lengthSize) {
 		if err != nil {
-			return nil, weir.Errorf(weir.Invalid, "a video sample is damaged: the lengths of its NAL units don't add up")
+			return nil, weir.Errorf(weir.Invalid,
+				"a video sample is damaged: the lengths of its NAL units don't add up")
 		}
 		if len(unit) > 0 && n.kind(unit) != codec.NALDelimiter {
 			dst = append(append(dst, codec.StartCode...), unit...)

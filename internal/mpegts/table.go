@@ -39,7 +39,8 @@ func pmtSection(clockPID uint16, streams ...*stream) []byte {
 		if s == nil {
 			continue
 		}
-		body = append(body, s.streamType, 0xE0|byte(s.pid>>8), byte(s.pid), 0xF0, byte(len(s.descriptors)))
+		body = append(body, s.streamType, 0xE0|byte(s.pid>>8), byte(s.pid))
+		body = append(body, 0xF0, byte(len(s.descriptors)))
 		body = append(body, s.descriptors...)
 	}
 	return newSection(tableTracks, body)

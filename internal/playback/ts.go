@@ -79,7 +79,9 @@ func (s *Server) transportStream(w *answer, v *visit, r rendition, n int) error 
 
 // renderTS writes segment n into a file without a name: a viewer may take long to read it,
 // and memory is scarce.
-func (s *Server) renderTS(ctx context.Context, m media.Muxed, state cmaf.TSState, n int) (*os.File, error) {
+func (s *Server) renderTS(
+	ctx context.Context, m media.Muxed, state cmaf.TSState, n int,
+) (*os.File, error) {
 	select {
 	case s.rendering <- struct{}{}:
 		defer func() { <-s.rendering }()
@@ -93,7 +95,8 @@ func (s *Server) renderTS(ctx context.Context, m media.Muxed, state cmaf.TSState
 	videoTrack, audioTrack := m.Tracks(n)
 	ts, err := cmaf.NewTS(videoTrack, audioTrack, state)
 	if err != nil {
-		return nil, weir.Wrap(weir.NotFound, err, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
+		return nil, weir.Wrap(weir.NotFound, err,
+			"the rendition has no form that MPEG-TS can carry; use index.m3u8")
 	}
 	file, err := os.CreateTemp(s.Dir, "weir-*.ts")
 	if err != nil {
