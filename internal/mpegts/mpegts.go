@@ -13,7 +13,11 @@
 // The package is pure: it reads and writes bytes that it is given, and nothing else.
 package mpegts
 
-import "bytes"
+import (
+	"bytes"
+	"math"
+	"time"
+)
 
 const (
 	// PacketSize is the length of a transport packet in bytes.
@@ -59,3 +63,6 @@ const (
 func Detect(data []byte) bool {
 	return bytes.IndexByte(data[:min(len(data), PacketSize)], syncByte) >= 0
 }
+
+// Ticks turns a time into ticks of ClockRate, the nearest number.
+func Ticks(t time.Duration) int64 { return int64(math.Round(t.Seconds() * ClockRate)) }

@@ -1,0 +1,148 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/mpegts"
+	"weir/internal/srt"
+	"weir/internal/weir"
+)
+
+// tsBatch is how much of a stream is made MPEG-TS at once. Each batch repeats the tables.
+const tsBatch = 100 * time.Millisecond
+
+// srtOutlet sends MPEG-TS over SRT.
+type srtOutlet struct {
+	conn    *srt.Conn
+	reading sync.WaitGroup
+	written atomic.Int64 // bytes
+
+	ts           *mpegts.Muxer // nil = nothing was sent
+	video, audio string        // the codecs of its tracks
+	waiting      bool          // the batch in hand has frames
+	since        time.Duration // where it begins
+}
+
+// dialSRT connects to a target. fail is called if the connection breaks after that.
+func dialSRT(ctx context.Context, url string, resolve srt.Resolver, fail func(error)) (outlet, error) {
+	conn, err := srt.Dial(ctx, url, resolve)
+	if err != nil {
+		return nil, srtProblem(err)
+	}
+	o := &srtOutlet{conn: conn}
+	o.reading.Go(func() { // a target has nothing to say, but its end
+		_, err := io.Copy(io.Discard, conn)
+		fail(targetClosed(err))
+	})
+	return o, nil
+}
+
+// srtProblem returns why a target could not be called, for its owner.
+func srtProblem(err error) error {
+	switch {
+	case errors.Is(err, srt.ErrURL):
+		return weir.Errorf(weir.Invalid, "the URL of the target must be srt://host:port?streamid=key; "+
+			"passphrase, pbkeylen and latency (in milliseconds) may follow")
+	case errors.Is(err, srt.ErrMode):
+		return weir.Errorf(weir.Invalid, "a target is called: leave out mode, or write mode=caller")
+	case errors.Is(err, srt.ErrLatency):
+		return weir.Errorf(weir.Invalid, "the latency of the target must be given in milliseconds, at most %d",
+			srt.MaxLatency.Milliseconds())
+	case errors.Is(err, srt.ErrOptions):
+		return weir.Errorf(weir.Invalid, "the URL of the target can't be used: %v", err)
+	case errors.Is(err, srt.ErrConnect):
+		return weir.Wrap(weir.Upstream, err, "the target did not take the call over SRT; "+
+			"check the address, the streamid and the passphrase")
+	}
+	return err
+}
+
+func targetClosed(err error) error {
+	return weir.Wrap(weir.Upstream, err, "the target closed the connection")
+}
+
+// Write sends MPEG-TS.
+func (o *srtOutlet) Write(p []byte) (int, error) {
+	n, err := o.conn.Write(p)
+	o.written.Add(int64(n))
+	if err != nil {
+		err = targetClosed(err)
+	}
+	return n, err
+}
+
+func (o *srtOutlet) sent() int64 { return o.written.Load() }
+
+// hurry has nothing to do: a write does not wait for the target.
+func (o *srtOutlet) hurry() {}
+
+func (o *srtOutlet) close() {
+	_ = o.pause()
+	_ = o.conn.Close()
+	o.reading.Wait()
+}
+
+func (o *srtOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
+	if err := o.pause(); err != nil {
+		return err
+	}
+	var state mpegts.State
+	videoTS, audioTS := tsTrack(video), tsTrack(audio)
+	if o.ts != nil {
+		// The tables of a stream that is being received do not change.
+		if codecOf(videoTS) != o.video || codecOf(audioTS) != o.audio {
+			return errOtherTracks
+		}
+		state = o.ts.State()
+	}
+	ts, err := mpegts.NewMuxer(videoTS, audioTS, state)
+	if err != nil {
+		return weir.Wrap(weir.Invalid, err, "the stream can't be sent over SRT, which takes H.264 or HEVC and AAC: %v", err)
+	}
+	o.ts, o.video, o.audio = ts, codecOf(videoTS), codecOf(audioTS)
+	return nil
+}
+
+func tsTrack(t *cmaf.Track) *mpegts.Track {
+	if t == nil {
+		return nil
+	}
+	return &mpegts.Track{Config: t.Config(), Language: t.Language}
+}
+
+func codecOf(t *mpegts.Track) string {
+	if t == nil {
+		return ""
+	}
+	return t.Config.Codec
+}
+
+func (o *srtOutlet) frame(f outgoing) error {
+	u := mpegts.Unit{PTS: mpegts.Ticks(f.pts), DTS: mpegts.Ticks(f.dts), Sync: f.sync, Data: f.data}
+	if f.kind == cmaf.Audio {
+		o.ts.AddAudio(u)
+	} else {
+		o.ts.AddVideo(u)
+	}
+	o.waiting = true
+	if f.dts-o.since < tsBatch {
+		return nil
+	}
+	o.since = f.dts
+	return o.pause()
+}
+
+// pause sends the batch in hand.
+func (o *srtOutlet) pause() error {
+	if !o.waiting {
+		return nil
+	}
+	o.waiting = false
+	return o.ts.WriteSegment(o)
+}
