@@ -266,10 +266,14 @@ func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 	first := !m.state.Started
 	for i := range units {
 		u := &units[i]
-		before := m.state.Clock
-		jump := i == 0 && (!m.state.Started || u.due < before || u.due > before+maxSilence)
 		ownClock := u.stream.pid == clockPID
-		if i == 0 && !ownClock {
+		// In a live stream, audio may be a little behind the clock of video: that is in time.
+		late, maxLate := state.Clock-u.due, int64(clockLead)
+		if ownClock {
+			maxLate = 0
+		}
+		jump := i == 0 && (!m.state.Started || late > maxLate || -late > maxSilence)
+		if i == 0 && !ownClock && (jump || late <= 0) {
 			m.out.clock(clockPID, *state.counter(clockPID), u.due, jump)
 			state.Clock = u.due
 		}

@@ -266,3 +266,46 @@ func BenchmarkMuxer(b *testing.B) {
 		}
 	}
 }
+
+// TestMuxBatches: a live stream that is written in short batches, as its frames arrive, has one
+// clock. Audio arrives a little behind video here, and is not a new start.
+func TestMuxBatches(t *testing.T) {
+	m, err := NewMuxer(h264Track(), aacTrack(), State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	frame := codec.AppendUnit(nil, bytes.Repeat([]byte{0x41}, 500))
+	audio := int64(0)
+	for i := range int64(100) {
+		dts := i * 3600
+		m.AddVideo(Unit{DTS: dts, PTS: dts + 3600*[]int64{1, 3, 0}[i%3], Sync: i == 0, Data: frame})
+		for ; audio < dts-1000; audio += 1920 {
+			m.AddAudio(Unit{PTS: audio, Data: frame[:300]})
+		}
+		if i%3 == 2 {
+			if err := m.WriteSegment(&out); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	jumps, clock := 0, int64(0)
+	for p := range slices.Chunk(out.Bytes(), PacketSize) {
+		if p[3]&0x20 == 0 || p[4] == 0 {
+			continue
+		}
+		if p[5]&fieldJump != 0 && p[5]&fieldClock != 0 {
+			jumps++
+		}
+		if p[5]&fieldClock != 0 {
+			now := int64(p[6])<<25 | int64(p[7])<<17 | int64(p[8])<<9 | int64(p[9])<<1 | int64(p[10])>>7
+			if now < clock || clock > 0 && now-clock > maxClockGap {
+				t.Errorf("the clock goes from %d to %d", clock, now)
+			}
+			clock = now
+		}
+	}
+	if jumps != 1 {
+		t.Errorf("the clock starts anew %d times, want once", jumps)
+	}
+}
