@@ -80,7 +80,7 @@ var libraries = map[string]string{
 	"github.com/alecthomas/kong":            "main config cli",
 	"github.com/bluenviron/gohlslib":        "tests",
 	"github.com/bluenviron/gortmplib":       "tests",
-	"github.com/bluenviron/mediacommon":     "codec ingest tests",
+	"github.com/bluenviron/mediacommon":     "codec tests",
 	"github.com/chromedp/":                  "tests",
 	"github.com/datarhei/gosrt":             "srt",
 	"github.com/elastic/go-seccomp-bpf":     "ffmpeg",

@@ -130,11 +130,7 @@ func (p *feed) take(tracks []cmaf.Track) error {
 func (p *feed) begin(g outgoing) error {
 	var video, audio *cmaf.Track
 	if p.video >= 0 {
-		track := p.tracks[p.video]
-		if g.kind == cmaf.Video {
-			track.Delay = max(track.Ticks(g.pts-g.dts), 0)
-		}
-		video = &track
+		video = &p.tracks[p.video]
 	}
 	switch {
 	case p.silence:
