@@ -13,9 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -251,96 +249,13 @@ func (s openly) open(key string) error {
 	return nil
 }
 
-// heights are the widths and usual bitrates of heights that people know by name.
-var heights = map[int]struct{ width, bitrate int }{
-	2160: {3840, 16_000_000}, 1440: {2560, 10_000_000}, 1080: {1920, 6_000_000}, 720: {1280, 3_000_000},
-	540: {960, 2_000_000}, 480: {854, 1_600_000}, 360: {640, 800_000}, 240: {426, 400_000}, 144: {256, 200_000},
-}
-
-var (
-	heightName  = regexp.MustCompile(`^([0-9]{3,4})p$`)
-	sizeName    = regexp.MustCompile(`^([0-9]{3,4})x([0-9]{3,4})$`)
-	bitrateText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)([kM]?)$`)
-	qualityText = regexp.MustCompile(`^crf([0-9]{1,2})$`)
-)
-
-// parseProfile reads a rendition of the form NAME[:BITRATE][:CODEC][:crfN].
+// parseProfile reads the value of --profile.
 func parseProfile(text string) (weir.Profile, error) {
-	name, rest, more := strings.Cut(text, ":")
-	p := weir.Profile{Name: name}
-	switch height, size := heightName.FindStringSubmatch(name), sizeName.FindStringSubmatch(name); {
-	case height != nil:
-		p.Height, _ = strconv.Atoi(height[1])
-		p.Width = (p.Height*16/9 + 1) &^ 1
-		if known, ok := heights[p.Height]; ok {
-			p.Width = known.width
-		}
-	case size != nil:
-		p.Width, _ = strconv.Atoi(size[1])
-		p.Height, _ = strconv.Atoi(size[2])
-	default:
-		return p, weir.Errorf(weir.Invalid, "--profile %s: %q is not a size; write it like 720p or 1280x720", text, name)
+	p, err := weir.ParseProfile(text)
+	if err != nil {
+		err = weir.Errorf(weir.Invalid, "--profile %s: %s", text, err)
 	}
-	if p.Width < 128 || p.Height < 128 {
-		return p, weir.Errorf(weir.Invalid, "--profile %s: %dx%d is too small; both sides need at least 128 pixels", text, p.Width, p.Height)
-	}
-	for option := range strings.SplitSeq(rest, ":") {
-		if !more {
-			break
-		}
-		if err := profileOption(&p, option); err != nil {
-			return p, weir.Errorf(weir.Invalid, "--profile %s: %s", text, err.Error())
-		}
-	}
-	if p.Bitrate == 0 {
-		p.Bitrate = usualBitrate(p.Width, p.Height)
-	}
-	return p, nil
-}
-
-func profileOption(p *weir.Profile, option string) error {
-	if m := bitrateText.FindStringSubmatch(option); m != nil {
-		value, err := strconv.ParseFloat(m[1], 64)
-		if err != nil {
-			return err
-		}
-		value *= map[string]float64{"": 1, "k": 1e3, "M": 1e6}[m[2]]
-		if value < 400 || value > 1e9 {
-			return fmt.Errorf("%s is not a usable bitrate; write it like 3M or 800k", option)
-		}
-		p.Bitrate = int(math.Round(value))
-		return nil
-	}
-	if m := qualityText.FindStringSubmatch(option); m != nil {
-		quality, err := strconv.Atoi(m[1])
-		if err == nil && quality > 44 {
-			err = fmt.Errorf("%s is out of range; use crf1 (best) to crf44", option)
-		}
-		p.Quality = &quality
-		return err
-	}
-	switch strings.ToLower(option) {
-	case "h264":
-		p.Encoder = "H.264"
-	case "hevc", "vp9":
-		p.Encoder = strings.ToUpper(option)
-	case "av1":
-		p.Codec = "AV1"
-	default:
-		return fmt.Errorf("%q is neither a bitrate (3M, 800k), nor a codec (h264, hevc, vp9, av1), nor a quality (crf23)", option)
-	}
-	return nil
-}
-
-// usualBitrate is the bitrate of the next known height with as many pixels.
-func usualBitrate(width, height int) int {
-	best, pixels := 16_000_000, width*height
-	for h, known := range heights {
-		if known.width*h >= pixels && known.bitrate < best {
-			best = known.bitrate
-		}
-	}
-	return best
+	return p, err
 }
 
 // reporter tells a person or a program how far a command is.
