@@ -23,7 +23,7 @@ import (
 func liveWatch(t *testing.T) {
 	w := newWeir(t)
 	rtmp, ops := freeAddr(t), freeAddr(t)
-	w.start("--rtmp", rtmp, "--ops", ops, "--session-timeout", "1s")
+	w.start("--rtmp", rtmp, "--ops", ops, "--session-timeout", "10m")
 	said := w.run("stream", "create", "The <show> of shows", "--profile", "none", "--rtmp", rtmp, "--public-url", w.url)
 	s := &liveStream{w: w, id: match(t, said, `id +(\S+)`), key: match(t, said, `stream key +(\S+)`), rtmp: rtmp}
 	s.playback = match(t, said, `watch +`+regexp.QuoteMeta(w.url)+`/play/(\S+)`)
@@ -56,8 +56,19 @@ func liveWatch(t *testing.T) {
 	s.checkHealth()
 	checkLiveMetrics(t, ops)
 
+	// The session stays open for an encoder that comes back, and its playlist says nothing of
+	// an end.
 	e.stop()
-	b.says("The stream has ended")
+	b.saysEnded()
+	b.open(w.url + "/play/" + s.playback)
+	b.saysEnded()
+	e = s.send(liveClip(t))
+	b.moves(e)
+
+	// The session is closed, and its playlist says so.
+	w.must("DELETE", "/api/stream/"+s.id+"/terminate", nil, nil)
+	_ = e.wait() // it was turned away
+	b.saysEnded()
 	e = s.send(liveClip(t))
 	b.moves(e)
 
@@ -128,6 +139,26 @@ func (b *browser) says(headline string) {
 		}
 		return nil
 	})
+}
+
+// saysEnded waits until the watch page says that the stream has ended, and looks whether it
+// still does when it has asked for the stream again several times.
+func (b *browser) saysEnded() {
+	b.t.Helper()
+	const ended = "The stream has ended"
+	b.says(ended)
+	_ = b.text("performance.clearResourceTimings(); ''")
+	eventually(b.t, func() error {
+		asked := b.text(`String(performance.getEntriesByType('resource').filter((e) => e.name.includes('index.m3u8')).length)`)
+		if n, err := strconv.Atoi(asked); err != nil || n < 4 {
+			return fmt.Errorf("the page asked %s times for the stream: %v", asked, err)
+		}
+		return nil
+	})
+	b.says(ended)
+	if live := b.text(`document.getElementById('live').hidden ? '' : 'Live'`); live != "" {
+		b.t.Errorf("the page says %q of a stream that has ended", live)
+	}
 }
 
 // stays looks whether the page was allowed all that it tried.

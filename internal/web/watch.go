@@ -59,6 +59,7 @@ type pageData struct {
 	ID, Kind         string // kind: live, stored; "" = there is nothing to play
 	Title            string
 	Headline, Detail string
+	Seen             bool   // the stream was on air
 	Assets           string // folder of the files
 }
 
@@ -172,7 +173,7 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 	}
 	stream, err := p.o.Store.StreamByPlaybackID(ctx, id)
 	if err == nil && !stream.Deleted {
-		shown.Kind = "live"
+		shown.Kind, shown.Seen = "live", stream.LastSeen > 0
 		name(stream.Name, stream.PlaybackPolicy)
 		return shown, http.StatusOK
 	}

@@ -35,12 +35,17 @@ func newWatchFixture(t *testing.T) *watchFixture {
 	f := &watchFixture{ids: map[string]string{}}
 	caller := &weir.Caller{UserID: "u", ProjectID: "p"}
 	err = st.Tx(ctx, func(tx *store.Tx) error {
-		for name, policy := range map[string]*weir.PlaybackPolicy{"<b>open</b>": nil, "secret plans": {Type: weir.PolicyJWT}, "gone": nil} {
+		for name, policy := range map[string]*weir.PlaybackPolicy{
+			"<b>open</b>": nil, "secret plans": {Type: weir.PolicyJWT}, "gone": nil, "ended": nil,
+		} {
 			s, err := weir.NewStream{Name: name, PlaybackPolicy: policy}.Stream(caller, time.Now())
 			if err != nil {
 				return err
 			}
 			s.Deleted = name == "gone"
+			if name == "ended" {
+				s.LastSeen = weir.At(time.Now())
+			}
 			if err := tx.CreateStream(ctx, &s); err != nil {
 				return err
 			}
@@ -87,6 +92,8 @@ func TestWatchPage(t *testing.T) {
 		has, none string
 	}{
 		{"stream", f.ids["<b>open</b>"], http.StatusOK, "live", "&lt;b&gt;open&lt;/b&gt;", "<b>"},
+		{"stream that was on air", f.ids["ended"], http.StatusOK, "live", `data-seen="true"`, `data-seen="false"`},
+		{"stream that was not", f.ids["<b>open</b>"], http.StatusOK, "live", `data-seen="false"`, `data-seen="true"`},
 		{"gated stream", f.ids["secret plans"], http.StatusOK, "live", "<title>Video</title>", "secret"},
 		{"deleted stream", f.ids["gone"], http.StatusNotFound, "", "Nothing is here", "<script"},
 		{"asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", "Nothing"},
