@@ -43,7 +43,7 @@ func liveWatch(t *testing.T) {
 	}
 
 	e := s.send(liveClip(t))
-	b.moves(e)
+	b.moves(e.running)
 	eventually(t, func() error {
 		if now := s.views(); len(now) != 1 || now[0].ViewCount != 1 {
 			return fmt.Errorf("views now are %+v, want one", now)
@@ -63,14 +63,14 @@ func liveWatch(t *testing.T) {
 	b.open(w.url + "/play/" + s.playback)
 	b.saysEnded()
 	e = s.send(liveClip(t))
-	b.moves(e)
+	b.moves(e.running)
 
 	// The session is closed, and its playlist says so.
 	w.must("DELETE", "/api/stream/"+s.id+"/terminate", nil, nil)
 	_ = e.wait() // it was turned away
 	b.saysEnded()
 	e = s.send(liveClip(t))
-	b.moves(e)
+	b.moves(e.running)
 
 	w.must("PATCH", "/api/stream/"+s.id, map[string]any{"playbackPolicy": map[string]any{"type": "jwt"}}, nil)
 	b.open(w.url + "/play/" + s.playback)
@@ -79,7 +79,7 @@ func liveWatch(t *testing.T) {
 		t.Errorf("the name of a stream that is not public is on its page: %q", title)
 	}
 	b.open(w.url + "/play/" + s.playback + "?jwt=" + url.QueryEscape(w.permission(s.playback)))
-	b.moves(e)
+	b.moves(e.running)
 	b.open(w.url + "/play/0000000000000000")
 	b.says("Nothing is here")
 	b.stays()
@@ -171,7 +171,7 @@ func (b *browser) stays() {
 
 // moves waits until the watch page has shown pictures for two seconds, with nothing
 // written over them. e is the encoder, nil for what is stored.
-func (b *browser) moves(e *encoder) {
+func (b *browser) moves(running func() error) {
 	b.t.Helper()
 	type shown struct {
 		At     float64
@@ -181,8 +181,8 @@ func (b *browser) moves(e *encoder) {
 	}
 	var first *shown
 	eventually(b.t, func() error {
-		if e != nil {
-			if err := e.running(); err != nil {
+		if running != nil {
+			if err := running(); err != nil {
 				b.t.Fatal(err)
 			}
 		}
