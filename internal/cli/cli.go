@@ -57,9 +57,7 @@ func Run(args []string, openAPI []byte, files fs.FS) (status int) {
 }
 
 // parse reads the command line, the environment and the settings file.
-func parse(
-	args []string, env func(string) (string, bool), stdout io.Writer,
-) (*config.Command, *commands, error) {
+func parse(args []string, env func(string) (string, bool), stdout io.Writer) (*config.Command, *commands, error) {
 	c := &commands{}
 	command, err := config.Parse(c, &c.Config, args, env, stdout)
 	return command, c, err

@@ -65,8 +65,8 @@ func TestCommands(t *testing.T) {
 		command, _, err := parse(strings.Fields(tt.args), noEnvironment, t.Output())
 		if err != nil {
 			t.Errorf("weir %s: %v", tt.args, err)
-		} else if command.Name() != tt.want {
-			t.Errorf("weir %s is %q, want %q", tt.args, command.Name(), tt.want)
+		} else if command.Name != tt.want {
+			t.Errorf("weir %s is %q, want %q", tt.args, command.Name, tt.want)
 		}
 	}
 }

@@ -64,28 +64,21 @@ type finding struct {
 	detail string
 }
 
-// found returns a finding; err makes it something missing.
-func found(what, detail string, err error) finding {
-	if err != nil {
-		return finding{what, stateMissing, err.Error()}
-	}
-	return finding{what, stateOK, detail}
-}
-
 // examine looks at everything that weir needs on this machine, and changes nothing.
-func examine(
-	ctx context.Context, cfg *config.Config, reach func(context.Context, *config.Config) error,
-) []finding {
+func examine(ctx context.Context, cfg *config.Config, reach func(context.Context, *config.Config) error) []finding {
 	findings := []finding{
 		examineProgram(ctx, "ffmpeg"),
 		examineProgram(ctx, "ffprobe"),
 		examineFolder(cfg.Data),
 		examineSpace("free space", cfg.Data),
 		examineSecret(cfg),
-		found("database", "answers", reach(ctx, cfg)),
+		{"database", stateOK, "answers"},
+	}
+	if err := reach(ctx, cfg); err != nil {
+		findings[len(findings)-1] = finding{"database", stateMissing, err.Error()}
 	}
 	findings = append(findings, examineMediaSpace(cfg)...)
-	if err := server.CheckCertificate(cfg); err != nil {
+	if _, err := server.TLSConfig(cfg); err != nil {
 		findings = append(findings, finding{"certificate", stateMissing, err.Error()})
 	}
 	findings = append(findings, examineEndpoints(ctx, cfg)...)

@@ -39,10 +39,7 @@ func (c keyCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	key := weir.NewAPIKey()
-	t := weir.Token{
-		ID: weir.NewID(), Kind: "api-token", UserID: u.ID, ProjectID: u.DefaultProjectID, Name: c.Name,
-		CreatedAt: weir.At(time.Now()),
-	}
+	t := weir.Token{ID: weir.NewID(), Kind: "api-token", UserID: u.ID, ProjectID: u.DefaultProjectID, Name: c.Name, CreatedAt: weir.At(time.Now())}
 	if err := st.Tx(ctx, func(tx *store.Tx) error { return tx.CreateToken(ctx, &t, key) }); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (c streamCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 	if err := st.Tx(ctx, func(tx *store.Tx) error { return tx.CreateStream(ctx, &stream) }); err != nil {
 		return err
 	}
-	base := cfg.CommandURL()
+	base := cfg.LocalURL(0)
 	rtmp := cmp.Or(cfg.RTMPServer(base), "none: this weir takes no RTMP; give it an address with --rtmp")
 	return show(os.Stdout, "OBS server  %s\nstream key  %s  (as good as a password)\nwatch       %s/play/%s\nid          %s\n",
 		rtmp, stream.StreamKey.Reveal(), base, stream.PlaybackID, stream.ID)

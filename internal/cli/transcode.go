@@ -3,15 +3,18 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net/netip"
 	"net/url"
 	"os"
-	"path"
 	"path/filepath"
 	"runtime"
-	"syscall"
+	"strings"
+	"time"
 
 	"weir/internal/blob"
 	"weir/internal/config"
@@ -82,7 +85,7 @@ func (c transcodeCmd) transcode(ctx context.Context, o vod.RunOptions) (result w
 	if err := os.MkdirAll(c.OutDir, 0o777); err != nil {
 		return result, weir.Errorf(weir.Invalid, "%s: can't be made: %s", c.OutDir, err.Error())
 	}
-	store, err := openUserDir(c.OutDir)
+	store, err := blob.NewUserDisk(c.OutDir)
 	if err != nil {
 		return result, err
 	}
@@ -162,68 +165,6 @@ func parseOutputs(names []string) (o weir.TranscodeOutputs, err error) {
 	return o, nil
 }
 
-// userDir is a store in a folder of the user. Its files get the modes of the user's umask, not
-// those of the service's media.
-type userDir struct {
-	blob.Store
-	dir  string
-	mask os.FileMode
-}
-
-func openUserDir(dir string) (userDir, error) {
-	store, err := blob.NewDisk(dir)
-	mask := syscall.Umask(0)
-	syscall.Umask(mask)
-	return userDir{store, dir, os.FileMode(mask)}, err
-}
-
-func (s userDir) Put(ctx context.Context, key string, r io.Reader, size int64, o blob.PutOptions) error {
-	if err := s.Store.Put(ctx, key, r, size, o); err != nil {
-		return err
-	}
-	return s.setModes(key)
-}
-
-func (s userDir) Upload(ctx context.Context, key string, o blob.PutOptions) (blob.Upload, error) {
-	u, err := s.Store.Upload(ctx, key, o)
-	return userUpload{u, s, key}, err
-}
-
-func (s userDir) Resume(ctx context.Context, key, id string) (blob.Upload, error) {
-	u, err := s.Store.Resume(ctx, key, id)
-	return userUpload{u, s, key}, err
-}
-
-type userUpload struct {
-	blob.Upload
-	store userDir
-	key   string
-}
-
-func (u userUpload) Complete(ctx context.Context, parts []blob.PartInfo) error {
-	if err := u.Upload.Complete(ctx, parts); err != nil {
-		return err
-	}
-	return u.store.setModes(u.key)
-}
-
-// setModes sets the modes of a file and of the folders that the store made for it.
-func (s userDir) setModes(key string) error {
-	if err := os.Chmod(filepath.Join(s.dir, key), 0o666&^s.mask); err != nil {
-		return err
-	}
-	const made = 0o700
-	for folder := path.Dir(key); folder != "."; folder = path.Dir(folder) {
-		name := filepath.Join(s.dir, folder)
-		if info, err := os.Stat(name); err == nil && info.Mode().Perm() == made {
-			if err := os.Chmod(name, 0o777&^s.mask); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // parseProfile reads the value of --profile.
 func parseProfile(text string) (weir.Profile, error) {
 	p, err := weir.ParseProfile(text)
@@ -231,4 +172,141 @@ func parseProfile(text string) (weir.Profile, error) {
 		err = weir.Errorf(weir.Invalid, "--profile %s: %s", text, err)
 	}
 	return p, err
+}
+
+// reporter tells a person or a program about the progress of a command.
+type reporter struct {
+	json     bool
+	terminal bool
+	out, err io.Writer
+	last     time.Time
+	step     string
+}
+
+func newReporter(json bool, out, err *os.File) *reporter {
+	info, statErr := err.Stat()
+	terminal := statErr == nil && info.Mode()&os.ModeCharDevice != 0
+	return &reporter{json: json, terminal: terminal, out: out, err: err}
+}
+
+// Intervals of progress on a terminal, and in lines.
+const (
+	redrawEvery = 200 * time.Millisecond
+	lineEvery   = 5 * time.Second
+)
+
+// line is one line of --json.
+type line struct {
+	Event    string                `json:"event"` // progress, result or error
+	Step     string                `json:"step,omitempty"`
+	Fraction *float64              `json:"fraction,omitempty"`
+	FPS      float64               `json:"fps,omitempty"`
+	Speed    float64               `json:"speed,omitempty"` // 2 = twice as fast as it plays
+	ETA      float64               `json:"eta,omitempty"`   // seconds from now
+	Kind     weir.Kind             `json:"kind,omitempty"`
+	Message  string                `json:"message,omitempty"`
+	Result   *weir.TranscodeOutput `json:"result,omitempty"`
+}
+
+// progress is called by the engine, never twice at once.
+func (r *reporter) progress(p vod.Progress) {
+	every := lineEvery
+	if r.terminal && !r.json {
+		every = redrawEvery
+	}
+	if p.Step == r.step && p.Fraction < 1 && time.Since(r.last) < every {
+		return
+	}
+	r.last, r.step = time.Now(), p.Step
+	fraction := math.Round(p.Fraction*1000) / 1000
+	if r.json {
+		r.write(line{
+			Event: "progress", Step: p.Step, Fraction: &fraction, FPS: round1(p.FPS), Speed: round2(p.Speed), ETA: round1(p.ETA.Seconds()),
+		})
+		return
+	}
+	text := fmt.Sprintf("%5.1f %%  %-10s", fraction*100, p.Step)
+	if p.Speed > 0 {
+		text += fmt.Sprintf("  %6.2fx", p.Speed)
+	}
+	if p.ETA > 0 {
+		text += "  " + shortTime(p.ETA) + " left"
+	}
+	if r.terminal {
+		const width = 30
+		filled := int(fraction * width)
+		_, _ = fmt.Fprintf(r.err, "\r[%s%s] %s\x1b[K", strings.Repeat("#", filled), strings.Repeat("-", width-filled), text)
+		return
+	}
+	_, _ = fmt.Fprintln(r.err, strings.TrimRight(text, " "))
+}
+
+func (r *reporter) write(l line) {
+	data, _ := json.Marshal(l)
+	_, _ = r.out.Write(append(data, '\n'))
+}
+
+// fail reports an error and returns it with its exit status.
+func (r *reporter) fail(ctx context.Context, err error) error {
+	if r.terminal && !r.json && r.step != "" {
+		_, _ = fmt.Fprintln(r.err)
+	}
+	e := &exitError{error: err, status: 1, shown: r.json}
+	kind := weir.KindOf(err)
+	switch {
+	case ctx.Err() != nil:
+		kind, e.status, e.error = "interrupted", exitInterrupted, errors.New("interrupted; what was begun is removed")
+	case !weir.Retriable(err):
+		e.status = exitInvalid
+	}
+	if r.json {
+		r.write(line{Event: "error", Kind: kind, Message: e.Error()})
+	}
+	return e
+}
+
+// finish reports what was made.
+func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
+	if r.json {
+		r.write(line{Event: "result", Result: &result})
+		return nil
+	}
+	if r.terminal {
+		_, _ = fmt.Fprintln(r.err)
+	}
+	for _, x := range result.Renditions {
+		size := "audio"
+		if x.Width > 0 {
+			size = fmt.Sprintf("%dx%d", x.Width, x.Height)
+		}
+		if err := show(r.out, "%-14s %-10s %6.0f kb/s  %s\n", x.Name, size, float64(x.Bitrate)/1000, x.Codec); err != nil {
+			return err
+		}
+	}
+	if result.HLS != nil {
+		if err := show(r.out, "HLS   %s\n", filepath.Join(dir, result.HLS.Path)); err != nil {
+			return err
+		}
+	}
+	for _, file := range result.MP4 {
+		if err := show(r.out, "MP4   %s\n", filepath.Join(dir, file.Path)); err != nil {
+			return err
+		}
+	}
+	if result.FMP4 != nil {
+		return show(r.out, "fMP4  %s\nDASH  %s\n", filepath.Join(dir, result.FMP4.Path), filepath.Join(dir, result.FMP4.DASH))
+	}
+	return nil
+}
+
+func round1(x float64) float64 { return math.Round(x*10) / 10 }
+func round2(x float64) float64 { return math.Round(x*100) / 100 }
+
+// shortTime returns a duration like 1:02:03 or 4:05.
+func shortTime(d time.Duration) string {
+	s := int(d.Round(time.Second).Seconds())
+	if s >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }

@@ -210,12 +210,16 @@ func TestTranscode(t *testing.T) {
 	})
 }
 
+// umaskOf returns the umask of this process.
 func umaskOf(t *testing.T) os.FileMode {
 	t.Helper()
-	store, err := openUserDir(t.TempDir())
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	return store.mask
+	return 0o666 &^ info.Mode().Perm()
 }

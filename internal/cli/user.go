@@ -118,5 +118,5 @@ func printLink(ctx context.Context, cfg *config.Config, accounts *account.Accoun
 	if err != nil {
 		return err
 	}
-	return show(os.Stdout, "Send this link to %s; it sets the password and works once:\n%s/set-password?token=%s\n", u.Email, cfg.CommandURL(), link.Reveal())
+	return show(os.Stdout, "Send this link to %s; it sets the password and works once:\n%s/set-password?token=%s\n", u.Email, cfg.LocalURL(0), link.Reveal())
 }

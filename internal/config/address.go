@@ -1,45 +1,28 @@
 package config
 
 import (
+	"cmp"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
 )
 
-// LocalURL returns the URL at which a person on this machine reaches the service, whose HTTP
-// listener has the port.
+// LocalURL returns the URL at which a person on this machine reaches the service. port is that
+// of the HTTP listener; 0 = the one in the settings.
 func (c *Config) LocalURL(port int) string {
-	if base := c.publicBase(); base != "" {
-		return base
-	}
-	return c.listenerURL("localhost", strconv.Itoa(port))
-}
-
-// CommandURL is LocalURL for a command that runs beside the service.
-func (c *Config) CommandURL() string {
-	_, text, _ := net.SplitHostPort(c.HTTP)
-	port, _ := strconv.Atoi(text)
-	return c.LocalURL(port)
+	return cmp.Or(c.publicBase(), c.listenerURL("localhost", port))
 }
 
 // EventURL returns the URL at which receivers of events reach the service: they have sent no
 // request that would tell it.
 func (c *Config) EventURL() string {
-	if base := c.publicBase(); base != "" {
-		return base
-	}
-	_, port, _ := net.SplitHostPort(c.HTTP)
-	return c.listenerURL(machineAddress(), port)
+	return cmp.Or(c.publicBase(), c.listenerURL(machineAddress(), 0))
 }
 
-// PeerURL returns the URL at which other nodes reach this one, whose HTTP listener has the
-// port.
+// PeerURL returns the URL at which other nodes reach this one, whose HTTP listener has the port.
 func (c *Config) PeerURL(port int) string {
-	if c.NodeURL != "" {
-		return c.NodeURL
-	}
-	return c.listenerURL(machineAddress(), strconv.Itoa(port))
+	return cmp.Or(c.NodeURL, c.listenerURL(machineAddress(), port))
 }
 
 // publicBase returns the URL that the settings name, or "".
@@ -52,13 +35,16 @@ func (c *Config) publicBase() string {
 
 // listenerURL returns the URL of the HTTP listener. anyHost is its host if it listens on all
 // addresses.
-func (c *Config) listenerURL(anyHost, port string) string {
+func (c *Config) listenerURL(anyHost string, port int) string {
 	scheme := "http"
 	if c.Secure() {
 		scheme = "https"
 	}
-	host, _ := SplitAddress(c.HTTP, anyHost)
-	return scheme + "://" + net.JoinHostPort(host, port)
+	host, configured := SplitAddress(c.HTTP, anyHost)
+	if port != 0 {
+		configured = strconv.Itoa(port)
+	}
+	return scheme + "://" + net.JoinHostPort(host, configured)
 }
 
 // RTMPServer returns the URL that encoders send to over RTMP, without the stream key; "" =

@@ -20,7 +20,7 @@ func TestRTMPServer(t *testing.T) {
 		{"off", Config{HTTP: ":8080"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.cfg.RTMPServer(tt.cfg.CommandURL()); got != tt.want {
+			if got := tt.cfg.RTMPServer(tt.cfg.LocalURL(0)); got != tt.want {
 				t.Errorf("server %q, want %q", got, tt.want)
 			}
 		})

@@ -23,10 +23,10 @@ import (
 )
 
 // Command is the command that the command line asks for.
-type Command struct{ parsed *kong.Context }
-
-// Name returns the command with its arguments, such as "key create <name>".
-func (c *Command) Name() string { return c.parsed.Command() }
+type Command struct {
+	Name   string // with its arguments, such as "key create <name>"
+	parsed *kong.Context
+}
 
 // Run calls the Run method of the command. It gets ctx and those of the values that it has
 // parameters for, by their types.
@@ -40,17 +40,12 @@ var ErrHelp = errors.New("help was shown")
 
 // Parse reads the command and the settings. commands is a pointer to a struct with a field
 // for each command; the settings among its fields are cfg. Help goes to stdout.
-func Parse(
-	commands any, cfg *Config, args []string, env func(string) (string, bool), stdout io.Writer,
-) (*Command, error) {
+func Parse(commands any, cfg *Config, args []string, env func(string) (string, bool), stdout io.Writer) (*Command, error) {
 	helped := false
 	sources := &sources{env: env}
 	parser, err := newParser(
-		commands,
-		kong.Writers(stdout, io.Discard),
-		kong.Exit(func(int) { helped = true }),
-		kong.Resolvers(sources),
-		kong.WithBeforeResolve(sources.readFile),
+		commands, kong.Writers(stdout, io.Discard), kong.Exit(func(int) { helped = true }),
+		kong.Resolvers(sources), kong.WithBeforeResolve(sources.readFile),
 	)
 	if err != nil {
 		return nil, err
@@ -63,25 +58,22 @@ func Parse(
 		return nil, err
 	}
 	cfg.complete()
-	return &Command{parsed}, cfg.check()
+	return &Command{parsed.Command(), parsed}, cfg.check()
 }
 
 // newParser makes a parser that knows the types of settings.
 func newParser(commands any, options ...kong.Option) (*kong.Kong, error) {
-	return kong.New(
-		commands,
-		append(
-			options,
-			kong.Name("weir"),
-			kong.Description("A video API in one binary. It speaks the Livepeer Studio API."),
-			kong.TypeMapper(reflect.TypeFor[time.Duration](), textMapper(parseDuration)),
-			kong.TypeMapper(reflect.TypeFor[netip.Prefix](), textMapper(parsePrefix)),
-			kong.TypeMapper(reflect.TypeFor[slog.Level](), textMapper(parseLevel)),
-			kong.NamedMapper("size", textMapper(parseSize)),
-			kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
-			kong.ValueFormatter(helpText),
-		)...,
-	)
+	return kong.New(commands, append(
+		options,
+		kong.Name("weir"),
+		kong.Description("A video API in one binary. It speaks the Livepeer Studio API."),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), textMapper(parseDuration)),
+		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), textMapper(parsePrefix)),
+		kong.TypeMapper(reflect.TypeFor[slog.Level](), textMapper(parseLevel)),
+		kong.NamedMapper("size", textMapper(parseSize)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
+		kong.ValueFormatter(helpText),
+	)...)
 }
 
 // parseSize reads a number of bytes, such as 500MB or 30GiB. auto, which is 0, is a size that

@@ -46,7 +46,7 @@ func (s *server) listens() bool {
 // runHTTP serves until ctx ends, and then waits for requests until the drain timeout. There
 // is no timeout for writing, because uploads and event streams are long; handlers set their own.
 func (s *server) runHTTP(ctx context.Context) error {
-	secure, err := tlsConfig(s.cfg)
+	secure, err := TLSConfig(s.cfg)
 	if err != nil {
 		return err
 	}

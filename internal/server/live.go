@@ -22,7 +22,7 @@ func (s *server) openLive(ctx context.Context) (err error) {
 		return nil
 	}
 	o := live.Options{
-		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.node.id, Guard: s.guard, FFmpeg: s.engine,
+		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.nodeID, Guard: s.guard, FFmpeg: s.engine,
 		SessionTimeout: s.cfg.SessionTimeout, Log: s.part("live"),
 		Room: func() error { return blob.RoomAt(s.cfg.Data, s.cfg.MinFree, 0) },
 	}
@@ -44,7 +44,7 @@ func (s *server) onAir() int64 {
 // runLive takes streams until ctx ends: from encoders that connect, and from sources that are
 // pulled. The hub runs until the last encoder has been told about the end.
 func (s *server) runLive(ctx context.Context) error {
-	secure, err := tlsConfig(s.cfg)
+	secure, err := TLSConfig(s.cfg)
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,6 @@ import (
 	"weir/internal/store"
 )
 
-// node is what the data folder keeps of this node.
-type node struct {
-	id     string
-	secret []byte
-}
-
 // openNode makes the data folder if there is none, locks it for this process, and reads the
 // identity of the node.
 func (s *server) openNode(context.Context) error {
@@ -38,15 +32,14 @@ func (s *server) openNode(context.Context) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("--data: another weir serves from %s; end it, or give this one a folder of its own", data)
 	}
-	secret, err := masterSecret(s.cfg, true)
-	if err != nil {
+	if s.secret, err = masterSecret(s.cfg, true); err != nil {
 		return err
 	}
 	id, err := once(filepath.Join(data, "node"), 6)
 	if err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}
-	s.node = &node{hex.EncodeToString(id), secret}
+	s.nodeID = hex.EncodeToString(id)
 	return nil
 }
 

@@ -4,7 +4,7 @@
 //
 // Start at [Run]. The open methods make the parts in the order of their dependencies: live.go
 // those for streams on air, work.go those for tasks, routes.go those for HTTP. peers.go is how
-// nodes reach one another, metrics.go and ops.go what the operator sees.
+// nodes reach one another, ops.go what the operator sees.
 package server
 
 import (
@@ -60,7 +60,8 @@ type server struct {
 
 	metrics    *metrics
 	tracer     *tracer // nil = no spans
-	node       *node
+	nodeID     string
+	secret     []byte // the master secret
 	store      *store.Store
 	media      blob.Store
 	guard      *guard.Guard
@@ -162,7 +163,7 @@ func (s *server) close() {
 
 func (s *server) openStore(ctx context.Context) (err error) {
 	s.store, err = store.Open(ctx, s.cfg.Database.Reveal(), store.Options{
-		Secret: s.node.secret, NodeID: s.node.id, Log: s.part("store"),
+		Secret: s.secret, NodeID: s.nodeID, Log: s.part("store"),
 		Adopt: s.sharedStorage() && (s.cfg.Runs(config.Live) || s.cfg.Runs(config.Work)),
 	})
 	if err != nil {

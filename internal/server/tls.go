@@ -13,9 +13,9 @@ import (
 	"weir/internal/config"
 )
 
-// tlsConfig returns the configuration of HTTPS and RTMPS, or nil if the settings name no
+// TLSConfig returns the configuration of HTTPS and RTMPS, or nil if the settings name no
 // certificate.
-func tlsConfig(cfg *config.Config) (*tls.Config, error) {
+func TLSConfig(cfg *config.Config) (*tls.Config, error) {
 	switch {
 	case cfg.ACME != "":
 		// It answers the challenge inside TLS (TLS-ALPN-01), so no second port is needed.
@@ -42,12 +42,6 @@ func tlsConfig(cfg *config.Config) (*tls.Config, error) {
 	default:
 		return nil, nil
 	}
-}
-
-// CheckCertificate returns an error if the certificate of the settings can't be used.
-func CheckCertificate(cfg *config.Config) error {
-	_, err := tlsConfig(cfg)
-	return err
 }
 
 // certificateAge is how long a certificate is used before its files are checked again.

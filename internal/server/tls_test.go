@@ -54,24 +54,24 @@ func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string)
 }
 
 func TestTLSOff(t *testing.T) {
-	if secure, err := tlsConfig(&config.Config{}); secure != nil || err != nil {
+	if secure, err := TLSConfig(&config.Config{}); secure != nil || err != nil {
 		t.Errorf("got %v, %v, want no TLS", secure, err)
 	}
 }
 
 func TestTLSFromFiles(t *testing.T) {
 	cert, key := writeCertificate(t, t.TempDir(), 1)
-	secure, err := tlsConfig(&config.Config{TLSCert: cert, TLSKey: key})
+	secure, err := TLSConfig(&config.Config{TLSCert: cert, TLSKey: key})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := secure.GetCertificate(&tls.ClientHelloInfo{ServerName: "localhost"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := tlsConfig(&config.Config{TLSCert: cert, TLSKey: cert}); err == nil {
+	if _, err := TLSConfig(&config.Config{TLSCert: cert, TLSKey: cert}); err == nil {
 		t.Error("a key file without a key was accepted")
 	}
-	if _, err := tlsConfig(&config.Config{TLSCert: "nowhere", TLSKey: key}); err == nil {
+	if _, err := TLSConfig(&config.Config{TLSCert: "nowhere", TLSKey: key}); err == nil {
 		t.Error("a missing certificate was accepted")
 	}
 }
@@ -115,7 +115,7 @@ func TestRenewedCertificate(t *testing.T) {
 }
 
 func TestACME(t *testing.T) {
-	secure, err := tlsConfig(&config.Config{ACME: "video.example.com", Data: t.TempDir()})
+	secure, err := TLSConfig(&config.Config{ACME: "video.example.com", Data: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,7 @@ func (s *server) openTracer(ctx context.Context) (err error) {
 
 // newTracer returns a tracer if the usual OTEL_* variables say where to send spans, and nil
 // otherwise. The exporter and the sampler read the other variables themselves.
-func newTracer(
-	ctx context.Context, env func(string) (string, bool), v Version, log *slog.Logger,
-) (*tracer, error) {
+func newTracer(ctx context.Context, env func(string) (string, bool), v Version, log *slog.Logger) (*tracer, error) {
 	wanted, err := tracesWanted(env)
 	if err != nil || !wanted {
 		return nil, err
