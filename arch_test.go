@@ -46,10 +46,10 @@ var mayImport = map[string]string{
 	"vod":      "weir blob ffmpeg codec cmaf media c2pa",
 	"webhook":  "weir store guard",
 	"access":   "weir store guard webhook",
-	"live":     "weir store blob ffmpeg codec cmaf media guard",
+	"live":     "weir store blob ffmpeg codec cmaf media",
 	"push":     "weir store guard live codec cmaf mpegts rtmp srt",
 	"ingest":   "weir live codec cmaf hls mpegts rtmp srt rtc guard",
-	"playback": "weir store blob hls cmaf media live rtc access",
+	"playback": "weir store blob hls codec cmaf media live rtc access",
 	"work":     "weir store blob media vod webhook",
 	"api":      "weir contract store blob access account",
 	"web":      "weir store access",
@@ -65,7 +65,7 @@ var forTests = map[string]string{
 	"rtc/rtctest":       "",
 	"store/pgtest":      "",
 	"store/storetest":   "weir store store/pgtest",
-	"work/worktest":     "blob cmaf ffmpeg guard media vod",
+	"work/worktest":     "blob codec cmaf ffmpeg guard media vod",
 }
 
 // libraries says which packages may import a library: the longest matching prefix counts.
@@ -75,13 +75,15 @@ var forTests = map[string]string{
 var libraries = map[string]string{
 	"code.dny.dev/ssrf":                     "guard",
 	"github.com/Eyevinn/hls-m3u8":           "tests",
-	"github.com/Eyevinn/mp4ff":              "codec cmaf vod c2pa",
+	"github.com/Eyevinn/mp4ff":              "codec", // bitstreams
+	"github.com/Eyevinn/mp4ff/bits":         "cmaf c2pa",
+	"github.com/Eyevinn/mp4ff/mp4":          "cmaf c2pa", // boxes
 	"github.com/alecthomas/kong":            "config",
 	"github.com/bluenviron/gohlslib":        "tests",
-	"github.com/bluenviron/gortmplib":       "rtmp ingest live",
-	"github.com/bluenviron/mediacommon":     "codec cmaf ingest live rtc",
+	"github.com/bluenviron/gortmplib":       "rtmp ingest push",
+	"github.com/bluenviron/mediacommon":     "codec ingest tests",
 	"github.com/chromedp/":                  "tests",
-	"github.com/datarhei/gosrt":             "srt ingest live",
+	"github.com/datarhei/gosrt":             "srt",
 	"github.com/elastic/go-seccomp-bpf":     "ffmpeg",
 	"github.com/fxamacker/cbor":             "c2pa ucan",
 	"github.com/goccy/go-yaml":              "config api contract",
@@ -108,7 +110,7 @@ var libraries = map[string]string{
 	"golang.org/x/net/dns/dnsmessage":       "guard tests",
 	"golang.org/x/sync":                     "all",
 	"golang.org/x/sys/unix":                 "server cli ffmpeg blob media",
-	"golang.org/x/time/rate":                "ingest live push",
+	"golang.org/x/time/rate":                "ingest live srt",
 	"modernc.org/sqlite":                    "store",
 	"pgregory.net/rapid":                    "tests",
 }

@@ -9,10 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
-
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 	"weir/internal/weir"
 )
@@ -20,10 +18,6 @@ import (
 const (
 	// opusCost is what making Opus of AAC costs, in thousandths of a core.
 	opusCost = 30
-	// opusRate is that of Opus, whatever rate the audio had before.
-	opusRate = 48000
-	// opusAhead is how many samples of silence an encoder of Opus puts in front.
-	opusAhead = 312
 	// opusStall is how long the encoder may say nothing: an encoder that is away sends
 	// nothing either.
 	opusStall = 5 * time.Minute
@@ -35,34 +29,16 @@ const (
 	maxAwaited = 200 * time.Millisecond
 )
 
-// TapOpus is Tap of a rendition, with audio as browsers take it over WebRTC: AAC is made
-// Opus by one ffmpeg for all who want it, started with the first of them and ended with
-// the last. nil = there is no such rendition.
-func (b *Broadcast) TapOpus(name string) *Tap {
-	s := b.session
-	form := asSent
-	if s.engine != nil {
-		form = asOpus
-	}
-	var t *Tap
-	if name == videoName {
-		t = s.newTap(form)
-	} else {
-		t = s.newTapOf(name, form)
-	}
-	if t == nil || form != asOpus {
-		return t
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// joinOpus returns the maker of Opus for one more reader. One ffmpeg serves all of them; it
+// starts with the first reader and ends with the last. The caller holds the session's mu.
+func (s *session) joinOpus() *opusMaker {
 	if s.opus == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.opus = &opusMaker{session: s, engine: s.engine, cancel: cancel, done: make(chan struct{})}
-		go s.opus.run(ctx, s.openTap(asSent)) // opened here, so that it misses nothing of what t is to have
+		go s.opus.run(ctx, s.openTap(TapOptions{})) // opened here, so that it misses no frame of the reader
 	}
 	s.opus.readers++
-	t.maker = s.opus
-	return t
+	return s.opus
 }
 
 // leave lets go of the maker of a tap that is closed. The caller has the lock of the
@@ -90,7 +66,7 @@ func (t *Tap) tell(f Tapped) {
 		t.hold(f)
 	case len(f.Tracks) > 0:
 		t.announce(f.Tracks)
-	case t.sends == asOpus && t.instead >= 0:
+	case t.form == AudioOpus && t.instead >= 0:
 		t.await(f)
 	default:
 		t.add(f)
@@ -117,11 +93,11 @@ func (t *Tap) release(until time.Duration) {
 // announce says what comes from now on.
 func (t *Tap) announce(tracks []cmaf.Track) {
 	t.release(math.MaxInt64)
-	switch t.sends {
-	case asSent:
-	case asOpus:
+	switch t.form {
+	case AudioAsSent:
+	case AudioOpus:
 		tracks, t.instead = withOpus(tracks)
-	case asAAC:
+	case AudioAAC:
 		tracks, t.instead = t.session.withAAC(tracks)
 	}
 	t.add(Tapped{Tracks: tracks})
@@ -129,11 +105,15 @@ func (t *Tap) announce(tracks []cmaf.Track) {
 
 // withOpus returns tracks with Opus instead of AAC, and which one that is; -1 = none.
 func withOpus(tracks []cmaf.Track) ([]cmaf.Track, int) {
-	i := slices.IndexFunc(tracks, isAAC)
+	i := slices.IndexFunc(tracks, cmaf.Track.IsAAC)
 	if i < 0 {
 		return tracks, -1
 	}
-	opus, err := cmaf.OpusTrack(2)
+	config, err := codec.OpusConfig(2)
+	if err != nil {
+		return tracks, -1
+	}
+	opus, err := cmaf.NewTrack(config)
 	if err != nil {
 		return tracks, -1
 	}
@@ -158,7 +138,7 @@ func (m *opusMaker) run(ctx context.Context, tap *Tap) {
 	var tracks []cmaf.Track
 	pause := firstPause
 	for ctx.Err() == nil {
-		position := slices.IndexFunc(tracks, isAAC)
+		position := slices.IndexFunc(tracks, cmaf.Track.IsAAC)
 		if position < 0 {
 			item, err := tap.Next(ctx)
 			if err != nil {
@@ -267,7 +247,7 @@ func (m *opusMaker) read(from io.Reader, line *audioLine) error {
 			packet := data[:s.Size:s.Size]
 			data = data[s.Size:]
 			// How long it is it says itself; what the file says is ffmpeg's idea of time.
-			at := line.take(time.Duration(opus.PacketDuration2(packet)) * time.Second / opusRate)
+			at := line.take(time.Duration(codec.OpusSamples(packet)) * time.Second / codec.OpusRate)
 			m.share(at, packet)
 		}
 	}
@@ -330,35 +310,28 @@ func (l *audioLine) take(length time.Duration) time.Duration {
 		at = l.steps[0].time(l.out)
 	}
 	l.out += length
-	return max(at-opusAhead*time.Second/opusRate, 0)
+	return max(at-codec.OpusPreSkip*time.Second/codec.OpusRate, 0)
 }
 
 func (s audioStep) time(position time.Duration) time.Duration { return s.at + position - s.position }
 
 // adts writes frames of AAC as a stream that says of each what it is.
 type adts struct {
-	config mpeg4audio.AudioSpecificConfig
+	header []byte
 	length time.Duration // of a frame
 }
 
 func newADTS(track cmaf.Track) (*adts, error) {
-	var a adts
-	if err := a.config.Unmarshal(track.DecoderConfig()); err != nil {
-		return nil, weir.Wrap(weir.Invalid, err, "the configuration of the sound can't be read")
+	config, ok := codec.ParseAudioConfig(track.Config().Record)
+	if !ok || config.CoreRate == 0 {
+		return nil, weir.Errorf(weir.Invalid, "the configuration of the sound can't be read")
 	}
-	count := int64(1024)
-	if a.config.FrameLengthFlag {
-		count = 960
-	}
-	a.length = time.Duration(count) * time.Second / time.Duration(a.config.SampleRate)
-	return &a, nil
+	header, err := config.ADTSHeader()
+	return &adts{header, time.Duration(config.FrameSamples) * time.Second / time.Duration(config.CoreRate)}, err
 }
 
 func (a *adts) write(to io.Writer, frame []byte) error {
-	packets := mpeg4audio.ADTSPackets{{
-		Type: a.config.Type, SampleRate: a.config.SampleRate, ChannelConfig: a.config.ChannelConfig, AU: frame,
-	}}
-	stream, err := packets.Marshal()
+	stream, err := codec.AppendADTS(nil, a.header, frame)
 	if err == nil {
 		_, err = to.Write(stream)
 	}

@@ -13,24 +13,30 @@ import (
 	"weir/internal/config"
 	"weir/internal/ingest"
 	"weir/internal/live"
+	"weir/internal/push"
+	"weir/internal/weir"
 )
 
-// openLive makes what has the streams on air: their sessions, renditions, recordings and
-// multistream targets.
+// openLive makes what has the streams on air (their sessions, renditions and recordings), and
+// what sends them to multistream targets.
 func (s *server) openLive(ctx context.Context) (err error) {
 	if !s.cfg.Runs(config.Live) {
 		return nil
 	}
 	o := live.Options{
-		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.nodeID, Guard: s.guard, FFmpeg: s.engine,
+		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.nodeID, FFmpeg: s.engine,
 		SessionTimeout: s.cfg.SessionTimeout, Log: s.part("live"),
-		Room: func() error { return blob.RoomAt(s.cfg.Data, s.cfg.MinFree, 0) },
+		Room:    func() error { return blob.RoomAt(s.cfg.Data, s.cfg.MinFree, 0) },
+		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.push.Targets(sessionID) },
 	}
 	if s.sharedStorage() {
 		o.Upload = s.media
 	}
-	s.hub, err = live.New(ctx, o)
-	return err
+	if s.hub, err = live.New(ctx, o); err != nil {
+		return err
+	}
+	s.push = push.New(push.Options{OnAir: s.hub, Store: s.store, Guard: s.guard, Log: s.part("push")})
+	return nil
 }
 
 // onAir returns how many streams are on air on this node.
@@ -42,7 +48,7 @@ func (s *server) onAir() int64 {
 }
 
 // runLive takes streams until ctx ends: from encoders that connect, and from sources that are
-// pulled. The hub runs until the last encoder has been told about the end.
+// pulled. The hub and the multistream run until the last encoder has been told about the end.
 func (s *server) runLive(ctx context.Context) error {
 	secure, err := TLSConfig(s.cfg)
 	if err != nil {
@@ -50,8 +56,9 @@ func (s *server) runLive(ctx context.Context) error {
 	}
 	until, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	var hub errgroup.Group
-	hub.Go(func() error { return s.hub.Run(until) })
+	var last errgroup.Group
+	last.Go(func() error { return s.hub.Run(until) })
+	last.Go(func() error { return s.push.Run(until) })
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.runRTMP(ctx, "--rtmp", s.cfg.RTMP, nil) })
 	g.Go(func() error { return s.runRTMP(ctx, "--rtmps", s.cfg.RTMPS, secure) })
@@ -67,7 +74,7 @@ func (s *server) runLive(ctx context.Context) error {
 	}
 	err = g.Wait()
 	end()
-	return errors.Join(err, hub.Wait())
+	return errors.Join(err, last.Wait())
 }
 
 // runRTMP takes streams over RTMP, or over RTMPS if secure is not nil. An empty address is off.

@@ -29,6 +29,7 @@ import (
 	"weir/internal/ingest"
 	"weir/internal/live"
 	"weir/internal/playback"
+	"weir/internal/push"
 	"weir/internal/rtc"
 	"weir/internal/store"
 	"weir/internal/webhook"
@@ -75,6 +76,7 @@ type server struct {
 	peers      *playback.Peers // the way to other nodes
 	engine     *ffmpeg.Engine  // nil = this node runs neither live nor work
 	hub        *live.Hub       // nil = this node does not run live
+	push       *push.Manager   // nil = this node does not run live
 	ingest     ingest.Counters
 	webrtc     *rtc.Server // nil = no WebRTC
 	whip       *rtc.Door   // nil = no WebRTC

@@ -1,0 +1,746 @@
+package push
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bluenviron/gortmplib"
+	"github.com/bluenviron/gortmplib/pkg/amf0"
+	"github.com/bluenviron/gortmplib/pkg/message"
+	"github.com/bluenviron/gortmplib/pkg/rawmessage"
+	gocmp "github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"weir/internal/cmaf"
+	"weir/internal/codec"
+	"weir/internal/guard"
+	"weir/internal/live"
+	"weir/internal/store"
+	"weir/internal/store/storetest"
+	"weir/internal/weir"
+)
+
+// platform is an RTMP server that keeps what it gets.
+type platform struct {
+	t        *testing.T
+	listener net.Listener
+	serving  sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
+	got   map[string][]message.Message // by path, key and all
+}
+
+func newPlatform(t *testing.T, address string) *platform {
+	t.Helper()
+	l, err := net.Listen("tcp", cmp.Or(address, "127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &platform{t: t, listener: l, got: map[string][]message.Message{}}
+	p.serving.Go(p.accept)
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *platform) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.conns = append(p.conns, conn)
+		p.mu.Unlock()
+		p.serving.Go(func() { p.serve(conn) })
+	}
+}
+
+func (p *platform) serve(conn net.Conn) {
+	defer conn.Close()
+	c := &gortmplib.ServerConn{RW: conn}
+	if c.Initialize() != nil || c.Accept() != nil {
+		return
+	}
+	key := strings.TrimPrefix(c.URL.RequestURI(), "/")
+	for {
+		m, err := c.Read()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		p.got[key] = append(p.got[key], m)
+		p.mu.Unlock()
+	}
+}
+
+// close ends all connections.
+func (p *platform) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.mu.Unlock()
+	p.serving.Wait()
+}
+
+func (p *platform) url(key string) string {
+	return "rtmp://" + p.listener.Addr().String() + "/live/" + key
+}
+
+// messages returns what has come with a key.
+func (p *platform) messages(key string) []message.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.got["live/"+key])
+}
+
+// pictures returns the times and the data of the frames that have come with a key.
+func (p *platform) pictures(key string) (at []time.Duration, data [][]byte) {
+	for _, m := range p.messages(key) {
+		if v, ok := m.(*message.Video); ok && v.Type == message.VideoTypeAU {
+			at, data = append(at, v.DTS), append(data, v.AU)
+		}
+	}
+	return at, data
+}
+
+// await waits until something holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The tracks of tests: 640x360 in H.264 and AAC at 48 kHz.
+func testTracks(t *testing.T) []cmaf.Track {
+	t.Helper()
+	video := newTrack(t)(codec.H264Config(
+		[]byte{0x67, 0x42, 0xc0, 0x1e, 0xd9, 0x00, 0xa0, 0x2f, 0xf9, 0x61, 0x00, 0x00, 0x03, 0x00, 0x01, 0x00, 0x00, 0x03, 0x00, 0x3c, 0x0f, 0x16, 0x2e, 0x48},
+		[]byte{0x68, 0xcb, 0x83, 0xcb, 0x20},
+	))
+	return []cmaf.Track{video, newTrack(t)(codec.AACConfig([]byte(codec.SilenceConfig)))}
+}
+
+// newTrack returns the track of a configuration.
+func newTrack(t *testing.T) func(codec.Config, error) cmaf.Track {
+	return func(config codec.Config, err error) cmaf.Track {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		track, err := cmaf.NewTrack(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return track
+	}
+}
+
+// station is a node with a hub, a manager and a stream.
+type station struct {
+	*testing.T
+	dir     string
+	store   *store.Store
+	log     *slog.Logger
+	manager *Manager
+	stream  weir.Stream
+
+	mu   sync.Mutex
+	hub  *live.Hub
+	stop func() // ends the hub
+}
+
+// newStation runs a node whose targets may be in the given network.
+func newStation(t *testing.T, allowed string) *station {
+	t.Helper()
+	options := store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "here"}
+	st, err := store.Open(t.Context(), storetest.SQLite(t, store.Open, options), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	s := &station{T: t, dir: t.TempDir(), store: st, log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	s.startHub()
+	t.Cleanup(func() { s.stop() })
+	s.manager = New(Options{OnAir: s, Store: st, Guard: guard.New([]netip.Prefix{netip.MustParsePrefix(allowed)}), Log: s.log})
+	t.Cleanup(start(t, s.manager.Run))
+	u := weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}
+	s.stream, err = weir.NewStream{Name: "x", Profiles: &[]weir.Profile{}}.Stream(&weir.Caller{UserID: u.ID}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(func(tx *store.Tx) error {
+		return errors.Join(tx.CreateUser(t.Context(), &u), tx.CreateStream(t.Context(), &s.stream))
+	})
+	return s
+}
+
+// start runs a part and returns what stops it.
+func start(t *testing.T, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// startHub takes up what is in the folder of the node.
+func (s *station) startHub() {
+	s.Helper()
+	hub, err := live.New(s.Context(), live.Options{
+		Store: s.store, Dir: s.dir, Node: "here", SessionTimeout: time.Minute, Log: s.log,
+		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.manager.Targets(sessionID) },
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hub, s.stop = hub, start(s.T, hub.Run)
+}
+
+// Broadcasts returns those of the hub that runs.
+func (s *station) Broadcasts() []*live.Broadcast {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hub.Broadcasts()
+}
+
+// Opened is that of the hub that runs.
+func (s *station) Opened() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hub.Opened()
+}
+
+func (s *station) write(do func(*store.Tx) error) {
+	s.Helper()
+	if err := s.store.Tx(s.Context(), do); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// encoder sends frames with a number in each.
+type encoder struct {
+	*station
+	publisher    *live.Publisher
+	frame, audio int
+}
+
+func (s *station) publish() *encoder {
+	s.Helper()
+	// If a reader still has data that goes back, what it reads is spoilt.
+	from := live.Source{Protocol: "test", Reuse: func(data []byte) { clear(data) }}
+	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), from)
+	if err == nil {
+		err = p.SetTracks(s.Context(), testTracks(s.T))
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return &encoder{station: s, publisher: p}
+}
+
+// send sends so many seconds at 25 frames a second, a key frame every two seconds.
+func (e *encoder) send(seconds float64) {
+	e.Helper()
+	write := func(f live.Frame) {
+		if err := e.publisher.Write(f); err != nil {
+			e.Fatal(err)
+		}
+	}
+	for range int(seconds * 25) {
+		at := time.Duration(e.frame) * 40 * time.Millisecond
+		write(live.Frame{Track: 0, PTS: at, DTS: at, Sync: e.frame%50 == 0, Data: bytes.Repeat([]byte{byte(e.frame)}, 100)})
+		e.frame++
+		for ; time.Duration(e.audio)*time.Second*1024/48000 < at; e.audio++ {
+			at := time.Duration(e.audio) * time.Second * 1024 / 48000
+			write(live.Frame{Track: 1, PTS: at, DTS: at, Data: []byte{byte(e.audio)}})
+		}
+	}
+}
+
+// sessionID returns the id of the session on air.
+func (s *station) sessionID() string {
+	for _, b := range s.Broadcasts() {
+		return b.SessionID()
+	}
+	return ""
+}
+
+// target adds a target to a stream.
+func (s *station) target(tx *store.Tx, stream *weir.Stream, url string, videoOnly bool) (weir.Target, error) {
+	target, err := weir.NewTarget{URL: url, Name: "x"}.Target(stream.UserID, time.Now())
+	if err != nil {
+		return target, err
+	}
+	stream.Multistream.Targets = append(slices.Clip(stream.Multistream.Targets), weir.TargetRef{ID: target.ID, Profile: weir.SourceProfile, VideoOnly: videoOnly})
+	return target, tx.CreateTarget(s.Context(), &target)
+}
+
+// add adds a target while the stream is on air.
+func (s *station) add(url string, videoOnly bool) (target weir.Target) {
+	s.Helper()
+	s.write(func(tx *store.Tx) (err error) {
+		_, err = tx.UpdateStream(s.Context(), s.stream.ID, func(stream *weir.Stream) error {
+			target, err = s.target(tx, stream, url, videoOnly)
+			return err
+		})
+		return err
+	})
+	return target
+}
+
+// health returns how a push does.
+func (s *station) health(id string) weir.TargetHealth {
+	all, _ := s.manager.Targets(s.sessionID())
+	for _, h := range all {
+		if h.ID == id {
+			return h
+		}
+	}
+	return weir.TargetHealth{}
+}
+
+// events returns the names of the events of targets so far.
+func (s *station) events() (names []string) {
+	s.Helper()
+	all, err := s.store.Events(s.Context(), s.stream.UserID, s.stream.ProjectID, 0, 100)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, e := range all {
+		if name, ok := strings.CutPrefix(string(e.Name), "multistream."); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Targets come and go while the stream is on air, and each gets what it is to get.
+func TestPush(t *testing.T) {
+	first := newPlatform(t, "")
+	var one weir.Target
+	s := newStation(t, "127.0.0.0/8")
+	one = s.add(first.url("one?a=b"), false)
+	e := s.publish()
+	// A tap begins with a key frame, so something must come until it has.
+	await(t, "the first frames", func() bool { e.send(0.2); at, _ := first.pictures("one?a=b"); return len(at) > 10 })
+	second := newPlatform(t, "")
+	two := s.add(second.url("two"), true)
+	await(t, "the second target", func() bool {
+		e.send(0.2)
+		at, _ := second.pictures("two")
+		return len(at) > 10
+	})
+	if h := s.health(one.ID); h.Status != statusConnected || h.LastError != "" || h.Profile != weir.SourceProfile {
+		t.Errorf("the first target is %+v", h)
+	}
+
+	// The first is away, and comes back. The second gets every frame.
+	address := first.listener.Addr().String()
+	first.close()
+	await(t, "the error", func() bool { e.send(0.04); return s.health(one.ID).Status == statusError })
+	back := newPlatform(t, address)
+	await(t, "the first target again", func() bool { e.send(0.2); at, _ := back.pictures("one?a=b"); return len(at) > 10 })
+
+	// Both are taken away.
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateTarget(t.Context(), one.ID, func(target *weir.Target) error { target.Disabled = true; return nil })
+		return err
+	})
+	await(t, "the end of the first", func() bool { return len(s.events()) > 0 })
+	s.write(func(tx *store.Tx) error { return tx.DeleteTarget(t.Context(), two.ID) })
+	await(t, "the end of the second", func() bool { return s.health(two.ID) == weir.TargetHealth{} })
+	await(t, "two events", func() bool { return strings.Count(strings.Join(s.events(), " "), "disconnected") == 2 })
+	e.send(2)
+
+	checkTimes(t, first.messages("one?a=b"), true)
+	checkTimes(t, back.messages("one?a=b"), true)
+	checkTimes(t, second.messages("two"), true)
+	_, data := second.pictures("two")
+	for i, d := range data {
+		if i > 0 && d[0] != data[i-1][0]+1 {
+			t.Fatalf("frame %d comes after frame %d", d[0], data[i-1][0])
+		}
+	}
+	for _, m := range second.messages("two") {
+		if a, ok := m.(*message.Audio); ok && a.AACType == message.AudioAACTypeAU && string(a.AU) != codec.SilenceFrame {
+			t.Fatalf("a target that shall get no sound got %x", a.AU)
+		}
+	}
+}
+
+// A session that is closed here and opened again, with its id, gets its pushes anew.
+func TestPushAfterReopening(t *testing.T) {
+	p := newPlatform(t, "")
+	s := newStation(t, "127.0.0.0/8")
+	target := s.add(p.url("key"), false)
+	before := s.publish()
+	await(t, "the first frames", func() bool { before.send(0.2); at, _ := p.pictures("key"); return len(at) > 10 })
+	id := s.sessionID()
+	s.stop()
+	s.startHub()
+	if s.sessionID() != id {
+		t.Fatalf("the session is %q, want %q", s.sessionID(), id)
+	}
+	after := s.publish()
+	restarts := func() (n int) {
+		at, _ := p.pictures("key")
+		for i := range at {
+			if i > 0 && at[i] < at[i-1] {
+				n++
+			}
+		}
+		return n
+	}
+	await(t, "frames from 0 on", func() bool { after.send(0.2); return restarts() == 1 })
+	if h := s.health(target.ID); h.Status != statusConnected {
+		t.Errorf("the target is %+v", h)
+	}
+}
+
+// checkTimes looks whether what a target got starts with what it must know, and whether
+// its times start at 0 and never fall.
+func checkTimes(t *testing.T, all []message.Message, audio bool) {
+	t.Helper()
+	last := map[string]time.Duration{}
+	known := map[string]bool{}
+	frames := map[string]int{}
+	note := func(kind string, config bool, at time.Duration) {
+		switch {
+		case config:
+			known[kind] = true
+			return
+		case !known[kind]:
+			t.Errorf("%s comes before its configuration", kind)
+		case frames[kind] == 0 && at > 100*time.Millisecond:
+			t.Errorf("%s starts at %v, want 0", kind, at)
+		case at < last[kind]:
+			t.Errorf("%s goes back from %v to %v", kind, last[kind], at)
+		}
+		last[kind] = at
+		frames[kind]++
+	}
+	for _, m := range all {
+		switch m := m.(type) {
+		case *message.Video:
+			note("video", m.Type == message.VideoTypeConfig, m.DTS)
+		case *message.Audio:
+			note("audio", m.AACType == message.AudioAACTypeConfig, m.DTS)
+		}
+	}
+	if frames["video"] == 0 || (frames["audio"] > 0) != audio {
+		t.Errorf("%v frames came", frames)
+	}
+	if d := last["video"] - last["audio"]; audio && d.Abs() > 100*time.Millisecond {
+		t.Errorf("sound and picture are %v apart at the end", d)
+	}
+}
+
+// A target that does not take the stream is told of with a sentence, which has nothing of
+// its URL but the host in it.
+func TestPushRefused(t *testing.T) {
+	refusing, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := refusing.Accept()
+			if err != nil {
+				return
+			}
+			c := &gortmplib.ServerConn{RW: conn}
+			if c.Initialize() == nil {
+				_ = c.Write(&message.CommandAMF0{ChunkStreamID: 3, Name: "_error", CommandID: 1, Arguments: amf0.Data{nil, amf0.Object{
+					{Key: "level", Value: "error"}, {Key: "code", Value: "NetConnection.Connect.Rejected"}, {Key: "description", Value: "no hunter2 here"},
+				}}})
+			}
+			_ = conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		_ = refusing.Close()
+		serving.Wait()
+	})
+	s := newStation(t, "127.0.0.1/32")
+	targets := map[string]string{}
+	for url, want := range map[string]string{
+		"rtmp://" + refusing.Addr().String() + "/live/hunter2": "the target refused the stream (NetConnection.Connect.Rejected)",
+		"rtmp://127.0.0.1:1/live/hunter2":                      "no connection to the target: connection refused",
+		"rtmp://127.0.0.2/live/hunter2":                        "127.0.0.2 is a loopback address; start weir with --allow-networks",
+		"rtmp://127.0.0.1/hunter2":                             "the URL of the target must be rtmp://host/app/key",
+		"srt://127.0.0.1?streamid=hunter2":                     "the URL of the target must be srt://host:port",
+	} {
+		targets[s.add(url, false).ID] = want
+	}
+	e := s.publish()
+	for id, want := range targets {
+		await(t, want, func() bool {
+			e.send(0.2)
+			return s.health(id).Status == statusError
+		})
+		if got := s.health(id).LastError; !strings.HasPrefix(got, want) || strings.Contains(got, "hunter2") {
+			t.Errorf("last error %q, want %q", got, want)
+		}
+	}
+	await(t, "five events", func() bool {
+		e.send(0.2)
+		return len(s.events()) == len(targets)
+	})
+	if diff := gocmp.Diff(slices.Repeat([]string{"error"}, len(targets)), s.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	_, issues := s.manager.Targets(s.sessionID())
+	if len(issues) != len(targets) || strings.Contains(fmt.Sprint(issues), "hunter2") {
+		t.Errorf("issues of the stream: %q", issues)
+	}
+	// The store has it with the next beat, for requests to other nodes.
+	await(t, "the health in the store", func() bool {
+		kept, err := s.store.TargetHealth(t.Context(), s.stream.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(kept) == len(targets) && !slices.ContainsFunc(kept, func(h weir.TargetHealth) bool { return h.Status != statusError })
+	})
+}
+
+// kept is an outlet that keeps what it gets.
+type kept struct {
+	mu     sync.Mutex
+	begun  [][]string // codecs
+	at     []time.Duration
+	paused int
+	frames []outgoing
+	err    error
+	closed bool
+}
+
+func (k *kept) begin(video, audio *cmaf.Track, at time.Duration) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var codecs []string
+	for _, t := range []*cmaf.Track{video, audio} {
+		if t != nil {
+			codecs = append(codecs, t.Codec)
+		}
+	}
+	k.begun, k.at = append(k.begun, codecs), append(k.at, at)
+	return k.err
+}
+
+func (k *kept) pause() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.paused++
+	return k.err
+}
+
+func (k *kept) frame(f outgoing) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.frames = append(k.frames, f)
+	return k.err
+}
+
+func (k *kept) sent() int64 { return 0 }
+func (k *kept) hurry()      {}
+
+func (k *kept) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+}
+
+// state returns what has come, and whether that was all.
+func (k *kept) state() (frames []outgoing, closed bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.frames), k.closed
+}
+
+func (k *kept) times(kind cmaf.Kind) (all []time.Duration) {
+	for _, f := range k.frames {
+		if f.kind == kind {
+			all = append(all, f.dts)
+		}
+	}
+	return all
+}
+
+func TestPushFeed(t *testing.T) {
+	const second = time.Second
+	tracks := testTracks(t)
+	opus := newTrack(t)(codec.OpusConfig(2))
+	add := func(f *feed, all ...live.Tapped) {
+		t.Helper()
+		for _, x := range all {
+			if err := f.add(x); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	picture := func(dts, pts time.Duration) live.Tapped { return live.Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
+	audio := func(at time.Duration) live.Tapped { return live.Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
+
+	t.Run("times", func(t *testing.T) {
+		k := &kept{}
+		f := newFeed(k, false)
+		add(f, live.Tapped{Tracks: tracks}, picture(50*second, 51*second), audio(49*second), picture(52*second, 52*second), audio(51*second))
+		// The encoder comes back with the same tracks after a while, then with others.
+		add(f, live.Tapped{Tracks: tracks}, picture(70*second, 70*second), live.Tapped{Tracks: tracks[:1]}, picture(69*second, 69*second))
+		if diff := gocmp.Diff([]time.Duration{0, 2 * second, 20 * second, 20 * second}, k.times(cmaf.Video)); diff != "" {
+			t.Errorf("pictures (-want +got):\n%s", diff)
+		}
+		if diff := gocmp.Diff([]time.Duration{0, 1 * second}, k.times(cmaf.Audio)); diff != "" {
+			t.Errorf("sound (-want +got):\n%s", diff)
+		}
+		if k.frames[0].pts != second {
+			t.Errorf("a frame that is shown 1 s after it is decoded is shown at %v", k.frames[0].pts)
+		}
+		if diff := gocmp.Diff([][]string{{"avc1.42c01e", "mp4a.40.2"}, {"avc1.42c01e"}}, k.begun); diff != "" || k.paused != 2 {
+			t.Errorf("%d pauses, want 2; begun (-want +got):\n%s", k.paused, diff)
+		}
+	})
+	t.Run("silence", func(t *testing.T) {
+		for name, f := range map[string]struct {
+			silent bool
+			tracks []cmaf.Track
+			note   string
+		}{
+			"wanted":     {true, tracks, ""},
+			"not AAC":    {false, []cmaf.Track{tracks[0], opus}, "the sound of the stream is opus, which targets do not take; silence is sent in its place"},
+			"without it": {true, tracks[:1], ""},
+		} {
+			t.Run(name, func(t *testing.T) {
+				k := &kept{}
+				feed := newFeed(k, f.silent)
+				add(feed, live.Tapped{Tracks: f.tracks}, picture(5*second, 5*second), audio(5*second), picture(5*second+second/2, 5*second+second/2),
+					picture(60*second, 60*second), picture(60*second+second/2, 60*second+second/2))
+				times := k.times(cmaf.Audio)
+				// Half a second has 24 frames, of which the first is at its start; in between lies a leap.
+				if len(times) != 24+1+23 || times[0] != 0 || times[24] != 55*second || times[1] != second*1024/48000 {
+					t.Errorf("silence at %v", times)
+				}
+				if feed.note != f.note {
+					t.Errorf("note %q, want %q", feed.note, f.note)
+				}
+			})
+		}
+	})
+	t.Run("silence for a week", func(t *testing.T) {
+		k := &kept{}
+		f := newFeed(k, true)
+		add(f, live.Tapped{Tracks: tracks}, picture(0, 0))
+		f.silenceCount = 7 * 24 * 3600 * codec.SilenceRate / codec.SilenceDuration
+		at := f.silenceTime()
+		if add(f, picture(at, at)); len(k.times(cmaf.Audio)) != 2 || at.Round(time.Second) != 7*24*time.Hour {
+			t.Errorf("silence at %v, in %d frames", at, len(k.times(cmaf.Audio)))
+		}
+	})
+	t.Run("nothing to send", func(t *testing.T) {
+		if err := newFeed(&kept{}, true).add(live.Tapped{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
+			t.Errorf("sound alone for a target without sound: %v", err)
+		}
+	})
+	t.Run("errors", func(t *testing.T) {
+		broken := errors.New("broken")
+		f := newFeed(&kept{err: broken}, false)
+		add(f, live.Tapped{Tracks: tracks})
+		if err := f.add(picture(0, 0)); !errors.Is(err, broken) {
+			t.Errorf("an outlet that fails: %v", err)
+		}
+	})
+}
+
+func TestParseRTMP(t *testing.T) {
+	for raw, want := range map[string]rtmpTarget{
+		"rtmp://a.example/live2/key":         {false, "a.example:1935", "a.example", "live2", "key", "rtmp://a.example/live2"},
+		"rtmps://a.example/rtmp/k?s=1&t=2":   {true, "a.example:443", "a.example", "rtmp", "k?s=1&t=2", "rtmps://a.example/rtmp"},
+		"rtmp://[2001:db8::1]:99/a/b/k%2F x": {false, "[2001:db8::1]:99", "2001:db8::1", "a/b", "k%2F x", "rtmp://[2001:db8::1]:99/a/b"},
+	} {
+		if got, err := parseRTMP(raw); err != nil || got != want {
+			t.Errorf("parseRTMP(%q) = %+v, %v; want %+v", raw, got, err, want)
+		}
+	}
+	for _, raw := range []string{"rtmp://a.example", "rtmp://a.example/", "rtmp://a.example/hunter2", "rtmp://a.example/live/", "rtmp://u:hunter2@a.example/a/b", "rtmp:///a/hunter2", "\x00"} {
+		if _, err := parseRTMP(raw); weir.KindOf(err) != weir.Invalid || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("parseRTMP(%q): %v", raw, err)
+		}
+	}
+}
+
+func FuzzParseTarget(f *testing.F) {
+	f.Add("rtmp://a.example/live2/key?x=y")
+	f.Fuzz(func(_ *testing.T, raw string) { _, _ = parseRTMP(raw) })
+}
+
+// FuzzTargetAnswers lets a target say anything.
+func FuzzTargetAnswers(f *testing.F) {
+	// What a target says that takes the stream, asks whether we are there, and ends.
+	var well bytes.Buffer
+	w := rawmessage.NewWriter(&well, nil, false)
+	for _, said := range []amf0.Data{
+		{"_result", 1.0, nil, amf0.Object{{Key: "code", Value: "NetConnection.Connect.Success"}}},
+		{"_result", 4.0, nil, 1.0},
+		{"onStatus", 0.0, nil, amf0.Object{{Key: "level", Value: "status"}, {Key: "code", Value: "NetStream.Publish.Start"}}},
+		{"close", 0.0, nil},
+	} {
+		body, err := said.Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, m := range []rawmessage.Message{
+			{ChunkStreamID: commandChunks, Type: rtmpCommand, Body: body},
+			{ChunkStreamID: controlChunks, Type: rtmpUserControl, Body: []byte{0, 6, 0, 0, 0, 0}},
+			{ChunkStreamID: controlChunks, Type: rtmpWindow, Body: []byte{0, 0, 0, 64}},
+		} {
+			if err := w.Write(&m); err != nil {
+				f.Fatal(err)
+			}
+		}
+	}
+	f.Add(well.Bytes())
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 16, 0})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		ours, theirs := net.Pipe()
+		var talking sync.WaitGroup
+		talking.Go(func() {
+			_, _ = theirs.Write(append(append([]byte{3}, make([]byte, 2*1536)...), said...))
+			_ = theirs.Close()
+		})
+		talking.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
+		dial := func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+		if o, err := dialRTMP(t.Context(), "rtmp://a.example/live/key", dial, func(error) {}); err == nil {
+			o.close()
+		}
+		talking.Wait()
+	})
+}
