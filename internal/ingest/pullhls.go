@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/codec"
+	"weir/internal/hls"
 	"weir/internal/weir"
 )
 
@@ -41,30 +42,27 @@ const (
 // readHLS reads what a playlist tells of. It was asked for at one address, and found at
 // another.
 func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, found *url.URL) error {
-	list, err := readPlaylist(text)
+	master, list, err := readPlaylist(text)
 	if err != nil {
 		return err
 	}
 	clock := &hlsClock{offsets: map[int64]time.Duration{}, began: make(chan struct{})}
 	main := &hlsReader{source: s, web: w, clock: clock, list: list, at: asked, base: found, leads: true}
-	if len(list.variants) == 0 {
+	if master == nil {
 		return main.run(ctx)
 	}
-	variant, audio := list.best()
-	if main.at, err = addressIn(found, variant.uri); err != nil {
+	variant, audio := bestVariant(master)
+	if main.at, err = addressIn(found, variant.URI); err != nil {
 		return err
 	}
 	if err := main.load(ctx); err != nil {
 		return err
 	}
-	if len(main.list.variants) > 0 {
-		return badPlaylist("has variants which have variants; there can be only one level of them")
-	}
 	if audio == nil {
 		return main.run(ctx)
 	}
 	beside := &hlsReader{source: s, web: w, clock: clock}
-	if beside.at, err = addressIn(found, audio.uri); err != nil {
+	if beside.at, err = addressIn(found, audio.URI); err != nil {
 		return err
 	}
 	if err := beside.load(ctx); err != nil {
@@ -145,7 +143,7 @@ type hlsReader struct {
 	placed bool  // next says so
 	lives  bool  // the playlist was seen without an end
 
-	initial hlsFile // that is in start
+	initial hls.File // that is in start
 	start   []byte
 	tracks  []cmaf.Track
 	configs []codec.Packet
@@ -162,10 +160,14 @@ func (r *hlsReader) load(ctx context.Context) error {
 		return err
 	}
 	r.loaded = time.Now()
-	if r.list, err = readPlaylist(text); err != nil {
+	master, list, err := readPlaylist(text)
+	if err != nil {
 		return err
 	}
-	r.base = found
+	if master != nil {
+		return badPlaylist("has variants which have variants; there can be only one level of them")
+	}
+	r.base, r.list = found, list
 	return nil
 }
 
@@ -203,15 +205,15 @@ func (r *hlsReader) follow(main *hlsReader) {
 	var before, after time.Duration // of the other's start
 	for _, s := range main.list.segments {
 		if s.number < main.next {
-			before += s.duration
+			before += s.Duration
 		} else {
-			after += s.duration
+			after += s.Duration
 		}
 	}
 	if main.list.ended {
 		r.next = segments[0].number
 		for _, s := range segments {
-			if before -= s.duration; before < 0 {
+			if before -= s.Duration; before < 0 {
 				break
 			}
 			r.next = s.number + 1
@@ -220,7 +222,7 @@ func (r *hlsReader) follow(main *hlsReader) {
 	}
 	r.next = segments[len(segments)-1].number
 	for i := len(segments) - 1; i >= 0 && after > 0; i-- {
-		after -= segments[i].duration
+		after -= segments[i].Duration
 		r.next = segments[i].number
 	}
 }
@@ -328,7 +330,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 
 // fetch fetches a segment. One that does not exist is left out.
 func (r *hlsReader) fetch(ctx context.Context, segment hlsSegment, to chan<- fetched) error {
-	if segment.gap {
+	if segment.Gap {
 		return nil
 	}
 	for tries := 1; ; tries++ {
@@ -359,16 +361,16 @@ func (r *hlsReader) fetch(ctx context.Context, segment hlsSegment, to chan<- fet
 
 func (r *hlsReader) try(ctx context.Context, segment hlsSegment) (f fetched, err error) {
 	f.hlsSegment = segment
-	if segment.initial.uri != "" && segment.initial != r.initial {
-		if r.start, err = r.file(ctx, segment.initial, maxInit); err != nil {
-			return f, err
+	if segment.Map != nil {
+		if *segment.Map != r.initial {
+			if r.start, err = r.file(ctx, *segment.Map, maxInit); err != nil {
+				return f, err
+			}
+			r.initial = *segment.Map
 		}
-		r.initial = segment.initial
-	}
-	if segment.initial.uri != "" {
 		f.start = r.start
 	}
-	if f.data, err = r.file(ctx, segment.hlsFile, maxSegment); err != nil || segment.key.uri == "" {
+	if f.data, err = r.file(ctx, segment.File, maxSegment); err != nil || segment.Key == nil {
 		return f, err
 	}
 	f.data, err = r.decrypt(ctx, segment, f.data)
@@ -376,28 +378,32 @@ func (r *hlsReader) try(ctx context.Context, segment hlsSegment) (f fetched, err
 }
 
 // file fetches a file of the playlist.
-func (r *hlsReader) file(ctx context.Context, f hlsFile, limit int64) ([]byte, error) {
-	at, err := addressIn(r.base, f.uri)
+func (r *hlsReader) file(ctx context.Context, f hls.File, limit int64) ([]byte, error) {
+	at, err := addressIn(r.base, f.URI)
 	if err != nil {
 		return nil, err
 	}
-	data, _, err := r.web.all(ctx, at, f.from, f.to, limit)
+	var end int64 // 0 = to the end of the file
+	if f.Length > 0 {
+		end = f.Offset + f.Length
+	}
+	data, _, err := r.web.all(ctx, at, f.Offset, end, limit)
 	return data, err
 }
 
 // decrypt returns a segment as it was before somebody encrypted it.
 func (r *hlsReader) decrypt(ctx context.Context, segment hlsSegment, data []byte) ([]byte, error) {
-	key, known := r.keys[segment.key.uri]
+	key, known := r.keys[segment.Key.URI]
 	if !known {
 		var err error
-		if key, err = r.file(ctx, hlsFile{uri: segment.key.uri}, aes.BlockSize); err != nil {
+		if key, err = r.file(ctx, hls.File{URI: segment.Key.URI}, aes.BlockSize); err != nil {
 			return nil, weir.Wrap(weir.Upstream, err, "the key of the encrypted playlist can't be fetched")
 		}
-		r.keys = map[string][]byte{segment.key.uri: key}
+		r.keys = map[string][]byte{segment.Key.URI: key}
 	}
 	iv := make([]byte, aes.BlockSize)
 	binary.BigEndian.PutUint64(iv[8:], uint64(segment.number))
-	if text := segment.key.iv; text != "" {
+	if text := segment.Key.IV; text != "" {
 		text = strings.TrimPrefix(strings.TrimPrefix(text, "0x"), "0X")
 		given, err := hex.DecodeString(strings.Repeat("0", max(0, 32-len(text))) + text)
 		if err != nil || len(given) != aes.BlockSize {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"path"
 	"slices"
 	"strconv"
@@ -268,12 +267,8 @@ func (r *publishing) save(ctx context.Context) error {
 }
 
 // putText puts a playlist or a manifest.
-func (r *publishing) putText(ctx context.Context, key, contentType string, write func(io.Writer) error) error {
-	var text bytes.Buffer
-	if err := write(&text); err != nil {
-		return err
-	}
-	return r.Dest.Put(ctx, key, bytes.NewReader(text.Bytes()), int64(text.Len()), blob.PutOptions{ContentType: contentType})
+func (r *publishing) putText(ctx context.Context, key, contentType string, text []byte) error {
+	return r.Dest.Put(ctx, key, bytes.NewReader(text), int64(len(text)), blob.PutOptions{ContentType: contentType})
 }
 
 // destKey returns the key of a file below a path that the caller gave.

@@ -2,7 +2,6 @@ package vod
 
 import (
 	"context"
-	"io"
 	"slices"
 
 	"weir/internal/cmaf"
@@ -79,14 +78,17 @@ func (r *publishing) finishFMP4(ctx context.Context) error {
 				return err
 			}
 			list[i].Layout = layout
-			write := func(w io.Writer) error { return cmaf.SingleFilePlaylist(w, list[i]) }
-			if err := r.putText(ctx, r.fmp4Key(list[i].Playlist()), typePlaylist, write); err != nil {
+			if err := r.putText(ctx, r.fmp4Key(list[i].Playlist()), typePlaylist, list[i].Media().Text()); err != nil {
 				return err
 			}
 		}
 	}
-	if err := r.putText(ctx, r.fmp4Key("index.mpd"), typeDASH, func(w io.Writer) error { return cmaf.DASH(w, files) }); err != nil {
+	manifest, err := cmaf.DASH(files)
+	if err != nil {
 		return err
 	}
-	return r.putText(ctx, r.fmp4Key("master.m3u8"), typePlaylist, func(w io.Writer) error { return cmaf.MasterPlaylist(w, files.Master()) })
+	if err := r.putText(ctx, r.fmp4Key("index.mpd"), typeDASH, manifest); err != nil {
+		return err
+	}
+	return r.putText(ctx, r.fmp4Key("master.m3u8"), typePlaylist, files.Master().Playlist().Text())
 }

@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/media"
 )
 
@@ -296,17 +297,14 @@ func (r *publishing) finishHLS(ctx context.Context) error {
 	group.SetLimit(uploads)
 	for _, v := range append(video, audio...) {
 		group.Go(func() error {
-			return r.putText(groupCtx, r.hlsKey(v.name, "index.m3u8"), typePlaylist, func(w io.Writer) error {
-				return r.mediaPlaylist(w, v)
-			})
+			return r.putText(groupCtx, r.hlsKey(v.name, "index.m3u8"), typePlaylist, r.mediaPlaylist(v).Text())
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return r.putText(ctx, r.hlsKey("index.m3u8"), typePlaylist, func(w io.Writer) error {
-		return cmaf.MasterPlaylist(w, cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: r.TS})
-	})
+	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: r.TS}
+	return r.putText(ctx, r.hlsKey("index.m3u8"), typePlaylist, master.Playlist().Text())
 }
 
 // hlsRenditions names the media playlists of streams.
@@ -318,20 +316,19 @@ func hlsRenditions(streams []Stream) []cmaf.Rendition {
 	return list
 }
 
-// mediaPlaylist writes the playlist of a variant.
-func (r *publishing) mediaPlaylist(w io.Writer, v variant) error {
-	o := cmaf.PlaylistOptions{
-		Type: cmaf.VOD, Ended: true,
-		Name: func(n int64) string { return strconv.FormatInt(n, 10) + ".ts" },
+// mediaPlaylist returns the playlist of a variant.
+func (r *publishing) mediaPlaylist(v variant) hls.Media {
+	list, index := hls.Media{Type: hls.VOD, Ended: true}, v.main().Index
+	if r.TS {
+		var extra []time.Duration
+		for _, s := range v.extra() {
+			extra = append(extra, v.audio.Index.Track.Time(s.Duration()))
+		}
+		list.Segments = index.Entries(func(n int) string { return strconv.Itoa(n) + ".ts" }, nil, extra...)
+	} else {
+		list.Segments = index.Entries(func(n int) string { return strconv.Itoa(n) + ".m4s" }, func(int) string { return "init.mp4" })
 	}
-	if !r.TS {
-		o.Name = func(n int64) string { return strconv.FormatInt(n, 10) + ".m4s" }
-		o.Init = func(int64) string { return "init.mp4" }
-	}
-	for _, s := range v.extra() {
-		o.Extra = append(o.Extra, v.audio.Index.Track.Time(s.Duration()))
-	}
-	return cmaf.MediaPlaylist(w, o, v.main().Index.Segments, v.main().Index.Track)
+	return list
 }
 
 func (s *Stream) track() *cmaf.Track {
