@@ -1,8 +1,10 @@
 package blob
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"weir/internal/hls"
 	"weir/internal/weir"
@@ -65,12 +67,7 @@ func withAudio(master *hls.Master) (playlist, error) {
 	for _, a := range master.Audio {
 		separate[a.Group] = separate[a.Group] || a.URI != ""
 	}
-	var whole []hls.Variant
-	for _, v := range master.Variants {
-		if !separate[v.Audio] {
-			whole = append(whole, v)
-		}
-	}
+	whole := slices.DeleteFunc(master.Variants, func(v hls.Variant) bool { return separate[v.Audio] })
 	if len(whole) == 0 {
 		return playlist{}, notSupported("has sound and picture in files of their own")
 	}
@@ -128,11 +125,5 @@ func (l *playlist) add(f hls.File) {
 
 // best returns the variant with the most bits.
 func (l playlist) best() hls.Variant {
-	best := l.variants[0]
-	for _, v := range l.variants {
-		if v.Bandwidth > best.Bandwidth {
-			best = v
-		}
-	}
-	return best
+	return slices.MaxFunc(l.variants, func(a, b hls.Variant) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) })
 }

@@ -18,7 +18,7 @@ func TestDatesGoWithDecodeTimes(t *testing.T) {
 	name := constant("x")
 	playlists := map[string]func(Segment, Track) []byte{
 		"live": func(s Segment, track Track) []byte {
-			return []byte(LiveWindow{Track: track, Segments: []Segment{s}, Inits: []int{0}, Low: true}.text(t))
+			return []byte(LiveWindow{Segments: []Segment{s}, Tracks: []Track{track}, Inits: []int{0}, Low: true}.text(t))
 		},
 		"event": func(s Segment, track Track) []byte {
 			var list hls.Entries

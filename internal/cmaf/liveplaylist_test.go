@@ -39,7 +39,7 @@ var (
 // from its beginning to its end.
 func (s show) states() iter.Seq[LiveWindow] {
 	return func(yield func(LiveWindow) bool) {
-		w := LiveWindow{Track: s.track, First: 41, DiscontinuitySequence: 2, Target: 2 * time.Second, PartTarget: s.partTarget}
+		w := LiveWindow{First: 41, DiscontinuitySequence: 2, Target: 2 * time.Second, PartTarget: s.partTarget}
 		began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 		var at int64
 		frame, init := 0, 3
@@ -54,7 +54,7 @@ func (s show) states() iter.Seq[LiveWindow] {
 			if !s.undated {
 				open.Wall = began.Add(s.track.Time(at))
 			}
-			w.Segments, w.Inits, w.Open = append(w.Segments, open), append(w.Inits, init), true
+			w.Segments, w.Tracks, w.Inits, w.Open = append(w.Segments, open), append(w.Tracks, s.track), append(w.Inits, init), true
 			last := len(w.Segments) - 1
 			frames := s.frames(n, frame)
 			for start := at; len(frames) > 0; {
@@ -75,7 +75,7 @@ func (s show) states() iter.Seq[LiveWindow] {
 					w.DiscontinuitySequence++
 				}
 				w.First++
-				w.Segments, w.Inits = w.Segments[1:], w.Inits[1:]
+				w.Segments, w.Tracks, w.Inits = w.Segments[1:], w.Tracks[1:], w.Inits[1:]
 			}
 			if !yield(w.snapshot()) {
 				return
@@ -124,7 +124,7 @@ func (w LiveWindow) lasts() (ticks int64) {
 
 // snapshot returns the window as it is now, whatever becomes of it.
 func (w LiveWindow) snapshot() LiveWindow {
-	w.Segments, w.Inits = slices.Clone(w.Segments), slices.Clone(w.Inits)
+	w.Segments, w.Tracks, w.Inits = slices.Clone(w.Segments), slices.Clone(w.Tracks), slices.Clone(w.Inits)
 	for i := range w.Segments {
 		w.Segments[i].Parts = slices.Clone(w.Segments[i].Parts)
 	}
@@ -380,7 +380,7 @@ func TestLivePlaylist(t *testing.T) {
 	plain := show{track: liveVideoTrack, frame: []uint32{3000}, gop: 60, segments: 12}
 	bumpy := show{track: liveVideoTrack, frame: []uint32{3003}, gop: 60, segments: 14, gone: []int{1, 9}, changed: []int{11}}
 	reports := []hls.Report{{URI: "../audio/index.m3u8", Segment: 51, Part: 4}, {URI: hls.EscapePath("../größe 1+1/index.m3u8"), Segment: 50, Part: -1}}
-	empty := LiveWindow{Track: liveVideoTrack, First: 7, Target: 2 * time.Second, PartTarget: 200 * time.Millisecond}
+	empty := LiveWindow{First: 7, Target: 2 * time.Second, PartTarget: 200 * time.Millisecond}
 	type options struct {
 		Low, Skip bool
 		Reports   []hls.Report
@@ -418,7 +418,7 @@ func TestLivePlaylist(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (LiveWindow{Segments: make([]Segment, 2), Inits: make([]int, 1)}).Media(); err == nil {
+	if _, err := (LiveWindow{Segments: make([]Segment, 2), Tracks: make([]Track, 2), Inits: make([]int, 1)}).Media(); err == nil {
 		t.Error("a segment without an init segment was written")
 	}
 }
@@ -428,7 +428,7 @@ func TestLivePlaylist(t *testing.T) {
 func TestLivePlaylistKeepsTargets(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
-		w := LiveWindow{Track: liveVideoTrack, Target: 2 * time.Second, PartTarget: 200 * time.Millisecond, Open: rnd.IntN(2) == 0}
+		w := LiveWindow{Target: 2 * time.Second, PartTarget: 200 * time.Millisecond, Open: rnd.IntN(2) == 0}
 		var at int64
 		for range 1 + rnd.IntN(12) {
 			var s Segment
@@ -437,7 +437,7 @@ func TestLivePlaylistKeepsTargets(t *testing.T) {
 				at = p.End()
 				s.Parts = append(s.Parts, p)
 			}
-			w.Segments, w.Inits = append(w.Segments, s), append(w.Inits, 0)
+			w.Segments, w.Tracks, w.Inits = append(w.Segments, s), append(w.Tracks, liveVideoTrack), append(w.Inits, 0)
 		}
 		for _, o := range []struct{ low, skip bool }{{}, {low: true}, {low: true, skip: true}} {
 			w.Low, w.Skip = o.low, o.skip
@@ -456,10 +456,10 @@ func TestLivePlaylistKeepsTargets(t *testing.T) {
 // Segments before a number are listed whole, however new they are; the one that is open
 // has its parts.
 func TestLivePlaylistPartsFrom(t *testing.T) {
-	w := LiveWindow{Track: liveVideoTrack, First: 5, Target: time.Second, PartTarget: time.Second, Open: true}
+	w := LiveWindow{First: 5, Target: time.Second, PartTarget: time.Second, Open: true}
 	for i := range int64(3) {
 		w.Segments = append(w.Segments, Segment{Parts: []Part{{Start: 90000 * i, Samples: []Sample{{Duration: 90000, Size: 1, Sync: true}}}}})
-		w.Inits = append(w.Inits, 0)
+		w.Tracks, w.Inits = append(w.Tracks, liveVideoTrack), append(w.Inits, 0)
 	}
 	for from, want := range map[int64]int{0: 3, 5: 3, 6: 2, 7: 1, 8: 0, 100: 0} {
 		w.PartsFrom, w.Low = from, true
@@ -501,7 +501,7 @@ func TestLiveChangeOfTimescale(t *testing.T) {
 	}
 	slow, fast := Track{Kind: Audio, Timescale: 44100}, Track{Kind: Audio, Timescale: 48000}
 	w := LiveWindow{
-		Track: fast, Tracks: []Track{slow, fast}, Segments: []Segment{second(44100), second(48000)}, Inits: []int{0, 1},
+		Tracks: []Track{slow, fast}, Segments: []Segment{second(44100), second(48000)}, Inits: []int{0, 1},
 		Target: time.Second, PartTarget: time.Second, Low: true,
 	}
 	text := w.text(t)

@@ -82,15 +82,13 @@ func liveName(n int64, part int) string {
 
 // LiveWindow is what a media playlist shows of a track that grows.
 type LiveWindow struct {
-	Track  Track
-	Tracks []Track // of each segment, where they differ; nothing = all are of Track
-
 	First                 int64 // the number of the first segment
 	DiscontinuitySequence int64 // how many discontinuities there were before it
 
 	// Segments are complete. If Open is set, the last one is not: it has the parts so far.
 	Segments []Segment
-	Inits    []int // for each segment, the number of its init segment
+	Tracks   []Track // of each segment
+	Inits    []int   // for each segment, the number of its init segment
 	Open     bool
 	Ended    bool // nothing comes after the last segment
 
@@ -106,7 +104,7 @@ type LiveWindow struct {
 // Media returns the media playlist of the window. Parts are "<n>.<part>.m4s"; for the other files
 // see LiveEntry.
 func (w LiveWindow) Media() (hls.Media, error) {
-	if len(w.Inits) != len(w.Segments) || len(w.Tracks) > 0 && len(w.Tracks) != len(w.Segments) {
+	if len(w.Inits) != len(w.Segments) || len(w.Tracks) != len(w.Segments) {
 		return hls.Media{}, fmt.Errorf("a live playlist of %d segments has the init segments of %d and the tracks of %d",
 			len(w.Segments), len(w.Inits), len(w.Tracks))
 	}
@@ -118,7 +116,7 @@ func (w LiveWindow) Media() (hls.Media, error) {
 	}
 	// An update lists few of the segments. Their durations decide which, so names come later.
 	for i, s := range w.Segments {
-		m.Segments[i].Duration = w.track(i).between(s.Start(), s.End())
+		m.Segments[i].Duration = w.Tracks[i].between(s.Start(), s.End())
 	}
 	last := len(w.Segments) - 1
 	open := w.Open && last >= 0
@@ -152,7 +150,7 @@ func (w *LiveWindow) fill(m *hls.Media, partsFrom int) {
 	var init *hls.File
 	for i := range m.Segments {
 		e, at := &m.Segments[i], m.Skipped+i
-		n, s, t, open := w.First+int64(at), w.Segments[at], w.track(at), e.Open
+		n, s, t, open := w.First+int64(at), w.Segments[at], w.Tracks[at], e.Open
 		if i == 0 || w.Inits[at] != w.Inits[at-1] {
 			init = liveInit(w.Inits[at])
 		}
@@ -171,13 +169,6 @@ func (w *LiveWindow) fill(m *hls.Media, partsFrom int) {
 			}
 		}
 	}
-}
-
-func (w *LiveWindow) track(i int) Track {
-	if len(w.Tracks) > 0 {
-		return w.Tracks[i]
-	}
-	return w.Track
 }
 
 // between returns the time between two times in ticks, in whole microseconds: the difference of the
@@ -243,17 +234,13 @@ func (m Master) Playlist() hls.Master {
 
 // defaultFirst returns the audio tracks, the default track first.
 func defaultFirst(audio []Rendition) []Rendition {
-	audio = slices.Clone(audio)
-	slices.SortStableFunc(audio, func(a, b Rendition) int {
-		switch {
-		case a.Index.Track.Default == b.Index.Track.Default:
+	rank := func(r Rendition) int {
+		if r.Index.Track.Default {
 			return 0
-		case a.Index.Track.Default:
-			return -1
 		}
 		return 1
-	})
-	return audio
+	}
+	return slices.SortedStableFunc(slices.Values(audio), func(a, b Rendition) int { return rank(a) - rank(b) })
 }
 
 // audioChoices returns the group of audio tracks. The names in a group differ, and so do the

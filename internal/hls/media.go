@@ -55,6 +55,10 @@ type Segment struct {
 	Discontinuity bool // it does not go on where the segment before it ended
 	Gap           bool // it has a number and a duration, but no media
 	Open          bool // more parts come; it has no URI yet. Only the last segment can be open
+
+	// Number is its media sequence number, and Breaks how many discontinuities there were up to it.
+	// Parse counts them for its callers, Text does not need them.
+	Number, Breaks int64
 }
 
 // Part is a part of a segment, for low latency.
@@ -157,7 +161,7 @@ func (m Media) Text() []byte {
 	var w writer
 	size := 0
 	for i := range m.Segments {
-		size += m.Segments[i].maxText()
+		size += m.Segments[i].textSize()
 	}
 	m.head(&w, m.facts(), size)
 	for i := range m.Segments {
@@ -189,17 +193,13 @@ func (m Media) TextWith(e *Entries) []byte {
 	return m.tail(&w)
 }
 
-// maxHead is more than the text before the first segment takes.
-const maxHead = 384
-
-// head writes what stands before the first segment. The segments take size bytes or less.
+// head writes what stands before the first segment. The segments take about size bytes.
 func (m *Media) head(w *writer, f facts, size int) {
 	m.settle(f)
-	size += maxHead + len(m.Hint)
 	for _, r := range m.Reports {
-		size += len(r.URI) + 80
+		size += len(r.URI) + 70
 	}
-	w.text = make([]byte, 0, size)
+	w.text = make([]byte, 0, size+450) // head and tail
 	w.put("#EXTM3U\n#EXT-X-VERSION:").number(int64(m.Version))
 	w.put("\n#EXT-X-TARGETDURATION:").number(int64(m.Target / time.Second))
 	if m.PartTarget > 0 {
@@ -224,17 +224,17 @@ func (m *Media) head(w *writer, f facts, size int) {
 	}
 }
 
-// maxText is more than the text of a segment takes.
-func (s *Segment) maxText() int {
-	size := 80 + len(s.URI)
-	if s.Length > 0 {
-		size += 60
+// textSize is about what the text of a segment takes.
+func (s *Segment) textSize() int {
+	size := 20 + len(s.URI)
+	if !s.Date.IsZero() {
+		size += 50
 	}
-	if s.Discontinuity || s.Gap {
-		size += 32
+	if s.Length > 0 || s.Discontinuity || s.Gap {
+		size += 40
 	}
 	for i := range s.Parts {
-		size += 54 + len(s.Parts[i].URI)
+		size += 38 + len(s.Parts[i].URI)
 	}
 	return size
 }

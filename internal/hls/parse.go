@@ -52,7 +52,7 @@ func Parse(data []byte) (*Master, *Media, error) {
 	}
 	switch {
 	case len(p.master.Variants) == 0:
-		p.open()
+		p.finish()
 		return nil, &p.media, nil
 	case len(p.media.Segments) > 0:
 		return nil, nil, errMixed
@@ -117,47 +117,37 @@ func (p *parser) line(line string) error {
 
 // attributes reads a tag that has an attribute list.
 func (p *parser) attributes(tag, value string) (err error) {
-	m := &p.media
+	m, a := &p.media, parseAttributes(value)
+	key := Key{Method: a["METHOD"], URI: a["URI"], IV: a["IV"], Format: a["KEYFORMAT"]}
 	switch tag {
 	case "#EXT-X-MAP":
-		a := parseAttributes(value)
 		p.init, err = parseMap(a["URI"], a["BYTERANGE"])
 	case "#EXT-X-KEY":
-		p.details++
-		if k := parseKey(value); k.Method == "NONE" {
-			p.key = nil
-		} else {
-			p.key, m.Keys = &k, append(m.Keys, k)
+		if p.key = nil; key.Method != "NONE" {
+			p.key, m.Keys, p.details = new(key), append(m.Keys, key), p.details+1
 		}
 	case "#EXT-X-SESSION-KEY":
-		p.details++
-		p.master.SessionKeys = append(p.master.SessionKeys, parseKey(value))
+		p.master.SessionKeys, p.details = append(p.master.SessionKeys, key), p.details+1
 	case "#EXT-X-START":
-		m.FromStart = parseSeconds(parseAttributes(value)["TIME-OFFSET"]) == 0
+		m.FromStart = parseSeconds(a["TIME-OFFSET"]) == 0
 	case "#EXT-X-SKIP":
-		m.Skipped = max(0, int(parseNumber(parseAttributes(value)["SKIPPED-SEGMENTS"])))
+		m.Skipped = max(0, int(parseNumber(a["SKIPPED-SEGMENTS"])))
 	case "#EXT-X-PART-INF":
-		m.PartTarget = max(0, parseSeconds(parseAttributes(value)["PART-TARGET"]))
+		m.PartTarget = max(0, parseSeconds(a["PART-TARGET"]))
 	case "#EXT-X-PART":
-		p.details++
-		a := parseAttributes(value)
-		p.next.Parts = append(p.next.Parts, Part{
-			URI: a["URI"], Duration: parseSeconds(a["DURATION"]), Independent: a["INDEPENDENT"] == "YES",
-		})
+		part := Part{a["URI"], parseSeconds(a["DURATION"]), a["INDEPENDENT"] == "YES"}
+		p.next.Parts, p.details = append(p.next.Parts, part), p.details+1
 	case "#EXT-X-PRELOAD-HINT":
-		if a := parseAttributes(value); a["TYPE"] == "PART" {
+		if a["TYPE"] == "PART" {
 			m.Hint = a["URI"]
 		}
 	case "#EXT-X-RENDITION-REPORT":
-		p.details++
-		a := parseAttributes(value)
-		m.Reports = append(m.Reports, Report{
-			URI: a["URI"], Segment: parseNumber(a["LAST-MSN"]), Part: int(parseNumber(a["LAST-PART"])),
-		})
+		report := Report{a["URI"], parseNumber(a["LAST-MSN"]), int(parseNumber(a["LAST-PART"]))}
+		m.Reports, p.details = append(m.Reports, report), p.details+1
 	case "#EXT-X-STREAM-INF":
-		p.variant = parseAttributes(value)
+		p.variant = a
 	case "#EXT-X-MEDIA":
-		if a := parseAttributes(value); a["TYPE"] == "AUDIO" {
+		if a["TYPE"] == "AUDIO" {
 			p.master.Audio = append(p.master.Audio, Audio{
 				URI: a["URI"], Group: a["GROUP-ID"], Name: a["NAME"], Language: a["LANGUAGE"],
 				Channels: max(0, int(parseNumber(a["CHANNELS"]))),
@@ -191,17 +181,23 @@ func (p *parser) uri(uri string) (err error) {
 	return nil
 }
 
-// open appends the segment of which there are only parts.
-func (p *parser) open() {
-	s := p.next
-	if len(s.Parts) == 0 {
-		return
+// finish appends the segment of which there are only parts, and counts the segments.
+func (p *parser) finish() {
+	m, s := &p.media, p.next
+	if len(s.Parts) > 0 {
+		s.Open, s.Map, s.Key, s.Duration = true, p.init, p.key, 0
+		for _, part := range s.Parts {
+			s.Duration += max(0, part.Duration)
+		}
+		m.Segments = append(m.Segments, s)
 	}
-	s.Open, s.Map, s.Key, s.Duration = true, p.init, p.key, 0
-	for _, part := range s.Parts {
-		s.Duration += max(0, part.Duration)
+	number, breaks := m.Sequence+int64(m.Skipped), m.DiscontinuitySequence
+	for i := range m.Segments {
+		if m.Segments[i].Discontinuity {
+			breaks++
+		}
+		m.Segments[i].Number, m.Segments[i].Breaks = number+int64(i), breaks
 	}
-	p.media.Segments = append(p.media.Segments, s)
 }
 
 func parseVariant(uri string, a map[string]string) Variant {
@@ -220,24 +216,18 @@ func parseVariant(uri string, a map[string]string) Variant {
 	return v
 }
 
-func parseKey(value string) Key {
-	a := parseAttributes(value)
-	return Key{Method: a["METHOD"], URI: a["URI"], IV: a["IV"], Format: a["KEYFORMAT"]}
-}
-
-func parseMap(uri, byteRange string) (*File, error) {
-	f := File{URI: uri}
+func parseMap(uri, byteRange string) (f *File, err error) {
+	f = &File{URI: uri}
 	if uri == "" {
 		return nil, errNoMap
 	}
-	if byteRange == "" {
-		return &f, nil
+	if byteRange != "" {
+		if !strings.Contains(byteRange, "@") {
+			byteRange += "@0"
+		}
+		*f, err = parseRange(uri, byteRange, File{})
 	}
-	if !strings.Contains(byteRange, "@") {
-		byteRange += "@0"
-	}
-	f, err := parseRange(uri, byteRange, File{})
-	return &f, err
+	return f, err
 }
 
 // parseRange reads a byte range like 100@200. Without its start it begins where the range before it

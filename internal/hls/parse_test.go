@@ -42,10 +42,13 @@ func TestParseMedia(t *testing.T) {
 	want := &Media{
 		Type: Event, Version: 7, Target: 4 * time.Second, PartTarget: 500 * time.Millisecond, Sequence: 7, DiscontinuitySequence: 2, Skipped: 3,
 		Segments: []Segment{
-			{File: File{"a", 10, 100}, Duration: 2002 * time.Millisecond, Date: time.Date(2026, 3, 4, 4, 6, 7, 5e8, time.UTC), Map: first},
-			{File: File{"a", 110, 5}, Duration: time.Second, Map: first, Key: &key, Discontinuity: true},
-			{File: File{URI: "b?c#d"}, Duration: -1, Map: second, Gap: true},
-			{Duration: 750 * time.Millisecond, Map: second, Parts: []Part{{"c.0", 500 * time.Millisecond, true}, {"c.1", 250 * time.Millisecond, false}}, Open: true},
+			{File: File{"a", 10, 100}, Duration: 2002 * time.Millisecond, Date: time.Date(2026, 3, 4, 4, 6, 7, 5e8, time.UTC), Map: first, Number: 10, Breaks: 2},
+			{File: File{"a", 110, 5}, Duration: time.Second, Map: first, Key: &key, Discontinuity: true, Number: 11, Breaks: 3},
+			{File: File{URI: "b?c#d"}, Duration: -1, Map: second, Gap: true, Number: 12, Breaks: 3},
+			{
+				Duration: 750 * time.Millisecond, Map: second, Open: true, Number: 13, Breaks: 3,
+				Parts: []Part{{"c.0", 500 * time.Millisecond, true}, {"c.1", 250 * time.Millisecond, false}},
+			},
 		},
 		Hint: "c.2", Reports: []Report{{"../v", 13, 1}, {"../w", 12, -1}}, Keys: []Key{key},
 	}

@@ -48,13 +48,14 @@ func FuzzPlaylist(f *testing.F) {
 			}
 			return
 		}
-		for i, s := range list.segments {
-			if s.number < 0 || s.Duration < 0 || s.Offset < 0 || s.Length < 0 || i > 0 && (s.part < list.segments[i-1].part || s.number <= list.segments[i-1].number) {
-				t.Fatalf("segment %+v", s)
-			}
-		}
 		if master != nil {
 			bestVariant(master)
+			return
+		}
+		for i, s := range list.Segments {
+			if s.Number < 0 || s.Duration < 0 || s.Offset < 0 || s.Length < 0 || i > 0 && (s.Breaks < list.Segments[i-1].Breaks || s.Number <= list.Segments[i-1].Number) {
+				t.Fatalf("segment %+v", s)
+			}
 		}
 	})
 }

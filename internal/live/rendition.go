@@ -401,7 +401,7 @@ func (r *rendition) playlist(q Query, reports []hls.Report) ([]byte, error) {
 		return text, nil
 	}
 	w := cmaf.LiveWindow{
-		Track: r.track, First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
+		First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
 		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
 		Low: q.Low, Skip: key.Skip, PartsFrom: r.inParts, Reports: reports,
 	}
