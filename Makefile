@@ -3,6 +3,9 @@
 # Without git, or in a folder that git refuses to read, the binary has no commit in it.
 VCS := $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 
+# The weir that make test drives from outside, with the race detector in it.
+RACE_BINARY := $(CURDIR)/e2e/weir-race
+
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -17,7 +20,12 @@ build: ## build ./weir, one static binary
 test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
 	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json
-	CGO_ENABLED=1 go test -race -shuffle=on -parallel 4 -timeout 30m ./... # most tests of e2e wait for pictures
+	CGO_ENABLED=1 go build -race -buildvcs=false -o $(RACE_BINARY) . # once, for all packages of e2e
+	CGO_ENABLED=1 WEIR_TEST_BINARY=$(RACE_BINARY) go test -race -shuffle=on -parallel 4 -timeout 30m ./...
+
+quick: ## run the unit tests, without browsers, e2e and the race detector
+	scripts/need ffmpeg postgresql
+	go test $(shell go list ./... | grep -v /e2e)
 
 # npm writes this file last, so it is there and new when everything is.
 e2e/%/node_modules/.package-lock.json: e2e/%/package-lock.json
@@ -50,38 +58,38 @@ bench-live: ## measure live streams against a bare RTMP server, and MediaMTX if 
 
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql
-	CGO_ENABLED=1 WEIR_E2E_DELIVERIES=10000 go test -run TestKill -count=1 -timeout 60m ./e2e -v
+	CGO_ENABLED=1 WEIR_E2E_DELIVERIES=10000 go test -run TestKill -count=1 -timeout 60m ./e2e/service -v
 
 soak-flood: ## flood weir with bad input for a minute and measure
 	scripts/need cc postgresql
-	CGO_ENABLED=1 go test -tags soak -run TestFloodSoak -count=1 -timeout 30m ./e2e -v
+	CGO_ENABLED=1 go test -tags soak -run TestFloodSoak -count=1 -timeout 30m ./e2e/service -v
 
 soak-vod-kill: ## kill weir, and a worker of two, in the middle of a minute of video
 	scripts/need cc ffmpeg postgresql
-	CGO_ENABLED=1 go test -tags soak -run TestKillSoak -count=1 -timeout 60m ./e2e -v
+	CGO_ENABLED=1 go test -tags soak -run TestKillSoak -count=1 -timeout 60m ./e2e/vod -v
 
 soak-vod-memory: ## measure weir's memory with ten tasks, and with a source of 5 GB
 	scripts/need cc ffmpeg
-	CGO_ENABLED=1 go test -tags soak -run TestMemorySoak -count=1 -timeout 60m ./e2e -v
+	CGO_ENABLED=1 go test -tags soak -run TestMemorySoak -count=1 -timeout 60m ./e2e/vod -v
 
 soak-vod-faults: ## let sources, storage and encoders fail until weir gives up
 	scripts/need cc ffmpeg
-	CGO_ENABLED=1 go test -tags soak -run TestFaultsSoak -count=1 -timeout 60m ./e2e -v
+	CGO_ENABLED=1 go test -tags soak -run TestFaultsSoak -count=1 -timeout 60m ./e2e/vod -v
 
 soak-vod-play: ## measure how soon an upload plays after its last byte
 	scripts/need cc ffmpeg
-	CGO_ENABLED=1 go test -tags soak -run TestPlaySoak -count=1 -timeout 30m ./e2e -v
+	CGO_ENABLED=1 go test -tags soak -run TestPlaySoak -count=1 -timeout 30m ./e2e/vod -v
 
 test-live-matrix: ## let every kind of encoder send and every kind of player play, half a minute each
 	scripts/need cc chromium ffmpeg gstreamer npm srt-live-transmit
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
-	CGO_ENABLED=1 go test -tags soak -run TestLiveMatrix -parallel 4 -count=1 -timeout 60m ./e2e -v
+	CGO_ENABLED=1 go test -tags soak -run TestLiveMatrix -parallel 4 -count=1 -timeout 60m ./e2e/live -v
 
 soak-live: ## send and watch for minutes beside slow viewers and publishers of garbage, and measure
 	scripts/need cc ffmpeg
-	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e -v
+	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e/live -v
 
 clean: ## remove what was built and downloaded here; not the data folder
-	rm -rf weir e2e/*/node_modules
+	rm -rf weir $(RACE_BINARY) e2e/*/node_modules
 
-.PHONY: help run build test fmt check fuzz golden bench-api bench-vod bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live test-live-matrix clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live test-live-matrix clean

@@ -1,0 +1,157 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// MakeClip makes media with ffmpeg's own sources. What comes out depends on the
+// arguments alone, so each is made once in a run of the tests; name is that of the
+// file and gives the container.
+func MakeClip(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	path := filepath.Join(clips, name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if err := os.MkdirAll(clips, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// Tests run side by side: the file is there whole or not at all.
+	temp := filepath.Join(t.TempDir(), name)
+	FFmpeg(t, append(append([]string{"-y"}, args...), temp)...)
+	if err := os.Rename(temp, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Pictures are the arguments for moving pictures that no two frames of are equal,
+// with a tone beside them.
+func Pictures(size string, fps int, seconds float64) []string {
+	length := strconv.FormatFloat(seconds, 'f', -1, 64)
+	return []string{
+		"-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=%s:rate=%d:duration=%s", size, fps, length),
+		"-f", "lavfi", "-i", "sine=frequency=440:sample_rate=48000:duration=" + length,
+	}
+}
+
+// SmallClip is what most tests send: H.264 and AAC in MP4, key frames every second,
+// 250 frames.
+func SmallClip(t *testing.T) string {
+	t.Helper()
+	return MakeClip(t, "small.mp4", append(Pictures("320x180", 25, 10),
+		"-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-g", "25", "-b:v", "500k",
+		"-c:a", "aac", "-b:a", "96k", "-movflags", "+faststart")...)
+}
+
+// FFmpeg runs ffmpeg, which must have nothing to say, and returns its output.
+func FFmpeg(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-hide_banner", "-nostdin", "-v", "error", "-xerror"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("ffmpeg %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return out
+}
+
+// Probed is what ffprobe tells of media.
+type Probed struct {
+	Streams []struct {
+		Index     int    `json:"index"`
+		Type      string `json:"codec_type"`
+		Codec     string `json:"codec_name"`
+		Profile   string `json:"profile"`
+		Width     int    `json:"width"`
+		Height    int    `json:"height"`
+		PixFmt    string `json:"pix_fmt"`
+		Channels  int    `json:"channels"`
+		StartTime string `json:"start_time"`
+		Duration  string `json:"duration"`
+		Frames    string `json:"nb_read_packets"`
+	} `json:"streams"`
+	Format struct {
+		Duration string `json:"duration"`
+		Start    string `json:"start_time"`
+	} `json:"format"`
+	Packets []Packet `json:"packets"`
+}
+
+// Packet is a compressed frame.
+type Packet struct {
+	Type     string `json:"codec_type"`
+	PTS      string `json:"pts_time"`
+	Duration string `json:"duration_time"`
+	Flags    string `json:"flags"`
+	Hash     string `json:"data_hash"` // with -show_data_hash
+}
+
+func (p Packet) Key() bool { return strings.HasPrefix(p.Flags, "K") }
+
+func (p Packet) Time() float64 { return Number(p.PTS) }
+
+func Number(text string) float64 {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return -1
+	}
+	return f
+}
+
+// FFprobe runs ffprobe, which must have nothing to complain about.
+func FFprobe(t *testing.T, input string, args ...string) Probed {
+	t.Helper()
+	args = append([]string{"-v", "error", "-show_streams", "-show_format", "-of", "json"}, append(args, input)...)
+	cmd := exec.CommandContext(t.Context(), "ffprobe", args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("ffprobe %s: %v\n%s", input, err, &stderr)
+	}
+	var p Probed
+	if err := json.Unmarshal(out, &p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// FrameSums decodes media, which must go without a complaint, and returns the
+// checksum of each frame of its first video track.
+func FrameSums(t *testing.T, input string, args ...string) []string {
+	t.Helper()
+	return Sums(FFmpeg(t, append(append(args, "-i", input), "-map", "0:v:0", "-fps_mode", "passthrough", "-f", "framemd5", "-", "-map", "0:a?", "-f", "null", "-")...))
+}
+
+// Sums returns the checksums in ffmpeg's framemd5 format.
+func Sums(text []byte) []string {
+	var list []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(line, ",")
+		list = append(list, strings.TrimSpace(fields[len(fields)-1]))
+	}
+	return list
+}
+
+// TinyClip is two seconds of video.
+func TinyClip(t *testing.T) string {
+	t.Helper()
+	return MakeClip(t, "tiny.mp4", append(Pictures("228x128", 25, 2),
+		"-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-g", "25", "-b:v", "600k", "-c:a", "aac", "-movflags", "+faststart")...)
+}
+
+// InStep is how far video and audio may be apart, in seconds.
+const InStep = 0.040

@@ -1,0 +1,203 @@
+package live
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"weir/e2e/harness"
+)
+
+// liveWatch makes a stream on the command line, opens its page before anybody sends,
+// and never touches the page again: it must play when the stream starts, say that it
+// ended, and play the next one. What is known of the stream meanwhile must be true.
+func liveWatch(t *testing.T) {
+	w := harness.NewWeir(t)
+	rtmp, ops := harness.FreeAddr(t), harness.FreeAddr(t)
+	w.Start("--rtmp", rtmp, "--ops", ops, "--session-timeout", "1s")
+	said := w.Run("stream", "create", "The <show> of shows", "--profile", "none", "--rtmp", rtmp, "--public-url", w.URL)
+	s := &liveStream{w: w, id: harness.Match(t, said, `id +(\S+)`), key: harness.Match(t, said, `stream key +(\S+)`), rtmp: rtmp}
+	s.playback = harness.Match(t, said, `watch +`+regexp.QuoteMeta(w.URL)+`/play/(\S+)`)
+	if server := harness.Match(t, said, `OBS server +(\S+)`); server+"/"+s.key != s.ingest() {
+		t.Errorf("OBS is told %s, weir takes %s", server, s.ingest())
+	}
+
+	b := harness.NewBrowser(t, t.TempDir())
+	b.Open(w.URL + "/play/" + s.playback)
+	says(b, "Not on air yet")
+	if title := b.Text("document.title"); title != "The <show> of shows" {
+		t.Errorf("the page is called %q", title)
+	}
+	before := s.views()
+	if len(before) != 1 || before[0].ViewCount != 0 {
+		t.Errorf("somebody who waits counts as a viewer: %+v", before)
+	}
+
+	e := s.send(liveClip(t))
+	b.Moves(e.running)
+	harness.Eventually(t, func() error {
+		if now := s.views(); len(now) != 1 || now[0].ViewCount != 1 {
+			return fmt.Errorf("views now are %+v, want one", now)
+		}
+		if total := s.totalViews(); total != 1 {
+			return fmt.Errorf("%d views in all, want one", total)
+		}
+		return nil
+	})
+	s.checkHealth()
+	checkLiveMetrics(t, ops)
+
+	e.stop()
+	says(b, "The stream has ended")
+	e = s.send(liveClip(t))
+	b.Moves(e.running)
+
+	w.Must("PATCH", "/api/stream/"+s.id, map[string]any{"playbackPolicy": map[string]any{"type": "jwt"}}, nil)
+	b.Open(w.URL + "/play/" + s.playback)
+	says(b, "This video is not open to everybody")
+	if title := b.Text("document.title"); strings.Contains(title, "show") {
+		t.Errorf("the name of a stream that is not public is on its page: %q", title)
+	}
+	b.Open(w.URL + "/play/" + s.playback + "?jwt=" + url.QueryEscape(permission(w, s.playback)))
+	b.Moves(e.running)
+	b.Open(w.URL + "/play/0000000000000000")
+	says(b, "Nothing is here")
+	b.Stays()
+	w.Stop()
+}
+
+// permission makes a signing key, and signs with it that somebody may play.
+func permission(w *harness.Weir, playbackID string) string {
+	w.T.Helper()
+	var key struct{ PublicKey, PrivateKey string }
+	w.Must("POST", "/api/access-control/signing-key", map[string]any{"name": "of the page"}, &key)
+	private, err := base64.StdEncoding.DecodeString(key.PrivateKey)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	signer, err := jwt.ParseECPrivateKeyFromPEM(private)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	text, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
+		"sub": playbackID, "pub": key.PublicKey, "exp": time.Now().Add(time.Hour).Unix(),
+	}).SignedString(signer)
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	return text
+}
+
+// says waits until the watch page says something.
+func says(b *harness.Browser, headline string) {
+	b.T.Helper()
+	harness.Eventually(b.T, func() error {
+		if said := b.Text(`document.getElementById('state').hidden ? '' : document.getElementById('headline').textContent`); said != headline {
+			return fmt.Errorf("the page says %q, want %q", said, headline)
+		}
+		return nil
+	})
+}
+
+type viewsNow struct{ ViewCount int }
+
+// views returns who watches the stream at the moment.
+func (s *liveStream) views() (now []viewsNow) {
+	s.w.T.Helper()
+	s.w.Must("GET", "/api/data/views/now?playbackId="+s.playback, nil, &now)
+	return now
+}
+
+func (s *liveStream) totalViews() int {
+	s.w.T.Helper()
+	var total viewsNow
+	s.w.Must("GET", "/api/data/views/query/total/"+s.playback, nil, &total)
+	return total.ViewCount
+}
+
+// checkHealth looks at what is told of how the encoder does.
+func (s *liveStream) checkHealth() {
+	s.w.T.Helper()
+	type health struct {
+		IsHealthy   *bool
+		Issues      []string
+		Multistream []any
+		Samples     []struct {
+			Time                                        int64
+			Bitrate, FPS, Pace, KeyFrameInterval, Drift float64
+			Gaps, Jumps                                 int
+		}
+	}
+	var now health
+	harness.Eventually(s.w.T, func() error {
+		now = health{}
+		s.w.Must("GET", "/api/stream/"+s.id+"/health", nil, &now)
+		if len(now.Samples) == 0 {
+			return fmt.Errorf("no sample of the health: %+v", now)
+		}
+		return nil
+	})
+	if now.IsHealthy == nil || !*now.IsHealthy || len(now.Issues) > 0 {
+		s.w.T.Errorf("the stream is not healthy: %+v", now)
+	}
+	one := now.Samples[0]
+	// The encoder makes 264 kb/s, 25 pictures a second and a key frame every 2 seconds.
+	if one.Bitrate < 50_000 || one.Bitrate > 600_000 || one.FPS < 15 || one.FPS > 35 || one.Pace < 0.6 || one.Pace > 1.5 || one.KeyFrameInterval != 2 ||
+		one.Gaps+one.Jumps > 0 || one.Drift < -1 || one.Drift > 1 || time.Since(time.UnixMilli(one.Time)) > time.Minute {
+		s.w.T.Errorf("the first sample is %+v", one)
+	}
+}
+
+// checkLiveMetrics looks at what Prometheus is told of one stream and one viewer.
+func checkLiveMetrics(t *testing.T, ops string) {
+	t.Helper()
+	_, text := get(t, "http://"+ops+"/metrics")
+	number := func(name string) float64 {
+		t.Helper()
+		n, err := strconv.ParseFloat(harness.Match(t, text, `(?m)^`+name+` (\S+)$`), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for name, want := range map[string]float64{
+		"weir_live_streams": 1, "weir_live_sessions": 1, "weir_live_streams_unhealthy": 0, "weir_ingest_connections": 1, "weir_ingest_admitted_total": 1,
+		"weir_ingest_refused_total": 0, "weir_viewers": 1,
+	} {
+		if got := number(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	for _, name := range []string{"weir_live_received_bytes_total", "weir_live_parts_total"} {
+		if number(name) <= 0 {
+			t.Errorf("%s is %v after a stream", name, number(name))
+		}
+	}
+}
+
+// TestWatchPagePlayer holds the player of the watch page against the one of the tests.
+func TestWatchPagePlayer(t *testing.T) {
+	for ours, theirs := range map[string]string{"hls.min.js": "dist/hls.min.js", "hls.LICENSE": "LICENSE"} {
+		have, err := os.ReadFile(filepath.Join("..", "..", "web", ours))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join("..", "player", "node_modules", "hls.js", theirs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(have, want) {
+			t.Errorf("web/%s is not that of the hls.js that the tests play with", ours)
+		}
+	}
+}

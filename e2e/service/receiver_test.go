@@ -1,0 +1,138 @@
+package service
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+)
+
+// arrival is one request that a webhook got.
+type arrival struct {
+	hook  string // id of the webhook
+	event string // id of the event
+	name  string // of the asset that the event tells of, after the change
+	at    time.Time
+}
+
+// receiver is the server behind a webhook. It notes what arrives and answers 200,
+// or holds its answers back.
+type receiver struct {
+	url string
+
+	mu       sync.Mutex
+	arrivals []arrival
+	held     int           // requests that wait for their answer
+	open     chan struct{} // closed when answers are given
+	changed  chan struct{} // closed and made anew when something above changes
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{open: make(chan struct{}), changed: make(chan struct{})}
+	close(r.open)
+	server := httptest.NewServer(r)
+	r.url = server.URL
+	t.Cleanup(func() {
+		r.release()
+		server.Close()
+	})
+	return r
+}
+
+// ServeHTTP takes an event.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
+	var body struct {
+		ID        string `json:"id"`
+		WebhookID string `json:"webhookId"`
+		Payload   struct {
+			Asset struct {
+				Snapshot struct {
+					Name string `json:"name"`
+				} `json:"snapshot"`
+			} `json:"asset"`
+		} `json:"payload"`
+	}
+	text, err := io.ReadAll(hr.Body)
+	if err != nil {
+		return // weir was killed while it sent
+	}
+	if err := json.Unmarshal(text, &body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	open := r.take(arrival{body.WebhookID, body.ID, body.Payload.Asset.Snapshot.Name, time.Now()})
+	defer r.give()
+	select {
+	case <-open:
+	case <-hr.Context().Done(): // weir is gone
+	}
+}
+
+func (r *receiver) take(a arrival) (open <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.arrivals = append(r.arrivals, a)
+	r.held++
+	r.tell()
+	return r.open
+}
+
+func (r *receiver) give() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held--
+	r.tell()
+}
+
+func (r *receiver) tell() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// hold keeps back the answers to what arrives from now on.
+func (r *receiver) hold() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = make(chan struct{})
+}
+
+// release gives the answers that were held back, and all later ones at once.
+func (r *receiver) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.open:
+	default:
+		close(r.open)
+	}
+}
+
+// all returns what has arrived so far, in the order of arrival.
+func (r *receiver) all() []arrival {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.arrivals[:len(r.arrivals):len(r.arrivals)]
+}
+
+// wait waits until the receiver is as done wants it, and reports whether it came
+// to that within the limit.
+func (r *receiver) wait(limit time.Duration, done func(arrivals []arrival, held int) bool) bool {
+	timeout := time.After(limit)
+	for {
+		r.mu.Lock()
+		ok, changed := done(r.arrivals, r.held), r.changed
+		r.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			return false
+		}
+	}
+}

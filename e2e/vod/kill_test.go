@@ -1,0 +1,210 @@
+package vod
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/e2e/harness"
+	"weir/internal/blob/s3test"
+	"weir/internal/store"
+	"weir/internal/store/pgtest"
+	words "weir/internal/weir"
+)
+
+// TestKillTask kills weir in the middle of a task and starts it again: the task is
+// completed, nothing that was done is done again, and the outputs are those of a run
+// that nobody disturbed. `make soak-vod-kill` does it with a minute of video.
+func TestKillTask(t *testing.T) {
+	t.Parallel()
+	killTask(t, harness.NewWeir(t), 16, "--workers", "4")
+}
+
+func killTask(t *testing.T, w *harness.Weir, seconds int, args ...string) {
+	t.Helper()
+	quiet, disturbed := s3test.Start(t), s3test.Start(t)
+	o := harness.NewOrigin(t, killClip(t, seconds))
+	w.Start(args...)
+	st := w.OpenStore()
+	w.Completed(postKill(w, o, quiet))
+
+	id := postKill(w, o, disturbed)
+	before := halfDone(t, st, id)
+	w.Kill()
+	w.Start(args...)
+	restarted := time.Now()
+	w.Completed(id)
+	t.Logf("completed %.1f s after the restart", time.Since(restarted).Seconds())
+	onlyOnce(t, st, id, before)
+	sameFrames(t, quiet, disturbed)
+	w.Stop()
+}
+
+// TestKillWorker is TestKillTask with two nodes on one database and one storage, one
+// of which dies.
+func TestKillWorker(t *testing.T) {
+	t.Parallel()
+	killWorker(t, 16)
+}
+
+func killWorker(t *testing.T, seconds int) {
+	t.Helper()
+	quiet, disturbed, own := s3test.Start(t), s3test.Start(t), s3test.Start(t)
+	o := harness.NewOrigin(t, killClip(t, seconds))
+	a, b := harness.NewWeir(t), harness.NewWeir(t)
+	a.Database = pgtest.Start(t)
+	b.Database = a.Database
+	args := []string{"--workers", "2"}
+	for _, w := range []*harness.Weir{a, b} {
+		w.Env = []string{"WEIR_STORAGE=" + own.URL()}
+		w.Start(args...)
+	}
+	st := a.OpenStore()
+	a.Completed(postKill(a, o, quiet))
+
+	id := postKill(a, o, disturbed)
+	before := halfDone(t, st, id)
+	b.Kill()
+	killed := time.Now()
+	a.Completed(id)
+	t.Logf("completed %.1f s after the kill", time.Since(killed).Seconds())
+	onlyOnce(t, st, id, before)
+	sameFrames(t, quiet, disturbed)
+	for _, w := range []*harness.Weir{a, b} {
+		if strings.Contains(w.Output.String(), s3test.Secret) {
+			t.Error("the log has the credentials of the storage")
+		}
+	}
+	a.Stop()
+}
+
+// killClip is a source that passes through nowhere, and takes a while to encode.
+func killClip(t *testing.T, seconds int) string {
+	t.Helper()
+	return harness.MakeClip(t, fmt.Sprintf("kill%d.mp4", seconds), append(harness.Pictures("480x270", 25, float64(seconds)),
+		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "100", "-b:v", "3M", "-c:a", "aac", "-b:a", "96k")...)
+}
+
+// postKill asks for the outputs that are compared afterwards.
+func postKill(w *harness.Weir, o *harness.Origin, b s3test.Bucket) (id string) {
+	w.T.Helper()
+	var task words.Task
+	w.Must("POST", "/api/transcode", withSegments(harness.Transcode(o.URL+"/"+words.NewID()+".mp4", b,
+		harness.Rung("large", "H.264", 480, 270, 900_000), harness.Rung("small", "H.264", 320, 180, 400_000)), 2), &task)
+	return task.ID
+}
+
+// halfDone waits until some chunks of a task are done and some are being done, and
+// returns its pieces as they are then.
+func halfDone(t *testing.T, st *store.Store, id string) []store.Piece {
+	t.Helper()
+	deadline := time.Now().Add(3 * time.Minute)
+	for {
+		pieces, err := st.Pieces(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, running, chunks := 0, 0, 0
+		for _, p := range pieces {
+			if p.Number < 0 {
+				continue
+			}
+			chunks++
+			switch p.State {
+			case store.PieceDone:
+				done++
+			case store.PieceRunning:
+				running++
+			}
+		}
+		if chunks > 0 && chunks < 6 {
+			t.Fatalf("%d chunks, want at least 6: %+v", chunks, pieces)
+		}
+		if done >= 2 && running >= 1 && done+running < chunks {
+			return pieces
+		}
+		if chunks > 0 && done == chunks || time.Now().After(deadline) {
+			t.Fatalf("the task was never half done: %d of %d chunks are done", done, chunks)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// onlyOnce checks that every piece was done once, and those that were done before the
+// kill were begun only once.
+func onlyOnce(t *testing.T, st *store.Store, id string, before []store.Piece) {
+	t.Helper()
+	after, err := st.Pieces(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after) != len(before) {
+		t.Fatalf("%d pieces, before the kill there were %d", len(after), len(before))
+	}
+	var again []string
+	for i, p := range after {
+		if p.State != store.PieceDone || p.Finished != 1 {
+			t.Errorf("%s is %s and was finished %d times", p.Name, p.State, p.Finished)
+		}
+		limit := 1
+		if before[i].State == store.PieceRunning || before[i].State == store.PieceQueued {
+			limit = 2 // it was in flight, or was taken up just before the kill
+		}
+		if p.Started > limit {
+			t.Errorf("%s was %s at the kill and was begun %d times", p.Name, before[i].State, p.Started)
+		}
+		if p.Started > 1 {
+			again = append(again, p.Name)
+		}
+	}
+	t.Logf("%d pieces; begun twice: %q", len(after), again)
+}
+
+// sameFrames decodes every output in two buckets and compares the checksums of all
+// frames and of all audio.
+func sameFrames(t *testing.T, want, got s3test.Bucket) {
+	t.Helper()
+	names := func(b s3test.Bucket) (list []string) {
+		err := filepath.WalkDir(b.Dir, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() {
+				name, _ := filepath.Rel(b.Dir, path)
+				list = append(list, name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	wanted := names(want)
+	if diff := cmp.Diff(wanted, names(got)); diff != "" {
+		t.Errorf("the files (-undisturbed +disturbed):\n%s", diff)
+	}
+	decoded := 0
+	for _, name := range wanted {
+		if !slices.Contains([]string{".m3u8", ".mp4"}, filepath.Ext(name)) || strings.HasSuffix(name, "/master.m3u8") || name == "out/hls/index.m3u8" {
+			continue
+		}
+		sum := func(b s3test.Bucket) []byte {
+			input := []string{"-i", filepath.Join(b.Dir, name)}
+			if filepath.Ext(name) == ".m3u8" {
+				input = append([]string{"-allowed_extensions", "ALL"}, input...)
+			}
+			return harness.FFmpeg(t, append(input, "-map", "0", "-fps_mode", "passthrough", "-f", "framemd5", "-")...)
+		}
+		if diff := cmp.Diff(string(sum(want)), string(sum(got))); diff != "" {
+			t.Errorf("%s (-undisturbed +disturbed):\n%s", name, diff[:min(len(diff), 2000)])
+		}
+		decoded++
+	}
+	if decoded < 6 {
+		t.Errorf("only %d outputs were compared: %q", decoded, wanted)
+	}
+}
