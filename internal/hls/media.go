@@ -2,14 +2,13 @@ package hls
 
 import "time"
 
-// Type says how a media playlist may change.
+// Type says how a media playlist may change. Without a type, segments come and go.
 type Type string
 
 // The types of media playlists.
 const (
-	Sliding Type = ""      // segments come and go: live
-	Event   Type = "EVENT" // segments come
-	VOD     Type = "VOD"   // nothing changes
+	Event Type = "EVENT" // segments come
+	VOD   Type = "VOD"   // nothing changes
 )
 
 // Media is a media playlist.
@@ -212,7 +211,7 @@ func (m *Media) head(w *writer, f facts, size int) {
 	if m.DiscontinuitySequence > 0 {
 		w.put("\n#EXT-X-DISCONTINUITY-SEQUENCE:").number(m.DiscontinuitySequence)
 	}
-	if m.Type != Sliding {
+	if m.Type != "" {
 		w.put("\n#EXT-X-PLAYLIST-TYPE:").put(string(m.Type))
 	}
 	w.put("\n#EXT-X-INDEPENDENT-SEGMENTS\n")
