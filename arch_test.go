@@ -49,7 +49,7 @@ var mayImport = map[string]string{
 	"live":     "weir store blob ffmpeg codec hls cmaf media guard",
 	"push":     "weir store guard live codec cmaf mpegts rtmp srt",
 	"ingest":   "weir live codec cmaf hls mpegts rtmp srt rtc guard",
-	"playback": "weir store blob hls cmaf media live rtc access",
+	"playback": "weir store blob hls codec cmaf media live rtc access",
 	"work":     "weir store blob media vod webhook",
 	"api":      "weir contract store blob access account",
 	"web":      "weir store access",
@@ -64,7 +64,7 @@ var forTests = map[string]string{
 	"rtc/rtctest":       "",
 	"store/pgtest":      "",
 	"store/storetest":   "weir store store/pgtest",
-	"work/worktest":     "blob cmaf ffmpeg guard media vod",
+	"work/worktest":     "blob codec cmaf ffmpeg guard media vod",
 }
 
 // libraries says which packages may import a library: the longest matching
@@ -74,11 +74,13 @@ var forTests = map[string]string{
 var libraries = map[string]string{
 	"code.dny.dev/ssrf":                     "guard",
 	"github.com/Eyevinn/hls-m3u8":           "tests",
-	"github.com/Eyevinn/mp4ff":              "codec cmaf vod c2pa",
+	"github.com/Eyevinn/mp4ff":              "codec", // bitstreams
+	"github.com/Eyevinn/mp4ff/bits":         "cmaf c2pa",
+	"github.com/Eyevinn/mp4ff/mp4":          "cmaf c2pa", // boxes
 	"github.com/alecthomas/kong":            "main config cli",
 	"github.com/bluenviron/gohlslib":        "tests",
 	"github.com/bluenviron/gortmplib":       "rtmp ingest live",
-	"github.com/bluenviron/mediacommon":     "codec cmaf ingest live rtc",
+	"github.com/bluenviron/mediacommon":     "codec ingest tests",
 	"github.com/chromedp/":                  "tests",
 	"github.com/datarhei/gosrt":             "srt ingest live",
 	"github.com/elastic/go-seccomp-bpf":     "ffmpeg",

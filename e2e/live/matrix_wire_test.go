@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/rtc/rtctest"
 )
 
@@ -81,20 +81,13 @@ func element(id uint32, data ...[]byte) []byte {
 // avcConfig returns how decoders of H.264 are set up for what begins with a frame.
 func avcConfig(t *testing.T, unit []byte) []byte {
 	t.Helper()
-	var sps, pps []byte
-	for len(unit) > 4 {
-		size := endian.BigEndian.Uint32(unit)
-		switch nal := unit[4 : 4+size]; nal[0] & 31 {
-		case 7:
-			sps = nal
-		case 8:
-			pps = nal
-		}
-		unit = unit[4+size:]
+	d := codec.NewDecoder(codec.H264)
+	if _, err := d.Sample(unit); err != nil {
+		t.Fatal(err)
 	}
-	track, err := cmaf.H264Track(sps, pps)
-	if err != nil {
+	config, ok, err := d.Config()
+	if err != nil || !ok {
 		t.Fatalf("what weir sends over WebRTC does not begin with parameter sets: %v", err)
 	}
-	return track.DecoderConfig()
+	return config.Record
 }

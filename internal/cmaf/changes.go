@@ -3,7 +3,6 @@ package cmaf
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -129,6 +128,16 @@ func closeGaps(tracks []TrackIndex) []TrackIndex {
 	return closed
 }
 
+// InBand returns what must stand before a sync sample of segment n so that it can be
+// decoded behind the init segment of the track; see inBand.
+func (t TrackIndex) InBand(n int) ([]byte, error) {
+	sets, err := t.inBand()
+	if err != nil {
+		return nil, err
+	}
+	return sets[t.InitOf(n)], nil
+}
+
 // inBand returns, for each init segment of a track, what must stand before its sync
 // samples so that they can be in one file with the others: nothing as long as the coding
 // is the one that the file describes, parameter sets from then on. A file describes
@@ -145,11 +154,11 @@ func (t TrackIndex) inBand() ([][]byte, error) {
 		if !changed {
 			continue
 		}
-		form, err := newTSCodec(c.Track)
+		parameters, err := c.Track.Config().ParameterSets()
 		if err != nil {
 			return nil, err
 		}
-		sets[k+1] = form.nal.withLengths()
+		sets[k+1] = parameters.Prefixed()
 	}
 	return sets, nil
 }
@@ -160,9 +169,9 @@ func sameForm(a, b Track) bool {
 	if a.Kind != Video || a.Width != b.Width || a.Height != b.Height || len(a.Entry) < 8 || len(b.Entry) < 8 {
 		return false
 	}
-	one, err := newTSCodec(a)
-	other, otherErr := newTSCodec(b)
-	return err == nil && otherErr == nil && bytes.Equal(a.Entry[4:8], b.Entry[4:8]) && one.nal.lengthSize == other.nal.lengthSize
+	one, err := a.Config().ParameterSets()
+	other, otherErr := b.Config().ParameterSets()
+	return err == nil && otherErr == nil && bytes.Equal(a.Entry[4:8], b.Entry[4:8]) && one.LengthSize == other.LengthSize
 }
 
 // form is what a track is, for people.
@@ -171,17 +180,4 @@ func (t Track) form() string {
 		return fmt.Sprintf("%s in %d x %d", t.Codec, t.Width, t.Height)
 	}
 	return fmt.Sprintf("%s at %d Hz", t.Codec, t.SampleRate)
-}
-
-// withLengths returns the parameter sets as samples have NAL units: their lengths before
-// them.
-func (n *nalForm) withLengths() (units []byte) {
-	for unit := range bytes.SplitSeq(n.parameters, []byte{0, 0, 0, 1}) {
-		if len(unit) == 0 {
-			continue
-		}
-		length := binary.BigEndian.AppendUint32(nil, uint32(len(unit)))
-		units = append(append(units, length[4-n.lengthSize:]...), unit...)
-	}
-	return units
 }

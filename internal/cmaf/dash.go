@@ -229,10 +229,10 @@ func isoDuration(microseconds int64) string {
 // pixelAspect returns width and height of a pixel, in the pasp box of the sample
 // entry; 1 and 1 if there is none.
 func pixelAspect(t Track) (h, v int64) {
-	r := bytesReader{data: entryBox(t.Entry, visualEntry, "pasp")}
-	h, v = int64(r.u32()), int64(r.u32())
+	c := t.Config()
+	h, v = int64(c.PixelWidth), int64(c.PixelHeight)
 	const sane = 1 << 16
-	if r.short || h <= 0 || v <= 0 || h > sane*v || v > sane*h {
+	if h <= 0 || v <= 0 || h > sane*v || v > sane*h {
 		return 1, 1
 	}
 	return h, v

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+
+	"weir/internal/codec"
 )
 
 // readMoov reads the tracks that a moov box describes.
@@ -197,27 +199,37 @@ func readEdits(elst []byte, movieScale, scale uint32) (int64, error) {
 func (t *Track) describe(entry foreignBox) {
 	in := bytesReader{data: entry.body}
 	in.take(8) // reserved, data reference
-	var boxes []byte
 	if t.Kind == Video {
 		in.take(16)
 		t.Width, t.Height = int(in.u16()), int(in.u16())
-		in.take(50)
-		boxes = in.data
 	} else {
-		version := in.u16()
-		in.take(6)
+		in.take(8)
 		t.Channels = int(in.u16())
 		in.take(6)
 		t.SampleRate = int(in.u32() >> 16)
-		boxes = audioBoxes(in.data, version)
 	}
-	t.Codec = codecString(entry.name, boxes)
+	boxes := entryBoxes(t.Kind, entry.body)
+	config, _ := codecOf(entry.name)
+	t.Codec = codec.RFC6381(entry.name, child(boxes, config))
 	if t.Kind == Audio {
 		t.describeAudio(boxes)
 		if t.SampleRate == 0 {
 			t.SampleRate = int(t.Timescale)
 		}
 	}
+}
+
+// entryBoxes returns the boxes in the body of a sample entry.
+func entryBoxes(kind Kind, body []byte) []byte {
+	in := bytesReader{data: body}
+	if kind == Video {
+		in.take(78)
+		return in.data
+	}
+	in.take(8)
+	version := in.u16()
+	in.take(18)
+	return audioBoxes(in.data, version)
 }
 
 // audioBoxes skips the fields that QuickTime adds to a audio entry.
@@ -235,16 +247,16 @@ func audioBoxes(rest []byte, version uint16) []byte {
 // describeAudio corrects what the fixed fields of a audio entry can't say: writers
 // put 2 channels and 16 bits of sample rate there whatever the audio has.
 func (t *Track) describeAudio(boxes []byte) {
-	if config := parseESDS(child(boxes, "esds")); config.object == 0x40 {
-		if c, ok := parseAudioConfig(config.specific); ok {
-			t.SampleRate = c.rate
-			if c.channels > 0 {
-				t.Channels = c.channels
+	if object, specific := codec.ParseESDS(child(boxes, "esds")); object == 0x40 {
+		if c, ok := codec.ParseAudioConfig(specific); ok {
+			t.SampleRate = c.SampleRate
+			if c.Channels > 0 {
+				t.Channels = c.Channels
 			}
 		}
 	}
 	if dops := child(boxes, "dOps"); len(dops) >= 11 {
-		t.Channels, t.SampleRate = int(dops[1]), 48000
+		t.Channels, t.SampleRate = int(dops[1]), codec.OpusRate
 	}
 	if dac3 := child(boxes, "dac3"); len(dac3) >= 3 {
 		v := uint32(dac3[0])<<16 | uint32(dac3[1])<<8 | uint32(dac3[2])

@@ -3,6 +3,7 @@ package cmaf
 import (
 	"encoding/binary"
 
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -209,21 +210,22 @@ func errNAL() error {
 
 // newTSAudio reads the esds box of AAC or MP3.
 func newTSAudio(entry []byte) (tsCodec, error) {
-	var config esds
+	var object byte
+	var specific []byte
 	if len(entry) >= audioEntry {
 		version := binary.BigEndian.Uint16(entry[16:])
-		config = parseESDS(child(audioBoxes(entry[audioEntry:], version), "esds"))
+		object, specific = codec.ParseESDS(child(audioBoxes(entry[audioEntry:], version), "esds"))
 	}
-	switch config.object {
+	switch object {
 	case 0x40, 0x66, 0x67, 0x68: // AAC of MPEG-4 and MPEG-2
-		adts, err := adtsHeader(config.specific)
+		adts, err := adtsHeader(specific)
 		return tsCodec{streamType: 0x0f, streamID: 0xc0, adts: adts}, err
 	case 0x6b: // MP3
 		return tsCodec{streamType: 0x03, streamID: 0xc0}, nil
 	case 0x69: // MP3 with half the sample rate
 		return tsCodec{streamType: 0x04, streamID: 0xc0}, nil
 	}
-	return tsCodec{}, weir.Errorf(weir.Invalid, "the audio track names no codec that MPEG-TS knows (%#x)", config.object)
+	return tsCodec{}, weir.Errorf(weir.Invalid, "the audio track names no codec that MPEG-TS knows (%#x)", object)
 }
 
 // adtsHeader returns the header of AAC frames with this AudioSpecificConfig.

@@ -1,10 +1,12 @@
-// Package codec knows what is inside a sample: H.264, H.265, AV1, VP9, AAC and Opus. It
-// has the one parser of each parameter set and configuration record, and tells codec
-// strings, picture sizes, frame durations and key frames from them.
+// Package codec knows what is inside a sample: H.264, H.265, AV1, AAC and Opus. It has the
+// one parser of each parameter set and configuration record, and tells codec strings, frame
+// sizes, durations and key frames from them.
 //
-// The formats around samples have packages of their own: a [Packet] is what the readers of
-// rtmp and mpegts make of a message, before a decoder of its codec looks inside. The
-// package is pure: it reads and writes bytes it is given, and nothing else.
+// A [Packet] is what a transport brings for a track. A [Decoder] makes samples of packets,
+// and knows the [Config] of their track, of which cmaf makes a sample entry. [Units] walks
+// through the NAL units of a sample, and [ParameterSets] reads avcC and hvcC records.
+//
+// The package is pure: it reads and writes bytes it is given, and nothing else.
 package codec
 
 import "time"
@@ -18,13 +20,16 @@ const (
 	Audio Kind = "audio"
 )
 
-// The codecs that encoders send, as the formats around them name them to us.
+// The codecs by name. Encoders send the first five; files have the others too.
 const (
 	H264 = "h264"
 	H265 = "h265"
 	AV1  = "av1"
 	AAC  = "aac"
 	Opus = "opus"
+	MP3  = "mp3"
+	AC3  = "ac3"
+	EAC3 = "eac3"
 )
 
 // Packet is what a message of a transport brings for one track: a frame, or the

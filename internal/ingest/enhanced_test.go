@@ -56,16 +56,6 @@ func samplesOf(t testing.TB, name string) (cmaf.Track, []clipSample) {
 	}
 }
 
-// boxIn returns what is in a box of a sample entry.
-func boxIn(t testing.TB, track cmaf.Track, name string) []byte {
-	t.Helper()
-	_, config, ok := bytes.Cut(track.Entry, []byte(name))
-	if !ok {
-		t.Fatalf("no %s in the sample entry", name)
-	}
-	return config
-}
-
 // encoder is a client of Enhanced RTMP.
 type encoder struct {
 	*gortmplib.Client
@@ -93,11 +83,11 @@ func newEncoder(t *testing.T, address string, tracks ...codecs.Codec) (encoder, 
 // h265Of returns the parameter sets of a track.
 func h265Of(t testing.TB, track cmaf.Track) *codecs.H265 {
 	t.Helper()
-	_, nals, err := parameterSets(boxIn(t, track, "hvcC"), true)
+	sets, err := track.Config().ParameterSets()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &codecs.H265{VPS: nals[0], SPS: nals[1], PPS: nals[2]}
+	return &codecs.H265{VPS: sets.Units[0], SPS: sets.Units[1], PPS: sets.Units[2]}
 }
 
 // check compares frames that came with the samples that were sent.

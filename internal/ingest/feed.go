@@ -45,12 +45,12 @@ type feed struct {
 // lane is the way of the audio or of the pictures.
 type lane struct {
 	codec   string
-	decoder decoder // nil = nothing came so far, or weir can't take the codec
-	id      byte    // of the track that counts
-	ignored bool    // nothing of it can be used
-	others  bool    // there are tracks that don't count, and the log says so
-	track   cmaf.Track
-	known   bool // the track is
+	decoder codec.Decoder // nil = nothing came so far, or weir can't take the codec
+	id      byte          // of the track that counts
+	ignored bool          // nothing of it can be used
+	others  bool          // there are tracks that don't count, and the log says so
+	config  codec.Config
+	known   bool // the configuration is
 	grid    grid
 }
 
@@ -86,16 +86,16 @@ func (f *feed) add(ctx context.Context, p codec.Packet, at time.Duration) error 
 		return nil
 	case err != nil:
 		return weir.Wrap(weir.Invalid, err, "%s can't be read", p.Codec)
-	case len(u.data) == 0 || !l.known:
+	case len(u.Data) == 0 || !l.known:
 		return nil
-	case p.Kind == cmaf.Audio && len(u.data) > maxAudio:
-		return weir.Errorf(weir.Invalid, "a frame of sound has %d bytes; %d are allowed", len(u.data), maxAudio)
+	case p.Kind == cmaf.Audio && len(u.Data) > maxAudio:
+		return weir.Errorf(weir.Invalid, "a frame of sound has %d bytes; %d are allowed", len(u.Data), maxAudio)
 	}
 	at += p.Offset
 	if p.Kind == cmaf.Audio {
 		at = l.grid.at(at, u)
 	}
-	return f.frame(ctx, p.Kind, live.Frame{DTS: at, PTS: at + p.Composition, Sync: u.sync, Data: u.data})
+	return f.frame(ctx, p.Kind, live.Frame{DTS: at, PTS: at + p.Composition, Sync: u.Sync, Data: u.Data})
 }
 
 func (f *feed) lane(kind cmaf.Kind) *lane {
@@ -123,7 +123,7 @@ func (f *feed) take(ctx context.Context, l *lane, p codec.Packet) (bool, error) 
 	if l.ignored {
 		f.to.LeaveOut("")
 	}
-	l.codec, l.id, l.decoder, l.ignored = p.Codec, p.Track, newDecoder(p.Codec), false
+	l.codec, l.id, l.decoder, l.ignored = p.Codec, p.Track, codec.NewDecoder(p.Codec), false
 	if l.decoder != nil {
 		return true, nil
 	}
@@ -160,30 +160,30 @@ func (f *feed) forget(ctx context.Context, l *lane) error {
 	if len(f.held) > 0 {
 		err = f.start(ctx) // what waits is of the old track
 	}
-	l.track, l.known, f.changed = cmaf.Track{}, false, true
+	l.config, l.known, f.changed = codec.Config{}, false, true
 	return err
 }
 
-func (l *lane) decode(p codec.Packet) (unit, error) {
+func (l *lane) decode(p codec.Packet) (codec.Sample, error) {
 	if p.Config {
-		return unit{}, l.decoder.configure(p.Data)
+		return codec.Sample{}, l.decoder.Configure(p.Data)
 	}
-	return l.decoder.sample(p.Data)
+	return l.decoder.Sample(p.Data)
 }
 
 // notice looks whether what was just decoded is another track than before.
 func (f *feed) notice(ctx context.Context, l *lane) error {
-	if !l.decoder.changed() {
+	if !l.decoder.Changed() {
 		return nil
 	}
-	track, known, err := l.decoder.track()
-	if err != nil || known == l.known && bytes.Equal(track.Entry, l.track.Entry) {
+	config, known, err := l.decoder.Config()
+	if err != nil || known == l.known && bytes.Equal(config.Record, l.config.Record) {
 		return err
 	}
 	if err := f.forget(ctx, l); err != nil {
 		return err
 	}
-	l.track, l.known, f.changed = track, known, true
+	l.config, l.known, f.changed = config, known, true
 	return nil
 }
 
@@ -258,9 +258,14 @@ func (f *feed) setTracks(ctx context.Context) error {
 	f.changed = false
 	var tracks []cmaf.Track
 	for _, l := range []*lane{&f.video, &f.audio} {
-		if l.known {
-			tracks = append(tracks, l.track)
+		if !l.known {
+			continue
 		}
+		track, err := cmaf.NewTrack(l.config)
+		if err != nil {
+			return err
+		}
+		tracks = append(tracks, track)
 	}
 	return f.to.SetTracks(ctx, tracks)
 }

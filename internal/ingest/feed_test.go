@@ -19,8 +19,17 @@ var source = live.Source{Protocol: "rtmp", Remote: "127.0.0.1:1"}
 func realSets(t testing.TB, clipName string) (config []byte) {
 	t.Helper()
 	track, _ := samplesOf(t, clipName)
-	return boxIn(t, track, "avcC")
+	return track.Config().Record
 }
+
+// someAVCC is an avcC record with parameter sets of two bytes.
+const someAVCC = "\x01\x64\x00\x0A\xFF\xE1\x00\x02\x67\x01\x01\x00\x02\x68\x80"
+
+// NAL units of H.264.
+var (
+	key   = []byte{0x65, 1, 2}
+	slice = []byte{0x41, 1, 2}
+)
 
 // feeder feeds a feed, one packet after the other.
 type feeder struct {
@@ -47,7 +56,11 @@ func (f *feeder) send(p codec.Packet, at time.Duration) {
 }
 
 func (f *feeder) picture(at time.Duration, nals ...[]byte) {
-	f.send(codec.Packet{Kind: cmaf.Video, Codec: codec.H264, Data: lengths(4, nals...)}, at)
+	var frame []byte
+	for _, nal := range nals {
+		frame = codec.AppendUnit(frame, nal)
+	}
+	f.send(codec.Packet{Kind: cmaf.Video, Codec: codec.H264, Data: frame}, at)
 }
 
 func (f *feeder) pictures(config []byte) {
@@ -85,7 +98,7 @@ func (f *feeder) story() string {
 
 func TestFeed(t *testing.T) {
 	small, large := realSets(t, "small.mp4"), realSets(t, "large.mp4")
-	_, largeSets, err := parameterSets(large, false)
+	largeSets, err := codec.ParseAVCC(large)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +153,7 @@ func TestFeed(t *testing.T) {
 			f.promise(true, false)
 			f.pictures(small)
 			f.picture(0, key)
-			f.picture(40*ms, largeSets[0], largeSets[1], key)
+			f.picture(40*ms, largeSets.Units[0], largeSets.Units[1], key)
 		}, "[v90] v0[v180] v40"},
 		{"it changes while frames wait", func(f *feeder) {
 			f.pictures(small)
@@ -218,7 +231,7 @@ func TestFeed(t *testing.T) {
 // Times in milliseconds become those that frames of audio really have, gaps stay.
 func TestGrid(t *testing.T) {
 	var g grid
-	u := unit{count: 1024, rate: 48000}
+	u := codec.Sample{Duration: 1024, Timescale: 48000}
 	var got []time.Duration
 	for _, sent := range []time.Duration{7, 28, 50, 71, 200, 221, 0} {
 		got = append(got, g.at(sent*time.Millisecond, u))

@@ -56,7 +56,7 @@ func FuzzConnection(f *testing.F) {
 	say(messageData, data)
 	say(messageAudio, []byte{0xAF, 0, 0x11, 0x90})
 	say(messageAudio, []byte{0xAF, 1, 0x21, 0x10, 0x04})
-	say(messageVideo, join(0x17, 0, 0, 0, 0, avcC([]byte{0x67, 1}, []byte{0x68, 0x80})))
+	say(messageVideo, join(0x17, 0, 0, 0, 0, someAVCC))
 	f.Add(bytes.Clone(said.Bytes()))
 	command("deleteStream", nil, float64(1))
 	f.Add(said.Bytes())
@@ -137,21 +137,21 @@ func FuzzPullMP4(f *testing.F) {
 func FuzzAudio(f *testing.F) {
 	f.Add(true, []byte{0x11, 0x90}, []byte{0x21, 0x10, 0x04})
 	f.Add(true, []byte{0x2B, 0x92, 0x08, 0x00}, []byte{1})
-	f.Add(false, opusHead(), []byte{0xFC, 1, 2, 3})
+	f.Add(false, codec.OpusHead(2), []byte{0xFC, 1, 2, 3})
 	f.Add(false, []byte("OpusHead\x01\x06\x00\x00\x80\xBB\x00\x00\x00\x00\x01\x04\x02\x00\x04\x01\x02\x03\x05"), []byte{0xFF, 0x83, 1})
 	f.Fuzz(func(t *testing.T, aac bool, config, frame []byte) {
 		name := codec.Opus
 		if aac {
 			name = codec.AAC
 		}
-		d := newDecoder(name)
-		_ = d.configure(config)
-		u, err := d.sample(bytes.Clone(frame))
-		if err == nil && (u.count < 0 || u.rate < 0 || len(u.data) > len(frame)) {
-			t.Errorf("a frame of %d bytes is %d of %d bytes, %d samples at %d Hz", len(frame), len(u.data), len(frame), u.count, u.rate)
+		d := codec.NewDecoder(name)
+		_ = d.Configure(config)
+		s, err := d.Sample(bytes.Clone(frame))
+		if err == nil && (s.Duration < 0 || s.Timescale < 0 || len(s.Data) > len(frame)) {
+			t.Errorf("a frame of %d bytes is %d of %d bytes, %d samples at %d Hz", len(frame), len(s.Data), len(frame), s.Duration, s.Timescale)
 		}
-		if track, ok, err := d.track(); ok && (err != nil || track.Kind != cmaf.Audio || track.Timescale == 0) {
-			t.Errorf("track %+v, %v", track, err)
+		if c, ok, err := d.Config(); ok && (err != nil || c.Kind != cmaf.Audio || c.SampleRate == 0) {
+			t.Errorf("configuration %+v, %v", c, err)
 		}
 		feed := newFeed(nothing{}, slog.New(slog.DiscardHandler))
 		for i := range 3 {

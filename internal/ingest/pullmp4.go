@@ -25,28 +25,11 @@ const (
 // packetOf returns what an MP4 file tells of a track before its samples, and the codec of
 // those; ok is false for one that weir can't take.
 func packetOf(t cmaf.Track) (config codec.Packet, ok bool) {
-	if len(t.Entry) < 8 {
+	c := t.Config()
+	if codec.NewDecoder(c.Codec) == nil || len(c.Record) == 0 || c.Codec == codec.Opus && c.Channels > 2 {
 		return codec.Packet{}, false
 	}
-	config = codec.Packet{Kind: t.Kind, Config: true, Data: t.DecoderConfig()}
-	switch string(t.Entry[4:8]) {
-	case "avc1", "avc3":
-		config.Codec = codec.H264
-	case "hvc1", "hev1":
-		config.Codec = codec.H265
-	case "av01":
-		config.Codec = codec.AV1
-	case "mp4a":
-		config.Codec = codec.AAC
-	case "Opus":
-		if t.Channels > 2 {
-			return codec.Packet{}, false
-		}
-		// The head that other containers have in front; 48 kHz, no table of channels.
-		config.Codec = codec.Opus
-		config.Data = append([]byte("OpusHead\x01"), byte(t.Channels), 0, 0, 0x80, 0xBB, 0, 0, 0, 0, 0)
-	}
-	return config, config.Codec != "" && len(config.Data) > 0
+	return codec.Packet{Kind: t.Kind, Codec: c.Codec, Config: true, Data: c.Record}, true
 }
 
 // usable returns what is told of the tracks that are taken, the first of each kind, by

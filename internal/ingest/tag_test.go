@@ -96,7 +96,7 @@ func TestTags(t *testing.T) {
 
 // FuzzTags feeds tags to a feed, as a connection does.
 func FuzzTags(f *testing.F) {
-	f.Add(join(0x17, 0, 0, 0, 0, avcC([]byte{0x67, 1}, []byte{0x68, 0x80})), join(0x17, 1, 0, 0, 0, 0, 0, 0, 2, 0x65, 1), true)
+	f.Add(join(0x17, 0, 0, 0, 0, someAVCC), join(0x17, 1, 0, 0, 0, 0, 0, 0, 2, 0x65, 1), true)
 	f.Add(join(0x96, 0x20, "avc1", 0, 0, 0, 1, "a", "hvc1", 1, 0, 0, 2, "bc"), join(0x90, "av01", 0x81, 0, 0, 0, 0x0A, 1, 0), true)
 	f.Add(join(0x95, 0x11, "Opus", 0, 0, 0, 1, "a", 1, 0, 0, 2, "bc"), join(0x97, 255, 1, 0, make([]byte, 257), 0xF1, "Opusdata"), false)
 	f.Add(join(0xAF, 0, 0x11, 0x90), join(0xAF, 1, 0x21, 0x10), false)

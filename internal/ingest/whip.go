@@ -178,7 +178,7 @@ func (s *whipSession) frame(ctx context.Context, f rtc.Frame) error {
 		if !s.heard {
 			s.heard = true
 			// Over WebRTC, Opus has two channels and says nothing ahead of them.
-			if err := s.feed.add(ctx, codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Config: true, Data: opusHead()}, f.DTS); err != nil {
+			if err := s.feed.add(ctx, codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Config: true, Data: codec.OpusHead(2)}, f.DTS); err != nil {
 				return err
 			}
 		}
@@ -200,13 +200,6 @@ func (s *whipSession) leave(ctx context.Context, why error) {
 	}
 	s.publisher.Close(clean)
 	logEnd(s.log, ending{stopping: errors.Is(why, errShutdown), ended: ended, clean: clean, why: why, lost: fmt.Sprint(why)})
-}
-
-// opusHead is what stands before Opus in files, here for the two channels of WebRTC.
-func opusHead() []byte {
-	const channels, skip = 2, 312
-	head := append([]byte("OpusHead"), 1, channels, skip&0xFF, skip>>8)
-	return append(head, 0x80, 0xBB, 0, 0, 0, 0, 0) // 48000 Hz, no gain, mapping 0
 }
 
 // IsStreamKey reports whether an id in an address has the form of a stream key: four

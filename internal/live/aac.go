@@ -10,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
-
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 	"weir/internal/weir"
 )
@@ -73,7 +72,7 @@ func (s *session) newAACMaker(tracks []cmaf.Track, from time.Duration) *aacMaker
 	if s.engine == nil || i < 0 || !isOpus(tracks[i]) {
 		return nil
 	}
-	track, err := cmaf.AACTrack([]byte(silenceConfig))
+	track, err := silenceTrack()
 	if err != nil {
 		return nil // it is what silence is sent as
 	}
@@ -151,7 +150,7 @@ func (s *session) endAudio() {
 
 // add takes a packet of Opus. The caller has the lock of the session.
 func (m *aacMaker) add(at time.Duration, packet []byte) {
-	length := opus.PacketDuration2(packet)
+	length := codec.OpusSamples(packet)
 	if length <= 0 || len(packet) == 0 {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 	"weir/internal/store"
 	"weir/internal/store/storetest"
@@ -26,18 +27,26 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // The tracks of tests: 640x360 in H.264 and AAC at 48 kHz.
 func testTracks(t *testing.T) []cmaf.Track {
 	t.Helper()
-	video, err := cmaf.H264Track(
+	video := newTrack(t)(codec.H264Config(
 		[]byte{0x67, 0x42, 0xc0, 0x1e, 0xd9, 0x00, 0xa0, 0x2f, 0xf9, 0x61, 0x00, 0x00, 0x03, 0x00, 0x01, 0x00, 0x00, 0x03, 0x00, 0x3c, 0x0f, 0x16, 0x2e, 0x48},
 		[]byte{0x68, 0xcb, 0x83, 0xcb, 0x20},
-	)
-	if err != nil {
-		t.Fatal(err)
+	))
+	return []cmaf.Track{video, newTrack(t)(codec.AACConfig([]byte{0x11, 0x90}))}
+}
+
+// newTrack returns the track of a configuration.
+func newTrack(t *testing.T) func(codec.Config, error) cmaf.Track {
+	return func(config codec.Config, err error) cmaf.Track {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		track, err := cmaf.NewTrack(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return track
 	}
-	audio, err := cmaf.AACTrack([]byte{0x11, 0x90})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []cmaf.Track{video, audio}
 }
 
 // station is a node with a hub, and a stream.

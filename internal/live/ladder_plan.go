@@ -60,10 +60,10 @@ func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []lad
 
 // pictureOf is what filters must know of the source's pictures.
 func pictureOf(source cmaf.Track) ffmpeg.Picture {
-	look := source.Look()
-	p := ffmpeg.Picture{Width: source.Width, Height: source.Height, Interlaced: look.Interlaced}
-	p.Primaries, p.Transfer, p.Matrix = ffmpeg.ColourNames(look.Primaries, look.Transfer, look.Matrix)
-	if look.FullRange {
+	display := source.Config().Display()
+	p := ffmpeg.Picture{Width: source.Width, Height: source.Height, Interlaced: display.Interlaced}
+	p.Primaries, p.Transfer, p.Matrix = ffmpeg.ColourNames(display.Primaries, display.Transfer, display.Matrix)
+	if display.FullRange {
 		p.Range = "pc"
 	}
 	return p

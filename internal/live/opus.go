@@ -9,10 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/mpeg4audio"
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
-
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 	"weir/internal/weir"
 )
@@ -20,10 +18,6 @@ import (
 const (
 	// opusCost is what making Opus of AAC costs, in thousandths of a core.
 	opusCost = 30
-	// opusRate is that of Opus, whatever rate the audio had before.
-	opusRate = 48000
-	// opusAhead is how many samples of silence an encoder of Opus puts in front.
-	opusAhead = 312
 	// opusStall is how long the encoder may say nothing: an encoder that is away sends
 	// nothing either.
 	opusStall = 5 * time.Minute
@@ -133,7 +127,11 @@ func withOpus(tracks []cmaf.Track) ([]cmaf.Track, int) {
 	if i < 0 {
 		return tracks, -1
 	}
-	opus, err := cmaf.OpusTrack(2)
+	config, err := codec.OpusConfig(2)
+	if err != nil {
+		return tracks, -1
+	}
+	opus, err := cmaf.NewTrack(config)
 	if err != nil {
 		return tracks, -1
 	}
@@ -267,7 +265,7 @@ func (m *opusMaker) read(from io.Reader, line *audioLine) error {
 			packet := data[:s.Size:s.Size]
 			data = data[s.Size:]
 			// How long it is it says itself; what the file says is ffmpeg's idea of time.
-			at := line.take(time.Duration(opus.PacketDuration2(packet)) * time.Second / opusRate)
+			at := line.take(time.Duration(codec.OpusSamples(packet)) * time.Second / codec.OpusRate)
 			m.share(at, packet)
 		}
 	}
@@ -330,35 +328,28 @@ func (l *audioLine) take(length time.Duration) time.Duration {
 		at = l.steps[0].time(l.out)
 	}
 	l.out += length
-	return max(at-opusAhead*time.Second/opusRate, 0)
+	return max(at-codec.OpusPreSkip*time.Second/codec.OpusRate, 0)
 }
 
 func (s audioStep) time(position time.Duration) time.Duration { return s.at + position - s.position }
 
 // adts writes frames of AAC as a stream that says of each what it is.
 type adts struct {
-	config mpeg4audio.AudioSpecificConfig
+	header []byte
 	length time.Duration // of a frame
 }
 
 func newADTS(track cmaf.Track) (*adts, error) {
-	var a adts
-	if err := a.config.Unmarshal(track.DecoderConfig()); err != nil {
-		return nil, weir.Wrap(weir.Invalid, err, "the configuration of the sound can't be read")
+	config, ok := codec.ParseAudioConfig(track.Config().Record)
+	if !ok || config.CoreRate == 0 {
+		return nil, weir.Errorf(weir.Invalid, "the configuration of the sound can't be read")
 	}
-	count := int64(1024)
-	if a.config.FrameLengthFlag {
-		count = 960
-	}
-	a.length = time.Duration(count) * time.Second / time.Duration(a.config.SampleRate)
-	return &a, nil
+	header, err := config.ADTSHeader()
+	return &adts{header, time.Duration(config.FrameSamples) * time.Second / time.Duration(config.CoreRate)}, err
 }
 
 func (a *adts) write(to io.Writer, frame []byte) error {
-	packets := mpeg4audio.ADTSPackets{{
-		Type: a.config.Type, SampleRate: a.config.SampleRate, ChannelConfig: a.config.ChannelConfig, AU: frame,
-	}}
-	stream, err := packets.Marshal()
+	stream, err := codec.AppendADTS(nil, a.header, frame)
 	if err == nil {
 		_, err = to.Write(stream)
 	}

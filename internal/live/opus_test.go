@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/opus"
-
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 )
 
@@ -128,10 +127,7 @@ func TestTapOpus(t *testing.T) {
 
 // Pictures wait for the audio that is made for them, but not for audio that does not come.
 func TestPicturesAwaitAudio(t *testing.T) {
-	video, err := cmaf.H264Track([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	video := newTrack(t)(codec.H264Config([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20}))
 	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
 	tap := &Tap{sends: asOpus, instead: -1, wake: make(chan struct{}, 1)}
@@ -199,7 +195,7 @@ func TestOpusLosesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		came += time.Duration(opus.PacketDuration2(f.Data)) * time.Second / opusRate // one in each
+		came += time.Duration(codec.OpusSamples(f.Data)) * time.Second / codec.OpusRate // one in each
 	}
 	if went := time.Duration(len(frames)) * audio.length; came < went {
 		t.Errorf("%v of sound came out of %v", came, went)
@@ -209,7 +205,7 @@ func TestOpusLosesNothing(t *testing.T) {
 // Audio that went through an encoder gets its time back.
 func TestAudioLine(t *testing.T) {
 	const frame = 20 * time.Millisecond
-	ahead := time.Duration(opusAhead) * time.Second / opusRate
+	ahead := time.Duration(codec.OpusPreSkip) * time.Second / codec.OpusRate
 	var l audioLine
 	for _, at := range []time.Duration{
 		time.Second, time.Second + frame, 5 * time.Second, 5*time.Second + frame + time.Millisecond,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -140,7 +141,19 @@ func (p *pushFeed) take(tracks []cmaf.Track) error {
 	return nil
 }
 
-func isAAC(t cmaf.Track) bool { return t.Kind == cmaf.Audio && t.DecoderConfig() != nil }
+func isAAC(t cmaf.Track) bool {
+	c := t.Config()
+	return c.Codec == codec.AAC && c.Record != nil
+}
+
+// silenceTrack returns the track that silence is sent as.
+func silenceTrack() (cmaf.Track, error) {
+	config, err := codec.AACConfig([]byte(silenceConfig))
+	if err != nil {
+		return cmaf.Track{}, err
+	}
+	return cmaf.NewTrack(config)
+}
 
 // begin tells the target what comes, of which g is the first.
 func (p *pushFeed) begin(g outgoing) error {
@@ -154,7 +167,7 @@ func (p *pushFeed) begin(g outgoing) error {
 	}
 	switch {
 	case p.quiet:
-		track, err := cmaf.AACTrack([]byte(silenceConfig))
+		track, err := silenceTrack()
 		if err != nil {
 			return err
 		}

@@ -434,12 +434,12 @@ func (o *rtmpOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 		return err
 	}
 	if video != nil {
-		if err := o.message(videoChunks, rtmpVideo, o.stream, at, append(o.videoHead(true, true, 0), video.DecoderConfig()...)); err != nil {
+		if err := o.message(videoChunks, rtmpVideo, o.stream, at, append(o.videoHead(true, true, 0), video.Config().Record...)); err != nil {
 			return err
 		}
 	}
 	if audio != nil {
-		return o.message(audioChunks, rtmpAudio, o.stream, at, append([]byte{aacHead, 0}, audio.DecoderConfig()...))
+		return o.message(audioChunks, rtmpAudio, o.stream, at, append([]byte{aacHead, 0}, audio.Config().Record...))
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/guard"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -425,10 +426,7 @@ func (k *kept) times(kind cmaf.Kind) (all []time.Duration) {
 func TestPushFeed(t *testing.T) {
 	const second = time.Second
 	tracks := testTracks(t)
-	opus, err := cmaf.OpusTrack(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	opus := newTrack(t)(codec.OpusConfig(2))
 	add := func(f *pushFeed, all ...Tapped) {
 		t.Helper()
 		for _, x := range all {

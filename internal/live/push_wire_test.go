@@ -121,7 +121,7 @@ func TestPushHEVC(t *testing.T) {
 	if diff := gocmp.Diff(want, got, near); diff != "" {
 		t.Errorf("pictures (-sent +came):\n%s", diff)
 	}
-	if len(config) == 0 || !bytes.Contains(frames[0].Tracks[0].DecoderConfig(), config) {
+	if len(config) == 0 || !bytes.Contains(frames[0].Tracks[0].Config().Record, config) {
 		t.Errorf("the configuration has the sequence parameters %x", config)
 	}
 }

@@ -3,7 +3,6 @@ package playback
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/rtc/rtctest"
@@ -104,33 +104,30 @@ func (h *house) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()) 
 // samples returns a film as cmaf keeps it.
 func samples(h *house, film rtctest.Film) (tracks []cmaf.Track, video [][]byte) {
 	h.Helper()
-	var sps, pps []byte
+	d := codec.NewDecoder(codec.H264)
 	for _, unit := range film.Video {
-		var sample []byte
-		for nal := range bytes.SplitSeq(bytes.ReplaceAll(unit, []byte{0, 0, 0, 1}, []byte{0, 0, 1}), []byte{0, 0, 1}) {
-			switch {
-			case len(nal) == 0 || nal[0]&31 == 9:
-				continue
-			case nal[0]&31 == 7:
-				sps = nal
-				continue
-			case nal[0]&31 == 8:
-				pps = nal
-				continue
-			}
-			sample = append(binary.BigEndian.AppendUint32(sample, uint32(len(nal))), nal...)
+		sample, err := d.Sample(codec.FromAnnexB(unit))
+		if err != nil {
+			h.Fatal(err)
 		}
-		video = append(video, sample)
+		video = append(video, sample.Data)
 	}
-	picture, err := cmaf.H264Track(sps, pps)
+	picture, known, err := d.Config()
+	if err != nil || !known {
+		h.Fatalf("no parameter sets: %v", err)
+	}
+	audio, err := codec.OpusConfig(2)
 	if err != nil {
 		h.Fatal(err)
 	}
-	audio, err := cmaf.OpusTrack(2)
-	if err != nil {
-		h.Fatal(err)
+	for _, config := range []codec.Config{picture, audio} {
+		track, err := cmaf.NewTrack(config)
+		if err != nil {
+			h.Fatal(err)
+		}
+		tracks = append(tracks, track)
 	}
-	return []cmaf.Track{picture, audio}, video
+	return tracks, video
 }
 
 // watches waits until a peer has seen and heard some of a stream.

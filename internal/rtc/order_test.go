@@ -13,6 +13,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 func numbered(n uint16) *rtp.Packet { return &rtp.Packet{Header: rtp.Header{SequenceNumber: n}} }
@@ -215,21 +216,22 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// The parameter sets of a track are found, and nothing is read behind its end.
-func TestH264Sets(t *testing.T) {
-	track, err := cmaf.H264Track([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20})
+// The parameter sets of a track are found, or it is refused.
+func TestSetVideo(t *testing.T) {
+	config, err := codec.H264Config([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := track.DecoderConfig()
-	sets, err := h264Sets(config)
-	if err != nil || len(sets) != 4+9+4+5 || binary.BigEndian.Uint32(sets) != 1 || sets[4] != 0x67 || sets[4+9+4] != 0x68 {
-		t.Errorf("h264Sets() = % x, %v", sets, err)
+	track, err := cmaf.NewTrack(config)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for n := range len(config) {
-		_, _ = h264Sets(config[:n]) // must not panic
+	var s Sender
+	err = s.SetVideo(track)
+	if sets := s.sets; err != nil || len(sets) != 4+9+4+5 || binary.BigEndian.Uint32(sets) != 1 || sets[4] != 0x67 || sets[4+9+4] != 0x68 {
+		t.Errorf("parameter sets % x, %v", sets, err)
 	}
-	if _, err := h264Sets(nil); err == nil {
+	if err := s.SetVideo(cmaf.Track{}); err == nil {
 		t.Error("nothing is taken for parameter sets")
 	}
 }

@@ -2,17 +2,16 @@ package rtc
 
 import (
 	"context"
-	"encoding/binary"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 	"github.com/pion/rtcp"
 	"github.com/pion/rtp"
 	"github.com/pion/webrtc/v4"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 const (
@@ -149,11 +148,11 @@ type pictures struct {
 	source uint32 // of the track
 
 	units   assembler
-	decode  *h264.DTSExtractor // nil = it begins with the next key frame
-	damaged bool               // until the next key frame
-	key     time.Duration      // when the last one was shown
-	asked   time.Time          // for one
-	last    time.Duration      // decode time
+	decode  codec.DecodeTimes
+	damaged bool          // until the next key frame
+	key     time.Duration // when the last one was shown
+	asked   time.Time     // for one
+	last    time.Duration // decode time
 }
 
 func newPictures(r *Receiver, source uint32) *pictures {
@@ -192,7 +191,9 @@ func (v *pictures) unit(unit []byte, stamp uint32) {
 	case at-v.key >= keyEvery:
 		v.ask()
 	}
-	dts := min(max(v.decoded(nals, at, key), v.last+leastStep), at)
+	pts := int64(at) * h264Rate / int64(time.Second)
+	early := duration(pts-v.decode.Next(nals, pts, key), h264Rate)
+	dts := min(max(at-early, v.last+leastStep), at)
 	if dts <= v.last {
 		dts, at = v.last+leastStep, v.last+leastStep
 	}
@@ -200,43 +201,20 @@ func (v *pictures) unit(unit []byte, stamp uint32) {
 	v.r.put(Frame{Kind: cmaf.Video, DTS: dts, PTS: at, Data: unit})
 }
 
-// decoded returns when a unit is decoded, which only encoders with B-frames do earlier
-// than they show it.
-func (v *pictures) decoded(nals [][]byte, at time.Duration, key bool) time.Duration {
-	if v.decode == nil {
-		if !key {
-			return at
-		}
-		v.decode = &h264.DTSExtractor{}
-		v.decode.Initialize()
-	}
-	stamp := int64(at) * h264Rate / int64(time.Second)
-	dts, err := v.decode.Extract(nals, stamp)
-	if err != nil {
-		v.decode = nil // it says too little of its order
-		return at
-	}
-	return at - duration(stamp-dts, h264Rate)
-}
-
 // split takes an access unit apart. key says that decoding can start there, sets that it
 // has parameter sets.
 func split(unit []byte) (nals [][]byte, key, sets bool) {
-	for len(unit) >= 4 {
-		size := int(binary.BigEndian.Uint32(unit))
-		unit = unit[4:]
-		if size < 0 || size > len(unit) {
-			return nals, key, sets
+	for nal, err := range codec.Units(unit, 4) {
+		if err != nil {
+			break
 		}
-		nal := unit[:size]
-		unit = unit[size:]
 		if len(nal) == 0 {
 			continue
 		}
-		switch h264.NALUType(nal[0] & 0x1F) {
-		case h264.NALUTypeIDR:
+		switch codec.H264NAL(nal) {
+		case codec.NALKeySlice:
 			key = true
-		case h264.NALUTypeSPS:
+		case codec.NALSPS:
 			sets = true
 		}
 		nals = append(nals, nal)
@@ -247,8 +225,7 @@ func split(unit []byte) (nals [][]byte, key, sets bool) {
 // join puts NAL units together.
 func join(nals [][]byte) (unit []byte) {
 	for _, nal := range nals {
-		unit = binary.BigEndian.AppendUint32(unit, uint32(len(nal)))
-		unit = append(unit, nal...)
+		unit = codec.AppendUnit(unit, nal)
 	}
 	return unit
 }

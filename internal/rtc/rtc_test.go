@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/rtc"
 	"weir/internal/rtc/rtctest"
 	"weir/internal/weir"
@@ -229,16 +230,15 @@ func checkTogether(t *testing.T, p *rtctest.Peer, deadline time.Time) {
 // h264Track returns the track of a film by its first access unit.
 func h264Track(t *testing.T, unit []byte) cmaf.Track {
 	t.Helper()
-	var sps, pps []byte
-	for nal := range bytes.SplitSeq(withoutDelimiter(unit), []byte{0, 0, 1}) {
-		switch {
-		case len(nal) > 0 && nal[0]&31 == 7:
-			sps = nal
-		case len(nal) > 0 && nal[0]&31 == 8:
-			pps = nal
-		}
+	d := codec.NewDecoder(codec.H264)
+	if _, err := d.Sample(codec.FromAnnexB(unit)); err != nil {
+		t.Fatal(err)
 	}
-	track, err := cmaf.H264Track(sps, pps)
+	config, ok, err := d.Config()
+	if err != nil || !ok {
+		t.Fatalf("no parameter sets: %v", err)
+	}
+	track, err := cmaf.NewTrack(config)
 	if err != nil {
 		t.Fatal(err)
 	}

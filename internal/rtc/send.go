@@ -15,6 +15,7 @@ import (
 	"github.com/pion/webrtc/v4"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -32,6 +33,7 @@ type Sender struct {
 	*peer
 	video, audio *outgoing // nil = not asked for
 	sets         []byte    // of the video track, with start codes
+	lengthSize   int       // of its NAL units
 
 	origin time.Time     // when the first frame was sent
 	first  time.Duration // and when it is shown
@@ -77,9 +79,9 @@ func (s *Sender) addTracks(o offer) (err error) {
 	return err
 }
 
-func (s *Sender) addTrack(codec webrtc.RTPCodecCapability, kind cmaf.Kind) (*outgoing, error) {
+func (s *Sender) addTrack(capability webrtc.RTPCodecCapability, kind cmaf.Kind) (*outgoing, error) {
 	// Tracks of one stream are kept in step by players.
-	track, err := webrtc.NewTrackLocalStaticRTP(codec, string(kind), "weir")
+	track, err := webrtc.NewTrackLocalStaticRTP(capability, string(kind), "weir")
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +94,7 @@ func (s *Sender) addTrack(codec webrtc.RTPCodecCapability, kind cmaf.Kind) (*out
 		return nil, err
 	}
 	out := &outgoing{
-		track: track, rate: int64(codec.ClockRate), source: uint32(sender.GetParameters().Encodings[0].SSRC),
+		track: track, rate: int64(capability.ClockRate), source: uint32(sender.GetParameters().Encodings[0].SSRC),
 		offset: binary.BigEndian.Uint32(start[:]), sequence: binary.BigEndian.Uint16(start[4:]),
 	}
 	// What the viewer says is read so that losses are repaired on the way.
@@ -112,9 +114,12 @@ func (s *Sender) Wants() (video, audio bool) { return s.video != nil, s.audio !=
 
 // SetVideo says what the pictures are from here on: a track of H.264.
 func (s *Sender) SetVideo(track cmaf.Track) error {
-	sets, err := h264Sets(track.DecoderConfig())
-	s.sets = sets
-	return err
+	sets, err := codec.ParseAVCC(track.Config().Record)
+	if err != nil {
+		return weir.Errorf(weir.Invalid, "the avcC box of the video track can't be read")
+	}
+	s.sets, s.lengthSize = sets.AnnexB(), sets.LengthSize
+	return nil
 }
 
 // WriteVideo sends a frame of the video track as cmaf keeps it.
@@ -126,9 +131,13 @@ func (s *Sender) WriteVideo(shown time.Duration, sync bool, sample []byte) error
 	if sync {
 		stream = append(stream, s.sets...)
 	}
-	nals, _, _ := split(sample)
-	for _, nal := range nals {
-		stream = append(append(stream, startCode...), nal...)
+	for unit, err := range codec.Units(sample, s.lengthSize) {
+		if err != nil {
+			break
+		}
+		if len(unit) > 0 {
+			stream = append(append(stream, codec.StartCode...), unit...)
+		}
 	}
 	// One at a time: players know packets of several, but the library would lose parameter sets.
 	return s.write(s.video, shown, (&codecs.H264Payloader{DisableStapA: true}).Payload(payloadSize, stream))
@@ -181,32 +190,4 @@ func (s *Sender) write(to *outgoing, shown time.Duration, payloads [][]byte) err
 // ntp returns a time as reports write it.
 func ntp(t time.Time) uint64 {
 	return uint64(t.Unix()+ntpEpoch)<<32 | uint64(t.Nanosecond())<<32/uint64(time.Second)
-}
-
-// startCode stands before each NAL unit.
-const startCode = "\x00\x00\x00\x01"
-
-// h264Sets returns the parameter sets in an avcC record, with start codes.
-func h264Sets(config []byte) (sets []byte, err error) {
-	short := weir.Errorf(weir.Invalid, "the avcC box of the video track can't be read")
-	if len(config) < 6 || config[4]&3 != 3 {
-		return nil, short
-	}
-	rest := config[5:]
-	for _, mask := range []byte{31, 255} { // sequence parameter sets, picture parameter sets
-		if len(rest) < 1 {
-			return nil, short
-		}
-		count := rest[0] & mask
-		rest = rest[1:]
-		for range count {
-			if len(rest) < 2 || len(rest)-2 < int(binary.BigEndian.Uint16(rest)) {
-				return nil, short
-			}
-			size := int(binary.BigEndian.Uint16(rest))
-			sets = append(append(sets, startCode...), rest[2:2+size]...)
-			rest = rest[2+size:]
-		}
-	}
-	return sets, nil
 }

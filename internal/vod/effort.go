@@ -3,13 +3,13 @@ package vod
 import (
 	"math"
 
-	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 // maxEfforts bounds how many values describe a source, whatever its length.
 const maxEfforts = 4096
 
-// Efforts is how hard a source was to encode, over time; see cmaf.Effort.
+// Efforts is how hard a source was to encode, over time; see codec.Complexity.
 type Efforts struct {
 	Step   int64   `json:"step"`   // ticks that a value stands for
 	Values []int64 `json:"values"` // from time 0 on
@@ -17,14 +17,14 @@ type Efforts struct {
 
 // effortMeter adds up efforts while frames come.
 type effortMeter struct {
-	meter  *cmaf.Effort // nil = they can't be told
+	meter  *codec.Complexity // nil = they can't be told
 	step   int64
 	values []float64
 }
 
 // newEffortMeter returns a meter for a track that b looks into.
 func newEffortMeter(b bitstream, timescale int64) effortMeter {
-	meter, ok := cmaf.NewEffort(b.sets, b.length)
+	meter, ok := codec.NewComplexity(b.sets)
 	if !ok {
 		return effortMeter{}
 	}

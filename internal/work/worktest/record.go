@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/media"
 )
 
@@ -20,7 +21,9 @@ func Record(t testing.TB, dir string, seconds int) {
 			t.Fatal(err)
 		}
 	}
-	track, err := cmaf.AACTrack([]byte{0x11, 0x90})
+	config, err := codec.AACConfig([]byte{0x11, 0x90})
+	must(err)
+	track, err := cmaf.NewTrack(config)
 	must(err)
 	r, err := media.Record(filepath.Join(dir, media.RecordedAudio), track)
 	must(err)

@@ -3,75 +3,141 @@ package cmaf
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
+	"encoding/hex"
+	"encoding/json"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
 // sent returns the configuration that the sample entry of a track has, as encoders send
 // it.
-func sent(t Track) [][]byte {
-	avc := func(in *bytesReader) int { return int(in.u8() & 31) }
-	hevc := func(in *bytesReader) int {
-		in.u8()
-		return int(in.u16())
-	}
-	box := func(name string) []byte { return entryBox(t.Entry, visualEntry, name) }
-	switch string(t.Entry[4:8]) {
-	case "avc1":
-		return unitsOf(box("avcC")[5:], 2, avc)
-	case "hvc1":
-		return unitsOf(box("hvcC")[23:], 3, hevc)
-	case "av01":
-		return [][]byte{box("av1C")[4:]}
-	case "mp4a":
-		return [][]byte{parseESDS(entryBox(t.Entry, audioEntry, "esds")).specific}
-	default:
-		return [][]byte{{byte(t.Channels)}}
-	}
-}
-
-// unitsOf returns the first NAL unit of each of the arrays of a configuration.
-func unitsOf(config []byte, arrays int, count func(*bytesReader) int) [][]byte {
-	in := &bytesReader{data: config}
-	var units [][]byte
-	for range arrays {
-		for i := range count(in) {
-			if unit := in.take(int(in.u16())); i == 0 {
-				units = append(units, unit)
-			}
+func sent(t testing.TB, track Track) [][]byte {
+	t.Helper()
+	config := track.Config()
+	switch config.Codec {
+	case codec.H264, codec.H265:
+		sets, err := config.ParameterSets()
+		if err != nil {
+			t.Fatal(err)
 		}
+		return firstOfEach(sets.Units)
+	case codec.AV1:
+		return [][]byte{config.Record[4:]}
+	case codec.AAC:
+		return [][]byte{config.Record}
+	default:
+		return [][]byte{{byte(config.Channels)}}
 	}
-	return units
 }
 
-// received makes a track of what an encoder sends; entry is that of the coding.
-func received(entry string, units [][]byte) (Track, error) {
-	switch entry {
-	case "avc1":
-		return H264Track(units[0], units[1])
-	case "hvc1":
-		return H265Track(units[0], units[1], units[2])
-	case "av01":
-		return AV1Track(units[0])
-	case "mp4a":
-		return AACTrack(units[0])
-	default:
-		return OpusTrack(int(units[0][0]))
+// firstOfEach returns the first parameter set of each type.
+func firstOfEach(units [][]byte) (first [][]byte) {
+	seen := map[byte]bool{}
+	for _, unit := range units {
+		if !seen[unit[0]] {
+			first = append(first, unit)
+		}
+		seen[unit[0]] = true
 	}
+	return first
+}
+
+// boxOf returns the body of a box in the sample entry of a track, nil if it has none.
+func boxOf(t Track, name string) []byte { return child(entryBoxes(t.Kind, t.Entry[8:]), name) }
+
+// received makes a track of what an encoder sends.
+func received(name string, units [][]byte) (Track, error) {
+	var config codec.Config
+	var err error
+	switch name {
+	case codec.H264:
+		config, err = codec.H264Config(units[0], units[1])
+	case codec.H265:
+		config, err = codec.H265Config(units[0], units[1], units[2])
+	case codec.AV1:
+		config, err = codec.AV1Config(units[0])
+	case codec.AAC:
+		config, err = codec.AACConfig(units[0])
+	default:
+		config, err = codec.OpusConfig(int(units[0][0]))
+	}
+	if err != nil {
+		return Track{}, err
+	}
+	return NewTrack(config)
 }
 
 // rebuild makes a track anew, as if an encoder had sent it.
-func rebuild(t Track) (Track, error) { return received(string(t.Entry[4:8]), sent(t)) }
+func rebuild(t testing.TB, track Track) (Track, error) {
+	return received(track.Config().Codec, sent(t, track))
+}
+
+// The bytes of sample entries never change: what is stored has them, and players take two
+// tracks with different ones for different. -update writes the tracks anew, not the units.
+func TestNewTrack(t *testing.T) {
+	type golden struct {
+		Name  string   `json:"name"`
+		Codec string   `json:"codec"`
+		Units []string `json:"units"` // what an encoder sends
+		Track Track    `json:"track"`
+	}
+	const file = "testdata/tracks.json"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []golden
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	for i, tt := range all {
+		var units [][]byte
+		for _, unit := range tt.Units {
+			b, err := hex.DecodeString(unit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			units = append(units, b)
+		}
+		got, err := received(tt.Codec, units)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.Name, err)
+		}
+		if *update {
+			all[i].Track = got
+			continue
+		}
+		if diff := cmp.Diff(tt.Track, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.Name, diff)
+		}
+		for n := range got.Entry {
+			Track{Kind: got.Kind, Entry: got.Entry[:n]}.Config() // must not panic
+		}
+		// A track is its configuration.
+		again, err := NewTrack(got.Config())
+		if diff := cmp.Diff(got, again); diff != "" || err != nil {
+			t.Errorf("%s: %v; made of its own configuration (-want +got):\n%s", tt.Name, err, diff)
+		}
+	}
+	if *update {
+		text, err := json.MarshalIndent(all, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, append(text, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 var encoders = []struct{ name, options string }{
 	{"H.264 with B-frames", picture + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p"},
@@ -102,7 +168,7 @@ func TestTrackOfEncoder(t *testing.T) {
 			t.Parallel()
 			data := generate(t, tt.options)
 			kept := store(t, data)[0]
-			got, err := rebuild(kept.Track)
+			got, err := rebuild(t, kept.Track)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,11 +183,7 @@ func TestTrackOfEncoder(t *testing.T) {
 				t.Errorf("track (-muxer +encoder):\n%s", diff)
 			}
 			for _, box := range []string{"avcC", "av1C", "pasp", "dOps"} {
-				want, have := entryBox(kept.Track.Entry, visualEntry, box), entryBox(got.Entry, visualEntry, box)
-				if got.Kind == Audio {
-					want, have = entryBox(kept.Track.Entry, audioEntry, box), entryBox(got.Entry, audioEntry, box)
-				}
-				want, have = essence(box, want), essence(box, have)
+				want, have := essence(box, boxOf(kept.Track, box)), essence(box, boxOf(got, box))
 				if diff := cmp.Diff(want, have); diff != "" {
 					t.Errorf("%s box (-muxer +encoder):\n%s", box, diff)
 				}
@@ -162,11 +224,11 @@ func essence(box string, body []byte) []byte {
 // check.
 func TestH265Configuration(t *testing.T) {
 	kept := store(t, generate(t, encoders[8].options))[0]
-	got, err := rebuild(kept.Track)
+	got, err := rebuild(t, kept.Track)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, have := entryBox(kept.Track.Entry, visualEntry, "hvcC"), entryBox(got.Entry, visualEntry, "hvcC")
+	want, have := boxOf(kept.Track, "hvcC"), boxOf(got, "hvcC")
 	// The muxer has an array of SEI more.
 	if diff := cmp.Diff(want[:22], have[:22]); diff != "" || have[22] != 3 {
 		t.Errorf("%d arrays, before them (-muxer +encoder):\n%s", have[22], diff)
@@ -179,11 +241,11 @@ func TestH265Configuration(t *testing.T) {
 
 func TestOpusTrackLayouts(t *testing.T) {
 	for channels := 1; channels <= 8; channels++ {
-		track, err := OpusTrack(channels)
+		track, err := received(codec.Opus, [][]byte{{byte(channels)}})
 		if err != nil || track.Channels != channels || track.SampleRate != 48000 || track.Codec != "opus" {
 			t.Errorf("%d channels: %+v, %v", channels, track, err)
 		}
-		dops := entryBox(track.Entry, audioEntry, "dOps")
+		dops := boxOf(track, "dOps")
 		if channels <= 2 {
 			if len(dops) != 11 || dops[10] != 0 {
 				t.Errorf("%d channels: dOps = % x, want mapping family 0", channels, dops)
@@ -198,118 +260,6 @@ func TestOpusTrackLayouts(t *testing.T) {
 		if streams+coupled != channels || len(mapping) != channels || len(seen) != channels {
 			t.Errorf("%d channels: %d streams, %d of them stereo, mapping %v", channels, streams, coupled, mapping)
 		}
-	}
-}
-
-// Real parameter sets, as short as they come.
-var (
-	someSPS = []byte("\x67\x42\xc0\x0a\xdd\x28\x32\x26\xc0\x44\x00\x00\x03\x00\x04\x00\x00\x03\x00\xca\x3c\x48\x9e\x00")
-	somePPS = []byte("\x68\xce\x0f\xc8")
-)
-
-// h264Size makes a parameter set of pictures of so many macroblocks less one.
-func h264Size(width, height uint32) []byte {
-	var digits strings.Builder
-	golomb := func(values ...uint32) {
-		for _, v := range values {
-			binary := fmt.Sprintf("%b", v+1)
-			digits.WriteString(strings.Repeat("0", len(binary)-1) + binary)
-		}
-	}
-	golomb(0, 0, 2, 1) // number, frame numbers, order, frames to refer to
-	digits.WriteString("0")
-	golomb(width, height)
-	digits.WriteString("1100" + "1") // whole frames, direct inference, no cropping, no VUI; the end
-	for digits.Len()%8 != 0 {
-		digits.WriteString("0")
-	}
-	set := []byte{0x67, 66, 0, 30}
-	for octet := range slices.Chunk([]byte(digits.String()), 8) {
-		v, _ := strconv.ParseUint(string(octet), 2, 8)
-		set = append(set, byte(v))
-	}
-	return set
-}
-
-func TestTrackRefusesBadConfiguration(t *testing.T) {
-	sets := sent(store(t, generate(t, encoders[8].options))[0].Track)
-	h264 := func(sps, pps []byte) func() (Track, error) {
-		return func() (Track, error) { return H264Track(sps, pps) }
-	}
-	h265 := func(vps, sps, pps []byte) func() (Track, error) {
-		return func() (Track, error) { return H265Track(vps, sps, pps) }
-	}
-	av1 := func(header ...byte) func() (Track, error) {
-		return func() (Track, error) { return AV1Track(header) }
-	}
-	aac := func(config ...byte) func() (Track, error) {
-		return func() (Track, error) { return AACTrack(config) }
-	}
-	opus := func(channels int) func() (Track, error) {
-		return func() (Track, error) { return OpusTrack(channels) }
-	}
-	for _, tt := range []struct {
-		name string
-		make func() (Track, error)
-		want string
-	}{
-		{"H.264 without anything", h264(nil, nil), "missing"},
-		{"H.264 without PPS", h264(someSPS, nil), "missing"},
-		{"H.264 of zeros", h264(make([]byte, 9), somePPS), "missing"},
-		{"H.264 in the wrong order", h264(somePPS, someSPS), "type 8"},
-		{"H.264 cut off", h264(someSPS[:6], somePPS), "can't be read"},
-		{"H.264 too long", h264(append(bytes.Clone(someSPS), bytes.Repeat([]byte{1}, 1<<16)...), somePPS), "bytes"},
-		{"H.264 too wide", h264(h264Size(1100, 10), somePPS), "17616 x 176"},
-		{"H.264 too high", h264(h264Size(10, 65535), somePPS), "176 x 1048576"},
-		{"HEVC without VPS", h265(nil, sets[1], sets[2]), "missing"},
-		{"HEVC with H.264", h265(sets[0], someSPS, sets[2]), "type"},
-		{"HEVC cut off", h265(sets[0], sets[1][:12], sets[2]), "can't be read"},
-		{"AV1 without anything", av1(), "no sequence header"},
-		{"AV1 with a delimiter", av1(0x12, 0), "no sequence header"},
-		{"AV1 cut off", av1(0x0a, 4, 0, 0), "exceeds"},
-		{"AV1 too short", av1(0x0a, 2, 0, 0), "can't be read"},
-		{"AAC without anything", aac(), "can't be read"},
-		{"AAC without a rate", aac(0x16, 0x90), "can't be read"},
-		{"AAC of no kind", aac(0xf9, 0x46, 0x40), "object type 42"},
-		{"AAC with many channels", aac(0x12, 0x60), "layout"},
-		{"AAC of a possible rate", aac(0x17, 0x80, 0, 0, 0x90), "1 Hz"},
-		{"Opus without channels", opus(0), "channels"},
-		{"Opus with many channels", opus(9), "channels"},
-		{"Opus with a wrapped number of channels", opus(258), "channels"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			track, err := tt.make()
-			if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("track %+v, error = %v; want one of kind invalid about %q", track, err, tt.want)
-			}
-		})
-	}
-	if track, err := H264Track(h264Size(9, 8), somePPS); err != nil || track.Width != 160 || track.Height != 144 {
-		t.Errorf("a picture of 10 x 9 macroblocks: %+v, %v", track, err)
-	}
-	// Zeros after a parameter set are no part of it.
-	plain, err := H264Track(someSPS, somePPS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	padded, err := H264Track(append(bytes.Clone(someSPS), 0, 0), append(bytes.Clone(somePPS), 0))
-	if diff := cmp.Diff(plain, padded); diff != "" || err != nil {
-		t.Errorf("%v (-plain +padded):\n%s", err, diff)
-	}
-}
-
-// A track does not change when the caller uses its buffers again.
-func TestTrackOwnsItsBytes(t *testing.T) {
-	sps, pps := bytes.Clone(someSPS), bytes.Clone(somePPS)
-	track, err := H264Track(sps, pps)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := bytes.Clone(track.Entry)
-	clear(sps)
-	clear(pps)
-	if !bytes.Equal(before, track.Entry) {
-		t.Error("the sample entry changed with the buffers of the caller")
 	}
 }
 
@@ -346,13 +296,13 @@ func TestTrackOfDamagedConfiguration(t *testing.T) {
 			kept := store(t, generate(t, encoders[i].options))[0].Track
 			usable := 0
 			for range 400 {
-				units := sent(kept)
+				units := slices.Clone(sent(t, kept))
 				for range 1 + rnd.IntN(3) {
 					n := rnd.IntN(len(units))
 					units[n] = bytes.Clone(units[n])
 					units[n][rnd.IntN(len(units[n]))] ^= 1 << rnd.IntN(8)
 				}
-				track, err := received(string(kept.Entry[4:8]), units)
+				track, err := received(kept.Config().Codec, units)
 				checkTrack(t, track, err)
 				if err == nil {
 					usable++
@@ -370,19 +320,18 @@ func TestTrackOfDamagedConfiguration(t *testing.T) {
 func FuzzTrack(f *testing.F) {
 	for _, tt := range encoders {
 		track := store(f, generate(f, tt.options))[0].Track
-		units := append(sent(track), nil, nil)
-		f.Add(string(track.Entry[4:8]), units[0], units[1], units[2])
+		units := append(sent(f, track), nil, nil)
+		f.Add(track.Config().Codec, units[0], units[1], units[2])
 	}
-	f.Add("avc1", someSPS, somePPS, []byte(nil))
-	f.Add("mp4a", []byte{0x2b, 0x92, 0x08}, []byte(nil), []byte(nil))
-	f.Add("mp4a", []byte{0xeb, 0x8a, 0x08}, []byte(nil), []byte(nil))
-	f.Fuzz(func(t *testing.T, entry string, one, two, three []byte) {
-		if entry == "Opus" && len(one) == 0 {
+	f.Add(codec.AAC, []byte{0x2b, 0x92, 0x08, 0}, []byte(nil), []byte(nil))
+	f.Add(codec.AAC, []byte{0xeb, 0x8a, 0x08, 0}, []byte(nil), []byte(nil))
+	f.Fuzz(func(t *testing.T, name string, one, two, three []byte) {
+		if name == codec.Opus && len(one) == 0 {
 			return
 		}
-		switch entry {
-		case "avc1", "hvc1", "av01", "mp4a", "Opus":
-			track, err := received(entry, [][]byte{one, two, three})
+		switch name {
+		case codec.H264, codec.H265, codec.AV1, codec.AAC, codec.Opus:
+			track, err := received(name, [][]byte{one, two, three})
 			checkTrack(t, track, err)
 		}
 	})

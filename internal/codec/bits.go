@@ -1,0 +1,56 @@
+package codec
+
+// bitReader takes bits from the front of foreign bytes. After the first read past the end
+// everything is zero.
+type bitReader struct {
+	data  []byte
+	at    int
+	short bool
+}
+
+func (b *bitReader) take(n int) uint32 {
+	if b.at+n > 8*len(b.data) {
+		b.short, b.at = true, 8*len(b.data)
+		return 0
+	}
+	var v uint32
+	for range n {
+		v = v<<1 | uint32(b.data[b.at/8]>>(7-b.at%8)&1)
+		b.at++
+	}
+	return v
+}
+
+// bytes takes whole bytes; the bits before them must have been whole bytes too.
+func (b *bitReader) bytes(n int) []byte {
+	if n > len(b.data)-b.at/8 {
+		b.short, b.at = true, 8*len(b.data)
+		return nil
+	}
+	taken := b.data[b.at/8:][:n]
+	b.at += 8 * n
+	return taken
+}
+
+func (b *bitReader) flag() bool { return b.take(1) == 1 }
+
+// golomb takes a number in Exp-Golomb code.
+func (b *bitReader) golomb() uint32 {
+	zeros := 0
+	for zeros <= 32 && !b.flag() {
+		zeros++
+	}
+	if zeros > 32 { // also at the end
+		b.short, b.at = true, 8*len(b.data)
+		return 0
+	}
+	return 1<<zeros - 1 + b.take(zeros)
+}
+
+func (b *bitReader) signedGolomb() int32 {
+	v := int32(b.golomb())
+	if v&1 != 0 {
+		return (v + 1) / 2
+	}
+	return -v / 2
+}
