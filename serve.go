@@ -28,11 +28,13 @@ import (
 	"weir/internal/ingest"
 	"weir/internal/live"
 	"weir/internal/playback"
+	"weir/internal/push"
 	"weir/internal/rtc"
 	"weir/internal/store"
 	"weir/internal/ucan"
 	"weir/internal/vod"
 	"weir/internal/webhook"
+	"weir/internal/weir"
 	"weir/internal/work"
 )
 
@@ -138,7 +140,8 @@ type parts struct {
 	encryption *access.Encryption
 	engine     *ffmpeg.Engine
 	work       *work.Work
-	hub        *live.Hub   // nil = nothing is on air here
+	hub        *live.Hub // nil = nothing is on air here
+	push       *push.Manager
 	rtc        *rtc.Server // nil = no WebRTC
 	whip       *rtc.Door   // of it
 	doors      ingest.Counters
@@ -184,12 +187,14 @@ func build(ctx context.Context, cfg *Config, nodeID string, st *store.Store, med
 	}
 	if cfg.Runs(partLive) {
 		p.hub, err = live.New(ctx, live.Options{
-			Store: st, Dir: liveDir(cfg), Node: nodeID, Guard: p.guard, FFmpeg: p.engine, SessionTimeout: cfg.SessionTimeout, Log: log.With("part", "live"),
+			Store: st, Dir: liveDir(cfg), Node: nodeID, FFmpeg: p.engine, SessionTimeout: cfg.SessionTimeout, Log: log.With("part", "live"),
 			Room: func() error { return blob.RoomAt(cfg.Data, int64(cfg.MinFree), 0) }, Upload: uploads(cfg, media),
+			Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return p.push.Targets(sessionID) },
 		})
 		if err != nil {
 			return nil, err
 		}
+		p.push = push.New(push.Options{OnAir: p.hub, Store: st, Guard: p.guard, Log: log.With("part", "push")})
 	}
 	if cfg.Runs(partLive) && cfg.Runs(partAPI) && cfg.WebRTC != "" {
 		if p.rtc, err = openWebRTC(ctx, cfg, log.With("part", "rtc")); err != nil {
@@ -221,6 +226,7 @@ func (p *parts) runLive(ctx context.Context, cfg *Config, log *slog.Logger) erro
 	defer leave()
 	var carrying errgroup.Group
 	carrying.Go(func() error { return p.hub.Run(hub) })
+	carrying.Go(func() error { return p.push.Run(hub) })
 	g, ctx := errgroup.WithContext(ctx)
 	for _, door := range []struct {
 		flag, addr string

@@ -71,6 +71,21 @@ func rawBox(name string, body []byte) mp4.Box {
 	return mp4.CreateUnknownBox(name, uint64(8+len(body)), body)
 }
 
+// SilenceTrack returns the track of codec.SilenceFrame.
+func SilenceTrack() (Track, error) {
+	config, err := codec.AACConfig([]byte(codec.SilenceConfig))
+	if err != nil {
+		return Track{}, err
+	}
+	return NewTrack(config)
+}
+
+// IsAAC reports whether the track is AAC whose configuration is known.
+func (t Track) IsAAC() bool {
+	c := t.Config()
+	return c.Codec == codec.AAC && c.Record != nil
+}
+
 // Config returns what the sample entry says of the coding.
 func (t Track) Config() codec.Config {
 	c := codec.Config{

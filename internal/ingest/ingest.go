@@ -7,9 +7,9 @@
 // with picture.go and audio.go knowing what the codecs look like. The feed does not
 // know RTMP: other protocols end in it too.
 //
-// [SRT] listens for SRT. srt.go looks at the streamid of a caller (streamid.go) and lets
-// it in or refuses it at the handshake, srtconn.go takes what it sends, and ts.go,
-// tstable.go and tsaudio.go make packets of the transport stream for a feed.
+// [SRT] listens for SRT. Package srt has the protocol; srt.go looks up the stream key of a
+// caller, accepts it or rejects it, and ts.go, tstable.go and tssound.go make packets of the
+// transport stream that it sends for a feed.
 //
 // [WHIP] takes offers of browsers over HTTP; package rtc speaks with them, and whip.go gives
 // their frames to a feed.

@@ -144,7 +144,7 @@ func (s *pullSource) readSafely(ctx context.Context) (err error) {
 	case "rtmp", "rtmps":
 		err = s.readRTMP(ctx, u)
 	case "srt":
-		err = s.readSRT(ctx, u)
+		err = s.readSRT(ctx)
 	default:
 		err = s.readHTTP(ctx, u)
 	}

@@ -3,76 +3,21 @@ package ingest
 import (
 	"context"
 	"errors"
-	"net"
-	"net/url"
-	"strconv"
 	"sync"
 	"time"
 
-	srt "github.com/datarhei/gosrt"
-
 	"weir/internal/codec"
+	"weir/internal/srt"
 	"weir/internal/weir"
 )
 
-const (
-	// maxSRTLatency is what a source may ask for.
-	maxSRTLatency = 8 * time.Second
-	// srtParting is how long the reader of the library may sleep. It must have ended before
-	// its socket is closed, or it never does.
-	srtParting = 3100 * time.Millisecond
-)
-
-// srtCall returns what an address of the form srt://host:port?streamid=… asks for.
-func srtCall(u *url.URL) (srt.Config, error) {
-	config := srt.DefaultConfig()
-	wrong := weir.Errorf(weir.Invalid, "the pull source must be srt://<host>:<port>?streamid=<id>; passphrase, pbkeylen and latency (in milliseconds) may follow")
-	query, err := url.ParseQuery(u.RawQuery)
-	if err != nil || u.Port() == "" {
-		return config, wrong
-	}
-	if mode := query.Get("mode"); mode != "" && mode != "caller" {
-		return config, weir.Errorf(weir.Invalid, "weir calls the pull source: leave out mode, or write mode=caller")
-	}
-	config.StreamId, config.Passphrase = query.Get("streamid"), query.Get("passphrase")
-	config.ConnectionTimeout, config.PeerIdleTimeout = handshakeTime/2, srtIdleTime
-	if text := query.Get("pbkeylen"); text != "" {
-		if config.PBKeylen, err = strconv.Atoi(text); err != nil {
-			return config, wrong
-		}
-	}
-	if text := query.Get("latency"); text != "" {
-		ms, err := strconv.Atoi(text)
-		if err != nil || ms < 0 || time.Duration(ms)*time.Millisecond > maxSRTLatency {
-			return config, weir.Errorf(weir.Invalid, "the latency of the pull source must be given in milliseconds, at most %d", maxSRTLatency.Milliseconds())
-		}
-		config.Latency = time.Duration(ms) * time.Millisecond
-	}
-	if config.Validate() != nil { // its text may repeat what it is about
-		return config, wrong
-	}
-	return config, nil
-}
-
 // readSRT calls a source and reads what it sends for as long as it does.
-func (s *pullSource) readSRT(ctx context.Context, u *url.URL) error {
-	config, err := srtCall(u)
+func (s *pullSource) readSRT(ctx context.Context) error {
+	conn, err := srt.Dial(ctx, s.where.Source, s.Guard.Resolve)
 	if err != nil {
-		return err
+		return s.srtProblem(err)
 	}
-	addr, err := s.Guard.Resolve(ctx, u.Hostname())
-	if err != nil {
-		return err
-	}
-	config.Logger = lateSRT{}
-	conn, err := srt.DialWithContext(ctx, "srt", net.JoinHostPort(addr.String(), u.Port()), config)
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		return weir.Wrap(weir.Upstream, err, "%s did not take the call over SRT; check the address, the streamid and the passphrase", s.host)
-	}
-	// Closing takes as long as the library sleeps: nobody waits for it but the end.
+	// Closing takes seconds. Nothing waits for it but the end of the pull.
 	closing := sync.OnceFunc(func() { s.closing.Go(func() { _ = conn.Close() }) })
 	defer closing()
 	silent := time.AfterFunc(firstMediaTime, closing)
@@ -92,18 +37,18 @@ func (s *pullSource) readSRT(ctx context.Context, u *url.URL) error {
 	return weir.Errorf(weir.Upstream, "the stream at %s has ended, or nothing came from it for %d seconds", s.host, int(idleTime.Seconds()))
 }
 
-// lateSRT is a log that keeps nothing. The library waits for it between saying that a
-// connection is over and closing its socket; see srtParting.
-type lateSRT struct{}
-
-func (lateSRT) HasTopic(string) bool { return false }
-
-func (lateSRT) Print(topic string, _ uint32, _ int, message func() string) {
-	if topic == "dial" && message() == "closing socket" {
-		time.Sleep(srtParting)
+// srtProblem returns why a source could not be called, for its owner.
+func (s *pullSource) srtProblem(err error) error {
+	switch {
+	case errors.Is(err, srt.ErrURL), errors.Is(err, srt.ErrOptions):
+		return weir.Errorf(weir.Invalid, "the pull source must be srt://<host>:<port>?streamid=<id>; "+
+			"passphrase, pbkeylen and latency (in milliseconds) may follow")
+	case errors.Is(err, srt.ErrMode):
+		return weir.Errorf(weir.Invalid, "weir calls the pull source: leave out mode, or write mode=caller")
+	case errors.Is(err, srt.ErrLatency):
+		return weir.Errorf(weir.Invalid, "the latency of the pull source must be given in milliseconds, at most %d", srt.MaxLatency.Milliseconds())
+	case errors.Is(err, srt.ErrConnect):
+		return weir.Wrap(weir.Upstream, err, "%s did not take the call over SRT; check the address, the streamid and the passphrase", s.host)
 	}
+	return err
 }
-
-func (lateSRT) Listen() <-chan srt.Log { return nil }
-
-func (lateSRT) Close() {}

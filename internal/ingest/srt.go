@@ -4,23 +4,22 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
-	"reflect"
 	"runtime/debug"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	srt "github.com/datarhei/gosrt"
-
+	"weir/internal/codec"
 	"weir/internal/live"
+	"weir/internal/srt"
 	"weir/internal/weir"
 )
 
-// SRT lets encoders publish MPEG-TS over SRT, with their stream key as the streamid; see
-// streamKeyIn for its forms.
+// SRT lets encoders publish MPEG-TS over SRT, with their stream key in the stream id.
 type SRT struct {
 	Addr string
 	Hub  *live.Hub
@@ -36,10 +35,6 @@ type SRT struct {
 	// MaxWaiting is how many connections from one address may be there without having
 	// shown a good stream key; 0 = 32.
 	MaxWaiting int
-	// MaxAhead is how many packets of a connection may wait for the time at which they
-	// are delivered; 0 = 16384, five seconds of 35 Mbit/s. The library walks through them
-	// all a hundred times a second.
-	MaxAhead int
 
 	// listening, if a test wants to know, gets the address that is listened on.
 	listening func(net.Addr)
@@ -47,22 +42,17 @@ type SRT struct {
 	publish func(ctx context.Context, key string, from live.Source) (publisher, error)
 }
 
-const (
-	// srtAnswerTime is how long a handshake may take here: callers give up after three
-	// seconds.
-	srtAnswerTime = 3 * time.Second
-	// srtIdleTime is how long nothing may come, not even a sign of life, which callers
-	// give every second. What waits for its time to be delivered is lost after that, so
-	// it is longer than the latency that encoders ask for.
-	srtIdleTime = 5 * time.Second
-	// srtReceiveBuffer is how many bytes the kernel keeps while weir is busy.
-	srtReceiveBuffer = 4 << 20
-)
+// srtAnswerTime is how long a handshake may take here: callers give up after three seconds.
+const srtAnswerTime = 3 * time.Second
 
 // Run lets encoders in until ctx ends, and returns when the last of them is gone.
 func (r SRT) Run(ctx context.Context) error {
-	s := newSRTServer(r)
-	listener, err := s.listen()
+	if r.publish == nil {
+		r.publish = publishTo(r.Hub)
+	}
+	seats := newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
+	s := &srtServer{SRT: r, seats: seats.countBy(r.Counters)}
+	listener, err := srt.Listen(r.Addr, r.Passphrase)
 	if err != nil {
 		return err
 	}
@@ -76,18 +66,16 @@ func (r SRT) Run(ctx context.Context) error {
 	defer listener.Close()
 	defer stop()
 	for {
-		request, err := s.accept(listener)
+		request, err := listener.Accept()
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
-		case request == nil:
-			continue
 		}
 		seat, ok := s.admit(request.RemoteAddr())
 		if !ok {
-			request.Reject(srt.REJX_OVERLOAD)
+			request.Reject(srt.ErrOverload)
 			continue
 		}
 		s.connections.Go(func() { s.serve(ctx, request, seat) })
@@ -98,71 +86,33 @@ func (r SRT) Run(ctx context.Context) error {
 type srtServer struct {
 	SRT
 	*seats
-	calls       *srtCalls
 	connections sync.WaitGroup
 }
 
-func newSRTServer(r SRT) *srtServer {
-	if r.publish == nil {
-		r.publish = publishTo(r.Hub)
-	}
-	return &srtServer{
-		SRT: r, seats: newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log).countBy(r.Counters),
-		calls: &srtCalls{calls: map[uint32]*srtConnection{}},
-	}
-}
-
-func (s *srtServer) listen() (srt.Listener, error) {
-	addr, err := net.ResolveUDPAddr("udp", s.Addr) // the library takes no names
-	if err != nil {
-		return nil, err
-	}
-	config := srt.DefaultConfig()
-	config.PeerIdleTimeout = srtIdleTime
-	config.Logger = s.calls
-	// The library lets two programs listen on one address, of which one hears nothing.
-	config.ListenerControl = func(_, _ string, c syscall.RawConn) error {
-		var failed error
-		err := c.Control(func(fd uintptr) {
-			failed = errors.Join(
-				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0),
-				// All connections share it; the kernel gives less if it does not allow as much.
-				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, srtReceiveBuffer),
-			)
-		})
-		return errors.Join(err, failed)
-	}
-	return srt.Listen("srt", addr.String(), config)
-}
-
-// accept returns the next one who wants to connect; nil = it was none. The library does
-// not check all lengths in a handshake before it uses them.
-func (s *srtServer) accept(l srt.Listener) (request srt.ConnRequest, err error) {
-	defer func() {
-		if recover() != nil {
-			request, err = nil, nil
-		}
-	}()
-	return l.Accept2()
-}
-
 // serve serves one connection.
-func (s *srtServer) serve(ctx context.Context, request srt.ConnRequest, t *seat) {
+func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *seat) {
 	defer t.leave()
 	from := live.Source{Protocol: "srt", Remote: request.RemoteAddr().String()}
 	log := s.Log.With("remote", from.Remote)
-	publisher, refused := s.let(ctx, request, from, log)
-	if refused != nil {
-		request.Reject(refused.code)
+	refuse := func(err error, why string) {
+		request.Reject(err)
 		t.fail()
-		s.strangers.tell(log, slog.LevelWarn, "publisher refused", refused.why)
+		s.strangers.tell(log, slog.LevelWarn, "publisher refused", why)
+	}
+	key, err := request.StreamKey()
+	if err != nil {
+		refuse(err, err.Error())
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, srtAnswerTime)
+	defer cancel()
+	publisher, err := s.publish(asking, key, from)
+	if err != nil {
+		refuse(err, refusedKey(err, log))
 		return
 	}
 	t.settle()
-	c := newSRTConnection(publisher, cmp.Or(s.MaxAhead, 1<<14), log.With("stream", publisher.StreamID()))
-	// The number is known before the connection is there, so that no word of it is missed.
-	s.calls.enter(request.SocketId(), c)
-	defer s.calls.enter(request.SocketId(), nil)
+	c := newSRTConnection(publisher, log.With("stream", publisher.StreamID()))
 	conn, err := request.Accept()
 	if err != nil {
 		publisher.Close(false)
@@ -180,103 +130,108 @@ func (s *srtServer) serve(ctx context.Context, request srt.ConnRequest, t *seat)
 	c.end(ctx, c.run(ctx, conn))
 }
 
-// let looks who wants to publish, and whether it may.
-func (s *srtServer) let(ctx context.Context, request srt.ConnRequest, from live.Source, log *slog.Logger) (publisher, *srtRefusal) {
-	if request.Version() < 5 {
-		return nil, &srtRefusal{srt.REJ_VERSION, "the encoder speaks a version of SRT that has no streamid; it must be 1.3 or newer"}
+// refusedKey returns why an encoder can't publish with its stream key.
+func refusedKey(err error, log *slog.Logger) string {
+	if weir.KindOf(err) == weir.NotFound {
+		return "no stream has this stream key"
 	}
-	if size := packetSize(request); size < srt.MIN_PAYLOAD_SIZE || size > srt.MAX_PAYLOAD_SIZE {
-		return nil, &srtRefusal{srt.REJ_ROGUE, "the encoder asks for packets of a size that does not exist"}
-	}
-	switch secret := s.Passphrase.Reveal(); {
-	case secret == "" && request.IsEncrypted():
-		return nil, &srtRefusal{srt.REJ_UNSECURE, "the encoder encrypts, and there is no passphrase here; set --srt-passphrase or leave it out at the encoder"}
-	case secret != "" && !request.IsEncrypted():
-		return nil, &srtRefusal{srt.REJ_UNSECURE, "the encoder does not encrypt; give it the passphrase"}
-	case secret != "" && request.SetPassphrase(secret) != nil:
-		return nil, &srtRefusal{srt.REJ_BADSECRET, "the encoder has another passphrase"}
-	}
-	key, refused := streamKeyIn(request.StreamId())
-	if refused != nil {
-		return nil, refused
-	}
-	asking, cancel := context.WithTimeout(ctx, srtAnswerTime)
-	defer cancel()
-	p, err := s.publish(asking, key, from)
-	if err != nil {
-		return nil, refuseSRT(err, log)
-	}
-	return p, nil
-}
-
-// packetSize returns how long the packets to a caller would be. The library does not
-// show it, and makes room for 4 GiB when the caller says that it is nothing.
-func packetSize(request srt.ConnRequest) uint64 {
-	size := reflect.Indirect(reflect.ValueOf(request)).FieldByName("config").FieldByName("PayloadSize")
-	return size.Uint()
-}
-
-// refuseSRT says why an encoder can't publish.
-func refuseSRT(err error, log *slog.Logger) *srtRefusal {
-	why := "the stream key could not be looked up"
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal {
-		why = strings.Join(e.Messages, "; ")
-	}
-	switch weir.KindOf(err) {
-	case weir.NotFound:
-		return &srtRefusal{srt.REJX_NOTFOUND, "no stream has this stream key"}
-	case weir.Refused, weir.Denied:
-		return &srtRefusal{srt.REJX_FORBIDDEN, why}
-	case weir.Busy:
-		return &srtRefusal{srt.REJX_DOWN, why}
+		return strings.Join(e.Messages, "; ")
 	}
 	log.Error("stream key could not be looked up", "err", err)
-	return &srtRefusal{srt.REJX_ISE, why}
+	return "the stream key could not be looked up"
 }
 
-// srtCalls knows the connections by the numbers of their sockets.
-//
-// It is the library's logger, too. That is the only way to hear that an encoder says
-// goodbye, and to keep the library from forgetting at once what it has received and
-// would deliver within the next moments.
-type srtCalls struct {
-	mu    sync.Mutex
-	calls map[uint32]*srtConnection
+// srtConn is what a connection needs of an srt.Conn.
+type srtConn interface {
+	io.ReadCloser
+	Lost() bool
+	Ended() bool
+	Latency() time.Duration
 }
 
-// goodbyeTopic is what the library logs first when the encoder ends the connection.
-const goodbyeTopic = "control:recv:shutdown:dump"
+// srtConnection takes what one encoder sends.
+type srtConnection struct {
+	log       *slog.Logger
+	publisher publisher
+	feed      *feed
+}
 
-// enter notes which connection has the number; nil = none.
-func (s *srtCalls) enter(socket uint32, c *srtConnection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c == nil {
-		delete(s.calls, socket)
-	} else {
-		s.calls[socket] = c
+func newSRTConnection(p publisher, log *slog.Logger) *srtConnection {
+	return &srtConnection{log, p, newFeed(p, bounded(log))}
+}
+
+// errToldToEnd ends a connection whose publisher must end.
+var errToldToEnd = errors.New("the stream was ended here")
+
+// run reads until the connection ends, closes it, and returns why it ended.
+func (c *srtConnection) run(ctx context.Context, conn srtConn) error {
+	reading, cancel := context.WithCancelCause(ctx)
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	defer cancel(nil)
+	closing.Go(func() {
+		select {
+		case <-c.publisher.Done():
+			cancel(errToldToEnd)
+		case <-reading.Done():
+		}
+		_ = conn.Close()
+	})
+	timeout := idleTime + conn.Latency()
+	silent := time.AfterFunc(timeout, func() { cancel(errors.New("no picture and no sound came in time")) })
+	defer silent.Stop()
+	stream := newTSReader(func(p codec.Packet, at time.Duration) error {
+		silent.Reset(timeout)
+		return c.feed.add(ctx, p, at)
+	}, c.feed.promise, c.feed.log)
+	err := c.read(conn, stream)
+	if reading.Err() != nil {
+		return context.Cause(reading)
+	}
+	return err
+}
+
+// read reads to the end.
+func (c *srtConnection) read(conn srtConn, stream *tsReader) error {
+	buffer := make([]byte, 8*tsSize)
+	for {
+		n, err := conn.Read(buffer)
+		if conn.Lost() {
+			stream.lost()
+		}
+		if err == nil {
+			err = stream.write(buffer[:n])
+		}
+		switch {
+		case errors.Is(err, io.EOF) && conn.Ended():
+			return errors.Join(errUnpublished, stream.end())
+		case errors.Is(err, io.EOF):
+			return errors.New("nothing came any more")
+		case err != nil:
+			return err
+		}
 	}
 }
 
-// Print hears what the library does. A connection that was told goodbye is kept waiting
-// until all that came has been delivered.
-func (s *srtCalls) Print(topic string, socket uint32, _ int, _ func() string) {
-	if topic != goodbyeTopic {
-		return
+// end lets the publisher go and says why in the log.
+func (c *srtConnection) end(ctx context.Context, err error) {
+	var ended error // by the hub
+	select {
+	case <-c.publisher.Done():
+		ended = c.publisher.Write(live.Frame{})
+	default:
+		err = errors.Join(err, c.feed.finish(ctx))
 	}
-	s.mu.Lock()
-	c := s.calls[socket]
-	s.mu.Unlock()
-	if c != nil {
-		c.hearGoodbye()
-	}
+	clean := errors.Is(err, errUnpublished)
+	c.leave(clean)
+	logEnd(c.log, ending{stopping: errors.Is(err, context.Canceled), ended: ended, clean: clean, why: err, lost: fmt.Sprint(err)})
 }
 
-// HasTopic is of the library's interface, as are Listen and Close.
-func (s *srtCalls) HasTopic(topic string) bool { return topic == goodbyeTopic }
-
-// Listen returns nothing: what is heard is handled at once.
-func (s *srtCalls) Listen() <-chan srt.Log { return nil }
-
-// Close has nothing to do.
-func (s *srtCalls) Close() {}
+// leave lets the publisher go.
+func (c *srtConnection) leave(clean bool) {
+	if p := c.publisher; p != nil {
+		c.publisher = nil
+		p.Close(clean)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os/exec"
@@ -15,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	srt "github.com/datarhei/gosrt"
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/live"
 	"weir/internal/weir"
 )
 
@@ -319,16 +320,50 @@ func TestSRTLimits(t *testing.T) {
 	_ = first.Wait()
 }
 
-// Encoders hear why they are refused.
-func TestSRTReasons(t *testing.T) {
-	for err, want := range map[error]srt.RejectionReason{
-		weir.ErrNotFound():                         srt.REJX_NOTFOUND,
-		weir.Errorf(weir.Refused, "suspended"):     srt.REJX_FORBIDDEN,
-		weir.Errorf(weir.Busy, "shutting down"):    srt.REJX_DOWN,
-		errors.New("the database does not answer"): srt.REJX_ISE,
-	} {
-		if got := refuseSRT(err, (&logBook{}).logger()); got.code != want {
-			t.Errorf("%v: code %d, want %d", err, got.code, want)
-		}
+// lossySRT is a connection that loses every 16th packet, and ends cleanly.
+type lossySRT struct {
+	packets [][]byte
+	read    int
+	missing int
+	lost    bool
+}
+
+func (c *lossySRT) Read(b []byte) (int, error) {
+	c.read++
+	c.lost = c.read%16 == 0
+	if c.lost {
+		c.read++
+		c.missing++
+	}
+	if c.read > len(c.packets) {
+		return 0, io.EOF
+	}
+	return copy(b, c.packets[c.read-1]), nil
+}
+
+func (c *lossySRT) Lost() bool             { return c.lost }
+func (c *lossySRT) Ended() bool            { return true }
+func (c *lossySRT) Latency() time.Duration { return 0 }
+func (c *lossySRT) Close() error           { return nil }
+
+// Packets that never come cost the frames that they were of, and nothing else.
+func TestSRTLoss(t *testing.T) {
+	hub, log := newTestHub(), &logBook{}
+	publisher, err := hub.publish(t.Context(), goodKey, live.Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := &lossySRT{packets: slices.Collect(slices.Chunk(tsClip(t, "flv", "-c copy"), 7*tsSize))}
+	c := newSRTConnection(publisher, log.logger())
+	c.end(t.Context(), c.run(t.Context(), conn))
+	p := hub.only(t)
+	if p.closed != "clean" || len(p.tracks) != 1 {
+		t.Errorf("ended %s with %d sets of tracks, want clean, 1", p.closed, len(p.tracks))
+	}
+	if n := len(p.of(cmaf.Video)); n < 50-3*conn.missing || n >= 50 || conn.missing == 0 {
+		t.Errorf("%d of 50 pictures came, where %d packets were lost", n, conn.missing)
+	}
+	if !strings.Contains(log.String(), "frames were left out") {
+		t.Errorf("the log does not tell of it:\n%s", log)
 	}
 }

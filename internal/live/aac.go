@@ -72,7 +72,7 @@ func (s *session) newAACMaker(tracks []cmaf.Track, from time.Duration) *aacMaker
 	if s.engine == nil || i < 0 || !isOpus(tracks[i]) {
 		return nil
 	}
-	track, err := silenceTrack()
+	track, err := cmaf.SilenceTrack()
 	if err != nil {
 		return nil // it is what silence is sent as
 	}
@@ -382,7 +382,7 @@ func (m *aacMaker) emit(at int64, frame []byte) error {
 		return nil // there was silence instead, or the same
 	}
 	for range silence {
-		if err := m.put([]byte(silenceFrame)); err != nil {
+		if err := m.put([]byte(codec.SilenceFrame)); err != nil {
 			return err
 		}
 	}
@@ -393,15 +393,15 @@ func (m *aacMaker) emit(at int64, frame []byte) error {
 func (m *aacMaker) put(frame []byte) error {
 	s := m.session
 	at := m.line.next
-	m.line.next += silenceLength
+	m.line.next += codec.SilenceDuration
 	start, end := m.track.Time(at), m.track.Time(m.line.next)
 	s.end = max(s.end, end)
 	for _, t := range s.taps {
-		if t.sends == asAAC && t.instead >= 0 {
+		if t.form == AudioAAC && t.instead >= 0 {
 			t.addAudio(Tapped{Track: t.instead, PTS: start, DTS: start, Sync: true, Data: frame})
 		}
 	}
-	return s.muxer.addAudio(sample{Sample: cmaf.Sample{Duration: silenceLength, Size: uint32(len(frame)), Sync: true}, at: at, data: frame})
+	return s.muxer.addAudio(sample{Sample: cmaf.Sample{Duration: codec.SilenceDuration, Size: uint32(len(frame)), Sync: true}, at: at, data: frame})
 }
 
 // follow puts silence where no audio comes although the picture goes on, and where its
@@ -427,8 +427,8 @@ func (m *aacMaker) follow(picture time.Duration) error {
 	if !m.line.begun {
 		return nil
 	}
-	for m.line.next+silenceLength <= until {
-		if err := m.put([]byte(silenceFrame)); err != nil {
+	for m.line.next+codec.SilenceDuration <= until {
+		if err := m.put([]byte(codec.SilenceFrame)); err != nil {
 			return err
 		}
 	}
@@ -479,10 +479,10 @@ func (l *aacLine) place(at int64) (silence int64, ok bool) {
 	if !l.begun {
 		l.begun, l.next = true, at
 	}
-	if at < l.next-silenceLength/2 {
+	if at < l.next-codec.SilenceDuration/2 {
 		return 0, false
 	}
-	return (at - l.next + silenceLength/2) / silenceLength, true
+	return (at - l.next + codec.SilenceDuration/2) / codec.SilenceDuration, true
 }
 
 // withAAC returns tracks with AAC instead of Opus, and which one that is; -1 = none. The

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 	"weir/internal/ffmpeg"
 )
 
@@ -193,7 +194,7 @@ func TestAAC(t *testing.T) {
 	c := newChatter(t, 2)
 	c.connect()
 	c.send(1, always)
-	plain, pushed := c.session.tap(), c.session.newTap(asAAC)
+	plain, pushed := c.session.tap(TapOptions{}), c.session.tap(TapOptions{Audio: AudioAAC})
 	defer plain.Close()
 	defer pushed.Close()
 	c.send(5, func(at time.Duration) bool { return at < 2500*time.Millisecond || at >= 3500*time.Millisecond })
@@ -380,7 +381,7 @@ func TestAACLine(t *testing.T) {
 			t.Errorf("%d: a frame at %d has %d before it (%v), want %d (%v)", i, tt.at, silence, ok, tt.silence, tt.ok)
 		}
 		if ok {
-			l.next += (silence + 1) * silenceLength
+			l.next += (silence + 1) * codec.SilenceDuration
 		}
 	}
 }

@@ -27,6 +27,9 @@ type Query struct {
 // Stream returns the stream as it was when the session began.
 func (b *Broadcast) Stream() weir.Stream { return b.session.stream }
 
+// SessionID returns the id of the session.
+func (b *Broadcast) SessionID() string { return b.session.info.ID }
+
 // Master returns what a player chooses from. Renditions that will come in a moment are in
 // it without segments.
 func (b *Broadcast) Master() cmaf.Master {

@@ -291,18 +291,19 @@ func count(n int64, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// measure brings the meter up to date and returns what is not well. The caller holds mu.
-func (s *session) measure(now time.Time) []string {
-	issues := s.issues(now)
+// measure brings the meter up to date and returns what is not well; failing is that of
+// the multistream targets. The caller holds mu.
+func (s *session) measure(now time.Time, failing []string) []string {
+	issues := s.issues(now, failing)
 	s.unwell = len(issues) > 0
 	return issues
 }
 
-func (s *session) issues(now time.Time) []string {
+func (s *session) issues(now time.Time, failing []string) []string {
 	switch {
 	case s.publisher != nil:
 		s.health.look(s.ladder.lag(), s.lostFrames(), now)
-		return slices.Concat(s.health.issues(now), s.pushIssues(), s.ladder.issues(), s.audioIssues(), s.recordingIssues())
+		return slices.Concat(s.health.issues(now), failing, s.ladder.issues(), s.audioIssues(), s.recordingIssues())
 	case s.offAir.After(now) && !s.seen.IsZero():
 		return []string{fmt.Sprintf("the connection of the encoder was lost %.0f s ago; it must connect again", now.Sub(s.seen).Seconds())}
 	}

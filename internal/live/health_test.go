@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,5 +194,24 @@ func TestHealthSamples(t *testing.T) {
 	}
 	if n := len(e.meter.marks); n > int(healthWindow/beatEvery)+2 {
 		t.Errorf("%d marks are kept", n)
+	}
+}
+
+// The state of multistream targets goes to the store with the health of their session.
+func TestHealthOfTargets(t *testing.T) {
+	s := newStation(t, false)
+	asked := ""
+	s.hub.o.Targets = func(sessionID string) ([]weir.TargetHealth, []string) {
+		asked = sessionID
+		return []weir.TargetHealth{{ID: "x", Status: "error"}}, []string{"a target gets nothing"}
+	}
+	e := s.publish()
+	beat := e.session.beat(time.Now())
+	if asked != e.session.info.ID || len(beat.Pushes) != 1 || !slices.Contains(beat.Issues, "a target gets nothing") {
+		t.Errorf("asked for session %q; the store is told of %+v and %q", asked, beat.Pushes, beat.Issues)
+	}
+	s.hub.beat(t.Context())
+	if kept, err := s.store.TargetHealth(t.Context(), s.stream.ID); err != nil || len(kept) != 1 || kept[0].Status != "error" {
+		t.Errorf("the store has %+v, %v", kept, err)
 	}
 }

@@ -38,7 +38,7 @@ type Hub struct {
 	sessions map[string]*session // by stream
 	playing  map[string]*session // by playback id; also those that have just ended
 	ended    map[*session]time.Time
-	began    chan struct{} // is sent to when a session opens
+	opened   chan struct{} // receives when a session opens
 	past     Stats         // of sessions that are let go
 
 	admitted, refused atomic.Int64         // encoders
@@ -50,10 +50,13 @@ type Hub struct {
 // New returns a hub that has taken up what this node carried before it was stopped. Its
 // Run must run too.
 func New(ctx context.Context, o Options) (*Hub, error) {
+	if o.Targets == nil {
+		o.Targets = func(string) ([]weir.TargetHealth, []string) { return nil, nil }
+	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, began: make(chan struct{}, 1)}
+	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, opened: make(chan struct{}, 1)}
 	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Max = maxArrivalsAtOnce, arrivalsPerSecond, maxArriving
 	if err := h.recover(ctx); err != nil {
 		return nil, errors.Join(err, h.stop())
@@ -127,7 +130,7 @@ func (h *Hub) open(stream weir.Stream, info weir.Session, lease store.OnAir) (*s
 	if err != nil {
 		return nil, err
 	}
-	s.engine = h.o.FFmpeg
+	s.engine, s.targets = h.o.FFmpeg, h.o.Targets
 	if err := s.startLadder(h.o.FFmpeg); err != nil {
 		return nil, err
 	}
@@ -146,7 +149,7 @@ func (h *Hub) add(s *session) {
 	}
 	h.sessions[s.stream.ID], h.playing[s.stream.PlaybackID] = s, s
 	select {
-	case h.began <- struct{}{}:
+	case h.opened <- struct{}{}:
 	default:
 	}
 }
@@ -171,7 +174,6 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer unwatch()
 	var syncing sync.WaitGroup
 	syncing.Go(func() { h.keepSafe(ctx) })
-	syncing.Go(func() { h.keepPushing(ctx) })
 	syncing.Go(func() { h.keepPulls(ctx) })
 	syncing.Go(func() { h.keepUploaded(ctx) })
 	beat := time.NewTicker(beatEvery)
@@ -222,6 +224,18 @@ func (h *Hub) all() []*session {
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Values(h.sessions))
 }
+
+// Broadcasts returns the sessions that are open on this node, on air or in a gap.
+func (h *Hub) Broadcasts() []*Broadcast {
+	var open []*Broadcast
+	for _, s := range h.all() {
+		open = append(open, &Broadcast{s})
+	}
+	return open
+}
+
+// Opened returns a channel that receives after sessions were opened. It is for one reader.
+func (h *Hub) Opened() <-chan struct{} { return h.opened }
 
 // keepSafe sees to it, until ctx ends, that what is written survives a power cut.
 func (h *Hub) keepSafe(ctx context.Context) {

@@ -92,7 +92,7 @@ func (s *session) startLadder(engine *ffmpeg.Engine) error {
 		}
 	}
 	s.line, s.ladder = newTimeline(), l
-	tap := s.tap()
+	tap := s.tap(TapOptions{})
 	ctx, cancel := context.WithCancel(context.Background())
 	var measuring sync.WaitGroup
 	measuring.Go(func() { engine.Measure(ctx) }) // the first time; plans that come before it go by what is usual
@@ -155,14 +155,14 @@ func (l *ladder) run(tap *Tap) {
 		}
 		l.log.Warn("the encoder of the renditions ended; it is started again", "err", err, "in", pause)
 		l.note(nil, nil, err)
-		tap = l.session.tap()
+		tap = l.session.tap(TapOptions{})
 		if !l.idle(tap, pause) {
 			tap.Close()
 			l.conclude()
 			return
 		}
 		tap.Close() // what it holds is old by now
-		tap = l.session.tap()
+		tap = l.session.tap(TapOptions{})
 		pause = min(2*pause, lastPause)
 	}
 }

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"io"
 	"slices"
 
 	"weir/internal/cmaf"
@@ -9,29 +8,6 @@ import (
 
 // maxAudio is how much audio waits for the picture of a rung, in frames: some seconds.
 const maxAudio = 500
-
-// tapOf returns the frames of a rung, with the audio of the source beside its picture;
-// nil = there is no such rung in the ladder. Frames come while the rung is made. It must
-// be closed.
-func (s *session) tapOf(name string) *Tap { return s.newTapOf(name, asSent) }
-
-func (s *session) newTapOf(name string, form audioForm) *Tap {
-	r := s.ladder.rung(name)
-	if r == nil {
-		return nil
-	}
-	t := &Tap{session: s, rung: r, sends: form, instead: -1, skip: true, wake: make(chan struct{}, 1)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taps = append(s.taps, t)
-	if r.tracks != nil {
-		t.announce(r.tracks)
-	}
-	if s.stopped {
-		t.end(io.EOF)
-	}
-	return t
-}
 
 // rung returns one by its name; nil = there is none.
 func (l *ladder) rung(name string) *rung {

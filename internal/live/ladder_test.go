@@ -307,7 +307,7 @@ func TestLadder(t *testing.T) {
 	th := newTheatre(t, testProfiles...)
 	th.connect()
 	b := th.broadcast
-	tap := b().session.tapOf("144p")
+	tap := b().Tap(TapOptions{Rendition: "144p"})
 	defer tap.Close()
 	th.send(6*time.Second, func() bool {
 		return th.sent >= 44 && th.sent%15 == 14 && th.rendition("144p") != nil && th.rendition("slow") != nil

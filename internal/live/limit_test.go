@@ -132,7 +132,7 @@ func TestTapHasAMaxOfFrames(t *testing.T) {
 	if err := e.send(1); err != nil {
 		t.Fatal(err)
 	}
-	tap := s.broadcast().Tap()
+	tap := s.broadcast().Tap(TapOptions{})
 	defer tap.Close()
 	e.frame += -e.frame%50 + 50
 	if err := e.frames(2*maxTappedFrames, 1, time.Millisecond, true); err != nil {

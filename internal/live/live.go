@@ -17,8 +17,8 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/ffmpeg"
-	"weir/internal/guard"
 	"weir/internal/store"
+	"weir/internal/weir"
 )
 
 const (
@@ -57,8 +57,10 @@ type Options struct {
 	Dir   string // folder of the sessions that are open
 	Node  string // name of this node, as the store knows it
 
-	// Guard is the way to multistream targets.
-	Guard *guard.Guard
+	// Targets returns how the multistream targets of a session do, and what is not well with
+	// them, in sentences; nil = there are no targets. It is called with a lock held, and must
+	// not call the hub.
+	Targets func(sessionID string) (health []weir.TargetHealth, issues []string)
 
 	// FFmpeg encodes the renditions of streams; nil = there are none but the source.
 	FFmpeg *ffmpeg.Engine

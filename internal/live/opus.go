@@ -29,34 +29,16 @@ const (
 	maxAwaited = 200 * time.Millisecond
 )
 
-// TapOpus is Tap of a rendition, with audio as browsers take it over WebRTC: AAC is made
-// Opus by one ffmpeg for all who want it, started with the first of them and ended with
-// the last. nil = there is no such rendition.
-func (b *Broadcast) TapOpus(name string) *Tap {
-	s := b.session
-	form := asSent
-	if s.engine != nil {
-		form = asOpus
-	}
-	var t *Tap
-	if name == videoName {
-		t = s.newTap(form)
-	} else {
-		t = s.newTapOf(name, form)
-	}
-	if t == nil || form != asOpus {
-		return t
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// joinOpus returns the maker of Opus for one more reader. One ffmpeg serves all of them; it
+// starts with the first reader and ends with the last. The caller holds the session's mu.
+func (s *session) joinOpus() *opusMaker {
 	if s.opus == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.opus = &opusMaker{session: s, engine: s.engine, cancel: cancel, done: make(chan struct{})}
-		go s.opus.run(ctx, s.openTap(asSent)) // opened here, so that it misses nothing of what t is to have
+		go s.opus.run(ctx, s.openTap(TapOptions{})) // opened here, so that it misses no frame of the reader
 	}
 	s.opus.readers++
-	t.maker = s.opus
-	return t
+	return s.opus
 }
 
 // leave lets go of the maker of a tap that is closed. The caller has the lock of the
@@ -84,7 +66,7 @@ func (t *Tap) tell(f Tapped) {
 		t.hold(f)
 	case len(f.Tracks) > 0:
 		t.announce(f.Tracks)
-	case t.sends == asOpus && t.instead >= 0:
+	case t.form == AudioOpus && t.instead >= 0:
 		t.await(f)
 	default:
 		t.add(f)
@@ -111,11 +93,11 @@ func (t *Tap) release(until time.Duration) {
 // announce says what comes from now on.
 func (t *Tap) announce(tracks []cmaf.Track) {
 	t.release(math.MaxInt64)
-	switch t.sends {
-	case asSent:
-	case asOpus:
+	switch t.form {
+	case AudioAsSent:
+	case AudioOpus:
 		tracks, t.instead = withOpus(tracks)
-	case asAAC:
+	case AudioAAC:
 		tracks, t.instead = t.session.withAAC(tracks)
 	}
 	t.add(Tapped{Tracks: tracks})
@@ -123,7 +105,7 @@ func (t *Tap) announce(tracks []cmaf.Track) {
 
 // withOpus returns tracks with Opus instead of AAC, and which one that is; -1 = none.
 func withOpus(tracks []cmaf.Track) ([]cmaf.Track, int) {
-	i := slices.IndexFunc(tracks, isAAC)
+	i := slices.IndexFunc(tracks, cmaf.Track.IsAAC)
 	if i < 0 {
 		return tracks, -1
 	}
@@ -156,7 +138,7 @@ func (m *opusMaker) run(ctx context.Context, tap *Tap) {
 	var tracks []cmaf.Track
 	pause := firstPause
 	for ctx.Err() == nil {
-		position := slices.IndexFunc(tracks, isAAC)
+		position := slices.IndexFunc(tracks, cmaf.Track.IsAAC)
 		if position < 0 {
 			item, err := tap.Next(ctx)
 			if err != nil {

@@ -69,7 +69,7 @@ func TestTapOpus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taps := []*Tap{s.broadcast().TapOpus(videoName), s.broadcast().TapOpus(videoName)}
+	taps := []*Tap{s.broadcast().Tap(TapOptions{Rendition: videoName, Audio: AudioOpus}), s.broadcast().Tap(TapOptions{Rendition: videoName, Audio: AudioOpus})}
 	session := s.broadcast().session
 	const hole = 3 * time.Second
 	for i, f := range frames[1:] {
@@ -130,7 +130,7 @@ func TestPicturesAwaitAudio(t *testing.T) {
 	video := newTrack(t)(codec.H264Config([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20}))
 	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
-	tap := &Tap{sends: asOpus, instead: -1, wake: make(chan struct{}, 1)}
+	tap := &Tap{form: AudioOpus, instead: -1, wake: make(chan struct{}, 1)}
 	tap.tell(Tapped{Tracks: []cmaf.Track{video, audio}})
 	picture := func(at time.Duration) {
 		tap.tell(Tapped{PTS: at, DTS: at, Sync: true})

@@ -166,7 +166,7 @@ func TestNoRoom(t *testing.T) {
 	}
 	session := s.broadcast().session
 	session.mu.Lock()
-	issues := session.issues(time.Now())
+	issues := session.issues(time.Now(), nil)
 	session.mu.Unlock()
 	if !strings.Contains(strings.Join(issues, "\n"), "not recorded any more") {
 		t.Errorf("the issues are %q", issues)

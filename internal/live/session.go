@@ -52,13 +52,11 @@ type session struct {
 	uploaded     map[string]*media.Uploaded // by track
 	uploadFailed bool
 
-	pushing sync.Mutex
-	pushes  map[pushKey]*push // to multistream targets
-
 	mu    sync.Mutex
 	lease store.OnAir
 
 	engine     *ffmpeg.Engine // nil = nothing is encoded
+	targets    func(sessionID string) ([]weir.TargetHealth, []string)
 	opus       *opusMaker     // nil = nobody wants it
 	aac        *aacMaker      // nil = the audio is packed as it comes
 	opusOnly   bool           // though it is Opus, because there is no room to make AAC of it
@@ -423,8 +421,9 @@ func (s *session) beatNow(now time.Time) store.Beat {
 	if !s.seen.IsZero() {
 		b.SeenAt = weir.At(s.seen)
 	}
-	b.Pushes = s.pushHealth(now)
-	b.Issues = s.measure(now)
+	var failing []string
+	b.Pushes, failing = s.targets(s.info.ID)
+	b.Issues = s.measure(now, failing)
 	b.Samples = slices.Clone(s.health.waiting)
 	b.Counters.SourceBytes += s.bytes
 	b.End = s.end

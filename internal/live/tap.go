@@ -11,23 +11,23 @@ import (
 	"weir/internal/weir"
 )
 
-// tapBytes is what may wait for a reader before it loses frames: some seconds of an
-// ordinary stream. It is a bound on what waits, not memory of its own: the frames are
-// shared.
+// tapBytes is how much may wait for a reader before it loses frames: some seconds of an
+// ordinary stream. Readers share the memory of the frames.
 const tapBytes = 8 << 20
 
-// Tap hands what an encoder sends to one reader beside the packager: a push to another
-// platform, a viewer over WebRTC, the encoder of the other renditions. Whoever is too slow
-// loses frames up to the next key frame, and nobody else notices.
+// Tap hands frames to one reader beside the packager: a push to another platform, a viewer over
+// WebRTC, the encoder of the ladder. A reader that is too slow loses frames up to the next key
+// frame, and affects nothing else.
 type Tap struct {
 	session *session
-	sends   audioForm  // how it has its audio
-	maker   *opusMaker // of Opus; guarded by the session
-	instead int        // position of the track that has another form, -1 = none; guarded by the session
-	rung    *rung      // whose frames these are, nil = the encoder's (ladder_tap.go)
-	audio   []Tapped   // that waits for the rung's picture; guarded by the session
+	form    AudioForm
+	rung    *rung // whose frames these are, nil = the encoder's (ladder_tap.go)
 
-	pictures []Tapped // that wait for the audio that is made for them; guarded by the session
+	// Guarded by the session.
+	maker    *opusMaker
+	instead  int      // position of the track that is transcoded, -1 = none
+	audio    []Tapped // waits for the video of the rung
+	pictures []Tapped // wait for audio that is transcoded
 
 	mu      sync.Mutex
 	tracks  []cmaf.Track
@@ -40,53 +40,75 @@ type Tap struct {
 	wake    chan struct{}
 }
 
-// Tapped is a frame on the timeline of the session, or what the frames from here on
-// are.
+// Tapped is a frame on the timeline of the session, or announces the tracks of the frames that
+// follow.
 type Tapped struct {
-	// Tracks, if there are some, say what follows: at first, and when an encoder came
-	// back or changed what it sends. Times leap there, and this is no frame.
+	// Tracks are announced at first, and when an encoder came back or changed what it sends.
+	// Times jump there. If there are tracks, this is no frame.
 	Tracks []cmaf.Track
 
 	Track    int           // position in Tracks
 	PTS, DTS time.Duration // since the session began
 	Sync     bool          // decoding can start here; true for all audio
-	Data     []byte        // as cmaf keeps samples; others read it too
+	Data     []byte        // as cmaf keeps samples; shared with other readers
 }
 
-// audioForm is how a reader has the audio.
-type audioForm int
+// TapOptions say which frames a reader gets.
+type TapOptions struct {
+	// Rendition is the name of the video rendition; empty = the source. The frames of
+	// another one come while it is made, with the audio of the source beside them.
+	Rendition string
+	Audio     AudioForm
+}
 
+// AudioForm is the codec that a reader gets audio in.
+type AudioForm int
+
+// The forms of audio.
 const (
-	asSent audioForm = iota
-	asOpus           // AAC is made Opus, for as long as somebody wants it (opus.go)
-	asAAC            // Opus is made AAC, as the packager has it (aac.go)
+	AudioAsSent AudioForm = iota
+	AudioOpus             // AAC is transcoded to Opus while there are readers that want it (opus.go)
+	AudioAAC              // Opus is transcoded to AAC, as it is for the packager (aac.go)
 )
 
-// Tap returns the frames of the stream from the next key frame on. It must be closed.
-func (b *Broadcast) Tap() *Tap { return b.session.tap() }
+// Tap returns the frames of the stream from the next key frame on; nil = there is no such
+// rendition. It must be closed.
+func (b *Broadcast) Tap(o TapOptions) *Tap { return b.session.tap(o) }
 
-func (s *session) tap() *Tap { return s.newTap(asSent) }
-
-func (s *session) newTap(form audioForm) *Tap {
+func (s *session) tap(o TapOptions) *Tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.openTap(form)
+	return s.openTap(o)
 }
 
-// openTap is newTap for whoever has the lock of the session.
-func (s *session) openTap(form audioForm) *Tap {
-	t := &Tap{session: s, sends: form, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+// openTap is tap for a caller that holds mu.
+func (s *session) openTap(o TapOptions) *Tap {
+	t := &Tap{session: s, form: o.Audio, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+	if o.Rendition != "" && o.Rendition != videoName {
+		if t.rung = s.ladder.rung(o.Rendition); t.rung == nil {
+			return nil
+		}
+	}
+	if t.form == AudioOpus && s.engine == nil {
+		t.form = AudioAsSent
+	}
 	s.taps = append(s.taps, t)
-	if s.muxer != nil {
-		t.tell(Tapped{Tracks: s.publisher.tracks})
+	switch {
+	case t.rung != nil && t.rung.tracks != nil:
+		t.announce(t.rung.tracks)
+	case t.rung == nil && s.muxer != nil:
+		t.announce(s.publisher.tracks)
 	}
 	if s.stopped {
 		t.end(io.EOF)
 	}
+	if t.form == AudioOpus {
+		t.maker = s.joinOpus()
+	}
 	return t
 }
 
-// Next waits for what comes next; io.EOF when the session is over.
+// Next waits for what comes next. It returns io.EOF when the session is over.
 func (t *Tap) Next(ctx context.Context) (Tapped, error) {
 	for {
 		t.mu.Lock()
@@ -111,14 +133,14 @@ func (t *Tap) Next(ctx context.Context) (Tapped, error) {
 	}
 }
 
-// Lost is how many frames the reader was too slow for.
+// Lost returns how many frames the reader was too slow for.
 func (t *Tap) Lost() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lost
 }
 
-// Close ends the reading.
+// Close ends the tap.
 func (t *Tap) Close() {
 	wait := func() {}
 	defer func() { wait() }()

@@ -18,7 +18,7 @@ func TestTapLosesUpToTheNextKeyFrame(t *testing.T) {
 	if !ok {
 		t.Fatal("the stream is not on air")
 	}
-	tap := b.Tap()
+	tap := b.Tap(TapOptions{})
 	if err := e.send(2); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestTapLosesUpToTheNextKeyFrame(t *testing.T) {
 	if n := s.hub.Stats().LostFrames; n != total {
 		t.Errorf("the hub counts %d lost frames after the tap was closed, want %d", n, total)
 	}
-	over := b.Tap()
+	over := b.Tap(TapOptions{})
 	e.Close(true)
 	if err := b.session.stop(errEnded, true); err != nil {
 		t.Fatal(err)

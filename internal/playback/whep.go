@@ -198,7 +198,7 @@ func (w *watcher) check(ctx context.Context) {
 
 // send sends the frames of the stream, and returns why there are no more.
 func (w *watcher) send(ctx context.Context) error {
-	tap := w.visit.broadcast.TapOpus(w.rendition)
+	tap := w.visit.broadcast.Tap(live.TapOptions{Rendition: w.rendition, Audio: live.AudioOpus})
 	if tap == nil {
 		return weir.ErrNotFound()
 	}

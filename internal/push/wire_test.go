@@ -1,4 +1,4 @@
-package live
+package push
 
 import (
 	"bytes"
@@ -17,15 +17,17 @@ import (
 	"time"
 
 	"github.com/bluenviron/gortmplib/pkg/message"
-	srt "github.com/datarhei/gosrt"
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"weir/internal/cmaf"
+	"weir/internal/live"
+	"weir/internal/srt"
+	"weir/internal/weir"
 )
 
 // clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the
 // file that it is in.
-func clipFrames(t *testing.T, coding string) (frames []Tapped, file string) {
+func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "clip.mp4")
 	args := "-v error -nostdin -f lavfi -i testsrc2=size=160x90:rate=25:duration=2 -f lavfi -i sine=sample_rate=48000:duration=2 -map 0:v -map 1:a " +
@@ -57,15 +59,15 @@ func clipFrames(t *testing.T, coding string) (frames []Tapped, file string) {
 		at, data := f.Start, f.Data
 		for _, s := range f.Samples {
 			track := tracks[f.Track]
-			frames = append(frames, Tapped{
+			frames = append(frames, live.Tapped{
 				Track: f.Track, DTS: 5*time.Second + track.Time(at), PTS: 5*time.Second + track.Time(at+int64(s.Offset)), Sync: s.Sync, Data: data[:s.Size:s.Size],
 			})
 			at, data = at+int64(s.Duration), data[s.Size:]
 		}
 	}
-	slices.SortStableFunc(frames, func(a, b Tapped) int { return int(a.DTS - b.DTS) })
-	first := slices.IndexFunc(frames, func(f Tapped) bool { return tracks[f.Track].Kind == cmaf.Video })
-	return append([]Tapped{{Tracks: tracks}}, frames[first:]...), file
+	slices.SortStableFunc(frames, func(a, b live.Tapped) int { return int(a.DTS - b.DTS) })
+	first := slices.IndexFunc(frames, func(f live.Tapped) bool { return tracks[f.Track].Kind == cmaf.Video })
+	return append([]live.Tapped{{Tracks: tracks}}, frames[first:]...), file
 }
 
 // HEVC goes over RTMP as Enhanced RTMP has it, with its configuration, its times and its
@@ -78,7 +80,7 @@ func TestPushHEVC(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.close()
-	feed := newPushFeed(o, false)
+	feed := newFeed(o, false)
 	type picture struct {
 		DTS, PTS time.Duration
 		Data     []byte
@@ -132,8 +134,7 @@ func TestPushSRT(t *testing.T) {
 		t.Run(coding, func(t *testing.T) {
 			t.Parallel()
 			frames, clip := clipFrames(t, coding)
-			config := srt.DefaultConfig()
-			listener, err := srt.Listen("srt", "127.0.0.1:0", config)
+			listener, err := srt.Listen("127.0.0.1:0", "0123456789")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,12 +142,12 @@ func TestPushSRT(t *testing.T) {
 			var got bytes.Buffer
 			var receiving sync.WaitGroup
 			receiving.Go(func() {
-				request, err := listener.Accept2()
+				request, err := listener.Accept()
 				if err != nil {
 					return
 				}
-				if request.StreamId() != "key" || request.SetPassphrase("0123456789") != nil {
-					request.Reject(srt.REJ_PEER)
+				if key, err := request.StreamKey(); key != "key" {
+					request.Reject(err)
 					return
 				}
 				conn, err := request.Accept()
@@ -162,7 +163,7 @@ func TestPushSRT(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			feed := newPushFeed(o, false)
+			feed := newFeed(o, false)
 			start := time.Now()
 			for _, f := range frames {
 				time.Sleep(time.Until(start.Add((f.DTS - 5*time.Second) / 4))) // SRT is for what comes in time
@@ -201,4 +202,21 @@ func shownFrames(t *testing.T, file string) (frames []string) {
 		}
 	}
 	return frames
+}
+
+// What is wrong with the URL of a target is told without what is in it.
+func TestSRTProblems(t *testing.T) {
+	resolve := func(context.Context, string) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
+	for query, want := range map[string]string{
+		"":                       "must be srt://host:port?streamid=key",
+		":99?a=%zz":              "must be srt://host:port?streamid=key",
+		":99?passphrase=hunter2": "a passphrase has 10 to 80 characters",
+		":99?latency=99999":      "in milliseconds, at most 8000",
+		":99?mode=listener":      "leave out mode",
+	} {
+		_, err := dialSRT(t.Context(), "srt://a.example"+query, resolve, nil)
+		if weir.KindOf(err) != weir.Invalid || !strings.Contains(sentenceOf(err), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: error %v, want %q", query, err, want)
+		}
+	}
 }

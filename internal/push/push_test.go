@@ -1,4 +1,4 @@
-package live
+package push
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,11 +21,14 @@ import (
 	"github.com/bluenviron/gortmplib/pkg/message"
 	"github.com/bluenviron/gortmplib/pkg/rawmessage"
 	gocmp "github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/guard"
+	"weir/internal/live"
 	"weir/internal/store"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -124,18 +128,169 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// run runs what sends the sessions on.
-func (s *station) run() (stop func()) {
-	done := make(chan struct{})
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		defer close(done)
-		s.hub.keepPushing(ctx)
-	}()
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The tracks of tests: 640x360 in H.264 and AAC at 48 kHz.
+func testTracks(t *testing.T) []cmaf.Track {
+	t.Helper()
+	video := newTrack(t)(codec.H264Config(
+		[]byte{0x67, 0x42, 0xc0, 0x1e, 0xd9, 0x00, 0xa0, 0x2f, 0xf9, 0x61, 0x00, 0x00, 0x03, 0x00, 0x01, 0x00, 0x00, 0x03, 0x00, 0x3c, 0x0f, 0x16, 0x2e, 0x48},
+		[]byte{0x68, 0xcb, 0x83, 0xcb, 0x20},
+	))
+	return []cmaf.Track{video, newTrack(t)(codec.AACConfig([]byte(codec.SilenceConfig)))}
+}
+
+// newTrack returns the track of a configuration.
+func newTrack(t *testing.T) func(codec.Config, error) cmaf.Track {
+	return func(config codec.Config, err error) cmaf.Track {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		track, err := cmaf.NewTrack(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return track
+	}
+}
+
+// station is a node with a hub, a manager and a stream.
+type station struct {
+	*testing.T
+	dir     string
+	store   *store.Store
+	log     *slog.Logger
+	manager *Manager
+	stream  weir.Stream
+
+	mu   sync.Mutex
+	hub  *live.Hub
+	stop func() // ends the hub
+}
+
+// newStation runs a node whose targets may be in the given network.
+func newStation(t *testing.T, allowed string) *station {
+	t.Helper()
+	options := store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "here"}
+	st, err := store.Open(t.Context(), storetest.SQLite(t, store.Open, options), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	s := &station{T: t, dir: t.TempDir(), store: st, log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	s.startHub()
+	t.Cleanup(func() { s.stop() })
+	s.manager = New(Options{OnAir: s, Store: st, Guard: guard.New([]netip.Prefix{netip.MustParsePrefix(allowed)}), Log: s.log})
+	t.Cleanup(start(t, s.manager.Run))
+	u := weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}
+	s.stream, err = weir.NewStream{Name: "x", Profiles: &[]weir.Profile{}}.Stream(&weir.Caller{UserID: u.ID}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(func(tx *store.Tx) error {
+		return errors.Join(tx.CreateUser(t.Context(), &u), tx.CreateStream(t.Context(), &s.stream))
+	})
+	return s
+}
+
+// start runs a part and returns what stops it.
+func start(t *testing.T, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 	return func() {
 		cancel()
-		<-done
+		running.Wait()
 	}
+}
+
+// startHub takes up what is in the folder of the node.
+func (s *station) startHub() {
+	s.Helper()
+	hub, err := live.New(s.Context(), live.Options{
+		Store: s.store, Dir: s.dir, Node: "here", SessionTimeout: time.Minute, Log: s.log,
+		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.manager.Targets(sessionID) },
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hub, s.stop = hub, start(s.T, hub.Run)
+}
+
+// Broadcasts returns those of the hub that runs.
+func (s *station) Broadcasts() []*live.Broadcast {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hub.Broadcasts()
+}
+
+// Opened is that of the hub that runs.
+func (s *station) Opened() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hub.Opened()
+}
+
+func (s *station) write(do func(*store.Tx) error) {
+	s.Helper()
+	if err := s.store.Tx(s.Context(), do); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// encoder sends frames with a number in each.
+type encoder struct {
+	*station
+	publisher    *live.Publisher
+	frame, audio int
+}
+
+func (s *station) publish() *encoder {
+	s.Helper()
+	// If a reader still has data that goes back, what it reads is spoilt.
+	from := live.Source{Protocol: "test", Reuse: func(data []byte) { clear(data) }}
+	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), from)
+	if err == nil {
+		err = p.SetTracks(s.Context(), testTracks(s.T))
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return &encoder{station: s, publisher: p}
+}
+
+// send sends so many seconds at 25 frames a second, a key frame every two seconds.
+func (e *encoder) send(seconds float64) {
+	e.Helper()
+	write := func(f live.Frame) {
+		if err := e.publisher.Write(f); err != nil {
+			e.Fatal(err)
+		}
+	}
+	for range int(seconds * 25) {
+		at := time.Duration(e.frame) * 40 * time.Millisecond
+		write(live.Frame{Track: 0, PTS: at, DTS: at, Sync: e.frame%50 == 0, Data: bytes.Repeat([]byte{byte(e.frame)}, 100)})
+		e.frame++
+		for ; time.Duration(e.audio)*time.Second*1024/48000 < at; e.audio++ {
+			at := time.Duration(e.audio) * time.Second * 1024 / 48000
+			write(live.Frame{Track: 1, PTS: at, DTS: at, Data: []byte{byte(e.audio)}})
+		}
+	}
+}
+
+// sessionID returns the id of the session on air.
+func (s *station) sessionID() string {
+	for _, b := range s.Broadcasts() {
+		return b.SessionID()
+	}
+	return ""
 }
 
 // target adds a target to a stream.
@@ -163,11 +318,10 @@ func (s *station) add(url string, videoOnly bool) (target weir.Target) {
 
 // health returns how a push does.
 func (s *station) health(id string) weir.TargetHealth {
-	for _, session := range s.hub.all() {
-		for _, h := range session.pushHealth(time.Now()) {
-			if h.ID == id {
-				return h
-			}
+	all, _ := s.manager.Targets(s.sessionID())
+	for _, h := range all {
+		if h.ID == id {
+			return h
 		}
 	}
 	return weir.TargetHealth{}
@@ -192,36 +346,28 @@ func (s *station) events() (names []string) {
 func TestPush(t *testing.T) {
 	first := newPlatform(t, "")
 	var one weir.Target
-	s := newStation(t, false)
-	s.hub.o.Guard = guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
-	t.Cleanup(s.run())
+	s := newStation(t, "127.0.0.0/8")
 	one = s.add(first.url("one?a=b"), false)
 	e := s.publish()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	// A tap begins with a key frame, so something must come until it has.
-	await(t, "the first frames", func() bool { must(e.send(0.2)); at, _ := first.pictures("one?a=b"); return len(at) > 10 })
+	await(t, "the first frames", func() bool { e.send(0.2); at, _ := first.pictures("one?a=b"); return len(at) > 10 })
 	second := newPlatform(t, "")
 	two := s.add(second.url("two"), true)
 	await(t, "the second target", func() bool {
-		must(e.send(0.2))
+		e.send(0.2)
 		at, _ := second.pictures("two")
 		return len(at) > 10
 	})
-	if h := s.health(one.ID); h.Status != pushConnected || h.LastError != "" || h.Profile != weir.SourceProfile {
+	if h := s.health(one.ID); h.Status != statusConnected || h.LastError != "" || h.Profile != weir.SourceProfile {
 		t.Errorf("the first target is %+v", h)
 	}
 
 	// The first is away, and comes back. The second gets every frame.
 	address := first.listener.Addr().String()
 	first.close()
-	await(t, "the error", func() bool { must(e.send(0.04)); return s.health(one.ID).Status == pushError })
+	await(t, "the error", func() bool { e.send(0.04); return s.health(one.ID).Status == statusError })
 	back := newPlatform(t, address)
-	await(t, "the first target again", func() bool { must(e.send(0.2)); at, _ := back.pictures("one?a=b"); return len(at) > 10 })
+	await(t, "the first target again", func() bool { e.send(0.2); at, _ := back.pictures("one?a=b"); return len(at) > 10 })
 
 	// Both are taken away.
 	s.write(func(tx *store.Tx) error {
@@ -232,7 +378,7 @@ func TestPush(t *testing.T) {
 	s.write(func(tx *store.Tx) error { return tx.DeleteTarget(t.Context(), two.ID) })
 	await(t, "the end of the second", func() bool { return s.health(two.ID) == weir.TargetHealth{} })
 	await(t, "two events", func() bool { return strings.Count(strings.Join(s.events(), " "), "disconnected") == 2 })
-	must(e.send(2))
+	e.send(2)
 
 	checkTimes(t, first.messages("one?a=b"), true)
 	checkTimes(t, back.messages("one?a=b"), true)
@@ -244,9 +390,38 @@ func TestPush(t *testing.T) {
 		}
 	}
 	for _, m := range second.messages("two") {
-		if a, ok := m.(*message.Audio); ok && a.AACType == message.AudioAACTypeAU && string(a.AU) != silenceFrame {
+		if a, ok := m.(*message.Audio); ok && a.AACType == message.AudioAACTypeAU && string(a.AU) != codec.SilenceFrame {
 			t.Fatalf("a target that shall get no sound got %x", a.AU)
 		}
+	}
+}
+
+// A session that is closed here and opened again, with its id, gets its pushes anew.
+func TestPushAfterReopening(t *testing.T) {
+	p := newPlatform(t, "")
+	s := newStation(t, "127.0.0.0/8")
+	target := s.add(p.url("key"), false)
+	before := s.publish()
+	await(t, "the first frames", func() bool { before.send(0.2); at, _ := p.pictures("key"); return len(at) > 10 })
+	id := s.sessionID()
+	s.stop()
+	s.startHub()
+	if s.sessionID() != id {
+		t.Fatalf("the session is %q, want %q", s.sessionID(), id)
+	}
+	after := s.publish()
+	restarts := func() (n int) {
+		at, _ := p.pictures("key")
+		for i := range at {
+			if i > 0 && at[i] < at[i-1] {
+				n++
+			}
+		}
+		return n
+	}
+	await(t, "frames from 0 on", func() bool { after.send(0.2); return restarts() == 1 })
+	if h := s.health(target.ID); h.Status != statusConnected {
+		t.Errorf("the target is %+v", h)
 	}
 }
 
@@ -315,9 +490,7 @@ func TestPushRefused(t *testing.T) {
 		_ = refusing.Close()
 		serving.Wait()
 	})
-	s := newStation(t, false)
-	s.hub.o.Guard = guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")})
-	t.Cleanup(s.run())
+	s := newStation(t, "127.0.0.1/32")
 	targets := map[string]string{}
 	for url, want := range map[string]string{
 		"rtmp://" + refusing.Addr().String() + "/live/hunter2": "the target refused the stream (NetConnection.Connect.Rejected)",
@@ -331,33 +504,32 @@ func TestPushRefused(t *testing.T) {
 	e := s.publish()
 	for id, want := range targets {
 		await(t, want, func() bool {
-			if err := e.send(0.2); err != nil {
-				t.Fatal(err)
-			}
-			return s.health(id).Status == pushError
+			e.send(0.2)
+			return s.health(id).Status == statusError
 		})
 		if got := s.health(id).LastError; !strings.HasPrefix(got, want) || strings.Contains(got, "hunter2") {
 			t.Errorf("last error %q, want %q", got, want)
 		}
 	}
 	await(t, "five events", func() bool {
-		if err := e.send(0.2); err != nil {
-			t.Fatal(err)
-		}
+		e.send(0.2)
 		return len(s.events()) == len(targets)
 	})
 	if diff := gocmp.Diff(slices.Repeat([]string{"error"}, len(targets)), s.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	issues := s.hub.all()[0].pushIssues()
+	_, issues := s.manager.Targets(s.sessionID())
 	if len(issues) != len(targets) || strings.Contains(fmt.Sprint(issues), "hunter2") {
 		t.Errorf("issues of the stream: %q", issues)
 	}
-	// The store has it, for whoever asks another node.
-	s.hub.beat(t.Context())
-	if kept, err := s.store.TargetHealth(t.Context(), s.stream.ID); err != nil || len(kept) != len(targets) || kept[0].Status != pushError {
-		t.Errorf("the store says %+v, %v", kept, err)
-	}
+	// The store has it with the next beat, for requests to other nodes.
+	await(t, "the health in the store", func() bool {
+		kept, err := s.store.TargetHealth(t.Context(), s.stream.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(kept) == len(targets) && !slices.ContainsFunc(kept, func(h weir.TargetHealth) bool { return h.Status != statusError })
+	})
 }
 
 // kept is an outlet that keeps what it gets.
@@ -427,7 +599,7 @@ func TestPushFeed(t *testing.T) {
 	const second = time.Second
 	tracks := testTracks(t)
 	opus := newTrack(t)(codec.OpusConfig(2))
-	add := func(f *pushFeed, all ...Tapped) {
+	add := func(f *feed, all ...live.Tapped) {
 		t.Helper()
 		for _, x := range all {
 			if err := f.add(x); err != nil {
@@ -435,15 +607,15 @@ func TestPushFeed(t *testing.T) {
 			}
 		}
 	}
-	picture := func(dts, pts time.Duration) Tapped { return Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
-	audio := func(at time.Duration) Tapped { return Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
+	picture := func(dts, pts time.Duration) live.Tapped { return live.Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
+	audio := func(at time.Duration) live.Tapped { return live.Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
 
 	t.Run("times", func(t *testing.T) {
 		k := &kept{}
-		f := newPushFeed(k, false)
-		add(f, Tapped{Tracks: tracks}, picture(50*second, 51*second), audio(49*second), picture(52*second, 52*second), audio(51*second))
+		f := newFeed(k, false)
+		add(f, live.Tapped{Tracks: tracks}, picture(50*second, 51*second), audio(49*second), picture(52*second, 52*second), audio(51*second))
 		// The encoder comes back with the same tracks after a while, then with others.
-		add(f, Tapped{Tracks: tracks}, picture(70*second, 70*second), Tapped{Tracks: tracks[:1]}, picture(69*second, 69*second))
+		add(f, live.Tapped{Tracks: tracks}, picture(70*second, 70*second), live.Tapped{Tracks: tracks[:1]}, picture(69*second, 69*second))
 		if diff := gocmp.Diff([]time.Duration{0, 2 * second, 20 * second, 20 * second}, k.times(cmaf.Video)); diff != "" {
 			t.Errorf("pictures (-want +got):\n%s", diff)
 		}
@@ -469,8 +641,8 @@ func TestPushFeed(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				k := &kept{}
-				feed := newPushFeed(k, f.silent)
-				add(feed, Tapped{Tracks: f.tracks}, picture(5*second, 5*second), audio(5*second), picture(5*second+second/2, 5*second+second/2),
+				feed := newFeed(k, f.silent)
+				add(feed, live.Tapped{Tracks: f.tracks}, picture(5*second, 5*second), audio(5*second), picture(5*second+second/2, 5*second+second/2),
 					picture(60*second, 60*second), picture(60*second+second/2, 60*second+second/2))
 				times := k.times(cmaf.Audio)
 				// Half a second has 24 frames, of which the first is at its start; in between lies a leap.
@@ -483,15 +655,25 @@ func TestPushFeed(t *testing.T) {
 			})
 		}
 	})
+	t.Run("silence for a week", func(t *testing.T) {
+		k := &kept{}
+		f := newFeed(k, true)
+		add(f, live.Tapped{Tracks: tracks}, picture(0, 0))
+		f.silenceCount = 7 * 24 * 3600 * codec.SilenceRate / codec.SilenceDuration
+		at := f.silenceTime()
+		if add(f, picture(at, at)); len(k.times(cmaf.Audio)) != 2 || at.Round(time.Second) != 7*24*time.Hour {
+			t.Errorf("silence at %v, in %d frames", at, len(k.times(cmaf.Audio)))
+		}
+	})
 	t.Run("nothing to send", func(t *testing.T) {
-		if err := newPushFeed(&kept{}, true).add(Tapped{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
+		if err := newFeed(&kept{}, true).add(live.Tapped{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
 			t.Errorf("sound alone for a target without sound: %v", err)
 		}
 	})
 	t.Run("errors", func(t *testing.T) {
 		broken := errors.New("broken")
-		f := newPushFeed(&kept{err: broken}, false)
-		add(f, Tapped{Tracks: tracks})
+		f := newFeed(&kept{err: broken}, false)
+		add(f, live.Tapped{Tracks: tracks})
 		if err := f.add(picture(0, 0)); !errors.Is(err, broken) {
 			t.Errorf("an outlet that fails: %v", err)
 		}
@@ -515,26 +697,9 @@ func TestParseRTMP(t *testing.T) {
 	}
 }
 
-func TestParseSRT(t *testing.T) {
-	got, err := parseSRT("srt://a.example:99?streamid=%23!::r=key&passphrase=0123456789&pbkeylen=32&latency=500&mode=caller")
-	if err != nil || got.host != "a.example" || got.port != 99 || got.config.StreamId != "#!::r=key" || got.config.Passphrase != "0123456789" ||
-		got.config.PBKeylen != 32 || got.config.PeerLatency != 500*time.Millisecond {
-		t.Errorf("parseSRT = %+v, %v", got, err)
-	}
-	for _, query := range []string{"", ":0", ":x", ":99?passphrase=hunter2", ":99?pbkeylen=17", ":99?latency=99999", ":99?mode=listener", ":99?a=%zz"} {
-		if _, err := parseSRT("srt://a.example" + query); weir.KindOf(err) != weir.Invalid || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("parseSRT of %q: %v", query, err)
-		}
-	}
-}
-
 func FuzzParseTarget(f *testing.F) {
 	f.Add("rtmp://a.example/live2/key?x=y")
-	f.Add("srt://a.example:99?streamid=key&latency=1")
-	f.Fuzz(func(_ *testing.T, raw string) {
-		_, _ = parseRTMP(raw)
-		_, _ = parseSRT(raw)
-	})
+	f.Fuzz(func(_ *testing.T, raw string) { _, _ = parseRTMP(raw) })
 }
 
 // FuzzTargetAnswers lets a target say anything.

@@ -1,4 +1,4 @@
-package live
+package push
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"weir/internal/live"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -36,10 +37,56 @@ func (t *told) take() string {
 	return all
 }
 
+// taps hands frames to the taps that are open.
+type taps struct {
+	mu   sync.Mutex
+	open map[*fakeTap]bool
+}
+
+// fakeTap has a queue that no test fills.
+type fakeTap struct {
+	taps  *taps
+	queue chan live.Tapped
+}
+
+func (t *taps) tap(string) (tap, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := &fakeTap{t, make(chan live.Tapped, 10_000)}
+	if t.open == nil {
+		t.open = map[*fakeTap]bool{}
+	}
+	t.open[f] = true
+	return f, nil
+}
+
+func (t *taps) share(frame live.Tapped) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for f := range t.open {
+		f.queue <- frame
+	}
+}
+
+func (f *fakeTap) Next(ctx context.Context) (live.Tapped, error) {
+	select {
+	case frame := <-f.queue:
+		return frame, nil
+	case <-ctx.Done():
+		return live.Tapped{}, context.Cause(ctx)
+	}
+}
+
+func (f *fakeTap) Close() {
+	f.taps.mu.Lock()
+	defer f.taps.mu.Unlock()
+	delete(f.taps.open, f)
+}
+
 func newTestPush(events *told) *push {
 	return &push{
-		session: &session{}, log: slog.New(slog.DiscardHandler), tell: events.add, done: make(chan struct{}),
-		wish: store.Push{Ref: weir.TargetRef{ID: "x", Profile: weir.SourceProfile}},
+		log: slog.New(slog.DiscardHandler), tell: events.add, done: make(chan struct{}),
+		want: store.Push{Ref: weir.TargetRef{ID: "x", Profile: weir.SourceProfile}},
 	}
 }
 
@@ -105,8 +152,8 @@ func TestPushGapsAndRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := &told{}
 		p := newTestPush(events)
-		s := &session{publisher: &Publisher{tracks: tracks}}
-		p.session = s
+		var readers taps
+		p.open = readers.tap
 		var mu sync.Mutex // guards what follows
 		var calls []time.Duration
 		began := time.Now()
@@ -127,13 +174,11 @@ func TestPushGapsAndRetries(t *testing.T) {
 			defer mu.Unlock()
 			return outlets[len(outlets)-1]
 		}
-		share := func(f Tapped) {
-			s.mu.Lock()
-			s.share(f)
-			s.mu.Unlock()
+		share := func(f live.Tapped) {
+			readers.share(f)
 			synctest.Wait()
 		}
-		frame := func(at time.Duration) { share(Tapped{DTS: at, PTS: at, Sync: true, Data: []byte{1}}) }
+		frame := func(at time.Duration) { share(live.Tapped{DTS: at, PTS: at, Sync: true, Data: []byte{1}}) }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -145,10 +190,10 @@ func TestPushGapsAndRetries(t *testing.T) {
 		if len(calls) > 0 {
 			t.Error("a target was called although there is nothing to send")
 		}
-		share(Tapped{Tracks: tracks})
+		share(live.Tapped{Tracks: tracks})
 		frame(0)
 		time.Sleep(20 * time.Second)
-		share(Tapped{Tracks: tracks}) // the encoder is back
+		share(live.Tapped{Tracks: tracks}) // the encoder is back
 		frame(20 * time.Second)
 		time.Sleep(24 * time.Second)
 		synctest.Wait()
@@ -159,7 +204,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		_, closed = last().state()
-		if got := events.take(); !closed || got != "disconnected" || p.health(time.Now()).Status != pushDisconnected {
+		if got := events.take(); !closed || got != "disconnected" || p.health(time.Now()).Status != statusDisconnected {
 			t.Fatalf("in a long gap: closed %v, told %q, %+v", closed, got, p.health(time.Now()))
 		}
 
@@ -167,7 +212,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 		refuse, calls, began = errors.New("no"), nil, time.Now()
 		mu.Unlock()
 		for i := range 600 { // frames keep coming for ten minutes
-			share(Tapped{Tracks: tracks})
+			share(live.Tapped{Tracks: tracks})
 			frame(time.Duration(i) * time.Second)
 			time.Sleep(time.Second)
 		}
@@ -185,7 +230,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 		refuse = nil
 		mu.Unlock()
 		for i := range 60 {
-			share(Tapped{Tracks: tracks})
+			share(live.Tapped{Tracks: tracks})
 			frame(time.Duration(600+i) * time.Second)
 			time.Sleep(time.Second)
 		}

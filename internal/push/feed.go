@@ -1,0 +1,180 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/codec"
+	"weir/internal/live"
+	"weir/internal/weir"
+)
+
+// dialer connects to an address that a caller gave: guard.Guard.DialContext.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// outlet is a connection to a target.
+type outlet interface {
+	// begin announces the tracks of the frames that follow; either may be nil. It comes
+	// before the first frame, and again when the tracks change.
+	begin(video, audio *cmaf.Track, at time.Duration) error
+	// pause announces that the next frame does not follow the last one in time.
+	pause() error
+	frame(f outgoing) error
+	// sent returns how many bytes were sent to the target.
+	sent() int64
+	// hurry makes a write that waits for the target end soon. Any goroutine may call it.
+	hurry()
+	// close tells the target that the stream is over, and ends the connection.
+	close()
+}
+
+// outgoing is a frame on the timeline of a connection to a target, which starts at 0.
+type outgoing struct {
+	kind     cmaf.Kind
+	pts, dts time.Duration
+	sync     bool
+	data     []byte
+}
+
+// errOtherTracks says that the tracks that come now need a new connection.
+var errOtherTracks = errors.New("the stream needs another connection for what it has become")
+
+// maxSilenceBehind is how far silence may be behind the video. What is more is left out.
+const maxSilenceBehind = time.Second
+
+// feed turns what a tap gives into what a target takes: one track of each kind, decode times
+// that start at 0 and never fall, and silence in place of audio that is not to be sent.
+// Platforms refuse streams without audio.
+type feed struct {
+	out       outlet
+	videoOnly bool
+
+	tracks       []cmaf.Track
+	video, audio int // positions in tracks; -1 = none
+	silence      bool
+	note         string // how the target gets less than it should, for people
+
+	begun        bool // the target knows the tracks
+	set          bool // there was a frame
+	base         time.Duration
+	last         map[cmaf.Kind]time.Duration
+	silenceStart time.Duration
+	silenceCount int64 // frames of silence since then
+}
+
+func newFeed(out outlet, videoOnly bool) *feed {
+	return &feed{out: out, videoOnly: videoOnly, last: map[cmaf.Kind]time.Duration{}}
+}
+
+// add takes what comes next from a tap.
+func (p *feed) add(f live.Tapped) error {
+	if len(f.Tracks) > 0 {
+		return p.take(f.Tracks)
+	}
+	if f.Track != p.video && f.Track != p.audio {
+		return nil
+	}
+	if !p.set {
+		p.base, p.set = f.DTS, true
+	}
+	g := outgoing{kind: p.tracks[f.Track].Kind, sync: f.Sync, data: f.Data}
+	g.dts = max(f.DTS-p.base, p.last[g.kind])
+	g.pts = max(f.PTS-p.base, g.dts)
+	p.last[g.kind] = g.dts
+	if !p.begun {
+		if err := p.begin(g); err != nil {
+			return err
+		}
+	}
+	if p.silence && g.kind == cmaf.Video {
+		if err := p.sendSilence(g.dts); err != nil {
+			return err
+		}
+	}
+	return p.out.frame(g)
+}
+
+// take chooses among the tracks of the frames that follow.
+func (p *feed) take(tracks []cmaf.Track) error {
+	same := len(p.tracks) == len(tracks)
+	for i := range p.tracks {
+		same = same && bytes.Equal(p.tracks[i].Entry, tracks[i].Entry)
+	}
+	if p.begun {
+		if err := p.out.pause(); err != nil {
+			return err
+		}
+	}
+	if same {
+		return nil
+	}
+	p.tracks, p.begun, p.note, p.silence = tracks, false, "", p.videoOnly
+	p.video = slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
+	p.audio = slices.IndexFunc(tracks, cmaf.Track.IsAAC)
+	other := slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Audio })
+	switch {
+	case p.video < 0 && (p.videoOnly || p.audio < 0):
+		return weir.Errorf(weir.Invalid, "the stream has nothing for this target: no picture, "+
+			"and no sound in AAC that it is to get")
+	case p.videoOnly:
+		p.audio = -1
+	case p.audio < 0 && other >= 0:
+		p.silence = true
+		p.note = "the sound of the stream is " + tracks[other].Codec +
+			", which targets do not take; silence is sent in its place"
+	}
+	return nil
+}
+
+// begin announces the tracks to the target; g is the first frame.
+func (p *feed) begin(g outgoing) error {
+	var video, audio *cmaf.Track
+	if p.video >= 0 {
+		track := p.tracks[p.video]
+		if g.kind == cmaf.Video {
+			track.Delay = max(track.Ticks(g.pts-g.dts), 0)
+		}
+		video = &track
+	}
+	switch {
+	case p.silence:
+		track, err := cmaf.SilenceTrack()
+		if err != nil {
+			return err
+		}
+		audio = &track
+		p.silenceStart, p.silenceCount = g.dts, 0
+	case p.audio >= 0:
+		audio = &p.tracks[p.audio]
+	}
+	p.begun = true
+	return p.out.begin(video, audio, g.dts)
+}
+
+// sendSilence sends silence up to a time.
+func (p *feed) sendSilence(until time.Duration) error {
+	if until-p.silenceTime() > maxSilenceBehind {
+		p.silenceStart, p.silenceCount = until, 0
+	}
+	for ; p.silenceTime() <= until; p.silenceCount++ {
+		at := p.silenceTime()
+		frame := outgoing{cmaf.Audio, at, at, true, []byte(codec.SilenceFrame)}
+		if err := p.out.frame(frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// silenceTime returns the time of the next frame of silence. Seconds are taken apart because
+// their product with nanoseconds would overflow after two days.
+func (p *feed) silenceTime() time.Duration {
+	samples := time.Duration(p.silenceCount) * codec.SilenceDuration
+	seconds, rest := samples/codec.SilenceRate, samples%codec.SilenceRate
+	return p.silenceStart + seconds*time.Second + rest*time.Second/codec.SilenceRate
+}

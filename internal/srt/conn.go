@@ -1,0 +1,210 @@
+package srt
+
+import (
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	gosrt "github.com/datarhei/gosrt"
+	"github.com/datarhei/gosrt/circular"
+	"github.com/datarhei/gosrt/packet"
+	"golang.org/x/time/rate"
+
+	"weir/internal/weir"
+)
+
+const (
+	// queueLength is how many packets wait for a reader, beside a thousand in the library: more
+	// than a second of 50 Mbit/s, if the disk is slow for a moment. More are lost.
+	queueLength = 4096
+	// maxAhead is how many packets may wait for their delivery time: five seconds of 35 Mbit/s.
+	// The library walks through all of them a hundred times a second.
+	maxAhead = 1 << 14
+	// lookEvery is how often that limit is checked.
+	lookEvery = 250 * time.Millisecond
+	// drainEvery is how often it is checked whether everything was delivered after the peer
+	// ended the connection, and drainMore how much longer than the latency that may take.
+	drainEvery = 10 * time.Millisecond
+	drainMore  = 500 * time.Millisecond
+
+	// Sending is never faster than this: the library drops what it can't queue.
+	maxRate  = 32 << 20 // bytes a second
+	maxBurst = 512 << 10
+	// A connection is closed this much later than the peer's latency after the last write, but
+	// no later than maxLinger.
+	lingerMore = 200 * time.Millisecond
+	maxLinger  = 2 * time.Second
+)
+
+// Conn is a connection. One goroutine may read and another one write.
+type Conn struct {
+	conn     gosrt.Conn
+	hooks    *hooks
+	maxAhead int
+	received chan packet.Packet
+	over     chan struct{} // closed when nothing more is received
+	closing  sync.Once
+
+	shutdown, finished         context.Context // the peer has ended the connection; reading is over
+	noteShutdown, noteFinished context.CancelFunc
+
+	// Of the reader.
+	look    *time.Ticker
+	drainBy time.Time // zero = the peer has not ended the connection
+	packet  packet.Packet
+	rest    []byte // of the packet
+	read    uint64 // packets
+	next    circular.Number
+	lost    bool
+
+	pace  *rate.Limiter
+	wrote atomic.Bool
+}
+
+// newConn returns a connection that hears of its end. It must be started or forgotten.
+func newConn(h *hooks, maxAhead int) *Conn {
+	c := &Conn{
+		hooks: h, maxAhead: maxAhead, received: make(chan packet.Packet, queueLength),
+		over: make(chan struct{}), pace: rate.NewLimiter(maxRate, maxBurst),
+	}
+	c.shutdown, c.noteShutdown = context.WithCancel(context.Background())
+	c.finished, c.noteFinished = context.WithCancel(context.Background())
+	return c
+}
+
+// start begins to receive.
+func (c *Conn) start(conn gosrt.Conn) {
+	c.conn, c.look = conn, time.NewTicker(lookEvery)
+	go func() {
+		defer close(c.over)
+		defer close(c.received)
+		for {
+			p, err := conn.ReadPacket()
+			if err != nil {
+				return
+			}
+			select {
+			case c.received <- p:
+			case <-c.finished.Done():
+				return
+			}
+		}
+	}()
+}
+
+// hearShutdown notes that the peer ends the connection, and returns when everything that has
+// arrived is read.
+func (c *Conn) hearShutdown() {
+	c.noteShutdown()
+	<-c.finished.Done()
+}
+
+// Ended reports whether the peer has ended the connection, rather than fallen silent.
+func (c *Conn) Ended() bool { return c.shutdown.Err() != nil }
+
+// Latency returns how long packets wait before they are delivered.
+func (c *Conn) Latency() time.Duration {
+	return time.Duration(c.stats().Instantaneous.MsRecvTsbPdDelay) * time.Millisecond
+}
+
+func (c *Conn) stats() (s gosrt.Statistics) {
+	c.conn.Stats(&s)
+	return s
+}
+
+// Read returns bytes of one packet. It returns io.EOF when nothing more comes: the peer has
+// ended the connection or fallen silent, or Close was called.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.lost = false
+	for len(c.rest) == 0 {
+		if err := c.nextPacket(); err != nil {
+			c.noteFinished()
+			return 0, err
+		}
+	}
+	n := copy(b, c.rest)
+	if c.rest = c.rest[n:]; len(c.rest) == 0 {
+		c.packet.Decommission()
+	}
+	return n, nil
+}
+
+// Lost reports whether packets are missing before what the last Read returned.
+func (c *Conn) Lost() bool { return c.lost }
+
+// nextPacket waits for a packet.
+func (c *Conn) nextPacket() error {
+	shutdown := c.shutdown.Done()
+	if !c.drainBy.IsZero() {
+		shutdown = nil
+	}
+	for {
+		select {
+		case p, ok := <-c.received:
+			if !ok {
+				return io.EOF
+			}
+			number := p.Header().PacketSequenceNumber
+			c.lost = c.lost || c.read > 0 && !number.Equals(c.next)
+			c.next = number.Inc()
+			c.read++
+			c.packet, c.rest = p, p.Data()
+			return nil
+		case <-shutdown:
+			shutdown = nil
+			c.drainBy = time.Now().Add(c.Latency() + drainMore)
+			c.look.Reset(drainEvery)
+		case now := <-c.look.C:
+			stats := c.stats()
+			switch waiting := stats.Instantaneous.PktRecvBuf; {
+			case waiting > uint64(c.maxAhead):
+				return weir.Errorf(weir.Invalid, "more than %d packets wait for their time; "+
+					"set a lower latency at the encoder", c.maxAhead)
+			case c.drainBy.IsZero():
+			case now.After(c.drainBy), waiting == 0 && c.read >= stats.Accumulated.PktRecvUnique:
+				return io.EOF
+			}
+		case <-c.finished.Done():
+			return io.EOF
+		}
+	}
+}
+
+// Write sends bytes, seven packets of MPEG-TS at a time.
+func (c *Conn) Write(b []byte) (int, error) {
+	c.wrote.Store(true)
+	n := 0
+	for n < len(b) {
+		some := b[n:min(n+payloadSize, len(b))]
+		time.Sleep(c.pace.ReserveN(time.Now(), len(some)).Delay()) // moments, after a burst
+		if _, err := c.conn.Write(some); err != nil {
+			return n, err
+		}
+		n += len(some)
+	}
+	return n, nil
+}
+
+// Close ends the connection. What was written is delivered first, if the peer still takes it. It
+// may take seconds, but a Read of a connection that was not written to returns at once.
+func (c *Conn) Close() error {
+	c.closing.Do(func() {
+		if c.wrote.Load() {
+			// The peer holds back what it got for its latency, and drops what it has not
+			// delivered when the connection ends.
+			latency := time.Duration(c.stats().Instantaneous.MsSendTsbPdDelay) * time.Millisecond
+			select {
+			case <-c.over:
+			case <-time.After(min(latency+lingerMore, maxLinger)):
+			}
+		}
+		c.noteFinished()
+		_ = c.conn.Close()
+		<-c.over
+		c.look.Stop()
+		c.hooks.enter(c.conn.SocketId(), nil)
+	})
+	return nil
+}
