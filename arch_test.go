@@ -79,7 +79,7 @@ var libraries = map[string]string{
 	"github.com/Eyevinn/mp4ff/mp4":          "cmaf c2pa", // boxes
 	"github.com/alecthomas/kong":            "main config cli",
 	"github.com/bluenviron/gohlslib":        "tests",
-	"github.com/bluenviron/gortmplib":       "rtmp ingest push",
+	"github.com/bluenviron/gortmplib":       "tests",
 	"github.com/bluenviron/mediacommon":     "codec ingest tests",
 	"github.com/chromedp/":                  "tests",
 	"github.com/datarhei/gosrt":             "srt",

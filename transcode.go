@@ -113,7 +113,7 @@ func (c TranscodeCmd) transcode(ctx context.Context, o vod.RunOptions) (result w
 	if err != nil {
 		return result, err
 	}
-	o.Dest = store
+	o.Dest = blob.NewDest(store, (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Dir(o.Dir))}).String())
 	result, err = vod.Run(ctx, o)
 	err = errors.Join(err, store.Close())
 	// What the store keeps beside its objects, if nobody else has something in it.
@@ -157,7 +157,6 @@ func (c TranscodeCmd) options(cfg *Config) (o vod.RunOptions, err error) {
 		return o, err
 	}
 	o.Source, o.Dir = c.Input, filepath.Join(dir, workFolder)
-	o.BaseURL = (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
 	// Whoever gives the command may read from anywhere.
 	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	o.Fetcher = &blob.Fetcher{

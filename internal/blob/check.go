@@ -22,7 +22,7 @@ import (
 func Check(ctx context.Context, storageURL string, paths []string, taskID string, o Options) error {
 	t := o.tempo.orDefault()
 	o.tempo.tries = 1
-	store, err := Open(storageURL, o)
+	store, err := OpenDest(storageURL, o)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func Check(ctx context.Context, storageURL string, paths []string, taskID string
 		return err
 	}
 	if worthRetry(err) || limited.Err() != nil {
-		o.log().WarnContext(ctx, "storage not reachable yet", "task", taskID, "storage", BaseURL(storageURL), "err", err)
+		o.log().WarnContext(ctx, "storage not reachable yet", "task", taskID, "storage", baseURL(storageURL), "err", err)
 		return nil
 	}
 	if e, ok := errors.AsType[*weir.Error](err); ok {

@@ -184,7 +184,7 @@ func (f TrackFile) representation(start int64) mpdRepresentation {
 	r := mpdRepresentation{
 		ID: f.Number, Bandwidth: peak, Codecs: t.Codec, BaseURL: f.File(),
 		Base: mpdBase{
-			Timescale: t.Timescale, Offset: rescale(start, 1e6, int64(t.Timescale)) + t.Ticks(Lead),
+			Timescale: t.Timescale, Offset: rescale(start, 1e6, int64(t.Timescale)),
 			IndexRange: fmt.Sprintf("%d-%d", f.Layout.Init, len(f.Layout.Head)-1), Exact: true,
 			Init: mpdRange{fmt.Sprintf("0-%d", f.Layout.Init-1)},
 		},

@@ -158,6 +158,9 @@ func testPlayers(t *testing.T, clipName string) {
 					t.Errorf("%d packets of %s, want %d", got, stream, want)
 				}
 			}
+			if start := probeStart(t, file, "v:0"); strings.HasPrefix(path, "fmp4/") && math.Abs(start) > 0.0001 {
+				t.Errorf("the video starts at %f s, want 0", start)
+			}
 			late := probeStart(t, file, "a:0") - probeStart(t, file, "v:0")
 			want := float64(sound.Start())/float64(c.audio.Timescale) - float64(video.index.Start())/float64(c.video.Timescale)
 			if math.Abs(late-want) > 0.0001 {
@@ -172,12 +175,25 @@ func writeFMP4(t *testing.T, dir string, video, audio encoded) {
 	t.Helper()
 	fmp4 := files(t, []TrackIndex{video.index}, []TrackIndex{audio.index})
 	for i, f := range []TrackFile{fmp4.Video[0], fmp4.Audio[0]} {
-		data := [][][]byte{video.data, audio.data}[i]
-		put(t, dir, f.File(), raw(append([][]byte{f.Layout.Head}, data...)...))
+		data := [][]byte{f.Layout.Head}
+		for _, segment := range [][][]byte{video.data, audio.data}[i] {
+			data = append(data, fromZero(t, f.Index, segment))
+		}
+		put(t, dir, f.File(), raw(data...))
 		put(t, dir, f.Playlist(), raw(f.Media().Text()))
 	}
 	put(t, dir, "index.mpd", dash(fmp4))
 	put(t, dir, "master.m3u8", raw(fmp4.Master().Playlist().Text()))
+}
+
+// fromZero returns a stored segment of one part as it is handed out.
+func fromZero(t *testing.T, index TrackIndex, segment []byte) []byte {
+	t.Helper()
+	segment = bytes.Clone(segment)
+	if err := ShiftPart(segment, index.ZeroShift()); err != nil {
+		t.Fatal(err)
+	}
+	return segment
 }
 
 // writeHLS writes CMAF and MPEG-TS segments, with HLS over them.

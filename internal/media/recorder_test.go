@@ -632,7 +632,7 @@ func TestKeep(t *testing.T) {
 			want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
 			r, err := Record(dir, want.tracks[0])
 			must(t, err)
-			if _, err := r.Keep(t.Context(), store, prefix); weir.KindOf(err) != weir.NotFound {
+			if _, err := keep(t, r, store, prefix); weir.KindOf(err) != weir.NotFound {
 				t.Errorf("nothing was kept: error %v, want one of kind not-found", err)
 			}
 			for k := range unused {
@@ -648,7 +648,7 @@ func TestKeep(t *testing.T) {
 			}
 			want.change(t, r, recordedTrack(9)) // nothing comes of it
 			want.write(t, r, 2, false)
-			if _, err := r.Keep(t.Context(), store, prefix); weir.KindOf(err) != weir.Busy {
+			if _, err := keep(t, r, store, prefix); weir.KindOf(err) != weir.Busy {
 				t.Errorf("a segment is open: error %v, want one of kind busy", err)
 			}
 			must(t, r.Close())
@@ -662,7 +662,7 @@ func TestKeep(t *testing.T) {
 			for range 2 {
 				r, err = Recover(dir)
 				must(t, err)
-				_, err = r.Keep(t.Context(), store, prefix)
+				_, err = keep(t, r, store, prefix)
 				must(t, err)
 				track := openTrack(t, store, prefix)
 				if diff := cmp.Diff(kept, track.Index()); diff != "" {
@@ -754,7 +754,7 @@ func TestTrim(t *testing.T) {
 	store, err := blob.NewDisk(t.TempDir())
 	must(t, err)
 	defer store.Close()
-	track, err := r.Keep(t.Context(), store, "kept")
+	track, err := keep(t, r, store, "kept")
 	must(t, err)
 	if diff := cmp.Diff(cmaf.TrackIndex{Track: recordedTrack(1), Segments: []cmaf.Segment{want.segments[3].Segment, want.segments[4].Segment}}, track.Index()); diff != "" {
 		t.Errorf("what is not trimmed (-want +kept):\n%s", diff)
@@ -789,4 +789,14 @@ func TestTrim(t *testing.T) {
 	r, err = Recover(dir)
 	must(t, err)
 	want.check(t, r, "recovered with a stray file")
+}
+
+// keep makes a track in a store of one recording, as KeepRecording does of several.
+func keep(t *testing.T, r *Recorder, store blob.Store, prefix string) (*Track, error) {
+	t.Helper()
+	index, err := r.share(t.Context(), store, prefix, prefix, 0)
+	if err != nil {
+		return nil, err
+	}
+	return NewTrack(store, prefix, index), Seal(t.Context(), store, prefix, index)
 }

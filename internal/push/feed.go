@@ -2,9 +2,7 @@ package push
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"net"
 	"slices"
 	"time"
 
@@ -13,9 +11,6 @@ import (
 	"weir/internal/live"
 	"weir/internal/weir"
 )
-
-// dialer connects to an address that a caller gave: guard.Guard.DialContext.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // outlet is a connection to a target.
 type outlet interface {

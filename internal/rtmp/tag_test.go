@@ -1,13 +1,13 @@
-package ingest
+package rtmp
 
 import (
-	"slices"
+	"bufio"
+	"bytes"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/internal/cmaf"
 	"weir/internal/codec"
 )
 
@@ -27,11 +27,11 @@ func join(parts ...any) (all []byte) {
 
 func TestTags(t *testing.T) {
 	video := func(p codec.Packet) codec.Packet {
-		p.Kind = cmaf.Video
+		p.Kind = codec.Video
 		return p
 	}
 	audio := func(p codec.Packet) codec.Packet {
-		p.Kind = cmaf.Audio
+		p.Kind = codec.Audio
 		return p
 	}
 	for _, tt := range []struct {
@@ -87,40 +87,145 @@ func TestTags(t *testing.T) {
 				got = append(got, p)
 				return nil
 			})
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(codec.Packet{})); diff != "" || (err != nil) != tt.bad {
+			if diff := cmp.Diff(tt.want, got); diff != "" || (err != nil) != tt.bad {
 				t.Errorf("error %v; packets (-want +got):\n%s", err, diff)
 			}
 		})
 	}
 }
 
-// FuzzTags feeds tags to a feed, as a connection does.
+// FuzzTags reads tags that may be anything.
 func FuzzTags(f *testing.F) {
-	f.Add(join(0x17, 0, 0, 0, 0, someAVCC), join(0x17, 1, 0, 0, 0, 0, 0, 0, 2, 0x65, 1), true)
-	f.Add(join(0x96, 0x20, "avc1", 0, 0, 0, 1, "a", "hvc1", 1, 0, 0, 2, "bc"), join(0x90, "av01", 0x81, 0, 0, 0, 0x0A, 1, 0), true)
-	f.Add(join(0x95, 0x11, "Opus", 0, 0, 0, 1, "a", 1, 0, 0, 2, "bc"), join(0x97, 255, 1, 0, make([]byte, 257), 0xF1, "Opusdata"), false)
-	f.Add(join(0xAF, 0, 0x11, 0x90), join(0xAF, 1, 0x21, 0x10), false)
-	f.Fuzz(func(t *testing.T, first, second []byte, pictures bool) {
-		hub := newTestHub()
-		p, err := hub.publish(t.Context(), goodKey, source)
-		if err != nil {
-			t.Fatal(err)
+	f.Add(join(0x17, 0, 0, 0, 0, "avcC"), true)
+	f.Add(join(0x17, 1, 0, 0, 0, 0, 0, 0, 2, 0x65, 1), true)
+	f.Add(join(0x96, 0x20, "avc1", 0, 0, 0, 1, "a", "hvc1", 1, 0, 0, 2, "bc"), true)
+	f.Add(join(0x90, "av01", 0x81, 0, 0, 0, 0x0A, 1, 0), true)
+	f.Add(join(0x95, 0x11, "Opus", 0, 0, 0, 1, "a", 1, 0, 0, 2, "bc"), false)
+	f.Add(join(0x97, 255, 1, 0, make([]byte, 257), 0xF1, "Opusdata"), false)
+	f.Add(join(0xAF, 0, 0x11, 0x90), false)
+	f.Fuzz(func(t *testing.T, body []byte, video bool) {
+		kind, want := byte(messageAudio), codec.Audio
+		if video {
+			kind, want = messageVideo, codec.Video
 		}
-		feed := newFeed(p, (&logBook{}).logger())
-		tag := audioTag
-		if pictures {
-			tag = videoTag
-		}
-		for i, body := range slices.Concat([][]byte{first, second}, [][]byte{first, second}) {
-			err := tag(slices.Clone(body), func(p codec.Packet) error { return feed.add(t.Context(), p, time.Duration(i)*time.Second) })
-			if err != nil {
-				return
+		total := 0
+		_ = readTag(kind, body, func(p codec.Packet) error {
+			if total += len(p.Data); p.Kind != want || p.Codec == "" || p.Offset < 0 {
+				t.Errorf("packet %+v", p)
 			}
-		}
-		for _, f := range hub.publishers[0].frames {
-			if len(f.Data) == 0 {
-				t.Error("a frame without data")
-			}
+			return nil
+		})
+		if total > len(body) {
+			t.Errorf("%d bytes of packets in a tag of %d", total, len(body))
 		}
 	})
+}
+
+// What is written is read as it was.
+func TestTagsBothWays(t *testing.T) {
+	const offset = 80 * time.Millisecond
+	for _, p := range []codec.Packet{
+		{Kind: codec.Video, Codec: codec.H264, Config: true},
+		{Kind: codec.Video, Codec: codec.H264},
+		{Kind: codec.Video, Codec: codec.H264, Composition: offset},
+		{Kind: codec.Video, Codec: codec.H264, Composition: -offset},
+		{Kind: codec.Video, Codec: codec.H265, Config: true},
+		{Kind: codec.Video, Codec: codec.H265},
+		{Kind: codec.Video, Codec: codec.H265, Composition: offset},
+		{Kind: codec.Video, Codec: codec.AV1, Config: true},
+		{Kind: codec.Video, Codec: codec.AV1},
+		{Kind: codec.Audio, Codec: codec.AAC, Config: true},
+		{Kind: codec.Audio, Codec: codec.AAC},
+		{Kind: codec.Audio, Codec: codec.Opus, Config: true},
+		{Kind: codec.Audio, Codec: codec.Opus},
+	} {
+		p.Data = []byte("data")
+		kind := byte(messageVideo)
+		if p.Kind == codec.Audio {
+			kind = messageAudio
+		}
+		for _, key := range []bool{true, false} {
+			tag, err := appendTagHeader(nil, p, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Kind == codec.Video && (tag[0]>>4&7 == 1) != (key || p.Config) {
+				t.Errorf("%+v: the first byte %#x, key frame %v", p, tag[0], key)
+			}
+			var got []codec.Packet
+			err = readTag(kind, append(tag, p.Data...), func(p codec.Packet) error {
+				got = append(got, p)
+				return nil
+			})
+			if diff := cmp.Diff([]codec.Packet{p}, got); diff != "" || err != nil {
+				t.Errorf("error %v; packets (-written +read):\n%s", err, diff)
+			}
+		}
+	}
+	if _, err := appendTagHeader(nil, codec.Packet{Codec: "vp8"}, true); err == nil {
+		t.Error("a codec without a tag is written")
+	}
+}
+
+// Metadata names codecs by the numbers of FLV, or by letters. The configurations follow it.
+func TestWriteTracks(t *testing.T) {
+	video := codec.Config{Kind: codec.Video, Width: 160, Height: 90, Record: []byte("record")}
+	h264, h265 := video, video
+	h264.Codec, h265.Codec = codec.H264, codec.H265
+	aac := codec.Config{Kind: codec.Audio, Codec: codec.AAC, SampleRate: 48000, Channels: 2, Record: []byte("aac")}
+	for _, tt := range []struct {
+		tracks []codec.Config
+		want   object
+		tags   []string
+	}{
+		{nil, object{{"encoder", "weir"}}, nil},
+		{
+			[]codec.Config{h264, aac},
+			object{
+				{"encoder", "weir"},
+				{"width", 160.0},
+				{"height", 90.0},
+				{"videocodecid", 7.0},
+				{"audiocodecid", 10.0},
+				{"audiosamplerate", 48000.0},
+				{"audiosamplesize", 16.0},
+				{"stereo", true},
+			},
+			[]string{"\x17\x00\x00\x00\x00record", "\xAF\x00aac"},
+		},
+		{
+			[]codec.Config{h265},
+			object{
+				{"encoder", "weir"},
+				{"width", 160.0},
+				{"height", 90.0},
+				{"videocodecid", float64('h'<<24 | 'v'<<16 | 'c'<<8 | '1')},
+			},
+			[]string{"\x90hvc1record"},
+		},
+	} {
+		var sent bytes.Buffer
+		c := newClient(said{}, address{})
+		c.out.to = &sent
+		if err := c.WriteTracks(20*time.Millisecond, tt.tracks...); err != nil {
+			t.Fatal(err)
+		}
+		r := newChunkReader(bufio.NewReader(&sent), maxCommand)
+		m, err := r.next()
+		if err != nil || m.kind != messageData || m.time != 20 {
+			t.Errorf("message %+v, %v", m, err)
+		}
+		got, err := readAMF(m.body)
+		want := []any{"@setDataFrame", "onMetaData", tt.want}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(property{})); diff != "" || err != nil {
+			t.Errorf("error %v; metadata (-want +got):\n%s", err, diff)
+		}
+		var tags []string
+		for m, err = r.next(); err == nil; m, err = r.next() {
+			tags = append(tags, string(m.body))
+		}
+		if diff := cmp.Diff(tt.tags, tags); diff != "" {
+			t.Errorf("tags (-want +got):\n%s", diff)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package ingest
+package rtmp
 
 import (
 	"bufio"
@@ -95,7 +95,7 @@ func TestChunks(t *testing.T) {
 			{4, 0, 0, 5, 0, 0, 130, 9, 1, 0, 0, 0},
 			long,
 		}, []message{{9, 5, long}}, ""},
-		{"given up", [][]byte{
+		{"aborted", [][]byte{
 			{4, 0, 0, 5, 0, 0, 130, 9, 1, 0, 0, 0},
 			long[:128],
 			{2, 0, 0, 0, 0, 0, 4, 2, 0, 0, 0, 0, 0, 0, 0, 4},
@@ -122,31 +122,31 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// Room that was given back is used for the next message that fits into it, and no more of
-// it is kept than a few.
-func TestChunksUseRoomAgain(t *testing.T) {
+// A buffer that was given back is used for the next message that fits into it, and only a few
+// are kept.
+func TestChunkBuffersAreReused(t *testing.T) {
 	r := newChunkReader(nil, 1<<20)
-	small, large := make([]byte, leastSpare), make([]byte, 100_000)
-	r.reuse(make([]byte, leastSpare-1))
+	small, large := make([]byte, minSpare), make([]byte, 100_000)
+	r.reuse(make([]byte, minSpare-1))
 	r.reuse(large)
 	r.reuse(small)
 	same := func(a, b []byte) bool { return &a[:1][0] == &b[:1][0] }
-	if got := r.room(leastSpare); len(got) != 0 || !same(got, small) {
-		t.Errorf("a message of %d bytes gets room for %d", leastSpare, cap(got))
+	if got := r.buffer(minSpare); len(got) != 0 || !same(got, small) {
+		t.Errorf("a message of %d bytes gets a buffer of %d", minSpare, cap(got))
 	}
-	if got := r.room(100); cap(got) != 100 {
-		t.Errorf("a message of 100 bytes gets room for %d", cap(got))
+	if got := r.buffer(100); cap(got) != 100 {
+		t.Errorf("a message of 100 bytes gets a buffer of %d", cap(got))
 	}
-	if got := r.room(100_001); cap(got) != atOnce {
-		t.Errorf("a message of 100001 bytes gets room for %d at first, want %d", cap(got), atOnce)
+	if got := r.buffer(100_001); cap(got) != firstBuffer {
+		t.Errorf("a message of 100001 bytes gets a buffer of %d at first, want %d", cap(got), firstBuffer)
 	}
-	if got := r.room(50_000); !same(got, large) {
-		t.Errorf("a message of 50000 bytes gets room for %d", cap(got))
+	if got := r.buffer(50_000); !same(got, large) {
+		t.Errorf("a message of 50000 bytes gets a buffer of %d", cap(got))
 	}
 	for range 10 {
-		r.reuse(make([]byte, leastSpare))
+		r.reuse(make([]byte, minSpare))
 	}
-	if len(r.spare) != maxSpare || r.spareBytes != maxSpare*leastSpare {
+	if len(r.spare) != maxSpare || r.spareBytes != maxSpare*minSpare {
 		t.Errorf("%d are kept, of %d bytes, want %d", len(r.spare), r.spareBytes, maxSpare)
 	}
 	r = newChunkReader(nil, 1<<20)
@@ -158,14 +158,14 @@ func TestChunksUseRoomAgain(t *testing.T) {
 	}
 }
 
-// What is under way costs no more than the limit, and what is only announced nothing.
+// Unfinished messages take no more memory than the limit, and announced ones none.
 func TestChunkLimits(t *testing.T) {
 	begin := func(stream byte, length int) []byte {
 		b := []byte{stream, 0, 0, 5, 0, 0, 0, 9, 1, 0, 0, 0}
 		b[4], b[5], b[6] = byte(length>>16), byte(length>>8), byte(length)
 		return b
 	}
-	t.Run("under way", func(t *testing.T) {
+	t.Run("unfinished", func(t *testing.T) {
 		var data [][]byte
 		for stream := range byte(60) {
 			data = append(data, begin(3+stream, 1000), make([]byte, 128))
@@ -184,7 +184,7 @@ func TestChunkLimits(t *testing.T) {
 		}
 	})
 	t.Run("announced", func(t *testing.T) {
-		size := binary.BigEndian.AppendUint32([]byte{2, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0}, noTime)
+		size := binary.BigEndian.AppendUint32([]byte{2, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0}, extendedTime)
 		r := newChunkReader(bufio.NewReader(bytes.NewReader(bytes.Join([][]byte{size, begin(3, 8<<20), make([]byte, 100<<10)}, nil))), 8<<20)
 		if _, err := r.next(); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("error %v, want an unexpected end", err)
@@ -217,7 +217,7 @@ func FuzzChunks(f *testing.F) {
 				kept += len(s.body)
 			}
 			if kept != r.unfinished || kept > limit || len(m.body) > limit {
-				t.Fatalf("%d bytes under way, counted as %d, a message of %d bytes; %d are allowed", kept, r.unfinished, len(m.body), limit)
+				t.Fatalf("%d unfinished bytes, counted as %d, a message of %d bytes; %d are allowed", kept, r.unfinished, len(m.body), limit)
 			}
 			if err != nil {
 				return
@@ -226,25 +226,104 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// The library writes what we read.
-func TestChunksOfTheLibrary(t *testing.T) {
+// A library writes what we read, and reads what we write.
+func TestChunksOfALibrary(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		start uint32
+		size  int
+	}{
+		{"small chunks", 0, 128},
+		{"large chunks", 0, 64 << 10},
+		{"the time outgrows three bytes", extendedTime - 20, 128},
+		{"the time wraps around", 1<<32 - 20, 5000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var theirs, ours bytes.Buffer
+			library := rawmessage.NewWriter(&theirs, bytecounter.NewWriter(&theirs), false)
+			library.SetChunkSize(uint32(tt.size))
+			w := chunkWriter{to: &ours, size: tt.size}
+			var want []message
+			for i, size := range []int{1, 128, 129, 5000, 5000, 5000, 70000, 0, 3} {
+				body := bytes.Repeat([]byte{byte(i)}, size)
+				m := message{9, tt.start + uint32(i)*8, body}
+				at := time.Duration(tt.start)*time.Millisecond + time.Duration(i)*8*time.Millisecond
+				if err := library.Write(&rawmessage.Message{ChunkStreamID: 4, Timestamp: at, Type: m.kind, MessageStreamID: 1 << 24, Body: body}); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.write(4, 1, message{m.kind, m.time, body[size/3:]}, body[:size/3]); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, m)
+			}
+			read := func(data []byte) (all []message) {
+				r := newChunkReader(bufio.NewReader(bytes.NewReader(data)), 1<<20)
+				r.size = tt.size
+				for {
+					m, err := r.next()
+					if errors.Is(err, io.EOF) {
+						return all
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					all = append(all, m)
+				}
+			}
+			unexported := cmp.Options{cmp.AllowUnexported(message{}), cmp.Comparer(bytes.Equal)}
+			if diff := cmp.Diff(want, read(theirs.Bytes()), unexported); diff != "" {
+				t.Errorf("written by the library, read by us (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(want, read(ours.Bytes()), unexported); diff != "" {
+				t.Errorf("written and read by us (-want +got):\n%s", diff)
+			}
+			counted := bytecounter.NewReader(&ours)
+			r := rawmessage.NewReader(counted, counted, func(uint32) error { return nil })
+			if err := r.SetChunkSize(uint32(tt.size)); err != nil {
+				t.Fatal(err)
+			}
+			var got []message
+			for range want {
+				m, err := r.Read()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.ChunkStreamID != 4 || m.MessageStreamID != 1<<24 {
+					t.Errorf("chunk stream %d, message stream %#x", m.ChunkStreamID, m.MessageStreamID)
+				}
+				got = append(got, message{m.Type, uint32(m.Timestamp / time.Millisecond), m.Body})
+			}
+			if diff := cmp.Diff(want, got, unexported); diff != "" {
+				t.Errorf("written by us, read by the library (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Times that go back, and other message streams, need a whole header.
+func TestChunkHeaders(t *testing.T) {
 	var data bytes.Buffer
-	w := rawmessage.NewWriter(&data, bytecounter.NewWriter(&data), false)
-	var want []message
-	for i, size := range []int{1, 128, 129, 5000, 5000, 5000, 70000, 3} {
-		body := bytes.Repeat([]byte{byte(i)}, size)
-		at := uint32(0xFFFFF0 + i*8) // the time outgrows three bytes
-		if err := w.Write(&rawmessage.Message{ChunkStreamID: 4, Timestamp: time.Duration(at) * time.Millisecond, Type: 9, MessageStreamID: 1, Body: body}); err != nil {
+	w := chunkWriter{to: &data, size: 128}
+	for _, m := range []struct {
+		stream, time uint32
+	}{{1, 100}, {1, 140}, {1, 90}, {2, 95}, {2, 95}, {2, 95 + 1<<25}} {
+		if err := w.write(5, m.stream, message{8, m.time, []byte("ab")}, nil); err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, message{9, at, body})
 	}
-	got, err := messagesIn(1<<20, data.Bytes())
-	if !errors.Is(err, io.EOF) {
-		t.Error(err)
+	want := bytes.Join([][]byte{
+		{5, 0, 0, 100, 0, 0, 2, 8, 1, 0, 0, 0, 'a', 'b'},
+		{0x45, 0, 0, 40, 0, 0, 2, 8, 'a', 'b'},
+		{5, 0, 0, 90, 0, 0, 2, 8, 1, 0, 0, 0, 'a', 'b'},
+		{5, 0, 0, 95, 0, 0, 2, 8, 2, 0, 0, 0, 'a', 'b'},
+		{0x45, 0, 0, 0, 0, 0, 2, 8, 'a', 'b'},
+		{0x45, 0xFF, 0xFF, 0xFF, 0, 0, 2, 8, 2, 0, 0, 0, 'a', 'b'},
+	}, nil)
+	if !bytes.Equal(data.Bytes(), want) {
+		t.Errorf("bytes\n% x, want\n% x", data.Bytes(), want)
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(message{})); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
+	if err := w.write(5, 1, message{body: make([]byte, 1<<24)}, nil); err == nil {
+		t.Error("a message that is too long is written")
 	}
 }
 

@@ -1,0 +1,335 @@
+package vod
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/cmaf"
+	"weir/internal/hls"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// hlsOutput is a master playlist, and for each variant a playlist and segments.
+type hlsOutput struct {
+	folder
+	ts bool // the segments are MPEG-TS, else CMAF
+}
+
+const (
+	hlsPlaylist = "index.m3u8"
+	hlsInit     = "init.mp4"
+)
+
+func (o hlsOutput) name() string { return "hls" }
+
+// segment returns the name of a segment.
+func (o hlsOutput) segment(n int) string {
+	if o.ts {
+		return strconv.Itoa(n) + ".ts"
+	}
+	return strconv.Itoa(n) + ".m4s"
+}
+
+// variant is what becomes a media playlist of HLS and its segments: with MPEG-TS
+// a rendition and the audio that belongs to it, with CMAF a track.
+type variant struct {
+	name         string
+	video, audio *Stream // one may be nil
+}
+
+// main returns the stream that says where segments start.
+func (v variant) main() *Stream {
+	if v.video != nil {
+		return v.video
+	}
+	return v.audio
+}
+
+// segments returns how many segments can be rendered: nothing will be added to them.
+// Audio belongs to the segment in which it starts; where it goes on after the
+// picture, its segments are segments of their own.
+func (v variant) segments() int {
+	index := v.main().Index
+	if v.video == nil || v.audio == nil {
+		return len(index.Segments)
+	}
+	if v.audio.Complete {
+		if v.video.Complete {
+			return len(index.Segments) + len(v.extra())
+		}
+		return len(index.Segments)
+	}
+	known := v.audio.Index.Track.Time(v.audio.Index.End())
+	count := 0
+	for count < len(index.Segments) && index.Track.Time(index.Segments[count].End()) <= known {
+		count++
+	}
+	if count == len(index.Segments) && v.video.Complete && count > 0 {
+		count-- // more audio may start before the picture ends
+	}
+	return count
+}
+
+// extra returns the segments of audio that start when the picture is over.
+func (v variant) extra() []cmaf.Segment {
+	if v.video == nil || v.audio == nil {
+		return nil
+	}
+	first, _ := v.audioOf(len(v.video.Index.Segments))
+	return v.audio.Index.Segments[first:]
+}
+
+// audioOf returns which segments of audio belong to segment n of the picture, from
+// first up to end: those that start in it. Audio before the first is in the first.
+func (v variant) audioOf(n int) (first, end int) {
+	video, audio := v.video.Index, v.audio.Index
+	before := func(t time.Duration) int {
+		i, _ := slices.BinarySearchFunc(audio.Segments, t, func(s cmaf.Segment, t time.Duration) int {
+			return cmp.Compare(audio.Track.Time(s.Start()), t)
+		})
+		return i
+	}
+	if count := len(video.Segments); n >= count { // audio alone
+		first = before(video.Track.Time(video.End())) + n - count
+		return min(first, len(audio.Segments)), min(first+1, len(audio.Segments))
+	}
+	if n > 0 {
+		first = before(video.Track.Time(video.Segments[n].Start()))
+	}
+	return first, before(video.Track.Time(video.Segments[n].End()))
+}
+
+// variants returns the variants: first those of the video, then those of the audio that has
+// segments of its own.
+func (o hlsOutput) variants(video, audio []Stream) (list []variant) {
+	muxed := o.ts && len(video) > 0 && len(audio) > 0
+	for i := range video {
+		v := variant{name: video[i].Name, video: &video[i]}
+		if muxed {
+			v.audio = &audio[0]
+		}
+		list = append(list, v)
+	}
+	for i := range audio {
+		if i > 0 || !muxed {
+			list = append(list, variant{name: audio[i].Name, audio: &audio[i]})
+		}
+	}
+	return list
+}
+
+func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
+	form := formZero
+	if o.ts {
+		form = ""
+	}
+	for _, v := range o.variants(r.video, r.audio) {
+		state := r.state.piece(o.name(), v.name, form)
+		if state.Form != form {
+			*state = PieceState{Form: form}
+		}
+		if v.segments() > state.Segments {
+			jobs = append(jobs, func(ctx context.Context) error {
+				return o.putSegments(ctx, r, v, &state.SegmentState)
+			})
+		}
+	}
+	return jobs
+}
+
+// segmentRenderer renders segment n of a variant. The state is for the segment after it.
+type segmentRenderer func(ctx context.Context, n int) (outgoing, cmaf.TSState, error)
+
+// putSegments renders segments one after the other, and puts several of them at the same time.
+func (o hlsOutput) putSegments(
+	ctx context.Context, r *publishing, v variant, state *SegmentState,
+) error {
+	render, err := o.renderer(ctx, r, v, state)
+	if err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	done := map[int]cmaf.TSState{} // the states after segments that were put
+	for n := state.Segments; n < v.segments(); n++ {
+		if err := r.takeSlot(groupCtx); err != nil {
+			break
+		}
+		segment, after, err := render(groupCtx, n)
+		if err != nil {
+			<-r.slots
+			return errors.Join(err, group.Wait())
+		}
+		group.Go(func() error {
+			defer func() { <-r.slots }()
+			segment.key = o.key(v.name, o.segment(n))
+			if err := r.send(groupCtx, segment); err != nil {
+				return err
+			}
+			r.change(func() {
+				done[n] = after
+				for next, ok := done[state.Segments]; ok; next, ok = done[state.Segments] {
+					state.Segments, state.TS = state.Segments+1, next
+				}
+			})
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// renderer returns what renders the segments that come next: as MPEG-TS, where each goes on
+// where the one before it ended, or as they are stored, after an init segment.
+func (o hlsOutput) renderer(
+	ctx context.Context, r *publishing, v variant, state *SegmentState,
+) (segmentRenderer, error) {
+	if o.ts {
+		ts, err := cmaf.RestoreTS(v.video.track(), v.audio.track(), state.TS)
+		return func(ctx context.Context, n int) (outgoing, cmaf.TSState, error) {
+			segment, err := r.renderTS(ctx, ts, v, n)
+			return segment, ts.State(), err
+		}, err
+	}
+	track := r.track(*v.main())
+	if !state.Init {
+		if err := r.sendBytes(ctx, o.key(v.name, hlsInit), typeMP4, track.Init()); err != nil {
+			return nil, err
+		}
+		r.change(func() { state.Init = true })
+	}
+	return func(_ context.Context, n int) (outgoing, cmaf.TSState, error) {
+		file := track.SegmentFile(n)
+		open := func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) }
+		return outgoing{contentType: typeMP4, size: file.Size(), open: open}, cmaf.TSState{}, nil
+	}, nil
+}
+
+// renderTS renders a segment into a file without a name.
+func (r *publishing) renderTS(
+	ctx context.Context, ts *cmaf.TS, v variant, n int,
+) (segment outgoing, err error) {
+	r.rendering.Lock()
+	defer r.rendering.Unlock()
+	video, audio, err := r.fragments(ctx, v, n)
+	if err != nil {
+		return segment, err
+	}
+	file, err := os.CreateTemp(r.Dir, "segment-*.ts")
+	if err != nil {
+		return segment, err
+	}
+	err = errors.Join(os.Remove(file.Name()), ts.Segment(file, video, audio))
+	if err == nil {
+		segment.size, err = file.Seek(0, io.SeekCurrent)
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return segment, errors.Join(err, file.Close())
+	}
+	segment.contentType = typeTS
+	segment.open = func(context.Context) io.ReadSeekCloser { return file }
+	return segment, nil
+}
+
+// fragments reads the samples of segment n of a variant.
+func (r *publishing) fragments(ctx context.Context, v variant, n int) (video, audio []cmaf.Fragment, err error) {
+	first, end := n, n+1
+	if v.video != nil && v.audio != nil {
+		first, end = v.audioOf(n)
+	}
+	if v.video != nil && n < len(v.video.Index.Segments) {
+		if video, err = media.NewTrack(r.Work, v.video.Prefix, v.video.Index).Fragments(ctx, n); err != nil {
+			return nil, nil, err
+		}
+	}
+	if v.audio != nil {
+		track := media.NewTrack(r.Work, v.audio.Prefix, v.audio.Index)
+		for i := first; i < end; i++ {
+			fragments, err := track.Fragments(ctx, i)
+			if err != nil {
+				return nil, nil, err
+			}
+			audio = append(audio, fragments...)
+		}
+	}
+	return video, audio, nil
+}
+
+// finish puts the media playlists and then the master playlist.
+func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(uploads)
+	for _, v := range o.variants(r.video, r.audio) {
+		group.Go(func() error {
+			return r.sendBytes(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, o.mediaPlaylist(v).Text())
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: o.ts}
+	return r.sendBytes(ctx, o.key(hlsPlaylist), typePlaylist, master.Playlist().Text())
+}
+
+func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
+
+func (o hlsOutput) keys(variant string, state *PieceState) []string {
+	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
+	// Some may be there that were not noted since one before them was missing, and whoever
+	// failed before it planned does not know which kind they are.
+	for n := range state.Segments + uploads {
+		for _, kind := range []hlsOutput{{ts: true}, {ts: false}} {
+			keys = append(keys, o.key(variant, kind.segment(n)))
+		}
+	}
+	return keys
+}
+
+func (o hlsOutput) report(out *weir.TranscodeOutput, _, _ []Stream) {
+	out.HLS = &weir.PathParam{Path: o.path(hlsPlaylist)}
+	for i := range out.Renditions {
+		out.Renditions[i].Playlist = o.path(out.Renditions[i].Name, hlsPlaylist)
+	}
+}
+
+// hlsRenditions names the media playlists of streams.
+func hlsRenditions(streams []Stream) []cmaf.Rendition {
+	list := make([]cmaf.Rendition, len(streams))
+	for i, s := range streams {
+		list[i] = cmaf.Rendition{Name: s.Name, URI: s.Name + "/" + hlsPlaylist, Index: s.Index}
+	}
+	return list
+}
+
+// mediaPlaylist returns the playlist of a variant.
+func (o hlsOutput) mediaPlaylist(v variant) hls.Media {
+	var init func(int) string
+	if !o.ts {
+		init = func(int) string { return hlsInit }
+	}
+	var extra []time.Duration
+	for _, s := range v.extra() {
+		extra = append(extra, v.audio.Index.Track.Time(s.Duration()))
+	}
+	return hls.Media{Type: hls.VOD, Ended: true, Segments: v.main().Index.Entries(o.segment, init, extra...)}
+}
+
+func (s *Stream) track() *cmaf.Track {
+	if s == nil {
+		return nil
+	}
+	return &s.Index.Track
+}
