@@ -109,6 +109,7 @@ type playedRendition struct {
 	Corrupted               int
 	Holes                   int // in the buffer
 	From, Duration, End     float64
+	Apart                   float64 // how much later than the video the audio starts
 	SoundBytes              int64
 }
 

@@ -110,6 +110,7 @@ async function whole(run, rendition) {
     duration: video.duration,
     end: video.currentTime,
     soundBytes: video.webkitAudioDecodedByteCount ?? 0,
+    apart: run.apart?.() ?? 0,
   });
 }
 
@@ -121,6 +122,12 @@ async function hls(run) {
   // is none: what matters is that it comes to the end.
   const harmless = ["aborted", "bufferStalledError", "bufferAppendNoProgress"];
   player.on(Hls.Events.ERROR, (_, data) => (data.fatal || !harmless.includes(data.details)) && run.error(`hls.js: ${data.details}${data.fatal ? ", fatal" : ""} ${data.reason ?? data.error?.message ?? ""}`));
+  // How much later than the video the audio starts, where each has a playlist of its own. In
+  // segments that have both hls.js fills the time before the first packet with silence.
+  run.apart = () => {
+    const { audio, video } = player.bufferController.tracks;
+    return player.audioTracks.some(({ url }) => url) ? audio.buffer.buffered.start(0) - video.buffer.buffered.start(0) : 0;
+  };
   const parsed = new Promise((resolve) => player.once(Hls.Events.MANIFEST_PARSED, resolve));
   player.attachMedia(video);
   player.loadSource(url);

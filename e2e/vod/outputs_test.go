@@ -291,6 +291,11 @@ func (o *outputs) fragmented(name, codec string) {
 			o.t.Errorf("%s: %d frames, want %d", name, got, o.frames)
 		}
 	}
+	for _, s := range harness.FFprobe(o.t, file).Streams {
+		if math.Abs(harness.Number(s.StartTime)) > drifted || math.Abs(harness.Number(s.Duration)-o.seconds) > 2*audioPacket {
+			o.t.Errorf("%s: the %s starts at %s and lasts %s s, want 0 and %.3f", name, s.Type, s.StartTime, s.Duration, o.seconds)
+		}
+	}
 	o.parse = append(o.parse, parseJob{Name: name, Kind: "mp4", Parts: []string{file}, codec: codec, audio: codec == "", frames: o.frames})
 	o.info = append(o.info, file)
 }

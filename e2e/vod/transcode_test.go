@@ -3,6 +3,7 @@ package vod
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -219,6 +220,9 @@ func check(b *harness.Browser, engine, url, codecs string, frames int, seconds f
 	for _, r := range p.Renditions {
 		if r.Frames < frames || r.Corrupted > 0 || r.Holes > 0 || r.From > 0.1 || r.SoundBytes == 0 || r.Width != r.ShownWidth || r.Height != r.ShownHeight {
 			b.T.Errorf("%s at %s: %+v, want %d frames without a hole", engine, url, r, frames)
+		}
+		if math.Abs(r.Apart) > 0.03 {
+			b.T.Errorf("%s at %s: the audio starts %.3f s after the video", engine, url, r.Apart)
 		}
 		if r.Duration < seconds-0.001 || r.Duration > seconds+0.15 || r.End < seconds-0.1 {
 			b.T.Errorf("%s at %s: ended at %.3f of %.3f s, want %.3f", engine, url, r.End, r.Duration, seconds)

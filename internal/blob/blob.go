@@ -4,8 +4,9 @@
 //
 // A Store holds objects under keys, on disk or in a bucket; both pass the same
 // tests (store_test.go). An object is there whole or not at all, and is never
-// changed in place: to change it, put it again. A Fetcher reads a source once,
-// from the first byte to the last, through every broken connection on the way.
+// changed in place: to change it, put it again. A Dest is what the outputs of a task
+// are put into: it has fewer methods, and is sealed at the end. A Fetcher reads a source
+// once, from the first byte to the last, through every broken connection on the way.
 // Send puts a file to a URL.
 //
 // What a caller named is reached through a guard.Guard and nothing else: give it
@@ -15,7 +16,7 @@
 // later, and were tried several times already when they come out of here; all the
 // others are final. No error has a credential in it.
 //
-// One file a place: disk.go, s3.go, http.go (a web server as a source), gateway.go
+// One file a place: disk.go, s3.go, dest.go, http.go (a web server as a source), gateway.go
 // (IPFS and Arweave), hls.go (a playlist as a source). What they share, reading on
 // after a failure, is in origin.go.
 package blob

@@ -141,9 +141,9 @@ func (b bucket) String() string { return b.base() }
 // GoString is String.
 func (b bucket) GoString() string { return fmt.Sprintf("bucket(%s)", b.base()) }
 
-// BaseURL returns the address that the keys of a bucket are relative to,
+// baseURL returns the address that the keys of a bucket are relative to,
 // https://host/bucket, without credentials; "" if the URL is not that of a bucket.
-func BaseURL(storageURL string) string {
+func baseURL(storageURL string) string {
 	b, err := parseBucket(storageURL)
 	if err != nil {
 		return ""

@@ -41,7 +41,7 @@ func TestParseBucket(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(bucket{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.url, diff)
 		}
-		if got := BaseURL(tt.url); got != tt.base {
+		if got := baseURL(tt.url); got != tt.base {
 			t.Errorf("base of %s = %s, want %s", tt.url, got, tt.base)
 		}
 	}
@@ -78,7 +78,7 @@ func TestBadStorageURLs(t *testing.T) {
 			t.Errorf("%s: the error shows the secret: %s", raw, text)
 		}
 		if !strings.HasSuffix(raw, "/c") {
-			if got := BaseURL(raw); got != "" {
+			if got := baseURL(raw); got != "" {
 				t.Errorf("base of %s = %s, want none", raw, got)
 			}
 		}

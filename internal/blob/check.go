@@ -20,7 +20,7 @@ import (
 func Check(ctx context.Context, storageURL string, paths []string, taskID string, o Options) error {
 	t := o.tempo.orDefault()
 	o.tempo.tries = 1
-	store, err := Open(storageURL, o)
+	store, err := OpenDest(storageURL, o)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func Check(ctx context.Context, storageURL string, paths []string, taskID string
 			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.probe)
 			defer cancel()
 			if err := store.Delete(after, key); err != nil {
-				o.log().WarnContext(ctx, "the file that checked a storage stays there", "task", taskID, "storage", BaseURL(storageURL), "key", key, "err", err)
+				o.log().WarnContext(ctx, "the file that checked a storage stays there", "task", taskID, "storage", baseURL(storageURL), "key", key, "err", err)
 			}
 			return nil
 		})
@@ -49,7 +49,7 @@ func Check(ctx context.Context, storageURL string, paths []string, taskID string
 		return err
 	}
 	if worthRetry(err) || limited.Err() != nil {
-		o.log().WarnContext(ctx, "storage not reachable yet", "task", taskID, "storage", BaseURL(storageURL), "err", err)
+		o.log().WarnContext(ctx, "storage not reachable yet", "task", taskID, "storage", baseURL(storageURL), "err", err)
 		return nil
 	}
 	if e, ok := errors.AsType[*weir.Error](err); ok {

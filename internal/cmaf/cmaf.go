@@ -27,7 +27,7 @@ import (
 // Lead is how far times in stored segments are ahead of the timeline: a frame that is
 // shown at 0 is at Lead there. So what lies a little before 0, or is decoded before it
 // is shown, has a time that a file can say. Players show a presentation from its first
-// frame on, whatever its time.
+// frame on, whatever its time. What is written for a caller starts at 0: see ZeroShift.
 const Lead = 10 * time.Second
 
 // Kind is what a track carries.
@@ -57,8 +57,9 @@ type Track struct {
 
 	// Delay is how many ticks before the sorted presentation times the samples are
 	// decoded in stored segments. With the largest -Offset of the samples or more, no
-	// offset is negative there: ffmpeg shows a track late that has negative ones. There is
-	// no edit list that takes it off again, because GStreamer does not heed one in HLS.
+	// offset is negative there: ffmpeg presents a track late that has negative ones. Stored
+	// init segments have no edit list that takes it off again, because GStreamer ignores
+	// edit lists in HLS.
 	Delay int64 `json:"delay,omitempty"`
 
 	// Entry is the sample entry (avc1, hvc1, vp09, av01, mp4a …), box header and

@@ -62,7 +62,7 @@ func TestDASH(t *testing.T) {
 		"dash-sound":     files(t, nil, []TrackIndex{audio("eng", "")}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := checkGolden(t, name+".mpd", func(w io.Writer) error { return DASH(w, f) })
+			text := checkGolden(t, name+".mpd", dash(f))
 			var doc mpd
 			if err := xml.Unmarshal([]byte(text), &doc); err != nil {
 				t.Fatal(err)
@@ -80,7 +80,7 @@ func TestDASH(t *testing.T) {
 
 func TestSingleFilePlaylist(t *testing.T) {
 	f := files(t, []TrackIndex{madeUp(withPixels(rung(640, 360), 1, 1), 1001, 3000, 180, 180, 47)}, nil)
-	text := checkGolden(t, "single-file.m3u8", func(w io.Writer) error { return SingleFilePlaylist(w, f.Video[0]) })
+	text := checkGolden(t, "single-file.m3u8", raw(f.Video[0].Media().Text()))
 	list, err := m3u8.NewMediaPlaylist(0, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +158,9 @@ func testPlayers(t *testing.T, clipName string) {
 					t.Errorf("%d packets of %s, want %d", got, stream, want)
 				}
 			}
+			if start := probeStart(t, file, "v:0"); strings.HasPrefix(path, "fmp4/") && math.Abs(start) > 0.0001 {
+				t.Errorf("the video starts at %f s, want 0", start)
+			}
 			late := probeStart(t, file, "a:0") - probeStart(t, file, "v:0")
 			want := float64(sound.Start())/float64(c.audio.Timescale) - float64(video.index.Start())/float64(c.video.Timescale)
 			if math.Abs(late-want) > 0.0001 {
@@ -172,12 +175,25 @@ func writeFMP4(t *testing.T, dir string, video, audio encoded) {
 	t.Helper()
 	fmp4 := files(t, []TrackIndex{video.index}, []TrackIndex{audio.index})
 	for i, f := range []TrackFile{fmp4.Video[0], fmp4.Audio[0]} {
-		data := [][][]byte{video.data, audio.data}[i]
-		put(t, dir, f.File(), raw(append([][]byte{f.Layout.Head}, data...)...))
-		put(t, dir, f.Playlist(), func(w io.Writer) error { return SingleFilePlaylist(w, f) })
+		data := [][]byte{f.Layout.Head}
+		for _, segment := range [][][]byte{video.data, audio.data}[i] {
+			data = append(data, fromZero(t, f.Index, segment))
+		}
+		put(t, dir, f.File(), raw(data...))
+		put(t, dir, f.Playlist(), raw(f.Media().Text()))
 	}
-	put(t, dir, "index.mpd", func(w io.Writer) error { return DASH(w, fmp4) })
-	put(t, dir, "master.m3u8", func(w io.Writer) error { return MasterPlaylist(w, fmp4.Master()) })
+	put(t, dir, "index.mpd", dash(fmp4))
+	put(t, dir, "master.m3u8", raw(fmp4.Master().Playlist().Text()))
+}
+
+// fromZero returns a stored segment of one part as it is handed out.
+func fromZero(t *testing.T, index TrackIndex, segment []byte) []byte {
+	t.Helper()
+	segment = bytes.Clone(segment)
+	if err := ShiftPart(segment, index.ZeroShift()); err != nil {
+		t.Fatal(err)
+	}
+	return segment
 }
 
 // writeHLS writes CMAF and MPEG-TS segments, with HLS over them.
@@ -190,24 +206,27 @@ func writeHLS(t *testing.T, dir string, c clip, video, audio encoded) {
 		for n, data := range e.data {
 			put(t, folder, strconv.Itoa(n)+".m4s", raw(data))
 		}
-		put(t, folder, "index.m3u8", func(w io.Writer) error {
-			return MediaPlaylist(w, PlaylistOptions{Type: VOD, Ended: true, Name: numbered("m4s"), Init: constant("init.mp4")}, e.index.Segments, e.index.Track)
-		})
+		put(t, folder, "index.m3u8", raw(vod(e.index, numbered("m4s"), constant("init.mp4")).Text()))
 	}
 	folder := filepath.Join(dir, "ts", name)
 	for n, data := range c.transport(t) {
 		put(t, folder, strconv.Itoa(n)+".ts", raw(data))
 	}
-	put(t, folder, "index.m3u8", func(w io.Writer) error {
-		return MediaPlaylist(w, PlaylistOptions{Type: VOD, Ended: true, Name: numbered("ts")}, video.index.Segments, video.index.Track)
-	})
+	put(t, folder, "index.m3u8", raw(vod(video.index, numbered("ts"), nil).Text()))
 	for _, form := range []string{"cmaf", "ts"} {
 		master := Master{
 			Video: []Rendition{{Name: name, URI: name + "/index.m3u8", Index: video.index}},
 			Audio: []Rendition{{Name: "audio0", URI: "audio0/index.m3u8", Index: audio.index}},
 			TS:    form == "ts",
 		}
-		put(t, filepath.Join(dir, form), "index.m3u8", func(w io.Writer) error { return MasterPlaylist(w, master) })
+		put(t, filepath.Join(dir, form), "index.m3u8", raw(master.Playlist().Text()))
+	}
+}
+
+func dash(f Files) func(io.Writer) error {
+	return func(w io.Writer) error {
+		text, err := DASH(f)
+		return errors.Join(err, raw(text)(w))
 	}
 }
 

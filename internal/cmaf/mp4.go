@@ -428,12 +428,11 @@ func (f *trackForm) header(w *boxWriter, id uint32) {
 	if f.late == 0 && f.skipped == 0 {
 		return
 	}
-	elst := &mp4.ElstBox{Version: version(max(f.late, f.length, 2*uint64(f.skipped)))}
+	var edits []mp4.ElstEntry
 	if f.late > 0 {
-		elst.Entries = append(elst.Entries, mp4.ElstEntry{SegmentDuration: f.late, MediaTime: -1, MediaRateInteger: 1})
+		edits = append(edits, mp4.ElstEntry{SegmentDuration: f.late, MediaTime: -1, MediaRateInteger: 1})
 	}
-	elst.Entries = append(elst.Entries, mp4.ElstEntry{SegmentDuration: f.length, MediaTime: f.skipped, MediaRateInteger: 1})
-	w.container("edts", func() { w.box(elst) })
+	w.edits(append(edits, mp4.ElstEntry{SegmentDuration: f.length, MediaTime: f.skipped, MediaRateInteger: 1}))
 }
 
 // tables writes the boxes that say where the samples are, with room for the offsets

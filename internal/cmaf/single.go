@@ -9,7 +9,8 @@ import (
 )
 
 // SingleFile lays out a track as one file of fragments: its init segment, an index of
-// where its segments are (a sidx box), then all segments as they are stored.
+// where its segments are (a sidx box), then all segments as they are stored, but for their
+// decode times: the file starts at 0, see ZeroShift.
 func SingleFile(t TrackIndex) (Layout, error) {
 	var l Layout
 	var segments []Segment // without those that have nothing
@@ -22,13 +23,13 @@ func SingleFile(t TrackIndex) (Layout, error) {
 	if len(segments) == 0 {
 		return Layout{}, weir.Errorf(weir.Invalid, "the track has no segments")
 	}
-	w := &boxWriter{data: Init(t.Track)}
+	w := &boxWriter{data: ZeroInit(t)}
 	l.Init = len(w.data)
 	sidx := &mp4.SidxBox{
 		Version:                  1,
 		ReferenceID:              1,
 		Timescale:                t.Track.Timescale,
-		EarliestPresentationTime: uint64(max(0, segments[0].Start()+t.Track.Ticks(Lead))),
+		EarliestPresentationTime: uint64(max(0, segments[0].Start())),
 	}
 	each := (len(segments) + math.MaxUint16 - 1) / math.MaxUint16
 	for first := 0; first < len(segments); first += each {

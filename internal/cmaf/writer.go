@@ -21,7 +21,10 @@ const (
 
 // Init returns the init segment of a track: what a player must have read before any
 // of its segments.
-func Init(t Track) []byte {
+func Init(t Track) []byte { return initSegment(t, nil) }
+
+// initSegment is Init for a track with an edit list.
+func initSegment(t Track, edits []mp4.ElstEntry) []byte {
 	w := new(boxWriter)
 	w.box(mp4.NewFtyp("iso6", 0, []string{"iso6", "cmfc", "dash", "mp41"}))
 	w.container("moov", func() {
@@ -30,6 +33,7 @@ func Init(t Track) []byte {
 		w.box(mvhd)
 		w.container("trak", func() {
 			w.box(trackHeader(t, 1))
+			w.edits(edits)
 			w.media(t, 0, func() {
 				for _, name := range []string{"stts", "stsc", "stco"} {
 					w.table(name, func() { w.u32(0) })
@@ -44,6 +48,18 @@ func Init(t Track) []byte {
 		})
 	})
 	return w.data
+}
+
+// edits writes an edit list, if there is one.
+func (w *boxWriter) edits(entries []mp4.ElstEntry) {
+	if len(entries) == 0 {
+		return
+	}
+	elst := &mp4.ElstBox{Entries: entries}
+	for _, e := range entries {
+		elst.Version = max(elst.Version, version(e.SegmentDuration), version(2*uint64(max(0, e.MediaTime))))
+	}
+	w.container("edts", func() { w.box(elst) })
 }
 
 // trackHeader makes the tkhd box of an enabled track.

@@ -29,11 +29,11 @@ func (p Priority) String() string {
 	return "unknown"
 }
 
-// Acquire waits until the cores are free and takes them; release gives them back
+// acquire waits until the cores are free and takes them; release gives them back
 // and may be called more than once. A request for more cores than there are gets
 // all of them. Requests of a priority are served in the order they came, and
 // nobody overtakes a request that is too big for what is free just now.
-func (e *Engine) Acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
+func (e *Engine) acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
 	return e.ledger.acquire(ctx, priority, cores)
 }
 

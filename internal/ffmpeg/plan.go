@@ -9,15 +9,6 @@ import (
 	"time"
 )
 
-// Lead is how far ahead of the presentation timeline times are in every pipe
-// between weir and ffmpeg, both ways: a frame shown at 0 is at Lead there. So frames
-// hidden before 0 and decode times before the first presentation time stay
-// representable in fragments, whose times can't be negative.
-//
-// In what is piped to ffmpeg composition offsets must not be negative either: its
-// demuxer moves all presentation times when it meets one.
-const Lead = 10 * time.Second
-
 // Codec is a video codec weir encodes to.
 type Codec string
 
@@ -55,11 +46,17 @@ func gcd(a, b int64) int64 {
 
 // Encode plans one run of ffmpeg: a window of the source's video is decoded once
 // and encoded as every rendition. Rendition i goes to pipe:3+i as fragmented MP4 of
-// one track, with the absolute times of the source, plus [Lead].
+// one track, with the absolute times of the source, plus Lead.
 type Encode struct {
+	// Lead is how far times in pipes are ahead of the presentation timeline, both ways,
+	// in whole seconds: a presentation time of 0 is Lead there. The times of fragments
+	// can't be negative, and frames may lie before 0 or be decoded before it.
+	Lead time.Duration
+
 	// Input is the source file. When it is "", the source is read from pipe:0: an
 	// init segment and fragments that start with a sync sample at or before Start,
-	// with absolute times plus Lead and no negative composition offsets.
+	// with absolute times plus Lead and no negative composition offsets: ffmpeg's
+	// demuxer moves all presentation times when it meets one.
 	Input  string
 	Stream int // index of the video stream in Input
 
@@ -117,7 +114,7 @@ func (e Encode) Args() []string {
 		args = append(args, "-enc_time_base", e.tick(r).String(), "-fps_mode", "passthrough")
 		args = append(args, r.keyArgs(e)...)
 		args = append(args, "-video_track_timescale", strconv.FormatInt(e.timescale(r), 10))
-		args = append(args, fragments(3+i)...)
+		args = append(args, fragments(3+i, e.Lead)...)
 	}
 	return args
 }
@@ -136,11 +133,11 @@ func source(input, format string) []string {
 // times, about a second at once so that nobody has to hold more. Without
 // frag_discont every track would start at 0; edit lists would move it again; and the
 // box of bitrates would differ between chunks that fit together.
-func fragments(pipe int) []string {
+func fragments(pipe int, lead time.Duration) []string {
 	return []string{
 		"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-flags", "+bitexact",
 		"-f", "mp4", "-movflags", "+delay_moov+default_base_moof+frag_discont", "-use_editlist", "0", "-write_btrt", "0", "-frag_duration", "1000000",
-		"-avoid_negative_ts", "disabled", "-output_ts_offset", strconv.Itoa(int(Lead / time.Second)),
+		"-avoid_negative_ts", "disabled", "-output_ts_offset", seconds(lead),
 		fmt.Sprintf("pipe:%d", pipe),
 	}
 }

@@ -8,9 +8,10 @@ import (
 )
 
 // Remux plans one run of ffmpeg that takes a file apart without decoding: stream i
-// goes to pipe:3+i with its times plus [Lead], counted from the start of the
+// goes to pipe:3+i with its times plus Lead, counted from the start of the
 // presentation whatever the container says.
 type Remux struct {
+	Lead    time.Duration // see Encode
 	Input   string
 	Streams []Copy
 	// Strict makes the first damaged packet an error. Right for MP4, where damage
@@ -45,7 +46,7 @@ func (r Remux) Args() []string {
 	for i, c := range r.Streams {
 		args = append(args, "-map", fmt.Sprintf("0:%d", c.Stream), "-c", "copy")
 		if c.Matroska {
-			args = append(args, matroska(3+i)...)
+			args = append(args, matroska(3+i, r.Lead)...)
 			continue
 		}
 		switch c.Codec {
@@ -56,7 +57,7 @@ func (r Remux) Args() []string {
 		case "mpeg4":
 			args = append(args, "-bsf:v", "mpeg4_unpack_bframes")
 		}
-		options := fragments(3 + i)
+		options := fragments(3+i, r.Lead)
 		if c.Codec == "prores" { // MP4 has no name for it, QuickTime has
 			options[slices.Index(options, "-f")+1] = "mov"
 		}
@@ -65,20 +66,22 @@ func (r Remux) Args() []string {
 	return args
 }
 
-func matroska(pipe int) []string {
+func matroska(pipe int, lead time.Duration) []string {
 	return []string{
 		"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-flags", "+bitexact",
-		"-f", "matroska", "-avoid_negative_ts", "disabled", "-output_ts_offset", strconv.Itoa(int(Lead / time.Second)),
+		"-f", "matroska", "-avoid_negative_ts", "disabled", "-output_ts_offset", seconds(lead),
 		fmt.Sprintf("pipe:%d", pipe),
 	}
 }
 
 // Audio plans one run of ffmpeg that makes one audio track of a source into one
-// continuous AAC track, at pipe:3 as fragmented MP4 with times plus [Lead]. The
+// continuous AAC track, at pipe:3 as fragmented MP4 with times plus Lead. The
 // encoder's priming lies before the presentation time 0. Where the source has no
 // audio (a late start, holes) the track has silence, so that it stays in step
 // with the pictures.
 type Audio struct {
+	Lead time.Duration // see Encode
+
 	// Input is the source file. When it is "", the source is read from pipe:0 as
 	// Format, with times plus Lead.
 	Input  string
@@ -104,7 +107,7 @@ func (a Audio) Args() []string {
 	filters := fmt.Sprintf("aresample=%d:async=1000:first_pts=0:min_comp=0.01:min_hard_comp=0.05:ochl=%s,aformat=sample_fmts=fltp",
 		a.rate(), map[int]string{1: "mono", 2: "stereo"}[channels])
 	if a.Input == "" {
-		filters = "asetpts=PTS-" + seconds(Lead) + "/TB," + filters
+		filters = "asetpts=PTS-" + seconds(a.Lead) + "/TB," + filters
 	}
 	args = append(args, "-map", fmt.Sprintf("0:%d", a.Stream), "-af", filters,
 		"-c:a", "aac", "-profile:a", "aac_low", "-b:a", strconv.Itoa(bitrate))
@@ -112,7 +115,7 @@ func (a Audio) Args() []string {
 		// A quarter of the work, and truer to the source where there are bits enough.
 		args = append(args, "-aac_coder", "fast")
 	}
-	return append(args, fragments(3)...)
+	return append(args, fragments(3, a.Lead)...)
 }
 
 // rate is the sample rate of the result: the source's when all players know it.

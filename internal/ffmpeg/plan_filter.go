@@ -81,7 +81,7 @@ func (p Picture) colours() (primaries, transfer, matrix string) {
 func (e Encode) graph() string {
 	var common []string
 	if e.Input == "" {
-		common = append(common, fmt.Sprintf("setpts=PTS-%d", e.Timescale*int64(Lead/time.Second)))
+		common = append(common, fmt.Sprintf("setpts=PTS-%d", e.Timescale*int64(e.Lead/time.Second)))
 	}
 	if e.Picture.Interlaced {
 		// One frame each, so that counts stay; the filter halves the time base.

@@ -8,9 +8,10 @@ import (
 
 // Thumbnails plans one run of ffmpeg that makes small pictures of a source's key
 // frames. pipe:0 is an init segment and fragments that have only sync samples, with
-// times plus [Lead]; every one of them becomes a JPEG at pipe:3, one after
+// times plus Lead; every one of them becomes a JPEG at pipe:3, one after
 // the other.
 type Thumbnails struct {
+	Lead          time.Duration // see Encode
 	Picture       Picture
 	Timescale     int64
 	Width, Height int // of a thumbnail; see Fit
@@ -28,7 +29,7 @@ type Thumbnails struct {
 
 // Args returns the arguments of ffmpeg.
 func (t Thumbnails) Args() []string {
-	common := append([]string{fmt.Sprintf("setpts=PTS-%d", t.Timescale*int64(Lead/time.Second))}, t.Picture.upright()...)
+	common := append([]string{fmt.Sprintf("setpts=PTS-%d", t.Timescale*int64(t.Lead/time.Second))}, t.Picture.upright()...)
 	if t.Picture.wide() {
 		common = append(common, t.Picture.toneMap(max(t.Width, t.PosterWidth), max(t.Height, t.PosterHeight))...)
 	}

@@ -19,6 +19,7 @@ func TestRateIsAbsolute(t *testing.T) {
 			var scale int64
 			for _, window := range [][2]int64{{0, 30720}, {30720, 49152}} { // 2.5 s, then to 4 s
 				encode := Encode{
+					Lead:    testLead,
 					Picture: Picture{Width: 128, Height: 72}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Start: window[0], End: window[1], Threads: 1,
 					Renditions: []Rendition{{Codec: H264, Width: 128, Height: 72, Rate: rate, Bitrate: 100_000}, {Codec: H264, Width: 64, Height: 36, Bitrate: 50_000}},
 				}
@@ -85,6 +86,7 @@ func TestPictures(t *testing.T) {
 			}
 			scale := timescale(t, written(t, track))
 			encode := Encode{
+				Lead:    testLead,
 				Picture: tt.picture, Timescale: scale, Rate: Ratio{10, 1}, Threads: 1,
 				Renditions: []Rendition{{Codec: H264, Width: tt.width, Height: tt.height, Quality: 10}},
 			}
@@ -138,6 +140,7 @@ func TestToneMap(t *testing.T) {
 			}
 			track := sourceTrack(t, "hevc", film...)
 			encode := Encode{
+				Lead:      testLead,
 				Picture:   Picture{Width: 256, Height: 144, PixelFormat: "yuv420p10le", Primaries: "bt2020", Transfer: transfer, Matrix: "bt2020nc"},
 				Timescale: 10240, Rate: Ratio{10, 1}, Threads: 1, Renditions: []Rendition{{Codec: H264, Width: 128, Height: 72, Quality: 10}},
 			}
@@ -174,7 +177,7 @@ func TestRemuxKeepsTime(t *testing.T) {
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			path := made(t, tt.file, tt.args...)
-			out := plain(t, Remux{Input: path, Streams: []Copy{{Stream: 0, Codec: tt.codec}, {Stream: 1, Codec: "aac"}}}.Args(), nil, 2)
+			out := plain(t, Remux{Lead: testLead, Input: path, Streams: []Copy{{Stream: 0, Codec: tt.codec}, {Stream: 1, Codec: "aac"}}}.Args(), nil, 2)
 			for i, wantFirst := range []float64{tt.first, tt.audio} {
 				track := written(t, out[i])
 				scale := timescale(t, track)
@@ -198,9 +201,9 @@ func TestAudioStaysInStep(t *testing.T) {
 	// Audio from 0.5 s to 1 s and from 2 s to 3 s, in one stream of packets.
 	film := made(t, "film.mkv", "-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=3", "-f", "lavfi", "-i", "sine=f=1000:r=48000:d=3",
 		"-af", "aselect='between(t,0.5,1)+gte(t,2)'", "-ac", "6", "-c:v", "libx264", "-c:a", "ac3", "-fps_mode", "passthrough")
-	fromFile := plain(t, Audio{Input: film, Stream: 1, Channels: 6, SampleRate: 48_000}.Args(), nil, 1)[0]
-	spool := plain(t, Remux{Input: film, Streams: []Copy{{Stream: 1, Codec: "ac3", Matroska: true}}}.Args(), nil, 1)[0]
-	fromPipe := plain(t, Audio{Format: "matroska", Channels: 6, SampleRate: 48_000}.Args(), spool, 1)[0]
+	fromFile := plain(t, Audio{Lead: testLead, Input: film, Stream: 1, Channels: 6, SampleRate: 48_000}.Args(), nil, 1)[0]
+	spool := plain(t, Remux{Lead: testLead, Input: film, Streams: []Copy{{Stream: 1, Codec: "ac3", Matroska: true}}}.Args(), nil, 1)[0]
+	fromPipe := plain(t, Audio{Lead: testLead, Format: "matroska", Channels: 6, SampleRate: 48_000}.Args(), spool, 1)[0]
 	for name, track := range map[string][]byte{"file": fromFile, "pipe": fromPipe} {
 		t.Run(name, func(t *testing.T) {
 			path := written(t, track)
@@ -240,6 +243,7 @@ func TestAudioStaysInStep(t *testing.T) {
 func TestThumbnailsOfKeyFrames(t *testing.T) {
 	track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=256x144:r=10:d=5", "-c:v", "libx264", "-g", "1")
 	out := plain(t, Thumbnails{
+		Lead:    testLead,
 		Picture: Picture{Width: 256, Height: 144}, Timescale: 10240, Width: 128, Height: 72,
 		Columns: 5, Rows: 4, SpriteWidth: 64, SpriteHeight: 36, Poster: 7, PosterWidth: 256, PosterHeight: 144,
 	}.Args(), track, 3)

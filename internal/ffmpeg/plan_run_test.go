@@ -135,7 +135,7 @@ func TestRateFactors(t *testing.T) {
 		t.Fatal(err)
 	}
 	track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=256x144:r=24:d=2", "-c:v", "libx264", "-preset", "ultrafast")
-	encode := Encode{Picture: Picture{Width: 256, Height: 144}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Threads: 1}
+	encode := Encode{Lead: testLead, Picture: Picture{Width: 256, Height: 144}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Threads: 1}
 	for _, r := range []Rendition{
 		{Bitrate: 50_000, Peak: 75_000, Buffer: 100_000},
 		{Quality: 30, Peak: 600_000, Buffer: 800_000},

@@ -14,6 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// testLead is that of the plans in tests.
+const testLead = 10 * time.Second
+
 var update = flag.Bool("update", false, "write testdata/plan/*.txt anew")
 
 // sourceTrack makes a small film and takes it apart as an import does.
@@ -24,7 +27,7 @@ func sourceTrack(t *testing.T, codec string, args ...string) []byte {
 		name = "in.webm"
 	}
 	film := made(t, name, args...)
-	return plain(t, Remux{Input: film, Streams: []Copy{{Stream: 0, Codec: codec}}}.Args(), nil, 1)[0]
+	return plain(t, Remux{Lead: testLead, Input: film, Streams: []Copy{{Stream: 0, Codec: codec}}}.Args(), nil, 1)[0]
 }
 
 func timescale(t *testing.T, path string) int64 {
@@ -53,7 +56,7 @@ func TestEncodeIsExact(t *testing.T) {
 				scale := timescale(t, path)
 				lead := 10 * scale
 				want := shown(packets(t, path), lead)
-				encode := Encode{Picture: Picture{Width: 256, Height: 144}, Timescale: scale, Rate: Ratio{24, 1}, Threads: 1}
+				encode := Encode{Lead: testLead, Picture: Picture{Width: 256, Height: 144}, Timescale: scale, Rate: Ratio{24, 1}, Threads: 1}
 				if name == "even" {
 					encode.Tick = Ratio{1, 24}
 				} else {
@@ -105,7 +108,7 @@ func TestPlans(t *testing.T) {
 		{Codec: H264, Width: 1920, Height: 1080, Bitrate: 6_000_000, Peak: 9_000_000, Buffer: 12_000_000, GOP: 48, Keys: []int64{73728, 147456}},
 		{Codec: H264, Width: 640, Height: 360, Quality: 27.5, Peak: 1_200_000, Buffer: 1_600_000, Profile: "H264Baseline", Keys: []int64{73728, 147456}},
 	}
-	chunk := Encode{Picture: sd, Timescale: 12288, Tick: Ratio{512, 12288}, Rate: Ratio{24, 1}, Start: 73728, End: 221184, Threads: 1, Renditions: ladder}
+	chunk := Encode{Lead: testLead, Picture: sd, Timescale: 12288, Tick: Ratio{512, 12288}, Rate: Ratio{24, 1}, Start: 73728, End: 221184, Threads: 1, Renditions: ladder}
 	other := func(change func(*Encode)) Encode {
 		e := chunk
 		e.Renditions = slices.Clone(ladder[:1])
@@ -155,12 +158,13 @@ func TestPlans(t *testing.T) {
 			Picture:  Picture{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"},
 			MaxWidth: 1280, MaxHeight: 720,
 		},
-		"remux":        Remux{Input: "/spool/film.mov", Strict: true, Streams: []Copy{{Stream: 0, Codec: "hevc"}, {Stream: 2, Codec: "aac"}, {Stream: 3, Codec: "ac3", Matroska: true}}},
-		"remux-prores": Remux{Input: "/spool/film.mov", Streams: []Copy{{Stream: 0, Codec: "prores"}}},
-		"audio":        Audio{Input: "/spool/film.mkv", Stream: 1, Channels: 6, SampleRate: 48_000},
-		"audio-mono":   Audio{Format: "matroska", Channels: 1, SampleRate: 22_050, Bitrate: 48_000},
-		"thumbnails":   Thumbnails{Picture: sd, Timescale: 12288, Width: 640, Height: 360},
+		"remux":        Remux{Lead: testLead, Input: "/spool/film.mov", Strict: true, Streams: []Copy{{Stream: 0, Codec: "hevc"}, {Stream: 2, Codec: "aac"}, {Stream: 3, Codec: "ac3", Matroska: true}}},
+		"remux-prores": Remux{Lead: testLead, Input: "/spool/film.mov", Streams: []Copy{{Stream: 0, Codec: "prores"}}},
+		"audio":        Audio{Lead: testLead, Input: "/spool/film.mkv", Stream: 1, Channels: 6, SampleRate: 48_000},
+		"audio-mono":   Audio{Lead: testLead, Format: "matroska", Channels: 1, SampleRate: 22_050, Bitrate: 48_000},
+		"thumbnails":   Thumbnails{Lead: testLead, Picture: sd, Timescale: 12288, Width: 640, Height: 360},
 		"thumbnails-all": Thumbnails{
+			Lead:    testLead,
 			Picture: sd, Timescale: 12288, Width: 640, Height: 360,
 			Columns: 5, Rows: 4, SpriteWidth: 160, SpriteHeight: 90, Poster: 2, PosterWidth: 1280, PosterHeight: 720,
 		},

@@ -83,9 +83,6 @@ func (s Stream) Interlaced() bool {
 	return slices.Contains([]string{"tt", "bb", "tb", "bt"}, s.FieldOrder)
 }
 
-// HDR reports whether the pictures are made for screens brighter than usual.
-func (s Stream) HDR() bool { return s.Transfer == "smpte2084" || s.Transfer == "arib-std-b67" }
-
 // Shown returns the size of the picture on a screen with square pixels, upright.
 func (s Stream) Shown() (width, height int) {
 	width, height = s.Width, s.Height

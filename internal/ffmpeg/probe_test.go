@@ -44,7 +44,7 @@ func TestProbe(t *testing.T) {
 				if d := (p.Duration - 2*time.Second).Abs(); d > 100*time.Millisecond || p.Size == 0 || p.BitRate == 0 {
 					t.Errorf("duration %v, size %d, bit rate %d", p.Duration, p.Size, p.BitRate)
 				}
-				if v.Rate != (Ratio{25, 1}) || v.Width != 320 || v.Height != 180 || v.BitDepth != 8 || !v.Extradata || v.Frames != 50 || v.FieldOrder != "progressive" || v.Interlaced() || v.HDR() {
+				if v.Rate != (Ratio{25, 1}) || v.Width != 320 || v.Height != 180 || v.BitDepth != 8 || !v.Extradata || v.Frames != 50 || v.FieldOrder != "progressive" || v.Interlaced() || v.Transfer == "smpte2084" {
 					t.Errorf("video = %+v", v)
 				}
 				if a.SampleRate != 44100 || a.Channels != 1 || a.Layout != "mono" || a.BitRate == 0 {
@@ -67,7 +67,7 @@ func TestProbe(t *testing.T) {
 			want: probed{Format: "matroska", Video: []string{"hevc Main 10 yuv420p10le"}},
 			check: func(t *testing.T, p Probe) {
 				v := p.Video[0]
-				if !v.HDR() || v.BitDepth != 10 || v.Primaries != "bt2020" || v.Matrix != "bt2020nc" || v.Range != "tv" || v.Reorder == 0 {
+				if v.Transfer != "smpte2084" || v.BitDepth != 10 || v.Primaries != "bt2020" || v.Matrix != "bt2020nc" || v.Range != "tv" || v.Reorder == 0 {
 					t.Errorf("video = %+v", v)
 				}
 			},

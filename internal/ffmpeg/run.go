@@ -76,7 +76,7 @@ const (
 // Stdin or of an output comes back as it is.
 func (e *Engine) Run(ctx context.Context, c Command) error {
 	if !c.Reserved {
-		release, err := e.Acquire(ctx, c.Priority, c.Threads)
+		release, err := e.acquire(ctx, c.Priority, c.Threads)
 		if err != nil {
 			return err
 		}

@@ -211,7 +211,7 @@ func testSpare(t *testing.T, forgets bool) {
 		s.Discontinuity = s.Discontinuity || n == 6
 		kept.Segments = append(kept.Segments, s)
 	}
-	track, err := r.Keep(t.Context(), store, "kept")
+	track, err := keep(t, r, store, "kept")
 	must(t, err)
 	if diff := cmp.Diff(kept, track.Index()); diff != "" {
 		t.Errorf("index (-want +kept):\n%s", diff)

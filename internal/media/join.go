@@ -115,3 +115,40 @@ func journalPrefix(prefix string, leg int, name string) string {
 func indexPrefix(prefix string, leg int, name string) string {
 	return path.Join(prefix, legsFolder, strconv.Itoa(leg), name, indexName)
 }
+
+// kept returns the index of the segments that are there, and their numbers here.
+func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
+	all, forgotten, err := r.Index()
+	if err != nil {
+		return kept, nil, err
+	}
+	r.mu.Lock()
+	open, inits := r.open, r.inits
+	r.mu.Unlock()
+	if open {
+		return kept, nil, weir.Errorf(weir.Busy, "a segment is still being recorded")
+	}
+	last := -1 // init segment
+	for i, segment := range all.Segments {
+		n := forgotten.Number(i)
+		if r.Trimmed(n) {
+			continue
+		}
+		if count := len(files); count > 0 && files[count-1] != n-1 {
+			segment.Discontinuity = true
+		}
+		if k := r.InitOf(n); k != last {
+			if last < 0 {
+				kept.Track = inits[k].track
+			} else {
+				kept.Changes = append(kept.Changes, cmaf.Change{First: len(files), Track: inits[k].track})
+			}
+			last = k
+		}
+		kept.Segments, files = append(kept.Segments, segment), append(files, n)
+	}
+	if len(files) == 0 {
+		return kept, nil, weir.Errorf(weir.NotFound, "nothing was recorded")
+	}
+	return kept, files, nil
+}

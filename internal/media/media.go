@@ -40,8 +40,8 @@ var (
 	indexOptions   = blob.PutOptions{ContentType: "application/octet-stream"}
 )
 
-// InitKey returns the key of a track's init segment.
-func InitKey(prefix string) string { return prefix + "/init.mp4" }
+// initKey returns the key of a track's init segment.
+func initKey(prefix string) string { return prefix + "/init.mp4" }
 
 // SegmentKey returns the key of segment n of a track.
 func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Itoa(n) + ".m4s" }
@@ -82,7 +82,7 @@ func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
 // Seal makes a track out of segments that were put.
 func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.TrackIndex) error {
 	head := cmaf.Init(index.Track)
-	if err := store.Put(ctx, InitKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
+	if err := store.Put(ctx, initKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
 		return err
 	}
 	data, err := indexBytes(index)
@@ -126,6 +126,7 @@ type Track struct {
 	store  blob.Store
 	prefix string
 	index  cmaf.TrackIndex
+	zero   bool // see FromZero
 }
 
 // Open reads the index of a sealed track.
@@ -146,7 +147,7 @@ func Open(ctx context.Context, store blob.Store, prefix string) (*Track, error) 
 	if err != nil {
 		return nil, fmt.Errorf("index of %s: %w", prefix, err)
 	}
-	return &Track{store, prefix, index}, nil
+	return NewTrack(store, prefix, index), nil
 }
 
 // parseIndex reads the index of a sealed track: unlike that of a track which is
@@ -175,7 +176,15 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 // NewTrack returns a track whose segments are in the store and whose index is known
 // from elsewhere: one that is not sealed yet.
 func NewTrack(store blob.Store, prefix string, index cmaf.TrackIndex) *Track {
-	return &Track{store, prefix, index}
+	return &Track{store: store, prefix: prefix, index: index}
+}
+
+// FromZero returns the track as it is handed out: it starts at 0, not cmaf.Lead later as its
+// stored form does. Its init segment and the bytes of its segments differ in that only.
+func (t *Track) FromZero() *Track {
+	from := *t
+	from.zero = true
+	return &from
 }
 
 // Index returns what the track is and which segments it has. Callers don't change
@@ -186,7 +195,12 @@ func (t *Track) Index() cmaf.TrackIndex { return t.index }
 func (t *Track) Prefix() string { return t.prefix }
 
 // Init returns the init segment.
-func (t *Track) Init() []byte { return cmaf.Init(t.index.Track) }
+func (t *Track) Init() []byte {
+	if t.zero {
+		return cmaf.ZeroInit(t.index)
+	}
+	return cmaf.Init(t.index.Track)
+}
 
 // InitAfter returns the init segment that holds after k changes of the coding.
 func (t *Track) InitAfter(k int) ([]byte, error) {
@@ -204,6 +218,13 @@ func (t *Track) Segment(ctx context.Context, n int) (body io.ReadCloser, size in
 	}
 	body, err = t.open(ctx, n, 0, -1)
 	return body, t.index.Segments[n].Size(), err
+}
+
+// SegmentFile returns segment n as it is stored, as a file that can be read again.
+func (t *Track) SegmentFile(n int) *File {
+	size := t.index.Segments[n].Size()
+	layout := cmaf.Layout{Extents: []cmaf.Extent{{Segment: n, Length: size}}, Size: size}
+	return &File{layout: layout, tracks: []*Track{t}, starts: []int64{0}}
 }
 
 // Parts opens a run of parts of segment n, from first up to but without end.
@@ -251,6 +272,13 @@ func (t *Track) Fragments(ctx context.Context, n int) ([]cmaf.Fragment, error) {
 // open opens length bytes of segment n, and says so when the stored object is not
 // the one that the index describes.
 func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
+	if t.zero {
+		return t.openShifted(ctx, n, offset, length)
+	}
+	return t.openStored(ctx, n, offset, length)
+}
+
+func (t *Track) openStored(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
 	body, info, err := t.store.Get(ctx, SegmentKey(t.prefix, n), offset, length)
 	if err != nil {
 		return nil, err
@@ -260,20 +288,6 @@ func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadC
 		return nil, fmt.Errorf("segment %d of %s has %d bytes, its index entry says %d", n, t.prefix, info.Size, want)
 	}
 	return body, nil
-}
-
-// CopyTrack gives a sealed track a second home in the same store.
-func CopyTrack(ctx context.Context, store blob.Store, from, to string) error {
-	track, err := Open(ctx, store, from)
-	if err != nil {
-		return err
-	}
-	for n := range track.index.Segments {
-		if err := store.Copy(ctx, SegmentKey(from, n), SegmentKey(to, n)); err != nil {
-			return err
-		}
-	}
-	return Seal(ctx, store, to, track.index)
 }
 
 func partsSize(parts []cmaf.Part) (size int64) {

@@ -338,26 +338,6 @@ func TestFileOfOtherSize(t *testing.T) {
 	}
 }
 
-func TestCopyTrack(t *testing.T) {
-	eachStore(t, func(t *testing.T, store blob.Store) {
-		described, segments := testTrack(cmaf.Video, 7)
-		want := putTrack(t, store, "from/source", described, segments)
-		if err := CopyTrack(t.Context(), store, "from/source", "to/source"); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.DeletePrefix(t.Context(), "from"); err != nil {
-			t.Fatal(err)
-		}
-		track := openTrack(t, store, "to/source")
-		if diff := cmp.Diff(want, track.Index()); diff != "" {
-			t.Errorf("the copy differs (-want +got):\n%s", diff)
-		}
-		if _, err := track.Fragments(t.Context(), 3); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestPresentation(t *testing.T) {
 	eachStore(t, func(t *testing.T, store blob.Store) {
 		if _, err := LoadPresentation(t.Context(), store, "asset/1"); weir.KindOf(err) != weir.NotFound {

@@ -30,7 +30,7 @@ import (
 //
 // What was trimmed long ago is in neither (see Forgotten).
 //
-// [Recorder.Keep] makes a sealed track in a blob.Store of it.
+// [KeepRecording] makes a sealed track in a blob.Store of it.
 //
 // One goroutine writes (Begin, Append, Finish, Change, Close). Reading, Sync and
 // Trim may happen at any time from any other. A recorder keeps no media in memory, and

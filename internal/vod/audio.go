@@ -71,7 +71,7 @@ func readAudio(r io.Reader, begin func(cmaf.Track), add func(cmaf.Fragment) erro
 		return 0, err
 	}
 	begin(track)
-	smoother := smoother{lead: track.Ticks(ffmpeg.Lead), snap: int64(track.Timescale) / 50}
+	smoother := smoother{lead: track.Ticks(cmaf.Lead), snap: int64(track.Timescale) / 50}
 	for {
 		f, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -215,7 +215,7 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 
 func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), p *packer) (damage ffmpeg.Damage, err error) {
 	source := plan.Source.Audio[k]
-	audio := ffmpeg.Audio{Format: "matroska", Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate}
+	audio := ffmpeg.Audio{Lead: cmaf.Lead, Format: "matroska", Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate}
 	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage}
 	if source.Track {
 		track, err := media.Open(ctx, e.Store, plan.Source.place(k))

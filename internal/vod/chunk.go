@@ -20,8 +20,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Rate is what the encoder of one rendition is told to spend in a chunk.
-type Rate struct {
+// encodeRate is what the encoder of one rendition is told to spend in a chunk.
+type encodeRate struct {
 	Bitrate int     // bits a second, mean; 0 = by Quality
 	Quality float64 // constant rate factor; 0 = by Bitrate
 	Peak    int     // bits a second, at most; 0 = no limit
@@ -51,9 +51,9 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 		return ChunkResult{}, err
 	}
 	run := chunkRun{engine: e, plan: plan, n: n, source: source, table: newFrames(*plan.Source.Video, source.Index())}
-	result := ChunkResult{Chunk: n, Renditions: make([]RenditionResult, len(plan.Encoded()))}
-	rates := map[int]Rate{}
-	for i, rate := range plan.Rates(n, o.Earlier) {
+	result := ChunkResult{Chunk: n, Renditions: make([]RenditionResult, len(plan.encoded()))}
+	rates := map[int]encodeRate{}
+	for i, rate := range plan.rates(n, o.Earlier) {
 		rates[i] = rate
 	}
 	if err := run.encode(ctx, rates, &result, o.Progress); err != nil {
@@ -61,7 +61,7 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	}
 	for range maxCorrections {
 		before := result.Stats()
-		again := plan.Corrected(n, o.Earlier, before)
+		again := plan.corrected(n, o.Earlier, before)
 		if len(again) == 0 {
 			break
 		}
@@ -75,7 +75,7 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	return result, nil
 }
 
-// maxCorrections is how often a chunk is encoded again: see Plan.Corrected.
+// maxCorrections is how often a chunk is encoded again: see Plan.corrected.
 const maxCorrections = 2
 
 // chunkRun encodes a chunk.
@@ -89,8 +89,8 @@ type chunkRun struct {
 
 // encode makes the renditions that have a rate, from one decode for each core, and puts
 // what came of them into result.
-func (c chunkRun) encode(ctx context.Context, rates map[int]Rate, result *ChunkResult, progress func(float64)) error {
-	chunk, encoded := c.plan.Chunks[c.n], c.plan.Encoded()
+func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *ChunkResult, progress func(float64)) error {
+	chunk, encoded := c.plan.Chunks[c.n], c.plan.encoded()
 	which := slices.Sorted(maps.Keys(rates))
 	tasks := make([]encodeTask, len(which))
 	packers := make([]*packer, len(which))
@@ -105,7 +105,7 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]Rate, result *ChunkR
 		}
 		tasks[k].rendition.Keys = c.plan.keys(chunk, r, c.table)
 		for segment := range chunk.Segments {
-			tasks[k].frames += float64(c.plan.SegmentFrames(r, chunk.First+segment))
+			tasks[k].frames += float64(c.plan.segmentFrames(r, chunk.First+segment))
 		}
 	}
 	report := newShares(progress, chunk.Cores)
@@ -232,7 +232,10 @@ func (s *shares) of(share int, frames float64) func(ffmpeg.Progress) {
 
 // encode is a run of ffmpeg, but for its window.
 func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
-	encode := ffmpeg.Encode{Picture: p.Source.Video.Stream.Source(), Timescale: p.Timescale, Tick: p.Tick, Rate: p.Rate, Threads: 1}
+	encode := ffmpeg.Encode{
+		Lead: cmaf.Lead, Picture: p.Source.Video.Stream.Source(), Timescale: p.Timescale,
+		Tick: p.Tick, Rate: p.Rate, Threads: 1,
+	}
 	for _, task := range tasks {
 		encode.Renditions = append(encode.Renditions, task.rendition)
 	}
@@ -240,7 +243,7 @@ func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
 }
 
 // rendition is what ffmpeg is told of a rendition, but for its key frames.
-func (p *Plan) rendition(r Rendition, rate Rate) ffmpeg.Rendition {
+func (p *Plan) rendition(r Rendition, rate encodeRate) ffmpeg.Rendition {
 	rendition := ffmpeg.Rendition{
 		Codec: r.Codec, Width: r.Width, Height: r.Height, Rate: r.Rate, Profile: r.Profile,
 		Bitrate: rate.Bitrate, Quality: rate.Quality, Peak: rate.Peak, Buffer: rate.Buffer,
@@ -265,8 +268,8 @@ func (p *Plan) pixels(tasks []encodeTask) int64 {
 // the frame rate changes, a frame is shown at the nearest time there is one.
 func (p *Plan) overlap() int64 {
 	var overlap int64
-	for _, r := range p.Encoded() {
-		if r.Converts() {
+	for _, r := range p.encoded() {
+		if r.converts() {
 			overlap = max(overlap, p.Timescale*r.Rate.Den/r.Rate.Num+1)
 		}
 	}
@@ -289,13 +292,13 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 		count := math.Ceil(length/(r.GOP*float64(p.Timescale)) - 0.02)
 		for i := 1; float64(i) < count; i++ {
 			t := start + int64(math.Round(length*float64(i)/count))
-			if found := table.between(t, end); !r.Converts() && len(found) > 0 {
+			if found := table.between(t, end); !r.converts() && len(found) > 0 {
 				t = found[0]
 			}
 			keys = append(keys, t)
 		}
 	}
-	if r.Converts() {
+	if r.converts() {
 		// A time between two frames of the rendition's own rate may be rounded to the first.
 		for i, key := range keys {
 			frame := frameAt(r.Rate, p.Timescale, key)
@@ -310,7 +313,7 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 func (p *Plan) expected(chunk Chunk, r Rendition, table frames) func(scale int64) (segments [][]int64, end int64) {
 	return func(scale int64) (segments [][]int64, end int64) {
 		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
-			if !r.Converts() {
+			if !r.converts() {
 				segments = append(segments, table.between(p.Starts[n], p.segmentEnd(n)))
 				continue
 			}
@@ -321,7 +324,7 @@ func (p *Plan) expected(chunk Chunk, r Rendition, table frames) func(scale int64
 			}
 			segments = append(segments, times)
 		}
-		if !r.Converts() {
+		if !r.converts() {
 			return segments, chunk.End
 		}
 		return segments, frameAt(r.Rate, p.Timescale, chunk.End) * r.Rate.Den * scale / r.Rate.Num
@@ -348,7 +351,7 @@ func (s stretch) read(ctx context.Context, r io.Reader) error {
 	s.packer.part = 2 * int64(track.Timescale)
 	s.packer.cut = func(segmentInHand, int64, cmaf.Sample) bool { return false }
 	segments, end := s.segments(int64(track.Timescale))
-	source := sampleReader{reader: reader, lead: track.Ticks(ffmpeg.Lead)}
+	source := sampleReader{reader: reader, lead: track.Ticks(cmaf.Lead)}
 	for i, times := range segments {
 		next := end
 		if i+1 < len(segments) && len(segments[i+1]) > 0 {

@@ -24,7 +24,7 @@ func indexOf(t *testing.T, results []ChunkResult, name string) cmaf.TrackIndex {
 	var index cmaf.TrackIndex
 	for _, result := range results {
 		r := result.rendition(t, name)
-		segments, err := r.Segments()
+		segments, err := r.segments()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestFrameRates(t *testing.T) {
 				{Name: "a", Width: 320, Height: 180, Bitrate: 1_000_000, FPS: new(tt.fps), FPSDen: tt.den},
 				{Name: "b", Width: 160, Height: 90, Bitrate: 100_000},
 			}})
-			if got, want := o.plan.Renditions[0].Converts(), tt.fps != 24; got != want {
+			if got, want := o.plan.Renditions[0].converts(), tt.fps != 24; got != want {
 				t.Errorf("converts: %v, want %v", got, want)
 			}
 			filter := "fps=" + tt.filter + ":start_time=0:round=near"
@@ -253,12 +253,12 @@ func TestEncodeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, rate := range plan.Rates(1, earlier) {
+	for i, rate := range plan.rates(1, earlier) {
 		got := second.Renditions[i]
 		if rate.Quality == 0 || got.Before == nil || got.Before.Before != nil || got.Bytes > got.Before.Bytes {
 			t.Errorf("%s: told quality %.2f, came to %d bytes, before %+v; want less", got.Name, rate.Quality, got.Bytes, got.Before)
 		}
-		if want := plan.SegmentFrames(plan.Encoded()[i], 1); got.Frames != want {
+		if want := plan.segmentFrames(plan.encoded()[i], 1); got.Frames != want {
 			t.Errorf("%s: %d frames, want %d", got.Name, got.Frames, want)
 		}
 	}

@@ -111,7 +111,7 @@ func whySequential(probe ffmpeg.Probe) string {
 	return ""
 }
 
-// Plan plans what a request makes of a source; see NewPlan.
+// Plan plans what a request makes of a source; see newPlan.
 func (e Engine) Plan(ctx context.Context, src Source, req Request) (Plan, error) {
 	var index cmaf.TrackIndex
 	if src.Video != nil && src.Sequential == "" {
@@ -121,7 +121,7 @@ func (e Engine) Plan(ctx context.Context, src Source, req Request) (Plan, error)
 		}
 		index = track.Index()
 	}
-	return NewPlan(src, index, req)
+	return newPlan(src, index, req)
 }
 
 // unusableVideo is why a video can't be taken apart although its codec allows it.
@@ -142,7 +142,7 @@ type importer struct {
 // run starts ffmpeg and takes what it writes, every stream in a goroutine.
 func (im *importer) run(ctx context.Context) error {
 	src := im.src
-	remux := ffmpeg.Remux{Input: im.options.File, Strict: strings.Contains(src.Probe.Demuxer, "mp4")}
+	remux := ffmpeg.Remux{Lead: cmaf.Lead, Input: im.options.File, Strict: strings.Contains(src.Probe.Demuxer, "mp4")}
 	var consumers []func(context.Context, io.Reader) error
 	if src.Video != nil && src.Sequential == "" {
 		im.video = newVideoImport(im.Engine, im.options, src.Video)
@@ -278,7 +278,7 @@ func timescale(timeBase ffmpeg.Ratio) int64 {
 }
 
 func newVideoImport(e Engine, o ImportOptions, video *SourceVideo) *videoImport {
-	v := &videoImport{Engine: e, video: video, seconds: SegmentSeconds(o.SegmentSeconds)}
+	v := &videoImport{Engine: e, video: video, seconds: segmentSeconds(o.SegmentSeconds)}
 	v.packer = packer{store: e.Store, prefix: o.Prefix + "/" + sourceDir, cut: v.cut}
 	return v
 }
@@ -295,7 +295,7 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
 	v.efforts = newEffortMeter(v.bits, v.video.Timescale)
-	lead := track.Ticks(ffmpeg.Lead)
+	lead := track.Ticks(cmaf.Lead)
 	for {
 		f, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -493,7 +493,10 @@ func (im *importer) verify(ctx context.Context) error {
 		keys = append(keys, keyFrame{segment: n, size: sample.Size, start: index.Segments[n].Start(), end: index.Segments[n].End()})
 	}
 	pictures := 0
-	run := ffmpeg.Thumbnails{Picture: im.src.Video.Stream.Source(), Timescale: im.src.Video.Timescale, Width: smallestSide, Height: smallestSide}
+	run := ffmpeg.Thumbnails{
+		Lead: cmaf.Lead, Picture: im.src.Video.Stream.Source(), Timescale: im.src.Video.Timescale,
+		Width: smallestSide, Height: smallestSide,
+	}
 	command := ffmpeg.Command{Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Priority: ffmpeg.Interactive}
 	err := runPipes(ctx, im.FFmpeg, command, []func(context.Context, io.Reader) error{
 		func(_ context.Context, r io.Reader) error {

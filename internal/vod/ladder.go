@@ -21,10 +21,10 @@ const (
 	overSource = 1.2
 )
 
-// DefaultLadder returns the renditions of a source whose owner named none, by the
+// defaultLadder returns the renditions of a source whose owner named none, by the
 // size at which it is shown. Rungs are named by the shorter side, so that a portrait
 // video has the same ladder as a landscape one.
-func DefaultLadder(width, height, bitrate int) []weir.Profile {
+func defaultLadder(width, height, bitrate int) []weir.Profile {
 	if bitrate <= 0 {
 		bitrate = unknownBitrate
 	}
@@ -67,7 +67,7 @@ func DefaultLadder(width, height, bitrate int) []weir.Profile {
 // of what is encoded: names, and the size of a profile that has only a bitrate.
 func profiles(asked []weir.Profile, width, height, bitrate int) ([]weir.Profile, error) {
 	if len(asked) == 0 {
-		return DefaultLadder(width, height, bitrate), nil
+		return defaultLadder(width, height, bitrate), nil
 	}
 	if err := weir.CheckFileProfiles(asked); err != nil {
 		return nil, err

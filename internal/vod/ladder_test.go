@@ -32,7 +32,7 @@ func TestDefaultLadder(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%dx%d@%d", tt.width, tt.height, tt.bitrate), func(t *testing.T) {
 			var got []string
-			for _, p := range DefaultLadder(tt.width, tt.height, tt.bitrate) {
+			for _, p := range defaultLadder(tt.width, tt.height, tt.bitrate) {
 				got = append(got, fmt.Sprintf("%s:%d %dx%d", p.Name, p.Bitrate, p.Width, p.Height))
 				if p.Quality == nil || *p.Quality != 27 {
 					t.Errorf("%s has quality %v, want 27", p.Name, p.Quality)

@@ -2,62 +2,93 @@ package vod
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"math"
-	"slices"
+	"path"
 	"strings"
 
 	"weir/internal/cmaf"
 	"weir/internal/weir"
 )
 
+// An output is a form in which streams are published: one file of this package each. It
+// consists of pieces (a track in segments, or a file), which can be put while the streams
+// grow, and of manifests over them, which come when everything is there.
+type output interface {
+	// name is that of the output in requests and in a PublishState.
+	name() string
+
+	// jobs returns what puts the pieces as far as they go now and were not put before. How far
+	// they are is in r.state.piece.
+	jobs(r *publishing) []publishJob
+
+	// finish puts the manifests. All streams are complete, and so are all pieces.
+	finish(ctx context.Context, r *publishing) error
+
+	// manifests returns the keys of what tells a player that the output is finished.
+	manifests() []string
+
+	// keys returns the keys of what may have been put of a piece. The first is that of its file,
+	// if it is one.
+	keys(piece string, state *PieceState) []string
+
+	// report says where the output is. The renditions are in out already, and so is what the
+	// outputs before it reported. The size of a rendition is that of its MP4 file, else that of
+	// HLS, else that of its fragmented file; where an earlier version put that and did not note
+	// its size, it is an estimate.
+	report(out *weir.TranscodeOutput, state *PublishState, video, audio []Stream)
+}
+
+// outputs returns those that were asked for, in the order in which they are finished: the
+// master playlist of HLS is the very last.
+func (p *Publisher) outputs() (list []output) {
+	add := func(asked *weir.PathParam, in func(folder) output) {
+		if asked != nil {
+			list = append(list, in(folder(asked.Path)))
+		}
+	}
+	add(p.Outputs.FMP4, func(f folder) output { return fmp4Output{folder(f.key("fmp4"))} })
+	add(p.Outputs.MP4, func(f folder) output { return mp4Output{f} })
+	add(p.Outputs.HLS, func(f folder) output { return hlsOutput{f, p.TS} })
+	return list
+}
+
+// folder is a path in the destination, below which an output is.
+type folder string
+
+// key returns the key of an object in the folder.
+func (f folder) key(names ...string) string {
+	return strings.TrimPrefix(path.Join(append([]string{"/", string(f)}, names...)...), "/")
+}
+
+// path returns the path of an object in the folder, as it is told to callers.
+func (f folder) path(names ...string) string { return "/" + f.key(names...) }
+
 // NewRequestID returns an id for the output of a transcode task.
 func NewRequestID() string { return strings.ToLower(rand.Text()[:8]) }
 
-// Output tells what a Publisher put: paths are relative to base. It is complete when
-// the streams are.
-func (p *Publisher) Output(state *PublishState, src Source, video, audio []Stream, base, requestID string) weir.TranscodeOutput {
+// Output tells what a Publisher put when it has finished.
+func (p *Publisher) Output(
+	state *PublishState, src Source, video, audio []Stream, requestID string,
+) weir.TranscodeOutput {
 	spec := src.Probe.VideoSpec()
 	out := weir.TranscodeOutput{
-		BaseURL:    base,
+		BaseURL:    state.Base,
 		Renditions: []weir.RenditionOutput{},
 		VideoSpec:  &spec,
 		RequestID:  requestID,
 		InputVideo: weir.InputVideo{Duration: src.Duration, Size: src.Probe.Size},
-	}
-	if p.Outputs.HLS != nil {
-		out.HLS = &weir.PathParam{Path: "/" + p.hlsKey("index.m3u8")}
-	}
-	if p.Outputs.FMP4 != nil {
-		out.FMP4 = &weir.FMP4Output{Path: "/" + p.fmp4Key("master.m3u8"), DASH: "/" + p.fmp4Key("index.mpd")}
 	}
 	shown := video
 	if len(video) == 0 {
 		shown = audio[:min(1, len(audio))]
 	}
 	for _, s := range shown {
-		r := renditionOutput(s, audio)
-		// A size that is not noted is of a file that an earlier version put: there is only an estimate.
-		size := func(put int64) { r.Size = cmp.Or(put, r.Size) }
-		if p.Outputs.FMP4 != nil {
-			files := fmp4Files(video, audio)
-			for _, file := range slices.Concat(files.Video, files.Audio) {
-				if file.Name == s.Name {
-					r.FMP4 = "/" + p.fmp4Key(file.File())
-					size(state.FMP4[file.File()].size())
-				}
-			}
-		}
-		if p.Outputs.HLS != nil {
-			r.Playlist = "/" + p.hlsKey(s.Name, "index.m3u8")
-			size(state.HLS[s.Name].size())
-		}
-		if p.Outputs.MP4 != nil {
-			r.MP4 = "/" + p.mp4Key(s.Name)
-			size(state.MP4[s.Name].size())
-			out.MP4 = append(out.MP4, weir.PathParam{Path: r.MP4})
-		}
-		out.Renditions = append(out.Renditions, r)
+		out.Renditions = append(out.Renditions, renditionOutput(s, audio))
+	}
+	for _, o := range p.outputs() {
+		o.report(&out, state, video, audio)
 	}
 	return out
 }
@@ -75,7 +106,9 @@ func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
 			size += cmaf.Bytes(part.Samples)
 		}
 	}
-	r := weir.RenditionOutput{Name: s.Name, Codec: codec, Width: t.Width, Height: t.Height, Size: size}
+	r := weir.RenditionOutput{
+		Name: s.Name, Codec: codec, Width: t.Width, Height: t.Height, Size: size,
+	}
 	if seconds := s.Index.Duration().Seconds(); seconds > 0 {
 		r.Bitrate = int64(math.Round(float64(size) * 8 / seconds))
 	}
@@ -83,15 +116,4 @@ func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
 		r.FPS = math.Round(cmp.Or(s.FPS, s.Index.FrameRate())*1000) / 1000
 	}
 	return r
-}
-
-// MP4Size returns the size of the MP4 file of a rendition with the audio that plays
-// unasked, without making it.
-func MP4Size(rendition Stream, audio []Stream) (int64, error) {
-	indexes := []cmaf.TrackIndex{rendition.Index}
-	if len(audio) > 0 && rendition.Index.Track.Kind == cmaf.Video {
-		indexes = append(indexes, audio[0].Index)
-	}
-	layout, err := cmaf.Progressive(indexes, 0)
-	return layout.Size, err
 }

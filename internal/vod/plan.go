@@ -59,12 +59,12 @@ type Rendition struct {
 	Delay float64 `json:"delay,omitempty"`
 }
 
-// Converts reports whether the rendition has a frame rate of its own.
-func (r Rendition) Converts() bool { return r.Rate.Num > 0 && r.Rate.Den > 0 }
+// converts reports whether the rendition has a frame rate of its own.
+func (r Rendition) converts() bool { return r.Rate.Num > 0 && r.Rate.Den > 0 }
 
 // rateIn returns the frame rate of the rendition, its own or that of the source.
 func (r Rendition) rateIn(p Plan) ffmpeg.Ratio {
-	if r.Converts() {
+	if r.converts() {
 		return r.Rate
 	}
 	return p.Rate
@@ -122,10 +122,10 @@ const (
 	shortSegment = 1.0
 )
 
-// NewPlan plans what a request makes of a source; index is that of the source's
+// newPlan plans what a request makes of a source; index is that of the source's
 // video, if it was taken apart.
-func NewPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
-	p := Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: SegmentSeconds(req.SegmentSeconds), Timescale: audioTimescale}
+func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
+	p := Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: segmentSeconds(req.SegmentSeconds), Timescale: audioTimescale}
 	for i, audio := range src.Audio {
 		p.Audio = append(p.Audio, AudioTrack{
 			Name: audioDir(i), Language: audio.Stream.Language, Title: audio.Stream.Title, Default: i == 0, Copy: audio.Copy,
@@ -166,7 +166,7 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 	p.Tick, p.Rate = table.tick()
 	for i := range p.Renditions {
 		r := &p.Renditions[i]
-		if r.Converts() && sameRate(r.Rate, p.Rate) {
+		if r.converts() && sameRate(r.Rate, p.Rate) {
 			r.Rate = ffmpeg.Ratio{} // nothing to convert
 		}
 	}
@@ -196,7 +196,7 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 // their own, and how early frames are decoded.
 func (p *Plan) settleRenditions(table frames) {
 	for i := range p.Renditions {
-		if r := &p.Renditions[i]; r.Converts() && !p.everySegmentHasFrames(r.Rate) {
+		if r := &p.Renditions[i]; r.converts() && !p.everySegmentHasFrames(r.Rate) {
 			r.Rate = ffmpeg.Ratio{}
 		}
 	}
@@ -204,7 +204,7 @@ func (p *Plan) settleRenditions(table frames) {
 		r := &p.Renditions[i]
 		switch {
 		case r.reorder() == 0:
-		case r.Converts():
+		case r.converts():
 			r.Delay = float64(r.reorder()) * float64(r.Rate.Den) / float64(r.Rate.Num)
 		default:
 			r.Delay = float64(p.longestRun(table, r.reorder())) / float64(p.Timescale)
@@ -281,25 +281,25 @@ func frameAt(rate ffmpeg.Ratio, timescale, t int64) int64 {
 	return whole + (numerator+denominator-1)/denominator
 }
 
-// SegmentFrames returns how many frames rendition r has in segment n.
-func (p *Plan) SegmentFrames(r Rendition, n int) int {
-	if !r.Converts() {
+// segmentFrames returns how many frames rendition r has in segment n.
+func (p *Plan) segmentFrames(r Rendition, n int) int {
+	if !r.converts() {
 		return p.Frames[n]
 	}
 	return int(frameAt(r.Rate, p.Timescale, p.segmentEnd(n)) - frameAt(r.Rate, p.Timescale, p.Starts[n]))
 }
 
-// TotalFrames returns how many frames rendition r has; 0 = not known before it is
+// totalFrames returns how many frames rendition r has; 0 = not known before it is
 // encoded.
-func (p *Plan) TotalFrames(r Rendition) (total int) {
+func (p *Plan) totalFrames(r Rendition) (total int) {
 	for n := range p.Starts {
-		total += p.SegmentFrames(r, n)
+		total += p.segmentFrames(r, n)
 	}
 	return total
 }
 
-// Encoded returns the renditions that chunks encode, in the order of their results.
-func (p *Plan) Encoded() []Rendition {
+// encoded returns the renditions that chunks encode, in the order of their results.
+func (p *Plan) encoded() []Rendition {
 	return slices.DeleteFunc(slices.Clone(p.Renditions), func(r Rendition) bool { return r.Copy })
 }
 
@@ -308,9 +308,9 @@ func (p *Plan) TS() bool {
 	return !slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return r.Codec != ffmpeg.H264 })
 }
 
-// Ready returns the chunks that can be encoded when those that are done are done: of
+// ready returns the chunks that can be encoded when those that are done are done: of
 // those not done, the ones that may know enough.
-func (p *Plan) Ready(done []bool) []int {
+func (p *Plan) ready(done []bool) []int {
 	contiguous := 0
 	for contiguous < len(p.Chunks) && contiguous < len(done) && done[contiguous] {
 		contiguous++
@@ -384,7 +384,7 @@ func (p *Plan) addChunk(segments, cores, needs int) {
 	}
 	p.Chunks = append(p.Chunks, Chunk{
 		First: first, Segments: segments, Start: p.Starts[first], End: p.segmentEnd(first + segments - 1),
-		Cores: min(max(cores, 1), len(p.Encoded())), Needs: needs,
+		Cores: min(max(cores, 1), len(p.encoded())), Needs: needs,
 	})
 }
 
@@ -454,7 +454,7 @@ func (p *Plan) passThrough(video SourceVideo) bool {
 // is reports whether the source is what the rendition asks for.
 func (r Rendition) is(video SourceVideo) bool {
 	return r.Codec == ffmpeg.H264 && r.Width == video.Stream.Width && r.Height == video.Stream.Height &&
-		!r.Converts() && r.Bitrate >= video.Bitrate &&
+		!r.converts() && r.Bitrate >= video.Bitrate &&
 		(r.GOP == defaultGOP || r.GOP > 0 && r.GOP >= video.LongestGOP) &&
 		h264Rank(video.Stream.Profile) <= h264Rank(r.Profile)
 }

@@ -88,7 +88,7 @@ func TestChunks(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%ds by %d", tt.seconds, tt.workers), func(t *testing.T) {
 			src, index := evenSource(tt.seconds*24, 24, 24, tt.segment)
-			plan, err := NewPlan(src, index, Request{SegmentSeconds: tt.segment, Workers: tt.workers, EncodeAll: true})
+			plan, err := newPlan(src, index, Request{SegmentSeconds: tt.segment, Workers: tt.workers, EncodeAll: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func TestChunks(t *testing.T) {
 					t.Errorf("chunk %+v does not go on where the one before ended", c)
 				}
 				for n := range c.Segments {
-					frames += plan.SegmentFrames(plan.Renditions[0], c.First+n)
+					frames += plan.segmentFrames(plan.Renditions[0], c.First+n)
 				}
 				next += c.Segments
 			}
@@ -120,13 +120,13 @@ func TestChunks(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	src, index := evenSource(24*600, 24, 24, 6)
-	plan, err := NewPlan(src, index, Request{SegmentSeconds: 6, EncodeAll: true})
+	plan, err := newPlan(src, index, Request{SegmentSeconds: 6, EncodeAll: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make([]bool, len(plan.Chunks))
 	for rounds := 0; ; rounds++ {
-		ready := plan.Ready(done)
+		ready := plan.ready(done)
 		if len(ready) == 0 {
 			break
 		}
@@ -181,7 +181,7 @@ func TestPassThrough(t *testing.T) {
 				tt.change(src.Video)
 			}
 			tt.req.SegmentSeconds = 4
-			plan, err := NewPlan(src, index, tt.req)
+			plan, err := newPlan(src, index, tt.req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +204,7 @@ func TestPassThrough(t *testing.T) {
 			if diff := cmp.Diff(want, plan.Starts); diff != "" {
 				t.Errorf("grid differs (-want +got):\n%s", diff)
 			}
-			if encoded := len(plan.Encoded()); encoded == 0 && len(plan.Chunks) > 0 || encoded > 0 && len(plan.Chunks) == 0 {
+			if encoded := len(plan.encoded()); encoded == 0 && len(plan.Chunks) > 0 || encoded > 0 && len(plan.Chunks) == 0 {
 				t.Errorf("%d chunks for %d renditions", len(plan.Chunks), encoded)
 			}
 		})
@@ -233,7 +233,7 @@ func TestFrameAt(t *testing.T) {
 
 func TestSegmentSeconds(t *testing.T) {
 	for asked, want := range map[float64]float64{0: 10, -1: 10, 1: 2, 6: 6, 6.5: 6.5, 20: 20, 100: 20} {
-		if got := SegmentSeconds(asked); got != want {
+		if got := segmentSeconds(asked); got != want {
 			t.Errorf("asked for %v, got %v, want %v", asked, got, want)
 		}
 	}

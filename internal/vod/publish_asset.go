@@ -34,11 +34,10 @@ func (s *AssetState) Playable() bool {
 // picture. Where the source passes through, the presentation has only whole renditions;
 // otherwise all renditions grow together, so that viewers need not wait for the last chunk.
 func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, audio []Stream) error {
-	incomplete := func(s Stream) bool { return !s.Complete }
-	if slices.ContainsFunc(audio, incomplete) {
+	if slices.ContainsFunc(audio, Stream.incomplete) {
 		return nil
 	}
-	next := media.Presentation{Duration: p.Duration, Complete: !slices.ContainsFunc(video, incomplete)}
+	next := media.Presentation{Duration: p.Duration, Complete: !slices.ContainsFunc(video, Stream.incomplete)}
 	whole := slices.ContainsFunc(video, func(s Stream) bool { return s.Complete })
 	begun := !slices.ContainsFunc(video, func(s Stream) bool { return len(s.Index.Segments) == 0 })
 	if !whole && !begun {

@@ -3,83 +3,45 @@ package vod
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"weir/internal/blob"
 	"weir/internal/cmaf"
 	"weir/internal/media"
 	"weir/internal/weir"
 )
 
-// defaultPartSize is the size of a part of an upload. Stores want at least 5 MiB.
-const defaultPartSize = 8 << 20
-
-// maxParts is how many parts an upload may have in S3.
-const maxParts = 10_000
-
-// FileState is how far one MP4 file is. A small file is put whole when it is
-// complete; a large one is uploaded in parts of equal size while it grows. Its first
-// part has the head of the file and is sent last, because the head lists all samples:
-// so room is kept for it, and filled up with padding when it needs less.
-type FileState struct {
-	Upload   string                `json:"upload,omitempty"`   // id of the upload in parts; "" = not begun
-	Head     int64                 `json:"head,omitempty"`     // bytes before the media data
-	PartSize int64                 `json:"partSize,omitempty"` // of all parts but the last
-	Parts    map[int]blob.PartInfo `json:"parts,omitempty"`    // by number, from 1
-	Done     bool                  `json:"done,omitempty"`
-	Size     int64                 `json:"size,omitempty"` // of the whole file, once it is done
-}
-
-// size returns the size of the whole file; 0 = not known.
-func (s *FileState) size() int64 {
-	if s == nil {
-		return 0
-	}
-	return s.Size
-}
-
-func (s *FileState) put(part blob.PartInfo) {
-	if s.Parts == nil { // empty maps don't survive JSON
-		s.Parts = map[int]blob.PartInfo{}
-	}
-	s.Parts[part.Number] = part
-}
-
-// growingFile is a file that is put into the destination.
+// growingFile is an MP4 file of an output.
 type growingFile struct {
 	key     string
-	state   *FileState
+	state   *PieceState
 	streams []Stream
+	form    string // see PieceState
 
 	// render returns the layout of the file over the streams; pad is as for
 	// [cmaf.Progressive].
 	render func(indexes []cmaf.TrackIndex, pad int) (cmaf.Layout, error)
-	grows  bool // render heeds pad: the file can be uploaded while it grows
+	grows  bool // render honors pad: the file can be uploaded while it grows
 }
 
 // complete reports whether nothing will be added to the file.
-func (f growingFile) complete() bool {
-	return !slices.ContainsFunc(f.streams, func(s Stream) bool { return !s.Complete })
+func (f growingFile) complete() bool { return !slices.ContainsFunc(f.streams, Stream.incomplete) }
+
+// fileJob returns what puts what is new of a file.
+func (r *publishing) fileJob(f growingFile) publishJob {
+	return func(ctx context.Context) error { return r.publishFile(ctx, f) }
 }
 
-// fileJobs returns what puts the MP4 files.
-func (r *publishing) fileJobs() (jobs []publishJob) {
-	for _, f := range r.files() {
-		jobs = append(jobs, func(ctx context.Context) error { return r.publishFile(ctx, f) })
-	}
-	return jobs
-}
-
-// publishFile uploads what is new of a file.
 func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
-	if f.state.Done || slices.ContainsFunc(f.streams, func(s Stream) bool { return len(s.Index.Segments) == 0 }) {
+	if f.state.Form != f.form {
+		if err := r.dropUpload(ctx, f); err != nil {
+			return err
+		}
+	}
+	empty := func(s Stream) bool { return len(s.Index.Segments) == 0 }
+	if f.state.Done || slices.ContainsFunc(f.streams, empty) {
 		return nil
 	}
 	resumed := f.state.Upload != ""
@@ -93,7 +55,7 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 	// Either it was completed before, and nobody noted it; or the upload is of no use
 	// any more: somebody took it away, or there are more samples than there is room for.
 	if size, ok := r.completed(ctx, f); ok {
-		r.change(func() { *f.state = FileState{Done: true, Size: size} })
+		r.change(func() { f.state.FileState = FileState{Done: true, Size: size} })
 		return nil
 	}
 	if err := r.dropUpload(ctx, f); err != nil {
@@ -129,7 +91,8 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 		pad = int(f.state.Head)
 	}
 	layout, err := f.layout(pad)
-	if err == nil && begun && int64(len(layout.Head)) != f.state.Head || err != nil && begun && complete {
+	head := int64(len(layout.Head))
+	if begun && (err == nil && head != f.state.Head || err != nil && complete) {
 		err = errHeadTooLarge
 	}
 	if err != nil {
@@ -139,19 +102,25 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 	if err != nil {
 		return err
 	}
-	if !begun {
-		if complete && (layout.Size < 2*r.partSize() || !r.inParts(f.key)) {
-			return r.putWhole(ctx, f, file)
-		}
-		if err := r.beginUpload(ctx, f, layout); err != nil {
+	o := outgoing{
+		key: f.key, contentType: typeMP4, size: layout.Size,
+		open: func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) },
+	}
+	part := r.Dest.PartSize()
+	if !begun && complete && (part == 0 || layout.Size < 2*part) {
+		return r.inSlot(ctx, func() error {
+			err := r.send(ctx, o)
+			if err == nil {
+				r.change(func() { f.state.Done, f.state.Size = true, o.size })
+			}
 			return err
-		}
+		})
 	}
-	end := layout.Size
+	o.parts, o.head, o.complete, o.ready = &f.state.FileState, head, complete, layout.Size
 	if !complete {
-		end = stable(layout, f.streams)
+		o.ready = stable(layout, f.streams)
 	}
-	return r.uploadParts(ctx, f, file, end)
+	return r.send(ctx, o)
 }
 
 func (f growingFile) layout(pad int) (cmaf.Layout, error) {
@@ -161,6 +130,24 @@ func (f growingFile) layout(pad int) (cmaf.Layout, error) {
 	}
 	return f.render(indexes, pad)
 }
+
+// file returns the file that a layout over streams describes.
+func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
+	tracks := make([]*media.Track, len(streams))
+	for i, s := range streams {
+		tracks[i] = r.track(s)
+	}
+	return media.NewFile(layout, tracks)
+}
+
+// track returns a stream as the destination gets it.
+func (r *publishing) track(s Stream) *media.Track {
+	return media.NewTrack(r.Work, s.Prefix, s.Index).FromZero()
+}
+
+// formZero is the form of pieces whose segments are those of CMAF: their times start at 0.
+// Without a form they start at cmaf.Lead.
+const formZero = "zero"
 
 // stable returns how many bytes from the start of the file will stay as they are,
 // but for the head, whatever else comes. The file is sorted by time, and what comes
@@ -204,7 +191,7 @@ func lastSample(s cmaf.Segment, extent cmaf.Extent) int64 {
 // worthUpload reports whether the second part of the file can be sent, and decides
 // on the size of its head and of its parts.
 func (r *publishing) worthUpload(f growingFile) bool {
-	if !f.grows || !r.inParts(f.key) {
+	if !f.grows || r.Dest.PartSize() == 0 {
 		return false
 	}
 	head := int64(headRoom)
@@ -214,7 +201,7 @@ func (r *publishing) worthUpload(f growingFile) bool {
 		}
 		head += s.headBound()
 	}
-	size := r.partSize()
+	size := r.Dest.PartSize()
 	for size < head {
 		size += 1 << 20
 	}
@@ -244,159 +231,17 @@ func (s Stream) headBound() int64 {
 	return samples*each + min(samples, 5*seconds)*place
 }
 
-// inParts reports whether large files are uploaded in parts. On a disk that would only
-// be writing them twice.
-func (r *publishing) inParts(key string) bool {
-	_, disk := r.Dest.Path(key)
-	return !disk || r.PartSize > 0
-}
-
-func (r *publishing) partSize() int64 {
-	if r.PartSize > 0 {
-		return r.PartSize
-	}
-	return defaultPartSize
-}
-
-// file returns the file that a layout over streams describes.
-func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
-	tracks := make([]*media.Track, len(streams))
-	for i, s := range streams {
-		tracks[i] = media.NewTrack(r.Work, s.Prefix, s.Index)
-	}
-	return media.NewFile(layout, tracks)
-}
-
-// putWhole puts a file that is small.
-func (r *publishing) putWhole(ctx context.Context, f growingFile, file *media.File) error {
-	err := r.inSlot(ctx, func() error {
-		body := file.Reader(ctx)
-		defer body.Close()
-		return r.Dest.Put(ctx, f.key, body, file.Size(), blob.PutOptions{ContentType: typeMP4})
-	})
-	if err != nil {
-		return err
-	}
-	r.change(func() { f.state.Done, f.state.Size = true, file.Size() })
-	return nil
-}
-
-func (r *publishing) beginUpload(ctx context.Context, f growingFile, layout cmaf.Layout) error {
-	size := max(f.state.PartSize, r.partSize())
-	// A store takes only so many parts. What is not known yet may be much more than what is.
-	for size*maxParts/8 < layout.Size || size < int64(len(layout.Head)) {
-		size *= 2
-	}
-	upload, err := r.Dest.Upload(ctx, f.key, blob.PutOptions{ContentType: typeMP4})
-	if err != nil {
-		return err
-	}
-	r.change(func() {
-		*f.state = FileState{Upload: upload.ID(), Head: int64(len(layout.Head)), PartSize: size}
-	})
-	return r.save(ctx)
-}
-
-// dropUpload begins a file anew, whose upload is lost.
+// dropUpload begins a file anew, whose upload is lost or of no use.
 func (r *publishing) dropUpload(ctx context.Context, f growingFile) error {
-	upload, err := r.Dest.Resume(ctx, f.key, f.state.Upload)
-	switch {
-	case err == nil:
-		err = upload.Abort(ctx)
-	case weir.KindOf(err) == weir.NotFound:
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	r.change(func() { *f.state = FileState{} })
-	return r.save(ctx)
-}
-
-// uploadParts uploads the parts that lie before end and were not uploaded yet. When
-// the file is complete, it uploads the last part too, then the first, and joins them.
-func (r *publishing) uploadParts(ctx context.Context, f growingFile, file *media.File, end int64) error {
-	complete := f.complete()
-	upload, err := r.Dest.Resume(ctx, f.key, f.state.Upload)
-	if err != nil {
-		return err
-	}
-	part := func(ctx context.Context, n int) error {
-		start := int64(n-1) * f.state.PartSize
-		size := min(f.state.PartSize, end-start)
-		return r.inSlot(ctx, func() error {
-			body := file.Reader(ctx)
-			defer body.Close()
-			info, err := upload.Part(ctx, n, &fileSection{body, start, size, 0}, size)
-			if err == nil {
-				r.change(func() { f.state.put(info) })
-			}
+	if f.state.Upload != "" {
+		upload, err := r.Dest.Resume(ctx, f.key, f.state.Upload)
+		if err == nil {
+			err = upload.Abort(ctx)
+		}
+		if err != nil && weir.KindOf(err) != weir.NotFound {
 			return err
-		})
-	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	count := int(end / f.state.PartSize)
-	if complete {
-		count = int((end + f.state.PartSize - 1) / f.state.PartSize)
-	}
-	for n := 2; n <= count; n++ {
-		r.mu.Lock()
-		_, done := f.state.Parts[n]
-		r.mu.Unlock()
-		if !done && groupCtx.Err() == nil {
-			group.Go(func() error { return part(groupCtx, n) })
 		}
 	}
-	if err := group.Wait(); err != nil || !complete {
-		return err
-	}
-	if err := part(ctx, 1); err != nil {
-		return err
-	}
-	parts := make([]blob.PartInfo, 0, count)
-	for _, n := range slices.Sorted(maps.Keys(f.state.Parts)) {
-		parts = append(parts, f.state.Parts[n])
-	}
-	if len(parts) != count {
-		return fmt.Errorf("%s: %d of %d parts were uploaded", f.key, len(parts), count)
-	}
-	if err := upload.Complete(ctx, parts); err != nil {
-		return err
-	}
-	r.change(func() { *f.state = FileState{Done: true, Size: file.Size()} })
-	return nil
-}
-
-// fileSection is a part of a file that can be read twice.
-type fileSection struct {
-	body  io.ReadSeeker
-	start int64
-	size  int64
-	at    int64
-}
-
-func (s *fileSection) Read(p []byte) (int, error) {
-	if s.at >= s.size {
-		return 0, io.EOF
-	}
-	if _, err := s.body.Seek(s.start+s.at, io.SeekStart); err != nil {
-		return 0, err
-	}
-	n, err := s.body.Read(p[:min(int64(len(p)), s.size-s.at)])
-	s.at += int64(n)
-	return n, err
-}
-
-func (s *fileSection) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += s.at
-	case io.SeekEnd:
-		offset += s.size
-	}
-	if offset < 0 {
-		return 0, errors.New("seek to before the start of a part")
-	}
-	s.at = offset
-	return offset, nil
+	r.change(func() { *f.state = PieceState{Form: f.form} })
+	return r.save(ctx)
 }

@@ -26,6 +26,8 @@ type Stream struct {
 	Length  time.Duration
 }
 
+func (s Stream) incomplete() bool { return !s.Complete }
+
 // Streams returns the tracks of a plan as far as the results go. Results may come in
 // any order; of chunks only those count before which none is missing.
 func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, audios []RenditionResult) (video, audio []Stream, err error) {
@@ -41,7 +43,7 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 	}
 	for _, r := range plan.Renditions {
 		s := plan.stream(r.Name, r.Dir)
-		s.Samples = plan.TotalFrames(r)
+		s.Samples = plan.totalFrames(r)
 		s.FPS = framesPerSecond(plan, r)
 		if r.Copy {
 			track, err := media.Open(ctx, e.Store, s.Prefix)
@@ -83,7 +85,7 @@ func (s *Stream) add(results []RenditionResult) error {
 		if r.Name != s.Name {
 			continue
 		}
-		segments, err := r.Segments()
+		segments, err := r.segments()
 		if err != nil {
 			return err
 		}
@@ -105,7 +107,7 @@ func withAudio(audio []Stream) []Stream {
 
 func framesPerSecond(plan Plan, r Rendition) float64 {
 	rate := r.Rate
-	if !r.Converts() {
+	if !r.converts() {
 		rate = plan.Rate
 	}
 	if rate.Num <= 0 || rate.Den <= 0 {
@@ -129,7 +131,7 @@ func CheckFrames(plan Plan, video []Stream) error {
 		if i < 0 || !video[i].Complete {
 			return weir.Errorf(weir.Internal, "rendition %s is not complete", r.Name)
 		}
-		want, got := plan.TotalFrames(r), video[i].Index.Frames()
+		want, got := plan.totalFrames(r), video[i].Index.Frames()
 		if plan.Source.Sequential == "" && got != want {
 			return weir.Errorf(weir.Internal, "internal error processing file: rendition %s has %d frames, %d were expected", r.Name, got, want)
 		}

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
@@ -101,6 +100,9 @@ func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	if slices.Contains(args, "-bf") {
+		tracks[0].Delay = 2 * int64(tracks[0].Timescale) / 25
+	}
 	two := int64(2 * tracks[0].Timescale)
 	pack := packer{
 		store: store, prefix: prefix, track: tracks[0], part: two / 2,
@@ -147,9 +149,11 @@ func allOutputs() weir.TranscodeOutputs {
 	return weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/v/hls"}, MP4: &weir.PathParam{Path: "/v/mp4"}, FMP4: &weir.PathParam{Path: "/"}}
 }
 
-// recorder is a store that notes what is put, and fails when told so.
+// recorder is a destination that notes what is put, and fails when told so.
 type recorder struct {
-	blob.Store
+	blob.Dest
+	store  blob.Store // behind it
+	parts  int64      // size of parts; 0 = as the destination has it
 	mu     sync.Mutex
 	puts   []string
 	failAt int // the put that fails, counting from 1; 0 = none
@@ -169,23 +173,30 @@ func (r *recorder) step(name string) error {
 	return nil
 }
 
+func (r *recorder) PartSize() int64 {
+	if r.parts > 0 {
+		return r.parts
+	}
+	return r.Dest.PartSize()
+}
+
 func (r *recorder) Put(ctx context.Context, key string, body io.Reader, size int64, o blob.PutOptions) error {
 	if err := r.step(key); err != nil {
 		return err
 	}
-	return r.Store.Put(ctx, key, body, size, o)
+	return r.Dest.Put(ctx, key, body, size, o)
 }
 
 func (r *recorder) Upload(ctx context.Context, key string, o blob.PutOptions) (blob.Upload, error) {
 	if err := r.step(key + " begin"); err != nil {
 		return nil, err
 	}
-	u, err := r.Store.Upload(ctx, key, o)
+	u, err := r.Dest.Upload(ctx, key, o)
 	return recordedUpload{u, r, key}, err
 }
 
 func (r *recorder) Resume(ctx context.Context, key, id string) (blob.Upload, error) {
-	u, err := r.Store.Resume(ctx, key, id)
+	u, err := r.Dest.Resume(ctx, key, id)
 	return recordedUpload{u, r, key}, err
 }
 
@@ -209,6 +220,9 @@ func (u recordedUpload) Complete(ctx context.Context, parts []blob.PartInfo) err
 	return u.Upload.Complete(ctx, parts)
 }
 
+// smallParts is a size of parts with which the MP4 files are uploaded while they grow.
+const smallParts = 96 << 10
+
 func newDestination(t *testing.T) (dir string, dest *recorder) {
 	t.Helper()
 	dir = t.TempDir()
@@ -217,7 +231,7 @@ func newDestination(t *testing.T) (dir string, dest *recorder) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { disk.Close() })
-	return dir, &recorder{Store: disk}
+	return dir, &recorder{Dest: blob.NewDest(disk, "file://"+dir), store: disk}
 }
 
 // contents returns the objects of a store.
@@ -312,7 +326,7 @@ func TestPublish(t *testing.T) {
 			packets := len(p.audio[0].Index.Segments[0].Parts[0].Samples)
 			wantFrames(t, dir, -packets, "v/hls/audio1/index.m3u8", "fmp4/index-stream0.mp4", "fmp4/media_3.m3u8")
 			if tt.ts {
-				wantFrames(t, "", testFrames, concatenate(t, dir, "v/hls/320x180"))
+				wantFrames(t, "", testFrames, concatenate(t, dir, "v/hls/320x180", ".ts"))
 			}
 		})
 	}
@@ -322,10 +336,10 @@ func TestPublish(t *testing.T) {
 // all outputs and as if there were only some of them.
 func wantSizes(t *testing.T, publisher Publisher, state *PublishState, video, audio []Stream) {
 	t.Helper()
-	files, all := contents(t, publisher.Dest), publisher.Outputs
+	files, all := contents(t, publisher.Dest.(*recorder).store), publisher.Outputs
 	for _, outputs := range []weir.TranscodeOutputs{all, {HLS: all.HLS, FMP4: all.FMP4}, {HLS: all.HLS}, {FMP4: all.FMP4}} {
 		publisher.Outputs = outputs
-		for _, r := range publisher.Output(state, Source{}, video, audio, "", "").Renditions {
+		for _, r := range publisher.Output(state, Source{}, video, audio, "").Renditions {
 			want := 0
 			switch {
 			case r.MP4 != "":
@@ -346,18 +360,22 @@ func wantSizes(t *testing.T, publisher Publisher, state *PublishState, video, au
 	}
 }
 
-// concatenate joins the TS segments of a rendition.
-func concatenate(t *testing.T, dir, rendition string) string {
+// concatenate joins the segments of a rendition, which have an init segment before them
+// if they are not MPEG-TS.
+func concatenate(t *testing.T, dir, rendition, extension string) string {
 	t.Helper()
-	var joined []byte
+	joined, err := os.ReadFile(filepath.Join(dir, rendition, "init.mp4"))
+	if (err == nil) != (extension == ".m4s") {
+		t.Fatalf("init segment: %v", err)
+	}
 	for n := 0; ; n++ {
-		data, err := os.ReadFile(filepath.Join(dir, rendition, strconv.Itoa(n)+".ts"))
+		data, err := os.ReadFile(filepath.Join(dir, rendition, strconv.Itoa(n)+extension))
 		if err != nil {
 			break
 		}
 		joined = append(joined, data...)
 	}
-	path := filepath.Join(t.TempDir(), "joined.ts")
+	path := filepath.Join(t.TempDir(), "joined"+extension)
 	if err := os.WriteFile(path, joined, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -370,9 +388,9 @@ func TestPublishAsItGrows(t *testing.T) {
 	p := testPresentation(t, h264...)
 	p.video = p.video[:1]
 	_, want := newDestination(t)
-	// With so small parts the MP4 files are uploaded while they grow.
-	publisher := Publisher{Work: p.store, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
+	publisher := Publisher{Work: p.store, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
 	growing := func(dest *recorder, onError func(error) bool) {
+		dest.parts = smallParts
 		publisher.Dest = dest
 		var state PublishState
 		for n := range 5 {
@@ -403,7 +421,7 @@ func TestPublishAsItGrows(t *testing.T) {
 	if parts := slices.DeleteFunc(slices.Clone(want.puts), func(s string) bool { return !strings.Contains(s, " part 2:") }); len(parts) == 0 {
 		t.Fatal("no file was uploaded in parts")
 	}
-	finished := contents(t, want.Store)
+	finished := contents(t, want.store)
 
 	for fail := 1; fail <= want.count; fail++ {
 		dir, dest := newDestination(t)
@@ -419,10 +437,10 @@ func TestPublishAsItGrows(t *testing.T) {
 		if failures != 1 {
 			t.Errorf("put %d was to fail; there were %d failures", fail, failures)
 		}
-		if diff := cmp.Diff(slices.Sorted(maps.Keys(finished)), slices.Sorted(maps.Keys(contents(t, dest.Store)))); diff != "" {
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(finished)), slices.Sorted(maps.Keys(contents(t, dest.store)))); diff != "" {
 			t.Errorf("after put %d failed, other files (-want +got):\n%s", fail, diff)
 		}
-		for key, data := range contents(t, dest.Store) {
+		for key, data := range contents(t, dest.store) {
 			if data != finished[key] {
 				t.Errorf("after put %d failed, %s differs", fail, key)
 			}
@@ -448,7 +466,8 @@ func TestPublishWithOldState(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
+	dest.parts = smallParts
+	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
 	var saved PublishState
 	publisher.Save = func(_ context.Context, state *PublishState) error {
 		saved = afterRestart(t, *state)
@@ -458,14 +477,14 @@ func TestPublishWithOldState(t *testing.T) {
 	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	want := contents(t, dest.Store)
-	if len(saved.MP4) == 0 || saved.Finished {
+	want := contents(t, dest.store)
+	if len(saved.Pieces["mp4"]) == 0 || saved.Finished {
 		t.Fatalf("the state was not saved when an upload began: %+v", saved)
 	}
 	if err := publisher.Publish(t.Context(), &saved, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, contents(t, dest.Store)); diff != "" {
+	if diff := cmp.Diff(want, contents(t, dest.store)); diff != "" {
 		t.Error("publishing again changed something")
 	}
 	decode(t, filepath.Join(dir, "v/mp4/320x180.mp4"))
@@ -475,21 +494,21 @@ func TestAbort(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
-	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: 96 << 10}
+	dest.parts = smallParts
+	publisher := Publisher{Work: p.store, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
 	var state PublishState
 	video := []Stream{p.video[0].upTo(3), p.video[1].upTo(3)}
 	if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	begun := slices.Collect(maps.Keys(publisher.begunUploads(&state)))
-	if len(begun) == 0 {
+	if begun := maps.Collect(publisher.begunUploads(&state)); len(begun) == 0 {
 		t.Fatal("no upload was begun")
 	}
 	if err := publisher.Abort(t.Context(), &state); err != nil {
 		t.Fatal(err)
 	}
-	for key := range contents(t, dest.Store) {
-		if strings.HasSuffix(key, ".mp4") && strings.HasPrefix(key, "v/mp4") || slices.Contains(publisher.masters(), key) {
+	for key := range contents(t, dest.store) {
+		if strings.HasSuffix(key, ".mp4") && strings.HasPrefix(key, "v/mp4") || slices.Contains([]string{"v/hls/index.m3u8", "fmp4/master.m3u8", "fmp4/index.mpd"}, key) {
 			t.Errorf("%s is there after the abort", key)
 		}
 	}
@@ -508,8 +527,9 @@ func TestLostUpload(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
+	dest.parts = smallParts
 	publisher := Publisher{
-		Work: p.store, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(), PartSize: 96 << 10,
+		Work: p.store, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(),
 	}
 	part := func() (PublishState, []Stream) {
 		var state PublishState
@@ -517,14 +537,14 @@ func TestLostUpload(t *testing.T) {
 		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
-		if state.MP4["320x180"].Upload == "" {
+		if state.Pieces["mp4"]["320x180"].Upload == "" {
 			t.Fatal("no upload was begun")
 		}
 		return state, p.video[:1]
 	}
 	t.Run("vanished", func(t *testing.T) {
 		state, video := part()
-		upload, err := dest.Resume(t.Context(), "320x180.mp4", state.MP4["320x180"].Upload)
+		upload, err := dest.Resume(t.Context(), "320x180.mp4", state.Pieces["mp4"]["320x180"].Upload)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -538,10 +558,10 @@ func TestLostUpload(t *testing.T) {
 	})
 	t.Run("no room", func(t *testing.T) {
 		state, video := part()
-		for n := range state.MP4["320x180"].Parts {
-			delete(state.MP4["320x180"].Parts, n)
+		for n := range state.Pieces["mp4"]["320x180"].Parts {
+			delete(state.Pieces["mp4"]["320x180"].Parts, n)
 		}
-		state.MP4["320x180"].Head = 1000
+		state.Pieces["mp4"]["320x180"].Head = 1000
 		if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
 			t.Fatal(err)
 		}
@@ -593,7 +613,7 @@ func TestAudioLongerThanPicture(t *testing.T) {
 	if got := strings.Count(string(playlist), "#EXTINF"); got != 4 {
 		t.Errorf("%d segments in the playlist, want 4:\n%s", got, playlist)
 	}
-	if frames := decode(t, concatenate(t, dir, "320x180")); frames != 100 {
+	if frames := decode(t, concatenate(t, dir, "320x180", ".ts")); frames != 100 {
 		t.Errorf("%d frames, want 100", frames)
 	}
 }
@@ -644,53 +664,16 @@ func TestPublishAsset(t *testing.T) {
 	}
 }
 
-func TestOutput(t *testing.T) {
-	t.Parallel()
-	p := testPresentation(t, h264...)
-	publisher := Publisher{Outputs: allOutputs()}
-	src := Source{Duration: 7.6}
-	src.Probe.Size, src.Probe.Format, src.Probe.Duration = 1234, "mp4", 7600*time.Millisecond
-	got := publisher.Output(&PublishState{}, src, p.video, p.audio, "https://s3.example/bucket", "abcdefgh")
-	for i := range got.Renditions {
-		r := &got.Renditions[i]
-		if r.Bitrate < 1000 || r.Size < 1000 {
-			t.Errorf("%s: %d bit/s, %d bytes", r.Name, r.Bitrate, r.Size)
-		}
-		if !strings.HasPrefix(r.Codec, "avc1.") || !strings.HasSuffix(r.Codec, ",mp4a.40.2") {
-			t.Errorf("%s: codec %s", r.Name, r.Codec)
-		}
-		r.Bitrate, r.Size, r.Codec = 0, 0, ""
-	}
-	want := weir.TranscodeOutput{
-		BaseURL: "https://s3.example/bucket",
-		HLS:     &weir.PathParam{Path: "/v/hls/index.m3u8"},
-		MP4:     []weir.PathParam{{Path: "/v/mp4/320x180.mp4"}, {Path: "/v/mp4/160x90.mp4"}},
-		FMP4:    &weir.FMP4Output{Path: "/fmp4/master.m3u8", DASH: "/fmp4/index.mpd"},
-		Renditions: []weir.RenditionOutput{
-			{Name: "320x180", Width: 320, Height: 180, FPS: 25, Playlist: "/v/hls/320x180/index.m3u8", MP4: "/v/mp4/320x180.mp4", FMP4: "/fmp4/index-stream1.mp4"},
-			{Name: "160x90", Width: 160, Height: 90, FPS: 25, Playlist: "/v/hls/160x90/index.m3u8", MP4: "/v/mp4/160x90.mp4", FMP4: "/fmp4/index-stream2.mp4"},
-		},
-		VideoSpec:  &weir.VideoSpec{Format: "mp4", Duration: 7.6},
-		RequestID:  "abcdefgh",
-		InputVideo: weir.InputVideo{Duration: 7.6, Size: 1234},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
-	if id := NewRequestID(); len(id) != 8 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
-		t.Errorf("request id %q", id)
-	}
-}
-
 // bucketFilm is a film that goes to a bucket, whose parts must be large.
-func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest, work blob.Store, video, audio Stream) {
+func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest blob.Dest, work blob.Store, video, audio Stream) {
 	t.Helper()
 	bucket = s3test.Start(t)
-	dest, err := blob.Open(bucket.URL(), blob.Options{})
+	opened, err := blob.OpenDest(bucket.URL(), blob.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = dest.Close() })
+	t.Cleanup(func() { _ = opened.Close() })
+	dest = &recorder{Dest: opened, parts: blob.MinPart}
 	work, err = blob.NewDisk(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -714,14 +697,14 @@ func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest, work blob.Store, vide
 func TestLostParts(t *testing.T) {
 	t.Parallel()
 	bucket, dest, work, video, audio := bucketFilm(t)
-	publisher := Publisher{Work: work, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir(), PartSize: blob.MinPart}
+	publisher := Publisher{Work: work, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir()}
 	var state PublishState
-	for n := 0; n < 4 && (state.MP4["noise"] == nil || len(state.MP4["noise"].Parts) == 0); n++ {
+	for n := 0; n < 4 && (state.Pieces["mp4"]["noise"] == nil || len(state.Pieces["mp4"]["noise"].Parts) == 0); n++ {
 		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	parts, err := filepath.Glob(filepath.Join(bucket.Dir, ".sgwtmp", "multipart", "*", state.MP4["noise"].Upload, "[0-9]*"))
+	parts, err := filepath.Glob(filepath.Join(bucket.Dir, ".sgwtmp", "multipart", "*", state.Pieces["mp4"]["noise"].Upload, "[0-9]*"))
 	if err != nil || len(parts) == 0 {
 		t.Fatalf("the bucket has no parts: %v", err)
 	}
@@ -740,17 +723,17 @@ func TestLostParts(t *testing.T) {
 func TestPublishToBucket(t *testing.T) {
 	t.Parallel()
 	bucket, dest, work, video, audio := bucketFilm(t)
-	publisher := Publisher{Work: work, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir(), PartSize: blob.MinPart}
+	publisher := Publisher{Work: work, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}
 	var state, begun PublishState
 	for n := range 5 {
 		if err := publisher.Publish(t.Context(), &state, []Stream{video.upTo(n)}, []Stream{audio}); err != nil {
 			t.Fatal(err)
 		}
-		if state = afterRestart(t, state); len(state.MP4["noise"].Parts) > 0 {
+		if state = afterRestart(t, state); len(state.Pieces["mp4"]["noise"].Parts) > 0 {
 			begun = afterRestart(t, state)
 		}
 	}
-	if !state.Finished || begun.MP4["noise"] == nil {
+	if !state.Finished || begun.Pieces["mp4"]["noise"] == nil {
 		t.Fatalf("finished %t; no upload in parts was seen", state.Finished)
 	}
 	wantFrames(t, bucket.Dir, testFrames, "v/mp4/noise.mp4", "v/hls/index.m3u8", "fmp4/index-stream1.mp4")

@@ -23,7 +23,7 @@ import (
 //
 // What a chunk turned out to be may be far from what was expected, as where film becomes
 // noise. Then it was told the wrong quality, and is encoded again with what is known now:
-// see Corrected. In a file of few segments each chunk knows all before it, because the
+// see corrected. In a file of few segments each chunk knows all before it, because the
 // quality of the continuous encode follows from what it has spent much more than from what
 // comes; and less is borne there, because little is left to make up for it. Such a file
 // takes a fifth longer for that, and one of noise up to three times as long.
@@ -66,7 +66,7 @@ func (r ChunkResult) Stats() ChunkStats {
 
 // weigh adds up what the frames of a stretch weigh, without the boxes around them.
 func (s *EncodeStats) weigh(r RenditionResult) {
-	segments, err := r.Segments()
+	segments, err := r.segments()
 	if err != nil {
 		s.Bytes = r.Bytes
 		return
@@ -121,15 +121,15 @@ const (
 	bufferSeconds = 2.0
 )
 
-// Rates returns what the encoders are told for chunk n, given the chunks before it
+// rates returns what the encoders are told for chunk n, given the chunks before it
 // that Needs asks for.
-func (p *Plan) Rates(n int, earlier []ChunkStats) []Rate {
-	var rates []Rate
-	for i, r := range p.Encoded() {
+func (p *Plan) rates(n int, earlier []ChunkStats) []encodeRate {
+	var rates []encodeRate
+	for i, r := range p.encoded() {
 		rate := r.rate()
 		switch {
 		case r.Quality > 0:
-			rate = Rate{Quality: float64(r.Quality), Peak: r.Bitrate, Buffer: 2 * r.Bitrate}
+			rate = encodeRate{Quality: float64(r.Quality), Peak: r.Bitrate, Buffer: 2 * r.Bitrate}
 		case p.follows(r, n):
 			want := p.follow(newRateModel(*p, r), n, ofRendition(i, earlier), nil)
 			rate.Bitrate, rate.Quality = want.bitrate, want.quality
@@ -139,16 +139,16 @@ func (p *Plan) Rates(n int, earlier []ChunkStats) []Rate {
 	return rates
 }
 
-// Corrected returns what the encoders of chunk n should have been told, now that it is
+// corrected returns what the encoders of chunk n should have been told, now that it is
 // known what came of what they were: nothing for renditions that came near enough.
 //
 // A chunk that the buffer held back has all of the bitrate now, which tells how hard it is,
 // and may be corrected once more. One that is far off, or noise, is told how many bits it
 // should have, because how those follow from the quality is not known well enough; but not
 // if its halves differ, because an encoder that is told a bitrate finds out too late.
-func (p *Plan) Corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]Rate {
-	corrected := map[int]Rate{}
-	for i, r := range p.Encoded() {
+func (p *Plan) corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]encodeRate {
+	corrected := map[int]encodeRate{}
+	for i, r := range p.encoded() {
 		if r.Quality > 0 || !p.follows(r, n) || i >= len(got.Renditions) {
 			continue
 		}
@@ -202,8 +202,8 @@ func (s EncodeStats) even() bool {
 }
 
 // rate is what an encoder is told that has all of the bitrate.
-func (r Rendition) rate() Rate {
-	return Rate{Bitrate: r.Bitrate, Peak: r.Bitrate * 3 / 2, Buffer: 2 * r.Bitrate}
+func (r Rendition) rate() encodeRate {
+	return encodeRate{Bitrate: r.Bitrate, Peak: r.Bitrate * 3 / 2, Buffer: 2 * r.Bitrate}
 }
 
 // follows reports whether what chunk n of a rendition is told follows from the chunks

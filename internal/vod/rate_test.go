@@ -87,7 +87,7 @@ func (f recordedFilm) plan(workers int) Plan {
 }
 
 // encode is what a chunk of one segment comes to when it is told rate.
-func (f recordedFilm) encode(n int, rate Rate) ChunkStats {
+func (f recordedFilm) encode(n int, rate encodeRate) ChunkStats {
 	one := EncodeStats{Frames: 24 * f.seconds(n), Quality: rate.Quality, Bitrate: rate.Bitrate}
 	switch {
 	case rate.Quality > 0:
@@ -143,7 +143,7 @@ func TestRatesFollowX264(t *testing.T) {
 			var stats []ChunkStats
 			var spent, want, looks, seconds float64
 			for n := range plan.Chunks {
-				rates := plan.Rates(n, stats[:plan.Needs(n)])
+				rates := plan.rates(n, stats[:plan.Needs(n)])
 				if rates[0] != rates[1] {
 					t.Errorf("chunk %d: equal renditions are told %+v and %+v", n, rates[0], rates[1])
 				}
@@ -152,7 +152,7 @@ func TestRatesFollowX264(t *testing.T) {
 				}
 				stats = append(stats, film.encode(n, rates[0]))
 				for range maxCorrections {
-					again, ok := plan.Corrected(n, stats[:plan.Needs(n)], stats[n])[0]
+					again, ok := plan.corrected(n, stats[:plan.Needs(n)], stats[n])[0]
 					if !ok {
 						break
 					}
@@ -198,13 +198,13 @@ func TestRatesAreTheSameAgain(t *testing.T) {
 	film := recordedFilms(t)[0]
 	plan := film.plan(2)
 	var stats []ChunkStats
-	var told [][]Rate
+	var told [][]encodeRate
 	for n := range plan.Chunks {
-		told = append(told, plan.Rates(n, stats[:plan.Needs(n)]))
+		told = append(told, plan.rates(n, stats[:plan.Needs(n)]))
 		stats = append(stats, film.encode(n, told[n][0]))
 	}
 	for n := range plan.Chunks {
-		if diff := cmp.Diff(told[n], plan.Rates(n, stats)); diff != "" {
+		if diff := cmp.Diff(told[n], plan.rates(n, stats)); diff != "" {
 			t.Errorf("chunk %d is told something else (-first +again):\n%s", n, diff)
 		}
 	}
@@ -212,22 +212,22 @@ func TestRatesAreTheSameAgain(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	film := recordedFilms(t)[0]
-	first := film.encode(0, Rate{Bitrate: film.Bitrate})
+	first := film.encode(0, encodeRate{Bitrate: film.Bitrate})
 	unknown := ChunkStats{Renditions: []EncodeStats{{Bytes: 600_000, Frames: 144, Bitrate: film.Bitrate}}}
-	peak := Rate{Bitrate: 800_000, Peak: 1_200_000, Buffer: 1_600_000}
+	peak := encodeRate{Bitrate: 800_000, Peak: 1_200_000, Buffer: 1_600_000}
 	for _, tt := range []struct {
 		name    string
 		change  func(*Plan)
 		chunk   int
 		earlier []ChunkStats
-		want    *Rate // nil = a quality
+		want    *encodeRate // nil = a quality
 	}{
 		{name: "first", chunk: 0, want: &peak},
 		{name: "second", chunk: 1, earlier: []ChunkStats{first}},
 		{name: "x264 did not say", chunk: 1, earlier: []ChunkStats{unknown}, want: &peak},
 		{name: "another codec", chunk: 1, earlier: []ChunkStats{first}, want: &peak, change: func(p *Plan) { p.Renditions[0].Codec = ffmpeg.HEVC }},
 		{name: "intra only", chunk: 1, earlier: []ChunkStats{first}, want: &peak, change: func(p *Plan) { p.Renditions[0].GOP = 0 }},
-		{name: "quality asked for", chunk: 1, earlier: []ChunkStats{first}, want: &Rate{Quality: 27, Peak: 800_000, Buffer: 1_600_000}, change: func(p *Plan) { p.Renditions[0].Quality = 27 }},
+		{name: "quality asked for", chunk: 1, earlier: []ChunkStats{first}, want: &encodeRate{Quality: 27, Peak: 800_000, Buffer: 1_600_000}, change: func(p *Plan) { p.Renditions[0].Quality = 27 }},
 		{name: "source not taken apart", chunk: 0, want: &peak, change: func(p *Plan) { p.Starts, p.Frames, p.Weights, p.Chunks = nil, nil, nil, []Chunk{{}} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestRates(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&plan)
 			}
-			got := plan.Rates(tt.chunk, tt.earlier)[0]
+			got := plan.rates(tt.chunk, tt.earlier)[0]
 			if tt.want == nil {
 				if got.Bitrate != 0 || got.Quality < 10 || got.Quality > 30 {
 					t.Errorf("told %+v, want a quality", got)
@@ -254,9 +254,9 @@ func TestRates(t *testing.T) {
 func TestRatesOfManyWorkers(t *testing.T) {
 	film := recordedFilms(t)[0]
 	plan := film.plan(8)
-	first := []ChunkStats{film.encode(0, Rate{Bitrate: film.Bitrate})}
+	first := []ChunkStats{film.encode(0, encodeRate{Bitrate: film.Bitrate})}
 	for n := 1; n < len(plan.Chunks) && plan.Needs(n) == 1; n++ {
-		if rate := plan.Rates(n, first)[0]; (rate.Quality > 0) != (n <= 2) {
+		if rate := plan.rates(n, first)[0]; (rate.Quality > 0) != (n <= 2) {
 			t.Errorf("chunk %d is told %+v", n, rate)
 		}
 	}
@@ -269,12 +269,12 @@ func TestRatesAfterTheBuffer(t *testing.T) {
 	film.Efforts = nil
 	film.Source[1], film.Source[3] = 10*film.Source[0], 10*film.Source[0]
 	plan := film.plan(2)
-	stats := []ChunkStats{film.encode(0, Rate{Bitrate: film.Bitrate}), film.encode(1, Rate{Quality: 24})}
-	if rate := plan.Rates(3, stats)[0]; rate.Quality == 0 {
+	stats := []ChunkStats{film.encode(0, encodeRate{Bitrate: film.Bitrate}), film.encode(1, encodeRate{Quality: 24})}
+	if rate := plan.rates(3, stats)[0]; rate.Quality == 0 {
 		t.Errorf("told %+v, want a quality", rate)
 	}
-	stats[1] = film.encode(1, Rate{Quality: 10})
-	if rate := plan.Rates(3, stats)[0]; rate.Bitrate < film.Bitrate/2 || rate.Bitrate > film.Bitrate*3/2 {
+	stats[1] = film.encode(1, encodeRate{Quality: 10})
+	if rate := plan.rates(3, stats)[0]; rate.Bitrate < film.Bitrate/2 || rate.Bitrate > film.Bitrate*3/2 {
 		t.Errorf("told %+v, want a bitrate", rate)
 	}
 }
@@ -289,16 +289,16 @@ func TestRatesOfTheLast(t *testing.T) {
 	plan := film.plan(2)
 	var stats []ChunkStats
 	for n := range plan.Needs(last) {
-		rate := Rate{Quality: 35}
+		rate := encodeRate{Quality: 35}
 		switch n {
 		case 0:
-			rate = Rate{Bitrate: film.Bitrate}
+			rate = encodeRate{Bitrate: film.Bitrate}
 		case 1:
-			rate = Rate{Quality: 10}
+			rate = encodeRate{Quality: 10}
 		}
 		stats = append(stats, film.encode(n, rate))
 	}
-	if rate := plan.Rates(last, stats)[0]; rate.Bitrate <= film.Bitrate || rate.Bitrate > rate.Peak {
+	if rate := plan.rates(last, stats)[0]; rate.Bitrate <= film.Bitrate || rate.Bitrate > rate.Peak {
 		t.Errorf("told %+v, want more than %d", rate, film.Bitrate)
 	}
 }
@@ -311,7 +311,7 @@ func TestCorrected(t *testing.T) {
 	last := len(plan.Chunks) - 1
 	var stats []ChunkStats
 	for n := range plan.Chunks {
-		stats = append(stats, film.encode(n, plan.Rates(n, stats[:plan.Needs(n)])[0]))
+		stats = append(stats, film.encode(n, plan.rates(n, stats[:plan.Needs(n)])[0]))
 	}
 	// as is what came of chunk n, times as large, with a share of it in its first half.
 	as := func(n int, times, first float64) ChunkStats {
@@ -340,7 +340,7 @@ func TestCorrected(t *testing.T) {
 		{name: "a little too small at the end", chunk: last, got: as(last, 0.8, 0.5), quality: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			rate, ok := plan.Corrected(tt.chunk, stats[:plan.Needs(tt.chunk)], tt.got)[0]
+			rate, ok := plan.corrected(tt.chunk, stats[:plan.Needs(tt.chunk)], tt.got)[0]
 			switch {
 			case ok != (tt.quality || tt.least > 0):
 				t.Errorf("told %+v: %v", rate, ok)

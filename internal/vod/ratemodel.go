@@ -75,7 +75,7 @@ type stretchOfSource struct {
 func newRateModel(p Plan, r Rendition) rateModel {
 	blocks := float64((r.Width+15)/16) * float64((r.Height+15)/16)
 	rate := p.Rate
-	if r.Converts() {
+	if r.converts() {
 		rate = r.Rate
 	}
 	perBlock := 120.0

@@ -98,15 +98,15 @@ func (e Engine) PlanRecorded(ctx context.Context, src Source, req Request) (plan
 	if err != nil {
 		return Plan{}, "", err
 	}
-	return NewRecordedPlan(src, track.Index(), req)
+	return newRecordedPlan(src, track.Index(), req)
 }
 
-// NewRecordedPlan plans the renditions of a recording whose picture has this index: what
+// newRecordedPlan plans the renditions of a recording whose picture has this index: what
 // was recorded, and beside it what the request asks for that this is not already. alone
 // says why there is nothing beside it although it was asked for; "" = there is.
-func NewRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, alone string, err error) {
+func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, alone string, err error) {
 	video := *src.Video
-	p = Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: SegmentSeconds(req.SegmentSeconds), Timescale: video.Timescale, End: video.End}
+	p = Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: segmentSeconds(req.SegmentSeconds), Timescale: video.Timescale, End: video.End}
 	p.Renditions = []Rendition{{
 		Name: sourceDir, Dir: sourceDir, Copy: true, Codec: ffmpeg.Codec(video.Stream.Codec), Width: video.Width, Height: video.Height, Bitrate: video.Bitrate, GOP: defaultGOP,
 	}}
@@ -131,7 +131,7 @@ func NewRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 	}
 	p.Weights = weights(index, p.Starts)
 	for _, r := range asked {
-		if r.Converts() && sameRate(r.Rate, p.Rate) {
+		if r.converts() && sameRate(r.Rate, p.Rate) {
 			r.Rate = ffmpeg.Ratio{} // nothing to convert
 		}
 		if video.Encode != "" || !r.is(video) {
@@ -139,7 +139,7 @@ func NewRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 		}
 	}
 	p.settleRenditions(table)
-	if len(p.Encoded()) > 0 {
+	if len(p.encoded()) > 0 {
 		p.planRecordedChunks(req.Workers)
 	}
 	return p, "", nil

@@ -281,12 +281,12 @@ func TestRecordedAlone(t *testing.T) {
 			for _, s := range index.Segments {
 				src.Video.End = max(src.Video.End, s.ShownUntil())
 			}
-			plan, alone, err := NewRecordedPlan(src, index, Request{})
+			plan, alone, err := newRecordedPlan(src, index, Request{})
 			if err != nil || alone != tt.want {
 				t.Fatalf("alone because %q, want %q; error %v", alone, tt.want, err)
 			}
-			if (len(plan.Encoded()) == 0) != (tt.want != "") || (len(plan.Chunks) == 0) != (tt.want != "") {
-				t.Errorf("%d renditions are encoded in %d chunks", len(plan.Encoded()), len(plan.Chunks))
+			if (len(plan.encoded()) == 0) != (tt.want != "") || (len(plan.Chunks) == 0) != (tt.want != "") {
+				t.Errorf("%d renditions are encoded in %d chunks", len(plan.encoded()), len(plan.Chunks))
 			}
 		})
 	}

@@ -24,8 +24,7 @@ type RunOptions struct {
 	Fetcher *blob.Fetcher // for URLs; nil = only files
 	Request Request
 	Outputs weir.TranscodeOutputs
-	Dest    blob.Store
-	BaseURL string // what the paths in the output are relative to
+	Dest    blob.Dest
 
 	// Dir is a folder that nobody else uses. Run makes it, and removes it when the work
 	// is done, was cancelled, or can't be done. What a run that was killed has left there is
@@ -140,7 +139,7 @@ func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
 			r.o.Warn(sentence)
 		}
 	}
-	return r.publisher.Output(&r.kept.Published, r.kept.Plan.Source, video, audio, r.o.BaseURL, r.kept.RequestID), nil
+	return r.publisher.Output(&r.kept.Published, r.kept.Plan.Source, video, audio, r.kept.RequestID), nil
 }
 
 // fetch brings the source to this machine.
@@ -241,7 +240,7 @@ func (r *runner) encodeChunks(ctx context.Context) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	finished := make(chan int)
 	for running := 0; left > 0; left-- {
-		for _, n := range plan.Ready(done) {
+		for _, n := range plan.ready(done) {
 			if begun[n] || running == workers(r.o.Request) {
 				continue
 			}

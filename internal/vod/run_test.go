@@ -18,7 +18,7 @@ import (
 func runOptions(t *testing.T, source string, dest *recorder, profiles ...weir.Profile) RunOptions {
 	t.Helper()
 	return RunOptions{
-		FFmpeg: newEngine(t).FFmpeg, Source: source, Dest: dest, Outputs: allOutputs(), BaseURL: "file:///out",
+		FFmpeg: newEngine(t).FFmpeg, Source: source, Dest: dest, Outputs: allOutputs(),
 		Request: Request{Profiles: profiles, SegmentSeconds: 2, Workers: 2}, Dir: filepath.Join(t.TempDir(), "run"),
 	}
 }
@@ -57,11 +57,11 @@ func TestRun(t *testing.T) {
 			}
 			gone(t, o.Dir)
 			wantFrames(t, dir, frames, "v/hls/index.m3u8", "v/mp4/same.mp4", "v/mp4/small.mp4", "fmp4/master.m3u8", "fmp4/index-stream2.mp4")
-			wantFrames(t, "", frames, concatenate(t, dir, "v/hls/same"), concatenate(t, dir, "v/hls/small"))
+			wantFrames(t, "", frames, concatenate(t, dir, "v/hls/same", ".ts"), concatenate(t, dir, "v/hls/small", ".ts"))
 			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
 				t.Errorf("the last thing put is %s, want the master playlist", last)
 			}
-			if len(out.Renditions) != 2 || out.Renditions[0].Name != "same" || out.Renditions[1].FPS != 24 || out.InputVideo.Duration < 6 || out.InputVideo.Size == 0 {
+			if len(out.Renditions) != 2 || out.Renditions[0].Name != "same" || out.Renditions[1].FPS != 24 || out.InputVideo.Duration < 6 || out.InputVideo.Size == 0 || out.BaseURL != "file://"+dir {
 				t.Errorf("output: %+v", out)
 			}
 			if !slices.IsSortedFunc(told, func(a, b Progress) int { return int(1e6 * (a.Fraction - b.Fraction)) }) || told[len(told)-1].Fraction != 1 {
@@ -97,7 +97,7 @@ func TestRunGoesOn(t *testing.T) {
 		t.Errorf("%d runs of ffmpeg, then %d to go on; want %d and none", before, again, all)
 	}
 	gone(t, o.Dir)
-	want, got := contents(t, undisturbed.Store), contents(t, dest.Store)
+	want, got := contents(t, undisturbed.store), contents(t, dest.store)
 	for key := range want {
 		if want[key] != got[key] {
 			t.Errorf("%s differs from that of an undisturbed run", key)
@@ -144,7 +144,7 @@ func TestRunCancelled(t *testing.T) {
 		t.Errorf("error %v, want that it was cancelled", err)
 	}
 	gone(t, o.Dir)
-	if left := contents(t, dest.Store); len(left) > 0 {
+	if left := contents(t, dest.store); len(left) > 0 {
 		t.Errorf("%d files were left", len(left))
 	}
 }
@@ -178,7 +178,7 @@ func TestRunRefuses(t *testing.T) {
 				t.Errorf("error %v of kind %s, want %s", err, weir.KindOf(err), tt.kind)
 			}
 			gone(t, o.Dir)
-			if diff := cmp.Diff(map[string]string{}, contents(t, dest.Store)); diff != "" {
+			if diff := cmp.Diff(map[string]string{}, contents(t, dest.store)); diff != "" {
 				t.Errorf("left behind: %s", diff)
 			}
 		})

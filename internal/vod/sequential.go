@@ -17,11 +17,11 @@ import (
 // go. Its frames are not known before, so renditions are compared with one another
 // and with the length that the file claims.
 func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (ChunkResult, error) {
-	encoded, video := plan.Encoded(), plan.Source.Video
+	encoded, video := plan.encoded(), plan.Source.Video
 	if o.File == "" {
 		return ChunkResult{}, errors.New("a source that can't be taken apart is encoded where its file is")
 	}
-	rates := plan.Rates(0, nil)
+	rates := plan.rates(0, nil)
 	tasks := make([]encodeTask, len(encoded))
 	packers := make([]*packer, len(encoded))
 	for i, r := range encoded {
@@ -96,7 +96,7 @@ func readSequential(ctx context.Context, pipe io.Reader, p *packer, rendition Re
 		return true
 	}
 	var retimer cmaf.Retimer
-	lead := p.track.Ticks(ffmpeg.Lead)
+	lead := p.track.Ticks(cmaf.Lead)
 	for {
 		f, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -127,7 +127,7 @@ func readSequential(ctx context.Context, pipe io.Reader, p *packer, rendition Re
 // checkSequential compares renditions with one another and with the header of the
 // file.
 func checkSequential(plan Plan, packers []*packer) error {
-	encoded := plan.Encoded()
+	encoded := plan.encoded()
 	frames := -1
 	for i, p := range packers {
 		index := p.index()
@@ -137,7 +137,7 @@ func checkSequential(plan Plan, packers []*packer) error {
 		if len(p.segments) != len(packers[0].segments) {
 			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(packers[0].segments), encoded[i].Name, len(p.segments))
 		}
-		if !encoded[i].Converts() {
+		if !encoded[i].converts() {
 			if frames >= 0 && frames != index.Frames() {
 				return fmt.Errorf("%s has %d frames, another rendition %d", encoded[i].Name, index.Frames(), frames)
 			}

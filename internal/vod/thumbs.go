@@ -55,7 +55,10 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 		return ThumbnailsResult{}, errors.New("thumbnails: there is no key frame")
 	}
 	shownWidth, shownHeight := plan.Source.Video.Width, plan.Source.Video.Height
-	run := ffmpeg.Thumbnails{Picture: picture, Timescale: int64(track.Index().Track.Timescale), Columns: spriteColumns, Rows: spriteRows, Poster: poster(keys)}
+	run := ffmpeg.Thumbnails{
+		Lead: cmaf.Lead, Picture: picture, Timescale: int64(track.Index().Track.Timescale),
+		Columns: spriteColumns, Rows: spriteRows, Poster: poster(keys),
+	}
 	run.Width, run.Height = ffmpeg.Fit(shownWidth, shownHeight, thumbWidth, thumbHeight)
 	run.SpriteWidth, run.SpriteHeight = ffmpeg.Fit(shownWidth, shownHeight, spriteWidth, spriteHeight)
 	run.PosterWidth, run.PosterHeight = ffmpeg.Fit(shownWidth, shownHeight, posterWidth, posterHeight)
@@ -89,7 +92,7 @@ func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResul
 			return track, plan.Source.Video.Stream.Source(), nil
 		}
 	}
-	encoded := plan.Encoded()
+	encoded := plan.encoded()
 	best := smallestEnough(encoded)
 	if best < 0 || len(chunks) != len(plan.Chunks) {
 		return nil, ffmpeg.Picture{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
@@ -97,7 +100,7 @@ func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResul
 	r := encoded[best]
 	var index cmaf.TrackIndex
 	for _, chunk := range chunks {
-		segments, err := chunk.Renditions[best].Segments()
+		segments, err := chunk.Renditions[best].segments()
 		if err != nil {
 			return nil, ffmpeg.Picture{}, err
 		}

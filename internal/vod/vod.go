@@ -4,9 +4,9 @@
 // The walk of a source, one function for each step:
 //
 //	Import      takes the file apart: video and audio become tracks of package media
-//	NewPlan     decides what is made of it; pure, so two machines decide alike
+//	Plan        decides what is made of it; pure, so two machines decide alike
 //	EncodeChunk encodes a stretch of the video as every rendition that needs it
-//	CutAudio    makes an audio track of the result
+//	EncodeAudio makes an audio track of the result
 //	Thumbnails  makes pictures of the key frames
 //	Publisher   renders what is there in the caller's formats, where the caller wants it
 //
@@ -35,9 +35,9 @@ type Request struct {
 	Workers        int            `json:"workers,omitempty"`        // how many chunks will be encoded at the same time, about; 0 = 2
 }
 
-// SegmentSeconds returns the length of segments to aim at: what was asked for within
+// segmentSeconds returns the length of segments to aim at: what was asked for within
 // the bounds of the API.
-func SegmentSeconds(asked float64) float64 {
+func segmentSeconds(asked float64) float64 {
 	switch {
 	case !(asked > 0):
 		return 10
@@ -124,8 +124,8 @@ type RenditionResult struct {
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of an audio track that was decoded
 }
 
-// Segments returns the segments of the stretch.
-func (r RenditionResult) Segments() ([]cmaf.Segment, error) {
+// segments returns the segments of the stretch.
+func (r RenditionResult) segments() ([]cmaf.Segment, error) {
 	segments, _, err := cmaf.ReadIndex(r.Index)
 	return segments, err
 }

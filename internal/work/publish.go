@@ -178,7 +178,7 @@ func (p *publication) publishFiles(ctx context.Context) error {
 	if !p.finished() {
 		return p.end(ctx, nil)
 	}
-	output := pub.Output(p.done.Files, p.plan.Source, p.video, p.audio, blob.BaseURL(p.task.Secrets.StorageURL), p.done.RequestID)
+	output := pub.Output(p.done.Files, p.plan.Source, p.video, p.audio, p.done.RequestID)
 	err = p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
 			return err
@@ -231,7 +231,7 @@ func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vo
 		}
 		url, outputs = t.Secrets.StorageURL, p.Outputs
 	}
-	dest, err := blob.Open(url, w.Caller)
+	dest, err := blob.OpenDest(url, w.Caller)
 	if err != nil {
 		return nil, nil, err
 	}

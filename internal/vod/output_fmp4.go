@@ -1,0 +1,94 @@
+package vod
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"weir/internal/cmaf"
+	"weir/internal/weir"
+)
+
+// fmp4Output is a fragmented MP4 file of each track, with HLS playlists and a DASH manifest
+// over them.
+type fmp4Output struct{ folder }
+
+const (
+	fmp4Master = "master.m3u8"
+	fmp4DASH   = "index.mpd"
+)
+
+func (o fmp4Output) name() string { return "fmp4" }
+
+// files names the files of streams.
+func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
+	files := func(kind cmaf.Kind, streams []Stream) (list []cmaf.TrackFile) {
+		for i, s := range streams {
+			n := cmaf.FileNumber(kind, i, len(video))
+			list = append(list, cmaf.TrackFile{Name: s.Name, Number: n, Index: s.Index})
+		}
+		return list
+	}
+	return cmaf.Files{Video: files(cmaf.Video, video), Audio: files(cmaf.Audio, audio)}
+}
+
+func (o fmp4Output) jobs(r *publishing) (jobs []publishJob) {
+	files := o.files(r.video, r.audio)
+	streams := slices.Concat(r.video, r.audio)
+	render := func(indexes []cmaf.TrackIndex, _ int) (cmaf.Layout, error) {
+		return cmaf.SingleFile(indexes[0])
+	}
+	for i, file := range slices.Concat(files.Video, files.Audio) {
+		name := file.File()
+		jobs = append(jobs, r.fileJob(growingFile{
+			key: o.key(name), form: formZero, state: r.state.piece(o.name(), name, formZero),
+			streams: streams[i : i+1], render: render,
+		}))
+	}
+	return jobs
+}
+
+func (o fmp4Output) finish(ctx context.Context, r *publishing) error {
+	files := o.files(r.video, r.audio)
+	for _, list := range [][]cmaf.TrackFile{files.Audio, files.Video} {
+		for i := range list {
+			layout, err := cmaf.SingleFile(list[i].Index)
+			if err != nil {
+				return err
+			}
+			list[i].Layout = layout
+			text := list[i].Media().Text()
+			if err := r.sendBytes(ctx, o.key(list[i].Playlist()), typePlaylist, text); err != nil {
+				return err
+			}
+		}
+	}
+	manifest, err := cmaf.DASH(files)
+	if err != nil {
+		return err
+	}
+	if err := r.sendBytes(ctx, o.key(fmp4DASH), typeDASH, manifest); err != nil {
+		return err
+	}
+	return r.sendBytes(ctx, o.key(fmp4Master), typePlaylist, files.Master().Playlist().Text())
+}
+
+func (o fmp4Output) manifests() []string { return []string{o.key(fmp4Master), o.key(fmp4DASH)} }
+
+func (o fmp4Output) keys(file string, _ *PieceState) []string {
+	playlist := strings.NewReplacer("index-stream", "media_", ".mp4", ".m3u8").Replace(file)
+	return []string{o.key(file), o.key(playlist)}
+}
+
+func (o fmp4Output) report(
+	out *weir.TranscodeOutput, state *PublishState, video, audio []Stream,
+) {
+	out.FMP4 = &weir.FMP4Output{Path: o.path(fmp4Master), DASH: o.path(fmp4DASH)}
+	files := o.files(video, audio)
+	for i, file := range slices.Concat(files.Video, files.Audio)[:len(out.Renditions)] {
+		r := &out.Renditions[i]
+		r.FMP4 = o.path(file.File())
+		r.Size = cmp.Or(state.size(o.name(), file.File()), r.Size)
+	}
+}

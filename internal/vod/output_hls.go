@@ -1,0 +1,307 @@
+package vod
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/blob"
+	"weir/internal/cmaf"
+	"weir/internal/hls"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// hlsOutput is a master playlist, and for each variant a playlist and segments.
+type hlsOutput struct {
+	folder
+	ts bool // the segments are MPEG-TS, else CMAF
+}
+
+const (
+	hlsPlaylist = "index.m3u8"
+	hlsInit     = "init.mp4"
+)
+
+func (o hlsOutput) name() string { return "hls" }
+
+// segment returns the name of a segment.
+func (o hlsOutput) segment(n int) string {
+	if o.ts {
+		return strconv.Itoa(n) + ".ts"
+	}
+	return strconv.Itoa(n) + ".m4s"
+}
+
+// variant is what becomes a media playlist of HLS and its segments: with MPEG-TS
+// a rendition and the audio that belongs to it, with CMAF a track.
+type variant struct {
+	name         string
+	video, audio *Stream // one may be nil
+}
+
+// main returns the stream that says where segments start.
+func (v variant) main() *Stream {
+	if v.video != nil {
+		return v.video
+	}
+	return v.audio
+}
+
+// segments returns how many segments can be rendered: nothing will be added to them.
+// [cmaf.TSAudio] says which audio they have.
+func (v variant) segments() int {
+	index := v.main().Index
+	if v.video == nil || v.audio == nil {
+		return len(index.Segments)
+	}
+	if v.audio.Complete {
+		if v.video.Complete {
+			return len(index.Segments) + len(v.extra())
+		}
+		return len(index.Segments)
+	}
+	known := v.audio.Index.Track.Time(v.audio.Index.End())
+	count := 0
+	for count < len(index.Segments) && index.Track.Time(index.Segments[count].End()) <= known {
+		count++
+	}
+	if count == len(index.Segments) && v.video.Complete && count > 0 {
+		count-- // more audio may start before the video ends
+	}
+	return count
+}
+
+// extra returns the durations of the segments in which there is only audio.
+func (v variant) extra() []time.Duration {
+	if v.video == nil || v.audio == nil {
+		return nil
+	}
+	return cmaf.TSExtra(v.video.Index, v.audio.Index)
+}
+
+// variants returns the variants: first those of the video, then those of the audio that has
+// segments of its own.
+func (o hlsOutput) variants(video, audio []Stream) (list []variant) {
+	muxed := o.ts && len(video) > 0 && len(audio) > 0
+	for i := range video {
+		v := variant{name: video[i].Name, video: &video[i]}
+		if muxed {
+			v.audio = &audio[0]
+		}
+		list = append(list, v)
+	}
+	for i := range audio {
+		if i > 0 || !muxed {
+			list = append(list, variant{name: audio[i].Name, audio: &audio[i]})
+		}
+	}
+	return list
+}
+
+func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
+	form := formZero
+	if o.ts {
+		form = ""
+	}
+	for _, v := range o.variants(r.video, r.audio) {
+		state := r.state.piece(o.name(), v.name, form)
+		if state.Form != form {
+			*state = PieceState{Form: form}
+		}
+		if v.segments() > state.Segments {
+			jobs = append(jobs, func(ctx context.Context) error {
+				return o.putSegments(ctx, r, v, &state.SegmentState)
+			})
+		}
+	}
+	return jobs
+}
+
+// segmentRenderer renders segment n of a variant. The state is for the segment after it.
+type segmentRenderer func(ctx context.Context, n int) (outgoing, cmaf.TSState, error)
+
+// putSegments renders segments one after the other, and puts several of them at the same time.
+func (o hlsOutput) putSegments(
+	ctx context.Context, r *publishing, v variant, state *SegmentState,
+) error {
+	render, err := o.renderer(ctx, r, v, state)
+	if err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	type sent struct {
+		after cmaf.TSState
+		size  int64
+	}
+	done := map[int]sent{} // the segments that were put
+	for n := state.Segments; n < v.segments(); n++ {
+		if err := r.takeSlot(groupCtx); err != nil {
+			break
+		}
+		segment, after, err := render(groupCtx, n)
+		if err != nil {
+			<-r.slots
+			return errors.Join(err, group.Wait())
+		}
+		group.Go(func() error {
+			defer func() { <-r.slots }()
+			segment.key = o.key(v.name, o.segment(n))
+			if err := r.send(groupCtx, segment); err != nil {
+				return err
+			}
+			r.change(func() {
+				done[n] = sent{after, segment.size}
+				for next, ok := done[state.Segments]; ok; next, ok = done[state.Segments] {
+					state.Segments, state.TS = state.Segments+1, next.after
+					state.Bytes += next.size
+				}
+			})
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// renderer returns what renders the segments that come next: as MPEG-TS, where each goes on
+// where the one before it ended, or as they are stored, after an init segment.
+func (o hlsOutput) renderer(
+	ctx context.Context, r *publishing, v variant, state *SegmentState,
+) (segmentRenderer, error) {
+	if o.ts {
+		ts, err := cmaf.NewTS(v.video.track(), v.audio.track(), state.TS)
+		return func(ctx context.Context, n int) (outgoing, cmaf.TSState, error) {
+			segment, err := r.renderTS(ctx, ts, v, n)
+			return segment, ts.State(), err
+		}, err
+	}
+	track := r.track(*v.main())
+	if !state.Init {
+		init := track.Init()
+		if err := r.sendBytes(ctx, o.key(v.name, hlsInit), typeMP4, init); err != nil {
+			return nil, err
+		}
+		r.change(func() { state.Init, state.Bytes = true, state.Bytes+int64(len(init)) })
+	}
+	return func(_ context.Context, n int) (outgoing, cmaf.TSState, error) {
+		file := track.SegmentFile(n)
+		open := func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) }
+		return outgoing{contentType: typeMP4, size: file.Size(), open: open}, cmaf.TSState{}, nil
+	}, nil
+}
+
+// renderTS renders a segment into a file without a name.
+func (r *publishing) renderTS(
+	ctx context.Context, ts *cmaf.TS, v variant, n int,
+) (segment outgoing, err error) {
+	r.rendering.Lock()
+	defer r.rendering.Unlock()
+	muxed := media.Muxed{Video: v.video.stored(r.Work), Audio: v.audio.stored(r.Work)}
+	video, audio, err := muxed.Fragments(ctx, n)
+	if err != nil {
+		return segment, err
+	}
+	file, err := os.CreateTemp(r.Dir, "segment-*.ts")
+	if err != nil {
+		return segment, err
+	}
+	err = errors.Join(os.Remove(file.Name()), ts.Segment(file, video, audio))
+	if err == nil {
+		segment.size, err = file.Seek(0, io.SeekCurrent)
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return segment, errors.Join(err, file.Close())
+	}
+	segment.contentType = typeTS
+	segment.open = func(context.Context) io.ReadSeekCloser { return file }
+	return segment, nil
+}
+
+// finish puts the media playlists and then the master playlist.
+func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(uploads)
+	for _, v := range o.variants(r.video, r.audio) {
+		group.Go(func() error {
+			text := o.mediaPlaylist(v).Text()
+			r.change(func() { r.state.Pieces[o.name()][v.name].Playlist = int64(len(text)) })
+			return r.sendBytes(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, text)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: o.ts}
+	return r.sendBytes(ctx, o.key(hlsPlaylist), typePlaylist, master.Playlist().Text())
+}
+
+func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
+
+func (o hlsOutput) keys(variant string, state *PieceState) []string {
+	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
+	// Some may be there that were not noted since one before them was missing, and whoever
+	// failed before it planned does not know which kind they are.
+	for n := range state.Segments + uploads {
+		for _, kind := range []hlsOutput{{ts: true}, {ts: false}} {
+			keys = append(keys, o.key(variant, kind.segment(n)))
+		}
+	}
+	return keys
+}
+
+func (o hlsOutput) report(out *weir.TranscodeOutput, state *PublishState, _, _ []Stream) {
+	out.HLS = &weir.PathParam{Path: o.path(hlsPlaylist)}
+	for i := range out.Renditions {
+		r := &out.Renditions[i]
+		r.Playlist = o.path(r.Name, hlsPlaylist)
+		if r.MP4 == "" {
+			r.Size = cmp.Or(state.size(o.name(), r.Name), r.Size)
+		}
+	}
+}
+
+// hlsRenditions names the media playlists of streams.
+func hlsRenditions(streams []Stream) []cmaf.Rendition {
+	list := make([]cmaf.Rendition, len(streams))
+	for i, s := range streams {
+		list[i] = cmaf.Rendition{Name: s.Name, URI: s.Name + "/" + hlsPlaylist, Index: s.Index}
+	}
+	return list
+}
+
+// mediaPlaylist returns the playlist of a variant.
+func (o hlsOutput) mediaPlaylist(v variant) hls.Media {
+	var init func(int) string
+	if !o.ts {
+		init = func(int) string { return hlsInit }
+	}
+	segments := v.main().Index.Entries(o.segment, init, v.extra()...)
+	return hls.Media{Type: hls.VOD, Ended: true, Segments: segments}
+}
+
+func (s *Stream) track() *cmaf.Track {
+	if s == nil {
+		return nil
+	}
+	return &s.Index.Track
+}
+
+// stored returns the stream as its segments are kept in the work storage.
+func (s *Stream) stored(work blob.Store) *media.Track {
+	if s == nil {
+		return nil
+	}
+	return media.NewTrack(work, s.Prefix, s.Index)
+}

@@ -1,0 +1,152 @@
+package vod
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/blob"
+)
+
+// The content types of what is sent.
+const (
+	typeMP4      = "video/mp4"
+	typeTS       = "video/mp2t"
+	typePlaylist = "application/x-mpegurl"
+	typeDASH     = "application/dash+xml"
+)
+
+// maxParts is how many parts an upload may have in S3.
+const maxParts = 10_000
+
+// outgoing is an object on its way to the destination.
+type outgoing struct {
+	key, contentType string
+	size             int64
+	open             func(context.Context) io.ReadSeekCloser
+
+	// Of an object that is uploaded in parts, maybe while it grows:
+	parts    *FileState // how far that is; nil = it is put whole
+	head     int64      // how many bytes at its start are known only when it is complete
+	ready    int64      // how many bytes from its start will not change, but for the head
+	complete bool       // nothing will be added to it
+}
+
+// send brings an object to the destination: all of it, or those of its parts that are ready.
+//
+// Every object of every output goes through here, with all of its bytes. What is done to an
+// object between its output and its destination, such as signing where it comes from, has its
+// place here.
+func (r *publishing) send(ctx context.Context, o outgoing) error {
+	if o.parts != nil {
+		return r.sendParts(ctx, o)
+	}
+	body := o.open(ctx)
+	defer body.Close()
+	return r.Dest.Put(ctx, o.key, body, o.size, blob.PutOptions{ContentType: o.contentType})
+}
+
+// sendBytes sends what is in memory.
+func (r *publishing) sendBytes(ctx context.Context, key, contentType string, data []byte) error {
+	open := func(context.Context) io.ReadSeekCloser { return memory{bytes.NewReader(data)} }
+	o := outgoing{key: key, contentType: contentType, size: int64(len(data)), open: open}
+	return r.send(ctx, o)
+}
+
+// memory is a body that needs no closing.
+type memory struct{ *bytes.Reader }
+
+func (memory) Close() error { return nil }
+
+// sendParts uploads the parts that are ready and were not uploaded yet. When the object is
+// complete, it uploads the last part too, then the first, and joins them.
+func (r *publishing) sendParts(ctx context.Context, o outgoing) error {
+	upload, err := r.upload(ctx, o)
+	if err != nil {
+		return err
+	}
+	part := func(ctx context.Context, n int) error {
+		start := int64(n-1) * o.parts.PartSize
+		size := min(o.parts.PartSize, o.ready-start)
+		return r.inSlot(ctx, func() error {
+			body := o.open(ctx)
+			defer body.Close()
+			info, err := upload.Part(ctx, n, io.NewSectionReader(readerAt{body}, start, size), size)
+			if err == nil {
+				r.change(func() { o.parts.put(info) })
+			}
+			return err
+		})
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	count := int(o.ready / o.parts.PartSize)
+	if o.complete {
+		count = int((o.ready + o.parts.PartSize - 1) / o.parts.PartSize)
+	}
+	for n := 2; n <= count; n++ {
+		r.mu.Lock()
+		_, done := o.parts.Parts[n]
+		r.mu.Unlock()
+		if !done && groupCtx.Err() == nil {
+			group.Go(func() error { return part(groupCtx, n) })
+		}
+	}
+	if err := group.Wait(); err != nil || !o.complete {
+		return err
+	}
+	if err := part(ctx, 1); err != nil {
+		return err
+	}
+	parts := make([]blob.PartInfo, 0, count)
+	for _, n := range slices.Sorted(maps.Keys(o.parts.Parts)) {
+		parts = append(parts, o.parts.Parts[n])
+	}
+	if len(parts) != count {
+		return fmt.Errorf("%s: %d of %d parts were uploaded", o.key, len(parts), count)
+	}
+	if err := upload.Complete(ctx, parts); err != nil {
+		return err
+	}
+	r.change(func() { *o.parts = FileState{Done: true, Size: o.size} })
+	return nil
+}
+
+// upload goes on with the upload of an object, or begins it.
+func (r *publishing) upload(ctx context.Context, o outgoing) (blob.Upload, error) {
+	if o.parts.Upload != "" {
+		return r.Dest.Resume(ctx, o.key, o.parts.Upload)
+	}
+	size := max(o.parts.PartSize, r.Dest.PartSize())
+	// A store takes only so many parts. What is not known yet may be much more than what is.
+	for size*maxParts/8 < o.size || size < o.head {
+		size *= 2
+	}
+	upload, err := r.Dest.Upload(ctx, o.key, blob.PutOptions{ContentType: o.contentType})
+	if err != nil {
+		return nil, err
+	}
+	r.change(func() { *o.parts = FileState{Upload: upload.ID(), Head: o.head, PartSize: size} })
+	return upload, r.save(ctx)
+}
+
+func (s *FileState) put(part blob.PartInfo) {
+	if s.Parts == nil { // empty maps don't survive JSON
+		s.Parts = map[int]blob.PartInfo{}
+	}
+	s.Parts[part.Number] = part
+}
+
+// readerAt reads a body at any place, by one reader at a time.
+type readerAt struct{ io.ReadSeeker }
+
+func (r readerAt) ReadAt(p []byte, offset int64) (int, error) {
+	if _, err := r.Seek(offset, io.SeekStart); err != nil {
+		return 0, err
+	}
+	return io.ReadFull(r, p)
+}
