@@ -790,13 +790,3 @@ func TestTrim(t *testing.T) {
 	must(t, err)
 	want.check(t, r, "recovered with a stray file")
 }
-
-// keep makes a track in a store of one recording, as KeepRecording does of several.
-func keep(t *testing.T, r *Recorder, store blob.Store, prefix string) (*Track, error) {
-	t.Helper()
-	index, err := r.share(t.Context(), store, prefix, prefix, 0)
-	if err != nil {
-		return nil, err
-	}
-	return NewTrack(store, prefix, index), Seal(t.Context(), store, prefix, index)
-}
