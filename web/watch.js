@@ -1,30 +1,33 @@
-// Plays what has the playback id of the page, and says in words how that goes. A stream
-// that is not on air is asked for again and again, so that nobody needs to reload.
+// Plays the video with the playback id of the page, and says in words how that goes. It asks
+// again and again for a stream that is not on air, so that nobody needs to reload.
 'use strict';
 
 (() => {
   const $ = (id) => document.getElementById(id);
-  const {id, kind} = document.body.dataset;
+  const {id, kind, seen} = document.body.dataset;
   const live = kind === 'live';
   const video = $('video');
 
-  // What a policy wants to see, and ll=0 for those who want to wait longer.
-  const asked = new URLSearchParams(location.search);
+  // Credentials of the viewer, and ll=0, which turns low latency off.
+  const given = new URLSearchParams(location.search);
   const shown = new URLSearchParams();
   for (const name of ['jwt', 'accessKey', 'll']) {
-    if (asked.has(name)) shown.set(name, asked.get(name));
+    if (given.has(name)) shown.set(name, given.get(name));
   }
   const query = String(shown) && '?' + shown;
   const folder = '../hls/' + encodeURIComponent(id) + '/';
   const source = new URL(folder + 'index.m3u8' + query, location.href).href;
+  const info = '../api/playback/' + encodeURIComponent(id);
 
   const retryAfter = live ? 2000 : 5000;
   const stalledAfter = 4000;
   const endedAfter = 1500;
   let hls = null;
   let timer = 0;
-  let over = false; // the broadcast that was played has ended
-  let closing = false; // nothing will be added to what is played
+  let over = seen === 'true'; // the stream was on air, and the last thing known of it is its end
+  let growing = false; // the playlist says that more will be added to it
+  let closing = false; // the playlist of a stream says that nothing will be added to it
+  let asked = 0; // when the server was last asked whether a stalled stream is on air
   let moved = Date.now(); // when the picture last did
   let at = 0;
 
@@ -42,8 +45,11 @@
     hls = null;
     video.removeAttribute('src');
     video.controls = false;
+    growing = false;
     $('live').hidden = $('latency').hidden = $('qualities').hidden = true;
   }
+
+  const playing = () => Boolean(hls || video.getAttribute('src'));
 
   // showPoster shows the latest picture, until there is one that moves.
   function showPoster() {
@@ -56,25 +62,34 @@
     timer = setTimeout(ask, retryAfter * (0.75 + Math.random() / 2));
   }
 
+  // onAir finds out whether an encoder sends the stream. The playlist does not tell: it stays
+  // as it is for a while, for an encoder that comes back.
+  async function onAir() {
+    const answer = await fetch(info, {cache: 'no-store'});
+    return !answer.ok || (await answer.json()).meta.live === 1;
+  }
+
   // ask finds out whether there is something to play, without counting as a viewer.
   async function ask() {
     let answer;
+    let idle = false;
     try {
       answer = await fetch(source, {method: 'HEAD', cache: 'no-store'});
+      idle = live && answer.ok && !await onAir();
     } catch {
       say('No connection', 'The server does not answer. This page goes on trying.');
       return later();
     }
-    if (answer.ok) return play();
+    if (answer.ok && !idle) return play();
     if (answer.status === 401 || answer.status === 403) {
       stop();
       return say('This video is not open to everybody', await reason(), {again: true});
     }
-    if (answer.status !== 404) {
+    if (!answer.ok && answer.status !== 404) {
       say('It can’t be played at the moment', 'The server answers with ' + answer.status + '. This page goes on trying.');
     } else if (!live) {
       say('The video is being prepared', 'It plays here as soon as it is ready.');
-    } else if (over) {
+    } else if (idle || over) {
       say('The stream has ended', 'If it goes on air again, it plays here by itself.');
     } else {
       say('Not on air yet', 'It plays here by itself as soon as it starts.');
@@ -82,7 +97,7 @@
     later();
   }
 
-  // reason returns what the server says about why not.
+  // reason returns why the server does not let this viewer play.
   async function reason() {
     try {
       const answer = await (await fetch(source, {cache: 'no-store'})).json();
@@ -114,9 +129,9 @@
     h.on(Hls.Events.LEVELS_UPDATED, showQualities);
     h.on(Hls.Events.MANIFEST_PARSED, showQualities);
     h.on(Hls.Events.LEVEL_LOADED, (_, {details}) => {
-      closing = live && !details.live;
-      $('live').hidden = !details.live;
-      if (closing && over) later(); // still the end of the one before
+      growing = details.live;
+      closing = live && !growing;
+      if (closing && over) later(); // still the playlist of the last session
     });
     h.on(Hls.Events.ERROR, (_, error) => {
       if (!error.fatal || h !== hls) return;
@@ -142,6 +157,15 @@
       $('unmute').hidden = false;
       video.play().catch(() => say('Ready', 'Press play to watch.', {over: true}));
     }
+  }
+
+  // checkEnd ends a stalled stream whose encoder is gone.
+  async function checkEnd() {
+    if (Date.now() - asked < retryAfter) return;
+    asked = Date.now();
+    const stalled = moved;
+    const sent = await onAir().catch(() => true);
+    if (!sent && playing() && moved === stalled) end();
   }
 
   function end() {
@@ -174,9 +198,9 @@
     ask();
   });
 
-  // The picture that moves is the only proof that all is well.
+  // Only a picture that moves proves that all is well.
   setInterval(() => {
-    if (!hls && !video.getAttribute('src')) return;
+    if (!playing()) return;
     const step = video.currentTime - at;
     const still = Date.now() - moved;
     at = video.currentTime;
@@ -187,11 +211,15 @@
     } else if (video.paused || video.ended) {
       moved = Date.now();
       if (video.readyState >= 2 && !over) $('state').hidden = true; // somebody paused it
-    } else if (closing && still > endedAfter) {
-      return end(); // sound and picture seldom end together, and players wait for the shorter one
-    } else if (still > stalledAfter) {
-      say('Waiting for the picture', live ? 'The encoder or the line is away for a moment; it goes on by itself.' : 'The line is slow; it goes on by itself.', {over: true});
+    } else if (still > endedAfter) {
+      // Audio and video seldom end together, and players wait for the shorter one.
+      if (closing) return end();
+      if (live) checkEnd();
+      if (still > stalledAfter) {
+        say('Waiting for the picture', live ? 'The encoder or the line is away for a moment; it goes on by itself.' : 'The line is slow; it goes on by itself.', {over: true});
+      }
     }
+    $('live').hidden = !growing || still > stalledAfter;
     const latency = hls && hls.latency;
     $('latency').hidden = !live || !latency || $('live').hidden;
     if (latency) $('latency').textContent = latency.toFixed(1) + ' s behind';

@@ -24,7 +24,7 @@ import (
 func liveWatch(t *testing.T) {
 	w := harness.NewWeir(t)
 	rtmp, ops := harness.FreeAddr(t), harness.FreeAddr(t)
-	w.Start("--rtmp", rtmp, "--ops", ops, "--session-timeout", "1s")
+	w.Start("--rtmp", rtmp, "--ops", ops, "--session-timeout", "10m")
 	said := w.Run("stream", "create", "The <show> of shows", "--profile", "none", "--rtmp", rtmp, "--public-url", w.URL)
 	s := &liveStream{w: w, id: harness.Match(t, said, `id +(\S+)`), key: harness.Match(t, said, `stream key +(\S+)`), rtmp: rtmp}
 	s.playback = harness.Match(t, said, `watch +`+regexp.QuoteMeta(w.URL)+`/play/(\S+)`)
@@ -57,8 +57,19 @@ func liveWatch(t *testing.T) {
 	s.checkHealth()
 	checkLiveMetrics(t, ops)
 
+	// The session stays open for an encoder that comes back, and its playlist says nothing of
+	// an end.
 	e.stop()
-	says(b, "The stream has ended")
+	saysEnded(b)
+	b.Open(w.URL + "/play/" + s.playback)
+	saysEnded(b)
+	e = s.send(liveClip(t))
+	b.Moves(e.running)
+
+	// The session is closed, and its playlist says so.
+	w.Must("DELETE", "/api/stream/"+s.id+"/terminate", nil, nil)
+	_ = e.wait() // it was turned away
+	saysEnded(b)
 	e = s.send(liveClip(t))
 	b.Moves(e.running)
 
@@ -107,6 +118,26 @@ func says(b *harness.Browser, headline string) {
 		}
 		return nil
 	})
+}
+
+// saysEnded waits until the watch page says that the stream has ended, and looks whether it
+// still does when it has asked for the stream again several times.
+func saysEnded(b *harness.Browser) {
+	b.T.Helper()
+	const ended = "The stream has ended"
+	says(b, ended)
+	_ = b.Text("performance.clearResourceTimings(); ''")
+	harness.Eventually(b.T, func() error {
+		asked := b.Text(`String(performance.getEntriesByType('resource').filter((e) => e.name.includes('index.m3u8')).length)`)
+		if n, err := strconv.Atoi(asked); err != nil || n < 4 {
+			return fmt.Errorf("the page asked %s times for the stream: %v", asked, err)
+		}
+		return nil
+	})
+	says(b, ended)
+	if live := b.Text(`document.getElementById('live').hidden ? '' : 'Live'`); live != "" {
+		b.T.Errorf("the page says %q of a stream that has ended", live)
+	}
 }
 
 type viewsNow struct{ ViewCount int }

@@ -37,12 +37,19 @@ var (
 // cost a few milliseconds, which is little beside the encoding of what is in it.
 type disk struct {
 	dir  string
-	root *os.Root // nothing outside of it can be reached, whatever the key
+	root *os.Root    // nothing outside of it can be reached, whatever the key
+	mode os.FileMode // of folders; files have it without the right to execute
 }
 
 // NewDisk returns the store in a folder, which is made if it isn't there. Temporary
 // files that are older than a day are removed.
-func NewDisk(dir string) (Store, error) {
+func NewDisk(dir string) (Store, error) { return newDisk(dir, 0o700) }
+
+// NewUserDisk is NewDisk for a folder of the user of a command, and not of the service: the
+// umask decides who may read the files.
+func NewUserDisk(dir string) (Store, error) { return newDisk(dir, 0o777) }
+
+func newDisk(dir string, mode os.FileMode) (Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open media folder: %w", err)
@@ -56,7 +63,7 @@ func NewDisk(dir string) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open media folder: %w", err)
 	}
-	d := &disk{dir, root}
+	d := &disk{dir, root, mode}
 	now := time.Now()
 	if err := errors.Join(d.clean(tempFolder, now.Add(-oldTemp)), d.clean(uploadFolder, now.Add(-oldUpload))); err != nil {
 		return nil, errors.Join(fmt.Errorf("clean media folder: %w", err), root.Close())
@@ -128,7 +135,7 @@ func (d *disk) write(key string, fill func(*os.File) error) error {
 
 // create makes a file in the hidden folder that survives a power failure, or none.
 func (d *disk) create(temp string, fill func(*os.File) error) error {
-	f, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, d.mode&^0o111)
 	if err != nil {
 		return err
 	}
@@ -148,7 +155,7 @@ func (d *disk) rename(temp, key string) error {
 	folder := path.Dir(key)
 	var err error
 	for range 10 {
-		if err = d.root.MkdirAll(folder, 0o700); err == nil {
+		if err = d.root.MkdirAll(folder, d.mode); err == nil {
 			err = d.root.Rename(temp, key)
 		}
 		// Delete may remove a folder between the two steps, because it is empty.
@@ -448,7 +455,7 @@ func Share(ctx context.Context, s Store, key, file string, o PutOptions) error {
 // link makes the file of a key another name of a file.
 func (d *disk) link(key, file string) error {
 	at, _ := d.Path(key)
-	if err := d.root.MkdirAll(path.Dir(key), 0o700); err != nil {
+	if err := d.root.MkdirAll(path.Dir(key), d.mode); err != nil {
 		return err
 	}
 	err := os.Link(file, at)

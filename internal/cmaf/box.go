@@ -36,13 +36,6 @@ func (r *bytesReader) take(n int) []byte {
 	return taken
 }
 
-func (r *bytesReader) u8() byte {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
 func (r *bytesReader) u16() uint16 {
 	if b := r.take(2); b != nil {
 		return binary.BigEndian.Uint16(b)

@@ -18,6 +18,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"weir/internal/mpegts"
 	"weir/internal/weir"
 )
 
@@ -134,7 +135,7 @@ func (c clip) transport(t testing.TB) [][]byte {
 	var state TSState
 	var list [][]byte
 	for _, s := range c.segments {
-		ts, err := RestoreTS(c.video, c.audio, state)
+		ts, err := NewTS(c.video, c.audio, state)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +167,7 @@ func (c clip) shown(kind Kind) []int64 {
 		}
 		for _, f := range frags {
 			for _, pts := range f.PTS() {
-				list = append(list, rescale(pts, int64(track.Timescale), tsClock)+tsOrigin)
+				list = append(list, rescale(pts, int64(track.Timescale), mpegts.ClockRate)+10*mpegts.ClockRate)
 			}
 		}
 	}
@@ -270,13 +271,13 @@ func checkPackets(t *testing.T, segments [][]byte) {
 	counters := map[int]int{}
 	clock := int64(-1)
 	for n, segment := range segments {
-		if len(segment)%tsPacket != 0 {
+		if len(segment)%mpegts.PacketSize != 0 {
 			t.Fatalf("segment %d has %d bytes", n, len(segment))
 		}
-		for i := 0; i < len(segment); i += tsPacket {
-			p := segment[i : i+tsPacket]
+		for i := 0; i < len(segment); i += mpegts.PacketSize {
+			p := segment[i : i+mpegts.PacketSize]
 			pid := int(p[1]&31)<<8 | int(p[2])
-			want := map[int]int{0: 0, tsPacket: tsPIDTables}
+			want := map[int]int{0: 0, mpegts.PacketSize: 0x1000}
 			if table, ok := want[i]; p[0] != 0x47 || ok && pid != table {
 				t.Fatalf("segment %d, byte %d: % x", n, i, p[:4])
 			}
@@ -285,7 +286,7 @@ func checkPackets(t *testing.T, segments [][]byte) {
 					t.Fatalf("segment %d, byte %d: counter of %#x goes from %d to %d", n, i, pid, last, p[3]&15)
 				}
 				counters[pid] = int(p[3] & 15)
-			} else if int(p[3]&15) != counters[pid]&15 && i > 2*tsPacket {
+			} else if int(p[3]&15) != counters[pid]&15 && i > 2*mpegts.PacketSize {
 				t.Fatalf("segment %d, byte %d: a packet without payload is counted", n, i)
 			}
 			if p[3]&0x20 == 0 || p[4] == 0 || p[5]&0x10 == 0 {
@@ -295,7 +296,7 @@ func checkPackets(t *testing.T, segments [][]byte) {
 			switch {
 			case clock >= 0 && now < clock:
 				t.Errorf("segment %d, byte %d: the clock goes from %d to %d", n, i, clock, now)
-			case clock >= 0 && i > 3*tsPacket && now-clock > tsMaxPCR:
+			case clock >= 0 && i > 3*mpegts.PacketSize && now-clock > mpegts.ClockRate/10:
 				t.Errorf("segment %d, byte %d: no clock for %d ticks", n, i, now-clock)
 			}
 			clock = now
@@ -315,7 +316,7 @@ func TestTSAlone(t *testing.T) {
 			var all bytes.Buffer
 			state := TSAlone(c.index(cmp.Or(c.video, c.audio).Kind))
 			for i := range c.segments {
-				ts, err := RestoreTS(c.video, c.audio, state)
+				ts, err := NewTS(c.video, c.audio, state)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -395,7 +396,7 @@ func TestTSWrap(t *testing.T) {
 	shift := func(frags []Fragment, scale uint32) []Fragment {
 		frags = slices.Clone(frags)
 		for i := range frags {
-			frags[i].Start += (1<<33/tsClock - 11) * int64(scale)
+			frags[i].Start += (1<<33/mpegts.ClockRate - 11) * int64(scale)
 		}
 		return frags
 	}
@@ -423,7 +424,7 @@ func TestTSWrap(t *testing.T) {
 func TestTSFailedWrite(t *testing.T) {
 	c := makeClip(t, tsClips["h264-aac"])
 	want := c.transport(t)
-	ts, err := NewTS(c.video, c.audio)
+	ts, err := NewTS(c.video, c.audio, TSState{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,43 +452,6 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no room") }
 
-// TestDecodeTimes: whatever the frames do, decode times rise and no frame is
-// decoded after it is shown.
-func TestDecodeTimes(t *testing.T) {
-	order := []int64{0, 3, 1, 2} // decode order of frames, by presentation
-	var state TSState
-	last, start := int64(-1)<<62, int64(1e6)
-	// In later segments frames lie further apart, so that the delay that the first one
-	// shows is not enough, and then the timeline starts over.
-	for _, gap := range []int64{3000, 9000, 30000, 200000, 3000, -1, 3000} {
-		if gap < 0 {
-			last, start = int64(-1)<<62, start-300000
-			continue
-		}
-		var units []tsUnit
-		for range 2 {
-			for i, o := range order {
-				units = append(units, tsUnit{dts: start + int64(i)*gap, pts: start + o*gap})
-			}
-			start += 4 * gap
-		}
-		if !state.Started {
-			state.Delay = reorderDelay(units, 0)
-		}
-		decodeTimes(units, &state)
-		state.Started = true
-		for i, u := range units {
-			if u.dts <= last || u.dts > u.pts {
-				t.Errorf("gap %d, frame %d: decoded at %d, shown at %d, the one before decoded at %d", gap, i, u.dts, u.pts, last)
-			}
-			last = u.dts
-		}
-	}
-	if state.Delay != 3000 {
-		t.Errorf("delay = %d, want that of one frame", state.Delay)
-	}
-}
-
 // TestTSRefuses: what has no place in MPEG-TS is told at the start.
 func TestTSRefuses(t *testing.T) {
 	for name, track := range map[string]Track{
@@ -500,19 +464,19 @@ func TestTSRefuses(t *testing.T) {
 		"truncated box": {Kind: Video, Timescale: 1, Entry: testEntry("avc1", "avcC", avcConfig)[:100]},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if ts, err := NewTS(&track, nil); weir.KindOf(err) != weir.Invalid {
+			if ts, err := NewTS(&track, nil, TSState{}); weir.KindOf(err) != weir.Invalid {
 				t.Errorf("ts = %v, err = %v", ts, err)
 			}
 		})
 	}
 	for name, config := range map[string]string{"Main profile of USAC": "\xf9\x46\x40", "odd rate": "\x17\x80\x00\x00\x10", "odd layout": "\x11\x80", "nothing": ""} {
 		t.Run(name, func(t *testing.T) {
-			if ts, err := NewTS(nil, &Track{Kind: Audio, Timescale: 1, Entry: testEntry("mp4a", "esds", aacConfig(config))}); weir.KindOf(err) != weir.Invalid {
+			if ts, err := NewTS(nil, &Track{Kind: Audio, Timescale: 1, Entry: testEntry("mp4a", "esds", aacConfig(config))}, TSState{}); weir.KindOf(err) != weir.Invalid {
 				t.Errorf("ts = %v, err = %v", ts, err)
 			}
 		})
 	}
-	if _, err := NewTS(nil, nil); weir.KindOf(err) != weir.Invalid {
+	if _, err := NewTS(nil, nil, TSState{}); weir.KindOf(err) != weir.Invalid {
 		t.Errorf("no track: err = %v", err)
 	}
 }
@@ -521,7 +485,7 @@ func TestTSRefuses(t *testing.T) {
 const avcConfig = "\x01\x64\x00\x1f\xff\xe1\x00\x04\x67\x64\x00\x1f\x01\x00\x02\x68\xeb"
 
 // hevcConfig is the body of an hvcC box with one short parameter set.
-const hevcConfig = "\x01012345678901234567890\xff\x01\x21\x00\x01\x00\x03\x42\x01\x01"
+const hevcConfig = "\x0101234567890123456789\xff\x01\x21\x00\x01\x00\x03\x42\x01\x01"
 
 // aacConfig is the body of an esds box with an AudioSpecificConfig.
 func aacConfig(specific string) string {
@@ -533,11 +497,11 @@ func aacConfig(specific string) string {
 func testEntry(name, box, body string) []byte {
 	w := new(boxWriter)
 	w.container(name, func() {
-		skip := visualEntry
+		fields := 78
 		if name == "mp4a" {
-			skip = audioEntry
+			fields = 28
 		}
-		w.data = append(w.data, make([]byte, skip-8)...)
+		w.data = append(w.data, make([]byte, fields)...)
 		w.container(box, func() { w.data = append(w.data, body...) })
 	})
 	return w.data
@@ -560,10 +524,10 @@ func FuzzTS(f *testing.F) {
 			one := []Fragment{{Samples: []Sample{{Size: uint32(len(sample)), Duration: 3000, Sync: sync}}, Data: sample}}
 			if kind == Video {
 				frags[0] = one
-				ts, err = NewTS(track, nil)
+				ts, err = NewTS(track, nil, TSState{})
 			} else {
 				frags[1] = one
-				ts, err = NewTS(nil, track)
+				ts, err = NewTS(nil, track, TSState{})
 			}
 			if err != nil {
 				if weir.KindOf(err) != weir.Invalid {
@@ -578,10 +542,10 @@ func FuzzTS(f *testing.F) {
 				}
 				continue
 			}
-			if out.Len()%tsPacket != 0 || out.Len() < 3*tsPacket {
+			if out.Len()%mpegts.PacketSize != 0 || out.Len() < 3*mpegts.PacketSize {
 				t.Fatalf("%d bytes", out.Len())
 			}
-			for i := 0; i < out.Len(); i += tsPacket {
+			for i := 0; i < out.Len(); i += mpegts.PacketSize {
 				if out.Bytes()[i] != 0x47 {
 					t.Fatalf("no packet at %d", i)
 				}
@@ -592,7 +556,7 @@ func FuzzTS(f *testing.F) {
 
 func BenchmarkTS(b *testing.B) {
 	c := makeClip(b, "-f lavfi -i testsrc2=size=1280x720:rate=30:duration=4,noise=alls=40:allf=t "+lavfiAudio+x264+"-preset ultrafast -b:v 8M -c:a aac")
-	ts, err := NewTS(c.video, c.audio)
+	ts, err := NewTS(c.video, c.audio, TSState{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package ingest
 import (
 	"bufio"
 	"bytes"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,60 +26,44 @@ import (
 )
 
 // talker is an encoder that says something and hears nothing.
-type talker struct{ saying }
+type talker struct{ io.Reader }
+
+func (talker) Write(p []byte) (int, error)      { return len(p), nil }
+func (talker) Close() error                     { return nil }
+func (talker) LocalAddr() net.Addr              { return nil }
+func (talker) SetDeadline(time.Time) error      { return nil }
+func (talker) SetReadDeadline(time.Time) error  { return nil }
+func (talker) SetWriteDeadline(time.Time) error { return nil }
 
 func (talker) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
-// FuzzConnection listens to an encoder that may say anything after the handshake.
-func FuzzConnection(f *testing.F) {
+// FuzzPublish listens to an encoder that may say anything over RTMP after the handshake.
+func FuzzPublish(f *testing.F) {
 	var said bytes.Buffer
-	out := rawmessage.NewWriter(&said, bytecounter.NewWriter(&said), false)
-	say := func(kind byte, body []byte) {
-		if err := out.Write(&rawmessage.Message{ChunkStreamID: 2 + kind%16, Type: kind, MessageStreamID: streamID, Body: body}); err != nil {
-			f.Fatal(err)
-		}
-	}
-	command := func(name string, arguments ...any) {
-		body, err := append(amf0.Data{name, float64(1)}, arguments...).Marshal()
-		if err != nil {
-			f.Fatal(err)
-		}
-		say(messageCommand, body)
-	}
-	command("connect", amf0.Object{{Key: "app", Value: "live"}, {Key: "fourCcList", Value: amf0.StrictArray{"hvc1"}}})
+	e := &client{out: rawmessage.NewWriter(&said, bytecounter.NewWriter(&said), false)}
+	e.command("connect", amf0.Object{{Key: "app", Value: "live"}, {Key: "fourCcList", Value: amf0.StrictArray{"hvc1"}}})
 	f.Add(bytes.Clone(said.Bytes()))
-	command("createStream", nil)
-	command("publish", nil, goodKey, "live")
-	data, err := amf0.Data{"@setDataFrame", "onMetaData", amf0.ECMAArray{{Key: "videocodecid", Value: float64(7)}, {Key: "audiocodecid", Value: float64(10)}}}.Marshal()
-	if err != nil {
-		f.Fatal(err)
-	}
-	say(messageData, data)
-	say(messageAudio, []byte{0xAF, 0, 0x11, 0x90})
-	say(messageAudio, []byte{0xAF, 1, 0x21, 0x10, 0x04})
-	say(messageVideo, join(0x17, 0, 0, 0, 0, someAVCC))
+	e.command("createStream", nil)
+	e.command("publish", nil, goodKey, "live")
+	e.metadata(amf0.ECMAArray{{Key: "videocodecid", Value: float64(7)}, {Key: "audiocodecid", Value: float64(10)}})
+	e.audioConfig()
+	e.audioFrame()
+	head := []byte{0x17, 0, 0, 0, 0}
+	e.send(messageVideo, append(head, someAVCC...)...)
+	e.send(messageVideo, 0x17, 1, 0, 0, 0, 0, 0, 0, 2, 0x65, 1)
 	f.Add(bytes.Clone(said.Bytes()))
-	command("deleteStream", nil, float64(1))
+	e.command("deleteStream", nil, float64(1))
 	f.Add(said.Bytes())
+	hello := append([]byte{3}, make([]byte, 2*1536)...)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		hub, log := newTestHub(), &logBook{}
 		s := newServer(RTMP{Log: log.logger(), publish: hub.publish})
-		conn := talker{saying{bytes.NewReader(data)}}
+		conn := talker{io.MultiReader(bytes.NewReader(hello), bytes.NewReader(data))}
 		seat, ok := s.admit(conn.RemoteAddr())
 		if !ok {
 			t.Fatal("no seat")
 		}
-		c := newConnection(s, conn, seat)
-		c.until = time.Now().Add(time.Minute)
-		err := c.serve(func(m message) error { return c.handle(t.Context(), m) })
-		if err == nil {
-			t.Fatal("it goes on after the last byte")
-		}
-		if kept := c.chunks.unfinished; kept > maxMessage {
-			t.Errorf("%d bytes are kept", kept)
-		}
-		c.end(t.Context(), err)
-		seat.leave()
+		s.serve(t.Context(), conn, seat)
 		if s.open != 0 || len(s.waiting) != 0 {
 			t.Errorf("%d seats are taken, %d wait", s.open, len(s.waiting))
 		}
@@ -86,9 +71,14 @@ func FuzzConnection(f *testing.F) {
 			if p.closed == "" || strings.Contains(p.closed, "again") {
 				t.Errorf("a publisher ended %q", p.closed)
 			}
+			for _, f := range p.frames {
+				if len(f.Data) == 0 {
+					t.Error("a frame without data")
+				}
+			}
 		}
-		if strings.Contains(log.String(), goodKey) {
-			t.Errorf("the log has the stream key:\n%s", log)
+		if text := log.String(); strings.Contains(text, goodKey) || strings.Contains(text, "defect") {
+			t.Errorf("the log has the stream key, or a defect:\n%s", text)
 		}
 	})
 }

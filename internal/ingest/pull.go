@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
 	"runtime/debug"
@@ -142,7 +143,7 @@ func (s *pullSource) readSafely(ctx context.Context) (err error) {
 	}
 	switch u.Scheme {
 	case "rtmp", "rtmps":
-		err = s.readRTMP(ctx, u)
+		err = s.readRTMP(ctx)
 	case "srt":
 		err = s.readSRT(ctx)
 	default:
@@ -251,6 +252,22 @@ func (s *pullSource) cause(err error) error {
 		return e.Err
 	}
 	return err
+}
+
+// cutOff is the error of a source that ends where more must come.
+func cutOff(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return weir.Wrap(weir.Upstream, err, "the source ends in the middle of a frame")
+	}
+	return err
+}
+
+// unreadable makes an error about media one that the owner may see.
+func unreadable(err error) error {
+	if _, ok := errors.AsType[*weir.Error](err); ok || err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return weir.Wrap(weir.Invalid, err, "the media of the source can't be read: %v", err)
 }
 
 // lookEvery is how often it is looked whether a pull plays.

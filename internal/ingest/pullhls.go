@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/codec"
+	"weir/internal/mpegts"
 	"weir/internal/weir"
 )
 
@@ -149,7 +150,7 @@ type hlsReader struct {
 	start   []byte
 	tracks  []cmaf.Track
 	configs []codec.Packet
-	ts      *tsReader
+	ts      *mpegts.Demuxer
 	part    int64 // the piece that is being read
 	begun   bool
 	keys    map[string][]byte
@@ -423,15 +424,15 @@ func (r *hlsReader) play(ctx context.Context, f fetched) error {
 		r.part, r.begun, r.ts = f.part, true, nil
 	}
 	take := func(p codec.Packet, at time.Duration) error { return r.take(ctx, p, at) }
-	if f.start == nil && len(f.data) > 0 && bytes.IndexByte(f.data[:min(len(f.data), tsSize)], tsSync) >= 0 {
+	if f.start == nil && mpegts.Detect(f.data) {
 		if r.ts == nil {
-			r.ts = newTSReader(take, r.promise, r.source.log)
+			r.ts = mpegts.NewDemuxer(take, r.promise, r.source.log)
 		}
-		r.ts.lost() // segments need not count on
-		if err := r.ts.write(f.data); err != nil {
+		r.ts.Lost() // segments need not count on
+		if err := r.ts.Write(f.data); err != nil {
 			return unreadable(err)
 		}
-		return unreadable(r.ts.end())
+		return unreadable(r.ts.Flush())
 	}
 	in := cmaf.NewReader(io.MultiReader(bytes.NewReader(f.start), bytes.NewReader(f.data)))
 	if err := r.describe(ctx, in); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/mpegts"
 	"weir/internal/weir"
 )
 
@@ -219,7 +220,7 @@ func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
 		return s.readFLV(ctx, a, in)
 	case len(head) >= 8 && strings.Contains("ftyp moov free skip wide mdat styp sidx", string(head[4:8])):
 		return s.readMP4(ctx, w, a, in)
-	case bytes.IndexByte(head, 0x47) == 0:
+	case mpegts.Detect(head[:min(1, len(head))]):
 		return s.readTS(ctx, a, in)
 	}
 	return weir.Errorf(weir.Invalid, "what %s sends is neither HLS nor MP4, FLV or MPEG-TS", s.host)

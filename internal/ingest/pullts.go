@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/codec"
+	"weir/internal/mpegts"
 )
 
 // readTS reads a file or a live stream in MPEG-TS over HTTP.
@@ -34,18 +35,18 @@ func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) er
 
 // demuxTS hands the packets of a transport stream to take, to its end.
 func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(codec.Packet, time.Duration) error) error {
-	r := newTSReader(take, s.promise, s.feed.log)
-	buffer := make([]byte, 64*tsSize)
+	d := mpegts.NewDemuxer(take, s.promise, s.feed.log)
+	buffer := make([]byte, 64*mpegts.PacketSize)
 	for {
 		n, err := in.Read(buffer)
 		if n > 0 {
-			if err := r.write(buffer[:n]); err != nil {
+			if err := d.Write(buffer[:n]); err != nil {
 				return unreadable(err)
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return unreadable(r.end())
+			return unreadable(d.Flush())
 		case err != nil:
 			return err
 		case ctx.Err() != nil:

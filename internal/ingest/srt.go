@@ -15,6 +15,7 @@ import (
 
 	"weir/internal/codec"
 	"weir/internal/live"
+	"weir/internal/mpegts"
 	"weir/internal/srt"
 	"weir/internal/weir"
 )
@@ -181,7 +182,7 @@ func (c *srtConnection) run(ctx context.Context, conn srtConn) error {
 	timeout := idleTime + conn.Latency()
 	silent := time.AfterFunc(timeout, func() { cancel(errors.New("no picture and no sound came in time")) })
 	defer silent.Stop()
-	stream := newTSReader(func(p codec.Packet, at time.Duration) error {
+	stream := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error {
 		silent.Reset(timeout)
 		return c.feed.add(ctx, p, at)
 	}, c.feed.promise, c.feed.log)
@@ -193,19 +194,19 @@ func (c *srtConnection) run(ctx context.Context, conn srtConn) error {
 }
 
 // read reads to the end.
-func (c *srtConnection) read(conn srtConn, stream *tsReader) error {
-	buffer := make([]byte, 8*tsSize)
+func (c *srtConnection) read(conn srtConn, stream *mpegts.Demuxer) error {
+	buffer := make([]byte, 8*mpegts.PacketSize)
 	for {
 		n, err := conn.Read(buffer)
 		if conn.Lost() {
-			stream.lost()
+			stream.Lost()
 		}
 		if err == nil {
-			err = stream.write(buffer[:n])
+			err = stream.Write(buffer[:n])
 		}
 		switch {
 		case errors.Is(err, io.EOF) && conn.Ended():
-			return errors.Join(errUnpublished, stream.end())
+			return errors.Join(errUnpublished, stream.Flush())
 		case errors.Is(err, io.EOF):
 			return errors.New("nothing came any more")
 		case err != nil:

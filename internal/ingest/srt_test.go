@@ -20,6 +20,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/live"
+	"weir/internal/mpegts"
 	"weir/internal/weir"
 )
 
@@ -353,7 +354,7 @@ func TestSRTLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := &lossySRT{packets: slices.Collect(slices.Chunk(tsClip(t, "flv", "-c copy"), 7*tsSize))}
+	conn := &lossySRT{packets: slices.Collect(slices.Chunk(tsClip(t, "flv", "-c copy"), 7*mpegts.PacketSize))}
 	c := newSRTConnection(publisher, log.logger())
 	c.end(t.Context(), c.run(t.Context(), conn))
 	p := hub.only(t)

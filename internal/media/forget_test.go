@@ -231,13 +231,3 @@ func testSpare(t *testing.T, forgets bool) {
 		t.Errorf("what was not spared is there: error %v", err)
 	}
 }
-
-// keep makes a track in a store of one recording, as KeepRecording does of several.
-func keep(t *testing.T, r *Recorder, store blob.Store, prefix string) (*Track, error) {
-	t.Helper()
-	index, err := r.share(t.Context(), store, prefix, prefix, 0)
-	if err != nil {
-		return nil, err
-	}
-	return NewTrack(store, prefix, index), Seal(t.Context(), store, prefix, index)
-}

@@ -687,106 +687,12 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// The file of a segment that was trimmed is used again, unless somebody still reads it.
-func TestTrimmedFileIsUsedAgain(t *testing.T) {
-	dir, want, r := threeSegments(t)
-	inode := func(n int64) uint64 {
-		info, err := os.Stat(r.path(n))
-		must(t, err)
-		return info.Sys().(*syscall.Stat_t).Ino
+// keep makes a track in a store of one recording, as KeepRecording does of several.
+func keep(t *testing.T, r *Recorder, store blob.Store, prefix string) (*Track, error) {
+	t.Helper()
+	index, err := r.share(t.Context(), store, prefix, prefix, 0)
+	if err != nil {
+		return nil, err
 	}
-	read, free := inode(0), inode(1)
-	reader, _, err := r.Open(0)
-	must(t, err)
-	must(t, r.Trim(2))
-	want.first = 2
-	want.write(t, r, 3, true)
-	want.write(t, r, 1, true)
-	if n := inode(3); n != free || inode(4) == read {
-		t.Errorf("segment 3 has file %d, want %d; segment 4 has %d, which is still read", n, free, inode(4))
-	}
-	got, err := io.ReadAll(reader)
-	must(t, errors.Join(err, reader.Close()))
-	_ = reader.Close() // once more is nothing
-	if !bytes.Equal(got, want.segments[0].data) {
-		t.Error("what is read of a segment while it is trimmed has changed")
-	}
-	if len(r.reading) != 0 {
-		t.Errorf("after the reader is gone segments are read: %v", r.reading)
-	}
-	want.check(t, r, "with a file that was used again")
-
-	must(t, r.Trim(3))
-	kill(r)
-	want.first = 3
-	r, err = Recover(dir)
-	must(t, err)
-	want.check(t, r, "recovered")
-	if _, err := os.Stat(filepath.Join(dir, spareName)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file that waited for a segment is still there: %v", err)
-	}
-}
-
-func TestTrim(t *testing.T) {
-	dir := scratch(t)
-	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
-	r, err := Record(dir, want.tracks[0])
-	must(t, err)
-	must(t, r.Trim(5))
-	want.write(t, r, 2, true)
-	want.write(t, r, 2, true)
-	want.change(t, r, recordedTrack(1))
-	for range 3 {
-		want.write(t, r, 2, true)
-	}
-	must(t, r.Trim(3))
-	must(t, r.Trim(1)) // is done
-	must(t, r.Sync())
-	want.first = 3
-	want.check(t, r, "trimmed")
-	for n := range int64(3) {
-		_, _, err := r.Open(n)
-		_, _, partErr := r.Part(n, 0)
-		if weir.KindOf(err) != weir.NotFound || weir.KindOf(partErr) != weir.NotFound {
-			t.Errorf("segment %d: errors %v and %v, want both of kind not-found", n, err, partErr)
-		}
-	}
-	store, err := blob.NewDisk(t.TempDir())
-	must(t, err)
-	defer store.Close()
-	track, err := keep(t, r, store, "kept")
-	must(t, err)
-	if diff := cmp.Diff(cmaf.TrackIndex{Track: recordedTrack(1), Segments: []cmaf.Segment{want.segments[3].Segment, want.segments[4].Segment}}, track.Index()); diff != "" {
-		t.Errorf("what is not trimmed (-want +kept):\n%s", diff)
-	}
-	kill(r)
-	r, err = Recover(dir)
-	must(t, err)
-	want.check(t, r, "recovered")
-	if _, _, err := r.Open(2); weir.KindOf(err) != weir.NotFound {
-		t.Errorf("error %v, want one of kind not-found", err)
-	}
-	want.write(t, r, 2, false)
-	must(t, r.Trim(100))
-	want.first = 4 // the newest finished one stays
-	kill(r)
-
-	// Without an index, what is gone keeps its number.
-	must(t, os.Remove(filepath.Join(dir, indexName)))
-	for n := range want.first {
-		want.segments[n].Parts = nil
-	}
-	for range 2 {
-		r, err = Recover(dir)
-		must(t, err)
-		want.check(t, r, "recovered without an index")
-	}
-	must(t, r.Trim(100))
-	must(t, r.Sync())
-	want.first = 5
-	want.check(t, r, "trimmed again")
-	must(t, os.WriteFile(filepath.Join(dir, segmentName(1<<40)), []byte("stray"), 0o600))
-	r, err = Recover(dir)
-	must(t, err)
-	want.check(t, r, "recovered with a stray file")
+	return NewTrack(store, prefix, index), Seal(t.Context(), store, prefix, index)
 }

@@ -81,7 +81,7 @@ func (s *Server) playlist(w *answer, v *visit) error {
 		}
 		o.Name = func(n int64) string { return below + strconv.FormatInt(n, 10) + ".ts" }
 		if ended {
-			o.Extra = v.title.muxed(r).extra()
+			o.Extra = v.title.extraTS(r)
 		}
 	} else {
 		o.Name = func(n int64) string { return below + strconv.FormatInt(n, 10) + ".m4s" }
@@ -188,7 +188,7 @@ func (s *Server) segment(w *answer, v *visit) error {
 	index := r.Index()
 	switch {
 	case format == "ts":
-		return s.transportStream(w, v, v.title.muxed(r), n)
+		return s.transportStream(w, v, r, n)
 	case format != "m4s" || n >= len(index.Segments):
 		return weir.ErrNotFound()
 	}

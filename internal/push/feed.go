@@ -2,9 +2,7 @@ package push
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"net"
 	"slices"
 	"time"
 
@@ -13,9 +11,6 @@ import (
 	"weir/internal/live"
 	"weir/internal/weir"
 )
-
-// dialer connects to an address that a caller gave: guard.Guard.DialContext.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // outlet is a connection to a target.
 type outlet interface {
@@ -135,11 +130,7 @@ func (p *feed) take(tracks []cmaf.Track) error {
 func (p *feed) begin(g outgoing) error {
 	var video, audio *cmaf.Track
 	if p.video >= 0 {
-		track := p.tracks[p.video]
-		if g.kind == cmaf.Video {
-			track.Delay = max(track.Ticks(g.pts-g.dts), 0)
-		}
-		video = &track
+		video = &p.tracks[p.video]
 	}
 	switch {
 	case p.silence:

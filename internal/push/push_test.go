@@ -19,7 +19,6 @@ import (
 	"github.com/bluenviron/gortmplib"
 	"github.com/bluenviron/gortmplib/pkg/amf0"
 	"github.com/bluenviron/gortmplib/pkg/message"
-	"github.com/bluenviron/gortmplib/pkg/rawmessage"
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
@@ -680,67 +679,15 @@ func TestPushFeed(t *testing.T) {
 	})
 }
 
-func TestParseRTMP(t *testing.T) {
-	for raw, want := range map[string]rtmpTarget{
-		"rtmp://a.example/live2/key":         {false, "a.example:1935", "a.example", "live2", "key", "rtmp://a.example/live2"},
-		"rtmps://a.example/rtmp/k?s=1&t=2":   {true, "a.example:443", "a.example", "rtmp", "k?s=1&t=2", "rtmps://a.example/rtmp"},
-		"rtmp://[2001:db8::1]:99/a/b/k%2F x": {false, "[2001:db8::1]:99", "2001:db8::1", "a/b", "k%2F x", "rtmp://[2001:db8::1]:99/a/b"},
-	} {
-		if got, err := parseRTMP(raw); err != nil || got != want {
-			t.Errorf("parseRTMP(%q) = %+v, %v; want %+v", raw, got, err, want)
-		}
+// A URL that names no stream is refused before anybody is called, and is not repeated.
+func TestBadURL(t *testing.T) {
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		t.Error("somebody is called")
+		return nil, io.EOF
 	}
 	for _, raw := range []string{"rtmp://a.example", "rtmp://a.example/", "rtmp://a.example/hunter2", "rtmp://a.example/live/", "rtmp://u:hunter2@a.example/a/b", "rtmp:///a/hunter2", "\x00"} {
-		if _, err := parseRTMP(raw); weir.KindOf(err) != weir.Invalid || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("parseRTMP(%q): %v", raw, err)
+		if _, err := dialRTMP(t.Context(), raw, dial, nil); weir.KindOf(err) != weir.Invalid || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("dialRTMP(%q): %v", raw, err)
 		}
 	}
-}
-
-func FuzzParseTarget(f *testing.F) {
-	f.Add("rtmp://a.example/live2/key?x=y")
-	f.Fuzz(func(_ *testing.T, raw string) { _, _ = parseRTMP(raw) })
-}
-
-// FuzzTargetAnswers lets a target say anything.
-func FuzzTargetAnswers(f *testing.F) {
-	// What a target says that takes the stream, asks whether we are there, and ends.
-	var well bytes.Buffer
-	w := rawmessage.NewWriter(&well, nil, false)
-	for _, said := range []amf0.Data{
-		{"_result", 1.0, nil, amf0.Object{{Key: "code", Value: "NetConnection.Connect.Success"}}},
-		{"_result", 4.0, nil, 1.0},
-		{"onStatus", 0.0, nil, amf0.Object{{Key: "level", Value: "status"}, {Key: "code", Value: "NetStream.Publish.Start"}}},
-		{"close", 0.0, nil},
-	} {
-		body, err := said.Marshal()
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, m := range []rawmessage.Message{
-			{ChunkStreamID: commandChunks, Type: rtmpCommand, Body: body},
-			{ChunkStreamID: controlChunks, Type: rtmpUserControl, Body: []byte{0, 6, 0, 0, 0, 0}},
-			{ChunkStreamID: controlChunks, Type: rtmpWindow, Body: []byte{0, 0, 0, 64}},
-		} {
-			if err := w.Write(&m); err != nil {
-				f.Fatal(err)
-			}
-		}
-	}
-	f.Add(well.Bytes())
-	f.Add([]byte{2, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0, 0, 0, 16, 0})
-	f.Fuzz(func(t *testing.T, said []byte) {
-		ours, theirs := net.Pipe()
-		var talking sync.WaitGroup
-		talking.Go(func() {
-			_, _ = theirs.Write(append(append([]byte{3}, make([]byte, 2*1536)...), said...))
-			_ = theirs.Close()
-		})
-		talking.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
-		dial := func(context.Context, string, string) (net.Conn, error) { return ours, nil }
-		if o, err := dialRTMP(t.Context(), "rtmp://a.example/live/key", dial, func(error) {}); err == nil {
-			o.close()
-		}
-		talking.Wait()
-	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/mpegts"
 	"weir/internal/srt"
 	"weir/internal/weir"
 )
@@ -22,15 +23,10 @@ type srtOutlet struct {
 	reading sync.WaitGroup
 	written atomic.Int64 // bytes
 
-	ts           *cmaf.TS
-	video, audio *srtTrack
-	since        time.Duration // where the batch in hand begins
-}
-
-// srtTrack is a track on its way into a batch.
-type srtTrack struct {
-	track cmaf.Track
-	batch []cmaf.Fragment
+	ts           *mpegts.Muxer // nil = nothing was sent
+	video, audio string        // the codecs of its tracks
+	waiting      bool          // the batch in hand has frames
+	since        time.Duration // where it begins
 }
 
 // dialSRT connects to a target. fail is called if the connection breaks after that.
@@ -96,78 +92,57 @@ func (o *srtOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 	if err := o.pause(); err != nil {
 		return err
 	}
-	if o.ts == nil {
-		ts, err := cmaf.NewTS(video, audio)
-		if err != nil {
-			return weir.Wrap(weir.Invalid, err, "the stream can't be sent over SRT, which takes H.264 or HEVC and AAC: %v", err)
-		}
-		o.ts = ts
-	} else {
-		if !alike(o.video, video) || !alike(o.audio, audio) {
+	var state mpegts.State
+	videoTS, audioTS := tsTrack(video), tsTrack(audio)
+	if o.ts != nil {
+		// The tables of a stream that is being received do not change.
+		if codecOf(videoTS) != o.video || codecOf(audioTS) != o.audio {
 			return errOtherTracks
 		}
-		ts, err := cmaf.RestoreTS(video, audio, o.ts.State())
-		if err != nil {
-			return err
-		}
-		o.ts = ts
+		state = o.ts.State()
 	}
-	o.video, o.audio = newSRTTrack(video), newSRTTrack(audio)
+	ts, err := mpegts.NewMuxer(videoTS, audioTS, state)
+	if err != nil {
+		return weir.Wrap(weir.Invalid, err, "the stream can't be sent over SRT, which takes H.264 or HEVC and AAC: %v", err)
+	}
+	o.ts, o.video, o.audio = ts, codecOf(videoTS), codecOf(audioTS)
 	return nil
 }
 
-func newSRTTrack(t *cmaf.Track) *srtTrack {
+func tsTrack(t *cmaf.Track) *mpegts.Track {
 	if t == nil {
 		return nil
 	}
-	return &srtTrack{track: *t}
+	return &mpegts.Track{Config: t.Config(), Language: t.Language}
 }
 
-// alike reports whether a receiver can go on with a track: it must not be of another
-// coding, which the tables would have to tell.
-func alike(was *srtTrack, now *cmaf.Track) bool {
-	if was == nil || now == nil {
-		return was == nil && now == nil
+func codecOf(t *mpegts.Track) string {
+	if t == nil {
+		return ""
 	}
-	return string(was.track.Entry[4:8]) == string(now.Entry[4:8])
+	return t.Config.Codec
 }
 
 func (o *srtOutlet) frame(f outgoing) error {
-	to := o.video
+	u := mpegts.Unit{PTS: mpegts.Ticks(f.pts), DTS: mpegts.Ticks(f.dts), Sync: f.sync, Data: f.data}
 	if f.kind == cmaf.Audio {
-		to = o.audio
+		o.ts.AddAudio(u)
+	} else {
+		o.ts.AddVideo(u)
 	}
-	to.put(f)
+	o.waiting = true
 	if f.dts-o.since < tsBatch {
 		return nil
 	}
 	o.since = f.dts
-	return o.flush()
+	return o.pause()
 }
 
-// put adds a frame to the batch. In a fragment, decode times are later by the track's Delay.
-func (t *srtTrack) put(f outgoing) {
-	start := t.track.Ticks(f.dts) + t.track.Delay
-	s := cmaf.Sample{Offset: int32(t.track.Ticks(f.pts) - start), Size: uint32(len(f.data)), Sync: f.sync}
-	t.batch = append(t.batch, cmaf.Fragment{Start: start, Samples: []cmaf.Sample{s}, Data: f.data})
-}
-
-// pause sends what is in hand: what comes next does not go on where it ends.
-func (o *srtOutlet) pause() error { return o.flush() }
-
-// flush sends the batch in hand.
-func (o *srtOutlet) flush() error {
-	var video, audio []cmaf.Fragment
-	if o.video != nil {
-		video = o.video.batch
-		o.video.batch = o.video.batch[:0]
-	}
-	if o.audio != nil {
-		audio = o.audio.batch
-		o.audio.batch = o.audio.batch[:0]
-	}
-	if len(video)+len(audio) == 0 {
+// pause sends the batch in hand.
+func (o *srtOutlet) pause() error {
+	if !o.waiting {
 		return nil
 	}
-	return o.ts.Segment(o, video, audio)
+	o.waiting = false
+	return o.ts.WriteSegment(o)
 }

@@ -1,17 +1,16 @@
 package vod
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"weir/internal/blob"
 	"weir/internal/cmaf"
 	"weir/internal/media"
 	"weir/internal/weir"
@@ -54,8 +53,7 @@ func (v variant) main() *Stream {
 }
 
 // segments returns how many segments can be rendered: nothing will be added to them.
-// Audio belongs to the segment in which it starts; where it goes on after the
-// picture, its segments are segments of their own.
+// [cmaf.TSAudio] says which audio they have.
 func (v variant) segments() int {
 	index := v.main().Index
 	if v.video == nil || v.audio == nil {
@@ -73,38 +71,17 @@ func (v variant) segments() int {
 		count++
 	}
 	if count == len(index.Segments) && v.video.Complete && count > 0 {
-		count-- // more audio may start before the picture ends
+		count-- // more audio may start before the video ends
 	}
 	return count
 }
 
-// extra returns the segments of audio that start when the picture is over.
-func (v variant) extra() []cmaf.Segment {
+// extra returns the durations of the segments in which there is only audio.
+func (v variant) extra() []time.Duration {
 	if v.video == nil || v.audio == nil {
 		return nil
 	}
-	first, _ := v.audioOf(len(v.video.Index.Segments))
-	return v.audio.Index.Segments[first:]
-}
-
-// audioOf returns which segments of audio belong to segment n of the picture, from
-// first up to end: those that start in it. Audio before the first is in the first.
-func (v variant) audioOf(n int) (first, end int) {
-	video, audio := v.video.Index, v.audio.Index
-	before := func(t time.Duration) int {
-		i, _ := slices.BinarySearchFunc(audio.Segments, t, func(s cmaf.Segment, t time.Duration) int {
-			return cmp.Compare(audio.Track.Time(s.Start()), t)
-		})
-		return i
-	}
-	if count := len(video.Segments); n >= count { // audio alone
-		first = before(video.Track.Time(video.End())) + n - count
-		return min(first, len(audio.Segments)), min(first+1, len(audio.Segments))
-	}
-	if n > 0 {
-		first = before(video.Track.Time(video.Segments[n].Start()))
-	}
-	return first, before(video.Track.Time(video.Segments[n].End()))
+	return cmaf.TSExtra(v.video.Index, v.audio.Index)
 }
 
 // variants returns the variants: first those of the video, then those of the audio that has
@@ -194,7 +171,7 @@ func (o hlsOutput) renderer(
 	ctx context.Context, r *publishing, v variant, state *SegmentState,
 ) (segmentRenderer, error) {
 	if o.ts {
-		ts, err := cmaf.RestoreTS(v.video.track(), v.audio.track(), state.TS)
+		ts, err := cmaf.NewTS(v.video.track(), v.audio.track(), state.TS)
 		return func(ctx context.Context, n int) (outgoing, cmaf.TSState, error) {
 			segment, err := r.renderTS(ctx, ts, v, n)
 			return segment, ts.State(), err
@@ -220,7 +197,8 @@ func (r *publishing) renderTS(
 ) (segment outgoing, err error) {
 	r.rendering.Lock()
 	defer r.rendering.Unlock()
-	video, audio, err := r.fragments(ctx, v, n)
+	muxed := media.Muxed{Video: v.video.stored(r.Work), Audio: v.audio.stored(r.Work)}
+	video, audio, err := muxed.Fragments(ctx, n)
 	if err != nil {
 		return segment, err
 	}
@@ -241,30 +219,6 @@ func (r *publishing) renderTS(
 	segment.contentType = typeTS
 	segment.open = func(context.Context) io.ReadSeekCloser { return file }
 	return segment, nil
-}
-
-// fragments reads the samples of segment n of a variant.
-func (r *publishing) fragments(ctx context.Context, v variant, n int) (video, audio []cmaf.Fragment, err error) {
-	first, end := n, n+1
-	if v.video != nil && v.audio != nil {
-		first, end = v.audioOf(n)
-	}
-	if v.video != nil && n < len(v.video.Index.Segments) {
-		if video, err = media.NewTrack(r.Work, v.video.Prefix, v.video.Index).Fragments(ctx, n); err != nil {
-			return nil, nil, err
-		}
-	}
-	if v.audio != nil {
-		track := media.NewTrack(r.Work, v.audio.Prefix, v.audio.Index)
-		for i := first; i < end; i++ {
-			fragments, err := track.Fragments(ctx, i)
-			if err != nil {
-				return nil, nil, err
-			}
-			audio = append(audio, fragments...)
-		}
-	}
-	return video, audio, nil
 }
 
 // finish puts the media playlists and then the master playlist.
@@ -324,9 +278,7 @@ func (o hlsOutput) mediaPlaylist(w io.Writer, v variant) error {
 	if !o.ts {
 		list.Init = func(int64) string { return hlsInit }
 	}
-	for _, s := range v.extra() {
-		list.Extra = append(list.Extra, v.audio.Index.Track.Time(s.Duration()))
-	}
+	list.Extra = v.extra()
 	return cmaf.MediaPlaylist(w, list, v.main().Index.Segments, v.main().Index.Track)
 }
 
@@ -335,4 +287,12 @@ func (s *Stream) track() *cmaf.Track {
 		return nil
 	}
 	return &s.Index.Track
+}
+
+// stored returns the stream as its segments are kept in the work storage.
+func (s *Stream) stored(work blob.Store) *media.Track {
+	if s == nil {
+		return nil
+	}
+	return media.NewTrack(work, s.Prefix, s.Index)
 }

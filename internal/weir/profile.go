@@ -19,18 +19,24 @@ type Profile struct {
 	Quality *int   `json:"quality,omitempty"` // constant quality, 0..44, higher is worse
 	GOP     string `json:"gop,omitempty"`     // seconds, or "intra"
 	Profile string `json:"profile,omitempty"` // of H.264
-	Encoder string `json:"encoder,omitempty"` // as SDKs know it; see UnmarshalJSON
+	Encoder string `json:"encoder,omitempty"` // as SDKs know it; see normalizeEncoder
 	Codec   string `json:"codec,omitempty"`   // only AV1, for which SDKs know no encoder
 }
 
-// UnmarshalJSON reads a profile and writes the encoder the way SDKs know it:
-// `h264` and friends are accepted and become `H.264`. AV1 moves to a member that
-// they do not read, because they refuse an encoder they do not know.
+// UnmarshalJSON reads a profile and normalizes the name of its encoder.
 func (p *Profile) UnmarshalJSON(data []byte) error {
 	type plain Profile
 	if err := json.Unmarshal(data, (*plain)(p)); err != nil {
 		return err
 	}
+	p.normalizeEncoder()
+	return nil
+}
+
+// normalizeEncoder writes the encoder the way SDKs know it: `h264` and friends become
+// `H.264`. AV1 moves to a member that SDKs do not read: they refuse an encoder that they
+// do not know.
+func (p *Profile) normalizeEncoder() {
 	switch strings.ToLower(strings.ReplaceAll(p.Encoder, ".", "")) {
 	case "h264":
 		p.Encoder = "H.264"
@@ -39,7 +45,6 @@ func (p *Profile) UnmarshalJSON(data []byte) error {
 	case "av1":
 		p.Encoder, p.Codec = "", "AV1"
 	}
-	return nil
 }
 
 // DefaultProfiles is the ladder of a stream whose maker named none.

@@ -1,0 +1,124 @@
+// Package cli is the command line of weir: one file for each command. A command reads its
+// arguments and prints; the work is done by package server and the packages below it.
+//
+// Start at [Run]. All commands have the same settings, those of package config: `weir key
+// create` must find the database that `weir serve` uses.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"weir/internal/config"
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// commands is the command line.
+type commands struct {
+	config.Config
+
+	Serve     serveCmd     `cmd:"" default:"1" help:"Run the service (the default)."`
+	Key       keyCmd       `cmd:"" help:"Manage API keys."`
+	User      userCmd      `cmd:"" help:"Manage accounts."`
+	Stream    streamCmd    `cmd:"" help:"Manage live streams."`
+	Transcode transcodeCmd `cmd:"" help:"Make HLS and MP4 of a video, without a server."`
+	Backup    backupCmd    `cmd:"" help:"Copy everything this node keeps, also while it runs."`
+	Doctor    doctorCmd    `cmd:"" help:"Check that this machine has what weir needs."`
+	Version   versionCmd   `cmd:"" help:"Print the version."`
+}
+
+// Run runs the command of the arguments and returns the exit status of the process. openAPI is
+// the contract of the API; files has the folder web/.
+func Run(args []string, openAPI []byte, files fs.FS) (status int) {
+	if len(args) > 0 && args[0] == "sandbox" {
+		return sandbox(os.Stderr, args[1:])
+	}
+	// The first signal ends ctx. Then signals have their usual effect again, so a second one
+	// ends the process.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	command, c, err := parse(args, os.LookupEnv, os.Stdout)
+	if err == nil {
+		err = command.Run(ctx, &c.Config, server.Options{
+			OpenAPI: openAPI, Files: files, Greeting: os.Stdout, Log: os.Stderr,
+		})
+	}
+	return exitStatus(os.Stderr, err)
+}
+
+// parse reads the command line, the environment and the settings file.
+func parse(args []string, env func(string) (string, bool), stdout io.Writer) (*config.Command, *commands, error) {
+	c := &commands{}
+	command, err := config.Parse(c, &c.Config, args, env, stdout)
+	return command, c, err
+}
+
+// exitError is an error with an exit status of its own.
+type exitError struct {
+	error
+	status int
+	shown  bool // the user has read it already
+}
+
+func (e *exitError) Unwrap() error { return e.error }
+
+// exitStatus prints the error of a command and returns the exit status.
+func exitStatus(stderr io.Writer, err error) int {
+	if err == nil || errors.Is(err, config.ErrHelp) {
+		return 0
+	}
+	e, ok := errors.AsType[*exitError](err)
+	if !ok || !e.shown {
+		_, _ = fmt.Fprintln(stderr, "weir:", err)
+	}
+	if ok {
+		return e.status
+	}
+	return 1
+}
+
+// findUser returns the account with the address, or the first one.
+func findUser(ctx context.Context, st *store.Store, email string) (weir.User, error) {
+	if email == "" {
+		return st.FirstUser(ctx)
+	}
+	u, err := st.UserByEmail(ctx, strings.ToLower(email))
+	if weir.KindOf(err) == weir.NotFound && err != nil {
+		return u, fmt.Errorf("there is no account with the address %s; weir user list shows them", email)
+	}
+	return u, err
+}
+
+// eachPage calls next until there is no cursor.
+func eachPage(next func() (cursor string, err error)) error {
+	for {
+		cursor, err := next()
+		if err != nil || cursor == "" {
+			return err
+		}
+	}
+}
+
+// show prints.
+func show(w io.Writer, format string, args ...any) error {
+	_, err := fmt.Fprintf(w, format, args...)
+	return err
+}
+
+// minute returns a time as it stands in a table.
+func minute(m weir.Millis) string {
+	if m == 0 {
+		return "never"
+	}
+	return m.Time().Format("2006-01-02 15:04")
+}

@@ -1,0 +1,16 @@
+package cli
+
+import (
+	"context"
+
+	"weir/internal/config"
+	"weir/internal/server"
+)
+
+// serveCmd is `weir serve`.
+type serveCmd struct{}
+
+// Run runs the service until ctx ends.
+func (serveCmd) Run(ctx context.Context, cfg *config.Config, o server.Options) error {
+	return server.Run(ctx, cfg, o)
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"time"
+
+	"weir/internal/config"
+	"weir/internal/server"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// streamCmd is `weir stream`.
+type streamCmd struct {
+	Create streamCreateCmd `cmd:"" help:"Make a stream and print where to send it and where to watch it."`
+}
+
+// streamCreateCmd is `weir stream create NAME`.
+type streamCreateCmd struct {
+	Name    string   `arg:"" help:"What the stream is called."`
+	Record  bool     `help:"Keep every broadcast as an asset."`
+	Profile []string `sep:"none" placeholder:"NAME[:BITRATE]" help:"A rendition, such as 720p:3M; may be given several times. none = only what the encoder sends. Default: 240p, 360p, 480p and 720p."`
+	User    string   `placeholder:"EMAIL" help:"Account the stream belongs to; default: the first account."`
+}
+
+// Run makes a stream.
+func (c streamCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
+	profiles, err := c.profiles()
+	if err != nil {
+		return err
+	}
+	st, err := server.OpenStore(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	u, err := findUser(ctx, st, c.User)
+	if err != nil {
+		return err
+	}
+	caller := &weir.Caller{UserID: u.ID, ProjectID: u.DefaultProjectID}
+	stream, err := weir.NewStream{Name: c.Name, Record: c.Record, Profiles: profiles}.Stream(caller, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := st.Tx(ctx, func(tx *store.Tx) error { return tx.CreateStream(ctx, &stream) }); err != nil {
+		return err
+	}
+	base := cfg.LocalURL(0)
+	rtmp := cmp.Or(cfg.RTMPServer(base), "none: this weir takes no RTMP; give it an address with --rtmp")
+	return show(os.Stdout, "OBS server  %s\nstream key  %s  (as good as a password)\nwatch       %s/play/%s\nid          %s\n",
+		rtmp, stream.StreamKey.Reveal(), base, stream.PlaybackID, stream.ID)
+}
+
+// profiles reads the renditions; nil = the default ones.
+func (c streamCreateCmd) profiles() (*[]weir.Profile, error) {
+	if len(c.Profile) == 0 {
+		return nil, nil
+	}
+	all := []weir.Profile{}
+	for _, text := range c.Profile {
+		if text == "none" {
+			if len(c.Profile) > 1 {
+				return nil, weir.Errorf(weir.Invalid, "--profile none: leaves no room for other renditions")
+			}
+			return &all, nil
+		}
+		p, err := parseProfile(text)
+		if err != nil {
+			return nil, err
+		}
+		p.FPS = new(0) // that of the source
+		all = append(all, p)
+	}
+	return &all, nil
+}

@@ -1,0 +1,311 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"weir/internal/blob"
+	"weir/internal/config"
+	"weir/internal/ffmpeg"
+	"weir/internal/guard"
+	"weir/internal/vod"
+	"weir/internal/weir"
+)
+
+// transcodeCmd is `weir transcode INPUT OUTDIR`.
+type transcodeCmd struct {
+	Input  string `arg:"" help:"File to read, or an http(s), s3+http(s), ipfs or ar URL."`
+	OutDir string `arg:"" name:"outdir" help:"Folder to write to; made if it is not there."`
+
+	Profile       []string `sep:"none" placeholder:"NAME[:BITRATE]" help:"A rendition, such as 720p:3M, 1280x720:2500k:hevc or 480p:1M:crf26; may be given several times. Default: a ladder that suits the source."`
+	Outputs       []string `placeholder:"LIST" help:"What to write, of hls, mp4 and fmp4. Default: hls,mp4"`
+	Segment       float64  `placeholder:"SECONDS" help:"Length of a segment to aim at, 2 to 20. Default: 6"`
+	GOP           string   `name:"gop" placeholder:"SECONDS" help:"Distance of key frames, or intra for key frames only. Default: 2"`
+	NoPassthrough bool     `help:"Encode also what could be copied from the source as it is."`
+	JSON          bool     `name:"json" help:"Write one JSON object a line to standard output: progress, then the result or the error."`
+}
+
+// Help is what `weir transcode --help` shows below the usage.
+func (transcodeCmd) Help() string {
+	return `Makes HLS, MP4 or fragmented MP4 from a video, without a server and without a database.
+
+Example:
+  weir transcode film.mov out --profile 1080p:6M --profile 720p:3M --profile 360p:800k
+  ffplay out/index.m3u8
+
+A rendition is NAME[:BITRATE][:CODEC][:crfN]. NAME is a height (1080p, 720p, 480p, 360p …) or WxH; BITRATE has
+the suffix k or M; CODEC is h264 (the default), hevc, vp9 or av1; crfN asks for constant quality with BITRATE as the cap.
+
+Ctrl-C stops and removes what was begun. A command that was killed goes on where it was when it is given again.
+Exit codes: 0 done, 1 it failed and may work later, 2 the request or the source is wrong, 130 interrupted.`
+}
+
+// Exit statuses of `weir transcode` beside 0 and 1.
+const (
+	exitInvalid     = 2
+	exitInterrupted = 130
+)
+
+// Run transcodes a file.
+func (c transcodeCmd) Run(ctx context.Context, cfg *config.Config) error {
+	out := newReporter(c.JSON, os.Stdout, os.Stderr)
+	o, err := c.options(cfg)
+	var result weir.TranscodeOutput
+	if err == nil {
+		o.Progress = out.progress
+		result, err = c.transcode(ctx, o)
+	}
+	if err != nil {
+		return out.fail(ctx, err)
+	}
+	return out.finish(result, c.OutDir)
+}
+
+// workFolder is the folder for unfinished files, in that of the outputs.
+const workFolder = ".weir-work"
+
+// transcode opens the folder for the outputs and runs the engine.
+func (c transcodeCmd) transcode(ctx context.Context, o vod.RunOptions) (result weir.TranscodeOutput, err error) {
+	before, statErr := os.Stat(c.OutDir)
+	if statErr == nil && !before.IsDir() {
+		return result, weir.Errorf(weir.Invalid, "%s: is a file; name a folder", c.OutDir)
+	}
+	if err := os.MkdirAll(c.OutDir, 0o777); err != nil {
+		return result, weir.Errorf(weir.Invalid, "%s: can't be made: %s", c.OutDir, err.Error())
+	}
+	store, err := blob.NewUserDisk(c.OutDir)
+	if err != nil {
+		return result, err
+	}
+	o.Dest = blob.NewDest(store, (&url.URL{Scheme: "file", Path: filepath.ToSlash(filepath.Dir(o.Dir))}).String())
+	result, err = vod.Run(ctx, o)
+	err = errors.Join(err, store.Close())
+	// The store's own folders, if they are empty.
+	for _, folder := range []string{".weir/tmp", ".weir/upload", ".weir"} {
+		_ = os.Remove(filepath.Join(c.OutDir, folder))
+	}
+	if err != nil && statErr != nil {
+		_ = os.Remove(c.OutDir) // this run made it, and it is empty
+	}
+	return result, err
+}
+
+// options checks the command line and makes the engine's options of it.
+func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) {
+	for _, text := range c.Profile {
+		p, err := parseProfile(text)
+		if err != nil {
+			return o, err
+		}
+		p.GOP = c.GOP
+		o.Request.Profiles = append(o.Request.Profiles, p)
+	}
+	if err := weir.CheckFileProfiles(o.Request.Profiles); err != nil {
+		return o, err
+	}
+	if c.GOP != "" && len(c.Profile) == 0 {
+		return o, weir.Errorf(weir.Invalid, "--gop: needs a --profile that it applies to")
+	}
+	if c.Segment != 0 && (c.Segment < 2 || c.Segment > 20) {
+		return o, weir.Errorf(weir.Invalid, "--segment: %g is not between 2 and 20 seconds", c.Segment)
+	}
+	if o.Outputs, err = parseOutputs(c.Outputs); err != nil {
+		return o, err
+	}
+	o.Request.SegmentSeconds = cmp.Or(c.Segment, 6)
+	o.Request.EncodeAll = c.NoPassthrough
+	o.Request.Workers = cmp.Or(cfg.Workers, runtime.NumCPU())
+
+	dir, err := filepath.Abs(c.OutDir)
+	if err != nil {
+		return o, err
+	}
+	o.Source, o.Dir = c.Input, filepath.Join(dir, workFolder)
+	// A person on this machine may read from all networks.
+	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	o.Fetcher = &blob.Fetcher{
+		Guard: guard.New(everywhere), MaxSize: cfg.MaxUpload,
+		Gateways: blob.Gateways{IPFS: cfg.IPFSGateways, Arweave: cfg.ArweaveGateways},
+	}
+	o.FFmpeg, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: o.Request.Workers})
+	return o, err
+}
+
+// parseOutputs reads the value of --outputs. All outputs go to the same folder.
+func parseOutputs(names []string) (o weir.TranscodeOutputs, err error) {
+	if len(names) == 0 {
+		names = []string{"hls", "mp4"}
+	}
+	here := &weir.PathParam{Path: "/"}
+	for _, name := range names {
+		switch name {
+		case "hls":
+			o.HLS = here
+		case "mp4":
+			o.MP4 = here
+		case "fmp4":
+			o.FMP4 = here
+		default:
+			return o, weir.Errorf(weir.Invalid, "--outputs: %q is not an output; use hls, mp4, fmp4", name)
+		}
+	}
+	return o, nil
+}
+
+// parseProfile reads the value of --profile.
+func parseProfile(text string) (weir.Profile, error) {
+	p, err := weir.ParseProfile(text)
+	if err != nil {
+		err = weir.Errorf(weir.Invalid, "--profile %s: %s", text, err)
+	}
+	return p, err
+}
+
+// reporter tells a person or a program about the progress of a command.
+type reporter struct {
+	json     bool
+	terminal bool
+	out, err io.Writer
+	last     time.Time
+	step     string
+}
+
+func newReporter(json bool, out, err *os.File) *reporter {
+	info, statErr := err.Stat()
+	terminal := statErr == nil && info.Mode()&os.ModeCharDevice != 0
+	return &reporter{json: json, terminal: terminal, out: out, err: err}
+}
+
+// Intervals of progress on a terminal, and in lines.
+const (
+	redrawEvery = 200 * time.Millisecond
+	lineEvery   = 5 * time.Second
+)
+
+// line is one line of --json.
+type line struct {
+	Event    string                `json:"event"` // progress, result or error
+	Step     string                `json:"step,omitempty"`
+	Fraction *float64              `json:"fraction,omitempty"`
+	FPS      float64               `json:"fps,omitempty"`
+	Speed    float64               `json:"speed,omitempty"` // 2 = twice as fast as it plays
+	ETA      float64               `json:"eta,omitempty"`   // seconds from now
+	Kind     weir.Kind             `json:"kind,omitempty"`
+	Message  string                `json:"message,omitempty"`
+	Result   *weir.TranscodeOutput `json:"result,omitempty"`
+}
+
+// progress is called by the engine, never twice at once.
+func (r *reporter) progress(p vod.Progress) {
+	every := lineEvery
+	if r.terminal && !r.json {
+		every = redrawEvery
+	}
+	if p.Step == r.step && p.Fraction < 1 && time.Since(r.last) < every {
+		return
+	}
+	r.last, r.step = time.Now(), p.Step
+	fraction := math.Round(p.Fraction*1000) / 1000
+	if r.json {
+		r.write(line{
+			Event: "progress", Step: p.Step, Fraction: &fraction, FPS: round1(p.FPS), Speed: round2(p.Speed), ETA: round1(p.ETA.Seconds()),
+		})
+		return
+	}
+	text := fmt.Sprintf("%5.1f %%  %-10s", fraction*100, p.Step)
+	if p.Speed > 0 {
+		text += fmt.Sprintf("  %6.2fx", p.Speed)
+	}
+	if p.ETA > 0 {
+		text += "  " + shortTime(p.ETA) + " left"
+	}
+	if r.terminal {
+		const width = 30
+		filled := int(fraction * width)
+		_, _ = fmt.Fprintf(r.err, "\r[%s%s] %s\x1b[K", strings.Repeat("#", filled), strings.Repeat("-", width-filled), text)
+		return
+	}
+	_, _ = fmt.Fprintln(r.err, strings.TrimRight(text, " "))
+}
+
+func (r *reporter) write(l line) {
+	data, _ := json.Marshal(l)
+	_, _ = r.out.Write(append(data, '\n'))
+}
+
+// fail reports an error and returns it with its exit status.
+func (r *reporter) fail(ctx context.Context, err error) error {
+	if r.terminal && !r.json && r.step != "" {
+		_, _ = fmt.Fprintln(r.err)
+	}
+	e := &exitError{error: err, status: 1, shown: r.json}
+	kind := weir.KindOf(err)
+	switch {
+	case ctx.Err() != nil:
+		kind, e.status, e.error = "interrupted", exitInterrupted, errors.New("interrupted; what was begun is removed")
+	case !weir.Retriable(err):
+		e.status = exitInvalid
+	}
+	if r.json {
+		r.write(line{Event: "error", Kind: kind, Message: e.Error()})
+	}
+	return e
+}
+
+// finish reports what was made.
+func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
+	if r.json {
+		r.write(line{Event: "result", Result: &result})
+		return nil
+	}
+	if r.terminal {
+		_, _ = fmt.Fprintln(r.err)
+	}
+	for _, x := range result.Renditions {
+		size := "audio"
+		if x.Width > 0 {
+			size = fmt.Sprintf("%dx%d", x.Width, x.Height)
+		}
+		if err := show(r.out, "%-14s %-10s %6.0f kb/s  %s\n", x.Name, size, float64(x.Bitrate)/1000, x.Codec); err != nil {
+			return err
+		}
+	}
+	if result.HLS != nil {
+		if err := show(r.out, "HLS   %s\n", filepath.Join(dir, result.HLS.Path)); err != nil {
+			return err
+		}
+	}
+	for _, file := range result.MP4 {
+		if err := show(r.out, "MP4   %s\n", filepath.Join(dir, file.Path)); err != nil {
+			return err
+		}
+	}
+	if result.FMP4 != nil {
+		return show(r.out, "fMP4  %s\nDASH  %s\n", filepath.Join(dir, result.FMP4.Path), filepath.Join(dir, result.FMP4.DASH))
+	}
+	return nil
+}
+
+func round1(x float64) float64 { return math.Round(x*10) / 10 }
+func round2(x float64) float64 { return math.Round(x*100) / 100 }
+
+// shortTime returns a duration like 1:02:03 or 4:05.
+func shortTime(d time.Duration) string {
+	s := int(d.Round(time.Second).Seconds())
+	if s >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}

@@ -1,0 +1,74 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestRTMPServer(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+		want string
+	}{
+		{"usual", Config{HTTP: ":8080", RTMP: ":1935"}, "rtmp://localhost/live"},
+		{"other port", Config{HTTP: ":8080", RTMP: ":1936"}, "rtmp://localhost:1936/live"},
+		{"public name", Config{HTTP: ":8080", RTMP: "0.0.0.0:1935", PublicURL: "https://video.example.com:8443/weir"}, "rtmp://video.example.com/live"},
+		{"own address", Config{HTTP: ":8080", RTMP: "192.0.2.1:1935"}, "rtmp://192.0.2.1/live"},
+		{"only TLS", Config{HTTP: ":8080", RTMPS: ":443", ACME: "video.example.com"}, "rtmps://video.example.com/live"},
+		{"own address of IPv6", Config{HTTP: ":8080", RTMP: "[2001:db8::1]:1935"}, "rtmp://[2001:db8::1]/live"},
+		{"off", Config{HTTP: ":8080"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.cfg.RTMPServer(tt.cfg.LocalURL(0)); got != tt.want {
+				t.Errorf("server %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for _, tt := range []struct {
+		name                 string
+		cfg                  Config
+		local, events, peers string // with the address of this machine as HERE
+	}{
+		{
+			"all addresses",
+			Config{HTTP: ":8080"},
+			"http://localhost:9000", "http://HERE:8080", "http://HERE:9000",
+		},
+		{
+			"one address",
+			Config{HTTP: "[::1]:8080", TLSCert: "c", TLSKey: "k"},
+			"https://[::1]:9000", "https://[::1]:8080", "https://[::1]:9000",
+		},
+		{
+			"ACME",
+			Config{HTTP: "0.0.0.0:443", ACME: "video.example.com"},
+			"https://video.example.com", "https://video.example.com", "https://HERE:9000",
+		},
+		{
+			"public URL",
+			Config{HTTP: ":8080", PublicURL: "https://a.example/weir", NodeURL: "http://10.0.0.7:80"},
+			"https://a.example/weir", "https://a.example/weir", "http://10.0.0.7:80",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			here := machineAddress()
+			if strings.Contains(here, ":") {
+				here = "[" + here + "]"
+			}
+			want := strings.NewReplacer("HERE", here)
+			for _, url := range []struct{ got, want string }{
+				{tt.cfg.LocalURL(9000), tt.local},
+				{tt.cfg.EventURL(), tt.events},
+				{tt.cfg.PeerURL(9000), tt.peers},
+			} {
+				if url.got != want.Replace(url.want) {
+					t.Errorf("got %s, want %s", url.got, want.Replace(url.want))
+				}
+			}
+		})
+	}
+}

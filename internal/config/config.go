@@ -1,0 +1,201 @@
+// Package config has the settings of weir and their checks.
+//
+// [Config] is the one struct of all settings. [Parse] fills it from the command line, the
+// environment and the settings file; in this order, the first that has a setting wins. What
+// follows from several settings at once, such as the URL of the service, is in address.go.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// Config is all settings of a node. Parse fills it; nobody changes it afterwards.
+//
+// A setting is one field here, one line in weir.yaml and one row in docs/settings.md; a test
+// compares the three. The name of its environment variable follows from its own name. A
+// setting of type [weir.Secret] can also be read from a file, which WEIR_…_FILE names.
+type Config struct {
+	File string `name:"config" placeholder:"FILE" default:"weir.yaml" help:"Settings file; the default one may be missing."`
+
+	Data       string      `group:"Storage" placeholder:"DIR" default:"./weir-data" help:"Folder of everything this node keeps."`
+	Database   weir.Secret `group:"Storage" placeholder:"URL" default:"sqlite:<data>/weir.db" help:"Database: sqlite:PATH or postgres://…"`
+	Storage    weir.Secret `group:"Storage" placeholder:"URL" default:"file:<data>/media" help:"Where media is kept: file:PATH or s3+https://KEY:SECRET@HOST/BUCKET."`
+	SecretFile string      `group:"Storage" placeholder:"FILE" default:"<data>/secret" help:"File of the master secret."`
+	MinFree    int64       `type:"size" group:"Storage" placeholder:"SIZE" default:"auto" help:"Room that new media must leave on the disk; auto = 5 % of it, at least 2GiB."`
+	MaxUpload  int64       `type:"size" group:"Storage" placeholder:"SIZE" default:"30GiB" help:"Largest file that is taken."`
+
+	HTTP            string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the account pages; empty = off."`
+	RTMP            string         `name:"rtmp" group:"Network" placeholder:"ADDR" default:":1935" help:"Address that encoders send to over RTMP, as rtmp://HOST/live/KEY; empty = off."`
+	RTMPS           string         `name:"rtmps" group:"Network" placeholder:"ADDR" default:"" help:"The same over TLS, with the certificate of HTTPS; empty = off."`
+	SRT             string         `name:"srt" group:"Network" placeholder:"ADDR" default:":8890" help:"Address that encoders send to over SRT, with the stream key as the streamid; empty = off."`
+	SRTPassphrase   weir.Secret    `name:"srt-passphrase" group:"Network" placeholder:"TEXT" default:"" help:"What encoders must encrypt SRT with; empty = they must not encrypt."`
+	WebRTC          string         `name:"webrtc" group:"Network" placeholder:"ADDR" default:":8189" help:"Address of WebRTC, UDP and TCP, for browsers that send (WHIP) and watch (WHEP); empty = off."`
+	WebRTCHost      []string       `name:"webrtc-host" group:"Network" placeholder:"HOST" default:"" help:"Names or addresses that browsers reach it at; empty = those of this machine."`
+	Ops             string         `group:"Network" placeholder:"ADDR" default:"127.0.0.1:9090" help:"Address of metrics and pprof, not for the public; empty = off."`
+	TLSCert         string         `name:"tls-cert" group:"Network" placeholder:"FILE" default:"" help:"Certificate chain (PEM) that turns on HTTPS."`
+	TLSKey          string         `name:"tls-key" group:"Network" placeholder:"FILE" default:"" help:"Private key (PEM) of the certificate."`
+	ACME            string         `name:"acme" group:"Network" placeholder:"HOST" default:"" help:"Host name for which to get a certificate from Let's Encrypt."`
+	PublicURL       string         `name:"public-url" group:"Network" placeholder:"URL" default:"" help:"Base of the URLs handed out; empty = taken from the request."`
+	NodeURL         string         `name:"node-url" group:"Network" placeholder:"URL" default:"" help:"How other nodes reach this one over HTTP; empty = taken from --http."`
+	TrustedProxies  []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Networks whose X-Forwarded-* headers count."`
+	AllowNetworks   []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Private networks that callers' URLs may reach, as CIDRs."`
+	IPFSGateways    []string       `name:"ipfs-gateways" group:"Network" placeholder:"HOST" default:"ipfs.io,dweb.link,w3s.link" help:"Gateways that ipfs:// inputs are read through, in order; a host name or a URL."`
+	ArweaveGateways []string       `name:"arweave-gateways" group:"Network" placeholder:"HOST" default:"arweave.net" help:"Gateways that ar:// inputs are read through, in order; a host name or a URL."`
+
+	Parts    []string      `name:"run" group:"Service" placeholder:"PART" default:"api,live,work" enum:"api,live,work" help:"Parts this node runs: api, live, work."`
+	Workers  int           `group:"Service" placeholder:"N" default:"0" help:"Encoders that run at once on this node; 0 = one for each CPU core."`
+	Sandbox  string        `group:"Service" placeholder:"MODE" default:"require" enum:"require,best,off" help:"How ffmpeg is locked in: require, best (as far as the kernel can) or off."`
+	Drain    time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
+	LogLevel slog.Level    `group:"Service" placeholder:"LEVEL" default:"info" help:"Least level of log lines: debug, info, warn or error."`
+
+	APIKey          weir.Secret   `name:"api-key" group:"Accounts and limits" placeholder:"KEY" default:"" help:"Key of the first account; empty = made on first start and printed once."`
+	Signup          bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
+	RateLimit       int           `group:"Accounts and limits" placeholder:"N" default:"200" help:"Requests a second and key; 0 = no limit."`
+	MaxPendingTasks int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
+	MaxRunningTasks int           `group:"Accounts and limits" placeholder:"N" default:"5" help:"Tasks that may run at once, per account."`
+	DeleteGrace     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long a deleted asset can be restored."`
+	SessionTimeout  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"60s" help:"How long a broadcast waits for an encoder that is gone."`
+	UploadExpiry    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
+	EventRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
+	HealthRetention time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long the health of streams is kept."`
+}
+
+// The parts that a node can run.
+const (
+	API  = "api"
+	Live = "live"
+	Work = "work"
+)
+
+// Runs reports whether this node runs the part.
+func (c *Config) Runs(part string) bool { return slices.Contains(c.Parts, part) }
+
+// Secure reports whether this node serves HTTPS.
+func (c *Config) Secure() bool { return c.TLSCert != "" || c.ACME != "" }
+
+// SQLite returns the path of the database, if it is SQLite.
+func (c *Config) SQLite() (path string, ok bool) {
+	return strings.CutPrefix(c.Database.Reveal(), "sqlite:")
+}
+
+// MediaDir returns the folder of the media, if it is on a disk of this machine.
+func (c *Config) MediaDir() (dir string, ok bool) {
+	dir, ok = strings.CutPrefix(c.Storage.Reveal(), "file:")
+	return strings.TrimPrefix(dir, "//"), ok
+}
+
+// LiveDir returns the folder of the live sessions' files.
+func (c *Config) LiveDir() string { return filepath.Join(c.Data, "live") }
+
+// WorkDir returns the folder of unfinished tasks' files.
+func (c *Config) WorkDir() string { return filepath.Join(c.Data, "work") }
+
+// SpeedFile returns the file that keeps the measured encoding speed of this machine.
+func (c *Config) SpeedFile() string { return filepath.Join(c.Data, "speed.json") }
+
+// complete puts the data folder into the settings that refer to it.
+func (c *Config) complete() {
+	c.Database = weir.Secret(strings.ReplaceAll(c.Database.Reveal(), "<data>", c.Data))
+	c.Storage = weir.Secret(strings.ReplaceAll(c.Storage.Reveal(), "<data>", c.Data))
+	c.SecretFile = strings.ReplaceAll(c.SecretFile, "<data>", c.Data)
+	c.PublicURL = strings.TrimRight(c.PublicURL, "/")
+	c.NodeURL = strings.TrimRight(c.NodeURL, "/")
+}
+
+// check returns an error for everything that is wrong with the settings and that their types
+// do not exclude.
+func (c *Config) check() error {
+	var problems []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(c.Data == "", "--data: must name a folder")
+	refuse(c.SecretFile == "", "--secret-file: must name a file")
+	// Never the URL itself: it carries a password.
+	scheme, rest, _ := strings.Cut(c.Database.Reveal(), ":")
+	refuse(!slices.Contains([]string{"sqlite", "postgres", "postgresql"}, scheme) || rest == "",
+		"--database: must be sqlite:PATH or postgres://USER:PASSWORD@HOST/NAME")
+
+	scheme, rest, _ = strings.Cut(c.Storage.Reveal(), ":")
+	refuse(!slices.Contains([]string{"file", "s3", "s3+http", "s3+https"}, scheme) || rest == "",
+		"--storage: must be file:PATH or s3+https://KEY:SECRET@HOST/BUCKET, with KEY and SECRET percent-encoded")
+
+	refuse(badAddress(c.HTTP), "--http: %q is not an address; write it like :8080 or 127.0.0.1:8080", c.HTTP)
+	refuse(badAddress(c.RTMP), "--rtmp: %q is not an address; write it like :1935", c.RTMP)
+	refuse(badAddress(c.RTMPS), "--rtmps: %q is not an address; write it like :1936", c.RTMPS)
+	refuse(c.RTMPS != "" && c.TLSCert == "" && c.ACME == "", "--rtmps: needs a certificate; give --tls-cert and --tls-key, or --acme")
+	refuse(badAddress(c.SRT), "--srt: %q is not an address; write it like :8890", c.SRT)
+	// Never the passphrase itself.
+	refuse(c.SRTPassphrase != "" && (len(c.SRTPassphrase) < 10 || len(c.SRTPassphrase) > 80), "--srt-passphrase: must have 10 to 80 bytes")
+	refuse(badAddress(c.WebRTC), "--webrtc: %q is not an address; write it like :8189", c.WebRTC)
+	for _, host := range c.WebRTCHost {
+		refuse(strings.ContainsAny(host, ":/@ ") && !isAddress(host), "--webrtc-host: %q is neither a host name nor an address; write it like video.example.com or 203.0.113.7, without a port", host)
+	}
+	refuse(badAddress(c.Ops), "--ops: %q is not an address; write it like 127.0.0.1:9090", c.Ops)
+	refuse(c.HTTP != "" && c.HTTP == c.Ops && !strings.HasSuffix(c.HTTP, ":0"),
+		"--ops: must differ from --http, because metrics and pprof are not for the public")
+	refuse(c.HTTP == "" && c.Runs(API), "--http: is empty, but --run has api; give an address or leave api out of --run")
+	refuse((c.TLSCert == "") != (c.TLSKey == ""), "--tls-cert and --tls-key: each needs the other")
+	refuse(c.ACME != "" && c.TLSCert != "", "--acme and --tls-cert: use one of them; both say where the certificate comes from")
+	refuse(c.ACME != "" && !isHostName(c.ACME), "--acme: %q is not a host name; write it like video.example.com", c.ACME)
+	refuse(c.PublicURL != "" && !isBaseURL(c.PublicURL), "--public-url: %q is not a base URL; write it like https://video.example.com", c.PublicURL)
+	refuse(c.NodeURL != "" && !isBaseURL(c.NodeURL), "--node-url: %q is not a base URL; write it like http://10.0.0.7:8080", c.NodeURL)
+
+	refuse(len(c.Parts) == 0, "--run: must name at least one of api, live, work")
+	refuse(c.Drain < 0, "--drain: must not be negative")
+	refuse(strings.ContainsFunc(c.APIKey.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }),
+		"--api-key: must be printable ASCII without blanks")
+	refuse(c.RateLimit < 0, "--rate-limit: must not be negative; 0 turns the limit off")
+	refuse(c.Workers < 0, "--workers: must not be negative; 0 is one for each CPU core")
+	refuse(c.MaxUpload <= 0, "--max-upload: must be larger than nothing")
+	refuse(c.MaxRunningTasks < 1, "--max-running-tasks: must be at least 1")
+	refuse(c.DeleteGrace < 0, "--delete-grace: must not be negative")
+	refuse(c.SessionTimeout < 0, "--session-timeout: must not be negative")
+	refuse(c.UploadExpiry <= 0, "--upload-expiry: must be longer than nothing")
+	refuse(c.MaxPendingTasks < 1, "--max-pending-tasks: must be at least 1")
+	refuse(c.EventRetention <= 0, "--event-retention: must be longer than nothing")
+	refuse(c.HealthRetention <= 0, "--health-retention: must be longer than nothing")
+	return errors.Join(problems...)
+}
+
+func badAddress(addr string) bool {
+	if addr == "" {
+		return false
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return true
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err != nil
+}
+
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
+
+func isHostName(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err != nil && strings.Contains(s, ".") && !strings.ContainsAny(s, ":/@?#* \t")
+}
+
+func isBaseURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
+		u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
+}

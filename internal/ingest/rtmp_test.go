@@ -1,0 +1,378 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/bluenviron/gortmplib/pkg/amf0"
+	"github.com/bluenviron/gortmplib/pkg/bytecounter"
+	"github.com/bluenviron/gortmplib/pkg/handshake"
+	"github.com/bluenviron/gortmplib/pkg/rawmessage"
+
+	"weir/internal/live"
+)
+
+// Kinds of messages.
+const (
+	messageChunkSize = 1
+	messageAudio     = 8
+	messageVideo     = 9
+	messageData      = 18
+	messageCommand   = 20
+)
+
+// client is an encoder that does as it is told, right or wrong.
+type client struct {
+	net.Conn
+	out  *rawmessage.Writer
+	read sync.WaitGroup // until the server has closed
+}
+
+// hello does the handshake. What the server says after it is read and forgotten.
+func hello(t testing.TB, conn net.Conn) *client {
+	t.Helper()
+	if _, _, err := handshake.DoClient(conn, false, true); err != nil {
+		t.Fatal(err)
+	}
+	c := &client{Conn: conn, out: rawmessage.NewWriter(conn, bytecounter.NewWriter(conn), false)}
+	c.read.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+	return c
+}
+
+// send sends a message, unless the server has had enough.
+func (c *client) send(kind byte, body ...byte) {
+	_ = c.out.Write(&rawmessage.Message{ChunkStreamID: 2 + kind%16, Type: kind, MessageStreamID: 1 << 24, Body: body})
+}
+
+func (c *client) command(name string, arguments ...any) {
+	body, err := append(amf0.Data{name, float64(1)}, arguments...).Marshal()
+	if err != nil {
+		panic(err)
+	}
+	c.send(messageCommand, body...)
+}
+
+// publish does all that comes before media.
+func (c *client) publish(key string) {
+	c.command("connect", amf0.Object{{Key: "app", Value: "live"}})
+	c.command("createStream", nil)
+	c.command("publish", nil, key, "live")
+}
+
+// metadata tells what the stream is.
+func (c *client) metadata(about amf0.ECMAArray) {
+	body, err := amf0.Data{"@setDataFrame", "onMetaData", about}.Marshal()
+	if err != nil {
+		panic(err)
+	}
+	c.send(messageData, body...)
+}
+
+// AAC, stereo, 48 kHz.
+func (c *client) audioConfig() { c.send(messageAudio, 0xAF, 0, 0x11, 0x90) }
+func (c *client) audioFrame()  { c.send(messageAudio, 0xAF, 1, 0x21, 0x10, 0x04) }
+
+// How long a connection may take.
+func TestTimes(t *testing.T) {
+	trickle := func(c net.Conn, n int) {
+		for range n {
+			time.Sleep(time.Second) // of the bubble's clock: it is what the test is about
+			if _, err := c.Write([]byte{3}); err != nil {
+				return
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		encode func(t *testing.T, conn net.Conn)
+		want   time.Duration
+		closed string
+	}{
+		{"says nothing", func(*testing.T, net.Conn) {}, 10 * time.Second, ""},
+		{"a byte a second", func(_ *testing.T, c net.Conn) { trickle(c, 100) }, 10 * time.Second, ""},
+		{"handshake, then nothing", func(t *testing.T, c net.Conn) { hello(t, c) }, 10 * time.Second, ""},
+		{"handshake, then a byte a second", func(t *testing.T, c net.Conn) {
+			hello(t, c)
+			trickle(c, 100)
+		}, 10 * time.Second, ""},
+		{"no media", func(t *testing.T, c net.Conn) {
+			time.Sleep(4 * time.Second)
+			hello(t, c).publish(goodKey)
+		}, 14 * time.Second, "lost"},
+		{"no media, but a byte a second", func(t *testing.T, c net.Conn) {
+			hello(t, c).publish(goodKey)
+			trickle(c, 100)
+		}, 10 * time.Second, "lost"},
+		{"media, then nothing", func(t *testing.T, c net.Conn) {
+			e := hello(t, c)
+			e.publish(goodKey)
+			e.audio(3*time.Second, 60)
+		}, 60*3*time.Second + 10*time.Second, "lost"},
+		{"media, then a byte a second", func(t *testing.T, c net.Conn) {
+			e := hello(t, c)
+			e.publish(goodKey)
+			e.audio(time.Second, 5)
+			trickle(c, 100)
+		}, 5*time.Second + 30*time.Second, "lost"},
+		{"a goodbye, but it stays", func(t *testing.T, c net.Conn) {
+			e := hello(t, c)
+			e.publish(goodKey)
+			e.audio(time.Second, 5)
+			e.command("deleteStream", nil, 1.0)
+		}, 5*time.Second + 2*time.Second, "clean"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hub, log := newTestHub(), &logBook{}
+				s := newServer(RTMP{Log: log.logger(), publish: hub.publish})
+				theirs, ours := net.Pipe()
+				seat, ok := s.admit(ours.RemoteAddr())
+				if !ok {
+					t.Fatal("no seat")
+				}
+				var encoding sync.WaitGroup
+				encoding.Go(func() { tt.encode(t, theirs) })
+				began := time.Now()
+				s.serve(t.Context(), ours, seat)
+				if took := time.Since(began); took != tt.want {
+					t.Errorf("took %v, want %v", took, tt.want)
+				}
+				encoding.Wait()
+				got := ""
+				for _, p := range hub.publishers {
+					got += p.closed
+				}
+				if got != tt.closed || s.open != 0 || len(s.waiting) != 0 {
+					t.Errorf("publisher ended %q, want %q; %d seats taken, %d waiting", got, tt.closed, s.open, len(s.waiting))
+				}
+				if t.Failed() {
+					t.Logf("log:\n%s", log)
+				}
+			})
+		})
+	}
+}
+
+// audio sends audio for some time.
+func (c *client) audio(every time.Duration, times int) {
+	c.audioConfig()
+	for range times {
+		time.Sleep(every) // of the bubble's clock
+		c.audioFrame()
+	}
+}
+
+// What a hostile encoder can send, it sends for itself.
+func TestGarbage(t *testing.T) {
+	noise := make([]byte, 200<<10)
+	_, _ = rand.Read(noise)
+	deep := bytes.Repeat([]byte{0x0A, 0, 0, 0, 1}, 6000) // arrays in arrays
+	published := func(send func(*client)) func(*testing.T, net.Conn) {
+		return func(t *testing.T, conn net.Conn) {
+			c := hello(t, conn)
+			c.publish(goodKey)
+			send(c)
+		}
+	}
+	bytesOf := func(b ...byte) func(*client) {
+		return func(c *client) { _, _ = c.Write(b) }
+	}
+	for _, tt := range []struct {
+		name string
+		send func(t *testing.T, conn net.Conn)
+		log  string
+	}{
+		{"HTTP", func(_ *testing.T, c net.Conn) { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n") }, "it does not speak RTMP"},
+		{"TLS", func(_ *testing.T, c net.Conn) { _, _ = c.Write([]byte{0x16, 3, 1, 2, 0}) }, "it does not speak RTMP"},
+		{"nothing", func(*testing.T, net.Conn) {}, "connection without a byte"},
+		{"half a handshake", func(_ *testing.T, c net.Conn) { _, _ = c.Write(append([]byte{3}, noise[:700]...)) }, "closed in the middle"},
+		{"noise", func(_ *testing.T, c net.Conn) { _, _ = c.Write(append([]byte{3}, noise...)) }, "before a stream key"},
+		{"noise after the handshake", func(t *testing.T, c net.Conn) { _, _ = hello(t, c).Write(noise) }, "before a stream key"},
+		{"too much before the key", func(t *testing.T, conn net.Conn) {
+			c := hello(t, conn)
+			for range 100 {
+				c.send(messageData, noise[:1000]...)
+			}
+		}, "more than 65536 bytes without a stream key"},
+		{"a large message before the key", func(t *testing.T, c net.Conn) {
+			_, _ = hello(t, c).Write([]byte{3, 0, 0, 0, 0xFF, 0xFF, 0xFF, messageCommand, 0, 0, 0, 0})
+		}, "a message of 16777215 bytes"},
+		{"media before the key", func(t *testing.T, c net.Conn) { hello(t, c).audioConfig() }, "media came before a stream key"},
+		{"publish before connect", func(t *testing.T, c net.Conn) { hello(t, c).command("publish", nil, goodKey) }, "publish at the wrong time"},
+		{"deep command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand, deep...) }, "a command can't be read"},
+		{"long command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand, noise[:40<<10]...) }, "a command of 40960 bytes"},
+		{"empty command", func(t *testing.T, c net.Conn) { hello(t, c).send(messageCommand) }, "a command without a number"},
+		{"play", func(t *testing.T, conn net.Conn) {
+			c := hello(t, conn)
+			c.command("connect", amf0.Object{{Key: "app", Value: "live"}})
+			c.command("play", nil, goodKey)
+		}, "this address is for publishing"},
+		{"publish twice", published(func(c *client) { c.publish(goodKey) }), "publish at the wrong time"},
+		{"stops in the middle", published(bytesOf(4, 0, 0, 0, 0, 1, 0, messageVideo, 1, 0, 0, 0, 0x17, 1)), "closed in the middle"},
+		{"noise for pictures", published(func(c *client) { c.send(messageVideo, append([]byte{0x17, 0}, noise[:300]...)...) }), "publisher can't be taken"},
+		{"noise for a frame", published(func(c *client) { c.send(messageVideo, 0x17, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 1) }), "publisher can't be taken"},
+		{"pictures of another age", published(func(c *client) { c.send(messageVideo, 0x12, 0, 0, 0, 0) }), "send H.264, HEVC or AV1"},
+		{"short picture", published(func(c *client) { c.send(messageVideo, 0x17) }), "ends too early"},
+		{"a huge message", published(bytesOf(4, 0, 0, 0, 0xFF, 0xFF, 0xFF, messageVideo, 1, 0, 0, 0)), "a message of 16777215 bytes"},
+		{"chunks of nothing", published(func(c *client) { c.send(messageChunkSize, 0, 0, 0, 0) }), "a chunk size of 0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			hub := newTestHub()
+			address, log := start(t, RTMP{}, hub)
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			tt.send(t, conn)
+			_ = conn.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, conn) // until the server has closed, too
+			if !strings.Contains(log.String(), tt.log) {
+				t.Errorf("log, want %q:\n%s", tt.log, log)
+			}
+			if len(hub.publishers) > 0 {
+				if p := hub.only(t); p.closed != "lost" || len(p.frames) > 0 {
+					t.Errorf("ended %s with %d frames, want lost, none", p.closed, len(p.frames))
+				}
+			}
+		})
+	}
+}
+
+// idle opens connections that say nothing.
+func idle(t *testing.T, address string, count int) (all []net.Conn) {
+	t.Helper()
+	for range count {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		all = append(all, conn)
+	}
+	return all
+}
+
+// isOpen reports whether the server lets a connection be: it answers a handshake.
+func isOpen(conn net.Conn) bool {
+	_, _, err := handshake.DoClient(conn, false, true)
+	return err == nil
+}
+
+func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
+	hub := newTestHub()
+	address, _ := start(t, RTMP{MaxWaiting: 200}, hub)
+	idle(t, address, 100)
+	cmd, errs := publish(t, "", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, errs)
+	}
+	if p := hub.only(t); p.closed != "clean" {
+		t.Errorf("ended %s, want clean", p.closed)
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	t.Run("without a key", func(t *testing.T) {
+		hub := newTestHub()
+		address, log := start(t, RTMP{MaxWaiting: 3}, hub)
+		all := idle(t, address, 4)
+		if isOpen(all[3]) {
+			t.Error("the fourth connection was let in")
+		}
+		// One that shows a good key waits no more.
+		hello(t, all[0]).publish(goodKey)
+		hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
+		if next := idle(t, address, 2); !isOpen(next[0]) || isOpen(next[1]) {
+			t.Error("there is room for one more")
+		}
+		if !strings.Contains(log.String(), "some were turned away") {
+			t.Errorf("the log does not tell:\n%s", log)
+		}
+	})
+	t.Run("in all", func(t *testing.T) {
+		address, _ := start(t, RTMP{MaxConnections: 2}, newTestHub())
+		if all := idle(t, address, 3); !isOpen(all[0]) || !isOpen(all[1]) || isOpen(all[2]) {
+			t.Error("there is room for two")
+		}
+	})
+}
+
+// An encoder that says what it sends need not wait.
+func TestMetadata(t *testing.T) {
+	hub := newTestHub()
+	address, _ := start(t, RTMP{}, hub)
+	c := hello(t, idle(t, address, 1)[0])
+	c.publish(goodKey)
+	c.metadata(amf0.ECMAArray{{Key: "audiocodecid", Value: "mp4a"}, {Key: "videocodecid", Value: 0.0}})
+	c.audioConfig()
+	c.audioFrame()
+	hub.wait(t, "sound", func() bool { return hub.count() == 1 })
+}
+
+// A defect of ours that an encoder finds is between the two.
+func TestDefect(t *testing.T) {
+	hub, log := newTestHub(), &logBook{}
+	r := RTMP{Log: log.logger(), publish: func(ctx context.Context, key string, from live.Source) (publisher, error) {
+		p, err := hub.publish(ctx, key, from)
+		return defective{p}, err
+	}}
+	s := newServer(r)
+	theirs, ours := net.Pipe()
+	seat, _ := s.admit(ours.RemoteAddr())
+	var encoding sync.WaitGroup
+	encoding.Go(func() {
+		c := hello(t, theirs)
+		c.publish(goodKey)
+		c.audioConfig()
+		c.audioFrame()
+		c.command("deleteStream", nil)
+	})
+	s.serve(t.Context(), ours, seat)
+	encoding.Wait()
+	if p := hub.only(t); p.closed != "lost" || s.open != 0 {
+		t.Errorf("ended %s, %d connections, want lost, none", p.closed, s.open)
+	}
+	if !strings.Contains(log.String(), "connection ended by a defect") {
+		t.Errorf("the log does not tell:\n%s", log)
+	}
+}
+
+// defective is a publisher that has a defect.
+type defective struct{ publisher }
+
+func (defective) Write(live.Frame) error { panic("a defect") }
+
+// When the server stops, connections end as lost: encoders will come back.
+func TestRunWaits(t *testing.T) {
+	hub, log := newTestHub(), &logBook{}
+	r := RTMP{Listener: listen(t), Log: log.logger(), publish: hub.publish}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	all := idle(t, r.Listener.Addr().String(), 2)
+	c := hello(t, all[0])
+	c.publish(goodKey)
+	c.audioConfig()
+	c.audioFrame()
+	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
+	cancel()
+	running.Wait()
+	if p := hub.only(t); p.closed != "lost" {
+		t.Errorf("ended %s, want lost", p.closed)
+	}
+	c.read.Wait()
+}

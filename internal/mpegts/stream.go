@@ -1,0 +1,133 @@
+package mpegts
+
+import (
+	"weir/internal/codec"
+	"weir/internal/weir"
+)
+
+// Track describes a track to a muxer.
+type Track struct {
+	Config   codec.Config
+	Language string // ISO 639-2; "" = unknown
+	// Delay is how many ticks before the DTS of its units the track is decoded at least.
+	Delay int64
+}
+
+// stream is a track in a transport stream: how its frames are framed there.
+type stream struct {
+	pid         uint16
+	delay       int64
+	streamType  byte
+	streamID    byte // of its PES packets
+	descriptors []byte
+
+	nal  *nalFraming // of H.264 and H.265
+	adts []byte      // of AAC: the header of a frame, without its length
+}
+
+// nalFraming turns samples of H.264 or H.265 into access units of Annex B.
+type nalFraming struct {
+	lengthSize int
+	kind       func(unit []byte) codec.NAL
+	delimiter  string // starts every access unit
+	parameters []byte // stand before every sync sample
+}
+
+// The stream ids of PES packets.
+const (
+	idVideo   = 0xE0
+	idAudio   = 0xC0
+	idPrivate = 0xBD
+)
+
+func newStream(t Track, pid uint16) (*stream, error) {
+	s := &stream{pid: pid, delay: t.Delay, streamID: idAudio}
+	switch t.Config.Codec {
+	case codec.H264:
+		s.streamType, s.streamID = typeH264, idVideo
+		s.nal = &nalFraming{kind: codec.H264NAL, delimiter: codec.StartCode + "\x09\xF0"}
+		return s, s.nal.configure(t.Config, "avcC")
+	case codec.H265:
+		s.streamType, s.streamID, s.descriptors = typeH265, idVideo, registration("HEVC")
+		s.nal = &nalFraming{kind: codec.H265NAL, delimiter: codec.StartCode + "\x46\x01\x50"}
+		return s, s.nal.configure(t.Config, "hvcC")
+	case codec.AAC:
+		var err error
+		if s.adts, err = adtsHeader(t.Config.Record); err != nil {
+			return nil, err
+		}
+		s.streamType = typeAAC
+	case codec.MP3:
+		s.streamType = typeMPEG1Audio
+		if t.Config.RFC6381 == "mp4a.69" { // with half the sample rate
+			s.streamType = typeMPEG2Audio
+		}
+	case codec.AC3:
+		s.streamType, s.streamID, s.descriptors = typeAC3, idPrivate, registration("AC-3")
+	case codec.EAC3:
+		s.streamType, s.streamID, s.descriptors = typeEAC3, idPrivate, registration("EAC3")
+	default:
+		return nil, weir.Errorf(weir.Invalid, "%s has no place in MPEG-TS; use CMAF segments for it",
+			t.Config.RFC6381)
+	}
+	if len(t.Language) == 3 && t.Language != "und" {
+		s.descriptors = append(append(s.descriptors, tagLanguage, 4), t.Language...)
+		s.descriptors = append(s.descriptors, 0)
+	}
+	return s, nil
+}
+
+// adtsHeader returns the header of AAC frames with this AudioSpecificConfig.
+func adtsHeader(record []byte) ([]byte, error) {
+	if len(record) == 0 {
+		return nil, weir.Errorf(weir.Invalid, "the audio track has no AudioSpecificConfig")
+	}
+	config, _ := codec.ParseAudioConfig(record)
+	if config.Channels == 0 {
+		return nil, weir.Errorf(weir.Invalid,
+			"AAC with an odd layout of channels has no place in MPEG-TS")
+	}
+	return config.ADTSHeader()
+}
+
+// registration returns a registration descriptor.
+func registration(name string) []byte { return append([]byte{tagRegistration, 4}, name...) }
+
+// appendFrame appends a frame in the form that it has in a transport stream.
+func (s *stream) appendFrame(dst, frame []byte, sync bool) ([]byte, error) {
+	switch {
+	case s.nal != nil:
+		return s.nal.appendAccessUnit(dst, frame, sync)
+	case s.adts != nil:
+		return codec.AppendADTS(dst, s.adts, frame)
+	}
+	return append(dst, frame...), nil
+}
+
+// configure reads the parameter sets of a track. The box is where an MP4 file has them.
+func (n *nalFraming) configure(c codec.Config, box string) error {
+	sets, err := c.ParameterSets()
+	if err != nil || sets.LengthSize == 3 {
+		return weir.Errorf(weir.Invalid, "the %s box of the video track can't be read", box)
+	}
+	n.lengthSize, n.parameters = sets.LengthSize, sets.AnnexB()
+	return nil
+}
+
+// appendAccessUnit appends a sample with start codes instead of lengths before its NAL units.
+func (n *nalFraming) appendAccessUnit(dst, sample []byte, sync bool) ([]byte, error) {
+	dst = append(dst, n.delimiter...)
+	if sync {
+		dst = append(dst, n.parameters...)
+	}
+	for unit, err := range codec.Units(sample, n.lengthSize) {
+		if err != nil {
+			return nil, weir.Errorf(weir.Invalid,
+				"a video sample is damaged: the lengths of its NAL units don't add up")
+		}
+		if len(unit) > 0 && n.kind(unit) != codec.NALDelimiter {
+			dst = append(append(dst, codec.StartCode...), unit...)
+		}
+	}
+	return dst, nil
+}

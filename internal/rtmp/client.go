@@ -1,0 +1,312 @@
+package rtmp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"weir/internal/codec"
+)
+
+// ErrURL is the error of a URL that names no stream of an RTMP server.
+var ErrURL = errors.New("the URL must be rtmp://host/app/key or rtmps://host/app/key")
+
+// TLSError says why there is no secure connection to a server.
+type TLSError struct{ error }
+
+// address is what a URL says: rtmp://host/app/key, or rtmps.
+type address struct {
+	secure   bool
+	host     string // without the port
+	port     string
+	app, key string // as they are written, the key with its query
+	appURL   string // without the key
+}
+
+// parseURL reads a URL. The key is what follows the last slash.
+func parseURL(raw string) (a address, err error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" {
+		return a, ErrURL
+	}
+	a = address{secure: u.Scheme == "rtmps", host: u.Hostname(), port: u.Port()}
+	switch {
+	case a.port != "":
+	case a.secure:
+		a.port = "443"
+	default:
+		a.port = "1935"
+	}
+	// Servers compare keys as they were written, escapes included.
+	_, rest, _ := strings.Cut(raw, "://")
+	_, rest, _ = strings.Cut(rest, "/")
+	path, query, hasQuery := strings.Cut(rest, "?")
+	path = strings.Trim(path, "/")
+	last := strings.LastIndexByte(path, '/')
+	if last < 0 {
+		return a, ErrURL
+	}
+	a.app, a.key = path[:last], path[last+1:]
+	if hasQuery {
+		a.key += "?" + query
+	}
+	a.appURL = u.Scheme + "://" + u.Host + "/" + a.app
+	return a, nil
+}
+
+// DialFunc connects to a host and port, as net.Dialer.DialContext does.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Dial connects to the server of a URL. Play or Publish follows.
+func Dial(ctx context.Context, url string, dial DialFunc) (*Conn, error) {
+	at, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	conn, err := dial(ctx, "tcp", net.JoinHostPort(at.host, at.port))
+	if err != nil {
+		return nil, err
+	}
+	if at.secure {
+		conn = tls.Client(conn, &tls.Config{ServerName: at.host, MinVersion: tls.VersionTLS12})
+	}
+	c := newClient(conn, at)
+	err = c.during(ctx, func() error {
+		if secure, ok := conn.(*tls.Conn); ok {
+			if err := secure.HandshakeContext(ctx); err != nil {
+				return &TLSError{err}
+			}
+		}
+		if err := c.handshake(false); err != nil {
+			return fmt.Errorf("handshake: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		c.Cut()
+		return nil, err
+	}
+	return c, nil
+}
+
+// newClient returns the client's end of a connection.
+func newClient(conn net.Conn, at address) *Conn {
+	c := NewConn(conn)
+	c.url = at
+	c.wire.limit, c.wire.share, c.chunks.limit = maxAnswers, answerShare, maxCommand
+	return c
+}
+
+// during does a step of the dialogue. It ends with ctx.
+func (c *Conn) during(ctx context.Context, step func() error) error {
+	c.wire.until = time.Now().Add(handshakeTime)
+	stop := context.AfterFunc(ctx, c.Cut)
+	err := step()
+	if !stop() {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Play asks for the stream and hands its packets to take, with the time of their message. It
+// returns why that ends: ErrEnded, a *Refusal, or another error.
+func (c *Conn) Play(ctx context.Context, take func(codec.Packet, time.Duration) error) error {
+	return c.during(ctx, func() error {
+		const window = 2_500_000
+		if err := errors.Join(c.sendNumber(messageWindow, window), c.connect(object{
+			{"flashVer", "LNX 9,0,124,2"},
+			{"fpad", false},
+			{"capabilities", float64(15)},
+			{"audioCodecs", float64(0x0400)}, // AAC
+			{"videoCodecs", float64(0x0080)}, // H.264
+			{"videoFunction", float64(0)},
+			{"objectEncoding", float64(0)},
+		})); err != nil {
+			return err
+		}
+		if err := c.createStream(); err != nil {
+			return err
+		}
+		c.wire.limit, c.chunks.limit = 0, maxMessage
+		if _, err := c.ask(c.stream, "play", nil, c.url.key); err != nil {
+			return err
+		}
+		return c.receive(take)
+	})
+}
+
+// receive reads the stream that the server plays.
+func (c *Conn) receive(take func(codec.Packet, time.Duration) error) error {
+	const streamEOF = 1
+	playing := false
+	for {
+		m, err := c.next()
+		if err != nil {
+			return err
+		}
+		switch m.kind {
+		case messageUserControl:
+			if playing && m.isEvent(streamEOF) {
+				return ErrEnded
+			}
+		case messageAudio, messageVideo:
+			if err := c.media(m, take); err != nil {
+				return err
+			}
+		case messageCommand:
+			said, err := parseCommand(m.body)
+			if err != nil {
+				break // nothing that is needed
+			}
+			if said.isError() || said.name == "_error" {
+				return said.refusal()
+			}
+			switch _, code := said.status(); code {
+			case "NetStream.Play.Start":
+				playing = true
+				c.wire.until = time.Now().Add(firstMediaTime)
+			case "NetStream.Play.Stop", "NetStream.Play.UnpublishNotify", "NetStream.Play.Complete":
+				return ErrEnded
+			}
+		}
+	}
+}
+
+// Publish asks the server to take a stream, and returns when it does. WriteTracks and
+// WritePacket follow, while another goroutine is in Wait.
+func (c *Conn) Publish(ctx context.Context) error {
+	return c.during(ctx, func() error {
+		if err := c.connect(object{
+			{"type", "nonprivate"},
+			{"flashVer", "FMLE/3.0 (compatible; weir)"},
+		}); err != nil {
+			return err
+		}
+		// Old servers need these two; some never answer them.
+		for _, name := range []string{"releaseStream", "FCPublish"} {
+			if _, err := c.ask(0, name, nil, c.url.key); err != nil {
+				return err
+			}
+		}
+		if err := c.createStream(); err != nil {
+			return err
+		}
+		if _, err := c.ask(c.stream, "publish", nil, c.url.key, "live"); err != nil {
+			return err
+		}
+		for {
+			said, err := c.nextCommand()
+			if err != nil {
+				return err
+			}
+			if said.isError() || said.name == "_error" {
+				return said.refusal()
+			}
+			if _, code := said.status(); said.name == "onStatus" && code == "NetStream.Publish.Start" {
+				c.wire.until = time.Time{}
+				c.parting = c.unpublish
+				return nil
+			}
+		}
+	})
+}
+
+// Wait reads what the server says while it takes the stream, and returns why the connection
+// ends.
+func (c *Conn) Wait() error {
+	for {
+		said, err := c.nextCommand()
+		if err == nil && said.isError() {
+			err = said.refusal()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// unpublish tells the server that the stream is over, if it still takes anything.
+func (c *Conn) unpublish() {
+	giveUp := time.AfterFunc(partingTime, c.Cut)
+	defer giveUp.Stop()
+	if _, err := c.ask(0, "FCUnpublish", nil, c.url.key); err == nil {
+		_, _ = c.ask(0, "deleteStream", nil, float64(c.stream))
+	}
+}
+
+// connect names the application. The object has what else is said about the client.
+func (c *Conn) connect(about object) error {
+	if err := c.enlargeChunks(); err != nil {
+		return err
+	}
+	number, err := c.ask(0, "connect", slices.Concat(
+		object{{"app", c.url.app}},
+		about,
+		object{{"tcUrl", c.url.appURL}, {"fourCcList", fourCCList()}},
+	))
+	if err == nil {
+		_, err = c.answer(number)
+	}
+	return err
+}
+
+// createStream gets the number of a stream.
+func (c *Conn) createStream() error {
+	number, err := c.ask(0, "createStream", nil)
+	if err != nil {
+		return err
+	}
+	created, err := c.answer(number)
+	c.stream = 1
+	if len(created.arguments) > 1 {
+		if n, ok := created.arguments[1].(float64); ok {
+			c.stream = uint32(n)
+		}
+	}
+	return err
+}
+
+// ask sends a command and returns its number.
+func (c *Conn) ask(stream uint32, name string, arguments ...any) (number int, err error) {
+	c.command++
+	return c.command, c.sendCommand(stream, name, c.command, arguments...)
+}
+
+// answer waits for the answer to a command.
+func (c *Conn) answer(number int) (command, error) {
+	for {
+		said, err := c.nextCommand()
+		switch {
+		case err != nil:
+			return said, err
+		case said.name == "_result" && said.number == number:
+			return said, nil
+		case said.name == "_error" && said.number == number, said.isError():
+			return said, said.refusal()
+		}
+	}
+}
+
+// nextCommand returns the next command that can be read. The others are not needed.
+func (c *Conn) nextCommand() (command, error) {
+	for {
+		m, err := c.next()
+		if err != nil {
+			return command{}, err
+		}
+		if m.kind != messageCommand {
+			continue
+		}
+		if said, err := parseCommand(m.body); err == nil {
+			return said, nil
+		}
+	}
+}

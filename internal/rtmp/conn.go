@@ -1,0 +1,172 @@
+// Package rtmp speaks RTMP, as a server and as a client, and reads FLV, which has the same
+// tags.
+//
+// A [Conn] is one end of a connection. [NewConn] and [Conn.Serve] take the stream of an
+// encoder; [Dial] with [Conn.Play] fetches a stream from a server, and with [Conn.Publish]
+// brings one to it. Both sides share everything below the dialogue: wire.go bounds what the
+// other end may send and how long it may take, handshake.go begins a connection, chunk.go
+// makes messages of bytes and bytes of messages, amf0.go and command.go read and write
+// commands. server.go and client.go have the two dialogues.
+//
+// Media crosses the border of the package as [codec.Packet]: tag.go reads them from the
+// messages for audio and video, Enhanced RTMP included, and tagwrite.go writes them. flv.go
+// reads the same tags from FLV. Nothing here looks inside a frame.
+//
+// What the other end sends is not trusted. Every length is checked against a limit before
+// memory is reserved for it, and every step is fuzzed. Errors never contain a stream key.
+package rtmp
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"weir/internal/codec"
+)
+
+// ErrEnded is the error of a stream that the other end has ended in order.
+var ErrEnded = errors.New("the stream was ended by its sender")
+
+// LimitError says what the other end sends more of than it may.
+type LimitError string
+
+func (e LimitError) Error() string { return string(e) }
+
+// Conn is one end of an RTMP connection. One goroutine may read (Serve, Play, Wait) while
+// another one writes packets. Sent, Hurry and Cut may be called at any time.
+type Conn struct {
+	wire   wire
+	in     *bufio.Reader
+	chunks *chunkReader
+	clock  unwrapper
+
+	window       uint64 // bytes after which the other end wants an acknowledgement; 0 = never
+	acknowledged uint64
+
+	writing sync.Mutex // one message at a time: answers go out between packets
+	out     chunkWriter
+
+	parting func() // what Close does before it closes the connection
+
+	// Of a client:
+	url     address
+	command int    // number of the last command
+	stream  uint32 // number of the stream that the server has created
+}
+
+// NewConn returns the server's end of a connection with a client.
+func NewConn(conn net.Conn) *Conn {
+	c := &Conn{wire: wire{conn: conn}}
+	c.in = bufio.NewReaderSize(&c.wire, bufferSize)
+	c.chunks = newChunkReader(c.in, maxBeforeKey)
+	c.out = chunkWriter{to: &c.wire, size: defaultChunkSize}
+	c.wire.limit = maxBeforeKey
+	return c
+}
+
+// Reuse takes back the data of a packet that nobody needs any more. It must be called within
+// the callback that gets packets.
+func (c *Conn) Reuse(data []byte) { c.chunks.reuse(data) }
+
+// Received returns how many bytes the other end has sent.
+func (c *Conn) Received() uint64 { return c.wire.received }
+
+// Sent returns how many bytes the other end has been sent.
+func (c *Conn) Sent() int64 { return c.wire.sent.Load() }
+
+// Hurry shortens the wait for another end that does not take what it is sent.
+func (c *Conn) Hurry() { _ = c.wire.conn.SetWriteDeadline(time.Now().Add(partingTime / 2)) }
+
+// Close ends the connection in order. A client that publishes says that the stream is over. A
+// server that has answered last waits for the encoder to close, or the answer would be lost.
+func (c *Conn) Close() {
+	if c.parting != nil {
+		c.parting()
+	}
+	_ = c.wire.conn.Close()
+}
+
+// Cut ends the connection at once.
+func (c *Conn) Cut() {
+	conn := c.wire.conn
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn() // without the farewell of TLS, which may block
+	}
+	_ = conn.Close()
+}
+
+// next returns the next message. It handles those that are about the connection.
+func (c *Conn) next() (message, error) {
+	if c.window > 0 && c.wire.received-c.acknowledged >= c.window {
+		c.acknowledged = c.wire.received
+		if err := c.sendNumber(messageAck, uint32(c.acknowledged)); err != nil {
+			return message{}, err
+		}
+	}
+	m, err := c.chunks.next()
+	if err != nil {
+		return m, err
+	}
+	const ping, pong = 6, 7
+	switch {
+	case m.kind == messageWindow && len(m.body) >= 4:
+		c.window = uint64(binary.BigEndian.Uint32(m.body))
+	case m.isEvent(ping):
+		answer := append([]byte{0, pong}, m.body[2:6]...)
+		err = c.send(controlChunks, 0, message{kind: messageUserControl, body: answer}, nil)
+	}
+	return m, err
+}
+
+// isEvent reports whether a message is a user control event with a number as its data.
+func (m message) isEvent(event uint16) bool {
+	return m.kind == messageUserControl && len(m.body) >= 6 && binary.BigEndian.Uint16(m.body) == event
+}
+
+// media hands the packets of a message to take, with the time of the message.
+func (c *Conn) media(m message, take func(codec.Packet, time.Duration) error) error {
+	if len(m.body) == 0 {
+		return nil // some encoders send that when they have nothing to send
+	}
+	c.wire.until, c.wire.lastMedia = time.Time{}, time.Now()
+	at := c.clock.at(m.time)
+	return readTag(m.kind, m.body, func(p codec.Packet) error { return take(p, at) })
+}
+
+func (c *Conn) send(chunks byte, stream uint32, m message, head []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.out.write(chunks, stream, m, head)
+}
+
+// sendNumber sends a message about the connection.
+func (c *Conn) sendNumber(kind byte, n uint32, more ...byte) error {
+	body := append(binary.BigEndian.AppendUint32(nil, n), more...)
+	return c.send(controlChunks, 0, message{kind: kind, body: body}, nil)
+}
+
+// enlargeChunks makes our chunks so large that most messages fit into one.
+func (c *Conn) enlargeChunks() error {
+	err := c.sendNumber(messageChunkSize, ourChunkSize)
+	c.out.size = ourChunkSize
+	return err
+}
+
+// unwrapper undoes the wrap of times after 2^32 milliseconds, which is every 50 days.
+type unwrapper struct {
+	last int64
+	set  bool
+}
+
+func (u *unwrapper) at(milliseconds uint32) time.Duration {
+	if !u.set {
+		u.last, u.set = int64(milliseconds), true
+	} else {
+		u.last += int64(int32(milliseconds - uint32(u.last)))
+	}
+	return time.Duration(u.last) * time.Millisecond
+}

@@ -1,0 +1,189 @@
+package rtmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"weir/internal/codec"
+)
+
+// serverStream is the number of the one stream of a connection.
+const serverStream = 1
+
+// Handler is what a server does with the stream of an encoder.
+type Handler struct {
+	// App is the application in rtmp://host/<App>/<key>.
+	App string
+	// Publish accepts or refuses a stream key. The encoder is told the text of the error.
+	Publish func(ctx context.Context, key string) error
+	// Tracks is told which kinds of tracks the encoder says it sends.
+	Tracks func(video, audio bool)
+	// Packet takes a packet and the time of its message. An error ends the connection.
+	Packet func(p codec.Packet, at time.Duration) error
+}
+
+// serving is the state of the dialogue with an encoder.
+type serving struct {
+	*Conn
+	to        Handler
+	connected bool
+	published bool
+}
+
+// Serve takes the stream of an encoder and returns why it ends: ErrEnded, a *Refusal that the
+// encoder was told, or another error. Cut ends it from outside.
+func (c *Conn) Serve(ctx context.Context, h Handler) error {
+	c.wire.until = time.Now().Add(handshakeTime)
+	if err := c.handshake(true); err != nil {
+		return fmt.Errorf("handshake: %w", err)
+	}
+	s := &serving{Conn: c, to: h}
+	for {
+		m, err := c.next()
+		if err == nil {
+			err = s.handle(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *serving) handle(ctx context.Context, m message) error {
+	switch m.kind {
+	case messageCommand:
+		return s.obey(ctx, m.body)
+	case messageData:
+		if s.published {
+			s.metadata(m.body)
+		}
+	case messageAudio, messageVideo:
+		if !s.published {
+			return errors.New("media came before a stream key")
+		}
+		return s.media(m, s.to.Packet)
+	}
+	return nil
+}
+
+// metadata reads which tracks there will be.
+func (s *serving) metadata(body []byte) {
+	if len(body) > maxCommand {
+		return
+	}
+	values, err := readAMF(body)
+	if err == nil && len(values) > 0 && values[0] == "@setDataFrame" {
+		values = values[1:]
+	}
+	if err != nil || len(values) < 2 || values[0] != "onMetaData" {
+		return
+	}
+	about, _ := values[1].(object)
+	sends := func(key string) bool {
+		value := about.get(key)
+		return value != nil && value != float64(0) && value != ""
+	}
+	s.to.Tracks(sends("videocodecid"), sends("audiocodecid"))
+}
+
+// obey does what a command asks for.
+func (s *serving) obey(ctx context.Context, body []byte) error {
+	asked, err := parseCommand(body)
+	if err != nil {
+		return err
+	}
+	switch asked.name {
+	case "connect":
+		return s.connect(asked)
+	case "createStream":
+		return s.sendCommand(0, "_result", asked.number, nil, float64(serverStream))
+	case "publish":
+		return s.publish(ctx, asked)
+	case "play", "play2":
+		return s.refuse("NetStream.Play.Failed",
+			"this address is for publishing; streams are watched over HLS")
+	case "FCUnpublish", "closeStream", "deleteStream":
+		if s.published {
+			s.parting = s.linger
+			return ErrEnded
+		}
+	}
+	return nil // the others need no answer
+}
+
+// connect answers the command that names the application.
+func (s *serving) connect(asked command) error {
+	var about object
+	if len(asked.arguments) > 0 {
+		about, _ = asked.arguments[0].(object)
+	}
+	app, _, _ := strings.Cut(about.text("app"), "?")
+	if strings.Trim(app, "/") != s.to.App {
+		// The name is not repeated: people put their stream key there.
+		why := "the address must be rtmp://<host>/" + s.to.App + "/<streamKey>"
+		s.parting = s.linger
+		const code = "NetConnection.Connect.Rejected"
+		err := s.sendCommand(0, "_error", asked.number, nil, status("error", code, why))
+		return errors.Join(&Refusal{code, "another application than " + s.to.App + "; " + why}, err)
+	}
+	const window, dynamic = 2_500_000, 2
+	if err := errors.Join(
+		s.sendNumber(messageWindow, window),
+		s.sendNumber(messageBandwidth, window, dynamic),
+		s.enlargeChunks(),
+	); err != nil {
+		return err
+	}
+	s.connected = true
+	server := object{{"fmsVer", "FMS/3,0,1,123"}, {"capabilities", float64(31)}}
+	answer := status("status", "NetConnection.Connect.Success", "connected")
+	answer = append(answer, property{"objectEncoding", float64(0)})
+	if about.get("fourCcList") != nil {
+		answer = append(answer, property{"fourCcList", fourCCList()})
+	}
+	return s.sendCommand(0, "_result", asked.number, server, answer)
+}
+
+// publish lets in an encoder whose stream key is accepted.
+func (s *serving) publish(ctx context.Context, asked command) error {
+	if !s.connected || s.published {
+		return errors.New("publish at the wrong time")
+	}
+	key, _, _ := strings.Cut(asked.argument(1), "?")
+	asking, cancel := context.WithDeadline(ctx, s.wire.until)
+	defer cancel()
+	if err := s.to.Publish(asking, key); err != nil {
+		return s.refuse("NetStream.Publish.BadName", err.Error())
+	}
+	s.published = true
+	s.wire.limit, s.chunks.limit = 0, maxMessage
+	s.wire.until = time.Now().Add(firstMediaTime)
+	return s.sendStatus("status", "NetStream.Publish.Start", "publishing")
+}
+
+// refuse tells the encoder that it does not get what it asks for.
+func (s *serving) refuse(code, why string) error {
+	s.parting = s.linger
+	return errors.Join(&Refusal{code, why}, s.sendStatus("error", code, why))
+}
+
+func (s *serving) sendStatus(level, code, text string) error {
+	return s.sendCommand(serverStream, "onStatus", 0, nil, status(level, code, text))
+}
+
+// linger waits until the encoder has closed. The last answer would be lost if the connection
+// were closed while bytes of the encoder are on the way.
+func (s *serving) linger() {
+	conn := s.wire.conn
+	if err := conn.SetDeadline(time.Now().Add(partingTime)); err != nil {
+		return
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, conn, maxParting)
+}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	"weir/internal/account"
+	"weir/internal/ucan"
+)
+
+// openAccounts makes the identity of the service, and what knows about people. At the first
+// start it makes the first account.
+func (s *server) openAccounts(ctx context.Context) error {
+	seed, err := s.store.NamedSecret(ctx, "did", func() ([]byte, error) {
+		seed := make([]byte, 32)
+		_, err := rand.Read(seed)
+		return seed, err
+	})
+	if err != nil {
+		return err
+	}
+	s.did = ucan.DID([32]byte(seed))
+	s.accounts, err = account.New(ctx, s.store, account.Options{
+		Signup: s.cfg.Signup, TrustedProxies: s.cfg.TrustedProxies, PublicURL: s.cfg.PublicURL,
+		Log: s.part("account"),
+	})
+	if err != nil {
+		return err
+	}
+	s.first, s.firstStart, err = s.accounts.CreateFirst(ctx, s.cfg.APIKey)
+	return err
+}
+
+// greet tells the operator where things are. It shows the API key and the set-password link
+// at the first start only: weir does not know them later.
+func (s *server) greet(base string) {
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(s.o.Greeting, format+"\n", args...) }
+	newKey := s.firstStart && s.first.Key != ""
+	line("")
+	line("  weir serves at %s", base)
+	line("")
+	line("  account page  %s/", base)
+	if s.firstStart {
+		line("  set password  %s/set-password?token=%s  (works once)", base, s.first.LinkToken.Reveal())
+	}
+	if newKey {
+		line("  API key       %s  (shown only now)", s.first.Key.Reveal())
+	}
+	line("  DID           %s", s.did)
+	line("")
+	switch {
+	case newKey:
+		line("  Try it:  curl -H 'Authorization: Bearer %s' %s/api/stream", s.first.Key.Reveal(), base)
+	case s.cfg.APIKey != "":
+		line("  Try it:  curl -H \"Authorization: Bearer $WEIR_API_KEY\" %s/api/stream", base)
+	default:
+		line("  A new API key:  weir key create NAME")
+	}
+	line("")
+}

@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/config"
+)
+
+// bodyTimeout is how long a client may take to send the body of a request.
+const bodyTimeout = 20 * time.Second
+
+// httpServer is all that is served over HTTP.
+type httpServer struct {
+	handler http.Handler
+	ready   atomic.Bool  // this node is to be sent requests
+	begun   atomic.Int64 // requests that began before the drain and have not ended
+}
+
+// ServeHTTP counts the request.
+func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.ready.Load() {
+		s.begun.Add(1)
+		defer s.begun.Add(-1)
+	}
+	if r.Body != http.NoBody {
+		// Also for bodies that no handler reads: net/http reads them to their end before it
+		// takes the next request. Handlers that need longer set a deadline of their own.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
+	s.handler.ServeHTTP(w, r)
+}
+
+// listens reports whether this node answers over HTTP: viewers and callers, or only other
+// nodes that ask for its streams.
+func (s *server) listens() bool {
+	return s.cfg.Runs(config.API) || s.cfg.Runs(config.Live) && s.cfg.HTTP != "" && s.cfg.NodeURL != ""
+}
+
+// runHTTP serves until ctx ends, and then waits for requests until the drain timeout. There
+// is no timeout for writing, because uploads and event streams are long; handlers set their own.
+func (s *server) runHTTP(ctx context.Context) error {
+	secure, err := TLSConfig(s.cfg)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", s.cfg.HTTP)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	server := &http.Server{
+		Handler: s.http, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	done := make(chan error, 1)
+	go func() {
+		if secure != nil {
+			done <- server.ServeTLS(listener, "", "")
+		} else {
+			done <- server.Serve(listener)
+		}
+	}()
+	port := listener.Addr().(*net.TCPAddr).Port
+	s.announce(ctx, port)
+	if s.cfg.Runs(config.API) {
+		s.greet(s.cfg.LocalURL(port))
+	}
+	s.log.Info("serving", "addr", listener.Addr().String())
+	s.http.ready.Store(true)
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	s.log.Info("draining", "atMost", s.cfg.Drain)
+	s.http.drain(ctx, server, s.cfg.Drain)
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// drain waits until the requests that have begun end. The listener still takes connections
+// meanwhile: /readyz must be able to answer that this node takes no more requests.
+func (s *httpServer) drain(ctx context.Context, server *http.Server, timeout time.Duration) {
+	s.ready.Store(false)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	for s.begun.Load() > 0 && stop.Err() == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := server.Shutdown(stop); err != nil {
+		_ = server.Close()
+	}
+}

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/blob"
+	"weir/internal/config"
+	"weir/internal/ingest"
+	"weir/internal/live"
+	"weir/internal/push"
+	"weir/internal/weir"
+)
+
+// openLive makes what has the streams on air (their sessions, renditions and recordings), and
+// what sends them to multistream targets.
+func (s *server) openLive(ctx context.Context) (err error) {
+	if !s.cfg.Runs(config.Live) {
+		return nil
+	}
+	o := live.Options{
+		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.nodeID, FFmpeg: s.engine,
+		SessionTimeout: s.cfg.SessionTimeout, Log: s.part("live"),
+		Room:    func() error { return blob.RoomAt(s.cfg.Data, s.cfg.MinFree, 0) },
+		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.push.Targets(sessionID) },
+	}
+	if s.sharedStorage() {
+		o.Upload = s.media
+	}
+	if s.hub, err = live.New(ctx, o); err != nil {
+		return err
+	}
+	s.push = push.New(push.Options{OnAir: s.hub, Store: s.store, Guard: s.guard, Log: s.part("push")})
+	return nil
+}
+
+// onAir returns how many streams are on air on this node.
+func (s *server) onAir() int64 {
+	if s.hub == nil {
+		return 0
+	}
+	return s.hub.Stats().OnAir
+}
+
+// runLive takes streams until ctx ends: from encoders that connect, and from sources that are
+// pulled. The hub and the multistream run until the last encoder has been told about the end.
+func (s *server) runLive(ctx context.Context) error {
+	secure, err := TLSConfig(s.cfg)
+	if err != nil {
+		return err
+	}
+	until, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var last errgroup.Group
+	last.Go(func() error { return s.hub.Run(until) })
+	last.Go(func() error { return s.push.Run(until) })
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.runRTMP(ctx, "--rtmp", s.cfg.RTMP, nil) })
+	g.Go(func() error { return s.runRTMP(ctx, "--rtmps", s.cfg.RTMPS, secure) })
+	g.Go(func() error { return s.runSRT(ctx) })
+	puller := ingest.Puller{Hub: s.hub, Guard: s.guard, Log: s.part("ingest")}
+	g.Go(func() error { return puller.Run(ctx) })
+	if s.whip != nil {
+		g.Go(func() error {
+			<-ctx.Done()
+			s.whip.Close()
+			return nil
+		})
+	}
+	err = g.Wait()
+	end()
+	return errors.Join(err, last.Wait())
+}
+
+// runRTMP takes streams over RTMP, or over RTMPS if secure is not nil. An empty address is off.
+func (s *server) runRTMP(ctx context.Context, flag, addr string, secure *tls.Config) error {
+	if addr == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	if secure != nil {
+		listener = tls.NewListener(listener, secure)
+	}
+	rtmp := &ingest.RTMP{Listener: listener, Hub: s.hub, Counters: &s.ingest, Log: s.part("ingest")}
+	return rtmp.Run(ctx)
+}
+
+// runSRT takes streams over SRT. An empty address is off.
+func (s *server) runSRT(ctx context.Context) error {
+	if s.cfg.SRT == "" {
+		return nil
+	}
+	srt := ingest.SRT{
+		Addr: s.cfg.SRT, Passphrase: s.cfg.SRTPassphrase, Hub: s.hub, Counters: &s.ingest,
+		Log: s.part("ingest"),
+	}
+	if err := srt.Run(ctx); err != nil {
+		return fmt.Errorf("--srt: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"weir/internal/ingest"
+	"weir/internal/playback"
+	"weir/internal/weir"
+)
+
+// sessionsForNodes is the path at which nodes ask one another for the files of sessions.
+const sessionsForNodes = playback.NodePath + "session/"
+
+// openPeers makes the way to other nodes.
+func (s *server) openPeers(ctx context.Context) (err error) {
+	if s.peers, err = playback.OpenPeers(ctx, s.store); err != nil {
+		return err
+	}
+	s.onClose(s.peers.Close)
+	return nil
+}
+
+// announce writes to the store how other nodes reach this one.
+func (s *server) announce(ctx context.Context, port int) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := s.store.AnnounceURL(ctx, s.cfg.PeerURL(port)); err != nil {
+		s.log.Warn("the other nodes hear later how they reach this one", "err", err)
+	}
+}
+
+// routeNodes adds what other nodes may ask for: live streams, offers of WebRTC, and the files
+// of sessions.
+func (s *server) routeNodes(mux *http.ServeMux) {
+	mux.Handle(playback.NodePath, s.peers.Only(s.playback.Node(s.webRTCHere(nil))))
+	if s.hub != nil {
+		mux.Handle("GET "+sessionsForNodes, s.peers.Only(s.hub.Files(sessionsForNodes)))
+	}
+}
+
+// askForFiles asks another node for files of sessions.
+func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadCloser, error) {
+	gone := func(err error) error {
+		return weir.Wrap(weir.Upstream, err, "node %s does not answer", node)
+	}
+	base, err := s.store.NodeURL(ctx, node)
+	if weir.KindOf(err) == weir.NotFound {
+		return nil, gone(err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.peers.Do(ctx, http.MethodGet, base, sessionsForNodes+path, nil, nil)
+	if err != nil {
+		return nil, gone(err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer.Body, nil
+	}
+	_ = answer.Body.Close()
+	switch answer.StatusCode {
+	case http.StatusNotFound:
+		return nil, weir.Errorf(weir.NotFound, "node %s does not have %s", node, path)
+	case http.StatusTooManyRequests:
+		return nil, weir.Errorf(weir.Busy, "node %s still writes the session", node)
+	}
+	return nil, gone(fmt.Errorf("it answers %d", answer.StatusCode))
+}
+
+// playbackOf returns the playback id for the id in a URL of WebRTC: a stream key, or the
+// playback id itself.
+func (s *server) playbackOf(ctx context.Context, id string) (string, error) {
+	if !ingest.IsStreamKey(id) {
+		return id, nil
+	}
+	stream, err := s.store.StreamByKey(ctx, weir.Secret(id))
+	return stream.PlaybackID, err
+}

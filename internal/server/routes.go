@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"weir/internal/api"
+	"weir/internal/blob"
+	"weir/internal/config"
+	"weir/internal/playback"
+	"weir/internal/rtc"
+	"weir/internal/web"
+)
+
+// openPlayback makes what serves viewers.
+func (s *server) openPlayback(ctx context.Context) (err error) {
+	o := playback.Options{
+		Store: s.store, Media: s.media, Gate: s.gate, Peers: s.peers, Dir: s.cfg.Data,
+		TrustedProxies: s.cfg.TrustedProxies, Observe: s.metrics.observe, Log: s.part("playback"),
+	}
+	if s.hub != nil {
+		o.Live, o.RTC = s.hub, s.webrtc
+	}
+	s.playback, err = playback.New(ctx, o)
+	return err
+}
+
+// openHTTP makes all that is served over HTTP. A node that does not run api answers only
+// other nodes, and whether it is healthy.
+func (s *server) openHTTP(ctx context.Context) error {
+	apiHandler, err := s.newAPI(ctx)
+	if err != nil {
+		return err
+	}
+	files, err := fs.Sub(s.o.Files, "web")
+	if err != nil {
+		return err
+	}
+	watch, err := web.NewWatchPage(web.Options{
+		Files: files, Store: s.store, Observe: s.metrics.observe, Log: s.part("watch"),
+	})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	s.http = &httpServer{handler: mux}
+	mux.HandleFunc("GET /healthz", healthy)
+	mux.HandleFunc("GET /readyz", s.readiness)
+	s.routeNodes(mux)
+	if !s.cfg.Runs(config.API) {
+		return nil
+	}
+	public := http.NewServeMux()
+	public.Handle("/", s.accounts.Pages())
+	public.Handle("/api/", s.tracer.wrap(apiHandler))
+	public.Handle("/hls/", s.playback)
+	public.Handle("/play/", watch)
+	public.Handle(rtc.DoorPath, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf))
+	mux.Handle("/", public)
+	return nil
+}
+
+// newAPI makes the API.
+func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
+	return api.New(api.Options{
+		Store: s.store, Accounts: s.accounts, Gate: s.gate, OpenAPI: s.o.OpenAPI, DID: s.did,
+		Resend: s.sender.Resend, EncryptionKey: s.encryption.PublicKey(), Media: s.media,
+		PublicURL: s.cfg.PublicURL, EventBase: s.cfg.EventURL(), Ingest: s.cfg.RTMPServer,
+		WebRTC: s.cfg.WebRTC != "", TrustedProxies: s.cfg.TrustedProxies, Signup: s.cfg.Signup,
+		RateLimit: s.cfg.RateLimit, MaxPendingTasks: s.cfg.MaxPendingTasks, MaxUpload: s.cfg.MaxUpload,
+		Version: s.version.Tag, Commit: s.version.Commit, Stopping: ctx.Done(), Log: s.part("api"),
+		Room:        func() error { return blob.Room(ctx, s.media, s.cfg.MinFree, 0) },
+		CheckSource: s.fetcher().Check,
+		CheckExport: func(d blob.Delivery) error { return d.Check(blob.Options{Guard: s.guard}) },
+		CheckDestination: func(ctx context.Context, url string, paths []string, taskID string) error {
+			return blob.Check(ctx, url, paths, taskID, blob.Options{Guard: s.guard})
+		},
+		Observe: func(ctx context.Context, route string, status int, took time.Duration) {
+			s.metrics.observe(ctx, route, status, took)
+			s.tracer.answered(ctx, route, status)
+		},
+	})
+}
+
+// healthy answers GET /healthz: the process serves.
+func healthy(w http.ResponseWriter, _ *http.Request) {
+	writeHealth(w, http.StatusOK, `{"ok":true}`)
+}
+
+// readiness answers GET /readyz: this node is to be sent requests.
+func (s *server) readiness(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	switch {
+	case !s.http.ready.Load():
+		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"starting or draining"}`)
+	case s.store.Ping(ctx) != nil:
+		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database does not answer"}`)
+	default:
+		healthy(w, r)
+	}
+}
+
+func writeHealth(w http.ResponseWriter, status int, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}

@@ -1,0 +1,218 @@
+// Package server is what `weir serve` runs: a node. It is the only package that knows all
+// parts of the service. It makes each of them, gives it what it needs of the others, runs them,
+// and ends them in order.
+//
+// Start at [Run]. The open methods make the parts in the order of their dependencies: live.go
+// those for streams on air, work.go those for tasks, routes.go those for HTTP. peers.go is how
+// nodes reach one another, ops.go what the operator sees.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"weir/internal/access"
+	"weir/internal/account"
+	"weir/internal/blob"
+	"weir/internal/config"
+	"weir/internal/ffmpeg"
+	"weir/internal/guard"
+	"weir/internal/ingest"
+	"weir/internal/live"
+	"weir/internal/playback"
+	"weir/internal/push"
+	"weir/internal/rtc"
+	"weir/internal/store"
+	"weir/internal/webhook"
+	"weir/internal/work"
+)
+
+// credentialsKept is how long the credentials of a task are kept after its end, so that it can
+// be tried again.
+const credentialsKept = 7 * 24 * time.Hour
+
+// Options is what a node gets beside its settings.
+type Options struct {
+	OpenAPI []byte // the contract of the API
+	Files   fs.FS  // has the folder web/, with the pages for viewers
+
+	// Greeting gets what the operator reads at the start. It has the key of the first account
+	// in it, which must not be logged.
+	Greeting io.Writer
+	Log      *os.File
+}
+
+// server is the parts of a node.
+type server struct {
+	o       Options
+	cfg     *config.Config
+	log     *slog.Logger
+	version Version
+	closers []func() // of the parts, in the order in which they were opened
+
+	metrics    *metrics
+	tracer     *tracer // nil = no spans
+	nodeID     string
+	secret     []byte // the master secret
+	store      *store.Store
+	media      blob.Store
+	guard      *guard.Guard
+	did        string
+	accounts   *account.Accounts
+	first      account.First
+	firstStart bool // the first account was made now
+	sender     *webhook.Sender
+	gate       *access.Gate
+	encryption *access.Encryption
+	peers      *playback.Peers // the way to other nodes
+	engine     *ffmpeg.Engine  // nil = this node runs neither live nor work
+	hub        *live.Hub       // nil = this node does not run live
+	push       *push.Manager   // nil = this node does not run live
+	ingest     ingest.Counters
+	webrtc     *rtc.Server // nil = no WebRTC
+	whip       *rtc.Door   // nil = no WebRTC
+	work       *work.Work  // nil = this node does not run work
+	playback   *playback.Server
+	http       *httpServer
+}
+
+// Run is `weir serve`. It makes the parts, runs them until ctx ends, and waits for them.
+func Run(ctx context.Context, cfg *config.Config, o Options) error {
+	log, flush := newLogger(o.Log, cfg.LogLevel)
+	defer flush()
+	v := ReadVersion()
+	s := &server{
+		o: o, cfg: cfg, log: log, version: v, metrics: newMetrics(v), guard: guard.New(cfg.AllowNetworks),
+	}
+	defer s.close()
+	for _, open := range []func(context.Context) error{
+		s.openNode,
+		s.openTracer,
+		s.openStore,
+		s.openMedia,
+		s.openAccounts,
+		s.openAccess,
+		s.openPeers,
+		s.openEngine,
+		s.openLive,
+		s.openWebRTC,
+		s.openWork,
+		s.openPlayback,
+		s.openHTTP,
+	} {
+		if err := open(ctx); err != nil {
+			return err
+		}
+	}
+	s.addMetrics()
+	return s.run(ctx)
+}
+
+// run runs the parts until ctx ends or one of them fails.
+func (s *server) run(ctx context.Context) error {
+	// The store, and the viewers that playback counts, are needed until the last job and the
+	// last request have ended.
+	until, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var last errgroup.Group
+	last.Go(func() error {
+		return s.store.Run(until, store.Retention{
+			Events: s.cfg.EventRetention, Credentials: credentialsKept, Health: s.cfg.HealthRetention,
+		})
+	})
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return runOps(ctx, s.cfg.Ops, opsHandler(s.metrics), s.log) })
+	g.Go(func() error { return returnMemory(ctx, s.onAir) })
+	if s.work != nil {
+		g.Go(func() error { return s.work.Run(ctx) })
+	}
+	if s.hub != nil {
+		g.Go(func() error { return s.runLive(ctx) })
+	}
+	if s.hub != nil && s.work == nil {
+		g.Go(func() error { return s.runRecordings(ctx) })
+	}
+	if s.listens() {
+		last.Go(func() error { return s.playback.Run(until) })
+		g.Go(func() error { return s.runHTTP(ctx) })
+	}
+	err := g.Wait()
+	end()
+	return errors.Join(err, last.Wait())
+}
+
+// part returns the log of a part.
+func (s *server) part(name string) *slog.Logger { return s.log.With("part", name) }
+
+// onClose adds a function that close calls.
+func (s *server) onClose(closer func()) { s.closers = append(s.closers, closer) }
+
+// close closes the parts, the last one first.
+func (s *server) close() {
+	for _, closer := range slices.Backward(s.closers) {
+		closer()
+	}
+}
+
+func (s *server) openStore(ctx context.Context) (err error) {
+	s.store, err = store.Open(ctx, s.cfg.Database.Reveal(), store.Options{
+		Secret: s.secret, NodeID: s.nodeID, Log: s.part("store"),
+		Adopt: s.sharedStorage() && (s.cfg.Runs(config.Live) || s.cfg.Runs(config.Work)),
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose(s.store.Close)
+	return nil
+}
+
+func (s *server) openMedia(context.Context) (err error) {
+	s.media, err = blob.Open(s.cfg.Storage.Reveal(), blob.Options{Log: s.part("blob")})
+	if err != nil {
+		return fmt.Errorf("--storage: %w", err)
+	}
+	s.onClose(func() { _ = s.media.Close() })
+	return nil
+}
+
+// sharedStorage reports whether other nodes have the same storage.
+func (s *server) sharedStorage() bool {
+	_, local := s.cfg.MediaDir()
+	return !local
+}
+
+// openAccess makes what sends webhooks and what decides who may play.
+func (s *server) openAccess(ctx context.Context) (err error) {
+	s.sender = webhook.New(s.store, s.guard, s.part("webhook"))
+	s.gate = access.New(s.store, s.sender, s.part("access"))
+	s.encryption, err = access.OpenEncryption(ctx, s.store)
+	return err
+}
+
+// openEngine makes what starts ffmpeg, for tasks and for the renditions of streams.
+func (s *server) openEngine(ctx context.Context) (err error) {
+	if !s.cfg.Runs(config.Live) && !s.cfg.Runs(config.Work) {
+		return nil
+	}
+	s.engine, err = ffmpeg.New(ffmpeg.Options{
+		Sandbox: ffmpeg.Mode(s.cfg.Sandbox), Cores: s.cfg.Workers, Speed: s.cfg.SpeedFile(),
+		Log: s.part("ffmpeg"),
+	})
+	if err != nil {
+		return err
+	}
+	// A sandbox that does not work must be found now, and not by the first task.
+	if _, err := s.engine.Capabilities(ctx); err != nil {
+		return fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
+	}
+	return nil
+}

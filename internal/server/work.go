@@ -1,0 +1,66 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"runtime"
+
+	"weir/internal/blob"
+	"weir/internal/config"
+	"weir/internal/live"
+	"weir/internal/store"
+	"weir/internal/vod"
+	"weir/internal/work"
+)
+
+// openWork makes what does the tasks and the other jobs.
+func (s *server) openWork(context.Context) (err error) {
+	if !s.cfg.Runs(config.Work) {
+		return nil
+	}
+	s.work, err = work.New(work.Options{
+		Store: s.store, Media: s.media, Fetcher: s.fetcher(), Decrypt: s.encryption.Decrypt,
+		Engine: vod.Engine{FFmpeg: s.engine, Store: s.media},
+		Caller: blob.Options{Guard: s.guard, Log: s.part("blob")},
+		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
+		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
+		DeleteGrace: s.cfg.DeleteGrace, UploadExpiry: s.cfg.UploadExpiry, Drain: s.cfg.Drain,
+		Others: map[string]store.Handler{
+			store.JobWebhook:   s.sender.Deliver,
+			store.JobRecording: s.recordings().Keep,
+		},
+		Log: s.part("work"),
+	})
+	return err
+}
+
+// runRecordings does the jobs of a node that runs live, but not work: it keeps the recordings
+// whose files it has.
+func (s *server) runRecordings(ctx context.Context) error {
+	keep := map[string]store.Handler{store.JobRecording: s.recordings().Keep}
+	return s.store.Work(ctx, store.Slots{}, s.cfg.Drain, keep)
+}
+
+// recordings makes assets of the sessions that this node has carried.
+func (s *server) recordings() *work.Recordings {
+	dir := s.cfg.LiveDir()
+	r := &work.Recordings{
+		Store: s.store, Media: s.media, Base: s.cfg.EventURL(), Log: s.part("recording"),
+		Leg: live.Legs{Dir: dir, Node: s.store.NodeID(), Media: s.media, Ask: s.askForFiles}.Folder,
+	}
+	r.Folder = func(sessionID string) (string, error) { return filepath.Join(dir, sessionID), nil }
+	if s.hub != nil {
+		r.Folder = s.hub.Folder
+	}
+	return r
+}
+
+// fetcher reads the files that callers name.
+func (s *server) fetcher() *blob.Fetcher {
+	return &blob.Fetcher{
+		Guard: s.guard, MaxSize: s.cfg.MaxUpload,
+		Gateways: blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways},
+		Room:     func(need int64) error { return blob.RoomAt(s.cfg.Data, s.cfg.MinFree, need) },
+	}
+}

@@ -1,0 +1,201 @@
+// Package web has the pages for people who watch. Their files (templates, scripts, styles) are
+// in the folder web/ at the root of the repository; the caller hands them over.
+//
+// Start at [WatchPage].
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"html/template"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// watchPolicy is what the browser may do on a watch page: play from this server, and nothing
+// else. Other sites may show the page in a frame.
+const watchPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; media-src 'self' blob:; base-uri 'none'; form-action 'none'"
+
+// Options is what a page needs.
+type Options struct {
+	Files fs.FS // the folder web/
+	Store *store.Store
+	Log   *slog.Logger
+	// Observe is told of every request, for metrics.
+	Observe func(ctx context.Context, route string, status int, took time.Duration)
+}
+
+// WatchPage serves everything below /play/. The page at /play/<playbackId> is a file with a
+// script that plays; this handler adds the title, and the text for a video that is not there.
+type WatchPage struct {
+	o        Options
+	template *template.Template
+	files    map[string]file // by name
+	folder   string          // of the files, relative to the pages; named after their content
+}
+
+// file is a file that the page loads.
+type file struct {
+	contentType   string
+	plain, zipped []byte
+}
+
+// pageData is what the template shows.
+type pageData struct {
+	ID, Kind         string // kind: live, stored; "" = there is nothing to play
+	Title            string
+	Headline, Detail string
+	Seen             bool   // the stream was on air
+	Assets           string // folder of the files
+}
+
+// NewWatchPage reads the files of the page.
+func NewWatchPage(o Options) (*WatchPage, error) {
+	p := &WatchPage{o: o, files: map[string]file{}}
+	var err error
+	if p.template, err = template.ParseFS(o.Files, "watch.html"); err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	for _, f := range []struct{ name, contentType string }{
+		{"watch.css", "text/css"},
+		{"watch.js", "text/javascript"},
+		{"hls.min.js", "text/javascript"},
+		{"hls.LICENSE", "text/plain"},
+	} {
+		plain, err := fs.ReadFile(o.Files, f.name)
+		if err != nil {
+			return nil, err
+		}
+		var zipped bytes.Buffer
+		w := gzip.NewWriter(&zipped)
+		if _, err := w.Write(plain); err != nil {
+			return nil, err
+		}
+		if err := w.Close(); err != nil {
+			return nil, err
+		}
+		_, _ = sum.Write(plain) // never fails
+		p.files[f.name] = file{f.contentType + "; charset=utf-8", plain, zipped.Bytes()}
+	}
+	p.folder = "_/" + hex.EncodeToString(sum.Sum(nil)[:6]) + "/"
+	return p, nil
+}
+
+// ServeHTTP answers everything below /play/.
+func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer") // the URL may carry a viewer's token
+	h.Set("Content-Security-Policy", watchPolicy)
+	route, status := "GET /play/{id}", http.StatusMethodNotAllowed
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "use GET or HEAD", status)
+	case strings.HasSuffix(r.URL.Path, "/") && r.URL.Path != "/play/":
+		// Relative, like all addresses of the page: a proxy may serve it below another path.
+		h.Set("Location", (&url.URL{Path: "../" + path.Base(r.URL.Path), RawQuery: r.URL.RawQuery}).String())
+		status = http.StatusPermanentRedirect
+		w.WriteHeader(status)
+	case strings.HasPrefix(r.URL.Path, "/play/_/"):
+		route = "GET /play/_/{file}"
+		status = p.serveFile(w, r)
+	default:
+		status = p.servePage(w, r)
+	}
+	p.o.Observe(r.Context(), route, status, time.Since(start))
+}
+
+func (p *WatchPage) serveFile(w http.ResponseWriter, r *http.Request) int {
+	f, ok := p.files[path.Base(r.URL.Path)]
+	if !ok {
+		http.NotFound(w, r)
+		return http.StatusNotFound
+	}
+	h, content := w.Header(), f.plain
+	h.Set("Content-Type", f.contentType)
+	h.Set("Vary", "Accept-Encoding")
+	if strings.HasPrefix(r.URL.Path, "/play/"+p.folder) {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		content = f.zipped
+	}
+	if r.Method == http.MethodGet {
+		_, _ = w.Write(content)
+	}
+	return http.StatusOK
+}
+
+func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
+	shown, status := p.find(r.Context(), strings.TrimPrefix(r.URL.Path, "/play/"))
+	var page bytes.Buffer
+	if err := p.template.Execute(&page, shown); err != nil {
+		p.o.Log.ErrorContext(r.Context(), "watch page not made", "err", err)
+		http.Error(w, "the page can't be made", http.StatusInternalServerError)
+		return http.StatusInternalServerError
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	w.WriteHeader(status)
+	if r.Method == http.MethodGet {
+		_, _ = io.Copy(w, &page)
+	}
+	return status
+}
+
+// find returns what the page shows of a playback id. It shows the name only of a video that
+// everybody may play.
+func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
+	shown := pageData{ID: id, Title: "Video", Headline: "Loading …", Assets: p.folder}
+	name := func(name string, policy *weir.PlaybackPolicy) {
+		if !policy.Private() {
+			shown.Title = cmp.Or(name, shown.Title)
+		}
+	}
+	stream, err := p.o.Store.StreamByPlaybackID(ctx, id)
+	if err == nil && !stream.Deleted {
+		shown.Kind, shown.Seen = "live", stream.LastSeen > 0
+		name(stream.Name, stream.PlaybackPolicy)
+		return shown, http.StatusOK
+	}
+	var asset weir.Asset
+	if err == nil || weir.KindOf(err) == weir.NotFound {
+		asset, err = p.o.Store.AssetByPlaybackID(ctx, id)
+	}
+	switch {
+	case err != nil && weir.KindOf(err) != weir.NotFound:
+		p.o.Log.ErrorContext(ctx, "watch page without its title", "err", err)
+		shown.Headline, shown.Detail = "It can’t be played at the moment", "The server has a problem. Load this page again in a while."
+		return shown, http.StatusInternalServerError
+	case err != nil || asset.Deleted:
+		shown.Title, shown.Headline = "Not found", "Nothing is here"
+		shown.Detail = "No stream and no video has this address. Ask whoever gave it to you for the right one."
+		return shown, http.StatusNotFound
+	}
+	name(asset.Name, asset.PlaybackPolicy)
+	if asset.Status.Phase == weir.AssetFailed {
+		shown.Headline, shown.Detail = "The video could not be made", "Its owner can see why, and try again."
+		return shown, http.StatusOK
+	}
+	shown.Kind = "stored"
+	return shown, http.StatusOK
+}

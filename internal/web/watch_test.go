@@ -1,0 +1,158 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// watchFixture is a watch page with a public stream, a gated one and a deleted one.
+type watchFixture struct {
+	page   *WatchPage
+	ids    map[string]string // playback ids by name
+	routes []string          // that were observed
+}
+
+func newWatchFixture(t *testing.T) *watchFixture {
+	t.Helper()
+	ctx := t.Context()
+	st, err := store.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), store.Options{Secret: bytes.Repeat([]byte{5}, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	f := &watchFixture{ids: map[string]string{}}
+	caller := &weir.Caller{UserID: "u", ProjectID: "p"}
+	err = st.Tx(ctx, func(tx *store.Tx) error {
+		for name, policy := range map[string]*weir.PlaybackPolicy{
+			"<b>open</b>": nil, "secret plans": {Type: weir.PolicyJWT}, "gone": nil, "ended": nil,
+		} {
+			s, err := weir.NewStream{Name: name, PlaybackPolicy: policy}.Stream(caller, time.Now())
+			if err != nil {
+				return err
+			}
+			s.Deleted = name == "gone"
+			if name == "ended" {
+				s.LastSeen = weir.At(time.Now())
+			}
+			if err := tx.CreateStream(ctx, &s); err != nil {
+				return err
+			}
+			f.ids[name] = s.PlaybackID
+		}
+		for name, phase := range map[string]weir.AssetPhase{"film": weir.AssetReady, "broken": weir.AssetFailed} {
+			id := weir.NewID()
+			a := weir.Asset{ID: id, Name: name, PlaybackID: weir.NewPlaybackID(id), UserID: "u", ProjectID: "p", Status: weir.AssetStatus{Phase: phase}}
+			if err := tx.CreateAsset(ctx, &a); err != nil {
+				return err
+			}
+			f.ids[name] = a.PlaybackID
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.page, err = NewWatchPage(Options{
+		Files: os.DirFS("../../web"), Store: st, Log: slog.New(slog.DiscardHandler),
+		Observe: func(_ context.Context, route string, _ int, _ time.Duration) { f.routes = append(f.routes, route) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *watchFixture) get(method, path string, header http.Header) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	r.Header = header
+	w := httptest.NewRecorder()
+	f.page.ServeHTTP(w, r)
+	return w
+}
+
+func TestWatchPage(t *testing.T) {
+	f := newWatchFixture(t)
+	for _, tt := range []struct {
+		name      string
+		id        string
+		status    int
+		kind      string
+		has, none string
+	}{
+		{"stream", f.ids["<b>open</b>"], http.StatusOK, "live", "&lt;b&gt;open&lt;/b&gt;", "<b>"},
+		{"stream that was on air", f.ids["ended"], http.StatusOK, "live", `data-seen="true"`, `data-seen="false"`},
+		{"stream that was not", f.ids["<b>open</b>"], http.StatusOK, "live", `data-seen="false"`, `data-seen="true"`},
+		{"gated stream", f.ids["secret plans"], http.StatusOK, "live", "<title>Video</title>", "secret"},
+		{"deleted stream", f.ids["gone"], http.StatusNotFound, "", "Nothing is here", "<script"},
+		{"asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", "Nothing"},
+		{"failed asset", f.ids["broken"], http.StatusOK, "", "could not be made", "<script"},
+		{"unknown", `0000"><script>alert(1)</script>`, http.StatusNotFound, "", "Nothing is here", "<script>"},
+		{"none", "", http.StatusNotFound, "", "Nothing is here", "<script"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, "/play/x", nil)
+			r.URL.Path = "/play/" + tt.id
+			w := httptest.NewRecorder()
+			f.page.ServeHTTP(w, r)
+			body := w.Body.String()
+			if w.Code != tt.status || !strings.Contains(body, `data-kind="`+tt.kind+`"`) || !strings.Contains(body, tt.has) || strings.Contains(body, tt.none) {
+				t.Errorf("status %d, want %d; kind %q, with %q, without %q:\n%s", w.Code, tt.status, tt.kind, tt.has, tt.none, body)
+			}
+			if csp := w.Header().Get("Content-Security-Policy"); csp != watchPolicy || w.Header().Get("Referrer-Policy") != "no-referrer" {
+				t.Errorf("headers %v", w.Header())
+			}
+		})
+	}
+	for _, route := range f.routes {
+		if route != "GET /play/{id}" {
+			t.Errorf("observed as %q", route)
+		}
+	}
+}
+
+// TestWatchPageFiles fetches what the page names.
+func TestWatchPageFiles(t *testing.T) {
+	f := newWatchFixture(t)
+	body := f.get(http.MethodGet, "/play/"+f.ids["film"], nil).Body.String()
+	named := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(body, -1)
+	if len(named) != 3 {
+		t.Fatalf("the page names %v, want a style and two scripts", named)
+	}
+	for _, name := range named {
+		plain := f.get(http.MethodGet, "/play/"+name[1], nil)
+		zipped := f.get(http.MethodGet, "/play/"+name[1], http.Header{"Accept-Encoding": {"gzip, br"}})
+		if plain.Code != http.StatusOK || !strings.Contains(plain.Header().Get("Cache-Control"), "immutable") || plain.Header().Get("Content-Encoding") != "" {
+			t.Errorf("%s: %d %v", name[1], plain.Code, plain.Header())
+		}
+		if zipped.Header().Get("Content-Encoding") != "gzip" || zipped.Body.Len() >= plain.Body.Len() || zipped.Header().Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s: %d bytes as gzip of %d, %v", name[1], zipped.Body.Len(), plain.Body.Len(), zipped.Header())
+		}
+	}
+	if w := f.get(http.MethodGet, "/play/_/old/watch.js", nil); w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "" {
+		t.Errorf("a file of another version: %d %v, want it, not to be kept", w.Code, w.Header())
+	}
+	if w := f.get(http.MethodGet, "/play/"+f.page.folder+"watch.go", nil); w.Code != http.StatusNotFound {
+		t.Errorf("a file that is no part of the page: %d", w.Code)
+	}
+	if w := f.get(http.MethodGet, "/play/"+f.ids["film"]+"/?jwt=x", nil); w.Code != http.StatusPermanentRedirect || w.Header().Get("Location") != "../"+f.ids["film"]+"?jwt=x" {
+		t.Errorf("with a slash at its end: %d %v", w.Code, w.Header())
+	}
+	if w := f.get(http.MethodPost, "/play/"+f.ids["film"], nil); w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", w.Code)
+	}
+	if w := f.get(http.MethodHead, "/play/"+f.ids["film"], nil); w.Code != http.StatusOK || w.Body.Len() > 0 {
+		t.Errorf("HEAD: %d with %d bytes", w.Code, w.Body.Len())
+	}
+}
