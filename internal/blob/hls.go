@@ -25,7 +25,7 @@ func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink
 		return Fetched{}, err
 	}
 	if len(list.variants) > 0 {
-		at, err := resolve(base, list.best().uri)
+		at, err := resolve(base, list.best().URI)
 		if err != nil {
 			return Fetched{}, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/blob/s3test"
+	"weir/internal/hls"
 	"weir/internal/weir"
 )
 
@@ -84,8 +85,8 @@ func TestParsePlaylist(t *testing.T) {
 			if diff := cmp.Diff(tt.want, list.pieces, cmp.AllowUnexported(hlsPiece{}, span{})); diff != "" {
 				t.Errorf("pieces (-want +got):\n%s", diff)
 			}
-			if tt.best != "" && list.best().uri != tt.best {
-				t.Errorf("best variant = %q, want %q", list.best().uri, tt.best)
+			if tt.best != "" && list.best().URI != tt.best {
+				t.Errorf("best variant = %q, want %q", list.best().URI, tt.best)
 			}
 		})
 	}
@@ -108,7 +109,7 @@ func FuzzParsePlaylist(f *testing.F) {
 			}
 			return
 		}
-		if (len(list.pieces) == 0) == (len(list.variants) == 0) || len(list.pieces) > maxPieces {
+		if (len(list.pieces) == 0) == (len(list.variants) == 0) || len(list.pieces) > 1+hls.MaxEntries {
 			t.Errorf("%d pieces and %d variants", len(list.pieces), len(list.variants))
 		}
 		for _, p := range list.pieces {

@@ -1,25 +1,20 @@
 package blob
 
 import (
-	"strconv"
-	"strings"
-	"unicode/utf8"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
 
+	"weir/internal/hls"
 	"weir/internal/weir"
 )
 
-// playlist is an HLS playlist as far as its media can be put together to one file:
-// either variants to choose from, or the pieces of one.
+// playlist is what can be imported of an HLS playlist: variants to choose from, or the pieces of
+// one.
 type playlist struct {
-	variants []variant
+	variants []hls.Variant
 	pieces   []hlsPiece // in the order of the file, the init section first
-}
-
-// variant is an entry of a master playlist.
-type variant struct {
-	uri       string
-	bandwidth uint64
-	audio     string // group of renditions that the audio is in
 }
 
 // hlsPiece is a file, or a part of one.
@@ -28,196 +23,107 @@ type hlsPiece struct {
 	span
 }
 
-// maxPieces is how many segments a playlist may have: a day of one second each.
-const maxPieces = 86_400
-
-// notSupported is the error for what HLS can do and weir can't read.
+// notSupported is the error for what HLS can do and weir can't import.
 func notSupported(what string) error {
 	return weir.Errorf(weir.Invalid, "the HLS playlist %s, which can't be imported", what)
 }
 
-// parsePlaylist reads a playlist.
+// parsePlaylist reads a playlist whose media can be put together to one file.
 func parsePlaylist(data []byte) (playlist, error) {
-	text := strings.TrimPrefix(string(data), "\ufeff")
-	if !utf8.ValidString(text) || !strings.HasPrefix(text, "#EXTM3U") {
+	master, media, err := hls.Parse(data)
+	bad, isRange := errors.AsType[*hls.RangeError](err)
+	switch {
+	case isRange:
+		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist %v: %q", err, cut(bad.Text, 60))
+	case errors.Is(err, hls.ErrHeader):
 		return playlist{}, weir.Errorf(weir.Invalid, "the file is named like an HLS playlist and does not begin with #EXTM3U")
+	case errors.Is(err, hls.ErrVariables):
+		return playlist{}, notSupported(err.Error())
+	case errors.Is(err, hls.ErrTooLong):
+		return playlist{}, notSupported(fmt.Sprintf("has more than %d segments", hls.MaxEntries))
+	case err != nil:
+		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist %v", err)
+	case master != nil:
+		return withAudio(master)
 	}
-	p := hlsParser{separate: map[string]bool{}}
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		if err := p.line(line); err != nil {
-			return playlist{}, err
-		}
-	}
-	return p.finish()
+	return allPieces(media)
 }
 
-// hlsParser is what the lines so far say about the next one.
-type hlsParser struct {
-	list     playlist
-	separate map[string]bool // groups of audio that are files of their own
-
-	stream   map[string]string // attributes of the variant that comes next
-	segment  bool              // a segment comes next
-	part     string            // its range
-	previous hlsPiece
-	initial  hlsPiece // the init section
-	ended    bool
-}
-
-func (p *hlsParser) line(line string) error {
-	if !strings.HasPrefix(line, "#") {
-		return p.uri(line)
-	}
-	name, value, _ := strings.Cut(line, ":")
-	switch name {
-	case "#EXTINF":
-		p.segment = true
-	case "#EXT-X-BYTERANGE":
-		p.part = value
-	case "#EXT-X-STREAM-INF":
-		p.stream = weir.HLSAttributes(value)
-	case "#EXT-X-MEDIA":
-		if a := weir.HLSAttributes(value); a["TYPE"] == "AUDIO" && a["URI"] != "" {
-			p.separate[a["GROUP-ID"]] = true
+func refuseKeys(keys []hls.Key) error {
+	for _, k := range keys {
+		if k.Method != "NONE" {
+			return notSupported("is encrypted (" + cut(k.Method, 40) + ")")
 		}
-	case "#EXT-X-MAP":
-		return p.initSection(weir.HLSAttributes(value))
-	case "#EXT-X-ENDLIST":
-		p.ended = true
-	case "#EXT-X-KEY", "#EXT-X-SESSION-KEY":
-		if method := weir.HLSAttributes(value)["METHOD"]; method != "NONE" {
-			return notSupported("is encrypted (" + cut(method, 40) + ")")
-		}
-	case "#EXT-X-DISCONTINUITY":
-		if len(p.list.pieces) > 0 {
-			return notSupported("has a discontinuity")
-		}
-	case "#EXT-X-GAP":
-		return notSupported("has gaps")
-	case "#EXT-X-I-FRAMES-ONLY":
-		return notSupported("has only key frames")
-	case "#EXT-X-DEFINE":
-		return notSupported("has variables")
 	}
 	return nil
 }
 
-func (p *hlsParser) uri(uri string) error {
-	if p.stream != nil {
-		bandwidth, _ := strconv.ParseUint(p.stream["BANDWIDTH"], 10, 63)
-		p.list.variants = append(p.list.variants, variant{uri, bandwidth, p.stream["AUDIO"]})
-		p.stream = nil
-		if len(p.list.variants) > maxPieces {
-			return notSupported("has too many variants")
-		}
-		return nil
+// withAudio returns the variants that have audio in their own files.
+func withAudio(master *hls.Master) (playlist, error) {
+	if err := refuseKeys(master.SessionKeys); err != nil {
+		return playlist{}, err
 	}
-	if !p.segment {
-		return weir.Errorf(weir.Invalid, "the HLS playlist has a file without #EXTINF")
+	separate := map[string]bool{} // groups of audio that are files of their own
+	for _, a := range master.Audio {
+		separate[a.Group] = separate[a.Group] || a.URI != ""
 	}
-	piece := hlsPiece{uri, span{0, -1}}
-	if p.part != "" {
-		var err error
-		if piece.span, err = p.byteRange(uri, p.part); err != nil {
-			return err
-		}
-	}
-	p.segment, p.part, p.previous = false, "", piece
-	return p.add(piece)
-}
-
-// add appends a piece, or makes the last one longer if it goes on there.
-func (p *hlsParser) add(piece hlsPiece) error {
-	if n := len(p.list.pieces); n > 0 && piece.from > 0 {
-		if last := &p.list.pieces[n-1]; last.uri == piece.uri && last.to == piece.from {
-			last.to = piece.to
-			return nil
-		}
-	}
-	if len(p.list.pieces) >= maxPieces {
-		return notSupported("has more than " + strconv.Itoa(maxPieces) + " segments")
-	}
-	p.list.pieces = append(p.list.pieces, piece)
-	return nil
-}
-
-// byteRange reads a range like 100@200. Without its start, it begins where the one
-// before it in the same file ended.
-func (p *hlsParser) byteRange(uri, text string) (span, error) {
-	size, start, ok := strings.Cut(text, "@")
-	length, err := parseOffset(size)
-	from := p.previous.to
-	if ok && err == nil {
-		from, err = parseOffset(start)
-	}
-	if err != nil || length == 0 || from < 0 || from+length < from || !ok && (p.previous.uri != uri || from <= 0) {
-		return span{}, weir.Errorf(weir.Invalid, "the HLS playlist has a range of bytes that can't be read: %q", cut(text, 60))
-	}
-	return span{from, from + length}, nil
-}
-
-func (p *hlsParser) initSection(a map[string]string) error {
-	piece := hlsPiece{a["URI"], span{0, -1}}
-	if text := a["BYTERANGE"]; text != "" {
-		if !strings.Contains(text, "@") {
-			text += "@0"
-		}
-		var err error
-		if piece.span, err = p.byteRange(piece.uri, text); err != nil {
-			return err
-		}
-	}
-	switch {
-	case piece.uri == "":
-		return weir.Errorf(weir.Invalid, "the HLS playlist has an #EXT-X-MAP without a URI")
-	case piece == p.initial:
-		return nil
-	case len(p.list.pieces) > 0:
-		return notSupported("changes its codec or its size in the middle")
-	}
-	p.initial = piece
-	return p.add(piece)
-}
-
-func (p *hlsParser) finish() (playlist, error) {
-	l := p.list
-	switch {
-	case len(l.variants) > 0 && len(l.pieces) > 0:
-		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist has variants and segments; it can only have one of them")
-	case len(l.variants) > 0:
-		return p.withAudio()
-	case len(l.pieces) == 0:
-		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist has no segments")
-	case !p.ended:
-		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist is not complete: it has no #EXT-X-ENDLIST; import it when the stream is over")
-	}
-	return l, nil
-}
-
-// withAudio leaves out the variants whose audio is somewhere else.
-func (p *hlsParser) withAudio() (playlist, error) {
-	var whole []variant
-	for _, v := range p.list.variants {
-		if !p.separate[v.audio] {
-			whole = append(whole, v)
-		}
-	}
+	whole := slices.DeleteFunc(master.Variants, func(v hls.Variant) bool { return separate[v.Audio] })
 	if len(whole) == 0 {
 		return playlist{}, notSupported("has sound and picture in files of their own")
 	}
 	return playlist{variants: whole}, nil
 }
 
-// best returns the variant with the most bits.
-func (l playlist) best() variant {
-	best := l.variants[0]
-	for _, v := range l.variants {
-		if v.bandwidth > best.bandwidth {
-			best = v
+// allPieces returns the files of a media playlist that is complete.
+func allPieces(media *hls.Media) (list playlist, err error) {
+	if media.IFramesOnly {
+		return list, notSupported("has only key frames")
+	}
+	if err := refuseKeys(media.Keys); err != nil {
+		return list, err
+	}
+	var init *hls.File
+	for i, s := range media.Segments {
+		switch {
+		case s.Open:
+			continue
+		case s.Gap:
+			return playlist{}, notSupported("has gaps")
+		case s.Discontinuity && i > 0:
+			return playlist{}, notSupported("has a discontinuity")
+		case i == 0 && s.Map != nil:
+			init = s.Map
+			list.add(*init)
+		case s.Map != init && (s.Map == nil || init == nil || *s.Map != *init):
+			return playlist{}, notSupported("changes its codec or its size in the middle")
+		}
+		list.add(s.File)
+	}
+	switch {
+	case len(list.pieces) == 0:
+		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist has no segments")
+	case !media.Ended:
+		return playlist{}, weir.Errorf(weir.Invalid, "the HLS playlist is not complete: it has no #EXT-X-ENDLIST; import it when the stream is over")
+	}
+	return list, nil
+}
+
+// add appends a file, or makes the last piece longer if the file continues it.
+func (l *playlist) add(f hls.File) {
+	piece := hlsPiece{f.URI, span{0, -1}}
+	if f.Length > 0 {
+		piece.span = span{f.Offset, f.Offset + f.Length}
+	}
+	if n := len(l.pieces); n > 0 && piece.from > 0 {
+		if last := &l.pieces[n-1]; last.uri == piece.uri && last.to == piece.from {
+			last.to = piece.to
+			return
 		}
 	}
-	return best
+	l.pieces = append(l.pieces, piece)
+}
+
+// best returns the variant with the most bits.
+func (l playlist) best() hls.Variant {
+	return slices.MaxFunc(l.variants, func(a, b hls.Variant) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) })
 }

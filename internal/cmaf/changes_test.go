@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/hls"
 	"weir/internal/weir"
 )
 
@@ -183,36 +184,29 @@ func TestProgressiveWantsOneForm(t *testing.T) {
 // follow its clock.
 func TestPlaylistOfChanges(t *testing.T) {
 	index := connected(t, firstCoding, otherAudio)[1].TrackIndex
-	var vod bytes.Buffer
-	o := PlaylistOptions{
-		Type: VOD, Ended: true, Name: func(n int64) string { return fmt.Sprint(n, ".m4s") },
-		Init:    func(n int64) string { return fmt.Sprintf("init-%d.mp4", index.InitOf(int(n))) },
-		TrackOf: func(n int64) Track { return index.TrackOf(int(n)) },
-	}
-	if err := MediaPlaylist(&vod, o, index.Segments, index.Track); err != nil {
-		t.Fatal(err)
-	}
-	var event EventPlaylist
+	written := string(vod(index, numbered("m4s"), func(n int) string { return fmt.Sprintf("init-%d.mp4", index.InitOf(n)) }).Text())
+	var event hls.Entries
 	for n, s := range index.Segments {
-		event.Add(int64(n), s, index.InitOf(n), index.TrackOf(n))
+		event.Add(LiveEntry(int64(n), s, index.TrackOf(n), index.InitOf(n)))
 	}
-	growing := strings.Replace(string(event.Text(0, 0, 0, true)), "EVENT", "VOD", 1)
-	if diff := cmp.Diff(growing, vod.String()); diff != "" {
+	growing := strings.Replace(string(hls.Media{Type: hls.Event, Ended: true}.TextWith(&event)), "EVENT", "VOD", 1)
+	if diff := cmp.Diff(growing, written); diff != "" {
 		t.Errorf("the list that grew is another (-grown +written at once):\n%s", diff)
 	}
-	if n := strings.Count(vod.String(), "#EXT-X-MAP"); n != 2 || !strings.Contains(vod.String(), "#EXT-X-DISCONTINUITY\n#EXT-X-MAP:URI=\"init-1.mp4\"") {
-		t.Errorf("the change is not in the list:\n%s", vod.String())
+	if n := strings.Count(written, "#EXT-X-MAP"); n != 2 || !strings.Contains(written, "#EXT-X-DISCONTINUITY\n#EXT-X-MAP:URI=\"init-1.mp4\"") {
+		t.Errorf("the change is not in the list:\n%s", written)
 	}
 	total := 0.0
-	for line := range strings.Lines(vod.String()) {
+	for line := range strings.Lines(written) {
 		if length, ok := strings.CutPrefix(line, "#EXTINF:"); ok {
 			total += seconds(t, strings.TrimSuffix(strings.TrimSpace(length), ","))
 		}
 	}
 	if math.Abs(total-6) > 0.2 {
-		t.Errorf("the segments last %v s, want about 6:\n%s", total, vod.String())
+		t.Errorf("the segments last %v s, want about 6:\n%s", total, written)
 	}
-	if open := string(event.Text(7, 3, 4*time.Second, false)); !strings.Contains(open, "TARGETDURATION:4\n") || !strings.Contains(open, "MEDIA-SEQUENCE:7\n") ||
+	list := hls.Media{Type: hls.Event, Sequence: 7, DiscontinuitySequence: 3, Target: 4 * time.Second}
+	if open := string(list.TextWith(&event)); !strings.Contains(open, "TARGETDURATION:4\n") || !strings.Contains(open, "MEDIA-SEQUENCE:7\n") ||
 		!strings.Contains(open, "DISCONTINUITY-SEQUENCE:3\n") || strings.Contains(open, "ENDLIST") {
 		t.Errorf("a list that goes on:\n%s", open)
 	}

@@ -3,7 +3,6 @@ package cmaf
 import (
 	"encoding/xml"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -42,7 +41,7 @@ func (f TrackFile) File() string { return fmt.Sprintf("index-stream%d.mp4", f.Nu
 // Playlist returns the name of the HLS playlist of the file.
 func (f TrackFile) Playlist() string { return fmt.Sprintf("media_%d.m3u8", f.Number) }
 
-// Master returns the presentation as its HLS playlist has it.
+// Master returns the presentation for the master playlist of HLS.
 func (f Files) Master() Master {
 	renditions := func(files []TrackFile) []Rendition {
 		var list []Rendition
@@ -114,8 +113,8 @@ const (
 	channelsScheme = "urn:mpeg:dash:23003:3:audio_channel_configuration:2011"
 )
 
-// DASH writes the manifest of files that do not change.
-func DASH(w io.Writer, f Files) error {
+// DASH returns the manifest of files that do not change.
+func DASH(f Files) ([]byte, error) {
 	start, end := f.span()
 	doc := mpd{
 		Profiles:      "urn:mpeg:dash:profile:isoff-on-demand:2011",
@@ -144,11 +143,7 @@ func DASH(w io.Writer, f Files) error {
 		add(t, set)
 	}
 	text, err := xml.MarshalIndent(doc, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
-	return err
+	return fmt.Appendf(nil, "%s%s\n", xml.Header, text), err
 }
 
 // add adds a set and returns its position.
@@ -185,13 +180,9 @@ func (f Files) span() (start, end int64) {
 // presentation, in microseconds.
 func (f TrackFile) representation(start int64) mpdRepresentation {
 	t := f.Index.Track
-	sizes := make([]int64, len(f.Index.Segments))
-	for i, s := range f.Index.Segments {
-		sizes[i] = s.Size()
-	}
-	peak, _ := BitRates(f.Index, sizes)
+	peak, _ := f.Index.BitRates(Segment.Size)
 	r := mpdRepresentation{
-		ID: f.Number, Bandwidth: peak, Codecs: t.Codec, BaseURL: escapePath(f.File()),
+		ID: f.Number, Bandwidth: peak, Codecs: t.Codec, BaseURL: f.File(),
 		Base: mpdBase{
 			Timescale: t.Timescale, Offset: rescale(start, 1e6, int64(t.Timescale)),
 			IndexRange: fmt.Sprintf("%d-%d", f.Layout.Init, len(f.Layout.Head)-1), Exact: true,

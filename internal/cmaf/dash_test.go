@@ -62,7 +62,7 @@ func TestDASH(t *testing.T) {
 		"dash-sound":     files(t, nil, []TrackIndex{audio("eng", "")}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := checkGolden(t, name+".mpd", func(w io.Writer) error { return DASH(w, f) })
+			text := checkGolden(t, name+".mpd", dash(f))
 			var doc mpd
 			if err := xml.Unmarshal([]byte(text), &doc); err != nil {
 				t.Fatal(err)
@@ -80,7 +80,7 @@ func TestDASH(t *testing.T) {
 
 func TestSingleFilePlaylist(t *testing.T) {
 	f := files(t, []TrackIndex{madeUp(withPixels(rung(640, 360), 1, 1), 1001, 3000, 180, 180, 47)}, nil)
-	text := checkGolden(t, "single-file.m3u8", func(w io.Writer) error { return SingleFilePlaylist(w, f.Video[0]) })
+	text := checkGolden(t, "single-file.m3u8", raw(f.Video[0].Media().Text()))
 	list, err := m3u8.NewMediaPlaylist(0, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -180,10 +180,10 @@ func writeFMP4(t *testing.T, dir string, video, audio encoded) {
 			data = append(data, fromZero(t, f.Index, segment))
 		}
 		put(t, dir, f.File(), raw(data...))
-		put(t, dir, f.Playlist(), func(w io.Writer) error { return SingleFilePlaylist(w, f) })
+		put(t, dir, f.Playlist(), raw(f.Media().Text()))
 	}
-	put(t, dir, "index.mpd", func(w io.Writer) error { return DASH(w, fmp4) })
-	put(t, dir, "master.m3u8", func(w io.Writer) error { return MasterPlaylist(w, fmp4.Master()) })
+	put(t, dir, "index.mpd", dash(fmp4))
+	put(t, dir, "master.m3u8", raw(fmp4.Master().Playlist().Text()))
 }
 
 // fromZero returns a stored segment of one part as it is handed out.
@@ -206,24 +206,27 @@ func writeHLS(t *testing.T, dir string, c clip, video, audio encoded) {
 		for n, data := range e.data {
 			put(t, folder, strconv.Itoa(n)+".m4s", raw(data))
 		}
-		put(t, folder, "index.m3u8", func(w io.Writer) error {
-			return MediaPlaylist(w, PlaylistOptions{Type: VOD, Ended: true, Name: numbered("m4s"), Init: constant("init.mp4")}, e.index.Segments, e.index.Track)
-		})
+		put(t, folder, "index.m3u8", raw(vod(e.index, numbered("m4s"), constant("init.mp4")).Text()))
 	}
 	folder := filepath.Join(dir, "ts", name)
 	for n, data := range c.transport(t) {
 		put(t, folder, strconv.Itoa(n)+".ts", raw(data))
 	}
-	put(t, folder, "index.m3u8", func(w io.Writer) error {
-		return MediaPlaylist(w, PlaylistOptions{Type: VOD, Ended: true, Name: numbered("ts")}, video.index.Segments, video.index.Track)
-	})
+	put(t, folder, "index.m3u8", raw(vod(video.index, numbered("ts"), nil).Text()))
 	for _, form := range []string{"cmaf", "ts"} {
 		master := Master{
 			Video: []Rendition{{Name: name, URI: name + "/index.m3u8", Index: video.index}},
 			Audio: []Rendition{{Name: "audio0", URI: "audio0/index.m3u8", Index: audio.index}},
 			TS:    form == "ts",
 		}
-		put(t, filepath.Join(dir, form), "index.m3u8", func(w io.Writer) error { return MasterPlaylist(w, master) })
+		put(t, filepath.Join(dir, form), "index.m3u8", raw(master.Playlist().Text()))
+	}
+}
+
+func dash(f Files) func(io.Writer) error {
+	return func(w io.Writer) error {
+		text, err := DASH(f)
+		return errors.Join(err, raw(text)(w))
 	}
 }
 

@@ -7,30 +7,31 @@ import (
 	"time"
 
 	"github.com/Eyevinn/mp4ff/mp4"
+
+	"weir/internal/hls"
 )
 
 // Shaka lines the decode times of segments up with their dates, each track by itself. So
 // for audio and video to stay together, the two must be equally far apart in all tracks.
 func TestDatesGoWithDecodeTimes(t *testing.T) {
 	zero := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) // of the timeline
-	name := func(int64) string { return "x" }
-	playlists := map[string]func(*bytes.Buffer, Segment, Track) error{
-		"live": func(w *bytes.Buffer, s Segment, track Track) error {
-			return LivePlaylist(w, LiveWindow{Track: track, Segments: []Segment{s}, Inits: []int{0}}, LiveOptions{Low: true})
+	name := constant("x")
+	playlists := map[string]func(Segment, Track) []byte{
+		"live": func(s Segment, track Track) []byte {
+			return []byte(LiveWindow{Segments: []Segment{s}, Tracks: []Track{track}, Inits: []int{0}, Low: true}.text(t))
 		},
-		"event": func(w *bytes.Buffer, s Segment, track Track) error {
-			var list EventPlaylist
-			list.Add(0, s, 0, track)
-			_, err := w.Write(list.Text(0, 0, time.Second, true))
-			return err
+		"event": func(s Segment, track Track) []byte {
+			var list hls.Entries
+			list.Add(LiveEntry(0, s, track, 0))
+			return hls.Media{Type: hls.Event, Target: time.Second, Ended: true}.TextWith(&list)
 		},
-		"stored": func(w *bytes.Buffer, s Segment, track Track) error {
-			return MediaPlaylist(w, PlaylistOptions{Type: VOD, Name: name, Init: name, Ended: true}, []Segment{s}, track)
+		"stored": func(s Segment, track Track) []byte {
+			return vod(TrackIndex{Track: track, Segments: []Segment{s}}, name, name).Text()
 		},
-		"changed": func(w *bytes.Buffer, s Segment, track Track) error {
+		"changed": func(s Segment, track Track) []byte {
 			old := track
 			old.Delay = 0
-			return MediaPlaylist(w, PlaylistOptions{Type: VOD, Name: name, Init: name, TrackOf: func(int64) Track { return track }}, []Segment{s}, old)
+			return vod(TrackIndex{Track: old, Segments: []Segment{s}, Changes: []Change{{Track: track}}}, name, name).Text()
 		},
 	}
 	for kind, write := range playlists {
@@ -43,15 +44,12 @@ func TestDatesGoWithDecodeTimes(t *testing.T) {
 				samples := []Sample{{Duration: track.Timescale, Offset: int32(-track.Delay / 2), Size: 1, Sync: true}}
 				part, data := EncodePart(1, track, Fragment{Start: 3 * int64(track.Timescale), Samples: samples, Data: []byte{1}})
 				segment := Segment{Parts: []Part{part}, Wall: zero.Add(3 * time.Second)}
-				var text bytes.Buffer
-				if err := write(&text, segment, track); err != nil {
-					t.Fatal(err)
-				}
-				_, date, _ := strings.Cut(text.String(), "#EXT-X-PROGRAM-DATE-TIME:")
+				text := string(write(segment, track))
+				_, date, _ := strings.Cut(text, "#EXT-X-PROGRAM-DATE-TIME:")
 				date, _, _ = strings.Cut(date, "\n")
 				got, err := time.Parse(time.RFC3339, date)
 				if err != nil {
-					t.Fatalf("%v in:\n%s", err, &text)
+					t.Fatalf("%v in:\n%s", err, text)
 				}
 				file, err := mp4.DecodeFile(bytes.NewReader(append(Init(Track{Kind: track.Kind, Timescale: track.Timescale, Entry: entryOf(track.Kind)}), data...)))
 				if err != nil {
@@ -66,12 +64,9 @@ func TestDatesGoWithDecodeTimes(t *testing.T) {
 	}
 
 	// In MPEG-TS, players look for the first time at which something is shown.
-	var text bytes.Buffer
 	segment := Segment{Parts: []Part{{Samples: []Sample{{Duration: 90000, Size: 1}}}}, Wall: zero}
-	if err := MediaPlaylist(&text, PlaylistOptions{Name: name}, []Segment{segment}, Track{Kind: Video, Timescale: 90000, Delay: 12000}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "#EXT-X-PROGRAM-DATE-TIME:2026-01-02T03:04:05.000Z\n"; !strings.Contains(text.String(), want) {
-		t.Errorf("there is no %s in:\n%s", want, &text)
+	text := string(vod(TrackIndex{Track: Track{Kind: Video, Timescale: 90000, Delay: 12000}, Segments: []Segment{segment}}, name, nil).Text())
+	if want := "#EXT-X-PROGRAM-DATE-TIME:2026-01-02T03:04:05.000Z\n"; !strings.Contains(text, want) {
+		t.Errorf("there is no %s in:\n%s", want, text)
 	}
 }

@@ -2,7 +2,6 @@ package cmaf
 
 import (
 	"fmt"
-	"io"
 	"iter"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +10,9 @@ import (
 	"time"
 
 	"github.com/Eyevinn/hls-m3u8/m3u8"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"weir/internal/hls"
 )
 
 // show is a made-up live stream: frames of a length, key frames, connections.
@@ -37,7 +39,7 @@ var (
 // from its beginning to its end.
 func (s show) states() iter.Seq[LiveWindow] {
 	return func(yield func(LiveWindow) bool) {
-		w := LiveWindow{Track: s.track, First: 41, DiscontinuitySequence: 2, Target: 2 * time.Second, PartTarget: s.partTarget}
+		w := LiveWindow{First: 41, DiscontinuitySequence: 2, Target: 2 * time.Second, PartTarget: s.partTarget}
 		began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 		var at int64
 		frame, init := 0, 3
@@ -52,7 +54,7 @@ func (s show) states() iter.Seq[LiveWindow] {
 			if !s.undated {
 				open.Wall = began.Add(s.track.Time(at))
 			}
-			w.Segments, w.Inits, w.Open = append(w.Segments, open), append(w.Inits, init), true
+			w.Segments, w.Tracks, w.Inits, w.Open = append(w.Segments, open), append(w.Tracks, s.track), append(w.Inits, init), true
 			last := len(w.Segments) - 1
 			frames := s.frames(n, frame)
 			for start := at; len(frames) > 0; {
@@ -73,7 +75,7 @@ func (s show) states() iter.Seq[LiveWindow] {
 					w.DiscontinuitySequence++
 				}
 				w.First++
-				w.Segments, w.Inits = w.Segments[1:], w.Inits[1:]
+				w.Segments, w.Tracks, w.Inits = w.Segments[1:], w.Tracks[1:], w.Inits[1:]
 			}
 			if !yield(w.snapshot()) {
 				return
@@ -122,7 +124,7 @@ func (w LiveWindow) lasts() (ticks int64) {
 
 // snapshot returns the window as it is now, whatever becomes of it.
 func (w LiveWindow) snapshot() LiveWindow {
-	w.Segments, w.Inits = slices.Clone(w.Segments), slices.Clone(w.Inits)
+	w.Segments, w.Tracks, w.Inits = slices.Clone(w.Segments), slices.Clone(w.Tracks), slices.Clone(w.Inits)
 	for i := range w.Segments {
 		w.Segments[i].Parts = slices.Clone(w.Segments[i].Parts)
 	}
@@ -156,9 +158,11 @@ func TestLivePlaylistGrows(t *testing.T) {
 			for w := range s.states() {
 				count++
 				for _, low := range []bool{false, true} {
-					list := s.check(t, w, LiveOptions{Low: low}, before[low])
+					w.Low, w.Skip = low, false
+					list := s.check(t, w, before[low])
 					if low && before[low] != nil {
-						delta := s.check(t, w, LiveOptions{Low: true, Skip: true}, nil)
+						w.Skip = true
+						delta := s.check(t, w, nil)
 						full, err := delta.update(before[low])
 						if err != nil {
 							t.Fatal(err)
@@ -183,14 +187,24 @@ func TestLivePlaylistGrows(t *testing.T) {
 	}
 }
 
-// check renders a window and returns what a player reads of it.
-func (s show) check(t *testing.T, w LiveWindow, o LiveOptions, before *liveList) *liveList {
+// text renders a window.
+func (w LiveWindow) text(t testing.TB) string {
 	t.Helper()
-	var text strings.Builder
-	if err := LivePlaylist(&text, w, o); err != nil {
+	list, err := w.Media()
+	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := parseLive(text.String())
+	return string(list.Text())
+}
+
+// check renders a window and returns what a player reads of it.
+func (s show) check(t *testing.T, w LiveWindow, before *liveList) *liveList {
+	t.Helper()
+	text := w.text(t)
+	if again := rewrite(t, []byte(text)); again != text {
+		t.Fatalf("the parser reads another playlist (-written +read):\n%s", gocmp.Diff(text, again))
+	}
+	list, err := parseLive(text)
 	if err == nil {
 		err = list.conform(!s.undated, s.frame[0] < 45000)
 	}
@@ -198,7 +212,7 @@ func (s show) check(t *testing.T, w LiveWindow, o LiveOptions, before *liveList)
 		err = list.follow(before)
 	}
 	if err != nil {
-		t.Fatalf("%v\n%s", err, text.String())
+		t.Fatalf("%v\n%s", err, text)
 	}
 	whole := len(w.Segments)
 	if w.Open {
@@ -210,11 +224,52 @@ func (s show) check(t *testing.T, w LiveWindow, o LiveOptions, before *liveList)
 			got++
 		}
 	}
-	if list.low != o.Low || list.ended != w.Ended || list.sequence != w.First || got+int(list.skipped) != whole {
+	if list.low != w.Low || list.ended != w.Ended || list.sequence != w.First || got+int(list.skipped) != whole {
 		t.Fatalf("the list has %d segments from %d and %d before, low %v, ended %v; want %d from %d\n%s",
-			got, list.sequence, list.skipped, list.low, list.ended, whole, w.First, text.String())
+			got, list.sequence, list.skipped, list.low, list.ended, whole, w.First, text)
 	}
 	return list
+}
+
+// TestDelta leaves out of the playlist that another node reads what the window leaves out itself.
+func TestDelta(t *testing.T) {
+	for name, s := range shows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if s.segments == 0 {
+				s.segments = 20
+			}
+			s.partTarget, s.window = 210*time.Millisecond, 25*time.Second
+			delta := func(text string) string {
+				t.Helper()
+				_, list, err := hls.Parse([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(list.Delta().Text())
+			}
+			deltas := 0
+			for w := range s.states() {
+				plain := w.text(t)
+				w.Low = true
+				whole := w.text(t)
+				w.Skip = true
+				want := w.text(t)
+				if got := delta(whole); got != want {
+					t.Fatalf("another update (-want +got):\n%s", gocmp.Diff(want, got))
+				}
+				if got := delta(plain); got != plain {
+					t.Fatalf("something is left out of a playlist that does not allow it:\n%s", got)
+				}
+				if strings.Contains(want, "#EXT-X-SKIP") {
+					deltas++
+				}
+			}
+			if deltas < 20 && s.gop != 500 && s.gop != 4 {
+				t.Errorf("%d playlists have something that can be left out: too few to show anything", deltas)
+			}
+		})
+	}
 }
 
 // TestConformance: the rules find what is wrong, or the tests above show nothing.
@@ -324,24 +379,29 @@ func TestLivePlaylist(t *testing.T) {
 	}
 	plain := show{track: liveVideoTrack, frame: []uint32{3000}, gop: 60, segments: 12}
 	bumpy := show{track: liveVideoTrack, frame: []uint32{3003}, gop: 60, segments: 14, gone: []int{1, 9}, changed: []int{11}}
-	reports := []Report{{URI: "../audio/index.m3u8", Segment: 51, Part: 4}, {URI: "../größe 1+1/index.m3u8", Segment: 50, Part: -1}}
-	empty := LiveWindow{Track: liveVideoTrack, First: 7, Target: 2 * time.Second, PartTarget: 200 * time.Millisecond}
+	reports := []hls.Report{{URI: "../audio/index.m3u8", Segment: 51, Part: 4}, {URI: hls.EscapePath("../größe 1+1/index.m3u8"), Segment: 50, Part: -1}}
+	empty := LiveWindow{First: 7, Target: 2 * time.Second, PartTarget: 200 * time.Millisecond}
+	type options struct {
+		Low, Skip bool
+		Reports   []hls.Report
+	}
 	for name, tt := range map[string]struct {
 		w LiveWindow
-		o LiveOptions
+		o options
 	}{
-		"live-ll":         {at(plain, 7*11+4), LiveOptions{Low: true, Reports: reports}},
-		"live-ll-skip":    {at(bumpy, 118), LiveOptions{Low: true, Skip: true}},
-		"live-ll-change":  {at(bumpy, 118), LiveOptions{Low: true}},
-		"live-ll-first":   {at(plain, 0), LiveOptions{Low: true}},
-		"live-ll-between": {at(plain, 10), LiveOptions{Low: true, Reports: reports}},
-		"live-ll-ended":   {at(plain, 12*11), LiveOptions{Low: true, Reports: reports}},
-		"live-ll-empty":   {empty, LiveOptions{Low: true}},
-		"live-plain":      {at(bumpy, 118), LiveOptions{Skip: true, Reports: reports}},
-		"live-long":       {at(shows["60 fps, long GOP"], 45), LiveOptions{Low: true}},
+		"live-ll":         {at(plain, 7*11+4), options{Low: true, Reports: reports}},
+		"live-ll-skip":    {at(bumpy, 118), options{Low: true, Skip: true}},
+		"live-ll-change":  {at(bumpy, 118), options{Low: true}},
+		"live-ll-first":   {at(plain, 0), options{Low: true}},
+		"live-ll-between": {at(plain, 10), options{Low: true, Reports: reports}},
+		"live-ll-ended":   {at(plain, 12*11), options{Low: true, Reports: reports}},
+		"live-ll-empty":   {empty, options{Low: true}},
+		"live-plain":      {at(bumpy, 118), options{Skip: true, Reports: reports}},
+		"live-long":       {at(shows["60 fps, long GOP"], 45), options{Low: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := checkGolden(t, name+".m3u8", func(w io.Writer) error { return LivePlaylist(w, tt.w, tt.o) })
+			tt.w.Low, tt.w.Skip, tt.w.Reports = tt.o.Low, tt.o.Skip, tt.o.Reports
+			text := checkGolden(t, name+".m3u8", raw([]byte(tt.w.text(t))))
 			if tt.o.Low {
 				return
 			}
@@ -358,7 +418,7 @@ func TestLivePlaylist(t *testing.T) {
 			}
 		})
 	}
-	if err := LivePlaylist(io.Discard, LiveWindow{Segments: make([]Segment, 2), Inits: make([]int, 1)}, LiveOptions{}); err == nil {
+	if _, err := (LiveWindow{Segments: make([]Segment, 2), Tracks: make([]Track, 2), Inits: make([]int, 1)}).Media(); err == nil {
 		t.Error("a segment without an init segment was written")
 	}
 }
@@ -368,7 +428,7 @@ func TestLivePlaylist(t *testing.T) {
 func TestLivePlaylistKeepsTargets(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
-		w := LiveWindow{Track: liveVideoTrack, Target: 2 * time.Second, PartTarget: 200 * time.Millisecond, Open: rnd.IntN(2) == 0}
+		w := LiveWindow{Target: 2 * time.Second, PartTarget: 200 * time.Millisecond, Open: rnd.IntN(2) == 0}
 		var at int64
 		for range 1 + rnd.IntN(12) {
 			var s Segment
@@ -377,19 +437,17 @@ func TestLivePlaylistKeepsTargets(t *testing.T) {
 				at = p.End()
 				s.Parts = append(s.Parts, p)
 			}
-			w.Segments, w.Inits = append(w.Segments, s), append(w.Inits, 0)
+			w.Segments, w.Tracks, w.Inits = append(w.Segments, s), append(w.Tracks, liveVideoTrack), append(w.Inits, 0)
 		}
-		for _, o := range []LiveOptions{{}, {Low: true}, {Low: true, Skip: true}} {
-			var text strings.Builder
-			if err := LivePlaylist(&text, w, o); err != nil {
-				t.Fatal(err)
-			}
-			list, err := parseLive(text.String())
+		for _, o := range []struct{ low, skip bool }{{}, {low: true}, {low: true, skip: true}} {
+			w.Low, w.Skip = o.low, o.skip
+			text := w.text(t)
+			list, err := parseLive(text)
 			if err == nil {
 				err = list.conform(false, false)
 			}
 			if err != nil {
-				t.Fatalf("%+v: %v\n%s", o, err, text.String())
+				t.Fatalf("%+v: %v\n%s", o, err, text)
 			}
 		}
 	}
@@ -398,19 +456,16 @@ func TestLivePlaylistKeepsTargets(t *testing.T) {
 // Segments before a number are listed whole, however new they are; the one that is open
 // has its parts.
 func TestLivePlaylistPartsFrom(t *testing.T) {
-	w := LiveWindow{Track: liveVideoTrack, First: 5, Target: time.Second, PartTarget: time.Second, Open: true}
+	w := LiveWindow{First: 5, Target: time.Second, PartTarget: time.Second, Open: true}
 	for i := range int64(3) {
 		w.Segments = append(w.Segments, Segment{Parts: []Part{{Start: 90000 * i, Samples: []Sample{{Duration: 90000, Size: 1, Sync: true}}}}})
-		w.Inits = append(w.Inits, 0)
+		w.Tracks, w.Inits = append(w.Tracks, liveVideoTrack), append(w.Inits, 0)
 	}
 	for from, want := range map[int64]int{0: 3, 5: 3, 6: 2, 7: 1, 8: 0, 100: 0} {
-		w.PartsFrom = from
-		var text strings.Builder
-		if err := LivePlaylist(&text, w, LiveOptions{Low: true}); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Count(text.String(), "#EXT-X-PART:"); got != want || strings.Count(text.String(), "#EXTINF:") != 2 {
-			t.Errorf("from %d on: %d parts, want %d:\n%s", from, got, want, text.String())
+		w.PartsFrom, w.Low = from, true
+		text := w.text(t)
+		if got := strings.Count(text, "#EXT-X-PART:"); got != want || strings.Count(text, "#EXTINF:") != 2 {
+			t.Errorf("from %d on: %d parts, want %d:\n%s", from, got, want, text)
 		}
 	}
 }
@@ -424,13 +479,16 @@ func BenchmarkLivePlaylist(b *testing.B) {
 			last = w
 		}
 	}
-	for _, o := range []LiveOptions{{Low: true}, {Low: true, Skip: true}, {}} {
-		b.Run(fmt.Sprintf("low=%v,skip=%v", o.Low, o.Skip), func(b *testing.B) {
+	for _, o := range []struct{ low, skip bool }{{low: true}, {low: true, skip: true}, {}} {
+		b.Run(fmt.Sprintf("low=%v,skip=%v", o.low, o.skip), func(b *testing.B) {
 			b.ReportAllocs()
+			last.Low, last.Skip = o.low, o.skip
 			for b.Loop() {
-				if err := LivePlaylist(io.Discard, last, o); err != nil {
+				list, err := last.Media()
+				if err != nil {
 					b.Fatal(err)
 				}
+				list.Text()
 			}
 		})
 	}
@@ -443,17 +501,15 @@ func TestLiveChangeOfTimescale(t *testing.T) {
 	}
 	slow, fast := Track{Kind: Audio, Timescale: 44100}, Track{Kind: Audio, Timescale: 48000}
 	w := LiveWindow{
-		Track: fast, Tracks: []Track{slow, fast}, Segments: []Segment{second(44100), second(48000)}, Inits: []int{0, 1},
-		Target: time.Second, PartTarget: time.Second,
+		Tracks: []Track{slow, fast}, Segments: []Segment{second(44100), second(48000)}, Inits: []int{0, 1},
+		Target: time.Second, PartTarget: time.Second, Low: true,
 	}
-	var text strings.Builder
-	if err := LivePlaylist(&text, w, LiveOptions{Low: true}); err != nil {
-		t.Fatal(err)
+	text := w.text(t)
+	if n := strings.Count(text, "#EXTINF:1.000000,"); n != 2 {
+		t.Errorf("%d of two segments last a second:\n%s", n, text)
 	}
-	if n := strings.Count(text.String(), "#EXTINF:1.000000,"); n != 2 {
-		t.Errorf("%d of two segments last a second:\n%s", n, text.String())
-	}
-	if w.Tracks = w.Tracks[:1]; LivePlaylist(io.Discard, w, LiveOptions{}) == nil {
+	w.Tracks = w.Tracks[:1]
+	if _, err := w.Media(); err == nil {
 		t.Error("a segment without a track is taken")
 	}
 }

@@ -186,3 +186,55 @@ func (t TrackIndex) FrameRate() float64 {
 	}
 	return float64(t.Frames()) * float64(t.Track.Timescale) / float64(ticks)
 }
+
+// BitRates returns the peak and the average bit rate of the track, whose segments have such sizes.
+// The peak is that of RFC 8216: of any run of segments that is between half and one and a half
+// target durations long, so that a short last segment does not count for more than it weighs.
+func (t TrackIndex) BitRates(size func(Segment) int64) (peak, average int64) {
+	scale := max(1, int64(t.Track.Timescale))
+	rate := func(bytes, ticks int64) int64 {
+		return int64(math.Ceil(float64(bytes) * 8 * float64(scale) / float64(ticks)))
+	}
+	sizes := make([]int64, len(t.Segments))
+	var bytes, ticks, longest int64
+	for i, s := range t.Segments {
+		sizes[i] = size(s)
+		bytes += sizes[i]
+		ticks += s.Duration()
+		longest = max(longest, s.Duration())
+	}
+	if ticks <= 0 {
+		return 0, 0
+	}
+	average = rate(bytes, ticks)
+	peak = average
+	for i := range t.Segments {
+		var bytes, ticks int64
+		for j := i; j < len(t.Segments); j++ {
+			bytes += sizes[j]
+			ticks += t.Segments[j].Duration()
+			if 2*ticks > 3*longest {
+				break
+			}
+			if 2*ticks >= longest && ticks > 0 {
+				peak = max(peak, rate(bytes, ticks))
+			}
+		}
+	}
+	return peak, average
+}
+
+// frameRate returns the frames per second of video for a decoder: if the rate varies, that of the
+// fastest segment. Timestamps that jitter by a percent do not make a rate vary, nor does the one
+// extra frame of a segment that is cut anywhere, like the last one of a broadcast.
+func frameRate(t TrackIndex) float64 {
+	average := t.FrameRate()
+	fastest := average
+	for _, s := range t.Segments {
+		d, frames := float64(s.Duration())/float64(max(1, t.Track.Timescale)), float64(s.Frames())
+		if d >= 0.5 && (frames-1)/d > average*1.01 {
+			fastest = max(fastest, frames/d)
+		}
+	}
+	return fastest
+}

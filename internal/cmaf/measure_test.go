@@ -1,6 +1,7 @@
 package cmaf
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -42,5 +43,63 @@ func TestTrackIndexMeasures(t *testing.T) {
 	}
 	if index.Segments[0].Sync() || !index.Segments[1].Sync() {
 		t.Error("decoding can start with the second segment, not with the first, which is empty")
+	}
+}
+
+// TestBitRates: the peak is that of a run of segments about as long as the longest.
+func TestBitRates(t *testing.T) {
+	second := func(segments ...int) TrackIndex { return madeUp(rung(1, 1), 3000, 0, segments...) }
+	for _, tt := range []struct {
+		name          string
+		index         TrackIndex
+		sizes         []int64
+		peak, average int64
+	}{
+		{"even", second(10, 10, 10), []int64{1000, 1000, 1000}, 8000, 8000},
+		{"one heavy", second(10, 10, 10), []int64{1000, 4000, 1000}, 32000, 16000},
+		{"a short end does not count alone", second(10, 10, 1), []int64{1000, 1000, 1000}, 14546, 11429},
+		{"a single frame", second(1), []int64{1000}, 80000, 80000},
+		{"nothing", second(), nil, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			size := map[int64]int64{} // by the start of the segment
+			for i, s := range tt.index.Segments {
+				size[s.Start()] = tt.sizes[i]
+			}
+			peak, average := tt.index.BitRates(func(s Segment) int64 { return size[s.Start()] })
+			if peak != tt.peak || average != tt.average {
+				t.Errorf("peak %d, average %d; want %d, %d", peak, average, tt.peak, tt.average)
+			}
+		})
+	}
+}
+
+// TestFrameRate expects the rate of the fastest segment, but not a faster one of segments
+// that are cut just after a frame, as the last of a broadcast is.
+func TestFrameRate(t *testing.T) {
+	segment := func(durations ...uint32) Segment {
+		var part Part
+		for _, d := range durations {
+			part.Samples = append(part.Samples, Sample{Duration: d})
+		}
+		return Segment{Parts: []Part{part}}
+	}
+	// Eight frames a second out of fifteen.
+	whole := segment(2, 2, 2, 2, 2, 2, 2, 1)
+	for _, tt := range []struct {
+		name     string
+		segments []Segment
+		want     float64
+	}{
+		{"even", []Segment{whole, whole}, 8},
+		{"cut", []Segment{whole, segment(2, 2, 2, 2, 1)}, float64(13*15) / 24},
+		{"varies", []Segment{whole, segment(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, 15},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := frameRate(TrackIndex{Track: Track{Timescale: 15}, Segments: tt.segments})
+			if math.Abs(got-tt.want) > 1e-9 {
+				t.Errorf("%g frames a second, want %g", got, tt.want)
+			}
+		})
 	}
 }

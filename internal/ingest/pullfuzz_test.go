@@ -29,20 +29,21 @@ func FuzzPlaylist(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		list, err := readPlaylist(text)
+		master, list, err := readPlaylist(text)
 		if err != nil {
 			if weir.KindOf(err) != weir.Invalid {
 				t.Errorf("an error that is not about the playlist: %v", err)
 			}
 			return
 		}
-		for i, s := range list.segments {
-			if s.number < 0 || s.duration < 0 || s.from < 0 || s.to != 0 && s.to <= s.from || i > 0 && s.part < list.segments[i-1].part && s.number < list.segments[i-1].number {
+		if master != nil {
+			bestVariant(master)
+			return
+		}
+		for i, s := range list.Segments {
+			if s.Number < 0 || s.Duration < 0 || s.Offset < 0 || s.Length < 0 || i > 0 && (s.Breaks < list.Segments[i-1].Breaks || s.Number <= list.Segments[i-1].Number) {
 				t.Fatalf("segment %+v", s)
 			}
-		}
-		if len(list.variants) > 0 {
-			list.best()
 		}
 	})
 }

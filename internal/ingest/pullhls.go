@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/codec"
+	"weir/internal/hls"
 	"weir/internal/mpegts"
 	"weir/internal/weir"
 )
@@ -42,30 +43,27 @@ const (
 // readHLS reads what a playlist tells of. It was asked for at one address, and found at
 // another.
 func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, found *url.URL) error {
-	list, err := readPlaylist(text)
+	master, list, err := readPlaylist(text)
 	if err != nil {
 		return err
 	}
 	clock := &hlsClock{offsets: map[int64]time.Duration{}, began: make(chan struct{})}
 	main := &hlsReader{source: s, web: w, clock: clock, list: list, at: asked, base: found, leads: true}
-	if len(list.variants) == 0 {
+	if master == nil {
 		return main.run(ctx)
 	}
-	variant, audio := list.best()
-	if main.at, err = addressIn(found, variant.uri); err != nil {
+	variant, audio := bestVariant(master)
+	if main.at, err = addressIn(found, variant.URI); err != nil {
 		return err
 	}
 	if err := main.load(ctx); err != nil {
 		return err
 	}
-	if len(main.list.variants) > 0 {
-		return badPlaylist("has variants which have variants; there can be only one level of them")
-	}
 	if audio == nil {
 		return main.run(ctx)
 	}
 	beside := &hlsReader{source: s, web: w, clock: clock}
-	if beside.at, err = addressIn(found, audio.uri); err != nil {
+	if beside.at, err = addressIn(found, audio.URI); err != nil {
 		return err
 	}
 	if err := beside.load(ctx); err != nil {
@@ -140,13 +138,13 @@ type hlsReader struct {
 
 	at     *url.URL // where the playlist is asked for
 	base   *url.URL // where it was found: what its names are relative to
-	list   playlist
+	list   *hls.Media
 	loaded time.Time
 	next   int64 // number of the segment that comes next
 	placed bool  // next says so
 	lives  bool  // the playlist was seen without an end
 
-	initial hlsFile // that is in start
+	initial hls.File // that is in start
 	start   []byte
 	tracks  []cmaf.Track
 	configs []codec.Packet
@@ -163,27 +161,31 @@ func (r *hlsReader) load(ctx context.Context) error {
 		return err
 	}
 	r.loaded = time.Now()
-	if r.list, err = readPlaylist(text); err != nil {
+	master, list, err := readPlaylist(text)
+	if err != nil {
 		return err
 	}
-	r.base = found
+	if master != nil {
+		return badPlaylist("has variants which have variants; there can be only one level of them")
+	}
+	r.base, r.list = found, list
 	return nil
 }
 
 // place decides with which segment to begin.
 func (r *hlsReader) place() {
-	segments := r.list.segments
+	segments := r.list.Segments
 	if r.placed || len(segments) == 0 {
 		return
 	}
 	r.placed = true
-	first, last := segments[0].number, segments[len(segments)-1].number
+	first, last := segments[0].Number, segments[len(segments)-1].Number
 	position := int64(0)
 	if r.leads {
 		position = r.source.pull.Position()
 	}
 	r.next = first
-	if !r.list.ended {
+	if !r.list.Ended {
 		r.next = max(first, last-behindEdge+1)
 	}
 	// Where it was left, if that is in the playlist; if not, the source began anew.
@@ -196,39 +198,39 @@ func (r *hlsReader) place() {
 // the other's first frame is left out later.
 func (r *hlsReader) follow(main *hlsReader) {
 	main.place()
-	segments := r.list.segments
-	if len(segments) == 0 || len(main.list.segments) == 0 {
+	segments := r.list.Segments
+	if len(segments) == 0 || len(main.list.Segments) == 0 {
 		return
 	}
 	r.placed = true
 	var before, after time.Duration // of the other's start
-	for _, s := range main.list.segments {
-		if s.number < main.next {
-			before += s.duration
+	for _, s := range main.list.Segments {
+		if s.Number < main.next {
+			before += s.Duration
 		} else {
-			after += s.duration
+			after += s.Duration
 		}
 	}
-	if main.list.ended {
-		r.next = segments[0].number
+	if main.list.Ended {
+		r.next = segments[0].Number
 		for _, s := range segments {
-			if before -= s.duration; before < 0 {
+			if before -= s.Duration; before < 0 {
 				break
 			}
-			r.next = s.number + 1
+			r.next = s.Number + 1
 		}
 		return
 	}
-	r.next = segments[len(segments)-1].number
+	r.next = segments[len(segments)-1].Number
 	for i := len(segments) - 1; i >= 0 && after > 0; i-- {
-		after -= segments[i].duration
-		r.next = segments[i].number
+		after -= segments[i].Duration
+		r.next = segments[i].Number
 	}
 }
 
 // fetched is a segment that is in memory.
 type fetched struct {
-	hlsSegment
+	hls.Segment
 	start []byte // what stands before it
 	data  []byte
 }
@@ -251,7 +253,7 @@ func (r *hlsReader) run(ctx context.Context) error {
 			return err
 		}
 		if r.leads {
-			r.source.pull.SetPosition(f.number + 1)
+			r.source.pull.SetPosition(f.Number + 1)
 		}
 	}
 	return failed // what was there before is handed on
@@ -261,24 +263,24 @@ func (r *hlsReader) run(ctx context.Context) error {
 func (r *hlsReader) fetchAll(ctx context.Context, to chan<- fetched) error {
 	progress := time.Now()
 	for {
-		r.lives = r.lives || !r.list.ended
+		r.lives = r.lives || !r.list.Ended
 		r.place()
-		for _, segment := range r.list.segments {
-			if segment.number < r.next {
+		for _, segment := range r.list.Segments {
+			if segment.Number < r.next {
 				continue
 			}
 			if err := r.fetch(ctx, segment, to); err != nil {
 				return err
 			}
-			r.next, progress = segment.number+1, time.Now()
+			r.next, progress = segment.Number+1, time.Now()
 		}
 		switch silence := time.Since(progress); {
-		case r.list.ended && r.lives:
+		case r.list.Ended && r.lives:
 			// A live source may come back under the same address.
 			return weir.Errorf(weir.Upstream, "the stream at %s has ended", r.at.Hostname())
-		case r.list.ended:
+		case r.list.Ended:
 			return nil
-		case silence > 3*r.list.target+maxSilence:
+		case silence > 3*r.list.Target+maxSilence:
 			return weir.Errorf(weir.Upstream, "the playlist of %s has had nothing new for %d seconds", r.at.Hostname(), int(silence.Seconds()))
 		}
 		if err := r.reload(ctx); err != nil {
@@ -290,7 +292,7 @@ func (r *hlsReader) fetchAll(ctx context.Context, to chan<- fetched) error {
 // reload asks for the playlist again, when something new can be in it.
 func (r *hlsReader) reload(ctx context.Context) error {
 	for tries := 1; ; tries++ {
-		if err := pause(ctx, time.Until(r.loaded.Add(max(r.list.target/2, soonestReload)))); err != nil {
+		if err := pause(ctx, time.Until(r.loaded.Add(max(r.list.Target/2, soonestReload)))); err != nil {
 			return err
 		}
 		err := r.load(ctx)
@@ -302,11 +304,11 @@ func (r *hlsReader) reload(ctx context.Context) error {
 		}
 		r.loaded = time.Now()
 	}
-	segments := r.list.segments
+	segments := r.list.Segments
 	if len(segments) == 0 || !r.placed {
 		return nil
 	}
-	first, last := segments[0].number, segments[len(segments)-1].number
+	first, last := segments[0].Number, segments[len(segments)-1].Number
 	if first > r.next || last < r.next-1 {
 		// It went on without us, or began anew.
 		r.source.log.Info("the playlist of the source jumped", "from", r.next, "to", first)
@@ -328,8 +330,8 @@ func pause(ctx context.Context, wait time.Duration) error {
 }
 
 // fetch fetches a segment. One that does not exist is left out.
-func (r *hlsReader) fetch(ctx context.Context, segment hlsSegment, to chan<- fetched) error {
-	if segment.gap {
+func (r *hlsReader) fetch(ctx context.Context, segment hls.Segment, to chan<- fetched) error {
+	if segment.Gap {
 		return nil
 	}
 	for tries := 1; ; tries++ {
@@ -347,7 +349,7 @@ func (r *hlsReader) fetch(ctx context.Context, segment hlsSegment, to chan<- fet
 		}
 		if tries == segmentTries {
 			if gone(err) {
-				r.source.log.Warn("a segment of the source does not exist and is left out", "number", segment.number)
+				r.source.log.Warn("a segment of the source does not exist and is left out", "number", segment.Number)
 				return nil
 			}
 			return err
@@ -358,18 +360,18 @@ func (r *hlsReader) fetch(ctx context.Context, segment hlsSegment, to chan<- fet
 	}
 }
 
-func (r *hlsReader) try(ctx context.Context, segment hlsSegment) (f fetched, err error) {
-	f.hlsSegment = segment
-	if segment.initial.uri != "" && segment.initial != r.initial {
-		if r.start, err = r.file(ctx, segment.initial, maxInit); err != nil {
-			return f, err
+func (r *hlsReader) try(ctx context.Context, segment hls.Segment) (f fetched, err error) {
+	f.Segment = segment
+	if segment.Map != nil {
+		if *segment.Map != r.initial {
+			if r.start, err = r.file(ctx, *segment.Map, maxInit); err != nil {
+				return f, err
+			}
+			r.initial = *segment.Map
 		}
-		r.initial = segment.initial
-	}
-	if segment.initial.uri != "" {
 		f.start = r.start
 	}
-	if f.data, err = r.file(ctx, segment.hlsFile, maxSegment); err != nil || segment.key.uri == "" {
+	if f.data, err = r.file(ctx, segment.File, maxSegment); err != nil || segment.Key == nil {
 		return f, err
 	}
 	f.data, err = r.decrypt(ctx, segment, f.data)
@@ -377,28 +379,32 @@ func (r *hlsReader) try(ctx context.Context, segment hlsSegment) (f fetched, err
 }
 
 // file fetches a file of the playlist.
-func (r *hlsReader) file(ctx context.Context, f hlsFile, limit int64) ([]byte, error) {
-	at, err := addressIn(r.base, f.uri)
+func (r *hlsReader) file(ctx context.Context, f hls.File, limit int64) ([]byte, error) {
+	at, err := addressIn(r.base, f.URI)
 	if err != nil {
 		return nil, err
 	}
-	data, _, err := r.web.all(ctx, at, f.from, f.to, limit)
+	var end int64 // 0 = to the end of the file
+	if f.Length > 0 {
+		end = f.Offset + f.Length
+	}
+	data, _, err := r.web.all(ctx, at, f.Offset, end, limit)
 	return data, err
 }
 
 // decrypt returns a segment as it was before somebody encrypted it.
-func (r *hlsReader) decrypt(ctx context.Context, segment hlsSegment, data []byte) ([]byte, error) {
-	key, known := r.keys[segment.key.uri]
+func (r *hlsReader) decrypt(ctx context.Context, segment hls.Segment, data []byte) ([]byte, error) {
+	key, known := r.keys[segment.Key.URI]
 	if !known {
 		var err error
-		if key, err = r.file(ctx, hlsFile{uri: segment.key.uri}, aes.BlockSize); err != nil {
+		if key, err = r.file(ctx, hls.File{URI: segment.Key.URI}, aes.BlockSize); err != nil {
 			return nil, weir.Wrap(weir.Upstream, err, "the key of the encrypted playlist can't be fetched")
 		}
-		r.keys = map[string][]byte{segment.key.uri: key}
+		r.keys = map[string][]byte{segment.Key.URI: key}
 	}
 	iv := make([]byte, aes.BlockSize)
-	binary.BigEndian.PutUint64(iv[8:], uint64(segment.number))
-	if text := segment.key.iv; text != "" {
+	binary.BigEndian.PutUint64(iv[8:], uint64(segment.Number))
+	if text := segment.Key.IV; text != "" {
 		text = strings.TrimPrefix(strings.TrimPrefix(text, "0x"), "0X")
 		given, err := hex.DecodeString(strings.Repeat("0", max(0, 32-len(text))) + text)
 		if err != nil || len(given) != aes.BlockSize {
@@ -420,8 +426,8 @@ func (r *hlsReader) decrypt(ctx context.Context, segment hlsSegment, data []byte
 
 // play hands the frames of a segment on.
 func (r *hlsReader) play(ctx context.Context, f fetched) error {
-	if !r.begun || f.part != r.part {
-		r.part, r.begun, r.ts = f.part, true, nil
+	if !r.begun || f.Breaks != r.part {
+		r.part, r.begun, r.ts = f.Breaks, true, nil
 	}
 	take := func(p codec.Packet, at time.Duration) error { return r.take(ctx, p, at) }
 	if f.start == nil && mpegts.Detect(f.data) {

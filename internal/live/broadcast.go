@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/weir"
 )
 
@@ -161,8 +162,8 @@ func (b *Broadcast) rendition(name string) (*rendition, error) {
 }
 
 // reports tells how far the other renditions are.
-func (b *Broadcast) reports(except string) []cmaf.Report {
-	var reports []cmaf.Report
+func (b *Broadcast) reports(except string) []hls.Report {
+	var reports []hls.Report
 	for _, r := range b.session.everything() {
 		if report := r.progress.Load(); r.name != except && report != nil {
 			reports = append(reports, *report)

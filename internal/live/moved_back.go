@@ -8,6 +8,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -153,7 +154,7 @@ type prior struct {
 	track         cmaf.Track // that is in force there
 	init          int        // the number of its init segment
 	legs          []priorLeg
-	whole         cmaf.EventPlaylist
+	whole         hls.Entries
 
 	// What is shown of it in the playlist of the last minute.
 	shown       []priorSegment
@@ -209,7 +210,7 @@ func (b *lookback) prior(name string, legs []*media.StoredLeg, start time.Durati
 
 // add appends a segment.
 func (p *prior) add(s priorSegment) {
-	p.whole.Add(p.next, s.Segment, s.init, s.track)
+	p.whole.Add(cmaf.LiveEntry(p.next, s.Segment, s.track, s.init))
 	if s.Discontinuity {
 		p.passed++
 	}
@@ -293,7 +294,7 @@ func (r *rendition) join() {
 // begins puts what other nodes carried before what this one does. The caller has both locks.
 func (r *rendition) begins(p *prior) {
 	r.history.list, r.history.first, r.history.breaks, r.history.next = p.whole, p.first, p.breaks, 0
-	r.prior, p.whole = p, cmaf.EventPlaylist{}
+	r.prior, p.whole = p, hls.Entries{}
 	if r.first > 0 {
 		return // the last minute is of this node
 	}

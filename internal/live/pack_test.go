@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"weir/internal/cmaf"
 )
 
 // A part that has no room for another frame is there for players at once, and not with
@@ -100,12 +98,8 @@ func TestFirstFrameRate(t *testing.T) {
 			}
 		}
 		s.broadcast().session.video.aim(8)
-		var text strings.Builder
-		if err := cmaf.MasterPlaylist(&text, s.broadcast().Master()); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("after %d frames there is no %s:\n%s", frames, want, text.String())
+		if text := string(s.broadcast().Master().Playlist().Text()); !strings.Contains(text, want) {
+			t.Errorf("after %d frames there is no %s:\n%s", frames, want, text)
 		}
 	}
 	check(6, "FRAME-RATE=8.000")

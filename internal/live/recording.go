@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/weir"
 )
 
@@ -122,7 +123,7 @@ func (h *Hub) shows(sessionID string) bool {
 // somebody asks for it, and goes on from there.
 type history struct {
 	mu            sync.Mutex
-	list          cmaf.EventPlaylist
+	list          hls.Entries
 	next          int64 // segment on disk that is not in it
 	first, breaks int64 // the number of its first segment, and the discontinuities before it
 }
@@ -146,10 +147,13 @@ func (r *rendition) whole() ([]byte, error) {
 			return nil, err
 		}
 		segment.Discontinuity = segment.Discontinuity || n > r.history.next
-		r.history.list.Add(r.base+n, segment, int(r.base)+k, track)
+		r.history.list.Add(cmaf.LiveEntry(r.base+n, segment, track, int(r.base)+k))
 		r.history.next = n + 1
 	}
-	return r.history.list.Text(r.history.first, r.history.breaks, segmentTarget, ended), nil
+	list := hls.Media{
+		Type: hls.Event, Version: 6, Sequence: r.history.first, DiscontinuitySequence: r.history.breaks, Target: segmentTarget, Ended: ended,
+	}
+	return list.TextWith(&r.history.list), nil
 }
 
 // past returns whole segments, and their numbers on disk. Those are left out that are gone,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/media"
 	"weir/internal/weir"
 )
@@ -24,8 +25,8 @@ type rendition struct {
 	record   atomic.Bool // it is kept; otherwise only what players may still ask for
 	bitrate  int         // bits a second that its encoder is told; 0 = not known
 	recorder *media.Recorder
-	progress atomic.Pointer[cmaf.Report] // for the playlists of others
-	earlier  int64                       // discontinuities before the first segment on disk
+	progress atomic.Pointer[hls.Report] // for the playlists of others
+	earlier  int64                      // discontinuities before the first segment on disk
 	history  history
 
 	mu       sync.Mutex
@@ -217,7 +218,7 @@ func (r *rendition) tell() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 	clear(r.rendered)
-	report := cmaf.Report{URI: "../" + r.name + "/index.m3u8", Segment: r.base + r.newest(), Part: len(r.open.Parts) - 1}
+	report := hls.Report{URI: hls.EscapePath("../" + r.name + "/index.m3u8"), Segment: r.base + r.newest(), Part: len(r.open.Parts) - 1}
 	if len(r.open.Parts) == 0 && len(r.segments) > 0 {
 		report.Part = len(r.segments[len(r.segments)-1].Parts) - 1
 	}
@@ -391,7 +392,7 @@ func (r *rendition) partsAhead(q Query) int {
 }
 
 // playlist returns the playlist as it is now.
-func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
+func (r *rendition) playlist(q Query, reports []hls.Report) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Who waits for something of another node has not seen what was left out since.
@@ -400,20 +401,21 @@ func (r *rendition) playlist(q Query, reports []cmaf.Report) ([]byte, error) {
 		return text, nil
 	}
 	w := cmaf.LiveWindow{
-		Track: r.track, First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
-		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended, PartsFrom: r.inParts,
+		First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
+		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
+		Low: q.Low, Skip: key.Skip, PartsFrom: r.inParts, Reports: reports,
 	}
 	if len(r.open.Parts) > 0 && !r.open.Gap() {
 		w.Segments, w.Tracks = append(slices.Clip(w.Segments), r.open), append(slices.Clip(w.Tracks), r.track)
 		w.Inits = append(slices.Clip(w.Inits), int(r.base)+r.init)
 		w.Open = true
 	}
-	var text bytes.Buffer
-	if err := cmaf.LivePlaylist(&text, w, cmaf.LiveOptions{Low: q.Low, Skip: key.Skip, Reports: reports}); err != nil {
+	list, err := w.Media()
+	if err != nil {
 		return nil, err
 	}
-	r.rendered[key] = text.Bytes()
-	return text.Bytes(), nil
+	r.rendered[key] = list.Text()
+	return r.rendered[key], nil
 }
 
 // announced reports whether a part is there, or is the next one.
@@ -478,11 +480,7 @@ func (r *rendition) choice() cmaf.Rendition {
 	if r.bitrate > 0 {
 		// What was encoded so far may be a black picture; what its encoder was told holds
 		// for what comes.
-		sizes := make([]int64, len(index.Segments))
-		for i, s := range index.Segments {
-			sizes[i] = s.Size()
-		}
-		peak, _ := cmaf.BitRates(index, sizes)
+		peak, _ := index.BitRates(cmaf.Segment.Size)
 		c.Bandwidth, c.AverageBandwidth = max(peak, int64(r.bitrate)), int64(r.bitrate)
 	}
 	return c

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -100,6 +101,28 @@ type fetched struct {
 	kind    string // content type
 	caching string
 	length  time.Duration // of media
+
+	update    sync.Once // sets the two below, for all viewers
+	delta     []byte    // the playlist without its older segments; nil = there is none
+	deltaFrom int64     // the number of the first segment in it
+}
+
+// updateFor returns the playlist without the older segments for a player that waits for a segment,
+// and so has those before it. If it does not have all that is left out, it gets the whole playlist.
+func (f *fetched) updateFor(segment int64) []byte {
+	f.update.Do(func() {
+		_, list, err := hls.Parse(f.body)
+		if err != nil || list == nil {
+			return
+		}
+		if d := list.Delta(); d.Skipped > list.Skipped {
+			f.delta, f.deltaFrom = d.Text(), d.Sequence+int64(d.Skipped)
+		}
+	})
+	if f.delta == nil || f.deltaFrom > segment {
+		return f.body
+	}
+	return f.delta
 }
 
 // carrier returns who carries what is played under an id.
@@ -403,15 +426,15 @@ func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 		if v.URL.Query().Get("ll") == "0" {
 			behind = "?ll=0"
 		}
-		return cached(w, v, typePlaylist, f.caching, renamed(f.body, v.below(""), behind))
+		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(f.body, v.below(""), behind))
 	case routeMedia:
 		text := f.body
 		if q, err := parseQuery(v.URL.Query()); err == nil && q.Skip && q.Segment >= 0 {
-			text = cmaf.LiveDelta(text, q.Segment)
+			text = f.updateFor(q.Segment)
 		}
-		return cached(w, v, typePlaylist, f.caching, renamed(text, v.below(name), ""))
+		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(text, v.below(name), ""))
 	case routeDVRMedia:
-		return cached(w, v, typePlaylist, f.caching, renamed(f.body, v.below(name), ""))
+		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(f.body, v.below(name), ""))
 	case routeSegment:
 		w.Header().Set("Content-Type", typeMP4)
 		if p, _ := parsePiece(file); p.init {
@@ -425,11 +448,4 @@ func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 		return nil
 	}
 	return cached(w, v, f.kind, f.caching, f.body)
-}
-
-func renamed(text []byte, before, behind string) []byte {
-	if before == "" && behind == "" {
-		return text
-	}
-	return rename(text, before, behind)
 }

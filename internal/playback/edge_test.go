@@ -19,6 +19,7 @@ import (
 
 	"weir/internal/access/accesstest"
 	"weir/internal/blob"
+	"weir/internal/hls"
 	"weir/internal/live"
 	"weir/internal/media"
 	"weir/internal/rtc"
@@ -563,4 +564,26 @@ func TestEdgeBecomesTheCarrierAgain(t *testing.T) {
 		}
 	}
 	e2.Close(false)
+}
+
+// A player gets an update only if it has all that is left out: it asks for a segment, and has those
+// before it.
+func TestUpdateFor(t *testing.T) {
+	t.Parallel()
+	list := hls.Media{Sequence: 40, Target: 2 * time.Second, PartTarget: time.Second}
+	for n := range 20 {
+		list.Segments = append(list.Segments, hls.Segment{File: hls.File{URI: strconv.Itoa(40+n) + ".m4s"}, Duration: 2 * time.Second})
+	}
+	whole, delta := list.Text(), list.Delta()
+	f := &fetched{body: whole}
+	for segment, want := range map[int64][]byte{40: whole, 53: whole, 54: delta.Text(), 60: delta.Text()} {
+		if diff := cmp.Diff(string(want), string(f.updateFor(segment))); diff != "" {
+			t.Errorf("a player that asks for segment %d (-want +got):\n%s", segment, diff)
+		}
+	}
+	for _, text := range []string{"", "#EXTM3U\n", "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nx\n"} {
+		if got := string((&fetched{body: []byte(text)}).updateFor(9)); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/media"
 	"weir/internal/weir"
 )
@@ -49,14 +50,10 @@ func (s *Server) master(w *answer, v *visit) error {
 	case len(m.Video) < min(1, len(v.title.video)), len(m.Audio) < len(v.title.audio):
 		return weir.Errorf(weir.NotFound, "the video has no form that MPEG-TS can carry; use index.m3u8")
 	}
-	var text bytes.Buffer
-	if err := cmaf.MasterPlaylist(&text, m); err != nil {
-		return err
-	}
 	if v.Method == http.MethodGet {
 		s.views.begin(v, s.viewer(v))
 	}
-	return s.text(w, v, typePlaylist, text.Bytes())
+	return s.text(w, v, typePlaylist, m.Playlist().Text())
 }
 
 // playlist answers with the playlist of one rendition.
@@ -66,33 +63,31 @@ func (s *Server) playlist(w *answer, v *visit) error {
 	if err != nil {
 		return err
 	}
+	index := r.Index()
 	segments, ended := v.title.shown(r)
-	o := cmaf.PlaylistOptions{Type: cmaf.VOD, Ended: ended}
-	if index := r.Index(); len(index.Changes) > 0 {
-		o.TrackOf = func(n int64) cmaf.Track { return index.TrackOf(int(n)) }
-	}
+	index.Segments = segments
+	list := hls.Media{Type: hls.VOD, Ended: ended}
 	if !ended {
-		o.Type, o.FromStart, o.Target = cmaf.Event, true, promised(r, segments)
+		list.Type, list.FromStart, list.Target = hls.Event, true, promised(r, segments)
 	}
 	below := v.below(name)
-	if inTS(v.path) {
-		if !fitsTS(r) {
-			return weir.Errorf(weir.NotFound, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
-		}
-		o.Name = func(n int64) string { return below + strconv.FormatInt(n, 10) + ".ts" }
-		if ended {
-			o.Extra = v.title.extraTS(r)
-		}
-	} else {
-		o.Name = func(n int64) string { return below + strconv.FormatInt(n, 10) + ".m4s" }
-		index := r.Index()
-		o.Init = func(n int64) string { return below + initName(index.InitOf(int(n))) }
+	numbered := func(extension string) func(int) string {
+		return func(n int) string { return below + strconv.Itoa(n) + extension }
 	}
-	var text bytes.Buffer
-	if err := cmaf.MediaPlaylist(&text, o, segments, r.Index().Track); err != nil {
-		return err
+	if !inTS(v.path) {
+		list.Version = 6 // EXT-X-MAP, even if there is no segment yet
+		list.Segments = index.Entries(numbered(".m4s"), func(n int) string { return below + initName(index.InitOf(n)) })
+		return s.text(w, v, typePlaylist, list.Text())
 	}
-	return s.text(w, v, typePlaylist, text.Bytes())
+	if !fitsTS(r) {
+		return weir.Errorf(weir.NotFound, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
+	}
+	var extra []time.Duration
+	if ended {
+		extra = v.title.extraTS(r)
+	}
+	list.Segments = index.Entries(numbered(".ts"), nil, extra...)
+	return s.text(w, v, typePlaylist, list.Text())
 }
 
 // initName names an init segment of a stored rendition by how many changes of the coding

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/live"
 	"weir/internal/weir"
 )
@@ -117,10 +118,7 @@ func (s *Server) wholePlaylist(w *answer, v *visit) error {
 	if err != nil {
 		return err
 	}
-	if below := v.below(name); below != "" {
-		text = rename(text, below, "")
-	}
-	return cached(w, v, typePlaylist, keepPlaylist, text)
+	return cached(w, v, typePlaylist, keepPlaylist, hls.WrapURIs(text, v.below(name), ""))
 }
 
 // choices answers with a master playlist.
@@ -133,16 +131,12 @@ func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 			list[i].URI = v.below("") + list[i].URI
 		}
 	}
-	var text bytes.Buffer
-	if err := cmaf.MasterPlaylist(&text, m); err != nil {
-		return err
-	}
 	if v.Method == http.MethodGet && !v.node {
 		s.views.begin(v, s.viewer(v))
 	}
-	list := text.Bytes()
+	list := m.Playlist().Text()
 	if v.URL.Query().Get("ll") == "0" {
-		list = rename(list, "", "?ll=0")
+		list = hls.WrapURIs(list, "", "?ll=0")
 	}
 	return cached(w, v, typePlaylist, keepPlaylist, list)
 }
@@ -202,10 +196,7 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 			return err
 		}
 	}
-	if below := v.below(name); below != "" {
-		text = rename(text, below, "")
-	}
-	return cached(w, v, typePlaylist, caching, text)
+	return cached(w, v, typePlaylist, caching, hls.WrapURIs(text, v.below(name), ""))
 }
 
 // parseQuery reads what a player asks of a playlist.
@@ -234,27 +225,6 @@ func parseQuery(query url.Values) (live.Query, error) {
 		q.Part = int(p)
 	}
 	return q, nil
-}
-
-// rename puts something before and behind the addresses in a playlist.
-func rename(text []byte, before, behind string) []byte {
-	const mark = `URI="`
-	var out bytes.Buffer
-	out.Grow(2 * len(text))
-	for line := range bytes.Lines(text) {
-		plain := bytes.TrimRight(line, "\r\n")
-		head, rest, found := bytes.Cut(plain, []byte(mark))
-		address, tail, closed := bytes.Cut(rest, []byte(`"`))
-		switch {
-		case len(plain) > 0 && plain[0] != '#':
-			fmt.Fprintf(&out, "%s%s%s\n", before, plain, behind)
-		case found && closed:
-			fmt.Fprintf(&out, "%s%s%s%s%s\"%s\n", head, mark, before, address, behind, tail)
-		default:
-			out.Write(line)
-		}
-	}
-	return out.Bytes()
 }
 
 // piece is what a file of a rendition of a stream is: an init segment, a segment or

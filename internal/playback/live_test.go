@@ -760,13 +760,3 @@ func FuzzLive(f *testing.F) {
 		}
 	})
 }
-
-// The addresses in a playlist get what they need, and nothing else changes.
-func TestRename(t *testing.T) {
-	t.Parallel()
-	const text = "#EXTM3U\n#EXT-X-MAP:URI=\"init-0.mp4\"\n#EXT-X-PART:DURATION=0.2,URI=\"1.0.m4s\",INDEPENDENT=YES\n#EXTINF:2,\n1.m4s\n\n#EXT-X-ENDLIST\n"
-	const want = "#EXTM3U\n#EXT-X-MAP:URI=\"a/init-0.mp4?b\"\n#EXT-X-PART:DURATION=0.2,URI=\"a/1.0.m4s?b\",INDEPENDENT=YES\n#EXTINF:2,\na/1.m4s?b\n\n#EXT-X-ENDLIST\n"
-	if diff := cmp.Diff(want, string(rename([]byte(text), "a/", "?b"))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}

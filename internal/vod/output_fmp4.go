@@ -2,7 +2,6 @@ package vod
 
 import (
 	"context"
-	"io"
 	"slices"
 	"strings"
 
@@ -58,18 +57,20 @@ func (o fmp4Output) finish(ctx context.Context, r *publishing) error {
 				return err
 			}
 			list[i].Layout = layout
-			write := func(w io.Writer) error { return cmaf.SingleFilePlaylist(w, list[i]) }
-			if err := r.sendText(ctx, o.key(list[i].Playlist()), typePlaylist, write); err != nil {
+			text := list[i].Media().Text()
+			if err := r.sendBytes(ctx, o.key(list[i].Playlist()), typePlaylist, text); err != nil {
 				return err
 			}
 		}
 	}
-	manifest := func(w io.Writer) error { return cmaf.DASH(w, files) }
-	if err := r.sendText(ctx, o.key(fmp4DASH), typeDASH, manifest); err != nil {
+	manifest, err := cmaf.DASH(files)
+	if err != nil {
 		return err
 	}
-	master := func(w io.Writer) error { return cmaf.MasterPlaylist(w, files.Master()) }
-	return r.sendText(ctx, o.key(fmp4Master), typePlaylist, master)
+	if err := r.sendBytes(ctx, o.key(fmp4DASH), typeDASH, manifest); err != nil {
+		return err
+	}
+	return r.sendBytes(ctx, o.key(fmp4Master), typePlaylist, files.Master().Playlist().Text())
 }
 
 func (o fmp4Output) manifests() []string { return []string{o.key(fmp4Master), o.key(fmp4DASH)} }

@@ -12,6 +12,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/cmaf"
+	"weir/internal/hls"
 	"weir/internal/media"
 	"weir/internal/weir"
 )
@@ -227,17 +228,14 @@ func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
 	group.SetLimit(uploads)
 	for _, v := range o.variants(r.video, r.audio) {
 		group.Go(func() error {
-			write := func(w io.Writer) error { return o.mediaPlaylist(w, v) }
-			return r.sendText(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, write)
+			return r.sendBytes(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, o.mediaPlaylist(v).Text())
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return r.sendText(ctx, o.key(hlsPlaylist), typePlaylist, func(w io.Writer) error {
-		video, audio := hlsRenditions(r.video), hlsRenditions(r.audio)
-		return cmaf.MasterPlaylist(w, cmaf.Master{Video: video, Audio: audio, TS: o.ts})
-	})
+	master := cmaf.Master{Video: hlsRenditions(r.video), Audio: hlsRenditions(r.audio), TS: o.ts}
+	return r.sendBytes(ctx, o.key(hlsPlaylist), typePlaylist, master.Playlist().Text())
 }
 
 func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
@@ -270,16 +268,14 @@ func hlsRenditions(streams []Stream) []cmaf.Rendition {
 	return list
 }
 
-// mediaPlaylist writes the playlist of a variant.
-func (o hlsOutput) mediaPlaylist(w io.Writer, v variant) error {
-	list := cmaf.PlaylistOptions{
-		Type: cmaf.VOD, Ended: true, Name: func(n int64) string { return o.segment(int(n)) },
-	}
+// mediaPlaylist returns the playlist of a variant.
+func (o hlsOutput) mediaPlaylist(v variant) hls.Media {
+	var init func(int) string
 	if !o.ts {
-		list.Init = func(int64) string { return hlsInit }
+		init = func(int) string { return hlsInit }
 	}
-	list.Extra = v.extra()
-	return cmaf.MediaPlaylist(w, list, v.main().Index.Segments, v.main().Index.Track)
+	segments := v.main().Index.Entries(o.segment, init, v.extra()...)
+	return hls.Media{Type: hls.VOD, Ended: true, Segments: segments}
 }
 
 func (s *Stream) track() *cmaf.Track {

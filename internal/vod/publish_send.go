@@ -63,17 +63,6 @@ type memory struct{ *bytes.Reader }
 
 func (memory) Close() error { return nil }
 
-// sendText sends a playlist or a manifest.
-func (r *publishing) sendText(
-	ctx context.Context, key, contentType string, write func(io.Writer) error,
-) error {
-	var text bytes.Buffer
-	if err := write(&text); err != nil {
-		return err
-	}
-	return r.sendBytes(ctx, key, contentType, text.Bytes())
-}
-
 // sendParts uploads the parts that are ready and were not uploaded yet. When the object is
 // complete, it uploads the last part too, then the first, and joins them.
 func (r *publishing) sendParts(ctx context.Context, o outgoing) error {

@@ -2,8 +2,8 @@ package cmaf
 
 import "strings"
 
-// languages are the languages of ISO 639-2 that have a code of two letters, which
-// BCP 47 wants where there is one. Some have two codes of three letters.
+// languages are the languages of ISO 639-2 that have a code of two letters, which BCP 47 prefers.
+// Some have two codes of three letters.
 const languages = "aar:aa abk:ab afr:af aka:ak alb:sq amh:am ara:ar arg:an arm:hy asm:as ava:av ave:ae aym:ay aze:az bak:ba bam:bm baq:eu bel:be " +
 	"ben:bn bih:bh bis:bi bod:bo bos:bs bre:br bul:bg bur:my cat:ca ces:cs cha:ch che:ce chi:zh chu:cu chv:cv cor:kw cos:co cre:cr cym:cy cze:cs " +
 	"dan:da deu:de div:dv dut:nl dzo:dz ell:el eng:en epo:eo est:et eus:eu ewe:ee fao:fo fas:fa fij:fj fin:fi fra:fr fre:fr fry:fy ful:ff geo:ka " +
@@ -16,8 +16,7 @@ const languages = "aar:aa abk:ab afr:af aka:ak alb:sq amh:am ara:ar arg:an arm:h
 	"tgl:tl tha:th tib:bo tir:ti ton:to tsn:tn tso:ts tuk:tk tur:tr twi:tw uig:ug ukr:uk urd:ur uzb:uz ven:ve vie:vi vol:vo wel:cy wln:wa wol:wo " +
 	"xho:xh yid:yi yor:yo zha:za zho:zh zul:zu"
 
-// languageTag turns a language code of ISO 639-2 into a tag of BCP 47; "" = not
-// known.
+// languageTag turns a language code of ISO 639-2 into a tag of BCP 47; "" = unknown.
 func languageTag(code string) string {
 	code = strings.ToLower(code)
 	if len(code) != 3 || code == "und" || strings.Trim(code, "abcdefghijklmnopqrstuvwxyz") != "" {

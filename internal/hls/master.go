@@ -1,0 +1,93 @@
+package hls
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Master is a master playlist: what a player chooses from.
+type Master struct {
+	Variants []Variant
+	Audio    []Audio
+
+	// SessionKeys are keys that the variants use. Parse reads them, Text does not write them.
+	SessionKeys []Key
+}
+
+// Variant is a rendition with the audio that plays with it.
+type Variant struct {
+	URI           string // of its media playlist
+	Name          string
+	Bandwidth     int64 // bits per second at the peak
+	Average       int64 // bits per second
+	Codecs        []string
+	Width, Height int     // 0 = no video, or unknown
+	FrameRate     float64 // 0 = no video, or unknown
+	Audio         string  // the group of audio that plays with it; "" = its own segments have it
+}
+
+// Audio is a choice in a group of audio renditions.
+type Audio struct {
+	URI        string // of its media playlist; "" = the segments of the variants have it
+	Group      string
+	Name       string // unique in the group
+	Language   string // BCP 47; "" = unknown
+	Channels   int    // 0 = unknown
+	Default    bool   // it plays unless the viewer chooses another
+	AutoSelect bool   // a player may choose it, by the language of the viewer
+}
+
+// Text writes the playlist.
+func (m Master) Text() []byte {
+	var w writer
+	w.put("#EXTM3U\n#EXT-X-VERSION:")
+	if len(m.Audio) > 0 {
+		w.put("4")
+	} else {
+		w.put("3")
+	}
+	w.put("\n#EXT-X-INDEPENDENT-SEGMENTS\n")
+	for _, a := range m.Audio {
+		w.audio(a)
+	}
+	for _, v := range m.Variants {
+		w.variant(v)
+	}
+	return w.text
+}
+
+func (w *writer) audio(a Audio) {
+	w.put("#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=").quoted(a.Group).put(",NAME=").quoted(a.Name)
+	if a.Language != "" {
+		w.put(",LANGUAGE=").quoted(a.Language)
+	}
+	if a.Default {
+		w.put(",DEFAULT=YES")
+	}
+	if a.AutoSelect {
+		w.put(",AUTOSELECT=YES")
+	}
+	if a.Channels > 0 {
+		w.put(`,CHANNELS="`).number(int64(a.Channels)).put(`"`)
+	}
+	if a.URI != "" {
+		w.put(",URI=").quoted(a.URI)
+	}
+	w.put("\n")
+}
+
+func (w *writer) variant(v Variant) {
+	w.put("#EXT-X-STREAM-INF:BANDWIDTH=").number(v.Bandwidth)
+	w.put(",AVERAGE-BANDWIDTH=").number(v.Average)
+	w.put(",CODECS=").quoted(strings.Join(v.Codecs, ","))
+	if v.Width > 0 && v.Height > 0 {
+		w.put(",RESOLUTION=").number(int64(v.Width)).put("x").number(int64(v.Height))
+	}
+	if v.FrameRate > 0 {
+		w.put(",FRAME-RATE=").put(strconv.FormatFloat(v.FrameRate, 'f', 3, 64))
+	}
+	if v.Audio != "" {
+		w.put(",AUDIO=").quoted(v.Audio)
+	}
+	w.put(",NAME=").quoted(v.Name).put("\n").put(v.URI).put("\n")
+}
