@@ -245,7 +245,7 @@ func (r *reporter) write(l line) {
 	_, _ = r.out.Write(append(data, '\n'))
 }
 
-// warn tells of damage in the source.
+// warn reports damage in the source.
 func (r *reporter) warn(sentence string) {
 	if r.json {
 		r.write(line{Event: "warning", Message: sentence})

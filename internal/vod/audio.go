@@ -215,7 +215,10 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 
 func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), p *packer) (damage ffmpeg.Damage, err error) {
 	source := plan.Source.Audio[k]
-	audio := ffmpeg.Audio{Lead: cmaf.Lead, Format: "matroska", Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate}
+	audio := ffmpeg.Audio{
+		Lead: cmaf.Lead, Format: "matroska",
+		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate,
+	}
 	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage}
 	if source.Track {
 		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
