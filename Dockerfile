@@ -1,4 +1,4 @@
-# docker build -t weir . && docker run -p 8080:8080 -v weir:/data weir
+# docker build -t weir . && docker run -p 8080:8080 -p 1935:1935 -p 8890:8890/udp -p 8189:8189/udp -p 8189:8189/tcp -v weir:/data weir
 FROM golang:1.26-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
@@ -16,6 +16,6 @@ COPY --from=build /weir /usr/local/bin/weir
 USER weir
 ENV WEIR_DATA=/data
 VOLUME /data
-EXPOSE 8080
+EXPOSE 8080 1935 8890/udp 8189/udp 8189/tcp
 ENTRYPOINT ["weir"]
 CMD ["serve"]

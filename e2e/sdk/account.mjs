@@ -119,7 +119,7 @@ export async function credentials({ test, url }) {
   await test("stream.getAll", "401 for a key that does not exist", async () => {
     const wrong = "not-a-key-of-anybody";
     const stranger = new Suite(url, wrong);
-    await fails(stranger.call("stream.getAll"), 401, /^no token found$/);
+    await fails(stranger.call("stream.getAll"), 401, /^API key not valid$/);
     noSecret(stranger.raw, wrong);
   });
 }

@@ -68,7 +68,7 @@ export class Told {
     const signature = createHmac("sha256", this.sharedSecret).update(body).digest("hex");
     assert.equal(headers["livepeer-signature"], `t=${event.timestamp},v1=${signature}`);
     assert.match(headers["content-type"], /^application\/json/);
-    assert.equal(headers["user-agent"], "livepeer.studio");
+    assert.match(headers["user-agent"], /^weir\/./);
     assert.deepEqual(Object.keys(event).sort(), ["createdAt", "event", "id", "payload", "stream", "timestamp", "webhookId"]);
     assert.match(event.id, uuid);
     assert.ok(!this.#ids.has(event.id), "an event comes once");

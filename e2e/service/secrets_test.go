@@ -322,7 +322,7 @@ func (h *hunt) stored() {
 	key := base64.StdEncoding.EncodeToString([]byte(domain.NewToken() + domain.NewToken()))
 	encrypted := object{"encryptedKey": h.plant("encrypted key", key)}
 	policy := object{"type": "jwt"}
-	source := "http://importer:" + h.make("password of the source") + "@127.0.0.1:1/source.mp4"
+	source := "http://importer:" + h.make("password of the source") + "@127.0.0.1:1/source.mp4?X-Amz-Signature=" + h.make("signature of the source")
 	body := object{"name": h.control, "url": source, "encryption": encrypted, "playbackPolicy": policy}
 	imported := h.owner.gets("POST", "/api/asset/upload/url", body)
 	h.owner.gets("POST", "/api/asset/upload/url", body) // the same again

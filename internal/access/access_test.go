@@ -56,7 +56,7 @@ func newHouse(t *testing.T) *house {
 	log := slog.New(slog.DiscardHandler)
 	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")})
 	t.Cleanup(g.Client(0).CloseIdleConnections)
-	h := &house{T: t, store: st, gate: New(st, webhook.New(st, g, log), log)}
+	h := &house{T: t, store: st, gate: New(st, webhook.New(st, g, "test", log), log)}
 	h.ann = h.newUser("ann")
 	return h
 }

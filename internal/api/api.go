@@ -1,7 +1,7 @@
 // Package api answers every path under /api.
 //
 // A request walks one way: router (routes.go has every route on one screen) →
-// credential (auth.go) → body against openapi.yaml (contract.go) → handler → a
+// credential (auth.go) → body against openapi.yaml (package contract) → handler → a
 // constructor or a patch of package weir, which has the rules → store, one
 // transaction for row, event and job → JSON. A handler returns its error;
 // writeError is the only place where an error becomes an answer, and the only one
@@ -17,6 +17,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -28,6 +29,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/account"
 	"weir/internal/blob"
+	"weir/internal/contract"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -77,7 +79,7 @@ type Options struct {
 // server has what handlers need.
 type server struct {
 	Options
-	contract *contract
+	contract *contract.Contract
 	limits   *limiter
 	routes   *router
 	large    chan struct{} // turns at checking large bodies
@@ -89,14 +91,14 @@ type server struct {
 
 // New returns the handler of everything under /api.
 func New(opt Options) (http.Handler, error) {
-	c, err := newContract(opt.OpenAPI)
+	c, err := contract.New(opt.OpenAPI)
 	if err != nil {
 		return nil, err
 	}
 	return newServer(opt, c)
 }
 
-func newServer(opt Options, c *contract) (*server, error) {
+func newServer(opt Options, c *contract.Contract) (*server, error) {
 	if opt.patience == 0 {
 		opt.patience = uploadPatience
 	}
@@ -298,4 +300,4 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 type panicError struct{ value any }
 
-func (p *panicError) Error() string { return "panic: " + toText(p.value) }
+func (p *panicError) Error() string { return fmt.Sprint("panic: ", p.value) }

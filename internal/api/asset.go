@@ -66,6 +66,11 @@ func (s *server) listAssets(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	q.Filters = append(q.Filters, equals(r.URL.Query(), "playbackId", "sourceUrl", "phase", "cid")...)
+	for i, f := range q.Filters {
+		if source, ok := f.Value.(string); ok && f.ID == "sourceUrl" {
+			q.Filters[i].Value = weir.MaskURL(source) // as it is stored
+		}
+	}
 	page, err := s.Store.Assets(r.Context(), q)
 	if err != nil {
 		return err
@@ -80,7 +85,7 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 	if err := r.decode(&patch); err != nil {
 		return err
 	}
-	ctx, n := r.Context(), s.news(time.Now())
+	ctx, events := r.Context(), weir.NewEventBatch(s.EventBase, time.Now())
 	var asset weir.Asset
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		var export *weir.Task
@@ -91,7 +96,7 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 			if a.Deleted {
 				return weir.ErrNotFound()
 			}
-			if err := patch.Apply(a, n.now); err != nil {
+			if err := patch.Apply(a, events.Now); err != nil {
 				return err
 			}
 			if patch.PlaybackPolicy.Set {
@@ -107,8 +112,8 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 			}
 			spec := *patch.Storage.IPFS
 			params := weir.IPFSExport{NFTMetadataTemplate: spec.NFTMetadataTemplate, NFTMetadata: spec.NFTMetadata}
-			export = new(weir.NewExport(weir.ExportParams{IPFS: &params}, *a, r.caller, n.now))
-			a.StoreOnIPFS(spec, export.ID, n.now)
+			export = new(weir.NewExport(weir.ExportParams{IPFS: &params}, *a, r.caller, events.Now))
+			a.StoreOnIPFS(spec, export.ID, events.Now)
 			return nil
 		})
 		if err != nil {
@@ -119,10 +124,10 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 			if err := tx.CreateTask(ctx, export); err != nil {
 				return err
 			}
-			n.task(weir.TaskSpawned, *export)
+			events.Task(weir.TaskSpawned, *export)
 		}
-		n.asset(weir.AssetUpdated, asset)
-		return n.emit(ctx, tx)
+		events.Asset(weir.AssetUpdated, asset)
+		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
 		return namedNotFound(err, "asset not found")
@@ -133,7 +138,7 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 // deleteAsset answers DELETE /asset/{id}. The bytes go later; until then it can be
 // restored.
 func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
-	ctx, id, n := r.Context(), r.PathValue("id"), s.news(time.Now())
+	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	check := func(a weir.Asset) error {
 		if _, err := ownAsset(r, a, nil); err != nil {
 			return err
@@ -151,7 +156,7 @@ func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
 		if err := check(before); err != nil {
 			return err
 		}
-		if err := endTasks(ctx, tx, id, &n); err != nil {
+		if err := endTasks(ctx, tx, id, events); err != nil {
 			return err
 		}
 		if _, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
@@ -159,13 +164,13 @@ func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
 				return err
 			}
 			before = *a
-			a.Delete(n.now)
+			a.Delete(events.Now)
 			return nil
 		}); err != nil {
 			return err
 		}
-		n.asset(weir.AssetDeletedEvent, before)
-		return n.emit(ctx, tx)
+		events.Asset(weir.AssetDeletedEvent, before)
+		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
 		return namedNotFound(err, "Asset not found")
@@ -175,7 +180,7 @@ func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
 
 // endTasks ends the tasks that make an asset which is being deleted: nobody waits
 // for their work any more.
-func endTasks(ctx context.Context, tx *store.Tx, assetID string, n *news) error {
+func endTasks(ctx context.Context, tx *store.Tx, assetID string, events *weir.EventBatch) error {
 	tasks, err := tx.Tasks(ctx, store.Query{Where: []store.Filter{{ID: "outputAssetId", Value: assetID}}, Limit: store.MaxLimit})
 	if err != nil {
 		return err
@@ -184,7 +189,7 @@ func endTasks(ctx context.Context, tx *store.Tx, assetID string, n *news) error 
 		ended := false
 		t, err := tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error {
 			if ended = !t.Done(); ended {
-				t.Fail("task cancelled, asset has been deleted", n.now)
+				t.Fail("task cancelled, asset has been deleted", events.Now)
 			}
 			return nil
 		})
@@ -197,27 +202,27 @@ func endTasks(ctx context.Context, tx *store.Tx, assetID string, n *news) error 
 		if err := tx.CancelJobs(ctx, t.ID); err != nil {
 			return err
 		}
-		n.task(weir.TaskUpdated, t)
-		n.task(weir.TaskFailedEvent, t)
+		events.Task(weir.TaskUpdated, t)
+		events.Task(weir.TaskFailedEvent, t)
 	}
 	return nil
 }
 
 // restoreAsset answers POST /asset/{id}/restore.
 func (s *server) restoreAsset(w http.ResponseWriter, r *request) error {
-	ctx, n := r.Context(), s.news(time.Now())
+	ctx, events := r.Context(), weir.NewEventBatch(s.EventBase, time.Now())
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		asset, err := tx.UpdateAsset(ctx, r.PathValue("id"), func(a *weir.Asset) error {
 			if _, err := ownAsset(r, *a, nil); err != nil {
 				return err
 			}
-			return a.Restore(n.now)
+			return a.Restore(events.Now)
 		})
 		if err != nil {
 			return err
 		}
-		n.asset(weir.AssetUpdated, asset)
-		return n.emit(ctx, tx)
+		events.Asset(weir.AssetUpdated, asset)
+		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
 		return namedNotFound(err, "Asset not found")
@@ -236,7 +241,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 			return err
 		}
 	}
-	ctx, id, n := r.Context(), r.PathValue("id"), s.news(time.Now())
+	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	var task weir.Task
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		asset, err := presentAsset(ctx, tx, r, id)
@@ -249,23 +254,23 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 		if err := s.checkPending(ctx, tx, r.caller); err != nil {
 			return err
 		}
-		task = weir.NewExport(body, asset, r.caller, n.now)
+		task = weir.NewExport(body, asset, r.caller, events.Now)
 		if err := tx.CreateTask(ctx, &task); err != nil {
 			return err
 		}
-		n.task(weir.TaskSpawned, task)
+		events.Task(weir.TaskSpawned, task)
 		// A copy on our own account is the asset's, as if `storage` had been changed.
 		if body.IPFS != nil && body.IPFS.Pinata == nil {
 			asset, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
-				a.StoreOnIPFS(*task.IPFSSpec(), task.ID, n.now)
+				a.StoreOnIPFS(*task.IPFSSpec(), task.ID, events.Now)
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			n.asset(weir.AssetUpdated, asset)
+			events.Asset(weir.AssetUpdated, asset)
 		}
-		return n.emit(ctx, tx)
+		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
 		return namedNotFound(err, "Asset not found with id "+cut(id, 100))
@@ -275,7 +280,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 
 // retryAsset answers POST /asset/{id}/retry.
 func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
-	ctx, id, n := r.Context(), r.PathValue("id"), s.news(time.Now())
+	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		asset, err := presentAsset(ctx, tx, r, id)
 		if err != nil {
@@ -291,15 +296,15 @@ func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
 		if err != nil {
 			return err
 		}
-		task, err = tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error { return t.Retry(n.now) })
+		task, err = tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error { return t.Retry(events.Now) })
 		if err != nil {
 			return err
 		}
-		n.task(weir.TaskUpdated, task)
-		if err := afterRetry(ctx, tx, task, &n); err != nil {
+		events.Task(weir.TaskUpdated, task)
+		if err := afterRetry(ctx, tx, task, events); err != nil {
 			return err
 		}
-		return n.emit(ctx, tx)
+		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
 		return namedNotFound(err, "Asset not found")

@@ -47,20 +47,17 @@ func (s *server) authenticate(r *request, route *route) error {
 func (s *server) credential(r *request, header string) (weir.Caller, error) {
 	scheme, rest, spaced := strings.Cut(header, " ")
 	rest = strings.TrimSpace(rest)
-	if !spaced { // the key alone
-		return s.byKey(r, header)
-	}
 	switch strings.ToLower(scheme) {
 	case "bearer":
 		return s.byKey(r, rest)
 	case "basic":
 		user, key, ok := basic(rest)
-		if !ok || key == "" {
-			return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "no authorization token provided")
+		if !ok && rest != "" {
+			return weir.Caller{}, errInvalidKey()
 		}
 		caller, err := s.byKey(r, key)
 		if err == nil && caller.UserID != user {
-			return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "no token found")
+			return weir.Caller{}, errInvalidKey()
 		}
 		return caller, err
 	case "jwt":
@@ -71,11 +68,16 @@ func (s *server) credential(r *request, header string) (weir.Caller, error) {
 		project := strings.ReplaceAll(strings.ToValidUTF8(r.URL.Query().Get("projectId"), ""), "\x00", "")
 		return s.Store.CallerByUser(r.Context(), userID, project)
 	}
+	if !spaced { // the key alone
+		return s.byKey(r, header)
+	}
 	return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "unsupported authorization header scheme: %s", schemeName(scheme))
 }
 
-// schemeName repeats a scheme only when it can't be a key that is not where it
-// belongs.
+// errInvalidKey is the answer to every key that opens nothing. It never repeats the key.
+func errInvalidKey() error { return weir.Errorf(weir.Unauthenticated, "API key not valid") }
+
+// schemeName repeats a scheme only when it can't be a key in the wrong place.
 func schemeName(scheme string) string {
 	if len(scheme) > 12 || strings.ContainsFunc(scheme, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') }) {
 		return "***"
@@ -120,7 +122,7 @@ func (s *server) unknownKey(r *request, key weir.Secret) (weir.Caller, error) {
 	caller, err := s.Store.CallerByKey(r.Context(), key)
 	if err != nil && weir.KindOf(err) == weir.NotFound {
 		s.limits.wrongGuess(address)
-		return caller, weir.Errorf(weir.Unauthenticated, "no token found")
+		return caller, errInvalidKey()
 	}
 	return caller, err
 }

@@ -2,15 +2,11 @@ package api
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -20,17 +16,16 @@ import (
 
 const (
 	maxBody     = 1 << 20
-	maxDepth    = 64 // no body of the contract is a tenth as deep
 	bodyTimeout = 20 * time.Second
 	// What is larger than any honest body waits its turn to be checked, so that a
 	// flood of such leaves room for others.
 	largeBody = 16 << 10
 )
 
-// readBody reads the body of a request and holds it against the contract. A
+// readBody reads the body of a request and checks it against openapi.yaml. A
 // request without a body has an empty object.
 func (s *server) readBody(w *recorder, r *request, route *route) error {
-	schema := s.contract.body(route.method + " /api" + route.path)
+	schema := s.contract.Body(route.method + " /api" + route.path)
 	if schema == nil {
 		return nil
 	}
@@ -48,7 +43,7 @@ func (s *server) readBody(w *recorder, r *request, route *route) error {
 			return r.Context().Err()
 		}
 	}
-	r.body, err = checkBody(schema, body)
+	r.body, err = schema.Check(body)
 	return err
 }
 
@@ -73,44 +68,6 @@ func receive(w http.ResponseWriter, r *request) ([]byte, error) {
 	return body, nil
 }
 
-// checkBody returns the body as handlers decode it: what was validated, not what
-// was sent, because of two members with the same name the validator saw the last
-// one only.
-func checkBody(schema *bodySchema, body []byte) ([]byte, error) {
-	value, err := parseBody(body)
-	if err != nil {
-		return nil, err
-	}
-	if err := schema.validate(value); err != nil {
-		if e, ok := errors.AsType[*bodyError](err); ok {
-			return nil, &weir.Error{Kind: weir.Invalid, Messages: e.Messages()}
-		}
-		return nil, err
-	}
-	checked, err := json.Marshal(plainNumbers(value))
-	if err == nil && bytes.Contains(checked, []byte(`\u0000`)) && hasZero(value) {
-		return nil, weir.Errorf(weir.Invalid, "the body has a text with a zero character in it")
-	}
-	return checked, err
-}
-
-// hasZero looks for what a database can't keep as text.
-func hasZero(value any) bool {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, member := range v {
-			if strings.ContainsRune(name, 0) || hasZero(member) {
-				return true
-			}
-		}
-	case []any:
-		return slices.ContainsFunc(v, hasZero)
-	case string:
-		return strings.ContainsRune(v, 0)
-	}
-	return false
-}
-
 // checkAddress refuses paths and queries that are no text.
 func checkAddress(r *http.Request) error {
 	isText := func(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
@@ -131,69 +88,3 @@ func checkAddress(r *http.Request) error {
 	}
 	return nil
 }
-
-// plainNumbers writes whole numbers without point and exponent, as Go's integers
-// need them: 128.0 and 1e3 are integers to JSON Schema.
-func plainNumbers(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, member := range v {
-			v[name] = plainNumbers(member)
-		}
-	case []any:
-		for i, item := range v {
-			v[i] = plainNumbers(item)
-		}
-	case json.Number:
-		if !strings.ContainsAny(v.String(), ".eE") {
-			return v
-		}
-		if f, err := v.Float64(); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-			return json.Number(strconv.FormatInt(int64(f), 10))
-		}
-	}
-	return value
-}
-
-// parseBody turns a body into a value, with numbers as json.Number.
-func parseBody(body []byte) (any, error) {
-	if !utf8.Valid(body) {
-		return nil, weir.Errorf(weir.Refused, "the body is not valid UTF-8")
-	}
-	if tooDeep(body) {
-		return nil, weir.Errorf(weir.Refused, "the body is nested deeper than %d levels", maxDepth)
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	var value any
-	if err := d.Decode(&value); err != nil {
-		return nil, weir.Errorf(weir.Refused, "the body is not JSON: %v", err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, weir.Errorf(weir.Refused, "the body is not JSON: there is something after the first value")
-	}
-	return value, nil
-}
-
-// tooDeep counts brackets outside of strings.
-func tooDeep(body []byte) bool {
-	depth, inString := 0, false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
-}
-
-func toText(v any) string { return fmt.Sprint(v) }

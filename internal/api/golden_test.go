@@ -26,6 +26,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/account"
 	"weir/internal/blob"
+	"weir/internal/contract"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/weir"
@@ -108,6 +109,24 @@ var template struct {
 	once sync.Once
 	db   []byte
 	vars map[string]string
+}
+
+// compileOnce compiles openapi.yaml once for all tests.
+var compileOnce = sync.OnceValues(func() (*contract.Contract, error) {
+	source, err := os.ReadFile("../../openapi.yaml")
+	if err != nil {
+		return nil, err
+	}
+	return contract.New(source)
+})
+
+func compiledContract(t testing.TB) *contract.Contract {
+	t.Helper()
+	c, err := compileOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 var fixtureSecret = bytes.Repeat([]byte{9}, 32)
@@ -293,19 +312,11 @@ func (f *fixture) check(t *testing.T, step int, r *http.Request, w *httptest.Res
 		return
 	}
 	pattern := route.method + " /api" + route.path
-	schema, ok := f.server.contract.response(pattern, w.Code)
-	if !ok {
-		t.Errorf("step %d: openapi.yaml has no answer %d for %s", step, w.Code, pattern)
-		return
+	var body []byte
+	if strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
+		body = w.Body.Bytes()
 	}
-	if schema == nil || w.Body.Len() == 0 || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/json") {
-		return
-	}
-	value, err := parseBody(w.Body.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := schema.Validate(value); err != nil {
+	if err := f.server.contract.CheckResponse(pattern, w.Code, body); err != nil {
 		t.Errorf("step %d: answer %d of %s is not as openapi.yaml says: %v", step, w.Code, pattern, err)
 	}
 }

@@ -148,7 +148,7 @@ func (s *server) uploaded(ctx context.Context, assetID string) error {
 		if err != nil {
 			return err
 		}
-		n := s.news(now)
+		events := weir.NewEventBatch(s.EventBase, now)
 		task, err = tx.UpdateTask(ctx, task.ID, func(t *weir.Task) error {
 			if t.Status.Phase != weir.TaskPending {
 				return weir.Errorf(weir.Invalid, "asset has already been uploaded")
@@ -169,9 +169,9 @@ func (s *server) uploaded(ctx context.Context, assetID string) error {
 		if err != nil {
 			return err
 		}
-		n.task(weir.TaskUpdated, task)
-		n.asset(weir.AssetUpdated, asset)
-		return n.emit(ctx, tx)
+		events.Task(weir.TaskUpdated, task)
+		events.Asset(weir.AssetUpdated, asset)
+		return tx.EmitBatch(ctx, events)
 	})
 }
 

@@ -33,9 +33,8 @@ func (f *fixture) seed(t testing.TB) {
 	task := weir.Task{
 		ID: weir.NewID(), Type: weir.TaskUpload, CreatedAt: weir.At(now), ScheduledAt: weir.At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
 		OutputAssetID: asset.ID, Params: weir.TaskParams{Upload: &weir.UploadParams{URL: asset.Source.URL}},
-		Status: weir.TaskStatus{Phase: weir.TaskCompleted, UpdatedAt: weir.At(now)},
-		Output: &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: asset}},
 	}
+	task.Complete(&weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: asset}}, []string{"about 2 frames of the video are damaged"}, now)
 	err = f.store.Tx(ctx, func(tx *store.Tx) error {
 		if err := tx.CreateStream(ctx, &stream); err != nil {
 			return err

@@ -30,13 +30,13 @@ func (s *server) getVersion(w http.ResponseWriter, _ *request) error {
 // getOpenAPIYAML answers GET /openapi.yaml.
 func (s *server) getOpenAPIYAML(w http.ResponseWriter, _ *request) error {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, err := w.Write(s.contract.yaml())
+	_, err := w.Write(s.contract.YAML())
 	return err
 }
 
 // getOpenAPIJSON answers GET /openapi.json.
 func (s *server) getOpenAPIJSON(w http.ResponseWriter, _ *request) error {
 	w.Header()["Content-Type"] = jsonType
-	_, err := w.Write(s.contract.json())
+	_, err := w.Write(s.contract.JSON())
 	return err
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -50,7 +49,7 @@ func (s *server) listTasks(w http.ResponseWriter, r *request) error {
 // changeTask changes a task of the caller's and then what depends on it, and answers
 // with its id. Every transaction that changes both a task and an asset takes the
 // task first, so that no two of them wait for one another.
-func (s *server) changeTask(w http.ResponseWriter, r *request, change func(tx *store.Tx, t *weir.Task) error, follow func(tx *store.Tx, t weir.Task, n *news) error) error {
+func (s *server) changeTask(w http.ResponseWriter, r *request, change func(tx *store.Tx, t *weir.Task) error, follow func(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error) error {
 	ctx := r.Context()
 	var task weir.Task
 	err := s.Store.Tx(ctx, func(tx *store.Tx) (err error) {
@@ -63,12 +62,12 @@ func (s *server) changeTask(w http.ResponseWriter, r *request, change func(tx *s
 		if err != nil {
 			return err
 		}
-		n := s.news(time.Now())
-		n.task(weir.TaskUpdated, task)
-		if err := follow(tx, task, &n); err != nil {
+		events := weir.NewEventBatch(s.EventBase, time.Now())
+		events.Task(weir.TaskUpdated, task)
+		if err := follow(ctx, tx, task, events); err != nil {
 			return err
 		}
-		return n.emit(ctx, tx)
+		return tx.EmitBatch(ctx, events)
 	})
 	if isNotFound(err) {
 		return weir.Errorf(weir.NotFound, "task not found")
@@ -88,7 +87,7 @@ func (s *server) retryTask(w http.ResponseWriter, r *request) error {
 		}
 		return t.Retry(now)
 	}
-	return s.changeTask(w, r, change, func(tx *store.Tx, t weir.Task, n *news) error { return afterRetry(ctx, tx, t, n) })
+	return s.changeTask(w, r, change, afterRetry)
 }
 
 // checkAssets checks that what a task works on and what it makes is still there.
@@ -109,7 +108,7 @@ func checkAssets(ctx context.Context, tx *store.Tx, t *weir.Task) error {
 }
 
 // afterRetry makes the asset of a task that waits again wait with it.
-func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, n *news) error {
+func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error {
 	id := t.OutputAssetID
 	if id == "" {
 		id = t.InputAssetID
@@ -121,51 +120,38 @@ func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, n *news) error {
 	asset, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
 		switch spec := t.IPFSSpec(); {
 		case t.OutputAssetID != "" && a.Status.Phase == weir.AssetFailed:
-			a.Requeue(n.now)
+			a.Requeue(events.Now)
 			changed = true
 		case t.Type == weir.TaskExport && spec != nil && a.Storage != nil && a.Storage.Status != nil && a.Storage.Status.Tasks.Failed == t.ID:
-			a.StoreOnIPFS(*spec, t.ID, n.now)
+			a.StoreOnIPFS(*spec, t.ID, events.Now)
 			changed = true
 		}
 		return nil
 	})
 	if err == nil && changed {
-		n.asset(weir.AssetUpdated, asset)
+		events.Asset(weir.AssetUpdated, asset)
 	}
 	return err
 }
 
 // cancelTask answers POST /task/{id}/cancel.
 func (s *server) cancelTask(w http.ResponseWriter, r *request) error {
-	ctx, now := r.Context(), time.Now()
-	change := func(_ *store.Tx, t *weir.Task) error { return t.Cancel(now) }
-	return s.changeTask(w, r, change, func(tx *store.Tx, t weir.Task, n *news) error {
-		return afterFailure(ctx, tx, t, "cancelled", n)
+	change := func(_ *store.Tx, t *weir.Task) error { return t.Cancel(time.Now()) }
+	return s.changeTask(w, r, change, func(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error {
+		return afterFailure(ctx, tx, t, "cancelled", events)
 	})
 }
 
 // afterFailure ends what a task was to make.
-func afterFailure(ctx context.Context, tx *store.Tx, t weir.Task, message string, n *news) error {
+func afterFailure(ctx context.Context, tx *store.Tx, t weir.Task, message string, events *weir.EventBatch) error {
 	if t.OutputAssetID == "" {
-		return failStorage(ctx, tx, t, message, n)
+		return failStorage(ctx, tx, t, message, events)
 	}
-	failed := false
-	asset, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
-		// One that is ready stays so: the task would only have added to it.
-		if failed = a.Status.Phase != weir.AssetReady && !a.Deleted; failed {
-			a.Fail(message, n.now)
-		}
-		return nil
-	})
-	if err == nil && failed {
-		n.asset(weir.AssetUpdated, asset)
-		n.asset(weir.AssetFailedEvent, asset)
-	}
-	return orGone(err)
+	return tx.FailAsset(ctx, t.OutputAssetID, message, events)
 }
 
 // failStorage notes on an asset that the task which was to copy it did not.
-func failStorage(ctx context.Context, tx *store.Tx, t weir.Task, message string, n *news) error {
+func failStorage(ctx context.Context, tx *store.Tx, t weir.Task, message string, events *weir.EventBatch) error {
 	if t.Type != weir.TaskExport {
 		return nil
 	}
@@ -182,11 +168,11 @@ func failStorage(ctx context.Context, tx *store.Tx, t weir.Task, message string,
 			}
 			earlier = done.IPFSSpec()
 		}
-		a.FailStorage(t.ID, message, earlier, n.now)
+		a.FailStorage(t.ID, message, earlier, events.Now)
 		return nil
 	})
 	if err == nil && pending {
-		n.asset(weir.AssetUpdated, asset)
+		events.Asset(weir.AssetUpdated, asset)
 	}
 	return orGone(err)
 }
@@ -197,37 +183,4 @@ func orGone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// news is what happened in a transaction. It is told at the end, because from the
-// first event on other transactions wait with theirs.
-type news struct {
-	now    time.Time
-	base   string // of addresses
-	events []weir.Event
-	err    error
-}
-
-func (s *server) news(now time.Time) news { return news{now: now, base: s.EventBase} }
-
-func (n *news) add(e weir.Event, err error) {
-	n.events, n.err = append(n.events, e), errors.Join(n.err, err)
-}
-
-func (n *news) task(name weir.EventName, t weir.Task) { n.add(weir.NewTaskEvent(name, t, n.now)) }
-
-func (n *news) asset(name weir.EventName, a weir.Asset) {
-	n.add(weir.NewAssetEvent(name, a.WithBase(n.base), n.now))
-}
-
-func (n *news) emit(ctx context.Context, tx *store.Tx) error {
-	if n.err != nil {
-		return n.err
-	}
-	for _, e := range n.events {
-		if err := tx.Emit(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -43,9 +43,9 @@ func (s *server) transcode(w http.ResponseWriter, r *request) error {
 		if err := tx.CreateTask(ctx, &task); err != nil {
 			return err
 		}
-		n := s.news(now)
-		n.task(weir.TaskSpawned, task)
-		return n.emit(ctx, tx)
+		events := weir.NewEventBatch(s.EventBase, now)
+		events.Task(weir.TaskSpawned, task)
+		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
 		return err

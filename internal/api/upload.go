@@ -97,10 +97,10 @@ func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Cal
 	if err := tx.CreateTask(ctx, task); err != nil {
 		return err
 	}
-	n := s.news(now)
-	n.asset(weir.AssetCreated, *asset)
-	n.task(weir.TaskSpawned, *task)
-	return n.emit(ctx, tx)
+	events := weir.NewEventBatch(s.EventBase, now)
+	events.Asset(weir.AssetCreated, *asset)
+	events.Task(weir.TaskSpawned, *task)
+	return tx.EmitBatch(ctx, events)
 }
 
 // checkAssetStore checks that the object store for an asset is the caller's and in

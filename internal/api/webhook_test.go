@@ -40,7 +40,7 @@ func TestWebhookLog(t *testing.T) {
 	entry := weir.WebhookLog{
 		ID: weir.NewID(), WebhookID: hook.ID, UserID: caller.UserID, ProjectID: caller.ProjectID, EventID: weir.NewID(), Event: weir.AssetReadyEvent,
 		CreatedAt: weir.At(now), Duration: 0.25, Success: true,
-		Request:  weir.WebhookRequest{URL: hook.URL, Method: "POST", Headers: map[string]string{"user-agent": "livepeer.studio"}, Body: `{"id":"Asset-7"}`},
+		Request:  weir.WebhookRequest{URL: hook.URL, Method: "POST", Headers: map[string]string{"user-agent": "weir/v0"}, Body: `{"id":"Asset-7"}`},
 		Response: weir.WebhookResponse{Body: "b2s=", Status: 200, StatusText: "OK"},
 	}
 	failed := entry
@@ -91,7 +91,7 @@ func TestWebhookLog(t *testing.T) {
 	for _, tt := range []struct {
 		id, want string
 	}{
-		{entry.ID, `"request":{"url":"https://example.com/?token=t","method":"POST","headers":{"user-agent":"livepeer.studio"},"body":"{\"id\":\"Asset-7\"}"},"response":{"body":"b2s=","status":200,"statusText":"OK"}}`},
+		{entry.ID, `"request":{"url":"https://example.com/?token=t","method":"POST","headers":{"user-agent":"weir/v0"},"body":"{\"id\":\"Asset-7\"}"},"response":{"body":"b2s=","status":200,"statusText":"OK"}}`},
 		{failed.ID, `"response":{"body":"","statusText":"connection refused"}}`},
 	} {
 		if status, body := f.ask(t, "ann", "GET", logs+"/"+tt.id); status != 200 || !strings.HasSuffix(body, tt.want) {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"weir/internal/weir"
 )
@@ -97,9 +99,40 @@ func (b bucket) base() string {
 	return u.String()
 }
 
-// hide takes the credentials out of a text that somebody else wrote.
+// minCredential is the length from which on a credential is hidden: a shorter one may be a common
+// word.
+const minCredential = 6
+
+// hide masks the credentials in a text that another server wrote, where they are not part of a
+// longer word.
 func (b bucket) hide(text string) string {
-	return strings.NewReplacer(b.secret, "***", b.key, "***").Replace(text)
+	for _, credential := range []string{b.secret, b.key} {
+		if len(credential) < minCredential {
+			continue
+		}
+		for start := 0; ; {
+			at := strings.Index(text[start:], credential)
+			if at < 0 {
+				break
+			}
+			at += start
+			before, after := text[:at], text[at+len(credential):]
+			if oneWord(before, credential) || oneWord(credential, after) {
+				start = at + 1
+				continue
+			}
+			text, start = before+"***"+after, at+len("***")
+		}
+	}
+	return text
+}
+
+// oneWord reports whether the first text ends within a word that the second continues.
+func oneWord(first, second string) bool {
+	isWord := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+	last, _ := utf8.DecodeLastRuneInString(first)
+	next, _ := utf8.DecodeRuneInString(second)
+	return isWord(last) && isWord(next)
 }
 
 // String keeps the credentials out of logs.

@@ -47,6 +47,22 @@ func TestParseBucket(t *testing.T) {
 	}
 }
 
+// Credentials are masked in what a storage says, and nothing else is.
+func TestHide(t *testing.T) {
+	for _, tt := range []struct{ key, secret, text, want string }{
+		{"k", "s", "Check your key and signing method.", "Check your key and signing method."},
+		{"key", "method", "Check your key and signing method.", "Check your key and signing ***."},
+		{"AKIAEXAMPLE", "s@/%+ret", "AKIAEXAMPLE, 'AKIAEXAMPLE' and s@/%+ret", "***, '***' and ***"},
+		{"secret", "geheim", "secretary, my_geheim, geheime, geheim=secret", "secretary, my_***, geheime, ***=***"},
+		{"ab-ab-ab", "\xff\xfe\xff\xfe\xff\xfe", "ab-ab-ab-ab ab-ab-ab\xff\xfe\xff\xfe\xff\xfe", "***-ab ******"},
+		{"mustermann", "straße", "die straßenbahn, die straße", "die straßenbahn, die ***"},
+	} {
+		if got := (bucket{key: tt.key, secret: tt.secret}).hide(tt.text); got != tt.want {
+			t.Errorf("%s and %s hidden: %q, want %q", tt.key, tt.secret, got, tt.want)
+		}
+	}
+}
+
 func TestBadStorageURLs(t *testing.T) {
 	for _, raw := range []string{
 		"", "x", "https://k:geheim@host/bucket", "s3+https://host/bucket", "s3+https://k@host/bucket", "s3+https://k:@host/bucket",

@@ -1,11 +1,8 @@
 package blob
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -13,8 +10,9 @@ import (
 	"weir/internal/weir"
 )
 
-// Check finds out whether a task may write to a storage, by writing: it puts a small
-// metadata.json, which stays, into each of the paths.
+// Check finds out whether a task may write to a storage, by writing: it puts a small file with a
+// random name into each of the paths, and deletes it. A storage that does not let it delete the
+// file keeps it.
 //
 // The error is of kind weir.Invalid if the storage refused, with its own reason, or if
 // it is at an address that may not be reached. A storage that can't be reached or fails
@@ -27,17 +25,23 @@ func Check(ctx context.Context, storageURL string, paths []string, taskID string
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	body, err := json.Marshal(map[string]string{"external_id": taskID})
-	if err != nil {
-		return fmt.Errorf("encode metadata: %w", err)
-	}
 	limited, cancel := context.WithTimeout(ctx, t.probe)
 	defer cancel()
 	g, gctx := errgroup.WithContext(limited)
 	for _, path := range paths {
 		g.Go(func() error {
-			key := strings.TrimPrefix(strings.TrimSuffix(path, "/")+"/metadata.json", "/")
-			return store.Put(gctx, key, bytes.NewReader(body), int64(len(body)), PutOptions{ContentType: "application/json"})
+			key := strings.TrimPrefix(strings.TrimSuffix(path, "/")+"/.weir-check-"+weir.NewID(), "/")
+			const text = "weir wrote this to see whether it may write here\n"
+			err := store.Put(gctx, key, strings.NewReader(text), int64(len(text)), PutOptions{ContentType: "text/plain"})
+			if err != nil {
+				return err
+			}
+			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.probe)
+			defer cancel()
+			if err := store.Delete(after, key); err != nil {
+				o.log().WarnContext(ctx, "the file that checked a storage stays there", "task", taskID, "storage", baseURL(storageURL), "key", key, "err", err)
+			}
+			return nil
 		})
 	}
 	err = g.Wait()

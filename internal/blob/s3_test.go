@@ -386,6 +386,10 @@ func TestS3WrongRegion(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	bucket := s3test.Start(t)
+	theirs := filepath.Join(bucket.Dir, "v1/hls/metadata.json")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(theirs), 0o755), os.WriteFile(theirs, []byte("theirs"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
 	host := strings.TrimPrefix(bucket.Endpoint, "http://")
 	proxy, _, fragileURL := fragileBucket(t)
 	proxy.set(func(_ int, w http.ResponseWriter, r *http.Request) bool {
@@ -394,6 +398,8 @@ func TestCheck(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 		case strings.Contains(r.URL.Path, "/still/"):
 			keepStill(r)
+		case strings.Contains(r.URL.Path, "/kept/") && r.Method == http.MethodDelete:
+			w.WriteHeader(http.StatusForbidden)
 		default:
 			return false
 		}
@@ -406,6 +412,7 @@ func TestCheck(t *testing.T) {
 		warn      bool
 	}{
 		{name: "works", url: bucket.URL(), paths: []string{"/", "", "/v1/hls", "/v1/mp4/"}},
+		{name: "may not delete", url: fragileURL, paths: []string{"/kept"}},
 		{name: "wrong secret", url: strings.Replace(bucket.URL(), "%40signs", "%40signz", 1), paths: []string{"/a", "/b"}, want: "SignatureDoesNotMatch"},
 		{name: "wrong key", url: strings.Replace(bucket.URL(), "test%2Bkey", "nobody", 1), paths: []string{"/a"}, want: "access key ID"},
 		{name: "no bucket", url: strings.TrimSuffix(bucket.URL(), bucket.Name) + "other", paths: []string{"/a"}, want: "NoSuchBucket"},
@@ -435,11 +442,15 @@ func TestCheck(t *testing.T) {
 			checkNoSecret(t, errors.Join(err, errors.New(log.String())))
 		})
 	}
-	for _, key := range []string{"metadata.json", "v1/hls/metadata.json", "v1/mp4/metadata.json"} {
-		t.Cleanup(func() {
-			if content, err := os.ReadFile(filepath.Join(bucket.Dir, key)); err != nil || string(content) != `{"external_id":"task-1"}` {
-				t.Errorf("%s = %s, %v", key, content, err)
+	t.Cleanup(func() { // when all have written
+		err := filepath.WalkDir(bucket.Dir, func(path string, d os.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && filepath.Base(path) != "metadata.json" {
+				t.Errorf("%s stays in the bucket", path)
 			}
+			return err
 		})
-	}
+		if content, readErr := os.ReadFile(theirs); err != nil || readErr != nil || string(content) != "theirs" {
+			t.Errorf("metadata.json of the caller = %s, %v, %v", content, readErr, err)
+		}
+	})
 }

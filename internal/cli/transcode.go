@@ -64,7 +64,7 @@ func (c transcodeCmd) Run(ctx context.Context, cfg *config.Config) error {
 	o, err := c.options(cfg)
 	var result weir.TranscodeOutput
 	if err == nil {
-		o.Progress = out.progress
+		o.Progress, o.Warn = out.progress, out.warn
 		result, err = c.transcode(ctx, o)
 	}
 	if err != nil {
@@ -196,7 +196,7 @@ const (
 
 // line is one line of --json.
 type line struct {
-	Event    string                `json:"event"` // progress, result or error
+	Event    string                `json:"event"` // progress, warning, result or error
 	Step     string                `json:"step,omitempty"`
 	Fraction *float64              `json:"fraction,omitempty"`
 	FPS      float64               `json:"fps,omitempty"`
@@ -243,6 +243,18 @@ func (r *reporter) progress(p vod.Progress) {
 func (r *reporter) write(l line) {
 	data, _ := json.Marshal(l)
 	_, _ = r.out.Write(append(data, '\n'))
+}
+
+// warn reports damage in the source.
+func (r *reporter) warn(sentence string) {
+	if r.json {
+		r.write(line{Event: "warning", Message: sentence})
+		return
+	}
+	if r.terminal {
+		_, _ = fmt.Fprint(r.err, "\r\x1b[K")
+	}
+	_, _ = fmt.Fprintln(r.err, "warning:", sentence)
 }
 
 // fail reports an error and returns it with its exit status.

@@ -84,14 +84,14 @@ func TestReporter(t *testing.T) {
 			"lines",
 			reporter{},
 			"720p           1280x720     3000 kb/s  avc1.64001f\nHLS   out/index.m3u8\nMP4   out/720p.mp4\nfMP4  out/fmp4/master.m3u8\nDASH  out/fmp4/index.mpd\n",
-			"  5.0 %  reading\n 50.0 %  encoding      2.50x  1:05 left\n100.0 %  finishing\n",
+			"  5.0 %  reading\n 50.0 %  encoding      2.50x  1:05 left\n100.0 %  finishing\nwarning: it is damaged\n",
 		},
 		{
 			"JSON",
 			reporter{json: true, terminal: true},
 			`{"event":"progress","step":"reading","fraction":0.05}` + "\n" +
 				`{"event":"progress","step":"encoding","fraction":0.5,"fps":60,"speed":2.5,"eta":65}` + "\n" +
-				`{"event":"progress","step":"finishing","fraction":1}` + "\n" + `{"event":"result","result":`,
+				`{"event":"progress","step":"finishing","fraction":1}` + "\n" + `{"event":"warning","message":"it is damaged"}` + "\n" + `{"event":"result","result":`,
 			"",
 		},
 	} {
@@ -102,6 +102,7 @@ func TestReporter(t *testing.T) {
 			for _, p := range progress {
 				r.progress(p)
 			}
+			r.warn("it is damaged")
 			if err := r.finish(result, "out"); err != nil {
 				t.Fatal(err)
 			}

@@ -2,7 +2,6 @@ package ffmpeg
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,14 +17,20 @@ import (
 	"weir/internal/weir"
 )
 
-// The sentences of the API contract that an error starts with; clients match them.
+// InvalidSource starts the message of every error about the content of a source; clients match it.
+const InvalidSource = "invalid video file codec or container"
+
+// The other sentences of the API contract that an error starts with; clients match them.
 const (
-	sentenceProbe    = "failed to probe or open file, check your input file against the input codec and container support matrix"
-	sentenceCodec    = "invalid video file codec or container, check your input file against the input codec and container support matrix"
+	sentenceProbe    = "failed to probe or open file"
 	sentenceInternal = "internal error processing file"
 	sentenceStorage  = "error saving file to storage"
 	sentenceTimeout  = "execution timeout"
 )
+
+// supported ends the errors of files that are of another kind; docs/transcode.md says the same.
+const supported = "weir reads MP4, MOV, MKV, WebM, MPEG-TS, MPEG-PS, AVI, FLV, WMV, OGG and MXF files, " +
+	"with H.264, HEVC, AV1, VP8, VP9, MPEG-1, MPEG-2, MPEG-4, ProRes or DNxHD video among others, and audio files"
 
 // Reason says why ffmpeg failed.
 type Reason string
@@ -73,29 +78,33 @@ type symptom struct {
 	reason   Reason
 	kind     weir.Kind
 	sentence string
-	detail   string // "" = what ffmpeg said, without names of files
+	detail   string // for people
 }
+
+// saidByFFmpeg stands in the detail of a symptom for the line, without names of files.
+const saidByFFmpeg = "{said}"
 
 // symptoms are tried in this order on all lines: what explains others comes first.
 // A line about the source is often the consequence of a full disk, never the other
 // way round.
 func symptoms() []symptom {
+	const said = saidByFFmpeg
 	const notMedia = "this is not a video or audio file that can be read"
 	return []symptom{
 		{`^weir sandbox: `, Sandboxed, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
 		{`no space left on device|disk quota exceeded`, NoSpace, weir.Full, sentenceStorage, "the disk is full"},
 		{`file too large`, NoSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
-		{`image parameters invalid|picture size .* is invalid`, BadInput, weir.Invalid, sentenceProbe, ""},
+		{`image parameters invalid|picture size .* is invalid`, BadInput, weir.Invalid, sentenceProbe, said},
 		{`alloc|get_buffer\(\) failed|out of memory|failed to map segment|cannot map zero-fill|cannot create shared object|pthread_create failed|failed to create new os thread|\boom\b`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
 		{`error while opening encoder`, Unknown, weir.Internal, sentenceInternal, "ffmpeg could not start an encoder, perhaps for lack of memory"},
 		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, Unknown, weir.Internal, sentenceInternal, "what ffmpeg made could not be written"},
 		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, Missing, weir.Unavailable, sentenceInternal, "the ffmpeg of this installation lacks what this needs; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
 		{`moov atom not found`, BadInput, weir.Invalid, sentenceProbe, "the file is cut off: its index (moov) is missing; send the whole file"},
-		{`not on whitelist`, BadInput, weir.Invalid, sentenceCodec, "playlists, lists of files and pictures are no sources; send the video file itself"},
-		{`decoder .*not found|could not find codec parameters|unsupported codec|unknown codec|codec .* is not supported|not yet implemented|is not implemented`, BadInput, weir.Invalid, sentenceCodec, ""},
-		{`could not find corresponding|invalid nal unit size|error while decoding|decode_slice_header error|error splitting|partial file|truncat|end of file|error reading|corrupt|missing picture|decoding error|non-existing pps`, BadInput, weir.Invalid, sentenceProbe, ""},
-		{`does not contain any stream|matches no streams`, BadInput, weir.Invalid, sentenceCodec, notMedia},
-		{`invalid data found when processing input`, BadInput, weir.Invalid, sentenceProbe, notMedia + ", or it is damaged"},
+		{`not on whitelist`, BadInput, weir.Invalid, InvalidSource, "playlists, lists of files and pictures are no sources; send the video file itself"},
+		{`decoder .*not found|could not find codec parameters|unsupported codec|unknown codec|codec .* is not supported|not yet implemented|is not implemented`, BadInput, weir.Invalid, InvalidSource, said + "; " + supported},
+		{`could not find corresponding|invalid nal unit size|error while decoding|decode_slice_header error|error splitting|partial file|truncat|end of file|error reading|corrupt|missing picture|decoding error|non-existing pps`, BadInput, weir.Invalid, sentenceProbe, said},
+		{`does not contain any stream|matches no streams`, BadInput, weir.Invalid, InvalidSource, notMedia + "; " + supported},
+		{`invalid data found when processing input`, BadInput, weir.Invalid, sentenceProbe, notMedia + ", or it is damaged; " + supported},
 	}
 }
 
@@ -122,7 +131,7 @@ func diagnose(program string, exit error, said *tail, names []string) error {
 		words := regexp.MustCompile(s.words)
 		for _, line := range lines {
 			if words.MatchString(strings.ToLower(line)) {
-				return fail(s.reason, s.kind, "%s: %s", s.sentence, cmp.Or(s.detail, line))
+				return fail(s.reason, s.kind, "%s: %s", s.sentence, strings.ReplaceAll(s.detail, saidByFFmpeg, line))
 			}
 		}
 	}
@@ -176,7 +185,9 @@ const (
 
 // tail keeps the first and last lines that a process said.
 type tail struct {
-	log func(line string) // takes what is said for information; nil = all is about errors
+	levels bool              // lines name their level; if not, all are errors
+	log    func(line string) // takes what is said for information; nil = nobody does
+	damage Damage            // what lines told of the source
 
 	mu      sync.Mutex
 	first   []string
@@ -202,18 +213,22 @@ func (t *tail) read(r io.Reader) {
 	}
 }
 
-// hear sorts a line by the level that ffmpeg writes into it when there is a log.
+// hear sorts a line by the level that ffmpeg writes into it.
 func (t *tail) hear(line string) {
-	if t.log != nil {
+	if t.levels {
 		for _, level := range []string{"[info] ", "[warning] "} {
 			if strings.Contains(line, level) {
-				t.log(line)
+				t.damage.warning(line)
+				if t.log != nil {
+					t.log(line)
+				}
 				return
 			}
 		}
 		for _, level := range []string{"[error] ", "[fatal] ", "[panic] "} {
 			line = strings.Replace(line, level, "", 1)
 		}
+		t.damage.error(line)
 	}
 	t.add(line)
 }

@@ -171,7 +171,7 @@ func TestRateFactors(t *testing.T) {
 // wrong out of memory.
 func TestLogLeavesErrors(t *testing.T) {
 	var log []string
-	said := tail{log: func(line string) { log = append(log, line) }}
+	said := tail{levels: true, log: func(line string) { log = append(log, line) }}
 	said.read(strings.NewReader("[info] one\n[libx264 @ 0x1] [warning] two\n[mp4 @ 0x2] [error] three\n"))
 	if got := said.String(); got != "[mp4 @ 0x2] three" || len(log) != 2 {
 		t.Errorf("kept %q and logged %q", got, log)

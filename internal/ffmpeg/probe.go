@@ -196,13 +196,14 @@ func (p Probe) check() error {
 	}
 	for _, s := range p.Other {
 		if s.Kind == kindVideo || s.Kind == kindAudio {
-			return weir.Errorf(weir.Invalid, "%s: the %s in the file (codec %s) can't be decoded or has no data", sentenceCodec, s.Kind, cmp.Or(s.Codec, "unknown"))
+			return weir.Errorf(weir.Invalid, "%s: the %s in the file (codec %s) can't be decoded or has no data; %s",
+				InvalidSource, s.Kind, cmp.Or(s.Codec, "unknown"), supported)
 		}
 	}
 	if len(p.Pictures) > 0 {
-		return weir.Errorf(weir.Invalid, "%s: there is only a picture in the file, no video and no audio", sentenceCodec)
+		return weir.Errorf(weir.Invalid, "%s: there is only a picture in the file, no video and no audio", InvalidSource)
 	}
-	return weir.Errorf(weir.Invalid, "%s: there is no video and no audio in the file", sentenceCodec)
+	return weir.Errorf(weir.Invalid, "%s: there is no video and no audio in the file", InvalidSource)
 }
 
 // bounded is a buffer that refuses to grow over its limit.

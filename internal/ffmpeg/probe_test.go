@@ -203,9 +203,9 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 		{"empty", nil, []string{sentenceProbe, "empty"}},
 		{"text", []byte("hello, this is a letter and not a film"), []string{sentenceProbe, "not a video or audio file"}},
 		{"no index", content[:len(content)/2], []string{sentenceProbe, "cut off", "moov"}},
-		{"subtitles", words, []string{sentenceCodec, "no video and no audio"}},
-		{"playlist", []byte("#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:" + good + "\n#EXT-X-ENDLIST\n"), []string{sentenceCodec, "playlists"}},
-		{"list of files", []byte("ffconcat version 1.0\nfile '" + good + "'\n"), []string{sentenceCodec, "lists of files"}},
+		{"subtitles", words, []string{InvalidSource, "no video and no audio"}},
+		{"playlist", []byte("#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\nfile:" + good + "\n#EXT-X-ENDLIST\n"), []string{InvalidSource, "playlists"}},
+		{"list of files", []byte("ffconcat version 1.0\nfile '" + good + "'\n"), []string{InvalidSource, "lists of files"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "source")
@@ -245,13 +245,13 @@ func TestUnreadableStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, p.check(), weir.Invalid, sentenceCodec, "the video in the file (codec h264) can't be decoded")
+	wantKind(t, p.check(), weir.Invalid, InvalidSource, "the video in the file (codec h264) can't be decoded")
 
 	p, err = parseProbe([]byte(`{"streams":[{"codec_type":"video","codec_name":"png","width":1,"height":1,"disposition":{"attached_pic":1}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, p.check(), weir.Invalid, sentenceCodec, "only a picture")
+	wantKind(t, p.check(), weir.Invalid, InvalidSource, "only a picture")
 }
 
 func TestOrientation(t *testing.T) {

@@ -29,6 +29,8 @@ type process struct {
 	progress func(Progress)
 	log      func(line string) // nil = what is said is only about errors
 	complain func(error)       // gets what was said to be wrong when it ended well; nil = nobody asks
+	levels   bool              // lines on stderr name their level
+	damage   *Damage           // gets what could not be decoded; nil = nobody asks
 	stall    time.Duration     // 0 = no watchdog
 	used     *time.Duration    // gets the CPU time it took; nil = nobody asks
 }
@@ -66,7 +68,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 
 	s := &stream{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
 	defer s.close(p)
-	said := tail{log: p.log}
+	said := tail{log: p.log, levels: p.levels}
 	if err := s.connect(cmd, p, &said); err != nil {
 		return fmt.Errorf("make pipes for %s: %w", filepath.Base(p.program), err)
 	}
@@ -109,6 +111,9 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	names := append([]string{p.grant.Write}, p.grant.Read...)
 	if exit != nil {
 		return diagnose(name, exit, &said, names)
+	}
+	if p.damage != nil {
+		*p.damage = said.damage
 	}
 	if p.complain != nil && len(said.lines()) > 0 {
 		p.complain(diagnose(name, nil, &said, names))

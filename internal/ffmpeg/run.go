@@ -49,6 +49,10 @@ type Command struct {
 	// ended well: it does so although it had no memory for some frames, or for the end of a
 	// file. Whoever finds something missing learns here why; nil = nobody asks.
 	Complaint func(error)
+
+	// Damage gets what could not be decoded of the source, of a run that ended well
+	// nevertheless; nil = nobody asks.
+	Damage *Damage
 }
 
 // Progress is how far a run is.
@@ -95,8 +99,11 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 	}
 	progress := 3 + len(c.Outputs)
 	level := "error"
-	if c.Log != nil {
-		level = "level+info"
+	switch { // repeat = every line, also one like the line before
+	case c.Log != nil:
+		level = "repeat+level+info"
+	case c.Damage != nil:
+		level = "repeat+level+warning"
 	}
 	args := []string{"-hide_banner", "-nostdin", "-y", "-nostats", "-v", level, "-progress", "pipe:" + strconv.Itoa(progress)}
 	return e.execute(ctx, process{
@@ -114,6 +121,8 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		progress: c.Progress,
 		log:      c.Log,
 		complain: c.Complaint,
+		levels:   level != "error",
+		damage:   c.Damage,
 		stall:    cmp.Or(c.Stall, defaultStall),
 	})
 }

@@ -447,14 +447,18 @@ func (l *ladder) lag() time.Duration {
 	return l.behind(slowest(rungs))
 }
 
-// count adds what the rungs have carried since the session was opened here.
+// count adds what the rungs have carried since the session was opened here. The duration is that
+// of the longest rung: what was transcoded of the source, into however many renditions. It is
+// never more than the source's, which counts whole segments only.
 func (l *ladder) count(b *store.Beat) {
 	if l == nil {
 		return
 	}
+	c, longest := &b.Counters, time.Duration(0)
 	for _, r := range l.rungs {
-		b.Counters.TranscodedSegments += r.segments.Load()
-		b.Counters.TranscodedSegmentsDuration += time.Duration(r.nanoseconds.Load()).Seconds()
-		b.Counters.TranscodedBytes += r.bytes.Load()
+		c.TranscodedSegments += r.segments.Load()
+		c.TranscodedBytes += r.bytes.Load()
+		longest = max(longest, time.Duration(r.nanoseconds.Load()))
 	}
+	c.TranscodedSegmentsDuration = min(c.TranscodedSegmentsDuration+longest.Seconds(), c.SourceSegmentsDuration)
 }

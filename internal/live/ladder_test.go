@@ -325,7 +325,12 @@ func TestLadder(t *testing.T) {
 	th.send(2*time.Second, nil)
 	// A reader does not get what was in the encoder at the end.
 	th.publisher.Close(false)
+	session := b().session
 	th.stop()
+	c := session.beat(time.Now()).Counters
+	if c.TranscodedSegments == 0 || c.TranscodedBytes == 0 || c.TranscodedSegmentsDuration < 3 || c.TranscodedSegmentsDuration > c.SourceSegmentsDuration {
+		t.Errorf("counters: %+v", c)
+	}
 	if n, sent := th.tapped(tap), th.frameCount(); n > sent || n == 0 {
 		t.Errorf("a reader of the rung got %d frames, %d were sent", n, sent)
 	}
@@ -358,9 +363,22 @@ func TestLadder(t *testing.T) {
 			t.Errorf("the encoder of %s was told %g frames a second, want %g", name, got, want)
 		}
 	}
-	beat := b().session.beat(time.Now())
-	if beat.Counters.TranscodedSegments == 0 || beat.Counters.TranscodedBytes == 0 || beat.Counters.TranscodedSegmentsDuration < 3 {
-		t.Errorf("counters: %+v", beat.Counters)
+}
+
+// What was transcoded is as long as the longest rung, and never longer than the source.
+func TestLadderCounts(t *testing.T) {
+	l := &ladder{rungs: []*rung{{}, {}}}
+	for i, r := range l.rungs {
+		r.segments.Store(3)
+		r.bytes.Store(100)
+		r.nanoseconds.Store(int64(time.Duration(6+i) * time.Second))
+	}
+	for source, want := range map[float64]float64{20: 17, 16: 16} {
+		b := store.Beat{Counters: weir.Counters{SourceSegmentsDuration: source, TranscodedSegmentsDuration: 10, TranscodedSegments: 5, TranscodedBytes: 50}}
+		l.count(&b)
+		if c := b.Counters; c.TranscodedSegmentsDuration != want || c.TranscodedSegments != 11 || c.TranscodedBytes != 250 {
+			t.Errorf("of %g s of source: %+v, want %g s transcoded in 11 segments of 250 bytes", source, c, want)
+		}
 	}
 }
 

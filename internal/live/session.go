@@ -427,13 +427,6 @@ func (s *session) beatNow(now time.Time) store.Beat {
 	b.Samples = slices.Clone(s.health.waiting)
 	b.Counters.SourceBytes += s.bytes
 	b.End = s.end
-	s.ladder.count(&b)
-	if span := now.Sub(s.beaten.at).Seconds(); span > 0.5 {
-		s.info.Counters.IngestRate = float64(s.bytes-s.beaten.bytes) / span
-		s.info.Counters.OutgoingRate = float64(b.Counters.TranscodedBytes-s.beaten.transcoded) / span
-		s.beaten = beaten{now, s.bytes, b.Counters.TranscodedBytes}
-	}
-	b.Counters.IngestRate, b.Counters.OutgoingRate = s.info.Counters.IngestRate, s.info.Counters.OutgoingRate
 	main := s.video
 	if main == nil {
 		main = s.audio
@@ -443,6 +436,13 @@ func (s *session) beatNow(now time.Time) store.Beat {
 		b.Counters.SourceSegments += s.info.Before().SourceSegments
 		b.Counters.SourceSegmentsDuration += s.info.Before().SourceSegmentsDuration
 	}
+	s.ladder.count(&b)
+	if span := now.Sub(s.beaten.at).Seconds(); span > 0.5 {
+		s.info.Counters.IngestRate = float64(s.bytes-s.beaten.bytes) / span
+		s.info.Counters.OutgoingRate = float64(b.Counters.TranscodedBytes-s.beaten.transcoded) / span
+		s.beaten = beaten{now, s.bytes, b.Counters.TranscodedBytes}
+	}
+	b.Counters.IngestRate, b.Counters.OutgoingRate = s.info.Counters.IngestRate, s.info.Counters.OutgoingRate
 	for _, r := range s.renditions() {
 		n, breaks := r.totals()
 		b.NextSequence, b.NextDiscontinuities = max(b.NextSequence, n), max(b.NextDiscontinuities, breaks)

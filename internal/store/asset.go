@@ -140,6 +140,26 @@ func (tx *Tx) UpdateAsset(ctx context.Context, id string, change func(*weir.Asse
 	return assets.update(ctx, tx, id, change)
 }
 
+// FailAsset ends the asset that a task was to make. One that is ready stays ready: the task would
+// only have added to it.
+func (tx *Tx) FailAsset(ctx context.Context, id, message string, events *weir.EventBatch) error {
+	failed := false
+	a, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
+		if failed = a.Status.Phase != weir.AssetReady && !a.Deleted; failed {
+			a.Fail(message, events.Now)
+		}
+		return nil
+	})
+	switch {
+	case err != nil && weir.KindOf(err) == weir.NotFound:
+		return nil
+	case err == nil && failed:
+		events.Asset(weir.AssetUpdated, a)
+		events.Asset(weir.AssetFailedEvent, a)
+	}
+	return err
+}
+
 // PurgeDeletedAssets gives up the assets that were deleted before then: they can't be
 // restored any more, and jobs delete their bytes. It returns how many there were.
 func (tx *Tx) PurgeDeletedAssets(ctx context.Context, before, now time.Time, limit int) (int, error) {

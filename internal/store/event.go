@@ -45,6 +45,20 @@ func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
 	return nil
 }
 
+// EmitBatch writes the events of a batch. Call it last in a transaction.
+func (tx *Tx) EmitBatch(ctx context.Context, batch *weir.EventBatch) error {
+	events, err := batch.Events()
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		if err := tx.Emit(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func scanEvent(r rows) (e weir.Event, err error) {
 	var doc []byte
 	if err := r.Scan(&e.Seq, &e.UserID, &e.ProjectID, &e.Resource, &e.StreamID, &doc); err != nil {

@@ -331,6 +331,7 @@ type jobClient[TTx any] struct {
 	// fetchEvery is how often it is looked for jobs whose time has come. Of new ones River
 	// is told: by PostgreSQL, or by wake.
 	fetchEvery time.Duration
+	reindex    river.PeriodicSchedule // nil = River's own
 }
 
 type activeClient[TTx any] struct {
@@ -371,7 +372,8 @@ func (c jobClient[TTx]) enqueue(ctx context.Context, tx TTx, jobs []newJob) erro
 	return err
 }
 
-func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
+// config is how River does jobs.
+func (c jobClient[TTx]) config(w worker) *river.Config {
 	workers := river.NewWorkers()
 	for _, kind := range w.kinds {
 		river.AddWorkerArgs(workers, jobArgs{kind: kind}, &riverWorker{timeout: jobKinds[kind].timeout, do: w.do})
@@ -380,18 +382,22 @@ func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
 	for name, size := range w.queues {
 		queues[name] = river.QueueConfig{MaxWorkers: size}
 	}
-	config := &river.Config{
+	return &river.Config{
 		ID: c.id, Logger: c.log, Workers: workers, Queues: queues, MaxAttempts: maxAttempts,
 		FetchPollInterval: c.fetchEvery, FetchCooldown: 20 * time.Millisecond, RetryPolicy: retryPolicy{},
 		CompletedJobRetentionPeriod: 24 * time.Hour, CancelledJobRetentionPeriod: 24 * time.Hour,
 		DiscardedJobRetentionPeriod: 24 * time.Hour, RescueStuckJobsAfter: 24 * time.Hour, // see node.go
 		Middleware: []rivertype.Middleware{&wakeUp{}}, SkipUnknownJobCheck: true, // nobody does a wakeKind
+		ReindexerSchedule: c.reindex,
 	}
-	client, err := c.start(ctx, config)
+}
+
+func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
+	client, err := c.start(ctx, c.config(w))
 	if client == nil {
 		return err
 	}
-	c.active.set(client, slices.Collect(maps.Keys(queues)))
+	c.active.set(client, slices.Collect(maps.Keys(w.queues)))
 	defer c.active.set(nil, nil)
 	<-ctx.Done()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.drain)

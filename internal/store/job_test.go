@@ -156,6 +156,16 @@ func TestNewJobsAreNoticed(t *testing.T) {
 	}
 }
 
+// TestNoReindexingOnSQLite shows that River does not look every night for indexes that only
+// PostgreSQL has.
+func TestNoReindexingOnSQLite(t *testing.T) {
+	st := open(t, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), "node-a")
+	schedule := st.engine.(*sqlite).river.config(worker{}).ReindexerSchedule
+	if now := time.Now(); schedule == nil || schedule.Next(now).Before(now.AddDate(1000, 0, 0)) {
+		t.Errorf("River reindexes by the schedule %v", schedule)
+	}
+}
+
 // TestFailedJob shows that a job that failed comes again, and what is kept of the
 // reason.
 func TestFailedJob(t *testing.T) {

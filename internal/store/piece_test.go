@@ -166,7 +166,7 @@ func TestPieces(t *testing.T) {
 			}
 		}
 		// The task ends: its bytes go, and what it noted with them.
-		updateTask(t, st, task.ID, func(t *weir.Task) error { t.Complete(nil, time.Now()); return nil })
+		updateTask(t, st, task.ID, func(t *weir.Task) error { t.Complete(nil, nil, time.Now()); return nil })
 		ref, err := one(ctx, st.conn, scanText, "SELECT args->>'ref' FROM river_job WHERE kind = 'purge'")
 		if err != nil {
 			t.Fatal(err)

@@ -68,6 +68,7 @@ func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *
 	e.reader.SetMaxIdleConns(max(4, 2*runtime.GOMAXPROCS(0)))
 	e.stmts.db, e.writes.db = e.reader, e.writer
 	e.river, err = newJobClient(riverOnSQLite{riversqlite.New(e.writer)}, client, log)
+	e.river.reindex = river.NeverSchedule() // it wants indexes of PostgreSQL, and warns that they are missing
 	return e, err
 }
 

@@ -169,10 +169,11 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 		p.cut = plan.audioCut(track)
 	}
 	var err error
+	var damage ffmpeg.Damage
 	if plan.Source.Audio[k].Copy {
 		err = e.recut(ctx, plan, k, begin, p)
 	} else {
-		err = e.encodeAudio(ctx, plan, k, o, begin, p)
+		damage, err = e.encodeAudio(ctx, plan, k, o, begin, p)
 	}
 	if err != nil {
 		return RenditionResult{}, err
@@ -186,7 +187,9 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 	if err := media.Seal(ctx, e.Store, p.prefix, p.index()); err != nil {
 		return RenditionResult{}, err
 	}
-	return p.result(plan.Audio[k].Name), nil
+	result := p.result(plan.Audio[k].Name)
+	result.Damage = damage
+	return result, nil
 }
 
 // recut puts the packets of a track into other segments.
@@ -210,20 +213,23 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 	return nil
 }
 
-func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), p *packer) error {
+func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), p *packer) (damage ffmpeg.Damage, err error) {
 	source := plan.Source.Audio[k]
-	audio := ffmpeg.Audio{Lead: cmaf.Lead, Format: "matroska", Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate}
-	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1}
+	audio := ffmpeg.Audio{
+		Lead: cmaf.Lead, Format: "matroska",
+		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate,
+	}
+	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage}
 	if source.Track {
 		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
 		if err != nil {
-			return err
+			return damage, err
 		}
 		audio.Format, command.Stdin = "mp4", newFeed(ctx, track, allParts(track.Index()))
 	} else {
 		body, _, err := e.Store.Get(ctx, plan.Source.place(k), 0, -1)
 		if err != nil {
-			return err
+			return damage, err
 		}
 		defer body.Close()
 		command.Stdin = body
@@ -238,7 +244,8 @@ func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 		_, err := readAudio(r, begin, func(f cmaf.Fragment) error { return p.add(ctx, f) })
 		return err
 	}
-	return runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{consume})
+	err = runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{consume})
+	return damage, err
 }
 
 // checkAudio compares the end of an audio track that was encoded with what the file

@@ -109,6 +109,7 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *
 		}
 	}
 	report := newShares(progress, chunk.Cores)
+	damage := make([]ffmpeg.Damage, max(chunk.Cores, 1))
 	err := shareOut(ctx, tasks, chunk.Cores, func(ctx context.Context, share int, tasks []encodeTask) error {
 		encode := c.plan.encode(tasks)
 		encode.Start, encode.End = chunk.Start, chunk.End
@@ -117,6 +118,7 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *
 			Priority: urgency(c.n), Pixels: c.plan.pixels(tasks),
 			Progress: report.of(share, tasks[0].frames),
 			Log:      factorsOf(tasks),
+			Damage:   &damage[share],
 		}
 		return runPipes(ctx, c.engine.FFmpeg, command, consumersOf(tasks))
 	})
@@ -127,6 +129,9 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *
 		r := packers[k].result(encoded[i].Name)
 		r.Quality, r.Bitrate, r.Factor = rates[i].Quality, rates[i].Bitrate, factors[k]
 		result.Renditions[i] = r
+	}
+	for _, d := range damage {
+		result.Damage.Merge(d)
 	}
 	return nil
 }

@@ -32,9 +32,7 @@ type ImportOptions struct {
 	Progress       func(share float64)
 }
 
-// badSource starts the message of every error about the content of a source; clients
-// know the sentence.
-const badSource = "invalid video file codec or container, check your input file against the input codec and container support matrix"
+const badSource = ffmpeg.InvalidSource
 
 // What a segment of a source weighs: from soft on it ends with the next key frame, at
 // hard at once.
@@ -165,7 +163,7 @@ func (im *importer) run(ctx context.Context) error {
 		return nil
 	}
 	command := ffmpeg.Command{
-		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Progress: im.progress(),
+		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Progress: im.progress(), Damage: &src.Damage,
 	}
 	err := runPipes(ctx, im.FFmpeg, command, consumers)
 	if remux.Strict && ffmpeg.ReasonOf(err) == ffmpeg.BadInput {

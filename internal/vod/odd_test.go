@@ -139,6 +139,9 @@ func TestOddSources(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if warnings := Warnings(o.plan, o.results, o.audio); len(warnings) > 0 {
+				t.Errorf("warnings about a source without damage: %q", warnings)
+			}
 			if got := o.source.Sequential != ""; got != tt.sequential {
 				t.Errorf("sequential: %q, want %v", o.source.Sequential, tt.sequential)
 			}

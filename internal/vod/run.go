@@ -31,7 +31,8 @@ type RunOptions struct {
 	// the start of the next one with the same source and request.
 	Dir string
 
-	Progress func(Progress) // one call at a time; nil = nobody asks
+	Progress func(Progress)        // one call at a time; nil = nobody asks
+	Warn     func(sentence string) // gets what Warnings says, at the end; nil = nobody asks
 }
 
 // Progress is how far Run is.
@@ -133,6 +134,11 @@ func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
 		return weir.TranscodeOutput{}, weir.Errorf(weir.Internal, "everything is encoded, and not everything was put")
 	}
 	r.meter.finish()
+	if r.o.Warn != nil {
+		for _, sentence := range Warnings(*r.kept.Plan, r.kept.Chunks, r.kept.Audio) {
+			r.o.Warn(sentence)
+		}
+	}
 	return r.publisher.Output(&r.kept.Published, r.kept.Plan.Source, video, audio, r.kept.RequestID), nil
 }
 

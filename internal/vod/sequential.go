@@ -37,12 +37,14 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 	}
 	cores := plan.Chunks[0].Cores
 	report := newShares(o.Progress, cores)
+	damage := make([]ffmpeg.Damage, max(cores, 1))
 	err := shareOut(ctx, tasks, cores, func(ctx context.Context, share int, tasks []encodeTask) error {
 		encode := plan.encode(tasks)
 		encode.Input, encode.Stream = o.File, video.Stream.Index
 		command := ffmpeg.Command{
 			Args: encode.Args(), Read: []string{o.File}, Pixels: plan.pixels(tasks),
 			Progress: report.of(share, tasks[0].frames),
+			Damage:   &damage[share],
 		}
 		return runPipes(ctx, e.FFmpeg, command, consumersOf(tasks))
 	})
@@ -55,6 +57,9 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 	var result ChunkResult
 	for i, r := range encoded {
 		result.Renditions = append(result.Renditions, packers[i].result(r.Name))
+	}
+	for _, d := range damage {
+		result.Damage.Merge(d)
 	}
 	return result, nil
 }

@@ -59,6 +59,8 @@ type Source struct {
 	// Sequential is why the video can't be taken apart; "" = it was. Such a source is
 	// encoded in one go, from the file.
 	Sequential string `json:"sequential,omitempty"`
+
+	Damage ffmpeg.Damage `json:"damage,omitzero"` // of the container
 }
 
 // SourceVideo is the video of a source. Times are ticks on the timeline.
@@ -100,6 +102,7 @@ const sourceDir = "source"
 type ChunkResult struct {
 	Chunk      int               `json:"chunk"`
 	Renditions []RenditionResult `json:"renditions"` // those that are encoded, in the order of the plan
+	Damage     ffmpeg.Damage     `json:"damage,omitzero"`
 }
 
 // RenditionResult is a stretch of a rendition, or all of an audio track.
@@ -117,6 +120,8 @@ type RenditionResult struct {
 	Factor  float64 `json:"factor,omitempty"`
 
 	Before *EncodeStats `json:"before,omitempty"`
+
+	Damage ffmpeg.Damage `json:"damage,omitzero"` // of an audio track that was decoded
 }
 
 // segments returns the segments of the stretch.

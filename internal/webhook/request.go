@@ -47,8 +47,8 @@ func signature(secret weir.Secret, body []byte, now time.Time) string {
 }
 
 // headers are those of every request to the webhook.
-func headers(hook *weir.Webhook, body []byte, now time.Time) map[string]string {
-	h := map[string]string{"content-type": "application/json", "user-agent": "livepeer.studio"}
+func (s *Sender) headers(hook *weir.Webhook, body []byte, now time.Time) map[string]string {
+	h := map[string]string{"content-type": "application/json", "user-agent": s.userAgent}
 	if hook.SharedSecret != "" {
 		h["Livepeer-Signature"] = signature(hook.SharedSecret, body, now)
 	}
@@ -74,7 +74,7 @@ type exchange struct {
 
 // exchange sends a body to a webhook and reads the first limit bytes of the answer.
 func (s *Sender) exchange(ctx context.Context, hook *weir.Webhook, body []byte, now time.Time, limit int) (x exchange) {
-	x = exchange{url: hook.URL, headers: headers(hook, body, now), start: now}
+	x = exchange{url: hook.URL, headers: s.headers(hook, body, now), start: now}
 	defer func() { x.took = time.Since(now) }()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL.Reveal(), bytes.NewReader(body))
 	if err != nil {

@@ -265,7 +265,7 @@ func TestDescribe(t *testing.T) {
 }
 
 func TestBadURL(t *testing.T) {
-	x := New(nil, guard.New(nil), nil).exchange(t.Context(), &weir.Webhook{URL: "http://planted\x7f/"}, nil, time.Now(), maxLogged)
+	x := New(nil, guard.New(nil), "test", nil).exchange(t.Context(), &weir.Webhook{URL: "http://planted\x7f/"}, nil, time.Now(), maxLogged)
 	if !x.final || x.reason != "the URL of the webhook is not valid" {
 		t.Errorf("exchange = %+v", x)
 	}

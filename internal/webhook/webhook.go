@@ -39,18 +39,19 @@ const (
 
 // Sender sends to webhooks. It is safe for concurrent use.
 type Sender struct {
-	store  *store.Store
-	client *http.Client
-	log    *slog.Logger
-	turn   time.Duration
+	store     *store.Store
+	client    *http.Client
+	userAgent string
+	log       *slog.Logger
+	turn      time.Duration
 	// firstBackoff is the pause after the first attempt; the others follow from it.
 	firstBackoff time.Duration
 
 	delivered, retried, failed, blocked atomic.Int64
 }
 
-// New returns a Sender that connects through g.
-func New(st *store.Store, g *guard.Guard, log *slog.Logger) *Sender {
+// New returns a Sender that connects through g. Receivers see the version of weir as User-Agent.
+func New(st *store.Store, g *guard.Guard, version string, log *slog.Logger) *Sender {
 	client := g.Client(timeout)
 	check := client.CheckRedirect
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
@@ -59,7 +60,7 @@ func New(st *store.Store, g *guard.Guard, log *slog.Logger) *Sender {
 		}
 		return keepPost(r, via[0])
 	}
-	return &Sender{store: st, client: client, log: log, turn: oneTurn, firstBackoff: firstBackoff}
+	return &Sender{store: st, client: client, userAgent: "weir/" + version, log: log, turn: oneTurn, firstBackoff: firstBackoff}
 }
 
 // Stats counts attempts since the start, each in exactly one member.

@@ -74,7 +74,7 @@ func newHouseOn(t *testing.T, url string, allow ...netip.Prefix) *house {
 	log := &bytes.Buffer{}
 	h := &house{T: t, store: st, log: log, slots: 4, user: weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}}
 	g := guard.New(allow)
-	h.sender = New(st, g, slog.New(slog.NewTextHandler(log, nil)))
+	h.sender = New(st, g, "v1.2.3", slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(h.sender.client.CloseIdleConnections)
 	h.write(func(tx *store.Tx) error { return tx.CreateUser(ctx, &h.user) })
 	h.stream = h.newStream("first")
@@ -271,7 +271,7 @@ func TestDeliver(t *testing.T) {
 				if !genuine(g, secret) {
 					t.Errorf("signature %q does not fit %s", g.header.Get("Livepeer-Signature"), g.body)
 				}
-				if g.method != "POST" || g.url != "/in?token=planted" || g.header.Get("Content-Type") != "application/json" || g.header.Get("User-Agent") != "livepeer.studio" {
+				if g.method != "POST" || g.url != "/in?token=planted" || g.header.Get("Content-Type") != "application/json" || g.header.Get("User-Agent") != "weir/v1.2.3" {
 					t.Errorf("got %s %s with %v", g.method, g.url, g.header)
 				}
 			}
@@ -330,7 +330,7 @@ func TestBody(t *testing.T) {
 }
 
 func TestUnsignedWithoutSecret(t *testing.T) {
-	if h := headers(&weir.Webhook{}, []byte("{}"), time.Now()); len(h) != 2 {
+	if h := (&Sender{}).headers(&weir.Webhook{}, []byte("{}"), time.Now()); len(h) != 2 {
 		t.Errorf("headers without a secret = %v", h)
 	}
 }

@@ -250,7 +250,7 @@ func (n NewAsset) Asset(caller *Caller, now time.Time) (Asset, Task, error) {
 	if n.Encryption != nil {
 		a.Source.Encryption = &struct{}{}
 		t.Secrets.EncryptedKey = n.Encryption.EncryptedKey
-		t.Params.Upload.Encryption = &MaskedKey{Key: "***"}
+		t.Params.Upload.Encryption = &MaskedKey{Key: mask}
 	}
 	if n.Storage != nil && n.Storage.IPFS != nil {
 		a.Storage = &AssetStorage{IPFS: &IPFSStorage{Spec: n.Storage.IPFS}}
@@ -259,15 +259,15 @@ func (n NewAsset) Asset(caller *Caller, now time.Time) (Asset, Task, error) {
 }
 
 // importSource returns where the asset comes from and tells the task. What a
-// trusted gateway offers is named by what it is. A user and a password in the URL
-// are for the task alone.
+// trusted gateway offers is named by what it is. Credentials in the URL are for the
+// task alone.
 func (n NewAsset) importSource(t *Task) AssetSource {
-	t.Params.Upload.URL = withoutUser(n.URL)
+	t.Params.Upload.URL = MaskURL(n.URL)
 	if t.Params.Upload.URL != n.URL {
 		t.Secrets.InputURL = n.URL
 	}
 	if name, ok := DefaultGateways().Resolve(n.URL); ok {
-		return AssetSource{Type: SourceURL, URL: name, GatewayURL: n.URL}
+		return AssetSource{Type: SourceURL, URL: name, GatewayURL: t.Params.Upload.URL}
 	}
 	return AssetSource{Type: SourceURL, URL: t.Params.Upload.URL}
 }

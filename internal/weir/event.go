@@ -2,6 +2,7 @@ package weir
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -68,20 +69,43 @@ func NewStreamEvent(name EventName, s Stream, payload any, now time.Time) (Event
 	return e, nil
 }
 
-// NewAssetEvent tells of an asset.
-func NewAssetEvent(name EventName, a Asset, now time.Time) (Event, error) {
-	payload, err := json.Marshal(map[string]any{"asset": map[string]any{"id": a.ID, "snapshot": a}})
-	if err != nil {
-		return Event{}, fmt.Errorf("event %s: %w", name, err)
-	}
-	return Event{
-		ID: NewID(), CreatedAt: At(now), Name: name, UserID: a.UserID, ProjectID: a.ProjectID,
-		Resource: "asset/" + a.ID, Payload: payload,
-	}, nil
+// EventBatch collects the events of a transaction. The store writes them at its end, because from
+// the first event on other transactions wait with theirs.
+type EventBatch struct {
+	Now    time.Time
+	base   string // of the URLs in snapshots
+	events []Event
+	err    error
 }
 
-// NewTaskEvent tells of a task.
-func NewTaskEvent(name EventName, t Task, now time.Time) (Event, error) {
+// NewEventBatch returns an empty batch.
+func NewEventBatch(base string, now time.Time) *EventBatch {
+	return &EventBatch{Now: now, base: base}
+}
+
+// Events returns the events in their order.
+func (b *EventBatch) Events() ([]Event, error) { return b.events, b.err }
+
+// Add adds an event that was made elsewhere.
+func (b *EventBatch) Add(e Event, err error) {
+	b.events, b.err = append(b.events, e), errors.Join(b.err, err)
+}
+
+// Asset adds an event of an asset.
+func (b *EventBatch) Asset(name EventName, a Asset) {
+	b.add(name, "asset/"+a.ID, a.UserID, a.ProjectID, map[string]any{
+		"asset": map[string]any{"id": a.ID, "snapshot": a.WithBase(b.base)},
+	})
+}
+
+// Task adds an event of a task.
+func (b *EventBatch) Task(name EventName, t Task) {
+	if t.Output != nil && t.Output.Upload != nil {
+		output, upload := *t.Output, *t.Output.Upload
+		upload.AssetSpec = upload.AssetSpec.WithBase(b.base)
+		output.Upload = &upload
+		t.Output = &output
+	}
 	payload := map[string]any{"task": map[string]any{"id": t.ID, "type": t.Type, "snapshot": t}}
 	switch name {
 	case TaskCompletedEvent:
@@ -89,12 +113,16 @@ func NewTaskEvent(name EventName, t Task, now time.Time) (Event, error) {
 	case TaskFailedEvent:
 		payload["success"] = false
 	}
+	b.add(name, "task/"+t.ID, t.UserID, t.ProjectID, payload)
+}
+
+func (b *EventBatch) add(name EventName, resource, userID, projectID string, payload any) {
 	data, err := json.Marshal(payload)
 	if err != nil {
-		return Event{}, fmt.Errorf("event %s: %w", name, err)
+		err = fmt.Errorf("event %s: %w", name, err)
 	}
-	return Event{
-		ID: NewID(), CreatedAt: At(now), Name: name, UserID: t.UserID, ProjectID: t.ProjectID,
-		Resource: "task/" + t.ID, Payload: data,
-	}, nil
+	b.Add(Event{
+		ID: NewID(), CreatedAt: At(b.Now), Name: name, UserID: userID, ProjectID: projectID,
+		Resource: resource, Payload: data,
+	}, err)
 }

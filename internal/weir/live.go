@@ -310,9 +310,10 @@ func (t *teller) of(name EventName, s *Stream, session *Session, assetID string,
 		return
 	}
 	payload := struct {
-		Session sessionShown `json:"session"`
-	}{sessionShown{*session, assetID}}
+		Session Session `json:"session"`
+	}{*session}
 	payload.Session.SetRecording(nil, At(now))
+	payload.Session.AssetID = assetID
 	e, err := NewStreamEvent(name, *s, payload, now)
 	if err != nil {
 		t.err = err

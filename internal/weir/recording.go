@@ -2,12 +2,6 @@ package weir
 
 import "time"
 
-// sessionShown is a session as events tell of it.
-type sessionShown struct {
-	Session
-	AssetID string `json:"assetId,omitempty"`
-}
-
 // NewRecording returns the asset that the media of a session becomes. Who may watch the
 // stream may watch its recording.
 func NewRecording(session *Session, s *Stream, now time.Time) Asset {
@@ -54,8 +48,8 @@ func (s *Stream) RecordingReady(session Session, recording Asset, now time.Time)
 	session.SetRecording(&recording, At(now))
 	session.SourceRecordingURL = "" // only for who asks
 	return NewStreamEvent(RecordingReadyEvent, *s, struct {
-		RecordingURL string       `json:"recordingUrl"`
-		MP4URL       string       `json:"mp4Url,omitempty"`
-		Session      sessionShown `json:"session"`
-	}{session.RecordingURL, session.MP4URL, sessionShown{session, recording.ID}}, now)
+		RecordingURL string  `json:"recordingUrl"`
+		MP4URL       string  `json:"mp4Url,omitempty"`
+		Session      Session `json:"session"`
+	}{session.RecordingURL, session.MP4URL, session}, now)
 }

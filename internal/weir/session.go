@@ -19,6 +19,7 @@ type Session struct {
 	RecordingSpec      *RecordingSpec `json:"recordingSpec,omitempty"`
 	Profiles           []Profile      `json:"profiles,omitzero"`         // empty = only the source
 	RecordingStatus    string         `json:"recordingStatus,omitempty"` // from the recording's asset, on read
+	AssetID            string         `json:"assetId,omitempty"`         // of the recording, when there is one
 	RecordingURL       string         `json:"recordingUrl,omitempty"`
 	MP4URL             string         `json:"mp4Url,omitempty"`
 	SourceRecordingURL string         `json:"sourceRecordingUrl,omitempty"`
@@ -45,7 +46,7 @@ const sessionForgotten = 3 * 60 * 60 * 1000
 // the same id; asset is nil when there is none. A deleted recording reads `none`,
 // because SDKs know no word for it.
 func (s *Session) SetRecording(asset *Asset, now Millis) {
-	s.RecordingStatus, s.RecordingURL, s.MP4URL, s.SourceRecordingURL = "", "", "", ""
+	s.RecordingStatus, s.AssetID, s.RecordingURL, s.MP4URL, s.SourceRecordingURL = "", "", "", "", ""
 	if !s.Record {
 		return
 	}
@@ -64,7 +65,7 @@ func (s *Session) SetRecording(asset *Asset, now Millis) {
 		s.RecordingStatus = RecordingWaiting
 	}
 	if asset != nil && !asset.Deleted {
-		s.RecordingURL, s.SourceRecordingURL = asset.PlaybackURL, asset.PlaybackURL
+		s.AssetID, s.RecordingURL, s.SourceRecordingURL = asset.ID, asset.PlaybackURL, asset.PlaybackURL
 		if asset.Status.Phase == AssetReady {
 			s.MP4URL = asset.DownloadURL
 		}

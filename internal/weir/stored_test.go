@@ -68,6 +68,16 @@ func TestImportSource(t *testing.T) {
 			AssetSource{Type: "url", URL: "ipfs://" + testCIDv0, GatewayURL: "https://ipfs.io/ipfs/" + testCIDv0},
 			"https://ipfs.io/ipfs/" + testCIDv0, "",
 		},
+		{
+			"https://example.com/a?X-Amz-Signature=f00&v=1",
+			AssetSource{Type: "url", URL: "https://example.com/a?X-Amz-Signature=***&v=1"},
+			"https://example.com/a?X-Amz-Signature=***&v=1", "https://example.com/a?X-Amz-Signature=f00&v=1",
+		},
+		{
+			"https://ipfs.io/ipfs/" + testCIDv0 + "?token=x",
+			AssetSource{Type: "url", URL: "ipfs://" + testCIDv0, GatewayURL: "https://ipfs.io/ipfs/" + testCIDv0 + "?token=***"},
+			"https://ipfs.io/ipfs/" + testCIDv0 + "?token=***", "https://ipfs.io/ipfs/" + testCIDv0 + "?token=x",
+		},
 		{"ar://" + testTx + "/a", AssetSource{Type: "url", URL: "ar://" + testTx + "/a"}, "ar://" + testTx + "/a", ""},
 	} {
 		a, task, err := NewAsset{Name: "a", URL: tt.url}.Asset(testCaller, time.Now())
@@ -84,7 +94,7 @@ func TestImportSource(t *testing.T) {
 }
 
 func TestSegmentSize(t *testing.T) {
-	for given, want := range map[float64]int{0: 0, -5: 0, 0.1: 1, 4.4: 4, 4.5: 5, 20: 20, 1e300: 20} {
+	for given, want := range map[float64]int{0: 0, -5: 0, 0.1: 2, 1: 2, 2.4: 2, 4.4: 4, 4.5: 5, 20: 20, 1e300: 20} {
 		_, task, err := NewAsset{Name: "a", TargetSegmentSizeSecs: given}.Asset(testCaller, time.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -181,6 +191,24 @@ func TestTaskRetry(t *testing.T) {
 			t.Errorf("%s: %v, %+v; want it to wait", tt.name, err, tt.task.Status)
 		case tt.want != "" && KindOf(err) != tt.want:
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestMaskURL(t *testing.T) {
+	for raw, want := range map[string]string{
+		"https://example.com/a?b=c#d=e":          "https://example.com/a?b=c#d=e",
+		"https://example.com/a?author=x&sigma=2": "https://example.com/a?author=x&sigma=2",
+		"https://b.s3.amazonaws.com/a%20b.mp4?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIA%2F1&X-Amz-Date=1&X-Amz-Signature=f00&X-Amz-Security-Token=IQ%3D%3D": "https://b.s3.amazonaws.com/a%20b.mp4?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=***&X-Amz-Date=1&X-Amz-Signature=***&X-Amz-Security-Token=***",
+		"https://b.s3.amazonaws.com/a?AWSAccessKeyId=AK&Expires=1&Signature=f%2B0":                                                                                       "https://b.s3.amazonaws.com/a?AWSAccessKeyId=***&Expires=1&Signature=***",
+		"https://storage.googleapis.com/a?GoogleAccessId=x%40y&X-Goog-Signature=f0":                                                                                      "https://storage.googleapis.com/a?GoogleAccessId=***&X-Goog-Signature=***",
+		"https://a.blob.core.windows.net/c/f?sv=2020&sp=r&sig=abc%3D":                                                                                                    "https://a.blob.core.windows.net/c/f?sv=2020&sp=r&sig=***",
+		"https://example.com/a?token=x&access_token=y;api%5Fkey=z&k=1&PASSWORD=p&jwt=":                                                                                   "https://example.com/a?token=***&access_token=***;api%5Fkey=***&k=1&PASSWORD=***&jwt=",
+		"https://u:p@example.com/a?%zz=1&sig=x":                                                                                                                          "https://***:***@example.com/a?%zz=***&sig=***",
+		"ipfs://bafy/a?token=x#sig=y":                                                                                                                                    "ipfs://bafy/a?token=***#sig=y",
+	} {
+		if got := MaskURL(raw); got != want {
+			t.Errorf("MaskURL(%q) = %q, want %q", raw, got, want)
 		}
 	}
 }

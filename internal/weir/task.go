@@ -3,8 +3,6 @@ package weir
 import (
 	"encoding/json"
 	"math"
-	"net/url"
-	"strings"
 	"time"
 )
 
@@ -60,6 +58,7 @@ type TaskStatus struct {
 	Retries      *int      `json:"retries,omitempty"`
 	Step         string    `json:"step,omitempty"` // a stage, for people
 	ETA          Millis    `json:"eta,omitempty"`
+	Warnings     []string  `json:"warnings,omitempty"` // of a completed task: damage in its source
 }
 
 // TaskParams is what a task was asked to do; one member, named after its type.
@@ -277,7 +276,7 @@ func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {
 			if masked.Headers == nil {
 				masked.Headers = map[string]string{}
 			}
-			masked.Headers[name] = "***"
+			masked.Headers[name] = mask
 		}
 		t.Params.Export = &ExportParams{Custom: masked}
 	} else {
@@ -294,37 +293,9 @@ func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {
 
 func (p *Pinata) masked() *Pinata {
 	if p.JWT != "" {
-		return &Pinata{JWT: "***"}
+		return &Pinata{JWT: mask}
 	}
-	return &Pinata{APIKey: "***", APISecret: "***"}
-}
-
-// withoutCredentials returns the part of a URL that everybody may see: a query
-// may be a signature that opens the place.
-func withoutCredentials(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "***"
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "***"
-	}
-	u.Fragment, u.RawFragment = "", ""
-	return withoutUser(u.String())
-}
-
-// withoutUser returns a URL with stars for its user and password. A URL without
-// them is returned as it is.
-func withoutUser(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "***"
-	}
-	if u.User == nil {
-		return raw
-	}
-	u.User = nil
-	return strings.Replace(u.String(), "://", "://***:***@", 1) // url.URL would escape the stars
+	return &Pinata{APIKey: mask, APISecret: mask}
 }
 
 // Queue makes a task wait for its turn.
@@ -420,10 +391,10 @@ func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
 	return retry, true
 }
 
-// Complete ends a task with what came of it.
-func (t *Task) Complete(output *TaskOutput, now time.Time) {
+// Complete ends a task with what came of it, and what its owner should know of it.
+func (t *Task) Complete(output *TaskOutput, warnings []string, now time.Time) {
 	t.Output = output
-	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now)}
+	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now), Progress: new(1.0), Warnings: warnings}
 }
 
 // IPFSSpec returns what the task was to copy to IPFS, and nil when it was not.

@@ -55,7 +55,7 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 		ID: NewID(), Type: TaskTranscode, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
 		Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
 		Params: TaskParams{Transcode: &TranscodeParams{
-			Input: URLParam{withoutUser(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
+			Input: URLParam{MaskURL(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
 			TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
 		}},
 		Secrets: TaskSecrets{StorageURL: storage},
@@ -80,13 +80,13 @@ func errNoProvenance() error {
 	return Errorf(Invalid, "c2pa: signing is not available in this version of weir; leave it out or send false")
 }
 
-// segmentSeconds returns the length of segments that was asked for, in whole
-// seconds; 0 = none was.
-func segmentSeconds(asked float64) int {
-	if asked <= 0 {
+// segmentSeconds returns the requested duration of segments, in whole seconds from 2 to 20;
+// 0 = none was requested.
+func segmentSeconds(requested float64) int {
+	if requested <= 0 {
 		return 0
 	}
-	return int(min(max(asked, 1), 20) + 0.5)
+	return int(min(max(requested, 2), 20) + 0.5)
 }
 
 // url writes a place as one URL, credentials and all.

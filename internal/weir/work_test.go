@@ -53,8 +53,8 @@ func TestTaskPhases(t *testing.T) {
 	if n, ok := task.Again("away", at(7)); ok || n != 2 || task.Status.Phase != TaskRunning {
 		t.Errorf("a third retry: %d, %v, %+v", n, ok, task.Status)
 	}
-	task.Complete(&TaskOutput{}, at(8))
-	if diff := cmp.Diff(TaskStatus{Phase: TaskCompleted, UpdatedAt: At(at(8))}, task.Status); diff != "" || task.Output == nil {
+	task.Complete(&TaskOutput{}, []string{"some frames are damaged"}, at(8))
+	if diff := cmp.Diff(TaskStatus{Phase: TaskCompleted, UpdatedAt: At(at(8)), Progress: new(1.0), Warnings: []string{"some frames are damaged"}}, task.Status); diff != "" || task.Output == nil {
 		t.Errorf("completed (-want +got):\n%s", diff)
 	}
 	if task.Advance("encoding", 1, time.Time{}, at(9)) || task.Start(0, at(9)) {

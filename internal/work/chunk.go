@@ -23,7 +23,7 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	var state store.Work
 	var p store.Piece
 	var ok bool
-	if err := w.tx(ctx, job, func(tx *store.Tx, _ *news) (err error) {
+	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
 		state, p, ok, err = start(tx)
 		return err
 	}); err != nil || !ok {
@@ -41,7 +41,7 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	if err != nil {
 		return err
 	}
-	if err := w.tx(ctx, job, func(tx *store.Tx, _ *news) error {
+	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error {
 		_, err := tx.FinishPiece(ctx, job, p, result, stats)
 		return err
 	}); err != nil {

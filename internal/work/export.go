@@ -41,8 +41,8 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 	}, w.Caller); err != nil {
 		return err
 	}
-	err = w.tx(ctx, job, func(tx *store.Tx, n *news) error {
-		return w.complete(ctx, tx, n, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}})
+	err = w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
+		return w.complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}}, nil)
 	})
 	if errors.Is(err, errNothingToDo) {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +63,70 @@ func TestRetries(t *testing.T) {
 		t.Errorf("asset = %+v, %v", a.Status, err)
 	}
 	eventually(t, "two retries and a failure counted", func() bool { s := n.Stats(); return s.Retried == 2 && s.Failed == 1 })
+}
+
+// TestPresignedSource fetches a source with the signature in its URL, also when the task is retried.
+// Nobody is shown the signature.
+func TestPresignedSource(t *testing.T) {
+	n := newHouse(t).node(t, "a")
+	caller, data := n.account(t, "ann"), plainClip(t)
+	const signature = "f00df00d"
+	var broken atomic.Bool
+	broken.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken.Load() || r.URL.Query().Get("X-Amz-Signature") != signature {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		http.ServeContent(w, r, "clip.mp4", time.Time{}, bytes.NewReader(data))
+	}))
+	defer server.Close()
+	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", URL: server.URL + "/clip.mp4?X-Amz-Date=1&X-Amz-Signature=" + signature, TargetSegmentSizeSecs: 2})
+	n.until(t, task.ID, phase(weir.TaskFailed))
+	broken.Store(false)
+	n.inTx(t, func(tx *store.Tx) error {
+		_, err := tx.UpdateTask(t.Context(), task.ID, func(t *weir.Task) error { return t.Retry(time.Now()) })
+		return err
+	})
+	task = n.until(t, task.ID, phase(weir.TaskCompleted))
+	asset, err := n.Store.Asset(t.Context(), asset.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := server.URL + "/clip.mp4?X-Amz-Date=1&X-Amz-Signature=***"; task.Params.Upload.URL != want || asset.Source.URL != want {
+		t.Errorf("the task shows %s and the asset %s, want %s", task.Params.Upload.URL, asset.Source.URL, want)
+	}
+	events := append(n.events(t, caller, "task/"+task.ID), n.events(t, caller, "asset/"+asset.ID)...)
+	if len(events) == 0 {
+		t.Error("no events")
+	}
+	for _, e := range events {
+		if strings.Contains(string(e.Payload), signature) {
+			t.Errorf("event %s has the signature: %s", e.Name, e.Payload)
+		}
+	}
+}
+
+// TestDamagedSource completes the task of a source that is damaged and still plays, with a word
+// about the damage, for who asks and for who is told.
+func TestDamagedSource(t *testing.T) {
+	n := newHouse(t).node(t, "a")
+	bucket, caller := s3test.Start(t), n.account(t, "ann")
+	data := bytes.Clone(made(t, func() ([]byte, error) {
+		return clip("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=3", "-c:v", "mpeg4", "-q:v", "2")
+	}))
+	for quarter := 1; quarter < 4; quarter++ {
+		copy(data[quarter*len(data)/4:], bytes.Repeat([]byte{0xa5}, 100))
+	}
+	task := n.transcode(t, caller, serve(t, data).URL+"/clip.avi", bucket, nil)
+	task = n.until(t, task.ID, phase(weir.TaskCompleted))
+	if w := task.Status.Warnings; len(w) != 1 || !strings.Contains(w[0], "of the video could not be decoded properly") {
+		t.Errorf("warnings = %q", w)
+	}
+	events := n.events(t, caller, "task/"+task.ID)
+	if last := events[len(events)-1]; last.Name != weir.TaskCompletedEvent || !strings.Contains(string(last.Payload), `"warnings":["about `) {
+		t.Errorf("event %s: %s", last.Name, last.Payload)
+	}
 }
 
 // TestCancel stops a task whose source does not go on.

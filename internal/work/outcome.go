@@ -10,47 +10,6 @@ import (
 	"weir/internal/weir"
 )
 
-// news is what happened in a transaction. It is told at its end, because from the
-// first event on other transactions wait with theirs.
-type news struct {
-	base   string
-	now    time.Time
-	events []weir.Event
-	err    error
-}
-
-func (w *Work) news() *news { return &news{base: w.Base, now: time.Now()} }
-
-func (n *news) add(e weir.Event, err error) {
-	n.events, n.err = append(n.events, e), errors.Join(n.err, err)
-}
-
-func (n *news) task(name weir.EventName, t weir.Task) {
-	if t.Output != nil && t.Output.Upload != nil {
-		output, upload := *t.Output, *t.Output.Upload
-		upload.AssetSpec = upload.AssetSpec.WithBase(n.base)
-		output.Upload = &upload
-		t.Output = &output
-	}
-	n.add(weir.NewTaskEvent(name, t, n.now))
-}
-
-func (n *news) asset(name weir.EventName, a weir.Asset) {
-	n.add(weir.NewAssetEvent(name, a.WithBase(n.base), n.now))
-}
-
-func (n *news) emit(ctx context.Context, tx *store.Tx) error {
-	if n.err != nil {
-		return n.err
-	}
-	for _, e := range n.events {
-		if err := tx.Emit(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ownError is a failure of the store, which is no fault of the task: the job is
 // simply done again.
 type ownError struct{ error }
@@ -58,13 +17,13 @@ type ownError struct{ error }
 func (e ownError) Unwrap() error { return e.error }
 
 // tx is a transaction at the end, or in the middle, of a job.
-func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *news) error) error {
+func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
 	err := w.Store.JobTx(ctx, job, func(tx *store.Tx) error {
-		n := w.news()
-		if err := do(tx, n); err != nil {
+		events := weir.NewEventBatch(w.Base, time.Now())
+		if err := do(tx, events); err != nil {
 			return err
 		}
-		return n.emit(ctx, tx)
+		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
 		return ownError{err}
@@ -120,31 +79,34 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 	text := message(failure)
 	var ended bool
 	var delay time.Duration
-	err := w.tx(ctx, job, func(tx *store.Tx, n *news) error {
+	err := w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
 		ended, delay = false, 0
 		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 			if t.Status.Phase != weir.TaskRunning {
 				return errNothingToDo // another piece failed first, or somebody has cancelled it
 			}
 			if weir.Retriable(failure) {
-				if retry, ok := t.Again(text, n.now); ok {
+				if retry, ok := t.Again(text, events.Now); ok {
 					delay = w.Backoff[min(retry, len(w.Backoff))-1]
 					return nil
 				}
 			}
 			ended = true
-			t.Fail(text, n.now)
+			t.Fail(text, events.Now)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		n.task(weir.TaskUpdated, t)
+		events.Task(weir.TaskUpdated, t)
 		if !ended {
-			return tx.DelayTask(ctx, taskID, n.now.Add(delay))
+			return tx.DelayTask(ctx, taskID, events.Now.Add(delay))
 		}
-		n.task(weir.TaskFailedEvent, t)
-		return failAsset(ctx, tx, t, text, n)
+		events.Task(weir.TaskFailedEvent, t)
+		if t.OutputAssetID == "" {
+			return nil
+		}
+		return tx.FailAsset(ctx, t.OutputAssetID, text, events)
 	})
 	switch {
 	case errors.Is(err, errNothingToDo):
@@ -164,42 +126,19 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 // errNothingToDo ends a transaction that has nothing to change.
 var errNothingToDo = errors.New("nothing to do")
 
-// failAsset ends the asset that a task was to make. One that is ready stays so: the
-// task would only have added to it.
-func failAsset(ctx context.Context, tx *store.Tx, t weir.Task, text string, n *news) error {
-	if t.OutputAssetID == "" {
-		return nil
-	}
-	failed := false
-	a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
-		if failed = a.Status.Phase != weir.AssetReady && !a.Deleted; failed {
-			a.Fail(text, n.now)
-		}
-		return nil
-	})
-	if err != nil && weir.KindOf(err) == weir.NotFound {
-		return nil
-	}
-	if err == nil && failed {
-		n.asset(weir.AssetUpdated, a)
-		n.asset(weir.AssetFailedEvent, a)
-	}
-	return err
-}
-
 // complete ends a task and what it made.
-func (w *Work) complete(ctx context.Context, tx *store.Tx, n *news, taskID string, output *weir.TaskOutput) error {
+func (w *Work) complete(ctx context.Context, tx *store.Tx, events *weir.EventBatch, taskID string, output *weir.TaskOutput, warnings []string) error {
 	t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 		if t.Status.Phase != weir.TaskRunning {
 			return errNothingToDo
 		}
-		t.Complete(output, n.now)
+		t.Complete(output, warnings, events.Now)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	n.task(weir.TaskUpdated, t)
-	n.task(weir.TaskCompletedEvent, t)
+	events.Task(weir.TaskUpdated, t)
+	events.Task(weir.TaskCompletedEvent, t)
 	return nil
 }

@@ -91,7 +91,7 @@ func (w *Work) reportProgress(ctx context.Context) {
 // writeProgress writes how far a task is, and tells of it now and then.
 func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress) error {
 	err := w.Store.Tx(ctx, func(tx *store.Tx) error {
-		n := w.news()
+		events := weir.NewEventBatch(w.Base, time.Now())
 		var state store.Work
 		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) (err error) {
 			if t.Status.Phase != weir.TaskRunning {
@@ -112,7 +112,7 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 			if err != nil {
 				return err
 			}
-			if !t.Advance(p.step, overall(state, encoded), eta(state, encoded, n.now), n.now) {
+			if !t.Advance(p.step, overall(state, encoded), eta(state, encoded, events.Now), events.Now) {
 				return errNothingToDo
 			}
 			return nil
@@ -120,7 +120,7 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 		if err != nil {
 			return err
 		}
-		return w.tell(ctx, tx, n, t, state)
+		return w.tell(ctx, tx, events, t, state)
 	})
 	if errors.Is(err, errNothingToDo) {
 		return nil
@@ -130,25 +130,25 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 
 // tell notes the progress of a task on its asset, and tells of both when enough has
 // happened since the last time.
-func (w *Work) tell(ctx context.Context, tx *store.Tx, n *news, t weir.Task, state store.Work) error {
+func (w *Work) tell(ctx context.Context, tx *store.Tx, events *weir.EventBatch, t weir.Task, state store.Work) error {
 	share := *t.Status.Progress
-	telling := n.now.Sub(state.ToldAt.Time()) >= tellEvery || share-state.Told >= tellStep
+	telling := events.Now.Sub(state.ToldAt.Time()) >= tellEvery || share-state.Told >= tellStep
 	if telling {
-		if _, err := tx.UpdateWork(ctx, t.ID, func(s *store.Work) { s.ToldAt, s.Told = weir.At(n.now), share }); err != nil {
+		if _, err := tx.UpdateWork(ctx, t.ID, func(s *store.Work) { s.ToldAt, s.Told = weir.At(events.Now), share }); err != nil {
 			return err
 		}
-		n.task(weir.TaskUpdated, t)
+		events.Task(weir.TaskUpdated, t)
 	}
 	if t.OutputAssetID != "" && !t.Extends() {
-		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error { a.Process(share, n.now); return nil })
+		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error { a.Process(share, events.Now); return nil })
 		if err != nil {
 			return err
 		}
 		if telling {
-			n.asset(weir.AssetUpdated, a)
+			events.Asset(weir.AssetUpdated, a)
 		}
 	}
-	return n.emit(ctx, tx)
+	return tx.EmitBatch(ctx, events)
 }
 
 // overall is the progress of a task: of fetching and taking apart, of its pieces, and

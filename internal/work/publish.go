@@ -32,6 +32,7 @@ type publication struct {
 	done  published
 
 	video, audio []vod.Stream
+	warnings     []string // about the source
 }
 
 // publish is the store.Handler of store.JobPublish: it puts what is done of a task
@@ -39,7 +40,7 @@ type publication struct {
 func (w *Work) publish(ctx context.Context, job store.Job) error {
 	p := &publication{Work: w, job: job}
 	var ok bool
-	if err := w.tx(ctx, job, func(tx *store.Tx, _ *news) (err error) {
+	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
 		p.state, ok, err = tx.StartPublish(ctx, job)
 		return err
 	}); err != nil || !ok {
@@ -84,6 +85,7 @@ func (p *publication) load(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	p.warnings = vod.Warnings(p.plan, chunks, audio)
 	p.video, p.audio, err = p.Engine.Streams(ctx, p.plan, chunks, audio)
 	return err
 }
@@ -148,13 +150,13 @@ func (p *publication) save(ctx context.Context, tx *store.Tx, share float64) err
 }
 
 // end keeps how far publishing is and lets another job go on when there is more.
-func (p *publication) end(ctx context.Context, also func(tx *store.Tx, n *news) error) error {
-	err := p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
+func (p *publication) end(ctx context.Context, also func(tx *store.Tx, events *weir.EventBatch) error) error {
+	err := p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		if err := p.save(ctx, tx, p.share()); err != nil {
 			return err
 		}
 		if also != nil {
-			if err := also(tx, n); err != nil {
+			if err := also(tx, events); err != nil {
 				return err
 			}
 		}
@@ -177,8 +179,8 @@ func (p *publication) publishFiles(ctx context.Context) error {
 		return p.end(ctx, nil)
 	}
 	output := pub.Output(p.done.Files, p.plan.Source, p.video, p.audio, p.done.RequestID)
-	err = p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
-		if err := p.complete(ctx, tx, n, p.task.ID, &weir.TaskOutput{Transcode: &output}); err != nil {
+	err = p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
+		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
 			return err
 		}
 		return p.save(ctx, tx, 1)
@@ -193,7 +195,7 @@ func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
 	}
 	pub.Save = func(ctx context.Context, state *vod.PublishState) error {
 		p.done.Files = state
-		return p.tx(ctx, p.job, func(tx *store.Tx, _ *news) error { return p.save(ctx, tx, 0) })
+		return p.tx(ctx, p.job, func(tx *store.Tx, _ *weir.EventBatch) error { return p.save(ctx, tx, 0) })
 	}
 	err := pub.Publish(ctx, p.done.Files, p.video, p.audio)
 	if err == nil && p.finished() && !p.done.Files.Finished {
@@ -201,7 +203,7 @@ func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
 	}
 	if err != nil && ctx.Err() == nil {
 		// What was done nevertheless need not be done again.
-		if saveErr := p.tx(ctx, p.job, func(tx *store.Tx, _ *news) error { return p.save(ctx, tx, 0) }); saveErr != nil {
+		if saveErr := p.tx(ctx, p.job, func(tx *store.Tx, _ *weir.EventBatch) error { return p.save(ctx, tx, 0) }); saveErr != nil {
 			p.Log.WarnContext(ctx, "what was published could not be noted", "task", p.task.ID, "err", saveErr)
 		}
 	}
@@ -268,11 +270,11 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		return err
 	}
 	if !p.finished() {
-		return p.end(ctx, func(tx *store.Tx, n *news) error {
+		return p.end(ctx, func(tx *store.Tx, events *weir.EventBatch) error {
 			if !p.done.Asset.Playable() {
 				return nil
 			}
-			return p.playable(ctx, tx, n)
+			return p.playable(ctx, tx, events)
 		})
 	}
 	asset, err := p.Store.Asset(ctx, p.task.OutputAssetID)
@@ -302,23 +304,23 @@ func (p *publication) publishAsset(ctx context.Context) error {
 }
 
 // finish completes the task and changes the asset that it made, and tells of it.
-func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(*weir.Asset, time.Time), events ...weir.EventName) error {
-	err := p.tx(ctx, p.job, func(tx *store.Tx, n *news) error {
+func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(*weir.Asset, time.Time), names ...weir.EventName) error {
+	err := p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		made := asset
-		change(&made, n.now)
+		change(&made, events.Now)
 		made.PlaybackURL, made.DownloadURL = "", "" // they are the asset's own matter
-		if err := p.complete(ctx, tx, n, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}); err != nil {
+		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}, p.warnings); err != nil {
 			return err
 		}
 		if err := p.save(ctx, tx, 1); err != nil {
 			return err
 		}
-		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a, n.now); return nil })
+		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a, events.Now); return nil })
 		if err != nil || changed.Deleted {
 			return err
 		}
-		for _, event := range events {
-			n.asset(event, changed)
+		for _, name := range names {
+			events.Asset(name, changed)
 		}
 		return nil
 	})
@@ -326,17 +328,17 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(
 }
 
 // playable notes that an asset can be played, though it is not ready.
-func (p *publication) playable(ctx context.Context, tx *store.Tx, n *news) error {
+func (p *publication) playable(ctx context.Context, tx *store.Tx, events *weir.EventBatch) error {
 	changed := false
 	a, err := tx.UpdateAsset(ctx, p.task.OutputAssetID, func(a *weir.Asset) error {
 		if changed = a.PlaybackURL == "" && !a.Deleted; changed {
 			a.PlaybackURL = playbackURL(*a)
-			a.Status.UpdatedAt = weir.At(n.now)
+			a.Status.UpdatedAt = weir.At(events.Now)
 		}
 		return nil
 	})
 	if err == nil && changed {
-		n.asset(weir.AssetUpdated, a)
+		events.Asset(weir.AssetUpdated, a)
 	}
 	return err
 }

@@ -258,7 +258,7 @@ func (w *Work) tidy(ctx context.Context) error {
 func (w *Work) expire(ctx context.Context, assetID string) error {
 	text := "the file was not uploaded within " + w.UploadExpiry.String() + "; request a new upload"
 	return w.Store.Tx(ctx, func(tx *store.Tx) error {
-		n := w.news()
+		events := weir.NewEventBatch(w.Base, time.Now())
 		t, err := tx.TaskOfAsset(ctx, assetID)
 		if err != nil && weir.KindOf(err) != weir.NotFound {
 			return err
@@ -267,7 +267,7 @@ func (w *Work) expire(ctx context.Context, assetID string) error {
 			changed := false
 			if t, err = tx.UpdateTask(ctx, t.ID, func(t *weir.Task) error {
 				if changed = t.Status.Phase == weir.TaskPending; changed {
-					t.Fail(text, n.now)
+					t.Fail(text, events.Now)
 				}
 				return nil
 			}); err != nil {
@@ -276,12 +276,12 @@ func (w *Work) expire(ctx context.Context, assetID string) error {
 			if !changed {
 				return nil // it has come after all
 			}
-			n.task(weir.TaskUpdated, t)
-			n.task(weir.TaskFailedEvent, t)
+			events.Task(weir.TaskUpdated, t)
+			events.Task(weir.TaskFailedEvent, t)
 		}
 		a, err := tx.UpdateAsset(ctx, assetID, func(a *weir.Asset) error {
 			if a.Status.Phase == weir.AssetUploading {
-				a.Fail(text, n.now)
+				a.Fail(text, events.Now)
 			}
 			return nil
 		})
@@ -289,12 +289,12 @@ func (w *Work) expire(ctx context.Context, assetID string) error {
 			return err
 		}
 		if a.Status.Phase == weir.AssetFailed {
-			n.asset(weir.AssetUpdated, a)
-			n.asset(weir.AssetFailedEvent, a)
+			events.Asset(weir.AssetUpdated, a)
+			events.Asset(weir.AssetFailedEvent, a)
 			if err := tx.PurgeUpload(ctx, assetID); err != nil {
 				return err
 			}
 		}
-		return n.emit(ctx, tx)
+		return tx.EmitBatch(ctx, events)
 	})
 }

@@ -102,26 +102,26 @@ func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Ses
 		case weir.KindOf(err) != weir.NotFound:
 			return err
 		}
-		n := &news{base: r.Base, now: time.Now()}
-		a := weir.NewRecording(&session, &stream, n.now)
+		events := weir.NewEventBatch(r.Base, time.Now())
+		a := weir.NewRecording(&session, &stream, events.Now)
 		if err := tx.CreateAsset(ctx, &a); err != nil {
 			return err
 		}
-		n.asset(weir.AssetCreated, a)
-		if a, err = tx.UpdateAsset(ctx, a.ID, func(a *weir.Asset) error { end(a, n.now); return nil }); err != nil {
+		events.Asset(weir.AssetCreated, a)
+		if a, err = tx.UpdateAsset(ctx, a.ID, func(a *weir.Asset) error { end(a, events.Now); return nil }); err != nil {
 			return err
 		}
-		n.asset(weir.AssetUpdated, a)
+		events.Asset(weir.AssetUpdated, a)
 		if a.Status.Phase == weir.AssetReady {
-			n.asset(weir.AssetReadyEvent, a)
-			n.add(stream.RecordingReady(session, a.WithBase(r.Base), n.now))
-			if err := follow(ctx, tx, n, &session, a); err != nil {
+			events.Asset(weir.AssetReadyEvent, a)
+			events.Add(stream.RecordingReady(session, a.WithBase(r.Base), events.Now))
+			if err := follow(ctx, tx, events, &session, a); err != nil {
 				return err
 			}
 		} else {
-			n.asset(weir.AssetFailedEvent, a)
+			events.Asset(weir.AssetFailedEvent, a)
 		}
-		return n.emit(ctx, tx)
+		return tx.EmitBatch(ctx, events)
 	})
 	if errors.Is(err, errNothingToDo) {
 		return nil

@@ -12,15 +12,15 @@ import (
 )
 
 // follow asks for the renditions and the pictures of a recording that can be watched.
-func follow(ctx context.Context, tx *store.Tx, n *news, session *weir.Session, recording weir.Asset) error {
+func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, session *weir.Session, recording weir.Asset) error {
 	if recording.Type != "video" {
 		return nil
 	}
-	task := weir.NewLadder(session, recording, n.now)
+	task := weir.NewLadder(session, recording, events.Now)
 	if err := tx.CreateTask(ctx, &task); err != nil {
 		return err
 	}
-	n.task(weir.TaskSpawned, task)
+	events.Task(weir.TaskSpawned, task)
 	return nil
 }
 

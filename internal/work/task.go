@@ -38,7 +38,7 @@ func (w *Work) begin(ctx context.Context, job store.Job) error {
 // start notes that a task has begun, or goes on.
 func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state store.Work, err error) {
 	deleted := false
-	err = w.tx(ctx, job, func(tx *store.Tx, n *news) error {
+	err = w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
 		first := false
 		t, err = tx.UpdateTask(ctx, job.Ref, func(t *weir.Task) error {
 			first = t.Status.Phase == weir.TaskWaiting
@@ -49,7 +49,7 @@ func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state sto
 			if err != nil {
 				return err
 			}
-			if !t.Start(overall(state, encoded), n.now) {
+			if !t.Start(overall(state, encoded), events.Now) {
 				return errNothingToDo
 			}
 			return nil
@@ -61,14 +61,14 @@ func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state sto
 			return err
 		}
 		if first {
-			n.task(weir.TaskUpdated, t)
+			events.Task(weir.TaskUpdated, t)
 		}
 		if t.OutputAssetID == "" {
 			return nil
 		}
 		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
 			deleted = a.Deleted
-			a.Process(*t.Status.Progress, n.now)
+			a.Process(*t.Status.Progress, events.Now)
 			return nil
 		})
 		if err != nil && weir.KindOf(err) != weir.NotFound {
@@ -76,7 +76,7 @@ func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state sto
 		}
 		deleted = deleted || err != nil
 		if first && !deleted && !t.Extends() {
-			n.asset(weir.AssetUpdated, a)
+			events.Asset(weir.AssetUpdated, a)
 		}
 		return nil
 	})
@@ -102,7 +102,7 @@ func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state sto
 			usable = false
 		}
 	}
-	err := w.tx(ctx, job, func(tx *store.Tx, _ *news) (err error) {
+	err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
 		if !usable {
 			state, err = tx.RestartWork(ctx, state.TaskID)
 			return err
@@ -195,7 +195,7 @@ func (w *Work) noteSource(ctx context.Context, job store.Job, o origin) error {
 	if err != nil {
 		return err
 	}
-	return w.tx(ctx, job, func(tx *store.Tx, _ *news) error {
+	return w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error {
 		_, err := tx.UpdateWork(ctx, job.Ref, func(s *store.Work) { s.Source = note })
 		return err
 	})
@@ -262,7 +262,7 @@ func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan 
 	if err != nil {
 		return state, err
 	}
-	err = w.tx(ctx, job, func(tx *store.Tx, _ *news) error {
+	err = w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error {
 		if state, err = tx.UpdateWork(ctx, t.ID, func(s *store.Work) {
 			s.Plan, s.Stream, s.Tied = text, true, plan.Source.Sequential != ""
 		}); err != nil {

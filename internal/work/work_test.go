@@ -308,7 +308,7 @@ func TestTranscode(t *testing.T) {
 	caller := n.account(t, "ann")
 	task := n.transcode(t, caller, server.URL+"/clip.mp4", bucket, nil)
 	task = n.until(t, task.ID, phase(weir.TaskCompleted))
-	if task.Status.Progress != nil || task.Status.Retries != nil || task.Status.ErrorMessage != "" {
+	if p := task.Status.Progress; p == nil || *p != 1 || task.Status.Retries != nil || task.Status.ErrorMessage != "" {
 		t.Errorf("status = %+v", task.Status)
 	}
 	out := task.Output.Transcode

@@ -18,5 +18,5 @@ func NewGate(tb testing.TB, st *store.Store) *access.Gate {
 	log := slog.New(slog.DiscardHandler)
 	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")})
 	tb.Cleanup(g.Client(0).CloseIdleConnections)
-	return access.New(st, webhook.New(st, g, log), log)
+	return access.New(st, webhook.New(st, g, "test", log), log)
 }

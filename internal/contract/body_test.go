@@ -1,4 +1,4 @@
-package api
+package contract
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"weir/internal/weir"
 )
 
-func TestParseBody(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
 		kind       weir.Kind // of the error; "" = none
@@ -22,7 +22,7 @@ func TestParseBody(t *testing.T) {
 		{"no JSON", `{"a":`, weir.Refused},
 		{"nothing", ``, weir.Refused},
 	} {
-		_, err := parseBody([]byte(tt.body))
+		_, err := parse([]byte(tt.body))
 		if got := kindOrNone(err); got != tt.kind {
 			t.Errorf("%s: kind %q, want %q (%v)", tt.name, got, tt.kind, err)
 		}
@@ -43,7 +43,7 @@ func TestPlainNumbers(t *testing.T) {
 		`1e17`:                        `1e17`,
 		`"1e3"`:                       `"1e3"`,
 	} {
-		value, err := parseBody([]byte(in))
+		value, err := parse([]byte(in))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,10 +54,10 @@ func TestPlainNumbers(t *testing.T) {
 	}
 }
 
-func FuzzParseBody(f *testing.F) {
+func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"a":[1,2,{"b":"c\\"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		value, err := parseBody(body)
+		value, err := parse(body)
 		if err != nil {
 			if weir.KindOf(err) == weir.Internal {
 				t.Errorf("error without a kind: %v", err)
@@ -71,11 +71,11 @@ func FuzzParseBody(f *testing.F) {
 }
 
 func TestCheckBody(t *testing.T) {
-	schema := compiledContract(t).body("POST /api/stream")
+	schema := compiled(t).Body("POST /api/stream")
 	// The validator sees the last of two members, so the handler must not see the first.
 	const twice = `{"name":"x","profiles":[{"name":"a","width":640,"height":360,"bitrate":1000,"fps":0,"quality":9999}],` +
 		`"profiles":[{"name":"a","width":640,"height":360,"bitrate":1e3,"fps":0}]}`
-	body, err := checkBody(schema, []byte(twice))
+	body, err := schema.Check([]byte(twice))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,11 @@ func TestCheckBody(t *testing.T) {
 		t.Errorf("the handler sees %+v", p)
 	}
 	for _, zero := range []string{`{"name":"a\u0000b"}`, `{"name":"x","userTags":{"a\u0000":1}}`} {
-		if _, err := checkBody(schema, []byte(zero)); kindOrNone(err) != weir.Invalid {
+		if _, err := schema.Check([]byte(zero)); kindOrNone(err) != weir.Invalid {
 			t.Errorf("%s: %v, want invalid", zero, err)
 		}
 	}
-	if _, err := checkBody(schema, []byte(`{"name":"a\\u0000b"}`)); err != nil {
+	if _, err := schema.Check([]byte(`{"name":"a\\u0000b"}`)); err != nil {
 		t.Errorf("a backslash before u0000: %v", err)
 	}
 }

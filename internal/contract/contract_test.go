@@ -1,4 +1,4 @@
-package api
+package contract
 
 import (
 	"encoding/json"
@@ -13,10 +13,12 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/weir"
 )
 
-// contractSource returns the document of the service.
-func contractSource(t testing.TB) []byte {
+// openapi returns the document of the service.
+func openapi(t testing.TB) []byte {
 	t.Helper()
 	source, err := os.ReadFile("../../openapi.yaml")
 	if err != nil {
@@ -25,52 +27,40 @@ func contractSource(t testing.TB) []byte {
 	return source
 }
 
-// contractOnce compiles the document once for all tests.
-var contractOnce = sync.OnceValues(func() (*contract, error) {
+// compileOnce compiles the document once for all tests.
+var compileOnce = sync.OnceValues(func() (*Contract, error) {
 	source, err := os.ReadFile("../../openapi.yaml")
 	if err != nil {
 		return nil, err
 	}
-	return newContract(source)
+	return New(source)
 })
 
-func compiledContract(t testing.TB) *contract {
+func compiled(t testing.TB) *Contract {
 	t.Helper()
-	c, err := contractOnce()
+	c, err := compileOnce()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// contractValue decodes JSON as handlers do.
-func contractValue(t testing.TB, text string) any {
+// messagesOf returns the messages about a body, nil when it is valid.
+func messagesOf(t testing.TB, schema *Body, body string) []string {
 	t.Helper()
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	var value any
-	if err := decoder.Decode(&value); err != nil {
-		t.Fatalf("decode %s: %v", text, err)
-	}
-	return value
-}
-
-// contractMessages returns what is told about a body, nil when it is valid.
-func contractMessages(t testing.TB, schema *bodySchema, value any) []string {
-	t.Helper()
-	err := schema.validate(value)
+	_, err := schema.Check([]byte(body))
 	if err == nil {
 		return nil
 	}
-	told, ok := errors.AsType[*bodyError](err)
+	e, ok := errors.AsType[*weir.Error](err)
 	if !ok {
-		t.Fatalf("error %v (%T), want a bodyError", err, err)
+		t.Fatalf("error %v (%T), want a weir.Error", err, err)
 	}
-	return told.Messages()
+	return e.Messages
 }
 
-func TestContractMessages(t *testing.T) {
-	c := compiledContract(t)
+func TestMessages(t *testing.T) {
+	c := compiled(t)
 	profile := func(members string) string {
 		return `{"name":"n","profiles":[` + strings.Repeat(`{"name":"a","width":128,"height":128,"bitrate":400,"fps":0},`, 2) +
 			`{"name":"b","height":720,"bitrate":1000,"fps":0,` + members + `}]}`
@@ -236,11 +226,11 @@ func TestContractMessages(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			schema := c.body(tt.pattern)
+			schema := c.Body(tt.pattern)
 			if schema == nil {
 				t.Fatalf("%s has no body in the document", tt.pattern)
 			}
-			got := contractMessages(t, schema, contractValue(t, tt.body))
+			got := messagesOf(t, schema, tt.body)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("messages (-want +got):\n%s", diff)
 			}
@@ -248,10 +238,34 @@ func TestContractMessages(t *testing.T) {
 	}
 }
 
+// A form that a member names is the one that is meant, whatever else is missing.
+func TestNearestForm(t *testing.T) {
+	schema := compiled(t).Body("POST /api/transcode")
+	for storage, want := range map[string]string{
+		`{"type":"ipfs","credentials":{"proof":"x"}}`: `storage.type: must be one of s3, web3.storage`,
+		`{"type":"ipfs"}`:                                   `storage.type: must be one of s3, web3.storage`,
+		`{"type":"s3","endpoint":"https://h"}`:              `storage.bucket: is required`,
+		`{"type":"s3"}`:                                     `storage.endpoint: is required`,
+		`{"type":"s3","endpoint":"https://h","bucket":"b"}`: `storage.credentials: is required`,
+		`{"type":"s3","endpoint":"https://h","bucket":"b","credentials":{"accessKeyId":"a"}}`: `storage.credentials.secretAccessKey: is required`,
+		`{"type":"web3.storage"}`:               `storage.credentials: is required`,
+		`{"endpoint":"https://h","bucket":"b"}`: `storage.type: is required`,
+		`{}`:                                    `storage.type: is required`,
+		`"s3"`:                                  `storage: must be a bucket or a space on IPFS`,
+	} {
+		for range 20 {
+			body := `{"input":{"url":"https://a"},"storage":` + storage + `,"outputs":{}}`
+			if got := messagesOf(t, schema, body); len(got) < 2 || got[len(got)-1] != want {
+				t.Fatalf("storage %s: messages %q, want the sentence %q", storage, got, want)
+			}
+		}
+	}
+}
+
 // A body that is wrong in every way, mended step by step: each answer must name
 // the next step, and the same one every time.
-func TestContractOrder(t *testing.T) {
-	c, err := newContract([]byte(`
+func TestOrder(t *testing.T) {
+	c, err := New([]byte(`
 openapi: 3.1.0
 paths:
   /api/a:
@@ -280,7 +294,7 @@ components:
 	if err != nil {
 		t.Fatal(err)
 	}
-	schema := c.body("POST /api/a")
+	schema := c.Body("POST /api/a")
 	for _, tt := range []struct{ body, keyword, sentence string }{
 		{`"a"`, "type", "body: must be an object"},
 		{`{"ape":"x","new":1,"zebra":1}`, "required", "url: is required"},
@@ -298,23 +312,23 @@ components:
 		{`{"ape":"x","url":"https://example.org/path","list":[{"b":"","a":10},{"a":11,"b":""},{"a":12,"b":""}]}`, "type", "ape: must be an integer"},
 	} {
 		for range 50 {
-			got := contractMessages(t, schema, contractValue(t, tt.body))
+			got := messagesOf(t, schema, tt.body)
 			if len(got) != 2 || got[1] != tt.sentence || !strings.Contains(got[0], `"keyword":"`+tt.keyword+`"`) {
 				t.Fatalf("%s: messages %q, want keyword %s and %q", tt.body, got, tt.keyword, tt.sentence)
 			}
 		}
 	}
-	if got := contractMessages(t, schema, contractValue(t, `{"ape":1,"url":"https://example.org/path","list":[{"b":"","a":10},{"a":11,"b":""},{"a":12,"b":""}]}`)); got != nil {
+	if got := messagesOf(t, schema, `{"ape":1,"url":"https://example.org/path","list":[{"b":"","a":10},{"a":11,"b":""},{"a":12,"b":""}]}`); got != nil {
 		t.Errorf("mended body: messages %q, want none", got)
 	}
 }
 
 // Items are told in their order, which is not that of their written indexes.
-func TestContractOrderOfItems(t *testing.T) {
-	schema := compiledContract(t).body("POST /api/webhook")
+func TestOrderOfItems(t *testing.T) {
+	schema := compiled(t).Body("POST /api/webhook")
 	for range 20 {
-		body := contractValue(t, `{"name":"n","url":"https://a","events":[`+strings.Repeat(`"stream.idle",`, 9)+`"x","y"]}`)
-		got := contractMessages(t, schema, body)
+		body := `{"name":"n","url":"https://a","events":[` + strings.Repeat(`"stream.idle",`, 9) + `"x","y"]}`
+		got := messagesOf(t, schema, body)
 		if want := "events[9]: must be one of stream.started,"; len(got) != 2 || !strings.HasPrefix(got[1], want) {
 			t.Fatalf("messages %q, want a sentence that starts with %q", got, want)
 		}
@@ -322,19 +336,19 @@ func TestContractOrderOfItems(t *testing.T) {
 }
 
 // Names that callers made up have an order too, whatever they look like.
-func TestContractOrderOfNames(t *testing.T) {
-	schema := compiledContract(t).body("POST /api/stream")
+func TestOrderOfNames(t *testing.T) {
+	schema := compiled(t).Body("POST /api/stream")
 	for range 100 {
-		body := contractValue(t, `{"name":"n","userTags":{"b":null,"2":null,"1a":null,"10":null,"02":null,"a":null}}`)
-		got := contractMessages(t, schema, body)
+		body := `{"name":"n","userTags":{"b":null,"2":null,"1a":null,"10":null,"02":null,"a":null}}`
+		got := messagesOf(t, schema, body)
 		if want := "userTags[02]: must be a string or a number or an array"; len(got) != 2 || got[1] != want {
 			t.Fatalf("messages %q, want the sentence %q", got, want)
 		}
 	}
 }
 
-func TestContractLimits(t *testing.T) {
-	c := compiledContract(t)
+func TestLimits(t *testing.T) {
+	c := compiled(t)
 	context := func(value string) string {
 		return `{"name":"n","playbackPolicy":{"type":"webhook","webhookContext":{"b":1,"a":` + value + `}}}`
 	}
@@ -344,10 +358,10 @@ func TestContractLimits(t *testing.T) {
 	}
 	const path = "playbackPolicy.webhookContext.a"
 	for _, tt := range []struct{ name, body, want string }{ // want "" = valid
-		{"deep", context(nested(contractMaxDepth - 2)), ""},
-		{"too deep", context(nested(contractMaxDepth - 1)), "body: must have at most 64 levels"},
-		{"many values", context(`[` + strings.Repeat(`0,`, contractMaxValues-8) + `0]`), ""},
-		{"too many values", context(`[` + strings.Repeat(`0,`, contractMaxValues) + `0]`), "body: must have at most 10000 values in all"},
+		{"deep", context(nested(maxDepth - 3)), ""},
+		{"too deep", context(nested(maxDepth - 2)), "the body is nested deeper than 64 levels"},
+		{"many values", context(`[` + strings.Repeat(`0,`, maxValues-8) + `0]`), ""},
+		{"too many values", context(`[` + strings.Repeat(`0,`, maxValues) + `0]`), "body: must have at most 10000 values in all"},
 		{"large number", context(`1.5e308`), ""},
 		{"tiny number", context(`1e-308`), ""},
 		{"number over float64", context(`1e309`), path + ": must be a number with fewer digits"},
@@ -362,11 +376,11 @@ func TestContractLimits(t *testing.T) {
 		{"huge exponent where an integer belongs", width(`1e999999999`), "profiles[0].width: must be a number with fewer digits"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := contractMessages(t, c.body("POST /api/stream"), contractValue(t, tt.body))
+			got := messagesOf(t, c.Body("POST /api/stream"), tt.body)
 			switch {
 			case tt.want == "" && got != nil:
 				t.Errorf("messages %q, want none", got)
-			case tt.want != "" && (len(got) != 2 || got[1] != tt.want):
+			case tt.want != "" && (len(got) == 0 || got[len(got)-1] != tt.want):
 				t.Errorf("messages %q, want the sentence %q", got, tt.want)
 			}
 		})
@@ -374,11 +388,11 @@ func TestContractLimits(t *testing.T) {
 }
 
 // Names that a caller made up must not fill the answer.
-func TestContractShortensNames(t *testing.T) {
-	schema := compiledContract(t).body("POST /api/stream")
+func TestShortensNames(t *testing.T) {
+	schema := compiled(t).Body("POST /api/stream")
 	long := strings.Repeat("x", 100_000)
 	for _, body := range []string{`{"name":"n","` + long + `":1}`, `{"name":"n","userTags":{"` + long + `":null}}`} {
-		for _, message := range contractMessages(t, schema, contractValue(t, body)) {
+		for _, message := range messagesOf(t, schema, body) {
 			if len(message) > 1000 {
 				t.Errorf("message of %d characters: %.200s…", len(message), message)
 			}
@@ -386,8 +400,8 @@ func TestContractShortensNames(t *testing.T) {
 	}
 }
 
-func TestContractAccepts(t *testing.T) {
-	c := compiledContract(t)
+func TestAccepts(t *testing.T) {
+	c := compiled(t)
 	for _, tt := range []struct{ pattern, body string }{
 		{"POST /api/stream", `{"name":"","profiles":null}`},
 		{"POST /api/stream", `{"name":"n","profiles":[],"record":true,"recordingSpec":{"profiles":null}}`},
@@ -420,70 +434,60 @@ func TestContractAccepts(t *testing.T) {
 		{"POST /api/api-token", `{"name":"n","access":{"cors":{"allowedOrigins":["*"]},"rules":[{"resources":["stream/*"],"methods":["get","*"]}]}}`},
 		{"PATCH /api/project/{id}", `{"name":"n"}`},
 	} {
-		if got := contractMessages(t, c.body(tt.pattern), contractValue(t, tt.body)); got != nil {
+		if got := messagesOf(t, c.Body(tt.pattern), tt.body); got != nil {
 			t.Errorf("%s %s: messages %q, want none", tt.pattern, tt.body, got)
 		}
 	}
-	if c.body("GET /api/stream") != nil || c.body("POST /api/task/{id}/cancel") != nil || c.body("POST /api/nowhere") != nil {
+	if c.Body("GET /api/stream") != nil || c.Body("POST /api/task/{id}/cancel") != nil || c.Body("POST /api/nowhere") != nil {
 		t.Error("an operation without a body has a schema for one")
 	}
 }
 
-func TestContractResponse(t *testing.T) {
-	c := compiledContract(t)
+func TestResponse(t *testing.T) {
+	c := compiled(t)
 	target := `"id":"3b1c5a1e-64f1-4a6e-9a53-0f5d7c1b9e21","userId":"3b1c5a1e-64f1-4a6e-9a53-0f5d7c1b9e21","name":"n","disabled":false,"createdAt":1760000000000`
 	for _, tt := range []struct {
 		name, pattern string
 		status        int
 		body          string
-		documented    bool
 		valid         bool
 	}{
-		{"as documented", "GET /api/multistream/target/{id}", 200, `{` + target + `}`, true, true},
-		{"stray member", "GET /api/multistream/target/{id}", 200, `{` + target + `,"url":"rtmp://a/secret"}`, true, false},
-		{"null for a member without value", "GET /api/webhook/{id}/log/{logId}", 200, `{"id":null}`, true, false},
-		{"member of an administrator's list", "GET /api/multistream/target", 200, `[{` + target + `,"deleted":true}]`, true, true},
-		{"the same on its own", "GET /api/multistream/target/{id}", 200, `{` + target + `,"deleted":true}`, true, false},
-		{"error", "GET /api/multistream/target/{id}", 404, `{"errors":["not found"]}`, true, true},
-		{"error that the operation does not list", "GET /api/multistream/target/{id}", 500, `{"errors":["x"]}`, true, true},
-		{"error without a message", "GET /api/multistream/target/{id}", 404, `{"errors":[]}`, true, false},
-		{"status that is not documented", "GET /api/multistream/target/{id}", 201, `{}`, false, false},
-		{"no such operation", "GET /api/nowhere", 404, `{}`, false, false},
+		{"as documented", "GET /api/multistream/target/{id}", 200, `{` + target + `}`, true},
+		{"stray member", "GET /api/multistream/target/{id}", 200, `{` + target + `,"url":"rtmp://a/secret"}`, false},
+		{"null for a member without value", "GET /api/webhook/{id}/log/{logId}", 200, `{"id":null}`, false},
+		{"member of an administrator's list", "GET /api/multistream/target", 200, `[{` + target + `,"deleted":true}]`, true},
+		{"the same on its own", "GET /api/multistream/target/{id}", 200, `{` + target + `,"deleted":true}`, false},
+		{"error", "GET /api/multistream/target/{id}", 404, `{"errors":["not found"]}`, true},
+		{"error that the operation does not list", "GET /api/multistream/target/{id}", 500, `{"errors":["x"]}`, true},
+		{"error without a message", "GET /api/multistream/target/{id}", 404, `{"errors":[]}`, false},
+		{"status that is not documented", "GET /api/multistream/target/{id}", 201, `{}`, false},
+		{"status without a body", "DELETE /api/stream/{id}", 204, ``, true},
+		{"no such operation", "GET /api/nowhere", 404, `{}`, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			schema, documented := c.response(tt.pattern, tt.status)
-			if documented != tt.documented {
-				t.Fatalf("documented = %v, want %v", documented, tt.documented)
-			}
-			if !documented {
-				return
-			}
-			if err := schema.Validate(contractValue(t, tt.body)); (err == nil) != tt.valid {
+			if err := c.CheckResponse(tt.pattern, tt.status, []byte(tt.body)); (err == nil) != tt.valid {
 				t.Errorf("valid = %v, want %v (%v)", err == nil, tt.valid, err)
 			}
 		})
 	}
-	if schema, documented := c.response("DELETE /api/stream/{id}", 204); schema != nil || !documented {
-		t.Errorf("204: schema %v, documented %v, want none and true", schema, documented)
-	}
 }
 
-func TestContractRefusesBadDocuments(t *testing.T) {
+func TestRefusesBadDocuments(t *testing.T) {
 	for name, source := range map[string]string{
 		"not YAML":       "openapi: [",
 		"lost reference": "paths: { /api/a: { post: { requestBody: { content: { application/json: { schema: { $ref: '#/no' } } } } } } }",
 		"bad schema":     "paths: { /api/a: { post: { requestBody: { content: { application/json: { schema: { type: strin } } } } } } }",
 		"unknown format": "paths: { /api/a: { post: { requestBody: { content: { application/json: { schema: { format: colour } } } } } } }",
 	} {
-		if _, err := newContract([]byte(source)); err == nil {
+		if _, err := New([]byte(source)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
-func TestContractRenderings(t *testing.T) {
-	source, c := contractSource(t), compiledContract(t)
-	if string(c.yaml()) != string(source) {
+func TestRenderings(t *testing.T) {
+	source, c := openapi(t), compiled(t)
+	if string(c.YAML()) != string(source) {
 		t.Error("yaml is not the document as it was written")
 	}
 	var fromYAML, fromJSON any
@@ -497,28 +501,28 @@ func TestContractRenderings(t *testing.T) {
 	if err := json.Unmarshal(data, &fromYAML); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(c.json(), &fromJSON); err != nil {
+	if err := json.Unmarshal(c.JSON(), &fromJSON); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(fromYAML, fromJSON); diff != "" {
 		t.Errorf("JSON differs from YAML (-yaml +json):\n%s", diff)
 	}
-	if first := `{"openapi":"3.1.0","info":{"title":"weir",`; !strings.HasPrefix(string(c.json()), first) {
-		t.Errorf("JSON starts with %.60s, want the order of the YAML", c.json())
+	if first := `{"openapi":"3.1.0","info":{"title":"weir",`; !strings.HasPrefix(string(c.JSON()), first) {
+		t.Errorf("JSON starts with %.60s, want the order of the YAML", c.JSON())
 	}
 }
 
 // TestContractDocument checks what OpenAPI 3.1 asks of a document and JSON Schema
 // doesn't know about.
-func TestContractDocument(t *testing.T) {
+func TestDocument(t *testing.T) {
 	var root any
-	if err := yaml.UnmarshalWithOptions(contractSource(t), &root, yaml.UseOrderedMap()); err != nil {
+	if err := yaml.UnmarshalWithOptions(openapi(t), &root, yaml.UseOrderedMap()); err != nil {
 		t.Fatal(err)
 	}
-	doc := &contractDocument{root: root}
+	doc := &document{root: root}
 
 	referenced := map[string]bool{}
-	contractWalk(root, "", func(place string, value any) {
+	walk(root, "", func(place string, value any) {
 		object, _ := value.(yaml.MapSlice)
 		names := map[any]bool{}
 		for _, member := range object {
@@ -549,8 +553,8 @@ func TestContractDocument(t *testing.T) {
 	operations := map[string]string{}
 	for path, item := range doc.members("/paths") {
 		for method, place := range doc.members(item) {
-			if slices.Contains(contractMethods, method) {
-				contractCheckOperation(t, doc, path, item, place, tags, operations)
+			if slices.Contains(methods, method) {
+				checkOperation(t, doc, path, item, place, tags, operations)
 			} else if method != "parameters" {
 				t.Errorf("%s: weir does not know the method %s", item, method)
 			}
@@ -558,21 +562,21 @@ func TestContractDocument(t *testing.T) {
 	}
 }
 
-func contractWalk(value any, place string, visit func(place string, value any)) {
+func walk(value any, place string, visit func(place string, value any)) {
 	visit(place, value)
 	switch value := value.(type) {
 	case yaml.MapSlice:
 		for _, member := range value {
-			contractWalk(member.Value, place+"/"+contractEscape(fmt.Sprint(member.Key)), visit)
+			walk(member.Value, place+"/"+escape(fmt.Sprint(member.Key)), visit)
 		}
 	case []any:
 		for i, item := range value {
-			contractWalk(item, fmt.Sprintf("%s/%d", place, i), visit)
+			walk(item, fmt.Sprintf("%s/%d", place, i), visit)
 		}
 	}
 }
 
-func contractCheckOperation(t *testing.T, doc *contractDocument, path, item, place string, tags map[string]bool, operations map[string]string) {
+func checkOperation(t *testing.T, doc *document, path, item, place string, tags map[string]bool, operations map[string]string) {
 	id, _ := doc.at(place + "/operationId").(string)
 	if other := operations[id]; id == "" || other != "" {
 		t.Errorf("%s: operationId %q is missing, or that of %s", place, id, other)
@@ -616,10 +620,10 @@ func contractCheckOperation(t *testing.T, doc *contractDocument, path, item, pla
 	if !slices.Equal(inPath, declared) {
 		t.Errorf("%s: the path has %v, parameters are %v", place, inPath, declared)
 	}
-	contractCheckAnswers(t, doc, place)
+	checkResponses(t, doc, place)
 }
 
-func contractCheckAnswers(t *testing.T, doc *contractDocument, place string) {
+func checkResponses(t *testing.T, doc *document, place string) {
 	success := 0
 	answers := map[string]bool{}
 	for status, response := range doc.members(place + "/responses") {
@@ -651,10 +655,10 @@ func contractCheckAnswers(t *testing.T, doc *contractDocument, place string) {
 }
 
 // Every body schema must be closed: what it does not name is refused.
-func TestContractBodiesAreClosed(t *testing.T) {
-	c := compiledContract(t)
+func TestBodiesAreClosed(t *testing.T) {
+	c := compiled(t)
 	for pattern, schema := range c.bodies {
-		got := contractMessages(t, schema, map[string]any{"noSuchMember": true})
+		got := messagesOf(t, schema, `{"noSuchMember":true}`)
 		if len(got) < 2 {
 			t.Errorf("%s: an unknown member is accepted", pattern)
 		}
@@ -662,12 +666,12 @@ func TestContractBodiesAreClosed(t *testing.T) {
 }
 
 // The operations that need no credential are few, and named here once more.
-func TestContractPublicOperations(t *testing.T) {
+func TestPublicOperations(t *testing.T) {
 	var root any
-	if err := yaml.UnmarshalWithOptions(contractSource(t), &root, yaml.UseOrderedMap()); err != nil {
+	if err := yaml.UnmarshalWithOptions(openapi(t), &root, yaml.UseOrderedMap()); err != nil {
 		t.Fatal(err)
 	}
-	doc := &contractDocument{root: root}
+	doc := &document{root: root}
 	var got []string
 	for path, item := range doc.members("/paths") {
 		for method, place := range doc.members(item) {
@@ -691,10 +695,10 @@ func TestContractPublicOperations(t *testing.T) {
 }
 
 func FuzzBody(f *testing.F) {
-	c := compiledContract(f)
+	c := compiled(f)
 	var patterns []string
-	for _, pattern := range c.pathsAndMethods() {
-		if c.body(pattern) != nil {
+	for _, pattern := range c.Operations() {
+		if c.Body(pattern) != nil {
 			patterns = append(patterns, pattern)
 		}
 	}
@@ -704,19 +708,19 @@ func FuzzBody(f *testing.F) {
 	f.Add(uint(0), []byte(`[[[[[[1e999999]]]]]]`))
 	f.Add(uint(0), []byte(`{"custom":{"url":""},"ipfs":{"pinata":{}},"userTags":{"~/":[null]},"":{}}`))
 	f.Fuzz(func(t *testing.T, which uint, body []byte) {
-		decoder := json.NewDecoder(strings.NewReader(string(body)))
-		decoder.UseNumber()
-		var value any
-		if decoder.Decode(&value) != nil {
+		if _, err := parse(body); err != nil {
 			return
 		}
 		pattern := patterns[which%uint(len(patterns))]
-		messages := contractMessages(t, c.body(pattern), value)
+		messages := messagesOf(t, c.Body(pattern), string(body))
 		if messages == nil {
 			return
 		}
-		if again := contractMessages(t, c.body(pattern), value); !slices.Equal(messages, again) {
+		if again := messagesOf(t, c.Body(pattern), string(body)); !slices.Equal(messages, again) {
 			t.Fatalf("%s: messages %q, then %q", pattern, messages, again)
+		}
+		if strings.Contains(string(body), `u0000`) && len(messages) == 1 {
+			return // a zero character; the schema has nothing to say about it
 		}
 		if len(messages) < 2 {
 			t.Fatalf("%s: messages %q, want at least two", pattern, messages)
@@ -739,28 +743,27 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-func BenchmarkNewContract(b *testing.B) {
-	source := contractSource(b)
+func BenchmarkNew(b *testing.B) {
+	source := openapi(b)
 	for b.Loop() {
-		if _, err := newContract(source); err != nil {
+		if _, err := New(source); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkBody(b *testing.B) {
-	schema := compiledContract(b).body("POST /api/stream")
+	schema := compiled(b).Body("POST /api/stream")
 	for _, bb := range []struct{ name, body string }{
 		{"good", `{"name":"n","record":true}`},
 		{"profiles", `{"name":"n","profiles":[{"name":"a","width":1280,"height":720,"bitrate":3000000,"fps":30},{"name":"b","width":640,"height":360,"bitrate":800000,"fps":30}]}`},
 		{"bad", `{"name":1,"nope":true}`},
 		{"worst", `{"name":"n","userTags":{"a":[` + strings.Repeat(`true,`, 9_900) + `true]}}`},
 	} {
-		value := contractValue(b, bb.body)
 		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_ = schema.validate(value)
+				_, _ = schema.Check([]byte(bb.body))
 			}
 		})
 	}

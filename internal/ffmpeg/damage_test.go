@@ -1,0 +1,30 @@
+package ffmpeg
+
+import (
+	"strings"
+	"testing"
+)
+
+// What ffmpeg says of a source that it decodes nevertheless is counted, by what it means.
+func TestDamage(t *testing.T) {
+	var info []string
+	said := tail{levels: true, log: func(line string) { info = append(info, line) }}
+	said.read(strings.NewReader(strings.Join([]string{
+		"[libx264 @ 0x1] [info] kb/s:1200.5",
+		"[h264 @ 0x1] [error] error while decoding MB 31 11, bytestream 3559",
+		"[warning] file:/w/in: corrupt decoded frame in stream 0",
+		"[warning] file:/w/in: corrupt decoded frame in stream 0",
+		"[vist#0:0/h264 @ 0x1] [warning] corrupt decoded frame",
+		"[mp4 @ 0x1] [warning] Non-monotonous DTS",
+		"[error] Error while decoding stream #0:0: Invalid data found when processing input",
+		"[vist#0:0/h264 @ 0x1] [dec:h264 @ 0x2] [error] Error submitting packet to decoder: Invalid data found when processing input",
+		"[hevc @ 0x1] [error] Could not find ref with POC 122",
+		"[h264 @ 0x1] [error] reference picture missing during reorder",
+	}, "\n")))
+	if want := (Damage{Frames: 3, Packets: 2, Errors: 1}); said.damage != want {
+		t.Errorf("damage = %+v, want %+v", said.damage, want)
+	}
+	if len(info) != 5 || len(said.lines()) != 5 || strings.Contains(said.String(), "[error]") {
+		t.Errorf("the log got %q, errors are %q", info, said.lines())
+	}
+}

@@ -1,0 +1,46 @@
+package vod
+
+import (
+	"fmt"
+
+	"weir/internal/ffmpeg"
+)
+
+// maxWarnings bounds the number of warnings about a source.
+const maxWarnings = 10
+
+// Warnings returns sentences about the damage in a source that was found when it was decoded. What
+// passes through is not decoded.
+func Warnings(plan Plan, chunks []ChunkResult, audio []RenditionResult) []string {
+	var warnings []string
+	warn := func(format string, args ...any) {
+		if len(warnings) < maxWarnings {
+			warnings = append(warnings, fmt.Sprintf(format, args...))
+		}
+	}
+	if plan.Source.Damage.Errors > 0 {
+		warn("the container of the file is damaged; parts of its video or audio may be missing in the output")
+	}
+	var video ffmpeg.Damage
+	for _, chunk := range chunks {
+		video.Add(chunk.Damage)
+	}
+	switch frames := video.Frames + video.Packets; {
+	case frames == 1:
+		warn("about 1 frame of the video could not be decoded properly; it is missing or damaged in the output")
+	case frames > 1: // chunks overlap, so that some may be counted twice
+		warn("about %d frames of the video could not be decoded properly; they are missing or damaged in the output", frames)
+	case video.Errors > 0:
+		warn("the video has errors that its decoder could not repair; frames may be damaged in the output")
+	}
+	for _, track := range audio {
+		name := "the audio"
+		if len(audio) > 1 {
+			name = "the audio track " + track.Name
+		}
+		if track.Damage != (ffmpeg.Damage{}) {
+			warn("parts of %s could not be decoded; they are silent or damaged in the output", name)
+		}
+	}
+	return warnings
+}
