@@ -134,7 +134,7 @@ func checkTask(t *testing.T, task words.Task, b s3test.Bucket, names []string) w
 	var got []string
 	for i, r := range out.Renditions {
 		got = append(got, r.Name)
-		if r.Width == 0 || r.Height == 0 || r.FPS != 25 || r.Bitrate == 0 || r.Size == 0 || r.MP4 != out.MP4[i].Path {
+		if r.Width == 0 || r.Height == 0 || r.FPS != 25 || r.Bitrate == 0 || r.MP4 != out.MP4[i].Path || r.Size != harness.FileSize(t, filepath.Join(b.Dir, r.MP4)) {
 			t.Errorf("a rendition is shown as %+v", r)
 		}
 		for _, file := range []string{r.Playlist, r.MP4, r.FMP4} {

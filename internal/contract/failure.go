@@ -72,16 +72,15 @@ func (f *failure) sentence() string {
 // nearest returns the error of the form that was meant, which helps more than a list of the
 // forms; nil when there is no telling which.
 func (f *failure) nearest() *failure {
-	near := slices.Clone(f.branches)
-	near = slices.DeleteFunc(near, func(branch *failure) bool {
+	near := slices.DeleteFunc(slices.Clone(f.branches), func(branch *failure) bool {
 		return branch.keyword == "type" && len(branch.instance) == len(f.instance)
 	})
 	if len(near) > 1 {
-		tagged := slices.DeleteFunc(slices.Clone(near), func(branch *failure) bool { return branch.tag != nil })
-		if len(tagged) == 0 {
+		named := slices.DeleteFunc(slices.Clone(near), func(branch *failure) bool { return branch.tag != nil })
+		if len(named) == 0 {
 			return unknownTag(near)
 		}
-		near = tagged
+		near = named
 	}
 	var nearest *failure
 	tie := false

@@ -192,7 +192,7 @@ func (s *server) sharedStorage() bool {
 
 // openAccess makes what sends webhooks and what decides who may play.
 func (s *server) openAccess(ctx context.Context) (err error) {
-	s.sender = webhook.New(s.store, s.guard, ReadVersion().Tag, s.part("webhook"))
+	s.sender = webhook.New(s.store, s.guard, s.version.Tag, s.part("webhook"))
 	s.gate = access.New(s.store, s.sender, s.part("access"))
 	s.encryption, err = access.OpenEncryption(ctx, s.store)
 	return err

@@ -33,8 +33,11 @@ type output interface {
 	// if it is one.
 	keys(piece string, state *PieceState) []string
 
-	// report says where the output is. The renditions are in out already.
-	report(out *weir.TranscodeOutput, video, audio []Stream)
+	// report says where the output is. The renditions are in out already, and so is what the
+	// outputs before it reported. The size of a rendition is that of its MP4 file, else that of
+	// HLS, else that of its fragmented file; where an earlier version put that and did not note
+	// its size, it is an estimate.
+	report(out *weir.TranscodeOutput, state *PublishState, video, audio []Stream)
 }
 
 // outputs returns those that were asked for, in the order in which they are finished: the
@@ -85,7 +88,7 @@ func (p *Publisher) Output(
 		out.Renditions = append(out.Renditions, renditionOutput(s, audio))
 	}
 	for _, o := range p.outputs() {
-		o.report(&out, video, audio)
+		o.report(&out, state, video, audio)
 	}
 	return out
 }

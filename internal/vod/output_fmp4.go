@@ -1,6 +1,7 @@
 package vod
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -80,10 +81,14 @@ func (o fmp4Output) keys(file string, _ *PieceState) []string {
 	return []string{o.key(file), o.key(playlist)}
 }
 
-func (o fmp4Output) report(out *weir.TranscodeOutput, video, audio []Stream) {
+func (o fmp4Output) report(
+	out *weir.TranscodeOutput, state *PublishState, video, audio []Stream,
+) {
 	out.FMP4 = &weir.FMP4Output{Path: o.path(fmp4Master), DASH: o.path(fmp4DASH)}
 	files := o.files(video, audio)
 	for i, file := range slices.Concat(files.Video, files.Audio)[:len(out.Renditions)] {
-		out.Renditions[i].FMP4 = o.path(file.File())
+		r := &out.Renditions[i]
+		r.FMP4 = o.path(file.File())
+		r.Size = cmp.Or(state.size(o.name(), file.File()), r.Size)
 	}
 }

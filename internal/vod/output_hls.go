@@ -1,6 +1,7 @@
 package vod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -135,7 +136,11 @@ func (o hlsOutput) putSegments(
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	done := map[int]cmaf.TSState{} // the states after segments that were put
+	type sent struct {
+		after cmaf.TSState
+		size  int64
+	}
+	done := map[int]sent{} // the segments that were put
 	for n := state.Segments; n < v.segments(); n++ {
 		if err := r.takeSlot(groupCtx); err != nil {
 			break
@@ -152,9 +157,10 @@ func (o hlsOutput) putSegments(
 				return err
 			}
 			r.change(func() {
-				done[n] = after
+				done[n] = sent{after, segment.size}
 				for next, ok := done[state.Segments]; ok; next, ok = done[state.Segments] {
-					state.Segments, state.TS = state.Segments+1, next
+					state.Segments, state.TS = state.Segments+1, next.after
+					state.Bytes += next.size
 				}
 			})
 			return nil
@@ -180,10 +186,11 @@ func (o hlsOutput) renderer(
 	}
 	track := r.track(*v.main())
 	if !state.Init {
-		if err := r.sendBytes(ctx, o.key(v.name, hlsInit), typeMP4, track.Init()); err != nil {
+		init := track.Init()
+		if err := r.sendBytes(ctx, o.key(v.name, hlsInit), typeMP4, init); err != nil {
 			return nil, err
 		}
-		r.change(func() { state.Init = true })
+		r.change(func() { state.Init, state.Bytes = true, state.Bytes+int64(len(init)) })
 	}
 	return func(_ context.Context, n int) (outgoing, cmaf.TSState, error) {
 		file := track.SegmentFile(n)
@@ -228,7 +235,9 @@ func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
 	group.SetLimit(uploads)
 	for _, v := range o.variants(r.video, r.audio) {
 		group.Go(func() error {
-			return r.sendBytes(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, o.mediaPlaylist(v).Text())
+			text := o.mediaPlaylist(v).Text()
+			r.change(func() { r.state.Pieces[o.name()][v.name].Playlist = int64(len(text)) })
+			return r.sendBytes(groupCtx, o.key(v.name, hlsPlaylist), typePlaylist, text)
 		})
 	}
 	if err := group.Wait(); err != nil {
@@ -252,10 +261,14 @@ func (o hlsOutput) keys(variant string, state *PieceState) []string {
 	return keys
 }
 
-func (o hlsOutput) report(out *weir.TranscodeOutput, _, _ []Stream) {
+func (o hlsOutput) report(out *weir.TranscodeOutput, state *PublishState, _, _ []Stream) {
 	out.HLS = &weir.PathParam{Path: o.path(hlsPlaylist)}
 	for i := range out.Renditions {
-		out.Renditions[i].Playlist = o.path(out.Renditions[i].Name, hlsPlaylist)
+		r := &out.Renditions[i]
+		r.Playlist = o.path(r.Name, hlsPlaylist)
+		if r.MP4 == "" {
+			r.Size = cmp.Or(state.size(o.name(), r.Name), r.Size)
+		}
 	}
 }
 

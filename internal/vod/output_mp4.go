@@ -1,6 +1,7 @@
 package vod
 
 import (
+	"cmp"
 	"context"
 
 	"weir/internal/cmaf"
@@ -36,10 +37,11 @@ func (o mp4Output) keys(rendition string, _ *PieceState) []string {
 	return []string{o.key(o.file(rendition))}
 }
 
-func (o mp4Output) report(out *weir.TranscodeOutput, _, _ []Stream) {
+func (o mp4Output) report(out *weir.TranscodeOutput, state *PublishState, _, _ []Stream) {
 	for i := range out.Renditions {
 		r := &out.Renditions[i]
 		r.MP4 = o.path(o.file(r.Name))
+		r.Size = cmp.Or(state.size(o.name(), r.Name), r.Size)
 		out.MP4 = append(out.MP4, weir.PathParam{Path: r.MP4})
 	}
 }

@@ -54,8 +54,8 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 	}
 	// Either it was completed before, and nobody noted it; or the upload is of no use
 	// any more: somebody took it away, or there are more samples than there is room for.
-	if r.completed(ctx, f) {
-		r.change(func() { f.state.FileState = FileState{Done: true} })
+	if size, ok := r.completed(ctx, f); ok {
+		r.change(func() { f.state.FileState = FileState{Done: true, Size: size} })
 		return nil
 	}
 	if err := r.dropUpload(ctx, f); err != nil {
@@ -67,17 +67,17 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 	return r.extendFile(ctx, f)
 }
 
-// completed reports whether the whole file is in place.
-func (r *publishing) completed(ctx context.Context, f growingFile) bool {
+// completed reports whether the whole file is in place, and its size.
+func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, ok bool) {
 	if !f.complete() {
-		return false
+		return 0, false
 	}
 	layout, err := f.layout(int(f.state.Head))
 	if err != nil {
-		return false
+		return 0, false
 	}
 	info, err := r.Dest.Stat(ctx, f.key)
-	return err == nil && info.Size == layout.Size
+	return info.Size, err == nil && info.Size == layout.Size
 }
 
 // errHeadTooLarge is the error for a file whose head needs more room than was kept.
@@ -111,7 +111,7 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 		return r.inSlot(ctx, func() error {
 			err := r.send(ctx, o)
 			if err == nil {
-				r.change(func() { f.state.Done = true })
+				r.change(func() { f.state.Done, f.state.Size = true, o.size })
 			}
 			return err
 		})

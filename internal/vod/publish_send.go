@@ -112,7 +112,7 @@ func (r *publishing) sendParts(ctx context.Context, o outgoing) error {
 	if err := upload.Complete(ctx, parts); err != nil {
 		return err
 	}
-	r.change(func() { *o.parts = FileState{Done: true} })
+	r.change(func() { *o.parts = FileState{Done: true, Size: o.size} })
 	return nil
 }
 

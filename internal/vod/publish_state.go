@@ -32,6 +32,8 @@ type SegmentState struct {
 	Segments int          `json:"segments,omitempty"` // put so far, from the first on
 	TS       cmaf.TSState `json:"ts,omitzero"`        // after the last of them
 	Init     bool         `json:"init,omitempty"`
+	Bytes    int64        `json:"bytes,omitempty"`    // of the init segment and the segments put so far
+	Playlist int64        `json:"playlist,omitempty"` // bytes of the media playlist
 }
 
 // FileState is how far one MP4 file is. A small file is put whole when it is
@@ -44,6 +46,7 @@ type FileState struct {
 	PartSize int64                 `json:"partSize,omitempty"` // of all parts but the last
 	Parts    map[int]blob.PartInfo `json:"parts,omitempty"`    // by number, from 1
 	Done     bool                  `json:"done,omitempty"`
+	Size     int64                 `json:"size,omitempty"` // of the whole file, once it is done
 }
 
 // piece returns the state of a piece, which is one of the given form if it is new.
@@ -58,6 +61,15 @@ func (s *PublishState) piece(output, name, form string) *PieceState {
 		s.Pieces[output][name] = &PieceState{Form: form}
 	}
 	return s.Pieces[output][name]
+}
+
+// size returns the bytes of a piece in the destination; 0 = not known.
+func (s *PublishState) size(output, name string) int64 {
+	p := s.Pieces[output][name]
+	if p == nil {
+		return 0
+	}
+	return p.Bytes + p.Playlist + p.Size
 }
 
 // MarshalJSON writes the outputs beside the other members.

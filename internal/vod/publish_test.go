@@ -317,6 +317,7 @@ func TestPublish(t *testing.T) {
 			if !state.Finished {
 				t.Error("the state is not finished")
 			}
+			wantSizes(t, publisher, &state, p.video, p.audio)
 			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
 				t.Errorf("the last thing put is %s, want the master playlist", last)
 			}
@@ -328,6 +329,34 @@ func TestPublish(t *testing.T) {
 				wantFrames(t, "", testFrames, concatenate(t, dir, "v/hls/320x180", ".ts"))
 			}
 		})
+	}
+}
+
+// wantSizes compares the sizes of renditions with those of the files that were put for them, for
+// all outputs and as if there were only some of them.
+func wantSizes(t *testing.T, publisher Publisher, state *PublishState, video, audio []Stream) {
+	t.Helper()
+	files, all := contents(t, publisher.Dest.(*recorder).store), publisher.Outputs
+	for _, outputs := range []weir.TranscodeOutputs{all, {HLS: all.HLS, FMP4: all.FMP4}, {HLS: all.HLS}, {FMP4: all.FMP4}} {
+		publisher.Outputs = outputs
+		for _, r := range publisher.Output(state, Source{}, video, audio, "").Renditions {
+			want := 0
+			switch {
+			case r.MP4 != "":
+				want = len(files[strings.TrimPrefix(r.MP4, "/")])
+			case r.Playlist != "":
+				for key, data := range files {
+					if strings.HasPrefix("/"+key, filepath.Dir(r.Playlist)+"/") {
+						want += len(data)
+					}
+				}
+			default:
+				want = len(files[strings.TrimPrefix(r.FMP4, "/")])
+			}
+			if r.Size != int64(want) || want == 0 {
+				t.Errorf("%s has the size %d, its files %d (%+v)", r.Name, r.Size, want, r)
+			}
+		}
 	}
 }
 
@@ -386,6 +415,7 @@ func TestPublishAsItGrows(t *testing.T) {
 		if !state.Finished {
 			t.Fatal("not finished")
 		}
+		wantSizes(t, publisher, &state, p.video, p.audio)
 	}
 	growing(want, func(error) bool { return false })
 	if parts := slices.DeleteFunc(slices.Clone(want.puts), func(s string) bool { return !strings.Contains(s, " part 2:") }); len(parts) == 0 {

@@ -225,7 +225,7 @@ type RenditionOutput struct {
 	Height   int     `json:"height,omitempty"`
 	FPS      float64 `json:"fps,omitempty"`
 	Bitrate  int64   `json:"bitrate"`            // bits per second on average, without audio where there is a picture
-	Size     int64   `json:"size"`               // bytes of the samples that Bitrate counts
+	Size     int64   `json:"size"`               // bytes of the MP4 file; else of playlist and segments; else of the fragmented file
 	Playlist string  `json:"playlist,omitempty"` // HLS media playlist
 	MP4      string  `json:"mp4,omitempty"`
 	FMP4     string  `json:"fmp4,omitempty"`
