@@ -282,14 +282,14 @@ func (w *Weir) Must(method, path string, body, v any) {
 	}
 }
 
-// Patience is how long something may take that a test only waits for: a busy machine is no
+// Timeout is how long something may take that a test only waits for: a busy machine is no
 // failure.
-const Patience = 2 * time.Minute
+const Timeout = 2 * time.Minute
 
 // Eventually calls check until it returns nil, and fails with what it returned last.
 func Eventually(t *testing.T, check func() error) {
 	t.Helper()
-	Within(t, Patience, check)
+	Within(t, Timeout, check)
 }
 
 // Within is eventually with another limit.
@@ -395,7 +395,7 @@ type Listener struct {
 }
 
 // Patient limits how long an event is waited for, not how long the connection lasts.
-func (l *Listener) Patient() (over func() bool) { return time.AfterFunc(Patience, l.stop).Stop }
+func (l *Listener) Patient() (over func() bool) { return time.AfterFunc(Timeout, l.stop).Stop }
 
 // Listen asks a node for events, from now on or after a cursor.
 func Listen(t *testing.T, w *Weir, cursor string) *Listener {

@@ -503,7 +503,7 @@ func (e *encoder) wait() error {
 	e.t.Helper()
 	select {
 	case <-e.ended:
-	case <-time.After(harness.Patience):
+	case <-time.After(harness.Timeout):
 		e.t.Fatalf("the encoder does not end; it sent %d frames:\n%s", e.frames.Load(), e.said)
 	}
 	if e.err != nil {

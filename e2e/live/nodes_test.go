@@ -285,7 +285,7 @@ func (p *player) wait(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(harness.Patience):
+	case <-time.After(harness.Timeout):
 		t.Errorf("the player does not notice that the stream has ended:\n%s", p.said)
 	}
 	t.Logf("the player showed %d and %d frames", p.frames[0].Load(), p.frames[1].Load())

@@ -252,7 +252,7 @@ func (o *offenders) changes(ctx context.Context, e *rtmpEncoder) {
 	}
 }
 
-// datagrams sends some to the door of SRT that are none of it.
+// datagrams sends some to the endpoint of SRT that are none of it.
 func (o *offenders) datagrams(ctx context.Context) error {
 	conn, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(o.from)}}).DialContext(ctx, "udp", o.srt)
 	if err != nil {

@@ -186,7 +186,7 @@ func (s *slowViewers) block(ctx context.Context) error {
 	return nil
 }
 
-// silent opens a connection to one of the doors and says nothing.
+// silent opens a connection to one of the endpoints and says nothing.
 func (s *slowViewers) silent(ctx context.Context) error {
 	s.mu.Lock()
 	n := s.times["opens and says nothing"]

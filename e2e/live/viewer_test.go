@@ -292,7 +292,7 @@ func (v *viewer) wait() {
 	v.t.Helper()
 	select {
 	case <-v.done:
-	case <-time.After(harness.Patience):
+	case <-time.After(harness.Timeout):
 		v.t.Fatalf("%s does not end; the playlist is %+v", v.name, v.state())
 	}
 }

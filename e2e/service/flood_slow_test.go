@@ -63,7 +63,7 @@ type slowClients struct {
 }
 
 // start keeps so many of them at work, of all kinds in turn, until ctx ends; each
-// then sees its connection to its end. Without the patience for it the idle ones
+// then sees its connection to its end. Without the timeout for it the idle ones
 // leave by themselves. wait waits for all.
 func (s *slowClients) start(ctx context.Context, n int, patient bool) (wait func()) {
 	s.closed, s.longest, s.errs = map[string]int{}, map[string]time.Duration{}, map[string]int{}

@@ -166,7 +166,7 @@ func (f *flood) send(method, path string, body, v any) error {
 
 // run floods weir and looks at what it does. It returns how long the good client
 // waited for each answer. Slow clients are watched to their end, the idle ones
-// among them only when there is the patience for that.
+// among them only when there is the timeout for that.
 func (f *flood) run(long time.Duration, patient bool) (waited []wait) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), long)

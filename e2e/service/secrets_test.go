@@ -48,11 +48,11 @@ func TestSecretsStayInside(t *testing.T) {
 // hunt is a weir with secrets in it.
 type hunt struct {
 	*secrets
-	w        *harness.Weir
-	anybody  visitor // without a credential
-	owner    visitor // with the key of the first account
-	stranger visitor // with the key of another account
-	temp     string  // weir's folder for temporary files
+	w       *harness.Weir
+	anybody visitor // without a credential
+	owner   visitor // with the key of the first account
+	other   visitor // with the key of another account
+	temp    string  // weir's folder for temporary files
 
 	metrics   string                // address of
 	spans     *harness.LockedBuffer // what weir told the collector
@@ -148,8 +148,8 @@ func (h *hunt) people() {
 	h.anybody.gets("POST", "/api/user/password/reset",
 		object{"email": "bob@example.com", "resetToken": h.values["second link"], "password": h.makeOdd("second password")})
 	key := h.plant("key of the stranger", harness.Match(h.t, h.w.Run("key", "create", "bob's", "--user", "bob@example.com"), `API key +(\S+)`))
-	h.stranger = h.with("Basic " + base64.StdEncoding.EncodeToString([]byte(h.with("Bearer "+key).gets("GET", "/api/user/me", nil).get(h.t, "id")+":"+key)))
-	h.stranger.gets("GET", "/api/user/me", nil)
+	h.other = h.with("Basic " + base64.StdEncoding.EncodeToString([]byte(h.with("Bearer "+key).gets("GET", "/api/user/me", nil).get(h.t, "id")+":"+key)))
+	h.other.gets("GET", "/api/user/me", nil)
 }
 
 // browser is the visitor who was given a cookie.
@@ -216,13 +216,13 @@ func (h *hunt) webhooks() {
 		h.owner.gets("PUT", "/api/webhook/"+id, body, h.urls...)
 		h.owner.gets("PATCH", "/api/webhook/"+id, object{"sharedSecret": h.makeOdd("newest shared secret of " + how)})
 		h.owner.gets("GET", "/api/webhook?filters="+url.QueryEscape(`[{"id":"url","value":"`+body["url"].(string)+`"}]`), nil, h.urls...)
-		h.stranger.isRefused("GET", "/api/webhook/"+id, nil)
-		h.stranger.isRefused("PATCH", "/api/webhook/"+id, object{"name": "mine"})
+		h.other.isRefused("GET", "/api/webhook/"+id, nil)
+		h.other.isRefused("PATCH", "/api/webhook/"+id, object{"name": "mine"})
 	}
 	h.owner.gets("GET", "/api/webhook", nil, h.urls...)
 	h.owner.gets("GET", "/api/webhook/subscribed/asset.created", nil, h.urls...)
 	h.with("JWT "+h.token).gets("GET", "/api/webhook?allUsers=true&all=true", nil, h.urls...)
-	h.stranger.gets("GET", "/api/webhook", nil)
+	h.other.gets("GET", "/api/webhook", nil)
 	h.owner.isRefused("GET", `/api/webhook?filters=[{"id":"sharedSecret","value":"x"}]`, nil)
 }
 
@@ -246,10 +246,10 @@ func (h *hunt) live() {
 	} {
 		h.owner.gets("GET", path, nil, owners...)
 		if path != "/api/stream" && !strings.Contains(path, "?") {
-			h.stranger.isRefused("GET", path, nil)
+			h.other.isRefused("GET", path, nil)
 			h.anybody.isRefused("GET", path, nil)
 		} else {
-			h.stranger.gets("GET", path, nil)
+			h.other.gets("GET", path, nil)
 		}
 	}
 	h.anybody.gets("GET", "/api/playback/"+playbackID, nil)
@@ -260,7 +260,7 @@ func (h *hunt) live() {
 	h.owner.gets("GET", "/api/multistream/target/"+target, nil)
 	h.owner.gets("GET", "/api/multistream/target", nil)
 	h.with("JWT "+h.token).gets("GET", "/api/multistream/target?allUsers=true", nil)
-	h.stranger.isRefused("GET", "/api/multistream/target/"+target, nil)
+	h.other.isRefused("GET", "/api/multistream/target/"+target, nil)
 	h.owner.gets("POST", "/api/multistream/target", object{"url": "rtmp://127.0.0.1/live/" + h.make("third target")})
 
 	h.goesLive(id)
@@ -317,7 +317,7 @@ func (h *hunt) stored() {
 	h.owner.gets("GET", "/api/object-store/"+id, nil)
 	h.owner.gets("GET", "/api/object-store", nil)
 	h.with("JWT "+h.token).gets("GET", "/api/object-store?allUsers=true&all=true", nil)
-	h.stranger.isRefused("GET", "/api/object-store/"+id, nil)
+	h.other.isRefused("GET", "/api/object-store/"+id, nil)
 
 	key := base64.StdEncoding.EncodeToString([]byte(domain.NewToken() + domain.NewToken()))
 	encrypted := object{"encryptedKey": h.plant("encrypted key", key)}
@@ -341,7 +341,7 @@ func (h *hunt) stored() {
 		h.owner.gets("GET", path, nil)
 		h.with("JWT "+h.token).gets("GET", path, nil)
 	}
-	h.stranger.isRefused("GET", "/api/task/"+task, nil)
+	h.other.isRefused("GET", "/api/task/"+task, nil)
 	h.stopsAndGoesOn(task)
 	h.owner.gets("DELETE", asset, nil)
 
@@ -626,7 +626,7 @@ func (h *hunt) untilTold() {
 		})
 		h.owner.gets("GET", path+"/log", nil, h.urls...)
 		h.owner.gets("GET", path+"/log/"+log[0].ID, nil, h.urls...)
-		h.stranger.isRefused("GET", path+"/log/"+log[0].ID, nil)
+		h.other.isRefused("GET", path+"/log/"+log[0].ID, nil)
 		h.owner.gets("POST", path+"/log/"+log[0].ID+"/resend", nil, h.urls...)
 		h.owner.gets("GET", path, nil, h.urls...)
 	}

@@ -36,7 +36,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // house is a store with the content of one account, and the gate before it.
-type house struct {
+type fixture struct {
 	*testing.T
 	store *store.Store
 	gate  *Gate
@@ -45,7 +45,7 @@ type house struct {
 
 func storeOptions() store.Options { return store.Options{Secret: bytes.Repeat([]byte{3}, 32)} }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	ctx := t.Context()
 	st, err := store.Open(ctx, storetest.SQLite(t, store.Open, storeOptions()), storeOptions())
@@ -56,19 +56,19 @@ func newHouse(t *testing.T) *house {
 	log := slog.New(slog.DiscardHandler)
 	g := guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")})
 	t.Cleanup(g.Client(0).CloseIdleConnections)
-	h := &house{T: t, store: st, gate: New(st, webhook.New(st, g, "test", log), log)}
+	h := &fixture{T: t, store: st, gate: New(st, webhook.New(st, g, "test", log), log)}
 	h.ann = h.newUser("ann")
 	return h
 }
 
-func (h *house) write(do func(*store.Tx) error) {
+func (h *fixture) write(do func(*store.Tx) error) {
 	h.Helper()
 	if err := h.store.Tx(h.Context(), do); err != nil {
 		h.Fatal(err)
 	}
 }
 
-func (h *house) newUser(name string) weir.User {
+func (h *fixture) newUser(name string) weir.User {
 	h.Helper()
 	u := weir.User{ID: weir.NewID(), Email: name + "@example.com", CreatedAt: weir.At(time.Now())}
 	h.write(func(tx *store.Tx) error { return tx.CreateUser(h.Context(), &u) })
@@ -76,7 +76,7 @@ func (h *house) newUser(name string) weir.User {
 }
 
 // newStream makes a stream of ann's.
-func (h *house) newStream(policy *weir.PlaybackPolicy) weir.Stream {
+func (h *fixture) newStream(policy *weir.PlaybackPolicy) weir.Stream {
 	h.Helper()
 	s, err := weir.NewStream{Name: "s", PlaybackPolicy: policy}.Stream(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
 	if err != nil {
@@ -86,7 +86,7 @@ func (h *house) newStream(policy *weir.PlaybackPolicy) weir.Stream {
 	return s
 }
 
-func (h *house) newKey(owner weir.User) (weir.SigningKey, *ecdsa.PrivateKey) {
+func (h *fixture) newKey(owner weir.User) (weir.SigningKey, *ecdsa.PrivateKey) {
 	h.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -105,7 +105,7 @@ func (h *house) newKey(owner weir.User) (weir.SigningKey, *ecdsa.PrivateKey) {
 }
 
 // refused checks that the viewer is refused with the kind and the message.
-func (h *house) refused(r Request, kind weir.Kind, message string) {
+func (h *fixture) refused(r Request, kind weir.Kind, message string) {
 	h.Helper()
 	_, err := h.gate.Check(h.Context(), r)
 	if err == nil || weir.KindOf(err) != kind || err.Error() != message {
@@ -114,7 +114,7 @@ func (h *house) refused(r Request, kind weir.Kind, message string) {
 }
 
 // allowed checks that the viewer may play.
-func (h *house) allowed(r Request) Decision {
+func (h *fixture) allowed(r Request) Decision {
 	h.Helper()
 	d, err := h.gate.Check(h.Context(), r)
 	if err != nil {
@@ -124,7 +124,7 @@ func (h *house) allowed(r Request) Decision {
 }
 
 func TestPublic(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.newStream(nil)
 	r := Request{PlaybackID: s.PlaybackID}
 	if got, want := h.allowed(r), (Decision{UserID: h.ann.ID, ViewerLimit: weir.DefaultViewerLimit}); got != want {
@@ -189,7 +189,7 @@ func TestPublic(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	some := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyPublic, AllowedOrigins: []string{"https://a.example", "http://localhost:3000"}})
 	all := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyPublic, AllowedOrigins: []string{"*"}})
 	none := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyPublic, AllowedOrigins: []string{}})
@@ -229,7 +229,7 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestToken(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	key, private := h.newKey(h.ann)
 	foreign, foreignPrivate := h.newKey(h.newUser("bob"))
 	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
@@ -312,19 +312,19 @@ func TestToken(t *testing.T) {
 }
 
 func TestTokenForPublicContent(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	// Whoever may play without a token may play with a bad one.
 	h.allowed(Request{PlaybackID: h.newStream(nil).PlaybackID, Token: "nonsense"})
 }
 
 func TestUnknownPolicy(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := h.newStream(&weir.PlaybackPolicy{Type: "lit_signing_condition"})
 	h.refused(Request{PlaybackID: s.PlaybackID}, weir.Refused, "unknown playbackPolicy type: lit_signing_condition")
 }
 
 func TestWebhook(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	status, answer := 200, ""
 	type question struct {
 		header http.Header
@@ -439,7 +439,7 @@ func TestWebhook(t *testing.T) {
 }
 
 func TestHugeRefreshInterval(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	key, _ := h.newKey(h.ann)
 	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT, RefreshInterval: 1e300})
 	if d := h.allowed(Request{PlaybackID: s.PlaybackID, PublicKey: key.PublicKey}); d.RefreshInterval != maxRefresh {
@@ -448,7 +448,7 @@ func TestHugeRefreshInterval(t *testing.T) {
 }
 
 func TestEncryptionKey(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	pair, err := OpenEncryption(t.Context(), h.store)
 	if err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func TestSprayingIsSlowedDown(t *testing.T) {
 func TestVerify(t *testing.T) {
 	f := newFixture(t, Options{})
 	ann := f.addUser(t, "ann@example.com")
-	stranger := newFixture(t, Options{}) // another installation has another key
+	other := newFixture(t, Options{}) // another installation has another key
 	at := time.Now()
 	sign := func(method jwt.SigningMethod, key any, change func(*claims)) string {
 		c := claims{
@@ -130,7 +130,7 @@ func TestVerify(t *testing.T) {
 		{"nothing", "", "jwt malformed"},
 		{"no JWT", "abc", "jwt malformed"},
 		{"broken", "a.b.c", "jwt malformed"},
-		{"foreign", sign(jwt.SigningMethodHS256, stranger.key, func(*claims) {}), "invalid signature"},
+		{"foreign", sign(jwt.SigningMethodHS256, other.key, func(*claims) {}), "invalid signature"},
 		{"unsigned", sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, func(*claims) {}), "invalid algorithm"},
 		{"other algorithm", sign(jwt.SigningMethodHS512, f.key, func(*claims) {}), "invalid algorithm"},
 		{"expired", ours(func(c *claims) { c.ExpiresAt = jwt.NewNumericDate(at.Add(-time.Second)) }), "access token expired"},

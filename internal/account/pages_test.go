@@ -132,7 +132,7 @@ func (b *browser) wantPage(t *testing.T, resp *http.Response, status int, path, 
 	}
 }
 
-func TestPagesForStrangers(t *testing.T) {
+func TestPagesForUnauthenticated(t *testing.T) {
 	f := newFixture(t, Options{})
 	f.addUser(t, "ann@example.com")
 	b := newBrowser(t, f, "")

@@ -66,10 +66,10 @@ type Options struct {
 	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
 	Media            blob.Store // where uploads are kept
 	MaxUpload        int64      // bytes
-	// Room returns an error when there is no room for more media.
-	Room func() error
-	// patience is how long a client may take to send a little of an upload.
-	patience time.Duration
+	// FreeSpace returns an error when there is no room for more media.
+	FreeSpace func() error
+	// timeout is how long a client may take to send a little of an upload.
+	timeout time.Duration
 	// Observe is told of every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 	// Stopping is closed when the server drains, so that event streams end.
@@ -99,8 +99,8 @@ func New(opt Options) (http.Handler, error) {
 }
 
 func newServer(opt Options, c *contract.Contract) (*server, error) {
-	if opt.patience == 0 {
-		opt.patience = uploadPatience
+	if opt.timeout == 0 {
+		opt.timeout = uploadTimeout
 	}
 	s := &server{Options: opt, contract: c, limits: newLimiter(opt.RateLimit), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	var err error

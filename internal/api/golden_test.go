@@ -175,7 +175,7 @@ func openFixture(t testing.TB, path string) *fixture {
 	}
 	t.Cleanup(func() { _ = media.Close() })
 	s, err := newServer(Options{
-		Media: media, MaxUpload: 1 << 20, Room: func() error { return nil },
+		Media: media, MaxUpload: 1 << 20, FreeSpace: func() error { return nil },
 		CheckSource: worktest.Fetcher().Check,
 		CheckExport: func(d blob.Delivery) error { return d.Check(worktest.Caller()) },
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {

@@ -82,14 +82,14 @@ func newPerson(t *testing.T, base string) *person {
 	return p
 }
 
-// patience bounds each step, so that a page that is not as expected shows as a
+// timeout bounds each step, so that a page that is not as expected shows as a
 // failed test and not as a hanging one.
-const patience = time.Minute
+const timeout = time.Minute
 
 // step runs an action of the browser and returns what it gives.
 func step[T any](p *person, action chromedp.Action[T]) T {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, timeout)
 	defer cancel()
 	v, err := chromedp.Run(ctx, action)
 	if err != nil {

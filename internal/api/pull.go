@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// pullPatience is how long a caller waits for a source to play.
-const pullPatience = time.Minute
+// pullTimeout is how long a caller waits for a source to play.
+const pullTimeout = time.Minute
 
 // startPull answers POST /stream/{id}/start-pull, when the source plays or has failed.
 func (s *server) startPull(w http.ResponseWriter, r *request) error {
@@ -140,8 +140,8 @@ func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, ke
 func (s *server) awaitPull(ctx context.Context, wanted store.Pulling) error {
 	changes, stop := s.Store.Watch(store.TopicPull)
 	defer stop()
-	patience := time.NewTimer(pullPatience)
-	defer patience.Stop()
+	timeout := time.NewTimer(pullTimeout)
+	defer timeout.Stop()
 	for {
 		now, err := s.Store.PullOf(ctx, wanted.StreamID)
 		switch {
@@ -160,8 +160,8 @@ func (s *server) awaitPull(ctx context.Context, wanted store.Pulling) error {
 			return weir.Errorf(weir.Busy, "this server is shutting down; ask again")
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-patience.C:
-			return s.withdrawPull(ctx, now, weir.Errorf(weir.Invalid, "the source did not play within %d seconds", int(pullPatience.Seconds())))
+		case <-timeout.C:
+			return s.withdrawPull(ctx, now, weir.Errorf(weir.Invalid, "the source did not play within %d seconds", int(pullTimeout.Seconds())))
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (s *server) withdrawPull(ctx context.Context, p store.Pulling, why error) e
 		if _, err := tx.UpdateStream(ctx, p.StreamID, func(*weir.Stream) error { return nil }); err != nil {
 			return err
 		}
-		return tx.StopPull(ctx, p.StreamID, p.Wish)
+		return tx.StopPull(ctx, p.StreamID, p.Request)
 	})
 	if err != nil {
 		return err

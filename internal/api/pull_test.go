@@ -26,7 +26,7 @@ func newPuller(t *testing.T, f *fixture) *puller {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		wishes, stop := f.store.Watch(store.TopicPull)
+		changes, stop := f.store.Watch(store.TopicPull)
 		defer stop()
 		for {
 			claimed, stream, ok, err := f.store.ClaimPull(ctx, time.Now())
@@ -35,7 +35,7 @@ func newPuller(t *testing.T, f *fixture) *puller {
 				continue
 			}
 			select {
-			case <-wishes:
+			case <-changes:
 			case <-ctx.Done():
 				return
 			}

@@ -29,10 +29,10 @@ func partKey(assetID string, offset int64) string {
 }
 
 const (
-	// uploadPatience is how long a client may take to send uploadStep bytes. How long
+	// uploadTimeout is how long a client may take to send uploadStep bytes. How long
 	// it takes for the whole file does not matter.
-	uploadPatience = 60 * time.Second
-	uploadStep     = 64 << 10
+	uploadTimeout = 60 * time.Second
+	uploadStep    = 64 << 10
 	// roomStep is after how many bytes of an upload it is seen to whether there is
 	// still room.
 	roomStep = 16 << 20
@@ -57,7 +57,7 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 		_, err := s.uploading(ctx, asset.ID) // another upload may have been faster
 		return err
 	}
-	if err := s.Room(); err != nil {
+	if err := s.FreeSpace(); err != nil {
 		return err
 	}
 	if err := s.Media.Put(ctx, partKey(asset.ID, 0), body, r.ContentLength, blob.PutOptions{}); err != nil {
@@ -198,7 +198,7 @@ func (in *incoming) Read(b []byte) (int, error) {
 		return 0, in.err
 	}
 	if in.n >= in.more {
-		in.more, in.until = in.n+uploadStep, time.Now().Add(in.server.patience)
+		in.more, in.until = in.n+uploadStep, time.Now().Add(in.server.timeout)
 		_ = in.control.SetReadDeadline(in.until)
 	}
 	n, err := in.body.Read(b)
@@ -216,7 +216,7 @@ func (in *incoming) judge(err error) error {
 	case in.n > in.server.MaxUpload:
 		return in.server.tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded), err == nil && in.n < in.more && time.Now().After(in.until):
-		return weir.Errorf(weir.Refused, "less than %d bytes arrived in %s; send the file again, by tus if the connection is bad", uploadStep, in.server.patience)
+		return weir.Errorf(weir.Refused, "less than %d bytes arrived in %s; send the file again, by tus if the connection is bad", uploadStep, in.server.timeout)
 	case errors.Is(err, io.EOF), err == nil && in.n == in.size:
 		if in.ended {
 			return nil
@@ -227,7 +227,7 @@ func (in *incoming) judge(err error) error {
 		return weir.Wrap(weir.Refused, err, "the file did not arrive whole: %d bytes came; send it again", in.n)
 	case in.n-in.roomed >= roomStep:
 		in.roomed = in.n
-		return in.server.Room()
+		return in.server.FreeSpace()
 	}
 	return nil
 }

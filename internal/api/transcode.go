@@ -27,7 +27,7 @@ func (s *server) transcode(w http.ResponseWriter, r *request) error {
 	if err := s.checkSource("input", task.InputURL()); err != nil {
 		return err
 	}
-	if err := s.Room(); err != nil {
+	if err := s.FreeSpace(); err != nil {
 		return err
 	}
 	if err := s.checkDestination(ctx, r.caller, task); err != nil {

@@ -45,7 +45,7 @@ func (s *server) newTus() (*tusd.UnroutedHandler, error) {
 	composer.UseLocker(memorylocker.New())
 	return tusd.NewUnroutedHandler(tusd.Config{
 		StoreComposer: composer, MaxSize: s.MaxUpload, BasePath: tusPath, DisableDownload: true, DisableConcatenation: true,
-		Cors: &tusd.CorsConfig{Disable: true}, NetworkTimeout: s.patience,
+		Cors: &tusd.CorsConfig{Disable: true}, NetworkTimeout: s.timeout,
 		GracefulRequestCompletionTimeout: time.Millisecond,                               // what must be finished is, see WriteChunk
 		Logger:                           slog.New(slog.NewTextHandler(io.Discard, nil)), // it would log addresses, which are credentials
 		PreUploadCreateCallback: func(hook tusd.HookEvent) (tusd.HTTPResponse, tusd.FileInfoChanges, error) {
@@ -61,7 +61,7 @@ func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) h
 		ctx, cancel := context.WithCancel(r.Context()) // tusd waits for its end
 		defer cancel()
 		r.Request = r.WithContext(ctx)
-		r.Body = &steady{ReadCloser: r.Body, patience: s.patience}
+		r.Body = &steady{ReadCloser: r.Body, timeout: s.timeout}
 		own := http.StripPrefix(strings.TrimSuffix(tusPath, "/"), s.tus.Middleware(pick(s.tus)))
 		own.ServeHTTP(&tusAnswer{ResponseWriter: w, base: s.base(r.Request)}, r.Request)
 		return nil
@@ -72,15 +72,15 @@ func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) h
 // tusd's to notice.
 type steady struct {
 	io.ReadCloser
-	patience time.Duration
-	left     int64 // bytes that must come
-	until    time.Time
+	timeout time.Duration
+	left    int64 // bytes that must come
+	until   time.Time
 }
 
 func (s *steady) Read(b []byte) (int, error) {
 	now := time.Now()
 	if s.left <= 0 {
-		s.left, s.until = uploadStep, now.Add(s.patience)
+		s.left, s.until = uploadStep, now.Add(s.timeout)
 	}
 	if now.After(s.until) {
 		return 0, os.ErrDeadlineExceeded
@@ -158,7 +158,7 @@ func (s *server) beginTus(hook tusd.HookEvent) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.Room(); err != nil {
+	if err := s.FreeSpace(); err != nil {
 		return "", err
 	}
 	var secret [16]byte
@@ -300,7 +300,7 @@ func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader)
 			}
 			return total, u.s.tusError(ctx, err)
 		}
-		if err := u.s.Room(); err != nil {
+		if err := u.s.FreeSpace(); err != nil {
 			return total, u.s.tusError(ctx, err)
 		}
 		part := &tusReader{r: io.LimitReader(io.MultiReader(bytes.NewReader(first[:]), src), tusPart), atEnd: func() error { return u.check(ctx) }}

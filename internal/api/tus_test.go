@@ -154,7 +154,7 @@ func TestTusDeferredLength(t *testing.T) {
 func TestTusRefuses(t *testing.T) {
 	full := false
 	u := newUploads(t, func(o *Options) {
-		o.Room = func() error {
+		o.FreeSpace = func() error {
 			if full {
 				return weir.Errorf(weir.Full, "the disk of this server is full")
 			}
@@ -278,7 +278,7 @@ func TestTusBroken(t *testing.T) {
 
 // A client that sends nothing, or next to nothing, is given up on.
 func TestTusSlowly(t *testing.T) {
-	u := newUploads(t, func(o *Options) { o.patience = 300 * time.Millisecond })
+	u := newUploads(t, func(o *Options) { o.timeout = 300 * time.Millisecond })
 	for name, trickle := range map[string]bool{"nothing": false, "next to nothing": true} {
 		t.Run(name, func(t *testing.T) {
 			r := u.request()

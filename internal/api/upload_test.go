@@ -186,7 +186,7 @@ func TestReceiveFile(t *testing.T) {
 func TestReceiveFileRefuses(t *testing.T) {
 	full := false
 	u := newUploads(t, func(o *Options) {
-		o.Room = func() error {
+		o.FreeSpace = func() error {
 			if full {
 				return weir.Errorf(weir.Full, "the disk of this server is full")
 			}
@@ -248,7 +248,7 @@ func TestReceiveFileUntilFull(t *testing.T) {
 	asked := 0
 	u := newUploads(t, func(o *Options) {
 		o.MaxUpload = 1 << 30
-		o.Room = func() error {
+		o.FreeSpace = func() error {
 			if asked++; asked > 2 {
 				return weir.Errorf(weir.Full, "the disk of this server is full")
 			}
@@ -341,7 +341,7 @@ func TestReceiveFileBroken(t *testing.T) {
 // A client that sends nothing, or next to nothing, is given up on; one that takes its
 // time is not.
 func TestReceiveFileSlowly(t *testing.T) {
-	u := newUploads(t, func(o *Options) { o.patience = 300 * time.Millisecond })
+	u := newUploads(t, func(o *Options) { o.timeout = 300 * time.Millisecond })
 	for name, trickle := range map[string]bool{"nothing": false, "next to nothing": true} {
 		t.Run(name, func(t *testing.T) {
 			r := u.request()
@@ -354,7 +354,7 @@ func TestReceiveFileSlowly(t *testing.T) {
 			}
 		})
 	}
-	u = newUploads(t, func(o *Options) { o.patience = 3 * time.Second })
+	u = newUploads(t, func(o *Options) { o.timeout = 3 * time.Second })
 	r := u.request()
 	whole := film(10 * uploadStep)
 	if g := u.send("PUT", r.URL, &bursts{text: whole, pause: 400 * time.Millisecond}); g.StatusCode != 200 || u.kept(r) != whole {

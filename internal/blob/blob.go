@@ -245,10 +245,10 @@ const (
 	minFreeBytes   = 2 << 30
 )
 
-// Room returns an error of kind weir.Full if a store has less than minFree bytes left
+// FreeSpace returns an error of kind weir.Full if a store has less than minFree bytes left
 // after need more were written. A minFree of 0 is 5 % of the disk, at least 2 GiB; a
 // bucket has always room.
-func Room(ctx context.Context, s Store, minFree, need int64) error {
+func FreeSpace(ctx context.Context, s Store, minFree, need int64) error {
 	free, total, ok := s.Free(ctx)
 	if !ok {
 		return nil
@@ -256,8 +256,8 @@ func Room(ctx context.Context, s Store, minFree, need int64) error {
 	return room(free, total, minFree, need)
 }
 
-// RoomAt is Room for a folder.
-func RoomAt(dir string, minFree, need int64) error {
+// FreeSpaceAt is FreeSpace for a folder.
+func FreeSpaceAt(dir string, minFree, need int64) error {
 	free, total, err := statfs(dir)
 	if err != nil {
 		return diskError(err, "look at "+filepath.Base(dir))

@@ -239,13 +239,13 @@ func TestRoom(t *testing.T) {
 	if !ok || free <= 0 || total < free {
 		t.Errorf("free = %d of %d, %v", free, total, ok)
 	}
-	if err := errors.Join(Room(t.Context(), s, 1, 0), RoomAt(t.TempDir(), 1, 0)); err != nil {
+	if err := errors.Join(FreeSpace(t.Context(), s, 1, 0), FreeSpaceAt(t.TempDir(), 1, 0)); err != nil {
 		t.Error(err)
 	}
-	if err := Room(t.Context(), s, 1, total+1); weir.KindOf(err) != weir.Full {
+	if err := FreeSpace(t.Context(), s, 1, total+1); weir.KindOf(err) != weir.Full {
 		t.Errorf("room for more than the disk: %v", err)
 	}
-	if err := RoomAt(filepath.Join(t.TempDir(), "missing"), 1, 0); weir.KindOf(err) != weir.NotFound {
+	if err := FreeSpaceAt(filepath.Join(t.TempDir(), "missing"), 1, 0); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("room in no folder: %v", err)
 	}
 }

@@ -30,10 +30,10 @@ const notAccessible = "file could not be imported from URL because it was not ac
 
 // Fetcher reads the sources that callers name. It is safe for concurrent use.
 type Fetcher struct {
-	Guard    *guard.Guard           // must be there
-	Gateways Gateways               // where content of IPFS and Arweave is looked for
-	MaxSize  int64                  // of a source, in bytes; 0 = 30 GiB
-	Room     func(need int64) error // asked before that many bytes are written; may be nil
+	Guard     *guard.Guard           // must be there
+	Gateways  Gateways               // where content of IPFS and Arweave is looked for
+	MaxSize   int64                  // of a source, in bytes; 0 = 30 GiB
+	FreeSpace func(need int64) error // asked before that many bytes are written; may be nil
 
 	tempo  tempo // for tests
 	window int64 // for tests: the size of the parts that are read at the same time
@@ -71,7 +71,7 @@ func (f *Fetcher) Fetch(ctx context.Context, source string, w io.Writer, progres
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
-	got, err := f.fetch(ctx, source, &sink{w: w, progress: progress, max: f.maxSize(), room: f.Room})
+	got, err := f.fetch(ctx, source, &sink{w: w, progress: progress, max: f.maxSize(), room: f.FreeSpace})
 	if err != nil && ctx.Err() == nil {
 		err = inaccessible(err)
 	}

@@ -533,7 +533,7 @@ func TestFetchStalls(t *testing.T) {
 				tick := time.Tick(10 * time.Millisecond)
 				for i := tt.body; ; i++ {
 					select {
-					case <-r.Context().Done(): // the fetcher lost its patience
+					case <-r.Context().Done(): // the fetcher lost its timeout
 						return true
 					case <-over:
 						return true
@@ -578,7 +578,7 @@ func TestFetchIsCancelledAtOnce(t *testing.T) {
 	}
 	server := serveAt(t, public, src)
 	fetcher := testFetcher(t)
-	fetcher.tempo = tempo{} // with the patience of every day, this would take long
+	fetcher.tempo = tempo{} // with the timeout of every day, this would take long
 	_, err := fetcher.Fetch(ctx, server.URL, spoolFile(t), nil)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v, want that of the context", err)
@@ -636,7 +636,7 @@ func TestFetchAsksForRoom(t *testing.T) {
 		server := serveAt(t, public, src)
 		fetcher := testFetcher(t)
 		asked := int64(0)
-		fetcher.Room = func(need int64) error { asked = need; return full }
+		fetcher.FreeSpace = func(need int64) error { asked = need; return full }
 		_, err := fetcher.Fetch(t.Context(), server.URL, spoolFile(t), nil)
 		if !errors.Is(err, full) || asked < 400_000 {
 			t.Errorf("error = %v after room for %d bytes, want that of the disk", err, asked)

@@ -44,7 +44,7 @@ func (t tempo) orDefault() tempo {
 	return t
 }
 
-// maxRetryAfter bounds how long a server can ask for patience.
+// maxRetryAfter bounds how long a server can ask for timeout.
 const maxRetryAfter = 30 * time.Second
 
 // worthRetry reports whether an error may go away within seconds.
@@ -112,7 +112,7 @@ func (d *watchdog) stop() {
 	d.cancel(nil)
 }
 
-// enough is how much has to come within the patience of a watchdog: a server that
+// enough is how much has to come within the timeout of a watchdog: a server that
 // sends a byte now and then keeps still, too.
 const enough = 16 << 10
 

@@ -145,10 +145,10 @@ func (s *s3) Path(string) (string, bool) { return "", false }
 func (s *s3) Free(context.Context) (free, total int64, ok bool) { return 0, 0, false }
 
 // do makes a request until it works. The context of the request ends when the server
-// keeps still longer than patience.
-func (s *s3) do(ctx context.Context, patience time.Duration, key string, request func(ctx context.Context, moved func()) error) error {
+// keeps still longer than timeout.
+func (s *s3) do(ctx context.Context, timeout time.Duration, key string, request func(ctx context.Context, moved func()) error) error {
 	return s.tempo.retry(ctx, func() error {
-		watched, dog := watch(ctx, patience)
+		watched, dog := watch(ctx, timeout)
 		defer dog.stop()
 		used := s.client()
 		err := request(watched, dog.moved)
@@ -464,7 +464,7 @@ func (s *s3) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 func (s *s3) list(ctx context.Context, folder string) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		last, stopped := "", false
-		// Patience is for what is done with the objects, too.
+		// Timeout is for what is done with the objects, too.
 		err := s.do(ctx, s.tempo.finish, folder, func(ctx context.Context, moved func()) error {
 			opts := minio.ListObjectsOptions{Prefix: s.folder(folder), Recursive: true, StartAfter: last, FetchOwner: new(false)}
 			for o := range s.client().ListObjectsIter(ctx, s.bucket.name, opts) {

@@ -130,8 +130,8 @@ func (u *s3Upload) Abort(ctx context.Context) error {
 	return err
 }
 
-// abortPatience is how long the clean-up after a failure may take.
-const abortPatience = 10 * time.Second
+// abortTimeout is how long the clean-up after a failure may take.
+const abortTimeout = 10 * time.Second
 
 // inParts makes an object of the parts that send stores, or nothing at all.
 func (s *s3) inParts(ctx context.Context, key string, o PutOptions, send func(*s3Upload) ([]PartInfo, error)) error {
@@ -147,7 +147,7 @@ func (s *s3) inParts(ctx context.Context, key string, o PutOptions, send func(*s
 		return nil
 	}
 	// Parts that nobody completes cost their owner money.
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortPatience)
+	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
 	if e := u.Abort(cleanup); e != nil {
 		err = errors.Join(err, fmt.Errorf("abort upload: %w", e))

@@ -47,7 +47,7 @@ type piece struct {
 
 // windows are the parts of a source that is read in several places.
 //
-// One reader has patience and stays until all is there. The others are there for
+// One reader has timeout and stays until all is there. The others are there for
 // speed: one that the server does not like gives back what it has not read, and leaves.
 type windows struct {
 	origin  origin

@@ -232,7 +232,7 @@ func entryBoxes(kind Kind, body []byte) []byte {
 	return audioBoxes(in.data, version)
 }
 
-// audioBoxes skips the fields that QuickTime adds to a audio entry.
+// audioBoxes skips the fields that QuickTime adds to an audio entry.
 func audioBoxes(rest []byte, version uint16) []byte {
 	in := bytesReader{data: rest}
 	switch version {
@@ -244,7 +244,7 @@ func audioBoxes(rest []byte, version uint16) []byte {
 	return in.data
 }
 
-// describeAudio corrects what the fixed fields of a audio entry can't say: writers
+// describeAudio corrects what the fixed fields of an audio entry can't say: writers
 // put 2 channels and 16 bits of sample rate there whatever the audio has.
 func (t *Track) describeAudio(boxes []byte) {
 	if object, specific := codec.ParseESDS(child(boxes, "esds")); object == 0x40 {

@@ -151,7 +151,7 @@ func diagnose(program string, exit error, said *tail, names []string) error {
 }
 
 // exhausted is the error of a process that used up its CPU time. ffmpeg takes the
-// kernel's signal for a wish to stop and says nothing.
+// kernel's signal for a request to stop and says nothing.
 func exhausted(program string, limit time.Duration, said *tail) error {
 	f := &Failure{Program: program, Reason: Stalled, Status: "used up its CPU time of " + limit.String(), Stderr: said.String()}
 	return weir.Wrap(weir.Internal, f, "%s: %s used up its CPU time of %v", sentenceTimeout, program, limit)

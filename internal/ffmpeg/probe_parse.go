@@ -56,12 +56,12 @@ func (t text) small() int {
 // rate returns bits a second.
 func (t text) rate() int64 { return min(max(t.number(), 0), 1<<50) }
 
-// longestTime is where times stop to be believed: the end of what time.Duration holds is not far.
-const longestTime = 100 * 365 * 24 * time.Hour
+// maxTime is where times stop to be believed: the end of what time.Duration holds is not far.
+const maxTime = 100 * 365 * 24 * time.Hour
 
 func (t text) seconds() time.Duration {
 	f, err := strconv.ParseFloat(string(t), 64)
-	if err != nil || math.IsNaN(f) || math.Abs(f) > longestTime.Seconds() {
+	if err != nil || math.IsNaN(f) || math.Abs(f) > maxTime.Seconds() {
 		return 0
 	}
 	// ffprobe writes microseconds.

@@ -142,7 +142,7 @@ func (g grant) yield() error {
 	if g.Nice {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceBatch) // politeness; the work is right without it
 	}
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(killFirst), 0) // a wish; some containers have no /proc
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(killFirst), 0) // a request; some containers have no /proc
 	return nil
 }
 

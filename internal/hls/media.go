@@ -86,8 +86,8 @@ const (
 
 // facts are what the head of a playlist says of its segments.
 type facts struct {
-	longest, longestPart time.Duration
-	version              int
+	longest, maxPart time.Duration
+	version          int
 }
 
 func (f *facts) add(s *Segment) {
@@ -95,7 +95,7 @@ func (f *facts) add(s *Segment) {
 		f.longest = max(f.longest, s.Duration)
 	}
 	for i := range s.Parts {
-		f.longestPart = max(f.longestPart, s.Parts[i].Duration)
+		f.maxPart = max(f.maxPart, s.Parts[i].Duration)
 	}
 	switch {
 	case s.Gap:
@@ -109,7 +109,7 @@ func (f *facts) add(s *Segment) {
 func (m *Media) settle(f facts) {
 	m.Target = max(m.Target, f.longest).Truncate(time.Microsecond)
 	m.Target = max(time.Second, m.Target.Round(time.Second))
-	m.PartTarget = max(m.PartTarget, f.longestPart).Truncate(time.Microsecond)
+	m.PartTarget = max(m.PartTarget, f.maxPart).Truncate(time.Microsecond)
 	m.Version = max(m.Version, f.version, 3) // durations with decimals
 	if m.PartTarget > 0 {
 		m.Version = max(m.Version, 9) // EXT-X-SKIP

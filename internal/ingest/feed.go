@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// patience is how long the first track waits for the second one, if nobody said that
+	// timeout is how long the first track waits for the second one, if nobody said that
 	// there is none: a track that joins later costs viewers a discontinuity.
-	patience = time.Second
+	timeout = time.Second
 	// maxHeld is how many bytes wait meanwhile, and maxHeldFrames how many frames.
 	maxHeld       = 4 << 20
 	maxHeldFrames = 1000
@@ -194,7 +194,7 @@ func (f *feed) frame(ctx context.Context, kind cmaf.Kind, frame live.Frame) erro
 	}
 	f.held, f.heldBytes = append(f.held, heldFrame{kind, frame}), f.heldBytes+len(frame.Data)
 	waited := (frame.DTS - f.held[0].frame.DTS).Abs()
-	if f.complete() || waited >= patience || f.heldBytes > maxHeld || len(f.held) >= maxHeldFrames {
+	if f.complete() || waited >= timeout || f.heldBytes > maxHeld || len(f.held) >= maxHeldFrames {
 		return f.start(ctx)
 	}
 	return nil

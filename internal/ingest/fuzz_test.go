@@ -59,11 +59,11 @@ func FuzzPublish(f *testing.F) {
 		hub, log := newTestHub(), &logBook{}
 		s := newServer(RTMP{Log: log.logger(), publish: hub.publish})
 		conn := talker{io.MultiReader(bytes.NewReader(hello), bytes.NewReader(data))}
-		seat, ok := s.admit(conn.RemoteAddr())
+		slot, ok := s.admit(conn.RemoteAddr())
 		if !ok {
 			t.Fatal("no seat")
 		}
-		s.serve(t.Context(), conn, seat)
+		s.serve(t.Context(), conn, slot)
 		if s.open != 0 || len(s.waiting) != 0 {
 			t.Errorf("%d seats are taken, %d wait", s.open, len(s.waiting))
 		}
@@ -108,7 +108,7 @@ func FuzzPullMP4(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// Files are read as fast as they are shown; the clock of a bubble does not wait.
 		synctest.Test(t, func(t *testing.T) {
-			s := newPullSource(Puller{Log: slog.New(slog.DiscardHandler)}, newWish("https://example.com/film.mp4"), nothing{})
+			s := newPullSource(Puller{Log: slog.New(slog.DiscardHandler)}, newTestPull("https://example.com/film.mp4"), nothing{})
 			w := &web{source: s, client: &http.Client{Transport: file(data)}}
 			a, err := w.get(t.Context(), &url.URL{Scheme: "https", Host: "example.com", Path: "/film.mp4"}, 0, 0)
 			if err != nil {

@@ -19,7 +19,7 @@
 // Everything that comes from a connection is foreign. Each step has a limit of what it
 // keeps and is fuzzed, an error ends the connection and nothing else, and a stream key
 // never reaches a log: it is of the same use to whoever reads it there. How many may be at
-// a door, and what the log tells of those who have no business there, is in seat.go and
+// an endpoint, and what the log tells of those who have no business there, is in slot.go and
 // bounded.go.
 package ingest
 

@@ -38,10 +38,10 @@ type Puller struct {
 func (p Puller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	seats := make(chan struct{}, cmp.Or(p.MaxPulls, 200))
+	slots := make(chan struct{}, cmp.Or(p.MaxPulls, 200))
 	for {
 		select {
-		case seats <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return nil
 		}
@@ -50,14 +50,14 @@ func (p Puller) Run(ctx context.Context) error {
 			return nil // ctx has ended
 		}
 		running.Go(func() {
-			defer func() { <-seats }()
+			defer func() { <-slots }()
 			p.run(ctx, pull, pull.Publish(pullHost(pull.Where())))
 		})
 	}
 }
 
 // run reads a source until it is through, fails or is not wanted any more.
-func (p Puller) run(ctx context.Context, pull wish, to publisher) {
+func (p Puller) run(ctx context.Context, pull pullRequest, to publisher) {
 	s := newPullSource(p, pull, to)
 	reading, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -77,8 +77,8 @@ func (p Puller) run(ctx context.Context, pull wish, to publisher) {
 	s.closing.Wait()
 }
 
-// wish is what a source needs of a live.Pull.
-type wish interface {
+// request is what a source needs of a live.Pull.
+type pullRequest interface {
 	StreamID() string
 	Where() weir.Pull
 	Done() <-chan struct{}
@@ -94,7 +94,7 @@ type wish interface {
 // pullSource is a stream that is being fetched.
 type pullSource struct {
 	Puller
-	pull      wish
+	pull      pullRequest
 	where     weir.Pull
 	host      string
 	log       *slog.Logger
@@ -109,7 +109,7 @@ type pullSource struct {
 	closing sync.WaitGroup // connections that take a while to close
 }
 
-func newPullSource(p Puller, pull wish, to publisher) *pullSource {
+func newPullSource(p Puller, pull pullRequest, to publisher) *pullSource {
 	where := pull.Where()
 	s := &pullSource{Puller: p, pull: pull, where: where, host: pullHost(where), publisher: to}
 	s.log = p.Log.With("stream", pull.StreamID(), "source", s.host)

@@ -25,8 +25,8 @@ import (
 	"weir/internal/weir"
 )
 
-// testWish is a pull that keeps what it is told.
-type testWish struct {
+// testPull is a pull that keeps what it is told.
+type testPull struct {
 	where weir.Pull
 
 	mu       sync.Mutex
@@ -36,50 +36,50 @@ type testWish struct {
 	ended    string // how
 }
 
-func newWish(source string) *testWish {
-	return &testWish{where: weir.Pull{Source: source}, done: make(chan struct{})}
+func newTestPull(source string) *testPull {
+	return &testPull{where: weir.Pull{Source: source}, done: make(chan struct{})}
 }
 
-func (w *testWish) StreamID() string      { return "stream-1" }
-func (w *testWish) Where() weir.Pull      { return w.where }
-func (w *testWish) Done() <-chan struct{} { return w.done }
-func (w *testWish) Playable() bool        { return true }
+func (w *testPull) StreamID() string      { return "stream-1" }
+func (w *testPull) Where() weir.Pull      { return w.where }
+func (w *testPull) Done() <-chan struct{} { return w.done }
+func (w *testPull) Playable() bool        { return true }
 
-func (w *testWish) Position() int64 {
+func (w *testPull) Position() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.position
 }
 
-func (w *testWish) SetPosition(n int64) {
+func (w *testPull) SetPosition(n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.position = n
 }
 
-func (w *testWish) Plays(context.Context) error {
+func (w *testPull) Plays(context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.plays = true
 	return nil
 }
 
-func (w *testWish) end(how string) error {
+func (w *testPull) end(how string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended += how
 	return nil
 }
 
-func (w *testWish) Finish(context.Context) error           { return w.end("finished") }
-func (w *testWish) Release(context.Context) error          { return w.end("released") }
-func (w *testWish) Fail(_ context.Context, s string) error { return w.end(s) }
+func (w *testPull) Finish(context.Context) error           { return w.end("finished") }
+func (w *testPull) Release(context.Context) error          { return w.end("released") }
+func (w *testPull) Fail(_ context.Context, s string) error { return w.end(s) }
 
 // loopback may be pulled from by these tests.
 func loopback() *guard.Guard { return guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) }
 
 // pullAll pulls a source to its end and returns what came of it.
-func pullAll(ctx context.Context, t *testing.T, w *testWish) (*testPublisher, *logBook) {
+func pullAll(ctx context.Context, t *testing.T, w *testPull) (*testPublisher, *logBook) {
 	t.Helper()
 	hub, log := newTestHub(), &logBook{}
 	to := &testPublisher{hub: hub, done: make(chan struct{})}
@@ -140,7 +140,7 @@ func TestPullFiles(t *testing.T) {
 				http.ServeFile(w, r, filepath.Join(dir, filepath.Base(r.URL.Path)))
 			}))
 			t.Cleanup(server.Close)
-			w := newWish(server.URL + "/" + s.file)
+			w := newTestPull(server.URL + "/" + s.file)
 			began := time.Now()
 			p, _ := pullAll(t.Context(), t, w)
 			if w.ended != "finished" || !w.plays {
@@ -201,7 +201,7 @@ func TestPullWithoutAudio(t *testing.T) {
 			server := httptest.NewServer(http.FileServer(http.Dir(dir)))
 			t.Cleanup(server.Close)
 			convert(t, original, filepath.Join(dir, s.file), s.args, "-c:v", "copy", "-c:a", "ac3")
-			w := newWish(server.URL + "/" + s.file)
+			w := newTestPull(server.URL + "/" + s.file)
 			p, _ := pullAll(t.Context(), t, w)
 			if w.ended != "finished" || !strings.HasPrefix(p.left, "the sound is left out: ") || !strings.Contains(p.left, "AAC") {
 				t.Errorf("the pull ended with %q, and the owner is told %q", w.ended, p.left)
@@ -256,7 +256,7 @@ func TestPullRefused(t *testing.T) {
 		{"ftp://127.0.0.1/x", "must begin with"},
 		{"http://hidden:hidden@127.0.0.1:1/x?token=hidden", "can't be reached"},
 	} {
-		w := newWish(test.source)
+		w := newTestPull(test.source)
 		p, log := pullAll(t.Context(), t, w)
 		if !strings.Contains(w.ended, test.want) || len(p.frames) > 0 {
 			t.Errorf("%s: %q, want %q", test.source, w.ended, test.want)
@@ -277,7 +277,7 @@ func TestPullHeaders(t *testing.T) {
 		http.Redirect(w, r, other.URL, http.StatusFound)
 	}))
 	defer home.Close()
-	w := newWish(home.URL)
+	w := newTestPull(home.URL)
 	w.where.Headers = map[string]string{"x-auth": "secret", "Host": "elsewhere"}
 	pullAll(t.Context(), t, w)
 	if got := []string{<-seen, <-seen}; got[0] != "home secret" || got[1] != "other " {
@@ -295,7 +295,7 @@ func TestPullResumes(t *testing.T) {
 			run(t, "ffmpeg", "-v", "error", "-i", original, "-c", "copy", file)
 			server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(file))))
 			t.Cleanup(server.Close)
-			w := newWish(server.URL + "/" + format)
+			w := newTestPull(server.URL + "/" + format)
 			w.position = 900
 			p, _ := pullAll(t.Context(), t, w)
 			if n := len(p.of(cmaf.Video)); n < 25 || n > 30 || w.ended != "finished" || w.position < 1800 {
@@ -320,7 +320,7 @@ func TestPullEnds(t *testing.T) {
 	defer server.Close()
 	for _, how := range []string{"unwanted", "stopping", "told"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		w := newWish(server.URL)
+		w := newTestPull(server.URL)
 		hub, log := newTestHub(), &logBook{}
 		to := &testPublisher{hub: hub, done: make(chan struct{})}
 		hub.publishers = append(hub.publishers, to)
@@ -369,12 +369,12 @@ func TestPullServers(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			var w *testWish
+			var w *testPull
 			var p *testPublisher
 			var log *logBook
 			waitListens(t, port, test.form == "mpegts")
 			for range 10 { // it has the port, and listens a moment later
-				w = newWish(address)
+				w = newTestPull(address)
 				if p, log = pullAll(t.Context(), t, w); len(p.frames) > 0 {
 					break
 				}
@@ -465,7 +465,7 @@ func TestPullLive(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	w := newWish(server.URL + "/live.m3u8")
+	w := newTestPull(server.URL + "/live.m3u8")
 	p, _ := pullAll(t.Context(), t, w)
 	if !strings.Contains(w.ended, "the stream at 127.0.0.1 has ended") || w.position != 9 {
 		t.Errorf("the pull ended with %q at %d, want the end of the stream at 9", w.ended, w.position)

@@ -69,19 +69,19 @@ func (r RTMP) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		seat, ok := s.admit(conn.RemoteAddr())
+		slot, ok := s.admit(conn.RemoteAddr())
 		if !ok {
 			_ = conn.Close()
 			continue
 		}
-		s.connections.Go(func() { s.serve(ctx, conn, seat) })
+		s.connections.Go(func() { s.serve(ctx, conn, slot) })
 	}
 }
 
 // server is a running RTMP.
 type server struct {
 	RTMP
-	*seats
+	*slots
 	connections sync.WaitGroup
 }
 
@@ -89,16 +89,16 @@ func newServer(r RTMP) *server {
 	if r.publish == nil {
 		r.publish = publishTo(r.Hub)
 	}
-	seats := newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
-	return &server{RTMP: r, seats: seats.countBy(r.Counters)}
+	slots := newSlots(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
+	return &server{RTMP: r, slots: slots.countBy(r.Counters)}
 }
 
 // serve serves one connection.
-func (s *server) serve(ctx context.Context, conn net.Conn, t *seat) {
+func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
 	defer t.leave()
 	remote := conn.RemoteAddr().String()
 	log := s.Log.With("remote", remote)
-	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), seat: t, log: log}
+	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), slot: t, log: log}
 	c.from = live.Source{Protocol: protocol(conn), Remote: remote, Reuse: c.conn.Reuse}
 	stop := context.AfterFunc(ctx, c.conn.Cut)
 	defer stop()
@@ -134,7 +134,7 @@ func protocol(conn net.Conn) string {
 type rtmpConnection struct {
 	server *server
 	conn   *rtmp.Conn
-	seat   *seat
+	slot   *slot
 	log    *slog.Logger
 	from   live.Source
 
@@ -150,7 +150,7 @@ func (c *rtmpConnection) publish(ctx context.Context, key string) error {
 	if err != nil {
 		return c.refused(err)
 	}
-	c.seat.settle()
+	c.slot.settle()
 	c.publisher, c.left = p, make(chan struct{})
 	c.log = c.log.With("stream", p.StreamID())
 	c.feed = newFeed(p, bounded(c.log))
@@ -197,13 +197,13 @@ func (c *rtmpConnection) end(ctx context.Context, err error) {
 	case published || stopping:
 		logEnd(c.log, ending{stopping: stopping, ended: ended, clean: clean, why: err, lost: lost(err)})
 	case refused:
-		c.seat.fail()
-		c.seat.seats.strangers.tell(c.log, slog.LevelWarn, "publisher refused", refusal.Reason)
+		c.slot.fail()
+		c.slot.slots.unauthenticated.tell(c.log, slog.LevelWarn, "publisher refused", refusal.Reason)
 	case c.conn.Received() == 0 && quiet(err):
 		c.log.Debug("connection without a byte")
 	default:
-		c.seat.fail()
-		c.seat.seats.strangers.tell(c.log, slog.LevelInfo,
+		c.slot.fail()
+		c.slot.slots.unauthenticated.tell(c.log, slog.LevelInfo,
 			"connection ended before a stream key was shown", lost(err))
 	}
 	c.conn.Close()

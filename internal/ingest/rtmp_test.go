@@ -134,14 +134,14 @@ func TestTimes(t *testing.T) {
 				hub, log := newTestHub(), &logBook{}
 				s := newServer(RTMP{Log: log.logger(), publish: hub.publish})
 				theirs, ours := net.Pipe()
-				seat, ok := s.admit(ours.RemoteAddr())
+				slot, ok := s.admit(ours.RemoteAddr())
 				if !ok {
 					t.Fatal("no seat")
 				}
 				var encoding sync.WaitGroup
 				encoding.Go(func() { tt.encode(t, theirs) })
 				began := time.Now()
-				s.serve(t.Context(), ours, seat)
+				s.serve(t.Context(), ours, slot)
 				if took := time.Since(began); took != tt.want {
 					t.Errorf("took %v, want %v", took, tt.want)
 				}
@@ -328,7 +328,7 @@ func TestDefect(t *testing.T) {
 	}}
 	s := newServer(r)
 	theirs, ours := net.Pipe()
-	seat, _ := s.admit(ours.RemoteAddr())
+	slot, _ := s.admit(ours.RemoteAddr())
 	var encoding sync.WaitGroup
 	encoding.Go(func() {
 		c := hello(t, theirs)
@@ -337,7 +337,7 @@ func TestDefect(t *testing.T) {
 		c.audioFrame()
 		c.command("deleteStream", nil)
 	})
-	s.serve(t.Context(), ours, seat)
+	s.serve(t.Context(), ours, slot)
 	encoding.Wait()
 	if p := hub.only(t); p.closed != "lost" || s.open != 0 {
 		t.Errorf("ended %s, %d connections, want lost, none", p.closed, s.open)

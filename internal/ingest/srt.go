@@ -51,8 +51,8 @@ func (r SRT) Run(ctx context.Context) error {
 	if r.publish == nil {
 		r.publish = publishTo(r.Hub)
 	}
-	seats := newSeats(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
-	s := &srtServer{SRT: r, seats: seats.countBy(r.Counters)}
+	slots := newSlots(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
+	s := &srtServer{SRT: r, slots: slots.countBy(r.Counters)}
 	listener, err := srt.Listen(r.Addr, r.Passphrase)
 	if err != nil {
 		return err
@@ -74,31 +74,31 @@ func (r SRT) Run(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		seat, ok := s.admit(request.RemoteAddr())
+		slot, ok := s.admit(request.RemoteAddr())
 		if !ok {
 			request.Reject(srt.ErrOverload)
 			continue
 		}
-		s.connections.Go(func() { s.serve(ctx, request, seat) })
+		s.connections.Go(func() { s.serve(ctx, request, slot) })
 	}
 }
 
 // srtServer is a running SRT.
 type srtServer struct {
 	SRT
-	*seats
+	*slots
 	connections sync.WaitGroup
 }
 
 // serve serves one connection.
-func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *seat) {
+func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 	defer t.leave()
 	from := live.Source{Protocol: "srt", Remote: request.RemoteAddr().String()}
 	log := s.Log.With("remote", from.Remote)
 	refuse := func(err error, why string) {
 		request.Reject(err)
 		t.fail()
-		s.strangers.tell(log, slog.LevelWarn, "publisher refused", why)
+		s.unauthenticated.tell(log, slog.LevelWarn, "publisher refused", why)
 	}
 	key, err := request.StreamKey()
 	if err != nil {

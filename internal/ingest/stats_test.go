@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-func TestCountersOfSeats(t *testing.T) {
+func TestCountersOfSlots(t *testing.T) {
 	var shared Counters
 	remote := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
-	first := newSeats(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
-	second := newSeats(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
+	first := newSlots(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
+	second := newSlots(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
 	a, ok := first.admit(remote)
 	b, also := second.admit(remote)
 	if !ok || !also {

@@ -20,7 +20,7 @@ import (
 )
 
 // WHIP lets browsers and encoders publish over WebRTC: they post their offer to
-// /webrtc/<streamKey>. Its handler is [WHIP.Door].
+// /webrtc/<streamKey>. Its handler is [WHIP.Endpoint].
 type WHIP struct {
 	RTC            *rtc.Server
 	Hub            *live.Hub
@@ -31,7 +31,7 @@ type WHIP struct {
 	// Observe is told of every request, for metrics; may be nil.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 
-	strangers *strangers // who is refused
+	unauthenticated *unauthenticated // who is refused
 	// publish is Hub.Publish, if a test does not want another one.
 	publish func(ctx context.Context, key string, from live.Source) (publisher, error)
 }
@@ -44,12 +44,12 @@ var (
 	errTold     = errors.New("the publisher was told to end")
 )
 
-// Door returns the handler. Its Close ends the sessions.
-func (w WHIP) Door() *rtc.Door {
+// Endpoint returns the handler. Its Close ends the sessions.
+func (w WHIP) Endpoint() *rtc.Endpoint {
 	if w.Counters == nil {
 		w.Counters = &Counters{}
 	}
-	w.strangers = newStrangers()
+	w.unauthenticated = newUnauthenticated()
 	if w.publish == nil {
 		w.publish = func(ctx context.Context, key string, from live.Source) (publisher, error) {
 			p, err := w.Hub.Publish(ctx, key, from)
@@ -59,7 +59,7 @@ func (w WHIP) Door() *rtc.Door {
 			return p, nil
 		}
 	}
-	return &rtc.Door{Open: w.open, Route: rtc.DoorPath + "{streamKey}", Log: w.Log, Observe: w.Observe}
+	return &rtc.Endpoint{Open: w.open, Route: rtc.EndpointPath + "{streamKey}", Log: w.Log, Observe: w.Observe}
 }
 
 // open lets an encoder in whose stream key is good.
@@ -100,7 +100,7 @@ func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
 // is logged where it is answered.
 func (w WHIP) refuse(err error, log *slog.Logger) error {
 	if weir.KindOf(err) != weir.Internal {
-		w.strangers.tell(log, slog.LevelWarn, "publisher refused", err.Error())
+		w.unauthenticated.tell(log, slog.LevelWarn, "publisher refused", err.Error())
 	}
 	return err
 }

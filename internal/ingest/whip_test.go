@@ -15,7 +15,7 @@ import (
 )
 
 // startWHIP lets peers publish to a hub, and returns the address for the good key.
-func startWHIP(t *testing.T, hub *testHub) (url string, counters *Counters, door *rtc.Door) {
+func startWHIP(t *testing.T, hub *testHub) (url string, counters *Counters, endpoint *rtc.Endpoint) {
 	t.Helper()
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -27,35 +27,35 @@ func startWHIP(t *testing.T, hub *testHub) (url string, counters *Counters, door
 		t.Fatal(err)
 	}
 	counters = &Counters{}
-	door = WHIP{RTC: server, Log: log, Counters: counters, publish: hub.publish}.Door()
-	web := httptest.NewServer(door)
+	endpoint = WHIP{RTC: server, Log: log, Counters: counters, publish: hub.publish}.Endpoint()
+	web := httptest.NewServer(endpoint)
 	t.Cleanup(func() {
 		web.Close()
-		door.Close()
+		endpoint.Close()
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return web.URL + rtc.DoorPath + goodKey, counters, door
+	return web.URL + rtc.EndpointPath + goodKey, counters, endpoint
 }
 
 // A peer publishes H.264 and Opus until it says goodbye, in one of the ways that there are.
 func TestWHIP(t *testing.T) {
 	film := rtctest.MakeFilm(t, "2")
 	for name, tt := range map[string]struct {
-		end    func(*rtctest.Peer, *rtc.Door, *testPublisher)
+		end    func(*rtctest.Peer, *rtc.Endpoint, *testPublisher)
 		closed string
 	}{
-		"deleted":      {func(p *rtctest.Peer, _ *rtc.Door, _ *testPublisher) { deleted(p) }, "clean"},
-		"closed":       {func(p *rtctest.Peer, _ *rtc.Door, _ *testPublisher) { p.Close() }, "clean"},
-		"told to end":  {func(_ *rtctest.Peer, _ *rtc.Door, to *testPublisher) { close(to.done) }, "lost"},
-		"server stops": {func(_ *rtctest.Peer, d *rtc.Door, _ *testPublisher) { d.Close() }, "lost"},
+		"deleted":      {func(p *rtctest.Peer, _ *rtc.Endpoint, _ *testPublisher) { deleted(p) }, "clean"},
+		"closed":       {func(p *rtctest.Peer, _ *rtc.Endpoint, _ *testPublisher) { p.Close() }, "clean"},
+		"told to end":  {func(_ *rtctest.Peer, _ *rtc.Endpoint, to *testPublisher) { close(to.done) }, "lost"},
+		"server stops": {func(_ *rtctest.Peer, d *rtc.Endpoint, _ *testPublisher) { d.Close() }, "lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			hub := newTestHub()
-			url, counters, door := startWHIP(t, hub)
+			url, counters, endpoint := startWHIP(t, hub)
 			p := rtctest.New(t)
 			p.Post(url, p.OfferToSend())
 			p.Connected()
@@ -73,13 +73,13 @@ func TestWHIP(t *testing.T) {
 			hub.mu.Lock()
 			publisher := hub.publishers[0]
 			hub.mu.Unlock()
-			tt.end(p, door, publisher)
+			tt.end(p, endpoint, publisher)
 			got := hub.only(t)
 			checkWHIP(t, got)
 			if got.closed != tt.closed {
 				t.Errorf("the publisher ended %s, want %s", got.closed, tt.closed)
 			}
-			door.Close()
+			endpoint.Close()
 			if n := counters.Stats().Connections; n != 0 {
 				t.Errorf("%d connections are counted at the end", n)
 			}

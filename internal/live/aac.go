@@ -178,10 +178,10 @@ func (m *aacMaker) tell() {
 }
 
 // take returns the next packet; false = there is none, or none came for a while.
-func (m *aacMaker) take(stop <-chan struct{}, patience time.Duration) (audioPacket, bool) {
+func (m *aacMaker) take(stop <-chan struct{}, timeout time.Duration) (audioPacket, bool) {
 	var late <-chan time.Time
-	if patience > 0 {
-		timer := time.NewTimer(patience)
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
 		defer timer.Stop()
 		late = timer.C
 	}

@@ -32,7 +32,7 @@ func beeps(t *testing.T, seconds string) (cmaf.Track, [][]byte) {
 
 // chatter sends pictures, and Opus with a tone each second, as fast as it is taken.
 type chatter struct {
-	*station
+	*testHub
 	*Publisher
 	packets [][]byte
 	frame   int
@@ -45,20 +45,20 @@ func newChatter(t *testing.T, cores int) *chatter {
 
 func newChatterRecorded(t *testing.T, cores int, record bool) *chatter {
 	t.Helper()
-	s := newStation(t, record)
+	s := newTestHub(t, record)
 	s.stop()
 	var err error
 	if s.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: cores}); err != nil {
 		t.Fatal(err)
 	}
 	s.start()
-	return &chatter{station: s}
+	return &chatter{testHub: s}
 }
 
 func (c *chatter) connect() {
 	c.Helper()
 	audio, packets := beeps(c.T, "20")
-	p, err := c.station.hub.Publish(c.Context(), c.station.stream.StreamKey.Reveal(), Source{Protocol: "test"})
+	p, err := c.testHub.hub.Publish(c.Context(), c.testHub.stream.StreamKey.Reveal(), Source{Protocol: "test"})
 	if err == nil {
 		err = p.SetTracks(c.Context(), []cmaf.Track{testTracks(c.T)[0], audio})
 	}
@@ -345,7 +345,7 @@ func TestAACWhenThereIsRoomAgain(t *testing.T) {
 
 // What an encoder sends and nobody gets is told to the owner, while it is there.
 func TestLeaveOut(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	e.LeaveOut("the sound is left out: it is too loud")
 	if err := e.send(1); err != nil {

@@ -10,16 +10,16 @@ import (
 // hole, or be behind those of another track, which a transport stream may send long
 // before.
 const (
-	maxBack    = 500 * time.Millisecond
-	longestGap = 10 * time.Second
-	maxApart   = 3 * time.Second
+	maxBack  = 500 * time.Millisecond
+	maxGap   = 10 * time.Second
+	maxApart = 3 * time.Second
 )
 
 // maxEarly is how long before the first picture audio may begin.
 const maxEarly = 100 * time.Millisecond
 
-// longestFrame is how long a frame lasts, at most, when no other comes after it.
-const longestFrame = 100 * time.Millisecond
+// maxFrame is how long a frame lasts, at most, when no other comes after it.
+const maxFrame = 100 * time.Millisecond
 
 // clock puts the frames of one connection on the timeline of a session. Encoders start
 // their clocks anywhere, let them jump when they switch scenes or wake up, and let
@@ -46,7 +46,7 @@ func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 	}
 	dts = f.DTS + c.offset
 	own, known := c.tracks[f.Track]
-	if known && dts < own-maxBack || dts < c.last-maxApart || dts > c.last+longestGap {
+	if known && dts < own-maxBack || dts < c.last-maxApart || dts > c.last+maxGap {
 		c.offset = c.last - f.DTS
 		dts, jumped = c.last, true
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // logs returns how many bytes a session has that are not media.
-func (s *station) logs(session *session) (size int64) {
+func (s *testHub) logs(session *session) (size int64) {
 	s.Helper()
 	for _, name := range []string{"index", "journal"} {
 		info, err := os.Stat(filepath.Join(session.dir, videoName, name))
@@ -28,7 +28,7 @@ func (s *station) logs(session *session) (size int64) {
 // TestForgetsWhatIsNotRecorded sends for a long time: what is on disk does not grow with
 // it, and players do not notice a restart.
 func TestForgetsWhatIsNotRecorded(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	segments := func(count int) {
 		t.Helper()
@@ -70,7 +70,7 @@ func TestForgetsWhatIsNotRecorded(t *testing.T) {
 // TestRungAfterLongAbsence lets a rung come when its source has been on air for long: what
 // players do not see any more of the source is not there of the rung either.
 func TestRungAfterLongAbsence(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(31); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestRungAfterLongAbsence(t *testing.T) {
 // TestWholePlaylistWithHole restarts a session that was not recorded for a while, because
 // the disk was full: its list has what is there.
 func TestWholePlaylistWithHole(t *testing.T) {
-	s := newStation(t, true)
+	s := newTestHub(t, true)
 	e := s.publish()
 	if err := e.send(7); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestPowerCut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStation(t, false)
+			s := newTestHub(t, false)
 			e := s.publish()
 			if err := e.send(11); err != nil {
 				t.Fatal(err)

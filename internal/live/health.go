@@ -22,8 +22,8 @@ const (
 
 // What a healthy stream keeps to.
 const (
-	longestKeyFrames  = 4200 * time.Millisecond // longer segments make a slow start and long delays
-	longestSilence    = 5 * time.Second         // of one track, or of all
+	maxKeyFrames      = 4200 * time.Millisecond // longer segments make a slow start and long delays
+	maxSilence        = 5 * time.Second         // of one track, or of all
 	shortestHole      = time.Second             // between two frames of a track
 	maxDrift          = time.Second             // between audio and video of the same time
 	maxDriftApart     = 200 * time.Millisecond  // since the encoder connected
@@ -229,7 +229,7 @@ func (m *meter) issues(now time.Time) []string {
 		}
 		return now.Sub(h.since)
 	}
-	noPicture, noAudio := m.video && quiet(m.pictures) > longestSilence, m.audio && quiet(m.audios) > longestSilence
+	noPicture, noAudio := m.video && quiet(m.pictures) > maxSilence, m.audio && quiet(m.audios) > maxSilence
 	switch {
 	case noPicture && (noAudio || !m.audio) || noAudio && !m.video:
 		silence := quiet(m.audios)
@@ -243,7 +243,7 @@ func (m *meter) issues(now time.Time) []string {
 	case noAudio:
 		say("no sound for %.0f s; check the audio source of the encoder", quiet(m.audios).Seconds())
 	}
-	if k := m.keyFrames(); k > longestKeyFrames {
+	if k := m.keyFrames(); k > maxKeyFrames {
 		say("key frames every %.1f s; set the encoder's key-frame interval to 2 s", k.Seconds())
 	}
 	return append(issues, m.rateIssues(now)...)
@@ -267,7 +267,7 @@ func (m *meter) rateIssues(now time.Time) []string {
 		}
 	}
 	switch {
-	case recent.compared < fewestCompared || now.Sub(m.audios.since) > longestSilence:
+	case recent.compared < fewestCompared || now.Sub(m.audios.since) > maxSilence:
 	case recent.drift > maxDrift:
 		say("the picture comes %.1f s later than its sound; lower the video delay of the encoder", recent.drift.Seconds())
 	case recent.drift < -maxDrift:

@@ -199,7 +199,7 @@ func TestHealthSamples(t *testing.T) {
 
 // The state of multistream targets goes to the store with the health of their session.
 func TestHealthOfTargets(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	asked := ""
 	s.hub.o.Targets = func(sessionID string) ([]weir.TargetHealth, []string) {
 		asked = sessionID

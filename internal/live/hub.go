@@ -170,7 +170,7 @@ func (h *Hub) left(p *Publisher, clean bool) {
 // time is over or that are not wanted any more, and sees to it that what is written
 // survives a power cut.
 func (h *Hub) Run(ctx context.Context) error {
-	wishes, unwatch := h.o.Store.Watch(store.TopicLive)
+	changes, unwatch := h.o.Store.Watch(store.TopicLive)
 	defer unwatch()
 	var syncing sync.WaitGroup
 	syncing.Go(func() { h.keepSafe(ctx) })
@@ -184,7 +184,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			syncing.Wait()
 			return h.stop()
-		case <-wishes:
+		case <-changes:
 		case <-beat.C:
 		}
 		h.beat(ctx)

@@ -50,7 +50,7 @@ func newTrack(t *testing.T) func(codec.Config, error) cmaf.Track {
 }
 
 // station is a node with a hub, and a stream.
-type station struct {
+type testHub struct {
 	*testing.T
 	database, dir string
 	store         *store.Store
@@ -64,9 +64,9 @@ func storeOptions(node string) store.Options {
 	return store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: node}
 }
 
-func newStation(t *testing.T, record bool) *station {
+func newTestHub(t *testing.T, record bool) *testHub {
 	t.Helper()
-	s := &station{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}
+	s := &testHub{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}
 	s.start()
 	u := weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}
 	var err error
@@ -82,7 +82,7 @@ func newStation(t *testing.T, record bool) *station {
 }
 
 // start opens the store and a hub, as a node does.
-func (s *station) start() {
+func (s *testHub) start() {
 	s.Helper()
 	st, err := store.Open(s.Context(), s.database, storeOptions("here"))
 	if err != nil {
@@ -104,7 +104,7 @@ func (s *station) start() {
 // testLog shows what is logged when a test fails.
 func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
 
-func (s *station) write(do func(*store.Tx) error) {
+func (s *testHub) write(do func(*store.Tx) error) {
 	s.Helper()
 	if err := s.store.Tx(s.Context(), do); err != nil {
 		s.Fatal(err)
@@ -113,18 +113,18 @@ func (s *station) write(do func(*store.Tx) error) {
 
 // encoder sends frames with a number in each.
 type encoder struct {
-	*station
+	*testHub
 	*Publisher
 	frame, audio int
 }
 
-func (s *station) publish() *encoder {
+func (s *testHub) publish() *encoder {
 	s.Helper()
 	return s.publishWith(func(data []byte) { clear(data) }) // if somebody still has it, what is played is spoilt
 }
 
 // publishWith is publish with something else to do with data that goes back.
-func (s *station) publishWith(reuse func([]byte)) *encoder {
+func (s *testHub) publishWith(reuse func([]byte)) *encoder {
 	s.Helper()
 	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), Source{Protocol: "test", Reuse: reuse})
 	if err == nil {
@@ -133,13 +133,13 @@ func (s *station) publishWith(reuse func([]byte)) *encoder {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return &encoder{station: s, Publisher: p}
+	return &encoder{testHub: s, Publisher: p}
 }
 
 // The data of frames goes back to whoever sent them while it sends, and not when another
 // encoder takes over: it may be reading into what it has.
 func TestDataGoesBackWithinWrite(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	returned := 0
 	e := s.publishWith(func([]byte) { returned++ })
 	if err := e.send(1.12); err != nil {
@@ -173,7 +173,7 @@ func (e *encoder) send(seconds float64) error {
 	return nil
 }
 
-func (s *station) broadcast() *Broadcast {
+func (s *testHub) broadcast() *Broadcast {
 	s.Helper()
 	b, ok := s.hub.Find(s.stream.PlaybackID)
 	if !ok {
@@ -182,7 +182,7 @@ func (s *station) broadcast() *Broadcast {
 	return b
 }
 
-func (s *station) playlist(name string, q Query) string {
+func (s *testHub) playlist(name string, q Query) string {
 	s.Helper()
 	text, err := s.broadcast().Playlist(s.Context(), name, q)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *station) playlist(name string, q Query) string {
 var plain = Query{Segment: -1, Part: -1}
 
 // frames returns the numbers of the frames in all segments of a playlist.
-func (s *station) frames(name string, numbers ...int64) (frames []byte) {
+func (s *testHub) frames(name string, numbers ...int64) (frames []byte) {
 	s.Helper()
 	for _, n := range numbers {
 		body, _, err := s.broadcast().Segment(name, n)
@@ -229,7 +229,7 @@ func (s *station) frames(name string, numbers ...int64) (frames []byte) {
 }
 
 func TestSegments(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(7); err != nil {
 		t.Fatal(err)
@@ -261,7 +261,7 @@ func TestSegments(t *testing.T) {
 func TestWindow(t *testing.T) {
 	for name, record := range map[string]bool{"recorded": true, "not recorded": false} {
 		t.Run(name, func(t *testing.T) {
-			s := newStation(t, record)
+			s := newTestHub(t, record)
 			e := s.publish()
 			if err := e.send(201); err != nil {
 				t.Fatal(err)
@@ -284,7 +284,7 @@ func TestWindow(t *testing.T) {
 // TestReturn lets the encoder go and come back: one session, nothing lost, and a
 // discontinuity where it was away.
 func TestReturn(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	first := e.session.info.ID
 	if err := e.send(5); err != nil {
@@ -314,7 +314,7 @@ func TestReturn(t *testing.T) {
 // TestLostBetweenFrames loses an encoder whose last frame is shown after others that did
 // not come any more, and expects the next one to begin after it.
 func TestLostBetweenFrames(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	const frame = 40 * time.Millisecond
 	for i, shown := range []time.Duration{0, 3, 1, 2, 6} {
@@ -332,7 +332,7 @@ func TestLostBetweenFrames(t *testing.T) {
 // TestRestart stops a node without a word to the encoder, and expects another life of
 // it to go on with what there is.
 func TestRestart(t *testing.T) {
-	s := newStation(t, true)
+	s := newTestHub(t, true)
 	e := s.publish()
 	session := e.session.info.ID
 	if err := e.send(5); err != nil {
@@ -366,7 +366,7 @@ func TestRestart(t *testing.T) {
 }
 
 func TestTakeOver(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	first := s.publish()
 	if err := first.send(3); err != nil {
 		t.Fatal(err)
@@ -392,7 +392,7 @@ func TestTakeOver(t *testing.T) {
 
 // TestEnd lets the owner end the stream: the encoder is told, players too.
 func TestEnd(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(3); err != nil {
 		t.Fatal(err)
@@ -424,7 +424,7 @@ func TestEnd(t *testing.T) {
 // TestNextSession ends a session and lets the encoder come back: until its first picture is
 // there, players see the end of the session before.
 func TestNextSession(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(3); err != nil {
 		t.Fatal(err)
@@ -453,7 +453,7 @@ func TestNextSession(t *testing.T) {
 // ffmpeg can't bear a rendition without a segment beside one that has some, so the
 // playlist of audio waits for the audio that ends its first one.
 func TestFirstSegmentsTogether(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(2.04); err != nil { // with the key frame that is held until the next frame
 		t.Fatal(err)
@@ -489,7 +489,7 @@ func TestFirstSegmentsTogether(t *testing.T) {
 // A player that has all parts of a long segment asks for the next one before it can know
 // that there is none.
 func TestWaitAfterALongSegment(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	send := func(frames int, sync bool) {
 		t.Helper()
@@ -524,7 +524,7 @@ func TestWaitAfterALongSegment(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(2.5); err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ var testFilm = sync.OnceValues(func() (f film, err error) {
 // theatre is a station with a ladder, and an encoder that sends a film as fast as it is
 // shown.
 type theatre struct {
-	*station
+	*testHub
 	film      film
 	publisher *Publisher
 	sent      int
@@ -76,8 +76,8 @@ func newTheatre(t *testing.T, profiles ...weir.Profile) *theatre {
 	if err != nil {
 		t.Fatal(err)
 	}
-	th := &theatre{film: film, station: &station{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}}
-	th.station.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
+	th := &theatre{film: film, testHub: &testHub{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}}
+	th.testHub.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ const (
 	// as fast as its bytes come.
 	maxWindowBytes = 512 << 20
 	// A segment ends before a key frame. One that has no end is as bad as none.
-	longestSegment    = window
+	maxSegment        = window
 	maxSegmentBytes   = 256 << 20
 	maxSegmentSamples = 20_000
 	maxWaitingFrames  = 1000 // of audio, for the picture
@@ -90,8 +90,8 @@ func (p *packer) endless(s sample) error {
 	video := p.track.Kind == cmaf.Video
 	switch {
 	case !p.open || video && s.Sync && p.lasts(s.at) >= segmentTarget:
-	case video && p.lasts(s.at) > longestSegment: // audio may have been away as long
-		return weir.Errorf(weir.Invalid, "no key frame came for %d s; set the encoder's key-frame interval to 2 s", int(longestSegment.Seconds()))
+	case video && p.lasts(s.at) > maxSegment: // audio may have been away as long
+		return weir.Errorf(weir.Invalid, "no key frame came for %d s; set the encoder's key-frame interval to 2 s", int(maxSegment.Seconds()))
 	case p.samples >= maxSegmentSamples || p.size+int64(len(s.data)) > maxSegmentBytes:
 		return weir.Errorf(weir.Invalid, "%d frames of %d MB came without an end of the segment: the encoder's clock stands still, or no key frame comes", p.samples, p.size/1_000_000)
 	}

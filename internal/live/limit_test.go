@@ -24,7 +24,7 @@ func (e *encoder) frames(count, size int, step time.Duration, all bool) error {
 
 // A clock that stands still must not make a part that has no end.
 func TestPartsHaveAMaxSize(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	limit := 0
 	for range 30 {
@@ -61,7 +61,7 @@ func TestEndlessSegments(t *testing.T) {
 		}, "stands still"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStation(t, false)
+			s := newTestHub(t, false)
 			e := s.publish()
 			err := tt.send(e)
 			if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.want) {
@@ -81,7 +81,7 @@ func TestEndlessSegments(t *testing.T) {
 
 // Audio goes on in segments although the picture has stopped.
 func TestAudioWithoutThePicture(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(3); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestAudioWithoutThePicture(t *testing.T) {
 
 // Audio that waits for the picture is bounded, whatever its clock says.
 func TestWaitingAudioHasAMax(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestWaitingAudioHasAMax(t *testing.T) {
 
 // Small frames are frames too: a reader that does not read has a bounded number of them.
 func TestTapHasAMaxOfFrames(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestAllowance(t *testing.T) {
 
 // Who connects all the time is refused for a while, and nobody else is.
 func TestArrivals(t *testing.T) {
-	s, other := newStation(t, false), newStation(t, false)
+	s, other := newTestHub(t, false), newTestHub(t, false)
 	key := s.stream.StreamKey.Reveal()
 	var err error
 	came := 0
@@ -202,7 +202,7 @@ func TestArrivals(t *testing.T) {
 
 // What changes all the time ends, however often the encoder comes back meanwhile.
 func TestChanges(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	one, other := testTracks(t), testTracks(t)[:1]
 	var err error
 	sets := 0
@@ -226,7 +226,7 @@ func TestChanges(t *testing.T) {
 // What playlists show has a most of bytes too: a clock that hardly moves does not fill the
 // disk.
 func TestWindowHasAMaxOfBytes(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestWindowHasAMaxOfBytes(t *testing.T) {
 
 // A session that waits for the disk holds up those who ask for numbers, and no viewer.
 func TestStatsHoldUpNobody(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
 		t.Fatal(err)

@@ -72,9 +72,9 @@ type Options struct {
 	// SessionTimeout is how long a session stays open for an encoder that is gone.
 	SessionTimeout time.Duration
 
-	// Room returns an error when there is not enough disk space to record; nil = there
+	// FreeSpace returns an error when there is not enough disk space to record; nil = there
 	// always is.
-	Room func() error
+	FreeSpace func() error
 
 	Log *slog.Logger
 }

@@ -38,9 +38,9 @@ func (b *Broadcast) Shows(name string) bool {
 // unheardTime is by how much what a node has carried may be longer than it has said.
 const unheardTime = beatEvery + 500*time.Millisecond
 
-// legStart returns where on the timeline the leg of a session may begin that other nodes
+// periodStart returns where on the timeline the period of a session may begin that other nodes
 // carried before: after all that they have, whatever their clocks say.
-func (s *session) legStart() time.Duration {
+func (s *session) periodStart() time.Duration {
 	if len(s.info.Earlier) == 0 || s.video != nil || s.audio != nil {
 		return 0
 	}

@@ -20,9 +20,9 @@ import (
 // numbers that were left out because nobody could say how far the node before was, are gaps.
 // So players that go on see no leap, which not all of them get over.
 
-// longestLook is how long viewers wait for what the storage has, when there is something of
+// maxLook is how long viewers wait for what the storage has, when there is something of
 // this node.
-const longestLook = 3 * time.Second
+const maxLook = 3 * time.Second
 
 // lookback finds out what other nodes carried of a session before this one.
 type lookback struct {
@@ -33,9 +33,9 @@ type lookback struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu    sync.Mutex
-	known bool
-	legs  map[string][]*media.StoredLeg // by the name of the track
+	mu      sync.Mutex
+	known   bool
+	periods map[string][]*media.StoredPeriod // by the name of the track
 }
 
 // newLookback returns one that knows nothing yet; nil = no other node carried the session.
@@ -58,28 +58,28 @@ func (s *session) lookBack(storage blob.Store) {
 		b.finish(s, nil)
 		return
 	}
-	legs := map[string][]*media.StoredLeg{}
+	periods := map[string][]*media.StoredPeriod{}
 	for _, name := range []string{videoName, audioName} {
-		for leg := range b.session.Earlier {
-			legs[name] = append(legs[name], media.NewStoredLeg(storage, "asset/"+b.session.ID, leg, name))
+		for period := range b.session.Earlier {
+			periods[name] = append(periods[name], media.NewStoredPeriod(storage, "asset/"+b.session.ID, period, name))
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	b.running.Go(func() {
-		err := b.load(ctx, legs)
+		err := b.load(ctx, periods)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			s.log.Warn("players do not see all that other nodes carried of the stream: the storage does not tell", "err", err)
 		}
-		b.finish(s, legs)
+		b.finish(s, periods)
 	})
 }
 
 // load reads what the storage has when there is something of this node, or before ctx ends.
-func (b *lookback) load(ctx context.Context, legs map[string][]*media.StoredLeg) error {
+func (b *lookback) load(ctx context.Context, periods map[string][]*media.StoredPeriod) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b.running.Go(func() {
@@ -88,29 +88,29 @@ func (b *lookback) load(ctx context.Context, legs map[string][]*media.StoredLeg)
 		case <-ctx.Done():
 			return
 		}
-		patience := time.NewTimer(longestLook)
-		defer patience.Stop()
+		timeout := time.NewTimer(maxLook)
+		defer timeout.Stop()
 		select {
-		case <-patience.C:
+		case <-timeout.C:
 			cancel()
 		case <-ctx.Done():
 		}
 	})
 	// Most of it now, so that it is quick later; and then what the node before, if it is
 	// well, has put there meanwhile.
-	first := loadAll(ctx, legs)
+	first := loadAll(ctx, periods)
 	select {
 	case <-b.seen:
 	case <-ctx.Done():
 		return errors.Join(first, ctx.Err())
 	}
-	return loadAll(ctx, legs)
+	return loadAll(ctx, periods)
 }
 
-func loadAll(ctx context.Context, legs map[string][]*media.StoredLeg) error {
-	for _, all := range legs {
-		for _, leg := range all {
-			if err := leg.Load(ctx); err != nil {
+func loadAll(ctx context.Context, periods map[string][]*media.StoredPeriod) error {
+	for _, all := range periods {
+		for _, period := range all {
+			if err := period.Load(ctx); err != nil {
 				return err
 			}
 		}
@@ -119,9 +119,9 @@ func loadAll(ctx context.Context, legs map[string][]*media.StoredLeg) error {
 }
 
 // finish lets the session be seen, with what was found.
-func (b *lookback) finish(s *session, legs map[string][]*media.StoredLeg) {
+func (b *lookback) finish(s *session, periods map[string][]*media.StoredPeriod) {
 	b.mu.Lock()
-	b.known, b.legs = true, legs
+	b.known, b.periods = true, periods
 	b.mu.Unlock()
 	for _, r := range s.everything() {
 		r.join()
@@ -137,12 +137,12 @@ func (b *lookback) close() {
 }
 
 // take returns what was found of a rendition, once; false = that is not known yet.
-func (b *lookback) take(name string) ([]*media.StoredLeg, bool) {
+func (b *lookback) take(name string) ([]*media.StoredPeriod, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	legs := b.legs[name]
-	delete(b.legs, name) // all of a long broadcast
-	return legs, b.known
+	periods := b.periods[name]
+	delete(b.periods, name) // all of a long broadcast
+	return periods, b.known
 }
 
 // prior is what players have seen of a rendition on other nodes: segments that the storage
@@ -153,7 +153,7 @@ type prior struct {
 	end           time.Duration
 	track         cmaf.Track // that is in force there
 	init          int        // the number of its init segment
-	legs          []priorLeg
+	periods       []priorPeriod
 	whole         hls.Entries
 
 	// What is shown of it in the playlist of the last minute.
@@ -169,8 +169,8 @@ type priorSegment struct {
 	init  int // its number
 }
 
-// priorLeg is where the segments of a leg are.
-type priorLeg struct {
+// priorPeriod is where the segments of a period are.
+type priorPeriod struct {
 	first  int64 // the number of the first
 	folder string
 	tracks []cmaf.Track // of the init segments
@@ -182,18 +182,18 @@ func newPrior(first, breaks int64) *prior {
 
 // prior puts together what was before a rendition of this node, whose first segment starts
 // at a time, is of that track and needs that init segment.
-func (b *lookback) prior(name string, legs []*media.StoredLeg, start time.Duration, track cmaf.Track, init int) *prior {
+func (b *lookback) prior(name string, periods []*media.StoredPeriod, start time.Duration, track cmaf.Track, init int) *prior {
 	var p *prior
-	for i, leg := range legs {
-		segments, inits := leg.Segments()
+	for i, period := range periods {
+		segments, inits := period.Segments()
 		if len(segments) == 0 {
 			continue
 		}
-		tracks, at := leg.Tracks(), b.session.Earlier[i]
+		tracks, at := period.Tracks(), b.session.Earlier[i]
 		if p == nil || p.passed != at.Discontinuities || !p.fill(b.session.CreatedAt.Time(), at.First) {
 			p = newPrior(at.First, at.Discontinuities)
 		}
-		p.legs = append(p.legs, priorLeg{at.First, media.LegFolder("asset/"+b.session.ID, i, name), tracks})
+		p.periods = append(p.periods, priorPeriod{at.First, media.PeriodFolder("asset/"+b.session.ID, i, name), tracks})
 		for n, segment := range segments {
 			p.add(priorSegment{segment, tracks[inits[n]], int(at.First) + inits[n]})
 		}
@@ -245,11 +245,11 @@ func (p *prior) fill(origin time.Time, number int64) bool {
 	return p.next == number
 }
 
-// leg returns which leg a number is of; nil = none.
-func (p *prior) leg(n int64) *priorLeg {
-	for i := len(p.legs) - 1; i >= 0; i-- {
-		if n >= p.legs[i].first {
-			return &p.legs[i]
+// period returns which period a number is of; nil = none.
+func (p *prior) period(n int64) *priorPeriod {
+	for i := len(p.periods) - 1; i >= 0; i-- {
+		if n >= p.periods[i].first {
+			return &p.periods[i]
 		}
 	}
 	return nil
@@ -269,14 +269,14 @@ func (r *rendition) join() {
 	start := r.tracks[0].Time(r.segments[0].Start())
 	r.mu.Unlock()
 	back.began()
-	legs, known := back.take(r.name)
+	periods, known := back.take(r.name)
 	if !known {
 		return
 	}
 	var before *prior
 	k := r.recorder.InitOf(0)
 	if track, err := r.recorder.Track(k); err == nil {
-		before = back.prior(r.name, legs, start, track, int(r.base)+k)
+		before = back.prior(r.name, periods, start, track, int(r.base)+k)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -329,11 +329,11 @@ func (b *Broadcast) Stored(name string, n int64, part int) (Stored, bool) {
 	if r.prior == nil || n >= r.base {
 		return Stored{}, false
 	}
-	leg := r.prior.leg(n)
-	if leg == nil {
+	period := r.prior.period(n)
+	if period == nil {
 		return Stored{}, false
 	}
-	s := Stored{Key: media.SegmentKey(leg.folder, int(n-leg.first)), Size: -1}
+	s := Stored{Key: media.SegmentKey(period.folder, int(n-period.first)), Size: -1}
 	if part < 0 {
 		return s, true
 	}
@@ -354,8 +354,8 @@ func (r *rendition) storedInit(k int) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.prior != nil {
-		if leg := r.prior.leg(int64(k)); leg != nil && k-int(leg.first) < len(leg.tracks) {
-			return cmaf.Init(leg.tracks[k-int(leg.first)]), nil
+		if period := r.prior.period(int64(k)); period != nil && k-int(period.first) < len(period.tracks) {
+			return cmaf.Init(period.tracks[k-int(period.first)]), nil
 		}
 	}
 	return nil, weir.ErrNotFound()

@@ -23,16 +23,16 @@ import (
 // recording asks the others for theirs; what a node has that is gone is taken from the
 // storage, if it is one for many machines.
 
-// filesAtOnce is how many files of a leg are fetched at the same time.
+// filesAtOnce is how many files of a period are fetched at the same time.
 const filesAtOnce = 4
 
-// legFile is a file of a leg of a session.
-type legFile struct {
-	Path string `json:"path"` // below the folder of the leg
+// periodFile is a file of a period of a session.
+type periodFile struct {
+	Path string `json:"path"` // below the folder of the period
 	Size int64  `json:"size"`
 }
 
-// Files answers other nodes, below prefix: <folder> lists the files of a leg, and
+// Files answers other nodes, below prefix: <folder> lists the files of a period, and
 // <folder>/<path> is one of them.
 func (h *Hub) Files(prefix string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func sendFile(w http.ResponseWriter, r *http.Request, dir, file string) error {
 }
 
 func sendList(w http.ResponseWriter, dir string) error {
-	files := []legFile{}
+	files := []periodFile{}
 	for _, track := range []string{videoName, audioName} {
 		entries, err := os.ReadDir(filepath.Join(dir, track))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +89,7 @@ func sendList(w http.ResponseWriter, dir string) error {
 			if err != nil {
 				return err
 			}
-			files = append(files, legFile{path.Join(track, entry.Name()), info.Size()})
+			files = append(files, periodFile{path.Join(track, entry.Name()), info.Size()})
 		}
 	}
 	if len(files) == 0 {
@@ -99,8 +99,8 @@ func sendList(w http.ResponseWriter, dir string) error {
 	return json.NewEncoder(w).Encode(files)
 }
 
-// Legs gets hold of the files of the legs of sessions.
-type Legs struct {
+// Periods gets hold of the files of the periods of sessions.
+type Periods struct {
 	Dir   string     // folder of the sessions of this node
 	Node  string     // its name
 	Media blob.Store // weir's own storage
@@ -109,18 +109,18 @@ type Legs struct {
 	Ask func(ctx context.Context, node, path string) (io.ReadCloser, error)
 }
 
-// Folder returns where on this node the files of a leg are, and fetches them before if
+// Folder returns where on this node the files of a period are, and fetches them before if
 // they are elsewhere. It can be interrupted and done again. An error of kind NotFound means
 // that there are none.
-func (l Legs) Folder(ctx context.Context, session weir.Session, leg int) (string, error) {
-	name, node := session.Folder(leg), session.Earlier[leg].Node
+func (l Periods) Folder(ctx context.Context, session weir.Session, period int) (string, error) {
+	name, node := session.Folder(period), session.Earlier[period].Node
 	dir := filepath.Join(l.Dir, name)
 	if node == l.Node {
 		return dir, nil
 	}
 	err := l.fetch(ctx, node, name, dir)
 	if weir.KindOf(err) == weir.Upstream {
-		stored := media.Restore(ctx, l.Media, "asset/"+session.ID, leg, dir)
+		stored := media.Restore(ctx, l.Media, "asset/"+session.ID, period, dir)
 		if weir.KindOf(stored) != weir.NotFound {
 			err = stored
 		}
@@ -128,13 +128,13 @@ func (l Legs) Folder(ctx context.Context, session weir.Session, leg int) (string
 	return dir, err
 }
 
-// fetch fetches the files of a leg from another node.
-func (l Legs) fetch(ctx context.Context, node, name, dir string) error {
+// fetch fetches the files of a period from another node.
+func (l Periods) fetch(ctx context.Context, node, name, dir string) error {
 	list, err := l.Ask(ctx, node, name)
 	if err != nil {
 		return err
 	}
-	var files []legFile
+	var files []periodFile
 	err = json.NewDecoder(list).Decode(&files)
 	if err := errors.Join(err, list.Close()); err != nil {
 		return weir.Wrap(weir.Upstream, err, "node %s does not say which files it has", node)
@@ -150,7 +150,7 @@ func (l Legs) fetch(ctx context.Context, node, name, dir string) error {
 	return g.Wait()
 }
 
-func (l Legs) fetchFile(ctx context.Context, node, name string, f legFile, file string) error {
+func (l Periods) fetchFile(ctx context.Context, node, name string, f periodFile, file string) error {
 	if is, err := os.Stat(file); err == nil && is.Size() == f.Size {
 		return nil
 	}

@@ -23,9 +23,9 @@ import (
 )
 
 // another is a second node on the database of a station, with the same stream.
-func (s *station) another() *station {
+func (s *testHub) another() *testHub {
 	s.Helper()
-	b := &station{T: s.T, database: s.database, dir: s.TempDir(), stream: s.stream}
+	b := &testHub{T: s.T, database: s.database, dir: s.TempDir(), stream: s.stream}
 	st, err := store.Open(s.Context(), s.database, storeOptions("there"))
 	if err != nil {
 		s.Fatal(err)
@@ -43,18 +43,18 @@ func (s *station) another() *station {
 	return b
 }
 
-// twoStations are two nodes that carry a recorded stream in turn, and their one storage.
-func twoStations(t *testing.T) (a, b *station) {
+// twoTestHubs are two nodes that carry a recorded stream in turn, and their one storage.
+func twoTestHubs(t *testing.T) (a, b *testHub) {
 	t.Helper()
-	a = newStation(t, true)
+	a = newTestHub(t, true)
 	b = a.another()
 	a.hub.o.Upload = disk(t)
 	b.hub.o.Upload = a.hub.o.Upload
 	return a, b
 }
 
-// ask is how legs are fetched from a station, over HTTP.
-func (s *station) ask() func(ctx context.Context, node, path string) (io.ReadCloser, error) {
+// ask is how periods are fetched from a station, over HTTP.
+func (s *testHub) ask() func(ctx context.Context, node, path string) (io.ReadCloser, error) {
 	const prefix = "/files/"
 	web := httptest.NewServer(s.hub.Files(prefix))
 	s.Cleanup(web.Close)
@@ -83,7 +83,7 @@ func (s *station) ask() func(ctx context.Context, node, path string) (io.ReadClo
 // TestMove has an encoder go on at another node and come back: it is one session, the
 // numbers go on, and what each node recorded becomes one recording.
 func TestMove(t *testing.T) {
-	a := newStation(t, true)
+	a := newTestHub(t, true)
 	b := a.another()
 	e := a.publish()
 	if err := e.send(5); err != nil {
@@ -91,7 +91,7 @@ func TestMove(t *testing.T) {
 	}
 	a.hub.beat(t.Context())
 	session := e.session.info.ID
-	legs := Legs{Dir: b.dir, Node: "there", Media: disk(t), Ask: a.ask()}
+	periods := Periods{Dir: b.dir, Node: "there", Media: disk(t), Ask: a.ask()}
 
 	e2 := b.publish()
 	if err := e2.send(5); err != nil {
@@ -102,7 +102,7 @@ func TestMove(t *testing.T) {
 	if moved.ID != session || len(moved.Earlier) != 1 || moved.Earlier[0].Node != "here" || moved.Earlier[0].SourceSegments != 2 {
 		t.Fatalf("session %s goes on as %+v", session, moved)
 	}
-	if _, err := legs.Folder(t.Context(), moved, 0); weir.KindOf(err) != weir.Busy {
+	if _, err := periods.Folder(t.Context(), moved, 0); weir.KindOf(err) != weir.Busy {
 		t.Errorf("the files of a leg that is still written: error %v", err)
 	}
 	list := b.playlist(videoName, plain)
@@ -147,31 +147,31 @@ func TestMove(t *testing.T) {
 }
 
 // checkJoined makes the recording of a session that was here, there, and here again.
-func checkJoined(t *testing.T, a, b *station, session weir.Session) {
+func checkJoined(t *testing.T, a, b *testHub, session weir.Session) {
 	t.Helper()
-	legs := Legs{Dir: a.dir, Node: "here", Media: disk(t), Ask: b.ask()}
+	periods := Periods{Dir: a.dir, Node: "here", Media: disk(t), Ask: b.ask()}
 	var dirs []string
-	for leg := range session.Earlier {
+	for period := range session.Earlier {
 		for range 2 {
-			dir, err := legs.Folder(t.Context(), session, leg)
+			dir, err := periods.Folder(t.Context(), session, period)
 			if err != nil {
 				t.Fatal(err)
 			}
-			dirs = append(dirs[:leg], dir)
+			dirs = append(dirs[:period], dir)
 		}
 	}
 	last, err := a.hub.Folder(session.Folder(2))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := media.KeepRecording(t.Context(), legs.Media, "asset/x", append(dirs, last)...)
+	kept, err := media.KeepRecording(t.Context(), periods.Media, "asset/x", append(dirs, last)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := kept.Presentation.Duration; got < 12.9 || got > 13.1 || kept.MP4Size == 0 {
 		t.Errorf("13 seconds became %v, an MP4 file of %d bytes: %s", got, kept.MP4Size, kept.NoMP4)
 	}
-	track, err := media.Open(t.Context(), legs.Media, "asset/x/"+videoName)
+	track, err := media.Open(t.Context(), periods.Media, "asset/x/"+videoName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func checkJoined(t *testing.T, a, b *station, session weir.Session) {
 	if breaks != 2 {
 		t.Errorf("%d discontinuities", breaks)
 	}
-	for _, s := range []*station{a, b} {
+	for _, s := range []*testHub{a, b} {
 		s.hub.forget(time.Now().Add(2 * shownAfter))
 		s.hub.sweep(t.Context())
 		if left, _ := filepath.Glob(filepath.Join(s.dir, session.ID+"*")); len(left) == 0 {
@@ -200,7 +200,7 @@ func checkJoined(t *testing.T, a, b *station, session weir.Session) {
 // TestMoveShowsWhatWasBefore has an encoder go on at other nodes: their playlists begin with
 // what was carried before, which the storage has.
 func TestMoveShowsWhatWasBefore(t *testing.T) {
-	a, b := twoStations(t)
+	a, b := twoTestHubs(t)
 	first := a.carry(7)
 	second := b.carry(7)
 	if first != 0 || b.stream.ID != a.stream.ID || second < 16 {
@@ -251,7 +251,7 @@ func TestMoveShowsWhatWasBefore(t *testing.T) {
 
 // hls.js can get stuck where audio that is listed in parts begins at a discontinuity.
 func TestMoveShowsWholeSegments(t *testing.T) {
-	a, b := twoStations(t)
+	a, b := twoTestHubs(t)
 	first := a.carry(3)
 	second := b.carry(3)
 	for _, name := range []string{videoName, audioName} {
@@ -269,7 +269,7 @@ func TestMoveShowsWholeSegments(t *testing.T) {
 
 // carry has an encoder come to a node and send so many seconds, all of which is in the storage
 // then. It returns the number of its first segment.
-func (s *station) carry(seconds float64) int64 {
+func (s *testHub) carry(seconds float64) int64 {
 	s.Helper()
 	e := s.publish()
 	if err := e.send(seconds); err != nil {
@@ -288,7 +288,7 @@ func (s *station) carry(seconds float64) int64 {
 }
 
 // lists returns the playlists of a rendition.
-func (s *station) lists(name string) map[string]string {
+func (s *testHub) lists(name string) map[string]string {
 	s.Helper()
 	all, err := s.broadcast().WholePlaylist(name)
 	if err != nil {
@@ -325,7 +325,7 @@ func after(text, what string) string {
 }
 
 // hasOf looks whether a node has a segment that another one carried as that has it.
-func (s *station) hasOf(other *station, name string, n int64) {
+func (s *testHub) hasOf(other *testHub, name string, n int64) {
 	s.Helper()
 	read := func(body io.ReadCloser, err error) string {
 		s.Helper()
@@ -368,7 +368,7 @@ func (s *station) hasOf(other *station, name string, n int64) {
 
 // TestFilesAreOfSessions asks for what is not a file of a session.
 func TestFilesAreOfSessions(t *testing.T) {
-	s := newStation(t, true)
+	s := newTestHub(t, true)
 	e := s.publish()
 	if err := e.send(3); err != nil {
 		t.Fatal(err)
@@ -396,7 +396,7 @@ func TestFilesAreOfSessions(t *testing.T) {
 // TestUpload records while the storage takes what is finished: a machine that is lost
 // loses only the segment in hand.
 func TestUpload(t *testing.T) {
-	s := newStation(t, true)
+	s := newTestHub(t, true)
 	storage := disk(t)
 	s.hub.o.Upload = storage
 	ctx, cancel := context.WithCancel(t.Context())
@@ -414,13 +414,13 @@ func TestUpload(t *testing.T) {
 		t.Fatal(err)
 	}
 	session := e.session.info
-	session.Earlier = []weir.Leg{{Node: "here"}}
+	session.Earlier = []weir.Period{{Node: "here"}}
 	gone := func(context.Context, string, string) (io.ReadCloser, error) {
 		return nil, weir.Errorf(weir.Upstream, "gone")
 	}
-	legs := Legs{Dir: t.TempDir(), Node: "there", Media: storage, Ask: gone}
+	periods := Periods{Dir: t.TempDir(), Node: "there", Media: storage, Ask: gone}
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		dir, err := legs.Folder(t.Context(), session, 0)
+		dir, err := periods.Folder(t.Context(), session, 0)
 		var r *media.Recorder
 		if err == nil {
 			r, err = media.Recover(filepath.Join(dir, videoName))

@@ -51,7 +51,7 @@ func audioOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
 // AAC comes out as Opus at the times that it has, also after a hole, for as many as want
 // it; and when the last of them is gone, so is the encoder.
 func TestTapOpus(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	s.stop()
 	var err error
 	if s.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2}); err != nil {

@@ -64,7 +64,7 @@ func (p *packer) add(s sample) error {
 // a little earlier than it should: audio and renditions end where the source does, and the
 // next frame may last longer than this one.
 func (p *packer) full(end, length int64) bool {
-	next := end + max(p.last, p.track.Ticks(longestFrame))
+	next := end + max(p.last, p.track.Ticks(maxFrame))
 	return p.span+p.last > length && 100*p.span >= shortestPart*length && p.lasts(next) < segmentTarget
 }
 

@@ -11,7 +11,7 @@ import (
 // A part that has no room for another frame is there for players at once, and not with
 // the next frame; where a segment may end, it is there when that is known.
 func TestPartsDoNotWait(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	type state struct{ whole, parts int }
 	look := func() state {
@@ -51,7 +51,7 @@ func TestPartsDoNotWait(t *testing.T) {
 // Players ask for the part that they are told comes next, and it comes, also where frames
 // last longer at the end of a segment than they did in it.
 func TestHintedPartsCome(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	type place struct {
 		segment int64
@@ -89,7 +89,7 @@ func TestHintedPartsCome(t *testing.T) {
 // While there is less than a segment, its frame rate is what the encoder was told: of eight
 // frames a second out of 25 the first two may be neighbours.
 func TestFirstFrameRate(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	check := func(frames int, want string) {
 		for e.frame < frames {
@@ -110,7 +110,7 @@ func TestFirstFrameRate(t *testing.T) {
 // The last part of a segment is told of together with the segment's end: before that is
 // written, players would be told to ask for one more.
 func TestLastPartEndsSegment(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	for range 51 {
 		if err := e.send(0.04); err != nil {

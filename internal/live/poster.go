@@ -21,8 +21,8 @@ import (
 const (
 	// posterEvery is how old a picture must be before another one is made.
 	posterEvery = 5 * time.Second
-	// posterPatience is how long whoever asks first waits for a picture.
-	posterPatience = 5 * time.Second
+	// posterTimeout is how long whoever asks first waits for a picture.
+	posterTimeout = 5 * time.Second
 	// posterLimit is how long making one may take, with the wait for a core.
 	posterLimit = 30 * time.Second
 	// posterAge is how long the last picture of a stream is kept.
@@ -133,7 +133,7 @@ func (s *session) picture(ctx context.Context) ([]byte, error) {
 		return picture, nil
 	}
 	if making != nil {
-		ctx, cancel := context.WithTimeout(ctx, posterPatience)
+		ctx, cancel := context.WithTimeout(ctx, posterTimeout)
 		defer cancel()
 		select {
 		case <-making:

@@ -27,9 +27,9 @@ func filmOf(t *testing.T, coding ...string) (cmaf.Track, []Frame) {
 }
 
 // studio is a station with ffmpeg and an encoder that sends frames.
-func studio(t *testing.T, track cmaf.Track) (*station, *Publisher) {
+func studio(t *testing.T, track cmaf.Track) (*testHub, *Publisher) {
 	t.Helper()
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	s.stop()
 	var err error
 	if s.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2}); err != nil {

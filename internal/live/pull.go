@@ -44,7 +44,7 @@ type Pull struct {
 // NextPull waits for a stream that is to be pulled and that nobody has. Until the pull is
 // ended, the store knows that this node has it.
 func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
-	wishes, unwatch := h.o.Store.Watch(store.TopicPull)
+	changes, unwatch := h.o.Store.Watch(store.TopicPull)
 	defer unwatch()
 	look := time.NewTicker(claimEvery)
 	defer look.Stop()
@@ -64,7 +64,7 @@ func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-wishes:
+		case <-changes:
 		case <-look.C:
 		}
 	}
@@ -93,7 +93,7 @@ func (a *pulls) remove(p *Pull) {
 // keepPulls says until ctx ends that this node has its pulls, and ends those that are not
 // wanted any more or that somebody else has by now.
 func (h *Hub) keepPulls(ctx context.Context) {
-	wishes, unwatch := h.o.Store.Watch(store.TopicPull)
+	changes, unwatch := h.o.Store.Watch(store.TopicPull)
 	defer unwatch()
 	beat := time.NewTicker(renewEvery)
 	defer beat.Stop()
@@ -101,7 +101,7 @@ func (h *Hub) keepPulls(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-wishes:
+		case <-changes:
 		case <-beat.C:
 		}
 		h.renewPulls(ctx)

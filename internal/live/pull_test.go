@@ -11,7 +11,7 @@ import (
 )
 
 // wantPull gives the stream of a station a source and wants it to be pulled.
-func (s *station) wantPull() {
+func (s *testHub) wantPull() {
 	s.Helper()
 	s.write(func(tx *store.Tx) error {
 		_, err := tx.UpdateStream(s.Context(), s.stream.ID, func(stream *weir.Stream) error {
@@ -27,7 +27,7 @@ func (s *station) wantPull() {
 }
 
 // nextPull returns the pull that the node takes.
-func (s *station) nextPull() *Pull {
+func (s *testHub) nextPull() *Pull {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
 	defer cancel()
@@ -41,8 +41,8 @@ func (s *station) nextPull() *Pull {
 	return p
 }
 
-// wish is what the store knows of the pull.
-func (s *station) wish() store.Pulling {
+// request is what the store knows of the pull.
+func (s *testHub) pullRequest() store.Pulling {
 	s.Helper()
 	p, err := s.store.PullOf(s.Context(), s.stream.ID)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *station) wish() store.Pulling {
 }
 
 // runHub runs the hub until the test ends.
-func (s *station) runHub() {
+func (s *testHub) runHub() {
 	ctx, cancel := context.WithCancel(s.Context())
 	var running sync.WaitGroup
 	running.Go(func() { s.hub.keepPulls(ctx) })
@@ -65,11 +65,11 @@ func (s *station) runHub() {
 // A pull is on air like what an encoder sends, goes on after a failure and after a stop of
 // the node, and ends when its owner wants it to.
 func TestPull(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	s.runHub()
 	s.wantPull()
 	p := s.nextPull()
-	e := &encoder{station: s, Publisher: p.Publish("example.com")}
+	e := &encoder{testHub: s, Publisher: p.Publish("example.com")}
 	if err := e.SetTracks(t.Context(), testTracks(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func TestPull(t *testing.T) {
 	if err := e.send(2); err != nil || !p.Playable() {
 		t.Errorf("playable after three: %v, %v", p.Playable(), err)
 	}
-	if err := p.Plays(t.Context()); err != nil || !s.wish().Plays {
-		t.Errorf("it plays: %v, %+v", err, s.wish())
+	if err := p.Plays(t.Context()); err != nil || !s.pullRequest().Plays {
+		t.Errorf("it plays: %v, %+v", err, s.pullRequest())
 	}
 	if p.Publish("").from.Protocol != "pull" {
 		t.Errorf("published by %q", p.Publish("").from.Protocol)
@@ -89,7 +89,7 @@ func TestPull(t *testing.T) {
 	if err := p.Fail(t.Context(), "the source is gone"); err != nil {
 		t.Fatal(err)
 	}
-	if w := s.wish(); w.Issue != "the source is gone" || w.Node != "" || w.Position != 12 || !w.Wanted {
+	if w := s.pullRequest(); w.Issue != "the source is gone" || w.Node != "" || w.Position != 12 || !w.Wanted {
 		t.Errorf("after a failure: %+v", w)
 	}
 	select {
@@ -114,17 +114,17 @@ func TestPull(t *testing.T) {
 	if err := p.Fail(t.Context(), "too late"); err != nil {
 		t.Errorf("an end that nobody asks for any more: %v", err)
 	}
-	if w := s.wish(); w.Wanted || w.Issue == "too late" {
+	if w := s.pullRequest(); w.Wanted || w.Issue == "too late" {
 		t.Errorf("after its end: %+v", w)
 	}
 }
 
 // An encoder takes a stream over that is pulled.
 func TestPullTakenOver(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	s.wantPull()
 	p := s.nextPull()
-	e := &encoder{station: s, Publisher: p.Publish("example.com")}
+	e := &encoder{testHub: s, Publisher: p.Publish("example.com")}
 	if err := e.SetTracks(t.Context(), testTracks(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestPullTakenOver(t *testing.T) {
 	if err := e.send(1); !TakenOver(err) {
 		t.Errorf("the pull goes on: %v", err)
 	}
-	if err := p.Finish(t.Context()); err != nil || s.wish().Wanted {
+	if err := p.Finish(t.Context()); err != nil || s.pullRequest().Wanted {
 		t.Errorf("still wanted: %v", err)
 	}
 	if err := other.send(1); err != nil {

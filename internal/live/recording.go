@@ -16,7 +16,7 @@ import (
 // sweepEvery is how often there is a look for files that nobody needs any more.
 const sweepEvery = time.Minute
 
-// Folder returns where the files of a leg of a session are that has ended here, by the
+// Folder returns where the files of a period of a session are that has ended here, by the
 // name of its folder; an error of kind Busy if it has not.
 func (h *Hub) Folder(name string) (string, error) {
 	for _, s := range h.all() {
@@ -30,10 +30,10 @@ func (h *Hub) Folder(name string) (string, error) {
 // checkRoom ends recording where there is no room for it; what is recorded is kept.
 func (h *Hub) checkRoom(sessions []*session) {
 	recorded := slices.DeleteFunc(sessions, func(s *session) bool { return !s.info.Record })
-	if len(recorded) == 0 || h.o.Room == nil {
+	if len(recorded) == 0 || h.o.FreeSpace == nil {
 		return
 	}
-	err := h.o.Room()
+	err := h.o.FreeSpace()
 	if err == nil {
 		return
 	}

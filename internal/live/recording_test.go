@@ -12,7 +12,7 @@ import (
 )
 
 // end ends the broadcast of a station's stream, as its owner does.
-func (s *station) end() {
+func (s *testHub) end() {
 	s.Helper()
 	s.write(func(tx *store.Tx) error {
 		_, err := tx.UpdateStream(s.Context(), s.stream.ID, func(st *weir.Stream) error {
@@ -26,7 +26,7 @@ func (s *station) end() {
 
 // TestWholePlaylist asks for all of a broadcast while it grows and at its end.
 func TestWholePlaylist(t *testing.T) {
-	s := newStation(t, true)
+	s := newTestHub(t, true)
 	e := s.publish()
 	whole := func(name string) string {
 		t.Helper()
@@ -73,7 +73,7 @@ func TestWholePlaylist(t *testing.T) {
 }
 
 func TestWholePlaylistWantsRecording(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	if err := s.publish().send(3); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestWholePlaylistWantsRecording(t *testing.T) {
 // TestFilesOfRecording looks when the files of a recorded session can be used, and when
 // they go.
 func TestFilesOfRecording(t *testing.T) {
-	s := newStation(t, true)
+	s := newTestHub(t, true)
 	e := s.publish()
 	if err := e.send(3); err != nil {
 		t.Fatal(err)
@@ -134,9 +134,9 @@ func TestFilesOfRecording(t *testing.T) {
 // TestNoRoom fills the disk of a recorded session: it goes on, what is recorded stays, and
 // what comes goes again.
 func TestNoRoom(t *testing.T) {
-	s := newStation(t, true)
+	s := newTestHub(t, true)
 	var full error
-	s.hub.o.Room = func() error { return full }
+	s.hub.o.FreeSpace = func() error { return full }
 	e := s.publish()
 	if err := e.send(7); err != nil {
 		t.Fatal(err)

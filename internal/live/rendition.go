@@ -77,7 +77,7 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		if forgotten.End > 0 && int64(i) == forgotten.First {
 			_, breaks := r.totals()
 			r.leap(forgotten.End, breaks-1+forgotten.Discontinuities)
-			r.parts, r.total, r.longest = r.parts+forgotten.Parts, r.total+forgotten.Total, max(r.longest, forgotten.Longest)
+			r.parts, r.total, r.longest = r.parts+forgotten.Parts, r.total+forgotten.Total, max(r.longest, forgotten.Max)
 		}
 		if i == len(index.Segments) {
 			break

@@ -108,7 +108,7 @@ func openSession(dir string, stream weir.Stream, info weir.Session, lease store.
 		}
 		s.end = max(s.end, (*to).end())
 	}
-	s.end = max(s.end, s.legStart())
+	s.end = max(s.end, s.periodStart())
 	return s, s.leaveOutLost()
 }
 
@@ -336,7 +336,7 @@ func (s *session) write(p *Publisher, f Frame) error {
 	// The frame in hand ends later than the settled one, and what is decoded last may not be
 	// what is shown last: the next encoder must not begin before that.
 	// How long it lasts is not known: not as long as a hole before it.
-	lasts := min(pack.track.Time(int64(settled.Duration)), longestFrame)
+	lasts := min(pack.track.Time(int64(settled.Duration)), maxFrame)
 	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)), pts+lasts)
 	if audio {
 		return s.muxer.addAudio(settled)

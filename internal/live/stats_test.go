@@ -12,7 +12,7 @@ import (
 
 // TestStats counts what passes, and does not forget it when a session is let go.
 func TestStats(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	if _, err := s.hub.Publish(t.Context(), "0000-0000-0000-0000", Source{}); weir.KindOf(err) != weir.NotFound {
 		t.Fatalf("an unknown key: %v", err)
 	}
@@ -50,7 +50,7 @@ func TestStats(t *testing.T) {
 
 // TestHealthReachesTheStore has a session whose encoder sends key frames too rarely.
 func TestHealthReachesTheStore(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
 		t.Fatal(err)

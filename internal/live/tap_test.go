@@ -9,7 +9,7 @@ import (
 // TestTapLosesUpToTheNextKeyFrame has a reader that does not read: others must not
 // notice, and it goes on with a key frame.
 func TestTapLosesUpToTheNextKeyFrame(t *testing.T) {
-	s := newStation(t, false)
+	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil { // so that the tap begins between key frames
 		t.Fatal(err)

@@ -16,8 +16,8 @@ const (
 	// uploadsAtOnce is of how many sessions something is put into the storage at the same
 	// time.
 	uploadsAtOnce = 8
-	// longestUpload is what the storage gets before others have their turn.
-	longestUpload = time.Minute
+	// maxUpload is what the storage gets before others have their turn.
+	maxUpload = time.Minute
 )
 
 // keepUploaded puts what is recorded into the storage as it is finished, until ctx ends.
@@ -63,7 +63,7 @@ func (h *Hub) uploadable() []*session {
 
 // upload puts what is new of a session into the storage.
 func (h *Hub) upload(ctx context.Context, s *session) {
-	ctx, cancel := context.WithTimeout(ctx, longestUpload)
+	ctx, cancel := context.WithTimeout(ctx, maxUpload)
 	defer cancel()
 	s.looking.RLock()
 	tracks := s.renditions()

@@ -26,7 +26,7 @@ type Forgotten struct {
 	Parts           uint32        `json:"parts"`
 	Discontinuities int64         `json:"discontinuities"`
 	Total           time.Duration `json:"total"`
-	Longest         time.Duration `json:"longest"`
+	Max             time.Duration `json:"longest"`
 }
 
 // Number returns the number of the segment that entry i of the index is of.
@@ -53,7 +53,7 @@ func (f Forgotten) note() ([]byte, error) {
 func (f *Forgotten) add(s cmaf.Segment, track cmaf.Track) {
 	length := track.Time(s.Duration())
 	f.Parts += uint32(len(s.Parts))
-	f.Total, f.Longest = f.Total+length, max(f.Longest, length)
+	f.Total, f.Max = f.Total+length, max(f.Max, length)
 	if s.Discontinuity {
 		f.Discontinuities++
 	}

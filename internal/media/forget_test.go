@@ -123,7 +123,7 @@ func TestSkip(t *testing.T) {
 		for range 2 {
 			index, forgotten, err := r.Index()
 			must(t, err)
-			wanted := Forgotten{End: to, Parts: 6, Discontinuities: 7, Total: forgotten.Total, Longest: forgotten.Longest}
+			wanted := Forgotten{End: to, Parts: 6, Discontinuities: 7, Total: forgotten.Total, Max: forgotten.Max}
 			if r.Next() != to+int64(segments) || len(index.Segments) != segments || forgotten != wanted || forgotten.Total == 0 {
 				t.Errorf("next is %d, the index has %d segments, forgotten are %+v", r.Next(), len(index.Segments), forgotten)
 			}

@@ -11,21 +11,21 @@ import (
 	"weir/internal/weir"
 )
 
-// A broadcast may have been recorded in several legs, each on a node of its own: what the
+// A broadcast may have been recorded in several periods, each on a node of its own: what the
 // next one recorded comes after what the one before did. An asset has one track of all.
 
 // keepTrack makes one track in a store of what was recorded of it below several folders.
 // An error of kind weir.NotFound means that nothing was.
 func keepTrack(ctx context.Context, store blob.Store, prefix, name string, dirs []string) (*Track, error) {
 	var joined cmaf.TrackIndex
-	for leg, dir := range dirs {
+	for period, dir := range dirs {
 		if dir == "" {
 			continue // its files can't be had
 		}
 		recorder, err := Recover(filepath.Join(dir, name))
 		var index cmaf.TrackIndex
 		if err == nil {
-			index, err = recorder.share(ctx, store, LegFolder(prefix, leg, name), prefix+"/"+name, len(joined.Segments))
+			index, err = recorder.share(ctx, store, PeriodFolder(prefix, period, name), prefix+"/"+name, len(joined.Segments))
 		}
 		if weir.KindOf(err) == weir.NotFound {
 			continue
@@ -45,7 +45,7 @@ func keepTrack(ctx context.Context, store blob.Store, prefix, name string, dirs 
 }
 
 // share puts the segments of a recording into a track, from one of its numbers on. What
-// is there already is not put again, and what is in the store at the place of the leg is
+// is there already is not put again, and what is in the store at the place of the period is
 // copied there.
 func (r *Recorder) share(ctx context.Context, store blob.Store, from, to string, first int) (cmaf.TrackIndex, error) {
 	index, files, err := r.kept()
@@ -93,27 +93,27 @@ func join(all *cmaf.TrackIndex, next cmaf.TrackIndex) {
 	all.Segments = append(all.Segments, next.Segments...)
 }
 
-// legsFolder has what is needed of a broadcast until it is an asset, below its prefix.
-const legsFolder = "legs"
+// periodsFolder has what is needed of a broadcast until it is an asset, below its prefix.
+const periodsFolder = "legs"
 
-// LegFolder is where the segments of a track of a leg are put as they are finished, for
+// PeriodFolder is where the segments of a track of a period are put as they are finished, for
 // [SegmentKey]. prefix is that of the asset that the broadcast becomes; the segments of the
-// first leg are where it will have them.
-func LegFolder(prefix string, leg int, name string) string {
-	if leg == 0 {
+// first period are where it will have them.
+func PeriodFolder(prefix string, period int, name string) string {
+	if period == 0 {
 		return path.Join(prefix, name)
 	}
-	return path.Join(prefix, legsFolder, strconv.Itoa(leg), name)
+	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name)
 }
 
-// journalPrefix is where the journal of a track of a leg is.
-func journalPrefix(prefix string, leg int, name string) string {
-	return path.Join(prefix, legsFolder, strconv.Itoa(leg), name, journalName)
+// journalPrefix is where the journal of a track of a period is.
+func journalPrefix(prefix string, period int, name string) string {
+	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name, journalName)
 }
 
-// indexPrefix is where the index of a track of a leg is.
-func indexPrefix(prefix string, leg int, name string) string {
-	return path.Join(prefix, legsFolder, strconv.Itoa(leg), name, indexName)
+// indexPrefix is where the index of a track of a period is.
+func indexPrefix(prefix string, period int, name string) string {
+	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name, indexName)
 }
 
 // kept returns the index of the segments that are there, and their numbers here.

@@ -26,7 +26,7 @@ type Recording struct {
 }
 
 // KeepRecording makes a presentation in a store of the tracks that were recorded below
-// folders, one for each leg of the broadcast, however that ended. Nothing is encoded. It can be interrupted and done again.
+// folders, one for each period of the broadcast, however that ended. Nothing is encoded. It can be interrupted and done again.
 // An error of kind weir.NotFound means that nothing was recorded.
 func KeepRecording(ctx context.Context, store blob.Store, prefix string, dirs ...string) (Recording, error) {
 	var kept []cmaf.TrackIndex
@@ -66,7 +66,7 @@ func KeepRecording(ctx context.Context, store blob.Store, prefix string, dirs ..
 	if err := SavePresentation(ctx, store, prefix, r.Presentation); err != nil {
 		return Recording{}, err
 	}
-	return r, forgetLegs(ctx, store, prefix)
+	return r, forgetPeriods(ctx, store, prefix)
 }
 
 // specOf describes tracks as the API does the source of an asset.

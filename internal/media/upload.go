@@ -18,7 +18,7 @@ import (
 // A recording goes to a storage for many machines while it is made, so that it is not lost
 // with the machine: the segments as they are finished, then the journal and the index, in
 // pieces. Restore makes the files of a recording of the segments and the journal again; a
-// node that goes on with the broadcast reads from the index what was before (leg.go).
+// node that goes on with the broadcast reads from the index what was before (period.go).
 
 // restoresAtOnce is how many segments are fetched at the same time.
 const restoresAtOnce = 8
@@ -34,8 +34,8 @@ type Uploaded struct {
 // Upload puts into a store what was finished since it was done last, up to is. It is done
 // by one goroutine at a time, and can be interrupted. prefix is that of the asset that the
 // broadcast becomes, name that of the track.
-func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, leg int, name string, is *Uploaded) error {
-	segments := LegFolder(prefix, leg, name)
+func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, period int, name string, is *Uploaded) error {
+	segments := PeriodFolder(prefix, period, name)
 	r.files.Lock() // so that the index tells of these segments, and of no others
 	next, size := r.Next(), r.index
 	r.files.Unlock()
@@ -55,10 +55,10 @@ func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, 
 		}
 		is.segment++
 	}
-	if err := r.putPiece(ctx, store, journalPrefix(prefix, leg, name), journalName, &is.journal, largestIndex); err != nil {
+	if err := r.putPiece(ctx, store, journalPrefix(prefix, period, name), journalName, &is.journal, largestIndex); err != nil {
 		return err
 	}
-	return r.putPiece(ctx, store, indexPrefix(prefix, leg, name), indexName, &is.index, size)
+	return r.putPiece(ctx, store, indexPrefix(prefix, period, name), indexName, &is.index, size)
 }
 
 // firstMissing returns the first of a number of segments that is not in a store, where
@@ -78,13 +78,13 @@ func firstMissing(ctx context.Context, store blob.Store, prefix string, count in
 	return int64(n), failed
 }
 
-// Restore makes the files of a leg of a broadcast, below a folder, of what is in a store of
+// Restore makes the files of a period of a broadcast, below a folder, of what is in a store of
 // it. What is there already is not fetched again. An error of kind weir.NotFound means
 // that nothing is in the store.
-func Restore(ctx context.Context, store blob.Store, prefix string, leg int, dir string) error {
+func Restore(ctx context.Context, store blob.Store, prefix string, period int, dir string) error {
 	found := false
 	for _, name := range []string{RecordedVideo, RecordedAudio} {
-		err := restoreTrack(ctx, store, prefix, leg, name, filepath.Join(dir, name))
+		err := restoreTrack(ctx, store, prefix, period, name, filepath.Join(dir, name))
 		if err != nil && weir.KindOf(err) != weir.NotFound {
 			return err
 		}
@@ -96,8 +96,8 @@ func Restore(ctx context.Context, store blob.Store, prefix string, leg int, dir 
 	return nil
 }
 
-func restoreTrack(ctx context.Context, store blob.Store, prefix string, leg int, name, dir string) error {
-	journal, err := readPieces(ctx, store, journalPrefix(prefix, leg, name), nil)
+func restoreTrack(ctx context.Context, store blob.Store, prefix string, period int, name, dir string) error {
+	journal, err := readPieces(ctx, store, journalPrefix(prefix, period, name), nil)
 	if err == nil && len(journal) == 0 {
 		err = weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
 	}
@@ -109,7 +109,7 @@ func restoreTrack(ctx context.Context, store blob.Store, prefix string, leg int,
 	}
 	g, fetching := errgroup.WithContext(ctx)
 	g.SetLimit(restoresAtOnce)
-	for info, err := range store.List(ctx, LegFolder(prefix, leg, name)) {
+	for info, err := range store.List(ctx, PeriodFolder(prefix, period, name)) {
 		if err != nil {
 			return errors.Join(err, g.Wait())
 		}
@@ -145,7 +145,7 @@ func restoreFile(ctx context.Context, store blob.Store, info blob.Info, file str
 	return nil
 }
 
-// forgetLegs removes what nobody needs any more when a broadcast is an asset.
-func forgetLegs(ctx context.Context, store blob.Store, prefix string) error {
-	return store.DeletePrefix(ctx, path.Join(prefix, legsFolder))
+// forgetPeriods removes what nobody needs any more when a broadcast is an asset.
+func forgetPeriods(ctx context.Context, store blob.Store, prefix string) error {
+	return store.DeletePrefix(ctx, path.Join(prefix, periodsFolder))
 }

@@ -53,8 +53,8 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 // the interval of the policy.
 func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) error {
 	c := &v.title.content
-	if c.asksAgain() && len(accessKey) > longestAccessKey {
-		return weir.Errorf(weir.Denied, "Content is gated and the access key is longer than %d bytes", longestAccessKey)
+	if c.asksAgain() && len(accessKey) > maxAccessKey {
+		return weir.Errorf(weir.Denied, "Content is gated and the access key is longer than %d bytes", maxAccessKey)
 	}
 	pass := admissionOf(c, accessKey)
 	if s.admissions.holds(pass, time.Now()) {

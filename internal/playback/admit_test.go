@@ -26,13 +26,13 @@ import (
 
 // signer signs tokens of viewers.
 type signer struct {
-	house   *house
+	fixture *fixture
 	key     weir.SigningKey
 	private *ecdsa.PrivateKey
 }
 
 // newSigner makes a signing key of ann's.
-func (h *house) newSigner() *signer {
+func (h *fixture) newSigner() *signer {
 	h.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,11 +57,11 @@ func (s *signer) sign(playbackID string) string {
 }
 
 func (s *signer) signFor(playbackID string, life time.Duration, who string) string {
-	s.house.Helper()
+	s.fixture.Helper()
 	encode := func(v any) string {
 		text, err := json.Marshal(v)
 		if err != nil {
-			s.house.Fatal(err)
+			s.fixture.Fatal(err)
 		}
 		return base64.RawURLEncoding.EncodeToString(text)
 	}
@@ -71,7 +71,7 @@ func (s *signer) signFor(playbackID string, life time.Duration, who string) stri
 	sum := sha256.Sum256([]byte(text))
 	a, b, err := ecdsa.Sign(rand.Reader, s.private, sum[:])
 	if err != nil {
-		s.house.Fatal(err)
+		s.fixture.Fatal(err)
 	}
 	signature := make([]byte, 64)
 	a.FillBytes(signature[:32])
@@ -90,13 +90,13 @@ func everyPath() []string {
 
 // answers checks the status of every kind of path. Of what is refused, nothing else
 // is told: no byte of the asset, nothing that may be kept.
-func (h *house) answers(what string, a weir.Asset, status int, path func(string) string, headers ...string) {
+func (h *fixture) answers(what string, a weir.Asset, status int, path func(string) string, headers ...string) {
 	h.Helper()
 	h.answersOf(what, a.PlaybackID, everyPath(), status, path, headers...)
 }
 
 // answersOf is answers for other paths.
-func (h *house) answersOf(what, playbackID string, paths []string, status int, path func(string) string, headers ...string) {
+func (h *fixture) answersOf(what, playbackID string, paths []string, status int, path func(string) string, headers ...string) {
 	h.Helper()
 	for _, p := range paths {
 		for _, method := range []string{"GET", "HEAD"} {
@@ -118,7 +118,7 @@ func (h *house) answersOf(what, playbackID string, paths []string, status int, p
 }
 
 // tokenOf returns the token that a master playlist hands out.
-func (h *house) tokenOf(master string) string {
+func (h *fixture) tokenOf(master string) string {
 	h.Helper()
 	_, after, ok := strings.Cut(h.want(master).body, "\nt/")
 	token, _, _ := strings.Cut(after, "/")
@@ -130,7 +130,7 @@ func (h *house) tokenOf(master string) string {
 
 func TestEveryByteIsGated(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s := h.newSigner()
 	policy := &weir.PlaybackPolicy{Type: weir.PolicyJWT}
 	a, other := h.newAsset(policy), h.newAsset(policy)
@@ -175,7 +175,7 @@ func TestEveryByteIsGated(t *testing.T) {
 // What a viewer was let in by can end while the viewer watches.
 func TestAdmissionEnds(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	change := func(do func(tx *store.Tx, ctx context.Context) error) {
 		t.Helper()
 		h.write(func(tx *store.Tx) error { return do(tx, t.Context()) })
@@ -239,7 +239,7 @@ func TestAdmissionEnds(t *testing.T) {
 
 func TestWebhookPolicy(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	var asked atomic.Int64
 	questions := make(chan map[string]any, 1000)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -319,7 +319,7 @@ func TestWebhookIsAskedAgain(t *testing.T) {
 
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s := h.newSigner()
 	for _, kind := range []string{weir.PolicyPublic, weir.PolicyJWT} {
 		a := h.newAsset(&weir.PlaybackPolicy{Type: kind, AllowedOrigins: []string{"https://good.example"}})
@@ -338,7 +338,7 @@ func TestOrigins(t *testing.T) {
 // The same viewer gets the same addresses again, others get others.
 func TestTokensAreStable(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s := h.newSigner()
 	a := h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	title, err := h.server.titles.find(t.Context(), a.PlaybackID)

@@ -17,12 +17,12 @@ const aStep = 1 << 20
 // error, and gives up on viewers who don't read.
 type answer struct {
 	http.ResponseWriter
-	patience time.Duration
-	status   int
-	begun    bool // the status is sent, and can't be changed
-	bytes    int64
-	limit    int64       // at how many bytes there is more time
-	sent     func(int64) // is told how many bytes more were sent; may be nil
+	timeout time.Duration
+	status  int
+	begun   bool // the status is sent, and can't be changed
+	bytes   int64
+	limit   int64       // at how many bytes there is more time
+	sent    func(int64) // is told how many bytes more were sent; may be nil
 }
 
 // WriteHeader notes the status.
@@ -49,7 +49,7 @@ func (w *answer) begin() {
 func (w *answer) moreTime() {
 	if w.bytes >= w.limit {
 		w.limit = w.bytes + aStep
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.patience))
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout))
 	}
 }
 

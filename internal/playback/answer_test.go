@@ -23,7 +23,7 @@ var files = []string{large + "/init.mp4", large + "/1.m4s", large + "/1.ts", lar
 
 func TestRanges(t *testing.T) {
 	t.Parallel()
-	eachStorage(t, func(h *house) {
+	eachStorage(t, func(h *fixture) {
 		a := h.newAsset(nil)
 		for _, path := range files {
 			url := h.at(a, path)
@@ -78,7 +78,7 @@ func TestRanges(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
 	const forever = "public, max-age=3600, immutable"
 	for path, want := range map[string][3]string{ // type, caching, disposition
@@ -123,7 +123,7 @@ func TestHeaders(t *testing.T) {
 
 func TestNothingElseIsServed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
 	h.put("asset/"+a.ID+"/thumbnails/secret.txt", "secret")
 	for _, path := range []string{
@@ -228,7 +228,7 @@ func (b *failingBody) Close() error {
 func TestStorageFails(t *testing.T) {
 	t.Parallel()
 	storage := &failing{Store: newDisk(t)}
-	h := newHouse(t, storage)
+	h := newFixture(t, storage)
 	a := h.newAsset(nil)
 	h.want(h.at(a, large+".mp4"))
 	title, err := h.server.titles.find(t.Context(), a.PlaybackID)
@@ -285,7 +285,7 @@ func TestStorageFails(t *testing.T) {
 const bigSize = 24 << 20
 
 // bigAsset is an asset whose source is too big for the buffers of a connection.
-func (h *house) bigAsset() weir.Asset {
+func (h *fixture) bigAsset() weir.Asset {
 	h.Helper()
 	a := h.newRow(nil, weir.AssetReady)
 	h.present(a, media.Presentation{Complete: true})
@@ -297,7 +297,7 @@ func (h *house) bigAsset() weir.Asset {
 }
 
 // dial asks for something and returns the connection, with nothing of the answer read.
-func (h *house) dial(a weir.Asset, path string) net.Conn {
+func (h *fixture) dial(a weir.Asset, path string) net.Conn {
 	h.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(h.web.URL, "http://"))
 	if err != nil {
@@ -313,9 +313,9 @@ func (h *house) dial(a weir.Asset, path string) net.Conn {
 func TestViewersWhoDoNotRead(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name     string
-		patience time.Duration
-		leave    bool
+		name    string
+		timeout time.Duration
+		leave   bool
 	}{
 		{"idle", 50 * time.Millisecond, false},
 		{"gone", time.Hour, true},
@@ -324,12 +324,12 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 			t.Run(tt.name+" "+kind, func(t *testing.T) {
 				disk := newDisk(t)
 				storage := &failing{Store: disk}
-				h := newHouse(t, disk)
+				h := newFixture(t, disk)
 				if kind != "disk" {
 					h.server.Media = storage
 				}
 				ended := make(chan int64, 1)
-				h.server.patience = tt.patience
+				h.server.timeout = tt.timeout
 				h.server.Observe = func(context.Context, string, int, time.Duration) { ended <- 0 }
 				a := h.bigAsset()
 				conn := h.dial(a, "download/x")
@@ -351,10 +351,10 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 }
 
 // Whoever reads, however slowly, gets the whole file.
-func TestPatience(t *testing.T) {
+func TestTimeout(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
-	h.server.patience = 5 * time.Second
+	h := newFixture(t, newDisk(t))
+	h.server.timeout = 5 * time.Second
 	a := h.bigAsset()
 	g := h.want(h.at(a, "download/x"))
 	if len(g.body) != bigSize || g.ContentLength != bigSize {

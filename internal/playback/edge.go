@@ -26,7 +26,7 @@ import (
 )
 
 // A stream is carried by one node, and watched on any. A node that does not carry it is an
-// edge: it lets viewers in, counts them, and asks the carrier for what they want, once for
+// edge: it lets viewers in, counts them, and asks the origin node for what they want, once for
 // all who want the same. What it gets is the same for all viewers; only the addresses in
 // playlists are made the viewer's own here.
 
@@ -37,18 +37,18 @@ const (
 	largeFetch = 1 << 20
 	// maxPieces is how many bytes an edge remembers.
 	maxPieces = 64 << 20
-	// keepState is how long players are shown the last state of a stream whose carrier is
+	// keepState is how long players are shown the last state of a stream whose origin node is
 	// silent: as long as a session waits for its encoder, about.
 	keepState = time.Minute
-	// askAgain is how often a carrier that is silent is looked for while a player waits.
+	// askAgain is how often an origin node that is silent is looked for while a player waits.
 	askAgain = 250 * time.Millisecond
-	// longestAsk is what an answer may take beyond what the carrier waits for.
-	longestAsk   = 10 * time.Second
-	maxCarriers  = 10_000
+	// maxAsk is what an answer may take beyond what the origin node waits for.
+	maxAsk       = 10 * time.Second
+	maxOrigins   = 10_000
 	lengthHeader = "Weir-Length" // how long a piece is, in nanoseconds
 )
 
-// Why a carrier does not give what is wanted, though it, or another, may in a moment.
+// Why an origin node does not give what is wanted, though it, or another, may in a moment.
 var (
 	errSilent = weir.Errorf(weir.Upstream, "the server that carries the stream does not answer; try again")
 	errNotYet = weir.Errorf(weir.NotFound, "the stream has not started yet")
@@ -61,29 +61,29 @@ func away(err error) bool { return errors.Is(err, errSilent) || errors.Is(err, e
 
 // edge is the way to streams that other nodes carry.
 type edge struct {
-	store    *store.Store
-	peers    *Peers
-	log      *slog.Logger
-	flights  singleflight.Group // by what is asked for
-	asking   singleflight.Group // for carriers, by playback id
-	large    chan struct{}      // turns at fetching large pieces
-	pieces   pieces
-	end      context.CancelFunc // of all that is being asked
-	life     context.Context    // until then
-	running  sync.WaitGroup
-	asked    atomic.Int64
-	mu       sync.Mutex
-	carriers map[string]knownCarrier
+	store   *store.Store
+	peers   *Peers
+	log     *slog.Logger
+	flights singleflight.Group // by what is asked for
+	asking  singleflight.Group // for origin nodes, by playback id
+	large   chan struct{}      // turns at fetching large pieces
+	pieces  pieces
+	end     context.CancelFunc // of all that is being asked
+	life    context.Context    // until then
+	running sync.WaitGroup
+	asked   atomic.Int64
+	mu      sync.Mutex
+	origins map[string]knownOrigin
 }
 
-type knownCarrier struct {
-	store.Carrier
+type knownOrigin struct {
+	store.OriginNode
 	err     error
 	checked time.Time
 }
 
 func newEdge(st *store.Store, peers *Peers, log *slog.Logger) *edge {
-	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), carriers: map[string]knownCarrier{}}
+	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), origins: map[string]knownOrigin{}}
 	e.life, e.end = context.WithCancel(context.Background())
 	e.pieces.init(maxPieces)
 	return e
@@ -95,7 +95,7 @@ func (e *edge) close() {
 	e.running.Wait()
 }
 
-// fetched is what a carrier gave.
+// fetched is what an origin node gave.
 type fetched struct {
 	body    []byte
 	kind    string // content type
@@ -125,42 +125,42 @@ func (f *fetched) updateFor(segment int64) []byte {
 	return f.delta
 }
 
-// carrier returns who carries what is played under an id.
-func (e *edge) carrier(ctx context.Context, id string) (store.Carrier, error) {
+// origin node returns who carries what is played under an id.
+func (e *edge) origin(ctx context.Context, id string) (store.OriginNode, error) {
 	e.mu.Lock()
-	known, ok := e.carriers[id]
+	known, ok := e.origins[id]
 	e.mu.Unlock()
 	if ok && time.Since(known.checked) < fresh {
-		return known.Carrier, known.err
+		return known.OriginNode, known.err
 	}
 	found, err, _ := e.asking.Do(id, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestLoad)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
 		defer cancel()
-		k := knownCarrier{checked: time.Now()}
-		k.Carrier, k.err = e.store.CarrierOf(ctx, id)
+		k := knownOrigin{checked: time.Now()}
+		k.OriginNode, k.err = e.store.OriginNodeOf(ctx, id)
 		if weir.KindOf(k.err) == weir.NotFound {
 			k.err = errNobody
 		} else if k.err != nil {
-			return store.Carrier{}, k.err // not remembered
+			return store.OriginNode{}, k.err // not remembered
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if len(e.carriers) >= maxCarriers {
-			clear(e.carriers)
+		if len(e.origins) >= maxOrigins {
+			clear(e.origins)
 		}
-		e.carriers[id] = k
-		return k.Carrier, k.err
+		e.origins[id] = k
+		return k.OriginNode, k.err
 	})
-	return found.(store.Carrier), err
+	return found.(store.OriginNode), err
 }
 
 func (e *edge) forget(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.carriers, id)
+	delete(e.origins, id)
 }
 
-// get returns something of a stream: from memory, or from its carrier. Of those who want
+// get returns something of a stream: from memory, or from its origin node. Of those who want
 // the same at the same time one asks for all, and goes on asking when that one leaves.
 func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	if f, ok := e.pieces.get(t.address, time.Now()); ok {
@@ -169,7 +169,7 @@ func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	flight := e.flights.DoChan(t.address, func() (any, error) {
 		e.running.Add(1)
 		defer e.running.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.wait+longestAsk)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.wait+maxAsk)
 		defer cancel()
 		defer context.AfterFunc(e.life, cancel)()
 		f, err := e.ask(ctx, id, t)
@@ -204,9 +204,9 @@ func (e *edge) remember(t target, f *fetched) {
 	}
 }
 
-// ask asks the carrier of a stream, and the next one if the stream has moved.
+// ask asks the origin node of a stream, and the next one if the stream has moved.
 func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
-	c, err := e.carrier(ctx, id)
+	c, err := e.origin(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
 		return f, err
 	}
 	e.forget(id)
-	switch next, nextErr := e.carrier(ctx, id); {
+	switch next, nextErr := e.origin(ctx, id); {
 	case nextErr != nil:
 		return nil, nextErr
 	case next != c:
@@ -225,7 +225,7 @@ func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
 }
 
 // fetch asks one node.
-func (e *edge) fetch(ctx context.Context, c store.Carrier, t target) (*fetched, error) {
+func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetched, error) {
 	switch {
 	case c.Node == e.store.NodeID():
 		return nil, errNotYet // or it would have been found here
@@ -266,7 +266,7 @@ func (e *edge) fetch(ctx context.Context, c store.Carrier, t target) (*fetched, 
 	return &fetched{body: body, kind: h.Get("Content-Type"), caching: h.Get("Cache-Control"), length: time.Duration(nanoseconds)}, nil
 }
 
-// errorOf is what a carrier has answered instead.
+// errorOf is what an origin node has answered instead.
 func errorOf(status int, body []byte) error {
 	var said struct{ Errors []string }
 	if err := json.Unmarshal(body, &said); err != nil || len(said.Errors) == 0 {
@@ -283,7 +283,7 @@ func errorOf(status int, body []byte) error {
 // target is what a viewer wants of a stream, as every node names it.
 type target struct {
 	address string        // below NodePath; there is one for each thing
-	wait    time.Duration // how long the carrier may wait for it
+	wait    time.Duration // how long the origin node may wait for it
 	forever bool          // it does not change
 	state   string        // "" = it can't be answered with what it was before
 }
@@ -334,9 +334,9 @@ func nodeAddress(below, path string) string {
 	return (&url.URL{Path: NodePath + below + path}).EscapedPath()
 }
 
-// fromCarrier answers with something of a stream that another node carries. Should it be
+// fromOrigin answers with something of a stream that another node carries. Should it be
 // carried here by then, here answers.
-func (s *Server) fromCarrier(w *answer, v *visit, route string, here func(*answer, *visit) error) error {
+func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer, *visit) error) error {
 	t, err := s.targetOf(v, route)
 	if err != nil {
 		return err
@@ -357,7 +357,7 @@ func (s *Server) fromCarrier(w *answer, v *visit, route string, here func(*answe
 		}
 	}
 	if weir.KindOf(err) == weir.NotFound && !errors.Is(err, errNobody) || away(err) {
-		// The carrier is gone and its encoder may come back to another, or has, and there is
+		// The origin node is gone and its encoder may come back to another, or has, and there is
 		// not much to see yet. Players that get an error give up sooner or later.
 		if last, ok := s.edge.pieces.get(t.state, time.Now()); ok {
 			f, err = &fetched{body: last.body, kind: last.kind, caching: keepNothing}, nil
@@ -414,7 +414,7 @@ func (v *visit) withoutWait() *visit {
 	return &now
 }
 
-// passOn gives a viewer what a carrier gave.
+// passOn gives a viewer what an origin node gave.
 func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 	name, file, _ := strings.Cut(v.path, "/")
 	switch route {

@@ -31,7 +31,7 @@ func (s *Server) Node(signalling http.Handler) http.Handler {
 	if signalling != nil {
 		mux.HandleFunc(NodePath+webRTCForNodes, func(w http.ResponseWriter, r *http.Request) {
 			r = r.Clone(r.Context())
-			r.URL.Path, r.URL.RawPath = rtc.DoorPath+strings.TrimPrefix(r.URL.Path, NodePath+webRTCForNodes), ""
+			r.URL.Path, r.URL.RawPath = rtc.EndpointPath+strings.TrimPrefix(r.URL.Path, NodePath+webRTCForNodes), ""
 			r.RemoteAddr, r.Host = r.Header.Get(viewerHeader), r.Header.Get(hostHeader)
 			for _, name := range []string{viewerHeader, hostHeader, signatureHeader} {
 				r.Header.Del(name)
@@ -44,7 +44,7 @@ func (s *Server) Node(signalling http.Handler) http.Handler {
 
 func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	a := &answer{ResponseWriter: w, patience: s.patience}
+	a := &answer{ResponseWriter: w, timeout: s.timeout}
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
 	route := routeOf(path)
 	if err := s.serveNode(a, &visit{Request: r, id: id, path: path, node: true}, route); err != nil {

@@ -28,19 +28,19 @@ func isMoved(err error) bool { return errors.Is(err, live.ErrMoved) }
 // the media goes between them and the peer. All else is left to here. What playbackID
 // returns for an id in an address names the stream.
 //
-// A viewer is let in and counted by the carrier, which sees the request as it came. An
+// A viewer is let in and counted by the origin node, which sees the request as it came. An
 // encoder whose session another node has open goes on there; if that node is gone, here.
 func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, id string) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, session, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.DoorPath), "/")
-		c, elsewhere := s.carrierOfOffer(r, strings.TrimPrefix(id, "video+"), session, playbackID)
+		id, session, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.EndpointPath), "/")
+		c, elsewhere := s.originOfOffer(r, strings.TrimPrefix(id, "video+"), session, playbackID)
 		if !elsewhere {
 			here.ServeHTTP(w, r)
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestBody))
 		if err != nil {
-			writeErrors(&answer{ResponseWriter: w, patience: s.patience}, http.StatusBadRequest, []string{"the body did not come whole, or is too long"})
+			writeErrors(&answer{ResponseWriter: w, timeout: s.timeout}, http.StatusBadRequest, []string{"the body did not come whole, or is too long"})
 			return
 		}
 		if s.relay(w, r, c, body) {
@@ -51,25 +51,25 @@ func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, i
 	})
 }
 
-// carrierOfOffer returns which other node a request is for, if it is for one.
-func (s *Server) carrierOfOffer(r *http.Request, id, session string, playbackID func(context.Context, string) (string, error)) (store.Carrier, bool) {
+// originOfOffer returns which other node a request is for, if it is for one.
+func (s *Server) originOfOffer(r *http.Request, id, session string, playbackID func(context.Context, string) (string, error)) (store.OriginNode, bool) {
 	begins := session == "" && r.Method == http.MethodPost
 	if !begins && (session == "" || r.Method == http.MethodOptions) {
-		return store.Carrier{}, false
+		return store.OriginNode{}, false
 	}
 	id, err := playbackID(r.Context(), id)
 	if err != nil {
-		return store.Carrier{}, false // here says what is wrong with it
+		return store.OriginNode{}, false // here says what is wrong with it
 	}
-	c, err := s.edge.carrier(r.Context(), id)
+	c, err := s.edge.origin(r.Context(), id)
 	if err != nil || c.SessionID == "" || c.URL == "" || c.Node == s.Store.NodeID() {
-		return store.Carrier{}, false
+		return store.OriginNode{}, false
 	}
 	return c, true
 }
 
 // relay passes a request on. It reports whether there was an answer.
-func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.Carrier, body []byte) bool {
+func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.OriginNode, body []byte) bool {
 	header := r.Header.Clone()
 	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Keep-Alive", "Accept-Encoding", signatureHeader} {
 		header.Del(name)
@@ -78,11 +78,11 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.Carrier, 
 	header.Set(viewerHeader, netip.AddrPortFrom(client, 0).String())
 	header.Set(hostHeader, r.Host)
 	header.Del("X-Forwarded-For")
-	path := nodeAddress(webRTCForNodes, strings.TrimPrefix(r.URL.Path, rtc.DoorPath))
+	path := nodeAddress(webRTCForNodes, strings.TrimPrefix(r.URL.Path, rtc.EndpointPath))
 	if r.URL.RawQuery != "" {
 		path += "?" + r.URL.RawQuery
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), longestAsk)
+	ctx, cancel := context.WithTimeout(r.Context(), maxAsk)
 	defer cancel()
 	answer, err := s.edge.peers.Do(ctx, r.Method, c.URL, path, header, body)
 	if err != nil {

@@ -31,7 +31,7 @@ import (
 
 // twoNodes are two servers on one database that know each other. asked counts what the
 // first is asked for by the second.
-func twoNodes(t *testing.T) (a, b *house, asked *counts) {
+func twoNodes(t *testing.T) (a, b *fixture, asked *counts) {
 	t.Helper()
 	url := storetest.SQLite(t, store.Open, storeOptions())
 	storage := newDisk(t)
@@ -66,7 +66,7 @@ func (c *counts) limit(text string) (address string, n int) {
 	return address, n
 }
 
-func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *house {
+func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *fixture {
 	t.Helper()
 	options := storeOptions()
 	options.NodeID = id
@@ -75,7 +75,7 @@ func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *h
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	h := &house{TB: t, store: st, media: storage, logged: &journal{}}
+	h := &fixture{TB: t, store: st, media: storage, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), Node: id, Upload: storage, SessionTimeout: time.Minute, Log: log}); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *h
 	mux.Handle("/hls/", h.server)
 	signalling := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.WHEP().ServeHTTP(w, r) })
 	byName := func(_ context.Context, id string) (string, error) { return id, nil }
-	mux.Handle(rtc.DoorPath, h.server.Relay(signalling, byName))
+	mux.Handle(rtc.EndpointPath, h.server.Relay(signalling, byName))
 	node := h.server.Node(signalling)
 	mux.Handle(NodePath, peers.Only(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.add(r.RequestURI)
@@ -195,11 +195,11 @@ func TestEdgeShowsWhatWasBefore(t *testing.T) {
 	}
 	eventually(t, "the storage has what was carried", func() bool {
 		for _, name := range []string{"source", "audio"} {
-			leg := media.NewStoredLeg(a.media, "asset/"+session.SessionID, 0, name)
-			if err := leg.Load(t.Context()); err != nil {
+			period := media.NewStoredPeriod(a.media, "asset/"+session.SessionID, 0, name)
+			if err := period.Load(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if segments, _ := leg.Segments(); len(segments) < 2 {
+			if segments, _ := period.Segments(); len(segments) < 2 {
 				return false
 			}
 		}
@@ -312,7 +312,7 @@ func TestEdgeCounts(t *testing.T) {
 	for _, path := range []string{"index.m3u8", "source/index.m3u8", "audio/index.m3u8", "source/0.m4s", "audio/0.m4s", "source/1.0.m4s"} {
 		b.want(b.under(s.PlaybackID, path))
 	}
-	for _, h := range []*house{a, b} {
+	for _, h := range []*fixture{a, b} {
 		h.busy.Wait()
 		if err := h.server.views.save(t.Context(), h.store, time.Now()); err != nil {
 			t.Fatal(err)
@@ -341,7 +341,7 @@ func withoutGaps(list string) string {
 }
 
 // A node that dies leaves viewers with the last state, until the encoder comes to another.
-func TestEdgeSurvivesTheCarrier(t *testing.T) {
+func TestEdgeSurvivesTheOrigin(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)
 	s, e := a.broadcast(nil, 5*time.Second)
@@ -422,7 +422,7 @@ func TestNodesKnowEachOther(t *testing.T) {
 	t.Parallel()
 	a, _, _ := twoNodes(t)
 	good := a.server.Peers
-	stranger := &Peers{key: bytes.Repeat([]byte{1}, 32), client: good.client}
+	unauthenticated := &Peers{key: bytes.Repeat([]byte{1}, 32), client: good.client}
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	web := httptest.NewServer(good.Only(inner))
 	t.Cleanup(web.Close)
@@ -455,7 +455,7 @@ func TestNodesKnowEachOther(t *testing.T) {
 		want   int
 	}{
 		{"a node", good, func(*http.Request) {}, http.StatusOK},
-		{"a stranger", stranger, func(*http.Request) {}, http.StatusNotFound},
+		{"a stranger", unauthenticated, func(*http.Request) {}, http.StatusNotFound},
 		{"no signature", good, func(r *http.Request) { r.Header.Del(signatureHeader) }, http.StatusNotFound},
 		{"another path", good, func(r *http.Request) { r.URL.Path = "/_node/z" }, http.StatusNotFound},
 		{"another query", good, func(r *http.Request) { r.URL.RawQuery = "y=2" }, http.StatusNotFound},
@@ -512,7 +512,7 @@ func TestEdgeRelaysOffers(t *testing.T) {
 	s := a.newStream(nil)
 	a.sendForBrowsers(s, rtctest.MakeFilm(t, "2"))
 	viewer := rtctest.New(t)
-	viewer.Post(b.web.URL+rtc.DoorPath+s.PlaybackID, viewer.OfferToWatch())
+	viewer.Post(b.web.URL+rtc.EndpointPath+s.PlaybackID, viewer.OfferToWatch())
 	watches(viewer)
 	if !strings.HasPrefix(viewer.Location, b.web.URL) {
 		t.Errorf("the session is at %s", viewer.Location)
@@ -524,13 +524,13 @@ func TestEdgeRelaysOffers(t *testing.T) {
 	viewer = rtctest.New(t)
 	refused := a.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	a.sendForBrowsers(refused, rtctest.MakeFilm(t, "2"))
-	if answer := rtctest.Request(t, http.MethodPost, b.web.URL+rtc.DoorPath+refused.PlaybackID, "application/sdp", viewer.OfferToWatch()); answer.StatusCode != http.StatusForbidden {
+	if answer := rtctest.Request(t, http.MethodPost, b.web.URL+rtc.EndpointPath+refused.PlaybackID, "application/sdp", viewer.OfferToWatch()); answer.StatusCode != http.StatusForbidden {
 		t.Errorf("who may not watch gets %d %s", answer.StatusCode, answer.Text)
 	}
 }
 
 // An encoder that went to another node comes back when that one dies.
-func TestEdgeBecomesTheCarrierAgain(t *testing.T) {
+func TestEdgeBecomesTheOriginAgain(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)
 	a.runHub()

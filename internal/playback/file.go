@@ -211,8 +211,8 @@ func (s *Server) thumbnail(w *answer, v *visit) error {
 	return weir.ErrNotFound()
 }
 
-// longestList is far above a list of the pictures of a day.
-const longestList = 16 << 20
+// maxList is far above a list of the pictures of a day.
+const maxList = 16 << 20
 
 // thumbnailList answers with a list of pictures, under names that have the viewer's
 // token.
@@ -222,7 +222,7 @@ func (s *Server) thumbnailList(w *answer, v *visit) error {
 		return keptError(err)
 	}
 	defer body.Close()
-	text, err := io.ReadAll(io.LimitReader(body, longestList))
+	text, err := io.ReadAll(io.LimitReader(body, maxList))
 	if err != nil {
 		return storageError(err)
 	}

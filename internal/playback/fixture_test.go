@@ -34,7 +34,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(s3test.Runner{M: m}) }
 
 // house is a server with a store, storage, and an account.
-type house struct {
+type fixture struct {
 	testing.TB
 	store  *store.Store
 	media  blob.Store
@@ -86,13 +86,13 @@ func openStore(t testing.TB, url string) *store.Store {
 	return st
 }
 
-func newHouse(t testing.TB, media blob.Store) *house {
+func newFixture(t testing.TB, media blob.Store) *fixture {
 	t.Helper()
 	ctx := t.Context()
 	st := openStore(t, storetest.SQLite(t, store.Open, storeOptions()))
 	t.Cleanup(st.Close)
 	var err error
-	h := &house{TB: t, store: st, media: media, logged: &journal{}}
+	h := &fixture{TB: t, store: st, media: media, logged: &journal{}}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), SessionTimeout: time.Minute, Log: log})
 	if err != nil {
@@ -116,14 +116,14 @@ func newHouse(t testing.TB, media blob.Store) *house {
 	return h
 }
 
-func (h *house) write(do func(*store.Tx) error) {
+func (h *fixture) write(do func(*store.Tx) error) {
 	h.Helper()
 	if err := h.store.Tx(h.Context(), do); err != nil {
 		h.Fatal(err)
 	}
 }
 
-func (h *house) newUser(name string) weir.User {
+func (h *fixture) newUser(name string) weir.User {
 	h.Helper()
 	u := weir.User{ID: weir.NewID(), Email: name + "@example.com", CreatedAt: weir.At(time.Now())}
 	h.write(func(tx *store.Tx) error { return tx.CreateUser(h.Context(), &u) })
@@ -138,7 +138,7 @@ const (
 
 // newAsset makes an asset of ann's that is ready, with two renditions, audio that is
 // longer than the picture, thumbnails, a poster and its source.
-func (h *house) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
+func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	h.Helper()
 	a := h.newRow(policy, weir.AssetReady)
 	prefix := "asset/" + a.ID
@@ -160,7 +160,7 @@ func (h *house) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	return a
 }
 
-func (h *house) newRow(policy *weir.PlaybackPolicy, phase weir.AssetPhase) weir.Asset {
+func (h *fixture) newRow(policy *weir.PlaybackPolicy, phase weir.AssetPhase) weir.Asset {
 	h.Helper()
 	id := weir.NewID()
 	a := weir.Asset{
@@ -171,7 +171,7 @@ func (h *house) newRow(policy *weir.PlaybackPolicy, phase weir.AssetPhase) weir.
 	return a
 }
 
-func (h *house) changeAsset(a weir.Asset, change func(*weir.Asset)) {
+func (h *fixture) changeAsset(a weir.Asset, change func(*weir.Asset)) {
 	h.Helper()
 	h.write(func(tx *store.Tx) error {
 		_, err := tx.UpdateAsset(h.Context(), a.ID, func(a *weir.Asset) error {
@@ -182,14 +182,14 @@ func (h *house) changeAsset(a weir.Asset, change func(*weir.Asset)) {
 	})
 }
 
-func (h *house) present(a weir.Asset, p media.Presentation) {
+func (h *fixture) present(a weir.Asset, p media.Presentation) {
 	h.Helper()
 	if err := media.SavePresentation(h.Context(), h.media, "asset/"+a.ID, p); err != nil {
 		h.Fatal(err)
 	}
 }
 
-func (h *house) put(key, text string) {
+func (h *fixture) put(key, text string) {
 	h.Helper()
 	if err := h.media.Put(h.Context(), key, strings.NewReader(text), int64(len(text)), blob.PutOptions{}); err != nil {
 		h.Fatal(err)
@@ -197,7 +197,7 @@ func (h *house) put(key, text string) {
 }
 
 // putTrack stores the first n segments of a track.
-func (h *house) putTrack(prefix string, f film1, n int) {
+func (h *fixture) putTrack(prefix string, f film1, n int) {
 	h.Helper()
 	for i := range n {
 		if err := media.Put(h.Context(), h.media, prefix, i, f.index.Segments[i], f.pieces[i]); err != nil {
@@ -210,10 +210,10 @@ func (h *house) putTrack(prefix string, f film1, n int) {
 }
 
 // at is the address of something of an asset; the path is plain.
-func (h *house) at(a weir.Asset, path string) string { return h.under(a.PlaybackID, path) }
+func (h *fixture) at(a weir.Asset, path string) string { return h.under(a.PlaybackID, path) }
 
 // under is the address of something of an asset or a stream.
-func (h *house) under(playbackID, path string) string {
+func (h *fixture) under(playbackID, path string) string {
 	return h.web.URL + "/hls/" + playbackID + "/" + escape(path)
 }
 
@@ -241,7 +241,7 @@ type got struct {
 }
 
 // ask sends a request; headers are pairs of name and value.
-func (h *house) ask(method, url string, headers ...string) got {
+func (h *fixture) ask(method, url string, headers ...string) got {
 	h.Helper()
 	r, err := http.NewRequestWithContext(h.Context(), method, url, nil)
 	if err != nil {
@@ -262,13 +262,13 @@ func (h *house) ask(method, url string, headers ...string) got {
 	return got{answer, string(body)}
 }
 
-func (h *house) get(url string, headers ...string) got {
+func (h *fixture) get(url string, headers ...string) got {
 	h.Helper()
 	return h.ask("GET", url, headers...)
 }
 
 // want is get where anything but 200 ends the test.
-func (h *house) want(url string, headers ...string) got {
+func (h *fixture) want(url string, headers ...string) got {
 	h.Helper()
 	g := h.get(url, headers...)
 	if g.StatusCode != http.StatusOK {
@@ -278,7 +278,7 @@ func (h *house) want(url string, headers ...string) got {
 }
 
 // named returns the addresses in a playlist, as a player sees them.
-func (h *house) named(url, text string) (addresses []string) {
+func (h *fixture) named(url, text string) (addresses []string) {
 	h.Helper()
 	base, err := http.NewRequest("GET", url, nil)
 	if err != nil {

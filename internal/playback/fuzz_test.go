@@ -47,7 +47,7 @@ func FuzzPath(f *testing.F) {
 	for _, path := range append(everyPath(), "", "/", "t//x", "t/x/index.m3u8", "../x", "thumbnails/../video", "download/..", large+"/0.ts.m4s") {
 		f.Add(path)
 	}
-	h := newHouse(f, newDisk(f))
+	h := newFixture(f, newDisk(f))
 	public, private := h.newAsset(nil), h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	h.put("asset/"+public.ID+"/hidden", "planted")
 	h.put("asset/"+public.ID+"/thumbnails/hidden", "planted")

@@ -57,7 +57,7 @@ func (s *Server) onAir(route string) func(*answer, *visit) error {
 				return err
 			}
 		}
-		return s.fromCarrier(w, v, route, handle)
+		return s.fromOrigin(w, v, route, handle)
 	}
 	if route == routePoster {
 		return s.orLastPoster(answered)

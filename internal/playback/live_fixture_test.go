@@ -11,7 +11,7 @@ import (
 )
 
 // newStream makes a stream of ann's.
-func (h *house) newStream(policy *weir.PlaybackPolicy) weir.Stream {
+func (h *fixture) newStream(policy *weir.PlaybackPolicy) weir.Stream {
 	h.Helper()
 	s, err := weir.NewStream{Name: "s", PlaybackPolicy: policy}.Stream(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
 	if err != nil {
@@ -21,7 +21,7 @@ func (h *house) newStream(policy *weir.PlaybackPolicy) weir.Stream {
 	return s
 }
 
-func (h *house) changeStream(s weir.Stream, change func(*weir.Stream)) {
+func (h *fixture) changeStream(s weir.Stream, change func(*weir.Stream)) {
 	h.Helper()
 	h.write(func(tx *store.Tx) error {
 		_, err := tx.UpdateStream(h.Context(), s.ID, func(s *weir.Stream) error {
@@ -33,7 +33,7 @@ func (h *house) changeStream(s weir.Stream, change func(*weir.Stream)) {
 }
 
 // runHub lets the hub do what it does by itself, until the test ends.
-func (h *house) runHub() {
+func (h *fixture) runHub() {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -49,7 +49,7 @@ func (h *house) runHub() {
 // encoder sends the film to a stream, over and over.
 type encoder struct {
 	*live.Publisher
-	h      *house
+	h      *fixture
 	tracks []cmaf.Track
 	frames [][]live.Frame // by track
 	sent   []int
@@ -60,7 +60,7 @@ type encoder struct {
 const encoderDelay = 2 * time.Second / rate
 
 // publish connects an encoder to a stream.
-func (h *house) publish(s weir.Stream) *encoder {
+func (h *fixture) publish(s weir.Stream) *encoder {
 	h.Helper()
 	film := makeFilm(h)
 	e := &encoder{h: h, frames: make([][]live.Frame, 2), sent: make([]int, 2)}
@@ -143,7 +143,7 @@ func (e *encoder) frame(track int) live.Frame {
 }
 
 // broadcast is a stream that is on air, with a video and audio of so many seconds.
-func (h *house) broadcast(policy *weir.PlaybackPolicy, length time.Duration) (weir.Stream, *encoder) {
+func (h *fixture) broadcast(policy *weir.PlaybackPolicy, length time.Duration) (weir.Stream, *encoder) {
 	h.Helper()
 	s := h.newStream(policy)
 	e := h.publish(s)

@@ -31,7 +31,7 @@ func and(path, query string) string {
 }
 
 // next returns the segment and the part that come next, as a playlist says.
-func (h *house) next(list string) (segment int64, part int) {
+func (h *fixture) next(list string) (segment int64, part int) {
 	h.Helper()
 	found := regexp.MustCompile(`PRELOAD-HINT:TYPE=PART,URI="(?:[^"]*/)?(\d+)\.(\d+)\.m4s"`).FindStringSubmatch(list)
 	if found == nil {
@@ -46,7 +46,7 @@ func (h *house) next(list string) (segment int64, part int) {
 // What is served decodes to the frames that were sent, each once, without a complaint.
 func TestLivePlays(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	h.runHub()
 	s, e := h.broadcast(nil, 6*time.Second)
 	e.Close(true)
@@ -70,7 +70,7 @@ func TestLivePlays(t *testing.T) {
 // Everything that playlists name is there, parts and all, and has a length.
 func TestLiveEverythingNamedIsThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()
 	for _, policy := range []*weir.PlaybackPolicy{nil, {Type: weir.PolicyJWT}} {
 		s, e := h.broadcast(policy, 5*time.Second)
@@ -108,7 +108,7 @@ func TestLiveEverythingNamedIsThere(t *testing.T) {
 }
 
 // hinted returns the address of the part that a playlist says comes next.
-func (h *house) hinted(list, text string) string {
+func (h *fixture) hinted(list, text string) string {
 	_, after, _ := strings.Cut(text, "#EXT-X-PRELOAD-HINT:")
 	return h.named(list, "#"+after[:strings.Index(after, "\n")])[0]
 }
@@ -116,7 +116,7 @@ func (h *house) hinted(list, text string) string {
 // The parts of a segment are the segment.
 func TestLiveParts(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	for _, name := range []string{"source", "audio"} {
@@ -141,7 +141,7 @@ func TestLiveParts(t *testing.T) {
 
 func TestLiveHeaders(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	const forever, list = "public, max-age=3600, immutable", "application/vnd.apple.mpegurl"
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
@@ -180,7 +180,7 @@ func TestLiveHeaders(t *testing.T) {
 // A master playlist that is asked for without low latency names playlists without it.
 func TestLiveWithoutLowLatency(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	for query, low := range map[string]bool{"": true, "?ll=1": true, "?ll=0": false} {
@@ -198,14 +198,14 @@ func TestLiveWithoutLowLatency(t *testing.T) {
 }
 
 // later asks for something that may take a while.
-func (h *house) later(url string) <-chan got {
+func (h *fixture) later(url string) <-chan got {
 	answer := make(chan got, 1)
 	go func() { answer <- h.get(url) }()
 	return answer
 }
 
 // waiting waits until so many requests are in the server.
-func (h *house) waiting(n int64) {
+func (h *fixture) waiting(n int64) {
 	h.Helper()
 	eventually(h, fmt.Sprintf("%d requests are being answered", n), func() bool { return h.inside.Load() == n })
 }
@@ -213,7 +213,7 @@ func (h *house) waiting(n int64) {
 // A playlist and a part that are asked for before they are there come when they are.
 func TestLiveWaits(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	h.server.reloadWait, h.server.partWait = time.Minute, time.Minute
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
@@ -241,7 +241,7 @@ func TestLiveWaits(t *testing.T) {
 // it: hls.js gives up on one that has parts only.
 func TestLiveFirstSegment(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s, e := h.broadcast(nil, time.Second)
 	defer e.Close(true)
 	first := h.later(h.under(s.PlaybackID, "source/index.m3u8"))
@@ -256,7 +256,7 @@ func TestLiveFirstSegment(t *testing.T) {
 // announced at once.
 func TestLivePartThatDoesNotCome(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	h.server.partWait = 10 * time.Millisecond
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
@@ -281,7 +281,7 @@ func TestLivePartThatDoesNotCome(t *testing.T) {
 
 func TestLiveQueryIsRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	h.server.reloadWait = time.Hour
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
@@ -302,7 +302,7 @@ func TestLiveQueryIsRefused(t *testing.T) {
 // While the encoder is away players get what there is, however long they waited.
 func TestLiveGap(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	h.server.reloadWait = 20 * time.Millisecond
 	s, e := h.broadcast(nil, 5*time.Second)
 	e.Close(false)
@@ -331,7 +331,7 @@ func TestLiveGap(t *testing.T) {
 // A viewer who leaves takes the waiting along.
 func TestLiveViewerLeaves(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	h.server.reloadWait, h.server.partWait = time.Hour, time.Hour
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
@@ -365,7 +365,7 @@ func TestLiveViewerLeaves(t *testing.T) {
 
 func TestLiveOffAir(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s := h.newStream(nil)
 	for _, path := range livePaths() {
 		if g := h.get(h.under(s.PlaybackID, path)); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "the stream has not started yet") {
@@ -430,7 +430,7 @@ func TestPresentable(t *testing.T) {
 
 func TestLiveEveryByteIsGated(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()
 	policy := &weir.PlaybackPolicy{Type: weir.PolicyJWT}
 	s, e := h.broadcast(policy, 5*time.Second)
@@ -470,7 +470,7 @@ func TestLiveEveryByteIsGated(t *testing.T) {
 // What a viewer was let in by can end while the viewer watches, and while one waits.
 func TestLiveAdmissionEnds(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	h.server.reloadWait = fresh + 100*time.Millisecond
 	for _, tt := range []struct {
 		name   string
@@ -513,7 +513,7 @@ func TestLiveAdmissionEnds(t *testing.T) {
 // A token holds for as long as it is used, and a while longer.
 func TestLiveTokenIsRenewed(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	title, err := h.server.titles.find(t.Context(), s.PlaybackID)
 	if err != nil {
@@ -596,7 +596,7 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 // the key that the viewer came with.
 func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	var friendly atomic.Bool
 	var asked atomic.Int64
 	friendly.Store(true)
@@ -648,7 +648,7 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	friendly.Store(true)
 	answers("when it says yes again", http.StatusOK)
 
-	long := strings.Repeat("k", longestAccessKey+1)
+	long := strings.Repeat("k", maxAccessKey+1)
 	if g := h.get(h.under(s.PlaybackID, "index.m3u8?accessKey="+long)); g.StatusCode != http.StatusForbidden || !strings.Contains(g.body, "longer than") {
 		t.Errorf("a very long access key: %d %s", g.StatusCode, g.body)
 	}
@@ -668,7 +668,7 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 // Viewers of a stream are counted as those of an asset are.
 func TestLiveViews(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	sums := func() weir.ViewSums {
@@ -730,7 +730,7 @@ func FuzzPiece(f *testing.F) {
 
 // Whatever a player asks for, it is answered, and not with an error of ours.
 func FuzzLive(f *testing.F) {
-	h := newHouse(f, newDisk(f))
+	h := newFixture(f, newDisk(f))
 	h.server.reloadWait, h.server.partWait = time.Millisecond, time.Millisecond
 	public, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)

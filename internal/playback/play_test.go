@@ -15,15 +15,15 @@ import (
 )
 
 // eachStorage runs a test on every kind of storage.
-func eachStorage(t *testing.T, test func(h *house)) {
-	t.Run("disk", func(t *testing.T) { test(newHouse(t, newDisk(t))) })
+func eachStorage(t *testing.T, test func(h *fixture)) {
+	t.Run("disk", func(t *testing.T) { test(newFixture(t, newDisk(t))) })
 	t.Run("s3", func(t *testing.T) {
 		bucket, err := blob.Open(s3test.Start(t).URL(), blob.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = bucket.Close() })
-		test(newHouse(t, bucket))
+		test(newFixture(t, bucket))
 	})
 }
 
@@ -31,7 +31,7 @@ func eachStorage(t *testing.T, test func(h *house)) {
 // complaint.
 func TestPlays(t *testing.T) {
 	t.Parallel()
-	eachStorage(t, func(h *house) {
+	eachStorage(t, func(h *fixture) {
 		t := h.TB
 		film := makeFilm(t)
 		source := writeTemp(t, film.source)
@@ -68,7 +68,7 @@ func TestPlays(t *testing.T) {
 // that they name is there.
 func TestEverythingNamedIsThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	for _, policy := range []*weir.PlaybackPolicy{nil, {Type: weir.PolicyJWT}} {
 		a := h.newAsset(policy)
 		query := ""
@@ -125,7 +125,7 @@ func pictures(text string) string {
 // Audio that lasts longer than the picture is in segments of its own.
 func TestAudioAfterPicture(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
 	url := h.at(a, large+"/ts.m3u8")
 	text := h.want(url).body

@@ -62,10 +62,10 @@ type Server struct {
 	renewals   renewals
 	admissions admissions
 	views      views
-	whep       *rtc.Door     // nil = there is no WebRTC
+	whep       *rtc.Endpoint // nil = there is no WebRTC
 	edge       *edge         // nil = there are no other nodes
 	rendering  chan struct{} // turns at rendering: each takes the memory of a segment
-	patience   time.Duration // how long a viewer may take to read aStep of an answer
+	timeout    time.Duration // how long a viewer may take to read aStep of an answer
 	reloadWait time.Duration // how long a playlist may wait for what it is to have
 	partWait   time.Duration // how long a part may be waited for
 
@@ -74,7 +74,7 @@ type Server struct {
 
 // New returns a Server. Its Run must run too, or nothing is counted.
 func New(ctx context.Context, opt Options) (*Server, error) {
-	s := &Server{Options: opt, rendering: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), patience: time.Minute, reloadWait: reloadWait, partWait: partWait}
+	s := &Server{Options: opt, rendering: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), timeout: time.Minute, reloadWait: reloadWait, partWait: partWait}
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)
@@ -157,7 +157,7 @@ const (
 // ServeHTTP answers everything below /hls/.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	a := &answer{ResponseWriter: w, patience: s.patience}
+	a := &answer{ResponseWriter: w, timeout: s.timeout}
 	h := a.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", "Accept-Ranges, Content-Length, Content-Range, Date, ETag")

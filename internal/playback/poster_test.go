@@ -16,7 +16,7 @@ import (
 // pictures, so it is the last one, on air and off.
 func TestLivePoster(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	dir := t.TempDir()
 	hub, err := live.New(t.Context(), live.Options{Store: h.store, Dir: dir, SessionTimeout: time.Minute, Log: h.server.Log})
 	if err != nil {

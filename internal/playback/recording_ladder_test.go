@@ -12,7 +12,7 @@ import (
 // A recording gets renditions when it has been watched already.
 func TestRecordingGetsRenditions(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newRecording(false)
 	variants := func() int { return strings.Count(h.want(h.at(a, "index.m3u8")).body, "#EXT-X-STREAM-INF") }
 	if n := variants(); n != 1 {

@@ -14,7 +14,7 @@ import (
 
 // newRecording makes an asset of a broadcast whose encoder went and came back a minute
 // later: as it was, or with another size of the picture.
-func (h *house) newRecording(changed bool) weir.Asset {
+func (h *fixture) newRecording(changed bool) weir.Asset {
 	h.Helper()
 	a := h.newRow(nil, weir.AssetReady)
 	h.changeAsset(a, func(a *weir.Asset) { a.Source = weir.AssetSource{Type: weir.SourceRecording, SessionID: a.ID} })
@@ -66,7 +66,7 @@ func (f film1) later(by time.Duration) (moved film1) {
 
 func TestRecordingPlays(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	film := makeFilm(t)
 	a := h.newRecording(false)
 	once, _ := decoded(t, writeTemp(t, film.source), "v")
@@ -96,7 +96,7 @@ func TestRecordingPlays(t *testing.T) {
 // A change of the picture's size is in the playlist; a file can't have it, and says so.
 func TestRecordingChanges(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newRecording(true)
 	url := h.at(a, "source/index.m3u8")
 	list := h.want(url).body
@@ -129,7 +129,7 @@ func TestRecordingChanges(t *testing.T) {
 // All of a broadcast is there while it is on, if it is recorded, and gated like the rest.
 func TestLiveWholeBroadcast(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()
 	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	h.changeStream(s, func(s *weir.Stream) { s.Record = true })

@@ -100,7 +100,7 @@ func (r *renewals) audience(ctx context.Context, playbackID string, now time.Tim
 	}
 	found, err, _ := r.loading.Do(playbackID, func() (any, error) {
 		// Others wait for the answer too, so it must not end with this request.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestLoad)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
 		defer cancel()
 		rows, err := r.store.Views(ctx, store.ViewQuery{PlaybackID: playbackID, SeenSince: weir.At(now.Add(-liveLife)), By: []string{"viewerId"}})
 		if err != nil {

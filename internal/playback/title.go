@@ -170,11 +170,11 @@ const (
 	// fresh is how long what is known of a title is not looked at again: how long
 	// after its deletion a viewer may still be served.
 	fresh = time.Second
-	// longestLoad is how long the storage may take.
-	longestLoad = 10 * time.Second
-	maxWeight   = 64 << 20
-	maxTitles   = 1000
-	maxGrants   = 10_000
+	// maxLoad is how long the storage may take.
+	maxLoad   = 10 * time.Second
+	maxWeight = 64 << 20
+	maxTitles = 1000
+	maxGrants = 10_000
 )
 
 func (t *titles) init(st *store.Store, media blob.Store, gate *access.Gate) {
@@ -197,7 +197,7 @@ func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
 	t.mu.Unlock()
 	found, err, _ := t.loading.Do(playbackID, func() (any, error) {
 		// Others wait for the answer too, so it must not end with this request.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestLoad)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
 		defer cancel()
 		n, err := t.load(ctx, playbackID, old)
 		if err != nil {
@@ -364,7 +364,7 @@ func (t *titles) holds(ctx context.Context, playbackID, key string) error {
 		return last.err
 	}
 	_, err, _ := t.asking.Do(playbackID+"/"+key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longestLoad)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
 		defer cancel()
 		err := t.gate.Holds(ctx, playbackID, key)
 		if err != nil && weir.KindOf(err) == weir.Internal {

@@ -19,7 +19,7 @@ import (
 // An asset that is being made can be watched, and what is added is seen soon.
 func TestGrows(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	film := makeFilm(t)
 	a := h.newRow(nil, weir.AssetProcessing)
 	prefix := "asset/" + a.ID
@@ -123,7 +123,7 @@ func (c *counting) Get(ctx context.Context, key string, offset, length int64) (i
 func TestLoadedOnce(t *testing.T) {
 	t.Parallel()
 	storage := &counting{Store: newDisk(t)}
-	h := newHouse(t, storage)
+	h := newFixture(t, storage)
 	a := h.newAsset(nil)
 	storage.gets.Store(0)
 	storage.wait = make(chan struct{})
@@ -153,7 +153,7 @@ func TestLoadedOnce(t *testing.T) {
 // What is remembered has a bound, also when people ask for what is not there.
 func TestForgets(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	all := &h.server.titles
 	old := time.Now().Add(-time.Hour)
 	total := func() (n int, weight int64) {
@@ -220,7 +220,7 @@ func TestForgets(t *testing.T) {
 // A title that is looked at again shares its MP4 files with what it was before.
 func TestManyViewersAtOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
 	sizes := sync.Map{}
 	var wg sync.WaitGroup

@@ -69,9 +69,9 @@ const (
 	viewingBytes = 16
 	macBytes     = 16
 	tokenMark    = "t/"
-	// longestAccessKey is what fits into an address, with what proxies allow for one.
-	longestAccessKey = 4096
-	longestToken     = 6000 // of its text
+	// maxAccessKey is what fits into an address, with what proxies allow for one.
+	maxAccessKey = 4096
+	maxToken     = 6000 // of its text
 )
 
 const (
@@ -113,7 +113,7 @@ func (t *tokens) issue(title *title, key, accessKey, viewer string, now time.Tim
 // open reads a token and checks that it is ours, for this content with the policy
 // that it has now.
 func (t *tokens) open(c *content, text string) (*token, error) {
-	if len(text) > longestToken {
+	if len(text) > maxToken {
 		return nil, errToken()
 	}
 	body, err := base64.RawURLEncoding.Strict().DecodeString(text)

@@ -15,7 +15,7 @@ import (
 )
 
 // seen returns what the store knows of the views of an asset.
-func (h *house) seen(a weir.Asset) weir.ViewSums {
+func (h *fixture) seen(a weir.Asset) weir.ViewSums {
 	h.Helper()
 	h.busy.Wait() // a viewer has the last byte before the server has noted it
 	if err := h.server.views.save(h.Context(), h.store, time.Now()); err != nil {
@@ -29,7 +29,7 @@ func (h *house) seen(a weir.Asset) weir.ViewSums {
 }
 
 // delivered returns how many milliseconds ann's content was watched.
-func (h *house) delivered() int64 {
+func (h *fixture) delivered() int64 {
 	h.Helper()
 	rows, err := h.store.Usage(h.Context(), store.UsageQuery{UserID: h.ann.ID})
 	if err != nil || len(rows) != 1 {
@@ -39,7 +39,7 @@ func (h *house) delivered() int64 {
 }
 
 // watch does what a player does: master, playlists, segments, each once.
-func (h *house) watch(master string, headers ...string) {
+func (h *fixture) watch(master string, headers ...string) {
 	h.Helper()
 	lists := h.named(master, h.want(master, headers...).body)
 	// The first is the audio where there are three, then the renditions.
@@ -54,7 +54,7 @@ func near(got int64, seconds float64) bool { return math.Abs(float64(got)-second
 
 func TestViews(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	s := h.newSigner()
 	private := &weir.PlaybackPolicy{Type: weir.PolicyJWT}
 	chrome := []string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36"}
@@ -147,7 +147,7 @@ func rangeOf(from, to int64) string { return fmt.Sprintf("bytes=%d-%d", from, to
 // A pause that is long enough ends a viewing; what can't be written is written later.
 func TestViewings(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newRow(nil, weir.AssetReady)
 	of := contentOfAsset(&a)
 	c := &h.server.views
@@ -187,7 +187,7 @@ func TestViewings(t *testing.T) {
 // Run writes what is watched, and at its end what is left.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

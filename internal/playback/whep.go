@@ -40,13 +40,13 @@ func (s *Server) WHEP() http.Handler {
 	return s.whep
 }
 
-func (s *Server) newWHEP() *rtc.Door {
-	return &rtc.Door{Open: s.watch, Route: rtc.DoorPath + "{playbackId}", Log: s.Log, Observe: s.Observe}
+func (s *Server) newWHEP() *rtc.Endpoint {
+	return &rtc.Endpoint{Open: s.watch, Route: rtc.EndpointPath + "{playbackId}", Log: s.Log, Observe: s.Observe}
 }
 
 // watch lets a viewer watch a stream over WebRTC.
 func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
-	v := &visit{Request: r, id: id, at: rtc.DoorPath + id}
+	v := &visit{Request: r, id: id, at: rtc.EndpointPath + id}
 	if err := s.enter(v); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // openWebRTC lets viewers watch over WebRTC, and returns the address below which they do.
-func (h *house) openWebRTC() string {
+func (h *fixture) openWebRTC() string {
 	h.Helper()
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -47,12 +47,12 @@ func (h *house) openWebRTC() string {
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return web.URL + rtc.DoorPath
+	return web.URL + rtc.EndpointPath
 }
 
 // sendForBrowsers sends H.264 without B-frames and Opus to a stream, in its own time, until
 // the test ends or somebody ends it.
-func (h *house) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()) {
+func (h *fixture) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()) {
 	h.Helper()
 	tracks, video := samples(h, film)
 	p, err := h.hub.Publish(h.Context(), s.StreamKey.Reveal(), live.Source{Protocol: "test"})
@@ -102,7 +102,7 @@ func (h *house) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()) 
 }
 
 // samples returns a film as cmaf keeps it.
-func samples(h *house, film rtctest.Film) (tracks []cmaf.Track, video [][]byte) {
+func samples(h *fixture, film rtctest.Film) (tracks []cmaf.Track, video [][]byte) {
 	h.Helper()
 	d := codec.NewDecoder(codec.H264)
 	for _, unit := range film.Video {
@@ -143,7 +143,7 @@ func watches(p *rtctest.Peer) {
 // A viewer watches until the viewer leaves or the stream ends, and is counted.
 func TestWHEP(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	at := h.openWebRTC()
 	s := h.newStream(nil)
 	stop := h.sendForBrowsers(s, rtctest.MakeFilm(t, "2"))
@@ -169,7 +169,7 @@ func TestWHEP(t *testing.T) {
 // What a browser can't show is refused with the reason, which tells players to use HLS.
 func TestWHEPRefused(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	at := h.openWebRTC()
 	reordered, e := h.broadcast(nil, 3*time.Second)
 	defer e.Close(true)
@@ -200,7 +200,7 @@ func TestWHEPRefused(t *testing.T) {
 // Who may not watch any more is let go.
 func TestWHEPAdmissionEnds(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, newDisk(t))
+	h := newFixture(t, newDisk(t))
 	at := h.openWebRTC()
 	film := rtctest.MakeFilm(t, "2")
 	for name, tt := range map[string]struct {

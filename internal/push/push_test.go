@@ -155,7 +155,7 @@ func newTrack(t *testing.T) func(codec.Config, error) cmaf.Track {
 }
 
 // station is a node with a hub, a manager and a stream.
-type station struct {
+type testHub struct {
 	*testing.T
 	dir     string
 	store   *store.Store
@@ -168,8 +168,8 @@ type station struct {
 	stop func() // ends the hub
 }
 
-// newStation runs a node whose targets may be in the given network.
-func newStation(t *testing.T, allowed string) *station {
+// newTestHub runs a node whose targets may be in the given network.
+func newTestHub(t *testing.T, allowed string) *testHub {
 	t.Helper()
 	options := store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "here"}
 	st, err := store.Open(t.Context(), storetest.SQLite(t, store.Open, options), options)
@@ -177,7 +177,7 @@ func newStation(t *testing.T, allowed string) *station {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	s := &station{T: t, dir: t.TempDir(), store: st, log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	s := &testHub{T: t, dir: t.TempDir(), store: st, log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	s.startHub()
 	t.Cleanup(func() { s.stop() })
 	s.manager = New(Options{OnAir: s, Store: st, Guard: guard.New([]netip.Prefix{netip.MustParsePrefix(allowed)}), Log: s.log})
@@ -209,7 +209,7 @@ func start(t *testing.T, run func(context.Context) error) (stop func()) {
 }
 
 // startHub takes up what is in the folder of the node.
-func (s *station) startHub() {
+func (s *testHub) startHub() {
 	s.Helper()
 	hub, err := live.New(s.Context(), live.Options{
 		Store: s.store, Dir: s.dir, Node: "here", SessionTimeout: time.Minute, Log: s.log,
@@ -224,20 +224,20 @@ func (s *station) startHub() {
 }
 
 // Broadcasts returns those of the hub that runs.
-func (s *station) Broadcasts() []*live.Broadcast {
+func (s *testHub) Broadcasts() []*live.Broadcast {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hub.Broadcasts()
 }
 
 // Opened is that of the hub that runs.
-func (s *station) Opened() <-chan struct{} {
+func (s *testHub) Opened() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hub.Opened()
 }
 
-func (s *station) write(do func(*store.Tx) error) {
+func (s *testHub) write(do func(*store.Tx) error) {
 	s.Helper()
 	if err := s.store.Tx(s.Context(), do); err != nil {
 		s.Fatal(err)
@@ -246,12 +246,12 @@ func (s *station) write(do func(*store.Tx) error) {
 
 // encoder sends frames with a number in each.
 type encoder struct {
-	*station
+	*testHub
 	publisher    *live.Publisher
 	frame, audio int
 }
 
-func (s *station) publish() *encoder {
+func (s *testHub) publish() *encoder {
 	s.Helper()
 	// If a reader still has data that goes back, what it reads is spoilt.
 	from := live.Source{Protocol: "test", Reuse: func(data []byte) { clear(data) }}
@@ -262,7 +262,7 @@ func (s *station) publish() *encoder {
 	if err != nil {
 		s.Fatal(err)
 	}
-	return &encoder{station: s, publisher: p}
+	return &encoder{testHub: s, publisher: p}
 }
 
 // send sends so many seconds at 25 frames a second, a key frame every two seconds.
@@ -285,7 +285,7 @@ func (e *encoder) send(seconds float64) {
 }
 
 // sessionID returns the id of the session on air.
-func (s *station) sessionID() string {
+func (s *testHub) sessionID() string {
 	for _, b := range s.Broadcasts() {
 		return b.SessionID()
 	}
@@ -293,7 +293,7 @@ func (s *station) sessionID() string {
 }
 
 // target adds a target to a stream.
-func (s *station) target(tx *store.Tx, stream *weir.Stream, url string, videoOnly bool) (weir.Target, error) {
+func (s *testHub) target(tx *store.Tx, stream *weir.Stream, url string, videoOnly bool) (weir.Target, error) {
 	target, err := weir.NewTarget{URL: url, Name: "x"}.Target(stream.UserID, time.Now())
 	if err != nil {
 		return target, err
@@ -303,7 +303,7 @@ func (s *station) target(tx *store.Tx, stream *weir.Stream, url string, videoOnl
 }
 
 // add adds a target while the stream is on air.
-func (s *station) add(url string, videoOnly bool) (target weir.Target) {
+func (s *testHub) add(url string, videoOnly bool) (target weir.Target) {
 	s.Helper()
 	s.write(func(tx *store.Tx) (err error) {
 		_, err = tx.UpdateStream(s.Context(), s.stream.ID, func(stream *weir.Stream) error {
@@ -316,7 +316,7 @@ func (s *station) add(url string, videoOnly bool) (target weir.Target) {
 }
 
 // health returns how a push does.
-func (s *station) health(id string) weir.TargetHealth {
+func (s *testHub) health(id string) weir.TargetHealth {
 	all, _ := s.manager.Targets(s.sessionID())
 	for _, h := range all {
 		if h.ID == id {
@@ -327,7 +327,7 @@ func (s *station) health(id string) weir.TargetHealth {
 }
 
 // events returns the names of the events of targets so far.
-func (s *station) events() (names []string) {
+func (s *testHub) events() (names []string) {
 	s.Helper()
 	all, err := s.store.Events(s.Context(), s.stream.UserID, s.stream.ProjectID, 0, 100)
 	if err != nil {
@@ -345,7 +345,7 @@ func (s *station) events() (names []string) {
 func TestPush(t *testing.T) {
 	first := newPlatform(t, "")
 	var one weir.Target
-	s := newStation(t, "127.0.0.0/8")
+	s := newTestHub(t, "127.0.0.0/8")
 	one = s.add(first.url("one?a=b"), false)
 	e := s.publish()
 	// A tap begins with a key frame, so something must come until it has.
@@ -398,7 +398,7 @@ func TestPush(t *testing.T) {
 // A session that is closed here and opened again, with its id, gets its pushes anew.
 func TestPushAfterReopening(t *testing.T) {
 	p := newPlatform(t, "")
-	s := newStation(t, "127.0.0.0/8")
+	s := newTestHub(t, "127.0.0.0/8")
 	target := s.add(p.url("key"), false)
 	before := s.publish()
 	await(t, "the first frames", func() bool { before.send(0.2); at, _ := p.pictures("key"); return len(at) > 10 })
@@ -489,7 +489,7 @@ func TestPushRefused(t *testing.T) {
 		_ = refusing.Close()
 		serving.Wait()
 	})
-	s := newStation(t, "127.0.0.1/32")
+	s := newTestHub(t, "127.0.0.1/32")
 	targets := map[string]string{}
 	for url, want := range map[string]string{
 		"rtmp://" + refusing.Addr().String() + "/live/hunter2": "the target refused the stream (NetConnection.Connect.Rejected)",

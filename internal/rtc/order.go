@@ -10,8 +10,8 @@ import (
 const (
 	// What waits for a packet that is missing: so many packets, so long. The peer is asked
 	// for it meanwhile.
-	maxWaiting  = 512
-	longestWait = 300 * time.Millisecond
+	maxWaiting = 512
+	maxWait    = 300 * time.Millisecond
 	// A number that is so far off is that of a sender that began anew.
 	farOff = 3000
 	// maxUnit is how long a frame may be: more than a key frame of 4K at 100 Mbit/s.
@@ -44,7 +44,7 @@ func (s *sequencer) add(p *rtp.Packet, now time.Time, take func(p *rtp.Packet, g
 			s.since = now
 		}
 		s.waiting[p.SequenceNumber] = p
-		if len(s.waiting) < maxWaiting && now.Sub(s.since) < longestWait {
+		if len(s.waiting) < maxWaiting && now.Sub(s.since) < maxWait {
 			return
 		}
 		s.skip()

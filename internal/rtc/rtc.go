@@ -8,7 +8,7 @@
 //
 // An offer is foreign text and is read by offer.go before pion sees it. The server is an
 // ICE-lite agent: it answers whoever shows the right credentials and never sends a byte to an
-// address only because an offer names it, so nobody can make it knock at doors inside its
+// address only because an offer names it, so nobody can make it knock at endpoints inside its
 // network.
 package rtc
 

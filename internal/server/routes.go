@@ -58,7 +58,7 @@ func (s *server) openHTTP(ctx context.Context) error {
 	public.Handle("/api/", s.tracer.wrap(apiHandler))
 	public.Handle("/hls/", s.playback)
 	public.Handle("/play/", watch)
-	public.Handle(rtc.DoorPath, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf))
+	public.Handle(rtc.EndpointPath, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf))
 	mux.Handle("/", public)
 	return nil
 }
@@ -72,7 +72,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 		WebRTC: s.cfg.WebRTC != "", TrustedProxies: s.cfg.TrustedProxies, Signup: s.cfg.Signup,
 		RateLimit: s.cfg.RateLimit, MaxPendingTasks: s.cfg.MaxPendingTasks, MaxUpload: s.cfg.MaxUpload,
 		Version: s.version.Tag, Commit: s.version.Commit, Stopping: ctx.Done(), Log: s.part("api"),
-		Room:        func() error { return blob.Room(ctx, s.media, s.cfg.MinFree, 0) },
+		FreeSpace:   func() error { return blob.FreeSpace(ctx, s.media, s.cfg.MinFree, 0) },
 		CheckSource: s.fetcher().Check,
 		CheckExport: func(d blob.Delivery) error { return d.Check(blob.Options{Guard: s.guard}) },
 		CheckDestination: func(ctx context.Context, url string, paths []string, taskID string) error {

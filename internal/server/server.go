@@ -78,9 +78,9 @@ type server struct {
 	hub        *live.Hub       // nil = this node does not run live
 	push       *push.Manager   // nil = this node does not run live
 	ingest     ingest.Counters
-	webrtc     *rtc.Server // nil = no WebRTC
-	whip       *rtc.Door   // nil = no WebRTC
-	work       *work.Work  // nil = this node does not run work
+	webrtc     *rtc.Server   // nil = no WebRTC
+	whip       *rtc.Endpoint // nil = no WebRTC
+	work       *work.Work    // nil = this node does not run work
 	playback   *playback.Server
 	http       *httpServer
 }

@@ -52,7 +52,7 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	s.whip = ingest.WHIP{
 		RTC: s.webrtc, Hub: s.hub, Counters: &s.ingest, TrustedProxies: s.cfg.TrustedProxies,
 		Observe: s.metrics.observe, Log: s.part("ingest"),
-	}.Door()
+	}.Endpoint()
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (s *server) webRTCHere(other http.Handler) http.Handler {
 	}
 	whep := s.playback.WHEP()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.DoorPath), "/")
+		id, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.EndpointPath), "/")
 		if ingest.IsStreamKey(id) {
 			s.whip.ServeHTTP(w, r)
 			return

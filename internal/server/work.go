@@ -47,7 +47,7 @@ func (s *server) recordings() *work.Recordings {
 	dir := s.cfg.LiveDir()
 	r := &work.Recordings{
 		Store: s.store, Media: s.media, Base: s.cfg.EventURL(), Log: s.part("recording"),
-		Leg: live.Legs{Dir: dir, Node: s.store.NodeID(), Media: s.media, Ask: s.askForFiles}.Folder,
+		Period: live.Periods{Dir: dir, Node: s.store.NodeID(), Media: s.media, Ask: s.askForFiles}.Folder,
 	}
 	r.Folder = func(sessionID string) (string, error) { return filepath.Join(dir, sessionID), nil }
 	if s.hub != nil {
@@ -60,7 +60,7 @@ func (s *server) recordings() *work.Recordings {
 func (s *server) fetcher() *blob.Fetcher {
 	return &blob.Fetcher{
 		Guard: s.guard, MaxSize: s.cfg.MaxUpload,
-		Gateways: blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways},
-		Room:     func(need int64) error { return blob.RoomAt(s.cfg.Data, s.cfg.MinFree, need) },
+		Gateways:  blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways},
+		FreeSpace: func(need int64) error { return blob.FreeSpaceAt(s.cfg.Data, s.cfg.MinFree, need) },
 	}
 }

@@ -93,7 +93,7 @@ func (j newJob) queue() string {
 	return queue
 }
 
-// Enqueue asks for a job; it is there when the transaction commits. A wish to
+// Enqueue asks for a job; it is there when the transaction commits. A request to
 // cancel the former jobs of the same ref does not hold for the new one.
 func (tx *Tx) Enqueue(ctx context.Context, kind, ref string) error {
 	return tx.enqueueAt(ctx, kind, ref, time.Time{})

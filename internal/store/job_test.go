@@ -226,7 +226,7 @@ func TestCancelJobs(t *testing.T) {
 			t.Errorf("the other job was cancelled too: %v", err)
 		}
 		second.end <- nil
-		// The wish holds for the jobs of before it, not for one that is asked for
+		// The request holds for the jobs of before it, not for one that is asked for
 		// after it.
 		enqueue(t, st, JobTask, "stopped")
 		again := <-jobs

@@ -112,9 +112,9 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			if err != nil || len(closed.Earlier) != 1 || closed.Earlier[0].Node != "node-a" {
 				t.Errorf("the session is %+v, %v", closed, err)
 			}
-			carrier, err := b.CarrierOf(t.Context(), stream.PlaybackID)
-			if err == nil && (carrier.Node != "node-b" || carrier.SessionID != "") {
-				t.Errorf("the carrier is %+v", carrier)
+			origin, err := b.OriginNodeOf(t.Context(), stream.PlaybackID)
+			if err == nil && (origin.Node != "node-b" || origin.SessionID != "") {
+				t.Errorf("the carrier is %+v", origin)
 			}
 		}},
 		{"its time is over when an encoder comes", func(t *testing.T, stream weir.Stream, session weir.Session, _ OnAir) {

@@ -37,7 +37,7 @@ func TestLiveOnTwoNodes(t *testing.T) {
 		t.Run("old epoch writes nothing", func(t *testing.T) { testOldEpochWritesNothing(t, a, b) })
 		t.Run("many claim one key", func(t *testing.T) { testManyClaimOneKey(t, a, b) })
 		t.Run("silent node", func(t *testing.T) { testSilentNode(t, a, b) })
-		t.Run("carrier", func(t *testing.T) { testCarrier(t, a, b) })
+		t.Run("carrier", func(t *testing.T) { testOrigin(t, a, b) })
 		t.Run("everything at once", func(t *testing.T) { testEverythingAtOnce(t, a, b) })
 	})
 }
@@ -225,7 +225,7 @@ func testBroadcast(t *testing.T, st *Store) {
 	checkTold(t, st, stream.ID, "stream.started:a recording.started:a stream.idle:a stream.started:a stream.idle:a recording.waiting:a stream.started:b recording.started:b")
 }
 
-// testStreamForPublisher shows who is let in, at the door and when going on air.
+// testStreamForPublisher shows who is let in, at the endpoint and when going on air.
 func testStreamForPublisher(t *testing.T, st *Store) {
 	ctx := t.Context()
 	stream := liveStream(t, st, false)

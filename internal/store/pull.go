@@ -11,7 +11,7 @@ import (
 // The rules of pulling are those of package weir (pull.go there). Rows are locked after
 // that of their stream, if that is locked too.
 
-// Pulling is the wish that weir fetches a stream from its source.
+// Pulling is the request that weir fetches a stream from its source.
 type Pulling = weir.Pulling
 
 // ErrLostPull says that somebody else has the pull by now, or nobody wants it any more.
@@ -20,7 +20,7 @@ var ErrLostPull = errors.New("the pull belongs to another node by now, or is not
 const pullColumns = "stream_id, wish, wanted, plays, failures, issue, position, node, boot, claim, expires_at, due_at"
 
 func scanPull(r rows) (p Pulling, err error) {
-	err = r.Scan(&p.StreamID, &p.Wish, &p.Wanted, &p.Plays, &p.Failures, &p.Issue, &p.Position, &p.Node, &p.Boot, &p.Claim, &p.ExpiresAt, &p.DueAt)
+	err = r.Scan(&p.StreamID, &p.Request, &p.Wanted, &p.Plays, &p.Failures, &p.Issue, &p.Position, &p.Node, &p.Boot, &p.Claim, &p.ExpiresAt, &p.DueAt)
 	return p, err
 }
 
@@ -29,7 +29,7 @@ func (tx *Tx) savePull(ctx context.Context, p *Pulling) error {
 		ON CONFLICT (stream_id) DO UPDATE SET wish = excluded.wish, wanted = excluded.wanted, plays = excluded.plays, failures = excluded.failures,
 			issue = excluded.issue, position = excluded.position, node = excluded.node, boot = excluded.boot, claim = excluded.claim,
 			expires_at = excluded.expires_at, due_at = excluded.due_at`,
-		p.StreamID, p.Wish, p.Wanted, p.Plays, p.Failures, p.Issue, p.Position, p.Node, p.Boot, p.Claim, int64(p.ExpiresAt), int64(p.DueAt))
+		p.StreamID, p.Request, p.Wanted, p.Plays, p.Failures, p.Issue, p.Position, p.Node, p.Boot, p.Claim, int64(p.ExpiresAt), int64(p.DueAt))
 	return err
 }
 
@@ -68,11 +68,11 @@ func (tx *Tx) StartPull(ctx context.Context, streamID string, anew bool, now tim
 	return p, tx.savePull(ctx, &p)
 }
 
-// StopPull ends the pull of a stream, whose row the transaction has locked. A wish other
+// StopPull ends the pull of a stream, whose row the transaction has locked. A request other
 // than 0 leaves later ones alone.
-func (tx *Tx) StopPull(ctx context.Context, streamID string, wish int64) error {
+func (tx *Tx) StopPull(ctx context.Context, streamID string, pullRequest int64) error {
 	p, err := tx.lockPull(ctx, streamID)
-	if err != nil || !p.Wanted || wish != 0 && p.Wish != wish {
+	if err != nil || !p.Wanted || pullRequest != 0 && p.Request != pullRequest {
 		return err
 	}
 	p.Stop()

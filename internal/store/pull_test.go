@@ -99,11 +99,11 @@ func checkIssue(t *testing.T, st *Store, id, want string, healthy *bool) {
 	}
 }
 
-// testPullLife follows a pull from the wish over failures to its end.
+// testPullLife follows a pull from the request over failures to its end.
 func testPullLife(t *testing.T, st *Store) {
 	ctx, now := t.Context(), time.Now()
 	id := pulled(t, st).ID
-	if p := pullNow(t, st, id); p.Wanted || p.Wish != 0 {
+	if p := pullNow(t, st, id); p.Wanted || p.Request != 0 {
 		t.Errorf("before it was ever wanted: %+v", p)
 	}
 	if p, ok := claimPull(t, st, now); ok {
@@ -149,7 +149,7 @@ func testPullLife(t *testing.T, st *Store) {
 	checkIssue(t, st, id, "the source is gone again", new(false))
 
 	// Whoever wants it once more does not have to wait.
-	if p := startPull(t, st, id, false, now); p.Wish != first.Wish+1 || p.Plays || p.Failures != 0 {
+	if p := startPull(t, st, id, false, now); p.Request != first.Request+1 || p.Plays || p.Failures != 0 {
 		t.Errorf("wanted again: %+v", p)
 	}
 	checkIssue(t, st, id, "", nil)

@@ -8,7 +8,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Push is a wish: a stream is to be sent on to a target while it is on air.
+// Push is a request: a stream is to be sent on to a target while it is on air.
 type Push struct {
 	Ref    weir.TargetRef
 	Target weir.Target

@@ -137,7 +137,7 @@ func TestPushEventsFollowTheStream(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
 		stream := liveStream(t, st, false)
-		wish := Push{weir.TargetRef{ID: "x", Profile: weir.SourceProfile}, weir.Target{ID: "x", Name: "platform"}}
+		pullRequest := Push{weir.TargetRef{ID: "x", Profile: weir.SourceProfile}, weir.Target{ID: "x", Name: "platform"}}
 		var telling sync.WaitGroup
 		stop := make(chan struct{})
 		end := sync.OnceFunc(func() {
@@ -152,7 +152,9 @@ func TestPushEventsFollowTheStream(t *testing.T) {
 					return
 				default:
 				}
-				if err := st.Tx(ctx, func(tx *Tx) error { return tx.TellOfPush(ctx, weir.MultistreamConnected, stream.ID, wish, time.Now()) }); err != nil {
+				if err := st.Tx(ctx, func(tx *Tx) error {
+					return tx.TellOfPush(ctx, weir.MultistreamConnected, stream.ID, pullRequest, time.Now())
+				}); err != nil {
 					t.Error(err)
 					return
 				}

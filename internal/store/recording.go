@@ -39,7 +39,7 @@ func (q *queries) NeedsFiles(ctx context.Context, sessionID string) (bool, error
 	if !session.Recorded() {
 		return false, nil
 	}
-	if slices.ContainsFunc(session.Earlier, func(l weir.Leg) bool { return l.Lost }) {
+	if slices.ContainsFunc(session.Earlier, func(l weir.Period) bool { return l.Lost }) {
 		return true, nil // the asset does not have all that was recorded
 	}
 	asset, exists, err := found(q.Asset(ctx, sessionID))

@@ -54,7 +54,7 @@ var sessions = table[weir.Session]{
 type sessionHidden struct {
 	Deleted    bool          `json:"deleted,omitempty"`
 	Unrecorded bool          `json:"unrecorded,omitempty"`
-	Earlier    []weir.Leg    `json:"earlier,omitempty"`
+	Earlier    []weir.Period `json:"earlier,omitempty"`
 	End        time.Duration `json:"end,omitempty"`
 }
 

@@ -41,9 +41,9 @@ const (
 	hardSegment = 64 << 20
 )
 
-// longestDelay bounds by how much decoding is ahead of showing, in seconds: times
+// maxDelay bounds by how much decoding is ahead of showing, in seconds: times
 // in stored segments must not get below 0.
-const longestDelay = 5
+const maxDelay = 5
 
 // Import takes a file apart: its video and its audio tracks go to the store, without
 // being decoded. What the file promised and what came out is compared, so that a file
@@ -330,7 +330,7 @@ func reorderDelay(stream ffmpeg.Stream, timescale int64) int64 {
 	if stream.Reorder <= 0 || stream.Rate.Num <= 0 {
 		return 0
 	}
-	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+1, longestDelay*timescale)
+	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+1, maxDelay*timescale)
 }
 
 // look finds out about the frames while they come.
@@ -355,7 +355,7 @@ func (v *videoImport) look(f cmaf.Fragment) {
 }
 
 func (v *videoImport) longest(until int64) {
-	v.video.LongestGOP = max(v.video.LongestGOP, float64(until-v.lastKey)/float64(v.video.Timescale))
+	v.video.MaxGOP = max(v.video.MaxGOP, float64(until-v.lastKey)/float64(v.video.Timescale))
 }
 
 // pack stores samples that have their times.
@@ -436,8 +436,8 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 		return "some of its frames are hidden"
 	case v.odd != "":
 		return v.odd
-	case v.video.LongestGOP > 2*v.seconds:
-		return fmt.Sprintf("its key frames are up to %.1f seconds apart", v.video.LongestGOP)
+	case v.video.MaxGOP > 2*v.seconds:
+		return fmt.Sprintf("its key frames are up to %.1f seconds apart", v.video.MaxGOP)
 	}
 	return v.bits.odd
 }

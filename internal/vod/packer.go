@@ -39,8 +39,8 @@ type segmentInHand struct {
 	data  [][]byte // of each part
 }
 
-// heaviestPart keeps what is read at once small where bitrates are large.
-const heaviestPart = 4 << 20
+// maxPartBytes keeps what is read at once small where bitrates are large.
+const maxPartBytes = 4 << 20
 
 // partsOfSegment is how many sequence numbers a segment has: parts of a segment that
 // another machine makes must get the same numbers.
@@ -80,7 +80,7 @@ func (p *packer) partEnds(at int64, s cmaf.Sample) bool {
 		return false
 	}
 	length := at - p.piece.Start
-	return s.Sync && length >= p.part/2 || length >= p.part || len(p.piece.Data)+int(s.Size) > heaviestPart
+	return s.Sync && length >= p.part/2 || length >= p.part || len(p.piece.Data)+int(s.Size) > maxPartBytes
 }
 
 func (p *packer) endPart() {

@@ -147,7 +147,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 			r := &p.Renditions[i]
 			if rate := r.rateIn(p); rate.Num > 0 && r.reorder() > 0 {
 				// A frame more than usual, because the times are not known.
-				r.Delay = min(float64(r.reorder()+1)*float64(rate.Den)/float64(rate.Num), longestDelay)
+				r.Delay = min(float64(r.reorder()+1)*float64(rate.Den)/float64(rate.Num), maxDelay)
 			}
 		}
 		p.Chunks = []Chunk{{Cores: min(max(req.Workers, 2), len(p.Renditions))}}
@@ -207,9 +207,9 @@ func (p *Plan) settleRenditions(table frames) {
 		case r.converts():
 			r.Delay = float64(r.reorder()) * float64(r.Rate.Den) / float64(r.Rate.Num)
 		default:
-			r.Delay = float64(p.longestRun(table, r.reorder())) / float64(p.Timescale)
+			r.Delay = float64(p.maxRun(table, r.reorder())) / float64(p.Timescale)
 		}
-		r.Delay = min(r.Delay, longestDelay)
+		r.Delay = min(r.Delay, maxDelay)
 	}
 }
 
@@ -455,7 +455,7 @@ func (p *Plan) passThrough(video SourceVideo) bool {
 func (r Rendition) is(video SourceVideo) bool {
 	return r.Codec == ffmpeg.H264 && r.Width == video.Stream.Width && r.Height == video.Stream.Height &&
 		!r.converts() && r.Bitrate >= video.Bitrate &&
-		(r.GOP == defaultGOP || r.GOP > 0 && r.GOP >= video.LongestGOP) &&
+		(r.GOP == defaultGOP || r.GOP > 0 && r.GOP >= video.MaxGOP) &&
 		h264Rank(video.Stream.Profile) <= h264Rank(r.Profile)
 }
 

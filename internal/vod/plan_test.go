@@ -37,7 +37,7 @@ func evenSource(frames, rate, every int, seconds float64) (Source, cmaf.TrackInd
 	}
 	video := &SourceVideo{
 		Stream: ffmpeg.Stream{Width: 1920, Height: 1080, Profile: "High"}, Width: 1920, Height: 1080, Bitrate: 5_000_000,
-		Timescale: timescale, End: int64(frames * duration), Frames: frames, LongestGOP: float64(every) / float64(rate),
+		Timescale: timescale, End: int64(frames * duration), Frames: frames, MaxGOP: float64(every) / float64(rate),
 	}
 	return Source{Prefix: "work/1", Duration: float64(frames) / float64(rate), Video: video}, index
 }

@@ -48,7 +48,7 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 	video.Start = index.Start()
 	for _, segment := range index.Segments {
 		video.End = max(video.End, segment.ShownUntil())
-		video.LongestGOP = max(video.LongestGOP, float64(segment.Duration())/float64(video.Timescale))
+		video.MaxGOP = max(video.MaxGOP, float64(segment.Duration())/float64(video.Timescale))
 	}
 	video.Encode = whyNotAsked(video.Stream)
 	return Source{Prefix: prefix, Probe: probe, Video: video, Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds()}, nil
@@ -252,8 +252,8 @@ func (p *Plan) within(chunk Chunk, parts []framePart) []framePart {
 	return slices.DeleteFunc(slices.Clone(parts), func(part framePart) bool { return part.segment < first || part.segment >= end })
 }
 
-// longestRun returns how long a run of n frames lasts at most, within a stretch.
-func (p *Plan) longestRun(table frames, n int) (longest int64) {
+// maxRun returns how long a run of n frames lasts at most, within a stretch.
+func (p *Plan) maxRun(table frames, n int) (longest int64) {
 	if len(p.Stretches) < 2 {
 		return table.longest(n)
 	}

@@ -77,7 +77,7 @@ type SourceVideo struct {
 	End    int64 `json:"end,omitempty"`
 	Frames int   `json:"frames,omitempty"`
 
-	LongestGOP float64 `json:"longestGOP,omitempty"` // seconds between key frames, at most
+	MaxGOP float64 `json:"longestGOP,omitempty"` // seconds between key frames, at most
 
 	Efforts *Efforts `json:"efforts,omitempty"` // nil = not known
 

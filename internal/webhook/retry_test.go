@@ -147,7 +147,7 @@ func TestNoAnswer(t *testing.T) {
 	round, _ = receiver(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, round+"/again", http.StatusTemporaryRedirect)
 	})
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, tt := range []struct {
 		name, url, reason string
 		final, blocked    bool
@@ -193,7 +193,7 @@ func TestNoAnswer(t *testing.T) {
 
 // TestBlocked shows that nothing of this machine is reached unless that is allowed.
 func TestBlocked(t *testing.T) {
-	h := newHouseOn(t, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"))
+	h := newFixtureOn(t, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"))
 	address, requests := receiver(t, nil)
 	hook := h.hook(address)
 	h.emit(h.stream, 1)
@@ -212,7 +212,7 @@ func TestBlocked(t *testing.T) {
 
 // TestRedirect shows that a redirect takes the event along, however it is made.
 func TestRedirect(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, code := range []int{301, 302, 307, 308} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			address, requests := receiver(t, nil)

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
 const secret = "a shared secret"
 
 // house is a store with one account, and a Sender that may reach this machine.
-type house struct {
+type fixture struct {
 	*testing.T
 	store  *store.Store
 	sender *Sender
@@ -49,12 +49,12 @@ func storeOptions() store.Options {
 	return store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "n"}
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return newHouseOn(t, storetest.SQLite(t, store.Open, storeOptions()), netip.MustParsePrefix("127.0.0.1/32"))
+	return newFixtureOn(t, storetest.SQLite(t, store.Open, storeOptions()), netip.MustParsePrefix("127.0.0.1/32"))
 }
 
-func newHouseOn(t *testing.T, url string, allow ...netip.Prefix) *house {
+func newFixtureOn(t *testing.T, url string, allow ...netip.Prefix) *fixture {
 	t.Helper()
 	ctx := t.Context()
 	st, err := store.Open(ctx, url, storeOptions())
@@ -72,7 +72,7 @@ func newHouseOn(t *testing.T, url string, allow ...netip.Prefix) *house {
 		}
 	})
 	log := &bytes.Buffer{}
-	h := &house{T: t, store: st, log: log, slots: 4, user: weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}}
+	h := &fixture{T: t, store: st, log: log, slots: 4, user: weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}}
 	g := guard.New(allow)
 	h.sender = New(st, g, "v1.2.3", slog.New(slog.NewTextHandler(log, nil)))
 	t.Cleanup(h.sender.client.CloseIdleConnections)
@@ -81,14 +81,14 @@ func newHouseOn(t *testing.T, url string, allow ...netip.Prefix) *house {
 	return h
 }
 
-func (h *house) write(do func(*store.Tx) error) {
+func (h *fixture) write(do func(*store.Tx) error) {
 	h.Helper()
 	if err := h.store.Tx(h.Context(), do); err != nil {
 		h.Fatal(err)
 	}
 }
 
-func (h *house) newStream(name string) weir.Stream {
+func (h *fixture) newStream(name string) weir.Stream {
 	h.Helper()
 	s, err := weir.NewStream{Name: name}.Stream(&weir.Caller{UserID: h.user.ID, ProjectID: h.user.DefaultProjectID}, time.Now())
 	if err != nil {
@@ -98,7 +98,7 @@ func (h *house) newStream(name string) weir.Stream {
 }
 
 // hook makes a webhook with a token in its URL, for one stream or for all.
-func (h *house) hook(url string, of ...weir.Stream) weir.Webhook {
+func (h *fixture) hook(url string, of ...weir.Stream) weir.Webhook {
 	h.Helper()
 	body := weir.WebhookBody{
 		Name: "hook", URL: url + "/in?token=planted", Events: []weir.EventName{weir.StreamStarted, weir.StreamIdle}, SharedSecret: secret,
@@ -115,7 +115,7 @@ func (h *house) hook(url string, of ...weir.Stream) weir.Webhook {
 }
 
 // emit writes an event whose payload has the number.
-func (h *house) emit(s weir.Stream, n int) weir.Event {
+func (h *fixture) emit(s weir.Stream, n int) weir.Event {
 	h.Helper()
 	e, err := weir.NewStreamEvent(weir.StreamStarted, s, map[string]int{"n": n}, time.Now())
 	if err != nil {
@@ -126,7 +126,7 @@ func (h *house) emit(s weir.Stream, n int) weir.Event {
 }
 
 // work does jobs until so many of them are over, and returns their errors.
-func (h *house) work(jobs int, deliver store.Handler) []error {
+func (h *fixture) work(jobs int, deliver store.Handler) []error {
 	h.Helper()
 	ctx, stop := context.WithCancel(h.Context())
 	results, over := make(chan error, 1000), make(chan error, 1)
@@ -151,7 +151,7 @@ func (h *house) work(jobs int, deliver store.Handler) []error {
 }
 
 // deliver does jobs until so many are over; none may fail.
-func (h *house) deliver(jobs int) {
+func (h *fixture) deliver(jobs int) {
 	h.Helper()
 	for _, err := range h.work(jobs, h.sender.Deliver) {
 		if err != nil {
@@ -160,7 +160,7 @@ func (h *house) deliver(jobs int) {
 	}
 }
 
-func (h *house) pending() int64 {
+func (h *fixture) pending() int64 {
 	h.Helper()
 	n, err := h.store.PendingDeliveries(h.Context())
 	if err != nil {
@@ -170,7 +170,7 @@ func (h *house) pending() int64 {
 }
 
 // logs returns the log of a webhook, oldest first.
-func (h *house) logs(hook weir.Webhook) []weir.WebhookLog {
+func (h *fixture) logs(hook weir.Webhook) []weir.WebhookLog {
 	h.Helper()
 	page, err := h.store.WebhookLogs(h.Context(), store.Query{
 		Where: []store.Filter{{ID: "webhookId", Value: hook.ID}}, Order: "createdAt-false", Limit: store.MaxLimit,
@@ -182,7 +182,7 @@ func (h *house) logs(hook weir.Webhook) []weir.WebhookLog {
 }
 
 // status returns how deliveries to a webhook went.
-func (h *house) status(hook weir.Webhook) weir.WebhookStatus {
+func (h *fixture) status(hook weir.Webhook) weir.WebhookStatus {
 	h.Helper()
 	now, err := h.store.Webhook(h.Context(), hook.ID)
 	if err != nil || now.Status == nil {
@@ -246,7 +246,7 @@ func TestDeliver(t *testing.T) {
 		"postgres": func(t *testing.T) string { return storetest.PostgreSQL(t, store.Open, storeOptions()) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouseOn(t, url(t), netip.MustParsePrefix("127.0.0.1/32"))
+			h := newFixtureOn(t, url(t), netip.MustParsePrefix("127.0.0.1/32"))
 			address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusAccepted)
 				_, _ = io.WriteString(w, strings.Repeat("x", 2000))
@@ -336,7 +336,7 @@ func TestUnsignedWithoutSecret(t *testing.T) {
 }
 
 func TestWhatIsTriedAgain(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for _, tt := range []struct {
 		status int
 		again  bool
@@ -383,7 +383,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 
 // TestAllRetries plays a receiver that never gets better, without the pauses.
 func TestAllRetries(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.sender.firstBackoff = 0
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	hook := h.hook(address)
@@ -417,7 +417,7 @@ func TestAllRetries(t *testing.T) {
 
 // TestRetryDoesNotHoldUp shows that what waits for its retry lets later events pass.
 func TestRetryDoesNotHoldUp(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	address, requests := receiver(t, func(w http.ResponseWriter, r *http.Request) {})
 	failing, _ := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	hook := h.hook(failing)
@@ -457,7 +457,7 @@ func TestRetryDoesNotHoldUp(t *testing.T) {
 }
 
 func TestSuspendedUser(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	address, requests := receiver(t, nil)
 	hook := h.hook(address)
 	h.emit(h.stream, 1)
@@ -476,7 +476,7 @@ func TestSuspendedUser(t *testing.T) {
 
 // TestTurns shows that a job whose turn is over leaves the rest to the next.
 func TestTurns(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.sender.turn = -time.Second // over after the first delivery
 	address, requests := receiver(t, nil)
 	h.hook(address)
@@ -509,7 +509,7 @@ func TestTurns(t *testing.T) {
 
 // TestCutOff shows that an attempt whose end is not known is made again.
 func TestCutOff(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	cut := make(chan context.CancelFunc, 1)
 	address, requests := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -543,7 +543,7 @@ func TestCutOff(t *testing.T) {
 }
 
 func TestResend(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	status := http.StatusNotFound
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	hook := h.hook(address)
@@ -589,7 +589,7 @@ func TestResend(t *testing.T) {
 }
 
 func TestAsk(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	status, answer := http.StatusForbidden, "no"
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)

@@ -450,7 +450,7 @@ func (a *Asset) StoreOnIPFS(spec IPFSSpec, taskID string, now time.Time) {
 // earlier is what the copy that is there was asked for with; nil = there is none.
 func (a *Asset) FailStorage(taskID, message string, earlier *IPFSSpec, now time.Time) {
 	if a.Storage == nil || a.Storage.Status == nil || a.Storage.Status.Tasks.Pending != taskID {
-		return // a newer wish has taken its place
+		return // a newer request has taken its place
 	}
 	storage := *a.Storage
 	storage.Status = &StorageStatus{

@@ -285,9 +285,9 @@ func TestOnAirNumbers(t *testing.T) {
 	before, session := a, Session{}
 	session.Move(&a)
 	a.Move()
-	leg := session.Earlier[0]
-	if leg.First != before.Sequence || leg.Next != before.NextSequence || leg.Discontinuities != before.Discontinuities {
-		t.Errorf("the leg %+v of %+v", leg, before)
+	period := session.Earlier[0]
+	if period.First != before.Sequence || period.Next != before.NextSequence || period.Discontinuities != before.Discontinuities {
+		t.Errorf("the leg %+v of %+v", period, before)
 	}
 	if a.Sequence <= before.NextSequence || a.Discontinuities != before.NextDiscontinuities-1 {
 		t.Errorf("%+v goes on as %+v on another node", before, a)

@@ -93,8 +93,8 @@ var profileName = regexp.MustCompile(`^[\pL\pN_][\pL\pN ._+@-]*$`)
 // reservedName is what lies beside the folders of renditions.
 var reservedName = regexp.MustCompile(`^(video|thumbnails|download|t|work|(source-)?audio[0-9]*|index\.m3u8|metadata\.json|presentation\.json|poster\.jpg)$`)
 
-// longestName is in bytes: file systems take 255, and extensions come after it.
-const longestName = 200
+// maxName is in bytes: file systems take 255, and extensions come after it.
+const maxName = 200
 
 // checkProfiles applies the rules that names share, because a name is the name of
 // a folder and of a file.
@@ -110,8 +110,8 @@ func checkProfiles(kind Kind, profiles []Profile) error {
 			return Errorf(kind, "profile cannot be named %q: weir keeps other files of the video under that name", p.Name)
 		case seen[p.Name]:
 			return Errorf(kind, "duplicate profile name %q", p.Name)
-		case len(p.Name) > longestName:
-			return Errorf(Invalid, "profiles[%d].name: %d bytes are too many for the name of a file; use at most %d", i, len(p.Name), longestName)
+		case len(p.Name) > maxName:
+			return Errorf(Invalid, "profiles[%d].name: %d bytes are too many for the name of a file; use at most %d", i, len(p.Name), maxName)
 		case !profileName.MatchString(p.Name) || strings.HasSuffix(p.Name, ".") || strings.HasSuffix(p.Name, " "):
 			return Errorf(Invalid, "profiles[%d].name: %q can't be the name of a folder; use letters, digits and ._+@-", i, p.Name)
 		}

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Pulling is the wish that weir fetches a stream from its source. It stands until the
+// Pulling is the request that weir fetches a stream from its source. It stands until the
 // owner ends it, the source is through, or an encoder takes the stream over; whatever
 // fails meanwhile is tried again. The node that has it is known by its claim: everybody
 // who takes it gets a higher one, and whoever has an older one is not heard.
 type Pulling struct {
 	StreamID string
-	Wish     int64 // grows with every start
+	Request  int64 // grows with every start
 	Wanted   bool
-	Plays    bool   // media of this wish was on air
+	Plays    bool   // media of this request was on air
 	Failures int64  // in a row
 	Issue    string // why it failed last, for people
 	Position int64  // how far the source was read, as its reader counts
@@ -37,7 +37,7 @@ const (
 
 // Start begins anew: nothing that was known of the source counts any more.
 func (p *Pulling) Start(now time.Time) {
-	*p = Pulling{StreamID: p.StreamID, Wish: p.Wish + 1, Wanted: true, Claim: p.Claim + 1, DueAt: At(now)}
+	*p = Pulling{StreamID: p.StreamID, Request: p.Request + 1, Wanted: true, Claim: p.Claim + 1, DueAt: At(now)}
 }
 
 // Stop ends it. Whoever has it is not heard any more.

@@ -26,7 +26,7 @@ type Session struct {
 	Counters
 	Deleted    bool          `json:"-"`
 	Unrecorded bool          `json:"-"` // nothing was recorded although it was to be
-	Earlier    []Leg         `json:"-"` // that other nodes carried before the one that carries it, or did last
+	Earlier    []Period      `json:"-"` // that other nodes carried before the one that carries it, or did last
 	End        time.Duration `json:"-"` // of what there is, on its timeline, as its node last said
 }
 

@@ -34,7 +34,7 @@ func hexSum(data []byte) string {
 // TestImportedAsset makes an asset from a URL: it is played before it is ready, and
 // has all that belongs to it then.
 func TestImportedAsset(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	server, caller := serve(t, plainClip(t)), n.account(t, "ann")
 	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", URL: server.URL + "/clip.mp4", TargetSegmentSizeSecs: 2})
 	task = n.until(t, task.ID, phase(weir.TaskCompleted))
@@ -123,7 +123,7 @@ func TestImportedAsset(t *testing.T) {
 
 // TestUploadedAsset makes an asset of an upload in two parts, and sends it on.
 func TestUploadedAsset(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	caller, data := n.account(t, "ann"), plainClip(t)
 	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", TargetSegmentSizeSecs: 2})
 	cut := len(data) / 3
@@ -170,7 +170,7 @@ func TestUploadedAsset(t *testing.T) {
 // TestSequentialAsset makes an asset of a source that can't be taken apart: the job
 // that fetched it does all pieces.
 func TestSequentialAsset(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	caller := n.account(t, "ann")
 	data := made(t, func() ([]byte, error) {
 		return clip("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=160x90:r=24:d=3", "-f", "lavfi", "-i", "sine=d=3:r=48000", "-c:v", "huffyuv", "-pix_fmt", "yuv422p", "-c:a", "pcm_s16le")
@@ -220,7 +220,7 @@ func encryptWith(t *testing.T, data, vector, key []byte) []byte {
 // TestEncryptedAsset makes an asset of an encrypted source, at the second try.
 func TestEncryptedAsset(t *testing.T) {
 	key := bytes.Repeat([]byte{9}, 32)
-	h := newHouse(t)
+	h := newFixture(t)
 	tries := 0
 	h.options = func(o *Options) {
 		o.Decrypt = func(encrypted string) ([]byte, error) {
@@ -261,7 +261,7 @@ func TestEncryptedAsset(t *testing.T) {
 
 // TestObjectStore puts an asset also into its owner's bucket.
 func TestObjectStore(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	bucket, server, caller := s3test.Start(t), serve(t, plainClip(t)), n.account(t, "ann")
 	o, err := weir.NewObjectStore{URL: bucket.URL(), PublicURL: "https://cdn.example/v"}.ObjectStore(caller.UserID, time.Now())
 	if err != nil {
@@ -289,7 +289,7 @@ func TestObjectStore(t *testing.T) {
 // part that was just being written.
 func TestUploadNeverCame(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t)
+	h := newFixture(t)
 	h.options = func(o *Options) { o.UploadExpiry = -time.Hour }
 	n := h.node(t, "a")
 	caller := n.account(t, "ann")

@@ -23,7 +23,7 @@ import (
 
 // TestFinalFailure shows that what can't get better fails at once.
 func TestFinalFailure(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
 	junk := serve(t, bytes.Repeat([]byte("no video "), 1000))
 	missing := httptest.NewServer(http.NotFoundHandler())
@@ -46,7 +46,7 @@ func TestFinalFailure(t *testing.T) {
 // TestRetries shows that a task is tried three times, and that an asset fails with
 // its task.
 func TestRetries(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.options = func(o *Options) {
 		o.Decrypt = func(string) ([]byte, error) { return nil, weir.Errorf(weir.Upstream, "the keys are away") }
 	}
@@ -68,7 +68,7 @@ func TestRetries(t *testing.T) {
 // TestPresignedSource fetches a source with the signature in its URL, also when the task is retried.
 // Nobody is shown the signature.
 func TestPresignedSource(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	caller, data := n.account(t, "ann"), plainClip(t)
 	const signature = "f00df00d"
 	var broken atomic.Bool
@@ -110,7 +110,7 @@ func TestPresignedSource(t *testing.T) {
 // TestDamagedSource completes the task of a source that is damaged and still plays, with a word
 // about the damage, for who asks and for who is told.
 func TestDamagedSource(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
 	data := bytes.Clone(made(t, func() ([]byte, error) {
 		return clip("clip.avi", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=3", "-c:v", "mpeg4", "-q:v", "2")
@@ -131,7 +131,7 @@ func TestDamagedSource(t *testing.T) {
 
 // TestCancel stops a task whose source does not go on.
 func TestCancel(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
 	begun, left := make(chan struct{}, 10), make(chan struct{}, 10)
 	stuck := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -164,7 +164,7 @@ func TestCancel(t *testing.T) {
 
 // TestDeletedAsset stops the task of an asset that is deleted.
 func TestDeletedAsset(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	caller := n.account(t, "ann")
 	asset, task, err := weir.NewAsset{Name: "clip", URL: "https://example.com/clip.mp4"}.Asset(caller, time.Now())
 	if err != nil {
@@ -189,13 +189,13 @@ func TestDeletedAsset(t *testing.T) {
 // TestCrash kills a node in the middle of a task: its next life goes on with what is
 // done, and the outcome is that of a task that was never disturbed.
 func TestCrash(t *testing.T) {
-	t.Run("sqlite", func(t *testing.T) { testCrash(t, newHouse(t)) })
+	t.Run("sqlite", func(t *testing.T) { testCrash(t, newFixture(t)) })
 	t.Run("postgres", func(t *testing.T) {
-		testCrash(t, houseAt(t, t.TempDir(), storetest.PostgreSQL(t, store.Open, storeOptions(""))))
+		testCrash(t, fixtureAt(t, t.TempDir(), storetest.PostgreSQL(t, store.Open, storeOptions(""))))
 	})
 }
 
-func testCrash(t *testing.T, h *house) {
+func testCrash(t *testing.T, h *fixture) {
 	h.options = oneSlot
 	calm, disturbed, server := s3test.Start(t), s3test.Start(t), serve(t, plainClip(t))
 	onlyMP4 := func(t *weir.Task) { t.Params.Transcode.Outputs.HLS, t.Params.Transcode.Outputs.FMP4 = nil, nil }
@@ -251,7 +251,7 @@ const (
 )
 
 // process starts a node in a process of its own, which can be killed.
-func (h *house) process(t *testing.T) (kill func()) {
+func (h *fixture) process(t *testing.T) (kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestNodeProcess$")
 	cmd.Env = append(os.Environ(), houseVariable+"="+h.dir, databaseVariable+"="+h.url)
@@ -278,7 +278,7 @@ func TestNodeProcess(t *testing.T) {
 	if dir == "" {
 		t.Skip("only for another test")
 	}
-	h := houseAt(t, dir, os.Getenv(databaseVariable))
+	h := fixtureAt(t, dir, os.Getenv(databaseVariable))
 	h.options = oneSlot
 	h.node(t, "a")
 	_, _ = io.Copy(io.Discard, os.Stdin)
@@ -286,7 +286,7 @@ func TestNodeProcess(t *testing.T) {
 
 // TestFairness has an account with many tasks and one that comes later with one.
 func TestFairness(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.options = func(o *Options) { o.Slots, o.MaxRunning = 1, 2 }
 	n := h.node(t, "a")
 	bucket, server := s3test.Start(t), serve(t, made(t, short))

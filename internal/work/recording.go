@@ -19,14 +19,14 @@ import (
 type Recordings struct {
 	Store *store.Store
 	Media blob.Store // weir's own storage
-	// Folder returns where the files of the last leg of a session are, by the name of its
+	// Folder returns where the files of the last period of a session are, by the name of its
 	// folder, or an error of kind Busy while they are still being written.
 	Folder func(folder string) (string, error)
-	// Leg returns where the files of an earlier leg of a session are, which another node may
+	// Period returns where the files of an earlier period of a session are, which another node may
 	// have carried; an error of kind NotFound if there are none.
-	Leg  func(ctx context.Context, session weir.Session, leg int) (string, error)
-	Base string // of the addresses in events
-	Log  *slog.Logger
+	Period func(ctx context.Context, session weir.Session, period int) (string, error)
+	Base   string // of the addresses in events
+	Log    *slog.Logger
 }
 
 // recordingAttempts is how often it is tried, about once a minute, to make an asset of

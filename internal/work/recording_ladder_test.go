@@ -37,7 +37,7 @@ func TestRecordingLadder(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t)
+			h := newFixture(t)
 			s := newStudio(t, h)
 			s.spec = tt.spec
 			stream, session, air := s.onAir(t)
@@ -77,7 +77,7 @@ func TestRecordingLadder(t *testing.T) {
 }
 
 // checkLadder looks at what viewers of a recording can see.
-func (s *studio) checkLadder(t *testing.T, h *house, id string, want []string, frames int) {
+func (s *studio) checkLadder(t *testing.T, h *fixture, id string, want []string, frames int) {
 	t.Helper()
 	p, err := media.LoadPresentation(t.Context(), h.media, "asset/"+id)
 	if err != nil || !p.Complete {

@@ -31,7 +31,7 @@ type studio struct {
 	busy   atomic.Int64
 }
 
-func newStudio(t *testing.T, h *house) *studio {
+func newStudio(t *testing.T, h *fixture) *studio {
 	t.Helper()
 	s := &studio{dir: t.TempDir()}
 	h.options = func(o *Options) {
@@ -94,7 +94,7 @@ func (s *studio) recorded(t *testing.T, id, status string) weir.Session {
 }
 
 func TestRecording(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := newStudio(t, h)
 	stream, session, air := s.onAir(t)
 	worktest.Record(t, filepath.Join(s.dir, session.ID), 3)
@@ -204,7 +204,7 @@ func (s *studio) idle(t *testing.T) bool {
 }
 
 func TestRecordingOfNothing(t *testing.T) {
-	s := newStudio(t, newHouse(t))
+	s := newStudio(t, newFixture(t))
 	_, silent, air := s.onAir(t)
 	s.close(t, air, 0, 0)
 	s.recorded(t, silent.ID, weir.RecordingNone)
@@ -230,7 +230,7 @@ func TestRecordingOfNothing(t *testing.T) {
 
 // A session that another node has carried is that node's to keep.
 func TestRecordingIsMadeWhereTheFilesAre(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	s := newStudio(t, h)
 	there := h.open(t, "there")
 	_, session, _ := s.onAir(t)

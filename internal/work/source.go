@@ -52,7 +52,7 @@ func (w *Work) fetch(ctx context.Context, t weir.Task, state store.Work) (origin
 			return o, nil
 		}
 	}
-	if err := errors.Join(blob.RoomAt(dir, w.MinFree, 0), blob.Room(ctx, w.Media, w.MinFree, 0)); err != nil {
+	if err := errors.Join(blob.FreeSpaceAt(dir, w.MinFree, 0), blob.FreeSpace(ctx, w.Media, w.MinFree, 0)); err != nil {
 		return origin{}, err
 	}
 	w.progress.note(t.ID, func(p *taskProgress) { p.step = stepFetching })

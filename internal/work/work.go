@@ -48,7 +48,7 @@ type Options struct {
 	Decrypt func(encryptedKey string) ([]byte, error)
 	Dir     string // of this node alone, for files that live as long as a task
 	Base    string // of the addresses in events
-	MinFree int64  // bytes of disk to keep free; 0 = see blob.Room
+	MinFree int64  // bytes of disk to keep free; 0 = see blob.FreeSpace
 
 	Slots        int           // pieces that this node does at once
 	MaxRunning   int           // tasks of an account that are done at once

@@ -69,25 +69,25 @@ func made(t *testing.T, clip func() ([]byte, error)) []byte {
 }
 
 // house is a database and a storage, in which nodes live.
-type house struct {
+type fixture struct {
 	url, dir string
 	media    blob.Store
 	options  func(*Options) // of nodes
 }
 
-func newHouse(t *testing.T) *house {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return houseAt(t, t.TempDir(), storetest.SQLite(t, store.Open, storeOptions("")))
+	return fixtureAt(t, t.TempDir(), storetest.SQLite(t, store.Open, storeOptions("")))
 }
 
-func houseAt(t *testing.T, dir, url string) *house {
+func fixtureAt(t *testing.T, dir, url string) *fixture {
 	t.Helper()
 	media, err := blob.NewDisk(filepath.Join(dir, "media"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = media.Close() })
-	return &house{url: url, dir: dir, media: media, options: func(*Options) {}}
+	return &fixture{url: url, dir: dir, media: media, options: func(*Options) {}}
 }
 
 func storeOptions(node string) store.Options {
@@ -95,7 +95,7 @@ func storeOptions(node string) store.Options {
 }
 
 // open opens the database for a node, or for nobody in particular.
-func (h *house) open(t *testing.T, node string) *store.Store {
+func (h *fixture) open(t *testing.T, node string) *store.Store {
 	t.Helper()
 	st, err := store.Open(t.Context(), h.url, storeOptions(node))
 	if err != nil {
@@ -112,7 +112,7 @@ type node struct {
 }
 
 // node starts a node; it stops with the test.
-func (h *house) node(t *testing.T, id string) *node {
+func (h *fixture) node(t *testing.T, id string) *node {
 	t.Helper()
 	st := h.open(t, id)
 	o := Options{
@@ -194,8 +194,8 @@ func (n *node) asset(t *testing.T, caller *weir.Caller, body weir.NewAsset) (wei
 	return asset, task
 }
 
-// patience is how long something may take that is only waited for, on the busiest machine.
-const patience = 5 * time.Minute
+// timeout is how long something may take that is only waited for, on the busiest machine.
+const timeout = 5 * time.Minute
 
 // until waits until a task fulfils a condition.
 func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) weir.Task {
@@ -204,7 +204,7 @@ func (n *node) until(t *testing.T, id string, reached func(weir.Task) bool) weir
 	defer stop()
 	ended, stopEnded := n.Store.Watch(store.TopicTask)
 	defer stopEnded()
-	late := time.After(patience)
+	late := time.After(timeout)
 	for {
 		task, err := n.Store.Task(t.Context(), id)
 		if err != nil {
@@ -265,7 +265,7 @@ func snapshot(t *testing.T, e weir.Event) (a weir.Asset) {
 // eventually waits until something holds that comes after a task's end.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for late := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
+	for late := time.Now().Add(timeout); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatal(what + ": never came")
 		}
@@ -303,7 +303,7 @@ func decodes(t *testing.T, file string) {
 }
 
 func TestTranscode(t *testing.T) {
-	n := newHouse(t).node(t, "a")
+	n := newFixture(t).node(t, "a")
 	bucket, server := s3test.Start(t), serve(t, plainClip(t))
 	caller := n.account(t, "ann")
 	task := n.transcode(t, caller, server.URL+"/clip.mp4", bucket, nil)

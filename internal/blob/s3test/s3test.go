@@ -41,8 +41,8 @@ const (
 // CopyLimit is the size from which on the server copies an object only in parts.
 const CopyLimit = 6 << 20
 
-// patience bounds the start of the server.
-const patience = time.Minute
+// timeout bounds the start of the server.
+const timeout = time.Minute
 
 // keeper is the shell that holds the server: $1 is the program, $2 its address, $3
 // the folder with the buckets. It ends when its standard input does.
@@ -203,7 +203,7 @@ func (s *server) start(program string) error {
 
 // ready waits until the server takes connections.
 func (s *server) ready() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for tick := time.Tick(20 * time.Millisecond); ; {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.address)

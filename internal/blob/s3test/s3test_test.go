@@ -86,7 +86,7 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 	}
 	_ = victim.Wait()
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	for tick := time.Tick(10 * time.Millisecond); ; {
 		left, err := filepath.Glob(filepath.Join(tmp, "*"))
@@ -102,7 +102,7 @@ func TestServerEndsWithItsProcess(t *testing.T) {
 		select {
 		case <-tick:
 		case <-ctx.Done():
-			t.Fatalf("after %v the server listens (%v) or these are still there: %v", patience, dialed, left)
+			t.Fatalf("after %v the server listens (%v) or these are still there: %v", timeout, dialed, left)
 		}
 	}
 }

@@ -28,8 +28,8 @@ const (
 	Rate = 25
 	// audioLength is how long a packet of audio is.
 	audioLength = 20 * time.Millisecond
-	// patience is how long a test waits for something that must happen.
-	patience = 30 * time.Second
+	// timeout is how long a test waits for something that must happen.
+	timeout = 30 * time.Second
 )
 
 // Film is media as an encoder makes it.
@@ -303,7 +303,7 @@ func (p *Peer) wait(c <-chan struct{}, complaint string) {
 	p.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		p.Fatal(complaint)
 	}
 }

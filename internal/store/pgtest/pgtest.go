@@ -37,9 +37,9 @@ import (
 // superuser is the role that owns the cluster and every database in it.
 const superuser = "weir"
 
-// patience bounds each statement sent to the cluster, so that a broken machine
+// timeout bounds each statement sent to the cluster, so that a broken machine
 // shows as a failed test and not as a hanging one.
-const patience = time.Minute
+const timeout = time.Minute
 
 // portAttempts is how often another port is tried when somebody else took the
 // free one before PostgreSQL could.
@@ -284,7 +284,7 @@ func (c *cluster) url(database string) string {
 // exec runs one statement on the cluster's own database.
 func (c *cluster) exec(statement string) error {
 	// Not the context of the test: that one is over when the clean-up runs.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.url("postgres"))
 	if err != nil {

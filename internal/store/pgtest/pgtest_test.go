@@ -114,10 +114,10 @@ func TestClusterEndsWithItsProcess(t *testing.T) {
 	}
 	_ = victim.Wait()
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	if _, err := conn.WaitForNotification(ctx); ctx.Err() != nil {
-		t.Fatalf("the cluster still serves after %v: %v", patience, err)
+		t.Fatalf("the cluster still serves after %v: %v", timeout, err)
 	}
 	for tick := time.Tick(10 * time.Millisecond); ; {
 		left, err := filepath.Glob(filepath.Join(tmp, "*"))
@@ -130,7 +130,7 @@ func TestClusterEndsWithItsProcess(t *testing.T) {
 		select {
 		case <-tick:
 		case <-ctx.Done():
-			t.Fatalf("after %v these are still there: %v", patience, left)
+			t.Fatalf("after %v these are still there: %v", timeout, left)
 		}
 	}
 }

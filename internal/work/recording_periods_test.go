@@ -14,22 +14,22 @@ import (
 )
 
 // A recording that several nodes have parts of is made of all of them that can be had.
-func TestRecordingOfLegs(t *testing.T) {
-	s := newStudio(t, newHouse(t))
+func TestRecordingOfPeriods(t *testing.T) {
+	s := newStudio(t, newFixture(t))
 	_, session, _ := s.onAir(t)
 	folders := map[int]string{0: filepath.Join(s.dir, "first"), 2: filepath.Join(s.dir, "third")}
 	for _, dir := range folders {
 		worktest.Record(t, dir, 1)
 	}
 	kind := weir.Upstream
-	r := &Recordings{Store: s.Store, Media: s.Media, Log: s.Log, Leg: func(_ context.Context, _ weir.Session, leg int) (string, error) {
-		switch leg {
+	r := &Recordings{Store: s.Store, Media: s.Media, Log: s.Log, Period: func(_ context.Context, _ weir.Session, period int) (string, error) {
+		switch period {
 		case 1:
 			return "", weir.Errorf(weir.NotFound, "nothing came")
 		case 3:
 			return "", weir.Errorf(kind, "it does not answer")
 		}
-		return folders[leg], nil
+		return folders[period], nil
 	}}
 	s.inTx(t, func(tx *store.Tx) (err error) {
 		session, err = tx.UpdateSession(t.Context(), session.ID, func(one *weir.Session) error {
@@ -43,7 +43,7 @@ func TestRecordingOfLegs(t *testing.T) {
 	if dirs, err := r.earlier(t.Context(), session); weir.KindOf(err) != weir.Upstream {
 		t.Errorf("a node that may come back is not waited for: %v, %v", dirs, err)
 	}
-	session.LastSeen = weir.At(time.Now().Add(-2 * legPatience))
+	session.LastSeen = weir.At(time.Now().Add(-2 * periodTimeout))
 	want := []string{folders[0], "", folders[2], ""}
 	for range 2 {
 		dirs, err := r.earlier(t.Context(), session)

@@ -20,38 +20,38 @@ import (
 	"weir/internal/weir"
 )
 
-// StoredLeg is what a store has of a track of a leg of a broadcast, which another node
+// StoredPeriod is what a store has of a track of a period of a broadcast, which another node
 // recorded and may still upload. Not for use by several goroutines at once.
-type StoredLeg struct {
+type StoredPeriod struct {
 	store          blob.Store
 	prefix         string
-	leg            int
+	period         int
 	name           string
 	journal, index []byte
 }
 
-// NewStoredLeg returns a leg of which nothing is known yet. prefix is that of the asset
+// NewStoredPeriod returns a period of which nothing is known yet. prefix is that of the asset
 // that the broadcast becomes, name that of the track.
-func NewStoredLeg(store blob.Store, prefix string, leg int, name string) *StoredLeg {
-	return &StoredLeg{store: store, prefix: prefix, leg: leg, name: name}
+func NewStoredPeriod(store blob.Store, prefix string, period int, name string) *StoredPeriod {
+	return &StoredPeriod{store: store, prefix: prefix, period: period, name: name}
 }
 
 // Load reads what has come since it was done last.
-func (l *StoredLeg) Load(ctx context.Context) (err error) {
+func (l *StoredPeriod) Load(ctx context.Context) (err error) {
 	// The index first: what it tells of is in the journal then.
-	if l.index, err = readPieces(ctx, l.store, indexPrefix(l.prefix, l.leg, l.name), l.index); err != nil {
+	if l.index, err = readPieces(ctx, l.store, indexPrefix(l.prefix, l.period, l.name), l.index); err != nil {
 		return err
 	}
-	l.journal, err = readPieces(ctx, l.store, journalPrefix(l.prefix, l.leg, l.name), l.journal)
+	l.journal, err = readPieces(ctx, l.store, journalPrefix(l.prefix, l.period, l.name), l.journal)
 	return err
 }
 
 // Tracks returns the track as each of its init segments describes it.
-func (l *StoredLeg) Tracks() []cmaf.Track { return readJournal(l.journal).tracks }
+func (l *StoredPeriod) Tracks() []cmaf.Track { return readJournal(l.journal).tracks }
 
 // Segments returns the segments from 0 on that are in the store, and which init segment
 // each of them needs.
-func (l *StoredLeg) Segments() (segments []cmaf.Segment, inits []int) {
+func (l *StoredPeriod) Segments() (segments []cmaf.Segment, inits []int) {
 	_, entries, _ := bytes.Cut(l.index, []byte("\n"))
 	// A piece may break off anywhere; what is whole counts.
 	segments, _, _ = cmaf.ReadIndex(entries)

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Strangers can't fill the log: of most of them only their number is told.
-func TestStrangersAreToldOfAtABoundedRate(t *testing.T) {
+// Unauthenticated can't fill the log: of most of them only their number is told.
+func TestUnauthenticatedAreToldOfAtABoundedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book, s := &logBook{}, newStrangers()
+		book, s := &logBook{}, newUnauthenticated()
 		for range 600 {
 			for range 100 {
 				s.tell(book.logger(), slog.LevelWarn, "publisher refused", "no stream has this stream key")
@@ -22,7 +22,7 @@ func TestStrangersAreToldOfAtABoundedRate(t *testing.T) {
 			time.Sleep(100 * time.Millisecond) // of the bubble's clock
 		}
 		lines := strings.Count(book.String(), "publisher refused")
-		if limit := strangerLinesAtOnce + strangerLines*60 + 1; lines > limit || lines < limit/2 {
+		if limit := unauthenticatedLinesAtOnce + unauthenticatedLines*60 + 1; lines > limit || lines < limit/2 {
 			t.Errorf("%d lines about 60,000 strangers in a minute, want about %d", lines, limit)
 		}
 		if !strings.Contains(book.String(), "others=") {
@@ -34,13 +34,13 @@ func TestStrangersAreToldOfAtABoundedRate(t *testing.T) {
 // Who fails again and again is not heard for a while, and others are.
 func TestFailuresOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSeats(10, 10, slog.New(slog.DiscardHandler))
+		s := newSlots(10, 10, slog.New(slog.DiscardHandler))
 		attacker, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
 		try := func(from net.Addr) bool {
-			seat, ok := s.admit(from)
+			slot, ok := s.admit(from)
 			if ok {
-				seat.fail()
-				seat.leave()
+				slot.fail()
+				slot.leave()
 			}
 			return ok
 		}
@@ -61,7 +61,7 @@ func TestFailuresOfAnAddress(t *testing.T) {
 	})
 }
 
-// What does not speak TLS at the door of RTMPS is told of.
+// What does not speak TLS at the endpoint of RTMPS is told of.
 func TestRTMPSGarbage(t *testing.T) {
 	address, log := start(t, RTMP{Listener: tls.NewListener(listen(t), &tls.Config{MinVersion: tls.VersionTLS12})}, newTestHub())
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)

@@ -18,9 +18,9 @@ import (
 	"weir/internal/weir"
 )
 
-// DoorPath is where offers are taken: one address for all, the id of what is sent or
+// EndpointPath is where offers are taken: one address for all, the id of what is sent or
 // watched behind it, and behind that the session.
-const DoorPath = "/webrtc/"
+const EndpointPath = "/webrtc/"
 
 const (
 	typeOffer    = "application/sdp"
@@ -39,14 +39,14 @@ type Session interface {
 	Done() <-chan struct{}
 }
 
-// Door is the HTTP of WHIP and WHEP: an offer is posted, the answer comes back with the
+// Endpoint is the HTTP of WHIP and WHEP: an offer is posted, the answer comes back with the
 // address of a session, which is patched with what the peer finds out about its addresses,
 // and deleted at the end.
-type Door struct {
+type Endpoint struct {
 	// Open makes a session of an offer. The id is that of the address, without what stands
 	// before it in addresses of the Livepeer Studio API.
 	Open func(r *http.Request, id, offer string) (Session, error)
-	// Route is how the door is called in logs and metrics; ids can be secrets.
+	// Route is how the endpoint is called in logs and metrics; ids can be secrets.
 	Route string
 	Log   *slog.Logger
 	// Observe is told of every request, for metrics; may be nil.
@@ -62,7 +62,7 @@ type Door struct {
 type address struct{ id, name string }
 
 // ServeHTTP answers everything below /webrtc/.
-func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
@@ -70,7 +70,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	h.Set("Cache-Control", "no-store")
-	id, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, DoorPath), "/")
+	id, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, EndpointPath), "/")
 	at := address{strings.TrimPrefix(id, "video+"), name}
 	route, status := d.Route, 0
 	if name == "" {
@@ -86,7 +86,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // endpoint answers where sessions begin.
-func (d *Door) endpoint(w http.ResponseWriter, r *http.Request, at address) (status int) {
+func (d *Endpoint) endpoint(w http.ResponseWriter, r *http.Request, at address) (status int) {
 	const methods = "POST, HEAD, OPTIONS"
 	w.Header().Set("Accept-Post", typeOffer)
 	switch r.Method {
@@ -113,7 +113,7 @@ func (d *Door) endpoint(w http.ResponseWriter, r *http.Request, at address) (sta
 		return d.fail(w, r, errClosed())
 	}
 	w.Header().Set("Content-Type", typeOffer)
-	w.Header().Set("Location", (&url.URL{Path: DoorPath + at.id + "/" + at.name}).String())
+	w.Header().Set("Location", (&url.URL{Path: EndpointPath + at.id + "/" + at.name}).String())
 	w.Header().Set("Accept-Patch", typeFragment)
 	w.WriteHeader(http.StatusCreated)
 	_, _ = io.WriteString(w, session.Answer())
@@ -121,7 +121,7 @@ func (d *Door) endpoint(w http.ResponseWriter, r *http.Request, at address) (sta
 }
 
 // session answers where sessions are.
-func (d *Door) session(w http.ResponseWriter, r *http.Request, at address) (status int) {
+func (d *Endpoint) session(w http.ResponseWriter, r *http.Request, at address) (status int) {
 	d.mu.Lock()
 	session := d.sessions[at]
 	d.mu.Unlock()
@@ -179,7 +179,7 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 }
 
 // add keeps a session until it is over.
-func (d *Door) add(at address, session Session) bool {
+func (d *Endpoint) add(at address, session Session) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -199,7 +199,7 @@ func (d *Door) add(at address, session Session) bool {
 }
 
 // Close ends all sessions and waits for their end. There are no new ones from here on.
-func (d *Door) Close() {
+func (d *Endpoint) Close() {
 	d.mu.Lock()
 	d.closed = true
 	for _, session := range d.sessions {
@@ -210,7 +210,7 @@ func (d *Door) Close() {
 }
 
 // fail is the only place where an error becomes an answer.
-func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) (status int) {
+func (d *Endpoint) fail(w http.ResponseWriter, r *http.Request, err error) (status int) {
 	kind, messages := weir.KindOf(err), []string{"Internal server error"}
 	e, ok := errors.AsType[*weir.Error](err)
 	if ok && kind != weir.Internal {

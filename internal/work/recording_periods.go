@@ -8,28 +8,28 @@ import (
 	"weir/internal/weir"
 )
 
-// legPatience is how long after the end of a session the recording waits for a node that
+// periodTimeout is how long after the end of a session the recording waits for a node that
 // carried a part of it and is gone.
-const legPatience = time.Hour
+const periodTimeout = time.Hour
 
-// earlier returns the folders of the earlier legs of a session, "" for one whose files
+// earlier returns the folders of the earlier periods of a session, "" for one whose files
 // can't be had.
 func (r *Recordings) earlier(ctx context.Context, session weir.Session) ([]string, error) {
 	dirs := make([]string, len(session.Earlier))
-	for leg, of := range session.Earlier {
+	for period, of := range session.Earlier {
 		if of.Lost {
 			continue
 		}
-		dir, err := r.Leg(ctx, session, leg)
+		dir, err := r.Period(ctx, session, period)
 		switch {
 		case err == nil:
-			dirs[leg] = dir
+			dirs[period] = dir
 		case weir.KindOf(err) == weir.NotFound: // nothing had come
-		case ctx.Err() != nil || time.Since(session.LastSeen.Time()) < legPatience:
+		case ctx.Err() != nil || time.Since(session.LastSeen.Time()) < periodTimeout:
 			return nil, err
 		default:
 			r.Log.ErrorContext(ctx, "a recording is made without what a node has that is gone", "session", session.ID, "node", of.Node, "err", err)
-			if err := r.lose(ctx, session.ID, leg); err != nil {
+			if err := r.lose(ctx, session.ID, period); err != nil {
 				return nil, err
 			}
 		}
@@ -37,11 +37,11 @@ func (r *Recordings) earlier(ctx context.Context, session weir.Session) ([]strin
 	return dirs, nil
 }
 
-// lose notes that a recording is made without a leg.
-func (r *Recordings) lose(ctx context.Context, sessionID string, leg int) error {
+// lose notes that a recording is made without a period.
+func (r *Recordings) lose(ctx context.Context, sessionID string, period int) error {
 	return r.Store.Tx(ctx, func(tx *store.Tx) error {
 		_, err := tx.UpdateSession(ctx, sessionID, func(s *weir.Session) error {
-			s.Earlier[leg].Lost = true
+			s.Earlier[period].Lost = true
 			return nil
 		})
 		return err

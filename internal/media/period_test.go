@@ -14,9 +14,9 @@ import (
 	"weir/internal/weir"
 )
 
-// TestLegs loses the machine that began a broadcast: what it had finished is in the
+// TestPeriods loses the machine that began a broadcast: what it had finished is in the
 // storage, another one goes on, and the asset has both.
-func TestLegs(t *testing.T) {
+func TestPeriods(t *testing.T) {
 	root := t.TempDir()
 	store, err := blob.NewDisk(filepath.Join(root, "media"))
 	must(t, err)
@@ -36,7 +36,7 @@ func TestLegs(t *testing.T) {
 		must(t, r.Upload(t.Context(), store, prefix, 0, RecordedVideo, &is))
 	}
 	upload() // there is nothing yet
-	growing := NewStoredLeg(store, prefix, 0, RecordedVideo)
+	growing := NewStoredPeriod(store, prefix, 0, RecordedVideo)
 	for n := range 2 {
 		must(t, growing.Load(t.Context()))
 		if segments, _ := growing.Segments(); len(segments) != n {
@@ -66,7 +66,7 @@ func TestLegs(t *testing.T) {
 	must(t, os.RemoveAll(lost))
 	first.segments = first.segments[:5]
 
-	stored := NewStoredLeg(store, prefix, 0, RecordedVideo)
+	stored := NewStoredPeriod(store, prefix, 0, RecordedVideo)
 	for range 2 {
 		must(t, stored.Load(t.Context()))
 		segments, inits := stored.Segments()
@@ -119,14 +119,14 @@ func TestLegs(t *testing.T) {
 			}
 		}
 	}
-	for info, err := range store.List(t.Context(), prefix+"/"+legsFolder) {
+	for info, err := range store.List(t.Context(), prefix+"/"+periodsFolder) {
 		t.Errorf("%s is left, error %v", info.Key, err)
 	}
 }
 
-// TestStoredLegGrows reads what another node records while it does. What tells of it is not
+// TestStoredPeriodGrows reads what another node records while it does. What tells of it is not
 // in many objects, however long it is.
-func TestStoredLegGrows(t *testing.T) {
+func TestStoredPeriodGrows(t *testing.T) {
 	root := t.TempDir()
 	store, err := blob.NewDisk(filepath.Join(root, "media"))
 	must(t, err)
@@ -136,7 +136,7 @@ func TestStoredLegGrows(t *testing.T) {
 	r, err := Record(filepath.Join(root, "track"), all.tracks[0])
 	must(t, err)
 	var is Uploaded
-	growing := NewStoredLeg(store, prefix, 1, RecordedVideo)
+	growing := NewStoredPeriod(store, prefix, 1, RecordedVideo)
 	for n := range segments {
 		all.write(t, r, 1, true)
 		if n%every == 0 {
@@ -151,10 +151,10 @@ func TestStoredLegGrows(t *testing.T) {
 	}
 	must(t, r.Upload(t.Context(), store, prefix, 1, RecordedVideo, &is))
 	must(t, r.Close())
-	fresh := NewStoredLeg(store, prefix, 1, RecordedVideo)
-	for _, leg := range []*StoredLeg{growing, fresh} {
-		must(t, leg.Load(t.Context()))
-		got, _ := leg.Segments()
+	fresh := NewStoredPeriod(store, prefix, 1, RecordedVideo)
+	for _, period := range []*StoredPeriod{growing, fresh} {
+		must(t, period.Load(t.Context()))
+		got, _ := period.Segments()
 		for n, want := range all.segments {
 			if diff := cmp.Diff(want.Segment, got[n]); diff != "" {
 				t.Fatalf("segment %d differs (-want +got):\n%s", n, diff)

@@ -17,8 +17,8 @@ const (
 	// tellEvery is how often the log tells of what happens often.
 	tellEvery = 10 * time.Second
 	// What is told of each stranger by itself: so many lines a second, and at once.
-	strangerLines       = 2
-	strangerLinesAtOnce = 20
+	unauthenticatedLines       = 2
+	unauthenticatedLinesAtOnce = 20
 	// From one address, so many connections may fail to show a good stream key in a
 	// second, and at once.
 	failuresPerSecond = 5
@@ -29,18 +29,18 @@ const (
 
 // strangers are those who have not shown a good stream key. The log tells of them, but
 // not as often as they want.
-type strangers struct {
+type unauthenticated struct {
 	mu    sync.Mutex
 	lines *rate.Limiter
 	mute  int // of whom nothing was told
 }
 
-func newStrangers() *strangers {
-	return &strangers{lines: rate.NewLimiter(strangerLines, strangerLinesAtOnce)}
+func newUnauthenticated() *unauthenticated {
+	return &unauthenticated{lines: rate.NewLimiter(unauthenticatedLines, unauthenticatedLinesAtOnce)}
 }
 
 // tell writes about one to a log, unless there is too much of it.
-func (s *strangers) tell(log *slog.Logger, level slog.Level, message, reason string) {
+func (s *unauthenticated) tell(log *slog.Logger, level slog.Level, message, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.lines.Allow() {
@@ -54,13 +54,13 @@ func (s *strangers) tell(log *slog.Logger, level slog.Level, message, reason str
 	log.Log(context.Background(), level, message, "reason", reason)
 }
 
-// seats are the connections that a server may have.
-type seats struct {
-	log        *slog.Logger
-	maxOpen    int
-	maxWaiting int // from one address, without a good stream key
-	counters   *Counters
-	strangers  *strangers
+// slots are the connections that a server may have.
+type slots struct {
+	log             *slog.Logger
+	maxOpen         int
+	maxWaiting      int // from one address, without a good stream key
+	counters        *Counters
+	unauthenticated *unauthenticated
 
 	mu         sync.Mutex
 	open       int
@@ -70,30 +70,30 @@ type seats struct {
 	told       time.Time
 }
 
-func newSeats(maxOpen, maxWaiting int, log *slog.Logger) *seats {
-	return &seats{
-		log: log, maxOpen: maxOpen, maxWaiting: maxWaiting, counters: &Counters{}, strangers: newStrangers(),
+func newSlots(maxOpen, maxWaiting int, log *slog.Logger) *slots {
+	return &slots{
+		log: log, maxOpen: maxOpen, maxWaiting: maxWaiting, counters: &Counters{}, unauthenticated: newUnauthenticated(),
 		waiting: map[netip.Prefix]int{}, failing: weir.Buckets[netip.Prefix]{AtOnce: maxFailuresAtOnce, PerSecond: failuresPerSecond, Max: maxFailing},
 	}
 }
 
 // countBy lets others read how many connections there are.
-func (s *seats) countBy(c *Counters) *seats {
+func (s *slots) countBy(c *Counters) *slots {
 	if c != nil {
 		s.counters = c
 	}
 	return s
 }
 
-// seat is the place of a connection among those that are allowed.
-type seat struct {
-	seats   *seats
+// slot is the place of a connection among those that are allowed.
+type slot struct {
+	slots   *slots
 	from    netip.Prefix
 	waiting bool
 }
 
-// admit gives a connection a seat, if there is one.
-func (s *seats) admit(remote net.Addr) (*seat, bool) {
+// admit gives a connection a slot, if there is one.
+func (s *slots) admit(remote net.Addr) (*slot, bool) {
 	from := network(remote)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,33 +110,33 @@ func (s *seats) admit(remote net.Addr) (*seat, bool) {
 	s.open++
 	s.counters.open.Add(1)
 	s.waiting[from]++
-	return &seat{s, from, true}, true
+	return &slot{s, from, true}, true
 }
 
 // fail notes that the connection did not show a good stream key: that costs a look into
 // the database, and a line in the log.
-func (t *seat) fail() { t.seats.failing.Take(t.from, time.Now()) }
+func (t *slot) fail() { t.slots.failing.Take(t.from, time.Now()) }
 
 // settle says that the connection showed a good stream key.
-func (t *seat) settle() {
-	t.seats.mu.Lock()
-	defer t.seats.mu.Unlock()
+func (t *slot) settle() {
+	t.slots.mu.Lock()
+	defer t.slots.mu.Unlock()
 	if !t.waiting {
 		return
 	}
 	t.waiting = false
-	if t.seats.waiting[t.from]--; t.seats.waiting[t.from] == 0 {
-		delete(t.seats.waiting, t.from)
+	if t.slots.waiting[t.from]--; t.slots.waiting[t.from] == 0 {
+		delete(t.slots.waiting, t.from)
 	}
 }
 
-// leave gives the seat back.
-func (t *seat) leave() {
+// leave gives the slot back.
+func (t *slot) leave() {
 	t.settle()
-	t.seats.mu.Lock()
-	defer t.seats.mu.Unlock()
-	t.seats.open--
-	t.seats.counters.open.Add(-1)
+	t.slots.mu.Lock()
+	defer t.slots.mu.Unlock()
+	t.slots.open--
+	t.slots.counters.open.Add(-1)
 }
 
 // network is weir.Network of whom a connection is with.

@@ -7,8 +7,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Carrier is the node that carries a stream, and how others reach it.
-type Carrier struct {
+// Origin node is the node that carries a stream, and how others reach it.
+type OriginNode struct {
 	Node      string
 	URL       string // "" = it is gone, or can't be reached
 	SessionID string // "" = it has ended
@@ -18,15 +18,15 @@ type Carrier struct {
 // told for as long that it is.
 const endedLately = time.Minute
 
-// CarrierOf returns who carries what is played under an id, or did until a moment ago;
+// OriginNodeOf returns who carries what is played under an id, or did until a moment ago;
 // NotFound when nobody does.
-func (q *queries) CarrierOf(ctx context.Context, playbackID string) (Carrier, error) {
-	return one(ctx, q.conn, scanCarrier, `SELECT live.node, COALESCE(node.url, ''), live.session_id FROM live LEFT JOIN node ON node.id = live.node
+func (q *queries) OriginNodeOf(ctx context.Context, playbackID string) (OriginNode, error) {
+	return one(ctx, q.conn, scanOrigin, `SELECT live.node, COALESCE(node.url, ''), live.session_id FROM live LEFT JOIN node ON node.id = live.node
 		WHERE live.stream_id = (SELECT id FROM stream WHERE playback_id = $1) AND (live.session_id <> '' OR live.seen_at > $2)`,
 		playbackID, weir.At(time.Now().Add(-endedLately)))
 }
 
-func scanCarrier(r rows) (c Carrier, err error) { return c, r.Scan(&c.Node, &c.URL, &c.SessionID) }
+func scanOrigin(r rows) (c OriginNode, err error) { return c, r.Scan(&c.Node, &c.URL, &c.SessionID) }
 
 // NodeURL returns how a node is reached; NotFound when it is gone, or can't be reached.
 func (q *queries) NodeURL(ctx context.Context, node string) (string, error) {
