@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -54,7 +55,7 @@ func (w *watcher) get(ctx context.Context, address string) (body []byte, at *url
 // segmentList is a media playlist as far as the watcher reads it.
 type segmentList struct {
 	init     string
-	segments []string // whole ones
+	segments []string // whole ones, without gaps
 	parts    []string
 	next     int64 // the segment that is not whole
 	open     int   // and how many parts of it there are
@@ -69,6 +70,7 @@ func parseList(text []byte, at *url.URL) (l segmentList, err error) {
 		}
 		return u.String()
 	}
+	gap := false
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
 		_, attribute, _ := strings.Cut(line, `URI="`)
@@ -82,8 +84,13 @@ func parseList(text []byte, at *url.URL) (l segmentList, err error) {
 			l.init = whole(attribute)
 		case strings.HasPrefix(line, "#EXT-X-PART:"):
 			l.parts, l.open = append(l.parts, whole(attribute)), l.open+1
+		case line == "#EXT-X-GAP":
+			gap = true
 		case line != "" && line[0] != '#':
-			l.segments, l.next, l.open = append(l.segments, whole(line)), l.next+1, 0
+			if !gap {
+				l.segments = append(l.segments, whole(line))
+			}
+			l.next, l.open, gap = l.next+1, 0, false
 		}
 	}
 	return l, err
@@ -124,22 +131,33 @@ func (w *watcher) list(ctx context.Context, query url.Values) (segmentList, erro
 }
 
 // first returns when a player has what it needs to begin: the playlists, the init segment
-// and a whole segment.
+// and a whole segment. Servers answer 404 until they have them.
 func (w *watcher) first(ctx context.Context) (time.Time, error) {
 	for {
-		l, err := w.list(ctx, nil)
-		if err == nil && len(l.segments) > 0 {
-			for _, address := range []string{l.init, l.segments[0]} {
-				if _, _, err = w.get(ctx, address); err != nil {
-					return time.Time{}, err
-				}
-			}
+		err := w.begin(ctx)
+		if err == nil {
 			return time.Now(), nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if sleep(ctx, 10*time.Millisecond) != nil {
 			return time.Time{}, err
 		}
 	}
+}
+
+func (w *watcher) begin(ctx context.Context) error {
+	l, err := w.list(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if len(l.segments) == 0 {
+		return errors.New("the playlist has no segment")
+	}
+	for _, address := range []string{l.init, l.segments[0]} {
+		if _, _, err := w.get(ctx, address); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follow waits for each part that comes, fetches it, and returns how old the frames in it
