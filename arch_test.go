@@ -21,9 +21,10 @@ import (
 )
 
 // mayImport says which packages of this module each package under internal, and the root
-// package, may import. It is the architecture: ARCHITECTURE.md has the same table, and a test
-// compares the two. A package that is not here yet fails the test; enter it when you know why
-// it exists and what it may know.
+// package, may import. ARCHITECTURE.md has the same table and a drawing of the packages by floors;
+// tests compare all three. The drawing is the order of the packages, and the table is stricter: most
+// packages of lower floors are not allowed. A package that is not here yet fails the test; enter it
+// when you know why it exists and what it may know.
 var mayImport = map[string]string{
 	"weir":     "",
 	"codec":    "weir",
@@ -50,9 +51,9 @@ var mayImport = map[string]string{
 	"push":     "weir store guard live codec cmaf mpegts rtmp srt",
 	"ingest":   "weir live codec cmaf hls mpegts rtmp srt rtc guard",
 	"playback": "weir store blob hls codec cmaf media live rtc access",
-	"work":     "weir store blob media vod webhook",
+	"work":     "weir store blob media vod",
 	"api":      "weir contract store blob access account",
-	"web":      "weir store access",
+	"web":      "weir store",
 	"server":   "weir config ucan guard store ffmpeg account rtc blob vod webhook access live push ingest playback work api web",
 	"cli":      "weir config server store account blob ffmpeg guard vod",
 	"main":     "cli",
@@ -64,7 +65,7 @@ var forTests = map[string]string{
 	"blob/s3test":       "",
 	"rtc/rtctest":       "",
 	"store/pgtest":      "",
-	"store/storetest":   "weir store store/pgtest",
+	"store/storetest":   "store/pgtest",
 	"work/worktest":     "blob codec cmaf ffmpeg guard media vod",
 }
 
@@ -114,11 +115,11 @@ var libraries = map[string]string{
 	"pgregory.net/rapid":                    "tests",
 }
 
-// Folders of programs and tests around the house: they may import everything.
+// Folders of programs and tests beside the product: they may import everything.
 var around = []string{"bench", "e2e", "examples"}
 
-// longest is the number of lines of the longest file that is still easy to read.
-const longest = 800
+// maxLines is the number of lines of the longest file that is still easy to read.
+const maxLines = 800
 
 // source is a Go file of this module.
 type source struct {
@@ -174,25 +175,26 @@ func TestArchitecture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, complaint := range complaints(sources) {
+	floors, all := readFloors(readPage(t))
+	for _, complaint := range append(all, complaints(sources, floors)...) {
 		t.Error(complaint)
 	}
 }
 
-// complaints returns everything that breaks a rule of this file.
-func complaints(sources []source) []string {
+// complaints returns everything that breaks a rule of this file. floors are those of the drawing.
+func complaints(sources []source, floors map[string]int) []string {
 	var all []string
 	documented := map[string]bool{}
 	for _, s := range sources {
 		complain := func(format string, args ...any) {
 			all = append(all, s.path+": "+fmt.Sprintf(format, args...))
 		}
-		if s.lines > longest {
-			complain("%d lines; split it: no file has more than %d", s.lines, longest)
+		if s.lines > maxLines {
+			complain("%d lines; split it: no file has more than %d", s.lines, maxLines)
 		}
 		// The comment of the files of a test speaks for a folder that has nothing else.
 		documented[path.Dir(s.path)] = documented[path.Dir(s.path)] || s.tree.Doc != nil && (!s.test() || s.around())
-		checkImports(s, complain)
+		checkImports(s, floors, complain)
 		checkCalls(s, complain)
 	}
 	for _, dir := range slices.Sorted(maps.Keys(documented)) {
@@ -203,15 +205,16 @@ func complaints(sources []source) []string {
 	return all
 }
 
-func checkImports(s source, complain func(string, ...any)) {
+func checkImports(s source, floors map[string]int, complain func(string, ...any)) {
 	if s.around() {
 		return
 	}
 	allowed, known := mayImport[s.pkg()]
-	if !known {
-		allowed, known = forTests[s.pkg()]
+	help, isHelper := forTests[s.pkg()]
+	if isHelper {
+		allowed = help
 	}
-	if !known {
+	if !known && !isHelper {
 		complain("package %s is not in the table of arch_test.go", s.pkg())
 		return
 	}
@@ -230,10 +233,11 @@ func checkImports(s source, complain func(string, ...any)) {
 			if !s.test() && !slices.Contains(strings.Fields(forTests[s.pkg()]), ours) {
 				complain("imports %s, which only tests may", ours)
 			}
-		case isOurs:
-			if !own && !slices.Contains(strings.Fields(allowed), ours) {
-				complain("%s may not import %s", s.pkg(), ours)
-			}
+		case own:
+		case isOurs && !slices.Contains(strings.Fields(allowed), ours):
+			complain("%s may not import %s", s.pkg(), ours)
+		case isOurs && !isHelper && floors[ours] >= floors[s.pkg()]:
+			complain("%s is on floor %d and imports %s on floor %d", s.pkg(), floors[s.pkg()], ours, floors[ours])
 		case strings.Contains(first, "."):
 			if problem := checkLibrary(s, name); problem != "" {
 				complain("%s", problem)
@@ -293,6 +297,7 @@ func checkCalls(s source, complain func(string, ...any)) {
 
 // Every rule must be seen to fail, or nobody would know that it stopped working.
 func TestArchitectureIsHeld(t *testing.T) {
+	floors, _ := readFloors(readPage(t))
 	const doc = "// Package x is documented.\n"
 	for _, tt := range []struct {
 		name, path, code string
@@ -302,7 +307,7 @@ func TestArchitectureIsHeld(t *testing.T) {
 		{"own package in test", "internal/store/a_test.go", `package store_test; import "weir/internal/store"`, ""},
 		{"forbidden import", "internal/store/a.go", doc + `package store; import "weir/internal/api"`, "store may not import api"},
 		{"forbidden import in test", "internal/work/a_test.go", `package work; import "weir/internal/api"`, "work may not import api"},
-		{"doors do not know one another", "internal/api/a.go", doc + `package api; import "weir/internal/work"`, "api may not import work"},
+		{"endpoints do not know one another", "internal/api/a.go", doc + `package api; import "weir/internal/work"`, "api may not import work"},
 		{"domain imports nothing", "internal/weir/a.go", doc + `package weir; import "weir/internal/store"`, "weir may not import store"},
 		{"domain without libraries", "internal/weir/a.go", doc + `package weir; import "golang.org/x/sync/errgroup"`, "weir may not import golang.org/x/sync/errgroup"},
 		{"main imports the commands", "main.go", doc + `package main; import "weir/internal/cli"`, ""},
@@ -327,7 +332,7 @@ func TestArchitectureIsHeld(t *testing.T) {
 		{"programs around", "bench/api/a.go", doc + `package main; import ("os"; "github.com/jackc/pgx/v5"); func main() { os.Exit(1) }`, ""},
 		{"tests around", "e2e/a_test.go", doc + `package e2e; import "weir/internal/store/pgtest"`, ""},
 		{"no package comment", "internal/store/a.go", `package store`, "internal/store: no package comment"},
-		{"long file", "internal/store/a.go", doc + "package store" + strings.Repeat("\n", longest), "801 lines; split it"},
+		{"long file", "internal/store/a.go", doc + "package store" + strings.Repeat("\n", maxLines), "801 lines; split it"},
 		{"init", "internal/store/a.go", doc + `package store; func init() {}`, "init function"},
 		{"method named init", "internal/store/a.go", doc + `package store; func (s *Store) init() {}`, ""},
 		{"exit", "internal/store/a.go", doc + `package store; import "os"; func f() { os.Exit(1) }`, "calls os.Exit"},
@@ -342,23 +347,87 @@ func TestArchitectureIsHeld(t *testing.T) {
 			if sources[0].test() {
 				sources = append(sources, parseSource(t, path.Dir(tt.path)+"/doc.go", []byte(doc+"package x")))
 			}
-			got := complaints(sources)
-			switch {
-			case tt.want == "" && len(got) > 0:
-				t.Errorf("complaints %q, want none", got)
-			case tt.want != "" && (len(got) != 1 || !strings.Contains(got[0], tt.want)):
-				t.Errorf("complaints %q, want one with %q", got, tt.want)
+			checkComplaints(t, complaints(sources, floors), tt.want)
+		})
+	}
+}
+
+// checkComplaints fails unless there is one complaint with the words want, or none if want is "".
+func checkComplaints(t *testing.T, got []string, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(got) > 0:
+		t.Errorf("complaints %q, want none", got)
+	case want != "" && (len(got) != 1 || !strings.Contains(got[0], want)):
+		t.Errorf("complaints %q, want one with %q", got, want)
+	}
+}
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// readFloors returns the floor of each package in the drawing of ARCHITECTURE.md, and complaints
+// about packages of the table that are not on exactly one floor. A line of the drawing has a floor,
+// its packages and a remark.
+func readFloors(page string) (floors map[string]int, complaints []string) {
+	_, drawing, _ := strings.Cut(page, "```\nfloor")
+	drawing, _, _ = strings.Cut(drawing, "```")
+	floors = map[string]int{}
+	for line := range strings.Lines(drawing) {
+		columns := strings.Split(line, "│")
+		floor, err := strconv.Atoi(strings.TrimSpace(columns[0]))
+		if err != nil || len(columns) != 3 {
+			continue
+		}
+		for _, pkg := range strings.Fields(columns[1]) {
+			if _, twice := floors[pkg]; twice {
+				complaints = append(complaints, "drawing of ARCHITECTURE.md: has "+pkg+" twice")
 			}
+			if _, known := mayImport[pkg]; !known {
+				complaints = append(complaints, "drawing of ARCHITECTURE.md: has "+pkg+", which is not in the table")
+			}
+			floors[pkg] = floor
+		}
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(mayImport)) {
+		if _, drawn := floors[pkg]; !drawn {
+			complaints = append(complaints, "drawing of ARCHITECTURE.md: does not have "+pkg)
+		}
+	}
+	return floors, complaints
+}
+
+// A drawing that does not fit the code fails.
+func TestDrawingIsHeld(t *testing.T) {
+	page := readPage(t)
+	for _, tt := range []struct {
+		name, old, new string
+		want           string // "" = no complaint
+	}{
+		{"as it is", "", "", ""},
+		{"missing package", "│ live  vod", "│ vod", "does not have live"},
+		{"package on two floors", "│ live  vod", "│ live  vod  store", "has store twice"},
+		{"unknown package", "│ live  vod", "│ live  vod  utils", "has utils, which is not in the table"},
+		{"import of a higher floor", "  0   │ weir", "  2   │ weir", "store is on floor 1 and imports weir on floor 2"},
+		{"import of the same floor", "  0   │ weir", "  1   │ weir", "store is on floor 1 and imports weir on floor 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code := "// Package store is documented.\npackage store; import \"weir/internal/weir\""
+			floors, got := readFloors(strings.Replace(page, tt.old, tt.new, 1))
+			got = append(got, complaints([]source{parseSource(t, "internal/store/a.go", []byte(code))}, floors)...)
+			checkComplaints(t, got, tt.want)
 		})
 	}
 }
 
 // The table in ARCHITECTURE.md is the table above.
 func TestArchitectureIsDocumented(t *testing.T) {
-	content, err := os.ReadFile("ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	name := regexp.MustCompile("`([a-z0-9/]+)`")
 	names := func(cell string) (found []string) {
 		for _, match := range name.FindAllStringSubmatch(cell, -1) {
@@ -366,7 +435,7 @@ func TestArchitectureIsDocumented(t *testing.T) {
 		}
 		return found
 	}
-	_, table, found := strings.Cut(string(content), "| package | may import |\n|---|---|\n")
+	_, table, found := strings.Cut(readPage(t), "| package | may import |\n|---|---|\n")
 	if !found {
 		t.Fatal("ARCHITECTURE.md has no table of packages")
 	}

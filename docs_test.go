@@ -1,43 +1,86 @@
 package main
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
-// Links between the documents lead somewhere.
-func TestLinks(t *testing.T) {
-	pages, err := filepath.Glob("*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	manual, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := regexp.MustCompile(`\]\(([^)#]+)`)
-	links := 0
-	for _, page := range append(pages, manual...) {
-		content, err := os.ReadFile(page)
+// pages returns the text of every document, by its path.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, match := range link.FindAllStringSubmatch(string(content), -1) {
+		for _, path := range paths {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[path] = string(content)
+		}
+	}
+	return all
+}
+
+// anchors returns the anchors of the headings of a page.
+func anchors(page string) map[string]bool {
+	all := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		name := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		all[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return all
+}
+
+// Links between the documents lead to a file, and to a heading if they name one.
+func TestLinks(t *testing.T) {
+	all := pages(t)
+	link := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
+	links := 0
+	for path, page := range all {
+		for _, match := range link.FindAllStringSubmatch(page, -1) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
 			links++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), match[1])); errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: link to %s, which does not exist", page, match[1])
+			target := path
+			if match[1] != "" {
+				target = filepath.Join(filepath.Dir(path), match[1])
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: link to %s, which does not exist", path, match[1])
+			} else if match[2] != "" && !anchors(all[target])[match[2]] {
+				t.Errorf("%s: link to #%s, which is no heading of %s", path, match[2], target)
 			}
 		}
 	}
 	if links == 0 {
 		t.Error("no link was found; the pattern of this test is wrong")
+	}
+}
+
+// maxColumns is the width of the documents, outside tables and code.
+const maxColumns = 100
+
+func TestColumns(t *testing.T) {
+	for path, page := range pages(t) {
+		code, n := false, 0
+		for line := range strings.Lines(page) {
+			n++
+			line = strings.TrimSuffix(line, "\n")
+			switch {
+			case strings.HasPrefix(line, "```"):
+				code = !code
+			case !code && !strings.HasPrefix(line, "|") && utf8.RuneCountInString(line) > maxColumns:
+				t.Errorf("%s:%d: has more than %d columns", path, n, maxColumns)
+			}
+		}
 	}
 }
