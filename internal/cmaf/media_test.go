@@ -20,10 +20,10 @@ import (
 var fragmented = strings.Fields("-output_ts_offset 10 -avoid_negative_ts disabled -use_editlist 0 " +
 	"-movflags delay_moov+default_base_moof+frag_discont -frag_duration 400000 -f mp4 pipe:1")
 
-// lavfi are inputs: three seconds of moving picture, and of audio.
+// lavfi are inputs: three seconds of video, and of audio.
 const (
-	picture = "-f lavfi -i testsrc2=s=160x90:r=25:d=3"
-	audio   = "-f lavfi -i sine=440:r=44100:d=3"
+	videoInput = "-f lavfi -i testsrc2=s=160x90:r=25:d=3"
+	audio      = "-f lavfi -i sine=440:r=44100:d=3"
 )
 
 // ffmpeg returns what a run of ffmpeg writes to its output.
@@ -66,7 +66,7 @@ func writeFile(t testing.TB, data []byte) string {
 	return name
 }
 
-// packet is what ffprobe tells of a sample.
+// packet is what ffprobe reports of a sample.
 type packet struct {
 	PTS    string `json:"pts_time"` // in seconds
 	Flags  string `json:"flags"`    // K = sync, D = hidden
