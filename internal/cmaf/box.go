@@ -10,17 +10,16 @@ import (
 	"weir/internal/weir"
 )
 
-// unreadable is what every error about foreign bytes begins with.
+// unreadable begins every error about bytes from outside.
 const unreadable = "unreadable MP4: "
 
-// refused is an error about bytes that are not the media they should be.
+// refused returns an error about bytes that are not valid media.
 func refused(format string, args ...any) error {
 	return weir.Errorf(weir.Invalid, unreadable+format, args...)
 }
 
-// bytesReader takes numbers from the front of foreign bytes. After the first read
-// past the end everything is zero and short is set, so that a parser can check
-// once, at its end.
+// bytesReader reads numbers from untrusted bytes. After the first read past the end everything is
+// zero and short is set, so that a parser needs only one check, at its end.
 type bytesReader struct {
 	data  []byte
 	short bool
@@ -71,15 +70,15 @@ func (r *bytesReader) full() (version byte, flags uint32) {
 	return byte(v >> 24), v & 0xffffff
 }
 
-// foreignBox is a box inside bytes that are in memory.
+// foreignBox is a box in untrusted bytes.
 type foreignBox struct {
 	name string
 	whole,
 	body []byte
 }
 
-// nextBox takes the box at the front of data; ok is false at the end and when what
-// is there is not a box.
+// nextBox reads the box at the front of data; ok is false if data is empty or does not start with
+// a box.
 func nextBox(data []byte) (b foreignBox, rest []byte, ok bool) {
 	r := bytesReader{data: data}
 	size := uint64(r.u32())
@@ -97,7 +96,7 @@ func nextBox(data []byte) (b foreignBox, rest []byte, ok bool) {
 	return foreignBox{name, data[:size], data[head:size]}, data[size:], true
 }
 
-// child returns the first box of that name in the body of a container; nil = none.
+// child returns the body of the box at a path of names in the body of a container; nil = none.
 func child(body []byte, path ...string) []byte {
 	for len(path) > 0 {
 		found := false
@@ -123,7 +122,7 @@ func child(body []byte, path ...string) []byte {
 // boxWriter writes boxes one after the other.
 type boxWriter struct{ data []byte }
 
-// container writes a box whose body inside writes.
+// container writes a box; inside writes its body.
 func (w *boxWriter) container(name string, inside func()) {
 	at := len(w.data)
 	w.u32(0)
@@ -132,7 +131,7 @@ func (w *boxWriter) container(name string, inside func()) {
 	binary.BigEndian.PutUint32(w.data[at:], uint32(len(w.data)-at))
 }
 
-// table writes a full box of version 0 whose body inside writes.
+// table writes a full box of version 0; inside writes its body.
 func (w *boxWriter) table(name string, inside func()) {
 	w.container(name, func() {
 		w.u32(0)
@@ -140,8 +139,8 @@ func (w *boxWriter) table(name string, inside func()) {
 	})
 }
 
-// box writes a box of the library. The boxes that this package makes always fit, so
-// an error here is a broken invariant.
+// box writes a box of the library. It panics on errors: the boxes that this package makes always
+// fit.
 func (w *boxWriter) box(b mp4.Box) {
 	sw := bits.NewFixedSliceWriter(int(b.Size()))
 	if err := b.EncodeSW(sw); err != nil {

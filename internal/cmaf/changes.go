@@ -10,16 +10,16 @@ import (
 	"weir/internal/weir"
 )
 
-// Change says that from one of its segments on a track is coded in another way: its
-// encoder went, and another came back. Such segments need an init segment of their own,
-// and their times are in the ticks of that.
+// Change is a change of a track's codec configuration, because its encoder reconnected with other
+// settings. The segments from First on need another init segment, and their times are in ticks of
+// its timescale.
 type Change struct {
 	First int   `json:"first"` // the number of the segment
 	Track Track `json:"track"`
 }
 
-// InitOf returns which init segment segment n needs: 0 is that of the track itself, k
-// that of change k-1.
+// InitOf returns which init segment segment n needs: 0 is that of the track itself, k is that of
+// change k-1.
 func (t TrackIndex) InitOf(n int) int {
 	k := len(t.Changes)
 	for k > 0 && t.Changes[k-1].First > n {
@@ -49,11 +49,11 @@ func (t TrackIndex) TrackOf(n int) Track {
 type stretch struct {
 	track, first, end int           // segments of which track
 	from, to          time.Duration // on the timeline
-	late              time.Duration // by how much what lies before it is shorter without gaps
+	gaps              time.Duration // all gaps before it
 }
 
-// stretches returns those of all tracks by their start, and how much of the timeline
-// they fill together: where no track has anything, there is a gap.
+// stretches returns the stretches of all tracks by their start, and how much of the timeline they
+// fill together. A gap is where no track has a segment.
 func stretches(tracks []TrackIndex) (all []stretch, filled time.Duration) {
 	for i, t := range tracks {
 		for n, s := range t.Segments {
@@ -77,13 +77,13 @@ func stretches(tracks []TrackIndex) (all []stretch, filled time.Duration) {
 			filled, reached = -r.from, r.from
 		}
 		gaps += max(0, r.from-reached)
-		r.late, reached = gaps, max(reached, r.to)
+		r.gaps, reached = gaps, max(reached, r.to)
 	}
 	return all, filled + reached - gaps
 }
 
-// ShownUntil returns when the last frame of a segment is over, in ticks. That is after the
-// segment's end if the encoder was lost between a frame and those that are shown before it.
+// ShownUntil returns when the last frame of a segment ends, in ticks. That is after the segment's
+// end if the connection was lost after a frame and before the B-frames that are shown before it.
 func (s Segment) ShownUntil() int64 {
 	end := s.End()
 	for _, p := range s.Parts {
@@ -96,15 +96,15 @@ func (s Segment) ShownUntil() int64 {
 	return end
 }
 
-// Played returns how long tracks are together when they are played without the gaps
-// between connections of an encoder.
+// Played returns the duration of a presentation without the gaps between connections of the
+// encoder.
 func Played(tracks []TrackIndex) time.Duration {
 	_, filled := stretches(tracks)
 	return filled
 }
 
-// closeGaps returns tracks on a timeline that goes on where it has a gap: what comes
-// after it comes at once. All tracks move together there.
+// closeGaps returns tracks on a timeline without gaps: all tracks move forward together by the
+// duration of each gap.
 func closeGaps(tracks []TrackIndex) []TrackIndex {
 	all, _ := stretches(tracks)
 	if len(all) <= len(tracks) {
@@ -119,7 +119,7 @@ func closeGaps(tracks []TrackIndex) []TrackIndex {
 		for n := r.first; n < r.end; n++ {
 			s := &t.Segments[n]
 			s.Parts = slices.Clone(s.Parts)
-			by := t.TrackOf(n).Ticks(r.late)
+			by := t.TrackOf(n).Ticks(r.gaps)
 			for p := range s.Parts {
 				s.Parts[p].Start -= by
 			}
@@ -128,8 +128,8 @@ func closeGaps(tracks []TrackIndex) []TrackIndex {
 	return closed
 }
 
-// InBand returns what must stand before a sync sample of segment n so that it can be
-// decoded behind the init segment of the track; see inBand.
+// InBand returns the parameter sets that must precede each sync sample of segment n so that it can
+// be decoded with the init segment of the track; see inBand.
 func (t TrackIndex) InBand(n int) ([]byte, error) {
 	sets, err := t.inBand()
 	if err != nil {
@@ -138,10 +138,9 @@ func (t TrackIndex) InBand(n int) ([]byte, error) {
 	return sets[t.InitOf(n)], nil
 }
 
-// inBand returns, for each init segment of a track, what must stand before its sync
-// samples so that they can be in one file with the others: nothing as long as the coding
-// is the one that the file describes, parameter sets from then on. A file describes
-// one coding, so the coding and the size of pictures must stay.
+// inBand returns, for each init segment of a track, the parameter sets that must precede its sync
+// samples in a file of the whole track. There are none up to the first change. A file has one
+// sample entry, so it is an error if the codec or the size of frames changes.
 func (t TrackIndex) inBand() ([][]byte, error) {
 	sets := make([][]byte, len(t.Changes)+1)
 	changed := false
@@ -163,8 +162,7 @@ func (t TrackIndex) inBand() ([][]byte, error) {
 	return sets, nil
 }
 
-// sameForm reports whether two tracks differ in nothing but parameter sets, which their
-// samples can carry themselves.
+// sameForm reports whether two tracks differ only in parameter sets, which samples can carry.
 func sameForm(a, b Track) bool {
 	if a.Kind != Video || a.Width != b.Width || a.Height != b.Height || len(a.Entry) < 8 || len(b.Entry) < 8 {
 		return false
@@ -174,7 +172,7 @@ func sameForm(a, b Track) bool {
 	return err == nil && otherErr == nil && bytes.Equal(a.Entry[4:8], b.Entry[4:8]) && one.LengthSize == other.LengthSize
 }
 
-// form is what a track is, for people.
+// form describes a track in an error.
 func (t Track) form() string {
 	if t.Kind == Video {
 		return fmt.Sprintf("%s in %d x %d", t.Codec, t.Width, t.Height)

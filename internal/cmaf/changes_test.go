@@ -16,12 +16,12 @@ import (
 
 // The connections of an encoder, as they follow one another in a recording.
 const (
-	firstCoding  = picture + " " + audio + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
-	otherCoding  = picture + " " + audio + " -c:v libx264 -preset ultrafast -bf 0 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
+	firstCoding  = videoInput + " " + audio + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
+	otherCoding  = videoInput + " " + audio + " -c:v libx264 -preset ultrafast -bf 0 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
 	largerCoding = "-f lavfi -i testsrc2=s=320x180:r=25:d=3 " + audio + " -c:v libx264 -preset ultrafast -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
-	hevcCoding   = picture + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
-	otherHEVC    = picture + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0:sao=0:deblock=1 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
-	otherAudio   = picture + " -f lavfi -i sine=440:r=48000:d=3 -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
+	hevcCoding   = videoInput + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
+	otherHEVC    = videoInput + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0:sao=0:deblock=1 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
+	otherAudio   = videoInput + " -f lavfi -i sine=440:r=48000:d=3 -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
 )
 
 // connected returns tracks that were recorded of connections with the given codings, one
@@ -64,12 +64,12 @@ func TestTracksChange(t *testing.T) {
 			t.Errorf("there is an init segment %d", k)
 		}
 	}
-	// Each connection has three seconds; audio ends a little later than the picture.
+	// Each connection has three seconds; audio ends a little later than video.
 	if got := Played(indices(all...)); got < 9*time.Second || got > 9300*time.Millisecond {
-		t.Errorf("all lasts %v, want a little more than 9 s", got)
+		t.Errorf("the duration is %v, want a little more than 9 s", got)
 	}
 	if got := Played(nil); got != 0 {
-		t.Errorf("nothing lasts %v", got)
+		t.Errorf("the duration of nothing is %v", got)
 	}
 }
 
@@ -89,17 +89,17 @@ func TestProgressiveJoinsConnections(t *testing.T) {
 			}
 			file := writeFile(t, render(t, layout, all...))
 			decode(t, file)
-			// What is shown are the pictures of the connections, one after the other.
+			// The frames of the connections are shown, one after the other.
 			var want []string
 			for _, coding := range codings {
-				want = append(want, pictures(t, writeFile(t, generate(t, coding)))...)
+				want = append(want, frameHashes(t, writeFile(t, generate(t, coding)))...)
 			}
-			if diff := cmp.Diff(want, pictures(t, file)); diff != "" {
-				t.Errorf("the pictures are others (-want +got):\n%s", diff)
+			if diff := cmp.Diff(want, frameHashes(t, file)); diff != "" {
+				t.Errorf("other frames are shown (-want +got):\n%s", diff)
 			}
 			audio := packets(t, file, "a:0")
 			if len(audio) != all[1].Frames() {
-				t.Errorf("%d packets of sound, want %d", len(audio), all[1].Frames())
+				t.Errorf("%d packets of audio, want %d", len(audio), all[1].Frames())
 			}
 			// Audio and video of a connection begin together.
 			video, gap := packets(t, file, "v:0"), 0.0
@@ -111,7 +111,7 @@ func TestProgressiveJoinsConnections(t *testing.T) {
 				}
 			}
 			if gap > 0.12 {
-				t.Errorf("sound and picture begin up to %v s apart", gap)
+				t.Errorf("audio and video begin up to %v s apart", gap)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestProgressiveJoinsWhatBrokeOff(t *testing.T) {
 	for _, s := range video.Segments[:3] {
 		first += s.Frames()
 	}
-	if shown := len(shown(frames)); shown != video.Frames() || len(pictures(t, file)) != shown {
+	if shown := len(shown(frames)); shown != video.Frames() || len(frameHashes(t, file)) != shown {
 		t.Errorf("%d frames can be seen, want %d", shown, video.Frames())
 	}
 	before := 0.0
@@ -154,8 +154,8 @@ func TestProgressiveJoinsWhatBrokeOff(t *testing.T) {
 	}
 }
 
-// pictures returns the sums of the pictures that ffmpeg shows of a file.
-func pictures(t *testing.T, file string) (sums []string) {
+// frameHashes returns the hashes of the frames that ffmpeg shows of a file.
+func frameHashes(t *testing.T, file string) (sums []string) {
 	t.Helper()
 	for line := range strings.Lines(string(ffmpeg(t, "-i", file, "-map", "0:v", "-fps_mode", "passthrough", "-f", "framemd5", "-"))) {
 		if !strings.HasPrefix(line, "#") {

@@ -10,7 +10,7 @@ import (
 
 // Files is a presentation in which each track is one file.
 type Files struct {
-	Video []TrackFile // one picture in several sizes
+	Video []TrackFile // one video in several sizes
 	Audio []TrackFile // the default track first
 }
 
@@ -22,9 +22,9 @@ type TrackFile struct {
 	Layout Layout
 }
 
-// FileNumber numbers the files of a presentation: 0 is the default audio track,
-// 1, 2 … are the renditions of video, and behind them come other audio tracks. i
-// is the position of the track among those of its kind.
+// FileNumber returns the number of a file of a presentation: 0 is the default audio track, 1, 2 …
+// are the renditions of video, and the other audio tracks follow. i is the position of the track
+// among those of its kind.
 func FileNumber(kind Kind, i, renditions int) int {
 	switch {
 	case kind == Video:
@@ -127,7 +127,7 @@ func DASH(f Files) ([]byte, error) {
 		s := &doc.Period.Sets[set]
 		s.Representations = append(s.Representations, t.representation(start))
 	}
-	codecs := map[string]int{} // a player can't go on with another codec, so each has a set of its own
+	codecs := map[string]int{} // players can't switch between codecs, so each has its own set
 	for _, t := range f.Video {
 		codec, _, _ := strings.Cut(t.Index.Track.Codec, ".")
 		set, ok := codecs[codec]
@@ -158,8 +158,8 @@ func (p *mpdPeriod) add(s mpdSet, main bool) int {
 	return s.ID
 }
 
-// span returns when the presentation starts and ends, in microseconds. All tracks
-// share one timeline: one that starts later than the others does so here too.
+// span returns when the presentation starts and ends, in microseconds. All tracks share one
+// timeline: a track that starts later than the others does so here too.
 func (f Files) span() (start, end int64) {
 	start = math.MaxInt64
 	for _, files := range [][]TrackFile{f.Video, f.Audio} {
@@ -172,7 +172,7 @@ func (f Files) span() (start, end int64) {
 			end = max(end, rescale(t.Index.End(), scale, 1e6))
 		}
 	}
-	start = max(0, start) // what lies before 0 is not shown
+	start = max(0, start) // frames before 0 are not shown
 	return min(start, end), end
 }
 
@@ -204,8 +204,8 @@ func (f TrackFile) representation(start int64) mpdRepresentation {
 	return r
 }
 
-// frameRatio writes a frame rate as a whole number or a fraction, as 30000/1001;
-// "" = not known.
+// frameRatio returns the frame rate as a whole number or a fraction such as 30000/1001; "" = not
+// known.
 func frameRatio(t TrackIndex) string {
 	rate := frameRate(t)
 	if rate <= 0 {
@@ -220,14 +220,14 @@ func frameRatio(t TrackIndex) string {
 	return fmt.Sprintf("%.0f/1000", max(1, math.Round(rate*1000)))
 }
 
-// isoDuration writes microseconds the way XML does.
+// isoDuration formats microseconds as a duration of XML Schema.
 func isoDuration(microseconds int64) string {
 	s := fmt.Sprintf("PT%d.%06d", microseconds/1e6, microseconds%1e6)
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "S"
 }
 
-// pixelAspect returns width and height of a pixel, in the pasp box of the sample
-// entry; 1 and 1 if there is none.
+// pixelAspect returns the width and height of a pixel, from the pasp box of the sample entry; 1 and
+// 1 if there is none.
 func pixelAspect(t Track) (h, v int64) {
 	c := t.Config()
 	h, v = int64(c.PixelWidth), int64(c.PixelHeight)

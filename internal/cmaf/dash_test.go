@@ -101,7 +101,7 @@ type encoded struct {
 	data  [][]byte
 }
 
-// encode writes the segments of a track. What lies before 0 is left out: players
+// encode writes the segments of a track. Samples before 0 are left out: players
 // get nothing of it.
 func (c clip) encode(t *testing.T, kind Kind) encoded {
 	t.Helper()
@@ -142,18 +142,18 @@ func testPlayers(t *testing.T, clipName string) {
 	writeHLS(t, dir, c, video, audio)
 
 	for _, path := range []string{"fmp4/index.mpd", "fmp4/master.m3u8", "cmaf/index.m3u8", "ts/index.m3u8"} {
-		sound := audio.index
+		audioIndex := audio.index
 		if path == "ts/index.m3u8" {
 			if clipName == "late-sound" {
 				continue // ffmpeg gives the first two packets of late audio one time, also when it wrote the segments itself
 			}
-			sound = c.index(Audio) // with what lies before 0
+			audioIndex = c.index(Audio) // with samples before 0
 		}
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			file := server.URL + "/" + path
 			checkDecodes(t, "-i", file)
-			for stream, want := range map[string]int{"v:0": video.index.Frames(), "a:0": sound.Frames()} {
+			for stream, want := range map[string]int{"v:0": video.index.Frames(), "a:0": audioIndex.Frames()} {
 				if got := len(probeTimes(t, file, stream)); got != want {
 					t.Errorf("%d packets of %s, want %d", got, stream, want)
 				}
@@ -162,9 +162,9 @@ func testPlayers(t *testing.T, clipName string) {
 				t.Errorf("the video starts at %f s, want 0", start)
 			}
 			late := probeStart(t, file, "a:0") - probeStart(t, file, "v:0")
-			want := float64(sound.Start())/float64(c.audio.Timescale) - float64(video.index.Start())/float64(c.video.Timescale)
+			want := float64(audioIndex.Start())/float64(c.audio.Timescale) - float64(video.index.Start())/float64(c.video.Timescale)
 			if math.Abs(late-want) > 0.0001 {
-				t.Errorf("the sound starts %f s after the picture, want %f", late, want)
+				t.Errorf("audio starts %f s after video, want %f", late, want)
 			}
 		})
 	}

@@ -12,11 +12,10 @@ import (
 	"weir/internal/weir"
 )
 
-// liveTimescale counts the time of video that encoders send live: the protocols have
-// milliseconds or ticks of 90 kHz.
+// liveTimescale is the timescale of live video. Protocols count milliseconds or ticks of 90 kHz.
 const liveTimescale = 90000
 
-// NewTrack returns a track of what encoders send live, with this configuration.
+// NewTrack returns the track of a live stream with this codec configuration.
 func NewTrack(c codec.Config) (Track, error) {
 	w := new(boxWriter)
 	switch c.Codec {
@@ -60,7 +59,7 @@ func (w *boxWriter) videoEntry(name, box string, c codec.Config) {
 func (w *boxWriter) audioEntry(name string, c codec.Config, box mp4.Box) {
 	rate := c.SampleRate
 	if rate > math.MaxUint16 {
-		rate = 0 // the configuration says it
+		rate = 0 // the configuration has it
 	}
 	entry := mp4.CreateAudioSampleEntryBox(name, uint16(c.Channels), 16, uint16(rate), nil)
 	entry.Children = append(entry.Children, box)
@@ -86,7 +85,7 @@ func (t Track) IsAAC() bool {
 	return c.Codec == codec.AAC && c.Record != nil
 }
 
-// Config returns what the sample entry says of the coding.
+// Config returns the codec configuration in the sample entry.
 func (t Track) Config() codec.Config {
 	c := codec.Config{
 		Kind: t.Kind, RFC6381: t.Codec,
@@ -122,8 +121,8 @@ func (t Track) Config() codec.Config {
 	return c
 }
 
-// codecOf returns the name of the box that has the configuration in a sample entry, and the
-// codec; "" = none that is known, or not known without the box.
+// codecOf returns the name of the box in a sample entry that has the configuration, and the codec.
+// "" = not known, or not known without the box.
 func codecOf(entry string) (box, name string) {
 	switch entry {
 	case "avc1", "avc3":
@@ -148,12 +147,12 @@ func codecOf(entry string) (box, name string) {
 	return "", ""
 }
 
-// opusMagic stands before the fields of an OpusHead. A dOps box has the same fields without
-// it, in the other byte order.
+// opusMagic precedes the fields of an OpusHead. A dOps box has the same fields without it, in the
+// other byte order.
 const opusMagic = "OpusHead"
 
-// swapOpus returns the fields of a head of Opus in the other byte order, and with the
-// version of the other form; nil if they are cut off.
+// swapOpus returns the fields of an OpusHead or a dOps box in the other byte order and with the
+// given version; nil if they are incomplete.
 func swapOpus(version byte, fields []byte) []byte {
 	if len(fields) < 11 {
 		return nil

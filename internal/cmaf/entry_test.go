@@ -76,13 +76,13 @@ func received(name string, units [][]byte) (Track, error) {
 	return NewTrack(config)
 }
 
-// rebuild makes a track anew, as if an encoder had sent it.
+// rebuild makes a track again, as if an encoder had sent it.
 func rebuild(t testing.TB, track Track) (Track, error) {
 	return received(track.Config().Codec, sent(t, track))
 }
 
 // The bytes of sample entries never change: what is stored has them, and players take two
-// tracks with different ones for different. -update writes the tracks anew, not the units.
+// tracks with different ones for different. -update writes the tracks again, not the units.
 func TestNewTrack(t *testing.T) {
 	type golden struct {
 		Name  string   `json:"name"`
@@ -140,19 +140,19 @@ func TestNewTrack(t *testing.T) {
 }
 
 var encoders = []struct{ name, options string }{
-	{"H.264 with B-frames", picture + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p"},
-	{"H.264 baseline", picture + " -t 1 -c:v libx264 -preset ultrafast -profile:v baseline -pix_fmt yuv420p"},
-	{"H.264 4:2:2 of 10 bits", picture + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv422p10le"},
-	{"H.264 4:4:4", picture + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv444p"},
-	{"H.264 gray", picture + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt gray"},
+	{"H.264 with B-frames", videoInput + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p"},
+	{"H.264 baseline", videoInput + " -t 1 -c:v libx264 -preset ultrafast -profile:v baseline -pix_fmt yuv420p"},
+	{"H.264 4:2:2 of 10 bits", videoInput + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv422p10le"},
+	{"H.264 4:4:4", videoInput + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv444p"},
+	{"H.264 gray", videoInput + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt gray"},
 	{"H.264 interlaced", "-f lavfi -i testsrc2=s=176x144:r=25:d=1 -c:v libx264 -preset ultrafast -pix_fmt yuv420p -flags +ilme+ildct -x264-params tff=1"},
 	{"H.264 with wide pixels", "-f lavfi -i testsrc2=s=144x90:r=25:d=0.4,setsar=4/3 -c:v libx264 -preset ultrafast -pix_fmt yuv420p"},
-	{"H.264 with HRD", picture + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv420p -x264-params nal-hrd=cbr:vbv-maxrate=500:vbv-bufsize=500"},
-	{"HEVC", picture + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=3 -pix_fmt yuv420p -tag:v hvc1"},
+	{"H.264 with HRD", videoInput + " -t 1 -c:v libx264 -preset ultrafast -pix_fmt yuv420p -x264-params nal-hrd=cbr:vbv-maxrate=500:vbv-bufsize=500"},
+	{"HEVC", videoInput + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=3 -pix_fmt yuv420p -tag:v hvc1"},
 	{"HEVC of 10 bits with wide pixels", "-f lavfi -i testsrc2=s=144x90:r=25:d=0.4,setsar=4/3 -c:v libx265 -preset ultrafast -x265-params log-level=none -pix_fmt yuv420p10le -tag:v hvc1"},
-	{"HEVC with layers and HRD", picture + " -t 1 -c:v libx265 -preset ultrafast -x265-params log-level=none:temporal-layers=1:bframes=3:b-adapt=0:hrd=1:vbv-maxrate=500:vbv-bufsize=500 -pix_fmt yuv420p -tag:v hvc1"},
-	{"AV1", picture + " -t 1 -c:v libaom-av1 -usage realtime -cpu-used 8 -g 25 -pix_fmt yuv420p"},
-	{"AV1 of 10 bits", picture + " -t 0.2 -c:v libaom-av1 -usage realtime -cpu-used 8 -pix_fmt yuv420p10le"},
+	{"HEVC with layers and HRD", videoInput + " -t 1 -c:v libx265 -preset ultrafast -x265-params log-level=none:temporal-layers=1:bframes=3:b-adapt=0:hrd=1:vbv-maxrate=500:vbv-bufsize=500 -pix_fmt yuv420p -tag:v hvc1"},
+	{"AV1", videoInput + " -t 1 -c:v libaom-av1 -usage realtime -cpu-used 8 -g 25 -pix_fmt yuv420p"},
+	{"AV1 of 10 bits", videoInput + " -t 0.2 -c:v libaom-av1 -usage realtime -cpu-used 8 -pix_fmt yuv420p10le"},
 	{"AAC", audio + " -c:a aac"},
 	{"AAC 5.1", audio + " -t 1 -c:a aac -ac 6 -ar 48000"},
 	{"AAC of 96 kHz", audio + " -t 1 -c:a aac -ar 96000"},
@@ -189,8 +189,8 @@ func TestTrackOfEncoder(t *testing.T) {
 				}
 			}
 
-			if told := binary.BigEndian.Uint16(got.Entry[32:]); got.SampleRate > 1<<16 && told != 0 {
-				t.Errorf("the sample entry says %d Hz, want nothing, because %d has no room", told, got.SampleRate)
+			if rate := binary.BigEndian.Uint16(got.Entry[32:]); got.SampleRate > 1<<16 && rate != 0 {
+				t.Errorf("the sample entry says %d Hz, want nothing, because %d does not fit", rate, got.SampleRate)
 			}
 			tracks, _ := readAll(t, Init(got))
 			if diff := cmp.Diff([]Track{got}, tracks); diff != "" {

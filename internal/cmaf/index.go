@@ -1,6 +1,7 @@
 package cmaf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -8,17 +9,17 @@ import (
 	"time"
 )
 
-// The index of a track is a row of entries, one a segment, that only ever grows. An
-// entry is a head of 12 bytes (the length of the body, the CRC-32C of the body, the
-// CRC-32C of these two) and a body of varints:
+// The index of a track is an append-only list of entries, one for each segment. An entry is a head
+// of 12 bytes (the length of the body, the CRC-32C of the body, the CRC-32C of these two) and a
+// body of varints:
 //
 //	flags: 1 discontinuity, 2 wall clock follows
 //	[wall clock in nanoseconds since 1970]
 //	number of parts, then for each part
-//	    start, less what the part before lets expect
+//	    start, minus the end of the part before
 //	    head, number of samples
-//	    durations as pairs of how often and what
-//	    sync as how many are not, how many are, and so on
+//	    durations as pairs of count and duration
+//	    sync as the lengths of alternating runs, the first one of samples that are not sync
 //	    unit of the offsets; if it is not 0, the offsets in that unit
 //	    sizes
 //
@@ -116,9 +117,9 @@ func gcd(a, b uint32) uint32 {
 	return a
 }
 
-// ReadIndex reads the entries of an index. A last entry that was not written whole is
-// no error: good is the number of bytes before it, and writing goes on there. Damage
-// before that is an error; the segments before the damage are returned with it.
+// ReadIndex reads the entries of an index. An incomplete last entry is no error: good is the number
+// of bytes before it, where writing continues. Damage before that is an error, which comes with the
+// segments before the damage.
 func ReadIndex(data []byte) (segments []Segment, good int, err error) {
 	for good < len(data) {
 		rest := data[good:]
@@ -152,14 +153,7 @@ func ReadIndex(data []byte) (segments []Segment, good int, err error) {
 	return segments, good, nil
 }
 
-func zero(b []byte) bool {
-	for _, v := range b {
-		if v != 0 {
-			return false
-		}
-	}
-	return true
-}
+func zero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
 func readEntry(body []byte) (Segment, bool) {
 	in := varintReader{data: body}
@@ -185,8 +179,8 @@ func readEntry(body []byte) (Segment, bool) {
 	return s, !in.bad && len(in.data) == 0
 }
 
-// varintReader takes varints from the front of bytes; bad is set once and for all by
-// what can't be.
+// varintReader reads varints. After the first one that is not valid everything is zero and bad is
+// set.
 type varintReader struct {
 	data []byte
 	bad  bool
@@ -213,8 +207,8 @@ func (r *varintReader) int() int64 {
 }
 
 func (r *varintReader) samples() []Sample {
-	// Each sample has a byte at least, its size: a count that promises more is refused
-	// before it costs memory.
+	// Each sample has at least one byte, its size: a count above that is refused before it costs
+	// memory.
 	n := int(r.uint(uint64(len(r.data))))
 	if n == 0 {
 		r.uint(0) // the unit of no offsets

@@ -111,7 +111,7 @@ func TestIndexShowsDamage(t *testing.T) {
 	}
 }
 
-// An index of six hours must not weigh much: it is read to render a playlist.
+// An index of six hours must be small: it is read to render a playlist.
 func TestIndexIsCompact(t *testing.T) {
 	data := generate(t, codings[0].options)
 	for i, track := range store(t, data) {

@@ -83,7 +83,7 @@ type liveParser struct {
 	*liveList
 	seen   map[string]bool
 	open   listedSegment
-	tagged bool // the segment in hand has tags
+	tagged bool // the current segment has tags
 	init   string
 }
 
@@ -333,14 +333,14 @@ func (l *liveList) follow(before *liveList) error {
 	if l.target != before.target || l.partTarget != before.partTarget {
 		return fmt.Errorf("target durations went from %d and %d to %d and %d", before.target, before.partTarget, l.target, l.partTarget)
 	}
-	gone := int64(0)
+	removed := int64(0)
 	for _, s := range before.segments[:l.sequence-before.sequence] {
 		if s.broken {
-			gone++
+			removed++
 		}
 	}
-	if l.breaks != before.breaks+gone {
-		return fmt.Errorf("the discontinuity sequence went from %d to %d with %d discontinuities", before.breaks, l.breaks, gone)
+	if l.breaks != before.breaks+removed {
+		return fmt.Errorf("the discontinuity sequence went from %d to %d with %d discontinuities", before.breaks, l.breaks, removed)
 	}
 	var left int64
 	for _, s := range l.segments {

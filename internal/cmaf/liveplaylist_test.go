@@ -15,8 +15,8 @@ import (
 	"weir/internal/hls"
 )
 
-// show is a made-up live stream: frames of a length, key frames, connections.
-type show struct {
+// testStream is a generated live stream.
+type testStream struct {
 	track      Track
 	frame      []uint32 // lengths of frames, in turn
 	gop        int      // frames from one key frame to the next
@@ -24,9 +24,9 @@ type show struct {
 	segments   int
 	window     time.Duration
 
-	// After such segments, which may end anywhere, the encoder was gone for a while; after
-	// such it came back with another coding as well.
-	gone, changed []int
+	// After such segments, which may end anywhere, the encoder was disconnected for a while; after
+	// such it came back with another codec configuration.
+	lost, changed []int
 	undated       bool
 }
 
@@ -37,14 +37,14 @@ var (
 
 // states returns what a packager shows after each part and each segment of the stream,
 // from its beginning to its end.
-func (s show) states() iter.Seq[LiveWindow] {
+func (s testStream) states() iter.Seq[LiveWindow] {
 	return func(yield func(LiveWindow) bool) {
 		w := LiveWindow{First: 41, DiscontinuitySequence: 2, Target: 2 * time.Second, PartTarget: s.partTarget}
 		began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 		var at int64
 		frame, init := 0, 3
 		for n := range s.segments {
-			open := Segment{Discontinuity: slices.Contains(s.gone, n-1) || slices.Contains(s.changed, n-1)}
+			open := Segment{Discontinuity: slices.Contains(s.lost, n-1) || slices.Contains(s.changed, n-1)}
 			if open.Discontinuity {
 				at += 20 * int64(s.track.Timescale)
 			}
@@ -70,7 +70,7 @@ func (s show) states() iter.Seq[LiveWindow] {
 				}
 			}
 			w.Open = false
-			for w.lasts()-w.Segments[0].Duration() > s.track.Ticks(s.window) {
+			for w.duration()-w.Segments[0].Duration() > s.track.Ticks(s.window) {
 				if w.Segments[0].Discontinuity {
 					w.DiscontinuitySequence++
 				}
@@ -88,7 +88,7 @@ func (s show) states() iter.Seq[LiveWindow] {
 
 // frames returns the frames of a segment: whole groups of at least two seconds, unless
 // the encoder goes away in it.
-func (s show) frames(segment, first int) []Sample {
+func (s testStream) frames(segment, first int) []Sample {
 	var all []Sample
 	for ticks := int64(0); ; {
 		i := len(all)
@@ -97,7 +97,7 @@ func (s show) frames(segment, first int) []Sample {
 		if i > 0 && key && ticks+int64(d)/2 >= 2*int64(s.track.Timescale) {
 			return all
 		}
-		if i > 0 && i == s.gop/3+1 && (slices.Contains(s.gone, segment) || slices.Contains(s.changed, segment)) {
+		if i > 0 && i == s.gop/3+1 && (slices.Contains(s.lost, segment) || slices.Contains(s.changed, segment)) {
 			return all
 		}
 		all = append(all, Sample{Duration: d, Size: 1, Sync: key})
@@ -106,7 +106,7 @@ func (s show) frames(segment, first int) []Sample {
 }
 
 // part returns how many of the frames go into the next part.
-func (s show) part(frames []Sample) int {
+func (s testStream) part(frames []Sample) int {
 	n := 1
 	for n < len(frames) && Span(frames[:n+1]) <= s.track.Ticks(s.partTarget) {
 		n++
@@ -114,8 +114,8 @@ func (s show) part(frames []Sample) int {
 	return n
 }
 
-// lasts returns how many ticks the segments last together.
-func (w LiveWindow) lasts() (ticks int64) {
+// duration returns the duration of all segments together, in ticks.
+func (w LiveWindow) duration() (ticks int64) {
 	for _, s := range w.Segments {
 		ticks += s.Duration()
 	}
@@ -131,14 +131,14 @@ func (w LiveWindow) snapshot() LiveWindow {
 	return w
 }
 
-var shows = map[string]show{
+var shows = map[string]testStream{
 	"30 fps":           {track: liveVideoTrack, frame: []uint32{3000}, gop: 60},
 	"25 fps":           {track: liveVideoTrack, frame: []uint32{3600}, gop: 50},
-	"29.97 fps":        {track: liveVideoTrack, frame: []uint32{3003}, gop: 60, gone: []int{3, 4, 11}},
+	"29.97 fps":        {track: liveVideoTrack, frame: []uint32{3003}, gop: 60, lost: []int{3, 4, 11}},
 	"24 fps by RTMP":   {track: liveVideoTrack, frame: []uint32{3780, 3690, 3780}, gop: 24, changed: []int{2, 9}},
-	"30 fps by RTMP":   {track: liveVideoTrack, frame: []uint32{2970, 2970, 3060}, gop: 30, gone: []int{0, 7}},
-	"60 fps, long GOP": {track: liveVideoTrack, frame: []uint32{1500}, gop: 500, segments: 4, gone: []int{2}},
-	"sound":            {track: liveAudioTrack, frame: []uint32{1024}, gop: 90, gone: []int{5}, changed: []int{6}},
+	"30 fps by RTMP":   {track: liveVideoTrack, frame: []uint32{2970, 2970, 3060}, gop: 30, lost: []int{0, 7}},
+	"60 fps, long GOP": {track: liveVideoTrack, frame: []uint32{1500}, gop: 500, segments: 4, lost: []int{2}},
+	"audio":            {track: liveAudioTrack, frame: []uint32{1024}, gop: 90, lost: []int{5}, changed: []int{6}},
 	"undated":          {track: liveVideoTrack, frame: []uint32{3000}, gop: 45, undated: true},
 	"two fps":          {track: liveVideoTrack, frame: []uint32{45000}, gop: 4},
 }
@@ -198,7 +198,7 @@ func (w LiveWindow) text(t testing.TB) string {
 }
 
 // check renders a window and returns what a player reads of it.
-func (s show) check(t *testing.T, w LiveWindow, before *liveList) *liveList {
+func (s testStream) check(t *testing.T, w LiveWindow, before *liveList) *liveList {
 	t.Helper()
 	text := w.text(t)
 	if again := rewrite(t, []byte(text)); again != text {
@@ -367,7 +367,7 @@ func TestConformance(t *testing.T) {
 
 func TestLivePlaylist(t *testing.T) {
 	// at returns the n-th state of a stream.
-	at := func(s show, n int) LiveWindow {
+	at := func(s testStream, n int) LiveWindow {
 		s.partTarget, s.window = 210*time.Millisecond, 20*time.Second
 		for w := range s.states() {
 			if n--; n < 0 {
@@ -377,8 +377,8 @@ func TestLivePlaylist(t *testing.T) {
 		t.Fatal("the stream is shorter")
 		return LiveWindow{}
 	}
-	plain := show{track: liveVideoTrack, frame: []uint32{3000}, gop: 60, segments: 12}
-	bumpy := show{track: liveVideoTrack, frame: []uint32{3003}, gop: 60, segments: 14, gone: []int{1, 9}, changed: []int{11}}
+	plain := testStream{track: liveVideoTrack, frame: []uint32{3000}, gop: 60, segments: 12}
+	bumpy := testStream{track: liveVideoTrack, frame: []uint32{3003}, gop: 60, segments: 14, lost: []int{1, 9}, changed: []int{11}}
 	reports := []hls.Report{{URI: "../audio/index.m3u8", Segment: 51, Part: 4}, {URI: hls.EscapePath("../größe 1+1/index.m3u8"), Segment: 50, Part: -1}}
 	empty := LiveWindow{First: 7, Target: 2 * time.Second, PartTarget: 200 * time.Millisecond}
 	type options struct {
@@ -472,7 +472,7 @@ func TestLivePlaylistPartsFrom(t *testing.T) {
 
 // The playlist of a stream is rendered for each of its parts.
 func BenchmarkLivePlaylist(b *testing.B) {
-	s := show{track: liveVideoTrack, frame: []uint32{3000}, gop: 60, segments: 40, partTarget: 210 * time.Millisecond, window: time.Minute}
+	s := testStream{track: liveVideoTrack, frame: []uint32{3000}, gop: 60, segments: 40, partTarget: 210 * time.Millisecond, window: time.Minute}
 	var last LiveWindow
 	for w := range s.states() {
 		if w.Open {

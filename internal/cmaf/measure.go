@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// End returns when the part's last sample is over.
+// End returns when the part's last sample ends.
 func (p Part) End() int64 { return p.Start + Span(p.Samples) }
 
-// Size returns the number of bytes of the part, boxes and all.
+// Size returns the number of bytes of the part, with its boxes.
 func (p Part) Size() int64 { return int64(p.Head) + Bytes(p.Samples) }
 
 // Start returns when the segment starts to be shown, in ticks.
@@ -20,7 +20,7 @@ func (s Segment) Start() int64 {
 	return s.Parts[0].Start
 }
 
-// End returns when the segment is over, in ticks.
+// End returns when the segment ends, in ticks.
 func (s Segment) End() int64 {
 	if len(s.Parts) == 0 {
 		return 0
@@ -28,7 +28,7 @@ func (s Segment) End() int64 {
 	return s.Parts[len(s.Parts)-1].End()
 }
 
-// Duration returns the length of the segment in ticks.
+// Duration returns the duration of the segment in ticks.
 func (s Segment) Duration() int64 { return s.End() - s.Start() }
 
 // Size returns the number of bytes of the segment.
@@ -40,8 +40,8 @@ func (s Segment) Size() int64 {
 	return n
 }
 
-// Gap reports whether the segment stands for one that nobody has: it has its time and
-// its number, but no media.
+// Gap reports whether the segment stands for a missing one: it has a time and a number, but no
+// media.
 func (s Segment) Gap() bool {
 	for _, p := range s.Parts {
 		if Bytes(p.Samples) > 0 {
@@ -70,7 +70,7 @@ func (s Segment) Sync() bool {
 	return len(s.Parts) > 0 && len(s.Parts[0].Samples) > 0 && s.Parts[0].Samples[0].Sync
 }
 
-// End returns when the fragment's last sample is over.
+// End returns when the fragment's last sample ends.
 func (f Fragment) End() int64 { return f.Start + Span(f.Samples) }
 
 // PTS returns when each sample of the fragment is shown, in decode order.
@@ -84,7 +84,7 @@ func (f Fragment) PTS() []int64 {
 	return times
 }
 
-// Span returns how many ticks the samples last together.
+// Span returns the duration of the samples together, in ticks.
 func Span(samples []Sample) int64 {
 	var n int64
 	for _, s := range samples {
@@ -93,7 +93,7 @@ func Span(samples []Sample) int64 {
 	return n
 }
 
-// Bytes returns how many bytes the samples have together.
+// Bytes returns the size of the samples together.
 func Bytes(samples []Sample) int64 {
 	var n int64
 	for _, s := range samples {
@@ -132,7 +132,7 @@ func (t TrackIndex) Start() int64 {
 	return 0
 }
 
-// End returns when the track is over, in ticks.
+// End returns when the track ends, in ticks.
 func (t TrackIndex) End() int64 {
 	for _, s := range slices.Backward(t.Segments) {
 		if len(s.Parts) > 0 {
@@ -142,7 +142,7 @@ func (t TrackIndex) End() int64 {
 	return 0
 }
 
-// Duration returns how long the track is, from its first sample to its end.
+// Duration returns the time from the first sample of the track to its end.
 func (t TrackIndex) Duration() time.Duration { return t.Track.Time(t.End() - t.Start()) }
 
 // Frames returns the number of samples of the track.
@@ -163,12 +163,17 @@ func (t TrackIndex) Size() int64 {
 	return n
 }
 
+// ticks returns the duration of all segments together, without gaps between them.
+func (t TrackIndex) ticks() (n int64) {
+	for _, s := range t.Segments {
+		n += s.Duration()
+	}
+	return n
+}
+
 // AverageBitrate returns the bits per second of the track as a whole.
 func (t TrackIndex) AverageBitrate() int {
-	var ticks int64
-	for _, s := range t.Segments {
-		ticks += s.Duration()
-	}
+	ticks := t.ticks()
 	if ticks <= 0 {
 		return 0
 	}
@@ -177,32 +182,29 @@ func (t TrackIndex) AverageBitrate() int {
 
 // FrameRate returns the frames per second of the track on average; 0 = not known.
 func (t TrackIndex) FrameRate() float64 {
-	var ticks int64
-	for _, s := range t.Segments {
-		ticks += s.Duration()
-	}
+	ticks := t.ticks()
 	if ticks <= 0 {
 		return 0
 	}
 	return float64(t.Frames()) * float64(t.Track.Timescale) / float64(ticks)
 }
 
-// BitRates returns the peak and the average bit rate of the track, whose segments have such sizes.
-// The peak is that of RFC 8216: of any run of segments that is between half and one and a half
-// target durations long, so that a short last segment does not count for more than it weighs.
+// BitRates returns the peak and the average bit rate of the track; size returns the size of a
+// segment. The peak is that of RFC 8216: of any run of segments that is between half and one and a
+// half target durations long, so that a short last segment does not count too much.
 func (t TrackIndex) BitRates(size func(Segment) int64) (peak, average int64) {
 	scale := max(1, int64(t.Track.Timescale))
 	rate := func(bytes, ticks int64) int64 {
 		return int64(math.Ceil(float64(bytes) * 8 * float64(scale) / float64(ticks)))
 	}
 	sizes := make([]int64, len(t.Segments))
-	var bytes, ticks, longest int64
+	var bytes, target int64
 	for i, s := range t.Segments {
 		sizes[i] = size(s)
 		bytes += sizes[i]
-		ticks += s.Duration()
-		longest = max(longest, s.Duration())
+		target = max(target, s.Duration())
 	}
+	ticks := t.ticks()
 	if ticks <= 0 {
 		return 0, 0
 	}
@@ -213,10 +215,10 @@ func (t TrackIndex) BitRates(size func(Segment) int64) (peak, average int64) {
 		for j := i; j < len(t.Segments); j++ {
 			bytes += sizes[j]
 			ticks += t.Segments[j].Duration()
-			if 2*ticks > 3*longest {
+			if 2*ticks > 3*target {
 				break
 			}
-			if 2*ticks >= longest && ticks > 0 {
+			if 2*ticks >= target && ticks > 0 {
 				peak = max(peak, rate(bytes, ticks))
 			}
 		}

@@ -56,7 +56,7 @@ func TestBitRates(t *testing.T) {
 		peak, average int64
 	}{
 		{"even", second(10, 10, 10), []int64{1000, 1000, 1000}, 8000, 8000},
-		{"one heavy", second(10, 10, 10), []int64{1000, 4000, 1000}, 32000, 16000},
+		{"one large", second(10, 10, 10), []int64{1000, 4000, 1000}, 32000, 16000},
 		{"a short end does not count alone", second(10, 10, 1), []int64{1000, 1000, 1000}, 14546, 11429},
 		{"a single frame", second(1), []int64{1000}, 80000, 80000},
 		{"nothing", second(), nil, 0, 0},

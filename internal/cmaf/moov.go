@@ -118,8 +118,8 @@ func readTrak(body []byte) (id uint32, t Track, err error) {
 	return id, t, nil
 }
 
-// handlerName returns the name of a track; the names that writers give a track
-// without one are none.
+// handlerName returns the name of a track; "" if it is one that writers give to tracks without a
+// name.
 func handlerName(b []byte) string {
 	if len(b) > 0 && int(b[0]) == len(b)-1 { // QuickTime writes the length first
 		b = b[1:]
@@ -147,9 +147,8 @@ func language(packed uint16) string {
 	return string(b)
 }
 
-// readEdits returns how many ticks of the track a time of the file is before the
-// time at which it is shown. An edit list may let a track start late and skip its start;
-// one that cuts the track in pieces can't be expressed.
+// readEdits returns how many ticks the edit list adds to the times of the track. An edit list may
+// delay a track and skip its start; one that cuts the track into pieces is refused.
 func readEdits(elst []byte, movieScale, scale uint32) (int64, error) {
 	if elst == nil {
 		return 0, nil
@@ -195,7 +194,7 @@ func readEdits(elst []byte, movieScale, scale uint32) (int64, error) {
 	return int64(delay) - skipped, nil
 }
 
-// describe fills in what the sample entry says.
+// describe sets the fields that the sample entry has.
 func (t *Track) describe(entry foreignBox) {
 	in := bytesReader{data: entry.body}
 	in.take(8) // reserved, data reference
@@ -229,13 +228,7 @@ func entryBoxes(kind Kind, body []byte) []byte {
 	in.take(8)
 	version := in.u16()
 	in.take(18)
-	return audioBoxes(in.data, version)
-}
-
-// audioBoxes skips the fields that QuickTime adds to an audio entry.
-func audioBoxes(rest []byte, version uint16) []byte {
-	in := bytesReader{data: rest}
-	switch version {
+	switch version { // QuickTime adds fields
 	case 1:
 		in.take(16)
 	case 2:
@@ -244,8 +237,8 @@ func audioBoxes(rest []byte, version uint16) []byte {
 	return in.data
 }
 
-// describeAudio corrects what the fixed fields of an audio entry can't say: writers
-// put 2 channels and 16 bits of sample rate there whatever the audio has.
+// describeAudio corrects the fixed fields of an audio entry, where writers put 2 channels and 16
+// bits of the sample rate whatever the audio has.
 func (t *Track) describeAudio(boxes []byte) {
 	if object, specific := codec.ParseESDS(child(boxes, "esds")); object == 0x40 {
 		if c, ok := codec.ParseAudioConfig(specific); ok {
@@ -272,7 +265,7 @@ func (t *Track) describeAudio(boxes []byte) {
 	}
 }
 
-// acChannels counts the channels of an AC-3 mode with or without low frequencies.
+// acChannels returns the number of channels of an AC-3 mode, with or without low frequencies.
 func acChannels(mode, low uint32) int {
 	return []int{2, 1, 2, 3, 3, 4, 4, 5}[mode] + int(low)
 }

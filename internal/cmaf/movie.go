@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// maxMovieSamples is how many samples a track may have: days of anything. Samples of equal
-// size cost a file nothing to promise.
+// maxMovieSamples is how many samples a track may have, which is days of media. The limit is needed
+// because a table of samples of equal size takes no bytes.
 const maxMovieSamples = 1 << 26
 
-// Movie reads the samples of an MP4 file that is not fragmented: one moov box says where
-// each of them is. The tables stay as they are in the file, so a movie needs no more
-// memory than its moov box, however long it is.
+// Movie reads the samples of an MP4 file that is not fragmented: one moov box has the places of all
+// samples. The tables stay as they are in the file, so a movie needs no more memory than its moov
+// box, however long it is.
 type Movie struct {
 	tracks []Track
 	inner  []*movieTrack
 }
 
-// MovieSample says where in the file a sample is, and when it is shown.
+// MovieSample is the place of a sample in the file, and its times.
 type MovieSample struct {
 	Track    int // position in Tracks
 	Offset   int64
@@ -27,7 +27,7 @@ type MovieSample struct {
 	Sync     bool
 }
 
-// ReadMovie reads the body of a moov box, which may be anything.
+// ReadMovie reads the body of a moov box, which need not be valid.
 func ReadMovie(moov []byte) (*Movie, error) {
 	m := &Movie{}
 	scale := movieTimescale(moov)
@@ -82,8 +82,8 @@ func (m *Movie) Next() (s MovieSample, ok bool, err error) {
 	return s, true, nil
 }
 
-// movieTrack walks through the tables of a track. They lie in foreign bytes, so every
-// number is looked at when its turn comes.
+// movieTrack reads the tables of a track, sample by sample. They are untrusted, so every number is
+// checked when it is read.
 type movieTrack struct {
 	track Track
 	shift int64
@@ -93,19 +93,19 @@ type movieTrack struct {
 	wide                                         bool   // places have 64 bits
 	allSync                                      bool
 
-	left    uint32 // samples that are still to come
-	number  uint32 // of the present sample, from 1 on
+	left    uint32 // remaining samples
+	number  uint32 // of the current sample, from 1 on
 	dts     int64
 	timeRun struct{ left, delta uint32 }
 	showRun struct {
 		left   uint32
 		offset int32
 	}
-	chunk   uint32 // of the present sample, from 1 on
-	inChunk uint32 // samples of the chunk that are still to come
+	chunk   uint32 // of the current sample, from 1 on
+	inChunk uint32 // remaining samples of the chunk
 	per     uint32 // samples in each chunk of the run
 
-	has  bool // the present sample is known
+	has  bool // the current sample is known
 	at   int64
 	size int64
 }
@@ -148,7 +148,7 @@ func newMovieTrack(stbl []byte, track Track, shift int64) (*movieTrack, error) {
 	return t, nil
 }
 
-// entry takes numbers of 32 bits from the front of a table.
+// entry reads an entry of a table: numbers of 32 bits.
 func entry(table *[]byte, numbers int) (values [3]uint32, ok bool) {
 	if len(*table) < 4*numbers {
 		return values, false
@@ -160,7 +160,7 @@ func entry(table *[]byte, numbers int) (values [3]uint32, ok bool) {
 	return values, true
 }
 
-// look finds out where the next sample is.
+// look finds the place and the times of the next sample.
 func (t *movieTrack) look() error {
 	if t.has || t.left == 0 {
 		return nil
@@ -172,19 +172,12 @@ func (t *movieTrack) look() error {
 			run, _ := entry(&t.chunks, 3)
 			t.per = run[1]
 		}
-		width := 4
-		if t.wide {
-			width = 8
-		}
-		if len(t.places) < width {
+		in := bytesReader{data: t.places}
+		t.at = int64(in.number(t.wide))
+		if in.short {
 			return damaged
 		}
-		if t.wide {
-			t.at = int64(binary.BigEndian.Uint64(t.places))
-		} else {
-			t.at = int64(binary.BigEndian.Uint32(t.places))
-		}
-		t.places, t.inChunk = t.places[width:], t.per
+		t.places, t.inChunk = in.data, t.per
 	}
 	t.size = int64(t.fixed)
 	if t.fixed == 0 {
@@ -216,7 +209,7 @@ func (t *movieTrack) look() error {
 	return nil
 }
 
-// take returns the present sample and goes on.
+// take returns the current sample and moves to the next one.
 func (t *movieTrack) take() MovieSample {
 	dts := t.dts + t.shift
 	s := MovieSample{

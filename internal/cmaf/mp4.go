@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Layout is a file whose bytes are partly new and partly those of stored segments:
-// its head, then its extents one after the other.
+// Layout is a file that is made of new bytes and of bytes of stored segments: its head, then its
+// extents one after the other.
 type Layout struct {
 	Head    []byte
 	Init    int // of a single file: how much of the head is the init segment; the rest is its sidx box
@@ -19,7 +19,7 @@ type Layout struct {
 	Size    int64 // of the whole file
 }
 
-// Extent is a range of bytes of a stored segment, and where it stands in a file.
+// Extent is a range of bytes of a stored segment, and its place in a file.
 type Extent struct {
 	Track, Segment int    // which segment: positions in what the layout was made of
 	Offset, Length int64  // the range in the segment
@@ -27,13 +27,13 @@ type Extent struct {
 	Bytes          []byte // instead of a range of a segment, if there are some
 }
 
-// interleave is how much of a track stands together in a progressive file, in seconds.
+// interleave is the duration of the chunks of a track in a progressive file, in seconds.
 const interleave = 0.5
 
-// Progressive lays out tracks as one MP4 file that plays while it is being fetched: its
-// moov box comes first. The tracks start as the presentation does, at 0 or with the
-// first of them if that is later; what lies before 0 is in the file, but hidden. A gap
-// between connections of an encoder is left out. The head is made at least pad bytes long.
+// Progressive lays out tracks as one MP4 file that plays while it is downloaded: its moov box comes
+// first. The file starts at 0, or with the first track if that starts later; frames before 0 are in
+// the file, but hidden by an edit list. Gaps between connections of an encoder are left out. The
+// head has at least pad bytes.
 func Progressive(tracks []TrackIndex, pad int) (Layout, error) {
 	if len(tracks) == 0 {
 		return Layout{}, weir.Errorf(weir.Invalid, "an MP4 file needs a track")
@@ -52,14 +52,14 @@ func Progressive(tracks []TrackIndex, pad int) (Layout, error) {
 	return movie.layout(pad), nil
 }
 
-// trackForm is a track on its way into a progressive file.
+// trackForm is the layout of a track in a progressive file.
 type trackForm struct {
 	Track
 	position  int
 	start     int64 // decode time of its first sample
 	span      int64 // from there to its end
 	shown     int64 // when its first frame is shown, from start
-	latest    int64 // when its last one is
+	latest    int64 // when its last frame is shown, from start
 	shift     int64 // added to offsets so that none is negative
 	durations runTable
 	offsets   runTable
@@ -74,7 +74,7 @@ type trackForm struct {
 	group    int16
 }
 
-// chunk is a run of samples of a track that stand together in the file.
+// chunk is a run of consecutive samples of a track in the file.
 type chunk struct {
 	before  []byte // parameter sets, which belong to its first sample
 	extent  Extent
@@ -82,7 +82,7 @@ type chunk struct {
 	samples int
 }
 
-// runTable is a list of values as pairs of how often and what.
+// runTable is a list of values, as pairs of count and value.
 type runTable []struct{ count, value uint32 }
 
 func (r *runTable) add(value uint32) {
@@ -130,31 +130,27 @@ func newTrackForm(position int, t TrackIndex) (*trackForm, error) {
 		return nil, weir.Errorf(weir.Invalid, "track %d has no samples", position)
 	}
 	duration := int64(last.Samples[len(last.Samples)-1].Duration)
-	// A track that breaks off can end with a frame that is shown later than others which
-	// did not come: the file lasts until that is over.
+	// A track that breaks off can end with a frame that is shown after missing B-frames: the file
+	// ends with that frame.
 	duration += max(0, f.latest-(lastAt-f.start))
 	f.span = lastAt + duration - f.start
 	return f, f.addLast(last, duration)
 }
 
-// addPart enters a part that starts at a byte of segment n, except how long its last
-// sample is: that the next part tells. It returns when the last sample is decoded. The
-// sets are put before sync samples.
+// addPart adds a part, which starts at the given byte of segment n, without the duration of its last
+// sample, which depends on the next part. It returns when the last sample is decoded. The sets are
+// put before sync samples.
 func (f *trackForm) addPart(n int, offset int64, p *Part, sets []byte) (lastAt int64) {
 	at := p.Start
 	offset += int64(p.Head)
 	c := chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
 	for i, s := range p.Samples {
-		if c.samples > 0 && float64(at-c.start) >= interleave*float64(f.Timescale) {
+		size, prefixed := s.Size, s.Sync && len(sets) > 0
+		if c.samples > 0 && (prefixed || float64(at-c.start) >= interleave*float64(f.Timescale)) {
 			f.chunks = append(f.chunks, c)
 			c = chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
 		}
-		size := s.Size
-		if s.Sync && len(sets) > 0 {
-			if c.samples > 0 {
-				f.chunks = append(f.chunks, c)
-				c = chunk{extent: Extent{Track: f.position, Segment: n, Offset: offset}, start: at}
-			}
+		if prefixed {
 			c.before, size = sets, size+uint32(len(sets))
 		}
 		c.samples++
@@ -177,9 +173,8 @@ func (f *trackForm) addPart(n int, offset int64, p *Part, sets []byte) (lastAt i
 	return at
 }
 
-// addLast enters the duration of the last sample of a part. Where the track has a gap
-// or parts overlap a little, this sample is made longer or shorter, so that what
-// follows keeps its time.
+// addLast adds the duration of the last sample of a part. Where the track has a gap or parts overlap
+// a little, this sample is made longer or shorter, so that later samples keep their times.
 func (f *trackForm) addLast(p *Part, duration int64) error {
 	if duration < 0 || duration > math.MaxUint32 {
 		return weir.Errorf(weir.Invalid, "track %d does not go on from tick %d on: the next sample is %d ticks later", f.position, p.Start, duration)
@@ -188,14 +183,14 @@ func (f *trackForm) addLast(p *Part, duration int64) error {
 	return nil
 }
 
-// movieForm is a progressive file in the making.
+// movieForm is the layout of a progressive file.
 type movieForm struct {
 	tracks []*trackForm
 	scale  uint32
 	length uint64 // ticks of the movie
 }
 
-// edit finds the timescale of the movie and when each track is shown on it.
+// edit sets the timescale of the movie and when each track is shown.
 func (m *movieForm) edit() error {
 	origin := m.tracks[0].seconds(m.tracks[0].shown)
 	longest := new(big.Rat)
@@ -230,13 +225,13 @@ func (m *movieForm) edit() error {
 	return nil
 }
 
-// seconds turns a time that counts from the track's start into one of the presentation.
+// seconds turns ticks since the track's start into a time of the presentation.
 func (f *trackForm) seconds(ticks int64) *big.Rat {
 	return big.NewRat(f.start+ticks, int64(f.Timescale))
 }
 
-// timescale returns one in which the times of all tracks are whole numbers if the
-// file's length then still has 32 bits, and else that of the finest track.
+// timescale returns a timescale in which the times of all tracks are whole numbers; if the duration
+// of the file would not fit into 32 bits then, the largest timescale of the tracks.
 func (m *movieForm) timescale(length *big.Rat) uint32 {
 	common, finest := uint64(1), uint32(1)
 	for _, t := range m.tracks {
@@ -252,7 +247,7 @@ func (m *movieForm) timescale(length *big.Rat) uint32 {
 	return finest
 }
 
-// ticks turns seconds into ticks of the movie, the nearest or the next.
+// ticks turns seconds into ticks of the movie, rounded to the nearest one or up.
 func (m *movieForm) ticks(seconds *big.Rat, up bool) uint64 {
 	all := new(big.Rat).Mul(seconds, new(big.Rat).SetInt64(int64(m.scale)))
 	if !up {
@@ -325,7 +320,7 @@ func (e Extent) goesOn(next Extent) bool {
 	return e.Bytes == nil && e.Track == next.Track && e.Segment == next.Segment && e.Offset+e.Length == next.Offset
 }
 
-// order returns the chunks of all tracks by time, and how many bytes they have.
+// order returns the chunks of all tracks by time, and their size.
 func (m *movieForm) order() (all []chunk, size int64) {
 	next := make([]int, len(m.tracks))
 	for {
@@ -357,7 +352,7 @@ func mdatHead(size int64) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(size)+8), "mdat"...)
 }
 
-// headSize returns how long the head is when all before the padding has used bytes.
+// headSize returns the size of the head if everything before the padding has used bytes.
 func (m *movieForm) headSize(used int, size int64, pad int) int64 {
 	used += len(mdatHead(size))
 	if used < pad {
@@ -366,7 +361,7 @@ func (m *movieForm) headSize(used int, size int64, pad int) int64 {
 	return int64(used)
 }
 
-// offsetTable is a place in the head where the offsets of a track's chunks go.
+// offsetTable is the place in the head for the offsets of a track's chunks.
 type offsetTable struct {
 	at   int
 	wide bool
@@ -407,7 +402,7 @@ func (m *movieForm) moov(wide bool) (*boxWriter, []*offsetTable) {
 	return w, tables
 }
 
-// version is that of a box in which the number must have room.
+// version returns the version of a box that can hold the number.
 func version(n uint64) byte {
 	if n > math.MaxUint32 {
 		return 1
@@ -435,8 +430,7 @@ func (f *trackForm) header(w *boxWriter, id uint32) {
 	w.edits(append(edits, mp4.ElstEntry{SegmentDuration: f.length, MediaTime: f.skipped, MediaRateInteger: 1}))
 }
 
-// tables writes the boxes that say where the samples are, with room for the offsets
-// of the chunks.
+// tables writes the boxes with the places of the samples, and reserves the offsets of the chunks.
 func (f *trackForm) tables(w *boxWriter, wide bool) *offsetTable {
 	w.runs("stts", f.durations)
 	if len(f.offsets) > 1 || f.offsets[0].value != 0 {
@@ -481,7 +475,7 @@ func (w *boxWriter) runs(name string, runs runTable) {
 	})
 }
 
-// chunkRuns writes how many samples the chunks have.
+// chunkRuns writes the number of samples of the chunks.
 func (f *trackForm) chunkRuns(w *boxWriter) {
 	w.table("stsc", func() {
 		at, count := len(w.data), uint32(0)

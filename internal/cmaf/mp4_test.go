@@ -65,7 +65,7 @@ func TestProgressive(t *testing.T) {
 				}
 				if i == 0 && len(tracks) == 1 {
 					if off := seconds(t, p["duration"]) - (end - start); math.Abs(off) > 2e-6 {
-						t.Errorf("the file lasts %s, want %v", p["duration"], end-start)
+						t.Errorf("the duration of the file is %s, want %v", p["duration"], end-start)
 					}
 				}
 			}
@@ -425,8 +425,8 @@ func TestSingleFileHuge(t *testing.T) {
 	if size != long.Size() || duration != long.End() || layout.Size != size+int64(len(layout.Head)) {
 		t.Errorf("the index has %d bytes and %d ticks, want %d and %d", size, duration, long.Size(), long.End())
 	}
-	heavy := synthetic(Video, 90000, 1, 3, 3000, 1<<30)
-	if _, err := SingleFile(heavy); weir.KindOf(err) != weir.Invalid {
+	large := synthetic(Video, 90000, 1, 3, 3000, 1<<30)
+	if _, err := SingleFile(large); weir.KindOf(err) != weir.Invalid {
 		t.Errorf("a segment of 3 GiB: error = %v, want one of kind invalid", err)
 	}
 	if _, err := SingleFile(TrackIndex{}); weir.KindOf(err) != weir.Invalid {

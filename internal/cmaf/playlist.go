@@ -138,7 +138,7 @@ func (w LiveWindow) Media() (hls.Media, error) {
 	if w.Low && !w.Ended {
 		m.Reports = w.Reports
 		m.Hint = liveName(w.First+int64(len(w.Segments)), 0)
-		if open { // players ask for the hinted part at once, so an open segment goes on
+		if open { // players request the hinted part at once, so it must be the next part of the open segment
 			m.Hint = liveName(w.First+int64(last), len(w.Segments[last].Parts))
 		}
 	}
@@ -206,15 +206,15 @@ type Rendition struct {
 	// inside. 0 = computed from the index.
 	Bandwidth, AverageBandwidth int64
 
-	// FrameRate is what the encoder of video was told, while there are too few frames to measure
-	// it. 0 = computed from the index.
+	// FrameRate is the frame rate that the encoder was given, while there are too few frames to
+	// measure it. 0 = computed from the index.
 	FrameRate float64
 }
 
 // audioGroup is the name of the only group of audio tracks.
 const audioGroup = "audio"
 
-// swapFrom is the width or height from which on a rendition is too heavy to be the first that a
+// swapFrom is the width or height from which on a rendition is too large to be the first that a
 // player tries.
 const swapFrom = 960
 
@@ -269,7 +269,7 @@ func audioChoices(audio []Rendition, inside bool) []hls.Audio {
 }
 
 // variants returns the renditions, each with the audio that plays with it, in the order of the
-// playlist: heaviest first, but not a big one at the very front, where a player starts.
+// playlist: by falling bandwidth, but without a large one at the front, where players start.
 func (m Master) variants(audio []Rendition, inside bool) []hls.Variant {
 	video := m.Video
 	if len(video) == 0 {

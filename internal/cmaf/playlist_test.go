@@ -20,7 +20,7 @@ import (
 	"weir/internal/hls"
 )
 
-var update = flag.Bool("update", false, "write the playlists and manifests of testdata anew")
+var update = flag.Bool("update", false, "write the playlists and manifests of testdata again")
 
 // checkGolden compares what write writes with a file.
 func checkGolden(t *testing.T, name string, write func(io.Writer) error) string {
@@ -45,15 +45,15 @@ func checkGolden(t *testing.T, name string, write func(io.Writer) error) string 
 	return got.String()
 }
 
-// madeUp returns a track of segments that last so many samples each. A sample of
-// segment i has weight·(i+1) bytes.
-func madeUp(t Track, sample uint32, weight int, segments ...int) TrackIndex {
+// madeUp returns a track of segments with so many samples each. A sample of
+// segment i has size·(i+1) bytes.
+func madeUp(t Track, sample uint32, size int, segments ...int) TrackIndex {
 	index := TrackIndex{Track: t}
 	var at int64
 	for i, n := range segments {
 		p := Part{Start: at, Head: 200}
 		for j := range n {
-			p.Samples = append(p.Samples, Sample{Duration: sample, Size: uint32(weight * (i + 1)), Sync: t.Kind == Audio || j == 0})
+			p.Samples = append(p.Samples, Sample{Duration: sample, Size: uint32(size * (i + 1)), Sync: t.Kind == Audio || j == 0})
 		}
 		at = p.End()
 		index.Segments = append(index.Segments, Segment{Parts: []Part{p}})
@@ -119,7 +119,7 @@ func TestMediaPlaylist(t *testing.T) {
 			}
 			for _, s := range list.GetAllSegments() {
 				if int64(s.Duration+0.5) > int64(list.TargetDuration) {
-					t.Errorf("%s lasts %f, target %d", s.URI, s.Duration, list.TargetDuration)
+					t.Errorf("%s has a duration of %f, target %d", s.URI, s.Duration, list.TargetDuration)
 				}
 			}
 			if v, reason := list.CalcMinVersion(); v > list.Version() {
@@ -150,8 +150,8 @@ func TestPlaylistDrift(t *testing.T) {
 }
 
 func TestMasterPlaylist(t *testing.T) {
-	video := func(name string, width, height, weight int) Rendition {
-		return Rendition{Name: name, URI: name + "/index.m3u8", Index: madeUp(rung(width, height), 1001, weight, 180, 180, 47)}
+	video := func(name string, width, height, size int) Rendition {
+		return Rendition{Name: name, URI: name + "/index.m3u8", Index: madeUp(rung(width, height), 1001, size, 180, 180, 47)}
 	}
 	audio := func(name, language, title string, fallback bool) Rendition {
 		track := speech(language, title)
@@ -159,7 +159,7 @@ func TestMasterPlaylist(t *testing.T) {
 		return Rendition{Name: name, URI: name + "/index.m3u8", Index: madeUp(track, 1024, 372, 259, 259, 68)}
 	}
 	ladder := []Rendition{video("360p0", 640, 360, 3000), video("1080p0", 1920, 1080, 20000), video("720p0", 1280, 720, 10000)}
-	sound := audio("audio0", "eng", "", false)
+	english := audio("audio0", "eng", "", false)
 	measured := ladder[0]
 	measured.Bandwidth, measured.AverageBandwidth = 1_234_567, 1_000_000
 	odd := video(`Größe 1+1 "x"`, 720, 576, 3000)
@@ -173,14 +173,14 @@ func TestMasterPlaylist(t *testing.T) {
 	}
 
 	for name, m := range map[string]Master{
-		"master-cmaf":         {Video: ladder, Audio: []Rendition{sound}},
-		"master-ts":           {Video: ladder, Audio: []Rendition{sound}, TS: true},
-		"master-measured":     {Video: []Rendition{measured}, Audio: []Rendition{sound}, TS: true},
-		"master-languages":    {Video: ladder[:1], Audio: []Rendition{sound, audio("audio1", "ger", "Deutsch", true), audio("audio2", "eng", "", false), audio("audio3", "und", "", false)}},
-		"master-languages-ts": {Video: ladder[:1], Audio: []Rendition{sound, audio("audio1", "fra", "", false)}, TS: true},
+		"master-cmaf":         {Video: ladder, Audio: []Rendition{english}},
+		"master-ts":           {Video: ladder, Audio: []Rendition{english}, TS: true},
+		"master-measured":     {Video: []Rendition{measured}, Audio: []Rendition{english}, TS: true},
+		"master-languages":    {Video: ladder[:1], Audio: []Rendition{english, audio("audio1", "ger", "Deutsch", true), audio("audio2", "eng", "", false), audio("audio3", "und", "", false)}},
+		"master-languages-ts": {Video: ladder[:1], Audio: []Rendition{english, audio("audio1", "fra", "", false)}, TS: true},
 		"master-silent":       {Video: ladder[:2]},
-		"master-sound":        {Audio: []Rendition{sound}},
-		"master-sounds":       {Audio: []Rendition{sound, audio("audio1", "gsw", "", false)}},
+		"master-sound":        {Audio: []Rendition{english}},
+		"master-sounds":       {Audio: []Rendition{english, audio("audio1", "gsw", "", false)}},
 		"master-odd":          {Video: []Rendition{odd, jitter}, Audio: []Rendition{audio("a\"b", "xx\"", "Kom\"men\ntar", false)}},
 	} {
 		t.Run(name, func(t *testing.T) {

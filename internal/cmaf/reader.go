@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// What a reader takes into memory at most. ffmpeg is told to write a fragment a
-// second; what is far beyond that is not media.
+// Limits on what a Reader holds in memory. The fragments that ffmpeg writes for weir are far
+// smaller.
 const (
 	maxMoov    = 64 << 20
 	maxMoof    = 16 << 20
@@ -22,20 +22,20 @@ const (
 	maxTime    = 1 << 60 // ticks, so that sums can't overflow
 )
 
-// Reader reads fragmented MP4 from a stream: a moov box that describes the tracks,
-// then pairs of moof and mdat. It holds one fragment at a time in memory. Its input may
-// be anything: what it can't read is an error of kind weir.Invalid.
+// Reader reads fragmented MP4 from a stream: a moov box that describes the tracks, then pairs of
+// moof and mdat. It holds one fragment at a time in memory. Its input is untrusted: what it can't
+// read is an error of kind weir.Invalid.
 type Reader struct {
 	in     *bufio.Reader
 	at     int64 // bytes read so far
 	tracks []Track
 	inner  map[uint32]*innerTrack // by the id that the file gives it
 	ready  []Fragment
-	err    error // of reading the tracks, or what ended the stream
+	err    error // from reading the tracks, or at the end of the stream
 	limit  int64 // bytes that the samples of a fragment may have
 }
 
-// innerTrack is what a reader knows of a track beyond what it tells.
+// innerTrack is the state of a Reader for a track.
 type innerTrack struct {
 	position int // in Reader.tracks; -1 = a track that is neither video nor audio
 	shift    int64
@@ -50,11 +50,11 @@ func NewReader(r io.Reader) *Reader {
 	return &Reader{in: bufio.NewReaderSize(r, 64<<10), limit: maxMdat}
 }
 
-// Limit sets how many bytes the samples of a fragment may have, for whoever reads from
-// many strangers at once.
+// Limit sets how many bytes the samples of a fragment may have, for callers that read from many
+// untrusted sources at the same time.
 func (r *Reader) Limit(bytes int64) { r.limit = bytes }
 
-// Tracks reads up to and with the moov box and returns its video and audio tracks.
+// Tracks reads up to the end of the moov box and returns its video and audio tracks.
 func (r *Reader) Tracks() ([]Track, error) {
 	for r.inner == nil && r.err == nil {
 		head, err := r.header()
@@ -80,9 +80,8 @@ func (r *Reader) Tracks() ([]Track, error) {
 	return slices.Clone(r.tracks), nil
 }
 
-// Next returns the next run of samples of a track, and io.EOF after the last. The
-// caller owns its bytes. Times are those of the presentation: an edit list that the
-// file has is applied.
+// Next returns the next run of samples of a track, and io.EOF after the last one. The caller owns
+// its bytes. The edit list of the file, if any, is applied to the times.
 func (r *Reader) Next() (Fragment, error) {
 	if _, err := r.Tracks(); err != nil {
 		return Fragment{}, err
@@ -100,7 +99,7 @@ func (r *Reader) Next() (Fragment, error) {
 	return f, nil
 }
 
-// fill reads boxes up to and with the next pair of moof and mdat.
+// fill reads boxes up to the end of the next pair of moof and mdat.
 func (r *Reader) fill() error {
 	var moof *movieFragment
 	for {
@@ -184,8 +183,7 @@ func (r *Reader) skip(h boxHead) error {
 	return nil
 }
 
-// body reads the body of a box. Memory grows with what really comes, not with what
-// the head promises.
+// body reads the body of a box. It allocates memory as bytes arrive, not by the size in the head.
 func (r *Reader) body(h boxHead, limit int64) ([]byte, error) {
 	if h.size > limit {
 		return nil, refused("the %s box at byte %d has %d bytes; at most %d are read", h.name, h.at, h.size, limit)
@@ -205,28 +203,28 @@ func (r *Reader) body(h boxHead, limit int64) ([]byte, error) {
 	return body, nil
 }
 
-// movieFragment is what a moof box says.
+// movieFragment is the content of a moof box.
 type movieFragment struct {
 	at      int64
 	samples int
 	tracks  []trackFragment
 }
 
-// trackFragment is what a traf box says.
+// trackFragment is the content of a traf box.
 type trackFragment struct {
 	track   *innerTrack
 	id      uint32
-	base    int64 // what the offsets of its runs count from; -1 = the end of the track before
+	base    int64 // origin of the offsets of its runs; -1 = the end of the track before
 	start   int64
-	dated   bool // it says when it starts
+	dated   bool // start is set
 	samples []Sample
 	runs    []sampleRun
 }
 
-// sampleRun is a run of samples that lie one after the other.
+// sampleRun is a run of consecutive samples.
 type sampleRun struct {
 	offset  int64
-	placed  bool // it says where it lies
+	placed  bool // offset is set
 	samples int
 }
 
@@ -325,7 +323,7 @@ func (t *trackFragment) readTfdt(body []byte) error {
 	return nil
 }
 
-const notSync = 0x10000 // of the flags of a sample
+const notSync = 0x10000 // a flag of samples
 
 func (t *trackFragment) readTrun(m *movieFragment, body []byte, defaults sampleDefaults) error {
 	in := bytesReader{data: body}
@@ -401,8 +399,8 @@ func (r *Reader) readMdat(h boxHead, m *movieFragment) error {
 	return nil
 }
 
-// collect returns the bytes of the track's samples and where in data they end. base
-// is where the offsets of its runs count from, relative to data.
+// collect returns the bytes of the track's samples and where in data they end. base is the origin of
+// the offsets of its runs, relative to data.
 func (t *trackFragment) collect(base int64, data []byte) (samples []byte, end int64, err error) {
 	end = base
 	rest := t.samples

@@ -26,33 +26,33 @@ var codings = []struct {
 	want    []Track
 }{
 	{
-		"H.264 with B-frames and AAC", picture + " " + audio + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -c:a aac -metadata:s:a:0 language=deu",
+		"H.264 with B-frames and AAC", videoInput + " " + audio + " -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -c:a aac -metadata:s:a:0 language=deu",
 		[]Track{
 			{Kind: Video, Codec: "avc1.64000b", Timescale: 12800, Width: 160, Height: 90},
 			{Kind: Audio, Codec: "mp4a.40.2", Timescale: 44100, Channels: 1, SampleRate: 44100, Language: "deu", Default: true},
 		},
 	},
 	{
-		"open GOP", picture + " -c:v libx264 -preset veryfast -bf 3 -g 25 -x264-params open-gop=1:keyint=12:scenecut=0 -pix_fmt yuv420p -video_track_timescale 90000",
+		"open GOP", videoInput + " -c:v libx264 -preset veryfast -bf 3 -g 25 -x264-params open-gop=1:keyint=12:scenecut=0 -pix_fmt yuv420p -video_track_timescale 90000",
 		[]Track{{Kind: Video, Codec: "avc1.64000b", Timescale: 90000, Width: 160, Height: 90}},
 	},
 	{
-		"HEVC", picture + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=3:open-gop=0 -pix_fmt yuv420p -tag:v hvc1",
+		"HEVC", videoInput + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=3:open-gop=0 -pix_fmt yuv420p -tag:v hvc1",
 		[]Track{{Kind: Video, Codec: "hvc1.1.6.L30.90", Timescale: 12800, Width: 160, Height: 90}},
 	},
 	{
-		"VP9 and Opus", picture + " " + audio + " -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 25 -c:a libopus",
+		"VP9 and Opus", videoInput + " " + audio + " -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 25 -c:a libopus",
 		[]Track{
 			{Kind: Video, Codec: "vp09.00.10.08", Timescale: 12800, Width: 160, Height: 90},
 			{Kind: Audio, Codec: "opus", Timescale: 48000, Channels: 1, SampleRate: 48000, Default: true},
 		},
 	},
 	{
-		"AV1", picture + " -c:v libaom-av1 -usage realtime -cpu-used 8 -g 25 -pix_fmt yuv420p",
+		"AV1", videoInput + " -c:v libaom-av1 -usage realtime -cpu-used 8 -g 25 -pix_fmt yuv420p",
 		[]Track{{Kind: Video, Codec: "av01.0.00M.08", Timescale: 12800, Width: 160, Height: 90}},
 	},
 	{
-		"MPEG-4 and MP3", picture + " " + audio + " -c:v mpeg4 -g 25 -c:a libmp3lame -ac 2",
+		"MPEG-4 and MP3", videoInput + " " + audio + " -c:v mpeg4 -g 25 -c:a libmp3lame -ac 2",
 		[]Track{
 			{Kind: Video, Codec: "mp4v.20.1", Timescale: 12800, Width: 160, Height: 90},
 			{Kind: Audio, Codec: "mp4a.6B", Timescale: 44100, Channels: 2, SampleRate: 44100, Default: true},
@@ -92,7 +92,7 @@ func TestReaderKnowsCodings(t *testing.T) {
 	}
 }
 
-// fromFragments tells of samples what packets does.
+// fromFragments returns samples in the form of packets.
 func fromFragments(track Track, frags []Fragment) []packet {
 	var all []packet
 	for _, f := range frags {
@@ -113,7 +113,7 @@ func fromFragments(track Track, frags []Fragment) []packet {
 
 // The same frames with an edit list instead of absolute times.
 func TestReaderAppliesEditList(t *testing.T) {
-	options := append(strings.Fields(picture+" "+audio+" -c:v libx264 -preset veryfast -bf 3 -g 25 -c:a aac"),
+	options := append(strings.Fields(videoInput+" "+audio+" -c:v libx264 -preset veryfast -bf 3 -g 25 -c:a aac"),
 		strings.Fields("-output_ts_offset 10 -movie_timescale 44100 -movflags delay_moov+default_base_moof -frag_duration 400000 -f mp4 pipe:1")...)
 	data := ffmpeg(t, options...)
 	if !bytes.Contains(data, []byte("elst")) {
@@ -121,7 +121,7 @@ func TestReaderAppliesEditList(t *testing.T) {
 	}
 	tracks, frags := readAll(t, data)
 	for i, track := range tracks {
-		run, err := Retime(frags[i], 0)
+		run, err := retime(frags[i]...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,13 +144,13 @@ func TestReaderSkipsOtherTracks(t *testing.T) {
 	data := generate(t, "-i "+subtitles+" "+audio+" -map 0 -map 1 -c:s mov_text -c:a aac")
 	tracks, frags := readAll(t, data)
 	if len(tracks) != 1 || tracks[0].Kind != Audio || len(frags[0]) == 0 {
-		t.Errorf("tracks = %+v, %d fragments; want the sound alone", tracks, len(frags[0]))
+		t.Errorf("tracks = %+v, %d fragments; want the audio alone", tracks, len(frags[0]))
 	}
 }
 
 // ProRes has no place in MP4: it comes as QuickTime, whose boxes differ a little.
 func TestReaderKnowsQuickTime(t *testing.T) {
-	options := strings.Fields(picture + " " + audio + " -t 1 -c:v prores_ks -profile:v 0 -c:a pcm_s16le")
+	options := strings.Fields(videoInput + " " + audio + " -t 1 -c:v prores_ks -profile:v 0 -c:a pcm_s16le")
 	quicktime := append(options, fragmented...)
 	quicktime[len(quicktime)-2] = "mov"
 	data := ffmpeg(t, quicktime...)
@@ -163,7 +163,7 @@ func TestReaderKnowsQuickTime(t *testing.T) {
 		t.Fatalf("tracks (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(packets(t, writeFile(t, data), "0"), fromFragments(tracks[0], frags[0])); diff != "" {
-		t.Errorf("pictures as ffprobe has them (-want +got):\n%s", diff)
+		t.Errorf("frames as ffprobe has them (-want +got):\n%s", diff)
 	}
 	var bytes int64
 	for _, f := range frags[1] {
@@ -171,14 +171,14 @@ func TestReaderKnowsQuickTime(t *testing.T) {
 	}
 	first, last := frags[1][0], frags[1][len(frags[1])-1]
 	if first.Start != 441000 || last.End() != 485100 || bytes != 88200 {
-		t.Errorf("sound from %d to %d, %d bytes; want 441000 to 485100, 88200", first.Start, last.End(), bytes)
+		t.Errorf("audio from %d to %d, %d bytes; want 441000 to 485100, 88200", first.Start, last.End(), bytes)
 	}
 }
 
-// Where samples lie may be said in three ways; ffmpeg writes the absolute one when it is
-// not told to count from the moof box.
+// The offsets of samples have three forms; ffmpeg writes the absolute one unless it is
+// set to count from the moof box.
 func TestReaderKnowsAbsoluteOffsets(t *testing.T) {
-	options := strings.Fields(picture + " " + audio + " -c:v libx264 -preset veryfast -g 25 -c:a aac -movflags frag_keyframe+empty_moov -f mp4 pipe:1")
+	options := strings.Fields(videoInput + " " + audio + " -c:v libx264 -preset veryfast -g 25 -c:a aac -movflags frag_keyframe+empty_moov -f mp4 pipe:1")
 	data := ffmpeg(t, options...)
 	file := writeFile(t, data)
 	tracks, frags := readAll(t, data)
@@ -196,7 +196,7 @@ func TestReaderKnowsAbsoluteOffsets(t *testing.T) {
 }
 
 func TestReaderRefusesBrokenStreams(t *testing.T) {
-	good := generate(t, picture+" -t 1 -c:v libx264 -preset veryfast -g 25")
+	good := generate(t, videoInput+" -t 1 -c:v libx264 -preset veryfast -g 25")
 	box := func(name string, size uint32, body ...byte) []byte {
 		return append(append(binary.BigEndian.AppendUint32(nil, size), name...), body...)
 	}
@@ -264,7 +264,7 @@ func drain(data []byte) error {
 
 // An error of the stream itself is passed on, not blamed on the media.
 func TestReaderPassesErrorsOn(t *testing.T) {
-	good := generate(t, picture+" -t 1 -c:v libx264 -preset veryfast")
+	good := generate(t, videoInput+" -t 1 -c:v libx264 -preset veryfast")
 	lost := errors.New("connection lost")
 	for _, n := range []int{0, 10, 600, len(good) - 5} {
 		r := NewReader(io.MultiReader(bytes.NewReader(good[:n]), iotest.ErrReader(lost)))
@@ -280,13 +280,13 @@ func TestReaderPassesErrorsOn(t *testing.T) {
 
 func FuzzReader(f *testing.F) {
 	for _, options := range []string{
-		picture + " " + audio + " -t 0.2 -c:v libx264 -preset veryfast -bf 2 -c:a aac",
-		picture + " -t 0.1 -c:v libvpx-vp9 -deadline realtime -cpu-used 8",
+		videoInput + " " + audio + " -t 0.2 -c:v libx264 -preset veryfast -bf 2 -c:a aac",
+		videoInput + " -t 0.1 -c:v libvpx-vp9 -deadline realtime -cpu-used 8",
 		audio + " -t 0.1 -c:a ac3",
 	} {
 		f.Add(generate(f, options))
 	}
-	edited := strings.Fields(picture + " -t 0.2 -c:v libx264 -preset veryfast -bf 2 -output_ts_offset 1 -movflags delay_moov -frag_duration 100000 -f mp4 pipe:1")
+	edited := strings.Fields(videoInput + " -t 0.2 -c:v libx264 -preset veryfast -bf 2 -output_ts_offset 1 -movflags delay_moov -frag_duration 100000 -f mp4 pipe:1")
 	f.Add(ffmpeg(f, edited...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := NewReader(bytes.NewReader(data))
@@ -303,7 +303,7 @@ func FuzzReader(f *testing.F) {
 			if part.Size() != int64(len(data)) {
 				t.Fatalf("part of %d bytes says it has %d", len(data), part.Size())
 			}
-			if run, err := Retime([]Fragment{frag}, 0); err == nil && len(run.Samples) != len(frag.Samples) {
+			if run, err := retime(frag); err == nil && len(run.Samples) != len(frag.Samples) {
 				t.Fatalf("%d of %d samples are left", len(run.Samples), len(frag.Samples))
 			}
 		}

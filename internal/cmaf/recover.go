@@ -6,11 +6,9 @@ import (
 	"math"
 )
 
-// ReadParts reads the parts that EncodePart wrote for a track, one after the other, from
-// the bytes of a segment that was perhaps not written to its end. A last part that is
-// not whole is no error: good is the number of bytes before it, and writing goes on
-// there. Damage before that is an error; the parts before the damage are returned with
-// it.
+// ReadParts reads the parts of a stored segment, which may be incomplete. An incomplete last part is
+// no error: good is the number of bytes before it, where writing continues. Damage before that is
+// an error, which comes with the parts before the damage.
 func ReadParts(t Track, data []byte) (parts []Part, good int64, err error) {
 	for good < int64(len(data)) {
 		rest := data[good:]
@@ -18,7 +16,7 @@ func ReadParts(t Track, data []byte) (parts []Part, good int64, err error) {
 			break
 		}
 		part, whole, err := readPart(t, rest)
-		if err != nil { // zeros again, perhaps, from within a part on
+		if err != nil { // perhaps the file grew before its bytes were written, and ends within a part
 			if _, _, torn := readPart(t, bytes.TrimRight(rest, "\x00")); torn == nil {
 				break
 			}
@@ -62,7 +60,7 @@ func readPart(t Track, data []byte) (p Part, whole bool, err error) {
 	}
 }
 
-// boxStart reads the head of a box of ours; ok is false if data ends within it.
+// boxStart reads the head of a stored box; ok is false if data ends within it.
 func boxStart(data []byte) (size int64, name string, ok bool) {
 	in := bytesReader{data: data}
 	size = int64(in.u32())
@@ -70,7 +68,7 @@ func boxStart(data []byte) (size int64, name string, ok bool) {
 	return size, name, !in.short
 }
 
-// readStoredMoof reads a moof box of a track alone, whose init segment is known.
+// readStoredMoof reads the moof box of a stored part.
 func readStoredMoof(t Track, at int64, body []byte) (*movieFragment, error) {
 	r := Reader{inner: map[uint32]*innerTrack{1: {defaults: sampleDefaults{flags: defaultFlags(t)}}}}
 	m := &movieFragment{at: at}
@@ -89,8 +87,7 @@ func readStoredMoof(t Track, at int64, body []byte) (*movieFragment, error) {
 	return m, nil
 }
 
-// part returns what the index must know of a moof box and its mdat box, whose body
-// starts at head.
+// part returns the part of a moof box and its mdat box, whose body starts at head.
 func (m *movieFragment) part(t Track, head int, body []byte) (Part, error) {
 	if len(m.tracks) != 1 || len(m.tracks[0].runs) != 1 || !m.tracks[0].dated {
 		return Part{}, refused("the moof box does not have one run of samples and its time")

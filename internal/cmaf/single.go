@@ -8,12 +8,12 @@ import (
 	"weir/internal/weir"
 )
 
-// SingleFile lays out a track as one file of fragments: its init segment, an index of
-// where its segments are (a sidx box), then all segments as they are stored, but for their
-// decode times: the file starts at 0, see ZeroShift.
+// SingleFile lays out a track as one fragmented file: its init segment, an index of its segments (a
+// sidx box), then all segments as they are stored, except for their decode times: the file starts
+// at 0, see ZeroShift.
 func SingleFile(t TrackIndex) (Layout, error) {
 	var l Layout
-	var segments []Segment // without those that have nothing
+	var segments []Segment // without empty ones
 	for i, s := range t.Segments {
 		if s.Size() > 0 {
 			segments = append(segments, s)
@@ -49,8 +49,8 @@ func SingleFile(t TrackIndex) (Layout, error) {
 	return l, nil
 }
 
-// reference makes the sidx entry of the segments from first up to end. It lasts until
-// the next segment starts: times in a sidx box have no gaps.
+// reference returns the sidx entry of the segments from first up to end. Its duration extends to
+// the start of the next segment: times in a sidx box have no gaps.
 func reference(segments []Segment, first, end int) (mp4.SidxRef, error) {
 	var size int64
 	for _, s := range segments[first:end] {

@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// TSState is what a TS knows after a segment, and needs for the next one.
+// TSState is the state of a TS after a segment, which the next one needs.
 type TSState = mpegts.State
 
 // TS writes MPEG-TS segments of a video track, an audio track, or one of each.
@@ -20,8 +20,8 @@ type TS struct {
 	units        []mpegts.Unit // reused by every fragment
 }
 
-// NewTS returns a TS that continues after the segment that left this state. Either track may
-// be nil. The error says which codec has no place in MPEG-TS.
+// NewTS returns a TS that continues after a segment with this state. Either track may be nil. It is
+// an error if MPEG-TS does not support a codec.
 func NewTS(video, audio *Track, state TSState) (*TS, error) {
 	videoTS, err := video.forTS(Video)
 	if err != nil {
@@ -98,7 +98,7 @@ func (t *TS) Segment(w io.Writer, video, audio []Fragment) error {
 	for _, f := range audio {
 		t.muxer.AddAudio(t.unitsOf(f, t.audio)...)
 	}
-	clear(t.units[:cap(t.units)]) // lets go of the caller's bytes
+	clear(t.units[:cap(t.units)]) // so that the caller's bytes can be freed
 	return t.muxer.WriteSegment(w)
 }
 

@@ -79,7 +79,7 @@ func encodeClip(args string) (clip, error) {
 	var c clip
 	cuts := []float64{1, 2, 3, 4, 5, 6} // seconds, when there is no video
 	for i, t := range tracks {
-		whole, err := Retime(frags[i], 0)
+		whole, err := retime(frags[i]...)
 		if err != nil {
 			return clip{}, err
 		}
@@ -265,7 +265,7 @@ func probeTimes(t testing.TB, file, stream string) []int64 {
 }
 
 // checkPackets checks the transport packets themselves: continuity over all
-// segments, tables at their starts, a clock that runs and is told often enough.
+// segments, tables at their starts, a clock that runs and is sent often enough.
 func checkPackets(t *testing.T, segments [][]byte) {
 	t.Helper()
 	counters := map[int]int{}
@@ -450,9 +450,9 @@ func TestTSFailedWrite(t *testing.T) {
 
 type failingWriter struct{}
 
-func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no room") }
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-// TestTSRefuses: what has no place in MPEG-TS is told at the start.
+// TestTSRefuses: codecs that MPEG-TS does not support are refused at the start.
 func TestTSRefuses(t *testing.T) {
 	for name, track := range map[string]Track{
 		"no entry":      {Kind: Video, Timescale: 1},
@@ -507,7 +507,7 @@ func testEntry(name, box, body string) []byte {
 	return w.data
 }
 
-// FuzzTS: sample entries and samples come from files of strangers.
+// FuzzTS: sample entries and samples come from untrusted files.
 func FuzzTS(f *testing.F) {
 	unit := []byte("\x00\x00\x00\x02\x09\xf0\x00\x00\x00\x03\x65\x88\x84")
 	f.Add(testEntry("avc1", "avcC", avcConfig), unit, true)

@@ -11,15 +11,15 @@ import (
 // TestTSAudio: each segment of audio is in one segment in MPEG-TS, and in the right one.
 func TestTSAudio(t *testing.T) {
 	type span struct {
-		start, end int64 // milliseconds
-		anew       bool  // a new connection of the encoder begins with it
+		start, end  int64 // milliseconds
+		reconnected bool  // a new connection of the encoder begins with it
 	}
 	index := func(timescale uint32, spans []span) TrackIndex {
 		x := TrackIndex{Track: Track{Timescale: timescale}}
 		for _, s := range spans {
 			ticks := func(ms int64) int64 { return ms * int64(timescale) / 1000 }
 			part := Part{Start: ticks(s.start), Samples: []Sample{{Duration: uint32(ticks(s.end) - ticks(s.start))}}}
-			x.Segments = append(x.Segments, Segment{Parts: []Part{part}, Discontinuity: s.anew})
+			x.Segments = append(x.Segments, Segment{Parts: []Part{part}, Discontinuity: s.reconnected})
 		}
 		return x
 	}

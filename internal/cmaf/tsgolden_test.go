@@ -65,11 +65,11 @@ func TestTSBytes(t *testing.T) {
 	h264 := &Track{Kind: Video, Timescale: 12800, Delay: 512, Entry: testEntry("avc1", "avcC", avcConfig)}
 	short := &Track{Kind: Video, Timescale: 90000, Entry: testEntry("avc3", "avcC", avcConfig[:4]+"\xfd"+avcConfig[5:])}
 	hevc := &Track{Kind: Video, Timescale: 90000, Entry: testEntry("hvc1", "hvcC", hevcConfig)}
-	sound := func(name, box, body, language string) *Track {
+	audioTrack := func(name, box, body, language string) *Track {
 		return &Track{Kind: Audio, Timescale: 44100, Entry: testEntry(name, box, body), Language: language}
 	}
-	aac := sound("mp4a", "esds", aacConfig("\x12\x10"), "deu")
-	mp3 := sound("mp4a", "esds", "\x00\x00\x00\x00\x04\x0d\x6b\x15\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "und")
+	aac := audioTrack("mp4a", "esds", aacConfig("\x12\x10"), "deu")
+	mp3 := audioTrack("mp4a", "esds", "\x00\x00\x00\x00\x04\x0d\x6b\x15\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00", "und")
 	var got bytes.Buffer
 	for _, tt := range []struct {
 		name         string
@@ -80,11 +80,11 @@ func TestTSBytes(t *testing.T) {
 		{"h264-aac", h264, aac, 4, false},
 		{"h264-aac-alone", h264, aac, 4, true},
 		{"h264", short, nil, 2, false},
-		{"hevc-he-aac", hevc, sound("mp4a", "esds", aacConfig("\x2b\x92\x08\x00"), ""), 4, false},
+		{"hevc-he-aac", hevc, audioTrack("mp4a", "esds", aacConfig("\x2b\x92\x08\x00"), ""), 4, false},
 		{"aac", nil, aac, 0, false},
 		{"aac-alone", nil, aac, 0, true},
-		{"h264-ac-3", h264, sound("ac-3", "dac3", "", ""), 4, false},
-		{"h264-ec-3", h264, sound("ec-3", "dec3", "", "eng"), 4, false},
+		{"h264-ac-3", h264, audioTrack("ac-3", "dac3", "", ""), 4, false},
+		{"h264-ec-3", h264, audioTrack("ec-3", "dec3", "", "eng"), 4, false},
 		{"mp3", nil, mp3, 0, false},
 	} {
 		c := madeFilm(tt.video, tt.audio, tt.length, 4)

@@ -7,7 +7,7 @@ import (
 	"github.com/Eyevinn/mp4ff/mp4"
 )
 
-// The names of tracks that have none. Some players want one.
+// The names of tracks without a name. Some players need one.
 const (
 	noVideoName = "VideoHandler"
 	noAudioName = "SoundHandler"
@@ -19,8 +19,7 @@ const (
 	notSyncFlags = 0x01000000 | notSync
 )
 
-// Init returns the init segment of a track: what a player must have read before any
-// of its segments.
+// Init returns the init segment of a track, which players read before its segments.
 func Init(t Track) []byte { return initSegment(t, nil) }
 
 // initSegment is Init for a track with an edit list.
@@ -75,19 +74,18 @@ func trackHeader(t Track, id uint32) *mp4.TkhdBox {
 	return tkhd
 }
 
-// DisplaySize returns the size at which the pictures of a video track are meant to be
-// shown: their pixels need not be square.
+// DisplaySize returns the size at which the frames of a video track are shown: their pixels need
+// not be square.
 func (t Track) DisplaySize() (width, height float64) {
 	across, down := pixelAspect(t)
 	width, height = float64(t.Width)*float64(across)/float64(down), float64(t.Height)
-	if width >= 1<<16 { // more than a track header can say
+	if width >= 1<<16 { // more than a track header can hold
 		width = float64(t.Width)
 	}
 	return width, height
 }
 
-// media writes the mdia box of a track; tables writes the boxes that say where its
-// samples are.
+// media writes the mdia box of a track; tables writes the boxes with the places of its samples.
 func (w *boxWriter) media(t Track, duration uint64, tables func()) {
 	w.container("mdia", func() {
 		mdhd := &mp4.MdhdBox{Timescale: t.Timescale, Duration: duration, Language: packLanguage(t.Language)}
@@ -136,7 +134,7 @@ func packLanguage(code string) uint16 {
 	return packed
 }
 
-// defaultFlags are those that most samples of the track have.
+// defaultFlags returns the flags of most samples of a track.
 func defaultFlags(t Track) uint32 {
 	if t.Kind == Audio {
 		return syncFlags
@@ -151,16 +149,16 @@ func (s Sample) flags() uint32 {
 	return notSyncFlags
 }
 
-// EncodePart writes samples as a part of a segment and returns what the index must
-// know of it. Sequence counts the parts of a track from 1; players want it to grow.
-// The fragment has times of the timeline, the bytes have them with Lead and Delay.
+// EncodePart encodes samples as a part of a segment, and returns its index entry and its bytes. The
+// sequence numbers of the parts of a track must grow. The fragment has times of the timeline, the
+// bytes have times with Lead and Delay.
 func EncodePart(sequence uint32, t Track, f Fragment) (Part, []byte) {
-	part, head := PartHead(sequence, t, f)
+	part, head := partHead(sequence, t, f)
 	return part, append(head, f.Data...)
 }
 
-// PartHead is EncodePart without the data of the samples, which must follow.
-func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
+// partHead is EncodePart without the data of the samples, which must follow.
+func partHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
 	w := &boxWriter{data: make([]byte, 0, 160+16*len(f.Samples))}
 	w.container("styp", func() {
 		w.data = append(w.data, "msdh\x00\x00\x00\x00msdh"...)
@@ -175,7 +173,7 @@ func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
 			w.box(run.tfhd(f.Samples, defaultFlags(t)))
 			w.container("tfdt", func() {
 				w.u32(1 << 24)
-				w.u64(uint64(decoded)) // what is below zero comes back as such
+				w.u64(uint64(decoded)) // may be negative; a Reader takes it as signed
 			})
 			offsetAt = run.write(w, f.Samples)
 		})
@@ -186,7 +184,7 @@ func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
 	return Part{Start: f.Start, Head: len(w.data), Samples: f.Samples}, w.data
 }
 
-// runForm says which members of samples a trun box must list one by one.
+// runForm holds which fields a trun box must list for each sample.
 type runForm struct {
 	durations, sizes, flags, first, offsets bool
 	delay                                   int64
@@ -204,8 +202,8 @@ func newRunForm(samples []Sample, delay int64) runForm {
 	return form
 }
 
-// tfhd makes the box with what the samples have in common; usual are the flags that
-// the init segment gives.
+// tfhd returns the box with the values that all samples have in common; usual are the flags of the
+// init segment.
 func (form runForm) tfhd(samples []Sample, usual uint32) *mp4.TfhdBox {
 	tfhd := mp4.CreateTfhd(1)
 	if len(samples) == 0 {
@@ -227,7 +225,7 @@ func (form runForm) tfhd(samples []Sample, usual uint32) *mp4.TfhdBox {
 	return tfhd
 }
 
-// write writes the trun box and returns where in w its offset to the data is.
+// write writes the trun box and returns the position in w of its data offset.
 func (form runForm) write(w *boxWriter, samples []Sample) (offsetAt int) {
 	flags := mp4.TrunDataOffsetPresentFlag
 	for _, member := range [...]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// What weir stores must be what it was given: the same bytes, the same pictures at
+// Stored media must have the bytes of its source, and the same frames at
 // the same times.
 func TestRoundTrip(t *testing.T) {
 	for _, tt := range codings {
@@ -73,7 +73,7 @@ func TestEncodePartForms(t *testing.T) {
 		{"first is not", Video, 7, 0, []Sample{{1, 0, 2, false}, {1, 0, 3, true}, {1, 0, 2, true}}},
 		{"sync here and there", Video, 7, 0, []Sample{{1, 0, 2, true}, {1, 0, 3, false}, {1, 0, 2, true}, {1, 0, 2, false}}},
 		{"last is sync", Video, 7, 0, []Sample{{1, 0, 2, false}, {1, 0, 3, false}, {1, 0, 2, true}}},
-		{"sound without sync", Audio, 7, 0, []Sample{{1, 0, 2, true}, {1, 0, 3, false}}},
+		{"audio without sync", Audio, 7, 0, []Sample{{1, 0, 2, true}, {1, 0, 3, false}}},
 		{"negative offsets", Video, 7, 0, []Sample{{10, 0, 2, true}, {20, 30, 3, false}, {30, -20, 0, false}}},
 		{"offsets made positive", Video, 7, 30, []Sample{{10, 0, 2, true}, {20, 30, 3, false}, {30, -30, 0, false}}},
 		{"offsets made zero", Video, 7, 30, []Sample{{10, -30, 2, true}, {20, -30, 3, false}}},

@@ -6,17 +6,17 @@ import (
 	"github.com/Eyevinn/mp4ff/mp4"
 )
 
-// What leaves weir starts at 0, because a file that is opened by itself shows its times. So a
-// track that is handed out has other decode times than a stored one. They can't be negative,
-// but B-frames need decode times before the first presentation time, and samples may lie
-// before 0. Such a track is moved so that its first decode time is 0, and an edit list, as
-// CMAF has it, moves its presentation times back.
+// Files for download start at 0, because players show the times of a file that is opened by
+// itself. So their decode times differ from the stored ones. They can't be negative, but B-frames
+// need decode times before the first presentation time, and samples may be before 0. Such a track
+// is moved so that its first decode time is 0, and a CMAF edit list moves its presentation times
+// back.
 
 // hidden returns how many ticks the edit list of a track that starts at 0 skips.
 func (t TrackIndex) hidden() int64 { return max(0, t.Track.Delay-t.Start()) }
 
-// ZeroShift returns what must be added to the decode times of the stored segments of a track,
-// in ticks, when it is handed out as one that starts at 0; see ShiftPart and ZeroInit.
+// ZeroShift returns the ticks to add to the decode times of the stored segments of a track so that
+// it starts at 0; see ShiftPart and ZeroInit.
 func (t TrackIndex) ZeroShift() int64 { return t.hidden() - t.Track.Ticks(Lead) }
 
 // ZeroInit returns the init segment of a track that starts at 0. The track must have its first

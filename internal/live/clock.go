@@ -6,29 +6,28 @@ import (
 	"weir/internal/cmaf"
 )
 
-// What the times of an encoder may do before they count as a jump: go back, leave a
-// hole, or be behind those of another track, which a transport stream may send long
-// before.
+// What the times of an encoder may do before that counts as a jump: go back, leave a gap, or be
+// behind the times of another track, which a transport stream may send long before.
 const (
 	maxBack  = 500 * time.Millisecond
 	maxGap   = 10 * time.Second
 	maxApart = 3 * time.Second
 )
 
-// maxEarly is how long before the first picture audio may begin.
+// maxEarly is how long before the first video frame audio may begin.
 const maxEarly = 100 * time.Millisecond
 
-// maxFrame is how long a frame lasts, at most, when no other comes after it.
+// maxFrame is the maximum duration of a frame that no other follows.
 const maxFrame = 100 * time.Millisecond
 
-// clock puts the frames of one connection on the timeline of a session. Encoders start
-// their clocks anywhere, let them jump when they switch scenes or wake up, and let
-// them run over. All tracks move together, so that audio and video stay in step.
+// clock puts the frames of one connection on the timeline of a session. The clocks of encoders
+// start anywhere, jump when the encoder switches scenes or wakes up, and wrap around. All tracks
+// move together, so that audio and video stay in sync.
 type clock struct {
-	start  time.Duration         // where the next first frame is put
+	start  time.Duration         // presentation time of the first frame on the timeline
 	offset time.Duration         // from the encoder's time to the timeline
-	last   time.Duration         // the latest decode time there was, on the timeline
-	tracks map[int]time.Duration // the same of each track
+	last   time.Duration         // the latest decode time so far, on the timeline
+	tracks map[int]time.Duration // the same for each track
 	set    bool
 }
 
@@ -37,11 +36,11 @@ func newClock(start time.Duration) *clock {
 	return &clock{start: start, tracks: map[int]time.Duration{}}
 }
 
-// at returns when a frame is decoded and shown on the timeline. jumped says that it
-// does not go on where the frames before it ended.
+// at returns when a frame is decoded and shown on the timeline. jumped reports that it does not
+// continue where the frames before it ended.
 func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 	if !c.set {
-		// The first frame is shown at the start, whatever it is decoded at.
+		// The first frame is shown at the start, whatever its decode time is.
 		c.offset, c.last, c.set = c.start-f.PTS, c.start, true
 	}
 	dts = f.DTS + c.offset
@@ -58,12 +57,15 @@ func (c *clock) at(f Frame) (dts, pts time.Duration, jumped bool) {
 	return dts, f.PTS + c.offset, jumped
 }
 
-// order puts the frames of one track into weir's form, with a frame in hand: how long a
-// frame lasts is known when the next one is there.
+// order puts the frames of one track into weir's form. It holds back one frame, whose duration is
+// known when the next one comes: a latency of 33 ms at 30 frames a second.
 //
-// Encoders decode earlier than they show, by what B-frames need. In weir's form a
-// segment starts when its first frame is shown, so that lead is taken off, measured
-// anew at each key frame; more than the track's Delay is not, see cmaf.Track.
+// With B-frames, the decode times of encoders are ahead of the presentation times. In weir's form
+// a segment starts when its first frame is shown, so this lead is removed, up to the track's
+// Delay (see cmaf.Track). It is measured at each key frame.
+//
+// cmaf.Retimer does the same for files by presentation times alone. It must hold back 64 frames
+// for that, 2.1 s at 30 frames a second, so it can't replace order.
 type order struct {
 	track   cmaf.Track
 	lead    int64 // ticks by which frames are decoded before they are shown
@@ -73,15 +75,15 @@ type order struct {
 	holding bool
 }
 
-// sample is one of a track in weir's form.
+// sample is a sample of a track in weir's form.
 type sample struct {
 	cmaf.Sample
 	at    int64 // when it is decoded
 	data  []byte
-	reuse func([]byte) // takes the data when it is written; nil = others have it too
+	reuse func([]byte) // takes the data back when it is written; nil = others refer to it too
 }
 
-// add takes the next frame and returns the one before it, which is settled now.
+// add takes the next frame and returns the one before it, whose duration is known now.
 func (o *order) add(dts, pts time.Duration, sync bool, data []byte) (settled sample, ok bool) {
 	d, p := o.track.Ticks(dts), o.track.Ticks(pts)
 	if sync {
@@ -98,12 +100,12 @@ func (o *order) add(dts, pts time.Duration, sync bool, data []byte) (settled sam
 	return settled, ok
 }
 
-// finish returns the frame in hand, which lasts as long as told.
-func (o *order) finish(lasts time.Duration) (settled sample, ok bool) {
+// finish returns the held frame with the given duration.
+func (o *order) finish(duration time.Duration) (settled sample, ok bool) {
 	if !o.holding {
 		return sample{}, false
 	}
-	o.held.Duration = uint32(max(o.track.Ticks(lasts), 1))
+	o.held.Duration = uint32(max(o.track.Ticks(duration), 1))
 	o.holding = false
 	return sample{Sample: o.held, at: o.decoded, data: o.data}, true
 }
