@@ -92,14 +92,14 @@ func always(time.Duration) bool { return true }
 func never(time.Duration) bool  { return false }
 
 // until waits until something is so with what makes the audio.
-func (c *chatter) until(what string, is func(m *aacMaker) bool) {
+func (c *chatter) until(what string, is func(m *aacEncoder) bool) {
 	c.Helper()
 	s := c.session
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		s.mu.Lock()
-		s.aac.mu.Lock()
-		so := is(s.aac)
-		s.aac.mu.Unlock()
+		s.audio.aac.mu.Lock()
+		so := is(s.audio.aac)
+		s.audio.aac.mu.Unlock()
 		s.mu.Unlock()
 		if so {
 			return
@@ -198,10 +198,10 @@ func TestAAC(t *testing.T) {
 	defer plain.Close()
 	defer pushed.Close()
 	c.send(5, func(at time.Duration) bool { return at < 2500*time.Millisecond || at >= 3500*time.Millisecond })
-	c.until("all sound is made", func(m *aacMaker) bool { return m.resting && m.line.begun })
+	c.until("all sound is made", func(m *aacEncoder) bool { return m.idle && m.line.begun })
 	c.send(5, never)
-	if end := c.session.end; c.session.aac.track.Time(c.session.aac.line.next) < end-audioRest-100*time.Millisecond {
-		t.Errorf("no sound came, and silence ends at %v of %v", c.session.aac.track.Time(c.session.aac.line.next), end)
+	if end := c.session.conn.end; c.session.audio.aac.track.Time(c.session.audio.aac.line.next) < end-maxAudioPause-100*time.Millisecond {
+		t.Errorf("no sound came, and silence ends at %v of %v", c.session.audio.aac.track.Time(c.session.audio.aac.line.next), end)
 	}
 	c.send(3, always)
 	c.Close(true)
@@ -247,20 +247,20 @@ func TestAACSurvivesItsEncoder(t *testing.T) {
 	c := newChatter(t, 2)
 	c.connect()
 	c.send(2, always)
-	c.until("sound is made", func(m *aacMaker) bool { return m.line.begun })
+	c.until("sound is made", func(m *aacEncoder) bool { return m.line.begun })
 	for !killChild(t, "aresample=osr") {
 		c.send(1, always) // it rests
 	}
-	c.until("the failure is known", func(m *aacMaker) bool { return m.failed })
+	c.until("the failure is known", func(m *aacEncoder) bool { return m.failed })
 	c.session.mu.Lock()
-	issues := strings.Join(c.session.audioIssues(), "\n")
+	issues := strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
 	if !strings.Contains(issues, "the sound is missing for the moment") {
 		t.Errorf("the issues are %q", issues)
 	}
 	killed := float64(c.frame / 25)
 	c.send(4, always)
-	c.until("the sound is back", func(m *aacMaker) bool { return !m.failed })
+	c.until("the sound is back", func(m *aacEncoder) bool { return !m.failed })
 	c.Close(true)
 	got := c.heardAt()
 	for _, want := range []float64{killed + 1, killed + 2, killed + 3} {
@@ -276,11 +276,11 @@ func TestAACWithoutRoom(t *testing.T) {
 	_, release := c.engine.Reserve([]int{750})
 	c.connect()
 	c.send(3, always)
-	if codec := c.session.audio.track.Codec; codec != "opus" && codec != "Opus" {
+	if codec := c.session.renditions.audio.track.Codec; codec != "opus" && codec != "Opus" {
 		t.Errorf("the sound is %s, want Opus", codec)
 	}
 	c.session.mu.Lock()
-	issues := strings.Join(c.session.audioIssues(), "\n")
+	issues := strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
 	if !strings.Contains(issues, "the sound stays Opus") {
 		t.Errorf("the issues are %q", issues)
@@ -291,9 +291,9 @@ func TestAACWithoutRoom(t *testing.T) {
 	c.connect()
 	c.send(3, always)
 	c.session.mu.Lock()
-	issues = strings.Join(c.session.audioIssues(), "\n")
+	issues = strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
-	if codec := c.session.audio.track.Codec; codec != "mp4a.40.2" || issues != "" {
+	if codec := c.session.renditions.audio.track.Codec; codec != "mp4a.40.2" || issues != "" {
 		t.Errorf("with room, the sound is %s, and the issues are %q", codec, issues)
 	}
 	c.Close(true)
@@ -314,11 +314,11 @@ func TestAACWhenThereIsRoomAgain(t *testing.T) {
 			if record {
 				want, breaks = "opus", 0
 			} else {
-				c.until("sound is made", func(m *aacMaker) bool { return m.line.begun })
+				c.until("sound is made", func(m *aacEncoder) bool { return m.line.begun })
 			}
 			c.send(3, always)
 			c.Close(true)
-			if codec := c.session.audio.track.Codec; !strings.EqualFold(codec, want) {
+			if codec := c.session.renditions.audio.track.Codec; !strings.EqualFold(codec, want) {
 				t.Errorf("the sound is %s, want %s", codec, want)
 			}
 			for _, name := range []string{videoName, audioName} {
@@ -328,7 +328,7 @@ func TestAACWhenThereIsRoomAgain(t *testing.T) {
 				}
 			}
 			// Audio and video have the same segments, and nothing is missing of either.
-			sound, picture := c.session.audio, c.session.video
+			sound, picture := c.session.renditions.audio, c.session.renditions.video
 			if len(sound.segments) != len(picture.segments) {
 				t.Fatalf("%d segments of sound, %d of the picture", len(sound.segments), len(picture.segments))
 			}

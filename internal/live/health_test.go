@@ -53,7 +53,7 @@ func (e *patient) run(d time.Duration) []string {
 			e.send()
 		}
 		if !e.now.Before(nextLook) {
-			e.meter.look(0, 0, e.now)
+			e.meter.measure(0, 0, e.now)
 			nextLook = nextLook.Add(beatEvery)
 		}
 	}
@@ -62,10 +62,10 @@ func (e *patient) run(d time.Duration) []string {
 
 func (e *patient) send() {
 	e.media += time.Duration(float64(e.every) * e.pace)
-	if e.meter.audio && !e.noAudio {
+	if e.meter.hasAudio && !e.noAudio {
 		e.meter.frame(true, true, false, e.media+e.audioBy, 200, e.now)
 	}
-	if e.meter.video && !e.noPicture {
+	if e.meter.hasVideo && !e.noPicture {
 		key := e.media-e.lastKey >= e.keyEvery
 		if key {
 			e.lastKey = e.media
@@ -166,11 +166,11 @@ func TestHealthSamples(t *testing.T) {
 	e.audioBy = 250 * time.Millisecond
 	begin := e.now
 	e.run(25 * time.Second)
-	if len(e.meter.waiting) != 2 {
-		t.Fatalf("%d samples of 25 s, want 2", len(e.meter.waiting))
+	if len(e.meter.unsaved) != 2 {
+		t.Fatalf("%d samples of 25 s, want 2", len(e.meter.unsaved))
 	}
 	want := weir.HealthSample{Bitrate: 4_848_000, FPS: 30, Pace: 1, KeyFrameInterval: 2, Drift: 0.25}
-	for i, got := range e.meter.waiting {
+	for i, got := range e.meter.unsaved {
 		if age := got.Time.Time().Sub(begin) - time.Duration(i+1)*sampleEvery; age < 0 || age > time.Second {
 			t.Errorf("sample %d is of %v after the start", i, got.Time.Time().Sub(begin))
 		}
@@ -184,12 +184,12 @@ func TestHealthSamples(t *testing.T) {
 		}
 	}
 
-	e.meter.written(e.meter.waiting[1].Time)
-	if len(e.meter.waiting) != 1 {
-		t.Errorf("%d samples wait after the first was written, want 1", len(e.meter.waiting))
+	e.meter.saved(e.meter.unsaved[1].Time)
+	if len(e.meter.unsaved) != 1 {
+		t.Errorf("%d samples wait after the first was written, want 1", len(e.meter.unsaved))
 	}
 	e.run(20 * time.Minute)
-	if n := len(e.meter.waiting); n != maxSamples {
+	if n := len(e.meter.unsaved); n != maxSamples {
 		t.Errorf("%d samples wait for a store that is away, want %d", n, maxSamples)
 	}
 	if n := len(e.meter.marks); n > int(healthWindow/beatEvery)+2 {

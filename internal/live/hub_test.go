@@ -324,8 +324,8 @@ func TestLostBetweenFrames(t *testing.T) {
 	}
 	e.Close(false)
 	back := s.publish()
-	if want := e.clock.start + 7*frame; e.session.end < want || back.clock.start < want {
-		t.Errorf("the last frame ends at %v, the session at %v, and the next encoder begins at %v", want, e.session.end, back.clock.start)
+	if want := e.clock.start + 7*frame; e.session.conn.end < want || back.clock.start < want {
+		t.Errorf("the last frame ends at %v, the session at %v, and the next encoder begins at %v", want, e.session.conn.end, back.clock.start)
 	}
 }
 
@@ -339,7 +339,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.store.Close() // the hub is not told: its files stay as they are
-	for _, r := range e.session.renditions() {
+	for _, r := range e.session.renditions.source() {
 		if err := r.recorder.Close(); err != nil {
 			t.Fatal(err)
 		}

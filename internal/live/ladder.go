@@ -27,19 +27,10 @@ const (
 	maxBehind = 6 * time.Second
 	// flushTime is what an encoder has to finish what it was given.
 	flushTime = 5 * time.Second
-	// longest is the most time of a core that an encoder gets: a stream may be on air for
-	// years.
-	longest = 100_000 * time.Hour
+	// unlimitedCPU is the CPU time that an ffmpeg gets: a stream may be on air for years.
+	unlimitedCPU = 100_000 * time.Hour
 	// quiet is how long no frame comes before it is asked whether the publisher is gone.
 	quiet = time.Second
-)
-
-// How long a ladder waits before it is tried again: from the first to the last, twice as
-// long each time, and from the first again after it has run for a while.
-const (
-	firstPause = 500 * time.Millisecond
-	lastPause  = 30 * time.Second
-	ranWell    = time.Minute
 )
 
 // Why an encoder was ended.
@@ -49,14 +40,19 @@ var (
 	errTooSlow = weir.Errorf(weir.Busy, "the renditions could not be encoded as fast as the stream comes")
 )
 
-// ladder makes the rungs of a session from its source, with one ffmpeg at a time. It
-// reads the session through a tap, so whatever becomes of it, the source goes on.
+// ladder encodes the rungs of a session from its source, with one ffmpeg at a time. It reads the
+// session through a tap, so that its failures do not affect the source.
 type ladder struct {
-	session *session
-	engine  *ffmpeg.Engine
-	log     *slog.Logger
-	rungs   []*rung // one for each profile of the stream
-	done    chan struct{}
+	profiles   []weir.Profile
+	rungs      []*rung // one for each profile
+	engine     *ffmpeg.Engine
+	log        *slog.Logger
+	renditions *renditions // of the session
+	taps       *taps       // of the session; their lock is the session's
+	openTap    func() *Tap
+	finished   func() bool // the session is over
+	line       *timeline
+	done       chan struct{}
 
 	// Of the goroutine that runs it.
 	level   int  // of the plans, below which none is tried for now
@@ -64,72 +60,55 @@ type ladder struct {
 
 	mu      sync.Mutex
 	climb   climb
-	planned []*rung  // that are being made; nil = nothing is
-	failed  error    // why nothing is being made
-	told    []string // of the plan
-	waiting bool     // nothing is known yet
+	planned []*rung  // that are being encoded; nil = none are
+	failed  error    // why none are
+	limits  []string // what the plan leaves out, for the owner of the stream
+	waiting bool     // there is no plan yet
 }
 
-// startLadder makes the rungs of a session until it is over, and takes up those that
-// there are. It is called before the session is on air.
-func (s *session) startLadder(engine *ffmpeg.Engine) error {
+// startLadder encodes the rungs of a session until it is over, and opens those that are on disk;
+// nil = the stream has no profiles. It is called before the session is on air.
+func (s *session) startLadder(engine *ffmpeg.Engine) (*ladder, error) {
 	if len(s.stream.Profiles) == 0 || engine == nil {
-		return nil
+		return nil, nil
 	}
-	l := &ladder{session: s, engine: engine, log: s.log, done: make(chan struct{}), waiting: true, climb: newClimb()}
-	for _, p := range s.stream.Profiles {
-		r := &rung{profile: p, session: s}
+	l := &ladder{
+		profiles: s.stream.Profiles, engine: engine, log: s.log, renditions: &s.renditions, taps: &s.taps, finished: s.finished,
+		openTap: func() *Tap { return s.tap(TapOptions{}) }, line: newTimeline(), done: make(chan struct{}), waiting: true, climb: newClimb(),
+	}
+	for _, p := range l.profiles {
+		r := &rung{profile: p, ladder: l}
 		l.rungs = append(l.rungs, r)
-		recorder, err := media.Recover(filepath.Join(s.dir, p.Name))
+		recorder, err := media.Recover(filepath.Join(l.renditions.dir, p.Name))
 		if weir.KindOf(err) == weir.NotFound {
 			continue
 		}
 		if err == nil {
-			err = s.addRung(r, recorder)
+			r.out, err = l.renditions.addRung(p, recorder)
 		}
 		if err != nil {
-			return fmt.Errorf("recover %s of session %s: %w", p.Name, s.info.ID, err)
+			return nil, fmt.Errorf("recover %s of session %s: %w", p.Name, s.info.ID, err)
 		}
 	}
-	s.line, s.ladder = newTimeline(), l
-	tap := s.tap(TapOptions{})
+	tap := l.openTap()
 	ctx, cancel := context.WithCancel(context.Background())
 	var measuring sync.WaitGroup
-	measuring.Go(func() { engine.Measure(ctx) }) // the first time; plans that come before it go by what is usual
+	measuring.Go(func() { engine.Measure(ctx) }) // only the first one measures; earlier plans assume a usual speed
 	go func() {
 		defer close(l.done)
 		defer measuring.Wait()
 		defer cancel()
 		l.run(tap)
 	}()
-	return nil
+	return l, nil
 }
 
-// addRung shows a rung to viewers.
-func (s *session) addRung(r *rung, recorder *media.Recorder) error {
-	out, err := newRendition(r.profile.Name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), false)
-	if err != nil {
-		return err
+// timeline returns where the source notes its segments; nil = there is no ladder.
+func (l *ladder) timeline() *timeline {
+	if l == nil {
+		return nil
 	}
-	out.bitrate, out.back = r.profile.Bitrate, s.back
-	r.out = out
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	s.rungs = append(s.rungs, out)
-	return nil
-}
-
-// source returns the rendition that the rungs are made of.
-func (s *session) source() *rendition {
-	s.looking.RLock()
-	defer s.looking.RUnlock()
-	return s.video
-}
-
-func (s *session) isOver() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over
+	return l.line
 }
 
 // wait returns when nothing of the ladder is written any more. Its tap has ended by then.
@@ -141,7 +120,7 @@ func (l *ladder) wait() {
 
 // run makes rungs until the tap ends.
 func (l *ladder) run(tap *Tap) {
-	pause := firstPause
+	var retry backoff
 	for {
 		began := time.Now()
 		err := l.follow(tap)
@@ -150,20 +129,20 @@ func (l *ladder) run(tap *Tap) {
 			l.conclude()
 			return
 		}
-		if time.Since(began) > ranWell || errors.Is(err, errTooSlow) && l.cheaper {
-			pause = firstPause
+		if errors.Is(err, errTooSlow) && l.cheaper {
+			retry = backoff{}
 		}
+		pause := retry.next(began)
 		l.log.Warn("the encoder of the renditions ended; it is started again", "err", err, "in", pause)
 		l.note(nil, nil, err)
-		tap = l.session.tap(TapOptions{})
+		tap = l.openTap()
 		if !l.idle(tap, pause) {
 			tap.Close()
 			l.conclude()
 			return
 		}
-		tap.Close() // what it holds is old by now
-		tap = l.session.tap(TapOptions{})
-		pause = min(2*pause, lastPause)
+		tap.Close() // its frames are old by now
+		tap = l.openTap()
 	}
 }
 
@@ -175,7 +154,7 @@ var errTapEnded = errors.New("the session is over")
 
 // follow makes the rungs of one encoder after the other, and returns why it can't.
 func (l *ladder) follow(tap *Tap) error {
-	in := &feed{tap: tap, line: l.session.line}
+	in := &feed{tap: tap, line: l.line}
 	for {
 		if err := in.begin(); err != nil {
 			return err
@@ -193,7 +172,7 @@ func (l *ladder) follow(tap *Tap) error {
 
 // encode makes the rungs of one encoder, until it is gone.
 func (l *ladder) encode(in *feed) error {
-	plans := ladderPlans(l.session.stream.Profiles, in.track, in.rate)
+	plans := ladderPlans(l.profiles, in.track, in.rate)
 	best := min(l.level, max(len(plans)-1, 0))
 	var offers []int
 	for _, p := range plans[best:] {
@@ -242,7 +221,7 @@ func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 	group, ctx := errgroup.WithContext(ctx)
 	command := ffmpeg.Command{
 		Args: plan.encode.Args(), Stdin: in, Priority: ffmpeg.Live, Reserved: true, Threads: plan.encode.Threads(),
-		Pixels: plan.encode.Pixels(), Stall: 2 * maxBehind, CPU: longest,
+		Pixels: plan.encode.Pixels(), Stall: 2 * maxBehind, CPU: unlimitedCPU,
 	}
 	var writers []*io.PipeWriter
 	for i, r := range rungs {
@@ -343,7 +322,7 @@ func slowest(rungs []*rung) time.Duration {
 
 // behind returns how much the source is ahead of a time.
 func (l *ladder) behind(at time.Duration) time.Duration {
-	settled, _ := l.session.line.now()
+	settled, _ := l.line.now()
 	return max(settled-at, 0)
 }
 
@@ -370,7 +349,7 @@ func (l *ladder) fillGaps(rungs []*rung) {
 		if r.out == nil {
 			continue
 		}
-		if err := r.fill(l.session.source().recorder.Next()); err != nil {
+		if err := r.fill(l.renditions.sourceVideo().recorder.Next()); err != nil {
 			l.log.Warn("the gap in a rendition could not be written", "err", err)
 		}
 	}
@@ -379,7 +358,7 @@ func (l *ladder) fillGaps(rungs []*rung) {
 // conclude tells players of the rungs that nothing will come, if so.
 func (l *ladder) conclude() {
 	l.note(nil, nil, nil)
-	if !l.session.isOver() {
+	if !l.finished() {
 		return
 	}
 	l.fillGaps(l.rungs)
@@ -394,7 +373,7 @@ func (l *ladder) conclude() {
 func (l *ladder) note(rungs []*rung, issues []string, failed error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.planned, l.told, l.failed, l.waiting = rungs, issues, failed, false
+	l.planned, l.limits, l.failed, l.waiting = rungs, issues, failed, false
 }
 
 // expected returns the names of the rungs that are being made, or will be in a moment.
@@ -422,7 +401,7 @@ func (l *ladder) issues() []string {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	issues := slices.Clone(l.told)
+	issues := slices.Clone(l.limits)
 	switch why, known := errors.AsType[*weir.Error](l.failed); {
 	case l.failed == nil:
 	case known && (why == errStuck || why == errTooSlow || why == errNoRoom):
@@ -431,6 +410,18 @@ func (l *ladder) issues() []string {
 		issues = append(issues, "the renditions are missing for the moment: their encoder failed and is started again")
 	}
 	return issues
+}
+
+// rung returns the rung of a name; nil = there is none.
+func (l *ladder) rung(name string) *rung {
+	if l == nil {
+		return nil
+	}
+	i := slices.IndexFunc(l.rungs, func(r *rung) bool { return r.profile.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return l.rungs[i]
 }
 
 // lag returns by how much the slowest rung is behind the source.

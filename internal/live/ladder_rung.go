@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // its encoder was away, are gaps, so that players look elsewhere and come back.
 type rung struct {
 	profile weir.Profile
-	session *session
+	ladder  *ladder
 	out     *rendition // nil = nothing has come out so far
 
 	// What readers are told of its frames; guarded by the session.
@@ -66,28 +67,27 @@ func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader)
 
 // open makes the rendition ready for what an encoder makes.
 func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungWriter, error) {
-	s := r.session
 	track.Delay = max(int64(first.Samples[0].Offset), 0)
 	if r.out == nil {
-		recorder, err := media.Record(filepath.Join(s.dir, r.profile.Name), track)
+		recorder, err := media.Record(filepath.Join(r.ladder.renditions.dir, r.profile.Name), track)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.addRung(r, recorder); err != nil {
+		if r.out, err = r.ladder.renditions.addRung(r.profile, recorder); err != nil {
 			return nil, errors.Join(err, recorder.Close())
 		}
 	}
 	if err := r.out.change(track); err != nil {
 		return nil, err
 	}
-	r.out.aim(rate)
+	r.out.setRate(rate)
 	return &rungWriter{rung: r, track: track, order: order{track: track}, pack: newPacker(r.out.track, r.out), number: -1}, nil
 }
 
 // fill makes gaps of the segments that the rung does not have, before a number. Those that
 // are not shown any more are skipped: an encoder may have been away for days.
 func (r *rung) fill(before int64) error {
-	source := r.session.source()
+	source := r.ladder.renditions.sourceVideo()
 	next := r.out.recorder.Next()
 	first, breaks, missing := source.since(next, before)
 	if first > next {
@@ -101,6 +101,34 @@ func (r *rung) fill(before int64) error {
 		}
 	}
 	return nil
+}
+
+// announce announces the tracks of the rung to its taps: those of the source, with its own video.
+func (r *rung) announce(source []cmaf.Track, position int, video cmaf.Track) {
+	taps := r.ladder.taps
+	taps.mu.Lock()
+	defer taps.mu.Unlock()
+	r.tracks, r.position = slices.Clone(source), position
+	r.tracks[position] = video
+	for _, t := range taps.all {
+		if t.rung == r {
+			t.announce(r.tracks)
+		}
+	}
+}
+
+// share gives a frame of the rung to its taps, after the audio that comes before it.
+func (r *rung) share(track cmaf.Track, f sample) {
+	at := track.Time(f.at)
+	taps := r.ladder.taps
+	taps.mu.Lock()
+	defer taps.mu.Unlock()
+	for _, t := range taps.all {
+		if t.rung == r {
+			t.audio = t.addUntil(t.audio, at)
+			t.add(Tapped{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
+		}
+	}
 }
 
 // rungWriter packs what one run of the encoder makes of a rung.
@@ -131,7 +159,7 @@ func (w *rungWriter) take(ctx context.Context, f cmaf.Fragment) error {
 
 // put packs a frame into the segment that the source has it in.
 func (w *rungWriter) put(ctx context.Context, s sample) error {
-	in, ok, err := w.session.line.segment(ctx, w.track.Time(s.at+int64(s.Duration)/2))
+	in, ok, err := w.ladder.line.segment(ctx, w.track.Time(s.at+int64(s.Duration)/2))
 	if err != nil || !ok {
 		return err
 	}
@@ -178,7 +206,7 @@ func (w *rungWriter) end(ctx context.Context, from *feed) error {
 		at := w.track.Time(w.order.decoded)
 		if next := time.Duration(from.divided.Load()); next > at {
 			lasts = next - at // the next encoder goes on there
-		} else if in, found, err := w.session.line.segment(ctx, at); err == nil && found && in.end > at {
+		} else if in, found, err := w.ladder.line.segment(ctx, at); err == nil && found && in.end > at {
 			lasts = in.end - at
 		}
 	}

@@ -48,8 +48,8 @@ func TestEndlessSegments(t *testing.T) {
 	}{
 		"no key frame": {func(e *encoder) error { return e.frames(61*25, 100, 40*time.Millisecond, false) }, "no key frame"},
 		"a clock that stands still": {func(e *encoder) error {
-			e.session.allowance.frames.SetBurst(1 << 30) // of which there is a limit too
-			e.session.allowance.frames.SetLimit(1 << 30)
+			e.session.conn.allowance.frames.SetBurst(1 << 30) // of which there is a limit too
+			e.session.conn.allowance.frames.SetLimit(1 << 30)
 			return e.frames(maxSegmentSamples+100, 10, 0, true)
 		}, "stands still"},
 		"too many bytes": {func(e *encoder) error {
@@ -93,7 +93,7 @@ func TestAudioWithoutThePicture(t *testing.T) {
 		}
 		e.audio++
 	}
-	if segments, seconds := e.session.audio.carried(); segments < 15 || seconds < 30 {
+	if segments, seconds := e.session.renditions.audio.carried(); segments < 15 || seconds < 30 {
 		t.Errorf("40 s of sound without a picture are %d segments of %.1f s", segments, seconds)
 	}
 	// It comes back, later than it was.
@@ -102,7 +102,7 @@ func TestAudioWithoutThePicture(t *testing.T) {
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
 	}
-	if segments, _ := e.session.video.carried(); segments < 3 {
+	if segments, _ := e.session.renditions.video.carried(); segments < 3 {
 		t.Errorf("the picture is back, and has %d segments", segments)
 	}
 }
@@ -120,7 +120,7 @@ func TestWaitingAudioHasAMax(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(e.session.muxer.waiting); n > maxWaitingFrames {
+	if n := len(e.session.conn.muxer.waiting); n > maxWaitingFrames {
 		t.Errorf("%d frames of sound wait, want at most %d", n, maxWaitingFrames)
 	}
 }
@@ -141,8 +141,8 @@ func TestTapHasAMaxOfFrames(t *testing.T) {
 	tap.mu.Lock()
 	queued := len(tap.queue)
 	tap.mu.Unlock()
-	if queued > maxTappedFrames || tap.Lost() < maxTappedFrames/2 {
-		t.Errorf("%d frames wait, %d are lost; want at most %d to wait", queued, tap.Lost(), maxTappedFrames)
+	if queued > maxTappedFrames || tap.lostFrames() < maxTappedFrames/2 {
+		t.Errorf("%d frames wait, %d are lost; want at most %d to wait", queued, tap.lostFrames(), maxTappedFrames)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestWindowHasAMaxOfBytes(t *testing.T) {
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
 	}
-	r := e.session.video
+	r := e.session.renditions.video
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	large := cmaf.Segment{Parts: []cmaf.Part{{Samples: []cmaf.Sample{{Size: 200 << 20, Duration: 900}}}}}

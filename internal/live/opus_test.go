@@ -80,7 +80,7 @@ func TestTapOpus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	begin := session.end - frames[len(frames)-1].PTS - hole // about where the first frame is, on the timeline
+	begin := session.conn.end - frames[len(frames)-1].PTS - hole // about where the first frame is, on the timeline
 	for _, tap := range taps {
 		item, err := tap.Next(t.Context())
 		if err != nil {
@@ -115,11 +115,11 @@ func TestTapOpus(t *testing.T) {
 		}
 	}
 	taps[0].Close()
-	if session.opus == nil {
+	if session.audio.opus == nil {
 		t.Error("the encoder is gone, but somebody listens")
 	}
 	taps[1].Close()
-	if running := s.engine.Stats().Running; session.opus != nil || running != [3]int{} {
+	if running := s.engine.Stats().Running; session.audio.opus != nil || running != [3]int{} {
 		t.Errorf("nobody listens, and the encoder is there: %v", running)
 	}
 	p.Close(true)
@@ -130,11 +130,11 @@ func TestPicturesAwaitAudio(t *testing.T) {
 	video := newTrack(t)(codec.H264Config([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20}))
 	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
-	tap := &Tap{form: AudioOpus, instead: -1, wake: make(chan struct{}, 1)}
-	tap.tell(Tapped{Tracks: []cmaf.Track{video, audio}})
+	tap := &Tap{form: AudioOpus, transcoded: -1, wake: make(chan struct{}, 1)}
+	tap.receive(Tapped{Tracks: []cmaf.Track{video, audio}})
 	picture := func(at time.Duration) {
-		tap.tell(Tapped{PTS: at, DTS: at, Sync: true})
-		tap.tell(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
+		tap.receive(Tapped{PTS: at, DTS: at, Sync: true})
+		tap.receive(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
 	}
 	sound := func(at time.Duration) { tap.addAudio(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
 	picture(0)
@@ -145,8 +145,8 @@ func TestPicturesAwaitAudio(t *testing.T) {
 	sound(45 * ms)
 	picture(300 * ms) // for which no audio comes
 	picture(340 * ms)
-	tap.tell(Tapped{Tracks: []cmaf.Track{video}})
-	tap.tell(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
+	tap.receive(Tapped{Tracks: []cmaf.Track{video}})
+	tap.receive(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
 	type item struct {
 		track int
 		at    time.Duration
@@ -163,42 +163,32 @@ func TestPicturesAwaitAudio(t *testing.T) {
 	}
 }
 
-// What goes into the encoder of Opus comes out again, all of it: how much there was is how
-// audioLine knows when it is heard.
+// The encoder of Opus loses no frame: audioLine derives times from how much audio came out.
 func TestOpusLosesNothing(t *testing.T) {
 	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	track, frames := audioOf(t, "1")
-	audio, err := newADTS(track)
+	tap := &Tap{tracks: []cmaf.Track{track}, wake: make(chan struct{}, 1)}
+	for _, f := range frames {
+		tap.add(Tapped{PTS: f.PTS, DTS: f.PTS, Sync: true, Data: f.Data})
+	}
+	tap.end(io.EOF)
+	in, err := newOpusFeed(t.Context(), tap, track, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var in, out bytes.Buffer
-	for _, f := range frames {
-		if err := audio.write(&in, f.Data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := engine.Run(t.Context(), ffmpeg.Command{
-		Args: opusArgs(), Stdin: io.NopCloser(&in), Outputs: []io.Writer{&out}, Priority: ffmpeg.Live, Pixels: 1, Stall: opusStall,
+	var out time.Duration
+	encoders := audioEncoders{engine: engine}
+	if err := encoders.transcode(t.Context(), opusArgs(), in, func(_ int64, packet []byte) error {
+		out += time.Duration(codec.OpusSamples(packet)) * time.Second / codec.OpusRate
+		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	var came time.Duration
-	for r := cmaf.NewReader(&out); ; {
-		f, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		came += time.Duration(codec.OpusSamples(f.Data)) * time.Second / codec.OpusRate // one in each
-	}
-	if went := time.Duration(len(frames)) * audio.length; came < went {
-		t.Errorf("%v of sound came out of %v", came, went)
+	if want := time.Duration(len(frames)) * in.duration; out < want {
+		t.Errorf("%v of audio came out of %v", out, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,13 +23,14 @@ type Publisher struct {
 	stream weir.Stream
 	from   Source
 
-	// What its session keeps of it.
-	session *session
+	session *session // nil = no tracks are announced yet
+
+	// Guarded by the session.
 	tracks  []cmaf.Track
 	packers []*packer // by track; nil = left out
 	clock   *clock
-	shared  bool   // others have the picture in hand too
-	leftOut string // what the encoder sends and nobody gets, for people
+	shared  bool   // taps have the data of the pending video frame too
+	leftOut string // an issue: what the encoder sends and the stream does without
 
 	done  chan struct{}
 	once  sync.Once
@@ -41,7 +43,7 @@ func (p *Publisher) StreamID() string { return p.stream.ID }
 // Done is closed when the publisher must end although nothing is being written.
 func (p *Publisher) Done() <-chan struct{} { return p.done }
 
-// stop tells the publisher to end.
+// stop makes the publisher end.
 func (p *Publisher) stop(cause error) {
 	p.once.Do(func() {
 		p.cause = cause
@@ -49,8 +51,14 @@ func (p *Publisher) stop(cause error) {
 	})
 }
 
-// SetTracks says what the encoder sends: before the first frame, and again when that
-// changes. With the first call the stream is on air.
+// opens reports whether players can begin with a frame.
+func (p *Publisher) opens(f Frame) bool {
+	hasVideo := slices.ContainsFunc(p.tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
+	return !hasVideo || p.tracks[f.Track].Kind == cmaf.Video && f.Sync
+}
+
+// SetTracks sets the tracks that the encoder sends: before the first frame, and again when they
+// change. With the first call the stream is on air.
 func (p *Publisher) SetTracks(ctx context.Context, tracks []cmaf.Track) error {
 	if p.session == nil {
 		s, err := p.hub.onAir(ctx, p.stream)
@@ -62,8 +70,8 @@ func (p *Publisher) SetTracks(ctx context.Context, tracks []cmaf.Track) error {
 	return p.session.begin(p, tracks, time.Now())
 }
 
-// LeaveOut notes what the encoder sends and the stream has to do without, in a sentence for
-// the health of the stream; "" = nothing.
+// LeaveOut sets what the encoder sends and the stream does without, in a sentence for the health of
+// the stream; "" = nothing.
 func (p *Publisher) LeaveOut(what string) {
 	if p.session != nil {
 		p.session.mu.Lock()
@@ -72,7 +80,7 @@ func (p *Publisher) LeaveOut(what string) {
 	p.leftOut = what
 }
 
-// Write takes a frame. An error says why the connection must end.
+// Write takes a frame. After an error the connection must end.
 func (p *Publisher) Write(f Frame) error {
 	select {
 	case <-p.done:
@@ -85,7 +93,7 @@ func (p *Publisher) Write(f Frame) error {
 	return p.session.write(p, f)
 }
 
-// Close says that the connection has ended; clean = the encoder said so before.
+// Close notes that the connection has ended; clean = the encoder announced that.
 func (p *Publisher) Close(clean bool) {
 	p.stop(errEnded)
 	if p.session != nil {

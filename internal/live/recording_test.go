@@ -55,7 +55,7 @@ func TestWholePlaylist(t *testing.T) {
 		t.Errorf("80 seconds:\n%s", grown)
 	}
 	// Who asks for the first time gets the same.
-	s.broadcast().session.video.history = history{}
+	s.broadcast().session.renditions.video.history = history{}
 	if again := whole(videoName); again != grown {
 		t.Errorf("asked anew:\n%s", again)
 	}
@@ -142,7 +142,7 @@ func TestNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.hub.beat(t.Context())
-	if s.broadcast().session.unrecorded {
+	if s.broadcast().session.renditions.full {
 		t.Error("there is room, and it is not recorded")
 	}
 	full = weir.Errorf(weir.Full, "there is not enough disk space")

@@ -109,7 +109,7 @@ func TestMove(t *testing.T) {
 	if first := fmt.Sprintf("#EXT-X-MEDIA-SEQUENCE:%d\n", moved.Earlier[0].Next); strings.Count(list, "#EXT-X-GAP\n") != 16 || !strings.Contains(list, first) {
 		t.Errorf("numbers that are left out are no gaps:\n%s", list)
 	}
-	if n := e2.session.lease.Sequence; n < 3+16 || !strings.Contains(list, "#EXT-X-DISCONTINUITY\n") || e2.session.video.base != n {
+	if n := e2.session.lease.Sequence; n < 3+16 || !strings.Contains(list, "#EXT-X-DISCONTINUITY\n") || e2.session.renditions.video.base != n {
 		t.Errorf("after segment 2 comes %d:\n%s", n, list)
 	}
 	waited, before := make(chan error, 1), a.broadcast()
@@ -118,10 +118,10 @@ func TestMove(t *testing.T) {
 		waited <- err
 	}()
 	a.hub.beat(t.Context())
-	if err := <-waited; !errors.Is(err, ErrMoved) {
+	if err := <-waited; !errors.Is(err, ErrHandedOver) {
 		t.Errorf("who waits at the first node: %v", err)
 	}
-	if !a.broadcast().Moved() || strings.Contains(a.playlist(videoName, plain), "ENDLIST") {
+	if !a.broadcast().HandedOver() || strings.Contains(a.playlist(videoName, plain), "ENDLIST") {
 		t.Error("players at the first node are told that it has ended")
 	}
 	if err := e.send(1); err == nil {
@@ -133,7 +133,7 @@ func TestMove(t *testing.T) {
 	if err := e3.send(3); err != nil {
 		t.Fatal(err)
 	}
-	if info := e3.session.info; info.ID != session || len(info.Earlier) != 2 || e3.session.lease.Sequence <= e2.session.lease.Sequence+2 || a.broadcast().Moved() {
+	if info := e3.session.info; info.ID != session || len(info.Earlier) != 2 || e3.session.lease.Sequence <= e2.session.lease.Sequence+2 || a.broadcast().HandedOver() {
 		t.Errorf("the session comes back as %+v with %+v", info, e3.session.lease)
 	}
 	b.hub.beat(t.Context())
@@ -242,7 +242,7 @@ func TestMoveShowsWhatWasBefore(t *testing.T) {
 	}
 	list := a.playlist(videoName, plain)
 	segments, gaps, breaks := listed(list)
-	_, total := a.broadcast().session.video.totals()
+	_, total := a.broadcast().session.renditions.video.totals()
 	counted, _, _ := strings.Cut(after(list, "#EXT-X-DISCONTINUITY-SEQUENCE:"), "\n")
 	if gaps > 0 || segments[0] <= third || counted != fmt.Sprint(total-1-int64(breaks)) {
 		t.Errorf("of %d discontinuities %s were before, and %d are in the list:\n%s", total-1, counted, breaks, list)
@@ -282,7 +282,7 @@ func (s *testHub) carry(seconds float64) int64 {
 	}
 	s.hub.beat(s.Context())
 	for _, one := range s.hub.uploadable() {
-		s.hub.upload(s.Context(), one)
+		one.uploads.add(s.Context(), &one.renditions)
 	}
 	return e.session.lease.Sequence
 }
