@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weir/internal/cmaf"
@@ -121,7 +120,7 @@ func (a *audioEncoders) finish() {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	m.notify()
+	notify(m.wake)
 	tick := time.NewTicker(maxAudioPause / 4)
 	defer tick.Stop()
 	for {
@@ -157,24 +156,11 @@ func (m *aacEncoder) add(at time.Duration, packet []byte) {
 		m.size -= len(m.queue[0].data)
 		m.queue = slices.Delete(m.queue, 0, 1)
 	}
-	m.notify()
+	notify(m.wake)
 }
 
-// notify wakes the goroutine that waits for packets.
-func (m *aacEncoder) notify() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the next packet; false = no more come, or none came before the timeout. Timeout 0 =
-// it waits for ever.
-func (m *aacEncoder) take(stop <-chan struct{}, timeout time.Duration) (audioPacket, bool) {
-	var late <-chan time.Time
-	if timeout > 0 {
-		late = time.After(timeout)
-	}
+// take returns the next packet; false = no more come, or ctx has ended.
+func (m *aacEncoder) take(ctx context.Context) (audioPacket, bool) {
 	for {
 		m.mu.Lock()
 		if len(m.queue) > 0 {
@@ -190,9 +176,7 @@ func (m *aacEncoder) take(stop <-chan struct{}, timeout time.Duration) (audioPac
 		}
 		select {
 		case <-m.wake:
-		case <-late:
-			return audioPacket{}, false
-		case <-stop:
+		case <-ctx.Done():
 			return audioPacket{}, false
 		}
 	}
@@ -215,7 +199,7 @@ func (m *aacEncoder) hasFailed() bool {
 func (m *aacEncoder) run(ctx context.Context) {
 	var retry backoff
 	for {
-		first, ok := m.take(ctx.Done(), 0)
+		first, ok := m.take(ctx)
 		if !ok {
 			return
 		}
@@ -245,9 +229,11 @@ func (m *aacEncoder) run(ctx context.Context) {
 
 // encode encodes a packet and all that follow, until none comes for a while.
 func (m *aacEncoder) encode(ctx context.Context, first audioPacket) error {
-	in := &aacFeed{encoder: m, packet: first, pending: true, ready: cmaf.Init(m.source), closed: make(chan struct{})}
+	in := &aacFeed{encoder: m, packet: first, pending: true, ready: cmaf.Init(m.source)}
+	in.ctx, in.cancel = context.WithCancel(ctx)
+	defer in.cancel()
 	err := m.encoders.transcode(ctx, aacArgs(), in, m.emit)
-	if err == nil && !in.drained.Load() {
+	if err == nil && !in.drained {
 		return errors.New("the encoder of the sound ended before the sound did")
 	}
 	return err
@@ -265,23 +251,26 @@ func aacArgs() []string {
 
 // aacFeed gives packets to ffmpeg as fragmented MP4, one in each fragment.
 type aacFeed struct {
+	ctx      context.Context
+	cancel   context.CancelFunc
 	encoder  *aacEncoder
 	packet   audioPacket // the next one, if pending
 	pending  bool
 	ready    []byte
 	sequence uint32
-	last     int64       // time of the last packet
-	drained  atomic.Bool // there is nothing more
-	closed   chan struct{}
-	closing  sync.Once
+	last     int64 // time of the last packet
+	drained  bool  // there is nothing more
 }
 
 // Read gives the next bytes.
 func (f *aacFeed) Read(p []byte) (int, error) {
 	for len(f.ready) == 0 {
 		if !f.pending {
-			if f.packet, f.pending = f.encoder.take(f.closed, maxAudioPause); !f.pending {
-				f.drained.Store(true)
+			ctx, cancel := context.WithTimeout(f.ctx, maxAudioPause)
+			f.packet, f.pending = f.encoder.take(ctx)
+			cancel()
+			if !f.pending {
+				f.drained = true
 				return 0, io.EOF
 			}
 		}
@@ -303,7 +292,7 @@ func (f *aacFeed) Read(p []byte) (int, error) {
 
 // Close ends a Read that waits for packets.
 func (f *aacFeed) Close() error {
-	f.closing.Do(func() { close(f.closed) })
+	f.cancel()
 	return nil
 }
 

@@ -197,29 +197,23 @@ func (s *session) packAAC(track cmaf.Track, f sample) error {
 	return s.conn.muxer.addAudio(f)
 }
 
-// lastFrame returns when the last frame came.
-func (s *session) lastFrame() time.Time {
+// leave disconnects a publisher. The session waits for it to reconnect.
+func (s *session) leave(p *Publisher, clean bool) error {
+	offAir := time.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn.lastFrame
-}
-
-// has reports whether a publisher is the connected one.
-func (s *session) has(p *Publisher) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn.publisher == p
-}
-
-// leave disconnects a publisher. The stream counts as inactive from offAir on.
-func (s *session) leave(p *Publisher, offAir time.Time) error {
-	if s.has(p) {
+	connected := s.conn.publisher == p
+	s.mu.Unlock()
+	if connected {
 		s.audio.finish()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn.publisher != p {
 		return nil
+	}
+	if !clean {
+		// The connection may have been dead for seconds before that was noticed.
+		offAir = s.conn.lastFrame.Add(idleAfterLoss)
 	}
 	s.conn.publisher, s.conn.offAir = nil, offAir
 	return s.pause()

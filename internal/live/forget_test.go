@@ -25,9 +25,9 @@ func (s *testHub) logs(session *session) (size int64) {
 	return size
 }
 
-// TestForgetsWhatIsNotRecorded sends for a long time: what is on disk does not grow with
+// TestUnrecordedStreamForgets sends for a long time: what is on disk does not grow with
 // it, and players do not notice a restart.
-func TestForgetsWhatIsNotRecorded(t *testing.T) {
+func TestUnrecordedStreamForgets(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	segments := func(count int) {

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"context"
 	"time"
 
 	"weir/internal/weir"
@@ -36,12 +35,6 @@ func (b *Broadcast) Shows(name string) bool {
 
 // maxUnreported is by how much the media of a node may be longer than it has reported.
 const maxUnreported = beatEvery + 500*time.Millisecond
-
-// carriedElsewhere reports whether another node carries a stream.
-func (h *Hub) carriedElsewhere(ctx context.Context, s *session) bool {
-	air, err := h.o.Store.OnAirOf(ctx, s.stream.PlaybackID)
-	return err == nil && air.Node != h.o.Node
-}
 
 // handOver ends a session here that continues on another node. Its playlists have no end.
 func (h *Hub) handOver(s *session) {

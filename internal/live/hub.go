@@ -19,9 +19,7 @@ import (
 const (
 	beatEvery = 2 * time.Second
 	syncEvery = 200 * time.Millisecond
-	// Until a stream counts as inactive: after a clean end, and after a lost connection. A beat
-	// may come as much later.
-	idleAfterEnd  = 0
+	// idleAfterLoss is how long after a lost connection a stream counts as inactive.
 	idleAfterLoss = 8 * time.Second
 	// shownAfter is how long a session that has ended has playlists, with their end.
 	shownAfter = time.Minute
@@ -56,7 +54,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, opened: make(chan struct{}, 1)}
+	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, opened: make(chan struct{}, 1), pulls: pulls{all: map[string]*Pull{}}}
 	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Max = maxArrivalsAtOnce, arrivalsPerSecond, maxArriving
 	if err := h.recover(ctx); err != nil {
 		return nil, errors.Join(err, h.stop())
@@ -78,7 +76,7 @@ func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publ
 		return nil, weir.Errorf(weir.Busy, "encoders of this stream connect too often; wait a few seconds")
 	}
 	h.admitted.Add(1)
-	return &Publisher{hub: h, stream: stream, from: from, done: make(chan struct{})}, nil
+	return newPublisher(h, stream, from), nil
 }
 
 // Find returns the stream of a playback id: on air, waiting for its encoder, or just over.
@@ -134,22 +132,7 @@ func (h *Hub) add(s *session) {
 		last.before, s.before = nil, last
 	}
 	h.sessions[s.stream.ID], h.playing[s.stream.PlaybackID] = s, s
-	select {
-	case h.opened <- struct{}{}:
-	default:
-	}
-}
-
-// left notes that a publisher has disconnected. Its session waits for it to reconnect.
-func (h *Hub) left(p *Publisher, clean bool) {
-	offAir := time.Now().Add(idleAfterEnd)
-	if !clean {
-		// A connection may be dead for seconds before that is noticed.
-		offAir = p.session.lastFrame().Add(idleAfterLoss)
-	}
-	if err := p.session.leave(p, offAir); err != nil {
-		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
-	}
+	notify(h.opened)
 }
 
 // Run keeps the sessions until ctx ends: it reports to the store that they are alive, ends those that
@@ -158,9 +141,11 @@ func (h *Hub) Run(ctx context.Context) error {
 	changes, unwatch := h.o.Store.Watch(store.TopicLive)
 	defer unwatch()
 	var syncing sync.WaitGroup
-	syncing.Go(func() { h.keepSynced(ctx) })
+	syncing.Go(func() { every(ctx, syncEvery, h.syncAll) })
 	syncing.Go(func() { h.keepPulls(ctx) })
-	syncing.Go(func() { h.keepUploaded(ctx) })
+	if h.o.Upload != nil {
+		syncing.Go(func() { every(ctx, uploadEvery, func() { h.uploadAll(ctx) }) })
+	}
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	var swept time.Time
@@ -203,6 +188,12 @@ func (h *Hub) recover(ctx context.Context) error {
 	return nil
 }
 
+// withEnded returns the open sessions, and those that have ended and are not closed yet. The caller
+// holds the lock.
+func (h *Hub) withEnded() []*session {
+	return slices.AppendSeq(slices.Collect(maps.Values(h.sessions)), maps.Keys(h.ended))
+}
+
 // all returns the open sessions.
 func (h *Hub) all() []*session {
 	h.mu.Lock()
@@ -222,32 +213,40 @@ func (h *Hub) Broadcasts() []*Broadcast {
 // Opened returns a channel that receives after sessions were opened. It is for one reader.
 func (h *Hub) Opened() <-chan struct{} { return h.opened }
 
-// keepSynced syncs the files of sessions until ctx ends, so that they survive a power cut.
-func (h *Hub) keepSynced(ctx context.Context) {
-	tick := time.NewTicker(syncEvery)
+// every calls do at an interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func()) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			h.syncAll()
+			do()
 		}
 	}
 }
 
-func (h *Hub) syncAll() {
+// atOnce calls do for sessions, for several at the same time.
+func atOnce(sessions []*session, limit int, do func(*session)) {
 	var g errgroup.Group
-	g.SetLimit(maxSyncs)
-	for _, s := range h.all() {
+	g.SetLimit(limit)
+	for _, s := range sessions {
 		g.Go(func() error {
-			if err := s.sync(); err != nil {
-				s.log.Warn("what was recorded could not be made safe on disk", "err", err)
-			}
+			do(s)
 			return nil
 		})
 	}
 	_ = g.Wait()
+}
+
+// syncAll syncs the files of sessions, so that they survive a power cut.
+func (h *Hub) syncAll() {
+	atOnce(h.all(), maxSyncs, func(s *session) {
+		if err := s.sync(); err != nil {
+			s.log.Warn("what was recorded could not be made safe on disk", "err", err)
+		}
+	})
 }
 
 // beat reports the state of the sessions to the store, and ends those that must end.
@@ -303,7 +302,7 @@ func (h *Hub) beat(ctx context.Context) {
 // finish ends a session that must end.
 func (h *Hub) finish(ctx context.Context, s *session, why weir.Ending) error {
 	if why == weir.EndTakenOver {
-		if h.carriedElsewhere(ctx, s) {
+		if air, err := h.o.Store.OnAirOf(ctx, s.stream.PlaybackID); err == nil && air.Node != h.o.Node {
 			h.handOver(s)
 		} else {
 			h.end(s, errTakenOver, true)

@@ -20,20 +20,21 @@ import (
 )
 
 const (
-	// measuredFrames is how many frames are looked at before a ladder is planned.
+	// measuredFrames is how many frames give the frame rate before a ladder is planned.
 	measuredFrames = 9
-	// maxBehind is how far a rung may be behind the source before its encoder is taken
-	// to be stuck or too slow.
+	// maxBehind is how far a rung may be behind the source. If it is further behind, its ffmpeg is
+	// stuck or too slow.
 	maxBehind = 6 * time.Second
-	// flushTime is what an encoder has to finish what it was given.
-	flushTime = 5 * time.Second
+	// flushTimeout is how long ffmpeg may take to finish after its input has ended.
+	flushTimeout = 5 * time.Second
 	// unlimitedCPU is the CPU time that an ffmpeg gets: a stream may be on air for years.
 	unlimitedCPU = 100_000 * time.Hour
-	// quiet is how long no frame comes before it is asked whether the publisher is gone.
-	quiet = time.Second
+	// maxFrameWait is how long no frame comes before the feed checks whether the publisher has
+	// disconnected.
+	maxFrameWait = time.Second
 )
 
-// Why an encoder was ended.
+// Why ffmpeg was ended.
 var (
 	errStuck   = weir.Errorf(weir.Internal, "the encoder of the renditions did not answer any more")
 	errNoRoom  = weir.Errorf(weir.Busy, "this server has too many streams to encode already")
@@ -54,9 +55,9 @@ type ladder struct {
 	line       *timeline
 	done       chan struct{}
 
-	// Of the goroutine that runs it.
-	level   int  // of the plans, below which none is tried for now
-	cheaper bool // there are plans left to try
+	// For the goroutine that runs it.
+	level   int  // position of the best plan to try
+	cheaper bool // there are cheaper plans to try
 
 	mu      sync.Mutex
 	climb   climb
@@ -111,14 +112,14 @@ func (l *ladder) timeline() *timeline {
 	return l.line
 }
 
-// wait returns when nothing of the ladder is written any more. Its tap has ended by then.
+// wait waits until the ladder writes nothing more. Its tap must have ended.
 func (l *ladder) wait() {
 	if l != nil {
 		<-l.done
 	}
 }
 
-// run makes rungs until the tap ends.
+// run encodes rungs until the tap ends.
 func (l *ladder) run(tap *Tap) {
 	var retry backoff
 	for {
@@ -146,13 +147,13 @@ func (l *ladder) run(tap *Tap) {
 	}
 }
 
-// errEarly says that ffmpeg was content with less than there was.
+// errEarly means that ffmpeg ended before its input did.
 var errEarly = errors.New("the encoder of the renditions ended before the stream did")
 
-// errTapEnded says that the session is over, or goes on elsewhere.
+// errTapEnded means that the session is over, or continues on another node.
 var errTapEnded = errors.New("the session is over")
 
-// follow makes the rungs of one encoder after the other, and returns why it can't.
+// follow encodes the rungs of one publisher after the other, and returns why it ended.
 func (l *ladder) follow(tap *Tap) error {
 	in := &feed{tap: tap, line: l.line}
 	for {
@@ -170,7 +171,7 @@ func (l *ladder) follow(tap *Tap) error {
 	}
 }
 
-// encode makes the rungs of one encoder, until it is gone.
+// encode encodes the rungs of one publisher, until it disconnects.
 func (l *ladder) encode(in *feed) error {
 	plans := ladderPlans(l.profiles, in.track, in.rate)
 	best := min(l.level, max(len(plans)-1, 0))
@@ -181,7 +182,7 @@ func (l *ladder) encode(in *feed) error {
 	chosen, release := l.engine.Reserve(offers)
 	defer release()
 	switch {
-	case len(plans) == 0: // the source is too small for all of them
+	case len(plans) == 0: // the source is smaller than all rungs
 		l.note(nil, nil, nil)
 		return in.skip(func() { l.fillGaps(l.rungs) })
 	case chosen < 0:
@@ -214,7 +215,7 @@ func (l *ladder) encode(in *feed) error {
 	return err
 }
 
-// runPlan runs ffmpeg until the encoder is gone or ffmpeg fails.
+// runPlan runs ffmpeg until the publisher disconnects or ffmpeg fails.
 func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -255,26 +256,26 @@ func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 	return in.ended
 }
 
-// watch ends an encoder that is stuck or does not keep up, or that does not end when it
-// has got everything. The rungs that are left out meanwhile are gaps.
+// watch ends an ffmpeg that is stuck or too slow, or that does not end after its input. It fills the
+// rungs that the plan leaves out with gaps.
 func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort context.CancelCauseFunc) {
 	tick := time.NewTicker(maxBehind / 20)
 	defer tick.Stop()
 	for _, r := range rungs {
 		r.newest.Store(int64(in.first))
 	}
-	left := slices.DeleteFunc(slices.Clone(l.rungs), func(r *rung) bool { return slices.Contains(rungs, r) })
-	var drained, moved time.Time
+	leftOut := slices.DeleteFunc(slices.Clone(l.rungs), func(r *rung) bool { return slices.Contains(rungs, r) })
+	var drained, advanced time.Time
 	before := time.Duration(-1)
 	for {
 		select {
 		case <-ended:
 			return
 		case now := <-tick.C:
-			l.fillGaps(left)
+			l.fillGaps(leftOut)
 			newest := slowest(rungs)
 			if newest != before {
-				before, moved = newest, now
+				before, advanced = newest, now
 			}
 			if l.climbs(l.behind(newest), now) {
 				in.divide.Store(true)
@@ -284,12 +285,12 @@ func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort con
 				if drained.IsZero() {
 					drained = now
 				}
-				if now.Sub(drained) > flushTime {
+				if now.Sub(drained) > flushTimeout {
 					abort(errStuck)
 					return
 				}
 			case l.behind(newest) <= maxBehind:
-			case now.Sub(moved) > maxBehind/2:
+			case now.Sub(advanced) > maxBehind/2:
 				abort(errStuck)
 				return
 			default:
@@ -300,7 +301,7 @@ func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort con
 	}
 }
 
-// climbs reports whether the better way is to be tried again.
+// climbs reports whether to try the next better plan.
 func (l *ladder) climbs(behind time.Duration, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -320,14 +321,13 @@ func slowest(rungs []*rung) time.Duration {
 	return time.Duration(newest)
 }
 
-// behind returns how much the source is ahead of a time.
+// behind returns how far a time is behind the source.
 func (l *ladder) behind(at time.Duration) time.Duration {
 	settled, _ := l.line.now()
 	return max(settled-at, 0)
 }
 
-// idle lets time pass in which no rung is made: what the source has of it, the rungs have
-// as gaps. It reports whether the session goes on.
+// idle waits, and fills the rungs with gaps meanwhile. It reports whether the session continues.
 func (l *ladder) idle(tap *Tap, pause time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), pause)
 	defer cancel()
@@ -343,7 +343,7 @@ func (l *ladder) idle(tap *Tap, pause time.Duration) bool {
 	}
 }
 
-// fillGaps makes gaps of what the source has and rungs that are not made have not.
+// fillGaps fills rungs that are not encoded with gaps, up to the newest segment of the source.
 func (l *ladder) fillGaps(rungs []*rung) {
 	for _, r := range rungs {
 		if r.out == nil {
@@ -355,7 +355,7 @@ func (l *ladder) fillGaps(rungs []*rung) {
 	}
 }
 
-// conclude tells players of the rungs that nothing will come, if so.
+// conclude ends the playlists of the rungs if the session is over.
 func (l *ladder) conclude() {
 	l.note(nil, nil, nil)
 	if !l.finished() {
@@ -369,14 +369,14 @@ func (l *ladder) conclude() {
 	}
 }
 
-// note keeps what is being made, for those who ask.
+// note sets what is being encoded.
 func (l *ladder) note(rungs []*rung, issues []string, failed error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.planned, l.limits, l.failed, l.waiting = rungs, issues, failed, false
 }
 
-// expected returns the names of the rungs that are being made, or will be in a moment.
+// expected returns the names of the rungs that are being encoded, or will be in a moment.
 func (l *ladder) expected() []string {
 	if l == nil {
 		return nil
@@ -394,7 +394,7 @@ func (l *ladder) expected() []string {
 	return names
 }
 
-// issues tells people what is not well with the ladder.
+// issues returns what is wrong with the ladder.
 func (l *ladder) issues() []string {
 	if l == nil {
 		return nil
@@ -406,7 +406,7 @@ func (l *ladder) issues() []string {
 	case l.failed == nil:
 	case known && (why == errStuck || why == errTooSlow || why == errNoRoom):
 		issues = append(issues, "the renditions are missing for the moment: "+why.Error())
-	default: // what ffmpeg says is for the log
+	default: // the messages of ffmpeg are for the log
 		issues = append(issues, "the renditions are missing for the moment: their encoder failed and is started again")
 	}
 	return issues
@@ -424,7 +424,7 @@ func (l *ladder) rung(name string) *rung {
 	return l.rungs[i]
 }
 
-// lag returns by how much the slowest rung is behind the source.
+// lag returns how far the slowest rung is behind the source.
 func (l *ladder) lag() time.Duration {
 	if l == nil {
 		return 0
@@ -438,9 +438,8 @@ func (l *ladder) lag() time.Duration {
 	return l.behind(slowest(rungs))
 }
 
-// count adds what the rungs have carried since the session was opened here. The duration is that
-// of the longest rung: what was transcoded of the source, into however many renditions. It is
-// never more than the source's, which counts whole segments only.
+// count adds what was encoded since the session was opened here. The duration is that of the longest
+// rung, however many rungs there are, and at most that of the source, which counts whole segments only.
 func (l *ladder) count(b *store.Beat) {
 	if l == nil {
 		return

@@ -14,29 +14,29 @@ import (
 	"weir/internal/weir"
 )
 
-// rung is a rendition that is encoded from the source. Its segments start when those of
-// the source do and have the same numbers; those that it could not be made of, because
-// its encoder was away, are gaps, so that players look elsewhere and come back.
+// rung is a rendition that is encoded from the source. Its segments start where those of the source
+// do and have the same numbers. Segments that could not be encoded are gaps, so that players switch to
+// another rendition and come back.
 type rung struct {
 	profile weir.Profile
 	ladder  *ladder
-	out     *rendition // nil = nothing has come out so far
+	out     *rendition // nil = nothing was encoded so far
 
-	// What readers are told of its frames; guarded by the session.
-	tracks   []cmaf.Track // nil = nothing has come out so far
-	position int          // of its picture
+	// Guarded by the session.
+	tracks   []cmaf.Track // for taps; nil = nothing was encoded so far
+	position int          // of its video
 
 	newest atomic.Int64 // how far it is on the timeline, in nanoseconds
 
-	// What it has carried since the session was opened here.
+	// What was encoded since the session was opened here.
 	segments, nanoseconds, bytes atomic.Int64
 }
 
-// latest is by how much the first frame of a segment may be behind that of the source's:
-// less than players notice.
-const latest = 100 * time.Millisecond
+// maxLate is by how much the first frame of a segment may be later than that of the source: less than
+// players notice.
+const maxLate = 100 * time.Millisecond
 
-// read takes what the encoder of a rung, which was told a frame rate, writes until it ends.
+// read packs what ffmpeg encodes of the rung with a frame rate, until it ends.
 func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader) error {
 	reader := cmaf.NewReader(pipe)
 	var w *rungWriter
@@ -65,7 +65,7 @@ func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader)
 	return w.end(ctx, in)
 }
 
-// open makes the rendition ready for what an encoder makes.
+// open prepares the rendition for the output of an ffmpeg.
 func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungWriter, error) {
 	track.Delay = max(int64(first.Samples[0].Offset), 0)
 	if r.out == nil {
@@ -84,8 +84,8 @@ func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungW
 	return &rungWriter{rung: r, track: track, order: order{track: track}, pack: newPacker(r.out.track, r.out), number: -1}, nil
 }
 
-// fill makes gaps of the segments that the rung does not have, before a number. Those that
-// are not shown any more are skipped: an encoder may have been away for days.
+// fill adds gaps for the missing segments before a number. Those that are not in the window any more
+// are skipped: ffmpeg may have been away for days.
 func (r *rung) fill(before int64) error {
 	source := r.ladder.renditions.sourceVideo()
 	next := r.out.recorder.Next()
@@ -131,16 +131,16 @@ func (r *rung) share(track cmaf.Track, f sample) {
 	}
 }
 
-// rungWriter packs what one run of the encoder makes of a rung.
+// rungWriter packs the output of one ffmpeg for a rung.
 type rungWriter struct {
 	*rung
 	track  cmaf.Track
 	order  order
 	pack   *packer
-	number int64 // of the segment in hand; -1 = none
+	number int64 // of the open segment; -1 = none
 }
 
-// take packs frames as they come from the encoder.
+// take packs the frames of a fragment.
 func (w *rungWriter) take(ctx context.Context, f cmaf.Fragment) error {
 	at, data := f.Start-w.track.Ticks(cmaf.Lead), f.Data
 	for _, s := range f.Samples {
@@ -169,8 +169,8 @@ func (w *rungWriter) put(ctx context.Context, s sample) error {
 		if err := w.cut(); err != nil {
 			return err
 		}
-		// A segment starts with a key frame, at the start; else it is a gap from there on.
-		late := w.track.Time(s.at)-in.at > latest
+		// A segment must start with a key frame, at the start of the source's; otherwise it is a gap.
+		late := w.track.Time(s.at)-in.at > maxLate
 		if !s.Sync || late || in.number < w.out.recorder.Next() {
 			return nil
 		}
@@ -194,18 +194,17 @@ func (w *rungWriter) cut() error {
 	return w.pack.cut()
 }
 
-// end packs what is left. What was held back of a run that failed is in time too: it was
-// decided before, or it is left out.
+// end packs the pending frame, unless ffmpeg was broken off.
 func (w *rungWriter) end(ctx context.Context, from *feed) error {
 	if w == nil {
 		return nil
 	}
 	lasts := w.pack.lastDuration()
 	if w.order.holding {
-		// The last frame of all ends when that of the source does.
+		// The last frame ends where that of the source does.
 		at := w.track.Time(w.order.decoded)
 		if next := time.Duration(from.divided.Load()); next > at {
-			lasts = next - at // the next encoder goes on there
+			lasts = next - at // the next ffmpeg continues there
 		} else if in, found, err := w.ladder.line.segment(ctx, at); err == nil && found && in.end > at {
 			lasts = in.end - at
 		}

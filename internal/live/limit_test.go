@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// frames sends frames of the picture, so many bytes each, a step apart. The first is a key
+// frames sends video frames, so many bytes each, a step apart. The first is a key
 // frame; the others are if all are.
 func (e *encoder) frames(count, size int, step time.Duration, all bool) error {
 	start := time.Duration(e.frame) * 40 * time.Millisecond
@@ -36,11 +36,11 @@ func TestPartsHaveAMaxSize(t *testing.T) {
 		}
 	}
 	if limit > maxPart || limit == 0 {
-		t.Errorf("a part in hand has %d bytes, want at most %d", limit, maxPart)
+		t.Errorf("a part has %d bytes, want at most %d", limit, maxPart)
 	}
 }
 
-// Whoever sends without an end of the segment is told so, and can come back.
+// An encoder that sends a segment without an end is disconnected, and can reconnect.
 func TestEndlessSegments(t *testing.T) {
 	for name, tt := range map[string]struct {
 		send func(*encoder) error
@@ -73,14 +73,14 @@ func TestEndlessSegments(t *testing.T) {
 				t.Errorf("the encoder comes back, and %v", err)
 			}
 			if text := s.playlist(videoName, Query{Segment: -1, Part: -1}); !strings.Contains(text, "#EXT-X-DISCONTINUITY\n") {
-				t.Errorf("nothing tells that the encoder was away:\n%s", text)
+				t.Errorf("there is no discontinuity:\n%s", text)
 			}
 		})
 	}
 }
 
-// Audio goes on in segments although the picture has stopped.
-func TestAudioWithoutThePicture(t *testing.T) {
+// Audio continues in segments although the video has stopped.
+func TestAudioWithoutVideo(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(3); err != nil {
@@ -94,7 +94,7 @@ func TestAudioWithoutThePicture(t *testing.T) {
 		e.audio++
 	}
 	if segments, seconds := e.session.renditions.audio.carried(); segments < 15 || seconds < 30 {
-		t.Errorf("40 s of sound without a picture are %d segments of %.1f s", segments, seconds)
+		t.Errorf("40 s of audio without video are %d segments of %.1f s", segments, seconds)
 	}
 	// It comes back, later than it was.
 	e.frame = e.audio * 1024 * 25 / 48000
@@ -103,11 +103,11 @@ func TestAudioWithoutThePicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if segments, _ := e.session.renditions.video.carried(); segments < 3 {
-		t.Errorf("the picture is back, and has %d segments", segments)
+		t.Errorf("the video is back, and has %d segments", segments)
 	}
 }
 
-// Audio that waits for the picture is bounded, whatever its clock says.
+// Audio that waits for video is limited, whatever its clock says.
 func TestWaitingAudioHasAMax(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
@@ -121,7 +121,7 @@ func TestWaitingAudioHasAMax(t *testing.T) {
 		}
 	}
 	if n := len(e.session.conn.muxer.waiting); n > maxWaitingFrames {
-		t.Errorf("%d frames of sound wait, want at most %d", n, maxWaitingFrames)
+		t.Errorf("%d audio frames wait, want at most %d", n, maxWaitingFrames)
 	}
 }
 
@@ -179,8 +179,8 @@ func TestAllowance(t *testing.T) {
 	}
 }
 
-// Who connects all the time is refused for a while, and nobody else is.
-func TestArrivals(t *testing.T) {
+// Encoders of a stream that connect too often are refused for a while; those of others are not.
+func TestConnectionRate(t *testing.T) {
 	s, other := newTestHub(t, false), newTestHub(t, false)
 	key := s.stream.StreamKey.Reveal()
 	var err error
@@ -223,7 +223,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// What playlists show has a most of bytes too: a clock that hardly moves does not fill the
+// The segments of a playlist have a maximum size: a clock that hardly moves does not fill the
 // disk.
 func TestWindowHasAMaxOfBytes(t *testing.T) {
 	s := newTestHub(t, false)
@@ -247,8 +247,8 @@ func TestWindowHasAMaxOfBytes(t *testing.T) {
 	}
 }
 
-// A session that waits for the disk holds up those who ask for numbers, and no viewer.
-func TestStatsHoldUpNobody(t *testing.T) {
+// A session that waits for the disk delays Stats, and no viewer.
+func TestStatsDoNotBlockViewers(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
@@ -269,7 +269,7 @@ func TestStatsHoldUpNobody(t *testing.T) {
 	select {
 	case <-found:
 	case <-time.After(30 * time.Second):
-		t.Error("nobody finds a stream while the numbers are asked for")
+		t.Error("streams are not found while Stats runs")
 	}
 	e.session.mu.Unlock()
 	<-counted

@@ -43,20 +43,20 @@ func (a *audioEncoders) joinOpus(open func(TapOptions) *Tap) *opusEncoder {
 	return a.opus
 }
 
-// leave removes a tap that is closed. The caller holds the session's lock; the function that is
-// returned waits for the end, without it.
-func (m *opusEncoder) leave() (wait func()) {
+// leave removes a tap that is closed. The caller holds the session's lock, and waits without it for
+// the channel that is returned, unless it is nil.
+func (m *opusEncoder) leave() (ended <-chan struct{}) {
 	if m == nil {
-		return func() {}
+		return nil
 	}
 	if m.readers--; m.readers > 0 {
-		return func() {}
+		return nil
 	}
 	if m.encoders.opus == m {
 		m.encoders.opus = nil
 	}
 	m.cancel()
-	return func() { <-m.done }
+	return m.done
 }
 
 // withOpus returns tracks with Opus instead of AAC, and its position; -1 = they stay as they are.

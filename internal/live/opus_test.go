@@ -49,7 +49,7 @@ func audioOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
 }
 
 // AAC comes out as Opus at the times that it has, also after a hole, for as many as want
-// it; and when the last of them is gone, so is the encoder.
+// it; the encoder ends with the last of them.
 func TestTapOpus(t *testing.T) {
 	s := newTestHub(t, false)
 	s.stop()
@@ -111,40 +111,40 @@ func TestTapOpus(t *testing.T) {
 			t.Errorf("there are %d holes, want one of %v", jumps, hole)
 		}
 		if (first - begin).Abs() > 100*time.Millisecond {
-			t.Errorf("the sound begins at %v, want %v", first, begin)
+			t.Errorf("the audio begins at %v, want %v", first, begin)
 		}
 	}
 	taps[0].Close()
 	if session.audio.opus == nil {
-		t.Error("the encoder is gone, but somebody listens")
+		t.Error("the encoder has ended, but a tap is open")
 	}
 	taps[1].Close()
 	if running := s.engine.Stats().Running; session.audio.opus != nil || running != [3]int{} {
-		t.Errorf("nobody listens, and the encoder is there: %v", running)
+		t.Errorf("no tap is open, and the encoder runs: %v", running)
 	}
 	p.Close(true)
 }
 
-// Pictures wait for the audio that is made for them, but not for audio that does not come.
-func TestPicturesAwaitAudio(t *testing.T) {
+// Video waits for audio that is transcoded, but not for audio that does not come.
+func TestVideoWaitsForAudio(t *testing.T) {
 	video := newTrack(t)(codec.H264Config([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20}))
 	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
 	tap := &Tap{form: AudioOpus, transcoded: -1, wake: make(chan struct{}, 1)}
 	tap.receive(Tapped{Tracks: []cmaf.Track{video, audio}})
-	picture := func(at time.Duration) {
+	frame := func(at time.Duration) {
 		tap.receive(Tapped{PTS: at, DTS: at, Sync: true})
 		tap.receive(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
 	}
-	sound := func(at time.Duration) { tap.addAudio(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
-	picture(0)
-	picture(40 * ms)
-	picture(80 * ms)
-	sound(0)
-	sound(20 * ms)
-	sound(45 * ms)
-	picture(300 * ms) // for which no audio comes
-	picture(340 * ms)
+	opus := func(at time.Duration) { tap.addAudio(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
+	frame(0)
+	frame(40 * ms)
+	frame(80 * ms)
+	opus(0)
+	opus(20 * ms)
+	opus(45 * ms)
+	frame(300 * ms) // for which no audio comes
+	frame(340 * ms)
 	tap.receive(Tapped{Tracks: []cmaf.Track{video}})
 	tap.receive(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
 	type item struct {
@@ -159,7 +159,7 @@ func TestPicturesAwaitAudio(t *testing.T) {
 	}
 	want := []item{{0, 0}, {1, 0}, {1, 20 * ms}, {0, 40 * ms}, {1, 45 * ms}, {0, 80 * ms}, {0, 300 * ms}, {0, 340 * ms}, {0, 400 * ms}}
 	if !slices.Equal(got, want) {
-		t.Errorf("what is handed on is\n%v, want\n%v", got, want)
+		t.Errorf("the tap has\n%v, want\n%v", got, want)
 	}
 }
 

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"weir/internal/cmaf"
@@ -32,24 +31,21 @@ type Publisher struct {
 	shared  bool   // taps have the data of the pending video frame too
 	leftOut string // an issue: what the encoder sends and the stream does without
 
-	done  chan struct{}
-	once  sync.Once
-	cause error
+	ctx  context.Context // ends when the publisher must end
+	stop context.CancelCauseFunc
+}
+
+func newPublisher(h *Hub, stream weir.Stream, from Source) *Publisher {
+	p := &Publisher{hub: h, stream: stream, from: from}
+	p.ctx, p.stop = context.WithCancelCause(context.Background())
+	return p
 }
 
 // StreamID names the stream, for logs.
 func (p *Publisher) StreamID() string { return p.stream.ID }
 
 // Done is closed when the publisher must end although nothing is being written.
-func (p *Publisher) Done() <-chan struct{} { return p.done }
-
-// stop makes the publisher end.
-func (p *Publisher) stop(cause error) {
-	p.once.Do(func() {
-		p.cause = cause
-		close(p.done)
-	})
-}
+func (p *Publisher) Done() <-chan struct{} { return p.ctx.Done() }
 
 // opens reports whether players can begin with a frame.
 func (p *Publisher) opens(f Frame) bool {
@@ -82,10 +78,8 @@ func (p *Publisher) LeaveOut(what string) {
 
 // Write takes a frame. After an error the connection must end.
 func (p *Publisher) Write(f Frame) error {
-	select {
-	case <-p.done:
-		return p.cause
-	default:
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
 	}
 	if p.session == nil || f.Track < 0 || f.Track >= len(p.tracks) {
 		return weir.Errorf(weir.Invalid, "a frame of a track that was not announced")
@@ -96,7 +90,10 @@ func (p *Publisher) Write(f Frame) error {
 // Close notes that the connection has ended; clean = the encoder announced that.
 func (p *Publisher) Close(clean bool) {
 	p.stop(errEnded)
-	if p.session != nil {
-		p.hub.left(p, clean)
+	if p.session == nil {
+		return
+	}
+	if err := p.session.leave(p, clean); err != nil {
+		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
 	}
 }

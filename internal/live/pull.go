@@ -37,8 +37,8 @@ type Pull struct {
 	publisher *Publisher
 	playing   time.Time // since when; zero = not yet
 
-	done chan struct{}
-	once sync.Once
+	ctx  context.Context // ends when the pull must end
+	stop context.CancelFunc
 }
 
 // NextPull waits for a stream that is to be pulled and that no node has claimed, and claims it until
@@ -56,7 +56,8 @@ func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 		case err != nil:
 			h.o.Log.Warn("pulls could not be looked for", "err", err)
 		case ok:
-			p := &Pull{hub: h, stream: stream, claim: claimed.Claim, done: make(chan struct{})}
+			p := &Pull{hub: h, stream: stream, claim: claimed.Claim}
+			p.ctx, p.stop = context.WithCancel(context.Background())
 			p.position.Store(claimed.Position)
 			h.pulls.add(p)
 			return p, nil
@@ -73,9 +74,6 @@ func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 func (a *pulls) add(p *Pull) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.all == nil {
-		a.all = map[string]*Pull{}
-	}
 	if old := a.all[p.stream.ID]; old != nil {
 		old.stop() // another node had claimed it meanwhile
 	}
@@ -136,9 +134,7 @@ func (p *Pull) Where() weir.Pull { return *p.stream.Pull }
 func (p *Pull) StreamID() string { return p.stream.ID }
 
 // Done is closed when the pull must end: it is not wanted any more, or another node has claimed it.
-func (p *Pull) Done() <-chan struct{} { return p.done }
-
-func (p *Pull) stop() { p.once.Do(func() { close(p.done) }) }
+func (p *Pull) Done() <-chan struct{} { return p.ctx.Done() }
 
 // Position returns how far the source was read, in the units of its reader.
 func (p *Pull) Position() int64 { return p.position.Load() }
@@ -153,7 +149,7 @@ func (p *Pull) beat() store.PullBeat {
 // Publish returns the publisher of the pull, which closes it.
 func (p *Pull) Publish(remote string) *Publisher {
 	if p.publisher == nil {
-		p.publisher = &Publisher{hub: p.hub, stream: p.stream, from: Source{Protocol: "pull", Remote: remote}, done: make(chan struct{})}
+		p.publisher = newPublisher(p.hub, p.stream, Source{Protocol: "pull", Remote: remote})
 	}
 	return p.publisher
 }

@@ -78,17 +78,7 @@ func (h *Hub) sweepOne(ctx context.Context, folder string) error {
 func (h *Hub) shows(sessionID string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for s := range h.ended {
-		if s.info.ID == sessionID {
-			return true
-		}
-	}
-	for _, s := range h.sessions {
-		if s.info.ID == sessionID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.withEnded(), func(s *session) bool { return s.info.ID == sessionID })
 }
 
 // history is the playlist of a rendition from its first segment on. A request brings it up to date.

@@ -72,7 +72,7 @@ func TestWholePlaylist(t *testing.T) {
 	}
 }
 
-func TestWholePlaylistWantsRecording(t *testing.T) {
+func TestWholePlaylistNeedsRecording(t *testing.T) {
 	s := newTestHub(t, false)
 	if err := s.publish().send(3); err != nil {
 		t.Fatal(err)
@@ -131,9 +131,9 @@ func TestFilesOfRecording(t *testing.T) {
 	}
 }
 
-// TestNoRoom fills the disk of a recorded session: it goes on, what is recorded stays, and
+// TestDiskFull fills the disk of a recorded session: it goes on, what is recorded stays, and
 // what comes goes again.
-func TestNoRoom(t *testing.T) {
+func TestDiskFull(t *testing.T) {
 	s := newTestHub(t, true)
 	var full error
 	s.hub.o.FreeSpace = func() error { return full }

@@ -1,10 +1,5 @@
 package live
 
-import (
-	"maps"
-	"slices"
-)
-
 // Stats are the numbers of a hub since its start.
 type Stats struct {
 	OnAir      int64 // streams whose encoder is connected
@@ -30,11 +25,11 @@ func (t *Stats) add(s Stats) {
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
 	t := h.closed
-	open, ended := slices.Collect(maps.Values(h.sessions)), slices.Collect(maps.Keys(h.ended))
+	t.Sessions = int64(len(h.sessions))
+	sessions := h.withEnded()
 	h.mu.Unlock() // a session may wait for the disk, and viewers must not
 	t.Admitted, t.Refused = h.admitted.Load(), h.refused.Load()
-	t.Sessions = int64(len(open))
-	for _, s := range slices.Concat(open, ended) {
+	for _, s := range sessions {
 		t.add(s.stats())
 	}
 	return t

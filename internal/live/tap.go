@@ -12,9 +12,9 @@ import (
 	"weir/internal/weir"
 )
 
-// tapBytes is how much may wait for a reader before it loses frames: some seconds of an
-// ordinary stream. Readers share the memory of the frames.
-const tapBytes = 8 << 20
+// maxTapBytes is how much waits for a reader before it loses frames: some seconds of a usual stream.
+// Readers share the memory of the frames.
+const maxTapBytes = 8 << 20
 
 // maxHeldAudio is how many audio frames wait for the video of a rung: some seconds.
 const maxHeldAudio = 500
@@ -65,8 +65,8 @@ type Tap struct {
 	tracks  []cmaf.Track
 	queue   []Tapped
 	waiting int64 // bytes in queue
-	skip    bool  // until the next frame with which decoding can start
-	late    bool  // that is because the reader was too slow
+	skip    bool  // until the next frame that decoding can start with
+	late    bool  // because the reader was too slow
 	lost    int64
 	err     error // why nothing more comes
 	wake    chan struct{}
@@ -140,7 +140,7 @@ func (s *session) openTap(o TapOptions) *Tap {
 	return t
 }
 
-// Next waits for what comes next. It returns io.EOF when the session is over.
+// Next waits for the next frame or announcement. It returns io.EOF when the session is over.
 func (t *Tap) Next(ctx context.Context) (Tapped, error) {
 	for {
 		t.mu.Lock()
@@ -173,17 +173,19 @@ func (t *Tap) lostFrames() int64 {
 
 // Close ends the tap.
 func (t *Tap) Close() {
-	wait := func() {}
-	defer func() { wait() }()
-	t.session.mu.Lock()
-	defer t.session.mu.Unlock()
+	var ended <-chan struct{}
 	taps := &t.session.taps
+	taps.mu.Lock()
 	if i := slices.Index(taps.all, t); i >= 0 {
 		taps.all = slices.Delete(taps.all, i, i+1)
 		taps.lost += t.lostFrames()
-		wait = t.opus.leave()
+		ended = t.opus.leave()
 	}
 	t.end(weir.Errorf(weir.Internal, "a tap was read after it was closed"))
+	taps.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
 }
 
 // receive takes a frame or tracks of the encoder, but for the audio that is transcoded. The caller
@@ -254,7 +256,7 @@ func (t *Tap) addUntil(frames []Tapped, until time.Duration) []Tapped {
 	return slices.Delete(frames, 0, n)
 }
 
-// add hands a frame to the reader, without waiting for it.
+// add queues a frame for the reader.
 func (t *Tap) add(f Tapped) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -263,7 +265,7 @@ func (t *Tap) add(f Tapped) {
 		return
 	case len(f.Tracks) > 0:
 		t.tracks, t.skip, t.late = f.Tracks, true, false
-	case t.waiting+int64(len(f.Data)) > tapBytes || len(t.queue) >= maxTappedFrames:
+	case t.waiting+int64(len(f.Data)) > maxTapBytes || len(t.queue) >= maxTappedFrames:
 		t.skip, t.late = true, true
 		t.lost++
 		return
@@ -276,17 +278,18 @@ func (t *Tap) add(f Tapped) {
 		t.skip, t.late = false, false
 	}
 	t.queue, t.waiting = append(t.queue, f), t.waiting+int64(len(f.Data))
-	t.notify()
+	notify(t.wake)
 }
 
-func (t *Tap) notify() {
+// notify wakes the goroutine that receives from a channel with room for one, now or later.
+func notify(wake chan<- struct{}) {
 	select {
-	case t.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
 
-// startable reports whether a reader that has nothing can begin with a frame.
+// startable reports whether a reader can begin with a frame.
 func (t *Tap) startable(f Tapped) bool {
 	if !f.Sync || f.Track >= len(t.tracks) {
 		return false
@@ -294,12 +297,12 @@ func (t *Tap) startable(f Tapped) bool {
 	return t.tracks[f.Track].Kind == cmaf.Video || !slices.ContainsFunc(t.tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
 }
 
-// end says that nothing more comes.
+// end lets Next return an error after the queued frames.
 func (t *Tap) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err == nil {
 		t.err = err
 	}
-	t.notify()
+	notify(t.wake)
 }

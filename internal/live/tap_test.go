@@ -26,7 +26,7 @@ func TestTapLosesUpToTheNextKeyFrame(t *testing.T) {
 		t.Errorf("%d frames are lost to a reader that waits for its first key frame", n)
 	}
 	tap.mu.Lock()
-	tap.waiting += tapBytes // as if so much waited
+	tap.waiting += maxTapBytes // as if so much waited
 	tap.mu.Unlock()
 	if err := e.send(0.2); err != nil {
 		t.Fatal(err)

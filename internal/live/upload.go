@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"weir/internal/blob"
 	"weir/internal/media"
 )
@@ -21,31 +19,10 @@ const (
 	maxUploadTime = time.Minute
 )
 
-// keepUploaded puts finished segments of recorded sessions into the storage, until ctx ends. A
-// session that ends does not wait for it: its remaining files stay until they are uploaded with the
-// asset.
-func (h *Hub) keepUploaded(ctx context.Context) {
-	if h.o.Upload == nil {
-		return
-	}
-	tick := time.NewTicker(uploadEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var g errgroup.Group
-		g.SetLimit(maxUploads)
-		for _, s := range h.uploadable() {
-			g.Go(func() error {
-				s.uploads.add(ctx, &s.renditions)
-				return nil
-			})
-		}
-		_ = g.Wait()
-	}
+// uploadAll puts finished segments of recorded sessions into the storage. A session that ends does
+// not wait for it: its remaining files stay until they are uploaded with the asset.
+func (h *Hub) uploadAll(ctx context.Context) {
+	atOnce(h.uploadable(), maxUploads, func(s *session) { s.uploads.add(ctx, &s.renditions) })
 }
 
 // uploadable returns the sessions that are recorded here, or were until another node took over.
