@@ -146,18 +146,7 @@ type earlierSegments struct {
 	init                  int        // the number of its init segment
 	periods               []earlierPeriod
 	whole                 hls.Entries // the playlist of all segments
-
-	// The segments in the playlist of the last minute.
-	window       []earlierSegment
-	duration     time.Duration // of these
-	windowFirst  int64
-	windowBreaks int64
-}
-
-type earlierSegment struct {
-	cmaf.Segment
-	track cmaf.Track
-	init  int // the number of its init segment
+	last                  segmentWindow
 }
 
 // earlierPeriod is where the segments of a period are stored.
@@ -168,7 +157,7 @@ type earlierPeriod struct {
 }
 
 func newEarlierSegments(first, breaks int64) *earlierSegments {
-	return &earlierSegments{first: first, breaks: breaks, next: first, discontinuities: breaks, windowFirst: first, windowBreaks: breaks}
+	return &earlierSegments{first: first, breaks: breaks, next: first, discontinuities: breaks, last: segmentWindow{first: first, breaks: breaks}}
 }
 
 // before returns the segments before a rendition of this node, whose first segment has this start,
@@ -186,7 +175,7 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 		}
 		p.periods = append(p.periods, earlierPeriod{at.First, media.PeriodFolder("asset/"+e.session.ID, i, name), tracks})
 		for n, segment := range segments {
-			p.add(earlierSegment{segment, tracks[inits[n]], int(at.First) + inits[n]})
+			p.add(segment, tracks[inits[n]], int(at.First)+inits[n])
 		}
 	}
 	if p == nil || p.discontinuities != e.lease.Discontinuities || p.next > e.lease.Sequence {
@@ -199,24 +188,14 @@ func (e *earlierPeriods) before(name string, periods []*media.StoredPeriod, star
 }
 
 // add appends a segment.
-func (p *earlierSegments) add(s earlierSegment) {
-	p.whole.Add(cmaf.LiveEntry(p.next, s.Segment, s.track, s.init))
+func (p *earlierSegments) add(s cmaf.Segment, track cmaf.Track, init int) {
+	p.whole.Add(cmaf.LiveEntry(p.next, s, track, init))
 	if s.Discontinuity {
 		p.discontinuities++
 	}
 	p.next++
-	p.end, p.track, p.init = s.track.Time(s.End()), s.track, s.init
-	p.window = append(p.window, s)
-	p.duration += s.track.Time(s.Duration())
-	for len(p.window) > 1 && p.duration-p.window[0].track.Time(p.window[0].Duration()) >= window {
-		oldest := p.window[0]
-		p.duration -= oldest.track.Time(oldest.Duration())
-		p.window = p.window[1:]
-		p.windowFirst++
-		if oldest.Discontinuity {
-			p.windowBreaks++
-		}
-	}
+	p.end, p.track, p.init = track.Time(s.End()), track, init
+	p.last.show(s, track, init)
 }
 
 // gapDuration is the duration of a gap in playlists. As after a reconnect to the same node, playlists
@@ -228,9 +207,7 @@ const gapDuration = time.Millisecond
 func (p *earlierSegments) fill(origin time.Time, number int64) bool {
 	for p.next < number {
 		gap := cmaf.GapFragment(p.track.Ticks(p.end), p.track.Ticks(gapDuration))
-		p.add(earlierSegment{
-			cmaf.Segment{Wall: origin.Add(p.end), Parts: []cmaf.Part{{Start: gap.Start, Samples: gap.Samples}}}, p.track, p.init,
-		})
+		p.add(cmaf.Segment{Wall: origin.Add(p.end), Parts: []cmaf.Part{{Start: gap.Start, Samples: gap.Samples}}}, p.track, p.init)
 	}
 	return p.next == number
 }
@@ -288,16 +265,15 @@ func (r *rendition) prepend(p *earlierSegments) {
 	if r.first > 0 {
 		return // the last minute is of this node
 	}
-	segments, tracks, inits := r.segments, r.tracks, r.inits
-	r.leap(p.windowFirst-r.base, p.windowBreaks)
-	for _, s := range p.window {
-		r.longest = max(r.longest, s.track.Time(s.Duration()))
-		r.show(s.Segment, s.track, s.init)
+	own := r.segmentWindow
+	r.segmentWindow, p.last = p.last, segmentWindow{}
+	r.first -= r.base
+	for i, s := range r.segments {
+		r.longest = max(r.longest, r.tracks[i].Time(s.Duration()))
 	}
-	for i := range segments {
-		r.show(segments[i], tracks[i], inits[i])
+	for i, s := range own.segments {
+		r.show(s, own.tracks[i], own.inits[i])
 	}
-	p.window = nil
 }
 
 // Stored is where a segment or part of another node is, in weir's own storage.

@@ -30,31 +30,36 @@ type rendition struct {
 
 	firstBreaks int64 // discontinuities before the first segment on disk
 
-	mu         sync.Mutex
-	track      cmaf.Track
-	rate       float64          // frames a second that its encoder aims at; 0 = not known
-	wall       time.Time        // at time 0 of the timeline
-	segments   []cmaf.Segment   // in the window
-	tracks     []cmaf.Track     // of each segment
-	inits      []int            // for each segment, the number of the first one with the same init segment
-	earlier    *earlierPeriods  // loads the segments of other nodes; nil = there are none, or it is done
-	before     *earlierSegments // segments of other nodes; nil = there are none
-	first      int64            // number of the first segment, on disk; those of other nodes are below 0
-	breaks     int64            // discontinuities before the first
-	partsFrom  int64            // number of the first segment that playlists list in parts
-	open       cmaf.Segment     // has no parts when there is none
-	init       int              // init segment of the open segment, or else of the next one
-	broken     bool             // the next segment begins with a discontinuity
-	ended      bool             // nothing more will come
-	handedOver bool             // new media comes on another node
-	longest    time.Duration    // duration of the longest segment so far
-	total      time.Duration    // duration of all segments so far
-	shown      time.Duration    // duration of those in the window
-	size       int64            // bytes of those in the window
-	parts      uint32           // so far
-	recovered  uint32           // parts that were there when it was opened
-	changed    chan struct{}    // closed at each change
-	rendered   map[Query][]byte // playlists of the current state
+	mu            sync.Mutex
+	track         cmaf.Track
+	rate          float64          // frames a second that its encoder aims at; 0 = not known
+	wall          time.Time        // at time 0 of the timeline
+	earlier       *earlierPeriods  // loads the segments of other nodes; nil = there are none, or it is done
+	before        *earlierSegments // segments of other nodes; nil = there are none
+	partsFrom     int64            // number of the first segment that playlists list in parts
+	open          cmaf.Segment     // has no parts when there is none
+	init          int              // init segment of the open segment, or else of the next one
+	broken        bool             // the next segment begins with a discontinuity
+	ended         bool             // nothing more will come
+	handedOver    bool             // new media comes on another node
+	longest       time.Duration    // duration of the longest segment so far
+	total         time.Duration    // duration of all segments so far
+	parts         uint32           // so far
+	recovered     uint32           // parts that were there when it was opened
+	changed       chan struct{}    // closed at each change
+	rendered      map[Query][]byte // playlists of the current state
+	segmentWindow                  // numbers are those on disk; segments of other nodes are below 0
+}
+
+// segmentWindow holds the segments that playlists show: those of the last minute.
+type segmentWindow struct {
+	segments []cmaf.Segment
+	tracks   []cmaf.Track  // of each segment
+	inits    []int         // for each segment, the number of the first one with the same init segment
+	first    int64         // number of the first segment
+	breaks   int64         // discontinuities before the first
+	shown    time.Duration // duration of all
+	size     int64         // bytes of all
 }
 
 // newRendition returns a rendition with the segments of its recorder, if it has any.
@@ -69,7 +74,7 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		return nil, err
 	}
 	r := &rendition{
-		name: name, base: base, firstBreaks: breaks, history: history{first: base, breaks: breaks}, breaks: breaks, recorder: recorder, track: track, wall: wall,
+		name: name, base: base, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
 		broken: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
 	}
 	r.record.Store(record)
@@ -189,25 +194,25 @@ func (r *rendition) keep(segment cmaf.Segment) {
 	r.show(segment, r.track, int(r.base)+r.init)
 }
 
-// show appends a segment to the window.
-func (r *rendition) show(segment cmaf.Segment, track cmaf.Track, init int) {
-	r.segments, r.tracks, r.inits = append(r.segments, segment), append(r.tracks, track), append(r.inits, init)
-	r.shown += track.Time(segment.Duration())
-	r.size += segment.Size()
+// show appends a segment, and drops old ones.
+func (w *segmentWindow) show(segment cmaf.Segment, track cmaf.Track, init int) {
+	w.segments, w.tracks, w.inits = append(w.segments, segment), append(w.tracks, track), append(w.inits, init)
+	w.shown += track.Time(segment.Duration())
+	w.size += segment.Size()
 	// By the sum of durations: the timeline continues while an encoder is away, players do not.
-	for len(r.segments) > 1 {
-		oldest := r.segments[0]
-		length := r.tracks[0].Time(oldest.Duration())
-		if r.shown-length < window && r.size <= maxWindowBytes {
+	for len(w.segments) > 1 {
+		oldest := w.segments[0]
+		duration := w.tracks[0].Time(oldest.Duration())
+		if w.shown-duration < window && w.size <= maxWindowBytes {
 			return
 		}
-		r.shown -= length
-		r.size -= oldest.Size()
+		w.shown -= duration
+		w.size -= oldest.Size()
 		if oldest.Discontinuity {
-			r.breaks++
+			w.breaks++
 		}
-		r.segments, r.tracks, r.inits = r.segments[1:], r.tracks[1:], r.inits[1:]
-		r.first++
+		w.segments, w.tracks, w.inits = w.segments[1:], w.tracks[1:], w.inits[1:]
+		w.first++
 	}
 }
 
@@ -279,8 +284,7 @@ func (r *rendition) time(ticks int64) time.Duration {
 // leap continues with another number, before which there are so many discontinuities, and empties
 // the window.
 func (r *rendition) leap(to, breaks int64) {
-	r.segments, r.tracks, r.inits = nil, nil, nil
-	r.first, r.breaks, r.shown, r.size = to, breaks, 0, 0
+	r.segmentWindow = segmentWindow{first: to, breaks: breaks}
 }
 
 // skip continues with another number, on disk too.
