@@ -5,115 +5,92 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/ffmpeg"
-	"weir/internal/weir"
 )
 
 const (
-	// aacCost is what making AAC of Opus costs, in thousandths of a core.
+	// aacCost is the CPU that encoding AAC from Opus takes, in thousandths of a core.
 	aacCost = 50
-	// audioRest is how long no audio comes before it counts as away. Encoders that say
-	// nothing while nobody speaks send a sign of life every 0.4 s.
-	audioRest = time.Second
-	// audioStall is how long its encoder may make nothing of the audio that waits.
-	audioStall = 3 * time.Second
-	// maxAudioBytes is how much audio waits for its encoder: a minute or more.
+	// maxAudioPause is how long no audio may come before there is silence instead. Encoders that
+	// send nothing while nobody speaks send a sign of life every 0.4 s.
+	maxAudioPause = time.Second
+	// maxAudioStall is how long ffmpeg may produce nothing while audio waits for it.
+	maxAudioStall = 3 * time.Second
+	// maxAudioBytes is how much audio waits for ffmpeg: a minute or more.
 	maxAudioBytes = 1 << 20
 )
 
-// aacMaker makes AAC of the Opus that a connection sends. Safari, platforms and many players
-// of files take only that, so it is the audio of HLS, of recordings and of targets; viewers
-// over WebRTC get the Opus as it came.
+// aacEncoder encodes AAC from the Opus of a connection. Safari, platforms and many players of files
+// take only AAC, so it is the audio of HLS, of recordings and of targets; viewers over WebRTC get
+// the Opus as it came.
 //
-// What comes out is one line of frames without a hole: where there is no audio, or its
-// encoder is away, there is silence, because players wait for audio that does not come.
-type aacMaker struct {
-	session *session
-	engine  *ffmpeg.Engine
-	opus    cmaf.Track
-	track   cmaf.Track    // that it makes
-	from    time.Duration // before it, nothing is heard
-	release func()        // gives back the share of a core
-	cancel  context.CancelFunc
-	done    chan struct{}
+// Its output is a sequence of frames without a hole: there is silence where no audio comes or
+// ffmpeg has failed, because players wait for audio that does not come.
+type aacEncoder struct {
+	encoders *audioEncoders
+	source   cmaf.Track    // Opus
+	track    cmaf.Track    // AAC
+	from     time.Duration // where the audio begins on the timeline
+	release  func()        // gives back the reserved CPU
+	cancel   context.CancelFunc
+	done     chan struct{}
 
-	line aacLine // guarded by the session
+	// Guarded by the session.
+	line    aacLine
+	stopped bool // the output is not used any more
 
-	mu      sync.Mutex
-	queue   []audioPacket
-	size    int           // of the queue, in bytes
-	end     time.Duration // of the newest packet
-	closed  bool          // no more packets come
-	resting bool          // all that came is made
-	heard   time.Time     // when that came
-	moved   time.Time     // when something was made, or there was nothing to do
-	failed  bool
-	wake    chan struct{}
+	mu       sync.Mutex
+	queue    []audioPacket
+	size     int           // of the queue, in bytes
+	end      time.Duration // of the newest packet
+	closed   bool          // no more packets come
+	idle     bool          // all packets are encoded
+	received time.Time     // when the newest packet came
+	advanced time.Time     // when something was encoded, or there was nothing to do
+	failed   bool
+	wake     chan struct{}
 }
 
 // audioPacket is a packet of Opus, in ticks of its track.
 type audioPacket struct {
-	at, length int64
-	data       []byte
+	at, duration int64
+	data         []byte
 }
 
-// newAACMaker returns what makes AAC of the audio of a publisher; nil = the packager gets
-// the audio as it comes, because it is not Opus or because there is no room.
-func (s *session) newAACMaker(tracks []cmaf.Track, from time.Duration) *aacMaker {
-	s.opusOnly = false
+// newAAC returns an encoder for the audio of a publisher; nil = the packager gets the audio as it
+// comes, because it is not Opus or because there is no CPU for it.
+func (a *audioEncoders) newAAC(tracks []cmaf.Track, from time.Duration) *aacEncoder {
+	a.opusOnly = false
 	i := slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Audio })
-	if s.engine == nil || i < 0 || !isOpus(tracks[i]) {
+	if a.engine == nil || i < 0 || !isOpus(tracks[i]) {
 		return nil
 	}
 	track, err := cmaf.SilenceTrack()
 	if err != nil {
-		return nil // it is what silence is sent as
+		return nil
 	}
-	chosen, release := s.engine.Reserve([]int{aacCost})
+	chosen, release := a.engine.Reserve([]int{aacCost})
 	if chosen < 0 {
-		s.opusOnly = true
+		a.opusOnly = true
 		return nil
 	}
 	now := time.Now()
-	return &aacMaker{
-		session: s, engine: s.engine, opus: tracks[i], track: track, from: from, release: release,
-		done: make(chan struct{}), resting: true, heard: now, moved: now, wake: make(chan struct{}, 1),
+	return &aacEncoder{
+		encoders: a, source: tracks[i], track: track, from: from, release: release,
+		done: make(chan struct{}), idle: true, received: now, advanced: now, wake: make(chan struct{}, 1),
 	}
 }
 
-// makeUp makes AAC of audio that stayed Opus as soon as there is room, from a frame on that
-// players can begin with; for them it is as if the encoder had come back. What is recorded
-// stays as it is until the encoder does come back: an MP4 file can't have both.
-func (s *session) makeUp(p *Publisher, f Frame) error {
-	if !s.opusOnly || s.info.Record || !p.opens(f) {
-		return nil
-	}
-	maker := s.newAACMaker(p.tracks, s.end)
-	if maker == nil {
-		return nil
-	}
-	if err := s.pause(); err != nil {
-		maker.release()
-		return err
-	}
-	s.log.Info("there is room now to make AAC of the sound")
-	return s.start(p, f, maker)
-}
-
-func isOpus(t cmaf.Track) bool { return t.Kind == cmaf.Audio && strings.EqualFold(t.Codec, "opus") }
-
-// start begins to make audio. The caller has the lock of the session.
-func (m *aacMaker) start() {
+// start starts the encoder. The caller holds the session's lock.
+func (m *aacEncoder) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
-	m.session.making.Go(func() {
+	m.encoders.running.Go(func() {
 		defer close(m.done)
 		defer m.release()
 		defer cancel()
@@ -121,70 +98,69 @@ func (m *aacMaker) start() {
 	})
 }
 
-// endAudio lets what is still in the encoder of the audio come out, for as long as something
-// does. It is called before the packers of a connection end, without the lock of the session.
-func (s *session) endAudio() {
-	s.mu.Lock()
-	m := s.aac
-	s.mu.Unlock()
+// stopAAC stops the encoder at once, if there is one. The caller holds the session's lock.
+func (a *audioEncoders) stopAAC() {
+	if a.aac == nil {
+		return
+	}
+	a.aac.stopped = true
+	a.aac.cancel()
+	a.aac = nil
+}
+
+// finish waits for the audio that is still in ffmpeg, as long as some comes out. It is called
+// before the packers of a connection end, without the session's lock.
+func (a *audioEncoders) finish() {
+	a.taps.mu.Lock()
+	m := a.aac
+	a.taps.mu.Unlock()
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
-	m.tell()
-	tick := time.NewTicker(audioRest / 4)
+	notify(m.wake)
+	tick := time.NewTicker(maxAudioPause / 4)
 	defer tick.Stop()
 	for {
 		select {
 		case <-m.done:
 			return
 		case <-tick.C:
-			if m.still() > audioStall {
+			m.mu.Lock()
+			stalled := time.Since(m.advanced) > maxAudioStall
+			m.mu.Unlock()
+			if stalled {
 				m.cancel()
 			}
 		}
 	}
 }
 
-// add takes a packet of Opus. The caller has the lock of the session.
-func (m *aacMaker) add(at time.Duration, packet []byte) {
-	length := codec.OpusSamples(packet)
-	if length <= 0 || len(packet) == 0 {
+// add takes a packet of Opus. The caller holds the session's lock.
+func (m *aacEncoder) add(at time.Duration, packet []byte) {
+	duration := codec.OpusSamples(packet)
+	if duration <= 0 || len(packet) == 0 {
 		return
 	}
-	p := audioPacket{m.opus.Ticks(at), length, packet}
+	p := audioPacket{m.source.Ticks(at), duration, packet}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if middle := m.opus.Time(p.at + length/2); m.closed || middle < m.end {
-		return // it was heard already
+	if middle := m.source.Time(p.at + duration/2); m.closed || middle < m.end {
+		return // other audio has this time already
 	}
-	m.end, m.heard = m.opus.Time(p.at+length), time.Now()
+	m.end, m.received = m.source.Time(p.at+duration), time.Now()
 	m.queue, m.size = append(m.queue, p), m.size+len(packet)
 	for m.size > maxAudioBytes {
 		m.size -= len(m.queue[0].data)
 		m.queue = slices.Delete(m.queue, 0, 1)
 	}
-	m.tell()
+	notify(m.wake)
 }
 
-// tell wakes whoever waits for packets.
-func (m *aacMaker) tell() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the next packet; false = there is none, or none came for a while.
-func (m *aacMaker) take(stop <-chan struct{}, timeout time.Duration) (audioPacket, bool) {
-	var late <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		late = timer.C
-	}
+// take returns the next packet; false = no more come, or ctx has ended.
+func (m *aacEncoder) take(ctx context.Context) (audioPacket, bool) {
 	for {
 		m.mu.Lock()
 		if len(m.queue) > 0 {
@@ -200,89 +176,71 @@ func (m *aacMaker) take(stop <-chan struct{}, timeout time.Duration) (audioPacke
 		}
 		select {
 		case <-m.wake:
-		case <-late:
-			return audioPacket{}, false
-		case <-stop:
+		case <-ctx.Done():
 			return audioPacket{}, false
 		}
 	}
 }
 
-// rest notes whether there is nothing to do.
-func (m *aacMaker) rest(resting bool) {
+// setIdle notes whether there is nothing to encode.
+func (m *aacEncoder) setIdle(idle bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.resting, m.moved = resting, time.Now()
+	m.idle, m.advanced = idle, time.Now()
 }
 
-// still returns for how long nothing was made.
-func (m *aacMaker) still() time.Duration {
+func (m *aacEncoder) hasFailed() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return time.Since(m.moved)
+	return m.failed
 }
 
-// run makes audio until no more comes.
-func (m *aacMaker) run(ctx context.Context) {
-	pause := firstPause
+// run encodes audio until no more comes.
+func (m *aacEncoder) run(ctx context.Context) {
+	var retry backoff
 	for {
-		first, ok := m.take(ctx.Done(), 0)
+		first, ok := m.take(ctx)
 		if !ok {
 			return
 		}
-		m.rest(false)
+		m.setIdle(false)
 		began := time.Now()
 		err := m.encode(ctx, first)
 		if ctx.Err() != nil {
 			return
 		}
 		if err == nil {
-			m.rest(true)
-			pause = firstPause
+			m.setIdle(true)
+			retry = backoff{}
 			continue
 		}
-		if time.Since(began) > ranWell {
-			pause = firstPause
-		}
+		pause := retry.next(began)
 		m.mu.Lock()
 		m.failed = true
 		m.mu.Unlock()
-		m.session.log.Warn("the encoder of the sound ended; it is started again", "err", err, "in", pause)
+		m.encoders.log.Warn("the encoder of the sound ended; it is started again", "err", err, "in", pause)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, lastPause)
 	}
 }
 
-// encode makes AAC of a packet and of all that follow, until none comes for a while.
-func (m *aacMaker) encode(ctx context.Context, first audioPacket) error {
-	in := &aacFeed{maker: m, packet: first, have: true, ready: cmaf.Init(m.opus), closed: make(chan struct{})}
-	output, made := io.Pipe()
-	var reading sync.WaitGroup
-	var failed error
-	reading.Go(func() {
-		failed = m.read(output)
-		_ = output.CloseWithError(failed)
-	})
-	err := m.engine.Run(ctx, ffmpeg.Command{
-		Args: aacArgs(), Stdin: in, Outputs: []io.Writer{made}, Priority: ffmpeg.Live, Reserved: true, Pixels: 1, Stall: opusStall, CPU: longest,
-	})
-	_ = made.CloseWithError(err)
-	reading.Wait()
-	switch {
-	case err != nil:
-		return err
-	case failed == nil && !in.drained.Load():
+// encode encodes a packet and all that follow, until none comes for a while.
+func (m *aacEncoder) encode(ctx context.Context, first audioPacket) error {
+	in := &aacFeed{encoder: m, packet: first, pending: true, ready: cmaf.Init(m.source)}
+	in.ctx, in.cancel = context.WithCancel(ctx)
+	defer in.cancel()
+	err := m.encoders.transcode(ctx, aacArgs(), in, m.emit)
+	if err == nil && !in.drained {
 		return errors.New("the encoder of the sound ended before the sound did")
 	}
-	return failed
+	return err
 }
 
-// aacArgs says what ffmpeg does: make AAC of Opus, and hold back nothing. Times go through:
-// of small holes and of clocks that drift the filter makes an even line.
+// aacArgs are the arguments of ffmpeg: it encodes AAC from Opus without delay. Times are kept; the
+// filter evens out small holes and clocks that drift.
 func aacArgs() []string {
 	return append(ffmpeg.InputOptions(), "-copyts", "-probesize", "32", "-analyzeduration", "0", "-f", "mp4", "-i", "pipe:0",
 		"-af", "aresample=osr=48000:async=1000:min_hard_comp=0.03", "-ac", "2", "-c:a", "aac", "-b:a", "128k",
@@ -293,35 +251,38 @@ func aacArgs() []string {
 
 // aacFeed gives packets to ffmpeg as fragmented MP4, one in each fragment.
 type aacFeed struct {
-	maker    *aacMaker
-	packet   audioPacket // that is next, if there is one in hand
-	have     bool
+	ctx      context.Context
+	cancel   context.CancelFunc
+	encoder  *aacEncoder
+	packet   audioPacket // the next one, if pending
+	pending  bool
 	ready    []byte
 	sequence uint32
-	last     int64       // when the last packet was
-	drained  atomic.Bool // there is nothing more
-	closed   chan struct{}
-	closing  sync.Once
+	last     int64 // time of the last packet
+	drained  bool  // there is nothing more
 }
 
 // Read gives the next bytes.
 func (f *aacFeed) Read(p []byte) (int, error) {
 	for len(f.ready) == 0 {
-		if !f.have {
-			if f.packet, f.have = f.maker.take(f.closed, audioRest); !f.have {
-				f.drained.Store(true)
+		if !f.pending {
+			ctx, cancel := context.WithTimeout(f.ctx, maxAudioPause)
+			f.packet, f.pending = f.encoder.take(ctx)
+			cancel()
+			if !f.pending {
+				f.drained = true
 				return 0, io.EOF
 			}
 		}
-		f.have = false
+		f.pending = false
 		at := f.packet.at
 		if f.sequence > 0 {
 			at = max(at, f.last+1)
 		}
 		f.last = at
 		f.sequence++
-		_, f.ready = cmaf.EncodePart(f.sequence, f.maker.opus, cmaf.Fragment{
-			Start: at, Data: f.packet.data, Samples: []cmaf.Sample{{Duration: uint32(f.packet.length), Size: uint32(len(f.packet.data)), Sync: true}},
+		_, f.ready = cmaf.EncodePart(f.sequence, f.encoder.source, cmaf.Fragment{
+			Start: at, Data: f.packet.data, Samples: []cmaf.Sample{{Duration: uint32(f.packet.duration), Size: uint32(len(f.packet.data)), Sync: true}},
 		})
 	}
 	n := copy(p, f.ready)
@@ -329,152 +290,105 @@ func (f *aacFeed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close says that nobody reads any more.
+// Close ends a Read that waits for packets.
 func (f *aacFeed) Close() error {
-	f.closing.Do(func() { close(f.closed) })
+	f.cancel()
 	return nil
 }
 
-// read takes what ffmpeg makes.
-func (m *aacMaker) read(from io.Reader) error {
-	reader := cmaf.NewReader(from)
-	for {
-		f, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		at, data := f.Start-m.track.Ticks(cmaf.Lead), f.Data
-		for _, s := range f.Samples {
-			if int64(s.Size) > int64(len(data)) {
-				return weir.Errorf(weir.Internal, "the encoder of sound wrote less than it said")
-			}
-			if err := m.emit(at, data[:s.Size:s.Size]); err != nil {
-				return err
-			}
-			at, data = at+int64(s.Duration), data[s.Size:]
-		}
-	}
-}
-
-// errNotWanted says that the connection is over whose audio is made.
+// errNotWanted ends an encoder whose connection has ended.
 var errNotWanted = errors.New("the sound is not wanted any more")
 
-// emit hands a frame of AAC to the packager and to readers, after the silence that is before
-// it.
-func (m *aacMaker) emit(at int64, frame []byte) error {
+// emit gives an AAC frame to the packager and to taps, after the silence that is before it.
+func (m *aacEncoder) emit(at int64, frame []byte) error {
+	at -= m.track.Ticks(cmaf.Lead)
 	m.mu.Lock()
-	m.moved, m.failed = time.Now(), false
+	m.advanced, m.failed = time.Now(), false
 	m.mu.Unlock()
-	s := m.session
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.encoders.taps.mu.Lock()
+	defer m.encoders.taps.mu.Unlock()
 	switch {
-	case s.aac != m:
+	case m.stopped:
 		return errNotWanted
-	case at < m.track.Ticks(m.from): // what encoders put in front, or of before the first picture
+	case at < m.track.Ticks(m.from): // encoders put some in front, or it is from before the first video frame
 		return nil
 	}
 	silence, ok := m.line.place(at)
 	if !ok {
-		return nil // there was silence instead, or the same
+		return nil // other audio or silence has this time already
 	}
-	for range silence {
-		if err := m.put([]byte(codec.SilenceFrame)); err != nil {
-			return err
-		}
+	if err := m.putSilence(m.line.next + silence*codec.SilenceDuration); err != nil {
+		return err
 	}
 	return m.put(frame)
 }
 
-// put puts a frame at the end of the line. The caller has the lock of the session.
-func (m *aacMaker) put(frame []byte) error {
-	s := m.session
+// put appends a frame. The caller holds the session's lock.
+func (m *aacEncoder) put(frame []byte) error {
 	at := m.line.next
 	m.line.next += codec.SilenceDuration
-	start, end := m.track.Time(at), m.track.Time(m.line.next)
-	s.end = max(s.end, end)
-	for _, t := range s.taps {
-		if t.form == AudioAAC && t.instead >= 0 {
-			t.addAudio(Tapped{Track: t.instead, PTS: start, DTS: start, Sync: true, Data: frame})
-		}
-	}
-	return s.muxer.addAudio(sample{Sample: cmaf.Sample{Duration: codec.SilenceDuration, Size: uint32(len(frame)), Sync: true}, at: at, data: frame})
+	return m.encoders.pack(m.track, sample{Sample: cmaf.Sample{Duration: codec.SilenceDuration, Size: uint32(len(frame)), Sync: true}, at: at, data: frame})
 }
 
-// follow puts silence where no audio comes although the picture goes on, and where its
-// encoder makes nothing of it. The caller has the lock of the session.
-func (m *aacMaker) follow(picture time.Duration) error {
-	if m == nil {
-		return nil
-	}
-	m.mu.Lock()
-	away, stuck := m.resting && time.Since(m.heard) > audioRest, !m.resting && time.Since(m.moved) > audioStall
-	m.mu.Unlock()
-	behind := audioRest
-	switch {
-	case stuck:
-		behind = audioStall
-	case !away:
-		return nil
-	}
-	until := m.track.Ticks(picture - behind)
-	if until > m.track.Ticks(m.from) && !m.line.begun {
-		m.line.place(m.track.Ticks(m.from))
-	}
-	if !m.line.begun {
-		return nil
-	}
+// putSilence appends silent frames that end at a time or less than a frame before it.
+func (m *aacEncoder) putSilence(until int64) error {
 	for m.line.next+codec.SilenceDuration <= until {
 		if err := m.put([]byte(codec.SilenceFrame)); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// follow puts silence where no audio comes although the video continues, and where ffmpeg produces
+// nothing. The caller holds the session's lock.
+func (m *aacEncoder) follow(video time.Duration) error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	away, stuck := m.idle && time.Since(m.received) > maxAudioPause, !m.idle && time.Since(m.advanced) > maxAudioStall
+	m.mu.Unlock()
+	behind := maxAudioPause
+	switch {
+	case stuck:
+		behind = maxAudioStall
+	case !away:
+		return nil
+	}
+	from, until := m.track.Ticks(m.from), m.track.Ticks(video-behind)
+	if !m.line.begun {
+		if until <= from {
+			return nil
+		}
+		m.line.place(from)
+	}
+	if err := m.putSilence(until); err != nil {
+		return err
+	}
 	m.skip(m.line.next)
 	return nil
 }
 
-// skip forgets packets of before a time: silence is there instead.
-func (m *aacMaker) skip(before int64) {
+// skip drops packets that have silence in their place, which ends at a time.
+func (m *aacEncoder) skip(before int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for len(m.queue) > 0 && m.queue[0].at+m.queue[0].length <= before {
+	for len(m.queue) > 0 && m.queue[0].at+m.queue[0].duration <= before {
 		m.size -= len(m.queue[0].data)
 		m.queue = m.queue[1:]
 	}
 }
 
-// audioIssues says what is not well with the audio. The caller has the lock of the session,
-// which has a publisher.
-func (s *session) audioIssues() []string {
-	if s.publisher.leftOut != "" {
-		return []string{s.publisher.leftOut}
-	}
-	if s.opusOnly {
-		return []string{"the sound stays Opus, which Safari and multistream targets do not take: this server is too busy to make AAC of it; the encoder may send AAC, or connect again later"}
-	}
-	if s.aac == nil {
-		return nil
-	}
-	s.aac.mu.Lock()
-	defer s.aac.mu.Unlock()
-	if !s.aac.failed {
-		return nil
-	}
-	return []string{"the sound is missing for the moment: its encoder failed and is started again"}
-}
-
-// aacLine puts frames of AAC one after the other: each begins where the one before it ended,
-// so that times are at most half a frame, 11 ms, away from where the encoder has them.
+// aacLine puts AAC frames one after the other: each begins where the one before it ended, so that
+// times differ from those of the encoder by at most half a frame, 11 ms.
 type aacLine struct {
 	next  int64 // where the next frame is
 	begun bool
 }
 
-// place returns how much silence is before a frame that is heard at a time; false = there is
-// no place for it any more.
+// place returns how many silent frames are before a frame that has a time; false = there is no
+// place for it any more.
 func (l *aacLine) place(at int64) (silence int64, ok bool) {
 	if !l.begun {
 		l.begun, l.next = true, at
@@ -485,14 +399,10 @@ func (l *aacLine) place(at int64) (silence int64, ok bool) {
 	return (at - l.next + codec.SilenceDuration/2) / codec.SilenceDuration, true
 }
 
-// withAAC returns tracks with AAC instead of Opus, and which one that is; -1 = none. The
-// caller has the lock of the session.
-func (s *session) withAAC(tracks []cmaf.Track) ([]cmaf.Track, int) {
-	i := slices.IndexFunc(tracks, isOpus)
-	if s.aac == nil || i < 0 {
+// withAAC returns tracks with AAC instead of Opus, and its position; -1 = they stay as they are.
+func (a *audioEncoders) withAAC(tracks []cmaf.Track) ([]cmaf.Track, int) {
+	if a.aac == nil {
 		return tracks, -1
 	}
-	tracks = slices.Clone(tracks)
-	tracks[i] = s.aac.track
-	return tracks, i
+	return replaceTrack(tracks, isOpus, a.aac.track)
 }

@@ -18,9 +18,9 @@ import (
 	"weir/internal/ffmpeg"
 )
 
-// beeps returns some seconds of Opus with a tone of 0.1 s at the beginning of each, in
+// tones returns some seconds of Opus with a tone of 0.1 s at the beginning of each, in
 // packets of 20 ms.
-func beeps(t *testing.T, seconds string) (cmaf.Track, [][]byte) {
+func tones(t *testing.T, seconds string) (cmaf.Track, [][]byte) {
 	t.Helper()
 	track, frames := framesOf(t, "-f", "lavfi", "-i", "aevalsrc='if(lt(mod(t,1),0.1),sin(2*PI*1000*t),0)':s=48000:d="+seconds, "-c:a", "libopus", "-ac", "2")
 	var packets [][]byte
@@ -30,20 +30,20 @@ func beeps(t *testing.T, seconds string) (cmaf.Track, [][]byte) {
 	return track, packets
 }
 
-// chatter sends pictures, and Opus with a tone each second, as fast as it is taken.
-type chatter struct {
+// opusPublisher sends video, and Opus with a tone each second, as fast as it can.
+type opusPublisher struct {
 	*testHub
 	*Publisher
 	packets [][]byte
 	frame   int
 }
 
-func newChatter(t *testing.T, cores int) *chatter {
+func newOpusPublisher(t *testing.T, cores int) *opusPublisher {
 	t.Helper()
-	return newChatterRecorded(t, cores, true)
+	return newRecordedOpusPublisher(t, cores, true)
 }
 
-func newChatterRecorded(t *testing.T, cores int, record bool) *chatter {
+func newRecordedOpusPublisher(t *testing.T, cores int, record bool) *opusPublisher {
 	t.Helper()
 	s := newTestHub(t, record)
 	s.stop()
@@ -52,12 +52,12 @@ func newChatterRecorded(t *testing.T, cores int, record bool) *chatter {
 		t.Fatal(err)
 	}
 	s.start()
-	return &chatter{testHub: s}
+	return &opusPublisher{testHub: s}
 }
 
-func (c *chatter) connect() {
+func (c *opusPublisher) connect() {
 	c.Helper()
-	audio, packets := beeps(c.T, "20")
+	audio, packets := tones(c.T, "20")
 	p, err := c.testHub.hub.Publish(c.Context(), c.testHub.stream.StreamKey.Reveal(), Source{Protocol: "test"})
 	if err == nil {
 		err = p.SetTracks(c.Context(), []cmaf.Track{testTracks(c.T)[0], audio})
@@ -68,8 +68,8 @@ func (c *chatter) connect() {
 	c.Publisher, c.packets, c.frame = p, packets, 0
 }
 
-// send sends so many seconds; those in which there is audio are told.
-func (c *chatter) send(seconds int, audio func(at time.Duration) bool) {
+// send sends so many seconds, with audio at the times that audio selects.
+func (c *opusPublisher) send(seconds int, audio func(at time.Duration) bool) {
 	c.Helper()
 	for range seconds * 25 {
 		at := time.Duration(c.frame) * 40 * time.Millisecond
@@ -91,17 +91,17 @@ func (c *chatter) send(seconds int, audio func(at time.Duration) bool) {
 func always(time.Duration) bool { return true }
 func never(time.Duration) bool  { return false }
 
-// until waits until something is so with what makes the audio.
-func (c *chatter) until(what string, is func(m *aacMaker) bool) {
+// until waits for a state of the AAC encoder.
+func (c *opusPublisher) until(what string, is func(m *aacEncoder) bool) {
 	c.Helper()
 	s := c.session
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		s.mu.Lock()
-		s.aac.mu.Lock()
-		so := is(s.aac)
-		s.aac.mu.Unlock()
+		s.audio.aac.mu.Lock()
+		done := is(s.audio.aac)
+		s.audio.aac.mu.Unlock()
 		s.mu.Unlock()
-		if so {
+		if done {
 			return
 		}
 		if time.Now().After(end) {
@@ -110,9 +110,9 @@ func (c *chatter) until(what string, is func(m *aacMaker) bool) {
 	}
 }
 
-// heardAt returns when tones begin in the audio as players have it, in seconds after the first
-// picture. All frames must follow one another.
-func (c *chatter) heardAt() []float64 {
+// toneTimes returns when tones begin in the audio of players, in seconds after the first video frame.
+// All frames must follow one another.
+func (c *opusPublisher) toneTimes() []float64 {
 	c.Helper()
 	b := c.broadcast()
 	r, err := b.rendition(audioName)
@@ -120,7 +120,7 @@ func (c *chatter) heardAt() []float64 {
 		c.Fatal(err)
 	}
 	if r.track.Codec != "mp4a.40.2" {
-		c.Fatalf("the sound is %s, want AAC", r.track.Codec)
+		c.Fatalf("the audio is %s, want AAC", r.track.Codec)
 	}
 	data, err := b.Init(audioName, 0)
 	if err != nil {
@@ -179,9 +179,9 @@ func (c *chatter) heardAt() []float64 {
 }
 
 // checkHeard holds when tones are heard against the seconds at which they were sent.
-func (c *chatter) checkHeard(want ...float64) {
+func (c *opusPublisher) checkHeard(want ...float64) {
 	c.Helper()
-	got := c.heardAt()
+	got := c.toneTimes()
 	ok := slices.EqualFunc(got, want, func(a, b float64) bool { return a-b < 0.03 && b-a < 0.03 })
 	if !ok {
 		c.Errorf("tones are heard at %.3f, want %v", got, want)
@@ -191,23 +191,23 @@ func (c *chatter) checkHeard(want ...float64) {
 // Opus becomes AAC in one line, heard when it was sent, with silence where there is none:
 // in a hole, while no audio comes, and between the two. Readers have it as they want.
 func TestAAC(t *testing.T) {
-	c := newChatter(t, 2)
+	c := newOpusPublisher(t, 2)
 	c.connect()
 	c.send(1, always)
 	plain, pushed := c.session.tap(TapOptions{}), c.session.tap(TapOptions{Audio: AudioAAC})
 	defer plain.Close()
 	defer pushed.Close()
 	c.send(5, func(at time.Duration) bool { return at < 2500*time.Millisecond || at >= 3500*time.Millisecond })
-	c.until("all sound is made", func(m *aacMaker) bool { return m.resting && m.line.begun })
+	c.until("all sound is made", func(m *aacEncoder) bool { return m.idle && m.line.begun })
 	c.send(5, never)
-	if end := c.session.end; c.session.aac.track.Time(c.session.aac.line.next) < end-audioRest-100*time.Millisecond {
-		t.Errorf("no sound came, and silence ends at %v of %v", c.session.aac.track.Time(c.session.aac.line.next), end)
+	if end := c.session.conn.end; c.session.audio.aac.track.Time(c.session.audio.aac.line.next) < end-maxAudioPause-100*time.Millisecond {
+		t.Errorf("no audio came, and silence ends at %v of %v", c.session.audio.aac.track.Time(c.session.audio.aac.line.next), end)
 	}
 	c.send(3, always)
 	c.Close(true)
 	c.checkHeard(0, 1, 2, 4, 5, 11, 12, 13)
 	if running := c.engine.Stats().Running; running != [3]int{} {
-		t.Errorf("the encoder is gone, and %v run", running)
+		t.Errorf("the encoder has ended, and %v run", running)
 	}
 
 	for name, tap := range map[string]*Tap{"opus": plain, "mp4a.40.2": pushed} {
@@ -242,27 +242,27 @@ func TestAAC(t *testing.T) {
 }
 
 // An encoder of audio that dies is started again: what it had is silence, what comes after is
-// heard when it should be, and the owner of the stream is told.
+// heard when it should be, and the owner of the stream sees an issue.
 func TestAACSurvivesItsEncoder(t *testing.T) {
-	c := newChatter(t, 2)
+	c := newOpusPublisher(t, 2)
 	c.connect()
 	c.send(2, always)
-	c.until("sound is made", func(m *aacMaker) bool { return m.line.begun })
+	c.until("sound is made", func(m *aacEncoder) bool { return m.line.begun })
 	for !killChild(t, "aresample=osr") {
 		c.send(1, always) // it rests
 	}
-	c.until("the failure is known", func(m *aacMaker) bool { return m.failed })
+	c.until("the failure is known", func(m *aacEncoder) bool { return m.failed })
 	c.session.mu.Lock()
-	issues := strings.Join(c.session.audioIssues(), "\n")
+	issues := strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
 	if !strings.Contains(issues, "the sound is missing for the moment") {
 		t.Errorf("the issues are %q", issues)
 	}
 	killed := float64(c.frame / 25)
 	c.send(4, always)
-	c.until("the sound is back", func(m *aacMaker) bool { return !m.failed })
+	c.until("the sound is back", func(m *aacEncoder) bool { return !m.failed })
 	c.Close(true)
-	got := c.heardAt()
+	got := c.toneTimes()
 	for _, want := range []float64{killed + 1, killed + 2, killed + 3} {
 		if !slices.ContainsFunc(got, func(at float64) bool { return at > want-0.03 && at < want+0.03 }) {
 			t.Errorf("no tone is heard at %v, but at %.3f", want, got)
@@ -271,40 +271,40 @@ func TestAACSurvivesItsEncoder(t *testing.T) {
 }
 
 // A server without room for it leaves the audio as it is, and says so.
-func TestAACWithoutRoom(t *testing.T) {
-	c := newChatter(t, 1)
+func TestAACWithoutCPU(t *testing.T) {
+	c := newOpusPublisher(t, 1)
 	_, release := c.engine.Reserve([]int{750})
 	c.connect()
 	c.send(3, always)
-	if codec := c.session.audio.track.Codec; codec != "opus" && codec != "Opus" {
-		t.Errorf("the sound is %s, want Opus", codec)
+	if codec := c.session.renditions.audio.track.Codec; codec != "opus" && codec != "Opus" {
+		t.Errorf("the audio is %s, want Opus", codec)
 	}
 	c.session.mu.Lock()
-	issues := strings.Join(c.session.audioIssues(), "\n")
+	issues := strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
 	if !strings.Contains(issues, "the sound stays Opus") {
 		t.Errorf("the issues are %q", issues)
 	}
-	// With room, the encoder that comes back has AAC, and nothing is to be told.
+	// With free CPU, the encoder that reconnects has AAC, and there is no issue.
 	release()
 	c.Close(true)
 	c.connect()
 	c.send(3, always)
 	c.session.mu.Lock()
-	issues = strings.Join(c.session.audioIssues(), "\n")
+	issues = strings.Join(c.session.audio.issues(), "\n")
 	c.session.mu.Unlock()
-	if codec := c.session.audio.track.Codec; codec != "mp4a.40.2" || issues != "" {
-		t.Errorf("with room, the sound is %s, and the issues are %q", codec, issues)
+	if codec := c.session.renditions.audio.track.Codec; codec != "mp4a.40.2" || issues != "" {
+		t.Errorf("with free CPU, the audio is %s, and the issues are %q", codec, issues)
 	}
 	c.Close(true)
 }
 
 // When there is room again the audio becomes AAC, with the encoder on air. In a recording it
 // stays what it was.
-func TestAACWhenThereIsRoomAgain(t *testing.T) {
+func TestAACRetry(t *testing.T) {
 	for name, record := range map[string]bool{"recorded": true, "not recorded": false} {
 		t.Run(name, func(t *testing.T) {
-			c := newChatterRecorded(t, 1, record)
+			c := newRecordedOpusPublisher(t, 1, record)
 			_, release := c.engine.Reserve([]int{750})
 			c.connect()
 			c.send(5, always)
@@ -314,12 +314,12 @@ func TestAACWhenThereIsRoomAgain(t *testing.T) {
 			if record {
 				want, breaks = "opus", 0
 			} else {
-				c.until("sound is made", func(m *aacMaker) bool { return m.line.begun })
+				c.until("sound is made", func(m *aacEncoder) bool { return m.line.begun })
 			}
 			c.send(3, always)
 			c.Close(true)
-			if codec := c.session.audio.track.Codec; !strings.EqualFold(codec, want) {
-				t.Errorf("the sound is %s, want %s", codec, want)
+			if codec := c.session.renditions.audio.track.Codec; !strings.EqualFold(codec, want) {
+				t.Errorf("the audio is %s, want %s", codec, want)
 			}
 			for _, name := range []string{videoName, audioName} {
 				list := c.playlist(name, plain)
@@ -328,13 +328,13 @@ func TestAACWhenThereIsRoomAgain(t *testing.T) {
 				}
 			}
 			// Audio and video have the same segments, and nothing is missing of either.
-			sound, picture := c.session.audio, c.session.video
-			if len(sound.segments) != len(picture.segments) {
-				t.Fatalf("%d segments of sound, %d of the picture", len(sound.segments), len(picture.segments))
+			audio, video := c.session.renditions.audio, c.session.renditions.video
+			if len(audio.segments) != len(video.segments) {
+				t.Fatalf("%d segments of audio, %d of video", len(audio.segments), len(video.segments))
 			}
-			for i, s := range picture.segments {
-				from, to := picture.tracks[i].Time(s.Start()), picture.tracks[i].Time(s.End())
-				heardFrom, heardTo := sound.tracks[i].Time(sound.segments[i].Start()), sound.tracks[i].Time(sound.segments[i].End())
+			for i, s := range video.segments {
+				from, to := video.tracks[i].Time(s.Start()), video.tracks[i].Time(s.End())
+				heardFrom, heardTo := audio.tracks[i].Time(audio.segments[i].Start()), audio.tracks[i].Time(audio.segments[i].End())
 				if (from-heardFrom).Abs() > 100*time.Millisecond || (to-heardTo).Abs() > 200*time.Millisecond {
 					t.Errorf("segment %d is seen from %v to %v, and heard from %v to %v", i, from, to, heardFrom, heardTo)
 				}
@@ -343,7 +343,7 @@ func TestAACWhenThereIsRoomAgain(t *testing.T) {
 	}
 }
 
-// What an encoder sends and nobody gets is told to the owner, while it is there.
+// What the stream does without is an issue, as long as the encoder sends it.
 func TestLeaveOut(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()

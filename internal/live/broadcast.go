@@ -10,15 +10,15 @@ import (
 	"weir/internal/weir"
 )
 
-// Broadcast is a stream as viewers see it: on air, in a gap, or just over.
+// Broadcast is a session as viewers see it: on air, waiting for its encoder, or just over.
 type Broadcast struct{ session *session }
 
-// Query is what a player may ask of a playlist.
+// Query selects the form of a playlist.
 type Query struct {
 	Low  bool // with parts
-	Skip bool // without what it has already
+	Skip bool // a delta update
 
-	// Segment and Part are what it waits for; Segment -1 = nothing, Part -1 = the whole
+	// Segment and Part must be there, or are waited for; Segment -1 = no wait, Part -1 = the whole
 	// segment.
 	Segment int64
 	Part    int
@@ -30,35 +30,36 @@ func (b *Broadcast) Stream() weir.Stream { return b.session.stream }
 // SessionID returns the id of the session.
 func (b *Broadcast) SessionID() string { return b.session.info.ID }
 
-// Master returns what a player chooses from. Renditions that will come in a moment are in
-// it without segments.
+// Master returns the renditions that a player chooses from. Those that will come in a moment have no
+// segments.
 func (b *Broadcast) Master() cmaf.Master {
-	b.session.looking.RLock()
-	defer b.session.looking.RUnlock()
+	all := &b.session.renditions
+	all.mu.RLock()
+	defer all.mu.RUnlock()
 	var m cmaf.Master
-	if r := b.session.video; r != nil {
-		m.Video = append(m.Video, r.choice())
+	if all.video != nil {
+		m.Video = append(m.Video, all.video.choice())
 	}
 	there := map[string]bool{}
-	for _, r := range b.session.rungs {
+	for _, r := range all.rungs {
 		m.Video = append(m.Video, r.choice())
 		there[r.name] = true
 	}
-	if b.session.video != nil {
+	if all.video != nil {
 		for _, name := range b.session.ladder.expected() {
 			if !there[name] {
 				m.Video = append(m.Video, cmaf.Rendition{Name: name})
 			}
 		}
 	}
-	if r := b.session.audio; r != nil {
-		m.Audio = append(m.Audio, r.choice())
+	if all.audio != nil {
+		m.Audio = append(m.Audio, all.audio.choice())
 	}
 	return m
 }
 
-// Playlist returns the media playlist of a rendition as soon as it has what the query
-// waits for. A wait that ends with ctx is an error of kind Busy.
+// Playlist returns the media playlist of a rendition as soon as it has the segment and part of the
+// query. A wait that ends with ctx is an error of kind Busy.
 func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) ([]byte, error) {
 	r, err := b.rendition(name)
 	if err != nil {
@@ -73,19 +74,19 @@ func (b *Broadcast) Playlist(ctx context.Context, name string, q Query) ([]byte,
 	return r.playlist(q, b.reports(name))
 }
 
-// firstWait is how long players wait for the first segment of a rendition: longer than most
-// segments last, and not so long that they take the server for dead.
+// firstWait is how long players wait for the first segment of a rendition: longer than the duration
+// of most segments, and not so long that players take the server for dead.
 const firstWait = 6 * time.Second
 
-// awaitFirst waits for the first whole segment of a rendition. hls.js gives up on a
-// playlist that has parts only, and ffmpeg falls over a rendition that is empty while
-// others are not. If it does not come in time they get what there is.
+// awaitFirst waits for the first whole segment of a rendition. hls.js gives up on a playlist that has
+// parts only, and ffmpeg fails on a rendition that is empty while others are not. If the segment does
+// not come in time, players get the playlist as it is.
 func (r *rendition) awaitFirst(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
 	defer cancel()
 	for {
 		r.mu.Lock()
-		changed, over := r.changed, len(r.segments) > 0 || r.ended || r.gone
+		changed, over := r.changed, len(r.segments) > 0 || r.ended || r.handedOver
 		r.mu.Unlock()
 		if over {
 			return
@@ -125,8 +126,7 @@ func (b *Broadcast) Segment(name string, n int64) (io.ReadSeekCloser, int64, err
 	return r.recorder.Open(n - r.base)
 }
 
-// Part opens a part of a segment. One that does not exist yet is waited for, if it is
-// the next one.
+// Part opens a part of a segment. It waits for a part that comes next.
 func (b *Broadcast) Part(ctx context.Context, name string, n int64, part int) (io.ReadSeekCloser, int64, error) {
 	r, err := b.rendition(name)
 	if err != nil {
@@ -141,19 +141,19 @@ func (b *Broadcast) Part(ctx context.Context, name string, n int64, part int) (i
 	return r.recorder.Part(n-r.base, part)
 }
 
-// Length returns how long a segment or, if part is not negative, a part of it is; 0 =
-// not known.
-func (b *Broadcast) Length(name string, n int64, part int) time.Duration {
+// Duration returns the duration of a segment or, if part is not negative, of a part of it; 0 = not
+// known.
+func (b *Broadcast) Duration(name string, n int64, part int) time.Duration {
 	r, err := b.rendition(name)
 	if err != nil {
 		return 0
 	}
-	return r.length(n, part)
+	return r.duration(n, part)
 }
 
-// rendition returns one by its name.
+// rendition returns the rendition of a name.
 func (b *Broadcast) rendition(name string) (*rendition, error) {
-	for _, r := range b.session.everything() {
+	for _, r := range b.session.renditions.all() {
 		if r.name == name {
 			return r, nil
 		}
@@ -161,10 +161,10 @@ func (b *Broadcast) rendition(name string) (*rendition, error) {
 	return nil, weir.ErrNotFound()
 }
 
-// reports tells how far the other renditions are.
+// reports returns how far the other renditions are.
 func (b *Broadcast) reports(except string) []hls.Report {
 	var reports []hls.Report
-	for _, r := range b.session.everything() {
+	for _, r := range b.session.renditions.all() {
 		if report := r.progress.Load(); r.name != except && report != nil {
 			reports = append(reports, *report)
 		}

@@ -16,7 +16,7 @@ import (
 func (s *testHub) logs(session *session) (size int64) {
 	s.Helper()
 	for _, name := range []string{"index", "journal"} {
-		info, err := os.Stat(filepath.Join(session.dir, videoName, name))
+		info, err := os.Stat(filepath.Join(session.renditions.dir, videoName, name))
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -25,9 +25,9 @@ func (s *testHub) logs(session *session) (size int64) {
 	return size
 }
 
-// TestForgetsWhatIsNotRecorded sends for a long time: what is on disk does not grow with
+// TestUnrecordedStreamForgets sends for a long time: what is on disk does not grow with
 // it, and players do not notice a restart.
-func TestForgetsWhatIsNotRecorded(t *testing.T) {
+func TestUnrecordedStreamForgets(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	segments := func(count int) {
@@ -50,16 +50,16 @@ func TestForgetsWhatIsNotRecorded(t *testing.T) {
 		t.Errorf("index and journal have %d bytes after each 400 segments", sizes)
 	}
 	e.Close(false)
-	count, seconds := e.session.video.carried()
-	next, breaks := e.session.video.totals()
+	count, seconds := e.session.renditions.video.carried()
+	next, breaks := e.session.renditions.video.totals()
 	before := s.playlist(videoName, plain)
 	s.stop()
 	s.start()
 	session := s.broadcast().session
-	if got, lasted := session.video.carried(); got != count || lasted != seconds || count < 1200 {
+	if got, lasted := session.renditions.video.carried(); got != count || lasted != seconds || count < 1200 {
 		t.Errorf("after a restart there were %d segments of %v s, before it %d of %v", got, lasted, count, seconds)
 	}
-	if got, broken := session.video.totals(); got != next || broken != breaks || breaks != 2 {
+	if got, broken := session.renditions.video.totals(); got != next || broken != breaks || breaks != 2 {
 		t.Errorf("after a restart segment %d is next, after %d discontinuities, before it %d after %d", got, broken, next, breaks)
 	}
 	if after := s.playlist(videoName, plain); after != before {
@@ -78,10 +78,10 @@ func TestRungAfterLongAbsence(t *testing.T) {
 	e.Close(false)
 	e = s.publish()
 	session := e.session
-	r := &rung{profile: weir.Profile{Name: "144p"}, session: session}
+	r := &rung{profile: weir.Profile{Name: "144p"}, ladder: &ladder{renditions: &session.renditions}}
 	show := func() {
 		t.Helper()
-		source := session.video
+		source := session.renditions.video
 		if err := r.fill(source.recorder.Next()); err != nil {
 			t.Fatal(err)
 		}
@@ -100,11 +100,11 @@ func TestRungAfterLongAbsence(t *testing.T) {
 		}
 		e.frame += 40 * 50
 		if r.out == nil {
-			recorder, err := media.Record(filepath.Join(session.dir, r.profile.Name), session.video.track)
+			recorder, err := media.Record(filepath.Join(session.renditions.dir, r.profile.Name), session.renditions.video.track)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := session.addRung(r, recorder); err != nil {
+			if r.out, err = session.renditions.addRung(r.profile, recorder); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -112,12 +112,12 @@ func TestRungAfterLongAbsence(t *testing.T) {
 	}
 	// What a restart finds of it is the same.
 	before := s.playlist("144p", plain)
-	recorder, err := media.Recover(filepath.Join(session.dir, r.profile.Name))
+	recorder, err := media.Recover(filepath.Join(session.renditions.dir, r.profile.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	session.rungs = nil
-	if err := session.addRung(r, recorder); err != nil {
+	session.renditions.rungs = nil
+	if r.out, err = session.renditions.addRung(r.profile, recorder); err != nil {
 		t.Fatal(err)
 	}
 	show()
@@ -134,7 +134,7 @@ func TestWholePlaylistWithHole(t *testing.T) {
 	if err := e.send(7); err != nil {
 		t.Fatal(err)
 	}
-	e.session.endRecording(weir.Errorf(weir.Full, "there is not enough disk space"))
+	e.session.renditions.endRecording(weir.Errorf(weir.Full, "there is not enough disk space"))
 	if err := e.send(150); err != nil {
 		t.Fatal(err)
 	}
@@ -186,9 +186,9 @@ func TestPowerCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.hub.beat(t.Context())
-			seen, breaks := e.session.video.totals()
+			seen, breaks := e.session.renditions.video.totals()
 			s.stop()
-			lose(t, e.session.dir)
+			lose(t, e.session.renditions.dir)
 			s.start()
 			e = s.publish()
 			if err := e.send(5); err != nil {
@@ -199,15 +199,15 @@ func TestPowerCut(t *testing.T) {
 			if n, err := strconv.ParseInt(strings.SplitN(first, "\n", 2)[0], 10, 64); err != nil || n < seen {
 				t.Errorf("players have seen segments up to %d, and are shown:\n%s", seen-1, list)
 			}
-			if _, now := e.session.video.totals(); now <= breaks {
+			if _, now := e.session.renditions.video.totals(); now <= breaks {
 				t.Errorf("players have counted %d discontinuities, and then %d", breaks, now)
 			}
 			// The next restart finds all.
-			before, counted := e.session.video.totals()
+			before, counted := e.session.renditions.video.totals()
 			s.hub.beat(t.Context())
 			s.stop()
 			s.start()
-			if n, now := s.broadcast().session.video.totals(); n != before || now != counted {
+			if n, now := s.broadcast().session.renditions.video.totals(); n != before || now != counted {
 				t.Errorf("after a restart segment %d is next, after %d discontinuities, before it %d after %d", n, now, before, counted)
 			}
 		})

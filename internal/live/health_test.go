@@ -12,30 +12,30 @@ import (
 	"weir/internal/weir"
 )
 
-// patient is an encoder that sends 30 pictures and 50 audio a second to a meter, on a clock of its own.
-type patient struct {
+// meteredEncoder sends 30 video frames and as many audio frames a second to a meter, on a clock of its own.
+type meteredEncoder struct {
 	meter meter
 	now   time.Time
 	media time.Duration // how far it is
 
-	keyEvery  time.Duration
-	lastKey   time.Duration
-	frameSize int
-	audioBy   time.Duration // by which its audio is before its picture
-	pace      float64
-	every     time.Duration // between pictures
-	noAudio   bool
-	noPicture bool
-	silent    bool
+	keyEvery   time.Duration
+	lastKey    time.Duration
+	frameSize  int
+	audioAhead time.Duration // of its video
+	pace       float64
+	every      time.Duration // between video frames
+	noAudio    bool
+	noVideo    bool
+	silent     bool
 }
 
-func newPatient(tracks ...cmaf.Kind) *patient {
-	e := &patient{now: time.Unix(1_800_000_000, 0), keyEvery: 2 * time.Second, lastKey: -time.Hour, frameSize: 20_000, pace: 1, every: time.Second / 30}
+func newMeteredEncoder(tracks ...cmaf.Kind) *meteredEncoder {
+	e := &meteredEncoder{now: time.Unix(1_800_000_000, 0), keyEvery: 2 * time.Second, lastKey: -time.Hour, frameSize: 20_000, pace: 1, every: time.Second / 30}
 	e.connect(tracks...)
 	return e
 }
 
-func (e *patient) connect(kinds ...cmaf.Kind) {
+func (e *meteredEncoder) connect(kinds ...cmaf.Kind) {
 	var tracks []cmaf.Track
 	for _, k := range kinds {
 		tracks = append(tracks, cmaf.Track{Kind: k})
@@ -43,29 +43,28 @@ func (e *patient) connect(kinds ...cmaf.Kind) {
 	e.meter.connected(tracks, true, e.now)
 }
 
-// run sends for a time, with a look every two seconds, and returns what is not well at
-// its end.
-func (e *patient) run(d time.Duration) []string {
-	nextLook := e.now.Add(beatEvery)
+// run sends for a time, measures every two seconds, and returns the issues at the end.
+func (e *meteredEncoder) run(d time.Duration) []string {
+	nextMeasure := e.now.Add(beatEvery)
 	for end := e.now.Add(d); e.now.Before(end); {
 		e.now = e.now.Add(e.every)
 		if !e.silent {
 			e.send()
 		}
-		if !e.now.Before(nextLook) {
-			e.meter.look(0, 0, e.now)
-			nextLook = nextLook.Add(beatEvery)
+		if !e.now.Before(nextMeasure) {
+			e.meter.measure(0, 0, e.now)
+			nextMeasure = nextMeasure.Add(beatEvery)
 		}
 	}
 	return e.meter.issues(e.now)
 }
 
-func (e *patient) send() {
+func (e *meteredEncoder) send() {
 	e.media += time.Duration(float64(e.every) * e.pace)
-	if e.meter.audio && !e.noAudio {
-		e.meter.frame(true, true, false, e.media+e.audioBy, 200, e.now)
+	if e.meter.hasAudio && !e.noAudio {
+		e.meter.frame(true, true, false, e.media+e.audioAhead, 200, e.now)
 	}
-	if e.meter.video && !e.noPicture {
+	if e.meter.hasVideo && !e.noVideo {
 		key := e.media-e.lastKey >= e.keyEvery
 		if key {
 			e.lastKey = e.media
@@ -77,60 +76,78 @@ func (e *patient) send() {
 func TestHealthIssues(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		sick func(e *patient) []string
+		sick func(e *meteredEncoder) []string
 		want string // "" = nothing
 	}{
-		{"well", func(e *patient) []string { return e.run(2 * time.Minute) }, ""},
-		{"rare key frames", func(e *patient) []string { e.keyEvery = 8300 * time.Millisecond; return e.run(40 * time.Second) }, "key frames every 8.3 s; set the encoder's key-frame interval to 2 s"},
-		{"no more key frames", func(e *patient) []string {
+		{"well", func(e *meteredEncoder) []string { return e.run(2 * time.Minute) }, ""},
+		{"rare key frames", func(e *meteredEncoder) []string { e.keyEvery = 8300 * time.Millisecond; return e.run(40 * time.Second) }, "key frames every 8.3 s; set the encoder's key-frame interval to 2 s"},
+		{"no more key frames", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.keyEvery = time.Hour
 			return e.run(30 * time.Second)
 		}, "key frames every 3"},
-		{"no sound", func(e *patient) []string { e.run(20 * time.Second); e.noAudio = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
-		{"never a sound", func(e *patient) []string { e.noAudio = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
-		{"no picture", func(e *patient) []string { e.noPicture = true; return e.run(12 * time.Second) }, "no picture for 12 s"},
-		{"nothing", func(e *patient) []string { e.run(20 * time.Second); e.silent = true; return e.run(7 * time.Second) }, "nothing has come from the encoder for 7 s"},
-		{"bitrate falls", func(e *patient) []string { e.run(30 * time.Second); e.frameSize = 1000; return e.run(10 * time.Second) }, "the bitrate fell to 0.3 Mb/s, from 4.8"},
-		{"frames are dropped", func(e *patient) []string {
+		{"no sound", func(e *meteredEncoder) []string {
+			e.run(20 * time.Second)
+			e.noAudio = true
+			return e.run(12 * time.Second)
+		}, "no sound for 12 s"},
+		{"never a sound", func(e *meteredEncoder) []string { e.noAudio = true; return e.run(12 * time.Second) }, "no sound for 12 s"},
+		{"no picture", func(e *meteredEncoder) []string { e.noVideo = true; return e.run(12 * time.Second) }, "no picture for 12 s"},
+		{"nothing", func(e *meteredEncoder) []string {
+			e.run(20 * time.Second)
+			e.silent = true
+			return e.run(7 * time.Second)
+		}, "nothing has come from the encoder for 7 s"},
+		{"bitrate falls", func(e *meteredEncoder) []string {
+			e.run(30 * time.Second)
+			e.frameSize = 1000
+			return e.run(10 * time.Second)
+		}, "the bitrate fell to 0.3 Mb/s, from 4.8"},
+		{"frames are dropped", func(e *meteredEncoder) []string {
 			e.run(30 * time.Second)
 			e.every, e.frameSize = time.Second/10, 60_000
 			return e.run(12 * time.Second)
 		}, "only 10 frames a second, after"},
-		{"slow", func(e *patient) []string { e.pace = 0.7; return e.run(30 * time.Second) }, "the encoder sends only 0.7 s of media in a second"},
-		{"drift", func(e *patient) []string {
+		{"slow", func(e *meteredEncoder) []string { e.pace = 0.7; return e.run(30 * time.Second) }, "the encoder sends only 0.7 s of media in a second"},
+		{"drift", func(e *meteredEncoder) []string {
 			var issues []string
 			for range 60 {
-				e.audioBy -= 10 * time.Millisecond
+				e.audioAhead -= 10 * time.Millisecond
 				issues = e.run(2 * time.Second)
 			}
 			return issues
 		}, "sound and picture have drifted apart by 5"},
-		{"sound late", func(e *patient) []string { e.audioBy = -1500 * time.Millisecond; return e.run(12 * time.Second) }, "the sound comes 1.5 s later than its picture"},
-		{"picture late", func(e *patient) []string { e.audioBy = 1500 * time.Millisecond; return e.run(12 * time.Second) }, "the picture comes 1.5 s later than its sound"},
-		{"hole", func(e *patient) []string {
+		{"sound late", func(e *meteredEncoder) []string {
+			e.audioAhead = -1500 * time.Millisecond
+			return e.run(12 * time.Second)
+		}, "the sound comes 1.5 s later than its picture"},
+		{"picture late", func(e *meteredEncoder) []string {
+			e.audioAhead = 1500 * time.Millisecond
+			return e.run(12 * time.Second)
+		}, "the picture comes 1.5 s later than its sound"},
+		{"hole", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.media += 1500 * time.Millisecond
 			return e.run(4 * time.Second)
 		}, "2 holes in the last minute"},
-		{"hole long ago", func(e *patient) []string {
+		{"hole long ago", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.media += 1500 * time.Millisecond
 			return e.run(70 * time.Second)
 		}, ""},
-		{"jump", func(e *patient) []string {
+		{"jump", func(e *meteredEncoder) []string {
 			e.run(20 * time.Second)
 			e.meter.frame(false, false, true, e.media, 100, e.now)
 			return e.run(4 * time.Second)
 		}, "the clock of the encoder jumped in the last minute, 1 time;"},
-		{"comes again and again", func(e *patient) []string {
+		{"comes again and again", func(e *meteredEncoder) []string {
 			for range 3 {
 				e.run(4 * time.Second)
 				e.connect(cmaf.Video, cmaf.Audio)
 			}
 			return e.run(4 * time.Second)
 		}, "the encoder connected 4 times in the last minute"},
-		{"comes back with less", func(e *patient) []string {
+		{"comes back with less", func(e *meteredEncoder) []string {
 			e.run(30 * time.Second)
 			e.connect(cmaf.Video, cmaf.Audio)
 			e.frameSize = 1000
@@ -138,7 +155,7 @@ func TestHealthIssues(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			issues := tt.sick(newPatient(cmaf.Video, cmaf.Audio))
+			issues := tt.sick(newMeteredEncoder(cmaf.Video, cmaf.Audio))
 			switch {
 			case tt.want == "" && len(issues) > 0:
 				t.Errorf("issues %q, want none", issues)
@@ -151,7 +168,7 @@ func TestHealthIssues(t *testing.T) {
 
 // TestHealthOfAudioAlone sees to it that a radio station is healthy.
 func TestHealthOfAudioAlone(t *testing.T) {
-	e := newPatient(cmaf.Audio)
+	e := newMeteredEncoder(cmaf.Audio)
 	if issues := e.run(time.Minute); len(issues) > 0 {
 		t.Errorf("issues %q, want none", issues)
 	}
@@ -162,15 +179,15 @@ func TestHealthOfAudioAlone(t *testing.T) {
 }
 
 func TestHealthSamples(t *testing.T) {
-	e := newPatient(cmaf.Video, cmaf.Audio)
-	e.audioBy = 250 * time.Millisecond
+	e := newMeteredEncoder(cmaf.Video, cmaf.Audio)
+	e.audioAhead = 250 * time.Millisecond
 	begin := e.now
 	e.run(25 * time.Second)
-	if len(e.meter.waiting) != 2 {
-		t.Fatalf("%d samples of 25 s, want 2", len(e.meter.waiting))
+	if len(e.meter.unsaved) != 2 {
+		t.Fatalf("%d samples of 25 s, want 2", len(e.meter.unsaved))
 	}
 	want := weir.HealthSample{Bitrate: 4_848_000, FPS: 30, Pace: 1, KeyFrameInterval: 2, Drift: 0.25}
-	for i, got := range e.meter.waiting {
+	for i, got := range e.meter.unsaved {
 		if age := got.Time.Time().Sub(begin) - time.Duration(i+1)*sampleEvery; age < 0 || age > time.Second {
 			t.Errorf("sample %d is of %v after the start", i, got.Time.Time().Sub(begin))
 		}
@@ -184,12 +201,12 @@ func TestHealthSamples(t *testing.T) {
 		}
 	}
 
-	e.meter.written(e.meter.waiting[1].Time)
-	if len(e.meter.waiting) != 1 {
-		t.Errorf("%d samples wait after the first was written, want 1", len(e.meter.waiting))
+	e.meter.saved(e.meter.unsaved[1].Time)
+	if len(e.meter.unsaved) != 1 {
+		t.Errorf("%d samples wait after the first was written, want 1", len(e.meter.unsaved))
 	}
 	e.run(20 * time.Minute)
-	if n := len(e.meter.waiting); n != maxSamples {
+	if n := len(e.meter.unsaved); n != maxSamples {
 		t.Errorf("%d samples wait for a store that is away, want %d", n, maxSamples)
 	}
 	if n := len(e.meter.marks); n > int(healthWindow/beatEvery)+2 {
@@ -208,7 +225,7 @@ func TestHealthOfTargets(t *testing.T) {
 	e := s.publish()
 	beat := e.session.beat(time.Now())
 	if asked != e.session.info.ID || len(beat.Pushes) != 1 || !slices.Contains(beat.Issues, "a target gets nothing") {
-		t.Errorf("asked for session %q; the store is told of %+v and %q", asked, beat.Pushes, beat.Issues)
+		t.Errorf("asked for session %q; the store gets %+v and %q", asked, beat.Pushes, beat.Issues)
 	}
 	s.hub.beat(t.Context())
 	if kept, err := s.store.TargetHealth(t.Context(), s.stream.ID); err != nil || len(kept) != 1 || kept[0].Status != "error" {

@@ -19,27 +19,25 @@ import (
 const (
 	beatEvery = 2 * time.Second
 	syncEvery = 200 * time.Millisecond
-	// Until a stream counts as not active: after a clean end, and after a connection that
-	// was lost. A beat may come as much later.
-	idleAfterEnd  = 0
+	// idleAfterLoss is how long after a lost connection a stream counts as inactive.
 	idleAfterLoss = 8 * time.Second
-	// shownAfter is how long players are told that a session has ended.
+	// shownAfter is how long a session that has ended has playlists, with their end.
 	shownAfter = time.Minute
-	// syncsAtOnce is how many sessions are made safe at the same time: the file system
-	// does several at the price of one.
-	syncsAtOnce = 8
+	// maxSyncs is how many sessions are synced at the same time: for the file system several cost
+	// as much as one.
+	maxSyncs = 8
 )
 
-// Hub has the streams that are on air on this node.
+// Hub holds the streams that are on air on this node.
 type Hub struct {
 	o Options
 
 	mu       sync.Mutex
 	sessions map[string]*session // by stream
-	playing  map[string]*session // by playback id; also those that have just ended
+	playing  map[string]*session // by playback id; with those that ended less than shownAfter ago
 	ended    map[*session]time.Time
 	opened   chan struct{} // receives when a session opens
-	past     Stats         // of sessions that are let go
+	closed   Stats         // of sessions that are closed
 
 	admitted, refused atomic.Int64         // encoders
 	arrivals          weir.Buckets[string] // of encoders, by stream
@@ -47,8 +45,8 @@ type Hub struct {
 	pulls pulls
 }
 
-// New returns a hub that has taken up what this node carried before it was stopped. Its
-// Run must run too.
+// New returns a hub with the sessions that this node carried before it was stopped. Its Run must run
+// too.
 func New(ctx context.Context, o Options) (*Hub, error) {
 	if o.Targets == nil {
 		o.Targets = func(string) ([]weir.TargetHealth, []string) { return nil, nil }
@@ -56,7 +54,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, opened: make(chan struct{}, 1)}
+	h := &Hub{o: o, sessions: map[string]*session{}, playing: map[string]*session{}, ended: map[*session]time.Time{}, opened: make(chan struct{}, 1), pulls: pulls{all: map[string]*Pull{}}}
 	h.arrivals.AtOnce, h.arrivals.PerSecond, h.arrivals.Max = maxArrivalsAtOnce, arrivalsPerSecond, maxArriving
 	if err := h.recover(ctx); err != nil {
 		return nil, errors.Join(err, h.stop())
@@ -64,7 +62,7 @@ func New(ctx context.Context, o Options) (*Hub, error) {
 	return h, nil
 }
 
-// Publish lets an encoder in that knows a stream key.
+// Publish admits an encoder with a stream key.
 func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publisher, error) {
 	stream, err := h.o.Store.StreamForPublisher(ctx, weir.Secret(streamKey))
 	if err != nil {
@@ -78,21 +76,21 @@ func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publ
 		return nil, weir.Errorf(weir.Busy, "encoders of this stream connect too often; wait a few seconds")
 	}
 	h.admitted.Add(1)
-	return &Publisher{hub: h, stream: stream, from: from, done: make(chan struct{})}, nil
+	return newPublisher(h, stream, from), nil
 }
 
-// Find returns what is on air on this node under a playback id, in a gap, or just over.
+// Find returns the stream of a playback id: on air, waiting for its encoder, or just over.
 func (h *Hub) Find(playbackID string) (*Broadcast, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, ok := h.playing[playbackID]
-	if ok && s.before != nil && !s.hasMedia() {
-		s = s.before // until there is something to see, players go on with the end of the last one
+	if ok && s.before != nil && !s.renditions.hasMedia() {
+		s = s.before // players see the end of the last session until this one has media
 	}
 	return &Broadcast{s}, ok
 }
 
-// onAir begins a session of a stream on this node, or goes on with one that is open.
+// onAir begins a session of a stream on this node, or continues one that is open.
 func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	var info weir.Session
 	var lease store.OnAir
@@ -108,15 +106,15 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	h.mu.Unlock()
 	switch {
 	case old == nil:
-	case old.info.ID != info.ID: // closed already: this one is another
-		h.end(ctx, old, errTakenOver)
-	case len(old.info.Earlier) != len(info.Earlier): // it was elsewhere meanwhile
-		h.letGo(old)
+	case old.info.ID != info.ID: // the old one is closed already
+		h.end(old, errTakenOver, true)
+	case len(old.info.Earlier) != len(info.Earlier): // another node carried it meanwhile
+		h.handOver(old)
 	default:
 		old.renew(lease)
 		return old, nil
 	}
-	s, err := h.open(stream, info, lease)
+	s, err := openSession(h.o, stream, info, lease)
 	if err != nil {
 		return nil, err
 	}
@@ -124,58 +122,30 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	return s, nil
 }
 
-// open takes up a session, with its ladder.
-func (h *Hub) open(stream weir.Stream, info weir.Session, lease store.OnAir) (*session, error) {
-	s, err := openSession(h.o.Dir, stream, info, lease, h.o.Log)
-	if err != nil {
-		return nil, err
-	}
-	s.engine, s.targets = h.o.FFmpeg, h.o.Targets
-	if err := s.startLadder(h.o.FFmpeg); err != nil {
-		return nil, err
-	}
-	s.lookBack(h.o.Upload)
-	return s, nil
-}
-
 func (h *Hub) add(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if last := h.playing[s.stream.PlaybackID]; last != nil {
-		if last.before != nil && !last.hasMedia() {
+		if last.before != nil && !last.renditions.hasMedia() {
 			last = last.before
 		}
 		last.before, s.before = nil, last
 	}
 	h.sessions[s.stream.ID], h.playing[s.stream.PlaybackID] = s, s
-	select {
-	case h.opened <- struct{}{}:
-	default:
-	}
+	notify(h.opened)
 }
 
-// left notes that a publisher has gone. Its session waits for it to come back.
-func (h *Hub) left(p *Publisher, clean bool) {
-	offAir := time.Now().Add(idleAfterEnd)
-	if !clean {
-		// Some lines go dead without a word, which is noticed seconds later.
-		offAir = p.session.lastSeen().Add(idleAfterLoss)
-	}
-	if err := p.session.leave(p, offAir); err != nil {
-		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
-	}
-}
-
-// Run keeps the sessions until ctx ends: it says that they are alive, ends those whose
-// time is over or that are not wanted any more, and sees to it that what is written
-// survives a power cut.
+// Run keeps the sessions until ctx ends: it reports to the store that they are alive, ends those that
+// have timed out or are not wanted any more, and syncs their files.
 func (h *Hub) Run(ctx context.Context) error {
 	changes, unwatch := h.o.Store.Watch(store.TopicLive)
 	defer unwatch()
 	var syncing sync.WaitGroup
-	syncing.Go(func() { h.keepSafe(ctx) })
+	syncing.Go(func() { every(ctx, syncEvery, h.syncAll) })
 	syncing.Go(func() { h.keepPulls(ctx) })
-	syncing.Go(func() { h.keepUploaded(ctx) })
+	if h.o.Upload != nil {
+		syncing.Go(func() { every(ctx, uploadEvery, func() { h.uploadAll(ctx) }) })
+	}
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
 	var swept time.Time
@@ -196,7 +166,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// recover takes up the sessions that this node carried before it was stopped.
+// recover opens the sessions that this node carried before it was stopped.
 func (h *Hub) recover(ctx context.Context) error {
 	open, err := h.o.Store.OpenSessions(ctx, h.o.Node)
 	if err != nil {
@@ -208,24 +178,30 @@ func (h *Hub) recover(ctx context.Context) error {
 		if err := errors.Join(streamErr, infoErr); err != nil {
 			return err
 		}
-		s, err := h.open(stream, info, lease)
+		s, err := openSession(h.o, stream, info, lease)
 		if err != nil {
 			return err
 		}
-		s.offAir = time.Now().Add(idleAfterLoss)
+		s.conn.offAir = time.Now().Add(idleAfterLoss)
 		h.add(s)
 	}
 	return nil
 }
 
-// all returns the sessions that there are now.
+// withEnded returns the open sessions, and those that have ended and are not closed yet. The caller
+// holds the lock.
+func (h *Hub) withEnded() []*session {
+	return slices.AppendSeq(slices.Collect(maps.Values(h.sessions)), maps.Keys(h.ended))
+}
+
+// all returns the open sessions.
 func (h *Hub) all() []*session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Values(h.sessions))
 }
 
-// Broadcasts returns the sessions that are open on this node, on air or in a gap.
+// Broadcasts returns the open sessions of this node, on air or waiting for their encoder.
 func (h *Hub) Broadcasts() []*Broadcast {
 	var open []*Broadcast
 	for _, s := range h.all() {
@@ -237,40 +213,48 @@ func (h *Hub) Broadcasts() []*Broadcast {
 // Opened returns a channel that receives after sessions were opened. It is for one reader.
 func (h *Hub) Opened() <-chan struct{} { return h.opened }
 
-// keepSafe sees to it, until ctx ends, that what is written survives a power cut.
-func (h *Hub) keepSafe(ctx context.Context) {
-	tick := time.NewTicker(syncEvery)
+// every calls do at an interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func()) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			h.syncAll()
+			do()
 		}
 	}
 }
 
-func (h *Hub) syncAll() {
+// atOnce calls do for sessions, for several at the same time.
+func atOnce(sessions []*session, limit int, do func(*session)) {
 	var g errgroup.Group
-	g.SetLimit(syncsAtOnce)
-	for _, s := range h.all() {
+	g.SetLimit(limit)
+	for _, s := range sessions {
 		g.Go(func() error {
-			if err := s.sync(); err != nil {
-				s.log.Warn("what was recorded could not be made safe on disk", "err", err)
-			}
+			do(s)
 			return nil
 		})
 	}
 	_ = g.Wait()
 }
 
-// beat says what the sessions carry, and learns which must end.
+// syncAll syncs the files of sessions, so that they survive a power cut.
+func (h *Hub) syncAll() {
+	atOnce(h.all(), maxSyncs, func(s *session) {
+		if err := s.sync(); err != nil {
+			s.log.Warn("what was recorded could not be made safe on disk", "err", err)
+		}
+	})
+}
+
+// beat reports the state of the sessions to the store, and ends those that must end.
 func (h *Hub) beat(ctx context.Context) {
 	now := time.Now()
 	sessions := map[string]*session{}
 	var beats []store.Beat
-	h.checkRoom(h.all())
+	h.checkFreeSpace(h.all())
 	for _, s := range h.all() {
 		sessions[s.stream.ID] = s
 		beats = append(beats, s.beat(now))
@@ -284,16 +268,16 @@ func (h *Hub) beat(ctx context.Context) {
 		return err
 	})
 	if err != nil {
-		// If it takes too long, the others see the streams as idle, and as soon as it
-		// works again as active.
+		// If this takes too long, other nodes see the streams as inactive until it works again.
 		if ctx.Err() == nil {
 			h.o.Log.Warn("the store was not told what is on air", "err", err)
 		}
 		return
 	}
 	for _, s := range sessions {
-		// A beat may leave out a stream that somebody is changing, so a sample goes with two.
-		s.told(now.Add(-beatEvery / 2))
+		// The store may leave out a stream that another transaction is changing, so a sample goes
+		// with two beats.
+		s.samplesSaved(now.Add(-beatEvery / 2))
 	}
 	for _, l := range lost {
 		if err := h.finish(ctx, sessions[l.StreamID], l.Why); err != nil && ctx.Err() == nil {
@@ -308,20 +292,20 @@ func (h *Hub) beat(ctx context.Context) {
 		}
 		err := h.o.Store.Tx(ctx, func(tx *store.Tx) error { return tx.GoOffAir(ctx, last, now) })
 		if err == nil || errors.Is(err, store.ErrLostStream) {
-			s.toldAway(last.Epoch)
+			s.awayReported(last.Epoch)
 		} else if ctx.Err() == nil {
 			s.log.Warn("it could not be said that the encoder is gone", "err", err)
 		}
 	}
 }
 
-// finish ends a session that the store does not want any more.
+// finish ends a session that must end.
 func (h *Hub) finish(ctx context.Context, s *session, why weir.Ending) error {
 	if why == weir.EndTakenOver {
-		if h.carriedElsewhere(ctx, s) {
-			h.letGo(s)
+		if air, err := h.o.Store.OnAirOf(ctx, s.stream.PlaybackID); err == nil && air.Node != h.o.Node {
+			h.handOver(s)
 		} else {
-			h.end(ctx, s, errTakenOver)
+			h.end(s, errTakenOver, true)
 		}
 		return nil
 	}
@@ -336,13 +320,14 @@ func (h *Hub) finish(ctx context.Context, s *session, why weir.Ending) error {
 	if err != nil && !errors.Is(err, store.ErrLostStream) {
 		return err
 	}
-	h.end(ctx, s, errEnded)
+	h.end(s, errEnded, true)
 	return nil
 }
 
-// end lets go of a session; players are told for a while that it has ended.
-func (h *Hub) end(_ context.Context, s *session, cause error) {
-	if err := s.stop(cause, true); err != nil {
+// end ends a session on this node. over = it does not continue anywhere; players see its end for a
+// while.
+func (h *Hub) end(s *session, cause error, over bool) {
+	if err := s.stop(cause, over); err != nil {
 		s.log.Warn("the end of what an encoder sent could not be written", "err", err)
 	}
 	h.mu.Lock()
@@ -353,16 +338,16 @@ func (h *Hub) end(_ context.Context, s *session, cause error) {
 	h.ended[s] = time.Now()
 }
 
-// forget lets go of the files of sessions that ended a while ago.
+// forget closes the sessions that ended a while ago.
 func (h *Hub) forget(now time.Time) {
 	h.mu.Lock()
-	var gone []*session
+	var old []*session
 	for s, at := range h.ended {
 		if now.Sub(at) < shownAfter {
 			continue
 		}
-		gone = append(gone, s)
-		h.past.add(s.carried())
+		old = append(old, s)
+		h.closed.add(s.stats())
 		delete(h.ended, s)
 		if h.playing[s.stream.PlaybackID] == s {
 			delete(h.playing, s.stream.PlaybackID)
@@ -372,15 +357,14 @@ func (h *Hub) forget(now time.Time) {
 		}
 	}
 	h.mu.Unlock()
-	for _, s := range gone {
+	for _, s := range old {
 		if err := s.close(!s.info.Record); err != nil {
 			s.log.Warn("the files of a session could not be let go", "err", err)
 		}
 	}
 }
 
-// stop tells all publishers to go elsewhere. Their sessions stay open, for another node
-// or for the next start.
+// stop disconnects all publishers. Their sessions stay open, for another node or for the next start.
 func (h *Hub) stop() error {
 	var failed error
 	for _, s := range h.all() {

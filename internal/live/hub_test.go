@@ -120,7 +120,7 @@ type encoder struct {
 
 func (s *testHub) publish() *encoder {
 	s.Helper()
-	return s.publishWith(func(data []byte) { clear(data) }) // if somebody still has it, what is played is spoilt
+	return s.publishWith(func(data []byte) { clear(data) }) // data that is still in use would be damaged
 }
 
 // publishWith is publish with something else to do with data that goes back.
@@ -138,7 +138,7 @@ func (s *testHub) publishWith(reuse func([]byte)) *encoder {
 
 // The data of frames goes back to whoever sent them while it sends, and not when another
 // encoder takes over: it may be reading into what it has.
-func TestDataGoesBackWithinWrite(t *testing.T) {
+func TestReuseWithinWrite(t *testing.T) {
 	s := newTestHub(t, false)
 	returned := 0
 	e := s.publishWith(func([]byte) { returned++ })
@@ -239,7 +239,7 @@ func TestSegments(t *testing.T) {
 		t.Errorf("playlist of 7 s has %d segments of 2 s:\n%s", n, list)
 	}
 	if audio := s.playlist(audioName, plain); strings.Count(audio, "#EXTINF") != 3 {
-		t.Errorf("sound is not cut where the picture is:\n%s", audio)
+		t.Errorf("audio is not cut where the video is:\n%s", audio)
 	}
 	if low := s.playlist(videoName, Query{Low: true, Segment: -1}); !strings.Contains(low, `#EXT-X-PART:DURATION=0.200000,URI="3.0.m4s",INDEPENDENT=YES`) ||
 		!strings.Contains(low, `RENDITION-REPORT:URI="../audio/index.m3u8",LAST-MSN=3`) {
@@ -275,15 +275,15 @@ func TestWindow(t *testing.T) {
 				t.Errorf("the first segment is answered with %v", err)
 			}
 			if len(s.frames(videoName, 40, 70, 99)) != 150 {
-				t.Error("what players may still ask for is gone")
+				t.Error("segments that players may still request are deleted")
 			}
 		})
 	}
 }
 
-// TestReturn lets the encoder go and come back: one session, nothing lost, and a
+// TestReconnect lets the encoder go and come back: one session, nothing lost, and a
 // discontinuity where it was away.
-func TestReturn(t *testing.T) {
+func TestReconnect(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	first := e.session.info.ID
@@ -324,8 +324,8 @@ func TestLostBetweenFrames(t *testing.T) {
 	}
 	e.Close(false)
 	back := s.publish()
-	if want := e.clock.start + 7*frame; e.session.end < want || back.clock.start < want {
-		t.Errorf("the last frame ends at %v, the session at %v, and the next encoder begins at %v", want, e.session.end, back.clock.start)
+	if want := e.clock.start + 7*frame; e.session.conn.end < want || back.clock.start < want {
+		t.Errorf("the last frame ends at %v, the session at %v, and the next encoder begins at %v", want, e.session.conn.end, back.clock.start)
 	}
 }
 
@@ -338,8 +338,8 @@ func TestRestart(t *testing.T) {
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
 	}
-	s.store.Close() // the hub is not told: its files stay as they are
-	for _, r := range e.session.renditions() {
+	s.store.Close() // the hub does not know: its files stay as they are
+	for _, r := range e.session.renditions.source() {
 		if err := r.recorder.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestRestart(t *testing.T) {
 	if strings.Count(list, "#EXTINF") != 3 || strings.Contains(list, "ENDLIST") {
 		t.Errorf("after the restart:\n%s", list)
 	}
-	// The part in hand is lost, the others are not.
+	// The pending part is lost, the others are not.
 	if got := s.frames(videoName, 0, 1, 2); len(got) < 120 {
 		t.Errorf("%d of 125 frames were kept", len(got))
 	}
@@ -375,7 +375,7 @@ func TestTakeOver(t *testing.T) {
 	select {
 	case <-first.Done():
 	default:
-		t.Error("the first encoder was not told")
+		t.Error("the first encoder was not stopped")
 	}
 	if err := first.send(0.1); !errors.Is(err, errTakenOver) {
 		t.Errorf("the first encoder gets %v", err)
@@ -390,7 +390,7 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestEnd lets the owner end the stream: the encoder is told, players too.
+// TestEnd lets the owner end the stream: the encoder is stopped, and playlists end.
 func TestEnd(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
@@ -403,10 +403,10 @@ func TestEnd(t *testing.T) {
 	})
 	s.hub.beat(t.Context())
 	if err := e.send(0.1); err == nil {
-		t.Error("the encoder may go on")
+		t.Error("the encoder may continue")
 	}
 	if list := s.playlist(videoName, plain); !strings.Contains(list, "#EXT-X-ENDLIST") {
-		t.Errorf("players are not told:\n%s", list)
+		t.Errorf("the playlist has no end:\n%s", list)
 	}
 	if _, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{}); err == nil {
 		t.Error("a suspended stream lets encoders in")
@@ -436,17 +436,17 @@ func TestNextSession(t *testing.T) {
 	s.hub.beat(t.Context())
 	back := s.publish()
 	if list := s.playlist(videoName, plain); !strings.Contains(list, "#EXT-X-ENDLIST") {
-		t.Errorf("before the first picture:\n%s", list)
+		t.Errorf("before the first video frame:\n%s", list)
 	}
 	if err := back.send(3); err != nil {
 		t.Fatal(err)
 	}
 	if list := s.playlist(videoName, plain); strings.Contains(list, "#EXT-X-ENDLIST") {
-		t.Errorf("with pictures:\n%s", list)
+		t.Errorf("with video:\n%s", list)
 	}
 	s.hub.forget(time.Now().Add(2 * shownAfter))
 	if now, ok := s.hub.Find(s.stream.PlaybackID); !ok || now.session.before != nil {
-		t.Error("the session is gone, or holds the one before")
+		t.Error("the session is closed, or holds the one before")
 	}
 }
 
@@ -458,12 +458,12 @@ func TestFirstSegmentsTogether(t *testing.T) {
 	if err := e.send(2.04); err != nil { // with the key frame that is held until the next frame
 		t.Fatal(err)
 	}
-	picture := time.Duration(e.frame) * 40 * time.Millisecond
-	if err := e.Write(Frame{Track: 0, PTS: picture, DTS: picture, Data: []byte{1}}); err != nil {
+	at := time.Duration(e.frame) * 40 * time.Millisecond
+	if err := e.Write(Frame{Track: 0, PTS: at, DTS: at, Data: []byte{1}}); err != nil {
 		t.Fatal(err)
 	}
 	if text := s.playlist(videoName, plain); !strings.Contains(text, "#EXTINF") {
-		t.Fatalf("the picture has no segment:\n%s", text)
+		t.Fatalf("the video has no segment:\n%s", text)
 	}
 	answer := make(chan string, 1)
 	b := s.broadcast()
@@ -473,7 +473,7 @@ func TestFirstSegmentsTogether(t *testing.T) {
 	}()
 	select {
 	case text := <-answer:
-		t.Fatalf("the sound has no segment yet, and there is a playlist:\n%s", text)
+		t.Fatalf("the audio has no segment yet, and there is a playlist:\n%s", text)
 	case <-time.After(200 * time.Millisecond): // in which it can be wrong
 	}
 	e.frame++
@@ -481,7 +481,7 @@ func TestFirstSegmentsTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := <-answer; !strings.Contains(text, "#EXTINF") {
-		t.Errorf("the sound has no segment after the wait:\n%s", text)
+		t.Errorf("the audio has no segment after the wait:\n%s", text)
 	}
 }
 

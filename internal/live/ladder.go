@@ -20,128 +20,108 @@ import (
 )
 
 const (
-	// measuredFrames is how many frames are looked at before a ladder is planned.
+	// measuredFrames is how many frames give the frame rate before a ladder is planned.
 	measuredFrames = 9
-	// maxBehind is how far a rung may be behind the source before its encoder is taken
-	// to be stuck or too slow.
+	// maxBehind is how far a rung may be behind the source. If it is further behind, its ffmpeg is
+	// stuck or too slow.
 	maxBehind = 6 * time.Second
-	// flushTime is what an encoder has to finish what it was given.
-	flushTime = 5 * time.Second
-	// longest is the most time of a core that an encoder gets: a stream may be on air for
-	// years.
-	longest = 100_000 * time.Hour
-	// quiet is how long no frame comes before it is asked whether the publisher is gone.
-	quiet = time.Second
+	// flushTimeout is how long ffmpeg may take to finish after its input has ended.
+	flushTimeout = 5 * time.Second
+	// unlimitedCPU is the CPU time that an ffmpeg gets: a stream may be on air for years.
+	unlimitedCPU = 100_000 * time.Hour
+	// maxFrameWait is how long no frame comes before the feed checks whether the publisher has
+	// disconnected.
+	maxFrameWait = time.Second
 )
 
-// How long a ladder waits before it is tried again: from the first to the last, twice as
-// long each time, and from the first again after it has run for a while.
-const (
-	firstPause = 500 * time.Millisecond
-	lastPause  = 30 * time.Second
-	ranWell    = time.Minute
-)
-
-// Why an encoder was ended.
+// Why ffmpeg was ended.
 var (
 	errStuck   = weir.Errorf(weir.Internal, "the encoder of the renditions did not answer any more")
 	errNoRoom  = weir.Errorf(weir.Busy, "this server has too many streams to encode already")
 	errTooSlow = weir.Errorf(weir.Busy, "the renditions could not be encoded as fast as the stream comes")
 )
 
-// ladder makes the rungs of a session from its source, with one ffmpeg at a time. It
-// reads the session through a tap, so whatever becomes of it, the source goes on.
+// ladder encodes the rungs of a session from its source, with one ffmpeg at a time. It reads the
+// session through a tap, so that its failures do not affect the source.
 type ladder struct {
-	session *session
-	engine  *ffmpeg.Engine
-	log     *slog.Logger
-	rungs   []*rung // one for each profile of the stream
-	done    chan struct{}
+	profiles   []weir.Profile
+	rungs      []*rung // one for each profile
+	engine     *ffmpeg.Engine
+	log        *slog.Logger
+	renditions *renditions // of the session
+	taps       *taps       // of the session; their lock is the session's
+	openTap    func() *Tap
+	finished   func() bool // the session is over
+	line       *timeline
+	done       chan struct{}
 
-	// Of the goroutine that runs it.
-	level   int  // of the plans, below which none is tried for now
-	cheaper bool // there are plans left to try
+	// For the goroutine that runs it.
+	level   int  // position of the best plan to try
+	cheaper bool // there are cheaper plans to try
 
 	mu      sync.Mutex
 	climb   climb
-	planned []*rung  // that are being made; nil = nothing is
-	failed  error    // why nothing is being made
-	told    []string // of the plan
-	waiting bool     // nothing is known yet
+	planned []*rung  // that are being encoded; nil = none are
+	failed  error    // why none are
+	limits  []string // what the plan leaves out, for the owner of the stream
+	waiting bool     // there is no plan yet
 }
 
-// startLadder makes the rungs of a session until it is over, and takes up those that
-// there are. It is called before the session is on air.
-func (s *session) startLadder(engine *ffmpeg.Engine) error {
+// startLadder encodes the rungs of a session until it is over, and opens those that are on disk;
+// nil = the stream has no profiles. It is called before the session is on air.
+func (s *session) startLadder(engine *ffmpeg.Engine) (*ladder, error) {
 	if len(s.stream.Profiles) == 0 || engine == nil {
-		return nil
+		return nil, nil
 	}
-	l := &ladder{session: s, engine: engine, log: s.log, done: make(chan struct{}), waiting: true, climb: newClimb()}
-	for _, p := range s.stream.Profiles {
-		r := &rung{profile: p, session: s}
+	l := &ladder{
+		profiles: s.stream.Profiles, engine: engine, log: s.log, renditions: &s.renditions, taps: &s.taps, finished: s.finished,
+		openTap: func() *Tap { return s.tap(TapOptions{}) }, line: newTimeline(), done: make(chan struct{}), waiting: true, climb: newClimb(),
+	}
+	for _, p := range l.profiles {
+		r := &rung{profile: p, ladder: l}
 		l.rungs = append(l.rungs, r)
-		recorder, err := media.Recover(filepath.Join(s.dir, p.Name))
+		recorder, err := media.Recover(filepath.Join(l.renditions.dir, p.Name))
 		if weir.KindOf(err) == weir.NotFound {
 			continue
 		}
 		if err == nil {
-			err = s.addRung(r, recorder)
+			r.out, err = l.renditions.addRung(p, recorder)
 		}
 		if err != nil {
-			return fmt.Errorf("recover %s of session %s: %w", p.Name, s.info.ID, err)
+			return nil, fmt.Errorf("recover %s of session %s: %w", p.Name, s.info.ID, err)
 		}
 	}
-	s.line, s.ladder = newTimeline(), l
-	tap := s.tap(TapOptions{})
+	tap := l.openTap()
 	ctx, cancel := context.WithCancel(context.Background())
 	var measuring sync.WaitGroup
-	measuring.Go(func() { engine.Measure(ctx) }) // the first time; plans that come before it go by what is usual
+	measuring.Go(func() { engine.Measure(ctx) }) // only the first one measures; earlier plans assume a usual speed
 	go func() {
 		defer close(l.done)
 		defer measuring.Wait()
 		defer cancel()
 		l.run(tap)
 	}()
-	return nil
+	return l, nil
 }
 
-// addRung shows a rung to viewers.
-func (s *session) addRung(r *rung, recorder *media.Recorder) error {
-	out, err := newRendition(r.profile.Name, recorder, s.lease.Sequence, s.lease.Discontinuities, s.info.CreatedAt.Time(), false)
-	if err != nil {
-		return err
+// timeline returns where the source notes its segments; nil = there is no ladder.
+func (l *ladder) timeline() *timeline {
+	if l == nil {
+		return nil
 	}
-	out.bitrate, out.back = r.profile.Bitrate, s.back
-	r.out = out
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	s.rungs = append(s.rungs, out)
-	return nil
+	return l.line
 }
 
-// source returns the rendition that the rungs are made of.
-func (s *session) source() *rendition {
-	s.looking.RLock()
-	defer s.looking.RUnlock()
-	return s.video
-}
-
-func (s *session) isOver() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over
-}
-
-// wait returns when nothing of the ladder is written any more. Its tap has ended by then.
+// wait waits until the ladder writes nothing more. Its tap must have ended.
 func (l *ladder) wait() {
 	if l != nil {
 		<-l.done
 	}
 }
 
-// run makes rungs until the tap ends.
+// run encodes rungs until the tap ends.
 func (l *ladder) run(tap *Tap) {
-	pause := firstPause
+	var retry backoff
 	for {
 		began := time.Now()
 		err := l.follow(tap)
@@ -150,32 +130,32 @@ func (l *ladder) run(tap *Tap) {
 			l.conclude()
 			return
 		}
-		if time.Since(began) > ranWell || errors.Is(err, errTooSlow) && l.cheaper {
-			pause = firstPause
+		if errors.Is(err, errTooSlow) && l.cheaper {
+			retry = backoff{}
 		}
+		pause := retry.next(began)
 		l.log.Warn("the encoder of the renditions ended; it is started again", "err", err, "in", pause)
 		l.note(nil, nil, err)
-		tap = l.session.tap(TapOptions{})
+		tap = l.openTap()
 		if !l.idle(tap, pause) {
 			tap.Close()
 			l.conclude()
 			return
 		}
-		tap.Close() // what it holds is old by now
-		tap = l.session.tap(TapOptions{})
-		pause = min(2*pause, lastPause)
+		tap.Close() // its frames are old by now
+		tap = l.openTap()
 	}
 }
 
-// errEarly says that ffmpeg was content with less than there was.
+// errEarly means that ffmpeg ended before its input did.
 var errEarly = errors.New("the encoder of the renditions ended before the stream did")
 
-// errTapEnded says that the session is over, or goes on elsewhere.
+// errTapEnded means that the session is over, or continues on another node.
 var errTapEnded = errors.New("the session is over")
 
-// follow makes the rungs of one encoder after the other, and returns why it can't.
+// follow encodes the rungs of one publisher after the other, and returns why it ended.
 func (l *ladder) follow(tap *Tap) error {
-	in := &feed{tap: tap, line: l.session.line}
+	in := &feed{tap: tap, line: l.line}
 	for {
 		if err := in.begin(); err != nil {
 			return err
@@ -191,9 +171,9 @@ func (l *ladder) follow(tap *Tap) error {
 	}
 }
 
-// encode makes the rungs of one encoder, until it is gone.
+// encode encodes the rungs of one publisher, until it disconnects.
 func (l *ladder) encode(in *feed) error {
-	plans := ladderPlans(l.session.stream.Profiles, in.track, in.rate)
+	plans := ladderPlans(l.profiles, in.track, in.rate)
 	best := min(l.level, max(len(plans)-1, 0))
 	var offers []int
 	for _, p := range plans[best:] {
@@ -202,7 +182,7 @@ func (l *ladder) encode(in *feed) error {
 	chosen, release := l.engine.Reserve(offers)
 	defer release()
 	switch {
-	case len(plans) == 0: // the source is too small for all of them
+	case len(plans) == 0: // the source is smaller than all rungs
 		l.note(nil, nil, nil)
 		return in.skip(func() { l.fillGaps(l.rungs) })
 	case chosen < 0:
@@ -235,14 +215,14 @@ func (l *ladder) encode(in *feed) error {
 	return err
 }
 
-// runPlan runs ffmpeg until the encoder is gone or ffmpeg fails.
+// runPlan runs ffmpeg until the publisher disconnects or ffmpeg fails.
 func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	group, ctx := errgroup.WithContext(ctx)
 	command := ffmpeg.Command{
 		Args: plan.encode.Args(), Stdin: in, Priority: ffmpeg.Live, Reserved: true, Threads: plan.encode.Threads(),
-		Pixels: plan.encode.Pixels(), Stall: 2 * maxBehind, CPU: longest,
+		Pixels: plan.encode.Pixels(), Stall: 2 * maxBehind, CPU: unlimitedCPU,
 	}
 	var writers []*io.PipeWriter
 	for i, r := range rungs {
@@ -276,26 +256,26 @@ func (l *ladder) runPlan(in *feed, plan ladderPlan, rungs []*rung) error {
 	return in.ended
 }
 
-// watch ends an encoder that is stuck or does not keep up, or that does not end when it
-// has got everything. The rungs that are left out meanwhile are gaps.
+// watch ends an ffmpeg that is stuck or too slow, or that does not end after its input. It fills the
+// rungs that the plan leaves out with gaps.
 func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort context.CancelCauseFunc) {
 	tick := time.NewTicker(maxBehind / 20)
 	defer tick.Stop()
 	for _, r := range rungs {
 		r.newest.Store(int64(in.first))
 	}
-	left := slices.DeleteFunc(slices.Clone(l.rungs), func(r *rung) bool { return slices.Contains(rungs, r) })
-	var drained, moved time.Time
+	leftOut := slices.DeleteFunc(slices.Clone(l.rungs), func(r *rung) bool { return slices.Contains(rungs, r) })
+	var drained, advanced time.Time
 	before := time.Duration(-1)
 	for {
 		select {
 		case <-ended:
 			return
 		case now := <-tick.C:
-			l.fillGaps(left)
+			l.fillGaps(leftOut)
 			newest := slowest(rungs)
 			if newest != before {
-				before, moved = newest, now
+				before, advanced = newest, now
 			}
 			if l.climbs(l.behind(newest), now) {
 				in.divide.Store(true)
@@ -305,12 +285,12 @@ func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort con
 				if drained.IsZero() {
 					drained = now
 				}
-				if now.Sub(drained) > flushTime {
+				if now.Sub(drained) > flushTimeout {
 					abort(errStuck)
 					return
 				}
 			case l.behind(newest) <= maxBehind:
-			case now.Sub(moved) > maxBehind/2:
+			case now.Sub(advanced) > maxBehind/2:
 				abort(errStuck)
 				return
 			default:
@@ -321,7 +301,7 @@ func (l *ladder) watch(in *feed, rungs []*rung, ended <-chan struct{}, abort con
 	}
 }
 
-// climbs reports whether the better way is to be tried again.
+// climbs reports whether to try the next better plan.
 func (l *ladder) climbs(behind time.Duration, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,14 +321,13 @@ func slowest(rungs []*rung) time.Duration {
 	return time.Duration(newest)
 }
 
-// behind returns how much the source is ahead of a time.
+// behind returns how far a time is behind the source.
 func (l *ladder) behind(at time.Duration) time.Duration {
-	settled, _ := l.session.line.now()
+	settled, _ := l.line.now()
 	return max(settled-at, 0)
 }
 
-// idle lets time pass in which no rung is made: what the source has of it, the rungs have
-// as gaps. It reports whether the session goes on.
+// idle waits, and fills the rungs with gaps meanwhile. It reports whether the session continues.
 func (l *ladder) idle(tap *Tap, pause time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), pause)
 	defer cancel()
@@ -364,22 +343,22 @@ func (l *ladder) idle(tap *Tap, pause time.Duration) bool {
 	}
 }
 
-// fillGaps makes gaps of what the source has and rungs that are not made have not.
+// fillGaps fills rungs that are not encoded with gaps, up to the newest segment of the source.
 func (l *ladder) fillGaps(rungs []*rung) {
 	for _, r := range rungs {
 		if r.out == nil {
 			continue
 		}
-		if err := r.fill(l.session.source().recorder.Next()); err != nil {
+		if err := r.fill(l.renditions.sourceVideo().recorder.Next()); err != nil {
 			l.log.Warn("the gap in a rendition could not be written", "err", err)
 		}
 	}
 }
 
-// conclude tells players of the rungs that nothing will come, if so.
+// conclude ends the playlists of the rungs if the session is over.
 func (l *ladder) conclude() {
 	l.note(nil, nil, nil)
-	if !l.session.isOver() {
+	if !l.finished() {
 		return
 	}
 	l.fillGaps(l.rungs)
@@ -390,14 +369,14 @@ func (l *ladder) conclude() {
 	}
 }
 
-// note keeps what is being made, for those who ask.
+// note sets what is being encoded.
 func (l *ladder) note(rungs []*rung, issues []string, failed error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.planned, l.told, l.failed, l.waiting = rungs, issues, failed, false
+	l.planned, l.limits, l.failed, l.waiting = rungs, issues, failed, false
 }
 
-// expected returns the names of the rungs that are being made, or will be in a moment.
+// expected returns the names of the rungs that are being encoded, or will be in a moment.
 func (l *ladder) expected() []string {
 	if l == nil {
 		return nil
@@ -415,25 +394,37 @@ func (l *ladder) expected() []string {
 	return names
 }
 
-// issues tells people what is not well with the ladder.
+// issues returns what is wrong with the ladder.
 func (l *ladder) issues() []string {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	issues := slices.Clone(l.told)
+	issues := slices.Clone(l.limits)
 	switch why, known := errors.AsType[*weir.Error](l.failed); {
 	case l.failed == nil:
 	case known && (why == errStuck || why == errTooSlow || why == errNoRoom):
 		issues = append(issues, "the renditions are missing for the moment: "+why.Error())
-	default: // what ffmpeg says is for the log
+	default: // the messages of ffmpeg are for the log
 		issues = append(issues, "the renditions are missing for the moment: their encoder failed and is started again")
 	}
 	return issues
 }
 
-// lag returns by how much the slowest rung is behind the source.
+// rung returns the rung of a name; nil = there is none.
+func (l *ladder) rung(name string) *rung {
+	if l == nil {
+		return nil
+	}
+	i := slices.IndexFunc(l.rungs, func(r *rung) bool { return r.profile.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return l.rungs[i]
+}
+
+// lag returns how far the slowest rung is behind the source.
 func (l *ladder) lag() time.Duration {
 	if l == nil {
 		return 0
@@ -447,9 +438,8 @@ func (l *ladder) lag() time.Duration {
 	return l.behind(slowest(rungs))
 }
 
-// count adds what the rungs have carried since the session was opened here. The duration is that
-// of the longest rung: what was transcoded of the source, into however many renditions. It is
-// never more than the source's, which counts whole segments only.
+// count adds what was encoded since the session was opened here. The duration is that of the longest
+// rung, however many rungs there are, and at most that of the source, which counts whole segments only.
 func (l *ladder) count(b *store.Beat) {
 	if l == nil {
 		return

@@ -2,38 +2,38 @@ package live
 
 import "time"
 
-// When a ladder that is made in a cheaper way than it could be is made better again, by one
-// step: the present way has held for long enough, and there has been room for a while. Each
-// time that a way is too slow after all, the next try waits twice as long.
+// A ladder that is encoded with a cheaper plan goes one plan up when the current plan has kept up for
+// long enough and there has been CPU for the better one for a while. Each time that a plan is too slow
+// after all, the next try waits twice as long.
 const (
-	firstClimb = 30 * time.Second
-	lastClimb  = 15 * time.Minute
-	roomHeld   = 5 * time.Second
-	// maxBehindClimb is how far the rungs may be behind the source: one that has no time to
-	// spare does not get more to do.
+	minClimbWait = 30 * time.Second
+	maxClimbWait = 15 * time.Minute
+	freeTime     = 5 * time.Second
+	// maxBehindClimb is how far the rungs may be behind the source: ones that hardly keep up do not
+	// get more work.
 	maxBehindClimb = time.Second
 )
 
-// climb decides when a ladder goes one step up.
+// climb decides when a ladder goes one plan up.
 type climb struct {
-	held time.Duration // that the present way must have held
-	room time.Duration // for which there must have been room
+	held time.Duration // how long the current plan must have kept up
+	room time.Duration // how long there must have been CPU for the better one
 
 	cost  int       // of the step, in thousandths of a core; 0 = there is none
-	since time.Time // when the present way began, or last was behind
-	free  time.Time // since when there is room; zero = there is none
-	asked time.Time // when it was looked for room
+	since time.Time // when the current plan began, or was behind
+	free  time.Time // since when there is CPU; zero = there is none
+	asked time.Time // when that was checked
 }
 
-func newClimb() climb { return climb{held: firstClimb, room: roomHeld} }
+func newClimb() climb { return climb{held: minClimbWait, room: freeTime} }
 
-// begin notes that the ladder is made in another way, from which a step up costs so much.
+// begin notes that another plan is used, from which a step up costs so much.
 func (c *climb) begin(cost int, now time.Time) {
 	c.cost, c.since, c.free, c.asked = cost, now, time.Time{}, time.Time{}
 }
 
-// fell notes that a way was too slow.
-func (c *climb) fell() { c.held = min(2*c.held, lastClimb) }
+// fell notes that a plan was too slow.
+func (c *climb) fell() { c.held = min(2*c.held, maxClimbWait) }
 
 // due reports whether it is time for the step.
 func (c *climb) due(behind time.Duration, now time.Time, fits func(cost int) bool) bool {

@@ -32,21 +32,21 @@ func TestClimb(t *testing.T) {
 			t.Errorf("there is no room, and it goes up after %v", d)
 		}
 		room = true
-		if d, ok := after(0, time.Minute); !ok || d < roomHeld {
-			t.Errorf("with room it goes up after %v (%v), want %v", d, ok, roomHeld)
+		if d, ok := after(0, time.Minute); !ok || d < freeTime {
+			t.Errorf("with room it goes up after %v (%v), want %v", d, ok, freeTime)
 		}
 		c.begin(200, time.Now())
 		if d, ok := after(2*maxBehindClimb, time.Hour); ok {
 			t.Errorf("it is behind, and goes up after %v", d)
 		}
-		if d, ok := after(0, time.Hour); !ok || d < firstClimb || d > 2*firstClimb {
-			t.Errorf("it goes up after %v (%v), want %v", d, ok, firstClimb)
+		if d, ok := after(0, time.Hour); !ok || d < minClimbWait || d > 2*minClimbWait {
+			t.Errorf("it goes up after %v (%v), want %v", d, ok, minClimbWait)
 		}
 		c.fell()
 		c.fell()
 		c.begin(200, time.Now())
-		if d, ok := after(0, time.Hour); !ok || d < 4*firstClimb || d > 5*firstClimb {
-			t.Errorf("after it was too much twice, it goes up after %v (%v), want %v", d, ok, 4*firstClimb)
+		if d, ok := after(0, time.Hour); !ok || d < 4*minClimbWait || d > 5*minClimbWait {
+			t.Errorf("after it was too much twice, it goes up after %v (%v), want %v", d, ok, 4*minClimbWait)
 		}
 		c.begin(0, time.Now())
 		if d, ok := after(0, time.Hour); ok {

@@ -11,37 +11,37 @@ import (
 	"weir/internal/cmaf"
 )
 
-// feed gives what comes through a tap to ffmpeg, as fragmented MP4 with a frame in each
-// fragment. It ends when the publisher is gone, or sends something else from now on.
+// feed gives the video of a tap to ffmpeg, as fragmented MP4 with a frame in each fragment. It ends
+// when the publisher disconnects or changes its tracks.
 type feed struct {
 	tap  *Tap
 	line *timeline
 
-	// Of the publisher that it is about.
+	// Of the publisher.
 	tracks   []cmaf.Track
-	track    cmaf.Track    // of the picture
-	position int           // of it in tracks
+	track    cmaf.Track    // the video
+	position int           // of the video in tracks
 	first    time.Duration // when its first frame is shown
 	rate     float64       // frames a second, about
 
-	queue    []Tapped // frames that were looked at
-	next     []cmaf.Track
-	ended    error  // of the tap
-	ready    []byte // for ffmpeg
+	queue    []Tapped     // frames that were measured, or go to the next ffmpeg
+	next     []cmaf.Track // announced by the tap
+	ended    error        // of the tap
+	ready    []byte       // for ffmpeg
 	sequence uint32
-	decoded  int64 // when the last frame is
+	decoded  int64 // decode time of the last frame
 
-	closed  atomic.Bool // nobody reads any more
-	drained atomic.Bool // there is nothing more to read
+	closed  atomic.Bool // ffmpeg has ended
+	drained atomic.Bool // all input is read
 
-	divide  atomic.Bool  // the encoder is to end with a segment, so that another goes on from there
-	divided atomic.Int64 // where it did, in nanoseconds; undivided = it did not
+	divide  atomic.Bool  // end the input with a segment; another ffmpeg continues from there
+	divided atomic.Int64 // where it ended, in nanoseconds; undivided = it did not
 }
 
 const undivided = math.MinInt64
 
-// begin waits for a publisher with a picture and looks at its first frames. Its error
-// says that none will come.
+// begin waits for a publisher with video and measures its first frames. An error means that none will
+// come.
 func (f *feed) begin() error {
 	f.queue = nil
 	f.reset()
@@ -57,7 +57,7 @@ func (f *feed) begin() error {
 		}
 		f.position = slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
 		if f.position < 0 {
-			continue // audio only, or a frame of a publisher that is gone
+			continue // audio only, or a frame of the publisher before
 		}
 		f.tracks, f.track = tracks, tracks[f.position]
 		f.track.Delay = 0
@@ -66,7 +66,7 @@ func (f *feed) begin() error {
 	}
 }
 
-// reset makes it ready for another encoder.
+// reset prepares it for another ffmpeg.
 func (f *feed) reset() {
 	f.ready, f.sequence, f.decoded = nil, 0, math.MinInt64/2
 	f.closed.Store(false)
@@ -75,8 +75,7 @@ func (f *feed) reset() {
 	f.divided.Store(undivided)
 }
 
-// resume goes on with another encoder where the last one ended because it was to; false =
-// it ended for another reason.
+// resume continues with another ffmpeg where the input was divided; false = it was not.
 func (f *feed) resume() bool {
 	if f.divided.Load() == undivided {
 		return false
@@ -86,7 +85,7 @@ func (f *feed) resume() bool {
 	return true
 }
 
-// measure looks at frames until it is known how many come in a second.
+// measure reads frames until the frame rate is known.
 func (f *feed) measure() error {
 	const enough = 400 * time.Millisecond
 	var shown []time.Duration
@@ -112,10 +111,10 @@ func (f *feed) measure() error {
 	return nil
 }
 
-// frame waits for the next frame of the picture; io.EOF when this publisher has no more.
+// frame waits for the next video frame; io.EOF when this publisher has no more.
 func (f *feed) frame() (Tapped, error) {
 	for f.next == nil && f.ended == nil && !f.closed.Load() {
-		ctx, cancel := context.WithTimeout(context.Background(), quiet)
+		ctx, cancel := context.WithTimeout(context.Background(), maxFrameWait)
 		item, err := f.tap.Next(ctx)
 		late := ctx.Err() != nil
 		cancel()
@@ -150,7 +149,7 @@ func (f *feed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// take returns the next frame, of those that were looked at first.
+// take returns the next frame, queued ones first.
 func (f *feed) take() (item Tapped, err error) {
 	if len(f.queue) == 0 {
 		if item, err = f.frame(); err != nil {
@@ -167,17 +166,17 @@ func (f *feed) take() (item Tapped, err error) {
 	return item, nil
 }
 
-// opens reports whether a segment of the source begins with the frame that is shown at a
-// time, as soon as that is decided.
+// opens reports whether a segment of the source begins with the frame of a time, as soon as that is
+// decided.
 func (f *feed) opens(at time.Duration) bool {
 	const rounding = time.Millisecond
-	ctx, cancel := context.WithTimeout(context.Background(), quiet)
+	ctx, cancel := context.WithTimeout(context.Background(), maxFrameWait)
 	defer cancel()
 	s, ok, err := f.line.segment(ctx, at+rounding)
 	return err == nil && ok && (s.at-at).Abs() <= rounding
 }
 
-// encode writes a frame. How long it lasts is not known yet, and nobody asks.
+// encode returns the fragment of a frame. Its duration is not known yet, and not needed.
 func (f *feed) encode(item Tapped) []byte {
 	shown := f.track.Ticks(item.PTS)
 	f.decoded = min(max(f.track.Ticks(item.DTS), f.decoded+1), shown)
@@ -192,13 +191,13 @@ func (f *feed) encode(item Tapped) []byte {
 	return data
 }
 
-// Close says that nobody reads any more.
+// Close notes that ffmpeg has ended.
 func (f *feed) Close() error {
 	f.closed.Store(true)
 	return nil
 }
 
-// skip lets frames pass until the publisher is gone.
+// skip drops frames until the publisher disconnects.
 func (f *feed) skip(each func()) error {
 	for {
 		each()

@@ -7,33 +7,30 @@ import (
 	"time"
 )
 
-// maxStarts is how many starts of segments are remembered: far more than a rung can be
-// behind.
+// maxStarts is how many starts of segments are kept: far more than a rung can be behind.
 const maxStarts = 64
 
-// timeline tells the rungs of a ladder where the segments of the source start, so that
-// theirs start there too and have the same numbers. Players change between renditions
-// by both.
+// timeline holds where the segments of the source start. The segments of rungs start there too and
+// have the same numbers: players switch between renditions by both.
 type timeline struct {
 	mu      sync.Mutex
 	starts  []start       // the newest last
-	settled time.Duration // before it, everything is decided
-	idle    bool          // no encoder sends, so all is
+	settled time.Duration // up to here all starts are known
+	idle    bool          // no encoder is connected, so all starts are known
 	changed chan struct{}
 }
 
-// start is where a segment of the source begins.
+// start is the start of a segment of the source.
 type start struct {
 	number int64 // on disk
 	at     time.Duration
-	broken bool          // it does not go on where the one before it ended
-	end    time.Duration // when the encoder went away in it; 0 = it did not
+	broken bool          // there is a discontinuity before it
+	end    time.Duration // where the encoder disconnected in it; 0 = it did not
 }
 
 func newTimeline() *timeline { return &timeline{idle: true, changed: make(chan struct{})} }
 
-// opens says that a segment of the source begins. The frames of a source without a
-// ladder have no timeline.
+// opens adds the start of a segment. A source without a ladder has no timeline.
 func (l *timeline) opens(s start) {
 	if l == nil {
 		return
@@ -47,7 +44,7 @@ func (l *timeline) opens(s start) {
 	l.move(s.at, false)
 }
 
-// settle says that there are no other segments before a time than are known.
+// settle notes that all starts before a time are known.
 func (l *timeline) settle(at time.Duration) {
 	if l == nil {
 		return
@@ -57,7 +54,7 @@ func (l *timeline) settle(at time.Duration) {
 	l.move(at, false)
 }
 
-// pause says that the encoder is gone.
+// pause notes that the encoder has disconnected.
 func (l *timeline) pause() {
 	if l == nil {
 		return
@@ -70,15 +67,14 @@ func (l *timeline) pause() {
 	l.move(l.settled, true)
 }
 
-// move wakes whoever waits.
+// move notes how far the source is, and wakes the goroutines that wait for it.
 func (l *timeline) move(settled time.Duration, idle bool) {
 	l.settled, l.idle = max(l.settled, settled), idle
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// segment returns the segment of the source that a time lies in, as soon as that is
-// decided; false = there is none.
+// segment returns the segment of the source at a time, as soon as it is known; false = there is none.
 func (l *timeline) segment(ctx context.Context, at time.Duration) (start, bool, error) {
 	for {
 		l.mu.Lock()
@@ -101,7 +97,7 @@ func (l *timeline) segment(ctx context.Context, at time.Duration) (start, bool, 
 	}
 }
 
-// now returns how far the source is, and whether its encoder is gone.
+// now returns how far the source is, and whether no encoder is connected.
 func (l *timeline) now() (settled time.Duration, idle bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 	"weir/internal/weir"
 )
 
-// lowestRate is the frame rate that a ladder does not go below to save work.
-const lowestRate = 12
+// minRate is the lowest frame rate of a rung that is reduced to save CPU.
+const minRate = 12
 
-// ladderPlan is a way to make a ladder, and what the owner of the stream is told of it.
+// ladderPlan is a way to encode a ladder, with the issues that it has for the owner of the stream.
 type ladderPlan struct {
 	encode ffmpeg.LiveEncode
 	rungs  []int // positions in the profiles of the stream, in the order of encode.Rungs
 	issues []string
 }
 
-// ladderPlans returns the ways to make the rungs of a source that shows so many frames a
-// second, the best first: what all of them cost in work is given up in turn for speed,
-// frames and rungs. There are none when no profile is for the source.
+// ladderPlans returns the plans for a source with a frame rate, the best first. Each one costs less
+// CPU: first by faster presets, then by half the frames, then by fewer rungs. There are none when the
+// source is smaller than all profiles.
 func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []ladderPlan {
 	across, down := source.DisplaySize()
 	width, height := int(math.Round(across)), int(math.Round(down))
@@ -58,7 +58,7 @@ func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []lad
 	return plans
 }
 
-// pictureOf is what filters must know of the source's pictures.
+// pictureOf returns the properties of a source that ffmpeg's filters need.
 func pictureOf(source cmaf.Track) ffmpeg.Picture {
 	display := source.Config().Display()
 	p := ffmpeg.Picture{Width: source.Width, Height: source.Height, Interlaced: display.Interlaced}
@@ -69,12 +69,12 @@ func pictureOf(source cmaf.Track) ffmpeg.Picture {
 	return p
 }
 
-// liveRung is what the encoder is told of a profile.
+// liveRung returns the encoder settings of a profile.
 func liveRung(p weir.Profile, width, height int, rate float64) ffmpeg.LiveRung {
 	r := ffmpeg.LiveRung{Profile: p.Profile, Bitrate: p.Bitrate}
 	r.Width, r.Height = p.Fit(width, height)
 	if p.FPS != nil && *p.FPS > 0 {
-		// A rate above that of the source is not made up.
+		// A rate above that of the source has no effect.
 		if asked := float64(*p.FPS) / float64(max(p.FPSDen, 1)); asked < rate*0.99 {
 			r.Rate = asked
 		}
@@ -109,7 +109,7 @@ func (p ladderPlan) slower() ladderPlan {
 	p.encode.Rungs = slices.Clone(p.encode.Rungs)
 	for i, r := range p.encode.Rungs {
 		rate := r.FrameRate(p.encode)
-		if rate/2 >= lowestRate {
+		if rate/2 >= minRate {
 			p.encode.Rungs[i].Rate = rate / 2
 		}
 	}
@@ -130,7 +130,7 @@ func (p ladderPlan) without(profiles []weir.Profile) ladderPlan {
 	return p
 }
 
-// frameRate returns how many frames a second there are, by the times of some of them.
+// frameRate returns the frame rate, measured by the times of some frames.
 func frameRate(shown []time.Duration) float64 {
 	shown = slices.Clone(shown)
 	slices.Sort(shown)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,29 +14,29 @@ import (
 	"weir/internal/weir"
 )
 
-// rung is a rendition that is encoded from the source. Its segments start when those of
-// the source do and have the same numbers; those that it could not be made of, because
-// its encoder was away, are gaps, so that players look elsewhere and come back.
+// rung is a rendition that is encoded from the source. Its segments start where those of the source
+// do and have the same numbers. Segments that could not be encoded are gaps, so that players switch to
+// another rendition and come back.
 type rung struct {
 	profile weir.Profile
-	session *session
-	out     *rendition // nil = nothing has come out so far
+	ladder  *ladder
+	out     *rendition // nil = nothing was encoded so far
 
-	// What readers are told of its frames; guarded by the session.
-	tracks   []cmaf.Track // nil = nothing has come out so far
-	position int          // of its picture
+	// Guarded by the session.
+	tracks   []cmaf.Track // for taps; nil = nothing was encoded so far
+	position int          // of its video
 
 	newest atomic.Int64 // how far it is on the timeline, in nanoseconds
 
-	// What it has carried since the session was opened here.
+	// What was encoded since the session was opened here.
 	segments, nanoseconds, bytes atomic.Int64
 }
 
-// latest is by how much the first frame of a segment may be behind that of the source's:
-// less than players notice.
-const latest = 100 * time.Millisecond
+// maxLate is by how much the first frame of a segment may be later than that of the source: less than
+// players notice.
+const maxLate = 100 * time.Millisecond
 
-// read takes what the encoder of a rung, which was told a frame rate, writes until it ends.
+// read packs what ffmpeg encodes of the rung with a frame rate, until it ends.
 func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader) error {
 	reader := cmaf.NewReader(pipe)
 	var w *rungWriter
@@ -64,30 +65,29 @@ func (r *rung) read(ctx context.Context, in *feed, rate float64, pipe io.Reader)
 	return w.end(ctx, in)
 }
 
-// open makes the rendition ready for what an encoder makes.
+// open prepares the rendition for the output of an ffmpeg.
 func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungWriter, error) {
-	s := r.session
 	track.Delay = max(int64(first.Samples[0].Offset), 0)
 	if r.out == nil {
-		recorder, err := media.Record(filepath.Join(s.dir, r.profile.Name), track)
+		recorder, err := media.Record(filepath.Join(r.ladder.renditions.dir, r.profile.Name), track)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.addRung(r, recorder); err != nil {
+		if r.out, err = r.ladder.renditions.addRung(r.profile, recorder); err != nil {
 			return nil, errors.Join(err, recorder.Close())
 		}
 	}
 	if err := r.out.change(track); err != nil {
 		return nil, err
 	}
-	r.out.aim(rate)
+	r.out.setRate(rate)
 	return &rungWriter{rung: r, track: track, order: order{track: track}, pack: newPacker(r.out.track, r.out), number: -1}, nil
 }
 
-// fill makes gaps of the segments that the rung does not have, before a number. Those that
-// are not shown any more are skipped: an encoder may have been away for days.
+// fill adds gaps for the missing segments before a number. Those that are not in the window any more
+// are skipped: ffmpeg may have been away for days.
 func (r *rung) fill(before int64) error {
-	source := r.session.source()
+	source := r.ladder.renditions.sourceVideo()
 	next := r.out.recorder.Next()
 	first, breaks, missing := source.since(next, before)
 	if first > next {
@@ -103,16 +103,44 @@ func (r *rung) fill(before int64) error {
 	return nil
 }
 
-// rungWriter packs what one run of the encoder makes of a rung.
+// announce announces the tracks of the rung to its taps: those of the source, with its own video.
+func (r *rung) announce(source []cmaf.Track, position int, video cmaf.Track) {
+	taps := r.ladder.taps
+	taps.mu.Lock()
+	defer taps.mu.Unlock()
+	r.tracks, r.position = slices.Clone(source), position
+	r.tracks[position] = video
+	for _, t := range taps.all {
+		if t.rung == r {
+			t.announce(r.tracks)
+		}
+	}
+}
+
+// share gives a frame of the rung to its taps, after the audio that comes before it.
+func (r *rung) share(track cmaf.Track, f sample) {
+	at := track.Time(f.at)
+	taps := r.ladder.taps
+	taps.mu.Lock()
+	defer taps.mu.Unlock()
+	for _, t := range taps.all {
+		if t.rung == r {
+			t.audio = t.addUntil(t.audio, at)
+			t.add(Tapped{Track: r.position, PTS: track.Time(f.at + int64(f.Offset)), DTS: at, Sync: f.Sync, Data: f.data})
+		}
+	}
+}
+
+// rungWriter packs the output of one ffmpeg for a rung.
 type rungWriter struct {
 	*rung
 	track  cmaf.Track
 	order  order
 	pack   *packer
-	number int64 // of the segment in hand; -1 = none
+	number int64 // of the open segment; -1 = none
 }
 
-// take packs frames as they come from the encoder.
+// take packs the frames of a fragment.
 func (w *rungWriter) take(ctx context.Context, f cmaf.Fragment) error {
 	at, data := f.Start-w.track.Ticks(cmaf.Lead), f.Data
 	for _, s := range f.Samples {
@@ -131,7 +159,7 @@ func (w *rungWriter) take(ctx context.Context, f cmaf.Fragment) error {
 
 // put packs a frame into the segment that the source has it in.
 func (w *rungWriter) put(ctx context.Context, s sample) error {
-	in, ok, err := w.session.line.segment(ctx, w.track.Time(s.at+int64(s.Duration)/2))
+	in, ok, err := w.ladder.line.segment(ctx, w.track.Time(s.at+int64(s.Duration)/2))
 	if err != nil || !ok {
 		return err
 	}
@@ -141,8 +169,8 @@ func (w *rungWriter) put(ctx context.Context, s sample) error {
 		if err := w.cut(); err != nil {
 			return err
 		}
-		// A segment starts with a key frame, at the start; else it is a gap from there on.
-		late := w.track.Time(s.at)-in.at > latest
+		// A segment must start with a key frame, at the start of the source's; otherwise it is a gap.
+		late := w.track.Time(s.at)-in.at > maxLate
 		if !s.Sync || late || in.number < w.out.recorder.Next() {
 			return nil
 		}
@@ -166,19 +194,18 @@ func (w *rungWriter) cut() error {
 	return w.pack.endSegment()
 }
 
-// end packs what is left. What was held back of a run that failed is in time too: it was
-// decided before, or it is left out.
+// end packs the pending frame, unless ffmpeg was broken off.
 func (w *rungWriter) end(ctx context.Context, from *feed) error {
 	if w == nil {
 		return nil
 	}
 	lasts := w.pack.lastDuration()
 	if w.order.holding {
-		// The last frame of all ends when that of the source does.
+		// The last frame ends where that of the source does.
 		at := w.track.Time(w.order.decoded)
 		if next := time.Duration(from.divided.Load()); next > at {
-			lasts = next - at // the next encoder goes on there
-		} else if in, found, err := w.session.line.segment(ctx, at); err == nil && found && in.end > at {
+			lasts = next - at // the next ffmpeg continues there
+		} else if in, found, err := w.ladder.line.segment(ctx, at); err == nil && found && in.end > at {
 			lasts = in.end - at
 		}
 	}

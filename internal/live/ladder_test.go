@@ -21,14 +21,14 @@ import (
 	"weir/internal/weir"
 )
 
-// film is a test picture of 320x180 at 15 frames a second, with B-frames and a key frame
+// film is a test video of 320x180 at 15 frames a second, with B-frames and a key frame
 // every second.
 type film struct {
 	track  cmaf.Track
 	frames []Frame
 }
 
-var testFilm = sync.OnceValues(func() (f film, err error) {
+var testVideo = sync.OnceValues(func() (f film, err error) {
 	var out bytes.Buffer
 	command := exec.Command("ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=15:d=40", "-c:v", "libx264", "-preset", "ultrafast",
 		"-bf", "2", "-g", "15", "-sc_threshold", "0", "-video_track_timescale", "90000", "-movflags", "frag_keyframe+empty_moov+default_base_moof", "-f", "mp4", "pipe:1")
@@ -60,9 +60,8 @@ var testFilm = sync.OnceValues(func() (f film, err error) {
 	}
 })
 
-// theatre is a station with a ladder, and an encoder that sends a film as fast as it is
-// shown.
-type theatre struct {
+// ladderTest is a hub with a ladder, and an encoder that sends a video in real time.
+type ladderTest struct {
 	*testHub
 	film      film
 	publisher *Publisher
@@ -70,13 +69,13 @@ type theatre struct {
 	began     time.Time
 }
 
-func newTheatre(t *testing.T, profiles ...weir.Profile) *theatre {
+func newLadderTest(t *testing.T, profiles ...weir.Profile) *ladderTest {
 	t.Helper()
-	film, err := testFilm()
+	film, err := testVideo()
 	if err != nil {
 		t.Fatal(err)
 	}
-	th := &theatre{film: film, testHub: &testHub{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}}
+	th := &ladderTest{film: film, testHub: &testHub{T: t, database: storetest.SQLite(t, store.Open, storeOptions("")), dir: t.TempDir()}}
 	th.testHub.engine, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +93,8 @@ func newTheatre(t *testing.T, profiles ...weir.Profile) *theatre {
 	return th
 }
 
-// connect lets the encoder begin the film anew.
-func (th *theatre) connect() {
+// connect begins the video again.
+func (th *ladderTest) connect() {
 	th.Helper()
 	var err error
 	th.publisher, err = th.hub.Publish(th.Context(), th.stream.StreamKey.Reveal(), Source{Protocol: "test"})
@@ -109,7 +108,7 @@ func (th *theatre) connect() {
 }
 
 // send sends frames when they are due, for a time or until something is so.
-func (th *theatre) send(limit time.Duration, until func() bool) {
+func (th *ladderTest) send(limit time.Duration, until func() bool) {
 	th.Helper()
 	for end := th.sent + int(limit.Seconds()*15); th.sent < end && th.sent < len(th.film.frames); th.sent++ {
 		f := th.film.frames[th.sent]
@@ -123,12 +122,12 @@ func (th *theatre) send(limit time.Duration, until func() bool) {
 		}
 	}
 	if until != nil {
-		th.Fatalf("not so within %v", limit)
+		th.Fatalf("not within %v", limit)
 	}
 }
 
-// rendition returns one that is there.
-func (th *theatre) rendition(name string) *rendition {
+// rendition returns a rendition; nil = there is none.
+func (th *ladderTest) rendition(name string) *rendition {
 	r, err := th.broadcast().rendition(name)
 	if err != nil {
 		return nil
@@ -136,7 +135,7 @@ func (th *theatre) rendition(name string) *rendition {
 	return r
 }
 
-func (th *theatre) whole(name string) []cmaf.Segment {
+func (th *ladderTest) whole(name string) []cmaf.Segment {
 	th.Helper()
 	r := th.rendition(name)
 	if r == nil {
@@ -148,7 +147,7 @@ func (th *theatre) whole(name string) []cmaf.Segment {
 }
 
 // finish ends the stream and waits for the ladder.
-func (th *theatre) finish() {
+func (th *ladderTest) finish() {
 	th.Helper()
 	th.publisher.Close(true)
 	s := th.broadcast().session
@@ -160,7 +159,7 @@ func (th *theatre) finish() {
 
 // aligned holds a rung against the source: same numbers, same starts, same lengths. It
 // returns how many segments are gaps, and how many are not whole.
-func (th *theatre) aligned(name string, allFrames bool) (gaps, short int) {
+func (th *ladderTest) aligned(name string, allFrames bool) (gaps, short int) {
 	th.Helper()
 	source, rung := th.whole(videoName), th.whole(name)
 	if len(source) != len(rung) {
@@ -184,7 +183,7 @@ func (th *theatre) aligned(name string, allFrames bool) (gaps, short int) {
 }
 
 // decode returns how many frames a player would show of a rendition.
-func (th *theatre) decode(name string) int {
+func (th *ladderTest) decode(name string) int {
 	th.Helper()
 	r := th.rendition(name)
 	files := map[int][]byte{} // by their init segment
@@ -217,7 +216,7 @@ func (th *theatre) decode(name string) int {
 }
 
 // countFrames returns how many frames a player would show of a file.
-func (th *theatre) countFrames(data []byte) int {
+func (th *ladderTest) countFrames(data []byte) int {
 	th.Helper()
 	path := filepath.Join(th.TempDir(), "rung.mp4")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -235,7 +234,7 @@ func (th *theatre) countFrames(data []byte) int {
 }
 
 // frameCount returns how many frames there are of the source.
-func (th *theatre) frameCount() int {
+func (th *ladderTest) frameCount() int {
 	th.Helper()
 	return frames(th.whole(videoName))
 }
@@ -251,7 +250,7 @@ func frames(segments []cmaf.Segment) (n int) {
 }
 
 // tapped returns how many frames there are in a tap whose session is over.
-func (th *theatre) tapped(tap *Tap) (frames int) {
+func (th *ladderTest) tapped(tap *Tap) (frames int) {
 	th.Helper()
 	var tracks []cmaf.Track
 	for {
@@ -269,15 +268,15 @@ func (th *theatre) tapped(tap *Tap) (frames int) {
 	}
 }
 
-// kill ends the ffmpeg that this test has started, which no other has told this bitrate,
+// kill ends the ffmpeg of this test, which is the only one with this bitrate,
 // and reports whether there was one.
 func kill(t *testing.T, bitrate int) bool {
 	t.Helper()
 	return killChild(t, strconv.Itoa(bitrate))
 }
 
-// killChild ends a child of this process that was told something.
-func killChild(t *testing.T, told string) bool {
+// killChild ends a child of this process that has an argument.
+func killChild(t *testing.T, argument string) bool {
 	t.Helper()
 	entries, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
@@ -288,7 +287,7 @@ func killChild(t *testing.T, told string) bool {
 		for child := range strings.FieldsSeq(string(children)) {
 			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
 			pid, err := strconv.Atoi(child)
-			if err == nil && bytes.Contains(line, []byte(told)) {
+			if err == nil && bytes.Contains(line, []byte(argument)) {
 				return syscall.Kill(pid, syscall.SIGKILL) == nil
 			}
 		}
@@ -304,7 +303,7 @@ var testProfiles = []weir.Profile{
 
 func TestLadder(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, testProfiles...)
+	th := newLadderTest(t, testProfiles...)
 	th.connect()
 	b := th.broadcast
 	tap := b().Tap(TapOptions{Rendition: "144p"})
@@ -360,7 +359,7 @@ func TestLadder(t *testing.T) {
 	}
 	for name, want := range map[string]float64{"144p": 15, "slow": 7} {
 		if got := th.rendition(name).rate; got != want {
-			t.Errorf("the encoder of %s was told %g frames a second, want %g", name, got, want)
+			t.Errorf("the encoder of %s aims at %g frames a second, want %g", name, got, want)
 		}
 	}
 }
@@ -386,7 +385,7 @@ func TestLadderSurvivesItsEncoder(t *testing.T) {
 	t.Parallel()
 	only := testProfiles[0]
 	only.Bitrate = 234_567
-	th := newTheatre(t, only)
+	th := newLadderTest(t, only)
 	th.connect()
 	th.send(6*time.Second, func() bool { return th.sent > 40 && th.rendition("144p") != nil })
 	session := th.broadcast().session
@@ -410,7 +409,7 @@ func TestLadderSurvivesItsEncoder(t *testing.T) {
 	}
 	th.decode("144p")
 	if playlist := th.playlist("144p", Query{Segment: -1}); !strings.Contains(playlist, "#EXT-X-GAP\n#EXTINF") {
-		t.Errorf("the playlist does not tell of the gap:\n%s", playlist)
+		t.Errorf("the playlist has no gap:\n%s", playlist)
 	}
 }
 
@@ -418,7 +417,7 @@ func TestLadderSurvivesItsEncoder(t *testing.T) {
 // room again, an encoder that comes back has all of them; what was left out is a gap.
 func TestLadderOnABusyServer(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, testProfiles[:2]...)
+	th := newLadderTest(t, testProfiles[:2]...)
 	plans := ladderPlans(testProfiles[:2], th.film.track, 15)
 	_, release := th.engine.Reserve([]int{2*750 - plans[len(plans)-1].encode.Cost()})
 	th.connect()
@@ -445,7 +444,7 @@ func TestLadderOnABusyServer(t *testing.T) {
 // no frame is lost where one encoder takes over from the other.
 func TestLadderClimbs(t *testing.T) {
 	t.Parallel()
-	th := newTheatre(t, testProfiles[:2]...)
+	th := newLadderTest(t, testProfiles[:2]...)
 	plans := ladderPlans(testProfiles[:2], th.film.track, 15)
 	_, release := th.engine.Reserve([]int{2*750 - plans[len(plans)-1].encode.Cost()})
 	th.connect()

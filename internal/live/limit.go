@@ -9,45 +9,44 @@ import (
 	"weir/internal/weir"
 )
 
-// What one stream may bring. Encoders that are in order are far below; those that are
-// not, or that mean harm, take neither memory nor disk from the others.
+// The limits of one stream. Encoders that work well are far below. Others, or hostile ones, can't take
+// memory or disk from other streams.
 const (
-	// maxBits and maxFrames are for a second; what comes after a moment without any,
-	// or out of a playlist that is pulled, may be as much as in maxAtOnce.
+	// maxBits and maxFrames are per second. A burst, after a pause or from a playlist that is pulled,
+	// may have as much as maxAtOnce.
 	maxBits   = 200_000_000
 	maxFrames = 2000
 	maxAtOnce = 10 * time.Second
-	// maxChangesAMinute is how often encoders come or send something else.
+	// maxChangesAMinute is how often encoders connect or change their tracks.
 	maxChangesAMinute = 30
 
-	// maxPart is how long a part may be in bytes, however little time its frames last.
+	// maxPart is the size of a part in bytes, however short its duration.
 	maxPart = 8 << 20
-	// maxWindowBytes is what playlists show at most, of a stream whose clock does not move
-	// as fast as its bytes come.
+	// maxWindowBytes is the size of all segments in a playlist, for a stream whose clock is slower than
+	// its bytes.
 	maxWindowBytes = 512 << 20
-	// A segment ends before a key frame. One that has no end is as bad as none.
+	// A segment ends before a key frame. These limit one without an end.
 	maxSegment        = window
 	maxSegmentBytes   = 256 << 20
 	maxSegmentSamples = 20_000
-	maxWaitingFrames  = 1000 // of audio, for the picture
-	maxTappedFrames   = 4096 // for a reader
+	maxWaitingFrames  = 1000 // of audio that waits for video
+	maxTappedFrames   = 4096 // in the queue of a tap
 
-	// How often encoders of one stream come: one that comes and goes all the time costs a
-	// transaction and a segment each time.
+	// How often encoders of one stream connect: each time costs a transaction and a segment.
 	maxArrivalsAtOnce = 30
 	arrivalsPerSecond = 0.5
-	maxArriving       = 10_000 // streams of which that is counted
+	maxArriving       = 10_000 // streams for which that is counted
 )
 
-// allowance is what a stream may still bring.
+// allowance limits what a stream sends.
 type allowance struct {
 	bits, frames, changes *rate.Limiter
 
-	counted            time.Time // when what came was taken off
-	newBits, newFrames int       // since
+	counted            time.Time // when the limiters were last used
+	newBits, newFrames int       // since then
 }
 
-// countEvery is how often what came is taken off: each time costs more than a frame should.
+// countEvery is how often the limiters are used: that costs more than a frame should.
 const countEvery = 50 * time.Millisecond
 
 func newAllowance() *allowance {
@@ -58,8 +57,8 @@ func newAllowance() *allowance {
 	}
 }
 
-// change takes off that an encoder comes or sends something else from now on: each costs
-// viewers a discontinuity, and may leave an init segment behind.
+// change counts a new encoder or new tracks: each costs viewers a discontinuity, and may leave an init
+// segment behind.
 func (a *allowance) change(now time.Time) error {
 	if !a.changes.AllowN(now, 1) {
 		return weir.Errorf(weir.Invalid, "what is sent changes more than %d times a minute", maxChangesAMinute)
@@ -67,7 +66,7 @@ func (a *allowance) change(now time.Time) error {
 	return nil
 }
 
-// take takes a frame of so many bytes off it, or says why the encoder must end.
+// take counts a frame of a size. After an error the encoder must end.
 func (a *allowance) take(size int, now time.Time) error {
 	a.newFrames, a.newBits = a.newFrames+1, a.newBits+8*size
 	if now.Sub(a.counted) < countEvery && a.newFrames < maxFrames && a.newBits < maxBits {
@@ -84,8 +83,7 @@ func (a *allowance) take(size int, now time.Time) error {
 	return nil
 }
 
-// endless says that the open segment has no end, if so: a sample does not end it
-// either.
+// endless returns an error if the open segment has no end, and a sample does not end it either.
 func (p *packer) endless(s sample) error {
 	video, open := p.Track.Kind == cmaf.Video, p.OpenSegment
 	switch {

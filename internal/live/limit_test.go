@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// frames sends frames of the picture, so many bytes each, a step apart. The first is a key
+// frames sends video frames, so many bytes each, a step apart. The first is a key
 // frame; the others are if all are.
 func (e *encoder) frames(count, size int, step time.Duration, all bool) error {
 	start := time.Duration(e.frame) * 40 * time.Millisecond
@@ -40,7 +40,7 @@ func TestPartsHaveAMaxSize(t *testing.T) {
 	}
 }
 
-// Whoever sends without an end of the segment is told so, and can come back.
+// An encoder that sends a segment without an end is disconnected, and can reconnect.
 func TestEndlessSegments(t *testing.T) {
 	for name, tt := range map[string]struct {
 		send func(*encoder) error
@@ -48,8 +48,8 @@ func TestEndlessSegments(t *testing.T) {
 	}{
 		"no key frame": {func(e *encoder) error { return e.frames(61*25, 100, 40*time.Millisecond, false) }, "no key frame"},
 		"a clock that stands still": {func(e *encoder) error {
-			e.session.allowance.frames.SetBurst(1 << 30) // of which there is a limit too
-			e.session.allowance.frames.SetLimit(1 << 30)
+			e.session.conn.allowance.frames.SetBurst(1 << 30) // of which there is a limit too
+			e.session.conn.allowance.frames.SetLimit(1 << 30)
 			return e.frames(maxSegmentSamples+100, 10, 0, true)
 		}, "stands still"},
 		"too many bytes": {func(e *encoder) error {
@@ -73,14 +73,14 @@ func TestEndlessSegments(t *testing.T) {
 				t.Errorf("the encoder comes back, and %v", err)
 			}
 			if text := s.playlist(videoName, Query{Segment: -1, Part: -1}); !strings.Contains(text, "#EXT-X-DISCONTINUITY\n") {
-				t.Errorf("nothing tells that the encoder was away:\n%s", text)
+				t.Errorf("there is no discontinuity:\n%s", text)
 			}
 		})
 	}
 }
 
-// Audio goes on in segments although the picture has stopped.
-func TestAudioWithoutThePicture(t *testing.T) {
+// Audio continues in segments although the video has stopped.
+func TestAudioWithoutVideo(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(3); err != nil {
@@ -93,8 +93,8 @@ func TestAudioWithoutThePicture(t *testing.T) {
 		}
 		e.audio++
 	}
-	if segments, seconds := e.session.audio.carried(); segments < 15 || seconds < 30 {
-		t.Errorf("40 s of sound without a picture are %d segments of %.1f s", segments, seconds)
+	if segments, seconds := e.session.renditions.audio.carried(); segments < 15 || seconds < 30 {
+		t.Errorf("40 s of audio without video are %d segments of %.1f s", segments, seconds)
 	}
 	// It comes back, later than it was.
 	e.frame = e.audio * 1024 * 25 / 48000
@@ -102,12 +102,12 @@ func TestAudioWithoutThePicture(t *testing.T) {
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
 	}
-	if segments, _ := e.session.video.carried(); segments < 3 {
-		t.Errorf("the picture is back, and has %d segments", segments)
+	if segments, _ := e.session.renditions.video.carried(); segments < 3 {
+		t.Errorf("the video is back, and has %d segments", segments)
 	}
 }
 
-// Audio that waits for the picture is bounded, whatever its clock says.
+// Audio that waits for video is limited, whatever its clock says.
 func TestWaitingAudioHasAMax(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
@@ -120,8 +120,8 @@ func TestWaitingAudioHasAMax(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(e.session.muxer.waiting); n > maxWaitingFrames {
-		t.Errorf("%d frames of sound wait, want at most %d", n, maxWaitingFrames)
+	if n := len(e.session.conn.muxer.waiting); n > maxWaitingFrames {
+		t.Errorf("%d audio frames wait, want at most %d", n, maxWaitingFrames)
 	}
 }
 
@@ -141,8 +141,8 @@ func TestTapHasAMaxOfFrames(t *testing.T) {
 	tap.mu.Lock()
 	queued := len(tap.queue)
 	tap.mu.Unlock()
-	if queued > maxTappedFrames || tap.Lost() < maxTappedFrames/2 {
-		t.Errorf("%d frames wait, %d are lost; want at most %d to wait", queued, tap.Lost(), maxTappedFrames)
+	if queued > maxTappedFrames || tap.lostFrames() < maxTappedFrames/2 {
+		t.Errorf("%d frames wait, %d are lost; want at most %d to wait", queued, tap.lostFrames(), maxTappedFrames)
 	}
 }
 
@@ -179,8 +179,8 @@ func TestAllowance(t *testing.T) {
 	}
 }
 
-// Who connects all the time is refused for a while, and nobody else is.
-func TestArrivals(t *testing.T) {
+// Encoders of a stream that connect too often are refused for a while; those of others are not.
+func TestConnectionRate(t *testing.T) {
 	s, other := newTestHub(t, false), newTestHub(t, false)
 	key := s.stream.StreamKey.Reveal()
 	var err error
@@ -223,7 +223,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// What playlists show has a most of bytes too: a clock that hardly moves does not fill the
+// The segments of a playlist have a maximum size: a clock that hardly moves does not fill the
 // disk.
 func TestWindowHasAMaxOfBytes(t *testing.T) {
 	s := newTestHub(t, false)
@@ -231,7 +231,7 @@ func TestWindowHasAMaxOfBytes(t *testing.T) {
 	if err := e.send(5); err != nil {
 		t.Fatal(err)
 	}
-	r := e.session.video
+	r := e.session.renditions.video
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	large := cmaf.Segment{Parts: []cmaf.Part{{Samples: []cmaf.Sample{{Size: 200 << 20, Duration: 900}}}}}
@@ -247,8 +247,8 @@ func TestWindowHasAMaxOfBytes(t *testing.T) {
 	}
 }
 
-// A session that waits for the disk holds up those who ask for numbers, and no viewer.
-func TestStatsHoldUpNobody(t *testing.T) {
+// A session that waits for the disk delays Stats, and no viewer.
+func TestStatsDoNotBlockViewers(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
 	if err := e.send(1); err != nil {
@@ -269,7 +269,7 @@ func TestStatsHoldUpNobody(t *testing.T) {
 	select {
 	case <-found:
 	case <-time.After(30 * time.Second):
-		t.Error("nobody finds a stream while the numbers are asked for")
+		t.Error("streams are not found while Stats runs")
 	}
 	e.session.mu.Unlock()
 	<-counted

@@ -1,14 +1,25 @@
 // Package live carries streams that are on air.
 //
-// A connection of an encoder becomes a [Publisher] of a [Hub] (package ingest makes
-// it). Its frames walk one way: clock.go puts them on the timeline of the session,
-// pack.go makes parts and segments of them, which go to disk at once (media.Recorder),
-// and broadcast.go tells viewers of them (package playback asks it).
+// A connection of an encoder (package ingest) is a [Publisher] of a [Hub]. Its frames go one way: the
+// clock puts them on the timeline of the session, the packer makes parts and segments, which are
+// written to disk at once (media.Recorder), and a [Broadcast] serves them to viewers (package
+// playback).
 //
-// A session outlives its connections: an encoder that comes back within the session's
-// timeout goes on where it was, with a discontinuity, and so does a weir that was
-// killed. What players are told is derived from what is on disk, so that both are one
-// way of the code.
+// A session outlives its connections: an encoder that reconnects before the session's timeout
+// continues it, with a discontinuity. So does weir after it was killed. Playlists are derived from the
+// files, so that both use the same code.
+//
+// The files:
+//
+//	hub, publisher, broadcast   what other packages use: all sessions, one encoder, one session for viewers
+//	session                     one broadcast on this node, and what it is made of
+//	connection, clock, pack     the way of a frame from the encoder into segments; limit: how much it may send
+//	renditions, rendition       what viewers can fetch; recording: from the first segment on
+//	tap                         frames for other readers: multistream targets, WebRTC, the ladder
+//	audio, aac, opus            transcoding of audio
+//	ladder, ladder_*            transcoding of video: rungs that follow the segments of the source
+//	handover, handover_*        sessions that continue on another node; upload: their segments in the storage
+//	health, stats, poster, pull measurements, numbers, an image of the stream, streams that weir fetches
 package live
 
 import (
@@ -22,15 +33,15 @@ import (
 )
 
 const (
-	// partTarget is what players are promised that no part exceeds. With 210 ms parts are
-	// long enough at all usual frame rates.
+	// partTarget is the maximum duration of a part. With 210 ms parts are long enough at all usual
+	// frame rates.
 	partTarget = 210 * time.Millisecond
-	// shortestPart is how much of that a part must have, in percent, but for the last one
+	// shortestPart is the minimum duration of a part, in percent of partTarget, but for the last one
 	// of a segment.
 	shortestPart = 85
-	// segmentTarget is the least length of a segment; it ends before the next key frame.
+	// segmentTarget is the minimum duration of a segment; it ends before the next key frame.
 	segmentTarget = 2 * time.Second
-	// window is what the playlists of a live stream show.
+	// window is the duration of live playlists.
 	window = time.Minute
 )
 
@@ -39,41 +50,39 @@ type Frame struct {
 	Track    int           // position in the tracks of the publisher
 	PTS, DTS time.Duration // on the clock of the encoder
 	Sync     bool          // decoding can start here
-	Data     []byte        // as cmaf keeps samples; the hub's from here on
+	Data     []byte        // as cmaf stores samples; the hub owns it from here on
 }
 
-// Source is where frames come from, for the log and the health of a stream.
+// Source is where frames come from.
 type Source struct {
 	Protocol string // rtmp, rtmps, srt, whip, pull
 	Remote   string // address of the encoder
 
-	// Reuse, if set, gets the data of frames back that nobody has any more, within Write.
+	// Reuse, if set, gets back the data of frames that is not used any more, within Write.
 	Reuse func(data []byte)
 }
 
-// Options are what a hub is made of.
+// Options are the parts and settings of a hub.
 type Options struct {
 	Store *store.Store
-	Dir   string // folder of the sessions that are open
+	Dir   string // folder of open sessions
 	Node  string // name of this node, as the store knows it
 
-	// Targets returns how the multistream targets of a session do, and what is not well with
-	// them, in sentences; nil = there are no targets. It is called with a lock held, and must
-	// not call the hub.
+	// Targets returns the state of the multistream targets of a session, and their issues, in
+	// sentences; nil = there are no targets. It is called with a lock held, and must not call the hub.
 	Targets func(sessionID string) (health []weir.TargetHealth, issues []string)
 
-	// FFmpeg encodes the renditions of streams; nil = there are none but the source.
+	// FFmpeg encodes rungs, audio and posters; nil = there is only the source.
 	FFmpeg *ffmpeg.Engine
 
-	// Upload is the storage, if it is one for many machines: what is recorded goes there as
-	// it is finished. nil = it stays here until it is an asset.
+	// Upload is the storage, if nodes share it: recorded segments are uploaded as they are finished.
+	// nil = they stay here until the recording is an asset.
 	Upload blob.Store
 
-	// SessionTimeout is how long a session stays open for an encoder that is gone.
+	// SessionTimeout is how long a session waits for its encoder to reconnect.
 	SessionTimeout time.Duration
 
-	// FreeSpace returns an error when there is not enough disk space to record; nil = there
-	// always is.
+	// FreeSpace returns an error when there is not enough disk space to record; nil = there always is.
 	FreeSpace func() error
 
 	Log *slog.Logger

@@ -49,7 +49,7 @@ func audioOf(t *testing.T, seconds string) (cmaf.Track, []Frame) {
 }
 
 // AAC comes out as Opus at the times that it has, also after a hole, for as many as want
-// it; and when the last of them is gone, so is the encoder.
+// it; the encoder ends with the last of them.
 func TestTapOpus(t *testing.T) {
 	s := newTestHub(t, false)
 	s.stop()
@@ -80,7 +80,7 @@ func TestTapOpus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	begin := session.end - frames[len(frames)-1].PTS - hole // about where the first frame is, on the timeline
+	begin := session.conn.end - frames[len(frames)-1].PTS - hole // about where the first frame is, on the timeline
 	for _, tap := range taps {
 		item, err := tap.Next(t.Context())
 		if err != nil {
@@ -111,42 +111,42 @@ func TestTapOpus(t *testing.T) {
 			t.Errorf("there are %d holes, want one of %v", jumps, hole)
 		}
 		if (first - begin).Abs() > 100*time.Millisecond {
-			t.Errorf("the sound begins at %v, want %v", first, begin)
+			t.Errorf("the audio begins at %v, want %v", first, begin)
 		}
 	}
 	taps[0].Close()
-	if session.opus == nil {
-		t.Error("the encoder is gone, but somebody listens")
+	if session.audio.opus == nil {
+		t.Error("the encoder has ended, but a tap is open")
 	}
 	taps[1].Close()
-	if running := s.engine.Stats().Running; session.opus != nil || running != [3]int{} {
-		t.Errorf("nobody listens, and the encoder is there: %v", running)
+	if running := s.engine.Stats().Running; session.audio.opus != nil || running != [3]int{} {
+		t.Errorf("no tap is open, and the encoder runs: %v", running)
 	}
 	p.Close(true)
 }
 
-// Pictures wait for the audio that is made for them, but not for audio that does not come.
-func TestPicturesAwaitAudio(t *testing.T) {
+// Video waits for audio that is transcoded, but not for audio that does not come.
+func TestVideoWaitsForAudio(t *testing.T) {
 	video := newTrack(t)(codec.H264Config([]byte{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x01, 0x40, 0x16, 0xe8}, []byte{0x68, 0xcb, 0x83, 0xcb, 0x20}))
 	audio, _ := audioOf(t, "0.1")
 	const ms = time.Millisecond
-	tap := &Tap{form: AudioOpus, instead: -1, wake: make(chan struct{}, 1)}
-	tap.tell(Tapped{Tracks: []cmaf.Track{video, audio}})
-	picture := func(at time.Duration) {
-		tap.tell(Tapped{PTS: at, DTS: at, Sync: true})
-		tap.tell(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
+	tap := &Tap{form: AudioOpus, transcoded: -1, wake: make(chan struct{}, 1)}
+	tap.receive(Tapped{Tracks: []cmaf.Track{video, audio}})
+	frame := func(at time.Duration) {
+		tap.receive(Tapped{PTS: at, DTS: at, Sync: true})
+		tap.receive(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) // the audio as it was sent
 	}
-	sound := func(at time.Duration) { tap.addAudio(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
-	picture(0)
-	picture(40 * ms)
-	picture(80 * ms)
-	sound(0)
-	sound(20 * ms)
-	sound(45 * ms)
-	picture(300 * ms) // for which no audio comes
-	picture(340 * ms)
-	tap.tell(Tapped{Tracks: []cmaf.Track{video}})
-	tap.tell(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
+	opus := func(at time.Duration) { tap.addAudio(Tapped{Track: 1, PTS: at, DTS: at, Sync: true}) }
+	frame(0)
+	frame(40 * ms)
+	frame(80 * ms)
+	opus(0)
+	opus(20 * ms)
+	opus(45 * ms)
+	frame(300 * ms) // for which no audio comes
+	frame(340 * ms)
+	tap.receive(Tapped{Tracks: []cmaf.Track{video}})
+	tap.receive(Tapped{PTS: 400 * ms, DTS: 400 * ms, Sync: true})
 	type item struct {
 		track int
 		at    time.Duration
@@ -159,46 +159,36 @@ func TestPicturesAwaitAudio(t *testing.T) {
 	}
 	want := []item{{0, 0}, {1, 0}, {1, 20 * ms}, {0, 40 * ms}, {1, 45 * ms}, {0, 80 * ms}, {0, 300 * ms}, {0, 340 * ms}, {0, 400 * ms}}
 	if !slices.Equal(got, want) {
-		t.Errorf("what is handed on is\n%v, want\n%v", got, want)
+		t.Errorf("the tap has\n%v, want\n%v", got, want)
 	}
 }
 
-// What goes into the encoder of Opus comes out again, all of it: how much there was is how
-// audioLine knows when it is heard.
+// The encoder of Opus loses no frame: audioLine derives times from how much audio came out.
 func TestOpusLosesNothing(t *testing.T) {
 	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	track, frames := audioOf(t, "1")
-	audio, err := newADTS(track)
+	tap := &Tap{tracks: []cmaf.Track{track}, wake: make(chan struct{}, 1)}
+	for _, f := range frames {
+		tap.add(Tapped{PTS: f.PTS, DTS: f.PTS, Sync: true, Data: f.Data})
+	}
+	tap.end(io.EOF)
+	in, err := newOpusFeed(t.Context(), tap, track, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var in, out bytes.Buffer
-	for _, f := range frames {
-		if err := audio.write(&in, f.Data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := engine.Run(t.Context(), ffmpeg.Command{
-		Args: opusArgs(), Stdin: io.NopCloser(&in), Outputs: []io.Writer{&out}, Priority: ffmpeg.Live, Pixels: 1, Stall: opusStall,
+	var out time.Duration
+	encoders := audioEncoders{engine: engine}
+	if err := encoders.transcode(t.Context(), opusArgs(), in, func(_ int64, packet []byte) error {
+		out += time.Duration(codec.OpusSamples(packet)) * time.Second / codec.OpusRate
+		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	var came time.Duration
-	for r := cmaf.NewReader(&out); ; {
-		f, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		came += time.Duration(codec.OpusSamples(f.Data)) * time.Second / codec.OpusRate // one in each
-	}
-	if went := time.Duration(len(frames)) * audio.length; came < went {
-		t.Errorf("%v of sound came out of %v", came, went)
+	if want := time.Duration(len(frames)) * in.duration; out < want {
+		t.Errorf("%v of audio came out of %v", out, want)
 	}
 }
 

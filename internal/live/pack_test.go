@@ -15,7 +15,7 @@ func TestPartsDoNotWait(t *testing.T) {
 	e := s.publish()
 	type state struct{ whole, parts int }
 	look := func() state {
-		r := s.broadcast().session.video
+		r := s.broadcast().session.renditions.video
 		if r == nil {
 			return state{}
 		}
@@ -33,7 +33,7 @@ func TestPartsDoNotWait(t *testing.T) {
 			t.Errorf("after %d frames there are %+v, want %+v", e.frame, look(), want)
 		}
 	}
-	video := s.broadcast().session.video
+	video := s.broadcast().session.renditions.video
 	e.Close(true)
 	_, segments, err := video.past(0, 2)
 	if err != nil || len(segments) != 2 {
@@ -68,14 +68,14 @@ func TestHintedPartsCome(t *testing.T) {
 		if i%31 == 30 {
 			at += 136 * time.Millisecond
 		}
-		if r := s.broadcast().session.video; r != nil {
+		if r := s.broadcast().session.renditions.video; r != nil {
 			r.mu.Lock()
 			hinted = append(hinted, place{r.first + int64(len(r.segments)), len(r.open.Parts)})
 			r.mu.Unlock()
 		}
 	}
 	e.Close(true)
-	segments := s.broadcast().session.video.segments
+	segments := s.broadcast().session.renditions.video.segments
 	if len(segments) < 3 {
 		t.Fatalf("there are %d segments, want 3", len(segments))
 	}
@@ -97,7 +97,7 @@ func TestFirstFrameRate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.broadcast().session.video.aim(8)
+		s.broadcast().session.renditions.video.setRate(8)
 		if text := string(s.broadcast().Master().Playlist().Text()); !strings.Contains(text, want) {
 			t.Errorf("after %d frames there is no %s:\n%s", frames, want, text)
 		}
@@ -118,15 +118,15 @@ func TestLastPartEndsSegment(t *testing.T) {
 		}
 	}
 	session := s.broadcast().session
-	index := filepath.Join(session.dir, videoName, "index")
+	index := filepath.Join(session.renditions.dir, videoName, "index")
 	for _, err := range []error{os.Rename(index, index+".away"), os.Mkdir(index, 0o700)} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	session.video.mu.Lock()
-	changed := session.video.changed
-	session.video.mu.Unlock()
+	session.renditions.video.mu.Lock()
+	changed := session.renditions.video.changed
+	session.renditions.video.mu.Unlock()
 	if err := e.send(0.04); err == nil {
 		t.Error("a segment ends although its end can't be written")
 	}
@@ -141,7 +141,7 @@ func TestLastPartEndsSegment(t *testing.T) {
 		}
 	}
 	e.Close(true)
-	if segments := session.video.segments; len(segments) == 0 || len(segments[0].Parts) < 10 {
+	if segments := session.renditions.video.segments; len(segments) == 0 || len(segments[0].Parts) < 10 {
 		t.Errorf("there are %d segments; want one of the 10 parts that were written", len(segments))
 	}
 }

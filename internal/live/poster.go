@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,44 +20,44 @@ import (
 )
 
 const (
-	// posterEvery is how old a picture must be before another one is made.
+	// posterEvery is how old an image must be before a new one is made.
 	posterEvery = 5 * time.Second
-	// posterTimeout is how long whoever asks first waits for a picture.
+	// posterTimeout is how long a request waits for the first image.
 	posterTimeout = 5 * time.Second
-	// posterLimit is how long making one may take, with the wait for a core.
+	// posterLimit is how long it may take to make one, with the wait for a core.
 	posterLimit = 30 * time.Second
-	// posterAge is how long the last picture of a stream is kept.
+	// posterAge is how long the last image of a stream is kept.
 	posterAge = 30 * 24 * time.Hour
 
 	posterWidth, posterHeight = 1280, 720
-	largestPoster             = 4 << 20
+	maxPosterBytes            = 4 << 20
 
-	// posterFolder has the last pictures, beside the folders of sessions.
+	// posterFolder has the last image of each stream. It is beside the folders of sessions.
 	posterFolder = "posters"
 	posterSuffix = ".jpg"
 )
 
-// errNoPoster is what is said of a stream that nobody has seen anything of.
 func errNoPoster() error {
 	return weir.Errorf(weir.NotFound, "there is no picture of the stream yet")
 }
 
-// Poster returns a JPEG of what is on air, a few seconds old. It is made when somebody asks
-// for it, and so is the next one: who asks gets the last one meanwhile. An error of kind
-// NotFound means that there was nothing to see so far.
-func (b *Broadcast) Poster(ctx context.Context) ([]byte, error) { return b.session.picture(ctx) }
+// Poster returns a JPEG of the stream, a few seconds old. It is made on request. A request for an
+// old image starts a new one and returns the old. An error of kind NotFound means that there was no
+// video so far.
+func (b *Broadcast) Poster(ctx context.Context) ([]byte, error) {
+	return b.session.poster.get(ctx, b.session.renditions.sourceVideo())
+}
 
-// LastPoster returns the last picture that was made of a stream on this node.
+// LastPoster returns the last image that was made of a stream on this node.
 func (h *Hub) LastPoster(streamID string) ([]byte, error) {
-	picture, err := os.ReadFile(filepath.Join(h.o.Dir, posterFolder, streamID+posterSuffix))
+	image, err := os.ReadFile(filepath.Join(h.o.Dir, posterFolder, streamID+posterSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoPoster()
 	}
-	return picture, err
+	return image, err
 }
 
-// sweepPosters removes the pictures of streams that were deleted, or that were not on air
-// for long.
+// sweepPosters removes the images of streams that were deleted, or that were not on air for long.
 func (h *Hub) sweepPosters(ctx context.Context) error {
 	files, err := os.ReadDir(filepath.Join(h.o.Dir, posterFolder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,20 +86,23 @@ func (h *Hub) sweepPosters(ctx context.Context) error {
 	return nil
 }
 
-// poster is a picture of a session. There is never more than one in the making; who asks
-// meanwhile gets the one before it.
+// poster makes images of a session, one at a time.
 type poster struct {
+	engine *ffmpeg.Engine // nil = there are no images
+	log    *slog.Logger
+	file   string // keeps the image for when the session is over
+
 	mu      sync.Mutex
-	picture []byte     // nil = there is none yet
-	of      framePlace // that it is of
-	tried   time.Time  // when the last one was begun
-	making  chan struct{}
-	cancel  context.CancelFunc // of what is in the making
+	image   []byte             // nil = there is none yet
+	of      framePlace         // the frame that it shows
+	tried   time.Time          // when the last one was started
+	making  chan struct{}      // closed when the image is there; nil = none is being made
+	cancel  context.CancelFunc // of the one that is being made
 	working sync.WaitGroup
 	closed  bool
 }
 
-// close ends what is in the making.
+// close stops the image that is being made.
 func (p *poster) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -109,30 +113,22 @@ func (p *poster) close() {
 	p.working.Wait()
 }
 
-// picture returns a picture of the session, and sees to it that there is a newer one a
-// moment later if this one is old.
-func (s *session) picture(ctx context.Context) ([]byte, error) {
-	s.looking.RLock()
-	r := s.video
-	s.looking.RUnlock()
-	if r == nil || s.engine == nil {
+// get returns an image of a rendition, and starts a new one if this one is old.
+func (p *poster) get(ctx context.Context, r *rendition) ([]byte, error) {
+	if r == nil || p.engine == nil {
 		return nil, errNoPoster()
 	}
 	key, ok := r.newestKey()
 	if !ok {
 		return nil, errNoPoster()
 	}
-	p := &s.poster
 	p.mu.Lock()
-	if p.making == nil && !p.closed && (p.picture == nil || p.of != key.framePlace) && time.Since(p.tried) >= posterEvery {
-		s.beginPoster(r, key)
+	if p.making == nil && !p.closed && (p.image == nil || p.of != key.framePlace) && time.Since(p.tried) >= posterEvery {
+		p.start(r, key)
 	}
-	picture, making := p.picture, p.making
+	image, making := p.image, p.making
 	p.mu.Unlock()
-	if picture != nil {
-		return picture, nil
-	}
-	if making != nil {
+	if image == nil && making != nil {
 		ctx, cancel := context.WithTimeout(ctx, posterTimeout)
 		defer cancel()
 		select {
@@ -140,42 +136,41 @@ func (s *session) picture(ctx context.Context) ([]byte, error) {
 		case <-ctx.Done():
 		}
 		p.mu.Lock()
-		picture = p.picture
+		image = p.image
 		p.mu.Unlock()
 	}
-	if picture == nil {
+	if image == nil {
 		return nil, weir.Errorf(weir.Busy, "the picture of the stream is not made yet; ask again in a few seconds")
 	}
-	return picture, nil
+	return image, nil
 }
 
-// beginPoster makes a picture of a key frame. The caller has the lock of the poster.
-func (s *session) beginPoster(r *rendition, key keyFrame) {
-	p := &s.poster
-	ctx, cancel := context.WithTimeout(context.Background(), posterLimit) // others wait for it too
+// start makes an image of a key frame. The caller holds the lock.
+func (p *poster) start(r *rendition, key keyFrame) {
+	ctx, cancel := context.WithTimeout(context.Background(), posterLimit) // other requests wait for it too
 	done := make(chan struct{})
 	p.tried, p.making, p.cancel = time.Now(), done, cancel
 	p.working.Go(func() {
 		defer close(done)
 		defer cancel()
-		picture, err := s.makePoster(ctx, r, key)
+		image, err := p.encode(ctx, r, key)
 		if err == nil {
-			err = s.savePoster(picture)
+			err = p.save(image)
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.making = nil
-		if picture != nil {
-			p.picture, p.of = picture, key.framePlace
+		if image != nil {
+			p.image, p.of = image, key.framePlace
 		}
 		if err != nil && !p.closed {
-			s.log.Warn("no new picture of the stream", "err", err)
+			p.log.Warn("no new picture of the stream", "err", err)
 		}
 	})
 }
 
-// makePoster lets ffmpeg make a picture of a key frame.
-func (s *session) makePoster(ctx context.Context, r *rendition, key keyFrame) ([]byte, error) {
+// encode makes a JPEG of a key frame with ffmpeg.
+func (p *poster) encode(ctx context.Context, r *rendition, key keyFrame) ([]byte, error) {
 	data, err := r.frame(key)
 	if err != nil {
 		return nil, err
@@ -184,43 +179,40 @@ func (s *session) makePoster(ctx context.Context, r *rendition, key keyFrame) ([
 	track.Delay = 0
 	_, part := cmaf.EncodePart(1, track, cmaf.Fragment{Samples: []cmaf.Sample{{Duration: track.Timescale, Size: uint32(len(data)), Sync: true}}, Data: data})
 	plan := ffmpeg.Poster{Picture: pictureOf(track), MaxWidth: posterWidth, MaxHeight: posterHeight}
-	var picture pictureBuffer
-	if err := s.engine.Run(ctx, ffmpeg.Command{
-		Args: plan.Args(), Stdin: io.MultiReader(bytes.NewReader(cmaf.Init(track)), bytes.NewReader(part)), Outputs: []io.Writer{&picture},
+	var image imageBuffer
+	if err := p.engine.Run(ctx, ffmpeg.Command{
+		Args: plan.Args(), Stdin: io.MultiReader(bytes.NewReader(cmaf.Init(track)), bytes.NewReader(part)), Outputs: []io.Writer{&image},
 		Priority: ffmpeg.Batch, Pixels: plan.Pixels(), CPU: posterLimit, Stall: posterLimit,
 	}); err != nil {
 		return nil, err
 	}
-	if !bytes.HasPrefix(picture.Bytes(), []byte{0xff, 0xd8}) || !bytes.HasSuffix(picture.Bytes(), []byte{0xff, 0xd9}) {
+	if !bytes.HasPrefix(image.Bytes(), []byte{0xff, 0xd8}) || !bytes.HasSuffix(image.Bytes(), []byte{0xff, 0xd9}) {
 		return nil, errors.New("ffmpeg made no picture of a key frame")
 	}
-	return picture.Bytes(), nil
+	return image.Bytes(), nil
 }
 
-// savePoster keeps a picture for when the session is over.
-func (s *session) savePoster(picture []byte) error {
-	folder := filepath.Join(filepath.Dir(s.dir), posterFolder)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+func (p *poster) save(image []byte) error {
+	if err := os.MkdirAll(filepath.Dir(p.file), 0o700); err != nil {
 		return err
 	}
-	path := filepath.Join(folder, s.stream.ID+posterSuffix)
-	if err := os.WriteFile(path+".tmp", picture, 0o600); err != nil {
+	if err := os.WriteFile(p.file+".tmp", image, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(path+".tmp", path)
+	return os.Rename(p.file+".tmp", p.file)
 }
 
-// pictureBuffer holds a picture, and none that can't be one.
-type pictureBuffer struct{ bytes.Buffer }
+// imageBuffer holds an image of limited size.
+type imageBuffer struct{ bytes.Buffer }
 
-func (b *pictureBuffer) Write(data []byte) (int, error) {
-	if b.Len()+len(data) > largestPoster {
+func (b *imageBuffer) Write(data []byte) (int, error) {
+	if b.Len()+len(data) > maxPosterBytes {
 		return 0, errors.New("the picture is too large")
 	}
 	return b.Buffer.Write(data)
 }
 
-// framePlace is where a frame is: in which segment on disk, part and sample.
+// framePlace is the position of a frame: its segment on disk, part and sample.
 type framePlace struct {
 	segment      int64
 	part, sample int
@@ -234,7 +226,7 @@ type keyFrame struct {
 	size   uint32
 }
 
-// newestKey returns the newest key frame that there is.
+// newestKey returns the newest key frame.
 func (r *rendition) newestKey() (keyFrame, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

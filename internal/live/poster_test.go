@@ -16,9 +16,9 @@ import (
 	"weir/internal/weir"
 )
 
-// filmOf returns two seconds of a film, with a key frame a second, as an encoder sends it.
+// videoOf returns two seconds of a film, with a key frame a second, as an encoder sends it.
 // It is red in the first second and blue in the second.
-func filmOf(t *testing.T, coding ...string) (cmaf.Track, []Frame) {
+func videoOf(t *testing.T, coding ...string) (cmaf.Track, []Frame) {
 	t.Helper()
 	return framesOf(t, append([]string{
 		"-f", "lavfi", "-i", "color=red:s=320x180:r=10:d=1", "-f", "lavfi", "-i", "color=blue:s=320x180:r=10:d=1",
@@ -26,8 +26,8 @@ func filmOf(t *testing.T, coding ...string) (cmaf.Track, []Frame) {
 	}, coding...)...)
 }
 
-// studio is a station with ffmpeg and an encoder that sends frames.
-func studio(t *testing.T, track cmaf.Track) (*testHub, *Publisher) {
+// newPosterTest is a station with ffmpeg and an encoder that sends frames.
+func newPosterTest(t *testing.T, track cmaf.Track) (*testHub, *Publisher) {
 	t.Helper()
 	s := newTestHub(t, false)
 	s.stop()
@@ -57,9 +57,9 @@ func write(t *testing.T, p *Publisher, frames []Frame) {
 }
 
 // colour returns which of red and blue a JPEG is.
-func colour(t *testing.T, picture []byte) (string, image.Point) {
+func colour(t *testing.T, data []byte) (string, image.Point) {
 	t.Helper()
-	decoded, err := jpeg.Decode(bytes.NewReader(picture))
+	decoded, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func colour(t *testing.T, picture []byte) (string, image.Point) {
 	return "another colour", size
 }
 
-// The picture of a stream is of its newest key frame, in each coding that encoders send,
+// The poster of a stream shows its newest key frame, in each coding that encoders send,
 // and has the shape in which the film is shown.
 func TestPosterCodings(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -86,55 +86,55 @@ func TestPosterCodings(t *testing.T) {
 		"AV1":                           {[]string{"-c:v", "libaom-av1", "-cpu-used", "8", "-usage", "realtime"}, image.Pt(320, 180)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			track, frames := filmOf(t, tt.coding...)
-			s, p := studio(t, track)
+			track, frames := videoOf(t, tt.coding...)
+			s, p := newPosterTest(t, track)
 			write(t, p, frames[:9])
 			first, err := s.broadcast().Poster(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if is, size := colour(t, first); is != "red" || size != tt.want {
-				t.Errorf("the picture is %s in %v, want red in %v", is, size, tt.want)
+				t.Errorf("the image is %s in %v, want red in %v", is, size, tt.want)
 			}
 			p.Close(true)
 		})
 	}
 }
 
-// The picture of a film for HDR screens is as light as others show it: white, which is 0x94
+// The poster of a video for HDR screens is as light as others show it: white, which is 0x94
 // there, is not grey.
 func TestPosterOfHDR(t *testing.T) {
 	track, frames := framesOf(t, "-f", "lavfi", "-i", "color=0x949494:s=320x180:r=10:d=1", "-pix_fmt", "yuv420p10le", "-c:v", "libx265", "-preset", "ultrafast", "-tag:v", "hvc1",
 		"-x265-params", "log-level=none:bframes=0:colorprim=bt2020:colormatrix=bt2020nc:transfer=smpte2084")
-	s, p := studio(t, track)
+	s, p := newPosterTest(t, track)
 	write(t, p, frames)
-	picture, err := s.broadcast().Poster(t.Context())
+	data, err := s.broadcast().Poster(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Close(true)
-	decoded, err := jpeg.Decode(bytes.NewReader(picture))
+	decoded, err := jpeg.Decode(bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r, g, b, _ := decoded.At(160, 90).RGBA(); min(r, g, b) < 0xb000 || decoded.Bounds().Size() != image.Pt(320, 180) {
-		t.Errorf("white is %x %x %x in a picture of %v", r>>8, g>>8, b>>8, decoded.Bounds())
+		t.Errorf("white is %x %x %x in an image of %v", r>>8, g>>8, b>>8, decoded.Bounds())
 	}
 }
 
-// However many ask, there is one picture in the making, and none while the last one is
+// However many requests come, one image is made at a time, and none while the last one is
 // young or is of the newest key frame.
 func TestPosterIsMadeOnce(t *testing.T) {
-	track, frames := filmOf(t, "-c:v", "libx264", "-preset", "ultrafast")
-	s, p := studio(t, track)
+	track, frames := videoOf(t, "-c:v", "libx264", "-preset", "ultrafast")
+	s, p := newPosterTest(t, track)
 	write(t, p, frames[:1])
 	poster := func() []byte {
 		t.Helper()
-		picture, err := s.broadcast().Poster(t.Context())
+		data, err := s.broadcast().Poster(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return picture
+		return data
 	}
 	if _, err := s.broadcast().Poster(t.Context()); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("of a stream without a part: %v, want an error of kind NotFound", err)
@@ -144,7 +144,7 @@ func TestPosterIsMadeOnce(t *testing.T) {
 	for range 20 {
 		asking.Go(func() {
 			if is, _ := colour(t, poster()); is != "red" {
-				t.Errorf("the picture is %s", is)
+				t.Errorf("the image is %s", is)
 			}
 		})
 	}
@@ -164,11 +164,11 @@ func TestPosterIsMadeOnce(t *testing.T) {
 	write(t, p, frames[9:])
 	poster()
 	if runs := s.engine.Stats().Runs; runs != 1 {
-		t.Errorf("ffmpeg ran %d times, want once: the picture is young", runs)
+		t.Errorf("ffmpeg ran %d times, want once: the image is new", runs)
 	}
 	begun(posterEvery)
 	if is, _ := colour(t, poster()); is != "red" {
-		t.Errorf("while a new picture is made it is %s, want the last one", is)
+		t.Errorf("while a new image is made it is %s, want the last one", is)
 	}
 	session.poster.working.Wait()
 	if is, _ := colour(t, poster()); is != "blue" || s.engine.Stats().Runs != 2 {
@@ -177,12 +177,12 @@ func TestPosterIsMadeOnce(t *testing.T) {
 	p.Close(true)
 }
 
-// The last picture stays when the broadcast is over, until the stream is deleted.
+// The last image stays when the broadcast is over, until the stream is deleted.
 func TestLastPoster(t *testing.T) {
-	track, frames := filmOf(t, "-c:v", "libx264", "-preset", "ultrafast")
-	s, p := studio(t, track)
+	track, frames := videoOf(t, "-c:v", "libx264", "-preset", "ultrafast")
+	s, p := newPosterTest(t, track)
 	if _, err := s.hub.LastPoster(s.stream.ID); weir.KindOf(err) != weir.NotFound {
-		t.Errorf("of a stream without a picture: %v, want an error of kind NotFound", err)
+		t.Errorf("of a stream without an image: %v, want an error of kind NotFound", err)
 	}
 	write(t, p, frames)
 	want, err := s.broadcast().Poster(t.Context())
@@ -194,7 +194,7 @@ func TestLastPoster(t *testing.T) {
 	s.start()
 	s.hub.sweep(t.Context())
 	if got, err := s.hub.LastPoster(s.stream.ID); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the last picture has %d bytes, want %d; error %v", len(got), len(want), err)
+		t.Errorf("the last image has %d bytes, want %d; error %v", len(got), len(want), err)
 	}
 	file := filepath.Join(s.dir, posterFolder, s.stream.ID+posterSuffix)
 	if err := os.Chtimes(file, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
@@ -210,6 +210,6 @@ func TestLastPoster(t *testing.T) {
 	})
 	s.hub.sweep(t.Context())
 	if _, err := s.hub.LastPoster(s.stream.ID); weir.KindOf(err) != weir.NotFound {
-		t.Errorf("the stream was deleted, and its picture is there: error %v", err)
+		t.Errorf("the stream was deleted, and its image is there: error %v", err)
 	}
 }

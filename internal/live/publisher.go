@@ -2,7 +2,7 @@ package live
 
 import (
 	"context"
-	"sync"
+	"slices"
 	"time"
 
 	"weir/internal/cmaf"
@@ -22,35 +22,39 @@ type Publisher struct {
 	stream weir.Stream
 	from   Source
 
-	// What its session keeps of it.
-	session *session
+	session *session // nil = no tracks are announced yet
+
+	// Guarded by the session.
 	tracks  []cmaf.Track
 	packers []*packer // by track; nil = left out
 	clock   *clock
-	shared  bool   // others have the picture in hand too
-	leftOut string // what the encoder sends and nobody gets, for people
+	shared  bool   // taps have the data of the pending video frame too
+	leftOut string // an issue: what the encoder sends and the stream does without
 
-	done  chan struct{}
-	once  sync.Once
-	cause error
+	ctx  context.Context // ends when the publisher must end
+	stop context.CancelCauseFunc
+}
+
+func newPublisher(h *Hub, stream weir.Stream, from Source) *Publisher {
+	p := &Publisher{hub: h, stream: stream, from: from}
+	p.ctx, p.stop = context.WithCancelCause(context.Background())
+	return p
 }
 
 // StreamID names the stream, for logs.
 func (p *Publisher) StreamID() string { return p.stream.ID }
 
 // Done is closed when the publisher must end although nothing is being written.
-func (p *Publisher) Done() <-chan struct{} { return p.done }
+func (p *Publisher) Done() <-chan struct{} { return p.ctx.Done() }
 
-// stop tells the publisher to end.
-func (p *Publisher) stop(cause error) {
-	p.once.Do(func() {
-		p.cause = cause
-		close(p.done)
-	})
+// opens reports whether players can begin with a frame.
+func (p *Publisher) opens(f Frame) bool {
+	hasVideo := slices.ContainsFunc(p.tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
+	return !hasVideo || p.tracks[f.Track].Kind == cmaf.Video && f.Sync
 }
 
-// SetTracks says what the encoder sends: before the first frame, and again when that
-// changes. With the first call the stream is on air.
+// SetTracks sets the tracks that the encoder sends: before the first frame, and again when they
+// change. With the first call the stream is on air.
 func (p *Publisher) SetTracks(ctx context.Context, tracks []cmaf.Track) error {
 	if p.session == nil {
 		s, err := p.hub.onAir(ctx, p.stream)
@@ -62,8 +66,8 @@ func (p *Publisher) SetTracks(ctx context.Context, tracks []cmaf.Track) error {
 	return p.session.begin(p, tracks, time.Now())
 }
 
-// LeaveOut notes what the encoder sends and the stream has to do without, in a sentence for
-// the health of the stream; "" = nothing.
+// LeaveOut sets what the encoder sends and the stream does without, in a sentence for the health of
+// the stream; "" = nothing.
 func (p *Publisher) LeaveOut(what string) {
 	if p.session != nil {
 		p.session.mu.Lock()
@@ -72,12 +76,10 @@ func (p *Publisher) LeaveOut(what string) {
 	p.leftOut = what
 }
 
-// Write takes a frame. An error says why the connection must end.
+// Write takes a frame. After an error the connection must end.
 func (p *Publisher) Write(f Frame) error {
-	select {
-	case <-p.done:
-		return p.cause
-	default:
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
 	}
 	if p.session == nil || f.Track < 0 || f.Track >= len(p.tracks) {
 		return weir.Errorf(weir.Invalid, "a frame of a track that was not announced")
@@ -85,10 +87,13 @@ func (p *Publisher) Write(f Frame) error {
 	return p.session.write(p, f)
 }
 
-// Close says that the connection has ended; clean = the encoder said so before.
+// Close notes that the connection has ended; clean = the encoder announced that.
 func (p *Publisher) Close(clean bool) {
 	p.stop(errEnded)
-	if p.session != nil {
-		p.hub.left(p, clean)
+	if p.session == nil {
+		return
+	}
+	if err := p.session.leave(p, clean); err != nil {
+		p.session.log.Warn("the end of what an encoder sent could not be written", "err", err)
 	}
 }

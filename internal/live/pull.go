@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// claimEvery is how often a node looks for pulls that others have left.
+	// claimEvery is how often a node looks for pulls that others have dropped.
 	claimEvery = time.Second
-	// renewEvery is how often it says that it still has its own.
+	// renewEvery is how often it renews its claims.
 	renewEvery = 2 * time.Second
-	// partingTime is how long a node that stops may take to say so.
-	partingTime = 2 * time.Second
+	// releaseTimeout is how long a node that stops may take to report it.
+	releaseTimeout = 2 * time.Second
 )
 
-// pulls are those that this node has.
+// pulls are the pulls that this node has claimed.
 type pulls struct {
 	mu  sync.Mutex
 	all map[string]*Pull // by stream
 }
 
-// Pull is a stream that this node is to fetch from its source. Whoever got it from
-// NextPull must end it: with Finish, Fail or Release.
+// Pull is a stream that this node fetches from its source. The caller of NextPull must end it, with
+// Finish, Fail or Release.
 type Pull struct {
 	hub    *Hub
 	stream weir.Stream
@@ -37,12 +37,12 @@ type Pull struct {
 	publisher *Publisher
 	playing   time.Time // since when; zero = not yet
 
-	done chan struct{}
-	once sync.Once
+	ctx  context.Context // ends when the pull must end
+	stop context.CancelFunc
 }
 
-// NextPull waits for a stream that is to be pulled and that nobody has. Until the pull is
-// ended, the store knows that this node has it.
+// NextPull waits for a stream that is to be pulled and that no node has claimed, and claims it until
+// the pull ends.
 func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 	changes, unwatch := h.o.Store.Watch(store.TopicPull)
 	defer unwatch()
@@ -56,7 +56,8 @@ func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 		case err != nil:
 			h.o.Log.Warn("pulls could not be looked for", "err", err)
 		case ok:
-			p := &Pull{hub: h, stream: stream, claim: claimed.Claim, done: make(chan struct{})}
+			p := &Pull{hub: h, stream: stream, claim: claimed.Claim}
+			p.ctx, p.stop = context.WithCancel(context.Background())
 			p.position.Store(claimed.Position)
 			h.pulls.add(p)
 			return p, nil
@@ -73,11 +74,8 @@ func (h *Hub) NextPull(ctx context.Context) (*Pull, error) {
 func (a *pulls) add(p *Pull) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.all == nil {
-		a.all = map[string]*Pull{}
-	}
 	if old := a.all[p.stream.ID]; old != nil {
-		old.stop() // it was taken from us, and nobody has told it yet
+		old.stop() // another node had claimed it meanwhile
 	}
 	a.all[p.stream.ID] = p
 }
@@ -90,8 +88,8 @@ func (a *pulls) remove(p *Pull) {
 	}
 }
 
-// keepPulls says until ctx ends that this node has its pulls, and ends those that are not
-// wanted any more or that somebody else has by now.
+// keepPulls renews the claims of this node until ctx ends, and ends pulls that are not wanted any
+// more or that another node has claimed.
 func (h *Hub) keepPulls(ctx context.Context) {
 	changes, unwatch := h.o.Store.Watch(store.TopicPull)
 	defer unwatch()
@@ -129,38 +127,34 @@ func (h *Hub) renewPulls(ctx context.Context) {
 	}
 }
 
-// Where returns what the owner said about the source.
+// Where returns the source.
 func (p *Pull) Where() weir.Pull { return *p.stream.Pull }
 
 // StreamID names the stream, for logs.
 func (p *Pull) StreamID() string { return p.stream.ID }
 
-// Done is closed when the pull must end: it is not wanted any more, or somebody else has
-// it.
-func (p *Pull) Done() <-chan struct{} { return p.done }
+// Done is closed when the pull must end: it is not wanted any more, or another node has claimed it.
+func (p *Pull) Done() <-chan struct{} { return p.ctx.Done() }
 
-func (p *Pull) stop() { p.once.Do(func() { close(p.done) }) }
-
-// Position returns how far the source was read when somebody had the pull last, as the
-// reader of the source counts.
+// Position returns how far the source was read, in the units of its reader.
 func (p *Pull) Position() int64 { return p.position.Load() }
 
-// SetPosition notes how far the source is read.
+// SetPosition sets how far the source is read.
 func (p *Pull) SetPosition(n int64) { p.position.Store(n) }
 
 func (p *Pull) beat() store.PullBeat {
 	return store.PullBeat{StreamID: p.stream.ID, Claim: p.claim, Position: p.position.Load()}
 }
 
-// Publish returns the publisher of what is pulled. The pull closes it.
+// Publish returns the publisher of the pull, which closes it.
 func (p *Pull) Publish(remote string) *Publisher {
 	if p.publisher == nil {
-		p.publisher = &Publisher{hub: p.hub, stream: p.stream, from: Source{Protocol: "pull", Remote: remote}, done: make(chan struct{})}
+		p.publisher = newPublisher(p.hub, p.stream, Source{Protocol: "pull", Remote: remote})
 	}
 	return p.publisher
 }
 
-// Playable reports whether viewers can watch what was published so far.
+// Playable reports whether viewers can watch the stream.
 func (p *Pull) Playable() bool {
 	if p.publisher == nil || p.publisher.session == nil {
 		return false
@@ -168,7 +162,7 @@ func (p *Pull) Playable() bool {
 	s := p.publisher.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.renditions() {
+	for _, r := range s.renditions.source() {
 		if n, _ := r.carried(); n > 0 {
 			return true
 		}
@@ -176,20 +170,19 @@ func (p *Pull) Playable() bool {
 	return false
 }
 
-// Plays says that media of the source is on air.
+// Plays notes that media of the source is on air.
 func (p *Pull) Plays(ctx context.Context) error {
 	p.playing = time.Now()
 	return p.hub.o.Store.PullPlays(ctx, p.beat())
 }
 
-// Finish ends the pull because there is nothing more to fetch, or because an encoder has
-// the stream now.
+// Finish ends the pull because the source has ended, or because an encoder sends the stream now.
 func (p *Pull) Finish(ctx context.Context) error {
 	return p.end(ctx, true, func(ctx context.Context) error { return p.hub.o.Store.PullDone(ctx, p.beat()) })
 }
 
-// Fail ends it because the source can't be read. Somebody will try again. What the owner
-// is told must not have more of the source in it than its host.
+// Fail ends the pull because the source can't be read. A node will try again. why is shown to the
+// owner, and must not name more of the source than its host.
 func (p *Pull) Fail(ctx context.Context, why string) error {
 	var played time.Duration
 	if !p.playing.IsZero() {
@@ -200,25 +193,25 @@ func (p *Pull) Fail(ctx context.Context, why string) error {
 	})
 }
 
-// Release ends it so that another node goes on, or this one after its next start.
+// Release ends the pull so that another node continues it, or this one after its next start.
 func (p *Pull) Release(ctx context.Context) error {
 	return p.end(ctx, false, func(ctx context.Context) error { return p.hub.o.Store.ReleasePull(ctx, p.beat(), time.Now()) })
 }
 
-// end lets the publisher go and tells the store, also when ctx has ended already.
-func (p *Pull) end(ctx context.Context, clean bool, tell func(context.Context) error) error {
+// end closes the publisher and reports to the store, even if ctx has ended already.
+func (p *Pull) end(ctx context.Context, clean bool, report func(context.Context) error) error {
 	p.hub.pulls.remove(p)
 	p.stop()
 	if p.publisher != nil {
 		p.publisher.Close(clean)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	if err := tell(ctx); !errors.Is(err, store.ErrLostPull) {
+	if err := report(ctx); !errors.Is(err, store.ErrLostPull) {
 		return err
 	}
 	return nil
 }
 
-// TakenOver reports whether an error of a publisher says that another one has its stream.
+// TakenOver reports whether an error of a publisher means that another one has its stream.
 func TakenOver(err error) bool { return errors.Is(err, errTakenOver) }

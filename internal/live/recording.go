@@ -13,22 +13,22 @@ import (
 	"weir/internal/weir"
 )
 
-// sweepEvery is how often there is a look for files that nobody needs any more.
+// sweepEvery is how often files that are not needed any more are removed.
 const sweepEvery = time.Minute
 
-// Folder returns where the files of a period of a session are that has ended here, by the
-// name of its folder; an error of kind Busy if it has not.
+// Folder returns the path of the folder of a session's period that has ended here; an error of kind
+// Busy if it has not.
 func (h *Hub) Folder(name string) (string, error) {
 	for _, s := range h.all() {
-		if filepath.Base(s.dir) == name && !s.finished() {
+		if filepath.Base(s.renditions.dir) == name && !s.finished() {
 			return "", weir.Errorf(weir.Busy, "the session is still being written")
 		}
 	}
 	return filepath.Join(h.o.Dir, name), nil
 }
 
-// checkRoom ends recording where there is no room for it; what is recorded is kept.
-func (h *Hub) checkRoom(sessions []*session) {
+// checkFreeSpace ends recording when the disk is full; the recording so far is kept.
+func (h *Hub) checkFreeSpace(sessions []*session) {
 	recorded := slices.DeleteFunc(sessions, func(s *session) bool { return !s.info.Record })
 	if len(recorded) == 0 || h.o.FreeSpace == nil {
 		return
@@ -38,42 +38,14 @@ func (h *Hub) checkRoom(sessions []*session) {
 		return
 	}
 	for _, s := range recorded {
-		s.endRecording(err)
+		s.mu.Lock()
+		s.renditions.endRecording(err)
+		s.mu.Unlock()
 	}
 }
 
-// endRecording lets the session go on without keeping what comes.
-func (s *session) endRecording(why error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unrecorded {
-		return
-	}
-	s.unrecorded = true
-	for _, r := range s.renditions() {
-		r.recorder.Spare()
-		r.record.Store(false)
-	}
-	s.log.Warn("the stream goes on and is not recorded any more", "err", why)
-}
-
-// recordingIssues says what is not well with the recording.
-func (s *session) recordingIssues() []string {
-	if !s.unrecorded {
-		return nil
-	}
-	return []string{"the server has not enough disk space: the stream goes on and is not recorded any more"}
-}
-
-// finished reports whether nothing will be added to the session.
-func (s *session) finished() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over
-}
-
-// sweep removes the folders of sessions that nobody watches, that nobody goes on with and
-// that are in the storage if they are to be, also those of a former life of this node.
+// sweep removes the folders of sessions that have ended, are not played any more and, if recorded,
+// are in the storage.
 func (h *Hub) sweep(ctx context.Context) {
 	folders, err := os.ReadDir(h.o.Dir)
 	if err != nil {
@@ -102,29 +74,18 @@ func (h *Hub) sweepOne(ctx context.Context, folder string) error {
 	return os.RemoveAll(filepath.Join(h.o.Dir, folder))
 }
 
-// shows reports whether viewers may still ask for something of a session.
+// shows reports whether viewers may still request files of a session.
 func (h *Hub) shows(sessionID string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for s := range h.ended {
-		if s.info.ID == sessionID {
-			return true
-		}
-	}
-	for _, s := range h.sessions {
-		if s.info.ID == sessionID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.withEnded(), func(s *session) bool { return s.info.ID == sessionID })
 }
 
-// history is the playlist of a rendition from its first segment on. It is made when
-// somebody asks for it, and goes on from there.
+// history is the playlist of a rendition from its first segment on. A request brings it up to date.
 type history struct {
 	mu            sync.Mutex
 	list          hls.Entries
-	next          int64 // segment on disk that is not in it
+	next          int64 // number on disk of the next segment
 	first, breaks int64 // the number of its first segment, and the discontinuities before it
 }
 
@@ -156,8 +117,8 @@ func (r *rendition) whole() ([]byte, error) {
 	return list.TextWith(&r.history.list), nil
 }
 
-// past returns whole segments, and their numbers on disk. Those are left out that are gone,
-// because there was no room to record them.
+// past returns whole segments, and their numbers on disk, without those that were deleted because the
+// disk was full.
 func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.Segment, err error) {
 	r.mu.Lock()
 	first, all := r.first, r.segments
@@ -178,13 +139,13 @@ func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.S
 	return numbers, segments, nil
 }
 
-// Recorded returns what a player chooses from who wants all of the broadcast and not only
-// its last minute; there is nothing if it is not recorded.
+// Recorded returns the renditions of the whole broadcast, not only of its last minute; none if it is
+// not recorded.
 func (b *Broadcast) Recorded() cmaf.Master {
-	b.session.looking.RLock()
-	defer b.session.looking.RUnlock()
+	b.session.renditions.mu.RLock()
+	defer b.session.renditions.mu.RUnlock()
 	var m cmaf.Master
-	for _, r := range b.session.renditions() {
+	for _, r := range b.session.renditions.source() {
 		if !r.record.Load() {
 			continue
 		}
@@ -199,8 +160,7 @@ func (b *Broadcast) Recorded() cmaf.Master {
 	return m
 }
 
-// WholePlaylist returns the media playlist of a recorded rendition from its first segment
-// on.
+// WholePlaylist returns the media playlist of a recorded rendition from its first segment on.
 func (b *Broadcast) WholePlaylist(name string) ([]byte, error) {
 	r, err := b.rendition(name)
 	if err != nil {

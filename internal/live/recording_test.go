@@ -55,7 +55,7 @@ func TestWholePlaylist(t *testing.T) {
 		t.Errorf("80 seconds:\n%s", grown)
 	}
 	// Who asks for the first time gets the same.
-	s.broadcast().session.video.history = history{}
+	s.broadcast().session.renditions.video.history = history{}
 	if again := whole(videoName); again != grown {
 		t.Errorf("asked anew:\n%s", again)
 	}
@@ -72,7 +72,7 @@ func TestWholePlaylist(t *testing.T) {
 	}
 }
 
-func TestWholePlaylistWantsRecording(t *testing.T) {
+func TestWholePlaylistNeedsRecording(t *testing.T) {
 	s := newTestHub(t, false)
 	if err := s.publish().send(3); err != nil {
 		t.Fatal(err)
@@ -131,9 +131,9 @@ func TestFilesOfRecording(t *testing.T) {
 	}
 }
 
-// TestNoRoom fills the disk of a recorded session: it goes on, what is recorded stays, and
+// TestDiskFull fills the disk of a recorded session: it goes on, what is recorded stays, and
 // what comes goes again.
-func TestNoRoom(t *testing.T) {
+func TestDiskFull(t *testing.T) {
 	s := newTestHub(t, true)
 	var full error
 	s.hub.o.FreeSpace = func() error { return full }
@@ -142,7 +142,7 @@ func TestNoRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.hub.beat(t.Context())
-	if s.broadcast().session.unrecorded {
+	if s.broadcast().session.renditions.full {
 		t.Error("there is room, and it is not recorded")
 	}
 	full = weir.Errorf(weir.Full, "there is not enough disk space")

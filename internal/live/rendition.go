@@ -14,50 +14,55 @@ import (
 	"weir/internal/weir"
 )
 
-// rendition is a track that viewers can fetch while it grows. One goroutine at a time
-// writes it, any may read.
+// rendition is a track that viewers can fetch while it grows. One goroutine at a time writes it, any
+// may read.
 //
-// Its segments have two numbers: on disk they count from 0 in each session, for viewers
-// they go on from the stream's last session, so base apart.
+// Its segments have two numbers. On disk they count from 0 in each session. For viewers they
+// continue from the stream's last session; base is the difference.
 type rendition struct {
 	name     string
 	base     int64
-	record   atomic.Bool // it is kept; otherwise only what players may still ask for
-	bitrate  int         // bits a second that its encoder is told; 0 = not known
+	record   atomic.Bool // all segments are kept; otherwise only those that players may still request
+	bitrate  int         // bits a second that its encoder aims at; 0 = not known
 	recorder *media.Recorder
-	progress atomic.Pointer[hls.Report] // for the playlists of others
-	earlier  int64                      // discontinuities before the first segment on disk
+	progress atomic.Pointer[hls.Report] // for the playlists of other renditions
 	history  history
 
-	mu       sync.Mutex
-	track    cmaf.Track
-	rate     float64   // frames a second that its encoder is told; 0 = not known
-	wall     time.Time // at time 0 of the timeline
-	segments []cmaf.Segment
-	tracks   []cmaf.Track     // of each segment
-	inits    []int            // for each segment, the number of the first one with the same init segment
-	back     *lookback        // for what was before this node carried it; nil = that is known
-	prior    *prior           // what was; nil = nothing
-	first    int64            // of segments, on disk; those of other nodes have numbers below 0
-	breaks   int64            // discontinuities before the first
-	inParts  int64            // the number of the first segment whose parts players are shown
-	open     cmaf.Segment     // has no parts when there is none
-	init     int              // that the open segment, or else the next one, needs
-	broken   bool             // the next segment does not go on where the last one ended
-	ended    bool             // nothing will come
-	gone     bool             // what comes, comes on another node
-	longest  time.Duration    // of all segments so far
-	total    time.Duration    // of all segments so far
-	shown    time.Duration    // of those that are kept
-	size     int64            // of those that are kept, in bytes
-	parts    uint32           // so far
-	found    uint32           // parts that were there when it was opened
-	changed  chan struct{}    // closed at each change
-	rendered map[Query][]byte // playlists of the present state
+	firstBreaks int64 // discontinuities before the first segment on disk
+
+	mu            sync.Mutex
+	track         cmaf.Track
+	rate          float64          // frames a second that its encoder aims at; 0 = not known
+	wall          time.Time        // at time 0 of the timeline
+	earlier       *earlierPeriods  // loads the segments of other nodes; nil = there are none, or it is done
+	before        *earlierSegments // segments of other nodes; nil = there are none
+	partsFrom     int64            // number of the first segment that playlists list in parts
+	open          cmaf.Segment     // has no parts when there is none
+	init          int              // init segment of the open segment, or else of the next one
+	broken        bool             // the next segment begins with a discontinuity
+	ended         bool             // nothing more will come
+	handedOver    bool             // new media comes on another node
+	longest       time.Duration    // duration of the longest segment so far
+	total         time.Duration    // duration of all segments so far
+	parts         uint32           // so far
+	recovered     uint32           // parts that were there when it was opened
+	changed       chan struct{}    // closed at each change
+	rendered      map[Query][]byte // playlists of the current state
+	segmentWindow                  // numbers are those on disk; segments of other nodes are below 0
 }
 
-// newRendition returns a rendition that goes on with what its recorder has, which is
-// nothing at first.
+// segmentWindow holds the segments that playlists show: those of the last minute.
+type segmentWindow struct {
+	segments []cmaf.Segment
+	tracks   []cmaf.Track  // of each segment
+	inits    []int         // for each segment, the number of the first one with the same init segment
+	first    int64         // number of the first segment
+	breaks   int64         // discontinuities before the first
+	shown    time.Duration // duration of all
+	size     int64         // bytes of all
+}
+
+// newRendition returns a rendition with the segments of its recorder, if it has any.
 func newRendition(name string, recorder *media.Recorder, base, breaks int64, wall time.Time, record bool) (*rendition, error) {
 	index, forgotten, err := recorder.Index()
 	if err != nil {
@@ -69,7 +74,7 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		return nil, err
 	}
 	r := &rendition{
-		name: name, base: base, earlier: breaks, history: history{first: base, breaks: breaks}, breaks: breaks, recorder: recorder, track: track, wall: wall,
+		name: name, base: base, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
 		broken: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
 	}
 	r.record.Store(record)
@@ -90,10 +95,10 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		r.parts += uint32(len(segment.Parts))
 		r.keep(segment)
 	}
-	r.found = r.parts
+	r.recovered = r.parts
 	r.track, r.init = track, newest
 	if len(r.segments) > 0 {
-		r.tell()
+		r.publish()
 	}
 	return r, nil
 }
@@ -112,12 +117,12 @@ func (r *rendition) Part(part cmaf.Part, last bool, pieces ...[]byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = segment
-	r.tell()
+	r.publish()
 	return nil
 }
 
-// write writes a part of the open segment, or of a new one, and returns the segment with
-// it. Players do not know of it yet.
+// write writes a part of the open segment, or of a new one, and returns the segment with it, which
+// is not published yet.
 func (r *rendition) write(part cmaf.Part, data [][]byte) (cmaf.Segment, error) {
 	r.mu.Lock()
 	segment := r.open
@@ -153,62 +158,61 @@ func (r *rendition) EndSegment() error {
 	return r.complete(segment)
 }
 
-// complete ends the open segment, of which this is all.
+// complete ends the open segment; this is all of it.
 func (r *rendition) complete(segment cmaf.Segment) error {
 	err := r.recorder.Finish(segment)
 	r.mu.Lock()
 	if err != nil {
-		r.open = segment // it may go better the next time
+		r.open = segment // it is tried again
 		r.mu.Unlock()
 		return err
 	}
 	r.open = cmaf.Segment{}
 	r.keep(segment)
-	r.tell()
-	unwanted := r.first - int64(len(r.segments)) // a player may be a whole playlist behind
-	joins := r.back != nil
+	r.publish()
+	unused := r.first - int64(len(r.segments)) // a player may be a whole playlist behind
+	joins := r.earlier != nil
 	r.mu.Unlock()
 	if joins {
 		r.join()
 	}
-	if r.record.Load() || unwanted <= 0 {
+	if r.record.Load() || unused <= 0 {
 		return nil
 	}
-	return r.recorder.Trim(unwanted)
+	return r.recorder.Trim(unused)
 }
 
-// keep takes a whole segment in, and forgets those that are older than the window; they
-// stay on disk.
+// keep adds a whole segment, and drops those that are older than the window; they stay on disk.
 func (r *rendition) keep(segment cmaf.Segment) {
 	length := r.track.Time(segment.Duration())
 	r.longest, r.total = max(r.longest, length), r.total+length
 	r.show(segment, r.track, int(r.base)+r.init)
 }
 
-// show appends a segment to those in the window.
-func (r *rendition) show(segment cmaf.Segment, track cmaf.Track, init int) {
-	r.segments, r.tracks, r.inits = append(r.segments, segment), append(r.tracks, track), append(r.inits, init)
-	r.shown += track.Time(segment.Duration())
-	r.size += segment.Size()
-	// By what they last together: in a gap the timeline goes on, players do not.
-	for len(r.segments) > 1 {
-		oldest := r.segments[0]
-		length := r.tracks[0].Time(oldest.Duration())
-		if r.shown-length < window && r.size <= maxWindowBytes {
+// show appends a segment, and drops old ones.
+func (w *segmentWindow) show(segment cmaf.Segment, track cmaf.Track, init int) {
+	w.segments, w.tracks, w.inits = append(w.segments, segment), append(w.tracks, track), append(w.inits, init)
+	w.shown += track.Time(segment.Duration())
+	w.size += segment.Size()
+	// By the sum of durations: the timeline continues while an encoder is away, players do not.
+	for len(w.segments) > 1 {
+		oldest := w.segments[0]
+		duration := w.tracks[0].Time(oldest.Duration())
+		if w.shown-duration < window && w.size <= maxWindowBytes {
 			return
 		}
-		r.shown -= length
-		r.size -= oldest.Size()
+		w.shown -= duration
+		w.size -= oldest.Size()
 		if oldest.Discontinuity {
-			r.breaks++
+			w.breaks++
 		}
-		r.segments, r.tracks, r.inits = r.segments[1:], r.tracks[1:], r.inits[1:]
-		r.first++
+		w.segments, w.tracks, w.inits = w.segments[1:], w.tracks[1:], w.inits[1:]
+		w.first++
 	}
 }
 
-// tell wakes whoever waits for a change.
-func (r *rendition) tell() {
+// publish shows the current state to viewers, and wakes those that wait for it.
+func (r *rendition) publish() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 	clear(r.rendered)
@@ -219,7 +223,7 @@ func (r *rendition) tell() {
 	r.progress.Store(&report)
 }
 
-// change makes the next segments be of another track, if it is another.
+// change sets the track of the next segments, if it is another.
 func (r *rendition) change(track cmaf.Track) error {
 	r.mu.Lock()
 	old := r.track
@@ -236,22 +240,22 @@ func (r *rendition) change(track cmaf.Track) error {
 	return nil
 }
 
-// aim says what frame rate the encoder of the next frames was told.
-func (r *rendition) aim(rate float64) {
+// setRate sets the frame rate that the encoder of the next frames aims at.
+func (r *rendition) setRate(rate float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rate = rate
 }
 
-// upcoming returns what the next segment will be when none is open: its number on disk,
-// and whether it goes on where the last one ended.
+// upcoming returns the number on disk of the next segment, and whether it begins with a
+// discontinuity, when no segment is open.
 func (r *rendition) upcoming() (number int64, broken bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.recorder.Next(), r.broken
 }
 
-// begin says whether the next segment goes on where the last one ended.
+// begin sets whether the next segment begins with a discontinuity.
 func (r *rendition) begin(broken bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -265,23 +269,22 @@ func (r *rendition) addGap(start, length time.Duration, broken bool) error {
 	return r.Part(part, true, data)
 }
 
-// time turns ticks of the track as it is now into a duration.
+// time converts ticks of the current track.
 func (r *rendition) time(ticks int64) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.track.Time(ticks)
 }
 
-// leap goes on with another number, before which players count so many discontinuities.
-// What came before is not shown any more.
+// leap continues with another number, before which there are so many discontinuities, and empties
+// the window.
 func (r *rendition) leap(to, breaks int64) {
-	r.segments, r.tracks, r.inits = nil, nil, nil
-	r.first, r.breaks, r.shown, r.size = to, breaks, 0, 0
+	r.segmentWindow = segmentWindow{first: to, breaks: breaks}
 }
 
-// skip goes on with another number, on disk too.
+// skip continues with another number, on disk too.
 func (r *rendition) skip(to, breaks int64) error {
-	if err := r.recorder.Skip(to, breaks-r.earlier); err != nil {
+	if err := r.recorder.Skip(to, breaks-r.firstBreaks); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -290,8 +293,8 @@ func (r *rendition) skip(to, breaks int64) error {
 	return nil
 }
 
-// since returns the whole segments that are shown, from a number on disk up to another. If
-// the first ones are not shown any more it begins later, after so many discontinuities.
+// since returns the whole segments in the window, from a number on disk up to another. If the first
+// ones are not in the window any more it begins later, after so many discontinuities.
 func (r *rendition) since(from, before int64) (first, breaks int64, segments []cmaf.Segment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,19 +306,12 @@ func (r *rendition) since(from, before int64) (first, breaks int64, segments []c
 	return first, r.breaks, segments
 }
 
-// breakOff says that the next segment does not go on where the last one ended.
-func (r *rendition) breakOff() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.broken = true
-}
-
-// conclude says that nothing will come.
+// conclude ends the playlists.
 func (r *rendition) conclude() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
-	r.tell()
+	r.publish()
 }
 
 // newest returns the number on disk of the newest segment, whole or not; -1 = none.
@@ -327,9 +323,9 @@ func (r *rendition) newest() int64 {
 	return n
 }
 
-// has reports whether a part is there, by the number on disk; part -1 = the whole
-// segment. A part after the last one of a whole segment is the first of the next: who
-// asks for it could not know that the segment would end.
+// has reports whether a part is there, by the number on disk; part -1 = the whole segment. A part
+// after the last one of a whole segment is the first of the next: players that request it could not
+// know that the segment would end.
 func (r *rendition) has(segment int64, part int) bool {
 	whole := r.first + int64(len(r.segments)) - 1
 	if i := segment - r.first; i >= 0 && segment <= whole && part >= len(r.segments[i].Parts) {
@@ -344,7 +340,7 @@ const (
 	maxPartsAhead    = 15
 )
 
-// await returns when there is what the query waits for.
+// await waits until the rendition has the segment or part of a query.
 func (r *rendition) await(ctx context.Context, q Query) error {
 	if q.Segment < 0 {
 		return nil
@@ -352,13 +348,13 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 	for {
 		r.mu.Lock()
 		newest, ahead, changed := r.base+r.newest(), r.partsAhead(q), r.changed
-		there, gone := r.ended || r.has(q.Segment-r.base, q.Part), r.gone
+		there, handedOver := r.ended || r.has(q.Segment-r.base, q.Part), r.handedOver
 		r.mu.Unlock()
 		switch {
 		case there:
 			return nil
-		case gone:
-			return ErrMoved
+		case handedOver:
+			return ErrHandedOver
 		case q.Segment > newest+maxSegmentsAhead:
 			return weir.Errorf(weir.Refused, "_HLS_msn: segment %d is too far ahead, the newest is %d", q.Segment, newest)
 		case ahead > maxPartsAhead:
@@ -372,8 +368,8 @@ func (r *rendition) await(ctx context.Context, q Query) error {
 	}
 }
 
-// partsAhead returns how many parts of its segment must come before what a query waits
-// for. After the last part of a whole segment that is the first of the next, see has.
+// partsAhead returns how many parts of its segment must come before the part of a query. After the
+// last part of a whole segment that is the first of the next, see has.
 func (r *rendition) partsAhead(q Query) int {
 	whole := r.base + r.first + int64(len(r.segments)) - 1
 	switch {
@@ -385,11 +381,11 @@ func (r *rendition) partsAhead(q Query) int {
 	return q.Part
 }
 
-// playlist returns the playlist as it is now.
+// playlist returns the current playlist.
 func (r *rendition) playlist(q Query, reports []hls.Report) ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// Who waits for something of another node has not seen what was left out since.
+	// A player that waits for a segment of another node has not seen those that a delta update skips.
 	key := Query{Low: q.Low, Skip: q.Skip && (q.Segment < 0 || q.Segment >= r.base)}
 	if text, ok := r.rendered[key]; ok {
 		return text, nil
@@ -397,7 +393,7 @@ func (r *rendition) playlist(q Query, reports []hls.Report) ([]byte, error) {
 	w := cmaf.LiveWindow{
 		First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
 		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
-		Low: q.Low, Skip: key.Skip, PartsFrom: r.inParts, Reports: reports,
+		Low: q.Low, Skip: key.Skip, PartsFrom: r.partsFrom, Reports: reports,
 	}
 	if len(r.open.Parts) > 0 && !r.open.Gap() {
 		w.Segments, w.Tracks = append(slices.Clip(w.Segments), r.open), append(slices.Clip(w.Tracks), r.track)
@@ -429,7 +425,7 @@ func (r *rendition) announced(n int64, part int) bool {
 	return n == whole+2 && part == 0 && len(r.open.Parts) > 0
 }
 
-// gap reports whether viewers know that a segment is not there.
+// gap reports whether a segment is a gap.
 func (r *rendition) gap(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -437,8 +433,8 @@ func (r *rendition) gap(n int64) bool {
 	return i >= 0 && i < int64(len(r.segments)) && r.segments[i].Gap()
 }
 
-// length returns how long a segment or a part is; 0 = not known.
-func (r *rendition) length(n int64, part int) time.Duration {
+// duration returns the duration of a segment or a part; 0 = not known.
+func (r *rendition) duration(n int64, part int) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := n - r.base - r.first
@@ -458,7 +454,7 @@ func (r *rendition) length(n int64, part int) time.Duration {
 	return track.Time(cmaf.Span(segment.Parts[part].Samples))
 }
 
-// choice is the rendition as the master playlist names it.
+// choice returns the rendition for the master playlist.
 func (r *rendition) choice() cmaf.Rendition {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -466,21 +462,20 @@ func (r *rendition) choice() cmaf.Rendition {
 	index := cmaf.TrackIndex{Track: r.track, Segments: slices.DeleteFunc(slices.Clone(own), cmaf.Segment.Gap)}
 	c := cmaf.Rendition{Name: r.name, URI: r.name + "/index.m3u8"}
 	if len(index.Segments) == 0 && len(r.open.Parts) > 0 {
-		// The first frames are no measure: a rung with fewer frames than the source has
+		// The first frames do not give the frame rate: a rung with fewer frames than the source
 		// takes the first two wherever they are.
 		index.Segments, c.FrameRate = []cmaf.Segment{r.open}, r.rate
 	}
 	c.Index = index
 	if r.bitrate > 0 {
-		// What was encoded so far may be a black picture; what its encoder was told holds
-		// for what comes.
+		// The video so far may be black; the bitrate that its encoder aims at holds for the rest.
 		peak, _ := index.BitRates(cmaf.Segment.Size)
 		c.Bandwidth, c.AverageBandwidth = max(peak, int64(r.bitrate)), int64(r.bitrate)
 	}
 	return c
 }
 
-// end returns when what there is ends, on the timeline.
+// end returns where the last segment ends on the timeline.
 func (r *rendition) end() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -491,8 +486,8 @@ func (r *rendition) end() time.Duration {
 	return r.tracks[newest].Time(r.segments[newest].End())
 }
 
-// totals returns the number that viewers know the next segment by, and how many
-// discontinuities there were, with the one before the stream's next session.
+// totals returns the viewers' number of the next segment, and the number of discontinuities so far,
+// with the one before the stream's next session.
 func (r *rendition) totals() (segments, breaks int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -505,7 +500,7 @@ func (r *rendition) totals() (segments, breaks int64) {
 	return r.base + r.newest() + 1, breaks
 }
 
-// carried returns how many whole segments there are, and for how many seconds.
+// carried returns the number of whole segments, and their duration in seconds.
 func (r *rendition) carried() (segments int64, seconds float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

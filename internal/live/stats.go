@@ -1,69 +1,55 @@
 package live
 
-import (
-	"maps"
-	"slices"
-)
-
-// Stats is what a hub carries, and has carried since the start.
+// Stats are the numbers of a hub since its start.
 type Stats struct {
 	OnAir      int64 // streams whose encoder is connected
-	Sessions   int64 // that are open, also in a gap
+	Sessions   int64 // that are open, also those that wait for their encoder
 	Unhealthy  int64 // streams on air that have issues
 	BytesIn    int64 // of media, from encoders
 	Parts      int64 // written
-	LostFrames int64 // that renditions, targets and viewers over WebRTC were too slow for
-	Admitted   int64 // encoders that knew a good stream key
-	Refused    int64 // encoders that did not, or whose stream is suspended
+	LostFrames int64 // that rungs, targets and viewers over WebRTC were too slow for
+	Admitted   int64 // encoders with a valid stream key
+	Refused    int64 // encoders without one, or whose stream is suspended
 }
 
-// add adds what a session has carried.
-func (t *Stats) add(c carried) {
-	t.BytesIn += c.bytes
-	t.Parts += c.parts
-	t.LostFrames += c.lost
+// add adds the numbers of a session.
+func (t *Stats) add(s Stats) {
+	t.OnAir += s.OnAir
+	t.Unhealthy += s.Unhealthy
+	t.BytesIn += s.BytesIn
+	t.Parts += s.Parts
+	t.LostFrames += s.LostFrames
 }
 
-// Stats returns the numbers of now.
+// Stats returns the current numbers.
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
-	t := h.past
-	open, ended := slices.Collect(maps.Values(h.sessions)), slices.Collect(maps.Keys(h.ended))
-	h.mu.Unlock() // a session may wait for the disk, and viewers must not wait for it
+	t := h.closed
+	t.Sessions = int64(len(h.sessions))
+	sessions := h.withEnded()
+	h.mu.Unlock() // a session may wait for the disk, and viewers must not
 	t.Admitted, t.Refused = h.admitted.Load(), h.refused.Load()
-	t.Sessions = int64(len(open))
-	for _, s := range open {
-		c := s.carried()
-		t.add(c)
-		if c.onAir {
-			t.OnAir++
-		}
-		if c.onAir && c.unwell {
-			t.Unhealthy++
-		}
-	}
-	for _, s := range ended {
-		t.add(s.carried())
+	for _, s := range sessions {
+		t.add(s.stats())
 	}
 	return t
 }
 
-// carried is what a session has carried since it was opened here.
-type carried struct {
-	onAir, unwell      bool
-	bytes, parts, lost int64
-}
-
-func (s *session) carried() carried {
+// stats returns the numbers of the session since it was opened here.
+func (s *session) stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := carried{onAir: s.publisher != nil, unwell: s.unwell, bytes: s.bytes, lost: s.lostFrames()}
-	s.looking.RLock()
-	defer s.looking.RUnlock()
-	for _, r := range slices.Concat(s.renditions(), s.rungs) {
+	t := Stats{BytesIn: s.conn.bytes, LostFrames: s.taps.lostFrames()}
+	if s.conn.publisher != nil {
+		t.OnAir = 1
+	}
+	if s.conn.publisher != nil && s.health.unwell {
+		t.Unhealthy = 1
+	}
+	for _, r := range s.renditions.all() {
 		r.mu.Lock()
-		c.parts += int64(r.parts - r.found)
+		t.Parts += int64(r.parts - r.recovered)
 		r.mu.Unlock()
 	}
-	return c
+	return t
 }

@@ -70,7 +70,7 @@ func TestHealthReachesTheStore(t *testing.T) {
 	}
 	session.mu.Lock()
 	session.health.interval = 8300 * time.Millisecond
-	session.health.waiting = []weir.HealthSample{{Time: weir.At(time.Now()), Bitrate: 5}}
+	session.health.unsaved = []weir.HealthSample{{Time: weir.At(time.Now()), Bitrate: 5}}
 	session.mu.Unlock()
 	st := healthy()
 	want := []string{"key frames every 8.3 s; set the encoder's key-frame interval to 2 s"}

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -11,9 +12,40 @@ import (
 	"weir/internal/weir"
 )
 
-// tapBytes is how much may wait for a reader before it loses frames: some seconds of an
-// ordinary stream. Readers share the memory of the frames.
-const tapBytes = 8 << 20
+// maxTapBytes is how much waits for a reader before it loses frames: some seconds of a usual stream.
+// Readers share the memory of the frames.
+const maxTapBytes = 8 << 20
+
+// maxHeldAudio is how many audio frames wait for the video of a rung: some seconds.
+const maxHeldAudio = 500
+
+// maxAudioWait is how long video waits for the audio that is transcoded; that takes about half as
+// long.
+const maxAudioWait = 200 * time.Millisecond
+
+// taps holds the taps of a session.
+type taps struct {
+	mu   *sync.Mutex // the session's; guards all that follows
+	all  []*Tap
+	lost int64 // frames that closed taps lost
+}
+
+// share gives a frame of the encoder to all taps. The caller holds the session's lock.
+func (a *taps) share(f Tapped) {
+	for _, t := range a.all {
+		t.receive(f)
+	}
+}
+
+// lostFrames returns how many frames the readers were too slow for. The caller holds the session's
+// lock.
+func (a *taps) lostFrames() int64 {
+	n := a.lost
+	for _, t := range a.all {
+		n += t.lostFrames()
+	}
+	return n
+}
 
 // Tap hands frames to one reader beside the packager: a push to another platform, a viewer over
 // WebRTC, the encoder of the ladder. A reader that is too slow loses frames up to the next key
@@ -21,20 +53,20 @@ const tapBytes = 8 << 20
 type Tap struct {
 	session *session
 	form    AudioForm
-	rung    *rung // whose frames these are, nil = the encoder's (ladder_tap.go)
+	rung    *rung // whose frames these are; nil = the encoder's
 
 	// Guarded by the session.
-	maker    *opusMaker
-	instead  int      // position of the track that is transcoded, -1 = none
-	audio    []Tapped // waits for the video of the rung
-	pictures []Tapped // wait for audio that is transcoded
+	opus       *opusEncoder
+	transcoded int      // position of the track that is transcoded, -1 = none
+	audio      []Tapped // waits for the video of the rung
+	video      []Tapped // waits for audio that is transcoded
 
 	mu      sync.Mutex
 	tracks  []cmaf.Track
 	queue   []Tapped
 	waiting int64 // bytes in queue
-	skip    bool  // until the next frame with which decoding can start
-	late    bool  // that is because the reader was too slow
+	skip    bool  // until the next frame that decoding can start with
+	late    bool  // because the reader was too slow
 	lost    int64
 	err     error // why nothing more comes
 	wake    chan struct{}
@@ -83,32 +115,32 @@ func (s *session) tap(o TapOptions) *Tap {
 
 // openTap is tap for a caller that holds mu.
 func (s *session) openTap(o TapOptions) *Tap {
-	t := &Tap{session: s, form: o.Audio, instead: -1, skip: true, wake: make(chan struct{}, 1)}
+	t := &Tap{session: s, form: o.Audio, transcoded: -1, skip: true, wake: make(chan struct{}, 1)}
 	if o.Rendition != "" && o.Rendition != videoName {
 		if t.rung = s.ladder.rung(o.Rendition); t.rung == nil {
 			return nil
 		}
 	}
-	if t.form == AudioOpus && s.engine == nil {
+	if t.form == AudioOpus && s.audio.engine == nil {
 		t.form = AudioAsSent
 	}
-	s.taps = append(s.taps, t)
+	s.taps.all = append(s.taps.all, t)
 	switch {
 	case t.rung != nil && t.rung.tracks != nil:
 		t.announce(t.rung.tracks)
-	case t.rung == nil && s.muxer != nil:
-		t.announce(s.publisher.tracks)
+	case t.rung == nil && s.conn.muxer != nil:
+		t.announce(s.conn.publisher.tracks)
 	}
 	if s.stopped {
 		t.end(io.EOF)
 	}
 	if t.form == AudioOpus {
-		t.maker = s.joinOpus()
+		t.opus = s.audio.joinOpus(s.openTap)
 	}
 	return t
 }
 
-// Next waits for what comes next. It returns io.EOF when the session is over.
+// Next waits for the next frame or announcement. It returns io.EOF when the session is over.
 func (t *Tap) Next(ctx context.Context) (Tapped, error) {
 	for {
 		t.mu.Lock()
@@ -133,8 +165,7 @@ func (t *Tap) Next(ctx context.Context) (Tapped, error) {
 	}
 }
 
-// Lost returns how many frames the reader was too slow for.
-func (t *Tap) Lost() int64 {
+func (t *Tap) lostFrames() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lost
@@ -142,22 +173,90 @@ func (t *Tap) Lost() int64 {
 
 // Close ends the tap.
 func (t *Tap) Close() {
-	wait := func() {}
-	defer func() { wait() }()
-	t.session.mu.Lock()
-	defer t.session.mu.Unlock()
-	for i, other := range t.session.taps {
-		if other == t {
-			t.session.taps = append(t.session.taps[:i:i], t.session.taps[i+1:]...)
-			t.session.lost += t.Lost()
-			wait = t.maker.leave()
-			break
-		}
+	var ended <-chan struct{}
+	taps := &t.session.taps
+	taps.mu.Lock()
+	if i := slices.Index(taps.all, t); i >= 0 {
+		taps.all = slices.Delete(taps.all, i, i+1)
+		taps.lost += t.lostFrames()
+		ended = t.opus.leave()
 	}
 	t.end(weir.Errorf(weir.Internal, "a tap was read after it was closed"))
+	taps.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
 }
 
-// add hands a frame to the reader, without waiting for it.
+// receive takes a frame or tracks of the encoder, but for the audio that is transcoded. The caller
+// holds the session's lock.
+func (t *Tap) receive(f Tapped) {
+	switch {
+	case len(f.Tracks) == 0 && f.Track == t.transcoded:
+	case t.rung != nil:
+		t.hold(f)
+	case len(f.Tracks) > 0:
+		t.announce(f.Tracks)
+	case t.form == AudioOpus && t.transcoded >= 0:
+		// Video waits for its audio. Browsers show the two together anyway, but need half a
+		// minute to find out that the audio always comes later.
+		t.video = append(t.video, f)
+		t.releaseVideo(f.DTS - maxAudioWait)
+	default:
+		t.add(f)
+	}
+}
+
+// hold keeps the encoder's audio until the video of the rung is as far. The caller holds the
+// session's lock.
+func (t *Tap) hold(f Tapped) {
+	switch {
+	case len(f.Tracks) > 0: // the held audio is of the encoder before
+		t.audio = nil
+	case t.session.conn.publisher.tracks[f.Track].Kind == cmaf.Video || len(t.audio) >= maxHeldAudio:
+	default:
+		t.audio = append(t.audio, f)
+	}
+}
+
+// announce announces the tracks of the frames that follow.
+func (t *Tap) announce(tracks []cmaf.Track) {
+	t.releaseVideo(math.MaxInt64)
+	switch t.form {
+	case AudioAsSent:
+	case AudioOpus:
+		tracks, t.transcoded = withOpus(tracks)
+	case AudioAAC:
+		tracks, t.transcoded = t.session.audio.withAAC(tracks)
+	}
+	t.add(Tapped{Tracks: tracks})
+}
+
+// addAudio takes audio that was transcoded. The caller holds the session's lock.
+func (t *Tap) addAudio(f Tapped) {
+	switch {
+	case t.rung == nil:
+		t.releaseVideo(f.PTS)
+		t.add(f)
+	case len(t.audio) < maxHeldAudio:
+		t.audio = append(t.audio, f)
+	}
+}
+
+// releaseVideo hands on the video up to a time that waits for its audio.
+func (t *Tap) releaseVideo(until time.Duration) { t.video = t.addUntil(t.video, until) }
+
+// addUntil hands on the frames up to a time, and returns the rest.
+func (t *Tap) addUntil(frames []Tapped, until time.Duration) []Tapped {
+	n := 0
+	for n < len(frames) && frames[n].DTS <= until {
+		t.add(frames[n])
+		n++
+	}
+	return slices.Delete(frames, 0, n)
+}
+
+// add queues a frame for the reader.
 func (t *Tap) add(f Tapped) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +265,7 @@ func (t *Tap) add(f Tapped) {
 		return
 	case len(f.Tracks) > 0:
 		t.tracks, t.skip, t.late = f.Tracks, true, false
-	case t.waiting+int64(len(f.Data)) > tapBytes || len(t.queue) >= maxTappedFrames:
+	case t.waiting+int64(len(f.Data)) > maxTapBytes || len(t.queue) >= maxTappedFrames:
 		t.skip, t.late = true, true
 		t.lost++
 		return
@@ -179,13 +278,18 @@ func (t *Tap) add(f Tapped) {
 		t.skip, t.late = false, false
 	}
 	t.queue, t.waiting = append(t.queue, f), t.waiting+int64(len(f.Data))
+	notify(t.wake)
+}
+
+// notify wakes the goroutine that receives from a channel with room for one, now or later.
+func notify(wake chan<- struct{}) {
 	select {
-	case t.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
 
-// startable reports whether a reader that has nothing can begin with a frame.
+// startable reports whether a reader can begin with a frame.
 func (t *Tap) startable(f Tapped) bool {
 	if !f.Sync || f.Track >= len(t.tracks) {
 		return false
@@ -193,15 +297,12 @@ func (t *Tap) startable(f Tapped) bool {
 	return t.tracks[f.Track].Kind == cmaf.Video || !slices.ContainsFunc(t.tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Video })
 }
 
-// end says that nothing more comes.
+// end lets Next return an error after the queued frames.
 func (t *Tap) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.err == nil {
 		t.err = err
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	notify(t.wake)
 }

@@ -22,16 +22,16 @@ func TestTapLosesUpToTheNextKeyFrame(t *testing.T) {
 	if err := e.send(2); err != nil {
 		t.Fatal(err)
 	}
-	if n := tap.Lost(); n != 0 {
+	if n := tap.lostFrames(); n != 0 {
 		t.Errorf("%d frames are lost to a reader that waits for its first key frame", n)
 	}
 	tap.mu.Lock()
-	tap.waiting += tapBytes // as if so much waited
+	tap.waiting += maxTapBytes // as if so much waited
 	tap.mu.Unlock()
 	if err := e.send(0.2); err != nil {
 		t.Fatal(err)
 	}
-	lost := tap.Lost()
+	lost := tap.lostFrames()
 	if lost < 5 {
 		t.Errorf("%d frames are lost, want all that came", lost)
 	}
@@ -45,10 +45,10 @@ func TestTapLosesUpToTheNextKeyFrame(t *testing.T) {
 	if err != nil || first.Track != 0 || !first.Sync {
 		t.Errorf("the reader goes on with %+v, %v; want a key frame", first, err)
 	}
-	if tap.Lost() <= lost || s.hub.Stats().LostFrames != tap.Lost() {
-		t.Errorf("%d frames lost, then %d, the hub counts %d", lost, tap.Lost(), s.hub.Stats().LostFrames)
+	if tap.lostFrames() <= lost || s.hub.Stats().LostFrames != tap.lostFrames() {
+		t.Errorf("%d frames lost, then %d, the hub counts %d", lost, tap.lostFrames(), s.hub.Stats().LostFrames)
 	}
-	total := tap.Lost()
+	total := tap.lostFrames()
 	tap.Close()
 	if n := s.hub.Stats().LostFrames; n != total {
 		t.Errorf("the hub counts %d lost frames after the tap was closed, want %d", n, total)

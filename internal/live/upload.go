@@ -2,90 +2,71 @@ package live
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"weir/internal/blob"
 	"weir/internal/media"
 )
 
 const (
-	// uploadEvery is how often it is looked for segments that are finished.
+	// uploadEvery is how often finished segments are looked for.
 	uploadEvery = 500 * time.Millisecond
-	// uploadsAtOnce is of how many sessions something is put into the storage at the same
-	// time.
-	uploadsAtOnce = 8
-	// maxUpload is what the storage gets before others have their turn.
-	maxUpload = time.Minute
+	// maxUploads is how many sessions upload at the same time.
+	maxUploads = 8
+	// maxUploadTime is how long one session uploads before others have their turn.
+	maxUploadTime = time.Minute
 )
 
-// keepUploaded puts what is recorded into the storage as it is finished, until ctx ends.
-// Nothing waits for it: what it has not done when a session ends is done when the session
-// becomes an asset, of the files, which stay until then.
-func (h *Hub) keepUploaded(ctx context.Context) {
-	if h.o.Upload == nil {
-		return
-	}
-	tick := time.NewTicker(uploadEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		var g errgroup.Group
-		g.SetLimit(uploadsAtOnce)
-		for _, s := range h.uploadable() {
-			g.Go(func() error {
-				h.upload(ctx, s)
-				return nil
-			})
-		}
-		_ = g.Wait()
-	}
+// uploadAll puts finished segments of recorded sessions into the storage. A session that ends does
+// not wait for it: its remaining files stay until they are uploaded with the asset.
+func (h *Hub) uploadAll(ctx context.Context) {
+	atOnce(h.uploadable(), maxUploads, func(s *session) { s.uploads.add(ctx, &s.renditions) })
 }
 
-// uploadable returns the sessions that are recorded here, or were until another node went
-// on with them.
+// uploadable returns the sessions that are recorded here, or were until another node took over.
 func (h *Hub) uploadable() []*session {
 	all := h.all()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.ended {
-		if s.moved.Load() {
+		if s.handedOver.Load() {
 			all = append(all, s)
 		}
 	}
 	return slices.DeleteFunc(all, func(s *session) bool { return !s.info.Record })
 }
 
-// upload puts what is new of a session into the storage.
-func (h *Hub) upload(ctx context.Context, s *session) {
-	ctx, cancel := context.WithTimeout(ctx, maxUpload)
+// uploads is how far the recording of a session is in the storage.
+type uploads struct {
+	to     blob.Store
+	prefix string // of the session in the storage
+	period int    // of the session on this node
+	log    *slog.Logger
+	tracks map[string]*media.Uploaded // by name
+	failed bool
+}
+
+// add uploads the new segments of the source.
+func (u *uploads) add(ctx context.Context, of *renditions) {
+	of.mu.RLock()
+	tracks := of.source()
+	of.mu.RUnlock()
+	ctx, cancel := context.WithTimeout(ctx, maxUploadTime)
 	defer cancel()
-	s.looking.RLock()
-	tracks := s.renditions()
-	s.looking.RUnlock()
-	if s.uploaded == nil {
-		s.uploaded = map[string]*media.Uploaded{}
-	}
 	for _, r := range tracks {
 		if !r.record.Load() {
-			continue // what was recorded before is uploaded at the end
+			continue // its recording so far is uploaded with the asset
 		}
-		is := s.uploaded[r.name]
-		if is == nil {
-			is = &media.Uploaded{}
-			s.uploaded[r.name] = is
+		if u.tracks[r.name] == nil {
+			u.tracks[r.name] = &media.Uploaded{}
 		}
-		err := r.recorder.Upload(ctx, h.o.Upload, "asset/"+s.info.ID, len(s.info.Earlier), r.name, is)
-		if err != nil && ctx.Err() == nil && !s.uploadFailed {
-			s.log.Warn("what is recorded can't be put into the storage yet; it is on disk, and tried again", "err", err)
+		err := r.recorder.Upload(ctx, u.to, u.prefix, u.period, r.name, u.tracks[r.name])
+		if err != nil && ctx.Err() == nil && !u.failed {
+			u.log.Warn("what is recorded can't be put into the storage yet; it is on disk, and tried again", "err", err)
 		}
-		s.uploadFailed = err != nil
-		if err != nil {
+		if u.failed = err != nil; u.failed {
 			return
 		}
 	}

@@ -361,7 +361,7 @@ func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer
 		// not much to see yet. Players that get an error give up sooner or later.
 		if last, ok := s.edge.pieces.get(t.state, time.Now()); ok {
 			f, err = &fetched{body: last.body, kind: last.kind, caching: keepNothing}, nil
-		} else if v.broadcast != nil && v.broadcast.Moved() && t.state != "" {
+		} else if v.broadcast != nil && v.broadcast.HandedOver() && t.state != "" {
 			return here(w, v.withoutWait())
 		}
 	}
@@ -390,7 +390,7 @@ func (s *Server) carries(v *visit) bool {
 		return false
 	}
 	v.broadcast = b
-	return !b.Moved() && b.Shows(v.rendition())
+	return !b.HandedOver() && b.Shows(v.rendition())
 }
 
 // rendition returns which one a viewer wants something of; "" = of all.

@@ -67,7 +67,7 @@ func (s *Server) serveNode(w *answer, v *visit, route string) error {
 		v.broadcast, here = s.Live.Find(v.id)
 	}
 	switch {
-	case !here, v.broadcast.Moved() && route != routeSegment:
+	case !here, v.broadcast.HandedOver() && route != routeSegment:
 		writeErrors(w, statusElsewhere, []string{"the stream is not carried here"})
 		return nil
 	case !v.broadcast.Shows(v.rendition()):
@@ -78,7 +78,7 @@ func (s *Server) serveNode(w *answer, v *visit, route string) error {
 	v.title = &title{content: content{playbackID: v.id, streamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
 	err := handle(w, v)
 	if isMoved(err) {
-		writeErrors(w, statusElsewhere, live.ErrMoved.Messages)
+		writeErrors(w, statusElsewhere, live.ErrHandedOver.Messages)
 		return nil
 	}
 	return err

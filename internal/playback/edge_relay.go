@@ -22,7 +22,7 @@ const (
 	hostHeader   = "Weir-Host"
 )
 
-func isMoved(err error) bool { return errors.Is(err, live.ErrMoved) }
+func isMoved(err error) bool { return errors.Is(err, live.ErrHandedOver) }
 
 // Relay answers offers of WebRTC for streams that other nodes carry: it asks these, and
 // the media goes between them and the peer. All else is left to here. What playbackID

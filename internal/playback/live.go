@@ -50,7 +50,7 @@ func (s *Server) onAir(route string) func(*answer, *visit) error {
 		case s.edge == nil:
 			return handle(w, v)
 		}
-		moved := v.broadcast != nil && v.broadcast.Moved()
+		moved := v.broadcast != nil && v.broadcast.HandedOver()
 		if carries || moved && route == routeSegment {
 			err := handle(w, v)
 			if !isMoved(err) && !(moved && weir.KindOf(err) == weir.NotFound) {
@@ -301,7 +301,7 @@ func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 	if len(m.Video) > 0 && slices.ContainsFunc(m.Audio, func(r cmaf.Rendition) bool { return r.Name == name }) {
 		return 0
 	}
-	return b.Length(name, p.segment, p.part)
+	return b.Duration(name, p.segment, p.part)
 }
 
 // openPiece opens a segment, or a part as soon as it is there.

@@ -19,12 +19,12 @@ import (
 	"weir/internal/weir"
 )
 
-// The files of a session that several nodes carried are with each of them. Who makes the
-// recording asks the others for theirs; what a node has that is gone is taken from the
-// storage, if it is one for many machines.
+// When several nodes carried a session, each has the files of its own period. The node that makes
+// the recording fetches the files of the others. If a node is down, it takes them from the storage,
+// if nodes share one.
 
-// filesAtOnce is how many files of a period are fetched at the same time.
-const filesAtOnce = 4
+// maxFetches is how many files of a period are fetched at the same time.
+const maxFetches = 4
 
 // periodFile is a file of a period of a session.
 type periodFile struct {
@@ -99,28 +99,28 @@ func sendList(w http.ResponseWriter, dir string) error {
 	return json.NewEncoder(w).Encode(files)
 }
 
-// Periods gets hold of the files of the periods of sessions.
+// Periods fetches the files of the periods of sessions.
 type Periods struct {
 	Dir   string     // folder of the sessions of this node
 	Node  string     // its name
 	Media blob.Store // weir's own storage
-	// Ask asks another node for something that its Files answer with. An error of kind
-	// NotFound says that it has no such thing, one of kind Upstream that it is not there.
+	// Ask sends a request to Files of another node. An error of kind NotFound means that it has
+	// no such file, one of kind Upstream that it does not answer.
 	Ask func(ctx context.Context, node, path string) (io.ReadCloser, error)
 }
 
-// Folder returns where on this node the files of a period are, and fetches them before if
-// they are elsewhere. It can be interrupted and done again. An error of kind NotFound means
-// that there are none.
-func (l Periods) Folder(ctx context.Context, session weir.Session, period int) (string, error) {
+// Folder returns the folder of a period on this node, and fetches its files from another node
+// before, if it is not there. It can be interrupted and repeated. An error of kind NotFound means
+// that the period has no files.
+func (p Periods) Folder(ctx context.Context, session weir.Session, period int) (string, error) {
 	name, node := session.Folder(period), session.Earlier[period].Node
-	dir := filepath.Join(l.Dir, name)
-	if node == l.Node {
+	dir := filepath.Join(p.Dir, name)
+	if node == p.Node {
 		return dir, nil
 	}
-	err := l.fetch(ctx, node, name, dir)
+	err := p.fetch(ctx, node, name, dir)
 	if weir.KindOf(err) == weir.Upstream {
-		stored := media.Restore(ctx, l.Media, "asset/"+session.ID, period, dir)
+		stored := media.Restore(ctx, p.Media, "asset/"+session.ID, period, dir)
 		if weir.KindOf(stored) != weir.NotFound {
 			err = stored
 		}
@@ -129,8 +129,8 @@ func (l Periods) Folder(ctx context.Context, session weir.Session, period int) (
 }
 
 // fetch fetches the files of a period from another node.
-func (l Periods) fetch(ctx context.Context, node, name, dir string) error {
-	list, err := l.Ask(ctx, node, name)
+func (p Periods) fetch(ctx context.Context, node, name, dir string) error {
+	list, err := p.Ask(ctx, node, name)
 	if err != nil {
 		return err
 	}
@@ -140,21 +140,21 @@ func (l Periods) fetch(ctx context.Context, node, name, dir string) error {
 		return weir.Wrap(weir.Upstream, err, "node %s does not say which files it has", node)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(filesAtOnce)
+	g.SetLimit(maxFetches)
 	for _, f := range files {
 		if !filepath.IsLocal(f.Path) {
 			return weir.Errorf(weir.Upstream, "node %s names a file that can't be", node)
 		}
-		g.Go(func() error { return l.fetchFile(ctx, node, name, f, filepath.Join(dir, f.Path)) })
+		g.Go(func() error { return p.fetchFile(ctx, node, name, f, filepath.Join(dir, f.Path)) })
 	}
 	return g.Wait()
 }
 
-func (l Periods) fetchFile(ctx context.Context, node, name string, f periodFile, file string) error {
+func (p Periods) fetchFile(ctx context.Context, node, name string, f periodFile, file string) error {
 	if is, err := os.Stat(file); err == nil && is.Size() == f.Size {
 		return nil
 	}
-	body, err := l.Ask(ctx, node, path.Join(name, f.Path))
+	body, err := p.Ask(ctx, node, path.Join(name, f.Path))
 	if err != nil {
 		return err
 	}

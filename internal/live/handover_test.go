@@ -80,9 +80,9 @@ func (s *testHub) ask() func(ctx context.Context, node, path string) (io.ReadClo
 	}
 }
 
-// TestMove has an encoder go on at another node and come back: it is one session, the
-// numbers go on, and what each node recorded becomes one recording.
-func TestMove(t *testing.T) {
+// TestHandover has an encoder reconnect to another node and come back: it is one session, the numbers
+// continue, and the files of both nodes become one recording.
+func TestHandover(t *testing.T) {
 	a := newTestHub(t, true)
 	b := a.another()
 	e := a.publish()
@@ -98,18 +98,18 @@ func TestMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.hub.beat(t.Context())
-	moved := e2.session.info
-	if moved.ID != session || len(moved.Earlier) != 1 || moved.Earlier[0].Node != "here" || moved.Earlier[0].SourceSegments != 2 {
-		t.Fatalf("session %s goes on as %+v", session, moved)
+	continued := e2.session.info
+	if continued.ID != session || len(continued.Earlier) != 1 || continued.Earlier[0].Node != "here" || continued.Earlier[0].SourceSegments != 2 {
+		t.Fatalf("session %s continues as %+v", session, continued)
 	}
-	if _, err := periods.Folder(t.Context(), moved, 0); weir.KindOf(err) != weir.Busy {
+	if _, err := periods.Folder(t.Context(), continued, 0); weir.KindOf(err) != weir.Busy {
 		t.Errorf("the files of a leg that is still written: error %v", err)
 	}
 	list := b.playlist(videoName, plain)
-	if first := fmt.Sprintf("#EXT-X-MEDIA-SEQUENCE:%d\n", moved.Earlier[0].Next); strings.Count(list, "#EXT-X-GAP\n") != 16 || !strings.Contains(list, first) {
+	if first := fmt.Sprintf("#EXT-X-MEDIA-SEQUENCE:%d\n", continued.Earlier[0].Next); strings.Count(list, "#EXT-X-GAP\n") != 16 || !strings.Contains(list, first) {
 		t.Errorf("numbers that are left out are no gaps:\n%s", list)
 	}
-	if n := e2.session.lease.Sequence; n < 3+16 || !strings.Contains(list, "#EXT-X-DISCONTINUITY\n") || e2.session.video.base != n {
+	if n := e2.session.lease.Sequence; n < 3+16 || !strings.Contains(list, "#EXT-X-DISCONTINUITY\n") || e2.session.renditions.video.base != n {
 		t.Errorf("after segment 2 comes %d:\n%s", n, list)
 	}
 	waited, before := make(chan error, 1), a.broadcast()
@@ -118,14 +118,14 @@ func TestMove(t *testing.T) {
 		waited <- err
 	}()
 	a.hub.beat(t.Context())
-	if err := <-waited; !errors.Is(err, ErrMoved) {
-		t.Errorf("who waits at the first node: %v", err)
+	if err := <-waited; !errors.Is(err, ErrHandedOver) {
+		t.Errorf("a wait at the first node ends with %v", err)
 	}
-	if !a.broadcast().Moved() || strings.Contains(a.playlist(videoName, plain), "ENDLIST") {
-		t.Error("players at the first node are told that it has ended")
+	if !a.broadcast().HandedOver() || strings.Contains(a.playlist(videoName, plain), "ENDLIST") {
+		t.Error("the playlist of the first node has an end")
 	}
 	if err := e.send(1); err == nil {
-		t.Error("the first node goes on as well")
+		t.Error("the first node continues as well")
 	}
 	e.Close(false)
 
@@ -133,7 +133,7 @@ func TestMove(t *testing.T) {
 	if err := e3.send(3); err != nil {
 		t.Fatal(err)
 	}
-	if info := e3.session.info; info.ID != session || len(info.Earlier) != 2 || e3.session.lease.Sequence <= e2.session.lease.Sequence+2 || a.broadcast().Moved() {
+	if info := e3.session.info; info.ID != session || len(info.Earlier) != 2 || e3.session.lease.Sequence <= e2.session.lease.Sequence+2 || a.broadcast().HandedOver() {
 		t.Errorf("the session comes back as %+v with %+v", info, e3.session.lease)
 	}
 	b.hub.beat(t.Context())
@@ -192,14 +192,14 @@ func checkJoined(t *testing.T, a, b *testHub, session weir.Session) {
 		s.hub.forget(time.Now().Add(2 * shownAfter))
 		s.hub.sweep(t.Context())
 		if left, _ := filepath.Glob(filepath.Join(s.dir, session.ID+"*")); len(left) == 0 {
-			t.Error("files are gone before there is an asset")
+			t.Error("files are deleted before there is an asset")
 		}
 	}
 }
 
-// TestMoveShowsWhatWasBefore has an encoder go on at other nodes: their playlists begin with
+// TestHandoverShowsEarlierSegments has an encoder go on at other nodes: their playlists begin with
 // what was carried before, which the storage has.
-func TestMoveShowsWhatWasBefore(t *testing.T) {
+func TestHandoverShowsEarlierSegments(t *testing.T) {
 	a, b := twoTestHubs(t)
 	first := a.carry(7)
 	second := b.carry(7)
@@ -242,7 +242,7 @@ func TestMoveShowsWhatWasBefore(t *testing.T) {
 	}
 	list := a.playlist(videoName, plain)
 	segments, gaps, breaks := listed(list)
-	_, total := a.broadcast().session.video.totals()
+	_, total := a.broadcast().session.renditions.video.totals()
 	counted, _, _ := strings.Cut(after(list, "#EXT-X-DISCONTINUITY-SEQUENCE:"), "\n")
 	if gaps > 0 || segments[0] <= third || counted != fmt.Sprint(total-1-int64(breaks)) {
 		t.Errorf("of %d discontinuities %s were before, and %d are in the list:\n%s", total-1, counted, breaks, list)
@@ -250,7 +250,7 @@ func TestMoveShowsWhatWasBefore(t *testing.T) {
 }
 
 // hls.js can get stuck where audio that is listed in parts begins at a discontinuity.
-func TestMoveShowsWholeSegments(t *testing.T) {
+func TestHandoverShowsWholeSegments(t *testing.T) {
 	a, b := twoTestHubs(t)
 	first := a.carry(3)
 	second := b.carry(3)
@@ -282,7 +282,7 @@ func (s *testHub) carry(seconds float64) int64 {
 	}
 	s.hub.beat(s.Context())
 	for _, one := range s.hub.uploadable() {
-		s.hub.upload(s.Context(), one)
+		one.uploads.add(s.Context(), &one.renditions)
 	}
 	return e.session.lease.Sequence
 }
@@ -366,8 +366,8 @@ func (s *testHub) hasOf(other *testHub, name string, n int64) {
 	}
 }
 
-// TestFilesAreOfSessions asks for what is not a file of a session.
-func TestFilesAreOfSessions(t *testing.T) {
+// TestFilesOnlyOfSessions asks for what is not a file of a session.
+func TestFilesOnlyOfSessions(t *testing.T) {
 	s := newTestHub(t, true)
 	e := s.publish()
 	if err := e.send(3); err != nil {
@@ -394,7 +394,7 @@ func TestFilesAreOfSessions(t *testing.T) {
 }
 
 // TestUpload records while the storage takes what is finished: a machine that is lost
-// loses only the segment in hand.
+// loses only the open segment.
 func TestUpload(t *testing.T) {
 	s := newTestHub(t, true)
 	storage := disk(t)
@@ -403,7 +403,7 @@ func TestUpload(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.hub.keepUploaded(ctx)
+		every(ctx, uploadEvery, func() { s.hub.uploadAll(ctx) })
 	}()
 	t.Cleanup(func() {
 		cancel()

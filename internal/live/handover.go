@@ -1,0 +1,62 @@
+package live
+
+import (
+	"time"
+
+	"weir/internal/weir"
+)
+
+// ErrHandedOver ends a wait for media of a session that another node carries now.
+var ErrHandedOver = weir.Errorf(weir.Busy, "another server carries the stream by now; try again")
+
+// HandedOver reports whether another node carries the session now. This node still has the media
+// that it carried, and gets no more.
+func (b *Broadcast) HandedOver() bool { return b.session.handedOver.Load() }
+
+// Shows reports whether a rendition, or the source if the name is empty, can be played. A session
+// that began on another node needs a whole segment and the segments of the other node for that:
+// players that have seen segments give up on a playlist without any.
+func (b *Broadcast) Shows(name string) bool {
+	if len(b.session.info.Earlier) == 0 {
+		return b.session.renditions.hasMedia()
+	}
+	shown := 0
+	for _, r := range b.session.renditions.all() {
+		if r.name != name && (name != "" || r.name != videoName && r.name != audioName) {
+			continue
+		}
+		if !r.joined() {
+			return false
+		}
+		shown++
+	}
+	return shown > 0
+}
+
+// maxUnreported is by how much the media of a node may be longer than it has reported.
+const maxUnreported = beatEvery + 500*time.Millisecond
+
+// handOver ends a session here that continues on another node. Its playlists have no end.
+func (h *Hub) handOver(s *session) {
+	s.handedOver.Store(true)
+	h.end(s, errTakenOver, false)
+	for _, r := range s.renditions.all() {
+		r.handOver()
+	}
+	s.log.Info("another node carries the stream now")
+}
+
+// handOver ends all waits for new media with ErrHandedOver.
+func (r *rendition) handOver() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handedOver = true
+	r.publish()
+}
+
+// joined reports whether it has a whole segment, and the segments of other nodes before it.
+func (r *rendition) joined() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.earlier == nil && len(r.segments) > 0
+}
