@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Capabilities are what this ffmpeg can do.
+// Capabilities lists the encoders and filters of this ffmpeg.
 type Capabilities struct {
 	Version  string
 	encoders map[string]bool
@@ -23,11 +23,10 @@ func (c Capabilities) Encoder(name string) bool { return c.encoders[name] }
 // Filter reports whether ffmpeg has the filter: zscale, tonemap, bwdif …
 func (c Capabilities) Filter(name string) bool { return c.filters[name] }
 
-// capabilityLimit is how long ffmpeg may take to list what it can do.
+// capabilityLimit bounds the time of one question.
 const capabilityLimit = 20 * time.Second
 
-// Capabilities asks ffmpeg what it can do, once, in the sandbox; so it is also the
-// test whether ffmpeg can be run at all.
+// Capabilities asks ffmpeg once, in the sandbox, so it also tests whether ffmpeg can run at all.
 func (e *Engine) Capabilities(ctx context.Context) (Capabilities, error) {
 	e.capabilityLock.Lock()
 	defer e.capabilityLock.Unlock()
@@ -71,8 +70,8 @@ func (e *Engine) ask(ctx context.Context, question string) (string, error) {
 	return answer.String(), err
 }
 
-// listed returns the names in a list of ffmpeg: after a legend, each line has
-// flags, a name and a description.
+// listed returns the names in a list of ffmpeg: each line after the legend has flags, a name and a
+// description.
 func listed(list string) map[string]bool {
 	names := map[string]bool{}
 	for line := range strings.Lines(list) {

@@ -183,7 +183,7 @@ func (s *session) makePoster(ctx context.Context, r *rendition, key keyFrame) ([
 	track := key.track
 	track.Delay = 0
 	_, part := cmaf.EncodePart(1, track, cmaf.Fragment{Samples: []cmaf.Sample{{Duration: track.Timescale, Size: uint32(len(data)), Sync: true}}, Data: data})
-	plan := ffmpeg.Poster{Picture: pictureOf(track), MaxWidth: posterWidth, MaxHeight: posterHeight}
+	plan := ffmpeg.Poster{Video: pictureOf(track), MaxWidth: posterWidth, MaxHeight: posterHeight}
 	var picture pictureBuffer
 	if err := s.engine.Run(ctx, ffmpeg.Command{
 		Args: plan.Args(), Stdin: io.MultiReader(bytes.NewReader(cmaf.Init(track)), bytes.NewReader(part)), Outputs: []io.Writer{&picture},

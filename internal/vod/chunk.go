@@ -233,7 +233,7 @@ func (s *shares) of(share int, frames float64) func(ffmpeg.Progress) {
 // encode is a run of ffmpeg, but for its window.
 func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
 	encode := ffmpeg.Encode{
-		Lead: cmaf.Lead, Picture: p.Source.Video.Stream.Source(), Timescale: p.Timescale,
+		Lead: cmaf.Lead, Video: p.Source.Video.Stream.VideoFormat(), Timescale: p.Timescale,
 		Tick: p.Tick, Rate: p.Rate, Threads: 1,
 	}
 	for _, task := range tasks {

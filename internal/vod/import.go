@@ -494,7 +494,7 @@ func (im *importer) verify(ctx context.Context) error {
 	}
 	pictures := 0
 	run := ffmpeg.Thumbnails{
-		Lead: cmaf.Lead, Picture: im.src.Video.Stream.Source(), Timescale: im.src.Video.Timescale,
+		Lead: cmaf.Lead, Video: im.src.Video.Stream.VideoFormat(), Timescale: im.src.Video.Timescale,
 		Width: smallestSide, Height: smallestSide,
 	}
 	command := ffmpeg.Command{Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Priority: ffmpeg.Interactive}

@@ -56,7 +56,7 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 	}
 	shownWidth, shownHeight := plan.Source.Video.Width, plan.Source.Video.Height
 	run := ffmpeg.Thumbnails{
-		Lead: cmaf.Lead, Picture: picture, Timescale: int64(track.Index().Track.Timescale),
+		Lead: cmaf.Lead, Video: picture, Timescale: int64(track.Index().Track.Timescale),
 		Columns: spriteColumns, Rows: spriteRows, Poster: poster(keys),
 	}
 	run.Width, run.Height = ffmpeg.Fit(shownWidth, shownHeight, thumbWidth, thumbHeight)
@@ -82,33 +82,33 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 }
 
 // pictureTrack chooses the track that pictures come from.
-func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResult) (*media.Track, ffmpeg.Picture, error) {
+func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResult) (*media.Track, ffmpeg.VideoFormat, error) {
 	if plan.Source.Sequential == "" {
 		track, err := media.Open(ctx, e.Store, plan.Source.Prefix+"/"+sourceDir)
 		if err != nil {
-			return nil, ffmpeg.Picture{}, err
+			return nil, ffmpeg.VideoFormat{}, err
 		}
 		if len(chunks) != len(plan.Chunks) || len(chunks) == 0 || everySegmentHasKey(track.Index(), plan) {
-			return track, plan.Source.Video.Stream.Source(), nil
+			return track, plan.Source.Video.Stream.VideoFormat(), nil
 		}
 	}
 	encoded := plan.encoded()
 	best := smallestEnough(encoded)
 	if best < 0 || len(chunks) != len(plan.Chunks) {
-		return nil, ffmpeg.Picture{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
+		return nil, ffmpeg.VideoFormat{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
 	}
 	r := encoded[best]
 	var index cmaf.TrackIndex
 	for _, chunk := range chunks {
 		segments, err := chunk.Renditions[best].segments()
 		if err != nil {
-			return nil, ffmpeg.Picture{}, err
+			return nil, ffmpeg.VideoFormat{}, err
 		}
 		index.Track = chunk.Renditions[best].Track
 		index.Segments = append(index.Segments, segments...)
 	}
 	// What colours a rendition has is in its bitstream.
-	picture := ffmpeg.Picture{Width: r.Width, Height: r.Height, PixelFormat: "yuv420p", Range: "tv"}
+	picture := ffmpeg.VideoFormat{Width: r.Width, Height: r.Height, PixelFormat: "yuv420p", Range: "tv"}
 	return media.NewTrack(e.Store, plan.Prefix+"/"+r.Dir, index), picture, nil
 }
 
