@@ -32,7 +32,7 @@ func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
 	sequence := uint32(0)
 	f.next = func(at framePart) ([]byte, error) {
 		part := track.Index().Segments[at.segment].Parts[at.part]
-		data, err := readPart(ctx, track, at)
+		data, err := track.Part(ctx, at.segment, at.part)
 		if err != nil {
 			return nil, err
 		}
@@ -41,17 +41,6 @@ func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
 		return data, nil
 	}
 	return f
-}
-
-func readPart(ctx context.Context, track *media.Track, at framePart) ([]byte, error) {
-	body, err := track.Parts(ctx, at.segment, at.part, at.part+1)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	data := make([]byte, track.Index().Segments[at.segment].Parts[at.part].Size())
-	_, err = io.ReadFull(body, data)
-	return data, err
 }
 
 func (f *feed) Read(p []byte) (int, error) {

@@ -194,8 +194,7 @@ func (o hlsOutput) renderer(
 	}
 	return func(_ context.Context, n int) (outgoing, cmaf.TSState, error) {
 		file := track.SegmentFile(n)
-		open := func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) }
-		return outgoing{contentType: typeMP4, size: file.Size(), open: open}, cmaf.TSState{}, nil
+		return outgoing{contentType: typeMP4, size: file.Size(), open: file.Reader}, cmaf.TSState{}, nil
 	}, nil
 }
 

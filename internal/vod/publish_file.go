@@ -3,7 +3,6 @@ package vod
 import (
 	"context"
 	"errors"
-	"io"
 	"math"
 	"slices"
 	"time"
@@ -102,10 +101,7 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 	if err != nil {
 		return err
 	}
-	o := outgoing{
-		key: f.key, contentType: typeMP4, size: layout.Size,
-		open: func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) },
-	}
+	o := outgoing{key: f.key, contentType: typeMP4, size: layout.Size, open: file.Reader}
 	part := r.Dest.PartSize()
 	if !begun && complete && (part == 0 || layout.Size < 2*part) {
 		return r.inSlot(ctx, func() error {
