@@ -10,7 +10,6 @@ import (
 // serveCmd is `weir serve`.
 type serveCmd struct{}
 
-// Run runs the service until ctx ends.
 func (serveCmd) Run(ctx context.Context, cfg *config.Config, o server.Options) error {
 	return server.Run(ctx, cfg, o)
 }

@@ -58,7 +58,6 @@ const (
 	exitInterrupted = 130
 )
 
-// Run transcodes a file.
 func (c transcodeCmd) Run(ctx context.Context, cfg *config.Config) error {
 	out := newReporter(c.JSON, os.Stdout, os.Stderr)
 	o, err := c.options(cfg)
@@ -102,7 +101,7 @@ func (c transcodeCmd) transcode(ctx context.Context, o vod.RunOptions) (result w
 	return result, err
 }
 
-// options checks the command line and makes the engine's options of it.
+// options checks the command line and returns the engine's options.
 func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) {
 	for _, text := range c.Profile {
 		p, err := parseProfile(text)
@@ -143,7 +142,7 @@ func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) 
 	return o, err
 }
 
-// parseOutputs reads the value of --outputs. All outputs go to the same folder.
+// parseOutputs parses the value of --outputs. All outputs have the same folder.
 func parseOutputs(names []string) (o weir.TranscodeOutputs, err error) {
 	if len(names) == 0 {
 		names = []string{"hls", "mp4"}
@@ -164,7 +163,7 @@ func parseOutputs(names []string) (o weir.TranscodeOutputs, err error) {
 	return o, nil
 }
 
-// parseProfile reads the value of --profile.
+// parseProfile parses the value of --profile.
 func parseProfile(text string) (weir.Profile, error) {
 	p, err := weir.ParseProfile(text)
 	if err != nil {
@@ -173,7 +172,7 @@ func parseProfile(text string) (weir.Profile, error) {
 	return p, err
 }
 
-// reporter tells a person or a program about the progress of a command.
+// reporter prints the progress of a command, for a person or a program.
 type reporter struct {
 	json     bool
 	terminal bool
@@ -207,7 +206,7 @@ type line struct {
 	Result   *weir.TranscodeOutput `json:"result,omitempty"`
 }
 
-// progress is called by the engine, never twice at once.
+// progress is called by the engine, one call at a time.
 func (r *reporter) progress(p vod.Progress) {
 	every := lineEvery
 	if r.terminal && !r.json {
@@ -276,7 +275,7 @@ func (r *reporter) fail(ctx context.Context, err error) error {
 	return e
 }
 
-// finish reports what was made.
+// finish reports the result.
 func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
 	if r.json {
 		r.write(line{Event: "result", Result: &result})

@@ -11,7 +11,7 @@ import (
 
 // Capabilities lists the encoders and filters of this ffmpeg.
 type Capabilities struct {
-	Version  string
+	version  string
 	encoders map[string]bool
 	filters  map[string]bool
 }
@@ -33,25 +33,18 @@ func (e *Engine) Capabilities(ctx context.Context) (Capabilities, error) {
 	if e.capabilities != nil {
 		return *e.capabilities, nil
 	}
-	version, err := e.ask(ctx, "-version")
-	if err != nil {
-		return Capabilities{}, err
+	var answers [3]string
+	for i, question := range []string{"-version", "-encoders", "-filters"} {
+		var err error
+		if answers[i], err = e.ask(ctx, question); err != nil {
+			return Capabilities{}, err
+		}
 	}
-	encoders, err := e.ask(ctx, "-encoders")
-	if err != nil {
-		return Capabilities{}, err
+	words := strings.Fields(answers[0]) // ffmpeg version 5.1.6-0+deb12u1 Copyright …
+	if len(words) < 3 || words[0] != "ffmpeg" || words[1] != "version" {
+		return Capabilities{}, weir.Errorf(weir.Unavailable, "%s does not say which version it is; install ffmpeg", e.ffmpeg)
 	}
-	filters, err := e.ask(ctx, "-filters")
-	if err != nil {
-		return Capabilities{}, err
-	}
-	c := Capabilities{encoders: listed(encoders), filters: listed(filters)}
-	// ffmpeg version 5.1.6-0+deb12u1 Copyright …
-	if words := strings.Fields(version); len(words) > 2 && words[0] == "ffmpeg" && words[1] == "version" {
-		c.Version = words[2]
-	} else {
-		return c, weir.Errorf(weir.Unavailable, "%s does not say which version it is; install ffmpeg", e.ffmpeg)
-	}
+	c := Capabilities{version: words[2], encoders: listed(answers[1]), filters: listed(answers[2])}
 	e.capabilities = &c
 	return c, nil
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"weir/internal/weir"
 )
@@ -42,7 +41,7 @@ const (
 	missing   Reason = "missing"  // this ffmpeg lacks an encoder, a filter or a muxer
 	killed    Reason = "killed"   // by another process, often by the kernel for lack of memory
 	crashed   Reason = "crashed"  // by its own fault
-	hung      Reason = "stalled"  // it made no progress, or used up its CPU time
+	stalled   Reason = "stalled"  // it made no progress, or used up its CPU time
 	noSpace   Reason = "no space" // on the disk, or its file grew over the limit
 	noSandbox Reason = "sandbox"  // the sandbox could not be set up
 	unknown   Reason = "unknown"
@@ -148,17 +147,10 @@ func diagnose(program string, exit error, said *tail, names []string) error {
 	return fail(unknown, weir.Internal, "%s: %s failed", sentenceInternal, program)
 }
 
-// exhausted is the error of a process that used up its CPU time. ffmpeg takes the kernel's signal for a
-// request to stop and writes no message.
-func exhausted(program string, limit time.Duration, said *tail) error {
-	f := &failure{program: program, reason: hung, status: "used up its CPU time of " + limit.String(), stderr: said.String()}
-	return weir.Wrap(weir.Internal, f, "%s: %s used up its CPU time of %v", sentenceTimeout, program, limit)
-}
-
-// stalled is the error of a process that the watchdog ended.
-func stalled(program string, after time.Duration, said *tail) error {
-	f := &failure{program: program, reason: hung, status: "made no progress for " + after.String(), stderr: said.String()}
-	return weir.Wrap(weir.Internal, f, "%s: %s made no progress for %v", sentenceTimeout, program, after)
+// timedOut returns the error of a process that made no progress or used up its CPU time.
+func timedOut(program, why string, said *tail) error {
+	f := &failure{program: program, reason: stalled, status: why, stderr: said.String()}
+	return weir.Wrap(weir.Internal, f, "%s: %s %s", sentenceTimeout, program, why)
 }
 
 // withoutNames removes addresses and paths from a line of ffmpeg.

@@ -178,7 +178,7 @@ func TestCapabilities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Version == "" || !c.Encoder("libx264") || !c.Encoder("aac") || !c.Filter("scale") {
+		if c.version == "" || !c.Encoder("libx264") || !c.Encoder("aac") || !c.Filter("scale") {
 			t.Errorf("capabilities = %+v", c)
 		}
 		for _, no := range []string{"", "=", "Video", "libx263", "V....."} {

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -107,18 +105,11 @@ func (e *Engine) keepSpeed(ctx context.Context, speed float64) error {
 		return err
 	}
 	// Another process may read it at the same time.
-	file, err := os.CreateTemp(filepath.Dir(e.speedFile), ".speed")
-	if err != nil {
+	temp := e.speedFile + ".tmp"
+	if err := os.WriteFile(temp, append(data, '\n'), 0o600); err != nil {
 		return err
 	}
-	_, err = file.Write(append(data, '\n'))
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), e.speedFile)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name())
-	}
-	return err
+	return os.Rename(temp, e.speedFile)
 }
 
 // machine returns what the speed depends on: the processor and the version of ffmpeg.
@@ -133,7 +124,7 @@ func (e *Engine) machine(ctx context.Context) string {
 	}
 	version := "unknown"
 	if c, err := e.Capabilities(ctx); err == nil {
-		version = c.Version
+		version = c.version
 	}
 	return fmt.Sprintf("%s, ffmpeg %s", processor, version)
 }

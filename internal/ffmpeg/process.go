@@ -102,11 +102,12 @@ func (e *Engine) run(ctx context.Context, p process) error {
 
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errStalled):
-		return stalled(name, p.stall, &said)
+		return timedOut(name, "made no progress for "+p.stall.String(), &said)
 	case cause != nil:
 		return cause
 	case exit != nil && e.mode != Off && usedUp(cmd.ProcessState, p.grant.CPU):
-		return exhausted(name, p.grant.CPU, &said)
+		// ffmpeg takes the kernel's signal for a request to stop and writes no message.
+		return timedOut(name, "used up its CPU time of "+p.grant.CPU.String(), &said)
 	}
 	if exit != nil {
 		return diagnose(name, exit, &said, p.grant.Read)

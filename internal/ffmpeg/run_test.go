@@ -196,8 +196,8 @@ func TestBlockedWriterReturns(t *testing.T) {
 func TestStall(t *testing.T) {
 	err := misbehaving(t).Run(t.Context(), Command{Args: []string{"helper", "hang"}, Outputs: []io.Writer{io.Discard}, Stall: 50 * time.Millisecond})
 	wantKind(t, err, weir.Internal, "execution timeout", "no progress for 50ms")
-	if ReasonOf(err) != hung {
-		t.Errorf("reason = %q, want %q", ReasonOf(err), hung)
+	if ReasonOf(err) != stalled {
+		t.Errorf("reason = %q, want %q", ReasonOf(err), stalled)
 	}
 }
 
@@ -293,8 +293,8 @@ func TestFFmpegCrashed(t *testing.T) {
 func TestFFmpegHung(t *testing.T) {
 	err := disturb(t, 2*time.Second, unix.SIGSTOP)
 	wantKind(t, err, weir.Internal, "execution timeout")
-	if ReasonOf(err) != hung {
-		t.Errorf("reason = %q, want %q", ReasonOf(err), hung)
+	if ReasonOf(err) != stalled {
+		t.Errorf("reason = %q, want %q", ReasonOf(err), stalled)
 	}
 }
 

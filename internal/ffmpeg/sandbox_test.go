@@ -253,7 +253,7 @@ func TestCPUTimeIsLimited(t *testing.T) {
 		Args: []string{"-f", "lavfi", "-i", "mandelbrot", "-f", "null", "-"},
 		CPU:  time.Second,
 	})
-	if ReasonOf(err) != hung || !strings.Contains(err.Error(), "CPU time") {
+	if ReasonOf(err) != stalled || !strings.Contains(err.Error(), "CPU time") {
 		t.Errorf("error = %v, want the end of CPU time", err)
 	}
 }

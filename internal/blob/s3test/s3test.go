@@ -2,8 +2,7 @@
 //
 // The first Start of a test process starts one server on a free port of 127.0.0.1, whose buckets are
 // folders in a temporary one; every Start returns another bucket. WEIR_TEST_VERSITYGW is the path of
-// the program. Without it, the version pinned in tools/go.mod is built once, into the user's cache
-// folder.
+// the program. Without it, the go command builds the version pinned in tools/go.mod.
 //
 // The parent of the server is a shell whose standard input is a pipe from the test process. When the
 // process ends in any way, the pipe closes, and the shell stops the server and removes the folder.
@@ -14,8 +13,6 @@ package s3test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -23,8 +20,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -220,59 +217,19 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// program returns the path of versitygw, and builds it if necessary.
+// program returns the path of versitygw. The go command builds it and keeps it in its cache.
 func program() (string, error) {
 	if path := os.Getenv("WEIR_TEST_VERSITYGW"); path != "" {
 		return path, nil
 	}
-	root, err := moduleRoot()
+	module, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", err
 	}
-	pinned, err := os.ReadFile(filepath.Join(root, "tools", "go.sum"))
+	tools := filepath.Join(filepath.Dir(string(module)), "tools", "go.mod")
+	path, err := exec.Command("go", "tool", "-modfile="+tools, "-n", "versitygw").Output()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("go tool versitygw: %w", err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	// The name depends on the versions of the tools and of Go.
-	sum := sha256.Sum256(append(pinned, runtime.Version()...))
-	dir := filepath.Join(cache, "weir-test")
-	built := filepath.Join(dir, "versitygw-"+hex.EncodeToString(sum[:8]))
-	if _, err := os.Stat(built); err == nil {
-		return built, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	return built, build(root, built)
-}
-
-// build builds to a temporary name and renames, because several test processes may build at the same
-// time.
-func build(root, built string) error {
-	temp := built + "." + strconv.Itoa(os.Getpid())
-	cmd := exec.Command("go", "build", "-modfile="+filepath.Join(root, "tools", "go.mod"), "-o", temp,
-		"github.com/versity/versitygw/cmd/versitygw")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("go build: %w\n%s", err, out), os.RemoveAll(temp))
-	}
-	return os.Rename(temp, built)
-}
-
-// moduleRoot returns the folder of weir's go.mod, above the one the tests run in.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "tools", "go.mod")); err == nil {
-			return dir, nil
-		}
-	}
-	return "", errors.New("no folder above has tools/go.mod")
+	return strings.TrimSpace(string(path)), nil
 }
