@@ -141,6 +141,9 @@ func readAll(t testing.TB, data []byte) ([]Track, [][]Fragment) {
 type stored struct {
 	TrackIndex
 	segments [][]byte
+
+	open    Segment
+	written []byte // of the open segment
 }
 
 // store puts the tracks of a stream into weir's form: times from 0 on, segments of a
@@ -151,7 +154,7 @@ func store(t testing.TB, data []byte) []stored {
 	all := make([]stored, len(tracks))
 	for i, track := range tracks {
 		all[i].Track = track
-		run, err := Retime(frags[i], 0)
+		run, err := retime(frags[i]...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,26 +162,41 @@ func store(t testing.TB, data []byte) []stored {
 		for _, s := range run.Samples {
 			all[i].Track.Delay = max(all[i].Track.Delay, -int64(s.Offset))
 		}
-		cutter := CutAtSync(int64(track.Timescale), 0)
-		for _, piece := range append(cutter.Add(run), cutter.Finish()) {
-			all[i].add(piece)
+		packer, start := Packer{Track: all[i].Track, Sink: &all[i]}, run.Start
+		for _, f := range cutFragment(run, func(at int64, s Sample) bool {
+			due := s.Sync && at-start >= int64(track.Timescale)
+			if due {
+				start = at
+			}
+			return due
+		}) {
+			at, half := f.Start, f.Start+Span(f.Samples)/2
+			for _, s := range f.Samples {
+				if at >= half && packer.OpenPart.Samples == packer.OpenSegment.Samples {
+					packer.EndPart()
+				}
+				packer.Add(at, s, f.Data[:s.Size])
+				at, f.Data = at+int64(s.Duration), f.Data[s.Size:]
+			}
+			packer.EndSegment()
 		}
 	}
 	return all
 }
 
-// add stores a piece as a segment of two parts.
-func (s *stored) add(piece Fragment) {
-	var segment Segment
-	var data []byte
-	half := CutAt([]int64{piece.Start + Span(piece.Samples)/2})
-	for _, f := range append(half.Add(piece), half.Finish()) {
-		part, bytes := EncodePart(uint32(2*len(s.segments)+len(segment.Parts)+1), s.Track, f)
-		segment.Parts = append(segment.Parts, part)
-		data = append(data, bytes...)
+// Part and EndSegment make a stored the sink of a Packer.
+func (s *stored) Part(part Part, last bool, pieces ...[]byte) error {
+	s.open.Parts, s.written = append(s.open.Parts, part), append(s.written, bytes.Join(pieces, nil)...)
+	if last {
+		return s.EndSegment()
 	}
-	s.Segments = append(s.Segments, segment)
-	s.segments = append(s.segments, data)
+	return nil
+}
+
+func (s *stored) EndSegment() error {
+	s.Segments, s.segments = append(s.Segments, s.open), append(s.segments, s.written)
+	s.open, s.written = Segment{}, nil
+	return nil
 }
 
 // fragments returns the samples as they are stored, with times of the timeline.

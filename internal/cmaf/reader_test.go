@@ -121,7 +121,7 @@ func TestReaderAppliesEditList(t *testing.T) {
 	}
 	tracks, frags := readAll(t, data)
 	for i, track := range tracks {
-		run, err := Retime(frags[i], 0)
+		run, err := retime(frags[i]...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,7 +303,7 @@ func FuzzReader(f *testing.F) {
 			if part.Size() != int64(len(data)) {
 				t.Fatalf("part of %d bytes says it has %d", len(data), part.Size())
 			}
-			if run, err := Retime([]Fragment{frag}, 0); err == nil && len(run.Samples) != len(frag.Samples) {
+			if run, err := retime(frag); err == nil && len(run.Samples) != len(frag.Samples) {
 				t.Fatalf("%d of %d samples are left", len(run.Samples), len(frag.Samples))
 			}
 		}

@@ -1,6 +1,7 @@
 package cmaf
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -23,46 +24,55 @@ func fragmentAt(first int, shown ...int64) Fragment {
 	return f
 }
 
-func TestRetime(t *testing.T) {
+// retime puts fragments of one track into weir's form, as one fragment.
+func retime(frags ...Fragment) (all Fragment, err error) {
+	var r Retimer
+	for i := 0; i <= len(frags) && err == nil; i++ {
+		var settled Fragment
+		if i < len(frags) {
+			settled, err = r.Add(frags[i])
+		} else {
+			settled, err = r.Finish()
+		}
+		if len(all.Samples) == 0 {
+			all.Start = settled.Start
+		} else if len(settled.Samples) > 0 && settled.Start != all.End() {
+			return all, fmt.Errorf("a run starts at %d, the one before it ends at %d", settled.Start, all.End())
+		}
+		all.Samples, all.Data = append(all.Samples, settled.Samples...), append(all.Data, settled.Data...)
+	}
+	return all, err
+}
+
+func TestRetimer(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		shown []int64
-		end   int64
 		want  Fragment
 	}{
 		{
 			"B-frames of uneven length",
 			[]int64{100, 190, 130, 160},
-			200,
 			Fragment{Start: 100, Data: []byte{0, 1, 2, 3}, Samples: []Sample{{30, 0, 1, true}, {30, 60, 1, false}, {30, -30, 1, false}, {10, -30, 1, false}}},
 		},
 		{
 			"leading frames",
 			[]int64{130, 110, 120},
-			140,
 			Fragment{Start: 110, Data: []byte{0, 1, 2}, Samples: []Sample{{10, 20, 1, true}, {10, -10, 1, false}, {10, -10, 1, false}}},
-		},
-		{
-			"end not known",
-			[]int64{100, 130},
-			0,
-			Fragment{Start: 100, Data: []byte{0, 1}, Samples: []Sample{{30, 0, 1, true}, {10, 0, 1, false}}},
 		},
 		{
 			"before zero",
 			[]int64{-20, -10},
-			5,
-			Fragment{Start: -20, Data: []byte{0, 1}, Samples: []Sample{{10, 0, 1, true}, {15, 0, 1, false}}},
+			Fragment{Start: -20, Data: []byte{0, 1}, Samples: []Sample{{10, 0, 1, true}, {10, 0, 1, false}}},
 		},
 		{
 			"two frames at once",
 			[]int64{5, 5},
-			7,
-			Fragment{Start: 5, Data: []byte{0, 1}, Samples: []Sample{{0, 0, 1, true}, {2, 0, 1, false}}},
+			Fragment{Start: 5, Data: []byte{0, 1}, Samples: []Sample{{0, 0, 1, true}, {10, 0, 1, false}}},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Retime([]Fragment{fragmentAt(0, tt.shown[0]), fragmentAt(1, tt.shown[1:]...)}, tt.end)
+			got, err := retime(fragmentAt(0, tt.shown[0]), fragmentAt(1, tt.shown[1:]...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,51 +81,37 @@ func TestRetime(t *testing.T) {
 			}
 		})
 	}
-	if f, err := Retime(nil, 0); err != nil || len(f.Samples) > 0 {
+	if f, err := retime(); err != nil || len(f.Samples) > 0 {
 		t.Errorf("of nothing: %+v, %v", f, err)
 	}
 }
 
 // However the samples come, piece by piece or all at once, the result is the same, keeps
 // every presentation time, and has no gap.
-func TestRetimerEqualsRetime(t *testing.T) {
+func TestRetimerTakesRunsOfAnyLength(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		shown := disordered(rnd, 1+rnd.IntN(300))
-		end := slices.Max(shown) + 1 + int64(rnd.IntN(50))
-		whole, err := Retime([]Fragment{fragmentAt(0, shown...)}, end)
+		whole, err := retime(fragmentAt(0, shown...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(whole.PTS(), shown) {
 			t.Fatalf("seed %d: presentation times changed", seed)
 		}
-		if whole.Start != slices.Min(shown) || whole.End() != end {
+		if end := slices.Max(shown) + 10; whole.Start != slices.Min(shown) || whole.End() != end {
 			t.Fatalf("seed %d: from %d to %d, want %d to %d", seed, whole.Start, whole.End(), slices.Min(shown), end)
 		}
-		var r Retimer
-		var joined Fragment
-		join := func(f Fragment, err error) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(f.Samples) == 0 {
-				return
-			}
-			if len(joined.Samples) == 0 {
-				joined.Start = f.Start
-			} else if f.Start != joined.End() {
-				t.Fatalf("seed %d: a run starts at %d, the one before ends at %d", seed, f.Start, joined.End())
-			}
-			joined.Samples = append(joined.Samples, f.Samples...)
-			joined.Data = append(joined.Data, f.Data...)
-		}
+		var runs []Fragment
 		for at := 0; at < len(shown); {
 			n := min(1+rnd.IntN(40), len(shown)-at)
-			join(r.Add(fragmentAt(at, shown[at:at+n]...)))
+			runs = append(runs, fragmentAt(at, shown[at:at+n]...))
 			at += n
 		}
-		join(r.Finish(end))
+		joined, err := retime(runs...)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
 		if diff := cmp.Diff(whole, joined); diff != "" {
 			t.Fatalf("seed %d (-whole +piecewise):\n%s", seed, diff)
 		}
@@ -144,77 +140,11 @@ func TestRetimerRefusesDisorder(t *testing.T) {
 		shown = append(shown, 1000+int64(i))
 	}
 	shown[199] = 1001
-	var r Retimer
-	if _, err := r.Add(fragmentAt(0, shown[:150]...)); err != nil {
-		t.Fatal(err)
-	}
-	_, err := r.Add(fragmentAt(150, shown[150:]...))
+	_, err := retime(fragmentAt(0, shown[:150]...), fragmentAt(150, shown[150:]...))
 	if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), "after its turn") {
 		t.Errorf("error = %v, want one of kind invalid", err)
 	}
-	if _, err := Retime([]Fragment{fragmentAt(0, 0), {Start: 1 << 40, Samples: []Sample{{}}}}, 0); weir.KindOf(err) != weir.Invalid {
+	if _, err := retime(fragmentAt(0, 0), Fragment{Start: 1 << 40, Samples: []Sample{{}}}); weir.KindOf(err) != weir.Invalid {
 		t.Errorf("gap of 2^40 ticks: error = %v, want one of kind invalid", err)
-	}
-}
-
-func TestCutAt(t *testing.T) {
-	f := Fragment{Track: 2, Start: 0}
-	for i := range 10 {
-		f.Samples = append(f.Samples, Sample{Duration: 10, Size: 1})
-		f.Data = append(f.Data, byte(i))
-	}
-	c := CutAt([]int64{25, 60, 61, 62, 100, 120})
-	pieces := append(c.Add(f), c.Finish())
-	var got []string
-	for _, p := range pieces {
-		if len(p.Samples) > 0 && p.Start != 10*int64(p.Data[0]) {
-			t.Errorf("the piece of %d starts at %d", p.Data[0], p.Start)
-		}
-		if p.Track != 2 {
-			t.Errorf("track = %d, want 2", p.Track)
-		}
-		var s strings.Builder
-		for _, b := range p.Data {
-			s.WriteByte('0' + b)
-		}
-		got = append(got, s.String())
-	}
-	if diff := cmp.Diff([]string{"012", "345", "6", "", "789"}, got); diff != "" {
-		t.Errorf("pieces (-want +got):\n%s", diff)
-	}
-}
-
-func TestCutAtSync(t *testing.T) {
-	pattern := "K..KK...K..........K"
-	f := Fragment{Start: 100}
-	for _, c := range pattern {
-		f.Samples = append(f.Samples, Sample{Duration: 10, Size: 1, Sync: c == 'K'})
-		f.Data = append(f.Data, byte(c))
-	}
-	for _, tt := range []struct {
-		name  string
-		ticks int64
-		bytes int
-		want  []string
-	}{
-		{"at each", 0, 0, []string{"K..", "K", "K...", "K..........", "K"}},
-		{"after 40 ticks", 40, 0, []string{"K..K", "K...", "K..........", "K"}},
-		{"at most 5 bytes", 40, 5, []string{"K..K", "K...", "K....", ".....", ".K"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := CutAtSync(tt.ticks, tt.bytes)
-			var got []string
-			at := f.Start
-			for i := range f.Samples { // one by one: a cutter does not care how they come
-				for _, p := range c.Add(Fragment{Start: at, Samples: f.Samples[i : i+1], Data: f.Data[i : i+1]}) {
-					got = append(got, string(p.Data))
-				}
-				at += 10
-			}
-			got = append(got, string(c.Finish().Data))
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("pieces (-want +got):\n%s", diff)
-			}
-		})
 	}
 }

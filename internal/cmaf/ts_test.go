@@ -79,7 +79,7 @@ func encodeClip(args string) (clip, error) {
 	var c clip
 	cuts := []float64{1, 2, 3, 4, 5, 6} // seconds, when there is no video
 	for i, t := range tracks {
-		whole, err := Retime(frags[i], 0)
+		whole, err := retime(frags[i]...)
 		if err != nil {
 			return clip{}, err
 		}

@@ -155,12 +155,12 @@ func (s Sample) flags() uint32 {
 // know of it. Sequence counts the parts of a track from 1; players want it to grow.
 // The fragment has times of the timeline, the bytes have them with Lead and Delay.
 func EncodePart(sequence uint32, t Track, f Fragment) (Part, []byte) {
-	part, head := PartHead(sequence, t, f)
+	part, head := partHead(sequence, t, f)
 	return part, append(head, f.Data...)
 }
 
-// PartHead is EncodePart without the data of the samples, which must follow.
-func PartHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
+// partHead is EncodePart without the data of the samples, which must follow.
+func partHead(sequence uint32, t Track, f Fragment) (Part, []byte) {
 	w := &boxWriter{data: make([]byte, 0, 160+16*len(f.Samples))}
 	w.container("styp", func() {
 		w.data = append(w.data, "msdh\x00\x00\x00\x00msdh"...)

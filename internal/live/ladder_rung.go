@@ -163,7 +163,7 @@ func (w *rungWriter) cut() error {
 	}
 	w.number = -1
 	w.segments.Add(1)
-	return w.pack.cut()
+	return w.pack.endSegment()
 }
 
 // end packs what is left. What was held back of a run that failed is in time too: it was

@@ -87,13 +87,13 @@ func (a *allowance) take(size int, now time.Time) error {
 // endless says that the open segment has no end, if so: a sample does not end it
 // either.
 func (p *packer) endless(s sample) error {
-	video := p.track.Kind == cmaf.Video
+	video, open := p.Track.Kind == cmaf.Video, p.OpenSegment
 	switch {
-	case !p.open || video && s.Sync && p.lasts(s.at) >= segmentTarget:
-	case video && p.lasts(s.at) > maxSegment: // audio may have been away as long
+	case open.Samples == 0 || video && s.Sync && p.segmentDuration(s.at) >= segmentTarget:
+	case video && p.segmentDuration(s.at) > maxSegment: // audio may have been away as long
 		return weir.Errorf(weir.Invalid, "no key frame came for %d s; set the encoder's key-frame interval to 2 s", int(maxSegment.Seconds()))
-	case p.samples >= maxSegmentSamples || p.size+int64(len(s.data)) > maxSegmentBytes:
-		return weir.Errorf(weir.Invalid, "%d frames of %d MB came without an end of the segment: the encoder's clock stands still, or no key frame comes", p.samples, p.size/1_000_000)
+	case open.Samples >= maxSegmentSamples || open.Bytes+int64(s.Size) > maxSegmentBytes:
+		return weir.Errorf(weir.Invalid, "%d frames of %d MB came without an end of the segment: the encoder's clock stands still, or no key frame comes", open.Samples, open.Bytes/1_000_000)
 	}
 	return nil
 }

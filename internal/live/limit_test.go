@@ -26,17 +26,17 @@ func (e *encoder) frames(count, size int, step time.Duration, all bool) error {
 func TestPartsHaveAMaxSize(t *testing.T) {
 	s := newTestHub(t, false)
 	e := s.publish()
-	limit := 0
+	limit := int64(0)
 	for range 30 {
 		if err := e.frames(1, 1<<20, 0, true); err != nil {
 			t.Fatal(err)
 		}
 		if e.packers != nil {
-			limit = max(limit, e.packers[0].weight)
+			limit = max(limit, e.packers[0].OpenPart.Bytes)
 		}
 	}
 	if limit > maxPart || limit == 0 {
-		t.Errorf("a part in hand has %d bytes, want at most %d", limit, maxPart)
+		t.Errorf("the open part has %d bytes, want at most %d", limit, maxPart)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestEndlessSegments(t *testing.T) {
 			if err := e.frames(3, 100, 40*time.Millisecond, false); err != nil {
 				return err
 			}
-			e.packers[0].size += maxSegmentBytes // as if so many had come
+			e.packers[0].OpenSegment.Bytes += maxSegmentBytes // as if so many had come
 			return e.frames(3, 100, 40*time.Millisecond, false)
 		}, "stands still"},
 	} {

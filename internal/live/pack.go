@@ -6,161 +6,125 @@ import (
 	"weir/internal/cmaf"
 )
 
-// packer makes parts and segments of one track and gives them to its rendition.
+// packer packs one track of a connection for its rendition. It decides where parts end; the
+// muxer, or the timeline of a ladder, decides where segments end.
 type packer struct {
-	track    cmaf.Track
+	cmaf.Packer
 	order    order
-	out      *rendition
-	sequence uint32 // of parts, as the file form counts them
-
-	part    cmaf.Fragment // in hand, without data
-	pieces  [][]byte      // the data of its samples, after room for its head
-	weight  int           // of them, in bytes
-	unused  []sample      // whose data is to be used again when they are written
-	span    int64         // how long its samples last together, in ticks
-	last    int64         // how long the newest sample lasts, in ticks
-	open    bool          // a segment is
-	started int64         // when it started
-	samples int           // in it
-	size    int64         // of them, in bytes
+	out      *rendition // the sink
+	last     int64      // duration of the newest sample, in ticks
+	reusable []sample   // samples of the open part whose data goes back to the sender
 }
 
 func newPacker(track cmaf.Track, out *rendition) *packer {
-	return &packer{track: track, order: order{track: track}, out: out, sequence: out.parts}
+	return &packer{Packer: cmaf.Packer{Track: track, Sink: out, Sequence: out.parts}, order: order{track: track}, out: out}
 }
 
-// add puts a sample into the part in hand, after the one that has no room for it is
-// gone.
+// add adds a sample to the open part, or to a new one if it would make that too long or too large.
 func (p *packer) add(s sample) error {
-	length := p.track.Ticks(partTarget)
-	if n := len(p.part.Samples); n > 0 && (p.span+int64(s.Duration) > length || p.weight+len(s.data) > maxPart) {
-		if err := p.flush(); err != nil {
+	part, target, duration := &p.OpenPart, p.Track.Ticks(partTarget), int64(s.Duration)
+	if part.Duration+duration > target || part.Bytes+int64(s.Size) > maxPart {
+		if err := p.endPart(); err != nil {
 			return err
 		}
 	}
-	if len(p.part.Samples) == 0 {
-		p.part.Start = s.at
-		p.pieces, p.weight = append(p.pieces[:0], nil), 0
-	}
-	if !p.open {
-		p.open, p.started, p.samples, p.size = true, s.at, 0, 0
-	}
-	p.samples, p.size = p.samples+1, p.size+int64(len(s.data))
-	p.part.Samples = append(p.part.Samples, s.Sample)
-	p.span, p.last = p.span+int64(s.Duration), int64(s.Duration)
-	p.pieces, p.weight = append(p.pieces, s.data), p.weight+len(s.data)
+	p.Add(s.at, s.Sample, s.data)
+	p.last = duration
 	if s.reuse != nil {
-		p.unused = append(p.unused, s)
+		p.reusable = append(p.reusable, s)
 	}
-	if p.full(s.at+int64(s.Duration), length) {
-		return p.flush()
+	if p.full(s.at+duration, target) {
+		return p.endPart()
 	}
 	return nil
 }
 
-// full reports whether the part in hand, which ends at a time, need not wait for the next
-// sample, because one that lasts as long as the newest has no room in it. Where the
-// segment may end it waits: players would be told of a part that does not come. That may be
-// a little earlier than it should: audio and renditions end where the source does, and the
-// next frame may last longer than this one.
-func (p *packer) full(end, length int64) bool {
-	next := end + max(p.last, p.track.Ticks(maxFrame))
-	return p.span+p.last > length && 100*p.span >= shortestPart*length && p.lasts(next) < segmentTarget
+// full reports whether the open part, which ends at the given time, need not wait for the next
+// sample, because another one of the same duration would make it longer than the target. Where
+// the segment may end it waits: playlists would announce a part that does not come. The margin
+// is maxFrame: audio and renditions end where the source does, and the next frame may be longer
+// than this one.
+func (p *packer) full(end, target int64) bool {
+	next := end + max(p.last, p.Track.Ticks(maxFrame))
+	duration := p.OpenPart.Duration
+	return duration+p.last > target && 100*duration >= shortestPart*target && p.segmentDuration(next) < segmentTarget
 }
 
-// flush hands the part in hand over.
-func (p *packer) flush() error {
-	if len(p.part.Samples) == 0 {
-		return nil
-	}
-	part := p.take()
-	defer p.written()
-	return p.out.addPart(part, p.pieces...)
+func (p *packer) endPart() error {
+	defer p.giveBack()
+	return p.EndPart()
 }
 
-// take returns the part in hand, of which there is one, and empties the hand but for its
-// pieces.
-func (p *packer) take() cmaf.Part {
-	p.sequence++
-	part, head := cmaf.PartHead(p.sequence, p.track, p.part)
-	p.pieces[0] = head
-	p.part, p.span = cmaf.Fragment{Samples: make([]cmaf.Sample, 0, len(part.Samples))}, 0
-	return part
+func (p *packer) endSegment() error {
+	defer p.giveBack()
+	return p.EndSegment()
 }
 
-// written lets go of the pieces of a part.
-func (p *packer) written() {
-	clear(p.pieces)
-	for _, s := range p.unused {
+// giveBack gives the data of samples that are written back to the sender.
+func (p *packer) giveBack() {
+	for _, s := range p.reusable {
 		s.reuse(s.data)
 	}
-	clear(p.unused)
-	p.unused = p.unused[:0]
+	clear(p.reusable)
+	p.reusable = p.reusable[:0]
 }
 
-// lasts returns how long the open segment will be when it ends at a time.
-func (p *packer) lasts(end int64) time.Duration {
-	if !p.open {
+// segmentDuration returns the duration of the open segment if it ends at the given time; 0 = no
+// segment is open.
+func (p *packer) segmentDuration(end int64) time.Duration {
+	if p.OpenSegment.Samples == 0 {
 		return 0
 	}
-	return p.track.Time(end - p.started)
+	return p.Track.Time(end - p.OpenSegment.Start)
 }
 
-// cut ends the open segment.
-func (p *packer) cut() error {
-	if !p.open {
-		return nil
+// lastDuration returns the duration of the last frame, which no other follows: that of the frame
+// before it.
+func (p *packer) lastDuration() time.Duration {
+	if p.last > 0 {
+		return p.Track.Time(p.last)
 	}
-	var err error
-	if len(p.part.Samples) > 0 {
-		part := p.take()
-		err = p.out.addLast(part, p.pieces...)
-		p.written()
-	} else {
-		err = p.out.finish()
-	}
-	p.open = err != nil
-	return err
+	return 20 * time.Millisecond
 }
 
-// muxer packs the tracks of one connection so that their segments end together: those
-// of audio where those of the picture do. Audio waits for the picture, for a moment.
+// muxer packs the tracks of one connection so that their segments end together: those of audio
+// end where those of video do. So audio waits for video, for at most maxWaiting.
 type muxer struct {
 	video *packer   // nil = audio only
 	audio *packer   // nil = no audio
 	line  *timeline // for the rungs of a ladder; nil = there is none
 
-	waiting []sample // of audio, until the picture is as far
-	cuts    []int64  // where audio is still to be cut, in its ticks
-	behind  int64    // how far the picture is settled, in ticks of audio
+	waiting  []sample // audio that video has not reached yet
+	cuts     []int64  // where segments of audio are still to end, in ticks of audio
+	videoEnd int64    // where the packed video ends, in ticks of audio
 }
 
-// maxWaiting is how much audio waits for a picture that does not come.
+// maxWaiting is how much audio waits for video that does not come.
 const maxWaiting = 2 * time.Second
 
 func (m *muxer) addVideo(s sample) error {
 	v := m.video
 	half := int64(s.Duration) / 2
-	if s.Sync && v.open && v.lasts(s.at+half) >= segmentTarget {
-		if err := v.cut(); err != nil {
+	if s.Sync && v.segmentDuration(s.at+half) >= segmentTarget {
+		if err := v.endSegment(); err != nil {
 			return err
 		}
 		if m.audio != nil {
-			m.cuts = append(m.cuts, m.audio.track.Ticks(v.track.Time(s.at)))
+			m.cuts = append(m.cuts, m.audio.Track.Ticks(v.Track.Time(s.at)))
 		}
 	}
-	if !v.open {
+	if v.OpenSegment.Samples == 0 {
 		number, broken := v.out.upcoming()
-		m.line.opens(start{number: number, at: v.track.Time(s.at), broken: broken})
+		m.line.opens(start{number: number, at: v.Track.Time(s.at), broken: broken})
 	}
 	if err := v.add(s); err != nil {
 		return err
 	}
-	m.line.settle(v.track.Time(s.at + int64(s.Duration)))
+	m.line.settle(v.Track.Time(s.at + int64(s.Duration)))
 	if m.audio == nil {
 		return nil
 	}
-	m.behind = m.audio.track.Ticks(v.track.Time(s.at + int64(s.Duration)))
+	m.videoEnd = m.audio.Track.Ticks(v.Track.Time(s.at + int64(s.Duration)))
 	return m.release()
 }
 
@@ -175,16 +139,16 @@ func (m *muxer) release() error {
 	for len(m.waiting) > 0 {
 		s := m.waiting[0]
 		newest := m.waiting[len(m.waiting)-1]
-		alone := m.video == nil || s.at >= m.behind // no picture says where to cut
-		if m.video != nil && alone && a.track.Time(newest.at-s.at) < maxWaiting && len(m.waiting) < maxWaitingFrames {
+		alone := m.video == nil || s.at >= m.videoEnd // there is no video that decides where to cut
+		if m.video != nil && alone && a.Track.Time(newest.at-s.at) < maxWaiting && len(m.waiting) < maxWaitingFrames {
 			return nil
 		}
-		cut := alone && a.lasts(s.at) >= segmentTarget
+		cut := alone && a.segmentDuration(s.at) >= segmentTarget
 		for len(m.cuts) > 0 && s.at >= m.cuts[0] {
 			cut, m.cuts = true, m.cuts[1:]
 		}
 		if cut {
-			if err := a.cut(); err != nil {
+			if err := a.endSegment(); err != nil {
 				return err
 			}
 		}
@@ -199,13 +163,13 @@ func (m *muxer) release() error {
 // end packs what is left and ends the segments.
 func (m *muxer) end() error {
 	if m.video != nil {
-		m.video.unused = nil // whoever sent it may be gone, and is not the one who calls this
+		m.video.reusable = nil // the sender may have left, and is not the caller of end
 		if s, ok := m.video.order.finish(m.video.lastDuration()); ok {
 			if err := m.addVideo(s); err != nil {
 				return err
 			}
 		}
-		if err := m.video.cut(); err != nil {
+		if err := m.video.endSegment(); err != nil {
 			return err
 		}
 	}
@@ -215,17 +179,9 @@ func (m *muxer) end() error {
 	if s, ok := m.audio.order.finish(m.audio.lastDuration()); ok {
 		m.waiting = append(m.waiting, s)
 	}
-	m.behind = 1 << 62
+	m.videoEnd = 1 << 62
 	if err := m.release(); err != nil {
 		return err
 	}
-	return m.audio.cut()
-}
-
-// lastDuration is how long the last frame is taken to last: like the one before it.
-func (p *packer) lastDuration() time.Duration {
-	if p.last > 0 {
-		return p.track.Time(p.last)
-	}
-	return 20 * time.Millisecond
+	return m.audio.endSegment()
 }

@@ -98,28 +98,22 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 	return r, nil
 }
 
-// addPart appends a part to the open segment, or opens one with it.
-func (r *rendition) addPart(part cmaf.Part, data ...[]byte) error {
-	segment, err := r.write(part, data)
+// Part appends a part to the open segment, or opens one with it. If it is the last one, the
+// segment ends with it, and players are notified of both at once: in between, the playlist would
+// announce another part, and players would request it.
+func (r *rendition) Part(part cmaf.Part, last bool, pieces ...[]byte) error {
+	segment, err := r.write(part, pieces)
 	if err != nil {
 		return err
+	}
+	if last {
+		return r.complete(segment)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = segment
 	r.tell()
 	return nil
-}
-
-// addLast appends a part to the open segment, or opens one with it, and ends it. Players
-// hear of both at once: in between they would be told that another part comes next, and
-// ask for it.
-func (r *rendition) addLast(part cmaf.Part, data ...[]byte) error {
-	segment, err := r.write(part, data)
-	if err != nil {
-		return err
-	}
-	return r.complete(segment)
 }
 
 // write writes a part of the open segment, or of a new one, and returns the segment with
@@ -148,8 +142,8 @@ func (r *rendition) write(part cmaf.Part, data [][]byte) (cmaf.Segment, error) {
 	return segment, nil
 }
 
-// finish ends the open segment.
-func (r *rendition) finish() error {
+// EndSegment ends the open segment.
+func (r *rendition) EndSegment() error {
 	r.mu.Lock()
 	segment := r.open
 	r.mu.Unlock()
@@ -268,7 +262,7 @@ func (r *rendition) begin(broken bool) {
 func (r *rendition) addGap(start, length time.Duration, broken bool) error {
 	r.begin(broken)
 	part, data := cmaf.EncodePart(r.parts+1, r.track, cmaf.GapFragment(r.track.Ticks(start), r.track.Ticks(length)))
-	return r.addLast(part, data)
+	return r.Part(part, true, data)
 }
 
 // time turns ticks of the track as it is now into a duration.

@@ -336,8 +336,8 @@ func (s *session) write(p *Publisher, f Frame) error {
 	// The frame in hand ends later than the settled one, and what is decoded last may not be
 	// what is shown last: the next encoder must not begin before that.
 	// How long it lasts is not known: not as long as a hole before it.
-	lasts := min(pack.track.Time(int64(settled.Duration)), maxFrame)
-	s.end = max(s.end, pack.track.Time(settled.at+int64(settled.Duration)), pts+lasts)
+	lasts := min(pack.Track.Time(int64(settled.Duration)), maxFrame)
+	s.end = max(s.end, pack.Track.Time(settled.at+int64(settled.Duration)), pts+lasts)
 	if audio {
 		return s.muxer.addAudio(settled)
 	}
@@ -347,7 +347,7 @@ func (s *session) write(p *Publisher, f Frame) error {
 	if err := s.muxer.addVideo(settled); err != nil {
 		return err
 	}
-	return s.aac.follow(pack.track.Time(settled.at))
+	return s.aac.follow(pack.Track.Time(settled.at))
 }
 
 // share hands a frame to whoever else reads.

@@ -307,11 +307,20 @@ type film struct {
 	seconds             float64 // of the picture
 }
 
-// film1 is one track of it.
+// film1 is one track of it, and the sink of the packer that makes it.
 type film1 struct {
 	index  cmaf.TrackIndex
 	pieces [][]byte
 }
+
+// Part adds a segment of one part.
+func (f *film1) Part(part cmaf.Part, _ bool, pieces ...[]byte) error {
+	f.index.Segments = append(f.index.Segments, cmaf.Segment{Parts: []cmaf.Part{part}})
+	f.pieces = append(f.pieces, bytes.Join(pieces, nil))
+	return nil
+}
+
+func (f *film1) EndSegment() error { return nil }
 
 // What a film is long.
 const (
@@ -367,7 +376,15 @@ func cut(data []byte) (picture, audio film1, err error) {
 	if err != nil {
 		return picture, audio, err
 	}
-	parts := make([][]cmaf.Fragment, len(tracks))
+	retimers, wholes := make([]cmaf.Retimer, len(tracks)), make([]cmaf.Fragment, len(tracks))
+	join := func(track int, f cmaf.Fragment, err error) error {
+		whole := &wholes[track]
+		if len(whole.Samples) == 0 {
+			whole.Start = f.Start
+		}
+		whole.Samples, whole.Data = append(whole.Samples, f.Samples...), append(whole.Data, f.Data...)
+		return err
+	}
 	for {
 		f, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -377,34 +394,39 @@ func cut(data []byte) (picture, audio film1, err error) {
 			return picture, audio, err
 		}
 		f.Start -= tracks[f.Track].Ticks(cmaf.Lead)
-		parts[f.Track] = append(parts[f.Track], f)
-	}
-	for i, track := range tracks {
-		whole, err := cmaf.Retime(parts[i], 0)
-		if err != nil {
+		settled, err := retimers[f.Track].Add(f)
+		if err := join(f.Track, settled, err); err != nil {
 			return picture, audio, err
 		}
+	}
+	for i, track := range tracks {
+		rest, err := retimers[i].Finish()
+		if err := join(i, rest, err); err != nil {
+			return picture, audio, err
+		}
+		whole := wholes[i]
 		for whole.Start < 0 { // what an encoder of audio needs to warm up
 			whole.Start += int64(whole.Samples[0].Duration)
 			whole.Data, whole.Samples = whole.Data[whole.Samples[0].Size:], whole.Samples[1:]
 		}
-		var times []int64
-		for second := range audioSeconds {
-			times = append(times, int64(second)*int64(track.Timescale))
-		}
-		cutter := cmaf.CutAt(times[1:])
+		second := int64(track.Timescale)
+		due := func(open cmaf.Contents, at int64, _ cmaf.Sample) bool { return at/second > open.Start/second }
 		if track.Kind == cmaf.Video {
-			cutter = cmaf.CutAtSync(int64(track.Timescale), 0)
+			due = func(open cmaf.Contents, at int64, s cmaf.Sample) bool { return s.Sync && at-open.Start >= second }
 			for _, s := range whole.Samples {
 				track.Delay = max(track.Delay, -int64(s.Offset))
 			}
 		}
 		one := film1{index: cmaf.TrackIndex{Track: track}}
-		for n, piece := range append(cutter.Add(whole), cutter.Finish()) {
-			part, data := cmaf.EncodePart(uint32(n+1), track, piece)
-			one.index.Segments = append(one.index.Segments, cmaf.Segment{Parts: []cmaf.Part{part}})
-			one.pieces = append(one.pieces, data)
+		packer := cmaf.Packer{Track: track, Sink: &one}
+		for _, s := range whole.Samples {
+			if open := packer.OpenSegment; open.Samples > 0 && due(open, whole.Start, s) {
+				packer.EndSegment()
+			}
+			packer.Add(whole.Start, s, whole.Data[:s.Size])
+			whole.Start, whole.Data = whole.Start+int64(s.Duration), whole.Data[s.Size:]
 		}
+		packer.EndSegment()
 		if track.Kind == cmaf.Video {
 			picture = one
 		} else {

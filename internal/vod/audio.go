@@ -21,7 +21,7 @@ type audioImport struct {
 	Engine
 	source *SourceAudio
 	place  string
-	packer packer
+	writer trackWriter
 }
 
 // longHole is how long a source may be silent by having no packets, in seconds. Longer
@@ -37,27 +37,26 @@ func (a *audioImport) read(ctx context.Context, r io.Reader) error {
 		return a.Store.Put(ctx, a.place, r, -1, blob.PutOptions{ContentType: "audio/x-matroska"})
 	}
 	const seconds = 10
-	a.packer = packer{store: a.Store, prefix: a.place}
+	a.writer = trackWriter{store: a.Store, prefix: a.place}
 	hole, err := readAudio(r, func(track cmaf.Track) {
-		a.packer.track, a.packer.part = track, seconds*int64(track.Timescale)
-		a.packer.cut = func(now segmentInHand, at int64, _ cmaf.Sample) bool {
-			return at-now.start >= seconds*int64(track.Timescale)
-		}
-	}, func(f cmaf.Fragment) error { return a.packer.add(ctx, f) })
+		a.writer.begin(ctx, track, seconds, func(open cmaf.Contents, at int64, _ cmaf.Sample) bool {
+			return at-open.Start >= seconds*int64(track.Timescale)
+		})
+	}, a.writer.add)
 	if err != nil {
 		return err
 	}
-	if err := a.packer.finish(ctx); err != nil {
+	if err := a.writer.finish(); err != nil {
 		return err
 	}
 	a.source.Copy = hole <= longHole
-	return media.Seal(ctx, a.Store, a.packer.prefix, a.packer.index())
+	return media.Seal(ctx, a.Store, a.place, a.writer.index())
 }
 
 // empty reports whether nothing came of a track that was announced.
-func (a *audioImport) empty() bool { return a.source.Track && len(a.packer.segments) == 0 }
+func (a *audioImport) empty() bool { return a.source.Track && len(a.writer.segments) == 0 }
 
-func (a *audioImport) end() time.Duration { return a.packer.track.Time(a.packer.index().End()) }
+func (a *audioImport) end() time.Duration { return a.writer.packer.Track.Time(a.writer.index().End()) }
 
 // readAudio reads AAC as ffmpeg writes it and hands it on in weir's form: packets
 // before 0 are left out (decoders have a packet of their own to warm up, and
@@ -162,38 +161,37 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 	if k < 0 || k >= len(plan.Audio) {
 		return RenditionResult{}, fmt.Errorf("there is no audio track %d", k)
 	}
-	p := &packer{store: e.Store, prefix: plan.Prefix + "/" + plan.Audio[k].Name}
+	w := &trackWriter{store: e.Store, prefix: plan.Prefix + "/" + plan.Audio[k].Name}
 	begin := func(track cmaf.Track) {
 		track.Language, track.Name, track.Default = plan.Audio[k].Language, plan.Audio[k].Title, plan.Audio[k].Default
-		p.track, p.part = track, 2*int64(track.Timescale)
-		p.cut = plan.audioCut(track)
+		w.begin(ctx, track, 2, plan.audioCut(track))
 	}
 	var err error
 	var damage ffmpeg.Damage
 	if plan.Source.Audio[k].Copy {
-		err = e.recut(ctx, plan, k, begin, p)
+		err = e.recut(ctx, plan, k, begin, w)
 	} else {
-		damage, err = e.encodeAudio(ctx, plan, k, o, begin, p)
+		damage, err = e.encodeAudio(ctx, plan, k, o, begin, w)
 	}
 	if err != nil {
 		return RenditionResult{}, err
 	}
-	if err := p.finish(ctx); err != nil {
+	if err := w.finish(); err != nil {
 		return RenditionResult{}, err
 	}
-	if err := checkAudio(plan, k, p.track.Time(p.index().End())); err != nil {
+	if err := checkAudio(plan, k, w.packer.Track.Time(w.index().End())); err != nil {
 		return RenditionResult{}, err
 	}
-	if err := media.Seal(ctx, e.Store, p.prefix, p.index()); err != nil {
+	if err := media.Seal(ctx, e.Store, w.prefix, w.index()); err != nil {
 		return RenditionResult{}, err
 	}
-	result := p.result(plan.Audio[k].Name)
+	result := w.result(plan.Audio[k].Name)
 	result.Damage = damage
 	return result, nil
 }
 
 // recut puts the packets of a track into other segments.
-func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Track), p *packer) error {
+func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Track), w *trackWriter) error {
 	source, err := media.Open(ctx, e.Store, plan.Source.place(k))
 	if err != nil {
 		return err
@@ -205,7 +203,7 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 			return err
 		}
 		for _, f := range fragments {
-			if err := p.add(ctx, f); err != nil {
+			if err := w.add(f); err != nil {
 				return err
 			}
 		}
@@ -213,7 +211,7 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 	return nil
 }
 
-func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), p *packer) (damage ffmpeg.Damage, err error) {
+func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), w *trackWriter) (damage ffmpeg.Damage, err error) {
 	source := plan.Source.Audio[k]
 	audio := ffmpeg.Audio{
 		Lead: cmaf.Lead, Format: "matroska",
@@ -240,8 +238,8 @@ func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 			o.Progress(min(max(at.Time.Seconds()/plan.Source.Duration, 0), 1))
 		}
 	}
-	consume := func(ctx context.Context, r io.Reader) error {
-		_, err := readAudio(r, begin, func(f cmaf.Fragment) error { return p.add(ctx, f) })
+	consume := func(_ context.Context, r io.Reader) error {
+		_, err := readAudio(r, begin, w.add)
 		return err
 	}
 	err = runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{consume})
@@ -270,14 +268,14 @@ func checkAudio(plan Plan, k int, end time.Duration) error {
 // audioCut returns the rule by which audio is cut: with the first packet at or after
 // the start of each segment of the video; where there is no video, or no video any
 // more, at the length aimed at.
-func (p Plan) audioCut(track cmaf.Track) func(segmentInHand, int64, cmaf.Sample) bool {
+func (p Plan) audioCut(track cmaf.Track) cutFunc {
 	length := int64(p.SegmentSeconds * float64(track.Timescale))
 	starts := make([]int64, 0, len(p.Starts))
 	for _, start := range p.Starts {
 		starts = append(starts, rescale(start, p.Timescale, int64(track.Timescale)))
 	}
 	next := 1 // the segment that comes next
-	return func(_ segmentInHand, at int64, _ cmaf.Sample) bool {
+	return func(_ cmaf.Contents, at int64, _ cmaf.Sample) bool {
 		due := false
 		for at >= startOf(starts, length, next) {
 			next++

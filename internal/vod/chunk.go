@@ -93,14 +93,14 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *
 	chunk, encoded := c.plan.Chunks[c.n], c.plan.encoded()
 	which := slices.Sorted(maps.Keys(rates))
 	tasks := make([]encodeTask, len(which))
-	packers := make([]*packer, len(which))
+	writers := make([]*trackWriter, len(which))
 	factors := make([]float64, len(which))
 	for k, i := range which {
 		r := encoded[i]
-		packers[k] = &packer{store: c.engine.Store, prefix: c.plan.Prefix + "/" + r.Dir, first: chunk.First}
+		writers[k] = &trackWriter{store: c.engine.Store, prefix: c.plan.Prefix + "/" + r.Dir, first: chunk.First}
 		tasks[k] = encodeTask{
 			rendition: c.plan.rendition(r, rates[i]),
-			consume:   stretch{rendition: r, packer: packers[k], segments: c.plan.expected(chunk, r, c.table)}.read,
+			consume:   stretch{rendition: r, writer: writers[k], segments: c.plan.expected(chunk, r, c.table)}.read,
 			factor:    &factors[k],
 		}
 		tasks[k].rendition.Keys = c.plan.keys(chunk, r, c.table)
@@ -126,7 +126,7 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *
 		return fmt.Errorf("chunk %d: %w", c.n, err)
 	}
 	for k, i := range which {
-		r := packers[k].result(encoded[i].Name)
+		r := writers[k].result(encoded[i].Name)
 		r.Quality, r.Bitrate, r.Factor = rates[i].Quality, rates[i].Bitrate, factors[k]
 		result.Renditions[i] = r
 	}
@@ -334,7 +334,7 @@ func (p *Plan) expected(chunk Chunk, r Rendition, table frames) func(scale int64
 // stretch takes a rendition of a chunk off a pipe.
 type stretch struct {
 	rendition Rendition
-	packer    *packer
+	writer    *trackWriter
 	segments  func(scale int64) ([][]int64, int64)
 }
 
@@ -347,9 +347,7 @@ func (s stretch) read(ctx context.Context, r io.Reader) error {
 		return fmt.Errorf("%s: %w", s.rendition.Name, err)
 	}
 	track.Delay = s.rendition.delay(track)
-	s.packer.track = track
-	s.packer.part = 2 * int64(track.Timescale)
-	s.packer.cut = func(segmentInHand, int64, cmaf.Sample) bool { return false }
+	s.writer.begin(ctx, track, 2, func(cmaf.Contents, int64, cmaf.Sample) bool { return false })
 	segments, end := s.segments(int64(track.Timescale))
 	source := sampleReader{reader: reader, lead: track.Ticks(cmaf.Lead)}
 	for i, times := range segments {
@@ -363,15 +361,15 @@ func (s stretch) read(ctx context.Context, r io.Reader) error {
 				badSource, len(f.Samples), len(times), track.Time(times[0]).Round(time.Millisecond))
 		}
 		if err != nil {
-			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.packer.first+i, err)
+			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.writer.first+i, err)
 		}
 		if err := settle(&f, times, next, int64(track.Timescale)); err != nil {
-			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.packer.first+i, err)
+			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.writer.first+i, err)
 		}
-		if err := s.packer.add(ctx, f); err != nil {
+		if err := s.writer.add(f); err != nil {
 			return err
 		}
-		if err := s.packer.finish(ctx); err != nil {
+		if err := s.writer.finish(); err != nil {
 			return err
 		}
 	}

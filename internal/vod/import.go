@@ -176,7 +176,7 @@ func (im *importer) run(ctx context.Context) error {
 // reached returns how much of the file came out.
 func (im *importer) reached() (end time.Duration) {
 	if im.video != nil && im.video.samples > 0 {
-		end = im.video.packer.track.Time(im.video.latest)
+		end = im.video.writer.packer.Track.Time(im.video.latest)
 	}
 	for k := range im.audio {
 		end = max(end, im.audio[k].end())
@@ -238,7 +238,7 @@ type videoImport struct {
 	Engine
 	video   *SourceVideo
 	seconds float64 // length of segments to aim at
-	packer  packer
+	writer  trackWriter
 	retimer cmaf.Retimer
 	bits    bitstream
 	efforts effortMeter
@@ -278,9 +278,10 @@ func timescale(timeBase ffmpeg.Ratio) int64 {
 }
 
 func newVideoImport(e Engine, o ImportOptions, video *SourceVideo) *videoImport {
-	v := &videoImport{Engine: e, video: video, seconds: segmentSeconds(o.SegmentSeconds)}
-	v.packer = packer{store: e.Store, prefix: o.Prefix + "/" + sourceDir, cut: v.cut}
-	return v
+	return &videoImport{
+		Engine: e, video: video, seconds: segmentSeconds(o.SegmentSeconds),
+		writer: trackWriter{store: e.Store, prefix: o.Prefix + "/" + sourceDir},
+	}
 }
 
 // read takes the video off a pipe.
@@ -290,8 +291,7 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 		return err
 	}
 	track.Delay = reorderDelay(v.video.Stream, int64(track.Timescale))
-	v.packer.track = track
-	v.packer.part = int64(track.Timescale)
+	v.writer.begin(ctx, track, 1, v.cut)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
 	v.efforts = newEffortMeter(v.bits, v.video.Timescale)
@@ -310,15 +310,15 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return &unusableVideo{err}
 		}
-		if err := v.pack(ctx, settled); err != nil {
+		if err := v.pack(settled); err != nil {
 			return err
 		}
 	}
-	rest, err := v.retimer.Finish(0)
+	rest, err := v.retimer.Finish()
 	if err != nil {
 		return &unusableVideo{err}
 	}
-	if err := v.pack(ctx, rest); err != nil {
+	if err := v.pack(rest); err != nil {
 		return err
 	}
 	return v.finish(ctx)
@@ -359,28 +359,28 @@ func (v *videoImport) longest(until int64) {
 }
 
 // pack stores samples that have their times.
-func (v *videoImport) pack(ctx context.Context, f cmaf.Fragment) error {
+func (v *videoImport) pack(f cmaf.Fragment) error {
 	for _, s := range f.Samples {
 		if s.Duration == 0 {
 			return &unusableVideo{errors.New("two frames are shown at the same time")}
 		}
 	}
-	return v.packer.add(ctx, f)
+	return v.writer.add(f)
 }
 
 // cut ends segments of the source at key frames, as near to multiples of the length
 // aimed at as they allow. Where there is no key frame for long the segment
 // ends anyway: nobody plays such a track, it is only read.
-func (v *videoImport) cut(now segmentInHand, at int64, s cmaf.Sample) bool {
+func (v *videoImport) cut(open cmaf.Contents, at int64, s cmaf.Sample) bool {
 	length := int64(v.seconds * float64(v.video.Timescale))
 	if v.next == 0 {
-		v.next = now.start + length
+		v.next = open.Start + length
 	}
-	due := at >= v.next && at-now.start >= min(length, 2*v.video.Timescale)
+	due := at >= v.next && at-open.Start >= min(length, 2*v.video.Timescale)
 	switch {
-	case s.Sync && (due || now.bytes > softSegment):
-	case at-now.start >= 2*length || now.bytes > hardSegment:
-		v.odd = fmt.Sprintf("there is no key frame for %.1f seconds", float64(at-now.start)/float64(v.video.Timescale))
+	case s.Sync && (due || open.Bytes > softSegment):
+	case at-open.Start >= 2*length || open.Bytes > hardSegment:
+		v.odd = fmt.Sprintf("there is no key frame for %.1f seconds", float64(at-open.Start)/float64(v.video.Timescale))
 	default:
 		return false
 	}
@@ -392,13 +392,13 @@ func (v *videoImport) cut(now segmentInHand, at int64, s cmaf.Sample) bool {
 
 // finish seals the track and describes it.
 func (v *videoImport) finish(ctx context.Context) error {
-	if err := v.packer.finish(ctx); err != nil {
+	if err := v.writer.finish(); err != nil {
 		return err
 	}
 	if v.samples == 0 {
 		return nil
 	}
-	video, index := v.video, v.packer.index()
+	video, index := v.video, v.writer.index()
 	video.Start = max(v.firstKey, 0)
 	video.End = index.End()
 	if limit := index.Track.Ticks(v.limit); v.limit > 0 && limit > video.Start {
@@ -411,7 +411,7 @@ func (v *videoImport) finish(ctx context.Context) error {
 	v.longest(video.End)
 	video.Efforts = v.efforts.efforts()
 	video.Encode = v.whyEncode(index)
-	return media.Seal(ctx, v.Store, v.packer.prefix, index)
+	return media.Seal(ctx, v.Store, v.writer.prefix, index)
 }
 
 // whyEncode returns what keeps the stored track from being a rendition, or nothing.
@@ -451,7 +451,7 @@ func (im *importer) check() error {
 		if src.Video.Frames == 0 {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
-		end = im.video.packer.track.Time(src.Video.End)
+		end = im.video.writer.packer.Track.Time(src.Video.End)
 		if err := checkLength(src.Probe, "video", src.Video.Stream, end); err != nil {
 			return err
 		}
@@ -485,8 +485,8 @@ func (im *importer) verify(ctx context.Context) error {
 	if im.video == nil || im.src.Video.Encode != "" {
 		return nil
 	}
-	index := im.video.packer.index()
-	track := media.NewTrack(im.Store, im.video.packer.prefix, index)
+	index := im.video.writer.index()
+	track := media.NewTrack(im.Store, im.video.writer.prefix, index)
 	var keys []keyFrame
 	for _, n := range slices.Compact([]int{0, len(index.Segments) - 1}) {
 		sample := index.Segments[n].Parts[0].Samples[0]

@@ -19,14 +19,13 @@ func evenSource(frames, rate, every int, seconds float64) (Source, cmaf.TrackInd
 	duration := timescale / rate
 	v := videoImport{video: &SourceVideo{Timescale: timescale}, seconds: seconds}
 	var index cmaf.TrackIndex
-	var now segmentInHand
+	var open cmaf.Contents
 	for i := range frames {
 		at := int64(i * duration)
 		sample := cmaf.Sample{Duration: uint32(duration), Size: 100, Sync: i%every == 0}
-		if i == 0 || v.cut(now, at, sample) {
+		if i == 0 || v.cut(open, at, sample) {
 			index.Segments = append(index.Segments, cmaf.Segment{})
-			v.packer.segments = index.Segments
-			now = segmentInHand{start: at, bytes: 1}
+			open = cmaf.Contents{Start: at, Bytes: 1}
 		}
 		segment := &index.Segments[len(index.Segments)-1]
 		if sample.Sync || len(segment.Parts) == 0 {

@@ -104,14 +104,14 @@ func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) 
 		tracks[0].Delay = 2 * int64(tracks[0].Timescale) / 25
 	}
 	two := int64(2 * tracks[0].Timescale)
-	pack := packer{
-		store: store, prefix: prefix, track: tracks[0], part: two / 2,
-		cut: func(s segmentInHand, at int64, sample cmaf.Sample) bool { return sample.Sync && at/two > s.start/two },
-	}
+	w := trackWriter{store: store, prefix: prefix}
+	w.begin(t.Context(), tracks[0], 1, func(open cmaf.Contents, at int64, s cmaf.Sample) bool {
+		return s.Sync && at/two > open.Start/two
+	})
 	var retimer cmaf.Retimer
 	add := func(f cmaf.Fragment, err error) {
 		if err == nil {
-			err = pack.add(t.Context(), f)
+			err = w.add(f)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -127,11 +127,11 @@ func encodeStream(t *testing.T, store blob.Store, prefix string, args []string) 
 		}
 		add(retimer.Add(f))
 	}
-	add(retimer.Finish(0))
-	if err := pack.finish(t.Context()); err != nil {
+	add(retimer.Finish())
+	if err := w.finish(); err != nil {
 		t.Fatal(err)
 	}
-	index := pack.index()
+	index := w.index()
 	return Stream{Prefix: prefix, Index: index, Complete: true, Samples: index.Frames(), Length: index.Duration()}
 }
 

@@ -23,16 +23,16 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 	}
 	rates := plan.rates(0, nil)
 	tasks := make([]encodeTask, len(encoded))
-	packers := make([]*packer, len(encoded))
+	writers := make([]*trackWriter, len(encoded))
 	for i, r := range encoded {
-		packers[i] = &packer{store: e.Store, prefix: plan.Prefix + "/" + r.Dir}
+		writers[i] = &trackWriter{store: e.Store, prefix: plan.Prefix + "/" + r.Dir}
 		tasks[i].rendition = plan.rendition(r, rates[i])
 		tasks[i].rendition.KeyEvery = plan.keyEvery(r)
 		if rate := r.rateIn(plan); rate.Den > 0 {
 			tasks[i].frames = plan.Source.Probe.Duration.Seconds() * float64(rate.Num) / float64(rate.Den)
 		}
 		tasks[i].consume = func(ctx context.Context, pipe io.Reader) error {
-			return readSequential(ctx, pipe, packers[i], r, plan.SegmentSeconds)
+			return readSequential(ctx, pipe, writers[i], r, plan.SegmentSeconds)
 		}
 	}
 	cores := plan.Chunks[0].Cores
@@ -51,12 +51,12 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 	if err != nil {
 		return ChunkResult{}, err
 	}
-	if err := checkSequential(plan, packers); err != nil {
+	if err := checkSequential(plan, writers); err != nil {
 		return ChunkResult{}, err
 	}
 	var result ChunkResult
 	for i, r := range encoded {
-		result.Renditions = append(result.Renditions, packers[i].result(r.Name))
+		result.Renditions = append(result.Renditions, writers[i].result(r.Name))
 	}
 	for _, d := range damage {
 		result.Damage.Merge(d)
@@ -76,17 +76,16 @@ func (p *Plan) keyEvery(r Rendition) time.Duration {
 
 // readSequential takes a rendition off a pipe and cuts it at the key frames nearest
 // to multiples of the length of segments.
-func readSequential(ctx context.Context, pipe io.Reader, p *packer, rendition Rendition, seconds float64) error {
+func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, rendition Rendition, seconds float64) error {
 	reader, track, err := openTrack(pipe, cmaf.Video)
 	if err != nil || reader == nil {
 		return err
 	}
 	track.Delay = rendition.delay(track)
-	p.track, p.part = track, 2*int64(track.Timescale)
-	length := seconds * float64(p.track.Timescale)
-	early := int64(p.track.Timescale) / 20 // key frames may come a little before they are due
+	length := seconds * float64(track.Timescale)
+	early := int64(track.Timescale) / 20 // key frames may come a little before they are due
 	next := 1
-	p.cut = func(_ segmentInHand, at int64, s cmaf.Sample) bool {
+	w.begin(ctx, track, 2, func(_ cmaf.Contents, at int64, s cmaf.Sample) bool {
 		if !s.Sync || float64(at+early) < float64(next)*length {
 			return false
 		}
@@ -94,9 +93,9 @@ func readSequential(ctx context.Context, pipe io.Reader, p *packer, rendition Re
 			next++
 		}
 		return true
-	}
+	})
 	var retimer cmaf.Retimer
-	lead := p.track.Ticks(cmaf.Lead)
+	lead := track.Ticks(cmaf.Lead)
 	for {
 		f, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -110,32 +109,32 @@ func readSequential(ctx context.Context, pipe io.Reader, p *packer, rendition Re
 		if err != nil {
 			return err
 		}
-		if err := p.add(ctx, settled); err != nil {
+		if err := w.add(settled); err != nil {
 			return err
 		}
 	}
-	rest, err := retimer.Finish(0)
+	rest, err := retimer.Finish()
 	if err != nil {
 		return err
 	}
-	if err := p.add(ctx, rest); err != nil {
+	if err := w.add(rest); err != nil {
 		return err
 	}
-	return p.finish(ctx)
+	return w.finish()
 }
 
 // checkSequential compares renditions with one another and with the header of the
 // file.
-func checkSequential(plan Plan, packers []*packer) error {
+func checkSequential(plan Plan, writers []*trackWriter) error {
 	encoded := plan.encoded()
 	frames := -1
-	for i, p := range packers {
-		index := p.index()
+	for i, w := range writers {
+		index := w.index()
 		if index.Frames() == 0 {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
-		if len(p.segments) != len(packers[0].segments) {
-			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(packers[0].segments), encoded[i].Name, len(p.segments))
+		if len(w.segments) != len(writers[0].segments) {
+			return fmt.Errorf("%s has %d segments, %s has %d", encoded[0].Name, len(writers[0].segments), encoded[i].Name, len(w.segments))
 		}
 		if !encoded[i].converts() {
 			if frames >= 0 && frames != index.Frames() {
@@ -143,7 +142,7 @@ func checkSequential(plan Plan, packers []*packer) error {
 			}
 			frames = index.Frames()
 		}
-		if err := checkLength(plan.Source.Probe, "video", plan.Source.Video.Stream, p.track.Time(index.End())); err != nil {
+		if err := checkLength(plan.Source.Probe, "video", plan.Source.Video.Stream, index.Track.Time(index.End())); err != nil {
 			return err
 		}
 	}
