@@ -1,20 +1,21 @@
 // Package blob stores and transfers bytes: weir's own objects on the local disk or in S3 buckets,
 // outputs in the callers' buckets, and sources from the callers' URLs.
 //
-// A Store holds objects under keys, on disk or in a bucket; both pass the same tests (store_test.go).
-// An object exists completely or not at all, and is never changed in place: to change it, put it
-// again. A Dest receives the outputs of a task: it has fewer methods, and is sealed at the end. A
-// Fetcher reads each byte of a source once, and resumes after broken connections. Send uploads a file
-// to a URL.
+// A Store holds objects under keys, on disk or in a bucket; both pass the same tests
+// (store_test.go). An object exists completely or not at all, and is never changed in place: to
+// change it, put it again. A Dest receives the outputs of a task: it has fewer methods, and is
+// sealed at the end. A Fetcher reads each byte of a source once, and resumes after broken
+// connections. Send uploads a file to a URL.
 //
-// Addresses from callers are only reached through a guard.Guard, in Options or in the Fetcher. Without
-// a Guard the address is the operator's own.
+// Addresses from callers are only reached through a guard.Guard, in Options or in the Fetcher.
+// Without a Guard the address is the operator's own.
 //
-// Every error has a kind of package weir. Upstream and Full may go away later; the failed request was
-// already repeated several times. All others are final. No error contains a credential.
+// Every error has a kind of package weir. Upstream and Full may go away later; the failed request
+// was already repeated several times. All others are final. No error contains a credential.
 //
-// Each place has a file: disk.go, s3.go, dest.go, http.go (a web server as a source), gateway.go (IPFS
-// and Arweave), hls.go (a playlist as a source). They share origin.go, which resumes a broken transfer.
+// Each place has a file: disk.go, s3.go, dest.go, http.go (a web server as a source), gateway.go
+// (IPFS and Arweave), hls.go (a playlist as a source). They share origin.go, which resumes a broken
+// transfer.
 package blob
 
 import (
@@ -48,9 +49,9 @@ type PutOptions struct {
 // With an object a there can be no object a/b, because on disk a key is a file. A Store is safe for
 // concurrent use.
 type Store interface {
-	// Put stores size bytes (-1 = all) of r as an object, and replaces an existing one. A reader with
-	// more or less bytes is an error. When a connection breaks, readers that can seek are read again;
-	// of others, 5 MiB at a time are held in memory.
+	// Put stores size bytes (-1 = all) of r as an object, and replaces an existing one. A reader
+	// with more or less bytes is an error. When a connection breaks, readers that can seek are read
+	// again; of others, 5 MiB at a time are held in memory.
 	Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error
 
 	// Get returns length bytes (-1 = all) of an object from offset on, less when the object ends
@@ -67,8 +68,8 @@ type Store interface {
 	// Delete removes an object. One that isn't there is no error.
 	Delete(ctx context.Context, key string) error
 
-	// DeletePrefix removes all objects in the folder, and uploads to it that were not completed. The
-	// folder asset/1 does not contain asset/10.
+	// DeletePrefix removes all objects in the folder, and uploads to it that were not completed.
+	// The folder asset/1 does not contain asset/10.
 	DeletePrefix(ctx context.Context, folder string) error
 
 	// Copy copies an object, if possible without a transfer of its bytes.
@@ -79,8 +80,8 @@ type Store interface {
 	Upload(ctx context.Context, key string, o PutOptions) (Upload, error)
 	Resume(ctx context.Context, key, uploadID string) (Upload, error)
 
-	// Path returns the file of an object, which need not exist, if objects are files on this machine.
-	// It must not be written to.
+	// Path returns the file of an object, which need not exist, if objects are files on this
+	// machine. It must not be written to.
 	Path(key string) (string, bool)
 
 	// Free returns the free and the total space in bytes. ok is false where that is not known.
@@ -90,8 +91,8 @@ type Store interface {
 	Close() error
 }
 
-// MinPart is the smallest size of a part that every store accepts. All parts of an upload but the last
-// must have the same size; the last may be smaller.
+// MinPart is the smallest size of a part that every store accepts. All parts of an upload but the
+// last must have the same size; the last may be smaller.
 const MinPart = 5 << 20
 
 // maxParts bounds the number of parts of an object.
@@ -103,7 +104,8 @@ type Upload interface {
 	// ID returns the uploadID for Resume.
 	ID() string
 
-	// Part stores size bytes from the start of r as part n, from 1 on, and replaces an existing one.
+	// Part stores size bytes from the start of r as part n, from 1 on, and replaces an existing
+	// one.
 	Part(ctx context.Context, n int, r io.ReadSeeker, size int64) (PartInfo, error)
 
 	// Complete makes the object from the parts, which are sorted by number.
@@ -136,9 +138,9 @@ func (o Options) log() *slog.Logger {
 }
 
 // Open returns the store at a URL: file:PATH, s3+https://key:secret@host/bucket, with s3+http for a
-// server without TLS, or s3://key:secret@region/bucket for Amazon. Key and secret are percent-encoded;
-// a path after the bucket is the prefix of all keys. Open sends no request. With a Guard, only buckets
-// can be opened.
+// server without TLS, or s3://key:secret@region/bucket for Amazon. Key and secret are
+// percent-encoded; a path after the bucket is the prefix of all keys. Open sends no request. With a
+// Guard, only buckets can be opened.
 func Open(url string, o Options) (Store, error) {
 	if path, ok := strings.CutPrefix(url, "file:"); ok {
 		if o.Guard != nil {
@@ -163,8 +165,8 @@ const (
 const hidden = ".weir"
 
 // checkKey returns an error that explains why something can't be a key. A key is one or more names
-// with slashes between them, in UTF-8, without control characters and backslashes. The names . and ..
-// are invalid, and so is .weir as the first.
+// with slashes between them, in UTF-8, without control characters and backslashes. The names . and
+// .. are invalid, and so is .weir as the first.
 func checkKey(key string) error {
 	bad := func(why string) error {
 		return weir.Errorf(weir.Invalid, "%q can't be a path in a storage: it %s", key, why)

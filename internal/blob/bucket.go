@@ -21,7 +21,8 @@ type bucket struct {
 	prefix      string // "" or a path in the bucket, without slashes around it
 }
 
-// howToWrite ends the errors about a storage URL. They don't repeat the URL, which contains the secret.
+// howToWrite ends the errors about a storage URL. They don't repeat the URL, which contains the
+// secret.
 const howToWrite = "write it as s3+https://key:secret@host/bucket, with key and secret percent-encoded"
 
 func parseBucket(raw string) (bucket, error) {

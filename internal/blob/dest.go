@@ -9,15 +9,16 @@ import (
 // complete. Only Seal returns its URL, to which all keys are relative: storage that is addressed by
 // its content has no URL before. All methods but Seal and Close are safe for concurrent use.
 type Dest interface {
-	// Put, Upload, Resume, Stat and Delete are those of a Store. Stat need only know objects that were
-	// put here.
+	// Put, Upload, Resume, Stat and Delete are those of a Store. Stat need only know objects that
+	// were put here.
 	Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error
 	Upload(ctx context.Context, key string, o PutOptions) (Upload, error)
 	Resume(ctx context.Context, key, uploadID string) (Upload, error)
 	Stat(ctx context.Context, key string) (Info, error)
 	Delete(ctx context.Context, key string) error
 
-	// PartSize returns the best size of the parts of large objects; 0 = they are not uploaded in parts.
+	// PartSize returns the best size of the parts of large objects; 0 = they are not uploaded in
+	// parts.
 	PartSize() int64
 
 	// Seal completes the destination and returns the URL that keys are relative to. A second call

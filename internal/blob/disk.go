@@ -41,8 +41,8 @@ type disk struct {
 	mode os.FileMode // of folders; files have it without the right to execute
 }
 
-// NewDisk returns the store in a folder, which it creates if necessary. It removes temporary files that
-// are older than a day.
+// NewDisk returns the store in a folder, which it creates if necessary. It removes temporary files
+// that are older than a day.
 func NewDisk(dir string) (Store, error) { return newDisk(dir, 0o700) }
 
 // NewUserDisk is NewDisk for a folder of the user of a command: the umask decides who may read the
@@ -149,7 +149,8 @@ func (d *disk) create(temp string, fill func(*os.File) error) error {
 	return err
 }
 
-// rename moves a file from the hidden folder to its key, durably. After an error the file is removed.
+// rename moves a file from the hidden folder to its key, durably. After an error the file is
+// removed.
 func (d *disk) rename(temp, key string) error {
 	folder := path.Dir(key)
 	var err error
@@ -281,8 +282,8 @@ func (d *disk) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 	}
 }
 
-// isMissing reports whether an error means that a file does not exist, maybe because its folder is a
-// file.
+// isMissing reports whether an error means that a file does not exist, maybe because its folder is
+// a file.
 func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
@@ -372,8 +373,8 @@ func copyFile(ctx context.Context, to, from *os.File, size int64) (done int64, e
 }
 
 // Adopt makes a file of this machine an object and returns its new path: on disk it becomes the
-// object, without a copy if it is on the same file system; a bucket gets a copy, and the file stays.
-// It must not be written to any more.
+// object, without a copy if it is on the same file system; a bucket gets a copy, and the file
+// stays. It must not be written to any more.
 func Adopt(ctx context.Context, s Store, key, file string, o PutOptions) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
@@ -425,9 +426,10 @@ func (d *disk) adopt(ctx context.Context, key string, f *os.File) (string, error
 	return at, d.rename(temp, key)
 }
 
-// Share makes a file of this machine also an object: on disk both are one file if they are on the same
-// file system, otherwise there is a copy. It must not be written to any more. Unlike an object that
-// was put, a shared one is only sure to survive a power failure after another was put to its folder.
+// Share makes a file of this machine also an object: on disk both are one file if they are on the
+// same file system, otherwise there is a copy. It must not be written to any more. Unlike an object
+// that was put, a shared one is only sure to survive a power failure after another was put to its
+// folder.
 func Share(ctx context.Context, s Store, key, file string, o PutOptions) error {
 	if err := errors.Join(checkKey(key), ctx.Err()); err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// playlist lists the importable variants of an HLS master playlist, or the pieces of a media playlist.
+// playlist lists the importable variants of an HLS master playlist, or the pieces of a media
+// playlist.
 type playlist struct {
 	variants []hls.Variant
 	pieces   []hlsPiece // in the order of the file, the init section first

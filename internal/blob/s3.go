@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	// streamPart is the size of parts of a body that can be read only once, so it is held in memory.
+	// streamPart is the size of parts of a body that can be read only once, so it is held in
+	// memory.
 	streamPart = MinPart
 	// filePart is the size of parts of a file.
 	filePart = 16 << 20
@@ -43,9 +44,9 @@ const (
 // s3 is a Store in a bucket.
 //
 // The client library makes and signs the requests. Retries are done here, because they need a body
-// that can be read again. Every body is hashed before it is sent: its SHA-256 is in the signature and
-// its MD5 in a header, which every server checks. Many servers do not support the newer forms (chunked
-// signatures, checksums in trailers).
+// that can be read again. Every body is hashed before it is sent: its SHA-256 is in the signature
+// and its MD5 in a header, which every server checks. Many servers do not support the newer forms
+// (chunked signatures, checksums in trailers).
 type s3 struct {
 	bucket    bucket
 	transport http.RoundTripper
@@ -119,8 +120,8 @@ func ownTransport() *http.Transport {
 	}
 }
 
-// polite keeps a transport from decompressing objects, and uses Expect for large ones: a server that
-// refuses one may close the connection without reading it, and then its reason would be lost.
+// polite keeps a transport from decompressing objects, and uses Expect for large ones: a server
+// that refuses one may close the connection without reading it, and then its reason would be lost.
 type polite struct {
 	http.RoundTripper
 }
@@ -140,8 +141,8 @@ func (s *s3) Path(string) (string, bool) { return "", false }
 
 func (s *s3) Free(context.Context) (free, total int64, ok bool) { return 0, 0, false }
 
-// do makes a request, with retries. The context of the request ends when the server stalls longer than
-// timeout.
+// do makes a request, with retries. The context of the request ends when the server stalls longer
+// than timeout.
 func (s *s3) do(ctx context.Context, timeout time.Duration, key string, request func(ctx context.Context, moved func()) error) error {
 	return s.tempo.retry(ctx, func() error {
 		watched, dog := watch(ctx, timeout)
@@ -175,8 +176,8 @@ func (s *s3) explain(ctx context.Context, err error, key string) error {
 // regionName matches names of regions; they may become part of a host.
 var regionName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// otherRegion changes the region if an error says that the used one is wrong. It was only a guess (see
-// regionOf), and servers without regions expect us-east-1.
+// otherRegion changes the region if an error says that the used one is wrong. It was only a guess
+// (see regionOf), and servers without regions expect us-east-1.
 func (s *s3) otherRegion(err error, used *regional) bool {
 	e, ok := errors.AsType[minio.ErrorResponse](err)
 	if !ok {
@@ -320,8 +321,8 @@ func (s *s3) putStream(ctx context.Context, key string, r io.Reader, size int64,
 	})
 }
 
-// readPart reads the next part of a stream; only the last is shorter. The buffer of a small object is
-// no larger than the object.
+// readPart reads the next part of a stream; only the last is shorter. The buffer of a small object
+// is no larger than the object.
 func readPart(ctx context.Context, r io.Reader, buffer []byte, part int, size int64) ([]byte, error) {
 	if cap(buffer) == 0 && size >= 0 && size < int64(part) {
 		buffer = make([]byte, 0, size+1)
@@ -460,8 +461,8 @@ func (s *s3) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 	}
 }
 
-// list returns the objects of a folder, as in the bucket. After a failure it continues after the last
-// object.
+// list returns the objects of a folder, as in the bucket. After a failure it continues after the
+// last object.
 func (s *s3) list(ctx context.Context, folder string) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		last, stopped := "", false

@@ -33,7 +33,8 @@ func (doctorCmd) Run(ctx context.Context, cfg *config.Config) error {
 	return err
 }
 
-// reachDatabase returns an error if the database does not answer. The first start creates that of SQLite.
+// reachDatabase returns an error if the database does not answer. The first start creates that of
+// SQLite.
 func reachDatabase(ctx context.Context, cfg *config.Config) error {
 	if path, ok := cfg.SQLite(); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -209,8 +210,8 @@ func examineSecret(cfg *config.Config) finding {
 	return finding{what, stateOK, cfg.SecretFile}
 }
 
-// examineConfinement reports the kernel's features for the sandbox of ffmpeg, whether the sandbox works,
-// and the encoders of this ffmpeg.
+// examineConfinement reports the kernel's features for the sandbox of ffmpeg, whether the sandbox
+// works, and the encoders of this ffmpeg.
 func examineConfinement(ctx context.Context, cfg *config.Config) []finding {
 	kernel := ffmpeg.ReadKernel()
 	mode := cmp.Or(ffmpeg.Mode(cfg.Sandbox), ffmpeg.Require)

@@ -20,11 +20,11 @@ const (
 // LiveShare is the share of each core that live work may use, in thousandths.
 const LiveShare = 750
 
-// Reserve takes cores for work that must keep up with real time, without waiting. The offers are the
-// costs of alternative plans, in thousandths of a core, the best first; Reserve takes the first one
-// that fits beside what is reserved already. chosen is -1 when none does. A quarter of the machine is
-// left for everything else. Batch work does not count: it has a lower priority in the kernel and gets
-// fewer cores from now on.
+// Reserve takes cores for work that must keep up with real time, without waiting. The offers are
+// the costs of alternative plans, in thousandths of a core, the best first; Reserve takes the first
+// one that fits beside what is reserved already. chosen is -1 when none does. A quarter of the
+// machine is left for everything else. Batch work does not count: it has a lower priority in the
+// kernel and gets fewer cores from now on.
 func (e *Engine) Reserve(offers []int) (chosen int, release func()) {
 	return e.ledger.reserve(offers)
 }
@@ -49,9 +49,10 @@ type request struct {
 
 func newLedger(cores int) *ledger { return &ledger{cores: cores, free: cores, speed: 1} }
 
-// acquire waits until the cores are free and takes them; release returns them and may be called more
-// than once. A request for more cores than there are gets all of them. Requests of a priority are
-// served in their order, and none overtakes a request that is too big for the cores that are free now.
+// acquire waits until the cores are free and takes them; release returns them and may be called
+// more than once. A request for more cores than there are gets all of them. Requests of a priority
+// are served in their order, and none overtakes a request that is too big for the cores that are
+// free now.
 func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -90,8 +91,8 @@ func (l *ledger) release(priority Priority, r *request) {
 	l.grant()
 }
 
-// grant serves waiting requests, by priority and age, and stops at the first that does not fit: else
-// small requests could keep a big one waiting forever.
+// grant serves waiting requests, by priority and age, and stops at the first that does not fit:
+// else small requests could keep a big one waiting forever.
 func (l *ledger) grant() {
 	for priority := Live; priority >= Batch; priority-- {
 		for len(l.waiting[priority]) > 0 {

@@ -25,7 +25,16 @@ type Ratio struct {
 	Den int64 `json:"den"`
 }
 
-func (r Ratio) given() bool { return r.Num > 0 && r.Den > 0 }
+// Given reports whether r is not the zero Ratio.
+func (r Ratio) Given() bool { return r.Num > 0 && r.Den > 0 }
+
+// Float returns r as a number; 0 = not given.
+func (r Ratio) Float() float64 {
+	if !r.Given() {
+		return 0
+	}
+	return float64(r.Num) / float64(r.Den)
+}
 
 func (r Ratio) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 
@@ -47,7 +56,8 @@ func gcd(a, b int64) int64 {
 // one track, with the absolute times of the source, plus Lead.
 type Encode struct {
 	// Lead is added to all times in pipes, in both directions, in whole seconds. The times of
-	// fragments can't be negative, and frames may be shown or decoded before the presentation time 0.
+	// fragments can't be negative, and frames may be shown or decoded before the presentation time
+	// 0.
 	Lead time.Duration
 
 	// Input is the source file. When it is "", the source is read from pipe:0: an init segment and
@@ -63,9 +73,9 @@ type Encode struct {
 	// of the source.
 	Start, End int64
 
-	// Tick is the time base of the encoders: the time of every source frame is a multiple of it. For
-	// a constant rate it is 1/rate, else the greatest common divisor of all times. It must be the
-	// same for all chunks of a source. Not given means 1/Timescale.
+	// Tick is the time base of the encoders: the time of every source frame is a multiple of it.
+	// For a constant rate it is 1/rate, else the greatest common divisor of all times. It must be
+	// the same for all chunks of a source. Not given means 1/Timescale.
 	Tick Ratio
 	Rate Ratio // nominal frame rate; the same for all chunks of a source
 
@@ -136,9 +146,9 @@ func fragments(pipe int, lead time.Duration) []string {
 // tick returns the time base of r's encoder.
 func (e Encode) tick(r Rendition) Ratio {
 	switch {
-	case r.Rate.given():
+	case r.Rate.Given():
 		return Ratio{r.Rate.Den, r.Rate.Num}.reduced()
-	case e.Tick.given():
+	case e.Tick.Given():
 		return e.Tick.reduced()
 	}
 	return Ratio{1, e.Timescale}
@@ -147,7 +157,7 @@ func (e Encode) tick(r Rendition) Ratio {
 // timescale returns the timescale of r's track: the source's, or one in which the frames of another
 // rate have whole durations.
 func (e Encode) timescale(r Rendition) int64 {
-	if !r.Rate.given() {
+	if !r.Rate.Given() {
 		return e.Timescale
 	}
 	scale := r.Rate.reduced().Num
@@ -160,9 +170,9 @@ func (e Encode) timescale(r Rendition) int64 {
 // rate returns the frame rate for r's encoder.
 func (e Encode) rate(r Rendition) Ratio {
 	switch {
-	case r.Rate.given():
+	case r.Rate.Given():
 		return r.Rate.reduced()
-	case e.Rate.given():
+	case e.Rate.Given():
 		return e.Rate.reduced()
 	}
 	return Ratio{30, 1}
@@ -196,5 +206,5 @@ func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), '
 
 // anyRate reports whether a rendition has a frame rate of its own.
 func (e Encode) anyRate() bool {
-	return slices.ContainsFunc(e.Renditions, func(r Rendition) bool { return r.Rate.given() })
+	return slices.ContainsFunc(e.Renditions, func(r Rendition) bool { return r.Rate.Given() })
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Remux plans one run of ffmpeg that demuxes a file without decoding: stream i goes to pipe:3+i with
-// its times plus Lead, counted from the start of the presentation whatever the container says.
+// Remux plans one run of ffmpeg that demuxes a file without decoding: stream i goes to pipe:3+i
+// with its times plus Lead, counted from the start of the presentation whatever the container says.
 type Remux struct {
 	Lead    time.Duration // see Encode
 	Input   string
@@ -73,14 +73,15 @@ func matroska(pipe int, lead time.Duration) []string {
 	}
 }
 
-// Audio plans one run of ffmpeg that encodes an audio track of a source as one continuous AAC track,
-// at pipe:3 as fragmented MP4 with times plus Lead. The encoder's priming is before the presentation
-// time 0. Where the source has no audio (a late start, gaps) the track has silence, so that it stays
-// in sync with the video.
+// Audio plans one run of ffmpeg that encodes an audio track of a source as one continuous AAC
+// track, at pipe:3 as fragmented MP4 with times plus Lead. The encoder's priming is before the
+// presentation time 0. Where the source has no audio (a late start, gaps) the track has silence, so
+// that it stays in sync with the video.
 type Audio struct {
 	Lead time.Duration // see Encode
 
-	// Input is the source file. When it is "", the source is read from pipe:0, with times plus Lead.
+	// Input is the source file. When it is "", the source is read from pipe:0, with times plus
+	// Lead.
 	Input  string
 	Format string // of pipe:0: "mp4" or "matroska"
 	Stream int    // index in the input

@@ -166,7 +166,7 @@ func (v VideoFormat) toneMap(width, height int) []string {
 func (e Encode) branch(r Rendition, width, height int) []string {
 	var filters []string
 	switch {
-	case r.Rate.given():
+	case r.Rate.Given():
 		filters = append(filters, e.rateFilters(r.Rate.reduced())...)
 	case e.anyRate():
 		filters = append(filters, window(e.Start, e.End))

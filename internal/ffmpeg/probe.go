@@ -117,9 +117,7 @@ func (p Probe) VideoSpec() weir.VideoSpec {
 		switch s.Kind {
 		case kindVideo:
 			t.Width, t.Height = s.Shown()
-			if s.Rate.Den > 0 {
-				t.FPS = float64(s.Rate.Num) / float64(s.Rate.Den)
-			}
+			t.FPS = s.Rate.Float()
 		case kindAudio:
 			t.BitDepth = s.BitDepth
 		}

@@ -222,7 +222,7 @@ func (r rawStream) video(s *Stream) {
 		s.Width, s.Height = 0, 0
 	}
 	s.Sample = r.SampleAspect.ratio(":")
-	if !s.Sample.given() || s.Sample.Num > 100*s.Sample.Den || s.Sample.Den > 100*s.Sample.Num {
+	if !s.Sample.Given() || s.Sample.Num > 100*s.Sample.Den || s.Sample.Den > 100*s.Sample.Num {
 		s.Sample = Ratio{Num: 1, Den: 1}
 	}
 	s.PixelFormat, s.FieldOrder, s.Reorder = known(r.PixelFormat), known(r.FieldOrder), r.Reorder.small()

@@ -89,8 +89,8 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	}
 	s.start(ctx, p)
 
-	// The group is killed while its first process is still a zombie, so that its number can't belong
-	// to another one yet. Children that it left would keep the pipes open.
+	// The group is killed while its first process is still a zombie, so that its number can't
+	// belong to another one yet. Children that it left would keep the pipes open.
 	for unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
@@ -122,13 +122,14 @@ func (e *Engine) run(ctx context.Context, p process) error {
 }
 
 // environment has no variables of weir's own, because they may contain keys. With huge pages, where
-// glibc and the kernel support them, encoding takes 3 to 4 % less CPU time and a twelfth more memory.
+// glibc and the kernel support them, encoding takes 3 to 4 % less CPU time and a twelfth more
+// memory.
 func environment() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"}
 }
 
-// usedUp reports whether a process ended at its limit of CPU time. The kernel counts that time in two
-// ways, which differ by a share, and by what a busy machine has not counted yet.
+// usedUp reports whether a process ended at its limit of CPU time. The kernel counts that time in
+// two ways, which differ by a share, and by what a busy machine has not counted yet.
 func usedUp(state *os.ProcessState, limit time.Duration) bool {
 	return state.UserTime()+state.SystemTime() >= limit-max(limit/20, 300*time.Millisecond)
 }
@@ -264,8 +265,8 @@ func (s *stream) copyOut(w io.Writer, r *os.File) {
 	}
 }
 
-// copyIn writes to the process. It is no error if the process closes its end early: it needs no more,
-// or its exit status tells why.
+// copyIn writes to the process. It is no error if the process closes its end early: it needs no
+// more, or its exit status tells why.
 func (s *stream) copyIn(r io.Reader) {
 	defer s.feed.Close()
 	buffer := make([]byte, bufferSize)
@@ -296,8 +297,8 @@ func (s *stream) copyIn(r io.Reader) {
 	}
 }
 
-// guard ends a process that neither reads, writes nor makes progress, unless it waits for the caller.
-// When the run is cancelled, guard closes the pipes, so that their readers return.
+// guard ends a process that neither reads, writes nor makes progress, unless it waits for the
+// caller. When the run is cancelled, guard closes the pipes, so that their readers return.
 func (s *stream) guard(ctx context.Context, p process) {
 	var tick <-chan time.Time
 	if p.stall > 0 {

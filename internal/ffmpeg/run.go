@@ -19,13 +19,13 @@ type Command struct {
 
 	Read []string // files and folders that it may read
 
-	// Stdin is what ffmpeg reads as pipe:0; nil = nothing. Its error ends the run. Run closes it when
-	// it is an io.Closer, so that a blocked Read returns when ffmpeg needs no more.
+	// Stdin is what ffmpeg reads as pipe:0; nil = nothing. Its error ends the run. Run closes it
+	// when it is an io.Closer, so that a blocked Read returns when ffmpeg needs no more.
 	Stdin io.Reader
 
 	// Outputs get what ffmpeg writes to pipe:3, pipe:4 and so on, each from a goroutine of its own.
-	// The first error of one ends the run. An *io.PipeWriter is closed with the error when the run is
-	// cancelled; others must not block forever.
+	// The first error of one ends the run. An *io.PipeWriter is closed with the error when the run
+	// is cancelled; others must not block forever.
 	Outputs []io.Writer
 
 	Threads  int  // cores it takes from the ledger; 0 = 1
@@ -41,8 +41,8 @@ type Command struct {
 	// Log gets every line of the level info or warning, one at a time.
 	Log func(line string)
 
-	// Complaint gets the error that ffmpeg's messages stand for when it ended with status 0: it does
-	// so even if it had no memory for some frames, or for the end of a file. Callers that miss
+	// Complaint gets the error that ffmpeg's messages stand for when it ended with status 0: it
+	// does so even if it had no memory for some frames, or for the end of a file. Callers that miss
 	// frames learn the reason here.
 	Complaint func(error)
 
@@ -75,7 +75,8 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		defer release()
 	}
 
-	// The sandbox needs absolute paths. In Args they may be relative: ffmpeg has weir's working folder.
+	// The sandbox needs absolute paths. In Args they may be relative: ffmpeg has weir's working
+	// folder.
 	var err error
 	read := slices.Clone(c.Read)
 	for i := range read {
@@ -112,8 +113,8 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 	})
 }
 
-// readProgress parses the output of -progress: lines of key=value, of which `progress` is the last of
-// each block. It calls moved when a block differs from the one before.
+// readProgress parses the output of -progress: lines of key=value, of which `progress` is the last
+// of each block. It calls moved when a block differs from the one before.
 func readProgress(r io.Reader, moved func(), report func(Progress)) error {
 	lines := bufio.NewScanner(r)
 	var now, before Progress

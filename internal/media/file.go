@@ -11,15 +11,16 @@ import (
 	"weir/internal/weir"
 )
 
-// File is a virtual file: its head is in memory, the rest are byte ranges of stored segments. Its size
-// is known, and it can be read from any offset.
+// File is a virtual file: its head is in memory, the rest are byte ranges of stored segments. Its
+// size is known, and it can be read from any offset.
 type File struct {
 	layout cmaf.Layout
 	tracks []*Track
 	starts []int64 // of each extent, in the file
 }
 
-// NewFile returns the file that a layout describes. Extents refer to tracks by their index in tracks.
+// NewFile returns the file that a layout describes. Extents refer to tracks by their index in
+// tracks.
 func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 	f := &File{layout: layout, tracks: tracks, starts: make([]int64, len(layout.Extents))}
 	at := int64(len(layout.Head))
@@ -39,8 +40,8 @@ func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 // Size returns the length of the file.
 func (f *File) Size() int64 { return f.layout.Size }
 
-// Reader opens the file; it reads until the context ends. Several readers of one file can be used at the
-// same time, one reader can't. A closed reader can be used again.
+// Reader opens the file; it reads until the context ends. Several readers of one file can be used
+// at the same time, one reader can't. A closed reader can be used again.
 func (f *File) Reader(ctx context.Context) io.ReadSeekCloser {
 	open := func(track, segment int, offset int64) (io.ReadCloser, error) {
 		return f.tracks[track].open(ctx, segment, offset, -1)
@@ -48,8 +49,8 @@ func (f *File) Reader(ctx context.Context) io.ReadSeekCloser {
 	return &fileReader{file: f, open: open, bodies: make([]segmentBody, len(f.tracks))}
 }
 
-// fileReader reads a File. The current segment of each track stays open, so that reading in order takes
-// one request to the store for each segment.
+// fileReader reads a File. The current segment of each track stays open, so that reading in order
+// takes one request to the store for each segment.
 type fileReader struct {
 	file   *File
 	open   func(track, segment int, offset int64) (io.ReadCloser, error)

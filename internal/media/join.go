@@ -11,8 +11,8 @@ import (
 	"weir/internal/weir"
 )
 
-// A broadcast may have been recorded in several periods, each on another node. The asset has one track
-// with the segments of all periods in their order.
+// A broadcast may have been recorded in several periods, each on another node. The asset has one
+// track with the segments of all periods in their order.
 
 // keepTrack makes one track in a store from the recordings in several folders. An error of kind
 // weir.NotFound means that there are none.
@@ -44,8 +44,9 @@ func keepTrack(ctx context.Context, store blob.Store, prefix, name string, dirs 
 	return NewTrack(store, prefix+"/"+name, joined), nil
 }
 
-// share puts the segments of a recording into a track, where they are numbered from first on. Segments
-// that exist already are skipped, and those that were uploaded to the folder of the period are copied.
+// share puts the segments of a recording into a track, where they are numbered from first on.
+// Segments that exist already are skipped, and those that were uploaded to the folder of the period
+// are copied.
 func (r *Recorder) share(ctx context.Context, store blob.Store, from, to string, first int) (cmaf.TrackIndex, error) {
 	index, files, err := r.kept()
 	if err != nil {
@@ -96,8 +97,8 @@ func join(all *cmaf.TrackIndex, next cmaf.TrackIndex) {
 const periodsFolder = "legs"
 
 // PeriodFolder returns the prefix for [SegmentKey] to which the finished segments of a period are
-// uploaded. prefix is that of the asset that the broadcast becomes; the segments of the first period are
-// already where the asset will have them.
+// uploaded. prefix is that of the asset that the broadcast becomes; the segments of the first
+// period are already where the asset will have them.
 func PeriodFolder(prefix string, period int, name string) string {
 	if period == 0 {
 		return path.Join(prefix, name)

@@ -1,5 +1,5 @@
-// Package media stores the tracks of package cmaf in a blob.Store. It is the only reader and writer of
-// inits, segments and indexes.
+// Package media stores the tracks of package cmaf in a blob.Store. It is the only reader and writer
+// of inits, segments and indexes.
 //
 // A track has a prefix:
 //
@@ -7,10 +7,10 @@
 //	<prefix>/<n>.m4s    its segments, from 0
 //	<prefix>/index      its description, and an entry for each segment
 //
-// The index is a line of JSON, the cmaf.Track with the changes of its coding, and after it the entries as
-// cmaf writes them. A track exists when its index does: [Put] stores segments in any order and from any
-// machine, [Seal] writes the init segment and then the index. So a reader never sees an index with a
-// segment that does not exist.
+// The index is a line of JSON, the cmaf.Track with the changes of its coding, and after it the
+// entries as cmaf writes them. A track exists when its index does: [Put] stores segments in any
+// order and from any machine, [Seal] writes the init segment and then the index. So a reader never
+// sees an index with a segment that does not exist.
 //
 // [Open] reads an index; a [File] presents one or several tracks as one file, without storing it.
 // [Recorder] writes a track to a folder while it grows; [Recover] resumes it after a crash.
@@ -29,7 +29,8 @@ import (
 	"weir/internal/weir"
 )
 
-// maxIndex is far above the index of a day of video, and keeps a damaged store from filling the memory.
+// maxIndex is far above the index of a day of video, and keeps a damaged store from filling the
+// memory.
 const maxIndex = 256 << 20
 
 var (
@@ -156,14 +157,14 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 	return cmaf.TrackIndex{Track: head.Track, Changes: head.Changes, Segments: segments}, nil
 }
 
-// NewTrack returns a track that need not be sealed: its segments are in the store, and the caller knows
-// the index.
+// NewTrack returns a track that need not be sealed: its segments are in the store, and the caller
+// knows the index.
 func NewTrack(store blob.Store, prefix string, index cmaf.TrackIndex) *Track {
 	return &Track{store: store, prefix: prefix, index: index}
 }
 
-// FromZero returns the track as callers get it: it starts at 0, and not at cmaf.Lead like the stored
-// one. Only the times in its init segment and its segments differ.
+// FromZero returns the track as callers get it: it starts at 0, and not at cmaf.Lead like the
+// stored one. Only the times in its init segment and its segments differ.
 func (t *Track) FromZero() *Track {
 	from := *t
 	from.zero = true
@@ -261,8 +262,8 @@ func (t *Track) Fragments(ctx context.Context, n int) ([]cmaf.Fragment, error) {
 	return fragments, nil
 }
 
-// open opens length bytes (-1 = all) of segment n. It is an error if the stored object has another size
-// than in the index.
+// open opens length bytes (-1 = all) of segment n. It is an error if the stored object has another
+// size than in the index.
 func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
 	if t.zero {
 		return t.openShifted(ctx, n, offset, length)

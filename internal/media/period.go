@@ -20,8 +20,8 @@ import (
 	"weir/internal/weir"
 )
 
-// StoredPeriod reads the uploaded part of a period's track, which another node recorded and may still
-// upload. It is not safe for concurrent use.
+// StoredPeriod reads the uploaded part of a period's track, which another node recorded and may
+// still upload. It is not safe for concurrent use.
 type StoredPeriod struct {
 	store          blob.Store
 	prefix         string
@@ -49,8 +49,8 @@ func (p *StoredPeriod) Load(ctx context.Context) (err error) {
 // Tracks returns the track as each of its init segments describes it.
 func (p *StoredPeriod) Tracks() []cmaf.Track { return readJournal(p.journal).tracks }
 
-// Segments returns the uploaded segments from 0 on, and the number of the init segment that each of them
-// needs.
+// Segments returns the uploaded segments from 0 on, and the number of the init segment that each of
+// them needs.
 func (p *StoredPeriod) Segments() (segments []cmaf.Segment, inits []int) {
 	_, entries, _ := bytes.Cut(p.index, []byte("\n"))
 	// A piece may break off anywhere; only complete entries count.
@@ -109,7 +109,8 @@ func (r *Recorder) putPiece(ctx context.Context, store blob.Store, prefix, name 
 
 func pieceKey(prefix string, from int64) string { return path.Join(prefix, fmt.Sprintf("%016d", from)) }
 
-// readPieces returns a growing file as far as it is in a store; file is the result of the last call.
+// readPieces returns a growing file as far as it is in a store; file is the result of the last
+// call.
 func readPieces(ctx context.Context, store blob.Store, prefix string, file []byte) ([]byte, error) {
 	pieces := map[int64][]byte{} // by their offset
 	for info, err := range store.List(ctx, prefix) {

@@ -17,9 +17,9 @@ import (
 	"weir/internal/weir"
 )
 
-// Recorder writes the segments of one track into a local folder while the track grows. Every part is
-// written at once, so that a killed process loses only the current part; [Recorder.Sync] makes finished
-// segments survive a power failure too.
+// Recorder writes the segments of one track into a local folder while the track grows. Every part
+// is written at once, so that a killed process loses only the current part; [Recorder.Sync] makes
+// finished segments survive a power failure too.
 //
 //	<dir>/index         the line of JSON, the track of init 0, then an entry for each finished segment
 //	<dir>/<n>.m4s       the segments from 0; the last one may be open
@@ -30,8 +30,8 @@ import (
 //
 // [KeepRecording] makes a sealed track in a blob.Store from it.
 //
-// One goroutine writes (Begin, Append, Finish, Change, Close). Other goroutines may read, Sync and Trim
-// at any time. A recorder keeps no media in memory, and not more than one file open.
+// One goroutine writes (Begin, Append, Finish, Change, Close). Other goroutines may read, Sync and
+// Trim at any time. A recorder keeps no media in memory, and not more than one file open.
 type Recorder struct {
 	dir string
 
@@ -78,8 +78,8 @@ type undone struct {
 	from    int64    // the first new finished segment
 }
 
-// maxRecent is the number of finished segments whose parts can be read one by one. That is a minute of
-// segments of 2 seconds, much more than playlists need.
+// maxRecent is the number of finished segments whose parts can be read one by one. That is a minute
+// of segments of 2 seconds, much more than playlists need.
 const maxRecent = 32
 
 const (
@@ -92,8 +92,8 @@ func segmentName(n int64) string { return strconv.FormatInt(n, 10) + ".m4s" }
 
 func initName(k int) string { return "init-" + strconv.Itoa(k) + ".mp4" }
 
-// Record returns a recorder for a folder. It recovers an existing recording like [Recover], and calls
-// Change if the coding of the track is a different one.
+// Record returns a recorder for a folder. It recovers an existing recording like [Recover], and
+// calls Change if the coding of the track is a different one.
 func Record(dir string, track cmaf.Track) (*Recorder, error) {
 	r, err := Recover(dir)
 	if err != nil && weir.KindOf(err) == weir.NotFound {
@@ -157,8 +157,8 @@ func (r *Recorder) Change(track cmaf.Track) error {
 		return nil
 	}
 	if k > 0 {
-		// If an init segment has no note, recovery concludes that all notes from there on are missing.
-		// So earlier notes must be synced.
+		// If an init segment has no note, recovery concludes that all notes from there on are
+		// missing. So earlier notes must be synced.
 		if err := syncFile(filepath.Join(r.dir, journalName)); err != nil {
 			return diskError(err, "sync the journal of a recording")
 		}
@@ -177,8 +177,8 @@ func (r *Recorder) Change(track cmaf.Track) error {
 	return nil
 }
 
-// Begin opens the next segment. The arguments are written to the journal at once, in case that weir is
-// killed before it finishes the segment.
+// Begin opens the next segment. The arguments are written to the journal at once, in case that weir
+// is killed before it finishes the segment.
 func (r *Recorder) Begin(wall time.Time, discontinuity bool) error {
 	if err := r.writable(false); err != nil {
 		return err
@@ -219,9 +219,9 @@ func (r *Recorder) newFile() (*os.File, error) {
 	return f, nil
 }
 
-// recycle keeps the file of a trimmed segment for the next one, if it is not being read and there is no
-// other yet. A file system may need long to make a new file where many have been removed: ext4 skips
-// each one that was removed in the last minutes.
+// recycle keeps the file of a trimmed segment for the next one, if it is not being read and there
+// is no other yet. A file system may need long to make a new file where many have been removed:
+// ext4 skips each one that was removed in the last minutes.
 func (r *Recorder) recycle(n int64) bool {
 	r.mu.Lock()
 	wanted := !r.spare && r.reading[n] == 0 // a trimmed segment gets no new readers
@@ -235,8 +235,8 @@ func (r *Recorder) recycle(n int64) bool {
 	return true
 }
 
-// Append writes the next part of the open segment, which is in pieces. After an error the segment is
-// unchanged, and the same part can be appended again.
+// Append writes the next part of the open segment, which is in pieces. After an error the segment
+// is unchanged, and the same part can be appended again.
 func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	if err := r.writable(true); err != nil {
 		return err
@@ -335,7 +335,8 @@ func (r *Recorder) note(n note) error {
 	return nil
 }
 
-// write writes data to the end of a file, which is at size: bytes after it are those of a failed write.
+// write writes data to the end of a file, which is at size: bytes after it are those of a failed
+// write.
 func (r *Recorder) write(name string, size int64, data []byte) error {
 	f, err := os.OpenFile(filepath.Join(r.dir, name), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -351,9 +352,9 @@ func (r *Recorder) write(name string, size int64, data []byte) error {
 	return nil
 }
 
-// Sync makes finished segments survive a power failure, and removes old trimmed segments from the index.
-// It waits some milliseconds for the disk, but does not block others. After an error, the next call does
-// everything again.
+// Sync makes finished segments survive a power failure, and removes old trimmed segments from the
+// index. It waits some milliseconds for the disk, but does not block others. After an error, the
+// next call does everything again.
 func (r *Recorder) Sync() error {
 	err := r.Tidy()
 	r.syncing.Lock()
@@ -361,8 +362,8 @@ func (r *Recorder) Sync() error {
 	return errors.Join(err, r.syncUndone())
 }
 
-// Tidy only removes old trimmed segments from the index. New segments may not survive a power failure
-// until the next Sync.
+// Tidy only removes old trimmed segments from the index. New segments may not survive a power
+// failure until the next Sync.
 func (r *Recorder) Tidy() error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
@@ -392,8 +393,8 @@ func (r *Recorder) syncUndone() error {
 	return nil
 }
 
-// sync syncs todo and the segments before next. The index comes last, because it refers to the rest. The
-// notes of segments need no sync: the index has the same information.
+// sync syncs todo and the segments before next. The index comes last, because it refers to the
+// rest. The notes of segments need no sync: the index has the same information.
 func (r *Recorder) sync(todo undone, next int64) error {
 	for n := todo.from; n < next; n++ {
 		if r.Trimmed(n) {
@@ -429,8 +430,8 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Trim removes the segments before a number, except for the newest finished one, which shows the length
-// of the recording. The index keeps their entries for a while.
+// Trim removes the segments before a number, except for the newest finished one, which shows the
+// length of the recording. The index keeps their entries for a while.
 func (r *Recorder) Trim(before int64) error {
 	r.trimming.Lock()
 	defer r.trimming.Unlock()
@@ -528,8 +529,8 @@ func (r *Recorder) InitOf(n int64) int {
 	return k
 }
 
-// Index reads the index: all finished segments without the forgotten ones. Its track is that of init 0;
-// times of segments with another init are in the ticks of that one.
+// Index reads the index: all finished segments without the forgotten ones. Its track is that of
+// init 0; times of segments with another init are in the ticks of that one.
 func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
 	// The lock keeps the index from being replaced: the size must be that of this file.
 	r.files.Lock()
@@ -554,8 +555,8 @@ func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
 	return index, forgotten, err
 }
 
-// Open opens segment n; of the open segment it returns the current parts. The kernel can send the result
-// to a connection without copying it through weir.
+// Open opens segment n; of the open segment it returns the current parts. The kernel can send the
+// result to a connection without copying it through weir.
 func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
 	r.mu.Lock()
 	open, size := n == r.next && r.open, lastOf(r.ends)
@@ -582,7 +583,8 @@ func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
 	return s, s.size, nil
 }
 
-// Part opens part p of segment n like Open. It works for the open segment and the newest finished ones.
+// Part opens part p of segment n like Open. It works for the open segment and the newest finished
+// ones.
 func (r *Recorder) Part(n int64, p int) (io.ReadSeekCloser, int64, error) {
 	start, end, ok := r.partBounds(n, p)
 	if !ok {

@@ -54,8 +54,8 @@ func (s snapshot) with(name string, data []byte) snapshot {
 	return changed
 }
 
-// killed returns a recording of two finished segments and an open one, with or without a change of the
-// coding before the last finished one.
+// killed returns a recording of two finished segments and an open one, with or without a change of
+// the coding before the last finished one.
 func killed(t testing.TB, dir string, changes bool) (recorded, snapshot) {
 	t.Helper()
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
@@ -104,7 +104,8 @@ func afterCut(want recorded, files snapshot, name string, length int) recorded {
 	return recorded{tracks: want.tracks, segments: segments}
 }
 
-// Wherever a file of a recording is cut off: recovery keeps all complete parts, and recording continues.
+// Wherever a file of a recording is cut off: recovery keeps all complete parts, and recording
+// continues.
 func TestRecoverCutFiles(t *testing.T) {
 	for _, changes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("changes=%v", changes), func(t *testing.T) {
@@ -206,8 +207,8 @@ func TestRecoverNothing(t *testing.T) {
 	want.check(t, r, "recovered")
 }
 
-// After a power failure the index may be lost and a segment may be cut: the segments after it are lost
-// too.
+// After a power failure the index may be lost and a segment may be cut: the segments after it are
+// lost too.
 func TestRecoverCutSegmentWithoutIndex(t *testing.T) {
 	dir := filepath.Join(scratch(t), "track")
 	want, files := killed(t, dir, true)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// section is a range of bytes of a file. Unlike with an io.SectionReader, the kernel can send the bytes:
-// package net asks a reader for its SyscallConn, and sends from the offset of the file.
+// section is a range of bytes of a file. Unlike with an io.SectionReader, the kernel can send the
+// bytes: package net asks a reader for its SyscallConn, and sends from the offset of the file.
 type section struct {
 	file        *os.File // its offset, between start and start+size, is that of the reader
 	start, size int64
@@ -20,7 +20,8 @@ var (
 	_ io.WriterTo  = (*section)(nil)
 )
 
-// left returns the number of unread bytes. It asks the file, because the kernel moves its offset too.
+// left returns the number of unread bytes. It asks the file, because the kernel moves its offset
+// too.
 func (s *section) left() (int64, error) {
 	at, err := s.file.Seek(0, io.SeekCurrent)
 	return max(0, s.start+s.size-at), err

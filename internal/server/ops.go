@@ -16,14 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// gauge is a number that is read when Prometheus asks for it. One whose name ends in _total
-// never shrinks, and is shown as a counter.
+// gauge is a number that is read when Prometheus collects it. If its name ends in _total, it never decreases
+// and is a counter.
 type gauge struct {
 	name, help string
 	value      func() int64
 }
 
-// metrics is everything that Prometheus can read from this node.
+// metrics are the Prometheus metrics of this node.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -78,8 +78,8 @@ func (m *metrics) observe(_ context.Context, route string, status int, took time
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// opsHandler serves what only the operator may see: /metrics and /debug/pprof. It does not
-// show the command line, which may hold an API key.
+// opsHandler serves /metrics and /debug/pprof for the operator. It does not show the command line, which may
+// contain an API key.
 func opsHandler(m *metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
@@ -90,7 +90,7 @@ func opsHandler(m *metrics) http.Handler {
 	return mux
 }
 
-// runOps serves the operator on addr until ctx ends. An empty address is off.
+// runOps serves handler on addr until ctx ends. An empty address is off.
 func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Logger) error {
 	if addr == "" {
 		return nil
@@ -101,7 +101,7 @@ func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Lo
 	}
 	log.Info("serving metrics", "addr", listener.Addr().String())
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	// It does not wait for a profile: nobody needs it when weir ends.
+	// It does not wait for a running profile.
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

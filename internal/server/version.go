@@ -5,15 +5,14 @@ import (
 	"runtime/debug"
 )
 
-// Version says which weir this is.
+// Version is the version of this binary.
 type Version struct {
 	Tag    string // release, or "devel"
 	Commit string // revision of the source, or "unknown"
 	Go     string // of the compiler
 }
 
-// ReadVersion returns what the Go command wrote into the binary. No other code knows the
-// version.
+// ReadVersion returns the version that the go command wrote into the binary.
 func ReadVersion() Version {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -138,8 +138,7 @@ func TestFrameRates(t *testing.T) {
 	}
 }
 
-// Encoding a chunk again gives the same bytes: that is what makes a lost worker
-// harmless.
+// Encoding a chunk again gives the same bytes: that is what makes a lost worker harmless.
 func TestChunkTwice(t *testing.T) {
 	file := plain(t)
 	req := Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
@@ -158,8 +157,7 @@ func TestChunkTwice(t *testing.T) {
 	}
 }
 
-// A source that is what is asked for is not encoded, and all rungs are cut where it
-// is.
+// A source that is what is asked for is not encoded, and all rungs are cut where it is.
 func TestSourcePassesThrough(t *testing.T) {
 	file := plain(t)
 	o := transcode(t, file, Request{SegmentSeconds: 2})
@@ -190,9 +188,8 @@ func TestSourcePassesThrough(t *testing.T) {
 	}
 }
 
-// What ffmpeg and others see of a stored track is in step: its times are ahead of the
-// timeline by the same lead for all tracks, and none of them is moved by frames that
-// change places.
+// What ffmpeg and others see of a stored track is in step: its times are ahead of the timeline by
+// the same lead for all tracks, and none of them is moved by frames that change places.
 func TestStoredTimes(t *testing.T) {
 	o := transcode(t, plain(t), Request{SegmentSeconds: 2, EncodeAll: true})
 	lead := cmaf.Lead.Seconds()

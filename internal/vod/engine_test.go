@@ -145,7 +145,7 @@ func tryTranscode(t *testing.T, file string, req Request) (outcome, error) {
 		o.results = append(o.results, again(t, result))
 	}
 	for k := range o.plan.Audio {
-		result, err := o.EncodeAudio(ctx, o.plan, k, AudioOptions{})
+		result, err := o.EncodeAudio(ctx, o.plan, k, nil)
 		if err != nil {
 			return o, err
 		}
@@ -276,9 +276,8 @@ func ffmpegOutput(t *testing.T, args []string) (stdout, stderr string) {
 
 var ssimAll = regexp.MustCompile(`All:([0-9.]+)`)
 
-// compare decodes a file, without a complaint of ffmpeg, and compares its frames with
-// those of a reference that filters bring to the same form: how many there are, and how
-// similar.
+// compare decodes a file, without a complaint of ffmpeg, and compares its frames with those of a
+// reference that filters bring to the same form: how many there are, and how similar.
 func compare(t *testing.T, file, reference, filters string) (frames int, similar float64) {
 	t.Helper()
 	graph := fmt.Sprintf("[1:v]%s,settb=AVTB,setpts=N/TB/25[r];[0:v]settb=AVTB,setpts=N/TB/25[d];[d][r]ssim=stats_file=-", filters)

@@ -8,13 +8,12 @@ import (
 	"weir/internal/media"
 )
 
-// feed is the part of a stored track that ffmpeg needs, as a stream of fragmented MP4.
-// Parts are read from the store as ffmpeg reads on.
+// feed is a part of a stored track as fragmented MP4 for ffmpeg. It reads parts from the store when ffmpeg
+// needs them.
 //
-// Composition offsets must not be negative for ffmpeg: its demuxer moves all times when
-// it meets one. So decode times are earlier by as much as this stretch needs.
+// Composition offsets must not be negative, because ffmpeg's demuxer would shift all times. So decode times
+// are earlier by as much as these parts need.
 type feed struct {
-	track *media.Track
 	parts []framePart
 	next  func(framePart) ([]byte, error)
 	ready []byte
@@ -25,7 +24,7 @@ func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
 	if len(parts) > 0 {
 		described = track.Index().TrackOf(parts[0].segment)
 	}
-	f := &feed{track: track, parts: parts, ready: cmaf.Init(described)}
+	f := &feed{parts: parts, ready: cmaf.Init(described)}
 	for _, part := range parts {
 		described.Delay = max(described.Delay, part.delay)
 	}

@@ -154,7 +154,7 @@ func TestWithdraw(t *testing.T) {
 				t.Fatal(err)
 			}
 			state = afterRestart(t, state)
-			if err := publisher.Withdraw(t.Context(), &state); err != nil {
+			if err := publisher.withdraw(t.Context(), &state); err != nil {
 				t.Fatal(err)
 			}
 			if left := contents(t, dest.store); len(left) > 0 {

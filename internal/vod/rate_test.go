@@ -127,10 +127,9 @@ func recordedFilms(t *testing.T) []recordedFilm {
 	return films
 }
 
-// TestRatesFollowX264 plays the rate control on films that were encoded in pieces at
-// several qualities, and expects what one continuous encode of them spends: within
-// 3 %, also with their pieces in any order, which is harder than films are. Where it is
-// known, they must look as good.
+// TestRatesFollowX264 plays the rate control on films that were encoded in pieces at several
+// qualities, and expects what one continuous encode of them spends: within 3 %, also with their
+// pieces in any order, which is harder than films are. Where it is known, they must look as good.
 func TestRatesFollowX264(t *testing.T) {
 	var square float64
 	films := recordedFilms(t)
@@ -249,8 +248,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestRatesOfManyWorkers expects chunks to be told a bitrate as long as too little is
-// known.
+// TestRatesOfManyWorkers expects chunks to be told a bitrate as long as too little is known.
 func TestRatesOfManyWorkers(t *testing.T) {
 	film := recordedFilms(t)[0]
 	plan := film.plan(8)

@@ -195,8 +195,8 @@ func checkRecorded(t *testing.T, e Engine, source cmaf.TrackIndex) {
 	}
 }
 
-// Pictures of a recording are shown when players show what is in them, who know nothing of gaps.
-func TestRecordedPictures(t *testing.T) {
+// Thumbnails of a recording have the times of players, which play it without the gaps.
+func TestRecordedThumbnails(t *testing.T) {
 	e := newEngine(t)
 	ctx := t.Context()
 	larger := clip(t, "larger.mp4", "-f", "lavfi", "-i", "testsrc2=s=640x360:r=24:d=2", "-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-pix_fmt", "yuv420p")

@@ -1,5 +1,5 @@
-// Package web has the pages for people who watch. Their files (templates, scripts, styles) are
-// in the folder web/ at the root of the repository; the caller hands them over.
+// Package web has the pages for viewers. Their files (templates, scripts, styles) are in the folder
+// web/ of the repository; the caller passes them.
 //
 // Start at [WatchPage].
 package web
@@ -25,12 +25,12 @@ import (
 	"weir/internal/weir"
 )
 
-// watchPolicy is what the browser may do on a watch page: play from this server, and nothing
-// else. Other sites may show the page in a frame.
+// watchPolicy lets the browser only play from this server. Other sites may show the page in a
+// frame.
 const watchPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; media-src 'self' blob:; base-uri 'none'; form-action 'none'"
 
-// Options is what a page needs.
+// Options are the inputs of a page.
 type Options struct {
 	Files fs.FS // the folder web/
 	Store *store.Store
@@ -39,8 +39,8 @@ type Options struct {
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 }
 
-// WatchPage serves everything below /play/. The page at /play/<playbackId> is a file with a
-// script that plays; this handler adds the title, and the text for a video that is not there.
+// WatchPage serves everything below /play/. The page at /play/<playbackId> is a file with a script
+// that plays; this handler adds the title, and the text for a video that does not exist.
 type WatchPage struct {
 	o        Options
 	template *template.Template
@@ -54,12 +54,12 @@ type file struct {
 	plain, zipped []byte
 }
 
-// pageData is what the template shows.
+// pageData is the input of the template.
 type pageData struct {
-	ID, Kind         string // kind: live, stored; "" = there is nothing to play
+	ID, Kind         string // kind: live, stored; "" = nothing to play
 	Title            string
 	Headline, Detail string
-	Seen             bool   // the stream was on air
+	Seen             bool   // the stream was live before
 	Assets           string // folder of the files
 }
 
@@ -96,7 +96,6 @@ func NewWatchPage(o Options) (*WatchPage, error) {
 	return p, nil
 }
 
-// ServeHTTP answers everything below /play/.
 func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	h := w.Header()
@@ -162,8 +161,7 @@ func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
 	return status
 }
 
-// find returns what the page shows of a playback id. It shows the name only of a video that
-// everybody may play.
+// find returns the data of a playback id. It has the name only if the video is public.
 func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 	shown := pageData{ID: id, Title: "Video", Headline: "Loading …", Assets: p.folder}
 	name := func(name string, policy *weir.PlaybackPolicy) {

@@ -1,12 +1,12 @@
 // Package s3test gives tests a real S3 server, versitygw.
 //
-// The first Start of a test process starts one server on a free port of 127.0.0.1, whose buckets are
-// folders in a temporary one; every Start returns another bucket. WEIR_TEST_VERSITYGW is the path of
-// the program. Without it, the go command builds the version pinned in tools/go.mod.
+// The first Start of a test process starts one server on a free port of 127.0.0.1, whose buckets
+// are folders in a temporary one; every Start returns another bucket. WEIR_TEST_VERSITYGW is the
+// path of the program. Without it, the go command builds the version pinned in tools/go.mod.
 //
-// The parent of the server is a shell whose standard input is a pipe from the test process. When the
-// process ends in any way, the pipe closes, and the shell stops the server and removes the folder.
-// Runner only makes the process wait for that.
+// The parent of the server is a shell whose standard input is a pipe from the test process. When
+// the process ends in any way, the pipe closes, and the shell stops the server and removes the
+// folder. Runner only makes the process wait for that.
 //
 // Only tests import this package.
 package s3test
@@ -28,8 +28,8 @@ import (
 	"time"
 )
 
-// The credentials of every bucket. They have characters that must be escaped in a URL, and that are easy
-// to find in a log.
+// The credentials of every bucket. They have characters that must be escaped in a URL, and that are
+// easy to find in a log.
 const (
 	Key    = "test+key"
 	Secret = "test:secret/with+odd@signs%2F"
@@ -41,8 +41,8 @@ const CopyLimit = 6 << 20
 // timeout bounds the start of the server.
 const timeout = time.Minute
 
-// keeper is the shell that runs the server: $1 is the program, $2 its address, $3 the folder with the
-// buckets. It ends when its standard input does.
+// keeper is the shell that runs the server: $1 is the program, $2 its address, $3 the folder with
+// the buckets. It ends when its standard input does.
 const keeper = `
 "$1" --access "$4" --secret "$5" --port "$2" --quiet --keep-alive --copy-object-threshold "$6" posix --nometa=false "$3/data" >"$3/log" 2>&1 &
 server=$!
@@ -93,7 +93,8 @@ func Start(tb testing.TB) Bucket {
 	return b
 }
 
-// Runner runs the tests of M and then stops the server. It is the argument of goleak.VerifyTestMain.
+// Runner runs the tests of M and then stops the server. It is the argument of
+// goleak.VerifyTestMain.
 type Runner struct {
 	M interface{ Run() int }
 }
