@@ -215,16 +215,8 @@ func oneFolder(folder string) (string, error) {
 	return folder, err
 }
 
-// cut returns at most n bytes of text, whole characters.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
-}
+// cut returns at most n bytes of text, without a partial character at the end.
+func cut(text string, n int) string { return strings.ToValidUTF8(text[:min(n, len(text))], "") }
 
 // The default of the space that is kept free on a disk.
 const (

@@ -80,7 +80,6 @@ func regionOf(host string) string {
 	return labels[1]
 }
 
-// object returns the key in the bucket.
 func (b bucket) object(key string) string {
 	if b.prefix == "" {
 		return key

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"fmt"
@@ -63,11 +64,7 @@ func (d *decrypter) Close() error {
 	last := d.pending
 	d.mode.CryptBlocks(last, last)
 	padding := int(last[len(last)-1])
-	bad := padding == 0 || padding > aes.BlockSize
-	for i := 1; i <= padding && !bad; i++ {
-		bad = int(last[len(last)-i]) != padding
-	}
-	if bad {
+	if padding == 0 || padding > aes.BlockSize || !bytes.HasSuffix(last, bytes.Repeat(last[len(last)-1:], padding)) {
 		return weir.Errorf(weir.Invalid, "the encrypted file can't be decrypted: the key is not that of the file, or its end is missing")
 	}
 	_, err := d.w.Write(last[:len(last)-padding])

@@ -440,7 +440,6 @@ func Share(ctx context.Context, s Store, key, file string, o PutOptions) error {
 	return putFile(ctx, s, key, file, o)
 }
 
-// link makes the file of a key a hard link to a file.
 func (d *disk) link(key, file string) error {
 	at, _ := d.Path(key)
 	if err := d.root.MkdirAll(path.Dir(key), d.mode); err != nil {
@@ -510,7 +509,6 @@ func writeError(err error, key string) error {
 	return diskError(err, "write "+key)
 }
 
-// withContext returns a reader that ends with the context.
 func withContext(ctx context.Context, r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {

@@ -14,7 +14,6 @@ import (
 	"weir/internal/weir"
 )
 
-// keyFile is the file of an upload that contains its key.
 const keyFile = "key"
 
 // diskUpload is an upload to a disk: a hidden folder with a file for each part. Complete copies the
@@ -129,7 +128,6 @@ func (u *diskUpload) Abort(context.Context) error {
 	return nil
 }
 
-// abortBelow removes the uploads to a folder.
 func (d *disk) abortBelow(folder string) error {
 	ids, err := fs.ReadDir(d.root.FS(), uploadFolder)
 	if err != nil {
@@ -152,7 +150,6 @@ func (d *disk) abortBelow(folder string) error {
 	return nil
 }
 
-// checkParts checks that there are parts and that they are sorted.
 func checkParts(parts []PartInfo) error {
 	if len(parts) == 0 {
 		return errors.New("complete upload: there are no parts")

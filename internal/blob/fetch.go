@@ -169,7 +169,6 @@ func (f *Fetcher) webOrigin(source string) (origin, error) {
 
 func (f *Fetcher) client() *http.Client { return f.Guard.Client(0) }
 
-// isPlaylist reports whether the name of a source is that of an HLS playlist.
 func isPlaylist(source string) bool {
 	u, err := url.Parse(source)
 	return err == nil && strings.EqualFold(path.Ext(u.Path), ".m3u8")

@@ -533,7 +533,7 @@ func TestFetchStalls(t *testing.T) {
 				tick := time.Tick(10 * time.Millisecond)
 				for i := tt.body; ; i++ {
 					select {
-					case <-r.Context().Done(): // the fetcher lost its timeout
+					case <-r.Context().Done(): // the fetcher gave up
 						return true
 					case <-over:
 						return true

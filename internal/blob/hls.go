@@ -14,7 +14,6 @@ import (
 	"weir/internal/weir"
 )
 
-// maxPlaylist bounds the size of a playlist.
 const maxPlaylist = 16 << 20
 
 // playlist fetches the segments of an HLS playlist, and writes them as one file: MPEG-TS segments, or
@@ -24,8 +23,8 @@ func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink
 	if err != nil {
 		return Fetched{}, err
 	}
-	if len(list.variants) > 0 {
-		at, err := resolve(base, list.best().URI)
+	if list.best != nil {
+		at, err := resolve(base, list.best.URI)
 		if err != nil {
 			return Fetched{}, err
 		}
@@ -35,7 +34,7 @@ func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink
 		if list, base, err = f.readPlaylist(ctx, o, at); err != nil {
 			return Fetched{}, err
 		}
-		if len(list.variants) > 0 {
+		if list.best != nil {
 			return Fetched{}, weir.Errorf(weir.Invalid, "the HLS playlist has variants which have variants; there can be only one level of them")
 		}
 	}

@@ -70,7 +70,6 @@ func (v version) ifRange() string {
 	return cmp.Or(v.etag, v.modified)
 }
 
-// answer returns the body of a response as a stream.
 func (w *web) answer(resp *http.Response, s span) (stream, error) {
 	h := resp.Header
 	st := stream{

@@ -10,14 +10,13 @@ import (
 	"weir/internal/weir"
 )
 
-// playlist lists the importable variants of an HLS master playlist, or the pieces of a media
-// playlist.
+// playlist is an importable HLS playlist: the best variant of a master playlist, or the pieces of a
+// media playlist.
 type playlist struct {
-	variants []hls.Variant
-	pieces   []hlsPiece // in the order of the file, the init section first
+	best   *hls.Variant
+	pieces []hlsPiece // in the order of the file, the init section first
 }
 
-// hlsPiece is a file, or a part of one.
 type hlsPiece struct {
 	uri string
 	span
@@ -58,7 +57,7 @@ func refuseKeys(keys []hls.Key) error {
 	return nil
 }
 
-// withAudio returns the variants that have audio in their own files.
+// withAudio returns the variant with the highest bandwidth that has audio in its own files.
 func withAudio(master *hls.Master) (playlist, error) {
 	if err := refuseKeys(master.SessionKeys); err != nil {
 		return playlist{}, err
@@ -71,10 +70,10 @@ func withAudio(master *hls.Master) (playlist, error) {
 	if len(whole) == 0 {
 		return playlist{}, notSupported("has sound and picture in files of their own")
 	}
-	return playlist{variants: whole}, nil
+	best := slices.MaxFunc(whole, func(a, b hls.Variant) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) })
+	return playlist{best: &best}, nil
 }
 
-// allPieces returns the files of a complete media playlist.
 func allPieces(media *hls.Media) (list playlist, err error) {
 	if media.IFramesOnly {
 		return list, notSupported("has only key frames")
@@ -121,9 +120,4 @@ func (l *playlist) add(f hls.File) {
 		}
 	}
 	l.pieces = append(l.pieces, piece)
-}
-
-// best returns the variant with the highest bandwidth.
-func (l playlist) best() hls.Variant {
-	return slices.MaxFunc(l.variants, func(a, b hls.Variant) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) })
 }

@@ -94,7 +94,6 @@ func watch(ctx context.Context, limit time.Duration) (context.Context, *watchdog
 	return ctx, d
 }
 
-// moved restarts the timeout.
 func (d *watchdog) moved() { d.timer.Reset(d.limit) }
 
 // stop may be called more than once.
@@ -107,7 +106,6 @@ func (d *watchdog) stop() {
 // now and then has stalled, too.
 const enough = 16 << 10
 
-// watchedBody is a body with a watchdog.
 type watchedBody struct {
 	io.ReadCloser
 	cause func() error // of the context

@@ -57,7 +57,6 @@ type s3 struct {
 	current atomic.Pointer[regional]
 }
 
-// regional is a client for one region.
 type regional struct {
 	*minio.Core
 	region string

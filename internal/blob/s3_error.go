@@ -69,5 +69,5 @@ func (s *s3) reason(e minio.ErrorResponse) string {
 		}
 		return r
 	}, s.bucket.hide(text))
-	return cut(strings.ToValidUTF8(text, ""), maxReason)
+	return cut(text, maxReason)
 }

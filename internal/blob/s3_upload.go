@@ -16,7 +16,6 @@ import (
 // copyPart is the size of parts when an object is copied in parts.
 const copyPart = 1 << 30
 
-// s3Upload is a multipart upload.
 type s3Upload struct {
 	s3  *s3
 	key string

@@ -30,8 +30,7 @@ const expectSize = 1 << 20
 // Send sends a file to a URL from a caller. Any status from 200 to 299 means success; a refusal is an
 // error of kind weir.Invalid.
 func Send(ctx context.Context, d Delivery, o Options) error {
-	u, err := d.check(o)
-	if err != nil {
+	if err := d.Check(o); err != nil {
 		return err
 	}
 	if d.Method == "" {
@@ -40,30 +39,22 @@ func Send(ctx context.Context, d Delivery, o Options) error {
 	client, done := o.client()
 	defer done()
 	t := o.tempo.orDefault()
-	return t.retry(ctx, func() error { return d.send(ctx, client, t, u.Hostname()) })
+	return t.retry(ctx, func() error { return d.send(ctx, client, t) })
 }
 
 // Check refuses a delivery that could never be sent. It makes no request.
 func (d Delivery) Check(o Options) error {
-	_, err := d.check(o)
-	return err
-}
-
-func (d Delivery) check(o Options) (*url.URL, error) {
 	u, err := url.Parse(d.URL)
 	if err != nil || u.Hostname() == "" {
-		return nil, weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
+		return weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
 	}
 	if d.Method != "" && !token.MatchString(d.Method) {
-		return nil, weir.Errorf(weir.Invalid, "method: %q is none of HTTP's; use PUT or POST", cut(d.Method, 40))
+		return weir.Errorf(weir.Invalid, "method: %q is none of HTTP's; use PUT or POST", cut(d.Method, 40))
 	}
-	if err := checkHeaders(d.Headers); err != nil {
-		return nil, err
+	if err := checkHeaders(d.Headers); err != nil || o.Guard == nil {
+		return err
 	}
-	if o.Guard == nil {
-		return u, nil
-	}
-	return u, o.Guard.CheckHost(u.Hostname())
+	return o.Guard.CheckHost(u.Hostname())
 }
 
 // client returns an HTTP client for addresses of callers, or of the operator.
@@ -92,7 +83,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-func (d Delivery) send(ctx context.Context, client *http.Client, t tempo, host string) error {
+func (d Delivery) send(ctx context.Context, client *http.Client, t tempo) error {
 	watched, dog := watch(ctx, t.stall)
 	defer dog.stop()
 	var opened []*outgoing
@@ -129,6 +120,7 @@ func (d Delivery) send(ctx context.Context, client *http.Client, t tempo, host s
 	}
 	once := *client
 	once.CheckRedirect = d.redirect(client.CheckRedirect)
+	host := r.URL.Hostname()
 	resp, err := once.Do(r)
 	if err != nil {
 		return netError(watched, err, host)

@@ -15,8 +15,7 @@ const (
 	// defaultWindow is the size of a request when a source is read over several connections.
 	defaultWindow = 16 << 20
 	// fewWindows is the number of windows up to which one connection is used.
-	fewWindows = 3
-	// connections bounds the number of connections to a source.
+	fewWindows  = 3
 	connections = 4
 	// defaultFast is the rate in bytes a second from which on one connection is enough.
 	defaultFast = 50 << 20
@@ -75,7 +74,6 @@ func (f *Fetcher) inWindows(ctx context.Context, o origin, v version, file spool
 	return nil
 }
 
-// newWindows divides the rest into windows.
 func newWindows(o origin, v version, file spool, left span, window int64, progress func(done, total int64)) *windows {
 	w := &windows{origin: o, version: v, spool: file, progress: progress, arrived: left.from, all: make(chan struct{})}
 	for from := left.from; from < left.to; from += window {
@@ -131,30 +129,22 @@ func (w *windows) readPiece(ctx context.Context, t tempo, p piece) (int64, error
 				return at, diskError(err, "write source")
 			}
 			at += int64(n)
-			w.arrive(int64(n))
+			w.mu.Lock()
+			w.arrived += int64(n)
+			w.progress(w.arrived, w.version.size)
+			w.mu.Unlock()
 		}
 		if err != nil && at < p.to {
 			return at, unexpected(err)
 		}
 	}
 	close(w.done[p.window])
-	w.finish()
-	return at, nil
-}
-
-func (w *windows) arrive(n int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.arrived += n
-	w.progress(w.arrived, w.version.size)
-}
-
-func (w *windows) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.left--; w.left == 0 {
 		close(w.all)
 	}
+	return at, nil
 }
 
 // follow hashes the windows in their order, as soon as they were read. They were just written, so the

@@ -14,7 +14,6 @@ import (
 	"weir/internal/server"
 )
 
-// backupCmd is `weir backup DIR`.
 type backupCmd struct {
 	Dir string `arg:"" help:"Folder to write to; it must be empty or not exist."`
 }

@@ -64,7 +64,6 @@ func parse(args []string, env func(string) (string, bool), stdout io.Writer) (*c
 	return command, c, err
 }
 
-// exitError is an error with an exit status of its own.
 type exitError struct {
 	error
 	status int

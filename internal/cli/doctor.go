@@ -22,7 +22,6 @@ import (
 	"weir/internal/store"
 )
 
-// doctorCmd is `weir doctor`.
 type doctorCmd struct{}
 
 func (doctorCmd) Run(ctx context.Context, cfg *config.Config) error {
@@ -87,9 +86,7 @@ func report(w io.Writer, findings []finding) (healthy bool, err error) {
 	healthy = true
 	for _, f := range findings {
 		healthy = healthy && f.state != stateMissing
-		if _, err := fmt.Fprintf(table, "%s\t%s\t%s\n", f.what, f.state, f.detail); err != nil {
-			return false, err
-		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", f.what, f.state, f.detail) // Flush returns its error
 	}
 	return healthy, table.Flush()
 }

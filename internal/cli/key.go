@@ -11,14 +11,12 @@ import (
 	"weir/internal/weir"
 )
 
-// keyCmd is `weir key`.
 type keyCmd struct {
 	Create keyCreateCmd `cmd:"" help:"Make an API key and print it once."`
 	List   keyListCmd   `cmd:"" help:"List the API keys of an account, without their values."`
 	Revoke keyRevokeCmd `cmd:"" help:"Revoke an API key at once."`
 }
 
-// keyCreateCmd is `weir key create NAME`.
 type keyCreateCmd struct {
 	Name string `arg:"" help:"What the key is for."`
 	User string `placeholder:"EMAIL" help:"Account the key belongs to; default: the first account."`
@@ -39,7 +37,6 @@ func (c keyCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 	})
 }
 
-// keyListCmd is `weir key list`.
 type keyListCmd struct {
 	User string `placeholder:"EMAIL" help:"Account whose keys to list; default: all accounts."`
 }
@@ -68,7 +65,6 @@ func (c keyListCmd) Run(ctx context.Context, cfg *config.Config) error {
 	})
 }
 
-// keyRevokeCmd is `weir key revoke ID`.
 type keyRevokeCmd struct {
 	ID string `arg:"" help:"Id of the key, as weir key list shows it."`
 }

@@ -7,7 +7,6 @@ import (
 	"weir/internal/server"
 )
 
-// serveCmd is `weir serve`.
 type serveCmd struct{}
 
 func (serveCmd) Run(ctx context.Context, cfg *config.Config, o server.Options) error {

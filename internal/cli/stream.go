@@ -11,12 +11,10 @@ import (
 	"weir/internal/weir"
 )
 
-// streamCmd is `weir stream`.
 type streamCmd struct {
 	Create streamCreateCmd `cmd:"" help:"Make a stream and print where to send it and where to watch it."`
 }
 
-// streamCreateCmd is `weir stream create NAME`.
 type streamCreateCmd struct {
 	Name    string   `arg:"" help:"What the stream is called."`
 	Record  bool     `help:"Keep every broadcast as an asset."`

@@ -163,7 +163,6 @@ func parseOutputs(names []string) (o weir.TranscodeOutputs, err error) {
 	return o, nil
 }
 
-// parseProfile parses the value of --profile.
 func parseProfile(text string) (weir.Profile, error) {
 	p, err := weir.ParseProfile(text)
 	if err != nil {
@@ -244,7 +243,6 @@ func (r *reporter) write(l line) {
 	_, _ = r.out.Write(append(data, '\n'))
 }
 
-// warn reports damage in the source.
 func (r *reporter) warn(sentence string) {
 	if r.json {
 		r.write(line{Event: "warning", Message: sentence})
@@ -275,7 +273,6 @@ func (r *reporter) fail(ctx context.Context, err error) error {
 	return e
 }
 
-// finish reports the result.
 func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
 	if r.json {
 		r.write(line{Event: "result", Result: &result})
@@ -284,29 +281,24 @@ func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
 	if r.terminal {
 		_, _ = fmt.Fprintln(r.err)
 	}
+	var text strings.Builder
 	for _, x := range result.Renditions {
 		size := "audio"
 		if x.Width > 0 {
 			size = fmt.Sprintf("%dx%d", x.Width, x.Height)
 		}
-		if err := show(r.out, "%-14s %-10s %6.0f kb/s  %s\n", x.Name, size, float64(x.Bitrate)/1000, x.Codec); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "%-14s %-10s %6.0f kb/s  %s\n", x.Name, size, float64(x.Bitrate)/1000, x.Codec)
 	}
 	if result.HLS != nil {
-		if err := show(r.out, "HLS   %s\n", filepath.Join(dir, result.HLS.Path)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "HLS   %s\n", filepath.Join(dir, result.HLS.Path))
 	}
 	for _, file := range result.MP4 {
-		if err := show(r.out, "MP4   %s\n", filepath.Join(dir, file.Path)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "MP4   %s\n", filepath.Join(dir, file.Path))
 	}
 	if result.FMP4 != nil {
-		return show(r.out, "fMP4  %s\nDASH  %s\n", filepath.Join(dir, result.FMP4.Path), filepath.Join(dir, result.FMP4.DASH))
+		fmt.Fprintf(&text, "fMP4  %s\nDASH  %s\n", filepath.Join(dir, result.FMP4.Path), filepath.Join(dir, result.FMP4.DASH))
 	}
-	return nil
+	return show(r.out, "%s", text.String())
 }
 
 func round1(x float64) float64 { return math.Round(x*10) / 10 }

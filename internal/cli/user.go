@@ -13,14 +13,12 @@ import (
 	"weir/internal/weir"
 )
 
-// userCmd is `weir user`.
 type userCmd struct {
 	Create userCreateCmd `cmd:"" help:"Make an account and print its set-password link."`
 	Passwd userPasswdCmd `cmd:"" help:"Print a one-time link that sets a new password."`
 	List   userListCmd   `cmd:"" help:"List the accounts."`
 }
 
-// userCreateCmd is `weir user create EMAIL`.
 type userCreateCmd struct {
 	Email string `arg:"" help:"E-mail address of the account."`
 }
@@ -39,7 +37,6 @@ func (c userCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 	})
 }
 
-// userPasswdCmd is `weir user passwd EMAIL`.
 type userPasswdCmd struct {
 	Email string `arg:"" help:"E-mail address of the account."`
 }
@@ -54,7 +51,6 @@ func (c userPasswdCmd) Run(ctx context.Context, cfg *config.Config) error {
 	})
 }
 
-// userListCmd is `weir user list`.
 type userListCmd struct{}
 
 func (userListCmd) Run(ctx context.Context, cfg *config.Config) error {

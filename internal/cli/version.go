@@ -6,7 +6,6 @@ import (
 	"weir/internal/server"
 )
 
-// versionCmd is `weir version`.
 type versionCmd struct{}
 
 func (versionCmd) Run() error { return show(os.Stdout, "%s\n", server.ReadVersion()) }

@@ -23,7 +23,6 @@ func (c Capabilities) Encoder(name string) bool { return c.encoders[name] }
 // Filter reports whether ffmpeg has the filter: zscale, tonemap, bwdif …
 func (c Capabilities) Filter(name string) bool { return c.filters[name] }
 
-// capabilityLimit bounds the time of one question.
 const capabilityLimit = 20 * time.Second
 
 // Capabilities asks ffmpeg once, in the sandbox, so it also tests whether ffmpeg can run at all.
@@ -49,7 +48,6 @@ func (e *Engine) Capabilities(ctx context.Context) (Capabilities, error) {
 	return c, nil
 }
 
-// ask returns what ffmpeg prints.
 func (e *Engine) ask(ctx context.Context, question string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, capabilityLimit)
 	defer cancel()

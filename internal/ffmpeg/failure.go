@@ -238,7 +238,6 @@ func (t *tail) add(line string) {
 	}
 }
 
-// lines returns what was kept, in order.
 func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

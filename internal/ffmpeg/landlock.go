@@ -8,11 +8,7 @@ import (
 	access "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-// systemFolders and systemFiles are read by codecs and their libraries, if they exist.
-func systemFolders() []string {
-	return []string{"/usr", "/lib", "/lib64", "/sys/devices/system/cpu", "/sys/devices/system/node"}
-}
-
+// systemFiles are read by codecs and their libraries, if they exist.
 func systemFiles() []string {
 	return []string{
 		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
@@ -33,8 +29,9 @@ const (
 func (g grant) landlock(program string) error {
 	// A program outside of the system's folders has its libraries beside it.
 	bin := filepath.Dir(program)
+	folders := []string{"/usr", "/lib", "/lib64", "/sys/devices/system/cpu", "/sys/devices/system/node", bin, filepath.Join(filepath.Dir(bin), "lib")}
 	rules := []landlock.Rule{
-		landlock.PathAccess(runFolder, append(systemFolders(), bin, filepath.Join(filepath.Dir(bin), "lib"))...).IgnoreIfMissing(),
+		landlock.PathAccess(runFolder, folders...).IgnoreIfMissing(),
 		landlock.PathAccess(readFile, systemFiles()...).IgnoreIfMissing(),
 		landlock.PathAccess(writeFile, "/dev/null").IgnoreIfMissing(),
 	}

@@ -129,7 +129,6 @@ func (l *ledger) reserve(offers []int) (chosen int, release func()) {
 	return -1, func() {}
 }
 
-// taken returns how many cores are reserved.
 func (l *ledger) taken() int { return int(math.Ceil(float64(l.reserved) / l.speed / 1000)) }
 
 func (l *ledger) stats() Stats {

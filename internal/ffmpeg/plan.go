@@ -105,7 +105,6 @@ type Rendition struct {
 	Buffer  int     // bits
 }
 
-// Args returns the arguments of ffmpeg.
 func (e Encode) Args() []string {
 	threads := strconv.Itoa(max(e.Threads, 1))
 	args := append([]string{"-threads", threads}, source(e.Input, "mp4")...)

@@ -33,7 +33,6 @@ func Copyable(codec string) bool {
 	return slices.Contains([]string{"h264", "hevc", "vp9", "av1", "mpeg4", "mpeg2video", "mpeg1video", "mjpeg", "prores"}, codec)
 }
 
-// Args returns the arguments of ffmpeg.
 func (r Remux) Args() []string {
 	var args []string
 	if r.Strict {
@@ -91,7 +90,6 @@ type Audio struct {
 	Bitrate    int // bits a second; 0 = 64k a channel
 }
 
-// Args returns the arguments of ffmpeg.
 func (a Audio) Args() []string {
 	args := append([]string{"-threads", "1"}, source(a.Input, a.Format)...)
 	channels := 2

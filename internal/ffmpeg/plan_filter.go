@@ -24,9 +24,6 @@ type VideoFormat struct {
 	Matrix      string
 }
 
-// turned reports whether the rotation swaps width and height.
-func (v VideoFormat) turned() bool { return v.Rotation == 90 || v.Rotation == 270 }
-
 func (v VideoFormat) hdr() bool { return v.Transfer == "smpte2084" || v.Transfer == "arib-std-b67" }
 
 // wide reports whether the colours must be mapped to BT.709.
@@ -74,7 +71,6 @@ func graph(stream int, common, branches []string) string {
 	return graph.String()
 }
 
-// graph returns the filter graph of all renditions.
 func (e Encode) graph() string {
 	var common []string
 	if e.Input == "" {
@@ -92,7 +88,7 @@ func (e Encode) graph() string {
 	}
 	common = append(common, e.Video.upright()...)
 	width, height := e.Video.Width, e.Video.Height
-	if e.Video.turned() {
+	if e.Video.Rotation == 90 || e.Video.Rotation == 270 {
 		width, height = height, width
 	}
 	if e.Video.wide() {

@@ -26,7 +26,6 @@ type Thumbnails struct {
 	PosterWidth, PosterHeight int
 }
 
-// Args returns the arguments of ffmpeg.
 func (t Thumbnails) Args() []string {
 	common := append([]string{fmt.Sprintf("setpts=PTS-%d", t.Timescale*int64(t.Lead/time.Second))}, t.Video.upright()...)
 	if t.Video.wide() {
@@ -89,7 +88,6 @@ type Poster struct {
 	MaxWidth, MaxHeight int         // of the image
 }
 
-// Args returns the arguments of ffmpeg.
 func (p Poster) Args() []string {
 	fit := fmt.Sprintf("min(1,min(%d/(iw*sar),%d/ih))", p.MaxWidth, p.MaxHeight)
 	filters := []string{

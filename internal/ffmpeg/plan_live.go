@@ -40,7 +40,6 @@ const (
 	PresetFastest = "ultrafast"
 )
 
-// Args returns the arguments of ffmpeg.
 func (e LiveEncode) Args() []string {
 	args := []string{"-threads", strconv.Itoa(threadsFor(e.decodeCost()))}
 	args = append(args, InputOptions()...)
@@ -134,13 +133,7 @@ const (
 )
 
 func encodeCost(preset string) float64 {
-	switch preset {
-	case PresetFastest:
-		return 6.2
-	case PresetFast:
-		return 14.1
-	}
-	return 24.8
+	return map[string]float64{PresetBest: 24.8, PresetFast: 14.1, PresetFastest: 6.2}[preset]
 }
 
 // Cost returns about how many thousandths of a core the run needs to keep up.
@@ -152,7 +145,6 @@ func (e LiveEncode) Cost() int {
 	return int(math.Ceil(cost))
 }
 
-// filterCost returns the cost of the filters that all rungs share.
 func (e LiveEncode) filterCost() (cost float64) {
 	if e.Video.Interlaced {
 		cost += deinterlaceCost * e.source()

@@ -126,9 +126,8 @@ func keys(all []packet, lead int64) []int64 {
 	return times
 }
 
-// TestRateFactors expects x264's word on the quality it ended up with, and of the right
-// encoder although others say nothing of it: one that is told a quality, and one whose
-// peak is near its bitrate.
+// TestRateFactors expects the quality that x264 logs, for the right encoder although others log none:
+// one with a given quality, and one whose peak is near its bitrate.
 func TestRateFactors(t *testing.T) {
 	engine, err := New(Options{Sandbox: Off})
 	if err != nil {

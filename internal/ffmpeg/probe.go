@@ -203,7 +203,6 @@ func (p Probe) check() error {
 	return weir.Errorf(weir.Invalid, "%s: there is no video and no audio in the file", InvalidSource)
 }
 
-// bounded is a buffer with a limit.
 type bounded struct {
 	bytes.Buffer
 	limit int

@@ -47,7 +47,6 @@ func (t text) small() int {
 	return 0
 }
 
-// rate returns bits a second.
 func (t text) rate() int64 { return min(max(t.number(), 0), 1<<50) }
 
 // maxTime bounds times: time.Duration can't hold much more.
@@ -87,7 +86,6 @@ func (t text) label() string {
 	return strings.TrimSpace(s)
 }
 
-// rawProbe is the JSON of ffprobe.
 type rawProbe struct {
 	Streams []rawStream `json:"streams"`
 	Format  struct {

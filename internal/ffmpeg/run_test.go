@@ -164,7 +164,7 @@ func ended(pid int) bool {
 }
 
 func TestBlockedReaderReturns(t *testing.T) {
-	r, w := io.Pipe() // nobody writes
+	r, w := io.Pipe() // is never written to
 	ctx, cancel := context.WithCancel(t.Context())
 	out := newSignalled()
 	go func() { <-out.first; cancel() }()

@@ -98,7 +98,6 @@ func Sandbox(args []string) error {
 	return fmt.Errorf("start %s: %w", command[0], unix.Exec(command[0], command, os.Environ()))
 }
 
-// parseSandbox parses the output of grant.args, and the command after it.
 func parseSandbox(args []string) (g grant, mode Mode, command []string, err error) {
 	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

@@ -114,7 +114,6 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// body returns the open segment of a track, at the given offset.
 func (r *fileReader) body(track, segment int, offset int64) (*segmentBody, error) {
 	b := &r.bodies[track]
 	if b.body != nil && b.segment == segment && b.at <= offset && offset-b.at <= nearSkip {

@@ -38,9 +38,6 @@ var (
 	indexOptions   = blob.PutOptions{ContentType: "application/octet-stream"}
 )
 
-// initKey returns the key of a track's init segment.
-func initKey(prefix string) string { return prefix + "/init.mp4" }
-
 // SegmentKey returns the key of segment n of a track.
 func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Itoa(n) + ".m4s" }
 
@@ -79,7 +76,7 @@ func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
 // Seal makes a track from the segments that were put.
 func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.TrackIndex) error {
 	head := cmaf.Init(index.Track)
-	if err := store.Put(ctx, initKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
+	if err := store.Put(ctx, prefix+"/init.mp4", bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
 		return err
 	}
 	data, err := writeIndex(indexHead{Track: index.Track, Changes: index.Changes}, index.Segments)
@@ -89,7 +86,6 @@ func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.Track
 	return store.Put(ctx, indexKey(prefix), bytes.NewReader(data), int64(len(data)), indexOptions)
 }
 
-// indexHead is the first line of an index.
 type indexHead struct {
 	cmaf.Track
 	Changes   []cmaf.Change `json:"changes,omitempty"`
@@ -137,7 +133,6 @@ func Open(ctx context.Context, store blob.Store, prefix string) (*Track, error) 
 	return NewTrack(store, prefix, index), nil
 }
 
-// parseIndex parses a complete index.
 func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 	line, entries, found := bytes.Cut(data, []byte("\n"))
 	if !found {
@@ -230,7 +225,6 @@ func (t *Track) Sample(ctx context.Context, n, part, sample int) ([]byte, error)
 	return t.read(ctx, n, offset, int64(parts[part].Samples[sample].Size))
 }
 
-// read reads bytes of segment n.
 func (t *Track) read(ctx context.Context, n int, offset, length int64) ([]byte, error) {
 	body, err := t.open(ctx, n, offset, length)
 	if err != nil {

@@ -64,7 +64,6 @@ type Recorder struct {
 	spare   bool          // there is a file for the next segment (see recycle)
 }
 
-// initSegment is an init segment and the first segment that needs it.
 type initSegment struct {
 	track cmaf.Track
 	first int64
@@ -320,7 +319,6 @@ func (r *Recorder) mend() error {
 	return nil
 }
 
-// note writes to the journal.
 func (r *Recorder) note(n note) error {
 	line, err := appendNote(nil, n)
 	if err != nil {
@@ -404,12 +402,10 @@ func (r *Recorder) sync(todo undone, next int64) error {
 			return err
 		}
 	}
-	for _, name := range todo.inits {
-		if err := syncFile(filepath.Join(r.dir, name)); err != nil {
-			return err
-		}
-	}
 	var paths []string
+	for _, name := range todo.inits {
+		paths = append(paths, filepath.Join(r.dir, name))
+	}
 	if todo.notes {
 		paths = append(paths, filepath.Join(r.dir, journalName))
 	}
@@ -650,7 +646,6 @@ func (r *Recorder) partBounds(n int64, p int) (start, end int64, ok bool) {
 
 func (r *Recorder) path(n int64) string { return filepath.Join(r.dir, segmentName(n)) }
 
-// partEnds returns the offsets of the ends of a segment's parts.
 func partEnds(s cmaf.Segment) []int64 {
 	ends := make([]int64, len(s.Parts))
 	var at int64

@@ -66,7 +66,7 @@ func KeepRecording(ctx context.Context, store blob.Store, prefix string, dirs ..
 	if err := SavePresentation(ctx, store, prefix, r.Presentation); err != nil {
 		return Recording{}, err
 	}
-	return r, forgetPeriods(ctx, store, prefix)
+	return r, store.DeletePrefix(ctx, prefix+"/"+periodsFolder)
 }
 
 // specOf describes tracks like the source of an asset in the API.

@@ -46,7 +46,6 @@ func appendNote(dst []byte, n note) ([]byte, error) {
 
 func noteSum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
-// journal is a parsed journal.
 type journal struct {
 	forgotten Forgotten
 	tracks    []cmaf.Track // of the init segments
@@ -350,7 +349,6 @@ func notesOf(f Forgotten, inits []initSegment, segments []cmaf.Segment, needs []
 	return data, nil
 }
 
-// remove removes a file, if it exists.
 func remove(dir, name string) error {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -358,7 +356,6 @@ func remove(dir, name string) error {
 	return nil
 }
 
-// numbered returns the number in the name of a file.
 func numbered(name, prefix, suffix string) (int64, bool) {
 	digits, hasPrefix := strings.CutPrefix(name, prefix)
 	digits, hasSuffix := strings.CutSuffix(digits, suffix)
@@ -375,7 +372,6 @@ func sameTrack(a, b cmaf.Track) bool {
 	return entries && errA == nil && errB == nil && bytes.Equal(first, second)
 }
 
-// readFile reads an index or a journal.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

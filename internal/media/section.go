@@ -69,7 +69,6 @@ func (s *section) Seek(offset int64, whence int) (int64, error) {
 	return at - s.start, err
 }
 
-// SyscallConn is for package net.
 func (s *section) SyscallConn() (syscall.RawConn, error) { return s.file.SyscallConn() }
 
 func (s *section) Close() error {

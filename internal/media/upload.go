@@ -143,8 +143,3 @@ func restoreFile(ctx context.Context, store blob.Store, info blob.Info, file str
 	}
 	return nil
 }
-
-// forgetPeriods removes the files that are not needed once a broadcast is an asset.
-func forgetPeriods(ctx context.Context, store blob.Store, prefix string) error {
-	return store.DeletePrefix(ctx, path.Join(prefix, periodsFolder))
-}

@@ -8,10 +8,7 @@ import (
 	"weir/internal/weir"
 )
 
-// openShifted is open for a track that starts at 0.
-func (t *Track) openShifted(
-	ctx context.Context, n int, offset, length int64,
-) (io.ReadCloser, error) {
+func (t *Track) openShifted(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
 	b := &shiftedBody{ticks: t.index.ZeroShift(), parts: t.index.Segments[n].Parts}
 	at := int64(0) // start of the part that contains offset
 	for len(b.parts) > 0 && offset-at >= b.parts[0].Size() {

@@ -16,14 +16,12 @@ import (
 // bodyTimeout is how long a client may take to send the body of a request.
 const bodyTimeout = 20 * time.Second
 
-// httpServer serves all of HTTP.
 type httpServer struct {
 	handler http.Handler
 	ready   atomic.Bool  // this node accepts requests
 	begun   atomic.Int64 // requests that began before the drain and have not ended
 }
 
-// ServeHTTP counts the request.
 func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.ready.Load() {
 		s.begun.Add(1)

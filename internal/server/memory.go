@@ -70,7 +70,6 @@ func memoryLimit(used uint64, streams int64) int64 {
 	return max(memoryTight, 3*int64(used)/2) + streams*memoryOfStream
 }
 
-// heap is the state of the heap.
 type heap struct {
 	held        uint64 // bytes taken from the system
 	used        uint64 // bytes that were in use when garbage was last collected

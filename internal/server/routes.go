@@ -15,7 +15,6 @@ import (
 	"weir/internal/web"
 )
 
-// openPlayback makes the server for viewers.
 func (s *server) openPlayback(ctx context.Context) (err error) {
 	o := playback.Options{
 		Store: s.store, Media: s.media, Gate: s.gate, Peers: s.peers, Dir: s.cfg.Data,
@@ -84,7 +83,6 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 	})
 }
 
-// healthy answers GET /healthz: the process serves.
 func healthy(w http.ResponseWriter, _ *http.Request) {
 	writeHealth(w, http.StatusOK, `{"ok":true}`)
 }

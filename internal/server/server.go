@@ -50,7 +50,6 @@ type Options struct {
 	Log      *os.File
 }
 
-// server holds the parts of a node.
 type server struct {
 	o       Options
 	cfg     *config.Config
@@ -89,9 +88,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	log, flush := newLogger(o.Log, cfg.LogLevel)
 	defer flush()
 	v := ReadVersion()
-	s := &server{
-		o: o, cfg: cfg, log: log, version: v, metrics: newMetrics(v), guard: guard.New(cfg.AllowNetworks),
-	}
+	s := &server{o: o, cfg: cfg, log: log, version: v, metrics: newMetrics(v), guard: guard.New(cfg.AllowNetworks)}
 	defer s.close()
 	for _, open := range []func(context.Context) error{
 		s.openNode,
@@ -149,7 +146,6 @@ func (s *server) run(ctx context.Context) error {
 	return errors.Join(err, last.Wait())
 }
 
-// part returns the log of a part.
 func (s *server) part(name string) *slog.Logger { return s.log.With("part", name) }
 
 // onClose adds a function that close calls.

@@ -41,7 +41,6 @@ func versionOf(info *debug.BuildInfo) Version {
 	return v
 }
 
-// String is what `weir version` prints.
 func (v Version) String() string {
 	return fmt.Sprintf("weir %s, commit %s, %s", v.Tag, v.Commit, v.Go)
 }

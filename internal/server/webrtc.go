@@ -56,7 +56,6 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	return nil
 }
 
-// lookUp returns the addresses of hosts.
 func lookUp(ctx context.Context, hosts []string) (found []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()

@@ -202,7 +202,7 @@ func (e Engine) encodeAudio(
 		Lead: cmaf.Lead, Format: "matroska",
 		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate,
 	}
-	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage}
+	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage, Progress: shareOf(plan.Source.Duration, progress)}
 	if source.Track {
 		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
 		if err != nil {
@@ -218,11 +218,6 @@ func (e Engine) encodeAudio(
 		command.Stdin = body
 	}
 	command.Args = audio.Args()
-	if progress != nil && plan.Source.Duration > 0 {
-		command.Progress = func(at ffmpeg.Progress) {
-			progress(min(max(at.Time.Seconds()/plan.Source.Duration, 0), 1))
-		}
-	}
 	consume := func(_ context.Context, r io.Reader) error {
 		_, err := readAudio(r, begin, w.add)
 		return err

@@ -37,7 +37,6 @@ func newBitstream(track cmaf.Track) bitstream {
 	return b
 }
 
-// look checks a sample.
 func (b *bitstream) look(s cmaf.Sample, data []byte) {
 	if b.odd != "" {
 		return

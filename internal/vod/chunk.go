@@ -51,10 +51,7 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	}
 	run := chunkRun{engine: e, plan: plan, n: n, source: source, table: newFrames(*plan.Source.Video, source.Index())}
 	result := ChunkResult{Chunk: n, Renditions: make([]RenditionResult, len(plan.encoded()))}
-	rates := map[int]encodeRate{}
-	for i, rate := range plan.rates(n, o.Earlier) {
-		rates[i] = rate
-	}
+	rates := maps.Collect(slices.All(plan.rates(n, o.Earlier)))
 	if err := run.encode(ctx, rates, &result, o.Progress); err != nil {
 		return ChunkResult{}, err
 	}
@@ -77,7 +74,6 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 // maxCorrections bounds how often a chunk is encoded again: see Plan.corrected.
 const maxCorrections = 2
 
-// chunkRun encodes a chunk.
 type chunkRun struct {
 	engine Engine
 	plan   Plan
@@ -252,7 +248,6 @@ func (p *Plan) rendition(r Rendition, rate encodeRate) ffmpeg.Rendition {
 	return rendition
 }
 
-// pixels returns Command.Pixels of a run.
 func (p *Plan) pixels(tasks []encodeTask) int64 {
 	stream := p.Source.Video.Stream
 	total := int64(stream.Width) * int64(stream.Height)
@@ -379,7 +374,6 @@ func (s stretch) read(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// delay returns the Delay of the rendition's track.
 func (r Rendition) delay(track cmaf.Track) int64 {
 	return int64(math.Ceil(r.Delay * float64(track.Timescale)))
 }

@@ -89,7 +89,7 @@ func newEngine(t *testing.T) Engine {
 	return Engine{FFmpeg: engine, Store: store}
 }
 
-// outcome is what became of a source.
+// outcome is the result of a source.
 type outcome struct {
 	Engine
 	file    string
@@ -233,14 +233,14 @@ func export(t *testing.T, track *media.Track) string {
 	return file.Name()
 }
 
-// picture is a decoded frame, or a packet of audio.
-type picture struct {
+// decoded is a decoded frame, or a packet of audio.
+type decoded struct {
 	seconds float64
 	sum     string
 }
 
-// pictures decodes what args select of a file. Any complaint of ffmpeg is an error.
-func pictures(t *testing.T, file string, args ...string) []picture {
+// frameSums decodes the streams of a file that args select. Any message of ffmpeg is an error.
+func frameSums(t *testing.T, file string, args ...string) []decoded {
 	t.Helper()
 	all := append([]string{"-nostdin", "-v", "error", "-i", file}, args...)
 	all = append(all, "-fps_mode", "passthrough", "-enc_time_base", "1/1000000", "-f", "framemd5", "-")
@@ -248,7 +248,7 @@ func pictures(t *testing.T, file string, args ...string) []picture {
 	if complaints != "" {
 		t.Errorf("ffmpeg complains about %s: %s", file, complaints)
 	}
-	var list []picture
+	var list []decoded
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -258,7 +258,7 @@ func pictures(t *testing.T, file string, args ...string) []picture {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, picture{float64(ticks) / 1e6, strings.TrimSpace(fields[5])})
+		list = append(list, decoded{float64(ticks) / 1e6, strings.TrimSpace(fields[5])})
 	}
 	return list
 }

@@ -58,7 +58,6 @@ func (f *feed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// allParts returns the parts of a whole track.
 func allParts(index cmaf.TrackIndex) (parts []framePart) {
 	for n, segment := range index.Segments {
 		for i := range segment.Parts {

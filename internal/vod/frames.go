@@ -27,29 +27,25 @@ type framePart struct {
 func newFrames(video SourceVideo, index cmaf.TrackIndex) frames {
 	f := frames{timescale: video.Timescale, end: video.End, times: make([]int64, 0, video.Frames)}
 	for n, segment := range index.Segments {
-		for i, part := range segment.Parts {
-			f.addPart(video, n, i, part)
+		for p, part := range segment.Parts {
+			at := part.Start
+			for i, s := range part.Samples {
+				shown := at + int64(s.Offset)
+				if i == 0 {
+					f.parts = append(f.parts, framePart{segment: n, part: p, sync: s.Sync, first: shown, earliest: shown})
+				}
+				last := &f.parts[len(f.parts)-1]
+				last.earliest = min(last.earliest, shown)
+				last.delay = max(last.delay, -int64(s.Offset))
+				if shown >= video.Start && shown < video.End {
+					f.times = append(f.times, shown)
+				}
+				at += int64(s.Duration)
+			}
 		}
 	}
 	slices.Sort(f.times)
 	return f
-}
-
-func (f *frames) addPart(video SourceVideo, segment, number int, part cmaf.Part) {
-	at := part.Start
-	for i, s := range part.Samples {
-		shown := at + int64(s.Offset)
-		if i == 0 {
-			f.parts = append(f.parts, framePart{segment: segment, part: number, sync: s.Sync, first: shown, earliest: shown})
-		}
-		last := &f.parts[len(f.parts)-1]
-		last.earliest = min(last.earliest, shown)
-		last.delay = max(last.delay, -int64(s.Offset))
-		if shown >= video.Start && shown < video.End {
-			f.times = append(f.times, shown)
-		}
-		at += int64(s.Duration)
-	}
 }
 
 // between returns the times of the frames shown at start or later and before end.
@@ -75,8 +71,8 @@ func (f frames) needed(start, end int64) []framePart {
 	return f.parts[from:max(from, to)]
 }
 
-// longest returns the maximum duration of n successive frames.
-func (f frames) longest(n int) int64 {
+// maxDuration returns the maximum duration of n successive frames.
+func (f frames) maxDuration(n int) int64 {
 	var longest int64
 	for i := n; i < len(f.times); i++ {
 		longest = max(longest, f.times[i]-f.times[i-n])

@@ -162,7 +162,8 @@ func (im *importer) run(ctx context.Context) error {
 		return nil
 	}
 	command := ffmpeg.Command{
-		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Progress: im.progress(), Damage: &src.Damage,
+		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Damage: &src.Damage,
+		Progress: shareOf(src.Probe.Duration.Seconds(), im.options.Progress),
 	}
 	err := runPipes(ctx, im.FFmpeg, command, consumers)
 	if remux.Strict && ffmpeg.ReasonOf(err) == ffmpeg.BadInput {
@@ -183,14 +184,12 @@ func (im *importer) reached() (end time.Duration) {
 	return end
 }
 
-func (im *importer) progress() func(ffmpeg.Progress) {
-	total := im.src.Probe.Duration
-	if im.options.Progress == nil || total <= 0 {
+// shareOf returns a Command.Progress that reports the share of a duration; report may be nil.
+func shareOf(seconds float64, report func(share float64)) func(ffmpeg.Progress) {
+	if report == nil || seconds <= 0 {
 		return nil
 	}
-	return func(p ffmpeg.Progress) {
-		im.options.Progress(min(max(float64(p.Time)/float64(total), 0), 1))
-	}
+	return func(p ffmpeg.Progress) { report(min(max(p.Time.Seconds()/seconds, 0), 1)) }
 }
 
 // runPipes runs ffmpeg with a consumer for each output and returns when all have ended. The error
@@ -280,7 +279,6 @@ func newVideoImport(e Engine, o ImportOptions, video *SourceVideo) *videoImport 
 	}
 }
 
-// read reads the video from a pipe.
 func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	reader, track, err := openTrack(r, cmaf.Video)
 	if err != nil || reader == nil {
@@ -355,7 +353,7 @@ func (v *videoImport) look(f cmaf.Fragment) {
 		}
 		v.samples++
 		if s.Sync {
-			v.longest(shown)
+			v.noteGOP(shown)
 			v.lastKey = shown
 		}
 		v.latest = max(v.latest, shown)
@@ -366,7 +364,7 @@ func (v *videoImport) look(f cmaf.Fragment) {
 	}
 }
 
-func (v *videoImport) longest(until int64) {
+func (v *videoImport) noteGOP(until int64) {
 	v.video.MaxGOP = max(v.video.MaxGOP, float64(until-v.lastKey)/float64(v.video.Timescale))
 }
 
@@ -419,7 +417,7 @@ func (v *videoImport) finish(ctx context.Context) error {
 	if length := video.End - video.Start; length > 0 {
 		video.Bitrate = int(index.Size() * 8 * video.Timescale / length)
 	}
-	v.longest(video.End)
+	v.noteGOP(video.End)
 	video.Efforts = v.efforts.efforts()
 	video.Encode = v.whyEncode(index)
 	return media.Seal(ctx, v.Store, v.writer.prefix, index)

@@ -40,7 +40,6 @@ func eachJPEG(r io.Reader, do func(image []byte) error) error {
 	}
 }
 
-// jpegReader reads one image.
 type jpegReader struct {
 	in   *bufio.Reader
 	data []byte
@@ -63,7 +62,6 @@ func (j *jpegReader) read() error {
 	return err
 }
 
-// marker reads the two bytes of a marker.
 func (j *jpegReader) marker() (byte, error) {
 	two, err := j.take(2)
 	if err != nil {

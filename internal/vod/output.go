@@ -56,7 +56,6 @@ func (p *Publisher) outputs() (list []output) {
 // folder is the path of an output in the destination.
 type folder string
 
-// key returns the key of an object in the folder.
 func (f folder) key(names ...string) string {
 	return strings.TrimPrefix(path.Join(append([]string{"/", string(f)}, names...)...), "/")
 }
@@ -90,7 +89,6 @@ func (p *Publisher) Output(state *PublishState, src Source, video, audio []Strea
 	return out
 }
 
-// renditionOutput describes a rendition.
 func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
 	t := s.Index.Track
 	codec := t.Codec

@@ -20,7 +20,6 @@ const (
 
 func (o fmp4Output) name() string { return "fmp4" }
 
-// files returns the files of streams.
 func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
 	files := func(kind cmaf.Kind, streams []Stream) (list []cmaf.TrackFile) {
 		for i, s := range streams {

@@ -57,11 +57,8 @@ func (v variant) main() *Stream {
 // returns their audio.
 func (v variant) segments() int {
 	index := v.main().Index
-	if v.video == nil || v.audio == nil {
-		return len(index.Segments)
-	}
-	if v.audio.Complete {
-		if v.video.Complete {
+	if v.video == nil || v.audio == nil || v.audio.Complete {
+		if v.main().Complete {
 			return len(index.Segments) + len(v.extra())
 		}
 		return len(index.Segments)

@@ -124,7 +124,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 	p := Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: segmentSeconds(req.SegmentSeconds), Timescale: audioTimescale}
 	for i, audio := range src.Audio {
 		p.Audio = append(p.Audio, AudioTrack{
-			Name: audioDir(i), Language: audio.Stream.Language, Title: audio.Stream.Title, Default: i == 0, Copy: audio.Copy,
+			Name: "audio" + strconv.Itoa(i), Language: audio.Stream.Language, Title: audio.Stream.Title, Default: i == 0, Copy: audio.Copy,
 		})
 	}
 	if src.Video == nil {
@@ -152,8 +152,6 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 	p.planFrames(*src.Video, index, req)
 	return p, nil
 }
-
-func audioDir(k int) string { return "audio" + strconv.Itoa(k) }
 
 // planFrames sets everything that depends on single frames.
 func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request) {
@@ -192,12 +190,10 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 // rate of their own, and their delay.
 func (p *Plan) settleRenditions(table frames) {
 	for i := range p.Renditions {
-		if r := &p.Renditions[i]; r.converts() && !p.everySegmentHasFrames(r.Rate) {
+		r := &p.Renditions[i]
+		if r.converts() && !p.everySegmentHasFrames(r.Rate) {
 			r.Rate = ffmpeg.Ratio{}
 		}
-	}
-	for i := range p.Renditions {
-		r := &p.Renditions[i]
 		switch {
 		case r.reorder() == 0:
 		case r.converts():
@@ -241,7 +237,6 @@ func (p *Plan) grid(table frames) []int64 {
 	return starts
 }
 
-// segmentEnd returns the end of segment n.
 func (p *Plan) segmentEnd(n int) int64 {
 	if end, ok := p.breaksOff(n); ok {
 		return end
@@ -275,7 +270,6 @@ func frameAt(rate ffmpeg.Ratio, timescale, t int64) int64 {
 	return whole + (numerator+denominator-1)/denominator
 }
 
-// segmentFrames returns how many frames rendition r has in segment n.
 func (p *Plan) segmentFrames(r Rendition, n int) int {
 	if !r.converts() {
 		return p.Frames[n]
@@ -362,7 +356,6 @@ func (p *Plan) planChunks(workers int) {
 	}
 }
 
-// addChunk appends a chunk.
 func (p *Plan) addChunk(segments, cores, needs int) {
 	first := 0
 	if n := len(p.Chunks); n > 0 {
@@ -428,13 +421,11 @@ func (p *Plan) passThrough(video SourceVideo) bool {
 	if video.Encode != "" {
 		return false
 	}
-	for i := range p.Renditions {
-		if r := &p.Renditions[i]; r.is(video) {
-			r.Copy, r.Dir = true, sourceDir
-			return true
-		}
+	i := slices.IndexFunc(p.Renditions, func(r Rendition) bool { return r.is(video) })
+	if i >= 0 {
+		p.Renditions[i].Copy, p.Renditions[i].Dir = true, sourceDir
 	}
-	return false
+	return i >= 0
 }
 
 // is reports whether the source meets the rendition.

@@ -42,7 +42,6 @@ type Publisher struct {
 // uploads is how many segments, parts or files are sent at the same time.
 const uploads = 4
 
-// publishing is one call of Publish.
 type publishing struct {
 	*Publisher
 	video []Stream
@@ -186,7 +185,6 @@ func (r *publishing) inSlot(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// change changes the state.
 func (r *publishing) change(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

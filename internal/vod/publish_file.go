@@ -75,7 +75,6 @@ func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, 
 	return info.Size, err == nil && info.Size == layout.Size
 }
 
-// errHeadTooLarge is the error for a file whose head needs more space than was reserved.
 var errHeadTooLarge = errors.New("the head of the file needs more room than was kept for it")
 
 // extendFile puts a file, or the new parts of it.
@@ -123,7 +122,6 @@ func (f growingFile) layout(pad int) (cmaf.Layout, error) {
 	return f.render(indexes, pad)
 }
 
-// file returns the file of a layout of streams.
 func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
 	tracks := make([]*media.Track, len(streams))
 	for i, s := range streams {

@@ -49,7 +49,6 @@ func (r *publishing) send(ctx context.Context, o outgoing) error {
 	return r.Dest.Put(ctx, o.key, body, o.size, blob.PutOptions{ContentType: o.contentType})
 }
 
-// sendBytes sends an object that is in memory.
 func (r *publishing) sendBytes(ctx context.Context, key, contentType string, data []byte) error {
 	open := func(context.Context) io.ReadSeekCloser { return memory{bytes.NewReader(data)} }
 	o := outgoing{key: key, contentType: contentType, size: int64(len(data)), open: open}

@@ -208,7 +208,6 @@ func (p *Plan) follows(r Rendition, n int) bool {
 	return r.Codec == ffmpeg.H264 && r.GOP > 0 && n > 0 && len(p.Weights) == len(p.Starts)
 }
 
-// ofRendition returns the results of rendition i.
 func ofRendition(i int, chunks []ChunkStats) (stats []EncodeStats) {
 	for _, chunk := range chunks {
 		if i >= len(chunk.Renditions) {
@@ -228,13 +227,13 @@ func (p *Plan) follow(x rateModel, n int, done []EncodeStats, own *EncodeStats) 
 	if len(done) == 0 || done[0].Factor == 0 {
 		return wanted{bitrate: int(x.bitrate)}
 	}
-	told := make([]wanted, n)
-	for k := range told {
+	given := make([]wanted, n)
+	for k := range given {
 		if k < len(done) {
-			told[k] = wanted{bitrate: done[k].Bitrate, quality: done[k].Quality}
+			given[k] = wanted{bitrate: done[k].Bitrate, quality: done[k].Quality}
 		} else {
-			told[k] = x.decide(k, done[:min(p.Needs(k), len(done))], told, nil)
+			given[k] = x.decide(k, done[:min(p.Needs(k), len(done))], given, nil)
 		}
 	}
-	return x.decide(n, done, told, own)
+	return x.decide(n, done, given, own)
 }

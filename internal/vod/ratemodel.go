@@ -62,7 +62,6 @@ type rateModel struct {
 	chunks        []stretchOfSource
 }
 
-// stretchOfSource describes a chunk of the source.
 type stretchOfSource struct {
 	seconds   float64
 	weight    float64 // bits a second
@@ -127,9 +126,9 @@ type wanted struct {
 }
 
 // decide returns the intended size and the rate control of chunk n; known has the results of the
-// first chunks, told the rate control of the chunks before n, and own is the result of n, if it was
+// first chunks, given the rate control of the chunks before n, and own is the result of n, if it was
 // encoded before.
-func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *EncodeStats) wanted {
+func (x rateModel) decide(n int, known []EncodeStats, given []wanted, own *EncodeStats) wanted {
 	results := known
 	if own != nil {
 		results = slices.Concat(known, make([]EncodeStats, n-len(known)), []EncodeStats{*own})
@@ -142,10 +141,10 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 		switch {
 		case k < len(known):
 			bits = float64(known[k].Bytes) * 8
-		case told[k].quality > 0:
-			bits = min(curves[k].at(told[k].quality), x.limit(k))
+		case given[k].quality > 0:
+			bits = min(curves[k].at(given[k].quality), x.limit(k))
 		default:
-			bits = float64(told[k].bitrate) * x.chunks[k].seconds
+			bits = float64(given[k].bitrate) * x.chunks[k].seconds
 		}
 		excess += bits - spent[k]
 	}
@@ -225,7 +224,7 @@ func (x rateModel) curves(known []EncodeStats) []curve {
 		if known[k].Bytes == 0 {
 			continue
 		}
-		s, ok := x.telling(k, known[k])
+		s, ok := x.conclusive(k, known[k])
 		curves[k], sure[k] = curve{x.qualityOf(k, s), float64(s.Bytes) * 8, x.chunks[k].steepness}, ok
 		if ok {
 			size.add(curves[k].at(ordinary) / x.chunks[k].seconds)
@@ -262,14 +261,14 @@ func (m mean) value() float64 { return math.Exp(m.logs / m.weights) }
 // hint returns a number that is proportional to the size of a second of a chunk.
 func (x rateModel) hint(k int) float64 { return math.Pow(x.chunks[k].weight, x.growth) }
 
-// telling returns the encode of a chunk that shows its complexity; sure is false if none does,
+// conclusive returns the encode of a chunk that shows its complexity; sure is false if none does,
 // because the buffer limited it, or x264 did not log the quality.
-func (x rateModel) telling(k int, s EncodeStats) (told EncodeStats, sure bool) {
-	tells := func(s EncodeStats) bool { return (s.Quality > 0 || s.Factor != 0) && !x.heldBack(k, s) }
-	if !tells(s) && s.Before != nil && tells(*s.Before) {
+func (x rateModel) conclusive(k int, s EncodeStats) (given EncodeStats, sure bool) {
+	shows := func(s EncodeStats) bool { return (s.Quality > 0 || s.Factor != 0) && !x.heldBack(k, s) }
+	if !shows(s) && s.Before != nil && shows(*s.Before) {
 		return *s.Before, true
 	}
-	return s, tells(s)
+	return s, shows(s)
 }
 
 // qualityOf returns the average quality of a chunk; 0 = not known. That of very easy ones is below
@@ -309,7 +308,7 @@ func (x rateModel) continuous(known []EncodeStats, curves []curve) (spent, quali
 		// The steps of an unknown chunk have equal sizes.
 		shape, whole := slices.Repeat([]int64{1}, int(max(math.Round(min(c.seconds/stepSeconds, stepsOfChunk)), 1))), 0.0
 		if k < len(known) && known[k].Bytes > 0 {
-			s, _ := x.telling(k, known[k])
+			s, _ := x.conclusive(k, known[k])
 			if cost = s.cost(); len(s.Steps) > 0 {
 				shape = s.Steps
 			}

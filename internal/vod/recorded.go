@@ -1,6 +1,7 @@
 package vod
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -53,7 +54,6 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 	return Source{Prefix: prefix, Probe: probe, Video: video, Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds()}, nil
 }
 
-// probeTrack probes the first segment of a track.
 func (e Engine) probeTrack(ctx context.Context, track *media.Track, path string) (probe ffmpeg.Probe, err error) {
 	body, _, err := track.Segment(ctx, 0)
 	if err != nil {
@@ -65,10 +65,7 @@ func (e Engine) probeTrack(ctx context.Context, track *media.Track, path string)
 		return probe, err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
-	_, err = file.Write(track.Init())
-	if err == nil {
-		_, err = io.Copy(file, body)
-	}
+	_, err = io.Copy(file, io.MultiReader(bytes.NewReader(track.Init()), body))
 	if err := errors.Join(err, file.Close()); err != nil {
 		return probe, err
 	}
@@ -245,10 +242,10 @@ func (p *Plan) within(chunk Chunk, parts []framePart) []framePart {
 // maxRun returns the maximum duration of n successive frames of a stretch.
 func (p *Plan) maxRun(table frames, n int) (longest int64) {
 	if len(p.Stretches) < 2 {
-		return table.longest(n)
+		return table.maxDuration(n)
 	}
 	for _, s := range p.Stretches {
-		longest = max(longest, frames{times: table.between(p.Starts[s.First], s.End)}.longest(n))
+		longest = max(longest, frames{times: table.between(p.Starts[s.First], s.End)}.maxDuration(n))
 	}
 	return longest
 }

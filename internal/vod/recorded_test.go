@@ -81,8 +81,8 @@ func otherwise(t *testing.T) string {
 		"-pix_fmt", "yuv420p")
 }
 
-// A recording whose encoder was away and came back with other settings gets renditions that
-// have every frame when the source has it, and are broken off where it is.
+// A recording whose encoder reconnected with other settings gets renditions with all frames of the source, at the
+// same times, and with the same gaps.
 func TestRecorded(t *testing.T) {
 	e := newEngine(t)
 	ctx := t.Context()
@@ -108,7 +108,7 @@ func TestRecorded(t *testing.T) {
 	for n, chunk := range plan.Chunks {
 		for s := chunk.First + 1; s < chunk.First+chunk.Segments; s++ {
 			if index.Segments[s].Discontinuity {
-				t.Errorf("chunk %d goes on beyond a gap", n)
+				t.Errorf("chunk %d extends beyond a gap", n)
 			}
 		}
 		result, err := e.EncodeChunk(ctx, plan, n, ChunkOptions{})
@@ -229,11 +229,11 @@ func TestRecordedThumbnails(t *testing.T) {
 				}
 			}
 			if got := strings.Join(times, " "); got != tt.want {
-				t.Errorf("pictures are shown %s, want %s", got, tt.want)
+				t.Errorf("thumbnails are shown %s, want %s", got, tt.want)
 			}
 			for n := range times {
 				if _, err := jpeg.Decode(bytes.NewReader(object(t, e.Store, fmt.Sprintf("%s/thumbnails/keyframes_%d.jpg", prefix, n)))); err != nil {
-					t.Errorf("picture %d: %v", n, err)
+					t.Errorf("thumbnail %d: %v", n, err)
 				}
 			}
 			if _, err := jpeg.Decode(bytes.NewReader(object(t, e.Store, prefix+"/poster.jpg"))); err != nil {
@@ -243,7 +243,7 @@ func TestRecordedThumbnails(t *testing.T) {
 	}
 }
 
-// Where renditions can't be right, there are none.
+// If renditions can't have the frames of the source, there are none.
 func TestRecordedAlone(t *testing.T) {
 	track := cmaf.Track{Kind: cmaf.Video, Codec: "avc1.64001f", Timescale: 90_000, Width: 320, Height: 180, Entry: []byte("....avc1")}
 	// segment has frames a tenth of a second long, shown that many ticks later than decoded.
@@ -267,8 +267,8 @@ func TestRecordedAlone(t *testing.T) {
 	}{
 		"good":              {cmaf.TrackIndex{Segments: good}, ""},
 		"other settings":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec = "avc1.4d001f" })}, ""},
-		"another size":      {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Width = 640 })}, "the picture changes from avc1.64001f in 320x180 to avc1.64001f in 640x180"},
-		"another coding":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec, t.Entry = "hvc1.1", []byte("....hvc1") })}, "the picture changes from avc1.64001f in 320x180 to hvc1.1 in 320x180"},
+		"another size":      {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Width = 640 })}, "the decoded changes from avc1.64001f in 320x180 to avc1.64001f in 640x180"},
+		"another coding":    {cmaf.TrackIndex{Segments: good, Changes: changed(func(t *cmaf.Track) { t.Codec, t.Entry = "hvc1.1", []byte("....hvc1") })}, "the decoded changes from avc1.64001f in 320x180 to hvc1.1 in 320x180"},
 		"frames of before":  {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0), broken(segment(90000, 0, -18000))}}, "1 of 4 frames are not shown in the time of any segment"},
 		"one after the gap": {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 90000), broken(segment(90000, 0, 0))}}, "segment 1 starts before the one before it ends"},
 		"two at once":       {cmaf.TrackIndex{Segments: []cmaf.Segment{segment(0, 0, 0, -9000)}}, "two frames are shown at the same time"},

@@ -61,7 +61,6 @@ func Run(ctx context.Context, o RunOptions) (weir.TranscodeOutput, error) {
 	return out, r.close(ctx, err)
 }
 
-// runner is one run.
 type runner struct {
 	o         RunOptions
 	work      blob.Store
@@ -113,15 +112,10 @@ func (r *runner) close(ctx context.Context, err error) error {
 }
 
 func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
-	if err := r.fetch(ctx); err != nil {
-		return weir.TranscodeOutput{}, err
-	}
-	if err := r.plan(ctx); err != nil {
-		return weir.TranscodeOutput{}, err
-	}
-	r.publisher.TS = r.kept.Plan.TS()
-	if err := r.encode(ctx); err != nil {
-		return weir.TranscodeOutput{}, err
+	for _, step := range []func(context.Context) error{r.fetch, r.plan, r.encode} {
+		if err := step(ctx); err != nil {
+			return weir.TranscodeOutput{}, err
+		}
 	}
 	video, audio, err := r.streams(ctx)
 	if err != nil {
@@ -192,6 +186,7 @@ func (r *runner) encode(ctx context.Context) error {
 	r.fresh = make(chan struct{}, 1)
 	r.fresh <- struct{}{}
 	plan := r.kept.Plan
+	r.publisher.TS = plan.TS()
 	r.meter.encoding(plan, r.kept.Chunks)
 
 	publishing, publishCtx := errgroup.WithContext(ctx)

@@ -81,7 +81,6 @@ func (m *meter) chunk(n int) func(share float64) {
 	}
 }
 
-// encoded reports how much of all chunks is encoded.
 func (m *meter) encoded() {
 	m.mu.Lock()
 	seconds := 0.0

@@ -125,7 +125,6 @@ func (s *runState) addAudio(r RenditionResult) error {
 	return s.write(filepath.Join(resultsFolder, r.Name+".json"), r)
 }
 
-// stats returns the statistics of the first n chunks.
 func (s *runState) stats(n int) []ChunkStats {
 	stats := make([]ChunkStats, n)
 	for _, c := range s.Chunks {

@@ -81,7 +81,6 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 	return result, e.putCues(ctx, plan, run, keys)
 }
 
-// thumbnailTrack chooses the track for thumbnails.
 func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkResult) (*media.Track, ffmpeg.VideoFormat, error) {
 	if plan.Source.Sequential == "" {
 		track, err := media.Open(ctx, e.Store, plan.Source.Prefix+"/"+sourceDir)

@@ -35,7 +35,7 @@ type Options struct {
 	Files fs.FS // the folder web/
 	Store *store.Store
 	Log   *slog.Logger
-	// Observe is told of every request, for metrics.
+	// Observe is called for every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 }
 
@@ -48,13 +48,11 @@ type WatchPage struct {
 	folder   string          // of the files, relative to the pages; named after their content
 }
 
-// file is a file that the page loads.
 type file struct {
 	contentType   string
 	plain, zipped []byte
 }
 
-// pageData is the input of the template.
 type pageData struct {
 	ID, Kind         string // kind: live, stored; "" = nothing to play
 	Title            string
@@ -89,7 +87,7 @@ func NewWatchPage(o Options) (*WatchPage, error) {
 		if err := w.Close(); err != nil {
 			return nil, err
 		}
-		_, _ = sum.Write(plain) // never fails
+		sum.Write(plain)
 		p.files[f.name] = file{f.contentType + "; charset=utf-8", plain, zipped.Bytes()}
 	}
 	p.folder = "_/" + hex.EncodeToString(sum.Sum(nil)[:6]) + "/"

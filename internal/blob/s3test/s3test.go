@@ -53,7 +53,6 @@ while read -r line; do :; done
 // shared is global because all tests of a process use one server.
 var shared process
 
-// process holds the server of this test process.
 type process struct {
 	mu      sync.Mutex
 	server  *server
@@ -99,7 +98,6 @@ type Runner struct {
 	M interface{ Run() int }
 }
 
-// Run returns the exit code.
 func (r Runner) Run() int {
 	code := r.M.Run()
 	if err := shared.stop(); err != nil {
