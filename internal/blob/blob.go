@@ -1,24 +1,21 @@
-// Package blob is the places where bytes live: the local disk and S3 buckets for
-// what weir keeps, the callers' buckets for what it makes, and the callers' URLs
-// for what it reads.
+// Package blob stores and transfers bytes: weir's own objects on the local disk or in S3 buckets,
+// outputs in the callers' buckets, and sources from the callers' URLs.
 //
-// A Store holds objects under keys, on disk or in a bucket; both pass the same
-// tests (store_test.go). An object is there whole or not at all, and is never
-// changed in place: to change it, put it again. A Dest is what the outputs of a task
-// are put into: it has fewer methods, and is sealed at the end. A Fetcher reads a source
-// once, from the first byte to the last, through every broken connection on the way.
-// Send puts a file to a URL.
+// A Store holds objects under keys, on disk or in a bucket; both pass the same tests
+// (store_test.go). An object exists completely or not at all, and is never changed in place: to
+// change it, put it again. A Dest receives the outputs of a task: it has fewer methods, and is
+// sealed at the end. A Fetcher reads each byte of a source once, and resumes after broken
+// connections. Send uploads a file to a URL.
 //
-// What a caller named is reached through a guard.Guard and nothing else: give it
-// in Options or to the Fetcher. Without a Guard the address is the operator's own.
+// Addresses from callers are only reached through a guard.Guard, in Options or in the Fetcher.
+// Without a Guard the address is the operator's own.
 //
-// Every error has a kind of package weir. Upstream and Full are worth another try
-// later, and were tried several times already when they come out of here; all the
-// others are final. No error has a credential in it.
+// Every error has a kind of package weir. Upstream and Full may go away later; the failed request
+// was already repeated several times. All others are final. No error contains a credential.
 //
-// One file a place: disk.go, s3.go, dest.go, http.go (a web server as a source), gateway.go
-// (IPFS and Arweave), hls.go (a playlist as a source). What they share, reading on
-// after a failure, is in origin.go.
+// Each place has a file: disk.go, s3.go, dest.go, http.go (a web server as a source), gateway.go
+// (IPFS and Arweave), hls.go (a playlist as a source). They share origin.go, which resumes a broken
+// transfer.
 package blob
 
 import (
@@ -28,7 +25,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -38,104 +34,98 @@ import (
 
 // Info describes an object.
 type Info struct {
-	Key     string
-	Size    int64
-	ModTime time.Time
-	ETag    string // changes when the object is put again
+	Key  string
+	Size int64
+	ETag string // changes when the object is put again
 }
 
-// PutOptions are what a bucket tells those who read an object. The disk has no use
-// for them.
+// PutOptions are headers that a bucket sends to the readers of an object. The disk ignores them.
 type PutOptions struct {
 	ContentType  string
 	CacheControl string
 }
 
-// A Store is a place for objects. A key is a path without a leading slash, like
-// asset/1/index; see CheckKey. Where an object a is, there can be none a/b, because
-// on disk a key is a file. All methods may be called at the same time.
+// A Store holds objects. A key is a path without a leading slash, like asset/1/index; see checkKey.
+// With an object a there can be no object a/b, because on disk a key is a file. A Store is safe for
+// concurrent use.
 type Store interface {
-	// Put makes an object of size bytes (-1 = until the end) of r, in place of the
-	// one that is there. A reader that gives more or less is an error. Readers that
-	// can seek are sent again when a connection breaks; others are held in memory,
-	// 5 MiB at a time.
+	// Put stores size bytes (-1 = all) of r as an object, and replaces an existing one. A reader
+	// with more or less bytes is an error. When a connection breaks, readers that can seek are read
+	// again; of others, 5 MiB at a time are held in memory.
 	Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error
 
-	// Get returns length bytes (-1 = all) of an object, from offset on; less when
-	// the object ends before. The Info is that of the whole object.
+	// Get returns length bytes (-1 = all) of an object from offset on, less when the object ends
+	// before. The Info is that of the whole object.
 	Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, Info, error)
 
 	// Stat returns the Info of an object, or an error of kind weir.NotFound.
 	Stat(ctx context.Context, key string) (Info, error)
 
-	// List returns all objects in the folder, at any depth, in no particular order.
-	// The folder "" has all objects.
+	// List returns all objects in the folder, at any depth, in no particular order. The folder ""
+	// contains all objects.
 	List(ctx context.Context, folder string) iter.Seq2[Info, error]
 
 	// Delete removes an object. One that isn't there is no error.
 	Delete(ctx context.Context, key string) error
 
-	// DeletePrefix removes all objects in the folder, and uploads to it that were
-	// not completed. The folder asset/1 does not have asset/10 in it.
+	// DeletePrefix removes all objects in the folder, and uploads to it that were not completed.
+	// The folder asset/1 does not contain asset/10.
 	DeletePrefix(ctx context.Context, folder string) error
 
-	// Copy makes the object to out of the object from, without moving bytes where
-	// that can be had.
+	// Copy copies an object, if possible without a transfer of its bytes.
 	Copy(ctx context.Context, from, to string) error
 
-	// Upload begins an object that comes in parts. Resume goes on with one that was
-	// begun, maybe by another process; its error is of kind weir.NotFound if it was
-	// completed or aborted.
+	// Upload begins a multipart upload. Resume continues one, which another process may have begun;
+	// its error is of kind weir.NotFound if it was completed or aborted.
 	Upload(ctx context.Context, key string, o PutOptions) (Upload, error)
 	Resume(ctx context.Context, key, uploadID string) (Upload, error)
 
-	// Path returns the file that an object is or would be in, if the objects are
-	// files of this machine. Nobody may write to it.
+	// Path returns the file of an object, which need not exist, if objects are files on this
+	// machine. It must not be written to.
 	Path(key string) (string, bool)
 
-	// Free returns the bytes that are left and that there are. ok is false where
-	// nobody can tell.
+	// Free returns the free and the total space in bytes. ok is false where that is not known.
 	Free(ctx context.Context) (free, total int64, ok bool)
 
-	// Close gives up connections and handles.
+	// Close closes connections and handles.
 	Close() error
 }
 
-// MinPart is the smallest size of a part that every store takes. All parts of an
-// upload must have the same size, but the last, which may be smaller.
+// MinPart is the smallest size of a part that every store accepts. All parts of an upload but the
+// last must have the same size; the last may be smaller.
 const MinPart = 5 << 20
 
-// maxParts is how many parts an object can have.
+// maxParts bounds the number of parts of an object.
 const maxParts = 10_000
 
-// An Upload is an object that comes in parts, in any order and at the same time. It
-// is not there before it is complete.
+// An Upload is a multipart upload: its parts are stored in any order, also concurrently. The object
+// does not exist before Complete.
 type Upload interface {
-	// ID is what Resume needs.
+	// ID returns the uploadID for Resume.
 	ID() string
 
-	// Part stores part n, from 1 on: the size bytes of r, from its start. A part that
-	// is stored again replaces the first.
+	// Part stores size bytes from the start of r as part n, from 1 on, and replaces an existing
+	// one.
 	Part(ctx context.Context, n int, r io.ReadSeeker, size int64) (PartInfo, error)
 
-	// Complete makes the object of the parts, sorted by their number.
+	// Complete makes the object from the parts, which are sorted by number.
 	Complete(ctx context.Context, parts []PartInfo) error
 
 	// Abort removes the parts. An upload that is completed or aborted is no error.
 	Abort(ctx context.Context) error
 }
 
-// PartInfo is what Complete needs to know of a part.
+// PartInfo describes a stored part.
 type PartInfo struct {
 	Number int    `json:"number"`
 	Size   int64  `json:"size"`
 	ETag   string `json:"etag,omitempty"`
 }
 
-// Options say how a place is reached.
+// Options configure the access to a place.
 type Options struct {
-	Guard *guard.Guard // for what a caller named; nil = the operator's own
-	Log   *slog.Logger // nil = nobody is told
+	Guard *guard.Guard // for addresses from callers; nil = the operator's own
+	Log   *slog.Logger // nil = no log
 
 	tempo tempo // for tests
 }
@@ -147,10 +137,10 @@ func (o Options) log() *slog.Logger {
 	return o.Log
 }
 
-// Open returns the store at a URL: file:PATH, s3+https://key:secret@host/bucket, with
-// s3+http for a server without TLS, or s3://key:secret@region/bucket for Amazon. Key
-// and secret are percent-encoded; a path after the bucket is put in front of all keys.
-// Nothing is sent to a bucket yet. With a Guard, only buckets can be opened.
+// Open returns the store at a URL: file:PATH, s3+https://key:secret@host/bucket, with s3+http for a
+// server without TLS, or s3://key:secret@region/bucket for Amazon. Key and secret are
+// percent-encoded; a path after the bucket is the prefix of all keys. Open sends no request. With a
+// Guard, only buckets can be opened.
 func Open(url string, o Options) (Store, error) {
 	if path, ok := strings.CutPrefix(url, "file:"); ok {
 		if o.Guard != nil {
@@ -165,20 +155,19 @@ func Open(url string, o Options) (Store, error) {
 	return newS3(where, o)
 }
 
-// maxKey is how long a key may be in a bucket, maxElement how long a name in a folder.
+// maxKey bounds the length of a key, maxElement that of a name between slashes, in bytes.
 const (
 	maxKey     = 1024
 	maxElement = 255
 )
 
-// hidden is the folder of a disk for what is not an object yet.
+// hidden is the folder of a disk for temporary files and uploads.
 const hidden = ".weir"
 
-// CheckKey returns an error that says why something can't be a key. A key is one or
-// more names with slashes between them, in UTF-8; the names . and .. and those with
-// control characters or a backslash are not for use, and neither is .weir as the
-// first.
-func CheckKey(key string) error {
+// checkKey returns an error that explains why something can't be a key. A key is one or more names
+// with slashes between them, in UTF-8, without control characters and backslashes. The names . and
+// .. are invalid, and so is .weir as the first.
+func checkKey(key string) error {
 	bad := func(why string) error {
 		return weir.Errorf(weir.Invalid, "%q can't be a path in a storage: it %s", key, why)
 	}
@@ -194,32 +183,30 @@ func CheckKey(key string) error {
 	case key[0] == '/' || key[len(key)-1] == '/':
 		return bad("begins or ends with a slash")
 	}
-	first := true
 	for name := range strings.SplitSeq(key, "/") {
 		switch {
 		case name == "" || name == "." || name == "..":
 			return bad("has an empty name, . or .. in it")
 		case len(name) > maxElement:
 			return bad("has a name of more than 255 bytes")
-		case first && name == hidden:
-			return bad("begins with " + hidden)
 		}
-		first = false
+	}
+	if strings.HasPrefix(key+"/", hidden+"/") {
+		return bad("begins with " + hidden)
 	}
 	return nil
 }
 
-// folderKey returns the name of a folder without the slash that people like to put at
-// its end. "" stands for everything.
+// folderKey returns the name of a folder without a slash at the end. "" is the root.
 func folderKey(folder string) (string, error) {
 	folder = strings.TrimSuffix(folder, "/")
 	if folder == "" {
 		return "", nil
 	}
-	return folder, CheckKey(folder)
+	return folder, checkKey(folder)
 }
 
-// oneFolder is folderKey where everything would be too much.
+// oneFolder is folderKey that refuses the root.
 func oneFolder(folder string) (string, error) {
 	folder, err := folderKey(folder)
 	if err == nil && folder == "" {
@@ -228,32 +215,23 @@ func oneFolder(folder string) (string, error) {
 	return folder, err
 }
 
-// cut returns at most n bytes of text, whole characters.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n]
-}
+// cut returns at most n bytes of text, without a partial character at the end.
+func cut(text string, n int) string { return strings.ToValidUTF8(text[:min(n, len(text))], "") }
 
-// The part of a disk that is kept free unless the operator says otherwise.
+// The default of the space that is kept free on a disk.
 const (
 	minFreePercent = 5
 	minFreeBytes   = 2 << 30
 )
 
-// FreeSpace returns an error of kind weir.Full if a store has less than minFree bytes left
-// after need more were written. A minFree of 0 is 5 % of the disk, at least 2 GiB; a
-// bucket has always room.
+// FreeSpace returns an error of kind weir.Full if writing need bytes would leave less than minFree
+// bytes of a store free. A minFree of 0 is 5 % of the disk, at least 2 GiB. A bucket is never full.
 func FreeSpace(ctx context.Context, s Store, minFree, need int64) error {
 	free, total, ok := s.Free(ctx)
 	if !ok {
 		return nil
 	}
-	return room(free, total, minFree, need)
+	return checkSpace(free, total, minFree, need)
 }
 
 // FreeSpaceAt is FreeSpace for a folder.
@@ -262,10 +240,10 @@ func FreeSpaceAt(dir string, minFree, need int64) error {
 	if err != nil {
 		return diskError(err, "look at "+filepath.Base(dir))
 	}
-	return room(free, total, minFree, need)
+	return checkSpace(free, total, minFree, need)
 }
 
-func room(free, total, minFree, need int64) error {
+func checkSpace(free, total, minFree, need int64) error {
 	if minFree == 0 {
 		minFree = max(total/100*minFreePercent, minFreeBytes)
 	}

@@ -11,7 +11,7 @@ import (
 	"weir/internal/weir"
 )
 
-// bucket is what the URL of a bucket says. key and secret may not be shown.
+// bucket is the parsed URL of a bucket. key and secret must not be shown.
 type bucket struct {
 	secure      bool
 	host        string // with port
@@ -21,11 +21,10 @@ type bucket struct {
 	prefix      string // "" or a path in the bucket, without slashes around it
 }
 
-// howToWrite ends the errors about a storage URL, none of which repeats the URL: it
-// has the secret in it.
+// howToWrite ends the errors about a storage URL. They don't repeat the URL, which contains the
+// secret.
 const howToWrite = "write it as s3+https://key:secret@host/bucket, with key and secret percent-encoded"
 
-// parseBucket reads the URL of a bucket.
 func parseBucket(raw string) (bucket, error) {
 	// Not the error of url.Parse: it repeats the URL.
 	u, err := url.Parse(raw)
@@ -64,15 +63,15 @@ func parseBucket(raw string) (bucket, error) {
 	if b.name == "." || b.name == ".." || strings.ContainsAny(b.name, "\\?#") {
 		return bucket{}, weir.Errorf(weir.Invalid, "%q is not the name of a bucket; %s", b.name, howToWrite)
 	}
-	// A host that passes under the scheme s3+http need not be one of http, as ::.
+	// url.Parse accepts hosts for s3+http that it refuses for http, like ::.
 	if _, err := url.Parse(b.base()); err != nil {
 		return bucket{}, weir.Errorf(weir.Invalid, "%q is not the host of a storage; %s", b.host, howToWrite)
 	}
 	return b, nil
 }
 
-// regionOf guesses the region from the name of a host, as the services that have
-// regions name theirs: s3.eu-west-1.amazonaws.com. A server that has none takes any.
+// regionOf guesses the region from the name of a host: s3.eu-west-1.amazonaws.com. Servers without
+// regions accept any.
 func regionOf(host string) string {
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	if _, err := netip.ParseAddr(host); err == nil || len(labels) < 4 || labels[1] == "" {
@@ -81,7 +80,6 @@ func regionOf(host string) string {
 	return labels[1]
 }
 
-// object returns the key in the bucket.
 func (b bucket) object(key string) string {
 	if b.prefix == "" {
 		return key
@@ -89,7 +87,7 @@ func (b bucket) object(key string) string {
 	return b.prefix + "/" + key
 }
 
-// base is where the keys of the bucket are relative to, for people and players.
+// base returns the URL of the bucket and its prefix, without credentials.
 func (b bucket) base() string {
 	scheme := "http"
 	if b.secure {
@@ -99,12 +97,11 @@ func (b bucket) base() string {
 	return u.String()
 }
 
-// minCredential is the length from which on a credential is hidden: a shorter one may be a common
+// minCredential is the length from which on a credential is masked: a shorter one may be a common
 // word.
 const minCredential = 6
 
-// hide masks the credentials in a text that another server wrote, where they are not part of a
-// longer word.
+// hide masks the credentials in a text from another server, unless they are part of a longer word.
 func (b bucket) hide(text string) string {
 	for _, credential := range []string{b.secret, b.key} {
 		if len(credential) < minCredential {
@@ -138,7 +135,6 @@ func oneWord(first, second string) bool {
 // String keeps the credentials out of logs.
 func (b bucket) String() string { return b.base() }
 
-// GoString is String.
 func (b bucket) GoString() string { return fmt.Sprintf("bucket(%s)", b.base()) }
 
 // baseURL returns the address that the keys of a bucket are relative to,

@@ -47,7 +47,7 @@ func TestParseBucket(t *testing.T) {
 	}
 }
 
-// Credentials are masked in what a storage says, and nothing else is.
+// Only credentials are masked in the messages of a storage.
 func TestHide(t *testing.T) {
 	for _, tt := range []struct{ key, secret, text, want string }{
 		{"k", "s", "Check your key and signing method.", "Check your key and signing method."},
@@ -135,7 +135,7 @@ func FuzzCheckKey(f *testing.F) {
 	root := s.(*disk).dir
 	f.Fuzz(func(t *testing.T, key string) {
 		path, ok := s.Path(key)
-		if valid := CheckKey(key) == nil; ok != valid {
+		if valid := checkKey(key) == nil; ok != valid {
 			t.Fatalf("path of %q: %v, valid: %v", key, ok, valid)
 		}
 		if !ok {

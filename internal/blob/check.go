@@ -10,13 +10,12 @@ import (
 	"weir/internal/weir"
 )
 
-// Check finds out whether a task may write to a storage, by writing: it puts a small file with a
-// random name into each of the paths, and deletes it. A storage that does not let it delete the
-// file keeps it.
+// Check tests whether a task may write to a storage: it puts a small file with a random name into
+// each of the paths, and deletes it. If the storage refuses the deletion, the file stays.
 //
-// The error is of kind weir.Invalid if the storage refused, with its own reason, or if
-// it is at an address that may not be reached. A storage that can't be reached or fails
-// at the moment is no error: the task tries again later. The log says so.
+// The error is of kind weir.Invalid if the storage refused, with its own reason, or if its address is
+// not allowed. A storage that is unreachable or fails at the moment is only logged: the task tries
+// again later.
 func Check(ctx context.Context, storageURL string, paths []string, taskID string, o Options) error {
 	t := o.tempo.orDefault()
 	o.tempo.tries = 1

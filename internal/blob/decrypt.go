@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"fmt"
@@ -9,10 +10,9 @@ import (
 	"weir/internal/weir"
 )
 
-// Decrypt returns a writer that takes a source encrypted with AES-256 in CBC mode, its
-// initialization vector in front and PKCS #7 padding at the end, and writes it in the
-// clear to w. Only Close, which does not close w, tells whether the end was right. The
-// method has no proof that nobody changed the bytes in between.
+// Decrypt returns a writer that decrypts AES-256 in CBC mode, with the initialization vector in front
+// and PKCS #7 padding at the end, to w. Only Close, which does not close w, checks the end. CBC does
+// not detect changed bytes.
 func Decrypt(w io.Writer, key []byte) (io.WriteCloser, error) {
 	if len(key) != 32 {
 		return nil, weir.Errorf(weir.Invalid, "the key of the encrypted file has %d bytes, and 32 are needed for AES-256", len(key))
@@ -24,12 +24,12 @@ func Decrypt(w io.Writer, key []byte) (io.WriteCloser, error) {
 	return &decrypter{w: w, block: block}, nil
 }
 
-// decrypter holds back the last whole block: it may be the one with the padding.
+// decrypter keeps the last whole block: it may be the one with the padding.
 type decrypter struct {
 	w       io.Writer
 	block   cipher.Block
-	mode    cipher.BlockMode // nil before the vector is there
-	pending []byte           // cipher text, less than what can be written
+	mode    cipher.BlockMode // nil until the vector was read
+	pending []byte           // encrypted
 	err     error
 }
 
@@ -64,11 +64,7 @@ func (d *decrypter) Close() error {
 	last := d.pending
 	d.mode.CryptBlocks(last, last)
 	padding := int(last[len(last)-1])
-	bad := padding == 0 || padding > aes.BlockSize
-	for i := 1; i <= padding && !bad; i++ {
-		bad = int(last[len(last)-i]) != padding
-	}
-	if bad {
+	if padding == 0 || padding > aes.BlockSize || !bytes.HasSuffix(last, bytes.Repeat(last[len(last)-1:], padding)) {
 		return weir.Errorf(weir.Invalid, "the encrypted file can't be decrypted: the key is not that of the file, or its end is missing")
 	}
 	_, err := d.w.Write(last[:len(last)-padding])

@@ -5,38 +5,35 @@ import (
 	"io"
 )
 
-// A Dest is a place for what was made for a caller. It is written to, by keys like those of a
-// Store, and sealed when everything is there. Only then its address is known: that of a
-// bucket always was, but what is addressed by its content has none before it is complete.
-// So nobody asks for a URL before Seal, and all paths are relative to what that returns.
-// All methods but Seal and Close may be called at the same time.
+// A Dest receives the outputs of a task, under keys like those of a Store, and is sealed when it is
+// complete. Only Seal returns its URL, to which all keys are relative: storage that is addressed by
+// its content has no URL before. All methods but Seal and Close are safe for concurrent use.
 type Dest interface {
-	// Put, Upload, Resume, Stat and Delete are those of a Store. Stat need only know what was
-	// put here.
+	// Put, Upload, Resume, Stat and Delete are those of a Store. Stat need only know objects that
+	// were put here.
 	Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error
 	Upload(ctx context.Context, key string, o PutOptions) (Upload, error)
 	Resume(ctx context.Context, key, uploadID string) (Upload, error)
 	Stat(ctx context.Context, key string) (Info, error)
 	Delete(ctx context.Context, key string) error
 
-	// PartSize returns the size of the parts in which large objects are uploaded best; 0 says
-	// that they are put whole.
+	// PartSize returns the best size of the parts of large objects; 0 = they are not uploaded in
+	// parts.
 	PartSize() int64
 
-	// Seal says that everything is there and returns the URL that keys are relative to. To
-	// seal what is sealed gives the same.
+	// Seal completes the destination and returns the URL that keys are relative to. A second call
+	// returns the same.
 	Seal(ctx context.Context) (baseURL string, err error)
 
-	// Close gives up connections and handles.
+	// Close closes connections and handles.
 	Close() error
 }
 
-// destPart is the size of parts in a bucket. Uploads to callers' buckets go through memory
-// and over slow lines, so it is not far above MinPart.
+// destPart is the size of parts in a bucket. It is not far above MinPart, because parts are held in
+// memory and connections to callers' buckets may be slow.
 const destPart = 8 << 20
 
-// OpenDest returns the storage of a caller as a destination, by the URL that has its
-// credentials; see Open.
+// OpenDest returns the storage of a caller as a destination, by its URL with credentials; see Open.
 func OpenDest(url string, o Options) (Dest, error) {
 	store, err := Open(url, o)
 	if err != nil {
@@ -49,8 +46,8 @@ func OpenDest(url string, o Options) (Dest, error) {
 	return NewDest(store, base), nil
 }
 
-// NewDest returns a store as a destination; baseURL is what its keys are relative to. Closing
-// the one closes the other.
+// NewDest returns a store as a destination; keys are relative to baseURL. Closing the destination
+// closes the store.
 func NewDest(s Store, baseURL string) Dest { return storeDest{s, baseURL} }
 
 type storeDest struct {
@@ -58,7 +55,7 @@ type storeDest struct {
 	base string
 }
 
-// PartSize is 0 for a disk, where an upload in parts would only be writing twice.
+// PartSize is 0 for a disk, where an upload in parts would write everything twice.
 func (d storeDest) PartSize() int64 {
 	if _, disk := d.Path("object"); disk {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"weir/internal/weir"
 )
 
-// A storage becomes a destination in one way, and says where it is when it is sealed.
+// Both kinds of storage can be a destination, and Seal returns their URL.
 func TestDest(t *testing.T) {
 	t.Parallel()
 	bucket, dir := s3test.Start(t), t.TempDir()

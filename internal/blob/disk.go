@@ -18,7 +18,7 @@ import (
 	"weir/internal/weir"
 )
 
-// What a process left behind when it was killed is removed after a while.
+// The age at which files of a killed process are removed.
 const (
 	oldTemp   = 24 * time.Hour
 	oldUpload = 7 * 24 * time.Hour
@@ -31,22 +31,22 @@ var (
 
 // disk is a Store in a folder. The file of an object has its key as name.
 //
-// An object is written to a file in the hidden folder, synced, and renamed; then the
-// folder it came to is synced too. So an object that Put reported is there after the
-// power fails, and one that it did not is there whole or not at all. The two syncs
-// cost a few milliseconds, which is little beside the encoding of what is in it.
+// An object is written to a file in the hidden folder, synced, and renamed; then its new folder is
+// synced too. So after a power failure, an object that Put reported exists, and one that it did not
+// report exists completely or not at all. The two syncs take a few milliseconds, which is little
+// compared to encoding.
 type disk struct {
 	dir  string
-	root *os.Root    // nothing outside of it can be reached, whatever the key
+	root *os.Root    // keys can't reach anything outside of it
 	mode os.FileMode // of folders; files have it without the right to execute
 }
 
-// NewDisk returns the store in a folder, which is made if it isn't there. Temporary
-// files that are older than a day are removed.
+// NewDisk returns the store in a folder, which it creates if necessary. It removes temporary files
+// that are older than a day.
 func NewDisk(dir string) (Store, error) { return newDisk(dir, 0o700) }
 
-// NewUserDisk is NewDisk for a folder of the user of a command, and not of the service: the
-// umask decides who may read the files.
+// NewUserDisk is NewDisk for a folder of the user of a command: the umask decides who may read the
+// files.
 func NewUserDisk(dir string) (Store, error) { return newDisk(dir, 0o777) }
 
 func newDisk(dir string, mode os.FileMode) (Store, error) {
@@ -71,7 +71,7 @@ func newDisk(dir string, mode os.FileMode) (Store, error) {
 	return d, nil
 }
 
-// clean removes what was not touched since then from a folder.
+// clean removes the entries of a folder that were not changed since then.
 func (d *disk) clean(folder string, since time.Time) error {
 	entries, err := fs.ReadDir(d.root.FS(), folder)
 	if err != nil {
@@ -92,13 +92,13 @@ func (d *disk) clean(folder string, since time.Time) error {
 func (d *disk) Close() error { return d.root.Close() }
 
 func (d *disk) Put(ctx context.Context, key string, r io.Reader, size int64, _ PutOptions) error {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return err
 	}
 	return d.write(key, func(f *os.File) error { return fill(ctx, f, r, size) })
 }
 
-// fill writes all of a reader to a file: size bytes, if that is not -1.
+// fill writes all of a reader to a file, which must be size bytes if that is not -1.
 func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
 	src, ok := r.(*os.File)
 	if !ok || size < 0 {
@@ -124,7 +124,7 @@ func errPromised(got, promised int64) error {
 	return fmt.Errorf("the reader gave %d bytes and %d were promised", got, promised)
 }
 
-// write makes the file of a key with what fill writes into it.
+// write makes the file of a key; fill writes its content.
 func (d *disk) write(key string, fill func(*os.File) error) error {
 	temp := path.Join(tempFolder, weir.NewID())
 	if err := d.create(temp, fill); err != nil {
@@ -133,7 +133,7 @@ func (d *disk) write(key string, fill func(*os.File) error) error {
 	return d.rename(temp, key)
 }
 
-// create makes a file in the hidden folder that survives a power failure, or none.
+// create makes a file in the hidden folder and syncs it. After an error there is none.
 func (d *disk) create(temp string, fill func(*os.File) error) error {
 	f, err := d.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, d.mode&^0o111)
 	if err != nil {
@@ -144,13 +144,13 @@ func (d *disk) create(temp string, fill func(*os.File) error) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		_ = d.root.Remove(temp) // what can't be removed now is old tomorrow
+		_ = d.root.Remove(temp) // if that fails, clean removes it later
 	}
 	return err
 }
 
-// rename moves a file of the hidden folder to its key, durably. If that can't be, the
-// file is removed.
+// rename moves a file from the hidden folder to its key, durably. After an error the file is
+// removed.
 func (d *disk) rename(temp, key string) error {
 	folder := path.Dir(key)
 	var err error
@@ -158,7 +158,7 @@ func (d *disk) rename(temp, key string) error {
 		if err = d.root.MkdirAll(folder, d.mode); err == nil {
 			err = d.root.Rename(temp, key)
 		}
-		// Delete may remove a folder between the two steps, because it is empty.
+		// Delete may remove the empty folder between the two steps.
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -170,8 +170,7 @@ func (d *disk) rename(temp, key string) error {
 	return writeError(d.sync(folder), key)
 }
 
-// sync makes the names in a folder survive a power failure. A folder that is gone
-// again has none.
+// sync makes the names in a folder survive a power failure. The folder may have been deleted.
 func (d *disk) sync(folder string) error {
 	f, err := d.root.Open(folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +191,7 @@ func (d *disk) Get(_ context.Context, key string, offset, length int64) (io.Read
 		return nil, Info{}, errors.Join(errRange(key, offset, info.Size), f.Close())
 	}
 	if offset == 0 && length < 0 {
-		return f, info, nil // as it is, so that the kernel can copy it to a connection
+		return f, info, nil // an *os.File, so that the kernel can copy it to a connection
 	}
 	if length < 0 {
 		length = info.Size - offset
@@ -209,7 +208,7 @@ func errRange(key string, offset, size int64) error {
 }
 
 func (d *disk) open(key string) (*os.File, Info, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return nil, Info{}, err
 	}
 	f, err := d.root.Open(key)
@@ -228,11 +227,11 @@ func (d *disk) open(key string) (*os.File, Info, error) {
 
 func fileInfo(key string, stat fs.FileInfo) Info {
 	etag := fmt.Sprintf("%x-%x", stat.ModTime().UnixNano(), stat.Size())
-	return Info{Key: key, Size: stat.Size(), ModTime: stat.ModTime(), ETag: etag}
+	return Info{Key: key, Size: stat.Size(), ETag: etag}
 }
 
 func (d *disk) Stat(_ context.Context, key string) (Info, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return Info{}, err
 	}
 	stat, err := d.root.Stat(key)
@@ -254,7 +253,7 @@ func (d *disk) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 		}
 		err = fs.WalkDir(d.root.FS(), path.Clean(folder), func(key string, entry fs.DirEntry, err error) error {
 			switch {
-			case isGone(err):
+			case isMissing(err):
 				return nil
 			case err != nil:
 				return err
@@ -262,11 +261,11 @@ func (d *disk) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 				return ctx.Err()
 			case key == hidden:
 				return fs.SkipDir
-			case !entry.Type().IsRegular() || key == folder:
-				return nil // an object is not in the folder of its own name
+			case !entry.Type().IsRegular() || key == folder: // the object with the name of the folder is not in it
+				return nil
 			}
 			stat, err := entry.Info()
-			if isGone(err) {
+			if isMissing(err) {
 				return nil
 			}
 			if err != nil {
@@ -283,28 +282,17 @@ func (d *disk) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 	}
 }
 
-// isGone reports whether an error says that a file is not there, which its name may
-// show already: below a file nothing can be.
-func isGone(err error) bool {
+// isMissing reports whether an error means that a file does not exist, maybe because its folder is
+// a file.
+func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 func (d *disk) Delete(_ context.Context, key string) error {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return err
 	}
-	stat, err := d.root.Stat(key)
-	if err == nil && stat.IsDir() {
-		return nil
-	}
-	if err == nil {
-		err = d.root.Remove(key)
-	}
-	if err != nil && !isGone(err) {
-		return diskError(err, "delete "+key)
-	}
-	d.prune(path.Dir(key))
-	return nil
+	return d.remove(key, false)
 }
 
 func (d *disk) DeletePrefix(_ context.Context, folder string) error {
@@ -312,32 +300,33 @@ func (d *disk) DeletePrefix(_ context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	stat, err := d.root.Stat(folder)
-	if err == nil && !stat.IsDir() {
-		return nil
+	if err := d.remove(folder, true); err != nil {
+		return err
 	}
-	if err == nil {
-		err = d.root.RemoveAll(folder)
-	}
-	if err != nil && !isGone(err) {
-		return diskError(err, "delete "+folder)
-	}
-	d.prune(path.Dir(folder))
 	return d.abortBelow(folder)
 }
 
-// prune removes a folder and those above it as long as they are empty. Somebody who
-// uses one at the same moment makes it again (see rename).
-func (d *disk) prune(folder string) {
-	for ; folder != "."; folder = path.Dir(folder) {
-		if d.root.Remove(folder) != nil {
-			return
-		}
+// remove removes a file, or a folder with everything in it, and then the empty folders above it. If
+// rename needs one of those at the same moment, it makes it again.
+func (d *disk) remove(name string, folder bool) error {
+	stat, err := d.root.Stat(name)
+	if err == nil && stat.IsDir() != folder {
+		return nil
 	}
+	if err == nil {
+		err = d.root.RemoveAll(name)
+	}
+	if err != nil && !isMissing(err) {
+		return diskError(err, "delete "+name)
+	}
+	for above := path.Dir(name); above != "." && d.root.Remove(above) == nil; {
+		above = path.Dir(above)
+	}
+	return nil
 }
 
 func (d *disk) Copy(ctx context.Context, from, to string) error {
-	if err := errors.Join(CheckKey(from), CheckKey(to)); err != nil {
+	if err := errors.Join(checkKey(from), checkKey(to)); err != nil {
 		return err
 	}
 	if from == to {
@@ -347,18 +336,17 @@ func (d *disk) Copy(ctx context.Context, from, to string) error {
 	temp := path.Join(tempFolder, weir.NewID())
 	err := d.root.Link(from, temp)
 	if err != nil {
-		if isGone(err) {
+		if isMissing(err) {
 			return diskError(err, "copy "+from)
 		}
-		return d.copyBytes(ctx, from, to) // a file system without links, or one too many of them
+		return d.copyBytes(ctx, from, to) // the file system has no links, or the file has too many
 	}
 	err = d.rename(temp, to)
 	_ = d.root.Remove(temp) // when to was a link to the same file, a rename does nothing
 	return err
 }
 
-// copyBytes copies by what the kernel has for it, which shares blocks where the file
-// system can.
+// copyBytes lets the kernel copy, which shares blocks where the file system can.
 func (d *disk) copyBytes(ctx context.Context, from, to string) error {
 	src, info, err := d.open(from)
 	if err != nil {
@@ -371,8 +359,7 @@ func (d *disk) copyBytes(ctx context.Context, from, to string) error {
 	return errors.Join(err, src.Close())
 }
 
-// copyFile appends size bytes of a file to another, in pieces that a cancelled
-// context need not wait long for.
+// copyFile appends size bytes of a file to another. Between pieces it checks the context.
 func copyFile(ctx context.Context, to, from *os.File, size int64) (done int64, err error) {
 	const piece = 64 << 20
 	for done < size && err == nil {
@@ -385,26 +372,36 @@ func copyFile(ctx context.Context, to, from *os.File, size int64) (done int64, e
 	return done, err
 }
 
-// Adopt makes an object of a file of this machine and returns where the file is from
-// then on: on disk it becomes the object, without being copied if it is on the same
-// file system; a bucket gets a copy of it, and it stays. Nobody may write to it any more.
+// Adopt makes a file of this machine an object and returns its new path: on disk it becomes the
+// object, without a copy if it is on the same file system; a bucket gets a copy, and the file
+// stays. It must not be written to any more.
 func Adopt(ctx context.Context, s Store, key, file string, o PutOptions) (string, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return "", err
+	}
+	d, ok := s.(*disk)
+	if !ok {
+		return file, putFile(ctx, s, key, file, o)
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return "", diskError(err, "adopt file")
 	}
 	defer func() { _ = f.Close() }()
-	if d, ok := s.(*disk); ok {
-		return d.adopt(ctx, key, f)
+	return d.adopt(ctx, key, f)
+}
+
+func putFile(ctx context.Context, s Store, key, file string, o PutOptions) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return diskError(err, "open file")
 	}
+	defer func() { _ = f.Close() }()
 	stat, err := f.Stat()
 	if err != nil {
-		return "", diskError(err, "adopt file")
+		return diskError(err, "open file")
 	}
-	return file, s.Put(ctx, key, f, stat.Size(), o)
+	return s.Put(ctx, key, f, stat.Size(), o)
 }
 
 func (d *disk) adopt(ctx context.Context, key string, f *os.File) (string, error) {
@@ -429,30 +426,20 @@ func (d *disk) adopt(ctx context.Context, key string, f *os.File) (string, error
 	return at, d.rename(temp, key)
 }
 
-// Share makes an object of a file of this machine, which stays where it is: on disk both
-// are one file if they are on the same file system, otherwise there is a copy. Nobody may
-// write to it any more. Unlike an object that was put, one that is shared is only sure to
-// survive a power failure after another was put to the same folder.
+// Share makes a file of this machine also an object: on disk both are one file if they are on the
+// same file system, otherwise there is a copy. It must not be written to any more. Unlike an object
+// that was put, a shared one is only sure to survive a power failure after another was put to its
+// folder.
 func Share(ctx context.Context, s Store, key, file string, o PutOptions) error {
-	if err := errors.Join(CheckKey(key), ctx.Err()); err != nil {
+	if err := errors.Join(checkKey(key), ctx.Err()); err != nil {
 		return err
 	}
 	if d, ok := s.(*disk); ok && d.link(key, file) == nil {
 		return nil
 	}
-	f, err := os.Open(file)
-	if err != nil {
-		return diskError(err, "share file")
-	}
-	defer func() { _ = f.Close() }()
-	stat, err := f.Stat()
-	if err != nil {
-		return diskError(err, "share file")
-	}
-	return s.Put(ctx, key, f, stat.Size(), o)
+	return putFile(ctx, s, key, file, o)
 }
 
-// link makes the file of a key another name of a file.
 func (d *disk) link(key, file string) error {
 	at, _ := d.Path(key)
 	if err := d.root.MkdirAll(path.Dir(key), d.mode); err != nil {
@@ -468,13 +455,13 @@ func (d *disk) link(key, file string) error {
 	}
 	other, err := os.Stat(at)
 	if err == nil && !os.SameFile(one, other) {
-		err = fs.ErrExist // it is another, and is replaced by a copy
+		err = fs.ErrExist // another object, which is replaced by a copy
 	}
 	return err
 }
 
 func (d *disk) Path(key string) (string, bool) {
-	if CheckKey(key) != nil {
+	if checkKey(key) != nil {
 		return "", false
 	}
 	return filepath.Join(d.dir, filepath.FromSlash(key)), true
@@ -493,7 +480,7 @@ func statfs(dir string) (free, total int64, err error) {
 	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize, nil
 }
 
-// diskError gives an error of the file system its kind.
+// diskError returns an error of the file system with its kind.
 func diskError(err error, doing string) error {
 	if _, ok := errors.AsType[*weir.Error](err); ok {
 		return err
@@ -503,26 +490,25 @@ func diskError(err error, doing string) error {
 		return err
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
 		return weir.Wrap(weir.Full, err, "the disk of this server is full")
-	case isGone(err):
+	case isMissing(err):
 		return weir.Wrap(weir.NotFound, err, "not found")
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// writeError is diskError for writing, where nothing is looked for.
+// writeError is diskError for writing, where nothing is NotFound.
 func writeError(err error, key string) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.EEXIST), errors.Is(err, syscall.ENOTEMPTY):
 		return weir.Wrap(weir.Conflict, err, "%s is the name of a folder, or a file is where its folder would be", key)
-	case isGone(err):
+	case isMissing(err):
 		return fmt.Errorf("write %s: %w", key, err)
 	}
 	return diskError(err, "write "+key)
 }
 
-// withContext returns a reader that ends with the context.
 func withContext(ctx context.Context, r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {

@@ -15,7 +15,7 @@ import (
 	"weir/internal/weir"
 )
 
-func TestDiskRemovesWhatWasLeftBehind(t *testing.T) {
+func TestDiskRemovesOldTemporaryFiles(t *testing.T) {
 	dir := t.TempDir()
 	old, recent := filepath.Join(dir, tempFolder, "old"), filepath.Join(dir, tempFolder, "recent")
 	upload, oldUpload := filepath.Join(dir, uploadFolder, "x"), filepath.Join(dir, uploadFolder, "y")
@@ -66,7 +66,7 @@ func TestDiskKeepsNoEmptyFolders(t *testing.T) {
 	}
 }
 
-// TestDiskStaysInItsFolder checks that a link that somebody made leads nowhere else.
+// TestDiskStaysInItsFolder checks that a symbolic link does not lead out of the folder.
 func TestDiskStaysInItsFolder(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	s, err := NewDisk(dir)
@@ -115,7 +115,7 @@ func TestDiskCopyIsALink(t *testing.T) {
 	}
 }
 
-func TestDiskNamesInEachOthersWay(t *testing.T) {
+func TestDiskKeyInsideObject(t *testing.T) {
 	s, err := NewDisk(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestDiskFull(t *testing.T) {
 	if _, err := up.Part(t.Context(), 1, large, large.Size()); weir.KindOf(err) != weir.Full {
 		t.Errorf("part: error = %v, want one of kind full", err)
 	}
-	// Two parts are there, but there is no room for them and the whole.
+	// There is space for two parts, but not for the complete file beside them.
 	var parts []PartInfo
 	for n := 1; n <= 2; n++ {
 		p, err := up.Part(t.Context(), n, bytes.NewReader(make([]byte, 20<<20)), 20<<20)
@@ -210,7 +210,7 @@ func TestFetchToFullDisk(t *testing.T) {
 	}
 }
 
-func TestRoom(t *testing.T) {
+func TestCheckSpace(t *testing.T) {
 	const gib = 1 << 30
 	for _, tt := range []struct {
 		free, total, minFree, need int64
@@ -225,7 +225,7 @@ func TestRoom(t *testing.T) {
 		{51 * gib, 1000 * gib, 60 * gib, 0, false},
 		{5, 1000 * gib, 1, 0, true},
 	} {
-		err := room(tt.free, tt.total, tt.minFree, tt.need)
+		err := checkSpace(tt.free, tt.total, tt.minFree, tt.need)
 		if (err == nil) != tt.ok || err != nil && weir.KindOf(err) != weir.Full {
 			t.Errorf("%+v: %v", tt, err)
 		}

@@ -14,12 +14,10 @@ import (
 	"weir/internal/weir"
 )
 
-// keyFile is the file of an upload that says what it is an upload of.
 const keyFile = "key"
 
-// diskUpload is an upload to a disk: a hidden folder with a file for each part. To
-// complete it, the parts are copied into one file, which on file systems that share
-// blocks moves no bytes.
+// diskUpload is an upload to a disk: a hidden folder with a file for each part. Complete copies the
+// parts into one file; file systems that share blocks move no bytes for that.
 type diskUpload struct {
 	disk   *disk
 	key    string
@@ -28,7 +26,7 @@ type diskUpload struct {
 }
 
 func (d *disk) Upload(_ context.Context, key string, _ PutOptions) (Upload, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	u := d.upload(key, weir.NewID())
@@ -47,7 +45,7 @@ func (d *disk) upload(key, id string) *diskUpload {
 }
 
 func (d *disk) Resume(_ context.Context, key, uploadID string) (Upload, error) {
-	if err := errors.Join(CheckKey(key), CheckKey(uploadID)); err != nil {
+	if err := errors.Join(checkKey(key), checkKey(uploadID)); err != nil {
 		return nil, err
 	}
 	u := d.upload(key, uploadID)
@@ -77,8 +75,7 @@ func (u *diskUpload) Part(ctx context.Context, n int, r io.ReadSeeker, size int6
 	return PartInfo{Number: n, Size: size}, nil
 }
 
-// write makes a file of the upload. It is synced, because who stored a part will not
-// do so again.
+// write makes a file of the upload. It is synced, because callers don't store a part again.
 func (u *diskUpload) write(name string, fill func(*os.File) error) error {
 	temp := path.Join(u.folder, weir.NewID())
 	if err := u.disk.create(temp, fill); err != nil {
@@ -131,7 +128,6 @@ func (u *diskUpload) Abort(context.Context) error {
 	return nil
 }
 
-// abortBelow removes the uploads to a folder.
 func (d *disk) abortBelow(folder string) error {
 	ids, err := fs.ReadDir(d.root.FS(), uploadFolder)
 	if err != nil {
@@ -144,7 +140,7 @@ func (d *disk) abortBelow(folder string) error {
 		if err == nil && bytes.HasPrefix(key, []byte(folder+"/")) {
 			err = d.root.RemoveAll(u.folder)
 		}
-		if err != nil && !isGone(err) {
+		if err != nil && !isMissing(err) {
 			failed = errors.Join(failed, err)
 		}
 	}
@@ -154,7 +150,6 @@ func (d *disk) abortBelow(folder string) error {
 	return nil
 }
 
-// checkParts checks that parts are some and sorted, as stores want them.
 func checkParts(parts []PartInfo) error {
 	if len(parts) == 0 {
 		return errors.New("complete upload: there are no parts")

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,61 +18,56 @@ import (
 	"weir/internal/weir"
 )
 
-// defaultMaxSize is the largest source that is read unless the operator says otherwise.
+// defaultMaxSize is the default of Fetcher.MaxSize.
 const defaultMaxSize = 30 << 30
 
-// maxRestarts is how often a source is read again from its start, because its server
-// can't continue a transfer that broke.
+// maxRestarts is how often a source is read again from its start, because its server can't resume a
+// broken transfer.
 const maxRestarts = 2
 
-// notAccessible begins the error of every source that could not be read; clients
-// compare it.
+// notAccessible begins the error of every source that could not be read; clients match it.
 const notAccessible = "file could not be imported from URL because it was not accessible"
 
-// Fetcher reads the sources that callers name. It is safe for concurrent use.
+// Fetcher reads sources from callers. It is safe for concurrent use.
 type Fetcher struct {
-	Guard     *guard.Guard           // must be there
-	Gateways  Gateways               // where content of IPFS and Arweave is looked for
+	Guard     *guard.Guard           // required
+	Gateways  Gateways               // to IPFS and Arweave
 	MaxSize   int64                  // of a source, in bytes; 0 = 30 GiB
-	FreeSpace func(need int64) error // asked before that many bytes are written; may be nil
+	FreeSpace func(need int64) error // checks for the space before it is written; may be nil
 
 	tempo  tempo // for tests
-	window int64 // for tests: the size of the parts that are read at the same time
-	fast   int64 // for tests: the bytes in a second that one connection is enough for
+	window int64 // for tests: see defaultWindow
+	fast   int64 // for tests: see defaultFast
 }
 
-// Fetched is what is known of a source when all of it was read.
+// Fetched describes a source that was read completely.
 type Fetched struct {
-	Size        int64
-	SHA256      string // in hex
-	ContentType string // as the server says, which may be anything
+	Size   int64
+	SHA256 string // in hex
 }
 
-// Spool is a file to fetch to. What has been written is read again to hash it when it
-// did not come in order.
-type Spool interface {
+// spool is a file to fetch to. Bytes that did not arrive in order are read again for the hash.
+type spool interface {
 	io.Writer
 	io.WriterAt
 	io.ReaderAt
 }
 
-// Fetch reads a source from its first byte to its last and writes it to w. If w is a
-// Spool, like an *os.File that is empty, large sources are read in several places at
-// the same time; else they come in order. Either way each byte is read once from the
-// source, unless its server can't continue a transfer that broke: then a Spool is
-// filled again from its start, and for another writer it is an error.
+// Fetch reads a whole source and writes it to w. If w is an empty *os.File, large sources are read
+// over several connections; else in order. Each byte is read once from the source, unless its server
+// can't resume a broken transfer: then a file is filled again from its start, and for another writer
+// it is an error.
 //
-// The URL may be http, https, s3+http, s3+https, ipfs or ar. A path that ends in .m3u8
-// is an HLS playlist: its segments are written one after the other. progress, if it is
-// not nil, is told often how many bytes of how many are there; -1 = nobody knows.
+// The URL may be http, https, s3+http, s3+https, ipfs or ar. A path that ends in .m3u8 is an HLS
+// playlist: its segments are written one after the other. progress may be nil; a total of -1 is
+// unknown.
 //
-// An error of kind weir.Upstream may go away when it is fetched again, after minutes
-// rather than seconds.
+// An error of kind weir.Upstream may go away after minutes rather than seconds.
 func (f *Fetcher) Fetch(ctx context.Context, source string, w io.Writer, progress func(done, total int64)) (Fetched, error) {
 	if progress == nil {
 		progress = func(int64, int64) {}
 	}
-	got, err := f.fetch(ctx, source, &sink{w: w, progress: progress, max: f.maxSize(), room: f.FreeSpace})
+	got, err := f.fetch(ctx, source, &sink{w: w, progress: progress, max: cmp.Or(f.MaxSize, defaultMaxSize), freeSpace: f.FreeSpace})
 	if err != nil && ctx.Err() == nil {
 		err = inaccessible(err)
 	}
@@ -86,30 +82,33 @@ func (f *Fetcher) fetch(ctx context.Context, source string, s *sink) (Fetched, e
 	if isPlaylist(source) {
 		return f.playlist(ctx, o, source, s)
 	}
-	for restarts := 0; ; restarts++ {
-		got, err := f.once(ctx, o, s)
-		if err == nil || ctx.Err() != nil || restarts >= maxRestarts || !errors.Is(err, errRestart) {
-			return got, err
-		}
-		if !s.back(0) {
-			return got, err
-		}
+	var got Fetched
+	err = f.restarting(ctx, func() (err error) {
+		got, err = f.once(ctx, o, s)
+		return err
+	}, func() bool {
 		s.inOrder = true
+		return s.back(0)
+	})
+	return got, err
+}
+
+// restarting calls read again when it broke off and the server can't resume it; reset removes what was
+// read, if it can.
+func (f *Fetcher) restarting(ctx context.Context, read func() error, reset func() bool) error {
+	for restarts := 0; ; restarts++ {
+		err := read()
+		if err == nil || ctx.Err() != nil || restarts >= maxRestarts || !errors.Is(err, errRestart) || !reset() {
+			return err
+		}
 		if e := f.tempo.orDefault().wait(ctx, restarts+1, err); e != nil {
-			return got, e
+			return e
 		}
 	}
 }
 
-func (f *Fetcher) maxSize() int64 {
-	if f.MaxSize > 0 {
-		return f.MaxSize
-	}
-	return defaultMaxSize
-}
-
-// inaccessible puts the sentence that clients know in front of an error about a
-// source. What is about our own disk stays as it is.
+// inaccessible adds the sentence that clients match to an error about a source. Errors about our own
+// disk stay as they are.
 func inaccessible(err error) error {
 	kind := weir.KindOf(err)
 	e, ok := errors.AsType[*weir.Error](err)
@@ -122,8 +121,7 @@ func inaccessible(err error) error {
 	return weir.Wrap(kind, e.Err, "%s: %s", notAccessible, strings.Join(e.Messages, "; "))
 }
 
-// Check refuses a source that could never be fetched, by its URL alone: nothing is
-// connected to.
+// Check refuses a source that could never be fetched. It looks only at the URL.
 func (f *Fetcher) Check(source string) error {
 	if _, err := f.origin(source); err != nil {
 		return err
@@ -135,7 +133,6 @@ func (f *Fetcher) Check(source string) error {
 	return f.Guard.CheckHost(u.Hostname())
 }
 
-// origin returns where a source is read from.
 func (f *Fetcher) origin(source string) (origin, error) {
 	scheme, _, _ := strings.Cut(source, "://")
 	switch strings.ToLower(scheme) {
@@ -162,8 +159,7 @@ func (f *Fetcher) origin(source string) (origin, error) {
 	return nil, weir.Errorf(weir.Invalid, "the URL of the source must begin with http://, https://, ipfs:// or ar://")
 }
 
-// webOrigin returns a web server, and if it is a gateway that is known, the others
-// behind it.
+// webOrigin returns a web server, and if it is a known gateway, also the others.
 func (f *Fetcher) webOrigin(source string) (origin, error) {
 	if name, ok := f.Gateways.resolve(source); ok {
 		return f.named(name, source)
@@ -173,37 +169,30 @@ func (f *Fetcher) webOrigin(source string) (origin, error) {
 
 func (f *Fetcher) client() *http.Client { return f.Guard.Client(0) }
 
-// isPlaylist reports whether a source is an HLS playlist by its name.
 func isPlaylist(source string) bool {
 	u, err := url.Parse(source)
 	return err == nil && strings.EqualFold(path.Ext(u.Path), ".m3u8")
 }
 
-// sink is where the bytes of a source go.
+// sink writes the bytes of a source.
 type sink struct {
-	w        io.Writer
-	progress func(done, total int64)
-	max      int64
-	room     func(need int64) error
+	w         io.Writer
+	progress  func(done, total int64)
+	max       int64
+	freeSpace func(need int64) error
 
-	done    int64 // that came in order
-	inOrder bool  // parts did not work
-	checked int64 // bytes that there is room for
+	done    int64 // bytes from the start without a gap
+	inOrder bool  // use one connection
+	checked int64 // bytes for which there is space
 }
 
-// spool returns the file to write to, if it is one.
-func (s *sink) spool() (Spool, bool) {
-	spool, ok := s.w.(Spool)
-	return spool, ok
-}
-
-// begin checks that a source of that size may come; -1 = unknown.
+// begin checks that a source of that size may be written; -1 = unknown.
 func (s *sink) begin(size int64) error {
 	if size > s.max {
 		return weir.Errorf(weir.Invalid, "the file has %s, and at most %s are allowed", bytesFor(size), bytesFor(s.max))
 	}
-	if size > s.checked && s.room != nil {
-		if err := s.room(size - s.checked); err != nil {
+	if size > s.checked && s.freeSpace != nil {
+		if err := s.freeSpace(size - s.checked); err != nil {
 			return err
 		}
 		s.checked = size
@@ -211,7 +200,7 @@ func (s *sink) begin(size int64) error {
 	return nil
 }
 
-// back forgets what came after the first bytes, if the writer is one that can.
+// back removes all but the first bytes, if the writer can do that.
 func (s *sink) back(to int64) bool {
 	f, ok := s.w.(interface {
 		io.Seeker
@@ -233,8 +222,8 @@ func (s *sink) back(to int64) bool {
 // once reads a source from its start.
 func (f *Fetcher) once(ctx context.Context, o origin, s *sink) (Fetched, error) {
 	t := f.tempo.orDefault()
-	spool, inParts := s.spool()
-	r, st, err := f.begin(ctx, o, inParts && !s.inOrder, t)
+	file, isFile := s.w.(spool)
+	r, st, err := f.begin(ctx, o, isFile && !s.inOrder, t)
 	if err != nil {
 		return Fetched{}, err
 	}
@@ -249,15 +238,15 @@ func (f *Fetcher) once(ctx context.Context, o origin, s *sink) (Fetched, error) 
 	case rest < fewWindows*f.windowSize() || f.isFast(s.done, time.Since(start)):
 		err = f.rest(ctx, o, st.version, s, h)
 	default:
-		err = f.inWindows(ctx, o, st.version, spool, s, h)
+		err = f.inWindows(ctx, o, st.version, file, s, h)
 	}
 	if err != nil {
 		return Fetched{}, err
 	}
-	return fetched(h, s.done, st), nil
+	return fetched(h, s.done), nil
 }
 
-// rest reads what comes after the first window, in order.
+// rest reads everything after the first window, in order.
 func (f *Fetcher) rest(ctx context.Context, o origin, v version, s *sink, h hash.Hash) error {
 	r, _, err := openReader(ctx, o, span{s.done, v.size}, v, f.tempo.orDefault())
 	if err != nil {
@@ -267,8 +256,8 @@ func (f *Fetcher) rest(ctx context.Context, o origin, v version, s *sink, h hash
 	return s.take(r, h, v.size)
 }
 
-// begin opens a source: all of it, or a first window if the server gives parts that
-// can be put together.
+// begin opens a source: all of it, or the first window if the server supports ranges of a known
+// version.
 func (f *Fetcher) begin(ctx context.Context, o origin, inParts bool, t tempo) (*reader, stream, error) {
 	if inParts {
 		r, st, err := openReader(ctx, o, span{0, f.windowSize()}, version{}, t)
@@ -279,7 +268,7 @@ func (f *Fetcher) begin(ctx context.Context, o origin, inParts bool, t tempo) (*
 			r.to = st.version.size
 			return r, st, nil
 		}
-		// A rest of which nobody knows what it belongs to is of no use.
+		// Without a version, the other windows could belong to another file.
 		if err == nil && st.version.size >= 0 && (st.version.size <= r.to || st.version.known()) {
 			return r, st, nil
 		}
@@ -290,17 +279,17 @@ func (f *Fetcher) begin(ctx context.Context, o origin, inParts bool, t tempo) (*
 	return openReader(ctx, o, span{0, -1}, version{}, t)
 }
 
-func fetched(h hash.Hash, size int64, st stream) Fetched {
-	return Fetched{Size: size, SHA256: hex.EncodeToString(h.Sum(nil)), ContentType: st.contentType}
+func fetched(h hash.Hash, size int64) Fetched {
+	return Fetched{Size: size, SHA256: hex.EncodeToString(h.Sum(nil))}
 }
 
-// copyBuffer is how much is read at a time.
-const copyBuffer = 256 << 10
+const (
+	copyBuffer = 256 << 10
+	// spaceStep is after how many bytes the free space is checked again if the total is unknown.
+	spaceStep = 64 << 20
+)
 
-// roomStep is how often there is a look at the disk when nobody knows what will come.
-const roomStep = 64 << 20
-
-// take writes all of r, in order. total is -1 if nobody knows.
+// take writes all of r, in order. A total of -1 is unknown.
 func (s *sink) take(r io.Reader, h hash.Hash, total int64) error {
 	if err := s.begin(total); err != nil {
 		return err
@@ -310,7 +299,7 @@ func (s *sink) take(r io.Reader, h hash.Hash, total int64) error {
 		n, err := r.Read(buffer)
 		if n > 0 {
 			if s.done+int64(n) > s.checked && total < 0 {
-				if err := s.begin(s.done + roomStep); err != nil && s.done+roomStep <= s.max {
+				if err := s.begin(s.done + spaceStep); err != nil && s.done+spaceStep <= s.max {
 					return err
 				}
 			}

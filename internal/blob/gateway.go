@@ -14,10 +14,9 @@ import (
 	"weir/internal/weir"
 )
 
-// Gateways are where content of IPFS and Arweave can be had. An entry is a host,
-// like ipfs.io; or the start of a URL, like https://gateway.example.com/ipfs; or a
-// URL with {id} and {path} in it, like https://{id}.ipfs.dweb.link/{path}. The zero
-// value has the hosts of weir.DefaultGateways.
+// Gateways to IPFS and Arweave. An entry is a host, like ipfs.io; or the start of a URL, like
+// https://gateway.example.com/ipfs; or a URL with {id} and {path} in it, like
+// https://{id}.ipfs.dweb.link/{path}. The zero value stands for weir.DefaultGateways.
 type Gateways struct {
 	IPFS    []string
 	Arweave []string
@@ -34,8 +33,8 @@ func (g Gateways) orDefault() Gateways {
 	return g
 }
 
-// resolve returns the name of what a URL of a gateway offers: of one in the lists, or
-// of one that everybody knows.
+// resolve returns the ipfs:// or ar:// name for the URL of a gateway, which is one in the lists or a
+// default one.
 func (g Gateways) resolve(source string) (string, bool) {
 	g, known := g.orDefault(), weir.DefaultGateways()
 	return weir.Gateways{
@@ -44,8 +43,7 @@ func (g Gateways) resolve(source string) (string, bool) {
 	}.Resolve(source)
 }
 
-// hostsOf returns the hosts of gateways. Of those with the id in the host name it is
-// what comes after the separator.
+// hostsOf returns the hosts of gateways, without an id in the host name and its separator.
 func hostsOf(gateways []string, after string) []string {
 	var hosts []string
 	for _, entry := range gateways {
@@ -63,8 +61,8 @@ func hostsOf(gateways []string, after string) []string {
 	return hosts
 }
 
-// named returns the gateways that have what a name says, ipfs://cid/path or
-// ar://transaction/path. given, if it is not empty, is the URL of one to try first.
+// named returns the gateways for a name, ipfs://cid/path or ar://transaction/path. given, if it is not
+// empty, is the URL to try first.
 func (f *Fetcher) named(name, given string) (origin, error) {
 	scheme, rest, _ := strings.Cut(name, "://")
 	rest, _, _ = strings.Cut(rest, "#")
@@ -75,7 +73,7 @@ func (f *Fetcher) named(name, given string) (origin, error) {
 	if strings.EqualFold(scheme, "ar") {
 		entries, folder, valid = list.Arweave, "", weir.IsArweaveID
 	} else if id == "ipfs" {
-		id, path, _ = strings.Cut(path, "/") // ipfs://ipfs/cid is written, too
+		id, path, _ = strings.Cut(path, "/") // ipfs://ipfs/cid is usual, too
 	}
 	if !valid(id) {
 		return nil, weir.Errorf(weir.Invalid, "%q is not an address on %s; write it as %s://ID/path", cut(id, 100), networkOf(folder), scheme)
@@ -112,7 +110,7 @@ func networkOf(folder string) string {
 	return "IPFS"
 }
 
-// checkPath refuses a path that leads out of what the id names.
+// checkPath refuses a path that leads out of the folder with the id.
 func checkPath(path string) error {
 	plain, err := url.PathUnescape(path)
 	if err != nil {
@@ -126,7 +124,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// gatewayURL returns the URL of something at a gateway; "" if it can't be had there.
+// gatewayURL returns the URL of an id at a gateway; "" if the gateway does not support it.
 func gatewayURL(entry, folder, id, path string) string {
 	if !strings.Contains(entry, "://") {
 		entry = "https://" + entry
@@ -159,11 +157,11 @@ func gatewayURL(entry, folder, id, path string) string {
 // maxLabel is the longest part of a host name.
 const maxLabel = 63
 
-// hostLabel returns an id as part of a host name, where letters have no case; "" if
-// it can't be one. The first version of CIDs has case, so it is written as the second.
+// hostLabel returns an id as part of a host name, which has no case; "" if it can't be one. CIDs of
+// version 0 have case, so they are converted to version 1.
 func hostLabel(id string) string {
 	if strings.HasPrefix(id, "Qm") {
-		id = secondVersion(id)
+		id = toVersion1(id)
 	}
 	if len(id) > maxLabel || strings.ToLower(id) != id {
 		return ""
@@ -171,9 +169,8 @@ func hostLabel(id string) string {
 	return id
 }
 
-// secondVersion writes a CID of version 0, which is the SHA-256 of a node of a graph
-// in base 58, as one of version 1 in base 32.
-func secondVersion(id string) string {
+// toVersion1 converts a CID of version 0, a SHA-256 in base 58, to version 1 in base 32.
+func toVersion1(id string) string {
 	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 	n := new(big.Int)
 	for _, c := range id {
@@ -192,8 +189,8 @@ func secondVersion(id string) string {
 	return "b" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(binary))
 }
 
-// gateways is an origin that is in several places. What an id names is the same
-// everywhere, so what one gateway began another can finish.
+// gateways is an origin with several servers. An id stands for the same bytes everywhere, so another
+// gateway can resume a transfer.
 type gateways struct {
 	origins []*web
 	current atomic.Int64 // the one to ask first
@@ -209,9 +206,7 @@ func (g *gateways) add(f *Fetcher, u string) error {
 	return nil
 }
 
-func (g *gateways) String() string {
-	return g.origins[g.at(0)].String()
-}
+func (g *gateways) String() string { return g.origins[g.at(0)].String() }
 
 // at returns the number of the gateway that comes n after the current one.
 func (g *gateways) at(n int64) int64 { return (g.current.Load() + n) % int64(len(g.origins)) }
@@ -230,14 +225,14 @@ func (g *gateways) open(ctx context.Context, s span, v version) (stream, error) 
 		}
 		g.current.CompareAndSwap(i, g.at(1))
 		if ctx.Err() != nil {
-			return stream{}, err // if this one kept still, the next try begins with another
+			return stream{}, err // if this one did not answer, the next try begins with another
 		}
 		failed = append(failed, err)
 	}
 	return stream{}, allFailed(failed)
 }
 
-// allFailed is the error when no gateway worked: worth another try if one of them is.
+// allFailed returns the error for the case that no gateway worked: worth a retry if one of them is.
 func allFailed(failed []error) error {
 	kind := weir.Invalid
 	var sentences []string
@@ -249,11 +244,10 @@ func allFailed(failed []error) error {
 			sentences = append(sentences, e.Messages...)
 		}
 	}
-	e := weir.Wrap(kind, errors.Join(failed...), "%s", strings.Join(sentences, "; "))
-	return e
+	return weir.Wrap(kind, errors.Join(failed...), "%s", strings.Join(sentences, "; "))
 }
 
-// gatewayBody tells when a gateway broke off, so that the next one is asked.
+// gatewayBody calls next when a gateway breaks off.
 type gatewayBody struct {
 	io.ReadCloser
 	next func()

@@ -44,7 +44,7 @@ func TestGatewayURL(t *testing.T) {
 	}
 }
 
-// gatewayHosts is a server that plays several gateways, told apart by their paths.
+// gatewayHosts is a server for several gateways, which differ by their paths.
 type gatewayHosts struct {
 	content []byte
 	fault   map[string]func(s *source, w http.ResponseWriter, r *http.Request) bool

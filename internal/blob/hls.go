@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -13,19 +14,17 @@ import (
 	"weir/internal/weir"
 )
 
-// maxPlaylist is how long a playlist may be.
 const maxPlaylist = 16 << 20
 
-// playlist fetches what an HLS playlist lists, and writes it as one file: segments of
-// MPEG-TS, or of fragmented MP4 after their init section, are one when they stand
-// behind one another.
+// playlist fetches the segments of an HLS playlist, and writes them as one file: MPEG-TS segments, or
+// an init section and segments of fragmented MP4, can be concatenated.
 func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink) (Fetched, error) {
 	list, base, err := f.readPlaylist(ctx, o, source)
 	if err != nil {
 		return Fetched{}, err
 	}
-	if len(list.variants) > 0 {
-		at, err := resolve(base, list.best().URI)
+	if list.best != nil {
+		at, err := resolve(base, list.best.URI)
 		if err != nil {
 			return Fetched{}, err
 		}
@@ -35,7 +34,7 @@ func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink
 		if list, base, err = f.readPlaylist(ctx, o, at); err != nil {
 			return Fetched{}, err
 		}
-		if len(list.variants) > 0 {
+		if list.best != nil {
 			return Fetched{}, weir.Errorf(weir.Invalid, "the HLS playlist has variants which have variants; there can be only one level of them")
 		}
 	}
@@ -45,10 +44,10 @@ func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink
 			return Fetched{}, inPiece(err, i+1, len(list.pieces))
 		}
 	}
-	return fetched(h, s.done, stream{contentType: "application/vnd.apple.mpegurl"}), nil
+	return fetched(h, s.done), nil
 }
 
-// inPiece says which of the files of a playlist an error is about.
+// inPiece adds the number of the file in a playlist to its error.
 func inPiece(err error, n, of int) error {
 	e, ok := errors.AsType[*weir.Error](err)
 	if !ok || e.Kind == weir.Full {
@@ -57,28 +56,20 @@ func inPiece(err error, n, of int) error {
 	return weir.Wrap(e.Kind, e.Err, "file %d of %d of the HLS playlist: %s", n, of, strings.Join(e.Messages, "; "))
 }
 
-// readPlaylist returns a playlist and what its names are relative to.
-func (f *Fetcher) readPlaylist(ctx context.Context, o origin, source string) (playlist, string, error) {
-	t := f.tempo.orDefault()
-	for restarts := 0; ; restarts++ {
-		text, base, err := readText(ctx, o, t)
-		if err == nil {
-			if base == "" {
-				base = source
-			}
-			list, err := parsePlaylist(text)
-			return list, base, err
-		}
-		if ctx.Err() != nil || restarts >= maxRestarts || !errors.Is(err, errRestart) {
-			return playlist{}, "", err
-		}
-		if e := t.wait(ctx, restarts+1, err); e != nil {
-			return playlist{}, "", e
-		}
+// readPlaylist returns a playlist and the URL that its names are relative to.
+func (f *Fetcher) readPlaylist(ctx context.Context, o origin, source string) (list playlist, base string, err error) {
+	var text []byte
+	err = f.restarting(ctx, func() (err error) {
+		text, base, err = readText(ctx, o, f.tempo.orDefault())
+		return err
+	}, func() bool { return true })
+	if err == nil {
+		list, err = parsePlaylist(text)
 	}
+	return list, cmp.Or(base, source), err
 }
 
-// readText returns a playlist as it is, and where it was.
+// readText returns the text of a playlist, and its URL after redirects.
 func readText(ctx context.Context, o origin, t tempo) (text []byte, location string, err error) {
 	r, st, err := openReader(ctx, o, span{0, -1}, version{}, t)
 	if err != nil {
@@ -92,8 +83,8 @@ func readText(ctx context.Context, o origin, t tempo) (text []byte, location str
 	return text, st.location, err
 }
 
-// resolve returns where a file of a playlist is. A playlist from the web can't name
-// files in a bucket.
+// resolve returns the URL of a file of a playlist. A playlist from the web can't refer to files in a
+// bucket.
 func resolve(base, uri string) (string, error) {
 	b, err1 := url.Parse(base)
 	u, err2 := url.Parse(uri)
@@ -111,7 +102,7 @@ func resolve(base, uri string) (string, error) {
 	return at.String(), nil
 }
 
-// piece writes one file of a playlist and returns the hash that goes on from there.
+// piece writes one file of a playlist and returns the hash with its bytes added.
 func (f *Fetcher) piece(ctx context.Context, base string, p hlsPiece, s *sink, h hash.Hash) (hash.Hash, error) {
 	at, err := resolve(base, p.uri)
 	if err != nil {
@@ -121,25 +112,20 @@ func (f *Fetcher) piece(ctx context.Context, base string, p hlsPiece, s *sink, h
 	if err != nil {
 		return h, err
 	}
-	t, start := f.tempo.orDefault(), s.done
-	for restarts := 0; ; restarts++ {
-		before, err := h.(hash.Cloner).Clone()
+	start, before := s.done, h.(hash.Cloner)
+	err = f.restarting(ctx, func() error {
+		clone, err := before.Clone()
 		if err != nil {
-			return h, fmt.Errorf("clone hash: %w", err)
+			return fmt.Errorf("clone hash: %w", err)
 		}
-		err = f.onePiece(ctx, o, p.span, s, h, t)
-		if err == nil || ctx.Err() != nil || restarts >= maxRestarts || !errors.Is(err, errRestart) || !s.back(start) {
-			return h, err
-		}
-		h = before
-		if e := t.wait(ctx, restarts+1, err); e != nil {
-			return h, e
-		}
-	}
+		h = clone
+		return f.onePiece(ctx, o, p.span, s, h)
+	}, func() bool { return s.back(start) })
+	return h, err
 }
 
-func (f *Fetcher) onePiece(ctx context.Context, o origin, p span, s *sink, h hash.Hash, t tempo) error {
-	r, st, err := openReader(ctx, o, p, version{}, t)
+func (f *Fetcher) onePiece(ctx context.Context, o origin, p span, s *sink, h hash.Hash) error {
+	r, st, err := openReader(ctx, o, p, version{}, f.tempo.orDefault())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ type web struct {
 	client *http.Client
 	url    string
 	host   string
-	fixed  bool // its content is what its name says, so it can't change
+	fixed  bool // its name is derived from its content, so it can't change
 }
 
 func newWeb(client *http.Client, raw string) (*web, error) {
@@ -32,7 +33,7 @@ func newWeb(client *http.Client, raw string) (*web, error) {
 
 func (w *web) String() string { return w.host }
 
-// immutable stands for a version that can't change.
+// immutable is the etag of a resource that can't change.
 const immutable = "immutable"
 
 func (w *web) open(ctx context.Context, s span, v version) (stream, error) {
@@ -41,7 +42,7 @@ func (w *web) open(ctx context.Context, s span, v version) (stream, error) {
 		return stream{}, weir.Errorf(weir.Invalid, "the URL can't be read; write it as https://host/path")
 	}
 	r.Header.Set("User-Agent", "weir")
-	r.Header.Set("Accept-Encoding", "identity") // or offsets are not those of the file
+	r.Header.Set("Accept-Encoding", "identity") // else offsets are not those of the file
 	if h := s.header(); h != "" {
 		r.Header.Set("Range", h)
 		if condition := v.ifRange(); condition != "" {
@@ -60,23 +61,19 @@ func (w *web) open(ctx context.Context, s span, v version) (stream, error) {
 	return st, nil
 }
 
-// ifRange is the condition under which a span is wanted. A weak tag is none: it says
-// that two resources mean the same, not that they have the same bytes.
+// ifRange returns the value of If-Range. Weak tags don't count: resources with the same weak tag may
+// have different bytes.
 func (v version) ifRange() string {
-	switch {
-	case v.etag == immutable:
+	if v.etag == immutable {
 		return ""
-	case v.etag != "":
-		return v.etag
 	}
-	return v.modified
+	return cmp.Or(v.etag, v.modified)
 }
 
-// answer makes a stream of what the server answered.
 func (w *web) answer(resp *http.Response, s span) (stream, error) {
 	h := resp.Header
 	st := stream{
-		body: resp.Body, contentType: h.Get("Content-Type"), location: resp.Request.URL.String(),
+		body: resp.Body, location: resp.Request.URL.String(),
 		version: version{modified: h.Get("Last-Modified"), size: resp.ContentLength},
 		whole:   resp.StatusCode == http.StatusOK,
 	}
@@ -90,7 +87,7 @@ func (w *web) answer(resp *http.Response, s span) (stream, error) {
 		return stream{}, w.refusal(resp, s)
 	}
 	switch encoding := strings.ToLower(h.Get("Content-Encoding")); encoding {
-	case "", "identity", "aws-chunked": // the last is about how an object was once uploaded
+	case "", "identity", "aws-chunked": // the last is how an object was uploaded
 	default:
 		return stream{}, weir.Errorf(weir.Invalid, "%s sends the file compressed (%s), which was not asked for", w.host, cut(encoding, 40))
 	}
@@ -100,7 +97,7 @@ func (w *web) answer(resp *http.Response, s span) (stream, error) {
 	return st, nil
 }
 
-// partial checks that a part is the one that was asked for.
+// partial checks that a part is the requested one.
 func (w *web) partial(resp *http.Response, st stream, s span) (stream, error) {
 	text := resp.Header.Get("Content-Range")
 	got, total, err := parseContentRange(text)
@@ -114,11 +111,10 @@ func (w *web) partial(resp *http.Response, st stream, s span) (stream, error) {
 	return st, nil
 }
 
-// errContentRange says that a header is not one that can be used.
 var errContentRange = errors.New("not a range of bytes")
 
-// parseContentRange reads the header of a part: bytes 0-99/1000. The total is -1 if
-// the server does not know it.
+// parseContentRange parses the header of a part: bytes 0-99/1000. The total is -1 if the server does
+// not know it.
 func parseContentRange(text string) (s span, total int64, err error) {
 	rest, ok := strings.CutPrefix(text, "bytes ")
 	first, rest, ok1 := strings.Cut(rest, "-")
@@ -139,16 +135,16 @@ func parseContentRange(text string) (s span, total int64, err error) {
 	return span{from, to + 1}, total, nil
 }
 
-// parseOffset reads a number that leaves room for one more.
+// parseOffset parses a number that does not overflow when 1 is added.
 func parseOffset(text string) (int64, error) {
 	n, err := strconv.ParseUint(text, 10, 62)
 	return int64(n), err
 }
 
-// errNoSpan says that a server does not give a part, though it may give the whole.
+// errNoSpan means that a server sends no part, though it may send the whole file.
 var errNoSpan = errors.New("the server has no such part")
 
-// refusal is the error for a status that brings no bytes.
+// refusal returns the error for a status without content.
 func (w *web) refusal(resp *http.Response, s span) error {
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be used again
 	what := fmt.Sprintf("%s answered %d %s", w.host, resp.StatusCode, http.StatusText(resp.StatusCode))
@@ -163,8 +159,7 @@ func (w *web) refusal(resp *http.Response, s span) error {
 	return e
 }
 
-// statusError gives the status of an answer its kind: what is worth another try, and
-// what is not.
+// statusError returns the error for a status, whose kind says whether it is worth a retry.
 func statusError(resp *http.Response, what string) *weir.Error {
 	what = strings.TrimSpace(what)
 	switch code := resp.StatusCode; {
@@ -177,7 +172,7 @@ func statusError(resp *http.Response, what string) *weir.Error {
 	return weir.Errorf(weir.Invalid, "%s", what)
 }
 
-// retryAfter reads the header, in seconds or as a date.
+// retryAfter parses the header, which has seconds or a date.
 func retryAfter(text string) time.Duration {
 	if n, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return time.Duration(n) * time.Second

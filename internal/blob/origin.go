@@ -8,11 +8,10 @@ import (
 	"weir/internal/weir"
 )
 
-// origin is a place from which the same bytes can be read again, in whole or in part.
+// origin is a file that can be read again, in whole or in part.
 type origin interface {
-	// open begins to read a span. If v is not empty, the bytes must be of that
-	// version; if they are not, or the origin can't tell, it may give the whole of
-	// what it has now, and the version of that.
+	// open begins to read a span. If v is not empty, the span is only valid for that version; if the
+	// origin has another version or does not know, it may return its whole content and version.
 	open(ctx context.Context, s span, v version) (stream, error)
 
 	// String names the origin for people.
@@ -24,18 +23,17 @@ type span struct {
 	from, to int64 // to is the first byte that is not in it; -1 = it has no end
 }
 
-// version tells one state of a resource from another. Without etag and modified,
-// nothing can.
+// version identifies the content of a resource. Without etag and modified it is unknown.
 type version struct {
 	etag     string
 	modified string
 	size     int64 // of all of it; -1 = unknown
 }
 
-// known reports whether it can be told that the resource is still the same.
+// known reports whether a change of the resource can be noticed.
 func (v version) known() bool { return v.etag != "" || v.modified != "" }
 
-// same reports whether two answers were about the same bytes.
+// same reports whether two responses had the same content.
 func (v version) same(o version) bool {
 	if v.size >= 0 && o.size >= 0 && v.size != o.size {
 		return false
@@ -46,18 +44,16 @@ func (v version) same(o version) bool {
 	return v.modified == o.modified
 }
 
-// stream is bytes on their way.
+// stream is the response of an origin.
 type stream struct {
-	body        io.ReadCloser
-	from        int64 // where the body begins: at 0, or where the span does
-	version     version
-	whole       bool // the body goes to the end, whatever was asked for
-	contentType string
-	location    string // the URL after redirects, if there is one
+	body     io.ReadCloser
+	from     int64 // offset of the body: 0, or that of the span
+	version  version
+	whole    bool   // the body is the whole file, whatever span was requested
+	location string // the URL after redirects, if there is one
 }
 
-// openWatched is open with a limit for how long the origin may keep still, before
-// the first byte and after.
+// openWatched is open with a timeout for a stalled origin, before the first byte and after.
 func openWatched(ctx context.Context, o origin, s span, v version, t tempo) (stream, error) {
 	watched, dog := watch(ctx, t.stall)
 	st, err := o.open(watched, s, v)
@@ -69,40 +65,39 @@ func openWatched(ctx context.Context, o origin, s span, v version, t tempo) (str
 		return stream{}, err
 	}
 	dog.moved()
-	st.body = &watchedBody{ReadCloser: st.body, ctx: func() error { return context.Cause(watched) }, dog: dog}
+	st.body = &watchedBody{ReadCloser: st.body, cause: func() error { return context.Cause(watched) }, dog: dog}
 	return st, nil
 }
 
-// reader reads a span of an origin. When the connection breaks it reads on where it
-// was, as long as the origin still has the same bytes, so that each byte is read
-// once.
+// reader reads a span of an origin. When the connection breaks it continues from there, as long as the
+// origin has the same version, so that each byte is read once.
 type reader struct {
 	origin origin
 	tempo  tempo
-	open   func(span) (stream, error) // of the version that was read first
+	open   func(span) (stream, error)
 	wait   func(n int, err error) error
-	cause  func(error) error // gives the error of a body its kind
+	cause  func(error) error // converts the error of a body
 
 	body    io.ReadCloser
 	at, to  int64 // to is -1 until the end is known
 	version version
-	part    bool  // one of many, which the whole can't stand in for each time
-	failed  int   // tries since the last one that brought enough
+	part    bool  // one of many: a response with the whole file is an error
+	failed  int   // tries since the last one with enough bytes
 	since   int64 // bytes since then
 }
 
-// errRestart says that a connection broke and that the origin can't go on from there.
+// errRestart means that a connection broke and that the origin can't resume.
 var errRestart = errors.New("the server can't continue a broken transfer")
 
-// errChanged says that the bytes are not those that were there when the reading began.
+// errChanged means that the content is not the one of the first response.
 var errChanged = errors.New("the version is another one")
 
-// changed is the error for that. It may go well from the start, but not from here.
+// changed returns the error with errChanged. Reading again from the start may work.
 func changed(where string) error {
 	return weir.Wrap(weir.Upstream, errChanged, "the source at %s changed while it was read", where)
 }
 
-// openReader opens a span: of any version if v is empty, else a part of that one.
+// openReader opens a span of any version if v is empty, else a part of that version.
 func openReader(ctx context.Context, o origin, s span, v version, t tempo) (*reader, stream, error) {
 	r := &reader{
 		origin: o, tempo: t, at: s.from, to: s.to, version: v, part: v != version{},
@@ -130,7 +125,7 @@ func openReader(ctx context.Context, o origin, s span, v version, t tempo) (*rea
 	return r, st, nil
 }
 
-// use goes on with a stream, if it is one of the right bytes.
+// use continues with a stream, if it has the right bytes.
 func (r *reader) use(st stream) error {
 	if !r.version.same(st.version) {
 		_ = st.body.Close()
@@ -141,7 +136,7 @@ func (r *reader) use(st stream) error {
 		return errors.Join(errRestart, weir.Errorf(weir.Upstream, "%s sends the whole file when it is asked for a part", r.origin))
 	}
 	if st.from < r.at {
-		// It can't give a part, so the rest comes after what we have already.
+		// The origin can't send a part: skip the bytes that were read already.
 		if _, err := io.CopyN(io.Discard, st.body, r.at-st.from); err != nil {
 			_ = st.body.Close()
 			return r.cause(unexpected(err))
@@ -184,7 +179,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 }
 
-// again opens what is left after the connection broke.
+// again opens the rest after the connection broke.
 func (r *reader) again(err error) error {
 	_ = r.body.Close()
 	for {
@@ -213,7 +208,7 @@ func (r *reader) again(err error) error {
 	}
 }
 
-// short says how far the reader came.
+// short returns the error for a transfer that broke off.
 func (r *reader) short(err error) error {
 	if r.version.size < 0 {
 		return weir.Wrap(weir.Upstream, err, "%s broke off after %d bytes", r.origin, r.at)
@@ -221,5 +216,4 @@ func (r *reader) short(err error) error {
 	return weir.Wrap(weir.Upstream, err, "%s promised %d bytes and broke off after %d", r.origin, r.version.size, r.at)
 }
 
-// Close ends the reading, whether all was read or not.
 func (r *reader) Close() error { return r.body.Close() }

@@ -10,25 +10,24 @@ import (
 	"weir/internal/weir"
 )
 
-// playlist is what can be imported of an HLS playlist: variants to choose from, or the pieces of
-// one.
+// playlist is an importable HLS playlist: the best variant of a master playlist, or the pieces of a
+// media playlist.
 type playlist struct {
-	variants []hls.Variant
-	pieces   []hlsPiece // in the order of the file, the init section first
+	best   *hls.Variant
+	pieces []hlsPiece // in the order of the file, the init section first
 }
 
-// hlsPiece is a file, or a part of one.
 type hlsPiece struct {
 	uri string
 	span
 }
 
-// notSupported is the error for what HLS can do and weir can't import.
+// notSupported returns the error for a feature of HLS that weir can't import.
 func notSupported(what string) error {
 	return weir.Errorf(weir.Invalid, "the HLS playlist %s, which can't be imported", what)
 }
 
-// parsePlaylist reads a playlist whose media can be put together to one file.
+// parsePlaylist parses a playlist whose media can be concatenated to one file.
 func parsePlaylist(data []byte) (playlist, error) {
 	master, media, err := hls.Parse(data)
 	bad, isRange := errors.AsType[*hls.RangeError](err)
@@ -58,12 +57,12 @@ func refuseKeys(keys []hls.Key) error {
 	return nil
 }
 
-// withAudio returns the variants that have audio in their own files.
+// withAudio returns the variant with the highest bandwidth that has audio in its own files.
 func withAudio(master *hls.Master) (playlist, error) {
 	if err := refuseKeys(master.SessionKeys); err != nil {
 		return playlist{}, err
 	}
-	separate := map[string]bool{} // groups of audio that are files of their own
+	separate := map[string]bool{} // audio groups with files of their own
 	for _, a := range master.Audio {
 		separate[a.Group] = separate[a.Group] || a.URI != ""
 	}
@@ -71,10 +70,10 @@ func withAudio(master *hls.Master) (playlist, error) {
 	if len(whole) == 0 {
 		return playlist{}, notSupported("has sound and picture in files of their own")
 	}
-	return playlist{variants: whole}, nil
+	best := slices.MaxFunc(whole, func(a, b hls.Variant) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) })
+	return playlist{best: &best}, nil
 }
 
-// allPieces returns the files of a media playlist that is complete.
 func allPieces(media *hls.Media) (list playlist, err error) {
 	if media.IFramesOnly {
 		return list, notSupported("has only key frames")
@@ -108,7 +107,7 @@ func allPieces(media *hls.Media) (list playlist, err error) {
 	return list, nil
 }
 
-// add appends a file, or makes the last piece longer if the file continues it.
+// add appends a file, or extends the last piece if the file continues it.
 func (l *playlist) add(f hls.File) {
 	piece := hlsPiece{f.URI, span{0, -1}}
 	if f.Length > 0 {
@@ -121,9 +120,4 @@ func (l *playlist) add(f hls.File) {
 		}
 	}
 	l.pieces = append(l.pieces, piece)
-}
-
-// best returns the variant with the most bits.
-func (l playlist) best() hls.Variant {
-	return slices.MaxFunc(l.variants, func(a, b hls.Variant) int { return cmp.Compare(a.Bandwidth, b.Bandwidth) })
 }

@@ -1,8 +1,9 @@
 package blob
 
 import (
+	"cmp"
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,35 +17,24 @@ import (
 	"weir/internal/weir"
 )
 
-// tempo is how patient blob is with other servers. The zero value of a field stands
-// for the default.
+// tempo holds the timeouts and retries of requests. Zero fields stand for the defaults.
 type tempo struct {
-	tries    int           // how often something is tried that brings nothing
-	pause    time.Duration // before the second try; twice as long before each later one
+	tries    int           // tries without success
+	pause    time.Duration // before the second try; doubled before each later one
 	maxPause time.Duration
-	stall    time.Duration // how long a server may keep still
-	finish   time.Duration // the same, when it has to copy or join large objects
+	stall    time.Duration // how long a server may send and receive nothing
+	finish   time.Duration // the same, while it copies or joins large objects
 	probe    time.Duration // for the check of a destination
 }
 
 func (t tempo) orDefault() tempo {
-	or := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
+	return tempo{
+		tries: cmp.Or(t.tries, 6), pause: cmp.Or(t.pause, 200*time.Millisecond), maxPause: cmp.Or(t.maxPause, 5*time.Second),
+		stall: cmp.Or(t.stall, 30*time.Second), finish: cmp.Or(t.finish, 5*time.Minute), probe: cmp.Or(t.probe, 5*time.Second),
 	}
-	if t.tries == 0 {
-		t.tries = 6
-	}
-	or(&t.pause, 200*time.Millisecond)
-	or(&t.maxPause, 5*time.Second)
-	or(&t.stall, 30*time.Second)
-	or(&t.finish, 5*time.Minute)
-	or(&t.probe, 5*time.Second)
-	return t
 }
 
-// maxRetryAfter bounds how long a server can ask for timeout.
+// maxRetryAfter bounds the pause that a server can ask for with Retry-After.
 const maxRetryAfter = 30 * time.Second
 
 // worthRetry reports whether an error may go away within seconds.
@@ -58,7 +48,7 @@ func (t tempo) wait(ctx context.Context, n int, err error) error {
 	if n < 16 {
 		pause = min(t.pause<<(n-1), t.maxPause)
 	}
-	// A random part keeps those that failed together from coming back together.
+	// A random part spreads requests that failed at the same time.
 	pause = pause/2 + rand.N(pause/2+1)
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.RetryAfter > 0 {
 		pause = max(pause, min(e.RetryAfter, maxRetryAfter))
@@ -73,7 +63,7 @@ func (t tempo) wait(ctx context.Context, n int, err error) error {
 	}
 }
 
-// retry does something until it works, fails for good or has failed too often.
+// retry calls do until it works, fails with a final error or has failed too often.
 func (t tempo) retry(ctx context.Context, do func() error) error {
 	for n := 1; ; n++ {
 		err := do()
@@ -86,17 +76,17 @@ func (t tempo) retry(ctx context.Context, do func() error) error {
 	}
 }
 
-// errStalled is the cause of a context whose watchdog bit.
+// errStalled is the cause of a context that a watchdog ended.
 var errStalled = errors.New("nothing came for too long")
 
-// watchdog ends a context when nothing has moved for a while.
+// watchdog ends a context when there was no progress for a while.
 type watchdog struct {
 	limit  time.Duration
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 }
 
-// watch returns a context with a watchdog. It must be stopped.
+// watch returns a context with a watchdog, which must be stopped.
 func watch(ctx context.Context, limit time.Duration) (context.Context, *watchdog) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &watchdog{limit: limit, cancel: cancel}
@@ -104,25 +94,23 @@ func watch(ctx context.Context, limit time.Duration) (context.Context, *watchdog
 	return ctx, d
 }
 
-// moved tells the watchdog that something happened.
 func (d *watchdog) moved() { d.timer.Reset(d.limit) }
 
+// stop may be called more than once.
 func (d *watchdog) stop() {
 	d.timer.Stop()
 	d.cancel(nil)
 }
 
-// enough is how much has to come within the timeout of a watchdog: a server that
-// sends a byte now and then keeps still, too.
+// enough is how many bytes must arrive within the timeout of a watchdog: a server that sends a byte
+// now and then has stalled, too.
 const enough = 16 << 10
 
-// watchedBody is a body that must keep coming.
 type watchedBody struct {
 	io.ReadCloser
-	ctx   func() error // the cause, if the watchdog bit
+	cause func() error // of the context
 	dog   *watchdog
-	since int
-	once  sync.Once
+	since int // bytes since dog.moved
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
@@ -131,7 +119,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 		b.since = 0
 		b.dog.moved()
 	}
-	if err != nil && !errors.Is(err, io.EOF) && errors.Is(b.ctx(), errStalled) {
+	if err != nil && !errors.Is(err, io.EOF) && errors.Is(b.cause(), errStalled) {
 		err = errStalled
 	}
 	return n, err
@@ -139,12 +127,12 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 
 func (b *watchedBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.once.Do(b.dog.stop)
+	b.dog.stop()
 	return err
 }
 
-// sentBody is the body of one request. After end, it gives nothing: a transport may
-// go on reading when the request has failed already, and the next one reads the same.
+// sentBody is the body of one request. After end, Read fails: a transport may still read when the
+// request has failed already, and the next request reads from the same reader.
 type sentBody struct {
 	mu    sync.Mutex
 	r     io.Reader // nil after the end
@@ -164,7 +152,6 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close lets it be the body of a request.
 func (b *sentBody) Close() error { b.end(); return nil }
 
 func (b *sentBody) end() {
@@ -173,8 +160,8 @@ func (b *sentBody) end() {
 	b.r = nil
 }
 
-// netError gives an error on the way to a server its kind. Of the error itself only
-// what can't have a credential in it goes into the message.
+// netError returns an error of the network with its kind. Its message contains only parts of err that
+// can't have a credential.
 func netError(ctx context.Context, err error, host string) error {
 	if err == nil {
 		return nil
@@ -200,8 +187,8 @@ func netError(ctx context.Context, err error, host string) error {
 		}
 		return weir.Wrap(weir.Upstream, err, "the address of host %s could not be looked up", host)
 	}
-	if why, ok := badCertificate(err); ok {
-		return weir.Errorf(weir.Invalid, "%s has no certificate that can be trusted: %s", host, why)
+	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return weir.Errorf(weir.Invalid, "%s has no certificate that can be trusted: %s", host, e.Err)
 	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		return weir.Wrap(weir.Upstream, err, "%s did not answer in time", host)
@@ -209,21 +196,7 @@ func netError(ctx context.Context, err error, host string) error {
 	return weir.Wrap(weir.Upstream, err, "the connection to %s failed", host)
 }
 
-// badCertificate says what is wrong with the certificate of a server.
-func badCertificate(err error) (string, bool) {
-	if e, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return e.Error(), true
-	}
-	if e, ok := errors.AsType[x509.HostnameError](err); ok {
-		return e.Error(), true
-	}
-	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		return e.Error(), true
-	}
-	return "", false
-}
-
-// bytesFor writes a number of bytes for people.
+// bytesFor formats a number of bytes for people.
 func bytesFor(n int64) string {
 	const unit = 1024
 	if n < unit && n > -unit {

@@ -30,24 +30,23 @@ import (
 )
 
 const (
-	// streamPart is the size of the parts of what can be read only once: so much of
-	// it is held in memory.
+	// streamPart is the size of parts of a body that can be read only once, so it is held in
+	// memory.
 	streamPart = MinPart
-	// filePart is the size of the parts of what can be read at any place.
+	// filePart is the size of parts of a file.
 	filePart = 16 << 20
-	// onePut is the most that is sent in one piece.
-	onePut = 32 << 20
+	// maxPut is the largest object that is sent in one request.
+	maxPut = 32 << 20
 	// atOnce is how many parts of one file are sent at the same time.
 	atOnce = 4
 )
 
 // s3 is a Store in a bucket.
 //
-// The client library makes and signs the requests; when to try again is decided here,
-// because it may only be when the body can be read again. Every body is hashed before
-// it is sent: with its SHA-256 in the signature and its MD5 beside it, which every
-// server checks, it needs none of the newer forms (chunked signatures, checksums in
-// trailers), which many do not know.
+// The client library makes and signs the requests. Retries are done here, because they need a body
+// that can be read again. Every body is hashed before it is sent: its SHA-256 is in the signature
+// and its MD5 in a header, which every server checks. Many servers do not support the newer forms
+// (chunked signatures, checksums in trailers).
 type s3 struct {
 	bucket    bucket
 	transport http.RoundTripper
@@ -58,7 +57,6 @@ type s3 struct {
 	current atomic.Pointer[regional]
 }
 
-// regional is a client for one region.
 type regional struct {
 	*minio.Core
 	region string
@@ -66,14 +64,14 @@ type regional struct {
 
 func newS3(b bucket, o Options) (*s3, error) {
 	if b.prefix != "" {
-		if err := CheckKey(b.prefix); err != nil {
+		if err := checkKey(b.prefix); err != nil {
 			return nil, err
 		}
 	}
 	return connect(b, o)
 }
 
-// connect is newS3 for a bucket whose prefix is of no interest.
+// connect is newS3 without a check of the prefix.
 func connect(b bucket, o Options) (*s3, error) {
 	if err := s3utils.CheckValidBucketName(b.name); err != nil {
 		return nil, weir.Errorf(weir.Invalid, "%q can't be the name of a bucket: %s", cut(b.name, 100), err)
@@ -108,8 +106,7 @@ func (s *s3) useRegion(region string) error {
 
 func (s *s3) client() *regional { return s.current.Load() }
 
-// ownTransport is for the operator's storage, which may be anywhere, also behind a
-// proxy.
+// ownTransport is for the operator's storage, which may have any address, also behind a proxy.
 func ownTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -122,9 +119,8 @@ func ownTransport() *http.Transport {
 	}
 }
 
-// polite keeps a transport from unpacking objects that are stored compressed, and asks
-// before it sends a large one: a server that refuses may close the connection without
-// reading it, and then its reason is lost.
+// polite keeps a transport from decompressing objects, and uses Expect for large ones: a server
+// that refuses one may close the connection without reading it, and then its reason would be lost.
 type polite struct {
 	http.RoundTripper
 }
@@ -144,8 +140,8 @@ func (s *s3) Path(string) (string, bool) { return "", false }
 
 func (s *s3) Free(context.Context) (free, total int64, ok bool) { return 0, 0, false }
 
-// do makes a request until it works. The context of the request ends when the server
-// keeps still longer than timeout.
+// do makes a request, with retries. The context of the request ends when the server stalls longer
+// than timeout.
 func (s *s3) do(ctx context.Context, timeout time.Duration, key string, request func(ctx context.Context, moved func()) error) error {
 	return s.tempo.retry(ctx, func() error {
 		watched, dog := watch(ctx, timeout)
@@ -159,9 +155,8 @@ func (s *s3) do(ctx context.Context, timeout time.Duration, key string, request 
 	})
 }
 
-// explain finds out why a store broke the connection off. One that refuses what it is
-// being sent may do so before its reason arrives; it repeats the reason when it is
-// asked for something small.
+// explain finds out why a store broke the connection off. It may close the connection before the
+// reason of its refusal arrives; then it repeats the reason for a small request.
 func (s *s3) explain(ctx context.Context, err error, key string) error {
 	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 		return err
@@ -177,11 +172,11 @@ func (s *s3) explain(ctx context.Context, err error, key string) error {
 	return err
 }
 
-// regionName is what the name of a region looks like; it may become part of a host.
+// regionName matches names of regions; they may become part of a host.
 var regionName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// otherRegion changes the region if an error says that the one used is wrong. It was
-// only a guess (see regionOf), and servers that have no regions at all want us-east-1.
+// otherRegion changes the region if an error says that the used one is wrong. It was only a guess
+// (see regionOf), and servers without regions expect us-east-1.
 func (s *s3) otherRegion(err error, used *regional) bool {
 	e, ok := errors.AsType[minio.ErrorResponse](err)
 	if !ok {
@@ -193,14 +188,14 @@ func (s *s3) otherRegion(err error, used *regional) bool {
 		return false
 	}
 	if s.client() != used {
-		return true // somebody else was told so, too
+		return true // another request changed it already
 	}
 	region := cmp.Or(e.Region, "us-east-1")
 	return region != used.region && regionName.MatchString(region) && s.useRegion(region) == nil
 }
 
 func (s *s3) Put(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return err
 	}
 	if at, ok := r.(readerAtSeeker); ok && size >= 0 {
@@ -212,7 +207,7 @@ func (s *s3) Put(ctx context.Context, key string, r io.Reader, size int64, o Put
 		if err := endsAt(at, start+size); err != nil {
 			return fmt.Errorf("put %s: %w", key, err)
 		}
-		if size <= onePut {
+		if size <= maxPut {
 			return s.putOne(ctx, key, section, size, o)
 		}
 		return s.putFile(ctx, key, section, size, o)
@@ -225,7 +220,7 @@ type readerAtSeeker interface {
 	io.Seeker
 }
 
-// endsAt checks that there is not more than what was promised.
+// endsAt checks that there are not more bytes than promised.
 func endsAt(r io.ReaderAt, end int64) error {
 	var one [1]byte
 	switch n, err := r.ReadAt(one[:], end); {
@@ -238,22 +233,29 @@ func endsAt(r io.ReaderAt, end int64) error {
 	}
 }
 
-// putOne sends an object in one piece.
+// putOne sends an object in one request.
 func (s *s3) putOne(ctx context.Context, key string, r io.ReadSeeker, size int64, o PutOptions) error {
+	opts := putOptions(o)
+	opts.DisableContentSha256 = true // it is in the signature already
+	return s.sendBody(ctx, key, r, size, func(ctx context.Context, body io.Reader, sums sums) error {
+		_, err := s.client().PutObject(ctx, s.bucket.name, s.bucket.object(key), body, size, sums.md5, sums.sha256, opts)
+		return err
+	})
+}
+
+// sendBody makes a request with a body of size bytes, with retries.
+func (s *s3) sendBody(ctx context.Context, key string, r io.ReadSeeker, size int64, request func(context.Context, io.Reader, sums) error) error {
 	sums, err := digest(r, size)
 	if err != nil {
 		return fmt.Errorf("put %s: %w", key, err)
 	}
-	opts := putOptions(o)
-	opts.DisableContentSha256 = true // it is in the signature already
 	return s.do(ctx, s.tempo.stall, key, func(ctx context.Context, moved func()) error {
 		if _, err := r.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
 		body := &sentBody{r: r, moved: moved}
 		defer body.end()
-		_, err := s.client().PutObject(ctx, s.bucket.name, s.bucket.object(key), body, size, sums.md5, sums.sha256, opts)
-		return err
+		return request(ctx, body, sums)
 	})
 }
 
@@ -261,7 +263,7 @@ func putOptions(o PutOptions) minio.PutObjectOptions {
 	return minio.PutObjectOptions{ContentType: o.ContentType, CacheControl: o.CacheControl}
 }
 
-// sums are the hashes of a body as the headers have them.
+// sums are the hashes of a body, encoded for the headers.
 type sums struct {
 	md5, sha256 string
 }
@@ -282,7 +284,7 @@ func digest(r io.ReadSeeker, size int64) (sums, error) {
 	return sums{base64.StdEncoding.EncodeToString(m.Sum(nil)), hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// putStream sends what can be read only once, in parts if it is large.
+// putStream sends a body that can be read only once, in parts if it is large.
 func (s *s3) putStream(ctx context.Context, key string, r io.Reader, size int64, o PutOptions) error {
 	part := streamPart
 	if size >= 0 {
@@ -318,8 +320,8 @@ func (s *s3) putStream(ctx context.Context, key string, r io.Reader, size int64,
 	})
 }
 
-// readPart reads the next part of a stream, which is shorter only at its end. A
-// buffer for a small object is no larger than the object.
+// readPart reads the next part of a stream; only the last is shorter. The buffer of a small object
+// is no larger than the object.
 func readPart(ctx context.Context, r io.Reader, buffer []byte, part int, size int64) ([]byte, error) {
 	if cap(buffer) == 0 && size >= 0 && size < int64(part) {
 		buffer = make([]byte, 0, size+1)
@@ -329,7 +331,7 @@ func readPart(ctx context.Context, r io.Reader, buffer []byte, part int, size in
 	return b.Bytes(), err
 }
 
-// partSize is how large the parts of an object must be so that they are not too many.
+// partSize returns the smallest size of the parts of an object for which they are not too many.
 func partSize(size int64) int64 {
 	const round = 1 << 20
 	least := (size + maxParts - 1) / maxParts
@@ -337,7 +339,7 @@ func partSize(size int64) int64 {
 }
 
 func (s *s3) Get(ctx context.Context, key string, offset, length int64) (io.ReadCloser, Info, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return nil, Info{}, err
 	}
 	if offset < 0 {
@@ -352,7 +354,7 @@ func (s *s3) Get(ctx context.Context, key string, offset, length int64) (io.Read
 	}
 	r, st, err := openReader(ctx, object{s, s.bucket.object(key)}, want, version{}, s.tempo)
 	if weir.KindOf(err) == weir.Invalid && offset > 0 {
-		// Maybe there is no such byte.
+		// Maybe the offset is too large.
 		if r, info, e := s.nothing(ctx, key, offset); e == nil && offset == info.Size {
 			return r, info, nil
 		} else if e == nil && offset > info.Size {
@@ -362,11 +364,10 @@ func (s *s3) Get(ctx context.Context, key string, offset, length int64) (io.Read
 	if err != nil {
 		return nil, Info{}, err
 	}
-	modified, _ := http.ParseTime(st.version.modified)
-	return r, Info{Key: key, Size: st.version.size, ModTime: modified, ETag: st.version.etag}, nil
+	return r, Info{Key: key, Size: st.version.size, ETag: st.version.etag}, nil
 }
 
-// nothing is an empty part of an object.
+// nothing returns an empty part of an object.
 func (s *s3) nothing(ctx context.Context, key string, offset int64) (io.ReadCloser, Info, error) {
 	info, err := s.Stat(ctx, key)
 	if err == nil && offset > info.Size {
@@ -401,7 +402,7 @@ func (o object) open(ctx context.Context, s span, v version) (stream, error) {
 	if err != nil {
 		return stream{}, o.s3.failure(ctx, err, o.key)
 	}
-	st := stream{body: body, whole: true, contentType: info.ContentType}
+	st := stream{body: body, whole: true}
 	st.version = version{etag: info.ETag, modified: header.Get("Last-Modified"), size: info.Size}
 	if r := header.Get("Content-Range"); r != "" {
 		got, total, err := parseContentRange(r)
@@ -413,7 +414,7 @@ func (o object) open(ctx context.Context, s span, v version) (stream, error) {
 	return st, nil
 }
 
-// header is the Range header that asks for a span; "" for all.
+// header returns the Range header for a span; "" for all.
 func (s span) header() string {
 	switch {
 	case s.to >= 0:
@@ -425,11 +426,11 @@ func (s span) header() string {
 }
 
 func (s *s3) Stat(ctx context.Context, key string) (Info, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return Info{}, err
 	}
 	info, err := s.stat(ctx, s.bucket.object(key))
-	return Info{Key: key, Size: info.Size, ModTime: info.LastModified, ETag: info.ETag}, err
+	return Info{Key: key, Size: info.Size, ETag: info.ETag}, err
 }
 
 func (s *s3) stat(ctx context.Context, object string) (info minio.ObjectInfo, err error) {
@@ -449,9 +450,9 @@ func (s *s3) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 		}
 		for o, err := range s.list(ctx, folder) {
 			if err == nil && strings.HasSuffix(o.Key, "/") {
-				continue // a mark that some programs leave for a folder
+				continue // some programs mark folders with such objects
 			}
-			info := Info{Key: strings.TrimPrefix(o.Key, s.folder("")), Size: o.Size, ModTime: o.LastModified, ETag: o.ETag}
+			info := Info{Key: strings.TrimPrefix(o.Key, s.folder("")), Size: o.Size, ETag: o.ETag}
 			if !yield(info, err) {
 				return
 			}
@@ -459,12 +460,12 @@ func (s *s3) List(ctx context.Context, folder string) iter.Seq2[Info, error] {
 	}
 }
 
-// list returns the objects of a folder as the bucket has them. After a failure it goes
-// on where it was.
+// list returns the objects of a folder, as in the bucket. After a failure it continues after the
+// last object.
 func (s *s3) list(ctx context.Context, folder string) iter.Seq2[minio.ObjectInfo, error] {
 	return func(yield func(minio.ObjectInfo, error) bool) {
 		last, stopped := "", false
-		// Timeout is for what is done with the objects, too.
+		// The time in yield counts, too, so the timeout is the long one.
 		err := s.do(ctx, s.tempo.finish, folder, func(ctx context.Context, moved func()) error {
 			opts := minio.ListObjectsOptions{Prefix: s.folder(folder), Recursive: true, StartAfter: last, FetchOwner: new(false)}
 			for o := range s.client().ListObjectsIter(ctx, s.bucket.name, opts) {
@@ -485,7 +486,7 @@ func (s *s3) list(ctx context.Context, folder string) iter.Seq2[minio.ObjectInfo
 	}
 }
 
-// folder is the prefix in the bucket that all keys of a folder have.
+// folder returns the prefix in the bucket of all keys of a folder.
 func (s *s3) folder(folder string) string {
 	object := strings.TrimSuffix(s.bucket.object(folder), "/")
 	if object == "" {
@@ -495,12 +496,15 @@ func (s *s3) folder(folder string) string {
 }
 
 func (s *s3) Delete(ctx context.Context, key string) error {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return err
 	}
-	err := s.do(ctx, s.tempo.stall, key, func(ctx context.Context, _ func()) error {
+	return ignoreNotFound(s.do(ctx, s.tempo.stall, key, func(ctx context.Context, _ func()) error {
 		return s.client().RemoveObject(ctx, s.bucket.name, s.bucket.object(key), minio.RemoveObjectOptions{})
-	})
+	}))
+}
+
+func ignoreNotFound(err error) error {
 	if weir.KindOf(err) == weir.NotFound {
 		return nil
 	}
@@ -530,7 +534,7 @@ func (s *s3) DeletePrefix(ctx context.Context, folder string) error {
 	return s.abortBelow(ctx, folder)
 }
 
-// deleteAtOnce is how many objects can be removed with one request.
+// deleteAtOnce is how many objects one request can delete.
 const deleteAtOnce = 1000
 
 func (s *s3) deleteObjects(ctx context.Context, objects []minio.ObjectInfo) error {

@@ -12,13 +12,13 @@ import (
 	"weir/internal/weir"
 )
 
-// maxReason is how much of a server's own words is repeated.
+// maxReason bounds the length of a server's own message.
 const maxReason = 300
 
 // invalidPart is the code of S3 for parts that an upload does not have.
 const invalidPart = "InvalidPart"
 
-// passing are the codes of S3 that say to come again later, whatever their status.
+// passing are the codes of S3 for errors that go away, whatever their status.
 var passing = map[string]bool{
 	"RequestTimeout": true, "Throttling": true, "ThrottlingException": true, "RequestLimitExceeded": true,
 	"RequestThrottled": true, "InternalError": true, "SlowDown": true, "SlowDownRead": true, "SlowDownWrite": true,
@@ -26,8 +26,8 @@ var passing = map[string]bool{
 	"XAmzContentSHA256Mismatch": true, "OperationAborted": true,
 }
 
-// failure gives an error of the client library its kind, and a sentence with the
-// store's own code and reason.
+// failure returns an error of the client library with its kind, and a message with the store's own code
+// and reason.
 func (s *s3) failure(ctx context.Context, err error, key string) error {
 	if err == nil {
 		return nil
@@ -36,7 +36,7 @@ func (s *s3) failure(ctx context.Context, err error, key string) error {
 	if !ok {
 		return netError(ctx, err, s.bucket.host)
 	}
-	if e.RequestID == "minio" { // of the library itself, which did not like an argument
+	if e.RequestID == "minio" { // of the library itself, about an argument
 		return weir.Errorf(weir.Invalid, "%s", s.reason(e))
 	}
 	status, refused := e.StatusCode, "the storage at "+s.bucket.host+" refused: "+s.reason(e)
@@ -45,7 +45,7 @@ func (s *s3) failure(ctx context.Context, err error, key string) error {
 		return weir.Errorf(weir.Invalid, "the storage at %s has no bucket %q (%s)", s.bucket.host, s.bucket.name, s.reason(e))
 	case e.Code == minio.NoSuchKey || e.Code == minio.NoSuchUpload:
 		return weir.Errorf(weir.NotFound, "%s is not in the bucket %q of %s (%s)", key, s.bucket.name, s.bucket.host, s.reason(e))
-	case e.Code == invalidPart: // as lost as an upload that is not there: it has to begin anew
+	case e.Code == invalidPart: // like an upload that does not exist: it has to begin again
 		return weir.Errorf(weir.NotFound, "parts of %s that were uploaded are not in the storage at %s any more (%s)", key, s.bucket.host, s.reason(e))
 	case e.Code == minio.PreconditionFailed || status == http.StatusPreconditionFailed:
 		return changed(s.bucket.host)
@@ -57,7 +57,7 @@ func (s *s3) failure(ctx context.Context, err error, key string) error {
 	return weir.Errorf(weir.Invalid, "%s", refused)
 }
 
-// reason is what the store said, without what nobody may see.
+// reason returns the store's code and message, without credentials.
 func (s *s3) reason(e minio.ErrorResponse) string {
 	text := e.Code
 	if message := strings.TrimSpace(e.Error()); message != "" && message != e.Code {
@@ -69,5 +69,5 @@ func (s *s3) reason(e minio.ErrorResponse) string {
 		}
 		return r
 	}, s.bucket.hide(text))
-	return cut(strings.ToValidUTF8(text, ""), maxReason)
+	return cut(text, maxReason)
 }

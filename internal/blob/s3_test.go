@@ -97,13 +97,13 @@ func readSome(r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// keepStill reads all and answers nothing until the client is gone.
-func keepStill(r *http.Request) {
+// stall reads the body and does not answer until the client closes the connection.
+func stall(r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	<-r.Context().Done()
 }
 
-func TestS3TriesAgain(t *testing.T) {
+func TestS3Retries(t *testing.T) {
 	large := noise(30, MinPart+100)
 	for _, tt := range []struct {
 		name  string
@@ -167,9 +167,8 @@ func TestS3TriesAgain(t *testing.T) {
 	}
 }
 
-// TestS3ReadsOn checks that a body that breaks off is read on, and that two objects
-// are never mixed.
-func TestS3ReadsOn(t *testing.T) {
+// TestS3Resumes checks that a broken transfer is resumed, and that two objects are never mixed.
+func TestS3Resumes(t *testing.T) {
 	t.Parallel()
 	content := noise(31, 500_000)
 	proxy, bucket, at := fragileBucket(t)
@@ -187,7 +186,7 @@ func TestS3ReadsOn(t *testing.T) {
 	}
 	proxy.set(func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 2 {
-			// Somebody else puts another object there.
+			// Another client replaces the object.
 			other := openStore(t, bucket.URL(), Options{})
 			if err := other.Put(t.Context(), "x", strings.NewReader("new"), 3, PutOptions{}); err != nil {
 				t.Error(err)
@@ -224,7 +223,7 @@ func TestS3Failures(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/page"):
 			http.Error(w, "<html>not a store", http.StatusTeapot)
 		case strings.HasSuffix(r.URL.Path, "/still"):
-			keepStill(r)
+			stall(r)
 		}
 		return true
 	})
@@ -265,8 +264,8 @@ func TestS3Failures(t *testing.T) {
 	}
 }
 
-// TestS3RefusalOfLargeBody checks that the store's reason is heard although it does
-// not read what it is sent.
+// TestS3RefusalOfLargeBody checks that the error has the store's reason although the store does not read
+// the body.
 func TestS3RefusalOfLargeBody(t *testing.T) {
 	t.Parallel()
 	wrong := strings.Replace(s3test.Start(t).URL(), "%40signs", "%40signz", 1)
@@ -284,7 +283,7 @@ func TestS3PutIsCancelledAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	proxy.set(func(_ int, _ http.ResponseWriter, r *http.Request) bool {
 		cancel()
-		keepStill(r)
+		stall(r)
 		return true
 	})
 	s := openStore(t, at, Options{Guard: testGuard(t), tempo: tempo{tries: 6, stall: time.Hour}})
@@ -300,7 +299,7 @@ func TestS3LargeFile(t *testing.T) {
 	bucket := s3test.Start(t)
 	s := openStore(t, bucket.URL(), Options{})
 	f := spoolFile(t)
-	const size = onePut + filePart/2 // sparse, so it costs little
+	const size = maxPut + filePart/2 // sparse, so it costs little
 	if _, err := f.WriteAt([]byte("end"), size-3); err != nil {
 		t.Fatal(err)
 	}
@@ -322,9 +321,8 @@ func TestS3LargeFile(t *testing.T) {
 	noLeftovers(t, s)
 }
 
-// TestS3CompleteWhoseAnswerIsLost checks that an object that was made is not taken for
-// one that was not.
-func TestS3CompleteWhoseAnswerIsLost(t *testing.T) {
+// TestS3CompleteWithLostResponse checks that a completed upload is recognised.
+func TestS3CompleteWithLostResponse(t *testing.T) {
 	t.Parallel()
 	proxy, _, at := fragileBucket(t)
 	s := openStore(t, at, Options{Guard: testGuard(t)})
@@ -353,7 +351,7 @@ func TestS3CompleteWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// TestS3WrongRegion checks that a wrong guess of the region is mended.
+// TestS3WrongRegion checks that a wrong guess of the region is corrected.
 func TestS3WrongRegion(t *testing.T) {
 	t.Parallel()
 	b, err := parseBucket(s3test.Start(t).URL())
@@ -397,7 +395,7 @@ func TestCheck(t *testing.T) {
 		case strings.Contains(r.URL.Path, "/fails/"):
 			w.WriteHeader(http.StatusBadGateway)
 		case strings.Contains(r.URL.Path, "/still/"):
-			keepStill(r)
+			stall(r)
 		case strings.Contains(r.URL.Path, "/kept/") && r.Method == http.MethodDelete:
 			w.WriteHeader(http.StatusForbidden)
 		default:

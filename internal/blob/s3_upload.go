@@ -13,10 +13,9 @@ import (
 	"weir/internal/weir"
 )
 
-// copyPart is the size of the parts of an object that is copied in parts.
+// copyPart is the size of parts when an object is copied in parts.
 const copyPart = 1 << 30
 
-// s3Upload is a multipart upload.
 type s3Upload struct {
 	s3  *s3
 	key string
@@ -24,7 +23,7 @@ type s3Upload struct {
 }
 
 func (s *s3) Upload(ctx context.Context, key string, o PutOptions) (Upload, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	return s.upload(ctx, key, o)
@@ -43,7 +42,7 @@ func (s *s3) upload(ctx context.Context, key string, o PutOptions) (*s3Upload, e
 }
 
 func (s *s3) Resume(ctx context.Context, key, uploadID string) (Upload, error) {
-	if err := CheckKey(key); err != nil {
+	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	if uploadID == "" {
@@ -65,20 +64,10 @@ func (u *s3Upload) Part(ctx context.Context, n int, r io.ReadSeeker, size int64)
 	if n < 1 || n > maxParts {
 		return PartInfo{}, fmt.Errorf("part %d of %s: parts have numbers from 1 to %d", n, u.key, maxParts)
 	}
-	sums, err := digest(r, size)
-	if err != nil {
-		return PartInfo{}, fmt.Errorf("part %d of %s: %w", n, u.key, err)
-	}
-	opts := minio.PutObjectPartOptions{Md5Base64: sums.md5, Sha256Hex: sums.sha256, DisableContentSha256: true}
 	s := u.s3
 	var part minio.ObjectPart
-	err = s.do(ctx, s.tempo.stall, u.key, func(ctx context.Context, moved func()) error {
-		if _, err := r.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		body := &sentBody{r: r, moved: moved}
-		defer body.end()
-		var err error
+	err := s.sendBody(ctx, u.key, r, size, func(ctx context.Context, body io.Reader, sums sums) (err error) {
+		opts := minio.PutObjectPartOptions{Md5Base64: sums.md5, Sha256Hex: sums.sha256, DisableContentSha256: true}
 		part, err = s.client().PutObjectPart(ctx, s.bucket.name, s.bucket.object(u.key), u.id, n, body, size, opts)
 		return err
 	})
@@ -101,13 +90,13 @@ func (u *s3Upload) Complete(ctx context.Context, parts []PartInfo) error {
 		return err
 	})
 	if tried > 1 && weir.KindOf(err) == weir.NotFound {
-		// An earlier try may have worked although its answer was lost.
+		// An earlier try may have worked although its response was lost.
 		return u.completed(ctx, parts, err)
 	}
 	return err
 }
 
-// completed returns nil if the object is there as the parts make it, else err.
+// completed returns nil if the object exists and has the size of all parts, else err.
 func (u *s3Upload) completed(ctx context.Context, parts []PartInfo, err error) error {
 	total := int64(0)
 	for _, p := range parts {
@@ -120,20 +109,19 @@ func (u *s3Upload) completed(ctx context.Context, parts []PartInfo, err error) e
 }
 
 func (u *s3Upload) Abort(ctx context.Context) error {
-	s := u.s3
-	err := s.do(ctx, s.tempo.stall, u.key, func(ctx context.Context, _ func()) error {
-		return s.client().AbortMultipartUpload(ctx, s.bucket.name, s.bucket.object(u.key), u.id)
-	})
-	if weir.KindOf(err) == weir.NotFound {
-		return nil
-	}
-	return err
+	return u.s3.abort(ctx, u.s3.bucket.object(u.key), u.id)
 }
 
-// abortTimeout is how long the clean-up after a failure may take.
+func (s *s3) abort(ctx context.Context, object, id string) error {
+	return ignoreNotFound(s.do(ctx, s.tempo.stall, object, func(ctx context.Context, _ func()) error {
+		return s.client().AbortMultipartUpload(ctx, s.bucket.name, object, id)
+	}))
+}
+
+// abortTimeout bounds the clean-up after a failure.
 const abortTimeout = 10 * time.Second
 
-// inParts makes an object of the parts that send stores, or nothing at all.
+// inParts makes an object from the parts that send stores. After an error no part is left.
 func (s *s3) inParts(ctx context.Context, key string, o PutOptions, send func(*s3Upload) ([]PartInfo, error)) error {
 	u, err := s.upload(ctx, key, o)
 	if err != nil {
@@ -146,7 +134,7 @@ func (s *s3) inParts(ctx context.Context, key string, o PutOptions, send func(*s
 	if err == nil {
 		return nil
 	}
-	// Parts that nobody completes cost their owner money.
+	// Parts of an incomplete upload cost their owner money.
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
 	if e := u.Abort(cleanup); e != nil {
@@ -155,9 +143,11 @@ func (s *s3) inParts(ctx context.Context, key string, o PutOptions, send func(*s
 	return err
 }
 
-// putFile sends parts of a file, several at a time.
-func (s *s3) putFile(ctx context.Context, key string, r io.ReaderAt, size int64, o PutOptions) error {
-	part := max(filePart, partSize(size))
+// manyParts makes an object of size bytes from parts, several at a time. send stores part n.
+func (s *s3) manyParts(ctx context.Context, key string, o PutOptions, size, part int64,
+	send func(ctx context.Context, u *s3Upload, n int, p span) (PartInfo, error),
+) error {
+	part = max(part, partSize(size))
 	return s.inParts(ctx, key, o, func(u *s3Upload) ([]PartInfo, error) {
 		parts := make([]PartInfo, (size+part-1)/part)
 		g, ctx := errgroup.WithContext(ctx)
@@ -165,8 +155,7 @@ func (s *s3) putFile(ctx context.Context, key string, r io.ReaderAt, size int64,
 		for i := range parts {
 			g.Go(func() (err error) {
 				from := int64(i) * part
-				length := min(part, size-from)
-				parts[i], err = u.Part(ctx, i+1, io.NewSectionReader(r, from, length), length)
+				parts[i], err = send(ctx, u, i+1, span{from, min(from+part, size)})
 				return err
 			})
 		}
@@ -174,8 +163,14 @@ func (s *s3) putFile(ctx context.Context, key string, r io.ReaderAt, size int64,
 	})
 }
 
+func (s *s3) putFile(ctx context.Context, key string, r io.ReaderAt, size int64, o PutOptions) error {
+	return s.manyParts(ctx, key, o, size, filePart, func(ctx context.Context, u *s3Upload, n int, p span) (PartInfo, error) {
+		return u.Part(ctx, n, io.NewSectionReader(r, p.from, p.to-p.from), p.to-p.from)
+	})
+}
+
 func (s *s3) Copy(ctx context.Context, from, to string) error {
-	if err := errors.Join(CheckKey(from), CheckKey(to)); err != nil {
+	if err := errors.Join(checkKey(from), checkKey(to)); err != nil {
 		return err
 	}
 	if from == to {
@@ -187,8 +182,7 @@ func (s *s3) Copy(ctx context.Context, from, to string) error {
 			nil, minio.CopySrcOptions{}, minio.PutObjectOptions{})
 		return err
 	})
-	// More than 5 GB can't be copied in one request, and servers differ in what they
-	// say then.
+	// More than 5 GB can't be copied in one request, and servers have different errors for that.
 	if weir.KindOf(err) == weir.Invalid {
 		info, e := s.stat(ctx, s.bucket.object(from))
 		if e == nil && info.Size > MinPart {
@@ -201,40 +195,22 @@ func (s *s3) Copy(ctx context.Context, from, to string) error {
 // copyInParts lets the server copy a large object.
 func (s *s3) copyInParts(ctx context.Context, from, to string, info minio.ObjectInfo) error {
 	o := PutOptions{ContentType: info.ContentType, CacheControl: info.Metadata.Get("Cache-Control")}
-	part := max(s.copyPart, partSize(info.Size))
-	return s.inParts(ctx, to, o, func(u *s3Upload) ([]PartInfo, error) {
-		parts := make([]PartInfo, (info.Size+part-1)/part)
-		g, ctx := errgroup.WithContext(ctx)
-		g.SetLimit(atOnce)
-		for i := range parts {
-			g.Go(func() error {
-				start := int64(i) * part
-				length := min(part, info.Size-start)
-				etag, err := s.copyOnePart(ctx, u, from, i+1, span{start, start + length}, info.ETag)
-				parts[i] = PartInfo{Number: i + 1, Size: length, ETag: etag}
-				return err
-			})
-		}
-		return parts, g.Wait()
+	// The parts must be those of one object, not of two that had the same name.
+	header := map[string]string{"x-amz-copy-source-if-match": info.ETag}
+	return s.manyParts(ctx, to, o, info.Size, s.copyPart, func(ctx context.Context, u *s3Upload, n int, p span) (PartInfo, error) {
+		var part minio.CompletePart
+		err := s.do(ctx, s.tempo.finish, from, func(ctx context.Context, _ func()) (err error) {
+			part, err = s.client().CopyObjectPart(ctx, s.bucket.name, s.bucket.object(from), s.bucket.name, s.bucket.object(to),
+				u.id, n, p.from, p.to-p.from, header)
+			return err
+		})
+		return PartInfo{Number: n, Size: p.to - p.from, ETag: part.ETag}, err
 	})
 }
 
-func (s *s3) copyOnePart(ctx context.Context, u *s3Upload, from string, n int, p span, etag string) (string, error) {
-	// What is copied must be one object, not parts of two that had the same name.
-	header := map[string]string{"x-amz-copy-source-if-match": etag}
-	var part minio.CompletePart
-	err := s.do(ctx, s.tempo.finish, from, func(ctx context.Context, _ func()) (err error) {
-		part, err = s.client().CopyObjectPart(ctx, s.bucket.name, s.bucket.object(from), s.bucket.name, s.bucket.object(u.key),
-			u.id, n, p.from, p.to-p.from, header)
-		return err
-	})
-	return part.ETag, err
-}
-
-// abortBelow aborts the uploads to a folder. A server that can't list them has none
-// that could be found.
+// abortBelow aborts the uploads to a folder. It does nothing if the server can't list them.
 func (s *s3) abortBelow(ctx context.Context, folder string) error {
-	const pages = 100 // or a server that aborts nothing would be asked for ever
+	const pages = 100 // the bound for a server that aborts nothing
 	for range pages {
 		var found minio.ListMultipartUploadsResult
 		err := s.do(ctx, s.tempo.stall, folder, func(ctx context.Context, _ func()) (err error) {
@@ -248,10 +224,7 @@ func (s *s3) abortBelow(ctx context.Context, folder string) error {
 			return nil
 		}
 		for _, up := range found.Uploads {
-			err := s.do(ctx, s.tempo.stall, up.Key, func(ctx context.Context, _ func()) error {
-				return s.client().AbortMultipartUpload(ctx, s.bucket.name, up.Key, up.UploadID)
-			})
-			if err != nil && weir.KindOf(err) != weir.NotFound {
+			if err := s.abort(ctx, up.Key, up.UploadID); err != nil {
 				return err
 			}
 		}

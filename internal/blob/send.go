@@ -15,23 +15,22 @@ import (
 	"weir/internal/weir"
 )
 
-// Delivery is a file that goes to a URL.
+// Delivery is a file and the URL to send it to.
 type Delivery struct {
 	URL     string
-	Method  string            // PUT if it is empty
-	Headers map[string]string // of the caller; they may be credentials
+	Method  string            // "" = PUT
+	Headers map[string]string // of the caller; they may contain credentials
 	Size    int64
-	Body    func(ctx context.Context) (io.ReadCloser, error) // from its start, for each try again
+	Body    func(ctx context.Context) (io.ReadCloser, error) // opens the file, once for each try
 }
 
-// expectSize is from which size on the server is asked before the body is sent.
+// expectSize is the size from which on requests have an Expect header.
 const expectSize = 1 << 20
 
-// Send brings a file to a URL that a caller gave. Any status of 200 to 299 says that
-// it arrived; what the server refuses is an error of kind weir.Invalid.
+// Send sends a file to a URL from a caller. Any status from 200 to 299 means success; a refusal is an
+// error of kind weir.Invalid.
 func Send(ctx context.Context, d Delivery, o Options) error {
-	u, err := d.check(o)
-	if err != nil {
+	if err := d.Check(o); err != nil {
 		return err
 	}
 	if d.Method == "" {
@@ -40,34 +39,25 @@ func Send(ctx context.Context, d Delivery, o Options) error {
 	client, done := o.client()
 	defer done()
 	t := o.tempo.orDefault()
-	return t.retry(ctx, func() error { return d.send(ctx, client, t, u.Hostname()) })
+	return t.retry(ctx, func() error { return d.send(ctx, client, t) })
 }
 
-// Check refuses what could never be sent, without trying to.
+// Check refuses a delivery that could never be sent. It makes no request.
 func (d Delivery) Check(o Options) error {
-	_, err := d.check(o)
-	return err
-}
-
-// check returns where a file is to go.
-func (d Delivery) check(o Options) (*url.URL, error) {
 	u, err := url.Parse(d.URL)
 	if err != nil || u.Hostname() == "" {
-		return nil, weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
+		return weir.Errorf(weir.Invalid, "url: can't be read; write it as https://host/path")
 	}
 	if d.Method != "" && !token.MatchString(d.Method) {
-		return nil, weir.Errorf(weir.Invalid, "method: %q is none of HTTP's; use PUT or POST", cut(d.Method, 40))
+		return weir.Errorf(weir.Invalid, "method: %q is none of HTTP's; use PUT or POST", cut(d.Method, 40))
 	}
-	if err := checkHeaders(d.Headers); err != nil {
-		return nil, err
+	if err := checkHeaders(d.Headers); err != nil || o.Guard == nil {
+		return err
 	}
-	if o.Guard == nil {
-		return u, nil
-	}
-	return u, o.Guard.CheckHost(u.Hostname())
+	return o.Guard.CheckHost(u.Hostname())
 }
 
-// client returns a client for the address of a caller, or of the operator.
+// client returns an HTTP client for addresses of callers, or of the operator.
 func (o Options) client() (client *http.Client, done func()) {
 	if o.Guard != nil {
 		return o.Guard.Client(0), func() {}
@@ -76,10 +66,10 @@ func (o Options) client() (client *http.Client, done func()) {
 	return &http.Client{Transport: own}, own.CloseIdleConnections
 }
 
-// token is what methods and names of headers are made of.
+// token matches methods and names of headers.
 var token = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]{1,200}$")
 
-// checkHeaders refuses headers that are about the connection, not about the file.
+// checkHeaders refuses headers of the connection.
 func checkHeaders(headers map[string]string) error {
 	for name, value := range headers {
 		if !token.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
@@ -93,13 +83,13 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-func (d Delivery) send(ctx context.Context, client *http.Client, t tempo, host string) error {
+func (d Delivery) send(ctx context.Context, client *http.Client, t tempo) error {
 	watched, dog := watch(ctx, t.stall)
 	defer dog.stop()
 	var opened []*outgoing
 	defer func() {
 		for _, body := range opened {
-			_ = body.Close() // a transport does so too, but at a time of its own
+			_ = body.Close() // the transport closes it too, but maybe later
 		}
 	}()
 	open := func() (io.ReadCloser, error) {
@@ -130,6 +120,7 @@ func (d Delivery) send(ctx context.Context, client *http.Client, t tempo, host s
 	}
 	once := *client
 	once.CheckRedirect = d.redirect(client.CheckRedirect)
+	host := r.URL.Hostname()
 	resp, err := once.Do(r)
 	if err != nil {
 		return netError(watched, err, host)
@@ -146,8 +137,8 @@ func (d Delivery) send(ctx context.Context, client *http.Client, t tempo, host s
 	return statusError(resp, what)
 }
 
-// redirect follows only what sends the file on. What a caller set for one host is not
-// for another.
+// redirect follows only redirects that keep the body. Headers of the caller are not sent to another
+// host.
 func (d Delivery) redirect(check func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
 	return func(r *http.Request, via []*http.Request) error {
 		if r.Method != d.Method || r.Body == nil && d.Size > 0 {
@@ -167,14 +158,14 @@ func (d Delivery) redirect(check func(*http.Request, []*http.Request) error) fun
 	}
 }
 
-// outgoing is a body that closes what it reads from.
+// outgoing is a sentBody that closes its source.
 type outgoing struct {
 	sentBody
 	once sync.Once
 	from io.Closer
 }
 
-// Close waits for a Read that is going on.
+// Close waits for a running Read.
 func (b *outgoing) Close() (err error) {
 	b.end()
 	b.once.Do(func() { err = b.from.Close() })

@@ -143,7 +143,7 @@ func TestSendErrors(t *testing.T) {
 		{name: "redirect to inside", kind: weir.Invalid, want: "is a loopback address", tries: 1, serve: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, inner.URL, http.StatusTemporaryRedirect)
 		}},
-		{name: "keeps still", kind: weir.Upstream, want: "stopped answering", serve: func(_ http.ResponseWriter, r *http.Request) { keepStill(r) }},
+		{name: "keeps still", kind: weir.Upstream, want: "stopped answering", serve: func(_ http.ResponseWriter, r *http.Request) { stall(r) }},
 		{name: "inside", kind: weir.Invalid, want: "is a loopback address", change: func(d *Delivery) { d.URL = inner.URL }},
 		{name: "bad URL", kind: weir.Invalid, want: "url:", change: func(d *Delivery) { d.URL = "http://%zz" }},
 		{name: "bad scheme", kind: weir.Invalid, want: "use http or https", change: func(d *Delivery) { d.URL = "ftp://host/x" }},
@@ -188,8 +188,8 @@ func TestSendErrors(t *testing.T) {
 	}
 }
 
-// TestSendKeepsHeadersFromOtherHosts checks that what was meant for one host is not
-// told to the next.
+// TestSendKeepsHeadersFromOtherHosts checks that a redirect to another host does not get the caller's
+// headers.
 func TestSendKeepsHeadersFromOtherHosts(t *testing.T) {
 	t.Parallel()
 	there := &receiver{}

@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// A file that is shared stays, and is no copy where it need not be.
+// A shared file stays, and is not copied on the same file system.
 func TestShare(t *testing.T) {
 	dir := t.TempDir()
 	store, err := NewDisk(filepath.Join(dir, "media"))

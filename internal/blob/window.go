@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"context"
 	"hash"
 	"io"
@@ -11,63 +12,51 @@ import (
 )
 
 const (
-	// defaultWindow is how much is asked for at a time when a source is read in
-	// several places.
+	// defaultWindow is the size of a request when a source is read over several connections.
 	defaultWindow = 16 << 20
-	// fewWindows are read faster by one connection than it takes to have more.
-	fewWindows = 3
-	// connections is in how many places at most.
+	// fewWindows is the number of windows up to which one connection is used.
+	fewWindows  = 3
 	connections = 4
-	// defaultFast is a rate in bytes per second at which more connections would bring
-	// nothing but work.
+	// defaultFast is the rate in bytes a second from which on one connection is enough.
 	defaultFast = 50 << 20
 )
 
-func (f *Fetcher) windowSize() int64 {
-	if f.window > 0 {
-		return f.window
-	}
-	return defaultWindow
-}
+func (f *Fetcher) windowSize() int64 { return cmp.Or(f.window, defaultWindow) }
 
-// isFast reports whether one connection is enough, as it brought n bytes in that time.
+// isFast reports whether one connection is enough, if it transferred n bytes in that time.
 func (f *Fetcher) isFast(n int64, took time.Duration) bool {
-	fast := f.fast
-	if fast == 0 {
-		fast = defaultFast
-	}
-	return float64(n) > float64(fast)*took.Seconds()
+	return float64(n) > float64(cmp.Or(f.fast, defaultFast))*took.Seconds()
 }
 
-// piece is what is left to read of a window.
+// piece is the unread rest of a window.
 type piece struct {
 	span
 	window int
 }
 
-// windows are the parts of a source that is read in several places.
+// windows are the parts of a source that is read over several connections.
 //
-// One reader has timeout and stays until all is there. The others are there for
-// speed: one that the server does not like gives back what it has not read, and leaves.
+// One reader retries as often as usual and stays until everything was read. The others are only for
+// speed: after an error they put their piece back into the queue, and end.
 type windows struct {
 	origin  origin
 	version version
-	spool   Spool
+	spool   spool
 
 	spans []span
-	queue chan piece      // what nobody reads at the moment
-	done  []chan struct{} // closed when a window is there
-	all   chan struct{}   // closed when all of them are
+	queue chan piece      // not being read at the moment
+	done  []chan struct{} // closed when the window was read
+	all   chan struct{}   // closed when all of them were read
 
 	mu       sync.Mutex
-	left     int   // windows that are not there
+	left     int   // windows that are not read yet
 	arrived  int64 // bytes
 	progress func(done, total int64)
 }
 
-// inWindows reads what comes after the first window.
-func (f *Fetcher) inWindows(ctx context.Context, o origin, v version, spool Spool, s *sink, h hash.Hash) error {
-	w := newWindows(o, v, spool, span{s.done, v.size}, f.windowSize(), s.progress)
+// inWindows reads everything after the first window.
+func (f *Fetcher) inWindows(ctx context.Context, o origin, v version, file spool, s *sink, h hash.Hash) error {
+	w := newWindows(o, v, file, span{s.done, v.size}, f.windowSize(), s.progress)
 	t := f.tempo.orDefault()
 	hurried := t
 	hurried.tries = min(2, t.tries)
@@ -85,9 +74,8 @@ func (f *Fetcher) inWindows(ctx context.Context, o origin, v version, spool Spoo
 	return nil
 }
 
-// newWindows cuts what is left into windows.
-func newWindows(o origin, v version, spool Spool, left span, window int64, progress func(done, total int64)) *windows {
-	w := &windows{origin: o, version: v, spool: spool, progress: progress, arrived: left.from, all: make(chan struct{})}
+func newWindows(o origin, v version, file spool, left span, window int64, progress func(done, total int64)) *windows {
+	w := &windows{origin: o, version: v, spool: file, progress: progress, arrived: left.from, all: make(chan struct{})}
 	for from := left.from; from < left.to; from += window {
 		w.spans = append(w.spans, span{from, min(from+window, left.to)})
 		w.done = append(w.done, make(chan struct{}))
@@ -100,8 +88,8 @@ func newWindows(o origin, v version, spool Spool, left span, window int64, progr
 	return w
 }
 
-// readAll reads pieces until there are no more. If the server fails, one that does not
-// stay gives its piece back and leaves.
+// readAll reads pieces until there are no more. Without stay, it puts its piece back and ends when the
+// server fails.
 func (w *windows) readAll(ctx context.Context, t tempo, stay bool) error {
 	for {
 		var p piece
@@ -125,20 +113,15 @@ func (w *windows) readAll(ctx context.Context, t tempo, stay bool) error {
 	}
 }
 
-// readPiece returns how far it came.
+// readPiece writes a piece to the file and returns the offset after the last byte.
 func (w *windows) readPiece(ctx context.Context, t tempo, p piece) (int64, error) {
 	r, _, err := openReader(ctx, w.origin, p.span, w.version, t)
 	if err != nil {
 		return p.from, err
 	}
-	return w.read(r, p)
-}
-
-// read writes a piece to its place.
-func (w *windows) read(r *reader, p piece) (at int64, err error) {
 	defer func() { _ = r.Close() }()
 	buffer := make([]byte, copyBuffer)
-	at = p.from
+	at := p.from
 	for at < p.to {
 		n, err := r.Read(buffer[:min(int64(len(buffer)), p.to-at)])
 		if n > 0 {
@@ -146,34 +129,26 @@ func (w *windows) read(r *reader, p piece) (at int64, err error) {
 				return at, diskError(err, "write source")
 			}
 			at += int64(n)
-			w.arrive(int64(n))
+			w.mu.Lock()
+			w.arrived += int64(n)
+			w.progress(w.arrived, w.version.size)
+			w.mu.Unlock()
 		}
 		if err != nil && at < p.to {
 			return at, unexpected(err)
 		}
 	}
 	close(w.done[p.window])
-	w.finish()
-	return at, nil
-}
-
-func (w *windows) arrive(n int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.arrived += n
-	w.progress(w.arrived, w.version.size)
-}
-
-func (w *windows) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.left--; w.left == 0 {
 		close(w.all)
 	}
+	return at, nil
 }
 
-// follow hashes the windows in their order, each as soon as it is there. They were
-// written just now, so the file system has them in memory.
+// follow hashes the windows in their order, as soon as they were read. They were just written, so the
+// file system has them in memory.
 func (w *windows) follow(ctx context.Context, h hash.Hash) error {
 	for i, done := range w.done {
 		select {

@@ -14,12 +14,10 @@ import (
 	"weir/internal/server"
 )
 
-// backupCmd is `weir backup DIR`.
 type backupCmd struct {
 	Dir string `arg:"" help:"Folder to write to; it must be empty or not exist."`
 }
 
-// Run copies the database, the master secret and the media.
 func (c backupCmd) Run(ctx context.Context, cfg *config.Config) error {
 	if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s is not empty", c.Dir)
@@ -61,8 +59,8 @@ func (c backupCmd) Run(ctx context.Context, cfg *config.Config) error {
 	return show(os.Stdout, "The media is in a bucket: back it up with the tools of its service.\n")
 }
 
-// copyTree copies the files of a folder. It makes hard links where it can: weir never changes
-// a media file in place. Files that vanish meanwhile were deleted, or not finished.
+// copyTree copies the files of a folder. It makes hard links where it can: weir never changes a media
+// file in place. Files may be deleted meanwhile.
 func copyTree(ctx context.Context, to, from string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

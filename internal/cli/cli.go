@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 
 	"weir/internal/config"
 	"weir/internal/server"
@@ -63,11 +64,10 @@ func parse(args []string, env func(string) (string, bool), stdout io.Writer) (*c
 	return command, c, err
 }
 
-// exitError is an error with an exit status of its own.
 type exitError struct {
 	error
 	status int
-	shown  bool // the user has read it already
+	shown  bool // it was printed already
 }
 
 func (e *exitError) Unwrap() error { return e.error }
@@ -99,23 +99,42 @@ func findUser(ctx context.Context, st *store.Store, email string) (weir.User, er
 	return u, err
 }
 
-// eachPage calls next until there is no cursor.
-func eachPage(next func() (cursor string, err error)) error {
+// withStore opens the database for a command.
+func withStore(ctx context.Context, cfg *config.Config, run func(*store.Store) error) error {
+	st, err := server.OpenStore(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	return run(st)
+}
+
+// printTable prints all pages of a list; row returns the cells of an item, with tabs between them.
+func printTable[T any](
+	ctx context.Context, header, userID string, list func(context.Context, store.Query) (store.Page[T], error), row func(T) (string, error),
+) error {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, header)
+	q := store.Query{Limit: store.MaxLimit, Order: "createdAt-false", UserID: userID}
 	for {
-		cursor, err := next()
-		if err != nil || cursor == "" {
-			return err
+		page, err := list(ctx, q)
+		for _, item := range page.Items {
+			line, rowErr := row(item)
+			err = errors.Join(err, rowErr)
+			_, _ = fmt.Fprintln(table, line)
+		}
+		if q.Cursor = page.Next; err != nil || q.Cursor == "" {
+			return errors.Join(err, table.Flush())
 		}
 	}
 }
 
-// show prints.
 func show(w io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintf(w, format, args...)
 	return err
 }
 
-// minute returns a time as it stands in a table.
+// minute formats a time for a table.
 func minute(m weir.Millis) string {
 	if m == 0 {
 		return "never"

@@ -19,12 +19,11 @@ import (
 	"weir/internal/config"
 	"weir/internal/ffmpeg"
 	"weir/internal/server"
+	"weir/internal/store"
 )
 
-// doctorCmd is `weir doctor`.
 type doctorCmd struct{}
 
-// Run prints a report, and fails if something is missing.
 func (doctorCmd) Run(ctx context.Context, cfg *config.Config) error {
 	healthy, err := report(os.Stdout, examine(ctx, cfg, reachDatabase))
 	if err == nil && !healthy {
@@ -33,22 +32,18 @@ func (doctorCmd) Run(ctx context.Context, cfg *config.Config) error {
 	return err
 }
 
-// reachDatabase reports whether the database answers. The first start makes one of SQLite.
+// reachDatabase returns an error if the database does not answer. The first start creates that of
+// SQLite.
 func reachDatabase(ctx context.Context, cfg *config.Config) error {
 	if path, ok := cfg.SQLite(); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 	}
-	st, err := server.OpenStore(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	return st.Ping(ctx)
+	return withStore(ctx, cfg, func(st *store.Store) error { return st.Ping(ctx) })
 }
 
-// state says how much a finding matters.
+// state is the severity of a finding.
 type state string
 
 const (
@@ -64,7 +59,7 @@ type finding struct {
 	detail string
 }
 
-// examine looks at everything that weir needs on this machine, and changes nothing.
+// examine checks everything that weir needs on this machine, and changes nothing.
 func examine(ctx context.Context, cfg *config.Config, reach func(context.Context, *config.Config) error) []finding {
 	findings := []finding{
 		examineProgram(ctx, "ffmpeg"),
@@ -91,9 +86,7 @@ func report(w io.Writer, findings []finding) (healthy bool, err error) {
 	healthy = true
 	for _, f := range findings {
 		healthy = healthy && f.state != stateMissing
-		if _, err := fmt.Fprintf(table, "%s\t%s\t%s\n", f.what, f.state, f.detail); err != nil {
-			return false, err
-		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", f.what, f.state, f.detail) // Flush returns its error
 	}
 	return healthy, table.Flush()
 }
@@ -106,7 +99,7 @@ func examineProgram(ctx context.Context, name string) finding {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "-version")
-	// Without weir's own settings, which have keys and passwords in them.
+	// Without weir's own settings, which contain keys and passwords.
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH")}
 	out, err := cmd.Output()
 	if err != nil {
@@ -173,7 +166,7 @@ func examineSpace(what, dir string) finding {
 	return finding{what, stateOK, detail}
 }
 
-// examineMediaSpace looks at the disk of the media, if the data folder is on another one.
+// examineMediaSpace reports the space for media, if the data folder is on another disk.
 func examineMediaSpace(cfg *config.Config) []finding {
 	dir, local := cfg.MediaDir()
 	if !local {
@@ -214,8 +207,8 @@ func examineSecret(cfg *config.Config) finding {
 	return finding{what, stateOK, cfg.SecretFile}
 }
 
-// examineConfinement looks at what the kernel offers for the sandbox of ffmpeg, whether the
-// sandbox works, and what this ffmpeg can encode.
+// examineConfinement reports the kernel's features for the sandbox of ffmpeg, whether the sandbox
+// works, and the encoders of this ffmpeg.
 func examineConfinement(ctx context.Context, cfg *config.Config) []finding {
 	kernel := ffmpeg.ReadKernel()
 	mode := cmp.Or(ffmpeg.Mode(cfg.Sandbox), ffmpeg.Require)
@@ -227,7 +220,7 @@ func examineConfinement(ctx context.Context, cfg *config.Config) []finding {
 	}
 	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: mode, Self: self, Cores: cfg.Workers, Speed: cfg.SpeedFile()})
 	if err != nil {
-		return findings // the rows of the programs tell it
+		return findings // the rows of the programs have it
 	}
 	can, err := engine.Capabilities(ctx)
 	if err != nil {
@@ -236,7 +229,7 @@ func examineConfinement(ctx context.Context, cfg *config.Config) []finding {
 	return append(findings, finding{"sandbox", stateOK, fmt.Sprintf("ffmpeg runs, mode %s", mode)}, examineEncoders(can), examineSpeed(ctx, engine))
 }
 
-// examineSpeed looks at how much of live streams this machine can encode.
+// examineSpeed reports how much live encoding this machine can do.
 func examineSpeed(ctx context.Context, engine *ffmpeg.Engine) finding {
 	const what = "live encoding"
 	limit := engine.Stats().Cores * ffmpeg.LiveShare
@@ -272,8 +265,7 @@ const (
 	littleMemory = 8 << 30
 )
 
-// examineLimits looks at the limits that weir was started with. The programs that it starts
-// can't have higher ones.
+// examineLimits reports the limits of this process. ffmpeg can't have higher ones.
 func examineLimits() finding {
 	const what = "limits"
 	var low []string
@@ -296,7 +288,6 @@ func examineLimits() finding {
 	return finding{what, stateOK, "high enough"}
 }
 
-// examineEncoders looks at what this ffmpeg can encode.
 func examineEncoders(can ffmpeg.Capabilities) finding {
 	const what = "encoders"
 	var has, lacks []string

@@ -26,7 +26,7 @@ type endpoint struct {
 	isWeir func(ctx context.Context, e endpoint) bool
 }
 
-// examineEndpoints finds out whether the addresses are free, or taken by a weir that serves.
+// examineEndpoints reports whether the addresses are free, or used by a running weir.
 func examineEndpoints(ctx context.Context, cfg *config.Config) []finding {
 	var findings []finding
 	serving := false
@@ -43,8 +43,8 @@ func examineEndpoints(ctx context.Context, cfg *config.Config) []finding {
 	if !cfg.Runs(config.Live) {
 		return findings
 	}
-	// Of these protocols only RTMP can be recognized, and it does not say which program speaks
-	// it: they count as weir's if a weir serves here.
+	// Of these protocols only RTMP can be recognized, and not which program it is: if weir serves on
+	// this machine, they count as weir's.
 	maybe := func(context.Context, endpoint) bool { return serving }
 	rtmp := func(ctx context.Context, e endpoint) bool { return serving && speaksRTMP(ctx, e) }
 	for _, e := range []endpoint{
@@ -61,7 +61,7 @@ func examineEndpoints(ctx context.Context, cfg *config.Config) []finding {
 	return findings
 }
 
-// examine finds out whether weir could listen on the address, or already does.
+// examine reports whether weir could listen on the address, or already does.
 func (e endpoint) examine(ctx context.Context) finding {
 	what := e.setting + " " + e.addr
 	var listener io.Closer
@@ -85,14 +85,14 @@ func (e endpoint) examine(ctx context.Context) finding {
 	return finding{what, stateMissing, err.Error()}
 }
 
-// connectTimeout is how long a program may take to show that it is weir.
+// connectTimeout bounds the time in which a program must answer like weir.
 const connectTimeout = 3 * time.Second
 
-// insecure accepts every certificate: it is for the public name, not for this address, and
-// nothing secret is sent.
+// insecure accepts every certificate: it is for the public name, not for this address, and no secret is
+// sent.
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
-// answers returns a function that reports whether the answer to a GET request has the text.
+// answers returns a function that reports whether the response to a GET request contains the text.
 func answers(path, text string) func(context.Context, endpoint) bool {
 	return func(ctx context.Context, e endpoint) bool {
 		scheme := "http"

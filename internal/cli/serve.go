@@ -7,10 +7,8 @@ import (
 	"weir/internal/server"
 )
 
-// serveCmd is `weir serve`.
 type serveCmd struct{}
 
-// Run runs the service until ctx ends.
 func (serveCmd) Run(ctx context.Context, cfg *config.Config, o server.Options) error {
 	return server.Run(ctx, cfg, o)
 }

@@ -7,17 +7,14 @@ import (
 	"time"
 
 	"weir/internal/config"
-	"weir/internal/server"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
 
-// streamCmd is `weir stream`.
 type streamCmd struct {
 	Create streamCreateCmd `cmd:"" help:"Make a stream and print where to send it and where to watch it."`
 }
 
-// streamCreateCmd is `weir stream create NAME`.
 type streamCreateCmd struct {
 	Name    string   `arg:"" help:"What the stream is called."`
 	Record  bool     `help:"Keep every broadcast as an asset."`
@@ -25,27 +22,25 @@ type streamCreateCmd struct {
 	User    string   `placeholder:"EMAIL" help:"Account the stream belongs to; default: the first account."`
 }
 
-// Run makes a stream.
 func (c streamCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 	profiles, err := c.profiles()
 	if err != nil {
 		return err
 	}
-	st, err := server.OpenStore(ctx, cfg)
+	var stream weir.Stream
+	err = withStore(ctx, cfg, func(st *store.Store) error {
+		u, err := findUser(ctx, st, c.User)
+		if err != nil {
+			return err
+		}
+		caller := &weir.Caller{UserID: u.ID, ProjectID: u.DefaultProjectID}
+		stream, err = weir.NewStream{Name: c.Name, Record: c.Record, Profiles: profiles}.Stream(caller, time.Now())
+		if err != nil {
+			return err
+		}
+		return st.Tx(ctx, func(tx *store.Tx) error { return tx.CreateStream(ctx, &stream) })
+	})
 	if err != nil {
-		return err
-	}
-	defer st.Close()
-	u, err := findUser(ctx, st, c.User)
-	if err != nil {
-		return err
-	}
-	caller := &weir.Caller{UserID: u.ID, ProjectID: u.DefaultProjectID}
-	stream, err := weir.NewStream{Name: c.Name, Record: c.Record, Profiles: profiles}.Stream(caller, time.Now())
-	if err != nil {
-		return err
-	}
-	if err := st.Tx(ctx, func(tx *store.Tx) error { return tx.CreateStream(ctx, &stream) }); err != nil {
 		return err
 	}
 	base := cfg.LocalURL(0)
@@ -54,7 +49,7 @@ func (c streamCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 		rtmp, stream.StreamKey.Reveal(), base, stream.PlaybackID, stream.ID)
 }
 
-// profiles reads the renditions; nil = the default ones.
+// profiles returns the renditions; nil = the default ones.
 func (c streamCreateCmd) profiles() (*[]weir.Profile, error) {
 	if len(c.Profile) == 0 {
 		return nil, nil

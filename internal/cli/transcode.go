@@ -58,7 +58,6 @@ const (
 	exitInterrupted = 130
 )
 
-// Run transcodes a file.
 func (c transcodeCmd) Run(ctx context.Context, cfg *config.Config) error {
 	out := newReporter(c.JSON, os.Stdout, os.Stderr)
 	o, err := c.options(cfg)
@@ -102,7 +101,7 @@ func (c transcodeCmd) transcode(ctx context.Context, o vod.RunOptions) (result w
 	return result, err
 }
 
-// options checks the command line and makes the engine's options of it.
+// options checks the command line and returns the engine's options.
 func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) {
 	for _, text := range c.Profile {
 		p, err := parseProfile(text)
@@ -143,7 +142,7 @@ func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) 
 	return o, err
 }
 
-// parseOutputs reads the value of --outputs. All outputs go to the same folder.
+// parseOutputs parses the value of --outputs. All outputs have the same folder.
 func parseOutputs(names []string) (o weir.TranscodeOutputs, err error) {
 	if len(names) == 0 {
 		names = []string{"hls", "mp4"}
@@ -164,7 +163,6 @@ func parseOutputs(names []string) (o weir.TranscodeOutputs, err error) {
 	return o, nil
 }
 
-// parseProfile reads the value of --profile.
 func parseProfile(text string) (weir.Profile, error) {
 	p, err := weir.ParseProfile(text)
 	if err != nil {
@@ -173,7 +171,7 @@ func parseProfile(text string) (weir.Profile, error) {
 	return p, err
 }
 
-// reporter tells a person or a program about the progress of a command.
+// reporter prints the progress of a command, for a person or a program.
 type reporter struct {
 	json     bool
 	terminal bool
@@ -207,7 +205,7 @@ type line struct {
 	Result   *weir.TranscodeOutput `json:"result,omitempty"`
 }
 
-// progress is called by the engine, never twice at once.
+// progress is called by the engine, one call at a time.
 func (r *reporter) progress(p vod.Progress) {
 	every := lineEvery
 	if r.terminal && !r.json {
@@ -245,7 +243,6 @@ func (r *reporter) write(l line) {
 	_, _ = r.out.Write(append(data, '\n'))
 }
 
-// warn reports damage in the source.
 func (r *reporter) warn(sentence string) {
 	if r.json {
 		r.write(line{Event: "warning", Message: sentence})
@@ -276,7 +273,6 @@ func (r *reporter) fail(ctx context.Context, err error) error {
 	return e
 }
 
-// finish reports what was made.
 func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
 	if r.json {
 		r.write(line{Event: "result", Result: &result})
@@ -285,29 +281,24 @@ func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
 	if r.terminal {
 		_, _ = fmt.Fprintln(r.err)
 	}
+	var text strings.Builder
 	for _, x := range result.Renditions {
 		size := "audio"
 		if x.Width > 0 {
 			size = fmt.Sprintf("%dx%d", x.Width, x.Height)
 		}
-		if err := show(r.out, "%-14s %-10s %6.0f kb/s  %s\n", x.Name, size, float64(x.Bitrate)/1000, x.Codec); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "%-14s %-10s %6.0f kb/s  %s\n", x.Name, size, float64(x.Bitrate)/1000, x.Codec)
 	}
 	if result.HLS != nil {
-		if err := show(r.out, "HLS   %s\n", filepath.Join(dir, result.HLS.Path)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "HLS   %s\n", filepath.Join(dir, result.HLS.Path))
 	}
 	for _, file := range result.MP4 {
-		if err := show(r.out, "MP4   %s\n", filepath.Join(dir, file.Path)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "MP4   %s\n", filepath.Join(dir, file.Path))
 	}
 	if result.FMP4 != nil {
-		return show(r.out, "fMP4  %s\nDASH  %s\n", filepath.Join(dir, result.FMP4.Path), filepath.Join(dir, result.FMP4.DASH))
+		fmt.Fprintf(&text, "fMP4  %s\nDASH  %s\n", filepath.Join(dir, result.FMP4.Path), filepath.Join(dir, result.FMP4.DASH))
 	}
-	return nil
+	return show(r.out, "%s", text.String())
 }
 
 func round1(x float64) float64 { return math.Round(x*10) / 10 }

@@ -18,7 +18,7 @@ import (
 	"weir/internal/weir"
 )
 
-// transcodeOptions parses a command line up to what the engine is asked.
+// transcodeOptions parses a command line and returns the options of the engine.
 func transcodeOptions(t *testing.T, args ...string) (vod.RunOptions, error) {
 	t.Helper()
 	c, err := parseWith(t, append([]string{"transcode", "in.mp4", "out", "--sandbox=off"}, args...)...)

@@ -6,8 +6,6 @@ import (
 	"weir/internal/server"
 )
 
-// versionCmd is `weir version`.
 type versionCmd struct{}
 
-// Run prints the version.
 func (versionCmd) Run() error { return show(os.Stdout, "%s\n", server.ReadVersion()) }

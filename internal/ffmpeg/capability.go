@@ -9,9 +9,9 @@ import (
 	"weir/internal/weir"
 )
 
-// Capabilities are what this ffmpeg can do.
+// Capabilities lists the encoders and filters of this ffmpeg.
 type Capabilities struct {
-	Version  string
+	version  string
 	encoders map[string]bool
 	filters  map[string]bool
 }
@@ -23,41 +23,31 @@ func (c Capabilities) Encoder(name string) bool { return c.encoders[name] }
 // Filter reports whether ffmpeg has the filter: zscale, tonemap, bwdif …
 func (c Capabilities) Filter(name string) bool { return c.filters[name] }
 
-// capabilityLimit is how long ffmpeg may take to list what it can do.
 const capabilityLimit = 20 * time.Second
 
-// Capabilities asks ffmpeg what it can do, once, in the sandbox; so it is also the
-// test whether ffmpeg can be run at all.
+// Capabilities asks ffmpeg once, in the sandbox, so it also tests whether ffmpeg can run at all.
 func (e *Engine) Capabilities(ctx context.Context) (Capabilities, error) {
 	e.capabilityLock.Lock()
 	defer e.capabilityLock.Unlock()
 	if e.capabilities != nil {
 		return *e.capabilities, nil
 	}
-	version, err := e.ask(ctx, "-version")
-	if err != nil {
-		return Capabilities{}, err
+	var answers [3]string
+	for i, question := range []string{"-version", "-encoders", "-filters"} {
+		var err error
+		if answers[i], err = e.ask(ctx, question); err != nil {
+			return Capabilities{}, err
+		}
 	}
-	encoders, err := e.ask(ctx, "-encoders")
-	if err != nil {
-		return Capabilities{}, err
+	words := strings.Fields(answers[0]) // ffmpeg version 5.1.6-0+deb12u1 Copyright …
+	if len(words) < 3 || words[0] != "ffmpeg" || words[1] != "version" {
+		return Capabilities{}, weir.Errorf(weir.Unavailable, "%s does not say which version it is; install ffmpeg", e.ffmpeg)
 	}
-	filters, err := e.ask(ctx, "-filters")
-	if err != nil {
-		return Capabilities{}, err
-	}
-	c := Capabilities{encoders: listed(encoders), filters: listed(filters)}
-	// ffmpeg version 5.1.6-0+deb12u1 Copyright …
-	if words := strings.Fields(version); len(words) > 2 && words[0] == "ffmpeg" && words[1] == "version" {
-		c.Version = words[2]
-	} else {
-		return c, weir.Errorf(weir.Unavailable, "%s does not say which version it is; install ffmpeg", e.ffmpeg)
-	}
+	c := Capabilities{version: words[2], encoders: listed(answers[1]), filters: listed(answers[2])}
 	e.capabilities = &c
 	return c, nil
 }
 
-// ask returns what ffmpeg prints.
 func (e *Engine) ask(ctx context.Context, question string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, capabilityLimit)
 	defer cancel()
@@ -71,8 +61,8 @@ func (e *Engine) ask(ctx context.Context, question string) (string, error) {
 	return answer.String(), err
 }
 
-// listed returns the names in a list of ffmpeg: after a legend, each line has
-// flags, a name and a description.
+// listed returns the names in a list of ffmpeg: each line after the legend has flags, a name and a
+// description.
 func listed(list string) map[string]bool {
 	names := map[string]bool{}
 	for line := range strings.Lines(list) {

@@ -5,29 +5,29 @@ import (
 	"strings"
 )
 
-// Damage counts what a run could not decode of its source. A decoder repairs what it can: the run
-// goes on, and the output shows the damage.
+// Damage counts what a run could not decode of its source. Decoders conceal errors: the run
+// continues, and the output shows the damage.
 type Damage struct {
 	Frames  int `json:"frames,omitempty"`  // frames that were decoded with errors
 	Packets int `json:"packets,omitempty"` // packets that were not decoded
 	Errors  int `json:"errors,omitempty"`  // other errors of demuxers and decoders
 }
 
-// Add adds what happened in another part of the source.
+// Add adds the damage of another part of the source.
 func (d *Damage) Add(other Damage) {
 	d.Frames, d.Packets, d.Errors = d.Frames+other.Frames, d.Packets+other.Packets, d.Errors+other.Errors
 }
 
-// Merge takes in what another run said of the same part of the source.
+// Merge merges the damage that another run found in the same part of the source.
 func (d *Damage) Merge(other Damage) {
 	d.Frames, d.Packets, d.Errors = max(d.Frames, other.Frames), max(d.Packets, other.Packets), max(d.Errors, other.Errors)
 }
 
 var (
-	// How versions 4 to 8 of ffmpeg say that the decoder did not take a packet.
+	// The messages of ffmpeg 4 to 8 about a packet that was not decoded.
 	notDecoded = regexp.MustCompile(`Error while decoding stream|Error submitting (a )?packet to (the )?decoder|Decoding error`)
-	// A decoder that starts at a key frame of an open GOP misses what frames before it refer to. That is
-	// no damage: those frames belong to the chunk before.
+	// A decoder that starts at a key frame of an open GOP lacks the references of frames that are shown
+	// before it. That is no damage: those frames belong to the chunk before.
 	noReference = regexp.MustCompile(`(?i)ref with POC|reference picture|reference frames|co located POCs|mmco|short failure|no frame!`)
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What ffmpeg says of a source that it decodes nevertheless is counted, by what it means.
+// ffmpeg's messages about damage in a source are counted by their kind.
 func TestDamage(t *testing.T) {
 	var info []string
 	said := tail{levels: true, log: func(line string) { info = append(info, line) }}

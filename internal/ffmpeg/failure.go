@@ -8,11 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"weir/internal/weir"
 )
@@ -38,41 +36,42 @@ type Reason string
 // The reasons of failures.
 const (
 	BadInput    Reason = "bad input"     // the source's fault
-	Missing     Reason = "missing"       // this ffmpeg lacks an encoder, a filter, a muxer
-	OutOfMemory Reason = "out of memory" // it ran into its limit, or the machine's
-	Killed      Reason = "killed"        // somebody else killed it, often the kernel for lack of memory
-	Crashed     Reason = "crashed"       // by its own fault
-	Stalled     Reason = "stalled"       // it lived and did nothing, or used up its CPU time
-	NoSpace     Reason = "no space"      // on the disk, or its file grew over the limit
-	Sandboxed   Reason = "sandbox"       // the sandbox could not be set up
-	Unknown     Reason = "unknown"
+	OutOfMemory Reason = "out of memory" // its limit, or the machine's
+
+	missing   Reason = "missing"  // this ffmpeg lacks an encoder, a filter or a muxer
+	killed    Reason = "killed"   // by another process, often by the kernel for lack of memory
+	crashed   Reason = "crashed"  // by its own fault
+	stalled   Reason = "stalled"  // it made no progress, or used up its CPU time
+	noSpace   Reason = "no space" // on the disk, or its file grew over the limit
+	noSandbox Reason = "sandbox"  // the sandbox could not be set up
+	unknown   Reason = "unknown"
 )
 
-// Failure is the cause inside an error that ffmpeg or ffprobe is to blame for.
-type Failure struct {
-	Program string // ffmpeg or ffprobe
-	Reason  Reason
-	Status  string // how it ended: exit status 1, signal: killed …
-	Stderr  string // the first and last lines of what it said
+// failure is the cause inside an error of ffmpeg or ffprobe.
+type failure struct {
+	program string // ffmpeg or ffprobe
+	reason  Reason
+	status  string // exit status 1, signal: killed …
+	stderr  string // the first and last lines
 }
 
-func (f *Failure) Error() string {
-	text := fmt.Sprintf("%s: %s (%s)", f.Program, f.Status, f.Reason)
-	if f.Stderr != "" {
-		text += ": " + f.Stderr
+func (f *failure) Error() string {
+	text := fmt.Sprintf("%s: %s (%s)", f.program, f.status, f.reason)
+	if f.stderr != "" {
+		text += ": " + f.stderr
 	}
 	return text
 }
 
 // ReasonOf returns the reason of a failure of ffmpeg, and "" for any other error.
 func ReasonOf(err error) Reason {
-	if f, ok := errors.AsType[*Failure](err); ok {
-		return f.Reason
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f.reason
 	}
 	return ""
 }
 
-// symptom is a row of the table that turns what ffmpeg says into an error.
+// symptom is a row of the table that turns ffmpeg's messages into errors.
 type symptom struct {
 	words    string // regular expression on one line of stderr, in lower case
 	reason   Reason
@@ -81,24 +80,23 @@ type symptom struct {
 	detail   string // for people
 }
 
-// saidByFFmpeg stands in the detail of a symptom for the line, without names of files.
+// saidByFFmpeg is the placeholder of a detail for ffmpeg's line, without names of files.
 const saidByFFmpeg = "{said}"
 
-// symptoms are tried in this order on all lines: what explains others comes first.
-// A line about the source is often the consequence of a full disk, never the other
-// way round.
+// symptoms are tried in this order on all lines: causes come before their consequences. A full disk
+// often leads to a line about the source, never the other way round.
 func symptoms() []symptom {
 	const said = saidByFFmpeg
 	const notMedia = "this is not a video or audio file that can be read"
 	return []symptom{
-		{`^weir sandbox: `, Sandboxed, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
-		{`no space left on device|disk quota exceeded`, NoSpace, weir.Full, sentenceStorage, "the disk is full"},
-		{`file too large`, NoSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
+		{`^weir sandbox: `, noSandbox, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
+		{`no space left on device|disk quota exceeded`, noSpace, weir.Full, sentenceStorage, "the disk is full"},
+		{`file too large`, noSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
 		{`image parameters invalid|picture size .* is invalid`, BadInput, weir.Invalid, sentenceProbe, said},
 		{`alloc|get_buffer\(\) failed|out of memory|failed to map segment|cannot map zero-fill|cannot create shared object|pthread_create failed|failed to create new os thread|\boom\b`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
-		{`error while opening encoder`, Unknown, weir.Internal, sentenceInternal, "ffmpeg could not start an encoder, perhaps for lack of memory"},
-		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, Unknown, weir.Internal, sentenceInternal, "what ffmpeg made could not be written"},
-		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, Missing, weir.Unavailable, sentenceInternal, "the ffmpeg of this installation lacks what this needs; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
+		{`error while opening encoder`, unknown, weir.Internal, sentenceInternal, "ffmpeg could not start an encoder, perhaps for lack of memory"},
+		{`av_interleaved_write_frame|error writing trailer|error muxing|could not write header`, unknown, weir.Internal, sentenceInternal, "what ffmpeg made could not be written"},
+		{`unknown encoder|encoder not found|error selecting an encoder|automatic encoder selection failed|no such filter|requested output format .* is not a suitable|unknown bitstream filter`, missing, weir.Unavailable, sentenceInternal, "the ffmpeg of this installation lacks what this needs; install one with libx264, libx265, libvpx, libsvtav1 and zimg"},
 		{`moov atom not found`, BadInput, weir.Invalid, sentenceProbe, "the file is cut off: its index (moov) is missing; send the whole file"},
 		{`not on whitelist`, BadInput, weir.Invalid, InvalidSource, "playlists, lists of files and pictures are no sources; send the video file itself"},
 		{`decoder .*not found|could not find codec parameters|unsupported codec|unknown codec|codec .* is not supported|not yet implemented|is not implemented`, BadInput, weir.Invalid, InvalidSource, said + "; " + supported},
@@ -111,19 +109,18 @@ func symptoms() []symptom {
 // address is how ffmpeg names its objects: [h264 @ 0x55d0c3a1b2c0].
 var address = regexp.MustCompile(` @ 0x[0-9a-f]+`)
 
-// diagnose makes the error of a process that did not end well, or said so. names are paths that
-// the message must not show.
+// diagnose returns the error of a process that failed, or complained. The message does not show the
+// paths in names.
 func diagnose(program string, exit error, said *tail, names []string) error {
-	f := &Failure{Program: program, Reason: Unknown, Status: "ended well", Stderr: said.String()}
+	f := &failure{program: program, status: "ended well", stderr: said.String()}
 	if exit != nil {
-		f.Status = exit.Error()
+		f.status = exit.Error()
 	}
 	fail := func(reason Reason, kind weir.Kind, format string, args ...any) error {
-		f.Reason = reason
+		f.reason = reason
 		return weir.Wrap(kind, f, format, args...)
 	}
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
-	var lines []string // the name of a file is no symptom
+	var lines []string // without names of files, which could look like a symptom
 	for _, line := range said.lines() {
 		lines = append(lines, withoutNames(line, names))
 	}
@@ -139,31 +136,24 @@ func diagnose(program string, exit error, said *tail, names []string) error {
 		if ws, ok := status.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			switch signal := ws.Signal(); signal {
 			case syscall.SIGXFSZ:
-				return fail(NoSpace, weir.Internal, "%s: a file grew over its limit", sentenceInternal)
+				return fail(noSpace, weir.Internal, "%s: a file grew over its limit", sentenceInternal)
 			case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGTRAP, syscall.SIGSYS:
-				return fail(Crashed, weir.Internal, "%s: %s crashed (%v)", sentenceInternal, program, signal)
+				return fail(crashed, weir.Internal, "%s: %s crashed (%v)", sentenceInternal, program, signal)
 			default:
-				return fail(Killed, weir.Internal, "%s: %s was killed (%v), perhaps for lack of memory", sentenceInternal, program, signal)
+				return fail(killed, weir.Internal, "%s: %s was killed (%v), perhaps for lack of memory", sentenceInternal, program, signal)
 			}
 		}
 	}
-	return fail(Unknown, weir.Internal, "%s: %s failed", sentenceInternal, program)
+	return fail(unknown, weir.Internal, "%s: %s failed", sentenceInternal, program)
 }
 
-// exhausted is the error of a process that used up its CPU time. ffmpeg takes the
-// kernel's signal for a request to stop and says nothing.
-func exhausted(program string, limit time.Duration, said *tail) error {
-	f := &Failure{Program: program, Reason: Stalled, Status: "used up its CPU time of " + limit.String(), Stderr: said.String()}
-	return weir.Wrap(weir.Internal, f, "%s: %s used up its CPU time of %v", sentenceTimeout, program, limit)
+// timedOut returns the error of a process that made no progress or used up its CPU time.
+func timedOut(program, why string, said *tail) error {
+	f := &failure{program: program, reason: stalled, status: why, stderr: said.String()}
+	return weir.Wrap(weir.Internal, f, "%s: %s %s", sentenceTimeout, program, why)
 }
 
-// stalled is the error of a process that the watchdog ended.
-func stalled(program string, after time.Duration, said *tail) error {
-	f := &Failure{Program: program, Reason: Stalled, Status: "made no progress for " + after.String(), Stderr: said.String()}
-	return weir.Wrap(weir.Internal, f, "%s: %s made no progress for %v", sentenceTimeout, program, after)
-}
-
-// withoutNames cleans a line of ffmpeg for people: no addresses, no paths.
+// withoutNames removes addresses and paths from a line of ffmpeg.
 func withoutNames(line string, names []string) string {
 	line = address.ReplaceAllString(line, "")
 	for _, name := range names {
@@ -176,18 +166,18 @@ func withoutNames(line string, names []string) string {
 	return strings.ReplaceAll(line, "pipe:0", "the source")
 }
 
-// What is kept of stderr: ffmpeg can repeat itself for gigabytes.
+// How many lines of stderr are kept: ffmpeg can write gigabytes.
 const (
 	keepFirst = 12
 	keepLast  = 24
 	keepBytes = 400 // of a line
 )
 
-// tail keeps the first and last lines that a process said.
+// tail keeps the first and last lines of stderr.
 type tail struct {
-	levels bool              // lines name their level; if not, all are errors
-	log    func(line string) // takes what is said for information; nil = nobody does
-	damage Damage            // what lines told of the source
+	levels bool              // lines contain their level; if not, all are errors
+	log    func(line string) // gets lines of the level info or warning; may be nil
+	damage Damage            // of the source, by those lines
 
 	mu      sync.Mutex
 	first   []string
@@ -204,7 +194,7 @@ func (t *tail) read(r io.Reader) {
 		if len(line) > 0 {
 			t.hear(strings.ToValidUTF8(string(line[:min(len(line), keepBytes)]), "?"))
 		}
-		for long && err == nil { // the rest of the line is not wanted
+		for long && err == nil { // skip the rest of the line
 			_, long, err = lines.ReadLine()
 		}
 		if err != nil {
@@ -213,7 +203,7 @@ func (t *tail) read(r io.Reader) {
 	}
 }
 
-// hear sorts a line by the level that ffmpeg writes into it.
+// hear handles a line according to its level.
 func (t *tail) hear(line string) {
 	if t.levels {
 		for _, level := range []string{"[info] ", "[warning] "} {
@@ -248,7 +238,6 @@ func (t *tail) add(line string) {
 	}
 }
 
-// lines returns what was kept, in order.
 func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

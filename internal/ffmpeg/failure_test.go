@@ -21,21 +21,21 @@ func TestDiagnose(t *testing.T) {
 		{"[mov @ 0x1] stream 0, offset 0x30: partial file\nfile:/w/d/in: Invalid data found", BadInput, weir.Invalid, sentenceProbe + ": [mov] stream 0"},
 		{"Could not find codec parameters for stream 0 (Video: none): unknown codec", BadInput, weir.Invalid, InvalidSource + ": Could not find codec parameters for stream 0 (Video: none): unknown codec; weir reads MP4, MOV"},
 		{"[hls @ 0x1] Format not on whitelist 'mov'\n/w/d/in: Invalid argument", BadInput, weir.Invalid, InvalidSource + ": playlists"},
-		{"error while decoding MB 1 2\nav_interleaved_write_frame(): No space left on device", NoSpace, weir.Full, sentenceStorage + ": the disk is full"},
+		{"error while decoding MB 1 2\nav_interleaved_write_frame(): No space left on device", noSpace, weir.Full, sentenceStorage + ": the disk is full"},
 		{"Error while filtering: Cannot allocate memory", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"[h264 @ 0x1] get_buffer() failed\n[h264 @ 0x1] decode_slice_header error\nError while decoding stream #0:0: Invalid data found when processing input", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"Error allocating the decoder context.", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"[wmv2 @ 0x1] video_get_buffer: image parameters invalid\n[wmv2 @ 0x1] get_buffer() failed", BadInput, weir.Invalid, sentenceProbe + ": [wmv2] video_get_buffer"},
-		{"Error initializing output stream 0:0 -- Error while opening encoder for output stream #0:0 - maybe incorrect parameters", Unknown, weir.Internal, sentenceInternal + ": ffmpeg could not start an encoder"},
+		{"Error initializing output stream 0:0 -- Error while opening encoder for output stream #0:0 - maybe incorrect parameters", unknown, weir.Internal, sentenceInternal + ": ffmpeg could not start an encoder"},
 		{"terminate called after throwing an instance of 'std::bad_alloc'", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"panic: libc_musl.go:249:mustMalloc\nTODO OOM", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"runtime/cgo: pthread_create failed: Resource temporarily unavailable\nSIGABRT: abort", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
-		{"Unknown encoder 'libx265'", Missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
-		{"No such filter: 'zscale'", Missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
-		{"weir sandbox: seccomp: function not implemented", Sandboxed, weir.Internal, sentenceInternal + ": the sandbox"},
+		{"Unknown encoder 'libx265'", missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
+		{"No such filter: 'zscale'", missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
+		{"weir sandbox: seccomp: function not implemented", noSandbox, weir.Internal, sentenceInternal + ": the sandbox"},
 		{"file:/w/d/oom.mov: Invalid data found when processing input", BadInput, weir.Invalid, sentenceProbe + ": this is not a video or audio file that can be read, or it is damaged; weir reads MP4, MOV"},
-		{"something new", Unknown, weir.Internal, sentenceInternal + ": ffmpeg failed"},
-		{"", Unknown, weir.Internal, sentenceInternal + ": ffmpeg failed"},
+		{"something new", unknown, weir.Internal, sentenceInternal + ": ffmpeg failed"},
+		{"", unknown, weir.Internal, sentenceInternal + ": ffmpeg failed"},
 	} {
 		t.Run(string(tt.reason), func(t *testing.T) {
 			var said tail
@@ -66,13 +66,13 @@ func TestReasonOfOthers(t *testing.T) {
 
 func TestStderrIsBounded(t *testing.T) {
 	err := misbehaving(t).Run(t.Context(), Command{Args: []string{"helper", "babble"}})
-	f, ok := errors.AsType[*Failure](err)
+	f, ok := errors.AsType[*failure](err)
 	if !ok {
 		t.Fatalf("error = %v", err)
 	}
-	lines := strings.Split(f.Stderr, "\n")
-	if len(lines) != keepFirst+1+keepLast || len(f.Stderr) > (keepFirst+keepLast)*(keepBytes+1)+100 {
-		t.Errorf("%d lines, %d bytes kept", len(lines), len(f.Stderr))
+	lines := strings.Split(f.stderr, "\n")
+	if len(lines) != keepFirst+1+keepLast || len(f.stderr) > (keepFirst+keepLast)*(keepBytes+1)+100 {
+		t.Errorf("%d lines, %d bytes kept", len(lines), len(f.stderr))
 	}
 	if lines[0] != "0 " || !strings.HasPrefix(lines[keepFirst], "(") || !strings.HasPrefix(lines[len(lines)-1], "19999 ") {
 		t.Errorf("kept %q, %q … %q", lines[0], lines[keepFirst], lines[len(lines)-1])

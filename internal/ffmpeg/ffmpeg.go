@@ -1,16 +1,14 @@
 // Package ffmpeg is the only starter of ffmpeg and ffprobe.
 //
-// ffmpeg is a codec to weir and nothing more: it decodes, filters and encodes. It
-// reads foreign bytes with a million lines of C, so it is trusted with as little as
-// possible: it runs as a child process in a sandbox (sandbox.go), sees only files
-// that were named for it and pipes that weir fills, has no network, little memory,
-// and none of weir's environment.
+// weir uses ffmpeg only as a codec: it decodes, filters and encodes. It parses untrusted bytes
+// with a million lines of C, so it gets as few rights as possible: it runs as a child process in
+// a sandbox (sandbox.go), reads only the files given to it and pipes that weir fills, writes only
+// to pipes, and has no network, little memory, and none of weir's environment.
 //
-// An [Engine] is made once for a node. [Engine.Probe] says what is in a file,
-// [Engine.Run] runs a command whose arguments the planner (plan.go, pure) made, and
-// the ledger of cores (ledger.go) decides who may run now: live before interactive
-// before batch. What ffmpeg says on its way out becomes an error that a person can
-// act on in one table (failure.go).
+// A node has one [Engine]. [Engine.Probe] describes a file, [Engine.Run] runs a command whose
+// arguments come from the planner (plan.go, pure), and the ledger of cores (ledger.go) decides
+// which command may run now: live before interactive before batch. A table (failure.go) turns the
+// messages of a failed ffmpeg into an error that a person can act on.
 package ffmpeg
 
 import (
@@ -37,20 +35,19 @@ const (
 	Off     Mode = "off"     // nothing: for debugging, and where another sandbox is around
 )
 
-// Options are what an engine needs. The zero value uses what is in PATH, this
-// machine's cores and the whole sandbox.
+// Options configure an engine. The zero value uses the programs in PATH, all cores of this machine
+// and the whole sandbox.
 type Options struct {
 	FFmpeg  string // program; "" = ffmpeg in PATH
 	FFprobe string // program; "" = ffprobe in PATH
 	Sandbox Mode   // "" = Require
 	Self    string // the program whose first argument `sandbox` calls Sandbox; "" = this one
 	Cores   int    // cores that may be busy at once; 0 = all of this machine
-	Speed   string // file that keeps how fast this machine is; "" = it is not kept
+	Speed   string // file that stores the speed of this machine; "" = it is not stored
 	Log     *slog.Logger
 }
 
-// Engine starts ffmpeg and ffprobe and keeps the ledger of cores. Its methods may
-// be called at the same time.
+// Engine starts ffmpeg and ffprobe and keeps the ledger of cores. It is safe for concurrent use.
 type Engine struct {
 	ffmpeg, ffprobe string
 	mode            Mode
@@ -65,7 +62,7 @@ type Engine struct {
 
 	speedFile string
 	speedLock sync.Mutex
-	measured  bool // the ledger knows how fast this machine is, or it could not be measured
+	measured  bool // the ledger has the speed of this machine, or it could not be measured
 }
 
 // New returns an engine, or an error that says what to install. It starts nothing.
@@ -89,7 +86,7 @@ func New(o Options) (*Engine, error) {
 		if e.self, err = os.Executable(); err != nil {
 			return nil, fmt.Errorf("find the program that sandboxes ffmpeg: %w", err)
 		}
-		// A test binary that does not know of the sandbox would run all its tests instead.
+		// A test binary without a sandbox command would run all its tests instead.
 		if strings.HasSuffix(e.self, ".test") {
 			return nil, weir.Errorf(weir.Internal, "a test must name the program that sandboxes ffmpeg, or turn the sandbox off")
 		}
@@ -97,11 +94,10 @@ func New(o Options) (*Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	cores := o.Cores
-	if cores <= 0 {
-		cores = runtime.NumCPU()
+	if o.Cores <= 0 {
+		o.Cores = runtime.NumCPU()
 	}
-	e.ledger = newLedger(cores)
+	e.ledger = newLedger(o.Cores)
 	return e, nil
 }
 
@@ -117,7 +113,7 @@ func program(path, name string) (string, error) {
 	return filepath.Abs(found)
 }
 
-// Stats is what the engine is doing.
+// Stats counts cores, grants and processes.
 type Stats struct {
 	Cores    int    // in the ledger
 	Busy     int    // of them
@@ -127,17 +123,15 @@ type Stats struct {
 	Failures int64  // of them that failed
 }
 
-// Stats returns what the engine is doing now.
 func (e *Engine) Stats() Stats {
 	s := e.ledger.stats()
 	s.Runs, s.Failures = e.runs.Load(), e.failures.Load()
 	return s
 }
 
-// InputOptions returns the options that stand before every input of ffmpeg and
-// ffprobe: only files and pipes, and no format that names other files (playlists,
-// lists of files, numbered images, devices), because a caller's file must not make
-// ffmpeg open anything but itself.
+// InputOptions returns the options before every input of ffmpeg and ffprobe: only files and pipes,
+// and no format that refers to other files (playlists, lists of files, numbered images, devices),
+// because a caller's file must not make ffmpeg open anything else.
 func InputOptions() []string {
 	return []string{"-protocol_whitelist", "file,pipe", "-format_whitelist", readable}
 }

@@ -17,9 +17,8 @@ import (
 	"weir/internal/weir"
 )
 
-// TestMain also plays the programs that the tests start: this binary is `weir
-// sandbox` when its first argument says so, and an ffmpeg that misbehaves when one
-// of its arguments is `helper` (the environment does not reach it).
+// TestMain is also the main function of the programs that the tests start: `weir sandbox`, and with
+// the argument `helper` an ffmpeg that misbehaves (it does not get the environment).
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "sandbox" {
 		fmt.Fprintln(os.Stderr, "weir sandbox:", Sandbox(os.Args[2:]))
@@ -160,7 +159,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func TestNewSaysWhatIsMissing(t *testing.T) {
+func TestNewWithoutPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := New(Options{})
 	wantKind(t, err, weir.Unavailable, "ffmpeg is not installed", "apt-get install ffmpeg")
@@ -179,7 +178,7 @@ func TestCapabilities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Version == "" || !c.Encoder("libx264") || !c.Encoder("aac") || !c.Filter("scale") {
+		if c.version == "" || !c.Encoder("libx264") || !c.Encoder("aac") || !c.Filter("scale") {
 			t.Errorf("capabilities = %+v", c)
 		}
 		for _, no := range []string{"", "=", "Video", "libx263", "V....."} {

@@ -8,11 +8,7 @@ import (
 	access "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-// What codecs and their libraries read of a system; what is not there is left out.
-func systemFolders() []string {
-	return []string{"/usr", "/lib", "/lib64", "/sys/devices/system/cpu", "/sys/devices/system/node"}
-}
-
+// systemFiles are read by codecs and their libraries, if they exist.
 func systemFiles() []string {
 	return []string{
 		"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat",
@@ -26,22 +22,18 @@ const (
 	readFolder landlock.AccessFSSet = access.AccessFSReadFile | access.AccessFSReadDir
 	runFolder                       = readFolder | access.AccessFSExecute
 	writeFile                       = readFile | access.AccessFSWriteFile
-	ownFolder                       = readFolder | access.AccessFSWriteFile | access.AccessFSTruncate | access.AccessFSMakeReg |
-		access.AccessFSMakeDir | access.AccessFSRemoveFile | access.AccessFSRemoveDir
 )
 
-// landlock leaves the process only the files that the grant names and what every
-// program of the system needs to start. Without Landlock in the kernel it does nothing.
+// landlock restricts the process to the files of the grant and those that every program of the system
+// needs to start. Without Landlock in the kernel it does nothing.
 func (g grant) landlock(program string) error {
-	// A program that is not the system's comes with its libraries beside it.
+	// A program outside of the system's folders has its libraries beside it.
 	bin := filepath.Dir(program)
+	folders := []string{"/usr", "/lib", "/lib64", "/sys/devices/system/cpu", "/sys/devices/system/node", bin, filepath.Join(filepath.Dir(bin), "lib")}
 	rules := []landlock.Rule{
-		landlock.PathAccess(runFolder, append(systemFolders(), bin, filepath.Join(filepath.Dir(bin), "lib"))...).IgnoreIfMissing(),
+		landlock.PathAccess(runFolder, folders...).IgnoreIfMissing(),
 		landlock.PathAccess(readFile, systemFiles()...).IgnoreIfMissing(),
 		landlock.PathAccess(writeFile, "/dev/null").IgnoreIfMissing(),
-	}
-	if g.Write != "" {
-		rules = append(rules, landlock.PathAccess(ownFolder, g.Write))
 	}
 	for _, path := range g.Read {
 		info, err := os.Stat(path)

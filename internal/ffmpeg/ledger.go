@@ -7,44 +7,24 @@ import (
 	"sync"
 )
 
-// Priority says whose work goes first.
+// Priority orders the requests for cores.
 type Priority int
 
-// The priorities, the least first. Batch is also the nice value 19.
+// The priorities, the lowest first. Batch has the nice value 19.
 const (
-	Batch       Priority = iota // a task: done when there is room
-	Interactive                 // somebody waits for it: first chunk, edges of a clip
-	Live                        // it must keep up with the clock
+	Batch       Priority = iota // for a task that can wait
+	Interactive                 // somebody waits for the result: first chunk, edges of a clip
+	Live                        // must keep up with real time
 )
 
-func (p Priority) String() string {
-	switch p {
-	case Batch:
-		return "batch"
-	case Interactive:
-		return "interactive"
-	case Live:
-		return "live"
-	}
-	return "unknown"
-}
-
-// acquire waits until the cores are free and takes them; release gives them back
-// and may be called more than once. A request for more cores than there are gets
-// all of them. Requests of a priority are served in the order they came, and
-// nobody overtakes a request that is too big for what is free just now.
-func (e *Engine) acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
-	return e.ledger.acquire(ctx, priority, cores)
-}
-
-// LiveShare is how much of each core live work may have, in thousandths.
+// LiveShare is the share of each core that live work may use, in thousandths.
 const LiveShare = 750
 
-// Reserve takes cores for work that must keep up with the clock, without waiting. The
-// offers are what ways of doing it cost, in thousandths of a core, the best first; the
-// first that fits beside what is reserved already is taken. chosen is -1 when none does.
-// A quarter of the machine is left for everything else weir does; batch work is not
-// counted, it gives way by its nice value and gets fewer cores from now on.
+// Reserve takes cores for work that must keep up with real time, without waiting. The offers are
+// the costs of alternative plans, in thousandths of a core, the best first; Reserve takes the first
+// one that fits beside what is reserved already. chosen is -1 when none does. A quarter of the
+// machine is left for everything else. Batch work does not count: it has a lower priority in the
+// kernel and gets fewer cores from now on.
 func (e *Engine) Reserve(offers []int) (chosen int, release func()) {
 	return e.ledger.reserve(offers)
 }
@@ -54,14 +34,14 @@ type ledger struct {
 	cores int
 
 	mu       sync.Mutex
-	speed    float64       // of this machine's cores, against those that costs are reckoned in
-	reserved int           // thousandths of those
-	free     int           // cores, but for those that are reserved
+	speed    float64       // of a core; see Engine.Speed
+	reserved int           // thousandths of a core of speed 1
+	free     int           // cores, without regard to reserved
 	running  [3]int        // grants by priority
 	waiting  [3][]*request // by priority, oldest first
 }
 
-// request is somebody waiting for cores.
+// request is a waiting call of acquire.
 type request struct {
 	cores   int
 	granted chan struct{} // closed when the cores are taken
@@ -69,6 +49,10 @@ type request struct {
 
 func newLedger(cores int) *ledger { return &ledger{cores: cores, free: cores, speed: 1} }
 
+// acquire waits until the cores are free and takes them; release returns them and may be called
+// more than once. A request for more cores than there are gets all of them. Requests of a priority
+// are served in their order, and none overtakes a request that is too big for the cores that are
+// free now.
 func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -90,7 +74,7 @@ func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (rel
 	i := slices.Index(l.waiting[priority], r)
 	if i >= 0 {
 		l.waiting[priority] = slices.Delete(l.waiting[priority], i, i+1)
-		l.grant() // those behind it may fit
+		l.grant() // the requests after it may fit
 	}
 	l.mu.Unlock()
 	if i < 0 {
@@ -107,14 +91,13 @@ func (l *ledger) release(priority Priority, r *request) {
 	l.grant()
 }
 
-// grant serves who waits, most urgent and oldest first, and stops at the first
-// that does not fit: else small requests could keep a big one waiting for ever.
+// grant serves waiting requests, by priority and age, and stops at the first that does not fit:
+// else small requests could keep a big one waiting forever.
 func (l *ledger) grant() {
 	for priority := Live; priority >= Batch; priority-- {
 		for len(l.waiting[priority]) > 0 {
 			r := l.waiting[priority][0]
-			// One that runs alone is let in whatever is reserved: a stream may be on air for
-			// days.
+			// If nothing else runs, reservations do not count: a live stream may run for days.
 			if r.cores > l.free-l.taken() && l.free < l.cores {
 				return
 			}
@@ -146,7 +129,6 @@ func (l *ledger) reserve(offers []int) (chosen int, release func()) {
 	return -1, func() {}
 }
 
-// taken is how many cores live work has.
 func (l *ledger) taken() int { return int(math.Ceil(float64(l.reserved) / l.speed / 1000)) }
 
 func (l *ledger) stats() Stats {

@@ -19,10 +19,10 @@ type asking struct {
 	cancelled bool
 }
 
-// Whatever is asked, released and given up in whatever order: no more cores are out
-// than there are; who waits is the one that must wait (the most urgent and oldest does
-// not fit), and within a priority nobody overtakes.
-func TestLedgerKeepsItsRules(t *testing.T) {
+// In any order of requests, releases and cancellations: no more cores are granted than there are, the
+// first waiting request (by priority and age) does not fit, and no request overtakes another one of its
+// priority.
+func TestLedgerRules(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) { playLedger(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
@@ -38,7 +38,7 @@ func playLedger(t *testing.T, random *rand.Rand) {
 		err     error
 	}
 	answers := make(chan answer, 1000)
-	settle := func() { // take the answers that this step brought, and check the rules
+	settle := func() { // collect the answers of this step, and check the rules
 		synctest.Wait()
 		var now []*asking
 		for len(answers) > 0 {

@@ -2,7 +2,6 @@ package ffmpeg
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,18 +19,26 @@ const (
 	AV1  Codec = "av1"
 )
 
-// Ratio is a number that must stay exact: a frame rate or a time base. The zero
-// Ratio stands for "not given".
+// Ratio is an exact frame rate or time base. The zero Ratio means "not given".
 type Ratio struct {
 	Num int64 `json:"num"`
 	Den int64 `json:"den"`
 }
 
-func (r Ratio) given() bool { return r.Num > 0 && r.Den > 0 }
+// Given reports whether r is not the zero Ratio.
+func (r Ratio) Given() bool { return r.Num > 0 && r.Den > 0 }
+
+// Float returns r as a number; 0 = not given.
+func (r Ratio) Float() float64 {
+	if !r.Given() {
+		return 0
+	}
+	return float64(r.Num) / float64(r.Den)
+}
 
 func (r Ratio) String() string { return fmt.Sprintf("%d/%d", r.Num, r.Den) }
 
-// reduced is r in lowest terms.
+// reduced returns r in lowest terms.
 func (r Ratio) reduced() Ratio {
 	g := gcd(r.Num, r.Den)
 	return Ratio{r.Num / g, r.Den / g}
@@ -48,29 +55,27 @@ func gcd(a, b int64) int64 {
 // and encoded as every rendition. Rendition i goes to pipe:3+i as fragmented MP4 of
 // one track, with the absolute times of the source, plus Lead.
 type Encode struct {
-	// Lead is how far times in pipes are ahead of the presentation timeline, both ways,
-	// in whole seconds: a presentation time of 0 is Lead there. The times of fragments
-	// can't be negative, and frames may lie before 0 or be decoded before it.
+	// Lead is added to all times in pipes, in both directions, in whole seconds. The times of
+	// fragments can't be negative, and frames may be shown or decoded before the presentation time
+	// 0.
 	Lead time.Duration
 
-	// Input is the source file. When it is "", the source is read from pipe:0: an
-	// init segment and fragments that start with a sync sample at or before Start,
-	// with absolute times plus Lead and no negative composition offsets: ffmpeg's
-	// demuxer moves all presentation times when it meets one.
+	// Input is the source file. When it is "", the source is read from pipe:0: an init segment and
+	// fragments that start with a sync sample at or before Start, with absolute times plus Lead and
+	// no negative composition offsets, because one of them makes ffmpeg's demuxer shift all times.
 	Input  string
 	Stream int // index of the video stream in Input
 
-	Picture   Picture
+	Video     VideoFormat
 	Timescale int64 // ticks a second of Start, End, Keys and the outputs
 
-	// Start and End are the window, by presentation time: frames shown at Start or
-	// later and before End. End 0 is the end of the source.
+	// Start and End are the window: frames shown at Start or later and before End. End 0 is the end
+	// of the source.
 	Start, End int64
 
-	// Tick is the time base of the encoders: every frame of the source is at a whole
-	// number of it, counted from 0. Constant rates have 1/rate; when rates vary
-	// it is what all times have in common. It must be the same for all chunks of a
-	// source. Not given means 1/Timescale.
+	// Tick is the time base of the encoders: the time of every source frame is a multiple of it.
+	// For a constant rate it is 1/rate, else the greatest common divisor of all times. It must be
+	// the same for all chunks of a source. Not given means 1/Timescale.
 	Tick Ratio
 	Rate Ratio // nominal frame rate; the same for all chunks of a source
 
@@ -87,23 +92,19 @@ type Rendition struct {
 	// Keys are presentation times, in ticks of the Encode, at which a key frame is
 	// forced: the first frame at or after each. The first frame always is one.
 	Keys []int64
-	// KeyEvery forces key frames at multiples of it after the first frame, for a
-	// source whose length is not known. It excludes Keys.
+	// KeyEvery forces key frames at its multiples after the first frame, for a source of unknown
+	// length. It excludes Keys.
 	KeyEvery time.Duration
-	// GOP is the largest distance of key frames, in frames; 1 is all intra, 0 leaves
-	// it to Keys.
-	GOP int
+	GOP      int // largest distance of key frames, in frames; 1 = all intra, 0 = only Keys
 
 	Profile string // of H.264, as the API names it: H264Main …; "" = high
-	Preset  string // "" = the codec's default here
 
 	Bitrate int     // bits a second, mean; 0 with Quality
 	Quality float64 // constant rate factor; 0 = by Bitrate
-	Peak    int     // bits a second that the buffer is filled with; 0 = no limit
+	Peak    int     // bits a second at which the buffer is filled; 0 = no limit
 	Buffer  int     // bits
 }
 
-// Args returns the arguments of ffmpeg.
 func (e Encode) Args() []string {
 	threads := strconv.Itoa(max(e.Threads, 1))
 	args := append([]string{"-threads", threads}, source(e.Input, "mp4")...)
@@ -119,8 +120,8 @@ func (e Encode) Args() []string {
 	return args
 }
 
-// source is the input part of the arguments. The times of a pipe are kept; those of
-// a file start at 0, whatever its container says.
+// source returns the arguments of the input. Times from a pipe stay as they are; those of a file
+// start at 0, whatever its container says.
 func source(input, format string) []string {
 	args := append(InputOptions(), "-noautorotate")
 	if input == "" {
@@ -129,10 +130,9 @@ func source(input, format string) []string {
 	return append(args, "-i", "file:"+input)
 }
 
-// fragments are the options that write one track as fragmented MP4 with absolute
-// times, about a second at once so that nobody has to hold more. Without
-// frag_discont every track would start at 0; edit lists would move it again; and the
-// box of bitrates would differ between chunks that fit together.
+// fragments returns the options that write one track as fragmented MP4 with absolute times, in
+// fragments of about a second to save memory. Without frag_discont every track would start at 0;
+// edit lists would shift it; and the box of bitrates would differ between chunks.
 func fragments(pipe int, lead time.Duration) []string {
 	return []string{
 		"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-flags", "+bitexact",
@@ -142,21 +142,21 @@ func fragments(pipe int, lead time.Duration) []string {
 	}
 }
 
-// tick is the time base that r is encoded with.
+// tick returns the time base of r's encoder.
 func (e Encode) tick(r Rendition) Ratio {
 	switch {
-	case r.Rate.given():
+	case r.Rate.Given():
 		return Ratio{r.Rate.Den, r.Rate.Num}.reduced()
-	case e.Tick.given():
+	case e.Tick.Given():
 		return e.Tick.reduced()
 	}
 	return Ratio{1, e.Timescale}
 }
 
-// timescale is that of r's track: the source's, or one in which frames of another
+// timescale returns the timescale of r's track: the source's, or one in which the frames of another
 // rate have whole durations.
 func (e Encode) timescale(r Rendition) int64 {
-	if !r.Rate.given() {
+	if !r.Rate.Given() {
 		return e.Timescale
 	}
 	scale := r.Rate.reduced().Num
@@ -166,20 +166,19 @@ func (e Encode) timescale(r Rendition) int64 {
 	return scale
 }
 
-// rate is the frame rate that r's encoder is told.
+// rate returns the frame rate for r's encoder.
 func (e Encode) rate(r Rendition) Ratio {
 	switch {
-	case r.Rate.given():
+	case r.Rate.Given():
 		return r.Rate.reduced()
-	case e.Rate.given():
+	case e.Rate.Given():
 		return e.Rate.reduced()
 	}
 	return Ratio{30, 1}
 }
 
-// keyArgs forces key frames. Times are cut to microseconds, and ffmpeg rounds them
-// to the encoder's time base: that lands on the frame meant for every time base
-// above a microsecond, and never behind it.
+// keyArgs forces key frames. Times are cut to microseconds, and ffmpeg rounds them to the encoder's
+// time base: that gives the intended frame for every time base above a microsecond.
 func (r Rendition) keyArgs(e Encode) []string {
 	switch {
 	case r.KeyEvery > 0:
@@ -206,13 +205,5 @@ func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), '
 
 // anyRate reports whether a rendition has a frame rate of its own.
 func (e Encode) anyRate() bool {
-	return slices.ContainsFunc(e.Renditions, func(r Rendition) bool { return r.Rate.given() })
-}
-
-// end is the end of the window, for filters.
-func (e Encode) end() int64 {
-	if e.End == 0 {
-		return math.MaxInt64
-	}
-	return e.End
+	return slices.ContainsFunc(e.Renditions, func(r Rendition) bool { return r.Rate.Given() })
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// codecArgs are the encoder of r and its settings. Chunks of one rendition are
-// joined without a second look, so nothing that ends up in parameter sets may depend
-// on the chunk.
+// codecArgs returns the encoder of r and its settings. The chunks of a rendition become one track,
+// so nothing in their parameter sets may depend on the chunk.
 func (r Rendition) codecArgs(e Encode) []string {
 	switch r.Codec {
 	case HEVC:
@@ -36,7 +35,7 @@ func (r Rendition) rateArgs() []string {
 
 func decimal(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// gop is the distance of key frames told to encoders that know no "infinite".
+// gop returns the distance of key frames for encoders that have no "infinite".
 func (r Rendition) gop() int {
 	if r.GOP > 0 {
 		return r.GOP
@@ -44,18 +43,19 @@ func (r Rendition) gop() int {
 	return 1 << 20
 }
 
-func (r Rendition) preset(standard string) string {
-	if r.Preset != "" {
-		return r.Preset
+// keyint returns x264's option for the largest distance of key frames; 0 = infinite.
+func keyint(gop int) string {
+	if gop > 0 {
+		return strconv.Itoa(gop)
 	}
-	return standard
+	return "infinite"
 }
 
-// x264Args: stitchable makes headers independent of rate control; the frame rate is
-// told because a guess from a chunk may differ and would change the level. Cuts get key
-// frames beside those that are asked for: they would be coded anew anyway.
+// x264Args: stitchable makes headers independent of rate control; the frame rate is given because
+// x264 would guess it from the chunk, and another guess changes the level. Scene cuts get key frames
+// beside the forced ones: most of such a frame would be coded as intra blocks anyway.
 func (r Rendition) x264Args(e Encode) []string {
-	args := []string{"-c:v", "libx264", "-preset", r.preset("veryfast")}
+	args := []string{"-c:v", "libx264", "-preset", "veryfast"}
 	switch strings.ToLower(r.Profile) {
 	case "h264baseline":
 		args = append(args, "-profile:v", "baseline", "-bf", "0")
@@ -67,27 +67,22 @@ func (r Rendition) x264Args(e Encode) []string {
 		args = append(args, "-profile:v", "high", "-bf", "3")
 	}
 	args = append(args, r.rateArgs()...)
-	keyint := "infinite"
-	if r.GOP > 0 {
-		keyint = strconv.Itoa(r.GOP)
-	}
 	rate := e.rate(r)
-	params := fmt.Sprintf("stitchable=1:keyint=%s:open-gop=0:fps=%d/%d", keyint, rate.Num, rate.Den)
-	if r.Preset == "" && r.Width*r.Height > smallPicture {
+	params := fmt.Sprintf("stitchable=1:keyint=%s:open-gop=0:fps=%d/%d", keyint(r.GOP), rate.Num, rate.Den)
+	if r.Width*r.Height > smallFrame {
 		params += ":partitions=p8x8,i8x8,i4x4"
 	}
 	return append(args, "-x264-params", params)
 }
 
-// smallPicture is up to how many pixels B-frames may have blocks of 8x8. In larger
-// pictures looking for them costs an eighth of the time for 0.0001 of SSIM; in small ones
-// it is 0.0002 and a hundredth.
-const smallPicture = 640 * 360
+// smallFrame is the size in pixels up to which B-frames may have blocks of 8x8. In larger frames the
+// search for them takes an eighth of the time for 0.0001 of SSIM, in small ones a hundredth for
+// 0.0002.
+const smallFrame = 640 * 360
 
-// RateFactors returns a Command.Log that tells of the constant rate factors that x264
-// ended up with where it was told a bitrate. Encoders are counted in the order of the
-// outputs, those of x264 only. Of one whose peak is below one and a half times its bitrate
-// x264 says nothing: it has no one factor then.
+// RateFactors returns a Command.Log that reports the constant rate factor of each x264 encoder that
+// had to meet a bitrate. Only x264 encoders are counted, in the order of the outputs. x264 logs no
+// factor when the peak is below one and a half times the bitrate: there is no single one then.
 func RateFactors(found func(encoder int, factor float64)) func(line string) {
 	encoder := 0
 	return func(line string) {
@@ -100,14 +95,14 @@ func RateFactors(found func(encoder int, factor float64)) func(line string) {
 				found(encoder, factor)
 			}
 		}
-		if strings.Contains(said, " kb/s:") { // the last that an encoder says
+		if strings.Contains(said, " kb/s:") { // the last line of an encoder
 			encoder++
 		}
 	}
 }
 
 func (r Rendition) x265Args(e Encode) []string {
-	args := append([]string{"-c:v", "libx265", "-preset", r.preset("veryfast"), "-tag:v", "hvc1", "-forced-idr", "1"}, r.rateArgs()...)
+	args := append([]string{"-c:v", "libx265", "-preset", "veryfast", "-tag:v", "hvc1", "-forced-idr", "1"}, r.rateArgs()...)
 	rate := e.rate(r)
 	params := fmt.Sprintf("keyint=%d:min-keyint=1:scenecut=0:open-gop=0:repeat-headers=0:info=0:fps=%d/%d:log-level=error",
 		r.gop(), rate.Num, rate.Den)
@@ -119,23 +114,22 @@ func (r Rendition) x265Args(e Encode) []string {
 	return append(args, "-x265-params", params)
 }
 
-// vp9Args: realtime speed 7 costs about as much as x264's veryfast; "good" costs six
-// times that for 0.001 of SSIM. The constant quality below the bitrate keeps it
-// from overshooting by half. Every frame gets one packet.
+// vp9Args: realtime speed 7 takes about as long as x264's veryfast; "good" takes six times that for
+// 0.001 of SSIM. The constant quality below the bitrate keeps it from overshooting by half. Every
+// frame gets one packet.
 func (r Rendition) vp9Args() []string {
 	quality, limit := 33.0, r.Bitrate
 	if r.Quality > 0 {
 		quality, limit = r.Quality, r.Peak
 	}
 	return []string{
-		"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", r.preset("7"), "-row-mt", "1", "-g", strconv.Itoa(r.gop()),
+		"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "7", "-row-mt", "1", "-g", strconv.Itoa(r.gop()),
 		"-crf", strconv.Itoa(int(quality)), "-b:v", strconv.Itoa(limit),
 	}
 }
 
-// av1Args: SVT-AV1 forces key frames only in its constant quality mode, so the
-// bitrate is given as the limit of a good quality. It takes no picture with a side
-// below 64; those go to libaom.
+// av1Args: SVT-AV1 forces key frames only in its constant quality mode, so the bitrate is the limit
+// of a good quality. It accepts no frame with a side below 64; libaom encodes those.
 func (r Rendition) av1Args(e Encode) []string {
 	quality, limit := 28.0, r.Bitrate
 	if r.Quality > 0 {
@@ -148,7 +142,7 @@ func (r Rendition) av1Args(e Encode) []string {
 			"-crf", crf, "-b:v", strconv.Itoa(limit),
 		}
 	}
-	args := []string{"-c:v", "libsvtav1", "-preset", r.preset("10"), "-g", strconv.Itoa(r.gop()), "-crf", crf}
+	args := []string{"-c:v", "libsvtav1", "-preset", "10", "-g", strconv.Itoa(r.gop()), "-crf", crf}
 	if limit > 0 {
 		args = append(args, "-maxrate", strconv.Itoa(limit), "-bufsize", strconv.Itoa(2*limit))
 	}

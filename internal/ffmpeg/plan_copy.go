@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// Remux plans one run of ffmpeg that takes a file apart without decoding: stream i
-// goes to pipe:3+i with its times plus Lead, counted from the start of the
-// presentation whatever the container says.
+// Remux plans one run of ffmpeg that demuxes a file without decoding: stream i goes to pipe:3+i
+// with its times plus Lead, counted from the start of the presentation whatever the container says.
 type Remux struct {
 	Lead    time.Duration // see Encode
 	Input   string
 	Streams []Copy
-	// Strict makes the first damaged packet an error. Right for MP4, where damage
-	// means that the file was cut off; transport streams begin with damage.
+	// Strict makes the first damaged packet an error. That fits MP4, where damage means that the
+	// file was cut off; transport streams begin with damage.
 	Strict bool
 }
 
@@ -23,18 +22,17 @@ type Remux struct {
 type Copy struct {
 	Stream int    // index in the input
 	Codec  string // as ffprobe names it
-	// Matroska keeps what fragmented MP4 can't: any audio codec, and how many
-	// samples to skip at its start and end. Otherwise it is fragmented MP4.
+	// Matroska writes Matroska instead of fragmented MP4: it can hold any audio codec, and how many
+	// samples to skip at the start and end.
 	Matroska bool
 }
 
-// Copyable reports whether video of a codec, as ffprobe names it, can be held in
-// fragments. What can't is encoded from the file.
+// Copyable reports whether fragments can hold video of a codec, as ffprobe names it. Other video is
+// encoded from the file.
 func Copyable(codec string) bool {
 	return slices.Contains([]string{"h264", "hevc", "vp9", "av1", "mpeg4", "mpeg2video", "mpeg1video", "mjpeg", "prores"}, codec)
 }
 
-// Args returns the arguments of ffmpeg.
 func (r Remux) Args() []string {
 	var args []string
 	if r.Strict {
@@ -74,16 +72,15 @@ func matroska(pipe int, lead time.Duration) []string {
 	}
 }
 
-// Audio plans one run of ffmpeg that makes one audio track of a source into one
-// continuous AAC track, at pipe:3 as fragmented MP4 with times plus Lead. The
-// encoder's priming lies before the presentation time 0. Where the source has no
-// audio (a late start, holes) the track has silence, so that it stays in step
-// with the pictures.
+// Audio plans one run of ffmpeg that encodes an audio track of a source as one continuous AAC
+// track, at pipe:3 as fragmented MP4 with times plus Lead. The encoder's priming is before the
+// presentation time 0. Where the source has no audio (a late start, gaps) the track has silence, so
+// that it stays in sync with the video.
 type Audio struct {
 	Lead time.Duration // see Encode
 
-	// Input is the source file. When it is "", the source is read from pipe:0 as
-	// Format, with times plus Lead.
+	// Input is the source file. When it is "", the source is read from pipe:0, with times plus
+	// Lead.
 	Input  string
 	Format string // of pipe:0: "mp4" or "matroska"
 	Stream int    // index in the input
@@ -93,7 +90,6 @@ type Audio struct {
 	Bitrate    int // bits a second; 0 = 64k a channel
 }
 
-// Args returns the arguments of ffmpeg.
 func (a Audio) Args() []string {
 	args := append([]string{"-threads", "1"}, source(a.Input, a.Format)...)
 	channels := 2
@@ -112,13 +108,13 @@ func (a Audio) Args() []string {
 	args = append(args, "-map", fmt.Sprintf("0:%d", a.Stream), "-af", filters,
 		"-c:a", "aac", "-profile:a", "aac_low", "-b:a", strconv.Itoa(bitrate))
 	if bitrate >= 64_000*channels {
-		// A quarter of the work, and truer to the source where there are bits enough.
+		// It takes a quarter of the time, and is closer to the source at high bitrates.
 		args = append(args, "-aac_coder", "fast")
 	}
 	return append(args, fragments(3, a.Lead)...)
 }
 
-// rate is the sample rate of the result: the source's when all players know it.
+// rate returns the sample rate of the result: the source's if all players support it.
 func (a Audio) rate() int {
 	if a.SampleRate == 44_100 || a.SampleRate == 32_000 {
 		return a.SampleRate

@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// LiveEncode plans the run of ffmpeg that makes the ladder of a stream on air: what the
-// encoder sends is decoded once and encoded as every rung.
+// LiveEncode plans the run of ffmpeg that makes the ladder of a live stream: the source is decoded
+// once and encoded as every rung.
 //
-// The source is read from pipe:0 as fragmented MP4, a frame each. Rung i goes to
-// pipe:3+i in the same form. Times are those of the source in both, key frames stand on
-// those of the source, and no frame is held back for the sake of a better picture: what
-// goes in comes out a frame later.
+// The source is read from pipe:0 as fragmented MP4, one frame a fragment. Rung i goes to pipe:3+i in
+// the same form. Rungs have the times and the key frames of the source. No frame waits for later
+// ones: the delay is one frame.
 type LiveEncode struct {
-	Picture   Picture // of the source
-	Rate      float64 // frames a second of the source, about
-	Timescale int64   // ticks a second of all times
+	Video     VideoFormat // of the source
+	Rate      float64     // frames a second of the source, about
+	Timescale int64       // ticks a second of all times
 	Rungs     []LiveRung
 }
 
@@ -41,12 +40,11 @@ const (
 	PresetFastest = "ultrafast"
 )
 
-// Args returns the arguments of ffmpeg.
 func (e LiveEncode) Args() []string {
 	args := []string{"-threads", strconv.Itoa(threadsFor(e.decodeCost()))}
 	args = append(args, InputOptions()...)
-	// Nothing may be read ahead: the next frame comes when it is made. (The option nobuffer
-	// would throw away what it looks at before it starts.)
+	// ffmpeg must not read ahead: the next frame comes later. (With the option nobuffer it would drop
+	// the frames that it analyses before it starts.)
 	args = append(args, "-noautorotate", "-copyts", "-probesize", "32", "-analyzeduration", "0", "-f", "mp4", "-i", "pipe:0",
 		"-filter_complex_threads", strconv.Itoa(threadsFor(e.filterCost())), "-filter_complex", e.graph())
 	for i, r := range e.Rungs {
@@ -61,40 +59,34 @@ func (e LiveEncode) Args() []string {
 	return args
 }
 
-// graph is the filter graph: what the rungs share once, then a branch for each.
 func (e LiveEncode) graph() string {
 	var common []string
-	if e.Picture.Interlaced {
-		// Only frames that say they are; one each, so that key frames stay where they are. The
-		// filter halves the time base.
+	if e.Video.Interlaced {
+		// Only frames marked as interlaced, and one output frame for each input frame, so that key
+		// frames stay where they are. The filter halves the time base.
 		common = append(common, "bwdif=mode=send_frame:deint=interlaced", fmt.Sprintf("settb=1/%d", e.Timescale))
 	}
-	if e.Picture.wide() {
+	if e.Video.wide() {
 		width, height := e.mapped()
-		common = append(common, e.Picture.toneMap(width, height)...)
+		common = append(common, e.Video.toneMap(width, height)...)
 	}
-	common = append(common, fmt.Sprintf("split=%d", len(e.Rungs)))
-	primaries, transfer, matrix := e.Picture.colours()
-	var graph strings.Builder
-	fmt.Fprintf(&graph, "[0:0]%s", strings.Join(common, ","))
-	for i := range e.Rungs {
-		fmt.Fprintf(&graph, "[s%d]", i)
-	}
-	for i, r := range e.Rungs {
+	primaries, transfer, matrix := e.Video.colours()
+	var branches []string
+	for _, r := range e.Rungs {
 		var filters []string
 		if r.Rate > 0 {
-			// At most one frame in each tick of the slower clock, and every key frame of
-			// the source, because its segments start there. Times stay as they are.
+			// At most one frame in each period of the lower rate, and every key frame of the source,
+			// because its segments start there. Times stay as they are.
 			filters = append(filters, fmt.Sprintf(`select=isnan(prev_selected_t)+eq(key\,1)+gt(floor(t*%[1]s+0.01)\,floor(prev_selected_t*%[1]s+0.01))`, decimal(r.Rate)))
 		}
 		filters = append(filters, fmt.Sprintf("scale=w=%d:h=%d:flags=bicubic:out_range=tv", r.Width, r.Height), "format=yuv420p", "setsar=1",
 			fmt.Sprintf("setparams=range=tv:color_primaries=%s:color_trc=%s:colorspace=%s", primaries, transfer, matrix))
-		fmt.Fprintf(&graph, ";[s%d]%s[v%d]", i, strings.Join(filters, ","), i)
+		branches = append(branches, strings.Join(filters, ","))
 	}
-	return graph.String()
+	return graph(0, common, branches)
 }
 
-// mapped is the size at which colours are mapped, which is slow: that of the largest rung.
+// mapped returns the size at which colours are mapped, which is slow: that of the largest rung.
 func (e LiveEncode) mapped() (width, height int) {
 	for _, r := range e.Rungs {
 		if r.Width*r.Height > width*height {
@@ -104,9 +96,9 @@ func (e LiveEncode) mapped() (width, height int) {
 	return width, height
 }
 
-// x264Args: no frame waits for later ones (neither lookahead nor B-frames, which viewers
-// over WebRTC could not be shown anyway), frames are not cut into slices, which browsers
-// show badly, and the buffer of a second keeps a rung near its bitrate.
+// x264Args: there is no lookahead and there are no B-frames (WebRTC has none anyway), so that no frame
+// waits for later ones. Frames are not cut into slices, which browsers show badly. The buffer of a
+// second keeps a rung near its bitrate.
 func (r LiveRung) x264Args(e LiveEncode) []string {
 	profile := "high"
 	switch strings.ToLower(r.Profile) {
@@ -116,22 +108,13 @@ func (r LiveRung) x264Args(e LiveEncode) []string {
 		profile = "main"
 	}
 	args := []string{"-c:v", "libx264", "-preset", r.Preset, "-profile:v", profile, "-bf", "0"}
-	if r.Quality > 0 {
-		args = append(args, "-crf", decimal(r.Quality))
-	} else {
-		args = append(args, "-b:v", strconv.Itoa(r.Bitrate))
-	}
-	args = append(args, "-maxrate", strconv.Itoa(r.Bitrate), "-bufsize", strconv.Itoa(r.Bitrate))
-	keyint := "infinite"
-	if r.GOP > 0 {
-		keyint = strconv.Itoa(r.GOP)
-	}
+	args = append(args, Rendition{Bitrate: r.Bitrate, Quality: r.Quality, Peak: r.Bitrate, Buffer: r.Bitrate}.rateArgs()...)
 	rate := Ratio{int64(math.Round(r.FrameRate(e) * 1000)), 1000}.reduced()
 	return append(args, "-x264-params",
-		fmt.Sprintf("keyint=%s:min-keyint=1:scenecut=0:open-gop=0:rc-lookahead=0:sync-lookahead=0:mbtree=0:sliced-threads=0:fps=%d/%d", keyint, rate.Num, rate.Den))
+		fmt.Sprintf("keyint=%s:min-keyint=1:scenecut=0:open-gop=0:rc-lookahead=0:sync-lookahead=0:mbtree=0:sliced-threads=0:fps=%d/%d", keyint(r.GOP), rate.Num, rate.Den))
 }
 
-// FrameRate is how many frames a second the rung has.
+// FrameRate returns the frames a second of the rung.
 func (r LiveRung) FrameRate(e LiveEncode) float64 {
 	if r.Rate > 0 {
 		return min(r.Rate, e.Rate)
@@ -139,9 +122,8 @@ func (r LiveRung) FrameRate(e LiveEncode) float64 {
 	return e.Rate
 }
 
-// What a million pixels a second cost, in thousandths of a core. Measured with 1080p at
-// 30 frames a second on a server of 2023; a machine that is slower falls behind with
-// what fits here, which whoever watches the run sees.
+// What a million pixels a second cost, in thousandths of a core. Measured with 1080p at 30 frames a
+// second on a server of 2023. On a slower machine, a run falls behind, which its caller notices.
 const (
 	decodeCost = 4.0
 	scaleCost  = 0.7 // of the source's pixels, for each rung
@@ -150,18 +132,11 @@ const (
 	toneMapCost     = 25.0 // of those of the largest rung
 )
 
-// encodeCost is by preset.
 func encodeCost(preset string) float64 {
-	switch preset {
-	case PresetFastest:
-		return 6.2
-	case PresetFast:
-		return 14.1
-	}
-	return 24.8
+	return map[string]float64{PresetBest: 24.8, PresetFast: 14.1, PresetFastest: 6.2}[preset]
 }
 
-// Cost returns how many thousandths of a core the run needs to keep up, about.
+// Cost returns about how many thousandths of a core the run needs to keep up.
 func (e LiveEncode) Cost() int {
 	cost := e.decodeCost() + e.filterCost()
 	for _, r := range e.Rungs {
@@ -170,12 +145,11 @@ func (e LiveEncode) Cost() int {
 	return int(math.Ceil(cost))
 }
 
-// filterCost is what is done to the picture before the rungs are made of it.
 func (e LiveEncode) filterCost() (cost float64) {
-	if e.Picture.Interlaced {
+	if e.Video.Interlaced {
 		cost += deinterlaceCost * e.source()
 	}
-	if e.Picture.wide() {
+	if e.Video.wide() {
 		width, height := e.mapped()
 		cost += toneMapCost * float64(width*height) / 1e6 * e.Rate
 	}
@@ -188,12 +162,12 @@ func (e LiveEncode) rungCost(r LiveRung) float64 {
 	return scaleCost*e.source() + encodeCost(r.Preset)*float64(r.Width*r.Height)/1e6*r.FrameRate(e)
 }
 
-// source is how many million pixels a second come.
-func (e LiveEncode) source() float64 { return float64(e.Picture.Width*e.Picture.Height) / 1e6 * e.Rate }
+// source returns the million pixels a second of the source.
+func (e LiveEncode) source() float64 { return float64(e.Video.Width*e.Video.Height) / 1e6 * e.Rate }
 
-// Pixels is what the need of memory follows from.
+// Pixels returns Command.Pixels of the run.
 func (e LiveEncode) Pixels() int64 {
-	pixels := int64(e.Picture.Width) * int64(e.Picture.Height)
+	pixels := int64(e.Video.Width) * int64(e.Video.Height)
 	for _, r := range e.Rungs {
 		pixels += int64(r.Width) * int64(r.Height)
 	}
@@ -209,9 +183,9 @@ func (e LiveEncode) Threads() int {
 	return threads
 }
 
-// threadsFor returns how many threads a part of the run gets. With one it works in the
-// thread that all parts share; each more holds back a frame. So what is small stays
-// there, and what is not gets as many as it takes to keep up with room to spare.
+// threadsFor returns how many threads a part of the run gets. With one it works in the thread that
+// all parts share; each additional thread delays the output by a frame. So cheap parts get one, and
+// the others as many as they need to keep up with some margin.
 func threadsFor(cost float64) int {
 	if cost < 100 {
 		return 1
@@ -219,8 +193,8 @@ func threadsFor(cost float64) int {
 	return min(2+int(cost/300), 8)
 }
 
-// ColourNames returns what ffmpeg calls the ways in which colours are coded, by the numbers
-// that all codings share (ISO/IEC 23091-2); "" for those that say nothing.
+// ColourNames returns ffmpeg's names of the code points of ISO/IEC 23091-2 for colours; "" =
+// unspecified.
 func ColourNames(primaries, transfer, matrix int) (primariesName, transferName, matrixName string) {
 	name := func(of []string, code int) string {
 		if code < 0 || code >= len(of) {

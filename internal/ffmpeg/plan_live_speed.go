@@ -7,43 +7,39 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
 
 const (
-	// usualEffort is the CPU time that the picture to measure with takes where the costs of
-	// live encoding were measured.
-	usualEffort = 500 * time.Millisecond
-	// measureTimes is how often it is encoded: the best time counts.
-	measureTimes = 3
-	// measureLimit is how long that may take on a machine that has a lot to do.
-	measureLimit = time.Minute
-	// The slowest and the fastest that a machine is believed to be.
-	slowestSpeed, fastestSpeed = 0.1, 8.0
+	// referenceTime is the CPU time of the test video on the machine where the costs of live
+	// encoding were measured.
+	referenceTime = 500 * time.Millisecond
+	measureRuns   = 3           // the fastest counts
+	measureLimit  = time.Minute // for one run, on a busy machine
+	// Speeds outside of these bounds are not believed.
+	minSpeed, maxSpeed = 0.1, 8.0
 )
 
-// measured is what the file of the speed says.
+// measured is the content of the speed file.
 type measured struct {
-	Machine string  `json:"machine"` // what was measured: of others it says nothing
+	Machine string  `json:"machine"` // see Engine.machine
 	Speed   float64 `json:"speed"`
 }
 
-// Speed returns how fast a core of this machine encodes, against one that the costs of live
-// encoding are reckoned in, if that was measured before.
+// Speed returns the speed of a core of this machine, relative to one of the machine where the costs
+// of live encoding were measured, if it was measured before.
 func (e *Engine) Speed(ctx context.Context) (speed float64, known bool) {
 	var m measured
 	data, err := os.ReadFile(e.speedFile)
-	if err != nil || json.Unmarshal(data, &m) != nil || m.Machine != e.machine(ctx) || m.Speed < slowestSpeed || m.Speed > fastestSpeed {
+	if err != nil || json.Unmarshal(data, &m) != nil || m.Machine != e.machine(ctx) || m.Speed < minSpeed || m.Speed > maxSpeed {
 		return 1, false
 	}
 	return m.Speed, true
 }
 
-// Measure finds out how fast this machine is, if it was not before, with a short encode on one
-// core that gives way to everything else, and lets the ledger know. Until then and if it can't
-// be found out, it counts as one that is usual.
+// Measure measures the speed of this machine, if it was not before, with a short encode on one core
+// at the lowest priority, and gives it to the ledger. Until then and if it fails, the speed is 1.
 func (e *Engine) Measure(ctx context.Context) {
 	if e.speedFile == "" {
 		return
@@ -60,7 +56,7 @@ func (e *Engine) Measure(ctx context.Context) {
 			err = e.keepSpeed(ctx, speed)
 		}
 		if ctx.Err() != nil {
-			return // the next one may have the time
+			return // the next call tries again
 		}
 		if err != nil {
 			e.log.WarnContext(ctx, "the speed of this machine could not be measured or kept", "err", err)
@@ -76,7 +72,7 @@ func (e *Engine) Measure(ctx context.Context) {
 	}
 }
 
-// measure encodes a picture that moves, as a rung of a ladder is encoded.
+// measure encodes a moving test pattern as a rung of a ladder.
 func (e *Engine) measure(ctx context.Context) (speed float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, measureLimit)
 	defer cancel()
@@ -87,9 +83,9 @@ func (e *Engine) measure(ctx context.Context) (speed float64, err error) {
 		"-threads", "1", "-pix_fmt", "yuv420p",
 	}
 	args = append(append(args, rung.x264Args(plan)...), "-f", "h264", "pipe:3")
-	// Whatever else runs makes it slower, never faster.
+	// Other processes can only make it slower.
 	least := measureLimit
-	for range measureTimes {
+	for range measureRuns {
 		var used time.Duration
 		err := e.execute(ctx, process{
 			program: e.ffmpeg, args: args, grant: grant{Memory: memoryFor(960*540*2, 1), CPU: measureLimit, Nice: true},
@@ -100,7 +96,7 @@ func (e *Engine) measure(ctx context.Context) (speed float64, err error) {
 		}
 		least = min(least, max(used, time.Millisecond))
 	}
-	return min(max(float64(usualEffort)/float64(least), slowestSpeed), fastestSpeed), nil
+	return min(max(float64(referenceTime)/float64(least), minSpeed), maxSpeed), nil
 }
 
 func (e *Engine) keepSpeed(ctx context.Context, speed float64) error {
@@ -108,25 +104,15 @@ func (e *Engine) keepSpeed(ctx context.Context, speed float64) error {
 	if err != nil {
 		return err
 	}
-	// Another process may read it.
-	file, err := os.CreateTemp(filepath.Dir(e.speedFile), ".speed")
-	if err != nil {
+	// Another process may read it at the same time.
+	temp := e.speedFile + ".tmp"
+	if err := os.WriteFile(temp, append(data, '\n'), 0o600); err != nil {
 		return err
 	}
-	_, err = file.Write(append(data, '\n'))
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), e.speedFile)
-	}
-	if err != nil {
-		_ = os.Remove(file.Name())
-	}
-	return err
+	return os.Rename(temp, e.speedFile)
 }
 
-// machine says what the speed is that of: another processor and another ffmpeg have another.
+// machine returns what the speed depends on: the processor and the version of ffmpeg.
 func (e *Engine) machine(ctx context.Context) string {
 	processor := "unknown processor"
 	cpus, _ := os.ReadFile("/proc/cpuinfo")
@@ -138,7 +124,7 @@ func (e *Engine) machine(ctx context.Context) string {
 	}
 	version := "unknown"
 	if c, err := e.Capabilities(ctx); err == nil {
-		version = c.Version
+		version = c.version
 	}
 	return fmt.Sprintf("%s, ffmpeg %s", processor, version)
 }

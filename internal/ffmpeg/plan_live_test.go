@@ -12,11 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A faster preset, fewer frames and fewer rungs must each cost less, or giving them up
-// would be for nothing; and what was measured must come out.
+// A faster preset and fewer frames must each cost less, and the costs must match the measured ones.
 func TestLiveCost(t *testing.T) {
 	ladder := func(preset string, rate float64) LiveEncode {
-		return LiveEncode{Picture: Picture{Width: 1920, Height: 1080}, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
+		return LiveEncode{Video: VideoFormat{Width: 1920, Height: 1080}, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
 			{Width: 1280, Height: 720, Preset: preset, Rate: rate}, {Width: 854, Height: 480, Preset: preset, Rate: rate}, {Width: 640, Height: 360, Preset: preset, Rate: rate},
 		}}
 	}
@@ -42,7 +41,7 @@ func TestReserve(t *testing.T) {
 		t.Errorf("the second got offer %d, want that of 0.3 cores", second)
 	}
 	if third, _ := l.reserve([]int{200}); third != -1 {
-		t.Errorf("the third got offer %d, and there is no room", third)
+		t.Errorf("the third got offer %d, and there is none left", third)
 	}
 	if s := l.stats(); s.Running[Live] != 2 || s.Busy != 2 {
 		t.Errorf("stats: %+v", s)
@@ -64,19 +63,19 @@ func TestReserve(t *testing.T) {
 	release()
 	releaseSecond()
 	if s := l.stats(); s.Busy != 0 || s.Running[Live] != 0 {
-		t.Errorf("stats after all is over: %+v", s)
+		t.Errorf("stats after all were released: %+v", s)
 	}
 }
 
-// Frames with lines of two moments are made whole, and those whose colours only HDR screens
-// show are mapped; no frame and no key frame is lost by it.
-func TestLivePictures(t *testing.T) {
-	live := func(t *testing.T, track []byte, picture Picture) string {
+// Interlaced frames are deinterlaced, and HDR colours are mapped to BT.709;
+// no frame and no key frame gets lost.
+func TestLiveInterlacedAndHDR(t *testing.T) {
+	live := func(t *testing.T, track []byte, format VideoFormat) string {
 		t.Helper()
-		picture.Width, picture.Height = 256, 144
+		format.Width, format.Height = 256, 144
 		path := written(t, track)
 		scale := timescale(t, path)
-		e := LiveEncode{Picture: picture, Rate: 25, Timescale: scale, Rungs: []LiveRung{{Width: 256, Height: 144, Preset: PresetFastest, Bitrate: 4_000_000}}}
+		e := LiveEncode{Video: format, Rate: 25, Timescale: scale, Rungs: []LiveRung{{Width: 256, Height: 144, Preset: PresetFastest, Bitrate: 4_000_000}}}
 		made := written(t, plain(t, e.Args(), track, 1)[0])
 		sent, got := packets(t, path), packets(t, made)
 		if diff := cmp.Diff(shown(sent, 0), shown(got, 0)); diff != "" {
@@ -102,7 +101,7 @@ func TestLivePictures(t *testing.T) {
 			}
 			return sum
 		}
-		before, after := combs(live(t, track, Picture{})), combs(live(t, track, Picture{Interlaced: true}))
+		before, after := combs(live(t, track, VideoFormat{})), combs(live(t, track, VideoFormat{Interlaced: true}))
 		if after > before/2 {
 			t.Errorf("lines stand out by %d after deinterlacing, %d before", after, before)
 		}
@@ -110,7 +109,7 @@ func TestLivePictures(t *testing.T) {
 	t.Run("HDR", func(t *testing.T) {
 		track := sourceTrack(t, "hevc", "-f", "lavfi", "-i", "color=c=0x949494:s=256x144:r=25:d=1,drawbox=w=128:h=144:c=black:t=fill", "-pix_fmt", "yuv420p10le",
 			"-c:v", "libx265", "-x265-params", "log-level=error:bframes=0:keyint=10:colorprim=bt2020:colormatrix=bt2020nc:transfer=smpte2084")
-		path := live(t, track, Picture{Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"})
+		path := live(t, track, VideoFormat{Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"})
 		if got, want := ffprobe(t, "-show_entries", "stream=pix_fmt,color_space,color_transfer,color_primaries", path), "yuv420p,bt709,bt709,bt709"; got != want {
 			t.Errorf("tags = %s, want %s", got, want)
 		}
@@ -121,7 +120,7 @@ func TestLivePictures(t *testing.T) {
 	})
 }
 
-// The speed of a machine is measured once and kept, and the ledger goes by it.
+// The speed of a machine is measured once and stored, and the ledger uses it.
 func TestMeasure(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "speed.json")
 	open := func() *Engine {

@@ -19,8 +19,8 @@ func TestRateIsAbsolute(t *testing.T) {
 			var scale int64
 			for _, window := range [][2]int64{{0, 30720}, {30720, 49152}} { // 2.5 s, then to 4 s
 				encode := Encode{
-					Lead:    testLead,
-					Picture: Picture{Width: 128, Height: 72}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Start: window[0], End: window[1], Threads: 1,
+					Lead:  testLead,
+					Video: VideoFormat{Width: 128, Height: 72}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Start: window[0], End: window[1], Threads: 1,
 					Renditions: []Rendition{{Codec: H264, Width: 128, Height: 72, Rate: rate, Bitrate: 100_000}, {Codec: H264, Width: 64, Height: 36, Bitrate: 50_000}},
 				}
 				out := plain(t, encode.Args(), track, 2)
@@ -41,53 +41,53 @@ func TestRateIsAbsolute(t *testing.T) {
 	}
 }
 
-// TestPictures encodes pictures of one colour in a corner and expects it where a
-// viewer would see it, in the colour a viewer would see.
-func TestPictures(t *testing.T) {
+// TestOrientationAndColour encodes frames with one red corner and expects it where a
+// viewer would see it, in the right colour.
+func TestOrientationAndColour(t *testing.T) {
 	// The left upper quarter is red, the rest is blue.
 	const card = "color=c=blue:s=256x144:r=10:d=1,drawbox=w=128:h=72:c=red:t=fill"
 	upright := []corner{{32, 18, red}, {96, 18, blue}, {32, 54, blue}, {96, 54, blue}}
 	for _, tt := range []struct {
-		name    string
-		codec   string
-		film    []string
-		picture Picture
-		width   int
-		height  int
-		want    []corner
+		name   string
+		codec  string
+		film   []string
+		format VideoFormat
+		width  int
+		height int
+		want   []corner
 	}{
 		{name: "plain", codec: "h264", film: []string{"-c:v", "libx264"}, want: upright},
 		{name: "10 bits", codec: "h264", film: []string{"-pix_fmt", "yuv420p10le", "-c:v", "libx264"}, want: upright},
-		{name: "4:4:4", codec: "h264", film: []string{"-pix_fmt", "yuv444p", "-c:v", "libx264"}, picture: Picture{PixelFormat: "yuv444p"}, want: upright},
-		{name: "full range", codec: "mjpeg", film: []string{"-pix_fmt", "yuvj422p", "-c:v", "mjpeg"}, picture: Picture{PixelFormat: "yuvj422p", Range: "pc"}, want: upright},
-		{name: "interlaced", codec: "mpeg2video", film: []string{"-flags", "+ilme+ildct", "-top", "1", "-c:v", "mpeg2video"}, picture: Picture{Interlaced: true}, want: upright},
+		{name: "4:4:4", codec: "h264", film: []string{"-pix_fmt", "yuv444p", "-c:v", "libx264"}, format: VideoFormat{PixelFormat: "yuv444p"}, want: upright},
+		{name: "full range", codec: "mjpeg", film: []string{"-pix_fmt", "yuvj422p", "-c:v", "mjpeg"}, format: VideoFormat{PixelFormat: "yuvj422p", Range: "pc"}, want: upright},
+		{name: "interlaced", codec: "mpeg2video", film: []string{"-flags", "+ilme+ildct", "-top", "1", "-c:v", "mpeg2video"}, format: VideoFormat{Interlaced: true}, want: upright},
 		{
-			name: "turned by 90", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 90}, width: 72, height: 128,
+			name: "turned by 90", codec: "h264", film: []string{"-c:v", "libx264"}, format: VideoFormat{Rotation: 90}, width: 72, height: 128,
 			want: []corner{{18, 32, blue}, {54, 32, red}, {18, 96, blue}, {54, 96, blue}},
 		},
 		{
-			name: "turned by 180", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 180},
+			name: "turned by 180", codec: "h264", film: []string{"-c:v", "libx264"}, format: VideoFormat{Rotation: 180},
 			want: []corner{{32, 18, blue}, {96, 18, blue}, {32, 54, blue}, {96, 54, red}},
 		},
 		{
-			name: "turned by 270", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Rotation: 270}, width: 72, height: 128,
+			name: "turned by 270", codec: "h264", film: []string{"-c:v", "libx264"}, format: VideoFormat{Rotation: 270}, width: 72, height: 128,
 			want: []corner{{18, 32, blue}, {54, 32, blue}, {18, 96, red}, {54, 96, blue}},
 		},
 		{
-			name: "mirrored", codec: "h264", film: []string{"-c:v", "libx264"}, picture: Picture{Mirrored: true},
+			name: "mirrored", codec: "h264", film: []string{"-c:v", "libx264"}, format: VideoFormat{Mirrored: true},
 			want: []corner{{32, 18, blue}, {96, 18, red}, {32, 54, blue}, {96, 54, blue}},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			track := sourceTrack(t, tt.codec, append([]string{"-f", "lavfi", "-i", card, "-pix_fmt", "yuv420p"}, tt.film...)...)
-			tt.picture.Width, tt.picture.Height = 256, 144
+			tt.format.Width, tt.format.Height = 256, 144
 			if tt.width == 0 {
 				tt.width, tt.height = 128, 72
 			}
 			scale := timescale(t, written(t, track))
 			encode := Encode{
-				Lead:    testLead,
-				Picture: tt.picture, Timescale: scale, Rate: Ratio{10, 1}, Threads: 1,
+				Lead:  testLead,
+				Video: tt.format, Timescale: scale, Rate: Ratio{10, 1}, Threads: 1,
 				Renditions: []Rendition{{Codec: H264, Width: tt.width, Height: tt.height, Quality: 10}},
 			}
 			path := written(t, plain(t, encode.Args(), track, 1)[0])
@@ -141,7 +141,7 @@ func TestToneMap(t *testing.T) {
 			track := sourceTrack(t, "hevc", film...)
 			encode := Encode{
 				Lead:      testLead,
-				Picture:   Picture{Width: 256, Height: 144, PixelFormat: "yuv420p10le", Primaries: "bt2020", Transfer: transfer, Matrix: "bt2020nc"},
+				Video:     VideoFormat{Width: 256, Height: 144, PixelFormat: "yuv420p10le", Primaries: "bt2020", Transfer: transfer, Matrix: "bt2020nc"},
 				Timescale: 10240, Rate: Ratio{10, 1}, Threads: 1, Renditions: []Rendition{{Codec: H264, Width: 128, Height: 72, Quality: 10}},
 			}
 			path := written(t, plain(t, encode.Args(), track, 1)[0])
@@ -195,8 +195,8 @@ func TestRemuxKeepsTime(t *testing.T) {
 	}
 }
 
-// TestAudioStaysInStep encodes audio that starts late and has a hole, and expects
-// the audio where they were.
+// TestAudioStaysInStep encodes audio that starts late and has a gap, and expects it at the
+// same times.
 func TestAudioStaysInStep(t *testing.T) {
 	// Audio from 0.5 s to 1 s and from 2 s to 3 s, in one stream of packets.
 	film := made(t, "film.mkv", "-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=3", "-f", "lavfi", "-i", "sine=f=1000:r=48000:d=3",
@@ -230,7 +230,7 @@ func TestAudioStaysInStep(t *testing.T) {
 				heard.WriteByte(loud)
 			}
 			if got := heard.String(); !strings.HasPrefix(got, ".....#####") || !strings.Contains(got[10:21], "........") || !strings.HasPrefix(got[21:], "########") {
-				t.Errorf("sound is at %s", got)
+				t.Errorf("audio is at %s", got)
 			}
 			if got := ffprobe(t, "-show_entries", "stream=codec_name,profile,channels,sample_rate", path); got != "aac,LC,48000,2" {
 				t.Errorf("track is %s", got)
@@ -239,23 +239,23 @@ func TestAudioStaysInStep(t *testing.T) {
 	}
 }
 
-// TestThumbnailsOfKeyFrames makes a picture of every key frame.
+// TestThumbnailsOfKeyFrames makes an image of every key frame.
 func TestThumbnailsOfKeyFrames(t *testing.T) {
 	track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=256x144:r=10:d=5", "-c:v", "libx264", "-g", "1")
 	out := plain(t, Thumbnails{
-		Lead:    testLead,
-		Picture: Picture{Width: 256, Height: 144}, Timescale: 10240, Width: 128, Height: 72,
+		Lead:  testLead,
+		Video: VideoFormat{Width: 256, Height: 144}, Timescale: 10240, Width: 128, Height: 72,
 		Columns: 5, Rows: 4, SpriteWidth: 64, SpriteHeight: 36, Poster: 7, PosterWidth: 256, PosterHeight: 144,
 	}.Args(), track, 3)
 	for i, want := range []struct {
-		pictures int
-		size     string
+		images int
+		size   string
 	}{{50, "128,72"}, {3, "320,144"}, {1, "256,144"}} {
-		if n := bytes.Count(out[i], []byte("\xff\xd8\xff")); n != want.pictures {
-			t.Errorf("pipe:%d has %d pictures, want %d", 3+i, n, want.pictures)
+		if n := bytes.Count(out[i], []byte("\xff\xd8\xff")); n != want.images {
+			t.Errorf("pipe:%d has %d images, want %d", 3+i, n, want.images)
 		}
 		if size := ffprobe(t, "-f", "jpeg_pipe", "-show_entries", "stream=width,height", written(t, out[i])); size != want.size {
-			t.Errorf("pictures of pipe:%d are %s, want %s", 3+i, size, want.size)
+			t.Errorf("images of pipe:%d are %s, want %s", 3+i, size, want.size)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// packet is what ffprobe says of a packet; times in ticks of the track.
+// packet is a packet as ffprobe lists it; times in ticks of the track.
 type packet struct {
 	pts, dts int64
 	key      bool
@@ -62,7 +62,7 @@ func plain(t *testing.T, args []string, stdin []byte, outputs int) [][]byte {
 	return results
 }
 
-// made is a file that ffmpeg makes of the given arguments.
+// made returns a file that ffmpeg makes with the given arguments.
 func made(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -106,7 +106,7 @@ func packets(t *testing.T, path string) []packet {
 	return all
 }
 
-// shown are the presentation times of a track, without the lead and in order.
+// shown returns the presentation times of a track, without the lead and in order.
 func shown(all []packet, lead int64) []int64 {
 	var times []int64
 	for _, p := range all {
@@ -126,16 +126,15 @@ func keys(all []packet, lead int64) []int64 {
 	return times
 }
 
-// TestRateFactors expects x264's word on the quality it ended up with, and of the right
-// encoder although others say nothing of it: one that is told a quality, and one whose
-// peak is near its bitrate.
+// TestRateFactors expects the quality that x264 logs, for the right encoder although others log none:
+// one with a given quality, and one whose peak is near its bitrate.
 func TestRateFactors(t *testing.T) {
 	engine, err := New(Options{Sandbox: Off})
 	if err != nil {
 		t.Fatal(err)
 	}
 	track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=256x144:r=24:d=2", "-c:v", "libx264", "-preset", "ultrafast")
-	encode := Encode{Lead: testLead, Picture: Picture{Width: 256, Height: 144}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Threads: 1}
+	encode := Encode{Lead: testLead, Video: VideoFormat{Width: 256, Height: 144}, Timescale: 12288, Tick: Ratio{1, 24}, Rate: Ratio{24, 1}, Threads: 1}
 	for _, r := range []Rendition{
 		{Bitrate: 50_000, Peak: 75_000, Buffer: 100_000},
 		{Quality: 30, Peak: 600_000, Buffer: 800_000},
@@ -167,8 +166,7 @@ func TestRateFactors(t *testing.T) {
 	}
 }
 
-// TestLogLeavesErrors expects that what is said for information does not push what is
-// wrong out of memory.
+// TestLogLeavesErrors expects that lines of the level info do not displace errors.
 func TestLogLeavesErrors(t *testing.T) {
 	var log []string
 	said := tail{levels: true, log: func(line string) { log = append(log, line) }}

@@ -14,12 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testLead is that of the plans in tests.
 const testLead = 10 * time.Second
 
-var update = flag.Bool("update", false, "write testdata/plan/*.txt anew")
+var update = flag.Bool("update", false, "write testdata/plan/*.txt again")
 
-// sourceTrack makes a small film and takes it apart as an import does.
+// sourceTrack makes a small film and remuxes it as an import does.
 func sourceTrack(t *testing.T, codec string, args ...string) []byte {
 	t.Helper()
 	name := "in.mp4"
@@ -56,7 +55,7 @@ func TestEncodeIsExact(t *testing.T) {
 				scale := timescale(t, path)
 				lead := 10 * scale
 				want := shown(packets(t, path), lead)
-				encode := Encode{Lead: testLead, Picture: Picture{Width: 256, Height: 144}, Timescale: scale, Rate: Ratio{24, 1}, Threads: 1}
+				encode := Encode{Lead: testLead, Video: VideoFormat{Width: 256, Height: 144}, Timescale: scale, Rate: Ratio{24, 1}, Threads: 1}
 				if name == "even" {
 					encode.Tick = Ratio{1, 24}
 				} else {
@@ -101,14 +100,14 @@ func TestEncodeIsExact(t *testing.T) {
 	}
 }
 
-// TestPlans holds the argument lists in testdata/plan; -update writes them anew.
+// TestPlans compares plans with the golden files in testdata/plan; -update writes them again.
 func TestPlans(t *testing.T) {
-	sd := Picture{Width: 1920, Height: 1080, PixelFormat: "yuv420p", Range: "tv", Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}
+	sd := VideoFormat{Width: 1920, Height: 1080, PixelFormat: "yuv420p", Range: "tv", Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}
 	ladder := []Rendition{
 		{Codec: H264, Width: 1920, Height: 1080, Bitrate: 6_000_000, Peak: 9_000_000, Buffer: 12_000_000, GOP: 48, Keys: []int64{73728, 147456}},
 		{Codec: H264, Width: 640, Height: 360, Quality: 27.5, Peak: 1_200_000, Buffer: 1_600_000, Profile: "H264Baseline", Keys: []int64{73728, 147456}},
 	}
-	chunk := Encode{Lead: testLead, Picture: sd, Timescale: 12288, Tick: Ratio{512, 12288}, Rate: Ratio{24, 1}, Start: 73728, End: 221184, Threads: 1, Renditions: ladder}
+	chunk := Encode{Lead: testLead, Video: sd, Timescale: 12288, Tick: Ratio{512, 12288}, Rate: Ratio{24, 1}, Start: 73728, End: 221184, Threads: 1, Renditions: ladder}
 	other := func(change func(*Encode)) Encode {
 		e := chunk
 		e.Renditions = slices.Clone(ladder[:1])
@@ -129,43 +128,43 @@ func TestPlans(t *testing.T) {
 		}),
 		"encode-rate": other(func(e *Encode) { e.Renditions[0].Rate = Ratio{30000, 1001} }),
 		"encode-odd": other(func(e *Encode) {
-			e.Picture = Picture{Width: 1920, Height: 1080, Rotation: 90, Mirrored: true, Interlaced: true, PixelFormat: "yuvj422p"}
+			e.Video = VideoFormat{Width: 1920, Height: 1080, Rotation: 90, Mirrored: true, Interlaced: true, PixelFormat: "yuvj422p"}
 			e.Renditions[0].Width, e.Renditions[0].Height = 720, 1280
 			e.Renditions[0].GOP = 1
 		}),
 		"encode-hdr": other(func(e *Encode) {
-			e.Picture = Picture{Width: 3840, Height: 2160, PixelFormat: "yuv420p10le", Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"}
+			e.Video = VideoFormat{Width: 3840, Height: 2160, PixelFormat: "yuv420p10le", Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"}
 		}),
-		"encode-rgb": other(func(e *Encode) { e.Picture = Picture{Width: 1920, Height: 1080, PixelFormat: "gbrp"} }),
-		"live-ladder": LiveEncode{Picture: Picture{Width: 1920, Height: 1080}, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
+		"encode-rgb": other(func(e *Encode) { e.Video = VideoFormat{Width: 1920, Height: 1080, PixelFormat: "gbrp"} }),
+		"live-ladder": LiveEncode{Video: VideoFormat{Width: 1920, Height: 1080}, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
 			{Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetBest, Profile: "H264ConstrainedHigh"},
 			{Width: 640, Height: 360, Bitrate: 800_000, Preset: PresetBest, Profile: "H264Main", GOP: 60, Quality: 27},
 		}},
-		"live-slower": LiveEncode{Picture: Picture{Width: 1280, Height: 720}, Rate: 59.94, Timescale: 90000, Rungs: []LiveRung{
+		"live-slower": LiveEncode{Video: VideoFormat{Width: 1280, Height: 720}, Rate: 59.94, Timescale: 90000, Rungs: []LiveRung{
 			{Width: 426, Height: 240, Bitrate: 250_000, Preset: PresetFastest, Profile: "H264Baseline", Rate: 29.97},
 			{Width: 426, Height: 240, Bitrate: 150_000, Preset: PresetFastest, GOP: 1, Rate: 15},
 		}},
 		"live-interlaced": LiveEncode{
-			Picture: Picture{Width: 1920, Height: 1080, Interlaced: true, Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}, Rate: 25, Timescale: 90000,
+			Video: VideoFormat{Width: 1920, Height: 1080, Interlaced: true, Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}, Rate: 25, Timescale: 90000,
 			Rungs: []LiveRung{{Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetFast}},
 		},
 		"live-hdr": LiveEncode{
-			Picture: Picture{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "arib-std-b67", Matrix: "bt2020nc"}, Rate: 30, Timescale: 90000,
+			Video: VideoFormat{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "arib-std-b67", Matrix: "bt2020nc"}, Rate: 30, Timescale: 90000,
 			Rungs: []LiveRung{{Width: 640, Height: 360, Bitrate: 800_000, Preset: PresetFast}, {Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetFast}},
 		},
-		"poster": Poster{Picture: Picture{Width: 1920, Height: 1080}, MaxWidth: 1280, MaxHeight: 720},
+		"poster": Poster{Video: VideoFormat{Width: 1920, Height: 1080}, MaxWidth: 1280, MaxHeight: 720},
 		"poster-hdr": Poster{
-			Picture:  Picture{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"},
+			Video:    VideoFormat{Width: 3840, Height: 2160, Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"},
 			MaxWidth: 1280, MaxHeight: 720,
 		},
 		"remux":        Remux{Lead: testLead, Input: "/spool/film.mov", Strict: true, Streams: []Copy{{Stream: 0, Codec: "hevc"}, {Stream: 2, Codec: "aac"}, {Stream: 3, Codec: "ac3", Matroska: true}}},
 		"remux-prores": Remux{Lead: testLead, Input: "/spool/film.mov", Streams: []Copy{{Stream: 0, Codec: "prores"}}},
 		"audio":        Audio{Lead: testLead, Input: "/spool/film.mkv", Stream: 1, Channels: 6, SampleRate: 48_000},
 		"audio-mono":   Audio{Lead: testLead, Format: "matroska", Channels: 1, SampleRate: 22_050, Bitrate: 48_000},
-		"thumbnails":   Thumbnails{Lead: testLead, Picture: sd, Timescale: 12288, Width: 640, Height: 360},
+		"thumbnails":   Thumbnails{Lead: testLead, Video: sd, Timescale: 12288, Width: 640, Height: 360},
 		"thumbnails-all": Thumbnails{
-			Lead:    testLead,
-			Picture: sd, Timescale: 12288, Width: 640, Height: 360,
+			Lead:  testLead,
+			Video: sd, Timescale: 12288, Width: 640, Height: 360,
 			Columns: 5, Rows: 4, SpriteWidth: 160, SpriteHeight: 90, Poster: 2, PosterWidth: 1280, PosterHeight: 720,
 		},
 	} {

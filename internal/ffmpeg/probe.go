@@ -14,7 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Probe is what is in a file, as far as its headers and first frames tell.
+// Probe describes a file by its headers and first frames.
 type Probe struct {
 	Format   string        `json:"format"`   // for people: mp4, mov, or ffprobe's first name: matroska, mpegts …
 	Demuxer  string        `json:"demuxer"`  // ffprobe's names: mov,mp4,m4a,3gp,3g2,mj2
@@ -23,26 +23,26 @@ type Probe struct {
 	Size     int64         `json:"size"`     // bytes
 	BitRate  int64         `json:"bitRate"`  // bits a second, of all together; 0 = not known
 
-	Video    []Stream `json:"video,omitempty"`    // the default one first
-	Audio    []Stream `json:"audio,omitempty"`    // the default one first
-	Pictures []Stream `json:"pictures,omitempty"` // covers and thumbnails that look like video
-	Other    []Stream `json:"other,omitempty"`    // subtitles, data, attachments, and what can't be decoded
+	Video  []Stream `json:"video,omitempty"`    // the default one first
+	Audio  []Stream `json:"audio,omitempty"`    // the default one first
+	Stills []Stream `json:"pictures,omitempty"` // covers and thumbnails, which look like video
+	Other  []Stream `json:"other,omitempty"`    // subtitles, data, attachments, and what can't be decoded
 }
 
 // Stream is one stream of a file.
 type Stream struct {
-	Index    int    `json:"index"`              // its number in the file
+	Index    int    `json:"index"`              // number in the file
 	Kind     string `json:"kind"`               // video, audio, subtitle, data, attachment
 	Codec    string `json:"codec"`              // ffprobe's name: h264, hevc, aac …; "" = unknown
 	Tag      string `json:"tag,omitempty"`      // of the container: avc1, hvc1 …
 	Profile  string `json:"profile,omitempty"`  // ffprobe's name: High, Main 10, LC …
 	Level    int    `json:"level,omitempty"`    // as the codec counts
-	Language string `json:"language,omitempty"` // as the file says it; "" = unknown
+	Language string `json:"language,omitempty"` // as in the file; "" = unknown
 	Title    string `json:"title,omitempty"`
 
 	Default   bool `json:"default,omitempty"`
 	Forced    bool `json:"forced,omitempty"`
-	Picture   bool `json:"picture,omitempty"`   // a still: cover, thumbnail
+	Still     bool `json:"picture,omitempty"`   // a cover or a thumbnail
 	Extradata bool `json:"extradata,omitempty"` // the container has the codec's parameters
 
 	TimeBase      Ratio         `json:"timeBase"`           // seconds a tick of StartTicks and DurationTicks
@@ -51,20 +51,20 @@ type Stream struct {
 	Start         time.Duration `json:"start"`              // of the first packet; may be negative
 	Duration      time.Duration `json:"duration"`           // 0 = the file does not say
 	BitRate       int64         `json:"bitRate,omitempty"`  // bits a second; 0 = the file does not say
-	Frames        int64         `json:"frames,omitempty"`   // as the header claims, hidden ones and all; do not plan by it
+	Frames        int64         `json:"frames,omitempty"`   // as the header claims, with hidden ones; not reliable
 	BitDepth      int           `json:"bitDepth,omitempty"` // of a sample or a colour; 0 = not known
 
 	// Of video.
-	Width       int    `json:"width,omitempty"`    // of the picture as coded
-	Height      int    `json:"height,omitempty"`   // of the picture as coded
-	Sample      Ratio  `json:"sample,omitzero"`    // how wide a pixel is for its height; 1/1 when the file does not say
-	Rotation    int    `json:"rotation,omitempty"` // degrees clockwise to turn it for showing: 0, 90, 180 or 270
-	Mirrored    bool   `json:"mirrored,omitempty"` // left and right are exchanged after turning
+	Width       int    `json:"width,omitempty"`    // as coded
+	Height      int    `json:"height,omitempty"`   // as coded
+	Sample      Ratio  `json:"sample,omitzero"`    // aspect ratio of a pixel; 1/1 when the file does not say
+	Rotation    int    `json:"rotation,omitempty"` // degrees clockwise to rotate it for display: 0, 90, 180 or 270
+	Mirrored    bool   `json:"mirrored,omitempty"` // left and right are swapped after the rotation
 	PixelFormat string `json:"pixelFormat,omitempty"`
-	Rate        Ratio  `json:"rate,omitzero"`        // frames a second, on the average; not given = not known
-	TopRate     Ratio  `json:"topRate,omitzero"`     // the least rate that has a slot for every frame, as ffprobe guesses it
+	Rate        Ratio  `json:"rate,omitzero"`        // frames a second, on average; not given = not known
+	TopRate     Ratio  `json:"topRate,omitzero"`     // the lowest rate that has a slot for every frame, as ffprobe guesses it
 	FieldOrder  string `json:"fieldOrder,omitempty"` // progressive, tt, bb, tb, bt; "" = not known
-	Reorder     int    `json:"reorder,omitempty"`    // frames that are decoded before they are shown (B-frames)
+	Reorder     int    `json:"reorder,omitempty"`    // frames that are decoded before they are displayed (B-frames)
 	Range       string `json:"range,omitempty"`      // tv or pc
 	Primaries   string `json:"primaries,omitempty"`
 	Transfer    string `json:"transfer,omitempty"`
@@ -78,12 +78,12 @@ type Stream struct {
 	SampleFormat string `json:"sampleFormat,omitempty"`
 }
 
-// Interlaced reports whether the stream has two half pictures in a frame.
+// Interlaced reports whether a frame consists of two fields.
 func (s Stream) Interlaced() bool {
 	return slices.Contains([]string{"tt", "bb", "tb", "bt"}, s.FieldOrder)
 }
 
-// Shown returns the size of the picture on a screen with square pixels, upright.
+// Shown returns the size for display: upright and with square pixels.
 func (s Stream) Shown() (width, height int) {
 	width, height = s.Width, s.Height
 	if s.Sample.Num > s.Sample.Den && s.Sample.Den > 0 {
@@ -97,15 +97,15 @@ func (s Stream) Shown() (width, height int) {
 	return width, height
 }
 
-// Source returns what the planner must know of the stream's pictures.
-func (s Stream) Source() Picture {
-	return Picture{
+// VideoFormat returns what the planner needs.
+func (s Stream) VideoFormat() VideoFormat {
+	return VideoFormat{
 		Width: s.Width, Height: s.Height, Rotation: s.Rotation, Mirrored: s.Mirrored, Interlaced: s.Interlaced(),
 		PixelFormat: s.PixelFormat, Range: s.Range, Primaries: s.Primaries, Transfer: s.Transfer, Matrix: s.Matrix,
 	}
 }
 
-// VideoSpec returns what the API shows of a source.
+// VideoSpec returns the description of a source in the API.
 func (p Probe) VideoSpec() weir.VideoSpec {
 	spec := weir.VideoSpec{Format: p.Format, Duration: p.Duration.Seconds()}
 	complete := true
@@ -117,9 +117,7 @@ func (p Probe) VideoSpec() weir.VideoSpec {
 		switch s.Kind {
 		case kindVideo:
 			t.Width, t.Height = s.Shown()
-			if s.Rate.Den > 0 {
-				t.FPS = float64(s.Rate.Num) / float64(s.Rate.Den)
-			}
+			t.FPS = s.Rate.Float()
 		case kindAudio:
 			t.BitDepth = s.BitDepth
 		}
@@ -127,7 +125,7 @@ func (p Probe) VideoSpec() weir.VideoSpec {
 		spec.Bitrate += t.Bitrate
 		complete = complete && s.BitRate > 0
 	}
-	if !complete { // many containers have only the rate of the whole
+	if !complete { // many containers have only the total bitrate
 		spec.Bitrate = float64(p.BitRate)
 	}
 	return spec
@@ -135,14 +133,13 @@ func (p Probe) VideoSpec() weir.VideoSpec {
 
 const (
 	probeLimit  = time.Minute
-	probeOutput = 8 << 20 // bytes that ffprobe may say
+	probeOutput = 8 << 20 // bytes
 )
 
-// errTooMuch is why a probe is ended that says more than probeOutput.
+// errTooMuch ends a probe that writes more than probeOutput.
 var errTooMuch = errors.New("the answer of ffprobe is too long")
 
-// Probe says what is in a file. A file that can't be used is an error of kind
-// weir.Invalid that says why.
+// Probe describes a file. For an unusable file it returns an error of kind weir.Invalid.
 func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -189,7 +186,7 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 	return p, p.check()
 }
 
-// check says why a file can't be used.
+// check returns an error that explains why a file can't be used.
 func (p Probe) check() error {
 	if len(p.Video) > 0 || len(p.Audio) > 0 {
 		return nil
@@ -200,13 +197,12 @@ func (p Probe) check() error {
 				InvalidSource, s.Kind, cmp.Or(s.Codec, "unknown"), supported)
 		}
 	}
-	if len(p.Pictures) > 0 {
+	if len(p.Stills) > 0 {
 		return weir.Errorf(weir.Invalid, "%s: there is only a picture in the file, no video and no audio", InvalidSource)
 	}
 	return weir.Errorf(weir.Invalid, "%s: there is no video and no audio in the file", InvalidSource)
 }
 
-// bounded is a buffer that refuses to grow over its limit.
 type bounded struct {
 	bytes.Buffer
 	limit int

@@ -18,25 +18,19 @@ const (
 	kindAudio = "audio"
 )
 
-// text is a value of ffprobe's JSON: it writes some numbers as strings and others
-// not, and versions differ. What is neither is taken for nothing.
+// text is a string or a number in ffprobe's JSON, "" for anything else. ffprobe writes some numbers as
+// strings, and versions differ.
 type text string
 
-// UnmarshalJSON never fails: a value that is not understood is not there.
 func (t *text) UnmarshalJSON(data []byte) error {
-	*t = ""
-	if len(data) == 0 || strings.IndexByte(`{[tfn`, data[0]) >= 0 {
-		return nil
-	}
-	if data[0] != '"' {
+	switch {
+	case len(data) == 0 || strings.IndexByte(`{[tfn`, data[0]) >= 0:
+		*t = ""
+	case data[0] == '"':
+		return json.Unmarshal(data, (*string)(t))
+	default:
 		*t = text(data)
-		return nil
 	}
-	var s string
-	if err := json.Unmarshal(data, &s); err != nil {
-		return err
-	}
-	*t = text(s)
 	return nil
 }
 
@@ -45,7 +39,7 @@ func (t text) number() int64 {
 	return n
 }
 
-// small returns a number that fits where sizes and counts are multiplied with each other.
+// small returns a positive number that is small enough to be multiplied, else 0.
 func (t text) small() int {
 	if n := t.number(); n > 0 && n <= 1<<30 {
 		return int(n)
@@ -53,10 +47,9 @@ func (t text) small() int {
 	return 0
 }
 
-// rate returns bits a second.
 func (t text) rate() int64 { return min(max(t.number(), 0), 1<<50) }
 
-// maxTime is where times stop to be believed: the end of what time.Duration holds is not far.
+// maxTime bounds times: time.Duration can't hold much more.
 const maxTime = 100 * 365 * 24 * time.Hour
 
 func (t text) seconds() time.Duration {
@@ -68,7 +61,7 @@ func (t text) seconds() time.Duration {
 	return time.Duration(math.Round(f*1e6)) * time.Microsecond
 }
 
-// ratio reads 24000/1001, or 16:11 with the other separator; what can't be is 0/0.
+// ratio parses 24000/1001, or 16:11 with the other separator. Invalid ones are 0/0.
 func (t text) ratio(separator string) Ratio {
 	a, b, _ := strings.Cut(string(t), separator)
 	num, err1 := strconv.ParseInt(a, 10, 32)
@@ -79,7 +72,7 @@ func (t text) ratio(separator string) Ratio {
 	return Ratio{Num: num, Den: den}
 }
 
-// label returns a name that the file brings: short, and nothing that can't be shown.
+// label returns a name from the file, at most 100 printable characters.
 func (t text) label() string {
 	s := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == 0xfffd {
@@ -93,7 +86,6 @@ func (t text) label() string {
 	return strings.TrimSpace(s)
 }
 
-// rawProbe is what ffprobe says.
 type rawProbe struct {
 	Streams []rawStream `json:"streams"`
 	Format  struct {
@@ -164,8 +156,8 @@ func parseProbe(data []byte) (Probe, error) {
 	for _, r := range raw.Streams {
 		s := r.stream()
 		switch {
-		case s.Kind == kindVideo && s.Picture:
-			p.Pictures = append(p.Pictures, s)
+		case s.Kind == kindVideo && s.Still:
+			p.Stills = append(p.Stills, s)
 		case s.Kind == kindVideo && s.Codec != "" && s.Width > 0 && s.Height > 0:
 			p.Video = append(p.Video, s)
 		case s.Kind == kindAudio && s.Codec != "" && s.SampleRate > 0 && s.Channels > 0:
@@ -174,21 +166,14 @@ func parseProbe(data []byte) (Probe, error) {
 			p.Other = append(p.Other, s)
 		}
 	}
-	defaultFirst := func(a, b Stream) int {
-		switch {
-		case a.Default == b.Default:
-			return 0
-		case a.Default:
-			return -1
-		}
-		return 1
-	}
+	rank := map[bool]int{true: -1}
+	defaultFirst := func(a, b Stream) int { return rank[a.Default] - rank[b.Default] }
 	slices.SortStableFunc(p.Video, defaultFirst)
 	slices.SortStableFunc(p.Audio, defaultFirst)
 	return p, nil
 }
 
-// formatName returns the name of the container as the API writes it.
+// formatName returns the name of the container in the API.
 func formatName(demuxer, brand string) string {
 	names := strings.Split(demuxer, ",")
 	switch {
@@ -207,7 +192,7 @@ func (r rawStream) stream() Stream {
 		Index: r.Index.small(), Kind: r.Kind.label(), Codec: known(r.Codec), Profile: known(r.Profile), Level: r.Level.small(),
 		Tag: r.Tag.label(), Language: language(tag(r.Tags, "language")), Title: tag(r.Tags, "title").label(),
 		Default: r.Disposition["default"] == "1", Forced: r.Disposition["forced"] == "1",
-		Picture:   r.Disposition["attached_pic"] == "1" || r.Disposition["timed_thumbnails"] == "1" || r.Disposition["still_image"] == "1",
+		Still:     r.Disposition["attached_pic"] == "1" || r.Disposition["timed_thumbnails"] == "1" || r.Disposition["still_image"] == "1",
 		Extradata: r.Extradata.number() > 0,
 		TimeBase:  r.TimeBase.ratio("/"), StartTicks: r.StartTicks.number(), DurationTicks: max(r.DurationTicks.number(), 0),
 		Start: r.Start.seconds(), Duration: max(r.Duration.seconds(), 0), BitRate: r.BitRate.rate(), Frames: max(r.Frames.number(), 0),
@@ -226,16 +211,16 @@ func (r rawStream) stream() Stream {
 	return s
 }
 
-// largestSide is more than any codec has: what is larger can't be a picture.
-const largestSide = 1 << 16
+// maxSide is larger than the frames of any codec.
+const maxSide = 1 << 16
 
 func (r rawStream) video(s *Stream) {
 	s.Width, s.Height = r.Width.small(), r.Height.small()
-	if s.Width > largestSide || s.Height > largestSide {
+	if s.Width > maxSide || s.Height > maxSide {
 		s.Width, s.Height = 0, 0
 	}
 	s.Sample = r.SampleAspect.ratio(":")
-	if !s.Sample.given() || s.Sample.Num > 100*s.Sample.Den || s.Sample.Den > 100*s.Sample.Num {
+	if !s.Sample.Given() || s.Sample.Num > 100*s.Sample.Den || s.Sample.Den > 100*s.Sample.Num {
 		s.Sample = Ratio{Num: 1, Den: 1}
 	}
 	s.PixelFormat, s.FieldOrder, s.Reorder = known(r.PixelFormat), known(r.FieldOrder), r.Reorder.small()
@@ -254,9 +239,8 @@ func (r rawStream) video(s *Stream) {
 	}
 }
 
-// orientation reads a display matrix: lines of `00000000: a b u`, where x and y of
-// a picture (y is down) are shown at ax+cy and bx+dy. Files have right angles; others
-// are taken for the nearest one.
+// orientation parses a display matrix: lines of `00000000: a b u`, which moves a pixel from x, y (y is
+// down) to ax+cy, bx+dy. Angles are rounded to right angles, which files usually have.
 func orientation(matrix, rotation string) (degrees int, mirrored bool) {
 	var rows [][]float64
 	for line := range strings.Lines(matrix) {
@@ -317,7 +301,7 @@ func bitDepth(pixelFormat string) int {
 	return 8
 }
 
-// known returns a word of ffprobe, and "" for its words for not knowing.
+// known returns a word of ffprobe, and "" for those that mean unknown.
 func known(t text) string {
 	switch word := t.label(); word {
 	case "unknown", "none", "N/A", "reserved", "unspecified", "-99":
@@ -327,7 +311,7 @@ func known(t text) string {
 	}
 }
 
-// language returns a language tag, and "" when it says nothing.
+// language returns a language tag; "" = unknown.
 func language(t text) string {
 	word := strings.ToLower(t.label())
 	if word == "und" || len(word) > 20 || strings.ContainsAny(word, " \"'<>&") {
@@ -336,7 +320,7 @@ func language(t text) string {
 	return word
 }
 
-// tag returns a tag of a file; containers differ in upper and lower case.
+// tag returns a tag of a file, whatever its case.
 func tag(tags map[string]text, name string) text {
 	if value, ok := tags[name]; ok {
 		return value

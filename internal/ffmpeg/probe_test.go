@@ -20,11 +20,11 @@ import (
 
 // probed is the part of a probe that the tests look at.
 type probed struct {
-	Format  string
-	Video   []string // codec, profile, pixel format
-	Audio   []string // codec, language
-	Other   int
-	Picture int
+	Format string
+	Video  []string // codec, profile, pixel format
+	Audio  []string // codec, language
+	Other  int
+	Stills int
 }
 
 func TestProbe(t *testing.T) {
@@ -114,7 +114,7 @@ func TestProbe(t *testing.T) {
 		},
 		{
 			name: "song.mp3", args: []string{"-f", "lavfi", "-i", "sine=d=1", "-i", cover, "-map", "0", "-map", "1", "-c:a", "libmp3lame", "-c:v", "copy", "-disposition:v", "attached_pic"},
-			want: probed{Format: "mp3", Audio: []string{"mp3 "}, Picture: 1},
+			want: probed{Format: "mp3", Audio: []string{"mp3 "}, Stills: 1},
 		},
 		{
 			name: "lossless.wav", args: []string{"-f", "lavfi", "-i", "sine=d=1", "-c:a", "pcm_s24le"},
@@ -131,7 +131,7 @@ func TestProbe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := probed{Format: p.Format, Other: len(p.Other), Picture: len(p.Pictures)}
+			got := probed{Format: p.Format, Other: len(p.Other), Stills: len(p.Stills)}
 			for _, s := range p.Video {
 				got.Video = append(got.Video, s.Codec+" "+s.Profile+" "+s.PixelFormat)
 			}
@@ -144,7 +144,7 @@ func TestProbe(t *testing.T) {
 			if tt.check != nil {
 				tt.check(t, p)
 			}
-			// It travels as JSON from node to node.
+			// Nodes exchange it as JSON.
 			var back Probe
 			if data, err := json.Marshal(p); err != nil || json.Unmarshal(data, &back) != nil {
 				t.Fatal(err)
@@ -163,9 +163,9 @@ func TestVideoSpec(t *testing.T) {
 			Kind: kindVideo, Codec: "h264", Width: 1920, Height: 1080, Rotation: 90, Sample: Ratio{1, 1}, PixelFormat: "yuv420p", BitDepth: 8,
 			Rate: Ratio{30000, 1001}, BitRate: 1000, Start: 40 * time.Millisecond, Duration: 2 * time.Second,
 		}},
-		Audio:    []Stream{{Kind: kindAudio, Codec: "aac", Channels: 2, SampleRate: 48000, BitRate: 100}},
-		Pictures: []Stream{{Kind: kindVideo, Codec: "mjpeg"}},
-		Other:    []Stream{{Kind: "data"}},
+		Audio:  []Stream{{Kind: kindAudio, Codec: "aac", Channels: 2, SampleRate: 48000, BitRate: 100}},
+		Stills: []Stream{{Kind: kindVideo, Codec: "mjpeg"}},
+		Other:  []Stream{{Kind: "data"}},
 	}
 	want := weir.VideoSpec{Format: "mp4", Duration: 2.5, Bitrate: 1100, Tracks: []weir.Track{
 		{Type: "video", Codec: "h264", StartTime: 0.04, Duration: 2, Bitrate: 1000, Width: 1080, Height: 1920, PixelFormat: "yuv420p", FPS: 30000.0 / 1001},
@@ -180,7 +180,7 @@ func TestVideoSpec(t *testing.T) {
 	}
 }
 
-func TestProbeSaysWhatIsWrong(t *testing.T) {
+func TestProbeExplainsUnusableFiles(t *testing.T) {
 	e := engine(t, Require)
 	good := clip(t, "good.mp4", small()...)
 	content, err := os.ReadFile(good)
@@ -221,7 +221,7 @@ func TestProbeSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestProbeOfNothing(t *testing.T) {
+func TestProbeOfMissingFile(t *testing.T) {
 	e := engine(t, Off)
 	if _, err := e.Probe(t.Context(), filepath.Join(t.TempDir(), "no")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error = %v", err)
@@ -280,8 +280,7 @@ func TestOrientation(t *testing.T) {
 	}
 }
 
-// What the probe says of a picture that lies on its side is what ffmpeg itself makes
-// of it.
+// A probe reports the rotation that ffmpeg applies itself.
 func TestProbeOfRotatedFile(t *testing.T) {
 	e := engine(t, Require)
 	flat := clip(t, "flat.mp4", small()...)
@@ -307,9 +306,9 @@ func TestProbeOfRotatedFile(t *testing.T) {
 			return out.Bytes()
 		}
 		want := frame("-i", "file:"+turned)
-		got := frame("-noautorotate", "-i", "file:"+turned, "-vf", strings.Join(v.Source().upright(), ","))
+		got := frame("-noautorotate", "-i", "file:"+turned, "-vf", strings.Join(v.VideoFormat().upright(), ","))
 		if len(want) != 320*180 || !bytes.Equal(got, want) {
-			t.Errorf("rotate=%s is read as %d degrees, which shows another picture than ffmpeg does", angle, v.Rotation)
+			t.Errorf("rotate=%s is read as %d degrees, which shows another frame than ffmpeg does", angle, v.Rotation)
 		}
 	}
 }
@@ -350,7 +349,7 @@ func FuzzParseProbe(f *testing.F) {
 		}
 		for _, s := range p.Video {
 			w, h := s.Shown()
-			if s.Width <= 0 || s.Height <= 0 || w <= 0 || h <= 0 || w > 100*largestSide || h > 100*largestSide || s.Rotation%90 != 0 || s.Rotation < 0 || s.Rotation > 270 {
+			if s.Width <= 0 || s.Height <= 0 || w <= 0 || h <= 0 || w > 100*maxSide || h > 100*maxSide || s.Rotation%90 != 0 || s.Rotation < 0 || s.Rotation > 270 {
 				t.Fatalf("stream = %+v, shown as %dx%d", s, w, h)
 			}
 		}
@@ -361,10 +360,10 @@ func FuzzProgress(f *testing.F) {
 	f.Add("frame=10\nfps=0.0\nout_time_us=400000\nout_time_ms=400000\ntotal_size=N/A\nspeed=1.5x\nprogress=continue\nframe=20\nprogress=end\n")
 	f.Add("=\nprogress\nprogress=\nout_time_us=99999999999999999999\nspeed=NaNx\nprogress=end")
 	f.Fuzz(func(t *testing.T, text string) {
-		moved, told := 0, 0
-		err := readProgress(strings.NewReader(text), func() { moved++ }, func(Progress) { told++ })
-		if moved > told || err == nil && told != 0 && !strings.Contains(text, "progress") {
-			t.Errorf("%d moves, %d reports, %v", moved, told, err)
+		moved, reports := 0, 0
+		err := readProgress(strings.NewReader(text), func() { moved++ }, func(Progress) { reports++ })
+		if moved > reports || err == nil && reports != 0 && !strings.Contains(text, "progress") {
+			t.Errorf("%d moves, %d reports, %v", moved, reports, err)
 		}
 	})
 }

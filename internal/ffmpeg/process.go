@@ -24,24 +24,24 @@ type process struct {
 	args     []string
 	grant    grant
 	stdin    io.Reader
-	stdout   io.Writer   // nil = nowhere
+	stdout   io.Writer   // nil = discard
 	outputs  []io.Writer // file descriptors 3, 4, …
 	progress func(Progress)
-	log      func(line string) // nil = what is said is only about errors
-	complain func(error)       // gets what was said to be wrong when it ended well; nil = nobody asks
-	levels   bool              // lines on stderr name their level
-	damage   *Damage           // gets what could not be decoded; nil = nobody asks
+	log      func(line string) // see Command.Log
+	complain func(error)       // see Command.Complaint
+	levels   bool              // lines on stderr contain their level
+	damage   *Damage           // see Command.Damage
 	stall    time.Duration     // 0 = no watchdog
-	used     *time.Duration    // gets the CPU time it took; nil = nobody asks
+	used     *time.Duration    // gets the CPU time; may be nil
 }
 
-// niceBatch is the least urgent of the nice values.
+// niceBatch is the lowest priority of the kernel.
 const niceBatch = 19
 
-// errStalled is why the watchdog ends a process.
+// errStalled is the reason when the watchdog ends a process.
 var errStalled = errors.New("no progress")
 
-// execute runs the process to its end. Nothing of it is left when execute returns.
+// execute runs the process to its end. When it returns, no child process and no pipe is left.
 func (e *Engine) execute(ctx context.Context, p process) error {
 	e.runs.Add(1)
 	err := e.run(ctx, p)
@@ -61,8 +61,8 @@ func (e *Engine) run(ctx context.Context, p process) error {
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = environment()
-	// A session, and so a group, of its own: it is killed as a whole and has no terminal.
-	// And it dies with weir, also when weir is killed.
+	// A session of its own has no terminal, and its process group can be killed as a whole. It ends
+	// with weir, also when weir is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 
@@ -73,8 +73,8 @@ func (e *Engine) run(ctx context.Context, p process) error {
 		return fmt.Errorf("make pipes for %s: %w", filepath.Base(p.program), err)
 	}
 
-	// The kernel sends the signal of Pdeathsig when the thread that started the child
-	// ends, so this goroutine keeps its thread until the child is gone.
+	// The kernel sends the signal of Pdeathsig when the thread that started the child ends, so this
+	// goroutine keeps its thread until the child has ended.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	name := filepath.Base(p.program)
@@ -85,12 +85,12 @@ func (e *Engine) run(ctx context.Context, p process) error {
 		return diagnose(name, err, &said, nil)
 	}
 	if e.mode == Off && p.grant.Nice {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, niceBatch) // politeness; the work is right without it
+		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, niceBatch) // optional
 	}
 	s.start(ctx, p)
 
-	// The group is killed while its first process is still a zombie, and so its number
-	// can't belong to somebody else yet. What it started would hold the pipes open.
+	// The group is killed while its first process is still a zombie, so that its number can't
+	// belong to another one yet. Children that it left would keep the pipes open.
 	for unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
@@ -102,34 +102,34 @@ func (e *Engine) run(ctx context.Context, p process) error {
 
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errStalled):
-		return stalled(name, p.stall, &said)
+		return timedOut(name, "made no progress for "+p.stall.String(), &said)
 	case cause != nil:
 		return cause
 	case exit != nil && e.mode != Off && usedUp(cmd.ProcessState, p.grant.CPU):
-		return exhausted(name, p.grant.CPU, &said)
+		// ffmpeg takes the kernel's signal for a request to stop and writes no message.
+		return timedOut(name, "used up its CPU time of "+p.grant.CPU.String(), &said)
 	}
-	names := append([]string{p.grant.Write}, p.grant.Read...)
 	if exit != nil {
-		return diagnose(name, exit, &said, names)
+		return diagnose(name, exit, &said, p.grant.Read)
 	}
 	if p.damage != nil {
 		*p.damage = said.damage
 	}
 	if p.complain != nil && len(said.lines()) > 0 {
-		p.complain(diagnose(name, nil, &said, names))
+		p.complain(diagnose(name, nil, &said, p.grant.Read))
 	}
 	return nil
 }
 
-// environment has nothing of weir's own: there are keys in it. Pictures lie in huge pages
-// where glibc and the kernel have them: encoding takes 3 to 4 % less CPU time for it, and
-// a twelfth more memory.
+// environment has no variables of weir's own, because they may contain keys. With huge pages, where
+// glibc and the kernel support them, encoding takes 3 to 4 % less CPU time and a twelfth more
+// memory.
 func environment() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"}
 }
 
-// usedUp reports whether a process ended at its limit of CPU time. The kernel's two
-// counts of that time differ: by a share, and by what a busy machine has not booked yet.
+// usedUp reports whether a process ended at its limit of CPU time. The kernel counts that time in
+// two ways, which differ by a share, and by what a busy machine has not counted yet.
 func usedUp(state *os.ProcessState, limit time.Duration) bool {
 	return state.UserTime()+state.SystemTime() >= limit-max(limit/20, 300*time.Millisecond)
 }
@@ -145,10 +145,10 @@ type stream struct {
 	guards sync.WaitGroup
 
 	feed     *os.File      // our end of stdin; nil = none
-	moved    atomic.Int64  // counts whatever shows that the process lives
+	moved    atomic.Int64  // counts reads, writes and progress
 	outside  atomic.Int32  // goroutines that wait for the caller, not for the process
 	finished chan struct{} // closed when the process has ended
-	drained  chan struct{} // closed when all it wrote has been taken
+	drained  chan struct{} // closed when all its output was read
 }
 
 // connect makes the pipes and gives the child its ends.
@@ -181,7 +181,7 @@ func (s *stream) connect(cmd *exec.Cmd, p process, said *tail) error {
 	}
 	w, err := from(func(r *os.File) {
 		if readProgress(r, func() { s.moved.Add(1) }, p.progress) != nil {
-			_, _ = io.Copy(io.Discard, r) // a line of a megabyte is not ffmpeg's; let it talk
+			_, _ = io.Copy(io.Discard, r) // a line of a megabyte is not ffmpeg's
 		}
 	})
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *stream) connect(cmd *exec.Cmd, p process, said *tail) error {
 	return nil
 }
 
-// start starts the goroutines. The child has its ends now.
+// start starts the goroutines. The child has its ends of the pipes now.
 func (s *stream) start(ctx context.Context, p process) {
 	closeFiles(s.theirs)
 	s.theirs = nil
@@ -243,7 +243,7 @@ func closeFiles(files []*os.File) {
 
 const bufferSize = 128 << 10
 
-// copyOut takes what the process writes.
+// copyOut copies what the process writes.
 func (s *stream) copyOut(w io.Writer, r *os.File) {
 	buffer := make([]byte, bufferSize)
 	for {
@@ -265,8 +265,8 @@ func (s *stream) copyOut(w io.Writer, r *os.File) {
 	}
 }
 
-// copyIn feeds the process. That it closes its end early is no error: it has all
-// that it needs, or its exit status says why.
+// copyIn writes to the process. It is no error if the process closes its end early: it needs no
+// more, or its exit status tells why.
 func (s *stream) copyIn(r io.Reader) {
 	defer s.feed.Close()
 	buffer := make([]byte, bufferSize)
@@ -297,9 +297,8 @@ func (s *stream) copyIn(r io.Reader) {
 	}
 }
 
-// guard ends a process that neither reads, writes nor gets on, while nobody but
-// itself is to blame. When the run is broken off, it tells whoever waits at the
-// other end of an io.Pipe.
+// guard ends a process that neither reads, writes nor makes progress, unless it waits for the
+// caller. When the run is cancelled, guard closes the pipes, so that their readers return.
 func (s *stream) guard(ctx context.Context, p process) {
 	var tick <-chan time.Time
 	if p.stall > 0 {

@@ -14,54 +14,47 @@ import (
 
 // Command is one run of ffmpeg.
 type Command struct {
-	// Args are the arguments from the first input on. Run puts the global options
-	// before them.
+	// Args are the arguments from the first input on. Run puts the global options before them.
 	Args []string
 
-	Dir  string   // folder of its own, which it may write; "" = it writes no files
 	Read []string // files and folders that it may read
 
-	// Stdin is what ffmpeg reads as pipe:0; nil = nothing. Its error ends the run. Run
-	// closes it when it is an io.Closer, so that a reader that waits for more comes
-	// back when ffmpeg needs no more.
+	// Stdin is what ffmpeg reads as pipe:0; nil = nothing. Its error ends the run. Run closes it
+	// when it is an io.Closer, so that a blocked Read returns when ffmpeg needs no more.
 	Stdin io.Reader
 
-	// Outputs get what ffmpeg writes to pipe:3, pipe:4 and so on, each from a goroutine
-	// of its own. The first error of one ends the run. One that is an *io.PipeWriter is
-	// closed with the error when the run is broken off; others must not block for ever.
+	// Outputs get what ffmpeg writes to pipe:3, pipe:4 and so on, each from a goroutine of its own.
+	// The first error of one ends the run. An *io.PipeWriter is closed with the error when the run
+	// is cancelled; others must not block forever.
 	Outputs []io.Writer
 
 	Threads  int  // cores it takes from the ledger; 0 = 1
 	Reserved bool // its cores were taken by Reserve, so Run takes none
 	Priority Priority
-	Pixels   int64         // width times height of the source and of each output picture, added up; 0 = 1080p and a ladder below it
-	CPU      time.Duration // most CPU time; 0 = a hundred hours
-	Stall    time.Duration // end it when nothing moves for so long; 0 = one minute
+	Pixels   int64         // sum of width times height of the source and of each output, for the memory limit; 0 = 1080p and a ladder below it
+	CPU      time.Duration // maximum of CPU time; 0 = a hundred hours
+	Stall    time.Duration // how long it may make no progress; 0 = one minute
 
-	// Progress is called about twice a second, one call at a time; nil = nobody asks.
+	// The callbacks may be nil. Progress is called about twice a second, one call at a time.
 	Progress func(Progress)
 
-	// Log gets every line that ffmpeg says for information, one at a time; nil = it says
-	// only what is wrong.
+	// Log gets every line of the level info or warning, one at a time.
 	Log func(line string)
 
-	// Complaint gets the error that Run would have returned by what ffmpeg said, had it not
-	// ended well: it does so although it had no memory for some frames, or for the end of a
-	// file. Whoever finds something missing learns here why; nil = nobody asks.
+	// Complaint gets the error that ffmpeg's messages stand for when it ended with status 0: it
+	// does so even if it had no memory for some frames, or for the end of a file. Callers that miss
+	// frames learn the reason here.
 	Complaint func(error)
 
-	// Damage gets what could not be decoded of the source, of a run that ended well
-	// nevertheless; nil = nobody asks.
+	// Damage gets what a successful run could not decode; may be nil.
 	Damage *Damage
 }
 
 // Progress is how far a run is.
 type Progress struct {
 	Frame int64         // frames of the first video output
-	Time  time.Duration // of what has been written, where the outputs are furthest
-	Bytes int64         // written
-	Speed float64       // against real time; 0 = not known yet
-	Done  bool          // this is the last one
+	Time  time.Duration // of the output that is furthest
+	bytes int64         // written
 }
 
 const (
@@ -70,28 +63,22 @@ const (
 	defaultPixels = 2 * 1920 * 1080 * 2
 )
 
-// Run waits for cores, runs ffmpeg and returns when it has ended and everything it
-// wrote has been taken. When ctx ends, ffmpeg is killed at once and the error is
-// ctx's. An error that ffmpeg is to blame for has a [Failure] inside; an error of
-// Stdin or of an output comes back as it is.
+// Run waits for cores, runs ffmpeg and returns when it has ended and all its output was read. When
+// ctx ends, ffmpeg is killed at once and the error is ctx's. [ReasonOf] an error tells why ffmpeg
+// failed; an error of Stdin or of an output is returned as it is.
 func (e *Engine) Run(ctx context.Context, c Command) error {
 	if !c.Reserved {
-		release, err := e.acquire(ctx, c.Priority, c.Threads)
+		release, err := e.ledger.acquire(ctx, c.Priority, c.Threads)
 		if err != nil {
 			return err
 		}
 		defer release()
 	}
 
-	// The sandbox wants whole paths. In Args they may be relative: ffmpeg has weir's
-	// own working folder.
+	// The sandbox needs absolute paths. In Args they may be relative: ffmpeg has weir's working
+	// folder.
 	var err error
-	write, read := "", slices.Clone(c.Read)
-	if c.Dir != "" {
-		if write, err = filepath.Abs(c.Dir); err != nil {
-			return err
-		}
-	}
+	read := slices.Clone(c.Read)
 	for i := range read {
 		if read[i], err = filepath.Abs(read[i]); err != nil {
 			return err
@@ -110,7 +97,6 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		program: e.ffmpeg,
 		args:    append(args, c.Args...),
 		grant: grant{
-			Write:  write,
 			Read:   read,
 			Memory: memoryFor(cmp.Or(c.Pixels, defaultPixels), c.Threads),
 			CPU:    cmp.Or(c.CPU, defaultCPU),
@@ -127,9 +113,8 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 	})
 }
 
-// readProgress reads what ffmpeg writes for -progress: lines of key=value, of which
-// `progress` is the last of each block. moved is called when a block differs from
-// the one before.
+// readProgress parses the output of -progress: lines of key=value, of which `progress` is the last
+// of each block. It calls moved when a block differs from the one before.
 func readProgress(r io.Reader, moved func(), report func(Progress)) error {
 	lines := bufio.NewScanner(r)
 	var now, before Progress
@@ -144,12 +129,9 @@ func readProgress(r io.Reader, moved func(), report func(Progress)) error {
 				now.Time = time.Duration(us) * time.Microsecond
 			}
 		case "total_size":
-			now.Bytes, _ = strconv.ParseInt(value, 10, 64)
-		case "speed":
-			now.Speed, _ = strconv.ParseFloat(strings.TrimSuffix(value, "x"), 64)
+			now.bytes, _ = strconv.ParseInt(value, 10, 64)
 		case "progress":
-			now.Done = value == "end"
-			if now.Frame != before.Frame || now.Time != before.Time || now.Bytes != before.Bytes {
+			if now != before {
 				moved()
 			}
 			before = now

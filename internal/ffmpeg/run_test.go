@@ -20,15 +20,15 @@ import (
 	"weir/internal/weir"
 )
 
-// endless is a source of pictures that keeps the pace of a clock.
+// endless returns arguments for an endless video in real time.
 func endless() []string {
 	return []string{"-re", "-f", "lavfi", "-i", "testsrc2=s=64x64:r=25", "-c:v", "rawvideo", "-f", "rawvideo", "pipe:3"}
 }
 
-func TestRunFillsOutputsAndTellsProgress(t *testing.T) {
+func TestRunFillsOutputsAndReportsProgress(t *testing.T) {
 	e := engine(t, Require)
 	var video, audio bytes.Buffer
-	var told []Progress
+	var reports []Progress
 	err := e.Run(t.Context(), Command{
 		Args: []string{
 			"-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=2", "-f", "lavfi", "-i", "sine=d=2",
@@ -37,7 +37,7 @@ func TestRunFillsOutputsAndTellsProgress(t *testing.T) {
 		Outputs:  []io.Writer{&video, &audio},
 		Threads:  2,
 		Priority: Interactive,
-		Progress: func(p Progress) { told = append(told, p) },
+		Progress: func(p Progress) { reports = append(reports, p) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +48,8 @@ func TestRunFillsOutputsAndTellsProgress(t *testing.T) {
 	if got, want := audio.Len(), 2*8000*2; got != want {
 		t.Errorf("%d bytes of audio, want %d", got, want)
 	}
-	last := told[len(told)-1]
-	if !last.Done || last.Frame != 50 || last.Time < 1900*time.Millisecond || last.Time > 2*time.Second {
+	last := reports[len(reports)-1]
+	if last.Frame != 50 || last.Time < 1900*time.Millisecond || last.Time > 2*time.Second {
 		t.Errorf("last progress = %+v", last)
 	}
 	if s := e.Stats(); s.Runs != 1 || s.Failures != 0 || s.Busy != 0 {
@@ -95,7 +95,7 @@ func TestEnoughInputIsNoError(t *testing.T) {
 }
 
 func TestErrorOfInputEndsRun(t *testing.T) {
-	cause := weir.Errorf(weir.Upstream, "the other side is gone")
+	cause := weir.Errorf(weir.Upstream, "the connection is closed")
 	err := misbehaving(t).Run(t.Context(), Command{
 		Args:  []string{"helper", "hang"},
 		Stdin: io.MultiReader(strings.NewReader("something"), failing{cause}),
@@ -111,7 +111,7 @@ func (f failing) Read([]byte) (int, error)  { return 0, f.err }
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 func TestErrorOfOutputEndsRun(t *testing.T) {
-	cause := weir.Errorf(weir.Full, "no room")
+	cause := weir.Errorf(weir.Full, "no space")
 	err := misbehaving(t).Run(t.Context(), Command{Args: []string{"helper", "pour"}, Outputs: []io.Writer{failing{cause}, io.Discard}})
 	if !errors.Is(err, cause) {
 		t.Errorf("error = %v, want %v", err, cause)
@@ -132,7 +132,7 @@ func (s *signalled) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-func TestCancelKillsEverybody(t *testing.T) {
+func TestCancelKillsAllProcesses(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
 		t.Run(fmt.Sprint("hangs ", hangs), func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -152,19 +152,19 @@ func TestCancelKillsEverybody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the child of the child is gone", func() bool { return gone(child) })
+			eventually(t, "the child of the child has ended", func() bool { return ended(child) })
 		})
 	}
 }
 
-// gone reports whether a process has ended; nobody may have taken notice of its end yet.
-func gone(pid int) bool {
+// ended reports whether a process has ended; it may still be a zombie.
+func ended(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || bytes.Contains(status, []byte(") Z "))
 }
 
-func TestReaderThatWaitsIsFreed(t *testing.T) {
-	r, w := io.Pipe() // nobody writes
+func TestBlockedReaderReturns(t *testing.T) {
+	r, w := io.Pipe() // is never written to
 	ctx, cancel := context.WithCancel(t.Context())
 	out := newSignalled()
 	go func() { <-out.first; cancel() }()
@@ -177,7 +177,7 @@ func TestReaderThatWaitsIsFreed(t *testing.T) {
 	}
 }
 
-func TestWriterThatWaitsIsFreed(t *testing.T) {
+func TestBlockedWriterReturns(t *testing.T) {
 	r, w := io.Pipe() // read once
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
@@ -196,12 +196,12 @@ func TestWriterThatWaitsIsFreed(t *testing.T) {
 func TestStall(t *testing.T) {
 	err := misbehaving(t).Run(t.Context(), Command{Args: []string{"helper", "hang"}, Outputs: []io.Writer{io.Discard}, Stall: 50 * time.Millisecond})
 	wantKind(t, err, weir.Internal, "execution timeout", "no progress for 50ms")
-	if ReasonOf(err) != Stalled {
-		t.Errorf("reason = %q, want %q", ReasonOf(err), Stalled)
+	if ReasonOf(err) != stalled {
+		t.Errorf("reason = %q, want %q", ReasonOf(err), stalled)
 	}
 }
 
-// slow takes longer than the watchdog waits, and then fails.
+// slow blocks longer than the watchdog waits, and then fails.
 type slow struct{ err error }
 
 func (s slow) Read([]byte) (int, error)  { <-time.After(3 * time.Second); return 0, s.err }
@@ -224,7 +224,7 @@ func TestWaitingForTheCallerIsNoStall(t *testing.T) {
 	}
 }
 
-// children are the processes that this one has started.
+// children returns the processes that this one has started.
 func children(t *testing.T) []int { t.Helper(); return childrenOf(t, "self") }
 
 func childrenOf(t *testing.T, pid string) []int {
@@ -247,7 +247,7 @@ func childrenOf(t *testing.T, pid string) []int {
 	return found
 }
 
-// atWork runs the real ffmpeg and does something to it when it has written.
+// atWork runs the real ffmpeg and calls do when it has written something.
 func atWork(t *testing.T, c Command, do func(pid int)) error {
 	t.Helper()
 	before := children(t)
@@ -265,7 +265,7 @@ func atWork(t *testing.T, c Command, do func(pid int)) error {
 	return <-done
 }
 
-// disturb sends ffmpeg a signal when it is at work.
+// disturb sends a signal to a running ffmpeg.
 func disturb(t *testing.T, stall time.Duration, signal unix.Signal) error {
 	t.Helper()
 	return atWork(t, Command{Args: endless(), Stall: stall}, func(pid int) {
@@ -278,27 +278,27 @@ func disturb(t *testing.T, stall time.Duration, signal unix.Signal) error {
 func TestFFmpegKilled(t *testing.T) {
 	err := disturb(t, 0, unix.SIGKILL)
 	wantKind(t, err, weir.Internal, "internal error processing file", "killed")
-	if ReasonOf(err) != Killed {
-		t.Errorf("reason = %q, want %q", ReasonOf(err), Killed)
+	if ReasonOf(err) != killed {
+		t.Errorf("reason = %q, want %q", ReasonOf(err), killed)
 	}
 }
 
 func TestFFmpegCrashed(t *testing.T) {
 	err := disturb(t, 0, unix.SIGSEGV)
-	if ReasonOf(err) != Crashed {
-		t.Errorf("reason = %q, want %q (%v)", ReasonOf(err), Crashed, err)
+	if ReasonOf(err) != crashed {
+		t.Errorf("reason = %q, want %q (%v)", ReasonOf(err), crashed, err)
 	}
 }
 
 func TestFFmpegHung(t *testing.T) {
 	err := disturb(t, 2*time.Second, unix.SIGSTOP)
 	wantKind(t, err, weir.Internal, "execution timeout")
-	if ReasonOf(err) != Stalled {
-		t.Errorf("reason = %q, want %q", ReasonOf(err), Stalled)
+	if ReasonOf(err) != stalled {
+		t.Errorf("reason = %q, want %q", ReasonOf(err), stalled)
 	}
 }
 
-// When weir is killed, its ffmpeg does not go on alone.
+// When weir is killed, its ffmpeg ends too.
 func TestFFmpegEndsWithWeir(t *testing.T) {
 	for _, mode := range []Mode{Require, Off} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -321,10 +321,10 @@ func TestFFmpegEndsWithWeir(t *testing.T) {
 			if err := unix.Kill(inner[0], unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if err := <-done; ReasonOf(err) != Killed {
+			if err := <-done; ReasonOf(err) != killed {
 				t.Errorf("error = %v", err)
 			}
-			eventually(t, "ffmpeg is gone", func() bool { return gone(theirs[0]) })
+			eventually(t, "ffmpeg has ended", func() bool { return ended(theirs[0]) })
 		})
 	}
 }
@@ -374,7 +374,7 @@ func TestMissingEncoder(t *testing.T) {
 	err := engine(t, Require).Run(t.Context(), Command{
 		Args: []string{"-f", "lavfi", "-i", "testsrc2=d=1", "-c:v", "libx263", "-f", "null", "-"},
 	})
-	if ReasonOf(err) != Missing || weir.KindOf(err) != weir.Unavailable {
+	if ReasonOf(err) != missing || weir.KindOf(err) != weir.Unavailable {
 		t.Errorf("error = %v, want a missing encoder", err)
 	}
 }
@@ -386,7 +386,7 @@ func TestProgramThatCannotStart(t *testing.T) {
 	}
 	r, w := io.Pipe()
 	err = e.Run(t.Context(), Command{Stdin: r, Outputs: []io.Writer{io.Discard}})
-	if weir.KindOf(err) != weir.Internal || ReasonOf(err) != Unknown {
+	if weir.KindOf(err) != weir.Internal || ReasonOf(err) != unknown {
 		t.Errorf("error = %v", err)
 	}
 	if _, err := w.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {

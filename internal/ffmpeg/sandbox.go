@@ -18,31 +18,27 @@ import (
 	"weir/internal/weir"
 )
 
-// The sandbox is weir itself, started again as `weir sandbox … -- ffmpeg …`: it
-// takes from itself what ffmpeg must not have, and then becomes ffmpeg. What is
-// taken away is never given back to a process or its children.
+// The sandbox is weir itself, started again as `weir sandbox … -- ffmpeg …`: it drops the rights that
+// ffmpeg must not have, and then becomes ffmpeg. A process and its children never get dropped rights
+// back.
 //
 //   - limits (this file): memory, CPU time, size and number of files, no core files;
 //   - capabilities, when weir runs as root (this file);
-//   - Landlock (landlock.go): all files but the named ones, signals to others;
-//   - seccomp (seccomp.go): all calls to the kernel but those that codecs need, so no
-//     network and no second process.
+//   - Landlock (landlock.go): no files but the named ones, no signals to others;
+//   - seccomp (seccomp.go): only the system calls that codecs need, so no network and no second
+//     process.
 
-// grant is what a process may do.
+// grant lists the rights of a process.
 type grant struct {
-	Write  string   // folder
 	Read   []string // files and folders
 	Memory int64    // bytes
 	CPU    time.Duration
-	Nice   bool // let others go first
+	Nice   bool // has the lowest priority
 }
 
-// args are the arguments of `weir sandbox` up to the program.
+// args returns the arguments of `weir sandbox` up to the program.
 func (g grant) args(mode Mode) []string {
 	args := []string{"--mode=" + string(mode), "--memory=" + strconv.FormatInt(g.Memory, 10), "--cpu=" + g.CPU.String()}
-	if g.Write != "" {
-		args = append(args, "--write="+g.Write)
-	}
 	for _, path := range g.Read {
 		args = append(args, "--read="+path)
 	}
@@ -54,7 +50,7 @@ func (g grant) args(mode Mode) []string {
 
 // Memory of a run. Measured on a 1080p source with four renditions (5.7 million
 // pixels in all): x264 with one thread needs 370 MB, with eight 760, x265 500, VP9
-// 620, SVT-AV1 900; SVT-AV1 at 2160p 1570. The limits leave room for twice as much.
+// 620, SVT-AV1 900; SVT-AV1 at 2160p 1570. The limits are about twice as high.
 const (
 	memoryBase        = 1 << 30
 	memoryPerPixel    = 300
@@ -62,17 +58,17 @@ const (
 	memoryThreadPixel = 16 // each thread keeps frames of its own
 )
 
-// memoryFor returns how much memory a run may use.
+// memoryFor returns the memory limit of a run, in bytes.
 func memoryFor(pixels int64, threads int) int64 {
 	pixels, n := max(pixels, 0), int64(max(threads, 1))
 	return memoryBase + pixels*memoryPerPixel + n*(memoryPerThread+pixels*memoryThreadPixel)
 }
 
-// Sandbox is `weir sandbox`: it confines this process and becomes the program that
-// its arguments name after `--`. It returns only when that fails.
+// Sandbox is `weir sandbox`: it restricts this process and becomes the program named after `--`. It
+// returns only when that fails.
 func Sandbox(args []string) error {
-	// What follows must happen on the thread that becomes the program, with no
-	// collector in between that wants memory.
+	// All of it must happen on the thread that becomes the program, and without garbage collection,
+	// which needs memory.
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 	g, mode, command, err := parseSandbox(args)
@@ -95,21 +91,19 @@ func Sandbox(args []string) error {
 	if err := loadSeccomp(); err != nil && mode == Require {
 		return fmt.Errorf("seccomp: %w; if this kernel has none, weir runs with --sandbox best", err)
 	}
-	// The last of all: with little memory left, nothing else may happen here.
+	// This comes last, because it may leave too little memory for anything else.
 	if err := g.limit(); err != nil && mode == Require {
 		return fmt.Errorf("limits: %w", err)
 	}
 	return fmt.Errorf("start %s: %w", command[0], unix.Exec(command[0], command, os.Environ()))
 }
 
-// parseSandbox reads what grant.args wrote, and the command behind it.
 func parseSandbox(args []string) (g grant, mode Mode, command []string, err error) {
 	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar((*string)(&mode), "mode", string(Require), "require or best")
 	flags.Int64Var(&g.Memory, "memory", memoryFor(defaultPixels, 1), "bytes")
 	flags.DurationVar(&g.CPU, "cpu", defaultCPU, "CPU time")
-	flags.StringVar(&g.Write, "write", "", "folder that may be written")
 	flags.Func("read", "file or folder that may be read", func(path string) error {
 		g.Read = append(g.Read, path)
 		return nil
@@ -128,26 +122,25 @@ func parseSandbox(args []string) (g grant, mode Mode, command []string, err erro
 	return g, mode, command, nil
 }
 
-// killFirst makes the kernel take ffmpeg when it is out of memory, and not weir.
+// killFirst makes the kernel kill ffmpeg and not weir when the machine is out of memory.
 const killFirst = "500"
 
-// yield makes the process less important than the one that started it, and makes
-// it end with that one.
+// yield gives the process a lower priority than its parent has, and makes it end with its parent.
 func (g grant) yield() error {
-	// The threads of this process have each a signal of their own; the one set by
-	// who started us belongs to the first thread, which ends when this one goes on.
+	// Each thread has a death signal of its own; the parent set that of the first thread, which ends
+	// when this one becomes the program.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
 	}
 	if g.Nice {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceBatch) // politeness; the work is right without it
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, niceBatch) // optional
 	}
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(killFirst), 0) // a request; some containers have no /proc
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(killFirst), 0) // optional; some containers have no /proc
 	return nil
 }
 
-// dropCapabilities takes the powers of root away, where weir runs as root, but the
-// one to open files of other users: the data folder may belong to one.
+// dropCapabilities drops all capabilities of root, if weir runs as root, but the one to open files of
+// other users: the data folder may belong to one.
 func dropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var has, keeps [2]unix.CapUserData
@@ -159,21 +152,21 @@ func dropCapabilities() error {
 	if err := unix.Capset(&header, &keeps[0]); err != nil {
 		return err
 	}
-	// From here on, starting a program gives no powers either.
+	// From here on, starting a program gives no capabilities either.
 	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 }
 
 const (
 	maxFiles     = 256      // that may be open
-	largestFile  = 64 << 30 // bytes
+	maxFileSize  = 64 << 30 // bytes
 	threadStack  = 2 << 20  // bytes; SVT-AV1 starts hundreds of threads
 	cpuGrace     = 5        // seconds from the signal to the end
-	reservedBase = 4 << 30  // bytes of addresses; what allocators reserve is not used
+	reservedBase = 4 << 30  // bytes of addresses that allocators reserve and do not use
 	reservedCore = 8 * 64 << 20
 )
 
-// limit sets the limits of the process. Memory that it may write counts as
-// used; addresses alone have a wider limit, because allocators reserve a lot of them.
+// limit sets the limits of the process: one for writable memory, and a higher one for addresses,
+// because allocators reserve a lot of them.
 func (g grant) limit() error {
 	seconds := uint64(max(g.CPU/time.Second, 1))
 	memory := uint64(max(g.Memory, memoryBase/4))
@@ -186,7 +179,7 @@ func (g grant) limit() error {
 	}{
 		{"core", unix.RLIMIT_CORE, 0, 0},
 		{"cpu", unix.RLIMIT_CPU, seconds, seconds + cpuGrace},
-		{"fsize", unix.RLIMIT_FSIZE, largestFile, largestFile},
+		{"fsize", unix.RLIMIT_FSIZE, maxFileSize, maxFileSize},
 		{"nofile", unix.RLIMIT_NOFILE, maxFiles, maxFiles},
 		{"stack", unix.RLIMIT_STACK, threadStack, threadStack},
 		{"as", unix.RLIMIT_AS, addresses, addresses},
@@ -205,13 +198,13 @@ func (g grant) limit() error {
 	return errors.Join(errs...)
 }
 
-// Kernel is what the kernel of this machine has for the sandbox.
+// Kernel lists the features of this machine's kernel for the sandbox.
 type Kernel struct {
 	Seccomp  bool
 	Landlock int // ABI version; 0 = none
 }
 
-// ReadKernel finds out what the kernel has, and changes nothing.
+// ReadKernel returns the features of the kernel, and changes nothing.
 func ReadKernel() Kernel {
 	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
 	return Kernel{Seccomp: err == nil && strings.Contains(string(actions), "errno"), Landlock: landlockVersion()}

@@ -10,11 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowedCalls are the calls to the kernel that a codec needs, its allocator, its
-// threads and its pipes. There is no socket among them, no second process, no
-// memory outside the limits (memfd, shared segments), nothing that looks at or
-// touches another process, and nothing that was added to kernels lately.
-// What an architecture does not have is left out.
+// allowedCalls are the system calls that a codec needs, its allocator, its threads and its pipes. They
+// give no socket, no second process, no memory outside the limits (memfd, shared segments) and no
+// access to other processes, and none of them is new in the kernel.
 func allowedCalls() []string {
 	return []string{
 		// files
@@ -42,13 +40,13 @@ func allowedCalls() []string {
 	}
 }
 
-// refusal is a call that is allowed unless its arguments are as written here.
+// refusal is a system call that is refused with these arguments.
 type refusal struct {
 	call   string
 	unless []seccomp.Condition
 }
 
-// refusals are for calls that can do both harmless things and others.
+// refusals are the calls that are harmless only with some arguments.
 func refusals() []refusal {
 	const (
 		isTerminal, waitingBytes, windowSize, nonBlocking = 0x5401, 0x541b, 0x5413, 0x5421 // TCGETS, FIONREAD, TIOCGWINSZ, FIONBIO
@@ -62,7 +60,7 @@ func refusals() []refusal {
 	}
 	return []refusal{
 		{"clone", []seccomp.Condition{{Argument: 0, Operation: seccomp.BitsNotSet, Value: unix.CLONE_THREAD}}}, // threads, no processes
-		{"tgkill", other(0, uint64(os.Getpid()))},                                                              // the program that comes has the same number
+		{"tgkill", other(0, uint64(os.Getpid()))},                                                              // ffmpeg will have the same process id
 		{"prlimit64", other(0, 0)},
 		{"sched_setaffinity", other(0, 0)},
 		{"prctl", other(0, unix.PR_SET_NAME, unix.PR_GET_NAME, unix.PR_CAPBSET_READ, nameMemory)},
@@ -70,12 +68,12 @@ func refusals() []refusal {
 	}
 }
 
-// loadSeccomp restricts this thread, and what it becomes, to the allowed calls;
-// others fail with EPERM.
+// loadSeccomp restricts this thread, and the program it becomes, to the allowed calls; others fail
+// with EPERM.
 //
-// There is one filter for the calls and one for each condition on arguments: once
-// the library has looked at an argument that does not match, it compares that
-// argument, not the number of the call, with what comes next in the same filter.
+// There is one filter for the calls and one for each condition on arguments: after an argument that
+// does not match, the library compares that argument, not the number of the call, with the next rule
+// of the same filter.
 func loadSeccomp() error {
 	machine, err := arch.GetInfo("")
 	if err != nil {
@@ -96,16 +94,16 @@ func loadSeccomp() error {
 			}})
 		}
 	}
-	// The flags of clone3 are out of a filter's sight; without it, libraries use clone.
-	// A call of another architecture gets the default action.
+	// A filter can't read the flags of clone3; without it, libraries use clone. Calls of another
+	// architecture get the default action.
 	policies = append(policies, seccomp.Policy{DefaultAction: seccomp.ActionErrno, Syscalls: []seccomp.SyscallGroup{
 		{Action: seccomp.ActionErrno | seccomp.Action(unix.ENOSYS), Names: []string{"clone3"}},
 		{Action: seccomp.ActionAllow, Names: allowed},
 	}})
-	// Older kernels turn off speculation for all that is filtered, which would make
-	// encoding slower; it guards against neighbours in one process, and there are none.
+	// Older kernels turn off speculation for filtered processes, which would make encoding slower. It
+	// protects from other code in the same process, and there is none.
 	const speculate = seccomp.FilterFlag(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
-	// The list of all calls comes last: it has no seccomp(2) any more.
+	// The filter of all calls comes last: it refuses seccomp(2).
 	for i, policy := range policies {
 		if err := seccomp.LoadFilter(seccomp.Filter{NoNewPrivs: i == 0, Flag: speculate, Policy: policy}); err != nil {
 			return fmt.Errorf("filter %d: %w", i, err)

@@ -2,16 +2,15 @@ package guard
 
 import "net/netip"
 
-// class is a range of addresses that are not public, and what to say of them.
+// class is a range of addresses that are not public, and its description.
 type class struct {
 	network netip.Prefix // none if it can't be allowed
 	is      string       // completes "10.0.0.1 …"
 }
 
-// classes are the ranges of the IANA registries of special-purpose addresses, for
-// IPv4 and for IPv6; of ranges within one another the narrower stands first. The
-// few among them that do reach a public service (AS112, AMT) hold nothing that a
-// caller of weir could want.
+// classes are the ranges of the IANA registries of special-purpose addresses, for IPv4 and for
+// IPv6; of nested ranges the narrower is first. A few of them reach a public service (AS112, AMT),
+// but none that callers of weir need.
 var classes = []class{
 	{netip.MustParsePrefix("255.255.255.255/32"), "is the broadcast address"},
 	{netip.MustParsePrefix("0.0.0.0/32"), "is the unspecified address"},
@@ -56,16 +55,16 @@ var (
 	// globalUnicast is the part of IPv6 in which all public addresses are.
 	globalUnicast = netip.MustParsePrefix("2000::/3")
 
-	// nat64 is where a translator shows the IPv4 internet to machines that have
-	// only IPv6; the IPv4 address is in the last four bytes.
+	// nat64 maps the IPv4 internet for machines that have only IPv6; the IPv4 address is in the
+	// last four bytes.
 	nat64 = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-// classify returns the class of the address that a connection to addr ends at, and
-// nil if that is public.
+// classify returns the class of the address to which a connection to addr leads; nil = it is
+// public.
 func classify(addr netip.Addr) *class {
 	if addr.Zone() != "" {
-		// It names an interface of this machine, which no caller can mean.
+		// It refers to an interface of this machine, which callers don't know.
 		return &class{is: "has an IPv6 zone"}
 	}
 	addr = destination(addr)
@@ -80,9 +79,9 @@ func classify(addr netip.Addr) *class {
 	return &class{network: netip.PrefixFrom(addr, addr.BitLen()), is: "is not a public address"}
 }
 
-// destination returns the IPv4 address that addr stands for if it is IPv4-mapped or
-// behind the well-known NAT64, else addr. Addresses of other tunnels (6to4, Teredo,
-// IPv4-compatible) need no look inside: no public server has one.
+// destination returns the IPv4 address in addr if it is IPv4-mapped or has the well-known NAT64
+// prefix, else addr. Addresses of other tunnels (6to4, Teredo, IPv4-compatible) are not decoded: no
+// public server has one.
 func destination(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap()
 	if nat64.Contains(addr) {

@@ -132,8 +132,7 @@ func TestBlockedErrorSaysWhatToChange(t *testing.T) {
 	}
 }
 
-// TestSuggestedNetworkHelps does what the sentence of a refusal proposes, for the
-// edges of every class.
+// TestSuggestedNetworkHelps allows the network that the error suggests, for the edges of every class.
 func TestSuggestedNetworkHelps(t *testing.T) {
 	none := New(nil)
 	for _, addr := range edges() {
@@ -189,8 +188,7 @@ func lastOf(n netip.Prefix) netip.Addr {
 	return last
 }
 
-// FuzzCheck holds the check to what the standard library and package ssrf know of an
-// address, however it is written.
+// FuzzCheck compares the check with the standard library and package ssrf.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{
 		"1.1.1.1:80", "127.0.0.1:443", "[::1]:80", "[::ffff:127.0.0.1]:80", "[64:ff9b::7f00:1]:80",

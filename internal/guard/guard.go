@@ -1,16 +1,15 @@
-// Package guard is the only way to an address that a caller gave: inputs, storage,
-// webhooks, multistream targets, pull sources, and each redirect of any of them.
+// Package guard makes all connections to addresses from callers: inputs, storage, webhooks,
+// multistream targets, pull sources, and each redirect of any of them.
 //
-// Such an address may name a machine that only weir can reach: the database
-// beside it, the metadata service of the cloud, a printer. So a Guard connects to
-// public unicast addresses only, and to the networks that the operator opened with
-// --allow-networks. What counts is the address of the connection and not the name
-// in the URL: the check runs after DNS, on each address the dialer is about to
-// connect to, so a name that changes its mind between check and use gains nothing.
+// Such an address may be that of a machine that only weir can reach: the database beside it, the
+// metadata service of the cloud, a printer. So a Guard connects only to public unicast addresses,
+// and to the networks of --allow-networks. It checks the address of the connection and not the name
+// in the URL: the check runs after DNS, on each address that the dialer connects to, so a name that
+// resolves to another address later does no harm.
 //
-// Use Client for HTTP, DialContext for other protocols, and Resolve for UDP and for
-// libraries that dial by themselves: give those the address and not the name. Which
-// addresses are refused, and under what name, is a table in address.go.
+// Use Client for HTTP, DialContext for other protocols, and Resolve for UDP and for libraries that
+// dial by themselves: give those the address and not the name. The table of refused addresses is in
+// address.go.
 package guard
 
 import (
@@ -33,11 +32,10 @@ const (
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
 	maxHeaderBytes   = 256 << 10
-	maxIdlePerHost   = 16 // a storage is sent many files at the same time
+	maxIdlePerHost   = 16 // many files are sent to a storage at the same time
 )
 
-// Guard connects to public addresses and to the networks it was told to allow.
-// It is safe for concurrent use.
+// Guard connects to public addresses and to allowed networks. It is safe for concurrent use.
 type Guard struct {
 	allow     []netip.Prefix
 	resolver  *net.Resolver
@@ -48,8 +46,8 @@ type Guard struct {
 func New(allow []netip.Prefix) *Guard {
 	g := &Guard{allow: slices.Clone(allow), resolver: net.DefaultResolver}
 	g.transport = &http.Transport{
-		// No proxy: it would connect on our behalf to where we must not. Pooled
-		// connections are fine, each was checked when it was made.
+		// A proxy would connect to addresses that we must not. Pooled connections were checked when
+		// they were made.
 		Proxy:                  nil,
 		DialContext:            g.DialContext,
 		ForceAttemptHTTP2:      true,
@@ -63,12 +61,11 @@ func New(allow []netip.Prefix) *Guard {
 	return g
 }
 
-// Client returns an HTTP client that gives up after timeout, the reading of the
-// answer included; 0 leaves that to the context of the request. All clients of one
-// Guard share its connections.
+// Client returns an HTTP client with a timeout, which includes reading the response; 0 = only that
+// of the request's context. All clients of one Guard share its connections.
 //
-// Like every error of an http.Client, its errors carry the URL, which may have
-// credentials in it: show or log what errors.Unwrap returns.
+// Like every error of an http.Client, its errors contain the URL, which may have credentials: show
+// or log the result of errors.Unwrap.
 func (g *Guard) Client(timeout time.Duration) *http.Client {
 	return &http.Client{
 		Transport:     webOnly{g.transport},
@@ -77,7 +74,7 @@ func (g *Guard) Client(timeout time.Duration) *http.Client {
 	}
 }
 
-// webOnly refuses every hop that is not HTTP, the first one included.
+// webOnly refuses every request and redirect that is not HTTP.
 type webOnly struct {
 	transport *http.Transport
 }
@@ -92,14 +89,14 @@ func (w webOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.transport.RoundTrip(r)
 }
 
-// CloseIdleConnections makes the method of the client work.
+// CloseIdleConnections is called by the method of the client.
 func (w webOnly) CloseIdleConnections() { w.transport.CloseIdleConnections() }
 
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return weir.Errorf(weir.Invalid, "%s redirects more than %d times", via[0].URL.Hostname(), maxRedirects)
 	}
-	// The URL before may have a token in its query, which is not for the next host.
+	// The query of the URL before may have a token, which the next host must not get.
 	r.Header.Del("Referer")
 	return nil
 }
@@ -127,9 +124,9 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	return dialer.DialContext(ctx, network, address)
 }
 
-// Resolve returns an allowed address of host, a name or an address, to connect to
-// in place of the name: looking the name up once more could give another one. If
-// host has no allowed address, the error is a *BlockedError.
+// Resolve returns an allowed address of host, a name or an address. Connect to it instead of the
+// name: another lookup could give another address. If host has no allowed address, the error is a
+// *BlockedError.
 func (g *Guard) Resolve(ctx context.Context, host string) (netip.Addr, error) {
 	addrs, err := g.lookup(ctx, host)
 	if err != nil {
@@ -149,8 +146,8 @@ func (g *Guard) Resolve(ctx context.Context, host string) (netip.Addr, error) {
 	return netip.Addr{}, blocked
 }
 
-// CheckHost refuses a host that is written as an address which is not allowed, without
-// asking anybody. A name passes: what it resolves to is checked when it is connected to.
+// CheckHost refuses a host that is an address which is not allowed. It makes no lookup: names are
+// checked when they are connected to.
 func (g *Guard) CheckHost(host string) error {
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
@@ -174,7 +171,7 @@ func (g *Guard) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// check is checkAddr for an address as the dialer has it: with a port.
+// check is checkAddr for an address with a port.
 func (g *Guard) check(host, resolved string) error {
 	addrPort, err := netip.ParseAddrPort(resolved)
 	if err != nil {
@@ -196,14 +193,13 @@ func (g *Guard) checkAddr(host string, addr netip.Addr) error {
 	return &BlockedError{Host: host, Addr: plain}
 }
 
-// BlockedError says that the address of a host is not one that weir connects to.
-// As an error of kind weir.Invalid it may be shown to the caller.
+// BlockedError means that weir does not connect to the address of a host. As an error of kind
+// weir.Invalid it may be shown to the caller.
 type BlockedError struct {
 	Host string // as the caller gave it
 	Addr netip.Addr
 }
 
-// Error returns a sentence for people.
 func (e *BlockedError) Error() string {
 	subject := "host " + e.Host + " resolves to " + e.Addr.String() + ", which"
 	if addr, err := netip.ParseAddr(e.Host); err == nil && addr.Unmap() == e.Addr {
@@ -220,5 +216,5 @@ func (e *BlockedError) Error() string {
 	}
 }
 
-// Unwrap makes the sentence one that the caller may see.
+// Unwrap makes it an error that callers may see.
 func (e *BlockedError) Unwrap() error { return weir.Errorf(weir.Invalid, "%s", e.Error()) }

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The tests stay on this machine: 127.0.0.2 plays the public internet, which the
-// guard of the tests allows, and 127.0.0.1 the network that nobody may reach.
+// The tests stay on this machine: 127.0.0.2 stands for the public internet, which the guard of the
+// tests allows, and 127.0.0.1 for the private network.
 const (
 	public  = "127.0.0.2"
 	private = "127.0.0.1"
@@ -255,7 +255,7 @@ func client(t *testing.T) *http.Client {
 	return c
 }
 
-// get is a GET of which only the error counts.
+// get makes a GET request and returns its error.
 func get(t *testing.T, c *http.Client, address string) error {
 	t.Helper()
 	resp, err := c.Get(address)

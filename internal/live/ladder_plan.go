@@ -29,7 +29,7 @@ type ladderPlan struct {
 func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []ladderPlan {
 	across, down := source.DisplaySize()
 	width, height := int(math.Round(across)), int(math.Round(down))
-	whole := ladderPlan{encode: ffmpeg.LiveEncode{Picture: pictureOf(source), Rate: rate, Timescale: int64(source.Timescale)}}
+	whole := ladderPlan{encode: ffmpeg.LiveEncode{Video: formatOf(source), Rate: rate, Timescale: int64(source.Timescale)}}
 	for i, p := range profiles {
 		if p.Enlarges(width, height) {
 			continue
@@ -58,10 +58,10 @@ func ladderPlans(profiles []weir.Profile, source cmaf.Track, rate float64) []lad
 	return plans
 }
 
-// pictureOf returns the properties of a source that ffmpeg's filters need.
-func pictureOf(source cmaf.Track) ffmpeg.Picture {
+// formatOf returns the properties of a source that ffmpeg's filters need.
+func formatOf(source cmaf.Track) ffmpeg.VideoFormat {
 	display := source.Config().Display()
-	p := ffmpeg.Picture{Width: source.Width, Height: source.Height, Interlaced: display.Interlaced}
+	p := ffmpeg.VideoFormat{Width: source.Width, Height: source.Height, Interlaced: display.Interlaced}
 	p.Primaries, p.Transfer, p.Matrix = ffmpeg.ColourNames(display.Primaries, display.Transfer, display.Matrix)
 	if display.FullRange {
 		p.Range = "pc"

@@ -92,14 +92,14 @@ func TestFrameRate(t *testing.T) {
 }
 
 // What the parameter sets say of the picture gets to the encoder.
-func TestPictureOf(t *testing.T) {
+func TestFormatOf(t *testing.T) {
 	// 1920x1080, interlaced, BT.709.
 	sps := []byte{
 		0x67, 0x4d, 0x40, 0x28, 0xf4, 0x03, 0xc0, 0x22, 0x7e, 0xf0, 0x16, 0xa0, 0x20, 0x20, 0x28, 0x00, 0x00, 0x03, 0x00, 0x08, 0x00, 0x00, 0x03, 0x01, 0x90, 0xf8, 0xb1, 0x75,
 	}
 	track := newTrack(t)(codec.H264Config(sps, []byte{0x68, 0xde, 0x0f, 0xc8}))
-	want := ffmpeg.Picture{Width: 1920, Height: 1080, Interlaced: true, Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}
-	if diff := cmp.Diff(want, pictureOf(track)); diff != "" {
+	want := ffmpeg.VideoFormat{Width: 1920, Height: 1080, Interlaced: true, Primaries: "bt709", Transfer: "bt709", Matrix: "bt709"}
+	if diff := cmp.Diff(want, formatOf(track)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

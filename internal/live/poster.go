@@ -178,7 +178,7 @@ func (p *poster) encode(ctx context.Context, r *rendition, key keyFrame) ([]byte
 	track := key.track
 	track.Delay = 0
 	_, part := cmaf.EncodePart(1, track, cmaf.Fragment{Samples: []cmaf.Sample{{Duration: track.Timescale, Size: uint32(len(data)), Sync: true}}, Data: data})
-	plan := ffmpeg.Poster{Picture: pictureOf(track), MaxWidth: posterWidth, MaxHeight: posterHeight}
+	plan := ffmpeg.Poster{Video: formatOf(track), MaxWidth: posterWidth, MaxHeight: posterHeight}
 	var image imageBuffer
 	if err := p.engine.Run(ctx, ffmpeg.Command{
 		Args: plan.Args(), Stdin: io.MultiReader(bytes.NewReader(cmaf.Init(track)), bytes.NewReader(part)), Outputs: []io.Writer{&image},

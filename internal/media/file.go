@@ -11,16 +11,16 @@ import (
 	"weir/internal/weir"
 )
 
-// File is a file that nobody stored: its head is in memory, the rest are byte ranges
-// of stored segments. Its size is known, and any part of it can be read at once.
+// File is a virtual file: its head is in memory, the rest are byte ranges of stored segments. Its
+// size is known, and it can be read from any offset.
 type File struct {
 	layout cmaf.Layout
 	tracks []*Track
 	starts []int64 // of each extent, in the file
 }
 
-// NewFile returns the file that a layout describes. Extents of the layout name
-// tracks by their place in tracks.
+// NewFile returns the file that a layout describes. Extents refer to tracks by their index in
+// tracks.
 func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 	f := &File{layout: layout, tracks: tracks, starts: make([]int64, len(layout.Extents))}
 	at := int64(len(layout.Head))
@@ -40,36 +40,35 @@ func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 // Size returns the length of the file.
 func (f *File) Size() int64 { return f.layout.Size }
 
-// Reader opens the file; it reads for as long as the context allows. Several readers
-// of one file can be used at the same time, one reader can't.
-func (f *File) Reader(ctx context.Context) *FileReader {
+// Reader opens the file; it reads until the context ends. Several readers of one file can be used
+// at the same time, one reader can't. A closed reader can be used again.
+func (f *File) Reader(ctx context.Context) io.ReadSeekCloser {
 	open := func(track, segment int, offset int64) (io.ReadCloser, error) {
 		return f.tracks[track].open(ctx, segment, offset, -1)
 	}
-	return &FileReader{file: f, open: open, bodies: make([]segmentBody, len(f.tracks))}
+	return &fileReader{file: f, open: open, bodies: make([]segmentBody, len(f.tracks))}
 }
 
-// FileReader reads a File. The segment that is being read stays open for each track,
-// so that reading on costs no more requests to the store than there are segments.
-type FileReader struct {
+// fileReader reads a File. The current segment of each track stays open, so that reading in order
+// takes one request to the store for each segment.
+type fileReader struct {
 	file   *File
 	open   func(track, segment int, offset int64) (io.ReadCloser, error)
 	at     int64
 	bodies []segmentBody // by track
 }
 
-// segmentBody is an open segment and how far it is read.
+// segmentBody is an open segment and the offset of its reader.
 type segmentBody struct {
 	body    io.ReadCloser
 	segment int
 	at      int64
 }
 
-// nearSkip is how many bytes are rather read and thrown away than asked for anew.
+// nearSkip is how many bytes are skipped by reading instead of a new request.
 const nearSkip = 256 << 10
 
-// Seek moves to another place of the file.
-func (r *FileReader) Seek(offset int64, whence int) (int64, error) {
+func (r *fileReader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
 		offset += r.at
@@ -83,8 +82,7 @@ func (r *FileReader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// Read reads on.
-func (r *FileReader) Read(p []byte) (int, error) {
+func (r *fileReader) Read(p []byte) (int, error) {
 	f := r.file
 	if r.at >= f.layout.Size {
 		return 0, io.EOF
@@ -116,8 +114,7 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// body returns the open segment of a track, at the given offset.
-func (r *FileReader) body(track, segment int, offset int64) (*segmentBody, error) {
+func (r *fileReader) body(track, segment int, offset int64) (*segmentBody, error) {
 	b := &r.bodies[track]
 	if b.body != nil && b.segment == segment && b.at <= offset && offset-b.at <= nearSkip {
 		n, err := io.CopyN(io.Discard, b.body, offset-b.at)
@@ -139,8 +136,7 @@ func (r *FileReader) body(track, segment int, offset int64) (*segmentBody, error
 	return b, nil
 }
 
-// Close lets go of what is open. A reader that was closed can be used again.
-func (r *FileReader) Close() error {
+func (r *fileReader) Close() error {
 	var errs []error
 	for i := range r.bodies {
 		if b := &r.bodies[i]; b.body != nil {

@@ -10,26 +10,24 @@ import (
 	"weir/internal/cmaf"
 )
 
-// forgetAfter is how many segments that were trimmed an index has before it is made anew
-// without them.
+// forgetAfter is how many trimmed segments an index has before it is written again without them.
 const forgetAfter = 256
 
-// Forgotten are segments of a recording that were trimmed, and that the index and the
-// journal do not have any more: those from First up to but without End. A stream that is
-// not recorded may be on air for months, and what is kept of it must not grow with that.
-// In its zero value there are none.
+// Forgotten describes trimmed segments that are no longer in the index and the journal: those from First
+// up to but without End. A stream that is not recorded may be live for months, and its files must not
+// grow all the time. The zero value has no segments.
 type Forgotten struct {
-	First int64 `json:"first"` // those before it are spared
+	First int64 `json:"first"` // segments before it are spared
 	End   int64 `json:"end"`
 
-	// What they were together.
+	// The sums of the segments, and the longest duration.
 	Parts           uint32        `json:"parts"`
 	Discontinuities int64         `json:"discontinuities"`
 	Total           time.Duration `json:"total"`
 	Max             time.Duration `json:"longest"`
 }
 
-// Number returns the number of the segment that entry i of the index is of.
+// Number returns the segment of entry i of the index.
 func (f Forgotten) Number(i int) int64 {
 	if n := int64(i); n < f.First {
 		return n
@@ -37,12 +35,12 @@ func (f Forgotten) Number(i int) int64 {
 	return int64(i) + f.End - f.First
 }
 
-// possible reports whether there can be such segments: what is on disk may be damaged.
+// possible reports whether the values are valid: a file may be damaged.
 func (f Forgotten) possible() bool { return f.First >= 0 && f.First < f.End }
 
 func (f Forgotten) has(n int64) bool { return n >= f.First && n < f.End }
 
-// note returns what the journal says of them, nothing if there are none.
+// note returns their line in the journal, nothing if there are none.
 func (f Forgotten) note() ([]byte, error) {
 	if f.End == 0 {
 		return nil, nil
@@ -59,8 +57,8 @@ func (f *Forgotten) add(s cmaf.Segment, track cmaf.Track) {
 	}
 }
 
-// forget takes those that were trimmed out of the index and the journal, if there are as
-// many. Who calls it holds syncing.
+// forget removes trimmed segments from the index and the journal, if there are at least that many. The
+// caller holds syncing.
 func (r *Recorder) forget(atLeast int64) error {
 	r.files.Lock()
 	known := r.forgotten.End
@@ -74,9 +72,8 @@ func (r *Recorder) forget(atLeast int64) error {
 	return r.shorten(first, spared, nil)
 }
 
-// Skip goes on with segment number to, and removes those before it: nobody sees them any
-// more. Players count so many discontinuities before it. No segment may be open, and none
-// be spared.
+// Skip continues with segment number to, and removes those before it. Players count that many
+// discontinuities before it. No segment may be open, and none may be spared.
 func (r *Recorder) Skip(to, discontinuities int64) error {
 	if err := r.writable(false); err != nil {
 		return err
@@ -106,10 +103,10 @@ func (r *Recorder) Skip(to, discontinuities int64) error {
 	return nil
 }
 
-// shorten makes the index and the journal anew, without the segments from spared up to
-// end; their discontinuities count as so many, if not nil. It waits for the disk, but
-// nobody waits for it: if something is written meanwhile, it is left to the next time.
-// Who calls it holds syncing.
+// shorten writes the index and the journal again, without the segments from spared up to end; if
+// discontinuities is not nil, it replaces their number. It waits for the disk, but does not block
+// writers: if they write meanwhile, the files stay as they are until the next call. The caller holds
+// syncing.
 func (r *Recorder) shorten(end, spared int64, discontinuities *int64) error {
 	r.files.Lock()
 	indexed, noted := r.index, r.journal
@@ -136,7 +133,7 @@ func (r *Recorder) shorten(end, spared int64, discontinuities *int64) error {
 	if discontinuities != nil {
 		sum.Discontinuities = *discontinuities
 	}
-	entries, err := recordedIndex(index.Track, sum, left)
+	entries, err := writeIndex(indexHead{Track: index.Track, Forgotten: sum}, left)
 	if err != nil {
 		return err
 	}
@@ -147,8 +144,7 @@ func (r *Recorder) shorten(end, spared int64, discontinuities *int64) error {
 	return r.replace(indexed, noted, sum, entries, notes)
 }
 
-// notesWithout returns the journal, which has so many bytes, without segments that are
-// forgotten.
+// notesWithout returns the first size bytes of the journal without forgotten segments.
 func (r *Recorder) notesWithout(f Forgotten, size int64) ([]byte, error) {
 	all, err := readFile(filepath.Join(r.dir, journalName))
 	if err != nil {
@@ -170,8 +166,7 @@ func (r *Recorder) notesWithout(f Forgotten, size int64) ([]byte, error) {
 	return notes, nil
 }
 
-// replace gives the recording another index and another journal, unless those that there
-// are have grown.
+// replace replaces the index and the journal, unless they have grown.
 func (r *Recorder) replace(indexed, noted int64, f Forgotten, index, notes []byte) error {
 	if err := errors.Join(writeTemp(r.dir, indexName, index), writeTemp(r.dir, journalName, notes)); err != nil {
 		return err
@@ -181,7 +176,7 @@ func (r *Recorder) replace(indexed, noted int64, f Forgotten, index, notes []byt
 	if r.index != indexed || r.journal != noted {
 		return errors.Join(remove(r.dir, indexName+tempSuffix), remove(r.dir, journalName+tempSuffix))
 	}
-	// The index first: what it has needs its notes.
+	// The index first: its segments need their notes.
 	if err := useTemp(r.dir, indexName); err != nil {
 		return err
 	}

@@ -15,15 +15,14 @@ import (
 	"weir/internal/weir"
 )
 
-// forget lets a recorder forget all that was trimmed.
+// forget lets a recorder forget all trimmed segments.
 func forget(r *Recorder) error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
 	return r.forget(1)
 }
 
-// What is kept of a track that is trimmed does not grow with its length, and after a
-// restart it goes on all the same.
+// The files of a track that is trimmed do not grow with its length, and it can be recovered.
 func TestForget(t *testing.T) {
 	dir := scratch(t)
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
@@ -48,7 +47,7 @@ func TestForget(t *testing.T) {
 		switch size := logs(); {
 		case n < forgetAfter+20:
 			limit = max(limit, size)
-		case size > limit+1000: // what the sum of the forgotten ones takes
+		case size > limit+1000: // for the note on forgotten segments
 			t.Fatalf("index and journal have %d bytes after %d segments, and had %d", size, n+1, limit)
 		}
 	}
@@ -68,8 +67,7 @@ func TestForget(t *testing.T) {
 	want.check(t, r, "recorded on")
 }
 
-// A process that is killed while it shortens its files has lost nothing, whichever of them
-// it has replaced.
+// A process that is killed while it shortens its files loses nothing.
 func TestForgetInterrupted(t *testing.T) {
 	dir := filepath.Join(scratch(t), "track")
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
@@ -105,11 +103,11 @@ func TestForgetInterrupted(t *testing.T) {
 		r, err := Recover(dir)
 		must(t, err)
 		want.check(t, r, what)
-		want.checkGoesOn(t, dir)
+		want.checkContinues(t, dir)
 	}
 }
 
-// A track can go on with a later number, of which nothing before is there.
+// A track can continue with a later number.
 func TestSkip(t *testing.T) {
 	dir, want, r := threeSegments(t)
 	const to = 100_000
@@ -156,7 +154,7 @@ func TestSkip(t *testing.T) {
 	}
 }
 
-// What is spared stays, whatever is trimmed and forgotten behind it.
+// Spared segments stay, whatever is trimmed and forgotten after them.
 func TestSpare(t *testing.T) {
 	for _, forgets := range []bool{false, true} {
 		t.Run(fmt.Sprintf("forgets=%v", forgets), func(t *testing.T) { testSpare(t, forgets) })
@@ -225,7 +223,7 @@ func testSpare(t *testing.T, forgets bool) {
 	}
 	must(t, r.Trim(100))
 	if _, _, err := r.Open(2); err != nil {
-		t.Errorf("what was spared is gone: %v", err)
+		t.Errorf("a spared segment is missing: %v", err)
 	}
 	if _, _, err := r.Open(7); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("what was not spared is there: error %v", err)

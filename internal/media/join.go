@@ -11,16 +11,16 @@ import (
 	"weir/internal/weir"
 )
 
-// A broadcast may have been recorded in several periods, each on a node of its own: what the
-// next one recorded comes after what the one before did. An asset has one track of all.
+// A broadcast may have been recorded in several periods, each on another node. The asset has one
+// track with the segments of all periods in their order.
 
-// keepTrack makes one track in a store of what was recorded of it below several folders.
-// An error of kind weir.NotFound means that nothing was.
+// keepTrack makes one track in a store from the recordings in several folders. An error of kind
+// weir.NotFound means that there are none.
 func keepTrack(ctx context.Context, store blob.Store, prefix, name string, dirs []string) (*Track, error) {
 	var joined cmaf.TrackIndex
 	for period, dir := range dirs {
 		if dir == "" {
-			continue // its files can't be had
+			continue // its files are lost
 		}
 		recorder, err := Recover(filepath.Join(dir, name))
 		var index cmaf.TrackIndex
@@ -44,9 +44,9 @@ func keepTrack(ctx context.Context, store blob.Store, prefix, name string, dirs 
 	return NewTrack(store, prefix+"/"+name, joined), nil
 }
 
-// share puts the segments of a recording into a track, from one of its numbers on. What
-// is there already is not put again, and what is in the store at the place of the period is
-// copied there.
+// share puts the segments of a recording into a track, where they are numbered from first on.
+// Segments that exist already are skipped, and those that were uploaded to the folder of the period
+// are copied.
 func (r *Recorder) share(ctx context.Context, store blob.Store, from, to string, first int) (cmaf.TrackIndex, error) {
 	index, files, err := r.kept()
 	if err != nil {
@@ -93,12 +93,12 @@ func join(all *cmaf.TrackIndex, next cmaf.TrackIndex) {
 	all.Segments = append(all.Segments, next.Segments...)
 }
 
-// periodsFolder has what is needed of a broadcast until it is an asset, below its prefix.
+// periodsFolder holds the files that are needed until a broadcast is an asset, below its prefix.
 const periodsFolder = "legs"
 
-// PeriodFolder is where the segments of a track of a period are put as they are finished, for
-// [SegmentKey]. prefix is that of the asset that the broadcast becomes; the segments of the
-// first period are where it will have them.
+// PeriodFolder returns the prefix for [SegmentKey] to which the finished segments of a period are
+// uploaded. prefix is that of the asset that the broadcast becomes; the segments of the first
+// period are already where the asset will have them.
 func PeriodFolder(prefix string, period int, name string) string {
 	if period == 0 {
 		return path.Join(prefix, name)
@@ -106,17 +106,12 @@ func PeriodFolder(prefix string, period int, name string) string {
 	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name)
 }
 
-// journalPrefix is where the journal of a track of a period is.
-func journalPrefix(prefix string, period int, name string) string {
-	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name, journalName)
+// logPrefix returns the folder with the pieces of the journal or the index of a period.
+func logPrefix(prefix string, period int, name, file string) string {
+	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name, file)
 }
 
-// indexPrefix is where the index of a track of a period is.
-func indexPrefix(prefix string, period int, name string) string {
-	return path.Join(prefix, periodsFolder, strconv.Itoa(period), name, indexName)
-}
-
-// kept returns the index of the segments that are there, and their numbers here.
+// kept returns the index of the segments that were not trimmed, and their numbers in the recording.
 func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
 	all, forgotten, err := r.Index()
 	if err != nil {

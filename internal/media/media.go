@@ -1,20 +1,19 @@
-// Package media keeps the bytes of package cmaf in a blob.Store. It is the only
-// reader and writer of inits, segments and indexes.
+// Package media stores the tracks of package cmaf in a blob.Store. It is the only reader and writer
+// of inits, segments and indexes.
 //
-// A track lives under a prefix:
+// A track has a prefix:
 //
 //	<prefix>/init.mp4   its init segment
 //	<prefix>/<n>.m4s    its segments, from 0
-//	<prefix>/index      what it is, and an entry for each segment
+//	<prefix>/index      its description, and an entry for each segment
 //
-// The index is a line of JSON, the cmaf.Track with the changes of its coding, and after
-// it the entries as cmaf writes them. A track exists when its index does: [Put] stores segments in any order
-// and from any machine, [Seal] writes the init segment and then the index. So a
-// reader never sees a track that promises a segment which is not there.
+// The index is a line of JSON, the cmaf.Track with the changes of its coding, and after it the
+// entries as cmaf writes them. A track exists when its index does: [Put] stores segments in any
+// order and from any machine, [Seal] writes the init segment and then the index. So a reader never
+// sees an index with a segment that does not exist.
 //
-// Start reading at [Open]; [File] gives a whole track or several of them as one file,
-// without ever making that file. [Recorder] writes a track while it grows, in a folder;
-// [Recover] takes it up again after a crash.
+// [Open] reads an index; a [File] presents one or several tracks as one file, without storing it.
+// [Recorder] writes a track to a folder while it grows; [Recover] resumes it after a crash.
 package media
 
 import (
@@ -30,26 +29,21 @@ import (
 	"weir/internal/weir"
 )
 
-// largestIndex is far above the index of a day of video, and keeps a damaged store
-// from filling the memory.
-const largestIndex = 256 << 20
+// maxIndex is far above the index of a day of video, and keeps a damaged store from filling the
+// memory.
+const maxIndex = 256 << 20
 
-// What a store is told of the objects: they never change once written.
 var (
 	segmentOptions = blob.PutOptions{ContentType: "video/mp4"}
 	indexOptions   = blob.PutOptions{ContentType: "application/octet-stream"}
 )
-
-// initKey returns the key of a track's init segment.
-func initKey(prefix string) string { return prefix + "/init.mp4" }
 
 // SegmentKey returns the key of segment n of a track.
 func SegmentKey(prefix string, n int) string { return prefix + "/" + strconv.Itoa(n) + ".m4s" }
 
 func indexKey(prefix string) string { return prefix + "/index" }
 
-// Put stores segment n, whose bytes may come in pieces. Storing it twice is storing it
-// once.
+// Put stores segment n, whose bytes may be in pieces. Storing it again has no effect.
 func Put(ctx context.Context, store blob.Store, prefix string, n int, segment cmaf.Segment, data ...[]byte) error {
 	var size int64
 	for _, piece := range data {
@@ -61,7 +55,7 @@ func Put(ctx context.Context, store blob.Store, prefix string, n int, segment cm
 	return store.Put(ctx, SegmentKey(prefix, n), io.NewSectionReader(joined(data), 0, size), size, segmentOptions)
 }
 
-// joined reads pieces as one. To put them into one would take the memory twice.
+// joined reads pieces as one, without copying them into one.
 type joined [][]byte
 
 func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
@@ -79,34 +73,23 @@ func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
 	return n, io.EOF
 }
 
-// Seal makes a track out of segments that were put.
+// Seal makes a track from the segments that were put.
 func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.TrackIndex) error {
 	head := cmaf.Init(index.Track)
-	if err := store.Put(ctx, initKey(prefix), bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
+	if err := store.Put(ctx, prefix+"/init.mp4", bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
 		return err
 	}
-	data, err := indexBytes(index)
+	data, err := writeIndex(indexHead{Track: index.Track, Changes: index.Changes}, index.Segments)
 	if err != nil {
 		return err
 	}
 	return store.Put(ctx, indexKey(prefix), bytes.NewReader(data), int64(len(data)), indexOptions)
 }
 
-// indexHead is the first line of an index.
 type indexHead struct {
 	cmaf.Track
 	Changes   []cmaf.Change `json:"changes,omitempty"`
 	Forgotten Forgotten     `json:"forgotten,omitzero"` // of a recording
-}
-
-// indexBytes returns the index of a track.
-func indexBytes(index cmaf.TrackIndex) ([]byte, error) {
-	return writeIndex(indexHead{Track: index.Track, Changes: index.Changes}, index.Segments)
-}
-
-// recordedIndex returns the index of a track that is being recorded.
-func recordedIndex(track cmaf.Track, forgotten Forgotten, segments []cmaf.Segment) ([]byte, error) {
-	return writeIndex(indexHead{Track: track, Forgotten: forgotten}, segments)
 }
 
 func writeIndex(head indexHead, segments []cmaf.Segment) ([]byte, error) {
@@ -136,10 +119,10 @@ func Open(ctx context.Context, store blob.Store, prefix string) (*Track, error) 
 		return nil, err
 	}
 	defer body.Close()
-	if info.Size > largestIndex {
+	if info.Size > maxIndex {
 		return nil, fmt.Errorf("index of %s: %d bytes are too many", prefix, info.Size)
 	}
-	data, err := io.ReadAll(io.LimitReader(body, largestIndex))
+	data, err := io.ReadAll(io.LimitReader(body, maxIndex))
 	if err != nil {
 		return nil, weir.Wrap(weir.Upstream, err, "could not read the index of a track from storage")
 	}
@@ -150,8 +133,6 @@ func Open(ctx context.Context, store blob.Store, prefix string) (*Track, error) 
 	return NewTrack(store, prefix, index), nil
 }
 
-// parseIndex reads the index of a sealed track: unlike that of a track which is
-// still growing, it must be whole.
 func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 	line, entries, found := bytes.Cut(data, []byte("\n"))
 	if !found {
@@ -161,7 +142,6 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 	if err := json.Unmarshal(line, &head); err != nil {
 		return cmaf.TrackIndex{}, err
 	}
-	index := cmaf.TrackIndex{Track: head.Track, Changes: head.Changes}
 	segments, good, err := cmaf.ReadIndex(entries)
 	if err != nil {
 		return cmaf.TrackIndex{}, err
@@ -169,29 +149,27 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 	if good != len(entries) {
 		return cmaf.TrackIndex{}, fmt.Errorf("it breaks off after %d of %d bytes", good, len(entries))
 	}
-	index.Segments = segments
-	return index, nil
+	return cmaf.TrackIndex{Track: head.Track, Changes: head.Changes, Segments: segments}, nil
 }
 
-// NewTrack returns a track whose segments are in the store and whose index is known
-// from elsewhere: one that is not sealed yet.
+// NewTrack returns a track that need not be sealed: its segments are in the store, and the caller
+// knows the index.
 func NewTrack(store blob.Store, prefix string, index cmaf.TrackIndex) *Track {
 	return &Track{store: store, prefix: prefix, index: index}
 }
 
-// FromZero returns the track as it is handed out: it starts at 0, not cmaf.Lead later as its
-// stored form does. Its init segment and the bytes of its segments differ in that only.
+// FromZero returns the track as callers get it: it starts at 0, and not at cmaf.Lead like the
+// stored one. Only the times in its init segment and its segments differ.
 func (t *Track) FromZero() *Track {
 	from := *t
 	from.zero = true
 	return &from
 }
 
-// Index returns what the track is and which segments it has. Callers don't change
-// it.
+// Index returns the description of the track and its segments. Callers must not change it.
 func (t *Track) Index() cmaf.TrackIndex { return t.index }
 
-// Prefix returns where the track lives.
+// Prefix returns the prefix of the track in the store.
 func (t *Track) Prefix() string { return t.prefix }
 
 // Init returns the init segment.
@@ -202,7 +180,7 @@ func (t *Track) Init() []byte {
 	return cmaf.Init(t.index.Track)
 }
 
-// InitAfter returns the init segment that holds after k changes of the coding.
+// InitAfter returns the init segment after k changes of the coding.
 func (t *Track) InitAfter(k int) ([]byte, error) {
 	track, ok := t.index.Coded(k)
 	if !ok {
@@ -213,52 +191,61 @@ func (t *Track) InitAfter(k int) ([]byte, error) {
 
 // Segment opens segment n as it is stored.
 func (t *Track) Segment(ctx context.Context, n int) (body io.ReadCloser, size int64, err error) {
-	if n < 0 || n >= len(t.index.Segments) {
-		return nil, 0, weir.Errorf(weir.NotFound, "there is no segment %d", n)
+	if err := t.check(n); err != nil {
+		return nil, 0, err
 	}
 	body, err = t.open(ctx, n, 0, -1)
 	return body, t.index.Segments[n].Size(), err
 }
 
-// SegmentFile returns segment n as it is stored, as a file that can be read again.
+func (t *Track) check(n int) error {
+	if n < 0 || n >= len(t.index.Segments) {
+		return weir.Errorf(weir.NotFound, "there is no segment %d", n)
+	}
+	return nil
+}
+
+// SegmentFile returns segment n as a file.
 func (t *Track) SegmentFile(n int) *File {
 	size := t.index.Segments[n].Size()
 	layout := cmaf.Layout{Extents: []cmaf.Extent{{Segment: n, Length: size}}, Size: size}
 	return &File{layout: layout, tracks: []*Track{t}, starts: []int64{0}}
 }
 
-// Parts opens a run of parts of segment n, from first up to but without end.
-func (t *Track) Parts(ctx context.Context, n, first, end int) (io.ReadCloser, error) {
+// Part reads one part of segment n.
+func (t *Track) Part(ctx context.Context, n, part int) ([]byte, error) {
 	parts := t.index.Segments[n].Parts
-	return t.open(ctx, n, partsSize(parts[:first]), partsSize(parts[first:end]))
+	return t.read(ctx, n, partsSize(parts[:part]), parts[part].Size())
 }
 
 // Sample reads the bytes of one sample.
 func (t *Track) Sample(ctx context.Context, n, part, sample int) ([]byte, error) {
 	parts := t.index.Segments[n].Parts
 	offset := partsSize(parts[:part]) + int64(parts[part].Head) + cmaf.Bytes(parts[part].Samples[:sample])
-	data := make([]byte, parts[part].Samples[sample].Size)
-	body, err := t.open(ctx, n, offset, int64(len(data)))
+	return t.read(ctx, n, offset, int64(parts[part].Samples[sample].Size))
+}
+
+func (t *Track) read(ctx context.Context, n int, offset, length int64) ([]byte, error) {
+	body, err := t.open(ctx, n, offset, length)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
+	data := make([]byte, length)
 	if _, err := io.ReadFull(body, data); err != nil {
 		return nil, weir.Wrap(weir.Upstream, err, "could not read a segment from storage")
 	}
 	return data, nil
 }
 
-// Fragments reads the samples of segment n, a fragment for each of its parts.
+// Fragments reads the samples of segment n, one fragment for each part.
 func (t *Track) Fragments(ctx context.Context, n int) ([]cmaf.Fragment, error) {
-	body, size, err := t.Segment(ctx, n)
-	if err != nil {
+	if err := t.check(n); err != nil {
 		return nil, err
 	}
-	defer body.Close()
-	data := make([]byte, size)
-	if _, err := io.ReadFull(body, data); err != nil {
-		return nil, weir.Wrap(weir.Upstream, err, "could not read a segment from storage")
+	data, err := t.read(ctx, n, 0, t.index.Segments[n].Size())
+	if err != nil {
+		return nil, err
 	}
 	var fragments []cmaf.Fragment
 	for _, part := range t.index.Segments[n].Parts {
@@ -269,8 +256,8 @@ func (t *Track) Fragments(ctx context.Context, n int) ([]cmaf.Fragment, error) {
 	return fragments, nil
 }
 
-// open opens length bytes of segment n, and says so when the stored object is not
-// the one that the index describes.
+// open opens length bytes (-1 = all) of segment n. It is an error if the stored object has another
+// size than in the index.
 func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
 	if t.zero {
 		return t.openShifted(ctx, n, offset, length)

@@ -6,9 +6,8 @@ import (
 	"weir/internal/cmaf"
 )
 
-// Muxed is what becomes a rendition in MPEG-TS: a track of video and the audio beside it, or
-// one of the two. Its segments are those of the video; [cmaf.TSAudio] says which audio each
-// of them has.
+// Muxed are the tracks of a rendition in MPEG-TS: video and audio, or one of the two. Its segments are
+// those of the video; [cmaf.TSAudio] returns the audio of each.
 type Muxed struct {
 	Video, Audio *Track // one may be nil
 }

@@ -20,8 +20,8 @@ import (
 	"weir/internal/weir"
 )
 
-// StoredPeriod is what a store has of a track of a period of a broadcast, which another node
-// recorded and may still upload. Not for use by several goroutines at once.
+// StoredPeriod reads the uploaded part of a period's track, which another node recorded and may
+// still upload. It is not safe for concurrent use.
 type StoredPeriod struct {
 	store          blob.Store
 	prefix         string
@@ -30,32 +30,32 @@ type StoredPeriod struct {
 	journal, index []byte
 }
 
-// NewStoredPeriod returns a period of which nothing is known yet. prefix is that of the asset
-// that the broadcast becomes, name that of the track.
+// NewStoredPeriod returns a period that was not loaded yet. prefix is that of the asset that the
+// broadcast becomes, name that of the track.
 func NewStoredPeriod(store blob.Store, prefix string, period int, name string) *StoredPeriod {
 	return &StoredPeriod{store: store, prefix: prefix, period: period, name: name}
 }
 
-// Load reads what has come since it was done last.
-func (l *StoredPeriod) Load(ctx context.Context) (err error) {
-	// The index first: what it tells of is in the journal then.
-	if l.index, err = readPieces(ctx, l.store, indexPrefix(l.prefix, l.period, l.name), l.index); err != nil {
+// Load reads what was uploaded since the last call.
+func (p *StoredPeriod) Load(ctx context.Context) (err error) {
+	// The index first: the journal has the notes on its segments then.
+	if p.index, err = readPieces(ctx, p.store, logPrefix(p.prefix, p.period, p.name, indexName), p.index); err != nil {
 		return err
 	}
-	l.journal, err = readPieces(ctx, l.store, journalPrefix(l.prefix, l.period, l.name), l.journal)
+	p.journal, err = readPieces(ctx, p.store, logPrefix(p.prefix, p.period, p.name, journalName), p.journal)
 	return err
 }
 
 // Tracks returns the track as each of its init segments describes it.
-func (l *StoredPeriod) Tracks() []cmaf.Track { return readJournal(l.journal).tracks }
+func (p *StoredPeriod) Tracks() []cmaf.Track { return readJournal(p.journal).tracks }
 
-// Segments returns the segments from 0 on that are in the store, and which init segment
-// each of them needs.
-func (l *StoredPeriod) Segments() (segments []cmaf.Segment, inits []int) {
-	_, entries, _ := bytes.Cut(l.index, []byte("\n"))
-	// A piece may break off anywhere; what is whole counts.
+// Segments returns the uploaded segments from 0 on, and the number of the init segment that each of
+// them needs.
+func (p *StoredPeriod) Segments() (segments []cmaf.Segment, inits []int) {
+	_, entries, _ := bytes.Cut(p.index, []byte("\n"))
+	// A piece may break off anywhere; only complete entries count.
 	segments, _, _ = cmaf.ReadIndex(entries)
-	notes := readJournal(l.journal).segments
+	notes := readJournal(p.journal).segments
 	for n := range segments {
 		note, ok := notes[int64(n)]
 		if !ok {
@@ -66,20 +66,19 @@ func (l *StoredPeriod) Segments() (segments []cmaf.Segment, inits []int) {
 	return segments, inits
 }
 
-// A file that grows is put into a store in pieces that are named by where in it they
-// begin. The last one is put again with what has come, until it is large: so there are
-// neither many of them, nor is much put twice.
+// A growing file is put into a store in pieces that are named by their offset. The last piece is
+// replaced by a longer one until it is large. So there are few pieces, and few bytes are put twice.
 
-// largePiece is from which size on a piece is followed by another.
+// largePiece is the size from which on a piece is not replaced any more.
 const largePiece = 16 << 10
 
-// uploadedFile is how much of a file that grows is in a store.
+// uploadedFile tells how much of a growing file is in a store.
 type uploadedFile struct {
-	piece int64 // where the last one begins
-	there int64 // bytes
+	piece int64 // offset of the last piece
+	size  int64 // bytes in the store
 }
 
-// putPiece puts what has come to a file, up to a size.
+// putPiece puts the new bytes of a file, up to a size.
 func (r *Recorder) putPiece(ctx context.Context, store blob.Store, prefix, name string, is *uploadedFile, size int64) error {
 	f, err := os.Open(filepath.Join(r.dir, name))
 	if err != nil {
@@ -90,10 +89,10 @@ func (r *Recorder) putPiece(ctx context.Context, store blob.Store, prefix, name 
 		return diskError(err, "read the "+name+" of a recording")
 	}
 	end := is.piece + int64(len(piece))
-	if end <= is.there {
+	if end <= is.size {
 		return nil
 	}
-	if is.there == 0 { // another life may have written another one
+	if is.size == 0 { // an earlier process may have written other pieces
 		if err := store.DeletePrefix(ctx, prefix); err != nil {
 			return err
 		}
@@ -101,7 +100,7 @@ func (r *Recorder) putPiece(ctx context.Context, store blob.Store, prefix, name 
 	if err := store.Put(ctx, pieceKey(prefix, is.piece), bytes.NewReader(piece), int64(len(piece)), indexOptions); err != nil {
 		return err
 	}
-	is.there = end
+	is.size = end
 	if len(piece) >= largePiece {
 		is.piece = end
 	}
@@ -110,15 +109,16 @@ func (r *Recorder) putPiece(ctx context.Context, store blob.Store, prefix, name 
 
 func pieceKey(prefix string, from int64) string { return path.Join(prefix, fmt.Sprintf("%016d", from)) }
 
-// readPieces returns a file that grows as far as it is in a store, given what it was before.
+// readPieces returns a growing file as far as it is in a store; file is the result of the last
+// call.
 func readPieces(ctx context.Context, store blob.Store, prefix string, file []byte) ([]byte, error) {
-	pieces := map[int64][]byte{} // by where they begin
+	pieces := map[int64][]byte{} // by their offset
 	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
 			return file, err
 		}
 		from, err := strconv.ParseInt(path.Base(info.Key), 10, 64)
-		if err == nil && info.Size <= largestIndex && from+info.Size > int64(len(file)) {
+		if err == nil && info.Size <= maxIndex && from+info.Size > int64(len(file)) {
 			pieces[from] = make([]byte, info.Size)
 		}
 	}
@@ -132,7 +132,7 @@ func readPieces(ctx context.Context, store blob.Store, prefix string, file []byt
 	}
 	for _, from := range slices.Sorted(maps.Keys(pieces)) {
 		if from > int64(len(file)) {
-			break // those between are gone
+			break // pieces between are missing
 		}
 		file = append(slices.Clip(file[:from]), pieces[from]...)
 	}

@@ -14,8 +14,8 @@ import (
 	"weir/internal/weir"
 )
 
-// TestPeriods loses the machine that began a broadcast: what it had finished is in the
-// storage, another one goes on, and the asset has both.
+// TestPeriods loses the machine that began a broadcast: its finished segments are in the storage,
+// another machine continues, and the asset has both periods.
 func TestPeriods(t *testing.T) {
 	root := t.TempDir()
 	store, err := blob.NewDisk(filepath.Join(root, "media"))
@@ -52,7 +52,7 @@ func TestPeriods(t *testing.T) {
 	first.write(t, r, 2, true)
 	upload()
 	upload()
-	// The process is another one from here on, and what it knew of the upload is gone.
+	// From here on it is another process, which does not know the state of the upload.
 	kill(r)
 	r, err = Recover(filepath.Join(lost, RecordedVideo))
 	must(t, err)
@@ -61,7 +61,7 @@ func TestPeriods(t *testing.T) {
 	upload()
 	first.write(t, r, 2, true)
 	upload()
-	first.write(t, r, 2, false) // which nobody ever sees
+	first.write(t, r, 2, false) // is never uploaded
 	kill(r)
 	must(t, os.RemoveAll(lost))
 	first.segments = first.segments[:5]
@@ -124,8 +124,8 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// TestStoredPeriodGrows reads what another node records while it does. What tells of it is not
-// in many objects, however long it is.
+// TestStoredPeriodGrows reads a period while another node records it. Its index and journal have few
+// objects, however long it is.
 func TestStoredPeriodGrows(t *testing.T) {
 	root := t.TempDir()
 	store, err := blob.NewDisk(filepath.Join(root, "media"))
@@ -162,13 +162,13 @@ func TestStoredPeriodGrows(t *testing.T) {
 		}
 	}
 	pieces := 0
-	for _, folder := range []string{indexPrefix(prefix, 1, RecordedVideo), journalPrefix(prefix, 1, RecordedVideo)} {
+	for _, folder := range []string{logPrefix(prefix, 1, RecordedVideo, indexName), logPrefix(prefix, 1, RecordedVideo, journalName)} {
 		for _, err := range store.List(t.Context(), folder) {
 			must(t, err)
 			pieces++
 		}
 	}
 	if pieces < 3 || pieces > 10 {
-		t.Errorf("%d segments are told of in %d pieces", segments, pieces)
+		t.Errorf("the index of %d segments has %d pieces", segments, pieces)
 	}
 }

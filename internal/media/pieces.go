@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPieces is how many pieces the system takes at once.
+// maxPieces bounds the pieces of one system call.
 const maxPieces = 1024
 
-// writeAt writes pieces one after the other to a place of a file, so that nobody has to put
-// them together first.
+// writeAt writes pieces to an offset of a file, without joining them first.
 func writeAt(f *os.File, pieces [][]byte, at int64) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -42,7 +41,7 @@ func writeAt(f *os.File, pieces [][]byte, at int64) error {
 	return nil
 }
 
-// behind returns what follows the first n bytes of pieces, which it may change.
+// behind returns pieces without their first n bytes. It may change pieces.
 func behind(pieces [][]byte, n int) [][]byte {
 	for len(pieces) > 0 && n >= len(pieces[0]) {
 		n -= len(pieces[0])

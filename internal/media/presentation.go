@@ -10,8 +10,7 @@ import (
 	"weir/internal/blob"
 )
 
-// Presentation says which tracks belong together: the renditions of one video and
-// its audio.
+// Presentation lists the tracks of one video: its renditions and its audio.
 type Presentation struct {
 	Renditions []Rendition `json:"renditions,omitempty"`
 	Audio      []Rendition `json:"audio,omitempty"`
@@ -21,13 +20,13 @@ type Presentation struct {
 
 // Rendition is a track of a presentation.
 type Rendition struct {
-	Name     string `json:"name"` // as viewers see it
+	Name     string `json:"name"` // for viewers
 	Dir      string `json:"dir"`  // of the track, below the prefix of the presentation
 	Bitrate  int    `json:"bitrate,omitempty"`
 	Complete bool   `json:"complete"` // its track is sealed
 }
 
-const largestPresentation = 1 << 20
+const maxPresentation = 1 << 20
 
 func presentationKey(prefix string) string { return prefix + "/presentation.json" }
 
@@ -39,7 +38,7 @@ func LoadPresentation(ctx context.Context, store blob.Store, prefix string) (Pre
 	}
 	defer body.Close()
 	var p Presentation
-	if err := json.NewDecoder(io.LimitReader(body, largestPresentation)).Decode(&p); err != nil {
+	if err := json.NewDecoder(io.LimitReader(body, maxPresentation)).Decode(&p); err != nil {
 		return Presentation{}, fmt.Errorf("presentation of %s: %w", prefix, err)
 	}
 	return p, nil

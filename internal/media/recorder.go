@@ -17,30 +17,27 @@ import (
 	"weir/internal/weir"
 )
 
-// Recorder writes the segments of one track into a folder of this machine while the
-// track grows. Every part is written as it comes, so that a process that is killed
-// loses the part in hand and no other; [Recorder.Sync] makes finished segments survive
-// a power failure too.
+// Recorder writes the segments of one track into a local folder while the track grows. Every part
+// is written at once, so that a killed process loses only the current part; [Recorder.Sync] makes
+// finished segments survive a power failure too.
 //
 //	<dir>/index         the line of JSON, the track of init 0, then an entry for each finished segment
 //	<dir>/<n>.m4s       the segments from 0; the last one may be open
 //	<dir>/init-<k>.mp4  the init segments from 0; a change of the coding makes the next one
-//	<dir>/journal       which init segment each segment needs, and what is known of a segment
-//	                    when it is opened (see note)
+//	<dir>/journal       which init segment each segment needs, and its time and discontinuity (see note)
 //
-// What was trimmed long ago is in neither (see Forgotten).
+// The index and the journal do not have segments that were trimmed long ago (see Forgotten).
 //
-// [KeepRecording] makes a sealed track in a blob.Store of it.
+// [KeepRecording] makes a sealed track in a blob.Store from it.
 //
-// One goroutine writes (Begin, Append, Finish, Change, Close). Reading, Sync and
-// Trim may happen at any time from any other. A recorder keeps no media in memory, and
-// no more than one file open.
+// One goroutine writes (Begin, Append, Finish, Change, Close). Other goroutines may read, Sync and
+// Trim at any time. A recorder keeps no media in memory, and not more than one file open.
 type Recorder struct {
 	dir string
 
 	// Of the goroutine that writes.
 	file   *os.File // the open segment; nil = none is
-	torn   bool     // its file may have bytes after the last whole part
+	torn   bool     // its file may have bytes after the last complete part
 	closed bool
 
 	files     sync.Mutex // held while the index or the journal is written
@@ -51,39 +48,38 @@ type Recorder struct {
 	syncing sync.Mutex // held by the Sync that runs
 
 	trimming sync.Mutex // held by the Trim that runs
-	removed  int64      // the files of segments before it are
+	removed  int64      // the files of segments before it are removed
 
 	mu     sync.Mutex
 	inits  []initSegment
-	first  int64     // segment that is not trimmed
+	first  int64     // the first segment that is not trimmed
 	spared int64     // segments before it are never trimmed
-	next   int64     // number of the segment that is open, or of the next one
-	open   bool      // segment next is
-	ends   []int64   // of the parts of the open segment, in bytes
+	next   int64     // number of the open segment, or of the next one
+	open   bool      // segment next is open
+	ends   []int64   // offsets of the ends of the open segment's parts
 	recent [][]int64 // the same of the newest finished segments
-	undone undone    // what Sync has to do
+	undone undone    // work for Sync
 
-	reading map[int64]int // how many read a segment
+	reading map[int64]int // number of readers of a segment
 	spare   bool          // there is a file for the next segment (see recycle)
 }
 
-// initSegment is an init segment and the first segment that needs it.
 type initSegment struct {
 	track cmaf.Track
 	first int64
 }
 
-// undone is what a power failure could take away.
+// undone lists what a power failure could lose.
 type undone struct {
-	folders []string // new ones, with the folders that they are in
+	folders []string // new ones, and their parents
 	inits   []string // names of new init segments
-	notes   bool     // the journal tells of init segments
-	from    int64    // the first finished segment that is new
+	notes   bool     // the journal has new notes on init segments
+	from    int64    // the first new finished segment
 }
 
-// partsOf is of how many finished segments the parts can be had one by one. That is
-// a minute of segments of 2 seconds, and many times what playlists show the parts of.
-const partsOf = 32
+// maxRecent is the number of finished segments whose parts can be read one by one. That is a minute
+// of segments of 2 seconds, much more than playlists need.
+const maxRecent = 32
 
 const (
 	indexName   = "index"
@@ -95,8 +91,8 @@ func segmentName(n int64) string { return strconv.FormatInt(n, 10) + ".m4s" }
 
 func initName(k int) string { return "init-" + strconv.Itoa(k) + ".mp4" }
 
-// Record makes a recorder of a folder. What is there already is recovered as by
-// [Recover]; if the coding of the track is another than it was, that is a change.
+// Record returns a recorder for a folder. It recovers an existing recording like [Recover], and
+// calls Change if the coding of the track is a different one.
 func Record(dir string, track cmaf.Track) (*Recorder, error) {
 	r, err := Recover(dir)
 	if err != nil && weir.KindOf(err) == weir.NotFound {
@@ -108,7 +104,7 @@ func Record(dir string, track cmaf.Track) (*Recorder, error) {
 	return r, r.Change(track)
 }
 
-// create makes a recorder of a folder in which there is nothing to recover.
+// create returns a recorder for a folder without a recording.
 func create(dir string, track cmaf.Track) (*Recorder, error) {
 	folders, err := makeFolder(dir)
 	if err != nil {
@@ -118,12 +114,11 @@ func create(dir string, track cmaf.Track) (*Recorder, error) {
 	if err := errors.Join(remove(dir, indexName), remove(dir, journalName), r.removeBeyond()); err != nil {
 		return nil, diskError(err, "make the folder of a recording")
 	}
-	head, err := recordedIndex(track, Forgotten{}, nil)
+	head, err := writeIndex(indexHead{Track: track}, nil)
 	if err != nil {
 		return nil, err
 	}
-	// The journal comes before the index and the segments, so that nothing is there
-	// that the journal does not tell of.
+	// The journal comes before the index and the segments, which need its notes.
 	if err := r.Change(track); err != nil {
 		return nil, err
 	}
@@ -134,8 +129,7 @@ func create(dir string, track cmaf.Track) (*Recorder, error) {
 	return r, nil
 }
 
-// makeFolder makes a folder and those above it, and returns which folders have new
-// names in them.
+// makeFolder makes a folder and those above it, and returns the parents of new folders.
 func makeFolder(dir string) (changed []string, err error) {
 	for at := dir; ; {
 		_, err := os.Stat(at)
@@ -151,8 +145,8 @@ func makeFolder(dir string) (changed []string, err error) {
 	return changed, os.MkdirAll(dir, 0o700)
 }
 
-// Change makes the next init segment, which all segments from the next one on need. If
-// the track is the one there is, nothing changes. No segment may be open.
+// Change writes an init segment for all segments from the next one on. If the track is the same as
+// before, it does nothing. No segment may be open.
 func (r *Recorder) Change(track cmaf.Track) error {
 	if err := r.writable(false); err != nil {
 		return err
@@ -162,8 +156,8 @@ func (r *Recorder) Change(track cmaf.Track) error {
 		return nil
 	}
 	if k > 0 {
-		// Recovery takes an init segment without a note to mean that notes are missing
-		// from here on. So those before it must be safe.
+		// If an init segment has no note, recovery concludes that all notes from there on are
+		// missing. So earlier notes must be synced.
 		if err := syncFile(filepath.Join(r.dir, journalName)); err != nil {
 			return diskError(err, "sync the journal of a recording")
 		}
@@ -182,8 +176,8 @@ func (r *Recorder) Change(track cmaf.Track) error {
 	return nil
 }
 
-// Begin opens the next segment. What it says is kept at once, for when the segment is
-// not finished because weir is killed.
+// Begin opens the next segment. The arguments are written to the journal at once, in case that weir
+// is killed before it finishes the segment.
 func (r *Recorder) Begin(wall time.Time, discontinuity bool) error {
 	if err := r.writable(false); err != nil {
 		return err
@@ -212,7 +206,7 @@ func (r *Recorder) newFile() (*os.File, error) {
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.spare = false // not earlier: a Trim would put another one in its place
+		r.spare = false // not earlier: a Trim would replace the file
 	}()
 	f, err := os.OpenFile(filepath.Join(r.dir, spareName), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
@@ -224,12 +218,12 @@ func (r *Recorder) newFile() (*os.File, error) {
 	return f, nil
 }
 
-// recycle keeps the file of a segment that was trimmed for the next one, if nobody reads it
-// and there is none yet. A file system may take long to make a new file where many have
-// been removed: ext4 passes over each that was removed in the last minutes.
+// recycle keeps the file of a trimmed segment for the next one, if it is not being read and there
+// is no other yet. A file system may need long to make a new file where many have been removed:
+// ext4 skips each one that was removed in the last minutes.
 func (r *Recorder) recycle(n int64) bool {
 	r.mu.Lock()
-	wanted := !r.spare && r.reading[n] == 0 // it is trimmed: nobody will begin to
+	wanted := !r.spare && r.reading[n] == 0 // a trimmed segment gets no new readers
 	r.mu.Unlock()
 	if !wanted || os.Rename(r.path(n), filepath.Join(r.dir, spareName)) != nil {
 		return false
@@ -240,8 +234,8 @@ func (r *Recorder) recycle(n int64) bool {
 	return true
 }
 
-// Append writes the next part of the open segment, which is in pieces. When it fails, the
-// segment is what it was, and the same part can be tried again.
+// Append writes the next part of the open segment, which is in pieces. After an error the segment
+// is unchanged, and the same part can be appended again.
 func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	if err := r.writable(true); err != nil {
 		return err
@@ -267,7 +261,7 @@ func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	return nil
 }
 
-// Finish ends the open segment, which has the parts that were appended.
+// Finish ends the open segment, which must have the appended parts.
 func (r *Recorder) Finish(segment cmaf.Segment) error {
 	if err := r.writable(true); err != nil {
 		return err
@@ -289,7 +283,7 @@ func (r *Recorder) Finish(segment cmaf.Segment) error {
 	defer r.mu.Unlock()
 	r.index += int64(len(entry))
 	r.recent = append(r.recent, r.ends)
-	if len(r.recent) > partsOf {
+	if len(r.recent) > maxRecent {
 		r.recent = slices.Delete(r.recent, 0, 1)
 	}
 	r.next++
@@ -300,8 +294,7 @@ func (r *Recorder) Finish(segment cmaf.Segment) error {
 	return nil
 }
 
-// writable returns an error if a segment is open that must not be, or the other way
-// round.
+// writable returns an error if a segment is open and must not be, or the other way round.
 func (r *Recorder) writable(open bool) error {
 	switch {
 	case r.closed:
@@ -314,7 +307,7 @@ func (r *Recorder) writable(open bool) error {
 	return nil
 }
 
-// mend takes off what a write that failed left behind.
+// mend removes the bytes of a failed write.
 func (r *Recorder) mend() error {
 	if !r.torn {
 		return nil
@@ -326,7 +319,6 @@ func (r *Recorder) mend() error {
 	return nil
 }
 
-// note writes to the journal.
 func (r *Recorder) note(n note) error {
 	line, err := appendNote(nil, n)
 	if err != nil {
@@ -341,8 +333,8 @@ func (r *Recorder) note(n note) error {
 	return nil
 }
 
-// write puts data at the end of a file, which is at size: what is behind it was left by
-// a write that failed.
+// write writes data to the end of a file, which is at size: bytes after it are those of a failed
+// write.
 func (r *Recorder) write(name string, size int64, data []byte) error {
 	f, err := os.OpenFile(filepath.Join(r.dir, name), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -358,20 +350,18 @@ func (r *Recorder) write(name string, size int64, data []byte) error {
 	return nil
 }
 
-// Sync makes the segments that were finished before it was called survive a power
-// failure, and the index forget what was trimmed long ago. It takes milliseconds of waiting
-// for the disk, but holds up nobody. When it fails, the next call tries everything again.
+// Sync makes finished segments survive a power failure, and removes old trimmed segments from the
+// index. It waits some milliseconds for the disk, but does not block others. After an error, the
+// next call does everything again.
 func (r *Recorder) Sync() error {
+	err := r.Tidy()
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
-	if err := r.forget(forgetAfter); err != nil {
-		return errors.Join(diskError(err, "shorten the index of a recording"), r.syncUndone())
-	}
-	return r.syncUndone()
+	return errors.Join(err, r.syncUndone())
 }
 
-// Tidy is Sync without waiting for the disk: it only makes the index forget. Nothing
-// survives a power failure then, until the next Sync.
+// Tidy only removes old trimmed segments from the index. New segments may not survive a power
+// failure until the next Sync.
 func (r *Recorder) Tidy() error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
@@ -401,9 +391,8 @@ func (r *Recorder) syncUndone() error {
 	return nil
 }
 
-// sync does what is to be done, with the segments before next. The index comes last,
-// because it promises the rest. The notes of segments need no sync of their own: the index
-// has the same.
+// sync syncs todo and the segments before next. The index comes last, because it refers to the
+// rest. The notes of segments need no sync: the index has the same information.
 func (r *Recorder) sync(todo undone, next int64) error {
 	for n := todo.from; n < next; n++ {
 		if r.Trimmed(n) {
@@ -413,12 +402,10 @@ func (r *Recorder) sync(todo undone, next int64) error {
 			return err
 		}
 	}
-	for _, name := range todo.inits {
-		if err := syncFile(filepath.Join(r.dir, name)); err != nil {
-			return err
-		}
-	}
 	var paths []string
+	for _, name := range todo.inits {
+		paths = append(paths, filepath.Join(r.dir, name))
+	}
 	if todo.notes {
 		paths = append(paths, filepath.Join(r.dir, journalName))
 	}
@@ -439,8 +426,8 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Trim removes the segments before a number but for the newest finished one, which shows
-// how far the recording has come. The index keeps their entries for a while.
+// Trim removes the segments before a number, except for the newest finished one, which shows the
+// length of the recording. The index keeps their entries for a while.
 func (r *Recorder) Trim(before int64) error {
 	r.trimming.Lock()
 	defer r.trimming.Unlock()
@@ -449,7 +436,7 @@ func (r *Recorder) Trim(before int64) error {
 	first := r.first
 	r.removed = max(r.removed, r.spared)
 	r.mu.Unlock()
-	// From the oldest on: recovery takes the first file to be the first segment.
+	// Oldest first: for recovery, the first file is the first segment.
 	for ; r.removed < first; r.removed++ {
 		if r.recycle(r.removed) {
 			continue
@@ -461,8 +448,7 @@ func (r *Recorder) Trim(before int64) error {
 	return nil
 }
 
-// Spare keeps the finished segments that there are from being trimmed, for good. None may
-// be trimmed yet.
+// Spare protects all finished segments from Trim. No segment may be trimmed yet.
 func (r *Recorder) Spare() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -471,7 +457,7 @@ func (r *Recorder) Spare() {
 	}
 }
 
-// Trimmed reports whether a segment was.
+// Trimmed reports whether a segment was trimmed.
 func (r *Recorder) Trimmed(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -480,8 +466,8 @@ func (r *Recorder) Trimmed(n int64) bool {
 
 func (r *Recorder) trimmed(n int64) bool { return n < r.first && n >= r.spared }
 
-// Close ends writing and syncs. A segment that is open stays so; recovery will finish
-// it. Reading goes on to work.
+// Close ends writing and syncs. An open segment stays open; recovery will finish it. Reading still
+// works.
 func (r *Recorder) Close() error {
 	if r.closed {
 		return nil
@@ -495,14 +481,14 @@ func (r *Recorder) Close() error {
 	return err
 }
 
-// Next returns the number of the segment that is open, or of the next one.
+// Next returns the number of the open segment, or of the next one.
 func (r *Recorder) Next() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.next
 }
 
-// Inits returns how many init segments there are. New segments need the last one.
+// Inits returns the number of init segments. New segments need the last one.
 func (r *Recorder) Inits() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -539,11 +525,10 @@ func (r *Recorder) InitOf(n int64) int {
 	return k
 }
 
-// Index reads the index as it is now: all finished segments but those that are forgotten,
-// trimmed ones too. Its track is that of init 0; times of segments that need another are in
-// the ticks of that one.
+// Index reads the index: all finished segments without the forgotten ones. Its track is that of
+// init 0; times of segments with another init are in the ticks of that one.
 func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
-	// Whoever replaces the index waits: its size must be that of this file.
+	// The lock keeps the index from being replaced: the size must be that of this file.
 	r.files.Lock()
 	size, forgotten := r.index, r.forgotten
 	f, err := os.Open(filepath.Join(r.dir, indexName))
@@ -551,7 +536,7 @@ func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
 	if err != nil {
 		return cmaf.TrackIndex{}, forgotten, diskError(err, "read the index of a recording")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, min(size, largestIndex)))
+	data, err := io.ReadAll(io.LimitReader(f, min(size, maxIndex)))
 	if err == nil && int64(len(data)) < size {
 		err = io.ErrUnexpectedEOF
 	}
@@ -566,8 +551,8 @@ func (r *Recorder) Index() (cmaf.TrackIndex, Forgotten, error) {
 	return index, forgotten, err
 }
 
-// Open opens segment n; of the open segment it gives the parts that are there now. What it
-// returns can be sent to a connection by the kernel, without passing through weir.
+// Open opens segment n; of the open segment it returns the current parts. The kernel can send the
+// result to a connection without copying it through weir.
 func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
 	r.mu.Lock()
 	open, size := n == r.next && r.open, lastOf(r.ends)
@@ -594,8 +579,8 @@ func (r *Recorder) Open(n int64) (io.ReadSeekCloser, int64, error) {
 	return s, s.size, nil
 }
 
-// Part opens part p of segment n like Open. Parts can be had of the open segment and of the
-// newest finished ones.
+// Part opens part p of segment n like Open. It works for the open segment and the newest finished
+// ones.
 func (r *Recorder) Part(n int64, p int) (io.ReadSeekCloser, int64, error) {
 	start, end, ok := r.partBounds(n, p)
 	if !ok {
@@ -612,7 +597,7 @@ func (r *Recorder) Part(n int64, p int) (io.ReadSeekCloser, int64, error) {
 	return s, s.size, nil
 }
 
-// hold notes that somebody reads a segment, until release. Who calls it holds mu.
+// hold counts a reader of a segment, until release. The caller holds mu.
 func (r *Recorder) hold(n int64) {
 	if r.reading == nil {
 		r.reading = map[int64]int{}
@@ -628,7 +613,7 @@ func (r *Recorder) release(n int64) {
 	}
 }
 
-// section opens the file of a segment that is held.
+// section opens the file of a held segment.
 func (r *Recorder) section(n int64) (*section, error) {
 	f, err := os.Open(r.path(n))
 	if err != nil {
@@ -638,7 +623,7 @@ func (r *Recorder) section(n int64) (*section, error) {
 	return &section{file: f, closed: func() { r.release(n) }}, nil
 }
 
-// partBounds returns where a part is, and holds its segment.
+// partBounds returns the offsets of a part, and holds its segment.
 func (r *Recorder) partBounds(n int64, p int) (start, end int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -661,7 +646,6 @@ func (r *Recorder) partBounds(n int64, p int) (start, end int64, ok bool) {
 
 func (r *Recorder) path(n int64) string { return filepath.Join(r.dir, segmentName(n)) }
 
-// partEnds returns where in a segment its parts end.
 func partEnds(s cmaf.Segment) []int64 {
 	ends := make([]int64, len(s.Parts))
 	var at int64
@@ -679,7 +663,7 @@ func lastOf(ends []int64) int64 {
 	return ends[len(ends)-1]
 }
 
-// diskError gives an error of the file system its kind.
+// diskError returns an error of the file system with its kind.
 func diskError(err error, doing string) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return weir.Wrap(weir.Full, err, "the disk of this server is full")
@@ -687,7 +671,7 @@ func diskError(err error, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// openError is diskError for opening, where it may be that nothing is there.
+// openError is diskError for opening, where a missing file is NotFound.
 func openError(err error, doing string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return weir.Wrap(weir.NotFound, err, "not found")

@@ -25,7 +25,7 @@ import (
 	"weir/internal/weir"
 )
 
-// recordedTrack is the track of test number k of a codec: those of two numbers differ.
+// recordedTrack returns a track whose coding depends on k.
 func recordedTrack(k int) cmaf.Track {
 	return cmaf.Track{
 		Kind: cmaf.Video, Codec: "avc1.64001f", Timescale: 90000, Width: 320 + 2*k, Height: 180, Delay: int64(k) * 3000,
@@ -33,7 +33,7 @@ func recordedTrack(k int) cmaf.Track {
 	}
 }
 
-// recordedPart is part p of segment n, always the same one.
+// recordedPart returns part p of segment n.
 func recordedPart(track cmaf.Track, n int64, p int) (cmaf.Part, []byte) {
 	random := rand.New(rand.NewPCG(uint64(n), uint64(p)))
 	f := cmaf.Fragment{Start: n*18000 + int64(p)*6000}
@@ -50,11 +50,11 @@ func recordedPart(track cmaf.Track, n int64, p int) (cmaf.Part, []byte) {
 
 func wallOf(n int64) time.Time { return time.Unix(1_700_000_000+2*n, 123_456_789).UTC() }
 
-// recorded is what a folder must have.
+// recorded is the expected content of a folder.
 type recorded struct {
 	tracks   []cmaf.Track
 	segments []recordedSegment
-	first    int // segment that is not trimmed
+	first    int // the first segment that is not trimmed
 }
 
 type recordedSegment struct {
@@ -82,7 +82,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// write records a segment of a number of parts; without finishing it, if told so.
+// write records a segment with a number of parts, and may leave it open.
 func (want *recorded) write(t testing.TB, r *Recorder, parts int, finish bool) {
 	t.Helper()
 	n := int64(len(want.segments))
@@ -99,7 +99,7 @@ func (want *recorded) write(t testing.TB, r *Recorder, parts int, finish bool) {
 	want.segments = append(want.segments, s)
 }
 
-// threeSegments is a recording with three segments of two parts, and its folder.
+// threeSegments returns a recording with three segments of two parts, and its folder.
 func threeSegments(t *testing.T) (dir string, want *recorded, r *Recorder) {
 	t.Helper()
 	dir, want = scratch(t), &recorded{tracks: []cmaf.Track{recordedTrack(0)}}
@@ -118,14 +118,14 @@ func (want *recorded) change(t testing.TB, r *Recorder, track cmaf.Track) {
 	want.tracks = append(want.tracks, track)
 }
 
-// kill lets go of a recorder as the end of the process does.
+// kill closes the file of a recorder like the end of the process.
 func kill(r *Recorder) {
 	if r.file != nil {
 		r.file.Close()
 	}
 }
 
-// scratch is a folder in memory, if that can be had: these tests sync thousands of times.
+// scratch returns a folder in memory, if possible: these tests sync thousands of times.
 func scratch(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "weir-media-")
@@ -148,8 +148,7 @@ func readAll(t testing.TB, body io.ReadSeekCloser, size int64, err error) []byte
 	return data
 }
 
-// check compares a recorder that has no open segment, and its folder, with what they
-// must have; what says how they came about.
+// check compares a recorder without an open segment, and its folder, with the expected content.
 func (want recorded) check(t testing.TB, r *Recorder, what string) {
 	t.Helper()
 	index, forgotten, err := r.Index()
@@ -173,7 +172,7 @@ func (want recorded) check(t testing.TB, r *Recorder, what string) {
 	if sum != forgotten || forgotten.End > int64(want.first) {
 		t.Errorf("forgotten are %+v, want %+v, and none from %d on", forgotten, sum, want.first)
 	}
-	if !reflect.DeepEqual(wanted, index) { // cmp takes its time, and this is called often
+	if !reflect.DeepEqual(wanted, index) { // cmp is slow, and this is called often
 		t.Errorf("index differs (-want +got):\n%s", cmp.Diff(wanted, index))
 	}
 	if r.Next() != int64(len(want.segments)) || r.Inits() != len(want.tracks) {
@@ -216,7 +215,7 @@ func TestRecorder(t *testing.T) {
 	r, err := Record(dir, want.tracks[0])
 	must(t, err)
 	want.check(t, r, "recorded")
-	for range partsOf + 3 {
+	for range maxRecent + 3 {
 		want.write(t, r, 3, true)
 	}
 	must(t, r.Change(recordedTrack(0))) // the same
@@ -233,7 +232,7 @@ func TestRecorder(t *testing.T) {
 		var parts []byte
 		for p := range want.segments[n].Parts {
 			body, size, err := r.Part(n, p)
-			if n < last-partsOf {
+			if n < last-maxRecent {
 				if weir.KindOf(err) != weir.NotFound {
 					t.Errorf("part %d of old segment %d: error %v, want one of kind not-found", p, n, err)
 				}
@@ -241,7 +240,7 @@ func TestRecorder(t *testing.T) {
 			}
 			parts = append(parts, readAll(t, body, size, err)...)
 		}
-		if n >= last-partsOf && !bytes.Equal(parts, want.segments[n].data) {
+		if n >= last-maxRecent && !bytes.Equal(parts, want.segments[n].data) {
 			t.Errorf("the parts of segment %d are others", n)
 		}
 	}
@@ -260,11 +259,11 @@ func TestRecorder(t *testing.T) {
 	}
 	must(t, r.Finish(want.segments[last].Segment))
 	must(t, r.Close())
-	want.check(t, r, "recorded") // reading works on
+	want.check(t, r, "recorded") // reading still works
 }
 
-// What would make the index promise what is not there is refused, and does no harm.
-func TestRecorderIsGuarded(t *testing.T) {
+// Calls that would make the index wrong are refused.
+func TestRecorderRefusesWrongCalls(t *testing.T) {
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
 	r, err := Record(t.TempDir(), want.tracks[0])
 	must(t, err)
@@ -292,7 +291,7 @@ func TestRecorderIsGuarded(t *testing.T) {
 	want.check(t, r, "recorded")
 }
 
-// A disk that is full for a while costs nothing but the wait.
+// After the disk was full, the recording continues without a loss.
 func TestRecorderOnFullDisk(t *testing.T) {
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
 	r, err := Record(t.TempDir(), want.tracks[0])
@@ -307,7 +306,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 	}
 	part, data := recordedPart(want.tracks[0], 0, 1)
 	file := r.file
-	// Some of the part is written, the rest finds no room.
+	// Only some bytes of the part fit on the disk.
 	_, err = file.WriteAt(data[:20], int64(len(s.data)))
 	must(t, err)
 	_, err = file.WriteAt(make([]byte, 900), int64(len(s.data)+20))
@@ -332,7 +331,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 	onFull(indexName, func() error { return r.Finish(s.Segment) })
 	must(t, r.Finish(s.Segment))
 	onFull(journalName, func() error { return r.Begin(wallOf(1), true) })
-	// What could not even be taken off again is in nobody's way.
+	// Bytes of the failed write that can't be removed do no harm.
 	for _, name := range []string{indexName, journalName} {
 		f, err := os.OpenFile(filepath.Join(r.dir, name), os.O_WRONLY|os.O_APPEND, 0)
 		must(t, err)
@@ -481,7 +480,7 @@ func TestRecordersHaveFewOpenFiles(t *testing.T) {
 	}
 }
 
-// counted counts what is read from a section by weir itself.
+// counted counts the bytes of a section that weir itself reads.
 type counted struct {
 	io.ReadSeekCloser
 	syscall.Conn
@@ -534,7 +533,7 @@ func TestKernelSendsParts(t *testing.T) {
 		defer answer.Body.Close()
 		data, err := io.ReadAll(answer.Body)
 		must(t, err)
-		// The first 512 bytes pass through net/http, with the head of the answer.
+		// net/http reads the first 512 bytes itself, with the header.
 		if read.Load() > 512 {
 			t.Errorf("%s: %d bytes passed through weir", path, read.Load())
 		}
@@ -556,7 +555,7 @@ func TestKernelSendsParts(t *testing.T) {
 	must(t, r.Close())
 }
 
-// Copied to a connection, a part ends where it ends, and not where its file does.
+// A part that is copied to a connection ends at its own end, not at that of the file.
 func TestCopyPart(t *testing.T) {
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
 	r, err := Record(t.TempDir(), want.tracks[0])
@@ -642,11 +641,11 @@ func TestKeep(t *testing.T) {
 			want.write(t, r, 3, true)
 			want.write(t, r, 1, true)
 			for _, c := range kept.Changes {
-				want.change(t, r, recordedTrack(7)) // nothing comes of it
+				want.change(t, r, recordedTrack(7)) // has no segments
 				want.change(t, r, c.Track)
 				want.write(t, r, 2, true)
 			}
-			want.change(t, r, recordedTrack(9)) // nothing comes of it
+			want.change(t, r, recordedTrack(9)) // has no segments
 			want.write(t, r, 2, false)
 			if _, err := keep(t, r, store, prefix); weir.KindOf(err) != weir.Busy {
 				t.Errorf("a segment is open: error %v, want one of kind busy", err)
@@ -654,7 +653,7 @@ func TestKeep(t *testing.T) {
 			must(t, r.Close())
 			kept.Changes = append(kept.Changes, cmaf.Change{First: 4, Track: recordedTrack(9)})
 			must(t, os.MkdirAll(filepath.Join(root, "media", prefix), 0o700))
-			// What is there of an earlier attempt may be whole or not.
+			// Segments of an earlier attempt may be complete or not.
 			must(t, os.WriteFile(filepath.Join(root, "media", SegmentKey(prefix, 1)), []byte("torn"), 0o600))
 			for _, s := range want.segments {
 				kept.Segments = append(kept.Segments, s.Segment)
@@ -678,7 +677,7 @@ func TestKeep(t *testing.T) {
 					}
 				}
 			}
-			want.check(t, r, "kept") // the recording is as it was
+			want.check(t, r, "kept") // the recording is unchanged
 			must(t, os.RemoveAll(dir))
 			if diff := cmp.Diff(kept, openTrack(t, store, prefix).Index()); diff != "" {
 				t.Errorf("the track went with the recording (-want +got):\n%s", diff)
@@ -687,7 +686,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// keep makes a track in a store of one recording, as KeepRecording does of several.
+// keep makes a track in a store from one recording.
 func keep(t *testing.T, r *Recorder, store blob.Store, prefix string) (*Track, error) {
 	t.Helper()
 	index, err := r.share(t.Context(), store, prefix, prefix, 0)

@@ -9,25 +9,25 @@ import (
 	"weir/internal/weir"
 )
 
-// The tracks of a broadcast that are kept, as folders of what was recorded of it.
+// The recorded tracks of a broadcast; also the names of their folders.
 const (
 	RecordedVideo = weir.SourceProfile
 	RecordedAudio = "audio"
 )
 
-// Recording is what was kept of a broadcast.
+// Recording describes the asset of a recorded broadcast.
 type Recording struct {
 	Presentation Presentation
 	Spec         weir.VideoSpec
-	MP4Size      int64  // 0 = it has no form as one MP4 file
+	MP4Size      int64  // 0 = it can't be one MP4 file
 	NoMP4        string // why not, for people
 	Width        int
 	Height       int
 }
 
-// KeepRecording makes a presentation in a store of the tracks that were recorded below
-// folders, one for each period of the broadcast, however that ended. Nothing is encoded. It can be interrupted and done again.
-// An error of kind weir.NotFound means that nothing was recorded.
+// KeepRecording makes a presentation in a store from the tracks recorded in folders, one for each period
+// of the broadcast, even after a crash. Nothing is encoded. It can be interrupted and repeated. An error
+// of kind weir.NotFound means that nothing was recorded.
 func KeepRecording(ctx context.Context, store blob.Store, prefix string, dirs ...string) (Recording, error) {
 	var kept []cmaf.TrackIndex
 	r := Recording{Presentation: Presentation{Complete: true}}
@@ -66,10 +66,10 @@ func KeepRecording(ctx context.Context, store blob.Store, prefix string, dirs ..
 	if err := SavePresentation(ctx, store, prefix, r.Presentation); err != nil {
 		return Recording{}, err
 	}
-	return r, forgetPeriods(ctx, store, prefix)
+	return r, store.DeletePrefix(ctx, prefix+"/"+periodsFolder)
 }
 
-// specOf describes tracks as the API does the source of an asset.
+// specOf describes tracks like the source of an asset in the API.
 func specOf(tracks []cmaf.TrackIndex, seconds float64) weir.VideoSpec {
 	spec := weir.VideoSpec{Format: "mp4", Duration: seconds}
 	for _, index := range tracks {
@@ -87,7 +87,7 @@ func specOf(tracks []cmaf.TrackIndex, seconds float64) weir.VideoSpec {
 	return spec
 }
 
-// codecName names a coding as files are usually described, and not as playlists do.
+// codecName returns the usual name of a codec, not that of playlists.
 func codecName(codec string) string {
 	letters, _, _ := strings.Cut(codec, ".")
 	switch letters {

@@ -20,11 +20,10 @@ import (
 	"weir/internal/weir"
 )
 
-// note is a line of the journal: the CRC-32C of its JSON in hexadecimal, a space, the
-// JSON. There is one for each init segment, written before it is needed, and one for each
-// segment, written before its first byte. Of two notes on one segment the later counts:
-// it could not be begun, and was begun again. The first one may be on segments that are
-// forgotten.
+// note is a line of the journal: the CRC-32C of its JSON in hexadecimal, a space, the JSON. There is one
+// for each init segment, written before it is needed, and one for each segment, written before its first
+// byte. Of two notes on one segment the later counts: the first attempt to begin it failed. The first
+// line may be on forgotten segments.
 type note struct {
 	Forgotten *Forgotten `json:"forgotten,omitempty"`
 
@@ -47,14 +46,13 @@ func appendNote(dst []byte, n note) ([]byte, error) {
 
 func noteSum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
-// journal is what notes say together.
 type journal struct {
 	forgotten Forgotten
 	tracks    []cmaf.Track // of the init segments
 	segments  map[int64]note
 }
 
-// readJournal reads notes up to the first that is not whole.
+// readJournal parses notes up to the first incomplete one.
 func readJournal(data []byte) journal {
 	j := journal{segments: map[int64]note{}}
 	for {
@@ -77,21 +75,20 @@ func readJournal(data []byte) journal {
 	}
 }
 
-// parseNote parses a line of the journal, and reports whether it is whole.
+// parseNote parses a line of the journal; ok is false if it is damaged.
 func parseNote(line []byte) (n note, ok bool) {
 	sum, text, _ := bytes.Cut(line, []byte(" "))
 	ok = string(sum) == fmt.Sprintf("%08x", noteSum(text)) && json.Unmarshal(text, &n) == nil
 	return n, ok
 }
 
-// Recover makes a recorder of a folder that was recorded to, however that ended. A
-// segment that was not finished is finished with the whole parts that it has; what lies
-// behind is removed. An error of kind weir.NotFound means that there is nothing to
-// recover.
+// Recover returns a recorder for a folder with a recording, even after a crash. It finishes an open
+// segment with its complete parts, and removes bytes after them. An error of kind weir.NotFound means
+// that there is no recording.
 //
-// The index may be cut off anywhere: it is made again from the journal and the segments.
-// The journal may be cut off too: as long as there is one init segment, the index is
-// enough but for the wall-clock time of a segment that was not finished.
+// The index may be cut off anywhere: it is written again from the journal and the segments. The journal
+// may be cut off too: as long as there is one init segment, the index has everything but the wall-clock
+// time of an open segment.
 func Recover(dir string) (*Recorder, error) {
 	found, err := findRecording(dir)
 	if err != nil {
@@ -105,7 +102,7 @@ func Recover(dir string) (*Recorder, error) {
 		return nil, diskError(err, "recover a recording")
 	}
 	if int64(len(segments)) < found.forgotten.First {
-		// Something before it is lost, and so is what comes after that.
+		// Segments before it are lost, and so are those after it.
 		found.forgotten, found.first = Forgotten{}, 0
 	}
 	next := found.forgotten.Number(len(segments))
@@ -117,7 +114,7 @@ func Recover(dir string) (*Recorder, error) {
 	if err := r.restore(found, segments, inits); err != nil {
 		return nil, diskError(err, "recover a recording")
 	}
-	newest := segments[max(0, len(segments)-partsOf):]
+	newest := segments[max(0, len(segments)-maxRecent):]
 	for _, segment := range newest {
 		r.recent = append(r.recent, partEnds(segment))
 	}
@@ -129,25 +126,25 @@ func Recover(dir string) (*Recorder, error) {
 	return r, nil
 }
 
-// recording is what is found in a folder before anything is made of it.
+// recording is the content of a folder before recovery.
 type recording struct {
 	dir      string
 	index    []byte
 	notes    []byte
 	journal  journal
 	segments []cmaf.Segment // of the index
-	inits    int            // init segments
-	first    int64          // segment whose file is there, after those that are forgotten; those before it were trimmed
-	hole     hole           // segments behind it that were trimmed
+	inits    int            // number of init segments
+	first    int64          // the first segment with a file, after the forgotten ones; those before it were trimmed
+	hole     hole           // trimmed segments after it
 
 	forgotten Forgotten
 }
 
-// hole are segments that were trimmed behind others that were spared.
+// hole are trimmed segments after spared ones.
 type hole struct{ first, end int64 }
 
-// findHole looks for a hole, given the numbers of the segments whose files are there. What
-// the index does not know of is no segment.
+// findHole looks for a hole, given the numbers of the segments with files. Files that are not in the
+// index don't count.
 func (r *recording) findHole(numbers []int64) {
 	slices.Sort(numbers)
 	for i, n := range numbers {
@@ -186,8 +183,8 @@ func findRecording(dir string) (recording, error) {
 	return r, nil
 }
 
-// readLogs reads the journal and the index. What is damaged counts as lost: the segments
-// themselves tell the same.
+// readLogs parses the journal and the index. Damaged lines are ignored: the segments have the same
+// information.
 func (r *recording) readLogs() {
 	r.journal = readJournal(r.notes)
 	r.forgotten = r.journal.forgotten
@@ -199,7 +196,7 @@ func (r *recording) readLogs() {
 	if len(r.journal.tracks) == 0 {
 		r.journal.tracks = []cmaf.Track{head.Track}
 	}
-	// The index forgets first, but after a power failure either may be the older one.
+	// The index is replaced first, but after a power failure either may be the older one.
 	if head.Forgotten.End > r.forgotten.End && head.Forgotten.possible() {
 		r.forgotten = head.Forgotten
 	}
@@ -211,9 +208,9 @@ func (r *recording) readLogs() {
 	}
 }
 
-// collect returns the segments that are there or were trimmed, and the init segments that
-// they need, and cuts off what is behind the whole parts of the last one. A segment that
-// was trimmed and is not in the index any more has no parts, but keeps its number.
+// collect returns the existing and the trimmed segments, and their init segments, and removes the bytes
+// after the complete parts of the last one. A trimmed segment that is not in the index any more has no
+// parts, but keeps its number.
 func (r recording) collect() (segments []cmaf.Segment, inits []int, err error) {
 	for i := 0; ; i++ {
 		n := r.forgotten.Number(i)
@@ -239,7 +236,7 @@ func (r recording) collect() (segments []cmaf.Segment, inits []int, err error) {
 			return nil, nil, err
 		}
 		if !noted && r.inits > len(r.journal.tracks) {
-			// Notes are missing from here on, those of init segments among them.
+			// All notes from here on are missing, also those on init segments.
 			return segments, inits, nil
 		}
 		whole := segment.Size() > 0 && info.Size() >= segment.Size()
@@ -264,18 +261,17 @@ func (r recording) collect() (segments []cmaf.Segment, inits []int, err error) {
 	}
 }
 
-// parts returns the whole parts of a segment. Their times are those of the track.
+// parts returns the complete parts of a segment. Their times are those of the track.
 func (r recording) parts(n int64, track cmaf.Track) ([]cmaf.Part, error) {
 	data, err := os.ReadFile(filepath.Join(r.dir, segmentName(n)))
 	if err != nil {
 		return nil, err
 	}
-	// What is no part is not counted, whatever it is.
-	parts, _, _ := cmaf.ReadParts(track, data)
+	parts, _, _ := cmaf.ReadParts(track, data) // anything else is ignored
 	return parts, nil
 }
 
-// firsts returns the init segments, given which of them each segment needs.
+// firsts returns the init segments; inits has the one of each segment.
 func (r recording) firsts(inits []int) []initSegment {
 	all := make([]initSegment, len(r.journal.tracks))
 	for k, track := range r.journal.tracks {
@@ -288,10 +284,10 @@ func (r recording) firsts(inits []int) []initSegment {
 	return all
 }
 
-// restore makes the files of a folder such as they would be if each segment had been
-// finished. It can be interrupted: done again, it comes to the same.
+// restore writes the files of a folder as if each segment had been finished. It can be interrupted and
+// repeated.
 func (r *Recorder) restore(found recording, segments []cmaf.Segment, inits []int) error {
-	index, err := recordedIndex(r.inits[0].track, r.forgotten, segments)
+	index, err := writeIndex(indexHead{Track: r.inits[0].track, Forgotten: r.forgotten}, segments)
 	if err != nil {
 		return err
 	}
@@ -304,21 +300,17 @@ func (r *Recorder) restore(found recording, segments []cmaf.Segment, inits []int
 			return err
 		}
 	}
-	if !bytes.Equal(notes, found.notes) {
-		if err := replaceFile(r.dir, journalName, notes); err != nil {
-			return err
-		}
+	if err := replaceFile(r.dir, journalName, found.notes, notes); err != nil {
+		return err
 	}
-	if !bytes.Equal(index, found.index) {
-		if err := replaceFile(r.dir, indexName, index); err != nil {
-			return err
-		}
+	if err := replaceFile(r.dir, indexName, found.index, index); err != nil {
+		return err
 	}
 	r.index, r.journal = int64(len(index)), int64(len(notes))
 	return r.removeBeyond()
 }
 
-// removeBeyond removes files that the recording does not know of.
+// removeBeyond removes files that are not part of the recording.
 func (r *Recorder) removeBeyond() error {
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
@@ -337,7 +329,7 @@ func (r *Recorder) removeBeyond() error {
 	return nil
 }
 
-// notesOf returns the journal of a recording without anything in it that is not needed.
+// notesOf returns the shortest journal of a recording; needs has the init segment of each segment.
 func notesOf(f Forgotten, inits []initSegment, segments []cmaf.Segment, needs []int) (data []byte, err error) {
 	if data, err = f.note(); err != nil {
 		return nil, err
@@ -357,7 +349,6 @@ func notesOf(f Forgotten, inits []initSegment, segments []cmaf.Segment, needs []
 	return data, nil
 }
 
-// remove removes a file, if there is one.
 func remove(dir, name string) error {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -365,7 +356,6 @@ func remove(dir, name string) error {
 	return nil
 }
 
-// numbered returns the number in the name of a file.
 func numbered(name, prefix, suffix string) (int64, bool) {
 	digits, hasPrefix := strings.CutPrefix(name, prefix)
 	digits, hasSuffix := strings.CutSuffix(digits, suffix)
@@ -373,7 +363,7 @@ func numbered(name, prefix, suffix string) (int64, bool) {
 	return n, hasPrefix && hasSuffix && err == nil && n >= 0
 }
 
-// sameTrack reports whether two tracks are the same in all that they say.
+// sameTrack reports whether two tracks have equal fields.
 func sameTrack(a, b cmaf.Track) bool {
 	entries := bytes.Equal(a.Entry, b.Entry)
 	a.Entry, b.Entry = nil, nil
@@ -382,19 +372,18 @@ func sameTrack(a, b cmaf.Track) bool {
 	return entries && errA == nil && errB == nil && bytes.Equal(first, second)
 }
 
-// readFile reads an index or a journal.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, largestIndex))
+	return io.ReadAll(io.LimitReader(f, maxIndex))
 }
 
 const tempSuffix = ".tmp"
 
-// correctFile writes a file if it is not what it should be.
+// correctFile writes a file unless it has that content.
 func correctFile(dir, name string, data []byte) error {
 	path := filepath.Join(dir, name)
 	if is, err := os.ReadFile(path); err == nil && bytes.Equal(is, data) {
@@ -403,16 +392,18 @@ func correctFile(dir, name string, data []byte) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// replaceFile makes a file that is the old one or the new one at any time, whatever
-// fails.
-func replaceFile(dir, name string, data []byte) error {
+// replaceFile replaces the content of a file atomically, unless it is the same.
+func replaceFile(dir, name string, before, data []byte) error {
+	if bytes.Equal(before, data) {
+		return nil
+	}
 	if err := writeTemp(dir, name, data); err != nil {
 		return err
 	}
 	return useTemp(dir, name)
 }
 
-// writeTemp writes what is to take the place of a file.
+// writeTemp writes the new content of a file to a temporary one.
 func writeTemp(dir, name string, data []byte) error {
 	path := filepath.Join(dir, name+tempSuffix)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -421,7 +412,7 @@ func writeTemp(dir, name string, data []byte) error {
 	return syncFile(path)
 }
 
-// useTemp puts it there.
+// useTemp replaces a file by the temporary one.
 func useTemp(dir, name string) error {
 	path := filepath.Join(dir, name)
 	return os.Rename(path+tempSuffix, path)

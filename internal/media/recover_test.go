@@ -18,7 +18,7 @@ import (
 	"weir/internal/weir"
 )
 
-// snapshot is the files of a folder.
+// snapshot holds the files of a folder.
 type snapshot map[string][]byte
 
 func take(t testing.TB, dir string) snapshot {
@@ -54,8 +54,8 @@ func (s snapshot) with(name string, data []byte) snapshot {
 	return changed
 }
 
-// killed is a recording of two finished segments and an open one, with or without a
-// change of the coding before the last finished one.
+// killed returns a recording of two finished segments and an open one, with or without a change of
+// the coding before the last finished one.
 func killed(t testing.TB, dir string, changes bool) (recorded, snapshot) {
 	t.Helper()
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
@@ -71,7 +71,7 @@ func killed(t testing.TB, dir string, changes bool) (recorded, snapshot) {
 	return want, take(t, dir)
 }
 
-// afterCut is what must be there of a recording after one of its files was cut.
+// afterCut returns the expected content of a recording after one of its files was cut.
 func afterCut(want recorded, files snapshot, name string, length int) recorded {
 	segments := slices.Clone(want.segments)
 	if length == len(files[name]) {
@@ -104,8 +104,8 @@ func afterCut(want recorded, files snapshot, name string, length int) recorded {
 	return recorded{tracks: want.tracks, segments: segments}
 }
 
-// Whatever file a recording is cut off in, and wherever: what is whole is there
-// afterwards, and it goes on.
+// Wherever a file of a recording is cut off: recovery keeps all complete parts, and recording
+// continues.
 func TestRecoverCutFiles(t *testing.T) {
 	for _, changes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("changes=%v", changes), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestRecoverCutFiles(t *testing.T) {
 				}
 				step := 1
 				if strings.HasPrefix(name, "init-") {
-					step = 7 // they are compared as a whole, so that one place is like any other
+					step = 7 // they are compared as a whole, so all offsets are alike
 				}
 				for length := 0; length <= len(data); length += step {
 					files.with(name, data[:length]).put(t, dir)
@@ -128,7 +128,7 @@ func TestRecoverCutFiles(t *testing.T) {
 					want := afterCut(recording, files, name, length)
 					want.check(t, r, fmt.Sprintf("%s cut at %d of %d", name, length, len(data)))
 					if length%8 == 0 {
-						want.checkGoesOn(t, dir)
+						want.checkContinues(t, dir)
 					}
 				}
 				files.with(name, append(bytes.Clone(data), make([]byte, 100)...)).put(t, dir)
@@ -140,9 +140,8 @@ func TestRecoverCutFiles(t *testing.T) {
 	}
 }
 
-// checkGoesOn checks that a recovered folder needs no more recovery and can be recorded
-// to.
-func (want recorded) checkGoesOn(t *testing.T, dir string) {
+// checkContinues checks that a recovered folder needs no more recovery and can be recorded to.
+func (want recorded) checkContinues(t *testing.T, dir string) {
 	t.Helper()
 	files := take(t, dir)
 	if _, err := parseIndex(files[indexName]); err != nil {
@@ -162,8 +161,7 @@ func (want recorded) checkGoesOn(t *testing.T, dir string) {
 	want.check(t, r, "recovery of what went on after a recovery")
 }
 
-// Any single byte that is wrong in the index is found out, and the segments tell the
-// rest.
+// Any single wrong byte in the index is noticed, and its entry is made again from the segment.
 func TestRecoverDamagedIndex(t *testing.T) {
 	dir := filepath.Join(scratch(t), "track")
 	want, files := killed(t, dir, true)
@@ -189,7 +187,7 @@ func TestRecoverNothing(t *testing.T) {
 	missing()
 	must(t, os.Mkdir(dir, 0o700))
 	missing()
-	// Neither says what was recorded: nobody can use the segments.
+	// Without the track, the segments can't be used.
 	_, files := killed(t, dir, true)
 	damaged := bytes.Clone(files[journalName])
 	damaged[0] ^= 1
@@ -209,8 +207,8 @@ func TestRecoverNothing(t *testing.T) {
 	want.check(t, r, "recovered")
 }
 
-// After a power failure the index may be lost and a segment be shorter than it was: what
-// came after that segment can't be shown after it.
+// After a power failure the index may be lost and a segment may be cut: the segments after it are
+// lost too.
 func TestRecoverCutSegmentWithoutIndex(t *testing.T) {
 	dir := filepath.Join(scratch(t), "track")
 	want, files := killed(t, dir, true)
@@ -227,7 +225,7 @@ func TestRecoverCutSegmentWithoutIndex(t *testing.T) {
 	}
 }
 
-// A segment that could not be begun, and then could, is what it was in the end.
+// If a segment was begun again after an error, its last note counts.
 func TestRecoverSegmentBegunTwice(t *testing.T) {
 	want := recorded{tracks: []cmaf.Track{recordedTrack(0)}}
 	r, err := Record(t.TempDir(), want.tracks[0])
@@ -244,7 +242,7 @@ func TestRecoverSegmentBegunTwice(t *testing.T) {
 	want.check(t, r, "recovered")
 }
 
-// An encoder that comes back after weir was killed may send something else.
+// An encoder that reconnects after weir was killed may send another coding.
 func TestRecordAfterKill(t *testing.T) {
 	for k := range 2 {
 		dir := filepath.Join(scratch(t), "track")
@@ -276,7 +274,7 @@ func (s snapshot) without(name string) snapshot {
 	return s
 }
 
-// player does random things to a recorder and knows what must come of them.
+// player makes random calls to a recorder and knows the expected result.
 type player struct {
 	*rand.Rand
 	t    *testing.T
@@ -460,7 +458,7 @@ func (p *player) read() {
 	if got := p.r.InitOf(int64(n)); got != all[n].init {
 		p.t.Fatalf("segment %d needs init %d, want %d", n, got, all[n].init)
 	}
-	if parts := len(all[n].Parts); parts > 0 && n >= len(p.want.segments)-partsOf {
+	if parts := len(all[n].Parts); parts > 0 && n >= len(p.want.segments)-maxRecent {
 		part := p.IntN(parts)
 		body, size, err := p.r.Part(int64(n), part)
 		if got := readAll(p.t, body, size, err); !bytes.Equal(got, all[n].data[partStart(all[n], part):][:all[n].Parts[part].Size()]) {

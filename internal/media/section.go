@@ -7,13 +7,12 @@ import (
 	"syscall"
 )
 
-// section is a run of bytes of a file that may go on behind it. Unlike an
-// io.SectionReader it lets the kernel send the bytes: package net asks a reader for its
-// SyscallConn, and sends from where the file is.
+// section is a range of bytes of a file. Unlike with an io.SectionReader, the kernel can send the
+// bytes: package net asks a reader for its SyscallConn, and sends from the offset of the file.
 type section struct {
-	file        *os.File // is between start and start+size, where the reader is
+	file        *os.File // its offset, between start and start+size, is that of the reader
 	start, size int64
-	closed      func() // is called when the file is
+	closed      func() // called when the file is closed
 }
 
 var (
@@ -21,14 +20,13 @@ var (
 	_ io.WriterTo  = (*section)(nil)
 )
 
-// left returns how many bytes are still to be read. The file is asked, because the kernel
-// moves on in it too.
+// left returns the number of unread bytes. It asks the file, because the kernel moves its offset
+// too.
 func (s *section) left() (int64, error) {
 	at, err := s.file.Seek(0, io.SeekCurrent)
 	return max(0, s.start+s.size-at), err
 }
 
-// Read reads on.
 func (s *section) Read(p []byte) (int, error) {
 	left, err := s.left()
 	if err != nil {
@@ -40,8 +38,7 @@ func (s *section) Read(p []byte) (int, error) {
 	return s.file.Read(p[:min(int64(len(p)), left)])
 }
 
-// WriteTo writes the rest to w. It is here because io.Copy would else let the kernel
-// send all of the file.
+// WriteTo writes the rest to w. Without it, io.Copy would let the kernel send the whole file.
 func (s *section) WriteTo(w io.Writer) (int64, error) {
 	left, err := s.left()
 	if err != nil {
@@ -50,7 +47,6 @@ func (s *section) WriteTo(w io.Writer) (int64, error) {
 	return io.Copy(w, io.LimitReader(s, left))
 }
 
-// Seek moves to another place of the section.
 func (s *section) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekStart:
@@ -73,10 +69,8 @@ func (s *section) Seek(offset int64, whence int) (int64, error) {
 	return at - s.start, err
 }
 
-// SyscallConn is for package net.
 func (s *section) SyscallConn() (syscall.RawConn, error) { return s.file.SyscallConn() }
 
-// Close closes the file.
 func (s *section) Close() error {
 	err := s.file.Close()
 	if !errors.Is(err, os.ErrClosed) {

@@ -16,7 +16,7 @@ import (
 	"weir/internal/weir"
 )
 
-// The file of a segment that was trimmed is used again, unless somebody still reads it.
+// The file of a trimmed segment is used again, unless it is still being read.
 func TestTrimmedFileIsUsedAgain(t *testing.T) {
 	dir, want, r := threeSegments(t)
 	inode := func(n int64) uint64 {
@@ -36,12 +36,12 @@ func TestTrimmedFileIsUsedAgain(t *testing.T) {
 	}
 	got, err := io.ReadAll(reader)
 	must(t, errors.Join(err, reader.Close()))
-	_ = reader.Close() // once more is nothing
+	_ = reader.Close() // has no effect
 	if !bytes.Equal(got, want.segments[0].data) {
 		t.Error("what is read of a segment while it is trimmed has changed")
 	}
 	if len(r.reading) != 0 {
-		t.Errorf("after the reader is gone segments are read: %v", r.reading)
+		t.Errorf("readers after the last one was closed: %v", r.reading)
 	}
 	want.check(t, r, "with a file that was used again")
 
@@ -100,7 +100,7 @@ func TestTrim(t *testing.T) {
 	want.first = 4 // the newest finished one stays
 	kill(r)
 
-	// Without an index, what is gone keeps its number.
+	// Without an index, trimmed segments keep their numbers.
 	must(t, os.Remove(filepath.Join(dir, indexName)))
 	for n := range want.first {
 		want.segments[n].Parts = nil

@@ -15,38 +15,38 @@ import (
 	"weir/internal/weir"
 )
 
-// A recording goes to a storage for many machines while it is made, so that it is not lost
-// with the machine: the segments as they are finished, then the journal and the index, in
-// pieces. Restore makes the files of a recording of the segments and the journal again; a
-// node that goes on with the broadcast reads from the index what was before (period.go).
+// A recording is uploaded to shared storage while it is made, so that it is not lost with the machine:
+// the finished segments, then the journal and the index, in pieces. Restore writes the files of a
+// recording again from the segments and the journal; a node that continues the broadcast reads the
+// earlier periods from the index (period.go).
 
-// restoresAtOnce is how many segments are fetched at the same time.
+// restoresAtOnce is how many objects are read at the same time.
 const restoresAtOnce = 8
 
-// Uploaded is how much of a recording is in the storage.
+// Uploaded tells how much of a recording is in the storage.
 type Uploaded struct {
 	known   bool
-	segment int64 // that is not there
+	segment int64 // the first one that is missing
 	journal uploadedFile
 	index   uploadedFile
 }
 
-// Upload puts into a store what was finished since it was done last, up to is. It is done
-// by one goroutine at a time, and can be interrupted. prefix is that of the asset that the
-// broadcast becomes, name that of the track.
+// Upload puts the segments that were finished since the last call into a store, and updates is. Only one
+// goroutine may call it at a time; it can be interrupted. prefix is that of the asset that the broadcast
+// becomes, name that of the track.
 func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, period int, name string, is *Uploaded) error {
 	segments := PeriodFolder(prefix, period, name)
-	r.files.Lock() // so that the index tells of these segments, and of no others
+	r.files.Lock() // so that the index has exactly these segments
 	next, size := r.Next(), r.index
 	r.files.Unlock()
-	if !is.known { // this may be a new life of the process
+	if !is.known { // an earlier process may have uploaded some
 		n, err := firstMissing(ctx, store, segments, next)
 		if err != nil {
 			return err
 		}
 		is.segment, is.known = n, true
 	}
-	if next == 0 || is.segment >= next && is.index.there >= size {
+	if next == 0 || is.segment >= next && is.index.size >= size {
 		return nil
 	}
 	for is.segment < next {
@@ -55,14 +55,14 @@ func (r *Recorder) Upload(ctx context.Context, store blob.Store, prefix string, 
 		}
 		is.segment++
 	}
-	if err := r.putPiece(ctx, store, journalPrefix(prefix, period, name), journalName, &is.journal, largestIndex); err != nil {
+	if err := r.putPiece(ctx, store, logPrefix(prefix, period, name, journalName), journalName, &is.journal, maxIndex); err != nil {
 		return err
 	}
-	return r.putPiece(ctx, store, indexPrefix(prefix, period, name), indexName, &is.index, size)
+	return r.putPiece(ctx, store, logPrefix(prefix, period, name, indexName), indexName, &is.index, size)
 }
 
-// firstMissing returns the first of a number of segments that is not in a store, where
-// they were put one after the other.
+// firstMissing returns the first of count segments that is not in a store, where they were put in their
+// order.
 func firstMissing(ctx context.Context, store blob.Store, prefix string, count int64) (int64, error) {
 	var failed error
 	n := sort.Search(int(count), func(n int) bool {
@@ -78,9 +78,8 @@ func firstMissing(ctx context.Context, store blob.Store, prefix string, count in
 	return int64(n), failed
 }
 
-// Restore makes the files of a period of a broadcast, below a folder, of what is in a store of
-// it. What is there already is not fetched again. An error of kind weir.NotFound means
-// that nothing is in the store.
+// Restore writes the files of a period into a folder, from a store. Existing files are not fetched again.
+// An error of kind weir.NotFound means that the store has none.
 func Restore(ctx context.Context, store blob.Store, prefix string, period int, dir string) error {
 	found := false
 	for _, name := range []string{RecordedVideo, RecordedAudio} {
@@ -97,7 +96,7 @@ func Restore(ctx context.Context, store blob.Store, prefix string, period int, d
 }
 
 func restoreTrack(ctx context.Context, store blob.Store, prefix string, period int, name, dir string) error {
-	journal, err := readPieces(ctx, store, journalPrefix(prefix, period, name), nil)
+	journal, err := readPieces(ctx, store, logPrefix(prefix, period, name, journalName), nil)
 	if err == nil && len(journal) == 0 {
 		err = weir.Errorf(weir.NotFound, "nothing of the recording is in the storage")
 	}
@@ -122,7 +121,7 @@ func restoreTrack(ctx context.Context, store blob.Store, prefix string, period i
 		return err
 	}
 	// It comes last: without it there is nothing to recover.
-	return replaceFile(dir, journalName, journal)
+	return replaceFile(dir, journalName, nil, journal)
 }
 
 func restoreFile(ctx context.Context, store blob.Store, info blob.Info, file string) error {
@@ -143,9 +142,4 @@ func restoreFile(ctx context.Context, store blob.Store, info blob.Info, file str
 		return weir.Wrap(weir.Upstream, err, "the storage broke off")
 	}
 	return nil
-}
-
-// forgetPeriods removes what nobody needs any more when a broadcast is an asset.
-func forgetPeriods(ctx context.Context, store blob.Store, prefix string) error {
-	return store.DeletePrefix(ctx, path.Join(prefix, periodsFolder))
 }

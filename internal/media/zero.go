@@ -8,12 +8,9 @@ import (
 	"weir/internal/weir"
 )
 
-// openShifted is open for a track that starts at 0.
-func (t *Track) openShifted(
-	ctx context.Context, n int, offset, length int64,
-) (io.ReadCloser, error) {
+func (t *Track) openShifted(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
 	b := &shiftedBody{ticks: t.index.ZeroShift(), parts: t.index.Segments[n].Parts}
-	at := int64(0) // where the part begins that offset is in
+	at := int64(0) // start of the part that contains offset
 	for len(b.parts) > 0 && offset-at >= b.parts[0].Size() {
 		at += b.parts[0].Size()
 		b.parts = b.parts[1:]
@@ -45,12 +42,11 @@ func (t *Track) openShifted(
 type shiftedBody struct {
 	io.ReadCloser
 	ticks int64
-	parts []cmaf.Part // that are still to come
-	head  []byte      // of the part in hand, what is left of it
-	data  int64       // bytes of samples that are left of the part in hand
+	parts []cmaf.Part // after the current part
+	head  []byte      // rest of the head of the current part
+	data  int64       // unread bytes of samples of the current part
 }
 
-// Read reads on.
 func (b *shiftedBody) Read(p []byte) (n int, err error) {
 	if len(b.head) == 0 && b.data == 0 {
 		if len(b.parts) == 0 {

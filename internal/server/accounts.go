@@ -9,8 +9,8 @@ import (
 	"weir/internal/ucan"
 )
 
-// openAccounts makes the identity of the service, and what knows about people. At the first
-// start it makes the first account.
+// openAccounts makes the identity of the service and the accounts. At the first start it makes the
+// first account.
 func (s *server) openAccounts(ctx context.Context) error {
 	seed, err := s.store.NamedSecret(ctx, "did", func() ([]byte, error) {
 		seed := make([]byte, 32)
@@ -32,8 +32,8 @@ func (s *server) openAccounts(ctx context.Context) error {
 	return err
 }
 
-// greet tells the operator where things are. It shows the API key and the set-password link
-// at the first start only: weir does not know them later.
+// greet prints the addresses of the service. It prints the API key and the set-password link only at
+// the first start: weir does not know them later.
 func (s *server) greet(base string) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(s.o.Greeting, format+"\n", args...) }
 	newKey := s.firstStart && s.first.Key != ""

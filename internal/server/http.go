@@ -16,29 +16,27 @@ import (
 // bodyTimeout is how long a client may take to send the body of a request.
 const bodyTimeout = 20 * time.Second
 
-// httpServer is all that is served over HTTP.
 type httpServer struct {
 	handler http.Handler
-	ready   atomic.Bool  // this node is to be sent requests
+	ready   atomic.Bool  // this node accepts requests
 	begun   atomic.Int64 // requests that began before the drain and have not ended
 }
 
-// ServeHTTP counts the request.
 func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.ready.Load() {
 		s.begun.Add(1)
 		defer s.begun.Add(-1)
 	}
 	if r.Body != http.NoBody {
-		// Also for bodies that no handler reads: net/http reads them to their end before it
-		// takes the next request. Handlers that need longer set a deadline of their own.
+		// Also for bodies that no handler reads: net/http reads them to their end before the next request.
+		// Handlers that need longer set a deadline of their own.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
 	s.handler.ServeHTTP(w, r)
 }
 
-// listens reports whether this node answers over HTTP: viewers and callers, or only other
-// nodes that ask for its streams.
+// listens reports whether this node serves HTTP: for viewers and callers, or only for other nodes that
+// request its streams.
 func (s *server) listens() bool {
 	return s.cfg.Runs(config.API) || s.cfg.Runs(config.Live) && s.cfg.HTTP != "" && s.cfg.NodeURL != ""
 }
@@ -86,8 +84,8 @@ func (s *server) runHTTP(ctx context.Context) error {
 	return nil
 }
 
-// drain waits until the requests that have begun end. The listener still takes connections
-// meanwhile: /readyz must be able to answer that this node takes no more requests.
+// drain waits for the end of requests that have begun. The listener still accepts connections
+// meanwhile: /readyz must answer that this node accepts no more requests.
 func (s *httpServer) drain(ctx context.Context, server *http.Server, timeout time.Duration) {
 	s.ready.Store(false)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)

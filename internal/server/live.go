@@ -17,8 +17,8 @@ import (
 	"weir/internal/weir"
 )
 
-// openLive makes what has the streams on air (their sessions, renditions and recordings), and
-// what sends them to multistream targets.
+// openLive makes the hub of live streams (their sessions, renditions and recordings), and the manager of
+// multistream targets.
 func (s *server) openLive(ctx context.Context) (err error) {
 	if !s.cfg.Runs(config.Live) {
 		return nil
@@ -39,7 +39,7 @@ func (s *server) openLive(ctx context.Context) (err error) {
 	return nil
 }
 
-// onAir returns how many streams are on air on this node.
+// onAir returns the number of live streams on this node.
 func (s *server) onAir() int64 {
 	if s.hub == nil {
 		return 0
@@ -47,8 +47,8 @@ func (s *server) onAir() int64 {
 	return s.hub.Stats().OnAir
 }
 
-// runLive takes streams until ctx ends: from encoders that connect, and from sources that are
-// pulled. The hub and the multistream run until the last encoder has been told about the end.
+// runLive accepts streams until ctx ends: from encoders that connect, and from sources that are pulled. The
+// hub and the multistream run until the last connection of an encoder is closed.
 func (s *server) runLive(ctx context.Context) error {
 	secure, err := TLSConfig(s.cfg)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *server) runLive(ctx context.Context) error {
 	return errors.Join(err, last.Wait())
 }
 
-// runRTMP takes streams over RTMP, or over RTMPS if secure is not nil. An empty address is off.
+// runRTMP accepts streams over RTMP, or over RTMPS if secure is not nil. An empty address is off.
 func (s *server) runRTMP(ctx context.Context, flag, addr string, secure *tls.Config) error {
 	if addr == "" {
 		return nil
@@ -93,7 +93,7 @@ func (s *server) runRTMP(ctx context.Context, flag, addr string, secure *tls.Con
 	return rtmp.Run(ctx)
 }
 
-// runSRT takes streams over SRT. An empty address is off.
+// runSRT accepts streams over SRT. An empty address is off.
 func (s *server) runSRT(ctx context.Context) error {
 	if s.cfg.SRT == "" {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// newLogger returns a logger that writes text to a terminal and JSON to everything else. flush
-// writes the lines that it still holds; call it before the process ends.
+// newLogger returns a logger that writes text to a terminal and JSON to everything else. flush writes the
+// buffered lines; call it before the process ends.
 func newLogger(f *os.File, level slog.Level) (log *slog.Logger, flush func()) {
 	options := &slog.HandlerOptions{Level: level}
 	if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
@@ -23,8 +23,8 @@ func newLogger(f *os.File, level slog.Level) (log *slog.Logger, flush func()) {
 // lineDelay is how long a line may wait for the next ones.
 const lineDelay = 100 * time.Millisecond
 
-// lineBuffer writes several lines at once: a system call for each request would be a tenth of
-// the time that a small answer takes.
+// lineBuffer writes several lines at once: a system call for each request would take a tenth of the time
+// of a small response.
 type lineBuffer struct {
 	mu      sync.Mutex
 	out     *bufio.Writer

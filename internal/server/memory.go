@@ -14,22 +14,21 @@ const (
 	// memoryEvery.
 	limitEvery  = 2 * time.Second
 	memoryEvery = 10 * limitEvery
-	// memoryEnough is the size of a heap that is left alone.
+	// memoryEnough is the heap size up to which no memory is returned.
 	memoryEnough = 32 << 20
-	// memoryTight is what Go may take from the system before it collects garbage, even if the
-	// heap has not grown by GOGC percent yet: many imports at the same time leave more garbage
-	// than they use memory.
+	// memoryTight is the memory from which on Go collects garbage, even if the heap has not grown by GOGC
+	// percent yet: many imports at the same time make more garbage than they use memory.
 	memoryTight = 96 << 20
-	// memoryOfStream is added for each stream on air. A stream makes small garbage fast, and
-	// collecting it often would cost more time than it is worth.
+	// memoryOfStream is added for each live stream. A stream makes much garbage of small objects, and
+	// collecting it often would take too much time.
 	memoryOfStream = 2 << 20
 )
 
 // returnMemory limits the memory that weir takes from the system, until ctx ends, and returns
-// it after a burst. Go collects garbage only when the heap grows, or after two minutes, and
-// then returns memory slowly: an idle service would hold for long what it once needed.
+// it after a burst. Go collects garbage only when the heap grows, or after two minutes, and then returns
+// memory slowly: an idle service would keep memory for long that it once needed.
 //
-// streams returns the number of streams on air.
+// streams returns the number of live streams.
 func returnMemory(ctx context.Context, streams func() int64) error {
 	ticker := time.NewTicker(limitEvery)
 	defer ticker.Stop()
@@ -58,7 +57,7 @@ func returnMemory(ctx context.Context, streams func() int64) error {
 			now = readHeap()
 		}
 		last = now.collections
-		// Go works with twice what is in use. Streams soon need again what they release.
+		// Go needs twice the memory in use. Live streams soon need again what they release.
 		if now.held > 2*now.used && onAir == 0 {
 			debug.FreeOSMemory()
 		}
@@ -67,11 +66,10 @@ func returnMemory(ctx context.Context, streams func() int64) error {
 
 // memoryLimit returns how much memory Go may take from the system.
 func memoryLimit(used uint64, streams int64) int64 {
-	// A limit close to what is in use would only cost time.
+	// A limit close to the memory in use would only cost time.
 	return max(memoryTight, 3*int64(used)/2) + streams*memoryOfStream
 }
 
-// heap is the state of the heap.
 type heap struct {
 	held        uint64 // bytes taken from the system
 	used        uint64 // bytes that were in use when garbage was last collected

@@ -36,7 +36,7 @@ func TestReturnMemory(t *testing.T) {
 	})
 }
 
-// TestMemoryLimit shows that more may be taken where it is in use, and for streams.
+// TestMemoryLimit expects that the limit grows with the memory in use, and with live streams.
 func TestMemoryLimit(t *testing.T) {
 	for _, tt := range []struct {
 		used    uint64

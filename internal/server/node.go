@@ -17,8 +17,8 @@ import (
 	"weir/internal/store"
 )
 
-// openNode makes the data folder if there is none, locks it for this process, and reads the
-// identity of the node.
+// openNode makes the data folder if there is none, locks it for this process, and reads the identity of
+// the node.
 func (s *server) openNode(context.Context) error {
 	data := s.cfg.Data
 	if err := os.MkdirAll(data, 0o700); err != nil {
@@ -102,8 +102,8 @@ func readHex(path string, size int) ([]byte, error) {
 	return b, nil
 }
 
-// writeDurably writes a new file and syncs it: if a crash took the secret away, the database
-// that is sealed with it would be lost.
+// writeDurably writes a new file and syncs it: without the secret, the database that is encrypted with it
+// would be lost.
 func writeDurably(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

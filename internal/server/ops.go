@@ -14,22 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"weir/internal/ingest"
-	"weir/internal/live"
-	"weir/internal/playback"
-	"weir/internal/webhook"
-	"weir/internal/work"
 )
 
-// gauge is a number that is read when Prometheus asks for it. One whose name ends in _total
-// never shrinks, and is shown as a counter.
+// gauge is a number that is read when Prometheus collects it. If its name ends in _total, it never decreases
+// and is a counter.
 type gauge struct {
 	name, help string
-	value      func() float64
+	value      func() int64
 }
 
-// metrics is everything that Prometheus can read from this node.
+// metrics are the Prometheus metrics of this node.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -65,10 +59,11 @@ func newMetrics(v Version) *metrics {
 // add adds numbers. Each name may be given once.
 func (m *metrics) add(gauges ...gauge) {
 	for _, g := range gauges {
+		value := func() float64 { return float64(g.value()) }
 		if strings.HasSuffix(g.name, "_total") {
-			m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: g.name, Help: g.help}, g.value))
+			m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: g.name, Help: g.help}, value))
 		} else {
-			m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, g.value))
+			m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, value))
 		}
 	}
 }
@@ -83,8 +78,8 @@ func (m *metrics) observe(_ context.Context, route string, status int, took time
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// opsHandler serves what only the operator may see: /metrics and /debug/pprof. It does not
-// show the command line, which may hold an API key.
+// opsHandler serves /metrics and /debug/pprof for the operator. It does not show the command line, which may
+// contain an API key.
 func opsHandler(m *metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
@@ -95,7 +90,7 @@ func opsHandler(m *metrics) http.Handler {
 	return mux
 }
 
-// runOps serves the operator on addr until ctx ends. An empty address is off.
+// runOps serves handler on addr until ctx ends. An empty address is off.
 func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Logger) error {
 	if addr == "" {
 		return nil
@@ -106,7 +101,7 @@ func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Lo
 	}
 	log.Info("serving metrics", "addr", listener.Addr().String())
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	// It does not wait for a profile: nobody needs it when weir ends.
+	// It does not wait for a running profile.
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -114,25 +109,20 @@ func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Lo
 	return nil
 }
 
-// of returns a function that reads one number of a part's statistics.
-func of[S any](stats func() S, number func(S) int64) func() float64 {
-	return func() float64 { return float64(number(stats())) }
-}
-
 // addMetrics shows the statistics of the parts as metrics.
 func (s *server) addMetrics() {
 	hook, viewers := s.sender.Stats, s.playback.Stats
 	s.metrics.add(
 		gauge{"weir_webhook_deliveries_pending", "Deliveries to webhooks that are still to be made; -1 = unknown.", s.pendingDeliveries},
-		gauge{"weir_webhook_delivered_total", "Deliveries that a webhook took.", of(hook, func(s webhook.Stats) int64 { return s.Delivered })},
-		gauge{"weir_webhook_failed_total", "Deliveries that were given up.", of(hook, func(s webhook.Stats) int64 { return s.Failed })},
-		gauge{"weir_webhook_retried_total", "Attempts that will be repeated.", of(hook, func(s webhook.Stats) int64 { return s.Retried })},
-		gauge{"weir_webhook_blocked_total", "Deliveries to addresses that are not allowed.", of(hook, func(s webhook.Stats) int64 { return s.Blocked })},
+		gauge{"weir_webhook_delivered_total", "Deliveries that a webhook took.", func() int64 { return hook().Delivered }},
+		gauge{"weir_webhook_failed_total", "Deliveries that were given up.", func() int64 { return hook().Failed }},
+		gauge{"weir_webhook_retried_total", "Attempts that will be repeated.", func() int64 { return hook().Retried }},
+		gauge{"weir_webhook_blocked_total", "Deliveries to addresses that are not allowed.", func() int64 { return hook().Blocked }},
 
-		gauge{"weir_viewers", "Viewers who fetched media from this node in the last 30 seconds.", of(viewers, func(s playback.Stats) int64 { return s.Viewers })},
-		gauge{"weir_playlist_requests_waiting", "Requests that wait for the next part in a live playlist.", of(viewers, func(s playback.Stats) int64 { return s.Reloads })},
-		gauge{"weir_part_requests_waiting", "Requests that wait for a part of a live stream.", of(viewers, func(s playback.Stats) int64 { return s.Waits })},
-		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node asked others for.", of(viewers, func(s playback.Stats) int64 { return s.Asked })},
+		gauge{"weir_viewers", "Viewers who fetched media from this node in the last 30 seconds.", func() int64 { return viewers().Viewers }},
+		gauge{"weir_playlist_requests_waiting", "Requests that wait for the next part in a live playlist.", func() int64 { return viewers().Reloads }},
+		gauge{"weir_part_requests_waiting", "Requests that wait for a part of a live stream.", func() int64 { return viewers().Waits }},
+		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node asked others for.", func() int64 { return viewers().Asked }},
 	)
 	if s.work != nil {
 		s.addWorkMetrics()
@@ -141,43 +131,43 @@ func (s *server) addMetrics() {
 		s.addLiveMetrics()
 	}
 	if s.webrtc != nil {
-		s.metrics.add(gauge{"weir_webrtc_connections", "Connections over WebRTC, of encoders and of viewers.", func() float64 { return float64(s.webrtc.Peers()) }})
+		s.metrics.add(gauge{"weir_webrtc_connections", "Connections over WebRTC, of encoders and of viewers.", func() int64 { return int64(s.webrtc.Peers()) }})
 	}
 }
 
-func (s *server) pendingDeliveries() float64 {
+func (s *server) pendingDeliveries() int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	n, err := s.store.PendingDeliveries(ctx)
 	if err != nil {
 		return -1
 	}
-	return float64(n)
+	return int64(n)
 }
 
 func (s *server) addWorkMetrics() {
 	tasks := s.work.Stats
 	s.metrics.add(
-		gauge{"weir_tasks_completed_total", "Tasks that were completed on this node.", of(tasks, func(s work.Stats) int64 { return s.Completed })},
-		gauge{"weir_tasks_failed_total", "Tasks that failed for good on this node.", of(tasks, func(s work.Stats) int64 { return s.Failed })},
-		gauge{"weir_tasks_retried_total", "Attempts at tasks that will be repeated.", of(tasks, func(s work.Stats) int64 { return s.Retried })},
-		gauge{"weir_task_pieces_total", "Pieces of tasks (chunks, audio tracks, thumbnails) that this node has done.", of(tasks, func(s work.Stats) int64 { return s.Pieces })},
-		gauge{"weir_task_jobs_running", "Jobs of tasks that this node does now.", of(tasks, func(s work.Stats) int64 { return s.Running })},
+		gauge{"weir_tasks_completed_total", "Tasks that were completed on this node.", func() int64 { return tasks().Completed }},
+		gauge{"weir_tasks_failed_total", "Tasks that failed for good on this node.", func() int64 { return tasks().Failed }},
+		gauge{"weir_tasks_retried_total", "Attempts at tasks that will be repeated.", func() int64 { return tasks().Retried }},
+		gauge{"weir_task_pieces_total", "Pieces of tasks (chunks, audio tracks, thumbnails) that this node has done.", func() int64 { return tasks().Pieces }},
+		gauge{"weir_task_jobs_running", "Jobs of tasks that this node does now.", func() int64 { return tasks().Running }},
 	)
 }
 
 func (s *server) addLiveMetrics() {
 	onAir, encoders := s.hub.Stats, s.ingest.Stats
 	s.metrics.add(
-		gauge{"weir_live_streams", "Streams whose encoder sends to this node.", of(onAir, func(s live.Stats) int64 { return s.OnAir })},
-		gauge{"weir_live_sessions", "Sessions that this node has open, also those whose encoder is away.", of(onAir, func(s live.Stats) int64 { return s.Sessions })},
-		gauge{"weir_live_streams_unhealthy", "Streams on air on this node that have issues.", of(onAir, func(s live.Stats) int64 { return s.Unhealthy })},
-		gauge{"weir_live_received_bytes_total", "Bytes of media that encoders sent.", of(onAir, func(s live.Stats) int64 { return s.BytesIn })},
-		gauge{"weir_live_parts_total", "Parts of segments that were written.", of(onAir, func(s live.Stats) int64 { return s.Parts })},
-		gauge{"weir_live_lost_frames_total", "Frames that renditions, multistream targets and viewers over WebRTC were too slow for.", of(onAir, func(s live.Stats) int64 { return s.LostFrames })},
-		gauge{"weir_ingest_connections", "Connections of encoders.", of(encoders, func(s ingest.Stats) int64 { return s.Connections })},
-		gauge{"weir_ingest_admitted_total", "Encoders that came with a good stream key.", of(onAir, func(s live.Stats) int64 { return s.Admitted })},
-		gauge{"weir_ingest_refused_total", "Encoders that came with a stream key that is not good, or of a suspended stream.", of(onAir, func(s live.Stats) int64 { return s.Refused })},
-		gauge{"weir_ingest_turned_away_total", "Connections that were closed at once because there were too many.", of(encoders, func(s ingest.Stats) int64 { return s.TurnedAway })},
+		gauge{"weir_live_streams", "Streams whose encoder sends to this node.", func() int64 { return onAir().OnAir }},
+		gauge{"weir_live_sessions", "Sessions that this node has open, also those whose encoder is away.", func() int64 { return onAir().Sessions }},
+		gauge{"weir_live_streams_unhealthy", "Streams on air on this node that have issues.", func() int64 { return onAir().Unhealthy }},
+		gauge{"weir_live_received_bytes_total", "Bytes of media that encoders sent.", func() int64 { return onAir().BytesIn }},
+		gauge{"weir_live_parts_total", "Parts of segments that were written.", func() int64 { return onAir().Parts }},
+		gauge{"weir_live_lost_frames_total", "Frames that renditions, multistream targets and viewers over WebRTC were too slow for.", func() int64 { return onAir().LostFrames }},
+		gauge{"weir_ingest_connections", "Connections of encoders.", func() int64 { return encoders().Connections }},
+		gauge{"weir_ingest_admitted_total", "Encoders that came with a good stream key.", func() int64 { return onAir().Admitted }},
+		gauge{"weir_ingest_refused_total", "Encoders that came with a stream key that is not good, or of a suspended stream.", func() int64 { return onAir().Refused }},
+		gauge{"weir_ingest_turned_away_total", "Connections that were closed at once because there were too many.", func() int64 { return encoders().TurnedAway }},
 	)
 }

@@ -31,8 +31,8 @@ func get(t *testing.T, handler http.Handler, path string) (status int, body stri
 func TestMetrics(t *testing.T) {
 	m := newMetrics(Version{Tag: "v1.2.3", Commit: "c", Go: "go"})
 	m.add(
-		gauge{"weir_things", "Things there are.", func() float64 { return 3 }},
-		gauge{"weir_things_made_total", "Things made.", func() float64 { return 7 }},
+		gauge{"weir_things", "Things there are.", func() int64 { return 3 }},
+		gauge{"weir_things_made_total", "Things made.", func() int64 { return 7 }},
 	)
 	m.observe(t.Context(), "GET /api/stream/{id}", 200, 10*time.Millisecond)
 	m.observe(t.Context(), "GET /api/stream/{id}", 200, 10*time.Millisecond)

@@ -15,7 +15,7 @@ import (
 // sessionsForNodes is the path at which nodes ask one another for the files of sessions.
 const sessionsForNodes = playback.NodePath + "session/"
 
-// openPeers makes the way to other nodes.
+// openPeers makes the client for other nodes.
 func (s *server) openPeers(ctx context.Context) (err error) {
 	if s.peers, err = playback.OpenPeers(ctx, s.store); err != nil {
 		return err
@@ -33,8 +33,8 @@ func (s *server) announce(ctx context.Context, port int) {
 	}
 }
 
-// routeNodes adds what other nodes may ask for: live streams, offers of WebRTC, and the files
-// of sessions.
+// routeNodes adds the routes for other nodes: live streams, offers of WebRTC, and the files of
+// sessions.
 func (s *server) routeNodes(mux *http.ServeMux) {
 	mux.Handle(playback.NodePath, s.peers.Only(s.playback.Node(s.webRTCHere(nil))))
 	if s.hub != nil {
@@ -42,21 +42,21 @@ func (s *server) routeNodes(mux *http.ServeMux) {
 	}
 }
 
-// askForFiles asks another node for files of sessions.
+// askForFiles requests files of sessions from another node.
 func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadCloser, error) {
-	gone := func(err error) error {
+	unreachable := func(err error) error {
 		return weir.Wrap(weir.Upstream, err, "node %s does not answer", node)
 	}
 	base, err := s.store.NodeURL(ctx, node)
 	if weir.KindOf(err) == weir.NotFound {
-		return nil, gone(err)
+		return nil, unreachable(err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	answer, err := s.peers.Do(ctx, http.MethodGet, base, sessionsForNodes+path, nil, nil)
 	if err != nil {
-		return nil, gone(err)
+		return nil, unreachable(err)
 	}
 	if answer.StatusCode == http.StatusOK {
 		return answer.Body, nil
@@ -68,7 +68,7 @@ func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadClo
 	case http.StatusTooManyRequests:
 		return nil, weir.Errorf(weir.Busy, "node %s still writes the session", node)
 	}
-	return nil, gone(fmt.Errorf("it answers %d", answer.StatusCode))
+	return nil, unreachable(fmt.Errorf("it answers %d", answer.StatusCode))
 }
 
 // playbackOf returns the playback id for the id in a URL of WebRTC: a stream key, or the

@@ -15,7 +15,6 @@ import (
 	"weir/internal/web"
 )
 
-// openPlayback makes what serves viewers.
 func (s *server) openPlayback(ctx context.Context) (err error) {
 	o := playback.Options{
 		Store: s.store, Media: s.media, Gate: s.gate, Peers: s.peers, Dir: s.cfg.Data,
@@ -28,8 +27,8 @@ func (s *server) openPlayback(ctx context.Context) (err error) {
 	return err
 }
 
-// openHTTP makes all that is served over HTTP. A node that does not run api answers only
-// other nodes, and whether it is healthy.
+// openHTTP makes the routes of HTTP. A node that does not run api serves only other nodes and
+// health checks.
 func (s *server) openHTTP(ctx context.Context) error {
 	apiHandler, err := s.newAPI(ctx)
 	if err != nil {
@@ -63,7 +62,6 @@ func (s *server) openHTTP(ctx context.Context) error {
 	return nil
 }
 
-// newAPI makes the API.
 func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 	return api.New(api.Options{
 		Store: s.store, Accounts: s.accounts, Gate: s.gate, OpenAPI: s.o.OpenAPI, DID: s.did,
@@ -85,12 +83,11 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 	})
 }
 
-// healthy answers GET /healthz: the process serves.
 func healthy(w http.ResponseWriter, _ *http.Request) {
 	writeHealth(w, http.StatusOK, `{"ok":true}`)
 }
 
-// readiness answers GET /readyz: this node is to be sent requests.
+// readiness answers GET /readyz: this node accepts requests.
 func (s *server) readiness(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 	defer cancel()

@@ -1,10 +1,9 @@
-// Package server is what `weir serve` runs: a node. It is the only package that knows all
-// parts of the service. It makes each of them, gives it what it needs of the others, runs them,
-// and ends them in order.
+// Package server is `weir serve`: a node. It is the only package that knows all parts of the
+// service. It makes them, connects and runs them, and ends them in order.
 //
-// Start at [Run]. The open methods make the parts in the order of their dependencies: live.go
-// those for streams on air, work.go those for tasks, routes.go those for HTTP. peers.go is how
-// nodes reach one another, ops.go what the operator sees.
+// Start at [Run]. The open methods make the parts in the order of their dependencies: live.go those
+// for live streams, work.go those for tasks, routes.go those for HTTP. peers.go connects nodes,
+// ops.go has the metrics.
 package server
 
 import (
@@ -36,22 +35,21 @@ import (
 	"weir/internal/work"
 )
 
-// credentialsKept is how long the credentials of a task are kept after its end, so that it can
-// be tried again.
+// credentialsKept is how long the credentials of a task are stored after its end, so that it can be
+// tried again.
 const credentialsKept = 7 * 24 * time.Hour
 
-// Options is what a node gets beside its settings.
+// Options are the inputs of a node beside its settings.
 type Options struct {
 	OpenAPI []byte // the contract of the API
 	Files   fs.FS  // has the folder web/, with the pages for viewers
 
-	// Greeting gets what the operator reads at the start. It has the key of the first account
-	// in it, which must not be logged.
+	// Greeting gets the text for the operator at the start. It contains the API key of the first
+	// account, which must not be logged.
 	Greeting io.Writer
 	Log      *os.File
 }
 
-// server is the parts of a node.
 type server struct {
 	o       Options
 	cfg     *config.Config
@@ -73,7 +71,7 @@ type server struct {
 	sender     *webhook.Sender
 	gate       *access.Gate
 	encryption *access.Encryption
-	peers      *playback.Peers // the way to other nodes
+	peers      *playback.Peers // client for other nodes
 	engine     *ffmpeg.Engine  // nil = this node runs neither live nor work
 	hub        *live.Hub       // nil = this node does not run live
 	push       *push.Manager   // nil = this node does not run live
@@ -90,9 +88,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	log, flush := newLogger(o.Log, cfg.LogLevel)
 	defer flush()
 	v := ReadVersion()
-	s := &server{
-		o: o, cfg: cfg, log: log, version: v, metrics: newMetrics(v), guard: guard.New(cfg.AllowNetworks),
-	}
+	s := &server{o: o, cfg: cfg, log: log, version: v, metrics: newMetrics(v), guard: guard.New(cfg.AllowNetworks)}
 	defer s.close()
 	for _, open := range []func(context.Context) error{
 		s.openNode,
@@ -119,8 +115,8 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 
 // run runs the parts until ctx ends or one of them fails.
 func (s *server) run(ctx context.Context) error {
-	// The store, and the viewers that playback counts, are needed until the last job and the
-	// last request have ended.
+	// The store and the count of viewers are needed until the last job and the last request have
+	// ended.
 	until, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var last errgroup.Group
@@ -150,7 +146,6 @@ func (s *server) run(ctx context.Context) error {
 	return errors.Join(err, last.Wait())
 }
 
-// part returns the log of a part.
 func (s *server) part(name string) *slog.Logger { return s.log.With("part", name) }
 
 // onClose adds a function that close calls.
@@ -184,13 +179,13 @@ func (s *server) openMedia(context.Context) (err error) {
 	return nil
 }
 
-// sharedStorage reports whether other nodes have the same storage.
+// sharedStorage reports whether other nodes use the same storage.
 func (s *server) sharedStorage() bool {
 	_, local := s.cfg.MediaDir()
 	return !local
 }
 
-// openAccess makes what sends webhooks and what decides who may play.
+// openAccess makes the sender of webhooks and the access control of playback.
 func (s *server) openAccess(ctx context.Context) (err error) {
 	s.sender = webhook.New(s.store, s.guard, s.version.Tag, s.part("webhook"))
 	s.gate = access.New(s.store, s.sender, s.part("access"))
@@ -198,7 +193,7 @@ func (s *server) openAccess(ctx context.Context) (err error) {
 	return err
 }
 
-// openEngine makes what starts ffmpeg, for tasks and for the renditions of streams.
+// openEngine makes the engine of ffmpeg, for tasks and for the renditions of live streams.
 func (s *server) openEngine(ctx context.Context) (err error) {
 	if !s.cfg.Runs(config.Live) && !s.cfg.Runs(config.Work) {
 		return nil
@@ -210,7 +205,7 @@ func (s *server) openEngine(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// A sandbox that does not work must be found now, and not by the first task.
+	// A sandbox that does not work must be noticed now, and not by the first task.
 	if _, err := s.engine.Capabilities(ctx); err != nil {
 		return fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
 	}

@@ -122,7 +122,7 @@ func TestACME(t *testing.T) {
 	if !slices.Contains(secure.NextProtos, "acme-tls/1") {
 		t.Errorf("protocols %v do not have the challenge", secure.NextProtos)
 	}
-	// Refused before anybody is asked for a certificate.
+	// Refused before a certificate is requested.
 	if _, err := secure.GetCertificate(&tls.ClientHelloInfo{ServerName: "other.example.com"}); err == nil {
 		t.Error("a certificate for a host that is not ours")
 	}

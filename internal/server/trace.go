@@ -18,8 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// tracer sends a span for each request to an OpenTelemetry collector. A nil tracer does
-// nothing.
+// tracer sends a span for each request to an OpenTelemetry collector. A nil tracer does nothing.
 //
 // It makes the spans itself: the usual middleware records the path of the request, and paths
 // of weir carry keys.

@@ -85,7 +85,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// A collector that is really there gets the spans, sent when weir ends at the latest.
+// A real collector gets the spans, at the latest when weir ends.
 func TestSpansReachCollector(t *testing.T) {
 	bodies := make(chan string, 1)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

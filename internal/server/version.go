@@ -5,15 +5,14 @@ import (
 	"runtime/debug"
 )
 
-// Version says which weir this is.
+// Version is the version of this binary.
 type Version struct {
 	Tag    string // release, or "devel"
 	Commit string // revision of the source, or "unknown"
 	Go     string // of the compiler
 }
 
-// ReadVersion returns what the Go command wrote into the binary. No other code knows the
-// version.
+// ReadVersion returns the version that the go command wrote into the binary.
 func ReadVersion() Version {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -42,7 +41,6 @@ func versionOf(info *debug.BuildInfo) Version {
 	return v
 }
 
-// String is what `weir version` prints.
 func (v Version) String() string {
 	return fmt.Sprintf("weir %s, commit %s, %s", v.Tag, v.Commit, v.Go)
 }

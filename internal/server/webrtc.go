@@ -19,8 +19,8 @@ import (
 // lookupTime is the timeout for looking up the names of --webrtc-host.
 const lookupTime = 10 * time.Second
 
-// openWebRTC listens for WebRTC, on one port over UDP and TCP, and makes what lets browsers and
-// encoders publish over it.
+// openWebRTC listens for WebRTC, on one port over UDP and TCP, and makes the WHIP endpoint for browsers and
+// encoders.
 func (s *server) openWebRTC(ctx context.Context) error {
 	if s.hub == nil || !s.cfg.Runs(config.API) || s.cfg.WebRTC == "" {
 		return nil
@@ -56,7 +56,6 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	return nil
 }
 
-// lookUp returns the addresses of hosts.
 func lookUp(ctx context.Context, hosts []string) (found []netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"weir/internal/work"
 )
 
-// openWork makes what does the tasks and the other jobs.
+// openWork makes the worker of tasks and other jobs.
 func (s *server) openWork(context.Context) (err error) {
 	if !s.cfg.Runs(config.Work) {
 		return nil
@@ -35,14 +35,14 @@ func (s *server) openWork(context.Context) (err error) {
 	return err
 }
 
-// runRecordings does the jobs of a node that runs live, but not work: it keeps the recordings
-// whose files it has.
+// runRecordings runs the jobs of a node that runs live, but not work: it makes assets of its own
+// recordings.
 func (s *server) runRecordings(ctx context.Context) error {
 	keep := map[string]store.Handler{store.JobRecording: s.recordings().Keep}
 	return s.store.Work(ctx, store.Slots{}, s.cfg.Drain, keep)
 }
 
-// recordings makes assets of the sessions that this node has carried.
+// recordings returns the job that makes assets of the sessions of this node.
 func (s *server) recordings() *work.Recordings {
 	dir := s.cfg.LiveDir()
 	r := &work.Recordings{
@@ -56,7 +56,7 @@ func (s *server) recordings() *work.Recordings {
 	return r
 }
 
-// fetcher reads the files that callers name.
+// fetcher returns the reader of sources from callers.
 func (s *server) fetcher() *blob.Fetcher {
 	return &blob.Fetcher{
 		Guard: s.guard, MaxSize: s.cfg.MaxUpload,

@@ -1,11 +1,9 @@
-// Package ucan gives the service its name in the world of user-controlled
-// authorization: a did:key, to which the owner of a storage space delegates the
-// right to write there. It is pure: no I/O, no clock, no randomness of its own.
+// Package ucan gives the service its identity for user-controlled authorization: a did:key, to
+// which the owner of a storage space delegates the right to write there. It is pure: no I/O, no
+// clock, no randomness.
 //
-// The seed of the key is made once by the store and never changes, because every
-// delegation that somebody has signed names the DID. The proofs of such
-// delegations, which are foreign bytes and need reading with care, have their place
-// in this package too.
+// The store makes the seed of the key once and never changes it, because every signed delegation
+// contains the DID.
 package ucan
 
 import (
@@ -17,13 +15,12 @@ import (
 // DID returns the did:key of the Ed25519 key with this seed: "did:key:z6Mk…".
 func DID(seed [ed25519.SeedSize]byte) string {
 	public := ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey)
-	// 0xed as a varint is what the multicodec table calls an Ed25519 public key;
-	// z is what the multibase table calls base58btc.
+	// 0xed as a varint is the multicodec of Ed25519 public keys; z is the multibase prefix of
+	// base58btc.
 	return "did:key:z" + base58(append([]byte{0xed, 0x01}, public...))
 }
 
-// base58 returns b as a number to the base 58 in Bitcoin's alphabet, which leaves
-// out 0, O, I and l; each zero byte in front is a 1.
+// base58 returns b as a number to the base 58 in Bitcoin's alphabet; each leading zero byte is a 1.
 func base58(b []byte) string {
 	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 	var digits []byte

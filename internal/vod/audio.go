@@ -15,8 +15,8 @@ import (
 	"weir/internal/weir"
 )
 
-// audioImport writes an audio track of a source to the store: AAC as a track, all else
-// as Matroska, which has a place for any codec.
+// audioImport writes an audio track of a source to the store: AAC as a track, other codecs as
+// Matroska, which can hold any codec.
 type audioImport struct {
 	Engine
 	source *SourceAudio
@@ -24,12 +24,11 @@ type audioImport struct {
 	writer trackWriter
 }
 
-// longHole is how long a source may be silent by having no packets, in seconds. Longer
-// holes are filled with silence, which players understand better.
+// longHole is the maximum time without packets, in seconds. Longer gaps are filled with silence,
+// which players handle better.
 const longHole = 0.5
 
-// place is where an audio track of the source lives until it is cut: a track, or a
-// file.
+// place returns the key of an audio track of the source: a track, or a file.
 func (s *Source) place(k int) string { return s.Prefix + "/" + s.Audio[k].Dir }
 
 func (a *audioImport) read(ctx context.Context, r io.Reader) error {
@@ -53,40 +52,31 @@ func (a *audioImport) read(ctx context.Context, r io.Reader) error {
 	return media.Seal(ctx, a.Store, a.place, a.writer.index())
 }
 
-// empty reports whether nothing came of a track that was announced.
+// empty reports whether a track has no packets.
 func (a *audioImport) empty() bool { return a.source.Track && len(a.writer.segments) == 0 }
 
 func (a *audioImport) end() time.Duration { return a.writer.packer.Track.Time(a.writer.index().End()) }
 
-// readAudio reads AAC as ffmpeg writes it and hands it on in weir's form: packets
-// before 0 are left out (decoders have a packet of their own to warm up, and
-// nobody hears it), and times are smooth where the container rounded them.
+// readAudio reads AAC from ffmpeg and adds it in weir's form: without packets before 0 (the priming
+// of decoders, which is not audible), and with exact times where the container rounded them.
 //
-// Hole is the longest time without packets, in seconds; a stream without any packet is
-// no error.
+// hole is the longest time without packets, in seconds; a stream without packets is no error.
 func readAudio(r io.Reader, begin func(cmaf.Track), add func(cmaf.Fragment) error) (hole float64, err error) {
 	reader, track, err := openTrack(r, cmaf.Audio)
 	if err != nil || reader == nil {
 		return 0, err
 	}
 	begin(track)
-	smoother := smoother{lead: track.Ticks(cmaf.Lead), snap: int64(track.Timescale) / 50}
-	for {
-		f, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return float64(smoother.hole) / float64(track.Timescale), add(smoother.finish())
-		}
-		if err != nil {
-			return 0, err
-		}
-		if err := add(smoother.add(f)); err != nil {
-			return 0, err
-		}
+	smoother := smoother{snap: int64(track.Timescale) / 50}
+	err = fragments(reader, track, func(f cmaf.Fragment) error { return add(smoother.add(f)) })
+	if err != nil {
+		return 0, err
 	}
+	return float64(smoother.hole) / float64(track.Timescale), add(smoother.held)
 }
 
-// openTrack reads up to the description of the one track that ffmpeg writes to a pipe.
-// The reader is nil when ffmpeg wrote nothing at all, because there was no packet.
+// openTrack reads the description of the track that ffmpeg writes to a pipe. The reader is nil when
+// ffmpeg wrote nothing, because there was no packet.
 func openTrack(r io.Reader, kind cmaf.Kind) (*cmaf.Reader, cmaf.Track, error) {
 	buffered := bufio.NewReader(r)
 	if _, err := buffered.Peek(1); errors.Is(err, io.EOF) {
@@ -103,19 +93,19 @@ func openTrack(r io.Reader, kind cmaf.Kind) (*cmaf.Reader, cmaf.Track, error) {
 	return reader, tracks[0], nil
 }
 
-// smoother gives packets of audio times without jitter. A packet starts where the one
-// before it ended, unless the source is further away from that than jitter explains:
-// then there is a hole, and the packet before it lasts longer.
+// smoother gives audio packets times without jitter. A packet starts at the end of the one before
+// it, unless the difference is larger than jitter: then there is a gap, and the packet before it
+// has a longer duration.
 type smoother struct {
-	lead, snap int64
-	held       cmaf.Fragment // the last packet, whose length the next one decides
-	end        int64         // of the packet held
-	hole       int64         // the longest
+	snap int64
+	held cmaf.Fragment // the last packet, whose duration depends on the next one
+	end  int64         // of the held packet
+	hole int64         // the longest
 }
 
 func (s *smoother) add(f cmaf.Fragment) cmaf.Fragment {
 	var out cmaf.Fragment
-	at, data := f.Start-s.lead, f.Data
+	at, data := f.Start, f.Data
 	for _, sample := range f.Samples {
 		packet, start := data[:sample.Size], at
 		data = data[sample.Size:]
@@ -138,8 +128,6 @@ func (s *smoother) add(f cmaf.Fragment) cmaf.Fragment {
 	return out
 }
 
-func (s *smoother) finish() cmaf.Fragment { return s.held }
-
 // join appends a fragment to one that ends where it starts.
 func join(a, b cmaf.Fragment) cmaf.Fragment {
 	if len(a.Samples) == 0 {
@@ -150,14 +138,9 @@ func join(a, b cmaf.Fragment) cmaf.Fragment {
 	return a
 }
 
-// AudioOptions say how an audio track is made.
-type AudioOptions struct {
-	Progress func(share float64)
-}
-
-// EncodeAudio makes audio track k of a plan: one continuous AAC track, cut where the
-// segments of the video are. What is AAC already is only cut. Its track is sealed.
-func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions) (RenditionResult, error) {
+// EncodeAudio makes audio track k of a plan: one continuous AAC track with the segments of the
+// video. If it is AAC already, it is only cut. The track is sealed. progress may be nil.
+func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func(share float64)) (RenditionResult, error) {
 	if k < 0 || k >= len(plan.Audio) {
 		return RenditionResult{}, fmt.Errorf("there is no audio track %d", k)
 	}
@@ -171,7 +154,7 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 	if plan.Source.Audio[k].Copy {
 		err = e.recut(ctx, plan, k, begin, w)
 	} else {
-		damage, err = e.encodeAudio(ctx, plan, k, o, begin, w)
+		damage, err = e.encodeAudio(ctx, plan, k, progress, begin, w)
 	}
 	if err != nil {
 		return RenditionResult{}, err
@@ -190,7 +173,7 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 	return result, nil
 }
 
-// recut puts the packets of a track into other segments.
+// recut copies the packets of a track into other segments.
 func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Track), w *trackWriter) error {
 	source, err := media.Open(ctx, e.Store, plan.Source.place(k))
 	if err != nil {
@@ -211,13 +194,15 @@ func (e Engine) recut(ctx context.Context, plan Plan, k int, begin func(cmaf.Tra
 	return nil
 }
 
-func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOptions, begin func(cmaf.Track), w *trackWriter) (damage ffmpeg.Damage, err error) {
+func (e Engine) encodeAudio(
+	ctx context.Context, plan Plan, k int, progress func(float64), begin func(cmaf.Track), w *trackWriter,
+) (damage ffmpeg.Damage, err error) {
 	source := plan.Source.Audio[k]
 	audio := ffmpeg.Audio{
 		Lead: cmaf.Lead, Format: "matroska",
 		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate,
 	}
-	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage}
+	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage, Progress: shareOf(plan.Source.Duration, progress)}
 	if source.Track {
 		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
 		if err != nil {
@@ -233,11 +218,6 @@ func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 		command.Stdin = body
 	}
 	command.Args = audio.Args()
-	if o.Progress != nil && plan.Source.Duration > 0 {
-		command.Progress = func(at ffmpeg.Progress) {
-			o.Progress(min(max(at.Time.Seconds()/plan.Source.Duration, 0), 1))
-		}
-	}
 	consume := func(_ context.Context, r io.Reader) error {
 		_, err := readAudio(r, begin, w.add)
 		return err
@@ -246,8 +226,8 @@ func (e Engine) encodeAudio(ctx context.Context, plan Plan, k int, o AudioOption
 	return damage, err
 }
 
-// checkAudio compares the end of an audio track that was encoded with what the file
-// promised: only now it is known.
+// checkAudio compares the end of an encoded audio track with the duration in the header of the
+// file.
 func checkAudio(plan Plan, k int, end time.Duration) error {
 	src := plan.Source
 	if end == 0 {
@@ -265,16 +245,16 @@ func checkAudio(plan Plan, k int, end time.Duration) error {
 	return checkEnd(src.Probe, end)
 }
 
-// audioCut returns the rule by which audio is cut: with the first packet at or after
-// the start of each segment of the video; where there is no video, or no video any
-// more, at the length aimed at.
+// audioCut returns the rule for segments of audio: they start with the first packet at or after the
+// start of each segment of the video; without video, or after its end, they have the target
+// duration.
 func (p Plan) audioCut(track cmaf.Track) cutFunc {
 	length := int64(p.SegmentSeconds * float64(track.Timescale))
 	starts := make([]int64, 0, len(p.Starts))
 	for _, start := range p.Starts {
 		starts = append(starts, rescale(start, p.Timescale, int64(track.Timescale)))
 	}
-	next := 1 // the segment that comes next
+	next := 1 // the next segment
 	return func(_ cmaf.Contents, at int64, _ cmaf.Sample) bool {
 		due := false
 		for at >= startOf(starts, length, next) {
@@ -285,8 +265,7 @@ func (p Plan) audioCut(track cmaf.Track) cutFunc {
 	}
 }
 
-// startOf returns when segment n starts: as in the list, and after its end every
-// length.
+// startOf returns the start of segment n: from the list, and after its end at multiples of length.
 func startOf(starts []int64, length int64, n int) int64 {
 	if n < len(starts) {
 		return starts[n]
@@ -297,8 +276,7 @@ func startOf(starts []int64, length int64, n int) int64 {
 	return starts[len(starts)-1] + int64(n-len(starts)+1)*length
 }
 
-// rescale turns ticks of one timescale into the first tick of another that is not
-// earlier.
+// rescale converts ticks to another timescale, rounded up.
 func rescale(t, from, to int64) int64 {
 	seconds, rest := t/from, t%from
 	if rest < 0 {

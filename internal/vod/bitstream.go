@@ -8,11 +8,11 @@ import (
 	"weir/internal/codec"
 )
 
-// bitstream looks into H.264 while it comes, for what keeps a track from being played
-// as it is. For other codecs it does nothing.
+// bitstream checks the H.264 of a track for anything that keeps players from playing it as it is. It does
+// nothing for other codecs.
 type bitstream struct {
-	sets codec.ParameterSets // that the track declares
-	odd  string              // what is wrong; "" = nothing so far
+	sets codec.ParameterSets // of the track
+	odd  string              // why it can't be played; "" = no reason so far
 }
 
 func newBitstream(track cmaf.Track) bitstream {
@@ -37,7 +37,6 @@ func newBitstream(track cmaf.Track) bitstream {
 	return b
 }
 
-// look checks a sample.
 func (b *bitstream) look(s cmaf.Sample, data []byte) {
 	if b.odd != "" {
 		return

@@ -20,25 +20,24 @@ import (
 	"weir/internal/weir"
 )
 
-// encodeRate is what the encoder of one rendition is told to spend in a chunk.
+// encodeRate is the rate control of one rendition in a chunk.
 type encodeRate struct {
 	Bitrate int     // bits a second, mean; 0 = by Quality
 	Quality float64 // constant rate factor; 0 = by Bitrate
-	Peak    int     // bits a second, at most; 0 = no limit
-	Buffer  int     // bits over which Peak counts
+	Peak    int     // maximum of bits a second; 0 = no limit
+	Buffer  int     // size of the rate control buffer in bits
 }
 
-// ChunkOptions say how a chunk is encoded.
+// ChunkOptions are the inputs of EncodeChunk.
 type ChunkOptions struct {
-	Earlier  []ChunkStats // of the chunks that Plan.Needs asks for
-	File     string       // the source, when it could not be taken apart
+	Earlier  []ChunkStats // of the first Plan.Needs chunks
+	File     string       // the source, when it could not be demuxed
 	Progress func(share float64)
 }
 
-// EncodeChunk encodes chunk n as every rendition that needs it, from one decode, and
-// stores the segments. Every segment must have the frames of the plan, with their
-// times, and start with a key frame. Renditions that come out far from what they should
-// have are encoded again.
+// EncodeChunk decodes chunk n once, encodes it as every rendition that is not copied, and stores the segments.
+// Every segment must have the frames of the plan, with their times, and start with a key frame. Renditions whose
+// size is far from the intended one are encoded again.
 func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOptions) (ChunkResult, error) {
 	if n < 0 || n >= len(plan.Chunks) {
 		return ChunkResult{}, fmt.Errorf("chunk %d of %d", n, len(plan.Chunks))
@@ -52,10 +51,7 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	}
 	run := chunkRun{engine: e, plan: plan, n: n, source: source, table: newFrames(*plan.Source.Video, source.Index())}
 	result := ChunkResult{Chunk: n, Renditions: make([]RenditionResult, len(plan.encoded()))}
-	rates := map[int]encodeRate{}
-	for i, rate := range plan.rates(n, o.Earlier) {
-		rates[i] = rate
-	}
+	rates := maps.Collect(slices.All(plan.rates(n, o.Earlier)))
 	if err := run.encode(ctx, rates, &result, o.Progress); err != nil {
 		return ChunkResult{}, err
 	}
@@ -75,10 +71,9 @@ func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOption
 	return result, nil
 }
 
-// maxCorrections is how often a chunk is encoded again: see Plan.corrected.
+// maxCorrections bounds how often a chunk is encoded again: see Plan.corrected.
 const maxCorrections = 2
 
-// chunkRun encodes a chunk.
 type chunkRun struct {
 	engine Engine
 	plan   Plan
@@ -87,8 +82,8 @@ type chunkRun struct {
 	table  frames
 }
 
-// encode makes the renditions that have a rate, from one decode for each core, and puts
-// what came of them into result.
+// encode encodes the renditions that have a rate, with one decode for each core, and puts their results into
+// result.
 func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *ChunkResult, progress func(float64)) error {
 	chunk, encoded := c.plan.Chunks[c.n], c.plan.encoded()
 	which := slices.Sorted(maps.Keys(rates))
@@ -108,19 +103,10 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *
 			tasks[k].frames += float64(c.plan.segmentFrames(r, chunk.First+segment))
 		}
 	}
-	report := newShares(progress, chunk.Cores)
-	damage := make([]ffmpeg.Damage, max(chunk.Cores, 1))
-	err := shareOut(ctx, tasks, chunk.Cores, func(ctx context.Context, share int, tasks []encodeTask) error {
-		encode := c.plan.encode(tasks)
+	damage, err := c.engine.encodeTasks(ctx, c.plan, tasks, chunk.Cores, progress, func(ctx context.Context, encode *ffmpeg.Encode) ffmpeg.Command {
 		encode.Start, encode.End = chunk.Start, chunk.End
-		command := ffmpeg.Command{
-			Args: encode.Args(), Stdin: newFeed(ctx, c.source, c.plan.within(chunk, c.table.needed(chunk.Start, chunk.End+c.plan.overlap()))),
-			Priority: urgency(c.n), Pixels: c.plan.pixels(tasks),
-			Progress: report.of(share, tasks[0].frames),
-			Log:      factorsOf(tasks),
-			Damage:   &damage[share],
-		}
-		return runPipes(ctx, c.engine.FFmpeg, command, consumersOf(tasks))
+		needed := c.plan.within(chunk, c.table.needed(chunk.Start, chunk.End+c.plan.overlap()))
+		return ffmpeg.Command{Stdin: newFeed(ctx, c.source, needed), Priority: urgency(c.n)}
 	})
 	if err != nil {
 		return fmt.Errorf("chunk %d: %w", c.n, err)
@@ -130,31 +116,60 @@ func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *
 		r.Quality, r.Bitrate, r.Factor = rates[i].Quality, rates[i].Bitrate, factors[k]
 		result.Renditions[i] = r
 	}
-	for _, d := range damage {
-		result.Damage.Merge(d)
-	}
+	result.Damage.Merge(damage)
 	return nil
 }
 
-// encodeTask is a rendition that ffmpeg encodes, and who takes it.
+// encodeTask is a rendition that ffmpeg encodes, and the reader of its output.
 type encodeTask struct {
 	rendition ffmpeg.Rendition
-	frames    float64 // that are expected, about
+	frames    float64 // expected number, about
 	consume   func(context.Context, io.Reader) error
-	factor    *float64 // where the quality goes that x264 ended up with, when it was told a bitrate
+	factor    *float64 // gets the quality that x264 used to meet a bitrate; may be nil
 }
 
-// factorsOf returns what listens to ffmpeg for those qualities; nil when there are none.
+// encodeTasks runs the tasks in as many processes as there are cores, with about equal numbers of pixels.
+// Which tasks share a process depends on nothing but the tasks. prepare completes the plan of a process
+// and returns the input of its command.
+func (e Engine) encodeTasks(
+	ctx context.Context, plan Plan, tasks []encodeTask, cores int, progress func(float64),
+	prepare func(context.Context, *ffmpeg.Encode) ffmpeg.Command,
+) (damage ffmpeg.Damage, err error) {
+	shares := shareOut(tasks, cores)
+	report := &progressSum{report: progress, done: make([]float64, len(shares))}
+	damages := make([]ffmpeg.Damage, len(shares))
+	group, groupCtx := errgroup.WithContext(ctx)
+	for i, tasks := range shares {
+		group.Go(func() error {
+			encode := plan.encode(tasks)
+			command := prepare(groupCtx, &encode)
+			command.Args, command.Pixels, command.Damage = encode.Args(), plan.pixels(tasks), &damages[i]
+			command.Progress, command.Log = report.of(i, tasks[0].frames), factorsOf(tasks)
+			var consumers []func(context.Context, io.Reader) error
+			for _, task := range tasks {
+				consumers = append(consumers, task.consume)
+			}
+			return runPipes(groupCtx, e.FFmpeg, command, consumers)
+		})
+	}
+	err = group.Wait()
+	for _, d := range damages {
+		damage.Merge(d)
+	}
+	return damage, err
+}
+
+// factorsOf returns the Command.Log that sets the factors of tasks; nil when there are none.
 func factorsOf(tasks []encodeTask) func(line string) {
 	var x264 []*float64
-	told := false
+	wanted := false
 	for _, task := range tasks {
 		if task.rendition.Codec == ffmpeg.H264 {
 			x264 = append(x264, task.factor)
-			told = told || task.rendition.Quality == 0
+			wanted = wanted || task.factor != nil && task.rendition.Quality == 0
 		}
 	}
-	if !told {
+	if !wanted {
 		return nil
 	}
 	return ffmpeg.RateFactors(func(encoder int, factor float64) {
@@ -164,37 +179,20 @@ func factorsOf(tasks []encodeTask) func(line string) {
 	})
 }
 
-func consumersOf(tasks []encodeTask) (consumers []func(context.Context, io.Reader) error) {
-	for _, task := range tasks {
-		consumers = append(consumers, task.consume)
-	}
-	return consumers
-}
-
-// shareOut runs the tasks in as many shares as there are cores, about equally heavy.
-// How they are shared out depends on nothing but the tasks.
-func shareOut(ctx context.Context, tasks []encodeTask, cores int, run func(ctx context.Context, share int, tasks []encodeTask) error) error {
+// shareOut divides tasks by their numbers of pixels.
+func shareOut(tasks []encodeTask, cores int) [][]encodeTask {
 	cores = min(max(cores, 1), len(tasks))
-	order := make([]int, len(tasks))
-	for i := range order {
-		order[i] = i
+	pixels := func(t encodeTask) int { return t.rendition.Width * t.rendition.Height }
+	shares, sums := make([][]encodeTask, cores), make([]int, cores)
+	for _, task := range slices.SortedStableFunc(slices.Values(tasks), func(a, b encodeTask) int { return cmp.Compare(pixels(b), pixels(a)) }) {
+		smallest := slices.Index(sums, slices.Min(sums))
+		shares[smallest] = append(shares[smallest], task)
+		sums[smallest] += pixels(task)
 	}
-	weight := func(i int) int { return tasks[i].rendition.Width * tasks[i].rendition.Height }
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weight(b), weight(a)) })
-	shares, weights := make([][]encodeTask, cores), make([]int, cores)
-	for _, i := range order {
-		lightest := slices.Index(weights, slices.Min(weights))
-		shares[lightest] = append(shares[lightest], tasks[i])
-		weights[lightest] += weight(i)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	for share, tasks := range shares {
-		group.Go(func() error { return run(ctx, share, tasks) })
-	}
-	return group.Wait()
+	return shares
 }
 
-// urgency puts what somebody may be waiting to play before the rest.
+// urgency returns a higher priority for the first chunk, because viewers may be waiting for it.
 func urgency(chunk int) ffmpeg.Priority {
 	if chunk == 0 {
 		return ffmpeg.Interactive
@@ -202,19 +200,15 @@ func urgency(chunk int) ffmpeg.Priority {
 	return ffmpeg.Batch
 }
 
-// shares adds up how far several runs of ffmpeg are.
-type shares struct {
+// progressSum adds up the progress of several runs of ffmpeg.
+type progressSum struct {
 	mu     sync.Mutex
 	done   []float64
-	report func(float64)
+	report func(float64) // may be nil
 }
 
-func newShares(report func(float64), count int) *shares {
-	return &shares{report: report, done: make([]float64, max(count, 1))}
-}
-
-// of returns what a run calls whose first output has so many frames.
-func (s *shares) of(share int, frames float64) func(ffmpeg.Progress) {
+// of returns the Command.Progress of a run whose first output has that many frames.
+func (s *progressSum) of(share int, frames float64) func(ffmpeg.Progress) {
 	if s.report == nil || !(frames > 0) {
 		return nil
 	}
@@ -230,10 +224,10 @@ func (s *shares) of(share int, frames float64) func(ffmpeg.Progress) {
 	}
 }
 
-// encode is a run of ffmpeg, but for its window.
+// encode returns the plan of a run of ffmpeg, without its window.
 func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
 	encode := ffmpeg.Encode{
-		Lead: cmaf.Lead, Picture: p.Source.Video.Stream.Source(), Timescale: p.Timescale,
+		Lead: cmaf.Lead, Video: p.Source.Video.Stream.VideoFormat(), Timescale: p.Timescale,
 		Tick: p.Tick, Rate: p.Rate, Threads: 1,
 	}
 	for _, task := range tasks {
@@ -242,7 +236,7 @@ func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
 	return encode
 }
 
-// rendition is what ffmpeg is told of a rendition, but for its key frames.
+// rendition returns the plan of a rendition, without its key frames.
 func (p *Plan) rendition(r Rendition, rate encodeRate) ffmpeg.Rendition {
 	rendition := ffmpeg.Rendition{
 		Codec: r.Codec, Width: r.Width, Height: r.Height, Rate: r.Rate, Profile: r.Profile,
@@ -254,7 +248,6 @@ func (p *Plan) rendition(r Rendition, rate encodeRate) ffmpeg.Rendition {
 	return rendition
 }
 
-// pixels is what ffmpeg's need of memory follows from.
 func (p *Plan) pixels(tasks []encodeTask) int64 {
 	stream := p.Source.Video.Stream
 	total := int64(stream.Width) * int64(stream.Height)
@@ -264,8 +257,8 @@ func (p *Plan) pixels(tasks []encodeTask) int64 {
 	return total
 }
 
-// overlap is how far behind the end of a chunk frames count for it, in ticks: where
-// the frame rate changes, a frame is shown at the nearest time there is one.
+// overlap returns the ticks after the end of a chunk whose frames are needed for it: where the frame rate
+// changes, the nearest frame is used.
 func (p *Plan) overlap() int64 {
 	var overlap int64
 	for _, r := range p.encoded() {
@@ -276,8 +269,8 @@ func (p *Plan) overlap() int64 {
 	return overlap
 }
 
-// keys returns where rendition r has key frames in a chunk: at the start of every
-// segment, and again and again within.
+// keys returns the times of key frames of rendition r in a chunk: at the start of every segment, and in regular
+// intervals within.
 func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 	var keys []int64
 	for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
@@ -286,8 +279,7 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 		if r.GOP == 0 {
 			continue
 		}
-		// As many as it takes, all of the same length: a short one at the end would waste a
-		// key frame.
+		// All intervals have the same duration: a short one at the end would waste a key frame.
 		length := float64(end - start)
 		count := math.Ceil(length/(r.GOP*float64(p.Timescale)) - 0.02)
 		for i := 1; float64(i) < count; i++ {
@@ -299,7 +291,7 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 		}
 	}
 	if r.converts() {
-		// A time between two frames of the rendition's own rate may be rounded to the first.
+		// ffmpeg may round a time between two frames of the rendition's rate to the first.
 		for i, key := range keys {
 			frame := frameAt(r.Rate, p.Timescale, key)
 			keys[i] = (frame*r.Rate.Den*p.Timescale + r.Rate.Num - 1) / r.Rate.Num
@@ -308,8 +300,8 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 	return slices.Compact(keys)
 }
 
-// expected returns the times of the frames that rendition r has in each segment of a
-// chunk, in ticks of its own timescale, and after them when the chunk ends.
+// expected returns the times of the frames of rendition r in each segment of a chunk, and the end of the chunk, in
+// ticks of a timescale.
 func (p *Plan) expected(chunk Chunk, r Rendition, table frames) func(scale int64) (segments [][]int64, end int64) {
 	return func(scale int64) (segments [][]int64, end int64) {
 		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
@@ -331,7 +323,7 @@ func (p *Plan) expected(chunk Chunk, r Rendition, table frames) func(scale int64
 	}
 }
 
-// stretch takes a rendition of a chunk off a pipe.
+// stretch reads a rendition of a chunk from a pipe.
 type stretch struct {
 	rendition Rendition
 	writer    *trackWriter
@@ -382,21 +374,18 @@ func (s stretch) read(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// delay returns the Delay of the rendition's track.
 func (r Rendition) delay(track cmaf.Track) int64 {
 	return int64(math.Ceil(r.Delay * float64(track.Timescale)))
 }
 
-// sampleReader takes a number of samples at once off a reader. The offsets of what
-// it returns are replaced by presentation times: see settle.
+// sampleReader reads a given number of samples at once.
 type sampleReader struct {
 	reader *cmaf.Reader
 	lead   int64
 	left   cmaf.Fragment
 }
 
-// take returns the next n samples. An error that is io.ErrUnexpectedEOF says that
-// there are less.
+// take returns the next n samples, or io.ErrUnexpectedEOF if there are less.
 func (r *sampleReader) take(n int) (cmaf.Fragment, error) {
 	var taken cmaf.Fragment
 	for len(taken.Samples) < n {
@@ -422,9 +411,9 @@ func (r *sampleReader) take(n int) (cmaf.Fragment, error) {
 	return taken, nil
 }
 
-// settle gives the frames of a segment the times of the plan, of which the encoder's
-// may differ only by rounding: the i-th frame shown gets the i-th time, and
-// the i-th frame decoded is decoded then. next is when the next segment starts.
+// settle gives the frames of a segment the times of the plan, which may differ from the encoder's only by
+// rounding: the i-th time is the presentation time of the i-th frame in display order, and the decode time of the
+// i-th frame in decode order. next is the start of the next segment.
 func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 	if len(f.Samples) == 0 {
 		return errors.New("it is empty")
@@ -433,7 +422,7 @@ func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 		return errors.New("it does not start with a key frame")
 	}
 	shown := f.PTS()
-	order := make([]int, len(shown)) // of being shown
+	order := make([]int, len(shown)) // display order
 	for i := range order {
 		order[i] = i
 	}

@@ -43,7 +43,7 @@ func TestPlainFile(t *testing.T) {
 	if len(o.plan.Chunks) < 2 {
 		t.Fatalf("one chunk only: %+v", o.plan.Chunks)
 	}
-	want := pictures(t, file, "-map", "0:v")
+	want := frameSums(t, file, "-map", "0:v")
 	for _, name := range []string{"a", "b"} {
 		checkFrames(t, o, name, want)
 	}
@@ -54,17 +54,17 @@ func TestPlainFile(t *testing.T) {
 
 // checkFrames compares the frames of a rendition with those that ffmpeg finds in the
 // source: as many, at the same times.
-func checkFrames(t *testing.T, o outcome, name string, want []picture) {
+func checkFrames(t *testing.T, o outcome, name string, want []decoded) {
 	t.Helper()
 	track := o.track(t, name)
-	if got := len(pictures(t, export(t, track))); got != len(want) {
+	if got := len(frameSums(t, export(t, track))); got != len(want) {
 		t.Errorf("ffmpeg finds %d frames in %s, %d in the source", got, name, len(want))
 	}
 	checkTimes(t, track.Index(), want)
 }
 
 // checkTimes compares the times of the frames of a track with those in the source.
-func checkTimes(t *testing.T, index cmaf.TrackIndex, want []picture) {
+func checkTimes(t *testing.T, index cmaf.TrackIndex, want []decoded) {
 	t.Helper()
 	for _, segment := range index.Segments {
 		for _, part := range segment.Parts {
@@ -104,8 +104,8 @@ func shownTimes(index cmaf.TrackIndex) []float64 {
 	return times
 }
 
-// A rendition with a frame rate of its own has the frames that one run of ffmpeg over
-// the whole file would give it, whatever the chunks are.
+// A rendition with another frame rate has the same frames as from one run of ffmpeg over the whole
+// file, whatever the chunks are.
 func TestFrameRates(t *testing.T) {
 	file := plain(t)
 	for _, tt := range []struct {
@@ -126,8 +126,8 @@ func TestFrameRates(t *testing.T) {
 				t.Errorf("converts: %v, want %v", got, want)
 			}
 			filter := "fps=" + tt.filter + ":start_time=0:round=near"
-			checkFrames(t, o, "a", pictures(t, file, "-map", "0:v", "-vf", filter))
-			checkFrames(t, o, "b", pictures(t, file, "-map", "0:v"))
+			checkFrames(t, o, "a", frameSums(t, file, "-map", "0:v", "-vf", filter))
+			checkFrames(t, o, "b", frameSums(t, file, "-map", "0:v"))
 			if _, similar := compare(t, export(t, o.track(t, "a")), file, filter); similar < 0.97 {
 				t.Errorf("SSIM is %f", similar)
 			}
@@ -138,8 +138,7 @@ func TestFrameRates(t *testing.T) {
 	}
 }
 
-// Encoding a chunk again gives the same bytes: that is what makes a lost worker
-// harmless.
+// Encoding a chunk again gives the same bytes, so losing a worker does no harm.
 func TestChunkTwice(t *testing.T) {
 	file := plain(t)
 	req := Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
@@ -158,15 +157,14 @@ func TestChunkTwice(t *testing.T) {
 	}
 }
 
-// A source that is what is asked for is not encoded, and all rungs are cut where it
-// is.
+// A source that meets a rendition is copied, and all renditions have its segments.
 func TestSourcePassesThrough(t *testing.T) {
 	file := plain(t)
 	o := transcode(t, file, Request{SegmentSeconds: 2})
 	if o.source.Video.Encode != "" {
 		t.Fatalf("it can't pass through: %s", o.source.Video.Encode)
 	}
-	want := pictures(t, file, "-map", "0:v")
+	want := frameSums(t, file, "-map", "0:v")
 	var copied int
 	for _, r := range o.plan.Renditions {
 		checkFrames(t, o, r.Name, want)
@@ -180,8 +178,8 @@ func TestSourcePassesThrough(t *testing.T) {
 		}
 		if r.Copy {
 			copied++
-			if diff := cmp.Diff(want, pictures(t, export(t, track)), cmp.Comparer(func(a, b picture) bool { return a.sum == b.sum })); diff != "" {
-				t.Errorf("pictures differ (-source +copy):\n%s", diff)
+			if diff := cmp.Diff(want, frameSums(t, export(t, track)), cmp.Comparer(func(a, b decoded) bool { return a.sum == b.sum })); diff != "" {
+				t.Errorf("frames differ (-source +copy):\n%s", diff)
 			}
 		}
 	}
@@ -190,21 +188,20 @@ func TestSourcePassesThrough(t *testing.T) {
 	}
 }
 
-// What ffmpeg and others see of a stored track is in step: its times are ahead of the
-// timeline by the same lead for all tracks, and none of them is moved by frames that
-// change places.
+// The times of all stored tracks are later than the timeline by the same lead, also with reordered
+// frames.
 func TestStoredTimes(t *testing.T) {
 	o := transcode(t, plain(t), Request{SegmentSeconds: 2, EncodeAll: true})
 	lead := cmaf.Lead.Seconds()
 	for _, r := range o.plan.Renditions {
-		got := pictures(t, export(t, o.track(t, r.Name)), "-copyts")[0].seconds
+		got := frameSums(t, export(t, o.track(t, r.Name)), "-copyts")[0].seconds
 		if math.Abs(got-lead) > 0.001 {
 			t.Errorf("%s starts at %f, want %f", r.Name, got, lead)
 		}
 	}
 }
 
-// Progress goes up to one.
+// Progress increases up to one.
 func TestProgress(t *testing.T) {
 	o := Engine(newEngine(t))
 	var shares []float64
@@ -232,7 +229,7 @@ func TestProgress(t *testing.T) {
 	check("chunk")
 }
 
-// A chunk that comes out far from what it should have is encoded again, and is whole.
+// A chunk whose size is far from the intended one is encoded again, and is complete.
 func TestEncodeAgain(t *testing.T) {
 	o := Engine(newEngine(t))
 	src, err := o.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
@@ -256,7 +253,7 @@ func TestEncodeAgain(t *testing.T) {
 	for i, rate := range plan.rates(1, earlier) {
 		got := second.Renditions[i]
 		if rate.Quality == 0 || got.Before == nil || got.Before.Before != nil || got.Bytes > got.Before.Bytes {
-			t.Errorf("%s: told quality %.2f, came to %d bytes, before %+v; want less", got.Name, rate.Quality, got.Bytes, got.Before)
+			t.Errorf("%s: with quality %.2f it has %d bytes, before %+v; want less", got.Name, rate.Quality, got.Bytes, got.Before)
 		}
 		if want := plan.segmentFrames(plan.encoded()[i], 1); got.Frames != want {
 			t.Errorf("%s: %d frames, want %d", got.Name, got.Frames, want)
@@ -264,10 +261,10 @@ func TestEncodeAgain(t *testing.T) {
 	}
 }
 
-// Chunks of every codec can be joined: same sample entry, all frames, no complaint.
+// Chunks of every codec can be joined: same sample entry, all frames, no error of ffmpeg.
 func TestCodecs(t *testing.T) {
 	file := clip(t, "short.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=4.5", "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p")
-	want := pictures(t, file)
+	want := frameSums(t, file)
 	for _, tt := range []struct{ encoder, codec string }{{"HEVC", "hvc1."}, {"VP9", "vp09."}, {"AV1", "av01."}} {
 		t.Run(tt.encoder, func(t *testing.T) {
 			t.Parallel()
@@ -291,7 +288,7 @@ func TestCodecs(t *testing.T) {
 	}
 }
 
-// A video with a hole in it does not become one without the frames in the hole.
+// A video with missing frames is an error, and not a shorter result.
 func TestDamagedVideo(t *testing.T) {
 	data, err := os.ReadFile(plain(t))
 	if err != nil {
@@ -311,7 +308,7 @@ func TestDamagedVideo(t *testing.T) {
 	}
 }
 
-// Work that nobody wants any more ends, and leaves nothing running.
+// Cancelled work ends, and leaves nothing running.
 func TestCancel(t *testing.T) {
 	e := newEngine(t)
 	src, err := e.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
@@ -322,18 +319,18 @@ func TestCancel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := errors.New("nobody wants it")
+	cancelled := errors.New("not needed any more")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err = e.EncodeChunk(ctx, plan, 0, ChunkOptions{Progress: func(float64) { cancel(gone) }})
-	cancel(gone)
-	if err != nil && !errors.Is(err, gone) {
-		t.Errorf("error %v, want %v", err, gone)
+	_, err = e.EncodeChunk(ctx, plan, 0, ChunkOptions{Progress: func(float64) { cancel(cancelled) }})
+	cancel(cancelled)
+	if err != nil && !errors.Is(err, cancelled) {
+		t.Errorf("error %v, want %v", err, cancelled)
 	}
-	if _, err := e.EncodeChunk(ctx, plan, 1, ChunkOptions{}); !errors.Is(err, gone) {
-		t.Errorf("error %v, want %v", err, gone)
+	if _, err := e.EncodeChunk(ctx, plan, 1, ChunkOptions{}); !errors.Is(err, cancelled) {
+		t.Errorf("error %v, want %v", err, cancelled)
 	}
-	if _, err := e.Import(ctx, ImportOptions{File: plain(t), Prefix: "q"}); !errors.Is(err, gone) {
-		t.Errorf("error %v, want %v", err, gone)
+	if _, err := e.Import(ctx, ImportOptions{File: plain(t), Prefix: "q"}); !errors.Is(err, cancelled) {
+		t.Errorf("error %v, want %v", err, cancelled)
 	}
 }
 
@@ -349,7 +346,7 @@ func (s brokenStore) Put(ctx context.Context, key string, r io.Reader, size int6
 	return s.Store.Put(ctx, key, r, size, o)
 }
 
-// A store that fails is not taken for a broken source.
+// An error of the store is not reported as one of the source.
 func TestStoreFails(t *testing.T) {
 	e := newEngine(t)
 	broken := Engine{FFmpeg: e.FFmpeg, Store: brokenStore{e.Store}}

@@ -9,8 +9,8 @@ import (
 // maxWarnings bounds the number of warnings about a source.
 const maxWarnings = 10
 
-// Warnings returns sentences about the damage in a source that was found when it was decoded. What
-// passes through is not decoded.
+// Warnings returns sentences about damage in a source that was found when it was decoded. Renditions that
+// are copied are not decoded.
 func Warnings(plan Plan, chunks []ChunkResult, audio []RenditionResult) []string {
 	var warnings []string
 	warn := func(format string, args ...any) {

@@ -43,7 +43,7 @@ func damage(t *testing.T, file, stream string, packets int) string {
 	return name
 }
 
-// A file that is damaged and still plays is transcoded, with a word about the damage.
+// A damaged file that still plays is transcoded, with a warning.
 func TestDamagedSources(t *testing.T) {
 	encode := Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{{Name: "top", Width: 320, Height: 180, Bitrate: 500_000}}}
 	for _, tt := range []struct {

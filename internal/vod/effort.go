@@ -6,23 +6,23 @@ import (
 	"weir/internal/codec"
 )
 
-// maxEfforts bounds how many values describe a source, whatever its length.
+// maxEfforts bounds the number of values of a source.
 const maxEfforts = 4096
 
-// Efforts is how hard a source was to encode, over time; see codec.Complexity.
+// Efforts are the coding complexity of a source over time; see codec.Complexity.
 type Efforts struct {
-	Step   int64   `json:"step"`   // ticks that a value stands for
+	Step   int64   `json:"step"`   // ticks of a value
 	Values []int64 `json:"values"` // from time 0 on
 }
 
-// effortMeter adds up efforts while frames come.
+// effortMeter adds up efforts during an import.
 type effortMeter struct {
-	meter  *codec.Complexity // nil = they can't be told
+	meter  *codec.Complexity // nil = not known
 	step   int64
 	values []float64
 }
 
-// newEffortMeter returns a meter for a track that b looks into.
+// newEffortMeter returns a meter for a track with the parameter sets of b.
 func newEffortMeter(b bitstream, timescale int64) effortMeter {
 	meter, ok := codec.NewComplexity(b.sets)
 	if !ok {
@@ -31,7 +31,7 @@ func newEffortMeter(b bitstream, timescale int64) effortMeter {
 	return effortMeter{meter: meter, step: max(timescale/4, 1)}
 }
 
-// look adds a sample that is shown at a time.
+// look adds a sample with its presentation time.
 func (m *effortMeter) look(shown int64, sample []byte) {
 	if m.meter == nil {
 		return
@@ -46,7 +46,7 @@ func (m *effortMeter) look(shown int64, sample []byte) {
 
 func (m *effortMeter) add(shown int64, effort float64) {
 	shown = max(shown, 0)
-	for shown/m.step >= maxEfforts { // half as many, twice as long
+	for shown/m.step >= maxEfforts { // join pairs of values
 		for i := range m.values {
 			if i%2 == 0 {
 				m.values[i/2] = m.values[i]
@@ -63,7 +63,7 @@ func (m *effortMeter) add(shown int64, effort float64) {
 	m.values[shown/m.step] += effort
 }
 
-// efforts returns what was added up; nil = nothing is known.
+// efforts returns the sums; nil = not known.
 func (m *effortMeter) efforts() *Efforts {
 	if m.meter == nil || len(m.values) == 0 {
 		return nil
@@ -75,7 +75,7 @@ func (m *effortMeter) efforts() *Efforts {
 	return e
 }
 
-// weights divides the efforts over the segments of a grid.
+// weights distributes the efforts over segments with these starts.
 func (e *Efforts) weights(starts []int64) []int64 {
 	sums := make([]float64, len(starts))
 	n := 0

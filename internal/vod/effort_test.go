@@ -21,7 +21,7 @@ func TestEffortsOfSegments(t *testing.T) {
 	}
 }
 
-// TestEffortsOfLongFilms expects that nothing gets lost when values are put together.
+// TestEffortsOfLongFilms expects that the sum stays the same when values are joined.
 func TestEffortsOfLongFilms(t *testing.T) {
 	m := effortMeter{step: 1}
 	for at := int64(-1); at < 3*maxEfforts; at++ {

@@ -89,7 +89,7 @@ func newEngine(t *testing.T) Engine {
 	return Engine{FFmpeg: engine, Store: store}
 }
 
-// outcome is what became of a source.
+// outcome is the result of a source.
 type outcome struct {
 	Engine
 	file    string
@@ -145,7 +145,7 @@ func tryTranscode(t *testing.T, file string, req Request) (outcome, error) {
 		o.results = append(o.results, again(t, result))
 	}
 	for k := range o.plan.Audio {
-		result, err := o.EncodeAudio(ctx, o.plan, k, AudioOptions{})
+		result, err := o.EncodeAudio(ctx, o.plan, k, nil)
 		if err != nil {
 			return o, err
 		}
@@ -233,14 +233,14 @@ func export(t *testing.T, track *media.Track) string {
 	return file.Name()
 }
 
-// picture is a decoded frame, or a packet of audio.
-type picture struct {
+// decoded is a decoded frame, or a packet of audio.
+type decoded struct {
 	seconds float64
 	sum     string
 }
 
-// pictures decodes what args select of a file. Any complaint of ffmpeg is an error.
-func pictures(t *testing.T, file string, args ...string) []picture {
+// frameSums decodes the streams of a file that args select. Any message of ffmpeg is an error.
+func frameSums(t *testing.T, file string, args ...string) []decoded {
 	t.Helper()
 	all := append([]string{"-nostdin", "-v", "error", "-i", file}, args...)
 	all = append(all, "-fps_mode", "passthrough", "-enc_time_base", "1/1000000", "-f", "framemd5", "-")
@@ -248,7 +248,7 @@ func pictures(t *testing.T, file string, args ...string) []picture {
 	if complaints != "" {
 		t.Errorf("ffmpeg complains about %s: %s", file, complaints)
 	}
-	var list []picture
+	var list []decoded
 	for line := range strings.Lines(out) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -258,7 +258,7 @@ func pictures(t *testing.T, file string, args ...string) []picture {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, picture{float64(ticks) / 1e6, strings.TrimSpace(fields[5])})
+		list = append(list, decoded{float64(ticks) / 1e6, strings.TrimSpace(fields[5])})
 	}
 	return list
 }
@@ -276,9 +276,8 @@ func ffmpegOutput(t *testing.T, args []string) (stdout, stderr string) {
 
 var ssimAll = regexp.MustCompile(`All:([0-9.]+)`)
 
-// compare decodes a file, without a complaint of ffmpeg, and compares its frames with
-// those of a reference that filters bring to the same form: how many there are, and how
-// similar.
+// compare decodes a file, without a complaint of ffmpeg, and compares its frames with those of a
+// reference that filters bring to the same form: how many there are, and how similar.
 func compare(t *testing.T, file, reference, filters string) (frames int, similar float64) {
 	t.Helper()
 	graph := fmt.Sprintf("[1:v]%s,settb=AVTB,setpts=N/TB/25[r];[0:v]settb=AVTB,setpts=N/TB/25[d];[d][r]ssim=stats_file=-", filters)

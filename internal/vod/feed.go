@@ -8,13 +8,12 @@ import (
 	"weir/internal/media"
 )
 
-// feed is the part of a stored track that ffmpeg needs, as a stream of fragmented MP4.
-// Parts are read from the store as ffmpeg reads on.
+// feed is a part of a stored track as fragmented MP4 for ffmpeg. It reads parts from the store when ffmpeg
+// needs them.
 //
-// Composition offsets must not be negative for ffmpeg: its demuxer moves all times when
-// it meets one. So decode times are earlier by as much as this stretch needs.
+// Composition offsets must not be negative, because ffmpeg's demuxer would shift all times. So decode times
+// are earlier by as much as these parts need.
 type feed struct {
-	track *media.Track
 	parts []framePart
 	next  func(framePart) ([]byte, error)
 	ready []byte
@@ -25,14 +24,14 @@ func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
 	if len(parts) > 0 {
 		described = track.Index().TrackOf(parts[0].segment)
 	}
-	f := &feed{track: track, parts: parts, ready: cmaf.Init(described)}
+	f := &feed{parts: parts, ready: cmaf.Init(described)}
 	for _, part := range parts {
 		described.Delay = max(described.Delay, part.delay)
 	}
 	sequence := uint32(0)
 	f.next = func(at framePart) ([]byte, error) {
 		part := track.Index().Segments[at.segment].Parts[at.part]
-		data, err := readPart(ctx, track, at)
+		data, err := track.Part(ctx, at.segment, at.part)
 		if err != nil {
 			return nil, err
 		}
@@ -41,17 +40,6 @@ func newFeed(ctx context.Context, track *media.Track, parts []framePart) *feed {
 		return data, nil
 	}
 	return f
-}
-
-func readPart(ctx context.Context, track *media.Track, at framePart) ([]byte, error) {
-	body, err := track.Parts(ctx, at.segment, at.part, at.part+1)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	data := make([]byte, track.Index().Segments[at.segment].Parts[at.part].Size())
-	_, err = io.ReadFull(body, data)
-	return data, err
 }
 
 func (f *feed) Read(p []byte) (int, error) {
@@ -70,7 +58,6 @@ func (f *feed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// allParts returns the parts of a whole track.
 func allParts(index cmaf.TrackIndex) (parts []framePart) {
 	for n, segment := range index.Segments {
 		for i := range segment.Parts {

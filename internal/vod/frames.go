@@ -7,12 +7,11 @@ import (
 	"weir/internal/ffmpeg"
 )
 
-// frames is the table of the frames of a source, made from the index of its stored
-// track.
+// frames is the table of the frames of a source, from the index of its stored track.
 type frames struct {
 	timescale int64
-	times     []int64 // when they are shown, ascending; hidden ones are not here
-	end       int64   // when the last one is over
+	times     []int64 // presentation times, ascending; without hidden frames
+	end       int64   // of the last frame
 	parts     []framePart
 }
 
@@ -20,37 +19,33 @@ type frames struct {
 type framePart struct {
 	segment, part int
 	sync          bool  // decoding can start with it
-	first         int64 // when its first sample is shown
-	earliest      int64 // when the first of its samples is shown
-	delay         int64 // how much later than shown its samples are decoded at most
+	first         int64 // presentation time of its first sample
+	earliest      int64 // the smallest presentation time of its samples
+	delay         int64 // maximum of decode time minus presentation time of its samples
 }
 
 func newFrames(video SourceVideo, index cmaf.TrackIndex) frames {
 	f := frames{timescale: video.Timescale, end: video.End, times: make([]int64, 0, video.Frames)}
 	for n, segment := range index.Segments {
-		for i, part := range segment.Parts {
-			f.addPart(video, n, i, part)
+		for p, part := range segment.Parts {
+			at := part.Start
+			for i, s := range part.Samples {
+				shown := at + int64(s.Offset)
+				if i == 0 {
+					f.parts = append(f.parts, framePart{segment: n, part: p, sync: s.Sync, first: shown, earliest: shown})
+				}
+				last := &f.parts[len(f.parts)-1]
+				last.earliest = min(last.earliest, shown)
+				last.delay = max(last.delay, -int64(s.Offset))
+				if shown >= video.Start && shown < video.End {
+					f.times = append(f.times, shown)
+				}
+				at += int64(s.Duration)
+			}
 		}
 	}
 	slices.Sort(f.times)
 	return f
-}
-
-func (f *frames) addPart(video SourceVideo, segment, number int, part cmaf.Part) {
-	at := part.Start
-	for i, s := range part.Samples {
-		shown := at + int64(s.Offset)
-		if i == 0 {
-			f.parts = append(f.parts, framePart{segment: segment, part: number, sync: s.Sync, first: shown, earliest: shown})
-		}
-		last := &f.parts[len(f.parts)-1]
-		last.earliest = min(last.earliest, shown)
-		last.delay = max(last.delay, -int64(s.Offset))
-		if shown >= video.Start && shown < video.End {
-			f.times = append(f.times, shown)
-		}
-		at += int64(s.Duration)
-	}
 }
 
 // between returns the times of the frames shown at start or later and before end.
@@ -60,10 +55,9 @@ func (f frames) between(start, end int64) []int64 {
 	return f.times[first:max(first, last)]
 }
 
-// needed returns the parts that a decoder needs to give every frame shown at start or
-// later and before end: from the last sync sample that is not after start, because
-// what is shown after a sync sample does not need anything before it, up to the
-// last sample shown before end.
+// needed returns the parts that a decoder needs for every frame shown at start or later and before
+// end: from the last sync sample that is not after start, because frames shown after a sync sample
+// do not need anything before it, up to the last sample shown before end.
 func (f frames) needed(start, end int64) []framePart {
 	from, to := 0, 0
 	for i, part := range f.parts {
@@ -77,8 +71,8 @@ func (f frames) needed(start, end int64) []framePart {
 	return f.parts[from:max(from, to)]
 }
 
-// longest returns how long a run of n frames lasts at most.
-func (f frames) longest(n int) int64 {
+// maxDuration returns the maximum duration of n successive frames.
+func (f frames) maxDuration(n int) int64 {
 	var longest int64
 	for i := n; i < len(f.times); i++ {
 		longest = max(longest, f.times[i]-f.times[i-n])
@@ -86,8 +80,8 @@ func (f frames) longest(n int) int64 {
 	return longest
 }
 
-// tick is what the times of all frames have in common, and rate the number of
-// frames a second.
+// tick returns the greatest common divisor of the times of all frames, and the number of frames a
+// second.
 func (f frames) tick() (tick, rate ffmpeg.Ratio) {
 	var common int64
 	even := true
@@ -104,7 +98,7 @@ func (f frames) tick() (tick, rate ffmpeg.Ratio) {
 	case even && len(f.times) > 1:
 		rate = ffmpeg.Ratio{Num: f.timescale, Den: f.times[1] - f.times[0]}
 	case length > 0:
-		// Encoders plan with it; a thousandth is exact enough.
+		// It is only for rate control; a thousandth is exact enough.
 		rate = ffmpeg.Ratio{Num: max(int64(len(f.times))*f.timescale*1000/length, 1000), Den: 1000}
 	}
 	return tick, rate

@@ -18,36 +18,36 @@ import (
 	"weir/internal/weir"
 )
 
-// Engine is what the steps work with.
+// Engine runs the steps.
 type Engine struct {
 	FFmpeg *ffmpeg.Engine
 	Store  blob.Store // has the tracks of sources and results
 }
 
-// ImportOptions say what is imported.
+// ImportOptions are the inputs of Import.
 type ImportOptions struct {
 	File           string  // the source, on this machine
-	Prefix         string  // where its tracks go
+	Prefix         string  // of its tracks in the store
 	SegmentSeconds float64 // as in Request
 	Progress       func(share float64)
 }
 
 const badSource = ffmpeg.InvalidSource
 
-// What a segment of a source weighs: from soft on it ends with the next key frame, at
-// hard at once.
+// Sizes of a segment of a source: from softSegment on it ends with the next key frame, at
+// hardSegment at once.
 const (
 	softSegment = 32 << 20
 	hardSegment = 64 << 20
 )
 
-// maxDelay bounds by how much decoding is ahead of showing, in seconds: times
-// in stored segments must not get below 0.
+// maxDelay bounds the difference of presentation and decode times, in seconds: times in stored
+// segments must not be negative.
 const maxDelay = 5
 
-// Import takes a file apart: its video and its audio tracks go to the store, without
-// being decoded. What the file promised and what came out is compared, so that a file
-// that breaks off is an error and not a short result.
+// Import demuxes a file: its video and its audio tracks go to the store, without being decoded. It
+// compares them with the header of the file, so that a file that breaks off is an error and not a
+// short result.
 func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	probe, err := e.FFmpeg.Probe(ctx, o.File)
 	if err != nil {
@@ -88,7 +88,7 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	}
 	var audio []SourceAudio
 	for k := range im.audio {
-		if !im.audio[k].empty() { // announced, and nothing came of it
+		if !im.audio[k].empty() {
 			audio = append(audio, src.Audio[k])
 		}
 	}
@@ -96,8 +96,7 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	return src, nil
 }
 
-// whySequential returns what keeps a video from being taken apart, or nothing. It takes
-// packets that are frames, one each.
+// whySequential returns why a video can't be demuxed; "" = it can. Each packet must be a frame.
 func whySequential(probe ffmpeg.Probe) string {
 	stream := probe.Video[0]
 	switch {
@@ -111,7 +110,7 @@ func whySequential(probe ffmpeg.Probe) string {
 	return ""
 }
 
-// Plan plans what a request makes of a source; see newPlan.
+// Plan plans the results of a request; see newPlan.
 func (e Engine) Plan(ctx context.Context, src Source, req Request) (Plan, error) {
 	var index cmaf.TrackIndex
 	if src.Video != nil && src.Sequential == "" {
@@ -124,13 +123,13 @@ func (e Engine) Plan(ctx context.Context, src Source, req Request) (Plan, error)
 	return newPlan(src, index, req)
 }
 
-// unusableVideo is why a video can't be taken apart although its codec allows it.
+// unusableVideo is the error for a video that can't be demuxed although its codec allows it.
 type unusableVideo struct{ cause error }
 
 func (u *unusableVideo) Error() string { return u.cause.Error() }
 func (u *unusableVideo) Unwrap() error { return u.cause }
 
-// importer is one attempt at taking a file apart.
+// importer is one attempt to import a file.
 type importer struct {
 	Engine
 	options ImportOptions
@@ -139,7 +138,7 @@ type importer struct {
 	audio   []audioImport
 }
 
-// run starts ffmpeg and takes what it writes, every stream in a goroutine.
+// run starts ffmpeg and reads its output, with one goroutine for each stream.
 func (im *importer) run(ctx context.Context) error {
 	src := im.src
 	remux := ffmpeg.Remux{Lead: cmaf.Lead, Input: im.options.File, Strict: strings.Contains(src.Probe.Demuxer, "mp4")}
@@ -147,7 +146,7 @@ func (im *importer) run(ctx context.Context) error {
 	if src.Video != nil && src.Sequential == "" {
 		im.video = newVideoImport(im.Engine, im.options, src.Video)
 		if remux.Strict && src.Video.Stream.Frames > 0 {
-			// The length is that of the edit list, and the list of frames is not in fragments.
+			// The duration is that of the edit list, which fragments don't have.
 			im.video.limit = promised(src.Probe, src.Video.Stream)
 		}
 		remux.Streams = append(remux.Streams, ffmpeg.Copy{Stream: src.Video.Stream.Index, Codec: src.Video.Stream.Codec})
@@ -163,7 +162,8 @@ func (im *importer) run(ctx context.Context) error {
 		return nil
 	}
 	command := ffmpeg.Command{
-		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Progress: im.progress(), Damage: &src.Damage,
+		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Damage: &src.Damage,
+		Progress: shareOf(src.Probe.Duration.Seconds(), im.options.Progress),
 	}
 	err := runPipes(ctx, im.FFmpeg, command, consumers)
 	if remux.Strict && ffmpeg.ReasonOf(err) == ffmpeg.BadInput {
@@ -173,7 +173,7 @@ func (im *importer) run(ctx context.Context) error {
 	return err
 }
 
-// reached returns how much of the file came out.
+// reached returns the duration of the imported part of the file.
 func (im *importer) reached() (end time.Duration) {
 	if im.video != nil && im.video.samples > 0 {
 		end = im.video.writer.packer.Track.Time(im.video.latest)
@@ -184,19 +184,17 @@ func (im *importer) reached() (end time.Duration) {
 	return end
 }
 
-func (im *importer) progress() func(ffmpeg.Progress) {
-	total := im.src.Probe.Duration
-	if im.options.Progress == nil || total <= 0 {
+// shareOf returns a Command.Progress that reports the share of a duration; report may be nil.
+func shareOf(seconds float64, report func(share float64)) func(ffmpeg.Progress) {
+	if report == nil || seconds <= 0 {
 		return nil
 	}
-	return func(p ffmpeg.Progress) {
-		im.options.Progress(min(max(float64(p.Time)/float64(total), 0), 1))
-	}
+	return func(p ffmpeg.Progress) { report(min(max(p.Time.Seconds()/seconds, 0), 1)) }
 }
 
-// runPipes runs ffmpeg with a consumer for each output and returns when all have
-// ended. The error of a consumer is more telling than that of ffmpeg, which
-// fails because nobody reads on; unless it had no memory for what the consumer misses.
+// runPipes runs ffmpeg with a consumer for each output and returns when all have ended. The error
+// of a consumer comes before that of ffmpeg, which fails because its pipe was closed; unless ffmpeg
+// had no memory for the frames that the consumer misses.
 func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command, consumers []func(context.Context, io.Reader) error) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	var writers []*io.PipeWriter
@@ -206,7 +204,7 @@ func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command
 		command.Outputs = append(command.Outputs, writer)
 		group.Go(func() error {
 			err := consume(groupCtx, reader)
-			if err == nil { // what it did not want to read
+			if err == nil { // the rest that it did not read
 				_, err = io.Copy(io.Discard, reader)
 			}
 			reader.CloseWithError(err)
@@ -237,22 +235,19 @@ func runPipes(ctx context.Context, engine *ffmpeg.Engine, command ffmpeg.Command
 type videoImport struct {
 	Engine
 	video   *SourceVideo
-	seconds float64 // length of segments to aim at
+	seconds float64 // target duration of segments
 	writer  trackWriter
-	retimer cmaf.Retimer
 	bits    bitstream
 	efforts effortMeter
 
 	samples  int
-	firstKey int64 // when the first key frame is shown
+	firstKey int64 // presentation time of the first key frame
 	lastKey  int64
-	latest   int64 // when the last frame is shown
-	next     int64 // when the next segment is due
+	latest   int64 // presentation time of the last frame
+	next     int64 // earliest start of the next segment
 	odd      string
 
-	// limit is when the file says that the video ends; frames after it are hidden. 0 =
-	// it does not say.
-	limit time.Duration
+	limit time.Duration // end of the video by the header; frames after it are hidden. 0 = not known
 }
 
 func newSourceVideo(probe ffmpeg.Probe) *SourceVideo {
@@ -265,7 +260,7 @@ func newSourceVideo(probe ffmpeg.Probe) *SourceVideo {
 	return v
 }
 
-// timescale returns a timescale in which every time of a stream is a whole number.
+// timescale returns a timescale in which all times of a stream are whole numbers.
 func timescale(timeBase ffmpeg.Ratio) int64 {
 	scale := timeBase.Den
 	if scale <= 0 || scale > 1<<30 {
@@ -284,7 +279,6 @@ func newVideoImport(e Engine, o ImportOptions, video *SourceVideo) *videoImport 
 	}
 }
 
-// read takes the video off a pipe.
 func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	reader, track, err := openTrack(r, cmaf.Video)
 	if err != nil || reader == nil {
@@ -295,37 +289,53 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
 	v.efforts = newEffortMeter(v.bits, v.video.Timescale)
-	lead := track.Ticks(cmaf.Lead)
-	for {
-		f, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		f.Start -= lead
-		v.look(f)
-		settled, err := v.retimer.Add(f)
-		if err != nil {
-			return &unusableVideo{err}
-		}
-		if err := v.pack(settled); err != nil {
-			return err
-		}
-	}
-	rest, err := v.retimer.Finish()
-	if err != nil {
-		return &unusableVideo{err}
-	}
-	if err := v.pack(rest); err != nil {
+	if err := retime(reader, track, v.look, v.pack); err != nil {
 		return err
 	}
 	return v.finish(ctx)
 }
 
-// reorderDelay returns how much earlier than they are shown frames of a source must be
-// decoded, in ticks.
+// retime reads the video of a pipe and gives its samples exact times. look gets the fragments as
+// they are, and add with exact times. An *unusableVideo error means that there are no such times.
+func retime(reader *cmaf.Reader, track cmaf.Track, look func(cmaf.Fragment), add func(cmaf.Fragment) error) error {
+	var retimer cmaf.Retimer
+	err := fragments(reader, track, func(f cmaf.Fragment) error {
+		look(f)
+		settled, err := retimer.Add(f)
+		if err != nil {
+			return &unusableVideo{err}
+		}
+		return add(settled)
+	})
+	if err != nil {
+		return err
+	}
+	rest, err := retimer.Finish()
+	if err != nil {
+		return &unusableVideo{err}
+	}
+	return add(rest)
+}
+
+// fragments calls do for each fragment of a pipe, whose times it puts on the timeline.
+func fragments(reader *cmaf.Reader, track cmaf.Track, do func(cmaf.Fragment) error) error {
+	lead := track.Ticks(cmaf.Lead)
+	for {
+		f, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			f.Start -= lead
+			err = do(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// reorderDelay returns by how many ticks frames of a source must be decoded before they are shown.
 func reorderDelay(stream ffmpeg.Stream, timescale int64) int64 {
 	if stream.Reorder <= 0 || stream.Rate.Num <= 0 {
 		return 0
@@ -333,7 +343,7 @@ func reorderDelay(stream ffmpeg.Stream, timescale int64) int64 {
 	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+1, maxDelay*timescale)
 }
 
-// look finds out about the frames while they come.
+// look collects what is known about frames.
 func (v *videoImport) look(f cmaf.Fragment) {
 	at, data := f.Start, f.Data
 	for _, s := range f.Samples {
@@ -343,7 +353,7 @@ func (v *videoImport) look(f cmaf.Fragment) {
 		}
 		v.samples++
 		if s.Sync {
-			v.longest(shown)
+			v.noteGOP(shown)
 			v.lastKey = shown
 		}
 		v.latest = max(v.latest, shown)
@@ -354,11 +364,11 @@ func (v *videoImport) look(f cmaf.Fragment) {
 	}
 }
 
-func (v *videoImport) longest(until int64) {
+func (v *videoImport) noteGOP(until int64) {
 	v.video.MaxGOP = max(v.video.MaxGOP, float64(until-v.lastKey)/float64(v.video.Timescale))
 }
 
-// pack stores samples that have their times.
+// pack stores samples with exact times.
 func (v *videoImport) pack(f cmaf.Fragment) error {
 	for _, s := range f.Samples {
 		if s.Duration == 0 {
@@ -368,9 +378,8 @@ func (v *videoImport) pack(f cmaf.Fragment) error {
 	return v.writer.add(f)
 }
 
-// cut ends segments of the source at key frames, as near to multiples of the length
-// aimed at as they allow. Where there is no key frame for long the segment
-// ends anyway: nobody plays such a track, it is only read.
+// cut ends segments of the source at the key frames nearest to multiples of the target duration. If
+// there is no key frame for long, the segment ends anyway: such a track is not played.
 func (v *videoImport) cut(open cmaf.Contents, at int64, s cmaf.Sample) bool {
 	length := int64(v.seconds * float64(v.video.Timescale))
 	if v.next == 0 {
@@ -408,26 +417,21 @@ func (v *videoImport) finish(ctx context.Context) error {
 	if length := video.End - video.Start; length > 0 {
 		video.Bitrate = int(index.Size() * 8 * video.Timescale / length)
 	}
-	v.longest(video.End)
+	v.noteGOP(video.End)
 	video.Efforts = v.efforts.efforts()
 	video.Encode = v.whyEncode(index)
 	return media.Seal(ctx, v.Store, v.writer.prefix, index)
 }
 
-// whyEncode returns what keeps the stored track from being a rendition, or nothing.
+// whyEncode returns why the stored track can't be a rendition; "" = it can.
 func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 	s := v.video.Stream
+	if why := whyNotH264(s); why != "" {
+		return why
+	}
 	switch {
-	case s.Codec != "h264":
-		return "its codec is " + s.Codec
-	case s.PixelFormat != "yuv420p" || s.BitDepth > 8:
-		return "its pixels are " + s.PixelFormat
-	case s.Interlaced():
-		return "it is interlaced"
 	case s.Rotation != 0 || s.Mirrored:
 		return "it must be turned to be shown"
-	case s.Sample.Num != s.Sample.Den:
-		return "its pixels are not square"
 	case s.Width%2 != 0 || s.Height%2 != 0:
 		return fmt.Sprintf("its size is odd, %dx%d", s.Width, s.Height)
 	case index.Track.Width != s.Width || index.Track.Height != s.Height:
@@ -442,7 +446,7 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 	return v.bits.odd
 }
 
-// check compares what came out with what the file promised.
+// check compares the imported tracks with the header of the file.
 func (im *importer) check() error {
 	src := im.src
 	var end time.Duration
@@ -479,8 +483,8 @@ func (im *importer) check() error {
 	return nil
 }
 
-// verify decodes two key frames of a video that looks as if it could pass through, the
-// first and the one of the last segment. What can't be decoded is not handed to players.
+// verify decodes two key frames of a video that could be a rendition, the first and the one of the
+// last segment. If that fails, players don't get it.
 func (im *importer) verify(ctx context.Context) error {
 	if im.video == nil || im.src.Video.Encode != "" {
 		return nil
@@ -492,23 +496,18 @@ func (im *importer) verify(ctx context.Context) error {
 		sample := index.Segments[n].Parts[0].Samples[0]
 		keys = append(keys, keyFrame{segment: n, size: sample.Size, start: index.Segments[n].Start(), end: index.Segments[n].End()})
 	}
-	pictures := 0
+	images := 0
 	run := ffmpeg.Thumbnails{
-		Lead: cmaf.Lead, Picture: im.src.Video.Stream.Source(), Timescale: im.src.Video.Timescale,
-		Width: smallestSide, Height: smallestSide,
+		Lead: cmaf.Lead, Video: im.src.Video.Stream.VideoFormat(), Timescale: im.src.Video.Timescale,
+		Width: minSide, Height: minSide,
 	}
 	command := ffmpeg.Command{Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Priority: ffmpeg.Interactive}
 	err := runPipes(ctx, im.FFmpeg, command, []func(context.Context, io.Reader) error{
 		func(_ context.Context, r io.Reader) error {
-			jpegs := newJPEGReader(r)
-			for {
-				if _, err := jpegs.next(); errors.Is(err, io.EOF) {
-					return nil
-				} else if err != nil {
-					return err
-				}
-				pictures++
-			}
+			return eachJPEG(r, func([]byte) error {
+				images++
+				return nil
+			})
 		},
 	})
 	switch {
@@ -516,14 +515,13 @@ func (im *importer) verify(ctx context.Context) error {
 		return context.Cause(ctx)
 	case err != nil && ffmpeg.ReasonOf(err) != ffmpeg.BadInput:
 		return err
-	case err != nil || pictures != len(keys):
+	case err != nil || images != len(keys):
 		im.src.Video.Encode = "its key frames can't be decoded one by one"
 	}
 	return nil
 }
 
-// checkEnd compares the end of the stream that ends last with the length that the
-// file as a whole promises.
+// checkEnd compares the end of the longest stream with the duration in the header of the file.
 func checkEnd(probe ffmpeg.Probe, end time.Duration) error {
 	want := probe.Duration
 	if !exactHeader(probe.Demuxer) || len(probe.Other) > 0 || end >= want-slack(probe, want) {
@@ -533,7 +531,7 @@ func checkEnd(probe ffmpeg.Probe, end time.Duration) error {
 		badSource, end.Seconds(), want.Seconds())
 }
 
-// checkLength compares the length of a stream with what the file says of it.
+// checkLength compares the end of a stream with its duration in the header.
 func checkLength(probe ffmpeg.Probe, kind string, stream ffmpeg.Stream, end time.Duration) error {
 	want := promised(probe, stream)
 	if want == 0 || end >= want-slack(probe, want) {
@@ -543,30 +541,23 @@ func checkLength(probe ffmpeg.Probe, kind string, stream ffmpeg.Stream, end time
 		badSource, kind, end.Seconds(), want.Seconds())
 }
 
-// promised returns when a stream ends by what the file's header says, and 0 when
-// it says nothing, or only ffmpeg guesses.
+// promised returns the end of a stream by the header of the file; 0 = it is not there, or a guess
+// of ffmpeg.
 func promised(probe ffmpeg.Probe, stream ffmpeg.Stream) time.Duration {
-	switch {
-	case !exactHeader(probe.Demuxer):
+	if !exactHeader(probe.Demuxer) || stream.Duration <= 0 {
 		return 0
-	case stream.Duration > 0:
-		return stream.Start + stream.Duration - probe.Start
 	}
-	return 0
+	return stream.Start + stream.Duration - probe.Start
 }
 
-// exactHeader reports whether the header of a container has a length that a muxer
-// wrote, and not one that was guessed from the size of the file.
+// exactHeader reports whether the duration in the header of a container is from a muxer, and not
+// guessed from the size of the file.
 func exactHeader(demuxer string) bool {
-	for _, name := range []string{"mp4", "matroska", "avi", "flv", "asf", "wav"} {
-		if strings.Contains(demuxer, name) {
-			return true
-		}
-	}
-	return false
+	names := []string{"mp4", "matroska", "avi", "flv", "asf", "wav"}
+	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(demuxer, name) })
 }
 
-// slack is by how much a whole file may be shorter than its header says.
+// slack returns by how much a complete file may be shorter than in its header.
 func slack(probe ffmpeg.Probe, length time.Duration) time.Duration {
 	if strings.Contains(probe.Demuxer, "mp4") {
 		return max(250*time.Millisecond, length/1000)

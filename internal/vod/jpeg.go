@@ -7,15 +7,8 @@ import (
 	"io"
 )
 
-// largestJPEG is far above what any picture of ours weighs.
-const largestJPEG = 32 << 20
-
-// jpegReader takes JPEGs apart that come one after the other.
-type jpegReader struct {
-	in *bufio.Reader
-}
-
-func newJPEGReader(r io.Reader) *jpegReader { return &jpegReader{bufio.NewReader(r)} }
+// maxJPEG is far above the size of any image of ours.
+const maxJPEG = 32 << 20
 
 // Markers of JPEG.
 const (
@@ -26,43 +19,51 @@ const (
 
 var errNotJPEG = errors.New("this is not a JPEG")
 
-// next returns the next picture, and io.EOF after the last.
-func (j *jpegReader) next() ([]byte, error) {
-	if _, err := j.in.Peek(1); err != nil {
-		return nil, err
+// eachJPEG calls do for each of the JPEGs that r has one after the other.
+func eachJPEG(r io.Reader, do func(image []byte) error) error {
+	in := bufio.NewReader(r)
+	for {
+		if _, err := in.Peek(1); errors.Is(err, io.EOF) {
+			return nil
+		}
+		j := jpegReader{in: in}
+		err := j.read()
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil {
+			err = do(j.data)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	picture, err := j.picture()
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return picture, err
 }
 
-func (j *jpegReader) picture() ([]byte, error) {
-	var data []byte
-	marker, err := j.marker(&data)
+type jpegReader struct {
+	in   *bufio.Reader
+	data []byte
+}
+
+func (j *jpegReader) read() error {
+	marker, err := j.marker()
 	if err == nil && marker != jpegStart {
 		err = errNotJPEG
 	}
 	for err == nil {
-		marker, err = j.marker(&data)
-		switch {
-		case err != nil:
-		case marker == jpegEnd:
-			return data, nil
-		default:
-			err = j.section(&data)
-			if err == nil && marker == jpegScan {
-				err = j.scan(&data)
-			}
+		if marker, err = j.marker(); err != nil || marker == jpegEnd {
+			return err
+		}
+		err = j.section()
+		if err == nil && marker == jpegScan {
+			err = j.scan()
 		}
 	}
-	return nil, err
+	return err
 }
 
-// marker reads two bytes that say what follows.
-func (j *jpegReader) marker(data *[]byte) (byte, error) {
-	two, err := j.take(data, 2)
+func (j *jpegReader) marker() (byte, error) {
+	two, err := j.take(2)
 	if err != nil {
 		return 0, err
 	}
@@ -72,9 +73,9 @@ func (j *jpegReader) marker(data *[]byte) (byte, error) {
 	return two[1], nil
 }
 
-// section reads a section that starts with its length.
-func (j *jpegReader) section(data *[]byte) error {
-	two, err := j.take(data, 2)
+// section reads a segment that starts with its length.
+func (j *jpegReader) section() error {
+	two, err := j.take(2)
 	if err != nil {
 		return err
 	}
@@ -82,13 +83,13 @@ func (j *jpegReader) section(data *[]byte) error {
 	if length < 2 {
 		return errNotJPEG
 	}
-	_, err = j.take(data, length-2)
+	_, err = j.take(length - 2)
 	return err
 }
 
-// scan reads the pixels, up to the next marker. There are none in them: a byte 0xff is
-// followed by 0 or by a restart.
-func (j *jpegReader) scan(data *[]byte) error {
+// scan reads the entropy-coded data, up to the next marker. In the data, 0xff is followed by 0 or by a restart
+// marker.
+func (j *jpegReader) scan() error {
 	for {
 		next, err := j.in.Peek(2)
 		if err != nil {
@@ -97,18 +98,18 @@ func (j *jpegReader) scan(data *[]byte) error {
 		if next[0] == 0xff && next[1] != 0 && (next[1] < 0xd0 || next[1] > 0xd7) {
 			return nil
 		}
-		if _, err := j.take(data, 1); err != nil {
+		if _, err := j.take(1); err != nil {
 			return err
 		}
 	}
 }
 
-func (j *jpegReader) take(data *[]byte, n int) ([]byte, error) {
-	if len(*data)+n > largestJPEG {
-		return nil, fmt.Errorf("a picture has more than %d bytes", largestJPEG)
+func (j *jpegReader) take(n int) ([]byte, error) {
+	start := len(j.data)
+	if start+n > maxJPEG {
+		return nil, fmt.Errorf("a picture has more than %d bytes", maxJPEG)
 	}
-	start := len(*data)
-	*data = append(*data, make([]byte, n)...)
-	_, err := io.ReadFull(j.in, (*data)[start:])
-	return (*data)[start:], err
+	j.data = append(j.data, make([]byte, n)...)
+	_, err := io.ReadFull(j.in, j.data[start:])
+	return j.data[start:], err
 }

@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	defaultQuality = 27          // of renditions whose quality nobody chose
-	unknownBitrate = 4_000_000   // of a source that does not tell
-	highestBitrate = 288_000_000 // of anything
+	defaultQuality = 27        // of renditions without a requested quality
+	unknownBitrate = 4_000_000 // of a source with an unknown bitrate
+	maxBitrate     = 288_000_000
 	lowBitrate     = "low-bitrate"
 
-	// smallestSide keeps encoders working on pictures of odd shape.
-	smallestSide = 16
+	// minSide is the smallest width and height that all encoders accept.
+	minSide = 16
 
-	// overSource is how much more a rendition may spend on a pixel than the
-	// source does: less is lost in the second encode.
+	// overSource is how many times the bits of the source a rendition may have for a pixel: that
+	// reduces the loss of the second encode.
 	overSource = 1.2
 )
 
-// defaultLadder returns the renditions of a source whose owner named none, by the
-// size at which it is shown. Rungs are named by the shorter side, so that a portrait
-// video has the same ladder as a landscape one.
+// defaultLadder returns the renditions of a request without profiles, by the display size of the
+// source. Their names have the shorter side, so that a portrait video has the same ladder as a
+// landscape one.
 func defaultLadder(width, height, bitrate int) []weir.Profile {
 	if bitrate <= 0 {
 		bitrate = unknownBitrate
 	}
-	bitrate = min(bitrate, highestBitrate)
+	bitrate = min(bitrate, maxBitrate)
 	short := min(width, height)
 
 	var ladder []weir.Profile
@@ -59,12 +59,12 @@ func defaultLadder(width, height, bitrate int) []weir.Profile {
 	}
 	top := size
 	top.Name = fmt.Sprintf("%dp0", evenUp(short))
-	top.Bitrate = min(int(math.Round(overSource*float64(bitrate)*1e6)/1e6), highestBitrate)
+	top.Bitrate = min(int(math.Round(overSource*float64(bitrate)*1e6)/1e6), maxBitrate)
 	return append(ladder, top)
 }
 
-// profiles returns the profiles of a request with everything filled in but the size
-// of what is encoded: names, and the size of a profile that has only a bitrate.
+// profiles returns the profiles of a request with their names, and with the size of those that have
+// only a bitrate.
 func profiles(asked []weir.Profile, width, height, bitrate int) ([]weir.Profile, error) {
 	if len(asked) == 0 {
 		return defaultLadder(width, height, bitrate), nil

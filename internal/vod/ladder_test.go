@@ -95,6 +95,6 @@ func TestProfiles(t *testing.T) {
 		names = append(names, p.Name)
 	}
 	if diff := cmp.Diff([]string{"custom_640x360_500000", "custom_640x360_500000_3", "custom_640x360_500000_2"}, names); diff != "" {
-		t.Errorf("names that nobody gave (-want +got):\n%s", diff)
+		t.Errorf("default names (-want +got):\n%s", diff)
 	}
 }

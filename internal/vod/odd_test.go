@@ -16,7 +16,7 @@ import (
 	"weir/internal/weir"
 )
 
-// A picture that moves, and a tone that begins when the video is a second old.
+// A moving test pattern, and a tone that begins after a second.
 var (
 	moving = []string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=24:d=3"}
 	tone   = []string{"-f", "lavfi", "-i", "aevalsrc='if(gte(t,1),sin(880*t*2*PI)/2,0)':d=3:s=48000"}
@@ -123,7 +123,7 @@ func makeOdd(t *testing.T, o odd) string {
 	return short
 }
 
-// Every odd source becomes what it should look like, or says what is wrong with it.
+// Every odd source gives the expected result, or the expected error.
 func TestOddSources(t *testing.T) {
 	for _, tt := range oddSources() {
 		t.Run(tt.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestOddSources(t *testing.T) {
 func checkVideo(t *testing.T, o outcome, tt odd) float64 {
 	t.Helper()
 	track := o.track(t, "top")
-	checkTimes(t, track.Index(), pictures(t, o.file, "-map", "0:v:0"))
+	checkTimes(t, track.Index(), frameSums(t, o.file, "-map", "0:v:0"))
 	size := tt.size
 	if size == [2]int{} {
 		size = [2]int{320, 180}

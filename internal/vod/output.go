@@ -12,36 +12,35 @@ import (
 	"weir/internal/weir"
 )
 
-// An output is a form in which streams are published: one file of this package each. It
-// consists of pieces (a track in segments, or a file), which can be put while the streams
-// grow, and of manifests over them, which come when everything is there.
+// An output is a format in which streams are published; each has a file of this package. It
+// consists of pieces (a track in segments, or a file), which can be put while the streams grow, and
+// of manifests, which are put at the end.
 type output interface {
-	// name is that of the output in requests and in a PublishState.
+	// name returns the name of the output in requests and in a PublishState.
 	name() string
 
-	// jobs returns what puts the pieces as far as they go now and were not put before. How far
-	// they are is in r.state.piece.
+	// jobs returns functions that put the new parts of the pieces, according to r.state.piece.
 	jobs(r *publishing) []publishJob
 
 	// finish puts the manifests. All streams are complete, and so are all pieces.
 	finish(ctx context.Context, r *publishing) error
 
-	// manifests returns the keys of what tells a player that the output is finished.
+	// manifests returns the keys of the top-level manifests: with them, the output is finished.
 	manifests() []string
 
-	// keys returns the keys of what may have been put of a piece. The first is that of its file,
-	// if it is one.
+	// keys returns the keys of objects that may have been put for a piece. The first is that of its
+	// file, if it is one.
 	keys(piece string, state *PieceState) []string
 
-	// report says where the output is. The renditions are in out already, and so is what the
-	// outputs before it reported. The size of a rendition is that of its MP4 file, else that of
-	// HLS, else that of its fragmented file; where an earlier version put that and did not note
-	// its size, it is an estimate.
+	// report adds the paths of the output to out, which has the renditions and the reports of the
+	// outputs before. The size of a rendition is that of its MP4 file, else that of HLS, else that
+	// of its fragmented file; if an earlier version put that without noting its size, it is an
+	// estimate.
 	report(out *weir.TranscodeOutput, state *PublishState, video, audio []Stream)
 }
 
-// outputs returns those that were asked for, in the order in which they are finished: the
-// master playlist of HLS is the very last.
+// outputs returns the requested outputs, in the order in which they are finished: the master
+// playlist of HLS is the very last.
 func (p *Publisher) outputs() (list []output) {
 	add := func(asked *weir.PathParam, in func(folder) output) {
 		if asked != nil {
@@ -54,24 +53,21 @@ func (p *Publisher) outputs() (list []output) {
 	return list
 }
 
-// folder is a path in the destination, below which an output is.
+// folder is the path of an output in the destination.
 type folder string
 
-// key returns the key of an object in the folder.
 func (f folder) key(names ...string) string {
 	return strings.TrimPrefix(path.Join(append([]string{"/", string(f)}, names...)...), "/")
 }
 
-// path returns the path of an object in the folder, as it is told to callers.
+// path returns the path of an object in the folder, for callers.
 func (f folder) path(names ...string) string { return "/" + f.key(names...) }
 
 // NewRequestID returns an id for the output of a transcode task.
 func NewRequestID() string { return strings.ToLower(rand.Text()[:8]) }
 
-// Output tells what a Publisher put when it has finished.
-func (p *Publisher) Output(
-	state *PublishState, src Source, video, audio []Stream, requestID string,
-) weir.TranscodeOutput {
+// Output describes the finished outputs.
+func (p *Publisher) Output(state *PublishState, src Source, video, audio []Stream, requestID string) weir.TranscodeOutput {
 	spec := src.Probe.VideoSpec()
 	out := weir.TranscodeOutput{
 		BaseURL:    state.Base,
@@ -93,7 +89,6 @@ func (p *Publisher) Output(
 	return out
 }
 
-// renditionOutput measures a rendition.
 func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
 	t := s.Index.Track
 	codec := t.Codec
@@ -106,9 +101,7 @@ func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {
 			size += cmaf.Bytes(part.Samples)
 		}
 	}
-	r := weir.RenditionOutput{
-		Name: s.Name, Codec: codec, Width: t.Width, Height: t.Height, Size: size,
-	}
+	r := weir.RenditionOutput{Name: s.Name, Codec: codec, Width: t.Width, Height: t.Height, Size: size}
 	if seconds := s.Index.Duration().Seconds(); seconds > 0 {
 		r.Bitrate = int64(math.Round(float64(size) * 8 / seconds))
 	}

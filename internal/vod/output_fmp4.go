@@ -10,8 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// fmp4Output is a fragmented MP4 file of each track, with HLS playlists and a DASH manifest
-// over them.
+// fmp4Output is a fragmented MP4 file for each track, with HLS playlists and a DASH manifest.
 type fmp4Output struct{ folder }
 
 const (
@@ -21,7 +20,6 @@ const (
 
 func (o fmp4Output) name() string { return "fmp4" }
 
-// files names the files of streams.
 func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
 	files := func(kind cmaf.Kind, streams []Stream) (list []cmaf.TrackFile) {
 		for i, s := range streams {
@@ -42,8 +40,7 @@ func (o fmp4Output) jobs(r *publishing) (jobs []publishJob) {
 	for i, file := range slices.Concat(files.Video, files.Audio) {
 		name := file.File()
 		jobs = append(jobs, r.fileJob(growingFile{
-			key: o.key(name), form: formZero, state: r.state.piece(o.name(), name, formZero),
-			streams: streams[i : i+1], render: render,
+			key: o.key(name), form: formZero, state: r.state.piece(o.name(), name, formZero), streams: streams[i : i+1], render: render,
 		}))
 	}
 	return jobs
@@ -81,9 +78,7 @@ func (o fmp4Output) keys(file string, _ *PieceState) []string {
 	return []string{o.key(file), o.key(playlist)}
 }
 
-func (o fmp4Output) report(
-	out *weir.TranscodeOutput, state *PublishState, video, audio []Stream,
-) {
+func (o fmp4Output) report(out *weir.TranscodeOutput, state *PublishState, video, audio []Stream) {
 	out.FMP4 = &weir.FMP4Output{Path: o.path(fmp4Master), DASH: o.path(fmp4DASH)}
 	files := o.files(video, audio)
 	for i, file := range slices.Concat(files.Video, files.Audio)[:len(out.Renditions)] {

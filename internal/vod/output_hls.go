@@ -31,7 +31,6 @@ const (
 
 func (o hlsOutput) name() string { return "hls" }
 
-// segment returns the name of a segment.
 func (o hlsOutput) segment(n int) string {
 	if o.ts {
 		return strconv.Itoa(n) + ".ts"
@@ -39,14 +38,14 @@ func (o hlsOutput) segment(n int) string {
 	return strconv.Itoa(n) + ".m4s"
 }
 
-// variant is what becomes a media playlist of HLS and its segments: with MPEG-TS
-// a rendition and the audio that belongs to it, with CMAF a track.
+// variant is the source of an HLS media playlist and its segments: with MPEG-TS a rendition and its audio,
+// with CMAF a track.
 type variant struct {
 	name         string
 	video, audio *Stream // one may be nil
 }
 
-// main returns the stream that says where segments start.
+// main returns the stream whose segments determine those of the variant.
 func (v variant) main() *Stream {
 	if v.video != nil {
 		return v.video
@@ -54,15 +53,12 @@ func (v variant) main() *Stream {
 	return v.audio
 }
 
-// segments returns how many segments can be rendered: nothing will be added to them.
-// [cmaf.TSAudio] says which audio they have.
+// segments returns how many segments can be rendered, because they will not change any more. [cmaf.TSAudio]
+// returns their audio.
 func (v variant) segments() int {
 	index := v.main().Index
-	if v.video == nil || v.audio == nil {
-		return len(index.Segments)
-	}
-	if v.audio.Complete {
-		if v.video.Complete {
+	if v.video == nil || v.audio == nil || v.audio.Complete {
+		if v.main().Complete {
 			return len(index.Segments) + len(v.extra())
 		}
 		return len(index.Segments)
@@ -78,7 +74,7 @@ func (v variant) segments() int {
 	return count
 }
 
-// extra returns the durations of the segments in which there is only audio.
+// extra returns the durations of additional segments with only audio.
 func (v variant) extra() []time.Duration {
 	if v.video == nil || v.audio == nil {
 		return nil
@@ -86,8 +82,7 @@ func (v variant) extra() []time.Duration {
 	return cmaf.TSExtra(v.video.Index, v.audio.Index)
 }
 
-// variants returns the variants: first those of the video, then those of the audio that has
-// segments of its own.
+// variants returns first the variants of the video, then those of audio with segments of its own.
 func (o hlsOutput) variants(video, audio []Stream) (list []variant) {
 	muxed := o.ts && len(video) > 0 && len(audio) > 0
 	for i := range video {
@@ -124,13 +119,11 @@ func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
 	return jobs
 }
 
-// segmentRenderer renders segment n of a variant. The state is for the segment after it.
+// segmentRenderer renders segment n of a variant. The returned state is for the segment after it.
 type segmentRenderer func(ctx context.Context, n int) (outgoing, cmaf.TSState, error)
 
 // putSegments renders segments one after the other, and puts several of them at the same time.
-func (o hlsOutput) putSegments(
-	ctx context.Context, r *publishing, v variant, state *SegmentState,
-) error {
+func (o hlsOutput) putSegments(ctx context.Context, r *publishing, v variant, state *SegmentState) error {
 	render, err := o.renderer(ctx, r, v, state)
 	if err != nil {
 		return err
@@ -142,16 +135,16 @@ func (o hlsOutput) putSegments(
 	}
 	done := map[int]sent{} // the segments that were put
 	for n := state.Segments; n < v.segments(); n++ {
-		if err := r.takeSlot(groupCtx); err != nil {
+		if err := r.slots.Acquire(groupCtx, 1); err != nil {
 			break
 		}
 		segment, after, err := render(groupCtx, n)
 		if err != nil {
-			<-r.slots
+			r.slots.Release(1)
 			return errors.Join(err, group.Wait())
 		}
 		group.Go(func() error {
-			defer func() { <-r.slots }()
+			defer r.slots.Release(1)
 			segment.key = o.key(v.name, o.segment(n))
 			if err := r.send(groupCtx, segment); err != nil {
 				return err
@@ -172,11 +165,9 @@ func (o hlsOutput) putSegments(
 	return ctx.Err()
 }
 
-// renderer returns what renders the segments that come next: as MPEG-TS, where each goes on
-// where the one before it ended, or as they are stored, after an init segment.
-func (o hlsOutput) renderer(
-	ctx context.Context, r *publishing, v variant, state *SegmentState,
-) (segmentRenderer, error) {
+// renderer returns the function that renders the next segments: as MPEG-TS, where each continues the one
+// before it, or as they are stored, after an init segment.
+func (o hlsOutput) renderer(ctx context.Context, r *publishing, v variant, state *SegmentState) (segmentRenderer, error) {
 	if o.ts {
 		ts, err := cmaf.NewTS(v.video.track(), v.audio.track(), state.TS)
 		return func(ctx context.Context, n int) (outgoing, cmaf.TSState, error) {
@@ -194,15 +185,12 @@ func (o hlsOutput) renderer(
 	}
 	return func(_ context.Context, n int) (outgoing, cmaf.TSState, error) {
 		file := track.SegmentFile(n)
-		open := func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) }
-		return outgoing{contentType: typeMP4, size: file.Size(), open: open}, cmaf.TSState{}, nil
+		return outgoing{contentType: typeMP4, size: file.Size(), open: file.Reader}, cmaf.TSState{}, nil
 	}, nil
 }
 
 // renderTS renders a segment into a file without a name.
-func (r *publishing) renderTS(
-	ctx context.Context, ts *cmaf.TS, v variant, n int,
-) (segment outgoing, err error) {
+func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int) (segment outgoing, err error) {
 	r.rendering.Lock()
 	defer r.rendering.Unlock()
 	muxed := media.Muxed{Video: v.video.stored(r.Work), Audio: v.audio.stored(r.Work)}
@@ -251,8 +239,8 @@ func (o hlsOutput) manifests() []string { return []string{o.key(hlsPlaylist)} }
 
 func (o hlsOutput) keys(variant string, state *PieceState) []string {
 	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
-	// Some may be there that were not noted since one before them was missing, and whoever
-	// failed before it planned does not know which kind they are.
+	// Some may exist that are not noted because one before them was missing, and without a plan their kind
+	// is not known.
 	for n := range state.Segments + uploads {
 		for _, kind := range []hlsOutput{{ts: true}, {ts: false}} {
 			keys = append(keys, o.key(variant, kind.segment(n)))
@@ -272,7 +260,7 @@ func (o hlsOutput) report(out *weir.TranscodeOutput, state *PublishState, _, _ [
 	}
 }
 
-// hlsRenditions names the media playlists of streams.
+// hlsRenditions returns the entries of streams in a master playlist.
 func hlsRenditions(streams []Stream) []cmaf.Rendition {
 	list := make([]cmaf.Rendition, len(streams))
 	for i, s := range streams {
@@ -281,7 +269,6 @@ func hlsRenditions(streams []Stream) []cmaf.Rendition {
 	return list
 }
 
-// mediaPlaylist returns the playlist of a variant.
 func (o hlsOutput) mediaPlaylist(v variant) hls.Media {
 	var init func(int) string
 	if !o.ts {
@@ -298,7 +285,7 @@ func (s *Stream) track() *cmaf.Track {
 	return &s.Index.Track
 }
 
-// stored returns the stream as its segments are kept in the work storage.
+// stored returns the track of the stream in the working storage.
 func (s *Stream) stored(work blob.Store) *media.Track {
 	if s == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"weir/internal/weir"
 )
 
-// mp4Output is a progressive MP4 file of each rendition, with the audio that plays unasked.
+// mp4Output is a progressive MP4 file for each rendition, with the default audio.
 type mp4Output struct{ folder }
 
 func (o mp4Output) name() string { return "mp4" }
@@ -46,8 +46,8 @@ func (o mp4Output) report(out *weir.TranscodeOutput, state *PublishState, _, _ [
 	}
 }
 
-// MP4Size returns the size of the MP4 file of a rendition with the audio that plays
-// unasked, without making it.
+// MP4Size returns the size of the MP4 file of a rendition with the default audio, without making
+// it.
 func MP4Size(rendition Stream, audio []Stream) (int64, error) {
 	indexes := []cmaf.TrackIndex{rendition.Index}
 	if len(audio) > 0 && rendition.Index.Track.Kind == cmaf.Video {

@@ -52,8 +52,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// What a caller gets starts at 0, each file opened by itself, and is as long as it plays: the
-// lead of stored times and the delay of B-frames stay inside.
+// Each output file starts at 0 and has the duration of the presentation, without the lead of stored times and the
+// delay of B-frames.
 func TestOutputsStartAtZero(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)

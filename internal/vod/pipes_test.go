@@ -13,8 +13,8 @@ import (
 	"weir/internal/weir"
 )
 
-// What is missing of an output is not the source's fault when ffmpeg had no memory for it,
-// or broke off, although it ended well.
+// Missing output is no error of the source when ffmpeg had no memory for it or broke off, even with
+// status 0.
 func TestMissingOutput(t *testing.T) {
 	t.Parallel()
 	engine := newEngine(t).FFmpeg

@@ -11,29 +11,29 @@ import (
 	"weir/internal/weir"
 )
 
-// Plan is what is made of a source, and in which pieces. It follows from the source
-// and the request alone. Times are ticks of Timescale on the timeline.
+// Plan lists the results of a source, and the chunks in which they are made. It depends on the
+// source and the request alone. Times are ticks of Timescale on the timeline.
 type Plan struct {
 	Source         Source  `json:"source"`
 	Prefix         string  `json:"prefix"` // of the results in the store
 	SegmentSeconds float64 `json:"segmentSeconds"`
 	Timescale      int64   `json:"timescale"`
 
-	// Starts are the grid: where the segments of all renditions start. It has nothing
-	// when the source is encoded in one go, because its frames are not known before.
+	// Starts are the starts of the segments of all renditions. It is empty when the source is
+	// encoded as one chunk, because its frames are not known before.
 	Starts []int64 `json:"starts,omitempty"`
 	Frames []int   `json:"frames,omitempty"` // of the source in each segment
 	End    int64   `json:"end"`
 
-	// Stretches are what a recording is made of; nothing = there are no gaps.
+	// Stretches are the connections of a recording; empty = there are no gaps.
 	Stretches []Stretch `json:"stretches,omitempty"`
 
-	// Weights are the efforts for the source in each segment or, if they are not known, its
-	// bytes: a hint at how hard it is to encode.
+	// Weights are the efforts of the source in each segment or, if they are not known, its bytes: a
+	// hint at its complexity.
 	Weights []int64 `json:"weights,omitempty"`
 
 	Tick ffmpeg.Ratio `json:"tick"` // see ffmpeg.Encode
-	Rate ffmpeg.Ratio `json:"rate"` // frames a second of the source; when they vary, on average
+	Rate ffmpeg.Ratio `json:"rate"` // frames a second of the source, on average
 
 	Renditions []Rendition  `json:"renditions,omitempty"`
 	Audio      []AudioTrack `json:"audio,omitempty"`
@@ -44,25 +44,23 @@ type Plan struct {
 type Rendition struct {
 	Name    string       `json:"name"`
 	Dir     string       `json:"dir"`            // of its track, below the prefix
-	Copy    bool         `json:"copy,omitempty"` // the source passes through: the track is there already
+	Copy    bool         `json:"copy,omitempty"` // the track of the source is used as it is
 	Codec   ffmpeg.Codec `json:"codec"`
 	Width   int          `json:"width"`
 	Height  int          `json:"height"`
-	Rate    ffmpeg.Ratio `json:"rate"`    // frames a second; nothing = as the source has them
-	Bitrate int          `json:"bitrate"` // bits a second, asked for
+	Rate    ffmpeg.Ratio `json:"rate"`    // frames a second; not given = those of the source
+	Bitrate int          `json:"bitrate"` // requested bits a second
 	Quality int          `json:"quality,omitempty"`
 	Profile string       `json:"profile,omitempty"` // of H.264
 	GOP     float64      `json:"gop,omitempty"`     // seconds between key frames; 0 = every frame is one
 
-	// Delay is how much earlier than they are shown its frames must be decoded, in
-	// seconds.
-	Delay float64 `json:"delay,omitempty"`
+	Delay float64 `json:"delay,omitempty"` // seconds by which frames must be decoded before they are shown
 }
 
 // converts reports whether the rendition has a frame rate of its own.
-func (r Rendition) converts() bool { return r.Rate.Num > 0 && r.Rate.Den > 0 }
+func (r Rendition) converts() bool { return r.Rate.Given() }
 
-// rateIn returns the frame rate of the rendition, its own or that of the source.
+// rateIn returns the frame rate of the rendition, or else that of the source.
 func (r Rendition) rateIn(p Plan) ffmpeg.Ratio {
 	if r.converts() {
 		return r.Rate
@@ -70,7 +68,7 @@ func (r Rendition) rateIn(p Plan) ffmpeg.Ratio {
 	return p.Rate
 }
 
-// reorder returns how many frames the encoder of r may need before it shows one.
+// reorder returns the maximum of frames that the encoder of r reorders.
 func (r Rendition) reorder() int {
 	switch {
 	case r.Codec == ffmpeg.VP9, r.Codec == ffmpeg.AV1, r.GOP == 0:
@@ -78,7 +76,7 @@ func (r Rendition) reorder() int {
 	case r.Codec == ffmpeg.H264 && (strings.EqualFold(r.Profile, "H264Baseline") || strings.EqualFold(r.Profile, "H264ConstrainedHigh")):
 		return 0
 	}
-	return 2 // B-frames that other B-frames lean on
+	return 2 // B-frames that refer to other B-frames
 }
 
 // AudioTrack is an audio track of the result.
@@ -90,45 +88,43 @@ type AudioTrack struct {
 	Copy     bool   `json:"copy,omitempty"` // as it is in the source
 }
 
-// Chunk is a run of segments that is encoded at once.
+// Chunk is a run of segments that are encoded together.
 type Chunk struct {
 	First    int   `json:"first"`    // its first segment
-	Segments int   `json:"segments"` // how many; 0 = all there are, known afterwards
+	Segments int   `json:"segments"` // their number; 0 = all, not known before
 	Start    int64 `json:"start"`
 	End      int64 `json:"end"` // 0 = the end of the source
 
-	// Cores is how many cores work on it at the same time: its renditions are shared
-	// out to so many runs of ffmpeg. Encoders with several threads would not give the
-	// same bytes again.
+	// Cores is how many runs of ffmpeg share its renditions. Encoders with several threads would
+	// not give the same bytes again.
 	Cores int `json:"cores"`
-	// Needs is how many of the first chunks must be done before it: their results
-	// decide how it is encoded.
+	// Needs is how many of the first chunks must be done before it: its rate control depends on
+	// their results.
 	Needs int `json:"needs,omitempty"`
 }
 
 const (
 	defaultGOP     = 2.0 // seconds
-	shortChunk     = 6   // seconds: a process for less is not worth its start
-	longChunk      = 24  // seconds: what is lost with a machine, at most
-	fewSegments    = 8   // too few to make up for what the first ones spent wrong
+	shortChunk     = 6   // seconds: shorter ones are not worth the start of a process
+	longChunk      = 24  // seconds: the maximum that is lost with a machine
+	fewSegments    = 8   // too few to make up for the wrong bitrate of the first ones
 	audioTimescale = 90_000
 
-	// firstSegment is the length in seconds of the first segment, where others are longer:
-	// somebody may be waiting for it.
+	// firstSegment is the duration in seconds of the first segment, if others are longer: viewers
+	// may be waiting for it.
 	firstSegment = 4.0
 
-	// shortSegment is the length in seconds below which a segment of its own
-	// is not worth a request.
+	// shortSegment is the minimum duration of a segment in seconds: shorter ones are not worth a
+	// request.
 	shortSegment = 1.0
 )
 
-// newPlan plans what a request makes of a source; index is that of the source's
-// video, if it was taken apart.
+// newPlan plans the results of a request; index is that of the source's video, if it was demuxed.
 func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 	p := Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: segmentSeconds(req.SegmentSeconds), Timescale: audioTimescale}
 	for i, audio := range src.Audio {
 		p.Audio = append(p.Audio, AudioTrack{
-			Name: audioDir(i), Language: audio.Stream.Language, Title: audio.Stream.Title, Default: i == 0, Copy: audio.Copy,
+			Name: "audio" + strconv.Itoa(i), Language: audio.Stream.Language, Title: audio.Stream.Title, Default: i == 0, Copy: audio.Copy,
 		})
 	}
 	if src.Video == nil {
@@ -146,7 +142,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 		for i := range p.Renditions {
 			r := &p.Renditions[i]
 			if rate := r.rateIn(p); rate.Num > 0 && r.reorder() > 0 {
-				// A frame more than usual, because the times are not known.
+				// One more frame than usual, because the times are not known.
 				r.Delay = min(float64(r.reorder()+1)*float64(rate.Den)/float64(rate.Num), maxDelay)
 			}
 		}
@@ -157,9 +153,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 	return p, nil
 }
 
-func audioDir(k int) string { return "audio" + strconv.Itoa(k) }
-
-// planFrames decides about everything that depends on single frames.
+// planFrames sets everything that depends on single frames.
 func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request) {
 	table := newFrames(video, index)
 	p.Timescale, p.End = video.Timescale, video.End
@@ -188,20 +182,18 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 	}
 	p.settleRenditions(table)
 	if slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return !r.Copy }) {
-		p.planChunks(max(req.Workers, 0))
+		p.planChunks(req.workers())
 	}
 }
 
-// settleRenditions decides what depends on the grid: which renditions can have a rate of
-// their own, and how early frames are decoded.
+// settleRenditions sets what depends on the starts of segments: which renditions can have a frame
+// rate of their own, and their delay.
 func (p *Plan) settleRenditions(table frames) {
 	for i := range p.Renditions {
-		if r := &p.Renditions[i]; r.converts() && !p.everySegmentHasFrames(r.Rate) {
+		r := &p.Renditions[i]
+		if r.converts() && !p.everySegmentHasFrames(r.Rate) {
 			r.Rate = ffmpeg.Ratio{}
 		}
-	}
-	for i := range p.Renditions {
-		r := &p.Renditions[i]
 		switch {
 		case r.reorder() == 0:
 		case r.converts():
@@ -213,10 +205,10 @@ func (p *Plan) settleRenditions(table frames) {
 	}
 }
 
-// grid returns where segments start when nothing passes through: with the first frame
-// at or after every multiple of the length aimed at, in longer files counted from the end
-// of a first one that is short. Where frames are far apart, segments are longer. The last
-// two of many are of the same length, so that two workers end at the same time.
+// grid returns the starts of segments when no rendition is copied: the first frame at or after
+// every multiple of the target duration, in longer files counted from the end of a short first
+// segment. Where frames are far apart, segments are longer. The last two of many have the same
+// duration, so that two workers end at the same time.
 func (p *Plan) grid(table frames) []int64 {
 	length := int64(math.Round(p.SegmentSeconds * float64(p.Timescale)))
 	short := int64(shortSegment * float64(p.Timescale))
@@ -245,7 +237,6 @@ func (p *Plan) grid(table frames) []int64 {
 	return starts
 }
 
-// segmentEnd returns where segment n ends.
 func (p *Plan) segmentEnd(n int) int64 {
 	if end, ok := p.breaksOff(n); ok {
 		return end
@@ -256,8 +247,7 @@ func (p *Plan) segmentEnd(n int) int64 {
 	return p.End
 }
 
-// everySegmentHasFrames reports whether frames at a rate of their own fall into every
-// segment.
+// everySegmentHasFrames reports whether every segment has a frame at another rate.
 func (p *Plan) everySegmentHasFrames(rate ffmpeg.Ratio) bool {
 	for n := range p.Starts {
 		if frameAt(rate, p.Timescale, p.Starts[n]) == frameAt(rate, p.Timescale, p.segmentEnd(n)) {
@@ -267,10 +257,9 @@ func (p *Plan) everySegmentHasFrames(rate ffmpeg.Ratio) bool {
 	return true
 }
 
-// frameAt returns the number of the first frame at or after t, of frames that come at
-// a rate of their own from 0 on.
+// frameAt returns the number of the first frame at or after t, of frames at a rate from 0 on.
 func frameAt(rate ffmpeg.Ratio, timescale, t int64) int64 {
-	// Whole seconds apart, so that nothing overflows in a long file.
+	// Seconds are counted separately, so that nothing overflows in a long file.
 	seconds, rest := t/timescale, t%timescale
 	if rest < 0 {
 		seconds, rest = seconds-1, rest+timescale
@@ -281,7 +270,6 @@ func frameAt(rate ffmpeg.Ratio, timescale, t int64) int64 {
 	return whole + (numerator+denominator-1)/denominator
 }
 
-// segmentFrames returns how many frames rendition r has in segment n.
 func (p *Plan) segmentFrames(r Rendition, n int) int {
 	if !r.converts() {
 		return p.Frames[n]
@@ -289,8 +277,7 @@ func (p *Plan) segmentFrames(r Rendition, n int) int {
 	return int(frameAt(r.Rate, p.Timescale, p.segmentEnd(n)) - frameAt(r.Rate, p.Timescale, p.Starts[n]))
 }
 
-// totalFrames returns how many frames rendition r has; 0 = not known before it is
-// encoded.
+// totalFrames returns how many frames rendition r has; 0 = not known before it is encoded.
 func (p *Plan) totalFrames(r Rendition) (total int) {
 	for n := range p.Starts {
 		total += p.segmentFrames(r, n)
@@ -303,13 +290,12 @@ func (p *Plan) encoded() []Rendition {
 	return slices.DeleteFunc(slices.Clone(p.Renditions), func(r Rendition) bool { return r.Copy })
 }
 
-// TS reports whether MPEG-TS can hold every rendition.
+// TS reports whether every rendition can be MPEG-TS.
 func (p *Plan) TS() bool {
 	return !slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return r.Codec != ffmpeg.H264 })
 }
 
-// ready returns the chunks that can be encoded when those that are done are done: of
-// those not done, the ones that may know enough.
+// ready returns the chunks that are not done and can be encoded now.
 func (p *Plan) ready(done []bool) []int {
 	contiguous := 0
 	for contiguous < len(p.Chunks) && contiguous < len(done) && done[contiguous] {
@@ -324,23 +310,17 @@ func (p *Plan) ready(done []bool) []int {
 	return ready
 }
 
-// Needs returns how many of the first chunks must be done before chunk n can be
-// encoded: their results decide how.
+// Needs returns how many of the first chunks must be done before chunk n.
 func (p *Plan) Needs(n int) int { return p.Chunks[n].Needs }
 
-// planChunks divides the grid. The first chunk is one segment on several cores, so
-// that there is something to play early and the others know what to expect. So are all of
-// a file of few segments, because what is spent wrong before much is known has to be made
-// up for by the rest, and there is little of that. The others come in
-// rounds of one for each worker, so that all workers end at the same time, and know what
-// came out of those before the round in work. They are short where the file is, because
-// what is not known of it can only be made up later. What does not fill a round is
-// encoded at the end, on the cores that would be idle; with two workers it knows all the
-// rest.
+// planChunks divides the segments into chunks. The first chunk is one segment on several cores, so
+// that viewers can play it early and its result is known to the others. In a file of few segments
+// all chunks are like that, because only few segments can make up for a wrong bitrate. The others
+// are encoded in rounds of one for each worker, so that all workers end at the same time; they know
+// the results of the rounds before the current one. In short files chunks are short, so that later
+// ones can make up for earlier ones. Segments that do not fill a round are encoded at the end, on
+// the cores that would be idle; with two workers they know all other results.
 func (p *Plan) planChunks(workers int) {
-	if workers == 0 {
-		workers = 2
-	}
 	p.addChunk(1, workers, 0)
 	if workers == 2 && len(p.Starts) <= fewSegments {
 		for n := 1; n < len(p.Starts); n++ {
@@ -376,7 +356,6 @@ func (p *Plan) planChunks(workers int) {
 	}
 }
 
-// addChunk adds a chunk behind those there are.
 func (p *Plan) addChunk(segments, cores, needs int) {
 	first := 0
 	if n := len(p.Chunks); n > 0 {
@@ -388,14 +367,14 @@ func (p *Plan) addChunk(segments, cores, needs int) {
 	})
 }
 
-// planRenditions decides about everything that does not depend on single frames.
+// planRenditions sets everything that does not depend on single frames.
 func planRenditions(video SourceVideo, req Request) ([]Rendition, error) {
-	asked, err := profiles(req.Profiles, video.Width, video.Height, video.Bitrate)
+	requested, err := profiles(req.Profiles, video.Width, video.Height, video.Bitrate)
 	if err != nil {
 		return nil, err
 	}
 	var renditions []Rendition
-	for i, profile := range asked {
+	for i, profile := range requested {
 		r := Rendition{
 			Name: profile.Name, Dir: profile.Name, Codec: codecOf(profile), Bitrate: profile.Bitrate,
 			Profile: profile.Profile, GOP: defaultGOP,
@@ -437,21 +416,19 @@ func codecOf(p weir.Profile) ffmpeg.Codec {
 
 func sameRate(a, b ffmpeg.Ratio) bool { return a.Num*b.Den == b.Num*a.Den }
 
-// passThrough marks the rendition that the source already is, if there is one.
+// passThrough marks the rendition that can be copied from the source, if there is one.
 func (p *Plan) passThrough(video SourceVideo) bool {
 	if video.Encode != "" {
 		return false
 	}
-	for i := range p.Renditions {
-		if r := &p.Renditions[i]; r.is(video) {
-			r.Copy, r.Dir = true, sourceDir
-			return true
-		}
+	i := slices.IndexFunc(p.Renditions, func(r Rendition) bool { return r.is(video) })
+	if i >= 0 {
+		p.Renditions[i].Copy, p.Renditions[i].Dir = true, sourceDir
 	}
-	return false
+	return i >= 0
 }
 
-// is reports whether the source is what the rendition asks for.
+// is reports whether the source meets the rendition.
 func (r Rendition) is(video SourceVideo) bool {
 	return r.Codec == ffmpeg.H264 && r.Width == video.Stream.Width && r.Height == video.Stream.Height &&
 		!r.converts() && r.Bitrate >= video.Bitrate &&
@@ -459,8 +436,8 @@ func (r Rendition) is(video SourceVideo) bool {
 		h264Rank(video.Stream.Profile) <= h264Rank(r.Profile)
 }
 
-// h264Rank orders profiles of H.264 by what a player must be able to do. What is
-// not known is above all that can be asked for.
+// h264Rank orders profiles of H.264 by what they demand of a player. Unknown ones are above all
+// that can be requested.
 func h264Rank(profile string) int {
 	switch strings.ToLower(strings.TrimPrefix(profile, "H264")) {
 	case "constrained baseline", "baseline":
@@ -469,7 +446,7 @@ func h264Rank(profile string) int {
 		return 2
 	case "constrainedhigh":
 		return 3
-	case "high", "": // nobody asked: high is what all players have
+	case "high", "": // the default: all players support it
 		return 4
 	}
 	return 5

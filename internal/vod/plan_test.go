@@ -100,7 +100,7 @@ func TestChunks(t *testing.T) {
 				}
 				got = append(got, text)
 				if c.First != next || c.Start != plan.Starts[c.First] {
-					t.Errorf("chunk %+v does not go on where the one before ended", c)
+					t.Errorf("chunk %+v does not start at the end of the one before", c)
 				}
 				for n := range c.Segments {
 					frames += plan.segmentFrames(plan.Renditions[0], c.First+n)
@@ -238,8 +238,8 @@ func TestSegmentSeconds(t *testing.T) {
 	}
 }
 
-// What a decoder needs starts with the key frame before and ends with the last frame in
-// decode order.
+// The parts for a decoder start with the key frame before and end with the last frame in decode
+// order.
 func TestNeeded(t *testing.T) {
 	// An open group: the frames at 90 are decoded after the key frame at 100.
 	index := cmaf.TrackIndex{Segments: []cmaf.Segment{

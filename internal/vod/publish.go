@@ -3,54 +3,50 @@ package vod
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"weir/internal/blob"
 	"weir/internal/weir"
 )
 
-// Publisher renders what a plan produced in the caller's formats and puts it where the caller
-// wants it. Each format is an [output]; an object goes through publishing.send on its way to
-// the destination.
+// Publisher renders the streams of a plan in the caller's formats and puts them to the caller's
+// destination. Each format is an [output]; publishing.send sends every object.
 //
-// Publish may be called as often as there is something new: it puts what is
-// contiguous from the start and was not put before. What it did is in a
-// [PublishState], which the caller keeps between calls, also over a crash. All that
-// is rendered follows from the streams alone, so what is done twice gives the
-// same bytes under the same keys. Playlists come when everything else is there, and
-// the master playlist of HLS very last: an output without it is not finished.
+// Publish may be called whenever there is something new: it puts everything that is contiguous from
+// the start and was not put before. Its progress is in a [PublishState], which the caller keeps
+// between calls, also over a crash. The result depends on the streams alone, so repeated work gives
+// the same bytes under the same keys. Playlists are put after everything else, and the master
+// playlist of HLS very last: an output without it is not finished.
 //
-// Memory does not depend on the length of the source, but for the index.
+// Memory does not depend on the duration of the source, except for the index.
 type Publisher struct {
 	Work    blob.Store            // has the streams
 	Dest    blob.Dest             // gets the outputs
-	Outputs weir.TranscodeOutputs // which, and under which paths
-	TS      bool                  // HLS has MPEG-TS segments, else those of CMAF; see Plan.TS
-	Dir     string                // for files that live as long as a call
+	Outputs weir.TranscodeOutputs // with their paths
+	TS      bool                  // HLS has MPEG-TS segments, else CMAF; see Plan.TS
+	Dir     string                // for temporary files during a call
 
-	// Save is called with the state when it has something that must not be
-	// forgotten: the id of an upload in parts. Nil = the caller keeps the state
-	// only when Publish has returned.
+	// Save is called when the state has the id of a new multipart upload, which must not be lost.
+	// Nil = the caller keeps the state only when Publish has returned.
 	Save func(ctx context.Context, state *PublishState) error
 
-	// Rendering is held while a segment is rendered and thus in memory. Publishers
-	// that share it need memory for one segment together. Nil = this one alone.
+	// Rendering is held while a segment is in memory. Publishers that share it need the memory of
+	// one segment. Nil = a mutex of its own.
 	Rendering *sync.Mutex
 }
 
-// uploads is how many segments, parts or files are in hand at the same time.
+// uploads is how many segments, parts or files are sent at the same time.
 const uploads = 4
 
-// publishing is one call of Publish.
 type publishing struct {
 	*Publisher
 	video []Stream
-	audio []Stream // the one to play unasked is the first
-	slots chan struct{}
+	audio []Stream // the default first
+	slots *semaphore.Weighted
 
 	rendering *sync.Mutex // see Publisher.Rendering
 
@@ -58,16 +54,13 @@ type publishing struct {
 	state *PublishState
 }
 
-// publishJob is a part of a call that goes on beside the others.
+// publishJob is a part of a call that runs concurrently with the others.
 type publishJob func(context.Context) error
 
 // Publish puts what is new. When all streams are complete it finishes the outputs, and
-// state.Finished is true. Then it seals the destination, and state.Base is where the outputs
-// are. After an error the state tells what was done nevertheless, and another call goes on
-// from there.
-func (p *Publisher) Publish(
-	ctx context.Context, state *PublishState, video, audio []Stream,
-) (err error) {
+// state.Finished is true. Then it seals the destination, and state.Base is its URL. After an error,
+// state has what was done, and another call continues from there.
+func (p *Publisher) Publish(ctx context.Context, state *PublishState, video, audio []Stream) (err error) {
 	if !state.Finished {
 		if err := p.publish(ctx, state, video, audio); err != nil || !state.Finished {
 			return err
@@ -82,7 +75,7 @@ func (p *Publisher) Publish(
 func (p *Publisher) publish(ctx context.Context, state *PublishState, video, audio []Stream) error {
 	r := &publishing{
 		Publisher: p, video: video, audio: audio, state: state,
-		slots: make(chan struct{}, uploads), rendering: p.Rendering,
+		slots: semaphore.NewWeighted(uploads), rendering: p.Rendering,
 	}
 	if r.rendering == nil {
 		r.rendering = new(sync.Mutex)
@@ -90,7 +83,7 @@ func (p *Publisher) publish(ctx context.Context, state *PublishState, video, aud
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	// All jobs are there before the first one starts: they share the maps of the state.
+	// All jobs are made before the first one starts: they share the maps of the state.
 	var jobs []publishJob
 	for _, o := range p.outputs() {
 		jobs = append(jobs, o.jobs(r)...)
@@ -114,15 +107,15 @@ func (p *Publisher) publish(ctx context.Context, state *PublishState, video, aud
 	return nil
 }
 
-// begin takes the manifests of an earlier output out of the way: with new segments behind it,
-// an old playlist would play a mixture.
+// begin deletes the manifests of an earlier output: an old playlist with new segments would play a
+// mixture.
 func (r *publishing) begin(ctx context.Context) error {
 	if r.state.Begun {
 		return nil
 	}
 	for _, o := range r.outputs() {
 		for _, key := range o.manifests() {
-			// Credentials that may write and not delete are usual, and good enough.
+			// Credentials without the right to delete are usual, and good enough.
 			if err := r.Dest.Delete(ctx, key); err != nil && weir.Retriable(err) {
 				return err
 			}
@@ -132,22 +125,21 @@ func (r *publishing) begin(ctx context.Context) error {
 	return nil
 }
 
-// Abort takes back what would look finished: uploads that were begun, and manifests.
-// Segments and whole files stay; a later try finds them in place.
+// Abort aborts uploads and deletes manifests, so that no output looks finished. Segments and
+// complete files stay for a later try.
 func (p *Publisher) Abort(ctx context.Context, state *PublishState) error {
 	var failed error
-	for key, f := range p.begunUploads(state) {
-		upload, err := p.Dest.Resume(ctx, key, f.Upload)
-		if err == nil {
-			err = upload.Abort(ctx)
-		}
-		if err != nil && weir.KindOf(err) != weir.NotFound {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		*f = FileState{}
-	}
 	for _, o := range p.outputs() {
+		for name, piece := range state.Pieces[o.name()] {
+			if piece.Upload == "" {
+				continue
+			}
+			if err := p.abortUpload(ctx, o.keys(name, piece)[0], piece.Upload); err != nil {
+				failed = errors.Join(failed, err)
+				continue
+			}
+			piece.FileState = FileState{}
+		}
 		for _, key := range o.manifests() {
 			if state.Begun {
 				failed = errors.Join(failed, p.Dest.Delete(ctx, key))
@@ -158,8 +150,20 @@ func (p *Publisher) Abort(ctx context.Context, state *PublishState) error {
 	return failed
 }
 
-// Withdraw takes back everything that was put.
-func (p *Publisher) Withdraw(ctx context.Context, state *PublishState) error {
+// abortUpload aborts a multipart upload, if it still exists.
+func (p *Publisher) abortUpload(ctx context.Context, key, id string) error {
+	upload, err := p.Dest.Resume(ctx, key, id)
+	if err == nil {
+		err = upload.Abort(ctx)
+	}
+	if weir.KindOf(err) == weir.NotFound {
+		return nil
+	}
+	return err
+}
+
+// withdraw deletes everything that was put.
+func (p *Publisher) withdraw(ctx context.Context, state *PublishState) error {
 	failed := p.Abort(ctx, state)
 	for _, o := range p.outputs() {
 		for name, piece := range state.Pieces[o.name()] {
@@ -172,47 +176,22 @@ func (p *Publisher) Withdraw(ctx context.Context, state *PublishState) error {
 	return failed
 }
 
-// begunUploads returns the uploads in parts that were begun, by key.
-func (p *Publisher) begunUploads(state *PublishState) iter.Seq2[string, *FileState] {
-	return func(yield func(string, *FileState) bool) {
-		for _, o := range p.outputs() {
-			for name, piece := range state.Pieces[o.name()] {
-				if piece.Upload != "" && !yield(o.keys(name, piece)[0], &piece.FileState) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// inSlot does f when fewer than [uploads] others are being done.
+// inSlot calls f when less than [uploads] objects are being sent.
 func (r *publishing) inSlot(ctx context.Context, f func() error) error {
-	if err := r.takeSlot(ctx); err != nil {
+	if err := r.slots.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer func() { <-r.slots }()
+	defer r.slots.Release(1)
 	return f()
 }
 
-// takeSlot waits until there is a slot; a caller that got it gives it back by reading from
-// r.slots.
-func (r *publishing) takeSlot(ctx context.Context) error {
-	select {
-	case r.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// change changes the state.
 func (r *publishing) change(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
 }
 
-// save hands the state to the caller.
+// save gives the state to the caller.
 func (r *publishing) save(ctx context.Context) error {
 	if r.Save == nil {
 		return nil

@@ -2,6 +2,7 @@ package vod
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -9,30 +10,29 @@ import (
 	"weir/internal/media"
 )
 
-// AssetPublisher makes the tracks of an asset playable where they lie: nothing is
-// rendered and nothing is moved. A track is sealed when it is complete; then the
-// presentation names it.
+// AssetPublisher makes the tracks of an asset playable where they are stored. A complete track is sealed;
+// then the presentation lists it.
 type AssetPublisher struct {
 	Store    blob.Store
-	Prefix   string  // of the asset; its tracks lie below
+	Prefix   string  // of the asset and its tracks
 	Duration float64 // seconds
 }
 
-// AssetState is what an AssetPublisher did so far. Its zero value is nothing.
+// AssetState is the progress of an AssetPublisher.
 type AssetState struct {
 	Sealed       map[string]int     `json:"sealed,omitempty"` // segments in the index, by name of the stream
 	Presentation media.Presentation `json:"presentation"`
 }
 
-// Playable reports whether a viewer finds something to play.
+// Playable reports whether viewers can play something.
 func (s *AssetState) Playable() bool {
 	return len(s.Presentation.Renditions)+len(s.Presentation.Audio) > 0
 }
 
-// Publish lets viewers see what is new. Players that come early stay with what they find,
-// so nothing is shown before all of the audio is complete and there is something of the
-// picture. Where the source passes through, the presentation has only whole renditions;
-// otherwise all renditions grow together, so that viewers need not wait for the last chunk.
+// Publish shows new segments to viewers. Players never look again for other tracks, so nothing is shown
+// before all audio is complete and all renditions have begun or one is complete. If the source is copied,
+// the presentation has only complete renditions; otherwise all renditions grow together, so that viewers
+// need not wait for the last chunk.
 func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, audio []Stream) error {
 	if slices.ContainsFunc(audio, Stream.incomplete) {
 		return nil
@@ -57,7 +57,7 @@ func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, 
 		}
 		next.Audio = append(next.Audio, p.rendition(s))
 	}
-	if samePresentation(state.Presentation, next) {
+	if reflect.DeepEqual(state.Presentation, next) {
 		return nil
 	}
 	if err := media.SavePresentation(ctx, p.Store, p.Prefix, next); err != nil {
@@ -67,7 +67,7 @@ func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, 
 	return nil
 }
 
-// seal writes the index of a stream when it has grown.
+// seal writes the index of a stream if it has grown.
 func (p *AssetPublisher) seal(ctx context.Context, state *AssetState, s Stream) error {
 	count, known := state.Sealed[s.Name]
 	if known && count == len(s.Index.Segments) {
@@ -89,8 +89,4 @@ func (p *AssetPublisher) rendition(s Stream) media.Rendition {
 		r.Bitrate = s.Index.AverageBitrate()
 	}
 	return r
-}
-
-func samePresentation(a, b media.Presentation) bool {
-	return a.Duration == b.Duration && a.Complete == b.Complete && slices.Equal(a.Renditions, b.Renditions) && slices.Equal(a.Audio, b.Audio)
 }

@@ -3,7 +3,6 @@ package vod
 import (
 	"context"
 	"errors"
-	"io"
 	"math"
 	"slices"
 	"time"
@@ -20,16 +19,15 @@ type growingFile struct {
 	streams []Stream
 	form    string // see PieceState
 
-	// render returns the layout of the file over the streams; pad is as for
-	// [cmaf.Progressive].
+	// render returns the layout of the file; pad is that of [cmaf.Progressive].
 	render func(indexes []cmaf.TrackIndex, pad int) (cmaf.Layout, error)
-	grows  bool // render honors pad: the file can be uploaded while it grows
+	grows  bool // render uses pad: the file can be uploaded while it grows
 }
 
 // complete reports whether nothing will be added to the file.
 func (f growingFile) complete() bool { return !slices.ContainsFunc(f.streams, Stream.incomplete) }
 
-// fileJob returns what puts what is new of a file.
+// fileJob returns the job that puts the new bytes of a file.
 func (r *publishing) fileJob(f growingFile) publishJob {
 	return func(ctx context.Context) error { return r.publishFile(ctx, f) }
 }
@@ -52,8 +50,8 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 	if !resumed || !errors.Is(err, errHeadTooLarge) && weir.KindOf(err) != weir.NotFound {
 		return err
 	}
-	// Either it was completed before, and nobody noted it; or the upload is of no use
-	// any more: somebody took it away, or there are more samples than there is room for.
+	// Either it was completed before, and the state was lost; or the upload can't be used any more,
+	// because it was deleted, or because the head is too small for all samples.
 	if size, ok := r.completed(ctx, f); ok {
 		r.change(func() { f.state.FileState = FileState{Done: true, Size: size} })
 		return nil
@@ -61,13 +59,10 @@ func (r *publishing) publishFile(ctx context.Context, f growingFile) error {
 	if err := r.dropUpload(ctx, f); err != nil {
 		return err
 	}
-	if !f.complete() && !r.worthUpload(f) {
-		return nil
-	}
-	return r.extendFile(ctx, f)
+	return r.publishFile(ctx, f)
 }
 
-// completed reports whether the whole file is in place, and its size.
+// completed reports whether the destination has the complete file, and its size.
 func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, ok bool) {
 	if !f.complete() {
 		return 0, false
@@ -80,10 +75,9 @@ func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, 
 	return info.Size, err == nil && info.Size == layout.Size
 }
 
-// errHeadTooLarge is the error for a file whose head needs more room than was kept.
 var errHeadTooLarge = errors.New("the head of the file needs more room than was kept for it")
 
-// extendFile puts a file, or those of its parts that can be put now.
+// extendFile puts a file, or the new parts of it.
 func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 	complete, begun := f.complete(), f.state.Upload != ""
 	pad := 0
@@ -102,10 +96,7 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 	if err != nil {
 		return err
 	}
-	o := outgoing{
-		key: f.key, contentType: typeMP4, size: layout.Size,
-		open: func(ctx context.Context) io.ReadSeekCloser { return file.Reader(ctx) },
-	}
+	o := outgoing{key: f.key, contentType: typeMP4, size: layout.Size, open: file.Reader}
 	part := r.Dest.PartSize()
 	if !begun && complete && (part == 0 || layout.Size < 2*part) {
 		return r.inSlot(ctx, func() error {
@@ -131,7 +122,6 @@ func (f growingFile) layout(pad int) (cmaf.Layout, error) {
 	return f.render(indexes, pad)
 }
 
-// file returns the file that a layout over streams describes.
 func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
 	tracks := make([]*media.Track, len(streams))
 	for i, s := range streams {
@@ -140,18 +130,18 @@ func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, er
 	return media.NewFile(layout, tracks)
 }
 
-// track returns a stream as the destination gets it.
+// track returns a stream in the form for the destination.
 func (r *publishing) track(s Stream) *media.Track {
 	return media.NewTrack(r.Work, s.Prefix, s.Index).FromZero()
 }
 
-// formZero is the form of pieces whose segments are those of CMAF: their times start at 0.
-// Without a form they start at cmaf.Lead.
+// formZero is the form of pieces of CMAF segments whose times start at 0. Without a form they start
+// at cmaf.Lead.
 const formZero = "zero"
 
-// stable returns how many bytes from the start of the file will stay as they are,
-// but for the head, whatever else comes. The file is sorted by time, and what comes
-// later starts no earlier than the shortest of the incomplete streams ends.
+// stable returns how many bytes from the start of the file will not change, except for the head.
+// The file is sorted by time, and new samples start no earlier than the end of the shortest
+// incomplete stream.
 func stable(layout cmaf.Layout, streams []Stream) int64 {
 	limit := time.Duration(math.MaxInt64)
 	for _, s := range streams {
@@ -171,7 +161,7 @@ func stable(layout cmaf.Layout, streams []Stream) int64 {
 	return size
 }
 
-// lastSample returns when the last sample of an extent is decoded.
+// lastSample returns the decode time of the last sample of an extent.
 func lastSample(s cmaf.Segment, extent cmaf.Extent) int64 {
 	end := extent.Offset + extent.Length
 	offset := int64(0)
@@ -188,16 +178,16 @@ func lastSample(s cmaf.Segment, extent cmaf.Extent) int64 {
 	return s.End()
 }
 
-// worthUpload reports whether the second part of the file can be sent, and decides
-// on the size of its head and of its parts.
+// worthUpload reports whether the second part of the file can be sent, and sets the size of its
+// head and of its parts.
 func (r *publishing) worthUpload(f growingFile) bool {
 	if !f.grows || r.Dest.PartSize() == 0 {
 		return false
 	}
-	head := int64(headRoom)
+	head := int64(headBase)
 	for _, s := range f.streams {
 		if !s.Complete && s.Samples == 0 {
-			return false // without its number of samples there is no bound for the head
+			return false // the size of the head has no bound
 		}
 		head += s.headBound()
 	}
@@ -213,13 +203,12 @@ func (r *publishing) worthUpload(f growingFile) bool {
 	return head+bytes >= 2*size
 }
 
-// headRoom is for what the head of an MP4 file has beside the tables of its tracks.
-const headRoom = 64 << 10
+// headBase bounds the head of an MP4 file without the tables of its tracks.
+const headBase = 64 << 10
 
-// headBound returns how many bytes the tables of a stream need in the head of an MP4
-// file, at most: for each sample how long it lasts and its size, of video its offset
-// and whether decoding can start there, and the places of runs of samples, of which
-// there are not more than five a second.
+// headBound bounds the bytes of a stream's tables in the head of an MP4 file: for each sample its
+// duration and its size, of video its composition offset and whether it is a sync sample, and the
+// offsets of chunks, of which there are not more than five a second.
 func (s Stream) headBound() int64 {
 	samples := int64(max(s.Samples, s.Index.Frames()))
 	seconds := int64(max(s.Length, s.Index.Duration())/time.Second) + 1
@@ -231,14 +220,10 @@ func (s Stream) headBound() int64 {
 	return samples*each + min(samples, 5*seconds)*place
 }
 
-// dropUpload begins a file anew, whose upload is lost or of no use.
+// dropUpload aborts the upload of a file and resets its state.
 func (r *publishing) dropUpload(ctx context.Context, f growingFile) error {
 	if f.state.Upload != "" {
-		upload, err := r.Dest.Resume(ctx, f.key, f.state.Upload)
-		if err == nil {
-			err = upload.Abort(ctx)
-		}
-		if err != nil && weir.KindOf(err) != weir.NotFound {
+		if err := r.abortUpload(ctx, f.key, f.state.Upload); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"weir/internal/blob"
 )
 
-// The content types of what is sent.
 const (
 	typeMP4      = "video/mp4"
 	typeTS       = "video/mp2t"
@@ -21,27 +20,26 @@ const (
 	typeDASH     = "application/dash+xml"
 )
 
-// maxParts is how many parts an upload may have in S3.
+// maxParts is the maximum number of parts of an upload in S3.
 const maxParts = 10_000
 
-// outgoing is an object on its way to the destination.
+// outgoing is an object for the destination.
 type outgoing struct {
 	key, contentType string
 	size             int64
 	open             func(context.Context) io.ReadSeekCloser
 
-	// Of an object that is uploaded in parts, maybe while it grows:
-	parts    *FileState // how far that is; nil = it is put whole
-	head     int64      // how many bytes at its start are known only when it is complete
-	ready    int64      // how many bytes from its start will not change, but for the head
+	// For an object that is uploaded in parts, maybe while it grows:
+	parts    *FileState // progress of the upload; nil = it is put in one piece
+	head     int64      // bytes at its start that are known only when it is complete
+	ready    int64      // bytes from its start that will not change, except for the head
 	complete bool       // nothing will be added to it
 }
 
-// send brings an object to the destination: all of it, or those of its parts that are ready.
+// send sends an object to the destination: all of it, or the parts that are ready.
 //
-// Every object of every output goes through here, with all of its bytes. What is done to an
-// object between its output and its destination, such as signing where it comes from, has its
-// place here.
+// It sends every byte of every object of every output. So this is the place for work on all objects, such
+// as signing their origin.
 func (r *publishing) send(ctx context.Context, o outgoing) error {
 	if o.parts != nil {
 		return r.sendParts(ctx, o)
@@ -51,7 +49,6 @@ func (r *publishing) send(ctx context.Context, o outgoing) error {
 	return r.Dest.Put(ctx, o.key, body, o.size, blob.PutOptions{ContentType: o.contentType})
 }
 
-// sendBytes sends what is in memory.
 func (r *publishing) sendBytes(ctx context.Context, key, contentType string, data []byte) error {
 	open := func(context.Context) io.ReadSeekCloser { return memory{bytes.NewReader(data)} }
 	o := outgoing{key: key, contentType: contentType, size: int64(len(data)), open: open}
@@ -63,8 +60,8 @@ type memory struct{ *bytes.Reader }
 
 func (memory) Close() error { return nil }
 
-// sendParts uploads the parts that are ready and were not uploaded yet. When the object is
-// complete, it uploads the last part too, then the first, and joins them.
+// sendParts uploads the parts that are ready and were not uploaded yet. When the object is complete, it
+// uploads the last part too, then the first, and completes the upload.
 func (r *publishing) sendParts(ctx context.Context, o outgoing) error {
 	upload, err := r.upload(ctx, o)
 	if err != nil {
@@ -116,13 +113,13 @@ func (r *publishing) sendParts(ctx context.Context, o outgoing) error {
 	return nil
 }
 
-// upload goes on with the upload of an object, or begins it.
+// upload resumes the upload of an object, or begins it.
 func (r *publishing) upload(ctx context.Context, o outgoing) (blob.Upload, error) {
 	if o.parts.Upload != "" {
 		return r.Dest.Resume(ctx, o.key, o.parts.Upload)
 	}
 	size := max(o.parts.PartSize, r.Dest.PartSize())
-	// A store takes only so many parts. What is not known yet may be much more than what is.
+	// The number of parts is limited, and the object may become much larger.
 	for size*maxParts/8 < o.size || size < o.head {
 		size *= 2
 	}
@@ -141,7 +138,7 @@ func (s *FileState) put(part blob.PartInfo) {
 	s.Parts[part.Number] = part
 }
 
-// readerAt reads a body at any place, by one reader at a time.
+// readerAt reads a body at any offset, one call at a time.
 type readerAt struct{ io.ReadSeeker }
 
 func (r readerAt) ReadAt(p []byte, offset int64) (int, error) {

@@ -9,25 +9,25 @@ import (
 	"weir/internal/cmaf"
 )
 
-// PublishState is what a Publisher did so far. Its zero value is nothing. In JSON the pieces of
-// an output are a member with its name.
+// PublishState is the progress of a Publisher. In JSON, the pieces of an output are a member with
+// its name.
 type PublishState struct {
-	Begun    bool   `json:"begun,omitempty"`    // older manifests are out of the way
+	Begun    bool   `json:"begun,omitempty"`    // older manifests are deleted
 	Finished bool   `json:"finished,omitempty"` // everything was put
-	Base     string `json:"base,omitempty"`     // see blob.Dest: what keys are relative to
+	Base     string `json:"base,omitempty"`     // result of blob.Dest.Seal
 
-	// Pieces is how far each piece is, by the name of the output and that of the piece.
+	// Pieces is the progress of each piece, by the names of its output and its own.
 	Pieces map[string]map[string]*PieceState `json:"-"`
 }
 
-// PieceState is how far a piece of an output is: a track in segments, or a file.
+// PieceState is the progress of a piece of an output: a track in segments, or a file.
 type PieceState struct {
-	Form string `json:"form,omitempty"` // of its bytes; what has another is put again
+	Form string `json:"form,omitempty"` // of its bytes; if it changed, the piece is put again
 	SegmentState
 	FileState
 }
 
-// SegmentState is how far a track in segments is.
+// SegmentState is the progress of a track in segments.
 type SegmentState struct {
 	Segments int          `json:"segments,omitempty"` // put so far, from the first on
 	TS       cmaf.TSState `json:"ts,omitzero"`        // after the last of them
@@ -36,10 +36,10 @@ type SegmentState struct {
 	Playlist int64        `json:"playlist,omitempty"` // bytes of the media playlist
 }
 
-// FileState is how far one MP4 file is. A small file is put whole when it is
-// complete; a large one is uploaded in parts of equal size while it grows. Its first
-// part has the head of the file and is sent last, because the head lists all samples:
-// so room is kept for it, and filled up with padding when it needs less.
+// FileState is the progress of an MP4 file. A small file is put in one piece when it is complete; a
+// large one is uploaded in parts of equal size while it grows. Its first part contains the head of
+// the file and is sent last, because the head lists all samples: space is reserved for it, and the
+// rest is padding.
 type FileState struct {
 	Upload   string                `json:"upload,omitempty"`   // its id; "" = not begun
 	Head     int64                 `json:"head,omitempty"`     // bytes before the media data
@@ -49,7 +49,7 @@ type FileState struct {
 	Size     int64                 `json:"size,omitempty"` // of the whole file, once it is done
 }
 
-// piece returns the state of a piece, which is one of the given form if it is new.
+// piece returns the state of a piece; a new one gets the form.
 func (s *PublishState) piece(output, name, form string) *PieceState {
 	if s.Pieces == nil {
 		s.Pieces = map[string]map[string]*PieceState{}
@@ -72,7 +72,6 @@ func (s *PublishState) size(output, name string) int64 {
 	return p.Bytes + p.Playlist + p.Size
 }
 
-// MarshalJSON writes the outputs beside the other members.
 func (s PublishState) MarshalJSON() ([]byte, error) {
 	type plain PublishState // without methods
 	members := map[string]any{}
@@ -89,7 +88,7 @@ func (s PublishState) MarshalJSON() ([]byte, error) {
 	return json.Marshal(members)
 }
 
-// UnmarshalJSON takes every member that is an object for an output.
+// UnmarshalJSON treats every member that is an object as an output.
 func (s *PublishState) UnmarshalJSON(text []byte) error {
 	type plain PublishState
 	var members map[string]json.RawMessage

@@ -59,9 +59,9 @@ func TestStoredPublishState(t *testing.T) {
 	}
 }
 
-// A task that a version before had begun to publish goes on. What it has put of CMAF starts at
-// cmaf.Lead and is put again; what is the same in both versions is not.
-func TestPublishGoesOnWithOlderForm(t *testing.T) {
+// A task that an earlier version began to publish continues. Its CMAF segments start at cmaf.Lead and are put
+// again; objects that are the same in both versions are not.
+func TestPublishContinuesOlderForm(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
@@ -112,7 +112,7 @@ func (d *late) Seal(context.Context) (string, error) {
 	return "ipfs://cid", nil
 }
 
-// A destination is sealed when everything is there, and where it is says only then.
+// A destination is sealed when it is complete, and only then has a URL.
 func TestSeal(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
@@ -140,7 +140,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// Withdraw leaves nothing behind, by what the state says alone.
+// withdraw deletes everything, by the state alone.
 func TestWithdraw(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
@@ -154,7 +154,7 @@ func TestWithdraw(t *testing.T) {
 				t.Fatal(err)
 			}
 			state = afterRestart(t, state)
-			if err := publisher.Withdraw(t.Context(), &state); err != nil {
+			if err := publisher.withdraw(t.Context(), &state); err != nil {
 				t.Fatal(err)
 			}
 			if left := contents(t, dest.store); len(left) > 0 {

@@ -12,24 +12,23 @@ import (
 	"weir/internal/weir"
 )
 
-// Stream is a track of the outcome as far as there is something of it, from the
-// start and without gaps.
+// Stream is a track of the result, as far as it is encoded without gaps from the start.
 type Stream struct {
 	Name     string          // of the rendition, or audio<k>; also the name of its folder in outputs
-	Prefix   string          // where its segments lie in the working storage
-	Index    cmaf.TrackIndex // what there is
-	Complete bool            // nothing comes after it
+	Prefix   string          // of its segments in the working storage
+	Index    cmaf.TrackIndex // of these segments
+	Complete bool            // nothing will be added
 	FPS      float64         // frames a second on average; 0 = not known
 
-	// What it will be at most; counts while it is not complete.
+	// Upper bounds of the complete stream.
 	Samples int
 	Length  time.Duration
 }
 
 func (s Stream) incomplete() bool { return !s.Complete }
 
-// Streams returns the tracks of a plan as far as the results go. Results may come in
-// any order; of chunks only those count before which none is missing.
+// Streams returns the tracks of a plan, from the results so far, in any order. Chunks count up to
+// the first missing one.
 func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, audios []RenditionResult) (video, audio []Stream, err error) {
 	ordered := make([]*ChunkResult, len(plan.Chunks))
 	for i := range chunks {
@@ -44,7 +43,7 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 	for _, r := range plan.Renditions {
 		s := plan.stream(r.Name, r.Dir)
 		s.Samples = plan.totalFrames(r)
-		s.FPS = framesPerSecond(plan, r)
+		s.FPS = r.rateIn(plan).Float()
 		if r.Copy {
 			track, err := media.Open(ctx, e.Store, s.Prefix)
 			if err != nil {
@@ -72,7 +71,8 @@ func (e Engine) Streams(ctx context.Context, plan Plan, chunks []ChunkResult, au
 		}
 		audio = append(audio, s)
 	}
-	return video, withAudio(audio), nil
+	// A track may turn out to be empty.
+	return video, slices.DeleteFunc(audio, func(s Stream) bool { return s.Complete && len(s.Index.Segments) == 0 }), nil
 }
 
 func (p *Plan) stream(name, dir string) Stream {
@@ -100,31 +100,15 @@ func (s *Stream) add(results []RenditionResult) error {
 	return nil
 }
 
-// withAudio leaves out audio tracks in which there turned out to be nothing.
-func withAudio(audio []Stream) []Stream {
-	return slices.DeleteFunc(audio, func(s Stream) bool { return s.Complete && len(s.Index.Segments) == 0 })
-}
-
-func framesPerSecond(plan Plan, r Rendition) float64 {
-	rate := r.Rate
-	if !r.converts() {
-		rate = plan.Rate
-	}
-	if rate.Num <= 0 || rate.Den <= 0 {
-		return 0
-	}
-	return float64(rate.Num) / float64(rate.Den)
-}
-
-// audioPackets returns how many packets an audio track of a plan has at most.
+// audioPackets bounds the number of packets of an audio track of a plan.
 func audioPackets(plan Plan, k int) int {
 	const packet = 1024 // samples in a packet of AAC
 	hertz := max(plan.Source.Audio[k].Stream.SampleRate, 48_000)
 	return int(math.Ceil((plan.Source.Duration+1)*float64(hertz)/packet)) + 16
 }
 
-// CheckFrames compares complete renditions with the plan: a result with another
-// number of frames than the source is no result.
+// CheckFrames returns an error if a rendition is incomplete or has another number of frames than
+// planned.
 func CheckFrames(plan Plan, video []Stream) error {
 	for _, r := range plan.Renditions {
 		i := slices.IndexFunc(video, func(s Stream) bool { return s.Name == r.Name })

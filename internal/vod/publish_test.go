@@ -51,8 +51,8 @@ func makePresentation(t *testing.T, store blob.Store, codec []string) presentati
 	t.Helper()
 	p := presentation{store: store}
 	for _, size := range []string{"320x180", "160x90"} {
-		picture := fmt.Sprintf("testsrc2=size=%s:rate=25:duration=%g", size, testFrames/25.0)
-		args := append([]string{"-f", "lavfi", "-i", picture, "-pix_fmt", "yuv420p"}, codec...)
+		pattern := fmt.Sprintf("testsrc2=size=%s:rate=25:duration=%g", size, testFrames/25.0)
+		args := append([]string{"-f", "lavfi", "-i", pattern, "-pix_fmt", "yuv420p"}, codec...)
 		s := encodeStream(t, store, "work/t/"+size, append(args, "-g", "50", "-force_key_frames", "expr:gte(t,n_forced*2)"))
 		s.Name, s.FPS = size, 25
 		p.video = append(p.video, s)
@@ -149,7 +149,7 @@ func allOutputs() weir.TranscodeOutputs {
 	return weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/v/hls"}, MP4: &weir.PathParam{Path: "/v/mp4"}, FMP4: &weir.PathParam{Path: "/"}}
 }
 
-// recorder is a destination that notes what is put, and fails when told so.
+// recorder is a destination that notes the keys of objects, and can fail.
 type recorder struct {
 	blob.Dest
 	store  blob.Store // behind it
@@ -382,7 +382,7 @@ func concatenate(t *testing.T, dir, rendition, extension string) string {
 	return path
 }
 
-// What is published bit by bit, over crashes, is what is published at once.
+// Publishing in many calls, with crashes, has the same result as in one call.
 func TestPublishAsItGrows(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
@@ -461,7 +461,7 @@ func afterRestart(t *testing.T, state PublishState) (again PublishState) {
 	return again
 }
 
-// A crash between doing something and noting it does no harm.
+// A crash between an upload and saving the state does no harm.
 func TestPublishWithOldState(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
@@ -501,7 +501,7 @@ func TestAbort(t *testing.T) {
 	if err := publisher.Publish(t.Context(), &state, video, p.audio); err != nil {
 		t.Fatal(err)
 	}
-	if begun := maps.Collect(publisher.begunUploads(&state)); len(begun) == 0 {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(state.Pieces["mp4"])), func(p *PieceState) bool { return p.Upload != "" }) {
 		t.Fatal("no upload was begun")
 	}
 	if err := publisher.Abort(t.Context(), &state); err != nil {
@@ -515,14 +515,14 @@ func TestAbort(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, ".weir", "*", "*", "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	// It can be taken up again.
+	// It can be continued.
 	if err := publisher.Publish(t.Context(), &state, p.video, p.audio); err != nil {
 		t.Fatal(err)
 	}
 	wantFrames(t, dir, testFrames, "v/mp4/320x180.mp4")
 }
 
-// An upload that vanished is begun again, and so is one whose head has not enough room.
+// An upload that vanished is begun again, and so is one whose head is too small.
 func TestLostUpload(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
@@ -595,8 +595,8 @@ func TestPublishVideoOnly(t *testing.T) {
 	wantFrames(t, dir, testFrames, "v/hls/index.m3u8", "v/mp4/320x180.mp4", "fmp4/master.m3u8", "fmp4/index-stream1.mp4")
 }
 
-// Audio that goes on after the picture is in the segments, and in the playlist.
-func TestAudioLongerThanPicture(t *testing.T) {
+// Audio after the end of the video is in the segments, and in the playlist.
+func TestAudioLongerThanVideo(t *testing.T) {
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	p.video[0].Index.Segments = p.video[0].Index.Segments[:2]
@@ -719,7 +719,7 @@ func TestLostParts(t *testing.T) {
 	wantFrames(t, bucket.Dir, testFrames, "noise.mp4")
 }
 
-// To a bucket, whose parts must be large, the same as to a disk.
+// A bucket, which needs large parts, gets the same as a disk.
 func TestPublishToBucket(t *testing.T) {
 	t.Parallel()
 	bucket, dest, work, video, audio := bucketFilm(t)

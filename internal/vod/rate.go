@@ -10,62 +10,60 @@ import (
 
 // The rate control of chunks.
 //
-// One continuous encode at a mean bitrate learns as it goes: x264 keeps the complexity
-// of all it has seen and takes the quality at which the mean bitrate would have
-// come out, corrected by what it has spent too much. An encoder that is started
-// anew for a chunk has forgotten all that; told a bitrate it spends as much on an easy
-// chunk as on a hard one and starts badly each time. So chunks are told a quality
-// (CRF), and which one follows from playing x264's law over the whole source: with the
-// complexity that the chunks done so far turned out to have, and for the others
-// with the one that the effort for the source suggests (see Efforts), or else its size.
-// What those chunks spent more or less than the continuous encode would have is made up
-// by the rest.
+// In one continuous encode at a mean bitrate, x264 measures the complexity of all frames so far and
+// uses the quality that would have given the mean bitrate, corrected by the bits that it has spent
+// too much. An encoder that is started for a chunk does not have that knowledge: with a bitrate, it
+// would spend as much on an easy chunk as on a hard one, and start badly each time. So chunks get a
+// quality (CRF). It is the result of a simulation of x264's rate control over the whole source:
+// with the measured complexity of the chunks that are done, and for the others with an estimate
+// from the effort of the source (see Efforts), or else its size. Later chunks make up for the bits
+// that those chunks have spent more or less than the continuous encode.
 //
-// What a chunk turned out to be may be far from what was expected, as where film becomes
-// noise. Then it was told the wrong quality, and is encoded again with what is known now:
-// see corrected. In a file of few segments each chunk knows all before it, because the
-// quality of the continuous encode follows from what it has spent much more than from what
-// comes; and less is borne there, because little is left to make up for it. Such a file
-// takes a fifth longer for that, and one of noise up to three times as long.
+// The result of a chunk may be far from the estimate, for example where film becomes noise. Then
+// its quality was wrong, and it is encoded again with a better estimate: see corrected. In a file
+// of few segments each chunk waits for all before it, because the quality of the continuous encode
+// depends much more on the past than on the future; and tolerances are smaller, because few chunks
+// can make up for an error. Such a file takes a fifth longer for that, and one of noise up to three
+// times as long.
 //
-// The first chunk is told the bitrate, as the continuous encode is, and so is a chunk
-// of which too little is known to dare a quality; x264 then says which quality it
-// ended up with.
+// The first chunk gets a bitrate, like the continuous encode, and so does a chunk with too little
+// knowledge for a quality; x264 then logs the quality that it used.
 //
-// rate.go has what chunks are told, ratemodel.go x264's law, and bench/ what comes of it.
+// rate.go has the rate control of chunks, ratemodel.go that of x264, and bench/ measures the
+// result.
 
-// ChunkStats is what the rate control needs to know of a chunk that is done.
+// ChunkStats are the results of a chunk that the rate control needs.
 type ChunkStats struct {
-	Renditions []EncodeStats `json:"renditions"` // those that are encoded, in the order of the plan
+	Renditions []EncodeStats `json:"renditions"` // the encoded ones, in the order of the plan
 }
 
-// EncodeStats is what a rendition of a chunk came to.
+// EncodeStats is the result of a rendition in a chunk.
 type EncodeStats struct {
 	Bytes   int64   `json:"bytes"`
-	Keys    int64   `json:"keys,omitempty"`  // of the bytes those of key frames
+	Keys    int64   `json:"keys,omitempty"`  // bytes of key frames
 	Steps   []int64 `json:"steps,omitempty"` // bytes of each twelfth of the frames
 	Frames  int     `json:"frames"`
-	Quality float64 `json:"quality,omitempty"` // that it was told; 0 = a bitrate
-	Bitrate int     `json:"bitrate,omitempty"` // that it was told; 0 = a quality
-	Factor  float64 `json:"factor,omitempty"`  // told a bitrate: the quality that x264 ended up with; 0 = not known
+	Quality float64 `json:"quality,omitempty"` // given; 0 = a bitrate was given
+	Bitrate int     `json:"bitrate,omitempty"` // given; 0 = a quality was given
+	Factor  float64 `json:"factor,omitempty"`  // with a bitrate: the quality that x264 used; 0 = not known
 
-	// Before is what it came to before, if it was encoded again.
+	// Before is the earlier result, if it was encoded again.
 	Before *EncodeStats `json:"before,omitempty"`
 }
 
-// Stats returns what later chunks need to know of this one.
+// Stats returns the results that later chunks need.
 func (r ChunkResult) Stats() ChunkStats {
 	var s ChunkStats
 	for _, one := range r.Renditions {
 		stats := EncodeStats{Frames: one.Frames, Quality: one.Quality, Bitrate: one.Bitrate, Factor: one.Factor, Before: one.Before}
-		stats.weigh(one)
+		stats.addSizes(one)
 		s.Renditions = append(s.Renditions, stats)
 	}
 	return s
 }
 
-// weigh adds up what the frames of a stretch weigh, without the boxes around them.
-func (s *EncodeStats) weigh(r RenditionResult) {
+// addSizes adds up the bytes of the frames, without the boxes around them.
+func (s *EncodeStats) addSizes(r RenditionResult) {
 	segments, err := r.segments()
 	if err != nil {
 		s.Bytes = r.Bytes
@@ -89,13 +87,13 @@ func (s *EncodeStats) weigh(r RenditionResult) {
 	}
 }
 
-// alone returns the stats without those of the encodes before.
+// alone returns the stats without those of earlier encodes.
 func (s EncodeStats) alone() *EncodeStats {
 	s.Before = nil
 	return &s
 }
 
-// weights returns the bytes that a track has in each segment of the grid.
+// weights returns the bytes of a track in each segment.
 func weights(index cmaf.TrackIndex, starts []int64) []int64 {
 	bytes := make([]int64, len(starts))
 	for _, segment := range index.Segments {
@@ -114,15 +112,14 @@ func weights(index cmaf.TrackIndex, starts []int64) []int64 {
 	return bytes
 }
 
-// What a rendition may spend for a while, against its bitrate: encoders fill a buffer
-// of so many seconds at that many times the bitrate.
+// The peak bitrate of a rendition as a multiple of its bitrate, and the size of its buffer.
 const (
 	peakFactor    = 1.5
 	bufferSeconds = 2.0
 )
 
-// rates returns what the encoders are told for chunk n, given the chunks before it
-// that Needs asks for.
+// rates returns the rate control of the encoders for chunk n, given the results of the chunks that
+// it needs.
 func (p *Plan) rates(n int, earlier []ChunkStats) []encodeRate {
 	var rates []encodeRate
 	for i, r := range p.encoded() {
@@ -139,13 +136,13 @@ func (p *Plan) rates(n int, earlier []ChunkStats) []encodeRate {
 	return rates
 }
 
-// corrected returns what the encoders of chunk n should have been told, now that it is
-// known what came of what they were: nothing for renditions that came near enough.
+// corrected returns a better rate control for the renditions of chunk n whose size is too far from
+// the intended one; got is their result.
 //
-// A chunk that the buffer held back has all of the bitrate now, which tells how hard it is,
-// and may be corrected once more. One that is far off, or noise, is told how many bits it
-// should have, because how those follow from the quality is not known well enough; but not
-// if its halves differ, because an encoder that is told a bitrate finds out too late.
+// A chunk that was limited by the buffer gets all of the bitrate, which shows its complexity, and
+// may be corrected once more. One that is far off, or noise, gets a bitrate, because the relation
+// of bits and quality is not known well enough; but not if its halves differ, because an encoder
+// with a bitrate adapts too late.
 func (p *Plan) corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]encodeRate {
 	corrected := map[int]encodeRate{}
 	for i, r := range p.encoded() {
@@ -176,11 +173,11 @@ func (p *Plan) corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]en
 	return corrected
 }
 
-// ratio is how many times as much a chunk should have come to.
+// ratio returns the intended size as a multiple of the actual one.
 func (w wanted) ratio(got EncodeStats) float64 { return w.bits / float64(max(got.Bytes, 1)*8) }
 
-// near reports whether what came of a chunk is near enough to what should have; held says
-// that the buffer kept it from becoming more.
+// near reports whether the size of a chunk is near enough to the intended one; held means that the
+// buffer limited it.
 func (w wanted) near(got EncodeStats, held bool) bool {
 	ratio, limit := w.ratio(got), tolerance
 	if held {
@@ -192,7 +189,7 @@ func (w wanted) near(got EncodeStats, held bool) bool {
 	return ratio > 1/limit && ratio < limit && math.Abs(w.bits-float64(got.Bytes)*8) < w.bearable
 }
 
-// even reports whether a chunk has about as much in its first half as in its second.
+// even reports whether the halves of a chunk have about the same size.
 func (s EncodeStats) even() bool {
 	var halves [2]int64
 	for i, bytes := range s.Steps {
@@ -201,18 +198,16 @@ func (s EncodeStats) even() bool {
 	return slices.Max(halves[:]) <= 2*slices.Min(halves[:])
 }
 
-// rate is what an encoder is told that has all of the bitrate.
+// rate returns the rate control with all of the bitrate.
 func (r Rendition) rate() encodeRate {
 	return encodeRate{Bitrate: r.Bitrate, Peak: r.Bitrate * 3 / 2, Buffer: 2 * r.Bitrate}
 }
 
-// follows reports whether what chunk n of a rendition is told follows from the chunks
-// before it.
+// follows reports whether the rate control of chunk n depends on the chunks before it.
 func (p *Plan) follows(r Rendition, n int) bool {
 	return r.Codec == ffmpeg.H264 && r.GOP > 0 && n > 0 && len(p.Weights) == len(p.Starts)
 }
 
-// ofRendition is what is known of rendition i.
 func ofRendition(i int, chunks []ChunkStats) (stats []EncodeStats) {
 	for _, chunk := range chunks {
 		if i >= len(chunk.Renditions) {
@@ -223,22 +218,22 @@ func ofRendition(i int, chunks []ChunkStats) (stats []EncodeStats) {
 	return stats
 }
 
-// follow returns what chunk n of a rendition should come to; own is what came of it, if it
-// was encoded before.
+// follow returns the intended size and the rate control of chunk n; own is its result, if it was
+// encoded before.
 func (p *Plan) follow(x rateModel, n int, done []EncodeStats, own *EncodeStats) wanted {
-	// More may be known when a chunk is encoded once more after a failure: it must be told
-	// the same.
+	// More results may be known when a chunk is encoded again after a failure: it must get the same
+	// rate control.
 	done = done[:min(p.Needs(n), len(done))]
 	if len(done) == 0 || done[0].Factor == 0 {
 		return wanted{bitrate: int(x.bitrate)}
 	}
-	told := make([]wanted, n)
-	for k := range told {
+	given := make([]wanted, n)
+	for k := range given {
 		if k < len(done) {
-			told[k] = wanted{bitrate: done[k].Bitrate, quality: done[k].Quality}
+			given[k] = wanted{bitrate: done[k].Bitrate, quality: done[k].Quality}
 		} else {
-			told[k] = x.decide(k, done[:min(p.Needs(k), len(done))], told, nil)
+			given[k] = x.decide(k, done[:min(p.Needs(k), len(done))], given, nil)
 		}
 	}
-	return x.decide(n, done, told, own)
+	return x.decide(n, done, given, own)
 }

@@ -86,7 +86,7 @@ func (f recordedFilm) plan(workers int) Plan {
 	return p
 }
 
-// encode is what a chunk of one segment comes to when it is told rate.
+// encode returns the result of a chunk of one segment with a rate control.
 func (f recordedFilm) encode(n int, rate encodeRate) ChunkStats {
 	one := EncodeStats{Frames: 24 * f.seconds(n), Quality: rate.Quality, Bitrate: rate.Bitrate}
 	switch {
@@ -105,7 +105,7 @@ func (f recordedFilm) encode(n int, rate encodeRate) ChunkStats {
 	return ChunkStats{Renditions: []EncodeStats{one, one}}
 }
 
-// factor is what x264 says at the end of piece n when it was told a bitrate, and did it.
+// factor returns the rate factor that x264 logs for piece n when it met a bitrate.
 func (f recordedFilm) factor(n, bitrate int) float64 {
 	plan := f.plan(2)
 	x := newRateModel(plan, plan.Renditions[0])
@@ -127,10 +127,9 @@ func recordedFilms(t *testing.T) []recordedFilm {
 	return films
 }
 
-// TestRatesFollowX264 plays the rate control on films that were encoded in pieces at
-// several qualities, and expects what one continuous encode of them spends: within
-// 3 %, also with their pieces in any order, which is harder than films are. Where it is
-// known, they must look as good.
+// TestRatesFollowX264 simulates the rate control with films that were encoded in pieces at several
+// qualities, and expects the size of one continuous encode: within 3 %, also with their pieces in
+// any order, which is harder than films are. Where it is known, their quality must be the same.
 func TestRatesFollowX264(t *testing.T) {
 	var square float64
 	films := recordedFilms(t)
@@ -145,7 +144,7 @@ func TestRatesFollowX264(t *testing.T) {
 			for n := range plan.Chunks {
 				rates := plan.rates(n, stats[:plan.Needs(n)])
 				if rates[0] != rates[1] {
-					t.Errorf("chunk %d: equal renditions are told %+v and %+v", n, rates[0], rates[1])
+					t.Errorf("chunk %d: equal renditions get %+v and %+v", n, rates[0], rates[1])
 				}
 				if rates[0].Peak != film.Bitrate*3/2 || rates[0].Buffer != 2*film.Bitrate {
 					t.Errorf("chunk %d: peak and buffer %+v would change the headers", n, rates[0])
@@ -169,7 +168,7 @@ func TestRatesFollowX264(t *testing.T) {
 			limit := 0.03
 			switch {
 			case strings.Contains(film.Name, "slides"):
-				limit = 0.04 // still pictures hardly become smaller with less quality
+				limit = 0.04 // still images hardly become smaller with less quality
 			case strings.Contains(film.Name, "cuts"):
 				limit = 0.035
 			}
@@ -192,8 +191,8 @@ func TestRatesFollowX264(t *testing.T) {
 	}
 }
 
-// TestRatesAreTheSameAgain gives a chunk more results than it needs, as happens when
-// it is encoded a second time, and expects it to be told the same.
+// TestRatesAreTheSameAgain gives a chunk more results than it needs, as when it is encoded a second
+// time, and expects the same rate control.
 func TestRatesAreTheSameAgain(t *testing.T) {
 	film := recordedFilms(t)[0]
 	plan := film.plan(2)
@@ -205,7 +204,7 @@ func TestRatesAreTheSameAgain(t *testing.T) {
 	}
 	for n := range plan.Chunks {
 		if diff := cmp.Diff(told[n], plan.rates(n, stats)); diff != "" {
-			t.Errorf("chunk %d is told something else (-first +again):\n%s", n, diff)
+			t.Errorf("chunk %d gets another rate (-first +again):\n%s", n, diff)
 		}
 	}
 }
@@ -238,32 +237,31 @@ func TestRates(t *testing.T) {
 			got := plan.rates(tt.chunk, tt.earlier)[0]
 			if tt.want == nil {
 				if got.Bitrate != 0 || got.Quality < 10 || got.Quality > 30 {
-					t.Errorf("told %+v, want a quality", got)
+					t.Errorf("rate %+v, want a quality", got)
 				}
 				return
 			}
 			if got != *tt.want {
-				t.Errorf("told %+v, want %+v", got, *tt.want)
+				t.Errorf("rate %+v, want %+v", got, *tt.want)
 			}
 		})
 	}
 }
 
-// TestRatesOfManyWorkers expects chunks to be told a bitrate as long as too little is
-// known.
+// TestRatesOfManyWorkers expects that chunks get a bitrate as long as too little is known.
 func TestRatesOfManyWorkers(t *testing.T) {
 	film := recordedFilms(t)[0]
 	plan := film.plan(8)
 	first := []ChunkStats{film.encode(0, encodeRate{Bitrate: film.Bitrate})}
 	for n := 1; n < len(plan.Chunks) && plan.Needs(n) == 1; n++ {
 		if rate := plan.rates(n, first)[0]; (rate.Quality > 0) != (n <= 2) {
-			t.Errorf("chunk %d is told %+v", n, rate)
+			t.Errorf("chunk %d gets %+v", n, rate)
 		}
 	}
 }
 
-// TestRatesAfterTheBuffer expects a chunk to be told a bitrate when the one most like it
-// came to all that the buffer lets through: nobody knows how much more it would have been.
+// TestRatesAfterTheBuffer expects that a chunk gets a bitrate when the most similar one was limited
+// by the buffer: its complexity is not known.
 func TestRatesAfterTheBuffer(t *testing.T) {
 	film := recordedFilms(t)[0]
 	film.Efforts = nil
@@ -271,16 +269,16 @@ func TestRatesAfterTheBuffer(t *testing.T) {
 	plan := film.plan(2)
 	stats := []ChunkStats{film.encode(0, encodeRate{Bitrate: film.Bitrate}), film.encode(1, encodeRate{Quality: 24})}
 	if rate := plan.rates(3, stats)[0]; rate.Quality == 0 {
-		t.Errorf("told %+v, want a quality", rate)
+		t.Errorf("rate %+v, want a quality", rate)
 	}
 	stats[1] = film.encode(1, encodeRate{Quality: 10})
 	if rate := plan.rates(3, stats)[0]; rate.Bitrate < film.Bitrate/2 || rate.Bitrate > film.Bitrate*3/2 {
-		t.Errorf("told %+v, want a bitrate", rate)
+		t.Errorf("rate %+v, want a bitrate", rate)
 	}
 }
 
-// TestRatesOfTheLast expects the last chunk to be told more than the bitrate at once when
-// the others left so much: nobody needs to know which quality it had.
+// TestRatesOfTheLast expects that the last chunk gets more than the bitrate when the others left
+// bits: its quality is not needed.
 func TestRatesOfTheLast(t *testing.T) {
 	film := recordedFilms(t)[0]
 	film.Efforts = nil
@@ -299,11 +297,11 @@ func TestRatesOfTheLast(t *testing.T) {
 		stats = append(stats, film.encode(n, rate))
 	}
 	if rate := plan.rates(last, stats)[0]; rate.Bitrate <= film.Bitrate || rate.Bitrate > rate.Peak {
-		t.Errorf("told %+v, want more than %d", rate, film.Bitrate)
+		t.Errorf("rate %+v, want more than %d", rate, film.Bitrate)
 	}
 }
 
-// TestCorrected gives chunks results that are not what was expected.
+// TestCorrected gives chunks unexpected results.
 func TestCorrected(t *testing.T) {
 	film := recordedFilms(t)[0]
 	film.Source, film.Efforts = film.Source[:7], film.Efforts[:7]
@@ -313,7 +311,8 @@ func TestCorrected(t *testing.T) {
 	for n := range plan.Chunks {
 		stats = append(stats, film.encode(n, plan.rates(n, stats[:plan.Needs(n)])[0]))
 	}
-	// as is what came of chunk n, times as large, with a share of it in its first half.
+	// as returns the result of chunk n with a multiple of its size, and a share of it in its first
+	// half.
 	as := func(n int, times, first float64) ChunkStats {
 		s := stats[n].Renditions[0]
 		s.Bytes = int64(float64(s.Bytes) * times)
@@ -343,9 +342,9 @@ func TestCorrected(t *testing.T) {
 			rate, ok := plan.corrected(tt.chunk, stats[:plan.Needs(tt.chunk)], tt.got)[0]
 			switch {
 			case ok != (tt.quality || tt.least > 0):
-				t.Errorf("told %+v: %v", rate, ok)
+				t.Errorf("rate %+v: %v", rate, ok)
 			case ok && ((rate.Quality > 0) != tt.quality || rate.Bitrate < tt.least || rate.Bitrate > tt.limit):
-				t.Errorf("told %+v", rate)
+				t.Errorf("rate %+v", rate)
 			}
 		})
 	}

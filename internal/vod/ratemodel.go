@@ -9,63 +9,59 @@ import (
 // Constants of the model, found with encodes of film, sport, grain, noise, slides and hard
 // cuts, and with the parts of those in other orders.
 const (
-	// How bits fall with the number of the quality: to a half in 6/steepness of it. Those of
-	// noise fall faster, because all of it goes below the quantiser at once; it is told from
-	// film by the bits of effort that a pixel of the rendition has in the source.
+	// How bits fall with the number of the quality: to a half in 6/steepness of it. Those of noise
+	// fall faster, because all of it goes below the quantiser at once; noise is recognised by the
+	// effort for a pixel of the rendition in the source.
 	steepness        = 1.25
 	steepnessOfNoise = 2.25
 	grainy, noisy    = 0.05, 0.3
 
-	// How the size of a rendition grows with the effort for the source or, if that is not
-	// known, with its size, as a power, and how many times as large or small a chunk is
-	// taken to be at most: where the source is far denser, it is noise, of which little is
-	// left in small pictures.
+	// How the size of a rendition grows with the effort of the source or, if that is not known,
+	// with its size, as a power, and the limit of the estimate as a multiple: where the source has
+	// far more bits, it is noise, of which little is left in small frames.
 	growth      = 0.45
 	growthBytes = 0.65
 	leap        = 3.0
-	// What a chunk counts against the one after it, when those not known are judged by
-	// them.
+	// The weight of a chunk relative to the one after it, in estimates of unknown chunks.
 	forget = 0.5
-	// How many times as large a chunk is taken to be at least that the buffer held back.
+	// The minimum of the estimate of a chunk that was limited by the buffer, as a multiple of its
+	// size.
 	longing = 1.2
 
-	// How many times as large or small as it should have been a chunk may come out before
-	// it is encoded again; less is borne of one that was told a bitrate, for want of better,
-	// and more in a file of many segments, because it is made up for there.
+	// The ratio of the actual and the intended size of a chunk from which on it is encoded again;
+	// it is smaller for a chunk that got a bitrate because a quality was not known, and larger in a
+	// file of many segments, because the others make up for it.
 	tolerance        = 1.3
 	toleranceOfGuess = 1.2
 	toleranceOfMany  = 1.5
-	// The bits by which a chunk may miss: a share of all, and of those that can make up for
-	// it.
+	// The bits by which a chunk may miss: a share of all, and of those that can make up for it.
 	bearable = 0.01
 	madeUp   = 0.1
 
-	// The most by which chunks are made larger or smaller to make up for others.
+	// The maximum factor by which chunks are made larger or smaller to make up for others.
 	largest = 2.0
-	// The best and the worst quality that a chunk is told, one in between, and the least
-	// share of the bitrate.
+	// The best and the worst quality of a chunk, one in between, and the minimum share of the
+	// bitrate.
 	best     = 1.0
 	worst    = 48.0
 	ordinary = 22.0
 	least    = 0.05
 
-	// In how many steps a chunk is played, and how short they are at least.
+	// The number of steps in which a chunk is simulated, and their minimum duration.
 	stepsOfChunk = 12
 	stepSeconds  = 0.5
 )
 
-// rateModel is x264's rate control for one rendition of a plan, as far as it matters for
-// chunks.
+// rateModel simulates x264's rate control for one rendition of a plan.
 type rateModel struct {
 	bitrate, rate float64 // bits and frames a second
-	scale         float64 // of rate factors; follows from the size of the picture
+	scale         float64 // of rate factors; depends on the size of the frames
 	offset        float64 // that macroblock trees add
 	prior         float64 // complexity that it assumes before the first frame
 	growth        float64
 	chunks        []stretchOfSource
 }
 
-// stretchOfSource is a chunk as it is in the source.
 type stretchOfSource struct {
 	seconds   float64
 	weight    float64 // bits a second
@@ -101,7 +97,7 @@ func newRateModel(p Plan, r Rendition) rateModel {
 		s.weight = max(float64(bytes)*8/s.seconds, 1)
 		s.steepness = steepness
 		if v := p.Source.Video; v != nil && v.Efforts != nil {
-			// Of noise less is left in small pictures.
+			// Less noise is left in small frames.
 			perPixel := s.weight / x.rate / float64(max(v.Width*v.Height, 1)) * float64(r.Width) / float64(max(v.Width, 1))
 			noise := math.Log(perPixel/grainy) / math.Log(noisy/grainy)
 			s.steepness += (steepnessOfNoise - steepness) * min(max(noise, 0), 1)
@@ -111,8 +107,8 @@ func newRateModel(p Plan, r Rendition) rateModel {
 	return x
 }
 
-// step is the quantiser scale per unit of complexity at a quality, and quality the other
-// way round: what x264 calls the inverse of the rate factor.
+// step returns the quantiser scale per unit of complexity at a quality, which is x264's inverse of
+// the rate factor; quality is the inverse function.
 func (x rateModel) step(quality float64) float64 {
 	return 0.85 * math.Exp2((quality+x.offset-12)/6) / x.scale
 }
@@ -121,18 +117,18 @@ func (x rateModel) quality(step float64) float64 {
 	return 6*math.Log2(step*x.scale/0.85) + 12 - x.offset
 }
 
-// wanted is what a chunk should come to, and what it is told for that.
+// wanted is the intended size of a chunk, and its rate control.
 type wanted struct {
 	bits     float64
-	bearable float64 // by how many bits it may miss, so that the rest can make up for it
-	bitrate  int     // 0 = it is told a quality
-	quality  float64 // 0 = it is told a bitrate
+	bearable float64 // bits by which it may miss, so that the rest can make up for it
+	bitrate  int     // 0 = it gets a quality
+	quality  float64 // 0 = it gets a bitrate
 }
 
-// decide returns what chunk n should come to when the results of the chunks in known are
-// known; told has what the chunks before n were told, and own is what came of n itself, if
-// it was encoded before.
-func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *EncodeStats) wanted {
+// decide returns the intended size and the rate control of chunk n; known has the results of the
+// first chunks, given the rate control of the chunks before n, and own is the result of n, if it was
+// encoded before.
+func (x rateModel) decide(n int, known []EncodeStats, given []wanted, own *EncodeStats) wanted {
 	results := known
 	if own != nil {
 		results = slices.Concat(known, make([]EncodeStats, n-len(known)), []EncodeStats{*own})
@@ -145,10 +141,10 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 		switch {
 		case k < len(known):
 			bits = float64(known[k].Bytes) * 8
-		case told[k].quality > 0:
-			bits = min(curves[k].at(told[k].quality), x.limit(k))
+		case given[k].quality > 0:
+			bits = min(curves[k].at(given[k].quality), x.limit(k))
 		default:
-			bits = float64(told[k].bitrate) * x.chunks[k].seconds
+			bits = float64(given[k].bitrate) * x.chunks[k].seconds
 		}
 		excess += bits - spent[k]
 	}
@@ -161,9 +157,9 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 	}
 	share := min(max(1-excess/rest, 1/largest), largest)
 	if own == nil && !x.daring(n, known) {
-		limit := x.bitrate // told more than that, x264 does not say which quality it had
+		limit := x.bitrate // above that, x264 does not log its quality
 		if n == len(x.chunks)-1 {
-			limit = x.peak() // nobody asks
+			limit = x.peak() // the quality of the last chunk is not needed
 		}
 		return wanted{bitrate: x.mean(n, spent[n]*share, limit)}
 	}
@@ -175,22 +171,22 @@ func (x rateModel) decide(n int, known []EncodeStats, told []wanted, own *Encode
 	}
 }
 
-// mean is the bitrate that chunk n is told so that it comes to so many bits.
+// mean returns the bitrate with which chunk n gets that many bits.
 func (x rateModel) mean(n int, bits, limit float64) int {
 	return int(min(max(bits/x.chunks[n].seconds, least*x.bitrate), limit))
 }
 
-// peak is the most that an encoder can be told as a mean.
+// peak returns the maximum of a mean bitrate.
 func (x rateModel) peak() float64 { return 0.97 * peakFactor * x.bitrate }
 
-// most is what the buffer lets chunk k spend.
+// limit returns the maximum of bits of chunk k, by the buffer.
 func (x rateModel) limit(k int) float64 {
 	return x.bitrate * (peakFactor*x.chunks[k].seconds + 0.5*bufferSeconds)
 }
 
-// daring reports whether enough is known to tell chunk n a quality: not when more
-// chunks before it are unknown than known, and not when the one most like it was held back
-// by the buffer, because how hard it is can't be told from that.
+// daring reports whether enough is known for a quality of chunk n: not when more chunks before it
+// are unknown than known, and not when the most similar one was limited by the buffer, because its
+// complexity is not known then.
 func (x rateModel) daring(n int, known []EncodeStats) bool {
 	like := 0
 	distance := func(k int) float64 { return math.Abs(math.Log(x.chunks[k].weight / x.chunks[n].weight)) }
@@ -202,12 +198,12 @@ func (x rateModel) daring(n int, known []EncodeStats) bool {
 	return n <= 2*len(known) && !x.heldBack(like, known[like])
 }
 
-// heldBack reports whether the buffer kept a chunk from having the quality it was told.
+// heldBack reports whether the buffer kept a chunk from having its given quality.
 func (x rateModel) heldBack(k int, s EncodeStats) bool {
 	return s.Quality > 0 && float64(s.Bytes)*8 > 0.93*peakFactor*x.bitrate*x.chunks[k].seconds
 }
 
-// curve is how the bits of a chunk follow from its quality.
+// curve gives the bits of a chunk as a function of its quality.
 type curve struct {
 	quality, bits float64 // a point of it
 	steepness     float64
@@ -217,9 +213,9 @@ func (c curve) at(quality float64) float64 {
 	return c.bits * math.Exp2(-c.steepness*(quality-c.quality)/6)
 }
 
-// curves returns how the bits of each chunk follow from its quality. Those that are not
-// known, or that the buffer held back, are judged by the source, in the proportion that the
-// others have; but held back ones have more than they came to.
+// curves returns the curve of each chunk. Chunks that are not known, or that the buffer limited,
+// are estimated from the source, in proportion to the others; but limited ones have at least more
+// than their size.
 func (x rateModel) curves(known []EncodeStats) []curve {
 	curves := make([]curve, len(x.chunks))
 	sure := make([]bool, len(x.chunks))
@@ -228,7 +224,7 @@ func (x rateModel) curves(known []EncodeStats) []curve {
 		if known[k].Bytes == 0 {
 			continue
 		}
-		s, ok := x.telling(k, known[k])
+		s, ok := x.conclusive(k, known[k])
 		curves[k], sure[k] = curve{x.qualityOf(k, s), float64(s.Bytes) * 8, x.chunks[k].steepness}, ok
 		if ok {
 			size.add(curves[k].at(ordinary) / x.chunks[k].seconds)
@@ -248,7 +244,7 @@ func (x rateModel) curves(known []EncodeStats) []curve {
 	return curves
 }
 
-// mean is the geometric mean of what chunks have, the newest first.
+// mean is a weighted geometric mean over chunks, the newest first.
 type mean struct{ logs, weights, weight float64 }
 
 func (m *mean) add(v float64) {
@@ -262,21 +258,21 @@ func (m *mean) add(v float64) {
 
 func (m mean) value() float64 { return math.Exp(m.logs / m.weights) }
 
-// hint is what the size of a second of a chunk should be in proportion to.
+// hint returns a number that is proportional to the size of a second of a chunk.
 func (x rateModel) hint(k int) float64 { return math.Pow(x.chunks[k].weight, x.growth) }
 
-// telling returns the encode of a chunk that tells how hard it is, and whether it does: not
-// one that the buffer held back, nor one of which x264 did not say the quality.
-func (x rateModel) telling(k int, s EncodeStats) (told EncodeStats, sure bool) {
-	tells := func(s EncodeStats) bool { return (s.Quality > 0 || s.Factor != 0) && !x.heldBack(k, s) }
-	if !tells(s) && s.Before != nil && tells(*s.Before) {
+// conclusive returns the encode of a chunk that shows its complexity; sure is false if none does,
+// because the buffer limited it, or x264 did not log the quality.
+func (x rateModel) conclusive(k int, s EncodeStats) (given EncodeStats, sure bool) {
+	shows := func(s EncodeStats) bool { return (s.Quality > 0 || s.Factor != 0) && !x.heldBack(k, s) }
+	if !shows(s) && s.Before != nil && shows(*s.Before) {
 		return *s.Before, true
 	}
-	return s, tells(s)
+	return s, shows(s)
 }
 
-// qualityOf is the quality with which a chunk was encoded, on average of its bits; 0 = not
-// known. That of very easy ones is below 0.
+// qualityOf returns the average quality of a chunk; 0 = not known. That of very easy ones is below
+// 0.
 func (x rateModel) qualityOf(k int, s EncodeStats) float64 {
 	if s.Quality > 0 || s.Factor == 0 {
 		return s.Quality
@@ -289,15 +285,15 @@ func (x rateModel) qualityOf(k int, s EncodeStats) float64 {
 	return x.quality(step)
 }
 
-// cost is the complexity of a bit, against one at the quality of the chunk: key frames are
-// encoded better than the rest, so theirs count for less.
+// cost returns the complexity of a bit, relative to one at the quality of the chunk: key frames
+// have a better quality than the rest, so their bits count less.
 func (s EncodeStats) cost() float64 {
 	const better = 1.4
 	return 1 - (1-1/better)*float64(s.Keys)/float64(max(s.Bytes, 1))
 }
 
-// continuous plays one encode over all chunks and returns what it spends on each, in
-// bits, and with which quality. The first chunk was encoded just like that.
+// continuous simulates one encode of all chunks and returns the bits and the quality of each. The
+// first chunk was encoded just like that.
 func (x rateModel) continuous(known []EncodeStats, curves []curve) (spent, qualities []float64) {
 	seconds := x.chunks[0].seconds
 	wanted := x.bitrate * (seconds + 1/x.rate)
@@ -309,10 +305,10 @@ func (x rateModel) continuous(known []EncodeStats, curves []curve) (spent, quali
 	cost := known[0].cost()
 	for k := 1; k < len(x.chunks); k++ {
 		c := x.chunks[k]
-		// What is not known has as much in each step.
+		// The steps of an unknown chunk have equal sizes.
 		shape, whole := slices.Repeat([]int64{1}, int(max(math.Round(min(c.seconds/stepSeconds, stepsOfChunk)), 1))), 0.0
 		if k < len(known) && known[k].Bytes > 0 {
-			s, _ := x.telling(k, known[k])
+			s, _ := x.conclusive(k, known[k])
 			if cost = s.cost(); len(s.Steps) > 0 {
 				shape = s.Steps
 			}
@@ -327,7 +323,8 @@ func (x rateModel) continuous(known []EncodeStats, curves []curve) (spent, quali
 			quality := max(x.quality(complexity/wanted*over), best)
 			weighted += quality
 			bits := float64(bytes) / whole * curves[k].at(quality)
-			// The less is in the buffer, the more x264 holds back; so will it in the chunk.
+			// The emptier the buffer, the more x264 limits the bits; it will do so in the chunk
+			// too.
 			if limit := max(2*fill/buffer, 0.05) * peakFactor * x.bitrate * length; bits > limit {
 				quality += 6 / curves[k].steepness * math.Log2(bits/limit)
 				bits = limit

@@ -1,6 +1,7 @@
 package vod
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,20 +17,19 @@ import (
 	"weir/internal/weir"
 )
 
-// A recording is a source of another kind: its tracks are in the store and can be played
-// before anything is planned, so its picture is one of the renditions as it is, and the
-// others are cut exactly where it is. Its encoder may have been away and come back, even
-// with another coding. Between two connections time goes on and there is nothing to show;
-// each is a [Stretch], and no chunk has frames of two of them.
+// A recording is another kind of source: its tracks are in the store and can be played before the plan is
+// made, so its video is one of the renditions as it is, and the others are cut at the same times. Its
+// encoder may have reconnected, even with another coding. Between two connections there is a gap; each
+// connection is a [Stretch], and no chunk has frames of two of them.
 
-// Stretch is what one connection of an encoder sent: a run of segments without a gap.
+// Stretch is a run of segments without a gap, from one connection of an encoder.
 type Stretch struct {
 	First int   `json:"first"` // segment
-	End   int64 `json:"end"`   // when its last frame is over
+	End   int64 `json:"end"`   // of its last frame
 }
 
-// Recorded returns a recording as a source. dir is a folder for files that are needed for
-// a moment. An error of kind weir.NotFound means that it has no picture.
+// Recorded returns a recording as a source. dir is a folder for temporary files. An error of kind
+// weir.NotFound means that it has no video.
 func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error) {
 	track, err := media.Open(ctx, e.Store, prefix+"/"+sourceDir)
 	if err != nil {
@@ -50,11 +50,10 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 		video.End = max(video.End, segment.ShownUntil())
 		video.MaxGOP = max(video.MaxGOP, float64(segment.Duration())/float64(video.Timescale))
 	}
-	video.Encode = whyNotAsked(video.Stream)
+	video.Encode = whyNotH264(video.Stream)
 	return Source{Prefix: prefix, Probe: probe, Video: video, Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds()}, nil
 }
 
-// probeTrack looks into the first segment of a track.
 func (e Engine) probeTrack(ctx context.Context, track *media.Track, path string) (probe ffmpeg.Probe, err error) {
 	body, _, err := track.Segment(ctx, 0)
 	if err != nil {
@@ -66,19 +65,15 @@ func (e Engine) probeTrack(ctx context.Context, track *media.Track, path string)
 		return probe, err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
-	_, err = file.Write(track.Init())
-	if err == nil {
-		_, err = io.Copy(file, body)
-	}
+	_, err = io.Copy(file, io.MultiReader(bytes.NewReader(track.Init()), body))
 	if err := errors.Join(err, file.Close()); err != nil {
 		return probe, err
 	}
 	return e.FFmpeg.Probe(ctx, path)
 }
 
-// whyNotAsked returns what keeps a picture from being what somebody who asks for its size
-// means, or nothing.
-func whyNotAsked(s ffmpeg.Stream) string {
+// whyNotH264 returns why a video is not progressive 8-bit H.264 with square pixels; "" = it is.
+func whyNotH264(s ffmpeg.Stream) string {
 	switch {
 	case s.Codec != "h264":
 		return "its codec is " + s.Codec
@@ -101,9 +96,9 @@ func (e Engine) PlanRecorded(ctx context.Context, src Source, req Request) (plan
 	return newRecordedPlan(src, track.Index(), req)
 }
 
-// newRecordedPlan plans the renditions of a recording whose picture has this index: what
-// was recorded, and beside it what the request asks for that this is not already. alone
-// says why there is nothing beside it although it was asked for; "" = there is.
+// newRecordedPlan plans the renditions of a recording, whose video has this index: the recorded video, and
+// the requested renditions that differ from it. alone is the reason why there can be no other renditions;
+// "" = there can.
 func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, alone string, err error) {
 	video := *src.Video
 	p = Plan{Source: src, Prefix: src.Prefix, SegmentSeconds: segmentSeconds(req.SegmentSeconds), Timescale: video.Timescale, End: video.End}
@@ -140,12 +135,12 @@ func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 	}
 	p.settleRenditions(table)
 	if len(p.encoded()) > 0 {
-		p.planRecordedChunks(req.Workers)
+		p.planRecordedChunks(req.workers())
 	}
 	return p, "", nil
 }
 
-// planStretches takes over the grid of a recording.
+// planStretches sets the starts and stretches from the segments of a recording.
 func (p *Plan) planStretches(index cmaf.TrackIndex) {
 	for n, segment := range index.Segments {
 		p.Starts = append(p.Starts, segment.Start())
@@ -157,8 +152,8 @@ func (p *Plan) planStretches(index cmaf.TrackIndex) {
 	}
 }
 
-// whyAlone returns what keeps a recording from having renditions, or nothing: frames must
-// be where their segments are, and all of one form.
+// whyAlone returns why a recording can't have other renditions; "" = it can. Frames must be shown in the time
+// of their segments, and all must have the same coding and size.
 func (p *Plan) whyAlone(index cmaf.TrackIndex, table frames) string {
 	for _, change := range index.Changes {
 		was, is := index.Track, change.Track
@@ -187,7 +182,7 @@ func (p *Plan) whyAlone(index cmaf.TrackIndex, table frames) string {
 	return ""
 }
 
-// coding is the kind of sample entry that a track has: avc1, hvc1 …
+// coding returns the type of a track's sample entry: avc1, hvc1 …
 func coding(t cmaf.Track) string {
 	if len(t.Entry) < 8 {
 		return ""
@@ -195,18 +190,18 @@ func coding(t cmaf.Track) string {
 	return string(t.Entry[4:8])
 }
 
-// planRecordedChunks divides a recording as planChunks does a file, more simply: nobody
-// waits for it, and stretches have any length.
+// planRecordedChunks divides a recording into chunks. It is simpler than planChunks, because viewers don't
+// wait for it, and stretches have any duration.
 func (p *Plan) planRecordedChunks(workers int) {
-	if workers <= 0 {
-		workers = 2
-	}
 	p.addChunk(1, workers, 0)
 	seconds := min(max(p.Source.Duration/float64(5*workers), shortChunk), longChunk)
 	length := int64(seconds * float64(p.Timescale))
 	for next := 1; next < len(p.Starts); {
 		size := 1
-		for next+size < len(p.Starts) && !p.begins(next+size) && p.segmentEnd(next+size)-p.Starts[next] <= length {
+		for next+size < len(p.Starts) && p.segmentEnd(next+size)-p.Starts[next] <= length {
+			if _, begins := p.stretchAt(next + size); begins {
+				break
+			}
 			size++
 		}
 		p.addChunk(size, 1, max(len(p.Chunks)-workers+1, 1))
@@ -214,19 +209,12 @@ func (p *Plan) planRecordedChunks(workers int) {
 	}
 }
 
-// begins reports whether a stretch begins with segment n.
-func (p *Plan) begins(n int) bool {
-	_, begins := p.stretchAt(n)
-	return begins
-}
-
-// stretchAt returns the stretch that begins with segment n, or else how many begin before
-// it.
+// stretchAt returns the stretch that begins with segment n, or else how many begin before it.
 func (p *Plan) stretchAt(n int) (int, bool) {
 	return slices.BinarySearchFunc(p.Stretches, n, func(s Stretch, n int) int { return cmp.Compare(s.First, n) })
 }
 
-// breaksOff returns when segment n ends if another stretch follows it.
+// breaksOff returns the end of segment n if another stretch follows it.
 func (p *Plan) breaksOff(n int) (end int64, ok bool) {
 	i, ok := p.stretchAt(n + 1)
 	if !ok || i == 0 {
@@ -235,8 +223,7 @@ func (p *Plan) breaksOff(n int) (end int64, ok bool) {
 	return p.Stretches[i-1].End, true
 }
 
-// within returns those of the parts that are of the same stretch as a chunk: others may be
-// coded in another way.
+// within returns the parts that are in the same stretch as a chunk: others may have another coding.
 func (p *Plan) within(chunk Chunk, parts []framePart) []framePart {
 	if len(p.Stretches) < 2 {
 		return parts
@@ -252,20 +239,20 @@ func (p *Plan) within(chunk Chunk, parts []framePart) []framePart {
 	return slices.DeleteFunc(slices.Clone(parts), func(part framePart) bool { return part.segment < first || part.segment >= end })
 }
 
-// maxRun returns how long a run of n frames lasts at most, within a stretch.
+// maxRun returns the maximum duration of n successive frames of a stretch.
 func (p *Plan) maxRun(table frames, n int) (longest int64) {
 	if len(p.Stretches) < 2 {
-		return table.longest(n)
+		return table.maxDuration(n)
 	}
 	for _, s := range p.Stretches {
-		longest = max(longest, frames{times: table.between(p.Starts[s.First], s.End)}.longest(n))
+		longest = max(longest, frames{times: table.between(p.Starts[s.First], s.End)}.maxDuration(n))
 	}
 	return longest
 }
 
-// forPictures returns a plan with a grid for pictures: segments of a recording are short,
-// and one picture for each would be many in a long one.
-func (p Plan) forPictures() Plan {
+// forThumbnails returns a plan with longer segments for thumbnails: segments of a recording are short, and
+// one image for each would be too many.
+func (p Plan) forThumbnails() Plan {
 	if len(p.Stretches) == 0 {
 		return p
 	}
@@ -284,9 +271,8 @@ func (p Plan) forPictures() Plan {
 	return thin
 }
 
-// recordedKeys gives the key frames of a recording the times at which players show them,
-// who know nothing of the gaps. Those are left out that can't be in one stream with the
-// first.
+// recordedKeys gives the key frames of a recording the times of players, which play it without the gaps. It
+// leaves out those that can't be in one stream with the first.
 func (p *Plan) recordedKeys(index cmaf.TrackIndex, keys []keyFrame) []keyFrame {
 	if len(p.Stretches) == 0 {
 		return keys
@@ -303,9 +289,8 @@ func (p *Plan) recordedKeys(index cmaf.TrackIndex, keys []keyFrame) []keyFrame {
 	return keys
 }
 
-// PublishRecorded lets viewers of a recording see the renditions that were made of it,
-// beside what they see already. They get its dates and its discontinuities. Done again, it
-// comes to the same.
+// PublishRecorded adds the new renditions of a recording to its presentation. They get its dates and its
+// discontinuities. It can be repeated.
 func (p *AssetPublisher) PublishRecorded(ctx context.Context, video []Stream) (media.Presentation, error) {
 	shown, err := media.LoadPresentation(ctx, p.Store, p.Prefix)
 	if err != nil {

@@ -81,8 +81,8 @@ func otherwise(t *testing.T) string {
 		"-pix_fmt", "yuv420p")
 }
 
-// A recording whose encoder was away and came back with other settings gets renditions that
-// have every frame when the source has it, and are broken off where it is.
+// A recording whose encoder reconnected with other settings gets renditions with all frames of the source, at the
+// same times, and with the same gaps.
 func TestRecorded(t *testing.T) {
 	e := newEngine(t)
 	ctx := t.Context()
@@ -108,7 +108,7 @@ func TestRecorded(t *testing.T) {
 	for n, chunk := range plan.Chunks {
 		for s := chunk.First + 1; s < chunk.First+chunk.Segments; s++ {
 			if index.Segments[s].Discontinuity {
-				t.Errorf("chunk %d goes on beyond a gap", n)
+				t.Errorf("chunk %d extends beyond a gap", n)
 			}
 		}
 		result, err := e.EncodeChunk(ctx, plan, n, ChunkOptions{})
@@ -195,8 +195,8 @@ func checkRecorded(t *testing.T, e Engine, source cmaf.TrackIndex) {
 	}
 }
 
-// Pictures of a recording are shown when players show what is in them, who know nothing of gaps.
-func TestRecordedPictures(t *testing.T) {
+// Thumbnails of a recording have the times of players, which play it without the gaps.
+func TestRecordedThumbnails(t *testing.T) {
 	e := newEngine(t)
 	ctx := t.Context()
 	larger := clip(t, "larger.mp4", "-f", "lavfi", "-i", "testsrc2=s=640x360:r=24:d=2", "-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-pix_fmt", "yuv420p")
@@ -229,11 +229,11 @@ func TestRecordedPictures(t *testing.T) {
 				}
 			}
 			if got := strings.Join(times, " "); got != tt.want {
-				t.Errorf("pictures are shown %s, want %s", got, tt.want)
+				t.Errorf("thumbnails are shown %s, want %s", got, tt.want)
 			}
 			for n := range times {
 				if _, err := jpeg.Decode(bytes.NewReader(object(t, e.Store, fmt.Sprintf("%s/thumbnails/keyframes_%d.jpg", prefix, n)))); err != nil {
-					t.Errorf("picture %d: %v", n, err)
+					t.Errorf("thumbnail %d: %v", n, err)
 				}
 			}
 			if _, err := jpeg.Decode(bytes.NewReader(object(t, e.Store, prefix+"/poster.jpg"))); err != nil {
@@ -243,7 +243,7 @@ func TestRecordedPictures(t *testing.T) {
 	}
 }
 
-// Where renditions can't be right, there are none.
+// If renditions can't have the frames of the source, there are none.
 func TestRecordedAlone(t *testing.T) {
 	track := cmaf.Track{Kind: cmaf.Video, Codec: "avc1.64001f", Timescale: 90_000, Width: 320, Height: 180, Entry: []byte("....avc1")}
 	// segment has frames a tenth of a second long, shown that many ticks later than decoded.

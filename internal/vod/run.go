@@ -26,16 +26,16 @@ type RunOptions struct {
 	Outputs weir.TranscodeOutputs
 	Dest    blob.Dest
 
-	// Dir is a folder that nobody else uses. Run makes it, and removes it when the work
-	// is done, was cancelled, or can't be done. What a run that was killed has left there is
-	// the start of the next one with the same source and request.
+	// Dir is a folder for this run only. Run makes it, and removes it when the work is done, was cancelled,
+	// or can't be done. The next run with the same source and request continues from the files of a killed
+	// run.
 	Dir string
 
-	Progress func(Progress)        // one call at a time; nil = nobody asks
-	Warn     func(sentence string) // gets what Warnings says, at the end; nil = nobody asks
+	Progress func(Progress)        // one call at a time; may be nil
+	Warn     func(sentence string) // gets each of Warnings, at the end; may be nil
 }
 
-// Progress is how far Run is.
+// Progress is the progress of Run.
 type Progress struct {
 	Step     string // for people: fetching, reading, encoding, finishing
 	Fraction float64
@@ -44,10 +44,10 @@ type Progress struct {
 	ETA      time.Duration
 }
 
-// workPrefix is where the tracks lie in the working storage of a run.
+// workPrefix is the prefix of tracks in the working storage of a run.
 const workPrefix = "work"
 
-// Run makes everything of one source in one process.
+// Run makes all results of one source in one process.
 func Run(ctx context.Context, o RunOptions) (weir.TranscodeOutput, error) {
 	r := &runner{o: o, meter: newMeter(o.Progress)}
 	err := r.open(ctx)
@@ -61,7 +61,6 @@ func Run(ctx context.Context, o RunOptions) (weir.TranscodeOutput, error) {
 	return out, r.close(ctx, err)
 }
 
-// runner is one run.
 type runner struct {
 	o         RunOptions
 	work      blob.Store
@@ -75,7 +74,7 @@ type runner struct {
 	fresh chan struct{}
 }
 
-// open makes the working folder, or takes over that of a run that was killed.
+// open makes the working folder, or continues with that of a killed run.
 func (r *runner) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(r.o.Dir, 0o700); err != nil {
 		return err
@@ -94,14 +93,14 @@ func (r *runner) open(ctx context.Context) (err error) {
 	return ctx.Err()
 }
 
-// close removes what must not stay and returns the error of the run.
+// close removes the files of the run, unless it can be continued, and returns its error.
 func (r *runner) close(ctx context.Context, err error) error {
 	keep := err != nil && ctx.Err() == nil && weir.Retriable(err)
 	if err != nil && !keep && r.kept != nil && r.publisher != nil {
-		// Also when the reason is that ctx has ended.
+		// Also when ctx has ended.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		err = errors.Join(err, r.publisher.Withdraw(cleanup, &r.kept.Published))
+		err = errors.Join(err, r.publisher.withdraw(cleanup, &r.kept.Published))
 	}
 	if r.work != nil {
 		err = errors.Join(err, r.work.Close())
@@ -113,15 +112,10 @@ func (r *runner) close(ctx context.Context, err error) error {
 }
 
 func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
-	if err := r.fetch(ctx); err != nil {
-		return weir.TranscodeOutput{}, err
-	}
-	if err := r.plan(ctx); err != nil {
-		return weir.TranscodeOutput{}, err
-	}
-	r.publisher.TS = r.kept.Plan.TS()
-	if err := r.encode(ctx); err != nil {
-		return weir.TranscodeOutput{}, err
+	for _, step := range []func(context.Context) error{r.fetch, r.plan, r.encode} {
+		if err := step(ctx); err != nil {
+			return weir.TranscodeOutput{}, err
+		}
 	}
 	video, audio, err := r.streams(ctx)
 	if err != nil {
@@ -142,7 +136,7 @@ func (r *runner) run(ctx context.Context) (weir.TranscodeOutput, error) {
 	return r.publisher.Output(&r.kept.Published, r.kept.Plan.Source, video, audio, r.kept.RequestID), nil
 }
 
-// fetch brings the source to this machine.
+// fetch downloads the source, if it is a URL.
 func (r *runner) fetch(ctx context.Context) error {
 	if !isURL(r.o.Source) {
 		path, err := filepath.Abs(r.o.Source)
@@ -168,7 +162,7 @@ func (r *runner) fetch(ctx context.Context) error {
 	return r.kept.save()
 }
 
-// plan takes the source apart and decides what is made of it.
+// plan imports the source and makes the plan.
 func (r *runner) plan(ctx context.Context) error {
 	if r.kept.Plan != nil {
 		return nil
@@ -187,12 +181,12 @@ func (r *runner) plan(ctx context.Context) error {
 	return r.kept.save()
 }
 
-// encode makes the audio tracks and the chunks that are missing, and publishes what is
-// there while it does so.
+// encode makes the missing audio tracks and chunks, and publishes results meanwhile.
 func (r *runner) encode(ctx context.Context) error {
 	r.fresh = make(chan struct{}, 1)
 	r.fresh <- struct{}{}
 	plan := r.kept.Plan
+	r.publisher.TS = plan.TS()
 	r.meter.encoding(plan, r.kept.Chunks)
 
 	publishing, publishCtx := errgroup.WithContext(ctx)
@@ -219,15 +213,15 @@ func (r *runner) encode(ctx context.Context) error {
 }
 
 func (r *runner) encodeAudio(ctx context.Context, k int) error {
-	result, err := r.engine.EncodeAudio(ctx, *r.kept.Plan, k, AudioOptions{})
+	result, err := r.engine.EncodeAudio(ctx, *r.kept.Plan, k, nil)
 	if err != nil {
 		return err
 	}
 	return r.note(func() error { return r.kept.addAudio(result) })
 }
 
-// encodeChunks encodes the chunks that are missing. As many are in hand as there are
-// workers; the ledger of cores decides which of them run.
+// encodeChunks encodes the missing chunks, as many at the same time as there are workers; the ledger of cores
+// decides which of them run.
 func (r *runner) encodeChunks(ctx context.Context) error {
 	plan := r.kept.Plan
 	done := make([]bool, len(plan.Chunks))
@@ -241,7 +235,7 @@ func (r *runner) encodeChunks(ctx context.Context) error {
 	finished := make(chan int)
 	for running := 0; left > 0; left-- {
 		for _, n := range plan.ready(done) {
-			if begun[n] || running == workers(r.o.Request) {
+			if begun[n] || running == r.o.Request.workers() {
 				continue
 			}
 			begun[n] = true
@@ -271,13 +265,6 @@ func (r *runner) encodeChunks(ctx context.Context) error {
 	return group.Wait()
 }
 
-func workers(req Request) int {
-	if req.Workers > 0 {
-		return req.Workers
-	}
-	return 2
-}
-
 func (r *runner) encodeChunk(ctx context.Context, n int) error {
 	plan := r.kept.Plan
 	r.mu.Lock()
@@ -293,7 +280,7 @@ func (r *runner) encodeChunk(ctx context.Context, n int) error {
 	return r.note(func() error { return r.kept.addChunk(result) })
 }
 
-// note keeps a result and wakes the publisher.
+// note stores a result and wakes the publisher.
 func (r *runner) note(add func() error) error {
 	r.mu.Lock()
 	err := add()
@@ -303,7 +290,7 @@ func (r *runner) note(add func() error) error {
 	}
 	select {
 	case r.fresh <- struct{}{}:
-	default: // it will look anyway
+	default: // it is awake already
 	}
 	return nil
 }
@@ -321,10 +308,7 @@ func (r *runner) publish(ctx context.Context) error {
 		return err
 	}
 	err = r.publisher.Publish(ctx, &r.kept.Published, video, audio)
-	if saveErr := r.kept.savePublished(&r.kept.Published); saveErr != nil {
-		err = errors.Join(err, saveErr)
-	}
-	if err != nil {
+	if err = errors.Join(err, r.kept.savePublished(&r.kept.Published)); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
 	return nil

@@ -5,27 +5,26 @@ import (
 	"time"
 )
 
-// meter turns what the steps of a run report into one progress.
+// meter combines the progress of the steps of a run.
 type meter struct {
 	report func(Progress)
 
-	mu       sync.Mutex
-	last     Progress
-	begun    time.Time // of encoding
-	weights  []float64 // of the chunks: seconds of the source
-	shares   []float64 // of them that are done
-	total    float64   // seconds
-	resumed  float64   // seconds that were done when encoding began
-	rate     float64   // frames a second of the source
-	duration float64
+	mu      sync.Mutex
+	last    Progress
+	begun   time.Time // of encoding
+	weights []float64 // of the chunks: seconds of the source
+	shares  []float64 // of each chunk that are done
+	total   float64   // seconds
+	resumed float64   // seconds that were done when encoding began
+	rate    float64   // frames a second of the source
 }
 
-// How far each step brings a run.
+// The fraction of a run after each step.
 const (
 	shareFetched  = 0.05
 	shareRead     = 0.10
 	shareEncoded  = 0.97
-	secondsToLook = 1.0 // before a speed is worth telling
+	secondsToLook = 1.0 // before a speed is reported
 )
 
 func newMeter(report func(Progress)) *meter {
@@ -35,27 +34,27 @@ func newMeter(report func(Progress)) *meter {
 	return &meter{report: report}
 }
 
-// bytes is told how much of the source is fetched.
+// bytes reports how much of the source is fetched.
 func (m *meter) bytes(done, total int64) {
 	share := 0.0
 	if total > 0 {
 		share = float64(done) / float64(total)
 	}
-	m.tell(Progress{Step: "fetching", Fraction: shareFetched * share})
+	m.send(Progress{Step: "fetching", Fraction: shareFetched * share})
 }
 
-// step returns what is told how much of the source is read.
+// step returns the function that reports how much of the source is read.
 func (m *meter) step(name string) func(share float64) {
-	m.tell(Progress{Step: name, Fraction: shareFetched})
+	m.send(Progress{Step: name, Fraction: shareFetched})
 	return func(share float64) {
-		m.tell(Progress{Step: name, Fraction: shareFetched + (shareRead-shareFetched)*share})
+		m.send(Progress{Step: name, Fraction: shareFetched + (shareRead-shareFetched)*share})
 	}
 }
 
 // encoding begins the main part.
 func (m *meter) encoding(plan *Plan, done []ChunkResult) {
 	m.mu.Lock()
-	m.begun, m.duration = time.Now(), plan.Source.Duration
+	m.begun, m.rate = time.Now(), plan.Rate.Float()
 	m.weights, m.shares = make([]float64, len(plan.Chunks)), make([]float64, len(plan.Chunks))
 	for n, c := range plan.Chunks {
 		m.weights[n] = plan.Source.Duration
@@ -68,14 +67,11 @@ func (m *meter) encoding(plan *Plan, done []ChunkResult) {
 		m.shares[c.Chunk] = 1
 		m.resumed += m.weights[c.Chunk]
 	}
-	if plan.Rate.Den > 0 {
-		m.rate = float64(plan.Rate.Num) / float64(plan.Rate.Den)
-	}
 	m.mu.Unlock()
 	m.encoded()
 }
 
-// chunk returns what is told how much of a chunk is encoded.
+// chunk returns the function that reports how much of a chunk is encoded.
 func (m *meter) chunk(n int) func(share float64) {
 	return func(share float64) {
 		m.mu.Lock()
@@ -85,7 +81,6 @@ func (m *meter) chunk(n int) func(share float64) {
 	}
 }
 
-// encoded tells how much of all chunks is encoded.
 func (m *meter) encoded() {
 	m.mu.Lock()
 	seconds := 0.0
@@ -104,13 +99,13 @@ func (m *meter) encoded() {
 		p.ETA = time.Duration((m.total - seconds) / speed * float64(time.Second))
 	}
 	m.mu.Unlock()
-	m.tell(p)
+	m.send(p)
 }
 
-func (m *meter) finish() { m.tell(Progress{Step: "finishing", Fraction: 1}) }
+func (m *meter) finish() { m.send(Progress{Step: "finishing", Fraction: 1}) }
 
-// tell reports progress, which never goes back.
-func (m *meter) tell(p Progress) {
+// send reports progress, which never decreases.
+func (m *meter) send(p Progress) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.Fraction = max(p.Fraction, m.last.Fraction)

@@ -12,12 +12,12 @@ import (
 	"weir/internal/weir"
 )
 
-// runState is what Run keeps in its folder, so that a run which was killed can go on.
-// What becomes known piece by piece is in files of its own.
+// runState is stored in the folder of Run, so that a killed run can be continued. Each result has a file of its
+// own.
 type runState struct {
 	dir string
 
-	Job       string `json:"job"` // what is made of what: see jobOf
+	Job       string `json:"job"` // see jobOf
 	RequestID string `json:"requestId"`
 	Fetched   bool   `json:"fetched,omitempty"`
 	Plan      *Plan  `json:"plan,omitempty"`
@@ -33,8 +33,7 @@ const (
 	resultsFolder = "results"
 )
 
-// loadState returns what is in the folder of a run of the same job, or clears the
-// folder.
+// loadState returns the state of a run of the same job, or clears the folder.
 func loadState(o RunOptions) (*runState, error) {
 	job, err := jobOf(o)
 	if err != nil {
@@ -82,7 +81,6 @@ func jobOf(o RunOptions) (string, error) {
 
 func isURL(source string) bool { return strings.Contains(source, "://") }
 
-// load reads everything.
 func (s *runState) load() error {
 	if err := s.read(stateFile, s); err != nil {
 		return err
@@ -127,7 +125,6 @@ func (s *runState) addAudio(r RenditionResult) error {
 	return s.write(filepath.Join(resultsFolder, r.Name+".json"), r)
 }
 
-// stats returns what is known of the first n chunks.
 func (s *runState) stats(n int) []ChunkStats {
 	stats := make([]ChunkStats, n)
 	for _, c := range s.Chunks {
@@ -146,7 +143,7 @@ func (s *runState) read(name string, value any) error {
 	return json.Unmarshal(data, value)
 }
 
-// write replaces a file, whole or not at all.
+// write replaces a file atomically.
 func (s *runState) write(name string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -28,7 +28,7 @@ var (
 	small = weir.Profile{Name: "small", Width: 160, Height: 90, Bitrate: 100_000}
 )
 
-func gone(t *testing.T, dir string) {
+func removed(t *testing.T, dir string) {
 	t.Helper()
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there: %v", filepath.Base(dir), err)
@@ -49,13 +49,13 @@ func TestRun(t *testing.T) {
 			dir, dest := newDestination(t)
 			o := runOptions(t, plain(t), dest, same, small)
 			o.Request.EncodeAll = tt.encodeAll
-			var told []Progress
-			o.Progress = func(p Progress) { told = append(told, p) }
+			var reports []Progress
+			o.Progress = func(p Progress) { reports = append(reports, p) }
 			out, err := Run(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			gone(t, o.Dir)
+			removed(t, o.Dir)
 			wantFrames(t, dir, frames, "v/hls/index.m3u8", "v/mp4/same.mp4", "v/mp4/small.mp4", "fmp4/master.m3u8", "fmp4/index-stream2.mp4")
 			wantFrames(t, "", frames, concatenate(t, dir, "v/hls/same", ".ts"), concatenate(t, dir, "v/hls/small", ".ts"))
 			if last := dest.puts[len(dest.puts)-1]; last != "v/hls/index.m3u8" {
@@ -64,15 +64,15 @@ func TestRun(t *testing.T) {
 			if len(out.Renditions) != 2 || out.Renditions[0].Name != "same" || out.Renditions[1].FPS != 24 || out.InputVideo.Duration < 6 || out.InputVideo.Size == 0 || out.BaseURL != "file://"+dir {
 				t.Errorf("output: %+v", out)
 			}
-			if !slices.IsSortedFunc(told, func(a, b Progress) int { return int(1e6 * (a.Fraction - b.Fraction)) }) || told[len(told)-1].Fraction != 1 {
-				t.Errorf("progress: %+v", told)
+			if !slices.IsSortedFunc(reports, func(a, b Progress) int { return int(1e6 * (a.Fraction - b.Fraction)) }) || reports[len(reports)-1].Fraction != 1 {
+				t.Errorf("progress: %+v", reports)
 			}
 		})
 	}
 }
 
-// A run that broke off goes on where it was, and gives the same bytes.
-func TestRunGoesOn(t *testing.T) {
+// A killed run is continued, and gives the same bytes.
+func TestRunContinues(t *testing.T) {
 	t.Parallel()
 	_, undisturbed := newDestination(t)
 	o := runOptions(t, plain(t), undisturbed, same, small)
@@ -94,9 +94,9 @@ func TestRunGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again := o.FFmpeg.Stats().Runs - before; before != all || again != 0 {
-		t.Errorf("%d runs of ffmpeg, then %d to go on; want %d and none", before, again, all)
+		t.Errorf("%d runs of ffmpeg, then %d to continue; want %d and none", before, again, all)
 	}
-	gone(t, o.Dir)
+	removed(t, o.Dir)
 	want, got := contents(t, undisturbed.store), contents(t, dest.store)
 	for key := range want {
 		if want[key] != got[key] {
@@ -108,7 +108,7 @@ func TestRunGoesOn(t *testing.T) {
 	}
 }
 
-// The folder of another job is of no use.
+// The folder of another job is not used.
 func TestRunOfAnotherJob(t *testing.T) {
 	t.Parallel()
 	_, dest := newDestination(t)
@@ -143,7 +143,7 @@ func TestRunCancelled(t *testing.T) {
 	if _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that it was cancelled", err)
 	}
-	gone(t, o.Dir)
+	removed(t, o.Dir)
 	if left := contents(t, dest.store); len(left) > 0 {
 		t.Errorf("%d files were left", len(left))
 	}
@@ -177,7 +177,7 @@ func TestRunRefuses(t *testing.T) {
 			if weir.KindOf(err) != tt.kind || err == nil {
 				t.Errorf("error %v of kind %s, want %s", err, weir.KindOf(err), tt.kind)
 			}
-			gone(t, o.Dir)
+			removed(t, o.Dir)
 			if diff := cmp.Diff(map[string]string{}, contents(t, dest.store)); diff != "" {
 				t.Errorf("left behind: %s", diff)
 			}
@@ -202,7 +202,7 @@ func TestRunOtherSources(t *testing.T) {
 			[]string{"v/hls/index.m3u8", "v/mp4/audio0.mp4", "fmp4/master.m3u8"},
 		},
 		{
-			"picture only",
+			"video only",
 			func(t *testing.T) string {
 				return clip(t, "silent.mkv", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=30:d=3", "-c:v", "libx264", "-preset", "ultrafast")
 			},
@@ -218,7 +218,7 @@ func TestRunOtherSources(t *testing.T) {
 			[]string{"v/hls/index.m3u8", "v/mp4/small.mp4", "fmp4/master.m3u8"},
 		},
 		{
-			"sound longer than picture",
+			"audio longer than video",
 			func(t *testing.T) string {
 				return clip(t, "longsound.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "sine=d=9", "-c:v", "libx264", "-c:a", "aac")
 			},

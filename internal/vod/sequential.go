@@ -13,9 +13,9 @@ import (
 	"weir/internal/weir"
 )
 
-// encodeFile encodes a source that could not be taken apart, from its file and in one
-// go. Its frames are not known before, so renditions are compared with one another
-// and with the length that the file claims.
+// encodeFile encodes a source that could not be demuxed, from its file and as one chunk. Its frames
+// are not known before, so the renditions are compared with each other and with the duration in the
+// header.
 func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (ChunkResult, error) {
 	encoded, video := plan.encoded(), plan.Source.Video
 	if o.File == "" {
@@ -28,25 +28,14 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 		writers[i] = &trackWriter{store: e.Store, prefix: plan.Prefix + "/" + r.Dir}
 		tasks[i].rendition = plan.rendition(r, rates[i])
 		tasks[i].rendition.KeyEvery = plan.keyEvery(r)
-		if rate := r.rateIn(plan); rate.Den > 0 {
-			tasks[i].frames = plan.Source.Probe.Duration.Seconds() * float64(rate.Num) / float64(rate.Den)
-		}
+		tasks[i].frames = plan.Source.Probe.Duration.Seconds() * r.rateIn(plan).Float()
 		tasks[i].consume = func(ctx context.Context, pipe io.Reader) error {
 			return readSequential(ctx, pipe, writers[i], r, plan.SegmentSeconds)
 		}
 	}
-	cores := plan.Chunks[0].Cores
-	report := newShares(o.Progress, cores)
-	damage := make([]ffmpeg.Damage, max(cores, 1))
-	err := shareOut(ctx, tasks, cores, func(ctx context.Context, share int, tasks []encodeTask) error {
-		encode := plan.encode(tasks)
+	damage, err := e.encodeTasks(ctx, plan, tasks, plan.Chunks[0].Cores, o.Progress, func(_ context.Context, encode *ffmpeg.Encode) ffmpeg.Command {
 		encode.Input, encode.Stream = o.File, video.Stream.Index
-		command := ffmpeg.Command{
-			Args: encode.Args(), Read: []string{o.File}, Pixels: plan.pixels(tasks),
-			Progress: report.of(share, tasks[0].frames),
-			Damage:   &damage[share],
-		}
-		return runPipes(ctx, e.FFmpeg, command, consumersOf(tasks))
+		return ffmpeg.Command{Read: []string{o.File}}
 	})
 	if err != nil {
 		return ChunkResult{}, err
@@ -54,18 +43,15 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (Chun
 	if err := checkSequential(plan, writers); err != nil {
 		return ChunkResult{}, err
 	}
-	var result ChunkResult
+	result := ChunkResult{Damage: damage}
 	for i, r := range encoded {
 		result.Renditions = append(result.Renditions, writers[i].result(r.Name))
-	}
-	for _, d := range damage {
-		result.Damage.Merge(d)
 	}
 	return result, nil
 }
 
-// keyEvery returns the distance of key frames that is nearest to what r asks for and
-// has a key frame at the start of every segment.
+// keyEvery returns the distance of key frames that is nearest to r.GOP and gives every segment a
+// key frame at its start.
 func (p *Plan) keyEvery(r Rendition) time.Duration {
 	segment := time.Duration(p.SegmentSeconds * float64(time.Second))
 	if r.GOP == 0 {
@@ -74,8 +60,8 @@ func (p *Plan) keyEvery(r Rendition) time.Duration {
 	return segment / time.Duration(max(math.Round(p.SegmentSeconds/r.GOP), 1))
 }
 
-// readSequential takes a rendition off a pipe and cuts it at the key frames nearest
-// to multiples of the length of segments.
+// readSequential reads a rendition from a pipe and cuts it at the key frames nearest to multiples
+// of the segment duration.
 func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, rendition Rendition, seconds float64) error {
 	reader, track, err := openTrack(pipe, cmaf.Video)
 	if err != nil || reader == nil {
@@ -94,37 +80,13 @@ func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, renditi
 		}
 		return true
 	})
-	var retimer cmaf.Retimer
-	lead := track.Ticks(cmaf.Lead)
-	for {
-		f, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		f.Start -= lead
-		settled, err := retimer.Add(f)
-		if err != nil {
-			return err
-		}
-		if err := w.add(settled); err != nil {
-			return err
-		}
-	}
-	rest, err := retimer.Finish()
-	if err != nil {
-		return err
-	}
-	if err := w.add(rest); err != nil {
+	if err := retime(reader, track, func(cmaf.Fragment) {}, w.add); err != nil {
 		return err
 	}
 	return w.finish()
 }
 
-// checkSequential compares renditions with one another and with the header of the
-// file.
+// checkSequential compares renditions with each other and with the header of the file.
 func checkSequential(plan Plan, writers []*trackWriter) error {
 	encoded := plan.encoded()
 	frames := -1

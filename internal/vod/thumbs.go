@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"weir/internal/blob"
@@ -15,48 +16,47 @@ import (
 	"weir/internal/media"
 )
 
-// Sizes of pictures.
+// Sizes of images.
 const (
 	thumbWidth, thumbHeight   = 640, 360
 	spriteWidth, spriteHeight = 160, 90
 	spriteColumns, spriteRows = 10, 10
 	posterWidth, posterHeight = 1280, 720
 
-	// enoughHeight is how tall a rendition must be to take pictures from it.
+	// enoughHeight is the minimum height of a rendition for thumbnails.
 	enoughHeight = 360
 )
 
-// ThumbnailsResult says which pictures were made.
+// ThumbnailsResult counts the images that were made.
 type ThumbnailsResult struct {
-	Pictures int `json:"pictures"` // thumbnails/keyframes_<n>.jpg
-	Sheets   int `json:"sheets"`   // thumbnails/sprite_<n>.jpg
-	Width    int `json:"width"`    // of a picture
-	Height   int `json:"height"`
+	Images int `json:"pictures"` // thumbnails/keyframes_<n>.jpg
+	Sheets int `json:"sheets"`   // thumbnails/sprite_<n>.jpg
+	Width  int `json:"width"`    // of an image
+	Height int `json:"height"`
 }
 
-// Thumbnails makes a picture of each segment, of its key frame: single JPEGs and
-// sheets of small ones below <prefix>/thumbnails, each with a WebVTT file that says when
-// which is shown (thumbnails.vtt, sprite.vtt), and <prefix>/poster.jpg.
+// Thumbnails makes an image of the key frame of each segment: single JPEGs and sheets of small ones
+// below <prefix>/thumbnails, each with a WebVTT file with their times (thumbnails.vtt, sprite.vtt),
+// and <prefix>/poster.jpg.
 //
-// Pictures come from the source where it has a key frame in every segment. Where it does
-// not, they come from a rendition, which takes the results of all chunks; without
-// them, pictures repeat.
+// The images are from the source if it has a key frame in every segment, else from a rendition,
+// which needs the results of all chunks; without them, images repeat.
 func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult) (ThumbnailsResult, error) {
 	if plan.Source.Video == nil {
 		return ThumbnailsResult{}, nil
 	}
-	track, picture, err := e.pictureTrack(ctx, plan, chunks)
+	track, format, err := e.thumbnailTrack(ctx, plan, chunks)
 	if err != nil {
 		return ThumbnailsResult{}, err
 	}
-	plan = plan.forPictures()
+	plan = plan.forThumbnails()
 	keys := plan.recordedKeys(track.Index(), keysOf(track.Index(), plan))
 	if len(keys) == 0 {
 		return ThumbnailsResult{}, errors.New("thumbnails: there is no key frame")
 	}
 	shownWidth, shownHeight := plan.Source.Video.Width, plan.Source.Video.Height
 	run := ffmpeg.Thumbnails{
-		Lead: cmaf.Lead, Picture: picture, Timescale: int64(track.Index().Track.Timescale),
+		Lead: cmaf.Lead, Video: format, Timescale: int64(track.Index().Track.Timescale),
 		Columns: spriteColumns, Rows: spriteRows, Poster: poster(keys),
 	}
 	run.Width, run.Height = ffmpeg.Fit(shownWidth, shownHeight, thumbWidth, thumbHeight)
@@ -65,55 +65,54 @@ func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult)
 
 	result := ThumbnailsResult{Width: run.Width, Height: run.Height}
 	consumers := []func(context.Context, io.Reader) error{
-		e.putPictures(plan.Prefix+"/thumbnails/keyframes_%d.jpg", &result.Pictures),
-		e.putPictures(plan.Prefix+"/thumbnails/sprite_%d.jpg", &result.Sheets),
-		e.putPictures(plan.Prefix+"/poster.jpg", new(int)),
+		e.putImages(plan.Prefix+"/thumbnails/keyframes_%d.jpg", &result.Images),
+		e.putImages(plan.Prefix+"/thumbnails/sprite_%d.jpg", &result.Sheets),
+		e.putImages(plan.Prefix+"/poster.jpg", new(int)),
 	}
 	command := ffmpeg.Command{
-		Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Pixels: int64(picture.Width) * int64(picture.Height) * 2,
+		Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Pixels: int64(format.Width) * int64(format.Height) * 2,
 	}
 	if err := runPipes(ctx, e.FFmpeg, command, consumers); err != nil {
 		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %w", err)
 	}
-	if result.Pictures != len(keys) {
-		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %d pictures came out of %d key frames", result.Pictures, len(keys))
+	if result.Images != len(keys) {
+		return ThumbnailsResult{}, fmt.Errorf("thumbnails: %d pictures came out of %d key frames", result.Images, len(keys))
 	}
 	return result, e.putCues(ctx, plan, run, keys)
 }
 
-// pictureTrack chooses the track that pictures come from.
-func (e Engine) pictureTrack(ctx context.Context, plan Plan, chunks []ChunkResult) (*media.Track, ffmpeg.Picture, error) {
+func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkResult) (*media.Track, ffmpeg.VideoFormat, error) {
 	if plan.Source.Sequential == "" {
 		track, err := media.Open(ctx, e.Store, plan.Source.Prefix+"/"+sourceDir)
 		if err != nil {
-			return nil, ffmpeg.Picture{}, err
+			return nil, ffmpeg.VideoFormat{}, err
 		}
 		if len(chunks) != len(plan.Chunks) || len(chunks) == 0 || everySegmentHasKey(track.Index(), plan) {
-			return track, plan.Source.Video.Stream.Source(), nil
+			return track, plan.Source.Video.Stream.VideoFormat(), nil
 		}
 	}
 	encoded := plan.encoded()
 	best := smallestEnough(encoded)
 	if best < 0 || len(chunks) != len(plan.Chunks) {
-		return nil, ffmpeg.Picture{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
+		return nil, ffmpeg.VideoFormat{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
 	}
 	r := encoded[best]
 	var index cmaf.TrackIndex
 	for _, chunk := range chunks {
 		segments, err := chunk.Renditions[best].segments()
 		if err != nil {
-			return nil, ffmpeg.Picture{}, err
+			return nil, ffmpeg.VideoFormat{}, err
 		}
 		index.Track = chunk.Renditions[best].Track
 		index.Segments = append(index.Segments, segments...)
 	}
-	// What colours a rendition has is in its bitstream.
-	picture := ffmpeg.Picture{Width: r.Width, Height: r.Height, PixelFormat: "yuv420p", Range: "tv"}
-	return media.NewTrack(e.Store, plan.Prefix+"/"+r.Dir, index), picture, nil
+	// The bitstream of a rendition has its colours.
+	format := ffmpeg.VideoFormat{Width: r.Width, Height: r.Height, PixelFormat: "yuv420p", Range: "tv"}
+	return media.NewTrack(e.Store, plan.Prefix+"/"+r.Dir, index), format, nil
 }
 
-// smallestEnough returns the smallest rendition that is tall enough for pictures; when
-// none is, the largest; -1 = there is none.
+// smallestEnough returns the smallest rendition that is high enough for thumbnails, else the
+// largest; -1 = there is none.
 func smallestEnough(renditions []Rendition) int {
 	best := -1
 	for i, r := range renditions {
@@ -135,11 +134,11 @@ func smallestEnough(renditions []Rendition) int {
 type keyFrame struct {
 	segment, part, sample int
 	size                  uint32
-	start, end            int64 // of the time it stands for, in ticks of the track
+	start, end            int64 // the time for which its image is shown, in ticks of the track
 }
 
-// keysOf returns a key frame for each segment of the plan: the first in it, or else the
-// last before it.
+// keysOf returns a key frame for each segment of the plan: the first in it, else the last before
+// it.
 func keysOf(index cmaf.TrackIndex, plan Plan) []keyFrame {
 	starts := startsOf(index, plan)
 	if len(starts) == 0 {
@@ -180,7 +179,7 @@ func keysOf(index cmaf.TrackIndex, plan Plan) []keyFrame {
 	return keys
 }
 
-// startsOf returns the grid in ticks of a track.
+// startsOf returns the starts of segments in ticks of a track.
 func startsOf(index cmaf.TrackIndex, plan Plan) (starts []int64) {
 	for _, start := range plan.Starts {
 		starts = append(starts, rescale(start, plan.Timescale, int64(index.Track.Timescale)))
@@ -218,8 +217,8 @@ func everySegmentHasKey(index cmaf.TrackIndex, plan Plan) bool {
 	return next == len(starts)
 }
 
-// poster chooses the key frame that stands for all: the one with the most in it near
-// the start, because many videos begin in black.
+// poster chooses the key frame of the poster: the one with the most bytes near the start, because
+// many videos begin in black.
 func poster(keys []keyFrame) int {
 	best := 0
 	for i := range min(len(keys), max(3, len(keys)/4)) {
@@ -230,7 +229,7 @@ func poster(keys []keyFrame) int {
 	return best
 }
 
-// newKeyFeed is the stream of single key frames for ffmpeg, a part each.
+// newKeyFeed returns a stream of single key frames for ffmpeg, one part each.
 func newKeyFeed(ctx context.Context, track *media.Track, keys []keyFrame) io.Reader {
 	described := track.Index().Track
 	described.Delay = 0
@@ -254,28 +253,14 @@ func newKeyFeed(ctx context.Context, track *media.Track, keys []keyFrame) io.Rea
 	return f
 }
 
-// putPictures stores the JPEGs that come one after the other; a name with a verb gets
-// their number.
-func (e Engine) putPictures(name string, count *int) func(context.Context, io.Reader) error {
+// putImages stores the JPEGs of a pipe; %d in the name stands for their number.
+func (e Engine) putImages(name string, count *int) func(context.Context, io.Reader) error {
 	return func(ctx context.Context, r io.Reader) error {
-		pictures := newJPEGReader(r)
-		for {
-			picture, err := pictures.next()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			key := name
-			if strings.Contains(name, "%d") {
-				key = fmt.Sprintf(name, *count)
-			}
-			if err := e.Store.Put(ctx, key, bytes.NewReader(picture), int64(len(picture)), blob.PutOptions{ContentType: "image/jpeg"}); err != nil {
-				return err
-			}
+		return eachJPEG(r, func(image []byte) error {
+			key := strings.Replace(name, "%d", strconv.Itoa(*count), 1)
 			*count++
-		}
+			return e.Store.Put(ctx, key, bytes.NewReader(image), int64(len(image)), blob.PutOptions{ContentType: "image/jpeg"})
+		})
 	}
 }
 
@@ -287,7 +272,7 @@ func (e Engine) putCues(ctx context.Context, plan Plan, run ffmpeg.Thumbnails, k
 	for i, key := range keys {
 		start := key.start
 		if i == 0 {
-			start = 0 // a picture for the time before the first frame, too
+			start = 0 // also for the time before the first frame
 		}
 		times := cueTime(start, run.Timescale) + " --> " + cueTime(key.end, run.Timescale)
 		fmt.Fprintf(&single, "\n%s\nkeyframes_%d.jpg\n", times, i)
@@ -304,7 +289,7 @@ func (e Engine) putCues(ctx context.Context, plan Plan, run ffmpeg.Thumbnails, k
 	return nil
 }
 
-// cueTime writes a time as WebVTT wants it, to the nearest millisecond.
+// cueTime formats a time for WebVTT, to the nearest millisecond.
 func cueTime(ticks, timescale int64) string {
 	ms := ticks/timescale*1000 + (ticks%timescale*1000+timescale/2)/timescale
 	return fmt.Sprintf("%02d:%02d:%02d.%03d", ms/3_600_000, ms/60_000%60, ms/1000%60, ms%1000)

@@ -2,6 +2,7 @@ package vod
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"image/jpeg"
 	"io"
@@ -37,7 +38,7 @@ func TestThumbnails(t *testing.T) {
 		{"from the source", base, 320, 180},
 		{"upright", odd{name: "rotated90.mp4", sources: []odd{base}, make: []string{"-i", "@base.mp4", "-c", "copy", "-metadata:s:v:0", "rotate=90"}}, 180, 320},
 		{"from a rendition", odd{name: "one-key.mp4", make: with(moving, []string{"-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-g", "1000"})}, 320, 180},
-		{"of a source that can't be taken apart", odd{name: "ffv1.mkv", make: with(moving, []string{"-c:v", "ffv1"})}, 320, 180},
+		{"of a source that can't be demuxed", odd{name: "ffv1.mkv", make: with(moving, []string{"-c:v", "ffv1"})}, 320, 180},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -46,19 +47,19 @@ func TestThumbnails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := (ThumbnailsResult{Pictures: 2, Sheets: 1, Width: tt.width, Height: tt.height}); result != want {
+			if want := (ThumbnailsResult{Images: 2, Sheets: 1, Width: tt.width, Height: tt.height}); result != want {
 				t.Errorf("got %+v, want %+v", result, want)
 			}
 			var seen []string
 			for n := range 2 {
 				data := object(t, o.Store, fmt.Sprintf("work/1/thumbnails/keyframes_%d.jpg", n))
 				seen = append(seen, string(data))
-				if picture, err := jpeg.Decode(bytes.NewReader(data)); err != nil || picture.Bounds().Dx() != tt.width || picture.Bounds().Dy() != tt.height {
-					t.Errorf("picture %d: error %v, size %v", n, err, picture.Bounds())
+				if image, err := jpeg.Decode(bytes.NewReader(data)); err != nil || image.Bounds().Dx() != tt.width || image.Bounds().Dy() != tt.height {
+					t.Errorf("image %d: error %v, size %v", n, err, image.Bounds())
 				}
 			}
 			if seen[0] == seen[1] {
-				t.Error("both pictures are the same")
+				t.Error("both images are the same")
 			}
 			if sheet, err := jpeg.Decode(bytes.NewReader(object(t, o.Store, "work/1/thumbnails/sprite_0.jpg"))); err != nil || sheet.Bounds().Dx() < 500 {
 				t.Errorf("sprite sheet: error %v", err)
@@ -120,33 +121,30 @@ func FuzzJPEGs(f *testing.F) {
 	f.Add(one)
 	f.Add(append(bytes.Clone(one), one...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := newJPEGReader(bytes.NewReader(data))
 		total := 0
-		for {
-			picture, err := r.next()
-			if err != nil {
-				break
+		_ = eachJPEG(bytes.NewReader(data), func(image []byte) error {
+			if !bytes.HasPrefix(data[total:], image) || len(image) < 4 {
+				t.Fatalf("an image of %d bytes that is not at byte %d", len(image), total)
 			}
-			if !bytes.HasPrefix(data[total:], picture) || len(picture) < 4 {
-				t.Fatalf("a picture of %d bytes that is not at byte %d", len(picture), total)
-			}
-			total += len(picture)
-		}
+			total += len(image)
+			return nil
+		})
 	})
 }
 
 func TestJPEGs(t *testing.T) {
 	one := []byte{0xff, 0xd8, 0xff, 0xfe, 0, 4, 0xff, 0xd9, 0xff, 0xda, 0, 2, 1, 2, 0xff, 0, 0xff, 0xd1, 3, 0xff, 0xd9}
-	r := newJPEGReader(bytes.NewReader(append(bytes.Clone(one), one...)))
-	for range 2 {
-		if picture, err := r.next(); err != nil || !bytes.Equal(picture, one) {
-			t.Errorf("got % x, error %v", picture, err)
+	count := 0
+	err := eachJPEG(bytes.NewReader(append(bytes.Clone(one), one...)), func(image []byte) error {
+		if count++; !bytes.Equal(image, one) {
+			t.Errorf("image %d is % x", count, image)
 		}
+		return nil
+	})
+	if err != nil || count != 2 {
+		t.Errorf("%d images, error %v, want 2", count, err)
 	}
-	if _, err := r.next(); err != io.EOF {
-		t.Errorf("error %v after the last picture, want EOF", err)
-	}
-	if _, err := newJPEGReader(bytes.NewReader(one[:15])).next(); err != io.ErrUnexpectedEOF {
-		t.Errorf("error %v for half a picture, want unexpected EOF", err)
+	if err := eachJPEG(bytes.NewReader(one[:15]), nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("error %v for half an image, want unexpected EOF", err)
 	}
 }

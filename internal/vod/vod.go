@@ -1,23 +1,21 @@
-// Package vod makes renditions of a file. It is the engine without the service: it
-// knows neither accounts nor jobs, so `weir transcode` is it as much as the workers are.
+// Package vod makes renditions of a file. It is the engine without the service, without accounts and jobs:
+// `weir transcode` and the workers use it in the same way.
 //
-// The walk of a source, one function for each step:
+// A source passes through these steps:
 //
-//	Import      takes the file apart: video and audio become tracks of package media
-//	Plan        decides what is made of it; pure, so two machines decide alike
-//	EncodeChunk encodes a stretch of the video as every rendition that needs it
+//	Import      demuxes the file: video and audio become tracks of package media
+//	Plan        decides about the results; pure, so all machines decide alike
+//	EncodeChunk encodes a chunk of the video as every rendition
 //	EncodeAudio makes an audio track of the result
-//	Thumbnails  makes pictures of the key frames
-//	Publisher   renders what is there in the caller's formats, where the caller wants it
+//	Thumbnails  makes images of the key frames
+//	Publisher   renders the results in the caller's formats, and puts them to the caller's storage
 //
-// Everything a step needs of the one before is in JSON ([Source], [Plan],
-// [ChunkResult]) and in the store; steps may run on different machines, and twice: they
-// write the same bytes under the same keys.
+// The input of a step is JSON ([Source], [Plan], [ChunkResult]) and the store; steps may run on different
+// machines, and twice: they write the same bytes under the same keys.
 //
-// All tracks share one timeline, on which 0 is the start of the presentation. Frames
-// are never guessed: the table of frames comes from the packets of the source, every
-// rendition gets the times in that table, and a step that ends up with another
-// number of frames fails.
+// All tracks share one timeline, on which 0 is the start of the presentation. Frames are never guessed: the
+// table of frames comes from the packets of the source, every rendition gets the times in that table, and a
+// step with another number of frames fails.
 package vod
 
 import (
@@ -26,38 +24,41 @@ import (
 	"weir/internal/weir"
 )
 
-// Request is what somebody wants to be made of a source.
+// Request selects the results of a source.
 type Request struct {
 	Profiles       []weir.Profile `json:"profiles,omitempty"`       // none = the default ladder
-	SegmentSeconds float64        `json:"segmentSeconds,omitempty"` // length of segments to aim at; see SegmentSeconds
-	EncodeAll      bool           `json:"encodeAll,omitempty"`      // also what could pass through
-	SourceOnly     bool           `json:"sourceOnly,omitempty"`     // of a recording: no renditions but what was recorded
-	Workers        int            `json:"workers,omitempty"`        // how many chunks will be encoded at the same time, about; 0 = 2
+	SegmentSeconds float64        `json:"segmentSeconds,omitempty"` // target duration of segments; 0 = 10
+	EncodeAll      bool           `json:"encodeAll,omitempty"`      // also renditions that could be copied
+	SourceOnly     bool           `json:"sourceOnly,omitempty"`     // of a recording: no renditions but the recorded one
+	Workers        int            `json:"workers,omitempty"`        // chunks that are encoded at the same time, about; 0 = 2
 }
 
-// segmentSeconds returns the length of segments to aim at: what was asked for within
-// the bounds of the API.
-func segmentSeconds(asked float64) float64 {
-	switch {
-	case !(asked > 0):
-		return 10
-	case asked < 2:
-		return 2
+func (r Request) workers() int {
+	if r.Workers > 0 {
+		return r.Workers
 	}
-	return min(asked, 20)
+	return 2
 }
 
-// Source is a file that was imported.
+// segmentSeconds returns the target duration of segments within the bounds of the API.
+func segmentSeconds(requested float64) float64 {
+	if !(requested > 0) {
+		return 10
+	}
+	return min(max(requested, 2), 20)
+}
+
+// Source is an imported file.
 type Source struct {
 	Prefix string       `json:"prefix"` // of its tracks in the store
 	Probe  ffmpeg.Probe `json:"probe"`
 
-	Duration float64       `json:"duration"` // seconds that are shown or heard, as counted
+	Duration float64       `json:"duration"` // seconds, by its packets
 	Video    *SourceVideo  `json:"video,omitempty"`
 	Audio    []SourceAudio `json:"audio,omitempty"`
 
-	// Sequential is why the video can't be taken apart; "" = it was. Such a source is
-	// encoded in one go, from the file.
+	// Sequential is the reason why the video can't be demuxed; "" = it was. Such a source is encoded as one
+	// chunk, from the file.
 	Sequential string `json:"sequential,omitempty"`
 
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of the container
@@ -71,17 +72,16 @@ type SourceVideo struct {
 	Bitrate   int           `json:"bitrate"`
 	Timescale int64         `json:"timescale,omitempty"`
 
-	// What is shown. Frames outside are there because others are decoded with
-	// their help.
+	// The visible frames. Others are only needed to decode them.
 	Start  int64 `json:"start,omitempty"`
 	End    int64 `json:"end,omitempty"`
 	Frames int   `json:"frames,omitempty"`
 
-	MaxGOP float64 `json:"longestGOP,omitempty"` // seconds between key frames, at most
+	MaxGOP float64 `json:"longestGOP,omitempty"` // maximum of seconds between key frames
 
 	Efforts *Efforts `json:"efforts,omitempty"` // nil = not known
 
-	// Encode is why the stored track can't be a rendition; "" = it can.
+	// Encode is the reason why the stored track can't be a rendition; "" = it can.
 	Encode string `json:"encode,omitempty"`
 }
 
@@ -89,30 +89,29 @@ type SourceVideo struct {
 // as Matroska.
 type SourceAudio struct {
 	Stream ffmpeg.Stream `json:"stream"`
-	Dir    string        `json:"dir"`             // where it is, below the prefix
+	Dir    string        `json:"dir"`             // below the prefix
 	Track  bool          `json:"track,omitempty"` // it is stored as a track
-	Copy   bool          `json:"copy,omitempty"`  // that track can be used as it is: AAC without holes
+	Copy   bool          `json:"copy,omitempty"`  // the track can be used as it is: AAC without gaps
 }
 
-// Dir of the source's video below its prefix, which is also that of the rendition
-// when the source passes through.
+// sourceDir is the folder of the source's video below its prefix, and of the rendition that is copied from it.
 const sourceDir = "source"
 
-// ChunkResult is what became of a chunk.
+// ChunkResult describes an encoded chunk.
 type ChunkResult struct {
 	Chunk      int               `json:"chunk"`
-	Renditions []RenditionResult `json:"renditions"` // those that are encoded, in the order of the plan
+	Renditions []RenditionResult `json:"renditions"` // the encoded ones, in the order of the plan
 	Damage     ffmpeg.Damage     `json:"damage,omitzero"`
 }
 
-// RenditionResult is a stretch of a rendition, or all of an audio track.
+// RenditionResult describes a chunk of a rendition, or a whole audio track.
 type RenditionResult struct {
 	Name   string     `json:"name"`
 	Track  cmaf.Track `json:"track"`
 	Index  []byte     `json:"index"` // entries of its segments, as cmaf.AppendEntry writes them
 	Bytes  int64      `json:"bytes"`
 	Frames int        `json:"frames"`
-	SHA256 string     `json:"sha256"` // of its segments, one after the other
+	SHA256 string     `json:"sha256"` // of the bytes of its segments
 
 	// For the rate control: see EncodeStats.
 	Quality float64 `json:"quality,omitempty"`
@@ -124,7 +123,6 @@ type RenditionResult struct {
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of an audio track that was decoded
 }
 
-// segments returns the segments of the stretch.
 func (r RenditionResult) segments() ([]cmaf.Segment, error) {
 	segments, _, err := cmaf.ReadIndex(r.Index)
 	return segments, err

@@ -1,5 +1,5 @@
-// Package web has the pages for people who watch. Their files (templates, scripts, styles) are
-// in the folder web/ at the root of the repository; the caller hands them over.
+// Package web has the pages for viewers. Their files (templates, scripts, styles) are in the folder
+// web/ of the repository; the caller passes them.
 //
 // Start at [WatchPage].
 package web
@@ -25,22 +25,22 @@ import (
 	"weir/internal/weir"
 )
 
-// watchPolicy is what the browser may do on a watch page: play from this server, and nothing
-// else. Other sites may show the page in a frame.
+// watchPolicy lets the browser only play from this server. Other sites may show the page in a
+// frame.
 const watchPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; media-src 'self' blob:; base-uri 'none'; form-action 'none'"
 
-// Options is what a page needs.
+// Options are the inputs of a page.
 type Options struct {
 	Files fs.FS // the folder web/
 	Store *store.Store
 	Log   *slog.Logger
-	// Observe is told of every request, for metrics.
+	// Observe is called for every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 }
 
-// WatchPage serves everything below /play/. The page at /play/<playbackId> is a file with a
-// script that plays; this handler adds the title, and the text for a video that is not there.
+// WatchPage serves everything below /play/. The page at /play/<playbackId> is a file with a script
+// that plays; this handler adds the title, and the text for a video that does not exist.
 type WatchPage struct {
 	o        Options
 	template *template.Template
@@ -48,18 +48,16 @@ type WatchPage struct {
 	folder   string          // of the files, relative to the pages; named after their content
 }
 
-// file is a file that the page loads.
 type file struct {
 	contentType   string
 	plain, zipped []byte
 }
 
-// pageData is what the template shows.
 type pageData struct {
-	ID, Kind         string // kind: live, stored; "" = there is nothing to play
+	ID, Kind         string // kind: live, stored; "" = nothing to play
 	Title            string
 	Headline, Detail string
-	Seen             bool   // the stream was on air
+	Seen             bool   // the stream was live before
 	Assets           string // folder of the files
 }
 
@@ -89,14 +87,13 @@ func NewWatchPage(o Options) (*WatchPage, error) {
 		if err := w.Close(); err != nil {
 			return nil, err
 		}
-		_, _ = sum.Write(plain) // never fails
+		sum.Write(plain)
 		p.files[f.name] = file{f.contentType + "; charset=utf-8", plain, zipped.Bytes()}
 	}
 	p.folder = "_/" + hex.EncodeToString(sum.Sum(nil)[:6]) + "/"
 	return p, nil
 }
 
-// ServeHTTP answers everything below /play/.
 func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	h := w.Header()
@@ -162,8 +159,7 @@ func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
 	return status
 }
 
-// find returns what the page shows of a playback id. It shows the name only of a video that
-// everybody may play.
+// find returns the data of a playback id. It has the name only if the video is public.
 func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 	shown := pageData{ID: id, Title: "Video", Headline: "Loading …", Assets: p.folder}
 	name := func(name string, policy *weir.PlaybackPolicy) {

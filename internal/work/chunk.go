@@ -65,7 +65,7 @@ func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, p
 		if convErr != nil || number < 0 || number >= len(plan.Audio) {
 			return nil, nil, fmt.Errorf("there is no piece %q in the plan", p.Name)
 		}
-		made, err = w.Engine.EncodeAudio(ctx, plan, number, vod.AudioOptions{Progress: note})
+		made, err = w.Engine.EncodeAudio(ctx, plan, number, note)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -229,7 +229,7 @@ func (w *Work) cut(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Pie
 		p := store.Piece{Name: fmt.Sprint(audioPiece, k), Number: -1, Urgent: true, Weight: audioWeight * plan.Source.Duration}
 		if track.Copy {
 			p.StartedAt = weir.At(time.Now())
-			result, err := w.Engine.EncodeAudio(ctx, plan, k, vod.AudioOptions{})
+			result, err := w.Engine.EncodeAudio(ctx, plan, k, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -1,38 +1,35 @@
 // Package s3test gives tests a real S3 server, versitygw.
 //
-// The first Start of a test process starts one server on a free port of 127.0.0.1,
-// whose buckets are folders in a temporary one; every Start hands out a bucket of
-// its own. The program is the one that WEIR_TEST_VERSITYGW names. Without that it is
-// built from the version pinned in tools/go.mod, once, into the user's cache folder.
+// The first Start of a test process starts one server on a free port of 127.0.0.1, whose buckets
+// are folders in a temporary one; every Start returns another bucket. WEIR_TEST_VERSITYGW is the
+// path of the program. Without it, the go command builds the version pinned in tools/go.mod.
 //
-// The server is kept by a small shell whose standard input is a pipe from the test
-// process: however the process ends, the pipe closes, and the shell stops the server
-// and removes the folder. Main only makes the process wait for that.
+// The parent of the server is a shell whose standard input is a pipe from the test process. When
+// the process ends in any way, the pipe closes, and the shell stops the server and removes the
+// folder. Runner only makes the process wait for that.
 //
 // Only tests import this package.
 package s3test
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// The credentials of every bucket. They have characters in them that a URL must
-// escape, and that are easy to find where they should not be.
+// The credentials of every bucket. They have characters that must be escaped in a URL, and that are
+// easy to find in a log.
 const (
 	Key    = "test+key"
 	Secret = "test:secret/with+odd@signs%2F"
@@ -44,8 +41,8 @@ const CopyLimit = 6 << 20
 // timeout bounds the start of the server.
 const timeout = time.Minute
 
-// keeper is the shell that holds the server: $1 is the program, $2 its address, $3
-// the folder with the buckets. It ends when its standard input does.
+// keeper is the shell that runs the server: $1 is the program, $2 its address, $3 the folder with
+// the buckets. It ends when its standard input does.
 const keeper = `
 "$1" --access "$4" --secret "$5" --port "$2" --quiet --keep-alive --copy-object-threshold "$6" posix --nometa=false "$3/data" >"$3/log" 2>&1 &
 server=$!
@@ -53,11 +50,9 @@ trap 'kill -9 $server 2>/dev/null; wait $server 2>/dev/null; cd / && rm -rf "$3"
 while read -r line; do :; done
 `
 
-// The server belongs to the process, as its name says, which is why this is the one
-// variable outside of functions.
+// shared is global because all tests of a process use one server.
 var shared process
 
-// process is what this test process shares between its tests.
 type process struct {
 	mu      sync.Mutex
 	server  *server
@@ -69,25 +64,12 @@ type process struct {
 type Bucket struct {
 	Name     string
 	Endpoint string // http://127.0.0.1:port
-	Dir      string // the folder that the objects are files in
+	Dir      string // the folder with the objects as files
 }
 
 // URL returns the bucket as a storage URL, with its credentials.
 func (b Bucket) URL() string {
-	return "s3+http://" + escape(Key) + ":" + escape(Secret) + "@" + b.Endpoint[len("http://"):] + "/" + b.Name
-}
-
-// escape percent-encodes all but letters and digits.
-func escape(text string) string {
-	var out bytes.Buffer
-	for _, c := range []byte(text) {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
-			out.WriteByte(c)
-		} else {
-			fmt.Fprintf(&out, "%%%02X", c)
-		}
-	}
-	return out.String()
+	return "s3+http://" + url.QueryEscape(Key) + ":" + url.QueryEscape(Secret) + "@" + b.Endpoint[len("http://"):] + "/" + b.Name
 }
 
 // Start returns an empty bucket of a running server. It is removed with the test.
@@ -110,19 +92,14 @@ func Start(tb testing.TB) Bucket {
 	return b
 }
 
-// Runner is m with the server stopped after it, as the argument of
+// Runner runs the tests of M and then stops the server. It is the argument of
 // goleak.VerifyTestMain.
 type Runner struct {
 	M interface{ Run() int }
 }
 
-// Run is Main.
-func (r Runner) Run() int { return Main(r.M) }
-
-// Main runs the tests of m, stops the server if one was started, and returns the exit
-// code.
-func Main(m interface{ Run() int }) int {
-	code := m.Run()
+func (r Runner) Run() int {
+	code := r.M.Run()
 	if err := shared.stop(); err != nil {
 		fmt.Fprintf(os.Stderr, "stop versitygw: %v\n", err)
 		return max(code, 1)
@@ -151,7 +128,7 @@ func (p *process) stop() error {
 	return err
 }
 
-// server is a running versitygw and the shell that keeps it.
+// server is a running versitygw and its shell.
 type server struct {
 	dir     string
 	address string
@@ -201,7 +178,7 @@ func (s *server) start(program string) error {
 	return s.ready()
 }
 
-// ready waits until the server takes connections.
+// ready waits until the server accepts connections.
 func (s *server) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -218,15 +195,14 @@ func (s *server) ready() error {
 	}
 }
 
-// stop ends the server and waits until its folder is gone.
+// stop ends the server and waits until its folder is removed.
 func (s *server) stop() error {
 	var err error
 	if s.stdin != nil {
 		err = s.stdin.Close()
 	}
 	if s.shell != nil && s.shell.Process != nil {
-		// The status says how the shell was ended, which nobody needs.
-		_ = s.shell.Wait()
+		_ = s.shell.Wait() // the status is of no interest
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
@@ -240,59 +216,19 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// program returns the path of versitygw, built if need be.
+// program returns the path of versitygw. The go command builds it and keeps it in its cache.
 func program() (string, error) {
 	if path := os.Getenv("WEIR_TEST_VERSITYGW"); path != "" {
 		return path, nil
 	}
-	root, err := moduleRoot()
+	module, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return "", err
 	}
-	pinned, err := os.ReadFile(filepath.Join(root, "tools", "go.sum"))
+	tools := filepath.Join(filepath.Dir(string(module)), "tools", "go.mod")
+	path, err := exec.Command("go", "tool", "-modfile="+tools, "-n", "versitygw").Output()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("go tool versitygw: %w", err)
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	// Another version of the tools or of Go is another program.
-	sum := sha256.Sum256(append(pinned, runtime.Version()...))
-	dir := filepath.Join(cache, "weir-test")
-	built := filepath.Join(dir, "versitygw-"+hex.EncodeToString(sum[:8]))
-	if _, err := os.Stat(built); err == nil {
-		return built, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	return built, build(root, built)
-}
-
-// build makes the program, next to its place and then in it: several test processes
-// may do so at the same time.
-func build(root, built string) error {
-	temp := built + "." + strconv.Itoa(os.Getpid())
-	cmd := exec.Command("go", "build", "-modfile="+filepath.Join(root, "tools", "go.mod"), "-o", temp,
-		"github.com/versity/versitygw/cmd/versitygw")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("go build: %w\n%s", err, out), os.RemoveAll(temp))
-	}
-	return os.Rename(temp, built)
-}
-
-// moduleRoot returns the folder of weir's go.mod, above the one the tests run in.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "tools", "go.mod")); err == nil {
-			return dir, nil
-		}
-	}
-	return "", errors.New("no folder above has tools/go.mod")
+	return strings.TrimSpace(string(path)), nil
 }

@@ -55,8 +55,8 @@ func TestBucketIsRemovedWithItsTest(t *testing.T) {
 	}
 }
 
-// TestServerEndsWithItsProcess kills a test process that has a server, and sees the
-// server and its folder go.
+// TestServerEndsWithItsProcess kills a test process that has a server, and checks that the server ends
+// and its folder is removed.
 func TestServerEndsWithItsProcess(t *testing.T) {
 	if os.Getenv("S3TEST_VICTIM") != "" {
 		_, _ = os.Stdout.WriteString("at=" + strings.TrimPrefix(Start(t).Endpoint, "http://") + "\n")
