@@ -41,9 +41,9 @@ func (s *server) setRecordings(r *request, sessions []weir.Session) error {
 	}
 	now, base := weir.At(time.Now()), s.base(r.Request)
 	for i := range sessions {
-		recording := recordings[sessions[i].ID]
-		if recording != nil {
-			recording = new(recording.WithBase(base))
+		var recording *weir.Asset
+		if asset, ok := recordings[sessions[i].ID]; ok {
+			recording = new(asset.WithBase(base))
 		}
 		sessions[i].SetRecording(recording, now)
 	}

@@ -143,7 +143,7 @@ func TestNewJobsAreNoticed(t *testing.T) {
 	enqueue(t, st, JobTask, "first") // found by the look at the start, perhaps
 	job := <-jobs
 	job.end <- nil
-	for client, _ := river.active.get(); client == nil; client, _ = river.active.get() {
+	for river.active.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	for _, from := range []*Store{st, command} {

@@ -316,7 +316,7 @@ func TestPieceOfDeadNode(t *testing.T) {
 		if err := dead.JobTx(ctx, job.Job, func(tx *Tx) error {
 			_, err := tx.FinishPiece(ctx, job.Job, p, nil, nil)
 			return err
-		}); !errors.Is(err, ErrLostJob) {
+		}); !errors.Is(err, errLostJob) {
 			t.Errorf("the dead node finished its piece: %v", err)
 		}
 		pieces, err := next.Pieces(ctx, task.ID)

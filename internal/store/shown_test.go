@@ -90,7 +90,7 @@ func TestShownStreamFollowsOthers(t *testing.T) {
 		if err := a.poll(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if len(a.shown.rows) == 0 {
+		if len(a.shown.values) == 0 {
 			t.Error("its own change cleared the memory")
 		}
 	}

@@ -251,7 +251,7 @@ func TestYieldDelivery(t *testing.T) {
 		if err := st.YieldDelivery(t.Context(), first.Job, *sent(d, over)); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.YieldDelivery(t.Context(), Job{ID: first.ID, Attempt: 9, Kind: first.Kind, Ref: first.Ref}, *sent(d, over)); !errors.Is(err, ErrLostJob) {
+		if err := st.YieldDelivery(t.Context(), Job{ID: first.ID, Attempt: 9, Kind: first.Kind, Ref: first.Ref}, *sent(d, over)); !errors.Is(err, errLostJob) {
 			t.Errorf("YieldDelivery of another attempt = %v", err)
 		}
 		first.end <- nil
@@ -283,13 +283,13 @@ func TestClaimOfACutOffJob(t *testing.T) {
 		if again.ID != job.ID || again.Attempt != 2 {
 			t.Fatalf("second attempt = %+v", again.Job)
 		}
-		if _, _, err := st.NextDelivery(t.Context(), job.Job, sent(d, over)); !errors.Is(err, ErrLostJob) {
+		if _, _, err := st.NextDelivery(t.Context(), job.Job, sent(d, over)); !errors.Is(err, errLostJob) {
 			t.Errorf("NextDelivery of the first attempt = %v", err)
 		}
 		next(t, st, again, nil, &e1)
 		// Now it is cut off for good: its node is gone, its job has another id.
 		if err := st.Tx(t.Context(), func(tx *Tx) error {
-			n, err := tx.requeue(t.Context(), []string{"node-a."}, "")
+			n, err := tx.requeue(t.Context(), "node-a", "")
 			if n != 1 {
 				t.Errorf("%d jobs were taken over, want 1", n)
 			}
@@ -302,7 +302,7 @@ func TestClaimOfACutOffJob(t *testing.T) {
 			t.Fatalf("job after the take-over = %+v", other.Job)
 		}
 		d = next(t, st, other, nil, &e1)
-		if _, _, err := st.NextDelivery(t.Context(), again.Job, nil); !errors.Is(err, ErrLostJob) {
+		if _, _, err := st.NextDelivery(t.Context(), again.Job, nil); !errors.Is(err, errLostJob) {
 			t.Errorf("NextDelivery of the job that was taken over = %v", err)
 		}
 		again.end <- nil
