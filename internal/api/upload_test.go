@@ -126,7 +126,7 @@ func (u *uploads) kept(r requested) string {
 	var all strings.Builder
 	for offset := int64(0); ; offset = int64(all.Len()) {
 		body, _, err := u.server.Media.Get(u.Context(), partKey(r.Asset.ID, offset), 0, -1)
-		if isNotFound(err) {
+		if weir.IsNotFound(err) {
 			break
 		}
 		if err != nil {
@@ -256,7 +256,7 @@ func TestReceiveFileUntilFull(t *testing.T) {
 		}
 	})
 	r := u.request()
-	g := u.send("PUT", r.URL, struct{ io.Reader }{io.LimitReader(endless{}, 3*roomStep)})
+	g := u.send("PUT", r.URL, struct{ io.Reader }{io.LimitReader(endless{}, 3*spaceStep)})
 	if g.StatusCode != 507 || asked != 3 {
 		t.Errorf("%d %s, asked %d times", g.StatusCode, g.body, asked)
 	}
