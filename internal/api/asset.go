@@ -225,7 +225,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request, body weir.Export
 		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
-		return notFoundAs(err, "Asset not found with id "+cut(id, 100))
+		return notFoundAs(err, "Asset not found with id "+weir.Shorten(id, 100))
 	}
 	return writeJSON(w, http.StatusCreated, map[string]weir.Task{"task": task})
 }

@@ -177,7 +177,7 @@ func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 	case openToAll(r.URL.Path):
 	case c != nil && !c.Person() && !c.Access.AllowsOrigin(origin):
 		corsHeaders(w, origin) // or the page can't read the error
-		return weir.Errorf(weir.Denied, "credential disallows CORS access from origin %s", cut(origin, 200))
+		return weir.Errorf(weir.Denied, "credential disallows CORS access from origin %s", weir.Shorten(origin, 200))
 	case (c == nil || c.Person()) && origin != s.base(r.Request):
 		return nil // without headers the browser hides the answer from the page
 	}
@@ -214,14 +214,6 @@ func (s *server) requestID(r *http.Request) string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
 	return hex.EncodeToString(b[:])
-}
-
-// cut shortens a text of a caller for an error message.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 func retryAfter(d time.Duration) string {

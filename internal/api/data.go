@@ -233,7 +233,7 @@ func span(v url.Values) (from, to weir.Millis, err error) {
 func timeStep(v url.Values, known []string) (weir.TimeStep, error) {
 	step := v.Get("timeStep")
 	if step != "" && !slices.Contains(known, step) {
-		return "", weir.Errorf(weir.Refused, "timeStep: %q is not one of %s", cut(step, 50), strings.Join(known, ", "))
+		return "", weir.Errorf(weir.Refused, "timeStep: %q is not one of %s", weir.Shorten(step, 50), strings.Join(known, ", "))
 	}
 	return weir.TimeStep(step), nil
 }
@@ -244,7 +244,7 @@ func breakdown(v url.Values, known []string) ([]string, error) {
 	for _, value := range slices.Concat(v["breakdownBy[]"], v["breakdownBy"]) {
 		for name := range strings.SplitSeq(value, ",") {
 			if !slices.Contains(known, name) {
-				return nil, weir.Errorf(weir.Refused, "breakdownBy[]: %q is not one of %s", cut(name, 50), strings.Join(known, ", "))
+				return nil, weir.Errorf(weir.Refused, "breakdownBy[]: %q is not one of %s", weir.Shorten(name, 50), strings.Join(known, ", "))
 			}
 			if !slices.Contains(by, name) {
 				by = append(by, name)

@@ -61,7 +61,7 @@ func (s *server) getPlayback(w http.ResponseWriter, r *request) error {
 		}
 		return writeJSON(w, http.StatusOK, info)
 	}
-	return weir.Errorf(weir.NotFound, "No playback URL found for %s", cut(id, 200))
+	return weir.Errorf(weir.NotFound, "No playback URL found for %s", weir.Shorten(id, 200))
 }
 
 // livePlayback returns the playback of a stream, on air or not.

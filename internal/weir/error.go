@@ -82,6 +82,14 @@ func TooMany(retryAfter time.Duration, format string, args ...any) *Error {
 	return e
 }
 
+// Shorten cuts a text of a caller, or of another server, that goes into a message.
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
 // KindOf returns the kind of the first Error in err's chain, and Internal for every other error.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
