@@ -23,7 +23,7 @@ import (
 type Job struct {
 	ID      int64
 	Kind    string
-	Ref     string // what it is about: the id of a task, of a webhook and a resource …
+	Ref     string // its subject: the id of a task, or of a webhook and a resource …
 	Attempt int
 }
 

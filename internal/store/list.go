@@ -18,7 +18,7 @@ import (
 type Query struct {
 	UserID    string // "" = of all users
 	ProjectID string // "" = of all projects; ignored where rows have no project
-	Deleted   bool   // also what is marked as deleted
+	Deleted   bool   // also rows that are marked as deleted
 	Where     []Filter
 	Filters   []Filter // as the caller sent them
 	Order     string   // as the caller sent it: field-true,other-false; true = descending

@@ -106,7 +106,7 @@ func (s *Store) unregister(ctx context.Context) error {
 }
 
 // letGo stops the jobs of this node if it could not send heartbeats for too long: another node may
-// have them by now. It uses no database, because that may be what does not answer.
+// have them by now. It uses no database, because the database may be the reason.
 func (s *Store) letGo(context.Context) error {
 	if s.node.id != "" && s.node.lost() {
 		s.jobs.cancel("", errLostJob)

@@ -15,17 +15,17 @@ type Kind string
 // The kinds of errors.
 const (
 	Internal        Kind = "internal"        // nothing: it is our fault; the log has the cause
-	Refused         Kind = "refused"         // ask for something else: this can't be done as asked
+	Refused         Kind = "refused"         // send another request: this one can't be done
 	Invalid         Kind = "invalid"         // correct the field that the message names
 	Unauthenticated Kind = "unauthenticated" // send a credential that works
-	Denied          Kind = "denied"          // ask somebody with more rights
+	Denied          Kind = "denied"          // use an account with more rights
 	NotFound        Kind = "not-found"       // look elsewhere
 	Conflict        Kind = "conflict"        // it exists already
 	Gone            Kind = "gone"            // it existed once; read the current state
 	NotReady        Kind = "not-ready"       // wait until the resource is ready
 	TooLarge        Kind = "too-large"       // send less
 	Unsupported     Kind = "unsupported"     // send it in another form
-	Unacceptable    Kind = "unacceptable"    // ask for it in another form
+	Unacceptable    Kind = "unacceptable"    // request another form
 	Busy            Kind = "busy"            // send the same request later
 	Unavailable     Kind = "unavailable"     // this installation does not have it
 	Upstream        Kind = "upstream"        // the other server failed, not this one
@@ -105,7 +105,7 @@ func ErrNotFound() *Error { return Errorf(NotFound, "not found") }
 // IsNotFound reports whether err is of kind NotFound.
 func IsNotFound(err error) bool { return KindOf(err) == NotFound }
 
-// Retriable reports whether a retry may succeed although nobody changes anything: another server
+// Retriable reports whether a retry may succeed without any change: another server
 // failed, a disk was full, or the fault is ours.
 func Retriable(err error) bool {
 	switch KindOf(err) {
