@@ -1,13 +1,15 @@
 // Package access decides whether a viewer may play something.
 //
-// Streams and assets have a playback policy; without one they are public. [Gate.Check] checks a viewer
-// against it. The servers of media call it, and the endpoint of the API for other media servers. The
-// decision is not stored: it is valid for its RefreshInterval and must then be requested again.
+// Streams and assets have a playback policy; without one they are public. [Gate.Check] checks a
+// viewer against it. The servers of media call it, and the endpoint of the API for other media
+// servers. The decision is not stored: it is valid for its RefreshInterval and must then be
+// requested again.
 //
-// A policy can require a token that the owner of the content signed with one of the account's signing
-// keys (jwt.go), or an access key, which the owner's own server checks: weir asks it by a webhook
-// (ask.go). The rules of all policies are in this file: content that is deleted or suspended, or whose
-// owner is, looks as if it did not exist, and pages of other origins are refused.
+// A policy can require a token that the owner of the content signed with one of the account's
+// signing keys (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
+// webhook (ask.go). The rules of all policies are in this file: content that is deleted or
+// suspended, or whose owner is, looks as if it did not exist, and pages of other origins are
+// refused.
 package access
 
 import (
@@ -100,8 +102,8 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	return d, err
 }
 
-// Holds returns nil while an earlier decision is still valid: neither the content, nor its owner, nor
-// the signing key of the viewer's token has been blocked since.
+// Holds returns nil while an earlier decision is still valid: neither the content, nor its owner,
+// nor the signing key of the viewer's token has been blocked since.
 func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) error {
 	c, err := g.content(ctx, playbackID)
 	if err != nil {
@@ -151,8 +153,9 @@ func (g *Gate) owner(ctx context.Context, c content) (weir.User, error) {
 // errNoContent is the answer for content that does not exist or that the viewer must not know of.
 func errNoContent() *weir.Error { return weir.Errorf(weir.NotFound, "Content not found") }
 
-// Origin returns the origin of the viewer's page, "" if the viewer is not a browser. If a browser hides
-// the origin, the Referer counts; if it hides both, the origin is "null", which no policy can name.
+// Origin returns the origin of the viewer's page, "" if the viewer is not a browser. If a browser
+// hides the origin, the Referer counts; if it hides both, the origin is "null", which no policy can
+// name.
 func Origin(h http.Header) string {
 	value := h.Get("Origin")
 	if value != "" && value != "null" {

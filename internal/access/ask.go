@@ -41,8 +41,8 @@ func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	return nil
 }
 
-// questions returns the body of the question, and the part of it that the log of the webhook may show:
-// the viewer's headers and query can have credentials in them.
+// questions returns the body of the question, and the part of it that the log of the webhook may
+// show: the viewer's headers and query can have credentials in them.
 func questions(c content, r Request, now time.Time) (question, shown []byte, err error) {
 	all, some := map[string]any{}, map[string]any{}
 	for name, value := range r.Viewer {
@@ -70,8 +70,8 @@ func questions(c content, r Request, now time.Time) (question, shown []byte, err
 	return question, shown, err
 }
 
-// refuses reports whether the body of an answer with a status of success refuses the viewer, by a JSON
-// member `ret` that is neither 0 nor a status of success.
+// refuses reports whether the body of an answer with a status of success refuses the viewer, by a
+// JSON member `ret` that is neither 0 nor a status of success.
 func refuses(answer []byte) bool {
 	var body struct {
 		Ret any `json:"ret"`

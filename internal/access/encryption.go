@@ -15,7 +15,8 @@ import (
 
 const encryptionKeyBits = 3072
 
-// Encryption is the key pair with which callers encrypt the keys of their sources (RSA OAEP, SHA-256).
+// Encryption is the key pair with which callers encrypt the keys of their sources (RSA OAEP,
+// SHA-256).
 type Encryption struct {
 	private *rsa.PrivateKey
 	public  string

@@ -1,16 +1,16 @@
 // Package account has the accounts of people: registration, log-in, and the pages where they manage
 // their API keys.
 //
-// There are three kinds of credentials. A program sends an API key, which the store checks. A program
-// that acts for a person logs in (login.go) and gets an access token, a JWT that is valid for a day,
-// and a refresh token that is valid for 30 days. A browser logs in on the pages (pages.go) and gets a
-// cookie, which only the pages accept, and no path under /api. A new password ends all log-ins of its
-// account: access tokens have a stamp of the password in them, and refresh tokens and sessions are
-// rows that are deleted with the old password.
+// There are three kinds of credentials. A program sends an API key, which the store checks. A
+// program that acts for a person logs in (login.go) and gets an access token, a JWT that is valid
+// for a day, and a refresh token that is valid for 30 days. A browser logs in on the pages
+// (pages.go) and gets a cookie, which only the pages accept, and no path under /api. A new password
+// ends all log-ins of its account: access tokens have a stamp of the password in them, and refresh
+// tokens and sessions are rows that are deleted with the old password.
 //
-// Passwords are stored as hashes (password.go), and guessing is slowed down (throttle.go). weir sends
-// no mail, so people set their first password, or a forgotten one, with a one-time link that the
-// operator gives them (link.go).
+// Passwords are stored as hashes (password.go), and guessing is slowed down (throttle.go). weir
+// sends no mail, so people set their first password, or a forgotten one, with a one-time link that
+// the operator gives them (link.go).
 package account
 
 import (
@@ -45,8 +45,8 @@ type Accounts struct {
 	pages   *pages
 }
 
-// placeholder is the e-mail address of the first account until its owner sets the real one, together
-// with the password.
+// placeholder is the e-mail address of the first account until its owner sets the real one,
+// together with the password.
 const placeholder = "admin@localhost"
 
 // New returns the accounts of a store. The first node creates the key that signs log-ins.
@@ -124,8 +124,8 @@ type First struct {
 }
 
 // CreateFirst creates the first account, that of an admin, unless there is one. It gets the API key
-// that the operator chose, or a new one. An account that exists gets the operator's key if no account
-// has it. Key and LinkToken are set only if the account was created.
+// that the operator chose, or a new one. An account that exists gets the operator's key if no
+// account has it. Key and LinkToken are set only if the account was created.
 func (a *Accounts) CreateFirst(ctx context.Context, apiKey weir.Secret) (first First, created bool, err error) {
 	u, err := a.store.FirstUser(ctx)
 	if weir.IsNotFound(err) {

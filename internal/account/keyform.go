@@ -150,7 +150,8 @@ func parseOrigins(text string) ([]string, error) {
 	return origins, nil
 }
 
-// parseRules reads lines of methods and paths: `get,patch stream/:id`. A path alone allows all methods.
+// parseRules reads lines of methods and paths: `get,patch stream/:id`. A path alone allows all
+// methods.
 func parseRules(text string) ([]weir.AccessRule, error) {
 	rules := []weir.AccessRule{}
 	n := 0

@@ -14,8 +14,8 @@ const linkLife = 7 * 24 * time.Hour
 
 func linkExpiry() weir.Millis { return weir.At(time.Now().Add(linkLife)) }
 
-// NewLink returns the token of a link that sets the password of a user once. Older links of the user
-// stop working. The old password works until the link is used.
+// NewLink returns the token of a link that sets the password of a user once. Older links of the
+// user stop working. The old password works until the link is used.
 func (a *Accounts) NewLink(ctx context.Context, userID string) (weir.Secret, error) {
 	token := weir.Secret(weir.NewToken())
 	return token, a.store.Tx(ctx, func(tx *store.Tx) error {
@@ -43,8 +43,9 @@ func (a *Accounts) linkUser(ctx context.Context, token weir.Secret) (weir.User, 
 	return a.store.User(ctx, id)
 }
 
-// SetPassword sets a password with the token of a one-time link, and ends all log-ins of the account.
-// The e-mail address must be that of the account; the first account, which has none yet, takes it.
+// SetPassword sets a password with the token of a one-time link, and ends all log-ins of the
+// account. The e-mail address must be that of the account; the first account, which has none yet,
+// takes it.
 func (a *Accounts) SetPassword(ctx context.Context, linkToken weir.Secret, email, password string) (weir.User, error) {
 	email, err := weir.CheckEmail(email)
 	if err != nil {
@@ -114,8 +115,8 @@ func changePassword(ctx context.Context, tx *store.Tx, userID, hash string, chec
 	return u, tx.RevokeRefreshTokens(ctx, userID)
 }
 
-// ChangePassword sets a new password for a person at addr who knows the old one. It ends all log-ins of
-// the account.
+// ChangePassword sets a new password for a person at addr who knows the old one. It ends all
+// log-ins of the account.
 func (a *Accounts) ChangePassword(ctx context.Context, userID, old, password string, addr netip.Addr) (weir.User, error) {
 	if err := checkNewPassword(password); err != nil {
 		return weir.User{}, err

@@ -169,8 +169,8 @@ func (p *pages) showAccount(v *visit) error {
 	return p.render(v, http.StatusOK, "account", accountView())
 }
 
-// changePassword answers POST /account. It ends all log-ins of the account, so it logs this browser in
-// again.
+// changePassword answers POST /account. It ends all log-ins of the account, so it logs this browser
+// in again.
 func (p *pages) changePassword(v *visit) error {
 	err := repeated(v)
 	var u weir.User

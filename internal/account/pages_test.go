@@ -222,8 +222,7 @@ func TestCookie(t *testing.T) {
 	}
 }
 
-// With a public address over HTTPS, a person on the machine itself still gets in
-// over plain HTTP.
+// With a public address over HTTPS, a person on the machine itself still gets in over plain HTTP.
 func TestCookieWithPublicURL(t *testing.T) {
 	f := newFixture(t, Options{PublicURL: "https://video.example.com"})
 	f.addUser(t, "ann@example.com")

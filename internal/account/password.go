@@ -19,9 +19,9 @@ import (
 	"weir/internal/weir"
 )
 
-// A password is stored as argon2id of its pre-hash. The pre-hash is what old dashboards send instead of
-// the password: 64 characters of upper-case hex of PBKDF2-SHA256 with a fixed salt. A plain password is
-// pre-hashed too, so that both ways of sending it match.
+// A password is stored as argon2id of its pre-hash. The pre-hash is what old dashboards send
+// instead of the password: 64 characters of upper-case hex of PBKDF2-SHA256 with a fixed salt. A
+// plain password is pre-hashed too, so that both ways of sending it match.
 const (
 	preHashRounds = 10_000
 	preHashSize   = 32
@@ -75,8 +75,8 @@ func preHash(password string) (string, error) {
 	return strings.ToUpper(hex.EncodeToString(sum)), err
 }
 
-// hasher hashes a few passwords at a time: each takes memory and a core, and unauthenticated clients
-// can request it.
+// hasher hashes a few passwords at a time: each takes memory and a core, and unauthenticated
+// clients can request it.
 type hasher struct {
 	running chan struct{}
 	waiting chan struct{}
@@ -122,8 +122,8 @@ func (h *hasher) hash(ctx context.Context, password string) (stored string, err 
 	return stored, err
 }
 
-// matches reports whether a stored hash is that of the password. An empty hash takes as long as a wrong
-// password.
+// matches reports whether a stored hash is that of the password. An empty hash takes as long as a
+// wrong password.
 func (h *hasher) matches(ctx context.Context, stored, password string) (ok bool, err error) {
 	err = h.turn(ctx, func() error {
 		pre, err := preHash(password)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// The pre-hash of goodPassword, as a dashboard sends it; computed with another
-// implementation.
+// The pre-hash of goodPassword, as a dashboard sends it; computed with another implementation.
 const preHashed = "21F3DF79906B5C0C63B87AB415B390C1DE8E6FAC766CD39BA7F075EF973B1BD8"
 
 func TestPreHash(t *testing.T) {

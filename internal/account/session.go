@@ -18,18 +18,19 @@ const sessionLife = 14 * 24 * time.Hour
 type session struct {
 	user  weir.User
 	token string // the value of the cookie
-	// form is a value that every form of this browser must send: pages of other sites do not know it.
+	// form is a value that every form of this browser must send: pages of other sites do not know
+	// it.
 	form string
 }
 
-// storedSession returns the token under which the store has a session. It is a MAC of the cookie, so
-// that a refresh token can't be used as a cookie, and a cookie not as a refresh token.
+// storedSession returns the token under which the store has a session. It is a MAC of the cookie,
+// so that a refresh token can't be used as a cookie, and a cookie not as a refresh token.
 func (a *Accounts) storedSession(cookie string) weir.Secret {
 	return weir.Secret(a.mac("session", cookie))
 }
 
-// cookieName returns the name of the cookie. With the prefix __Host-, browsers accept the cookie only
-// over HTTPS and only from this host.
+// cookieName returns the name of the cookie. With the prefix __Host-, browsers accept the cookie
+// only over HTTPS and only from this host.
 func cookieName(secure bool) string {
 	if secure {
 		return "__Host-weir"

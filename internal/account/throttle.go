@@ -11,8 +11,8 @@ import (
 	"weir/internal/weir"
 )
 
-// How many attempts are free before one must wait. A person mistypes a password a few times; an office
-// may share one address.
+// How many attempts are free before one must wait. A person mistypes a password a few times; an
+// office may share one address.
 const (
 	freeByAccount = 5
 	freeByAddress = 20
@@ -21,8 +21,8 @@ const (
 
 const (
 	firstDelay = time.Second
-	// maxDelay bounds how long guesses of others lock out the owner of an account. It still allows only
-	// a few hundred guesses a day.
+	// maxDelay bounds how long guesses of others lock out the owner of an account. It still allows
+	// only a few hundred guesses a day.
 	maxDelay = 5 * time.Minute
 	// forgetAfter is how long after its last attempt a key is reset.
 	forgetAfter = time.Hour

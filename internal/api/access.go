@@ -117,8 +117,8 @@ func (s *server) changeSigningKey(w http.ResponseWriter, r *request, do func(*we
 	return noContent(w, err)
 }
 
-// maxViewer is the maximum size of what a media server sends about a viewer: it is passed on, and the
-// endpoint needs no credential.
+// maxViewer is the maximum size of what a media server sends about a viewer: it is passed on, and
+// the endpoint needs no credential.
 const maxViewer = 16 << 10
 
 type gateBody struct {
@@ -129,8 +129,8 @@ type gateBody struct {
 	Viewer    map[string]json.RawMessage `json:"webhookPayload"`
 }
 
-// gate answers POST /access-control/gate, by which a media server asks whether a viewer may play. It
-// has checked the viewer's token itself and names the key.
+// gate answers POST /access-control/gate, by which a media server asks whether a viewer may play.
+// It has checked the viewer's token itself and names the key.
 func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
 	w.Header().Set("Cache-Control", "max-age=120,stale-while-revalidate=600")
 	if len(body.AccessKey)+size(body.Viewer) > maxViewer {

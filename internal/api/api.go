@@ -2,12 +2,12 @@
 //
 // Every request goes through the same steps: router (routes.go lists all routes) → credential
 // (auth.go) → body against openapi.yaml (package contract) → handler → a constructor or a patch of
-// package weir, which has the rules → store, one transaction for row, event and job → JSON. A handler
-// returns its error; only writeError turns an error into an answer and logs it.
+// package weir, which has the rules → store, one transaction for row, event and job → JSON. A
+// handler returns its error; only writeError turns an error into an answer and logs it.
 //
-// There is one file per resource; resource.go has what handlers share. To add an endpoint, write its
-// line in routes.go, its handler in the resource's file, and its path in openapi.yaml. A test compares
-// routes.go with openapi.yaml.
+// There is one file per resource; resource.go has what handlers share. To add an endpoint, write
+// its line in routes.go, its handler in the resource's file, and its path in openapi.yaml. A test
+// compares routes.go with openapi.yaml.
 package api
 
 import (
@@ -41,8 +41,8 @@ type Options struct {
 	DID      string
 	// Resend sends an event to a webhook once more and returns the log entry.
 	Resend func(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error)
-	// EncryptionKey is the public key with which callers encrypt the keys of their sources: base64 of
-	// an SPKI public key.
+	// EncryptionKey is the public key with which callers encrypt the keys of their sources: base64
+	// of an SPKI public key.
 	EncryptionKey   string
 	PublicURL       string // "" = taken from the request
 	EventBase       string // the URL of this service in events
@@ -165,7 +165,8 @@ func (r *request) user() string {
 	return r.caller.UserID
 }
 
-// serve answers a request or returns the error that answers it. The route is nil when there is none.
+// serve answers a request or returns the error that answers it. The route is nil when there is
+// none.
 func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	defer func() {
 		if p := recover(); p != nil {

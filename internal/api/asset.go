@@ -99,7 +99,8 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request, patch weir.AssetP
 	return writeJSON(w, http.StatusOK, s.showAsset(r)(asset))
 }
 
-// deleteAsset answers DELETE /asset/{id}. The bytes are deleted later; until then it can be restored.
+// deleteAsset answers DELETE /asset/{id}. The bytes are deleted later; until then it can be
+// restored.
 func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
 	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	check := func(a weir.Asset) error {

@@ -112,7 +112,8 @@ func (s *server) byKey(r *request, key string) (weir.Caller, error) {
 }
 
 // unknownKey looks up a key that was not used lately. An address that sent too many wrong keys must
-// wait. Clients with a valid key at the same address are not affected, because their keys are cached.
+// wait. Clients with a valid key at the same address are not affected, because their keys are
+// cached.
 func (s *server) unknownKey(r *request, key weir.Secret) (weir.Caller, error) {
 	address := s.clientAddr(r.Request).String()
 	if err := s.limits.guess(address); err != nil {
@@ -148,8 +149,8 @@ func openToAll(path string) bool {
 	}, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
-// preflight answers a CORS preflight request. It has no credential, so the answer allows every origin;
-// the request itself is checked.
+// preflight answers a CORS preflight request. It has no credential, so the answer allows every
+// origin; the request itself is checked.
 func (s *server) preflight(w http.ResponseWriter, r *request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		corsHeaders(w, origin)

@@ -17,8 +17,8 @@ import (
 const (
 	maxBody     = 1 << 20
 	bodyTimeout = 20 * time.Second
-	// Only a few bodies larger than this are checked at once, so that many of them do not block other
-	// requests.
+	// Only a few bodies larger than this are checked at once, so that many of them do not block
+	// other requests.
 	largeBody = 16 << 10
 )
 

@@ -7,9 +7,9 @@ import (
 	"weir/internal/weir"
 )
 
-// A clip is an asset whose source names the content that it was cut from: the playback id, which the
-// sessions of a stream share, and the session or the asset. Lists have only the caller's own clips, so
-// that content need not belong to the caller.
+// A clip is an asset whose source names the content that it was cut from: the playback id, which
+// the sessions of a stream share, and the session or the asset. Lists have only the caller's own
+// clips, so that content need not belong to the caller.
 
 // listStreamClips answers GET /stream/{id}/clips, where the id may be a playback id.
 func (s *server) listStreamClips(w http.ResponseWriter, r *request) error {

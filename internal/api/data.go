@@ -22,8 +22,8 @@ var (
 	usageSteps    = []string{"hour", "day"}
 )
 
-// watchingNow is how long after the last request a viewer counts as watching: players send a request
-// every few seconds.
+// watchingNow is how long after the last request a viewer counts as watching: players send a
+// request every few seconds.
 const watchingNow = 30 * time.Second
 
 // queryViews answers GET /data/views/query.
@@ -128,8 +128,8 @@ func contentScheme(id string) string {
 	return ""
 }
 
-// viewQuery returns the query for the views of the caller's content with one of the ids, also if it is
-// deleted by now, or for those of all content if all ids are empty.
+// viewQuery returns the query for the views of the caller's content with one of the ids, also if it
+// is deleted by now, or for those of all content if all ids are empty.
 func (s *server) viewQuery(r *request, playbackID, assetID, streamID string) (store.ViewQuery, error) {
 	ctx := r.Context()
 	q := store.ViewQuery{UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, CreatorID: r.URL.Query().Get("creatorId")}
@@ -186,8 +186,8 @@ func overTime(q *store.ViewQuery, v url.Values) (err error) {
 	return err
 }
 
-// writeViews answers with rows, to which figures adds the figures of the endpoint. Unknown values are
-// left out.
+// writeViews answers with rows, to which figures adds the figures of the endpoint. Unknown values
+// are left out.
 func (s *server) writeViews(w http.ResponseWriter, r *request, q store.ViewQuery, figures func(row map[string]any, sums weir.ViewSums)) error {
 	rows, err := s.Store.Views(r.Context(), q)
 	if err != nil {

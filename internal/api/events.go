@@ -24,9 +24,9 @@ const (
 	maxEventStreams = 20
 )
 
-// streamEvents answers GET /events: the events of the caller's project as Server-Sent Events, from the
-// cursor on, or from now on. It ends when the client disconnects, the server drains, or the credential
-// becomes invalid.
+// streamEvents answers GET /events: the events of the caller's project as Server-Sent Events, from
+// the cursor on, or from now on. It ends when the client disconnects, the server drains, or the
+// credential becomes invalid.
 func (s *server) streamEvents(w http.ResponseWriter, r *request) error {
 	ctx := r.Context()
 	release, ok := s.eventStreams.take(s.limitKey(r), maxEventStreams)
@@ -70,8 +70,8 @@ func (s *server) streamEvents(w http.ResponseWriter, r *request) error {
 	}
 }
 
-// startOfEvents returns the number of the event after which the stream starts. Browsers keep the first
-// URL when they reconnect, so the header takes precedence over the query.
+// startOfEvents returns the number of the event after which the stream starts. Browsers keep the
+// first URL when they reconnect, so the header takes precedence over the query.
 func (s *server) startOfEvents(r *request) (int64, error) {
 	last, deleted, err := s.Store.EventBounds(r.Context())
 	if err != nil {

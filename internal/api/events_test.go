@@ -144,8 +144,7 @@ func testEvents(t *testing.T, f *fixture) {
 	}
 	l.want(second)
 
-	// A second client goes on behind the first event, by either way; the header
-	// counts more.
+	// A second client goes on behind the first event, by either way; the header counts more.
 	f.listen(t, base, "ann", "?cursor="+cursor).want(second)
 	f.listen(t, base, "ann", "", "Last-Event-ID", cursor).want(second)
 	f.listen(t, base, "ann", "?cursor=0", "Last-Event-ID", cursor).want(second)

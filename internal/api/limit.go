@@ -9,8 +9,8 @@ import (
 	"weir/internal/weir"
 )
 
-// limiter bounds the rate of requests of a key, or of an address without a key, and the rate of wrong
-// keys of an address.
+// limiter bounds the rate of requests of a key, or of an address without a key, and the rate of
+// wrong keys of an address.
 type limiter struct {
 	perSecond   int
 	asks, wrong weir.Buckets[string]

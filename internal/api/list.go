@@ -33,8 +33,8 @@ func query(r *request) (store.Query, error) {
 	return q, nil
 }
 
-// queryOfUser is query for lists with a parameter `userId`. denied is the error for callers that name
-// another user and are not admins.
+// queryOfUser is query for lists with a parameter `userId`. denied is the error for callers that
+// name another user and are not admins.
 func queryOfUser(r *request, denied string) (store.Query, error) {
 	q, err := query(r)
 	if user := r.URL.Query().Get("userId"); user != "" && err == nil {
@@ -157,8 +157,8 @@ func (e withUser[A]) MarshalJSON() ([]byte, error) {
 	return append(append(text[:len(text)-1], ','), extra[1:]...), nil
 }
 
-// writeOwned is writePage for resources of users: an admin's list of those of all users shows the user
-// of each, and which are deleted.
+// writeOwned is writePage for resources of users: an admin's list of those of all users shows the
+// user of each, and which are deleted.
 func writeOwned[T owned, A any](s *server, w http.ResponseWriter, r *request, q store.Query, page store.Page[T], show func(T) A) error {
 	if !r.caller.Admin || !q.Deleted && q.UserID != "" {
 		return writePage(s, w, r, q, page, show)

@@ -47,8 +47,8 @@ func hlsSource(url string) playbackSource {
 	return playbackSource{HRN: "HLS (TS)", Type: "html5/application/vnd.apple.mpegurl", URL: url}
 }
 
-// getPlayback answers GET /playback/{id}, where the id is a playback id, the id of a session, or the id
-// of one of the caller's assets on IPFS or Arweave.
+// getPlayback answers GET /playback/{id}, where the id is a playback id, the id of a session, or
+// the id of one of the caller's assets on IPFS or Arweave.
 func (s *server) getPlayback(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("id")
 	for _, find := range []func(*request, string) (playbackInfo, error){s.livePlayback, s.assetPlayback, s.recordingPlayback, s.contentPlayback} {
@@ -109,7 +109,8 @@ func (s *server) lastSession(ctx context.Context, stream weir.Stream) (*weir.Ses
 	return &page.Items[0], nil
 }
 
-// dvrPlayback returns where the owner can play the current broadcast from its start, or the last one.
+// dvrPlayback returns where the owner can play the current broadcast from its start, or the last
+// one.
 func (s *server) dvrPlayback(r *request, stream weir.Stream, last *weir.Session) ([]any, error) {
 	if r.caller == nil {
 		return nil, weir.Errorf(weir.Unauthenticated, "authentication is required to access recordings")

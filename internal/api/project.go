@@ -47,8 +47,8 @@ func (s *server) patchProject(w http.ResponseWriter, r *request, body nameBody) 
 	})
 }
 
-// deleteProject answers DELETE /project/{id}. The project must be empty, because its resources could
-// not be reached any more. Its API keys are deleted too.
+// deleteProject answers DELETE /project/{id}. The project must be empty, because its resources
+// could not be reached any more. Its API keys are deleted too.
 func (s *server) deleteProject(w http.ResponseWriter, r *request) error {
 	ctx := r.Context()
 	return s.changeProject(w, r, func(tx *store.Tx, p *weir.Project) error {

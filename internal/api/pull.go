@@ -58,8 +58,8 @@ func (s *server) putPull(w http.ResponseWriter, r *request, body weir.NewStream)
 	return s.pull(w, r, body, key, value, true)
 }
 
-// createAndPull answers POST /stream?autoStartPull=true: it creates a stream unless there is one with
-// the same source, and pulls it.
+// createAndPull answers POST /stream?autoStartPull=true: it creates a stream unless there is one
+// with the same source, and pulls it.
 func (s *server) createAndPull(w http.ResponseWriter, r *request, body weir.NewStream) error {
 	if body.Pull == nil {
 		return weir.Errorf(weir.Refused, "autoStartPull requires pull configuration to be present")
@@ -121,8 +121,8 @@ func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, ke
 	return writeJSON(w, status, showStream(stream))
 }
 
-// awaitPull waits until a pull plays. It ends a pull that fails before that, so that the caller, who
-// gets the error, knows that nothing runs.
+// awaitPull waits until a pull plays. It ends a pull that fails before that, so that the caller,
+// who gets the error, knows that nothing runs.
 func (s *server) awaitPull(ctx context.Context, wanted store.Pulling) error {
 	changes, stop := s.Store.Watch(store.TopicPull)
 	defer stop()

@@ -18,11 +18,11 @@ import (
 )
 
 // An upload is stored in parts, objects that are named after their offset: what arrived before a
-// connection or a node failed is there when the client comes back. A file that is sent in one request
-// is one part.
+// connection or a node failed is there when the client comes back. A file that is sent in one
+// request is one part.
 
-// uploadFolder returns the folder of the parts of an asset's upload, until the task has made the asset
-// of them.
+// uploadFolder returns the folder of the parts of an asset's upload, until the task has made the
+// asset of them.
 func uploadFolder(assetID string) string { return "upload/" + assetID }
 
 func partKey(assetID string, offset int64) string {

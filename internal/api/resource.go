@@ -11,8 +11,8 @@ import (
 // owned is a resource that belongs to a user.
 type owned interface{ Owner() weir.Owner }
 
-// checkOwner returns a NotFound error unless the caller may see the resource: those of others look as
-// if they did not exist, and only admins see deleted ones.
+// checkOwner returns a NotFound error unless the caller may see the resource: those of others look
+// as if they did not exist, and only admins see deleted ones.
 func checkOwner(r *request, v owned) error {
 	if o := v.Owner(); o.Deleted && !r.caller.Admin || !r.caller.Owns(o.UserID, o.ProjectID) {
 		return weir.ErrNotFound()

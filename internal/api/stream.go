@@ -47,8 +47,8 @@ func makeStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body wei
 	return stream, tx.CreateStream(ctx, &stream)
 }
 
-// checkStream checks what needs the store, in the order of the contract, and creates the targets of a
-// stream. invalid is the error of the checks that do not need the store.
+// checkStream checks what needs the store, in the order of the contract, and creates the targets of
+// a stream. invalid is the error of the checks that do not need the store.
 func checkStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body weir.NewStream, stream *weir.Stream, invalid error, now time.Time) error {
 	notFound := weir.Errorf(weir.Refused, "object store %s not found or disabled", body.ObjectStoreID)
 	if err := checkObjectStore(ctx, tx, caller, body.ObjectStoreID, notFound); err != nil {
@@ -113,8 +113,8 @@ func (s *server) writeStreams(w http.ResponseWriter, r *request, q store.Query) 
 
 func showRaw(x store.Shown) json.RawMessage { return x.JSON }
 
-// getStream answers GET /stream/{id}. It is the most frequent request, so it writes the row as it is
-// stored.
+// getStream answers GET /stream/{id}. It is the most frequent request, so it writes the row as it
+// is stored.
 func (s *server) getStream(w http.ResponseWriter, r *request) error {
 	shown, err := get(r, s.Store.ShownStream, r.PathValue("id"))
 	if err != nil {

@@ -28,7 +28,8 @@ func (s *server) createToken(w http.ResponseWriter, r *request, body weir.NewAPI
 	return writeJSON(w, http.StatusCreated, tokenAnswer{t, key.Reveal()})
 }
 
-// listTokens answers GET /api-token. It lists the keys of all projects unless the request names one.
+// listTokens answers GET /api-token. It lists the keys of all projects unless the request names
+// one.
 func (s *server) listTokens(w http.ResponseWriter, r *request) error {
 	q, err := queryOfUser(r, "user can only request information on their own tokens")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"weir/internal/weir"
 )
 
-// transcode answers POST /transcode. It refuses a destination that does not accept files, so that no
-// task fails because of it later.
+// transcode answers POST /transcode. It refuses a destination that does not accept files, so that
+// no task fails because of it later.
 func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTranscode) error {
 	ctx, now := r.Context(), time.Now()
 	task, err := body.Task(r.caller, now)

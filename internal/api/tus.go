@@ -160,8 +160,8 @@ func (s *server) beginTus(hook tusd.HookEvent) (string, error) {
 	return asset.ID + "-" + hex.EncodeToString(secret[:]), nil
 }
 
-// tusError makes an error of ours one of tusd. It logs other errors, which tusd would only send to the
-// client.
+// tusError makes an error of ours one of tusd. It logs other errors, which tusd would only send to
+// the client.
 func (s *server) tusError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -183,7 +183,8 @@ func (s *server) tusError(ctx context.Context, err error) error {
 	}}
 }
 
-// tusStore stores uploads in parts, so that they can be resumed after a restart and on another node.
+// tusStore stores uploads in parts, so that they can be resumed after a restart and on another
+// node.
 type tusStore struct{ s *server }
 
 // tusInfo is the state of an upload besides its parts.
@@ -191,8 +192,8 @@ type tusInfo struct {
 	ID       string `json:"id"`
 	Size     int64  `json:"size"`
 	Deferred bool   `json:"deferred,omitempty"` // the size is not known yet
-	// Writer is the id of the last request, which alone may write: a client that lost its connection
-	// may come back on another node before the first node has noticed.
+	// Writer is the id of the last request, which alone may write: a client that lost its
+	// connection may come back on another node before the first node has noticed.
 	Writer string `json:"writer,omitempty"`
 }
 
@@ -271,8 +272,8 @@ func (u *tusUpload) save(ctx context.Context) error {
 	return u.s.tusError(ctx, u.s.Media.Put(ctx, infoKey(u.assetID), bytes.NewReader(text), int64(len(text)), blob.PutOptions{}))
 }
 
-// WriteChunk stores the body part by part. When the connection breaks, tusd ends the body without an
-// error, and the part is stored although the client has disconnected.
+// WriteChunk stores the body part by part. When the connection breaks, tusd ends the body without
+// an error, and the part is stored although the client has disconnected.
 func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader) (int64, error) {
 	ctx = context.WithoutCancel(ctx)
 	u.info.Writer = weir.NewID()

@@ -248,8 +248,7 @@ func TestTusAnew(t *testing.T) {
 	}
 }
 
-// What came before a connection broke is kept, and a part that came whole is not
-// written again.
+// What came before a connection broke is kept, and a part that came whole is not written again.
 func TestTusBroken(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()

@@ -19,8 +19,8 @@ type newAsset struct {
 	Task  taskID     `json:"task"`
 }
 
-// importAsset answers POST /asset/upload/url. A request that repeats an earlier one gets the asset of
-// the earlier one, if that is not finished yet.
+// importAsset answers POST /asset/upload/url. A request that repeats an earlier one gets the asset
+// of the earlier one, if that is not finished yet.
 func (s *server) importAsset(w http.ResponseWriter, r *request, body weir.NewAsset) error {
 	now := time.Now()
 	asset, task, err := body.Asset(r.caller, now)

@@ -75,8 +75,7 @@ type answered struct {
 	body string
 }
 
-// send sends a request; headers are pairs of name and value. Every error is as all
-// errors are.
+// send sends a request; headers are pairs of name and value. Every error is as all errors are.
 func (u *uploads) send(method, url string, body io.Reader, headers ...string) answered {
 	u.Helper()
 	r, err := http.NewRequestWithContext(u.Context(), method, url, body)
@@ -338,8 +337,7 @@ func TestReceiveFileBroken(t *testing.T) {
 	}
 }
 
-// A client that sends nothing, or next to nothing, is given up on; one that takes its
-// time is not.
+// A client that sends nothing, or next to nothing, is given up on; one that takes its time is not.
 func TestReceiveFileSlowly(t *testing.T) {
 	u := newUploads(t, func(o *Options) { o.timeout = 300 * time.Millisecond })
 	for name, trickle := range map[string]bool{"nothing": false, "next to nothing": true} {

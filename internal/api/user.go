@@ -161,8 +161,8 @@ func (s *server) patchUser(w http.ResponseWriter, r *request, patch userPatch) e
 	})
 }
 
-// setUserSuspended answers PATCH /user/{id}/suspended. After the suspension API keys work again, but
-// people have to log in again.
+// setUserSuspended answers PATCH /user/{id}/suspended. After the suspension API keys work again,
+// but people have to log in again.
 func (s *server) setUserSuspended(w http.ResponseWriter, r *request, patch userPatch) error {
 	if r.PathValue("id") == r.caller.UserID {
 		return weir.Errorf(weir.Refused, "cannot suspend own user")

@@ -1,10 +1,10 @@
-// Package codec parses the content of samples: H.264, H.265, AV1, AAC and Opus. It has the only parser
-// of each parameter set and configuration record, and derives codec strings, frame sizes, durations and
-// key frames from them.
+// Package codec parses the content of samples: H.264, H.265, AV1, AAC and Opus. It has the only
+// parser of each parameter set and configuration record, and derives codec strings, frame sizes,
+// durations and key frames from them.
 //
-// A [Packet] is the data of a track in a message of a transport. A [Decoder] makes samples of packets,
-// and has the [Config] of their track, of which cmaf makes a sample entry. [Units] iterates over the NAL
-// units of a sample, and [ParameterSets] reads avcC and hvcC records.
+// A [Packet] is the data of a track in a message of a transport. A [Decoder] makes samples of
+// packets, and has the [Config] of their track, of which cmaf makes a sample entry. [Units]
+// iterates over the NAL units of a sample, and [ParameterSets] reads avcC and hvcC records.
 //
 // The package does no I/O.
 package codec

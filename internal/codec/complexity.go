@@ -6,9 +6,9 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 )
 
-// Complexity measures how hard the frames of H.264 were to encode. Their sizes alone do not show it: an
-// encoder with a constant bitrate spends the same on all frames and lets the quality differ. So the size
-// of each slice is scaled by its quantizer, as if all slices had the same one.
+// Complexity measures how hard the frames of H.264 were to encode. Their sizes alone do not show
+// it: an encoder with a constant bitrate spends the same on all frames and lets the quality differ.
+// So the size of each slice is scaled by its quantizer, as if all slices had the same one.
 type Complexity struct {
 	lengthSize int // bytes of the length before each NAL unit
 	sps        h264.SPS
@@ -36,7 +36,8 @@ const (
 	maxRefs     = 32
 )
 
-// NewComplexity returns a Complexity for a track with these parameter sets; false = they can't be used.
+// NewComplexity returns a Complexity for a track with these parameter sets; false = they can't be
+// used.
 func NewComplexity(sets ParameterSets) (*Complexity, bool) {
 	c := &Complexity{lengthSize: sets.LengthSize, pps: map[uint32]picParams{}}
 	known := false

@@ -123,8 +123,8 @@ func H265Config(vps, sps, pps []byte) (Config, error) {
 	return c.video(coding, "hvc1", uint64(width), uint64(height), &record)
 }
 
-// parameterSets checks that NAL units are of these kinds, and removes the zeros that some transports
-// have between NAL units.
+// parameterSets checks that NAL units are of these kinds, and removes the zeros that some
+// transports have between NAL units.
 func parameterSets(
 	coding string, kind func([]byte) NAL, kinds []NAL, units ...[]byte,
 ) ([][]byte, error) {
@@ -144,8 +144,8 @@ func parameterSets(
 	return sets, nil
 }
 
-// AV1Config returns the configuration of AV1 with this sequence header, a whole OBU. There may be other
-// OBUs around it.
+// AV1Config returns the configuration of AV1 with this sequence header, a whole OBU. There may be
+// other OBUs around it.
 func AV1Config(sequenceHeader []byte) (Config, error) {
 	const coding = "AV1"
 	unit, s, err := parseSequenceHeader(sequenceHeader)
@@ -181,8 +181,7 @@ func (c *Config) setPixelAspect(width, height uint) {
 	}
 }
 
-// video completes the configuration of a video track; entry is its sample entry in MP4
-// files.
+// video completes the configuration of a video track; entry is its sample entry in MP4 files.
 func (c Config) video(
 	coding, entry string, width, height uint64, record interface{ Encode(io.Writer) error },
 ) (Config, error) {

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Decoder makes samples of the packets of encoders, and has the configuration of their track. It decodes
-// no frame: it removes what must not be in a sample, finds key frames, and notices changes of the
-// configuration.
+// Decoder makes samples of the packets of encoders, and has the configuration of their track. It
+// decodes no frame: it removes what must not be in a sample, finds key frames, and notices changes
+// of the configuration.
 type Decoder interface {
 	// Configure takes the record that is sent before the frames.
 	Configure(record []byte) error
-	// Sample makes a sample of a frame, whose bytes belong to the decoder afterwards. A sample without
-	// data must be ignored.
+	// Sample makes a sample of a frame, whose bytes belong to the decoder afterwards. A sample
+	// without data must be ignored.
 	Sample(frame []byte) (Sample, error)
 	// Changed reports whether the configuration has changed since the last call.
 	Changed() bool
@@ -26,8 +26,8 @@ type Sample struct {
 	Data []byte
 	Sync bool // decoding can start here
 
-	// Duration of audio, in ticks of 1/Timescale seconds. Timescale is 0 for video, whose duration is
-	// known only with the next frame.
+	// Duration of audio, in ticks of 1/Timescale seconds. Timescale is 0 for video, whose duration
+	// is known only with the next frame.
 	Duration, Timescale int64
 }
 
@@ -64,8 +64,8 @@ const maxSets = 16 << 10
 // lengths before them.
 //
 // Parameter sets belong to the configuration. Encoders repeat them in the stream, where they are
-// removed, or change them there, which changes the configuration. It has one set of each type; other
-// picture parameter sets are inserted before each key frame.
+// removed, or change them there, which changes the configuration. It has one set of each type;
+// other picture parameter sets are inserted before each key frame.
 type nalDecoder struct {
 	change
 	h265          bool

@@ -16,8 +16,8 @@ const (
 	opusMagic = "OpusHead"
 )
 
-// OpusHead returns the identification header (RFC 7845, 5.1) of Opus with the number of channels, in
-// the order of Vorbis if there are more than two; nil if there is no such layout.
+// OpusHead returns the identification header (RFC 7845, 5.1) of Opus with the number of channels,
+// in the order of Vorbis if there are more than two; nil if there is no such layout.
 func OpusHead(channels int) []byte {
 	// For more than two channels: how many streams there are, how many of them are stereo,
 	// and which of the decoded channels each channel is.

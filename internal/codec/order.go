@@ -2,8 +2,8 @@ package codec
 
 import "github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 
-// DecodeTimes computes the decode times of H.264 from a transport that has only presentation times. They
-// differ if encoders use B-frames.
+// DecodeTimes computes the decode times of H.264 from a transport that has only presentation times.
+// They differ if encoders use B-frames.
 type DecodeTimes struct {
 	extractor *h264.DTSExtractor // nil = it begins with the next key frame
 }

@@ -71,8 +71,8 @@ func (c *Config) RTMPServer(base string) string {
 	return scheme + "://" + host + "/live"
 }
 
-// SplitAddress returns host and port of a listener's address. anyHost is the host if it listens on all
-// addresses.
+// SplitAddress returns host and port of a listener's address. anyHost is the host if it listens on
+// all addresses.
 func SplitAddress(addr, anyHost string) (host, port string) {
 	host, port, _ = net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {

@@ -232,8 +232,8 @@ func (s *sources) fromEnvironment(flag *kong.Flag) (*setting, error) {
 			return &setting{strings.TrimSpace(string(content)), name + "_FILE"}, err
 		}
 	}
-	// An empty variable is a value if the setting can be empty. Otherwise it means "not set", as in the
-	// environment of containers.
+	// An empty variable is a value if the setting can be empty. Otherwise it means "not set", as in
+	// the environment of containers.
 	kind := flag.Target.Kind()
 	if !ok || text == "" && kind != reflect.String && kind != reflect.Slice {
 		return nil, nil
@@ -254,8 +254,9 @@ func (s *sources) filePath(ctx *kong.Context) (path string, named bool) {
 	return defaultFile, false
 }
 
-// readSettings reads a settings file: one line per setting, named like its flag, with a single value or
-// a list. It refuses unknown names, because a misspelt setting would otherwise keep its default.
+// readSettings reads a settings file: one line per setting, named like its flag, with a single
+// value or a list. It refuses unknown names, because a misspelt setting would otherwise keep its
+// default.
 func readSettings(path string, flags []*kong.Flag) (map[string]string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -25,7 +25,8 @@ type failure struct {
 	tag      *failure       // of a branch: the member that names the form names another one
 }
 
-// flatten returns the failures that are reported to programs: those of its branches, then the failure.
+// flatten returns the failures that are reported to programs: those of its branches, then the
+// failure.
 func (f *failure) flatten() []*failure {
 	var all []*failure
 	for _, branch := range f.branches {

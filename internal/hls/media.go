@@ -24,9 +24,9 @@ type Media struct {
 	Version int
 
 	// Target and PartTarget are the minimum target durations of segments and parts. Text raises
-	// them to the maximum that is listed. A playlist that grows sets them to an upper bound, because
-	// players read them once. A playlist with a part target, or with parts, is one
-	// for low latency.
+	// them to the maximum that is listed. A playlist that grows sets them to an upper bound,
+	// because players read them once. A playlist with a part target, or with parts, is one for low
+	// latency.
 	Target, PartTarget time.Duration
 
 	Sequence              int64 // the number of the first segment, with the skipped ones
@@ -77,8 +77,8 @@ type Report struct {
 // Key says how segments are encrypted.
 type Key struct{ Method, URI, IV, Format string }
 
-// Distances from the end of a playlist for low latency, in target durations: within which segments have
-// their parts listed, and beyond which an update may leave segments out.
+// Distances from the end of a playlist for low latency, in target durations: within which segments
+// have their parts listed, and beyond which an update may leave segments out.
 const (
 	partsWithin = 3
 	skipBeyond  = 6
@@ -238,8 +238,8 @@ func (s *Segment) textSize() int {
 	return size
 }
 
-// segment writes a segment. Tags that apply to the whole segment come first, because they apply to the
-// first part too.
+// segment writes a segment. Tags that apply to the whole segment come first, because they apply to
+// the first part too.
 func (w *writer) segment(s *Segment) {
 	if s.Discontinuity {
 		w.put("#EXT-X-DISCONTINUITY\n")

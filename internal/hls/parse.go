@@ -30,8 +30,8 @@ type RangeError struct{ Text string }
 
 func (*RangeError) Error() string { return "has a range of bytes that can't be read" }
 
-// Parse reads a playlist and returns either a master or a media playlist. It leaves out tags that it
-// does not know. Durations and numbers that it can't read are less than 0.
+// Parse reads a playlist and returns either a master or a media playlist. It leaves out tags that
+// it does not know. Durations and numbers that it can't read are less than 0.
 func Parse(data []byte) (*Master, *Media, error) {
 	text := strings.TrimPrefix(string(data), "\ufeff")
 	if !utf8.ValidString(text) || !strings.HasPrefix(text, "#EXTM3U") {

@@ -207,8 +207,8 @@ func (s *Store) RememberedKey(key weir.Secret) (weir.Caller, bool) {
 	return caller, ok
 }
 
-// CallerByKey returns the caller of an API key. The error is NotFound when there is no such key, and
-// Unauthenticated when its user is deleted.
+// CallerByKey returns the caller of an API key. The error is NotFound when there is no such key,
+// and Unauthenticated when its user is deleted.
 func (s *Store) CallerByKey(ctx context.Context, key weir.Secret) (weir.Caller, error) {
 	hash := hashKey(key.Reveal())
 	return s.auth.get(hash, func() (weir.Caller, error) {

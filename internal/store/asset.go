@@ -125,8 +125,8 @@ func (tx *Tx) UpdateAsset(ctx context.Context, id string, change func(*weir.Asse
 	return assets.update(ctx, tx, id, change)
 }
 
-// FailAsset marks the asset of a failed task as failed. An asset that is ready stays ready: the task
-// would only have added to it.
+// FailAsset marks the asset of a failed task as failed. An asset that is ready stays ready: the
+// task would only have added to it.
 func (tx *Tx) FailAsset(ctx context.Context, id, message string, events *weir.EventBatch) error {
 	failed := false
 	a, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {

@@ -9,8 +9,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Emit writes an event, and a delivery with its job for every webhook that wants it. Call it last in
-// a transaction: from then on other transactions wait before they emit.
+// Emit writes an event, and a delivery with its job for every webhook that wants it. Call it last
+// in a transaction: from then on other transactions wait before they emit.
 func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
 	doc, err := json.Marshal(e)
 	if err != nil {

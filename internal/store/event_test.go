@@ -139,9 +139,8 @@ func TestWatchAnotherNode(t *testing.T) {
 	})
 }
 
-// TestFollowEvents has a reader follow what several writers write at once: it must
-// see all of it, in order, and nothing twice. That needs numbers which become
-// visible in their order.
+// TestFollowEvents has a reader follow what several writers write at once: it must see all of it,
+// in order, and nothing twice. That needs numbers which become visible in their order.
 func TestFollowEvents(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		const writers, perWriter = 4, 25

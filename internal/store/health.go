@@ -13,8 +13,8 @@ import (
 // maxSamples is the maximum number of samples in one answer: almost three hours.
 const maxSamples = 1000
 
-// HealthSamples returns the samples of a stream in a range of time, the oldest first; the newest ones
-// if there are more than maxSamples. to = 0 means no end.
+// HealthSamples returns the samples of a stream in a range of time, the oldest first; the newest
+// ones if there are more than maxSamples. to = 0 means no end.
 func (q *queries) HealthSamples(ctx context.Context, streamID string, from, to weir.Millis) ([]weir.HealthSample, error) {
 	b := &builder{}
 	b.and("stream_id = %s", streamID)

@@ -143,8 +143,8 @@ func (s *Store) JobTx(ctx context.Context, job Job, do func(*Tx) error) error {
 // errLostJob says that another node has the job by now.
 var errLostJob = errors.New("the job belongs to another attempt by now")
 
-// jobsOfNode is how many jobs of its own queue a node runs at once: they move files, and more at once
-// would not be faster.
+// jobsOfNode is how many jobs of its own queue a node runs at once: they move files, and more at
+// once would not be faster.
 const jobsOfNode = 4
 
 // Slots says how many jobs of each queue a node runs at once.
@@ -152,7 +152,8 @@ type Slots struct {
 	Encode, Control, Webhook int
 }
 
-// Work runs jobs of the given kinds until ctx ends, then gives running ones at most drain to finish.
+// Work runs jobs of the given kinds until ctx ends, then gives running ones at most drain to
+// finish.
 func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, handlers map[string]Handler) error {
 	kinds := slices.Sorted(maps.Keys(handlers))
 	queues := map[string]int{}
@@ -409,8 +410,8 @@ func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
 // startAgainAfter is the pause after River could not start.
 const startAgainAfter = time.Second
 
-// start returns a client that runs jobs, or nil when ctx has ended. It waits for a database that does
-// not answer.
+// start returns a client that runs jobs, or nil when ctx has ended. It waits for a database that
+// does not answer.
 func (c jobClient[TTx]) start(ctx context.Context, config *river.Config) (*river.Client[TTx], error) {
 	for {
 		client, err := river.NewClient(c.driver, config)
@@ -430,9 +431,9 @@ func (c jobClient[TTx]) start(ctx context.Context, config *river.Config) (*river
 	}
 }
 
-// wake makes River look for jobs in the queues now; nil = in all. River does so by itself when a job
-// is inserted outside a transaction, so wake inserts one, which wakeUp removes before it reaches the
-// database.
+// wake makes River look for jobs in the queues now; nil = in all. River does so by itself when a
+// job is inserted outside a transaction, so wake inserts one, which wakeUp removes before it
+// reaches the database.
 func (c jobClient[TTx]) wake(ctx context.Context, queues []string) {
 	active := c.active.Load()
 	if active == nil {
@@ -471,8 +472,8 @@ func (w *riverWorker) Work(ctx context.Context, job *river.Job[jobArgs]) error {
 
 func (w *riverWorker) Timeout(*river.Job[jobArgs]) time.Duration { return w.timeout }
 
-// retryPolicy is for jobs whose handler failed, for example because the database did not answer: soon
-// at first, then once a minute.
+// retryPolicy is for jobs whose handler failed, for example because the database did not answer:
+// soon at first, then once a minute.
 type retryPolicy struct{}
 
 func (retryPolicy) NextRetry(job *rivertype.JobRow) time.Time {

@@ -166,8 +166,7 @@ func TestNoReindexingOnSQLite(t *testing.T) {
 	}
 }
 
-// TestFailedJob shows that a job that failed comes again, and what is kept of the
-// reason.
+// TestFailedJob shows that a job that failed comes again, and what is kept of the reason.
 func TestFailedJob(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
@@ -226,8 +225,7 @@ func TestCancelJobs(t *testing.T) {
 			t.Errorf("the other job was cancelled too: %v", err)
 		}
 		second.end <- nil
-		// The request holds for the jobs of before it, not for one that is asked for
-		// after it.
+		// The request holds for the jobs of before it, not for one that is asked for after it.
 		enqueue(t, st, JobTask, "stopped")
 		again := <-jobs
 		if again.ID == first.ID || again.Ref != "stopped" || again.ctx.Err() != nil {

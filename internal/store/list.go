@@ -71,8 +71,8 @@ func (t *table[T]) listShown(ctx context.Context, q *queries, query Query) (Page
 	return page(ctx, t, q, query, shownColumns, func(r rows, keys []any) (Shown, error) { return t.scanShown(q, r, keys) })
 }
 
-// page returns a page of a list. A page starts after the keys of the last row of the page before it,
-// not at an offset, so that new and deleted rows neither repeat nor hide others. scan reads the
+// page returns a page of a list. A page starts after the keys of the last row of the page before
+// it, not at an offset, so that new and deleted rows neither repeat nor hide others. scan reads the
 // selected columns, and after them the keys that rows are ordered by.
 func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, selected string, scan func(r rows, keys []any) (V, error)) (Page[V], error) {
 	var p Page[V]
@@ -375,8 +375,8 @@ func (b *builder) after(o ordering, text string) (offset int, err error) {
 	return 0, nil
 }
 
-// behind returns the condition for the rows after the one with these keys. When all columns have the
-// same direction it is one comparison of rows, for which both engines use an index.
+// behind returns the condition for the rows after the one with these keys. When all columns have
+// the same direction it is one comparison of rows, for which both engines use an index.
 func (b *builder) behind(o ordering, keys []any) string {
 	same := !slices.ContainsFunc(o, func(c orderColumn) bool { return c.desc != o[0].desc })
 	operator := map[bool]string{true: " < ", false: " > "}

@@ -199,8 +199,8 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	return b.session, b.air, nil
 }
 
-// closeUnreported ends the session of a node that can't report how far it was. It writes the session,
-// and leaves the rest to the caller.
+// closeUnreported ends the session of a node that can't report how far it was. It writes the
+// session, and leaves the rest to the caller.
 func (tx *Tx) closeUnreported(ctx context.Context, b *broadcast, events *weir.EventBatch) error {
 	b.air.Leap()
 	b.air.Close()
@@ -249,9 +249,9 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 	return b.session, tx.saveAndEmit(ctx, &b, events)
 }
 
-// RenewOnAir writes the beats of the sessions that this node carries, and returns the streams that it
-// must stop carrying. It skips streams that are locked at this time until the next beat, so that a
-// node with many streams neither waits nor makes others wait.
+// RenewOnAir writes the beats of the sessions that this node carries, and returns the streams that
+// it must stop carrying. It skips streams that are locked at this time until the next beat, so that
+// a node with many streams neither waits nor makes others wait.
 func (tx *Tx) RenewOnAir(ctx context.Context, beats []Beat, now time.Time) (lost []Lost, err error) {
 	events := weir.NewEventBatch("", now)
 	for some := range slices.Chunk(beats, beatsAtOnce) {
@@ -306,8 +306,8 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) 
 	return lost, health.save(ctx, tx)
 }
 
-// tookSince reports whether this process itself has taken the stream again since the beat, because an
-// encoder reconnected. Then the stream is not lost.
+// tookSince reports whether this process itself has taken the stream again since the beat, because
+// an encoder reconnected. Then the stream is not lost.
 func (tx *Tx) tookSince(b *broadcast, beat Beat) bool {
 	epoch, _ := tx.store.epochs.Load(beat.StreamID)
 	return b.open() && b.air.Node == tx.store.node.id && epoch == b.air.Epoch && b.air.Epoch > beat.Epoch
@@ -354,8 +354,8 @@ func (tx *Tx) lockBroadcasts(ctx context.Context, beats []Beat) (map[string]*bro
 	return all, owners, err
 }
 
-// OpenSessions returns the sessions that this node carried before a restart, and takes them again: a
-// former process that still runs can't write to them any more.
+// OpenSessions returns the sessions that this node carried before a restart, and takes them again:
+// a former process that still runs can't write to them any more.
 func (s *Store) OpenSessions(ctx context.Context, node string) ([]OnAir, error) {
 	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE node = $1 AND session_id <> '' ORDER BY stream_id", node)
 	if err != nil {
@@ -396,8 +396,8 @@ func (tx *Tx) end(ctx context.Context, streamID string, why weir.Ending) error {
 const abandonedAfter = time.Minute
 
 // abandoned is the condition for sessions that their nodes no longer serve: the node is on air but
-// sends no beats, or the session must end and the node is dead or does not know of it. $1 is now, $2
-// is abandonedAfter before.
+// sends no beats, or the session must end and the node is dead or does not know of it. $1 is now,
+// $2 is abandonedAfter before.
 const abandoned = `session_id <> '' AND (connected AND expires_at <= $1 OR NOT connected AND (closes_at <= $1 OR ending <> '')
 	AND NOT EXISTS (SELECT 1 FROM node WHERE node.id = live.node AND (node.started_at > $2 OR live.seen_at > $2)))`
 

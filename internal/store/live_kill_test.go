@@ -139,9 +139,8 @@ func TestFailureAtEachStatement(t *testing.T) {
 	})
 }
 
-// TestKilledInTheMiddle kills a process between statements of a session's life. The
-// node that comes after it finds what the events tell of, and finishes the session:
-// everything is told once.
+// TestKilledInTheMiddle kills a process between statements of a session's life. The node that comes
+// after it finds what the events tell of, and finishes the session: everything is told once.
 func TestKilledInTheMiddle(t *testing.T) {
 	if os.Getenv("LIVE_VICTIM") != "" {
 		beLiveVictim(t)

@@ -32,8 +32,8 @@ func newNode(id string) node {
 	return n
 }
 
-// client returns the name under which this process takes jobs. It starts with the node's id, so that
-// a node recognizes the jobs that it ran before a restart.
+// client returns the name under which this process takes jobs. It starts with the node's id, so
+// that a node recognizes the jobs that it ran before a restart.
 func (n node) client() string {
 	if n.id == "" {
 		return "command." + n.boot
@@ -73,8 +73,8 @@ func (s *Store) saveNode(ctx context.Context, c conn, now time.Time, also string
 	return err
 }
 
-// announceSlots publishes how many pieces of tasks this node encodes at once. If that fails, the next
-// heartbeat does it.
+// announceSlots publishes how many pieces of tasks this node encodes at once. If that fails, the
+// next heartbeat does it.
 func (s *Store) announceSlots(ctx context.Context, slots int) {
 	s.node.slots.Store(int64(slots))
 	if _, err := s.conn.exec(ctx, "UPDATE node SET slots = $2 WHERE id = $1", s.node.id, slots); err != nil && ctx.Err() == nil {

@@ -102,8 +102,8 @@ func TestTakeOverSparesOthers(t *testing.T) {
 	})
 }
 
-// TestLostNode checks that a node without heartbeats stops its jobs before other nodes take them over,
-// and starts none.
+// TestLostNode checks that a node without heartbeats stops its jobs before other nodes take them
+// over, and starts none.
 func TestLostNode(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()

@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Piece is a part of a task that any node can encode by itself: a chunk of the video, an audio track,
-// the thumbnails.
+// Piece is a part of a task that any node can encode by itself: a chunk of the video, an audio
+// track, the thumbnails.
 type Piece struct {
 	TaskID string
 	Name   string
@@ -72,8 +72,8 @@ func (q *queries) PieceResults(ctx context.Context, taskID string, names []strin
 	return results, nil
 }
 
-// CreatePieces writes the pieces of a task, whose source and plan must be known, and enqueues them. A
-// piece with a result is done already.
+// CreatePieces writes the pieces of a task, whose source and plan must be known, and enqueues them.
+// A piece with a result is done already.
 func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) error {
 	if _, err := tx.lockWork(ctx, taskID); err != nil {
 		return err
@@ -97,8 +97,8 @@ func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) e
 	return tx.ResumePieces(ctx, taskID)
 }
 
-// ResumePieces enqueues again the pieces that are not done and that no job is running: their jobs may
-// be lost.
+// ResumePieces enqueues again the pieces that are not done and that no job is running: their jobs
+// may be lost.
 func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
 	w, err := tx.lockWork(ctx, taskID)
 	if err != nil {
@@ -133,8 +133,8 @@ const encodedShare = `SELECT COALESCE(sum(weight * progress) / NULLIF(sum(weight
 
 func scanFloat(r rows) (f float64, err error) { return f, r.Scan(&f) }
 
-// StartPiece takes the piece of a job. ok is false when there is nothing to do: the task has stopped,
-// the piece is done, or another job runs it.
+// StartPiece takes the piece of a job. ok is false when there is nothing to do: the task has
+// stopped, the piece is done, or another job runs it.
 func (tx *Tx) StartPiece(ctx context.Context, job Job) (w Work, p Piece, ok bool, err error) {
 	taskID, name, _ := strings.Cut(job.Ref, "/")
 	return tx.startPiece(ctx, job, taskID, name)
@@ -221,9 +221,9 @@ func (q *queries) EncodeSlots(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// GivePieces enqueues pieces that can be done next, until there are twice as many as there are slots:
-// enough that no slot is idle, and few enough that a new task does not wait for long. Accounts with
-// fewer pending pieces come first. Urgent pieces are always enqueued.
+// GivePieces enqueues pieces that can be done next, until there are twice as many as there are
+// slots: enough that no slot is idle, and few enough that a new task does not wait for long.
+// Accounts with fewer pending pieces come first. Urgent pieces are always enqueued.
 func (tx *Tx) GivePieces(ctx context.Context) error {
 	if _, err := one(ctx, tx.conn, scanInt, "SELECT value FROM counter WHERE name = 'encode'"+tx.store.engine.forUpdate()); err != nil {
 		return err
@@ -278,8 +278,8 @@ func scanNextPiece(r rows) (p nextPiece, err error) {
 	return p, r.Scan(&p.user, &p.taskID, &p.name, &p.urgent)
 }
 
-// choosePieces returns free pieces, and all that are urgent. Each time it picks the first piece of the
-// account with the fewest pending ones.
+// choosePieces returns free pieces, and all that are urgent. Each time it picks the first piece of
+// the account with the fewest pending ones.
 func choosePieces(ready []nextPiece, pending map[string]int, free int) []nextPiece {
 	var chosen []nextPiece
 	byUser, users := map[string][]nextPiece{}, []string{}

@@ -361,8 +361,7 @@ func TestChoosePieces(t *testing.T) {
 	}
 }
 
-// TestGivePieces shows that a thousand pieces of one account do not keep another's
-// waiting.
+// TestGivePieces shows that a thousand pieces of one account do not keep another's waiting.
 func TestGivePieces(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		for range 10 {

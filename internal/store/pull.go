@@ -8,8 +8,8 @@ import (
 	"weir/internal/weir"
 )
 
-// The rules of pulling are in package weir (pull.go there). The row of a pull is locked after that of
-// its stream, if that is locked too.
+// The rules of pulling are in package weir (pull.go there). The row of a pull is locked after that
+// of its stream, if that is locked too.
 
 // Pulling is a request that weir pulls a stream from its source.
 type Pulling = weir.Pulling
@@ -131,7 +131,8 @@ type PullBeat struct {
 	Claim, Position int64
 }
 
-// RenewPulls writes the beats of this node's pulls, and returns the streams that it must stop pulling.
+// RenewPulls writes the beats of this node's pulls, and returns the streams that it must stop
+// pulling.
 func (s *Store) RenewPulls(ctx context.Context, beats []PullBeat, now time.Time) (lost []string, err error) {
 	err = s.Tx(ctx, func(tx *Tx) error {
 		lost = nil

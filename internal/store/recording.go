@@ -25,8 +25,8 @@ func (tx *Tx) adoptRecording(b *broadcast) {
 	}
 }
 
-// NeedsFiles reports whether the files of a session may still be needed: the session is open, or its
-// asset is not made of them yet, or could not be made.
+// NeedsFiles reports whether the files of a session may still be needed: the session is open, or
+// its asset is not made of them yet, or could not be made.
 func (q *queries) NeedsFiles(ctx context.Context, sessionID string) (bool, error) {
 	session, exists, err := found(q.Session(ctx, sessionID))
 	if err != nil || !exists {

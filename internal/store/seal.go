@@ -62,8 +62,8 @@ func (s *sealer) open(place string, box []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// lookup returns a hash by which a sealed value is found: the same for the same value, and of no use
-// without the master secret. An empty value has none.
+// lookup returns a hash by which a sealed value is found: the same for the same value, and of no
+// use without the master secret. An empty value has none.
 func (s *sealer) lookup(value string) string {
 	if value == "" {
 		return ""
@@ -73,8 +73,8 @@ func (s *sealer) lookup(value string) string {
 	return hex.EncodeToString(m.Sum(nil)[:16])
 }
 
-// hashKey returns the hash under which an API key or a one-time token is stored. They are random, so
-// a plain hash is enough.
+// hashKey returns the hash under which an API key or a one-time token is stored. They are random,
+// so a plain hash is enough.
 func hashKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
@@ -90,8 +90,8 @@ func (s *Store) checkSecret(ctx context.Context) error {
 	return nil
 }
 
-// NamedSecret returns the secret of that name. The first call creates it; all nodes and later starts
-// get the same.
+// NamedSecret returns the secret of that name. The first call creates it; all nodes and later
+// starts get the same.
 func (s *Store) NamedSecret(ctx context.Context, name string, create func() ([]byte, error)) ([]byte, error) {
 	place := "secret/" + name
 	scan := func(r rows) (b []byte, err error) { return b, r.Scan(&b) }

@@ -46,8 +46,8 @@ func (q *queries) SigningKeysByPublicKey(ctx context.Context, publicKey string) 
 	return signingKeys.where(ctx, q, "public_key = $1 ORDER BY created_at", publicKey)
 }
 
-// LockSigningKeys keeps others from adding signing keys of a user until the transaction ends, so that
-// they can be counted.
+// LockSigningKeys keeps others from adding signing keys of a user until the transaction ends, so
+// that they can be counted.
 func (tx *Tx) LockSigningKeys(ctx context.Context, userID string) error {
 	_, err := one(ctx, tx.conn, scanText, "SELECT id FROM account WHERE id = $1"+tx.store.engine.forUpdate(), userID)
 	return err

@@ -4,8 +4,8 @@
 // once, in the dialect that both understand: text, integers, booleans, placeholders $1, $2, …; what
 // differs is in the methods of the engine (sqlite.go, postgres.go).
 //
-// Reads are methods of both [Store] and [Tx], writes only of Tx, so that a change, its event and its
-// job are written in one transaction:
+// Reads are methods of both [Store] and [Tx], writes only of Tx, so that a change, its event and
+// its job are written in one transaction:
 //
 //	err := st.Tx(ctx, func(tx *store.Tx) error {
 //		if err := tx.CreateStream(ctx, &stream); err != nil {
@@ -15,9 +15,9 @@
 //	})
 //
 // A resource is a row with the columns that lists are filtered and ordered by, a document (JSON)
-// with everything that is shown, and a sealed part with its secrets (seal.go). There is one file per
-// resource; table.go reads and writes all of them. To add a resource, write its file and a migration
-// in schema/.
+// with everything that is shown, and a sealed part with its secrets (seal.go). There is one file
+// per resource; table.go reads and writes all of them. To add a resource, write its file and a
+// migration in schema/.
 //
 // Jobs run on River (job.go), nodes detect dead nodes (node.go), and Watch waits for changes
 // (watch.go).

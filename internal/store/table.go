@@ -11,8 +11,8 @@ import (
 )
 
 // table says how a resource is stored: columns to find and order rows by, a document that is what
-// the API shows, a hidden part that it does not show, and a sealed part. All are always written from
-// the same value, so they can't differ.
+// the API shows, a hidden part that it does not show, and a sealed part. All are always written
+// from the same value, so they can't differ.
 type table[T any] struct {
 	name    string
 	columns func(q *queries, v *T) []column // the first is the id
@@ -22,7 +22,8 @@ type table[T any] struct {
 	restore func(v *T, secrets any)
 	// conceal removes the sealed part from the document; nil = the JSON of T does not have it.
 	conceal func(document *T)
-	// hidden and unhide are like secrets and restore, for what is stored in the clear but not shown.
+	// hidden and unhide are like secrets and restore, for what is stored in the clear but not
+	// shown.
 	hidden  func(v *T) any
 	unhide  func(v *T, hidden any)
 	fields  map[string]field // by which lists can be filtered and ordered

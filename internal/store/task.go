@@ -115,9 +115,9 @@ func (q *queries) RunningTasks(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// AdmitTask enqueues the job of the next waiting task of the given types and returns the task; ok is
-// false when there is none. Accounts take turns, so that many tasks of one account do not delay those
-// of another, and no account has more than maxRunning tasks at once.
+// AdmitTask enqueues the job of the next waiting task of the given types and returns the task; ok
+// is false when there is none. Accounts take turns, so that many tasks of one account do not delay
+// those of another, and no account has more than maxRunning tasks at once.
 func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning int) (task weir.Task, ok bool, err error) {
 	if len(types) == 0 {
 		return task, false, nil

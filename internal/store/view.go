@@ -24,8 +24,8 @@ func (tx *Tx) SaveView(ctx context.Context, v weir.View) error {
 	return err
 }
 
-// SaveUsage adds to the usage of an account in an hour. Storage is added once, in the hour in which it
-// began.
+// SaveUsage adds to the usage of an account in an hour. Storage is added once, in the hour in which
+// it began.
 func (tx *Tx) SaveUsage(ctx context.Context, u weir.Usage) error {
 	_, err := tx.conn.exec(ctx, `INSERT INTO usage_hour (user_id, creator_id, hour, delivery_ms, total_ms, storage_ms)
 		VALUES ($1, $2, $3, $4, $5, $6)
@@ -35,8 +35,8 @@ func (tx *Tx) SaveUsage(ctx context.Context, u weir.Usage) error {
 	return err
 }
 
-// ViewQuery says which views are added up, and in which groups. Empty fields are ignored, so the zero
-// value means all views.
+// ViewQuery says which views are added up, and in which groups. Empty fields are ignored, so the
+// zero value means all views.
 type ViewQuery struct {
 	UserID, ProjectID string
 	PlaybackID        string
@@ -72,8 +72,8 @@ func tooManyFigures() error {
 	return weir.Errorf(weir.Invalid, "the answer would have more than %d rows: ask for a shorter time, a longer timeStep or fewer values of breakdownBy[]", maxFigures)
 }
 
-// Views adds up views. Without groups there is exactly one row. The rows are ordered by time and by the
-// values of the groups.
+// Views adds up views. Without groups there is exactly one row. The rows are ordered by time and by
+// the values of the groups.
 func (q *queries) Views(ctx context.Context, query ViewQuery) ([]ViewRow, error) {
 	b := &builder{}
 	for _, f := range []struct{ column, value string }{

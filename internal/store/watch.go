@@ -24,9 +24,9 @@ type watchers struct {
 	versions map[string]int64
 }
 
-// Watch returns a channel that receives after the topic changed: at once for changes by this process,
-// within a second for those by another. Changes that come faster than they are received count once.
-// stop ends it.
+// Watch returns a channel that receives after the topic changed: at once for changes by this
+// process, within a second for those by another. Changes that come faster than they are received
+// count once. stop ends it.
 func (s *Store) Watch(topic string) (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	w := &s.watch

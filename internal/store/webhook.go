@@ -162,8 +162,8 @@ type Delivery struct {
 	Attempts int // before this one
 }
 
-// Attempt is the result of sending a delivery. With a zero RetryAt there is no further attempt. A Log
-// without an id means that the delivery was dropped and not sent.
+// Attempt is the result of sending a delivery. With a zero RetryAt there is no further attempt. A
+// Log without an id means that the delivery was dropped and not sent.
 type Attempt struct {
 	Delivery Delivery
 	Log      weir.WebhookLog
@@ -171,8 +171,8 @@ type Attempt struct {
 }
 
 // NextDelivery writes the result of the last attempt, if there was one, and takes the oldest due
-// delivery of the job's webhook and resource. ok is false when there is none, or when another job is
-// sending one of them: that job will take the others.
+// delivery of the job's webhook and resource. ok is false when there is none, or when another job
+// is sending one of them: that job will take the others.
 func (s *Store) NextDelivery(ctx context.Context, job Job, last *Attempt) (d Delivery, ok bool, err error) {
 	webhookID, resource, _ := strings.Cut(job.Ref, "/")
 	err = s.JobTx(ctx, job, func(tx *Tx) error {
@@ -266,15 +266,16 @@ const (
 	// clockSkew is how far apart the clocks of two nodes may be. A new delivery is due so much
 	// earlier, so that it is due on every node.
 	clockSkew = time.Minute
-	// overdueAfter is how long a delivery must have been due, without being sent, to get another job.
+	// overdueAfter is how long a delivery must have been due, without being sent, to get another
+	// job.
 	overdueAfter = 5 * time.Minute
 	reviveEvery  = time.Minute
 	// reviveAtOnce bounds how long the transaction takes.
 	reviveAtOnce = 200
 )
 
-// reviveDeliveries gives another job to deliveries whose job has ended without sending them. That can
-// happen when the clocks of nodes differ: the job of a retry can find that it is not due yet. A
+// reviveDeliveries gives another job to deliveries whose job has ended without sending them. That
+// can happen when the clocks of nodes differ: the job of a retry can find that it is not due yet. A
 // delivery that still has a job gets one too many, which will find nothing to do.
 func (s *Store) reviveDeliveries(ctx context.Context) error {
 	type line struct{ webhookID, resource string }

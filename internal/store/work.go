@@ -11,8 +11,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Work is the state that the jobs of a task share. It is created when the task first starts and kept
-// for a while after its end. Transactions lock a task, its work and its pieces in this order.
+// Work is the state that the jobs of a task share. It is created when the task first starts and
+// kept for a while after its end. Transactions lock a task, its work and its pieces in this order.
 type Work struct {
 	TaskID    string
 	Run       int             // counts how often the task started from scratch
@@ -64,8 +64,8 @@ func (q *queries) TaskWork(ctx context.Context, taskID string) (Work, error) {
 }
 
 // StartWork returns the work of a task that starts, or continues after a failure or a lost node. A
-// task that has ended before starts from scratch. Its pieces are not enqueued before CreatePieces or
-// ResumePieces.
+// task that has ended before starts from scratch. Its pieces are not enqueued before CreatePieces
+// or ResumePieces.
 func (tx *Tx) StartWork(ctx context.Context, taskID string) (Work, error) {
 	if _, err := tx.conn.exec(ctx, `INSERT INTO task_work (task_id, run, ended, open, node, source, plan, publisher, tied, stream, pieces, done, ahead,
 		publishing, publish_job, imported, published, started_at, encoding_at, encoded_before, told_at, told_progress)
@@ -100,8 +100,8 @@ func (tx *Tx) lockWork(ctx context.Context, taskID string) (Work, error) {
 	return one(ctx, tx.conn, scanWork, "SELECT "+workColumns+" FROM task_work WHERE task_id = $1"+tx.store.engine.forUpdate(), taskID)
 }
 
-// RestartWork resets a task to its start, because it had ended or its files are lost. The new run has
-// another folder: that of the former run may be about to be deleted.
+// RestartWork resets a task to its start, because it had ended or its files are lost. The new run
+// has another folder: that of the former run may be about to be deleted.
 func (tx *Tx) RestartWork(ctx context.Context, taskID string) (Work, error) {
 	if _, err := tx.conn.exec(ctx, `UPDATE task_work SET run = run + 1, ended = $2, open = $2, node = '', source = '', plan = '', publisher = '', tied = $2, stream = $2,
 		pieces = 0, done = 0, ahead = 0, publishing = $2, publish_job = 0, imported = 0, published = 0, encoding_at = 0, encoded_before = 0
@@ -120,8 +120,8 @@ func WorkDir(taskID string, run int) string { return fmt.Sprintf("work/%s/%d", t
 // purgeWorkAfter is how long a stopped job or a late upload may still write files.
 const purgeWorkAfter = 30 * time.Second
 
-// closeWork takes the pieces of a task, and its publishing, from their jobs: those are being stopped,
-// and can't finish anything from now on.
+// closeWork takes the pieces of a task, and its publishing, from their jobs: those are being
+// stopped, and can't finish anything from now on.
 func (tx *Tx) closeWork(ctx context.Context, taskID string) error {
 	if _, err := tx.conn.exec(ctx, "UPDATE task_work SET open = $2, publishing = $2, publish_job = 0 WHERE task_id = $1", taskID, false); err != nil {
 		return err
@@ -149,8 +149,8 @@ func (tx *Tx) endWork(ctx context.Context, t weir.Task) error {
 	return tx.enqueueAt(ctx, JobPurge, purgeTask+t.ID+"/"+strconv.Itoa(w.Run), at)
 }
 
-// ForgetWork deletes the state of a run of a task, after its files are deleted. The list of its pieces
-// stays for a while.
+// ForgetWork deletes the state of a run of a task, after its files are deleted. The list of its
+// pieces stays for a while.
 func (tx *Tx) ForgetWork(ctx context.Context, taskID string, run int) error {
 	n, err := tx.conn.exec(ctx, "UPDATE task_work SET source = '', plan = '', publisher = '' WHERE task_id = $1 AND run = $2 AND ended", taskID, run)
 	if err != nil || n == 0 {
@@ -180,8 +180,8 @@ func PurgeRef(ref string) (assetID, taskID string, run int, err error) {
 	return "", "", 0, fmt.Errorf("purge of %q", ref)
 }
 
-// StartPublish takes over the publishing of a task. ok is false when there is nothing to publish: the
-// task has stopped, or another job publishes it.
+// StartPublish takes over the publishing of a task. ok is false when there is nothing to publish:
+// the task has stopped, or another job publishes it.
 func (tx *Tx) StartPublish(ctx context.Context, job Job) (w Work, ok bool, err error) {
 	taskID, _, _ := strings.Cut(job.Ref, "/")
 	w, ok, err = found(tx.lockWork(ctx, taskID))
@@ -237,8 +237,8 @@ func (tx *Tx) otherJobRuns(ctx context.Context, other, job int64) (bool, error) 
 	return n > 0, err
 }
 
-// StalledTasks returns the tasks that have not changed since then and have neither a job nor a piece
-// that waits for one. That should never happen.
+// StalledTasks returns the tasks that have not changed since then and have neither a job nor a
+// piece that waits for one. That should never happen.
 func (q *queries) StalledTasks(ctx context.Context, before weir.Millis) ([]string, error) {
 	return many(ctx, q.conn, scanText, `SELECT t.id FROM task t WHERE t.phase IN ('waiting', 'running') AND t.admitted AND t.updated_at < $1
 		AND NOT EXISTS (SELECT 1 FROM piece p JOIN task_work w ON w.task_id = p.task_id

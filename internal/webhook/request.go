@@ -38,8 +38,8 @@ func eventBody(e weir.Event, webhookID string, now time.Time) body {
 	return body{e.ID, webhookID, e.CreatedAt, weir.At(now), e.Name, e.Stream, e.Payload}
 }
 
-// signature returns the header with which a receiver verifies the body. Its time is also the timestamp
-// in the body, so it is signed.
+// signature returns the header with which a receiver verifies the body. Its time is also the
+// timestamp in the body, so it is signed.
 func signature(secret weir.Secret, body []byte, now time.Time) string {
 	mac := hmac.New(sha256.New, []byte(secret.Reveal()))
 	mac.Write(body)

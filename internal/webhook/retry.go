@@ -24,8 +24,8 @@ const (
 	maxBackoff   = time.Hour
 )
 
-// retryAt returns when to try again after an exchange, or zero if there is no further attempt. attempts
-// is the number of earlier attempts.
+// retryAt returns when to try again after an exchange, or zero if there is no further attempt.
+// attempts is the number of earlier attempts.
 func (x *exchange) retryAt(attempts int, first time.Duration) time.Time {
 	again := !x.final && (x.status == 0 || x.status >= 500 ||
 		x.status == http.StatusRequestTimeout || x.status == http.StatusTooManyRequests)
@@ -43,8 +43,8 @@ func backoff(attempts int, first time.Duration) time.Duration {
 	return min(first<<min(attempts, 10), maxBackoff) // 5 s · 2¹⁰ is more than an hour
 }
 
-// parseRetryAfter reads a Retry-After header: seconds, or a date. It returns 0 for an invalid value or
-// a time in the past, and at most maxBackoff.
+// parseRetryAfter reads a Retry-After header: seconds, or a date. It returns 0 for an invalid value
+// or a time in the past, and at most maxBackoff.
 func parseRetryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if value == "" {
@@ -64,8 +64,8 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxBackoff)
 }
 
-// fail records why there was no answer. The error of an http.Client contains the URL, which may have a
-// token in it, so the reason is one of our own texts.
+// fail records why there was no answer. The error of an http.Client contains the URL, which may
+// have a token in it, so the reason is one of our own texts.
 func (x *exchange) fail(err error) {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

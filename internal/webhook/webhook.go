@@ -3,12 +3,12 @@
 // An event reaches a webhook in two steps. The transaction of a change writes the event, a delivery
 // for each webhook that wants it, and a job (store.Tx.Emit). The job calls [Sender.Deliver], which
 // takes the deliveries of one webhook and one resource in order, sends each once, and writes the
-// result in the transaction that takes the next one. So an event may arrive twice after a crash, but
-// it is never lost.
+// result in the transaction that takes the next one. So an event may arrive twice after a crash,
+// but it is never lost.
 //
-// A [Sender] also resends an event on request (Resend), and asks a webhook whether a viewer may play
-// (Ask). All three build and sign requests in request.go, and every attempt leaves an entry in the log
-// of the webhook. retry.go decides which failures are retried, and when.
+// A [Sender] also resends an event on request (Resend), and asks a webhook whether a viewer may
+// play (Ask). All three build and sign requests in request.go, and every attempt leaves an entry in
+// the log of the webhook. retry.go decides which failures are retried, and when.
 package webhook
 
 import (
@@ -28,8 +28,8 @@ import (
 const (
 	// timeout bounds an exchange, with the body of the answer.
 	timeout = 30 * time.Second
-	// oneTurn is how long a job sends before it goes to the end of the queue: one busy stream must not
-	// delay the others.
+	// oneTurn is how long a job sends before it goes to the end of the queue: one busy stream must
+	// not delay the others.
 	oneTurn = 10 * time.Second
 	// logTimeout bounds the writing of a log entry after the caller's context has ended.
 	logTimeout = 5 * time.Second
@@ -74,8 +74,8 @@ func (s *Sender) Stats() Stats {
 	return Stats{s.delivered.Load(), s.retried.Load(), s.failed.Load(), s.blocked.Load()}
 }
 
-// Deliver is the store.Handler of store.JobWebhook. It sends the due deliveries of the webhook and the
-// resource that the job names, oldest first.
+// Deliver is the store.Handler of store.JobWebhook. It sends the due deliveries of the webhook and
+// the resource that the job names, oldest first.
 func (s *Sender) Deliver(ctx context.Context, job store.Job) error {
 	end := time.Now().Add(s.turn)
 	var last *store.Attempt
@@ -95,8 +95,8 @@ func (s *Sender) Deliver(ctx context.Context, job store.Job) error {
 	}
 }
 
-// attempt sends a delivery once. After an error the result is unknown, and the delivery counts as not
-// sent.
+// attempt sends a delivery once. After an error the result is unknown, and the delivery counts as
+// not sent.
 func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, error) {
 	a := store.Attempt{Delivery: d}
 	owner, err := s.store.User(ctx, d.Webhook.UserID)
@@ -138,8 +138,9 @@ func (s *Sender) count(x exchange, retryAt time.Time) {
 	}
 }
 
-// Resend sends the event of a log entry once more, to the webhook's current URL, and returns the new
-// entry, also when it failed. It ignores the end of ctx, because every attempt must have an entry.
+// Resend sends the event of a log entry once more, to the webhook's current URL, and returns the
+// new entry, also when it failed. It ignores the end of ctx, because every attempt must have an
+// entry.
 func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
 	if entry.Event == weir.PlaybackAccessControl {
 		return weir.WebhookLog{}, weir.Errorf(weir.Refused, "a question about a viewer can't be sent again; only events can")

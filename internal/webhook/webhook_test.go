@@ -388,8 +388,7 @@ func TestAllRetries(t *testing.T) {
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	hook := h.hook(address)
 	e := h.emit(h.stream, 1)
-	// A retry that is due at once is taken by the same job, so later jobs may find
-	// nothing to do.
+	// A retry that is due at once is taken by the same job, so later jobs may find nothing to do.
 	h.deliver(1)
 	for h.pending() > 0 {
 		h.deliver(1)

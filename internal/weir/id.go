@@ -56,7 +56,8 @@ func randomBase36(n int) string {
 	for len(out) < n {
 		_, _ = rand.Read(buf[:])
 		for _, b := range buf {
-			// 252 is the largest multiple of 36 in a byte; larger bytes would favour the first digits.
+			// 252 is the largest multiple of 36 in a byte; larger bytes would favour the first
+			// digits.
 			if b < 252 && len(out) < n {
 				out = append(out, digits[b%36])
 			}

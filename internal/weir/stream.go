@@ -140,8 +140,8 @@ type StreamPatch struct {
 	UserTags       json.RawMessage          `json:"userTags"`
 }
 
-// Apply changes s as the patch says. Multistream is left to the caller: it needs the store, and must
-// follow Apply, so that the references are checked against the new profiles.
+// Apply changes s as the patch says. Multistream is left to the caller: it needs the store, and
+// must follow Apply, so that the references are checked against the new profiles.
 func (p StreamPatch) Apply(s *Stream) error {
 	if s.IsActive && p.Record != nil && *p.Record != s.Record {
 		return Errorf(Refused, "cannot change 'record' field while stream is active")

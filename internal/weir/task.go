@@ -337,8 +337,8 @@ func (t *Task) Cancel(now time.Time) error {
 	return nil
 }
 
-// Start begins a task that was admitted, or continues it after its node was lost. It reports whether
-// there is anything to do.
+// Start begins a task that was admitted, or continues it after its node was lost. It reports
+// whether there is anything to do.
 func (t *Task) Start(progress float64, now time.Time) bool {
 	if t.Status.Phase != TaskWaiting && t.Status.Phase != TaskRunning {
 		return false

@@ -19,7 +19,8 @@ type NewTranscode struct {
 	C2PA                  bool             `json:"c2pa"`
 }
 
-// TranscodePlace is where a file is read from or written to: a URL, or a bucket and its credentials.
+// TranscodePlace is where a file is read from or written to: a URL, or a bucket and its
+// credentials.
 type TranscodePlace struct {
 	Type        string `json:"type"`
 	URL         string `json:"url"`
@@ -127,8 +128,8 @@ func checkSourceURL(field, raw string) error {
 	return nil
 }
 
-// clean normalizes the paths of the outputs: they start with a slash and do not end with one, except
-// for the root.
+// clean normalizes the paths of the outputs: they start with a slash and do not end with one,
+// except for the root.
 func (o *TranscodeOutputs) clean() error {
 	if o.HLS == nil && o.MP4 == nil && o.FMP4 == nil {
 		return Errorf(Invalid, "outputs: ask for at least one of hls, mp4 and fmp4")

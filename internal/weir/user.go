@@ -87,8 +87,8 @@ func (n NewAPIToken) Token(userID, projectID string, now time.Time) (Token, erro
 	return t, t.Access.Validate()
 }
 
-// SigningKey is a public key that verifies viewers' tokens. weir does not store the private key: its
-// owner gets it once.
+// SigningKey is a public key that verifies viewers' tokens. weir does not store the private key:
+// its owner gets it once.
 type SigningKey struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`

@@ -1,10 +1,10 @@
-// Package weir has the types and the rules of the service: streams, sessions, assets, tasks, targets,
-// webhooks, keys, users, and the errors that say what a caller must change.
+// Package weir has the types and the rules of the service: streams, sessions, assets, tasks,
+// targets, webhooks, keys, users, and the errors that say what a caller must change.
 //
 // It imports nothing but the standard library and does no I/O. There is one file per resource. Each
 // has the resource as the API shows it (the JSON tags), the bodies of requests, and the rules that
-// do not need the store. A secret has the type [Secret] and the tag `json:"-"`, so that it can't get
-// into an answer, an event or a log line by accident.
+// do not need the store. A secret has the type [Secret] and the tag `json:"-"`, so that it can't
+// get into an answer, an event or a log line by accident.
 //
 // To add a resource: a file here, a file in store (its table), a file in api
 // (its routes), and its paths in openapi.yaml.

@@ -4,10 +4,10 @@
 // 127.0.0.1, from the binaries that Debian installs. Every Start returns a new database on it. Without
 // PostgreSQL the test fails and names the package to install.
 //
-// The cluster is run by a small shell whose standard input is a pipe from the test process. When that
-// pipe closes, the shell stops PostgreSQL and removes the folder. The kernel closes the pipe however
-// the process ends, so a panic, a timeout or kill -9 leaves nothing behind; Main only waits until the
-// cleaning is done.
+// The cluster is run by a small shell whose standard input is a pipe from the test process. When
+// that pipe closes, the shell stops PostgreSQL and removes the folder. The kernel closes the pipe
+// however the process ends, so a panic, a timeout or kill -9 leaves nothing behind; Main only waits
+// until the cleaning is done.
 //
 // Only tests import this package.
 package pgtest
@@ -207,8 +207,8 @@ func startCluster() (*cluster, error) {
 	return c, nil
 }
 
-// startShell starts the keeper. Its standard streams are plain pipes, which need no goroutine: tests
-// look for leaked goroutines.
+// startShell starts the keeper. Its standard streams are plain pipes, which need no goroutine:
+// tests look for leaked goroutines.
 func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 	stdin, orders, err := os.Pipe()
 	if err != nil {
@@ -226,8 +226,8 @@ func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 	shell.Dir = dir
 	shell.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "LC_ALL=C"}
 	shell.Stdin, shell.Stdout = stdin, stdout
-	// Its own session: Ctrl-C on the terminal must reach the tests, not the shell that cleans up after
-	// them.
+	// Its own session: Ctrl-C on the terminal must reach the tests, not the shell that cleans up
+	// after them.
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: owner}
 	if err := shell.Start(); err != nil {
 		orders.Close()
@@ -313,8 +313,8 @@ func binaries() (string, error) {
 	return filepath.Dir(initdb), err
 }
 
-// unprivileged returns the user that runs PostgreSQL: nil for that of this process, or another one if
-// that is root, because PostgreSQL refuses to run as root.
+// unprivileged returns the user that runs PostgreSQL: nil for that of this process, or another one
+// if that is root, because PostgreSQL refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

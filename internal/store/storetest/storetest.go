@@ -1,5 +1,5 @@
-// Package storetest gives tests a database that has its tables already. Making the tables takes longer
-// than a usual test, so it is done once in a test process, and every test gets a copy.
+// Package storetest gives tests a database that has its tables already. Making the tables takes
+// longer than a usual test, so it is done once in a test process, and every test gets a copy.
 //
 // Callers pass store.Open and its options, because the tests of package store use this package too.
 //
