@@ -32,7 +32,7 @@ func newUploads(t testing.TB, change func(*Options)) *uploads {
 	return u
 }
 
-// restart makes the service anew on the same store and storage.
+// restart starts the service again on the same store and storage.
 func (u *uploads) restart(change func(*Options)) {
 	u.Helper()
 	options := u.server.Options
@@ -285,7 +285,7 @@ func (u *uploads) dial(method, url, headers, body string) net.Conn {
 }
 
 // slowly sends a request and the first byte of its body, then nothing, or next to nothing,
-// until there is an answer. It is no http.Client, which may notice that nobody listens any
+// until there is an answer. It is no http.Client, which may notice that the server does not listen any
 // more before it reads what was said.
 func (u *uploads) slowly(method, url, headers string, trickle bool) (g answered) {
 	u.Helper()
@@ -401,8 +401,8 @@ func TestReceiveFileTwice(t *testing.T) {
 	}
 }
 
-// What is told of an upload goes to those who wait for it.
-func TestUploadIsNews(t *testing.T) {
+// Subscribers get the events of an upload.
+func TestUploadEvents(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()
 	count := func() int {

@@ -100,7 +100,7 @@ func TestJobsFollowTheTransaction(t *testing.T) {
 	})
 }
 
-// TestWakeUp shows that a transaction that enqueued tells the queue after its
+// TestWakeUp shows that a transaction that enqueued wakes the queue after its
 // commit, and only then.
 func TestWakeUp(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
@@ -152,7 +152,7 @@ func TestNewJobsAreNoticed(t *testing.T) {
 		job.end <- nil
 	}
 	if n, err := one(t.Context(), st.conn, scanInt, "SELECT count(*) FROM river_notification"); err != nil || n != 0 {
-		t.Errorf("%d notifications were written for nobody, %v", n, err)
+		t.Errorf("%d needless notifications were written, %v", n, err)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestAdmitTask(t *testing.T) {
 		if !slices.Equal(first, []string{"ann", "bob", "eve"}) || counts["ann"] != 3 || counts["bob"] != 2 || counts["eve"] != 1 {
 			t.Errorf("turns = %v", turns)
 		}
-		// ann has as many as she may have at once; nobody else has anything to do.
+		// ann has as many as she may have at once; no other account has waiting tasks.
 		if task, ok := admit(3, weir.TaskUpload); ok {
 			t.Errorf("admitted %+v beyond the limit", task)
 		}

@@ -128,7 +128,7 @@ func TestLostNode(t *testing.T) {
 		stayAlive(st)
 		(<-jobs).end <- nil // tried again
 
-		// The same when the handler says that the job is not its own any more, and nobody
+		// The same when the handler says that the job is not its own any more, and no other
 		// has taken it.
 		enqueue(t, st, JobTask, "z")
 		(<-jobs).end <- errLostJob

@@ -35,7 +35,7 @@ func TestPush(t *testing.T) {
 			})
 			return err
 		})
-		<-changed // whoever carries the stream is told of a target
+		<-changed // the node that carries the stream is notified of a target
 
 		pushes := func() map[string][]Push {
 			t.Helper()
@@ -187,7 +187,7 @@ func TestPushEventsFollowTheStream(t *testing.T) {
 			}
 		}
 		if pushes == 0 {
-			t.Error("no push was told of")
+			t.Error("no push emitted an event")
 		}
 	})
 }

@@ -268,9 +268,9 @@ func TestYieldDelivery(t *testing.T) {
 	})
 }
 
-// TestClaimOfACutOffJob shows that a delivery whose job came to an early end is
+// TestClaimOfLostJob shows that a delivery whose job came to an early end is
 // made by the next, whichever that is.
-func TestClaimOfACutOffJob(t *testing.T) {
+func TestClaimOfLostJob(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
 		jobs, _ := work(t, st, 2, JobWebhook)
@@ -287,7 +287,7 @@ func TestClaimOfACutOffJob(t *testing.T) {
 			t.Errorf("NextDelivery of the first attempt = %v", err)
 		}
 		next(t, st, again, nil, &e1)
-		// Now it is cut off for good: its node is gone, its job has another id.
+		// Now it is lost: its node is dead, its job has another id.
 		if err := st.Tx(t.Context(), func(tx *Tx) error {
 			n, err := tx.requeue(t.Context(), "node-a", "")
 			if n != 1 {
@@ -311,9 +311,9 @@ func TestClaimOfACutOffJob(t *testing.T) {
 	})
 }
 
-// TestForgottenEvent shows that a delivery whose event is not kept any more does
+// TestPrunedEvent checks that a delivery whose event was pruned does
 // not hold up others.
-func TestForgottenEvent(t *testing.T) {
+func TestPrunedEvent(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
 		createWebhook(t, st, weir.WebhookBody{Name: "w", Events: []weir.EventName{weir.AssetCreated}})
@@ -334,7 +334,7 @@ func TestForgottenEvent(t *testing.T) {
 	})
 }
 
-func TestWhoIsTold(t *testing.T) {
+func TestWebhooksOfEvent(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		all := []weir.EventName{weir.StreamStarted, weir.AssetCreated}
 		createWebhook(t, st, weir.WebhookBody{Name: "all", Events: all})
@@ -356,7 +356,7 @@ func TestWhoIsTold(t *testing.T) {
 			before := pending(t, st)
 			emitEvent(t, st, tt.event)
 			if got := pending(t, st) - before; got != tt.want {
-				t.Errorf("%s of %s/%s, stream %q: %d are told, want %d", tt.event.Name, tt.event.UserID, tt.event.ProjectID, tt.event.StreamID, got, tt.want)
+				t.Errorf("%s of %s/%s, stream %q: %d webhooks get it, want %d", tt.event.Name, tt.event.UserID, tt.event.ProjectID, tt.event.StreamID, got, tt.want)
 			}
 		}
 	})

@@ -265,7 +265,7 @@ func TestOnAirNumbers(t *testing.T) {
 	}
 	a.Leap()
 	if a.NextSequence <= 7 || a.NextDiscontinuities <= 2 || a.Sequence != 7 {
-		t.Errorf("%+v after a leap; want numbers that nobody has seen", a)
+		t.Errorf("%+v after a leap; want numbers that no viewer has seen", a)
 	}
 	before, session := a, Session{}
 	session.Move(&a)
@@ -328,7 +328,7 @@ func TestAdmit(t *testing.T) {
 	}{
 		{"welcome", Stream{}, &User{}, ""},
 		{"deleted", Stream{Deleted: true, Suspended: true}, &User{}, NotFound},
-		{"account gone", Stream{}, nil, NotFound},
+		{"account deleted", Stream{}, nil, NotFound},
 		{"suspended", Stream{Suspended: true}, &User{}, Refused},
 		{"account suspended", Stream{}, &User{Suspended: true}, Refused},
 		{"account disabled", Stream{}, &User{Disabled: true}, Refused},
