@@ -13,8 +13,8 @@ type owned interface{ Owner() weir.Owner }
 
 // checkOwner returns a NotFound error unless the caller may see the resource: those of others look
 // as if they did not exist, and only admins see deleted ones.
-func checkOwner(r *request, v owned) error {
-	if o := v.Owner(); o.Deleted && !r.caller.Admin || !r.caller.Owns(o.UserID, o.ProjectID) {
+func checkOwner(r *request, o weir.Owner) error {
+	if o.Deleted && !r.caller.Admin || !r.caller.Owns(o.UserID, o.ProjectID) {
 		return weir.ErrNotFound()
 	}
 	return nil
@@ -24,7 +24,7 @@ func checkOwner(r *request, v owned) error {
 func get[T owned, ID ~string](r *request, find func(context.Context, ID) (T, error), id ID) (T, error) {
 	v, err := find(r.Context(), id)
 	if err == nil {
-		err = checkOwner(r, v)
+		err = checkOwner(r, v.Owner())
 	}
 	return v, err
 }
@@ -52,7 +52,7 @@ func change[T owned](s *server, r *request, id string, update updater[T], do fun
 
 func changeTx[T owned](tx *store.Tx, r *request, id string, update updater[T], do func(*store.Tx, *T) error) (T, error) {
 	return update(tx, r.Context(), id, func(v *T) error {
-		if err := checkOwner(r, *v); err != nil {
+		if err := checkOwner(r, (*v).Owner()); err != nil {
 			return err
 		}
 		return do(tx, v)
@@ -82,7 +82,7 @@ func read[T owned, A any](s *server, find func(*store.Store, context.Context, st
 	return func(w http.ResponseWriter, r *request) error {
 		v, err := find(s.Store, r.Context(), r.PathValue("id"))
 		if err == nil {
-			err = checkOwner(r, v)
+			err = checkOwner(r, v.Owner())
 		}
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"weir/internal/weir"
@@ -209,12 +210,12 @@ func (t *table[T]) insert(ctx context.Context, tx *Tx, v *T) error {
 	if err != nil {
 		return err
 	}
-	b := &builder{}
-	var names, values []string
-	for _, c := range columns {
-		names, values = append(names, c.name), append(values, b.bind("%s", c.value))
+	var names, holes []string
+	var args []any
+	for i, c := range columns {
+		names, holes, args = append(names, c.name), append(holes, "$"+strconv.Itoa(i+1)), append(args, c.value)
 	}
-	_, err = tx.conn.exec(ctx, "INSERT INTO "+t.name+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(values, ", ")+")", b.args...)
+	_, err = tx.conn.exec(ctx, "INSERT INTO "+t.name+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(holes, ", ")+")", args...)
 	if errors.Is(err, errDuplicate) {
 		return weir.Wrap(weir.Conflict, err, "%s exists already", t.name)
 	}
@@ -247,12 +248,11 @@ func (t *table[T]) save(ctx context.Context, tx *Tx, id string, v *T) error {
 	if err != nil {
 		return err
 	}
-	b := &builder{}
-	var sets []string
-	for _, c := range columns {
-		sets = append(sets, b.bind(c.name+" = %s", c.value))
+	sets, args := make([]string, len(columns)), make([]any, len(columns), len(columns)+1)
+	for i, c := range columns {
+		sets[i], args[i] = c.name+" = $"+strconv.Itoa(i+1), c.value
 	}
-	_, err = tx.conn.exec(ctx, "UPDATE "+t.name+" SET "+strings.Join(sets, ", ")+b.bind(" WHERE id = %s", id), b.args...)
+	_, err = tx.conn.exec(ctx, "UPDATE "+t.name+" SET "+strings.Join(sets, ", ")+" WHERE id = $"+strconv.Itoa(len(args)+1), append(args, id)...)
 	return err
 }
 

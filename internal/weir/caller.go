@@ -44,7 +44,7 @@ func (s Stream) Owner() Owner      { return Owner{s.UserID, s.ProjectID, s.Delet
 func (t Target) Owner() Owner      { return Owner{t.UserID, "", false} }
 func (t Task) Owner() Owner        { return Owner{t.UserID, t.ProjectID, false} }
 func (t Token) Owner() Owner       { return Owner{t.UserID, "", false} }
-func (h Webhook) Owner() Owner     { return Owner{h.UserID, h.ProjectID, h.Deleted} }
+func (w Webhook) Owner() Owner     { return Owner{w.UserID, w.ProjectID, w.Deleted} }
 func (l WebhookLog) Owner() Owner  { return Owner{l.UserID, l.ProjectID, false} }
 
 // Access restricts what an API key may be used for.
