@@ -120,8 +120,7 @@ func checkLost(t *testing.T, st *Store, now time.Time, beat Beat, want weir.Endi
 	}
 }
 
-// events returns the events of a stream in their order: the name, and for each
-// session a letter.
+// events returns the events of a stream in their order: the name, and for each session a letter.
 func events(t *testing.T, st *Store, streamID string) string {
 	t.Helper()
 	events, err := st.Events(t.Context(), streamNow(t, st, streamID).UserID, "p1", 0, 10_000)
@@ -225,7 +224,8 @@ func testBroadcast(t *testing.T, st *Store) {
 	checkTold(t, st, stream.ID, "stream.started:a recording.started:a stream.idle:a stream.started:a stream.idle:a recording.waiting:a stream.started:b recording.started:b")
 }
 
-// testStreamForPublisher shows who is let in, at the endpoint and when going on air.
+// testStreamForPublisher checks which encoders may publish, when they connect and when they go on
+// air.
 func testStreamForPublisher(t *testing.T, st *Store) {
 	ctx := t.Context()
 	stream := liveStream(t, st, false)
