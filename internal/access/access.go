@@ -1,16 +1,15 @@
 // Package access decides whether a viewer may play something.
 //
-// Everything that plays has a playback policy (none is public). [Gate.Check] is the
-// one function that holds a viewer against it; whoever serves media, and the
-// gate of the API that other media servers ask, both call it. Who may play is not
-// written down anywhere: the answer holds for the Decision's RefreshInterval and is
-// then asked for again.
+// Streams and assets have a playback policy; without one they are public. [Gate.Check] checks a
+// viewer against it. The servers of media call it, and the endpoint of the API for other media
+// servers. The decision is not stored: it is valid for its RefreshInterval and must then be
+// requested again.
 //
-// A policy can ask for a token that the owner of the content signed with one of the
-// account's signing keys (jwt.go), or for an access key, which the owner's own
-// server judges: weir asks it by a webhook (ask.go). The rules that hold for every
-// policy are in this file: content that is deleted or suspended, or whose owner is,
-// looks as if it did not exist, and pages of other origins are refused.
+// A policy can require a token that the owner of the content signed with one of the account's
+// signing keys (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
+// webhook (ask.go). The rules of all policies are in this file: content that is deleted or
+// suspended, or whose owner is, looks as if it did not exist, and pages of other origins are
+// refused.
 package access
 
 import (
@@ -38,22 +37,22 @@ func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
 	return &Gate{store: st, hooks: hooks, log: log}
 }
 
-// Request is a viewer who wants to play.
+// Request is the request of a viewer to play.
 type Request struct {
 	PlaybackID string
-	// Token is what the viewer showed: a JWT, which is checked here.
+	// Token is the viewer's JWT, which Check verifies.
 	Token weir.Secret
-	// PublicKey is the `pub` of a token that a media server has checked already;
-	// it is not looked at when there is a Token.
+	// PublicKey is the `pub` of a token that a media server has verified already. It is ignored if
+	// there is a Token.
 	PublicKey string
 	AccessKey weir.Secret
-	// Headers are those of the viewer's request; Origin and Referer count.
+	// Headers are those of the viewer's request, of which Origin and Referer are used.
 	Headers http.Header
-	// Viewer is what an access webhook is told besides: the members of an object.
+	// Viewer has further members of the body that is sent to an access webhook.
 	Viewer map[string]json.RawMessage
 }
 
-// Decision says on what terms a viewer may play.
+// Decision has the terms on which a viewer may play.
 type Decision struct {
 	UserID          string // who owns the content
 	KeyID           string // the signing key of the viewer's token; "" = there was none
@@ -62,26 +61,21 @@ type Decision struct {
 }
 
 const (
-	// defaultRefresh is how long a decision about content that is not public holds
-	// when its policy says nothing.
+	// defaultRefresh is the RefreshInterval of a policy that has none.
 	defaultRefresh = 10 * time.Minute
-	// maxRefresh is as good as for ever.
+	// maxRefresh is practically unlimited.
 	maxRefresh = 10 * 365 * 24 * time.Hour
 )
 
-// Check returns nil when the viewer may play, or the error that tells the viewer
-// why not.
+// Check returns nil when the viewer may play, or an error for the viewer.
 func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	c, err := g.content(ctx, r.PlaybackID)
 	if err != nil {
 		return Decision{}, err
 	}
-	owner, err := g.store.User(ctx, c.userID)
-	if err != nil && weir.KindOf(err) != weir.NotFound {
+	owner, err := g.owner(ctx, c)
+	if err != nil {
 		return Decision{}, err
-	}
-	if err != nil || owner.Suspended || owner.Disabled {
-		return Decision{}, errNoContent()
 	}
 	d := Decision{UserID: owner.ID, ViewerLimit: weir.DefaultViewerLimit}
 	if owner.ViewerLimit != nil {
@@ -108,63 +102,60 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	return d, err
 }
 
-// Holds returns nil while a decision of before can still be relied on: the content,
-// its owner and the key that the viewer's token was signed with are as they were.
+// Holds returns nil while an earlier decision is still valid: neither the content, nor its owner,
+// nor the signing key of the viewer's token has been blocked since.
 func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) error {
 	c, err := g.content(ctx, playbackID)
 	if err != nil {
 		return err
 	}
-	owner, err := g.store.User(ctx, c.userID)
-	if err == nil && (owner.Suspended || owner.Disabled) {
-		err = errNoContent()
-	}
-	if err != nil || keyID == "" {
+	if _, err := g.owner(ctx, c); err != nil || keyID == "" {
 		return err
 	}
 	key, err := g.store.SigningKey(ctx, keyID)
-	if err == nil && (key.Disabled || key.Deleted) || err != nil && weir.KindOf(err) == weir.NotFound {
+	if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted) {
 		err = badToken("its signing key was revoked")
 	}
 	return err
 }
 
-// content is what is to be played.
+// content is the stream or the asset that is played.
 type content struct {
 	playbackID string
 	userID     string
 	policy     *weir.PlaybackPolicy
 }
 
-// content finds what is played under an id.
+// content returns the content with the playback id.
 func (g *Gate) content(ctx context.Context, playbackID string) (content, error) {
 	stream, err := g.store.StreamByPlaybackID(ctx, playbackID)
-	if err == nil {
-		if stream.Deleted || stream.Suspended {
-			return content{}, errNoContent()
-		}
-		return content{playbackID, stream.UserID, stream.PlaybackPolicy}, nil
+	c, blocked := content{playbackID, stream.UserID, stream.PlaybackPolicy}, stream.Deleted || stream.Suspended
+	if weir.IsNotFound(err) {
+		var asset weir.Asset
+		asset, err = g.store.AssetByPlaybackID(ctx, playbackID)
+		c, blocked = content{playbackID, asset.UserID, asset.PlaybackPolicy}, asset.Deleted
 	}
-	if weir.KindOf(err) != weir.NotFound {
-		return content{}, err
+	if weir.IsNotFound(err) || err == nil && blocked {
+		err = errNoContent()
 	}
-	asset, err := g.store.AssetByPlaybackID(ctx, playbackID)
-	if err != nil && weir.KindOf(err) != weir.NotFound {
-		return content{}, err
-	}
-	if err != nil || asset.Deleted {
-		return content{}, errNoContent()
-	}
-	return content{playbackID, asset.UserID, asset.PlaybackPolicy}, nil
+	return c, err
 }
 
-// errNoContent is the answer for everything whose existence is not the viewer's
-// business.
+// owner returns the owner of content, unless the account is blocked.
+func (g *Gate) owner(ctx context.Context, c content) (weir.User, error) {
+	owner, err := g.store.User(ctx, c.userID)
+	if weir.IsNotFound(err) || err == nil && (owner.Suspended || owner.Disabled) {
+		err = errNoContent()
+	}
+	return owner, err
+}
+
+// errNoContent is the answer for content that does not exist or that the viewer must not know of.
 func errNoContent() *weir.Error { return weir.Errorf(weir.NotFound, "Content not found") }
 
-// Origin returns the origin of the page that the viewer is on, "" when it is not a
-// browser. Where a browser hides the origin its Referer counts; one that hides both
-// has the origin "null", which no policy allows by name.
+// Origin returns the origin of the viewer's page, "" if the viewer is not a browser. If a browser
+// hides the origin, the Referer counts; if it hides both, the origin is "null", which no policy can
+// name.
 func Origin(h http.Header) string {
 	value := h.Get("Origin")
 	if value != "" && value != "null" {
@@ -176,7 +167,7 @@ func Origin(h http.Header) string {
 	return value
 }
 
-// originOf cuts a URL down to its origin.
+// originOf returns the origin of a URL.
 func originOf(value string) string {
 	u, err := url.Parse(value)
 	if err != nil || u.Scheme == "" || u.Host == "" {

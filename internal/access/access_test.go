@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a store with the content of one account, and the gate before it.
+// fixture is a store with the content of one account, and the gate before it.
 type fixture struct {
 	*testing.T
 	store *store.Store
@@ -313,7 +313,7 @@ func TestToken(t *testing.T) {
 
 func TestTokenForPublicContent(t *testing.T) {
 	h := newFixture(t)
-	// Whoever may play without a token may play with a bad one.
+	// Public content plays with an invalid token too.
 	h.allowed(Request{PlaybackID: h.newStream(nil).PlaybackID, Token: "nonsense"})
 }
 
@@ -370,7 +370,7 @@ func TestWebhook(t *testing.T) {
 	if diff := cmp.Diff(want, q.body); diff != "" {
 		t.Errorf("question (-want +got):\n%s", diff)
 	}
-	// The log of the webhook tells of it, without the viewer's credentials.
+	// The log of the webhook has it, without the viewer's credentials.
 	page, err := h.store.WebhookLogs(t.Context(), store.Query{})
 	if err != nil || len(page.Items) != 1 {
 		t.Fatalf("%d entries in the log, %v", len(page.Items), err)

@@ -10,17 +10,17 @@ import (
 	"weir/internal/weir"
 )
 
-// askWebhook returns nil when the owner's own server lets the viewer play.
+// askWebhook returns nil when the owner's own server allows the viewer to play.
 func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	if r.AccessKey == "" {
 		return weir.Errorf(weir.Denied, "Content is gated and requires an access key")
 	}
 	hook, err := g.store.Webhook(ctx, c.policy.WebhookID)
-	if err != nil && weir.KindOf(err) != weir.NotFound {
-		return err
-	}
-	if err != nil || hook.Deleted || hook.UserID != c.userID {
+	if weir.IsNotFound(err) || err == nil && (hook.Deleted || hook.UserID != c.userID) {
 		return weir.Errorf(weir.Denied, "Content is gated and corresponding webhook not found")
+	}
+	if err != nil {
+		return err
 	}
 	now := time.Now()
 	question, shown, err := questions(c, r, now)
@@ -30,7 +30,7 @@ func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	status, answer, err := g.hooks.Ask(ctx, hook, now, question, shown)
 	const failed = "Content is gated and corresponding webhook failed"
 	switch {
-	case err != nil && weir.KindOf(err) == weir.Upstream:
+	case weir.KindOf(err) == weir.Upstream:
 		g.log.InfoContext(ctx, "access webhook gave no answer", "webhook", hook.ID, "reason", err)
 		return weir.Errorf(weir.Upstream, failed)
 	case err != nil:
@@ -41,8 +41,8 @@ func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	return nil
 }
 
-// questions returns the body of the question, and the part of it that the log of
-// the webhook may show: the viewer's headers and query carry credentials.
+// questions returns the body of the question, and the part of it that the log of the webhook may
+// show: the viewer's headers and query can have credentials in them.
 func questions(c content, r Request, now time.Time) (question, shown []byte, err error) {
 	all, some := map[string]any{}, map[string]any{}
 	for name, value := range r.Viewer {
@@ -62,7 +62,7 @@ func questions(c content, r Request, now time.Time) (question, shown []byte, err
 		all["context"], some["context"] = c.policy.WebhookContext, c.policy.WebhookContext
 	}
 	all["timestamp"], some["timestamp"] = weir.At(now), weir.At(now)
-	all["accessKey"], some["accessKey"] = r.AccessKey.Reveal(), r.AccessKey // the one shows, the other is stars
+	all["accessKey"], some["accessKey"] = r.AccessKey.Reveal(), r.AccessKey // the second is logged as stars
 	if question, err = json.Marshal(all); err != nil {
 		return nil, nil, err
 	}
@@ -70,7 +70,7 @@ func questions(c content, r Request, now time.Time) (question, shown []byte, err
 	return question, shown, err
 }
 
-// refuses reports whether the body of a friendly answer says no after all: by a
+// refuses reports whether the body of an answer with a status of success refuses the viewer, by a
 // JSON member `ret` that is neither 0 nor a status of success.
 func refuses(answer []byte) bool {
 	var body struct {

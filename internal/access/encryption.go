@@ -15,15 +15,14 @@ import (
 
 const encryptionKeyBits = 3072
 
-// Encryption is the key pair that callers encrypt the keys of their sources for
-// (RSA OAEP, SHA-256).
+// Encryption is the key pair with which callers encrypt the keys of their sources (RSA OAEP,
+// SHA-256).
 type Encryption struct {
 	private *rsa.PrivateKey
 	public  string
 }
 
-// OpenEncryption returns the key pair. It is made by whoever asks first and never
-// again.
+// OpenEncryption returns the key pair. The first call creates it.
 func OpenEncryption(ctx context.Context, st *store.Store) (*Encryption, error) {
 	private, err := st.NamedSecret(ctx, "encryption", func() ([]byte, error) {
 		key, err := rsa.GenerateKey(rand.Reader, encryptionKeyBits)
@@ -51,14 +50,13 @@ func OpenEncryption(ctx context.Context, st *store.Store) (*Encryption, error) {
 	return &Encryption{key, base64.StdEncoding.EncodeToString([]byte(body))}, nil
 }
 
-// PublicKey returns what callers encrypt with: base64 of the base64 of an SPKI
-// public key.
+// PublicKey returns the key for callers: base64 of the base64 of an SPKI public key.
 func (e *Encryption) PublicKey() string { return e.public }
 
 // sourceKeyBytes is the length of an AES-256 key.
 const sourceKeyBytes = 32
 
-// Decrypt opens the key of a source, which is in base64.
+// Decrypt decrypts the key of a source, which is in base64.
 func (e *Encryption) Decrypt(encryptedKey string) ([]byte, error) {
 	sealed, err := base64.StdEncoding.DecodeString(encryptedKey)
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"weir/internal/weir"
 )
 
-// maxLifetime is how far ahead a token may expire.
+// maxLifetime is the maximum time until a token expires.
 const maxLifetime = 7 * 24 * time.Hour
 
-// maxToken bounds how much of a viewer's text is decoded.
+// maxToken is the maximum size of a token.
 const maxToken = 16 << 10
 
-// claims are what a viewer's token must say.
+// claims are the claims of a viewer's token.
 type claims struct {
 	jwt.RegisteredClaims
 	PublicKey string `json:"pub"` // of the signing key, as the API shows it
 }
 
-// checkToken returns the key of the content's owner that the viewer's token is
-// signed with, or why it does not let the viewer in.
+// checkToken returns the owner's key that signed the viewer's token, or an error if the token is
+// invalid.
 func (g *Gate) checkToken(ctx context.Context, c content, r Request) (keyID string, err error) {
 	var key weir.SigningKey
 	if r.Token != "" {
@@ -47,7 +47,7 @@ func (g *Gate) verify(ctx context.Context, c content, token string) (key weir.Si
 		return key, badToken("it is too long")
 	}
 	var found claims
-	var keyErr error // an error of ours says more than the parser's
+	var keyErr error // our own error, which is more precise than the parser's
 	_, err = jwt.ParseWithClaims(token, &found, func(*jwt.Token) (any, error) {
 		if key, keyErr = g.signingKey(ctx, c, found.PublicKey); keyErr != nil {
 			return nil, keyErr
@@ -104,7 +104,7 @@ func (g *Gate) signingKey(ctx context.Context, c content, publicKey string) (wei
 	return keys[0], nil
 }
 
-// parsePublicKey reads a public key in the form in which the API shows it.
+// parsePublicKey reads a public key in the form of the API.
 func parsePublicKey(encoded string) (*ecdsa.PublicKey, error) {
 	pem, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {

@@ -1,23 +1,20 @@
-// Package account knows the people who use weir: how they get an account, how
-// they prove who they are, and the pages where they keep their API keys.
+// Package account has the accounts of people: registration, log-in, and the pages where they manage
+// their API keys.
 //
-// There are three ways to be known. A program sends an API key, which is the
-// store's to check. A program that acts for a person logs in (login.go) and gets
-// an access token, a JWT that lives a day, and a refresh token that lives 30. A
-// browser logs in on the pages (pages.go) and gets a cookie, which counts for the
-// pages alone: nothing under /api reads it. A new password ends all log-ins of its
-// account, because access tokens carry a stamp of the password they were made
-// under, and the other two are rows that go with the old password.
+// There are three kinds of credentials. A program sends an API key, which the store checks. A
+// program that acts for a person logs in (login.go) and gets an access token, a JWT that is valid
+// for a day, and a refresh token that is valid for 30 days. A browser logs in on the pages
+// (pages.go) and gets a cookie, which only the pages accept, and no path under /api. A new password
+// ends all log-ins of its account: access tokens have a stamp of the password in them, and refresh
+// tokens and sessions are rows that are deleted with the old password.
 //
-// Passwords are never kept: password.go says what is. Whoever guesses is slowed
-// down (throttle.go). weir sends no mail, so a password is set for the first time,
-// or after it was forgotten, with a one-time link that an operator passes on
-// (link.go).
+// Passwords are stored as hashes (password.go), and guessing is slowed down (throttle.go). weir
+// sends no mail, so people set their first password, or a forgotten one, with a one-time link that
+// the operator gives them (link.go).
 package account
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"net/netip"
 	"runtime"
@@ -27,15 +24,15 @@ import (
 	"weir/internal/weir"
 )
 
-// Options are the settings that accounts obey.
+// Options are the settings of accounts.
 type Options struct {
 	Signup         bool           // anybody may register
 	TrustedProxies []netip.Prefix // whose X-Forwarded-* headers count
-	PublicURL      string         // how browsers reach the pages; "" = as the request says
+	PublicURL      string         // URL at which browsers reach the pages; "" = taken from the request
 	Log            *slog.Logger
 }
 
-// Accounts is what knows people.
+// Accounts manages accounts and log-ins.
 type Accounts struct {
 	opt     Options
 	store   *store.Store
@@ -48,27 +45,22 @@ type Accounts struct {
 	pages   *pages
 }
 
-// placeholder is the address of the first account until its owner sets the real
-// one, together with the password.
+// placeholder is the e-mail address of the first account until its owner sets the real one,
+// together with the password.
 const placeholder = "admin@localhost"
 
-// New returns the accounts of a store. The key that signs log-ins is made by the
-// first node that asks for it.
+// New returns the accounts of a store. The first node creates the key that signs log-ins.
 func New(ctx context.Context, st *store.Store, opt Options) (*Accounts, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	key, err := st.NamedSecret(ctx, "login", func() ([]byte, error) {
-		key := make([]byte, 32)
-		_, err := rand.Read(key)
-		return key, err
-	})
+	key, err := st.NamedKey(ctx, "login")
 	if err != nil {
 		return nil, err
 	}
 	a := &Accounts{
 		opt: opt, store: st, log: opt.Log, key: key,
-		// Half of the cores, so that a flood of log-ins leaves room for the rest.
+		// Half of the cores, so that many log-ins do not block other requests.
 		hasher:  newHasher(max(1, runtime.GOMAXPROCS(0)/2)),
 		guesses: newThrottle(),
 		signups: newThrottle(),
@@ -78,7 +70,7 @@ func New(ctx context.Context, st *store.Store, opt Options) (*Accounts, error) {
 	return a, err
 }
 
-// NewUser is the body that registers a person.
+// NewUser is the body that registers an account.
 type NewUser struct {
 	Email        string `json:"email"`
 	Password     string `json:"password"`
@@ -88,8 +80,7 @@ type NewUser struct {
 	Phone        string `json:"phone"`
 }
 
-// Register makes an account for somebody who comes from addr, where the settings
-// let people do that themselves.
+// Register creates an account for a person at addr, if the settings allow sign-up.
 func (a *Accounts) Register(ctx context.Context, n NewUser, addr netip.Addr) (weir.User, error) {
 	if !a.opt.Signup {
 		return weir.User{}, weir.Errorf(weir.Denied, "sign-up is off on this server; ask its operator for an account")
@@ -112,7 +103,7 @@ func (a *Accounts) Register(ctx context.Context, n NewUser, addr netip.Addr) (we
 	u.Password, u.FirstName, u.LastName, u.Organization, u.Phone = hash, n.FirstName, n.LastName, n.Organization, n.Phone
 	err = a.store.Tx(ctx, func(tx *store.Tx) error {
 		_, err := tx.FirstUser(ctx)
-		u.Admin = isNotFound(err)
+		u.Admin = weir.IsNotFound(err)
 		if err != nil && !u.Admin {
 			return err
 		}
@@ -125,20 +116,19 @@ func newUser(email string) weir.User {
 	return weir.User{ID: weir.NewID(), Kind: "user", Email: email, EmailValid: true, CreatedAt: weir.At(time.Now())}
 }
 
-// First is what the first start makes.
+// First is the account that the first start creates.
 type First struct {
 	User      weir.User
 	Key       weir.Secret // an API key of the account
-	LinkToken weir.Secret // sets its password, once
+	LinkToken weir.Secret // of the one-time link that sets its password
 }
 
-// CreateFirst makes the first account, an admin's, unless there is one. A key that
-// the operator chose is added to it if nobody has that key; otherwise one is made
-// together with the account. Key and LinkToken are there only when the account was
-// created.
+// CreateFirst creates the first account, that of an admin, unless there is one. It gets the API key
+// that the operator chose, or a new one. An account that exists gets the operator's key if no
+// account has it. Key and LinkToken are set only if the account was created.
 func (a *Accounts) CreateFirst(ctx context.Context, apiKey weir.Secret) (first First, created bool, err error) {
 	u, err := a.store.FirstUser(ctx)
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		first, err = a.createFirst(ctx, apiKey)
 		if err == nil {
 			return first, true, nil
@@ -191,5 +181,3 @@ func createKey(ctx context.Context, tx *store.Tx, u weir.User, name string, key 
 	}
 	return tx.CreateToken(ctx, &t, key)
 }
-
-func isNotFound(err error) bool { return err != nil && weir.KindOf(err) == weir.NotFound }

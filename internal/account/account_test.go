@@ -334,7 +334,7 @@ func TestChangePassword(t *testing.T) {
 
 func TestWaitingForATurnEnds(t *testing.T) {
 	h := newHasher(1)
-	h.running <- struct{}{} // somebody's turn that never ends
+	h.running <- struct{}{} // a hash that never ends
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := h.hash(ctx, goodPassword); err != context.Canceled {

@@ -11,7 +11,7 @@ import (
 	"weir/internal/weir"
 )
 
-// keyForm is the form in which a person names and restricts an API key.
+// keyForm is the form that names and restricts an API key.
 type keyForm struct {
 	Name    string
 	Project string
@@ -29,7 +29,7 @@ const (
 	doRules     = "rules"
 )
 
-// methods are what a rule may allow.
+// methods are the methods that a rule may allow.
 var methods = []string{"get", "post", "put", "patch", "delete", "head", "options", "*"}
 
 const maxKeyName = 100
@@ -42,10 +42,10 @@ func readKeyForm(v url.Values) keyForm {
 	}
 }
 
-// clean takes the line ends that browsers send back to plain ones.
+// clean replaces the line ends that browsers send.
 func clean(text string) string { return strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")) }
 
-// keyFormOf returns the form that would make a key as it is.
+// keyFormOf returns the form that describes a key.
 func keyFormOf(t weir.Token) keyForm {
 	f := keyForm{Name: t.Name, Project: t.ProjectID, Where: fromServers, What: doAll}
 	a := t.Access
@@ -77,13 +77,13 @@ func ruleLine(rule weir.AccessRule) string {
 	return allowed + " " + strings.Join(rule.Resources, " ")
 }
 
-// restricts is the part of the form that is not only a name.
+// restricts returns the part of the form that restricts the key.
 func (f keyForm) restricts() keyForm {
 	f.Name, f.Project = "", ""
 	return f
 }
 
-// checkName refuses a name that says nothing or can't be shown.
+// checkName refuses a name that is empty, too long or can't be shown.
 func (f keyForm) checkName() error {
 	switch {
 	case f.Name == "":
@@ -96,7 +96,7 @@ func (f keyForm) checkName() error {
 	return nil
 }
 
-// access returns the restrictions that the form asks for.
+// access returns the restrictions of the form.
 func (f keyForm) access() (*weir.Access, error) {
 	var a weir.Access
 	switch f.Where {
@@ -138,7 +138,7 @@ func parseOrigins(text string) ([]string, error) {
 		origin := strings.ToLower(strings.TrimSuffix(word, "/"))
 		if u, err := url.Parse(origin); origin != "*" &&
 			(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || origin != u.Scheme+"://"+u.Host) {
-			return nil, weir.Errorf(weir.Invalid, "%q is not the origin of a web page; write it like https://app.example.com", shorten(word))
+			return nil, weir.Errorf(weir.Invalid, "%q is not the origin of a web page; write it like https://app.example.com", weir.Shorten(word, 60))
 		}
 		if !slices.Contains(origins, origin) {
 			origins = append(origins, origin)
@@ -150,8 +150,8 @@ func parseOrigins(text string) ([]string, error) {
 	return origins, nil
 }
 
-// parseRules reads lines of methods and paths: `get,patch stream/:id`. A path alone
-// is open to all methods.
+// parseRules reads lines of methods and paths: `get,patch stream/:id`. A path alone allows all
+// methods.
 func parseRules(text string) ([]weir.AccessRule, error) {
 	rules := []weir.AccessRule{}
 	n := 0
@@ -166,7 +166,7 @@ func parseRules(text string) ([]weir.AccessRule, error) {
 			allowed := strings.Split(strings.ToLower(words[0]), ",")
 			for _, method := range allowed {
 				if !slices.Contains(methods, method) {
-					return nil, weir.Errorf(weir.Invalid, "Line %d: %q is not a method. Write methods, a blank and a path, like get,post stream/:id", n, shorten(method))
+					return nil, weir.Errorf(weir.Invalid, "Line %d: %q is not a method. Write methods, a blank and a path, like get,post stream/:id", n, weir.Shorten(method, 60))
 				}
 			}
 			rule.Resources = words[1:]
@@ -185,14 +185,7 @@ func parseRules(text string) ([]weir.AccessRule, error) {
 	return rules, nil
 }
 
-func shorten(text string) string {
-	if len(text) <= 60 {
-		return text
-	}
-	return strings.ToValidUTF8(text[:60], "") + "…"
-}
-
-// summary says in a few words what a key is restricted to.
+// summary describes the restrictions of a key in a few words.
 func summary(a *weir.Access) string {
 	if a == nil {
 		return "Full access, from servers"
@@ -221,7 +214,7 @@ func summary(a *weir.Access) string {
 	return what + ", " + where
 }
 
-// curlLine returns a command that the key may be tried with.
+// curlLine returns a command that uses the key.
 func curlLine(base string, key weir.Secret, a *weir.Access) string {
 	head := "curl -H 'Authorization: Bearer " + key.Reveal() + "' "
 	switch {

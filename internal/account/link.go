@@ -9,14 +9,13 @@ import (
 	"weir/internal/weir"
 )
 
-// linkLife is how long a person has to follow a set-password link.
+// linkLife is how long a set-password link is valid.
 const linkLife = 7 * 24 * time.Hour
 
 func linkExpiry() weir.Millis { return weir.At(time.Now().Add(linkLife)) }
 
-// NewLink returns the token of a link with which a person sets a password once.
-// Older links of the person stop working; the old password goes on working until
-// the link is used.
+// NewLink returns the token of a link that sets the password of a user once. Older links of the
+// user stop working. The old password works until the link is used.
 func (a *Accounts) NewLink(ctx context.Context, userID string) (weir.Secret, error) {
 	token := weir.Secret(weir.NewToken())
 	return token, a.store.Tx(ctx, func(tx *store.Tx) error {
@@ -27,15 +26,15 @@ func (a *Accounts) NewLink(ctx context.Context, userID string) (weir.Secret, err
 	})
 }
 
-// errLink is the answer to a link that does not work, or not for this person.
+// errLink is the answer to an invalid link, or one of another user.
 func errLink() error {
 	return weir.Errorf(weir.Denied, "incorrect or expired user validation token")
 }
 
-// linkUser returns whose password a link sets.
+// linkUser returns the user whose password a link sets.
 func (a *Accounts) linkUser(ctx context.Context, token weir.Secret) (weir.User, error) {
 	id, err := a.store.PasswordLink(ctx, token)
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		return weir.User{}, errLink()
 	}
 	if err != nil {
@@ -44,9 +43,9 @@ func (a *Accounts) linkUser(ctx context.Context, token weir.Secret) (weir.User, 
 	return a.store.User(ctx, id)
 }
 
-// SetPassword sets a password with the token of a one-time link, and ends all
-// log-ins of the account. The e-mail address must be the account's; the first
-// account has none until now and takes it.
+// SetPassword sets a password with the token of a one-time link, and ends all log-ins of the
+// account. The e-mail address must be that of the account; the first account, which has none yet,
+// takes it.
 func (a *Accounts) SetPassword(ctx context.Context, linkToken weir.Secret, email, password string) (weir.User, error) {
 	email, err := weir.CheckEmail(email)
 	if err != nil {
@@ -55,7 +54,7 @@ func (a *Accounts) SetPassword(ctx context.Context, linkToken weir.Secret, email
 	if err := checkNewPassword(password); err != nil {
 		return weir.User{}, err
 	}
-	// Before the expensive part, which is not for everybody who asks.
+	// Before the hash, which is expensive.
 	if _, err := a.linkUser(ctx, linkToken); err != nil {
 		return weir.User{}, err
 	}
@@ -66,7 +65,7 @@ func (a *Accounts) SetPassword(ctx context.Context, linkToken weir.Secret, email
 	var u weir.User
 	err = a.store.Tx(ctx, func(tx *store.Tx) error {
 		id, err := tx.UsePasswordLink(ctx, linkToken)
-		if isNotFound(err) {
+		if weir.IsNotFound(err) {
 			return errLink()
 		}
 		if err != nil {
@@ -94,7 +93,7 @@ func takeEmail(ctx context.Context, tx *store.Tx, u *weir.User, email string) er
 	if err == nil {
 		return weir.Errorf(weir.Conflict, "another account has this e-mail address")
 	}
-	if !isNotFound(err) {
+	if !weir.IsNotFound(err) {
 		return err
 	}
 	u.Email, u.EmailValid = email, true
@@ -116,8 +115,8 @@ func changePassword(ctx context.Context, tx *store.Tx, userID, hash string, chec
 	return u, tx.RevokeRefreshTokens(ctx, userID)
 }
 
-// ChangePassword gives an account a new password, for somebody who knows the old
-// one and comes from addr. It ends all log-ins of the account.
+// ChangePassword sets a new password for a person at addr who knows the old one. It ends all
+// log-ins of the account.
 func (a *Accounts) ChangePassword(ctx context.Context, userID, old, password string, addr netip.Addr) (weir.User, error) {
 	if err := checkNewPassword(password); err != nil {
 		return weir.User{}, err
@@ -136,7 +135,7 @@ func (a *Accounts) ChangePassword(ctx context.Context, userID, old, password str
 	checked := u.Password
 	err = a.store.Tx(ctx, func(tx *store.Tx) error {
 		u, err = changePassword(ctx, tx, userID, hash, func(u *weir.User) error {
-			if u.Password != checked { // somebody else changed it meanwhile
+			if u.Password != checked { // it was changed meanwhile
 				return weir.Errorf(weir.Denied, "Password incorrect")
 			}
 			return nil

@@ -22,20 +22,20 @@ const (
 	audience    = "weir"
 )
 
-// LogIn is what a program that acts for a person gets.
+// LogIn has the tokens of a program that acts for a person.
 type LogIn struct {
 	User         weir.User
 	Token        weir.Secret // the access token
-	RefreshToken weir.Secret // gets new access tokens; "" = go on with the one at hand
+	RefreshToken weir.Secret // for new access tokens; "" = the current one stays valid
 }
 
-// claims are what an access token says.
+// claims are the claims of an access token.
 type claims struct {
 	jwt.RegisteredClaims
 	Stamp string `json:"stamp"` // of the password that was used
 }
 
-// LogIn logs a person in who comes from addr.
+// LogIn logs in a person at addr.
 func (a *Accounts) LogIn(ctx context.Context, email, password string, addr netip.Addr) (LogIn, error) {
 	u, err := a.checkPassword(ctx, email, password, addr)
 	if err != nil {
@@ -50,8 +50,8 @@ func (a *Accounts) LogIn(ctx context.Context, email, password string, addr netip
 	return in, err
 }
 
-// checkPassword returns whose e-mail address and password these are. Those who
-// guess have to wait.
+// checkPassword returns the user with the e-mail address and the password. Too many guesses have to
+// wait.
 func (a *Accounts) checkPassword(ctx context.Context, email, password string, addr netip.Addr) (weir.User, error) {
 	email = strings.ToLower(strings.TrimSpace(email))
 	if len(email) > 254 || len(password) > maxPassword {
@@ -62,18 +62,18 @@ func (a *Accounts) checkPassword(ctx context.Context, email, password string, ad
 		return weir.User{}, err
 	}
 	if err := a.guesses.attempt(who, freeByAccount, now); err != nil {
-		a.guesses.succeeded(where) // nothing was tried
+		a.guesses.succeeded(where) // the password was not checked
 		return weir.User{}, err
 	}
 	u, err := a.store.UserByEmail(ctx, email)
-	unknown := isNotFound(err)
+	unknown := weir.IsNotFound(err)
 	if err != nil && !unknown {
 		return weir.User{}, err
 	}
 	right, err := a.hasher.matches(ctx, u.Password, password)
 	switch {
 	case err != nil:
-		// It was not tried, so it does not count.
+		// The password was not checked, so the attempt does not count.
 		a.guesses.succeeded(where)
 		a.guesses.succeeded(who)
 		return weir.User{}, err
@@ -98,9 +98,8 @@ func createRefreshToken(ctx context.Context, tx *store.Tx, token weir.Secret, us
 	return tx.CreateRefreshToken(ctx, token, store.RefreshToken{UserID: userID, CreatedAt: weir.At(now), ExpiresAt: weir.At(now.Add(life))})
 }
 
-// Refresh returns a new access token, and a new refresh token when the one at hand
-// is near its end. A refresh token that is used again while its last access token
-// is still young was probably stolen: it is revoked.
+// Refresh returns a new access token, and a new refresh token if the current one expires soon. A
+// refresh token that is used again soon after its last use was probably stolen: it is revoked.
 func (a *Accounts) Refresh(ctx context.Context, refreshToken weir.Secret) (LogIn, error) {
 	var in LogIn
 	var refused error
@@ -134,7 +133,7 @@ func (a *Accounts) Refresh(ctx context.Context, refreshToken weir.Secret) (LogIn
 		return createRefreshToken(ctx, tx, in.RefreshToken, old.UserID, now, refreshLife)
 	})
 	switch {
-	case isNotFound(err):
+	case weir.IsNotFound(err):
 		return LogIn{}, weir.Errorf(weir.Unauthenticated, "invalid refresh token")
 	case err != nil:
 		return LogIn{}, err
@@ -155,10 +154,10 @@ func (a *Accounts) accessToken(u weir.User, now time.Time) (weir.Secret, error) 
 	return weir.Secret(token), err
 }
 
-// stamp changes with the password.
+// stamp returns a text that changes with the password.
 func (a *Accounts) stamp(u weir.User) string { return a.mac("stamp", u.ID, u.Password)[:22] }
 
-// mac returns what only this installation can make of the parts.
+// mac returns a MAC of the parts with the key of this installation.
 func (a *Accounts) mac(parts ...string) string {
 	m := hmac.New(sha256.New, a.key)
 	for _, part := range parts {
@@ -168,8 +167,7 @@ func (a *Accounts) mac(parts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 }
 
-// Verify returns whose access token this is. Whether that person may do anything
-// at all at present is for the caller to ask.
+// Verify returns the user of an access token. The caller must check whether the user is suspended.
 func (a *Accounts) Verify(ctx context.Context, token string, now time.Time) (userID string, err error) {
 	var c claims
 	parsed, err := jwt.ParseWithClaims(
@@ -182,7 +180,7 @@ func (a *Accounts) Verify(ctx context.Context, token string, now time.Time) (use
 		return "", weir.Errorf(weir.Unauthenticated, "%s", tokenProblem(parsed, err))
 	}
 	u, err := a.store.User(ctx, c.Subject)
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		return "", weir.Errorf(weir.Unauthenticated, "no user found from authorization header")
 	}
 	if err != nil {
@@ -194,7 +192,7 @@ func (a *Accounts) Verify(ctx context.Context, token string, now time.Time) (use
 	return u.ID, nil
 }
 
-// tokenProblem is what the contract says of a bad access token.
+// tokenProblem returns the message of the contract for an invalid access token.
 func tokenProblem(token *jwt.Token, err error) string {
 	switch {
 	case errors.Is(err, jwt.ErrTokenMalformed):

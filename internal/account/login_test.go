@@ -92,7 +92,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	wantError(t, err, "", "")
 }
 
-// Somebody who tries one password on many accounts is slowed down by address.
+// A client that tries one password on many accounts is slowed down by address.
 func TestSprayingIsSlowedDown(t *testing.T) {
 	f := newFixture(t, Options{})
 	f.stopClock()
@@ -136,7 +136,7 @@ func TestVerify(t *testing.T) {
 		{"expired", ours(func(c *claims) { c.ExpiresAt = jwt.NewNumericDate(at.Add(-time.Second)) }), "access token expired"},
 		{"without end", ours(func(c *claims) { c.ExpiresAt = nil }), "legacy access token detected. please log in again"},
 		{"not yet", ours(func(c *claims) { c.NotBefore = jwt.NewNumericDate(at.Add(time.Minute)) }), "jwt not active"},
-		{"for somebody else", ours(func(c *claims) { c.Audience = jwt.ClaimStrings{"else"} }), "jwt audience invalid. expected: weir"},
+		{"for another audience", ours(func(c *claims) { c.Audience = jwt.ClaimStrings{"else"} }), "jwt audience invalid. expected: weir"},
 		{"unknown user", ours(func(c *claims) { c.Subject = weir.NewID() }), "no user found from authorization header"},
 		{"old password", ours(func(c *claims) { c.Stamp = "old" }), "the password was changed after this access token was made. please log in again"},
 	} {
@@ -196,7 +196,7 @@ func TestRefresh(t *testing.T) {
 			kind: weir.Denied, message: "user is suspended", after: "user is suspended",
 		},
 		{
-			name: "of somebody who is gone", token: store.RefreshToken{UserID: weir.NewID(), ExpiresAt: at(30 * day)},
+			name: "of a deleted user", token: store.RefreshToken{UserID: weir.NewID(), ExpiresAt: at(30 * day)},
 			kind: weir.Unauthenticated, message: "invalid refresh token", after: "invalid refresh token",
 		},
 	} {

@@ -17,7 +17,7 @@ type keyList struct {
 
 const keysOnPage = 50
 
-// keys returns a page of the visitor's keys, newest first.
+// keys returns a page of the user's keys, newest first.
 func (p *pages) keys(v *visit, cursor string) (keyList, error) {
 	page, err := p.store.Tokens(v.Context(), store.Query{UserID: v.user(), Order: "createdAt-true", Limit: keysOnPage, Cursor: cursor})
 	if err != nil {
@@ -50,7 +50,7 @@ func (p *pages) showKeys(v *visit) error {
 	return p.render(v, http.StatusOK, "keys", view{Title: "API keys", Here: "keys", Data: list})
 }
 
-// newKeyData is what the page for a new key shows.
+// newKeyData is the data of the page for a new key.
 type newKeyData struct {
 	keyForm
 	Projects []weir.Project // to choose from; empty when there is only one
@@ -74,8 +74,7 @@ func (p *pages) showNewKey(v *visit) error {
 	return p.render(v, http.StatusOK, "key-new", in)
 }
 
-// madeKey is a key that was just made. It is shown on the page that answers the
-// form and nowhere else.
+// madeKey is a new key. Only the page that answers the form shows it.
 type madeKey struct {
 	Token weir.Token
 	Key   string
@@ -118,31 +117,31 @@ func (p *pages) makeKey(v *visit, f keyForm) (madeKey, error) {
 	return madeKey{Token: t, Key: key.Reveal(), Curl: curlLine(v.base, key, t.Access)}, err
 }
 
-// chosenProject returns the project that a key is made for.
+// chosenProject returns the project of a new key.
 func (p *pages) chosenProject(v *visit, id string) (string, error) {
 	if id == "" || id == v.session.user.DefaultProjectID {
 		return v.session.user.DefaultProjectID, nil
 	}
 	project, err := p.store.Project(v.Context(), id)
-	if isNotFound(err) || err == nil && (project.UserID != v.user() || project.Deleted) {
+	if weir.IsNotFound(err) || err == nil && (project.UserID != v.user() || project.Deleted) {
 		return "", weir.Errorf(weir.Invalid, "The project that was chosen is gone. Choose another.")
 	}
 	return id, err
 }
 
-// keyData is what the page of a key shows.
+// keyData is the data of the page of a key.
 type keyData struct {
 	keyForm
 	Token   weir.Token
 	Project string // its name, when there are several
 }
 
-// key returns the key that a path names.
+// key returns the user's key that the path names.
 func (p *pages) key(v *visit) (weir.Token, error) {
 	return p.own(v)(p.store.Token(v.Context(), v.PathValue("id")))
 }
 
-// own turns the key of somebody else into one that does not exist.
+// own returns NotFound for the key of another user.
 func (p *pages) own(v *visit) func(weir.Token, error) (weir.Token, error) {
 	return func(t weir.Token, err error) (weir.Token, error) {
 		if err == nil && t.UserID != v.user() {
@@ -187,8 +186,8 @@ func (p *pages) changeKey(v *visit) error {
 	f := readKeyForm(v.PostForm)
 	err = f.checkName()
 	access := t.Access
-	// What was made through the API may say more than the form can: it stays as it
-	// is unless its part of the form was changed.
+	// The API allows restrictions that the form can't show. They stay as they are unless the form
+	// changed them.
 	if err == nil && f.restricts() != keyFormOf(t).restricts() {
 		access, err = f.access()
 	}

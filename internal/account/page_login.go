@@ -35,7 +35,7 @@ func (p *pages) logIn(v *visit) error {
 	email := v.PostForm.Get("email")
 	u, err := p.checkPassword(v.Context(), email, v.PostForm.Get("password"), p.clientAddr(v))
 	if err != nil {
-		// A page does not tell who has an account.
+		// The page does not reveal who has an account.
 		if kind := weir.KindOf(err); kind == weir.NotFound || kind == weir.Denied && u.ID == "" {
 			err = weir.Errorf(weir.Denied, "The e-mail address or the password is wrong.")
 		}
@@ -90,7 +90,7 @@ func (p *pages) signUp(v *visit) error {
 	return v.redirect("/")
 }
 
-// repeated checks that a new password was typed twice the same.
+// repeated checks that both entries of a new password are equal.
 func repeated(v *visit) error {
 	if v.PostForm.Get("password") != v.PostForm.Get("repeat") {
 		return weir.Errorf(weir.Invalid, "The two passwords are not the same. Type them again.")
@@ -98,11 +98,11 @@ func repeated(v *visit) error {
 	return nil
 }
 
-// linkData is what the set-password page shows.
+// linkData is the data of the set-password page.
 type linkData struct {
 	Token string
 	Email string
-	Fixed bool // the account has this address already
+	Fixed bool // the account has this e-mail address already
 }
 
 func setPasswordView(token string, u weir.User) view {
@@ -113,7 +113,7 @@ func setPasswordView(token string, u weir.User) view {
 	return view{Title: "Set your password", Data: d}
 }
 
-// brokenLink shows what to do about a link that does not work.
+// brokenLink shows the page for an invalid link.
 func (p *pages) brokenLink(v *visit) error {
 	return p.render(v, http.StatusForbidden, "error", view{
 		Title: "This link does not work any more",
@@ -169,8 +169,8 @@ func (p *pages) showAccount(v *visit) error {
 	return p.render(v, http.StatusOK, "account", accountView())
 }
 
-// changePassword answers POST /account. It ends all log-ins of the account, so
-// this browser is logged in anew.
+// changePassword answers POST /account. It ends all log-ins of the account, so it logs this browser
+// in again.
 func (p *pages) changePassword(v *visit) error {
 	err := repeated(v)
 	var u weir.User

@@ -25,9 +25,8 @@ import (
 //go:embed pages
 var pageFiles embed.FS
 
-// pages is the account area in the browser: plain HTML that works without a
-// script and without anything from elsewhere. Each page is a file in pages/ around
-// which layout.html is put.
+// pages is the account area in the browser: plain HTML that works without scripts and loads nothing
+// from other sites. Each page is a file in pages/ inside layout.html.
 type pages struct {
 	*Accounts
 	mux       *http.ServeMux
@@ -47,9 +46,9 @@ type asset struct {
 type visit struct {
 	*http.Request
 	w       http.ResponseWriter
-	session *session // nil = nobody has logged in
-	secure  bool     // the browser came over HTTPS
-	base    string   // how the browser reaches the service
+	session *session // nil = not logged in
+	secure  bool     // the browser uses HTTPS
+	base    string   // URL at which the browser reaches the service
 	id      string   // of the request, for the log
 }
 
@@ -141,7 +140,7 @@ func (p *pages) readFiles() error {
 	return nil
 }
 
-// moment writes a time for people and for machines.
+// moment returns a time as HTML.
 func moment(m weir.Millis) template.HTML {
 	if m == 0 {
 		return "never"
@@ -159,18 +158,17 @@ const (
 	writeTimeout = 30 * time.Second
 )
 
-// policy is what browsers may do with a page: load nothing but our own files, run
-// no script that stands in a page, show it in no frame.
+// policy lets browsers load only our own files, run no inline scripts, and show pages in no frame.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// answer is the walk of every request.
+// answer answers a request.
 func (p *pages) answer(w http.ResponseWriter, r *http.Request, show page) {
 	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
 	v := &visit{Request: r, w: rec, id: weir.NewID()[:8]}
 	v.base = weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), p.opt.TrustedProxies)
 	if p.opt.PublicURL != "" && strings.HasSuffix(p.opt.PublicURL, "://"+r.Host) {
-		v.base = p.opt.PublicURL // a proxy in front that does not say how it was reached
+		v.base = p.opt.PublicURL // behind a proxy that sends no X-Forwarded-Proto
 	}
 	v.secure = strings.HasPrefix(v.base, "https://")
 	if p.opt.PublicURL != "" {
@@ -185,7 +183,7 @@ func (p *pages) answer(w http.ResponseWriter, r *http.Request, show page) {
 	if err := p.serve(v, show); err != nil {
 		p.showError(v, err)
 	}
-	// Never the path or the query: they carry tokens.
+	// Never the path or the query: they can have tokens in them.
 	attrs := [...]slog.Attr{
 		slog.String("route", r.Pattern), slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
 		slog.String("request", v.id), slog.String("user", v.user()),
@@ -200,9 +198,9 @@ func (v *visit) user() string {
 	return v.session.user.ID
 }
 
-// serve reads the form and finds the session before a page is shown. A form must
-// come from a page of ours, twice sure: the browser says so, and who has logged in
-// sends the value that only the session's pages know.
+// serve reads the form and finds the session, then shows the page. Two checks make sure that a form
+// comes from a page of ours: the headers of the browser, and for a session the value that only its
+// pages know.
 func (p *pages) serve(v *visit, show page) (err error) {
 	control := http.NewResponseController(v.w)
 	_ = control.SetWriteDeadline(time.Now().Add(formTimeout + writeTimeout))
@@ -237,7 +235,7 @@ func errForeignForm() error {
 	return weir.Errorf(weir.Denied, "This form is out of date or came from another site, so nothing was done. Please go back, reload the page and send it again.")
 }
 
-// members shows a page only to people who have logged in.
+// members shows a page only to users who have logged in.
 func (p *pages) members(show page) page {
 	return func(v *visit) error {
 		if v.session == nil {
@@ -253,21 +251,20 @@ func (v *visit) redirect(to string) error {
 	return nil
 }
 
-// view is what every template gets.
+// view is the data of a template.
 type view struct {
 	Title  string
-	Here   string // the entry of the menu that is lit
+	Here   string // the current entry of the menu
 	User   *weir.User
 	Form   string // the value that forms send back
 	Notice string // what was done
-	Error  string // what to mend
+	Error  string // what to correct
 	Signup bool
 	Base   string
 	Data   any
 }
 
-// notices are what can be told after something was done; the browser brings the
-// name along in ?done=.
+// notices are messages after an action; ?done= has the name.
 var notices = map[string]string{
 	"password": "Your password is set. Log in with it.",
 	"changed":  "Your password is changed. All other log-ins of this account have ended.",
@@ -291,32 +288,29 @@ func (p *pages) render(v *visit, status int, name string, in view) error {
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(buf.Bytes()) // who left does not read it
+	_, _ = v.w.Write(buf.Bytes()) // an error means that the browser has disconnected
 	return nil
 }
 
-// statuses are those of errors that a person can do something about.
-var statuses = map[weir.Kind]int{
-	weir.Refused: http.StatusBadRequest, weir.Invalid: http.StatusUnprocessableEntity, weir.Denied: http.StatusForbidden,
-	weir.NotFound: http.StatusNotFound, weir.Conflict: http.StatusConflict, weir.Busy: http.StatusTooManyRequests,
-	weir.Unauthenticated: http.StatusUnauthorized,
+// isServerError reports whether the user can't do anything about an error.
+func isServerError(err error) bool {
+	return weir.KindOf(err).Status() >= http.StatusInternalServerError
 }
 
-// again shows a form once more, with what is to be mended in it. An error that
-// nobody can mend is returned.
+// again shows a form once more, with an error that the user can correct. It returns other errors.
 func (p *pages) again(v *visit, name string, in view, err error) error {
 	e, ok := errors.AsType[*weir.Error](err)
-	if !ok || statuses[e.Kind] == 0 {
+	if !ok || isServerError(err) {
 		return err
 	}
 	if e.RetryAfter > 0 {
 		v.w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
 	}
 	in.Error = sentence(strings.Join(e.Messages, " "))
-	return p.render(v, statuses[e.Kind], name, in)
+	return p.render(v, e.Kind.Status(), name, in)
 }
 
-// sentence makes a message of the API into one for a page.
+// sentence turns a message of the API into a sentence for a page.
 func sentence(text string) string {
 	first, size := utf8.DecodeRuneInString(text)
 	text = string(unicode.ToUpper(first)) + text[size:]
@@ -326,17 +320,16 @@ func sentence(text string) string {
 	return text
 }
 
-// showError is the only place where an error becomes a page, and the only one that
-// logs it.
+// showError answers with an error and logs it.
 func (p *pages) showError(v *visit, err error) {
 	status, in := http.StatusInternalServerError, view{Title: "Something went wrong"}
 	e, ok := errors.AsType[*weir.Error](err)
 	switch {
 	case ok && e.Kind == weir.NotFound:
 		status, in = http.StatusNotFound, view{Title: "There is nothing here", Data: "The address may be mistyped, or what was here is gone."}
-	case ok && statuses[e.Kind] != 0:
-		status, in = statuses[e.Kind], view{Title: "That did not work", Data: strings.Join(e.Messages, " ")}
-	case v.Context().Err() != nil: // the browser left
+	case ok && !isServerError(err):
+		status, in = e.Kind.Status(), view{Title: "That did not work", Data: strings.Join(e.Messages, " ")}
+	case v.Context().Err() != nil: // the browser has disconnected
 		in.Data = "The request was cancelled."
 	default:
 		p.log.ErrorContext(v.Context(), "page failed", "route", v.Pattern, "request", v.id, "err", err)
@@ -348,7 +341,7 @@ func (p *pages) showError(v *visit, err error) {
 	}
 }
 
-// unknown answers what is no page.
+// unknown answers unknown paths.
 func (p *pages) unknown(*visit) error { return weir.ErrNotFound() }
 
 // showAsset answers GET /assets/{name}.
@@ -368,7 +361,7 @@ func (p *pages) showAsset(v *visit) error {
 	return nil
 }
 
-// recorder notes what was answered, for the log.
+// recorder records the status of an answer, for the log.
 type recorder struct {
 	http.ResponseWriter
 	status int

@@ -144,7 +144,7 @@ func TestPagesForUnauthenticated(t *testing.T) {
 	b.wantPage(t, b.get(t, "/signup"), http.StatusNotFound, "/signup", "There is nothing here")
 	b.wantPage(t, b.post(t, "/signup", "email", "eve@example.com", "password", goodPassword, "repeat", goodPassword), http.StatusNotFound, "/signup", "There is nothing here")
 	b.wantPage(t, b.get(t, "/set-password?token=nonsense"), http.StatusForbidden, "/set-password", "This link does not work any more")
-	// A page does not tell who has an account.
+	// The page does not reveal who has an account.
 	const wrong = "The e-mail address or the password is wrong."
 	b.wantPage(t, b.post(t, "/login", "email", "ann@example.com", "password", "wrong password"), http.StatusForbidden, "/login", wrong)
 	b.wantPage(t, b.post(t, "/login", "email", "eve@example.com", "password", "wrong password"), http.StatusForbidden, "/login", wrong)
@@ -198,7 +198,7 @@ func TestCookie(t *testing.T) {
 		{"plain", "http", Options{}, "", "weir", false},
 		{"encrypted", "https", Options{}, "", "__Host-weir", true},
 		{"behind a trusted proxy", "http", Options{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, "https", "__Host-weir", true},
-		{"behind a stranger", "http", Options{}, "https", "weir", false},
+		{"behind an untrusted proxy", "http", Options{}, "https", "weir", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFixture(t, tt.opt)
@@ -222,8 +222,7 @@ func TestCookie(t *testing.T) {
 	}
 }
 
-// With a public address over HTTPS, a person on the machine itself still gets in
-// over plain HTTP.
+// With a public address over HTTPS, a person on the machine itself still gets in over plain HTTP.
 func TestCookieWithPublicURL(t *testing.T) {
 	f := newFixture(t, Options{PublicURL: "https://video.example.com"})
 	f.addUser(t, "ann@example.com")
@@ -308,7 +307,7 @@ func TestThrottledPage(t *testing.T) {
 		opt  Options
 		want int // status of a right log-in from elsewhere, after one address used up its tries
 	}{
-		{"clients of a trusted proxy are told apart", Options{TrustedProxies: proxy}, http.StatusSeeOther},
+		{"clients of a trusted proxy are distinguished", Options{TrustedProxies: proxy}, http.StatusSeeOther},
 		{"others can say what they like", Options{}, http.StatusTooManyRequests},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -473,6 +472,6 @@ func TestSetPasswordPage(t *testing.T) {
 		t.Error("the log has the token of a link in it")
 	}
 	if !strings.Contains(f.log.String(), `route="POST /set-password" status=403`) {
-		t.Errorf("the log does not tell of the visits:\n%s", f.log)
+		t.Errorf("the log does not have the visits:\n%s", f.log)
 	}
 }

@@ -19,10 +19,9 @@ import (
 	"weir/internal/weir"
 )
 
-// What is kept of a password is argon2id over its pre-hash, which is what the
-// dashboards of old send instead of the password: 64 characters of upper-case hex
-// of PBKDF2-SHA256 with a fixed salt. Taking the same step for a plain password
-// makes both ways of sending it the same password.
+// A password is stored as argon2id of its pre-hash. The pre-hash is what old dashboards send
+// instead of the password: 64 characters of upper-case hex of PBKDF2-SHA256 with a fixed salt. A
+// plain password is pre-hashed too, so that both ways of sending it match.
 const (
 	preHashRounds = 10_000
 	preHashSize   = 32
@@ -35,8 +34,8 @@ const (
 	saltSize  = 16
 )
 
-// cost is what one hash takes. It is kept with the hash, so that another cost for
-// new passwords does not lock the old ones out.
+// cost are the parameters of a hash. They are stored with the hash, so that they can change for new
+// passwords.
 type cost struct {
 	memory  uint32 // KiB
 	passes  uint32
@@ -46,7 +45,7 @@ type cost struct {
 // normalCost is 19 MiB and two passes over them.
 var normalCost = cost{memory: 19 << 10, passes: 2, threads: 1}
 
-// The bounds of a password; what is already a pre-hash can't be judged.
+// The bounds of a password; a pre-hash can't be checked.
 const (
 	minPassword = 8
 	maxPassword = 1024
@@ -76,30 +75,28 @@ func preHash(password string) (string, error) {
 	return strings.ToUpper(hex.EncodeToString(sum)), err
 }
 
-// hasher hashes a few passwords at a time: each takes memory and a core, and
-// anybody may ask.
+// hasher hashes a few passwords at a time: each takes memory and a core, and unauthenticated
+// clients can request it.
 type hasher struct {
 	running chan struct{}
 	waiting chan struct{}
 	cost    cost // of new passwords
 }
 
-// maxWaiting is how many may wait for their turn, per one that runs.
+// maxWaiting is how many hashes may wait, for each that runs.
 const maxWaiting = 32
 
 func newHasher(atOnce int) *hasher {
 	return &hasher{running: make(chan struct{}, atOnce), waiting: make(chan struct{}, atOnce*(maxWaiting+1)), cost: normalCost}
 }
 
-// turn waits until work may be done and does it.
+// turn runs work when there is a free slot.
 func (h *hasher) turn(ctx context.Context, work func() error) error {
 	select {
 	case h.waiting <- struct{}{}:
 		defer func() { <-h.waiting }()
 	default:
-		e := weir.Errorf(weir.Busy, "too many people are logging in at this moment; try again in a few seconds")
-		e.RetryAfter = 5 * time.Second
-		return e
+		return weir.TooMany(5*time.Second, "too many people are logging in at this moment; try again in a few seconds")
 	}
 	select {
 	case h.running <- struct{}{}:
@@ -110,8 +107,8 @@ func (h *hasher) turn(ctx context.Context, work func() error) error {
 	return work()
 }
 
-// hash returns what is kept of a password.
-func (h *hasher) hash(ctx context.Context, password string) (kept string, err error) {
+// hash returns the hash of a password.
+func (h *hasher) hash(ctx context.Context, password string) (stored string, err error) {
 	err = h.turn(ctx, func() error {
 		pre, err := preHash(password)
 		if err != nil {
@@ -119,25 +116,25 @@ func (h *hasher) hash(ctx context.Context, password string) (kept string, err er
 		}
 		salt := make([]byte, saltSize)
 		_, _ = rand.Read(salt)
-		kept = h.cost.encode(salt, h.cost.argon(pre, salt))
+		stored = h.cost.encode(salt, h.cost.argon(pre, salt))
 		return nil
 	})
-	return kept, err
+	return stored, err
 }
 
-// matches reports whether what is kept is of this password. Nothing kept takes
-// as long as a wrong password.
-func (h *hasher) matches(ctx context.Context, kept, password string) (ok bool, err error) {
+// matches reports whether a stored hash is that of the password. An empty hash takes as long as a
+// wrong password.
+func (h *hasher) matches(ctx context.Context, stored, password string) (ok bool, err error) {
 	err = h.turn(ctx, func() error {
 		pre, err := preHash(password)
 		if err != nil {
 			return err
 		}
-		if kept == "" {
+		if stored == "" {
 			h.cost.argon(pre, make([]byte, saltSize))
 			return nil
 		}
-		c, salt, want, err := decode(kept)
+		c, salt, want, err := decode(stored)
 		if err != nil {
 			return err
 		}
@@ -151,14 +148,14 @@ func (c cost) argon(pre string, salt []byte) []byte {
 	return argon2.IDKey([]byte(pre), salt, c.passes, c.memory, c.threads, argonSize)
 }
 
-// encode writes a hash in the form that other programs read too.
+// encode returns a hash in the standard text form.
 func (c cost) encode(salt, sum []byte) string {
 	b64 := base64.RawStdEncoding.EncodeToString
 	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, c.memory, c.passes, c.threads, b64(salt), b64(sum))
 }
 
-func decode(kept string) (c cost, salt, sum []byte, err error) {
-	parts := strings.Split(kept, "$")
+func decode(stored string) (c cost, salt, sum []byte, err error) {
+	parts := strings.Split(stored, "$")
 	if len(parts) == 6 && parts[1] == "argon2id" && parts[2] == fmt.Sprintf("v=%d", argon2.Version) {
 		_, err1 := fmt.Sscanf(parts[3], "m=%d,t=%d,p=%d", &c.memory, &c.passes, &c.threads)
 		salt, err2 := base64.RawStdEncoding.DecodeString(parts[4])

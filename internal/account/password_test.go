@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// The pre-hash of goodPassword, as a dashboard sends it; computed with another
-// implementation.
+// The pre-hash of goodPassword, as a dashboard sends it; computed with another implementation.
 const preHashed = "21F3DF79906B5C0C63B87AB415B390C1DE8E6FAC766CD39BA7F075EF973B1BD8"
 
 func TestPreHash(t *testing.T) {
@@ -60,7 +59,7 @@ func TestHash(t *testing.T) {
 			}
 		})
 	}
-	// A hash of another cost goes on working, and is another one.
+	// A hash of another cost still works, and differs.
 	h.cost.memory = 64
 	cheap, err := h.hash(t.Context(), goodPassword)
 	if err != nil || !strings.HasPrefix(cheap, "$argon2id$v=19$m=64,t=2,p=1$") {
@@ -77,7 +76,7 @@ func TestHash(t *testing.T) {
 		"$argon2i$v=19$m=64,t=2,p=1$YQ$" + sum, "$argon2id$v=19$m=64,t=0,p=1$YQ$" + sum, "$argon2id$v=19$m=64,t=2,p=1$!$" + sum,
 	} {
 		if _, err := h.matches(t.Context(), bad, goodPassword); err == nil {
-			t.Errorf("%q is taken for a hash", bad)
+			t.Errorf("%q counts as a hash", bad)
 		}
 	}
 }

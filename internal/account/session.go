@@ -13,25 +13,24 @@ import (
 // sessionLife is how long a browser stays logged in.
 const sessionLife = 14 * 24 * time.Hour
 
-// session is a browser that somebody has logged in with. Its cookie is random;
-// the store has a hash of it beside the refresh tokens, so that logging out, a new
-// password, suspension and deletion end it at once.
+// session is the log-in of a browser. Its cookie is random. The store has a hash of it among the
+// refresh tokens, so that logging out, a new password, suspension and deletion end it at once.
 type session struct {
 	user  weir.User
-	token string // what the cookie says
-	// form is a value that every form of this browser must send: a page of
-	// somebody else does not know it.
+	token string // the value of the cookie
+	// form is a value that every form of this browser must send: pages of other sites do not know
+	// it.
 	form string
 }
 
-// storedSession is what the store knows a session by. A refresh token is no session
-// and a session is no refresh token, because only we can make the one of the other.
+// storedSession returns the token under which the store has a session. It is a MAC of the cookie,
+// so that a refresh token can't be used as a cookie, and a cookie not as a refresh token.
 func (a *Accounts) storedSession(cookie string) weir.Secret {
 	return weir.Secret(a.mac("session", cookie))
 }
 
-// cookieName: with the prefix __Host-, browsers take the cookie only over HTTPS and
-// only from this very host.
+// cookieName returns the name of the cookie. With the prefix __Host-, browsers accept the cookie
+// only over HTTPS and only from this host.
 func cookieName(secure bool) string {
 	if secure {
 		return "__Host-weir"
@@ -65,14 +64,14 @@ func (a *Accounts) session(r *http.Request, secure bool) (*session, error) {
 		return nil, nil
 	}
 	t, err := a.store.RefreshToken(r.Context(), a.storedSession(c.Value), weir.At(time.Now()))
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	u, err := a.store.User(r.Context(), t.UserID)
-	if isNotFound(err) || err == nil && u.Suspended {
+	if weir.IsNotFound(err) || err == nil && u.Suspended {
 		return nil, nil
 	}
 	return &session{user: u, token: c.Value, form: a.mac("form", c.Value)[:32]}, err
@@ -90,7 +89,7 @@ func (a *Accounts) closeSession(ctx context.Context, w http.ResponseWriter, secu
 		})
 		return err
 	})
-	if err != nil && !isNotFound(err) {
+	if err != nil && !weir.IsNotFound(err) {
 		return err
 	}
 	setCookie(w, secure, "", -1)

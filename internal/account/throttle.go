@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -10,8 +11,8 @@ import (
 	"weir/internal/weir"
 )
 
-// How often something may be tried before one must wait. A person mistypes a
-// password a few times; behind one address there may be an office.
+// How many attempts are free before one must wait. A person mistypes a password a few times; an
+// office may share one address.
 const (
 	freeByAccount = 5
 	freeByAddress = 20
@@ -20,17 +21,17 @@ const (
 
 const (
 	firstDelay = time.Second
-	// Nobody can be locked out for longer than this by others who guess at their
-	// account; at this pace a guesser has a few hundred tries a day.
+	// maxDelay bounds how long guesses of others lock out the owner of an account. It still allows
+	// only a few hundred guesses a day.
 	maxDelay = 5 * time.Minute
-	// A key without tries for so long starts anew.
+	// forgetAfter is how long after its last attempt a key is reset.
 	forgetAfter = time.Hour
 	// maxTried bounds the memory; about 150 bytes each.
 	maxTried = 20_000
 )
 
-// throttle makes those who try again and again wait: after some free tries, twice
-// as long each time. A try counts when it begins, so that many at once are many.
+// throttle delays repeated attempts: after some free ones, each delay is twice the one before. An
+// attempt counts when it begins, so that concurrent ones count too.
 type throttle struct {
 	mu    sync.Mutex
 	tried map[string]tries
@@ -39,12 +40,12 @@ type throttle struct {
 type tries struct {
 	n     int
 	last  time.Time
-	until time.Time // when the next one may begin
+	until time.Time // when the next attempt may begin
 }
 
 func newThrottle() *throttle { return &throttle{tried: map[string]tries{}} }
 
-// attempt begins a try of the key, or returns how long to wait first.
+// attempt begins an attempt of the key, or returns an error with the time to wait.
 func (t *throttle) attempt(key string, free int, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,12 +54,10 @@ func (t *throttle) attempt(key string, free int, now time.Time) error {
 		e = tries{}
 	}
 	if wait := e.until.Sub(now); wait > 0 {
-		err := weir.Errorf(weir.Busy, "too many attempts; try again in %s", inWords(wait))
-		err.RetryAfter = wait
-		return err
+		return weir.TooMany(wait, "too many attempts; try again in %s", inWords(wait))
 	}
 	if !known && len(t.tried) >= maxTried {
-		t.makeRoom(now)
+		t.evict(now)
 	}
 	e.n++
 	e.last = now
@@ -69,7 +68,7 @@ func (t *throttle) attempt(key string, free int, now time.Time) error {
 	return nil
 }
 
-// succeeded takes back the try that began last: it was right.
+// succeeded uncounts the last attempt.
 func (t *throttle) succeeded(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,16 +85,15 @@ func (t *throttle) succeeded(key string) {
 	t.tried[key] = e
 }
 
-// forget lets a key start anew.
+// forget resets a key.
 func (t *throttle) forget(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.tried, key)
 }
 
-// makeRoom drops what is forgotten anyway, and when that is not enough the half
-// with the fewest tries: those have the least to lose by starting anew.
-func (t *throttle) makeRoom(now time.Time) {
+// evict drops old keys, and if that is not enough, the half with the fewest attempts.
+func (t *throttle) evict(now time.Time) {
 	keys := make([]string, 0, len(t.tried))
 	for key, e := range t.tried {
 		if now.Sub(e.last) > forgetAfter {
@@ -109,31 +107,20 @@ func (t *throttle) makeRoom(now time.Time) {
 	}
 	slices.SortFunc(keys, func(a, b string) int {
 		x, y := t.tried[a], t.tried[b]
-		if x.n != y.n {
-			return x.n - y.n
-		}
-		return x.last.Compare(y.last)
+		return cmp.Or(x.n-y.n, x.last.Compare(y.last))
 	})
 	for _, key := range keys[:len(keys)/2] {
 		delete(t.tried, key)
 	}
 }
 
-// addressKey is what tries from an address count against. Whoever has one IPv6
-// address has all of its network.
-func addressKey(addr netip.Addr) string {
-	if addr.Is6() {
-		if network, err := addr.WithZone("").Prefix(64); err == nil {
-			return "address/" + network.Addr().String()
-		}
-	}
-	return "address/" + addr.String()
-}
+// addressKey returns the key for attempts from an address.
+func addressKey(addr netip.Addr) string { return "address/" + weir.Network(addr).Addr().String() }
 
-// accountKey is what tries at an account count against, whether it exists or not.
+// accountKey returns the key for attempts at an account, which need not exist.
 func accountKey(email string) string { return "account/" + email }
 
-// inWords rounds up to seconds, or to minutes when it is long.
+// inWords rounds up to seconds, or to minutes if it is long.
 func inWords(d time.Duration) string {
 	unit, name := time.Second, "second"
 	if d > 2*time.Minute {

@@ -52,7 +52,7 @@ func TestThrottleDoubles(t *testing.T) {
 			t.Errorf("waits (-want +got):\n%s", diff)
 		}
 		if d := wait(t, th, "b"); d != 0 {
-			t.Errorf("somebody else waits %v", d)
+			t.Errorf("another key waits %v", d)
 		}
 	})
 }

@@ -18,29 +18,8 @@ import (
 	"weir/internal/weir"
 )
 
-func showSigningKey(k weir.SigningKey) weir.SigningKey { return k }
-
-func signingKeyOwner(k weir.SigningKey) (string, bool) { return k.UserID, k.Deleted }
-
-// ownSigningKey turns what the caller may not see into what does not exist.
-func ownSigningKey(r *request) func(weir.SigningKey, error) (weir.SigningKey, error) {
-	return func(k weir.SigningKey, err error) (weir.SigningKey, error) {
-		if err == nil && (k.Deleted && !r.caller.Admin || !r.caller.Owns(k.UserID, k.ProjectID)) {
-			err = weir.ErrNotFound()
-		}
-		return k, err
-	}
-}
-
-// createSigningKey answers POST /access-control/signing-key. The private half is
-// in this answer only.
-func (s *server) createSigningKey(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Name string `json:"name"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+// createSigningKey answers POST /access-control/signing-key. Only this answer has the private key.
+func (s *server) createSigningKey(w http.ResponseWriter, r *request, body nameBody) error {
 	public, private, err := newKeyPair()
 	if err != nil {
 		return err
@@ -75,8 +54,7 @@ func (s *server) createSigningKey(w http.ResponseWriter, r *request) error {
 	}{key, private})
 }
 
-// freeKeyName is `Signing Key N` with the number that is next, or the first behind
-// it that no key has.
+// freeKeyName returns `Signing Key N` with the next number that no key has.
 func freeKeyName(keys []weir.SigningKey) string {
 	taken := map[string]bool{}
 	for _, k := range keys {
@@ -89,7 +67,7 @@ func freeKeyName(keys []weir.SigningKey) string {
 	}
 }
 
-// newKeyPair makes a P-256 key; both halves are base64 of a PEM.
+// newKeyPair makes a P-256 key pair; both keys are base64 of a PEM.
 func newKeyPair() (public, private string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -109,43 +87,19 @@ func newKeyPair() (public, private string, err error) {
 	return encode("PUBLIC KEY", spki), encode("PRIVATE KEY", pkcs8), nil
 }
 
-// listSigningKeys answers GET /access-control/signing-key.
-func (s *server) listSigningKeys(w http.ResponseWriter, r *request) error {
-	q, err := query(r)
-	if err != nil {
-		return err
-	}
-	page, err := s.Store.SigningKeys(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	return writeOwned(s, w, r, q, page, showSigningKey, signingKeyOwner)
-}
-
-// getSigningKey answers GET /access-control/signing-key/{id}.
-func (s *server) getSigningKey(w http.ResponseWriter, r *request) error {
-	key, err := ownSigningKey(r)(s.Store.SigningKey(r.Context(), r.PathValue("id")))
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, showSigningKey(key))
+type signingKeyPatch struct {
+	Name     *string `json:"name"`
+	Disabled *bool   `json:"disabled"`
 }
 
 // patchSigningKey answers PATCH /access-control/signing-key/{id}.
-func (s *server) patchSigningKey(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Name     *string `json:"name"`
-		Disabled *bool   `json:"disabled"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) patchSigningKey(w http.ResponseWriter, r *request, patch signingKeyPatch) error {
 	return s.changeSigningKey(w, r, func(key *weir.SigningKey) {
-		if body.Name != nil {
-			key.Name = *body.Name
+		if patch.Name != nil {
+			key.Name = *patch.Name
 		}
-		if body.Disabled != nil {
-			key.Disabled = *body.Disabled
+		if patch.Disabled != nil {
+			key.Disabled = *patch.Disabled
 		}
 	})
 }
@@ -155,43 +109,30 @@ func (s *server) deleteSigningKey(w http.ResponseWriter, r *request) error {
 	return s.changeSigningKey(w, r, func(key *weir.SigningKey) { key.Deleted = true })
 }
 
-// changeSigningKey changes the caller's signing key that the path names.
-func (s *server) changeSigningKey(w http.ResponseWriter, r *request, change func(*weir.SigningKey)) error {
-	ctx := r.Context()
-	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		_, err := tx.UpdateSigningKey(ctx, r.PathValue("id"), func(key *weir.SigningKey) error {
-			if _, err := ownSigningKey(r)(*key, nil); err != nil {
-				return err
-			}
-			change(key)
-			return nil
-		})
-		return err
+func (s *server) changeSigningKey(w http.ResponseWriter, r *request, do func(*weir.SigningKey)) error {
+	_, err := change(s, r, r.PathValue("id"), (*store.Tx).UpdateSigningKey, func(_ *store.Tx, key *weir.SigningKey) error {
+		do(key)
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return noContent(w)
+	return noContent(w, err)
 }
 
-// maxViewer is how much a media server may tell of a viewer: it is passed on, and
-// anybody can ask.
+// maxViewer is the maximum size of what a media server sends about a viewer: it is passed on, and
+// the endpoint needs no credential.
 const maxViewer = 16 << 10
 
-// gate answers POST /access-control/gate, by which a media server asks whether a
-// viewer may play. It has checked the viewer's token itself and names the key.
-func (s *server) gate(w http.ResponseWriter, r *request) error {
+type gateBody struct {
+	Type      string                     `json:"type"`
+	Stream    string                     `json:"stream"`
+	PublicKey string                     `json:"pub"`
+	AccessKey string                     `json:"accessKey"`
+	Viewer    map[string]json.RawMessage `json:"webhookPayload"`
+}
+
+// gate answers POST /access-control/gate, by which a media server asks whether a viewer may play.
+// It has checked the viewer's token itself and names the key.
+func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
 	w.Header().Set("Cache-Control", "max-age=120,stale-while-revalidate=600")
-	var body struct {
-		Type      string                     `json:"type"`
-		Stream    string                     `json:"stream"`
-		PublicKey string                     `json:"pub"`
-		AccessKey string                     `json:"accessKey"`
-		Viewer    map[string]json.RawMessage `json:"webhookPayload"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
 	if len(body.AccessKey)+size(body.Viewer) > maxViewer {
 		return weir.Errorf(weir.TooLarge, "accessKey and webhookPayload together are larger than %d KiB", maxViewer>>10)
 	}
@@ -199,7 +140,7 @@ func (s *server) gate(w http.ResponseWriter, r *request) error {
 	if _, id, ok := strings.Cut(body.Stream, "+"); ok { // video+ID
 		ask.PlaybackID = id
 	}
-	switch body.Type { // a credential of the other type does not count
+	switch body.Type { // a credential of the other type is ignored
 	case "jwt":
 		ask.PublicKey = body.PublicKey
 	case "accessKey":
@@ -224,11 +165,11 @@ func size(members map[string]json.RawMessage) int {
 	return n
 }
 
-// viewerHeaders reads the viewer's headers, each a text or a list of texts; what
-// is neither is left out.
+// viewerHeaders reads the viewer's headers. Each is a string or a list of strings; others are left
+// out.
 func viewerHeaders(raw json.RawMessage) http.Header {
 	var members map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &members) // what is no object has no headers
+	_ = json.Unmarshal(raw, &members) // anything but an object has no headers
 	headers := http.Header{}
 	for name, value := range members {
 		var one string

@@ -1,15 +1,13 @@
 // Package api answers every path under /api.
 //
-// A request walks one way: router (routes.go has every route on one screen) →
-// credential (auth.go) → body against openapi.yaml (package contract) → handler → a
-// constructor or a patch of package weir, which has the rules → store, one
-// transaction for row, event and job → JSON. A handler returns its error;
-// writeError is the only place where an error becomes an answer, and the only one
-// that logs it.
+// Every request goes through the same steps: router (routes.go lists all routes) → credential
+// (auth.go) → body against openapi.yaml (package contract) → handler → a constructor or a patch of
+// package weir, which has the rules → store, one transaction for row, event and job → JSON. A
+// handler returns its error; only writeError turns an error into an answer and logs it.
 //
-// There is one file a resource. To add an endpoint: its line in routes.go, its
-// handler in the resource's file, its path in openapi.yaml. A test holds the two
-// lists to each other.
+// There is one file per resource; resource.go has what handlers share. To add an endpoint, write
+// its line in routes.go, its handler in the resource's file, and its path in openapi.yaml. A test
+// compares routes.go with openapi.yaml.
 package api
 
 import (
@@ -34,7 +32,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Options are the parts that the API stands on and the settings it obeys.
+// Options are the dependencies and the settings of the API.
 type Options struct {
 	Store    *store.Store
 	Accounts *account.Accounts
@@ -43,11 +41,11 @@ type Options struct {
 	DID      string
 	// Resend sends an event to a webhook once more and returns the log entry.
 	Resend func(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error)
-	// EncryptionKey is what callers encrypt the keys of their sources with:
-	// base64 of an SPKI public key.
+	// EncryptionKey is the public key with which callers encrypt the keys of their sources: base64
+	// of an SPKI public key.
 	EncryptionKey   string
-	PublicURL       string // "" = as the request says
-	EventBase       string // how those who are told of events reach this service
+	PublicURL       string // "" = taken from the request
+	EventBase       string // the URL of this service in events
 	WebRTC          bool   // streams can be watched over WebRTC, here or on other nodes
 	TrustedProxies  []netip.Prefix
 	RateLimit       int // requests a second and key; 0 = none
@@ -55,38 +53,38 @@ type Options struct {
 	Signup          bool
 	Version, Commit string
 	Log             *slog.Logger
-	// Ingest is where encoders send to over RTMP, for callers who reach the API at base;
-	// "" = nowhere.
+	// Ingest returns the URL to which encoders send RTMP, for callers that reach the API at base;
+	// "" = there is none.
 	Ingest func(base string) string
-	// CheckSource refuses a source that could never be fetched, by its URL alone.
+	// CheckSource refuses a source that can't be fetched, judged by its URL.
 	CheckSource func(source string) error
-	// CheckExport refuses what could never be sent to where a caller wants it.
+	// CheckExport refuses an export that can't succeed.
 	CheckExport func(blob.Delivery) error
 	// CheckDestination tries to write into folders of a caller's storage.
 	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
 	Media            blob.Store // where uploads are kept
 	MaxUpload        int64      // bytes
-	// FreeSpace returns an error when there is no room for more media.
+	// FreeSpace returns an error when there is no free space for more media.
 	FreeSpace func() error
-	// timeout is how long a client may take to send a little of an upload.
+	// timeout is how long a client may take to send uploadStep bytes of an upload.
 	timeout time.Duration
-	// Observe is told of every request, for metrics.
+	// Observe is called after every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 	// Stopping is closed when the server drains, so that event streams end.
 	Stopping <-chan struct{}
 }
 
-// server has what handlers need.
+// server is what handlers use.
 type server struct {
 	Options
 	contract *contract.Contract
 	limits   *limiter
 	routes   *router
-	large    chan struct{} // turns at checking large bodies
-	// eventStreams are the open streams of GET /events.
-	eventStreams eventStreams
-	tus          *tusd.UnroutedHandler
-	destinations turnstile // destinations of transcode tasks that are being tried
+	large    chan struct{} // semaphore for checks of large bodies
+	tus      *tusd.UnroutedHandler
+
+	eventStreams slots // open streams of GET /events, by key
+	destinations slots // running checks of destinations, by account
 }
 
 // New returns the handler of everything under /api.
@@ -111,8 +109,7 @@ func newServer(opt Options, c *contract.Contract) (*server, error) {
 	return s, nil
 }
 
-// request is what a handler gets: the HTTP request, who sends it and the body,
-// which fits openapi.yaml.
+// request is the HTTP request, its caller, and its body, which is valid by openapi.yaml.
 type request struct {
 	*http.Request
 	caller *weir.Caller // nil = anonymous
@@ -125,7 +122,7 @@ func (r *request) decode(v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(r.body, v); err != nil {
-		// The body fits the contract, so only a number can be too large for its type.
+		// The body is valid, so only a number can be too large for its type.
 		return weir.Wrap(weir.Invalid, err, "the body has a number that is out of range")
 	}
 	return nil
@@ -134,7 +131,7 @@ func (r *request) decode(v any) error {
 // handler answers one endpoint, or returns the error that answers it.
 type handler func(w http.ResponseWriter, r *request) error
 
-// ServeHTTP is the walk of every request.
+// ServeHTTP answers a request.
 func (s *server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
@@ -153,7 +150,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	if s.Observe != nil {
 		s.Observe(hr.Context(), pattern, rec.status, took)
 	}
-	// Never the path or the query: they carry keys and tokens.
+	// Never the path or the query: they can have keys and tokens in them.
 	attrs := [...]slog.Attr{
 		slog.String("route", pattern), slog.Int("status", rec.status), slog.Int64("bytes", rec.bytes),
 		slog.Duration("took", took), slog.String("request", id), slog.String("user", r.user()),
@@ -168,8 +165,8 @@ func (r *request) user() string {
 	return r.caller.UserID
 }
 
-// serve answers a request or returns the error that answers it. The route is nil
-// when there is none.
+// serve answers a request or returns the error that answers it. The route is nil when there is
+// none.
 func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -209,12 +206,10 @@ func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	return route, route.handle(w, r)
 }
 
-// writeError is the only place where an error becomes an answer, and the only
-// place of this package that logs one.
+// writeError answers with an error and logs it.
 func (s *server) writeError(w *recorder, r *request, route, id string, err error) {
 	if w.status != 0 {
-		// The answer has begun; all that is left is to say so to the operator,
-		// unless it was the client who left.
+		// The answer has begun, so it can only be logged, unless the client has disconnected.
 		if r.Context().Err() == nil {
 			s.Log.ErrorContext(r.Context(), "answer broke off", "route", route, "request", id, "err", err)
 		}
@@ -231,7 +226,7 @@ func (s *server) writeError(w *recorder, r *request, route, id string, err error
 		if e.Err != nil {
 			s.Log.InfoContext(r.Context(), "request refused", "route", route, "request", id, "err", err)
 		}
-	case r.Context().Err() != nil: // the client left; there is nobody to answer
+	case r.Context().Err() != nil: // the client has disconnected
 		kind, messages = weir.Refused, []string{"the request was cancelled"}
 	default:
 		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "request", id, "err", err)
@@ -255,7 +250,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) error {
 	return writeText(w, code, buf.Bytes()[:buf.Len()-1]) // without the line feed
 }
 
-// writeText answers with what is JSON already.
+// writeText answers with JSON text.
 func writeText(w http.ResponseWriter, code int, text []byte) error {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	w.Header()["Content-Type"] = jsonType
@@ -266,13 +261,15 @@ func writeText(w http.ResponseWriter, code int, text []byte) error {
 
 var jsonType = []string{"application/json; charset=utf-8"}
 
-// noContent answers that it was done.
-func noContent(w http.ResponseWriter) error {
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+// noContent answers a request that succeeded, or returns the error of one that did not.
+func noContent(w http.ResponseWriter, err error) error {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
-// recorder notes what was answered, for the log.
+// recorder records status and size of an answer, for the log.
 type recorder struct {
 	http.ResponseWriter
 	status int

@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// showAsset returns how assets are shown: with their tracks only when the caller
-// asked for details.
+// showAsset returns a function that shows assets: with their tracks only if the request has
+// `details`.
 func (s *server) showAsset(r *request) func(weir.Asset) weir.Asset {
 	base, details := s.base(r.Request), r.URL.Query().Get("details") != ""
 	return func(a weir.Asset) weir.Asset {
@@ -22,39 +22,11 @@ func (s *server) showAsset(r *request) func(weir.Asset) weir.Asset {
 	}
 }
 
-// ownAsset turns an asset that the caller may not see into one that does not exist.
-func ownAsset(r *request, a weir.Asset, err error) (weir.Asset, error) {
-	if err == nil && !r.caller.Owns(a.UserID, a.ProjectID) {
-		err = weir.ErrNotFound()
-	}
-	return a, err
-}
-
-// presentAsset returns an asset of the caller's that is not deleted.
-func presentAsset(ctx context.Context, tx *store.Tx, r *request, id string) (weir.Asset, error) {
-	asset, err := tx.Asset(ctx, id)
-	if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted {
-		err = weir.ErrNotFound()
-	}
-	return asset, err
-}
-
-// namedNotFound gives a NotFound error the words of an endpoint.
-func namedNotFound(err error, message string) error {
-	if isNotFound(err) {
-		return weir.Errorf(weir.NotFound, "%s", message)
-	}
-	return err
-}
-
 // getAsset answers GET /asset/{id}.
 func (s *server) getAsset(w http.ResponseWriter, r *request) error {
-	asset, err := s.Store.Asset(r.Context(), r.PathValue("id"))
-	if asset, err = ownAsset(r, asset, err); err == nil && asset.Deleted && !r.caller.Admin {
-		err = weir.ErrNotFound()
-	}
+	asset, err := get(r, s.Store.Asset, r.PathValue("id"))
 	if err != nil {
-		return namedNotFound(err, "Asset not found")
+		return notFoundAs(err, "Asset not found")
 	}
 	return writeJSON(w, http.StatusOK, s.showAsset(r)(asset))
 }
@@ -75,24 +47,16 @@ func (s *server) listAssets(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	owner := func(a weir.Asset) (string, bool) { return a.UserID, a.Deleted }
-	return writeOwned(s, w, r, q, page, s.showAsset(r), owner)
+	return writeOwned(s, w, r, q, page, s.showAsset(r))
 }
 
 // patchAsset answers PATCH /asset/{id}.
-func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
-	var patch weir.AssetPatch
-	if err := r.decode(&patch); err != nil {
-		return err
-	}
+func (s *server) patchAsset(w http.ResponseWriter, r *request, patch weir.AssetPatch) error {
 	ctx, events := r.Context(), weir.NewEventBatch(s.EventBase, time.Now())
 	var asset weir.Asset
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		var export *weir.Task
-		changed, err := tx.UpdateAsset(ctx, r.PathValue("id"), func(a *weir.Asset) error {
-			if _, err := ownAsset(r, *a, nil); err != nil {
-				return err
-			}
+		changed, err := changeTx(tx, r, r.PathValue("id"), (*store.Tx).UpdateAsset, func(_ *store.Tx, a *weir.Asset) error {
 			if a.Deleted {
 				return weir.ErrNotFound()
 			}
@@ -130,18 +94,18 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request) error {
 		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
-		return namedNotFound(err, "asset not found")
+		return notFoundAs(err, "asset not found")
 	}
 	return writeJSON(w, http.StatusOK, s.showAsset(r)(asset))
 }
 
-// deleteAsset answers DELETE /asset/{id}. The bytes go later; until then it can be
+// deleteAsset answers DELETE /asset/{id}. The bytes are deleted later; until then it can be
 // restored.
 func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
 	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	check := func(a weir.Asset) error {
-		if _, err := ownAsset(r, a, nil); err != nil {
-			return err
+		if !r.caller.Owns(a.UserID, a.ProjectID) {
+			return weir.ErrNotFound()
 		}
 		if a.Deleted {
 			return weir.Errorf(weir.Refused, "asset is already deleted")
@@ -172,14 +136,10 @@ func (s *server) deleteAsset(w http.ResponseWriter, r *request) error {
 		events.Asset(weir.AssetDeletedEvent, before)
 		return tx.EmitBatch(ctx, events)
 	})
-	if err != nil {
-		return namedNotFound(err, "Asset not found")
-	}
-	return noContent(w)
+	return noContent(w, notFoundAs(err, "Asset not found"))
 }
 
-// endTasks ends the tasks that make an asset which is being deleted: nobody waits
-// for their work any more.
+// endTasks ends the tasks that make an asset which is being deleted.
 func endTasks(ctx context.Context, tx *store.Tx, assetID string, events *weir.EventBatch) error {
 	tasks, err := tx.Tasks(ctx, store.Query{Where: []store.Filter{{ID: "outputAssetId", Value: assetID}}, Limit: store.MaxLimit})
 	if err != nil {
@@ -213,8 +173,8 @@ func (s *server) restoreAsset(w http.ResponseWriter, r *request) error {
 	ctx, events := r.Context(), weir.NewEventBatch(s.EventBase, time.Now())
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
 		asset, err := tx.UpdateAsset(ctx, r.PathValue("id"), func(a *weir.Asset) error {
-			if _, err := ownAsset(r, *a, nil); err != nil {
-				return err
+			if !r.caller.Owns(a.UserID, a.ProjectID) {
+				return weir.ErrNotFound()
 			}
 			return a.Restore(events.Now)
 		})
@@ -224,18 +184,11 @@ func (s *server) restoreAsset(w http.ResponseWriter, r *request) error {
 		events.Asset(weir.AssetUpdated, asset)
 		return tx.EmitBatch(ctx, events)
 	})
-	if err != nil {
-		return namedNotFound(err, "Asset not found")
-	}
-	return noContent(w)
+	return noContent(w, notFoundAs(err, "Asset not found"))
 }
 
 // exportAsset answers POST /asset/{id}/export.
-func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
-	var body weir.ExportParams
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) exportAsset(w http.ResponseWriter, r *request, body weir.ExportParams) error {
 	if to := body.Custom; to != nil {
 		if err := s.CheckExport(blob.Delivery{URL: to.URL, Method: to.Method, Headers: to.Headers}); err != nil {
 			return err
@@ -244,7 +197,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	var task weir.Task
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		asset, err := presentAsset(ctx, tx, r, id)
+		asset, err := getPresent(r, tx.Asset, id)
 		if err != nil {
 			return err
 		}
@@ -259,7 +212,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 			return err
 		}
 		events.Task(weir.TaskSpawned, task)
-		// A copy on our own account is the asset's, as if `storage` had been changed.
+		// A copy on our own account counts as the asset's own, as if `storage` had been changed.
 		if body.IPFS != nil && body.IPFS.Pinata == nil {
 			asset, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
 				a.StoreOnIPFS(*task.IPFSSpec(), task.ID, events.Now)
@@ -273,7 +226,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 		return tx.EmitBatch(ctx, events)
 	})
 	if err != nil {
-		return namedNotFound(err, "Asset not found with id "+cut(id, 100))
+		return notFoundAs(err, "Asset not found with id "+weir.Shorten(id, 100))
 	}
 	return writeJSON(w, http.StatusCreated, map[string]weir.Task{"task": task})
 }
@@ -282,7 +235,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request) error {
 func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
 	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		asset, err := presentAsset(ctx, tx, r, id)
+		asset, err := getPresent(r, tx.Asset, id)
 		if err != nil {
 			return err
 		}
@@ -290,7 +243,7 @@ func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
 			return weir.Errorf(weir.Refused, "Asset is not failed")
 		}
 		task, err := tx.TaskOfAsset(ctx, id)
-		if isNotFound(err) {
+		if weir.IsNotFound(err) {
 			return weir.Errorf(weir.Refused, "task is not in a retryable state")
 		}
 		if err != nil {
@@ -306,8 +259,5 @@ func (s *server) retryAsset(w http.ResponseWriter, r *request) error {
 		}
 		return tx.EmitBatch(ctx, events)
 	})
-	if err != nil {
-		return namedNotFound(err, "Asset not found")
-	}
-	return noContent(w)
+	return noContent(w, notFoundAs(err, "Asset not found"))
 }

@@ -13,18 +13,18 @@ import (
 	"weir/internal/weir"
 )
 
-// who says whom a route is for.
+// who says who may use a route.
 type who int
 
 const (
-	everybody who = iota // no credential needed, but a wrong one is refused
+	everybody who = iota // no credential needed, but an invalid one is refused
 	callers              // an API key or a person who logged in
 	people               // only a person who logged in
 	admins               // only an admin who logged in
 )
 
-// authenticate finds out who sends the request. A wrong credential is an error on
-// every route, none is not.
+// authenticate sets the caller of the request. An invalid credential is an error on every route, a
+// missing one only where it is needed.
 func (s *server) authenticate(r *request, route *route) error {
 	header := strings.TrimSpace(r.Header.Get("Authorization"))
 	if header == "" {
@@ -74,10 +74,10 @@ func (s *server) credential(r *request, header string) (weir.Caller, error) {
 	return weir.Caller{}, weir.Errorf(weir.Unauthenticated, "unsupported authorization header scheme: %s", schemeName(scheme))
 }
 
-// errInvalidKey is the answer to every key that opens nothing. It never repeats the key.
+// errInvalidKey is the answer to every invalid key. It never repeats the key.
 func errInvalidKey() error { return weir.Errorf(weir.Unauthenticated, "API key not valid") }
 
-// schemeName repeats a scheme only when it can't be a key in the wrong place.
+// schemeName returns a scheme for an error, or stars if it may be a key in the wrong place.
 func schemeName(scheme string) string {
 	if len(scheme) > 12 || strings.ContainsFunc(scheme, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') }) {
 		return "***"
@@ -111,24 +111,23 @@ func (s *server) byKey(r *request, key string) (weir.Caller, error) {
 	return caller, nil
 }
 
-// unknownKey looks up a key that was not used lately. An address that was wrong
-// too often must wait; whoever uses a key that is right all the time, perhaps
-// from behind the same proxy, does not notice.
+// unknownKey looks up a key that was not used lately. An address that sent too many wrong keys must
+// wait. Clients with a valid key at the same address are not affected, because their keys are
+// cached.
 func (s *server) unknownKey(r *request, key weir.Secret) (weir.Caller, error) {
 	address := s.clientAddr(r.Request).String()
 	if err := s.limits.guess(address); err != nil {
 		return weir.Caller{}, err
 	}
 	caller, err := s.Store.CallerByKey(r.Context(), key)
-	if err != nil && weir.KindOf(err) == weir.NotFound {
+	if weir.IsNotFound(err) {
 		s.limits.wrongGuess(address)
 		return caller, errInvalidKey()
 	}
 	return caller, err
 }
 
-// authorize checks that the caller may use the route at all; whether a resource
-// is the caller's is the handler's to check.
+// authorize checks that the caller may use the route. The handler checks who owns a resource.
 func (s *server) authorize(r *request, route *route) error {
 	c := r.caller
 	if c == nil {
@@ -143,15 +142,15 @@ func (s *server) authorize(r *request, route *route) error {
 	return c.Access.Check(r.Method, strings.TrimPrefix(r.URL.Path, "/api"), route.path)
 }
 
-// openToAll are the paths that any page may use: players, view counters, uploads.
+// openToAll reports whether any web page may use a path: players, view counters, uploads.
 func openToAll(path string) bool {
 	return slices.ContainsFunc([]string{
 		"/api/playback/", "/api/data/views/query/total/", "/api/asset/upload/direct", "/api/asset/upload/tus",
 	}, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
 }
 
-// preflight answers a browser's question. It comes without a credential, so the
-// answer says yes to everybody; the request itself is checked.
+// preflight answers a CORS preflight request. It has no credential, so the answer allows every
+// origin; the request itself is checked.
 func (s *server) preflight(w http.ResponseWriter, r *request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		corsHeaders(w, origin)
@@ -165,11 +164,10 @@ func (s *server) preflight(w http.ResponseWriter, r *request) error {
 	if strings.HasPrefix(r.URL.Path+"/", tusPath) {
 		s.tusAbilities(w.Header())
 	}
-	return noContent(w)
+	return noContent(w, nil)
 }
 
-// checkOrigin refuses pages that the credential does not allow, and lets the
-// others read the answer.
+// checkOrigin refuses pages that the credential does not allow, and lets others read the answer.
 func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -179,17 +177,16 @@ func (s *server) checkOrigin(w http.ResponseWriter, r *request) error {
 	switch {
 	case openToAll(r.URL.Path):
 	case c != nil && !c.Person() && !c.Access.AllowsOrigin(origin):
-		corsHeaders(w, origin) // or the page can't read why
-		return weir.Errorf(weir.Denied, "credential disallows CORS access from origin %s", cut(origin, 200))
+		corsHeaders(w, origin) // or the page can't read the error
+		return weir.Errorf(weir.Denied, "credential disallows CORS access from origin %s", weir.Shorten(origin, 200))
 	case (c == nil || c.Person()) && origin != s.base(r.Request):
-		return nil // no headers: the browser keeps the answer from the page
+		return nil // without headers the browser hides the answer from the page
 	}
 	corsHeaders(w, origin)
 	return nil
 }
 
-// allowOrigin lets a page read why its credential was refused, where it may read
-// anything.
+// allowOrigin lets a page read why its credential was refused, on paths that any page may use.
 func allowOrigin(w http.ResponseWriter, r *request) {
 	if origin := r.Header.Get("Origin"); origin != "" && openToAll(r.URL.Path) {
 		corsHeaders(w, origin)
@@ -203,7 +200,7 @@ func corsHeaders(w http.ResponseWriter, origin string) {
 	h.Set("Access-Control-Expose-Headers", "Link, X-Total-Count, X-Request-Id, Retry-After, Location")
 }
 
-// requestID returns the id that a trusted proxy gave, or a new one.
+// requestID returns the id of a trusted proxy, or a new one.
 func (s *server) requestID(r *http.Request) string {
 	id := ""
 	if len(s.TrustedProxies) > 0 && weir.FromTrusted(r.RemoteAddr, s.TrustedProxies) {
@@ -218,14 +215,6 @@ func (s *server) requestID(r *http.Request) string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
 	return hex.EncodeToString(b[:])
-}
-
-// cut shortens what a caller sent before it is repeated.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
 func retryAfter(d time.Duration) string {

@@ -17,8 +17,8 @@ import (
 const (
 	maxBody     = 1 << 20
 	bodyTimeout = 20 * time.Second
-	// What is larger than any honest body waits its turn to be checked, so that a
-	// flood of such leaves room for others.
+	// Only a few bodies larger than this are checked at once, so that many of them do not block
+	// other requests.
 	largeBody = 16 << 10
 )
 
@@ -47,8 +47,8 @@ func (s *server) readBody(w *recorder, r *request, route *route) error {
 	return err
 }
 
-// receive reads a body that is not too large. What is too large by its own word is
-// read past a little, so that the client gets to the answer.
+// receive reads a body that is not too large. It reads some more of a body with a too large
+// Content-Length, so that the client reads the answer.
 func receive(w http.ResponseWriter, r *request) ([]byte, error) {
 	tooLarge := weir.Errorf(weir.TooLarge, "the body is larger than 1 MiB")
 	if r.ContentLength > maxBody {
@@ -68,7 +68,7 @@ func receive(w http.ResponseWriter, r *request) ([]byte, error) {
 	return body, nil
 }
 
-// checkAddress refuses paths and queries that are no text.
+// checkAddress refuses paths and queries that are not valid text.
 func checkAddress(r *http.Request) error {
 	isText := func(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 	if !isText(r.URL.Path) {

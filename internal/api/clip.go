@@ -7,10 +7,9 @@ import (
 	"weir/internal/weir"
 )
 
-// A clip is an asset whose source names what it was cut from: always the playback
-// id, which the sessions of a stream share with it, and the session or the asset.
-// Lists have only the caller's own clips, so what they were cut from need not be
-// the caller's.
+// A clip is an asset whose source names the content that it was cut from: the playback id, which
+// the sessions of a stream share, and the session or the asset. Lists have only the caller's own
+// clips, so that content need not belong to the caller.
 
 // listStreamClips answers GET /stream/{id}/clips, where the id may be a playback id.
 func (s *server) listStreamClips(w http.ResponseWriter, r *request) error {
@@ -27,19 +26,18 @@ func (s *server) listAssetClips(w http.ResponseWriter, r *request) error {
 	return s.writeClips(w, r, "Asset not found", s.assetClips)
 }
 
-// listClips answers GET /clip/{id}, where the id is that of anything that can be
-// clipped. A recording has the id of its session, so sessions come first.
+// listClips answers GET /clip/{id}, where the id is that of a session, stream, asset or content on
+// IPFS. A recording has the id of its session, so sessions come first.
 func (s *server) listClips(w http.ResponseWriter, r *request) error {
 	return s.writeClips(w, r, "Content not found", s.sessionClips, s.streamClips, s.assetClips, s.contentClips)
 }
 
-// cutFrom returns the filter for the clips of the thing with the id, or a NotFound
-// error.
+// cutFrom returns the filter for the clips of the content with the id, or a NotFound error.
 type cutFrom func(r *request, id string) (store.Filter, error)
 
 func (s *server) streamClips(r *request, id string) (store.Filter, error) {
 	stream, err := s.Store.Stream(r.Context(), id)
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		stream, err = s.Store.StreamByPlaybackID(r.Context(), id)
 	}
 	if err == nil && stream.Deleted {
@@ -58,7 +56,7 @@ func (s *server) sessionClips(r *request, id string) (store.Filter, error) {
 
 func (s *server) assetClips(r *request, id string) (store.Filter, error) {
 	asset, err := s.Store.Asset(r.Context(), id)
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		asset, err = s.Store.AssetByPlaybackID(r.Context(), id)
 	}
 	if err == nil && asset.Deleted {
@@ -72,23 +70,20 @@ func (s *server) contentClips(r *request, cid string) (store.Filter, error) {
 	return store.Filter{ID: "sourceAssetId", Value: asset.ID}, err
 }
 
-// writeClips answers with the clips of the first thing that is found.
-func (s *server) writeClips(w http.ResponseWriter, r *request, notFound string, things ...cutFrom) error {
+// writeClips answers with the clips of the first content that is found.
+func (s *server) writeClips(w http.ResponseWriter, r *request, notFound string, contents ...cutFrom) error {
 	q, err := query(r)
 	if err != nil {
 		return err
 	}
 	source := store.Filter{}
-	for _, find := range things {
-		if source, err = find(r, r.PathValue("id")); !isNotFound(err) {
+	for _, find := range contents {
+		if source, err = find(r, r.PathValue("id")); !weir.IsNotFound(err) {
 			break
 		}
 	}
-	if isNotFound(err) {
-		return weir.Errorf(weir.NotFound, "%s", notFound)
-	}
 	if err != nil {
-		return err
+		return notFoundAs(err, notFound)
 	}
 	q.Where = append(q.Where, store.Filter{ID: "sourceType", Value: weir.SourceClip}, source)
 	page, err := s.Store.Assets(r.Context(), q)

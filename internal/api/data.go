@@ -11,7 +11,7 @@ import (
 	"weir/internal/weir"
 )
 
-// What views can be broken down by, over time and at the moment.
+// The values of breakdownBy and timeStep.
 var (
 	viewBreakdowns = []string{
 		"playbackId", "dStorageUrl", "deviceType", "device", "cpu", "os", "browser", "browserEngine", "continent", "country",
@@ -22,8 +22,8 @@ var (
 	usageSteps    = []string{"hour", "day"}
 )
 
-// watchingNow is how long after the last sign of life somebody still watches:
-// players fetch something every few seconds.
+// watchingNow is how long after the last request a viewer counts as watching: players send a
+// request every few seconds.
 const watchingNow = 30 * time.Second
 
 // queryViews answers GET /data/views/query.
@@ -45,7 +45,7 @@ func (s *server) queryViews(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// queryCreatorViews answers GET /data/views/query/creator, which a web page may ask.
+// queryCreatorViews answers GET /data/views/query/creator, which web pages may use.
 func (s *server) queryCreatorViews(w http.ResponseWriter, r *request) error {
 	v := r.URL.Query()
 	assetID, streamID := v.Get("assetId"), v.Get("streamId")
@@ -79,8 +79,7 @@ func (s *server) queryViewsNow(w http.ResponseWriter, r *request) error {
 	return s.writeViews(w, r, q, func(row map[string]any, sums weir.ViewSums) { row["errorRate"] = sums.ErrorRate() })
 }
 
-// getTotalViews answers GET /data/views/query/total/{playbackId}. How often
-// something was watched is no secret.
+// getTotalViews answers GET /data/views/query/total/{playbackId}. The number of views is public.
 func (s *server) getTotalViews(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("playbackId")
 	q, total := store.ViewQuery{PlaybackID: id}, map[string]any{"playbackId": id}
@@ -99,18 +98,17 @@ func (s *server) getTotalViews(w http.ResponseWriter, r *request) error {
 func (s *server) getAssetViews(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("assetId")
 	asset, err := s.Store.Asset(r.Context(), id)
-	asset, err = ownAsset(r, asset, err)
-	playbackID := asset.PlaybackID
-	if isNotFound(err) {
+	playbackID, owner := asset.PlaybackID, asset.Owner()
+	if weir.IsNotFound(err) || err == nil && !r.caller.Owns(owner.UserID, owner.ProjectID) {
 		var stream weir.Stream
 		stream, err = s.Store.Stream(r.Context(), id)
-		if err == nil && !r.caller.Owns(stream.UserID, stream.ProjectID) {
-			err = weir.ErrNotFound()
-		}
-		playbackID = stream.PlaybackID
+		playbackID, owner = stream.PlaybackID, stream.Owner()
+	}
+	if err == nil && !r.caller.Owns(owner.UserID, owner.ProjectID) {
+		err = weir.ErrNotFound()
 	}
 	if err != nil {
-		return namedNotFound(err, "asset not found")
+		return notFoundAs(err, "asset not found")
 	}
 	rows, err := s.Store.Views(r.Context(), store.ViewQuery{PlaybackID: playbackID})
 	if err != nil {
@@ -119,8 +117,7 @@ func (s *server) getAssetViews(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, []map[string]any{{"id": playbackID, "startViews": rows[0].Views}})
 }
 
-// contentScheme returns the scheme of an address on IPFS or Arweave, and "" for a
-// playback id.
+// contentScheme returns the scheme of an id on IPFS or Arweave, and "" for a playback id.
 func contentScheme(id string) string {
 	switch {
 	case weir.IsContentID(id):
@@ -131,30 +128,30 @@ func contentScheme(id string) string {
 	return ""
 }
 
-// viewQuery asks for the views of something that is the caller's, also when it was
-// deleted by now; of everything, when all ids are empty.
+// viewQuery returns the query for the views of the caller's content with one of the ids, also if it
+// is deleted by now, or for those of all content if all ids are empty.
 func (s *server) viewQuery(r *request, playbackID, assetID, streamID string) (store.ViewQuery, error) {
 	ctx := r.Context()
 	q := store.ViewQuery{UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, CreatorID: r.URL.Query().Get("creatorId")}
-	own := func(userID, projectID string, err error) error {
-		if err == nil && !r.caller.Owns(userID, projectID) {
+	own := func(owner weir.Owner, err error) error {
+		if err == nil && !r.caller.Owns(owner.UserID, owner.ProjectID) {
 			err = weir.ErrNotFound()
 		}
 		if err == nil {
-			q.UserID, q.ProjectID = userID, projectID // an admin may ask for what is another's
+			q.UserID, q.ProjectID = owner.UserID, owner.ProjectID // an admin may query the views of others
 		}
-		return namedNotFound(err, "asset not found")
+		return notFoundAs(err, "asset not found")
 	}
 	if assetID != "" {
 		asset, err := s.Store.Asset(ctx, assetID)
-		if err := own(asset.UserID, asset.ProjectID, err); err != nil {
+		if err := own(asset.Owner(), err); err != nil {
 			return q, err
 		}
 		q.AssetID = asset.ID
 	}
 	if streamID != "" {
 		stream, err := s.Store.Stream(ctx, streamID)
-		if err := own(stream.UserID, stream.ProjectID, err); err != nil {
+		if err := own(stream.Owner(), err); err != nil {
 			return q, err
 		}
 		q.StreamID = stream.ID
@@ -166,18 +163,18 @@ func (s *server) viewQuery(r *request, playbackID, assetID, streamID string) (st
 	if contentScheme(id) != "" {
 		asset, err := s.contentAsset(r, id)
 		q.ContentID = id
-		return q, own(asset.UserID, asset.ProjectID, err)
+		return q, own(asset.Owner(), err)
 	}
 	q.PlaybackID = id
 	stream, err := s.Store.StreamByPlaybackID(ctx, id)
-	if !isNotFound(err) {
-		return q, own(stream.UserID, stream.ProjectID, err)
+	if !weir.IsNotFound(err) {
+		return q, own(stream.Owner(), err)
 	}
 	asset, err := s.Store.AssetByPlaybackID(ctx, id)
-	return q, own(asset.UserID, asset.ProjectID, err)
+	return q, own(asset.Owner(), err)
 }
 
-// overTime reads the span of time, its steps and the breakdown.
+// overTime reads the range of time, its steps and the breakdown.
 func overTime(q *store.ViewQuery, v url.Values) (err error) {
 	if q.From, q.To, err = span(v); err != nil {
 		return err
@@ -189,8 +186,8 @@ func overTime(q *store.ViewQuery, v url.Values) (err error) {
 	return err
 }
 
-// writeViews answers with rows; figures adds those that the endpoint has. What is not
-// known is left out.
+// writeViews answers with rows, to which figures adds the figures of the endpoint. Unknown values
+// are left out.
 func (s *server) writeViews(w http.ResponseWriter, r *request, q store.ViewQuery, figures func(row map[string]any, sums weir.ViewSums)) error {
 	rows, err := s.Store.Views(r.Context(), q)
 	if err != nil {
@@ -236,7 +233,7 @@ func span(v url.Values) (from, to weir.Millis, err error) {
 func timeStep(v url.Values, known []string) (weir.TimeStep, error) {
 	step := v.Get("timeStep")
 	if step != "" && !slices.Contains(known, step) {
-		return "", weir.Errorf(weir.Refused, "timeStep: %q is not one of %s", cut(step, 50), strings.Join(known, ", "))
+		return "", weir.Errorf(weir.Refused, "timeStep: %q is not one of %s", weir.Shorten(step, 50), strings.Join(known, ", "))
 	}
 	return weir.TimeStep(step), nil
 }
@@ -247,7 +244,7 @@ func breakdown(v url.Values, known []string) ([]string, error) {
 	for _, value := range slices.Concat(v["breakdownBy[]"], v["breakdownBy"]) {
 		for name := range strings.SplitSeq(value, ",") {
 			if !slices.Contains(known, name) {
-				return nil, weir.Errorf(weir.Refused, "breakdownBy[]: %q is not one of %s", cut(name, 50), strings.Join(known, ", "))
+				return nil, weir.Errorf(weir.Refused, "breakdownBy[]: %q is not one of %s", weir.Shorten(name, 50), strings.Join(known, ", "))
 			}
 			if !slices.Contains(by, name) {
 				by = append(by, name)
@@ -257,7 +254,7 @@ func breakdown(v url.Values, known []string) ([]string, error) {
 	return by, nil
 }
 
-// usageRow is what was used, with the names that SDKs know.
+// usageRow is usage with the names that SDKs know.
 type usageRow struct {
 	UserID            string       `json:"UserID,omitempty"`
 	CreatorID         string       `json:"CreatorID,omitempty"`
@@ -267,19 +264,24 @@ type usageRow struct {
 	StorageUsageMins  float64      `json:"StorageUsageMins"`
 }
 
-func showUsage(u weir.Usage, step weir.TimeStep) usageRow {
-	row := usageRow{
-		UserID: u.UserID, CreatorID: u.CreatorID, DeliveryUsageMins: weir.Minutes(u.DeliveryMs),
-		TotalUsageMins: weir.Minutes(u.TotalMs), StorageUsageMins: weir.Minutes(u.StorageMs),
+// usage returns the usage that a query selects.
+func (s *server) usage(r *request, q store.UsageQuery) ([]usageRow, error) {
+	usage, err := s.Store.Usage(r.Context(), q)
+	rows := make([]usageRow, len(usage))
+	for i, u := range usage {
+		rows[i] = usageRow{
+			UserID: u.UserID, CreatorID: u.CreatorID, DeliveryUsageMins: weir.Minutes(u.DeliveryMs),
+			TotalUsageMins: weir.Minutes(u.TotalMs), StorageUsageMins: weir.Minutes(u.StorageMs),
+		}
+		if q.Step != "" {
+			rows[i].TimeInterval = &u.Hour
+		}
 	}
-	if step != "" {
-		row.TimeInterval = &u.Hour
-	}
-	return row
+	return rows, err
 }
 
-// queryUsage answers GET /data/usage/query: one object, or a list when the caller
-// asks for steps or a breakdown.
+// queryUsage answers GET /data/usage/query: one object, or a list if the request has steps or a
+// breakdown.
 func (s *server) queryUsage(w http.ResponseWriter, r *request) error {
 	v := r.URL.Query()
 	q := store.UsageQuery{UserID: r.caller.UserID, CreatorID: v.Get("creatorId")}
@@ -301,13 +303,9 @@ func (s *server) queryUsage(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	q.ByCreator = len(by) > 0
-	usage, err := s.Store.Usage(r.Context(), q)
+	rows, err := s.usage(r, q)
 	if err != nil {
 		return err
-	}
-	rows := make([]usageRow, len(usage))
-	for i, u := range usage {
-		rows[i] = showUsage(u, q.Step)
 	}
 	if q.Step == "" && !q.ByCreator {
 		return writeJSON(w, http.StatusOK, rows[0])
@@ -315,24 +313,20 @@ func (s *server) queryUsage(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, rows)
 }
 
-// queryTotalUsage answers GET /data/usage/query/total: everybody's, day by day.
+// queryTotalUsage answers GET /data/usage/query/total: the usage of all users, day by day.
 func (s *server) queryTotalUsage(w http.ResponseWriter, r *request) error {
 	from, to, err := span(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	usage, err := s.Store.Usage(r.Context(), store.UsageQuery{From: from, To: to, Step: weir.StepDay})
+	rows, err := s.usage(r, store.UsageQuery{From: from, To: to, Step: weir.StepDay})
 	if err != nil {
 		return err
-	}
-	rows := make([]usageRow, len(usage))
-	for i, u := range usage {
-		rows[i] = showUsage(u, weir.StepDay)
 	}
 	return writeJSON(w, http.StatusOK, rows)
 }
 
-// activeUser is what one user used in a span of time.
+// activeUser is the usage of one user in a range of time.
 type activeUser struct {
 	UserID            string      `json:"userId"`
 	Email             string      `json:"email"`
@@ -343,7 +337,7 @@ type activeUser struct {
 	To                weir.Millis `json:"to"`
 }
 
-// queryActiveUsers answers GET /data/usage/query/active: each user who used anything.
+// queryActiveUsers answers GET /data/usage/query/active: all users with any usage.
 func (s *server) queryActiveUsers(w http.ResponseWriter, r *request) error {
 	from, to, err := span(r.URL.Query())
 	if err != nil {

@@ -124,7 +124,7 @@ func (f *fixture) serve(t *testing.T) (base string, left chan struct{}) {
 func TestEventStream(t *testing.T) {
 	f := newFixture(t)
 	t.Run("events", func(t *testing.T) { testEvents(t, f) })
-	t.Run("forgotten", func(t *testing.T) { testForgottenEvents(t, f) })
+	t.Run("pruned", func(t *testing.T) { testPrunedEvents(t, f) })
 	t.Run("too many", func(t *testing.T) { testTooManyStreams(t, f) })
 	t.Run("dead client", func(t *testing.T) { testDeadClient(t, f) })
 	t.Run("ends", func(t *testing.T) { testStreamEnds(t, f) })
@@ -144,8 +144,7 @@ func testEvents(t *testing.T, f *fixture) {
 	}
 	l.want(second)
 
-	// A second client goes on behind the first event, by either way; the header
-	// counts more.
+	// A second client continues after the first event, by either way; the header takes precedence.
 	f.listen(t, base, "ann", "?cursor="+cursor).want(second)
 	f.listen(t, base, "ann", "", "Last-Event-ID", cursor).want(second)
 	f.listen(t, base, "ann", "?cursor=0", "Last-Event-ID", cursor).want(second)
@@ -204,7 +203,7 @@ func testStreamEnds(t *testing.T, f *fixture) {
 	stays.over()
 }
 
-func testForgottenEvents(t *testing.T, f *fixture) {
+func testPrunedEvents(t *testing.T, f *fixture) {
 	last, _, err := f.store.EventBounds(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -212,15 +211,15 @@ func testForgottenEvents(t *testing.T, f *fixture) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.store.Run(ctx, store.Retention{Events: -time.Hour, Credentials: time.Hour}) }()
-	for forgotten := int64(0); forgotten < last && err == nil; {
-		_, forgotten, err = f.store.EventBounds(ctx)
+	for deleted := int64(0); deleted < last && err == nil; {
+		_, deleted, err = f.store.EventBounds(ctx)
 	}
 	stop()
 	if err := errors.Join(err, <-done); err != nil {
 		t.Fatal(err)
 	}
 	if status, body := f.ask(t, "ann", "GET", fmt.Sprintf("/api/events?cursor=%d", last-1)); status != http.StatusGone {
-		t.Errorf("cursor before what was forgotten: %d %s", status, body)
+		t.Errorf("cursor before what was deleted: %d %s", status, body)
 	}
 	if status, body := f.ask(t, "ann", "HEAD", fmt.Sprintf("/api/events?cursor=%d", last)); status != http.StatusOK {
 		t.Errorf("cursor at the last event: %d %s", status, body)
@@ -236,8 +235,8 @@ func testTooManyStreams(t *testing.T, f *fixture) {
 	if status, body := f.ask(t, "ann", "GET", "/api/events"); status != http.StatusTooManyRequests {
 		t.Errorf("one more: %d %s", status, body)
 	}
-	f.listen(t, base, "bob", "") // somebody else's do not count
-	// When one leaves there is room for another.
+	f.listen(t, base, "bob", "") // those of another key do not count
+	// When one closes, another can open.
 	_ = streams[0].body.Close()
 	<-left
 	f.listen(t, base, "ann", "")
@@ -282,7 +281,7 @@ func (w *stuckWriter) FlushError() error         { return nil }
 func (w *stuckWriter) Write([]byte) (int, error) { return 0, context.DeadlineExceeded }
 
 // testDeadClient shows that every write has a deadline, and that missing it ends
-// the stream and is nobody's fault.
+// the stream and is no error.
 func testDeadClient(t *testing.T, f *fixture) {
 	last, _, err := f.store.EventBounds(t.Context())
 	if err != nil {

@@ -33,7 +33,7 @@ import (
 	"weir/internal/work/worktest"
 )
 
-var update = flag.Bool("update", false, "write the answers of testdata/*.txt anew")
+var update = flag.Bool("update", false, "write the answers of testdata/*.txt again")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
 
@@ -49,13 +49,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
 //	201
 //	{ … }
 //
-// The request has optional headers, and a body after an empty line. `as:` says
-// who sends it: ann (the default) and bob are accounts that use an API key,
-// ann-jwt, bob-jwt and root-jwt have logged in (root is an admin), anon sends no
-// credential; anything else is the value of the Authorization header. ${2.id} is
-// the member of the second step's answer (also ${2.0.id}, ${2.asset.id}), and
-// ${ann.id}, ${ann.key}, ${ann.jwt}, ${ann.project} … tell of the accounts. The
-// other values are of what seed puts into the store.
+// The request has optional headers, and a body after an empty line. `as:` says who sends it: ann
+// (the default) and bob are accounts that use an API key, ann-jwt, bob-jwt and root-jwt have logged
+// in (root is an admin), anon sends no credential; anything else is the value of the Authorization
+// header. ${2.id} is the member of the second step's answer (also ${2.0.id}, ${2.asset.id}), and
+// ${ann.id}, ${ann.key}, ${ann.jwt}, ${ann.project} … are values of the accounts. The other values are of
+// what seed puts into the store.
 //
 // Behind `---` stands the answer: status, some headers, body. -update writes it.
 // What differs from run to run is replaced: ids by <id-1>, <id-2> …, times by

@@ -7,14 +7,13 @@ import (
 	"weir/internal/weir"
 )
 
-// shownHealth is how far back the health of a stream is shown when nobody asks for
-// another time.
+// shownHealth is how far back the health of a stream is shown by default.
 const shownHealth = time.Hour
 
 // getStreamHealth answers GET /stream/{id}/health.
 func (s *server) getStreamHealth(w http.ResponseWriter, r *request) error {
 	ctx := r.Context()
-	stream, err := s.stream(r, r.PathValue("id"))
+	stream, err := get(r, s.Store.Stream, r.PathValue("id"))
 	if err != nil {
 		return err
 	}

@@ -3,23 +3,24 @@ package api
 import (
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"weir/internal/weir"
 )
 
-// limiter bounds how often one key, or one address without a key, may ask, and
-// how often an address may be wrong about a key.
+// limiter bounds the rate of requests of a key, or of an address without a key, and the rate of
+// wrong keys of an address.
 type limiter struct {
 	perSecond   int
 	asks, wrong weir.Buckets[string]
 }
 
 const (
-	// An address may be wrong about a key so often at once, and then so often a second.
+	// An address may send so many wrong keys at once, and then so many a second.
 	wrongAtOnce    = 100
 	wrongPerSecond = 10
-	// maxCounted is of how many keys, or addresses, that is counted at once.
+	// maxCounted is the maximum number of keys, or addresses, that are counted at once.
 	maxCounted = 100_000
 )
 
@@ -31,32 +32,52 @@ func newLimiter(perSecond int) *limiter {
 	}
 }
 
-// allow returns an error when the key has used up its share.
+// allow returns an error when the key sends too many requests.
 func (l *limiter) allow(key string) error {
 	if l.perSecond == 0 || l.asks.Take(key, time.Now()) {
 		return nil
 	}
-	return tooMany("too many requests: this key may send %d a second", l.perSecond)
+	return weir.TooMany(time.Second, "too many requests: this key may send %d a second", l.perSecond)
 }
 
-// guess returns an error when the address was wrong too often lately.
+// guess returns an error when the address has sent too many wrong keys lately.
 func (l *limiter) guess(address string) error {
 	if l.wrong.Allows(address, time.Now()) {
 		return nil
 	}
-	return tooMany("too many wrong credentials from this address")
+	return weir.TooMany(time.Second, "too many wrong credentials from this address")
 }
 
-// wrongGuess notes that the address was wrong.
+// wrongGuess counts a wrong key of the address.
 func (l *limiter) wrongGuess(address string) { l.wrong.Take(address, time.Now()) }
 
-func tooMany(format string, args ...any) error {
-	e := weir.Errorf(weir.Busy, format, args...)
-	e.RetryAfter = time.Second
-	return e
+// slots bound how many requests of each key run at once.
+type slots struct {
+	mu   sync.Mutex
+	used map[string]int
 }
 
-// limitKey is what a request counts against.
+// take takes one of the slots of a key; ok is false when all are in use.
+func (s *slots) take(key string, limit int) (release func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used[key] >= limit {
+		return nil, false
+	}
+	if s.used == nil {
+		s.used = map[string]int{}
+	}
+	s.used[key]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.used[key]--; s.used[key] == 0 {
+			delete(s.used, key)
+		}
+	}, true
+}
+
+// limitKey returns the key whose limits a request counts against.
 func (s *server) limitKey(r *request) string {
 	switch {
 	case r.caller == nil:
@@ -67,12 +88,12 @@ func (s *server) limitKey(r *request) string {
 	return r.caller.TokenID
 }
 
-// clientAddr is who sent the request, seen through the proxies that are trusted.
+// clientAddr returns the address of the client, behind trusted proxies.
 func (s *server) clientAddr(r *http.Request) netip.Addr {
 	return weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.TrustedProxies)
 }
 
-// base is how the caller reaches this server, without a slash at its end.
+// base returns the URL at which the caller reached this server, without a slash at its end.
 func (s *server) base(r *http.Request) string {
 	if s.PublicURL != "" {
 		return s.PublicURL

@@ -11,9 +11,8 @@ import (
 	"weir/internal/weir"
 )
 
-// query reads the parameters that all lists share. The rows are the caller's own;
-// an admin who asks for `allUsers` gets everybody's, and for `all` also what was
-// deleted.
+// query reads the parameters that all lists share. It selects the caller's own rows; for admins,
+// `allUsers` selects those of all users, and `all` also deleted ones.
 func query(r *request) (store.Query, error) {
 	v := r.URL.Query()
 	limit, _ := strconv.Atoi(v.Get("limit"))
@@ -34,16 +33,29 @@ func query(r *request) (store.Query, error) {
 	return q, nil
 }
 
-// isSet reads a parameter that is on when it is there and not `false`.
+// queryOfUser is query for lists with a parameter `userId`. denied is the error for callers that
+// name another user and are not admins.
+func queryOfUser(r *request, denied string) (store.Query, error) {
+	q, err := query(r)
+	if user := r.URL.Query().Get("userId"); user != "" && err == nil {
+		if user != r.caller.UserID && !r.caller.Admin {
+			return q, weir.Errorf(weir.Denied, "%s", denied)
+		}
+		q.UserID = user
+	}
+	return q, err
+}
+
+// isSet reads a parameter that is on when it is present and not `false` or `0`.
 func isSet(v url.Values, name string) bool {
 	value := v.Get(name)
 	return value != "" && value != "false" && value != "0"
 }
 
-// joined returns a parameter; one that is repeated is joined with commas.
+// joined returns a parameter; repeated ones are joined with commas.
 func joined(v url.Values, name string) string { return strings.Join(v[name], ",") }
 
-// parseFilters reads `[{"id":"field","value":…}]`, encoded for a URL once or twice.
+// parseFilters reads `[{"id":"field","value":…}]`, URL-encoded once or twice.
 func parseFilters(text string) ([]store.Filter, error) {
 	if text == "" {
 		return nil, nil
@@ -99,7 +111,7 @@ func writePage[T, A any](s *server, w http.ResponseWriter, r *request, q store.Q
 	return writeJSON(w, http.StatusOK, items)
 }
 
-// joinArray makes an array of what is JSON already, without reading it again.
+// joinArray joins JSON texts into an array.
 func joinArray(items []json.RawMessage) []byte {
 	size := 2
 	for _, item := range items {
@@ -115,7 +127,7 @@ func joinArray(items []json.RawMessage) []byte {
 	return append(text, ']')
 }
 
-// withUser is an element of an admin's list of everybody's resources.
+// withUser is an item of an admin's list of the resources of all users.
 type withUser[A any] struct {
 	shown   A
 	user    *weir.User
@@ -145,25 +157,23 @@ func (e withUser[A]) MarshalJSON() ([]byte, error) {
 	return append(append(text[:len(text)-1], ','), extra[1:]...), nil
 }
 
-// writeOwned is writePage for resources that belong to somebody: an admin's list
-// of everybody's says whose each is, and which are deleted.
-func writeOwned[T, A any](s *server, w http.ResponseWriter, r *request, q store.Query, page store.Page[T], show func(T) A, owner func(T) (userID string, deleted bool)) error {
+// writeOwned is writePage for resources of users: an admin's list of those of all users shows the
+// user of each, and which are deleted.
+func writeOwned[T owned, A any](s *server, w http.ResponseWriter, r *request, q store.Query, page store.Page[T], show func(T) A) error {
 	if !r.caller.Admin || !q.Deleted && q.UserID != "" {
 		return writePage(s, w, r, q, page, show)
 	}
 	var ids []string
 	for _, item := range page.Items {
-		id, _ := owner(item)
-		ids = append(ids, id)
+		ids = append(ids, item.Owner().UserID)
 	}
 	users, err := s.Store.UsersByID(r.Context(), ids)
 	if err != nil {
 		return err
 	}
 	return writePage(s, w, r, q, page, func(item T) withUser[A] {
-		id, deleted := owner(item)
-		e := withUser[A]{shown: show(item), deleted: deleted}
-		if u, ok := users[id]; ok && q.UserID == "" {
+		e := withUser[A]{shown: show(item), deleted: item.Owner().Deleted}
+		if u, ok := users[item.Owner().UserID]; ok && q.UserID == "" {
 			e.user = &u
 		}
 		return e

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -9,15 +10,13 @@ import (
 	"weir/internal/weir"
 )
 
-// setTargets makes refs the multistream targets of a stream. References that
-// describe a target get one made, but only when all of them are right.
+// setTargets sets the multistream targets of a stream. It creates the targets that references
+// describe, but only if all references are valid.
 func setTargets(ctx context.Context, tx *store.Tx, stream *weir.Stream, refs []weir.TargetRef, now time.Time) error {
 	var failed error
 	known := func(id string) bool {
 		t, err := tx.Target(ctx, id)
-		if err != nil && !isNotFound(err) {
-			failed = err
-		}
+		failed = errors.Join(failed, ignoreNotFound(err))
 		return err == nil && t.UserID == stream.UserID
 	}
 	if err := stream.CheckTargets(refs, known); err != nil {
@@ -44,14 +43,10 @@ func setTargets(ctx context.Context, tx *store.Tx, stream *weir.Stream, refs []w
 }
 
 // addStreamTarget answers POST /stream/{id}/create-multistream-target.
-func (s *server) addStreamTarget(w http.ResponseWriter, r *request) error {
-	var ref weir.TargetRef
-	if err := r.decode(&ref); err != nil {
-		return err
-	}
+func (s *server) addStreamTarget(w http.ResponseWriter, r *request, ref weir.TargetRef) error {
 	ctx := r.Context()
 	var target weir.Target
-	_, err := s.changeStream(r, r.PathValue("id"), func(tx *store.Tx, stream *weir.Stream) error {
+	_, err := change(s, r, r.PathValue("id"), (*store.Tx).UpdateStream, func(tx *store.Tx, stream *weir.Stream) error {
 		refs := append(append([]weir.TargetRef{}, stream.Multistream.Targets...), ref)
 		if err := setTargets(ctx, tx, stream, refs, time.Now()); err != nil {
 			return err
@@ -68,35 +63,32 @@ func (s *server) addStreamTarget(w http.ResponseWriter, r *request) error {
 
 // removeStreamTarget answers DELETE /stream/{id}/multistream/{targetId}.
 func (s *server) removeStreamTarget(w http.ResponseWriter, r *request) error {
-	if _, err := s.changeStream(r, r.PathValue("id"), func(_ *store.Tx, stream *weir.Stream) error {
+	return s.changeStream(w, r, func(_ *store.Tx, stream *weir.Stream) error {
 		stream.RemoveTarget(r.PathValue("targetId"))
 		return nil
-	}); err != nil {
-		return err
-	}
-	return noContent(w)
+	})
 }
 
-// checkPolicyWebhook checks that the webhook of a playback policy is the caller's.
+// checkPolicyWebhook checks that the webhook of a playback policy belongs to the caller.
 func checkPolicyWebhook(ctx context.Context, tx *store.Tx, caller *weir.Caller, policy *weir.PlaybackPolicy) error {
 	if policy == nil || policy.Type != weir.PolicyWebhook {
 		return nil
 	}
 	hook, err := tx.Webhook(ctx, policy.WebhookID)
-	if isNotFound(err) || err == nil && (hook.Deleted || !caller.Owns(hook.UserID, hook.ProjectID)) {
+	if weir.IsNotFound(err) || err == nil && (hook.Deleted || !caller.Owns(hook.UserID, hook.ProjectID)) {
 		return weir.Errorf(weir.Refused, "webhook %s not found", policy.WebhookID)
 	}
 	return err
 }
 
-// checkObjectStore checks that an object store is the caller's and in use.
-func checkObjectStore(ctx context.Context, tx *store.Tx, caller *weir.Caller, id string) error {
+// checkObjectStore returns refusal unless an object store belongs to the caller and is enabled.
+func checkObjectStore(ctx context.Context, tx *store.Tx, caller *weir.Caller, id string, refusal error) error {
 	if id == "" {
 		return nil
 	}
 	o, err := tx.ObjectStore(ctx, id)
-	if isNotFound(err) || err == nil && (o.Deleted || o.Disabled || !caller.Owns(o.UserID, "")) {
-		return weir.Errorf(weir.Refused, "object store %s not found or disabled", id)
+	if weir.IsNotFound(err) || err == nil && (o.Deleted || o.Disabled || !caller.Owns(o.UserID, "")) {
+		return refusal
 	}
 	return err
 }

@@ -23,7 +23,7 @@ import (
 	"weir/internal/account"
 )
 
-// person is somebody at a browser, a real one, in front of the account pages with
+// person uses a real browser on the account pages with
 // the API beside them.
 type person struct {
 	t    *testing.T
@@ -51,7 +51,7 @@ func newPerson(t *testing.T, base string) *person {
 		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute),
 	)
 	ctx, cancel := chromedp.NewContext(allocated)
-	// The browser lives as long as the context that it was started with.
+	// The browser runs as long as the context that it was started with.
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(1200, 900)); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func (p *person) text(selector string) string {
 	return step(p, chromedp.Text(chromedp.CSS(selector)))
 }
 
-// keep saves a picture of the page, for whoever runs the test with -artifacts.
+// keep saves a screenshot of the page, if the test runs with -artifacts.
 func (p *person) keep(name string) {
 	p.t.Helper()
 	if err := os.WriteFile(filepath.Join(p.t.ArtifactDir(), name+".png"), step(p, chromedp.FullScreenshot(100)), 0o600); err != nil {
@@ -238,7 +238,7 @@ func newPages(t *testing.T) (base string, first account.First) {
 
 const pagePassword = "a weir across the stream"
 
-// TestAccountPages goes the way of somebody who has just got a link: from setting
+// TestAccountPages follows a user who has just got a link: from setting
 // the password to a key that is used, restricted and revoked.
 func TestAccountPages(t *testing.T) {
 	base, ann := newPages(t)
@@ -351,7 +351,7 @@ func (p *person) restrict(line string) {
 	}
 }
 
-// A page of somebody else can't use the log-in of a visitor's browser.
+// A page of another site can't use the log-in of a visitor's browser.
 func TestForeignPage(t *testing.T) {
 	base, ann := newPages(t)
 	// The same host, so that the browser sends the cookie along.

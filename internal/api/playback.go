@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// playbackInfo is where something can be played; meta differs by type.
+// playbackInfo lists the ways to play content; meta differs by type.
 type playbackInfo struct {
 	Type string `json:"type"` // live, vod or recording
 	Meta any    `json:"meta"`
@@ -32,8 +32,7 @@ type recordingMeta struct {
 	Source []playbackSource `json:"source"`
 }
 
-// playbackSource is one way to play something. The names are a closed list: SDKs
-// refuse others.
+// playbackSource is one way to play content. The names are a closed list: SDKs refuse others.
 type playbackSource struct {
 	HRN     string `json:"hrn"`
 	Type    string `json:"type"`
@@ -48,13 +47,13 @@ func hlsSource(url string) playbackSource {
 	return playbackSource{HRN: "HLS (TS)", Type: "html5/application/vnd.apple.mpegurl", URL: url}
 }
 
-// getPlayback answers GET /playback/{id}, where the id is a playback id, the id of a
-// session, or the address of an asset of the caller's on IPFS or Arweave.
+// getPlayback answers GET /playback/{id}, where the id is a playback id, the id of a session, or
+// the id of one of the caller's assets on IPFS or Arweave.
 func (s *server) getPlayback(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("id")
 	for _, find := range []func(*request, string) (playbackInfo, error){s.livePlayback, s.assetPlayback, s.recordingPlayback, s.contentPlayback} {
 		info, err := find(r, id)
-		if isNotFound(err) {
+		if weir.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
@@ -62,17 +61,17 @@ func (s *server) getPlayback(w http.ResponseWriter, r *request) error {
 		}
 		return writeJSON(w, http.StatusOK, info)
 	}
-	return weir.Errorf(weir.NotFound, "No playback URL found for %s", cut(id, 200))
+	return weir.Errorf(weir.NotFound, "No playback URL found for %s", weir.Shorten(id, 200))
 }
 
-// livePlayback is the playback of a stream, whether it is on air or not.
+// livePlayback returns the playback of a stream, on air or not.
 func (s *server) livePlayback(r *request, id string) (playbackInfo, error) {
 	stream, err := s.Store.StreamByPlaybackID(r.Context(), id)
 	if err == nil && (stream.Deleted || stream.Suspended) {
 		err = weir.ErrNotFound()
 	}
 	if err == nil {
-		err = s.checkOwner(r.Context(), stream.UserID)
+		err = s.checkUser(r.Context(), stream.UserID)
 	}
 	if err != nil {
 		return playbackInfo{}, err
@@ -110,8 +109,8 @@ func (s *server) lastSession(ctx context.Context, stream weir.Stream) (*weir.Ses
 	return &page.Items[0], nil
 }
 
-// dvrPlayback is where its owner can watch the running broadcast from its start, or
-// the last one.
+// dvrPlayback returns where the owner can play the current broadcast from its start, or the last
+// one.
 func (s *server) dvrPlayback(r *request, stream weir.Stream, last *weir.Session) ([]any, error) {
 	if r.caller == nil {
 		return nil, weir.Errorf(weir.Unauthenticated, "authentication is required to access recordings")
@@ -120,16 +119,16 @@ func (s *server) dvrPlayback(r *request, stream weir.Stream, last *weir.Session)
 		return nil, weir.Errorf(weir.Unauthenticated, "user does not have access to recordings for this content")
 	}
 	if last != nil && last.Record {
-		// In a gap nobody sends, and the broadcast is there all the same.
+		// While the encoder is disconnected the broadcast can still be played.
 		air, err := s.Store.OnAirOf(r.Context(), stream.PlaybackID)
-		if orGone(err) != nil {
+		if ignoreNotFound(err) != nil {
 			return nil, err
 		}
 		if stream.IsActive || err == nil && air.SessionID == last.ID && last.SourceSegments > 0 {
 			return []any{hlsSource(s.base(r.Request) + "/hls/" + stream.PlaybackID + "/dvr.m3u8")}, nil
 		}
 		recording, err := s.Store.Asset(r.Context(), last.ID)
-		if orGone(err) != nil {
+		if ignoreNotFound(err) != nil {
 			return nil, err
 		}
 		if err == nil && playable(recording) {
@@ -139,7 +138,7 @@ func (s *server) dvrPlayback(r *request, stream weir.Stream, last *weir.Session)
 	return []any{map[string]string{"error": "no running recordings available for this stream."}}, nil
 }
 
-// assetPlayback is the playback of an asset by its playback id.
+// assetPlayback returns the playback of an asset by its playback id.
 func (s *server) assetPlayback(r *request, id string) (playbackInfo, error) {
 	asset, err := s.Store.AssetByPlaybackID(r.Context(), id)
 	if err != nil {
@@ -148,8 +147,7 @@ func (s *server) assetPlayback(r *request, id string) (playbackInfo, error) {
 	return s.storedPlayback(r, asset)
 }
 
-// contentPlayback is the playback of an asset of the caller's by its address on
-// IPFS or Arweave.
+// contentPlayback returns the playback of one of the caller's assets by its id on IPFS or Arweave.
 func (s *server) contentPlayback(r *request, id string) (playbackInfo, error) {
 	asset, err := s.contentAsset(r, id)
 	if err != nil {
@@ -183,7 +181,7 @@ func (s *server) storedPlayback(r *request, asset weir.Asset) (playbackInfo, err
 	if asset.Deleted {
 		return playbackInfo{}, weir.ErrNotFound()
 	}
-	if err := s.checkOwner(r.Context(), asset.UserID); err != nil {
+	if err := s.checkUser(r.Context(), asset.UserID); err != nil {
 		return playbackInfo{}, err
 	}
 	if !playable(asset) {
@@ -208,14 +206,14 @@ func (s *server) storedPlayback(r *request, asset weir.Asset) (playbackInfo, err
 	return playbackInfo{"vod", meta}, nil
 }
 
-// recordingPlayback is the playback of a session's recording.
+// recordingPlayback returns the playback of a session's recording.
 func (s *server) recordingPlayback(r *request, id string) (playbackInfo, error) {
 	session, err := s.Store.Session(r.Context(), id)
 	if err == nil && session.Deleted {
 		err = weir.ErrNotFound()
 	}
 	if err == nil {
-		err = s.checkOwner(r.Context(), session.UserID)
+		err = s.checkUser(r.Context(), session.UserID)
 	}
 	if err != nil {
 		return playbackInfo{}, err
@@ -235,7 +233,7 @@ func playable(a weir.Asset) bool {
 	return !a.Deleted && (a.Status.Phase == weir.AssetReady || a.Status.Phase == weir.AssetProcessing && a.PlaybackURL != "")
 }
 
-// hlsOf is where an asset's playlist is.
+// hlsOf returns the URL of an asset's playlist.
 func (s *server) hlsOf(r *request, a weir.Asset) string {
 	if a.PlaybackURL != "" {
 		return a.WithBase(s.base(r.Request)).PlaybackURL
@@ -243,8 +241,8 @@ func (s *server) hlsOf(r *request, a weir.Asset) string {
 	return s.base(r.Request) + "/hls/" + a.PlaybackID + "/index.m3u8"
 }
 
-// checkOwner returns a NotFound error when what the user owns is not to be played.
-func (s *server) checkOwner(ctx context.Context, userID string) error {
+// checkUser returns a NotFound error when the user's content must not be played.
+func (s *server) checkUser(ctx context.Context, userID string) error {
 	u, err := s.Store.User(ctx, userID)
 	if err == nil && (u.Suspended || u.Disabled) {
 		err = weir.ErrNotFound()
@@ -252,8 +250,7 @@ func (s *server) checkOwner(ctx context.Context, userID string) error {
 	return err
 }
 
-// publicPolicy is a policy as everybody may see it: what a webhook is sent along is
-// between the owner and the webhook.
+// publicPolicy returns a policy as it is shown to the public: without the context for the webhook.
 func publicPolicy(p *weir.PlaybackPolicy) *weir.PlaybackPolicy {
 	if p == nil {
 		return nil

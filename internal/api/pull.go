@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"reflect"
@@ -10,7 +11,7 @@ import (
 	"weir/internal/weir"
 )
 
-// pullTimeout is how long a caller waits for a source to play.
+// pullTimeout is how long a request waits for a source to play.
 const pullTimeout = time.Minute
 
 // startPull answers POST /stream/{id}/start-pull, when the source plays or has failed.
@@ -18,29 +19,21 @@ func (s *server) startPull(w http.ResponseWriter, r *request) error {
 	ctx := r.Context()
 	var wanted store.Pulling
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		_, err := tx.UpdateStream(ctx, r.PathValue("id"), func(stream *weir.Stream) error {
-			if _, err := ownStream(r)(*stream, nil); err != nil {
-				return err
-			}
-			return checkPull(stream)
-		})
-		if err != nil {
+		check := func(_ *store.Tx, stream *weir.Stream) error { return checkPull(stream) }
+		if _, err := changeTx(tx, r, r.PathValue("id"), (*store.Tx).UpdateStream, check); err != nil {
 			return err
 		}
+		var err error
 		wanted, err = tx.StartPull(ctx, r.PathValue("id"), false, time.Now())
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.awaitPull(ctx, wanted); err != nil {
-		return err
-	}
-	return noContent(w)
+	return noContent(w, s.awaitPull(ctx, wanted))
 }
 
-// checkPull says why a stream can't be pulled, if that can be seen without asking its
-// source.
+// checkPull returns an error if the settings of a stream do not allow to pull it.
 func checkPull(stream *weir.Stream) error {
 	switch {
 	case stream.Pull == nil:
@@ -51,20 +44,13 @@ func checkPull(stream *weir.Stream) error {
 	return stream.Pull.Check()
 }
 
-// putPull answers PUT /stream/pull: it makes a stream, or replaces the one that has the
-// same key, and pulls it.
-func (s *server) putPull(w http.ResponseWriter, r *request) error {
-	var body weir.NewStream
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+// putPull answers PUT /stream/pull: it creates a stream, or replaces the one with the same key, and
+// pulls it.
+func (s *server) putPull(w http.ResponseWriter, r *request, body weir.NewStream) error {
 	if body.Pull == nil {
 		return weir.Errorf(weir.Refused, "stream pull configuration is required")
 	}
-	key := r.URL.Query().Get("key")
-	if key == "" {
-		key = "pull.source"
-	}
+	key := cmp.Or(r.URL.Query().Get("key"), "pull.source")
 	value := map[string]string{"pull.source": body.Pull.Source, "creatorId": body.CreatorID.String()}[key]
 	if value == "" {
 		return weir.Errorf(weir.Refused, "key must be one of creatorId,pull.source and must be present in the payload")
@@ -72,8 +58,8 @@ func (s *server) putPull(w http.ResponseWriter, r *request) error {
 	return s.pull(w, r, body, key, value, true)
 }
 
-// createAndPull answers POST /stream?autoStartPull=true: it makes a stream unless there is
-// one with the same source, and pulls it.
+// createAndPull answers POST /stream?autoStartPull=true: it creates a stream unless there is one
+// with the same source, and pulls it.
 func (s *server) createAndPull(w http.ResponseWriter, r *request, body weir.NewStream) error {
 	if body.Pull == nil {
 		return weir.Errorf(weir.Refused, "autoStartPull requires pull configuration to be present")
@@ -81,7 +67,7 @@ func (s *server) createAndPull(w http.ResponseWriter, r *request, body weir.NewS
 	return s.pull(w, r, body, "pull.source", body.Pull.Source, false)
 }
 
-// pull pulls the stream of the caller that has the key, or a new one.
+// pull pulls the caller's stream with the key, or a new one.
 func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, key, value string, replace bool) error {
 	ctx, now := r.Context(), time.Now()
 	var stream weir.Stream
@@ -94,7 +80,7 @@ func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, ke
 		same, err := tx.Streams(ctx, store.Query{
 			UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, Where: []store.Filter{{ID: key, Value: value}}, Limit: 1, Count: true,
 		})
-		anew := false
+		restart := false
 		switch {
 		case err != nil:
 			return err
@@ -110,7 +96,7 @@ func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, ke
 				}
 				before := stream.Pull
 				invalid := body.Replace(stream, r.caller, now)
-				anew = !reflect.DeepEqual(before, stream.Pull)
+				restart = !reflect.DeepEqual(before, stream.Pull)
 				return checkStream(ctx, tx, r.caller, body, stream, invalid, now)
 			})
 		}
@@ -120,7 +106,7 @@ func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, ke
 		if err := checkPull(&stream); err != nil {
 			return err
 		}
-		wanted, err = tx.StartPull(ctx, stream.ID, anew, now)
+		wanted, err = tx.StartPull(ctx, stream.ID, restart, now)
 		return err
 	})
 	if err != nil {
@@ -135,8 +121,8 @@ func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, ke
 	return writeJSON(w, status, showStream(stream))
 }
 
-// awaitPull waits until a pull plays. One that fails before it ever did is not wanted any
-// more, so that whoever is told of the failure knows that nothing goes on.
+// awaitPull waits until a pull plays. It ends a pull that fails before that, so that the caller,
+// who gets the error, knows that nothing runs.
 func (s *server) awaitPull(ctx context.Context, wanted store.Pulling) error {
 	changes, stop := s.Store.Watch(store.TopicPull)
 	defer stop()
@@ -166,11 +152,10 @@ func (s *server) awaitPull(ctx context.Context, wanted store.Pulling) error {
 	}
 }
 
-// withdrawPull gives up a pull and says why.
+// withdrawPull ends a pull and returns why.
 func (s *server) withdrawPull(ctx context.Context, p store.Pulling, why error) error {
 	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		// The row of the stream is locked first.
-		if _, err := tx.UpdateStream(ctx, p.StreamID, func(*weir.Stream) error { return nil }); err != nil {
+		if _, err := tx.LockStream(ctx, p.StreamID); err != nil {
 			return err
 		}
 		return tx.StopPull(ctx, p.StreamID, p.Request)

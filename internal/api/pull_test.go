@@ -99,7 +99,7 @@ func TestPull(t *testing.T) {
 	if status != http.StatusCreated || made.Name != "one" || !p.wanted(t, made.ID) {
 		t.Fatalf("put: %d %s", status, text)
 	}
-	// The same again is the same stream, replaced, and goes on being pulled.
+	// The same again is the same stream, replaced, and is still pulled.
 	status, same, text := p.ask(t, "PUT", "/stream/pull", `{"name": "two", "creatorId": "c", "profiles": [], "pull": {"source": "https://example.com/good"}}`)
 	if status != http.StatusOK || same.ID != made.ID || same.Name != "two" || len(same.Profiles) != 0 || same.StreamKey != made.StreamKey {
 		t.Errorf("put again: %d %s", status, text)
@@ -144,8 +144,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestPullFails wants a source to be pulled that fails: the caller is told why, and nothing
-// goes on.
+// TestPullFails pulls a source that fails: the caller gets the reason, and the pull ends.
 func TestPullFails(t *testing.T) {
 	t.Parallel()
 	p := newPuller(t, newFixture(t))
@@ -165,7 +164,7 @@ func TestPullFails(t *testing.T) {
 		}
 	}
 	if _, s, _ := p.ask(t, "GET", "/stream/"+made.ID, ""); len(s.Issues) > 0 || s.IsHealthy != nil {
-		t.Errorf("a stream that nobody pulls has issues: %v", s.Issues)
+		t.Errorf("a stream that is not pulled has issues: %v", s.Issues)
 	}
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,12 +17,12 @@ import (
 	"weir/internal/weir"
 )
 
-// An upload is kept in parts, objects that are named after the byte they start
-// at: what arrived before a connection broke, or a node, is there when the client
-// comes back. A file that is sent at once is one part.
+// An upload is stored in parts, objects that are named after their offset: what arrived before a
+// connection or a node failed is there when the client comes back. A file that is sent in one
+// request is one part.
 
-// uploadFolder is where the parts of an asset's upload are kept until the task has
-// made the asset of them.
+// uploadFolder returns the folder of the parts of an asset's upload, until the task has made the
+// asset of them.
 func uploadFolder(assetID string) string { return "upload/" + assetID }
 
 func partKey(assetID string, offset int64) string {
@@ -29,17 +30,15 @@ func partKey(assetID string, offset int64) string {
 }
 
 const (
-	// uploadTimeout is how long a client may take to send uploadStep bytes. How long
-	// it takes for the whole file does not matter.
+	// uploadTimeout is how long a client may take to send uploadStep bytes. The whole file has no
+	// timeout.
 	uploadTimeout = 60 * time.Second
 	uploadStep    = 64 << 10
-	// roomStep is after how many bytes of an upload it is seen to whether there is
-	// still room.
-	roomStep = 16 << 20
+	// spaceStep is after how many bytes of an upload the free space is checked again.
+	spaceStep = 16 << 20
 )
 
-// receiveFile answers PUT /asset/upload/direct. The token in the address is the only
-// credential.
+// receiveFile answers PUT /asset/upload/direct. The token in the URL is the only credential.
 func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 	ctx := r.Context()
 	asset, err := s.uploadOf(ctx, r.URL.Query().Get("token"))
@@ -62,11 +61,11 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 	}
 	if err := s.Media.Put(ctx, partKey(asset.ID, 0), body, r.ContentLength, blob.PutOptions{}); err != nil {
 		if body.err != nil {
-			return body.err // the storage only repeats it
+			return body.err // the storage only wraps it
 		}
 		return err
 	}
-	ctx = context.WithoutCancel(ctx) // all is here, whether the client waits or not
+	ctx = context.WithoutCancel(ctx) // the whole file has arrived, so the client need not wait
 	if err := s.onlyPart(ctx, asset.ID); err != nil {
 		return err
 	}
@@ -77,8 +76,7 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// onlyPart removes what an upload by tus left, that was begun before the file came
-// at once.
+// onlyPart deletes the parts of an earlier upload by tus.
 func (s *server) onlyPart(ctx context.Context, assetID string) error {
 	var others []string
 	for info, err := range s.Media.List(ctx, uploadFolder(assetID)) {
@@ -101,8 +99,7 @@ func (s *server) tooLarge() error {
 	return weir.Errorf(weir.TooLarge, "the file is larger than the %d bytes that this service takes", s.MaxUpload)
 }
 
-// uploadOf returns the asset that a token of an upload's address is for, if its
-// bytes are still to come.
+// uploadOf returns the asset of an upload token, if it waits for its bytes.
 func (s *server) uploadOf(ctx context.Context, token string) (weir.Asset, error) {
 	key, err := s.uploadKey(ctx)
 	if err != nil {
@@ -139,8 +136,7 @@ func (s *server) uploading(ctx context.Context, id string) (weir.Asset, error) {
 	return asset, weir.Errorf(weir.Invalid, "asset has already been uploaded")
 }
 
-// uploaded makes the task of an asset wait for its turn, now that the bytes are
-// there.
+// uploaded queues the task of an asset whose bytes have arrived.
 func (s *server) uploaded(ctx context.Context, assetID string) error {
 	now := time.Now()
 	return s.Store.Tx(ctx, func(tx *store.Tx) error {
@@ -175,47 +171,43 @@ func (s *server) uploaded(ctx context.Context, assetID string) error {
 	})
 }
 
-// incoming is the body of an upload on its way to the storage. It may take as long as
-// it likes, while something arrives, and must not be longer than the service takes.
+// incoming is the body of an upload. It enforces the timeout for each step and the maximum size.
 type incoming struct {
 	server  *server
 	body    io.Reader
-	size    int64 // -1 = not known
+	size    int64 // -1 = unknown
 	control *http.ResponseController
-	// atEnd is asked when all has come; its error keeps the storage from keeping it.
+	// atEnd is called when all bytes have arrived; its error makes the storage discard them.
 	atEnd func() error
 
-	n      int64 // bytes that came
-	more   int64 // at how many there is more time
-	until  time.Time
-	roomed int64 // at how many it was last seen to that there is room
-	ended  bool
-	err    error // why it can't be kept
+	n       int64 // bytes that have arrived
+	next    int64 // at how many bytes the deadline moves
+	until   time.Time
+	checked int64 // at how many bytes the free space was last checked
+	ended   bool
+	err     error // why the upload fails
 }
 
 func (in *incoming) Read(b []byte) (int, error) {
 	if in.err != nil {
 		return 0, in.err
 	}
-	if in.n >= in.more {
-		in.more, in.until = in.n+uploadStep, time.Now().Add(in.server.timeout)
+	if in.n >= in.next {
+		in.next, in.until = in.n+uploadStep, time.Now().Add(in.server.timeout)
 		_ = in.control.SetReadDeadline(in.until)
 	}
 	n, err := in.body.Read(b)
 	in.n += int64(n)
-	in.err = in.judge(err)
-	if in.err != nil {
-		return n, in.err
-	}
-	return n, err
+	in.err = in.check(err)
+	return n, cmp.Or(in.err, err)
 }
 
-// judge returns why what came can't be kept, given what the connection said.
-func (in *incoming) judge(err error) error {
+// check returns why the upload fails, if it does. err is the error of the connection.
+func (in *incoming) check(err error) error {
 	switch {
 	case in.n > in.server.MaxUpload:
 		return in.server.tooLarge()
-	case errors.Is(err, os.ErrDeadlineExceeded), err == nil && in.n < in.more && time.Now().After(in.until):
+	case errors.Is(err, os.ErrDeadlineExceeded), err == nil && in.n < in.next && time.Now().After(in.until):
 		return weir.Errorf(weir.Refused, "less than %d bytes arrived in %s; send the file again, by tus if the connection is bad", uploadStep, in.server.timeout)
 	case errors.Is(err, io.EOF), err == nil && in.n == in.size:
 		if in.ended {
@@ -225,8 +217,8 @@ func (in *incoming) judge(err error) error {
 		return in.atEnd()
 	case err != nil:
 		return weir.Wrap(weir.Refused, err, "the file did not arrive whole: %d bytes came; send it again", in.n)
-	case in.n-in.roomed >= roomStep:
-		in.roomed = in.n
+	case in.n-in.checked >= spaceStep:
+		in.checked = in.n
 		return in.server.FreeSpace()
 	}
 	return nil

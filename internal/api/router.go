@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// router finds the route of a request. http.ServeMux can't be used: the contract
-// has pairs such as /stream/{id}/sessions and /stream/sessions/{parentId}, which
-// it refuses as ambiguous. Here the route with the earlier fixed part wins.
+// router finds the route of a request. http.ServeMux refuses pairs such as /stream/{id}/sessions
+// and /stream/sessions/{parentId} as ambiguous. Here the route with the earlier fixed part wins.
 type router struct {
 	bySize map[string][][]*route // method → number of segments → routes, best first
 }

@@ -6,7 +6,7 @@ import (
 	"weir/internal/weir"
 )
 
-// listIngests answers GET /ingest: where encoders send to and players fetch from.
+// listIngests answers GET /ingest: the URLs for encoders and players.
 func (s *server) listIngests(w http.ResponseWriter, r *request) error {
 	base := s.base(r.Request)
 	ingest := s.Ingest(base)
@@ -16,8 +16,7 @@ func (s *server) listIngests(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, []map[string]string{{"ingest": ingest, "playback": base + "/hls", "base": base}})
 }
 
-// getDID answers GET /did: the name under which the service acts on decentralized
-// storage.
+// getDID answers GET /did: the id of the service on decentralized storage.
 func (s *server) getDID(w http.ResponseWriter, _ *request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"did": s.DID})
 }

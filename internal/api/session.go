@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,24 +11,14 @@ import (
 	"weir/internal/weir"
 )
 
-// sessionInList is a session in the list of all sessions, with its stream: without
-// the stream's key and the source that it is pulled from, which a stream alone
-// never shows.
+// sessionInList is a session in the list of all sessions, with its stream, but without the stream's
+// key and pull source.
 type sessionInList struct {
 	weir.Session
 	ParentStream *weir.Stream `json:"parentStream,omitempty"`
 }
 
-// session returns a session that the caller may see.
-func (s *server) session(r *request, id string) (weir.Session, error) {
-	session, err := s.Store.Session(r.Context(), id)
-	if err == nil && (session.Deleted && !r.caller.Admin || !r.caller.Owns(session.UserID, session.ProjectID)) {
-		err = weir.ErrNotFound()
-	}
-	return session, err
-}
-
-// setRecordings fills what sessions say of their recordings.
+// setRecordings sets the fields of sessions about their recordings.
 func (s *server) setRecordings(r *request, sessions []weir.Session) error {
 	var ids []string
 	for _, session := range sessions {
@@ -41,9 +32,9 @@ func (s *server) setRecordings(r *request, sessions []weir.Session) error {
 	}
 	now, base := weir.At(time.Now()), s.base(r.Request)
 	for i := range sessions {
-		recording := recordings[sessions[i].ID]
-		if recording != nil {
-			recording = new(recording.WithBase(base))
+		var recording *weir.Asset
+		if asset, ok := recordings[sessions[i].ID]; ok {
+			recording = new(asset.WithBase(base))
 		}
 		sessions[i].SetRecording(recording, now)
 	}
@@ -52,7 +43,7 @@ func (s *server) setRecordings(r *request, sessions []weir.Session) error {
 
 // getSession answers GET /session/{id}.
 func (s *server) getSession(w http.ResponseWriter, r *request) error {
-	session, err := s.session(r, r.PathValue("id"))
+	session, err := get(r, s.Store.Session, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -66,8 +57,7 @@ func (s *server) getSession(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, withoutSource(one[0]))
 }
 
-// withoutSource returns a session as it is shown when nobody asked for the source
-// recording.
+// withoutSource returns a session without the URL of its source recording.
 func withoutSource(session weir.Session) weir.Session {
 	session.SourceRecordingURL = ""
 	return session
@@ -103,18 +93,13 @@ func (s *server) listSessions(w http.ResponseWriter, r *request) error {
 		}
 		return shown
 	}
-	owner := func(session weir.Session) (string, bool) { return session.UserID, session.Deleted }
-	return writeOwned(s, w, r, q, page, show, owner)
+	return writeOwned(s, w, r, q, page, show)
 }
 
-// listStreamSessions answers GET /stream/{id}/sessions and, as of old,
-// GET /stream/sessions/{parentId}.
+// listStreamSessions answers GET /stream/{id}/sessions and GET /stream/sessions/{parentId}, its old
+// path.
 func (s *server) listStreamSessions(w http.ResponseWriter, r *request) error {
-	id := r.PathValue("id")
-	if id == "" {
-		id = r.PathValue("parentId")
-	}
-	stream, err := s.stream(r, id)
+	stream, err := get(r, s.Store.Stream, cmp.Or(r.PathValue("id"), r.PathValue("parentId")))
 	if err != nil {
 		return err
 	}
@@ -122,7 +107,7 @@ func (s *server) listStreamSessions(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	// The stream is the caller's, or the caller is an admin.
+	// An admin may list the sessions of another user's stream.
 	q.UserID, q.ProjectID = stream.UserID, stream.ProjectID
 	q.Where = append(q.Where, store.Filter{ID: "parentId", Value: stream.ID})
 	if v := r.URL.Query(); v.Get("record") != "" {
@@ -138,8 +123,8 @@ func (s *server) listStreamSessions(w http.ResponseWriter, r *request) error {
 	return writePage(s, w, r, q, page, withoutSource)
 }
 
-// equals returns filters for the parameters of a request that are named like the
-// field that must be equal to them.
+// equals returns a filter for each of the named parameters that the request has. The field of the
+// filter has the same name.
 func equals(v url.Values, names ...string) []store.Filter {
 	var filters []store.Filter
 	for _, name := range names {

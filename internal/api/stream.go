@@ -21,27 +21,8 @@ func showStream(s weir.Stream) streamAnswer {
 	return streamAnswer{Stream: s, StreamKey: s.StreamKey.Reveal(), Pull: s.Pull}
 }
 
-// stream returns a stream that the caller may see.
-func (s *server) stream(r *request, id string) (weir.Stream, error) {
-	return ownStream(r)(s.Store.Stream(r.Context(), id))
-}
-
-// ownStream turns what the caller may not see into what does not exist.
-func ownStream(r *request) func(weir.Stream, error) (weir.Stream, error) {
-	return func(st weir.Stream, err error) (weir.Stream, error) {
-		if err == nil && (st.Deleted && !r.caller.Admin || !r.caller.Owns(st.UserID, st.ProjectID)) {
-			err = weir.ErrNotFound()
-		}
-		return st, err
-	}
-}
-
 // createStream answers POST /stream.
-func (s *server) createStream(w http.ResponseWriter, r *request) error {
-	var body weir.NewStream
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) createStream(w http.ResponseWriter, r *request, body weir.NewStream) error {
 	if isSet(r.URL.Query(), "autoStartPull") {
 		return s.createAndPull(w, r, body)
 	}
@@ -57,7 +38,7 @@ func (s *server) createStream(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusCreated, showStream(stream))
 }
 
-// makeStream writes the stream that a body asks for.
+// makeStream writes the stream that a body describes.
 func makeStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body weir.NewStream, now time.Time) (weir.Stream, error) {
 	stream, invalid := body.Stream(caller, now)
 	if err := checkStream(ctx, tx, caller, body, &stream, invalid, now); err != nil {
@@ -66,10 +47,11 @@ func makeStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body wei
 	return stream, tx.CreateStream(ctx, &stream)
 }
 
-// checkStream checks what only the store knows, in the order of the contract, and makes
-// the targets of a stream. invalid is what is wrong with it by itself.
+// checkStream checks what needs the store, in the order of the contract, and creates the targets of
+// a stream. invalid is the error of the checks that do not need the store.
 func checkStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body weir.NewStream, stream *weir.Stream, invalid error, now time.Time) error {
-	if err := checkObjectStore(ctx, tx, caller, body.ObjectStoreID); err != nil {
+	notFound := weir.Errorf(weir.Refused, "object store %s not found or disabled", body.ObjectStoreID)
+	if err := checkObjectStore(ctx, tx, caller, body.ObjectStoreID, notFound); err != nil {
 		return err
 	}
 	if invalid != nil {
@@ -90,8 +72,7 @@ func (s *server) listStreams(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	v := r.URL.Query()
-	if user := v.Get("userId"); user != "" && r.caller.Admin {
+	if user := r.URL.Query().Get("userId"); user != "" && r.caller.Admin {
 		q.UserID, q.ProjectID = user, ""
 	}
 	return s.writeStreams(w, r, q)
@@ -113,9 +94,8 @@ func (s *server) listUserStreams(w http.ResponseWriter, r *request) error {
 	return s.writeStreams(w, r, q)
 }
 
-// writeStreams answers with a page of streams. There are no child streams here:
-// sessions are a resource of their own, so `streamsonly` changes nothing and
-// `sessionsonly` leaves nothing.
+// writeStreams answers with a page of streams. Sessions are a resource of their own and no child
+// streams, so `streamsonly` changes nothing and `sessionsonly` selects nothing.
 func (s *server) writeStreams(w http.ResponseWriter, r *request, q store.Query) error {
 	v := r.URL.Query()
 	if isSet(v, "sessionsonly") && !isSet(v, "streamsonly") {
@@ -128,18 +108,15 @@ func (s *server) writeStreams(w http.ResponseWriter, r *request, q store.Query) 
 	if err != nil {
 		return err
 	}
-	return writeOwned(s, w, r, q, page, showRaw, func(x store.Shown) (string, bool) { return x.UserID, x.Deleted })
+	return writeOwned(s, w, r, q, page, showRaw)
 }
 
 func showRaw(x store.Shown) json.RawMessage { return x.JSON }
 
-// getStream answers GET /stream/{id}. It is asked most of all, so the row goes
-// out as it is stored.
+// getStream answers GET /stream/{id}. It is the most frequent request, so it writes the row as it
+// is stored.
 func (s *server) getStream(w http.ResponseWriter, r *request) error {
-	shown, err := s.Store.ShownStream(r.Context(), r.PathValue("id"))
-	if err == nil && (shown.Deleted && !r.caller.Admin || !r.caller.Owns(shown.UserID, shown.ProjectID)) {
-		err = weir.ErrNotFound()
-	}
+	shown, err := get(r, s.Store.ShownStream, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -148,12 +125,12 @@ func (s *server) getStream(w http.ResponseWriter, r *request) error {
 
 // getStreamByPlaybackID answers GET /stream/playback/{playbackId}.
 func (s *server) getStreamByPlaybackID(w http.ResponseWriter, r *request) error {
-	return s.writeStream(w)(ownStream(r)(s.Store.StreamByPlaybackID(r.Context(), r.PathValue("playbackId"))))
+	return s.writeStream(w)(get(r, s.Store.StreamByPlaybackID, r.PathValue("playbackId")))
 }
 
 // getStreamByKey answers GET /stream/key/{streamKey}.
 func (s *server) getStreamByKey(w http.ResponseWriter, r *request) error {
-	return s.writeStream(w)(ownStream(r)(s.Store.StreamByKey(r.Context(), weir.Secret(r.PathValue("streamKey")))))
+	return s.writeStream(w)(get(r, s.Store.StreamByKey, weir.Secret(r.PathValue("streamKey"))))
 }
 
 func (s *server) writeStream(w http.ResponseWriter) func(weir.Stream, error) error {
@@ -168,29 +145,27 @@ func (s *server) writeStream(w http.ResponseWriter) func(weir.Stream, error) err
 // getStreamInfo answers GET /stream/{id}/info, where the id is that of a stream,
 // its key, its playback id, or the id of one of its sessions.
 func (s *server) getStreamInfo(w http.ResponseWriter, r *request) error {
-	ctx, id := r.Context(), r.PathValue("id")
-	type info struct {
+	id := r.PathValue("id")
+	var answer struct {
 		Stream       streamAnswer  `json:"stream"`
 		Session      *weir.Session `json:"session,omitempty"`
 		IsPlaybackID bool          `json:"isPlaybackid"`
 		IsSession    bool          `json:"isSession"`
 		IsStreamKey  bool          `json:"isStreamKey"`
 	}
-	var answer info
-	own := ownStream(r)
-	stream, err := own(s.Store.Stream(ctx, id))
-	if isNotFound(err) {
-		stream, err = own(s.Store.StreamByPlaybackID(ctx, id))
+	stream, err := get(r, s.Store.Stream, id)
+	if weir.IsNotFound(err) {
+		stream, err = get(r, s.Store.StreamByPlaybackID, id)
 		answer.IsPlaybackID = err == nil
 	}
-	if isNotFound(err) {
-		stream, err = own(s.Store.StreamByKey(ctx, weir.Secret(id)))
+	if weir.IsNotFound(err) {
+		stream, err = get(r, s.Store.StreamByKey, weir.Secret(id))
 		answer.IsStreamKey = err == nil
 	}
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		var session weir.Session
-		if session, err = s.Store.Session(ctx, id); err == nil {
-			stream, err = own(s.Store.Stream(ctx, session.ParentID))
+		if session, err = s.Store.Session(r.Context(), id); err == nil {
+			stream, err = get(r, s.Store.Stream, session.ParentID)
 			answer.IsSession = err == nil
 		}
 	}
@@ -198,42 +173,22 @@ func (s *server) getStreamInfo(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	answer.Stream = showStream(stream)
-	page, err := s.Store.Sessions(ctx, store.Query{Where: []store.Filter{{ID: "parentId", Value: stream.ID}}, Limit: 1})
-	if err != nil {
+	if answer.Session, err = s.lastSession(r.Context(), stream); err != nil {
 		return err
-	}
-	if len(page.Items) > 0 {
-		answer.Session = &page.Items[0]
 	}
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-func isNotFound(err error) bool { return err != nil && weir.KindOf(err) == weir.NotFound }
-
-// changeStream changes a stream of the caller's in one transaction.
-func (s *server) changeStream(r *request, id string, change func(tx *store.Tx, stream *weir.Stream) error) (weir.Stream, error) {
-	var changed weir.Stream
-	ctx := r.Context()
-	err := s.Store.Tx(ctx, func(tx *store.Tx) (err error) {
-		changed, err = tx.UpdateStream(ctx, id, func(stream *weir.Stream) error {
-			if _, err := ownStream(r)(*stream, nil); err != nil {
-				return err
-			}
-			return change(tx, stream)
-		})
-		return err
-	})
-	return changed, err
+// changeStream changes the stream that the path names.
+func (s *server) changeStream(w http.ResponseWriter, r *request, do func(tx *store.Tx, stream *weir.Stream) error) error {
+	_, err := change(s, r, r.PathValue("id"), (*store.Tx).UpdateStream, do)
+	return noContent(w, err)
 }
 
 // patchStream answers PATCH /stream/{id}.
-func (s *server) patchStream(w http.ResponseWriter, r *request) error {
-	var patch weir.StreamPatch
-	if err := r.decode(&patch); err != nil {
-		return err
-	}
+func (s *server) patchStream(w http.ResponseWriter, r *request, patch weir.StreamPatch) error {
 	ctx := r.Context()
-	_, err := s.changeStream(r, r.PathValue("id"), func(tx *store.Tx, stream *weir.Stream) error {
+	return s.changeStream(w, r, func(tx *store.Tx, stream *weir.Stream) error {
 		if err := patch.Apply(stream); err != nil {
 			return err
 		}
@@ -247,86 +202,32 @@ func (s *server) patchStream(w http.ResponseWriter, r *request) error {
 		}
 		return setTargets(ctx, tx, stream, patch.Multistream.Targets, time.Now())
 	})
-	if err != nil {
-		return err
-	}
-	return noContent(w)
 }
 
 // setStreamRecord answers PATCH /stream/{id}/record.
-func (s *server) setStreamRecord(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Record *bool `json:"record"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
-	if body.Record == nil {
+func (s *server) setStreamRecord(w http.ResponseWriter, r *request, patch weir.StreamPatch) error {
+	if patch.Record == nil {
 		return weir.Errorf(weir.Refused, "record field required")
 	}
-	return s.applyPatch(w, r, weir.StreamPatch{Record: body.Record})
+	return s.changeStream(w, r, func(_ *store.Tx, stream *weir.Stream) error { return patch.Apply(stream) })
 }
 
 // setStreamSuspended answers PATCH /stream/{id}/suspended.
-func (s *server) setStreamSuspended(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Suspended *bool `json:"suspended"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
-	if body.Suspended == nil {
+func (s *server) setStreamSuspended(w http.ResponseWriter, r *request, patch weir.StreamPatch) error {
+	if patch.Suspended == nil {
 		return weir.Errorf(weir.Invalid, "missing suspended property")
 	}
-	return s.applyPatch(w, r, weir.StreamPatch{Suspended: body.Suspended})
-}
-
-func (s *server) applyPatch(w http.ResponseWriter, r *request, patch weir.StreamPatch) error {
-	if _, err := s.changeStream(r, r.PathValue("id"), func(_ *store.Tx, stream *weir.Stream) error {
-		return patch.Apply(stream)
-	}); err != nil {
-		return err
-	}
-	return noContent(w)
+	return s.changeStream(w, r, func(_ *store.Tx, stream *weir.Stream) error { return patch.Apply(stream) })
 }
 
 // deleteStream answers DELETE /stream/{id}.
 func (s *server) deleteStream(w http.ResponseWriter, r *request) error {
-	if _, err := s.changeStream(r, r.PathValue("id"), markStreamDeleted); err != nil {
-		return err
-	}
-	return noContent(w)
+	return s.changeStream(w, r, markStreamDeleted)
 }
 
 func markStreamDeleted(_ *store.Tx, stream *weir.Stream) error {
 	stream.Deleted = true
 	return nil
-}
-
-// deleteStreams answers DELETE /stream: all of the ids, or none.
-func (s *server) deleteStreams(w http.ResponseWriter, r *request) error {
-	ids, err := decodeIDs(r)
-	if err != nil {
-		return err
-	}
-	ctx := r.Context()
-	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
-		for _, id := range ids {
-			if _, err := tx.UpdateStream(ctx, id, func(stream *weir.Stream) error {
-				if _, err := ownStream(r)(*stream, nil); err != nil {
-					return err
-				}
-				return markStreamDeleted(tx, stream)
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return noContent(w)
 }
 
 // decodeIDs reads `{"ids": […]}`.
@@ -346,10 +247,5 @@ func decodeIDs(r *request) ([]string, error) {
 
 // terminateStream answers DELETE /stream/{id}/terminate.
 func (s *server) terminateStream(w http.ResponseWriter, r *request) error {
-	if _, err := s.changeStream(r, r.PathValue("id"), func(_ *store.Tx, stream *weir.Stream) error {
-		return stream.Terminate(time.Now())
-	}); err != nil {
-		return err
-	}
-	return noContent(w)
+	return s.changeStream(w, r, func(_ *store.Tx, stream *weir.Stream) error { return stream.Terminate(time.Now()) })
 }

@@ -8,20 +8,8 @@ import (
 	"weir/internal/weir"
 )
 
-// ownTarget turns a target that the caller may not see into one that does not exist.
-func ownTarget(r *request, t weir.Target, err error) (weir.Target, error) {
-	if err == nil && !r.caller.Owns(t.UserID, "") {
-		err = weir.ErrNotFound()
-	}
-	return t, err
-}
-
 // createTarget answers POST /multistream/target.
-func (s *server) createTarget(w http.ResponseWriter, r *request) error {
-	var body weir.NewTarget
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) createTarget(w http.ResponseWriter, r *request, body weir.NewTarget) error {
 	target, err := body.Target(r.caller.UserID, time.Now())
 	if err != nil {
 		return err
@@ -35,68 +23,30 @@ func (s *server) createTarget(w http.ResponseWriter, r *request) error {
 
 // listTargets answers GET /multistream/target.
 func (s *server) listTargets(w http.ResponseWriter, r *request) error {
-	q, err := query(r)
+	q, err := queryOfUser(r, "users can only access their own multistream targets")
 	if err != nil {
 		return err
-	}
-	if user := r.URL.Query().Get("userId"); user != "" {
-		if user != r.caller.UserID && !r.caller.Admin {
-			return weir.Errorf(weir.Denied, "users can only access their own multistream targets")
-		}
-		q.UserID = user
 	}
 	page, err := s.Store.Targets(r.Context(), q)
 	if err != nil {
 		return err
 	}
-	show := func(t weir.Target) weir.Target { return t }
-	owner := func(t weir.Target) (string, bool) { return t.UserID, false }
-	return writeOwned(s, w, r, q, page, show, owner)
-}
-
-// getTarget answers GET /multistream/target/{id}.
-func (s *server) getTarget(w http.ResponseWriter, r *request) error {
-	target, err := s.Store.Target(r.Context(), r.PathValue("id"))
-	if target, err = ownTarget(r, target, err); err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, target)
+	return writeOwned(s, w, r, q, page, asIs)
 }
 
 // patchTarget answers PATCH /multistream/target/{id}.
-func (s *server) patchTarget(w http.ResponseWriter, r *request) error {
-	var patch weir.TargetPatch
-	if err := r.decode(&patch); err != nil {
-		return err
-	}
-	ctx := r.Context()
-	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		_, err := tx.UpdateTarget(ctx, r.PathValue("id"), func(t *weir.Target) error {
-			if _, err := ownTarget(r, *t, nil); err != nil {
-				return err
-			}
-			return patch.Apply(t)
-		})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return noContent(w)
+func (s *server) patchTarget(w http.ResponseWriter, r *request, patch weir.TargetPatch) error {
+	_, err := change(s, r, r.PathValue("id"), (*store.Tx).UpdateTarget, func(_ *store.Tx, t *weir.Target) error { return patch.Apply(t) })
+	return noContent(w, err)
 }
 
 // deleteTarget answers DELETE /multistream/target/{id}.
 func (s *server) deleteTarget(w http.ResponseWriter, r *request) error {
 	ctx, id := r.Context(), r.PathValue("id")
-	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		t, err := tx.Target(ctx, id)
-		if _, err = ownTarget(r, t, err); err != nil {
+	return noContent(w, s.Store.Tx(ctx, func(tx *store.Tx) error {
+		if _, err := get(r, tx.Target, id); err != nil {
 			return err
 		}
 		return tx.DeleteTarget(ctx, id)
-	})
-	if err != nil {
-		return err
-	}
-	return noContent(w)
+	}))
 }

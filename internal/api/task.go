@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -9,57 +10,19 @@ import (
 	"weir/internal/weir"
 )
 
-// ownTask turns a task that the caller may not see into one that does not exist.
-func ownTask(r *request, t weir.Task, err error) (weir.Task, error) {
-	if err == nil && !r.caller.Owns(t.UserID, t.ProjectID) {
-		err = weir.ErrNotFound()
-	}
-	return t, err
-}
-
 // taskID is the answer of a call that changed a task.
 type taskID struct {
 	ID string `json:"id"`
 }
 
-// getTask answers GET /task/{id}.
-func (s *server) getTask(w http.ResponseWriter, r *request) error {
-	task, err := s.Store.Task(r.Context(), r.PathValue("id"))
-	if task, err = ownTask(r, task, err); err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, task)
-}
-
-// listTasks answers GET /task.
-func (s *server) listTasks(w http.ResponseWriter, r *request) error {
-	q, err := query(r)
-	if err != nil {
-		return err
-	}
-	page, err := s.Store.Tasks(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	show := func(t weir.Task) weir.Task { return t }
-	owner := func(t weir.Task) (string, bool) { return t.UserID, false }
-	return writeOwned(s, w, r, q, page, show, owner)
-}
-
-// changeTask changes a task of the caller's and then what depends on it, and answers
-// with its id. Every transaction that changes both a task and an asset takes the
-// task first, so that no two of them wait for one another.
+// changeTask changes a task of the caller and then its asset, and answers with its id. Every
+// transaction that changes both a task and an asset locks the task first, so that they can't
+// deadlock.
 func (s *server) changeTask(w http.ResponseWriter, r *request, change func(tx *store.Tx, t *weir.Task) error, follow func(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error) error {
 	ctx := r.Context()
 	var task weir.Task
 	err := s.Store.Tx(ctx, func(tx *store.Tx) (err error) {
-		task, err = tx.UpdateTask(ctx, r.PathValue("id"), func(t *weir.Task) error {
-			if _, err := ownTask(r, *t, nil); err != nil {
-				return err
-			}
-			return change(tx, t)
-		})
-		if err != nil {
+		if task, err = changeTx(tx, r, r.PathValue("id"), (*store.Tx).UpdateTask, change); err != nil {
 			return err
 		}
 		events := weir.NewEventBatch(s.EventBase, time.Now())
@@ -69,11 +32,8 @@ func (s *server) changeTask(w http.ResponseWriter, r *request, change func(tx *s
 		}
 		return tx.EmitBatch(ctx, events)
 	})
-	if isNotFound(err) {
-		return weir.Errorf(weir.NotFound, "task not found")
-	}
 	if err != nil {
-		return err
+		return notFoundAs(err, "task not found")
 	}
 	return writeJSON(w, http.StatusOK, taskID{task.ID})
 }
@@ -90,14 +50,14 @@ func (s *server) retryTask(w http.ResponseWriter, r *request) error {
 	return s.changeTask(w, r, change, afterRetry)
 }
 
-// checkAssets checks that what a task works on and what it makes is still there.
+// checkAssets checks that the assets of a task still exist.
 func checkAssets(ctx context.Context, tx *store.Tx, t *weir.Task) error {
 	for _, id := range []string{t.InputAssetID, t.OutputAssetID} {
 		if id == "" {
 			continue
 		}
 		a, err := tx.Asset(ctx, id)
-		if isNotFound(err) || err == nil && a.Deleted {
+		if weir.IsNotFound(err) || err == nil && a.Deleted {
 			return &weir.Error{Kind: weir.Refused, Messages: []string{"task is not in a retryable state", "its asset has been deleted"}}
 		}
 		if err != nil {
@@ -107,12 +67,9 @@ func checkAssets(ctx context.Context, tx *store.Tx, t *weir.Task) error {
 	return nil
 }
 
-// afterRetry makes the asset of a task that waits again wait with it.
+// afterRetry sets the asset of a task that is retried to waiting.
 func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error {
-	id := t.OutputAssetID
-	if id == "" {
-		id = t.InputAssetID
-	}
+	id := cmp.Or(t.OutputAssetID, t.InputAssetID)
 	if id == "" {
 		return nil
 	}
@@ -142,7 +99,7 @@ func (s *server) cancelTask(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// afterFailure ends what a task was to make.
+// afterFailure marks the asset of a failed task as failed, or the copy that it should have made.
 func afterFailure(ctx context.Context, tx *store.Tx, t weir.Task, message string, events *weir.EventBatch) error {
 	if t.OutputAssetID == "" {
 		return failStorage(ctx, tx, t, message, events)
@@ -150,7 +107,7 @@ func afterFailure(ctx context.Context, tx *store.Tx, t weir.Task, message string
 	return tx.FailAsset(ctx, t.OutputAssetID, message, events)
 }
 
-// failStorage notes on an asset that the task which was to copy it did not.
+// failStorage records on an asset that the task which should have copied it failed.
 func failStorage(ctx context.Context, tx *store.Tx, t weir.Task, message string, events *weir.EventBatch) error {
 	if t.Type != weir.TaskExport {
 		return nil
@@ -163,7 +120,7 @@ func failStorage(ctx context.Context, tx *store.Tx, t weir.Task, message string,
 		var earlier *weir.IPFSSpec
 		if last := a.Storage.Status.Tasks.Last; last != "" {
 			done, err := tx.Task(ctx, last)
-			if orGone(err) != nil {
+			if ignoreNotFound(err) != nil {
 				return err
 			}
 			earlier = done.IPFSSpec()
@@ -174,13 +131,5 @@ func failStorage(ctx context.Context, tx *store.Tx, t weir.Task, message string,
 	if err == nil && pending {
 		events.Asset(weir.AssetUpdated, asset)
 	}
-	return orGone(err)
-}
-
-// orGone passes over what is not there any more.
-func orGone(err error) error {
-	if isNotFound(err) {
-		return nil
-	}
-	return err
+	return ignoreNotFound(err)
 }

@@ -5,20 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"weir/internal/store"
 	"weir/internal/weir"
 )
 
-// transcode answers POST /transcode. A destination that does not take our files is
-// refused here, and not by a task that fails later.
-func (s *server) transcode(w http.ResponseWriter, r *request) error {
-	var body weir.NewTranscode
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+// transcode answers POST /transcode. It refuses a destination that does not accept files, so that
+// no task fails because of it later.
+func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTranscode) error {
 	ctx, now := r.Context(), time.Now()
 	task, err := body.Task(r.caller, now)
 	if err != nil {
@@ -33,7 +28,7 @@ func (s *server) transcode(w http.ResponseWriter, r *request) error {
 	if err := s.checkDestination(ctx, r.caller, task); err != nil {
 		return err
 	}
-	// The answer shows the task as it was asked for; it waits from the next moment on.
+	// The answer shows the task before it is queued.
 	answer := task
 	task.Queue(now)
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
@@ -53,8 +48,7 @@ func (s *server) transcode(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// checkSource refuses a source that could never be fetched; field is what the caller calls
-// it.
+// checkSource refuses a source that can't be fetched. field is its name in the request.
 func (s *server) checkSource(field, source string) error {
 	err := s.CheckSource(source)
 	if e, ok := errors.AsType[*weir.Error](err); ok {
@@ -64,22 +58,21 @@ func (s *server) checkSource(field, source string) error {
 }
 
 const (
-	// destinationChecks is how many destinations of one account are tried at once: a
-	// request waits for another's server meanwhile.
+	// destinationChecks is how many destinations of one account are checked at once, because each
+	// request waits for another server.
 	destinationChecks = 4
-	// destinationTimeout is how long a destination may take to answer.
+	// destinationTimeout bounds the check of a destination.
 	destinationTimeout = 5 * time.Second
 )
 
-// checkDestination writes a small file into every folder of the caller's storage
-// that the task will write to. A storage that can't be reached now is no reason to
-// refuse: the task will try again.
+// checkDestination writes a small file into every folder of the caller's storage that the task will
+// write to. It accepts a storage that can't be reached now: the task will try again.
 func (s *server) checkDestination(ctx context.Context, caller *weir.Caller, task weir.Task) error {
-	leave, err := s.destinations.enter(caller.UserID)
-	if err != nil {
-		return err
+	release, ok := s.destinations.take(caller.UserID, destinationChecks)
+	if !ok {
+		return weir.TooMany(time.Second, "%d destinations of this account are being checked already; send the request again in a moment", destinationChecks)
 	}
-	defer leave()
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, destinationTimeout)
 	defer cancel()
 	var paths []string
@@ -90,32 +83,4 @@ func (s *server) checkDestination(ctx context.Context, caller *weir.Caller, task
 		}
 	}
 	return s.CheckDestination(ctx, task.Secrets.StorageURL, paths, task.ID)
-}
-
-// turnstile lets a few requests of each account through at a time.
-type turnstile struct {
-	mu     sync.Mutex
-	inside map[string]int
-}
-
-// enter lets one of the account's requests in, or says that there are enough.
-func (t *turnstile) enter(account string) (leave func(), err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.inside[account] >= destinationChecks {
-		e := weir.Errorf(weir.Busy, "%d destinations of this account are being checked already; send the request again in a moment", destinationChecks)
-		e.RetryAfter = time.Second
-		return nil, e
-	}
-	if t.inside == nil {
-		t.inside = map[string]int{}
-	}
-	t.inside[account]++
-	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.inside[account]--; t.inside[account] == 0 {
-			delete(t.inside, account)
-		}
-	}, nil
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -26,16 +27,14 @@ import (
 	"weir/internal/weir"
 )
 
-// tusPath is where uploads by the tus protocol live.
+// tusPath is the path of uploads by the tus protocol.
 const tusPath = "/api/asset/upload/tus/"
 
-// tusPart is how much of an upload is kept at once: what a node that dies may lose
-// of it.
+// tusPart is the size of the parts that are stored: what is lost at most when a node dies.
 const tusPart = 16 << 20
 
-// newTus returns the tus protocol over the service's storage. The client makes an
-// upload with the token that request-upload answered; the address of the upload,
-// which nobody can guess, is the credential from then on.
+// newTus returns the handler of the tus protocol. The client creates an upload with the token of
+// request-upload; from then on the URL of the upload, which can't be guessed, is the credential.
 func (s *server) newTus() (*tusd.UnroutedHandler, error) {
 	data := &tusStore{s}
 	composer := tusd.NewStoreComposer()
@@ -46,8 +45,8 @@ func (s *server) newTus() (*tusd.UnroutedHandler, error) {
 	return tusd.NewUnroutedHandler(tusd.Config{
 		StoreComposer: composer, MaxSize: s.MaxUpload, BasePath: tusPath, DisableDownload: true, DisableConcatenation: true,
 		Cors: &tusd.CorsConfig{Disable: true}, NetworkTimeout: s.timeout,
-		GracefulRequestCompletionTimeout: time.Millisecond,                               // what must be finished is, see WriteChunk
-		Logger:                           slog.New(slog.NewTextHandler(io.Discard, nil)), // it would log addresses, which are credentials
+		GracefulRequestCompletionTimeout: time.Millisecond,                               // WriteChunk finishes what must be finished
+		Logger:                           slog.New(slog.NewTextHandler(io.Discard, nil)), // it would log URLs, which are credentials
 		PreUploadCreateCallback: func(hook tusd.HookEvent) (tusd.HTTPResponse, tusd.FileInfoChanges, error) {
 			id, err := s.beginTus(hook)
 			return tusd.HTTPResponse{}, tusd.FileInfoChanges{ID: id, MetaData: tusd.MetaData{}}, s.tusError(hook.Context, err)
@@ -68,12 +67,11 @@ func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) h
 	}
 }
 
-// steady is a body that must not come byte by byte. That nothing comes at all is
-// tusd's to notice.
+// steady is a body with a timeout for each step of bytes. tusd notices when nothing arrives at all.
 type steady struct {
 	io.ReadCloser
 	timeout time.Duration
-	left    int64 // bytes that must come
+	left    int64 // bytes that must arrive until then
 	until   time.Time
 }
 
@@ -90,12 +88,11 @@ func (s *steady) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tusAnswer makes tusd's answers look like all the others: addresses have the base
-// that all of weir's have, and errors are JSON.
+// tusAnswer adapts tusd's answers: URLs have the base of this service, and errors are JSON.
 type tusAnswer struct {
 	http.ResponseWriter
 	base   string
-	failed bool // and the text is still to come
+	failed bool // the answer is an error, whose text comes next
 }
 
 func (w *tusAnswer) WriteHeader(code int) {
@@ -133,7 +130,7 @@ func (w *tusAnswer) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *tusAnswer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// tusAbilities tells a client what can be asked of uploads by tus.
+// tusAbilities sets the headers that list the supported features of tus.
 func (s *server) tusAbilities(h http.Header) {
 	h.Set("Tus-Resumable", "1.0.0")
 	h.Set("Tus-Version", "1.0.0")
@@ -147,10 +144,7 @@ func (s *server) beginTus(hook tusd.HookEvent) (string, error) {
 	if err != nil {
 		return "", weir.Wrap(weir.Refused, err, "the address is not one")
 	}
-	token := at.Query().Get("token")
-	if token == "" {
-		token = hook.Upload.MetaData["uploadToken"]
-	}
+	token := cmp.Or(at.Query().Get("token"), hook.Upload.MetaData["uploadToken"])
 	if token == "" {
 		return "", weir.Errorf(weir.Unauthenticated, "Missing uploadToken metadata from /request-upload API")
 	}
@@ -166,8 +160,8 @@ func (s *server) beginTus(hook tusd.HookEvent) (string, error) {
 	return asset.ID + "-" + hex.EncodeToString(secret[:]), nil
 }
 
-// tusError is how tusd answers with an error of ours. It would tell the client of all
-// others too, and nobody else.
+// tusError makes an error of ours one of tusd. It logs other errors, which tusd would only send to
+// the client.
 func (s *server) tusError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -189,18 +183,17 @@ func (s *server) tusError(ctx context.Context, err error) error {
 	}}
 }
 
-// tusStore keeps uploads in parts in the service's storage, so that they can be
-// resumed after a restart and on another node.
+// tusStore stores uploads in parts, so that they can be resumed after a restart and on another
+// node.
 type tusStore struct{ s *server }
 
-// tusInfo is what is known of an upload besides its parts.
+// tusInfo is the state of an upload besides its parts.
 type tusInfo struct {
 	ID       string `json:"id"`
 	Size     int64  `json:"size"`
 	Deferred bool   `json:"deferred,omitempty"` // the size is not known yet
-	// Writer is who may add to it: the last request that began to. A client that
-	// lost its connection may come back on another node, before the first node has
-	// noticed.
+	// Writer is the id of the last request, which alone may write: a client that lost its
+	// connection may come back on another node before the first node has noticed.
 	Writer string `json:"writer,omitempty"`
 }
 
@@ -212,7 +205,7 @@ type tusUpload struct {
 
 func infoKey(assetID string) string { return uploadFolder(assetID) + "/info.json" }
 
-// NewUpload begins an upload; one that was begun before is forgotten.
+// NewUpload begins an upload and deletes an earlier one of the asset.
 func (d *tusStore) NewUpload(ctx context.Context, info tusd.FileInfo) (tusd.Upload, error) {
 	u := &tusUpload{s: d.s, assetID: assetOfUpload(info.ID), info: tusInfo{ID: info.ID, Size: info.Size, Deferred: info.SizeIsDeferred}}
 	if err := d.s.Media.DeletePrefix(ctx, uploadFolder(u.assetID)); err != nil {
@@ -221,8 +214,7 @@ func (d *tusStore) NewUpload(ctx context.Context, info tusd.FileInfo) (tusd.Uplo
 	return u, u.save(ctx)
 }
 
-// GetUpload returns an upload that was begun. One whose last part arrived when the
-// node died is finished now.
+// GetUpload returns an upload. It finishes one whose node died after the last part had arrived.
 func (d *tusStore) GetUpload(ctx context.Context, id string) (tusd.Upload, error) {
 	u := &tusUpload{s: d.s, assetID: assetOfUpload(id)}
 	if u.assetID == "" {
@@ -248,10 +240,10 @@ func (d *tusStore) GetUpload(ctx context.Context, id string) (tusd.Upload, error
 	return u, nil
 }
 
-// load reads what is known of an upload now.
+// load reads the current state of an upload.
 func (u *tusUpload) load(ctx context.Context) (info tusInfo, err error) {
 	r, _, err := u.s.Media.Get(ctx, infoKey(u.assetID), 0, -1)
-	if isNotFound(err) {
+	if weir.IsNotFound(err) {
 		return info, tusd.ErrNotFound
 	}
 	if err != nil {
@@ -264,7 +256,7 @@ func (u *tusUpload) load(ctx context.Context) (info tusInfo, err error) {
 	return info, nil
 }
 
-// assetOfUpload returns the asset that an upload is for.
+// assetOfUpload returns the id of the asset of an upload, "" for an invalid id.
 func assetOfUpload(id string) string {
 	if len(id) != 36+1+32 || strings.ContainsAny(id, "/.") {
 		return ""
@@ -280,14 +272,11 @@ func (u *tusUpload) save(ctx context.Context) error {
 	return u.s.tusError(ctx, u.s.Media.Put(ctx, infoKey(u.assetID), bytes.NewReader(text), int64(len(text)), blob.PutOptions{}))
 }
 
-// WriteChunk keeps what arrives, part by part. A connection that breaks leaves what
-// came before: its body just ends, tusd sees to that, and the part is kept though the
-// client has gone.
+// WriteChunk stores the body part by part. When the connection breaks, tusd ends the body without
+// an error, and the part is stored although the client has disconnected.
 func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader) (int64, error) {
 	ctx = context.WithoutCancel(ctx)
-	var secret [16]byte
-	_, _ = rand.Read(secret[:])
-	u.info.Writer = hex.EncodeToString(secret[:])
+	u.info.Writer = weir.NewID()
 	if err := u.save(ctx); err != nil {
 		return 0, err
 	}
@@ -311,7 +300,7 @@ func (u *tusUpload) WriteChunk(ctx context.Context, offset int64, src io.Reader)
 	}
 }
 
-// check returns an error when others have taken over the upload, or it is over.
+// check returns an error when another request has taken over the upload, or it has ended.
 func (u *tusUpload) check(ctx context.Context) error {
 	now, err := u.load(ctx)
 	if err == nil && (now.ID != u.info.ID || now.Writer != u.info.Writer) {
@@ -323,11 +312,11 @@ func (u *tusUpload) check(ctx context.Context) error {
 	return err
 }
 
-// tusReader is a part on its way to the storage.
+// tusReader reads a part.
 type tusReader struct {
 	r     io.Reader
 	n     int64
-	atEnd func() error // its error keeps the storage from keeping the part
+	atEnd func() error // its error makes the storage discard the part
 }
 
 func (t *tusReader) Read(b []byte) (int, error) {
@@ -341,7 +330,7 @@ func (t *tusReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// GetInfo tells how much is there.
+// GetInfo returns how many bytes have arrived.
 func (u *tusUpload) GetInfo(ctx context.Context) (tusd.FileInfo, error) {
 	type part struct{ offset, size int64 }
 	var parts []part
@@ -369,10 +358,9 @@ func (u *tusUpload) GetReader(context.Context) (io.ReadCloser, error) {
 	return nil, tusd.ErrNotImplemented
 }
 
-// FinishUpload makes the asset's task wait for its turn. It may have been done
-// before.
+// FinishUpload queues the asset's task, unless that was done before.
 func (u *tusUpload) FinishUpload(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx) // the client need not hear of it
+	ctx = context.WithoutCancel(ctx) // the client need not wait
 	if u.info.Size == 0 {
 		return u.s.tusError(ctx, weir.Errorf(weir.Invalid, "the file is empty"))
 	}
@@ -389,10 +377,10 @@ func (u *tusUpload) FinishUpload(ctx context.Context) error {
 	return u.s.tusError(ctx, u.s.uploaded(ctx, u.assetID))
 }
 
-// AsTerminatableUpload lets clients give an upload up.
+// AsTerminatableUpload lets clients delete an upload.
 func (d *tusStore) AsTerminatableUpload(u tusd.Upload) tusd.TerminatableUpload { return u.(*tusUpload) }
 
-// Terminate forgets an upload; the asset waits for another.
+// Terminate deletes an upload; the asset waits for another.
 func (u *tusUpload) Terminate(ctx context.Context) error {
 	if _, err := u.s.uploading(ctx, u.assetID); err != nil {
 		return u.s.tusError(ctx, err)
@@ -400,12 +388,12 @@ func (u *tusUpload) Terminate(ctx context.Context) error {
 	return u.s.tusError(ctx, u.s.Media.DeletePrefix(ctx, uploadFolder(u.assetID)))
 }
 
-// AsLengthDeclarableUpload lets clients say late how long a file is.
+// AsLengthDeclarableUpload lets clients declare the size of a file later.
 func (d *tusStore) AsLengthDeclarableUpload(u tusd.Upload) tusd.LengthDeclarableUpload {
 	return u.(*tusUpload)
 }
 
-// DeclareLength notes how long the file is.
+// DeclareLength sets the size of the file.
 func (u *tusUpload) DeclareLength(ctx context.Context, length int64) error {
 	u.info.Size, u.info.Deferred = length, false
 	return u.save(ctx)

@@ -54,7 +54,7 @@ func (u *uploads) offset(at string) int {
 	return n
 }
 
-// An upload is sent in pieces, and goes on after the service was started anew.
+// An upload is sent in pieces, and continues after a restart of the service.
 func TestTus(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()
@@ -217,8 +217,8 @@ func TestTusRefuses(t *testing.T) {
 	u.phases(empty, weir.AssetUploading, weir.TaskPending)
 }
 
-// An upload can be given up and begun anew; the new one has nothing of the old.
-func TestTusAnew(t *testing.T) {
+// An upload can be deleted and started again; the new one has no bytes of the old.
+func TestTusRestart(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()
 	first := u.begin(r, "Upload-Length", "10")
@@ -248,8 +248,7 @@ func TestTusAnew(t *testing.T) {
 	}
 }
 
-// What came before a connection broke is kept, and a part that came whole is not
-// written again.
+// What came before a connection broke is kept, and a part that came whole is not written again.
 func TestTusBroken(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()

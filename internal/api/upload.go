@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -14,19 +13,15 @@ import (
 	"weir/internal/weir"
 )
 
-// newAsset is the answer to a request for an asset.
+// newAsset is the answer to a request that creates an asset.
 type newAsset struct {
 	Asset weir.Asset `json:"asset"`
 	Task  taskID     `json:"task"`
 }
 
-// importAsset answers POST /asset/upload/url. A request that repeats another one,
-// which is still being worked on, gets the asset of the first.
-func (s *server) importAsset(w http.ResponseWriter, r *request) error {
-	var body weir.NewAsset
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+// importAsset answers POST /asset/upload/url. A request that repeats an earlier one gets the asset
+// of the earlier one, if that is not finished yet.
+func (s *server) importAsset(w http.ResponseWriter, r *request, body weir.NewAsset) error {
 	now := time.Now()
 	asset, task, err := body.Asset(r.caller, now)
 	if err != nil {
@@ -58,10 +53,10 @@ func (s *server) importAsset(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, code, answer)
 }
 
-// repeatable is how long after a request the same one is taken for a repetition.
+// repeatable is how long after a request the same request counts as a repetition.
 const repeatable = 15 * time.Minute
 
-// repeated looks for an asset that is being made already and is the same.
+// repeated looks for the same asset among those that are being made.
 func repeated(ctx context.Context, tx *store.Tx, asset weir.Asset, task weir.Task, now time.Time) (newAsset, bool, error) {
 	earlier, err := tx.AssetsBeingImported(ctx, asset.UserID, asset.ProjectID, asset.Source.URL, weir.At(now.Add(-repeatable)))
 	if err != nil {
@@ -69,7 +64,7 @@ func repeated(ctx context.Context, tx *store.Tx, asset weir.Asset, task weir.Tas
 	}
 	for _, a := range earlier {
 		t, err := tx.TaskOfAsset(ctx, a.ID)
-		if orGone(err) != nil {
+		if ignoreNotFound(err) != nil {
 			return newAsset{}, false, err
 		}
 		if err == nil && weir.SameImport(asset, task, a, t) {
@@ -79,10 +74,10 @@ func repeated(ctx context.Context, tx *store.Tx, asset weir.Asset, task weir.Tas
 	return newAsset{}, false, nil
 }
 
-// createAsset writes an asset and the task that makes it, after the checks that
-// need the store.
+// createAsset writes an asset and the task that makes it, after the checks that need the store.
 func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Caller, asset *weir.Asset, task *weir.Task, now time.Time) error {
-	if err := checkAssetStore(ctx, tx, caller, asset.ObjectStoreID); err != nil {
+	notOwned := weir.Errorf(weir.Denied, "the provided object store is not owned by user")
+	if err := checkObjectStore(ctx, tx, caller, asset.ObjectStoreID, notOwned); err != nil {
 		return err
 	}
 	if err := checkPolicyWebhook(ctx, tx, caller, asset.PlaybackPolicy); err != nil {
@@ -103,43 +98,23 @@ func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Cal
 	return tx.EmitBatch(ctx, events)
 }
 
-// checkAssetStore checks that the object store for an asset is the caller's and in
-// use. What is missing and what is somebody else's look alike.
-func checkAssetStore(ctx context.Context, tx *store.Tx, caller *weir.Caller, id string) error {
-	if id == "" {
-		return nil
-	}
-	o, err := tx.ObjectStore(ctx, id)
-	if isNotFound(err) || err == nil && (o.Deleted || o.Disabled || !caller.Owns(o.UserID, "")) {
-		return weir.Errorf(weir.Denied, "the provided object store is not owned by user")
-	}
-	return err
-}
-
-// checkPending refuses more work than an account may have waiting.
+// checkPending returns an error if the account has too many pending tasks.
 func (s *server) checkPending(ctx context.Context, tx *store.Tx, caller *weir.Caller) error {
 	pending, err := tx.PendingTasks(ctx, caller.UserID)
 	if err != nil || s.MaxPendingTasks == 0 || pending < s.MaxPendingTasks {
 		return err
 	}
-	e := weir.Errorf(weir.Busy, "user %s has reached the maximum number of pending tasks", caller.UserID)
-	e.RetryAfter = 10 * time.Second
-	return e
+	return weir.TooMany(10*time.Second, "user %s has reached the maximum number of pending tasks", caller.UserID)
 }
 
-// requestUpload answers POST /asset/request-upload. The asset and its task wait for
-// the bytes.
-func (s *server) requestUpload(w http.ResponseWriter, r *request) error {
-	var body weir.NewAsset
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+// requestUpload answers POST /asset/request-upload. The asset and its task wait for the bytes.
+func (s *server) requestUpload(w http.ResponseWriter, r *request, body weir.NewAsset) error {
 	ctx, now := r.Context(), time.Now()
 	asset, task, err := body.Asset(r.caller, now)
 	if err != nil {
 		return err
 	}
-	key, err := s.uploadKey(ctx) // not in the transaction: the first time, it needs one of its own
+	key, err := s.uploadKey(ctx) // before the transaction: the first time, it needs its own one
 	if err != nil {
 		return err
 	}
@@ -162,26 +137,21 @@ func (s *server) requestUpload(w http.ResponseWriter, r *request) error {
 	}{where + "direct" + query, where + "tus" + query, newAsset{asset, taskID{task.ID}}})
 }
 
-// uploadKey returns the key that upload tokens are signed with.
+// uploadKey returns the key that signs upload tokens.
 func (s *server) uploadKey(ctx context.Context) ([]byte, error) {
-	return s.Store.NamedSecret(ctx, "upload", func() ([]byte, error) {
-		key := make([]byte, 32)
-		_, err := rand.Read(key)
-		return key, err
-	})
+	return s.Store.NamedKey(ctx, "upload")
 }
 
-// uploadValid is how long a file may be sent to the address of an upload.
+// uploadValid is how long the URL of an upload is valid.
 const uploadValid = 12 * time.Hour
 
-// uploadClaims is what the token in an upload's address says.
+// uploadClaims are the claims of the token in the URL of an upload.
 type uploadClaims struct {
 	jwt.RegisteredClaims
 	PlaybackID string `json:"playbackId"`
 }
 
-// signUpload returns the token with which the bytes of one asset may be sent,
-// without any other credential.
+// signUpload returns a token that allows the upload of one asset without another credential.
 func signUpload(key []byte, asset weir.Asset, now time.Time) (string, error) {
 	claims := uploadClaims{PlaybackID: asset.PlaybackID, RegisteredClaims: jwt.RegisteredClaims{
 		Subject: asset.ID, Audience: jwt.ClaimStrings{"upload"},

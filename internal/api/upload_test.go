@@ -32,7 +32,7 @@ func newUploads(t testing.TB, change func(*Options)) *uploads {
 	return u
 }
 
-// restart makes the service anew on the same store and storage.
+// restart starts the service again on the same store and storage.
 func (u *uploads) restart(change func(*Options)) {
 	u.Helper()
 	options := u.server.Options
@@ -75,8 +75,7 @@ type answered struct {
 	body string
 }
 
-// send sends a request; headers are pairs of name and value. Every error is as all
-// errors are.
+// send sends a request; headers are pairs of name and value. Every error is as all errors are.
 func (u *uploads) send(method, url string, body io.Reader, headers ...string) answered {
 	u.Helper()
 	r, err := http.NewRequestWithContext(u.Context(), method, url, body)
@@ -126,7 +125,7 @@ func (u *uploads) kept(r requested) string {
 	var all strings.Builder
 	for offset := int64(0); ; offset = int64(all.Len()) {
 		body, _, err := u.server.Media.Get(u.Context(), partKey(r.Asset.ID, offset), 0, -1)
-		if isNotFound(err) {
+		if weir.IsNotFound(err) {
 			break
 		}
 		if err != nil {
@@ -256,7 +255,7 @@ func TestReceiveFileUntilFull(t *testing.T) {
 		}
 	})
 	r := u.request()
-	g := u.send("PUT", r.URL, struct{ io.Reader }{io.LimitReader(endless{}, 3*roomStep)})
+	g := u.send("PUT", r.URL, struct{ io.Reader }{io.LimitReader(endless{}, 3*spaceStep)})
 	if g.StatusCode != 507 || asked != 3 {
 		t.Errorf("%d %s, asked %d times", g.StatusCode, g.body, asked)
 	}
@@ -286,7 +285,7 @@ func (u *uploads) dial(method, url, headers, body string) net.Conn {
 }
 
 // slowly sends a request and the first byte of its body, then nothing, or next to nothing,
-// until there is an answer. It is no http.Client, which may notice that nobody listens any
+// until there is an answer. It is no http.Client, which may notice that the server does not listen any
 // more before it reads what was said.
 func (u *uploads) slowly(method, url, headers string, trickle bool) (g answered) {
 	u.Helper()
@@ -338,8 +337,7 @@ func TestReceiveFileBroken(t *testing.T) {
 	}
 }
 
-// A client that sends nothing, or next to nothing, is given up on; one that takes its
-// time is not.
+// A client that sends nothing, or next to nothing, is given up on; one that takes its time is not.
 func TestReceiveFileSlowly(t *testing.T) {
 	u := newUploads(t, func(o *Options) { o.timeout = 300 * time.Millisecond })
 	for name, trickle := range map[string]bool{"nothing": false, "next to nothing": true} {
@@ -403,8 +401,8 @@ func TestReceiveFileTwice(t *testing.T) {
 	}
 }
 
-// What is told of an upload goes to those who wait for it.
-func TestUploadIsNews(t *testing.T) {
+// Subscribers get the events of an upload.
+func TestUploadEvents(t *testing.T) {
 	u := newUploads(t, nil)
 	r := u.request()
 	count := func() int {

@@ -29,15 +29,11 @@ func (s *server) writeUser(w http.ResponseWriter, r *request, code int) func(wei
 }
 
 // createUser answers POST /user.
-func (s *server) createUser(w http.ResponseWriter, r *request) error {
-	var body account.NewUser
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) createUser(w http.ResponseWriter, r *request, body account.NewUser) error {
 	return s.writeUser(w, r, http.StatusCreated)(s.Accounts.Register(r.Context(), body, s.clientAddr(r.Request)))
 }
 
-// logInAnswer has what a log-in gives. Here, and only here, tokens are shown.
+// logInAnswer is the answer to a log-in, the only one that shows tokens.
 type logInAnswer struct {
 	ID           string `json:"id,omitempty"`
 	Email        string `json:"email,omitempty"`
@@ -45,15 +41,17 @@ type logInAnswer struct {
 	RefreshToken string `json:"refreshToken,omitempty"`
 }
 
+// logInBody is a body of a log-in, a refresh or a new password. Each endpoint accepts some of its
+// members.
+type logInBody struct {
+	Email        string      `json:"email"`
+	Password     string      `json:"password"`
+	RefreshToken weir.Secret `json:"refreshToken"`
+	ResetToken   weir.Secret `json:"resetToken"`
+}
+
 // logIn answers POST /user/token.
-func (s *server) logIn(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Email    string `json:"email"`
-		Password string `json:"password"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) logIn(w http.ResponseWriter, r *request, body logInBody) error {
 	in, err := s.Accounts.LogIn(r.Context(), body.Email, body.Password, s.clientAddr(r.Request))
 	if err != nil {
 		return err
@@ -64,38 +62,23 @@ func (s *server) logIn(w http.ResponseWriter, r *request) error {
 }
 
 // refreshLogIn answers POST /user/token/refresh.
-func (s *server) refreshLogIn(w http.ResponseWriter, r *request) error {
-	var body struct {
-		RefreshToken string `json:"refreshToken"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
-	in, err := s.Accounts.Refresh(r.Context(), weir.Secret(body.RefreshToken))
+func (s *server) refreshLogIn(w http.ResponseWriter, r *request, body logInBody) error {
+	in, err := s.Accounts.Refresh(r.Context(), body.RefreshToken)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusCreated, logInAnswer{Token: in.Token.Reveal(), RefreshToken: in.RefreshToken.Reveal()})
 }
 
-// requestPasswordReset answers POST /user/password/reset-token. It says the same
-// for every address, so that nobody learns which ones have an account.
+// requestPasswordReset answers POST /user/password/reset-token. The answer is the same for every
+// address, so that it does not reveal which ones have an account.
 func (s *server) requestPasswordReset(http.ResponseWriter, *request) error {
 	return weir.Errorf(weir.Unavailable, "this server sends no mail; ask its operator to run `weir user passwd EMAIL`, which prints a one-time link")
 }
 
-// resetPassword answers POST /user/password/reset, with the token of a one-time
-// link.
-func (s *server) resetPassword(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Email      string `json:"email"`
-		ResetToken string `json:"resetToken"`
-		Password   string `json:"password"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
-	return s.writeUser(w, r, http.StatusOK)(s.Accounts.SetPassword(r.Context(), weir.Secret(body.ResetToken), body.Email, body.Password))
+// resetPassword answers POST /user/password/reset, with the token of a one-time link.
+func (s *server) resetPassword(w http.ResponseWriter, r *request, body logInBody) error {
+	return s.writeUser(w, r, http.StatusOK)(s.Accounts.SetPassword(r.Context(), body.ResetToken, body.Email, body.Password))
 }
 
 // listUsers answers GET /user.
@@ -148,53 +131,44 @@ func (s *server) getUserUsage(w http.ResponseWriter, r *request) error {
 	return writeJSON(w, http.StatusOK, usage)
 }
 
-// changeUser changes a user in one transaction, for an admin.
-func (s *server) changeUser(w http.ResponseWriter, r *request, change func(*store.Tx, *weir.User) error) error {
+// changeUser changes the user that the path names, for an admin.
+func (s *server) changeUser(w http.ResponseWriter, r *request, do func(*store.Tx, *weir.User) error) error {
 	ctx := r.Context()
-	err := s.Store.Tx(ctx, func(tx *store.Tx) error {
-		_, err := tx.UpdateUser(ctx, r.PathValue("id"), func(u *weir.User) error { return change(tx, u) })
+	return noContent(w, s.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.UpdateUser(ctx, r.PathValue("id"), func(u *weir.User) error { return do(tx, u) })
 		return err
-	})
-	if err != nil {
-		return err
-	}
-	return noContent(w)
+	}))
+}
+
+// userPatch is a body that changes a user. Each endpoint accepts some of its members.
+type userPatch struct {
+	DirectPlayback *bool `json:"directPlayback"`
+	ViewerLimit    *int  `json:"viewerLimit"`
+	Suspended      bool  `json:"suspended"`
+	Disabled       bool  `json:"disabled"`
 }
 
 // patchUser answers PATCH /user/{id}.
-func (s *server) patchUser(w http.ResponseWriter, r *request) error {
-	var body struct {
-		DirectPlayback *bool `json:"directPlayback"`
-		ViewerLimit    *int  `json:"viewerLimit"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) patchUser(w http.ResponseWriter, r *request, patch userPatch) error {
 	return s.changeUser(w, r, func(_ *store.Tx, u *weir.User) error {
-		if body.DirectPlayback != nil {
-			u.DirectPlayback = *body.DirectPlayback
+		if patch.DirectPlayback != nil {
+			u.DirectPlayback = *patch.DirectPlayback
 		}
-		if body.ViewerLimit != nil {
-			u.ViewerLimit = body.ViewerLimit
+		if patch.ViewerLimit != nil {
+			u.ViewerLimit = patch.ViewerLimit
 		}
 		return nil
 	})
 }
 
-// setUserSuspended answers PATCH /user/{id}/suspended. Keys work again after the
-// suspension; whoever was logged in has to log in again.
-func (s *server) setUserSuspended(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Suspended bool `json:"suspended"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+// setUserSuspended answers PATCH /user/{id}/suspended. After the suspension API keys work again,
+// but people have to log in again.
+func (s *server) setUserSuspended(w http.ResponseWriter, r *request, patch userPatch) error {
 	if r.PathValue("id") == r.caller.UserID {
 		return weir.Errorf(weir.Refused, "cannot suspend own user")
 	}
 	return s.changeUser(w, r, func(tx *store.Tx, u *weir.User) error {
-		u.Suspended = body.Suspended
+		u.Suspended = patch.Suspended
 		if !u.Suspended {
 			return nil
 		}
@@ -203,31 +177,22 @@ func (s *server) setUserSuspended(w http.ResponseWriter, r *request) error {
 }
 
 // setUserDisabled answers PATCH /user/{id}/disabled.
-func (s *server) setUserDisabled(w http.ResponseWriter, r *request) error {
-	var body struct {
-		Disabled bool `json:"disabled"`
-	}
-	if err := r.decode(&body); err != nil {
-		return err
-	}
+func (s *server) setUserDisabled(w http.ResponseWriter, r *request, patch userPatch) error {
 	if r.PathValue("id") == r.caller.UserID {
 		return weir.Errorf(weir.Refused, "cannot disable own user")
 	}
 	return s.changeUser(w, r, func(_ *store.Tx, u *weir.User) error {
-		u.Disabled = body.Disabled
+		u.Disabled = patch.Disabled
 		return nil
 	})
 }
 
-// deleteUser answers DELETE /user/{id}. What the user owned stays.
+// deleteUser answers DELETE /user/{id}. The user's resources stay.
 func (s *server) deleteUser(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("id")
 	if id == r.caller.UserID {
 		return weir.Errorf(weir.Refused, "cannot delete own user")
 	}
 	ctx := r.Context()
-	if err := s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.DeleteUser(ctx, id) }); err != nil {
-		return err
-	}
-	return noContent(w)
+	return noContent(w, s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.DeleteUser(ctx, id) }))
 }

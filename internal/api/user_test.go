@@ -28,7 +28,7 @@ func TestResetPassword(t *testing.T) {
 		{fmt.Sprintf(logIn, "another good one"), "201\n"},
 		{"GET /api/user/me  as: ann-jwt", "401\n"}, // of the old password
 		{"GET /api/user/me  as: JWT ${5.token}", "200\n"},
-		{"GET /api/user/me", "200\n"}, // keys go on working
+		{"GET /api/user/me", "200\n"}, // keys still work
 	} {
 		got := f.play(t, i+1, step.request)
 		if !strings.HasPrefix(got, step.want) {
@@ -40,7 +40,7 @@ func TestResetPassword(t *testing.T) {
 	}
 }
 
-// Who is wrong again and again must wait, and is told how long.
+// A client that sends wrong passwords must wait; the answer says how long.
 func TestGuessingPasswords(t *testing.T) {
 	f := newFixture(t)
 	for i := range 20 { // the wait doubles, so that at some point it is longer than a try takes
@@ -55,7 +55,7 @@ func TestGuessingPasswords(t *testing.T) {
 			t.Fatalf("try %d: %s", i, got)
 		}
 	}
-	t.Error("nobody has to wait")
+	t.Error("the client does not have to wait")
 }
 
 func TestBasicCredential(t *testing.T) {

@@ -124,7 +124,7 @@ func TestWebhookLog(t *testing.T) {
 		}
 	}
 	if status, body := f.ask(t, "bob", "GET", logs); status != 200 || body != "[]" {
-		t.Errorf("log as somebody else: %d %s", status, body)
+		t.Errorf("log as another user: %d %s", status, body)
 	}
 	if status, body := f.ask(t, "root-jwt", "GET", logs); status != 200 || !strings.Contains(body, entry.ID) {
 		t.Errorf("log as an admin: %d %s", status, body)

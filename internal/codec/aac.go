@@ -9,11 +9,11 @@ import (
 	"weir/internal/weir"
 )
 
-// AudioConfig is what an AudioSpecificConfig of MPEG-4 says (ISO/IEC 14496-3, 1.6.2.1).
+// AudioConfig has the fields of an AudioSpecificConfig of MPEG-4 (ISO/IEC 14496-3, 1.6.2.1).
 type AudioConfig struct {
 	ObjectType int // 2 = AAC-LC, 5 = HE-AAC, 29 = HE-AAC v2
 	SampleRate int // of the decoded audio
-	Channels   int // 0 = the frames say it
+	Channels   int // 0 = the frames have it
 
 	CoreType     int // object type of the AAC inside HE-AAC; else ObjectType
 	CoreRate     int // sample rate of the AAC inside HE-AAC; else SampleRate
@@ -23,13 +23,13 @@ type AudioConfig struct {
 	complete bool   // it has all fields that live audio needs
 }
 
-// audioRates are the sample rates that have a number in AudioSpecificConfig and ADTS.
+// audioRates are the sample rates that have an index in AudioSpecificConfig and ADTS.
 var audioRates = [...]int{
 	96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350,
 }
 
-// ParseAudioConfig reads an AudioSpecificConfig. Its object type may be any; ok is false if
-// there is no sample rate in it.
+// ParseAudioConfig reads an AudioSpecificConfig of any object type; ok is false if it has no sample
+// rate.
 func ParseAudioConfig(config []byte) (c AudioConfig, ok bool) {
 	b := bitReader{data: config}
 	rate := func() int {
@@ -82,7 +82,7 @@ func AACConfig(record []byte) (Config, error) {
 	const coding = "AAC"
 	c, ok := ParseAudioConfig(record)
 	switch {
-	case !ok || len(record) > 512: // descriptors of any sense are far below
+	case !ok || len(record) > 512: // valid ones are much shorter
 		return Config{}, unusable(coding, "the AudioSpecificConfig can't be read")
 	case c.ObjectType != 2 && c.ObjectType != 5 && c.ObjectType != 29:
 		return Config{}, unusable(coding,
@@ -98,14 +98,13 @@ func AACConfig(record []byte) (Config, error) {
 	return Config{
 		Kind: Audio, Codec: AAC,
 		Record: slices.Clone(record), RFC6381: mpeg4String("mp4a", mpeg4Audio, record),
-		// A config without channels leaves them to the frames; what players read of the
-		// track before those is stereo, as usual.
+		// Without channels in the config the frames have them. Until then players assume stereo.
 		SampleRate: c.SampleRate, Channels: cmp.Or(c.Channels, 2),
 	}, nil
 }
 
 // ADTSHeader returns the header of AAC frames in ADTS, without their lengths; AppendADTS
-// adds those. HE-AAC is announced as the AAC-LC inside it; decoders find the rest.
+// adds those. HE-AAC is announced as the AAC-LC inside it; decoders detect HE-AAC.
 func (c AudioConfig) ADTSHeader() ([]byte, error) {
 	odd := func(format string, args ...any) ([]byte, error) {
 		return nil, weir.Errorf(weir.Invalid, "AAC "+format+" has no place in MPEG-TS", args...)
@@ -141,7 +140,7 @@ func AppendADTS(dst, header, frame []byte) ([]byte, error) {
 // ADTSHeaderSize is how many bytes of a frame ParseADTS needs.
 const ADTSHeaderSize = 7
 
-// ADTSFrame is what the header of a frame in ADTS says.
+// ADTSFrame has the fields of the header of a frame in ADTS.
 type ADTSFrame struct {
 	Config     [2]byte // the AudioSpecificConfig
 	SampleRate int
@@ -202,7 +201,7 @@ func (l *LATM) Read(element []byte) (config []byte, frames [][]byte, err error) 
 const mpeg4Audio = 0x40
 
 // ParseESDS reads the descriptors of an MPEG-4 elementary stream, the body of an esds box:
-// the object type, which tells the coding, and what its decoder must know.
+// the object type, which identifies the coding, and the configuration of its decoder.
 func ParseESDS(box []byte) (object byte, specific []byte) {
 	b := bitReader{data: box}
 	b.take(32) // version and flags

@@ -162,6 +162,6 @@ func TestLATM(t *testing.T) {
 		}
 	}
 	if _, _, err := l.Read(nil); err == nil {
-		t.Error("nothing is taken for LATM")
+		t.Error("empty data counts as LATM")
 	}
 }

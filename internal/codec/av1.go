@@ -100,7 +100,7 @@ func (d *av1Decoder) Config() (c Config, ok bool, err error) {
 	return c, err == nil, err
 }
 
-// av1Fixed is how many bytes of an av1C record stand before its OBUs.
+// av1Fixed is how many bytes of an av1C record come before its OBUs.
 const av1Fixed = 4
 
 // obu is a unit of AV1.
@@ -113,7 +113,7 @@ type obu struct {
 
 var errCutOBU = errors.New("an OBU is cut off")
 
-// obus returns the OBUs of a sample or a record. Damaged bytes end with an error.
+// obus returns the OBUs of a sample or a record. Damaged data ends with an error.
 func obus(data []byte) iter.Seq2[obu, error] {
 	return func(yield func(obu, error) bool) {
 		for rest := data; len(rest) > 0; {

@@ -1,7 +1,6 @@
 package codec
 
-// bitReader takes bits from the front of foreign bytes. After the first read past the end
-// everything is zero.
+// bitReader reads bits. After the first read past the end it returns only zeros.
 type bitReader struct {
 	data  []byte
 	at    int
@@ -21,7 +20,7 @@ func (b *bitReader) take(n int) uint32 {
 	return v
 }
 
-// bytes takes whole bytes; the bits before them must have been whole bytes too.
+// bytes reads whole bytes; the position must be at a whole byte.
 func (b *bitReader) bytes(n int) []byte {
 	if n > len(b.data)-b.at/8 {
 		b.short, b.at = true, 8*len(b.data)
@@ -34,7 +33,7 @@ func (b *bitReader) bytes(n int) []byte {
 
 func (b *bitReader) flag() bool { return b.take(1) == 1 }
 
-// golomb takes a number in Exp-Golomb code.
+// golomb reads a number in Exp-Golomb code.
 func (b *bitReader) golomb() uint32 {
 	zeros := 0
 	for zeros <= 32 && !b.flag() {

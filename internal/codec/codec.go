@@ -1,17 +1,17 @@
-// Package codec knows what is inside a sample: H.264, H.265, AV1, AAC and Opus. It has the
-// one parser of each parameter set and configuration record, and tells codec strings, frame
-// sizes, durations and key frames from them.
+// Package codec parses the content of samples: H.264, H.265, AV1, AAC and Opus. It has the only
+// parser of each parameter set and configuration record, and derives codec strings, frame sizes,
+// durations and key frames from them.
 //
-// A [Packet] is what a transport brings for a track. A [Decoder] makes samples of packets,
-// and knows the [Config] of their track, of which cmaf makes a sample entry. [Units] walks
-// through the NAL units of a sample, and [ParameterSets] reads avcC and hvcC records.
+// A [Packet] is the data of a track in a message of a transport. A [Decoder] makes samples of
+// packets, and has the [Config] of their track, of which cmaf makes a sample entry. [Units]
+// iterates over the NAL units of a sample, and [ParameterSets] reads avcC and hvcC records.
 //
-// The package is pure: it reads and writes bytes it is given, and nothing else.
+// The package does no I/O.
 package codec
 
 import "time"
 
-// Kind is what a track carries.
+// Kind is the kind of a track.
 type Kind string
 
 // The kinds of tracks.
@@ -32,12 +32,12 @@ const (
 	EAC3 = "eac3"
 )
 
-// Packet is what a message of a transport brings for one track: a frame, or the
-// configuration of the frames that follow.
+// Packet is the data of one track in a message of a transport: a frame, or the configuration of the
+// frames that follow.
 type Packet struct {
 	Kind        Kind
 	Codec       string        // one of the constants above; anything else is a name for people
-	Track       byte          // tells several tracks of a kind apart
+	Track       byte          // distinguishes several tracks of a kind
 	Config      bool          // Data is the configuration of the codec, not a frame
 	Offset      time.Duration // from the time of the message to the decode time
 	Composition time.Duration // from the decode time to the presentation time

@@ -6,17 +6,16 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 )
 
-// Complexity tells from a stream of H.264 how hard its frames were to encode. Their sizes
-// alone do not: an encoder that keeps to a bitrate spends the same on all, and lets the
-// quality differ. So each slice counts by its size and by the quantizer that it was coded
-// with, as if all had been coded with the same one.
+// Complexity measures how hard the frames of H.264 were to encode. Their sizes alone do not show
+// it: an encoder with a constant bitrate spends the same on all frames and lets the quality differ.
+// So the size of each slice is scaled by its quantizer, as if all slices had the same one.
 type Complexity struct {
 	lengthSize int // bytes of the length before each NAL unit
 	sps        h264.SPS
 	pps        map[uint32]picParams
 }
 
-// picParams is what a slice header depends on, of a picture parameter set.
+// picParams are the fields of a picture parameter set on which a slice header depends.
 type picParams struct {
 	cabac              bool
 	bottomOrder        bool // bottom_field_pic_order_in_frame_present_flag
@@ -28,16 +27,16 @@ type picParams struct {
 }
 
 const (
-	// normalQuantizer is the one that complexity is told for.
+	// normalQuantizer is the quantizer to which sizes are scaled.
 	normalQuantizer = 28
-	// octaves is how many times 6 steps of the quantizer halve the size of a slice.
+	// octaves is how often 6 steps of the quantizer halve the size of a slice.
 	octaves = 1.2
-	// headerBytes is what is looked at of a slice; its header ends long before.
+	// headerBytes is how many bytes of a slice are read; its header is much shorter.
 	headerBytes = 256
 	maxRefs     = 32
 )
 
-// NewComplexity returns a meter for a track with these parameter sets; false = they can't be
+// NewComplexity returns a Complexity for a track with these parameter sets; false = they can't be
 // used.
 func NewComplexity(sets ParameterSets) (*Complexity, bool) {
 	c := &Complexity{lengthSize: sets.LengthSize, pps: map[uint32]picParams{}}
@@ -58,7 +57,7 @@ func NewComplexity(sets ParameterSets) (*Complexity, bool) {
 	return c, known && len(c.pps) > 0 && c.lengthSize >= 1 && c.lengthSize <= 4
 }
 
-// Of returns the complexity of a sample, in bytes; false = it can't be told.
+// Of returns the complexity of a sample, in bytes; false = unknown.
 func (c *Complexity) Of(sample []byte) (float64, bool) {
 	sum := 0.0
 	for unit, err := range Units(sample, c.lengthSize) {
@@ -95,7 +94,7 @@ func (c *Complexity) addPPS(unit []byte) bool {
 	var p picParams
 	p.cabac = h.flag()
 	p.bottomOrder = h.flag()
-	if h.golomb() > 0 { // slice groups, which nobody uses
+	if h.golomb() > 0 { // slice groups, which encoders do not use
 		return false
 	}
 	p.refs = [2]uint32{h.golomb() + 1, h.golomb() + 1}

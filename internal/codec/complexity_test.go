@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// video is an input of ffmpeg: three seconds of a moving picture.
+// video is an input of ffmpeg: three seconds of moving video.
 const video = "-f lavfi -i testsrc2=s=160x90:r=25:d=3"
 
 // ffmpeg returns what ffmpeg makes of an input, as a stream of a format.

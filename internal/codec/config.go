@@ -12,7 +12,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Config is what a decoder must know of a track before its first sample.
+// Config is the configuration of a track, which a decoder needs before the first sample.
 type Config struct {
 	Kind    Kind
 	Codec   string // one of the constants; "" = another one
@@ -28,7 +28,7 @@ type Config struct {
 	SampleRate, Channels int
 }
 
-// maxPixels is how wide or high a frame may be. No level of a coding in use allows more.
+// maxPixels is the maximum width and height of a frame. No level of a supported coding allows more.
 const maxPixels = 16888
 
 const impossibleForm = "the sequence parameter set says that samples are of no possible form"
@@ -123,8 +123,8 @@ func H265Config(vps, sps, pps []byte) (Config, error) {
 	return c.video(coding, "hvc1", uint64(width), uint64(height), &record)
 }
 
-// parameterSets checks that NAL units are of these kinds, and takes off the zeros that
-// stand between NAL units in some transports.
+// parameterSets checks that NAL units are of these kinds, and removes the zeros that some
+// transports have between NAL units.
 func parameterSets(
 	coding string, kind func([]byte) NAL, kinds []NAL, units ...[]byte,
 ) ([][]byte, error) {
@@ -144,8 +144,8 @@ func parameterSets(
 	return sets, nil
 }
 
-// AV1Config returns the configuration of AV1 with this sequence header, a whole OBU. Other
-// OBUs may stand around it.
+// AV1Config returns the configuration of AV1 with this sequence header, a whole OBU. There may be
+// other OBUs around it.
 func AV1Config(sequenceHeader []byte) (Config, error) {
 	const coding = "AV1"
 	unit, s, err := parseSequenceHeader(sequenceHeader)
@@ -162,7 +162,7 @@ func AV1Config(sequenceHeader []byte) (Config, error) {
 	return Config{Codec: AV1}.video(coding, "av01", uint64(s.Width()), uint64(s.Height()), &record)
 }
 
-// OpusConfig returns the configuration of Opus with so many channels; see OpusHead.
+// OpusConfig returns the configuration of Opus with the number of channels; see OpusHead.
 func OpusConfig(channels int) (Config, error) {
 	head := OpusHead(channels)
 	if head == nil {
@@ -174,15 +174,14 @@ func OpusConfig(channels int) (Config, error) {
 	}, nil
 }
 
-// setPixelAspect sets the aspect ratio of pixels. Those of no known form are square.
+// setPixelAspect sets the aspect ratio of pixels. Unknown ones are square.
 func (c *Config) setPixelAspect(width, height uint) {
 	if width > 0 && height > 0 && width != height {
 		c.PixelWidth, c.PixelHeight = int(width), int(height)
 	}
 }
 
-// video completes the configuration of a video track; entry is its sample entry in MP4
-// files.
+// video completes the configuration of a video track; entry is its sample entry in MP4 files.
 func (c Config) video(
 	coding, entry string, width, height uint64, record interface{ Encode(io.Writer) error },
 ) (Config, error) {

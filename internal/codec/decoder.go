@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// Decoder makes samples of what encoders send, and knows the configuration of their track.
-// It decodes no frame: it leaves out what has no place in a sample, finds key frames, and
-// notices changes of the configuration.
+// Decoder makes samples of the packets of encoders, and has the configuration of their track. It
+// decodes no frame: it removes what must not be in a sample, finds key frames, and notices changes
+// of the configuration.
 type Decoder interface {
 	// Configure takes the record that is sent before the frames.
 	Configure(record []byte) error
-	// Sample makes a sample of a frame, which is the decoder's from here on. A sample
-	// without data is none.
+	// Sample makes a sample of a frame, whose bytes belong to the decoder afterwards. A sample
+	// without data must be ignored.
 	Sample(frame []byte) (Sample, error)
-	// Changed reports whether the configuration has changed since the call before.
+	// Changed reports whether the configuration has changed since the last call.
 	Changed() bool
-	// Config returns the configuration; ok is false as long as too little is known.
+	// Config returns the configuration; ok is false as long as it is incomplete.
 	Config() (c Config, ok bool, err error)
 }
 
@@ -26,8 +26,8 @@ type Sample struct {
 	Data []byte
 	Sync bool // decoding can start here
 
-	// Duration of audio, in ticks of 1/Timescale seconds; Timescale is 0 for video, whose
-	// duration only the next frame tells.
+	// Duration of audio, in ticks of 1/Timescale seconds. Timescale is 0 for video, whose duration
+	// is known only with the next frame.
 	Duration, Timescale int64
 }
 
@@ -57,23 +57,22 @@ func (c *change) Changed() bool {
 	return was
 }
 
-// maxSets is how many bytes of parameter sets beside those of the record are kept.
+// maxSets is the maximum size of all parameter sets beside those of the record.
 const maxSets = 16 << 10
 
 // nalDecoder is the decoder of H.264 and H.265, whose frames are NAL units with their
 // lengths before them.
 //
-// Parameter sets belong to the configuration. Encoders repeat them in the stream, where they
-// are left out, or change them there, which is another configuration. That has one set of
-// each type; encoders that use several picture parameter sets get the others put before each
-// key frame.
+// Parameter sets belong to the configuration. Encoders repeat them in the stream, where they are
+// removed, or change them there, which changes the configuration. It has one set of each type;
+// other picture parameter sets are inserted before each key frame.
 type nalDecoder struct {
 	change
 	h265          bool
 	lengthSize    int
 	vps, sps, pps []byte
 	others        []otherPPS
-	insert        bool // others changed, so they must stand before the next frame
+	insert        bool // others changed, so they must be inserted before the next frame
 }
 
 // otherPPS is a picture parameter set that is not in the record.
@@ -101,8 +100,8 @@ func (d *nalDecoder) Configure(record []byte) error {
 }
 
 func (d *nalDecoder) Sample(frame []byte) (Sample, error) {
-	var room [16][]byte // spares most frames an allocation
-	kept := room[:0]
+	var array [16][]byte // avoids an allocation for usual frames
+	kept := array[:0]
 	var size int
 	var slice, key bool
 	asItIs := d.lengthSize == 4
@@ -178,7 +177,7 @@ func (d *nalDecoder) set(nal []byte) error {
 		return nil
 	}
 	if slot == &d.sps {
-		// The picture parameter sets were of the old one.
+		// The picture parameter sets belong to the old one.
 		d.pps, d.others = nil, nil
 	}
 	*slot, d.changed = bytes.Clone(nal), true
@@ -245,7 +244,7 @@ type aacDecoder struct {
 
 func (d *aacDecoder) Configure(record []byte) error {
 	if len(record) == 0 || bytes.Equal(record, d.config.Record) {
-		return nil // encoders that don't know it yet send none
+		return nil // some encoders send an empty one first
 	}
 	c, err := AACConfig(record)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestNALSamples(t *testing.T) {
 		},
 		{"left out", avcC(sps, pps), [][]byte{lengths(4, aud, sps, pps, sei, key, fill)}, []Sample{{Data: lengths(4, sei, key), Sync: true}}, []bool{false}},
 		{"empty NAL units", avcC(sps, pps), [][]byte{lengths(4, nil, key, nil, slice)}, []Sample{{Data: lengths(4, key, slice), Sync: true}}, []bool{false}},
-		{"no picture", avcC(sps, pps), [][]byte{lengths(4, aud, sei)}, []Sample{{}}, []bool{false}},
+		{"no frame", avcC(sps, pps), [][]byte{lengths(4, aud, sei)}, []Sample{{}}, []bool{false}},
 		{"nothing", avcC(sps, pps), [][]byte{nil}, []Sample{{}}, []bool{false}},
 		{
 			"without a config", nil,
@@ -84,7 +84,7 @@ func TestNALSamples(t *testing.T) {
 			[]bool{false, true},
 		},
 		{
-			"another picture set", avcC(sps, pps),
+			"another PPS", avcC(sps, pps),
 			[][]byte{lengths(4, newPPS, slice), lengths(4, newPPS, slice)},
 			[]Sample{{Data: lengths(4, slice)}, {Data: lengths(4, slice)}},
 			[]bool{true, false},
@@ -96,7 +96,7 @@ func TestNALSamples(t *testing.T) {
 			[]bool{true, false},
 		},
 		{
-			"two picture sets", avcC(sps, pps, pps1),
+			"two PPS", avcC(sps, pps, pps1),
 			[][]byte{lengths(4, slice), lengths(4, key), lengths(4, slice), lengths(4, key)},
 			[]Sample{
 				{Data: lengths(4, pps1, slice)},
@@ -107,7 +107,7 @@ func TestNALSamples(t *testing.T) {
 			[]bool{false, false, false, false},
 		},
 		{
-			"the second picture set changes", avcC(sps, pps, pps1),
+			"the second PPS changes", avcC(sps, pps, pps1),
 			[][]byte{lengths(4, key), lengths(4, newPPS1), lengths(4, slice), lengths(4, slice)},
 			[]Sample{{Data: lengths(4, pps1, key), Sync: true}, {}, {Data: lengths(4, newPPS1, slice)}, {Data: lengths(4, slice)}},
 			[]bool{false, false, false, false},
@@ -169,7 +169,7 @@ func TestH265Samples(t *testing.T) {
 	}
 }
 
-func TestBadPictures(t *testing.T) {
+func TestBadFrames(t *testing.T) {
 	good := avcC(sps, pps)
 	for _, tt := range []struct {
 		name   string
@@ -182,7 +182,7 @@ func TestBadPictures(t *testing.T) {
 		{"cut config of H.265", H265, hvcC([]byte{32 << 1, 1, 1})[:26], nil},
 		{"cut length", H264, good, []byte{0, 0, 1}},
 		{"long length", H264, good, []byte{0, 0, 0, 5, 0x65}},
-		{"endless picture sets", H264, good, lengths(4, append([]byte{0x68, 0x40}, make([]byte, 20<<10)...))},
+		{"too large PPS", H264, good, lengths(4, append([]byte{0x68, 0x40}, make([]byte, 20<<10)...))},
 		{"cut config of AV1", AV1, []byte{0x81, 0}, nil},
 		{"cut OBU", AV1, []byte{0x81, 0, 0, 0}, []byte{0x0A, 9, 0}},
 		{"endless size", AV1, []byte{0x81, 0, 0, 0}, bytes.Repeat([]byte{0x0A, 0xFF}, 20)},
@@ -301,7 +301,7 @@ func TestSampleAllocations(t *testing.T) {
 	}{
 		{"as it is", H264, avcC(sps, pps), lengths(4, sei, slice), 0},
 		{"units left out", H264, avcC(sps, pps), lengths(4, aud, sps, pps, sei, key), 1},
-		{"several picture sets", H264, avcC(sps, pps, pps1), lengths(4, key), 2},
+		{"several PPS", H264, avcC(sps, pps, pps1), lengths(4, key), 2},
 		{"AV1 as it is", AV1, record, []byte{0x32, 2, 0x30, 9}, 1},
 		{"AV1 with a delimiter", AV1, record, []byte{0x12, 0, 0x32, 2, 0x30, 9}, 2},
 		{"AV1 key frame", AV1, record, []byte{0x12, 0, 0x0A, 2, 0, 0, 0x32, 2, 0x10, 9}, 5},

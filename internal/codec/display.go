@@ -7,9 +7,9 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/codecs/h264"
 )
 
-// Display is what the configuration of a video track says of how its frames are displayed.
+// Display is how the frames of a video track are displayed, according to its configuration.
 type Display struct {
-	Interlaced bool // a frame may have lines of two moments
+	Interlaced bool // a frame may have lines of two different times
 	FullRange  bool // black is 0 and not 16
 
 	// How colors are coded, by the numbers that all codings share (ISO/IEC 23091-2); 0 =
@@ -17,7 +17,7 @@ type Display struct {
 	Primaries, Transfer, Matrix int
 }
 
-// Display returns what the configuration says, which is nothing if it can't be read.
+// Display returns how frames are displayed; the zero value if the configuration can't be read.
 func (c Config) Display() (d Display) {
 	switch c.Codec {
 	case H264:
@@ -43,7 +43,7 @@ func h264Display(record []byte) (d Display) {
 	if err != nil {
 		return d
 	}
-	// mp4ff would take as much memory as the parameter set says.
+	// Not mp4ff, which would allocate as much memory as the parameter set demands.
 	var s h264.SPS
 	if err := s.Unmarshal(sets.find(NALSPS, H264NAL)); err != nil {
 		return d
@@ -68,7 +68,7 @@ func h265Display(record []byte) (d Display) {
 	if err != nil || s.VUI == nil {
 		return d
 	}
-	// No decoder weaves fields that are frames of their own, so they don't count as interlaced.
+	// Decoders do not combine fields that are separate frames, so they do not count as interlaced.
 	d.FullRange = s.VUI.VideoFullRangeFlag
 	if v := s.VUI; v.ColourDescriptionFlag {
 		d.Primaries, d.Transfer = int(v.ColourPrimaries), int(v.TransferCharacteristics)

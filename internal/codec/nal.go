@@ -8,13 +8,13 @@ import (
 	"iter"
 )
 
-// StartCode stands before each NAL unit in an Annex B stream.
+// StartCode comes before each NAL unit in an Annex B stream.
 const StartCode = "\x00\x00\x00\x01"
 
-// NAL is what a NAL unit of H.264 or H.265 is.
+// NAL is the kind of a NAL unit of H.264 or H.265.
 type NAL byte
 
-// The NAL units that somebody asks for.
+// The kinds of NAL units.
 const (
 	NALOther     NAL = iota
 	NALSlice         // of a frame
@@ -27,7 +27,7 @@ const (
 	NALFiller
 )
 
-// H264NAL returns what a NAL unit of H.264 is (ITU-T H.264, table 7-1).
+// H264NAL returns the kind of a NAL unit of H.264 (ITU-T H.264, table 7-1).
 func H264NAL(unit []byte) NAL {
 	if len(unit) == 0 {
 		return NALOther
@@ -51,7 +51,7 @@ func H264NAL(unit []byte) NAL {
 	return NALOther
 }
 
-// H265NAL returns what a NAL unit of H.265 is (ITU-T H.265, table 7-1).
+// H265NAL returns the kind of a NAL unit of H.265 (ITU-T H.265, table 7-1).
 func H265NAL(unit []byte) NAL {
 	if len(unit) == 0 {
 		return NALOther
@@ -134,7 +134,7 @@ func FromAnnexB(stream []byte) []byte {
 	return units
 }
 
-// ParameterSets is what an avcC or hvcC record says.
+// ParameterSets has the content of an avcC or hvcC record.
 type ParameterSets struct {
 	LengthSize int      // bytes of the length before each NAL unit of a sample
 	Units      [][]byte // VPS, SPS and PPS, in the order of the record, whose bytes they are

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// OpusRate is the sample rate of Opus in any file, whatever rate the audio had before.
+	// OpusRate is the sample rate of Opus in any file, independent of the original audio.
 	OpusRate = 48000
-	// OpusPreSkip is how many samples an encoder of Opus looks ahead, and a decoder drops.
+	// OpusPreSkip is the look-ahead of an Opus encoder in samples, which a decoder drops.
 	OpusPreSkip = 312
 
 	opusMagic = "OpusHead"
 )
 
-// OpusHead returns the identification header (RFC 7845, 5.1) of Opus with so many channels,
-// in the order of Vorbis when there are more than two; nil if there is no such layout.
+// OpusHead returns the identification header (RFC 7845, 5.1) of Opus with the number of channels,
+// in the order of Vorbis if there are more than two; nil if there is no such layout.
 func OpusHead(channels int) []byte {
 	// For more than two channels: how many streams there are, how many of them are stereo,
 	// and which of the decoded channels each channel is.
@@ -40,7 +40,7 @@ func OpusHead(channels int) []byte {
 	return append(head, layouts[channels]...)
 }
 
-// opusChannels returns how many channels an identification header tells of.
+// opusChannels returns the number of channels in an identification header.
 func opusChannels(head []byte) (int, error) {
 	const size = 19 // without a table of channels
 	if len(head) < size || !bytes.HasPrefix(head, []byte(opusMagic)) || head[8] != 1 {

@@ -77,7 +77,7 @@ func vpString(name string, config []byte) string {
 	chroma, full := config[6]>>1&7, config[6]&1
 	primaries, transfer, matrix := config[7], config[8], config[9]
 	if level == 0 {
-		level = 10 // not known: the lowest, as the letters must say one
+		level = 10 // unknown: the lowest, because the string must have one
 	}
 	s := fmt.Sprintf("%s.%02d.%02d.%02d", name, profile, level, depth)
 	plain := chroma <= 1 && full == 0 && primaries <= 2 && transfer <= 2 && matrix <= 2
@@ -122,5 +122,5 @@ func mpeg4String(entry string, object byte, specific []byte) string {
 	return fmt.Sprintf("%s.%02X", entry, object)
 }
 
-// opusString is what browsers ask for; some refuse the letters of the sample entry.
+// opusString is the name that browsers accept; some refuse the name of the sample entry, Opus.
 const opusString = "opus"

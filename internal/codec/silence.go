@@ -1,6 +1,6 @@
 package codec
 
-// Silence in AAC-LC: 48 kHz, stereo. It stands in for audio that is missing or not wanted.
+// Silence in AAC-LC: 48 kHz, stereo. It replaces audio that is missing or not wanted.
 const (
 	SilenceRate     = 48000 // samples a second
 	SilenceDuration = 1024  // samples of a frame

@@ -14,8 +14,8 @@ func (c *Config) LocalURL(port int) string {
 	return cmp.Or(c.publicBase(), c.listenerURL("localhost", port))
 }
 
-// EventURL returns the URL at which receivers of events reach the service: they have sent no
-// request that would tell it.
+// EventURL returns the URL at which receivers of events reach the service. There is no request from
+// which it could be taken.
 func (c *Config) EventURL() string {
 	return cmp.Or(c.publicBase(), c.listenerURL(machineAddress(), 0))
 }
@@ -71,8 +71,8 @@ func (c *Config) RTMPServer(base string) string {
 	return scheme + "://" + host + "/live"
 }
 
-// SplitAddress returns host and port of a listener's address. anyHost is the host of an
-// address that stands for all of this machine's.
+// SplitAddress returns host and port of a listener's address. anyHost is the host if it listens on
+// all addresses.
 func SplitAddress(addr, anyHost string) (host, port string) {
 	host, port, _ = net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {

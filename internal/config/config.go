@@ -21,7 +21,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Config is all settings of a node. Parse fills it; nobody changes it afterwards.
+// Config has all settings of a node. Parse fills it; it does not change afterwards.
 //
 // A setting is one field here, one line in weir.yaml and one row in docs/settings.md; a test
 // compares the three. The name of its environment variable follows from its own name. A
@@ -114,8 +114,7 @@ func (c *Config) complete() {
 	c.NodeURL = strings.TrimRight(c.NodeURL, "/")
 }
 
-// check returns an error for everything that is wrong with the settings and that their types
-// do not exclude.
+// check returns the errors of settings that their types do not exclude.
 func (c *Config) check() error {
 	var problems []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -125,7 +124,7 @@ func (c *Config) check() error {
 	}
 	refuse(c.Data == "", "--data: must name a folder")
 	refuse(c.SecretFile == "", "--secret-file: must name a file")
-	// Never the URL itself: it carries a password.
+	// Never the URL itself: it has a password in it.
 	scheme, rest, _ := strings.Cut(c.Database.Reveal(), ":")
 	refuse(!slices.Contains([]string{"sqlite", "postgres", "postgresql"}, scheme) || rest == "",
 		"--database: must be sqlite:PATH or postgres://USER:PASSWORD@HOST/NAME")
@@ -190,8 +189,7 @@ func isAddress(s string) bool {
 }
 
 func isHostName(s string) bool {
-	_, err := netip.ParseAddr(s)
-	return err != nil && strings.Contains(s, ".") && !strings.ContainsAny(s, ":/@?#* \t")
+	return !isAddress(s) && strings.Contains(s, ".") && !strings.ContainsAny(s, ":/@?#* \t")
 }
 
 func isBaseURL(s string) bool {

@@ -22,7 +22,7 @@ import (
 	"weir/internal/weir"
 )
 
-// Command is the command that the command line asks for.
+// Command is the command of the command line.
 type Command struct {
 	Name   string // with its arguments, such as "key create <name>"
 	parsed *kong.Context
@@ -35,7 +35,7 @@ func (c *Command) Run(ctx context.Context, values ...any) error {
 	return c.parsed.Run(values...)
 }
 
-// ErrHelp is the error of Parse when it has printed the help that was asked for.
+// ErrHelp is the error of Parse when it has printed the help.
 var ErrHelp = errors.New("help was shown")
 
 // Parse reads the command and the settings. commands is a pointer to a struct with a field
@@ -166,7 +166,7 @@ func envName(setting string) string {
 	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(setting, "-", "_"))
 }
 
-// defaultFile is the settings file that is read when nobody names one.
+// defaultFile is the default settings file.
 const defaultFile = "weir.yaml"
 
 // sources finds the settings that the command line does not have: in the environment, then in
@@ -192,7 +192,7 @@ func (s *sources) readFile(ctx *kong.Context) error {
 	return err
 }
 
-// Validate has nothing to check; kong wants it.
+// Validate implements kong.Resolver.
 func (s *sources) Validate(*kong.Application) error { return nil }
 
 // setting is the text of a setting and the name of the place that has it.
@@ -212,7 +212,7 @@ func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (
 	if found == nil || err != nil {
 		return nil, err
 	}
-	// kong decodes it again; here it is done to say where a bad value came from.
+	// kong decodes it again; here it is decoded to name the source of an invalid value.
 	decode := &kong.DecodeContext{Value: flag.Value, Scan: kong.Scan().PushTyped(found.text, kong.FlagValueToken)}
 	if err := flag.Mapper.Decode(decode, reflect.New(flag.Target.Type()).Elem()); err != nil {
 		return nil, fmt.Errorf("from %s: %w", found.from, err)
@@ -232,8 +232,8 @@ func (s *sources) fromEnvironment(flag *kong.Flag) (*setting, error) {
 			return &setting{strings.TrimSpace(string(content)), name + "_FILE"}, err
 		}
 	}
-	// An empty variable is a value where emptiness means something, and otherwise
-	// how a container's environment says "not set".
+	// An empty variable is a value if the setting can be empty. Otherwise it means "not set", as in
+	// the environment of containers.
 	kind := flag.Target.Kind()
 	if !ok || text == "" && kind != reflect.String && kind != reflect.Slice {
 		return nil, nil
@@ -254,9 +254,9 @@ func (s *sources) filePath(ctx *kong.Context) (path string, named bool) {
 	return defaultFile, false
 }
 
-// readSettings reads a settings file: one line a setting, named like its flag,
-// with a single value or a list. A name that is no setting is refused, because a
-// misspelt setting would otherwise silently stay at its default.
+// readSettings reads a settings file: one line per setting, named like its flag, with a single
+// value or a list. It refuses unknown names, because a misspelt setting would otherwise keep its
+// default.
 func readSettings(path string, flags []*kong.Flag) (map[string]string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -282,7 +282,7 @@ func readSettings(path string, flags []*kong.Flag) (map[string]string, error) {
 	return file, nil
 }
 
-// settingText returns a value of the settings file as it would stand on the command line.
+// settingText returns a value of the settings file as on the command line.
 func settingText(value any) (string, error) {
 	switch value := value.(type) {
 	case nil:

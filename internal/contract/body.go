@@ -33,10 +33,10 @@ const (
 	maxExponent = 308 // of a float64; the library writes numbers out in full
 )
 
-// Check checks a body and returns it as handlers may decode it: what was validated, not what was
-// sent, because of two members with the same name the schema saw only the last one. The error of
-// an invalid body has a message for people as its last one, and before it messages for programs:
-// JSON in a string, as the Livepeer Studio API has them.
+// Check checks a body and returns it for the handler to decode. It returns the validated body, not
+// the received one: of two members with the same name only the last was validated. The error of an
+// invalid body has messages for programs, which are JSON in a string as in the Livepeer Studio API,
+// and after them one for people.
 func (b *Body) Check(body []byte) ([]byte, error) {
 	value, err := parse(body)
 	if err != nil {
@@ -118,7 +118,7 @@ func tooDeep(body []byte) bool {
 	return false
 }
 
-// checkLimits returns an error for what would cost too much to validate.
+// checkLimits returns an error for a value that would cost too much to validate.
 func checkLimits(value any, instance []string, budget *int) *failure {
 	if *budget--; *budget < 0 {
 		return &failure{
@@ -190,8 +190,8 @@ func hasZero(value any) bool {
 	return false
 }
 
-// plainNumbers writes whole numbers without point and exponent, as Go's integers
-// need them: 128.0 and 1e3 are integers to JSON Schema.
+// plainNumbers writes whole numbers without point and exponent, as Go's integers need them: 128.0
+// and 1e3 are integers to JSON Schema.
 func plainNumbers(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -1,5 +1,5 @@
 // Package contract is openapi.yaml, compiled. It checks the bodies of requests against the
-// document, says in messages what is wrong with one, and lets tests check responses.
+// document, describes their errors in messages, and lets tests check responses.
 //
 // An operation is named by its method and path, as in `PATCH /api/stream/{id}`. Start with New
 // and Body.Check. The verdict on a body is that of the JSON Schema library. failure.go decides

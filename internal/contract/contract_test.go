@@ -323,7 +323,7 @@ components:
 	}
 }
 
-// Items are told in their order, which is not that of their written indexes.
+// Items are reported by index, not in the order of the indexes as text.
 func TestOrderOfItems(t *testing.T) {
 	schema := compiled(t).Body("POST /api/webhook")
 	for range 20 {
@@ -541,7 +541,7 @@ func TestDocument(t *testing.T) {
 	for _, section := range []string{"headers", "parameters", "responses", "schemas"} {
 		for name, place := range doc.members("/components/" + section) {
 			if !referenced[place] {
-				t.Errorf("%s: nobody refers to %s", place, name)
+				t.Errorf("%s: nothing refers to %s", place, name)
 			}
 		}
 	}

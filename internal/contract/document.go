@@ -14,7 +14,7 @@ import (
 // document is the YAML with its members in their order. Places in it are JSON pointers.
 type document struct{ root any }
 
-// at returns what is at a place, nil when there is nothing.
+// at returns the value at a place, nil when there is none.
 func (d *document) at(place string) any {
 	value := d.root
 	for token := range strings.SplitSeq(strings.TrimPrefix(place, "/"), "/") {
@@ -23,7 +23,7 @@ func (d *document) at(place string) any {
 	return value
 }
 
-// follow returns the place behind a $ref, or the place itself.
+// follow returns the place that a $ref names, or the place itself if it has no $ref.
 func (d *document) follow(place string) string {
 	for {
 		ref, ok := d.at(place + "/$ref").(string)
@@ -34,7 +34,7 @@ func (d *document) follow(place string) string {
 	}
 }
 
-// members yields the names and the places of what is at a place.
+// members yields the names and the places of the members at a place.
 func (d *document) members(place string) func(yield func(name, place string) bool) {
 	return func(yield func(string, string) bool) {
 		object, _ := d.at(place).(yaml.MapSlice)
@@ -56,7 +56,7 @@ func (d *document) title(place string) string {
 	return title
 }
 
-// compare tells which of two places comes first in the document.
+// compare returns which of two places comes first in the document.
 func (d *document) compare(a, b string) int {
 	tokensA, tokensB := strings.Split(a, "/"), strings.Split(b, "/")
 	value := d.root
@@ -121,7 +121,7 @@ func writeJSON(buf *bytes.Buffer, value any) error {
 			if i > 0 {
 				buf.WriteByte(',')
 			}
-			if err := writeJSON(buf, member.Key); err != nil { // always a string: go-yaml sees to it
+			if err := writeJSON(buf, member.Key); err != nil { // go-yaml makes sure that it is a string
 				return err
 			}
 			buf.WriteByte(':')
@@ -143,7 +143,7 @@ func writeJSON(buf *bytes.Buffer, value any) error {
 		buf.WriteByte(']')
 	default:
 		encoder := json.NewEncoder(buf)
-		encoder.SetEscapeHTML(false) // `>` stands in messages
+		encoder.SetEscapeHTML(false) // `>` occurs in messages
 		if err := encoder.Encode(value); err != nil {
 			return err
 		}

@@ -21,11 +21,12 @@ type failure struct {
 	params   map[string]any // in Ajv's form
 	message  string         // in Ajv's words
 	advice   string         // in ours
-	branches []*failure     // one for each form that the value could have had
+	branches []*failure     // one for each form that the value can have
 	tag      *failure       // of a branch: the member that names the form names another one
 }
 
-// flatten returns what programs are told: the failures of its branches, then the failure.
+// flatten returns the failures that are reported to programs: those of its branches, then the
+// failure.
 func (f *failure) flatten() []*failure {
 	var all []*failure
 	for _, branch := range f.branches {
@@ -69,8 +70,8 @@ func (f *failure) sentence() string {
 	return memberPath(instance) + ": " + f.advice
 }
 
-// nearest returns the error of the form that was meant, which helps more than a list of the
-// forms; nil when there is no telling which.
+// nearest returns the error of the form that the caller meant, which helps more than a list of the
+// forms; nil if that is unclear.
 func (f *failure) nearest() *failure {
 	near := slices.DeleteFunc(slices.Clone(f.branches), func(branch *failure) bool {
 		return branch.keyword == "type" && len(branch.instance) == len(f.instance)
@@ -98,7 +99,7 @@ func (f *failure) nearest() *failure {
 	return nearest
 }
 
-// unknownTag is the error of a value that names a form of which there is none.
+// unknownTag returns the error of a value that names an unknown form.
 func unknownTag(branches []*failure) *failure {
 	var allowed []any
 	for _, branch := range branches {
@@ -135,7 +136,7 @@ func memberPath(instance []string) string {
 	return path.String()
 }
 
-// shorten cuts long names, which callers made up.
+// shorten cuts long names of callers.
 func shorten(name string) string {
 	const limit = 100
 	if runes := []rune(name); len(runes) > limit {

@@ -7,8 +7,7 @@
 // A [Media] playlist is written as a whole, or, while it only grows, entry by entry: see [Entries].
 // An update without the segments that a player already has is [Media.Delta].
 //
-// The package knows nothing of tracks and files. Package cmaf makes entries from them; the callers
-// of Parse decide what they can use.
+// The package knows nothing of tracks and files. Package cmaf makes entries from them.
 package hls
 
 import (

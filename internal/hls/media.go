@@ -24,9 +24,9 @@ type Media struct {
 	Version int
 
 	// Target and PartTarget are the minimum target durations of segments and parts. Text raises
-	// them to the longest that is listed. A playlist that grows sets them to what nothing will
-	// exceed, because players read them once. A playlist with a part target, or with parts, is one
-	// for low latency.
+	// them to the maximum that is listed. A playlist that grows sets them to an upper bound,
+	// because players read them once. A playlist with a part target, or with parts, is one for low
+	// latency.
 	Target, PartTarget time.Duration
 
 	Sequence              int64 // the number of the first segment, with the skipped ones
@@ -51,7 +51,7 @@ type Segment struct {
 	Map           *File         // its init section; nil = none
 	Key           *Key          // the last of the keys that it is encrypted with; nil = it is not
 	Parts         []Part
-	Discontinuity bool // it does not go on where the segment before it ended
+	Discontinuity bool // it does not continue the segment before it
 	Gap           bool // it has a number and a duration, but no media
 	Open          bool // more parts come; it has no URI yet. Only the last segment can be open
 
@@ -67,7 +67,7 @@ type Part struct {
 	Independent bool // decoding can start with it
 }
 
-// Report tells how far another rendition is.
+// Report names the last segment and part of another rendition.
 type Report struct {
 	URI     string // of its media playlist
 	Segment int64  // the number of its last segment, open or not
@@ -77,22 +77,22 @@ type Report struct {
 // Key says how segments are encrypted.
 type Key struct{ Method, URI, IV, Format string }
 
-// What low latency promises, in target durations: how far from the end of a playlist segments have
-// their parts listed, and from where on an update may leave segments out.
+// Distances from the end of a playlist for low latency, in target durations: within which segments
+// have their parts listed, and beyond which an update may leave segments out.
 const (
 	partsWithin = 3
 	skipBeyond  = 6
 )
 
-// facts are what the head of a playlist says of its segments.
+// facts are the facts about the segments that the head of a playlist states.
 type facts struct {
-	longest, maxPart time.Duration
-	version          int
+	maxDuration, maxPart time.Duration
+	version              int
 }
 
 func (f *facts) add(s *Segment) {
 	if !s.Open {
-		f.longest = max(f.longest, s.Duration)
+		f.maxDuration = max(f.maxDuration, s.Duration)
 	}
 	for i := range s.Parts {
 		f.maxPart = max(f.maxPart, s.Parts[i].Duration)
@@ -105,9 +105,9 @@ func (f *facts) add(s *Segment) {
 	}
 }
 
-// settle raises what the head says to what the segments need.
+// settle raises the values of the head to those that the segments need.
 func (m *Media) settle(f facts) {
-	m.Target = max(m.Target, f.longest).Truncate(time.Microsecond)
+	m.Target = max(m.Target, f.maxDuration).Truncate(time.Microsecond)
 	m.Target = max(time.Second, m.Target.Round(time.Second))
 	m.PartTarget = max(m.PartTarget, f.maxPart).Truncate(time.Microsecond)
 	m.Version = max(m.Version, f.version, 3) // durations with decimals
@@ -192,7 +192,7 @@ func (m Media) TextWith(e *Entries) []byte {
 	return m.tail(&w)
 }
 
-// head writes what stands before the first segment. The segments take about size bytes.
+// head writes the tags before the first segment. The segments take about size bytes.
 func (m *Media) head(w *writer, f facts, size int) {
 	m.settle(f)
 	for _, r := range m.Reports {
@@ -223,7 +223,7 @@ func (m *Media) head(w *writer, f facts, size int) {
 	}
 }
 
-// textSize is about what the text of a segment takes.
+// textSize returns the approximate size of the text of a segment.
 func (s *Segment) textSize() int {
 	size := 20 + len(s.URI)
 	if !s.Date.IsZero() {
@@ -238,8 +238,8 @@ func (s *Segment) textSize() int {
 	return size
 }
 
-// segment writes a segment. What holds for the whole segment comes first, because it holds for the
-// first part too.
+// segment writes a segment. Tags that apply to the whole segment come first, because they apply to
+// the first part too.
 func (w *writer) segment(s *Segment) {
 	if s.Discontinuity {
 		w.put("#EXT-X-DISCONTINUITY\n")
@@ -280,7 +280,7 @@ func (w *writer) segment(s *Segment) {
 
 func (w *writer) byteRange(f File) *writer { return w.number(f.Length).put("@").number(f.Offset) }
 
-// tail writes what stands behind the last segment.
+// tail writes the tags after the last segment.
 func (m *Media) tail(w *writer) []byte {
 	if m.Hint != "" {
 		w.put("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=").quoted(m.Hint).put("\n")

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the playlists of testdata anew")
+var update = flag.Bool("update", false, "write the playlists of testdata again")
 
 // numbered returns segments of two seconds from a number on.
 func numbered(first, count int) []Segment {

@@ -30,8 +30,8 @@ type RangeError struct{ Text string }
 
 func (*RangeError) Error() string { return "has a range of bytes that can't be read" }
 
-// Parse reads a playlist and returns either a master or a media playlist. It leaves out tags that it
-// does not know. Durations and numbers that it can't read are less than 0.
+// Parse reads a playlist and returns either a master or a media playlist. It leaves out tags that
+// it does not know. Durations and numbers that it can't read are less than 0.
 func Parse(data []byte) (*Master, *Media, error) {
 	text := strings.TrimPrefix(string(data), "\ufeff")
 	if !utf8.ValidString(text) || !strings.HasPrefix(text, "#EXTM3U") {
@@ -60,7 +60,7 @@ func Parse(data []byte) (*Master, *Media, error) {
 	return &p.master, nil, nil
 }
 
-// parser is what the lines so far say of the next ones.
+// parser is the state after some lines.
 type parser struct {
 	master Master
 	media  Media
@@ -69,7 +69,7 @@ type parser struct {
 	next      Segment
 	timed     bool   // the duration of the next segment was read
 	byteRange string // of the next segment
-	previous  File   // the last segment, where a byte range may go on
+	previous  File   // the last segment, which a byte range may continue
 	init      *File
 	key       *Key
 	details   int // parts, keys and reports so far
@@ -181,7 +181,7 @@ func (p *parser) uri(uri string) (err error) {
 	return nil
 }
 
-// finish appends the segment of which there are only parts, and counts the segments.
+// finish appends the segment that has only parts, and numbers the segments.
 func (p *parser) finish() {
 	m, s := &p.media, p.next
 	if len(s.Parts) > 0 {
@@ -262,8 +262,8 @@ func parseNumber(text string) int64 {
 	return n
 }
 
-// parseAttributes reads an attribute list like NAME=VALUE,OTHER="with, comma". It leaves out what it
-// can't read.
+// parseAttributes reads an attribute list like NAME=VALUE,OTHER="with, comma". It leaves out
+// attributes that it can't read.
 func parseAttributes(text string) map[string]string {
 	found := map[string]string{}
 	for text != "" {

@@ -66,7 +66,7 @@ func (q *eventQueue) next(ctx context.Context) bool {
 	e := q.waiting[0]
 	q.mu.Unlock()
 	err := q.store.Tx(ctx, func(tx *store.Tx) error {
-		return tx.TellOfPush(ctx, e.name, e.stream, e.push, e.at)
+		return tx.EmitPush(ctx, e.name, e.stream, e.push, e.at)
 	})
 	if err != nil && weir.Retriable(err) {
 		if ctx.Err() == nil {

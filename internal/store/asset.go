@@ -21,25 +21,27 @@ var assets = table[weir.Asset]{
 	deleted: true,
 	project: true,
 	order:   "updatedAt-true,createdAt-true",
-	columns: []column[weir.Asset]{
-		{"id", func(_ *queries, a *weir.Asset) any { return a.ID }},
-		{"user_id", func(_ *queries, a *weir.Asset) any { return a.UserID }},
-		{"project_id", func(_ *queries, a *weir.Asset) any { return a.ProjectID }},
-		{"deleted", func(_ *queries, a *weir.Asset) any { return a.Deleted }},
-		{"created_at", func(_ *queries, a *weir.Asset) any { return int64(a.CreatedAt) }},
-		{"updated_at", func(_ *queries, a *weir.Asset) any { return int64(a.Status.UpdatedAt) }},
-		{"name_lower", func(_ *queries, a *weir.Asset) any { return strings.ToLower(a.Name) }},
-		{"creator_id", func(_ *queries, a *weir.Asset) any { return a.CreatorID.String() }},
-		{"playback_id", func(_ *queries, a *weir.Asset) any { return a.PlaybackID }},
-		{"phase", func(_ *queries, a *weir.Asset) any { return string(a.Status.Phase) }},
-		{"cid", func(_ *queries, a *weir.Asset) any { return assetCID(a) }},
-		{"nft_metadata_cid", func(_ *queries, a *weir.Asset) any { return nftMetadataCID(a) }},
-		{"object_store_id", func(_ *queries, a *weir.Asset) any { return a.ObjectStoreID }},
-		{"source_type", func(_ *queries, a *weir.Asset) any { return a.Source.Type }},
-		{"source_url", func(_ *queries, a *weir.Asset) any { return a.Source.URL }},
-		{"source_session_id", func(_ *queries, a *weir.Asset) any { return a.Source.SessionID }},
-		{"source_asset_id", func(_ *queries, a *weir.Asset) any { return a.Source.AssetID }},
-		{"source_playback_id", func(_ *queries, a *weir.Asset) any { return a.Source.PlaybackID }},
+	columns: func(_ *queries, a *weir.Asset) []column {
+		return []column{
+			{"id", a.ID},
+			{"user_id", a.UserID},
+			{"project_id", a.ProjectID},
+			{"deleted", a.Deleted},
+			{"created_at", int64(a.CreatedAt)},
+			{"updated_at", int64(a.Status.UpdatedAt)},
+			{"name_lower", strings.ToLower(a.Name)},
+			{"creator_id", a.CreatorID.String()},
+			{"playback_id", a.PlaybackID},
+			{"phase", string(a.Status.Phase)},
+			{"cid", assetCID(a)},
+			{"nft_metadata_cid", nftMetadataCID(a)},
+			{"object_store_id", a.ObjectStoreID},
+			{"source_type", a.Source.Type},
+			{"source_url", a.Source.URL},
+			{"source_session_id", a.Source.SessionID},
+			{"source_asset_id", a.Source.AssetID},
+			{"source_playback_id", a.Source.PlaybackID},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name_lower", searchField}, "objectStoreId": {"object_store_id", textField},
@@ -59,17 +61,16 @@ var assets = table[weir.Asset]{
 	},
 }
 
-// assetCID is where an asset is on IPFS, or where it came from.
+// assetCID returns the id of an asset on IPFS, or that of its source.
 func assetCID(a *weir.Asset) string {
 	if a.Storage != nil && a.Storage.IPFS != nil && a.Storage.IPFS.CID != "" {
 		return a.Storage.IPFS.CID
 	}
-	cid, _ := strings.CutPrefix(a.Source.URL, "ipfs://")
-	if cid == a.Source.URL {
-		return ""
+	if path, ok := strings.CutPrefix(a.Source.URL, "ipfs://"); ok {
+		cid, _, _ := strings.Cut(path, "/")
+		return cid
 	}
-	cid, _, _ = strings.Cut(cid, "/")
-	return cid
+	return ""
 }
 
 func nftMetadataCID(a *weir.Asset) string {
@@ -94,45 +95,29 @@ func (q *queries) AssetByPlaybackID(ctx context.Context, playbackID string) (wei
 	return first(assets.where(ctx, q, "playback_id = $1", playbackID))
 }
 
-// AssetByCID returns a user's asset with that address on IPFS.
+// AssetByCID returns a user's asset with that id on IPFS.
 func (q *queries) AssetByCID(ctx context.Context, userID, cid string) (weir.Asset, error) {
 	return first(assets.where(ctx, q, "cid = $1 AND user_id = $2 AND deleted = $3 ORDER BY created_at", cid, userID, false))
 }
 
 // RecordingAssets returns the recordings of sessions, by the id that both share.
-func (q *queries) RecordingAssets(ctx context.Context, sessionIDs []string) (map[string]*weir.Asset, error) {
-	found := map[string]*weir.Asset{}
-	if len(sessionIDs) == 0 {
-		return found, nil
-	}
-	b := &builder{}
-	all, err := assets.where(ctx, q, "id IN ("+b.list(sessionIDs)+")", b.args...)
-	for i := range all {
-		found[all[i].ID] = &all[i]
-	}
-	return found, err
+func (q *queries) RecordingAssets(ctx context.Context, sessionIDs []string) (map[string]weir.Asset, error) {
+	return assets.byID(ctx, q, sessionIDs)
 }
 
-// AssetsBeingImported returns a user's assets that are being made from the URL and
-// were asked for since then, the latest first.
+// AssetsBeingImported returns a user's assets that are being imported from the URL and were created
+// since then, the latest first.
 func (q *queries) AssetsBeingImported(ctx context.Context, userID, projectID, url string, since weir.Millis) ([]weir.Asset, error) {
 	return assets.where(ctx, q, `source_url = $1 AND user_id = $2 AND project_id = $3 AND created_at >= $4
 		AND phase IN ('waiting', 'processing') AND deleted = $5 ORDER BY created_at DESC, id`, url, userID, projectID, int64(since), false)
 }
 
-// CreateAsset writes a new asset. Its playback id is drawn again when it collides
-// with another.
+// CreateAsset writes a new asset. It gets another playback id if that is taken.
 func (tx *Tx) CreateAsset(ctx context.Context, a *weir.Asset) error {
-	for {
-		taken, err := tx.playbackIDTaken(ctx, a.PlaybackID)
-		if err != nil {
-			return err
-		}
-		if !taken {
-			return assets.insert(ctx, tx, a)
-		}
-		a.PlaybackID = weir.NewPlaybackID(a.ID)
+	if err := tx.freePlaybackID(ctx, a.ID, &a.PlaybackID); err != nil {
+		return err
 	}
+	return assets.insert(ctx, tx, a)
 }
 
 // UpdateAsset changes an asset.
@@ -140,8 +125,8 @@ func (tx *Tx) UpdateAsset(ctx context.Context, id string, change func(*weir.Asse
 	return assets.update(ctx, tx, id, change)
 }
 
-// FailAsset ends the asset that a task was to make. One that is ready stays ready: the task would
-// only have added to it.
+// FailAsset marks the asset of a failed task as failed. An asset that is ready stays ready: the
+// task would only have added to it.
 func (tx *Tx) FailAsset(ctx context.Context, id, message string, events *weir.EventBatch) error {
 	failed := false
 	a, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
@@ -150,18 +135,15 @@ func (tx *Tx) FailAsset(ctx context.Context, id, message string, events *weir.Ev
 		}
 		return nil
 	})
-	switch {
-	case err != nil && weir.KindOf(err) == weir.NotFound:
-		return nil
-	case err == nil && failed:
+	if err == nil && failed {
 		events.Asset(weir.AssetUpdated, a)
 		events.Asset(weir.AssetFailedEvent, a)
 	}
-	return err
+	return ignoreNotFound(err)
 }
 
-// PurgeDeletedAssets gives up the assets that were deleted before then: they can't be
-// restored any more, and jobs delete their bytes. It returns how many there were.
+// PurgeDeletedAssets purges the assets that were deleted before then: they can't be restored any
+// more, and jobs delete their bytes. It returns how many there were.
 func (tx *Tx) PurgeDeletedAssets(ctx context.Context, before, now time.Time, limit int) (int, error) {
 	due, err := assets.where(ctx, &tx.queries, "phase = 'deleting' AND updated_at < $1 ORDER BY updated_at LIMIT $2"+tx.store.engine.forUpdate(), weir.At(before), limit)
 	if err != nil {
@@ -178,14 +160,13 @@ func (tx *Tx) PurgeDeletedAssets(ctx context.Context, before, now time.Time, lim
 	return len(due), nil
 }
 
-// PurgeUpload asks for what has come of an asset's upload to be deleted. That is not done
-// at once: its last part may just be on its way to the storage.
+// PurgeUpload enqueues the deletion of an asset's partial upload. It runs a little later, because
+// its last part may still be on its way to the storage.
 func (tx *Tx) PurgeUpload(ctx context.Context, id string) error {
 	return tx.enqueueAt(ctx, JobPurge, purgeAsset+id, time.Now().Add(purgeWorkAfter))
 }
 
-// ExpiredUploads returns assets that were asked for before then and whose bytes
-// have not come.
+// ExpiredUploads returns assets that were created before then and whose bytes have not arrived.
 func (q *queries) ExpiredUploads(ctx context.Context, before time.Time, limit int) ([]weir.Asset, error) {
 	return assets.where(ctx, q, "phase = 'uploading' AND created_at < $1 ORDER BY created_at LIMIT $2", weir.At(before), limit)
 }

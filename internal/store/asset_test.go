@@ -133,7 +133,7 @@ func TestAssetFilters(t *testing.T) {
 			t.Errorf("AssetByCID = %q, %v; want %q", a.ID, err, stored.ID)
 		}
 		if _, err := st.AssetByCID(t.Context(), "u2", "bafz"); weir.KindOf(err) != weir.NotFound {
-			t.Errorf("AssetByCID of somebody else: %v, want not found", err)
+			t.Errorf("AssetByCID of another user: %v, want not found", err)
 		}
 	})
 }

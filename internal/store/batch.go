@@ -2,15 +2,15 @@ package store
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
 
 const batchEvery = 2 * time.Second
 
-// batch is what may be written a little later, all in one transaction: counters,
-// the last time somebody was seen. Of several writes with the same name the last
-// one counts.
+// batch collects writes that may happen a little later, all in one transaction, such as when a key
+// was last used. Of several writes with the same name only the last one is made.
 type batch struct {
 	mu     sync.Mutex
 	writes map[string]func(context.Context, *Tx) error
@@ -25,8 +25,7 @@ func (b *batch) add(name string, write func(context.Context, *Tx) error) {
 	b.writes[name] = write
 }
 
-// flush writes what has been put together. What could not be written is put back,
-// unless there is something newer by now.
+// flush makes the collected writes. After a failure it puts them back, unless there are newer ones.
 func (s *Store) flush(ctx context.Context) error {
 	s.batch.mu.Lock()
 	writes := s.batch.writes
@@ -46,9 +45,7 @@ func (s *Store) flush(ctx context.Context) error {
 	if err != nil {
 		s.batch.mu.Lock()
 		defer s.batch.mu.Unlock()
-		for name, write := range s.batch.writes {
-			writes[name] = write
-		}
+		maps.Copy(writes, s.batch.writes)
 		s.batch.writes = writes
 	}
 	return err

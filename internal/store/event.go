@@ -9,9 +9,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Emit writes an event, and a delivery with its job for every webhook that wants
-// it. Call it last in a transaction: events are numbered one transaction after
-// the other.
+// Emit writes an event, and a delivery with its job for every webhook that wants it. Call it last
+// in a transaction: from then on other transactions wait before they emit.
 func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
 	doc, err := json.Marshal(e)
 	if err != nil {
@@ -69,16 +68,15 @@ func scanEvent(r rows) (e weir.Event, err error) {
 
 const eventColumns = "seq, user_id, project_id, resource, stream_id, doc"
 
-// Events returns the events of a project after the one with the number, oldest
-// first.
+// Events returns the events of a project after the one with the number, oldest first.
 func (q *queries) Events(ctx context.Context, userID, projectID string, after int64, limit int) ([]weir.Event, error) {
 	return many(ctx, q.conn, scanEvent, "SELECT "+eventColumns+` FROM event
 		WHERE user_id = $1 AND project_id = $2 AND seq > $3 ORDER BY seq LIMIT $4`, userID, projectID, after, limit)
 }
 
-// EventBounds returns the number of the last event, and of the last one that was
-// forgotten: what came before it can't be read any more.
-func (q *queries) EventBounds(ctx context.Context) (last, forgotten int64, err error) {
+// EventBounds returns the number of the last event, and of the last event that was deleted because
+// it is old.
+func (q *queries) EventBounds(ctx context.Context) (last, deleted int64, err error) {
 	if last, err = one(ctx, q.conn, scanInt, "SELECT value FROM counter WHERE name = $1", TopicEvent); err != nil {
 		return 0, 0, err
 	}

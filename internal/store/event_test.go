@@ -52,11 +52,11 @@ func TestEvents(t *testing.T) {
 func TestEventBounds(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
-		bounds := func(wantLast, wantForgotten int64) {
+		bounds := func(wantLast, wantDeleted int64) {
 			t.Helper()
-			last, forgotten, err := st.EventBounds(ctx)
-			if err != nil || last != wantLast || forgotten != wantForgotten {
-				t.Errorf("EventBounds = %d, %d, %v; want %d, %d", last, forgotten, err, wantLast, wantForgotten)
+			last, deleted, err := st.EventBounds(ctx)
+			if err != nil || last != wantLast || deleted != wantDeleted {
+				t.Errorf("EventBounds = %d, %d, %v; want %d, %d", last, deleted, err, wantLast, wantDeleted)
 			}
 		}
 		bounds(0, 0)
@@ -76,9 +76,9 @@ func TestEventBounds(t *testing.T) {
 	})
 }
 
-// TestEventsComeAndGoWithTheChange shows that an event is told of after the commit
+// TestEventsFollowTheTransaction checks that watchers are notified of an event after the commit
 // of its change, and never when there was none.
-func TestEventsComeAndGoWithTheChange(t *testing.T) {
+func TestEventsFollowTheTransaction(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
 		changed, stop := st.Watch(TopicEvent)
@@ -94,7 +94,7 @@ func TestEventsComeAndGoWithTheChange(t *testing.T) {
 		}
 		select {
 		case <-changed:
-			t.Error("told of an event that was not")
+			t.Error("notified of an event that was rolled back")
 		default:
 		}
 		if err := st.Tx(ctx, func(tx *Tx) error {
@@ -103,7 +103,7 @@ func TestEventsComeAndGoWithTheChange(t *testing.T) {
 			}
 			select {
 			case <-changed:
-				t.Error("told of an event before its commit")
+				t.Error("notified of an event before its commit")
 			default:
 			}
 			return nil
@@ -119,13 +119,13 @@ func TestEventsComeAndGoWithTheChange(t *testing.T) {
 		emit(t, st, "asset/1")
 		select {
 		case <-changed:
-			t.Error("told of an event after stop")
+			t.Error("notified of an event after stop")
 		default:
 		}
 	})
 }
 
-// TestWatchAnotherNode shows that a change is told of in other processes too.
+// TestWatchAnotherNode shows that other processes are notified of a change too.
 func TestWatchAnotherNode(t *testing.T) {
 	eachPair(t, "node-a", "node-b", func(t *testing.T, a, b *Store) {
 		run(t, b)
@@ -133,15 +133,14 @@ func TestWatchAnotherNode(t *testing.T) {
 		defer stop()
 		emit(t, a, "asset/1")
 		<-changed
-		// The first look at the counters may have been what told of it.
+		// The first look at the counters may have sent it.
 		emit(t, a, "asset/1")
 		<-changed
 	})
 }
 
-// TestFollowEvents has a reader follow what several writers write at once: it must
-// see all of it, in order, and nothing twice. That needs numbers which become
-// visible in their order.
+// TestFollowEvents has a reader follow what several writers write at once: it must see all of it,
+// in order, and nothing twice. That needs numbers which become visible in their order.
 func TestFollowEvents(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		const writers, perWriter = 4, 25

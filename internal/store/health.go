@@ -10,11 +10,11 @@ import (
 	"weir/internal/weir"
 )
 
-// maxSamples bounds how many samples one answer has: almost three hours of them.
+// maxSamples is the maximum number of samples in one answer: almost three hours.
 const maxSamples = 1000
 
-// HealthSamples returns how a stream did from one moment to another, the oldest first.
-// When that is more than fits, the newest of it. to = 0 has no end.
+// HealthSamples returns the samples of a stream in a range of time, the oldest first; the newest
+// ones if there are more than maxSamples. to = 0 means no end.
 func (q *queries) HealthSamples(ctx context.Context, streamID string, from, to weir.Millis) ([]weir.HealthSample, error) {
 	b := &builder{}
 	b.and("stream_id = %s", streamID)
@@ -32,7 +32,7 @@ func scanSample(r rows) (s weir.HealthSample, err error) {
 	return s, json.Unmarshal([]byte(text), &s)
 }
 
-// samples are what one transaction writes of the health of streams.
+// samples are the health samples that one transaction writes.
 type samples struct {
 	rows []string
 	b    builder
@@ -49,7 +49,7 @@ func (s *samples) add(streamID string, all []weir.HealthSample) error {
 	return nil
 }
 
-// save writes the samples; one that is there already stays.
+// save writes the samples that are not stored yet.
 func (s *samples) save(ctx context.Context, tx *Tx) error {
 	if len(s.rows) == 0 {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -18,26 +19,23 @@ import (
 	"weir/internal/weir"
 )
 
-// Job is a piece of work that a node has taken.
+// Job is a job that a node runs.
 type Job struct {
 	ID      int64
 	Kind    string
-	Ref     string // what it is about: the id of a task, of a webhook and a resource …
+	Ref     string // its subject: the id of a task, or of a webhook and a resource …
 	Attempt int
 }
 
-// Handler does a job. An error makes River try again later, unless it is a
-// weir.Error of a kind that time does not heal; its text is stored, so it must be
-// a sentence of ours.
+// Handler runs a job. After an error River tries again later.
 type Handler func(ctx context.Context, job Job) error
 
-// The kinds of jobs. A new kind needs a line in jobKinds and a handler in
-// whoever calls Work.
+// The kinds of jobs. A new kind needs a line in jobKinds and a handler for Work.
 const (
-	JobWebhook = "webhook" // deliver what is due to a webhook; Ref = webhook id + "/" + resource
+	JobWebhook = "webhook" // send due deliveries to a webhook; Ref = webhook id + "/" + resource
 	JobTask    = "task"    // begin an admitted task; Ref = task id
-	JobPiece   = "chunk"   // do a piece of a task; Ref = task id + "/" + name of the piece
-	JobPublish = "publish" // publish what is done of a task; Ref = task id + "/publish"
+	JobPiece   = "chunk"   // encode a piece of a task; Ref = task id + "/" + name of the piece
+	JobPublish = "publish" // publish the finished pieces of a task; Ref = task id + "/publish"
 	JobPurge   = "purge"   // delete bytes; Ref = see PurgeRef
 
 	JobRecording = "recording" // make an asset of a session; Ref = session id + "/" + node that has its files
@@ -55,8 +53,8 @@ const (
 )
 
 var jobKinds = map[string]jobKind{
-	JobWebhook: {queueWebhook, 10 * time.Minute}, // many deliveries, each with a limit of its own
-	JobTask:    {queueControl, 24 * time.Hour},   // a slow origin, a long file; who makes no progress is stopped elsewhere
+	JobWebhook: {queueWebhook, 10 * time.Minute}, // many deliveries, each with its own timeout
+	JobTask:    {queueControl, 24 * time.Hour},   // for slow origins and long files; work stops tasks without progress
 	JobPiece:   {queueEncode, 12 * time.Hour},
 	JobPublish: {queueControl, 12 * time.Hour},
 	JobPurge:   {queueControl, time.Hour},
@@ -64,10 +62,10 @@ var jobKinds = map[string]jobKind{
 	JobRecording: {queueOfNode, 12 * time.Hour},
 }
 
-// queueOfNode begins the name of the queue of a node: what can be done only there.
+// queueOfNode is the prefix of the queue of a node, for jobs that only this node can run.
 const queueOfNode = "node-"
 
-// jobArgs is all that River stores of a job: an id.
+// jobArgs is what River stores of a job.
 type jobArgs struct {
 	Ref  string `json:"ref"`
 	kind string
@@ -75,7 +73,7 @@ type jobArgs struct {
 
 func (a jobArgs) Kind() string { return a.kind }
 
-// newJob is a job that a transaction asks for.
+// newJob is a job that a transaction enqueues.
 type newJob struct {
 	kind   string
 	ref    string
@@ -83,7 +81,7 @@ type newJob struct {
 	urgent bool      // before others of its queue
 }
 
-// queue returns where a job waits to be done.
+// queue returns the name of the job's queue.
 func (j newJob) queue() string {
 	queue := jobKinds[j.kind].queue
 	if queue == queueOfNode {
@@ -93,8 +91,8 @@ func (j newJob) queue() string {
 	return queue
 }
 
-// Enqueue asks for a job; it is there when the transaction commits. A request to
-// cancel the former jobs of the same ref does not hold for the new one.
+// Enqueue adds a job; it exists when the transaction commits. It clears an earlier cancellation of
+// the jobs of the same ref.
 func (tx *Tx) Enqueue(ctx context.Context, kind, ref string) error {
 	return tx.enqueueAt(ctx, kind, ref, time.Time{})
 }
@@ -106,7 +104,7 @@ func (tx *Tx) enqueueAt(ctx context.Context, kind, ref string, at time.Time) err
 	return tx.enqueue(ctx, []newJob{{kind: kind, ref: ref, at: at}})
 }
 
-// enqueue writes jobs, and wakes who does them after the commit.
+// enqueue writes jobs, and wakes their queues after the commit.
 func (tx *Tx) enqueue(ctx context.Context, jobs []newJob) error {
 	if tx.queues == nil {
 		tx.queues = map[string]bool{}
@@ -119,43 +117,43 @@ func (tx *Tx) enqueue(ctx context.Context, jobs []newJob) error {
 
 func scanNewJob(r rows) (job newJob, err error) { return job, r.Scan(&job.kind, &job.ref) }
 
-// CancelJobs asks the nodes that run jobs of a ref, or of one that starts with it
-// and a slash, to stop within a second. Those that wait do nothing when their
-// turn comes.
+// CancelJobs stops the running jobs of a ref, and of refs that start with it and a slash, on all
+// nodes within a second. Queued jobs will do nothing.
 func (tx *Tx) CancelJobs(ctx context.Context, ref string) error {
 	_, err := tx.conn.exec(ctx, "INSERT INTO job_cancel (ref, created_at) VALUES ($1, $2) ON CONFLICT (ref) DO NOTHING", ref, weir.At(time.Now()))
 	return err
 }
 
-// JobTx is Tx for the end of a job: it fails when the job is not this attempt's
-// any more, because the node was taken for dead and another has it now.
+// JobTx is Tx for the end of a job: it fails when another node has the job by now, because this one
+// was taken for dead.
 func (s *Store) JobTx(ctx context.Context, job Job, do func(*Tx) error) error {
 	return s.Tx(ctx, func(tx *Tx) error {
-		attempt, client, err := s.engine.jobOwner(ctx, tx.conn, job.ID)
-		if err != nil && weir.KindOf(err) != weir.NotFound {
+		_, owned, err := found(one(ctx, tx.conn, scanInt, "SELECT id FROM river_job WHERE id = $1 AND state = 'running' AND attempt = $2 AND "+
+			s.engine.jobClient()+" = $3"+s.engine.forUpdate(), job.ID, job.Attempt, s.node.client()))
+		if err != nil {
 			return err
 		}
-		if err != nil || attempt != job.Attempt || client != s.node.client() {
-			return ErrLostJob
+		if !owned {
+			return errLostJob
 		}
 		return do(tx)
 	})
 }
 
-// ErrLostJob says that another node does the job by now.
-var ErrLostJob = errors.New("the job belongs to another attempt by now")
+// errLostJob says that another node has the job by now.
+var errLostJob = errors.New("the job belongs to another attempt by now")
 
-// jobsOfNode is how many jobs that are tied to it a node does at once: they move files,
-// and more at once would not move more.
+// jobsOfNode is how many jobs of its own queue a node runs at once: they move files, and more at
+// once would not be faster.
 const jobsOfNode = 4
 
-// Slots says how many jobs of each queue a node does at once.
+// Slots says how many jobs of each queue a node runs at once.
 type Slots struct {
 	Encode, Control, Webhook int
 }
 
-// Work does jobs of the given kinds until ctx ends, then lets running ones
-// finish for at most drain.
+// Work runs jobs of the given kinds until ctx ends, then gives running ones at most drain to
+// finish.
 func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, handlers map[string]Handler) error {
 	kinds := slices.Sorted(maps.Keys(handlers))
 	queues := map[string]int{}
@@ -179,12 +177,12 @@ func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, hand
 		s.announceSlots(ctx, queues[queueEncode])
 	}
 	return s.engine.work(ctx, worker{kinds: kinds, queues: queues, drain: drain, do: func(ctx context.Context, job Job) error {
-		return s.doJob(ctx, job, handlers[job.Kind])
+		return s.runJob(ctx, job, handlers[job.Kind])
 	}})
 }
 
-// doJob runs a handler under the rules that all jobs share.
-func (s *Store) doJob(ctx context.Context, job Job, handle Handler) error {
+// runJob runs the handler of a job.
+func (s *Store) runJob(ctx context.Context, job Job, handle Handler) error {
 	if s.node.lost() {
 		return river.JobSnooze(time.Second)
 	}
@@ -195,11 +193,11 @@ func (s *Store) doJob(ctx context.Context, job Job, handle Handler) error {
 	}
 	err := handle(ctx, job)
 	if errors.Is(context.Cause(ctx), errUnwanted) {
-		return nil // not to be tried again, not even if a new job of the same ref is asked for
+		return nil // not to be retried, even if a new job of the same ref is enqueued
 	}
-	if errors.Is(err, ErrLostJob) {
-		// If another node has it, it is another job by now, and this does nothing; if none
-		// took it while this node was silent, it goes on here.
+	if errors.Is(err, errLostJob) {
+		// If another node has taken it, it is another job by now, and snoozing does nothing. If no
+		// node has, it continues here.
 		s.log.WarnContext(ctx, "job was let go", "kind", job.Kind, "job", job.ID)
 		return river.JobSnooze(time.Second)
 	}
@@ -210,8 +208,8 @@ func (s *Store) doJob(ctx context.Context, job Job, handle Handler) error {
 	return nil
 }
 
-// storedError returns what River may keep of an error: our own sentence, never a
-// cause, which could repeat an address or a credential.
+// storedError returns an error that River may store: our own message, never its cause, which could
+// contain a URL or a credential.
 func storedError(err error) error {
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal {
 		return errors.New(e.Messages[0])
@@ -219,7 +217,7 @@ func storedError(err error) error {
 	return errors.New("internal error, see the log of the node")
 }
 
-// running are the jobs that this process does right now.
+// running are the jobs that this process runs.
 type running struct {
 	mu   sync.Mutex
 	jobs map[int64]runningJob
@@ -230,7 +228,7 @@ type runningJob struct {
 	cancel context.CancelCauseFunc
 }
 
-// errUnwanted is why the context of a job ends that nobody wants done any more.
+// errUnwanted is the cause that cancels the context of a cancelled job.
 var errUnwanted = errors.New("the job is not wanted any more")
 
 func (r *running) start(ctx context.Context, job Job) (context.Context, func()) {
@@ -249,10 +247,10 @@ func (r *running) start(ctx context.Context, job Job) (context.Context, func()) 
 	}
 }
 
-// of reports whether a job of one ref is stopped with another.
-func of(ref, stopped string) bool { return ref == stopped || strings.HasPrefix(ref, stopped+"/") }
+// of reports whether cancelling a ref cancels a job.
+func of(ref, cancelled string) bool { return ref == cancelled || strings.HasPrefix(ref, cancelled+"/") }
 
-// refs returns what the running jobs are about.
+// refs returns the refs of the running jobs.
 func (r *running) refs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +261,7 @@ func (r *running) refs() []string {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// cancel stops the jobs of a ref; "" stops all.
+// cancel cancels the jobs of a ref; "" = all.
 func (r *running) cancel(ref string, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,7 +274,7 @@ func (r *running) cancel(ref string, cause error) {
 
 const cancelEvery = 250 * time.Millisecond
 
-// cancelFlagged stops those of the running jobs that somebody wants stopped.
+// cancelFlagged stops the running jobs that were cancelled.
 func (s *Store) cancelFlagged(ctx context.Context) error {
 	for _, ref := range s.jobs.refs() {
 		flagged, err := s.flagged(ctx, ref)
@@ -290,8 +288,8 @@ func (s *Store) cancelFlagged(ctx context.Context) error {
 	return nil
 }
 
-// flagged reports whether somebody wants the jobs of a ref stopped, or those of
-// what stands before its first slash.
+// flagged reports whether the jobs of a ref were cancelled, or those of its part before the first
+// slash.
 func (s *Store) flagged(ctx context.Context, ref string) (bool, error) {
 	whole, _, _ := strings.Cut(ref, "/")
 	n, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM job_cancel WHERE ref IN ($1, $2)", ref, whole)
@@ -313,7 +311,7 @@ func (q *queries) JobStats(ctx context.Context) (map[[2]string]int64, error) {
 	return stats, err
 }
 
-// worker is what River is asked to do.
+// worker says which jobs River runs, and how.
 type worker struct {
 	kinds  []string
 	queues map[string]int // name → jobs at once
@@ -327,31 +325,30 @@ type jobClient[TTx any] struct {
 	insert *river.Client[TTx]
 	log    *slog.Logger
 	id     string
-	active *activeClient[TTx]
-	// fetchEvery is how often it is looked for jobs whose time has come. Of new ones River
-	// is told: by PostgreSQL, or by wake.
+	active *atomic.Pointer[activeClient[TTx]]
+	// fetchEvery is how often River looks for scheduled jobs. PostgreSQL or wake notifies it of new
+	// ones.
 	fetchEvery time.Duration
 	reindex    river.PeriodicSchedule // nil = River's own
 }
 
+// activeClient is the client that runs jobs, and the queues that it takes them from.
 type activeClient[TTx any] struct {
-	mu     sync.Mutex
 	client *river.Client[TTx]
-	queues []string // that it takes jobs from
+	queues []string
 }
 
-// maxAttempts is as good as for ever: what can't get better is finished by its
-// handler.
+// maxAttempts is practically unlimited: handlers end jobs that can't succeed.
 const maxAttempts = 10_000
 
 func newJobClient[TTx any](driver riverdriver.Driver[TTx], id string, log *slog.Logger) (jobClient[TTx], error) {
-	c := jobClient[TTx]{driver: driver, log: quiet(log), id: id, active: &activeClient[TTx]{}, fetchEvery: time.Second}
+	c := jobClient[TTx]{driver: driver, log: quiet(log), id: id, active: &atomic.Pointer[activeClient[TTx]]{}, fetchEvery: time.Second}
 	var err error
 	c.insert, err = river.NewClient(driver, &river.Config{Logger: c.log, ID: id, MaxAttempts: maxAttempts})
 	return c, err
 }
 
-// River does jobs of a lower number first.
+// River runs jobs with a lower number first.
 const (
 	urgentPriority = 1
 	usualPriority  = 2
@@ -372,7 +369,7 @@ func (c jobClient[TTx]) enqueue(ctx context.Context, tx TTx, jobs []newJob) erro
 	return err
 }
 
-// config is how River does jobs.
+// config returns the configuration of a client that runs jobs.
 func (c jobClient[TTx]) config(w worker) *river.Config {
 	workers := river.NewWorkers()
 	for _, kind := range w.kinds {
@@ -387,7 +384,7 @@ func (c jobClient[TTx]) config(w worker) *river.Config {
 		FetchPollInterval: c.fetchEvery, FetchCooldown: 20 * time.Millisecond, RetryPolicy: retryPolicy{},
 		CompletedJobRetentionPeriod: 24 * time.Hour, CancelledJobRetentionPeriod: 24 * time.Hour,
 		DiscardedJobRetentionPeriod: 24 * time.Hour, RescueStuckJobsAfter: 24 * time.Hour, // see node.go
-		Middleware: []rivertype.Middleware{&wakeUp{}}, SkipUnknownJobCheck: true, // nobody does a wakeKind
+		Middleware: []rivertype.Middleware{&wakeUp{}}, SkipUnknownJobCheck: true, // wakeKind has no worker
 		ReindexerSchedule: c.reindex,
 	}
 }
@@ -397,8 +394,8 @@ func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
 	if client == nil {
 		return err
 	}
-	c.active.set(client, slices.Collect(maps.Keys(w.queues)))
-	defer c.active.set(nil, nil)
+	c.active.Store(&activeClient[TTx]{client, slices.Collect(maps.Keys(w.queues))})
+	defer c.active.Store(nil)
 	<-ctx.Done()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.drain)
 	defer cancel()
@@ -410,19 +407,18 @@ func (c jobClient[TTx]) work(ctx context.Context, w worker) error {
 	return nil
 }
 
-// startAgainAfter is the pause after jobs could not be taken at all.
+// startAgainAfter is the pause after River could not start.
 const startAgainAfter = time.Second
 
-// start returns a client that does jobs, or none when ctx ended before. A database that is
-// away just now is waited for, as it is later on.
+// start returns a client that runs jobs, or nil when ctx has ended. It waits for a database that
+// does not answer.
 func (c jobClient[TTx]) start(ctx context.Context, config *river.Config) (*river.Client[TTx], error) {
 	for {
 		client, err := river.NewClient(c.driver, config)
 		if err != nil {
 			return nil, err
 		}
-		// Cancelling the context given to Start would end running jobs at once; Stop
-		// lets them finish.
+		// Cancelling the context of Start would end running jobs at once; Stop lets them finish.
 		if err = client.Start(context.WithoutCancel(ctx)); err == nil {
 			return client, nil
 		}
@@ -435,32 +431,20 @@ func (c jobClient[TTx]) start(ctx context.Context, config *river.Config) (*river
 	}
 }
 
-func (a *activeClient[TTx]) set(client *river.Client[TTx], queues []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.client, a.queues = client, queues
-}
-
-func (a *activeClient[TTx]) get() (*river.Client[TTx], []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.client, a.queues
-}
-
-// wake makes the producers of queues look for jobs now, or those of all. River does that by
-// itself for jobs that are inserted outside a transaction, so one is inserted that
-// wakeUp takes out again before it reaches the database.
+// wake makes River look for jobs in the queues now; nil = in all. River does so by itself when a
+// job is inserted outside a transaction, so wake inserts one, which wakeUp removes before it
+// reaches the database.
 func (c jobClient[TTx]) wake(ctx context.Context, queues []string) {
-	client, all := c.active.get()
-	if client == nil {
+	active := c.active.Load()
+	if active == nil {
 		return
 	}
 	if queues == nil {
-		queues = all
+		queues = active.queues
 	}
 	for _, queue := range queues {
 		// An error only means that the next poll finds the jobs.
-		_, _ = client.Insert(ctx, jobArgs{kind: wakeKind}, &river.InsertOpts{Queue: queue})
+		_, _ = active.client.Insert(ctx, jobArgs{kind: wakeKind}, &river.InsertOpts{Queue: queue})
 	}
 }
 
@@ -475,7 +459,7 @@ func (*wakeUp) InsertMany(ctx context.Context, jobs []*rivertype.JobInsertParams
 	return inner(ctx)
 }
 
-// riverWorker hands a River job to us.
+// riverWorker passes River's jobs to do.
 type riverWorker struct {
 	river.WorkerDefaults[jobArgs]
 	timeout time.Duration
@@ -488,8 +472,8 @@ func (w *riverWorker) Work(ctx context.Context, job *river.Job[jobArgs]) error {
 
 func (w *riverWorker) Timeout(*river.Job[jobArgs]) time.Duration { return w.timeout }
 
-// retryPolicy is for jobs whose handler failed for a reason of ours (a database
-// that is away, say): soon at first, then once a minute.
+// retryPolicy is for jobs whose handler failed, for example because the database did not answer:
+// soon at first, then once a minute.
 type retryPolicy struct{}
 
 func (retryPolicy) NextRetry(job *rivertype.JobRow) time.Time {

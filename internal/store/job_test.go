@@ -100,7 +100,7 @@ func TestJobsFollowTheTransaction(t *testing.T) {
 	})
 }
 
-// TestWakeUp shows that a transaction that enqueued tells the queue after its
+// TestWakeUp shows that a transaction that enqueued wakes the queue after its
 // commit, and only then.
 func TestWakeUp(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
@@ -143,7 +143,7 @@ func TestNewJobsAreNoticed(t *testing.T) {
 	enqueue(t, st, JobTask, "first") // found by the look at the start, perhaps
 	job := <-jobs
 	job.end <- nil
-	for client, _ := river.active.get(); client == nil; client, _ = river.active.get() {
+	for river.active.Load() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	for _, from := range []*Store{st, command} {
@@ -152,7 +152,7 @@ func TestNewJobsAreNoticed(t *testing.T) {
 		job.end <- nil
 	}
 	if n, err := one(t.Context(), st.conn, scanInt, "SELECT count(*) FROM river_notification"); err != nil || n != 0 {
-		t.Errorf("%d notifications were written for nobody, %v", n, err)
+		t.Errorf("%d needless notifications were written, %v", n, err)
 	}
 }
 
@@ -166,8 +166,7 @@ func TestNoReindexingOnSQLite(t *testing.T) {
 	}
 }
 
-// TestFailedJob shows that a job that failed comes again, and what is kept of the
-// reason.
+// TestFailedJob shows that a job that failed comes again, and what is kept of the reason.
 func TestFailedJob(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
@@ -226,8 +225,7 @@ func TestCancelJobs(t *testing.T) {
 			t.Errorf("the other job was cancelled too: %v", err)
 		}
 		second.end <- nil
-		// The request holds for the jobs of before it, not for one that is asked for
-		// after it.
+		// The request holds for the jobs of before it, not for one that is asked for after it.
 		enqueue(t, st, JobTask, "stopped")
 		again := <-jobs
 		if again.ID == first.ID || again.Ref != "stopped" || again.ctx.Err() != nil {
@@ -366,7 +364,7 @@ func TestAdmitTask(t *testing.T) {
 		if !slices.Equal(first, []string{"ann", "bob", "eve"}) || counts["ann"] != 3 || counts["bob"] != 2 || counts["eve"] != 1 {
 			t.Errorf("turns = %v", turns)
 		}
-		// ann has as many as she may have at once; nobody else has anything to do.
+		// ann has as many as she may have at once; no other account has waiting tasks.
 		if task, ok := admit(3, weir.TaskUpload); ok {
 			t.Errorf("admitted %+v beyond the limit", task)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,12 +13,12 @@ import (
 	"weir/internal/weir"
 )
 
-// Query says which rows a list has. The zero value of Owner is everybody's, so
-// it is for admins only.
+// Query selects the rows of a list. Without UserID it selects those of all users, which only admins
+// may see.
 type Query struct {
 	UserID    string // "" = of all users
 	ProjectID string // "" = of all projects; ignored where rows have no project
-	Deleted   bool   // also what is marked as deleted
+	Deleted   bool   // also rows that are marked as deleted
 	Where     []Filter
 	Filters   []Filter // as the caller sent them
 	Order     string   // as the caller sent it: field-true,other-false; true = descending
@@ -26,8 +27,8 @@ type Query struct {
 	Count     bool
 }
 
-// Filter keeps the rows whose field has the value. A number may be compared:
-// then the value is a map with any of gt, gte, lt, lte, eq.
+// Filter selects the rows whose field has the value. A number may be compared: then the value is a
+// map with any of gt, gte, lt, lte, eq.
 type Filter struct {
 	ID    string
 	Value any // string, bool, json.Number, float64, int64 or map[string]any
@@ -37,10 +38,10 @@ type Filter struct {
 type Page[T any] struct {
 	Items []T
 	Next  string // the cursor of the next page; "" = this is the last
-	Total int    // of all pages, when asked for
+	Total int    // of all pages, if Query.Count is set
 }
 
-// field is something that lists can be filtered and ordered by.
+// field is a column by which lists can be filtered and ordered.
 type field struct {
 	column string
 	kind   fieldKind
@@ -50,29 +51,19 @@ type fieldKind int
 
 const (
 	textField   fieldKind = iota // equality
-	searchField                  // part of a text, upper or lower case; the column holds it in lower case
+	searchField                  // part of a text, in upper or lower case; the column has it in lower case
 	boolField
 	numberField
 	secretField // equality with a sealed value, by its lookup
 	emailField  // equality with the owner's e-mail address
 )
 
-// MaxLimit is the largest page.
+// MaxLimit is the maximum number of items of a page.
 const MaxLimit = 1000
 
 // list returns a page of values.
 func (t *table[T]) list(ctx context.Context, q *queries, query Query) (Page[T], error) {
-	return page(ctx, t, q, query, t.selected(), func(r rows, keys []any) (v T, err error) {
-		var parts row
-		dest := t.dest(&parts)
-		for i := range keys {
-			dest = append(dest, &keys[i])
-		}
-		if err := r.Scan(dest...); err != nil {
-			return v, err
-		}
-		return v, t.read(q, &v, parts)
-	})
+	return page(ctx, t, q, query, t.selected(), func(r rows, keys []any) (T, error) { return t.scan(q, r, keys) })
 }
 
 // listShown returns a page of rows as their owner sees them.
@@ -80,10 +71,9 @@ func (t *table[T]) listShown(ctx context.Context, q *queries, query Query) (Page
 	return page(ctx, t, q, query, shownColumns, func(r rows, keys []any) (Shown, error) { return t.scanShown(q, r, keys) })
 }
 
-// page returns a page of a list. Pages are found by the values of the last row,
-// not by counting, so rows that come and go between two pages neither repeat nor
-// hide others. scan reads the columns that are selected, and behind them the keys
-// that rows are ordered by.
+// page returns a page of a list. A page starts after the keys of the last row of the page before
+// it, not at an offset, so that new and deleted rows neither repeat nor hide others. scan reads the
+// selected columns, and after them the keys that rows are ordered by.
 func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, selected string, scan func(r rows, keys []any) (V, error)) (Page[V], error) {
 	var p Page[V]
 	b, err := t.conditions(q, query)
@@ -129,7 +119,7 @@ func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, s
 	return p, err
 }
 
-// conditions are those of the owner, of the handler and of the caller.
+// conditions returns the conditions of a query.
 func (t *table[T]) conditions(q *queries, query Query) (*builder, error) {
 	b := &builder{seal: q.seal}
 	if query.UserID != "" {
@@ -154,18 +144,19 @@ func (t *table[T]) conditions(q *queries, query Query) (*builder, error) {
 	return b, nil
 }
 
-// builder puts conditions together.
+// builder collects conditions and their values.
 type builder struct {
 	conditions []string
 	args       []any
 	seal       *sealer
 }
 
-// and adds a condition; each %s in it becomes the placeholder of a value.
+// and adds a condition.
 func (b *builder) and(condition string, values ...any) {
 	b.conditions = append(b.conditions, b.bind(condition, values...))
 }
 
+// bind adds values and returns the condition with their placeholders in the place of each %s.
 func (b *builder) bind(condition string, values ...any) string {
 	holes := make([]any, len(values))
 	for i, v := range values {
@@ -173,6 +164,15 @@ func (b *builder) bind(condition string, values ...any) string {
 		holes[i] = "$" + strconv.Itoa(len(b.args))
 	}
 	return fmt.Sprintf(condition, holes...)
+}
+
+// list binds values and returns their placeholders, for IN (…).
+func (b *builder) list(values []string) string {
+	holes := make([]string, len(values))
+	for i, v := range values {
+		holes[i] = b.bind("%s", v)
+	}
+	return strings.Join(holes, ", ")
 }
 
 func (b *builder) where() string {
@@ -227,12 +227,7 @@ func (b *builder) numbers(column string, f Filter) error {
 		compare = map[string]any{"eq": f.Value}
 	}
 	operators := map[string]string{"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "eq": "="}
-	names := make([]string, 0, len(compare))
-	for name := range compare {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(compare)) {
 		operator, ok := operators[name]
 		if !ok {
 			return fmt.Errorf("unknown comparison: %q", name)
@@ -272,8 +267,8 @@ type orderColumn struct {
 	desc bool
 }
 
-// parseOrder reads `field-true,other-false`. Unknown fields are passed over, and
-// when nothing is left, the fallback holds.
+// parseOrder reads `field-true,other-false`. It skips unknown fields, and uses the fallback when
+// nothing is left.
 func parseOrder(fields map[string]field, text, fallback string) ordering {
 	var o ordering
 	for part := range strings.SplitSeq(text, ",") {
@@ -284,7 +279,7 @@ func parseOrder(fields map[string]field, text, fallback string) ordering {
 		}
 		down := desc == "true"
 		if f.kind == textField || f.kind == searchField {
-			// What is missing comes last, whichever way the rest goes.
+			// Missing values come last in both directions.
 			o = append(o, orderColumn{"CASE WHEN " + f.column + " = '' THEN 1 ELSE 0 END", false})
 		}
 		o = append(o, orderColumn{f.column, down})
@@ -320,7 +315,7 @@ func (o ordering) clause() string {
 	return strings.Join(parts, ", ")
 }
 
-// cursor holds the values of a page's last row, and what they belong to.
+// cursor has the keys of the last row of a page, and the order that they belong to.
 type cursor struct {
 	Order string `json:"o"`
 	Keys  []any  `json:"k"`
@@ -336,11 +331,10 @@ func (o ordering) cursor(seal *sealer, keys []any) string {
 	return base64.RawURLEncoding.EncodeToString(text) + "." + cursorMark(seal, text)
 }
 
-// cursorMark shows that a cursor is ours, so that its values can be trusted to
-// have the types of the columns.
+// cursorMark authenticates a cursor, so that its values are sure to have the types of the columns.
 func cursorMark(seal *sealer, text []byte) string { return seal.lookup("cursor/" + string(text))[:16] }
 
-// after keeps the rows behind a cursor. A cursor of old, skipN, gives an offset.
+// after selects the rows after a cursor. An old cursor, skipN, gives an offset.
 func (b *builder) after(o ordering, text string) (offset int, err error) {
 	if text == "" {
 		return 0, nil
@@ -381,9 +375,8 @@ func (b *builder) after(o ordering, text string) (offset int, err error) {
 	return 0, nil
 }
 
-// behind is the condition for rows that come after the one with these keys.
-// When all columns go the same way it is one comparison of rows, which both
-// engines answer from an index.
+// behind returns the condition for the rows after the one with these keys. When all columns have
+// the same direction it is one comparison of rows, for which both engines use an index.
 func (b *builder) behind(o ordering, keys []any) string {
 	same := !slices.ContainsFunc(o, func(c orderColumn) bool { return c.desc != o[0].desc })
 	operator := map[bool]string{true: " < ", false: " > "}

@@ -11,21 +11,21 @@ import (
 	"weir/internal/weir"
 )
 
-// The rules of going on and off air are those of package weir (live.go there). Here
-// they are applied to rows that are locked, always in the same order: the stream, what
-// carries it, its session, its account, the counter of events. So whoever has the
-// stream's row has all of it, and a change is written with its events or not at all.
+// The rules of going on and off air are in package weir (live.go there). Here they are applied to
+// rows, which are locked in this order: the stream, its row in live, its session, its account, the
+// counter of events. So the lock of a stream covers all of these, and a change is written together
+// with its events.
 
-// lapseEvery is how often a node looks for what others have left behind.
+// lapseEvery is how often a node looks for the streams of dead nodes.
 const lapseEvery = 2 * time.Second
 
-// beatsAtOnce bounds how many rows one statement names.
+// beatsAtOnce is the maximum number of beats in one statement.
 const beatsAtOnce = 100
 
 // OnAir says which node carries a stream, and with which session.
 type OnAir = weir.OnAir
 
-// Beat is what a node says of a session that it carries.
+// Beat is what a node reports about a session that it carries.
 type Beat = weir.Beat
 
 // Lost names a stream that a node must stop carrying.
@@ -34,7 +34,7 @@ type Lost struct {
 	Why      weir.Ending
 }
 
-// ErrLostStream says that another owner carries the stream by now, or nobody.
+// ErrLostStream says that another node or another session has the stream by now, or none.
 var ErrLostStream = errors.New("the stream belongs to another owner by now, or its session is closed")
 
 const airColumns = `stream_id, session_id, node, epoch, connected, timeout_ms, seen_at, expires_at, closes_at, ending,
@@ -52,7 +52,7 @@ func scanAir(r rows) (a OnAir, err error) {
 	return a, err
 }
 
-// saveAir writes the row of a stream, which need not be there yet.
+// saveAir writes the row of a stream, which need not exist yet.
 func (tx *Tx) saveAir(ctx context.Context, a *OnAir) error {
 	pushes, err := pushesJSON(a.Pushes)
 	if err != nil {
@@ -68,8 +68,7 @@ func (tx *Tx) saveAir(ctx context.Context, a *OnAir) error {
 	return err
 }
 
-// OnAirOf returns who carries what is played under an id; NotFound when no session is
-// open.
+// OnAirOf returns the state of the stream with the playback id; NotFound when no session is open.
 func (q *queries) OnAirOf(ctx context.Context, playbackID string) (OnAir, error) {
 	return one(ctx, q.conn, scanAir, "SELECT "+airColumns+` FROM live
 		WHERE stream_id = (SELECT id FROM stream WHERE playback_id = $1) AND session_id <> ''`, playbackID)
@@ -84,7 +83,7 @@ func (q *queries) StreamForPublisher(ctx context.Context, key weir.Secret) (weir
 	return s, q.admit(ctx, &s)
 }
 
-// admit says why nobody can publish to a stream, if so.
+// admit returns an error if encoders must not publish to a stream.
 func (q *queries) admit(ctx context.Context, s *weir.Stream) error {
 	owner, exists, err := found(q.User(ctx, s.UserID))
 	switch {
@@ -96,18 +95,17 @@ func (q *queries) admit(ctx context.Context, s *weir.Stream) error {
 	return s.Admit(&owner)
 }
 
-// broadcast is a stream, who carries it and the session that is open, all locked.
+// broadcast is a stream with its row in live and its open session, all locked.
 type broadcast struct {
 	stream  weir.Stream
 	air     OnAir
 	session weir.Session
-	events  []weir.Event // to be told of when everything is written
 }
 
-// open reports whether there is a session.
+// open reports whether a session is open.
 func (b *broadcast) open() bool { return b.air.SessionID != "" }
 
-// owned fails when somebody else has the session by now.
+// owned returns an error when another node has the session by now.
 func (b *broadcast) owned(epoch int64) error {
 	if !b.open() || b.air.Epoch != epoch {
 		return ErrLostStream
@@ -115,19 +113,13 @@ func (b *broadcast) owned(epoch int64) error {
 	return nil
 }
 
-// follow takes over what a beat says.
+// follow takes over a beat.
 func (b *broadcast) follow(beat Beat) {
 	b.stream.Follow(&b.session, beat)
 	b.air.Follow(beat)
 }
 
-// tell keeps events for the end of the transaction.
-func (b *broadcast) tell(events []weir.Event, err error) error {
-	b.events = append(b.events, events...)
-	return err
-}
-
-// lockBroadcast keeps everybody else from changing a broadcast.
+// lockBroadcast keeps others from changing a broadcast until the transaction ends.
 func (tx *Tx) lockBroadcast(ctx context.Context, streamID string) (b broadcast, err error) {
 	if b.stream, err = tx.LockStream(ctx, streamID); err != nil {
 		return b, err
@@ -142,12 +134,12 @@ func (tx *Tx) lockBroadcast(ctx context.Context, streamID string) (b broadcast, 
 	return b, err
 }
 
-// saveAndTell writes a broadcast, and then its events.
-func (tx *Tx) saveAndTell(ctx context.Context, b *broadcast) error {
+// saveAndEmit writes a broadcast, and then its events.
+func (tx *Tx) saveAndEmit(ctx context.Context, b *broadcast, events *weir.EventBatch) error {
 	if err := tx.saveBroadcast(ctx, b); err != nil {
 		return err
 	}
-	return tx.emitAll(ctx, b.events)
+	return tx.EmitBatch(ctx, events)
 }
 
 func (tx *Tx) saveBroadcast(ctx context.Context, b *broadcast) error {
@@ -160,20 +152,10 @@ func (tx *Tx) saveBroadcast(ctx context.Context, b *broadcast) error {
 	return sessions.save(ctx, tx, b.session.ID, &b.session)
 }
 
-// emitAll writes events, when all else is written.
-func (tx *Tx) emitAll(ctx context.Context, events []weir.Event) error {
-	for _, e := range events {
-		if err := tx.Emit(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// GoOnAir lets this node carry a stream whose encoder has come. A session that is
-// still open goes on, whoever carried it, with a higher epoch; otherwise a new one
-// begins, which waits for timeout when its encoder is gone. Call it last in a
-// transaction: it tells of events. So do GoOffAir and CloseSession.
+// GoOnAir lets this node carry a stream to which an encoder has connected. It continues an open
+// session, of any node, with a higher epoch, or begins a new one, which waits for timeout after its
+// encoder has disconnected. Call it last in a transaction, as GoOffAir and CloseSession: it emits
+// events.
 func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Duration, now time.Time) (weir.Session, OnAir, error) {
 	b, err := tx.lockBroadcast(ctx, stream.ID)
 	if err != nil {
@@ -182,11 +164,12 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 	if err := tx.admit(ctx, &b.stream); err != nil {
 		return weir.Session{}, OnAir{}, err
 	}
+	events := weir.NewEventBatch("", now)
 	if b.air.Connected && b.air.Node != tx.store.node.id {
-		tx.bumpLater(TopicLive) // so that the other node hears of it soon
+		tx.bumpLater(TopicLive) // so that the other node notices soon
 	}
-	if b.open() && !b.air.GoesOn(&b.session, b.stream.Record, now) {
-		if err := tx.closeUnheard(ctx, &b, now); err != nil {
+	if b.open() && !b.air.Continues(&b.session, b.stream.Record, now) {
+		if err := tx.closeUnreported(ctx, &b, events); err != nil {
 			return weir.Session{}, OnAir{}, err
 		}
 	}
@@ -202,37 +185,33 @@ func (tx *Tx) GoOnAir(ctx context.Context, stream weir.Stream, timeout time.Dura
 		}
 	}
 	b.air.Take(tx.store.node.id, timeout, now)
-	if err := b.tell(b.stream.GoOnAir(&b.session, now)); err != nil {
-		return weir.Session{}, OnAir{}, err
-	}
+	b.stream.GoOnAir(&b.session, events)
 	if _, err := accounts.update(ctx, tx, b.stream.UserID, func(u *weir.User) error {
 		u.LastStreamedAt = max(u.LastStreamedAt, weir.At(now))
 		return nil
 	}); err != nil {
 		return weir.Session{}, OnAir{}, err
 	}
-	if err := tx.saveAndTell(ctx, &b); err != nil {
+	if err := tx.saveAndEmit(ctx, &b, events); err != nil {
 		return weir.Session{}, OnAir{}, err
 	}
-	tx.store.epochs.Store(stream.ID, b.air.Epoch) // if nothing comes of it, nobody has that epoch
+	tx.store.epochs.Store(stream.ID, b.air.Epoch) // harmless if the transaction fails: then the epoch is unused
 	return b.session, b.air, nil
 }
 
-// closeUnheard ends the session of a node that can't be asked how far it was. The
-// session is written, the rest is left to the caller.
-func (tx *Tx) closeUnheard(ctx context.Context, b *broadcast, now time.Time) error {
+// closeUnreported ends the session of a node that can't report how far it was. It writes the
+// session, and leaves the rest to the caller.
+func (tx *Tx) closeUnreported(ctx context.Context, b *broadcast, events *weir.EventBatch) error {
 	b.air.Leap()
 	b.air.Close()
-	if err := b.tell(b.stream.EndSession(&b.session, now)); err != nil {
-		return err
-	}
+	b.stream.EndSession(&b.session, events)
 	if err := tx.keepRecording(ctx, b); err != nil {
 		return err
 	}
 	return sessions.save(ctx, tx, b.session.ID, &b.session)
 }
 
-// GoOffAir notes that the encoder of a session has been away for too long to count as
+// GoOffAir records that the encoder of a session has been disconnected for too long to count as
 // active. The session stays open for its timeout.
 func (tx *Tx) GoOffAir(ctx context.Context, last Beat, now time.Time) error {
 	b, err := tx.lockBroadcast(ctx, last.StreamID)
@@ -244,14 +223,13 @@ func (tx *Tx) GoOffAir(ctx context.Context, last Beat, now time.Time) error {
 	}
 	b.follow(last)
 	b.air.Release(now)
-	if err := b.tell(b.stream.GoOffAir(&b.session, now)); err != nil {
-		return err
-	}
-	return tx.saveAndTell(ctx, &b)
+	events := weir.NewEventBatch("", now)
+	b.stream.GoOffAir(&b.session, events)
+	return tx.saveAndEmit(ctx, &b, events)
 }
 
-// CloseSession ends a session for good, also one that is on air. The stream's next
-// session goes on with the numbers of the last beat.
+// CloseSession ends a session for good, also one that is on air. The next session of the stream
+// continues the numbers of the last beat.
 func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.Session, error) {
 	b, err := tx.lockBroadcast(ctx, last.StreamID)
 	if err != nil {
@@ -263,37 +241,35 @@ func (tx *Tx) CloseSession(ctx context.Context, last Beat, now time.Time) (weir.
 	tx.store.epochs.Delete(last.StreamID)
 	b.follow(last)
 	b.air.Close()
-	if err := b.tell(b.stream.EndSession(&b.session, now)); err != nil {
-		return weir.Session{}, err
-	}
+	events := weir.NewEventBatch("", now)
+	b.stream.EndSession(&b.session, events)
 	if err := tx.keepRecording(ctx, &b); err != nil {
 		return weir.Session{}, err
 	}
-	return b.session, tx.saveAndTell(ctx, &b)
+	return b.session, tx.saveAndEmit(ctx, &b, events)
 }
 
-// RenewOnAir says that this node carries the sessions of the beats, and writes how
-// they do. It returns those that it must stop carrying. A stream that somebody else is
-// changing at this moment is left out until the next time, so that nobody waits for a
-// node with many streams and it waits for nobody.
-func (tx *Tx) RenewOnAir(ctx context.Context, beats []Beat, now time.Time) ([]Lost, error) {
-	var lost []Lost
-	var events []weir.Event
+// RenewOnAir writes the beats of the sessions that this node carries, and returns the streams that
+// it must stop carrying. It skips streams that are locked at this time until the next beat, so that
+// a node with many streams neither waits nor makes others wait.
+func (tx *Tx) RenewOnAir(ctx context.Context, beats []Beat, now time.Time) (lost []Lost, err error) {
+	events := weir.NewEventBatch("", now)
 	for some := range slices.Chunk(beats, beatsAtOnce) {
-		more, told, err := tx.renew(ctx, some, now)
+		more, err := tx.renew(ctx, some, events)
 		if err != nil {
 			return nil, err
 		}
-		lost, events = append(lost, more...), append(events, told...)
+		lost = append(lost, more...)
 	}
 	slices.SortFunc(lost, func(a, b Lost) int { return cmp.Compare(a.StreamID, b.StreamID) })
-	return lost, tx.emitAll(ctx, events)
+	return lost, tx.EmitBatch(ctx, events)
 }
 
-func (tx *Tx) renew(ctx context.Context, beats []Beat, now time.Time) (lost []Lost, events []weir.Event, err error) {
+func (tx *Tx) renew(ctx context.Context, beats []Beat, events *weir.EventBatch) (lost []Lost, err error) {
+	now := events.Now
 	all, owners, err := tx.lockBroadcasts(ctx, beats)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var health samples
 	for _, beat := range beats {
@@ -316,31 +292,28 @@ func (tx *Tx) renew(ctx context.Context, beats []Beat, now time.Time) (lost []Lo
 			lost = append(lost, Lost{beat.StreamID, why})
 		} else if b.air.Revived(beat, now) {
 			b.air.Reconnect(now)
-			if err := b.tell(b.stream.GoOnAir(&b.session, now)); err != nil {
-				return nil, nil, err
-			}
+			b.stream.GoOnAir(&b.session, events)
 		}
 		b.air.Renew(now)
 		b.follow(beat)
 		if err := tx.saveBroadcast(ctx, b); err != nil {
-			return nil, nil, fmt.Errorf("stream %s: %w", beat.StreamID, err)
+			return nil, fmt.Errorf("stream %s: %w", beat.StreamID, err)
 		}
 		if err := health.add(beat.StreamID, beat.Samples); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		events = append(events, b.events...)
 	}
-	return lost, events, health.save(ctx, tx)
+	return lost, health.save(ctx, tx)
 }
 
-// tookSince reports whether this process itself has taken a stream anew since a beat
-// was put together: an encoder came back in between. Then nothing is lost.
+// tookSince reports whether this process itself has taken the stream again since the beat, because
+// an encoder reconnected. Then the stream is not lost.
 func (tx *Tx) tookSince(b *broadcast, beat Beat) bool {
 	epoch, _ := tx.store.epochs.Load(beat.StreamID)
 	return b.open() && b.air.Node == tx.store.node.id && epoch == b.air.Epoch && b.air.Epoch > beat.Epoch
 }
 
-// lockBroadcasts is lockBroadcast for the streams of beats that nobody has locked, with
+// lockBroadcasts is lockBroadcast for those streams of beats that are not locked. It also returns
 // their accounts.
 func (tx *Tx) lockBroadcasts(ctx context.Context, beats []Beat) (map[string]*broadcast, map[string]weir.User, error) {
 	all := map[string]*broadcast{}
@@ -369,23 +342,20 @@ func (tx *Tx) lockBroadcasts(ctx context.Context, beats []Beat) (map[string]*bro
 		all[a.StreamID].air = a
 		ids = append(ids, a.SessionID)
 	}
-	if len(ids) > 0 {
-		b = &builder{}
-		open, err := sessions.where(ctx, &tx.queries, "id IN ("+b.list(ids)+")", b.args...)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, s := range open {
-			all[s.ParentID].session = s
-		}
+	open, err := sessions.byID(ctx, &tx.queries, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range open {
+		all[s.ParentID].session = s
 	}
 	slices.Sort(users)
 	owners, err := tx.UsersByID(ctx, slices.Compact(users))
 	return all, owners, err
 }
 
-// OpenSessions returns the sessions that this node carried in its former life, and
-// takes them up: whatever is left of that life can't write to them any more.
+// OpenSessions returns the sessions that this node carried before a restart, and takes them again:
+// a former process that still runs can't write to them any more.
 func (s *Store) OpenSessions(ctx context.Context, node string) ([]OnAir, error) {
 	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE node = $1 AND session_id <> '' ORDER BY stream_id", node)
 	if err != nil {
@@ -421,22 +391,21 @@ func (tx *Tx) end(ctx context.Context, streamID string, why weir.Ending) error {
 	return err
 }
 
-// uncared is how long a node may say nothing of a session whose time is over, or have
-// been here without having taken it up, before others close it.
-const uncared = time.Minute
+// abandonedAfter is how long a node may send no beat for a session that has timed out, or have been
+// started without having resumed it, before other nodes close it.
+const abandonedAfter = time.Minute
 
-// left are the sessions that their nodes do not care for any more: the node is silent,
-// or the session must end and the node is gone or does not know of it. $1 is now, $2 is
-// uncared before.
-const left = `session_id <> '' AND (connected AND expires_at <= $1 OR NOT connected AND (closes_at <= $1 OR ending <> '')
+// abandoned is the condition for sessions that their nodes no longer serve: the node is on air but
+// sends no beats, or the session must end and the node is dead or does not know of it. $1 is now,
+// $2 is abandonedAfter before.
+const abandoned = `session_id <> '' AND (connected AND expires_at <= $1 OR NOT connected AND (closes_at <= $1 OR ending <> '')
 	AND NOT EXISTS (SELECT 1 FROM node WHERE node.id = live.node AND (node.started_at > $2 OR live.seen_at > $2)))`
 
-// endLapsed takes streams off the air whose nodes are silent, and closes sessions that
-// nobody cares for. A node that has come back closes its own: only it knows what is on
-// its disk.
+// endLapsed takes streams of dead nodes off the air, and closes abandoned sessions. A node that has
+// restarted closes its own: only it knows what is on its disk.
 func (s *Store) endLapsed(ctx context.Context) error {
 	now := time.Now()
-	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE "+left, weir.At(now), weir.At(now.Add(-uncared)))
+	ids, err := many(ctx, s.conn, scanText, "SELECT stream_id FROM live WHERE "+abandoned, weir.At(now), weir.At(now.Add(-abandonedAfter)))
 	if err != nil {
 		return err
 	}
@@ -455,21 +424,21 @@ func (tx *Tx) endLapsed(ctx context.Context, streamID string, now time.Time) err
 	if err != nil {
 		return err
 	}
-	// Somebody else may have been here before.
-	n, err := one(ctx, tx.conn, scanInt, "SELECT count(*) FROM live WHERE stream_id = $3 AND "+left, weir.At(now), weir.At(now.Add(-uncared)), streamID)
+	// Another node may have been faster.
+	n, err := one(ctx, tx.conn, scanInt, "SELECT count(*) FROM live WHERE stream_id = $3 AND "+abandoned, weir.At(now), weir.At(now.Add(-abandonedAfter)), streamID)
 	if err != nil || n == 0 {
 		return err
 	}
+	events := weir.NewEventBatch("", now)
 	if b.air.Connected {
 		b.air.Expire()
-		err = b.tell(b.stream.GoOffAir(&b.session, now))
+		b.stream.GoOffAir(&b.session, events)
 	} else {
 		tx.adoptRecording(&b)
-		err = tx.closeUnheard(ctx, &b, now)
-	}
-	if err != nil {
-		return err
+		if err := tx.closeUnreported(ctx, &b, events); err != nil {
+			return err
+		}
 	}
 	tx.store.log.WarnContext(ctx, "a stream was left by its node", "stream", streamID, "session", b.session.ID, "node", b.air.Node)
-	return tx.saveAndTell(ctx, &b)
+	return tx.saveAndEmit(ctx, &b, events)
 }

@@ -63,7 +63,7 @@ func countTx(ctx context.Context, st *Store, left *int, stop func() error, do fu
 	})
 }
 
-// liveSteps is the life of a session, one transaction after the other.
+// liveSteps are the transactions of a session, in their order.
 func liveSteps(stream weir.Stream, now time.Time) []func(context.Context, *Tx) error {
 	var air OnAir
 	onAir := func(ctx context.Context, tx *Tx) (err error) {
@@ -91,8 +91,8 @@ func liveSteps(stream weir.Stream, now time.Time) []func(context.Context, *Tx) e
 
 const lifeOfASession = "stream.started:a recording.started:a stream.idle:a stream.started:a stream.idle:a recording.waiting:a"
 
-// TestFailureAtEachStatement has every statement of a session's life fail once. What
-// was begun leaves nothing, and doing it again tells of it once.
+// TestFailureAtEachStatement lets every statement of a session fail once. A failed transaction
+// leaves nothing, and doing it again emits its events once.
 func TestFailureAtEachStatement(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx, now := t.Context(), time.Now()
@@ -108,7 +108,7 @@ func TestFailureAtEachStatement(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, err := json.Marshal([]any{air, streamNow(t, st, stream.ID), sessions, told(t, st, stream.ID), pending(t, st)})
+			text, err := json.Marshal([]any{air, streamNow(t, st, stream.ID), sessions, events(t, st, stream.ID), pending(t, st)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,9 +139,8 @@ func TestFailureAtEachStatement(t *testing.T) {
 	})
 }
 
-// TestKilledInTheMiddle kills a process between statements of a session's life. The
-// node that comes after it finds what the events tell of, and finishes the session:
-// everything is told once.
+// TestKilledInTheMiddle kills a process between statements of a session. The next process finds a
+// state that fits the events, and finishes the session: every event is emitted once.
 func TestKilledInTheMiddle(t *testing.T) {
 	if os.Getenv("LIVE_VICTIM") != "" {
 		beLiveVictim(t)
@@ -171,7 +170,7 @@ func killed(cmd *exec.Cmd) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// beLiveVictim lives the life of a session until it is killed.
+// beLiveVictim runs the steps of a session until it is killed.
 func beLiveVictim(t *testing.T) {
 	st := open(t, os.Getenv("LIVE_URL"), "node-a")
 	left, err := strconv.Atoi(os.Getenv("LIVE_VICTIM"))
@@ -191,9 +190,9 @@ func beLiveVictim(t *testing.T) {
 // told of it fits.
 func finishSession(t *testing.T, st *Store, stream weir.Stream) {
 	t.Helper()
-	before := told(t, st, stream.ID)
+	before := events(t, st, stream.ID)
 	if len(before) > len(lifeOfASession) || lifeOfASession[:len(before)] != before {
-		t.Fatalf("told %q", before)
+		t.Fatalf("events %q", before)
 	}
 	open, err := st.OpenSessions(t.Context(), "node-a")
 	if err != nil {
@@ -202,7 +201,7 @@ func finishSession(t *testing.T, st *Store, stream weir.Stream) {
 	active := streamNow(t, st, stream.ID).IsActive
 	if len(open) == 0 {
 		if active || before != "" && before != lifeOfASession {
-			t.Errorf("no session is open, active %t, told %q", active, before)
+			t.Errorf("no session is open, active %t, events %q", active, before)
 		}
 		return
 	}

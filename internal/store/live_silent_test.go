@@ -9,7 +9,7 @@ import (
 )
 
 // testSilentNode shows what becomes of the streams of a node that is silent: others
-// take them off the air, another node or the same one goes on with the session, or
+// take them off the air, another node or the same one continues the session, or
 // it is closed when its time is over.
 func testSilentNode(t *testing.T, a, b *Store) {
 	const began, over = "stream.started:a recording.started:a stream.idle:a", " recording.waiting:a"
@@ -17,11 +17,11 @@ func testSilentNode(t *testing.T, a, b *Store) {
 		name string
 		then func(t *testing.T, stream weir.Stream, session weir.Session, air OnAir)
 	}{
-		{"another goes on", func(t *testing.T, stream weir.Stream, session weir.Session, air OnAir) {
+		{"another continues", func(t *testing.T, stream weir.Stream, session weir.Session, air OnAir) {
 			now := time.Now()
 			next, taken := goOnAir(t, b, stream, now)
 			if len(next.Earlier) != 1 || next.Earlier[0].Node != "node-a" || taken.Sequence <= air.NextSequence || taken.Discontinuities < air.Discontinuities {
-				t.Errorf("after %+v the next leg is %+v of %+v", air, taken, next)
+				t.Errorf("after %+v the next period is %+v of %+v", air, taken, next)
 			}
 			if next.ID != session.ID || taken.Epoch != air.Epoch+1 || taken.Node != "node-b" || next.SourceBytes != 10 {
 				t.Errorf("session %s, %+v; want %s with node-b", next.ID, taken, session.ID)
@@ -74,7 +74,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 				t.Fatalf("OpenSessions = %+v, %v; want %s", open, err, session.ID)
 			}
 			now := time.Now()
-			checkLost(t, a, now, beatOf(air, now, 20), weir.EndTakenOver) // its former life
+			checkLost(t, a, now, beatOf(air, now, 20), weir.EndTakenOver) // the former process
 			checkLost(t, a, now, beatOf(open[0], now, 20), weir.EndTimeout)
 			last := beatOf(open[0], now, 20)
 			last.NextSequence = 100
@@ -114,7 +114,7 @@ func testSilentNode(t *testing.T, a, b *Store) {
 			}
 			origin, err := b.OriginNodeOf(t.Context(), stream.PlaybackID)
 			if err == nil && (origin.Node != "node-b" || origin.SessionID != "") {
-				t.Errorf("the carrier is %+v", origin)
+				t.Errorf("the origin node is %+v", origin)
 			}
 		}},
 		{"its time is over when an encoder comes", func(t *testing.T, stream weir.Stream, session weir.Session, _ OnAir) {

@@ -23,7 +23,7 @@ func TestLive(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		t.Run("broadcast", func(t *testing.T) { testBroadcast(t, st) })
 		t.Run("stream for publisher", func(t *testing.T) { testStreamForPublisher(t, st) })
-		t.Run("forgotten session", func(t *testing.T) { testForgottenSession(t, st) })
+		t.Run("unknown session", func(t *testing.T) { testUnknownSession(t, st) })
 		t.Run("owner ends", func(t *testing.T) { testOwnerEnds(t, st) })
 		t.Run("terminated encoder returns", func(t *testing.T) { testTerminatedEncoderReturns(t, st) })
 		t.Run("record changes in the gap", func(t *testing.T) { testRecordChangesInTheGap(t, st) })
@@ -37,7 +37,7 @@ func TestLiveOnTwoNodes(t *testing.T) {
 		t.Run("old epoch writes nothing", func(t *testing.T) { testOldEpochWritesNothing(t, a, b) })
 		t.Run("many claim one key", func(t *testing.T) { testManyClaimOneKey(t, a, b) })
 		t.Run("silent node", func(t *testing.T) { testSilentNode(t, a, b) })
-		t.Run("carrier", func(t *testing.T) { testOrigin(t, a, b) })
+		t.Run("origin node", func(t *testing.T) { testOrigin(t, a, b) })
 		t.Run("everything at once", func(t *testing.T) { testEverythingAtOnce(t, a, b) })
 	})
 }
@@ -120,9 +120,8 @@ func checkLost(t *testing.T, st *Store, now time.Time, beat Beat, want weir.Endi
 	}
 }
 
-// told returns what the events of a stream say, in their order: the name, and for each
-// session a letter.
-func told(t *testing.T, st *Store, streamID string) string {
+// events returns the events of a stream in their order: the name, and for each session a letter.
+func events(t *testing.T, st *Store, streamID string) string {
 	t.Helper()
 	events, err := st.Events(t.Context(), streamNow(t, st, streamID).UserID, "p1", 0, 10_000)
 	if err != nil {
@@ -148,8 +147,8 @@ func told(t *testing.T, st *Store, streamID string) string {
 
 func checkTold(t *testing.T, st *Store, streamID, want string) {
 	t.Helper()
-	if got := told(t, st, streamID); got != want {
-		t.Errorf("told %q\nwant %q", got, want)
+	if got := events(t, st, streamID); got != want {
+		t.Errorf("events %q\nwant %q", got, want)
 	}
 }
 
@@ -225,7 +224,8 @@ func testBroadcast(t *testing.T, st *Store) {
 	checkTold(t, st, stream.ID, "stream.started:a recording.started:a stream.idle:a stream.started:a stream.idle:a recording.waiting:a stream.started:b recording.started:b")
 }
 
-// testStreamForPublisher shows who is let in, at the endpoint and when going on air.
+// testStreamForPublisher checks which encoders may publish, when they connect and when they go on
+// air.
 func testStreamForPublisher(t *testing.T, st *Store) {
 	ctx := t.Context()
 	stream := liveStream(t, st, false)
@@ -256,7 +256,7 @@ func testStreamForPublisher(t *testing.T, st *Store) {
 	check("deleted", weir.NotFound)
 	updateStream(t, st, stream.ID, func(s *weir.Stream) { s.Deleted = false })
 	inTx(t, st, func(tx *Tx) error { return tx.DeleteUser(ctx, stream.UserID) })
-	check("account gone", weir.NotFound)
+	check("account deleted", weir.NotFound)
 	if _, err := st.StreamForPublisher(ctx, "abcd-abcd-abcd-abcd"); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("unknown key: %v, want not found", err)
 	}
@@ -270,16 +270,16 @@ func updateStream(t *testing.T, st *Store, id string, change func(*weir.Stream))
 	})
 }
 
-// testOldEpochWritesNothing shows that whoever lost a stream can't change it.
+// testOldEpochWritesNothing shows that a node that lost a stream can't change it.
 func testOldEpochWritesNothing(t *testing.T, a, b *Store) {
 	ctx, now := t.Context(), time.Now()
 	stream := liveStream(t, a, true)
 	_, first := goOnAir(t, a, stream, now)
-	heard, stop := a.Watch(TopicLive)
+	changed, stop := a.Watch(TopicLive)
 	defer stop()
 	run(t, a)
 	session, second := goOnAir(t, b, stream, now.Add(time.Second))
-	<-heard
+	<-changed
 	before := streamNow(t, a, stream.ID)
 	old := beatOf(first, now.Add(time.Hour), 1e6)
 	old.NextSequence = 1e6
@@ -358,7 +358,7 @@ func testManyClaimOneKey(t *testing.T, a, b *Store) {
 }
 
 // testEverythingAtOnce has encoders come and go on two nodes while the owner ends their
-// sessions: what is told stays in order, and fits what is there in the end.
+// sessions: the events stay in order, and fit the final state.
 func testEverythingAtOnce(t *testing.T, a, b *Store) {
 	ctx := t.Context()
 	stream := liveStream(t, a, true)
@@ -399,8 +399,8 @@ func testEverythingAtOnce(t *testing.T, a, b *Store) {
 	if err := errors.Join(broken...); err != nil {
 		t.Fatal(err)
 	}
-	var active, open string // the session that is, as far as the events tell
-	for e := range strings.SplitSeq(told(t, a, stream.ID), " ") {
+	var active, open string // the session according to the events
+	for e := range strings.SplitSeq(events(t, a, stream.ID), " ") {
 		name, session, _ := strings.Cut(e, ":")
 		fits := true
 		switch weir.EventName(name) {
@@ -417,11 +417,11 @@ func testEverythingAtOnce(t *testing.T, a, b *Store) {
 			fits = active == "" && session == open
 		}
 		if !fits {
-			t.Fatalf("%s does not fit into %s", e, told(t, a, stream.ID))
+			t.Fatalf("%s does not fit into %s", e, events(t, a, stream.ID))
 		}
 	}
 	if got := streamNow(t, b, stream.ID).IsActive; got != (active != "") {
-		t.Errorf("active %t, although told %s", got, told(t, a, stream.ID))
+		t.Errorf("active %t, although the events are %s", got, events(t, a, stream.ID))
 	}
 }
 
@@ -441,9 +441,9 @@ func silence(t *testing.T, st *Store, streamID string, d time.Duration) {
 	}
 }
 
-// testForgottenSession shows that a session is closed that its node, which is well,
+// testUnknownSession shows that a session is closed that its node, which is well,
 // does not know of: the answer to its GoOnAir was lost.
-func testForgottenSession(t *testing.T, st *Store) {
+func testUnknownSession(t *testing.T, st *Store) {
 	stream := liveStream(t, st, false)
 	if err := st.register(t.Context()); err != nil {
 		t.Fatal(err)
@@ -508,12 +508,12 @@ func testOwnerEnds(t *testing.T, st *Store) {
 			if err := goOffAir(ctx, st, beatOf(away, now, 3), now); err != nil {
 				t.Fatal(err)
 			}
-			heard, stop := st.Watch(TopicLive)
+			changed, stop := st.Watch(TopicLive)
 			defer stop()
 			updateStream(t, st, live.ID, func(s *weir.Stream) { s.Name = "other" })
 			select {
-			case <-heard:
-				t.Error("told of a change that ends nothing")
+			case <-changed:
+				t.Error("notified of a change that ends nothing")
 			default:
 			}
 			for _, s := range []weir.Stream{live, gap} {
@@ -523,7 +523,7 @@ func testOwnerEnds(t *testing.T, st *Store) {
 					break // deleted with the first
 				}
 				tt.do(t, s)
-				<-heard
+				<-changed
 			}
 			checkLost(t, st, now, beatOf(onAir, now, 3), tt.want)
 			checkLost(t, st, now, beatOf(away, now, 3), tt.want)
@@ -621,9 +621,9 @@ func testRenewMany(t *testing.T, st *Store) {
 	}
 }
 
-// TestRenewWaitsForNobody shows that a stream that is being changed does not hold up
+// TestRenewSkipsLockedStreams shows that a stream that is being changed does not hold up
 // the beats of the others.
-func TestRenewWaitsForNobody(t *testing.T) {
+func TestRenewSkipsLockedStreams(t *testing.T) {
 	st := open(t, pgtest.Start(t), "node-a") // SQLite has one writer
 	ctx, now := t.Context(), time.Now()
 	held, free := liveStream(t, st, false), liveStream(t, st, false)

@@ -14,10 +14,10 @@ import (
 //go:embed schema/*.sql
 var schema embed.FS
 
-// errDuplicate is what both engines say of a second row with the same key.
+// errDuplicate is the error of both engines for a second row with the same key.
 var errDuplicate = errors.New("exists already")
 
-// migrate brings our own tables up to date; River has migrations of its own.
+// migrate migrates our own tables; River has its own migrations.
 func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB) error {
 	files, err := fs.Sub(schema, "schema")
 	if err != nil {
@@ -38,7 +38,7 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB) error {
 	return err
 }
 
-// quiet returns a logger for libraries: only what somebody must look at.
+// quiet returns a logger for libraries, which logs only warnings and errors.
 func quiet(log *slog.Logger) *slog.Logger { return slog.New(warnOnly{log.Handler()}) }
 
 type warnOnly struct{ slog.Handler }

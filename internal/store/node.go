@@ -10,19 +10,19 @@ import (
 
 const (
 	heartbeatEvery = 3 * time.Second
-	// A node that could not say for so long that it is alive stops its own work …
+	// A node that could not send a heartbeat for so long stops its own jobs …
 	aliveFor = 9 * time.Second
-	// … before the others take it for dead and give its jobs away.
+	// … before other nodes take it for dead and requeue its jobs.
 	deadAfter = 12 * time.Second
 )
 
-// node is this process, as the others see it.
+// node is this process, as other nodes see it.
 type node struct {
 	id       string // "" = a command: it runs no jobs
 	boot     string // new at every start
 	lastBeat *atomic.Int64
-	slots    *atomic.Int64 // pieces it does at once
-	url      *atomic.Value // a text: how others reach it; "" = not at all
+	slots    *atomic.Int64 // pieces it encodes at once
+	url      *atomic.Value // a string: the URL at which other nodes reach it; "" = none
 }
 
 func newNode(id string) node {
@@ -32,8 +32,8 @@ func newNode(id string) node {
 	return n
 }
 
-// client is the name under which this process takes jobs. It starts with the
-// node's id, so that a node knows the jobs of its former life.
+// client returns the name under which this process takes jobs. It starts with the node's id, so
+// that a node recognizes the jobs that it ran before a restart.
 func (n node) client() string {
 	if n.id == "" {
 		return "command." + n.boot
@@ -41,24 +41,22 @@ func (n node) client() string {
 	return n.id + "." + n.boot
 }
 
-// lost reports whether the others may take this node for dead by now.
+// lost reports whether other nodes may take this one for dead by now.
 func (n node) lost() bool {
 	return time.Since(time.UnixMilli(n.lastBeat.Load())) > aliveFor
 }
 
-// register enters this node and takes back what its former life left running.
+// register enters this node, and requeues the jobs that it ran before a restart.
 func (s *Store) register(ctx context.Context) error {
 	if s.node.id == "" {
 		return nil
 	}
 	now := time.Now()
 	err := s.Tx(ctx, func(tx *Tx) error {
-		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots, url) VALUES ($1, $2, $3, $3, $4, $5)
-			ON CONFLICT (id) DO UPDATE SET boot = $2, started_at = $3, seen_at = $3, slots = $4, url = $5`,
-			s.node.id, s.node.boot, weir.At(now), s.node.slots.Load(), s.node.url.Load()); err != nil {
+		if err := s.saveNode(ctx, tx.conn, now, ", boot = $2, started_at = $3"); err != nil {
 			return err
 		}
-		_, err := tx.requeue(ctx, []string{s.node.id + "."}, s.node.client())
+		_, err := tx.requeue(ctx, s.node.id, s.node.client())
 		return err
 	})
 	if err == nil {
@@ -67,8 +65,16 @@ func (s *Store) register(ctx context.Context) error {
 	return err
 }
 
-// announceSlots says how many pieces of tasks this node does at once. If that fails,
-// the next heartbeat says it.
+// saveNode writes the row of this node; also is what else to change in a row that exists.
+func (s *Store) saveNode(ctx context.Context, c conn, now time.Time, also string) error {
+	_, err := c.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots, url) VALUES ($1, $2, $3, $3, $4, $5)
+		ON CONFLICT (id) DO UPDATE SET seen_at = $3, slots = $4, url = $5`+also,
+		s.node.id, s.node.boot, weir.At(now), s.node.slots.Load(), s.node.url.Load())
+	return err
+}
+
+// announceSlots publishes how many pieces of tasks this node encodes at once. If that fails, the
+// next heartbeat does it.
 func (s *Store) announceSlots(ctx context.Context, slots int) {
 	s.node.slots.Store(int64(slots))
 	if _, err := s.conn.exec(ctx, "UPDATE node SET slots = $2 WHERE id = $1", s.node.id, slots); err != nil && ctx.Err() == nil {
@@ -76,18 +82,21 @@ func (s *Store) announceSlots(ctx context.Context, slots int) {
 	}
 }
 
-// requeue lets others do the running jobs of clients. Each becomes a job with a new
-// id: River lets whoever was given a job finish it by its id, whichever attempt
-// that was, so a node that was only asleep could finish what another does by now.
-func (tx *Tx) requeue(ctx context.Context, prefixes []string, except string) (int, error) {
-	jobs, err := tx.store.engine.takeOver(ctx, tx.conn, prefixes, except)
+// requeue enqueues the running jobs of a node again, except those of one client. Each becomes a job
+// with a new id: River lets any client that was given a job finish it by its id, so a node that was
+// only frozen could finish a job that another runs by now.
+func (tx *Tx) requeue(ctx context.Context, node, except string) (int, error) {
+	client := tx.store.engine.jobClient()
+	jobs, err := many(ctx, tx.conn, scanNewJob, `UPDATE river_job SET state = 'cancelled', finalized_at = CURRENT_TIMESTAMP
+		WHERE state = 'running' AND substr(`+client+`, 1, length(CAST($1 AS TEXT))) = $1 AND `+client+` <> $2
+		RETURNING kind, args->>'ref'`, node+".", except)
 	if err != nil || len(jobs) == 0 {
 		return 0, err
 	}
 	return len(jobs), tx.enqueue(ctx, jobs)
 }
 
-// unregister says that this node leaves, so that nobody waits for it.
+// unregister removes this node, so that no other waits for it.
 func (s *Store) unregister(ctx context.Context) error {
 	if s.node.id == "" {
 		return nil
@@ -96,18 +105,16 @@ func (s *Store) unregister(ctx context.Context) error {
 	return err
 }
 
-// letGo stops the jobs of a node that could not say for too long that it is alive:
-// somebody else may have them by now. It asks nobody, because a database that does
-// not answer may be the reason.
+// letGo stops the jobs of this node if it could not send heartbeats for too long: another node may
+// have them by now. It uses no database, because the database may be the reason.
 func (s *Store) letGo(context.Context) error {
 	if s.node.id != "" && s.node.lost() {
-		s.jobs.cancel("", ErrLostJob)
+		s.jobs.cancel("", errLostJob)
 	}
 	return nil
 }
 
-// heartbeat says that this node is alive and gives away the jobs of those that
-// have been silent for too long.
+// heartbeat records that this node is alive, and requeues the jobs of dead nodes.
 func (s *Store) heartbeat(ctx context.Context) error {
 	if s.node.id == "" {
 		return nil
@@ -116,27 +123,26 @@ func (s *Store) heartbeat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aliveFor)
 	defer cancel()
 	err := s.Tx(ctx, func(tx *Tx) error {
-		if _, err := tx.conn.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots, url) VALUES ($1, $2, $3, $3, $4, $5)
-			ON CONFLICT (id) DO UPDATE SET seen_at = $3, slots = $4, url = $5`,
-			s.node.id, s.node.boot, weir.At(now), s.node.slots.Load(), s.node.url.Load()); err != nil {
+		if err := s.saveNode(ctx, tx.conn, now, ""); err != nil {
 			return err
 		}
 		dead, err := many(ctx, tx.conn, scanText, "SELECT id FROM node WHERE seen_at < $1", weir.At(now.Add(-deadAfter)))
-		if err != nil || len(dead) == 0 {
+		if err != nil {
 			return err
 		}
-		prefixes := make([]string, len(dead))
-		for i, id := range dead {
-			prefixes[i] = id + "."
+		for _, id := range dead {
 			if _, err := tx.conn.exec(ctx, "DELETE FROM node WHERE id = $1", id); err != nil {
 				return err
 			}
+			n, err := tx.requeue(ctx, id, "")
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				s.log.WarnContext(ctx, "jobs of a node that is gone are available again", "jobs", n)
+			}
 		}
-		n, err := tx.requeue(ctx, prefixes, "")
-		if n > 0 {
-			s.log.WarnContext(ctx, "jobs of a node that is gone are available again", "jobs", n)
-		}
-		return err
+		return nil
 	})
 	if err == nil {
 		s.node.lastBeat.Store(now.UnixMilli())

@@ -35,7 +35,7 @@ func testTakeOver(t *testing.T, a, b *Store, takeOver func() error) {
 	if after.Kind != JobTask || after.Ref != "x" {
 		t.Fatalf("took over %+v", after.Job)
 	}
-	if err := a.JobTx(ctx, before.Job, nothing); !errors.Is(err, ErrLostJob) {
+	if err := a.JobTx(ctx, before.Job, nothing); !errors.Is(err, errLostJob) {
 		t.Errorf("JobTx of the node that lost it = %v", err)
 	}
 	if err := b.JobTx(ctx, after.Job, nothing); err != nil {
@@ -65,8 +65,7 @@ func TestDeadNode(t *testing.T) {
 	})
 }
 
-// TestFormerBoot shows that a node that was killed takes its jobs back when it
-// starts again.
+// TestFormerBoot checks that a killed node requeues its jobs when it restarts.
 func TestFormerBoot(t *testing.T) {
 	eachPair(t, "node-a", "node-a", func(t *testing.T, a, b *Store) {
 		if a.node.client() == b.node.client() {
@@ -76,7 +75,7 @@ func TestFormerBoot(t *testing.T) {
 	})
 }
 
-// TestTakeOverSparesOthers shows whose jobs are taken over, and whose are not.
+// TestTakeOverSparesOthers checks that requeue takes only the jobs of the named node.
 func TestTakeOverSparesOthers(t *testing.T) {
 	eachPair(t, "node_a", "node-a", func(t *testing.T, a, b *Store) {
 		ctx := t.Context()
@@ -84,20 +83,12 @@ func TestTakeOverSparesOthers(t *testing.T) {
 		jobsA, _ := work(t, a, 2, JobTask)
 		enqueue(t, a, JobTask, "x")
 		held := <-jobsA
-		// A name that only looks alike, the own present boot, a command.
-		for _, call := range []struct {
-			prefixes []string
-			except   string
-		}{
-			{[]string{"node-a."}, ""},
-			{[]string{"node_"}, a.node.client()},
-			{[]string{"command."}, ""},
-			{nil, ""},
-		} {
+		// A similar name, a shorter name, the excepted client, a command.
+		for _, call := range []struct{ node, except string }{{"node-a", ""}, {"node_", ""}, {"node_a", a.node.client()}, {"command", ""}} {
 			if err := b.Tx(ctx, func(tx *Tx) error {
-				n, err := tx.requeue(ctx, call.prefixes, call.except)
+				n, err := tx.requeue(ctx, call.node, call.except)
 				if n != 0 {
-					t.Errorf("requeue(%q, %q) took %d jobs", call.prefixes, call.except, n)
+					t.Errorf("requeue(%q, %q) took %d jobs", call.node, call.except, n)
 				}
 				return err
 			}); err != nil {
@@ -111,8 +102,8 @@ func TestTakeOverSparesOthers(t *testing.T) {
 	})
 }
 
-// TestLostNode shows that a node that could not say that it is alive stops its work
-// before others take it over, and starts none.
+// TestLostNode checks that a node without heartbeats stops its jobs before other nodes take them
+// over, and starts none.
 func TestLostNode(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
@@ -137,15 +128,15 @@ func TestLostNode(t *testing.T) {
 		stayAlive(st)
 		(<-jobs).end <- nil // tried again
 
-		// The same when the handler says that the job is not its own any more, and nobody
+		// The same when the handler says that the job is not its own any more, and no other
 		// has taken it.
 		enqueue(t, st, JobTask, "z")
-		(<-jobs).end <- ErrLostJob
+		(<-jobs).end <- errLostJob
 		(<-jobs).end <- nil
 
 		lose()
 		ran := false
-		if err := st.doJob(ctx, Job{Kind: JobTask, Ref: "y"}, func(context.Context, Job) error {
+		if err := st.runJob(ctx, Job{Kind: JobTask, Ref: "y"}, func(context.Context, Job) error {
 			ran = true
 			return nil
 		}); err == nil || ran {

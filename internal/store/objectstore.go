@@ -10,15 +10,17 @@ var objectStores = table[weir.ObjectStore]{
 	name:    "object_store",
 	deleted: true,
 	order:   "id-false",
-	columns: []column[weir.ObjectStore]{
-		{"id", func(_ *queries, o *weir.ObjectStore) any { return o.ID }},
-		{"user_id", func(_ *queries, o *weir.ObjectStore) any { return o.UserID }},
-		{"deleted", func(_ *queries, o *weir.ObjectStore) any { return o.Deleted }},
-		{"created_at", func(_ *queries, o *weir.ObjectStore) any { return int64(o.CreatedAt) }},
-		{"name", func(_ *queries, o *weir.ObjectStore) any { return o.Name }},
-		{"public_url", func(_ *queries, o *weir.ObjectStore) any { return o.PublicURL }},
-		{"disabled", func(_ *queries, o *weir.ObjectStore) any { return o.Disabled }},
-		{"url_lookup", func(q *queries, o *weir.ObjectStore) any { return q.seal.lookup(o.URL.Reveal()) }},
+	columns: func(q *queries, o *weir.ObjectStore) []column {
+		return []column{
+			{"id", o.ID},
+			{"user_id", o.UserID},
+			{"deleted", o.Deleted},
+			{"created_at", int64(o.CreatedAt)},
+			{"name", o.Name},
+			{"public_url", o.PublicURL},
+			{"disabled", o.Disabled},
+			{"url_lookup", q.seal.lookup(o.URL.Reveal())},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name", textField}, "url": {"url_lookup", secretField},

@@ -20,13 +20,13 @@ func testOrigin(t *testing.T, a, b *Store) {
 			t.Errorf("%s: error %v (-want +got):\n%s", when, err, diff)
 		}
 	}
-	nobody := func(when string) {
+	none := func(when string) {
 		t.Helper()
 		if got, err := b.OriginNodeOf(ctx, stream.PlaybackID); weir.KindOf(err) != weir.NotFound {
 			t.Errorf("%s: %+v, %v", when, got, err)
 		}
 	}
-	nobody("before the start")
+	none("before the start")
 	session, air := goOnAir(t, a, stream, time.Now())
 	carried("a node that can't be reached", OriginNode{Node: "node-a", SessionID: session.ID})
 	const url = "http://10.0.0.1:8080"
@@ -46,12 +46,12 @@ func testOrigin(t *testing.T, a, b *Store) {
 		t.Errorf("NodeURL = %s, %v", got, err)
 	}
 	if got, err := b.NodeURL(ctx, "node-x"); weir.KindOf(err) != weir.NotFound {
-		t.Errorf("NodeURL of nobody = %s, %v", got, err)
+		t.Errorf("NodeURL of an unknown node = %s, %v", got, err)
 	}
 	if _, err := closeSession(ctx, a, beatOf(air, time.Now(), 1), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	carried("just over", OriginNode{Node: "node-a", URL: url})
 	silence(t, b, stream.ID, time.Hour)
-	nobody("long over")
+	none("long over")
 }

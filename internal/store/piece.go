@@ -10,32 +10,32 @@ import (
 	"weir/internal/weir"
 )
 
-// Piece is a part of a task's work that any node can do by itself: a chunk of the
-// video, an audio track, the thumbnails.
+// Piece is a part of a task that any node can encode by itself: a chunk of the video, an audio
+// track, the thumbnails.
 type Piece struct {
 	TaskID string
 	Name   string
-	Seq    int     // its place in the order of the work
-	Number int     // of a chunk; -1 = it is none
-	Needs  int     // so many of the first chunks must be done before it
-	Urgent bool    // somebody waits to see it
-	Weight float64 // of the work
+	Seq    int     // its position in the task
+	Number int     // of a chunk; -1 = it is no chunk
+	Needs  int     // how many of the first chunks must be done before it
+	Urgent bool    // viewers wait for it
+	Weight float64 // its share of the encoding work
 
 	State      string // waiting, queued, running or done
-	Started    int    // how often it was begun
-	Finished   int    // how often it was done
+	Started    int    // how often it was started
+	Finished   int    // how often it was finished
 	Progress   float64
-	Node       string // that did it last
+	Node       string // that last started it
 	StartedAt  weir.Millis
 	FinishedAt weir.Millis
 	Result     json.RawMessage
-	Stats      json.RawMessage // the little of the result that other pieces need to know
+	Stats      json.RawMessage // the part of the result that other pieces need
 }
 
 // The states of a piece.
 const (
-	PieceWaiting = "waiting" // for its turn
-	PieceQueued  = "queued"  // there is a job
+	PieceWaiting = "waiting" // not in the queue yet
+	PieceQueued  = "queued"  // has a job
 	PieceRunning = "running"
 	PieceDone    = "done"
 )
@@ -55,7 +55,7 @@ func (q *queries) Pieces(ctx context.Context, taskID string) ([]Piece, error) {
 	return many(ctx, q.conn, scanPiece, "SELECT "+columns+" FROM piece WHERE task_id = $1 ORDER BY seq", taskID)
 }
 
-// PieceResults returns the results of pieces that are done, by the names given.
+// PieceResults returns the results of pieces that are done, by name.
 func (q *queries) PieceResults(ctx context.Context, taskID string, names []string) (map[string]json.RawMessage, error) {
 	results := map[string]json.RawMessage{}
 	for batch := range slices.Chunk(names, 100) {
@@ -72,8 +72,8 @@ func (q *queries) PieceResults(ctx context.Context, taskID string, names []strin
 	return results, nil
 }
 
-// CreatePieces writes the pieces of a task, whose source and plan are known by
-// now, and lets them be done. One with a result is done already.
+// CreatePieces writes the pieces of a task, whose source and plan must be known, and enqueues them.
+// A piece with a result is done already.
 func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) error {
 	if _, err := tx.lockWork(ctx, taskID); err != nil {
 		return err
@@ -97,8 +97,8 @@ func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) e
 	return tx.ResumePieces(ctx, taskID)
 }
 
-// ResumePieces lets the pieces be done that are not, and that no job is doing right
-// now: the jobs of the others may be gone.
+// ResumePieces enqueues again the pieces that are not done and that no job is running: their jobs
+// may be lost.
 func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
 	w, err := tx.lockWork(ctx, taskID)
 	if err != nil {
@@ -128,21 +128,19 @@ func (tx *Tx) ResumePieces(ctx context.Context, taskID string) error {
 	return tx.GivePieces(ctx)
 }
 
-// encodedShare is the share of a task's pieces that is done.
+// encodedShare selects the share of a task's pieces that is done.
 const encodedShare = `SELECT COALESCE(sum(weight * progress) / NULLIF(sum(weight), 0), 0) FROM piece WHERE task_id = $1`
 
 func scanFloat(r rows) (f float64, err error) { return f, r.Scan(&f) }
 
-// StartPiece takes the piece that a job is about. ok is false when there is
-// nothing to do: the task is not being done any more, the piece is done, or
-// another job does it.
+// StartPiece takes the piece of a job. ok is false when there is nothing to do: the task has
+// stopped, the piece is done, or another job runs it.
 func (tx *Tx) StartPiece(ctx context.Context, job Job) (w Work, p Piece, ok bool, err error) {
 	taskID, name, _ := strings.Cut(job.Ref, "/")
 	return tx.startPiece(ctx, job, taskID, name)
 }
 
-// StartTiedPiece is StartPiece for the job that imported the source and does the
-// pieces too.
+// StartTiedPiece is StartPiece for the job that imported the source and encodes the pieces too.
 func (tx *Tx) StartTiedPiece(ctx context.Context, job Job, name string) (w Work, p Piece, ok bool, err error) {
 	return tx.startPiece(ctx, job, job.Ref, name)
 }
@@ -175,8 +173,8 @@ func (tx *Tx) startPiece(ctx context.Context, job Job, taskID, name string) (w W
 	return w, p, err == nil, err
 }
 
-// FinishPiece notes that a piece is done, asks for it to be published, and gives
-// out the pieces that can be done next.
+// FinishPiece marks a piece as done, and enqueues its publication and the pieces that can be done
+// next.
 func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result, stats json.RawMessage) (Work, error) {
 	if _, err := tx.lockWork(ctx, p.TaskID); err != nil {
 		return Work{}, err
@@ -187,7 +185,7 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result, stats j
 		return Work{}, err
 	}
 	if n == 0 {
-		return Work{}, ErrLostJob
+		return Work{}, errLostJob
 	}
 	if _, err := tx.conn.exec(ctx, `UPDATE task_work SET done = done + 1,
 		ahead = (SELECT COALESCE((SELECT min(number) FROM piece WHERE task_id = $1 AND number >= 0 AND state <> 'done'),
@@ -206,7 +204,7 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result, stats j
 	return w, tx.GivePieces(ctx)
 }
 
-// PieceProgress notes how far a piece is that is being done.
+// PieceProgress sets the progress of a running piece.
 func (tx *Tx) PieceProgress(ctx context.Context, taskID, name string, progress float64) error {
 	_, err := tx.conn.exec(ctx, "UPDATE piece SET progress = $3 WHERE task_id = $1 AND name = $2 AND state = 'running'", taskID, name, progress)
 	return err
@@ -217,16 +215,15 @@ func (q *queries) EncodedShare(ctx context.Context, taskID string) (float64, err
 	return one(ctx, q.conn, scanFloat, encodedShare, taskID)
 }
 
-// EncodeSlots returns how many pieces all nodes together do at once.
+// EncodeSlots returns how many pieces all nodes together encode at once.
 func (q *queries) EncodeSlots(ctx context.Context) (int, error) {
 	n, err := one(ctx, q.conn, scanInt, "SELECT COALESCE(sum(slots), 0) FROM node")
 	return int(n), err
 }
 
-// GivePieces makes jobs of the pieces that can be done next, so that there are
-// twice as many as can be done at once: enough that no slot stands idle, and few
-// enough that a newcomer does not wait for long. Accounts with less in hand come
-// first. Urgent pieces are always given out.
+// GivePieces enqueues pieces that can be done next, until there are twice as many as there are
+// slots: enough that no slot is idle, and few enough that a new task does not wait for long.
+// Accounts with fewer pending pieces come first. Urgent pieces are always enqueued.
 func (tx *Tx) GivePieces(ctx context.Context) error {
 	if _, err := one(ctx, tx.conn, scanInt, "SELECT value FROM counter WHERE name = 'encode'"+tx.store.engine.forUpdate()); err != nil {
 		return err
@@ -236,20 +233,16 @@ func (tx *Tx) GivePieces(ctx context.Context) error {
 		return err
 	}
 	limit := 2 * max(slots, 1)
-	type share struct {
-		user string
-		n    int
-	}
-	shares, err := many(ctx, tx.conn, func(r rows) (s share, err error) { return s, r.Scan(&s.user, &s.n) },
-		`SELECT t.user_id, count(*) FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
+	pending, total := map[string]int{}, 0
+	_, err = many(ctx, tx.conn, func(r rows) (n int, err error) {
+		var user string
+		err = r.Scan(&user, &n)
+		pending[user], total = n, total+n
+		return n, err
+	}, `SELECT t.user_id, count(*) FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
 		WHERE p.state IN ('queued', 'running') AND w.open AND NOT w.tied GROUP BY t.user_id`)
 	if err != nil {
 		return err
-	}
-	inHand, total := map[string]int{}, 0
-	for _, s := range shares {
-		inHand[s.user] = s.n
-		total += s.n
 	}
 	next, err := many(ctx, tx.conn, scanNextPiece, `SELECT user_id, task_id, name, urgent FROM (
 			SELECT t.user_id, p.task_id, p.name, p.urgent, p.seq, w.started_at,
@@ -260,8 +253,7 @@ func (tx *Tx) GivePieces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	jobs := choosePieces(next, inHand, limit-total)
-	for _, p := range jobs {
+	for _, p := range choosePieces(next, pending, limit-total) {
 		n, err := tx.conn.exec(ctx, "UPDATE piece SET state = 'queued' WHERE task_id = $1 AND name = $2 AND state = 'waiting'", p.taskID, p.name)
 		if err != nil {
 			return err
@@ -286,16 +278,16 @@ func scanNextPiece(r rows) (p nextPiece, err error) {
 	return p, r.Scan(&p.user, &p.taskID, &p.name, &p.urgent)
 }
 
-// choosePieces picks room pieces, and all that are urgent. Each goes to the account
-// that has the fewest in hand; of an account they come in their order.
-func choosePieces(ready []nextPiece, inHand map[string]int, room int) []nextPiece {
+// choosePieces returns free pieces, and all that are urgent. Each time it picks the first piece of
+// the account with the fewest pending ones.
+func choosePieces(ready []nextPiece, pending map[string]int, free int) []nextPiece {
 	var chosen []nextPiece
 	byUser, users := map[string][]nextPiece{}, []string{}
 	for _, p := range ready {
 		if p.urgent {
 			chosen = append(chosen, p)
-			inHand[p.user]++
-			room--
+			pending[p.user]++
+			free--
 			continue
 		}
 		if byUser[p.user] == nil {
@@ -303,10 +295,10 @@ func choosePieces(ready []nextPiece, inHand map[string]int, room int) []nextPiec
 		}
 		byUser[p.user] = append(byUser[p.user], p)
 	}
-	for ; room > 0 && len(users) > 0; room-- {
-		least := slices.MinFunc(users, func(a, b string) int { return inHand[a] - inHand[b] })
+	for ; free > 0 && len(users) > 0; free-- {
+		least := slices.MinFunc(users, func(a, b string) int { return pending[a] - pending[b] })
 		chosen = append(chosen, byUser[least][0])
-		inHand[least]++
+		pending[least]++
 		if byUser[least] = byUser[least][1:]; len(byUser[least]) == 0 {
 			users = slices.DeleteFunc(users, func(u string) bool { return u == least })
 		}

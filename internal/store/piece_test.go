@@ -214,7 +214,7 @@ func TestPieceOnce(t *testing.T) {
 	})
 }
 
-// TestPiecesAfterAFailure shows that an attempt goes on with what is done, and that
+// TestPiecesAfterAFailure shows that an attempt continues with the finished pieces, and that
 // a task that had ended begins from nothing.
 func TestPiecesAfterAFailure(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
@@ -281,12 +281,12 @@ func TestPiecesAfterAFailure(t *testing.T) {
 			return err
 		})
 		if got := states(t, st, task.ID); got != "" {
-			t.Errorf("states of a task that begins anew = %q", got)
+			t.Errorf("states of a task that starts again = %q", got)
 		}
 	})
 }
 
-// TestPieceOfDeadNode kills a node in the middle of a piece; its next life goes on.
+// TestPieceOfDeadNode kills a node in the middle of a piece, which continues after the restart.
 func TestPieceOfDeadNode(t *testing.T) {
 	eachPair(t, "node-a", "node-a", func(t *testing.T, dead, next *Store) {
 		ctx := t.Context()
@@ -300,7 +300,7 @@ func TestPieceOfDeadNode(t *testing.T) {
 		if !ok {
 			t.Fatal("not taken")
 		}
-		run(t, next) // takes over what the former life was doing
+		run(t, next) // takes over the job of the former process
 		jobsOfNext, _ := work(t, next, 1, JobPiece)
 		for {
 			again := <-jobsOfNext
@@ -316,7 +316,7 @@ func TestPieceOfDeadNode(t *testing.T) {
 		if err := dead.JobTx(ctx, job.Job, func(tx *Tx) error {
 			_, err := tx.FinishPiece(ctx, job.Job, p, nil, nil)
 			return err
-		}); !errors.Is(err, ErrLostJob) {
+		}); !errors.Is(err, errLostJob) {
 			t.Errorf("the dead node finished its piece: %v", err)
 		}
 		pieces, err := next.Pieces(ctx, task.ID)
@@ -336,10 +336,10 @@ func TestChoosePieces(t *testing.T) {
 		return all
 	}
 	for _, tt := range []struct {
-		ready  string
-		inHand map[string]int
-		room   int
-		want   string
+		ready   string
+		pending map[string]int
+		free    int
+		want    string
 	}{
 		{"aaaabb", nil, 4, "abab"},
 		{"aaaabb", map[string]int{"a": 3}, 3, "bba"},
@@ -348,21 +348,20 @@ func TestChoosePieces(t *testing.T) {
 		{"aaBa", nil, 2, "ba"},
 		{"", nil, 5, ""},
 	} {
-		if tt.inHand == nil {
-			tt.inHand = map[string]int{}
+		if tt.pending == nil {
+			tt.pending = map[string]int{}
 		}
 		got := ""
-		for _, p := range choosePieces(ready(tt.ready), tt.inHand, tt.room) {
+		for _, p := range choosePieces(ready(tt.ready), tt.pending, tt.free) {
 			got += p.user
 		}
 		if got != tt.want {
-			t.Errorf("of %q with %v in hand and room for %d: %q, want %q", tt.ready, tt.inHand, tt.room, got, tt.want)
+			t.Errorf("of %q with %v pending and %d free: %q, want %q", tt.ready, tt.pending, tt.free, got, tt.want)
 		}
 	}
 }
 
-// TestGivePieces shows that a thousand pieces of one account do not keep another's
-// waiting.
+// TestGivePieces shows that a thousand pieces of one account do not keep another's waiting.
 func TestGivePieces(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		for range 10 {
@@ -385,7 +384,7 @@ func TestGivePieces(t *testing.T) {
 	})
 }
 
-// TestStalledTask finds a task whose job is gone.
+// TestStalledTask finds a task whose job is lost.
 func TestStalledTask(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()

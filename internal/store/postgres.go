@@ -19,14 +19,14 @@ import (
 	"weir/internal/weir"
 )
 
-// postgres is the engine for many machines.
+// postgres is the engine for several nodes.
 type postgres struct {
 	pool  *pgxpool.Pool
 	river jobClient[pgx.Tx]
 }
 
-// migrateLock keeps two nodes that start together from changing the tables at
-// once. The number is arbitrary and must never change.
+// migrateLock keeps two nodes that start together from migrating at the same time. The number is
+// arbitrary and must never change.
 const migrateLock = 7_305_229_001
 
 func openPostgres(ctx context.Context, url, client string, maxConns int, log *slog.Logger) (_ *postgres, err error) {
@@ -39,8 +39,8 @@ func openPostgres(ctx context.Context, url, client string, maxConns int, log *sl
 	}
 	cfg.MaxConns = int32(maxConns)
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		// A node that freezes in the middle of a transaction must not keep the
-		// others waiting for what it has locked: they are to take over its work.
+		// A node that freezes in a transaction must not keep its locks: other nodes take over its
+		// work.
 		_, err := conn.Exec(ctx, "SET idle_in_transaction_session_timeout = '10s'")
 		return err
 	}
@@ -102,35 +102,20 @@ func (e *postgres) begin(ctx context.Context) (engineTx, error) {
 	return &pgTx{tx: tx, river: e.river}, nil
 }
 
-func (e *postgres) takeOver(ctx context.Context, c conn, prefixes []string, except string) ([]newJob, error) {
-	return many(ctx, c, scanNewJob, `UPDATE river_job SET state = 'cancelled', finalized_at = now()
-		WHERE state = 'running' AND attempted_by[array_upper(attempted_by, 1)] <> $2
-		AND EXISTS (SELECT 1 FROM unnest($1::text[]) AS prefix WHERE starts_with(attempted_by[array_upper(attempted_by, 1)], prefix))
-		RETURNING kind, args->>'ref'`, prefixes, except)
-}
-
-func (e *postgres) jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error) {
-	type owner struct {
-		attempt int
-		client  string
-	}
-	o, err := one(ctx, c, func(r rows) (o owner, err error) { return o, r.Scan(&o.attempt, &o.client) },
-		`SELECT attempt, attempted_by[array_upper(attempted_by, 1)] FROM river_job WHERE id = $1 AND state = 'running' FOR UPDATE`, jobID)
-	return o.attempt, o.client, err
-}
+func (e *postgres) jobClient() string { return "attempted_by[array_upper(attempted_by, 1)]" }
 
 func (e *postgres) work(ctx context.Context, w worker) error { return e.river.work(ctx, w) }
 
-// wake has nothing to do: River tells producers by NOTIFY at commit.
+// wake has nothing to do: River uses NOTIFY at commit.
 func (e *postgres) wake(context.Context, []string) {}
 
-// notifyChannel is what LISTEN and NOTIFY name.
+// notifyChannel is the channel of LISTEN and NOTIFY.
 const notifyChannel = "weir"
 
 func (e *postgres) listen(ctx context.Context, changed func(topic string)) error {
 	for ctx.Err() == nil {
 		if err := e.listenOnce(ctx, changed); err != nil && ctx.Err() == nil {
-			select { // the poll goes on meanwhile
+			select { // Store.poll continues meanwhile
 			case <-ctx.Done():
 			case <-time.After(time.Second):
 			}
@@ -144,7 +129,7 @@ func (e *postgres) listenOnce(ctx context.Context, changed func(topic string)) e
 	if err != nil {
 		return err
 	}
-	// A connection that has listened is not given back: it would go on collecting.
+	// A connection that has listened is not given back: it would keep receiving notifications.
 	defer func() { _ = conn.Hijack().Close(context.WithoutCancel(ctx)) }()
 	if _, err := conn.Exec(ctx, "LISTEN "+notifyChannel); err != nil {
 		return err

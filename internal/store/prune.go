@@ -10,20 +10,20 @@ import (
 
 const pruneEvery = 10 * time.Minute
 
-// Retention is how long things are kept.
+// Retention says how long rows are kept.
 type Retention struct {
-	Events      time.Duration // events and the log of webhooks
+	Events      time.Duration // events and webhook logs
 	Credentials time.Duration // of a task, after its end
-	Health      time.Duration // how streams did
+	Health      time.Duration // health samples of streams
 }
 
-// endedTasks are those whose work and pieces nobody looks at any more.
+// endedTasks is the condition for rows of tasks that ended long ago.
 const endedTasks = "task_id IN (SELECT id FROM task WHERE phase IN ('completed', 'failed', 'cancelled') AND updated_at < $1)"
 
-// pruneAtOnce bounds how long others wait for the writer.
+// pruneAtOnce bounds how long one statement takes.
 const pruneAtOnce = 1000
 
-// prune forgets what is old.
+// prune deletes old rows.
 func (s *Store) prune(ctx context.Context, keep Retention) error {
 	now := time.Now()
 	old := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
@@ -31,7 +31,7 @@ func (s *Store) prune(ctx context.Context, keep Retention) error {
 		table, key, condition string
 		before                int64
 	}{
-		// By number, not by time: a cursor must not point between events that are gone.
+		// By number, not by time: a cursor must not point between deleted events.
 		{"event", "seq", "seq <= (SELECT max(seq) FROM event WHERE created_at < $1) ORDER BY seq", old(keep.Events)},
 		{"webhook_log", "id", "created_at < $1", old(keep.Events)},
 		{"health", "at", "at < $1", old(keep.Health)},
@@ -56,7 +56,7 @@ func (s *Store) prune(ctx context.Context, keep Retention) error {
 	return s.forgetCredentials(ctx, old(keep.Credentials))
 }
 
-// forgetCredentials drops the credentials of tasks that ended long ago.
+// forgetCredentials deletes the credentials of tasks that ended long ago.
 func (s *Store) forgetCredentials(ctx context.Context, before int64) error {
 	for {
 		ids, err := many(ctx, s.conn, scanText, `SELECT id FROM task

@@ -8,13 +8,13 @@ import (
 	"weir/internal/weir"
 )
 
-// The rules of pulling are those of package weir (pull.go there). Rows are locked after
-// that of their stream, if that is locked too.
+// The rules of pulling are in package weir (pull.go there). The row of a pull is locked after that
+// of its stream, if that is locked too.
 
-// Pulling is the request that weir fetches a stream from its source.
+// Pulling is a request that weir pulls a stream from its source.
 type Pulling = weir.Pulling
 
-// ErrLostPull says that somebody else has the pull by now, or nobody wants it any more.
+// ErrLostPull says that another node has the pull by now, or that it has ended.
 var ErrLostPull = errors.New("the pull belongs to another node by now, or is not wanted any more")
 
 const pullColumns = "stream_id, wish, wanted, plays, failures, issue, position, node, boot, claim, expires_at, due_at"
@@ -33,7 +33,7 @@ func (tx *Tx) savePull(ctx context.Context, p *Pulling) error {
 	return err
 }
 
-// PullOf returns the pull of a stream; one that was never wanted is not wanted.
+// PullOf returns the pull of a stream; the zero value but for the id if there was none.
 func (q *queries) PullOf(ctx context.Context, streamID string) (Pulling, error) {
 	p, _, err := found(one(ctx, q.conn, scanPull, "SELECT "+pullColumns+" FROM pull WHERE stream_id = $1", streamID))
 	p.StreamID = streamID
@@ -46,18 +46,18 @@ func (tx *Tx) lockPull(ctx context.Context, streamID string) (Pulling, error) {
 	return p, err
 }
 
-// LockSources is called first by a transaction that makes a stream unless there is one
-// with the same source: only one at a time can look.
+// LockSources lets only one transaction at a time create a stream unless there is one with the same
+// source. Call it first.
 func (tx *Tx) LockSources(ctx context.Context) error {
 	_, err := one(ctx, tx.conn, scanInt, "SELECT value FROM counter WHERE name = 'pull-source'"+tx.store.engine.forUpdate())
 	return err
 }
 
-// StartPull wants a stream to be pulled, whose row the transaction has locked. A pull that
-// is wanted already goes on, unless it is to begin anew or waits for its next try.
-func (tx *Tx) StartPull(ctx context.Context, streamID string, anew bool, now time.Time) (Pulling, error) {
+// StartPull starts the pull of a stream, whose row the transaction has locked. A pull that runs
+// already continues, unless restart is set or it waits for its next attempt.
+func (tx *Tx) StartPull(ctx context.Context, streamID string, restart bool, now time.Time) (Pulling, error) {
 	p, err := tx.lockPull(ctx, streamID)
-	if err != nil || p.Wanted && p.Issue == "" && !anew {
+	if err != nil || p.Wanted && p.Issue == "" && !restart {
 		return p, err
 	}
 	p.Start(now)
@@ -68,11 +68,11 @@ func (tx *Tx) StartPull(ctx context.Context, streamID string, anew bool, now tim
 	return p, tx.savePull(ctx, &p)
 }
 
-// StopPull ends the pull of a stream, whose row the transaction has locked. A request other
-// than 0 leaves later ones alone.
-func (tx *Tx) StopPull(ctx context.Context, streamID string, pullRequest int64) error {
+// StopPull ends the pull of a stream, whose row the transaction has locked. A request other than
+// 0 ends only that request, not a later one.
+func (tx *Tx) StopPull(ctx context.Context, streamID string, request int64) error {
 	p, err := tx.lockPull(ctx, streamID)
-	if err != nil || !p.Wanted || pullRequest != 0 && p.Request != pullRequest {
+	if err != nil || !p.Wanted || request != 0 && p.Request != request {
 		return err
 	}
 	p.Stop()
@@ -89,10 +89,10 @@ func (tx *Tx) setPullIssue(ctx context.Context, streamID, issue string) error {
 	return err
 }
 
-// ClaimPull takes a pull that is wanted and that nobody has, also one of a node that is
-// silent or of a former life of this one. ok is false when there is none.
+// ClaimPull takes a pull that no node has, or that of a dead node or of this node before a restart.
+// ok is false when there is none.
 func (s *Store) ClaimPull(ctx context.Context, now time.Time) (p Pulling, stream weir.Stream, ok bool, err error) {
-	// Most of the time there is none, and that is found out without a transaction.
+	// Most of the time there is none, which a query without a transaction finds out.
 	const free = "wanted AND due_at <= $1 AND (node = '' OR expires_at <= $1 OR node = $2 AND boot <> $3)"
 	args := []any{weir.At(now), s.node.id, s.node.boot}
 	n, err := one(ctx, s.conn, scanInt, "SELECT count(*) FROM pull WHERE "+free, args...)
@@ -115,7 +115,7 @@ func (s *Store) ClaimPull(ctx context.Context, now time.Time) (p Pulling, stream
 				p.Take(s.node.id, s.node.boot, now)
 				return tx.savePull(ctx, &p)
 			}
-			p.Stop() // nobody may publish to the stream
+			p.Stop() // publishing to the stream is not allowed
 			tx.bumpLater(TopicPull)
 			if err := tx.savePull(ctx, &p); err != nil {
 				return err
@@ -125,14 +125,14 @@ func (s *Store) ClaimPull(ctx context.Context, now time.Time) (p Pulling, stream
 	return p, stream, ok && err == nil, err
 }
 
-// PullBeat is what a node says of a pull that it has.
+// PullBeat is what a node reports about a pull that it has.
 type PullBeat struct {
 	StreamID        string
 	Claim, Position int64
 }
 
-// RenewPulls says that this node has the pulls, and returns the streams of those that it
-// must let go.
+// RenewPulls writes the beats of this node's pulls, and returns the streams that it must stop
+// pulling.
 func (s *Store) RenewPulls(ctx context.Context, beats []PullBeat, now time.Time) (lost []string, err error) {
 	err = s.Tx(ctx, func(tx *Tx) error {
 		lost = nil
@@ -151,17 +151,17 @@ func (s *Store) RenewPulls(ctx context.Context, beats []PullBeat, now time.Time)
 	return lost, err
 }
 
-// PullPlays notes that the source is on air.
+// PullPlays records that the source is on air.
 func (s *Store) PullPlays(ctx context.Context, b PullBeat) error {
 	return s.changePull(ctx, b, (*Pulling).Play)
 }
 
-// PullFailed notes why a source could not be read any more. It is tried again later.
+// PullFailed records why a source failed. It is tried again later.
 func (s *Store) PullFailed(ctx context.Context, b PullBeat, issue string, played time.Duration, now time.Time) error {
 	return s.changePull(ctx, b, func(p *Pulling) { p.Fail(issue, b.Position, played, now) })
 }
 
-// PullDone notes that there is nothing more to fetch.
+// PullDone records that the source has ended.
 func (s *Store) PullDone(ctx context.Context, b PullBeat) error {
 	return s.changePull(ctx, b, func(p *Pulling) {
 		p.Stop()
@@ -169,12 +169,12 @@ func (s *Store) PullDone(ctx context.Context, b PullBeat) error {
 	})
 }
 
-// ReleasePull lets another node go on.
+// ReleasePull lets another node take over.
 func (s *Store) ReleasePull(ctx context.Context, b PullBeat, now time.Time) error {
 	return s.changePull(ctx, b, func(p *Pulling) { p.Release(b.Position, now) })
 }
 
-// changePull changes a pull for the node that has it, and shows its owner what is wrong.
+// changePull changes a pull for the node that has it, and shows its issue to the owner.
 func (s *Store) changePull(ctx context.Context, b PullBeat, change func(*Pulling)) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		if _, err := tx.lockBroadcast(ctx, b.StreamID); err != nil {

@@ -16,9 +16,9 @@ import (
 // TestPull runs the tests of one node.
 func TestPull(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
-		t.Run("life", func(t *testing.T) { testPullLife(t, st) })
+		t.Run("states", func(t *testing.T) { testPullStates(t, st) })
 		t.Run("owner ends", func(t *testing.T) { testPullOwnerEnds(t, st) })
-		t.Run("nobody may publish", func(t *testing.T) { testPullNobody(t, st) })
+		t.Run("publishing is blocked", func(t *testing.T) { testPullBlocked(t, st) })
 	})
 }
 
@@ -44,10 +44,10 @@ func pulled(t *testing.T, st *Store) weir.Stream {
 	return streamNow(t, st, s.ID)
 }
 
-func startPull(t *testing.T, st *Store, id string, anew bool, now time.Time) (p Pulling) {
+func startPull(t *testing.T, st *Store, id string, restart bool, now time.Time) (p Pulling) {
 	t.Helper()
 	inTx(t, st, func(tx *Tx) (err error) {
-		p, err = tx.StartPull(t.Context(), id, anew, now)
+		p, err = tx.StartPull(t.Context(), id, restart, now)
 		return err
 	})
 	return p
@@ -83,7 +83,7 @@ func pullNow(t *testing.T, st *Store, id string) Pulling {
 	return p
 }
 
-// checkIssue looks at what the owner is told.
+// checkIssue checks the issue that the owner sees.
 func checkIssue(t *testing.T, st *Store, id, want string, healthy *bool) {
 	t.Helper()
 	var issues []string
@@ -99,15 +99,15 @@ func checkIssue(t *testing.T, st *Store, id, want string, healthy *bool) {
 	}
 }
 
-// testPullLife follows a pull from the request over failures to its end.
-func testPullLife(t *testing.T, st *Store) {
+// testPullStates follows a pull from the request over failures to its end.
+func testPullStates(t *testing.T, st *Store) {
 	ctx, now := t.Context(), time.Now()
 	id := pulled(t, st).ID
 	if p := pullNow(t, st, id); p.Wanted || p.Request != 0 {
 		t.Errorf("before it was ever wanted: %+v", p)
 	}
 	if p, ok := claimPull(t, st, now); ok {
-		t.Errorf("claimed %+v, which nobody wants", p)
+		t.Errorf("claimed %+v, which is not wanted", p)
 	}
 	first := startPull(t, st, id, false, now)
 	if again := startPull(t, st, id, false, now); again != first {
@@ -148,7 +148,7 @@ func testPullLife(t *testing.T, st *Store) {
 	}
 	checkIssue(t, st, id, "the source is gone again", new(false))
 
-	// Whoever wants it once more does not have to wait.
+	// A new request does not have to wait.
 	if p := startPull(t, st, id, false, now); p.Request != first.Request+1 || p.Plays || p.Failures != 0 {
 		t.Errorf("wanted again: %+v", p)
 	}
@@ -158,7 +158,7 @@ func testPullLife(t *testing.T, st *Store) {
 	}
 	beat = mustClaim(t, st, id, now)
 	if beat.Position != 0 {
-		t.Errorf("a new wish begins at %d", beat.Position)
+		t.Errorf("a new request begins at %d", beat.Position)
 	}
 	if err := st.PullDone(ctx, beat); err != nil {
 		t.Fatal(err)
@@ -203,8 +203,8 @@ func testPullOwnerEnds(t *testing.T, st *Store) {
 	}
 }
 
-// testPullNobody lets a pull end whose account is suspended meanwhile.
-func testPullNobody(t *testing.T, st *Store) {
+// testPullBlocked checks that a pull ends whose account is suspended meanwhile.
+func testPullBlocked(t *testing.T, st *Store) {
 	now := time.Now()
 	s := pulled(t, st)
 	startPull(t, st, s.ID, false, now)
@@ -223,8 +223,8 @@ func testPullNobody(t *testing.T, st *Store) {
 	}
 }
 
-// testPullSilentNode lets another node go on when one is silent, lets go, or comes back in
-// another life.
+// testPullSilentNode lets another node take over when one is silent, releases the pull, or
+// restarts.
 func testPullSilentNode(t *testing.T, a, b *Store) {
 	ctx, now := t.Context(), time.Now()
 	id := pulled(t, a).ID
@@ -239,13 +239,13 @@ func testPullSilentNode(t *testing.T, a, b *Store) {
 	}
 	after := mustClaim(t, b, id, now.Add(weir.PullLease))
 	if after.Position != 3 {
-		t.Errorf("goes on at %d, want 3", after.Position)
+		t.Errorf("continues at %d, want 3", after.Position)
 	}
 	for _, err := range []error{
 		a.PullPlays(ctx, before), a.PullFailed(ctx, before, "x", 0, now), a.PullDone(ctx, before), a.ReleasePull(ctx, before, now),
 	} {
 		if !errors.Is(err, ErrLostPull) {
-			t.Errorf("the silent node is heard: %v", err)
+			t.Errorf("the silent node can write: %v", err)
 		}
 	}
 	if lost, err := a.RenewPulls(ctx, []PullBeat{before}, now); err != nil || len(lost) != 1 {
@@ -256,7 +256,7 @@ func testPullSilentNode(t *testing.T, a, b *Store) {
 		t.Fatal(err)
 	}
 	if mine := mustClaim(t, a, id, now); mine.Position != 5 {
-		t.Errorf("goes on at %d, want 5", mine.Position)
+		t.Errorf("continues at %d, want 5", mine.Position)
 	}
 	// The same node after a restart does not wait for itself.
 	former := a.node.boot

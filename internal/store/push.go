@@ -8,14 +8,13 @@ import (
 	"weir/internal/weir"
 )
 
-// Push is a request: a stream is to be sent on to a target while it is on air.
+// Push says that a stream must be pushed to a target while it is on air.
 type Push struct {
 	Ref    weir.TargetRef
 	Target weir.Target
 }
 
-// Pushes returns where streams are to be sent on to, by the ids of the streams. Targets
-// that are disabled are not among them.
+// Pushes returns the pushes of streams, by the ids of the streams, without disabled targets.
 func (q *queries) Pushes(ctx context.Context, streamIDs []string) (map[string][]Push, error) {
 	wanted := map[string][]Push{}
 	if len(streamIDs) == 0 {
@@ -49,8 +48,8 @@ func (q *queries) Pushes(ctx context.Context, streamIDs []string) (map[string][]
 	return wanted, nil
 }
 
-// TellOfPush writes an event about a push. Call it last in a transaction.
-func (tx *Tx) TellOfPush(ctx context.Context, name weir.EventName, streamID string, p Push, now time.Time) error {
+// EmitPush writes an event about a push. Call it last in a transaction.
+func (tx *Tx) EmitPush(ctx context.Context, name weir.EventName, streamID string, p Push, now time.Time) error {
 	s, err := tx.LockStream(ctx, streamID)
 	if err != nil {
 		return err
@@ -62,13 +61,13 @@ func (tx *Tx) TellOfPush(ctx context.Context, name weir.EventName, streamID stri
 	return tx.Emit(ctx, e)
 }
 
-// TargetHealth returns how the pushes of a stream do, none when no session is open.
+// TargetHealth returns the state of the pushes of a stream, none when no session is open.
 func (q *queries) TargetHealth(ctx context.Context, streamID string) ([]weir.TargetHealth, error) {
 	a, _, err := found(one(ctx, q.conn, scanAir, "SELECT "+airColumns+" FROM live WHERE stream_id = $1 AND session_id <> ''", streamID))
 	return a.Pushes, err
 }
 
-// pushesJSON is the column of a row.
+// pushesJSON returns the value of the column.
 func pushesJSON(pushes []weir.TargetHealth) (string, error) {
 	if len(pushes) == 0 {
 		return "[]", nil

@@ -35,7 +35,7 @@ func TestPush(t *testing.T) {
 			})
 			return err
 		})
-		<-changed // whoever carries the stream is told of a target
+		<-changed // the node that carries the stream is notified of a target
 
 		pushes := func() map[string][]Push {
 			t.Helper()
@@ -109,7 +109,7 @@ func TestTargetHealth(t *testing.T) {
 	})
 }
 
-func TestTellOfPush(t *testing.T) {
+func TestEmitPush(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
 		stream := liveStream(t, st, false)
@@ -118,7 +118,7 @@ func TestTellOfPush(t *testing.T) {
 			t.Fatal(err)
 		}
 		inTx(t, st, func(tx *Tx) error {
-			return tx.TellOfPush(ctx, weir.MultistreamError, stream.ID, Push{weir.TargetRef{ID: target.ID, Profile: "source"}, target}, time.Now())
+			return tx.EmitPush(ctx, weir.MultistreamError, stream.ID, Push{weir.TargetRef{ID: target.ID, Profile: "source"}, target}, time.Now())
 		})
 		events, err := st.Events(ctx, stream.UserID, stream.ProjectID, 0, 10)
 		if err != nil || len(events) != 1 {
@@ -137,7 +137,7 @@ func TestPushEventsFollowTheStream(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
 		stream := liveStream(t, st, false)
-		pullRequest := Push{weir.TargetRef{ID: "x", Profile: weir.SourceProfile}, weir.Target{ID: "x", Name: "platform"}}
+		push := Push{weir.TargetRef{ID: "x", Profile: weir.SourceProfile}, weir.Target{ID: "x", Name: "platform"}}
 		var telling sync.WaitGroup
 		stop := make(chan struct{})
 		end := sync.OnceFunc(func() {
@@ -153,7 +153,7 @@ func TestPushEventsFollowTheStream(t *testing.T) {
 				default:
 				}
 				if err := st.Tx(ctx, func(tx *Tx) error {
-					return tx.TellOfPush(ctx, weir.MultistreamConnected, stream.ID, pullRequest, time.Now())
+					return tx.EmitPush(ctx, weir.MultistreamConnected, stream.ID, push, time.Now())
 				}); err != nil {
 					t.Error(err)
 					return
@@ -187,7 +187,7 @@ func TestPushEventsFollowTheStream(t *testing.T) {
 			}
 		}
 		if pushes == 0 {
-			t.Error("no push was told of")
+			t.Error("no push emitted an event")
 		}
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"weir/internal/weir"
 )
 
-// keepRecording asks the node that has the files of a session that has ended to make its
-// asset of them.
+// keepRecording enqueues the job that makes the asset of a session that has ended, on the node that
+// has the files.
 func (tx *Tx) keepRecording(ctx context.Context, b *broadcast) error {
 	if !b.session.Recorded() {
 		return nil
@@ -16,8 +16,8 @@ func (tx *Tx) keepRecording(ctx context.Context, b *broadcast) error {
 	return tx.Enqueue(ctx, JobRecording, b.session.ID+"/"+b.air.Node)
 }
 
-// adoptRecording lets this node make the recording of a session whose node is gone, if it
-// can: to the one that is, it may be long.
+// adoptRecording lets this node make the recording of a session whose node is dead, if it can: that
+// node may not come back for a long time.
 func (tx *Tx) adoptRecording(b *broadcast) {
 	if tx.store.adopt && b.session.Recorded() && b.air.Node != tx.store.node.id {
 		b.session.Move(&b.air)
@@ -25,8 +25,8 @@ func (tx *Tx) adoptRecording(b *broadcast) {
 	}
 }
 
-// NeedsFiles reports whether the files that a node has of a session may still be needed:
-// the session is open, or its asset is still to be made of them, or could not be.
+// NeedsFiles reports whether the files of a session may still be needed: the session is open, or
+// its asset is not made of them yet, or could not be made.
 func (q *queries) NeedsFiles(ctx context.Context, sessionID string) (bool, error) {
 	session, exists, err := found(q.Session(ctx, sessionID))
 	if err != nil || !exists {
@@ -39,8 +39,8 @@ func (q *queries) NeedsFiles(ctx context.Context, sessionID string) (bool, error
 	if !session.Recorded() {
 		return false, nil
 	}
-	if slices.ContainsFunc(session.Earlier, func(l weir.Period) bool { return l.Lost }) {
-		return true, nil // the asset does not have all that was recorded
+	if slices.ContainsFunc(session.Earlier, func(p weir.Period) bool { return p.Lost }) {
+		return true, nil // the asset does not have the whole recording
 	}
 	asset, exists, err := found(q.Asset(ctx, sessionID))
 	if err != nil || !exists {

@@ -8,9 +8,9 @@ import (
 	"weir/internal/weir"
 )
 
-// TestClocksApart has a job that runs on a node whose clock is behind that of the
+// TestClocksDiffer has a job that runs on a node whose clock is behind that of the
 // node which wrote the event.
-func TestClocksApart(t *testing.T) {
+func TestClocksDiffer(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
 		jobs, _ := work(t, st, 1, JobWebhook)
@@ -26,7 +26,7 @@ func TestClocksApart(t *testing.T) {
 	})
 }
 
-// TestReviveDeliveries has deliveries whose jobs are gone.
+// TestReviveDeliveries has deliveries whose jobs are lost.
 func TestReviveDeliveries(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)

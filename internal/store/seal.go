@@ -13,9 +13,8 @@ import (
 	"fmt"
 )
 
-// sealer keeps secrets unreadable to whoever has the database and not the master
-// secret. Each sealed value is bound to its place, so that one can't be copied
-// over another.
+// sealer encrypts secrets, so that the database is of no use without the master secret. Each sealed
+// value is bound to its place, so that it can't be copied over another.
 type sealer struct {
 	aead cipher.AEAD
 	mac  []byte
@@ -43,7 +42,7 @@ func newSealer(master []byte) (*sealer, error) {
 	return &sealer{aead: aead, mac: mac}, err
 }
 
-// sealed returns plain so that only open, at the same place, gets it back.
+// sealed encrypts plain, so that only open with the same place returns it.
 func (s *sealer) sealed(place string, plain []byte) []byte {
 	nonce := make([]byte, s.aead.NonceSize(), s.aead.NonceSize()+len(plain)+s.aead.Overhead())
 	_, _ = rand.Read(nonce)
@@ -63,8 +62,8 @@ func (s *sealer) open(place string, box []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// lookup returns what a sealed value is found by: the same for the same value,
-// and of no use without the master secret. Nothing has no lookup.
+// lookup returns a hash by which a sealed value is found: the same for the same value, and of no
+// use without the master secret. An empty value has none.
 func (s *sealer) lookup(value string) string {
 	if value == "" {
 		return ""
@@ -74,14 +73,14 @@ func (s *sealer) lookup(value string) string {
 	return hex.EncodeToString(m.Sum(nil)[:16])
 }
 
-// hashKey returns what an API key or a one-time token is stored as. They are
-// random, so a plain hash says nothing about them.
+// hashKey returns the hash under which an API key or a one-time token is stored. They are random,
+// so a plain hash is enough.
 func hashKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// checkSecret refuses a database that was sealed with another master secret.
+// checkSecret returns an error if the database was sealed with another master secret.
 func (s *Store) checkSecret(ctx context.Context) error {
 	const name, value = "check", "weir"
 	got, err := s.NamedSecret(ctx, name, func() ([]byte, error) { return []byte(value), nil })
@@ -91,8 +90,8 @@ func (s *Store) checkSecret(ctx context.Context) error {
 	return nil
 }
 
-// NamedSecret returns the secret of that name. It is made once, by whoever asks
-// first, and never again: a second node, and a later start, get the same.
+// NamedSecret returns the secret of that name. The first call creates it; all nodes and later
+// starts get the same.
 func (s *Store) NamedSecret(ctx context.Context, name string, create func() ([]byte, error)) ([]byte, error) {
 	place := "secret/" + name
 	scan := func(r rows) (b []byte, err error) { return b, r.Scan(&b) }
@@ -102,7 +101,7 @@ func (s *Store) NamedSecret(ctx context.Context, name string, create func() ([]b
 		return nil, err
 	}
 	if !ok {
-		value, err := create() // before the transaction: nobody waits for a key to be found
+		value, err := create() // before the transaction, because making a key takes long
 		if err != nil {
 			return nil, fmt.Errorf("make secret %s: %w", name, err)
 		}
@@ -111,7 +110,7 @@ func (s *Store) NamedSecret(ctx context.Context, name string, create func() ([]b
 				name, s.seal.sealed(place, value)); err != nil {
 				return err
 			}
-			box, err = one(ctx, tx.conn, scan, read, name) // somebody else may have been first
+			box, err = one(ctx, tx.conn, scan, read, name) // another node may have been faster
 			return err
 		})
 		if err != nil {
@@ -119,4 +118,13 @@ func (s *Store) NamedSecret(ctx context.Context, name string, create func() ([]b
 		}
 	}
 	return s.seal.open(place, box)
+}
+
+// NamedKey is NamedSecret for a random key of 32 bytes.
+func (s *Store) NamedKey(ctx context.Context, name string) ([]byte, error) {
+	return s.NamedSecret(ctx, name, func() ([]byte, error) {
+		key := make([]byte, 32)
+		_, err := rand.Read(key)
+		return key, err
+	})
 }

@@ -85,7 +85,7 @@ func TestNamedSecretIsMadeOnce(t *testing.T) {
 				t.Fatalf("different secrets under one name: %q", got)
 			}
 		}
-		// One that takes its time keeps nobody from writing.
+		// A slow one does not block other writes.
 		slow := newStream(t, "meanwhile")
 		if _, err := st.NamedSecret(t.Context(), "slow", func() ([]byte, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -97,7 +97,7 @@ func TestNamedSecretIsMadeOnce(t *testing.T) {
 	})
 }
 
-func TestRevokedKeyIsForgotten(t *testing.T) {
+func TestRevokedKeyLeavesCache(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
 		u := weir.User{ID: weir.NewID(), Email: "a@example.com", CreatedAt: weir.At(time.Now())}
@@ -162,9 +162,9 @@ func TestPrune(t *testing.T) {
 		if err != nil || len(events) != 1 {
 			t.Errorf("%d events are left, %v; want 1", len(events), err)
 		}
-		last, forgotten, err := st.EventBounds(ctx)
-		if err != nil || last != pruneAtOnce+8 || forgotten != last-1 {
-			t.Errorf("last %d, forgotten %d, %v", last, forgotten, err)
+		last, deleted, err := st.EventBounds(ctx)
+		if err != nil || last != pruneAtOnce+8 || deleted != last-1 {
+			t.Errorf("last %d, deleted %d, %v", last, deleted, err)
 		}
 		got, err := st.Task(ctx, task.ID)
 		if err != nil || !got.Secrets.Gone || got.Secrets.ExportURL != "" {

@@ -12,26 +12,28 @@ var sessions = table[weir.Session]{
 	deleted: true,
 	project: true,
 	order:   "lastSeen-true,createdAt-true",
-	columns: []column[weir.Session]{
-		{"id", func(_ *queries, s *weir.Session) any { return s.ID }},
-		{"user_id", func(_ *queries, s *weir.Session) any { return s.UserID }},
-		{"project_id", func(_ *queries, s *weir.Session) any { return s.ProjectID }},
-		{"deleted", func(_ *queries, s *weir.Session) any { return s.Deleted }},
-		{"created_at", func(_ *queries, s *weir.Session) any { return int64(s.CreatedAt) }},
-		{"last_seen", func(_ *queries, s *weir.Session) any { return int64(s.LastSeen) }},
-		{"name", func(_ *queries, s *weir.Session) any { return s.Name }},
-		{"parent_id", func(_ *queries, s *weir.Session) any { return s.ParentID }},
-		{"playback_id", func(_ *queries, s *weir.Session) any { return s.PlaybackID }},
-		{"record", func(_ *queries, s *weir.Session) any { return s.Record }},
-		{"unrecorded", func(_ *queries, s *weir.Session) any { return s.Unrecorded }},
-		{"source_segments", func(_ *queries, s *weir.Session) any { return s.SourceSegments }},
-		{"transcoded_segments", func(_ *queries, s *weir.Session) any { return s.TranscodedSegments }},
-		{"source_segments_duration", func(_ *queries, s *weir.Session) any { return s.SourceSegmentsDuration }},
-		{"transcoded_segments_duration", func(_ *queries, s *weir.Session) any { return s.TranscodedSegmentsDuration }},
-		{"source_bytes", func(_ *queries, s *weir.Session) any { return s.SourceBytes }},
-		{"transcoded_bytes", func(_ *queries, s *weir.Session) any { return s.TranscodedBytes }},
-		{"ingest_rate", func(_ *queries, s *weir.Session) any { return s.IngestRate }},
-		{"outgoing_rate", func(_ *queries, s *weir.Session) any { return s.OutgoingRate }},
+	columns: func(_ *queries, s *weir.Session) []column {
+		return []column{
+			{"id", s.ID},
+			{"user_id", s.UserID},
+			{"project_id", s.ProjectID},
+			{"deleted", s.Deleted},
+			{"created_at", int64(s.CreatedAt)},
+			{"last_seen", int64(s.LastSeen)},
+			{"name", s.Name},
+			{"parent_id", s.ParentID},
+			{"playback_id", s.PlaybackID},
+			{"record", s.Record},
+			{"unrecorded", s.Unrecorded},
+			{"source_segments", s.SourceSegments},
+			{"transcoded_segments", s.TranscodedSegments},
+			{"source_segments_duration", s.SourceSegmentsDuration},
+			{"transcoded_segments_duration", s.TranscodedSegmentsDuration},
+			{"source_bytes", s.SourceBytes},
+			{"transcoded_bytes", s.TranscodedBytes},
+			{"ingest_rate", s.IngestRate},
+			{"outgoing_rate", s.OutgoingRate},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name", textField}, "lastSeen": {"last_seen", numberField},
@@ -58,9 +60,8 @@ type sessionHidden struct {
 	End        time.Duration `json:"end,omitempty"`
 }
 
-// recordingStatus is weir.Session.SetRecording in SQL, for filters and orders. A
-// session without an asset reads `waiting` here for as long as there is none: the
-// clock is not the database's business.
+// recordingStatus is weir.Session.SetRecording in SQL, for filters and orders, but without its time
+// limit: a session without an asset stays `waiting`.
 const recordingStatus = `(CASE WHEN NOT record THEN '' ELSE COALESCE(
 	(SELECT CASE WHEN a.deleted THEN 'none' WHEN a.phase = 'ready' THEN 'ready' WHEN a.phase = 'failed' THEN 'failed' ELSE 'waiting' END
 	FROM asset a WHERE a.id = session.id), CASE WHEN unrecorded THEN 'none' ELSE 'waiting' END) END)`

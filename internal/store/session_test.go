@@ -28,9 +28,9 @@ func TestSession(t *testing.T) {
 			a.Source = weir.AssetSource{Type: weir.SourceRecording, SessionID: s.ID}
 			return &a
 		}
-		gone := asset(deleted, weir.AssetReady)
-		gone.Delete(time.Now())
-		createAssets(t, st, asset(recorded, weir.AssetReady), asset(failed, weir.AssetFailed), gone)
+		removed := asset(deleted, weir.AssetReady)
+		removed.Delete(time.Now())
+		createAssets(t, st, asset(recorded, weir.AssetReady), asset(failed, weir.AssetFailed), removed)
 		if err := st.Tx(ctx, func(tx *Tx) error {
 			for _, s := range []*weir.Session{&recorded, &failed, &deleted, &waiting, &unrecorded} {
 				if err := tx.CreateSession(ctx, s); err != nil {

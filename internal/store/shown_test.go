@@ -84,19 +84,19 @@ func TestShownStreamFollowsOthers(t *testing.T) {
 		if !shownName(t, a, s.ID, name) {
 			t.Fatalf("the change to %q by another process does not show after a poll", name)
 		}
-		// Its own changes are not taken for another's: the memory stays.
+		// Its own changes do not clear the cache.
 		rename(t, a, s.ID, name+"!")
 		shownName(t, a, s.ID, name)
 		if err := a.poll(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if len(a.shown.rows) == 0 {
+		if len(a.shown.values) == 0 {
 			t.Error("its own change cleared the memory")
 		}
 	}
 }
 
-// TestShownStreamUnderLoad reads and changes at once; whoever changed a stream must
+// TestShownStreamUnderLoad reads and changes at once; after a change its process must
 // see the change, whatever others were reading meanwhile.
 func TestShownStreamUnderLoad(t *testing.T) {
 	st := open(t, "sqlite:"+filepath.Join(t.TempDir(), "weir.db"), "node-a")

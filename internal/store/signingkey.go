@@ -11,15 +11,17 @@ var signingKeys = table[weir.SigningKey]{
 	deleted: true,
 	project: true,
 	order:   "createdAt-true",
-	columns: []column[weir.SigningKey]{
-		{"id", func(_ *queries, k *weir.SigningKey) any { return k.ID }},
-		{"user_id", func(_ *queries, k *weir.SigningKey) any { return k.UserID }},
-		{"project_id", func(_ *queries, k *weir.SigningKey) any { return k.ProjectID }},
-		{"deleted", func(_ *queries, k *weir.SigningKey) any { return k.Deleted }},
-		{"created_at", func(_ *queries, k *weir.SigningKey) any { return int64(k.CreatedAt) }},
-		{"last_seen", func(_ *queries, k *weir.SigningKey) any { return int64(k.LastSeen) }},
-		{"name", func(_ *queries, k *weir.SigningKey) any { return k.Name }},
-		{"public_key", func(_ *queries, k *weir.SigningKey) any { return k.PublicKey }},
+	columns: func(_ *queries, k *weir.SigningKey) []column {
+		return []column{
+			{"id", k.ID},
+			{"user_id", k.UserID},
+			{"project_id", k.ProjectID},
+			{"deleted", k.Deleted},
+			{"created_at", int64(k.CreatedAt)},
+			{"last_seen", int64(k.LastSeen)},
+			{"name", k.Name},
+			{"public_key", k.PublicKey},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name", textField}, "deleted": {"deleted", boolField},
@@ -44,8 +46,8 @@ func (q *queries) SigningKeysByPublicKey(ctx context.Context, publicKey string) 
 	return signingKeys.where(ctx, q, "public_key = $1 ORDER BY created_at", publicKey)
 }
 
-// LockSigningKeys keeps others from adding to a user's signing keys until the
-// transaction ends, so that they can be counted.
+// LockSigningKeys keeps others from adding signing keys of a user until the transaction ends, so
+// that they can be counted.
 func (tx *Tx) LockSigningKeys(ctx context.Context, userID string) error {
 	_, err := one(ctx, tx.conn, scanText, "SELECT id FROM account WHERE id = $1"+tx.store.engine.forUpdate(), userID)
 	return err

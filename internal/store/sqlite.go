@@ -21,16 +21,15 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
-// sqlite is the embedded engine: one connection writes, several read. Every
-// commit is on the disk before it is reported (synchronous=FULL).
+// sqlite is the embedded engine: one connection writes, several read. Every commit is on the disk
+// before it is reported (synchronous=FULL).
 type sqlite struct {
-	writer *sql.DB
-	reader *sql.DB
-	stmts  stmtCache // of the reader
-	writes stmtCache // of the writer
-	river  jobClient[*sql.Tx]
-	// version is what PRAGMA data_version said last.
-	version atomic.Int64
+	writer  *sql.DB
+	reader  *sql.DB
+	stmts   stmtCache // of the reader
+	writes  stmtCache // of the writer
+	river   jobClient[*sql.Tx]
+	version atomic.Int64 // the last value of PRAGMA data_version
 }
 
 func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *sqlite, err error) {
@@ -68,19 +67,18 @@ func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *
 	e.reader.SetMaxIdleConns(max(4, 2*runtime.GOMAXPROCS(0)))
 	e.stmts.db, e.writes.db = e.reader, e.writer
 	e.river, err = newJobClient(riverOnSQLite{riversqlite.New(e.writer)}, client, log)
-	e.river.reindex = river.NeverSchedule() // it wants indexes of PostgreSQL, and warns that they are missing
+	e.river.reindex = river.NeverSchedule() // it warns about missing indexes, which only PostgreSQL has
 	return e, err
 }
 
-// riverOnSQLite is River's driver without the listener, which would ask the database 20
-// times a second for news: this process knows when it asks for a job, and notices what
-// others write (see wake).
+// riverOnSQLite is River's driver without the listener, which would query the database 20 times a
+// second. This process knows when it enqueues a job, and notices the writes of others (see wake).
 type riverOnSQLite struct{ *riversqlite.Driver }
 
-// SupportsListener says that nobody listens.
+// SupportsListener turns the listener off.
 func (riverOnSQLite) SupportsListener() bool { return false }
 
-// SupportsListenNotify says that nobody needs to be notified.
+// SupportsListenNotify turns notifications off.
 func (riverOnSQLite) SupportsListenNotify() bool { return false }
 
 func (e *sqlite) migrate(ctx context.Context, log *slog.Logger) error {
@@ -131,42 +129,20 @@ func (e *sqlite) begin(ctx context.Context) (engineTx, error) {
 	return &sqliteTx{tx: tx, writes: &e.writes, river: e.river}, nil
 }
 
-func (e *sqlite) takeOver(ctx context.Context, c conn, prefixes []string, except string) ([]newJob, error) {
-	var all []newJob
-	for _, prefix := range prefixes {
-		jobs, err := many(ctx, c, scanNewJob, `UPDATE river_job SET state = 'cancelled', finalized_at = datetime('now', 'subsec')
-			WHERE state = 'running' AND substr(json_extract(attempted_by, '$[#-1]'), 1, length($1)) = $1 AND json_extract(attempted_by, '$[#-1]') <> $2
-			RETURNING kind, json_extract(args, '$.ref')`, prefix, except)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, jobs...)
-	}
-	return all, nil
-}
-
-func (e *sqlite) jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error) {
-	type owner struct {
-		attempt int
-		client  string
-	}
-	o, err := one(ctx, c, func(r rows) (o owner, err error) { return o, r.Scan(&o.attempt, &o.client) },
-		`SELECT attempt, json_extract(attempted_by, '$[#-1]') FROM river_job WHERE id = $1 AND state = 'running'`, jobID)
-	return o.attempt, o.client, err
-}
+func (e *sqlite) jobClient() string { return "json_extract(attempted_by, '$[#-1]')" }
 
 func (e *sqlite) work(ctx context.Context, w worker) error { return e.river.work(ctx, w) }
 
 func (e *sqlite) wake(ctx context.Context, queues []string) { e.river.wake(ctx, queues) }
 
-// listen has nothing to listen to: other processes are noticed by changedSince.
+// listen only waits: changedSince notices other processes.
 func (e *sqlite) listen(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()
 	return nil
 }
 
-// changedSince asks on the connection that writes: there the version changes only
-// with what others commit.
+// changedSince queries the connection that writes: there the version changes only with commits of
+// other processes.
 func (e *sqlite) changedSince(ctx context.Context) (bool, error) {
 	var version int64
 	if err := e.writer.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil {
@@ -178,13 +154,12 @@ func (e *sqlite) changedSince(ctx context.Context) (bool, error) {
 func (e *sqlite) noticesOthers() bool { return true }
 
 func (e *sqlite) backup(ctx context.Context, path string) error {
-	// The writer, because readers refuse whatever writes; the database itself is only
-	// read, so nobody else has to wait.
+	// On the writer, because the readers are query_only. It only reads the database.
 	_, err := e.writer.ExecContext(ctx, "VACUUM INTO $1", path)
 	return err
 }
 
-// forUpdate is empty: the one writer has the whole database.
+// forUpdate is empty: the only writer has the whole database.
 func (e *sqlite) forUpdate() string { return "" }
 
 func (e *sqlite) forUpdateOfFree() string { return "" }
@@ -192,7 +167,7 @@ func (e *sqlite) forUpdateOfFree() string { return "" }
 type sqliteTx struct {
 	tx     *sql.Tx
 	writes *stmtCache
-	unseen []string // queries that are not prepared
+	unseen []string // queries that are not prepared yet
 	river  jobClient[*sql.Tx]
 }
 
@@ -210,8 +185,8 @@ func (t *sqliteTx) query(ctx context.Context, query string, args ...any) (rows, 
 	return sqlQuery(t.tx.QueryContext(ctx, query, args...))
 }
 
-// prepared returns the statement of a query, or nil when there is none. The transaction has
-// the only connection, so one that is missing is prepared after it, for the next ones.
+// prepared returns the statement of a query, or nil if it is not prepared. The transaction has the
+// only connection, so missing statements are prepared after it, for the next transactions.
 func (t *sqliteTx) prepared(ctx context.Context, query string) *sql.Stmt {
 	stmt := t.writes.get(query)
 	if stmt == nil {
@@ -232,7 +207,7 @@ func (t *sqliteTx) commit(ctx context.Context) error {
 		return err
 	}
 	for _, query := range t.unseen {
-		// What can't be prepared now is prepared another time.
+		// A statement that can't be prepared now is prepared another time.
 		_, _ = t.writes.prepare(ctx, query)
 	}
 	return nil
@@ -265,8 +240,8 @@ func sqliteError(err error) error {
 	return err
 }
 
-// stmtCache keeps statements prepared: preparing one costs more than running it.
-// It is bounded, because lists can be filtered and ordered in many ways.
+// stmtCache keeps prepared statements: preparing one costs more than running it. It is bounded,
+// because lists can be filtered and ordered in many ways.
 type stmtCache struct {
 	db    *sql.DB
 	stmts sync.Map // string → *sql.Stmt
@@ -283,7 +258,7 @@ func (c *stmtCache) get(query string) *sql.Stmt {
 	return prepared
 }
 
-// prepare returns the statement, or nil when there is no room for it.
+// prepare returns the statement, or nil when the cache is full.
 func (c *stmtCache) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	if stmt := c.get(query); stmt != nil {
 		return stmt, nil

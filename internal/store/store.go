@@ -1,13 +1,11 @@
 // Package store keeps all durable state, on SQLite or on PostgreSQL.
 //
-// Open is the only place that knows which of the two there is: a node alone is a
-// cluster of one. The SQL is written once, in what both understand: text,
-// integers, booleans, placeholders $1, $2, …; the few statements that differ are
-// methods of the engine (sqlite.go, postgres.go).
+// Only Open knows which of the two is in use: a single node is a cluster of one. The SQL is written
+// once, in the dialect that both understand: text, integers, booleans, placeholders $1, $2, …; what
+// differs is in the methods of the engine (sqlite.go, postgres.go).
 //
-// Reads are methods of both [Store] and [Tx], writes only of Tx, so that a change,
-// the event that tells of it and the job that follows from it are written in one
-// transaction:
+// Reads are methods of both [Store] and [Tx], writes only of Tx, so that a change, its event and
+// its job are written in one transaction:
 //
 //	err := st.Tx(ctx, func(tx *store.Tx) error {
 //		if err := tx.CreateStream(ctx, &stream); err != nil {
@@ -16,13 +14,13 @@
 //		return tx.Emit(ctx, event)
 //	})
 //
-// A resource is a row with the columns that lists are filtered and ordered by, a
-// document (JSON) with everything that may be seen, and a sealed part with what
-// may not (seal.go). One file a resource says which is which; table.go does the
-// rest. To add a resource, write its file and a migration in schema/.
+// A resource is a row with the columns that lists are filtered and ordered by, a document (JSON)
+// with everything that is shown, and a sealed part with its secrets (seal.go). There is one file
+// per resource; table.go reads and writes all of them. To add a resource, write its file and a
+// migration in schema/.
 //
-// Jobs run on River (job.go), nodes notice when one of them is gone (node.go),
-// and whoever waits for a change uses Watch (watch.go).
+// Jobs run on River (job.go), nodes detect dead nodes (node.go), and Watch waits for changes
+// (watch.go).
 package store
 
 import (
@@ -39,14 +37,14 @@ import (
 	"weir/internal/weir"
 )
 
-// Options are what Open needs beside the address of the database.
+// Options are the settings of a store beside the URL of its database.
 type Options struct {
-	Secret   []byte // the master secret, 32 bytes; everything sealed is sealed with it
+	Secret   []byte // the master secret, 32 bytes, from which the keys of the sealed parts are derived
 	NodeID   string // stays the same over restarts of a node; "" for a command that runs no jobs
 	Log      *slog.Logger
-	MaxConns int // of PostgreSQL; 0 = a sane number
-	// Adopt lets this node make the recordings of nodes that are gone: their files are in a
-	// storage that all nodes have.
+	MaxConns int // of PostgreSQL; 0 = a default
+	// Adopt lets this node make the recordings of dead nodes: their files are in a storage that all
+	// nodes share.
 	Adopt bool
 }
 
@@ -58,16 +56,17 @@ type Store struct {
 	seal   *sealer
 	node   node
 	watch  watchers
-	auth   authCache
-	shown  shownCache
+	auth   cache[weir.Caller] // by the hash of a key, or by user and project
+	shown  cache[Shown]       // rows as they are shown
 	batch  batch
 	jobs   running
 	epochs sync.Map // stream → the epoch with which this process took it last
 	adopt  bool     // see Options
+
+	cacheShown bool
 }
 
-// queries are the reads; a Store runs them on a connection of its own choice, a
-// Tx on that of the transaction.
+// queries are the reads. A Store runs them on any connection, a Tx on that of the transaction.
 type queries struct {
 	conn conn
 	seal *sealer
@@ -79,9 +78,9 @@ type Tx struct {
 	tx      engineTx
 	store   *Store
 	bumped  map[string]bool
-	touched []string // rows that a cache may have
+	touched []string // changed rows that may be in a cache
 	queues  map[string]bool
-	later   map[string]bool // topics to count up at the end
+	later   map[string]bool // topics to bump at the end
 }
 
 // conn runs SQL with the placeholders $1, $2, …
@@ -90,7 +89,7 @@ type conn interface {
 	query(ctx context.Context, sql string, args ...any) (rows, error)
 }
 
-// rows is what a query gives; both drivers have it.
+// rows is the result of a query; both drivers have it.
 type rows interface {
 	Next() bool
 	Scan(dest ...any) error
@@ -102,27 +101,21 @@ type rows interface {
 type engine interface {
 	conn
 	begin(ctx context.Context) (engineTx, error)
-	// takeOver ends the running jobs of clients, those with one of the prefixes and
-	// not the one id, and returns them, so that they can be enqueued anew.
-	takeOver(ctx context.Context, c conn, prefixes []string, except string) ([]newJob, error)
-	// jobOwner locks a job's row and returns its attempt and the client that has it.
-	jobOwner(ctx context.Context, c conn, jobID int64) (attempt int, client string, err error)
+	// jobClient returns the SQL expression for the client that last took a job.
+	jobClient() string
 	// work runs jobs until ctx ends.
 	work(ctx context.Context, w worker) error
-	// wake tells this process's own producers of queues that there are new jobs, nil =
-	// those of all.
+	// wake makes this process look for new jobs in the queues now; nil = in all queues.
 	wake(ctx context.Context, queues []string)
-	// listen calls changed for every topic told of by another connection, until
-	// ctx ends.
+	// listen calls changed for every topic that another connection notifies of, until ctx ends.
 	listen(ctx context.Context, changed func(topic string)) error
-	// changedSince reports whether another process may have written anything since
-	// the last call.
+	// changedSince reports whether another process may have written anything since the last call.
 	changedSince(ctx context.Context) (bool, error)
 	// noticesOthers reports whether changedSince is sure to be right.
 	noticesOthers() bool
 	backup(ctx context.Context, path string) error
-	forUpdate() string // what a SELECT needs at its end to lock its rows
-	// forUpdateOfFree is forUpdate for rows that nobody has locked; the others are left out.
+	forUpdate() string // the end of a SELECT that locks its rows
+	// forUpdateOfFree is forUpdate for a SELECT that skips rows which others have locked.
 	forUpdateOfFree() string
 	close()
 }
@@ -136,8 +129,8 @@ type engineTx interface {
 	rollback(ctx context.Context)
 }
 
-// Open opens the database named by url, brings its tables up to date and checks
-// that it belongs to the master secret.
+// Open opens the database at url, migrates its tables and checks that it belongs to the master
+// secret.
 func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -160,7 +153,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("database of scheme %q: %w", scheme, err)
 	}
 	s.queries = queries{conn: s.engine, seal: seal}
-	s.shown.on = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
+	s.cacheShown = s.engine.noticesOthers() && opt.NodeID != "" // only a node polls
 	if err := s.checkSecret(ctx); err != nil {
 		s.Close()
 		return nil, err
@@ -168,7 +161,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Close lets go of the database.
+// Close closes the database.
 func (s *Store) Close() { s.engine.close() }
 
 // Ping reports whether the database answers.
@@ -177,18 +170,17 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// Backup writes a consistent copy of the database to a new file. PostgreSQL has
-// its own tools for that and returns an error that names one.
+// Backup writes a consistent copy of the database to a new file. For PostgreSQL it returns an error
+// that names the tools to use.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.engine.backup(ctx, path) }
 
-// Run keeps the store's own house: it shows that this node is alive, gives the
-// jobs of dead ones to others, tells watchers what changed elsewhere, writes what
-// was put together since the last time, and forgets what is old. It returns when
-// ctx ends.
+// Run does the background work of the store until ctx ends: it sends the heartbeats of this node,
+// requeues the jobs of dead nodes, notifies watchers of changes by other nodes, writes batches, and
+// deletes old rows.
 func (s *Store) Run(ctx context.Context, keep Retention) error {
 	if err := s.register(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // asked to stop before it had begun
+			return nil // stopped before it had started
 		}
 		return err
 	}
@@ -210,8 +202,7 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	return errors.Join(s.flush(last), s.unregister(last))
 }
 
-// every does something again and again until ctx ends. A failure is logged and
-// tried again at the next turn.
+// every calls do again and again until ctx ends. It logs failures.
 func (s *Store) every(ctx context.Context, pause time.Duration, what string, do func(context.Context) error) {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -242,7 +233,7 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 	if err := do(tx); err != nil {
 		return err
 	}
-	for _, topic := range slices.Sorted(maps.Keys(tx.later)) { // all in one order, so that no two wait for one another
+	for _, topic := range slices.Sorted(maps.Keys(tx.later)) { // in a fixed order, so that transactions can't deadlock
 		if _, err := tx.bump(ctx, topic); err != nil {
 			return err
 		}
@@ -256,24 +247,24 @@ func (s *Store) Tx(ctx context.Context, do func(*Tx) error) error {
 		s.changed(topic)
 	}
 	if len(tx.queues) > 0 {
-		names := make([]string, 0, len(tx.queues))
-		for name := range tx.queues {
-			names = append(names, name)
-		}
-		s.engine.wake(ctx, names)
+		s.engine.wake(ctx, slices.Collect(maps.Keys(tx.queues)))
 	}
 	return nil
 }
 
 // one returns the single row of a query, or a NotFound error.
 func one[T any](ctx context.Context, c conn, scan func(rows) (T, error), sql string, args ...any) (T, error) {
-	var zero T
-	all, err := many(ctx, c, scan, sql, args...)
-	if err != nil {
-		return zero, err
+	return first(many(ctx, c, scan, sql, args...))
+}
+
+// first returns the first of the rows, or a NotFound error.
+func first[T any](all []T, err error) (T, error) {
+	if err == nil && len(all) == 0 {
+		err = weir.ErrNotFound()
 	}
-	if len(all) == 0 {
-		return zero, weir.ErrNotFound()
+	if err != nil {
+		var zero T
+		return zero, err
 	}
 	return all[0], nil
 }
@@ -298,10 +289,7 @@ func many[T any](ctx context.Context, c conn, scan func(rows) (T, error), sql st
 
 // found turns a NotFound error into false.
 func found[T any](v T, err error) (T, bool, error) {
-	if err != nil && weir.KindOf(err) == weir.NotFound {
-		return v, false, nil
-	}
-	return v, err == nil, err
+	return v, err == nil, ignoreNotFound(err)
 }
 
 func scanInt(r rows) (n int64, err error) { return n, r.Scan(&n) }

@@ -49,7 +49,7 @@ func open(t *testing.T, url, node string) *Store {
 	return st
 }
 
-// run keeps the store's house in the background until the test ends.
+// run runs the store's background work until the test ends.
 func run(t *testing.T, st *Store) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// streamSecrets has the names under which the owner sees them.
+// streamSecrets has the JSON names that the owner sees.
 type streamSecrets struct {
 	StreamKey string     `json:"streamKey"`
 	Pull      *weir.Pull `json:"pull,omitempty"`
@@ -21,7 +21,7 @@ type streamHidden struct {
 	PullIssue     string `json:"pullIssue,omitempty"`
 }
 
-// deletedMark is all that some resources keep and do not show.
+// deletedMark is the hidden part of several resources.
 type deletedMark struct {
 	Deleted bool `json:"deleted,omitempty"`
 }
@@ -32,26 +32,28 @@ var streams = table[weir.Stream]{
 	project: true,
 	cached:  true,
 	order:   "lastSeen-true,createdAt-true",
-	columns: []column[weir.Stream]{
-		{"id", func(_ *queries, s *weir.Stream) any { return s.ID }},
-		{"user_id", func(_ *queries, s *weir.Stream) any { return s.UserID }},
-		{"project_id", func(_ *queries, s *weir.Stream) any { return s.ProjectID }},
-		{"deleted", func(_ *queries, s *weir.Stream) any { return s.Deleted }},
-		{"created_at", func(_ *queries, s *weir.Stream) any { return int64(s.CreatedAt) }},
-		{"last_seen", func(_ *queries, s *weir.Stream) any { return int64(s.LastSeen) }},
-		{"name_lower", func(_ *queries, s *weir.Stream) any { return strings.ToLower(s.Name) }},
-		{"creator_id", func(_ *queries, s *weir.Stream) any { return s.CreatorID.String() }},
-		{"playback_id", func(_ *queries, s *weir.Stream) any { return s.PlaybackID }},
-		{"stream_key_lookup", func(q *queries, s *weir.Stream) any { return q.seal.lookup(s.StreamKey.Reveal()) }},
-		{"pull_source_lookup", func(q *queries, s *weir.Stream) any { return q.seal.lookup(pullSource(s)) }},
-		{"is_active", func(_ *queries, s *weir.Stream) any { return s.IsActive }},
-		{"is_healthy", func(_ *queries, s *weir.Stream) any { return s.IsHealthy != nil && *s.IsHealthy }},
-		{"record", func(_ *queries, s *weir.Stream) any { return s.Record }},
-		{"suspended", func(_ *queries, s *weir.Stream) any { return s.Suspended }},
-		{"source_segments", func(_ *queries, s *weir.Stream) any { return s.SourceSegments }},
-		{"transcoded_segments", func(_ *queries, s *weir.Stream) any { return s.TranscodedSegments }},
-		{"source_segments_duration", func(_ *queries, s *weir.Stream) any { return s.SourceSegmentsDuration }},
-		{"transcoded_segments_duration", func(_ *queries, s *weir.Stream) any { return s.TranscodedSegmentsDuration }},
+	columns: func(q *queries, s *weir.Stream) []column {
+		return []column{
+			{"id", s.ID},
+			{"user_id", s.UserID},
+			{"project_id", s.ProjectID},
+			{"deleted", s.Deleted},
+			{"created_at", int64(s.CreatedAt)},
+			{"last_seen", int64(s.LastSeen)},
+			{"name_lower", strings.ToLower(s.Name)},
+			{"creator_id", s.CreatorID.String()},
+			{"playback_id", s.PlaybackID},
+			{"stream_key_lookup", q.seal.lookup(s.StreamKey.Reveal())},
+			{"pull_source_lookup", q.seal.lookup(pullSource(s))},
+			{"is_active", s.IsActive},
+			{"is_healthy", s.IsHealthy != nil && *s.IsHealthy},
+			{"record", s.Record},
+			{"suspended", s.Suspended},
+			{"source_segments", s.SourceSegments},
+			{"transcoded_segments", s.TranscodedSegments},
+			{"source_segments_duration", s.SourceSegmentsDuration},
+			{"transcoded_segments_duration", s.TranscodedSegmentsDuration},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name_lower", searchField}, "sourceSegments": {"source_segments", numberField},
@@ -87,15 +89,14 @@ func (q *queries) Stream(ctx context.Context, id string) (weir.Stream, error) {
 	return streams.get(ctx, q, id)
 }
 
-// LockStream returns the stream with the id, and keeps everybody else from changing it: an
-// event that tells of it must not show it as it was before an event that comes first.
+// LockStream returns the stream with the id, and keeps others from changing it: an event must not
+// show an older state of the stream than an earlier event.
 func (tx *Tx) LockStream(ctx context.Context, id string) (weir.Stream, error) {
-	return one(ctx, tx.conn, streams.scan(&tx.queries), "SELECT "+streams.selected()+" FROM stream WHERE id = $1"+tx.store.engine.forUpdate(), id)
+	return streams.lock(ctx, tx, id)
 }
 
-// ShownStream returns the stream with the id as its owner sees it. Nobody waits
-// for a single row long enough to want to give up, and watching for that costs
-// more than the row.
+// ShownStream returns the stream with the id as its owner sees it. It ignores the cancellation of
+// ctx, because watching for that costs more than reading the row.
 func (q *queries) ShownStream(ctx context.Context, id string) (Shown, error) {
 	return one(context.WithoutCancel(ctx), q.conn, func(r rows) (Shown, error) { return streams.scanShown(q, r, nil) },
 		"SELECT "+shownColumns+" FROM stream WHERE id = $1", id)
@@ -123,30 +124,13 @@ func (q *queries) StreamByKey(ctx context.Context, key weir.Secret) (weir.Stream
 
 // StreamsByID returns streams by their ids, also deleted ones.
 func (q *queries) StreamsByID(ctx context.Context, ids []string) (map[string]weir.Stream, error) {
-	found := map[string]weir.Stream{}
-	if len(ids) == 0 {
-		return found, nil
-	}
-	b := &builder{}
-	all, err := streams.where(ctx, q, "id IN ("+b.list(ids)+")", b.args...)
-	for _, s := range all {
-		found[s.ID] = s
-	}
-	return found, err
+	return streams.byID(ctx, q, ids)
 }
 
-// CreateStream writes a new stream. Its key and its playback id are drawn again
-// when they collide with others.
+// CreateStream writes a new stream. It gets another key or playback id if those are taken.
 func (tx *Tx) CreateStream(ctx context.Context, s *weir.Stream) error {
-	for {
-		taken, err := tx.playbackIDTaken(ctx, s.PlaybackID)
-		if err != nil {
-			return err
-		}
-		if !taken {
-			break
-		}
-		s.PlaybackID = weir.NewPlaybackID(s.ID)
+	if err := tx.freePlaybackID(ctx, s.ID, &s.PlaybackID); err != nil {
+		return err
 	}
 	for {
 		_, taken, err := found(tx.StreamByKey(ctx, s.StreamKey))
@@ -164,8 +148,8 @@ func (tx *Tx) CreateStream(ctx context.Context, s *weir.Stream) error {
 	return tx.setStreamTargets(ctx, s)
 }
 
-// UpdateStream changes a stream. A change that ends its broadcast, or of where it is sent
-// on to, is told to the node that carries it.
+// UpdateStream changes a stream. The node that carries it is notified if the change ends the
+// broadcast or concerns the multistream targets.
 func (tx *Tx) UpdateStream(ctx context.Context, id string, change func(*weir.Stream) error) (weir.Stream, error) {
 	var before weir.Stream
 	s, err := streams.update(ctx, tx, id, func(s *weir.Stream) error {
@@ -186,8 +170,8 @@ func (tx *Tx) UpdateStream(ctx context.Context, id string, change func(*weir.Str
 	return s, tx.setStreamTargets(ctx, &s)
 }
 
-// setStreamTargets notes which targets a stream names, so that deleting one finds
-// its streams.
+// setStreamTargets records which targets a stream names, so that deleting a target finds its
+// streams.
 func (tx *Tx) setStreamTargets(ctx context.Context, s *weir.Stream) error {
 	if _, err := tx.conn.exec(ctx, "DELETE FROM stream_target WHERE stream_id = $1", s.ID); err != nil {
 		return err
@@ -200,20 +184,14 @@ func (tx *Tx) setStreamTargets(ctx context.Context, s *weir.Stream) error {
 	return nil
 }
 
-func (q *queries) playbackIDTaken(ctx context.Context, id string) (bool, error) {
-	n, err := one(ctx, q.conn, scanInt,
-		"SELECT (SELECT count(*) FROM stream WHERE playback_id = $1) + (SELECT count(*) FROM asset WHERE playback_id = $1)", id)
-	return n > 0, err
-}
-
-// first returns the first of the rows, or a NotFound error.
-func first[T any](all []T, err error) (T, error) {
-	if err == nil && len(all) == 0 {
-		err = weir.ErrNotFound()
+// freePlaybackID replaces the playback id of a resource until no other has it.
+func (q *queries) freePlaybackID(ctx context.Context, id string, playbackID *string) error {
+	for {
+		n, err := one(ctx, q.conn, scanInt,
+			"SELECT (SELECT count(*) FROM stream WHERE playback_id = $1) + (SELECT count(*) FROM asset WHERE playback_id = $1)", *playbackID)
+		if err != nil || n == 0 {
+			return err
+		}
+		*playbackID = weir.NewPlaybackID(id)
 	}
-	if err != nil {
-		var zero T
-		return zero, err
-	}
-	return all[0], nil
 }

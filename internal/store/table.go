@@ -5,176 +5,160 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"weir/internal/weir"
 )
 
-// table says how a resource is kept: columns to find and order rows by, a
-// document that is just what the API shows, a hidden part that it does not show,
-// and a sealed part. All are always written from the same value, so they can't
-// drift apart.
+// table says how a resource is stored: columns to find and order rows by, a document that is what
+// the API shows, a hidden part that it does not show, and a sealed part. All are always written
+// from the same value, so they can't differ.
 type table[T any] struct {
 	name    string
-	columns []column[T] // the first is the id
-	// secrets returns a pointer to what is sealed; nil = nothing is. It is filled
-	// from v before sealing and written back to v by restore after opening.
+	columns func(q *queries, v *T) []column // the first is the id
+	// secrets returns a pointer to a copy of the sealed part of v; nil = nothing is sealed. restore
+	// writes it back to v.
 	secrets func(v *T) any
 	restore func(v *T, secrets any)
-	// conceal takes what is sealed out of the document, which is made from a copy of
-	// v; nil = the JSON of v does not have it.
+	// conceal removes the sealed part from the document; nil = the JSON of T does not have it.
 	conceal func(document *T)
-	// hidden is like secrets, for what is stored in the clear but never shown.
+	// hidden and unhide are like secrets and restore, for what is stored in the clear but not
+	// shown.
 	hidden  func(v *T) any
 	unhide  func(v *T, hidden any)
-	fields  map[string]field // what lists may be filtered and ordered by
-	order   string           // of lists, when the caller names none; as in the API
+	fields  map[string]field // by which lists can be filtered and ordered
+	order   string           // default order of lists, as in the API
 	deleted bool             // rows are marked as deleted, not removed
 	project bool             // rows belong to a project, not only to a user
-	cached  bool             // rows are remembered as they are shown
+	cached  bool             // rows are in Store.shown
 }
 
-// column is a column beside the document.
-type column[T any] struct {
+// column is a column and its value.
+type column struct {
 	name  string
-	value func(q *queries, v *T) any
+	value any
 }
 
-// write returns the values of a row: the columns, the document, what is hidden,
-// what is sealed.
-func (t *table[T]) write(q *queries, v *T) ([]any, error) {
-	args := make([]any, 0, len(t.columns)+3)
-	for _, c := range t.columns {
-		args = append(args, c.value(q, v))
-	}
-	shown := *v
+// write returns all columns of a row.
+func (t *table[T]) write(q *queries, v *T) ([]column, error) {
+	columns := t.columns(q, v)
+	document := *v
 	if t.conceal != nil {
-		t.conceal(&shown)
+		t.conceal(&document)
 	}
-	doc, err := json.Marshal(&shown)
+	doc, err := json.Marshal(&document)
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, string(doc))
+	columns = append(columns, column{"doc", string(doc)})
 	if t.hidden != nil {
 		hidden, err := json.Marshal(t.hidden(v))
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, string(hidden))
+		columns = append(columns, column{"hidden", string(hidden)})
 	}
 	if t.secrets != nil {
 		plain, err := json.Marshal(t.secrets(v))
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, q.seal.sealed(t.place(v, q), plain))
+		columns = append(columns, column{"sealed", q.seal.sealed(t.place(columns[0].value.(string)), plain)})
 	}
-	return args, nil
+	return columns, nil
 }
 
-// place is what a sealed part is bound to.
-func (t *table[T]) place(v *T, q *queries) string {
-	return t.placeOf(t.columns[0].value(q, v).(string))
-}
+// place names a row: its sealed part can be opened only there.
+func (t *table[T]) place(id string) string { return t.name + "/" + id }
 
-func (t *table[T]) placeOf(id string) string { return t.name + "/" + id }
-
-// selected is what a SELECT must name for scan.
-func (t *table[T]) selected() string { return strings.Join(t.parts(), ", ") }
-
-// parts are the columns that a row is read from.
-func (t *table[T]) parts() []string {
-	names := []string{"id", "doc"}
+// selected returns the columns that scan reads.
+func (t *table[T]) selected() string {
+	names := "id, doc"
 	if t.hidden != nil {
-		names = append(names, "hidden")
+		names += ", hidden"
 	}
 	if t.secrets != nil {
-		names = append(names, "sealed")
+		names += ", sealed"
 	}
 	return names
 }
 
-// row is what parts are read into.
-type row struct {
-	id                  string
-	doc, hidden, sealed []byte
-}
-
-func (t *table[T]) dest(r *row) []any {
-	dest := []any{&r.id, &r.doc}
+// scan reads a row and the keys that it is ordered by.
+func (t *table[T]) scan(q *queries, r rows, keys []any) (v T, err error) {
+	var id string
+	var doc, hiddenText, sealed []byte
+	dest := []any{&id, &doc}
 	if t.hidden != nil {
-		dest = append(dest, &r.hidden)
+		dest = append(dest, &hiddenText)
 	}
 	if t.secrets != nil {
-		dest = append(dest, &r.sealed)
+		dest = append(dest, &sealed)
 	}
-	return dest
-}
-
-// scan reads a row.
-func (t *table[T]) scan(q *queries) func(rows) (T, error) {
-	return func(r rows) (v T, err error) {
-		var parts row
-		if err := r.Scan(t.dest(&parts)...); err != nil {
+	if err := scanKeys(r, keys, dest...); err != nil {
+		return v, err
+	}
+	broken := func(err error) error { return fmt.Errorf("%s: %w", t.place(id), err) }
+	if err := json.Unmarshal(doc, &v); err != nil {
+		return v, broken(err)
+	}
+	if t.hidden != nil {
+		hidden := t.hidden(&v)
+		if err := json.Unmarshal(hiddenText, hidden); err != nil {
+			return v, broken(err)
+		}
+		t.unhide(&v, hidden)
+	}
+	if t.secrets != nil {
+		plain, err := q.seal.open(t.place(id), sealed)
+		if err != nil {
 			return v, err
 		}
-		return v, t.read(q, &v, parts)
-	}
-}
-
-func (t *table[T]) read(q *queries, v *T, r row) error {
-	broken := func(err error) error { return fmt.Errorf("%s: %w", t.placeOf(r.id), err) }
-	if err := json.Unmarshal(r.doc, v); err != nil {
-		return broken(err)
-	}
-	if t.hidden != nil {
-		hidden := t.hidden(v)
-		if err := json.Unmarshal(r.hidden, hidden); err != nil {
-			return broken(err)
-		}
-		t.unhide(v, hidden)
-	}
-	if t.secrets != nil {
-		plain, err := q.seal.open(t.placeOf(r.id), r.sealed)
-		if err != nil {
-			return err
-		}
-		secrets := t.secrets(v)
+		secrets := t.secrets(&v)
 		if err := json.Unmarshal(plain, secrets); err != nil {
-			return broken(err)
+			return v, broken(err)
 		}
-		t.restore(v, secrets)
+		t.restore(&v, secrets)
 	}
-	return nil
+	return v, nil
 }
 
-// Shown is a row as its owner sees it, without having been turned into a value
-// and back: the document, and behind it what was sealed.
+// scanKeys reads the columns of a row, and after them its keys.
+func scanKeys(r rows, keys []any, dest ...any) error {
+	for i := range keys {
+		dest = append(dest, &keys[i])
+	}
+	return r.Scan(dest...)
+}
+
+// Shown is a row as its owner sees it: the document and the sealed part as one JSON text, which is
+// never decoded into a value.
 type Shown struct {
 	UserID, ProjectID string
 	Deleted           bool
 	JSON              []byte
 }
 
-// shownColumns is what a SELECT must name for scanShown.
+// Owner says to whom the row belongs.
+func (s Shown) Owner() weir.Owner {
+	return weir.Owner{UserID: s.UserID, ProjectID: s.ProjectID, Deleted: s.Deleted}
+}
+
+// shownColumns are the columns that scanShown reads.
 const shownColumns = "id, doc, sealed, user_id, project_id, deleted"
 
 // scanShown reads a row and the keys that it is ordered by.
 func (t *table[T]) scanShown(q *queries, r rows, keys []any) (s Shown, err error) {
-	var parts row
-	dest := append(make([]any, 0, 6+len(keys)), &parts.id, &parts.doc, &parts.sealed, &s.UserID, &s.ProjectID, &s.Deleted)
-	for i := range keys {
-		dest = append(dest, &keys[i])
-	}
-	if err := r.Scan(dest...); err != nil {
+	var id string
+	var doc, sealed []byte
+	if err := scanKeys(r, keys, &id, &doc, &sealed, &s.UserID, &s.ProjectID, &s.Deleted); err != nil {
 		return s, err
 	}
-	plain, err := q.seal.open(t.placeOf(parts.id), parts.sealed)
+	plain, err := q.seal.open(t.place(id), sealed)
 	if err != nil {
 		return s, err
 	}
-	s.JSON = joinObjects(parts.doc, plain)
+	s.JSON = joinObjects(doc, plain)
 	return s, nil
 }
 
@@ -192,33 +176,44 @@ func joinObjects(a, b []byte) []byte {
 
 // get returns the row with the id, also one that is marked as deleted.
 func (t *table[T]) get(ctx context.Context, q *queries, id string) (T, error) {
-	return one(ctx, q.conn, t.scan(q), "SELECT "+t.selected()+" FROM "+t.name+" WHERE id = $1", id)
+	return first(t.where(ctx, q, "id = $1", id))
 }
 
-// where returns the rows that fulfil a condition.
-func (t *table[T]) where(ctx context.Context, q *queries, condition string, args ...any) ([]T, error) {
-	return many(ctx, q.conn, t.scan(q), "SELECT "+t.selected()+" FROM "+t.name+" WHERE "+condition, args...)
+// lock is get, and keeps others from changing the row until the transaction ends.
+func (t *table[T]) lock(ctx context.Context, tx *Tx, id string) (T, error) {
+	return first(t.where(ctx, &tx.queries, "id = $1"+tx.store.engine.forUpdate(), id))
 }
 
-// names returns the names of all columns that write fills.
-func (t *table[T]) names() []string {
-	names := make([]string, 0, len(t.columns)+3)
-	for _, c := range t.columns {
-		names = append(names, c.name)
+// byID returns rows by their ids, also ones that are marked as deleted.
+func (t *table[T]) byID(ctx context.Context, q *queries, ids []string) (map[string]T, error) {
+	found := map[string]T{}
+	if len(ids) == 0 {
+		return found, nil
 	}
-	return append(names, t.parts()[1:]...)
+	b := &builder{}
+	all, err := t.where(ctx, q, "id IN ("+b.list(ids)+")", b.args...)
+	for _, v := range all {
+		found[t.columns(q, &v)[0].value.(string)] = v
+	}
+	return found, err
+}
+
+// where returns the rows that meet a condition.
+func (t *table[T]) where(ctx context.Context, q *queries, condition string, args ...any) ([]T, error) {
+	scan := func(r rows) (T, error) { return t.scan(q, r, nil) }
+	return many(ctx, q.conn, scan, "SELECT "+t.selected()+" FROM "+t.name+" WHERE "+condition, args...)
 }
 
 // insert writes a new row.
 func (t *table[T]) insert(ctx context.Context, tx *Tx, v *T) error {
-	args, err := t.write(&tx.queries, v)
+	columns, err := t.write(&tx.queries, v)
 	if err != nil {
 		return err
 	}
-	names := t.names()
-	holes := make([]string, len(names))
-	for i := range names {
-		holes[i] = fmt.Sprintf("$%d", i+1)
+	var names, holes []string
+	var args []any
+	for i, c := range columns {
+		names, holes, args = append(names, c.name), append(holes, "$"+strconv.Itoa(i+1)), append(args, c.value)
 	}
 	_, err = tx.conn.exec(ctx, "INSERT INTO "+t.name+" ("+strings.Join(names, ", ")+") VALUES ("+strings.Join(holes, ", ")+")", args...)
 	if errors.Is(err, errDuplicate) {
@@ -227,18 +222,16 @@ func (t *table[T]) insert(ctx context.Context, tx *Tx, v *T) error {
 	return err
 }
 
-// touch notes that a row changes, for whoever remembers it.
+// touch records that a row changes, so that the commit removes it from the cache.
 func (t *table[T]) touch(tx *Tx, id string) {
 	if t.cached {
-		tx.touched = append(tx.touched, t.placeOf(id))
+		tx.touched = append(tx.touched, t.place(id))
 	}
 }
 
-// update reads a row, changes it and writes it back. Nobody else can change it
-// in between.
+// update reads a row, changes it and writes it back. Others can't change it in between.
 func (t *table[T]) update(ctx context.Context, tx *Tx, id string, change func(*T) error) (T, error) {
-	v, err := one(ctx, tx.conn, t.scan(&tx.queries),
-		"SELECT "+t.selected()+" FROM "+t.name+" WHERE id = $1"+tx.store.engine.forUpdate(), id)
+	v, err := t.lock(ctx, tx, id)
 	if err != nil {
 		return v, err
 	}
@@ -248,22 +241,22 @@ func (t *table[T]) update(ctx context.Context, tx *Tx, id string, change func(*T
 	return v, t.save(ctx, tx, id, &v)
 }
 
-// save writes a row over what is there.
+// save overwrites a row.
 func (t *table[T]) save(ctx context.Context, tx *Tx, id string, v *T) error {
 	t.touch(tx, id)
-	args, err := t.write(&tx.queries, v)
+	columns, err := t.write(&tx.queries, v)
 	if err != nil {
 		return err
 	}
-	sets := make([]string, 0, len(args))
-	for i, name := range t.names() {
-		sets = append(sets, fmt.Sprintf("%s = $%d", name, i+1))
+	sets, args := make([]string, len(columns)), make([]any, len(columns), len(columns)+1)
+	for i, c := range columns {
+		sets[i], args[i] = c.name+" = $"+strconv.Itoa(i+1), c.value
 	}
-	_, err = tx.conn.exec(ctx, "UPDATE "+t.name+" SET "+strings.Join(sets, ", ")+fmt.Sprintf(" WHERE id = $%d", len(args)+1), append(args, id)...)
+	_, err = tx.conn.exec(ctx, "UPDATE "+t.name+" SET "+strings.Join(sets, ", ")+" WHERE id = $"+strconv.Itoa(len(args)+1), append(args, id)...)
 	return err
 }
 
-// remove deletes a row for good.
+// remove deletes a row.
 func (t *table[T]) remove(ctx context.Context, tx *Tx, id string) error {
 	t.touch(tx, id)
 	n, err := tx.conn.exec(ctx, "DELETE FROM "+t.name+" WHERE id = $1", id)

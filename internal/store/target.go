@@ -13,13 +13,15 @@ type urlSecret struct {
 var targets = table[weir.Target]{
 	name:  "target",
 	order: "id-false",
-	columns: []column[weir.Target]{
-		{"id", func(_ *queries, t *weir.Target) any { return t.ID }},
-		{"user_id", func(_ *queries, t *weir.Target) any { return t.UserID }},
-		{"created_at", func(_ *queries, t *weir.Target) any { return int64(t.CreatedAt) }},
-		{"name", func(_ *queries, t *weir.Target) any { return t.Name }},
-		{"disabled", func(_ *queries, t *weir.Target) any { return t.Disabled }},
-		{"url_lookup", func(q *queries, t *weir.Target) any { return q.seal.lookup(t.URL.Reveal()) }},
+	columns: func(q *queries, t *weir.Target) []column {
+		return []column{
+			{"id", t.ID},
+			{"user_id", t.UserID},
+			{"created_at", int64(t.CreatedAt)},
+			{"name", t.Name},
+			{"disabled", t.Disabled},
+			{"url_lookup", q.seal.lookup(t.URL.Reveal())},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name", textField}, "url": {"url_lookup", secretField},
@@ -45,13 +47,13 @@ func (tx *Tx) CreateTarget(ctx context.Context, t *weir.Target) error {
 	return targets.insert(ctx, tx, t)
 }
 
-// UpdateTarget changes a target. The nodes that push to it are told.
+// UpdateTarget changes a target, and notifies the nodes that push to it.
 func (tx *Tx) UpdateTarget(ctx context.Context, id string, change func(*weir.Target) error) (weir.Target, error) {
 	tx.bumpLater(TopicLive)
 	return targets.update(ctx, tx, id, change)
 }
 
-// DeleteTarget removes a target for good, and every stream's reference to it.
+// DeleteTarget deletes a target, and every stream's reference to it.
 func (tx *Tx) DeleteTarget(ctx context.Context, id string) error {
 	streams, err := many(ctx, tx.conn, scanText, "SELECT stream_id FROM stream_target WHERE target_id = $1", id)
 	if err != nil {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"weir/internal/weir"
@@ -12,18 +11,20 @@ var tasks = table[weir.Task]{
 	name:    "task",
 	project: true,
 	order:   "updatedAt-true",
-	columns: []column[weir.Task]{
-		{"id", func(_ *queries, t *weir.Task) any { return t.ID }},
-		{"user_id", func(_ *queries, t *weir.Task) any { return t.UserID }},
-		{"project_id", func(_ *queries, t *weir.Task) any { return t.ProjectID }},
-		{"created_at", func(_ *queries, t *weir.Task) any { return int64(t.CreatedAt) }},
-		{"updated_at", func(_ *queries, t *weir.Task) any { return int64(t.Status.UpdatedAt) }},
-		{"scheduled_at", func(_ *queries, t *weir.Task) any { return int64(t.ScheduledAt) }},
-		{"type", func(_ *queries, t *weir.Task) any { return string(t.Type) }},
-		{"phase", func(_ *queries, t *weir.Task) any { return string(t.Status.Phase) }},
-		{"input_asset_id", func(_ *queries, t *weir.Task) any { return t.InputAssetID }},
-		{"output_asset_id", func(_ *queries, t *weir.Task) any { return t.OutputAssetID }},
-		{"has_secrets", func(_ *queries, t *weir.Task) any { return hasSecrets(t) }},
+	columns: func(_ *queries, t *weir.Task) []column {
+		return []column{
+			{"id", t.ID},
+			{"user_id", t.UserID},
+			{"project_id", t.ProjectID},
+			{"created_at", int64(t.CreatedAt)},
+			{"updated_at", int64(t.Status.UpdatedAt)},
+			{"scheduled_at", int64(t.ScheduledAt)},
+			{"type", string(t.Type)},
+			{"phase", string(t.Status.Phase)},
+			{"input_asset_id", t.InputAssetID},
+			{"output_asset_id", t.OutputAssetID},
+			{"has_secrets", hasSecrets(t)},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"''", textField}, "createdAt": {"created_at", numberField},
@@ -69,9 +70,8 @@ func (tx *Tx) CreateTask(ctx context.Context, t *weir.Task) error {
 	return tasks.insert(ctx, tx, t)
 }
 
-// UpdateTask changes a task. A task that waits again is admitted again, one that
-// was cancelled is stopped where it runs, and what one that has ended was working
-// on is deleted.
+// UpdateTask changes a task. A task that waits again must be admitted again. A cancelled task is
+// stopped where it runs. The working files of a task that has ended are deleted.
 func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task) error) (weir.Task, error) {
 	var before weir.TaskPhase
 	t, err := tasks.update(ctx, tx, id, func(t *weir.Task) error {
@@ -98,8 +98,7 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 	return t, tx.endWork(ctx, t)
 }
 
-// DelayTask keeps a task that waits from being admitted before a time, and stops
-// what is still done of it.
+// DelayTask keeps a waiting task from being admitted before a time, and stops its jobs.
 func (tx *Tx) DelayTask(ctx context.Context, id string, until time.Time) error {
 	if _, err := tx.conn.exec(ctx, "UPDATE task SET due_at = $2 WHERE id = $1", id, until.UnixMilli()); err != nil {
 		return err
@@ -116,10 +115,9 @@ func (q *queries) RunningTasks(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// AdmitTask enqueues the job of the next waiting task of the given types and
-// returns the task; ok is false when there is none. Accounts take turns, so that a
-// thousand tasks of one do not starve another's first, and none has more than
-// maxRunning at once.
+// AdmitTask enqueues the job of the next waiting task of the given types and returns the task; ok
+// is false when there is none. Accounts take turns, so that many tasks of one account do not delay
+// those of another, and no account has more than maxRunning tasks at once.
 func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning int) (task weir.Task, ok bool, err error) {
 	if len(types) == 0 {
 		return task, false, nil
@@ -143,7 +141,7 @@ func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning i
 		return task, false, err
 	}
 	task = next[0]
-	// The turn must move on even when two admissions fall into one millisecond.
+	// The next account must get its turn even if two admissions happen in one millisecond.
 	turn, err := one(ctx, tx.conn, scanInt, "SELECT max(last_admitted_at) FROM account")
 	if err != nil {
 		return task, false, err
@@ -155,13 +153,4 @@ func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning i
 		return task, false, err
 	}
 	return task, true, tx.Enqueue(ctx, JobTask, task.ID)
-}
-
-// list binds values and returns their placeholders, for IN (…).
-func (b *builder) list(values []string) string {
-	holes := make([]string, len(values))
-	for i, v := range values {
-		holes[i] = b.bind("%s", v)
-	}
-	return strings.Join(holes, ", ")
 }

@@ -116,11 +116,11 @@ func TestTaskAgain(t *testing.T) {
 			t.Errorf("phase = %s, want cancelled", got.Status.Phase)
 		}
 		if _, cancelled := flags(); cancelled != 1 {
-			t.Errorf("after cancel: %d wishes to stop the job, want 1", cancelled)
+			t.Errorf("after cancel: %d requests to stop the job, want 1", cancelled)
 		}
 		updateTask(t, st, task.ID, func(t *weir.Task) error { return t.Retry(time.Now()) })
 		if admitted, _ := flags(); admitted {
-			t.Error("after retry the task is still admitted, so nobody takes it again")
+			t.Error("after retry the task is still admitted, so it is never started again")
 		}
 	})
 }

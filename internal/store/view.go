@@ -10,8 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// SaveView writes a view, over what was written of it before. A view grows while
-// somebody watches.
+// SaveView writes a view, or updates it while the viewer watches.
 func (tx *Tx) SaveView(ctx context.Context, v weir.View) error {
 	_, err := tx.conn.exec(ctx, `INSERT INTO viewing (id, user_id, project_id, playback_id, asset_id, stream_id, creator_id, viewer_id,
 			started_at, last_seen, playtime_ms, ttff_ms, rebuffer_ms, errors, exited_early, device_type, device, cpu, os, browser,
@@ -25,8 +24,8 @@ func (tx *Tx) SaveView(ctx context.Context, v weir.View) error {
 	return err
 }
 
-// SaveUsage adds to what an account used in an hour. What is stored for many hours
-// is added once, in the hour in which it was put there.
+// SaveUsage adds to the usage of an account in an hour. Storage is added once, in the hour in which
+// it began.
 func (tx *Tx) SaveUsage(ctx context.Context, u weir.Usage) error {
 	_, err := tx.conn.exec(ctx, `INSERT INTO usage_hour (user_id, creator_id, hour, delivery_ms, total_ms, storage_ms)
 		VALUES ($1, $2, $3, $4, $5, $6)
@@ -36,15 +35,15 @@ func (tx *Tx) SaveUsage(ctx context.Context, u weir.Usage) error {
 	return err
 }
 
-// ViewQuery says which views are added up, and in which groups. What is empty does
-// not matter, so the zero value is everybody's views of everything.
+// ViewQuery says which views are added up, and in which groups. Empty fields are ignored, so the
+// zero value means all views.
 type ViewQuery struct {
 	UserID, ProjectID string
 	PlaybackID        string
 	AssetID, StreamID string
 	CreatorID         string
-	ContentID         string      // a CID or a transaction of Arweave: views of every asset that is there or comes from there
-	From, To          weir.Millis // when the view started; To is not in it
+	ContentID         string      // a CID or a transaction of Arweave: views of every asset that is stored there or was made from it
+	From, To          weir.Millis // when the view started; To is exclusive
 	SeenSince         weir.Millis
 	By                []string      // groups, named as in viewGroups
 	Step              weir.TimeStep // groups of time
@@ -53,12 +52,11 @@ type ViewQuery struct {
 // ViewRow is one group of views.
 type ViewRow struct {
 	Start weir.Millis // of the step; 0 without one
-	By    []string    // the values of the query's groups; "" = not known
+	By    []string    // the values of the query's groups; "" = unknown
 	weir.ViewSums
 }
 
-// viewGroups are what views can be grouped by, as the API names it, and how that is
-// found.
+// viewGroups has the SQL expression of each group, by its name in the API.
 var viewGroups = map[string]string{
 	"playbackId": "playback_id", "deviceType": "device_type", "device": "device", "cpu": "cpu", "os": "os", "browser": "browser",
 	"browserEngine": "browser_engine", "continent": "continent", "country": "country", "subdivision": "subdivision",
@@ -67,15 +65,15 @@ var viewGroups = map[string]string{
 		ELSE '' END FROM asset a WHERE a.id = viewing.asset_id), '')`,
 }
 
-// maxFigures bounds how many rows figures have.
+// maxFigures is the maximum number of groups in an answer.
 const maxFigures = 10_000
 
 func tooManyFigures() error {
 	return weir.Errorf(weir.Invalid, "the answer would have more than %d rows: ask for a shorter time, a longer timeStep or fewer values of breakdownBy[]", maxFigures)
 }
 
-// Views adds up views. Without groups there is exactly one row. The rows are ordered
-// by time and by the values of the groups.
+// Views adds up views. Without groups there is exactly one row. The rows are ordered by time and by
+// the values of the groups.
 func (q *queries) Views(ctx context.Context, query ViewQuery) ([]ViewRow, error) {
 	b := &builder{}
 	for _, f := range []struct{ column, value string }{
@@ -123,8 +121,8 @@ func (q *queries) Views(ctx context.Context, query ViewQuery) ([]ViewRow, error)
 	return all, nil
 }
 
-// UsageQuery says whose usage is added up, and in which groups. What is empty does
-// not matter. An hour belongs to the span of time that it starts in.
+// UsageQuery says which usage is added up, and in which groups. Empty fields are ignored. An hour
+// belongs to the range of time that it starts in.
 type UsageQuery struct {
 	UserID, CreatorID string
 	From, To          weir.Millis
@@ -132,8 +130,7 @@ type UsageQuery struct {
 	Step              weir.TimeStep
 }
 
-// Usage adds up what was used. Without groups there is exactly one row; its Hour is
-// the start of the step.
+// Usage adds up usage. Without groups there is exactly one row. Hour is the start of the step.
 func (q *queries) Usage(ctx context.Context, query UsageQuery) ([]weir.Usage, error) {
 	b := &builder{}
 	if query.UserID != "" {
@@ -168,7 +165,17 @@ func (q *queries) Usage(ctx context.Context, query UsageQuery) ([]weir.Usage, er
 	return all, nil
 }
 
-// span keeps the rows whose time is in a span that may be open at both ends.
+// UserUsage adds up the sessions of a user that began in a range of time, without its end.
+func (q *queries) UserUsage(ctx context.Context, userID string, from, to weir.Millis) (weir.UserUsage, error) {
+	return one(ctx, q.conn, func(r rows) (u weir.UserUsage, err error) {
+		return u, r.Scan(&u.SourceSegments, &u.TranscodedSegments, &u.SourceSegmentsDuration, &u.TranscodedSegmentsDuration, &u.StreamCount)
+	}, `SELECT CAST(COALESCE(sum(source_segments), 0) AS BIGINT), CAST(COALESCE(sum(transcoded_segments), 0) AS BIGINT),
+		CAST(COALESCE(sum(source_segments_duration), 0) AS DOUBLE PRECISION), CAST(COALESCE(sum(transcoded_segments_duration), 0) AS DOUBLE PRECISION),
+		count(DISTINCT parent_id)
+		FROM session WHERE user_id = $1 AND created_at >= $2 AND created_at < $3`, userID, int64(from), int64(to))
+}
+
+// span selects the rows in a range of time, which may be open at both ends.
 func (b *builder) span(column string, from, to weir.Millis) {
 	if from > 0 {
 		b.and(column+" >= %s", int64(from))
@@ -178,19 +185,18 @@ func (b *builder) span(column string, from, to weir.Millis) {
 	}
 }
 
-// sum adds up an expression, as a number of the same kind on both engines.
+// sum returns the SQL for a sum, with the same type on both engines.
 func sum(expr string) string { return "CAST(COALESCE(sum(" + expr + "), 0) AS BIGINT)" }
 
-// figure is one group of rows and what they add up to.
+// figure is one group of rows and its sums.
 type figure struct {
 	start weir.Millis
 	by    []string
 	sums  []int64
 }
 
-// figures adds up the rows that fulfil b's conditions. The database groups by the
-// hour or by the day; weeks, months and years are put together here, because the
-// engines know different calendars.
+// figures adds up the rows that meet b's conditions. The database groups by the hour or by the day;
+// weeks, months and years are added up here, because the engines have different calendars.
 func figures(ctx context.Context, q *queries, table, timeColumn string, step weir.TimeStep, groups, sums []string, b *builder) ([]figure, error) {
 	selected := slices.Clone(groups)
 	if step != "" {

@@ -67,7 +67,7 @@ func TestViews(t *testing.T) {
 			want   []string // start, values, views
 		}{
 			{"all", func(*ViewQuery) {}, []string{"8"}},
-			{"everybody's", func(q *ViewQuery) { *q = ViewQuery{} }, []string{"10"}},
+			{"all users", func(q *ViewQuery) { *q = ViewQuery{} }, []string{"10"}},
 			{"of a playback id", func(q *ViewQuery) { q.PlaybackID = "pb" }, []string{"8"}},
 			{"of another", func(q *ViewQuery) { q.PlaybackID = "other" }, []string{"0"}},
 			{"of an asset", func(q *ViewQuery) { q.AssetID = "a1" }, []string{"8"}},
@@ -245,7 +245,7 @@ func TestUsage(t *testing.T) {
 			want  []weir.Usage
 		}{
 			{"one user's", UsageQuery{UserID: "u1"}, []weir.Usage{{UserID: "u1", DeliveryMs: 8, TotalMs: 20, StorageMs: 200}}},
-			{"of nobody", UsageQuery{UserID: "u3"}, []weir.Usage{{UserID: "u3"}}},
+			{"unknown user", UsageQuery{UserID: "u3"}, []weir.Usage{{UserID: "u3"}}},
 			{"of a creator", UsageQuery{UserID: "u1", CreatorID: "cleo"}, []weir.Usage{{UserID: "u1", CreatorID: "cleo", DeliveryMs: 2, TotalMs: 20, StorageMs: 200}}},
 			{"in a time", UsageQuery{UserID: "u1", From: at(1), To: at(24)}, []weir.Usage{{UserID: "u1", DeliveryMs: 2}}},
 			{"by day", UsageQuery{Step: weir.StepDay}, []weir.Usage{

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 )
@@ -13,7 +12,7 @@ const (
 	TopicAuth  = "auth"  // an account, a project or an API key changed
 	TopicTask  = "task"  // a task waits to be admitted, or has ended
 	TopicLive  = "live"  // a session must end, or was taken over by another node; multistream targets changed
-	TopicPull  = "pull"  // a pull is wanted, is not any more, plays or has failed
+	TopicPull  = "pull"  // a pull has started, stopped, plays or has failed
 )
 
 const pollEvery = 250 * time.Millisecond
@@ -25,9 +24,9 @@ type watchers struct {
 	versions map[string]int64
 }
 
-// Watch returns a channel that is sent to after the topic changed, wherever
-// that was: in this process at once, in another within a second. Changes that come
-// faster than they are received are told of once. stop ends it.
+// Watch returns a channel that receives after the topic changed: at once for changes by this
+// process, within a second for those by another. Changes that come faster than they are received
+// count once. stop ends it.
 func (s *Store) Watch(topic string) (changed <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	w := &s.watch
@@ -47,7 +46,7 @@ func (s *Store) Watch(topic string) (changed <-chan struct{}, stop func()) {
 	}
 }
 
-// changed tells the watchers of a topic.
+// changed notifies the watchers of a topic.
 func (s *Store) changed(topic string) {
 	if topic == TopicAuth {
 		s.auth.clear()
@@ -57,13 +56,13 @@ func (s *Store) changed(topic string) {
 	for ch := range s.watch.waiting[topic] {
 		select {
 		case ch <- struct{}{}:
-		default: // it has not looked at the last one yet
+		default: // it has not received the last one yet
 		}
 	}
 }
 
-// bump counts a topic up; whoever watches it is told after the commit. The
-// counter's row is locked until then.
+// bump increments the counter of a topic; watchers are notified after the commit. The row of the
+// counter is locked until then.
 func (tx *Tx) bump(ctx context.Context, topic string) (int64, error) {
 	if tx.bumped == nil {
 		tx.bumped = map[string]bool{}
@@ -77,8 +76,7 @@ func (tx *Tx) bump(ctx context.Context, topic string) (int64, error) {
 	return n, tx.tx.notify(ctx, topic)
 }
 
-// bumpLater is bump at the end of the transaction, where its lock keeps nobody
-// waiting who holds another.
+// bumpLater is bump at the end of the transaction, where its lock can't cause a deadlock.
 func (tx *Tx) bumpLater(topic string) {
 	if tx.later == nil {
 		tx.later = map[string]bool{}
@@ -86,7 +84,7 @@ func (tx *Tx) bumpLater(topic string) {
 	tx.later[topic] = true
 }
 
-// poll finds what other processes changed.
+// poll finds changes by other processes.
 func (s *Store) poll(ctx context.Context) error {
 	maybe, err := s.engine.changedSince(ctx)
 	if err != nil || !maybe {
@@ -94,25 +92,19 @@ func (s *Store) poll(ctx context.Context) error {
 	}
 	s.shown.clear()
 	s.engine.wake(ctx, nil)
-	type counter struct {
-		name  string
-		value int64
-	}
-	all, err := many(ctx, s.conn, func(r rows) (c counter, err error) { return c, r.Scan(&c.name, &c.value) }, "SELECT name, value FROM counter")
-	if err != nil {
-		return err
-	}
 	now := map[string]int64{}
-	for _, c := range all {
-		now[c.name] = c.value
+	if _, err := many(ctx, s.conn, func(r rows) (n int64, err error) {
+		var name string
+		err = r.Scan(&name, &n)
+		now[name] = n
+		return n, err
+	}, "SELECT name, value FROM counter"); err != nil {
+		return err
 	}
 	s.watch.mu.Lock()
 	before := s.watch.versions
 	s.watch.versions = now
 	s.watch.mu.Unlock()
-	if maps.Equal(before, now) {
-		return nil
-	}
 	for name, value := range now {
 		if before[name] != value {
 			s.changed(name)
@@ -121,7 +113,7 @@ func (s *Store) poll(ctx context.Context) error {
 	return nil
 }
 
-// listen hears of changes at once where the engine can tell.
+// listen receives changes by other processes at once, if the engine can notify of them.
 func (s *Store) listen(ctx context.Context) {
 	if err := s.engine.listen(ctx, s.changed); err != nil {
 		s.log.WarnContext(ctx, "store could not listen for changes", "err", err)

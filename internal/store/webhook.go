@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// webhookSecrets has the last answer too: servers like to repeat the URL in it.
+// webhookSecrets has the last answer too: some servers repeat the URL in it.
 type webhookSecrets struct {
 	URL          string `json:"url"`
 	SharedSecret string `json:"sharedSecret,omitempty"`
@@ -21,14 +21,16 @@ var webhooks = table[weir.Webhook]{
 	deleted: true,
 	project: true,
 	order:   "id-false",
-	columns: []column[weir.Webhook]{
-		{"id", func(_ *queries, w *weir.Webhook) any { return w.ID }},
-		{"user_id", func(_ *queries, w *weir.Webhook) any { return w.UserID }},
-		{"project_id", func(_ *queries, w *weir.Webhook) any { return w.ProjectID }},
-		{"deleted", func(_ *queries, w *weir.Webhook) any { return w.Deleted }},
-		{"created_at", func(_ *queries, w *weir.Webhook) any { return int64(w.CreatedAt) }},
-		{"name", func(_ *queries, w *weir.Webhook) any { return w.Name }},
-		{"url_lookup", func(q *queries, w *weir.Webhook) any { return q.seal.lookup(w.URL.Reveal()) }},
+	columns: func(q *queries, w *weir.Webhook) []column {
+		return []column{
+			{"id", w.ID},
+			{"user_id", w.UserID},
+			{"project_id", w.ProjectID},
+			{"deleted", w.Deleted},
+			{"created_at", int64(w.CreatedAt)},
+			{"name", w.Name},
+			{"url_lookup", q.seal.lookup(w.URL.Reveal())},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name", textField}, "url": {"url_lookup", secretField},
@@ -76,8 +78,7 @@ func (tx *Tx) CreateWebhook(ctx context.Context, w *weir.Webhook) error {
 	return webhooks.insert(ctx, tx, w)
 }
 
-// UpdateWebhook changes a webhook. What was still to be delivered to one that is
-// deleted is dropped.
+// UpdateWebhook changes a webhook. It drops the pending deliveries of a deleted one.
 func (tx *Tx) UpdateWebhook(ctx context.Context, id string, change func(*weir.Webhook) error) (weir.Webhook, error) {
 	w, err := webhooks.update(ctx, tx, id, change)
 	if err == nil && w.Deleted {
@@ -101,16 +102,18 @@ var webhookLogs = table[weir.WebhookLog]{
 	name:    "webhook_log",
 	project: true,
 	order:   "createdAt-true",
-	columns: []column[weir.WebhookLog]{
-		{"id", func(_ *queries, l *weir.WebhookLog) any { return l.ID }},
-		{"webhook_id", func(_ *queries, l *weir.WebhookLog) any { return l.WebhookID }},
-		{"user_id", func(_ *queries, l *weir.WebhookLog) any { return l.UserID }},
-		{"project_id", func(_ *queries, l *weir.WebhookLog) any { return l.ProjectID }},
-		{"created_at", func(_ *queries, l *weir.WebhookLog) any { return int64(l.CreatedAt) }},
-		{"event", func(_ *queries, l *weir.WebhookLog) any { return string(l.Event) }},
-		{"success", func(_ *queries, l *weir.WebhookLog) any { return strconv.FormatBool(l.Success) }},
-		{"status_code", func(_ *queries, l *weir.WebhookLog) any { return strconv.Itoa(l.Response.Status) }},
-		{"body_lower", func(_ *queries, l *weir.WebhookLog) any { return strings.ToLower(l.Request.Body) }},
+	columns: func(_ *queries, l *weir.WebhookLog) []column {
+		return []column{
+			{"id", l.ID},
+			{"webhook_id", l.WebhookID},
+			{"user_id", l.UserID},
+			{"project_id", l.ProjectID},
+			{"created_at", int64(l.CreatedAt)},
+			{"event", string(l.Event)},
+			{"success", strconv.FormatBool(l.Success)},
+			{"status_code", strconv.Itoa(l.Response.Status)},
+			{"body_lower", strings.ToLower(l.Request.Body)},
+		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "createdAt": {"created_at", numberField}, "userId": {"user_id", textField},
@@ -140,8 +143,7 @@ func (q *queries) WebhookLogs(ctx context.Context, query Query) (Page[weir.Webho
 	return webhookLogs.list(ctx, q, query)
 }
 
-// LogAttempt writes an attempt to deliver an event and what it says of the
-// webhook's health.
+// LogAttempt writes an attempt to deliver an event, and the webhook's status after it.
 func (tx *Tx) LogAttempt(ctx context.Context, l weir.WebhookLog) error {
 	if err := webhookLogs.insert(ctx, tx, &l); err != nil {
 		return err
@@ -160,17 +162,17 @@ type Delivery struct {
 	Attempts int // before this one
 }
 
-// Attempt is how sending a delivery went. A zero RetryAt means that it is over,
-// one way or the other; a Log without an id, that it was dropped and not sent.
+// Attempt is the result of sending a delivery. With a zero RetryAt there is no further attempt. A
+// Log without an id means that the delivery was dropped and not sent.
 type Attempt struct {
 	Delivery Delivery
 	Log      weir.WebhookLog
 	RetryAt  time.Time
 }
 
-// NextDelivery notes how the last one went, if there was one, and takes the
-// oldest that is due of the job's webhook and resource. ok is false when there is
-// none, or when another job is sending one of them: that job will take the others.
+// NextDelivery writes the result of the last attempt, if there was one, and takes the oldest due
+// delivery of the job's webhook and resource. ok is false when there is none, or when another job
+// is sending one of them: that job will take the others.
 func (s *Store) NextDelivery(ctx context.Context, job Job, last *Attempt) (d Delivery, ok bool, err error) {
 	webhookID, resource, _ := strings.Cut(job.Ref, "/")
 	err = s.JobTx(ctx, job, func(tx *Tx) error {
@@ -186,7 +188,7 @@ func (s *Store) NextDelivery(ctx context.Context, job Job, last *Attempt) (d Del
 	return d, ok, err
 }
 
-// YieldDelivery notes how the last one went and leaves the rest of the job's
+// YieldDelivery writes the result of the last attempt, and leaves the other deliveries of the job's
 // webhook and resource to a new job at the end of the queue.
 func (s *Store) YieldDelivery(ctx context.Context, job Job, last Attempt) error {
 	return s.JobTx(ctx, job, func(tx *Tx) error {
@@ -199,7 +201,7 @@ func (s *Store) YieldDelivery(ctx context.Context, job Job, last Attempt) error 
 
 func (tx *Tx) settle(ctx context.Context, job Job, a *Attempt) error {
 	hook, seq := a.Delivery.Webhook.ID, a.Delivery.Event.Seq
-	// The webhook's row is locked before those of its deliveries, as everywhere.
+	// The webhook's row is always locked before those of its deliveries.
 	_, err := one(ctx, tx.conn, scanText, "SELECT id FROM webhook WHERE id = $1"+tx.store.engine.forUpdate(), hook)
 	if err == nil && a.Log.ID != "" {
 		err = tx.LogAttempt(ctx, a.Log)
@@ -220,18 +222,18 @@ func (tx *Tx) settle(ctx context.Context, job Job, a *Attempt) error {
 }
 
 func (tx *Tx) claimDelivery(ctx context.Context, jobID int64, webhookID, resource string) (d Delivery, ok bool, err error) {
-	// The row of the webhook is locked first, so that two jobs can't take the
-	// same delivery, nor two of one resource at once.
-	hook, err := one(ctx, tx.conn, webhooks.scan(&tx.queries), "SELECT "+webhooks.selected()+" FROM webhook WHERE id = $1"+tx.store.engine.forUpdate(), webhookID)
-	if err != nil && weir.KindOf(err) != weir.NotFound {
+	// The row of the webhook is locked first, so that two jobs can't take the same delivery, or two
+	// of one resource at once.
+	hook, exists, err := found(webhooks.lock(ctx, tx, webhookID))
+	if err != nil {
 		return d, false, err
 	}
-	if err != nil || hook.Deleted {
+	if !exists || hook.Deleted {
 		_, err := tx.conn.exec(ctx, "DELETE FROM delivery WHERE webhook_id = $1", webhookID)
 		return d, false, err
 	}
-	// Only a running job holds its claim: one that was cut off or taken over has
-	// lost it, and what this one still holds it took in a former attempt.
+	// Only a running job keeps its claim: one that was aborted or taken over has lost it. Claims of
+	// this job are those of a former attempt.
 	busy, err := one(ctx, tx.conn, scanInt, `SELECT count(*) FROM delivery d JOIN river_job j ON j.id = d.claimed_by
 		WHERE d.webhook_id = $1 AND d.resource = $2 AND d.claimed_by > 0 AND d.claimed_by <> $3 AND j.state = 'running'`, webhookID, resource, jobID)
 	if err != nil || busy > 0 {
@@ -246,7 +248,7 @@ func (tx *Tx) claimDelivery(ctx context.Context, jobID int64, webhookID, resourc
 			return d, false, err
 		}
 		event, err := one(ctx, tx.conn, scanEvent, "SELECT "+eventColumns+" FROM event WHERE seq = $1", next.seq)
-		if weir.KindOf(err) == weir.NotFound && err != nil { // forgotten before it could be delivered
+		if weir.IsNotFound(err) { // pruned before it could be delivered
 			if _, err := tx.conn.exec(ctx, "DELETE FROM delivery WHERE webhook_id = $1 AND event_seq = $2", webhookID, next.seq); err != nil {
 				return d, false, err
 			}
@@ -261,20 +263,20 @@ func (tx *Tx) claimDelivery(ctx context.Context, jobID int64, webhookID, resourc
 }
 
 const (
-	// clockSkew is how far apart the clocks of two nodes may be. A new delivery is
-	// due so much earlier, so that it is due wherever its job runs.
+	// clockSkew is how far apart the clocks of two nodes may be. A new delivery is due so much
+	// earlier, so that it is due on every node.
 	clockSkew = time.Minute
-	// A delivery that has been due for so long, and is not being sent, gets another job.
+	// overdueAfter is how long a delivery must have been due, without being sent, to get another
+	// job.
 	overdueAfter = 5 * time.Minute
 	reviveEvery  = time.Minute
-	// reviveAtOnce bounds how long others wait for the writer.
+	// reviveAtOnce bounds how long the transaction takes.
 	reviveAtOnce = 200
 )
 
-// reviveDeliveries gives another job to deliveries whose job is gone. That does not
-// happen as long as the clocks of all nodes agree; where they don't, the job of a
-// retry can find that it is not due yet. A delivery that only waits for its turn
-// gets one job too many, which finds nothing to do.
+// reviveDeliveries gives another job to deliveries whose job has ended without sending them. That
+// can happen when the clocks of nodes differ: the job of a retry can find that it is not due yet. A
+// delivery that still has a job gets one too many, which will find nothing to do.
 func (s *Store) reviveDeliveries(ctx context.Context) error {
 	type line struct{ webhookID, resource string }
 	now := time.Now()
@@ -286,7 +288,7 @@ func (s *Store) reviveDeliveries(ctx context.Context) error {
 	}
 	return s.Tx(ctx, func(tx *Tx) error {
 		for _, l := range lines {
-			// Not again at the next look.
+			// So that the next call does not find it again.
 			if _, err := tx.conn.exec(ctx, "UPDATE delivery SET due_at = $4 WHERE webhook_id = $1 AND resource = $2 AND due_at < $3",
 				l.webhookID, l.resource, before, now.Add(-clockSkew).UnixMilli()); err != nil {
 				return err
@@ -299,7 +301,7 @@ func (s *Store) reviveDeliveries(ctx context.Context) error {
 	})
 }
 
-// PendingDeliveries counts the deliveries that are still to be made.
+// PendingDeliveries counts the deliveries that are not sent yet.
 func (q *queries) PendingDeliveries(ctx context.Context) (int64, error) {
 	return one(ctx, q.conn, scanInt, "SELECT count(*) FROM delivery")
 }

@@ -251,7 +251,7 @@ func TestYieldDelivery(t *testing.T) {
 		if err := st.YieldDelivery(t.Context(), first.Job, *sent(d, over)); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.YieldDelivery(t.Context(), Job{ID: first.ID, Attempt: 9, Kind: first.Kind, Ref: first.Ref}, *sent(d, over)); !errors.Is(err, ErrLostJob) {
+		if err := st.YieldDelivery(t.Context(), Job{ID: first.ID, Attempt: 9, Kind: first.Kind, Ref: first.Ref}, *sent(d, over)); !errors.Is(err, errLostJob) {
 			t.Errorf("YieldDelivery of another attempt = %v", err)
 		}
 		first.end <- nil
@@ -268,9 +268,9 @@ func TestYieldDelivery(t *testing.T) {
 	})
 }
 
-// TestClaimOfACutOffJob shows that a delivery whose job came to an early end is
+// TestClaimOfLostJob shows that a delivery whose job came to an early end is
 // made by the next, whichever that is.
-func TestClaimOfACutOffJob(t *testing.T) {
+func TestClaimOfLostJob(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
 		jobs, _ := work(t, st, 2, JobWebhook)
@@ -283,13 +283,13 @@ func TestClaimOfACutOffJob(t *testing.T) {
 		if again.ID != job.ID || again.Attempt != 2 {
 			t.Fatalf("second attempt = %+v", again.Job)
 		}
-		if _, _, err := st.NextDelivery(t.Context(), job.Job, sent(d, over)); !errors.Is(err, ErrLostJob) {
+		if _, _, err := st.NextDelivery(t.Context(), job.Job, sent(d, over)); !errors.Is(err, errLostJob) {
 			t.Errorf("NextDelivery of the first attempt = %v", err)
 		}
 		next(t, st, again, nil, &e1)
-		// Now it is cut off for good: its node is gone, its job has another id.
+		// Now it is lost: its node is dead, its job has another id.
 		if err := st.Tx(t.Context(), func(tx *Tx) error {
-			n, err := tx.requeue(t.Context(), []string{"node-a."}, "")
+			n, err := tx.requeue(t.Context(), "node-a", "")
 			if n != 1 {
 				t.Errorf("%d jobs were taken over, want 1", n)
 			}
@@ -302,7 +302,7 @@ func TestClaimOfACutOffJob(t *testing.T) {
 			t.Fatalf("job after the take-over = %+v", other.Job)
 		}
 		d = next(t, st, other, nil, &e1)
-		if _, _, err := st.NextDelivery(t.Context(), again.Job, nil); !errors.Is(err, ErrLostJob) {
+		if _, _, err := st.NextDelivery(t.Context(), again.Job, nil); !errors.Is(err, errLostJob) {
 			t.Errorf("NextDelivery of the job that was taken over = %v", err)
 		}
 		again.end <- nil
@@ -311,9 +311,9 @@ func TestClaimOfACutOffJob(t *testing.T) {
 	})
 }
 
-// TestForgottenEvent shows that a delivery whose event is not kept any more does
+// TestPrunedEvent checks that a delivery whose event was pruned does
 // not hold up others.
-func TestForgottenEvent(t *testing.T) {
+func TestPrunedEvent(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
 		createWebhook(t, st, weir.WebhookBody{Name: "w", Events: []weir.EventName{weir.AssetCreated}})
@@ -334,7 +334,7 @@ func TestForgottenEvent(t *testing.T) {
 	})
 }
 
-func TestWhoIsTold(t *testing.T) {
+func TestWebhooksOfEvent(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		all := []weir.EventName{weir.StreamStarted, weir.AssetCreated}
 		createWebhook(t, st, weir.WebhookBody{Name: "all", Events: all})
@@ -356,7 +356,7 @@ func TestWhoIsTold(t *testing.T) {
 			before := pending(t, st)
 			emitEvent(t, st, tt.event)
 			if got := pending(t, st) - before; got != tt.want {
-				t.Errorf("%s of %s/%s, stream %q: %d are told, want %d", tt.event.Name, tt.event.UserID, tt.event.ProjectID, tt.event.StreamID, got, tt.want)
+				t.Errorf("%s of %s/%s, stream %q: %d webhooks get it, want %d", tt.event.Name, tt.event.UserID, tt.event.ProjectID, tt.event.StreamID, got, tt.want)
 			}
 		}
 	})

@@ -11,30 +11,29 @@ import (
 	"weir/internal/weir"
 )
 
-// Work is how far a task is: what its jobs tell one another. It is made when the
-// task first starts and kept for a while after its end. Transactions that change a
-// task, its work and its pieces take them in this order.
+// Work is the state that the jobs of a task share. It is created when the task first starts and
+// kept for a while after its end. Transactions lock a task, its work and its pieces in this order.
 type Work struct {
 	TaskID    string
-	Run       int             // counts the times that the task began from nothing
-	Node      string          // where its spool is
-	Source    json.RawMessage // what is known of the source; nil = nothing yet
+	Run       int             // counts how often the task started from scratch
+	Node      string          // that has its spool
+	Source    json.RawMessage // what is known about the source; nil = nothing yet
 	Plan      json.RawMessage
-	Publisher json.RawMessage // how far publishing is
-	Tied      bool            // the job that imported the source does the pieces too
+	Publisher json.RawMessage // state of publishing
+	Tied      bool            // the job that imported the source encodes the pieces too
 	Stream    bool            // pieces are published as they are done, not all at the end
 
 	Pieces int // how many there are
 	Done   int // how many of them are done
 	Ahead  int // how many of the first chunks are done, without a gap
 
-	Imported   float64 // share of the source that is here, 0 to 1
-	Published  float64 // share of the output that is where it belongs
+	Imported   float64 // share of the source that was imported, 0 to 1
+	Published  float64 // share of the output that was published
 	StartedAt  weir.Millis
-	EncodingAt weir.Millis // since when pieces are done in this attempt
-	Before     float64     // share of the pieces that was done before
-	ToldAt     weir.Millis // when an event last told of the progress
-	Told       float64     // and what it said
+	EncodingAt weir.Millis // since when this attempt encodes pieces
+	Before     float64     // share of the pieces that was done before this attempt
+	ReportedAt weir.Millis // when an event last reported the progress
+	Reported   float64     // the progress that it reported
 }
 
 // Complete reports whether all pieces are done.
@@ -46,12 +45,12 @@ const workColumns = `task_id, run, node, source, plan, publisher, tied, stream, 
 func scanWork(r rows) (w Work, err error) {
 	var source, plan, publisher string
 	err = r.Scan(&w.TaskID, &w.Run, &w.Node, &source, &plan, &publisher, &w.Tied, &w.Stream, &w.Pieces, &w.Done, &w.Ahead,
-		&w.Imported, &w.Published, &w.StartedAt, &w.EncodingAt, &w.Before, &w.ToldAt, &w.Told)
+		&w.Imported, &w.Published, &w.StartedAt, &w.EncodingAt, &w.Before, &w.ReportedAt, &w.Reported)
 	w.Source, w.Plan, w.Publisher = rawJSON(source), rawJSON(plan), rawJSON(publisher)
 	return w, err
 }
 
-// rawJSON returns nil for a document that is not there yet.
+// rawJSON returns nil for an empty text.
 func rawJSON(text string) json.RawMessage {
 	if text == "" {
 		return nil
@@ -59,14 +58,14 @@ func rawJSON(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// TaskWork returns how far a task is.
+// TaskWork returns the work of a task.
 func (q *queries) TaskWork(ctx context.Context, taskID string) (Work, error) {
 	return one(ctx, q.conn, scanWork, "SELECT "+workColumns+" FROM task_work WHERE task_id = $1", taskID)
 }
 
-// StartWork returns how far a task is that begins now, or goes on after a failure
-// or a lost node. One that has ended before begins from nothing. Its pieces are not
-// given out until CreatePieces or ResumePieces.
+// StartWork returns the work of a task that starts, or continues after a failure or a lost node. A
+// task that has ended before starts from scratch. Its pieces are not enqueued before CreatePieces
+// or ResumePieces.
 func (tx *Tx) StartWork(ctx context.Context, taskID string) (Work, error) {
 	if _, err := tx.conn.exec(ctx, `INSERT INTO task_work (task_id, run, ended, open, node, source, plan, publisher, tied, stream, pieces, done, ahead,
 		publishing, publish_job, imported, published, started_at, encoding_at, encoded_before, told_at, told_progress)
@@ -84,8 +83,7 @@ func (tx *Tx) StartWork(ctx context.Context, taskID string) (Work, error) {
 	return tx.TaskWork(ctx, taskID)
 }
 
-// UpdateWork changes how far a task is. What pieces and publishing do is not
-// changed by it.
+// UpdateWork changes the work of a task, but not the fields that pieces and publishing change.
 func (tx *Tx) UpdateWork(ctx context.Context, taskID string, change func(*Work)) (Work, error) {
 	w, err := tx.lockWork(ctx, taskID)
 	if err != nil {
@@ -94,7 +92,7 @@ func (tx *Tx) UpdateWork(ctx context.Context, taskID string, change func(*Work))
 	change(&w)
 	_, err = tx.conn.exec(ctx, `UPDATE task_work SET node = $2, source = $3, plan = $4, publisher = $5, tied = $6, stream = $7,
 		imported = $8, published = $9, told_at = $10, told_progress = $11 WHERE task_id = $1`,
-		taskID, w.Node, string(w.Source), string(w.Plan), string(w.Publisher), w.Tied, w.Stream, w.Imported, w.Published, w.ToldAt, w.Told)
+		taskID, w.Node, string(w.Source), string(w.Plan), string(w.Publisher), w.Tied, w.Stream, w.Imported, w.Published, w.ReportedAt, w.Reported)
 	return w, err
 }
 
@@ -102,9 +100,8 @@ func (tx *Tx) lockWork(ctx context.Context, taskID string) (Work, error) {
 	return one(ctx, tx.conn, scanWork, "SELECT "+workColumns+" FROM task_work WHERE task_id = $1"+tx.store.engine.forUpdate(), taskID)
 }
 
-// RestartWork forgets what a task has done, because it ended or because what it
-// had done is gone. Its bytes get another place: those of the former run may be
-// on their way to deletion.
+// RestartWork resets a task to its start, because it had ended or its files are lost. The new run
+// has another folder: that of the former run may be about to be deleted.
 func (tx *Tx) RestartWork(ctx context.Context, taskID string) (Work, error) {
 	if _, err := tx.conn.exec(ctx, `UPDATE task_work SET run = run + 1, ended = $2, open = $2, node = '', source = '', plan = '', publisher = '', tied = $2, stream = $2,
 		pieces = 0, done = 0, ahead = 0, publishing = $2, publish_job = 0, imported = 0, published = 0, encoding_at = 0, encoded_before = 0
@@ -117,16 +114,14 @@ func (tx *Tx) RestartWork(ctx context.Context, taskID string) (Work, error) {
 	return tx.TaskWork(ctx, taskID)
 }
 
-// WorkDir is where the bytes of a run of a task are, in weir's own storage and on
-// the disks of nodes.
+// WorkDir returns the folder of a run of a task, in weir's own storage and on the disks of nodes.
 func WorkDir(taskID string, run int) string { return fmt.Sprintf("work/%s/%d", taskID, run) }
 
-// purgeWorkAfter is how long something may still be written that nobody wants any more: by
-// jobs of a task that was stopped, or by an upload that came too late.
+// purgeWorkAfter is how long a stopped job or a late upload may still write files.
 const purgeWorkAfter = 30 * time.Second
 
-// closeWork takes the pieces of a task, and its publishing, from the jobs that have
-// them: those are being stopped, and can't finish anything from here on.
+// closeWork takes the pieces of a task, and its publishing, from their jobs: those are being
+// stopped, and can't finish anything from now on.
 func (tx *Tx) closeWork(ctx context.Context, taskID string) error {
 	if _, err := tx.conn.exec(ctx, "UPDATE task_work SET open = $2, publishing = $2, publish_job = 0 WHERE task_id = $1", taskID, false); err != nil {
 		return err
@@ -135,7 +130,7 @@ func (tx *Tx) closeWork(ctx context.Context, taskID string) error {
 	return err
 }
 
-// endWork asks for the bytes of a task that has ended to be deleted, if it has any.
+// endWork enqueues the deletion of the files of a task that has ended, if it has any.
 func (tx *Tx) endWork(ctx context.Context, t weir.Task) error {
 	w, ok, err := found(tx.lockWork(ctx, t.ID))
 	if err != nil || !ok {
@@ -154,8 +149,8 @@ func (tx *Tx) endWork(ctx context.Context, t weir.Task) error {
 	return tx.enqueueAt(ctx, JobPurge, purgeTask+t.ID+"/"+strconv.Itoa(w.Run), at)
 }
 
-// ForgetWork drops what a run of a task has noted for its own use, after its bytes
-// are gone. Which pieces there were, and how often each was done, stays for a while.
+// ForgetWork deletes the state of a run of a task, after its files are deleted. The list of its
+// pieces stays for a while.
 func (tx *Tx) ForgetWork(ctx context.Context, taskID string, run int) error {
 	n, err := tx.conn.exec(ctx, "UPDATE task_work SET source = '', plan = '', publisher = '' WHERE task_id = $1 AND run = $2 AND ended", taskID, run)
 	if err != nil || n == 0 {
@@ -165,14 +160,13 @@ func (tx *Tx) ForgetWork(ctx context.Context, taskID string, run int) error {
 	return err
 }
 
-// What a purge is about.
+// Prefixes of the ref of a JobPurge.
 const (
 	purgeTask  = "task/"
 	purgeAsset = "asset/"
 )
 
-// PurgeRef reads the ref of a JobPurge: either the id of an asset whose bytes are
-// to go, or a task and which of its runs.
+// PurgeRef reads the ref of a JobPurge: either the id of an asset, or a task and one of its runs.
 func PurgeRef(ref string) (assetID, taskID string, run int, err error) {
 	if id, ok := strings.CutPrefix(ref, purgeAsset); ok {
 		return id, "", 0, nil
@@ -186,8 +180,8 @@ func PurgeRef(ref string) (assetID, taskID string, run int, err error) {
 	return "", "", 0, fmt.Errorf("purge of %q", ref)
 }
 
-// StartPublish takes over the publishing of a task. ok is false when there is
-// nothing to publish: the task is not being done, or another job publishes it.
+// StartPublish takes over the publishing of a task. ok is false when there is nothing to publish:
+// the task has stopped, or another job publishes it.
 func (tx *Tx) StartPublish(ctx context.Context, job Job) (w Work, ok bool, err error) {
 	taskID, _, _ := strings.Cut(job.Ref, "/")
 	w, ok, err = found(tx.lockWork(ctx, taskID))
@@ -210,8 +204,8 @@ func (tx *Tx) StartPublish(ctx context.Context, job Job) (w Work, ok bool, err e
 	return w, err == nil, err
 }
 
-// EndPublish says that everything was published that was done when seen was read.
-// When more has been done since, another job is asked for.
+// EndPublish records that all pieces were published that were done when seen was read. If more are
+// done since, it enqueues another job.
 func (tx *Tx) EndPublish(ctx context.Context, job Job, seen Work) error {
 	w, err := tx.lockWork(ctx, seen.TaskID)
 	if err != nil {
@@ -224,7 +218,7 @@ func (tx *Tx) EndPublish(ctx context.Context, job Job, seen Work) error {
 	return tx.Enqueue(ctx, JobPublish, job.Ref)
 }
 
-// askPublish asks for a job that publishes what is done, unless there is one.
+// askPublish enqueues a job that publishes the finished pieces, unless there is one.
 func (tx *Tx) askPublish(ctx context.Context, taskID string) error {
 	n, err := tx.conn.exec(ctx, "UPDATE task_work SET publishing = $2 WHERE task_id = $1 AND NOT publishing", taskID, true)
 	if err != nil || n == 0 {
@@ -233,8 +227,8 @@ func (tx *Tx) askPublish(ctx context.Context, taskID string) error {
 	return tx.Enqueue(ctx, JobPublish, taskID+"/publish")
 }
 
-// otherJobRuns reports whether a job runs that is not this one. One that was cut
-// off or taken over does not.
+// otherJobRuns reports whether the other job runs, if it is not this one. A job that was aborted or
+// taken over does not run.
 func (tx *Tx) otherJobRuns(ctx context.Context, other, job int64) (bool, error) {
 	if other == 0 || other == job {
 		return false, nil
@@ -243,9 +237,8 @@ func (tx *Tx) otherJobRuns(ctx context.Context, other, job int64) (bool, error) 
 	return n > 0, err
 }
 
-// StalledTasks returns the tasks that were to go on since then and have neither a
-// job nor a piece that waits for its turn. There are none as long as everything
-// goes as it should.
+// StalledTasks returns the tasks that have not changed since then and have neither a job nor a
+// piece that waits for one. That should never happen.
 func (q *queries) StalledTasks(ctx context.Context, before weir.Millis) ([]string, error) {
 	return many(ctx, q.conn, scanText, `SELECT t.id FROM task t WHERE t.phase IN ('waiting', 'running') AND t.admitted AND t.updated_at < $1
 		AND NOT EXISTS (SELECT 1 FROM piece p JOIN task_work w ON w.task_id = p.task_id
@@ -254,5 +247,5 @@ func (q *queries) StalledTasks(ctx context.Context, before weir.Millis) ([]strin
 			AND j.kind IN ('task', 'chunk', 'publish') AND (j.args->>'ref' = t.id OR substr(j.args->>'ref', 1, length(t.id) + 1) = t.id || '/'))`, before)
 }
 
-// ReviveTask begins a task that has stalled again, from what is done of it.
+// ReviveTask restarts a task that has stalled. It continues from its finished pieces.
 func (tx *Tx) ReviveTask(ctx context.Context, id string) error { return tx.Enqueue(ctx, JobTask, id) }

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxLogged is how much of an answer the log keeps.
+	// maxLogged is how many bytes of an answer are logged.
 	maxLogged = 1024
-	// maxAnswer is how much of the answer to a question is read.
+	// maxAnswer is how many bytes of the answer to a question are read.
 	maxAnswer = 64 << 10
 )
 
-// body is what a webhook is sent of an event.
+// body is the body of a request that sends an event.
 type body struct {
 	ID        string          `json:"id"`
 	WebhookID string          `json:"webhookId"`
@@ -38,15 +38,15 @@ func eventBody(e weir.Event, webhookID string, now time.Time) body {
 	return body{e.ID, webhookID, e.CreatedAt, weir.At(now), e.Name, e.Stream, e.Payload}
 }
 
-// signature is the header with which a receiver checks that a body is ours. The
-// time in it is the timestamp of the body too, which is what is signed.
+// signature returns the header with which a receiver verifies the body. Its time is also the
+// timestamp in the body, so it is signed.
 func signature(secret weir.Secret, body []byte, now time.Time) string {
 	mac := hmac.New(sha256.New, []byte(secret.Reveal()))
 	mac.Write(body)
 	return "t=" + strconv.FormatInt(now.UnixMilli(), 10) + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// headers are those of every request to the webhook.
+// headers returns the headers of a request to the webhook.
 func (s *Sender) headers(hook *weir.Webhook, body []byte, now time.Time) map[string]string {
 	h := map[string]string{"content-type": "application/json", "user-agent": s.userAgent}
 	if hook.SharedSecret != "" {
@@ -55,7 +55,7 @@ func (s *Sender) headers(hook *weir.Webhook, body []byte, now time.Time) map[str
 	return h
 }
 
-// exchange is a request to a webhook and what came of it.
+// exchange is a request to a webhook and its result.
 type exchange struct {
 	url     weir.Secret
 	headers map[string]string
@@ -64,11 +64,11 @@ type exchange struct {
 
 	status     int // 0 = there was no answer
 	answer     []byte
-	cut        bool // the answer is longer than that
+	cut        bool // the answer was longer
 	retryAfter time.Duration
 
-	reason  string // why there was no answer, in words that may be shown
-	final   bool   // another attempt can't go better
+	reason  string // why there was no answer, as a text that may be shown
+	final   bool   // another attempt can't succeed
 	blocked bool   // because weir does not connect to the address
 }
 
@@ -92,8 +92,8 @@ func (s *Sender) exchange(ctx context.Context, hook *weir.Webhook, body []byte, 
 	defer func() { _ = resp.Body.Close() }()
 	x.status = resp.StatusCode
 	x.retryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
-	// One byte more than is kept: reading to the end is what lets the connection
-	// be used again. The status counts even when the rest does not arrive.
+	// One byte more than the limit: only after reading to the end can the connection be reused. The
+	// status counts even if the rest does not arrive.
 	x.answer, _ = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
 	if len(x.answer) > limit {
 		x.answer, x.cut = x.answer[:limit], true
@@ -101,8 +101,8 @@ func (s *Sender) exchange(ctx context.Context, hook *weir.Webhook, body []byte, 
 	return x
 }
 
-// keepPost makes a redirect carry the event on. Clients turn a POST that is moved
-// (301, 302) into a GET without a body, which would tell the receiver nothing.
+// keepPost keeps the method and the body of a redirected request. http.Client turns a POST that is
+// redirected (301, 302) into a GET without a body.
 func keepPost(r, first *http.Request) error {
 	if code := r.Response.StatusCode; code != http.StatusMovedPermanently && code != http.StatusFound {
 		return nil
@@ -116,10 +116,10 @@ func keepPost(r, first *http.Request) error {
 	return nil
 }
 
-// ok reports whether the receiver has it.
+// ok reports whether the receiver accepted the request.
 func (x *exchange) ok() bool { return x.status >= 200 && x.status <= 299 }
 
-// entry is the exchange as the log of the webhook shows it, with sent as its body.
+// entry returns the entry of the exchange in the log of the webhook, with sent as the body.
 func (x *exchange) entry(hook *weir.Webhook, event weir.EventName, eventID string, sent []byte) weir.WebhookLog {
 	return weir.WebhookLog{
 		ID: weir.NewID(), WebhookID: hook.ID, UserID: hook.UserID, ProjectID: hook.ProjectID, EventID: eventID, Event: event,

@@ -24,8 +24,8 @@ const (
 	maxBackoff   = time.Hour
 )
 
-// retryAt returns when to try again after an exchange that came after so many
-// attempts, or zero when it is over.
+// retryAt returns when to try again after an exchange, or zero if there is no further attempt.
+// attempts is the number of earlier attempts.
 func (x *exchange) retryAt(attempts int, first time.Duration) time.Time {
 	again := !x.final && (x.status == 0 || x.status >= 500 ||
 		x.status == http.StatusRequestTimeout || x.status == http.StatusTooManyRequests)
@@ -33,18 +33,18 @@ func (x *exchange) retryAt(attempts int, first time.Duration) time.Time {
 		return time.Time{}
 	}
 	wait := max(backoff(attempts, first), x.retryAfter)
-	// A little more, so that what failed together does not come back together.
+	// Jitter, so that deliveries that failed together are not retried together.
 	wait += rand.N(wait/20 + 1)
 	return time.Now().Add(min(wait, maxBackoff))
 }
 
-// backoff is twice as long after each attempt, and never more than an hour.
+// backoff returns the pause after an attempt. It doubles each time, up to an hour.
 func backoff(attempts int, first time.Duration) time.Duration {
 	return min(first<<min(attempts, 10), maxBackoff) // 5 s · 2¹⁰ is more than an hour
 }
 
-// parseRetryAfter reads a Retry-After header: seconds, or a date. What is not
-// valid, or has passed, is 0; nothing is longer than maxBackoff.
+// parseRetryAfter reads a Retry-After header: seconds, or a date. It returns 0 for an invalid value
+// or a time in the past, and at most maxBackoff.
 func parseRetryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if value == "" {
@@ -64,9 +64,8 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxBackoff)
 }
 
-// fail notes why there was no answer. The error of an http.Client has the URL in
-// it, which may carry a token, so only words that are known to be harmless are
-// kept.
+// fail records why there was no answer. The error of an http.Client contains the URL, which may
+// have a token in it, so the reason is one of our own texts.
 func (x *exchange) fail(err error) {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -75,7 +74,7 @@ func (x *exchange) fail(err error) {
 		x.reason, x.final, x.blocked = e.Error(), true, true
 		return
 	}
-	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind == weir.Invalid { // a redirect to where we don't follow
+	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind == weir.Invalid { // a redirect that is not followed
 		x.reason, x.final = e.Messages[0], true
 		return
 	}
@@ -91,7 +90,7 @@ func describe(err error) string {
 		return "the name of the host could not be looked up"
 	}
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return shorten("the certificate is not valid: " + e.Err.Error())
+		return weir.Shorten("the certificate is not valid: "+e.Err.Error(), 300)
 	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return "timeout: no answer within " + timeout.String()
@@ -113,13 +112,4 @@ func describe(err error) string {
 		return "the server refused the TLS handshake"
 	}
 	return "no valid HTTP answer"
-}
-
-// shorten keeps what foreign names add to a text within bounds.
-func shorten(text string) string {
-	const limit = 300
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

@@ -36,9 +36,9 @@ func TestRetryAt(t *testing.T) {
 		{"last", exchange{status: 500}, 32, time.Hour, time.Hour},
 		{"over", exchange{status: 500}, 33, 0, 0},
 		{"no answer", exchange{reason: "timeout"}, 0, 5 * time.Second, 5250 * time.Millisecond},
-		{"told when", exchange{status: 429, retryAfter: time.Minute}, 0, time.Minute, 63 * time.Second},
-		{"told too soon", exchange{status: 429, retryAfter: time.Second}, 3, 40 * time.Second, 42 * time.Second},
-		{"told too late", exchange{status: 503, retryAfter: maxBackoff}, 0, time.Hour, time.Hour},
+		{"with Retry-After", exchange{status: 429, retryAfter: time.Minute}, 0, time.Minute, 63 * time.Second},
+		{"with a too short Retry-After", exchange{status: 429, retryAfter: time.Second}, 3, 40 * time.Second, 42 * time.Second},
+		{"with a too long Retry-After", exchange{status: 503, retryAfter: maxBackoff}, 0, time.Hour, time.Hour},
 		{"final", exchange{reason: "blocked", final: true}, 0, 0, 0},
 		{"refused", exchange{status: 404, retryAfter: time.Minute}, 0, 0, 0},
 	} {
@@ -160,7 +160,7 @@ func TestNoAnswer(t *testing.T) {
 		{name: "unknown authority", url: secure.URL, reason: "the certificate is not valid: x509: certificate signed by unknown authority"},
 		{name: "redirect to a blocked address", url: elsewhere, reason: "127.0.0.2 is a loopback address; start weir with --allow-networks 127.0.0.0/8 to allow it", final: true, blocked: true},
 		{name: "redirect to a file", url: toFile, reason: `"file" is not a scheme that can be used here; use http or https`, final: true},
-		{name: "redirect for ever", url: round, reason: "127.0.0.1 redirects more than 10 times", final: true},
+		{name: "endless redirects", url: round, reason: "127.0.0.1 redirects more than 10 times", final: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h.sender.client.Timeout = timeout

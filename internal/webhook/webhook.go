@@ -1,16 +1,14 @@
-// Package webhook tells other servers of events and asks them questions.
+// Package webhook sends events to other servers, and asks them whether a viewer may play.
 //
-// An event reaches a webhook in two steps. Whoever changes something writes the
-// event, a delivery for each webhook that wants it, and a job, all in the
-// transaction of the change (store.Tx.Emit). The job calls [Sender.Deliver], which
-// takes the deliveries of one webhook and one resource in order, sends each once,
-// and notes how that went in the same transaction in which it takes the next one:
-// so an event may arrive twice after a crash, but it is never lost.
+// An event reaches a webhook in two steps. The transaction of a change writes the event, a delivery
+// for each webhook that wants it, and a job (store.Tx.Emit). The job calls [Sender.Deliver], which
+// takes the deliveries of one webhook and one resource in order, sends each once, and writes the
+// result in the transaction that takes the next one. So an event may arrive twice after a crash,
+// but it is never lost.
 //
-// A [Sender] also sends an event again when its owner asks for it (Resend), and
-// asks a webhook whether a viewer may play something (Ask). All three build and
-// sign requests in request.go, and every attempt leaves an entry in the log of the
-// webhook. Which failures are tried again, and when, is in retry.go.
+// A [Sender] also resends an event on request (Resend), and asks a webhook whether a viewer may
+// play (Ask). All three build and sign requests in request.go, and every attempt leaves an entry in
+// the log of the webhook. retry.go decides which failures are retried, and when.
 package webhook
 
 import (
@@ -28,12 +26,12 @@ import (
 )
 
 const (
-	// timeout is how long a receiver may take, the body of its answer included.
+	// timeout bounds an exchange, with the body of the answer.
 	timeout = 30 * time.Second
-	// oneTurn is how long a job sends before it goes to the end of the queue: one
-	// busy stream must not keep the others waiting.
+	// oneTurn is how long a job sends before it goes to the end of the queue: one busy stream must
+	// not delay the others.
 	oneTurn = 10 * time.Second
-	// logTimeout bounds the writing of a log entry after the caller has left.
+	// logTimeout bounds the writing of a log entry after the caller's context has ended.
 	logTimeout = 5 * time.Second
 )
 
@@ -44,7 +42,7 @@ type Sender struct {
 	userAgent string
 	log       *slog.Logger
 	turn      time.Duration
-	// firstBackoff is the pause after the first attempt; the others follow from it.
+	// firstBackoff is the pause after the first attempt.
 	firstBackoff time.Duration
 
 	delivered, retried, failed, blocked atomic.Int64
@@ -71,13 +69,13 @@ type Stats struct {
 	Blocked   int64 // failed for good, because weir does not connect to the address
 }
 
-// Stats returns what was sent since the start.
+// Stats returns the counters.
 func (s *Sender) Stats() Stats {
 	return Stats{s.delivered.Load(), s.retried.Load(), s.failed.Load(), s.blocked.Load()}
 }
 
-// Deliver is the store.Handler of store.JobWebhook. It sends what is due to the
-// webhook and of the resource that the job names, oldest first.
+// Deliver is the store.Handler of store.JobWebhook. It sends the due deliveries of the webhook and
+// the resource that the job names, oldest first.
 func (s *Sender) Deliver(ctx context.Context, job store.Job) error {
 	end := time.Now().Add(s.turn)
 	var last *store.Attempt
@@ -97,16 +95,16 @@ func (s *Sender) Deliver(ctx context.Context, job store.Job) error {
 	}
 }
 
-// attempt sends a delivery once. An error means that it is not known how that
-// went, so it counts as not sent.
+// attempt sends a delivery once. After an error the result is unknown, and the delivery counts as
+// not sent.
 func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, error) {
 	a := store.Attempt{Delivery: d}
 	owner, err := s.store.User(ctx, d.Webhook.UserID)
-	if err != nil && weir.KindOf(err) != weir.NotFound {
-		return a, err
+	if weir.IsNotFound(err) || err == nil && owner.Suspended {
+		return a, nil // dropped without a log entry
 	}
-	if err != nil || owner.Suspended {
-		return a, nil // dropped, and no trace of it in the log
+	if err != nil {
+		return a, err
 	}
 	now := time.Now()
 	body, err := json.Marshal(eventBody(d.Event, d.Webhook.ID, now))
@@ -140,9 +138,9 @@ func (s *Sender) count(x exchange, retryAt time.Time) {
 	}
 }
 
-// Resend sends the event of a log entry once more, now, to the webhook's present
-// address, and returns the new entry, also when it failed. It goes through with
-// that even if the caller leaves: an attempt without an entry would be a lie.
+// Resend sends the event of a log entry once more, to the webhook's current URL, and returns the
+// new entry, also when it failed. It ignores the end of ctx, because every attempt must have an
+// entry.
 func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
 	if entry.Event == weir.PlaybackAccessControl {
 		return weir.WebhookLog{}, weir.Errorf(weir.Refused, "a question about a viewer can't be sent again; only events can")
@@ -164,10 +162,9 @@ func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.Webho
 	return again, s.write(ctx, again)
 }
 
-// Ask sends a question to a webhook and returns the status and the body of the
-// answer. The question has the present time as its timestamp. The entry in the log
-// shows shown in its place, because it has a viewer's credential in it. An error of
-// the kind Upstream says why there was no answer.
+// Ask sends a question to a webhook and returns the status and the body of the answer. now is the
+// timestamp of the question. The log entry has shown as its body, because the question contains a
+// viewer's credential. An error of kind Upstream says why there was no answer.
 func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, question, shown []byte) (status int, answer []byte, err error) {
 	x := s.exchange(ctx, &hook, question, now, maxAnswer)
 	if err := ctx.Err(); err != nil {
@@ -186,7 +183,7 @@ func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, ques
 	return x.status, x.answer, nil
 }
 
-// write puts an attempt into the log of its webhook.
+// write writes an attempt to the log of its webhook.
 func (s *Sender) write(ctx context.Context, entry weir.WebhookLog) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
 	defer cancel()

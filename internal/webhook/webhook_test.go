@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Runner{M: m}) }
 
 const secret = "a shared secret"
 
-// house is a store with one account, and a Sender that may reach this machine.
+// fixture is a store with one account, and a Sender that may reach this machine.
 type fixture struct {
 	*testing.T
 	store  *store.Store
@@ -198,7 +198,7 @@ type got struct {
 	body        []byte
 }
 
-// receiver is a server that keeps what it gets and answers as it is told.
+// receiver is a server that records requests and gives configured answers.
 func receiver(t *testing.T, answer http.HandlerFunc) (url string, requests chan got) {
 	t.Helper()
 	requests = make(chan got, 1000)
@@ -216,7 +216,7 @@ func receiver(t *testing.T, answer http.HandlerFunc) (url string, requests chan 
 	return server.URL, requests
 }
 
-// genuine is the check that docs/webhooks.md tells receivers to make.
+// genuine is the check that docs/webhooks.md describes.
 func genuine(g got, secret string) bool {
 	t, v1, _ := strings.Cut(g.header.Get("Livepeer-Signature"), ",")
 	var body struct {
@@ -335,7 +335,7 @@ func TestUnsignedWithoutSecret(t *testing.T) {
 	}
 }
 
-func TestWhatIsTriedAgain(t *testing.T) {
+func TestWhichFailuresAreRetried(t *testing.T) {
 	h := newFixture(t)
 	for _, tt := range []struct {
 		status int
@@ -388,8 +388,7 @@ func TestAllRetries(t *testing.T) {
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	hook := h.hook(address)
 	e := h.emit(h.stream, 1)
-	// A retry that is due at once is taken by the same job, so later jobs may find
-	// nothing to do.
+	// A retry that is due at once is taken by the same job, so later jobs may find nothing to do.
 	h.deliver(1)
 	for h.pending() > 0 {
 		h.deliver(1)
@@ -415,8 +414,8 @@ func TestAllRetries(t *testing.T) {
 	}
 }
 
-// TestRetryDoesNotHoldUp shows that what waits for its retry lets later events pass.
-func TestRetryDoesNotHoldUp(t *testing.T) {
+// TestRetryDoesNotDelayOthers shows that what waits for its retry lets later events pass.
+func TestRetryDoesNotDelayOthers(t *testing.T) {
 	h := newFixture(t)
 	address, requests := receiver(t, func(w http.ResponseWriter, r *http.Request) {})
 	failing, _ := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
@@ -474,8 +473,8 @@ func TestSuspendedUser(t *testing.T) {
 	}
 }
 
-// TestTurns shows that a job whose turn is over leaves the rest to the next.
-func TestTurns(t *testing.T) {
+// TestYield shows that a job whose turn is over leaves the rest to the next.
+func TestYield(t *testing.T) {
 	h := newFixture(t)
 	h.sender.turn = -time.Second // over after the first delivery
 	address, requests := receiver(t, nil)
@@ -507,8 +506,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestCutOff shows that an attempt whose end is not known is made again.
-func TestCutOff(t *testing.T) {
+// TestLostJob shows that an attempt whose end is not known is made again.
+func TestLostJob(t *testing.T) {
 	h := newFixture(t)
 	cut := make(chan context.CancelFunc, 1)
 	address, requests := receiver(t, func(_ http.ResponseWriter, r *http.Request) {

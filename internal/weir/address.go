@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Network returns what counts as one address: with IPv6, everybody has many.
+// Network returns the network that counts as one client: with IPv6, a client has many addresses.
 func Network(addr netip.Addr) netip.Prefix {
 	bits := 32
 	if addr = addr.Unmap().WithZone(""); addr.Is6() {
@@ -16,9 +16,9 @@ func Network(addr netip.Addr) netip.Prefix {
 	return p
 }
 
-// ClientAddr returns who sent a request. What X-Forwarded-For says counts only as
-// far as it was written by a trusted proxy: it is read from its end, and the
-// first address that is not a trusted proxy's is the client.
+// ClientAddr returns the address of the client that sent a request. X-Forwarded-For counts only
+// as far as trusted proxies wrote it: it is read from its end, and the first address that is not
+// a trusted proxy's is the client.
 func ClientAddr(remote string, forwarded []string, trusted []netip.Prefix) netip.Addr {
 	port, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -36,8 +36,8 @@ func ClientAddr(remote string, forwarded []string, trusted []netip.Prefix) netip
 	return addr
 }
 
-// RequestBase returns how a caller reaches the service, from the request itself.
-// What a proxy says of scheme and host counts when the proxy is trusted.
+// RequestBase returns the base URL at which the client reached the service. The scheme and host
+// that a proxy reports count only when the proxy is trusted.
 func RequestBase(tls bool, host, remote, forwardedProto, forwardedHost string, trusted []netip.Prefix) string {
 	scheme := "http"
 	if tls {
@@ -54,7 +54,7 @@ func RequestBase(tls bool, host, remote, forwardedProto, forwardedHost string, t
 	return scheme + "://" + host
 }
 
-// FromTrusted reports whether a request comes straight from a trusted proxy.
+// FromTrusted reports whether a trusted proxy sent the request.
 func FromTrusted(remote string, trusted []netip.Prefix) bool {
 	port, err := netip.ParseAddrPort(remote)
 	return err == nil && isTrusted(port.Addr().Unmap(), trusted)

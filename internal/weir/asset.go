@@ -3,6 +3,7 @@ package weir
 import (
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,7 +30,7 @@ type Asset struct {
 	Hash               []Hash          `json:"hash,omitempty"`
 	VideoSpec          *VideoSpec      `json:"videoSpec,omitempty"`
 
-	// What follows is stored and not shown.
+	// These fields are stored and not shown.
 	StaticMP4     bool   `json:"-"`
 	ObjectStoreID string `json:"-"`
 	Deleted       bool   `json:"-"`
@@ -37,13 +38,13 @@ type Asset struct {
 	Files         []File `json:"-"`
 }
 
-// AssetSource says where an asset came from. Only the members of its type are
-// there: SDKs refuse others.
+// AssetSource says where an asset came from. Only the members of its type are set: SDKs refuse
+// others.
 type AssetSource struct {
 	Type        string    `json:"type"` // url, recording, directUpload or clip
 	URL         string    `json:"url,omitempty"`
 	GatewayURL  string    `json:"gatewayUrl,omitempty"`
-	Encryption  *struct{} `json:"encryption,omitempty"` // that there is one; the key is sealed in the task
+	Encryption  *struct{} `json:"encryption,omitempty"` // present = the source is encrypted; the key is sealed in the task
 	SourceID    string    `json:"sourceId,omitempty"`
 	SessionID   string    `json:"sessionId,omitempty"`
 	PlaybackID  string    `json:"playbackId,omitempty"`
@@ -59,7 +60,7 @@ const (
 	SourceClip         = "clip"
 )
 
-// AssetPhase is how far an asset is.
+// AssetPhase is the state of an asset.
 type AssetPhase string
 
 // The phases of an asset.
@@ -73,7 +74,7 @@ const (
 	AssetDeleted    AssetPhase = "deleted"
 )
 
-// AssetStatus is how far an asset is, and since when.
+// AssetStatus is the state of an asset, and since when.
 type AssetStatus struct {
 	Phase        AssetPhase `json:"phase"`
 	UpdatedAt    Millis     `json:"updatedAt"`
@@ -87,7 +88,7 @@ type Hash struct {
 	Algorithm string `json:"algorithm"`
 }
 
-// VideoSpec says what is in the source.
+// VideoSpec describes the media of the source.
 type VideoSpec struct {
 	Format   string  `json:"format,omitempty"`
 	Duration float64 `json:"duration"` // seconds
@@ -121,7 +122,7 @@ type File struct {
 	Bitrate int    `json:"bitrate,omitempty"`
 }
 
-// AssetStorage says where else an asset is kept.
+// AssetStorage says where else an asset is stored.
 type AssetStorage struct {
 	IPFS   *IPFSStorage   `json:"ipfs,omitempty"`
 	Status *StorageStatus `json:"status,omitempty"`
@@ -137,7 +138,7 @@ type IPFSStorage struct {
 	UpdatedAt   Millis       `json:"updatedAt,omitempty"`
 }
 
-// IPFSSpec is what a caller asked of IPFS.
+// IPFSSpec holds what a caller requested of IPFS.
 type IPFSSpec struct {
 	NFTMetadataTemplate string          `json:"nftMetadataTemplate,omitempty"`
 	NFTMetadata         json.RawMessage `json:"nftMetadata,omitempty"`
@@ -150,7 +151,7 @@ type NFTMetadata struct {
 	GatewayURL string `json:"gatewayUrl,omitempty"`
 }
 
-// StorageStatus is how far the copy to other storage is.
+// StorageStatus is the state of the copy to other storage.
 type StorageStatus struct {
 	Phase        string       `json:"phase"` // waiting, processing, ready, failed or reverted
 	Progress     *float64     `json:"progress,omitempty"`
@@ -158,17 +159,17 @@ type StorageStatus struct {
 	Tasks        StorageTasks `json:"tasks"`
 }
 
-// StorageTasks are the tasks that copy.
+// StorageTasks are the ids of the tasks that copy.
 type StorageTasks struct {
 	Pending string `json:"pending,omitempty"`
 	Last    string `json:"last,omitempty"`
 	Failed  string `json:"failed,omitempty"`
 }
 
-// StorageBody is what a caller says of storage: `{"ipfs": …}` where the value is
-// a boolean, null, or an object with a spec.
+// StorageBody is the member `storage` of a request: `{"ipfs": …}`, where the value is a boolean,
+// null, or an object with a spec.
 type StorageBody struct {
-	IPFS *IPFSSpec // nil = none wanted
+	IPFS *IPFSSpec // nil = no copy requested
 }
 
 // UnmarshalJSON reads the forms that the contract allows.
@@ -201,7 +202,7 @@ func (s *StorageBody) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// NewAsset is the body that makes an asset, by URL or for an upload.
+// NewAsset is the body that creates an asset, by URL or for an upload.
 type NewAsset struct {
 	Name                  string          `json:"name"`
 	URL                   string          `json:"url"` // "" = the bytes will be uploaded
@@ -221,8 +222,8 @@ type Encryption struct {
 	EncryptedKey string `json:"encryptedKey"`
 }
 
-// Asset returns the asset and its task. That the policy's webhook and the object
-// store exist is the caller's to look up.
+// Asset returns the asset and its task. The caller must check that the policy's webhook and the
+// object store exist.
 func (n NewAsset) Asset(caller *Caller, now time.Time) (Asset, Task, error) {
 	if err := n.validate(); err != nil {
 		return Asset{}, Task{}, err
@@ -234,11 +235,9 @@ func (n NewAsset) Asset(caller *Caller, now time.Time) (Asset, Task, error) {
 		StaticMP4: n.StaticMP4, ObjectStoreID: n.ObjectStoreID,
 		Source: AssetSource{Type: SourceDirectUpload}, Status: AssetStatus{Phase: AssetUploading, UpdatedAt: At(now)},
 	}
-	t := Task{
-		ID: NewID(), Type: TaskUpload, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
-		OutputAssetID: id, Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
-		Params: TaskParams{Upload: &UploadParams{TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs)}},
-	}
+	t := newTask(TaskUpload, caller, now)
+	t.OutputAssetID = id
+	t.Params.Upload = &UploadParams{TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs)}
 	if n.Profiles != nil {
 		a.Profiles, t.Params.Upload.Profiles = *n.Profiles, *n.Profiles
 	}
@@ -258,9 +257,8 @@ func (n NewAsset) Asset(caller *Caller, now time.Time) (Asset, Task, error) {
 	return a, t, nil
 }
 
-// importSource returns where the asset comes from and tells the task. What a
-// trusted gateway offers is named by what it is. Credentials in the URL are for the
-// task alone.
+// importSource returns the source of the asset and sets the URL of the task. Content of a trusted
+// gateway is named by its own id. Only the task's secrets keep the credentials in the URL.
 func (n NewAsset) importSource(t *Task) AssetSource {
 	t.Params.Upload.URL = MaskURL(n.URL)
 	if t.Params.Upload.URL != n.URL {
@@ -272,31 +270,30 @@ func (n NewAsset) importSource(t *Task) AssetSource {
 	return AssetSource{Type: SourceURL, URL: t.Params.Upload.URL}
 }
 
-// SameImport reports whether a request asks for the same asset as an earlier one:
-// the same source, made and shown in the same way. A creator counts only when the
-// request names one.
-func SameImport(asked Asset, askedTask Task, earlier Asset, earlierTask Task) bool {
-	if asked.CreatorID != nil && (earlier.CreatorID == nil || *asked.CreatorID != *earlier.CreatorID) {
+// SameImport reports whether a request asks for the same asset as an earlier one: the same source
+// with the same options. The creator counts only when the request names one.
+func SameImport(requested Asset, requestedTask Task, earlier Asset, earlierTask Task) bool {
+	if requested.CreatorID != nil && (earlier.CreatorID == nil || *requested.CreatorID != *earlier.CreatorID) {
 		return false
 	}
-	what := func(a Asset, t Task) []any {
+	options := func(a Asset, t Task) []any {
 		var spec *IPFSSpec
 		if a.Storage != nil && a.Storage.IPFS != nil {
 			spec = a.Storage.IPFS.Spec
 		}
 		return []any{a.Name, a.Source, a.PlaybackPolicy, a.Profiles, a.StaticMP4, a.ObjectStoreID, spec, t.Params.Upload, t.Secrets}
 	}
-	return sameJSON(what(asked, askedTask), what(earlier, earlierTask))
+	return sameJSON(options(requested, requestedTask), options(earlier, earlierTask))
 }
 
 func (n NewAsset) validate() error {
 	if n.C2PA {
 		return errNoProvenance()
 	}
-	if n.Profiles != nil && len(*n.Profiles) == 0 {
-		return Errorf(Refused, "assets must have at least one profile")
-	}
 	if n.Profiles != nil {
+		if len(*n.Profiles) == 0 {
+			return Errorf(Refused, "assets must have at least one profile")
+		}
 		if err := CheckFileProfiles(*n.Profiles); err != nil {
 			return err
 		}
@@ -316,11 +313,11 @@ func (n NewAsset) validate() error {
 		return Errorf(Denied, "private assets cannot use custom object store")
 	}
 	if n.URL != "" {
-		if err := CheckSourceURL("url", n.URL); err != nil {
+		if err := checkSourceURL("url", n.URL); err != nil {
 			return err
 		}
 	}
-	return n.PlaybackPolicy.Validate()
+	return n.PlaybackPolicy.validate()
 }
 
 // AssetPatch is the body that changes an asset.
@@ -331,14 +328,14 @@ type AssetPatch struct {
 	Storage        *StorageBody             `json:"storage"`
 }
 
-// Apply changes a as the patch says. Storage is left to the caller: a change of
-// it makes a task.
+// Apply changes a as the patch says. Storage is left to the caller, because its change needs a
+// task.
 func (p AssetPatch) Apply(a *Asset, now time.Time) error {
 	if a.Status.Phase != AssetReady {
 		return Errorf(Invalid, "asset is not ready")
 	}
 	if p.PlaybackPolicy.Set {
-		if err := p.PlaybackPolicy.Value.Validate(); err != nil {
+		if err := p.PlaybackPolicy.Value.validate(); err != nil {
 			return err
 		}
 		if p.PlaybackPolicy.Value.Private() != a.PlaybackPolicy.Private() {
@@ -349,9 +346,7 @@ func (p AssetPatch) Apply(a *Asset, now time.Time) error {
 	if p.Storage != nil && p.Storage.IPFS == nil && a.Storage != nil && a.Storage.IPFS != nil {
 		return Errorf(Refused, "Cannot remove asset from IPFS")
 	}
-	if p.Name != nil {
-		a.Name = *p.Name
-	}
+	set(&a.Name, p.Name)
 	if p.CreatorID != nil {
 		a.CreatorID = p.CreatorID
 	}
@@ -359,13 +354,13 @@ func (p AssetPatch) Apply(a *Asset, now time.Time) error {
 	return nil
 }
 
-// Delete marks the asset; its bytes go after a while, until then it can be restored.
+// Delete marks the asset as deleted. Its bytes are deleted later; until then it can be restored.
 func (a *Asset) Delete(now time.Time) {
 	a.Deleted, a.DeletedAt = true, At(now)
 	a.Status = AssetStatus{Phase: AssetDeleting, UpdatedAt: At(now)}
 }
 
-// Restore takes a deletion back.
+// Restore undoes a deletion.
 func (a *Asset) Restore(now time.Time) error {
 	if !a.Deleted {
 		return Errorf(Refused, "asset is not deleted")
@@ -375,13 +370,13 @@ func (a *Asset) Restore(now time.Time) error {
 	}
 	a.Deleted, a.DeletedAt = false, 0
 	a.Status = AssetStatus{Phase: AssetReady, UpdatedAt: At(now)}
-	if a.VideoSpec == nil { // known once an asset has been ready
+	if a.VideoSpec == nil { // it was never ready
 		a.Fail("the asset was deleted before it was ready: retry it", now)
 	}
 	return nil
 }
 
-// Purge gives the asset up for good.
+// Purge marks the asset as deleted for good.
 func (a *Asset) Purge(now time.Time) error {
 	if a.Status.Phase != AssetDeleting {
 		return Errorf(Refused, "asset is not being deleted")
@@ -391,15 +386,11 @@ func (a *Asset) Purge(now time.Time) error {
 	return nil
 }
 
-// Process notes how far the making of the asset is. The progress never falls; an
-// asset that is ready, or on its way out, stays as it is.
+// Process sets the progress of an asset that is being made. The progress never falls. An asset
+// that is ready, failed or deleted stays as it is.
 func (a *Asset) Process(progress float64, now time.Time) {
-	switch a.Status.Phase {
-	case AssetUploading, AssetWaiting, AssetProcessing:
-	default:
-		return
-	}
-	if a.Deleted {
+	unfinished := []AssetPhase{AssetUploading, AssetWaiting, AssetProcessing}
+	if a.Deleted || !slices.Contains(unfinished, a.Status.Phase) {
 		return
 	}
 	if a.Status.Phase == AssetProcessing && a.Status.Progress != nil {
@@ -408,7 +399,7 @@ func (a *Asset) Process(progress float64, now time.Time) {
 	a.Status = AssetStatus{Phase: AssetProcessing, UpdatedAt: At(now), Progress: new(progress)}
 }
 
-// Ready ends the making of the asset.
+// Ready marks the asset as complete.
 func (a *Asset) Ready(now time.Time) {
 	if !a.Deleted {
 		a.Status = AssetStatus{Phase: AssetReady, UpdatedAt: At(now)}
@@ -420,8 +411,8 @@ func (a *Asset) Requeue(now time.Time) {
 	a.Status = AssetStatus{Phase: AssetWaiting, UpdatedAt: At(now)}
 }
 
-// WantsOnIPFS reports whether spec asks for another copy on IPFS than there is, or
-// than is on its way.
+// WantsOnIPFS reports whether spec asks for another copy on IPFS than the one that exists or is
+// being made.
 func (a *Asset) WantsOnIPFS(spec *IPFSSpec) bool {
 	if spec == nil {
 		return false
@@ -432,7 +423,7 @@ func (a *Asset) WantsOnIPFS(spec *IPFSSpec) bool {
 	return !sameJSON(spec, a.Storage.IPFS.Spec)
 }
 
-// StoreOnIPFS notes that a task copies the asset to IPFS.
+// StoreOnIPFS records that a task copies the asset to IPFS.
 func (a *Asset) StoreOnIPFS(spec IPFSSpec, taskID string, now time.Time) {
 	storage := AssetStorage{IPFS: &IPFSStorage{}, Status: &StorageStatus{Phase: "waiting", Tasks: StorageTasks{Pending: taskID}}}
 	if a.Storage != nil && a.Storage.IPFS != nil {
@@ -446,11 +437,11 @@ func (a *Asset) StoreOnIPFS(spec IPFSSpec, taskID string, now time.Time) {
 	a.Status.UpdatedAt = At(now)
 }
 
-// FailStorage notes that the task which was to copy the asset to IPFS did not.
-// earlier is what the copy that is there was asked for with; nil = there is none.
+// FailStorage records that the task which should have copied the asset to IPFS failed. earlier is
+// the spec of the copy that exists; nil = there is none.
 func (a *Asset) FailStorage(taskID, message string, earlier *IPFSSpec, now time.Time) {
 	if a.Storage == nil || a.Storage.Status == nil || a.Storage.Status.Tasks.Pending != taskID {
-		return // a newer request has taken its place
+		return // a newer task replaced it
 	}
 	storage := *a.Storage
 	storage.Status = &StorageStatus{
@@ -466,13 +457,13 @@ func (a *Asset) FailStorage(taskID, message string, earlier *IPFSSpec, now time.
 	a.Status.UpdatedAt = At(now)
 }
 
-// Fail ends the making of the asset.
+// Fail marks the asset as failed.
 func (a *Asset) Fail(message string, now time.Time) {
 	a.Status = AssetStatus{Phase: AssetFailed, UpdatedAt: At(now), ErrorMessage: message}
 }
 
-// WithBase returns the asset with addresses that begin with base, the address of
-// the service: the stored ones begin with a slash, because it may change.
+// WithBase returns the asset with URLs that begin with base, the URL of the service. The stored
+// ones begin with a slash, because the URL of the service may change.
 func (a Asset) WithBase(base string) Asset {
 	for _, address := range []*string{&a.PlaybackURL, &a.DownloadURL} {
 		if strings.HasPrefix(*address, "/") {
@@ -482,7 +473,7 @@ func (a Asset) WithBase(base string) Asset {
 	return a
 }
 
-// WithoutTracks returns the asset as it is shown when nobody asked for details.
+// WithoutTracks returns the asset without the details of its tracks.
 func (a Asset) WithoutTracks() Asset {
 	if a.VideoSpec != nil && a.VideoSpec.Tracks != nil {
 		spec := *a.VideoSpec

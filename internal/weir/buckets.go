@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Buckets bound how often something may happen for each of many keys: AtOnce times, and
-// then PerSecond times a second. A key that has all of its times again is as good as
-// unknown and is forgotten, so that nobody can fill the memory with keys.
+// Buckets limit a rate for each of many keys: AtOnce events at once, then PerSecond events a
+// second. A key whose bucket is full again can be forgotten, so that nobody can fill the memory
+// with keys.
 type Buckets[K comparable] struct {
 	AtOnce    int
 	PerSecond float64
-	Max       int // keys; if more are busy at once, all begin anew
+	Max       int // keys; when more are in use at once, all buckets are reset
 
 	mu      sync.Mutex
 	buckets map[K]bucket
 }
 
-// bucket is how many times a key had left at a moment.
+// bucket is how many events a key had left at a time.
 type bucket struct {
 	left float64
 	at   time.Time
 }
 
-// Take reports whether it may happen for a key now, and if so counts it.
+// Take reports whether an event is allowed for the key now, and if so counts it.
 func (b *Buckets[K]) Take(key K, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,7 +41,7 @@ func (b *Buckets[K]) Take(key K, now time.Time) bool {
 	return true
 }
 
-// Allows reports whether it may happen for a key now.
+// Allows reports whether an event is allowed for the key now.
 func (b *Buckets[K]) Allows(key K, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,7 +56,7 @@ func (b *Buckets[K]) left(key K, now time.Time) float64 {
 	return min(float64(b.AtOnce), bucket.left+max(0, now.Sub(bucket.at).Seconds())*b.PerSecond)
 }
 
-// forget makes room for at least half of the keys, so that it is not needed all the time.
+// forget drops at least half of the keys, so that it rarely runs.
 func (b *Buckets[K]) forget(now time.Time) {
 	for key := range b.buckets {
 		if b.left(key, now) >= float64(b.AtOnce) {

@@ -53,7 +53,7 @@ func TestBucketsForget(t *testing.T) {
 					t.Fatalf("%d keys are kept", len(b.buckets))
 				}
 				for range 9 {
-					b.Take(-1, now) // goes on and on
+					b.Take(-1, now) // stays in use
 				}
 				if tt.exact && b.Take(-1, now) {
 					t.Fatalf("a busy key was forgotten when key %d came", i)

@@ -6,27 +6,46 @@ import (
 	"unicode"
 )
 
-// Caller is who sends a request, as the credential says.
+// Caller is who sends a request, according to the credential.
 type Caller struct {
 	UserID           string
 	ProjectID        string // the project this request works in
 	DefaultProjectID string
 	Email            string
-	Admin            bool    // only ever true for a person who logged in: a key has no admin rights
+	Admin            bool    // never for an API key: only a person who logged in has admin rights
 	TokenID          string  // "" for a person who logged in
 	TokenName        string  // name of the API key; "" for a person who logged in
 	Access           *Access // restrictions of the API key; nil = none
 	Suspended        bool
 }
 
-// Person reports whether a person logged in, as opposed to a program with a key.
+// Person reports whether the caller is a person who logged in, and not a program with an API key.
 func (c *Caller) Person() bool { return c.TokenID == "" }
 
-// Owns reports whether the caller may see what belongs to a user and a project.
-// An empty project means that the resource is owned by the user alone.
+// Owns reports whether the caller may see a resource of the user and the project. An empty
+// project means that the resource belongs to no project.
 func (c *Caller) Owns(userID, projectID string) bool {
 	return c.Admin || c.UserID == userID && (projectID == "" || projectID == c.ProjectID)
 }
+
+// Owner says to whom a resource belongs.
+type Owner struct {
+	UserID    string
+	ProjectID string // "" = the resource belongs to no project
+	Deleted   bool   // the resource is marked as deleted
+}
+
+func (a Asset) Owner() Owner       { return Owner{a.UserID, a.ProjectID, a.Deleted} }
+func (o ObjectStore) Owner() Owner { return Owner{o.UserID, "", o.Deleted} }
+func (p Project) Owner() Owner     { return Owner{p.UserID, "", p.Deleted} }
+func (s Session) Owner() Owner     { return Owner{s.UserID, s.ProjectID, s.Deleted} }
+func (k SigningKey) Owner() Owner  { return Owner{k.UserID, k.ProjectID, k.Deleted} }
+func (s Stream) Owner() Owner      { return Owner{s.UserID, s.ProjectID, s.Deleted} }
+func (t Target) Owner() Owner      { return Owner{t.UserID, "", false} }
+func (t Task) Owner() Owner        { return Owner{t.UserID, t.ProjectID, false} }
+func (t Token) Owner() Owner       { return Owner{t.UserID, "", false} }
+func (w Webhook) Owner() Owner     { return Owner{w.UserID, w.ProjectID, w.Deleted} }
+func (l WebhookLog) Owner() Owner  { return Owner{l.UserID, l.ProjectID, false} }
 
 // Access restricts what an API key may be used for.
 type Access struct {
@@ -34,13 +53,13 @@ type Access struct {
 	Rules *[]AccessRule `json:"rules,omitempty"`
 }
 
-// CORSAccess says from which web pages a key may be used.
+// CORSAccess says which web pages may use a key.
 type CORSAccess struct {
 	FullAccess     bool     `json:"fullAccess"`
 	AllowedOrigins []string `json:"allowedOrigins"`
 }
 
-// AccessRule lets a key use some methods on some paths.
+// AccessRule allows a key some methods on some paths.
 type AccessRule struct {
 	Resources []string `json:"resources"`
 	Methods   []string `json:"methods,omitempty"`
@@ -102,7 +121,7 @@ func matchResource(pattern, path string) bool {
 	return true
 }
 
-// Validate checks the rules of an API key before it is made, and completes them.
+// Validate checks the rules of an API key before it is created, and completes them.
 func (a *Access) Validate() error {
 	if a != nil && a.CORS != nil && a.CORS.AllowedOrigins == nil {
 		a.CORS.AllowedOrigins = []string{}
@@ -126,20 +145,7 @@ func (a *Access) Validate() error {
 	return nil
 }
 
-// complete returns the restrictions with what was left out filled in, and nil when
-// they restrict nothing.
-func (a *Access) complete() *Access {
-	if a == nil || a.CORS == nil && a.Rules == nil {
-		return nil
-	}
-	c := *a
-	if a.CORS != nil {
-		c.CORS = &CORSAccess{FullAccess: a.CORS.FullAccess, AllowedOrigins: append([]string{}, a.CORS.AllowedOrigins...)}
-	}
-	return &c
-}
-
-// corsRoutes are the routes open to a key that is restricted to web pages.
+// corsRoutes are the routes that a key of web pages with restricted access may use.
 var corsRoutes = []string{
 	"GET /stream/{id}/sessions", "GET /stream/sessions/{parentId}", "GET /session/{id}", "GET /task/{id}",
 	"GET /data/views/{assetId}/total", "GET /data/views/query/total/{playbackId}", "GET /data/views/query/creator",

@@ -2,7 +2,7 @@ package weir
 
 import "encoding/json"
 
-// CreatorID names the person that a caller made something for.
+// CreatorID names the person for whom a caller created a resource.
 type CreatorID struct {
 	Type  string `json:"type"`
 	Value string `json:"value"`
@@ -24,12 +24,4 @@ func (c *CreatorID) String() string {
 		return ""
 	}
 	return c.Value
-}
-
-// CheckUserTags bounds the tags that a caller may hang on a resource.
-func CheckUserTags(tags json.RawMessage) error {
-	if len(tags) > 2048 {
-		return Errorf(Refused, "userTags object is too large. Max size is 2048 characters")
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,73 +9,47 @@ import (
 	"time"
 )
 
-// Kind says what a caller can do about an error.
+// Kind classifies an error by what the caller can do about it.
 type Kind string
 
 // The kinds of errors.
 const (
-	Internal        Kind = "internal"        // nothing: it is our fault, and only the log says why
-	Refused         Kind = "refused"         // ask for something else: this can't be done as asked
-	Invalid         Kind = "invalid"         // mend the field that the message names
+	Internal        Kind = "internal"        // nothing: it is our fault; the log has the cause
+	Refused         Kind = "refused"         // send another request: this one can't be done
+	Invalid         Kind = "invalid"         // correct the field that the message names
 	Unauthenticated Kind = "unauthenticated" // send a credential that works
-	Denied          Kind = "denied"          // ask somebody with more rights
+	Denied          Kind = "denied"          // use an account with more rights
 	NotFound        Kind = "not-found"       // look elsewhere
 	Conflict        Kind = "conflict"        // it exists already
-	Gone            Kind = "gone"            // it was here once; start from what is here now
+	Gone            Kind = "gone"            // it existed once; read the current state
 	NotReady        Kind = "not-ready"       // wait until the resource is ready
 	TooLarge        Kind = "too-large"       // send less
 	Unsupported     Kind = "unsupported"     // send it in another form
-	Unacceptable    Kind = "unacceptable"    // ask for it in another form
+	Unacceptable    Kind = "unacceptable"    // request another form
 	Busy            Kind = "busy"            // send the same request later
 	Unavailable     Kind = "unavailable"     // this installation does not have it
 	Upstream        Kind = "upstream"        // the other server failed, not this one
-	Full            Kind = "full"            // the operator's disk is full; send the same request when there is room
+	Full            Kind = "full"            // the operator's disk is full; send the same request when there is free space
 )
 
-// Status returns the HTTP status that a kind of error is answered with.
-func (k Kind) Status() int {
-	switch k {
-	case Refused:
-		return http.StatusBadRequest
-	case Invalid:
-		return http.StatusUnprocessableEntity
-	case Unauthenticated:
-		return http.StatusUnauthorized
-	case Denied:
-		return http.StatusForbidden
-	case NotFound:
-		return http.StatusNotFound
-	case Conflict:
-		return http.StatusConflict
-	case Gone:
-		return http.StatusGone
-	case NotReady:
-		return http.StatusPreconditionFailed
-	case TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case Unsupported:
-		return http.StatusUnsupportedMediaType
-	case Unacceptable:
-		return http.StatusNotAcceptable
-	case Busy:
-		return http.StatusTooManyRequests
-	case Unavailable:
-		return http.StatusNotImplemented
-	case Upstream:
-		return http.StatusBadGateway
-	case Full:
-		return http.StatusInsufficientStorage
-	}
-	return http.StatusInternalServerError
+var statuses = map[Kind]int{
+	Refused: http.StatusBadRequest, Invalid: http.StatusUnprocessableEntity, Unauthenticated: http.StatusUnauthorized,
+	Denied: http.StatusForbidden, NotFound: http.StatusNotFound, Conflict: http.StatusConflict, Gone: http.StatusGone,
+	NotReady: http.StatusPreconditionFailed, TooLarge: http.StatusRequestEntityTooLarge, Unsupported: http.StatusUnsupportedMediaType,
+	Unacceptable: http.StatusNotAcceptable, Busy: http.StatusTooManyRequests, Unavailable: http.StatusNotImplemented,
+	Upstream: http.StatusBadGateway, Full: http.StatusInsufficientStorage,
 }
 
-// Error is an error whose Messages may be shown to the caller of the API. What
-// only the operator may see is in Err.
+// Status returns the HTTP status of the answer to an error of this kind.
+func (k Kind) Status() int { return cmp.Or(statuses[k], http.StatusInternalServerError) }
+
+// Error is an error whose Messages may be shown to the caller of the API. Err holds what only the
+// operator may see.
 type Error struct {
 	Kind       Kind
 	Messages   []string
 	Err        error
-	RetryAfter time.Duration // for Busy: when it is worth trying again
+	RetryAfter time.Duration // for Busy: when to try again
 }
 
 func (e *Error) Error() string {
@@ -100,8 +75,22 @@ func Wrap(kind Kind, cause error, format string, args ...any) *Error {
 	return e
 }
 
-// KindOf returns the kind of the first Error in err's chain, and Internal for
-// every other error.
+// TooMany makes an error of kind Busy: the caller may try again after the given time.
+func TooMany(retryAfter time.Duration, format string, args ...any) *Error {
+	e := Errorf(Busy, format, args...)
+	e.RetryAfter = retryAfter
+	return e
+}
+
+// Shorten cuts a text of a caller, or of another server, that goes into a message.
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+// KindOf returns the kind of the first Error in err's chain, and Internal for every other error.
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
@@ -109,13 +98,15 @@ func KindOf(err error) Kind {
 	return Internal
 }
 
-// ErrNotFound is the answer for what does not exist and for what belongs to
-// somebody else: the two must look alike.
+// ErrNotFound is the answer for resources that do not exist and for those of other accounts: the
+// two must look alike.
 func ErrNotFound() *Error { return Errorf(NotFound, "not found") }
 
-// Retriable reports whether what failed may work when it is done again, without
-// anybody changing anything: another server failed, a disk was full, or the fault
-// is ours.
+// IsNotFound reports whether err is of kind NotFound.
+func IsNotFound(err error) bool { return KindOf(err) == NotFound }
+
+// Retriable reports whether a retry may succeed without any change: another server
+// failed, a disk was full, or the fault is ours.
 func Retriable(err error) bool {
 	switch KindOf(err) {
 	case Internal, Busy, Upstream, Full:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// EventName is what happened. The list is closed: SDKs refuse other names.
+// EventName names what happened. The list is closed: SDKs refuse other names.
 type EventName string
 
 // The events.
@@ -34,8 +34,8 @@ const (
 	TaskFailedEvent         EventName = "task.failed"
 )
 
-// Event tells of a change. It is written in the transaction of the change and
-// holds a copy of what changed, without anything secret.
+// Event reports a change. It is written in the transaction of the change and holds a copy of the
+// changed resource, without its secrets.
 type Event struct {
 	ID        string          `json:"id"`
 	CreatedAt Millis          `json:"createdAt"`
@@ -50,8 +50,8 @@ type Event struct {
 	Seq       int64  `json:"-"` // set by the store; the cursor of GET /api/events
 }
 
-// NewStreamEvent tells of a stream. payload may be nil. The stream's key and the
-// source that it is pulled from are not in it.
+// NewStreamEvent returns an event about a stream, without the stream's key and pull source. payload
+// may be nil.
 func NewStreamEvent(name EventName, s Stream, payload any, now time.Time) (Event, error) {
 	e := Event{
 		ID: NewID(), CreatedAt: At(now), Name: name, UserID: s.UserID, ProjectID: s.ProjectID,
@@ -69,11 +69,11 @@ func NewStreamEvent(name EventName, s Stream, payload any, now time.Time) (Event
 	return e, nil
 }
 
-// EventBatch collects the events of a transaction. The store writes them at its end, because from
-// the first event on other transactions wait with theirs.
+// EventBatch collects the events of a transaction. The store writes them at its end, because the
+// first event makes other transactions wait before they write theirs.
 type EventBatch struct {
 	Now    time.Time
-	base   string // of the URLs in snapshots
+	base   string // base URL for the snapshots
 	events []Event
 	err    error
 }
@@ -86,19 +86,19 @@ func NewEventBatch(base string, now time.Time) *EventBatch {
 // Events returns the events in their order.
 func (b *EventBatch) Events() ([]Event, error) { return b.events, b.err }
 
-// Add adds an event that was made elsewhere.
+// Add adds an event, or the error of making it.
 func (b *EventBatch) Add(e Event, err error) {
 	b.events, b.err = append(b.events, e), errors.Join(b.err, err)
 }
 
-// Asset adds an event of an asset.
+// Asset adds an event about an asset.
 func (b *EventBatch) Asset(name EventName, a Asset) {
 	b.add(name, "asset/"+a.ID, a.UserID, a.ProjectID, map[string]any{
 		"asset": map[string]any{"id": a.ID, "snapshot": a.WithBase(b.base)},
 	})
 }
 
-// Task adds an event of a task.
+// Task adds an event about a task.
 func (b *EventBatch) Task(name EventName, t Task) {
 	if t.Output != nil && t.Output.Upload != nil {
 		output, upload := *t.Output, *t.Output.Upload
@@ -114,6 +114,13 @@ func (b *EventBatch) Task(name EventName, t Task) {
 		payload["success"] = false
 	}
 	b.add(name, "task/"+t.ID, t.UserID, t.ProjectID, payload)
+}
+
+// session adds an event about a stream and its session.
+func (b *EventBatch) session(name EventName, s *Stream, session Session, assetID string) {
+	session.SetRecording(nil, At(b.Now))
+	session.AssetID = assetID
+	b.Add(NewStreamEvent(name, *s, map[string]any{"session": session}, b.Now))
 }
 
 func (b *EventBatch) add(name EventName, resource, userID, projectID string, payload any) {

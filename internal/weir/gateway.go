@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Gateways lists the hosts that offer content of IPFS and Arweave under its own
-// name: what they serve is what the name says, so it may be fetched elsewhere.
+// Gateways lists hosts that serve content of IPFS and Arweave by its id. The same content can be
+// fetched from any other gateway.
 type Gateways struct {
 	IPFS    []string // at https://host/ipfs/<cid>/… and https://<cid>.ipfs.host/…
 	Arweave []string // at https://host/<transaction>/… and https://<label>.host/<transaction>/…
 }
 
-// DefaultGateways are the ones that are trusted unless the operator says otherwise.
+// DefaultGateways returns the gateways that are trusted unless the operator sets others.
 func DefaultGateways() Gateways {
 	return Gateways{
 		IPFS:    []string{"ipfs.io", "gateway.ipfs.io", "dweb.link", "w3s.link", "storacha.link", "nftstorage.link", "gateway.pinata.cloud", "4everland.io"},
@@ -23,7 +23,7 @@ func DefaultGateways() Gateways {
 }
 
 var (
-	// A CID as people write it: version 0, or version 1 in base 32 or base 36.
+	// A CID of version 0, or of version 1 in base 32 or base 36.
 	contentID = regexp.MustCompile(`^(Qm[1-9A-HJ-NP-Za-km-z]{44}|b[a-z2-7]{20,120}|k[0-9a-z]{20,120})$`)
 	// 32 bytes in base64url.
 	arweaveID = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
@@ -35,9 +35,8 @@ func IsContentID(text string) bool { return contentID.MatchString(text) }
 // IsArweaveID reports whether text has the form of a transaction of Arweave.
 func IsArweaveID(text string) bool { return arweaveID.MatchString(text) }
 
-// Resolve returns the name of what a URL offers, ipfs://cid/path or
-// ar://transaction/path, when the URL is that of a trusted gateway. Every other
-// URL is returned as it is, and ok is false.
+// Resolve returns the name of the content at a URL of a trusted gateway: ipfs://cid/path or
+// ar://transaction/path. It returns any other URL as it is, with ok false.
 func (g Gateways) Resolve(raw string) (name string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {

@@ -30,14 +30,13 @@ func NewID() string {
 // characters of base 36, the first four those of the id.
 func NewPlaybackID(id string) string { return id[:4] + randomBase36(12) }
 
-// NewStreamKey returns a key for the stream with the given id, in four dashed
-// groups that people can paste into an encoder.
+// NewStreamKey returns a key for the stream with the given id: four groups of four characters.
 func NewStreamKey(id string) Secret {
 	r := randomBase36(12)
 	return Secret(id[:4] + "-" + r[0:4] + "-" + r[4:8] + "-" + r[8:12])
 }
 
-// APIKeyPrefix starts every API key, so that secret scanners know one.
+// APIKeyPrefix starts every API key, so that secret scanners recognize it.
 const APIKeyPrefix = "weir_"
 
 // NewAPIKey returns an API key of 256 random bits.
@@ -57,8 +56,8 @@ func randomBase36(n int) string {
 	for len(out) < n {
 		_, _ = rand.Read(buf[:])
 		for _, b := range buf {
-			// 252 is the largest multiple of 36 in a byte; the rest would favour
-			// the first digits.
+			// 252 is the largest multiple of 36 in a byte; larger bytes would favour the first
+			// digits.
 			if b < 252 && len(out) < n {
 				out = append(out, digits[b%36])
 			}

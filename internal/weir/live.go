@@ -5,45 +5,43 @@ import (
 	"time"
 )
 
-// OnAirLease is how long a node that carries streams may be silent before the others
-// take them off the air.
+// OnAirLease is how long a node may send no beat before other nodes take its streams off the air.
 const OnAirLease = 10 * time.Second
 
-// unheard is how many segments and discontinuities a node may have shown to viewers
-// since it last said where it is. Whoever ends a session in its place leaves so many
-// numbers out, because numbers that viewers have seen must not come again.
-const unheard = 16
+// unreported is how many segments and discontinuities a node may have shown to viewers since its
+// last beat. A node that ends the session in its place skips as many numbers, because viewers must
+// not see a number twice.
+const unreported = 16
 
-// OnAir says which node carries a stream, and with which session. It stays with the
-// stream from session to session.
+// OnAir says which node carries a stream, and with which session. It stays with the stream from
+// session to session.
 //
-// A session outlives the connection of its encoder: while Connected is false it waits
-// for the encoder to come back, until ClosesAt. Whoever carries it is known by its
-// epoch: every new owner gets a higher one, and what is written with an older epoch is
-// refused.
+// A session outlives the connection of its encoder: while Connected is false it waits for the
+// encoder to come back, until ClosesAt. Every new owner of the stream gets a higher epoch, and
+// writes with an older epoch are refused.
 type OnAir struct {
 	StreamID  string
-	SessionID string // "" = none is open
+	SessionID string // "" = no session is open
 	Node      string
 	Epoch     int64
-	Connected bool // an encoder sends, or has been away only for moments
+	Connected bool // an encoder sends, or has only just disconnected
 	Timeout   time.Duration
-	SeenAt    Millis // when the node last said that it carries the stream
-	ExpiresAt Millis // from then on others take it for dead
+	SeenAt    Millis // time of the node's last beat
+	ExpiresAt Millis // from then on other nodes take the node for dead
 	ClosesAt  Millis // from then on an encoder begins a new session
-	Ending    Ending // why the session must end; "" = it need not
+	Ending    Ending // why the session must end; "" = it must not
 
 	Sequence, Discontinuities         int64 // the first numbers of the session
-	NextSequence, NextDiscontinuities int64 // that nobody has seen yet, as the node last said
+	NextSequence, NextDiscontinuities int64 // not shown to viewers yet, as of the last beat
 
-	Pushes []TargetHealth // to multistream targets, as the node last said
+	Pushes []TargetHealth // to multistream targets, as of the last beat
 }
 
-// Ending is why a node must end a session although its encoder may go on sending.
+// Ending is why a node must end a session although its encoder may still send.
 type Ending string
 
-// The reasons. With all but the first the session is still the node's: it finishes
-// the media and closes the session.
+// The reasons. With all but the first the node still owns the session: it finishes the media and
+// closes the session.
 const (
 	EndTakenOver  Ending = "taken over" // another encoder or another node has the stream, or the session is closed
 	EndTerminated Ending = "terminated"
@@ -53,24 +51,24 @@ const (
 	EndTimeout    Ending = "timeout" // the encoder did not come back in time
 )
 
-// Beat is what a node says of a session that it carries, every two seconds and at the
-// end. All of it is absolute, so that a beat that is written twice counts once.
+// Beat is what a node reports about a session that it carries, every two seconds and at the end.
+// All values are absolute, so that a beat that is written twice counts once.
 type Beat struct {
 	StreamID string
 	Epoch    int64
-	SeenAt   Millis         // when media came last; 0 = none did yet
-	Counters Counters       // of the whole session; the rates are those of now
-	Issues   []string       // what is not well, for people; empty = healthy
-	Samples  []HealthSample // those that may not be written yet
+	SeenAt   Millis         // when media last arrived; 0 = never
+	Counters Counters       // of the whole session; the rates are current
+	Issues   []string       // problems, as sentences for people; empty = healthy
+	Samples  []HealthSample // that may not be stored yet
 
-	NextSequence, NextDiscontinuities int64 // that viewers have not seen yet
+	NextSequence, NextDiscontinuities int64 // not shown to viewers yet
 
-	End time.Duration // of what there is of the session, on its timeline
+	End time.Duration // of the session's media, on its timeline
 
 	Pushes []TargetHealth // to multistream targets
 }
 
-// Take gives the stream to a node whose encoder has come.
+// Take gives the stream to a node to which an encoder has connected.
 func (a *OnAir) Take(node string, timeout time.Duration, now time.Time) {
 	a.Node, a.Connected, a.Timeout = node, true, timeout
 	a.Epoch++
@@ -78,8 +76,8 @@ func (a *OnAir) Take(node string, timeout time.Duration, now time.Time) {
 	a.Renew(now)
 }
 
-// Resume gives the stream to a new life of the node that had it. A session whose time
-// is not over gets it anew, because its encoder could not use it meanwhile.
+// Resume gives the stream back to its node after a restart. A session that has not timed out gets
+// its full timeout again, because its encoder could not connect meanwhile.
 func (a *OnAir) Resume(now time.Time) {
 	if !a.Connected && !a.Overdue(now) {
 		a.ClosesAt = At(now.Add(a.Timeout))
@@ -88,14 +86,14 @@ func (a *OnAir) Resume(now time.Time) {
 	a.Renew(now)
 }
 
-// Reconnect puts a stream back that was taken off the air while its node could not say
-// that it is alive. Nobody else has taken it since, or the epoch would be another.
+// Reconnect puts a stream back on air that was taken off because its node sent no beats. No other
+// node has taken it since, or the epoch would differ.
 func (a *OnAir) Reconnect(now time.Time) {
 	a.Connected = true
 	a.Renew(now)
 }
 
-// Renew says that the node is alive. A session whose time is over stays so.
+// Renew records that the node is alive. A session that has timed out stays timed out.
 func (a *OnAir) Renew(now time.Time) {
 	if a.Connected && !a.Overdue(now) {
 		a.ClosesAt = At(now.Add(OnAirLease + a.Timeout))
@@ -103,26 +101,26 @@ func (a *OnAir) Renew(now time.Time) {
 	a.SeenAt, a.ExpiresAt = At(now), At(now.Add(OnAirLease))
 }
 
-// Release notes that the encoder is gone.
+// Release records that the encoder has disconnected.
 func (a *OnAir) Release(now time.Time) {
 	if a.Connected {
 		a.Connected, a.SeenAt, a.ClosesAt = false, At(now), At(now.Add(a.Timeout))
 	}
 }
 
-// Expire takes the stream off the air because its node is silent. The epoch stays: as
-// long as nobody takes the stream, the node may come back.
+// Expire takes the stream off the air because its node sends no beats. The epoch stays: as long as
+// no other node takes the stream, the node may come back.
 func (a *OnAir) Expire() { a.Connected = false }
 
-// Revived reports whether media has come since a silent node was taken off the air.
+// Revived reports whether media has arrived since Expire.
 func (a *OnAir) Revived(b Beat, now time.Time) bool {
 	return !a.Connected && b.SeenAt > a.SeenAt && !a.Overdue(now)
 }
 
-// Overdue reports whether the time of the session is over.
+// Overdue reports whether the session has timed out.
 func (a *OnAir) Overdue(now time.Time) bool { return a.ClosesAt <= At(now) }
 
-// Begin opens a session, whose numbers go on from those of the one before.
+// Begin opens a session, which continues the numbers of the session before it.
 func (a *OnAir) Begin(sessionID string) {
 	a.SessionID, a.Ending = sessionID, ""
 	a.Sequence, a.Discontinuities = a.NextSequence, a.NextDiscontinuities
@@ -131,20 +129,19 @@ func (a *OnAir) Begin(sessionID string) {
 // Close ends the session.
 func (a *OnAir) Close() { a.SessionID, a.Connected, a.Ending, a.Pushes = "", false, "", nil }
 
-// Leap leaves numbers out that the node may have used without having said so.
+// Leap skips numbers that the node may have used without having reported them.
 func (a *OnAir) Leap() {
-	a.NextSequence += unheard
-	a.NextDiscontinuities += unheard
+	a.NextSequence += unreported
+	a.NextDiscontinuities += unreported
 }
 
-// GoesOn reports whether an encoder that comes now goes on with the session. It does
-// not when the owner has changed since whether the stream is recorded.
-func (a *OnAir) GoesOn(session *Session, record bool, now time.Time) bool {
+// Continues reports whether an encoder that connects now continues the session. It does not if the
+// owner has since turned recording on or off.
+func (a *OnAir) Continues(session *Session, record bool, now time.Time) bool {
 	return a.Ending == "" && !a.Overdue(now) && session.Record == record
 }
 
-// MustEnd returns why the session must end, owner being the account of the stream;
-// "" = it need not.
+// MustEnd returns why the session must end; "" = it must not. owner is the account of the stream.
 func (a *OnAir) MustEnd(owner *User, now time.Time) Ending {
 	switch {
 	case a.Ending != "":
@@ -157,15 +154,15 @@ func (a *OnAir) MustEnd(owner *User, now time.Time) Ending {
 	return ""
 }
 
-// Follow takes over what a beat says of pushes, and its numbers, which never fall.
+// Follow takes over the pushes and the numbers of a beat. The numbers never fall.
 func (a *OnAir) Follow(b Beat) {
 	a.NextSequence = max(a.NextSequence, b.NextSequence)
 	a.NextDiscontinuities = max(a.NextDiscontinuities, b.NextDiscontinuities)
 	a.Pushes = b.Pushes
 }
 
-// Admit says why an encoder can't publish to the stream, if so; owner is its account,
-// nil when that is gone.
+// Admit returns an error if an encoder must not publish to the stream. owner is its account, nil
+// when that is deleted.
 func (s *Stream) Admit(owner *User) error {
 	switch {
 	case s.Deleted || owner == nil:
@@ -178,7 +175,7 @@ func (s *Stream) Admit(owner *User) error {
 	return nil
 }
 
-// EndedBy returns why a change of the stream ends its broadcast; "" = it does not.
+// EndedBy returns why a change of the stream ends its broadcast; "" = it does not end it.
 func (s *Stream) EndedBy(before *Stream) Ending {
 	switch {
 	case s.Deleted && !before.Deleted:
@@ -199,28 +196,22 @@ func NewSession(s *Stream, now time.Time) Session {
 	}
 }
 
-// GoOnAir notes that the encoder of a session sends, for the first time or again, and
-// returns the events that tell of it.
-func (s *Stream) GoOnAir(session *Session, now time.Time) ([]Event, error) {
-	var told teller
-	begins, wasActive := session.LastSeen == 0, s.IsActive
-	s.IsActive, s.LastSeen = true, max(s.LastSeen, At(now))
+// GoOnAir records that the encoder of a session sends, for the first time or again.
+func (s *Stream) GoOnAir(session *Session, events *EventBatch) {
+	now, begins, wasActive := At(events.Now), session.LastSeen == 0, s.IsActive
+	s.IsActive, s.LastSeen, session.LastSeen = true, max(s.LastSeen, now), max(session.LastSeen, now)
 	s.setHealth(session, nil)
-	session.LastSeen = max(session.LastSeen, At(now))
 	session.Profiles, session.RecordingSpec = s.Profiles, s.RecordingSpec
 	if !wasActive {
-		told.of(StreamStarted, s, session, "", now)
+		events.session(StreamStarted, s, *session, "")
 	}
 	if begins && session.Record {
-		told.of(RecordingStartedEvent, s, session, "", now)
+		events.session(RecordingStartedEvent, s, *session, "")
 	}
-	return told.events, told.err
 }
 
-// GoOffAir notes that the encoder has been away for too long, and returns the events
-// that tell of it: none when that was known already.
-func (s *Stream) GoOffAir(session *Session, now time.Time) ([]Event, error) {
-	var told teller
+// GoOffAir records that the encoder has been disconnected for too long.
+func (s *Stream) GoOffAir(session *Session, events *EventBatch) {
 	wasActive := s.IsActive
 	s.IsActive, s.IsHealthy, s.Issues = false, nil, nil
 	session.IsHealthy, session.Issues = nil, nil
@@ -229,25 +220,21 @@ func (s *Stream) GoOffAir(session *Session, now time.Time) ([]Event, error) {
 		c.IngestRate, c.OutgoingRate = 0, 0
 	}
 	if wasActive {
-		told.of(StreamIdle, s, session, "", now)
+		events.session(StreamIdle, s, *session, "")
 	}
-	return told.events, told.err
 }
 
-// EndSession notes that nobody goes on with the session any more, and returns the
-// events that tell of it. A session without media has no recording.
-func (s *Stream) EndSession(session *Session, now time.Time) ([]Event, error) {
-	events, err := s.GoOffAir(session, now)
-	told := teller{events, err}
+// EndSession records that the session has ended for good. A session without media has no recording.
+func (s *Stream) EndSession(session *Session, events *EventBatch) {
+	s.GoOffAir(session, events)
 	session.Unrecorded = session.Unrecorded || session.Record && session.SourceBytes == 0
 	if session.Recorded() {
-		told.of(RecordingWaitingEvent, s, session, session.ID, now)
+		events.session(RecordingWaitingEvent, s, *session, session.ID)
 	}
-	return told.events, told.err
 }
 
-// Follow takes over what a beat says of the session: its counters, by how much those
-// of the stream have grown, and, while the stream is active, how it does.
+// Follow takes over a beat of the session: its counters, by whose growth those of the stream grow
+// too, and, while the stream is active, its health.
 func (s *Stream) Follow(session *Session, b Beat) {
 	s.LastSeen, session.LastSeen = max(s.LastSeen, b.SeenAt), max(session.LastSeen, b.SeenAt)
 	s.grow(session.growTo(b.Counters))
@@ -269,8 +256,8 @@ func (s *Stream) setHealth(session *Session, issues []string) {
 	session.IsHealthy, session.Issues = new(len(issues) == 0), issues
 }
 
-// growTo sets the sums to those of n, none lower than it was, and returns by how much
-// they have grown. The rates are not looked at.
+// growTo raises the sums to those of n and returns by how much they have grown. It ignores the
+// rates.
 func (c *Counters) growTo(n Counters) (by Counters) {
 	return Counters{
 		SourceSegments:             growTo(&c.SourceSegments, n.SourceSegments),
@@ -296,28 +283,4 @@ func (c *Counters) grow(by Counters) {
 	c.TranscodedSegmentsDuration += by.TranscodedSegmentsDuration
 	c.SourceBytes += by.SourceBytes
 	c.TranscodedBytes += by.TranscodedBytes
-}
-
-// teller puts events together until one can't be made.
-type teller struct {
-	events []Event
-	err    error
-}
-
-// of tells of a stream and a session as they are now.
-func (t *teller) of(name EventName, s *Stream, session *Session, assetID string, now time.Time) {
-	if t.err != nil {
-		return
-	}
-	payload := struct {
-		Session Session `json:"session"`
-	}{*session}
-	payload.Session.SetRecording(nil, At(now))
-	payload.Session.AssetID = assetID
-	e, err := NewStreamEvent(name, *s, payload, now)
-	if err != nil {
-		t.err = err
-		return
-	}
-	t.events = append(t.events, e)
 }

@@ -28,8 +28,7 @@ func names(events []Event) string {
 	return strings.Join(all, " ")
 }
 
-// TestBroadcast follows a stream through sessions with every order of calls that
-// matters: what changes, and what is told, once.
+// TestBroadcast checks the state and the events of a stream for every relevant order of calls.
 func TestBroadcast(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -52,31 +51,25 @@ func TestBroadcast(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := liveStream(t, tt.record)
 			var session Session
-			var told []Event
-			now := airTime
+			batch := NewEventBatch("", airTime)
 			for _, call := range tt.calls {
-				now = now.Add(time.Second)
-				var events []Event
-				var err error
+				batch.Now = batch.Now.Add(time.Second)
 				switch call {
 				case 'n':
-					session = NewSession(&s, now)
+					session = NewSession(&s, batch.Now)
 				case '+':
-					events, err = s.GoOnAir(&session, now)
+					s.GoOnAir(&session, batch)
 				case '-':
-					events, err = s.GoOffAir(&session, now)
+					s.GoOffAir(&session, batch)
 				case 'x':
-					events, err = s.EndSession(&session, now)
+					s.EndSession(&session, batch)
 				case 'b':
-					s.Follow(&session, Beat{SeenAt: At(now), Counters: Counters{SourceBytes: 5, IngestRate: 7}, Issues: []string{"late"}})
+					s.Follow(&session, Beat{SeenAt: At(batch.Now), Counters: Counters{SourceBytes: 5, IngestRate: 7}, Issues: []string{"late"}})
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				told = append(told, events...)
 			}
-			if got := names(told); got != tt.want {
-				t.Errorf("told %q, want %q", got, tt.want)
+			events, err := batch.Events()
+			if err != nil || names(events) != tt.want {
+				t.Errorf("events %q, %v; want %q", names(events), err, tt.want)
 			}
 			if s.IsActive != tt.active || (s.IsHealthy != nil) != tt.active || (session.IsHealthy != nil) != tt.active {
 				t.Errorf("active %t, healthy %v and %v; want active %t, and health only then", s.IsActive, s.IsHealthy, session.IsHealthy, tt.active)
@@ -88,18 +81,18 @@ func TestBroadcast(t *testing.T) {
 	}
 }
 
-// TestBroadcastEvents shows what the events say.
+// TestBroadcastEvents checks the content of the events.
 func TestBroadcastEvents(t *testing.T) {
 	s := liveStream(t, true)
 	session := NewSession(&s, airTime)
-	on, err := s.GoOnAir(&session, airTime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	batch := NewEventBatch("", airTime)
+	s.GoOnAir(&session, batch)
 	s.Follow(&session, Beat{SeenAt: At(airTime.Add(2 * time.Second)), Counters: Counters{SourceBytes: 9}})
-	off, err := s.EndSession(&session, airTime.Add(3*time.Second))
-	if err != nil {
-		t.Fatal(err)
+	batch.Now = airTime.Add(3 * time.Second)
+	s.EndSession(&session, batch)
+	events, err := batch.Events()
+	if err != nil || len(events) != 4 {
+		t.Fatalf("events %q, %v; want 4", names(events), err)
 	}
 	for i, want := range []struct {
 		name   EventName
@@ -112,7 +105,7 @@ func TestBroadcastEvents(t *testing.T) {
 		{StreamIdle, false, "", 9},
 		{RecordingWaitingEvent, false, session.ID, 9},
 	} {
-		e := append(on, off...)[i]
+		e := events[i]
 		var stream struct {
 			ID       string `json:"id"`
 			IsActive bool   `json:"isActive"`
@@ -152,9 +145,7 @@ func TestFollow(t *testing.T) {
 	s := liveStream(t, false)
 	s.Counters = Counters{SourceSegments: 100, SourceBytes: 1000, SourceSegmentsDuration: 200, TranscodedSegments: 7} // of earlier sessions
 	session := NewSession(&s, airTime)
-	if _, err := s.GoOnAir(&session, airTime); err != nil {
-		t.Fatal(err)
-	}
+	s.GoOnAir(&session, NewEventBatch("", airTime))
 	beat := Beat{
 		SeenAt:   At(airTime.Add(2 * time.Second)),
 		Counters: Counters{SourceSegments: 3, TranscodedSegments: 6, SourceSegmentsDuration: 6.5, TranscodedSegmentsDuration: 13, SourceBytes: 50, TranscodedBytes: 90, IngestRate: 8, OutgoingRate: 9},
@@ -180,9 +171,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("healthy %t and %t with %q, rate %v; want unhealthy, rate 0", *s.IsHealthy, *session.IsHealthy, s.Issues, s.IngestRate)
 	}
 	// Off air the sums still grow, but there are no rates and no health.
-	if _, err := s.GoOffAir(&session, airTime.Add(9*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	s.GoOffAir(&session, NewEventBatch("", airTime.Add(9*time.Second)))
 	beat.Counters.SourceBytes = 60
 	s.Follow(&session, beat)
 	if s.SourceBytes != 1060 || s.IngestRate != 0 || s.IsHealthy != nil || session.IsHealthy != nil {
@@ -194,9 +183,7 @@ func TestSessionTakesSettingsOfTheStream(t *testing.T) {
 	s := liveStream(t, true)
 	s.RecordingSpec = &RecordingSpec{}
 	session := NewSession(&s, airTime)
-	if _, err := s.GoOnAir(&session, airTime); err != nil {
-		t.Fatal(err)
-	}
+	s.GoOnAir(&session, NewEventBatch("", airTime))
 	want := Session{
 		ID: session.ID, Kind: "session", Name: "video+" + s.PlaybackID, ParentID: s.ID, UserID: "u1", ProjectID: "p1", PlaybackID: s.PlaybackID,
 		CreatedAt: At(airTime), LastSeen: At(airTime), IsHealthy: new(true), Record: true, RecordingSpec: s.RecordingSpec, Profiles: s.Profiles,
@@ -205,9 +192,7 @@ func TestSessionTakesSettingsOfTheStream(t *testing.T) {
 		t.Errorf("session (-want +got):\n%s", diff)
 	}
 	s.Profiles = s.Profiles[:1] // changed in a gap
-	if _, err := s.GoOnAir(&session, airTime.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	s.GoOnAir(&session, NewEventBatch("", airTime.Add(time.Minute)))
 	if len(session.Profiles) != 1 {
 		t.Errorf("%d profiles after the return, want the stream's one", len(session.Profiles))
 	}
@@ -280,37 +265,37 @@ func TestOnAirNumbers(t *testing.T) {
 	}
 	a.Leap()
 	if a.NextSequence <= 7 || a.NextDiscontinuities <= 2 || a.Sequence != 7 {
-		t.Errorf("%+v after a leap; want numbers that nobody has seen", a)
+		t.Errorf("%+v after a leap; want numbers that no viewer has seen", a)
 	}
 	before, session := a, Session{}
 	session.Move(&a)
 	a.Move()
 	period := session.Earlier[0]
 	if period.First != before.Sequence || period.Next != before.NextSequence || period.Discontinuities != before.Discontinuities {
-		t.Errorf("the leg %+v of %+v", period, before)
+		t.Errorf("the period %+v of %+v", period, before)
 	}
 	if a.Sequence <= before.NextSequence || a.Discontinuities != before.NextDiscontinuities-1 {
-		t.Errorf("%+v goes on as %+v on another node", before, a)
+		t.Errorf("%+v continues as %+v on another node", before, a)
 	}
 }
 
-func TestGoesOnAndMustEnd(t *testing.T) {
+func TestContinuesAndMustEnd(t *testing.T) {
 	owner := &User{}
 	for _, tt := range []struct {
-		name    string
-		change  func(*OnAir, *User)
-		record  bool // of the stream; the session is not recorded
-		after   time.Duration
-		goesOn  bool
-		mustEnd Ending
+		name      string
+		change    func(*OnAir, *User)
+		record    bool // of the stream; the session is not recorded
+		after     time.Duration
+		continues bool
+		mustEnd   Ending
 	}{
-		{name: "on air", goesOn: true},
-		{name: "in the gap", change: func(a *OnAir, _ *User) { a.Release(airTime) }, after: 59 * time.Second, goesOn: true},
+		{name: "on air", continues: true},
+		{name: "in the gap", change: func(a *OnAir, _ *User) { a.Release(airTime) }, after: 59 * time.Second, continues: true},
 		{name: "too late", change: func(a *OnAir, _ *User) { a.Release(airTime) }, after: time.Minute, mustEnd: EndTimeout},
 		{name: "terminated", change: func(a *OnAir, _ *User) { a.Ending = EndTerminated }, mustEnd: EndTerminated},
 		{name: "record changed", record: true},
-		{name: "account suspended", change: func(_ *OnAir, u *User) { u.Suspended = true }, goesOn: true, mustEnd: EndBlocked},
-		{name: "account disabled", change: func(_ *OnAir, u *User) { u.Disabled = true }, goesOn: true, mustEnd: EndBlocked},
+		{name: "account suspended", change: func(_ *OnAir, u *User) { u.Suspended = true }, continues: true, mustEnd: EndBlocked},
+		{name: "account disabled", change: func(_ *OnAir, u *User) { u.Disabled = true }, continues: true, mustEnd: EndBlocked},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var a OnAir
@@ -321,14 +306,14 @@ func TestGoesOnAndMustEnd(t *testing.T) {
 				tt.change(&a, &u)
 			}
 			now := airTime.Add(tt.after)
-			if got := a.GoesOn(&Session{}, tt.record, now); got != tt.goesOn {
-				t.Errorf("GoesOn = %t, want %t", got, tt.goesOn)
+			if got := a.Continues(&Session{}, tt.record, now); got != tt.continues {
+				t.Errorf("Continues = %t, want %t", got, tt.continues)
 			}
 			if got := a.MustEnd(&u, now); got != tt.mustEnd {
 				t.Errorf("MustEnd = %q, want %q", got, tt.mustEnd)
 			}
 			if got := a.MustEnd(nil, now); got == "" {
-				t.Error("MustEnd of a stream whose account is gone = nothing")
+				t.Error("MustEnd of a stream whose account is deleted = nothing")
 			}
 		})
 	}
@@ -343,7 +328,7 @@ func TestAdmit(t *testing.T) {
 	}{
 		{"welcome", Stream{}, &User{}, ""},
 		{"deleted", Stream{Deleted: true, Suspended: true}, &User{}, NotFound},
-		{"account gone", Stream{}, nil, NotFound},
+		{"account deleted", Stream{}, nil, NotFound},
 		{"suspended", Stream{Suspended: true}, &User{}, Refused},
 		{"account suspended", Stream{}, &User{Suspended: true}, Refused},
 		{"account disabled", Stream{}, &User{Disabled: true}, Refused},

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// mask stands where a credential was.
+// mask replaces a credential.
 const mask = "***"
 
 // queryParameter is a parameter of a URL with a value.
 var queryParameter = regexp.MustCompile(`([?&;])([^?&;#=]+)=[^&;#]+`)
 
-// MaskURL returns a URL with stars for its user and password and for the values of parameters that
-// are credentials, as the signature of a presigned URL. A URL without them is returned as it is.
+// MaskURL returns a URL with stars for its user and password and for parameters that are
+// credentials, such as the signature of a presigned URL. A URL without them is returned as it is.
 func MaskURL(raw string) string {
 	return queryParameter.ReplaceAllStringFunc(withoutUser(raw), func(found string) string {
 		parts := queryParameter.FindStringSubmatch(found)
@@ -26,7 +26,7 @@ func MaskURL(raw string) string {
 	})
 }
 
-// isCredential reports whether a query parameter, by its name, opens what the URL names.
+// isCredential reports whether a query parameter is a credential, judged by its name.
 func isCredential(name string) bool {
 	name = strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || r == '.' {
@@ -40,8 +40,8 @@ func isCredential(name string) bool {
 		slices.ContainsFunc([]string{"signature", "token", "credential", "secret", "password", "passwd", "authorization", "accesskey", "accessid"}, within)
 }
 
-// withoutCredentials returns the part of a URL that everybody may see: a query
-// may be a signature that opens the place.
+// withoutCredentials returns the part of a URL that everybody may see: the query may be a
+// signature.
 func withoutCredentials(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -54,8 +54,8 @@ func withoutCredentials(raw string) string {
 	return withoutUser(u.String())
 }
 
-// withoutUser returns a URL with stars for its user and password. A URL without
-// them is returned as it is.
+// withoutUser returns a URL with stars for its user and password. A URL without them is returned as
+// it is.
 func withoutUser(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// NewObjectStore is the body that makes an object store.
+// NewObjectStore is the body that creates an object store.
 type NewObjectStore struct {
 	Name      string `json:"name"`
 	URL       string `json:"url"`
 	PublicURL string `json:"publicUrl"`
 }
 
-// ObjectStore returns the object store that the body asks for.
+// ObjectStore returns the object store that the body describes.
 func (n NewObjectStore) ObjectStore(userID string, now time.Time) (ObjectStore, error) {
 	o := ObjectStore{ID: NewID(), UserID: userID, Name: n.Name, PublicURL: n.PublicURL, CreatedAt: At(now), URL: Secret(n.URL)}
 	return o, o.validate()
@@ -29,23 +29,17 @@ type ObjectStorePatch struct {
 
 // Apply changes o as the patch says.
 func (p ObjectStorePatch) Apply(o *ObjectStore) error {
-	if p.Name != nil {
-		o.Name = *p.Name
-	}
-	if p.Disabled != nil {
-		o.Disabled = *p.Disabled
-	}
+	set(&o.Name, p.Name)
+	set(&o.Disabled, p.Disabled)
+	set(&o.PublicURL, p.PublicURL)
 	if p.URL != nil {
 		o.URL = Secret(*p.URL)
-	}
-	if p.PublicURL != nil {
-		o.PublicURL = *p.PublicURL
 	}
 	return o.validate()
 }
 
-// validate checks the addresses. The errors do not repeat the URL, which has the
-// bucket's credentials in it.
+// validate checks the URLs. The errors do not repeat the URL, which has the bucket's credentials in
+// it.
 func (o *ObjectStore) validate() error {
 	u, err := url.Parse(o.URL.Reveal())
 	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Period is a part of a session that a node carried before another one went on with it. Its
-// files are with that node.
+// Period is a part of a session that one node received before another node continued the session.
+// The node has the files of it.
 type Period struct {
 	Node string `json:"node"`
 	Lost bool   `json:"lost,omitempty"` // the recording was made without it
 
-	// What the session had carried when the period ended, as far as the store had heard.
+	// Counters of the session at the end of the period, as of the last beat.
 	SourceSegments         int64   `json:"sourceSegments"`
 	SourceSegmentsDuration float64 `json:"sourceSegmentsDuration"`
 
 	First           int64 `json:"first"`           // the number of its first segment
-	Discontinuities int64 `json:"discontinuities"` // before that
-	Next            int64 `json:"next"`            // the first number that nobody had seen, as far as the store had heard
+	Discontinuities int64 `json:"discontinuities"` // before that segment
+	Next            int64 `json:"next"`            // the first number that viewers had not seen, as of the last beat
 }
 
-// Move notes that another node goes on with the session than the one that carried it.
+// Move records that another node continues the session.
 func (s *Session) Move(from *OnAir) {
 	s.Earlier = append(s.Earlier, Period{
 		Node: from.Node, SourceSegments: s.SourceSegments, SourceSegmentsDuration: s.SourceSegmentsDuration,
@@ -28,7 +28,7 @@ func (s *Session) Move(from *OnAir) {
 	})
 }
 
-// Before returns what was carried before the present period.
+// Before returns the period before the current one; the zero value = there is none.
 func (s *Session) Before() Period {
 	if len(s.Earlier) == 0 {
 		return Period{}
@@ -36,7 +36,8 @@ func (s *Session) Before() Period {
 	return s.Earlier[len(s.Earlier)-1]
 }
 
-// Folder names the folder of the files of a period, from 0 on, on the node that has them.
+// Folder returns the name of the folder of a period's files, on the node that has them. Periods
+// count from 0.
 func (s *Session) Folder(period int) string {
 	if period == 0 {
 		return s.ID
@@ -44,16 +45,16 @@ func (s *Session) Folder(period int) string {
 	return s.ID + "." + strconv.Itoa(period)
 }
 
-// SessionOf returns the session that the files in a folder are of.
+// SessionOf returns the session whose files are in a folder.
 func SessionOf(folder string) (id string) {
 	id, _, _ = strings.Cut(folder, ".")
 	return id
 }
 
-// Move gives the stream's session a new period, on a node that can't ask the one before how
-// far it was. Its first segment is itself the discontinuity that the next number is after:
-// players are shown both periods in one list, where discontinuities can't be left out.
+// Move starts a new period of the session, on a node that can't ask the node before it how far it
+// was. The first segment of the period is itself a discontinuity: players see both periods in one
+// playlist, where discontinuities can't be skipped.
 func (a *OnAir) Move() {
-	a.NextSequence += unheard
+	a.NextSequence += unreported
 	a.Sequence, a.Discontinuities = a.NextSequence, max(a.Discontinuities, a.NextDiscontinuities-1)
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// PlaybackPolicy says who may play something.
+// PlaybackPolicy says who may play a stream or an asset.
 type PlaybackPolicy struct {
 	Type            string          `json:"type"` // public, jwt or webhook
 	WebhookID       string          `json:"webhookId,omitempty"`
@@ -25,9 +25,9 @@ const (
 // Private reports whether a viewer needs a credential.
 func (p *PlaybackPolicy) Private() bool { return p != nil && p.Type != PolicyPublic }
 
-// Validate checks a policy as far as that is possible without the store: that
-// its webhook exists is the caller's to look up.
-func (p *PlaybackPolicy) Validate() error {
+// validate checks a policy as far as that is possible without the store. The caller must check that
+// its webhook exists.
+func (p *PlaybackPolicy) validate() error {
 	if p == nil {
 		return nil
 	}
@@ -42,8 +42,8 @@ func (p *PlaybackPolicy) Validate() error {
 	return nil
 }
 
-// AllowsOrigin reports whether a page of the given origin may play it. No
-// origin means that the viewer is not a browser.
+// AllowsOrigin reports whether a page of the given origin may play. No origin means that the viewer
+// is not a browser.
 func (p *PlaybackPolicy) AllowsOrigin(origin string) bool {
 	return p == nil || origin == "" || len(p.AllowedOrigins) == 0 ||
 		slices.Contains(p.AllowedOrigins, "*") || slices.Contains(p.AllowedOrigins, origin)

@@ -33,9 +33,8 @@ func (p *Profile) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// normalizeEncoder writes the encoder the way SDKs know it: `h264` and friends become
-// `H.264`. AV1 moves to a member that SDKs do not read: they refuse an encoder that they
-// do not know.
+// normalizeEncoder writes the encoder the way SDKs know it: `h264` becomes `H.264`. AV1 moves to a
+// member that SDKs do not read: they refuse unknown encoders.
 func (p *Profile) normalizeEncoder() {
 	switch strings.ToLower(strings.ReplaceAll(p.Encoder, ".", "")) {
 	case "h264":
@@ -47,7 +46,7 @@ func (p *Profile) normalizeEncoder() {
 	}
 }
 
-// DefaultProfiles is the ladder of a stream whose maker named none.
+// DefaultProfiles returns the ladder of a stream that was created without profiles.
 func DefaultProfiles() []Profile {
 	rung := func(name string, width, height, bitrate int) Profile {
 		return Profile{Name: name, FPS: new(0), Bitrate: bitrate, Width: width, Height: height, Profile: "H264ConstrainedHigh"}
@@ -60,25 +59,25 @@ func DefaultProfiles() []Profile {
 	}
 }
 
-// smallestSide keeps encoders working on pictures of odd shape.
-const smallestSide = 16
+// minSide is the minimum width and height that encoders can handle.
+const minSide = 16
 
-// Fit returns the size of the rendition of a picture: the larger side asked for is the
-// larger side of the rendition, the other follows from the picture's shape.
+// Fit returns the size of the rendition of a video. Its larger side is that of the profile; the
+// other side follows from the aspect ratio of the video.
 func (p Profile) Fit(width, height int) (int, int) {
 	if even(width) == p.Width && even(height) == p.Height {
-		return p.Width, p.Height // the size of the source, but for a pixel
+		return p.Width, p.Height // the size of the source, rounded to even numbers
 	}
 	larger := float64(max(p.Width, p.Height))
-	near := func(side float64) int { return max(2*int(math.Round(side/2)), smallestSide) }
+	near := func(side float64) int { return max(2*int(math.Round(side/2)), minSide) }
 	if width >= height {
 		return near(larger), near(larger * float64(height) / float64(width))
 	}
 	return near(larger * float64(width) / float64(height)), near(larger)
 }
 
-// Enlarges reports whether the rendition of a picture would be larger than it is. Nobody
-// gains by that, so a ladder leaves such a rung out: what passes through is better.
+// Enlarges reports whether the rendition would be larger than the video. A ladder leaves such a
+// rung out, because the source itself is better.
 func (p Profile) Enlarges(width, height int) bool {
 	w, h := p.Fit(width, height)
 	return w > even(width) || h > even(height)
@@ -87,17 +86,16 @@ func (p Profile) Enlarges(width, height int) bool {
 // even returns the next even number.
 func even(n int) int { return (n + 1) &^ 1 }
 
-// profileName allows what is safe as the name of a folder and of a file.
+// profileName matches names that are safe for folders and files.
 var profileName = regexp.MustCompile(`^[\pL\pN_][\pL\pN ._+@-]*$`)
 
-// reservedName is what lies beside the folders of renditions.
+// reservedName matches the other files and folders beside those of renditions.
 var reservedName = regexp.MustCompile(`^(video|thumbnails|download|t|work|(source-)?audio[0-9]*|index\.m3u8|metadata\.json|presentation\.json|poster\.jpg)$`)
 
 // maxName is in bytes: file systems take 255, and extensions come after it.
 const maxName = 200
 
-// checkProfiles applies the rules that names share, because a name is the name of
-// a folder and of a file.
+// checkProfiles checks the names of profiles, which are names of folders and files too.
 func checkProfiles(kind Kind, profiles []Profile) error {
 	seen := map[string]bool{}
 	for i, p := range profiles {
@@ -120,7 +118,7 @@ func checkProfiles(kind Kind, profiles []Profile) error {
 	return nil
 }
 
-// CheckFileProfiles applies the rules for renditions of a file.
+// CheckFileProfiles checks profiles for renditions of a file.
 func CheckFileProfiles(profiles []Profile) error {
 	if err := checkProfiles(Invalid, profiles); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// knownHeights are the heights that people know by name, with their usual width and bitrate.
+// knownHeights are common heights with their usual width and bitrate.
 var knownHeights = map[int]struct{ width, bitrate int }{
 	2160: {3840, 16_000_000}, 1440: {2560, 10_000_000}, 1080: {1920, 6_000_000},
 	720: {1280, 3_000_000}, 540: {960, 2_000_000}, 480: {854, 1_600_000},
@@ -22,8 +22,8 @@ var (
 	qualityText = regexp.MustCompile(`^crf([0-9]{1,2})$`)
 )
 
-// ParseProfile reads a rendition as a person writes it: NAME[:BITRATE][:CODEC][:crfN], such as
-// 720p:3M or 1280x720:2500k:hevc. A bitrate that is not given is the usual one of that size.
+// ParseProfile reads a rendition like 720p:3M or 1280x720:2500k:hevc, in the form
+// NAME[:BITRATE][:CODEC][:crfN]. The default bitrate is the usual one of that size.
 func ParseProfile(text string) (Profile, error) {
 	options := strings.Split(text, ":")
 	p := Profile{Name: options[0]}

@@ -6,63 +6,56 @@ import (
 	"time"
 )
 
-// Pulling is the request that weir fetches a stream from its source. It stands until the
-// owner ends it, the source is through, or an encoder takes the stream over; whatever
-// fails meanwhile is tried again. The node that has it is known by its claim: everybody
-// who takes it gets a higher one, and whoever has an older one is not heard.
+// Pulling is a request that weir pulls a stream from its source. It lasts until the owner ends it,
+// the source ends, or an encoder takes the stream over; failures are retried. Each node that takes
+// it gets a higher claim, and writes with an older claim are refused.
 type Pulling struct {
 	StreamID string
 	Request  int64 // grows with every start
 	Wanted   bool
-	Plays    bool   // media of this request was on air
+	Plays    bool   // media of this request has been on air
 	Failures int64  // in a row
-	Issue    string // why it failed last, for people
-	Position int64  // how far the source was read, as its reader counts
+	Issue    string // why it last failed, for people
+	Position int64  // how far the source has been read, in units of its reader
 
-	Node, Boot string // who has it, in which of its lives; "" = nobody
+	Node, Boot string // the node that pulls, and its start; "" = none
 	Claim      int64
-	ExpiresAt  Millis // from then on the node is taken for dead
-	DueAt      Millis // until then nobody takes it
+	ExpiresAt  Millis // from then on other nodes take the node for dead
+	DueAt      Millis // until then no node takes it
 }
 
 const (
-	// PullLease is how long a node that pulls may be silent before another goes on.
+	// PullLease is how long a node that pulls may report nothing before another node takes over.
 	PullLease = 10 * time.Second
-	// A source that fails is asked again after a second, then after twice as long each
-	// time, up to this.
+	// maxPullPause bounds the pause before a source that failed is tried again. It starts at a
+	// second and doubles each time.
 	maxPullPause = 30 * time.Second
-	// steadyPull is how long a source must have played to be as good as new.
+	// steadyPull is how long a source must play before earlier failures are forgotten.
 	steadyPull = 30 * time.Second
 )
 
-// Start begins anew: nothing that was known of the source counts any more.
+// Start begins a new request, without the state of the last one.
 func (p *Pulling) Start(now time.Time) {
 	*p = Pulling{StreamID: p.StreamID, Request: p.Request + 1, Wanted: true, Claim: p.Claim + 1, DueAt: At(now)}
 }
 
-// Stop ends it. Whoever has it is not heard any more.
+// Stop ends the request. The node that pulls can't write to it any more.
 func (p *Pulling) Stop() {
 	p.Wanted, p.Node, p.Boot = false, "", ""
 	p.Claim++
 }
 
-// Take gives it to a node.
+// Take gives the request to a node.
 func (p *Pulling) Take(node, boot string, now time.Time) {
 	p.Node, p.Boot = node, boot
 	p.Claim++
 	p.ExpiresAt = At(now.Add(PullLease))
 }
 
-// Renew says that the node is alive, and how far it is.
-func (p *Pulling) Renew(position int64, now time.Time) {
-	p.Position, p.ExpiresAt = position, At(now.Add(PullLease))
-}
-
-// Play notes that the source is on air.
+// Play records that the source is on air.
 func (p *Pulling) Play() { p.Plays, p.Issue = true, "" }
 
-// Fail notes that the source could not be read any more after it had played for a while.
-// Somebody tries again later.
+// Fail records that the source failed after it had played for a while. A node tries again later.
 func (p *Pulling) Fail(issue string, position int64, played time.Duration, now time.Time) {
 	if played >= steadyPull {
 		p.Failures = 0
@@ -73,13 +66,13 @@ func (p *Pulling) Fail(issue string, position int64, played time.Duration, now t
 	p.Claim++
 }
 
-// Release lets another node go on.
+// Release lets another node take over.
 func (p *Pulling) Release(position int64, now time.Time) {
 	p.Position, p.Node, p.Boot, p.DueAt = position, "", "", At(now)
 	p.Claim++
 }
 
-// Check says why a source can't be pulled from, if that can be seen without asking it.
+// Check returns an error if the URL of the source is unusable.
 func (p *Pull) Check() error {
 	u, err := url.Parse(p.Source)
 	if err != nil {
@@ -96,9 +89,8 @@ func (p *Pull) Check() error {
 	return nil
 }
 
-// Replace makes s the stream that the body of n asks for, as far as its owner says what
-// it is: its id, its key and what it carried stay. Its multistream targets are left to the
-// caller: they need the store.
+// Replace gives s the settings of n. Its id, its key and its counters stay. The multistream targets
+// are left to the caller: they need the store.
 func (n NewStream) Replace(s *Stream, caller *Caller, now time.Time) error {
 	made, err := n.Stream(caller, now)
 	s.Name, s.CreatorID, s.UserTags, s.Record, s.RecordingSpec = made.Name, made.CreatorID, made.UserTags, made.Record, made.RecordingSpec
@@ -107,8 +99,8 @@ func (n NewStream) Replace(s *Stream, caller *Caller, now time.Time) error {
 	return err
 }
 
-// SetPullIssue shows among the issues why the source of a pull fails, also while nothing
-// is on air because of it; "" = it does not.
+// SetPullIssue lists among the issues why the pull source fails, also while the stream is off air;
+// "" = it does not fail.
 func (s *Stream) SetPullIssue(issue string) {
 	s.Issues = slices.DeleteFunc(slices.Clone(s.Issues), func(i string) bool { return i == s.PullIssue })
 	s.PullIssue = issue

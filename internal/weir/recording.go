@@ -2,8 +2,8 @@ package weir
 
 import "time"
 
-// NewRecording returns the asset that the media of a session becomes. Who may watch the
-// stream may watch its recording.
+// NewRecording returns the asset of a session's recording. It has the playback policy of the
+// stream.
 func NewRecording(session *Session, s *Stream, now time.Time) Asset {
 	a := Asset{
 		ID: session.ID, Name: "live-" + session.CreatedAt.Time().UTC().Format("2006-01-02T15:04Z"), PlaybackID: NewPlaybackID(session.ID),
@@ -16,8 +16,8 @@ func NewRecording(session *Session, s *Stream, now time.Time) Asset {
 	return a
 }
 
-// NewLadder returns the task that makes the renditions and the pictures of a recording,
-// which can be watched already.
+// NewLadder returns the task that makes the renditions and thumbnails of a recording, which can be
+// played already.
 func NewLadder(session *Session, recording Asset, now time.Time) Task {
 	t := Task{
 		ID: NewID(), Type: TaskUpload, CreatedAt: At(now), UserID: recording.UserID, ProjectID: recording.ProjectID,
@@ -30,23 +30,22 @@ func NewLadder(session *Session, recording Asset, now time.Time) Task {
 	return t
 }
 
-// Extends reports whether the task adds to an asset that is there without it.
+// Extends reports whether the task adds to an asset that can be played without it.
 func (t *Task) Extends() bool { return t.Type == TaskUpload && t.InputAssetID != "" }
 
-// SourceOnly reports whether a recording gets no renditions but what was recorded.
+// SourceOnly reports whether a recording gets no renditions beside the source.
 func (s *RecordingSpec) SourceOnly() bool {
 	return s != nil && s.Profiles != nil && len(s.Profiles) == 0
 }
 
-// Recorded reports whether the session becomes an asset: it is to be recorded, and there
-// is something to record.
+// Recorded reports whether the session becomes an asset: recording is on, and there is media.
 func (s *Session) Recorded() bool { return s.Record && !s.Unrecorded }
 
-// RecordingReady tells that the recording of a session can be watched. The addresses of
-// the asset are those that others can use.
+// RecordingReady returns the event that the recording of a session can be played. The URLs of the
+// asset must be complete.
 func (s *Stream) RecordingReady(session Session, recording Asset, now time.Time) (Event, error) {
 	session.SetRecording(&recording, At(now))
-	session.SourceRecordingURL = "" // only for who asks
+	session.SourceRecordingURL = "" // shown only on request
 	return NewStreamEvent(RecordingReadyEvent, *s, struct {
 		RecordingURL string  `json:"recordingUrl"`
 		MP4URL       string  `json:"mp4Url,omitempty"`

@@ -18,16 +18,16 @@ type Session struct {
 	Record             bool           `json:"record"`
 	RecordingSpec      *RecordingSpec `json:"recordingSpec,omitempty"`
 	Profiles           []Profile      `json:"profiles,omitzero"`         // empty = only the source
-	RecordingStatus    string         `json:"recordingStatus,omitempty"` // from the recording's asset, on read
-	AssetID            string         `json:"assetId,omitempty"`         // of the recording, when there is one
+	RecordingStatus    string         `json:"recordingStatus,omitempty"` // set on read, from the asset of the recording
+	AssetID            string         `json:"assetId,omitempty"`         // of the recording, if there is one
 	RecordingURL       string         `json:"recordingUrl,omitempty"`
 	MP4URL             string         `json:"mp4Url,omitempty"`
 	SourceRecordingURL string         `json:"sourceRecordingUrl,omitempty"`
 	Counters
 	Deleted    bool          `json:"-"`
-	Unrecorded bool          `json:"-"` // nothing was recorded although it was to be
-	Earlier    []Period      `json:"-"` // that other nodes carried before the one that carries it, or did last
-	End        time.Duration `json:"-"` // of what there is, on its timeline, as its node last said
+	Unrecorded bool          `json:"-"` // nothing was recorded although recording was on
+	Earlier    []Period      `json:"-"` // received by other nodes before the current or last one
+	End        time.Duration `json:"-"` // of the media on the session's timeline, as of the last beat
 }
 
 // The states of a recording, as a session shows them.
@@ -38,20 +38,19 @@ const (
 	RecordingNone    = "none"
 )
 
-// sessionForgotten is how long after its last sign of life a session without a
-// recording's asset will not get one any more.
-const sessionForgotten = 3 * 60 * 60 * 1000
+// maxRecordingDelay is how many milliseconds after its last media a session can still get the asset
+// of its recording.
+const maxRecordingDelay = 3 * 60 * 60 * 1000
 
-// SetRecording fills what a session says of its recording, from the asset with
-// the same id; asset is nil when there is none. A deleted recording reads `none`,
-// because SDKs know no word for it.
+// SetRecording sets the fields about the recording from the asset with the same id; nil = there is
+// none. A deleted recording has the status `none`, because SDKs know no other for it.
 func (s *Session) SetRecording(asset *Asset, now Millis) {
 	s.RecordingStatus, s.AssetID, s.RecordingURL, s.MP4URL, s.SourceRecordingURL = "", "", "", "", ""
 	if !s.Record {
 		return
 	}
 	switch {
-	case asset == nil && (s.Unrecorded || now-s.LastSeen > sessionForgotten):
+	case asset == nil && (s.Unrecorded || now-s.LastSeen > maxRecordingDelay):
 		s.RecordingStatus = RecordingNone
 	case asset == nil:
 		s.RecordingStatus = RecordingWaiting

@@ -126,7 +126,7 @@ func TestAssetStorage(t *testing.T) {
 		t.Errorf("after a failure (-want +got):\n%s", diff)
 	}
 	if !a.WantsOnIPFS(spec(`{"a":1,"b":2}`)) {
-		t.Error("after a failure the same wish must count again")
+		t.Error("after a failure the same request must count again")
 	}
 
 	// A copy that is there stays when the next one fails.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Stream is a place to send live video to. It outlives the broadcasts: each of
-// those is a [Session].
+// Stream is an ingest point for live video. It outlives its broadcasts: each of those is a
+// [Session].
 type Stream struct {
 	ID                 string          `json:"id"`
 	Kind               string          `json:"kind"`
@@ -36,13 +36,13 @@ type Stream struct {
 	Counters
 	Deleted       bool   `json:"-"`
 	ObjectStoreID string `json:"-"`
-	PullIssue     string `json:"-"` // why the source can't be pulled from now; shown among Issues
+	PullIssue     string `json:"-"` // why the pull source fails; shown among Issues
 
 	StreamKey Secret `json:"-"`
 	Pull      *Pull  `json:"-"` // sealed: its URL and headers may carry credentials
 }
 
-// Counters are what a stream and its sessions have carried so far.
+// Counters count the media of a stream or a session so far.
 type Counters struct {
 	SourceSegments             int64   `json:"sourceSegments"`
 	TranscodedSegments         int64   `json:"transcodedSegments"`
@@ -56,10 +56,10 @@ type Counters struct {
 
 // RecordingSpec says which renditions a recording gets.
 type RecordingSpec struct {
-	Profiles []Profile `json:"profiles,omitzero"` // empty = only the source; none = the default ladder of assets
+	Profiles []Profile `json:"profiles,omitzero"` // empty = only the source; nil = the default ladder of assets
 }
 
-// Pull is where weir fetches a stream from, when nobody pushes it.
+// Pull is the source that weir pulls a stream from.
 type Pull struct {
 	Source   string            `json:"source"`
 	Headers  map[string]string `json:"headers,omitempty"`
@@ -73,20 +73,20 @@ type Location struct {
 	Lon float64 `json:"lon"`
 }
 
-// Multistream lists where a stream is pushed on to.
+// Multistream lists the targets that a stream is pushed to.
 type Multistream struct {
 	Targets []TargetRef `json:"targets"`
 }
 
-// TargetRef names a target and the rendition that it gets.
+// TargetRef names a target and the rendition that is pushed to it.
 type TargetRef struct {
 	ID        string      `json:"id,omitempty"`
 	Profile   string      `json:"profile"`
 	VideoOnly bool        `json:"videoOnly,omitempty"`
-	Spec      *TargetSpec `json:"spec,omitempty"` // only in requests: makes a new target
+	Spec      *TargetSpec `json:"spec,omitempty"` // only in requests: creates a new target
 }
 
-// TargetSpec describes a target that is made together with the reference to it.
+// TargetSpec describes a target that is created together with the reference to it.
 type TargetSpec struct {
 	Name string `json:"name,omitempty"`
 	URL  string `json:"url"`
@@ -95,8 +95,8 @@ type TargetSpec struct {
 // SourceProfile is the name of the rendition that is the source itself.
 const SourceProfile = "source"
 
-// NewStream is the body that makes a stream. Members that SDKs of old send and
-// weir has no use for are accepted by openapi.yaml and not read.
+// NewStream is the body that creates a stream. openapi.yaml accepts members that old SDKs send and
+// that weir ignores.
 type NewStream struct {
 	Name           string          `json:"name"`
 	Profiles       *[]Profile      `json:"profiles"`
@@ -110,8 +110,8 @@ type NewStream struct {
 	ObjectStoreID  string          `json:"objectStoreId"`
 }
 
-// Stream returns the stream that the body asks for. Its multistream targets are
-// not looked at: they need the store.
+// Stream returns the stream that the body describes, without its multistream targets: they need the
+// store.
 func (n NewStream) Stream(caller *Caller, now time.Time) (Stream, error) {
 	id := NewID()
 	s := Stream{
@@ -124,7 +124,7 @@ func (n NewStream) Stream(caller *Caller, now time.Time) (Stream, error) {
 	if n.Profiles != nil {
 		s.Profiles = *n.Profiles
 	}
-	return s, s.Validate()
+	return s, s.validate()
 }
 
 // StreamPatch is the body that changes a stream. A nil member is left as it is.
@@ -140,9 +140,8 @@ type StreamPatch struct {
 	UserTags       json.RawMessage          `json:"userTags"`
 }
 
-// Apply changes s as the patch says, or returns why it can't. Multistream is
-// left to the caller: it needs the store, and must be done after Apply, so that
-// the references are held against the new profiles.
+// Apply changes s as the patch says. Multistream is left to the caller: it needs the store, and
+// must follow Apply, so that the references are checked against the new profiles.
 func (p StreamPatch) Apply(s *Stream) error {
 	if s.IsActive && p.Record != nil && *p.Record != s.Record {
 		return Errorf(Refused, "cannot change 'record' field while stream is active")
@@ -150,9 +149,8 @@ func (p StreamPatch) Apply(s *Stream) error {
 	if s.IsActive && p.Profiles.Set {
 		return Errorf(Refused, "cannot change 'profiles' field while stream is active")
 	}
-	if p.Name != nil {
-		s.Name = *p.Name
-	}
+	set(&s.Name, p.Name)
+	set(&s.Suspended, p.Suspended)
 	if p.CreatorID != nil {
 		s.CreatorID = p.CreatorID
 	}
@@ -164,9 +162,6 @@ func (p StreamPatch) Apply(s *Stream) error {
 	}
 	if p.RecordingSpec != nil {
 		s.RecordingSpec = p.RecordingSpec
-	}
-	if p.Suspended != nil {
-		s.Suspended = *p.Suspended
 	}
 	if p.PlaybackPolicy.Set {
 		s.PlaybackPolicy = p.PlaybackPolicy.Value
@@ -180,16 +175,15 @@ func (p StreamPatch) Apply(s *Stream) error {
 	if p.UserTags != nil {
 		s.UserTags = compact(p.UserTags)
 	}
-	return s.Validate()
+	return s.validate()
 }
 
-// Validate checks what can be checked without the store, in the order of the
-// contract.
-func (s *Stream) Validate() error {
+// validate checks what needs no store, in the order of the contract.
+func (s *Stream) validate() error {
 	if s.RecordingSpec != nil && !s.Record {
 		return Errorf(Refused, "recordingSpec is only supported with record=true")
 	}
-	if err := s.PlaybackPolicy.Validate(); err != nil {
+	if err := s.PlaybackPolicy.validate(); err != nil {
 		return err
 	}
 	if err := checkProfiles(Refused, s.Profiles); err != nil {
@@ -200,23 +194,23 @@ func (s *Stream) Validate() error {
 			return err
 		}
 	}
-	return CheckUserTags(s.UserTags)
+	if len(s.UserTags) > 2048 {
+		return Errorf(Refused, "userTags object is too large. Max size is 2048 characters")
+	}
+	return nil
 }
 
-// Terminate notes that the broadcast was ended by its owner.
+// Terminate records that the owner ended the broadcast.
 func (s *Stream) Terminate(now time.Time) error {
 	if s.LastTerminatedAt != nil && now.Sub(s.LastTerminatedAt.Time()) < 5*time.Second {
-		e := Errorf(Busy, "too many terminate requests")
-		e.RetryAfter = 5 * time.Second
-		return e
+		return TooMany(5*time.Second, "too many terminate requests")
 	}
 	s.LastTerminatedAt = new(At(now))
 	return nil
 }
 
-// CheckTargets holds references against the profiles of the stream. known says
-// whether a target of the stream's owner has that id; references with a spec
-// have no id yet.
+// CheckTargets checks references against the profiles of the stream. known reports whether a target
+// of the stream's owner has the id; references with a spec have no id yet.
 func (s *Stream) CheckTargets(refs []TargetRef, known func(id string) bool) error {
 	type key struct{ id, profile string }
 	seen := map[key]bool{}
@@ -228,7 +222,7 @@ func (s *Stream) CheckTargets(refs []TargetRef, known func(id string) bool) erro
 			return Errorf(Refused, `multistream target must have either an "id" or a "spec"`)
 		}
 		if ref.ID == "" {
-			if _, err := TargetHost(ref.Spec.URL); err != nil {
+			if _, err := targetHost(ref.Spec.URL); err != nil {
 				return err
 			}
 			continue
@@ -257,7 +251,7 @@ func (s *Stream) profileNames() string {
 	return "[" + strings.Join(append(names, `"source"`), ",") + "]"
 }
 
-// RemoveTarget drops every reference to a target.
+// RemoveTarget removes every reference to a target.
 func (s *Stream) RemoveTarget(targetID string) {
 	s.Multistream.Targets = slices.DeleteFunc(s.Multistream.Targets, func(r TargetRef) bool { return r.ID == targetID })
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Target is another platform that a stream is pushed on to.
+// Target is another platform that streams are pushed to.
 type Target struct {
 	ID        string `json:"id"`
 	UserID    string `json:"userId"`
@@ -16,16 +16,16 @@ type Target struct {
 	URL Secret `json:"-"` // has the platform's stream key in it
 }
 
-// NewTarget is the body that makes a target.
+// NewTarget is the body that creates a target.
 type NewTarget struct {
 	Name     string `json:"name"`
 	URL      string `json:"url"`
 	Disabled bool   `json:"disabled"`
 }
 
-// Target returns the target that the body asks for.
+// Target returns the target that the body describes.
 func (n NewTarget) Target(userID string, now time.Time) (Target, error) {
-	host, err := TargetHost(n.URL)
+	host, err := targetHost(n.URL)
 	if err != nil {
 		return Target{}, err
 	}
@@ -35,7 +35,7 @@ func (n NewTarget) Target(userID string, now time.Time) (Target, error) {
 	return Target{ID: NewID(), UserID: userID, Name: n.Name, URL: Secret(n.URL), Disabled: n.Disabled, CreatedAt: At(now)}, nil
 }
 
-// TargetPatch is the body that changes a target. Empty strings are left out.
+// TargetPatch is the body that changes a target. Empty strings change nothing.
 type TargetPatch struct {
 	Name     string `json:"name"`
 	URL      string `json:"url"`
@@ -45,7 +45,7 @@ type TargetPatch struct {
 // Apply changes t as the patch says.
 func (p TargetPatch) Apply(t *Target) error {
 	if p.URL != "" {
-		if _, err := TargetHost(p.URL); err != nil {
+		if _, err := targetHost(p.URL); err != nil {
 			return err
 		}
 		t.URL = Secret(p.URL)
@@ -53,15 +53,13 @@ func (p TargetPatch) Apply(t *Target) error {
 	if p.Name != "" {
 		t.Name = p.Name
 	}
-	if p.Disabled != nil {
-		t.Disabled = *p.Disabled
-	}
+	set(&t.Disabled, p.Disabled)
 	return nil
 }
 
-// TargetHost returns the host of a target's URL. The error does not repeat the
-// URL, which has a stream key in it.
-func TargetHost(raw string) (string, error) {
+// targetHost returns the host of a target's URL. The error does not repeat the URL, which has a
+// stream key in it.
+func targetHost(raw string) (string, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
 		return "", Errorf(Invalid, "Bad URL: write it as rtmp://host/app/key, rtmps://host/app/key or srt://host:port?streamid=key")
@@ -73,14 +71,8 @@ func TargetHost(raw string) (string, error) {
 	return "", Errorf(Invalid, "Bad URL: the scheme must be rtmp, rtmps or srt")
 }
 
-// NewTargetEvent tells of the push of a stream to a target.
+// NewTargetEvent returns an event about the push of a stream to a target.
 func NewTargetEvent(name EventName, s Stream, t Target, profile string, now time.Time) (Event, error) {
-	type shown struct {
-		ID      string `json:"id"`
-		Name    string `json:"name"`
-		Profile string `json:"profile"`
-	}
-	return NewStreamEvent(name, s, struct {
-		Target shown `json:"target"`
-	}{shown{t.ID, t.Name, profile}}, now)
+	target := map[string]string{"id": t.ID, "name": t.Name, "profile": profile}
+	return NewStreamEvent(name, s, map[string]any{"target": target}, now)
 }

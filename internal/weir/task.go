@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Task is work that takes a while.
+// Task is work that runs in the background.
 type Task struct {
 	ID            string      `json:"id"`
 	Type          TaskType    `json:"type"`
@@ -21,7 +21,7 @@ type Task struct {
 	Status        TaskStatus  `json:"status"`
 	Output        *TaskOutput `json:"output,omitempty"`
 
-	Secrets TaskSecrets `json:"-"` // sealed, and forgotten a while after the end
+	Secrets TaskSecrets `json:"-"` // sealed, and deleted a while after the end
 }
 
 // TaskType is what a task does.
@@ -36,7 +36,7 @@ const (
 	TaskClip       TaskType = "clip"
 )
 
-// TaskPhase is how far a task is.
+// TaskPhase is the state of a task.
 type TaskPhase string
 
 // The phases of a task.
@@ -49,7 +49,7 @@ const (
 	TaskCancelled TaskPhase = "cancelled"
 )
 
-// TaskStatus is how far a task is, and since when.
+// TaskStatus is the state of a task, and since when.
 type TaskStatus struct {
 	Phase        TaskPhase `json:"phase"`
 	UpdatedAt    Millis    `json:"updatedAt"`
@@ -61,8 +61,8 @@ type TaskStatus struct {
 	Warnings     []string  `json:"warnings,omitempty"` // of a completed task: damage in its source
 }
 
-// TaskParams is what a task was asked to do; one member, named after its type.
-// What is secret in it shows as stars; the values are in TaskSecrets.
+// TaskParams are the parameters of a task: one member, named after its type. Secrets show as stars;
+// their values are in TaskSecrets.
 type TaskParams struct {
 	Upload     *UploadParams     `json:"upload,omitempty"`
 	Export     *ExportParams     `json:"export,omitempty"`
@@ -71,7 +71,7 @@ type TaskParams struct {
 	Clip       *ClipParams       `json:"clip,omitempty"`
 }
 
-// UploadParams makes an asset from a source.
+// UploadParams are those of a task that makes an asset from a source.
 type UploadParams struct {
 	URL                   string     `json:"url,omitempty"`
 	Encryption            *MaskedKey `json:"encryption,omitempty"`
@@ -80,18 +80,18 @@ type UploadParams struct {
 	TargetSegmentSizeSecs int        `json:"targetSegmentSizeSecs,omitempty"`
 }
 
-// MaskedKey stands where a key was given.
+// MaskedKey replaces a key.
 type MaskedKey struct {
 	Key string `json:"key"`
 }
 
-// ExportParams sends an asset somewhere else.
+// ExportParams are those of a task that copies an asset to another place.
 type ExportParams struct {
 	Custom *CustomExport `json:"custom,omitempty"`
 	IPFS   *IPFSExport   `json:"ipfs,omitempty"`
 }
 
-// CustomExport sends an asset to an address of the caller's.
+// CustomExport sends an asset to a URL of the caller.
 type CustomExport struct {
 	URL     string            `json:"url"`
 	Method  string            `json:"method,omitempty"`
@@ -112,14 +112,14 @@ type Pinata struct {
 	APISecret string `json:"apiSecret,omitempty"`
 }
 
-// ExportDataParams sends metadata to IPFS.
+// ExportDataParams are those of a task that sends metadata to IPFS.
 type ExportDataParams struct {
 	Content json.RawMessage `json:"content,omitempty"`
 	Type    string          `json:"type,omitempty"`
 	ID      string          `json:"id,omitempty"`
 }
 
-// TranscodeParams makes renditions of a file in the caller's own storage.
+// TranscodeParams are those of a task that makes renditions of a file in the caller's own storage.
 type TranscodeParams struct {
 	Input                 URLParam         `json:"input"`
 	Storage               URLParam         `json:"storage"`
@@ -130,12 +130,12 @@ type TranscodeParams struct {
 	C2PA                  bool             `json:"c2pa"`
 }
 
-// URLParam is a place, with its credentials as stars.
+// URLParam is a URL with its credentials as stars.
 type URLParam struct {
 	URL string `json:"url"`
 }
 
-// TranscodeOutputs says which formats go where.
+// TranscodeOutputs has the path of each output format.
 type TranscodeOutputs struct {
 	HLS  *PathParam `json:"hls,omitempty"`
 	MP4  *PathParam `json:"mp4,omitempty"`
@@ -147,7 +147,7 @@ type PathParam struct {
 	Path string `json:"path"`
 }
 
-// ClipParams cuts a piece out of a stream.
+// ClipParams are those of a task that cuts a clip out of a stream.
 type ClipParams struct {
 	URL          string        `json:"url,omitempty"`
 	ClipStrategy *ClipStrategy `json:"clipStrategy,omitempty"`
@@ -155,14 +155,14 @@ type ClipParams struct {
 	InputID      string        `json:"inputId,omitempty"`
 }
 
-// ClipStrategy says which piece.
+// ClipStrategy is the range of a clip.
 type ClipStrategy struct {
 	StartTime  Millis `json:"startTime"`
 	EndTime    Millis `json:"endTime"`
 	PlaybackID string `json:"playbackId"`
 }
 
-// TaskOutput is what came of a task; one member, named after its type.
+// TaskOutput is the result of a task: one member, named after its type.
 type TaskOutput struct {
 	Upload     *AssetOutput      `json:"upload,omitempty"`
 	Clip       *AssetOutput      `json:"clip,omitempty"`
@@ -176,7 +176,7 @@ type AssetOutput struct {
 	AssetSpec Asset `json:"assetSpec"`
 }
 
-// ExportOutput says where an asset was sent.
+// ExportOutput says where an asset was copied to.
 type ExportOutput struct {
 	IPFS *IPFSOutput `json:"ipfs,omitempty"`
 }
@@ -198,33 +198,33 @@ type ExportDataOutput struct {
 	} `json:"ipfs"`
 }
 
-// TranscodeOutput says what a transcode task put into the caller's storage. All
-// paths are relative to BaseURL and start with a slash.
+// TranscodeOutput lists what a transcode task wrote into the caller's storage. All paths are
+// relative to BaseURL and start with a slash.
 type TranscodeOutput struct {
 	BaseURL    string            `json:"baseUrl"`
 	HLS        *PathParam        `json:"hls,omitempty"`  // the master playlist
 	MP4        []PathParam       `json:"mp4,omitempty"`  // one a rendition, in the order of the ladder
-	FMP4       *FMP4Output       `json:"fmp4,omitempty"` // the manifests over the fragmented files
+	FMP4       *FMP4Output       `json:"fmp4,omitempty"` // the manifests of the fragmented files
 	Renditions []RenditionOutput `json:"renditions"`
 	VideoSpec  *VideoSpec        `json:"videoSpec,omitempty"` // of the source
 	RequestID  string            `json:"request_id"`
 	InputVideo InputVideo        `json:"input_video"`
 }
 
-// FMP4Output names the manifests over single fragmented MP4 files.
+// FMP4Output names the manifests of single fragmented MP4 files.
 type FMP4Output struct {
 	Path string `json:"path"` // the HLS master playlist
 	DASH string `json:"dash"` // the DASH manifest
 }
 
-// RenditionOutput is a rendition as it was made, not as it was asked for.
+// RenditionOutput is a rendition as it was encoded, not as it was requested.
 type RenditionOutput struct {
 	Name     string  `json:"name"`
-	Codec    string  `json:"codec"` // as RFC 6381 writes it, with that of the audio
+	Codec    string  `json:"codec"` // as in RFC 6381, with that of the audio
 	Width    int     `json:"width,omitempty"`
 	Height   int     `json:"height,omitempty"`
 	FPS      float64 `json:"fps,omitempty"`
-	Bitrate  int64   `json:"bitrate"`            // bits per second on average, without audio where there is a picture
+	Bitrate  int64   `json:"bitrate"`            // bits per second on average; of the video alone if there is video
 	Size     int64   `json:"size"`               // bytes of the MP4 file; else of playlist and segments; else of the fragmented file
 	Playlist string  `json:"playlist,omitempty"` // HLS media playlist
 	MP4      string  `json:"mp4,omitempty"`
@@ -237,7 +237,7 @@ type InputVideo struct {
 	Size     int64   `json:"size"`     // bytes
 }
 
-// TaskSecrets is what a task needs and nobody may see.
+// TaskSecrets are the credentials of a task.
 type TaskSecrets struct {
 	EncryptedKey  string            `json:"encryptedKey,omitempty"`
 	InputURL      string            `json:"inputUrl,omitempty"`
@@ -245,11 +245,10 @@ type TaskSecrets struct {
 	ExportURL     string            `json:"exportUrl,omitempty"`
 	ExportHeaders map[string]string `json:"exportHeaders,omitempty"`
 	Pinata        *Pinata           `json:"pinata,omitempty"`
-	Gone          bool              `json:"gone,omitempty"` // there were some, and they were forgotten
+	Gone          bool              `json:"gone,omitempty"` // there were credentials, and they were deleted
 }
 
-// InputURL is where the file of a task is fetched from, credentials and all; "" = it is
-// not fetched.
+// InputURL returns the URL of the task's source with its credentials; "" = it has none.
 func (t Task) InputURL() string {
 	switch {
 	case t.Secrets.InputURL != "":
@@ -262,23 +261,26 @@ func (t Task) InputURL() string {
 	return ""
 }
 
-// NewExport returns the task that exports an asset. Credentials go into the
-// task's secrets; the parameters keep stars.
-func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {
-	t := Task{
-		ID: NewID(), Type: TaskExport, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
-		InputAssetID: a.ID, Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
+// newTask returns a pending task of the caller.
+func newTask(kind TaskType, caller *Caller, now time.Time) Task {
+	return Task{
+		ID: NewID(), Type: kind, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
+		Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
 	}
+}
+
+// NewExport returns the task that exports an asset. Credentials go into the task's secrets; the
+// parameters keep stars.
+func NewExport(p ExportParams, a Asset, caller *Caller, now time.Time) Task {
+	t := newTask(TaskExport, caller, now)
+	t.InputAssetID = a.ID
 	if p.Custom != nil {
 		t.Secrets.ExportURL, t.Secrets.ExportHeaders = p.Custom.URL, p.Custom.Headers
-		masked := &CustomExport{URL: withoutCredentials(p.Custom.URL), Method: p.Custom.Method}
+		headers := map[string]string{}
 		for name := range p.Custom.Headers {
-			if masked.Headers == nil {
-				masked.Headers = map[string]string{}
-			}
-			masked.Headers[name] = mask
+			headers[name] = mask
 		}
-		t.Params.Export = &ExportParams{Custom: masked}
+		t.Params.Export = &ExportParams{Custom: &CustomExport{withoutCredentials(p.Custom.URL), p.Custom.Method, headers}}
 	} else {
 		masked := *p.IPFS
 		t.Secrets.Pinata = p.IPFS.Pinata
@@ -298,7 +300,7 @@ func (p *Pinata) masked() *Pinata {
 	return &Pinata{APIKey: mask, APISecret: mask}
 }
 
-// Queue makes a task wait for its turn.
+// Queue puts a task into the queue.
 func (t *Task) Queue(now time.Time) {
 	if t.ScheduledAt == 0 {
 		t.ScheduledAt = At(now)
@@ -311,15 +313,13 @@ func (t *Task) Done() bool {
 	return t.Status.Phase == TaskCompleted || t.Status.Phase == TaskFailed || t.Status.Phase == TaskCancelled
 }
 
-// Retry makes a task that has failed wait for its turn again.
+// Retry puts a task that has failed into the queue again.
 func (t *Task) Retry(now time.Time) error {
 	if t.Status.Phase != TaskFailed && t.Status.Phase != TaskCancelled {
 		return Errorf(Refused, "task is not in a retryable state")
 	}
 	if t.ScheduledAt == 0 {
-		e := Errorf(Refused, "task is not in a retryable state")
-		e.Messages = append(e.Messages, "its file was never uploaded: request a new upload")
-		return e
+		return &Error{Kind: Refused, Messages: []string{"task is not in a retryable state", "its file was never uploaded: request a new upload"}}
 	}
 	if t.Secrets.Gone {
 		return Errorf(Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
@@ -337,8 +337,8 @@ func (t *Task) Cancel(now time.Time) error {
 	return nil
 }
 
-// Start begins a task that was admitted, or goes on with it after its node was
-// lost. It reports whether there is anything to do.
+// Start begins a task that was admitted, or continues it after its node was lost. It reports
+// whether there is anything to do.
 func (t *Task) Start(progress float64, now time.Time) bool {
 	if t.Status.Phase != TaskWaiting && t.Status.Phase != TaskRunning {
 		return false
@@ -350,8 +350,8 @@ func (t *Task) Start(progress float64, now time.Time) bool {
 	return true
 }
 
-// Advance notes how far a task is. The progress never falls, and is 1 only at the
-// end. It reports whether anything changed that people see.
+// Advance sets the progress of a task. The progress never falls, and is 1 only at the end. Advance
+// reports whether anything visible changed.
 func (t *Task) Advance(step string, progress float64, eta, now time.Time) bool {
 	if t.Status.Phase != TaskRunning {
 		return false
@@ -374,11 +374,11 @@ func (t *Task) Advance(step string, progress float64, eta, now time.Time) bool {
 
 func round3(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// maxRetries is how often a task is tried again by itself.
+// maxRetries is how often a failed task is retried automatically.
 const maxRetries = 2
 
-// Again makes a running task wait for another attempt after a failure that may not
-// come again. It reports whether there is one left; if not, the task is as it was.
+// Again puts a running task into the queue again, after a failure that may not recur. It reports
+// whether there is a retry left; if not, the task stays as it is.
 func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
 	if t.Status.Retries != nil {
 		retry = *t.Status.Retries
@@ -391,13 +391,13 @@ func (t *Task) Again(message string, now time.Time) (retry int, ok bool) {
 	return retry, true
 }
 
-// Complete ends a task with what came of it, and what its owner should know of it.
+// Complete ends a task with its result, and with warnings for its owner.
 func (t *Task) Complete(output *TaskOutput, warnings []string, now time.Time) {
 	t.Output = output
 	t.Status = TaskStatus{Phase: TaskCompleted, UpdatedAt: At(now), Progress: new(1.0), Warnings: warnings}
 }
 
-// IPFSSpec returns what the task was to copy to IPFS, and nil when it was not.
+// IPFSSpec returns the spec of the copy to IPFS that the task makes, nil when it makes none.
 func (t *Task) IPFSSpec() *IPFSSpec {
 	if p := t.Params.Export; p != nil && p.IPFS != nil {
 		return &IPFSSpec{NFTMetadataTemplate: p.IPFS.NFTMetadataTemplate, NFTMetadata: p.IPFS.NFTMetadata}

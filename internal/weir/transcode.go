@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// NewTranscode is the body that asks for renditions of a file in the caller's own
-// storage.
+// NewTranscode is the body that requests renditions of a file in the caller's own storage.
 type NewTranscode struct {
 	Input                 TranscodePlace   `json:"input"`
 	Storage               TranscodePlace   `json:"storage"`
@@ -20,8 +19,8 @@ type NewTranscode struct {
 	C2PA                  bool             `json:"c2pa"`
 }
 
-// TranscodePlace is where a file is read from or written to: a URL, or a bucket
-// and what opens it.
+// TranscodePlace is where a file is read from or written to: a URL, or a bucket and its
+// credentials.
 type TranscodePlace struct {
 	Type        string `json:"type"`
 	URL         string `json:"url"`
@@ -34,8 +33,7 @@ type TranscodePlace struct {
 	} `json:"credentials"`
 }
 
-// Task returns the task. It is pending: the destination is still to be checked,
-// which needs the network.
+// Task returns the task. It is pending, because the check of the destination needs the network.
 func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	if n.C2PA {
 		return Task{}, errNoProvenance()
@@ -51,14 +49,11 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	if err := n.Outputs.clean(); err != nil {
 		return Task{}, err
 	}
-	t := Task{
-		ID: NewID(), Type: TaskTranscode, CreatedAt: At(now), UserID: caller.UserID, ProjectID: caller.ProjectID,
-		Status: TaskStatus{Phase: TaskPending, UpdatedAt: At(now)},
-		Params: TaskParams{Transcode: &TranscodeParams{
-			Input: URLParam{MaskURL(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
-			TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
-		}},
-		Secrets: TaskSecrets{StorageURL: storage},
+	t := newTask(TaskTranscode, caller, now)
+	t.Secrets.StorageURL = storage
+	t.Params.Transcode = &TranscodeParams{
+		Input: URLParam{MaskURL(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
+		TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
 	}
 	if t.Params.Transcode.Input.URL != input {
 		t.Secrets.InputURL = input
@@ -75,7 +70,7 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	return t, nil
 }
 
-// errNoProvenance refuses what weir would otherwise have to leave out silently.
+// errNoProvenance refuses a request for C2PA, which weir would otherwise have to ignore silently.
 func errNoProvenance() error {
 	return Errorf(Invalid, "c2pa: signing is not available in this version of weir; leave it out or send false")
 }
@@ -89,13 +84,13 @@ func segmentSeconds(requested float64) int {
 	return int(min(max(requested, 2), 20) + 0.5)
 }
 
-// url writes a place as one URL, credentials and all.
+// url returns a place as one URL with its credentials.
 func (p TranscodePlace) url(name string) (string, error) {
 	if p.Type == "web3.storage" {
 		return "", Errorf(Invalid, "%s.type: web3.storage is not available in this version of weir; use s3", name)
 	}
 	if p.Endpoint == "" {
-		if err := CheckSourceURL(name+".url", p.URL); err != nil {
+		if err := checkSourceURL(name+".url", p.URL); err != nil {
 			return "", err
 		}
 		return p.URL, nil
@@ -124,9 +119,8 @@ func (p TranscodePlace) url(name string) (string, error) {
 	return place.String(), nil
 }
 
-// CheckSourceURL checks the address of a source that weir is to fetch; field is
-// what the caller calls it.
-func CheckSourceURL(field, raw string) error {
+// checkSourceURL checks the URL of a source. field is its name in the request.
+func checkSourceURL(field, raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || strings.HasSuffix(strings.ToLower(u.Hostname()), ".local") {
 		return Errorf(Invalid, "%s: give an address that can be fetched: https://host/path, ipfs://cid or ar://id", field)
@@ -134,8 +128,8 @@ func CheckSourceURL(field, raw string) error {
 	return nil
 }
 
-// clean gives the paths of the outputs one form: they start with a slash and do
-// not end with one, unless they are nothing else.
+// clean normalizes the paths of the outputs: they start with a slash and do not end with one,
+// except for the root.
 func (o *TranscodeOutputs) clean() error {
 	if o.HLS == nil && o.MP4 == nil && o.FMP4 == nil {
 		return Errorf(Invalid, "outputs: ask for at least one of hls, mp4 and fmp4")

@@ -29,7 +29,7 @@ type User struct {
 	Password string `json:"-"` // argon2id, see package account; "" = none set yet
 }
 
-// UserUsage is what an account streamed in a span of time.
+// UserUsage is what an account streamed in a range of time.
 type UserUsage struct {
 	SourceSegments             int64   `json:"sourceSegments"`
 	TranscodedSegments         int64   `json:"transcodedSegments"`
@@ -38,10 +38,10 @@ type UserUsage struct {
 	StreamCount                int64   `json:"streamCount"`
 }
 
-// DefaultViewerLimit is how many viewers an account may have at once.
+// DefaultViewerLimit is the default maximum of viewers of an account at once.
 const DefaultViewerLimit = 10_000
 
-// CheckEmail returns the address in the form in which it is stored.
+// CheckEmail returns the address in the form that is stored.
 func CheckEmail(email string) (string, error) {
 	a, err := mail.ParseAddress(email)
 	if err != nil || a.Address != email || len(email) > 254 {
@@ -50,7 +50,7 @@ func CheckEmail(email string) (string, error) {
 	return strings.ToLower(email), nil
 }
 
-// Project groups what an account owns.
+// Project groups resources of an account.
 type Project struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
@@ -59,7 +59,7 @@ type Project struct {
 	Deleted   bool   `json:"-"`
 }
 
-// Token is an API key, without the key: that is shown once, when it is made.
+// Token is an API key without the key itself, which is shown once, when it is created.
 type Token struct {
 	ID        string  `json:"id"`
 	Kind      string  `json:"kind"`
@@ -69,26 +69,26 @@ type Token struct {
 	CreatedAt Millis  `json:"createdAt"`
 	LastSeen  Millis  `json:"lastSeen,omitempty"`
 	Access    *Access `json:"access,omitempty"`
+	KeyHash   string  `json:"-"` // set by the store
 }
 
-// NewAPIToken is the body that makes an API key.
+// NewAPIToken is the body that creates an API key.
 type NewAPIToken struct {
 	Name   string  `json:"name"`
 	Access *Access `json:"access"`
 }
 
-// Token returns the API key that a body asks for.
+// Token returns the API key that the body describes.
 func (n NewAPIToken) Token(userID, projectID string, now time.Time) (Token, error) {
-	if err := n.Access.Validate(); err != nil {
-		return Token{}, err
+	t := Token{ID: NewID(), Kind: "api-token", UserID: userID, ProjectID: projectID, Name: n.Name, CreatedAt: At(now), Access: n.Access}
+	if a := n.Access; a != nil && a.CORS == nil && a.Rules == nil {
+		t.Access = nil // it restricts nothing
 	}
-	return Token{
-		ID: NewID(), Kind: "api-token", UserID: userID, ProjectID: projectID, Name: n.Name, CreatedAt: At(now), Access: n.Access.complete(),
-	}, nil
+	return t, t.Access.Validate()
 }
 
-// SigningKey is a public key that viewers' tokens may be signed for. weir keeps
-// no private key: its owner gets it once.
+// SigningKey is a public key that verifies viewers' tokens. weir does not store the private key:
+// its owner gets it once.
 type SigningKey struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
@@ -101,10 +101,10 @@ type SigningKey struct {
 	Deleted   bool   `json:"-"`
 }
 
-// MaxSigningKeys is how many signing keys an account may have.
+// MaxSigningKeys is the maximum number of signing keys of an account.
 const MaxSigningKeys = 10
 
-// ObjectStore is a bucket of the caller's.
+// ObjectStore is a bucket of the caller.
 type ObjectStore struct {
 	ID        string `json:"id"`
 	UserID    string `json:"userId"`

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// View is one viewer watching one thing, from the first request to the last.
+// View is one viewer of one stream or asset, from the first request to the last.
 type View struct {
 	ID            string
 	PlaybackID    string
-	UserID        string // owner of what is watched
+	UserID        string // owner of the content
 	ProjectID     string
 	AssetID       string
 	StreamID      string
@@ -22,7 +22,7 @@ type View struct {
 	TTFFMs        int64 // time to the first frame; 0 = unknown
 	RebufferMs    int64
 	Errors        int
-	ExitedEarly   bool // left before the first frame
+	ExitedEarly   bool // the viewer left before the first frame
 	DeviceType    string
 	Device        string
 	CPU           string
@@ -36,41 +36,30 @@ type View struct {
 	Geohash       string
 }
 
-// ViewSums is what views add up to.
+// ViewSums are sums over views.
 type ViewSums struct {
 	Views      int64
 	PlaytimeMs int64
 	RebufferMs int64
-	TTFFMs     int64 // over the views of which it is known
+	TTFFMs     int64 // over the views for which it is known
 	TTFFViews  int64 // how many those are
 	Errors     int64 // views with at least one
 	Exits      int64 // views that ended before the first frame
 }
 
-// Add adds other sums.
-func (s *ViewSums) Add(o ViewSums) {
-	s.Views += o.Views
-	s.PlaytimeMs += o.PlaytimeMs
-	s.RebufferMs += o.RebufferMs
-	s.TTFFMs += o.TTFFMs
-	s.TTFFViews += o.TTFFViews
-	s.Errors += o.Errors
-	s.Exits += o.Exits
-}
-
-// PlaytimeMins returns how long was watched.
+// PlaytimeMins returns the playtime in minutes.
 func (s ViewSums) PlaytimeMins() float64 { return Minutes(s.PlaytimeMs) }
 
 // TTFF returns the mean time to the first frame in milliseconds.
 func (s ViewSums) TTFF() float64 { return share(s.TTFFMs, s.TTFFViews) }
 
-// RebufferRatio returns which part of their time viewers waited for more.
+// RebufferRatio returns the share of time that viewers spent rebuffering.
 func (s ViewSums) RebufferRatio() float64 { return share(s.RebufferMs, s.PlaytimeMs+s.RebufferMs) }
 
-// ErrorRate returns which part of the views had an error.
+// ErrorRate returns the share of views that had an error.
 func (s ViewSums) ErrorRate() float64 { return share(s.Errors, s.Views) }
 
-// ExitRate returns which part of the views ended before the first frame.
+// ExitRate returns the share of views that ended before the first frame.
 func (s ViewSums) ExitRate() float64 { return share(s.Exits, s.Views) }
 
 func share(part, whole int64) float64 {
@@ -83,7 +72,7 @@ func share(part, whole int64) float64 {
 // Minutes returns milliseconds as minutes.
 func Minutes(ms int64) float64 { return float64(ms) / 60_000 }
 
-// TimeStep is a span of time that figures are added up over.
+// TimeStep is an interval of time for which figures are added up.
 type TimeStep string
 
 // The steps.
@@ -95,8 +84,7 @@ const (
 	StepYear  TimeStep = "year"
 )
 
-// Start returns the start of the step that a moment is in, in UTC. A week starts on
-// Monday.
+// Start returns the start of the step that contains a time, in UTC. A week starts on Monday.
 func (s TimeStep) Start(m Millis) Millis {
 	t := m.Time()
 	year, month, day := t.Date()
@@ -113,8 +101,7 @@ func (s TimeStep) Start(m Millis) Millis {
 	return At(time.Date(year, month, day, 0, 0, 0, 0, time.UTC))
 }
 
-// ParseMoment reads a moment as the parameters of figures have it: RFC 3339 or Unix
-// milliseconds.
+// ParseMoment reads a time: RFC 3339 or Unix milliseconds.
 func ParseMoment(text string) (Millis, error) {
 	const maxMillis = 253402300799999 // the last of the year 9999
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms >= 0 && ms <= maxMillis {

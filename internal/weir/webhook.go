@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Webhook is an address that is told of events.
+// Webhook is a URL that events are sent to.
 type Webhook struct {
 	ID        string         `json:"id"`
 	Kind      string         `json:"kind"`
@@ -19,11 +19,11 @@ type Webhook struct {
 	Status    *WebhookStatus `json:"status,omitempty"`
 	Deleted   bool           `json:"-"`
 
-	URL          Secret `json:"-"` // sealed: it may carry a token; its owner sees it
+	URL          Secret `json:"-"` // sealed: it may have a token in it; shown to its owner
 	SharedSecret Secret `json:"-"` // never shown again
 }
 
-// WebhookStatus tells how deliveries went lately.
+// WebhookStatus is the result of recent deliveries.
 type WebhookStatus struct {
 	LastTriggeredAt Millis          `json:"lastTriggeredAt,omitempty"`
 	LastFailure     *WebhookFailure `json:"lastFailure,omitempty"`
@@ -37,23 +37,23 @@ type WebhookFailure struct {
 	Response   string `json:"response,omitempty"` // base64
 }
 
-// WebhookBody is the body that makes or replaces a webhook.
+// WebhookBody is the body that creates or replaces a webhook.
 type WebhookBody struct {
 	Name         string      `json:"name"`
 	URL          string      `json:"url"`
-	Event        EventName   `json:"event"` // of old: one event
+	Event        EventName   `json:"event"` // deprecated: one event
 	Events       []EventName `json:"events"`
 	SharedSecret string      `json:"sharedSecret"`
 	StreamID     string      `json:"streamId"`
 }
 
-// Webhook returns the webhook that the body asks for.
+// Webhook returns the webhook that the body describes.
 func (b WebhookBody) Webhook(caller *Caller, now time.Time) (Webhook, error) {
 	w := Webhook{ID: NewID(), Kind: "webhook", UserID: caller.UserID, ProjectID: caller.ProjectID, CreatedAt: At(now)}
 	return w, b.Replace(&w)
 }
 
-// Replace writes the body over w; its id, its owner and its status stay.
+// Replace gives w the settings of the body. Its id, owner and status stay.
 func (b WebhookBody) Replace(w *Webhook) error {
 	events := b.Events
 	if events == nil && b.Event != "" {
@@ -74,7 +74,7 @@ type WebhookPatch struct {
 	Name         *string      `json:"name"`
 	URL          *string      `json:"url"`
 	Events       *[]EventName `json:"events"`
-	SharedSecret *string      `json:"sharedSecret"`
+	SharedSecret *Secret      `json:"sharedSecret"`
 	StreamID     *string      `json:"streamId"`
 }
 
@@ -86,22 +86,14 @@ func (p WebhookPatch) Apply(w *Webhook) error {
 		}
 		w.URL = Secret(*p.URL)
 	}
-	if p.Name != nil {
-		w.Name = *p.Name
-	}
-	if p.Events != nil {
-		w.Events = *p.Events
-	}
-	if p.SharedSecret != nil {
-		w.SharedSecret = Secret(*p.SharedSecret)
-	}
-	if p.StreamID != nil {
-		w.StreamID = *p.StreamID
-	}
+	set(&w.Name, p.Name)
+	set(&w.Events, p.Events)
+	set(&w.SharedSecret, p.SharedSecret)
+	set(&w.StreamID, p.StreamID)
 	return nil
 }
 
-// Wants reports whether the webhook is to be told of the event.
+// Wants reports whether the event must be sent to the webhook.
 func (w *Webhook) Wants(e *Event) bool {
 	return !w.Deleted && w.UserID == e.UserID && w.ProjectID == e.ProjectID &&
 		slices.Contains(w.Events, e.Name) && (w.StreamID == "" || w.StreamID == e.StreamID)
@@ -129,7 +121,7 @@ type WebhookLog struct {
 	Response  WebhookResponse `json:"response"`
 }
 
-// WebhookRequest is what was sent.
+// WebhookRequest is the request of an attempt.
 type WebhookRequest struct {
 	URL     Secret            `json:"-"` // sealed, as the webhook's own
 	Method  string            `json:"method"`
@@ -137,7 +129,7 @@ type WebhookRequest struct {
 	Body    string            `json:"body"`
 }
 
-// WebhookResponse is what came back. Error says why nothing did.
+// WebhookResponse is the response. Error says why there was none.
 type WebhookResponse struct {
 	Body       string `json:"body"` // base64 of the first 1,024 bytes
 	Status     int    `json:"status,omitempty"`
@@ -145,8 +137,8 @@ type WebhookResponse struct {
 	Error      string `json:"-"`
 }
 
-// After returns the status as it is after one more attempt. A failure stays on
-// record when later attempts succeed.
+// After returns the status after one more attempt. It keeps the last failure when later attempts
+// succeed.
 func (s *WebhookStatus) After(l WebhookLog) *WebhookStatus {
 	next := WebhookStatus{}
 	if s != nil {

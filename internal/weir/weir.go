@@ -1,13 +1,10 @@
-// Package weir holds the words and the rules of the service: streams, sessions,
-// assets, tasks, targets, webhooks, keys, people, and the errors that tell a
-// caller what to change.
+// Package weir has the types and the rules of the service: streams, sessions, assets, tasks,
+// targets, webhooks, keys, users, and the errors that say what a caller must change.
 //
-// It imports nothing but the standard library and does no I/O; everything here
-// can be tested with a table. There is one file a resource. Each has the shape
-// that the API shows (the JSON tags), the bodies that callers may send, and the
-// rules that need no look into the store. What is secret has the type [Secret]
-// and the tag `json:"-"`, so that it can't end up in an answer, an event or a log
-// line without somebody writing that down.
+// It imports nothing but the standard library and does no I/O. There is one file per resource. Each
+// has the resource as the API shows it (the JSON tags), the bodies of requests, and the rules that
+// do not need the store. A secret has the type [Secret] and the tag `json:"-"`, so that it can't
+// get into an answer, an event or a log line by accident.
 //
 // To add a resource: a file here, a file in store (its table), a file in api
 // (its routes), and its paths in openapi.yaml.
@@ -20,23 +17,23 @@ import (
 	"time"
 )
 
-// Millis is a moment as the API writes it: Unix milliseconds.
+// Millis is a time in Unix milliseconds, as the API writes it.
 type Millis int64
 
-// At returns t as the API writes it.
+// At returns t in milliseconds.
 func At(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
 // Time returns m as a time in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
-// Secret is a string that does not print, log or marshal as itself. Reveal is
-// the only way to its value, so that every place that shows one can be found.
+// Secret is a string that does not print, log or marshal as itself. Only Reveal returns its value,
+// so that every place that shows a secret can be found.
 type Secret string
 
 // Reveal returns the value.
 func (s Secret) Reveal() string { return string(s) }
 
-// String returns stars, or nothing for an empty secret.
+// String returns stars, or "" for an empty secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""

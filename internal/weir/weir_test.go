@@ -242,8 +242,8 @@ func TestTaskMoves(t *testing.T) {
 			t.Errorf("retry from %s: %q, want %q", tt.from, got, tt.retry)
 		}
 	}
-	gone := &Task{ScheduledAt: 1, Status: TaskStatus{Phase: TaskFailed}, Secrets: TaskSecrets{Gone: true}}
-	if err := gone.Retry(now); KindOf(err) != Invalid {
+	expired := &Task{ScheduledAt: 1, Status: TaskStatus{Phase: TaskFailed}, Secrets: TaskSecrets{Gone: true}}
+	if err := expired.Retry(now); KindOf(err) != Invalid {
 		t.Errorf("retry without credentials: %v, want invalid", err)
 	}
 }

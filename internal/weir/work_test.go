@@ -36,7 +36,7 @@ func TestTaskPhases(t *testing.T) {
 		t.Errorf("the progress before the end: %v", *task.Status.Progress)
 	}
 	if !task.Start(0.2, at(4)) || *task.Status.Progress != 0.999 {
-		t.Errorf("goes on after its node was lost: %+v", task.Status)
+		t.Errorf("continues after its node was lost: %+v", task.Status)
 	}
 	for retry := 1; retry <= 2; retry++ {
 		if n, ok := task.Again("away", at(5)); !ok || n != retry {

@@ -132,9 +132,9 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 // happened since the last time.
 func (w *Work) tell(ctx context.Context, tx *store.Tx, events *weir.EventBatch, t weir.Task, state store.Work) error {
 	share := *t.Status.Progress
-	telling := events.Now.Sub(state.ToldAt.Time()) >= tellEvery || share-state.Told >= tellStep
+	telling := events.Now.Sub(state.ReportedAt.Time()) >= tellEvery || share-state.Reported >= tellStep
 	if telling {
-		if _, err := tx.UpdateWork(ctx, t.ID, func(s *store.Work) { s.ToldAt, s.Told = weir.At(events.Now), share }); err != nil {
+		if _, err := tx.UpdateWork(ctx, t.ID, func(s *store.Work) { s.ReportedAt, s.Reported = weir.At(events.Now), share }); err != nil {
 			return err
 		}
 		events.Task(weir.TaskUpdated, t)

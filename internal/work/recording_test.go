@@ -87,7 +87,11 @@ func (s *studio) recorded(t *testing.T, id, status string) weir.Session {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session.SetRecording(assets[id], weir.At(time.Now()))
+		var asset *weir.Asset
+		if a, ok := assets[id]; ok {
+			asset = &a
+		}
+		session.SetRecording(asset, weir.At(time.Now()))
 		return session.RecordingStatus == status
 	})
 	return session

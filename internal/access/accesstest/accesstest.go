@@ -1,4 +1,4 @@
-// Package accesstest makes gates for the tests of packages that have one before them.
+// Package accesstest makes gates for the tests of packages that use one.
 package accesstest
 
 import (

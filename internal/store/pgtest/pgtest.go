@@ -1,14 +1,12 @@
 // Package pgtest gives tests a real PostgreSQL.
 //
-// The first Start of a test process makes one cluster in a temporary folder, on
-// a free port of 127.0.0.1, from the binaries that Debian installs; every Start
-// hands out a fresh database on it. Nothing is skipped on a machine without
-// PostgreSQL: the test fails and names the package to install.
+// The first Start of a test process makes one cluster in a temporary folder, on a free port of
+// 127.0.0.1, from the binaries that Debian installs. Every Start returns a new database on it. Without
+// PostgreSQL the test fails and names the package to install.
 //
-// The cluster is kept by a small shell whose standard input is a pipe from the
-// test process. When that pipe closes, the shell stops PostgreSQL and removes the
-// folder. The kernel closes the pipe however the process ends, so a panic, a
-// time-out or kill -9 leaves nothing behind; Main only makes the process wait
+// The cluster is run by a small shell whose standard input is a pipe from the test process. When
+// that pipe closes, the shell stops PostgreSQL and removes the folder. The kernel closes the pipe
+// however the process ends, so a panic, a timeout or kill -9 leaves nothing behind; Main only waits
 // until the cleaning is done.
 //
 // Only tests import this package.
@@ -25,7 +23,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -37,15 +34,13 @@ import (
 // superuser is the role that owns the cluster and every database in it.
 const superuser = "weir"
 
-// timeout bounds each statement sent to the cluster, so that a broken machine
-// shows as a failed test and not as a hanging one.
+// timeout bounds each statement sent to the cluster, so that tests fail and do not hang.
 const timeout = time.Minute
 
-// portAttempts is how often another port is tried when somebody else took the
-// free one before PostgreSQL could.
+// portAttempts is how many ports are tried: another process may take a free port before PostgreSQL.
 const portAttempts = 5
 
-// settings trade durability, which no test of ours needs from the server, for speed.
+// settings trade durability for speed.
 const settings = `
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -57,10 +52,9 @@ full_page_writes = off
 jit = off
 `
 
-// keeper is the shell program that makes, holds and ends the cluster. $1 is the
-// folder of the binaries, $2 the settings; it reads ports to try from its
-// standard input and answers each with a line, "ready" or "failed". An initdb that
-// fails shows there too: the server has nothing to start from.
+// keeper is the shell program that makes, runs and removes the cluster. $1 is the folder of the
+// binaries, $2 the settings. It reads ports to try from its standard input and answers each with a
+// line, "ready" or "failed". It also answers "failed" if initdb failed.
 const keeper = `
 trap '"$1/pg_ctl" -D data -m immediate stop >/dev/null 2>&1; cd / && rm -rf "$OLDPWD"' EXIT
 "$1/initdb" -D data -U ` + superuser + ` -A trust -E UTF8 --locale=C --no-sync --no-instructions >log 2>&1
@@ -70,16 +64,15 @@ while read -r port; do
 done
 `
 
-// The cluster belongs to the process, as its name says, which is why this is the
-// one variable outside of functions.
+// All tests of the process share the cluster, which is why this is a global variable.
 var shared process
 
-// process is what this test process shares between its tests.
+// process is the state that the tests of this process share.
 type process struct {
 	mu       sync.Mutex
 	cluster  *cluster
 	failure  error // of the first attempt to start; there is no second one
-	database int   // the number of the last database handed out
+	database int   // the number of the last database
 
 	filling sync.Once
 	filled  string // the database that Copy copies
@@ -92,8 +85,8 @@ func Start(tb testing.TB) string {
 	return start(tb, "")
 }
 
-// Copy is Start for a database that fill has made tables in. It fills one, the first time
-// in a test process, which must have no connections after it; every Copy is one of that.
+// Copy is Start for a copy of a database in which fill has made tables. The first Copy of a test
+// process fills it; fill must leave no connections open.
 func Copy(tb testing.TB, fill func(url string) error) string {
 	tb.Helper()
 	shared.filling.Do(func() {
@@ -141,8 +134,8 @@ func Main(m interface{ Run() int }) int {
 	return code
 }
 
-// Runner is m with Main around it, for a caller that wants to run the tests by
-// itself: goleak.VerifyTestMain(pgtest.Runner{M: m}).
+// Runner runs Main, for a caller that runs the tests itself:
+// goleak.VerifyTestMain(pgtest.Runner{M: m}).
 type Runner struct {
 	M interface{ Run() int }
 }
@@ -214,8 +207,8 @@ func startCluster() (*cluster, error) {
 	return c, nil
 }
 
-// startShell starts the keeper. Its standard streams are plain pipes, so that no
-// goroutine of this process serves them: tests look for leaked goroutines.
+// startShell starts the keeper. Its standard streams are plain pipes, which need no goroutine:
+// tests look for leaked goroutines.
 func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 	stdin, orders, err := os.Pipe()
 	if err != nil {
@@ -233,8 +226,8 @@ func startShell(bin, dir string, owner *syscall.Credential) (*cluster, error) {
 	shell.Dir = dir
 	shell.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "LC_ALL=C"}
 	shell.Stdin, shell.Stdout = stdin, stdout
-	// A session of its own: Ctrl-C on the terminal must reach the tests, not the
-	// shell that cleans up after them.
+	// Its own session: Ctrl-C on the terminal must reach the tests, not the shell that cleans up
+	// after them.
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: owner}
 	if err := shell.Start(); err != nil {
 		orders.Close()
@@ -266,14 +259,14 @@ func (c *cluster) listen() error {
 	return errors.New("PostgreSQL does not start")
 }
 
-// stop ends the cluster and waits until its folder is gone.
+// stop ends the cluster and waits until its folder is removed.
 func (c *cluster) stop() error {
 	err := c.orders.Close()
-	// The shell's exit status says how the cluster ended, which nobody needs.
+	// The exit status of the shell does not matter.
 	if e := c.shell.Wait(); e != nil && c.shell.ProcessState == nil {
 		err = errors.Join(err, e)
 	}
-	// The shell removed it, unless the folder above is closed to its user.
+	// The shell removed the folder, unless its user may not write to the parent folder.
 	return errors.Join(err, c.answers.Close(), os.RemoveAll(c.dir))
 }
 
@@ -283,7 +276,7 @@ func (c *cluster) url(database string) string {
 
 // exec runs one statement on the cluster's own database.
 func (c *cluster) exec(statement string) error {
-	// Not the context of the test: that one is over when the clean-up runs.
+	// Not the context of the test: that has ended when the clean-up runs.
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, c.url("postgres"))
@@ -315,13 +308,13 @@ func binaries() (string, error) {
 		return "", errors.New("the programs of PostgreSQL are neither in /usr/lib/postgresql/*/bin nor in PATH; " +
 			"install them with: apt-get install postgresql")
 	}
-	// A link in PATH may stand alone; its target has pg_ctl and postgres beside it.
+	// initdb in PATH may be a link; pg_ctl and postgres are beside its target.
 	initdb, err = filepath.EvalSymlinks(initdb)
 	return filepath.Dir(initdb), err
 }
 
-// unprivileged returns whom PostgreSQL runs as: nil for the user of this process,
-// or somebody else when that is root, as whom PostgreSQL refuses to run.
+// unprivileged returns the user that runs PostgreSQL: nil for that of this process, or another one
+// if that is root, because PostgreSQL refuses to run as root.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -344,16 +337,12 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, errors.New("PostgreSQL does not run as root, and this machine has neither a user postgres nor a user nobody")
 }
 
-// freePort returns a port of 127.0.0.1 that nobody listens on at the moment.
+// freePort returns a free port of 127.0.0.1.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
 	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(port))
+	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -135,7 +135,7 @@ func TestClusterEndsWithItsProcess(t *testing.T) {
 	}
 }
 
-// beVictim starts a cluster, tells where it is, and waits to be killed.
+// beVictim starts a cluster, prints where it is, and waits to be killed.
 func beVictim(t *testing.T) {
 	_, _ = os.Stdout.WriteString("url=" + Start(t) + "\n")
 	<-t.Context().Done()

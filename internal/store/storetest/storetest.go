@@ -1,8 +1,7 @@
-// Package storetest gives tests a database that has its tables already. Making them takes
-// longer than most tests do, so it is done once in a test process, and every test gets a copy.
+// Package storetest gives tests a database that has its tables already. Making the tables takes
+// longer than a usual test, so it is done once in a test process, and every test gets a copy.
 //
-// What makes them is given by the caller, because the tests of package store are among the
-// callers: open is store.Open, and options are what the test opens the copy with.
+// Callers pass store.Open and its options, because the tests of package store use this package too.
 //
 // Only tests import this package.
 package storetest
@@ -17,7 +16,7 @@ import (
 	"weir/internal/store/pgtest"
 )
 
-// The original belongs to the process: all tests of it copy the same.
+// sqlite is the database that all tests of the process copy.
 var sqlite struct {
 	once    sync.Once
 	content []byte
@@ -48,7 +47,7 @@ func filled(fill func(url string) error) ([]byte, error) {
 	if err := fill("sqlite:" + path); err != nil {
 		return nil, err
 	}
-	return os.ReadFile(path) // closed, so that all is in the one file
+	return os.ReadFile(path) // it is closed, so the one file has everything
 }
 
 // PostgreSQL is SQLite for the other engine.
