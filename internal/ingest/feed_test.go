@@ -128,12 +128,12 @@ func TestFeed(t *testing.T) {
 			}
 		}, "[v90] v0 v50 v100 v150 v200 v250 v300 v350 v400 v450 v500 v550 v600 v650 v700 v750 v800 v850 v900 v950 v1000 v1050 v1100 v1150 v1200 v1250"},
 		{"the encoder says that there is no sound", func(f *feeder) {
-			f.promise(true, false)
+			f.announce(true, false)
 			f.pictures(small)
 			f.picture(0, key)
 		}, "[v90] v0"},
 		{"sound joins in", func(f *feeder) {
-			f.promise(true, false)
+			f.announce(true, false)
 			f.pictures(small)
 			f.picture(0, key)
 			f.audios(0x11, 0x90)
@@ -141,7 +141,7 @@ func TestFeed(t *testing.T) {
 			f.picture(40*ms, key)
 		}, "[v90] v0[v90a48000] a10 v40"},
 		{"the size changes ahead of a frame", func(f *feeder) {
-			f.promise(true, false)
+			f.announce(true, false)
 			f.pictures(small)
 			f.picture(0, key)
 			f.pictures(small)
@@ -150,7 +150,7 @@ func TestFeed(t *testing.T) {
 			f.picture(80*ms, key)
 		}, "[v90] v0 v40[v180] v80"},
 		{"the size changes within a frame", func(f *feeder) {
-			f.promise(true, false)
+			f.announce(true, false)
 			f.pictures(small)
 			f.picture(0, key)
 			f.picture(40*ms, largeSets.Units[0], largeSets.Units[1], key)
@@ -162,7 +162,7 @@ func TestFeed(t *testing.T) {
 			f.picture(40*ms, key)
 		}, "[v90] v0[v180] v40"},
 		{"the codec changes", func(f *feeder) {
-			f.promise(false, true)
+			f.announce(false, true)
 			f.audios(0x11, 0x90)
 			f.audio(0)
 			f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Data: []byte{0xFC, 1}}, 20*ms) // not known yet
@@ -179,7 +179,7 @@ func TestFeed(t *testing.T) {
 			f.picture(40*ms, key)
 		}, "[v90a48000] v40"},
 		{"sound that can't be taken", func(f *feeder) {
-			f.promise(true, true)
+			f.announce(true, true)
 			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV sound codec 2", Data: []byte{1}}, 0)
 			f.pictures(small)
 			f.picture(0, key)
@@ -198,7 +198,7 @@ func TestFeed(t *testing.T) {
 			f.send(codec.Packet{Kind: cmaf.Video, Codec: `"vp09"`, Data: []byte{1}}, 0)
 		}, ` pictures in "vp09" can't be taken; send H.264, HEVC or AV1`},
 		{"changes without end", func(f *feeder) {
-			f.promise(true, false)
+			f.announce(true, false)
 			for i := range 100 {
 				f.pictures([][]byte{small, large}[i%2])
 				f.picture(0, key)

@@ -11,13 +11,13 @@ import (
 	"weir/internal/weir"
 )
 
-// readSRT calls a source and reads what it sends for as long as it does.
+// readSRT calls a source and reads its stream.
 func (s *pullSource) readSRT(ctx context.Context) error {
 	conn, err := srt.Dial(ctx, s.where.Source, s.Guard.Resolve)
 	if err != nil {
 		return s.srtProblem(err)
 	}
-	// Closing takes seconds. Nothing waits for it but the end of the pull.
+	// Closing takes seconds. Only the end of the pull waits for it.
 	closing := sync.OnceFunc(func() { s.closing.Go(func() { _ = conn.Close() }) })
 	defer closing()
 	silent := time.AfterFunc(firstMediaTime, closing)
@@ -37,7 +37,7 @@ func (s *pullSource) readSRT(ctx context.Context) error {
 	return weir.Errorf(weir.Upstream, "the stream at %s has ended, or nothing came from it for %d seconds", s.host, int(idleTime.Seconds()))
 }
 
-// srtProblem returns why a source could not be called, for its owner.
+// srtProblem returns an error of Dial in words for the owner.
 func (s *pullSource) srtProblem(err error) error {
 	switch {
 	case errors.Is(err, srt.ErrURL), errors.Is(err, srt.ErrOptions):

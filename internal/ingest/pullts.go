@@ -13,7 +13,7 @@ import (
 
 // readTS reads a file or a live stream in MPEG-TS over HTTP.
 func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) error {
-	from := s.resumes(a)
+	from := s.resumeAt(a)
 	var first time.Duration
 	started := false
 	take := func(p codec.Packet, at time.Duration) error {
@@ -30,12 +30,12 @@ func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) er
 		s.reached(a, at)
 		return s.add(ctx, p, at)
 	}
-	return s.throughWith(a, s.demuxTS(ctx, in, take))
+	return s.ended(a, s.demuxTS(ctx, in, take))
 }
 
-// demuxTS hands the packets of a transport stream to take, to its end.
+// demuxTS gives the packets of a transport stream to take.
 func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(codec.Packet, time.Duration) error) error {
-	d := mpegts.NewDemuxer(take, s.promise, s.feed.log)
+	d := mpegts.NewDemuxer(take, s.announce, s.feed.log)
 	buffer := make([]byte, 64*mpegts.PacketSize)
 	for {
 		n, err := in.Read(buffer)
@@ -55,9 +55,9 @@ func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(codec.
 	}
 }
 
-// promise tells the feed which kinds of tracks there are.
-func (s *pullSource) promise(video, audio bool) {
+// announce tells the feed which kinds of tracks there are.
+func (s *pullSource) announce(video, audio bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.feed.promise(video, audio)
+	s.feed.announce(video, audio)
 }

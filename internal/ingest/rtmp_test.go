@@ -270,7 +270,7 @@ func isOpen(conn net.Conn) bool {
 
 func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
 	hub := newTestHub()
-	address, _ := start(t, RTMP{MaxWaiting: 200}, hub)
+	address, _ := start(t, RTMP{maxWaiting: 200}, hub)
 	idle(t, address, 100)
 	cmd, errs := publish(t, "", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
 	if err := cmd.Wait(); err != nil {
@@ -284,7 +284,7 @@ func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	t.Run("without a key", func(t *testing.T) {
 		hub := newTestHub()
-		address, log := start(t, RTMP{MaxWaiting: 3}, hub)
+		address, log := start(t, RTMP{maxWaiting: 3}, hub)
 		all := idle(t, address, 4)
 		if isOpen(all[3]) {
 			t.Error("the fourth connection was let in")
@@ -300,7 +300,7 @@ func TestTooManyConnections(t *testing.T) {
 		}
 	})
 	t.Run("in all", func(t *testing.T) {
-		address, _ := start(t, RTMP{MaxConnections: 2}, newTestHub())
+		address, _ := start(t, RTMP{maxOpen: 2}, newTestHub())
 		if all := idle(t, address, 3); !isOpen(all[0]) || !isOpen(all[1]) || isOpen(all[2]) {
 			t.Error("there is room for two")
 		}

@@ -17,7 +17,7 @@ func TestUnauthenticatedAreToldOfAtABoundedRate(t *testing.T) {
 		book, s := &logBook{}, newUnauthenticated()
 		for range 600 {
 			for range 100 {
-				s.tell(book.logger(), slog.LevelWarn, "publisher refused", "no stream has this stream key")
+				s.report(book.logger(), slog.LevelWarn, "publisher refused", "no stream has this stream key")
 			}
 			time.Sleep(100 * time.Millisecond) // of the bubble's clock
 		}
@@ -34,13 +34,13 @@ func TestUnauthenticatedAreToldOfAtABoundedRate(t *testing.T) {
 // Who fails again and again is not heard for a while, and others are.
 func TestFailuresOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(10, 10, slog.New(slog.DiscardHandler))
+		s := newSlots(10, 10, nil, slog.New(slog.DiscardHandler))
 		attacker, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
 		try := func(from net.Addr) bool {
 			slot, ok := s.admit(from)
 			if ok {
 				slot.fail()
-				slot.leave()
+				slot.free()
 			}
 			return ok
 		}

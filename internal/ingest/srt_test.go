@@ -302,7 +302,7 @@ func TestSRTAddressInUse(t *testing.T) {
 func TestSRTLimits(t *testing.T) {
 	t.Parallel()
 	hub := newTestHub()
-	address, log := startSRT(t, SRT{MaxConnections: 1}, hub)
+	address, log := startSRT(t, SRT{maxOpen: 1}, hub)
 	first, _ := callSRT(t, "-re -stream_loop -1", clip(t, "flv"), address, "streamid="+goodKey)
 	hub.wait(t, "media", func() bool { return hub.count() > 0 })
 	second, errs := callSRT(t, "-re", clip(t, "flv"), address, "streamid="+goodKey)
@@ -356,7 +356,7 @@ func TestSRTLoss(t *testing.T) {
 	}
 	conn := &lossySRT{packets: slices.Collect(slices.Chunk(tsClip(t, "flv", "-c copy"), 7*mpegts.PacketSize))}
 	c := newSRTConnection(publisher, log.logger())
-	c.end(t.Context(), c.run(t.Context(), conn))
+	c.run(t.Context(), conn)
 	p := hub.only(t)
 	if p.closed != "clean" || len(p.tracks) != 1 {
 		t.Errorf("ended %s with %d sets of tracks, want clean, 1", p.closed, len(p.tracks))

@@ -167,8 +167,8 @@ func TestDemuxWrap(t *testing.T) {
 	turned := demux(t, clip(t, fmt.Sprintf(h264AAC+"-muxdelay 0 -muxpreload 0 -output_ts_offset %f", turn-1)), 1316)
 	for kind, frames := range turned.frames {
 		for i := range frames {
-			frames[i].DTS -= duration(1<<33-11*ClockRate, ClockRate)
-			frames[i].PTS -= duration(1<<33-11*ClockRate, ClockRate)
+			frames[i].DTS -= codec.Duration(1<<33-11*ClockRate, ClockRate)
+			frames[i].PTS -= codec.Duration(1<<33-11*ClockRate, ClockRate)
 		}
 		near := cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() <= time.Millisecond })
 		if diff := cmp.Diff(plain.frames[kind], frames, near); diff != "" {

@@ -62,14 +62,14 @@ func TestMuxDemux(t *testing.T) {
 			if u.Sync {
 				sent = append(sent, avcSets...)
 			}
-			want[codec.Video] = append(want[codec.Video], timed{duration(u.PTS+origin, ClockRate), string(codec.AppendUnit(sent, unit))})
+			want[codec.Video] = append(want[codec.Video], timed{codec.Duration(u.PTS+origin, ClockRate), string(codec.AppendUnit(sent, unit))})
 			m.AddVideo(u)
 		}
 		var run []Unit
 		for i := 43 * segment; i < 43*(segment+1); i++ {
 			u := Unit{PTS: i * 1024 * ClockRate / 44100, Data: data(1)}
 			u.Duration = (i+1)*1024*ClockRate/44100 - u.PTS
-			want[codec.Audio] = append(want[codec.Audio], timed{duration(u.PTS+origin, ClockRate), string(u.Data)})
+			want[codec.Audio] = append(want[codec.Audio], timed{codec.Duration(u.PTS+origin, ClockRate), string(u.Data)})
 			run = append(run, u)
 		}
 		m.AddAudio(run...)

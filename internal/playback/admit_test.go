@@ -146,7 +146,7 @@ func TestEveryByteIsGated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expired := h.server.tokens.issue(title, s.key.ID, "", "somebody", time.Now().Add(-shortest-2*rounded))
+	expired := h.server.tokens.issue(title, s.key.ID, "", "somebody", time.Now().Add(-minLife-2*rounded))
 	tampered := []byte(token)
 	tampered[3] ^= 1 // 'A' and '@', '0' and '1' …: another token, or none
 
@@ -287,8 +287,7 @@ func TestWebhookPolicy(t *testing.T) {
 // Another answer of the webhook's counts when the interval of the policy is over.
 func TestWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	var all admissions
-	all.init()
+	all := admissions{till: map[admission]time.Time{}}
 	a := &content{playbackID: "p", policy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
 	now := time.Now()
 	all.note(admissionOf(a, "key"), now.Add(time.Minute))
@@ -360,7 +359,7 @@ func TestTokensAreStable(t *testing.T) {
 	if again := h.server.tokens.issue(title, s.key.ID, "", "ann", now.Add(10*time.Minute)); again.text != first.text {
 		t.Error("a viewer who comes back gets another token")
 	}
-	for after, ok := range map[time.Duration]bool{0: true, shortest: true, shortest + rounded: false} {
+	for after, ok := range map[time.Duration]bool{0: true, minLife: true, minLife + rounded: false} {
 		token, err := h.server.tokens.open(&title.content, first.text)
 		if err != nil || ok == token.over(now.Add(after)) || token.key != s.key.ID || token.viewing != first.viewing {
 			t.Errorf("after %s: %+v, %v", after, token, err)

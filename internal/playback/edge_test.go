@@ -474,8 +474,7 @@ func TestNodesKnowEachOther(t *testing.T) {
 // What is remembered has a limit, and what is used stays.
 func TestPieces(t *testing.T) {
 	t.Parallel()
-	var c pieces
-	c.init(10_000)
+	c := newPieces(10_000)
 	now := time.Now()
 	of := func(n int) *fetched { return &fetched{body: make([]byte, n)} }
 	c.put("used", of(100), time.Time{})

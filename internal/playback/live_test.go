@@ -584,11 +584,13 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 	if n := len(another.renewals.used); n > maxRenewals {
 		t.Errorf("%d renewals are remembered", n)
 	}
+	seen := &another.renewals.seen
+	seen.answers = map[string]recentAnswer[map[string]bool]{}
 	for i := range maxAudiences {
-		another.renewals.seen[fmt.Sprint(i)] = audience{}
+		seen.answers[fmt.Sprint(i)] = recentAnswer[map[string]bool]{}
 	}
-	if _, err := another.renewals.audience(t.Context(), "x", now); err != nil || len(another.renewals.seen) != 1 {
-		t.Errorf("%d audiences are remembered, error %v", len(another.renewals.seen), err)
+	if _, err := another.renewals.audience(t.Context(), "x", now); err != nil || len(seen.answers) != 1 {
+		t.Errorf("%d audiences are cached, error %v", len(seen.answers), err)
 	}
 }
 

@@ -2,18 +2,18 @@ package playback
 
 import "time"
 
-// watching is how long after the last sign of life somebody still watches.
+// watching is how long after the last request a viewer counts.
 const watching = 30 * time.Second
 
-// Stats is what viewers do.
+// Stats are the counts of a Server.
 type Stats struct {
-	Viewers int64 // who fetched something in the last half minute
-	Reloads int64 // requests that wait for what a playlist is to have
+	Viewers int64 // with a request in the last half minute
+	Reloads int64 // requests that wait for a playlist
 	Waits   int64 // requests that wait for a part
-	Asked   int64 // things that other nodes were asked for
+	Asked   int64 // requests to other nodes
 }
 
-// Stats returns the numbers of now.
+// Stats returns the current counts.
 func (s *Server) Stats() Stats {
 	n := Stats{Viewers: s.views.watching(time.Now()), Reloads: s.reloads.Load(), Waits: s.waits.Load()}
 	if s.edge != nil {
@@ -22,7 +22,6 @@ func (s *Server) Stats() Stats {
 	return n
 }
 
-// watching returns how many viewers there are.
 func (c *views) watching(now time.Time) (n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

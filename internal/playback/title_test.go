@@ -156,13 +156,13 @@ func TestForgets(t *testing.T) {
 	h := newFixture(t, newDisk(t))
 	all := &h.server.titles
 	old := time.Now().Add(-time.Hour)
-	total := func() (n int, weight int64) {
+	total := func() (n int, memory int64) {
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		for _, k := range all.known {
-			weight += k.title.weight.Load()
+			memory += k.title.memory.Load()
 		}
-		return len(all.known), weight
+		return len(all.known), memory
 	}
 	for i := range 2 * maxTitles {
 		all.remember(fmt.Sprint(i), &known{title: &title{tracks: &tracks{}}, used: old.Add(time.Duration(i) * time.Second)})
@@ -175,18 +175,18 @@ func TestForgets(t *testing.T) {
 	}
 	clear(all.known)
 	for i := range 10 {
-		heavy := &tracks{}
-		heavy.weight.Store(maxWeight / 3)
-		all.remember(fmt.Sprint(i), &known{title: &title{tracks: heavy}, used: old.Add(time.Duration(i) * time.Second)})
+		big := &tracks{}
+		big.memory.Store(maxMemory / 3)
+		all.remember(fmt.Sprint(i), &known{title: &title{tracks: big}, used: old.Add(time.Duration(i) * time.Second)})
 	}
-	if n, weight := total(); n != 3 || weight > maxWeight {
-		t.Errorf("%d titles of %d bytes are remembered", n, weight)
+	if n, memory := total(); n != 3 || memory > maxMemory {
+		t.Errorf("%d titles of %d bytes are cached", n, memory)
 	}
-	heavy := &tracks{}
-	heavy.weight.Store(2 * maxWeight)
-	all.remember("heavy", &known{title: &title{tracks: heavy}})
-	if n, _ := total(); n != 1 || all.known["heavy"] == nil {
-		t.Errorf("%d titles are remembered beside one that is too heavy", n-1)
+	big := &tracks{}
+	big.memory.Store(2 * maxMemory)
+	all.remember("big", &known{title: &title{tracks: big}})
+	if n, _ := total(); n != 1 || all.known["big"] == nil {
+		t.Errorf("%d titles are remembered beside one that is too big", n-1)
 	}
 	clear(all.known)
 	for i := range 10 {
@@ -205,15 +205,11 @@ func TestForgets(t *testing.T) {
 	if _, after := total(); after <= before {
 		t.Errorf("an MP4 file weighs %d bytes", after-before)
 	}
-	for i := range 2 * maxGrants {
-		all.grants[grant{fmt.Sprint(i), ""}] = granted{}
-		if len(all.grants) >= maxGrants {
-			break
-		}
+	for i := range maxGrants {
+		all.grants.answers[fmt.Sprint(i)] = recentAnswer[struct{}]{}
 	}
-	h.server.titles.grants[grant{"x", ""}] = granted{}
-	if err := all.holds(t.Context(), a.PlaybackID, "none"); weir.KindOf(err) != weir.Denied || len(all.grants) != 1 {
-		t.Errorf("holds = %v, %d grants are remembered", err, len(all.grants))
+	if err := all.holds(t.Context(), a.PlaybackID, "none"); weir.KindOf(err) != weir.Denied || len(all.grants.answers) != 1 {
+		t.Errorf("holds = %v, %d grants are cached", err, len(all.grants.answers))
 	}
 }
 

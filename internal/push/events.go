@@ -21,7 +21,6 @@ type eventQueue struct {
 	waiting []event
 }
 
-// event is that something happened to a push.
 type event struct {
 	stream string
 	name   weir.EventName

@@ -85,7 +85,7 @@ func (f *fakeTap) Close() {
 
 func newTestPush(events *told) *push {
 	return &push{
-		log: slog.New(slog.DiscardHandler), tell: events.add, done: make(chan struct{}),
+		log: slog.New(slog.DiscardHandler), emit: events.add, done: make(chan struct{}),
 		want: store.Push{Ref: weir.TargetRef{ID: "x", Profile: weir.SourceProfile}},
 	}
 }
@@ -103,8 +103,8 @@ func TestPushTells(t *testing.T) {
 			if got := events.take(); got != "" {
 				t.Errorf("connected while the encoder is away: told %q", got)
 			}
-			p.fed()
-			p.fed()
+			p.sent()
+			p.sent()
 			if got := events.take(); got != want {
 				t.Errorf("after %v connected, with %d failures: told %q, want %q", long, p.failures, got, want)
 			}
@@ -130,11 +130,11 @@ func TestPushTells(t *testing.T) {
 		fail("")
 		fail("error")
 		hold(5*time.Minute, "connected")
-		p.leave()
+		p.disconnected()
 		if got := events.take(); got != "disconnected" {
 			t.Errorf("left in a gap: told %q", got)
 		}
-		p.leave()
+		p.disconnected()
 		if got := events.take(); got != "" {
 			t.Errorf("left before it was told of: told %q", got)
 		}
@@ -222,7 +222,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 			t.Errorf("a target that fails was called after %v", calls)
 		}
 		for i := 1; i < len(calls); i++ {
-			if wait := calls[i] - calls[i-1]; wait < firstRetry/2 || wait > lastRetry*3/2+2*time.Second {
+			if wait := calls[i] - calls[i-1]; wait < minRetry/2 || wait > maxRetry*3/2+2*time.Second {
 				t.Errorf("call %d came %v after the one before it", i, wait)
 			}
 		}
