@@ -13,8 +13,8 @@ const (
 	mediaLinesAtOnce = 10
 )
 
-// bounded returns a logger for messages that a client can cause as often as it wants. It drops those
-// beyond the limit.
+// bounded returns a logger for messages that a client can cause as often as it wants. It drops
+// those beyond the limit.
 func bounded(log *slog.Logger) *slog.Logger {
 	return slog.New(boundedHandler{log.Handler(), rate.NewLimiter(mediaLines, mediaLinesAtOnce)})
 }

@@ -14,9 +14,9 @@
 // pullplaylist.go), pullmp4.go, pullts.go, pullrtmp.go (FLV too) and pullsrt.go read one kind of
 // source each, for a feed.
 //
-// Nothing that comes from a connection is trusted. Each step has limits and is fuzzed, an error ends
-// only its own connection, and a stream key is never logged. slot.go limits the connections, slot.go
-// and bounded.go the log lines that unauthenticated clients can cause.
+// Nothing that comes from a connection is trusted. Each step has limits and is fuzzed, an error
+// ends only its own connection, and a stream key is never logged. slot.go limits the connections,
+// slot.go and bounded.go the log lines that unauthenticated clients can cause.
 package ingest
 
 import (
@@ -64,8 +64,8 @@ func publishTo(hub *live.Hub) publishFunc {
 	}
 }
 
-// end closes the publisher after its connection has ended with err, and logs why. clean says that the
-// encoder ended the stream in order, stopping that weir is shutting down.
+// end closes the publisher after its connection has ended with err, and logs why. clean says that
+// the encoder ended the stream in order, stopping that weir is shutting down.
 func (f *feed) end(ctx context.Context, log *slog.Logger, err error, clean, stopping bool) {
 	var ended error // by the hub
 	select {

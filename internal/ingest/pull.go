@@ -268,8 +268,8 @@ func unreadable(err error) error {
 const (
 	// checkEvery is the interval of checks whether a pull plays.
 	checkEvery = 100 * time.Millisecond
-	// maxLate is the maximum delay of a frame. After a longer one, the frames that follow are delayed
-	// as well.
+	// maxLate is the maximum delay of a frame. After a longer one, the frames that follow are
+	// delayed as well.
 	maxLate = 500 * time.Millisecond
 	// maxEarly is how far frames may be ahead. If they are further ahead, their times have jumped.
 	maxEarly = 10 * time.Second

@@ -98,8 +98,8 @@ func pullAll(ctx context.Context, t *testing.T, w *testPull) (*testPublisher, *l
 	return to, log
 }
 
-// pulledForms are the forms that a file may have, by what ffmpeg must be told to make them of
-// a clip.
+// pulledForms are the forms that a file may have, by what ffmpeg must be told to make them of a
+// clip.
 var pulledForms = []struct{ name, file, args string }{
 	{"mp4", "x.mp4", "-movflags +faststart"},
 	{"mp4 with its table at the end", "x.mp4", ""},
@@ -186,8 +186,8 @@ func checkPulled(t *testing.T, kind cmaf.Kind, want, got []sent) {
 	}
 }
 
-// TestPullWithoutAudio pulls a clip whose audio can't be taken. Its pictures are, and the
-// owner is told.
+// TestPullWithoutAudio pulls a clip whose audio can't be taken. Its pictures are, and the owner is
+// told.
 func TestPullWithoutAudio(t *testing.T) {
 	original := clip(t, "flv")
 	pictures := packetsOf(t, original, cmaf.Video)
@@ -214,8 +214,8 @@ func TestPullWithoutAudio(t *testing.T) {
 	}
 }
 
-// TestPullRefused pulls from what can't be pulled from. The owner must be told why, and
-// nobody what is secret in the source.
+// TestPullRefused pulls from what can't be pulled from. The owner must be told why, and nobody what
+// is secret in the source.
 func TestPullRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -305,8 +305,8 @@ func TestPullResumes(t *testing.T) {
 	}
 }
 
-// TestPullEnds lets go of a source that never ends when nobody wants it any more, and when
-// the node stops.
+// TestPullEnds lets go of a source that never ends when nobody wants it any more, and when the node
+// stops.
 func TestPullEnds(t *testing.T) {
 	data, err := os.ReadFile(clip(t, "flv"))
 	if err != nil {
@@ -348,8 +348,8 @@ func TestPullEnds(t *testing.T) {
 	}
 }
 
-// TestPullServers pulls from servers that send by themselves: ffmpeg, which waits for
-// somebody to call.
+// TestPullServers pulls from servers that send by themselves: ffmpeg, which waits for somebody to
+// call.
 func TestPullServers(t *testing.T) {
 	for _, test := range []struct{ name, url, form, options string }{
 		{"rtmp", "rtmp://127.0.0.1:%d/live/key?token=hidden", "flv", "-listen 1"},

@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	// maxSegment is the maximum size of a segment, maxInit that of its init segment. Two segments of
-	// audio and two of video are in memory at once.
+	// maxSegment is the maximum size of a segment, maxInit that of its init segment. Two segments
+	// of audio and two of video are in memory at once.
 	maxSegment = 32 << 20
 	maxInit    = 1 << 20
-	// behindEdge is the number of segments before the end of a live playlist where reading starts, as
-	// the standard demands.
+	// behindEdge is the number of segments before the end of a live playlist where reading starts,
+	// as the standard demands.
 	behindEdge = 3
 	// segmentTries is the maximum number of requests for a segment.
 	segmentTries = 3

@@ -22,9 +22,9 @@ const (
 	maxApart = 10 * time.Second
 )
 
-// configure gives the feed the configurations of the tracks that are used, the first supported one of
-// each kind. It returns them by the positions of the tracks; the other tracks have none. announce
-// gets the kinds of tracks. audioElsewhere says that the audio is in another playlist.
+// configure gives the feed the configurations of the tracks that are used, the first supported one
+// of each kind. It returns them by the positions of the tracks; the other tracks have none.
+// announce gets the kinds of tracks. audioElsewhere says that the audio is in another playlist.
 func (s *pullSource) configure(
 	ctx context.Context, tracks []cmaf.Track, announce func(video, audio bool), audioElsewhere bool,
 ) ([]codec.Packet, error) {
@@ -118,8 +118,8 @@ func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.R
 	}
 }
 
-// readMovie reads the samples of a moov box. at is the position of in in the file, media that of the
-// samples, if they were seen.
+// readMovie reads the samples of a moov box. at is the position of in in the file, media that of
+// the samples, if they were seen.
 func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio.Reader, moov []byte, at, media int64) error {
 	body := moov[8:]
 	if binary.BigEndian.Uint32(moov) == 1 && len(moov) >= 16 {

@@ -47,8 +47,8 @@ func unusable(k hls.Key) bool {
 	return k.Method != "AES-128" || k.URI == "" || k.Format != "" && k.Format != "identity"
 }
 
-// bestVariant returns the variant with the highest bandwidth whose video codec is supported, and its
-// audio, if that has a playlist of its own.
+// bestVariant returns the variant with the highest bandwidth whose video codec is supported, and
+// its audio, if that has a playlist of its own.
 func bestVariant(m *hls.Master) (hls.Variant, *hls.Audio) {
 	rank := func(v hls.Variant) (known int) {
 		for _, codec := range []string{"avc1", "avc3", "hvc1", "hev1", "av01"} {

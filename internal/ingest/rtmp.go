@@ -29,8 +29,8 @@ type RTMP struct {
 	publish             publishFunc
 }
 
-// acceptPause is the delay after a connection could not be accepted, for example because the process
-// has too many files open.
+// acceptPause is the delay after a connection could not be accepted, for example because the
+// process has too many files open.
 const acceptPause = 100 * time.Millisecond
 
 // Run accepts connections until ctx ends, and returns when the last one has ended.

@@ -69,8 +69,8 @@ func callSRT(t *testing.T, arguments, path, address, query string) (*exec.Cmd, *
 	return cmd, &errs
 }
 
-// Every frame of a clip arrives as it is, when it is, also the last ones, which wait
-// for their time when the encoder says goodbye.
+// Every frame of a clip arrives as it is, when it is, also the last ones, which wait for their time
+// when the encoder says goodbye.
 func TestSRTPublish(t *testing.T) {
 	for _, tt := range []struct {
 		name, clip, query string
@@ -213,8 +213,8 @@ func TestSRTToldToEnd(t *testing.T) {
 	}
 }
 
-// Nobody is disturbed by datagrams that make no sense, by media that makes none, nor by
-// callers that never finish.
+// Nobody is disturbed by datagrams that make no sense, by media that makes none, nor by callers
+// that never finish.
 func TestSRTGarbage(t *testing.T) {
 	t.Parallel()
 	hub := newTestHub()

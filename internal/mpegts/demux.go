@@ -21,11 +21,11 @@ const (
 	logEvery = 10 * time.Second
 )
 
-// Demuxer makes packets of a transport stream. It uses the first program, and one video track and one
-// audio track of it.
+// Demuxer makes packets of a transport stream. It uses the first program, and one video track and
+// one audio track of it.
 //
-// It accepts any bytes: after loss or damage it drops data up to the next complete frame. Its errors
-// are those of take.
+// It accepts any bytes: after loss or damage it drops data up to the next complete frame. Its
+// errors are those of take.
 type Demuxer struct {
 	take     func(p codec.Packet, at time.Duration) error
 	announce func(video, audio bool)
@@ -237,8 +237,8 @@ func (d *Demuxer) finish(t *demuxTrack) error {
 	return d.videoPES(t, p)
 }
 
-// stampClock unwraps time stamps, which wrap every 26.5 hours. All tracks share it, so that none is a
-// day ahead.
+// stampClock unwraps time stamps, which wrap every 26.5 hours. All tracks share it, so that none is
+// a day ahead.
 type stampClock struct {
 	last int64
 	set  bool

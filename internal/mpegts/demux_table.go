@@ -129,8 +129,8 @@ func parseTrack(streamType byte, pid uint16, descriptors []byte) trackInfo {
 	return trackInfo{pid: pid}
 }
 
-// parsePrivate reads the descriptors of a private stream, as standards other than MPEG's
-// define them.
+// parsePrivate reads the descriptors of a private stream, as standards other than MPEG's define
+// them.
 func parsePrivate(pid uint16, descriptors []byte) trackInfo {
 	const opusChannels = 0x80
 	t := trackInfo{pid: pid}

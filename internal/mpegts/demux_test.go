@@ -89,8 +89,8 @@ func demux(t *testing.T, stream []byte, size int) *received {
 	return &r
 }
 
-// TestDemuxPieces: the size of the pieces does not matter, nor what is before the stream, nor
-// null packets and duplicates.
+// TestDemuxPieces: the size of the pieces does not matter, nor what is before the stream, nor null
+// packets and duplicates.
 func TestDemuxPieces(t *testing.T) {
 	stream := clip(t, h264AAC)
 	want := demux(t, stream, len(stream))
@@ -123,8 +123,8 @@ func TestDemuxPieces(t *testing.T) {
 	}
 }
 
-// TestDemuxLoss: of a stream with losses, frames arrive whole or not at all, and those after a
-// loss do arrive.
+// TestDemuxLoss: of a stream with losses, frames arrive whole or not at all, and those after a loss
+// do arrive.
 func TestDemuxLoss(t *testing.T) {
 	stream := clip(t, h264AAC)
 	want := demux(t, stream, len(stream))

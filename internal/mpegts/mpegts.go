@@ -5,9 +5,9 @@
 // sets and delimiters before video, ADTS headers before AAC. A [Demuxer] takes bytes as they arrive
 // and returns each frame as a [codec.Packet] with its times; it tolerates loss and damage.
 //
-// A transport stream is a sequence of packets of 188 bytes (packet.go). Tables say which
-// packets belong to which track (table.go). The packets of a track carry PES packets, each
-// with time stamps and one frame of video or a few of audio (pes.go).
+// A transport stream is a sequence of packets of 188 bytes (packet.go). Tables say which packets
+// belong to which track (table.go). The packets of a track carry PES packets, each with time stamps
+// and one frame of video or a few of audio (pes.go).
 //
 // The package does no I/O of its own.
 package mpegts
@@ -57,8 +57,8 @@ const (
 	tagExtension    = 0x7F
 )
 
-// Detect reports whether data may be the start of a transport stream: a packet starts
-// within its first 188 bytes.
+// Detect reports whether data may be the start of a transport stream: a packet starts within its
+// first 188 bytes.
 func Detect(data []byte) bool {
 	return bytes.IndexByte(data[:min(len(data), PacketSize)], syncByte) >= 0
 }

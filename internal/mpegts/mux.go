@@ -31,8 +31,8 @@ const (
 
 // Unit is a frame of video or of audio. Times are in ticks of ClockRate.
 //
-// Decode times may be the sorted presentation times, and so later than the presentation
-// time of a frame: the muxer moves them all ahead by the delay that the frames need.
+// Decode times may be the sorted presentation times, and so later than the presentation time of a
+// frame: the muxer moves them all ahead by the delay that the frames need.
 type Unit struct {
 	PTS      int64
 	DTS      int64 // of video
@@ -41,8 +41,8 @@ type Unit struct {
 	Data     []byte
 }
 
-// Muxer writes the segments of a video track, an audio track, or one of each. Each segment continues
-// the one before it seamlessly: the state has what they share.
+// Muxer writes the segments of a video track, an audio track, or one of each. Each segment
+// continues the one before it seamlessly: the state has what they share.
 type Muxer struct {
 	video, audio *stream
 	pat, pmt     []byte // payloads of their packets
@@ -56,8 +56,8 @@ type Muxer struct {
 	out packetWriter
 }
 
-// State is the state of a muxer between two segments. Its zero value is the start of a rendition. It
-// is stored as JSON.
+// State is the state of a muxer between two segments. Its zero value is the start of a rendition.
+// It is stored as JSON.
 type State struct {
 	PAT   uint8 `json:"pat"` // the next continuity counters
 	PMT   uint8 `json:"pmt"`
@@ -80,8 +80,8 @@ type pesUnit struct {
 	first, end int // its frames
 }
 
-// NewMuxer returns a muxer that continues after the segment with this state. Either track may be nil.
-// The error says which codec a transport stream can't carry.
+// NewMuxer returns a muxer that continues after the segment with this state. Either track may be
+// nil. The error says which codec a transport stream can't carry.
 func NewMuxer(video, audio *Track, state State) (*Muxer, error) {
 	m := &Muxer{state: state}
 	var err error
@@ -104,8 +104,8 @@ func NewMuxer(video, audio *Track, state State) (*Muxer, error) {
 }
 
 // StateAlone returns a state from which any segment of a rendition can be written without those
-// before it. delay is the maximum of DTS-PTS in the rendition. The segment says that its counters do
-// not continue others.
+// before it. delay is the maximum of DTS-PTS in the rendition. The segment says that its counters
+// do not continue others.
 func StateAlone(delay int64) State { return State{Delay: min(maxDelay, delay+1)} }
 
 // State returns what NewMuxer needs to continue after the last segment.
@@ -213,8 +213,8 @@ func (m *Muxer) schedule(state *State) []pesUnit {
 	return units
 }
 
-// reorderDelay returns how far ahead of the units' decode times frames must be decoded, so that none
-// is decoded after its presentation time; delay is the minimum.
+// reorderDelay returns how far ahead of the units' decode times frames must be decoded, so that
+// none is decoded after its presentation time; delay is the minimum.
 func reorderDelay(units []pesUnit, delay int64) int64 {
 	for _, u := range units {
 		delay = max(delay, u.dts-u.pts)

@@ -157,8 +157,8 @@ func TestDecodeTimes(t *testing.T) {
 	order := []int64{0, 3, 1, 2} // decode order of frames, by presentation
 	var state State
 	last, start := int64(-1)<<62, int64(1e6)
-	// In later segments frames lie further apart, so that the delay that the first one
-	// shows is not enough, and then the timeline starts over.
+	// In later segments frames lie further apart, so that the delay that the first one shows is not
+	// enough, and then the timeline starts over.
 	for _, gap := range []int64{3000, 9000, 30000, 200000, 3000, -1, 3000} {
 		if gap < 0 {
 			last, start = int64(-1)<<62, start-300000
@@ -188,8 +188,8 @@ func TestDecodeTimes(t *testing.T) {
 	}
 }
 
-// FuzzMuxer: whatever the records, samples and times are, the output is made of packets, or
-// there is an error of kind Invalid.
+// FuzzMuxer: whatever the records, samples and times are, the output is made of packets, or there
+// is an error of kind Invalid.
 func FuzzMuxer(f *testing.F) {
 	unit := []byte("\x00\x00\x00\x02\x09\xf0\x00\x00\x00\x03\x65\x88\x84")
 	f.Add([]byte(avcRecord), unit, int64(0), int64(3600), true)

@@ -2,8 +2,8 @@ package mpegts
 
 import "io"
 
-// parsePayload returns the payload of a packet. jumps says that its counter does not continue that of
-// the packet before it.
+// parsePayload returns the payload of a packet. jumps says that its counter does not continue that
+// of the packet before it.
 func parsePayload(p []byte) (payload []byte, jumps, ok bool) {
 	const hasPayload, hasField = 0x10, 0x20
 	payload = p[headerSize:]
@@ -125,8 +125,8 @@ func clockField(due int64, sync, jump bool) field {
 // jumpField returns the adaptation field of the first packet of a track.
 func jumpField() field { return field{[7]byte{fieldJump}, 1} }
 
-// clock writes a packet that has only a clock value. It has no payload, so it repeats the counter of
-// the packet before it.
+// clock writes a packet that has only a clock value. It has no payload, so it repeats the counter
+// of the packet before it.
 func (p *packetWriter) clock(pid uint16, counter uint8, due int64, jump bool) {
 	packet := p.next(pid, false, counter-1, payloadSize)
 	f := clockField(due, false, jump)

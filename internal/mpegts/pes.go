@@ -27,8 +27,8 @@ func parsePES(b []byte) (p pes, ok bool) {
 	return p, true
 }
 
-// appendPESHeader appends the header of a PES packet whose payload starts with a frame. finishPES sets
-// its length.
+// appendPESHeader appends the header of a PES packet whose payload starts with a frame. finishPES
+// sets its length.
 func appendPESHeader(dst []byte, streamID byte, pts, dts int64) []byte {
 	const aligned = 0x84
 	if pts == dts {

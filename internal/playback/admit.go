@@ -49,8 +49,8 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// askWebhook returns nil if the access webhook admits the viewer, or did so within the interval of the
-// policy.
+// askWebhook returns nil if the access webhook admits the viewer, or did so within the interval of
+// the policy.
 func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) error {
 	c := &v.title.content
 	if c.asksAgain() && len(accessKey) > maxAccessKey {

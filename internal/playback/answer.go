@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// writeStep is the number of bytes that a viewer has to read within the timeout. A whole answer has no
-// timeout: it may be a file of many gigabytes.
+// writeStep is the number of bytes that a viewer has to read within the timeout. A whole answer has
+// no timeout: it may be a file of many gigabytes.
 const writeStep = 1 << 20
 
-// answer writes the answer to a viewer. It counts the bytes, delays the status until the first byte, so
-// that a read error can still be answered with an error status, and ends the connection of a viewer
-// that does not read.
+// answer writes the answer to a viewer. It counts the bytes, delays the status until the first
+// byte, so that a read error can still be answered with an error status, and ends the connection of
+// a viewer that does not read.
 type answer struct {
 	http.ResponseWriter
 	timeout time.Duration

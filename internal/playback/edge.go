@@ -24,9 +24,9 @@ import (
 	"weir/internal/weir"
 )
 
-// A stream is received by its origin node and can be watched on any node. The other nodes are edges: an
-// edge admits and counts viewers, and fetches playlists and media from the origin node, once for all
-// viewers who want the same. Only the URIs in playlists differ between viewers.
+// A stream is received by its origin node and can be watched on any node. The other nodes are
+// edges: an edge admits and counts viewers, and fetches playlists and media from the origin node,
+// once for all viewers who want the same. Only the URIs in playlists differ between viewers.
 
 const (
 	// maxFetch is the maximum size of a file of a stream.
@@ -126,8 +126,8 @@ func (e *edge) origin(ctx context.Context, id string) (store.OriginNode, error) 
 	})
 }
 
-// get returns a file of a stream from the cache or from its origin node. Concurrent requests for the
-// same file share one fetch, which does not end with the first of them.
+// get returns a file of a stream from the cache or from its origin node. Concurrent requests for
+// the same file share one fetch, which does not end with the first of them.
 func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	if f, ok := e.pieces.get(t.address, time.Now()); ok {
 		return f, nil
@@ -275,8 +275,8 @@ func (s *Server) targetOf(v *visit, route string) (target, error) {
 		if err != nil {
 			return t, err
 		}
-		// Delta updates are made here: so players share one request, and every player can continue from
-		// the last state.
+		// Delta updates are made here: so players share one request, and every player can continue
+		// from the last state.
 		query := url.Values{}
 		if !q.Low {
 			query.Set("ll", "0")
@@ -323,8 +323,8 @@ func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer
 		}
 	}
 	if weir.KindOf(err) == weir.NotFound && !errors.Is(err, errNoOrigin) || away(err) {
-		// The origin node does not answer, and the encoder may connect to another one, or has just done
-		// so. Players that get an error stop sooner or later.
+		// The origin node does not answer, and the encoder may connect to another one, or has just
+		// done so. Players that get an error stop sooner or later.
 		if last, ok := s.edge.pieces.get(t.state, time.Now()); ok {
 			f, err = &fetched{body: last.body, kind: last.kind, caching: keepNothing}, nil
 		} else if v.broadcast != nil && v.broadcast.Moved() && t.state != "" {

@@ -23,8 +23,8 @@ const (
 )
 
 // Node serves the streams of this node to other nodes. It must be behind [Peers.Only]: it neither
-// checks nor counts viewers, because the other node does. signalling answers WebRTC offers; nil = there
-// is no WebRTC.
+// checks nor counts viewers, because the other node does. signalling answers WebRTC offers; nil =
+// there is no WebRTC.
 func (s *Server) Node(signalling http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+NodePath+hlsForNodes, s.answerNode)

@@ -33,8 +33,8 @@ const (
 	maxBody = rtc.MaxOffer
 )
 
-// Peers sends and checks requests between nodes. They are signed with a secret that is in the store,
-// encrypted with the master secret.
+// Peers sends and checks requests between nodes. They are signed with a secret that is in the
+// store, encrypted with the master secret.
 type Peers struct {
 	key    []byte
 	client *http.Client
@@ -65,8 +65,8 @@ func newSecret() ([]byte, error) {
 // Close closes idle connections.
 func (p *Peers) Close() { p.client.CloseIdleConnections() }
 
-// Do sends a request to the node at base; path begins with NodePath and may have a query. The caller
-// closes the body of the answer.
+// Do sends a request to the node at base; path begins with NodePath and may have a query. The
+// caller closes the body of the answer.
 func (p *Peers) Do(ctx context.Context, method, base, path string, header http.Header, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {

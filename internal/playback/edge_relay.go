@@ -24,12 +24,12 @@ const (
 
 func isMoved(err error) bool { return errors.Is(err, live.ErrMoved) }
 
-// Relay passes WebRTC offers for streams of other nodes to these. The media goes directly between the
-// other node and the peer. Other requests go to here. playbackID returns the playback id for an id in a
-// URL.
+// Relay passes WebRTC offers for streams of other nodes to these. The media goes directly between
+// the other node and the peer. Other requests go to here. playbackID returns the playback id for an
+// id in a URL.
 //
-// The origin node admits and counts the viewer. An encoder continues a session on the node that has it
-// open; if that node does not answer, on this one.
+// The origin node admits and counts the viewer. An encoder continues a session on the node that has
+// it open; if that node does not answer, on this one.
 func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, id string) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, session, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.EndpointPath), "/")

@@ -29,8 +29,8 @@ import (
 	"weir/internal/weir"
 )
 
-// twoNodes are two servers on one database that know each other. asked counts what the
-// first is asked for by the second.
+// twoNodes are two servers on one database that know each other. asked counts what the first is
+// asked for by the second.
 func twoNodes(t *testing.T) (a, b *fixture, asked *counts) {
 	t.Helper()
 	url := storetest.SQLite(t, store.Open, storeOptions())
@@ -173,8 +173,7 @@ func TestEdgeLeavesOut(t *testing.T) {
 	}
 }
 
-// What a node carried that is gone comes from the storage, at the one that goes on and at
-// others.
+// What a node carried that is gone comes from the storage, at the one that goes on and at others.
 func TestEdgeShowsWhatWasBefore(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)
@@ -324,8 +323,7 @@ func TestEdgeCounts(t *testing.T) {
 	}
 }
 
-// sequence returns the number of the first segment after the last discontinuity of a
-// playlist.
+// sequence returns the number of the first segment after the last discontinuity of a playlist.
 func sequence(list string) (n int64) {
 	for line := range strings.Lines(list[max(0, strings.LastIndex(list, "#EXT-X-DISCONTINUITY\n")):]) {
 		if _, err := fmt.Sscanf(line, "%d.m4s", &n); err == nil {

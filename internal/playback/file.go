@@ -37,8 +37,8 @@ func (s *Server) object(w *answer, v *visit, key string, size int64) error {
 	return serveContent(w, v, body)
 }
 
-// serveFile answers with a file. Read errors are not returned; the viewer notices that the answer is
-// too short.
+// serveFile answers with a file. Read errors are not returned; the viewer notices that the answer
+// is too short.
 func serveFile(w *answer, v *visit, file io.ReadSeeker) {
 	http.ServeContent(w, v.Request, "", time.Time{}, file)
 }
@@ -238,8 +238,8 @@ func (s *Server) kept(w *answer, v *visit, name string) error {
 	return s.object(w, v, key, info.Size)
 }
 
-// keptError returns the error for a file that can't be read. One that does not exist is not logged: it
-// may never have been made, or have an invalid name.
+// keptError returns the error for a file that can't be read. One that does not exist is not logged:
+// it may never have been made, or have an invalid name.
 func keptError(err error) error {
 	if kind := weir.KindOf(err); kind == weir.NotFound || kind == weir.Invalid {
 		return weir.ErrNotFound()

@@ -136,8 +136,8 @@ const (
 	small = "90p größe +1@x" // not what one would call it, but allowed
 )
 
-// newAsset makes an asset of ann's that is ready, with two renditions, audio that is
-// longer than the picture, thumbnails, a poster and its source.
+// newAsset makes an asset of ann's that is ready, with two renditions, audio that is longer than
+// the picture, thumbnails, a poster and its source.
 func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	h.Helper()
 	a := h.newRow(policy, weir.AssetReady)
@@ -425,8 +425,8 @@ func ffmpeg(args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// decoded returns a digest of every frame of a stream such as v:0 or a:0, and where
-// the stream ends in seconds.
+// decoded returns a digest of every frame of a stream such as v:0 or a:0, and where the stream ends
+// in seconds.
 func decoded(t testing.TB, input, stream string) (digests []string, end float64) {
 	t.Helper()
 	out, err := ffmpeg("-i", input, "-map", "0:"+stream, "-fps_mode", "passthrough", "-f", "framemd5", "-")

@@ -107,8 +107,8 @@ func initNumber(name string) (int, bool) {
 	return int(p.segment), ok && p.init && p.segment > 0
 }
 
-// shown returns the segments of a rendition for its playlist, and whether there are no more. Complete
-// audio does not run ahead of video that is still being encoded.
+// shown returns the segments of a rendition for its playlist, and whether there are no more.
+// Complete audio does not run ahead of video that is still being encoded.
 func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 	index := r.Index()
 	if index.Track.Kind != cmaf.Audio || len(t.video) == 0 || t.whole() {
@@ -125,8 +125,8 @@ func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 	return index.Segments[:n], false
 }
 
-// promised returns the target duration of the playlist of a growing rendition, which must not change:
-// all segments are about as long as the first.
+// promised returns the target duration of the playlist of a growing rendition, which must not
+// change: all segments are about as long as the first.
 func promised(r rendition, segments []cmaf.Segment) time.Duration {
 	if len(segments) == 0 {
 		return 0
@@ -198,8 +198,8 @@ func (s *Server) initSegment(w *answer, v *visit, name string, data []byte) erro
 	return serveContent(w, v, bytes.NewReader(data))
 }
 
-// immutable sets the headers of an answer that never changes, as files of a ready asset or of a stream.
-// what identifies it.
+// immutable sets the headers of an answer that never changes, as files of a ready asset or of a
+// stream. what identifies it.
 func (s *Server) immutable(w *answer, v *visit, what string) {
 	sum := sha256.Sum256([]byte(v.title.assetID + v.title.streamID + "/" + what))
 	h := w.Header()

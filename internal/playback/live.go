@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// reloadWait is the maximum time of a blocking playlist reload: three target durations. After that,
-	// the player gets the current playlist.
+	// reloadWait is the maximum time of a blocking playlist reload: three target durations. After
+	// that, the player gets the current playlist.
 	reloadWait = 6 * time.Second
 	// partWait is three times the target duration of parts, and a margin for the encoder.
 	partWait = 1100 * time.Millisecond
@@ -135,9 +135,9 @@ func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 	return cached(w, v, typePlaylist, keepPlaylist, list)
 }
 
-// presentable removes renditions without media from a master playlist, and reports whether it can be
-// served. A player does not look for new renditions later, so it waits for late audio, for the duration
-// of a segment.
+// presentable removes renditions without media from a master playlist, and reports whether it can
+// be served. A player does not look for new renditions later, so it waits for late audio, for the
+// duration of a segment.
 func presentable(m *cmaf.Master) bool {
 	const enough = 2 * time.Second
 	empty := func(r cmaf.Rendition) bool { return len(r.Index.Segments) == 0 }
@@ -152,8 +152,8 @@ func presentable(m *cmaf.Master) bool {
 	return there > 0 && (there == all || waited)
 }
 
-// livePlaylist answers with the media playlist of a rendition, when it has the segment or part that the
-// player waits for.
+// livePlaylist answers with the media playlist of a rendition, when it has the segment or part that
+// the player waits for.
 func (s *Server) livePlaylist(w *answer, v *visit) error {
 	name, _, _ := strings.Cut(v.path, "/")
 	if inTS(v.path) {
@@ -176,8 +176,8 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 		late := ctx.Err() != nil
 		cancel()
 		if err != nil && late && v.Context().Err() == nil {
-			// The encoder sends nothing. Players that get an error stop sooner or later, those that get
-			// the same playlist continue.
+			// The encoder sends nothing. Players that get an error stop sooner or later, those that
+			// get the same playlist continue.
 			q.Segment, caching = -1, keepNothing
 			text, err = v.broadcast.Playlist(v.Context(), name, q)
 		}

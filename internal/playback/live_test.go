@@ -237,8 +237,8 @@ func TestLiveWaits(t *testing.T) {
 	}
 }
 
-// At the start of a broadcast a player gets the playlist when there is a whole segment in
-// it: hls.js gives up on one that has parts only.
+// At the start of a broadcast a player gets the playlist when there is a whole segment in it:
+// hls.js gives up on one that has parts only.
 func TestLiveFirstSegment(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -252,8 +252,8 @@ func TestLiveFirstSegment(t *testing.T) {
 	}
 }
 
-// A part that was announced but is not there in time is not found, one that was never
-// announced at once.
+// A part that was announced but is not there in time is not found, one that was never announced at
+// once.
 func TestLivePartThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -594,8 +594,8 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 	}
 }
 
-// The access webhook of a stream is asked again when its interval is over, about
-// the key that the viewer came with.
+// The access webhook of a stream is asked again when its interval is over, about the key that the
+// viewer came with.
 func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -706,8 +706,7 @@ func TestLiveViews(t *testing.T) {
 	}
 }
 
-// Every name of a piece is read back as it is written, and no other name means the
-// same.
+// Every name of a piece is read back as it is written, and no other name means the same.
 func FuzzPiece(f *testing.F) {
 	for _, seed := range []string{"0.m4s", "1.2.m4s", "init-3.mp4", "00.m4s", "9223372036854775807.2147483647.m4s", "init-2147483648.mp4", "1.m4s.m4s", ""} {
 		f.Add(seed)

@@ -27,8 +27,7 @@ func eachStorage(t *testing.T, test func(h *fixture)) {
 	})
 }
 
-// What is served decodes to the frames that were put in, each once, without a
-// complaint.
+// What is served decodes to the frames that were put in, each once, without a complaint.
 func TestPlays(t *testing.T) {
 	t.Parallel()
 	eachStorage(t, func(h *fixture) {
@@ -64,8 +63,8 @@ func TestPlays(t *testing.T) {
 	})
 }
 
-// The master playlist names the renditions by addresses that work, and everything
-// that they name is there.
+// The master playlist names the renditions by addresses that work, and everything that they name is
+// there.
 func TestEverythingNamedIsThere(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

@@ -1,18 +1,18 @@
-// Package playback serves viewers: playlists, segments, MP4 files, thumbnails and downloads of assets,
-// playlists and segments of live streams.
+// Package playback serves viewers: playlists, segments, MP4 files, thumbnails and downloads of
+// assets, playlists and segments of live streams.
 //
 // All paths are below /hls/<playbackId>/. [Server.ServeHTTP] finds the asset or stream (title.go),
-// checks that the viewer may play it (admit.go, token.go), and calls the handler for the rest of the
-// path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. answer.go writes answers,
-// view.go counts what viewers watch.
+// checks that the viewer may play it (admit.go, token.go), and calls the handler for the rest of
+// the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. answer.go writes
+// answers, view.go counts what viewers watch.
 //
 // Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go). Streams of other
 // nodes are fetched from there (edge.go), below /_node/ (edge_node.go).
 //
-// The policy of an asset or a stream is checked at the playlist. If it is not public, the URIs in the
-// playlist are below t/<token>/, so all further requests of a player have that token in their path.
-// Every path accepts the viewer's own JWT or access key as well. A token of a stream has a short life,
-// which each use extends (renew.go).
+// The policy of an asset or a stream is checked at the playlist. If it is not public, the URIs in
+// the playlist are below t/<token>/, so all further requests of a player have that token in their
+// path. Every path accepts the viewer's own JWT or access key as well. A token of a stream has a
+// short life, which each use extends (renew.go).
 package playback
 
 import (
@@ -87,7 +87,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 		}
 	}
 	if opt.RTC != nil && opt.Live != nil {
-		s.whep = &rtc.Endpoint{Open: s.watch, Route: rtc.EndpointPath + "{playbackId}", Log: s.Log, Observe: s.Observe}
+		s.whep = s.newWHEP()
 	}
 	if opt.Peers != nil {
 		s.edge = newEdge(opt.Store, opt.Peers, opt.Log)

@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// The picture of a stream is for those who may watch it. Nobody here makes
-// pictures, so it is the last one, on air and off.
+// The picture of a stream is for those who may watch it. Nobody here makes pictures, so it is the
+// last one, on air and off.
 func TestLivePoster(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

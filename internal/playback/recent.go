@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// recent caches answers for as long as they are fresh. Concurrent requests for the same key share one
-// query.
+// recent caches answers for as long as they are fresh. Concurrent requests for the same key share
+// one query.
 type recent[V any] struct {
 	max     int // number of answers at which all are dropped
 	loading singleflight.Group

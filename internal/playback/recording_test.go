@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// newRecording makes an asset of a broadcast whose encoder went and came back a minute
-// later: as it was, or with another size of the picture.
+// newRecording makes an asset of a broadcast whose encoder went and came back a minute later: as it
+// was, or with another size of the picture.
 func (h *fixture) newRecording(changed bool) weir.Asset {
 	h.Helper()
 	a := h.newRow(nil, weir.AssetReady)

@@ -52,14 +52,14 @@ func contentOfStream(s *weir.Stream) content {
 // live reports whether it is a stream.
 func (c *content) live() bool { return c.streamID != "" }
 
-// asksAgain reports whether the access webhook checks viewers with a token again, after the interval of
-// the policy.
+// asksAgain reports whether the access webhook checks viewers with a token again, after the
+// interval of the policy.
 func (c *content) asksAgain() bool {
 	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyWebhook
 }
 
-// shared reports whether caches may give the answer to other viewers: not if it depends on the viewer
-// or on the origin of the page.
+// shared reports whether caches may give the answer to other viewers: not if it depends on the
+// viewer or on the origin of the page.
 func (c *content) shared() bool {
 	return !c.policy.Private() && (c.policy == nil || len(c.policy.AllowedOrigins) == 0)
 }
@@ -305,8 +305,8 @@ func (t *titles) forget(playbackID string) {
 	delete(t.known, playbackID)
 }
 
-// remember caches a title, and drops the least recently used ones if there are too many. The new one
-// stays, whatever its size is.
+// remember caches a title, and drops the least recently used ones if there are too many. The new
+// one stays, whatever its size is.
 func (t *titles) remember(playbackID string, k *known) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -327,8 +327,8 @@ func (t *titles) remember(playbackID string, k *known) {
 	}
 }
 
-// holds returns nil while the admission of a viewer is valid: the owner is not suspended, the signing
-// key not revoked.
+// holds returns nil while the admission of a viewer is valid: the owner is not suspended, the
+// signing key not revoked.
 func (t *titles) holds(ctx context.Context, playbackID, key string) error {
 	_, err := t.grants.get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, t.gate.Holds(ctx, playbackID, key)

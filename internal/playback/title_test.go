@@ -118,8 +118,7 @@ func (c *counting) Get(ctx context.Context, key string, offset, length int64) (i
 	return c.Store.Get(ctx, key, offset, length)
 }
 
-// Many viewers who come at once have a title loaded once, and what is complete is not
-// loaded again.
+// Many viewers who come at once have a title loaded once, and what is complete is not loaded again.
 func TestLoadedOnce(t *testing.T) {
 	t.Parallel()
 	storage := &counting{Store: newDisk(t)}

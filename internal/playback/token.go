@@ -56,8 +56,8 @@ func (t *tokens) use(secret []byte) error {
 	return err
 }
 
-// A token is 16 bytes that identify the viewing, 8 bytes of its end time, the id of the signing key or
-// the encrypted access key, and the HMAC of all that, of the playback id and of the policy.
+// A token is 16 bytes that identify the viewing, 8 bytes of its end time, the id of the signing key
+// or the encrypted access key, and the HMAC of all that, of the playback id and of the policy.
 const (
 	viewingBytes = 16
 	macBytes     = 16
@@ -70,8 +70,8 @@ const (
 const (
 	// minLife is the minimum life of a token: players keep a playlist for as long as the page is open.
 	minLife = 6 * time.Hour
-	// The end of a token is a multiple of rounded. So a player that loads a playlist again gets the same
-	// URIs, as it must while the playlist grows.
+	// The end of a token is a multiple of rounded. So a player that loads a playlist again gets the
+	// same URIs, as it must while the playlist grows.
 	rounded = time.Hour
 
 	// A token of a stream is valid for liveLife, and longer while it is used (renew.go).
@@ -79,8 +79,8 @@ const (
 	liveRounded = time.Minute
 )
 
-// issue makes a token for a viewer who was admitted by a signing key or an access key. viewer identifies
-// the viewer.
+// issue makes a token for a viewer who was admitted by a signing key or an access key. viewer
+// identifies the viewer.
 func (t *tokens) issue(title *title, key, accessKey, viewer string, now time.Time) *token {
 	ends := now.Add(max(minLife, 2*title.length)).Truncate(rounded).Add(rounded)
 	if title.live() {
@@ -127,8 +127,8 @@ func (t *tokens) open(c *content, text string) (*token, error) {
 	return one, err
 }
 
-// seal appends an encrypted access key to the body of a token. The nonce is derived from both, so that
-// the URIs of a viewer do not change.
+// seal appends an encrypted access key to the body of a token. The nonce is derived from both, so
+// that the URIs of a viewer do not change.
 func (t *tokens) seal(body []byte, accessKey string) []byte {
 	nonce := t.mac("nonce", string(body), accessKey)[:t.sealer.NonceSize()]
 	return t.sealer.Seal(append(body, nonce...), nonce, []byte(accessKey), body)

@@ -74,8 +74,8 @@ func (s *Server) transportStream(w *answer, v *visit, r rendition, n int) error 
 	return nil
 }
 
-// renderTS writes segment n to an unlinked temporary file: in memory it would take much space while a
-// slow viewer reads it.
+// renderTS writes segment n to an unlinked temporary file: in memory it would take much space while
+// a slow viewer reads it.
 func (s *Server) renderTS(ctx context.Context, m media.Muxed, state cmaf.TSState, n int) (*os.File, error) {
 	select {
 	case s.rendering <- struct{}{}:

@@ -14,8 +14,8 @@ import (
 	"weir/internal/weir"
 )
 
-// views counts viewings. A viewing begins at the master playlist and ends after viewingPause without a
-// request. Viewers are identified by their token, or by their address and browser.
+// views counts viewings. A viewing begins at the master playlist and ends after viewingPause
+// without a request. Viewers are identified by their token, or by their address and browser.
 type views struct {
 	mu     sync.Mutex
 	active map[string]*viewing
@@ -75,8 +75,8 @@ func (s *Server) watched(w *answer, v *visit, kind cmaf.Kind, length time.Durati
 	s.views.note(&v.title.content, s.viewer(v), new(share(v.title, kind, length, min(w.bytes, size), size)), time.Now())
 }
 
-// meter counts how much of a large file was sent, while it is sent. The function that it returns gets
-// numbers of bytes, and 0 at the end.
+// meter counts how much of a large file was sent, while it is sent. The function that it returns
+// gets numbers of bytes, and 0 at the end.
 func (s *Server) meter(v *visit, kind cmaf.Kind, length time.Duration, size int64) func(int64) {
 	who, unnoted, last := s.viewer(v), int64(0), time.Time{}
 	return func(n int64) {

@@ -20,8 +20,8 @@ import (
 const (
 	// checkEvery is how often it is checked whether a viewer over WebRTC may still watch.
 	checkEvery = 2 * time.Second
-	// maxRounding is the maximum of PTS-DTS that is a rounding of the encoder. A larger one means that
-	// there are B-frames.
+	// maxRounding is the maximum of PTS-DTS that is a rounding of the encoder. A larger one means
+	// that there are B-frames.
 	maxRounding = 5 * time.Millisecond
 )
 
@@ -32,6 +32,10 @@ func (s *Server) WHEP() http.Handler {
 		return nil
 	}
 	return s.whep
+}
+
+func (s *Server) newWHEP() *rtc.Endpoint {
+	return &rtc.Endpoint{Open: s.watch, Route: rtc.EndpointPath + "{playbackId}", Log: s.Log, Observe: s.Observe}
 }
 
 // watch starts a WebRTC session for a viewer.
@@ -67,8 +71,8 @@ func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	return w, nil
 }
 
-// forBrowsers returns the rendition that is sent over WebRTC: the source, or the largest other one if
-// browsers can't play the source.
+// forBrowsers returns the rendition that is sent over WebRTC: the source, or the largest other one
+// if browsers can't play the source.
 func forBrowsers(m cmaf.Master) (name string, err error) {
 	if len(m.Video) == 0 && len(m.Audio) == 0 {
 		return "", weir.Errorf(weir.NotFound, "the stream has not started yet")

@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// eventQueue writes the events of pushes to the store, in order, and again when that fails. No
-// push waits for the store.
+// eventQueue writes the events of pushes to the store, in order, and again when that fails. No push
+// waits for the store.
 type eventQueue struct {
 	store *store.Store
 	log   *slog.Logger

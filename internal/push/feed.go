@@ -14,8 +14,8 @@ import (
 
 // outlet is a connection to a target.
 type outlet interface {
-	// begin announces the tracks of the frames that follow; either may be nil. It comes
-	// before the first frame, and again when the tracks change.
+	// begin announces the tracks of the frames that follow; either may be nil. It comes before the
+	// first frame, and again when the tracks change.
 	begin(video, audio *cmaf.Track, at time.Duration) error
 	// pause announces that the next frame does not follow the last one in time.
 	pause() error
@@ -39,13 +39,13 @@ type outgoing struct {
 // errOtherTracks says that the new tracks need a new connection.
 var errOtherTracks = errors.New("the stream needs another connection for what it has become")
 
-// maxSilenceBehind is how far silent audio may be behind the video. After a longer gap, it continues at
-// the video.
+// maxSilenceBehind is how far silent audio may be behind the video. After a longer gap, it
+// continues at the video.
 const maxSilenceBehind = time.Second
 
-// feed converts the frames of a tap for a target: one track of each kind, decode times that start at 0
-// and never fall, and silence in place of audio that is not sent. Platforms refuse streams without
-// audio.
+// feed converts the frames of a tap for a target: one track of each kind, decode times that start
+// at 0 and never fall, and silence in place of audio that is not sent. Platforms refuse streams
+// without audio.
 type feed struct {
 	out       outlet
 	videoOnly bool

@@ -1,11 +1,11 @@
 // Package push implements multistream: it sends live streams on to other platforms.
 //
-// A [Manager] compares the targets of streams in the store with the running pushes, whenever a session
-// opens or a target changes. A push (push.go) is one goroutine that sends one rendition of one session
-// to one target: it waits for media from its own tap of package live, connects through package guard,
-// sends, and connects again when the connection fails. feed.go converts the frames for the target:
-// one video and one audio track, times from 0. rtmp.go and srt.go are the two kinds of connection.
-// events.go writes the events of targets, so that no push waits for the store.
+// A [Manager] compares the targets of streams in the store with the running pushes, whenever a
+// session opens or a target changes. A push (push.go) is one goroutine that sends one rendition of
+// one session to one target: it waits for media from its own tap of package live, connects through
+// package guard, sends, and connects again when the connection fails. feed.go converts the frames
+// for the target: one video and one audio track, times from 0. rtmp.go and srt.go are the two kinds
+// of connection. events.go writes the events of targets, so that no push waits for the store.
 //
 // A target that is slow or down affects neither the encoder nor the other targets.
 package push
@@ -167,8 +167,8 @@ func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.
 	return ended
 }
 
-// start starts a push. If it replaces one, after is closed when that one has ended: a target may accept
-// only one connection with a key.
+// start starts a push. If it replaces one, after is closed when that one has ended: a target may
+// accept only one connection with a key.
 func (m *Manager) start(ctx context.Context, b *live.Broadcast, want store.Push, after <-chan struct{}) *push {
 	stream := b.Stream().ID
 	ctx, cancel := context.WithCancel(ctx)
@@ -199,8 +199,8 @@ func openTap(b *live.Broadcast, profile string) (tap, error) {
 		profile, weir.SourceProfile)
 }
 
-// Targets returns the health of the targets of a session, in the order of their ids, and their errors,
-// for people.
+// Targets returns the health of the targets of a session, in the order of their ids, and their
+// errors, for people.
 func (m *Manager) Targets(sessionID string) (health []weir.TargetHealth, issues []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,12 +26,12 @@ const (
 	maxRetry = 30 * time.Second
 	// maxGap is how long a target stays connected without media from the encoder.
 	maxGap = 25 * time.Second
-	// A connection has to last for settledAfter before its event is written. After many failures it has
-	// to last for longHold, which also resets their count.
+	// A connection has to last for settledAfter before its event is written. After many failures it
+	// has to last for longHold, which also resets their count.
 	settledAfter = 7 * time.Second
 	longHold     = 2 * time.Minute
-	// eventFailure is the number of the failure that has an event. After one more, a connection has to
-	// last for longHold.
+	// eventFailure is the number of the failure that has an event. After one more, a connection has
+	// to last for longHold.
 	eventFailure = 2
 )
 
@@ -219,8 +219,8 @@ func targetDialer(g *guard.Guard) connector {
 	}
 }
 
-// connected notes that the target has accepted the stream. The caller calls over when the connection
-// has ended.
+// connected notes that the target has accepted the stream. The caller calls over when the
+// connection has ended.
 func (p *push) connected(out outlet) (over func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -424,8 +424,8 @@ func TestPushAfterReopening(t *testing.T) {
 	}
 }
 
-// checkTimes looks whether what a target got starts with what it must know, and whether
-// its times start at 0 and never fall.
+// checkTimes looks whether what a target got starts with what it must know, and whether its times
+// start at 0 and never fall.
 func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	t.Helper()
 	last := map[string]time.Duration{}
@@ -462,8 +462,8 @@ func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	}
 }
 
-// A target that does not take the stream is told of with a sentence, which has nothing of
-// its URL but the host in it.
+// A target that does not take the stream is told of with a sentence, which has nothing of its URL
+// but the host in it.
 func TestPushRefused(t *testing.T) {
 	refusing, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -144,9 +144,9 @@ func TestPushTells(t *testing.T) {
 	})
 }
 
-// A target stays connected while the encoder is away for a while, is left when that takes
-// too long, and is called again when the encoder is back. One that fails is called again
-// and again, at longer intervals.
+// A target stays connected while the encoder is away for a while, is left when that takes too long,
+// and is called again when the encoder is back. One that fails is called again and again, at longer
+// intervals.
 func TestPushGapsAndRetries(t *testing.T) {
 	tracks := testTracks(t)
 	synctest.Test(t, func(t *testing.T) {

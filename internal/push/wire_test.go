@@ -25,8 +25,8 @@ import (
 	"weir/internal/weir"
 )
 
-// clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the
-// file that it is in.
+// clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the file that
+// it is in.
 func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "clip.mp4")
@@ -70,8 +70,8 @@ func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string)
 	return append([]live.Tapped{{Tracks: tracks}}, frames[first:]...), file
 }
 
-// HEVC goes over RTMP as Enhanced RTMP has it, with its configuration, its times and its
-// data as they are.
+// HEVC goes over RTMP as Enhanced RTMP has it, with its configuration, its times and its data as
+// they are.
 func TestPushHEVC(t *testing.T) {
 	frames, _ := clipFrames(t, "libx265")
 	p := newPlatform(t, "")
@@ -187,8 +187,8 @@ func TestPushSRT(t *testing.T) {
 	}
 }
 
-// shownFrames returns when the pictures of a file are shown, since the first, and what
-// they look like.
+// shownFrames returns when the pictures of a file are shown, since the first, and what they look
+// like.
 func shownFrames(t *testing.T, file string) (frames []string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-i", file, "-map", "0:v", "-fps_mode", "passthrough",

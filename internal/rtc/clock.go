@@ -25,9 +25,9 @@ const (
 	maxReports = 5
 )
 
-// clock puts the tracks of a peer on one timeline. RTP times of a track start at a random value, and
-// only sender reports relate audio to video. Until they arrive, the clock uses arrival times. Then
-// it corrects the video, because a correction of the audio can be heard.
+// clock puts the tracks of a peer on one timeline. RTP times of a track start at a random value,
+// and only sender reports relate audio to video. Until they arrive, the clock uses arrival times.
+// Then it corrects the video, because a correction of the audio can be heard.
 type clock struct {
 	mu           sync.Mutex
 	origin       time.Time // when the first packet arrived; zero = none has

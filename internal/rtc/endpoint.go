@@ -18,8 +18,8 @@ import (
 	"weir/internal/weir"
 )
 
-// EndpointPath is the prefix of WHIP and WHEP paths: /webrtc/<id> and /webrtc/<id>/<session>. The id
-// is a stream key or a playback id.
+// EndpointPath is the prefix of WHIP and WHEP paths: /webrtc/<id> and /webrtc/<id>/<session>. The
+// id is a stream key or a playback id.
 const EndpointPath = "/webrtc/"
 
 const (
@@ -40,8 +40,8 @@ type Session interface {
 // Endpoint implements the HTTP side of WHIP and WHEP. A client posts an offer and gets the answer
 // and the URL of its session. It patches that URL with new ICE candidates and deletes it at the end.
 type Endpoint struct {
-	// Open starts a session. The id is that of the path, without the prefix that the Livepeer Studio
-	// API puts before it.
+	// Open starts a session. The id is that of the path, without the prefix that the Livepeer
+	// Studio API puts before it.
 	Open func(r *http.Request, id, offer string) (Session, error)
 	// Route is the path in logs and metrics; ids can be secrets.
 	Route string

@@ -99,8 +99,8 @@ func hasCodec(m *sdp.MediaDescription, codec string) bool {
 	return false
 }
 
-// parameterSets returns the parameter sets of H.264 in the offer. Some encoders don't send them with
-// key frames.
+// parameterSets returns the parameter sets of H.264 in the offer. Some encoders don't send them
+// with key frames.
 func parameterSets(m *sdp.MediaDescription) (sets [][]byte) {
 	var total int
 	for _, a := range m.Attributes {

@@ -14,8 +14,8 @@ const (
 	// send it again meanwhile.
 	maxWaiting = 512
 	maxWait    = 300 * time.Millisecond
-	// maxJump is the maximum distance of sequence numbers. After a larger one the sender has started
-	// again.
+	// maxJump is the maximum distance of sequence numbers. After a larger one the sender has
+	// started again.
 	maxJump = 3000
 )
 

@@ -6,8 +6,8 @@
 // (send.go). An [Endpoint] takes offers over HTTP: WHIP in package ingest, WHEP in package playback.
 //
 // An offer is untrusted text and is parsed by offer.go before pion sees it. The server is an
-// ICE-lite agent: it answers clients with the right credentials and never sends a byte to an address
-// only because an offer names it, so nobody can make it probe its own network.
+// ICE-lite agent: it answers clients with the right credentials and never sends a byte to an
+// address only because an offer names it, so nobody can make it probe its own network.
 package rtc
 
 import (
@@ -85,8 +85,8 @@ func New(o Options) (*Server, error) {
 		peers: map[*peer]bool{}, waiting: map[netip.Prefix]int{},
 	}
 	loggers := loggers{o.Log}
-	// A small buffer would lose bursts of packets, such as key frames. If the kernel allows less than
-	// this, that has to do.
+	// A small buffer would lose bursts of packets, such as key frames. If the kernel allows less
+	// than this, that has to do.
 	_, _ = o.UDP.SetReadBuffer(socketBuffer), o.UDP.SetWriteBuffer(socketBuffer)
 
 	var setting webrtc.SettingEngine
@@ -175,8 +175,8 @@ func register(media *webrtc.MediaEngine) error {
 	return err
 }
 
-// intercept adds retransmission and bandwidth feedback. It adds no sender reports: a [Sender] writes
-// them itself, because only it can relate audio to video.
+// intercept adds retransmission and bandwidth feedback. It adds no sender reports: a [Sender]
+// writes them itself, because only it can relate audio to video.
 func intercept(media *webrtc.MediaEngine, to *interceptor.Registry, l loggers) error {
 	receiver, err := report.NewReceiverInterceptor(report.WithReceiverLoggerFactory(l))
 	if err != nil {

@@ -25,11 +25,11 @@ const (
 
 const (
 	defaultChunkSize = 128
-	// maxChunkStreams bounds the messages that are unfinished at the same time. Encoders use
-	// four or five chunk streams.
+	// maxChunkStreams bounds the messages that are unfinished at the same time. Encoders use four
+	// or five chunk streams.
 	maxChunkStreams = 64
-	// firstBuffer bounds the buffer of a message before its bytes arrive: announcing a length
-	// costs the sender nothing.
+	// firstBuffer bounds the buffer of a message before its bytes arrive: announcing a length costs
+	// the sender nothing.
 	firstBuffer = 64 << 10
 	// The reader keeps the buffers of messages for later ones, except small buffers: at most
 	// maxSpare of them, with maxSpareBytes in total.
@@ -167,8 +167,8 @@ func (r *chunkReader) start(s *chunkStream, format byte) error {
 	return nil
 }
 
-// resume reads the rest of a header of format 3. The chunk continues a message, or starts one
-// with the length and the difference in time of the message before it.
+// resume reads the rest of a header of format 3. The chunk continues a message, or starts one with
+// the length and the difference in time of the message before it.
 func (r *chunkReader) resume(s *chunkStream) error {
 	if !s.started {
 		s.time += s.delta
@@ -203,8 +203,8 @@ func (r *chunkReader) fill(s *chunkStream) (err error) {
 	return err
 }
 
-// readMore appends n bytes to a body of which length bytes are announced. The body grows as its bytes
-// arrive.
+// readMore appends n bytes to a body of which length bytes are announced. The body grows as its
+// bytes arrive.
 func readMore(from io.Reader, body []byte, n, length int) ([]byte, error) {
 	for n > 0 {
 		if len(body) == cap(body) {

@@ -115,8 +115,8 @@ func (c *Conn) during(ctx context.Context, step func() error) error {
 	return err
 }
 
-// Play requests the stream and gives its packets to take, with the time of their message. It returns
-// why the stream ends: ErrEnded, a *Refusal, or another error.
+// Play requests the stream and gives its packets to take, with the time of their message. It
+// returns why the stream ends: ErrEnded, a *Refusal, or another error.
 func (c *Conn) Play(ctx context.Context, take func(codec.Packet, time.Duration) error) error {
 	return c.during(ctx, func() error {
 		const window = 2_500_000

@@ -2,9 +2,9 @@
 //
 // A [Conn] is one end of a connection. [NewConn] and [Conn.Serve] receive the stream of an encoder;
 // [Dial] with [Conn.Play] fetches a stream from a server, and with [Conn.Publish] sends one to it.
-// wire.go limits the bytes and the time of the other end, handshake.go starts a connection, chunk.go
-// reads and writes messages, amf0.go and command.go commands. server.go and client.go have the two
-// sides of the protocol.
+// wire.go limits the bytes and the time of the other end, handshake.go starts a connection,
+// chunk.go reads and writes messages, amf0.go and command.go commands. server.go and client.go have
+// the two sides of the protocol.
 //
 // Callers get and give media as [codec.Packet]: tag.go reads packets from messages for audio and
 // video, Enhanced RTMP included, and tagwrite.go writes them. flv.go reads the same tags from FLV.
@@ -34,8 +34,8 @@ type LimitError string
 
 func (e LimitError) Error() string { return string(e) }
 
-// Conn is one end of an RTMP connection. One goroutine may read (Serve, Play, Wait) while
-// another one writes packets. Sent, Hurry and Cut may be called at any time.
+// Conn is one end of an RTMP connection. One goroutine may read (Serve, Play, Wait) while another
+// one writes packets. Sent, Hurry and Cut may be called at any time.
 type Conn struct {
 	wire   wire
 	in     *bufio.Reader

@@ -230,8 +230,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// greet does what a server does until a client has asked for a stream. It returns the command
-// with which it does.
+// greet does what a server does until a client has asked for a stream. It returns the command with
+// which it does.
 func greet(t *testing.T, conn net.Conn) (*peer, string) {
 	t.Helper()
 	if _, _, err := handshake.DoServer(conn, true); err != nil {

@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// ReadFLV gives the packets of an FLV file or stream to take, with the time of their tag. It returns
-// nil at an end between tags, and io.ErrUnexpectedEOF at any other.
+// ReadFLV gives the packets of an FLV file or stream to take, with the time of their tag. It
+// returns nil at an end between tags, and io.ErrUnexpectedEOF at any other.
 func ReadFLV(in *bufio.Reader, take func(codec.Packet, time.Duration) error) error {
 	head := make([]byte, 9)
 	if _, err := io.ReadFull(in, head); err != nil {

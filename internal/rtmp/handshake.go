@@ -14,8 +14,8 @@ const (
 
 var errNotRTMP = errors.New("it does not speak RTMP")
 
-// handshake does the server's or the client's side of the handshake. Each side sends its version and
-// a block of its own (C0 C1, S0 S1), and returns the block of the other (C2, S2).
+// handshake does the server's or the client's side of the handshake. Each side sends its version
+// and a block of its own (C0 C1, S0 S1), and returns the block of the other (C2, S2).
 func (c *Conn) handshake(server bool) error {
 	hello := make([]byte, 1+handshakeSize, 1+2*handshakeSize)
 	hello[0] = rtmpVersion

@@ -34,8 +34,8 @@ type serving struct {
 	published bool
 }
 
-// Serve receives the stream of an encoder and returns why it ends: ErrEnded, a *Refusal that was sent
-// to the encoder, or another error. Cut ends it from outside.
+// Serve receives the stream of an encoder and returns why it ends: ErrEnded, a *Refusal that was
+// sent to the encoder, or another error. Cut ends it from outside.
 func (c *Conn) Serve(ctx context.Context, h Handler) error {
 	c.wire.until = time.Now().Add(handshakeTime)
 	if err := c.handshake(true); err != nil {

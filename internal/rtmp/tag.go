@@ -107,8 +107,8 @@ func audioTag(body []byte, take func(codec.Packet) error) error {
 	return take(p)
 }
 
-// extendedTag reads the rest of a tag of Enhanced RTMP, which has more codecs, times in nanoseconds,
-// and several tracks.
+// extendedTag reads the rest of a tag of Enhanced RTMP, which has more codecs, times in
+// nanoseconds, and several tracks.
 func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) error) error {
 	for kind == tagModifier {
 		kind = b.modifier(&p)

@@ -8,8 +8,8 @@ import (
 	"weir/internal/codec"
 )
 
-// WriteTracks sends the metadata of the stream and the configurations of the tracks, one of each kind.
-// Their packets follow.
+// WriteTracks sends the metadata of the stream and the configurations of the tracks, one of each
+// kind. Their packets follow.
 func (c *Conn) WriteTracks(at time.Duration, tracks ...codec.Config) error {
 	about := ecmaArray{{"encoder", "weir"}}
 	for _, t := range tracks {

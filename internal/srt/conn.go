@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// queueLength is how many packets may wait for the reader, beside a thousand in the library: more
-	// than a second of 50 Mbit/s, for a slow disk. Further packets are lost.
+	// queueLength is how many packets may wait for the reader, beside a thousand in the library:
+	// more than a second of 50 Mbit/s, for a slow disk. Further packets are lost.
 	queueLength = 4096
 	// maxAhead is how many packets may wait for their delivery time: five seconds of 35 Mbit/s. The
 	// library iterates over all of them a hundred times a second.
@@ -178,8 +178,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the connection. It waits, up to seconds, until the peer has got what was written. A Read
-// of a connection without writes returns at once.
+// Close ends the connection. It waits, up to seconds, until the peer has got what was written. A
+// Read of a connection without writes returns at once.
 func (c *Conn) Close() error {
 	c.closing.Do(func() {
 		if c.wrote.Load() {

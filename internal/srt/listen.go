@@ -71,8 +71,8 @@ func (l *Listener) Accept() (*Request, error) {
 	}
 }
 
-// accept returns the next caller; nil = its handshake was malformed. The library does not check
-// all lengths in a handshake before it uses them.
+// accept returns the next caller; nil = its handshake was malformed. The library does not check all
+// lengths in a handshake before it uses them.
 func (l *Listener) accept() (request gosrt.ConnRequest, err error) {
 	defer func() {
 		if recover() != nil {
@@ -91,8 +91,8 @@ type Request struct {
 // RemoteAddr returns the address of the caller.
 func (r *Request) RemoteAddr() net.Addr { return r.request.RemoteAddr() }
 
-// StreamKey checks the encryption of the caller and returns the stream key in its stream id. The error
-// is for Reject and does not contain the stream id.
+// StreamKey checks the encryption of the caller and returns the stream key in its stream id. The
+// error is for Reject and does not contain the stream id.
 func (r *Request) StreamKey() (string, error) {
 	secret := r.listener.passphrase.Reveal()
 	switch size := r.packetSize(); {

@@ -17,8 +17,7 @@ import (
 	"weir/internal/weir"
 )
 
-// rawCaller is an encoder that sends what it is told, right or wrong, and never repeats
-// anything.
+// rawCaller is an encoder that sends what it is told, right or wrong, and never repeats anything.
 type rawCaller struct {
 	t      *testing.T
 	conn   net.Conn

@@ -1,12 +1,12 @@
 // Package srt carries bytes over SRT, both ways.
 //
 // [Dial] calls the peer of a URL (dial.go). [Listen] waits for callers: each is a [Request] that is
-// accepted or rejected (listen.go), with a stream key in its stream id (streamid.go). Both result in a
-// [Conn] (conn.go), which reads and writes bytes; weir sends MPEG-TS.
+// accepted or rejected (listen.go), with a stream key in its stream id (streamid.go). Both result
+// in a [Conn] (conn.go), which reads and writes bytes; weir sends MPEG-TS.
 //
 // This package is the only one that uses the SRT library. It adds what the library lacks: a longer
-// receive queue, a shutdown that delivers what has arrived, a limit of buffered packets, and a limit
-// of the sending rate.
+// receive queue, a shutdown that delivers what has arrived, a limit of buffered packets, and a
+// limit of the sending rate.
 package srt
 
 import (
@@ -19,9 +19,9 @@ import (
 const (
 	// dialTimeout is how long a peer that is called may take to answer.
 	dialTimeout = 5 * time.Second
-	// idleTimeout is how long a peer may be silent. Peers send a keep-alive every second. Packets that
-	// wait for their delivery time are lost when the connection ends, so the timeout is longer than
-	// usual latencies.
+	// idleTimeout is how long a peer may be silent. Peers send a keep-alive every second. Packets
+	// that wait for their delivery time are lost when the connection ends, so the timeout is longer
+	// than usual latencies.
 	idleTimeout = 5 * time.Second
 	// payloadSize is the size of a packet: seven packets of MPEG-TS, which every receiver accepts.
 	payloadSize = 7 * 188
@@ -39,8 +39,8 @@ func (h *hooks) config() gosrt.Config {
 	return c
 }
 
-// hooks is a logger of the library: the library has no other hooks. It knows connections by the ids of
-// their sockets. The library calls only Print.
+// hooks is a logger of the library: the library has no other hooks. It knows connections by the ids
+// of their sockets. The library calls only Print.
 type hooks struct {
 	gosrt.Logger
 

@@ -31,8 +31,8 @@ func hexSum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestImportedAsset makes an asset from a URL: it is played before it is ready, and
-// has all that belongs to it then.
+// TestImportedAsset makes an asset from a URL: it is played before it is ready, and has all that
+// belongs to it then.
 func TestImportedAsset(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	server, caller := serve(t, plainClip(t)), n.account(t, "ann")
@@ -167,8 +167,8 @@ func TestUploadedAsset(t *testing.T) {
 	}
 }
 
-// TestSequentialAsset makes an asset of a source that can't be taken apart: the job
-// that fetched it does all pieces.
+// TestSequentialAsset makes an asset of a source that can't be taken apart: the job that fetched it
+// does all pieces.
 func TestSequentialAsset(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	caller := n.account(t, "ann")
@@ -285,8 +285,8 @@ func TestObjectStore(t *testing.T) {
 	eventually(t, "copy of the asset gone", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
-// TestUploadNeverCame gives up an asset that nobody sends. What came of it goes, also the
-// part that was just being written.
+// TestUploadNeverCame gives up an asset that nobody sends. What came of it goes, also the part that
+// was just being written.
 func TestUploadNeverCame(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

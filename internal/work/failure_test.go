@@ -43,8 +43,7 @@ func TestFinalFailure(t *testing.T) {
 	}
 }
 
-// TestRetries shows that a task is tried three times, and that an asset fails with
-// its task.
+// TestRetries shows that a task is tried three times, and that an asset fails with its task.
 func TestRetries(t *testing.T) {
 	h := newFixture(t)
 	h.options = func(o *Options) {
@@ -65,8 +64,8 @@ func TestRetries(t *testing.T) {
 	eventually(t, "two retries and a failure counted", func() bool { s := n.Stats(); return s.Retried == 2 && s.Failed == 1 })
 }
 
-// TestPresignedSource fetches a source with the signature in its URL, also when the task is retried.
-// Nobody is shown the signature.
+// TestPresignedSource fetches a source with the signature in its URL, also when the task is
+// retried. Nobody is shown the signature.
 func TestPresignedSource(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	caller, data := n.account(t, "ann"), plainClip(t)
@@ -186,8 +185,8 @@ func TestDeletedAsset(t *testing.T) {
 	}
 }
 
-// TestCrash kills a node in the middle of a task: its next life goes on with what is
-// done, and the outcome is that of a task that was never disturbed.
+// TestCrash kills a node in the middle of a task: its next life goes on with what is done, and the
+// outcome is that of a task that was never disturbed.
 func TestCrash(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { testCrash(t, newFixture(t)) })
 	t.Run("postgres", func(t *testing.T) {

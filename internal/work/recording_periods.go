@@ -8,12 +8,11 @@ import (
 	"weir/internal/weir"
 )
 
-// periodTimeout is how long after the end of a session the recording waits for a node that
-// carried a part of it and is gone.
+// periodTimeout is how long after the end of a session its recording waits for a node that has an
+// earlier period of it and does not answer.
 const periodTimeout = time.Hour
 
-// earlier returns the folders of the earlier periods of a session, "" for one whose files
-// can't be had.
+// earlier returns the folders of the earlier periods of a session, "" for one without files.
 func (r *Recordings) earlier(ctx context.Context, session weir.Session) ([]string, error) {
 	dirs := make([]string, len(session.Earlier))
 	for period, of := range session.Earlier {
@@ -24,7 +23,7 @@ func (r *Recordings) earlier(ctx context.Context, session weir.Session) ([]strin
 		switch {
 		case err == nil:
 			dirs[period] = dir
-		case weir.KindOf(err) == weir.NotFound: // nothing had come
+		case weir.KindOf(err) == weir.NotFound: // nothing was received
 		case ctx.Err() != nil || time.Since(session.LastSeen.Time()) < periodTimeout:
 			return nil, err
 		default:

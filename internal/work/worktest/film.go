@@ -13,17 +13,11 @@ import (
 	"weir/internal/media"
 )
 
-// RecordFilm writes a film without audio to a folder, as what a node has received of a
-// broadcast: four seconds at ten frames a second, and after a gap of half a minute another
-// four.
+// RecordFilm writes the recording of a stream without audio to a folder: four seconds at ten frames
+// a second, and after a gap of half a minute another four.
 func RecordFilm(t testing.TB, dir string) (frames int) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must := func(err error) { check(t, err) }
 	film, err := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=4", "-c:v", "libx264", "-preset", "ultrafast",
 		"-bf", "0", "-g", "20", "-pix_fmt", "yuv420p", "-video_track_timescale", "90000", "-movflags", "frag_keyframe+empty_moov+default_base_moof", "-f", "mp4", "pipe:1").Output()
 	must(err)

@@ -11,16 +11,17 @@ import (
 	"weir/internal/media"
 )
 
-// Record writes so many seconds of audio to a folder, as what a node has received of a
-// broadcast. Nobody can hear it.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Record writes the recording of an audio stream to a folder. The audio is not decodable.
 func Record(t testing.TB, dir string, seconds int) {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	must := func(err error) { check(t, err) }
 	config, err := codec.AACConfig([]byte{0x11, 0x90})
 	must(err)
 	track, err := cmaf.NewTrack(config)

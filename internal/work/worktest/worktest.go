@@ -1,5 +1,4 @@
-// Package worktest gives the tests of package work the real parts that it is not to
-// know itself: ffmpeg, and a guard that lets it reach servers of the test.
+// Package worktest provides ffmpeg and the guard for tests of package work, which must not import them.
 package worktest
 
 import (
@@ -22,7 +21,7 @@ func Engine(t testing.TB, media blob.Store) vod.Engine {
 	return vod.Engine{FFmpeg: engine, Store: media}
 }
 
-// Caller reaches storage on this machine the way that of callers is reached.
+// Caller returns options for callers' storage on this machine.
 func Caller() blob.Options {
 	return blob.Options{Guard: guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})}
 }
