@@ -11,12 +11,12 @@
 // frames to a feed.
 //
 // [Puller] fetches streams from other servers: pull.go has what all sources share, pullhls.go (with
-// pullplaylist.go), pullmp4.go, pullts.go, pullrtmp.go (FLV too) and pullsrt.go read one kind of
+// pullplaylist.go), pullmp4.go, pullts.go (SRT too) and pullrtmp.go (FLV too) read one kind of
 // source each, for a feed.
 //
 // Nothing that comes from a connection is trusted. Each step has limits and is fuzzed, an error
-// ends only its own connection, and a stream key is never logged. slot.go limits the connections,
-// slot.go and bounded.go the log lines that unauthenticated clients can cause.
+// ends only its own connection, and a stream key is never logged. slot.go limits the connections
+// and the log lines that unauthenticated clients can cause.
 package ingest
 
 import (

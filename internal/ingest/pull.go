@@ -170,7 +170,6 @@ func (s *pullSource) add(ctx context.Context, p codec.Packet, at time.Duration) 
 	return s.addNow(ctx, p, at)
 }
 
-// addNow gives a packet to the feed.
 func (s *pullSource) addNow(ctx context.Context, p codec.Packet, at time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +281,6 @@ type pace struct {
 	set   bool
 }
 
-// wait waits until a frame is due.
 func (p *pace) wait(ctx context.Context, at time.Duration) error {
 	p.mu.Lock()
 	now := time.Now()

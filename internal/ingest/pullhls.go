@@ -154,7 +154,6 @@ type hlsReader struct {
 	keys    map[string][]byte
 }
 
-// load fetches the playlist.
 func (r *hlsReader) load(ctx context.Context) error {
 	text, found, err := r.web.all(ctx, r.at, 0, 0, maxPlaylist)
 	if err != nil {
@@ -421,7 +420,6 @@ func (r *hlsReader) decrypt(ctx context.Context, segment hls.Segment, data []byt
 	return data[:len(data)-padding], nil
 }
 
-// play passes the frames of a segment on.
 func (r *hlsReader) play(ctx context.Context, f fetched) error {
 	if !r.begun || f.Breaks != r.section {
 		r.section, r.begun, r.ts = f.Breaks, true, nil

@@ -79,7 +79,6 @@ func newServer(r RTMP) *server {
 	return &server{RTMP: r, slots: newSlots(r.maxOpen, r.maxWaiting, r.Counters, r.Log)}
 }
 
-// serve serves one connection.
 func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
 	defer t.free()
 	remote := conn.RemoteAddr().String()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -138,3 +139,47 @@ func network(a net.Addr) netip.Prefix {
 	}
 	return weir.Network(with.AddrPort().Addr())
 }
+
+// The maximum number of log lines about the media of one connection: per second, and at once.
+const (
+	mediaLines       = 0.1
+	mediaLinesAtOnce = 10
+)
+
+// bounded returns a logger for messages that a client can cause as often as it wants. It drops
+// those beyond the limit.
+func bounded(log *slog.Logger) *slog.Logger {
+	return slog.New(boundedHandler{log.Handler(), rate.NewLimiter(mediaLines, mediaLinesAtOnce)})
+}
+
+type boundedHandler struct {
+	slog.Handler
+	lines *rate.Limiter
+}
+
+func (h boundedHandler) Handle(ctx context.Context, r slog.Record) error {
+	if !h.lines.AllowN(r.Time, 1) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h boundedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return boundedHandler{h.Handler.WithAttrs(attrs), h.lines}
+}
+
+func (h boundedHandler) WithGroup(name string) slog.Handler {
+	return boundedHandler{h.Handler.WithGroup(name), h.lines}
+}
+
+// Counters count the connections of all listeners that share them.
+type Counters struct{ open, turnedAway atomic.Int64 }
+
+// Stats are the current values of Counters.
+type Stats struct {
+	Connections int64 // that are open
+	TurnedAway  int64 // because there were too many
+}
+
+// Stats returns the current values.
+func (c *Counters) Stats() Stats { return Stats{c.open.Load(), c.turnedAway.Load()} }

@@ -82,7 +82,6 @@ type srtServer struct {
 	connections sync.WaitGroup
 }
 
-// serve serves one connection.
 func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 	defer t.free()
 	from := live.Source{Protocol: "srt", Remote: request.RemoteAddr().String()}

@@ -110,7 +110,6 @@ func (s *whipSession) End(cause error) { s.end(cause) }
 // Done is closed when the session has ended.
 func (s *whipSession) Done() <-chan struct{} { return s.over }
 
-// run receives frames until the session ends.
 func (s *whipSession) run(ctx context.Context) {
 	defer close(s.over)
 	defer s.end(nil)

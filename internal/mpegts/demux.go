@@ -110,7 +110,6 @@ func (d *Demuxer) Lost() {
 	}
 }
 
-// used returns the tracks that are read.
 func (d *Demuxer) used() []*demuxTrack {
 	return slices.DeleteFunc([]*demuxTrack{d.video, d.audio}, func(t *demuxTrack) bool { return t == nil })
 }
@@ -132,7 +131,6 @@ func (d *Demuxer) damage(t *demuxTrack) {
 	t.begun, t.pes, t.audio.rest = false, t.pes[:0], nil
 }
 
-// packet takes a transport packet.
 func (d *Demuxer) packet(p []byte) error {
 	pid := binary.BigEndian.Uint16(p[1:]) & nullPID
 	payload, jumps, ok := parsePayload(p)
@@ -263,7 +261,6 @@ func (c *stampClock) times(p pes) (at, composition time.Duration) {
 	return codec.Duration(dts, ClockRate), composition
 }
 
-// videoPES passes on a frame of video.
 func (d *Demuxer) videoPES(t *demuxTrack, p pes) error {
 	at, composition := t.next, time.Duration(0)
 	switch {

@@ -63,7 +63,6 @@ func (d *Demuxer) audioPES(t *demuxTrack, p pes) error {
 	return nil
 }
 
-// emit passes on a frame of audio.
 func (d *Demuxer) emit(t *demuxTrack, config, frame []byte, samples, rate int64) error {
 	if !t.timed {
 		return nil

@@ -94,7 +94,6 @@ func (d *Demuxer) choose(before *demuxTrack, tracks []trackInfo) *demuxTrack {
 	return &demuxTrack{trackInfo: tracks[i], counter: -1}
 }
 
-// parseTrack reads an entry of the table of tracks.
 func parseTrack(streamType byte, pid uint16, descriptors []byte) trackInfo {
 	video := func(name string, supported bool) trackInfo {
 		return trackInfo{pid: pid, kind: codec.Video, codec: name, supported: supported}

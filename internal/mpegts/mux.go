@@ -245,7 +245,6 @@ func decodeTimes(units []pesUnit, state *State) {
 	state.Decoded = last
 }
 
-// counter returns the continuity counter of a track.
 func (s *State) counter(pid uint16) *uint8 {
 	if pid == pidVideo {
 		return &s.Video
@@ -300,7 +299,6 @@ func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 	return nil
 }
 
-// buildPES makes the PES packet of a unit.
 func (m *Muxer) buildPES(u *pesUnit) (err error) {
 	m.pes = appendPESHeader(m.pes[:0], u.stream.streamID, u.pts, u.dts)
 	for _, frame := range m.frames[u.first:u.end] {

@@ -49,12 +49,7 @@ func finishPES(b []byte) {
 // appendStamp appends a time stamp behind a prefix of four bits.
 func appendStamp(dst []byte, prefix byte, t int64) []byte {
 	t &= 1<<stampBits - 1
-	return append(
-		dst,
-		prefix|byte(t>>29)&0x0E|1,
-		byte(t>>22), byte(t>>14)|1,
-		byte(t>>7), byte(t<<1)|1,
-	)
+	return append(dst, prefix|byte(t>>29)&0x0E|1, byte(t>>22), byte(t>>14)|1, byte(t>>7), byte(t<<1)|1)
 }
 
 func parseStamp(b []byte) uint64 {

@@ -31,7 +31,6 @@ func (w *answer) WriteHeader(status int) {
 	}
 }
 
-// begin sends the status.
 func (w *answer) begin() {
 	if w.begun {
 		return

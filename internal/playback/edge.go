@@ -190,7 +190,6 @@ func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
 	return nil, err
 }
 
-// fetch asks one node.
 func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetched, error) {
 	switch {
 	case c.Node == e.store.NodeID():
@@ -232,7 +231,6 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	return &fetched{body: body, kind: h.Get("Content-Type"), caching: h.Get("Cache-Control"), length: time.Duration(nanoseconds)}, nil
 }
 
-// errorOf returns the error in an answer of an origin node.
 func errorOf(status int, body []byte) error {
 	var said struct{ Errors []string }
 	if err := json.Unmarshal(body, &said); err != nil || len(said.Errors) == 0 {
@@ -390,14 +388,12 @@ func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 			behind = "?ll=0"
 		}
 		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(f.body, v.below(""), behind))
-	case routeMedia:
+	case routeMedia, routeDVRMedia:
 		text := f.body
-		if q, err := parseQuery(v.URL.Query()); err == nil && q.Skip && q.Segment >= 0 {
+		if q, err := parseQuery(v.URL.Query()); route == routeMedia && err == nil && q.Skip && q.Segment >= 0 {
 			text = f.updateFor(q.Segment)
 		}
 		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(text, v.below(name), ""))
-	case routeDVRMedia:
-		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(f.body, v.below(name), ""))
 	case routeSegment:
 		if p, _ := parsePiece(file); p.init {
 			return s.initSegment(w, v, name, f.body)

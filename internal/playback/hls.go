@@ -191,7 +191,6 @@ func (s *Server) segment(w *answer, v *visit) error {
 	return err
 }
 
-// initSegment answers with an init segment.
 func (s *Server) initSegment(w *answer, v *visit, name string, data []byte) error {
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))

@@ -1,7 +1,9 @@
 package playback
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -191,7 +193,6 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 	return cached(w, v, typePlaylist, caching, hls.WrapURIs(text, v.below(name), ""))
 }
 
-// parseQuery parses the query of a playlist request.
 func parseQuery(query url.Values) (live.Query, error) {
 	q := live.Query{Low: query.Get("ll") != "0", Segment: -1, Part: -1}
 	switch query.Get("_HLS_skip") {
@@ -298,7 +299,6 @@ func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 	return b.Length(name, p.segment, p.part)
 }
 
-// openPiece opens a segment, or waits for a part.
 func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, int64, error) {
 	if at, ok := v.broadcast.Stored(name, p.segment, p.part); ok {
 		return s.openStored(v.Context(), at)
@@ -315,4 +315,64 @@ func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, i
 		err = weir.Errorf(weir.NotFound, "the part did not come; load the playlist again")
 	}
 	return body, size, err
+}
+
+// openStored opens a piece of a stream from an earlier period on another node, which is in the storage.
+func (s *Server) openStored(ctx context.Context, at live.Stored) (io.ReadSeekCloser, int64, error) {
+	if at.Size < 0 {
+		info, err := s.Media.Stat(ctx, at.Key)
+		if err != nil {
+			return nil, 0, storageError(err)
+		}
+		return &object{ctx: ctx, store: s.Media, key: at.Key, size: info.Size}, info.Size, nil
+	}
+	body, _, err := s.Media.Get(ctx, at.Key, at.Offset, at.Size)
+	if err != nil {
+		return nil, 0, storageError(err)
+	}
+	part := make([]byte, at.Size) // a fraction of a second
+	_, err = io.ReadFull(body, part)
+	if err := errors.Join(err, body.Close()); err != nil {
+		return nil, 0, weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
+	}
+	return inMemory{bytes.NewReader(part)}, at.Size, nil
+}
+
+// inMemory adds Close.
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
+
+// keepPoster lets caches keep a poster for about half the time until there is a new one.
+const keepPoster = "public, max-age=2"
+
+// livePoster answers with the current poster of a stream.
+func (s *Server) livePoster(w *answer, v *visit) error {
+	start := time.Now()
+	image, err := v.broadcast.Poster(v.Context())
+	if err == nil {
+		err = s.enterAgain(v, start)
+	}
+	if err != nil {
+		return err
+	}
+	return cached(w, v, typeJPEG, keepPoster, image)
+}
+
+// orLastPoster answers with the last poster of a stream that is not live.
+func (s *Server) orLastPoster(answered func(*answer, *visit) error) func(*answer, *visit) error {
+	return func(w *answer, v *visit) error {
+		err := answered(w, v)
+		if weir.KindOf(err) != weir.NotFound || s.Live == nil {
+			return err
+		}
+		image, lastErr := s.Live.LastPoster(v.title.streamID)
+		if weir.KindOf(lastErr) == weir.NotFound {
+			return err
+		}
+		if lastErr != nil {
+			return lastErr
+		}
+		return cached(w, v, typeJPEG, keepPoster, image)
+	}
 }

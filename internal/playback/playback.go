@@ -298,7 +298,6 @@ func preflight(w *answer, r *http.Request) {
 // statusLeft is the status in metrics of a request that the viewer has cancelled.
 const statusLeft = 499
 
-// fail answers with an error.
 func (s *Server) fail(w *answer, r *http.Request, route string, err error) {
 	if r.Context().Err() != nil {
 		w.WriteHeader(statusLeft)

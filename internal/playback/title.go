@@ -84,7 +84,6 @@ type rendition struct {
 	*media.Track
 }
 
-// find returns the video or audio rendition with a name.
 func (t *tracks) find(name string) (rendition, error) {
 	for _, list := range [][]rendition{t.video, t.audio} {
 		for _, r := range list {
@@ -113,7 +112,6 @@ func (t *tracks) same(p media.Presentation) bool {
 		!slices.ContainsFunc(p.Renditions, grows) && !slices.ContainsFunc(p.Audio, grows)
 }
 
-// defaultAudio returns the default audio rendition, if there is one.
 func (t *tracks) defaultAudio() rendition {
 	if len(t.audio) == 0 {
 		return rendition{}
@@ -156,7 +154,6 @@ const (
 	maxGrants = 10_000
 )
 
-// find returns the title of a playback id.
 func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
 	now := time.Now()
 	var old *title
@@ -264,7 +261,6 @@ func storageError(err error) error {
 	return weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
 }
 
-// open opens the tracks of a title.
 func (t *titles) open(ctx context.Context, n *tracks, list []media.Rendition, old *title) ([]rendition, error) {
 	var opened []rendition
 	for _, r := range list {
@@ -287,7 +283,6 @@ func (t *titles) track(ctx context.Context, prefix string, r media.Rendition, ol
 	return media.Open(ctx, t.media, prefix+"/"+r.Dir)
 }
 
-// indexMemory returns the approximate size of an index in memory.
 func indexMemory(index cmaf.TrackIndex) (bytes int64) {
 	const segmentBytes, partBytes, sampleBytes = 56, 40, 16
 	for _, segment := range index.Segments {

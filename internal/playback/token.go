@@ -29,7 +29,6 @@ type token struct {
 // tokenMAC authenticates a token.
 type tokenMAC [macBytes]byte
 
-// over reports whether a token has expired.
 func (t *token) over(now time.Time) bool { return now.After(t.ends) }
 
 // tokens makes and reads tokens.

@@ -64,7 +64,6 @@ func (s *Server) address(v *visit) string {
 	return weir.ClientAddr(v.RemoteAddr, v.Header.Values("X-Forwarded-For"), s.TrustedProxies).String()
 }
 
-// begin starts a viewing.
 func (c *views) begin(v *visit, who viewer) { c.note(&v.title.content, who, nil, time.Now()) }
 
 // watched counts how much of a file, of that duration and size, was sent.
@@ -133,7 +132,6 @@ func newView(of *content, who viewer, now time.Time) weir.View {
 	return v
 }
 
-// device parses a User-Agent header.
 func device(agent string) (kind, os, browser string) {
 	first := func(pairs ...string) string {
 		for i := 0; i < len(pairs); i += 2 {
@@ -243,4 +241,35 @@ func (c *views) putBack(changed []weir.View, usage map[usageOf]time.Duration) {
 	for u, length := range usage {
 		c.usage[u] += length
 	}
+}
+
+// watching is how long after the last request a viewer counts.
+const watching = 30 * time.Second
+
+// Stats are the counts of a Server.
+type Stats struct {
+	Viewers int64 // with a request in the last half minute
+	Reloads int64 // requests that wait for a playlist
+	Waits   int64 // requests that wait for a part
+	Asked   int64 // requests to other nodes
+}
+
+// Stats returns the current counts.
+func (s *Server) Stats() Stats {
+	n := Stats{Viewers: s.views.watching(time.Now()), Reloads: s.reloads.Load(), Waits: s.waits.Load()}
+	if s.edge != nil {
+		n.Asked = s.edge.asked.Load()
+	}
+	return n
+}
+
+func (c *views) watching(now time.Time) (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.active {
+		if now.Sub(v.LastSeen.Time()) < watching {
+			n++
+		}
+	}
+	return n
 }

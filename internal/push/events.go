@@ -42,7 +42,6 @@ func (q *eventQueue) add(stream string, name weir.EventName, p store.Push) {
 	}
 }
 
-// run writes events until ctx ends.
 func (q *eventQueue) run(ctx context.Context) {
 	for {
 		select {
@@ -69,8 +68,7 @@ func (q *eventQueue) next(ctx context.Context) bool {
 	})
 	if err != nil && weir.Retriable(err) {
 		if ctx.Err() == nil {
-			q.log.Warn("an event of a target could not be written; it is tried again",
-				"stream", e.stream, "err", err)
+			q.log.Warn("an event of a target could not be written; it is tried again", "stream", e.stream, "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -143,7 +143,6 @@ func (p *feed) begin(g outgoing) error {
 	return p.out.begin(video, audio, g.dts)
 }
 
-// sendSilence sends silence up to a time.
 func (p *feed) sendSilence(until time.Duration) error {
 	if until-p.silenceTime() > maxSilenceBehind {
 		p.silenceStart, p.silenceCount = until, 0
@@ -158,7 +157,6 @@ func (p *feed) sendSilence(until time.Duration) error {
 	return nil
 }
 
-// silenceTime returns the time of the next frame of silence.
 func (p *feed) silenceTime() time.Duration {
 	return p.silenceStart + codec.Duration(p.silenceCount*codec.SilenceDuration, codec.SilenceRate)
 }

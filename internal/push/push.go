@@ -209,7 +209,6 @@ func next(ctx context.Context, from tap) (live.Tapped, error) {
 // broken returns why a connection ended. The cause of ctx says more than the write that failed.
 func broken(ctx context.Context, err error) error { return cmp.Or(context.Cause(ctx), err) }
 
-// targetDialer returns the function that connects to targets.
 func targetDialer(g *guard.Guard) connector {
 	return func(ctx context.Context, url string, fail func(error)) (outlet, error) {
 		if strings.HasPrefix(strings.ToLower(url), "srt:") {

@@ -138,7 +138,6 @@ func (o *srtOutlet) frame(f outgoing) error {
 	return o.pause()
 }
 
-// pause sends the current batch.
 func (o *srtOutlet) pause() error {
 	if !o.waiting {
 		return nil

@@ -49,9 +49,7 @@ type line struct {
 	ahead []time.Duration
 }
 
-func newClock() *clock {
-	return &clock{video: line{rate: h264Rate}, audio: line{rate: opusRate}}
-}
+func newClock() *clock { return &clock{video: line{rate: h264Rate}, audio: line{rate: opusRate}} }
 
 func (c *clock) line(kind cmaf.Kind) *line {
 	if kind == cmaf.Audio {
@@ -78,7 +76,6 @@ func (c *clock) report(kind cmaf.Kind, stamp uint32, ntp uint64) {
 	l.ahead = l.ahead[max(len(l.ahead)-maxReports, 0):]
 }
 
-// median returns the lower median.
 func median(all []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
 }

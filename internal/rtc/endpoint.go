@@ -159,7 +159,6 @@ func other(w http.ResponseWriter, r *http.Request, methods string) (status int) 
 	return http.StatusNoContent
 }
 
-// body reads the body of a request and checks its content type.
 func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	if got, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); got != want {
 		return "", weir.Errorf(weir.Unsupported, "the content type must be %s", want)
@@ -205,7 +204,6 @@ func (d *Endpoint) Close() {
 	d.open.Wait()
 }
 
-// fail answers with an error.
 func (d *Endpoint) fail(w http.ResponseWriter, r *http.Request, err error) (status int) {
 	kind, messages := weir.KindOf(err), []string{"Internal server error"}
 	e, ok := errors.AsType[*weir.Error](err)

@@ -89,7 +89,6 @@ func isCandidate(a sdp.Attribute) bool {
 	return slices.Contains([]string{"candidate", "end-of-candidates", "remote-candidates"}, a.Key)
 }
 
-// hasCodec reports whether a media section offers a codec.
 func hasCodec(m *sdp.MediaDescription, codec string) bool {
 	for _, a := range m.Attributes {
 		if _, name, _ := strings.Cut(a.Value, " "); a.Key == "rtpmap" && strings.EqualFold(strings.TrimSpace(name), codec) {

@@ -42,8 +42,12 @@ type peer struct {
 	working   sync.WaitGroup
 }
 
-// newPeer makes a connection that has no answer yet.
-func (s *Server) newPeer(from netip.Addr, o offer) (*peer, error) {
+// newPeer makes a connection for an offer. It has no answer yet.
+func (s *Server) newPeer(from netip.Addr, sdp, wrongDirection string) (*peer, error) {
+	o, err := readOffer(sdp, wrongDirection)
+	if err != nil {
+		return nil, err
+	}
 	p := &peer{server: s, from: weir.Network(from), offer: o, connected: make(chan struct{}), done: make(chan struct{})}
 	if err := s.checkLimits(p.from); err != nil { // before memory is allocated
 		return nil, err
@@ -63,7 +67,6 @@ func (s *Server) newPeer(from netip.Addr, o offer) (*peer, error) {
 	return p, nil
 }
 
-// changed handles a change of the connection state.
 func (p *peer) changed(state webrtc.PeerConnectionState) {
 	switch state {
 	case webrtc.PeerConnectionStateConnected:

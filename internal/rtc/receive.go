@@ -47,11 +47,7 @@ type Receiver struct {
 
 // Accept answers the offer of a peer that sends H.264, Opus, or both; from is its address.
 func (s *Server) Accept(ctx context.Context, from netip.Addr, sdp string) (*Receiver, error) {
-	o, err := readOffer(sdp, "recvonly")
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.newPeer(from, o)
+	p, err := s.newPeer(from, sdp, "recvonly")
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +101,6 @@ func (r *Receiver) put(f Frame) {
 	}
 }
 
-// readReports reads sender reports until the connection ends.
 func (r *Receiver) readReports(kind cmaf.Kind, from *webrtc.RTPReceiver) {
 	for {
 		packets, _, err := from.ReadRTCP()
@@ -120,7 +115,6 @@ func (r *Receiver) readReports(kind cmaf.Kind, from *webrtc.RTPReceiver) {
 	}
 }
 
-// read reads a track until the connection ends.
 func (r *Receiver) read(kind cmaf.Kind, track *webrtc.TrackRemote) {
 	var order sequencer
 	take := func(p *rtp.Packet, _ bool) {
@@ -161,7 +155,6 @@ func (v *videoFrames) take(p *rtp.Packet, gap bool) {
 	}
 }
 
-// ask asks the sender for a key frame.
 func (v *videoFrames) ask() {
 	if now := time.Now(); now.Sub(v.asked) >= askEvery {
 		v.asked = now
@@ -170,7 +163,6 @@ func (v *videoFrames) ask() {
 	}
 }
 
-// unit takes an access unit.
 func (v *videoFrames) unit(unit []byte, stamp uint32) {
 	nals, key, sets := split(unit)
 	at := v.r.clock.at(cmaf.Video, stamp, time.Now())

@@ -53,27 +53,23 @@ type outgoing struct {
 
 // Send answers the offer of a viewer that wants H.264, Opus, or both; from is its address.
 func (s *Server) Send(ctx context.Context, from netip.Addr, sdp string) (*Sender, error) {
-	o, err := readOffer(sdp, "sendonly")
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.newPeer(from, o)
+	p, err := s.newPeer(from, sdp, "sendonly")
 	if err != nil {
 		return nil, err
 	}
 	out := &Sender{peer: p}
-	if err := p.answerOffer(ctx, func() error { return out.addTracks(o) }); err != nil {
+	if err := p.answerOffer(ctx, out.addTracks); err != nil {
 		p.Close()
 		return nil, err
 	}
 	return out, nil
 }
 
-func (s *Sender) addTracks(o offer) (err error) {
-	if o.video {
+func (s *Sender) addTracks() (err error) {
+	if s.offer.video {
 		s.video, err = s.addTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeH264, ClockRate: h264Rate}, cmaf.Video)
 	}
-	if o.audio && err == nil {
+	if s.offer.audio && err == nil {
 		s.audio, err = s.addTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: opusRate, Channels: 2}, cmaf.Audio)
 	}
 	return err

@@ -188,7 +188,6 @@ func (r *chunkReader) resume(s *chunkStream) error {
 	return err
 }
 
-// fill reads the payload of a chunk.
 func (r *chunkReader) fill(s *chunkStream) (err error) {
 	n := min(r.size, s.length-len(s.body))
 	if r.unfinished+n > r.limit {
@@ -352,7 +351,6 @@ func uint24(b []byte) uint32 { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint3
 
 func appendUint24(b []byte, n uint32) []byte { return append(b, byte(n>>16), byte(n>>8), byte(n)) }
 
-// unexpected turns io.EOF into io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

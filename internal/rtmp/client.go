@@ -277,7 +277,6 @@ func (c *Conn) ask(stream uint32, name string, arguments ...any) (number int, er
 	return c.command, c.sendCommand(stream, name, c.command, arguments...)
 }
 
-// answer waits for the answer to a command.
 func (c *Conn) answer(number int) (command, error) {
 	for {
 		said, err := c.nextCommand()

@@ -45,15 +45,6 @@ func parseCommand(body []byte) (command, error) {
 	return command{name, int(number), values[2:]}, nil
 }
 
-// argument returns an argument that is a string.
-func (c command) argument(i int) string {
-	if i >= len(c.arguments) {
-		return ""
-	}
-	text, _ := c.arguments[i].(string)
-	return text
-}
-
 // status returns the level and the code in the arguments of a command.
 func (c command) status() (level, code string) {
 	for _, a := range c.arguments {
@@ -64,7 +55,6 @@ func (c command) status() (level, code string) {
 	return "", ""
 }
 
-// refusal returns the error of a command that refuses.
 func (c command) refusal() error {
 	_, code := c.status()
 	other := func(r rune) bool { return r != '.' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }

@@ -2,9 +2,8 @@
 //
 // A [Conn] is one end of a connection. [NewConn] and [Conn.Serve] receive the stream of an encoder;
 // [Dial] with [Conn.Play] fetches a stream from a server, and with [Conn.Publish] sends one to it.
-// wire.go limits the bytes and the time of the other end, handshake.go starts a connection,
-// chunk.go reads and writes messages, amf0.go and command.go commands. server.go and client.go have
-// the two sides of the protocol.
+// wire.go limits the bytes and the time of the other end, chunk.go reads and writes messages,
+// amf0.go and command.go commands. server.go and client.go have the two sides of the protocol.
 //
 // Callers get and give media as [codec.Packet]: tag.go reads packets from messages for audio and
 // video, Enhanced RTMP included, and tagwrite.go writes them. flv.go reads the same tags from FLV.
@@ -16,9 +15,11 @@ package rtmp
 
 import (
 	"bufio"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -141,7 +142,6 @@ func (c *Conn) send(chunks byte, stream uint32, m message, head []byte) error {
 	return c.out.write(chunks, stream, m, head)
 }
 
-// sendNumber sends a control message.
 func (c *Conn) sendNumber(kind byte, n uint32, more ...byte) error {
 	body := append(binary.BigEndian.AppendUint32(nil, n), more...)
 	return c.send(controlChunks, 0, message{kind: kind, body: body}, nil)
@@ -167,4 +167,48 @@ func (u *unwrapper) at(milliseconds uint32) time.Duration {
 		u.last += int64(int32(milliseconds - uint32(u.last)))
 	}
 	return time.Duration(u.last) * time.Millisecond
+}
+
+const (
+	rtmpVersion = 3
+	// handshakeSize is the size of C1, S1, C2 and S2: 8 bytes for times, the rest random.
+	handshakeSize = 1536
+)
+
+var errNotRTMP = errors.New("it does not speak RTMP")
+
+// handshake does the server's or the client's side of the handshake. Each side sends its version
+// and a block of its own (C0 C1, S0 S1), and returns the block of the other (C2, S2).
+func (c *Conn) handshake(server bool) error {
+	hello := make([]byte, 1+handshakeSize, 1+2*handshakeSize)
+	hello[0] = rtmpVersion
+	_, _ = rand.Read(hello[9:])
+	if !server {
+		if _, err := c.wire.Write(hello); err != nil {
+			return err
+		}
+	}
+	version, err := c.in.Peek(1) // a client of another protocol may send nothing more
+	if err != nil {
+		return err
+	}
+	if version[0] != rtmpVersion {
+		return errNotRTMP
+	}
+	theirs := make([]byte, 1+handshakeSize)
+	if _, err := io.ReadFull(c.in, theirs); err != nil {
+		return err
+	}
+	if server {
+		if _, err := c.wire.Write(append(hello, theirs[1:]...)); err != nil {
+			return err
+		}
+	}
+	if _, err := c.in.Discard(handshakeSize); err != nil {
+		return unexpected(err)
+	}
+	if !server {
+		_, err = c.wire.Write(theirs[1:])
+	}
+	return err
 }

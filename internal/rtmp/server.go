@@ -151,7 +151,11 @@ func (s *serving) publish(ctx context.Context, asked command) error {
 	if !s.connected || s.published {
 		return errors.New("publish at the wrong time")
 	}
-	key, _, _ := strings.Cut(asked.argument(1), "?")
+	var key string
+	if len(asked.arguments) > 1 {
+		key, _ = asked.arguments[1].(string)
+	}
+	key, _, _ = strings.Cut(key, "?")
 	asking, cancel := context.WithDeadline(ctx, s.wire.until)
 	defer cancel()
 	if err := s.to.Publish(asking, key); err != nil {

@@ -113,13 +113,8 @@ func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) er
 	for kind == tagModifier {
 		kind = b.modifier(&p)
 	}
-	multitrack := p.Kind == codec.Video && kind == tagMultitrackVideo ||
-		p.Kind == codec.Audio && kind == tagMultitrackAudio
-	const (
-		oneTrack   = 0
-		oneCodec   = 1
-		manyCodecs = 2
-	)
+	multitrack := p.Kind == codec.Video && kind == tagMultitrackVideo || p.Kind == codec.Audio && kind == tagMultitrackAudio
+	const oneTrack, manyCodecs = 0, 2 // 1 = several tracks with one codec
 	form := byte(oneTrack)
 	if multitrack {
 		next := b.byte()
@@ -207,7 +202,6 @@ func (b *reader) composition() time.Duration {
 	return time.Duration(int32(b.uint(3)<<8)>>8) * time.Millisecond
 }
 
-// fourCC reads the FourCC of a codec.
 func (b *reader) fourCC() string {
 	letters := b.take(4)
 	for _, c := range fourCCs {

@@ -67,7 +67,6 @@ func (c *Conn) WritePacket(p codec.Packet, key bool, at time.Duration) error {
 	return c.send(chunks, c.stream, message{kind, milliseconds(at), p.Data}, head)
 }
 
-// appendTagHeader appends the header of a tag.
 func appendTagHeader(b []byte, p codec.Packet, key bool) ([]byte, error) {
 	kind, frame := byte(tagFrame), byte(2)<<4
 	if key || p.Config {

@@ -62,7 +62,6 @@ type Conn struct {
 	wrote atomic.Bool
 }
 
-// newConn returns a connection that is not started.
 func newConn(h *hooks, maxAhead int) *Conn {
 	c := &Conn{
 		hooks: h, maxAhead: maxAhead, received: make(chan packet.Packet, queueLength),
@@ -73,7 +72,6 @@ func newConn(h *hooks, maxAhead int) *Conn {
 	return c
 }
 
-// start starts receiving.
 func (c *Conn) start(conn gosrt.Conn) {
 	c.conn, c.check = conn, time.NewTicker(checkEvery)
 	go func() {

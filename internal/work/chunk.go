@@ -18,7 +18,6 @@ func (w *Work) piece(ctx context.Context, job store.Job) error {
 	return w.doPiece(ctx, job, func(tx *store.Tx) (store.Work, store.Piece, bool, error) { return tx.StartPiece(ctx, job) })
 }
 
-// doPiece encodes one piece of a task.
 func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx) (store.Work, store.Piece, bool, error)) error {
 	var state store.Work
 	var p store.Piece
@@ -52,7 +51,6 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	return nil
 }
 
-// planOf returns the plan of a task.
 func planOf(state store.Work) (plan vod.Plan, err error) {
 	if err := json.Unmarshal(state.Plan, &plan); err != nil {
 		return plan, fmt.Errorf("plan of task %s: %w", state.TaskID, err)
@@ -60,7 +58,6 @@ func planOf(state store.Work) (plan vod.Plan, err error) {
 	return plan, nil
 }
 
-// makePiece lets the engine encode a piece.
 func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, plan vod.Plan, note func(float64)) (result, stats json.RawMessage, err error) {
 	var made, learned any
 	switch {

@@ -48,7 +48,6 @@ type taskProgress struct {
 	pieces    map[string]float64
 }
 
-// note changes the progress of a task.
 func (p *progress) note(taskID string, change func(*taskProgress)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +69,6 @@ func (p *progress) take() map[string]*taskProgress {
 	return tasks
 }
 
-// reportProgress writes the progress of tasks until ctx ends.
 func (w *Work) reportProgress(ctx context.Context) {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -88,7 +86,6 @@ func (w *Work) reportProgress(ctx context.Context) {
 	}
 }
 
-// writeProgress writes the progress of a task.
 func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress) error {
 	err := w.Store.Tx(ctx, func(tx *store.Tx) error {
 		events := weir.NewEventBatch(w.Base, time.Now())

@@ -105,7 +105,6 @@ func (p *publication) publishable(ctx context.Context) (names []string, err erro
 	return names, nil
 }
 
-// results returns the results of pieces.
 func (w *Work) results(ctx context.Context, taskID string, names []string) (chunks []vod.ChunkResult, audio []vod.RenditionResult, err error) {
 	results, err := w.Store.PieceResults(ctx, taskID, names)
 	if err != nil {
@@ -381,7 +380,6 @@ func (p *publication) describe(a *weir.Asset) {
 	}
 }
 
-// origin returns the source file.
 func (p *publication) origin() (o origin) {
 	_ = json.Unmarshal(p.state.Source, &o) // written by noteSource
 	return o
@@ -390,7 +388,6 @@ func (p *publication) origin() (o origin) {
 // mp4Until is the duration in seconds up to which assets have MP4 files by default.
 const mp4Until = 120
 
-// files returns the list of files of an asset.
 func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 	files := []weir.File{{Type: "catalyst_hls_manifest", Path: "index.m3u8"}}
 	if p.origin().Kept {

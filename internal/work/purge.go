@@ -56,10 +56,10 @@ func (w *Work) purgeAsset(ctx context.Context, job store.Job, id string) error {
 // purgeElsewhere deletes the files of an asset in the object store of its owner.
 func (w *Work) purgeElsewhere(ctx context.Context, a weir.Asset) error {
 	o, err := w.Store.ObjectStore(ctx, a.ObjectStoreID)
-	if err != nil || o.Deleted {
-		if err == nil || weir.KindOf(err) == weir.NotFound {
-			return nil
-		}
+	if o.Deleted || weir.KindOf(err) == weir.NotFound {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	dest, err := blob.Open(o.URL.Reveal(), w.Caller)

@@ -81,11 +81,19 @@ func (w *Work) present(t weir.Task, o origin, dir string) string {
 	return file
 }
 
-// download fetches a URL to a file. With a key, what arrives is decrypted.
+// download fetches a URL to a file. With a key, it is decrypted.
 func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key []byte) (origin, error) {
-	file, err := create(spool)
+	return writeSource(spool, key, func(to io.Writer) (origin, error) {
+		got, err := w.Fetcher.Fetch(ctx, url, to, w.fetching(t.ID))
+		return origin{Size: got.Size, SHA256: got.SHA256}, err
+	})
+}
+
+// writeSource lets write fill a file. With a key, it is decrypted.
+func writeSource(spool string, key []byte, write func(to io.Writer) (origin, error)) (origin, error) {
+	file, err := os.OpenFile(spool, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return origin{}, err
+		return origin{}, diskErr(err)
 	}
 	defer func() { _ = file.Close() }()
 	var to io.WriteCloser = file
@@ -94,14 +102,15 @@ func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key
 			return origin{}, err
 		}
 	}
-	got, err := w.Fetcher.Fetch(ctx, url, to, w.fetching(t.ID))
+	o, err := write(to)
 	if err == nil && key != nil {
 		err = to.Close()
 	}
 	if err != nil {
 		return origin{}, diskErr(err)
 	}
-	return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, diskErr(file.Close())
+	o.File = spool
+	return o, diskErr(file.Close())
 }
 
 // fetching returns a function that notes the progress of a fetch.
@@ -133,25 +142,16 @@ func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (o
 	if err != nil {
 		return origin{}, err
 	}
-	file, err := create(spool)
-	if err != nil {
-		return origin{}, err
-	}
-	defer func() { _ = file.Close() }()
-	plain, err := blob.Decrypt(file, key)
-	if err != nil {
-		return origin{}, err
-	}
+	return writeSource(spool, key, func(to io.Writer) (origin, error) { return w.copyHashed(ctx, t, to, parts, size) })
+}
+
+// copyHashed copies objects, which have a total size, and hashes them.
+func (w *Work) copyHashed(ctx context.Context, t weir.Task, to io.Writer, objects []blob.Info, size int64) (origin, error) {
 	sum := sha256.New()
-	r := w.reading(ctx, t.ID, parts, size)
+	r := w.reading(ctx, t.ID, objects, size)
 	defer func() { _ = r.Close() }()
-	if _, err := io.Copy(plain, io.TeeReader(r, sum)); err != nil {
-		return origin{}, diskErr(err)
-	}
-	if err := plain.Close(); err != nil {
-		return origin{}, diskErr(err)
-	}
-	return origin{File: spool, Size: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, diskErr(file.Close())
+	_, err := io.Copy(to, io.TeeReader(r, sum))
+	return origin{Size: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, err
 }
 
 // fetchAsset fetches the source of an asset from a URL and keeps it in the asset's folder.
@@ -197,28 +197,17 @@ func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (or
 
 // keptSource hashes the source of an asset and copies it to this machine, unless it is there.
 func (w *Work) keptSource(ctx context.Context, t weir.Task, key, spool string, size int64) (origin, error) {
-	sum := sha256.New()
-	r := w.reading(ctx, t.ID, []blob.Info{{Key: key, Size: size}}, size)
-	defer func() { _ = r.Close() }()
-	o := origin{Size: size, Kept: true}
+	source := []blob.Info{{Key: key, Size: size}}
+	var o origin
+	var err error
 	if file, ok := w.Media.Path(key); ok {
+		o, err = w.copyHashed(ctx, t, io.Discard, source, size)
 		o.File = file
-		if _, err := io.Copy(sum, r); err != nil {
-			return origin{}, err
-		}
 	} else {
-		o.File = spool
-		f, err := create(spool)
-		if err != nil {
-			return origin{}, err
-		}
-		_, err = io.Copy(f, io.TeeReader(r, sum))
-		if err := errors.Join(err, f.Close()); err != nil {
-			return origin{}, diskErr(err)
-		}
+		o, err = writeSource(spool, nil, func(to io.Writer) (origin, error) { return w.copyHashed(ctx, t, to, source, size) })
 	}
-	o.SHA256 = hex.EncodeToString(sum.Sum(nil))
-	return o, nil
+	o.Kept = true
+	return o, err
 }
 
 // parts returns the parts of an upload in their order, or a NotFound error.
@@ -298,11 +287,6 @@ func (r *objectReader) Close() error {
 	body := r.body
 	r.body = nil
 	return body.Close()
-}
-
-func create(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	return f, diskErr(err)
 }
 
 // diskErr returns an error of kind Full if the disk is full.

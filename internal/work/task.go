@@ -171,7 +171,6 @@ func prefix(t weir.Task, state store.Work) string {
 	return store.WorkDir(t.ID, state.Run)
 }
 
-// request returns the request of a task to the engine.
 func (w *Work) request(ctx context.Context, t weir.Task) vod.Request {
 	slots, err := w.Store.EncodeSlots(ctx)
 	if err != nil {

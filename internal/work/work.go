@@ -138,7 +138,6 @@ func maxRunning(slots int) int { return 4*slots + 4 }
 // admitEvery is the interval of checks for waiting tasks, beside the signals of the store.
 const admitEvery = time.Second
 
-// admit admits waiting tasks until ctx ends.
 func (w *Work) admit(ctx context.Context) {
 	changed, stop := w.Store.Watch(store.TopicTask)
 	defer stop()
