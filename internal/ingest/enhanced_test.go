@@ -90,7 +90,7 @@ func h265Of(t testing.TB, track cmaf.Track) *codecs.H265 {
 	return &codecs.H265{VPS: sets.Units[0], SPS: sets.Units[1], PPS: sets.Units[2]}
 }
 
-// check compares frames that came with the samples that were sent.
+// check compares received frames with the samples that were sent.
 func check(t *testing.T, frames []testFrame, samples []clipSample, same func(want, got []byte) bool) {
 	t.Helper()
 	if len(frames) != len(samples) {
@@ -156,12 +156,12 @@ func TestAV1(t *testing.T) {
 	}
 	enc.Close()
 	p := hub.only(t)
-	// The client's own configuration is a made-up one: the stream says what is right.
+	// The configuration record is invalid: that in the stream is used.
 	if last := p.tracks[len(p.tracks)-1]; !strings.HasPrefix(last[0].Codec, "av01.0.") || last[0].Width != 160 || last[0].Height != 90 {
 		t.Errorf("track %s %dx%d, want av01.0. and 160x90", last[0].Codec, last[0].Width, last[0].Height)
 	}
 	check(t, p.of(cmaf.Video), pictures, func(want, got []byte) bool {
-		// A file may leave out the size of the last OBU; what we keep has it.
+		// A file may omit the size of the last OBU; stored frames have it.
 		var a, b av1.Bitstream
 		return a.Unmarshal(want) == nil && b.Unmarshal(got) == nil && slices.EqualFunc(a, b, bytes.Equal)
 	})

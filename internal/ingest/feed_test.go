@@ -75,7 +75,7 @@ func (f *feeder) audios(config ...byte) {
 	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Config: true, Data: config}, 0)
 }
 
-// story tells what the publisher was given: tracks in brackets, then frames.
+// story returns what the publisher has received: tracks in brackets, then frames.
 func (f *feeder) story() string {
 	var b strings.Builder
 	set := -1
@@ -242,8 +242,8 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Whatever waits for the other track is bounded, and so is a frame of audio.
-func TestFeedBounds(t *testing.T) {
+// The frames that wait for the other track are limited, and so is the size of an audio frame.
+func TestFeedLimits(t *testing.T) {
 	f := newFeeder(t)
 	f.pictures(realSets(t, "small.mp4"))
 	for range 2 * maxHeldFrames {
@@ -264,7 +264,7 @@ func TestFeedBounds(t *testing.T) {
 }
 
 // An encoder whose audio is of another codec all the time does not fill the log.
-func TestFeedSaysLittle(t *testing.T) {
+func TestFeedLogLimit(t *testing.T) {
 	hub, book := newTestHub(), &logBook{}
 	p, err := hub.publish(t.Context(), goodKey, source)
 	if err != nil {

@@ -123,7 +123,7 @@ func FuzzPullMP4(f *testing.F) {
 	})
 }
 
-// FuzzAudio takes what stands before audio, and audio.
+// FuzzAudio adds arbitrary configurations and frames of audio.
 func FuzzAudio(f *testing.F) {
 	f.Add(true, []byte{0x11, 0x90}, []byte{0x21, 0x10, 0x04})
 	f.Add(true, []byte{0x2B, 0x92, 0x08, 0x00}, []byte{1})

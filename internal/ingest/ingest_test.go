@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // goodKey is the stream key that the hub of these tests knows.
 const goodKey = "1a2b-3c4d-5e6f-7a8b"
 
-// testHub is a hub that keeps what it is given.
+// testHub is a hub that keeps its publishers.
 type testHub struct {
 	mu         sync.Mutex
 	publishers []*testPublisher
@@ -39,7 +39,7 @@ type testHub struct {
 
 func newTestHub() *testHub { return &testHub{changed: make(chan struct{})} }
 
-// testPublisher keeps what it is given.
+// testPublisher keeps tracks and frames.
 type testPublisher struct {
 	hub    *testHub
 	from   live.Source
@@ -107,7 +107,7 @@ func (h *testHub) only(t testing.TB) *testPublisher {
 	return h.publishers[0]
 }
 
-// count returns how many frames came in all.
+// count returns the number of frames.
 func (h *testHub) count() (n int) {
 	for _, p := range h.publishers {
 		n += len(p.frames)
@@ -171,7 +171,7 @@ func (p *testPublisher) of(kind cmaf.Kind) (frames []testFrame) {
 	return frames
 }
 
-// logBook keeps what is logged.
+// logBook keeps log lines.
 type logBook struct {
 	mu   sync.Mutex
 	text bytes.Buffer

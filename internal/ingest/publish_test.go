@@ -19,14 +19,14 @@ import (
 	"weir/internal/cmaf"
 )
 
-// sent is a packet of a clip, or a frame that came of it.
+// sent is a packet of a clip, or the received frame.
 type sent struct {
 	DTS, PTS time.Duration // since the first packet of the clip is shown
 	Sync     bool
 	Digest   string
 }
 
-// packetsOf returns what ffprobe finds of a kind in a clip.
+// packetsOf returns the packets of a kind in a clip, by ffprobe.
 func packetsOf(t *testing.T, path string, kind cmaf.Kind) (all []sent) {
 	t.Helper()
 	out := run(t, "ffprobe", "-v", "error", "-select_streams", string(kind[0]), "-show_data_hash", "md5",
@@ -55,7 +55,7 @@ func packetsOf(t *testing.T, path string, kind cmaf.Kind) (all []sent) {
 	return all
 }
 
-// framesOf returns the frames of a kind that came.
+// framesOf returns the received frames of a kind.
 func framesOf(p *testPublisher, kind cmaf.Kind) (all []sent) {
 	for _, f := range p.of(kind) {
 		digest := md5.Sum(f.Data)
@@ -150,7 +150,7 @@ func TestPublishOverTLS(t *testing.T) {
 	}
 }
 
-// An encoder that is told to stop says so; one that dies does not.
+// An encoder that stops ends its stream in order; one that is killed does not.
 func TestPublisherStops(t *testing.T) {
 	for _, tt := range []struct {
 		signal syscall.Signal
@@ -177,7 +177,7 @@ func TestPublisherStops(t *testing.T) {
 	}
 }
 
-// What must not be published is refused before any media.
+// An encoder without a valid stream key is refused before any media.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, path string
@@ -208,8 +208,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The hub can end a stream while nothing comes, and while something does.
-func TestToldToEnd(t *testing.T) {
+// The hub can end a stream with and without incoming media.
+func TestHubEndsStream(t *testing.T) {
 	hub := newTestHub()
 	address, log := start(t, RTMP{}, hub)
 	cmd, _ := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)

@@ -25,7 +25,7 @@ import (
 	"weir/internal/weir"
 )
 
-// testPull is a pull that keeps what it is told.
+// testPull is a pull that keeps its results.
 type testPull struct {
 	where weir.Pull
 
@@ -78,7 +78,7 @@ func (w *testPull) Fail(_ context.Context, s string) error { return w.end(s) }
 // loopback may be pulled from by these tests.
 func loopback() *guard.Guard { return guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) }
 
-// pullAll pulls a source to its end and returns what came of it.
+// pullAll pulls a source to its end and returns the result.
 func pullAll(ctx context.Context, t *testing.T, w *testPull) (*testPublisher, *logBook) {
 	t.Helper()
 	hub, log := newTestHub(), &logBook{}
@@ -126,7 +126,7 @@ func convert(t *testing.T, clip, file, form string, coding ...string) {
 	run(t, "ffmpeg", append(args, file)...)
 }
 
-// TestPullFiles pulls a clip in all forms. What comes out must be what is in it.
+// TestPullFiles pulls a clip in all forms. All its frames must arrive.
 func TestPullFiles(t *testing.T) {
 	original := clip(t, "flv")
 	want := map[cmaf.Kind][]sent{cmaf.Video: packetsOf(t, original, cmaf.Video), cmaf.Audio: packetsOf(t, original, cmaf.Audio)}
@@ -380,7 +380,7 @@ func TestPullServers(t *testing.T) {
 				}
 			}
 			err := cmd.Wait()
-			// What waits to be delivered is lost when the sender is gone.
+			// Packets that wait for delivery are lost when the sender ends.
 			if len(p.of(cmaf.Video)) < 40 || len(p.of(cmaf.Audio)) < 70 || len(p.tracks) != 1 {
 				t.Errorf("%d pictures and %d sounds of 50 and 95; tracks were told of %d times; %v\n%s",
 					len(p.of(cmaf.Video)), len(p.of(cmaf.Audio)), len(p.tracks), err, said.String())
@@ -392,7 +392,7 @@ func TestPullServers(t *testing.T) {
 	}
 }
 
-// freePort returns a port that nobody uses.
+// freePort returns a free port.
 func freePort(t *testing.T, udp bool) int {
 	t.Helper()
 	used, port := take(0, udp)
@@ -402,7 +402,7 @@ func freePort(t *testing.T, udp bool) int {
 	return port
 }
 
-// waitListens waits until somebody has a port.
+// waitListens waits until a port is in use.
 func waitListens(t *testing.T, port int, udp bool) {
 	t.Helper()
 	for range 1000 {
@@ -436,13 +436,13 @@ func take(port int, udp bool) (used bool, taken int) {
 	return false, l.Addr().(*net.TCPAddr).Port
 }
 
-// TestPullLive pulls a live playlist, which begins anew in between and ends.
+// TestPullLive pulls a live playlist, which starts again and then ends.
 func TestPullLive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	run(t, "ffmpeg", slices.Concat(strings.Fields("-v error -nostdin -i"), []string{clip(t, "flv")},
 		strings.Fields("-c copy -f hls -hls_time 1 -hls_list_size 0"), []string{filepath.Join(dir, "x.m3u8")})...)
-	// The two segments come over and over, with a discontinuity before each pair.
+	// The two segments repeat, with a discontinuity before each pair.
 	began := time.Now()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -29,14 +29,14 @@ const (
 	messageCommand   = 20
 )
 
-// client is an encoder that does as it is told, right or wrong.
+// client is an encoder that sends valid and invalid messages.
 type client struct {
 	net.Conn
 	out  *rawmessage.Writer
 	read sync.WaitGroup // until the server has closed
 }
 
-// hello does the handshake. What the server says after it is read and forgotten.
+// hello does the handshake. Later answers of the server are dropped.
 func hello(t testing.TB, conn net.Conn) *client {
 	t.Helper()
 	if _, _, err := handshake.DoClient(conn, false, true); err != nil {
@@ -60,14 +60,14 @@ func (c *client) command(name string, arguments ...any) {
 	c.send(messageCommand, body...)
 }
 
-// publish does all that comes before media.
+// publish sends all commands before media.
 func (c *client) publish(key string) {
 	c.command("connect", amf0.Object{{Key: "app", Value: "live"}})
 	c.command("createStream", nil)
 	c.command("publish", nil, key, "live")
 }
 
-// metadata tells what the stream is.
+// metadata sends the metadata of the stream.
 func (c *client) metadata(about amf0.ECMAArray) {
 	body, err := amf0.Data{"@setDataFrame", "onMetaData", about}.Marshal()
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *client) audio(every time.Duration, times int) {
 	}
 }
 
-// What a hostile encoder can send, it sends for itself.
+// A hostile encoder affects only its own connection.
 func TestGarbage(t *testing.T) {
 	noise := make([]byte, 200<<10)
 	_, _ = rand.Read(noise)
@@ -268,7 +268,7 @@ func isOpen(conn net.Conn) bool {
 	return err == nil
 }
 
-func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
+func TestIdleConnections(t *testing.T) {
 	hub := newTestHub()
 	address, _ := start(t, RTMP{maxWaiting: 200}, hub)
 	idle(t, address, 100)
@@ -307,7 +307,7 @@ func TestTooManyConnections(t *testing.T) {
 	})
 }
 
-// An encoder that says what it sends need not wait.
+// An encoder that announces its tracks need not wait.
 func TestMetadata(t *testing.T) {
 	hub := newTestHub()
 	address, _ := start(t, RTMP{}, hub)
@@ -320,7 +320,7 @@ func TestMetadata(t *testing.T) {
 }
 
 // A defect of ours that an encoder finds is between the two.
-func TestDefect(t *testing.T) {
+func TestPanic(t *testing.T) {
 	hub, log := newTestHub(), &logBook{}
 	r := RTMP{Log: log.logger(), publish: func(ctx context.Context, key string, from live.Source) (publisher, error) {
 		p, err := hub.publish(ctx, key, from)
@@ -352,7 +352,7 @@ type defective struct{ publisher }
 
 func (defective) Write(live.Frame) error { panic("a defect") }
 
-// When the server stops, connections end as lost: encoders will come back.
+// When the server stops, connections end as lost: encoders will connect again.
 func TestRunWaits(t *testing.T) {
 	hub, log := newTestHub(), &logBook{}
 	r := RTMP{Listener: listen(t), Log: log.logger(), publish: hub.publish}

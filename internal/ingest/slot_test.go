@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Unauthenticated can't fill the log: of most of them only their number is told.
-func TestUnauthenticatedAreToldOfAtABoundedRate(t *testing.T) {
+// Unauthenticated clients can't fill the log: most of them are only counted.
+func TestUnauthenticatedLogLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book, s := &logBook{}, newUnauthenticated()
 		for range 600 {
@@ -31,7 +31,7 @@ func TestUnauthenticatedAreToldOfAtABoundedRate(t *testing.T) {
 	})
 }
 
-// Who fails again and again is not heard for a while, and others are.
+// An address with many failures is blocked for a while, others are not.
 func TestFailuresOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(10, 10, nil, slog.New(slog.DiscardHandler))
@@ -61,7 +61,7 @@ func TestFailuresOfAnAddress(t *testing.T) {
 	})
 }
 
-// What does not speak TLS at the endpoint of RTMPS is told of.
+// A client of RTMPS that does not use TLS is logged.
 func TestRTMPSGarbage(t *testing.T) {
 	address, log := start(t, RTMP{Listener: tls.NewListener(listen(t), &tls.Config{MinVersion: tls.VersionTLS12})}, newTestHub())
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)

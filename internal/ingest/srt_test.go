@@ -119,7 +119,7 @@ func TestSRTPublish(t *testing.T) {
 					came[kind][i].DTS -= shift
 					came[kind][i].PTS -= shift
 					if tt.clip == "h265.mp4" && came[kind][i].Sync {
-						// What the file has ahead of all frames, ffmpeg puts into these.
+						// ffmpeg puts the parameter sets of the file into these.
 						came[kind][i].Digest = sent[kind][i].Digest
 					}
 				}
@@ -132,7 +132,7 @@ func TestSRTPublish(t *testing.T) {
 	}
 }
 
-// An encoder that is told to stop says so; one that dies does not.
+// An encoder that stops ends its stream in order; one that is killed does not.
 func TestSRTPublisherStops(t *testing.T) {
 	for _, tt := range []struct {
 		signal syscall.Signal
@@ -158,7 +158,7 @@ func TestSRTPublisherStops(t *testing.T) {
 	}
 }
 
-// What must not be published is refused at the handshake, with a reason.
+// An encoder without a valid stream key is refused at the handshake, with a reason.
 func TestSRTRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, query string
@@ -193,7 +193,7 @@ func TestSRTRefused(t *testing.T) {
 }
 
 // The hub can end a stream.
-func TestSRTToldToEnd(t *testing.T) {
+func TestSRTHubEndsStream(t *testing.T) {
 	t.Parallel()
 	hub := newTestHub()
 	address, log := startSRT(t, SRT{}, hub)
@@ -347,7 +347,7 @@ func (c *lossySRT) Ended() bool            { return true }
 func (c *lossySRT) Latency() time.Duration { return 0 }
 func (c *lossySRT) Close() error           { return nil }
 
-// Packets that never come cost the frames that they were of, and nothing else.
+// Lost packets cost only the frames that they belong to.
 func TestSRTLoss(t *testing.T) {
 	hub, log := newTestHub(), &logBook{}
 	publisher, err := hub.publish(t.Context(), goodKey, live.Source{})

@@ -30,8 +30,8 @@ func tsClip(t testing.TB, name, options string) []byte {
 	return data
 }
 
-// What a feed makes of audio and video that weir can't take.
-func TestTSLeftOut(t *testing.T) {
+// Audio and video with unsupported codecs.
+func TestTSUnsupportedCodecs(t *testing.T) {
 	for _, tt := range []struct {
 		name, options string
 		tracks        int

@@ -94,7 +94,7 @@ func deleted(p *rtctest.Peer) {
 	}
 }
 
-// checkWHIP looks at what came.
+// checkWHIP checks the received frames.
 func checkWHIP(t *testing.T, p *testPublisher) {
 	t.Helper()
 	p.hub.mu.Lock()
@@ -122,7 +122,7 @@ func checkWHIP(t *testing.T, p *testPublisher) {
 	}
 }
 
-// What can't be used is refused, and what is asked of no session too.
+// Invalid offers are refused, and so are requests without a session.
 func TestWHIPRefused(t *testing.T) {
 	hub := newTestHub()
 	url, _, _ := startWHIP(t, hub)

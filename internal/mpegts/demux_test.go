@@ -147,7 +147,7 @@ func TestDemuxLoss(t *testing.T) {
 		for kind, all := range want.frames {
 			came := r.frames[kind]
 			for _, got := range came {
-				// Audio whose time stamp was lost continues at the end of what came before.
+				// Audio whose time stamp was lost continues at the end of the frames before it.
 				near := func(a frame) bool { return a.Digest == got.Digest && (a.DTS-got.DTS).Abs() < time.Second }
 				if !slices.ContainsFunc(all, near) {
 					t.Errorf("%s at %v was not sent like this", kind, got.DTS)
@@ -209,8 +209,8 @@ func TestDemuxCodecs(t *testing.T) {
 	}
 }
 
-// TestDemuxBounds: a demuxer keeps no more than the maximum of a frame, whatever it is sent.
-func TestDemuxBounds(t *testing.T) {
+// TestDemuxLimits: a demuxer keeps no more than the maximum of a frame, whatever it is sent.
+func TestDemuxLimits(t *testing.T) {
 	var r received
 	d := r.demuxer()
 	if err := d.Write(clip(t, onlyH264)); err != nil {

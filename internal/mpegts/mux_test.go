@@ -30,7 +30,7 @@ func aacTrack() *Track {
 	return &Track{Config: codec.Config{Kind: codec.Audio, Codec: codec.AAC, RFC6381: "mp4a.40.2", Record: []byte{0x12, 0x10}}}
 }
 
-// TestMuxDemux: what a muxer writes, a demuxer reads: the same frames at the same times.
+// TestMuxDemux: a demuxer returns the frames of a muxer, with the same times.
 func TestMuxDemux(t *testing.T) {
 	m, err := NewMuxer(h264Track(), aacTrack(), State{})
 	if err != nil {
@@ -119,7 +119,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestMuxRefuses: what a transport stream can't carry is an error.
+// TestMuxRefuses: tracks that a transport stream can't carry are an error.
 func TestMuxRefuses(t *testing.T) {
 	for name, config := range map[string]codec.Config{
 		"VP9":             {Kind: codec.Video, RFC6381: "vp09.00.10.08"},

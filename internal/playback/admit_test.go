@@ -88,7 +88,7 @@ func everyPath() []string {
 	}
 }
 
-// answers checks the status of every kind of path. Of what is refused, nothing else is told: no
+// answers checks the status of every kind of path. A refusal says nothing else: no
 // byte of the asset, nothing that may be kept.
 func (h *fixture) answers(what string, a weir.Asset, status int, path func(string) string, headers ...string) {
 	h.Helper()
@@ -117,7 +117,7 @@ func (h *fixture) answersOf(what, playbackID string, paths []string, status int,
 	}
 }
 
-// tokenOf returns the token that a master playlist hands out.
+// tokenOf returns the token in a master playlist.
 func (h *fixture) tokenOf(master string) string {
 	h.Helper()
 	_, after, ok := strings.Cut(h.want(master).body, "\nt/")
@@ -128,7 +128,7 @@ func (h *fixture) tokenOf(master string) string {
 	return token
 }
 
-func TestEveryByteIsGated(t *testing.T) {
+func TestPolicyOnEveryPath(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	s := h.newSigner()
@@ -172,7 +172,7 @@ func TestEveryByteIsGated(t *testing.T) {
 	}
 }
 
-// What a viewer was let in by can end while the viewer watches.
+// The admission of a viewer can end during playback.
 func TestAdmissionEnds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

@@ -119,7 +119,7 @@ func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *f
 }
 
 // A viewer gets the same of a stream from every node, and each thing is asked for once.
-func TestEdgeGivesTheSame(t *testing.T) {
+func TestEdgeSameBytes(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
 	s, e := a.broadcast(nil, 5*time.Second)
@@ -150,8 +150,8 @@ func TestEdgeGivesTheSame(t *testing.T) {
 	}
 }
 
-// A player that asks for what is new gets that at an edge too, which asks for all of it.
-func TestEdgeLeavesOut(t *testing.T) {
+// A player gets delta updates from an edge too, which requests the whole playlist.
+func TestEdgeDeltaUpdates(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
 	s, e := a.broadcast(nil, 21*time.Second)
@@ -162,7 +162,7 @@ func TestEdgeLeavesOut(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(got, "#EXT-X-SKIP:") {
 			t.Errorf("%s (-want +got):\n%s\n%s", path, diff, got)
 		}
-		// Nobody can have what is left out who waits for a segment that long ago.
+		// A player that waits for such an old segment does not have those that are left out.
 		path, _, _ = strings.Cut(path, "&")
 		if got := b.want(b.under(s.PlaybackID, path+"&_HLS_msn=1")).body; strings.Contains(got, "#EXT-X-SKIP:") {
 			t.Errorf("%s leaves out what the player does not have:\n%s", path, got)
@@ -173,8 +173,8 @@ func TestEdgeLeavesOut(t *testing.T) {
 	}
 }
 
-// What a node carried that is gone comes from the storage, at the one that goes on and at others.
-func TestEdgeShowsWhatWasBefore(t *testing.T) {
+// Earlier periods of a dead node come from the storage, on the new origin node and on others.
+func TestEdgeEarlierPeriods(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)
 	a.runHub()
@@ -233,7 +233,7 @@ func TestEdgeShowsWhatWasBefore(t *testing.T) {
 	e.Close(false)
 }
 
-// Of all who wait for the same, one asks.
+// Concurrent requests for the same file share one request to the origin node.
 func TestEdgeAsksOnce(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
@@ -270,7 +270,7 @@ func TestEdgeAsksOnce(t *testing.T) {
 	}
 }
 
-// Who may watch is decided where the viewer asks, and nothing of the viewer goes further.
+// The edge admits viewers, and sends nothing about them to the origin node.
 func TestEdgeGates(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
@@ -333,13 +333,13 @@ func sequence(list string) (n int64) {
 	return -1
 }
 
-// withoutGaps returns a playlist without what is not there.
+// withoutGaps returns a playlist without gap segments.
 func withoutGaps(list string) string {
 	return regexp.MustCompile(`#EXT-X-GAP\n#EXTINF:.*\n.*\n`).ReplaceAllString(list, "")
 }
 
-// A node that dies leaves viewers with the last state, until the encoder comes to another.
-func TestEdgeSurvivesTheOrigin(t *testing.T) {
+// After a node dies, viewers get the last state until the encoder connects to another.
+func TestEdgeAfterOriginDies(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)
 	s, e := a.broadcast(nil, 5*time.Second)
@@ -415,8 +415,8 @@ func TestEdgeFollowsTheEncoder(t *testing.T) {
 	eventually(t, "the first node shows what it carries", func() bool { return sequence(a.want(list).body) > last })
 }
 
-// Signatures hold for a while, for one request, and for nobody without the secret.
-func TestNodesKnowEachOther(t *testing.T) {
+// A signature needs the secret, and is valid for one request and for a limited time.
+func TestNodeSignatures(t *testing.T) {
 	t.Parallel()
 	a, _, _ := twoNodes(t)
 	good := a.server.Peers
@@ -469,7 +469,7 @@ func TestNodesKnowEachOther(t *testing.T) {
 	}
 }
 
-// What is remembered has a limit, and what is used stays.
+// The cache has a limit, and drops the least recently used.
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	c := newPieces(10_000)
@@ -526,7 +526,7 @@ func TestEdgeRelaysOffers(t *testing.T) {
 	}
 }
 
-// An encoder that went to another node comes back when that one dies.
+// An encoder that was on another node connects here when that one dies.
 func TestEdgeBecomesTheOriginAgain(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)

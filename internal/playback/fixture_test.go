@@ -47,7 +47,7 @@ type fixture struct {
 	logged *journal
 }
 
-// journal keeps what was logged.
+// journal keeps log lines.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -130,7 +130,7 @@ func (h *fixture) newUser(name string) weir.User {
 	return u
 }
 
-// names of the renditions of the assets of tests: what a profile may be called.
+// names of the renditions in tests, with all characters that a profile name may have.
 const (
 	large = "180p"
 	small = "90p größe +1@x" // not what one would call it, but allowed
@@ -300,7 +300,7 @@ func (h *fixture) named(url, text string) (addresses []string) {
 	return addresses
 }
 
-// film is what the assets of tests are made of.
+// film is the media of the assets in tests.
 type film struct {
 	large, small, audio film1
 	source              []byte  // large and audio as ffmpeg wrote them
@@ -313,9 +313,9 @@ type film1 struct {
 	pieces [][]byte
 }
 
-// What a film is long.
+// Durations of a film.
 const (
-	pictureSeconds = 4
+	videoSeconds = 4
 	audioSeconds   = 7
 	rate           = 25
 )
@@ -337,9 +337,9 @@ func makeFilm(t testing.TB) film {
 
 // shoot makes a film with ffmpeg and cuts it into segments of a second.
 func shoot() (film, error) {
-	f := film{seconds: pictureSeconds}
+	f := film{seconds: videoSeconds}
 	make1 := func(size string) ([]byte, error) {
-		return ffmpeg("-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=%d:d=%d", size, rate, pictureSeconds),
+		return ffmpeg("-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=%d:d=%d", size, rate, videoSeconds),
 			"-f", "lavfi", "-i", fmt.Sprintf("sine=440:r=48000:d=%d", audioSeconds),
 			"-map", "0", "-map", "1", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-g", fmt.Sprint(rate), "-c:a", "aac", "-b:a", "64k",
 			"-output_ts_offset", "10", "-avoid_negative_ts", "disabled", "-use_editlist", "0",
@@ -360,7 +360,7 @@ func shoot() (film, error) {
 	return f, err
 }
 
-// cut makes tracks of what ffmpeg wrote.
+// cut makes tracks of the output of ffmpeg.
 func cut(data []byte) (picture, audio film1, err error) {
 	r := cmaf.NewReader(bytes.NewReader(data))
 	tracks, err := r.Tracks()
@@ -414,7 +414,7 @@ func cut(data []byte) (picture, audio film1, err error) {
 	return picture, audio, nil
 }
 
-// ffmpeg returns what a run of ffmpeg writes. It must not complain about anything.
+// ffmpeg returns the output of ffmpeg, which must not log an error.
 func ffmpeg(args ...string) ([]byte, error) {
 	var out, complaints bytes.Buffer
 	cmd := exec.Command("ffmpeg", append(strings.Fields("-v error -nostdin -xerror -threads 1"), args...)...)

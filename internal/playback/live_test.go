@@ -30,7 +30,7 @@ func and(path, query string) string {
 	return path + "?" + query
 }
 
-// next returns the segment and the part that come next, as a playlist says.
+// next returns the numbers of the next segment and part of a playlist.
 func (h *fixture) next(list string) (segment int64, part int) {
 	h.Helper()
 	found := regexp.MustCompile(`PRELOAD-HINT:TYPE=PART,URI="(?:[^"]*/)?(\d+)\.(\d+)\.m4s"`).FindStringSubmatch(list)
@@ -43,7 +43,7 @@ func (h *fixture) next(list string) (segment int64, part int) {
 	return segment, part
 }
 
-// What is served decodes to the frames that were sent, each once, without a complaint.
+// The stream decodes without errors to the frames that were sent, each once.
 func TestLivePlays(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -68,7 +68,7 @@ func TestLivePlays(t *testing.T) {
 }
 
 // Everything that playlists name is there, parts and all, and has a length.
-func TestLiveEverythingNamedIsThere(t *testing.T) {
+func TestLiveAllURIsExist(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()
@@ -83,7 +83,7 @@ func TestLiveEverythingNamedIsThere(t *testing.T) {
 		if len(lists) != 2 {
 			t.Fatalf("the master playlist names %q", lists)
 		}
-		// A player may also come without having seen the master playlist.
+		// A player may start without the master playlist.
 		lists = append(lists, h.under(s.PlaybackID, "source/index.m3u8?"+query), h.under(s.PlaybackID, "audio/index.m3u8?ll=0&"+query))
 		for _, list := range lists {
 			text := h.want(list).body
@@ -107,7 +107,7 @@ func TestLiveEverythingNamedIsThere(t *testing.T) {
 	}
 }
 
-// hinted returns the address of the part that a playlist says comes next.
+// hinted returns the URI of the preload hint of a playlist.
 func (h *fixture) hinted(list, text string) string {
 	_, after, _ := strings.Cut(text, "#EXT-X-PRELOAD-HINT:")
 	return h.named(list, "#"+after[:strings.Index(after, "\n")])[0]
@@ -210,7 +210,7 @@ func (h *fixture) waiting(n int64) {
 	eventually(h, fmt.Sprintf("%d requests are being answered", n), func() bool { return h.inside.Load() == n })
 }
 
-// A playlist and a part that are asked for before they are there come when they are.
+// A request for a future playlist or part is answered when it exists.
 func TestLiveWaits(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -254,7 +254,7 @@ func TestLiveFirstSegment(t *testing.T) {
 
 // A part that was announced but is not there in time is not found, one that was never announced at
 // once.
-func TestLivePartThatDoesNotCome(t *testing.T) {
+func TestLivePartTimeout(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	h.server.partWait = 10 * time.Millisecond
@@ -299,7 +299,7 @@ func TestLiveQueryIsRefused(t *testing.T) {
 	}
 }
 
-// While the encoder is away players get what there is, however long they waited.
+// Without media from the encoder, players get the current playlist after a wait.
 func TestLiveGap(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -328,7 +328,7 @@ func TestLiveGap(t *testing.T) {
 	}
 }
 
-// A viewer who leaves takes the waiting along.
+// A request ends when its viewer leaves.
 func TestLiveViewerLeaves(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -392,7 +392,7 @@ func TestLiveOffAir(t *testing.T) {
 	}
 }
 
-// Audio that is late is waited for, audio that does not come is not.
+// The master playlist waits for late audio, but not forever.
 func TestPresentable(t *testing.T) {
 	t.Parallel()
 	lasting := func(name string, kind cmaf.Kind, length time.Duration) cmaf.Rendition {
@@ -428,7 +428,7 @@ func TestPresentable(t *testing.T) {
 	}
 }
 
-func TestLiveEveryByteIsGated(t *testing.T) {
+func TestLivePolicyOnEveryPath(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()
@@ -467,7 +467,7 @@ func TestLiveEveryByteIsGated(t *testing.T) {
 	}
 }
 
-// What a viewer was let in by can end while the viewer watches, and while one waits.
+// The admission of a viewer can end during playback, and during a blocking request.
 func TestLiveAdmissionEnds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -595,7 +595,7 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 }
 
 // The access webhook of a stream is asked again when its interval is over, about the key that the
-// viewer came with.
+// viewer sent.
 func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -729,7 +729,7 @@ func FuzzPiece(f *testing.F) {
 	})
 }
 
-// Whatever a player asks for, it is answered, and not with an error of ours.
+// No request of a player causes an internal error.
 func FuzzLive(f *testing.F) {
 	h := newFixture(f, newDisk(f))
 	h.server.reloadWait, h.server.partWait = time.Millisecond, time.Millisecond

@@ -12,7 +12,7 @@ import (
 	"weir/internal/weir"
 )
 
-// The picture of a stream is for those who may watch it. Nobody here makes pictures, so it is the
+// Only viewers who may watch a stream get its poster. There is no encoder here, so it is the
 // last one, on air and off.
 func TestLivePoster(t *testing.T) {
 	t.Parallel()

@@ -16,8 +16,8 @@ import (
 	"weir/internal/weir"
 )
 
-// An asset that is being made can be watched, and what is added is seen soon.
-func TestGrows(t *testing.T) {
+// An unfinished asset can be played, and new segments appear soon.
+func TestUnfinishedAsset(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	film := makeFilm(t)
@@ -29,11 +29,11 @@ func TestGrows(t *testing.T) {
 		}
 	}
 	h.putTrack(prefix+"/audio0", film.audio, len(film.audio.pieces))
-	p := media.Presentation{Duration: pictureSeconds, Audio: []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}}
+	p := media.Presentation{Duration: videoSeconds, Audio: []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}}
 	p.Renditions = []media.Rendition{{Name: large, Dir: large}, {Name: small, Dir: small}}
 	list := func(path string) string { return h.want(h.at(a, path)).body }
 	known := map[string]string{}
-	for n := 1; n <= pictureSeconds; n++ {
+	for n := 1; n <= videoSeconds; n++ {
 		h.putTrack(prefix+"/"+large, film.large, n)
 		h.putTrack(prefix+"/"+small, film.small, n)
 		h.present(a, p)
@@ -82,7 +82,7 @@ func TestGrows(t *testing.T) {
 	if text := list("audio0/index.m3u8"); !strings.Contains(text, "ENDLIST") || strings.Count(text, "#EXTINF") != audioSeconds {
 		t.Errorf("the sound is not all there:\n%s", text)
 	}
-	// What is complete is not laid out again, though the asset is not ready.
+	// A complete file is not laid out again, though the asset is not ready.
 	p.Renditions = p.Renditions[:1]
 	h.present(a, p)
 	eventually(t, "only one rendition is there", func() bool { return h.get(h.at(a, small+"/index.m3u8")).StatusCode == http.StatusNotFound })
@@ -103,7 +103,7 @@ func TestGrows(t *testing.T) {
 	}
 }
 
-// counting is a storage that counts how often it is asked, and waits when told to.
+// counting is a storage that counts requests, and can be made to wait.
 type counting struct {
 	blob.Store
 	gets atomic.Int64
@@ -118,7 +118,7 @@ func (c *counting) Get(ctx context.Context, key string, offset, length int64) (i
 	return c.Store.Get(ctx, key, offset, length)
 }
 
-// Many viewers who come at once have a title loaded once, and what is complete is not loaded again.
+// Concurrent requests load a title once, and complete tracks are not loaded again.
 func TestLoadedOnce(t *testing.T) {
 	t.Parallel()
 	storage := &counting{Store: newDisk(t)}
@@ -137,7 +137,7 @@ func TestLoadedOnce(t *testing.T) {
 	close(storage.wait)
 	wg.Wait()
 	const once = 1 + 3 // the presentation and the tracks
-	// Who came when the first load was over may have found it, and need not have waited.
+	// Requests after the first load may find it in the cache.
 	if n := storage.gets.Load(); n != once {
 		t.Errorf("the storage was asked %d times, want %d", n, once)
 	}
@@ -149,8 +149,8 @@ func TestLoadedOnce(t *testing.T) {
 	}
 }
 
-// What is remembered has a bound, also when people ask for what is not there.
-func TestForgets(t *testing.T) {
+// The cache has a limit, also for titles that do not exist.
+func TestCacheLimits(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	all := &h.server.titles
@@ -197,7 +197,7 @@ func TestForgets(t *testing.T) {
 	a := h.newAsset(nil)
 	h.want(h.at(a, "index.m3u8"))
 	_, before := total()
-	if before < pictureSeconds*rate*2*16 {
+	if before < videoSeconds*rate*2*16 {
 		t.Errorf("a title weighs %d bytes", before)
 	}
 	h.want(h.at(a, large+".mp4"))
@@ -212,7 +212,7 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// A title that is looked at again shares its MP4 files with what it was before.
+// A title that is loaded again keeps its MP4 files.
 func TestManyViewersAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

@@ -166,7 +166,7 @@ func TestWHEP(t *testing.T) {
 	eventually(t, "nobody is left", func() bool { return h.server.RTC.Peers() == 0 })
 }
 
-// What a browser can't show is refused with the reason, which tells players to use HLS.
+// Streams that browsers can't play are refused with a reason and a hint to use HLS.
 func TestWHEPRefused(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -197,7 +197,7 @@ func TestWHEPRefused(t *testing.T) {
 	}
 }
 
-// Who may not watch any more is let go.
+// A session ends when its viewer may not watch any more.
 func TestWHEPAdmissionEnds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

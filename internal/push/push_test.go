@@ -31,7 +31,7 @@ import (
 	"weir/internal/weir"
 )
 
-// platform is an RTMP server that keeps what it gets.
+// platform is an RTMP server that keeps the received messages.
 type platform struct {
 	t        *testing.T
 	listener net.Listener
@@ -100,14 +100,14 @@ func (p *platform) url(key string) string {
 	return "rtmp://" + p.listener.Addr().String() + "/live/" + key
 }
 
-// messages returns what has come with a key.
+// messages returns the messages with a key.
 func (p *platform) messages(key string) []message.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.got["live/"+key])
 }
 
-// pictures returns the times and the data of the frames that have come with a key.
+// pictures returns the times and the data of the video frames with a key.
 func (p *platform) pictures(key string) (at []time.Duration, data [][]byte) {
 	for _, m := range p.messages(key) {
 		if v, ok := m.(*message.Video); ok && v.Type == message.VideoTypeAU {
@@ -193,7 +193,7 @@ func newTestHub(t *testing.T, allowed string) *testHub {
 	return s
 }
 
-// start runs a part and returns what stops it.
+// start runs a component and returns a function that stops it.
 func start(t *testing.T, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -208,7 +208,7 @@ func start(t *testing.T, run func(context.Context) error) (stop func()) {
 	}
 }
 
-// startHub takes up what is in the folder of the node.
+// startHub starts a hub with the folder of the node.
 func (s *testHub) startHub() {
 	s.Helper()
 	hub, err := live.New(s.Context(), live.Options{
@@ -253,7 +253,7 @@ type encoder struct {
 
 func (s *testHub) publish() *encoder {
 	s.Helper()
-	// If a reader still has data that goes back, what it reads is spoilt.
+	// Overwritten data shows if a reader still uses a returned buffer.
 	from := live.Source{Protocol: "test", Reuse: func(data []byte) { clear(data) }}
 	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), from)
 	if err == nil {
@@ -341,14 +341,14 @@ func (s *testHub) events() (names []string) {
 	return names
 }
 
-// Targets come and go while the stream is on air, and each gets what it is to get.
+// Targets are added and removed during the stream, and each gets its frames.
 func TestPush(t *testing.T) {
 	first := newPlatform(t, "")
 	var one weir.Target
 	s := newTestHub(t, "127.0.0.0/8")
 	one = s.add(first.url("one?a=b"), false)
 	e := s.publish()
-	// A tap begins with a key frame, so something must come until it has.
+	// A tap begins with a key frame, so frames are sent until there is one.
 	await(t, "the first frames", func() bool { e.send(0.2); at, _ := first.pictures("one?a=b"); return len(at) > 10 })
 	second := newPlatform(t, "")
 	two := s.add(second.url("two"), true)
@@ -361,7 +361,7 @@ func TestPush(t *testing.T) {
 		t.Errorf("the first target is %+v", h)
 	}
 
-	// The first is away, and comes back. The second gets every frame.
+	// The first target is down for a while. The second gets every frame.
 	address := first.listener.Addr().String()
 	first.close()
 	await(t, "the error", func() bool { e.send(0.04); return s.health(one.ID).Status == statusError })
@@ -395,7 +395,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// A session that is closed here and opened again, with its id, gets its pushes anew.
+// A session that is closed and opened again with the same id gets new pushes.
 func TestPushAfterReopening(t *testing.T) {
 	p := newPlatform(t, "")
 	s := newTestHub(t, "127.0.0.0/8")
@@ -424,7 +424,7 @@ func TestPushAfterReopening(t *testing.T) {
 	}
 }
 
-// checkTimes looks whether what a target got starts with what it must know, and whether its times
+// checkTimes checks that the messages of a target start with the configurations, and that their times
 // start at 0 and never fall.
 func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	t.Helper()
@@ -462,7 +462,7 @@ func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	}
 }
 
-// A target that does not take the stream is told of with a sentence, which has nothing of its URL
+// The error of a target that refuses the stream is a sentence, which has nothing of its URL
 // but the host in it.
 func TestPushRefused(t *testing.T) {
 	refusing, err := net.Listen("tcp", "127.0.0.1:0")
@@ -531,7 +531,7 @@ func TestPushRefused(t *testing.T) {
 	})
 }
 
-// kept is an outlet that keeps what it gets.
+// kept is an outlet that keeps its frames.
 type kept struct {
 	mu     sync.Mutex
 	begun  [][]string // codecs
@@ -578,7 +578,7 @@ func (k *kept) close() {
 	k.closed = true
 }
 
-// state returns what has come, and whether that was all.
+// state returns the received frames, and whether the outlet is closed.
 func (k *kept) state() (frames []outgoing, closed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -613,7 +613,7 @@ func TestPushFeed(t *testing.T) {
 		k := &kept{}
 		f := newFeed(k, false)
 		add(f, live.Tapped{Tracks: tracks}, picture(50*second, 51*second), audio(49*second), picture(52*second, 52*second), audio(51*second))
-		// The encoder comes back with the same tracks after a while, then with others.
+		// The encoder reconnects with the same tracks after a while, then with others.
 		add(f, live.Tapped{Tracks: tracks}, picture(70*second, 70*second), live.Tapped{Tracks: tracks[:1]}, picture(69*second, 69*second))
 		if diff := gocmp.Diff([]time.Duration{0, 2 * second, 20 * second, 20 * second}, k.times(cmaf.Video)); diff != "" {
 			t.Errorf("pictures (-want +got):\n%s", diff)

@@ -16,7 +16,7 @@ import (
 	"weir/internal/weir"
 )
 
-// told collects what a push tells of.
+// told collects the events of a push.
 type told struct {
 	mu  sync.Mutex
 	all []string
@@ -28,7 +28,7 @@ func (t *told) add(name weir.EventName, _ store.Push) {
 	t.all = append(t.all, strings.TrimPrefix(string(name), "multistream."))
 }
 
-// take returns what was told since the last time.
+// take returns the events since the last call.
 func (t *told) take() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,7 +37,7 @@ func (t *told) take() string {
 	return all
 }
 
-// taps hands frames to the taps that are open.
+// taps sends frames to the open taps.
 type taps struct {
 	mu   sync.Mutex
 	open map[*fakeTap]bool
@@ -90,8 +90,8 @@ func newTestPush(events *told) *push {
 	}
 }
 
-// What is told of a target, and when.
-func TestPushTells(t *testing.T) {
+// The events of a target, and their times.
+func TestPushEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := &told{}
 		p := newTestPush(events)

@@ -128,7 +128,7 @@ func TestPushHEVC(t *testing.T) {
 	}
 }
 
-// What goes over SRT is MPEG-TS that shows the same pictures at the same times.
+// The MPEG-TS over SRT has the same video frames at the same times.
 func TestPushSRT(t *testing.T) {
 	for _, coding := range []string{"libx264", "libx265"} {
 		t.Run(coding, func(t *testing.T) {
@@ -204,7 +204,7 @@ func shownFrames(t *testing.T, file string) (frames []string) {
 	return frames
 }
 
-// What is wrong with the URL of a target is told without what is in it.
+// The error of an invalid URL does not contain the URL.
 func TestSRTProblems(t *testing.T) {
 	resolve := func(context.Context, string) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
 	for query, want := range map[string]string{

@@ -140,7 +140,7 @@ func FuzzAssembler(f *testing.F) {
 	})
 }
 
-// The error tells a connection that was lost from one that was never made.
+// A connection that was lost and one that was never made have different errors.
 func TestConnectionFailed(t *testing.T) {
 	newPeer := func() *peer {
 		return &peer{server: &Server{}, connected: make(chan struct{}), done: make(chan struct{}), timer: time.NewTimer(time.Hour)}

@@ -226,8 +226,8 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// A library writes what we read, and reads what we write.
-func TestChunksOfALibrary(t *testing.T) {
+// We read the chunks of a library, and it reads ours.
+func TestChunksWithLibrary(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		start uint32

@@ -121,7 +121,7 @@ func FuzzTags(f *testing.F) {
 	})
 }
 
-// What is written is read as it was.
+// Tags are the same after writing and reading.
 func TestTagsBothWays(t *testing.T) {
 	const offset = 80 * time.Millisecond
 	for _, p := range []codec.Packet{

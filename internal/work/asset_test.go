@@ -56,7 +56,7 @@ func TestImportedAsset(t *testing.T) {
 		t.Errorf("output = %+v", spec)
 	}
 
-	// What can be played when.
+	// When the asset can be played.
 	var phases []weir.AssetPhase
 	early := false
 	for _, e := range n.events(t, caller, "asset/"+asset.ID) {
@@ -71,7 +71,7 @@ func TestImportedAsset(t *testing.T) {
 		t.Errorf("phases = %v; played before it was ready: %v", phases, early)
 	}
 
-	// What is there.
+	// The files that exist.
 	p, err := media.LoadPresentation(t.Context(), n.Media, assetFolder(asset.ID))
 	if err != nil || !p.Complete || len(p.Renditions) < 2 || len(p.Audio) != 1 {
 		t.Errorf("presentation = %+v, %v", p, err)
@@ -95,7 +95,7 @@ func TestImportedAsset(t *testing.T) {
 		t.Errorf("files = %+v", ready.Files)
 	}
 
-	// What it was made from goes, what is played stays.
+	// The source tracks are deleted, the renditions stay.
 	folder := filepath.Join(n.Dir, "../media", assetFolder(asset.ID))
 	eventually(t, "tracks of the source gone", func() bool {
 		left, err := filepath.Glob(filepath.Join(folder, "source-audio*"))
@@ -107,7 +107,7 @@ func TestImportedAsset(t *testing.T) {
 		}
 	}
 
-	// And gone again.
+	// Deleted again.
 	n.inTx(t, func(tx *store.Tx) error {
 		_, err := tx.UpdateAsset(t.Context(), asset.ID, func(a *weir.Asset) error { a.Delete(time.Now().Add(-8 * 24 * time.Hour)); return nil })
 		return err
@@ -199,7 +199,7 @@ func TestSequentialAsset(t *testing.T) {
 	}
 }
 
-// encrypt is what a caller does to a file.
+// encrypt encrypts a file like a caller.
 func encrypt(t *testing.T, data, key []byte) []byte {
 	t.Helper()
 	return encryptWith(t, data, bytes.Repeat([]byte{3}, aes.BlockSize), key)
@@ -285,9 +285,9 @@ func TestObjectStore(t *testing.T) {
 	eventually(t, "copy of the asset gone", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
-// TestUploadNeverCame gives up an asset that nobody sends. What came of it goes, also the part that
+// TestUploadExpires gives up an asset that nobody sends. What came of it goes, also the part that
 // was just being written.
-func TestUploadNeverCame(t *testing.T) {
+func TestUploadExpires(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.options = func(o *Options) { o.UploadExpiry = -time.Hour }

@@ -21,7 +21,7 @@ import (
 	"weir/internal/weir"
 )
 
-// TestFinalFailure shows that what can't get better fails at once.
+// TestFinalFailure: a permanent error fails the task at once.
 func TestFinalFailure(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
@@ -107,7 +107,7 @@ func TestPresignedSource(t *testing.T) {
 }
 
 // TestDamagedSource completes the task of a source that is damaged and still plays, with a word
-// about the damage, for who asks and for who is told.
+// about the damage, in the API and in events.
 func TestDamagedSource(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
@@ -128,7 +128,7 @@ func TestDamagedSource(t *testing.T) {
 	}
 }
 
-// TestCancel stops a task whose source does not go on.
+// TestCancel cancels a task whose source has stalled.
 func TestCancel(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
@@ -185,7 +185,7 @@ func TestDeletedAsset(t *testing.T) {
 	}
 }
 
-// TestCrash kills a node in the middle of a task: its next life goes on with what is done, and the
+// TestCrash kills a node in the middle of a task: after its restart the task continues, and the
 // outcome is that of a task that was never disturbed.
 func TestCrash(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { testCrash(t, newFixture(t)) })
@@ -243,7 +243,7 @@ func testCrash(t *testing.T, h *fixture) {
 
 func oneSlot(o *Options) { o.Slots = 1 }
 
-// What tells a process of this test's where it is to work.
+// The environment of a node process.
 const (
 	houseVariable    = "WEIR_TEST_HOUSE"
 	databaseVariable = "WEIR_TEST_HOUSE_DATABASE"
@@ -283,7 +283,7 @@ func TestNodeProcess(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// TestFairness has an account with many tasks and one that comes later with one.
+// TestFairness has an account with many tasks and a second one that adds one later.
 func TestFairness(t *testing.T) {
 	h := newFixture(t)
 	h.options = func(o *Options) { o.Slots, o.MaxRunning = 1, 2 }

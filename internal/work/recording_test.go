@@ -22,7 +22,7 @@ import (
 	"weir/internal/work/worktest"
 )
 
-// studio is a node that carries broadcasts and makes recordings of them.
+// studio is a node that receives streams and records them.
 type studio struct {
 	*node
 	caller *weir.Caller
@@ -145,7 +145,7 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// checkReady looks at what recording.ready says.
+// checkReady checks the event recording.ready.
 func (s *studio) checkReady(t *testing.T, stream weir.Stream, asset weir.Asset) {
 	t.Helper()
 	all := s.events(t, s.caller, "stream/"+stream.ID)
@@ -203,7 +203,7 @@ func (s *studio) idle(t *testing.T) bool {
 	return true
 }
 
-func TestRecordingOfNothing(t *testing.T) {
+func TestRecordingWithoutMedia(t *testing.T) {
 	s := newStudio(t, newFixture(t))
 	_, silent, air := s.onAir(t)
 	s.close(t, air, 0, 0)
@@ -215,7 +215,7 @@ func TestRecordingOfNothing(t *testing.T) {
 	if err != nil || len(none.Items) != 2 {
 		t.Errorf("%d sessions without a recording are found, want 2; error %v", len(none.Items), err)
 	}
-	// What was received and is not there any more is another matter.
+	// Files that were received and deleted are an error.
 	_, lost, air := s.onAir(t)
 	s.close(t, air, 3, 100)
 	s.recorded(t, lost.ID, weir.RecordingFailed)
@@ -229,7 +229,7 @@ func TestRecordingOfNothing(t *testing.T) {
 }
 
 // A session that another node has carried is that node's to keep.
-func TestRecordingIsMadeWhereTheFilesAre(t *testing.T) {
+func TestRecordingOnOriginNode(t *testing.T) {
 	h := newFixture(t)
 	s := newStudio(t, h)
 	there := h.open(t, "there")
