@@ -84,10 +84,10 @@ func TestPublish(t *testing.T) {
 		name, clip, options string
 		kinds               []cmaf.Kind
 	}{
-		{"sound and picture", "flv", "", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
+		{"audio and video", "flv", "", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
 		{"in real time", "flv", "-re", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
-		{"sound", "sound.flv", "", []cmaf.Kind{cmaf.Audio}},
-		{"picture", "picture.flv", "", []cmaf.Kind{cmaf.Video}},
+		{"audio", "audio.flv", "", []cmaf.Kind{cmaf.Audio}},
+		{"video", "video.flv", "", []cmaf.Kind{cmaf.Video}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +122,7 @@ func TestPublish(t *testing.T) {
 				rate := time.Duration(p.tracks[0][len(kinds)-1].SampleRate)
 				for i, f := range audio {
 					if want := audio[0].DTS + time.Duration(i)*1024*time.Second/rate; f.DTS != want {
-						t.Fatalf("sound %d is at %v, want %v: not rounded to milliseconds", i, f.DTS, want)
+						t.Fatalf("audio frame %d is at %v, want %v: not rounded to milliseconds", i, f.DTS, want)
 					}
 				}
 			}
@@ -146,7 +146,7 @@ func TestPublishOverTLS(t *testing.T) {
 		t.Errorf("the publisher, %s, ended %s, want rtmps, clean", p.from.Protocol, p.closed)
 	}
 	if got, want := len(p.of(cmaf.Video)), len(packetsOf(t, path, cmaf.Video)); got != want {
-		t.Errorf("%d pictures came, want %d", got, want)
+		t.Errorf("%d video frames arrived, want %d", got, want)
 	}
 }
 

@@ -217,10 +217,10 @@ func TestGarbage(t *testing.T) {
 		}, "this address is for publishing"},
 		{"publish twice", published(func(c *client) { c.publish(goodKey) }), "publish at the wrong time"},
 		{"stops in the middle", published(bytesOf(4, 0, 0, 0, 0, 1, 0, messageVideo, 1, 0, 0, 0, 0x17, 1)), "closed in the middle"},
-		{"noise for pictures", published(func(c *client) { c.send(messageVideo, append([]byte{0x17, 0}, noise[:300]...)...) }), "publisher can't be taken"},
+		{"noise as video", published(func(c *client) { c.send(messageVideo, append([]byte{0x17, 0}, noise[:300]...)...) }), "publisher can't be taken"},
 		{"noise for a frame", published(func(c *client) { c.send(messageVideo, 0x17, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 1) }), "publisher can't be taken"},
-		{"pictures of another age", published(func(c *client) { c.send(messageVideo, 0x12, 0, 0, 0, 0) }), "send H.264, HEVC or AV1"},
-		{"short picture", published(func(c *client) { c.send(messageVideo, 0x17) }), "ends too early"},
+		{"obsolete video codec", published(func(c *client) { c.send(messageVideo, 0x12, 0, 0, 0, 0) }), "send H.264, HEVC or AV1"},
+		{"short video tag", published(func(c *client) { c.send(messageVideo, 0x17) }), "ends too early"},
 		{"a huge message", published(bytesOf(4, 0, 0, 0, 0xFF, 0xFF, 0xFF, messageVideo, 1, 0, 0, 0)), "a message of 16777215 bytes"},
 		{"chunks of nothing", published(func(c *client) { c.send(messageChunkSize, 0, 0, 0, 0) }), "a chunk size of 0"},
 	} {
@@ -316,7 +316,7 @@ func TestMetadata(t *testing.T) {
 	c.metadata(amf0.ECMAArray{{Key: "audiocodecid", Value: "mp4a"}, {Key: "videocodecid", Value: 0.0}})
 	c.audioConfig()
 	c.audioFrame()
-	hub.wait(t, "sound", func() bool { return hub.count() == 1 })
+	hub.wait(t, "audio", func() bool { return hub.count() == 1 })
 }
 
 // A defect of ours that an encoder finds is between the two.

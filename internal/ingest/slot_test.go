@@ -23,10 +23,10 @@ func TestUnauthenticatedLogLimit(t *testing.T) {
 		}
 		lines := strings.Count(book.String(), "publisher refused")
 		if limit := unauthenticatedLinesAtOnce + unauthenticatedLines*60 + 1; lines > limit || lines < limit/2 {
-			t.Errorf("%d lines about 60,000 strangers in a minute, want about %d", lines, limit)
+			t.Errorf("%d lines about 60,000 clients in a minute, want about %d", lines, limit)
 		}
 		if !strings.Contains(book.String(), "others=") {
-			t.Errorf("nothing tells of the others:\n%s", book)
+			t.Errorf("the others are not counted:\n%s", book)
 		}
 	})
 }

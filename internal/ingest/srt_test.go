@@ -43,7 +43,7 @@ func startSRT(t *testing.T, r SRT, hub *testHub) (address string, log *logBook) 
 		running.Wait()
 		for _, secret := range []string{goodKey, "defect", passphrase} {
 			if strings.Contains(log.String(), secret) {
-				t.Errorf("the log tells %q:\n%s", secret, log)
+				t.Errorf("the log contains %q:\n%s", secret, log)
 			}
 		}
 		if t.Failed() {
@@ -78,8 +78,8 @@ func TestSRTPublish(t *testing.T) {
 		kinds             []cmaf.Kind
 	}{
 		{"key alone", "flv", "streamid=" + goodKey, "", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
-		{"publish", "sound.flv", "streamid=publish:" + goodKey, "", []cmaf.Kind{cmaf.Audio}},
-		{"guidelines", "picture.flv", "streamid=#!::r=" + goodKey + ",m=publish", "", []cmaf.Kind{cmaf.Video}},
+		{"publish", "audio.flv", "streamid=publish:" + goodKey, "", []cmaf.Kind{cmaf.Audio}},
+		{"guidelines", "video.flv", "streamid=#!::r=" + goodKey + ",m=publish", "", []cmaf.Kind{cmaf.Video}},
 		{"encrypted", "flv", "streamid=" + goodKey + "&pbkeylen=32&passphrase=" + passphrase, passphrase, []cmaf.Kind{cmaf.Video, cmaf.Audio}},
 		{"late", "flv", "streamid=" + goodKey + "&latency=1500000", "", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
 		{"HEVC", "h265.mp4", "streamid=" + goodKey, "", []cmaf.Kind{cmaf.Video}},
@@ -267,7 +267,7 @@ func TestSRTGarbage(t *testing.T) {
 	_ = noise.Wait()
 	hub.wait(t, "the end of the noise", func() bool { return hub.publishers[0].closed != "" })
 	if got, want := len(hub.publishers[1].of(cmaf.Video)), len(packetsOf(t, path, cmaf.Video)); got != want {
-		t.Errorf("%d pictures came, want %d", got, want)
+		t.Errorf("%d video frames arrived, want %d", got, want)
 	}
 	if n := len(hub.publishers[0].frames); n > 0 || !strings.Contains(log.String(), "damaged") {
 		t.Errorf("%d frames in noise; the log must tell of it", n)
@@ -362,7 +362,7 @@ func TestSRTLoss(t *testing.T) {
 		t.Errorf("ended %s with %d sets of tracks, want clean, 1", p.closed, len(p.tracks))
 	}
 	if n := len(p.of(cmaf.Video)); n < 50-3*conn.missing || n >= 50 || conn.missing == 0 {
-		t.Errorf("%d of 50 pictures came, where %d packets were lost", n, conn.missing)
+		t.Errorf("%d of 50 video frames arrived, where %d packets were lost", n, conn.missing)
 	}
 	if !strings.Contains(log.String(), "frames were left out") {
 		t.Errorf("the log does not tell of it:\n%s", log)

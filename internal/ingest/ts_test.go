@@ -37,8 +37,8 @@ func TestTSUnsupportedCodecs(t *testing.T) {
 		tracks        int
 		err, log      string
 	}{
-		{"sound", "-c:v copy -c:a ac3", 1, "", "AC-3 can't be taken; send AAC or Opus"},
-		{"pictures", "-c:v mpeg2video -c:a copy", 0, "pictures in MPEG-2 can't be taken", ""},
+		{"audio", "-c:v copy -c:a ac3", 1, "", "AC-3 can't be taken; send AAC or Opus"},
+		{"video", "-c:v mpeg2video -c:a copy", 0, "pictures in MPEG-2 can't be taken", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			hub, log := newTestHub(), &logBook{}
@@ -71,7 +71,7 @@ func TestTSUnsupportedCodecs(t *testing.T) {
 
 // FuzzTS: whatever a transport stream says, a feed ends with an error of the sender at most.
 func FuzzTS(f *testing.F) {
-	for _, c := range []struct{ name, options string }{{"flv", "-c copy -t 0.2"}, {"sound.flv", "-c copy -t 0.2 -mpegts_flags +latm"}, {"opus.mp4", "-c copy -t 0.2"}} {
+	for _, c := range []struct{ name, options string }{{"flv", "-c copy -t 0.2"}, {"audio.flv", "-c copy -t 0.2 -mpegts_flags +latm"}, {"opus.mp4", "-c copy -t 0.2"}} {
 		stream := tsClip(f, c.name, c.options)
 		f.Add(stream[:min(len(stream), 40*mpegts.PacketSize)])
 	}

@@ -128,14 +128,14 @@ func TestDemuxPieces(t *testing.T) {
 func TestDemuxLoss(t *testing.T) {
 	stream := clip(t, h264AAC)
 	want := demux(t, stream, len(stream))
-	for _, told := range []bool{true, false} { // whether the connection knows that something is lost
+	for _, reported := range []bool{true, false} { // whether the connection knows that something is lost
 		var r received
 		d := r.demuxer()
 		chance := rand.New(rand.NewPCG(1, 2))
 		lost := 0
 		for piece := range slices.Chunk(stream, 7*PacketSize) {
 			if chance.IntN(20) == 0 {
-				if lost++; told {
+				if lost++; reported {
 					d.Lost()
 				}
 				continue
@@ -154,7 +154,7 @@ func TestDemuxLoss(t *testing.T) {
 				}
 			}
 			if len(came) < len(all)/3 || len(came) == len(all) || lost == 0 {
-				t.Errorf("told=%v: %d frames of %d of %s came although %d pieces were lost", told, len(came), len(all), kind, lost)
+				t.Errorf("reported=%v: %d frames of %d of %s came although %d pieces were lost", reported, len(came), len(all), kind, lost)
 			}
 		}
 	}

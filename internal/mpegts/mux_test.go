@@ -306,6 +306,6 @@ func TestMuxBatches(t *testing.T) {
 		}
 	}
 	if jumps != 1 {
-		t.Errorf("the clock starts anew %d times, want once", jumps)
+		t.Errorf("the clock starts again %d times, want once", jumps)
 	}
 }

@@ -280,7 +280,7 @@ func TestWebhookPolicy(t *testing.T) {
 	headers, _ := q["headers"].(map[string]any)
 	playURL, _ := q["playURL"].(string)
 	if q["userIP"] != "127.0.0.1" || !strings.HasPrefix(playURL, h.web.URL+"/hls/"+a.PlaybackID) || q["playDomain"] != strings.TrimPrefix(h.web.URL, "http://") || headers["User-Agent"] == "" {
-		t.Errorf("the webhook was told %v", q)
+		t.Errorf("the webhook got %v", q)
 	}
 }
 

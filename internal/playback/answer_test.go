@@ -318,7 +318,7 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 		leave   bool
 	}{
 		{"idle", 50 * time.Millisecond, false},
-		{"gone", time.Hour, true},
+		{"closed", time.Hour, true},
 	} {
 		for _, kind := range []string{"disk", "elsewhere"} {
 			t.Run(tt.name+" "+kind, func(t *testing.T) {

@@ -294,7 +294,7 @@ func TestEdgeGates(t *testing.T) {
 	}
 	for _, text := range []string{"jwt", token} {
 		if address, n := asked.limit(text); n > 0 {
-			t.Errorf("the carrier was told of the viewer: %s", address)
+			t.Errorf("the origin node got the viewer: %s", address)
 		}
 	}
 	if g := a.get(a.web.URL + NodePath + hlsForNodes + s.PlaybackID + "/index.m3u8"); g.StatusCode != http.StatusNotFound {
@@ -405,7 +405,7 @@ func TestEdgeFollowsTheEncoder(t *testing.T) {
 		t.Errorf("the first node shows %s, the second %s", got, want)
 	}
 	if g := a.want(a.under(s.PlaybackID, "source/0.m4s")); len(g.body) == 0 {
-		t.Error("what the first node carried is gone")
+		t.Error("what the first node received is lost")
 	}
 	// And back again.
 	e3 := a.publish(s)
@@ -453,7 +453,7 @@ func TestNodeSignatures(t *testing.T) {
 		want   int
 	}{
 		{"a node", good, func(*http.Request) {}, http.StatusOK},
-		{"a stranger", unauthenticated, func(*http.Request) {}, http.StatusNotFound},
+		{"without the secret", unauthenticated, func(*http.Request) {}, http.StatusNotFound},
 		{"no signature", good, func(r *http.Request) { r.Header.Del(signatureHeader) }, http.StatusNotFound},
 		{"another path", good, func(r *http.Request) { r.URL.Path = "/_node/z" }, http.StatusNotFound},
 		{"another query", good, func(r *http.Request) { r.URL.RawQuery = "y=2" }, http.StatusNotFound},

@@ -137,7 +137,7 @@ const (
 )
 
 // newAsset makes an asset of ann's that is ready, with two renditions, audio that is longer than
-// the picture, thumbnails, a poster and its source.
+// the video, thumbnails, a poster and its source.
 func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	h.Helper()
 	a := h.newRow(policy, weir.AssetReady)
@@ -152,8 +152,8 @@ func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	}
 	p.Audio = []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}
 	h.put(prefix+"/thumbnails/thumbnails.vtt", "WEBVTT\n\n00:00.000 --> 00:02.000\nkeyframes_0.jpg\n\n00:02.000 --> 00:04.000\nsprite_0.jpg#xywh=0,0,10,10\n")
-	h.put(prefix+"/thumbnails/keyframes_0.jpg", "a picture")
-	h.put(prefix+"/thumbnails/sprite_0.jpg", "many pictures")
+	h.put(prefix+"/thumbnails/keyframes_0.jpg", "a thumbnail")
+	h.put(prefix+"/thumbnails/sprite_0.jpg", "many thumbnails")
 	h.put(prefix+"/poster.jpg", "a poster")
 	h.put(prefix+"/video", "the source, as it came")
 	h.present(a, p)
@@ -304,7 +304,7 @@ func (h *fixture) named(url, text string) (addresses []string) {
 type film struct {
 	large, small, audio film1
 	source              []byte  // large and audio as ffmpeg wrote them
-	seconds             float64 // of the picture
+	seconds             float64 // of the video
 }
 
 // film1 is one track of it.
@@ -316,8 +316,8 @@ type film1 struct {
 // Durations of a film.
 const (
 	videoSeconds = 4
-	audioSeconds   = 7
-	rate           = 25
+	audioSeconds = 7
+	rate         = 25
 )
 
 var (
@@ -361,11 +361,11 @@ func shoot() (film, error) {
 }
 
 // cut makes tracks of the output of ffmpeg.
-func cut(data []byte) (picture, audio film1, err error) {
+func cut(data []byte) (video, audio film1, err error) {
 	r := cmaf.NewReader(bytes.NewReader(data))
 	tracks, err := r.Tracks()
 	if err != nil {
-		return picture, audio, err
+		return video, audio, err
 	}
 	parts := make([][]cmaf.Fragment, len(tracks))
 	for {
@@ -374,7 +374,7 @@ func cut(data []byte) (picture, audio film1, err error) {
 			break
 		}
 		if err != nil {
-			return picture, audio, err
+			return video, audio, err
 		}
 		f.Start -= tracks[f.Track].Ticks(cmaf.Lead)
 		parts[f.Track] = append(parts[f.Track], f)
@@ -382,7 +382,7 @@ func cut(data []byte) (picture, audio film1, err error) {
 	for i, track := range tracks {
 		whole, err := cmaf.Retime(parts[i], 0)
 		if err != nil {
-			return picture, audio, err
+			return video, audio, err
 		}
 		for whole.Start < 0 { // what an encoder of audio needs to warm up
 			whole.Start += int64(whole.Samples[0].Duration)
@@ -406,12 +406,12 @@ func cut(data []byte) (picture, audio film1, err error) {
 			one.pieces = append(one.pieces, data)
 		}
 		if track.Kind == cmaf.Video {
-			picture = one
+			video = one
 		} else {
 			audio = one
 		}
 	}
-	return picture, audio, nil
+	return video, audio, nil
 }
 
 // ffmpeg returns the output of ffmpeg, which must not log an error.

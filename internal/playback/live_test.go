@@ -60,7 +60,7 @@ func TestLivePlays(t *testing.T) {
 		t.Errorf("frames differ (-want +got):\n%s", diff)
 	}
 	if audio, _ := decoded(t, h.under(s.PlaybackID, "index.m3u8"), "a:0"); len(audio) < e.sent[1]-2 || len(audio) > e.sent[1] {
-		t.Errorf("%d packets of sound, %d were sent", len(audio), e.sent[1])
+		t.Errorf("%d audio packets, %d were sent", len(audio), e.sent[1])
 	}
 	if text := h.logged.String(); strings.Contains(text, "level=ERROR") {
 		t.Errorf("the log has errors:\n%s", text)
@@ -420,7 +420,7 @@ func TestPresentable(t *testing.T) {
 			}
 		}
 		if got := strings.Join(names, " "); got != tt.want {
-			t.Errorf("with %s of picture and %s of sound there is %q, want %q", tt.video, tt.audio, got, tt.want)
+			t.Errorf("with %s of video and %s of audio there is %q, want %q", tt.video, tt.audio, got, tt.want)
 		}
 	}
 	if presentable(&cmaf.Master{}) {
@@ -608,7 +608,7 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 		var q map[string]any
 		_ = json.Unmarshal(text, &q)
 		if playURL, _ := q["playURL"].(string); strings.Contains(playURL, "/t/") {
-			t.Errorf("the webhook is told a token: %s", playURL)
+			t.Errorf("the webhook gets a token: %s", playURL)
 		}
 		if q["accessKey"] != "the right key" || !friendly.Load() {
 			w.WriteHeader(http.StatusForbidden)

@@ -49,7 +49,7 @@ func TestPlays(t *testing.T) {
 		for _, path := range []string{"index.m3u8", "ts.m3u8", large + ".mp4", "audio0/index.m3u8", "audio0/ts.m3u8", "audio0.mp4", large + "/ts.m3u8"} {
 			got, end := decoded(t, h.at(a, path), "a:0")
 			if len(got) < len(wantAudio)-2 || len(got) > len(wantAudio) || math.Abs(end-audioSeconds) > 0.1 {
-				t.Errorf("%s: %d packets of sound up to %.3f s, want %d up to %d s", path, len(got), end, len(wantAudio), audioSeconds)
+				t.Errorf("%s: %d audio packets up to %.3f s, want %d up to %d s", path, len(got), end, len(wantAudio), audioSeconds)
 			}
 		}
 		for _, path := range []string{small + "/index.m3u8", small + "/ts.m3u8", small + ".mp4", "index.m3u8", "ts.m3u8"} {
@@ -96,7 +96,7 @@ func TestAllURIsExist(t *testing.T) {
 		// A thumbnail list, and playlists that are not in a master playlist.
 		for _, path := range []string{"thumbnails/thumbnails.vtt", large + "/index.m3u8", large + "/ts.m3u8"} {
 			url := h.at(a, path+query)
-			files := h.named(url, pictures(h.want(url).body))
+			files := h.named(url, thumbnails(h.want(url).body))
 			if len(files) == 0 {
 				t.Errorf("%s names nothing", path)
 			}
@@ -107,8 +107,8 @@ func TestAllURIsExist(t *testing.T) {
 	}
 }
 
-// pictures turns a WebVTT list into what named reads; other texts stay as they are.
-func pictures(text string) string {
+// thumbnails turns a WebVTT list into a text for named; other texts stay as they are.
+func thumbnails(text string) string {
 	if !strings.HasPrefix(text, "WEBVTT") {
 		return text
 	}
@@ -145,6 +145,6 @@ func TestAudioAfterVideo(t *testing.T) {
 		t.Errorf("a segment after the last: %d", g.StatusCode)
 	}
 	if g := h.get(h.at(a, fmt.Sprintf("%s/%d.m4s", large, videoSeconds))); g.StatusCode != http.StatusNotFound {
-		t.Errorf("a segment of the picture after its last: %d", g.StatusCode)
+		t.Errorf("a segment of the video after its last: %d", g.StatusCode)
 	}
 }

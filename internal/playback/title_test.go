@@ -80,7 +80,7 @@ func TestUnfinishedAsset(t *testing.T) {
 		return len(title.files)
 	}
 	if text := list("audio0/index.m3u8"); !strings.Contains(text, "ENDLIST") || strings.Count(text, "#EXTINF") != audioSeconds {
-		t.Errorf("the sound is not all there:\n%s", text)
+		t.Errorf("the audio is not complete:\n%s", text)
 	}
 	// A complete file is not laid out again, though the asset is not ready.
 	p.Renditions = p.Renditions[:1]

@@ -161,12 +161,12 @@ func TestViewings(t *testing.T) {
 	}
 	c.note(&of, who, &second, start.Add(3*viewingPause+time.Second))
 
-	gone, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.save(gone, h.store, start); err == nil {
+	if err := c.save(ended, h.store, start); err == nil {
 		t.Fatal("save did not fail")
 	}
-	if err := c.save(gone, h.store, start.Add(24*time.Hour)); err == nil {
+	if err := c.save(ended, h.store, start.Add(24*time.Hour)); err == nil {
 		t.Fatal("save did not fail")
 	}
 	if got := h.seen(a); got.Views != 2 || got.PlaytimeMs != 4000 || h.delivered() != 4000 {

@@ -79,7 +79,7 @@ func (h *fixture) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()
 			}
 			for _, f := range frames {
 				if p.Write(f) != nil {
-					return // it was told to end
+					return // the publisher was ended
 				}
 			}
 			select {
@@ -112,7 +112,7 @@ func samples(h *fixture, film rtctest.Film) (tracks []cmaf.Track, video [][]byte
 		}
 		video = append(video, sample.Data)
 	}
-	picture, known, err := d.Config()
+	config, known, err := d.Config()
 	if err != nil || !known {
 		h.Fatalf("no parameter sets: %v", err)
 	}
@@ -120,7 +120,7 @@ func samples(h *fixture, film rtctest.Film) (tracks []cmaf.Track, video [][]byte
 	if err != nil {
 		h.Fatal(err)
 	}
-	for _, config := range []codec.Config{picture, audio} {
+	for _, config := range []codec.Config{config, audio} {
 		track, err := cmaf.NewTrack(config)
 		if err != nil {
 			h.Fatal(err)
@@ -238,7 +238,7 @@ func TestForBrowsers(t *testing.T) {
 	expected := rendition("1080p", "avc1.64001f", 1080, 0)
 	expected.Index.Segments = nil
 	rungs := []cmaf.Rendition{rendition("180p", "avc1.64001f", 180, 0), rendition("360p", "avc1.64001f", 360, 0), expected}
-	sound := []cmaf.Rendition{{Name: "audio", Index: cmaf.TrackIndex{Track: cmaf.Track{Kind: cmaf.Audio, Codec: "mp4a.40.2"}}}}
+	audio := []cmaf.Rendition{{Name: "audio", Index: cmaf.TrackIndex{Track: cmaf.Track{Kind: cmaf.Audio, Codec: "mp4a.40.2"}}}}
 	for name, tt := range map[string]struct {
 		source *cmaf.Rendition
 		rungs  []cmaf.Rendition
@@ -246,12 +246,12 @@ func TestForBrowsers(t *testing.T) {
 		want   string
 		kind   weir.Kind
 	}{
-		"as it is":               {new(rendition("source", "avc1.64001f", 720, 0)), rungs, sound, "source", ""},
-		"B-frames":               {new(rendition("source", "avc1.64001f", 720, 6000)), rungs, sound, "360p", ""},
-		"HEVC":                   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), rungs, sound, "360p", ""},
-		"B-frames, no others":    {new(rendition("source", "avc1.64001f", 720, 6000)), nil, sound, "", weir.Unacceptable},
-		"HEVC, others to come":   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), []cmaf.Rendition{expected}, sound, "", weir.Unacceptable},
-		"sound only":             {nil, nil, sound, "source", ""},
+		"as it is":               {new(rendition("source", "avc1.64001f", 720, 0)), rungs, audio, "source", ""},
+		"B-frames":               {new(rendition("source", "avc1.64001f", 720, 6000)), rungs, audio, "360p", ""},
+		"HEVC":                   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), rungs, audio, "360p", ""},
+		"B-frames, no others":    {new(rendition("source", "avc1.64001f", 720, 6000)), nil, audio, "", weir.Unacceptable},
+		"HEVC, others to come":   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), []cmaf.Rendition{expected}, audio, "", weir.Unacceptable},
+		"audio only":             {nil, nil, audio, "source", ""},
 		"nothing":                {nil, nil, nil, "", weir.NotFound},
 		"times that are rounded": {new(rendition("source", "avc1.64001f", 720, 90)), nil, nil, "source", ""},
 	} {

@@ -81,11 +81,11 @@ func TestPushHEVC(t *testing.T) {
 	}
 	defer o.close()
 	feed := newFeed(o, false)
-	type picture struct {
+	type videoFrame struct {
 		DTS, PTS time.Duration
 		Data     []byte
 	}
-	var want, got []picture
+	var want, got []videoFrame
 	var zero time.Duration
 	for i, f := range frames {
 		if err := feed.add(f); err != nil {
@@ -95,7 +95,7 @@ func TestPushHEVC(t *testing.T) {
 			zero = f.DTS
 		}
 		if i > 0 && f.Track == feed.video {
-			want = append(want, picture{f.DTS - zero, f.PTS - zero, f.Data})
+			want = append(want, videoFrame{f.DTS - zero, f.PTS - zero, f.Data})
 		}
 	}
 	var config []byte
@@ -111,17 +111,17 @@ func TestPushHEVC(t *testing.T) {
 					}
 				}
 			case *message.VideoExCodedFrames:
-				got = append(got, picture{m.DTS, m.DTS + m.PTSDelta, m.Payload})
+				got = append(got, videoFrame{m.DTS, m.DTS + m.PTSDelta, m.Payload})
 			case *message.VideoExFramesX:
-				got = append(got, picture{m.DTS, m.DTS, m.Payload})
+				got = append(got, videoFrame{m.DTS, m.DTS, m.Payload})
 			}
 		}
 		return len(got) == len(want)
 	}
-	await(t, "all pictures", collect)
+	await(t, "all video frames", collect)
 	near := gocmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() <= time.Millisecond })
 	if diff := gocmp.Diff(want, got, near); diff != "" {
-		t.Errorf("pictures (-sent +came):\n%s", diff)
+		t.Errorf("video frames (-sent +received):\n%s", diff)
 	}
 	if len(config) == 0 || !bytes.Contains(frames[0].Tracks[0].Config().Record, config) {
 		t.Errorf("the configuration has the sequence parameters %x", config)
@@ -181,13 +181,13 @@ func TestPushSRT(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := gocmp.Diff(shownFrames(t, clip), shownFrames(t, file)); diff != "" {
-				t.Errorf("pictures (-sent +came):\n%s", diff)
+				t.Errorf("video frames (-sent +received):\n%s", diff)
 			}
 		})
 	}
 }
 
-// shownFrames returns when the pictures of a file are shown, since the first, and what they look
+// shownFrames returns the presentation times of the video frames of a file, since the first, and what they look
 // like.
 func shownFrames(t *testing.T, file string) (frames []string) {
 	t.Helper()

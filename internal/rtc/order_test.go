@@ -193,7 +193,7 @@ func FuzzOffer(f *testing.F) {
 		}
 		for line := range strings.Lines(o.text) {
 			if strings.HasPrefix(line, "a=candidate") || strings.HasPrefix(line, "a=ice-lite") {
-				t.Errorf("pion is told of %q", line)
+				t.Errorf("pion gets %q", line)
 			}
 		}
 	})
@@ -217,7 +217,7 @@ func TestOffer(t *testing.T) {
 	}
 	for _, word := range []string{"candidate", "10.0.0.1"} {
 		if strings.Contains(o.text, word) {
-			t.Errorf("pion is told of %s:\n%s", word, o.text)
+			t.Errorf("pion gets %s:\n%s", word, o.text)
 		}
 	}
 }

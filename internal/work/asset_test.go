@@ -97,7 +97,7 @@ func TestImportedAsset(t *testing.T) {
 
 	// The source tracks are deleted, the renditions stay.
 	folder := filepath.Join(n.Dir, "../media", assetFolder(asset.ID))
-	eventually(t, "tracks of the source gone", func() bool {
+	eventually(t, "tracks of the source deleted", func() bool {
 		left, err := filepath.Glob(filepath.Join(folder, "source-audio*"))
 		return err == nil && len(left) == 0
 	})
@@ -115,7 +115,7 @@ func TestImportedAsset(t *testing.T) {
 	if err := n.tidy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "bytes of the asset gone", func() bool { return empty(filepath.Join(n.Dir, "../media/asset")) })
+	eventually(t, "bytes of the asset deleted", func() bool { return empty(filepath.Join(n.Dir, "../media/asset")) })
 	if a, err := n.Store.Asset(t.Context(), asset.ID); err != nil || a.Status.Phase != weir.AssetDeleted || a.PlaybackURL != "" {
 		t.Errorf("deleted asset = %+v, %v", a, err)
 	}
@@ -184,7 +184,7 @@ func TestSequentialAsset(t *testing.T) {
 	if _, err := n.Media.Stat(t.Context(), assetFolder(asset.ID)+"/thumbnails/thumbnails.vtt"); err != nil {
 		t.Errorf("thumbnails: %v", err)
 	}
-	eventually(t, "sound of the source gone", func() bool {
+	eventually(t, "audio of the source deleted", func() bool {
 		left, err := filepath.Glob(filepath.Join(n.Dir, "../media", assetFolder(asset.ID), "source*"))
 		return err == nil && len(left) == 0
 	})
@@ -250,7 +250,7 @@ func TestEncryptedAsset(t *testing.T) {
 			bytes.Contains(e.Payload, []byte(`"errorMessage":"the keys are away","retries":1`))
 	}
 	if !waited {
-		t.Error("no event tells of the attempt that failed")
+		t.Error("no event about the failed attempt")
 	}
 	for _, e := range n.events(t, caller, "asset/"+asset.ID) {
 		if snapshot(t, e).Status.Phase == weir.AssetFailed {
@@ -282,7 +282,7 @@ func TestObjectStore(t *testing.T) {
 	if err := n.tidy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "copy of the asset gone", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
+	eventually(t, "copy of the asset deleted", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
 // TestUploadExpires gives up an asset that nobody sends. What came of it goes, also the part that
@@ -312,5 +312,5 @@ func TestUploadExpires(t *testing.T) {
 	if task, err := n.Store.Task(t.Context(), task.ID); err != nil || task.Status.Phase != weir.TaskFailed {
 		t.Errorf("task = %+v, %v", task.Status, err)
 	}
-	eventually(t, "bytes of the upload gone", func() bool { return empty(filepath.Join(n.Dir, "../media/upload")) })
+	eventually(t, "bytes of the upload deleted", func() bool { return empty(filepath.Join(n.Dir, "../media/upload")) })
 }

@@ -149,17 +149,17 @@ func TestRecording(t *testing.T) {
 func (s *studio) checkReady(t *testing.T, stream weir.Stream, asset weir.Asset) {
 	t.Helper()
 	all := s.events(t, s.caller, "stream/"+stream.ID)
-	var told struct {
+	var ready struct {
 		RecordingURL, MP4URL string
 		Session              struct{ ID, AssetID, RecordingStatus, RecordingURL, MP4URL string }
 	}
-	if err := json.Unmarshal(all[len(all)-1].Payload, &told); err != nil {
+	if err := json.Unmarshal(all[len(all)-1].Payload, &ready); err != nil {
 		t.Fatal(err)
 	}
 	playlist, file := "https://weir.example"+asset.PlaybackURL, "https://weir.example"+asset.DownloadURL
-	if told.RecordingURL != playlist || told.MP4URL != file || told.Session.RecordingURL != playlist || told.Session.MP4URL != file ||
-		told.Session.ID != asset.ID || told.Session.AssetID != asset.ID || told.Session.RecordingStatus != weir.RecordingReady {
-		t.Errorf("recording.ready tells %+v", told)
+	if ready.RecordingURL != playlist || ready.MP4URL != file || ready.Session.RecordingURL != playlist || ready.Session.MP4URL != file ||
+		ready.Session.ID != asset.ID || ready.Session.AssetID != asset.ID || ready.Session.RecordingStatus != weir.RecordingReady {
+		t.Errorf("recording.ready has %+v", ready)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestRecordingWithoutMedia(t *testing.T) {
 	s.close(t, air, 0, 0)
 	s.recorded(t, silent.ID, weir.RecordingNone)
 	_, short, air := s.onAir(t)
-	s.close(t, air, 0, 100) // something came, but not what a picture begins with
+	s.close(t, air, 0, 100) // something was received, but no key frame
 	s.recorded(t, short.ID, weir.RecordingNone)
 	none, err := s.Store.Sessions(t.Context(), store.Query{UserID: s.caller.UserID, Where: []store.Filter{{ID: "recordingStatus", Value: weir.RecordingNone}}})
 	if err != nil || len(none.Items) != 2 {
@@ -263,6 +263,6 @@ func TestRecordingOnOriginNode(t *testing.T) {
 		t.Errorf("the other node was given %s", ref)
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, session.ID)); err != nil {
-		t.Errorf("the files of this node are gone: %v", err)
+		t.Errorf("the files of this node are deleted: %v", err)
 	}
 }
