@@ -215,6 +215,7 @@ func TestWHEPAdmissionEnds(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			signer := h.newSigner()
 			s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 			h.sendForBrowsers(s, film)

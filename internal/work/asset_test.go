@@ -285,8 +285,8 @@ func TestObjectStore(t *testing.T) {
 	eventually(t, "copy of the asset deleted", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
-// TestUploadExpires gives up an asset that nobody sends. What came of it goes, also the part that
-// was just being written.
+// TestUploadExpires fails an asset that is not uploaded in time. Its parts are deleted later, with the
+// one that was being written at that moment.
 func TestUploadExpires(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -312,5 +312,12 @@ func TestUploadExpires(t *testing.T) {
 	if task, err := n.Store.Task(t.Context(), task.ID); err != nil || task.Status.Phase != weir.TaskFailed {
 		t.Errorf("task = %+v, %v", task.Status, err)
 	}
-	eventually(t, "bytes of the upload deleted", func() bool { return empty(filepath.Join(n.Dir, "../media/upload")) })
+	jobs, err := n.Store.JobStats(t.Context())
+	if err != nil || jobs[[2]string{"control", "scheduled"}] != 1 {
+		t.Errorf("the purge is not scheduled: %v, %v", jobs, err)
+	}
+	// It is due when the last part must have arrived. The test does not wait for it.
+	if err := n.purgeAsset(t.Context(), store.Job{}, asset.ID); err != nil || !empty(filepath.Join(n.Dir, "../media/upload")) {
+		t.Errorf("the parts are not deleted: %v", err)
+	}
 }
