@@ -88,8 +88,8 @@ func everyPath() []string {
 	}
 }
 
-// answers checks the status of every kind of path. A refusal says nothing else: no
-// byte of the asset, nothing that may be kept.
+// answers checks the status of every kind of path. A refusal says nothing else: no byte of the
+// asset, nothing that may be kept.
 func (h *fixture) answers(what string, a weir.Asset, status int, path func(string) string, headers ...string) {
 	h.Helper()
 	h.answersOf(what, a.PlaybackID, everyPath(), status, path, headers...)

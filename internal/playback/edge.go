@@ -97,8 +97,8 @@ type fetched struct {
 	deltaFrom int64     // the number of the first segment in it
 }
 
-// updateFor returns the playlist without older segments, for a player that waits for the given segment
-// and has those before it. A player that lacks some of the older ones gets the whole playlist.
+// updateFor returns the playlist without older segments, for a player that waits for a segment and
+// has those before it. A player that lacks some of the older ones gets the whole playlist.
 func (f *fetched) updateFor(segment int64) []byte {
 	f.update.Do(func() {
 		_, list, err := hls.Parse(f.body)
@@ -341,7 +341,7 @@ func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer
 	return s.passOn(w, v, route, f)
 }
 
-// carries reports whether this node is the origin node and has the rendition that the viewer requests.
+// carries reports whether this node is the origin node and has the requested rendition.
 func (s *Server) carries(v *visit) bool {
 	if s.Live == nil {
 		return false

@@ -165,7 +165,7 @@ func (t *tracks) file(name string) (*mp4File, error) {
 	return f, nil
 }
 
-// download answers with the source of an asset. That of a recording is an MP4 file made of its segments.
+// download answers with the source of an asset. That of a recording is an MP4 file of its segments.
 func (s *Server) download(w *answer, v *visit) error {
 	_, name, _ := strings.Cut(v.path, "/")
 	if name == "" || strings.Contains(name, "/") {

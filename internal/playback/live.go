@@ -317,7 +317,7 @@ func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, i
 	return body, size, err
 }
 
-// openStored opens a piece of a stream from an earlier period on another node, which is in the storage.
+// openStored opens a piece of an earlier period on another node, which is in the storage.
 func (s *Server) openStored(ctx context.Context, at live.Stored) (io.ReadSeekCloser, int64, error) {
 	if at.Size < 0 {
 		info, err := s.Media.Stat(ctx, at.Key)

@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// Only viewers who may watch a stream get its poster. There is no encoder here, so it is the
-// last one, on air and off.
+// Only viewers who may watch a stream get its poster. There is no encoder here, so it is the last
+// one, on air and off.
 func TestLivePoster(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// newRecording makes an asset of a session whose encoder reconnected a minute later: as it
-// was, or with another video size.
+// newRecording makes an asset of a session whose encoder reconnected a minute later: as it was, or
+// with another video size.
 func (h *fixture) newRecording(changed bool) weir.Asset {
 	h.Helper()
 	a := h.newRow(nil, weir.AssetReady)

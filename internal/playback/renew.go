@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// renewals extends the life of tokens of streams: a player requests the same playlist for as long as it
+// renewals extends the life of tokens of streams: a player requests the same playlist while it
 // plays, so the token in its path can't be replaced. A token is valid until it is unused for liveLife.
 //
 // The uses on this node are in memory. Those on another node, or before a restart, are taken from

@@ -20,7 +20,7 @@ func (t *tracks) muxed(r rendition) media.Muxed {
 	return media.Muxed{Video: r.Track, Audio: t.defaultAudio().Track}
 }
 
-// fitsTS reports whether MPEG-TS can carry the codecs of a rendition, and its timescale does not change.
+// fitsTS reports whether MPEG-TS can carry the codecs of a rendition, with one timescale.
 func fitsTS(r rendition) bool {
 	index := r.Index()
 	for k := range len(index.Changes) + 1 {

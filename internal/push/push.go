@@ -294,7 +294,7 @@ func (p *push) health(now time.Time) weir.TargetHealth {
 	}
 }
 
-// sentenceOf returns an error in words for the owner. It has no more of the target's URL than the host.
+// sentenceOf returns an error in words for the owner. Of the URL it has the host at most.
 func sentenceOf(err error) string {
 	if e, ok := errors.AsType[*guard.BlockedError](err); ok {
 		return e.Error()

@@ -424,8 +424,8 @@ func TestPushAfterReopening(t *testing.T) {
 	}
 }
 
-// checkTimes checks that the messages of a target start with the configurations, and that their times
-// start at 0 and never fall.
+// checkTimes checks that the messages of a target start with the configurations, and that their
+// times start at 0 and never fall.
 func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	t.Helper()
 	last := map[string]time.Duration{}
@@ -462,8 +462,8 @@ func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	}
 }
 
-// The error of a target that refuses the stream is a sentence, which has nothing of its URL
-// but the host in it.
+// The error of a target that refuses the stream is a sentence, which has nothing of its URL but the
+// host in it.
 func TestPushRefused(t *testing.T) {
 	refusing, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -644,7 +644,7 @@ func TestPushFeed(t *testing.T) {
 				add(feed, live.Tapped{Tracks: f.tracks}, videoAt(5*second, 5*second), audio(5*second), videoAt(5*second+second/2, 5*second+second/2),
 					videoAt(60*second, 60*second), videoAt(60*second+second/2, 60*second+second/2))
 				times := k.times(cmaf.Audio)
-				// Half a second has 24 frames, of which the first is at its start; in between lies a leap.
+				// Half a second has 24 frames, the first at its start; then there is a gap.
 				if len(times) != 24+1+23 || times[0] != 0 || times[24] != 55*second || times[1] != second*1024/48000 {
 					t.Errorf("silence at %v", times)
 				}

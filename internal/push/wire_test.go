@@ -187,8 +187,7 @@ func TestPushSRT(t *testing.T) {
 	}
 }
 
-// shownFrames returns the presentation times of the video frames of a file, since the first, and what they look
-// like.
+// shownFrames returns the presentation times of the video frames of a file and what they look like.
 func shownFrames(t *testing.T, file string) (frames []string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-i", file, "-map", "0:v", "-fps_mode", "passthrough",

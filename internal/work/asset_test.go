@@ -285,8 +285,8 @@ func TestObjectStore(t *testing.T) {
 	eventually(t, "copy of the asset deleted", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
-// TestUploadExpires fails an asset that is not uploaded in time. Its parts are deleted later, with the
-// one that was being written at that moment.
+// TestUploadExpires fails an asset that is not uploaded in time. Its parts are deleted later, with
+// the one that was being written at that moment.
 func TestUploadExpires(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

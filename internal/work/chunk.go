@@ -114,8 +114,8 @@ func (w *Work) makeThumbnails(ctx context.Context, state store.Work, plan vod.Pl
 	return w.Engine.Thumbnails(ctx, plan, chunks)
 }
 
-// learned returns the statistics of the first chunks, which the encoder uses for later ones. They are
-// always those of the same chunks, however many are done, so a chunk that is encoded again is the same.
+// learned returns the statistics of the first chunks, which the encoder uses for later ones. They
+// are always those of the same chunks, so a chunk that is encoded again is the same.
 func (w *Work) learned(ctx context.Context, taskID string, first int) ([]vod.ChunkStats, error) {
 	if first == 0 {
 		return nil, nil

@@ -148,7 +148,7 @@ func (w *Work) writeAssetProgress(ctx context.Context, tx *store.Tx, events *wei
 	return tx.EmitBatch(ctx, events)
 }
 
-// overall returns the progress of a task: of fetching and splitting, of its pieces, and of publishing.
+// overall returns the progress of a task: fetching and splitting, its pieces, and publishing.
 func overall(state store.Work, encoded float64) float64 {
 	if state.Pieces == 0 && state.Plan != nil {
 		encoded = 1

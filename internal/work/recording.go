@@ -33,7 +33,7 @@ type Recordings struct {
 // damaged files. There is no limit while the disk is full or the storage is down.
 const recordingAttempts = 30
 
-// Keep handles store.JobRecording. It can be interrupted and repeated: the asset is created at the end.
+// Keep handles store.JobRecording. It can be repeated: the asset is created at the end.
 func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	id, _, _ := strings.Cut(job.Ref, "/")
 	session, err := r.Store.Session(ctx, id)

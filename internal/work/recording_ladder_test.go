@@ -23,8 +23,8 @@ func (s *studio) ladderOf(t *testing.T, id string) weir.Task {
 	return s.until(t, page.Items[0].ID, phase(weir.TaskCompleted))
 }
 
-// A recording gets its renditions and thumbnails later: those that its stream sets
-// of recordings, or the default ladder, or none.
+// A recording gets its renditions and thumbnails later: those that its stream sets of recordings,
+// or the default ladder, or none.
 func TestRecordingLadder(t *testing.T) {
 	for _, tt := range []struct {
 		name string

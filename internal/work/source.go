@@ -34,7 +34,7 @@ func assetFolder(assetID string) string { return "asset/" + assetID }
 // sourceKey is the storage key of the source of an asset.
 func sourceKey(assetID string) string { return assetFolder(assetID) + "/video" }
 
-// uploadFolder is the storage prefix of the parts of an upload, until they are the source of the asset.
+// uploadFolder is the storage prefix of the parts of an upload.
 func uploadFolder(assetID string) string { return "upload/" + assetID }
 
 const spoolName = "source"
@@ -165,7 +165,7 @@ func (w *Work) fetchAsset(ctx context.Context, t weir.Task, spool string) (origi
 	return o, err
 }
 
-// collectUpload makes the source of an asset of the parts of its upload, unless an earlier attempt has.
+// collectUpload joins the parts of an upload, unless an earlier attempt has.
 func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (origin, error) {
 	key := sourceKey(t.OutputAssetID)
 	parts, size, err := w.parts(ctx, t.OutputAssetID)

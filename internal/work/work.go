@@ -123,7 +123,7 @@ func (w *Work) Run(ctx context.Context) error {
 	running.Go(func() { w.reportProgress(reporting) })
 	running.Go(func() { w.admit(ctx) })
 	running.Go(func() { w.cleanUp(ctx) })
-	// Imports and publications mostly wait for others: there are slots for as many as can be admitted.
+	// Imports and publications mostly wait, so there are slots for all that can be admitted.
 	slots := store.Slots{Encode: w.Slots, Control: maxRunning(w.Slots) + 16, Webhook: webhookSlots}
 	return w.Store.Work(ctx, slots, w.Drain, handlers)
 }
