@@ -193,18 +193,24 @@ func TestRefused(t *testing.T) {
 			hub := newTestHub()
 			address, log := start(t, RTMP{}, hub)
 			cmd, errs := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+tt.path)
-			if err := cmd.Wait(); err == nil || !strings.Contains(errs.String(), "Server error:") {
-				t.Errorf("ffmpeg ended with %v, want a server error:\n%s", err, errs)
-			}
-			hub.mu.Lock()
-			defer hub.mu.Unlock()
-			if len(hub.publishers) > 0 {
-				t.Errorf("%d publishers, want none", len(hub.publishers))
-			}
-			if text := log.String(); !strings.Contains(text, tt.log) || strings.Contains(text, "0000-1111") {
-				t.Errorf("log, want %q and no key:\n%s", tt.log, text)
-			}
+			checkRefused(t, hub, cmd, errs, "Server error:", log, tt.log)
 		})
+	}
+}
+
+// checkRefused waits for the end of ffmpeg, and checks its message and the log.
+func checkRefused(t *testing.T, hub *testHub, cmd *exec.Cmd, errs *bytes.Buffer, message string, log *logBook, reason string) {
+	t.Helper()
+	if err := cmd.Wait(); err == nil || !strings.Contains(errs.String(), message) {
+		t.Errorf("ffmpeg ended with %v, want %q:\n%s", err, message, errs)
+	}
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
+	if len(hub.publishers) > 0 {
+		t.Errorf("%d publishers, want none", len(hub.publishers))
+	}
+	if text := log.String(); !strings.Contains(text, reason) || strings.Contains(text, "0000-1111") {
+		t.Errorf("log, want %q and no secret:\n%s", reason, text)
 	}
 }
 
@@ -213,6 +219,12 @@ func TestHubEndsStream(t *testing.T) {
 	hub := newTestHub()
 	address, log := start(t, RTMP{}, hub)
 	cmd, _ := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
+	checkHubEnds(t, hub, cmd, log)
+}
+
+// checkHubEnds ends the stream of ffmpeg in the hub.
+func checkHubEnds(t *testing.T, hub *testHub, cmd *exec.Cmd, log *logBook) {
+	t.Helper()
 	hub.wait(t, "media", func() bool { return hub.count() > 20 })
 	hub.mu.Lock()
 	close(hub.publishers[0].done)

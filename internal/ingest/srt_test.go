@@ -177,17 +177,7 @@ func TestSRTRefused(t *testing.T) {
 			hub := newTestHub()
 			address, log := startSRT(t, SRT{Passphrase: tt.secret}, hub)
 			cmd, errs := callSRT(t, "-re -stream_loop -1", clip(t, "flv"), address, tt.query)
-			if err := cmd.Wait(); err == nil || !strings.Contains(errs.String(), "REJECT reported") {
-				t.Errorf("ffmpeg ended with %v, want that it was rejected:\n%s", err, errs)
-			}
-			hub.mu.Lock()
-			defer hub.mu.Unlock()
-			if len(hub.publishers) > 0 {
-				t.Errorf("%d publishers, want none", len(hub.publishers))
-			}
-			if text := log.String(); !strings.Contains(text, tt.log) || strings.Contains(text, "0000-1111") {
-				t.Errorf("log, want %q and no secret:\n%s", tt.log, text)
-			}
+			checkRefused(t, hub, cmd, errs, "REJECT reported", log, tt.log)
 		})
 	}
 }
@@ -198,23 +188,10 @@ func TestSRTHubEndsStream(t *testing.T) {
 	hub := newTestHub()
 	address, log := startSRT(t, SRT{}, hub)
 	cmd, _ := callSRT(t, "-re -stream_loop -1", clip(t, "flv"), address, "streamid="+goodKey)
-	hub.wait(t, "media", func() bool { return hub.count() > 20 })
-	hub.mu.Lock()
-	close(hub.publishers[0].done)
-	hub.mu.Unlock()
-	if p := hub.only(t); p.closed != "lost" {
-		t.Errorf("ended %s, want lost", p.closed)
-	}
-	if err := cmd.Wait(); err == nil {
-		t.Error("ffmpeg did not notice")
-	}
-	if want := "the stream was ended by its owner"; !strings.Contains(log.String(), want) {
-		t.Errorf("log, want %q:\n%s", want, log)
-	}
+	checkHubEnds(t, hub, cmd, log)
 }
 
-// Nobody is disturbed by datagrams that make no sense, by media that makes none, nor by callers
-// that never finish.
+// Invalid datagrams, invalid media and unfinished handshakes do not disturb other connections.
 func TestSRTGarbage(t *testing.T) {
 	t.Parallel()
 	hub := newTestHub()
