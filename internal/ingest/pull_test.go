@@ -214,8 +214,7 @@ func TestPullWithoutAudio(t *testing.T) {
 	}
 }
 
-// TestPullRefused pulls from invalid sources. The owner must get the reason, and nobody what
-// is secret in the source.
+// TestPullRefused pulls from invalid sources. The owner gets the reason, without secrets of the URL.
 func TestPullRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -305,8 +304,7 @@ func TestPullResumes(t *testing.T) {
 	}
 }
 
-// TestPullEnds lets go of a source that never ends when nobody wants it any more, and when the node
-// stops.
+// TestPullEnds: the pull of an endless source ends when it is withdrawn, and when the node stops.
 func TestPullEnds(t *testing.T) {
 	data, err := os.ReadFile(clip(t, "flv"))
 	if err != nil {
@@ -348,8 +346,7 @@ func TestPullEnds(t *testing.T) {
 	}
 }
 
-// TestPullServers pulls from servers that send by themselves: ffmpeg, which waits for somebody to
-// call.
+// TestPullServers pulls from ffmpeg as a server of RTMP and SRT.
 func TestPullServers(t *testing.T) {
 	for _, test := range []struct{ name, url, form, options string }{
 		{"rtmp", "rtmp://127.0.0.1:%d/live/key?token=hidden", "flv", "-listen 1"},

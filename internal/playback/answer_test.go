@@ -350,7 +350,7 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 	}
 }
 
-// Whoever reads, however slowly, gets the whole file.
+// A slow viewer gets the whole file.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

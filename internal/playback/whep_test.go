@@ -50,8 +50,8 @@ func (h *fixture) openWebRTC() string {
 	return web.URL + rtc.EndpointPath
 }
 
-// sendForBrowsers sends H.264 without B-frames and Opus to a stream, in its own time, until the
-// test ends or somebody ends it.
+// sendForBrowsers sends H.264 without B-frames and Opus to a stream in real time, until the test
+// ends or stop is called.
 func (h *fixture) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()) {
 	h.Helper()
 	tracks, video := samples(h, film)

@@ -17,7 +17,7 @@ const (
 	// one counts as a jump of the times.
 	maxDrift = 2 * time.Second
 	// A difference between audio and video of stepAt or more is corrected at once, a smaller one by
-	// maxStep per frame, which nobody sees.
+	// maxStep per frame, which is not visible.
 	stepAt  = 250 * time.Millisecond
 	maxStep = time.Millisecond
 	// maxReports is the number of reports of a track that count. Browsers report the time at which

@@ -65,7 +65,7 @@ func TestRetries(t *testing.T) {
 }
 
 // TestPresignedSource fetches a source with the signature in its URL, also when the task is
-// retried. Nobody is shown the signature.
+// retried. The signature is never shown.
 func TestPresignedSource(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	caller, data := n.account(t, "ann"), plainClip(t)
