@@ -43,3 +43,12 @@ type Packet struct {
 	Composition time.Duration // from the decode time to the presentation time
 	Data        []byte
 }
+
+// MaxFrame is the maximum size of a frame from outside: more than a key frame of 4K at 100 Mbit/s.
+const MaxFrame = 8 << 20
+
+// Duration returns the duration of n ticks or samples. Whole seconds are converted apart from the
+// rest, so that large numbers do not overflow.
+func Duration(n, rate int64) time.Duration {
+	return time.Duration(n/rate)*time.Second + time.Duration(n%rate)*time.Second/time.Duration(rate)
+}

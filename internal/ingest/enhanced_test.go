@@ -90,7 +90,7 @@ func h265Of(t testing.TB, track cmaf.Track) *codecs.H265 {
 	return &codecs.H265{VPS: sets.Units[0], SPS: sets.Units[1], PPS: sets.Units[2]}
 }
 
-// check compares frames that came with the samples that were sent.
+// check compares received frames with the samples that were sent.
 func check(t *testing.T, frames []testFrame, samples []clipSample, same func(want, got []byte) bool) {
 	t.Helper()
 	if len(frames) != len(samples) {
@@ -110,11 +110,11 @@ func check(t *testing.T, frames []testFrame, samples []clipSample, same func(wan
 func TestH265AndOpus(t *testing.T) {
 	hub := newTestHub()
 	address, _ := start(t, RTMP{}, hub)
-	video, pictures := samplesOf(t, "h265.mp4")
+	video, videoSamples := samplesOf(t, "h265.mp4")
 	_, audio := samplesOf(t, "opus.mp4")
 	enc, tracks := newEncoder(t, address, h265Of(t, video), &codecs.Opus{IDHeader: &opus.IDHeader{Version: 1, ChannelCount: 1, InputSampleRate: 48000}})
-	base := -pictures[0].DTS
-	for i, s := range pictures {
+	base := -videoSamples[0].DTS
+	for i, s := range videoSamples {
 		var au h264.AVCC // the same lengths
 		if err := au.Unmarshal(s.Data); err != nil {
 			t.Fatal(err)
@@ -136,16 +136,16 @@ func TestH265AndOpus(t *testing.T) {
 	if len(p.tracks) != 1 || len(p.tracks[0]) != 2 || p.tracks[0][0].Codec != video.Codec || p.tracks[0][1].Codec != "opus" {
 		t.Errorf("tracks %+v, want %s and opus", p.tracks, video.Codec)
 	}
-	check(t, p.of(cmaf.Video), pictures, bytes.Equal)
-	check(t, p.of(cmaf.Audio), audio[:min(len(audio), 2*len(pictures))], bytes.Equal)
+	check(t, p.of(cmaf.Video), videoSamples, bytes.Equal)
+	check(t, p.of(cmaf.Audio), audio[:min(len(audio), 2*len(videoSamples))], bytes.Equal)
 }
 
 func TestAV1(t *testing.T) {
 	hub := newTestHub()
 	address, _ := start(t, RTMP{}, hub)
-	_, pictures := samplesOf(t, "av1.mp4")
+	_, videoSamples := samplesOf(t, "av1.mp4")
 	enc, tracks := newEncoder(t, address, &codecs.AV1{})
-	for _, s := range pictures {
+	for _, s := range videoSamples {
 		var tu av1.Bitstream
 		if err := tu.Unmarshal(s.Data); err != nil {
 			t.Fatal(err)
@@ -156,12 +156,12 @@ func TestAV1(t *testing.T) {
 	}
 	enc.Close()
 	p := hub.only(t)
-	// The client's own configuration is a made-up one: the stream says what is right.
+	// The configuration record is invalid: that in the stream is used.
 	if last := p.tracks[len(p.tracks)-1]; !strings.HasPrefix(last[0].Codec, "av01.0.") || last[0].Width != 160 || last[0].Height != 90 {
 		t.Errorf("track %s %dx%d, want av01.0. and 160x90", last[0].Codec, last[0].Width, last[0].Height)
 	}
-	check(t, p.of(cmaf.Video), pictures, func(want, got []byte) bool {
-		// A file may leave out the size of the last OBU; what we keep has it.
+	check(t, p.of(cmaf.Video), videoSamples, func(want, got []byte) bool {
+		// A file may omit the size of the last OBU; stored frames have it.
 		var a, b av1.Bitstream
 		return a.Unmarshal(want) == nil && b.Unmarshal(got) == nil && slices.EqualFunc(a, b, bytes.Equal)
 	})
@@ -171,13 +171,13 @@ func TestAV1(t *testing.T) {
 func TestFirstTrackCounts(t *testing.T) {
 	hub := newTestHub()
 	address, log := start(t, RTMP{}, hub)
-	video, pictures := samplesOf(t, "h265.mp4")
+	video, videoSamples := samplesOf(t, "h265.mp4")
 	one := &opus.IDHeader{Version: 1, ChannelCount: 1, InputSampleRate: 48000}
 	enc, tracks := newEncoder(t, address, h265Of(t, video), &codecs.AV1{}, &codecs.Opus{IDHeader: one}, &codecs.Opus{IDHeader: one})
 	for i := range 10 {
 		at := time.Duration(i) * 40 * time.Millisecond
 		var au h264.AVCC
-		if err := au.Unmarshal(pictures[i].Data); err != nil {
+		if err := au.Unmarshal(videoSamples[i].Data); err != nil {
 			t.Fatal(err)
 		}
 		for _, err := range []error{
@@ -197,16 +197,16 @@ func TestFirstTrackCounts(t *testing.T) {
 		t.Fatalf("tracks %+v, want one set of two", p.tracks)
 	}
 	if n := len(p.of(cmaf.Video)); n != 10 {
-		t.Errorf("%d pictures, want 10", n)
+		t.Errorf("%d video frames, want 10", n)
 	}
 	var audio []byte
 	for _, f := range p.of(cmaf.Audio) {
 		audio = append(audio, f.Data[1])
 	}
 	if diff := cmp.Diff([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, audio); diff != "" {
-		t.Errorf("sound (-want +got):\n%s", diff)
+		t.Errorf("audio (-want +got):\n%s", diff)
 	}
 	if n := bytes.Count([]byte(log.String()), []byte("the first one counts")); n != 2 {
-		t.Errorf("the log tells %d times of other tracks, want 2:\n%s", n, log)
+		t.Errorf("the log has %d lines about other tracks, want 2:\n%s", n, log)
 	}
 }

@@ -13,44 +13,44 @@ import (
 )
 
 const (
-	// timeout is how long the first track waits for the second one, if nobody said that
-	// there is none: a track that joins later costs viewers a discontinuity.
-	timeout = time.Second
-	// maxHeld is how many bytes wait meanwhile, and maxHeldFrames how many frames.
+	// secondTrackTimeout is how long the first track waits for the second one, unless the encoder
+	// announced that there is none: a track that is added later costs viewers a discontinuity.
+	secondTrackTimeout = time.Second
+	// maxHeld is the maximum number of bytes that wait meanwhile, maxHeldFrames that of frames.
 	maxHeld       = 4 << 20
 	maxHeldFrames = 1000
-	// maxAudio is how long a frame of audio may be: Opus of a second is shorter.
+	// maxAudio is the maximum size of an audio frame: a second of Opus is smaller.
 	maxAudio = 64 << 10
-	// maxChanges is how often a minute an encoder may change what it sends.
+	// maxChanges is how often an encoder may change its tracks in a minute.
 	maxChanges = 30
 )
 
-// feed makes tracks and frames of the packets of one connection and gives them to its
-// publisher. Of several tracks of a kind the first counts.
+// feed makes tracks and frames of the packets of one connection and writes them to a publisher. It
+// uses the first track of each kind.
 type feed struct {
 	to    publisher
 	log   *slog.Logger
 	video lane
 	audio lane
 
-	told      map[cmaf.Kind]bool // what the encoder says it sends; nil = it says nothing
+	announced map[cmaf.Kind]bool // kinds of tracks that the encoder announced; nil = none yet
 	started   bool               // the publisher knows the tracks
-	changed   bool               // and they are others now
-	changes   int                // since
+	changed   bool               // the tracks have changed since
+	changes   int                // of tracks, since the time below
 	since     time.Time
 	held      []heldFrame
 	heldBytes int
 }
 
-// lane is the way of the audio or of the pictures.
+// lane is the state of the video or the audio track.
 type lane struct {
 	codec   string
-	decoder codec.Decoder // nil = nothing came so far, or weir can't take the codec
-	id      byte          // of the track that counts
-	ignored bool          // nothing of it can be used
-	others  bool          // there are tracks that don't count, and the log says so
+	decoder codec.Decoder // nil = no packet yet, or the codec is not supported
+	id      byte          // of the track
+	ignored bool          // the track can't be used
+	others  bool          // there are further tracks of this kind, which is logged
 	config  codec.Config
-	known   bool // the configuration is
+	known   bool // the configuration is known
 	grid    grid
 }
 
@@ -62,23 +62,28 @@ type heldFrame struct {
 
 func newFeed(to publisher, log *slog.Logger) *feed { return &feed{to: to, log: log} }
 
-// promise tells which kinds of tracks the encoder says it sends.
-func (f *feed) promise(video, audio bool) {
+// announce notes which kinds of tracks the encoder says it sends.
+func (f *feed) announce(video, audio bool) {
 	if video || audio {
-		f.told = map[cmaf.Kind]bool{cmaf.Video: video, cmaf.Audio: audio}
+		f.announced = map[cmaf.Kind]bool{cmaf.Video: video, cmaf.Audio: audio}
 	}
 }
 
-// add takes a packet. An error says why the connection must end.
+// add takes a packet. An error ends the connection.
 func (f *feed) add(ctx context.Context, p codec.Packet, at time.Duration) error {
 	l := f.lane(p.Kind)
-	counts, err := f.take(ctx, l, p)
-	if err != nil || !counts {
+	used, err := f.take(ctx, l, p)
+	if err != nil || !used {
 		return err
 	}
-	u, err := l.decode(p)
+	var u codec.Sample
+	if p.Config {
+		err = l.decoder.Configure(p.Data)
+	} else {
+		u, err = l.decoder.Sample(p.Data)
+	}
 	if err == nil {
-		err = f.notice(ctx, l)
+		err = f.updateConfig(ctx, l)
 	}
 	switch {
 	case err != nil && p.Kind == cmaf.Audio && p.Config:
@@ -105,7 +110,7 @@ func (f *feed) lane(kind cmaf.Kind) *lane {
 	return &f.video
 }
 
-// take reports whether a packet is of the track that counts, with a decoder for it.
+// take reports whether a packet is used, and makes a decoder for a new track.
 func (f *feed) take(ctx context.Context, l *lane, p codec.Packet) (bool, error) {
 	if l.codec != "" && l.id != p.Track {
 		if !l.others {
@@ -134,7 +139,7 @@ func (f *feed) take(ctx context.Context, l *lane, p codec.Packet) (bool, error) 
 	return false, nil
 }
 
-// ignore leaves out a lane: the stream is worth something without it.
+// ignore drops a track. The stream goes on without it.
 func (f *feed) ignore(l *lane, why string) {
 	f.log.Warn("sound is left out", "reason", why)
 	f.to.LeaveOut("the sound is left out: " + why)
@@ -144,35 +149,25 @@ func (f *feed) ignore(l *lane, why string) {
 	}
 }
 
-// without leaves out audio of which no packets will come, because nothing can be made of
-// them. What comes all the same is of another track, and is taken.
-func (f *feed) without(why string) {
+// ignoreAudio drops audio whose packets are not added, because they can't be used. Packets that are
+// added nevertheless are of another track, which is used.
+func (f *feed) ignoreAudio(why string) {
 	f.ignore(&f.audio, why)
 	f.audio.codec = ""
 }
 
-// forget lets go of the track of a lane, which will be another one.
+// forget drops the configuration of a track before a new one.
 func (f *feed) forget(ctx context.Context, l *lane) error {
 	if !l.known {
 		return nil
 	}
-	var err error
-	if len(f.held) > 0 {
-		err = f.start(ctx) // what waits is of the old track
-	}
+	err := f.finish(ctx) // held frames are of the old track
 	l.config, l.known, f.changed = codec.Config{}, false, true
 	return err
 }
 
-func (l *lane) decode(p codec.Packet) (codec.Sample, error) {
-	if p.Config {
-		return codec.Sample{}, l.decoder.Configure(p.Data)
-	}
-	return l.decoder.Sample(p.Data)
-}
-
-// notice looks whether what was just decoded is another track than before.
-func (f *feed) notice(ctx context.Context, l *lane) error {
+// updateConfig reads the configuration of a track from its decoder if it has changed.
+func (f *feed) updateConfig(ctx context.Context, l *lane) error {
 	if !l.decoder.Changed() {
 		return nil
 	}
@@ -187,31 +182,31 @@ func (f *feed) notice(ctx context.Context, l *lane) error {
 	return nil
 }
 
-// frame hands a frame on, or keeps it until the tracks are known.
+// frame writes a frame, or holds it until the tracks are known.
 func (f *feed) frame(ctx context.Context, kind cmaf.Kind, frame live.Frame) error {
 	if f.started {
 		return f.write(ctx, kind, frame)
 	}
 	f.held, f.heldBytes = append(f.held, heldFrame{kind, frame}), f.heldBytes+len(frame.Data)
 	waited := (frame.DTS - f.held[0].frame.DTS).Abs()
-	if f.complete() || waited >= timeout || f.heldBytes > maxHeld || len(f.held) >= maxHeldFrames {
+	if f.complete() || waited >= secondTrackTimeout || f.heldBytes > maxHeld || len(f.held) >= maxHeldFrames {
 		return f.start(ctx)
 	}
 	return nil
 }
 
-// complete reports whether all tracks are known that there will be.
+// complete reports whether all expected tracks are known.
 func (f *feed) complete() bool {
 	for _, kind := range []cmaf.Kind{cmaf.Video, cmaf.Audio} {
 		l := f.lane(kind)
-		if expected := f.told == nil || f.told[kind]; expected && !l.known && !l.ignored {
+		if expected := f.announced == nil || f.announced[kind]; expected && !l.known && !l.ignored {
 			return false
 		}
 	}
 	return true
 }
 
-// start tells the publisher of the tracks and hands over what waited.
+// start writes the held frames, and from now on frames at once.
 func (f *feed) start(ctx context.Context) error {
 	f.started = true
 	held := f.held
@@ -224,7 +219,7 @@ func (f *feed) start(ctx context.Context) error {
 	return nil
 }
 
-// finish hands over what still waits: nothing that was received is lost.
+// finish writes the held frames, if there are any.
 func (f *feed) finish(ctx context.Context) error {
 	if len(f.held) == 0 || ctx.Err() != nil {
 		return nil
@@ -234,7 +229,7 @@ func (f *feed) finish(ctx context.Context) error {
 
 func (f *feed) write(ctx context.Context, kind cmaf.Kind, frame live.Frame) error {
 	if !f.lane(kind).known {
-		return nil // it waited, and then its track could not be used
+		return nil // the track was dropped while the frame was held
 	}
 	if f.changed {
 		if err := f.setTracks(ctx); err != nil {
@@ -248,7 +243,7 @@ func (f *feed) write(ctx context.Context, kind cmaf.Kind, frame live.Frame) erro
 }
 
 func (f *feed) setTracks(ctx context.Context) error {
-	// Each change costs viewers a discontinuity and the disk an init segment.
+	// Each change costs a discontinuity and an init segment.
 	if now := time.Now(); now.Sub(f.since) > time.Minute {
 		f.since, f.changes = now, 0
 	}
@@ -268,4 +263,31 @@ func (f *feed) setTracks(ctx context.Context) error {
 		tracks = append(tracks, track)
 	}
 	return f.to.SetTracks(ctx, tracks)
+}
+
+// maxRounded is the maximum difference between a time stamp and the end of the audio before it that
+// counts as a rounding error.
+const maxRounded = 3 * time.Millisecond
+
+// grid restores the exact times of audio whose time stamps are in whole milliseconds: without gaps,
+// each frame begins where the one before it ends.
+type grid struct {
+	start time.Duration
+	count int64 // samples since then
+	rate  int64
+}
+
+// at returns the exact time of a sample that was sent with a time stamp.
+func (g *grid) at(sent time.Duration, u codec.Sample) time.Duration {
+	if u.Timescale == 0 {
+		return sent
+	}
+	if g.rate == u.Timescale {
+		if at := g.start + codec.Duration(g.count, g.rate); (sent - at).Abs() < maxRounded {
+			g.count += u.Duration
+			return at
+		}
+	}
+	*g = grid{sent, u.Duration, u.Timescale}
+	return sent
 }

@@ -55,7 +55,7 @@ func (f *feeder) send(p codec.Packet, at time.Duration) {
 	}
 }
 
-func (f *feeder) picture(at time.Duration, nals ...[]byte) {
+func (f *feeder) videoFrame(at time.Duration, nals ...[]byte) {
 	var frame []byte
 	for _, nal := range nals {
 		frame = codec.AppendUnit(frame, nal)
@@ -63,7 +63,7 @@ func (f *feeder) picture(at time.Duration, nals ...[]byte) {
 	f.send(codec.Packet{Kind: cmaf.Video, Codec: codec.H264, Data: frame}, at)
 }
 
-func (f *feeder) pictures(config []byte) {
+func (f *feeder) videoConfig(config []byte) {
 	f.send(codec.Packet{Kind: cmaf.Video, Codec: codec.H264, Config: true, Data: config}, 0)
 }
 
@@ -75,7 +75,7 @@ func (f *feeder) audios(config ...byte) {
 	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Config: true, Data: config}, 0)
 }
 
-// story tells what the publisher was given: tracks in brackets, then frames.
+// story returns what the publisher has received: tracks in brackets, then frames.
 func (f *feeder) story() string {
 	var b strings.Builder
 	set := -1
@@ -108,61 +108,61 @@ func TestFeed(t *testing.T) {
 		feed func(f *feeder)
 		want string
 	}{
-		{"both are told ahead", func(f *feeder) {
-			f.pictures(small)
+		{"both are announced", func(f *feeder) {
+			f.videoConfig(small)
 			f.audios(0x11, 0x90)
-			f.picture(0, key)
+			f.videoFrame(0, key)
 			f.audio(10 * ms)
 		}, "[v90a48000] v0 a10"},
-		{"the second is told late", func(f *feeder) {
-			f.pictures(small)
-			f.picture(0, key)
-			f.picture(40*ms, slice)
+		{"the second is late", func(f *feeder) {
+			f.videoConfig(small)
+			f.videoFrame(0, key)
+			f.videoFrame(40*ms, slice)
 			f.audios(0x11, 0x90)
 			f.audio(50 * ms)
 		}, "[v90a48000] v0 v40 a50"},
-		{"nobody says that there is no sound", func(f *feeder) {
-			f.pictures(small)
+		{"no audio, not announced", func(f *feeder) {
+			f.videoConfig(small)
 			for i := range 26 {
-				f.picture(time.Duration(i)*50*ms, slice)
+				f.videoFrame(time.Duration(i)*50*ms, slice)
 			}
 		}, "[v90] v0 v50 v100 v150 v200 v250 v300 v350 v400 v450 v500 v550 v600 v650 v700 v750 v800 v850 v900 v950 v1000 v1050 v1100 v1150 v1200 v1250"},
-		{"the encoder says that there is no sound", func(f *feeder) {
-			f.promise(true, false)
-			f.pictures(small)
-			f.picture(0, key)
+		{"no audio, announced", func(f *feeder) {
+			f.announce(true, false)
+			f.videoConfig(small)
+			f.videoFrame(0, key)
 		}, "[v90] v0"},
-		{"sound joins in", func(f *feeder) {
-			f.promise(true, false)
-			f.pictures(small)
-			f.picture(0, key)
+		{"audio is added later", func(f *feeder) {
+			f.announce(true, false)
+			f.videoConfig(small)
+			f.videoFrame(0, key)
 			f.audios(0x11, 0x90)
 			f.audio(10 * ms)
-			f.picture(40*ms, key)
+			f.videoFrame(40*ms, key)
 		}, "[v90] v0[v90a48000] a10 v40"},
 		{"the size changes ahead of a frame", func(f *feeder) {
-			f.promise(true, false)
-			f.pictures(small)
-			f.picture(0, key)
-			f.pictures(small)
-			f.picture(40*ms, slice)
-			f.pictures(large)
-			f.picture(80*ms, key)
+			f.announce(true, false)
+			f.videoConfig(small)
+			f.videoFrame(0, key)
+			f.videoConfig(small)
+			f.videoFrame(40*ms, slice)
+			f.videoConfig(large)
+			f.videoFrame(80*ms, key)
 		}, "[v90] v0 v40[v180] v80"},
 		{"the size changes within a frame", func(f *feeder) {
-			f.promise(true, false)
-			f.pictures(small)
-			f.picture(0, key)
-			f.picture(40*ms, largeSets.Units[0], largeSets.Units[1], key)
+			f.announce(true, false)
+			f.videoConfig(small)
+			f.videoFrame(0, key)
+			f.videoFrame(40*ms, largeSets.Units[0], largeSets.Units[1], key)
 		}, "[v90] v0[v180] v40"},
 		{"it changes while frames wait", func(f *feeder) {
-			f.pictures(small)
-			f.picture(0, key)
-			f.pictures(large)
-			f.picture(40*ms, key)
+			f.videoConfig(small)
+			f.videoFrame(0, key)
+			f.videoConfig(large)
+			f.videoFrame(40*ms, key)
 		}, "[v90] v0[v180] v40"},
 		{"the codec changes", func(f *feeder) {
-			f.promise(false, true)
+			f.announce(false, true)
 			f.audios(0x11, 0x90)
 			f.audio(0)
 			f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Data: []byte{0xFC, 1}}, 20*ms) // not known yet
@@ -172,50 +172,50 @@ func TestFeed(t *testing.T) {
 			f.audio(60 * ms)
 		}, "[a48000] a0[a48000] a40[a44100] a60"},
 		{"frames before anything is known", func(f *feeder) {
-			f.picture(0, slice)
+			f.videoFrame(0, slice)
 			f.audio(0)
-			f.pictures(small)
+			f.videoConfig(small)
 			f.audios(0x11, 0x90)
-			f.picture(40*ms, key)
+			f.videoFrame(40*ms, key)
 		}, "[v90a48000] v40"},
-		{"sound that can't be taken", func(f *feeder) {
-			f.promise(true, true)
+		{"unsupported audio codec", func(f *feeder) {
+			f.announce(true, true)
 			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV sound codec 2", Data: []byte{1}}, 0)
-			f.pictures(small)
-			f.picture(0, key)
+			f.videoConfig(small)
+			f.videoFrame(0, key)
 			f.send(codec.Packet{Kind: cmaf.Audio, Codec: "FLV sound codec 2", Data: []byte{1}}, 0)
 		}, "[v90] v0"},
-		{"sound that turns bad", func(f *feeder) {
-			f.pictures(small)
+		{"audio becomes invalid", func(f *feeder) {
+			f.videoConfig(small)
 			f.audios(0x11, 0x90)
-			f.picture(0, key)
+			f.videoFrame(0, key)
 			f.audio(10 * ms)
 			f.audios(0xFF)
 			f.audio(30 * ms)
-			f.picture(40*ms, key)
+			f.videoFrame(40*ms, key)
 		}, "[v90a48000] v0 a10[v90] v40"},
-		{"pictures that can't be taken", func(f *feeder) {
+		{"unsupported video codec", func(f *feeder) {
 			f.send(codec.Packet{Kind: cmaf.Video, Codec: `"vp09"`, Data: []byte{1}}, 0)
 		}, ` pictures in "vp09" can't be taken; send H.264, HEVC or AV1`},
 		{"changes without end", func(f *feeder) {
-			f.promise(true, false)
+			f.announce(true, false)
 			for i := range 100 {
-				f.pictures([][]byte{small, large}[i%2])
-				f.picture(0, key)
+				f.videoConfig([][]byte{small, large}[i%2])
+				f.videoFrame(0, key)
 			}
 			f.pub.frames = nil
 		}, " what is sent changes more than 30 times a minute"},
 		{"the end comes early", func(f *feeder) {
-			f.pictures(small)
-			f.picture(0, key)
-			f.picture(40*ms, slice)
+			f.videoConfig(small)
+			f.videoFrame(0, key)
+			f.videoFrame(40*ms, slice)
 			f.err = f.finish(f.t.Context())
 		}, "[v90] v0 v40"},
 		{"too much waits", func(f *feeder) {
-			f.pictures(small)
+			f.videoConfig(small)
 			big := append([]byte{0x65}, make([]byte, 3<<20)...)
-			f.picture(0, big)
-			f.picture(1*ms, big)
+			f.videoFrame(0, big)
+			f.videoFrame(1*ms, big)
 		}, "[v90] v0 v1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -242,12 +242,12 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Whatever waits for the other track is bounded, and so is a frame of audio.
-func TestFeedBounds(t *testing.T) {
+// The frames that wait for the other track are limited, and so is the size of an audio frame.
+func TestFeedLimits(t *testing.T) {
 	f := newFeeder(t)
-	f.pictures(realSets(t, "small.mp4"))
+	f.videoConfig(realSets(t, "small.mp4"))
 	for range 2 * maxHeldFrames {
-		f.picture(0, slice)
+		f.videoFrame(0, slice)
 	}
 	if f.err != nil || len(f.held) > 0 || len(f.pub.frames) != 2*maxHeldFrames {
 		t.Errorf("of %d frames at one time %d wait, %d were handed on (%v)", 2*maxHeldFrames, len(f.held), len(f.pub.frames), f.err)
@@ -255,16 +255,16 @@ func TestFeedBounds(t *testing.T) {
 	f.audios(0x11, 0x90)
 	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Data: make([]byte, maxAudio)}, 0)
 	if f.err != nil {
-		t.Errorf("a frame of %d bytes of sound: %v", maxAudio, f.err)
+		t.Errorf("a frame of %d bytes of audio: %v", maxAudio, f.err)
 	}
 	f.send(codec.Packet{Kind: cmaf.Audio, Codec: codec.AAC, Data: make([]byte, maxAudio+1)}, 0)
 	if f.err == nil {
-		t.Error("a frame of more bytes of sound is taken")
+		t.Error("a frame of more bytes of audio is taken")
 	}
 }
 
 // An encoder whose audio is of another codec all the time does not fill the log.
-func TestFeedSaysLittle(t *testing.T) {
+func TestFeedLogLimit(t *testing.T) {
 	hub, book := newTestHub(), &logBook{}
 	p, err := hub.publish(t.Context(), goodKey, source)
 	if err != nil {
@@ -278,6 +278,6 @@ func TestFeedSaysLittle(t *testing.T) {
 		}
 	}
 	if n := strings.Count(book.String(), "sound is left out"); n == 0 || n > mediaLinesAtOnce+1 {
-		t.Errorf("%d lines about sound that is left out, want at most %d", n, mediaLinesAtOnce)
+		t.Errorf("%d lines about audio that is left out, want at most %d", n, mediaLinesAtOnce)
 	}
 }

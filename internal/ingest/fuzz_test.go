@@ -109,7 +109,7 @@ func FuzzPullMP4(f *testing.F) {
 		// Files are read as fast as they are shown; the clock of a bubble does not wait.
 		synctest.Test(t, func(t *testing.T) {
 			s := newPullSource(Puller{Log: slog.New(slog.DiscardHandler)}, newTestPull("https://example.com/film.mp4"), nothing{})
-			w := &web{source: s, client: &http.Client{Transport: file(data)}}
+			w := &web{client: &http.Client{Transport: file(data)}}
 			a, err := w.get(t.Context(), &url.URL{Scheme: "https", Host: "example.com", Path: "/film.mp4"}, 0, 0)
 			if err != nil {
 				return // there is nothing in it
@@ -123,7 +123,7 @@ func FuzzPullMP4(f *testing.F) {
 	})
 }
 
-// FuzzAudio takes what stands before audio, and audio.
+// FuzzAudio adds arbitrary configurations and frames of audio.
 func FuzzAudio(f *testing.F) {
 	f.Add(true, []byte{0x11, 0x90}, []byte{0x21, 0x10, 0x04})
 	f.Add(true, []byte{0x2B, 0x92, 0x08, 0x00}, []byte{1})

@@ -1,32 +1,31 @@
-// Package ingest lets encoders in: a connection becomes a publisher of package live.
+// Package ingest receives the streams of encoders: a connection becomes a publisher of package live.
 //
-// [RTMP] listens for RTMP and, behind a TLS listener, RTMPS. rtmp.go accepts connections,
-// bounds them and decides on stream keys; package rtmp speaks with the encoder and returns
-// packets. A [feed] makes tracks and frames of the packets with the decoders of package codec.
-// It does not know RTMP: other protocols end in it too.
+// [RTMP] listens for RTMP and, behind a TLS listener, RTMPS. rtmp.go accepts and limits connections
+// and checks stream keys; package rtmp implements the protocol and returns packets. A [feed] makes
+// tracks and frames of the packets with the decoders of package codec, for all protocols.
 //
-// [SRT] listens for SRT. Package srt has the protocol; srt.go looks up the stream key of a
-// caller, accepts it or rejects it, and ts.go, tstable.go and tssound.go make packets of the
-// transport stream that it sends for a feed.
+// [SRT] listens for SRT. Package srt implements the protocol; srt.go checks the stream key of a
+// caller, accepts or rejects it, and demuxes its transport stream for a feed.
 //
-// [WHIP] takes offers of browsers over HTTP; package rtc speaks with them, and whip.go gives
-// their frames to a feed.
+// [WHIP] takes WebRTC offers over HTTP; package rtc implements the protocol, and whip.go gives the
+// frames to a feed.
 //
-// [Puller] fetches streams that nobody brings: pull.go has what all sources share, pullhls.go
-// (with pullplaylist.go), pullmp4.go, pullts.go, pullrtmp.go (FLV too) and pullsrt.go read one
-// kind of source each, and all end in a feed.
+// [Puller] fetches streams from other servers: pull.go has what all sources share, pullhls.go (with
+// pullplaylist.go), pullmp4.go, pullts.go (SRT too) and pullrtmp.go (FLV too) read one kind of
+// source each, for a feed.
 //
-// Everything that comes from a connection is foreign. Each step has a limit of what it
-// keeps and is fuzzed, an error ends the connection and nothing else, and a stream key
-// never reaches a log: it is of the same use to whoever reads it there. How many may be at
-// an endpoint, and what the log tells of those who have no business there, is in slot.go and
-// bounded.go.
+// Nothing that comes from a connection is trusted. Each step has limits and is fuzzed, an error
+// ends only its own connection, and a stream key is never logged. slot.go limits the connections
+// and the log lines that unauthenticated clients can cause.
 package ingest
 
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net"
+	"strings"
 	"time"
 
 	"weir/internal/cmaf"
@@ -35,17 +34,12 @@ import (
 )
 
 const (
-	// How long a connection over SRT or WebRTC may take: to begin, from then to the first media,
+	// Timeouts of connections over SRT and WebRTC: for the handshake, from then to the first media,
 	// and without media after that. Package rtmp has its own.
 	handshakeTime  = 10 * time.Second
 	firstMediaTime = 10 * time.Second
 	idleTime       = 10 * time.Second
-	// maxMessage is how long a frame may be: more than a key frame of 4K at 100 Mbit/s.
-	maxMessage = 8 << 20
 )
-
-// errUnpublished is the error of a stream that its encoder ended in order, over SRT.
-var errUnpublished = errors.New("the encoder ended the stream")
 
 // publisher is what a feed needs of a live.Publisher.
 type publisher interface {
@@ -57,8 +51,10 @@ type publisher interface {
 	Close(clean bool)
 }
 
-// publishTo returns Publish of a hub in a form that tests can put something else for.
-func publishTo(hub *live.Hub) func(ctx context.Context, key string, from live.Source) (publisher, error) {
+// publishFunc is Publish of a hub. Tests replace it.
+type publishFunc = func(ctx context.Context, key string, from live.Source) (publisher, error)
+
+func publishTo(hub *live.Hub) publishFunc {
 	return func(ctx context.Context, key string, from live.Source) (publisher, error) {
 		p, err := hub.Publish(ctx, key, from)
 		if err != nil {
@@ -68,27 +64,53 @@ func publishTo(hub *live.Hub) func(ctx context.Context, key string, from live.So
 	}
 }
 
-// ending is how a publisher ended.
-type ending struct {
-	stopping bool   // weir is shutting down
-	ended    error  // what the hub said, if the hub ended it
-	clean    bool   // the publisher said so before
-	why      error  // otherwise
-	lost     string // why, in plain words
+// end closes the publisher after its connection has ended with err, and logs why. clean says that
+// the encoder ended the stream in order, stopping that weir is shutting down.
+func (f *feed) end(ctx context.Context, log *slog.Logger, err error, clean, stopping bool) {
+	var ended error // by the hub
+	select {
+	case <-f.to.Done():
+		ended = f.to.Write(live.Frame{})
+	default:
+		err = errors.Join(err, f.finish(ctx))
+	}
+	f.to.Close(clean)
+	switch {
+	case stopping:
+		log.Info("connection closed: shutting down")
+	case ended != nil:
+		log.Info("publisher was told to end", "reason", ended)
+	case clean:
+		log.Info("publisher ended")
+	case weir.KindOf(err) != weir.Internal:
+		log.Warn("publisher can't be taken", "reason", err)
+	default:
+		log.Warn("publisher lost", "reason", lost(err))
+	}
 }
 
-// logEnd logs how a publisher ended that was let in.
-func logEnd(log *slog.Logger, e ending) {
+// lost says how a connection was lost.
+func lost(err error) string {
+	timeout, ok := errors.AsType[net.Error](err)
 	switch {
-	case e.stopping:
-		log.Info("connection closed: shutting down")
-	case e.ended != nil:
-		log.Info("publisher was told to end", "reason", e.ended)
-	case e.clean:
-		log.Info("publisher ended")
-	case weir.KindOf(e.why) != weir.Internal:
-		log.Warn("publisher can't be taken", "reason", e.why)
-	default:
-		log.Warn("publisher lost", "reason", e.lost)
+	case errors.Is(err, io.EOF):
+		return "it closed"
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "it closed in the middle of a message"
+	case ok && timeout.Timeout():
+		return "nothing came in time"
 	}
+	return err.Error()
+}
+
+// refusedKey returns why an encoder can't publish with its stream key, in words for the encoder.
+func refusedKey(err error, log *slog.Logger) string {
+	if weir.KindOf(err) == weir.NotFound {
+		return "no stream has this stream key"
+	}
+	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal {
+		return strings.Join(e.Messages, "; ")
+	}
+	log.Error("stream key could not be looked up", "err", err)
+	return "the stream key could not be looked up; try again"
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // goodKey is the stream key that the hub of these tests knows.
 const goodKey = "1a2b-3c4d-5e6f-7a8b"
 
-// testHub is a hub that keeps what it is given.
+// testHub is a hub that keeps its publishers.
 type testHub struct {
 	mu         sync.Mutex
 	publishers []*testPublisher
@@ -39,7 +39,7 @@ type testHub struct {
 
 func newTestHub() *testHub { return &testHub{changed: make(chan struct{})} }
 
-// testPublisher keeps what it is given.
+// testPublisher keeps tracks and frames.
 type testPublisher struct {
 	hub    *testHub
 	from   live.Source
@@ -107,7 +107,7 @@ func (h *testHub) only(t testing.TB) *testPublisher {
 	return h.publishers[0]
 }
 
-// count returns how many frames came in all.
+// count returns the number of frames.
 func (h *testHub) count() (n int) {
 	for _, p := range h.publishers {
 		n += len(p.frames)
@@ -171,7 +171,7 @@ func (p *testPublisher) of(kind cmaf.Kind) (frames []testFrame) {
 	return frames
 }
 
-// logBook keeps what is logged.
+// logBook keeps log lines.
 type logBook struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -212,7 +212,7 @@ func start(t *testing.T, r RTMP, hub *testHub) (address string, log *logBook) {
 		cancel()
 		running.Wait()
 		if strings.Contains(log.String(), goodKey) || strings.Contains(log.String(), "defect") {
-			t.Errorf("the log tells a key, or of a defect:\n%s", log)
+			t.Errorf("the log has a key or a panic:\n%s", log)
 		}
 		if t.Failed() {
 			t.Logf("log:\n%s", log)
@@ -232,14 +232,14 @@ func listen(t *testing.T) net.Listener {
 
 // Clips that the tests send, by their name.
 var clips = map[string]string{
-	"flv":         "-f lavfi -i testsrc2=s=160x90:r=25:d=2 -f lavfi -i sine=440:r=48000:d=2 -c:v libx264 -preset veryfast -bf 2 -g 25 -c:a aac -b:a 64k",
-	"sound.flv":   "-f lavfi -i sine=440:r=44100:d=2 -c:a aac -b:a 64k",
-	"picture.flv": "-f lavfi -i testsrc2=s=160x90:r=25:d=2 -c:v libx264 -preset ultrafast -g 25",
-	"h265.mp4":    "-f lavfi -i testsrc2=s=160x90:r=25:d=1 -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=10:bframes=2 -tag:v hvc1 -movflags frag_keyframe+empty_moov+default_base_moof",
-	"av1.mp4":     "-f lavfi -i testsrc2=s=160x90:r=25:d=1 -c:v libaom-av1 -cpu-used 8 -usage realtime -g 10 -movflags frag_keyframe+empty_moov+default_base_moof",
-	"small.mp4":   "-f lavfi -i testsrc2=s=160x90:r=25:d=0.2 -c:v libx264 -preset ultrafast -movflags frag_keyframe+empty_moov+default_base_moof",
-	"large.mp4":   "-f lavfi -i testsrc2=s=320x180:r=25:d=0.2 -c:v libx264 -preset ultrafast -movflags frag_keyframe+empty_moov+default_base_moof",
-	"opus.mp4":    "-f lavfi -i sine=440:r=48000:d=1 -c:a libopus -b:a 64k -movflags frag_keyframe+empty_moov+default_base_moof",
+	"flv":       "-f lavfi -i testsrc2=s=160x90:r=25:d=2 -f lavfi -i sine=440:r=48000:d=2 -c:v libx264 -preset veryfast -bf 2 -g 25 -c:a aac -b:a 64k",
+	"audio.flv": "-f lavfi -i sine=440:r=44100:d=2 -c:a aac -b:a 64k",
+	"video.flv": "-f lavfi -i testsrc2=s=160x90:r=25:d=2 -c:v libx264 -preset ultrafast -g 25",
+	"h265.mp4":  "-f lavfi -i testsrc2=s=160x90:r=25:d=1 -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=10:bframes=2 -tag:v hvc1 -movflags frag_keyframe+empty_moov+default_base_moof",
+	"av1.mp4":   "-f lavfi -i testsrc2=s=160x90:r=25:d=1 -c:v libaom-av1 -cpu-used 8 -usage realtime -g 10 -movflags frag_keyframe+empty_moov+default_base_moof",
+	"small.mp4": "-f lavfi -i testsrc2=s=160x90:r=25:d=0.2 -c:v libx264 -preset ultrafast -movflags frag_keyframe+empty_moov+default_base_moof",
+	"large.mp4": "-f lavfi -i testsrc2=s=320x180:r=25:d=0.2 -c:v libx264 -preset ultrafast -movflags frag_keyframe+empty_moov+default_base_moof",
+	"opus.mp4":  "-f lavfi -i sine=440:r=48000:d=1 -c:a libopus -b:a 64k -movflags frag_keyframe+empty_moov+default_base_moof",
 }
 
 var made struct {

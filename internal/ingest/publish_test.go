@@ -19,14 +19,14 @@ import (
 	"weir/internal/cmaf"
 )
 
-// sent is a packet of a clip, or a frame that came of it.
+// sent is a packet of a clip, or the received frame.
 type sent struct {
 	DTS, PTS time.Duration // since the first packet of the clip is shown
 	Sync     bool
 	Digest   string
 }
 
-// packetsOf returns what ffprobe finds of a kind in a clip.
+// packetsOf returns the packets of a kind in a clip, by ffprobe.
 func packetsOf(t *testing.T, path string, kind cmaf.Kind) (all []sent) {
 	t.Helper()
 	out := run(t, "ffprobe", "-v", "error", "-select_streams", string(kind[0]), "-show_data_hash", "md5",
@@ -55,7 +55,7 @@ func packetsOf(t *testing.T, path string, kind cmaf.Kind) (all []sent) {
 	return all
 }
 
-// framesOf returns the frames of a kind that came.
+// framesOf returns the received frames of a kind.
 func framesOf(p *testPublisher, kind cmaf.Kind) (all []sent) {
 	for _, f := range p.of(kind) {
 		digest := md5.Sum(f.Data)
@@ -84,10 +84,10 @@ func TestPublish(t *testing.T) {
 		name, clip, options string
 		kinds               []cmaf.Kind
 	}{
-		{"sound and picture", "flv", "", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
+		{"audio and video", "flv", "", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
 		{"in real time", "flv", "-re", []cmaf.Kind{cmaf.Video, cmaf.Audio}},
-		{"sound", "sound.flv", "", []cmaf.Kind{cmaf.Audio}},
-		{"picture", "picture.flv", "", []cmaf.Kind{cmaf.Video}},
+		{"audio", "audio.flv", "", []cmaf.Kind{cmaf.Audio}},
+		{"video", "video.flv", "", []cmaf.Kind{cmaf.Video}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +122,7 @@ func TestPublish(t *testing.T) {
 				rate := time.Duration(p.tracks[0][len(kinds)-1].SampleRate)
 				for i, f := range audio {
 					if want := audio[0].DTS + time.Duration(i)*1024*time.Second/rate; f.DTS != want {
-						t.Fatalf("sound %d is at %v, want %v: not rounded to milliseconds", i, f.DTS, want)
+						t.Fatalf("audio frame %d is at %v, want %v: not rounded to milliseconds", i, f.DTS, want)
 					}
 				}
 			}
@@ -146,11 +146,11 @@ func TestPublishOverTLS(t *testing.T) {
 		t.Errorf("the publisher, %s, ended %s, want rtmps, clean", p.from.Protocol, p.closed)
 	}
 	if got, want := len(p.of(cmaf.Video)), len(packetsOf(t, path, cmaf.Video)); got != want {
-		t.Errorf("%d pictures came, want %d", got, want)
+		t.Errorf("%d video frames arrived, want %d", got, want)
 	}
 }
 
-// An encoder that is told to stop says so; one that dies does not.
+// An encoder that stops ends its stream in order; one that is killed does not.
 func TestPublisherStops(t *testing.T) {
 	for _, tt := range []struct {
 		signal syscall.Signal
@@ -177,7 +177,7 @@ func TestPublisherStops(t *testing.T) {
 	}
 }
 
-// What must not be published is refused before any media.
+// An encoder without a valid stream key is refused before any media.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, path string
@@ -193,26 +193,38 @@ func TestRefused(t *testing.T) {
 			hub := newTestHub()
 			address, log := start(t, RTMP{}, hub)
 			cmd, errs := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+tt.path)
-			if err := cmd.Wait(); err == nil || !strings.Contains(errs.String(), "Server error:") {
-				t.Errorf("ffmpeg ended with %v, want a server error:\n%s", err, errs)
-			}
-			hub.mu.Lock()
-			defer hub.mu.Unlock()
-			if len(hub.publishers) > 0 {
-				t.Errorf("%d publishers, want none", len(hub.publishers))
-			}
-			if text := log.String(); !strings.Contains(text, tt.log) || strings.Contains(text, "0000-1111") {
-				t.Errorf("log, want %q and no key:\n%s", tt.log, text)
-			}
+			checkRefused(t, hub, cmd, errs, "Server error:", log, tt.log)
 		})
 	}
 }
 
-// The hub can end a stream while nothing comes, and while something does.
-func TestToldToEnd(t *testing.T) {
+// checkRefused waits for the end of ffmpeg, and checks its message and the log.
+func checkRefused(t *testing.T, hub *testHub, cmd *exec.Cmd, errs *bytes.Buffer, message string, log *logBook, reason string) {
+	t.Helper()
+	if err := cmd.Wait(); err == nil || !strings.Contains(errs.String(), message) {
+		t.Errorf("ffmpeg ended with %v, want %q:\n%s", err, message, errs)
+	}
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
+	if len(hub.publishers) > 0 {
+		t.Errorf("%d publishers, want none", len(hub.publishers))
+	}
+	if text := log.String(); !strings.Contains(text, reason) || strings.Contains(text, "0000-1111") {
+		t.Errorf("log, want %q and no secret:\n%s", reason, text)
+	}
+}
+
+// The hub can end a stream with and without incoming media.
+func TestHubEndsStream(t *testing.T) {
 	hub := newTestHub()
 	address, log := start(t, RTMP{}, hub)
 	cmd, _ := publish(t, "-re -stream_loop -1", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
+	checkHubEnds(t, hub, cmd, log)
+}
+
+// checkHubEnds ends the stream of ffmpeg in the hub.
+func checkHubEnds(t *testing.T, hub *testHub, cmd *exec.Cmd, log *logBook) {
+	t.Helper()
 	hub.wait(t, "media", func() bool { return hub.count() > 20 })
 	hub.mu.Lock()
 	close(hub.publishers[0].done)

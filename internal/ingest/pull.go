@@ -18,27 +18,26 @@ import (
 	"weir/internal/weir"
 )
 
-// Puller fetches streams from where their owners say: HLS, files over HTTP (MP4, FLV,
-// MPEG-TS), RTMP and RTMPS, SRT. Which ones, the hub says; several nodes share them.
+// maxPulls is the maximum number of sources that a node reads at once. Other nodes read the rest.
+const maxPulls = 200
+
+// Puller fetches streams from the sources that their owners set: HLS, files over HTTP (MP4, FLV,
+// MPEG-TS), RTMP and RTMPS, SRT. The hub distributes the pulls among the nodes.
 //
-// A source is as foreign as an encoder: every address that it names goes through the
-// guard, what it sends is bounded in size and in time, and whatever fails is told to the
-// owner in a sentence without more of the source in it than its host.
+// A source is not trusted: every address that it names goes through the guard, what it sends is
+// limited in size and time, and the owner gets a sentence for each error, which has no more of the
+// source's URL than its host.
 type Puller struct {
 	Hub   *live.Hub
 	Guard *guard.Guard
 	Log   *slog.Logger
-
-	// MaxPulls is how many sources are read at once; 0 = 200. What is more is left to
-	// other nodes.
-	MaxPulls int
 }
 
-// Run pulls until ctx ends, and returns when everything that it read is let go.
+// Run pulls until ctx ends, and returns when all pulls have ended.
 func (p Puller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	slots := make(chan struct{}, cmp.Or(p.MaxPulls, 200))
+	slots := make(chan struct{}, maxPulls)
 	for {
 		select {
 		case slots <- struct{}{}:
@@ -56,7 +55,7 @@ func (p Puller) Run(ctx context.Context) error {
 	}
 }
 
-// run reads a source until it is through, fails or is not wanted any more.
+// run reads a source until it ends, fails, or the pull is withdrawn.
 func (p Puller) run(ctx context.Context, pull pullRequest, to publisher) {
 	s := newPullSource(p, pull, to)
 	reading, cancel := context.WithCancel(ctx)
@@ -77,7 +76,7 @@ func (p Puller) run(ctx context.Context, pull pullRequest, to publisher) {
 	s.closing.Wait()
 }
 
-// request is what a source needs of a live.Pull.
+// pullRequest is what a source needs of a live.Pull.
 type pullRequest interface {
 	StreamID() string
 	Where() weir.Pull
@@ -100,11 +99,11 @@ type pullSource struct {
 	log       *slog.Logger
 	publisher publisher
 
-	mu     sync.Mutex // audio and video may come from two sides
-	feed   *feed
-	plays  bool
-	looked time.Time // when it was last looked whether it plays
-	pace   pace
+	mu      sync.Mutex // audio and video may come from two goroutines
+	feed    *feed
+	plays   bool      // viewers can watch it
+	checked time.Time // when that was last checked
+	pace    pace
 
 	closing sync.WaitGroup // connections that take a while to close
 }
@@ -117,7 +116,7 @@ func newPullSource(p Puller, pull pullRequest, to publisher) *pullSource {
 	return s
 }
 
-// pullHost is what may be told of a source.
+// pullHost returns the part of the source's URL that may be logged.
 func pullHost(where weir.Pull) string {
 	u, err := url.Parse(where.Source)
 	if err != nil || u.Hostname() == "" {
@@ -126,7 +125,7 @@ func pullHost(where weir.Pull) string {
 	return u.Hostname()
 }
 
-// readSafely reads the source. Whatever it can make us do, it happens to it alone.
+// readSafely reads the source. A panic that it causes ends only this pull.
 func (s *pullSource) readSafely(ctx context.Context) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -163,7 +162,7 @@ func (s *pullSource) readSafely(ctx context.Context) (err error) {
 	return err
 }
 
-// add hands a packet to the feed when its time has come.
+// add gives a packet to the feed when it is due.
 func (s *pullSource) add(ctx context.Context, p codec.Packet, at time.Duration) error {
 	if err := s.pace.wait(ctx, at); err != nil {
 		return err
@@ -171,26 +170,21 @@ func (s *pullSource) add(ctx context.Context, p codec.Packet, at time.Duration) 
 	return s.addNow(ctx, p, at)
 }
 
-// addNow hands a packet to the feed.
 func (s *pullSource) addNow(ctx context.Context, p codec.Packet, at time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.feed.add(ctx, p, at); err != nil {
 		return err
 	}
-	if !s.plays {
-		s.look(ctx)
+	if !s.plays && time.Since(s.checked) >= checkEvery {
+		s.checkPlays(ctx)
 	}
 	return nil
 }
 
-// look finds out whether viewers can watch by now.
-func (s *pullSource) look(ctx context.Context) {
-	now := time.Now()
-	if now.Sub(s.looked) < lookEvery {
-		return
-	}
-	if s.looked = now; !s.pull.Playable() {
+// checkPlays checks whether viewers can watch by now.
+func (s *pullSource) checkPlays(ctx context.Context) {
+	if s.checked = time.Now(); !s.pull.Playable() {
 		return
 	}
 	s.plays = true
@@ -200,12 +194,12 @@ func (s *pullSource) look(ctx context.Context) {
 	}
 }
 
-// end says how the pull went.
+// end reports the result of the pull.
 func (s *pullSource) end(ctx context.Context, err error) {
-	var told error // by the hub
+	var ended error // by the hub
 	select {
 	case <-s.publisher.Done():
-		told = s.publisher.Write(live.Frame{})
+		ended = s.publisher.Write(live.Frame{})
 	default:
 	}
 	unwanted := false
@@ -216,7 +210,7 @@ func (s *pullSource) end(ctx context.Context, err error) {
 	}
 	var failed error
 	switch {
-	case live.TakenOver(told):
+	case live.TakenOver(ended):
 		s.log.Info("pull ended: an encoder sends to the stream now")
 		failed = s.pull.Finish(ctx)
 	case ctx.Err() != nil:
@@ -229,8 +223,8 @@ func (s *pullSource) end(ctx context.Context, err error) {
 		s.log.Info("pull is through")
 		failed = s.pull.Finish(ctx)
 	default:
-		why := s.sentence(cmp.Or(told, err))
-		s.log.Warn("pull failed; it will be tried again", "reason", why, "err", s.cause(err))
+		why := s.sentence(cmp.Or(ended, err))
+		s.log.Warn("pull failed; it will be tried again", "reason", why, "err", withoutURL(err))
 		failed = s.pull.Fail(ctx, why)
 	}
 	if failed != nil {
@@ -238,7 +232,7 @@ func (s *pullSource) end(ctx context.Context, err error) {
 	}
 }
 
-// sentence returns what the owner is told of an error.
+// sentence returns an error in words for the owner.
 func (s *pullSource) sentence(err error) string {
 	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal && len(e.Messages) > 0 {
 		return fmt.Sprintf("the pull source failed: %s", e.Messages[0])
@@ -246,15 +240,15 @@ func (s *pullSource) sentence(err error) string {
 	return fmt.Sprintf("the pull source failed: %s could not be read", s.host)
 }
 
-// cause returns an error without the URL that errors of HTTP clients carry.
-func (s *pullSource) cause(err error) error {
+// withoutURL returns an error without the URL that errors of HTTP clients carry.
+func withoutURL(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
 	}
 	return err
 }
 
-// cutOff is the error of a source that ends where more must come.
+// cutOff returns an error for the owner if a source ends in the middle of a frame.
 func cutOff(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return weir.Wrap(weir.Upstream, err, "the source ends in the middle of a frame")
@@ -262,7 +256,7 @@ func cutOff(err error) error {
 	return err
 }
 
-// unreadable makes an error about media one that the owner may see.
+// unreadable makes an error of the media one that the owner may see.
 func unreadable(err error) error {
 	if _, ok := errors.AsType[*weir.Error](err); ok || err == nil || errors.Is(err, context.Canceled) {
 		return err
@@ -270,24 +264,23 @@ func unreadable(err error) error {
 	return weir.Wrap(weir.Invalid, err, "the media of the source can't be read: %v", err)
 }
 
-// lookEvery is how often it is looked whether a pull plays.
-const lookEvery = 100 * time.Millisecond
+const (
+	// checkEvery is the interval of checks whether a pull plays.
+	checkEvery = 100 * time.Millisecond
+	// maxLate is the maximum delay of a frame. After a longer one, the frames that follow are
+	// delayed as well.
+	maxLate = 500 * time.Millisecond
+	// maxEarly is how far frames may be ahead. If they are further ahead, their times have jumped.
+	maxEarly = 10 * time.Second
+)
 
-// pace hands frames of a file on as fast as they are shown.
+// pace passes the frames of a file on in real time.
 type pace struct {
 	mu    sync.Mutex
 	start time.Time // when a frame at 0 is due
 	set   bool
 }
 
-const (
-	// maxLate is how late a frame may be before those after it are put off as well.
-	maxLate = 500 * time.Millisecond
-	// maxEarly is how far frames may be ahead before that is a jump of their times.
-	maxEarly = 10 * time.Second
-)
-
-// wait waits until a frame is due.
 func (p *pace) wait(ctx context.Context, at time.Duration) error {
 	p.mu.Lock()
 	now := time.Now()

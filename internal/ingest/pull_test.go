@@ -25,7 +25,7 @@ import (
 	"weir/internal/weir"
 )
 
-// testPull is a pull that keeps what it is told.
+// testPull is a pull that keeps its results.
 type testPull struct {
 	where weir.Pull
 
@@ -78,7 +78,7 @@ func (w *testPull) Fail(_ context.Context, s string) error { return w.end(s) }
 // loopback may be pulled from by these tests.
 func loopback() *guard.Guard { return guard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}) }
 
-// pullAll pulls a source to its end and returns what came of it.
+// pullAll pulls a source to its end and returns the result.
 func pullAll(ctx context.Context, t *testing.T, w *testPull) (*testPublisher, *logBook) {
 	t.Helper()
 	hub, log := newTestHub(), &logBook{}
@@ -89,7 +89,7 @@ func pullAll(ctx context.Context, t *testing.T, w *testPull) (*testPublisher, *l
 	Puller{Guard: g, Log: log.logger()}.run(ctx, w, to)
 	t.Cleanup(func() {
 		if strings.Contains(log.String(), "defect") {
-			t.Errorf("the log tells of a defect:\n%s", log)
+			t.Errorf("the log has a panic:\n%s", log)
 		}
 		if t.Failed() {
 			t.Logf("log:\n%s", log)
@@ -98,8 +98,8 @@ func pullAll(ctx context.Context, t *testing.T, w *testPull) (*testPublisher, *l
 	return to, log
 }
 
-// pulledForms are the forms that a file may have, by what ffmpeg must be told to make them of
-// a clip.
+// pulledForms are the forms that a file may have, by what ffmpeg must be told to make them of a
+// clip.
 var pulledForms = []struct{ name, file, args string }{
 	{"mp4", "x.mp4", "-movflags +faststart"},
 	{"mp4 with its table at the end", "x.mp4", ""},
@@ -110,7 +110,7 @@ var pulledForms = []struct{ name, file, args string }{
 	{"hls of one file", "x.m3u8", "-f hls -hls_time 1 -hls_list_size 0 -hls_flags single_file"},
 	{"hls of mp4", "x.m3u8", "-f hls -hls_time 1 -hls_list_size 0 -hls_segment_type fmp4"},
 	{"hls, encrypted", "x.m3u8", "-f hls -hls_time 1 -hls_list_size 0 -hls_enc 1 -hls_enc_key 0123456789abcdef0123456789abcdef"},
-	{"hls with sound of its own", "master.m3u8", "-f hls -hls_time 1 -hls_list_size 0 -hls_segment_type fmp4 -master_pl_name master.m3u8 -var_stream_map v:0,agroup:a|a:0,agroup:a"},
+	{"hls with separate audio", "master.m3u8", "-f hls -hls_time 1 -hls_list_size 0 -hls_segment_type fmp4 -master_pl_name master.m3u8 -var_stream_map v:0,agroup:a|a:0,agroup:a"},
 }
 
 // convert makes a file of a clip in one of the forms.
@@ -126,7 +126,7 @@ func convert(t *testing.T, clip, file, form string, coding ...string) {
 	run(t, "ffmpeg", append(args, file)...)
 }
 
-// TestPullFiles pulls a clip in all forms. What comes out must be what is in it.
+// TestPullFiles pulls a clip in all forms. All its frames must arrive.
 func TestPullFiles(t *testing.T) {
 	original := clip(t, "flv")
 	want := map[cmaf.Kind][]sent{cmaf.Video: packetsOf(t, original, cmaf.Video), cmaf.Audio: packetsOf(t, original, cmaf.Audio)}
@@ -153,7 +153,7 @@ func TestPullFiles(t *testing.T) {
 				checkPulled(t, kind, all, framesOf(p, kind))
 			}
 			if len(p.tracks) != 1 {
-				t.Errorf("tracks were told of %d times", len(p.tracks))
+				t.Errorf("%d sets of tracks", len(p.tracks))
 			}
 		})
 	}
@@ -186,11 +186,11 @@ func checkPulled(t *testing.T, kind cmaf.Kind, want, got []sent) {
 	}
 }
 
-// TestPullWithoutAudio pulls a clip whose audio can't be taken. Its pictures are, and the
-// owner is told.
+// TestPullWithoutAudio pulls a clip whose audio can't be taken. Its video is used, and the owner
+// gets a note.
 func TestPullWithoutAudio(t *testing.T) {
 	original := clip(t, "flv")
-	pictures := packetsOf(t, original, cmaf.Video)
+	video := packetsOf(t, original, cmaf.Video)
 	for _, s := range pulledForms {
 		if !strings.Contains(s.name, "mp4") && s.file != "master.m3u8" {
 			continue // the feed knows it, as of encoders
@@ -204,18 +204,17 @@ func TestPullWithoutAudio(t *testing.T) {
 			w := newTestPull(server.URL + "/" + s.file)
 			p, _ := pullAll(t.Context(), t, w)
 			if w.ended != "finished" || !strings.HasPrefix(p.left, "the sound is left out: ") || !strings.Contains(p.left, "AAC") {
-				t.Errorf("the pull ended with %q, and the owner is told %q", w.ended, p.left)
+				t.Errorf("the pull ended with %q, and the note is %q", w.ended, p.left)
 			}
-			checkPulled(t, cmaf.Video, pictures, framesOf(p, cmaf.Video))
+			checkPulled(t, cmaf.Video, video, framesOf(p, cmaf.Video))
 			if n := len(framesOf(p, cmaf.Audio)); n > 0 {
-				t.Errorf("%d frames of sound came", n)
+				t.Errorf("%d audio frames arrived", n)
 			}
 		})
 	}
 }
 
-// TestPullRefused pulls from what can't be pulled from. The owner must be told why, and
-// nobody what is secret in the source.
+// TestPullRefused pulls from invalid sources. The owner gets the reason, without secrets of the URL.
 func TestPullRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -262,7 +261,7 @@ func TestPullRefused(t *testing.T) {
 			t.Errorf("%s: %q, want %q", test.source, w.ended, test.want)
 		}
 		if strings.Contains(w.ended+log.String(), "hidden") || strings.Contains(log.String(), server.URL) {
-			t.Errorf("%s: a secret is told: %q\n%s", test.source, w.ended, log)
+			t.Errorf("%s: a secret is shown: %q\n%s", test.source, w.ended, log)
 		}
 	}
 }
@@ -305,8 +304,7 @@ func TestPullResumes(t *testing.T) {
 	}
 }
 
-// TestPullEnds lets go of a source that never ends when nobody wants it any more, and when
-// the node stops.
+// TestPullEnds: the pull of an endless source ends when it is withdrawn, and when the node stops.
 func TestPullEnds(t *testing.T) {
 	data, err := os.ReadFile(clip(t, "flv"))
 	if err != nil {
@@ -318,7 +316,7 @@ func TestPullEnds(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	for _, how := range []string{"unwanted", "stopping", "told"} {
+	for _, how := range []string{"unwanted", "stopping", "ended by the hub"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := newTestPull(server.URL)
 		hub, log := newTestHub(), &logBook{}
@@ -335,7 +333,7 @@ func TestPullEnds(t *testing.T) {
 			close(w.done)
 		case "stopping":
 			cancel()
-		case "told":
+		case "ended by the hub":
 			close(to.done)
 			want = "the pull source failed: the stream was ended by its owner"
 		}
@@ -348,8 +346,7 @@ func TestPullEnds(t *testing.T) {
 	}
 }
 
-// TestPullServers pulls from servers that send by themselves: ffmpeg, which waits for
-// somebody to call.
+// TestPullServers pulls from ffmpeg as a server of RTMP and SRT.
 func TestPullServers(t *testing.T) {
 	for _, test := range []struct{ name, url, form, options string }{
 		{"rtmp", "rtmp://127.0.0.1:%d/live/key?token=hidden", "flv", "-listen 1"},
@@ -380,9 +377,9 @@ func TestPullServers(t *testing.T) {
 				}
 			}
 			err := cmd.Wait()
-			// What waits to be delivered is lost when the sender is gone.
+			// Packets that wait for delivery are lost when the sender ends.
 			if len(p.of(cmaf.Video)) < 40 || len(p.of(cmaf.Audio)) < 70 || len(p.tracks) != 1 {
-				t.Errorf("%d pictures and %d sounds of 50 and 95; tracks were told of %d times; %v\n%s",
+				t.Errorf("%d video and %d audio frames of 50 and 95; %d sets of tracks; %v\n%s",
 					len(p.of(cmaf.Video)), len(p.of(cmaf.Audio)), len(p.tracks), err, said.String())
 			}
 			if !strings.Contains(w.ended, "ended") || strings.Contains(w.ended+log.String(), "hidden") {
@@ -392,7 +389,7 @@ func TestPullServers(t *testing.T) {
 	}
 }
 
-// freePort returns a port that nobody uses.
+// freePort returns a free port.
 func freePort(t *testing.T, udp bool) int {
 	t.Helper()
 	used, port := take(0, udp)
@@ -402,7 +399,7 @@ func freePort(t *testing.T, udp bool) int {
 	return port
 }
 
-// waitListens waits until somebody has a port.
+// waitListens waits until a port is in use.
 func waitListens(t *testing.T, port int, udp bool) {
 	t.Helper()
 	for range 1000 {
@@ -436,13 +433,13 @@ func take(port int, udp bool) (used bool, taken int) {
 	return false, l.Addr().(*net.TCPAddr).Port
 }
 
-// TestPullLive pulls a live playlist, which begins anew in between and ends.
+// TestPullLive pulls a live playlist, which starts again and then ends.
 func TestPullLive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	run(t, "ffmpeg", slices.Concat(strings.Fields("-v error -nostdin -i"), []string{clip(t, "flv")},
 		strings.Fields("-c copy -f hls -hls_time 1 -hls_list_size 0"), []string{filepath.Join(dir, "x.m3u8")})...)
-	// The two segments come over and over, with a discontinuity before each pair.
+	// The two segments repeat, with a discontinuity before each pair.
 	began := time.Now()
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -473,7 +470,7 @@ func TestPullLive(t *testing.T) {
 	// From the third segment before the end of the first playlist on: 2 to 8.
 	frames := p.of(cmaf.Video)
 	if len(frames) != 7*25 || len(p.tracks) != 1 {
-		t.Errorf("%d frames, want those of 7 s; tracks were told of %d times", len(frames), len(p.tracks))
+		t.Errorf("%d frames, want those of 7 s; %d sets of tracks", len(frames), len(p.tracks))
 	}
 	for i := 1; i < len(frames); i++ {
 		if step := frames[i].DTS - frames[i-1].DTS; step <= 0 || step > 250*time.Millisecond {

@@ -9,7 +9,7 @@ import (
 	"weir/internal/weir"
 )
 
-// nothing takes everything that a source hands on.
+// nothing is a publisher that drops everything.
 type nothing struct{}
 
 func (nothing) StreamID() string                              { return "stream-1" }

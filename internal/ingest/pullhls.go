@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,24 +25,23 @@ import (
 )
 
 const (
-	// maxSegment is how long a segment may be, and maxInit what stands before it: two
-	// segments of audio and of picture each are in memory at once.
+	// maxSegment is the maximum size of a segment, maxInit that of its init segment. Two segments
+	// of audio and two of video are in memory at once.
 	maxSegment = 32 << 20
 	maxInit    = 1 << 20
-	// behindEdge is how many segments before the end of a live playlist reading begins, as
-	// the standard wants.
+	// behindEdge is the number of segments before the end of a live playlist where reading starts,
+	// as the standard demands.
 	behindEdge = 3
-	// segmentTries is how often a segment is asked for.
+	// segmentTries is the maximum number of requests for a segment.
 	segmentTries = 3
-	// soonestReload is how soon a playlist is asked for again.
-	soonestReload = 500 * time.Millisecond
-	// maxSilence is how long a live playlist may have nothing new, beside three times its
-	// longest segment.
+	// minReload is the minimum interval between two requests for a playlist.
+	minReload = 500 * time.Millisecond
+	// maxSilence is how long a live playlist may have nothing new, beside three times its target
+	// duration.
 	maxSilence = 15 * time.Second
 )
 
-// readHLS reads what a playlist tells of. It was asked for at one address, and found at
-// another.
+// readHLS reads the stream of a playlist. asked is its URL, found the one after redirects.
 func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, found *url.URL) error {
 	master, list, err := readPlaylist(text)
 	if err != nil {
@@ -62,22 +62,22 @@ func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, fo
 	if audio == nil {
 		return main.run(ctx)
 	}
-	beside := &hlsReader{source: s, web: w, clock: clock}
-	if beside.at, err = addressIn(found, audio.URI); err != nil {
+	audioReader := &hlsReader{source: s, web: w, clock: clock}
+	if audioReader.at, err = addressIn(found, audio.URI); err != nil {
 		return err
 	}
-	if err := beside.load(ctx); err != nil {
+	if err := audioReader.load(ctx); err != nil {
 		return err
 	}
-	s.promise(true, true)
+	s.announce(true, true)
 	clock.shared = true
-	beside.follow(main)
+	audioReader.follow(main)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return main.run(ctx) })
 	g.Go(func() error {
-		err := beside.run(ctx)
+		err := audioReader.run(ctx)
 		if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind == weir.Invalid {
-			s.withoutAudio(strings.Join(e.Messages, "; "))
+			s.ignoreAudio(strings.Join(e.Messages, "; "))
 			return nil
 		}
 		return err
@@ -85,7 +85,7 @@ func (s *pullSource) readHLS(ctx context.Context, w *web, text []byte, asked, fo
 	return g.Wait()
 }
 
-// addressIn returns where a file is that a playlist names.
+// addressIn returns the absolute URL of a file of a playlist.
 func addressIn(base *url.URL, uri string) (*url.URL, error) {
 	u, err := base.Parse(uri)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
@@ -94,34 +94,34 @@ func addressIn(base *url.URL, uri string) (*url.URL, error) {
 	return u, nil
 }
 
-// hlsClock joins the pieces of a presentation between which its times jump. Audio and
-// picture share it, so that they stay in step.
+// hlsClock makes one timeline of the sections of a stream between its discontinuities. Audio and
+// video share it, so that they stay in sync.
 type hlsClock struct {
 	mu      sync.Mutex
-	offsets map[int64]time.Duration // by piece
-	end     time.Duration           // of what there was so far
-	first   time.Duration           // when the pictures began
-	began   chan struct{}           // closed when they did
+	offsets map[int64]time.Duration // by section
+	end     time.Duration           // of the media so far
+	first   time.Duration           // time of the first video frame
+	began   chan struct{}           // closed when first is set
 	once    sync.Once
 	shared  bool // audio has a playlist of its own
 }
 
-// at returns when a frame of a piece is due.
-func (c *hlsClock) at(piece int64, at time.Duration) time.Duration {
+// at returns the time of a frame on the timeline.
+func (c *hlsClock) at(section int64, at time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	offset, known := c.offsets[piece]
+	offset, known := c.offsets[section]
 	if !known {
 		offset = c.end - at
-		c.offsets[piece] = offset
-		delete(c.offsets, piece-4) // nobody is so far behind
+		c.offsets[section] = offset
+		delete(c.offsets, section-4) // no reader is so far behind
 	}
 	at += offset
 	c.end = max(c.end, at+20*time.Millisecond)
 	return at
 }
 
-// begin notes when the pictures begin.
+// begin notes the time of the first video frame.
 func (c *hlsClock) begin(at time.Duration) {
 	c.once.Do(func() {
 		c.first = at
@@ -134,27 +134,26 @@ type hlsReader struct {
 	source *pullSource
 	web    *web
 	clock  *hlsClock
-	leads  bool // the pictures, or all there is: it says where the source is
+	leads  bool // it reads the video, or everything, and notes the position in the source
 
-	at     *url.URL // where the playlist is asked for
-	base   *url.URL // where it was found: what its names are relative to
+	at     *url.URL // of the playlist
+	base   *url.URL // that after redirects, to which names in the playlist are relative
 	list   *hls.Media
 	loaded time.Time
-	next   int64 // number of the segment that comes next
-	placed bool  // next says so
-	lives  bool  // the playlist was seen without an end
+	next   int64 // number of the next segment
+	placed bool  // next is set
+	live   bool  // the playlist had no end before
 
 	initial hls.File // that is in start
-	start   []byte
+	start   []byte   // init segment
 	tracks  []cmaf.Track
 	configs []codec.Packet
 	ts      *mpegts.Demuxer
-	part    int64 // the piece that is being read
+	section int64 // between discontinuities
 	begun   bool
 	keys    map[string][]byte
 }
 
-// load asks for the playlist.
 func (r *hlsReader) load(ctx context.Context) error {
 	text, found, err := r.web.all(ctx, r.at, 0, 0, maxPlaylist)
 	if err != nil {
@@ -172,7 +171,7 @@ func (r *hlsReader) load(ctx context.Context) error {
 	return nil
 }
 
-// place decides with which segment to begin.
+// place sets the first segment.
 func (r *hlsReader) place() {
 	segments := r.list.Segments
 	if r.placed || len(segments) == 0 {
@@ -188,14 +187,15 @@ func (r *hlsReader) place() {
 	if !r.list.Ended {
 		r.next = max(first, last-behindEdge+1)
 	}
-	// Where it was left, if that is in the playlist; if not, the source began anew.
+	// Reading continues at the last position, if that is in the playlist. If not, the source has
+	// started again.
 	if position > r.next && position <= last+1 {
 		r.next = position
 	}
 }
 
-// follow begins with the segment of the same time as another reader. What is in it before
-// the other's first frame is left out later.
+// follow sets the first segment to that of the same time as the main reader's. Frames before the
+// first one of the main reader are dropped later.
 func (r *hlsReader) follow(main *hlsReader) {
 	main.place()
 	segments := r.list.Segments
@@ -203,7 +203,7 @@ func (r *hlsReader) follow(main *hlsReader) {
 		return
 	}
 	r.placed = true
-	var before, after time.Duration // of the other's start
+	var before, after time.Duration // of the main reader's first segment
 	for _, s := range main.list.Segments {
 		if s.Number < main.next {
 			before += s.Duration
@@ -228,15 +228,15 @@ func (r *hlsReader) follow(main *hlsReader) {
 	}
 }
 
-// fetched is a segment that is in memory.
+// fetched is a segment in memory.
 type fetched struct {
 	hls.Segment
-	start []byte // what stands before it
+	start []byte // init segment
 	data  []byte
 }
 
-// run reads the playlist to its end: one side fetches a segment while the other hands
-// the one before it on, as fast as it is shown.
+// run reads the playlist to its end. One goroutine fetches a segment while another plays the one
+// before it in real time.
 func (r *hlsReader) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	segments := make(chan fetched)
@@ -256,14 +256,13 @@ func (r *hlsReader) run(ctx context.Context) error {
 			r.source.pull.SetPosition(f.Number + 1)
 		}
 	}
-	return failed // what was there before is handed on
+	return failed // after what was fetched before
 }
 
-// fetchAll fetches one segment after the other.
 func (r *hlsReader) fetchAll(ctx context.Context, to chan<- fetched) error {
 	progress := time.Now()
 	for {
-		r.lives = r.lives || !r.list.Ended
+		r.live = r.live || !r.list.Ended
 		r.place()
 		for _, segment := range r.list.Segments {
 			if segment.Number < r.next {
@@ -275,8 +274,8 @@ func (r *hlsReader) fetchAll(ctx context.Context, to chan<- fetched) error {
 			r.next, progress = segment.Number+1, time.Now()
 		}
 		switch silence := time.Since(progress); {
-		case r.list.Ended && r.lives:
-			// A live source may come back under the same address.
+		case r.list.Ended && r.live:
+			// A live source may start again at the same URL.
 			return weir.Errorf(weir.Upstream, "the stream at %s has ended", r.at.Hostname())
 		case r.list.Ended:
 			return nil
@@ -289,10 +288,10 @@ func (r *hlsReader) fetchAll(ctx context.Context, to chan<- fetched) error {
 	}
 }
 
-// reload asks for the playlist again, when something new can be in it.
+// reload fetches the playlist again, when it can have changed.
 func (r *hlsReader) reload(ctx context.Context) error {
 	for tries := 1; ; tries++ {
-		if err := pause(ctx, time.Until(r.loaded.Add(max(r.list.Target/2, soonestReload)))); err != nil {
+		if err := pause(ctx, time.Until(r.loaded.Add(max(r.list.Target/2, minReload)))); err != nil {
 			return err
 		}
 		err := r.load(ctx)
@@ -310,14 +309,13 @@ func (r *hlsReader) reload(ctx context.Context) error {
 	}
 	first, last := segments[0].Number, segments[len(segments)-1].Number
 	if first > r.next || last < r.next-1 {
-		// It went on without us, or began anew.
+		// Segments were missed, or the source has started again.
 		r.source.log.Info("the playlist of the source jumped", "from", r.next, "to", first)
 		r.placed = false
 	}
 	return nil
 }
 
-// pause waits a moment.
 func pause(ctx context.Context, wait time.Duration) error {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -329,7 +327,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// fetch fetches a segment. One that does not exist is left out.
+// fetch fetches a segment. It skips one that does not exist.
 func (r *hlsReader) fetch(ctx context.Context, segment hls.Segment, to chan<- fetched) error {
 	if segment.Gap {
 		return nil
@@ -348,13 +346,13 @@ func (r *hlsReader) fetch(ctx context.Context, segment hls.Segment, to chan<- fe
 			return err
 		}
 		if tries == segmentTries {
-			if gone(err) {
+			if notFound(err) {
 				r.source.log.Warn("a segment of the source does not exist and is left out", "number", segment.Number)
 				return nil
 			}
 			return err
 		}
-		if err := pause(ctx, soonestReload); err != nil {
+		if err := pause(ctx, minReload); err != nil {
 			return err
 		}
 	}
@@ -378,7 +376,6 @@ func (r *hlsReader) try(ctx context.Context, segment hls.Segment) (f fetched, er
 	return f, err
 }
 
-// file fetches a file of the playlist.
 func (r *hlsReader) file(ctx context.Context, f hls.File, limit int64) ([]byte, error) {
 	at, err := addressIn(r.base, f.URI)
 	if err != nil {
@@ -392,7 +389,6 @@ func (r *hlsReader) file(ctx context.Context, f hls.File, limit int64) ([]byte, 
 	return data, err
 }
 
-// decrypt returns a segment as it was before somebody encrypted it.
 func (r *hlsReader) decrypt(ctx context.Context, segment hls.Segment, data []byte) ([]byte, error) {
 	key, known := r.keys[segment.Key.URI]
 	if !known {
@@ -424,81 +420,50 @@ func (r *hlsReader) decrypt(ctx context.Context, segment hls.Segment, data []byt
 	return data[:len(data)-padding], nil
 }
 
-// play hands the frames of a segment on.
 func (r *hlsReader) play(ctx context.Context, f fetched) error {
-	if !r.begun || f.Breaks != r.part {
-		r.part, r.begun, r.ts = f.Breaks, true, nil
+	if !r.begun || f.Breaks != r.section {
+		r.section, r.begun, r.ts = f.Breaks, true, nil
 	}
 	take := func(p codec.Packet, at time.Duration) error { return r.take(ctx, p, at) }
 	if f.start == nil && mpegts.Detect(f.data) {
 		if r.ts == nil {
-			r.ts = mpegts.NewDemuxer(take, r.promise, r.source.log)
+			r.ts = mpegts.NewDemuxer(take, r.announce, r.source.log)
 		}
-		r.ts.Lost() // segments need not count on
+		r.ts.Lost() // continuity counters may start again in each segment
 		if err := r.ts.Write(f.data); err != nil {
 			return unreadable(err)
 		}
 		return unreadable(r.ts.Flush())
 	}
 	in := cmaf.NewReader(io.MultiReader(bytes.NewReader(f.start), bytes.NewReader(f.data)))
-	if err := r.describe(ctx, in); err != nil {
-		return err
-	}
-	return fragments(in, r.tracks, r.configs, take)
-}
-
-// describe reads what stands before a segment of fragmented MP4.
-func (r *hlsReader) describe(ctx context.Context, in *cmaf.Reader) error {
 	tracks, err := in.Tracks()
 	if err != nil {
 		return err
 	}
-	if r.tracks != nil && sameTracks(r.tracks, tracks) {
-		return nil
+	same := func(a, b cmaf.Track) bool {
+		return a.Kind == b.Kind && a.Timescale == b.Timescale && bytes.Equal(a.Entry, b.Entry)
 	}
-	r.tracks = tracks
-	var silent string
-	if r.configs, silent, err = r.source.usable(tracks, r.promise); err != nil {
-		return err
-	}
-	if !r.clock.shared { // else the audio is in the other playlist
-		r.source.withoutAudio(silent)
-	}
-	for _, config := range r.configs {
-		if config.Config {
-			if err := r.source.addNow(ctx, config, 0); err != nil {
-				return unreadable(err)
-			}
+	if r.tracks == nil || !slices.EqualFunc(r.tracks, tracks, same) {
+		r.tracks = tracks
+		if r.configs, err = r.source.configure(ctx, tracks, r.announce, r.clock.shared); err != nil {
+			return err
 		}
 	}
-	return nil
+	return fragments(in, r.tracks, r.configs, take)
 }
 
-func sameTracks(a, b []cmaf.Track) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Kind != b[i].Kind || a[i].Timescale != b[i].Timescale || !bytes.Equal(a[i].Entry, b[i].Entry) {
-			return false
-		}
-	}
-	return true
-}
-
-// promise tells of the tracks, if all of them are here: those of two playlists are
-// promised together.
-func (r *hlsReader) promise(video, audio bool) {
+// announce announces the tracks, unless they are in two playlists: those are announced together.
+func (r *hlsReader) announce(video, audio bool) {
 	select {
-	case <-r.clock.began: // it was told already
+	case <-r.clock.began: // they were announced before
 	default:
 		if r.leads && !r.clock.shared {
-			r.source.promise(video, audio)
+			r.source.announce(video, audio)
 		}
 	}
 }
 
-// take hands on a frame when it is due.
+// take passes a frame on when it is due.
 func (r *hlsReader) take(ctx context.Context, p codec.Packet, at time.Duration) error {
 	if p.Config {
 		return r.source.addNow(ctx, p, at)
@@ -510,7 +475,7 @@ func (r *hlsReader) take(ctx context.Context, p codec.Packet, at time.Duration) 
 			return ctx.Err()
 		}
 	}
-	due := r.clock.at(r.part, at)
+	due := r.clock.at(r.section, at)
 	if r.leads {
 		r.clock.begin(due)
 	} else if due < r.clock.first-100*time.Millisecond {

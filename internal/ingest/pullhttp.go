@@ -17,24 +17,23 @@ import (
 	"weir/internal/weir"
 )
 
-// answerTime is how long a server may take to answer, and to send the next byte.
+// answerTime is the timeout for an answer of a server, and for its next byte.
 const answerTime = 15 * time.Second
 
-// web fetches over HTTP what a source names.
+// web fetches the files of a source over HTTP.
 type web struct {
-	source  *pullSource
 	client  *http.Client
-	home    string // host that gets the headers of the owner
+	home    string // host that gets the owner's headers
 	headers map[string]string
 }
 
-// notOurs are headers that weir itself decides on.
-var notOurs = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer", "Range", "Accept-Encoding"}
+// reservedHeaders are not taken from the owner.
+var reservedHeaders = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer", "Range", "Accept-Encoding"}
 
 func newWeb(s *pullSource, u *url.URL) *web {
-	w := &web{source: s, client: s.Guard.Client(0), home: u.Host, headers: map[string]string{}}
+	w := &web{client: s.Guard.Client(0), home: u.Host, headers: map[string]string{}}
 	for name, value := range s.where.Headers {
-		if name = http.CanonicalHeaderKey(name); !slices.Contains(notOurs, name) {
+		if name = http.CanonicalHeaderKey(name); !slices.Contains(reservedHeaders, name) {
 			w.headers[name] = value
 		}
 	}
@@ -46,8 +45,8 @@ func newWeb(s *pullSource, u *url.URL) *web {
 	return w
 }
 
-// prepare gives a request the headers of the owner, if it goes to the host that the owner
-// named: they may be credentials, which are nobody else's business.
+// prepare sets the owner's headers if the request goes to the host in the owner's URL. They may be
+// credentials, which other hosts must not get.
 func (w *web) prepare(r *http.Request) {
 	for name, value := range w.headers {
 		if r.URL.Host == w.home {
@@ -58,14 +57,14 @@ func (w *web) prepare(r *http.Request) {
 	}
 }
 
-// answer is what a server sends.
+// answer is the answer of a server.
 type answer struct {
 	io.Reader
 	body io.Closer
 	stop func()
-	from *url.URL // where it was in the end
-	at   int64    // of the first byte in the file
-	live bool     // it has no end that the server knows
+	from *url.URL // after redirects
+	at   int64    // position of the first byte in the file
+	live bool     // the server does not know the length
 }
 
 func (a *answer) Close() {
@@ -73,7 +72,7 @@ func (a *answer) Close() {
 	_ = a.body.Close()
 }
 
-// get asks for the bytes of a file from one on, up to another; to 0 = to its end.
+// get requests the bytes of a file from one position up to another; 0 = to its end.
 func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
@@ -82,7 +81,7 @@ func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, er
 		return nil, weir.Errorf(weir.Invalid, "an address that the source names can't be read")
 	}
 	w.prepare(r)
-	r.Header.Set("Accept-Encoding", "identity") // or the length would not be told
+	r.Header.Set("Accept-Encoding", "identity") // or the length would be unknown
 	switch {
 	case to > 0:
 		r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, to-1))
@@ -105,8 +104,8 @@ func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, er
 		a.Close()
 		return nil, &statusError{at.Hostname(), response.StatusCode}
 	}
-	a.Reader = &patient{from: response.Body, timer: silent, failed: func(err error) error { return w.failed(ctx, at, err) }}
-	if skip := from - a.at; skip > 0 { // the server can't send parts
+	a.Reader = &timeoutReader{from: response.Body, timer: silent, failed: func(err error) error { return w.failed(ctx, at, err) }}
+	if skip := from - a.at; skip > 0 { // the server does not support ranges
 		if _, err := io.CopyN(io.Discard, a.Reader, skip); err != nil {
 			a.Close()
 			return nil, err
@@ -119,7 +118,7 @@ func (w *web) get(ctx context.Context, at *url.URL, from, to int64) (*answer, er
 	return a, nil
 }
 
-// statusError is the answer of a server that does not have what was asked for.
+// statusError is an answer with an error status.
 type statusError struct {
 	host   string
 	status int
@@ -131,8 +130,8 @@ func (e *statusError) Error() string {
 
 func (e *statusError) Unwrap() error { return weir.Errorf(weir.Upstream, "%s", e.Error()) }
 
-// gone reports whether the file does not exist, as opposed to a server in trouble.
-func gone(err error) bool {
+// notFound reports whether the server says that the file does not exist.
+func notFound(err error) bool {
 	e, ok := errors.AsType[*statusError](err)
 	return ok && (e.status == http.StatusNotFound || e.status == http.StatusGone)
 }
@@ -141,29 +140,27 @@ func errQuiet(host string) error {
 	return weir.Errorf(weir.Upstream, "nothing came from %s for %d seconds", host, int(answerTime.Seconds()))
 }
 
-// failed says what went wrong in words for the owner.
+// failed returns an error in words for the owner.
 func (w *web) failed(ctx context.Context, at *url.URL, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		err = e.Err
-	}
+	err = withoutURL(err)
 	if _, ok := errors.AsType[*weir.Error](err); ok {
 		return err
 	}
 	return weir.Wrap(weir.Upstream, err, "%s can't be reached, or ended the connection", at.Hostname())
 }
 
-// patient reads what comes, as long as there is not too long a silence. Time between
-// reads does not count: what is paced is read slowly.
-type patient struct {
+// timeoutReader limits the time of each Read. The time between reads is not limited: files are read
+// in real time.
+type timeoutReader struct {
 	from   io.Reader
 	timer  *time.Timer
 	failed func(error) error
 }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *timeoutReader) Read(b []byte) (int, error) {
 	p.timer.Reset(answerTime)
 	n, err := p.from.Read(b)
 	p.timer.Stop()
@@ -173,7 +170,7 @@ func (p *patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// all returns a whole file of so many bytes at most.
+// all returns a whole file of at most limit bytes, and its URL after redirects.
 func (w *web) all(ctx context.Context, at *url.URL, from, to, limit int64) ([]byte, *url.URL, error) {
 	a, err := w.get(ctx, at, from, to)
 	if err != nil {
@@ -184,7 +181,7 @@ func (w *web) all(ctx context.Context, at *url.URL, from, to, limit int64) ([]by
 	return data, a.from, err
 }
 
-// readAll reads to the end, which must come within so many bytes.
+// readAll reads at most limit bytes to the end.
 func readAll(r io.Reader, limit int64) ([]byte, error) {
 	var data bytes.Buffer
 	n, err := data.ReadFrom(io.LimitReader(r, limit+1))
@@ -194,7 +191,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return data.Bytes(), err
 }
 
-// readHTTP reads whatever is at an address.
+// readHTTP reads a source over HTTP, whose format it detects.
 func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
 	w := newWeb(s, u)
 	a, err := w.get(ctx, u, 0, 0)
@@ -226,25 +223,25 @@ func (s *pullSource) readHTTP(ctx context.Context, u *url.URL) error {
 	return weir.Errorf(weir.Invalid, "what %s sends is neither HLS nor MP4, FLV or MPEG-TS", s.host)
 }
 
-// resumes returns where to go on in a file. What is live has no such place: its times
-// begin anew with each connection.
-func (s *pullSource) resumes(a *answer) time.Duration {
+// resumeAt returns the time in a file where reading continues. A live stream has none: its times
+// start again with each connection.
+func (s *pullSource) resumeAt(a *answer) time.Duration {
 	if a.live {
 		return 0
 	}
 	return time.Duration(s.pull.Position()) * time.Millisecond
 }
 
-// reached notes how far a file is read.
+// reached notes the position in a file.
 func (s *pullSource) reached(a *answer, at time.Duration) {
 	if !a.live {
 		s.pull.SetPosition(at.Milliseconds())
 	}
 }
 
-// throughWith returns how reading to the end went: a file is through, what is live may
-// come back.
-func (s *pullSource) throughWith(a *answer, err error) error {
+// ended returns the result of reading to the end: that of a live stream is an error, because it may
+// start again.
+func (s *pullSource) ended(a *answer, err error) error {
 	if err == nil && a.live {
 		return weir.Errorf(weir.Upstream, "the stream at %s has ended", s.host)
 	}

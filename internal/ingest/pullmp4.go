@@ -16,67 +16,40 @@ import (
 )
 
 const (
-	// maxMoov is how long the table of a file may be: that of a film of many hours.
+	// maxMoov is the maximum size of a moov box: that of a film of many hours.
 	maxMoov = 32 << 20
-	// maxApart is how far apart audio and video of the same time may lie in a file.
+	// maxApart is the maximum distance of audio and video of the same time in a file.
 	maxApart = 10 * time.Second
 )
 
-// packetOf returns what an MP4 file tells of a track before its samples, and the codec of
-// those; ok is false for one that weir can't take.
-func packetOf(t cmaf.Track) (config codec.Packet, ok bool) {
-	c := t.Config()
-	if codec.NewDecoder(c.Codec) == nil || len(c.Record) == 0 || c.Codec == codec.Opus && c.Channels > 2 {
-		return codec.Packet{}, false
-	}
-	return codec.Packet{Kind: t.Kind, Codec: c.Codec, Config: true, Data: c.Record}, true
-}
-
-// usable returns what is told of the tracks that are taken, the first of each kind, by
-// their positions; the others have none. promise is told which kinds there are. silent says
-// why there is no audio, if there is some that can't be taken.
-func (s *pullSource) usable(tracks []cmaf.Track, promise func(video, audio bool)) (configs []codec.Packet, silent string, err error) {
-	configs = make([]codec.Packet, len(tracks))
+// configure gives the feed the configurations of the tracks that are used, the first supported one
+// of each kind. It returns them by the positions of the tracks; the other tracks have none.
+// announce gets the kinds of tracks. audioElsewhere says that the audio is in another playlist.
+func (s *pullSource) configure(
+	ctx context.Context, tracks []cmaf.Track, announce func(video, audio bool), audioElsewhere bool,
+) ([]codec.Packet, error) {
+	configs := make([]codec.Packet, len(tracks))
 	have := map[cmaf.Kind]bool{}
+	unsupported := "" // why the audio can't be used
 	for i, t := range tracks {
-		config, ok := packetOf(t)
-		if !ok || have[t.Kind] {
+		c := t.Config()
+		supported := codec.NewDecoder(c.Codec) != nil && len(c.Record) > 0 && (c.Codec != codec.Opus || c.Channels <= 2)
+		if !supported || have[t.Kind] {
 			s.log.Info("a track of the source is left out", "kind", t.Kind, "codec", t.Codec)
 			if t.Kind == cmaf.Audio {
-				silent = cmp.Or(t.Codec, "its coding") + " can't be taken; AAC, and Opus with one or two channels, can be"
+				unsupported = cmp.Or(t.Codec, "its coding") + " can't be taken; AAC, and Opus with one or two channels, can be"
 			}
 			continue
 		}
-		have[t.Kind], configs[i] = true, config
-	}
-	if have[cmaf.Audio] {
-		silent = ""
+		have[t.Kind], configs[i] = true, codec.Packet{Kind: t.Kind, Codec: c.Codec, Config: true, Data: c.Record}
 	}
 	if len(have) == 0 {
-		return nil, "", weir.Errorf(weir.Invalid, "the file has no track that can be taken; H.264, HEVC and AV1 with AAC or Opus can be")
+		return nil, weir.Errorf(weir.Invalid, "the file has no track that can be taken; H.264, HEVC and AV1 with AAC or Opus can be")
 	}
-	promise(have[cmaf.Video], have[cmaf.Audio])
-	return configs, silent, nil
-}
-
-// withoutAudio says why there is no audio; "" = there is, or the source has none.
-func (s *pullSource) withoutAudio(why string) {
-	if why == "" {
-		return
+	announce(have[cmaf.Video], have[cmaf.Audio])
+	if unsupported != "" && !have[cmaf.Audio] && !audioElsewhere {
+		s.ignoreAudio(unsupported)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.feed.without(why)
-}
-
-// announce takes the configurations of the tracks of a file that can be used, and returns
-// them for each track.
-func (s *pullSource) announce(ctx context.Context, tracks []cmaf.Track) ([]codec.Packet, error) {
-	configs, silent, err := s.usable(tracks, s.promise)
-	if err != nil {
-		return nil, err
-	}
-	s.withoutAudio(silent)
 	for _, config := range configs {
 		if config.Config {
 			if err := s.addNow(ctx, config, 0); err != nil {
@@ -87,7 +60,14 @@ func (s *pullSource) announce(ctx context.Context, tracks []cmaf.Track) ([]codec
 	return configs, nil
 }
 
-// readMP4 reads a file: its head is in in already, the rest of it is at a.
+// ignoreAudio tells the feed why there is no audio.
+func (s *pullSource) ignoreAudio(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feed.ignoreAudio(why)
+}
+
+// readMP4 reads a file that starts with in; a is the answer that in reads.
 func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.Reader) error {
 	var at int64
 	var media int64 // where the samples begin; 0 = not seen yet
@@ -117,7 +97,7 @@ func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.R
 			if size == 0 {
 				return weir.Errorf(weir.Invalid, "the MP4 file has no moov box, so nothing says what is in it")
 			}
-			// The table is behind the media: it is fetched by itself first.
+			// The moov box is behind the media and is fetched first.
 			media = at
 			rest, err := w.get(ctx, a.from, at+size, 0)
 			if err != nil {
@@ -138,8 +118,8 @@ func (s *pullSource) readMP4(ctx context.Context, w *web, a *answer, in *bufio.R
 	}
 }
 
-// readMovie reads the samples that a moov box tells of. The next byte of in is that at
-// in the file.
+// readMovie reads the samples of a moov box. at is the position of in in the file, media that of
+// the samples, if they were seen.
 func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio.Reader, moov []byte, at, media int64) error {
 	body := moov[8:]
 	if binary.BigEndian.Uint32(moov) == 1 && len(moov) >= 16 {
@@ -153,7 +133,7 @@ func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio
 	switch {
 	case err != nil:
 		return err
-	case !ok && media == 0: // a fragmented file: samples are told of as they come
+	case !ok && media == 0: // a fragmented file
 		return s.readFragmented(ctx, a, cmaf.NewReader(io.MultiReader(bytes.NewReader(moov), in)))
 	case !ok:
 		return weir.Errorf(weir.Invalid, "the MP4 file has no samples")
@@ -161,14 +141,13 @@ func (s *pullSource) readMovie(ctx context.Context, w *web, a *answer, in *bufio
 	return s.readSamples(ctx, w, a, in, m, first, at)
 }
 
-// readSamples reads the samples of a file that is not fragmented, in the order of the
-// file.
+// readSamples reads the samples of a file that is not fragmented, in the order of the file.
 func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *bufio.Reader, m *cmaf.Movie, next cmaf.MovieSample, at int64) error {
-	configs, err := s.announce(ctx, m.Tracks())
+	configs, err := s.configure(ctx, m.Tracks(), s.announce, false)
 	if err != nil {
 		return err
 	}
-	from, latest, ok := s.resumes(a), time.Duration(0), true
+	from, latest, ok := s.resumeAt(a), time.Duration(0), true
 	for ; ok && err == nil; next, ok, err = m.Next() {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -177,14 +156,14 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 		if !config.Config || from > 0 && next.DTS < from || next.Size == 0 {
 			continue
 		}
-		if next.Size > maxMessage {
-			return weir.Errorf(weir.Invalid, "the MP4 file has a frame of %d bytes; %d are allowed", next.Size, maxMessage)
+		if next.Size > codec.MaxFrame {
+			return weir.Errorf(weir.Invalid, "the MP4 file has a frame of %d bytes; %d are allowed", next.Size, codec.MaxFrame)
 		}
 		if latest = max(latest, next.DTS); latest-next.DTS > maxApart {
 			return weir.Errorf(weir.Invalid, "sound and picture lie more than %d s apart in the MP4 file", int(maxApart.Seconds()))
 		}
 		if skip := next.Offset - at; skip < 0 || skip > 1<<20 {
-			// Elsewhere in the file: a new request is cheaper than reading up to there.
+			// A new request is cheaper than reading up to there.
 			again, err := w.get(ctx, a.from, next.Offset, 0)
 			if err != nil {
 				return err
@@ -209,19 +188,19 @@ func (s *pullSource) readSamples(ctx context.Context, w *web, a *answer, in *buf
 	return err
 }
 
-// readFragmented reads a fragmented file to its end, or a live stream of this form.
+// readFragmented reads a fragmented file, or a live stream in this format.
 func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Reader) error {
 	r.Limit(maxSegment)
 	tracks, err := r.Tracks()
 	if err != nil {
 		return err
 	}
-	configs, err := s.announce(ctx, tracks)
+	configs, err := s.configure(ctx, tracks, s.announce, false)
 	if err != nil {
 		return err
 	}
-	from := s.resumes(a)
-	return s.throughWith(a, fragments(r, tracks, configs, func(p codec.Packet, at time.Duration) error {
+	from := s.resumeAt(a)
+	return s.ended(a, fragments(r, tracks, configs, func(p codec.Packet, at time.Duration) error {
 		if from > 0 && at < from { // it was on air before
 			return ctx.Err()
 		}
@@ -230,8 +209,8 @@ func (s *pullSource) readFragmented(ctx context.Context, a *answer, r *cmaf.Read
 	}))
 }
 
-// fragments hands the samples of fragmented MP4 to take, by the time when they are
-// decoded: a fragment has those of one track only.
+// fragments gives the samples of fragmented MP4 to take, in the order of their decode times: a
+// fragment has samples of one track only.
 func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []codec.Packet, take func(codec.Packet, time.Duration) error) error {
 	m := merger{waiting: make([][]timedPacket, len(tracks)), take: take}
 	for i, config := range configs {
@@ -242,7 +221,7 @@ func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []codec.Packet, take
 	for {
 		f, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return m.hand(true)
+			return m.flush(true)
 		}
 		if err != nil {
 			return err
@@ -251,19 +230,18 @@ func fragments(r *cmaf.Reader, tracks []cmaf.Track, configs []codec.Packet, take
 			m.waiting[f.Track] = append(m.waiting[f.Track], packetsIn(tracks[f.Track], config, f)...)
 			m.bytes += len(f.Data)
 		}
-		if err := m.hand(false); err != nil {
+		if err := m.flush(false); err != nil {
 			return err
 		}
 	}
 }
 
-// timedPacket is a packet and when it is decoded.
+// timedPacket is a packet with its decode time.
 type timedPacket struct {
 	codec.Packet
 	at time.Duration
 }
 
-// packetsIn returns the samples of a fragment.
 func packetsIn(track cmaf.Track, config codec.Packet, f cmaf.Fragment) []timedPacket {
 	all := make([]timedPacket, 0, len(f.Samples))
 	at, data := f.Start, f.Data
@@ -281,17 +259,17 @@ func packetsIn(track cmaf.Track, config codec.Packet, f cmaf.Fragment) []timedPa
 	return all
 }
 
-// merger brings what several tracks have into one order.
+// merger merges the packets of several tracks by their decode times.
 type merger struct {
-	tracks  []int // those that are taken
+	tracks  []int // that are used
 	waiting [][]timedPacket
 	bytes   int // in waiting
 	take    func(codec.Packet, time.Duration) error
 }
 
-// hand hands on what can come next: as long as one track has nothing, that might be
-// earlier, unless the others have waited too long for it. all = nothing more comes.
-func (m *merger) hand(all bool) error {
+// flush passes packets on while every track has one. A track without a packet might have an earlier
+// one, so the others wait for it, up to a limit. all = no more packets come.
+func (m *merger) flush(all bool) error {
 	for {
 		next := -1
 		missing, span := false, time.Duration(0)

@@ -17,7 +17,7 @@ func badPlaylist(format string, args ...any) error {
 	return weir.Errorf(weir.Invalid, "the HLS playlist "+format, args...)
 }
 
-// readPlaylist reads a playlist, master or media, and refuses what can't be pulled.
+// readPlaylist parses a master or media playlist and refuses one that can't be pulled.
 func readPlaylist(data []byte) (*hls.Master, *hls.Media, error) {
 	master, list, err := hls.Parse(data)
 	switch {
@@ -47,8 +47,8 @@ func unusable(k hls.Key) bool {
 	return k.Method != "AES-128" || k.URI == "" || k.Format != "" && k.Format != "identity"
 }
 
-// bestVariant returns the variant with the most bits whose video weir can take, and its audio, if
-// that has a playlist of its own.
+// bestVariant returns the variant with the highest bandwidth whose video codec is supported, and
+// its audio, if that has a playlist of its own.
 func bestVariant(m *hls.Master) (hls.Variant, *hls.Audio) {
 	rank := func(v hls.Variant) (known int) {
 		for _, codec := range []string{"avc1", "avc3", "hvc1", "hev1", "av01"} {

@@ -14,7 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// readRTMP reads a stream of an RTMP server for as long as it sends.
+// readRTMP reads the stream of an RTMP server.
 func (s *pullSource) readRTMP(ctx context.Context) error {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := s.Guard.DialContext(ctx, network, address)
@@ -54,7 +54,7 @@ func (s *pullSource) readRTMP(ctx context.Context) error {
 
 // readFLV reads a file or a live stream in FLV over HTTP.
 func (s *pullSource) readFLV(ctx context.Context, a *answer, in *bufio.Reader) error {
-	from := s.resumes(a)
+	from := s.resumeAt(a)
 	err := rtmp.ReadFLV(in, func(p codec.Packet, at time.Duration) error {
 		s.reached(a, max(at, from))
 		switch {
@@ -65,5 +65,5 @@ func (s *pullSource) readFLV(ctx context.Context, a *answer, in *bufio.Reader) e
 		}
 		return s.add(ctx, p, at)
 	})
-	return s.throughWith(a, unreadable(cutOff(err)))
+	return s.ended(a, unreadable(cutOff(err)))
 }

@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"weir/internal/codec"
 	"weir/internal/mpegts"
+	"weir/internal/srt"
+	"weir/internal/weir"
 )
 
 // readTS reads a file or a live stream in MPEG-TS over HTTP.
 func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) error {
-	from := s.resumes(a)
+	from := s.resumeAt(a)
 	var first time.Duration
 	started := false
 	take := func(p codec.Packet, at time.Duration) error {
@@ -30,12 +33,12 @@ func (s *pullSource) readTS(ctx context.Context, a *answer, in *bufio.Reader) er
 		s.reached(a, at)
 		return s.add(ctx, p, at)
 	}
-	return s.throughWith(a, s.demuxTS(ctx, in, take))
+	return s.ended(a, s.demuxTS(ctx, in, take))
 }
 
-// demuxTS hands the packets of a transport stream to take, to its end.
+// demuxTS gives the packets of a transport stream to take.
 func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(codec.Packet, time.Duration) error) error {
-	d := mpegts.NewDemuxer(take, s.promise, s.feed.log)
+	d := mpegts.NewDemuxer(take, s.announce, s.feed.log)
 	buffer := make([]byte, 64*mpegts.PacketSize)
 	for {
 		n, err := in.Read(buffer)
@@ -55,9 +58,51 @@ func (s *pullSource) demuxTS(ctx context.Context, in io.Reader, take func(codec.
 	}
 }
 
-// promise tells the feed which kinds of tracks there are.
-func (s *pullSource) promise(video, audio bool) {
+// announce tells the feed which kinds of tracks there are.
+func (s *pullSource) announce(video, audio bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.feed.promise(video, audio)
+	s.feed.announce(video, audio)
+}
+
+// readSRT calls a source and reads its stream.
+func (s *pullSource) readSRT(ctx context.Context) error {
+	conn, err := srt.Dial(ctx, s.where.Source, s.Guard.Resolve)
+	if err != nil {
+		return s.srtProblem(err)
+	}
+	// Closing takes seconds. Only the end of the pull waits for it.
+	closing := sync.OnceFunc(func() { s.closing.Go(func() { _ = conn.Close() }) })
+	defer closing()
+	silent := time.AfterFunc(firstMediaTime, closing)
+	defer silent.Stop()
+	stop := context.AfterFunc(ctx, closing)
+	defer stop()
+	take := func(p codec.Packet, at time.Duration) error {
+		silent.Reset(idleTime)
+		return s.addNow(ctx, p, at)
+	}
+	if err := s.demuxTS(ctx, conn, take); err != nil {
+		if _, ok := errors.AsType[*weir.Error](err); ok || ctx.Err() != nil {
+			return err
+		}
+		return weir.Wrap(weir.Upstream, err, "nothing more came from %s", s.host)
+	}
+	return weir.Errorf(weir.Upstream, "the stream at %s has ended, or nothing came from it for %d seconds", s.host, int(idleTime.Seconds()))
+}
+
+// srtProblem returns an error of Dial in words for the owner.
+func (s *pullSource) srtProblem(err error) error {
+	switch {
+	case errors.Is(err, srt.ErrURL), errors.Is(err, srt.ErrOptions):
+		return weir.Errorf(weir.Invalid, "the pull source must be srt://<host>:<port>?streamid=<id>; "+
+			"passphrase, pbkeylen and latency (in milliseconds) may follow")
+	case errors.Is(err, srt.ErrMode):
+		return weir.Errorf(weir.Invalid, "weir calls the pull source: leave out mode, or write mode=caller")
+	case errors.Is(err, srt.ErrLatency):
+		return weir.Errorf(weir.Invalid, "the latency of the pull source must be given in milliseconds, at most %d", srt.MaxLatency.Milliseconds())
+	case errors.Is(err, srt.ErrConnect):
+		return weir.Wrap(weir.Upstream, err, "%s did not take the call over SRT; check the address, the streamid and the passphrase", s.host)
+	}
+	return err
 }

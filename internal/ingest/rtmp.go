@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,30 +15,22 @@ import (
 	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/rtmp"
-	"weir/internal/weir"
 )
 
-// RTMP lets encoders publish to rtmp://host/live/<streamKey>. With a TLS listener it is
-// RTMPS.
+// RTMP lets encoders publish to rtmp://host/live/<streamKey>. With a TLS listener it is RTMPS.
 type RTMP struct {
 	Listener net.Listener
 	Hub      *live.Hub
 	Log      *slog.Logger
+	Counters *Counters // may be nil
 
-	// Counters, if there are some, count the connections.
-	Counters *Counters
-	// MaxConnections is how many there may be at once; 0 = 1000.
-	MaxConnections int
-	// MaxWaiting is how many connections from one address may be there without having
-	// shown a good stream key; 0 = 32.
-	MaxWaiting int
-
-	// publish is Hub.Publish, if a test does not want another one.
-	publish func(ctx context.Context, key string, from live.Source) (publisher, error)
+	// For tests; zero values = the defaults.
+	maxOpen, maxWaiting int
+	publish             publishFunc
 }
 
-// acceptPause is how long to wait when a connection could not be accepted, because the
-// process has too many files open, say.
+// acceptPause is the delay after a connection could not be accepted, for example because the
+// process has too many files open.
 const acceptPause = 100 * time.Millisecond
 
 // Run accepts connections until ctx ends, and returns when the last one has ended.
@@ -63,10 +53,7 @@ func (r RTMP) Run(ctx context.Context) error {
 			return err
 		case err != nil:
 			s.Log.Warn("connection could not be accepted", "err", err)
-			select {
-			case <-time.After(acceptPause):
-			case <-ctx.Done():
-			}
+			_ = pause(ctx, acceptPause)
 			continue
 		}
 		slot, ok := s.admit(conn.RemoteAddr())
@@ -89,23 +76,24 @@ func newServer(r RTMP) *server {
 	if r.publish == nil {
 		r.publish = publishTo(r.Hub)
 	}
-	slots := newSlots(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
-	return &server{RTMP: r, slots: slots.countBy(r.Counters)}
+	return &server{RTMP: r, slots: newSlots(r.maxOpen, r.maxWaiting, r.Counters, r.Log)}
 }
 
-// serve serves one connection.
 func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
-	defer t.leave()
+	defer t.free()
 	remote := conn.RemoteAddr().String()
 	log := s.Log.With("remote", remote)
 	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), slot: t, log: log}
 	c.from = live.Source{Protocol: protocol(conn), Remote: remote, Reuse: c.conn.Reuse}
 	stop := context.AfterFunc(ctx, c.conn.Cut)
 	defer stop()
-	// A defect that one encoder triggers ends its connection alone.
+	// A panic that an encoder causes ends only its own connection.
 	defer func() {
 		if problem := recover(); problem != nil {
-			c.leave(false)
+			if c.publisher != nil {
+				c.unwatch()
+				c.publisher.Close(false)
+			}
 			c.conn.Cut()
 			c.log.Error("connection ended by a defect", "err", problem, "stack", string(debug.Stack()))
 		}
@@ -113,7 +101,7 @@ func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
 	err := c.conn.Serve(ctx, rtmp.Handler{
 		App:     "live",
 		Publish: c.publish,
-		Tracks:  func(video, audio bool) { c.feed.promise(video, audio) },
+		Tracks:  func(video, audio bool) { c.feed.announce(video, audio) },
 		Packet:  func(p codec.Packet, at time.Duration) error { return c.feed.add(ctx, p, at) },
 	})
 	if ctx.Err() != nil {
@@ -122,7 +110,6 @@ func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
 	c.end(ctx, err)
 }
 
-// protocol returns the name of the protocol of a connection.
 func protocol(conn net.Conn) string {
 	if _, ok := conn.(*tls.Conn); ok {
 		return "rtmps"
@@ -140,103 +127,60 @@ type rtmpConnection struct {
 
 	publisher publisher // nil = no stream key was accepted yet
 	feed      *feed
-	watch     sync.WaitGroup
-	left      chan struct{} // closed when the publisher is let go
+	unwatch   func() // stops waiting for the end of the publisher
 }
 
-// publish lets in an encoder that has a good stream key. The error is for the encoder.
+// publish accepts an encoder with a valid stream key. The error is for the encoder.
 func (c *rtmpConnection) publish(ctx context.Context, key string) error {
 	p, err := c.server.publish(ctx, key, c.from)
 	if err != nil {
-		return c.refused(err)
+		return errors.New(refusedKey(err, c.log))
 	}
 	c.slot.settle()
-	c.publisher, c.left = p, make(chan struct{})
+	c.publisher = p
 	c.log = c.log.With("stream", p.StreamID())
 	c.feed = newFeed(p, bounded(c.log))
-	c.watch.Go(func() {
+	var watch sync.WaitGroup
+	left := make(chan struct{})
+	watch.Go(func() {
 		select {
 		case <-p.Done():
 			c.conn.Cut()
-		case <-c.left:
+		case <-left:
 		}
+	})
+	c.unwatch = sync.OnceFunc(func() {
+		close(left)
+		watch.Wait()
 	})
 	c.log.Info("publisher connected", "protocol", c.from.Protocol)
 	return nil
 }
 
-// refused returns what the encoder is told about an error of the hub.
-func (c *rtmpConnection) refused(err error) error {
-	switch e, ok := errors.AsType[*weir.Error](err); {
-	case weir.KindOf(err) == weir.NotFound:
-		return errors.New("no stream has this stream key")
-	case ok && e.Kind != weir.Internal:
-		return errors.New(strings.Join(e.Messages, "; "))
-	}
-	c.log.Error("stream key could not be looked up", "err", err)
-	return errors.New("the stream key could not be looked up; try again")
-}
-
-// end lets the publisher go, logs why, and closes the connection.
+// end closes the publisher, logs why, and closes the connection.
 func (c *rtmpConnection) end(ctx context.Context, err error) {
-	var ended error // by the hub
-	published := c.publisher != nil
-	if published {
-		select {
-		case <-c.publisher.Done():
-			ended = c.publisher.Write(live.Frame{})
-		default:
-			err = errors.Join(err, c.feed.finish(ctx))
-		}
-	}
-	clean := errors.Is(err, rtmp.ErrEnded)
-	c.leave(clean)
 	refusal, refused := errors.AsType[*rtmp.Refusal](err)
 	stopping := errors.Is(err, context.Canceled)
 	switch {
-	case published || stopping:
-		logEnd(c.log, ending{stopping: stopping, ended: ended, clean: clean, why: err, lost: lost(err)})
+	case c.publisher != nil:
+		c.unwatch()
+		c.feed.end(ctx, c.log, err, errors.Is(err, rtmp.ErrEnded), stopping)
+	case stopping:
+		c.log.Info("connection closed: shutting down")
 	case refused:
 		c.slot.fail()
-		c.slot.slots.unauthenticated.tell(c.log, slog.LevelWarn, "publisher refused", refusal.Reason)
+		c.server.unauthenticated.report(c.log, slog.LevelWarn, "publisher refused", refusal.Reason)
 	case c.conn.Received() == 0 && quiet(err):
 		c.log.Debug("connection without a byte")
 	default:
 		c.slot.fail()
-		c.slot.slots.unauthenticated.tell(c.log, slog.LevelInfo,
-			"connection ended before a stream key was shown", lost(err))
+		c.server.unauthenticated.report(c.log, slog.LevelInfo, "connection ended before a stream key was shown", lost(err))
 	}
 	c.conn.Close()
 }
 
-// leave lets the publisher go.
-func (c *rtmpConnection) leave(clean bool) {
-	p := c.publisher
-	if p == nil {
-		return
-	}
-	c.publisher = nil
-	close(c.left)
-	c.watch.Wait()
-	p.Close(clean)
-}
-
-// lost says in plain words how a connection was lost.
-func lost(err error) string {
-	timeout, ok := errors.AsType[net.Error](err)
-	switch {
-	case errors.Is(err, io.EOF):
-		return "it closed"
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return "it closed in the middle of a message"
-	case ok && timeout.Timeout():
-		return "nothing came in time"
-	}
-	return err.Error()
-}
-
-// quiet reports whether a connection did nothing wrong before it ended. Without TLS, or
-// with a bad one, no byte is received either.
+// quiet reports whether a connection ended without an error of the client. A client that fails the
+// TLS handshake sends no byte of RTMP either.
 func quiet(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) ||

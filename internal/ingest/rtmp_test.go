@@ -29,14 +29,14 @@ const (
 	messageCommand   = 20
 )
 
-// client is an encoder that does as it is told, right or wrong.
+// client is an encoder that sends valid and invalid messages.
 type client struct {
 	net.Conn
 	out  *rawmessage.Writer
 	read sync.WaitGroup // until the server has closed
 }
 
-// hello does the handshake. What the server says after it is read and forgotten.
+// hello does the handshake. Later answers of the server are dropped.
 func hello(t testing.TB, conn net.Conn) *client {
 	t.Helper()
 	if _, _, err := handshake.DoClient(conn, false, true); err != nil {
@@ -60,14 +60,14 @@ func (c *client) command(name string, arguments ...any) {
 	c.send(messageCommand, body...)
 }
 
-// publish does all that comes before media.
+// publish sends all commands before media.
 func (c *client) publish(key string) {
 	c.command("connect", amf0.Object{{Key: "app", Value: "live"}})
 	c.command("createStream", nil)
 	c.command("publish", nil, key, "live")
 }
 
-// metadata tells what the stream is.
+// metadata sends the metadata of the stream.
 func (c *client) metadata(about amf0.ECMAArray) {
 	body, err := amf0.Data{"@setDataFrame", "onMetaData", about}.Marshal()
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *client) audio(every time.Duration, times int) {
 	}
 }
 
-// What a hostile encoder can send, it sends for itself.
+// A hostile encoder affects only its own connection.
 func TestGarbage(t *testing.T) {
 	noise := make([]byte, 200<<10)
 	_, _ = rand.Read(noise)
@@ -217,10 +217,10 @@ func TestGarbage(t *testing.T) {
 		}, "this address is for publishing"},
 		{"publish twice", published(func(c *client) { c.publish(goodKey) }), "publish at the wrong time"},
 		{"stops in the middle", published(bytesOf(4, 0, 0, 0, 0, 1, 0, messageVideo, 1, 0, 0, 0, 0x17, 1)), "closed in the middle"},
-		{"noise for pictures", published(func(c *client) { c.send(messageVideo, append([]byte{0x17, 0}, noise[:300]...)...) }), "publisher can't be taken"},
+		{"noise as video", published(func(c *client) { c.send(messageVideo, append([]byte{0x17, 0}, noise[:300]...)...) }), "publisher can't be taken"},
 		{"noise for a frame", published(func(c *client) { c.send(messageVideo, 0x17, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 1) }), "publisher can't be taken"},
-		{"pictures of another age", published(func(c *client) { c.send(messageVideo, 0x12, 0, 0, 0, 0) }), "send H.264, HEVC or AV1"},
-		{"short picture", published(func(c *client) { c.send(messageVideo, 0x17) }), "ends too early"},
+		{"obsolete video codec", published(func(c *client) { c.send(messageVideo, 0x12, 0, 0, 0, 0) }), "send H.264, HEVC or AV1"},
+		{"short video tag", published(func(c *client) { c.send(messageVideo, 0x17) }), "ends too early"},
 		{"a huge message", published(bytesOf(4, 0, 0, 0, 0xFF, 0xFF, 0xFF, messageVideo, 1, 0, 0, 0)), "a message of 16777215 bytes"},
 		{"chunks of nothing", published(func(c *client) { c.send(messageChunkSize, 0, 0, 0, 0) }), "a chunk size of 0"},
 	} {
@@ -268,9 +268,9 @@ func isOpen(conn net.Conn) bool {
 	return err == nil
 }
 
-func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
+func TestIdleConnections(t *testing.T) {
 	hub := newTestHub()
-	address, _ := start(t, RTMP{MaxWaiting: 200}, hub)
+	address, _ := start(t, RTMP{maxWaiting: 200}, hub)
 	idle(t, address, 100)
 	cmd, errs := publish(t, "", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
 	if err := cmd.Wait(); err != nil {
@@ -284,7 +284,7 @@ func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
 func TestTooManyConnections(t *testing.T) {
 	t.Run("without a key", func(t *testing.T) {
 		hub := newTestHub()
-		address, log := start(t, RTMP{MaxWaiting: 3}, hub)
+		address, log := start(t, RTMP{maxWaiting: 3}, hub)
 		all := idle(t, address, 4)
 		if isOpen(all[3]) {
 			t.Error("the fourth connection was let in")
@@ -300,14 +300,14 @@ func TestTooManyConnections(t *testing.T) {
 		}
 	})
 	t.Run("in all", func(t *testing.T) {
-		address, _ := start(t, RTMP{MaxConnections: 2}, newTestHub())
+		address, _ := start(t, RTMP{maxOpen: 2}, newTestHub())
 		if all := idle(t, address, 3); !isOpen(all[0]) || !isOpen(all[1]) || isOpen(all[2]) {
 			t.Error("there is room for two")
 		}
 	})
 }
 
-// An encoder that says what it sends need not wait.
+// An encoder that announces its tracks need not wait.
 func TestMetadata(t *testing.T) {
 	hub := newTestHub()
 	address, _ := start(t, RTMP{}, hub)
@@ -316,11 +316,11 @@ func TestMetadata(t *testing.T) {
 	c.metadata(amf0.ECMAArray{{Key: "audiocodecid", Value: "mp4a"}, {Key: "videocodecid", Value: 0.0}})
 	c.audioConfig()
 	c.audioFrame()
-	hub.wait(t, "sound", func() bool { return hub.count() == 1 })
+	hub.wait(t, "audio", func() bool { return hub.count() == 1 })
 }
 
 // A defect of ours that an encoder finds is between the two.
-func TestDefect(t *testing.T) {
+func TestPanic(t *testing.T) {
 	hub, log := newTestHub(), &logBook{}
 	r := RTMP{Log: log.logger(), publish: func(ctx context.Context, key string, from live.Source) (publisher, error) {
 		p, err := hub.publish(ctx, key, from)
@@ -352,7 +352,7 @@ type defective struct{ publisher }
 
 func (defective) Write(live.Frame) error { panic("a defect") }
 
-// When the server stops, connections end as lost: encoders will come back.
+// When the server stops, connections end as lost: encoders will connect again.
 func TestRunWaits(t *testing.T) {
 	hub, log := newTestHub(), &logBook{}
 	r := RTMP{Listener: listen(t), Log: log.logger(), publish: hub.publish}

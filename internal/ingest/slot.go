@@ -1,11 +1,13 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -14,78 +16,70 @@ import (
 )
 
 const (
-	// tellEvery is how often the log tells of what happens often.
-	tellEvery = 10 * time.Second
-	// What is told of each stranger by itself: so many lines a second, and at once.
+	// logEvery is the interval of log lines about refused connections.
+	logEvery = 10 * time.Second
+	// The maximum number of log lines about single unauthenticated clients: per second, and at once.
 	unauthenticatedLines       = 2
 	unauthenticatedLinesAtOnce = 20
-	// From one address, so many connections may fail to show a good stream key in a
-	// second, and at once.
+	// How many connections of an address may end without a valid stream key: per second, and at once.
 	failuresPerSecond = 5
 	maxFailuresAtOnce = 100
-	// maxFailing is of how many addresses failures are kept.
+	// maxFailing is the number of addresses whose failures are kept.
 	maxFailing = 4096
 )
 
-// strangers are those who have not shown a good stream key. The log tells of them, but
-// not as often as they want.
+// unauthenticated logs clients without a valid stream key, at a limited rate.
 type unauthenticated struct {
-	mu    sync.Mutex
-	lines *rate.Limiter
-	mute  int // of whom nothing was told
+	mu      sync.Mutex
+	lines   *rate.Limiter
+	dropped int // lines since the last one
 }
 
 func newUnauthenticated() *unauthenticated {
 	return &unauthenticated{lines: rate.NewLimiter(unauthenticatedLines, unauthenticatedLinesAtOnce)}
 }
 
-// tell writes about one to a log, unless there is too much of it.
-func (s *unauthenticated) tell(log *slog.Logger, level slog.Level, message, reason string) {
+// report logs one client, unless the limit is reached.
+func (s *unauthenticated) report(log *slog.Logger, level slog.Level, message, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.lines.Allow() {
-		s.mute++
+		s.dropped++
 		return
 	}
-	if s.mute > 0 {
-		log = log.With("others", s.mute) // before it, like it
-		s.mute = 0
+	if s.dropped > 0 {
+		log = log.With("others", s.dropped)
+		s.dropped = 0
 	}
 	log.Log(context.Background(), level, message, "reason", reason)
 }
 
-// slots are the connections that a server may have.
+// slots limits the connections of a server.
 type slots struct {
 	log             *slog.Logger
 	maxOpen         int
-	maxWaiting      int // from one address, without a good stream key
+	maxWaiting      int // from one address, without a valid stream key
 	counters        *Counters
 	unauthenticated *unauthenticated
 
 	mu         sync.Mutex
 	open       int
-	waiting    map[netip.Prefix]int // connections without a good stream key
+	waiting    map[netip.Prefix]int // connections without a valid stream key
 	failing    weir.Buckets[netip.Prefix]
-	turnedAway int // since the log told of it
-	told       time.Time
+	turnedAway int // since the last log line
+	logged     time.Time
 }
 
-func newSlots(maxOpen, maxWaiting int, log *slog.Logger) *slots {
+// newSlots returns the slots of a server; 0 = the default of a limit. counters may be nil.
+func newSlots(maxOpen, maxWaiting int, counters *Counters, log *slog.Logger) *slots {
 	return &slots{
-		log: log, maxOpen: maxOpen, maxWaiting: maxWaiting, counters: &Counters{}, unauthenticated: newUnauthenticated(),
-		waiting: map[netip.Prefix]int{}, failing: weir.Buckets[netip.Prefix]{AtOnce: maxFailuresAtOnce, PerSecond: failuresPerSecond, Max: maxFailing},
+		log: log, maxOpen: cmp.Or(maxOpen, 1000), maxWaiting: cmp.Or(maxWaiting, 32), counters: cmp.Or(counters, &Counters{}),
+		unauthenticated: newUnauthenticated(), waiting: map[netip.Prefix]int{},
+		failing: weir.Buckets[netip.Prefix]{AtOnce: maxFailuresAtOnce, PerSecond: failuresPerSecond, Max: maxFailing},
 	}
 }
 
-// countBy lets others read how many connections there are.
-func (s *slots) countBy(c *Counters) *slots {
-	if c != nil {
-		s.counters = c
-	}
-	return s
-}
-
-// slot is the place of a connection among those that are allowed.
+// slot is the slot of one connection.
 type slot struct {
 	slots   *slots
 	from    netip.Prefix
@@ -100,10 +94,10 @@ func (s *slots) admit(remote net.Addr) (*slot, bool) {
 	if s.open >= s.maxOpen || s.waiting[from] >= s.maxWaiting || !s.failing.Allows(from, time.Now()) {
 		s.turnedAway++
 		s.counters.turnedAway.Add(1)
-		if now := time.Now(); now.Sub(s.told) > tellEvery {
+		if now := time.Now(); now.Sub(s.logged) > logEvery {
 			s.log.Warn("too many connections; some were turned away", "count", s.turnedAway, "open", s.open,
 				"waiting", s.waiting[from], "remote", remote.String())
-			s.turnedAway, s.told = 0, now
+			s.turnedAway, s.logged = 0, now
 		}
 		return nil, false
 	}
@@ -113,11 +107,10 @@ func (s *slots) admit(remote net.Addr) (*slot, bool) {
 	return &slot{s, from, true}, true
 }
 
-// fail notes that the connection did not show a good stream key: that costs a look into
-// the database, and a line in the log.
+// fail notes that the connection had no valid stream key: that costs a database query and a log line.
 func (t *slot) fail() { t.slots.failing.Take(t.from, time.Now()) }
 
-// settle says that the connection showed a good stream key.
+// settle notes that the connection has a valid stream key.
 func (t *slot) settle() {
 	t.slots.mu.Lock()
 	defer t.slots.mu.Unlock()
@@ -130,8 +123,7 @@ func (t *slot) settle() {
 	}
 }
 
-// leave gives the slot back.
-func (t *slot) leave() {
+func (t *slot) free() {
 	t.settle()
 	t.slots.mu.Lock()
 	defer t.slots.mu.Unlock()
@@ -139,7 +131,7 @@ func (t *slot) leave() {
 	t.slots.counters.open.Add(-1)
 }
 
-// network is weir.Network of whom a connection is with.
+// network returns weir.Network of an address.
 func network(a net.Addr) netip.Prefix {
 	with, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
@@ -147,3 +139,47 @@ func network(a net.Addr) netip.Prefix {
 	}
 	return weir.Network(with.AddrPort().Addr())
 }
+
+// The maximum number of log lines about the media of one connection: per second, and at once.
+const (
+	mediaLines       = 0.1
+	mediaLinesAtOnce = 10
+)
+
+// bounded returns a logger for messages that a client can cause as often as it wants. It drops
+// those beyond the limit.
+func bounded(log *slog.Logger) *slog.Logger {
+	return slog.New(boundedHandler{log.Handler(), rate.NewLimiter(mediaLines, mediaLinesAtOnce)})
+}
+
+type boundedHandler struct {
+	slog.Handler
+	lines *rate.Limiter
+}
+
+func (h boundedHandler) Handle(ctx context.Context, r slog.Record) error {
+	if !h.lines.AllowN(r.Time, 1) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h boundedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return boundedHandler{h.Handler.WithAttrs(attrs), h.lines}
+}
+
+func (h boundedHandler) WithGroup(name string) slog.Handler {
+	return boundedHandler{h.Handler.WithGroup(name), h.lines}
+}
+
+// Counters count the connections of all listeners that share them.
+type Counters struct{ open, turnedAway atomic.Int64 }
+
+// Stats are the current values of Counters.
+type Stats struct {
+	Connections int64 // that are open
+	TurnedAway  int64 // because there were too many
+}
+
+// Stats returns the current values.
+func (c *Counters) Stats() Stats { return Stats{c.open.Load(), c.turnedAway.Load()} }

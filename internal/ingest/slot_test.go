@@ -11,36 +11,36 @@ import (
 	"time"
 )
 
-// Unauthenticated can't fill the log: of most of them only their number is told.
-func TestUnauthenticatedAreToldOfAtABoundedRate(t *testing.T) {
+// Unauthenticated clients can't fill the log: most of them are only counted.
+func TestUnauthenticatedLogLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book, s := &logBook{}, newUnauthenticated()
 		for range 600 {
 			for range 100 {
-				s.tell(book.logger(), slog.LevelWarn, "publisher refused", "no stream has this stream key")
+				s.report(book.logger(), slog.LevelWarn, "publisher refused", "no stream has this stream key")
 			}
 			time.Sleep(100 * time.Millisecond) // of the bubble's clock
 		}
 		lines := strings.Count(book.String(), "publisher refused")
 		if limit := unauthenticatedLinesAtOnce + unauthenticatedLines*60 + 1; lines > limit || lines < limit/2 {
-			t.Errorf("%d lines about 60,000 strangers in a minute, want about %d", lines, limit)
+			t.Errorf("%d lines about 60,000 clients in a minute, want about %d", lines, limit)
 		}
 		if !strings.Contains(book.String(), "others=") {
-			t.Errorf("nothing tells of the others:\n%s", book)
+			t.Errorf("the others are not counted:\n%s", book)
 		}
 	})
 }
 
-// Who fails again and again is not heard for a while, and others are.
+// An address with many failures is blocked for a while, others are not.
 func TestFailuresOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(10, 10, slog.New(slog.DiscardHandler))
+		s := newSlots(10, 10, nil, slog.New(slog.DiscardHandler))
 		attacker, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
 		try := func(from net.Addr) bool {
 			slot, ok := s.admit(from)
 			if ok {
 				slot.fail()
-				slot.leave()
+				slot.free()
 			}
 			return ok
 		}
@@ -61,7 +61,7 @@ func TestFailuresOfAnAddress(t *testing.T) {
 	})
 }
 
-// What does not speak TLS at the endpoint of RTMPS is told of.
+// A client of RTMPS that does not use TLS is logged.
 func TestRTMPSGarbage(t *testing.T) {
 	address, log := start(t, RTMP{Listener: tls.NewListener(listen(t), &tls.Config{MinVersion: tls.VersionTLS12})}, newTestHub())
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)

@@ -1,15 +1,12 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,31 +25,26 @@ type SRT struct {
 
 	// Passphrase is what encoders must encrypt with; empty = they must not encrypt.
 	Passphrase weir.Secret
+	Counters   *Counters // may be nil
 
-	// Counters, if there are some, count the connections.
-	Counters *Counters
-	// MaxConnections is how many there may be at once; 0 = 1000.
-	MaxConnections int
-	// MaxWaiting is how many connections from one address may be there without having
-	// shown a good stream key; 0 = 32.
-	MaxWaiting int
-
-	// listening, if a test wants to know, gets the address that is listened on.
-	listening func(net.Addr)
-	// publish is Hub.Publish, if a test does not want another one.
-	publish func(ctx context.Context, key string, from live.Source) (publisher, error)
+	// For tests; zero values = the defaults.
+	maxOpen, maxWaiting int
+	publish             publishFunc
+	listening           func(net.Addr) // gets the address that is listened on
 }
 
-// srtAnswerTime is how long a handshake may take here: callers give up after three seconds.
+// srtAnswerTime is the maximum time to check a stream key: callers give up after three seconds.
 const srtAnswerTime = 3 * time.Second
 
-// Run lets encoders in until ctx ends, and returns when the last of them is gone.
+// errUnpublished is the error of a stream that its encoder ended in order.
+var errUnpublished = errors.New("the encoder ended the stream")
+
+// Run accepts connections until ctx ends, and returns when the last one has ended.
 func (r SRT) Run(ctx context.Context) error {
 	if r.publish == nil {
 		r.publish = publishTo(r.Hub)
 	}
-	slots := newSlots(cmp.Or(r.MaxConnections, 1000), cmp.Or(r.MaxWaiting, 32), r.Log)
-	s := &srtServer{SRT: r, slots: slots.countBy(r.Counters)}
+	s := &srtServer{SRT: r, slots: newSlots(r.maxOpen, r.maxWaiting, r.Counters, r.Log)}
 	listener, err := srt.Listen(r.Addr, r.Passphrase)
 	if err != nil {
 		return err
@@ -90,15 +82,14 @@ type srtServer struct {
 	connections sync.WaitGroup
 }
 
-// serve serves one connection.
 func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
-	defer t.leave()
+	defer t.free()
 	from := live.Source{Protocol: "srt", Remote: request.RemoteAddr().String()}
 	log := s.Log.With("remote", from.Remote)
 	refuse := func(err error, why string) {
 		request.Reject(err)
 		t.fail()
-		s.unauthenticated.tell(log, slog.LevelWarn, "publisher refused", why)
+		s.unauthenticated.report(log, slog.LevelWarn, "publisher refused", why)
 	}
 	key, err := request.StreamKey()
 	if err != nil {
@@ -120,27 +111,15 @@ func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 		log.Warn("connection could not be accepted", "err", err)
 		return
 	}
-	// Whatever an encoder can make us do, it happens to it alone.
+	// A panic that an encoder causes ends only its own connection.
 	defer func() {
 		if problem := recover(); problem != nil {
-			c.leave(false)
+			publisher.Close(false)
 			log.Error("connection ended by a defect", "err", problem, "stack", string(debug.Stack()))
 		}
 	}()
 	c.log.Info("publisher connected", "protocol", from.Protocol)
-	c.end(ctx, c.run(ctx, conn))
-}
-
-// refusedKey returns why an encoder can't publish with its stream key.
-func refusedKey(err error, log *slog.Logger) string {
-	if weir.KindOf(err) == weir.NotFound {
-		return "no stream has this stream key"
-	}
-	if e, ok := errors.AsType[*weir.Error](err); ok && e.Kind != weir.Internal {
-		return strings.Join(e.Messages, "; ")
-	}
-	log.Error("stream key could not be looked up", "err", err)
-	return "the stream key could not be looked up"
+	c.run(ctx, conn)
 }
 
 // srtConn is what a connection needs of an srt.Conn.
@@ -151,7 +130,7 @@ type srtConn interface {
 	Latency() time.Duration
 }
 
-// srtConnection takes what one encoder sends.
+// srtConnection is the connection of an encoder.
 type srtConnection struct {
 	log       *slog.Logger
 	publisher publisher
@@ -162,11 +141,17 @@ func newSRTConnection(p publisher, log *slog.Logger) *srtConnection {
 	return &srtConnection{log, p, newFeed(p, bounded(log))}
 }
 
-// errToldToEnd ends a connection whose publisher must end.
-var errToldToEnd = errors.New("the stream was ended here")
+// errPublisherEnded is why a connection ends whose publisher was ended by the hub.
+var errPublisherEnded = errors.New("the stream was ended here")
 
-// run reads until the connection ends, closes it, and returns why it ended.
-func (c *srtConnection) run(ctx context.Context, conn srtConn) error {
+// run receives the stream, and closes the publisher at the end.
+func (c *srtConnection) run(ctx context.Context, conn srtConn) {
+	err := c.receive(ctx, conn)
+	c.feed.end(ctx, c.log, err, errors.Is(err, errUnpublished), errors.Is(err, context.Canceled))
+}
+
+// receive reads until the connection ends, closes it, and returns why it ended.
+func (c *srtConnection) receive(ctx context.Context, conn srtConn) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	var closing sync.WaitGroup
 	defer closing.Wait()
@@ -174,7 +159,7 @@ func (c *srtConnection) run(ctx context.Context, conn srtConn) error {
 	closing.Go(func() {
 		select {
 		case <-c.publisher.Done():
-			cancel(errToldToEnd)
+			cancel(errPublisherEnded)
 		case <-reading.Done():
 		}
 		_ = conn.Close()
@@ -185,7 +170,7 @@ func (c *srtConnection) run(ctx context.Context, conn srtConn) error {
 	stream := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error {
 		silent.Reset(timeout)
 		return c.feed.add(ctx, p, at)
-	}, c.feed.promise, c.feed.log)
+	}, c.feed.announce, c.feed.log)
 	err := c.read(conn, stream)
 	if reading.Err() != nil {
 		return context.Cause(reading)
@@ -193,7 +178,6 @@ func (c *srtConnection) run(ctx context.Context, conn srtConn) error {
 	return err
 }
 
-// read reads to the end.
 func (c *srtConnection) read(conn srtConn, stream *mpegts.Demuxer) error {
 	buffer := make([]byte, 8*mpegts.PacketSize)
 	for {
@@ -212,27 +196,5 @@ func (c *srtConnection) read(conn srtConn, stream *mpegts.Demuxer) error {
 		case err != nil:
 			return err
 		}
-	}
-}
-
-// end lets the publisher go and says why in the log.
-func (c *srtConnection) end(ctx context.Context, err error) {
-	var ended error // by the hub
-	select {
-	case <-c.publisher.Done():
-		ended = c.publisher.Write(live.Frame{})
-	default:
-		err = errors.Join(err, c.feed.finish(ctx))
-	}
-	clean := errors.Is(err, errUnpublished)
-	c.leave(clean)
-	logEnd(c.log, ending{stopping: errors.Is(err, context.Canceled), ended: ended, clean: clean, why: err, lost: fmt.Sprint(err)})
-}
-
-// leave lets the publisher go.
-func (c *srtConnection) leave(clean bool) {
-	if p := c.publisher; p != nil {
-		c.publisher = nil
-		p.Close(clean)
 	}
 }

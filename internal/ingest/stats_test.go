@@ -9,8 +9,8 @@ import (
 func TestCountersOfSlots(t *testing.T) {
 	var shared Counters
 	remote := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
-	first := newSlots(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
-	second := newSlots(2, 1, slog.New(slog.DiscardHandler)).countBy(&shared)
+	first := newSlots(2, 1, &shared, slog.New(slog.DiscardHandler))
+	second := newSlots(2, 1, &shared, slog.New(slog.DiscardHandler))
 	a, ok := first.admit(remote)
 	b, also := second.admit(remote)
 	if !ok || !also {
@@ -22,8 +22,8 @@ func TestCountersOfSlots(t *testing.T) {
 	if got, want := shared.Stats(), (Stats{Connections: 2, TurnedAway: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
-	a.leave()
-	b.leave()
+	a.free()
+	b.free()
 	if got, want := shared.Stats(), (Stats{TurnedAway: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}

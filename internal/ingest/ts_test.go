@@ -30,15 +30,15 @@ func tsClip(t testing.TB, name, options string) []byte {
 	return data
 }
 
-// What a feed makes of audio and video that weir can't take.
-func TestTSLeftOut(t *testing.T) {
+// Audio and video with unsupported codecs.
+func TestTSUnsupportedCodecs(t *testing.T) {
 	for _, tt := range []struct {
 		name, options string
 		tracks        int
 		err, log      string
 	}{
-		{"sound", "-c:v copy -c:a ac3", 1, "", "AC-3 can't be taken; send AAC or Opus"},
-		{"pictures", "-c:v mpeg2video -c:a copy", 0, "pictures in MPEG-2 can't be taken", ""},
+		{"audio", "-c:v copy -c:a ac3", 1, "", "AC-3 can't be taken; send AAC or Opus"},
+		{"video", "-c:v mpeg2video -c:a copy", 0, "pictures in MPEG-2 can't be taken", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			hub, log := newTestHub(), &logBook{}
@@ -47,7 +47,7 @@ func TestTSLeftOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := newFeed(p, log.logger())
-			d := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error { return f.add(t.Context(), p, at) }, f.promise, log.logger())
+			d := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error { return f.add(t.Context(), p, at) }, f.announce, log.logger())
 			err = d.Write(tsClip(t, "flv", tt.options))
 			if tt.err != "" && (weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), tt.err)) || tt.err == "" && err != nil {
 				t.Errorf("error %v, want %q", err, tt.err)
@@ -71,7 +71,7 @@ func TestTSLeftOut(t *testing.T) {
 
 // FuzzTS: whatever a transport stream says, a feed ends with an error of the sender at most.
 func FuzzTS(f *testing.F) {
-	for _, c := range []struct{ name, options string }{{"flv", "-c copy -t 0.2"}, {"sound.flv", "-c copy -t 0.2 -mpegts_flags +latm"}, {"opus.mp4", "-c copy -t 0.2"}} {
+	for _, c := range []struct{ name, options string }{{"flv", "-c copy -t 0.2"}, {"audio.flv", "-c copy -t 0.2 -mpegts_flags +latm"}, {"opus.mp4", "-c copy -t 0.2"}} {
 		stream := tsClip(f, c.name, c.options)
 		f.Add(stream[:min(len(stream), 40*mpegts.PacketSize)])
 	}
@@ -84,7 +84,7 @@ func FuzzTS(f *testing.F) {
 		feed := newFeed(p, slog.New(slog.DiscardHandler))
 		d := mpegts.NewDemuxer(func(p codec.Packet, at time.Duration) error {
 			return feed.add(t.Context(), p, at)
-		}, feed.promise, slog.New(slog.DiscardHandler))
+		}, feed.announce, slog.New(slog.DiscardHandler))
 		if err := d.Write(stream); err != nil && weir.KindOf(err) != weir.Invalid {
 			t.Errorf("error %v, which is not the sender's", err)
 		}

@@ -1,9 +1,9 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -26,43 +26,31 @@ type WHIP struct {
 	Hub            *live.Hub
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
-	// Counters, if there are some, count the sessions.
-	Counters *Counters
-	// Observe is told of every request, for metrics; may be nil.
+	Counters       *Counters // may be nil
+	// Observe is called after every request, for metrics; may be nil.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 
-	unauthenticated *unauthenticated // who is refused
-	// publish is Hub.Publish, if a test does not want another one.
-	publish func(ctx context.Context, key string, from live.Source) (publisher, error)
+	unauthenticated *unauthenticated // logs refused clients
+	publish         publishFunc      // nil = that of Hub
 }
 
-// Why a session ends.
+// Why a session ends, beside the errors of package rtc.
 var (
-	errDeleted  = errors.New("the encoder ended the session")
-	errNoMedia  = errors.New("nothing came in time")
-	errShutdown = errors.New("shutting down")
-	errTold     = errors.New("the publisher was told to end")
+	errNoMedia = errors.New("nothing came in time")
+	errTold    = errors.New("the publisher was told to end")
 )
 
 // Endpoint returns the handler. Its Close ends the sessions.
 func (w WHIP) Endpoint() *rtc.Endpoint {
-	if w.Counters == nil {
-		w.Counters = &Counters{}
-	}
+	w.Counters = cmp.Or(w.Counters, &Counters{})
 	w.unauthenticated = newUnauthenticated()
 	if w.publish == nil {
-		w.publish = func(ctx context.Context, key string, from live.Source) (publisher, error) {
-			p, err := w.Hub.Publish(ctx, key, from)
-			if err != nil {
-				return nil, err
-			}
-			return p, nil
-		}
+		w.publish = publishTo(w.Hub)
 	}
 	return &rtc.Endpoint{Open: w.open, Route: rtc.EndpointPath + "{streamKey}", Log: w.Log, Observe: w.Observe}
 }
 
-// open lets an encoder in whose stream key is good.
+// open starts a session for an encoder with a valid stream key.
 func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
 	addr := weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), w.TrustedProxies)
 	remote := addr.String()
@@ -91,42 +79,37 @@ func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
 		log: w.Log.With("remote", remote, "stream", p.StreamID()),
 	}
 	s.feed = newFeed(p, bounded(s.log))
-	s.feed.promise(receiver.Sends())
+	s.feed.announce(receiver.Sends())
 	go s.run(ctx)
 	return s, nil
 }
 
-// refuse says in the log why an encoder is not let in, as it is told. What is wrong here
-// is logged where it is answered.
+// refuse logs why an encoder is refused. The endpoint logs internal errors.
 func (w WHIP) refuse(err error, log *slog.Logger) error {
 	if weir.KindOf(err) != weir.Internal {
-		w.unauthenticated.tell(log, slog.LevelWarn, "publisher refused", err.Error())
+		w.unauthenticated.report(log, slog.LevelWarn, "publisher refused", err.Error())
 	}
 	return err
 }
 
-// whipSession is an encoder that publishes.
+// whipSession is the session of an encoder.
 type whipSession struct {
 	*rtc.Receiver
 	publisher publisher
 	feed      *feed
-	heard     bool // audio came
+	heard     bool // audio was received
 	log       *slog.Logger
 	counters  *Counters
 	end       context.CancelCauseFunc
 	over      chan struct{}
 }
 
-// Leave ends the session because the encoder says so.
-func (s *whipSession) Leave() { s.end(errDeleted) }
+// End ends the session.
+func (s *whipSession) End(cause error) { s.end(cause) }
 
-// Stop ends the session because this server does.
-func (s *whipSession) Stop() { s.end(errShutdown) }
-
-// Done is closed when nothing of the session is left.
+// Done is closed when the session has ended.
 func (s *whipSession) Done() <-chan struct{} { return s.over }
 
-// run takes frames until the session ends.
 func (s *whipSession) run(ctx context.Context) {
 	defer close(s.over)
 	defer s.end(nil)
@@ -142,14 +125,14 @@ func (s *whipSession) run(ctx context.Context) {
 	err := s.take(ctx)
 	s.end(err)
 	watch.Wait()
-	s.leave(context.WithoutCancel(ctx), err)
+	s.feed.end(context.WithoutCancel(ctx), s.log, err, errors.Is(err, rtc.ErrLeft), errors.Is(err, rtc.ErrShutdown))
 	s.Close()
 	s.counters.open.Add(-1)
 }
 
-// take hands the frames of the encoder to the feed and returns why there are no more.
+// take adds the frames of the encoder to the feed and returns why there are no more.
 func (s *whipSession) take(ctx context.Context) (err error) {
-	// Whatever an encoder can make us do, it happens to it alone.
+	// A panic that an encoder causes ends only its own session.
 	defer func() {
 		if problem := recover(); problem != nil {
 			s.log.Error("session ended by a defect", "err", problem, "stack", string(debug.Stack()))
@@ -170,14 +153,13 @@ func (s *whipSession) take(ctx context.Context) (err error) {
 	}
 }
 
-// frame hands a frame to the feed.
 func (s *whipSession) frame(ctx context.Context, f rtc.Frame) error {
 	p := codec.Packet{Kind: f.Kind, Codec: codec.H264, Composition: f.PTS - f.DTS, Data: f.Data}
 	if f.Kind == cmaf.Audio {
 		p.Codec = codec.Opus
 		if !s.heard {
 			s.heard = true
-			// Over WebRTC, Opus has two channels and says nothing ahead of them.
+			// Over WebRTC, Opus has two channels and no configuration.
 			if err := s.feed.add(ctx, codec.Packet{Kind: cmaf.Audio, Codec: codec.Opus, Config: true, Data: codec.OpusHead(2)}, f.DTS); err != nil {
 				return err
 			}
@@ -186,24 +168,8 @@ func (s *whipSession) frame(ctx context.Context, f rtc.Frame) error {
 	return s.feed.add(ctx, p, f.DTS)
 }
 
-// leave lets the publisher go and says why in the log.
-func (s *whipSession) leave(ctx context.Context, why error) {
-	clean := errors.Is(why, errDeleted) || errors.Is(why, rtc.ErrLeft)
-	var ended error // by the hub
-	select {
-	case <-s.publisher.Done():
-		ended = s.publisher.Write(live.Frame{})
-	default:
-		if err := s.feed.finish(ctx); err != nil {
-			why = errors.Join(why, err)
-		}
-	}
-	s.publisher.Close(clean)
-	logEnd(s.log, ending{stopping: errors.Is(why, errShutdown), ended: ended, clean: clean, why: why, lost: fmt.Sprint(why)})
-}
-
-// IsStreamKey reports whether an id in an address has the form of a stream key: four
-// groups with dashes between them. Playback ids have none.
+// IsStreamKey reports whether an id in a URL has the form of a stream key: four groups of four
+// characters with dashes between them. Playback ids have no dashes.
 func IsStreamKey(id string) bool {
 	groups := strings.Split(strings.TrimPrefix(id, "video+"), "-")
 	for _, g := range groups {

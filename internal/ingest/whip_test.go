@@ -49,7 +49,7 @@ func TestWHIP(t *testing.T) {
 	}{
 		"deleted":      {func(p *rtctest.Peer, _ *rtc.Endpoint, _ *testPublisher) { deleted(p) }, "clean"},
 		"closed":       {func(p *rtctest.Peer, _ *rtc.Endpoint, _ *testPublisher) { p.Close() }, "clean"},
-		"told to end":  {func(_ *rtctest.Peer, _ *rtc.Endpoint, to *testPublisher) { close(to.done) }, "lost"},
+		"hub ends it":  {func(_ *rtctest.Peer, _ *rtc.Endpoint, to *testPublisher) { close(to.done) }, "lost"},
 		"server stops": {func(_ *rtctest.Peer, d *rtc.Endpoint, _ *testPublisher) { d.Close() }, "lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func deleted(p *rtctest.Peer) {
 	}
 }
 
-// checkWHIP looks at what came.
+// checkWHIP checks the received frames.
 func checkWHIP(t *testing.T, p *testPublisher) {
 	t.Helper()
 	p.hub.mu.Lock()
@@ -111,18 +111,18 @@ func checkWHIP(t *testing.T, p *testPublisher) {
 		before, ok := last[f.kind]
 		switch {
 		case !ok && f.kind == cmaf.Video && !f.Sync:
-			t.Error("the first picture is no key frame")
+			t.Error("the first video frame is no key frame")
 		case ok && f.DTS <= before.DTS || f.PTS != f.DTS:
 			t.Fatalf("frame %d, %s, is decoded at %v and shown at %v, the one before at %v", i, f.kind, f.DTS, f.PTS, before.DTS)
 		}
 		last[f.kind] = f.Frame
 	}
 	if apart := (last[cmaf.Video].PTS - last[cmaf.Audio].PTS).Abs(); apart > 500e6 {
-		t.Errorf("sound and picture end %v apart", apart)
+		t.Errorf("audio and video end %v apart", apart)
 	}
 }
 
-// What can't be used is refused, and what is asked of no session too.
+// Invalid offers are refused, and so are requests without a session.
 func TestWHIPRefused(t *testing.T) {
 	hub := newTestHub()
 	url, _, _ := startWHIP(t, hub)

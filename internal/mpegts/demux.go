@@ -4,27 +4,28 @@ import (
 	"bytes"
 	"encoding/binary"
 	"log/slog"
+	"slices"
 	"time"
 
 	"weir/internal/codec"
 )
 
 const (
-	// maxPES is the maximum length of a PES packet, and so of a frame of video.
-	maxPES = 8 << 20
-	// keptPES is how much of that memory is kept from one PES packet to the next.
+	// maxPES is the maximum size of a PES packet.
+	maxPES = codec.MaxFrame
+	// keptPES is the maximum size of a buffer that is reused for the next PES packet.
 	keptPES = 1 << 20
 	// maxComposition is the maximum time from decoding to presentation.
 	maxComposition = 10 * time.Second
-	// logEvery is how often the log tells of damage.
+	// logEvery is the minimum interval of log lines about damage.
 	logEvery = 10 * time.Second
 )
 
-// Demuxer makes packets of a transport stream. It takes the first program, and one video
-// track and one audio track of it.
+// Demuxer makes packets of a transport stream. It uses the first program, and one video track and
+// one audio track of it.
 //
-// It accepts any bytes: what was lost or damaged is dropped, up to the next frame that
-// arrives whole. Its errors are those of take.
+// It accepts any bytes: after loss or damage it drops data up to the next complete frame. Its
+// errors are those of take.
 type Demuxer struct {
 	take     func(p codec.Packet, at time.Duration) error
 	announce func(video, audio bool)
@@ -38,19 +39,19 @@ type Demuxer struct {
 	audio    *demuxTrack
 	clock    stampClock
 
-	dropped int // frames, or places without a packet, since the log told of them
+	dropped int // frames, or places without a packet, since the last log line
 	logged  time.Time
 }
 
-// demuxTrack is a track that is read.
+// demuxTrack is the state of a track.
 type demuxTrack struct {
 	trackInfo
 	counter int    // of its packets, modulo 16; -1 = not known
-	pes     []byte // the PES packet that arrives
+	pes     []byte // the unfinished PES packet
 	begun   bool   // there is one
 
-	// The time of the next frame if it has no time stamp: video continues in the step of the
-	// frames before it, audio at their end.
+	// The time of the next frame if it has no time stamp: video continues in the step of the frames
+	// before it, audio at their end.
 	next  time.Duration
 	step  time.Duration
 	timed bool
@@ -58,14 +59,10 @@ type demuxTrack struct {
 	audio audioFrames
 }
 
-// NewDemuxer returns a demuxer that hands packets to take, with their decode times. The data
-// of a packet belongs to take. announce learns which kinds of tracks there are, each time a
-// table says so. The log learns of damage.
-func NewDemuxer(
-	take func(p codec.Packet, at time.Duration) error,
-	announce func(video, audio bool),
-	log *slog.Logger,
-) *Demuxer {
+// NewDemuxer returns a demuxer that gives packets to take, with their decode times. The data of a
+// packet belongs to take. announce gets the kinds of tracks whenever a table lists them. Damage is
+// logged.
+func NewDemuxer(take func(p codec.Packet, at time.Duration) error, announce func(video, audio bool), log *slog.Logger) *Demuxer {
 	return &Demuxer{
 		take: take, announce: announce, log: log,
 		programs: sectionReader{pid: 0, counter: -1}, tracks: sectionReader{pid: nullPID, counter: -1},
@@ -102,20 +99,22 @@ func (d *Demuxer) resync(data []byte) int {
 	return len(data)
 }
 
-// Lost says that bytes are missing before those that are written next.
+// Lost notes that bytes are missing before those that are written next.
 func (d *Demuxer) Lost() {
 	d.carry = d.carry[:0]
 	d.programs.forget()
 	d.tracks.forget()
-	for _, t := range []*demuxTrack{d.video, d.audio} {
-		if t != nil {
-			d.damage(t)
-			t.counter = -1
-		}
+	for _, t := range d.used() {
+		d.damage(t)
+		t.counter = -1
 	}
 }
 
-// drop notes that something was left out.
+func (d *Demuxer) used() []*demuxTrack {
+	return slices.DeleteFunc([]*demuxTrack{d.video, d.audio}, func(t *demuxTrack) bool { return t == nil })
+}
+
+// drop counts and logs that something was dropped.
 func (d *Demuxer) drop() {
 	d.dropped++
 	if now := time.Now(); now.Sub(d.logged) > logEvery {
@@ -124,7 +123,7 @@ func (d *Demuxer) drop() {
 	}
 }
 
-// damage drops the frame that arrives.
+// damage drops the unfinished frame.
 func (d *Demuxer) damage(t *demuxTrack) {
 	if t.begun || len(t.audio.rest) > 0 {
 		d.drop()
@@ -132,7 +131,6 @@ func (d *Demuxer) damage(t *demuxTrack) {
 	t.begun, t.pes, t.audio.rest = false, t.pes[:0], nil
 }
 
-// packet takes a transport packet.
 func (d *Demuxer) packet(p []byte) error {
 	pid := binary.BigEndian.Uint16(p[1:]) & nullPID
 	payload, jumps, ok := parsePayload(p)
@@ -182,7 +180,7 @@ func (d *Demuxer) track(pid uint16) *demuxTrack {
 	return nil
 }
 
-// payload takes a piece of a PES packet.
+// payload takes a part of a PES packet.
 func (d *Demuxer) payload(t *demuxTrack, payload []byte, starts bool) error {
 	if starts {
 		if err := d.finish(t); err != nil {
@@ -198,7 +196,7 @@ func (d *Demuxer) payload(t *demuxTrack, payload []byte, starts bool) error {
 		return nil
 	}
 	t.pes = append(t.pes, payload...)
-	// A PES packet with a length need not wait for the next one.
+	// A PES packet with a length is complete before the next one starts.
 	if size, ok := pesSize(t.pes); ok && len(t.pes) >= size {
 		t.pes = t.pes[:size]
 		return d.finish(t)
@@ -206,12 +204,9 @@ func (d *Demuxer) payload(t *demuxTrack, payload []byte, starts bool) error {
 	return nil
 }
 
-// Flush hands on the frames whose end only the next one would have told.
+// Flush passes on the last frames, which no other frame completes.
 func (d *Demuxer) Flush() error {
-	for _, t := range []*demuxTrack{d.video, d.audio} {
-		if t == nil {
-			continue
-		}
+	for _, t := range d.used() {
 		if err := d.finish(t); err != nil {
 			return err
 		}
@@ -219,7 +214,7 @@ func (d *Demuxer) Flush() error {
 	return nil
 }
 
-// finish hands on the PES packet that arrived, if it is whole.
+// finish passes on the frames of a PES packet, if it is complete.
 func (d *Demuxer) finish(t *demuxTrack) error {
 	if !t.begun {
 		return nil
@@ -240,8 +235,8 @@ func (d *Demuxer) finish(t *demuxTrack) error {
 	return d.videoPES(t, p)
 }
 
-// stampClock makes times of time stamps, which wrap every 26.5 hours. All tracks share it,
-// so that none is a day ahead.
+// stampClock unwraps time stamps, which wrap every 26.5 hours. All tracks share it, so that none is
+// a day ahead.
 type stampClock struct {
 	last int64
 	set  bool
@@ -260,19 +255,12 @@ func (c *stampClock) unwrap(stamp uint64) int64 {
 func (c *stampClock) times(p pes) (at, composition time.Duration) {
 	c.last = c.unwrap(p.dts)
 	dts, pts := c.last, c.unwrap(p.pts)
-	if composition = duration(pts-dts, ClockRate); composition < 0 || composition > maxComposition {
+	if composition = codec.Duration(pts-dts, ClockRate); composition < 0 || composition > maxComposition {
 		composition = 0
 	}
-	return duration(dts, ClockRate), composition
+	return codec.Duration(dts, ClockRate), composition
 }
 
-// duration returns the duration of n ticks or samples at a rate.
-func duration(n, rate int64) time.Duration {
-	whole := n / rate * int64(time.Second)
-	return time.Duration(whole + n%rate*int64(time.Second)/rate)
-}
-
-// videoPES hands on a frame of video.
 func (d *Demuxer) videoPES(t *demuxTrack, p pes) error {
 	at, composition := t.next, time.Duration(0)
 	switch {
@@ -285,14 +273,12 @@ func (d *Demuxer) videoPES(t *demuxTrack, p pes) error {
 		return nil
 	}
 	t.next, t.timed = at+t.step, true
-	packet := codec.Packet{Kind: codec.Video, Codec: t.codec, Composition: composition}
-	if !t.supported {
-		packet.Data = bytes.Clone(p.data)
-		return d.take(packet, at)
+	data := bytes.Clone(p.data)
+	if t.supported {
+		if data = codec.FromAnnexB(p.data); len(data) == 0 {
+			d.drop()
+			return nil
+		}
 	}
-	if packet.Data = codec.FromAnnexB(p.data); len(packet.Data) == 0 {
-		d.drop()
-		return nil
-	}
-	return d.take(packet, at)
+	return d.take(codec.Packet{Kind: codec.Video, Codec: t.codec, Composition: composition, Data: data}, at)
 }

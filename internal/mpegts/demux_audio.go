@@ -7,21 +7,22 @@ import (
 	"weir/internal/codec"
 )
 
-// audioFrames is what a track of audio keeps from one PES packet to the next.
+// audioFrames is the state of an audio track between PES packets.
 type audioFrames struct {
 	rest   []byte // the start of a frame whose end is in the next PES packet
-	config []byte // the configuration that was handed on last
+	config []byte // the last configuration that was passed on
 	latm   codec.LATM
 }
 
-// adtsSamples is the number of samples of a frame in ADTS.
-const adtsSamples = 1024
+const (
+	// adtsSamples is the number of samples of a frame in ADTS.
+	adtsSamples = 1024
+	// maxAudioRest is the maximum length of a frame, in ADTS and LATM: both have 13 bits for it.
+	maxAudioRest = 1<<13 + 8
+)
 
-// maxAudioRest is the maximum length of a frame, in ADTS and LATM: both have 13 bits for it.
-const maxAudioRest = 1<<13 + 8
-
-// audioPES hands on the frames of audio in a PES packet. Its time is that of the first frame
-// that starts in it.
+// audioPES passes on the frames of audio in a PES packet. Its time is that of the first frame that
+// starts in it.
 func (d *Demuxer) audioPES(t *demuxTrack, p pes) error {
 	var at time.Duration
 	if p.timed {
@@ -62,7 +63,6 @@ func (d *Demuxer) audioPES(t *demuxTrack, p pes) error {
 	return nil
 }
 
-// emit hands on a frame of audio of so many samples.
 func (d *Demuxer) emit(t *demuxTrack, config, frame []byte, samples, rate int64) error {
 	if !t.timed {
 		return nil
@@ -74,7 +74,7 @@ func (d *Demuxer) emit(t *demuxTrack, config, frame []byte, samples, rate int64)
 		}
 	}
 	at := t.next
-	t.next += duration(samples, rate)
+	t.next += codec.Duration(samples, rate)
 	return d.take(t.audioPacket(frame, false), at)
 }
 
@@ -83,7 +83,7 @@ func (t *demuxTrack) audioPacket(data []byte, config bool) codec.Packet {
 	return codec.Packet{Kind: codec.Audio, Codec: t.codec, Config: config, Data: bytes.Clone(data)}
 }
 
-// skip returns how many bytes to leave out until a frame may start.
+// skip returns how many bytes to drop until a frame may start.
 func (d *Demuxer) skip(data []byte, starts func([]byte) bool) int {
 	d.drop()
 	for i := 1; i < len(data); i++ {
@@ -94,7 +94,7 @@ func (d *Demuxer) skip(data []byte, starts func([]byte) bool) int {
 	return len(data)
 }
 
-// adts takes the first of some frames in ADTS and returns its length; 0 = its end is missing.
+// adts passes on the first frame in ADTS and returns its length; 0 = its end is missing.
 func (d *Demuxer) adts(t *demuxTrack, b []byte) (int, error) {
 	if codec.StartsADTS(b) && len(b) < codec.ADTSHeaderSize {
 		return 0, nil
@@ -112,7 +112,7 @@ func (d *Demuxer) adts(t *demuxTrack, b []byte) (int, error) {
 	return f.Size, d.emit(t, f.Config[:], b[f.Header:f.Size], adtsSamples, int64(f.SampleRate))
 }
 
-// latm takes the first of some elements in LOAS and returns its length; 0 = its end is missing.
+// latm passes on the first element in LOAS and returns its length; 0 = its end is missing.
 func (d *Demuxer) latm(t *demuxTrack, b []byte) (int, error) {
 	starts := func(b []byte) bool { return b[0] == 0x56 && (len(b) < 2 || b[1]&0xE0 == 0xE0) }
 	if !starts(b) {
@@ -140,7 +140,7 @@ func (d *Demuxer) latm(t *demuxTrack, b []byte) (int, error) {
 	return size, nil
 }
 
-// opus takes the first of some frames of Opus and returns its length, with its header.
+// opus passes on the first frame of Opus and returns its length with its header.
 func (d *Demuxer) opus(t *demuxTrack, b []byte) (int, error) {
 	frame, size, ok := opusUnit(b)
 	if !ok {

@@ -7,7 +7,7 @@ import (
 	"weir/internal/codec"
 )
 
-// readPrograms reads the table of programs. The first program counts, as long as it is there.
+// readPrograms reads the table of programs. The first program is used for as long as it is listed.
 func (d *Demuxer) readPrograms(b []byte) {
 	if b[0] != tablePrograms {
 		return
@@ -28,7 +28,7 @@ func (d *Demuxer) readPrograms(b []byte) {
 	}
 }
 
-// trackInfo is what the table of tracks says of a track.
+// trackInfo is an entry of the table of tracks.
 type trackInfo struct {
 	pid       uint16
 	kind      codec.Kind
@@ -38,7 +38,7 @@ type trackInfo struct {
 	supported bool
 }
 
-// framing is how frames of audio lie in PES packets.
+// framing is the format of audio frames in PES packets.
 type framing byte
 
 const (
@@ -77,8 +77,8 @@ func (d *Demuxer) readTracks(b []byte) {
 	d.announce(d.video != nil, d.audio != nil)
 }
 
-// choose returns the track that counts: the one that did before, else the first one with a
-// supported codec. Without one, the first counts, so that its codec can be named.
+// choose returns the track that is used: the same as before, else the first one with a supported
+// codec. If there is none, it returns the first one, so that an error can name its codec.
 func (d *Demuxer) choose(before *demuxTrack, tracks []trackInfo) *demuxTrack {
 	if before != nil && slices.Contains(tracks, before.trackInfo) {
 		return before
@@ -94,7 +94,6 @@ func (d *Demuxer) choose(before *demuxTrack, tracks []trackInfo) *demuxTrack {
 	return &demuxTrack{trackInfo: tracks[i], counter: -1}
 }
 
-// parseTrack reads an entry of the table of tracks.
 func parseTrack(streamType byte, pid uint16, descriptors []byte) trackInfo {
 	video := func(name string, supported bool) trackInfo {
 		return trackInfo{pid: pid, kind: codec.Video, codec: name, supported: supported}
@@ -129,8 +128,8 @@ func parseTrack(streamType byte, pid uint16, descriptors []byte) trackInfo {
 	return trackInfo{pid: pid}
 }
 
-// parsePrivate reads the descriptors of a private stream, as standards other than MPEG's
-// define them.
+// parsePrivate reads the descriptors of a private stream, as standards other than MPEG's define
+// them.
 func parsePrivate(pid uint16, descriptors []byte) trackInfo {
 	const opusChannels = 0x80
 	t := trackInfo{pid: pid}

@@ -89,8 +89,8 @@ func demux(t *testing.T, stream []byte, size int) *received {
 	return &r
 }
 
-// TestDemuxPieces: the size of the pieces does not matter, nor what is before the stream, nor
-// null packets and duplicates.
+// TestDemuxPieces: the size of the pieces does not matter, nor what is before the stream, nor null
+// packets and duplicates.
 func TestDemuxPieces(t *testing.T) {
 	stream := clip(t, h264AAC)
 	want := demux(t, stream, len(stream))
@@ -123,19 +123,19 @@ func TestDemuxPieces(t *testing.T) {
 	}
 }
 
-// TestDemuxLoss: of a stream with losses, frames arrive whole or not at all, and those after a
-// loss do arrive.
+// TestDemuxLoss: of a stream with losses, frames arrive whole or not at all, and those after a loss
+// do arrive.
 func TestDemuxLoss(t *testing.T) {
 	stream := clip(t, h264AAC)
 	want := demux(t, stream, len(stream))
-	for _, told := range []bool{true, false} { // whether the connection knows that something is lost
+	for _, reported := range []bool{true, false} { // whether the connection knows that something is lost
 		var r received
 		d := r.demuxer()
 		chance := rand.New(rand.NewPCG(1, 2))
 		lost := 0
 		for piece := range slices.Chunk(stream, 7*PacketSize) {
 			if chance.IntN(20) == 0 {
-				if lost++; told {
+				if lost++; reported {
 					d.Lost()
 				}
 				continue
@@ -147,14 +147,14 @@ func TestDemuxLoss(t *testing.T) {
 		for kind, all := range want.frames {
 			came := r.frames[kind]
 			for _, got := range came {
-				// Audio whose time stamp was lost continues at the end of what came before.
+				// Audio whose time stamp was lost continues at the end of the frames before it.
 				near := func(a frame) bool { return a.Digest == got.Digest && (a.DTS-got.DTS).Abs() < time.Second }
 				if !slices.ContainsFunc(all, near) {
 					t.Errorf("%s at %v was not sent like this", kind, got.DTS)
 				}
 			}
 			if len(came) < len(all)/3 || len(came) == len(all) || lost == 0 {
-				t.Errorf("told=%v: %d frames of %d of %s came although %d pieces were lost", told, len(came), len(all), kind, lost)
+				t.Errorf("reported=%v: %d frames of %d of %s came although %d pieces were lost", reported, len(came), len(all), kind, lost)
 			}
 		}
 	}
@@ -167,8 +167,8 @@ func TestDemuxWrap(t *testing.T) {
 	turned := demux(t, clip(t, fmt.Sprintf(h264AAC+"-muxdelay 0 -muxpreload 0 -output_ts_offset %f", turn-1)), 1316)
 	for kind, frames := range turned.frames {
 		for i := range frames {
-			frames[i].DTS -= duration(1<<33-11*ClockRate, ClockRate)
-			frames[i].PTS -= duration(1<<33-11*ClockRate, ClockRate)
+			frames[i].DTS -= codec.Duration(1<<33-11*ClockRate, ClockRate)
+			frames[i].PTS -= codec.Duration(1<<33-11*ClockRate, ClockRate)
 		}
 		near := cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() <= time.Millisecond })
 		if diff := cmp.Diff(plain.frames[kind], frames, near); diff != "" {
@@ -209,8 +209,8 @@ func TestDemuxCodecs(t *testing.T) {
 	}
 }
 
-// TestDemuxBounds: a demuxer keeps no more than the maximum of a frame, whatever it is sent.
-func TestDemuxBounds(t *testing.T) {
+// TestDemuxLimits: a demuxer keeps no more than the maximum of a frame, whatever it is sent.
+func TestDemuxLimits(t *testing.T) {
 	var r received
 	d := r.demuxer()
 	if err := d.Write(clip(t, onlyH264)); err != nil {

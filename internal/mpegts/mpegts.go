@@ -1,16 +1,15 @@
 // Package mpegts reads and writes MPEG transport streams.
 //
-// A [Muxer] writes the segments of a rendition: a video track, an audio track, or one of
-// each. It takes [Unit]s, frames as MP4 files have them, and frames them as a transport
-// stream wants them: parameter sets and delimiters before video, ADTS headers before AAC.
-// A [Demuxer] goes the other way. It takes bytes as they arrive and hands on each frame as
-// a [codec.Packet] with its times; it survives loss and damage.
+// A [Muxer] writes the segments of a rendition: a video track, an audio track, or one of each. It
+// takes [Unit]s, frames in the format of MP4 files, and adds what a transport stream needs: parameter
+// sets and delimiters before video, ADTS headers before AAC. A [Demuxer] takes bytes as they arrive
+// and returns each frame as a [codec.Packet] with its times; it tolerates loss and damage.
 //
-// A transport stream is a sequence of packets of 188 bytes (packet.go). Tables say which
-// packets belong to which track (table.go). The packets of a track carry PES packets, each
-// with time stamps and one frame of video or a few of audio (pes.go).
+// A transport stream is a sequence of packets of 188 bytes (packet.go). Tables say which packets
+// belong to which track (table.go). The packets of a track carry PES packets, each with time stamps
+// and one frame of video or a few of audio (pes.go).
 //
-// The package is pure: it reads and writes bytes that it is given, and nothing else.
+// The package does no I/O of its own.
 package mpegts
 
 import (
@@ -58,8 +57,8 @@ const (
 	tagExtension    = 0x7F
 )
 
-// Detect reports whether data may be the start of a transport stream: a packet starts
-// within its first 188 bytes.
+// Detect reports whether data may be the start of a transport stream: a packet starts within its
+// first 188 bytes.
 func Detect(data []byte) bool {
 	return bytes.IndexByte(data[:min(len(data), PacketSize)], syncByte) >= 0
 }

@@ -10,9 +10,8 @@ import (
 
 // Times of a muxer, in ticks.
 const (
-	// origin is the time stamp of time 0. It leaves room for decode times before 0. It is
-	// the same for every stream, so all renditions and alternate audio tracks of a
-	// presentation stay in sync.
+	// origin is the time stamp of time 0. It allows decode times before 0. It is the same for every
+	// stream, so all renditions and alternate audio tracks of a presentation stay in sync.
 	origin = 10 * ClockRate
 
 	maxDelay    = 5 * ClockRate  // between decode and presentation time; see decodeTimes
@@ -32,8 +31,8 @@ const (
 
 // Unit is a frame of video or of audio. Times are in ticks of ClockRate.
 //
-// Decode times may be the sorted presentation times, and so later than the presentation
-// time of a frame: the muxer moves them all ahead by the delay that the frames need.
+// Decode times may be the sorted presentation times, and so later than the presentation time of a
+// frame: the muxer moves them all ahead by the delay that the frames need.
 type Unit struct {
 	PTS      int64
 	DTS      int64 // of video
@@ -43,13 +42,13 @@ type Unit struct {
 }
 
 // Muxer writes the segments of a video track, an audio track, or one of each. Each segment
-// continues the one before it without a seam: the state has what they share.
+// continues the one before it seamlessly: the state has what they share.
 type Muxer struct {
 	video, audio *stream
 	pat, pmt     []byte // payloads of their packets
 	state        State
 
-	// The segment in hand. The memory is reused.
+	// The current segment. The memory is reused.
 	videoUnits, audioUnits []pesUnit
 	frames                 [][]byte
 
@@ -57,8 +56,8 @@ type Muxer struct {
 	out packetWriter
 }
 
-// State is what a muxer must know after a segment to write the next one. Its zero value is
-// the start of a rendition. It is stored as JSON.
+// State is the state of a muxer between two segments. Its zero value is the start of a rendition.
+// It is stored as JSON.
 type State struct {
 	PAT   uint8 `json:"pat"` // the next continuity counters
 	PMT   uint8 `json:"pmt"`
@@ -81,8 +80,8 @@ type pesUnit struct {
 	first, end int // its frames
 }
 
-// NewMuxer returns a muxer that continues after the segment that left this state. Either
-// track may be nil. The error says which codec a transport stream can't carry.
+// NewMuxer returns a muxer that continues after the segment with this state. Either track may be
+// nil. The error says which codec a transport stream can't carry.
 func NewMuxer(video, audio *Track, state State) (*Muxer, error) {
 	m := &Muxer{state: state}
 	var err error
@@ -104,9 +103,9 @@ func NewMuxer(video, audio *Track, state State) (*Muxer, error) {
 	return m, nil
 }
 
-// StateAlone returns the state from which any segment of a rendition can be written without
-// those before it. delay is how much later than its presentation time a unit of the rendition
-// is decoded at most. The segment says that its counters do not continue others.
+// StateAlone returns a state from which any segment of a rendition can be written without those
+// before it. delay is the maximum of DTS-PTS in the rendition. The segment says that its counters
+// do not continue others.
 func StateAlone(delay int64) State { return State{Delay: min(maxDelay, delay+1)} }
 
 // State returns what NewMuxer needs to continue after the last segment.
@@ -119,7 +118,7 @@ func (m *Muxer) clockPID() uint16 {
 	return m.audio.pid
 }
 
-// AddVideo adds frames to the segment in hand, in decode order. The data must stay until the
+// AddVideo adds frames to the current segment, in decode order. The data must not change until the
 // segment is written. The first frame of a segment is a sync sample.
 func (m *Muxer) AddVideo(units ...Unit) {
 	m.frames = slices.Grow(m.frames, len(units))
@@ -133,9 +132,9 @@ func (m *Muxer) AddVideo(units ...Unit) {
 	}
 }
 
-// AddAudio adds frames to the segment in hand, each of which starts where the one before it
-// ends. Several share a PES packet: a packet for each would waste half a transport packet.
-// The data must stay until the segment is written.
+// AddAudio adds frames to the current segment, each of which starts where the one before it ends.
+// Several share a PES packet: a packet for each would waste half a transport packet. The data must
+// not change until the segment is written.
 func (m *Muxer) AddAudio(run ...Unit) {
 	header := 0
 	if m.audio != nil {
@@ -163,10 +162,13 @@ func (m *Muxer) AddAudio(run ...Unit) {
 	}
 }
 
-// WriteSegment writes the segment in hand. After an error the state is what it was before,
-// and the segment is gone.
+// WriteSegment writes the current segment. After an error the state is what it was before, and the
+// segment is dropped.
 func (m *Muxer) WriteSegment(w io.Writer) error {
-	defer m.discard()
+	defer func() {
+		clear(m.frames) // they are the caller's
+		m.frames, m.videoUnits, m.audioUnits = m.frames[:0], m.videoUnits[:0], m.audioUnits[:0]
+	}()
 	if len(m.videoUnits) > 0 && m.video == nil || len(m.audioUnits) > 0 && m.audio == nil {
 		return weir.Errorf(weir.Internal, "media for a track that is not in the transport stream")
 	}
@@ -191,13 +193,7 @@ func (m *Muxer) WriteSegment(w io.Writer) error {
 	return nil
 }
 
-// discard empties the segment in hand and lets go of the caller's bytes.
-func (m *Muxer) discard() {
-	clear(m.frames)
-	m.frames, m.videoUnits, m.audioUnits = m.frames[:0], m.videoUnits[:0], m.audioUnits[:0]
-}
-
-// schedule returns the units of the segment in hand in the order in which they are written.
+// schedule returns the units of the current segment in the order in which they are written.
 func (m *Muxer) schedule(state *State) []pesUnit {
 	if len(m.videoUnits) > 0 {
 		if !state.Started && state.Delay == 0 {
@@ -206,10 +202,9 @@ func (m *Muxer) schedule(state *State) []pesUnit {
 		decodeTimes(m.videoUnits, state)
 	}
 	for i := range m.audioUnits {
-		// Audio arrives as early as the video of its presentation time: so a segment ends
-		// where the clock of the next one begins.
-		u := &m.audioUnits[i]
-		u.due = u.pts - state.Delay
+		// Audio arrives as early as the video of its presentation time, so a segment ends where the
+		// clock of the next one begins.
+		m.audioUnits[i].due = m.audioUnits[i].pts - state.Delay
 	}
 	m.videoUnits = append(m.videoUnits, m.audioUnits...)
 	units := m.videoUnits
@@ -218,9 +213,8 @@ func (m *Muxer) schedule(state *State) []pesUnit {
 	return units
 }
 
-// reorderDelay returns how much earlier than the units say frames must be decoded so that
-// none is decoded after its presentation time: as much as the track says, or as the frames
-// at hand need.
+// reorderDelay returns how far ahead of the units' decode times frames must be decoded, so that
+// none is decoded after its presentation time; delay is the minimum.
 func reorderDelay(units []pesUnit, delay int64) int64 {
 	for _, u := range units {
 		delay = max(delay, u.dts-u.pts)
@@ -228,9 +222,9 @@ func reorderDelay(units []pesUnit, delay int64) int64 {
 	return min(delay, maxDelay)
 }
 
-// decodeTimes moves the decode times ahead by the delay of the rendition. Frames may lie
-// further apart than those of the first segment did; then it moves them as far as they need.
-// The decode times always rise, and none is after its presentation time.
+// decodeTimes moves the decode times ahead by the delay of the rendition, or further if frames are
+// reordered more than in the first segment. The decode times always rise, and none is after its
+// presentation time.
 func decodeTimes(units []pesUnit, state *State) {
 	limit := int64(1) << 62
 	for i := len(units) - 1; i >= 0; i-- {
@@ -239,7 +233,7 @@ func decodeTimes(units []pesUnit, state *State) {
 		limit = u.dts
 	}
 	last := state.Decoded
-	if !state.Started || units[0].pts <= last { // the timeline may start over
+	if !state.Started || units[0].pts <= last { // the timeline may start again
 		last = units[0].dts - 1
 	}
 	for i := range units {
@@ -251,7 +245,6 @@ func decodeTimes(units []pesUnit, state *State) {
 	state.Decoded = last
 }
 
-// counter returns the continuity counter of a track.
 func (s *State) counter(pid uint16) *uint8 {
 	if pid == pidVideo {
 		return &s.Video
@@ -259,15 +252,14 @@ func (s *State) counter(pid uint16) *uint8 {
 	return &s.Audio
 }
 
-// writeUnits writes the PES packets, with clock values at least as often as the standard
-// demands.
+// writeUnits writes the PES packets, with clock values as often as the standard demands.
 func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 	clockPID := m.clockPID()
 	first := !m.state.Started
 	for i := range units {
 		u := &units[i]
 		ownClock := u.stream.pid == clockPID
-		// In a live stream, audio may be a little behind the clock of video: that is in time.
+		// In a live stream, audio may be a little behind the clock of video.
 		late, maxLate := state.Clock-u.due, int64(clockLead)
 		if ownClock {
 			maxLate = 0
@@ -307,7 +299,6 @@ func (m *Muxer) writeUnits(state *State, units []pesUnit) error {
 	return nil
 }
 
-// buildPES makes the PES packet of a unit.
 func (m *Muxer) buildPES(u *pesUnit) (err error) {
 	m.pes = appendPESHeader(m.pes[:0], u.stream.streamID, u.pts, u.dts)
 	for _, frame := range m.frames[u.first:u.end] {

@@ -30,7 +30,7 @@ func aacTrack() *Track {
 	return &Track{Config: codec.Config{Kind: codec.Audio, Codec: codec.AAC, RFC6381: "mp4a.40.2", Record: []byte{0x12, 0x10}}}
 }
 
-// TestMuxDemux: what a muxer writes, a demuxer reads: the same frames at the same times.
+// TestMuxDemux: a demuxer returns the frames of a muxer, with the same times.
 func TestMuxDemux(t *testing.T) {
 	m, err := NewMuxer(h264Track(), aacTrack(), State{})
 	if err != nil {
@@ -62,14 +62,14 @@ func TestMuxDemux(t *testing.T) {
 			if u.Sync {
 				sent = append(sent, avcSets...)
 			}
-			want[codec.Video] = append(want[codec.Video], timed{duration(u.PTS+origin, ClockRate), string(codec.AppendUnit(sent, unit))})
+			want[codec.Video] = append(want[codec.Video], timed{codec.Duration(u.PTS+origin, ClockRate), string(codec.AppendUnit(sent, unit))})
 			m.AddVideo(u)
 		}
 		var run []Unit
 		for i := 43 * segment; i < 43*(segment+1); i++ {
 			u := Unit{PTS: i * 1024 * ClockRate / 44100, Data: data(1)}
 			u.Duration = (i+1)*1024*ClockRate/44100 - u.PTS
-			want[codec.Audio] = append(want[codec.Audio], timed{duration(u.PTS+origin, ClockRate), string(u.Data)})
+			want[codec.Audio] = append(want[codec.Audio], timed{codec.Duration(u.PTS+origin, ClockRate), string(u.Data)})
 			run = append(run, u)
 		}
 		m.AddAudio(run...)
@@ -119,7 +119,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestMuxRefuses: what a transport stream can't carry is an error.
+// TestMuxRefuses: tracks that a transport stream can't carry are an error.
 func TestMuxRefuses(t *testing.T) {
 	for name, config := range map[string]codec.Config{
 		"VP9":             {Kind: codec.Video, RFC6381: "vp09.00.10.08"},
@@ -157,8 +157,8 @@ func TestDecodeTimes(t *testing.T) {
 	order := []int64{0, 3, 1, 2} // decode order of frames, by presentation
 	var state State
 	last, start := int64(-1)<<62, int64(1e6)
-	// In later segments frames lie further apart, so that the delay that the first one
-	// shows is not enough, and then the timeline starts over.
+	// In later segments frames lie further apart, so that the delay that the first one shows is not
+	// enough, and then the timeline starts over.
 	for _, gap := range []int64{3000, 9000, 30000, 200000, 3000, -1, 3000} {
 		if gap < 0 {
 			last, start = int64(-1)<<62, start-300000
@@ -188,8 +188,8 @@ func TestDecodeTimes(t *testing.T) {
 	}
 }
 
-// FuzzMuxer: whatever the records, samples and times are, the output is made of packets, or
-// there is an error of kind Invalid.
+// FuzzMuxer: whatever the records, samples and times are, the output is made of packets, or there
+// is an error of kind Invalid.
 func FuzzMuxer(f *testing.F) {
 	unit := []byte("\x00\x00\x00\x02\x09\xf0\x00\x00\x00\x03\x65\x88\x84")
 	f.Add([]byte(avcRecord), unit, int64(0), int64(3600), true)
@@ -306,6 +306,6 @@ func TestMuxBatches(t *testing.T) {
 		}
 	}
 	if jumps != 1 {
-		t.Errorf("the clock starts anew %d times, want once", jumps)
+		t.Errorf("the clock starts again %d times, want once", jumps)
 	}
 }

@@ -2,8 +2,8 @@ package mpegts
 
 import "io"
 
-// parsePayload returns the payload of a packet. jumps says that its counter does not
-// continue that of the packet before it.
+// parsePayload returns the payload of a packet. jumps says that its counter does not continue that
+// of the packet before it.
 func parsePayload(p []byte) (payload []byte, jumps, ok bool) {
 	const hasPayload, hasField = 0x10, 0x20
 	payload = p[headerSize:]
@@ -35,7 +35,7 @@ func (f *field) bytes() []byte { return f.data[:f.size] }
 
 // Flags of adaptation fields.
 const (
-	fieldJump  = 0x80 // the counter and the clock start anew
+	fieldJump  = 0x80 // the counter and the clock start again
 	fieldSync  = 0x40
 	fieldClock = 0x10
 )
@@ -55,8 +55,8 @@ func (p *packetWriter) flush() error {
 	return p.err
 }
 
-// next appends a packet and returns the room behind its header. adaptation is the size of
-// the adaptation field, its length byte included; the field is filled with stuffing.
+// next appends a packet and returns the bytes behind its header. adaptation is the size of the
+// adaptation field, its length byte included; the field is filled with stuffing.
 func (p *packetWriter) next(pid uint16, start bool, counter uint8, adaptation int) []byte {
 	if len(p.buf) == cap(p.buf) {
 		_ = p.flush() // p.err keeps the error
@@ -85,8 +85,8 @@ func (p *packetWriter) next(pid uint16, start bool, counter uint8, adaptation in
 	return packet[headerSize:]
 }
 
-// packets writes data with these adaptation fields: the first is in the first packet, the
-// others are spread evenly. The last packet is stuffed.
+// packets writes data with these adaptation fields: the first one in the first packet, the others
+// spread evenly. The last packet is stuffed.
 func (p *packetWriter) packets(pid uint16, counter *uint8, data []byte, fields []field) {
 	written, size := 0, len(data)
 	for start := true; start || len(data) > 0; start = false {
@@ -95,11 +95,10 @@ func (p *packetWriter) packets(pid uint16, counter *uint8, data []byte, fields [
 			f = fields[written].bytes()
 			written++
 		}
-		adaptation := 0
+		adaptation := max(0, payloadSize-len(data))
 		if f != nil {
-			adaptation = 1 + len(f)
+			adaptation = max(adaptation, 1+len(f))
 		}
-		adaptation = max(adaptation, payloadSize-len(data))
 		packet := p.next(pid, start, *counter, adaptation)
 		*counter = (*counter + 1) & 15
 		copy(packet[min(1, adaptation):], f)
@@ -108,7 +107,7 @@ func (p *packetWriter) packets(pid uint16, counter *uint8, data []byte, fields [
 	}
 }
 
-// clockField returns an adaptation field with the clock of what is decoded at a time.
+// clockField returns an adaptation field with the clock value of a frame that is decoded at due.
 func clockField(due int64, sync, jump bool) field {
 	flags := byte(fieldClock)
 	if jump {
@@ -126,7 +125,7 @@ func clockField(due int64, sync, jump bool) field {
 // jumpField returns the adaptation field of the first packet of a track.
 func jumpField() field { return field{[7]byte{fieldJump}, 1} }
 
-// clock writes a packet that has only the clock. It has no payload, so it repeats the counter
+// clock writes a packet that has only a clock value. It has no payload, so it repeats the counter
 // of the packet before it.
 func (p *packetWriter) clock(pid uint16, counter uint8, due int64, jump bool) {
 	packet := p.next(pid, false, counter-1, payloadSize)

@@ -7,7 +7,6 @@ type pes struct {
 	data     []byte
 }
 
-// parsePES reads a PES packet.
 func parsePES(b []byte) (p pes, ok bool) {
 	const scrambled = 0x30
 	if len(b) < 9 || string(b[:3]) != "\x00\x00\x01" || b[6]&0xC0 != 0x80 || b[6]&scrambled != 0 {
@@ -28,8 +27,8 @@ func parsePES(b []byte) (p pes, ok bool) {
 	return p, true
 }
 
-// appendPESHeader appends the header of a PES packet whose payload starts with a frame. Its
-// length is set by finishPES.
+// appendPESHeader appends the header of a PES packet whose payload starts with a frame. finishPES
+// sets its length.
 func appendPESHeader(dst []byte, streamID byte, pts, dts int64) []byte {
 	const aligned = 0x84
 	if pts == dts {
@@ -40,7 +39,7 @@ func appendPESHeader(dst []byte, streamID byte, pts, dts int64) []byte {
 	return appendStamp(appendStamp(dst, 0x30, pts), 0x10, dts)
 }
 
-// finishPES sets the length of a PES packet. Video that is too long for that has none.
+// finishPES sets the length of a PES packet, unless it does not fit.
 func finishPES(b []byte) {
 	if n := len(b) - 6; n <= 0xFFFF {
 		b[4], b[5] = byte(n>>8), byte(n)
@@ -50,23 +49,16 @@ func finishPES(b []byte) {
 // appendStamp appends a time stamp behind a prefix of four bits.
 func appendStamp(dst []byte, prefix byte, t int64) []byte {
 	t &= 1<<stampBits - 1
-	return append(
-		dst,
-		prefix|byte(t>>29)&0x0E|1,
-		byte(t>>22), byte(t>>14)|1,
-		byte(t>>7), byte(t<<1)|1,
-	)
+	return append(dst, prefix|byte(t>>29)&0x0E|1, byte(t>>22), byte(t>>14)|1, byte(t>>7), byte(t<<1)|1)
 }
 
-// parseStamp reads a time stamp.
 func parseStamp(b []byte) uint64 {
 	return uint64(b[0]>>1&7)<<30 |
 		uint64(b[1])<<22 | uint64(b[2]>>1)<<15 |
 		uint64(b[3])<<7 | uint64(b[4]>>1)
 }
 
-// pesSize returns the length of the PES packet that starts with b; ok is false while it is not
-// known, and if the packet has none.
+// pesSize returns the length of the PES packet that starts with b, if it is known.
 func pesSize(b []byte) (size int, ok bool) {
 	if len(b) < 6 {
 		return 0, false

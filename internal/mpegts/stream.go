@@ -9,11 +9,11 @@ import (
 type Track struct {
 	Config   codec.Config
 	Language string // ISO 639-2; "" = unknown
-	// Delay is how many ticks before the DTS of its units the track is decoded at least.
+	// Delay is the minimum number of ticks by which the track is decoded before the DTS of its units.
 	Delay int64
 }
 
-// stream is a track in a transport stream: how its frames are framed there.
+// stream is a track in a transport stream.
 type stream struct {
 	pid         uint16
 	delay       int64
@@ -67,8 +67,7 @@ func newStream(t Track, pid uint16) (*stream, error) {
 	case codec.EAC3:
 		s.streamType, s.streamID, s.descriptors = typeEAC3, idPrivate, registration("EAC3")
 	default:
-		return nil, weir.Errorf(weir.Invalid, "%s has no place in MPEG-TS; use CMAF segments for it",
-			t.Config.RFC6381)
+		return nil, weir.Errorf(weir.Invalid, "%s has no place in MPEG-TS; use CMAF segments for it", t.Config.RFC6381)
 	}
 	if len(t.Language) == 3 && t.Language != "und" {
 		s.descriptors = append(append(s.descriptors, tagLanguage, 4), t.Language...)
@@ -84,16 +83,14 @@ func adtsHeader(record []byte) ([]byte, error) {
 	}
 	config, _ := codec.ParseAudioConfig(record)
 	if config.Channels == 0 {
-		return nil, weir.Errorf(weir.Invalid,
-			"AAC with an odd layout of channels has no place in MPEG-TS")
+		return nil, weir.Errorf(weir.Invalid, "AAC with an odd layout of channels has no place in MPEG-TS")
 	}
 	return config.ADTSHeader()
 }
 
-// registration returns a registration descriptor.
 func registration(name string) []byte { return append([]byte{tagRegistration, 4}, name...) }
 
-// appendFrame appends a frame in the form that it has in a transport stream.
+// appendFrame appends a frame in the format of a transport stream.
 func (s *stream) appendFrame(dst, frame []byte, sync bool) ([]byte, error) {
 	switch {
 	case s.nal != nil:
@@ -104,7 +101,7 @@ func (s *stream) appendFrame(dst, frame []byte, sync bool) ([]byte, error) {
 	return append(dst, frame...), nil
 }
 
-// configure reads the parameter sets of a track. The box is where an MP4 file has them.
+// configure reads the parameter sets of a track. box is the MP4 box that has them.
 func (n *nalFraming) configure(c codec.Config, box string) error {
 	sets, err := c.ParameterSets()
 	if err != nil || sets.LengthSize == 3 {
@@ -122,12 +119,52 @@ func (n *nalFraming) appendAccessUnit(dst, sample []byte, sync bool) ([]byte, er
 	}
 	for unit, err := range codec.Units(sample, n.lengthSize) {
 		if err != nil {
-			return nil, weir.Errorf(weir.Invalid,
-				"a video sample is damaged: the lengths of its NAL units don't add up")
+			return nil, weir.Errorf(weir.Invalid, "a video sample is damaged: the lengths of its NAL units don't add up")
 		}
 		if len(unit) > 0 && n.kind(unit) != codec.NALDelimiter {
 			dst = append(append(dst, codec.StartCode...), unit...)
 		}
 	}
 	return dst, nil
+}
+
+// Sizer estimates how many bytes a track takes in a transport stream.
+type Sizer struct{ stream *stream }
+
+// NewSizer returns the estimator of a track with this configuration. A codec that a transport
+// stream can't carry has no overhead of its own.
+func NewSizer(c codec.Config) Sizer {
+	s, err := newStream(Track{Config: c}, 0)
+	if err != nil {
+		s = &stream{}
+	}
+	return Sizer{s}
+}
+
+const (
+	// TablesSize is the size of the tables at the start of a segment.
+	TablesSize = 2 * PacketSize
+
+	pesHeaderSize  = 19
+	clockFieldSize = 8
+)
+
+func packetsSize(payload int64) int64 { return (payload + payloadSize - 1) / payloadSize * PacketSize }
+
+// Frame returns the size of a frame of video.
+func (s Sizer) Frame(size int64, sync bool) int64 {
+	size += pesHeaderSize + clockFieldSize
+	if n := s.stream.nal; n != nil {
+		size += int64(len(n.delimiter))
+		if sync {
+			size += int64(len(n.parameters))
+		}
+	}
+	return packetsSize(size)
+}
+
+// Audio returns the size of audio frames that follow one another. duration is in ticks.
+func (s Sizer) Audio(frames int, size, duration int64) int64 {
+	units := duration/maxAudioRun + 1
+	return packetsSize(size+int64(frames*len(s.stream.adts))+units*pesHeaderSize) + units*PacketSize
 }

@@ -1,6 +1,9 @@
 package mpegts
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // maxSection is the maximum length of a section of a table.
 const maxSection = 1024
@@ -27,12 +30,12 @@ func crc32(section []byte) uint32 {
 	return crc
 }
 
-// patSection returns the table that says where the table of the only program is.
+// patSection returns the program table: it names the track table of the only program.
 func patSection() []byte {
 	return newSection(tablePrograms, []byte{0, 1, 0xE0 | pidTables>>8, pidTables & 0xFF})
 }
 
-// pmtSection returns the table that says which tracks there are.
+// pmtSection returns the track table.
 func pmtSection(clockPID uint16, streams ...*stream) []byte {
 	body := []byte{0xE0 | byte(clockPID>>8), byte(clockPID), 0xF0, 0}
 	for _, s := range streams {
@@ -53,10 +56,7 @@ func newSection(id byte, body []byte) []byte {
 	s = append(s, 0, id, 0xB0|byte(length>>8), byte(length), 0, 1, 0xC1, 0, 0)
 	s = append(s, body...)
 	s = binary.BigEndian.AppendUint32(s, crc32(s[1:]))
-	for len(s) < payloadSize {
-		s = append(s, 0xFF)
-	}
-	return s
+	return append(s, bytes.Repeat([]byte{0xFF}, payloadSize-len(s))...)
 }
 
 // sectionReader collects the sections of a table from the packets that carry it.
@@ -67,10 +67,9 @@ type sectionReader struct {
 	begun   bool
 }
 
-// forget drops what has arrived so far.
 func (r *sectionReader) forget() { r.data, r.begun, r.counter = r.data[:0], false, -1 }
 
-// add takes the payload of a packet and hands each complete section to take.
+// add takes the payload of a packet and gives each complete section to take.
 func (r *sectionReader) add(payload []byte, starts bool, counter int, take func(section []byte)) {
 	if counter == r.counter {
 		return // a duplicate
@@ -98,7 +97,6 @@ func (r *sectionReader) add(payload []byte, starts bool, counter int, take func(
 	r.finish(take)
 }
 
-// finish hands on the complete sections.
 func (r *sectionReader) finish(take func(section []byte)) {
 	const stuffing = 0xFF
 	rest := r.data
@@ -111,7 +109,7 @@ func (r *sectionReader) finish(take func(section []byte)) {
 		if len(rest) < size {
 			break
 		}
-		// A section that announces the next version does not count yet.
+		// A section that announces the next version is not used yet.
 		if s := rest[:size]; size >= 12 && s[1]&0x80 != 0 && s[5]&1 != 0 && crc32(s) == 0 {
 			take(s)
 		}

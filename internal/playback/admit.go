@@ -17,8 +17,8 @@ import (
 	"weir/internal/weir"
 )
 
-// admit lets the viewer in, or says why not. Who comes with a token of ours was let
-// in before; what that was by must still hold.
+// admit checks that the viewer may play. A viewer with a token was admitted before; the reason for
+// that must still hold.
 func (s *Server) admit(ctx context.Context, v *visit) error {
 	c := &v.title.content
 	if !c.policy.AllowsOrigin(access.Origin(v.Header)) {
@@ -49,8 +49,8 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// askWebhook returns nil when an access webhook lets the viewer play, now or within
-// the interval of the policy.
+// askWebhook returns nil if the access webhook admits the viewer, or did so within the interval of
+// the policy.
 func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) error {
 	c := &v.title.content
 	if c.asksAgain() && len(accessKey) > maxAccessKey {
@@ -72,22 +72,16 @@ func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) err
 	return err
 }
 
-// credentials returns what a viewer showed.
+// credentials returns the JWT and the access key of a request.
 func credentials(r *http.Request) (jwt, accessKey string) {
 	query := r.URL.Query()
-	if jwt = query.Get("jwt"); jwt == "" {
-		jwt = r.Header.Get("Livepeer-Jwt")
-	}
-	if accessKey = query.Get("accessKey"); accessKey == "" {
-		accessKey = r.Header.Get("Livepeer-Access-Key")
-	}
-	return jwt, accessKey
+	return cmp.Or(query.Get("jwt"), r.Header.Get("Livepeer-Jwt")), cmp.Or(query.Get("accessKey"), r.Header.Get("Livepeer-Access-Key"))
 }
 
-// describe is what an access webhook is told of the viewer.
+// describe returns what an access webhook gets about the viewer.
 func (s *Server) describe(v *visit) map[string]json.RawMessage {
 	base := weir.RequestBase(v.TLS != nil, v.Host, v.RemoteAddr, v.Header.Get("X-Forwarded-Proto"), v.Header.Get("X-Forwarded-Host"), s.TrustedProxies)
-	// Without the token: it would let in whoever reads the webhook's log.
+	// The token is left out: anyone who reads the webhook's log could use it.
 	address := &url.URL{Path: cmp.Or(v.at, "/hls/"+v.id+"/"+v.path), RawQuery: v.URL.RawQuery}
 	headers := map[string]string{"Host": v.Host}
 	for name, values := range v.Header {
@@ -104,21 +98,18 @@ func (s *Server) describe(v *visit) map[string]json.RawMessage {
 	return viewer
 }
 
-// admissions remembers whom access webhooks let in, and for how long they need not be
-// asked again: a player that shows its access key with every request would have them
-// asked for every segment.
+// admissions remembers the viewers that access webhooks have admitted, and until when. Otherwise a
+// player that sends its access key with every request would cause a call for every segment.
 type admissions struct {
 	asking singleflight.Group
 	mu     sync.Mutex
 	till   map[admission]time.Time
 }
 
-// admission is a viewer with an access key and the policy that was asked about it.
+// admission is the hash of an access key and the policy that it was checked against.
 type admission [sha256.Size]byte
 
 const maxAdmissions = 10_000
-
-func (a *admissions) init() { a.till = map[admission]time.Time{} }
 
 func admissionOf(c *content, accessKey string) admission {
 	p := c.policy

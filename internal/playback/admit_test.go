@@ -88,8 +88,8 @@ func everyPath() []string {
 	}
 }
 
-// answers checks the status of every kind of path. Of what is refused, nothing else
-// is told: no byte of the asset, nothing that may be kept.
+// answers checks the status of every kind of path. A refusal says nothing else: no byte of the
+// asset, nothing that may be kept.
 func (h *fixture) answers(what string, a weir.Asset, status int, path func(string) string, headers ...string) {
 	h.Helper()
 	h.answersOf(what, a.PlaybackID, everyPath(), status, path, headers...)
@@ -117,7 +117,7 @@ func (h *fixture) answersOf(what, playbackID string, paths []string, status int,
 	}
 }
 
-// tokenOf returns the token that a master playlist hands out.
+// tokenOf returns the token in a master playlist.
 func (h *fixture) tokenOf(master string) string {
 	h.Helper()
 	_, after, ok := strings.Cut(h.want(master).body, "\nt/")
@@ -128,7 +128,7 @@ func (h *fixture) tokenOf(master string) string {
 	return token
 }
 
-func TestEveryByteIsGated(t *testing.T) {
+func TestPolicyOnEveryPath(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	s := h.newSigner()
@@ -146,7 +146,7 @@ func TestEveryByteIsGated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expired := h.server.tokens.issue(title, s.key.ID, "", "somebody", time.Now().Add(-shortest-2*rounded))
+	expired := h.server.tokens.issue(title, s.key.ID, "", "somebody", time.Now().Add(-minLife-2*rounded))
 	tampered := []byte(token)
 	tampered[3] ^= 1 // 'A' and '@', '0' and '1' …: another token, or none
 
@@ -172,7 +172,7 @@ func TestEveryByteIsGated(t *testing.T) {
 	}
 }
 
-// What a viewer was let in by can end while the viewer watches.
+// The admission of a viewer can end during playback.
 func TestAdmissionEnds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -280,15 +280,14 @@ func TestWebhookPolicy(t *testing.T) {
 	headers, _ := q["headers"].(map[string]any)
 	playURL, _ := q["playURL"].(string)
 	if q["userIP"] != "127.0.0.1" || !strings.HasPrefix(playURL, h.web.URL+"/hls/"+a.PlaybackID) || q["playDomain"] != strings.TrimPrefix(h.web.URL, "http://") || headers["User-Agent"] == "" {
-		t.Errorf("the webhook was told %v", q)
+		t.Errorf("the webhook got %v", q)
 	}
 }
 
 // Another answer of the webhook's counts when the interval of the policy is over.
 func TestWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	var all admissions
-	all.init()
+	all := admissions{till: map[admission]time.Time{}}
 	a := &content{playbackID: "p", policy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
 	now := time.Now()
 	all.note(admissionOf(a, "key"), now.Add(time.Minute))
@@ -360,7 +359,7 @@ func TestTokensAreStable(t *testing.T) {
 	if again := h.server.tokens.issue(title, s.key.ID, "", "ann", now.Add(10*time.Minute)); again.text != first.text {
 		t.Error("a viewer who comes back gets another token")
 	}
-	for after, ok := range map[time.Duration]bool{0: true, shortest: true, shortest + rounded: false} {
+	for after, ok := range map[time.Duration]bool{0: true, minLife: true, minLife + rounded: false} {
 		token, err := h.server.tokens.open(&title.content, first.text)
 		if err != nil || ok == token.over(now.Add(after)) || token.key != s.key.ID || token.viewing != first.viewing {
 			t.Errorf("after %s: %+v, %v", after, token, err)

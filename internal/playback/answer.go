@@ -8,31 +8,29 @@ import (
 	"time"
 )
 
-// aStep is how much of an answer a viewer must read before its time is up. The time
-// for a whole answer has no limit: it may be a file of many gigabytes.
-const aStep = 1 << 20
+// writeStep is the number of bytes that a viewer has to read within the timeout. A whole answer has
+// no timeout: it may be a file of many gigabytes.
+const writeStep = 1 << 20
 
-// answer is what a viewer gets. It notes what was sent, keeps the status back until
-// there is a first byte, so that what can't be read can still be answered with an
-// error, and gives up on viewers who don't read.
+// answer writes the answer to a viewer. It counts the bytes, delays the status until the first
+// byte, so that a read error can still be answered with an error status, and ends the connection of
+// a viewer that does not read.
 type answer struct {
 	http.ResponseWriter
 	timeout time.Duration
 	status  int
 	begun   bool // the status is sent, and can't be changed
 	bytes   int64
-	limit   int64       // at how many bytes there is more time
-	sent    func(int64) // is told how many bytes more were sent; may be nil
+	limit   int64       // number of bytes at which the timeout starts again
+	sent    func(int64) // gets the number of bytes of each write; may be nil
 }
 
-// WriteHeader notes the status.
 func (w *answer) WriteHeader(status int) {
 	if !w.begun {
 		w.status = status
 	}
 }
 
-// begin sends the status.
 func (w *answer) begin() {
 	if w.begun {
 		return
@@ -45,10 +43,10 @@ func (w *answer) begin() {
 	w.ResponseWriter.WriteHeader(w.status)
 }
 
-// moreTime lets the viewer read another step.
+// moreTime starts the timeout again after each step.
 func (w *answer) moreTime() {
 	if w.bytes >= w.limit {
-		w.limit = w.bytes + aStep
+		w.limit = w.bytes + writeStep
 		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout))
 	}
 }
@@ -60,7 +58,6 @@ func (w *answer) count(n int64) {
 	}
 }
 
-// Write sends bytes.
 func (w *answer) Write(b []byte) (int, error) {
 	w.begin()
 	w.moreTime()
@@ -69,8 +66,7 @@ func (w *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom sends what can be read. A file goes from the kernel to the connection
-// without a copy, in steps, for the sake of the time limit.
+// ReadFrom lets the kernel copy a file to the connection, in steps because of the timeout.
 func (w *answer) ReadFrom(r io.Reader) (int64, error) {
 	var first [512]byte
 	n, err := io.ReadAtLeast(r, first[:], 1)
@@ -88,7 +84,7 @@ func (w *answer) ReadFrom(r io.Reader) (int64, error) {
 	}
 	for err == nil && all.N > 0 {
 		w.moreTime()
-		step := &io.LimitedReader{R: all.R, N: min(all.N, aStep)}
+		step := &io.LimitedReader{R: all.R, N: min(all.N, writeStep)}
 		asked := step.N
 		var n int64
 		n, err = io.Copy(w.ResponseWriter, step)
@@ -105,7 +101,7 @@ func (w *answer) ReadFrom(r io.Reader) (int64, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// source remembers why it could not be read: http.ServeContent does not tell.
+// source remembers its read error: http.ServeContent does not return it.
 type source struct {
 	io.ReadSeeker
 	err error
@@ -119,9 +115,12 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// serveContent answers with what can be read, or parts of it, as the request asks.
+// serveContent answers with a body of the storage or of memory, or with the requested range of it.
 func serveContent(w *answer, v *visit, body io.ReadSeeker) error {
 	s := &source{ReadSeeker: body}
 	http.ServeContent(w, v.Request, "", time.Time{}, s)
-	return s.err
+	if s.err == nil {
+		return nil
+	}
+	return storageError(s.err)
 }

@@ -261,7 +261,7 @@ func TestStorageFails(t *testing.T) {
 	if !strings.Contains(h.logged.String(), "planted") {
 		t.Error("the log does not say why")
 	}
-	// In the middle: the viewer notices, because less comes than was promised.
+	// In the middle: the viewer notices that the answer is too short.
 	size := title.video[0].Index().Segments[0].Size()
 	storage.set(weir.Errorf(weir.Upstream, "planted"), size/2)
 	for _, path := range []string{large + "/0.m4s", large + ".mp4"} {
@@ -309,7 +309,7 @@ func (h *fixture) dial(a weir.Asset, path string) net.Conn {
 	return conn
 }
 
-// A viewer who does not read is given up on, and one who leaves leaves nothing behind.
+// The connection of a viewer who does not read is closed, and a viewer who leaves leaks nothing.
 func TestViewersWhoDoNotRead(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -318,7 +318,7 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 		leave   bool
 	}{
 		{"idle", 50 * time.Millisecond, false},
-		{"gone", time.Hour, true},
+		{"closed", time.Hour, true},
 	} {
 		for _, kind := range []string{"disk", "elsewhere"} {
 			t.Run(tt.name+" "+kind, func(t *testing.T) {
@@ -350,7 +350,7 @@ func TestViewersWhoDoNotRead(t *testing.T) {
 	}
 }
 
-// Whoever reads, however slowly, gets the whole file.
+// A slow viewer gets the whole file.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

@@ -3,7 +3,6 @@ package playback
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,90 +24,81 @@ import (
 	"weir/internal/weir"
 )
 
-// A stream is carried by one node, and watched on any. A node that does not carry it is an
-// edge: it lets viewers in, counts them, and asks the origin node for what they want, once for
-// all who want the same. What it gets is the same for all viewers; only the addresses in
-// playlists are made the viewer's own here.
+// A stream is received by its origin node and can be watched on any node. The other nodes are
+// edges: an edge admits and counts viewers, and fetches playlists and media from the origin node,
+// once for all viewers who want the same. Only the URIs in playlists differ between viewers.
 
 const (
-	// largestFetch is the largest piece of a stream that is passed on.
-	largestFetch = 64 << 20
-	// largeFetch is from which size on pieces are fetched only a few at a time.
+	// maxFetch is the maximum size of a file of a stream.
+	maxFetch = 64 << 20
+	// largeFetch is the size from which files are fetched only a few at a time.
 	largeFetch = 1 << 20
-	// maxPieces is how many bytes an edge remembers.
+	// maxPieces is the size of the cache of an edge.
 	maxPieces = 64 << 20
-	// keepState is how long players are shown the last state of a stream whose origin node is
-	// silent: as long as a session waits for its encoder, about.
+	// keepState is how long players get the last playlist of a stream whose origin node does not
+	// answer: about as long as a session waits for its encoder.
 	keepState = time.Minute
-	// askAgain is how often an origin node that is silent is looked for while a player waits.
+	// askAgain is the interval of requests to an origin node that does not answer.
 	askAgain = 250 * time.Millisecond
-	// maxAsk is what an answer may take beyond what the origin node waits for.
+	// maxAsk is the timeout of a request, beside the time that the origin node may wait.
 	maxAsk       = 10 * time.Second
 	maxOrigins   = 10_000
-	lengthHeader = "Weir-Length" // how long a piece is, in nanoseconds
+	lengthHeader = "Weir-Length" // duration of a segment or part in nanoseconds
 )
 
-// Why an origin node does not give what is wanted, though it, or another, may in a moment.
+// Errors of an origin node that may be gone in a moment.
 var (
 	errSilent = weir.Errorf(weir.Upstream, "the server that carries the stream does not answer; try again")
 	errNotYet = weir.Errorf(weir.NotFound, "the stream has not started yet")
 )
 
-// errNobody says that nobody carries a stream.
-var errNobody = weir.Errorf(weir.NotFound, "the stream is not live at the moment")
+// errNoOrigin says that a stream has no origin node.
+var errNoOrigin = weir.Errorf(weir.NotFound, "the stream is not live at the moment")
 
 func away(err error) bool { return errors.Is(err, errSilent) || errors.Is(err, errNotYet) }
 
-// edge is the way to streams that other nodes carry.
+// edge fetches streams from their origin nodes.
 type edge struct {
 	store   *store.Store
 	peers   *Peers
 	log     *slog.Logger
-	flights singleflight.Group // by what is asked for
-	asking  singleflight.Group // for origin nodes, by playback id
-	large   chan struct{}      // turns at fetching large pieces
+	flights singleflight.Group // requests, by address
+	large   chan struct{}      // limits concurrent fetches of large files
 	pieces  pieces
-	end     context.CancelFunc // of all that is being asked
+	end     context.CancelFunc // ends all requests
 	life    context.Context    // until then
 	running sync.WaitGroup
 	asked   atomic.Int64
-	mu      sync.Mutex
-	origins map[string]knownOrigin
-}
-
-type knownOrigin struct {
-	store.OriginNode
-	err     error
-	checked time.Time
+	origins recent[store.OriginNode] // by playback id
 }
 
 func newEdge(st *store.Store, peers *Peers, log *slog.Logger) *edge {
-	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), origins: map[string]knownOrigin{}}
+	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), pieces: newPieces(maxPieces)}
 	e.life, e.end = context.WithCancel(context.Background())
-	e.pieces.init(maxPieces)
+	e.origins.max = maxOrigins
 	return e
 }
 
-// close ends what is being asked. Nobody may ask any more.
+// close ends all requests. No new one may start.
 func (e *edge) close() {
 	e.end()
 	e.running.Wait()
 }
 
-// fetched is what an origin node gave.
+// fetched is an answer of an origin node.
 type fetched struct {
 	body    []byte
 	kind    string // content type
 	caching string
 	length  time.Duration // of media
 
-	update    sync.Once // sets the two below, for all viewers
+	update    sync.Once // sets the two below
 	delta     []byte    // the playlist without its older segments; nil = there is none
 	deltaFrom int64     // the number of the first segment in it
 }
 
-// updateFor returns the playlist without the older segments for a player that waits for a segment,
-// and so has those before it. If it does not have all that is left out, it gets the whole playlist.
+// updateFor returns the playlist without older segments, for a player that waits for a segment and
+// has those before it. A player that lacks some of the older ones gets the whole playlist.
 func (f *fetched) updateFor(segment int64) []byte {
 	f.update.Do(func() {
 		_, list, err := hls.Parse(f.body)
@@ -125,43 +115,19 @@ func (f *fetched) updateFor(segment int64) []byte {
 	return f.delta
 }
 
-// origin node returns who carries what is played under an id.
+// origin returns the origin node of a playback id.
 func (e *edge) origin(ctx context.Context, id string) (store.OriginNode, error) {
-	e.mu.Lock()
-	known, ok := e.origins[id]
-	e.mu.Unlock()
-	if ok && time.Since(known.checked) < fresh {
-		return known.OriginNode, known.err
-	}
-	found, err, _ := e.asking.Do(id, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
-		defer cancel()
-		k := knownOrigin{checked: time.Now()}
-		k.OriginNode, k.err = e.store.OriginNodeOf(ctx, id)
-		if weir.KindOf(k.err) == weir.NotFound {
-			k.err = errNobody
-		} else if k.err != nil {
-			return store.OriginNode{}, k.err // not remembered
+	return e.origins.get(ctx, id, time.Now(), func(ctx context.Context) (store.OriginNode, error) {
+		node, err := e.store.OriginNodeOf(ctx, id)
+		if weir.KindOf(err) == weir.NotFound {
+			err = errNoOrigin
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if len(e.origins) >= maxOrigins {
-			clear(e.origins)
-		}
-		e.origins[id] = k
-		return k.OriginNode, k.err
+		return node, err
 	})
-	return found.(store.OriginNode), err
 }
 
-func (e *edge) forget(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.origins, id)
-}
-
-// get returns something of a stream: from memory, or from its origin node. Of those who want
-// the same at the same time one asks for all, and goes on asking when that one leaves.
+// get returns a file of a stream from the cache or from its origin node. Concurrent requests for
+// the same file share one fetch, which does not end with the first of them.
 func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	if f, ok := e.pieces.get(t.address, time.Now()); ok {
 		return f, nil
@@ -190,7 +156,7 @@ func (e *edge) get(ctx context.Context, id string, t target) (*fetched, error) {
 	}
 }
 
-// remember keeps what does not change, and the last state of what does.
+// remember caches files that do not change, and the last state of those that do.
 func (e *edge) remember(t target, f *fetched) {
 	now := time.Now()
 	switch {
@@ -204,7 +170,7 @@ func (e *edge) remember(t target, f *fetched) {
 	}
 }
 
-// ask asks the origin node of a stream, and the next one if the stream has moved.
+// ask asks the origin node of a stream, and the new one after a handover.
 func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
 	c, err := e.origin(ctx, id)
 	if err != nil {
@@ -214,7 +180,7 @@ func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
 	if !away(err) {
 		return f, err
 	}
-	e.forget(id)
+	e.origins.forget(id)
 	switch next, nextErr := e.origin(ctx, id); {
 	case nextErr != nil:
 		return nil, nextErr
@@ -224,11 +190,10 @@ func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
 	return nil, err
 }
 
-// fetch asks one node.
 func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetched, error) {
 	switch {
 	case c.Node == e.store.NodeID():
-		return nil, errNotYet // or it would have been found here
+		return nil, errNotYet // otherwise the stream would have been found on this node
 	case c.URL == "":
 		return nil, errSilent
 	}
@@ -247,13 +212,13 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 			return nil, errSilent
 		}
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, largestFetch+1))
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxFetch+1))
 	switch {
 	case err != nil:
 		e.log.WarnContext(ctx, "the node that carries a stream broke off", "node", c.Node, "err", err)
 		return nil, errSilent
-	case len(body) > largestFetch:
-		return nil, fmt.Errorf("node %s answers with more than %d bytes", c.Node, largestFetch)
+	case len(body) > maxFetch:
+		return nil, fmt.Errorf("node %s answers with more than %d bytes", c.Node, maxFetch)
 	case answer.StatusCode == statusElsewhere:
 		return nil, errSilent
 	case answer.StatusCode == statusNotYet:
@@ -266,7 +231,6 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	return &fetched{body: body, kind: h.Get("Content-Type"), caching: h.Get("Cache-Control"), length: time.Duration(nanoseconds)}, nil
 }
 
-// errorOf is what an origin node has answered instead.
 func errorOf(status int, body []byte) error {
 	var said struct{ Errors []string }
 	if err := json.Unmarshal(body, &said); err != nil || len(said.Errors) == 0 {
@@ -280,15 +244,15 @@ func errorOf(status int, body []byte) error {
 	return &weir.Error{Kind: weir.Upstream, Messages: said.Errors}
 }
 
-// target is what a viewer wants of a stream, as every node names it.
+// target is a file of a stream that a viewer requests.
 type target struct {
-	address string        // below NodePath; there is one for each thing
+	address string        // on the origin node; the same for all viewers
 	wait    time.Duration // how long the origin node may wait for it
 	forever bool          // it does not change
-	state   string        // "" = it can't be answered with what it was before
+	state   string        // cache key of its last state; "" = an old state is useless
 }
 
-// targetOf reads what a viewer wants. Nothing of who that is is in it.
+// targetOf returns the target of a request, without anything about the viewer.
 func (s *Server) targetOf(v *visit, route string) (target, error) {
 	t := target{address: nodeAddress(hlsForNodes, v.id+"/"+v.path)}
 	switch route {
@@ -309,8 +273,8 @@ func (s *Server) targetOf(v *visit, route string) (target, error) {
 		if err != nil {
 			return t, err
 		}
-		// What a player has already is left out here, if it asks for that: what others ask
-		// for is the same then, and the last state is one that every player can go on from.
+		// Delta updates are made here: so players share one request, and every player can continue
+		// from the last state.
 		query := url.Values{}
 		if !q.Low {
 			query.Set("ll", "0")
@@ -334,8 +298,8 @@ func nodeAddress(below, path string) string {
 	return (&url.URL{Path: NodePath + below + path}).EscapedPath()
 }
 
-// fromOrigin answers with something of a stream that another node carries. Should it be
-// carried here by then, here answers.
+// fromOrigin answers with a file of a stream of another node. If this node becomes the origin node
+// meanwhile, here answers.
 func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer, *visit) error) error {
 	t, err := s.targetOf(v, route)
 	if err != nil {
@@ -356,31 +320,28 @@ func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer
 			return here(w, v)
 		}
 	}
-	if weir.KindOf(err) == weir.NotFound && !errors.Is(err, errNobody) || away(err) {
-		// The origin node is gone and its encoder may come back to another, or has, and there is
-		// not much to see yet. Players that get an error give up sooner or later.
+	if weir.KindOf(err) == weir.NotFound && !errors.Is(err, errNoOrigin) || away(err) {
+		// The origin node does not answer, and the encoder may connect to another one, or has just
+		// done so. Players that get an error stop sooner or later.
 		if last, ok := s.edge.pieces.get(t.state, time.Now()); ok {
 			f, err = &fetched{body: last.body, kind: last.kind, caching: keepNothing}, nil
 		} else if v.broadcast != nil && v.broadcast.HandedOver() && t.state != "" {
 			return here(w, v.withoutWait())
 		}
 	}
-	if errors.Is(err, errNobody) {
+	if errors.Is(err, errNoOrigin) {
 		err = errOffAir(v.title)
 	}
 	if err != nil {
 		return err
 	}
-	if time.Since(start) > fresh {
-		if err := s.enter(v); err != nil { // much can have happened meanwhile
-			return err
-		}
+	if err := s.enterAgain(v, start); err != nil {
+		return err
 	}
 	return s.passOn(w, v, route, f)
 }
 
-// carries looks whether a stream is carried here, and what the viewer wants of it can be
-// seen.
+// carries reports whether this node is the origin node and has the requested rendition.
 func (s *Server) carries(v *visit) bool {
 	if s.Live == nil {
 		return false
@@ -393,7 +354,7 @@ func (s *Server) carries(v *visit) bool {
 	return !b.HandedOver() && b.Shows(v.rendition())
 }
 
-// rendition returns which one a viewer wants something of; "" = of all.
+// rendition returns the name of the requested rendition; "" = a master playlist or poster.
 func (v *visit) rendition() string {
 	name, _, nested := strings.Cut(v.path, "/")
 	if !nested {
@@ -402,7 +363,7 @@ func (v *visit) rendition() string {
 	return name
 }
 
-// withoutWait is a visit that wants a playlist as it is now.
+// withoutWait returns a visit that requests the current state of a playlist.
 func (v *visit) withoutWait() *visit {
 	now := *v
 	now.Request = v.Clone(v.Context())
@@ -414,7 +375,7 @@ func (v *visit) withoutWait() *visit {
 	return &now
 }
 
-// passOn gives a viewer what an origin node gave.
+// passOn answers with what an origin node returned.
 func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 	name, file, _ := strings.Cut(v.path, "/")
 	switch route {
@@ -427,20 +388,17 @@ func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 			behind = "?ll=0"
 		}
 		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(f.body, v.below(""), behind))
-	case routeMedia:
+	case routeMedia, routeDVRMedia:
 		text := f.body
-		if q, err := parseQuery(v.URL.Query()); err == nil && q.Skip && q.Segment >= 0 {
+		if q, err := parseQuery(v.URL.Query()); route == routeMedia && err == nil && q.Skip && q.Segment >= 0 {
 			text = f.updateFor(q.Segment)
 		}
 		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(text, v.below(name), ""))
-	case routeDVRMedia:
-		return cached(w, v, typePlaylist, f.caching, hls.WrapURIs(f.body, v.below(name), ""))
 	case routeSegment:
-		w.Header().Set("Content-Type", typeMP4)
 		if p, _ := parsePiece(file); p.init {
-			s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(f.body)))
-			return serveContent(w, v, bytes.NewReader(f.body))
+			return s.initSegment(w, v, name, f.body)
 		}
+		w.Header().Set("Content-Type", typeMP4)
 		size := int64(len(f.body))
 		s.immutable(w, v, fmt.Sprintf("%s/%s %d", name, file, size))
 		serveFile(w, v, bytes.NewReader(f.body))

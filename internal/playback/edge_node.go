@@ -10,21 +10,21 @@ import (
 	"weir/internal/weir"
 )
 
-// Where nodes ask one another, below NodePath.
+// Paths below NodePath.
 const (
-	hlsForNodes    = "hls/"    // for what is on air, as below /hls/
-	webRTCForNodes = "webrtc/" // to begin and end sessions of WebRTC, as below /webrtc/
+	hlsForNodes    = "hls/"    // live streams, as below /hls/
+	webRTCForNodes = "webrtc/" // WebRTC sessions, as below /webrtc/
 )
 
-// What a node answers another when it can't help, but somebody else may, or it may soon.
+// Answers to another node if a third node, or this one in a moment, may have the stream.
 const (
 	statusElsewhere = http.StatusMisdirectedRequest
 	statusNotYet    = http.StatusTooEarly
 )
 
-// Node answers other nodes about streams that this one carries. It must be behind
-// [Peers.Only]: nobody is asked for a token here, and nobody is counted. The other node has
-// done both. signalling is who answers offers of WebRTC here; nil = nobody.
+// Node serves the streams of this node to other nodes. It must be behind [Peers.Only]: it neither
+// checks nor counts viewers, because the other node does. signalling answers WebRTC offers; nil =
+// there is no WebRTC.
 func (s *Server) Node(signalling http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+NodePath+hlsForNodes, s.answerNode)
@@ -74,7 +74,7 @@ func (s *Server) serveNode(w *answer, v *visit, route string) error {
 		writeErrors(w, statusNotYet, errNotYet.Messages)
 		return nil
 	}
-	// Whom the stream is for is the business of the other node.
+	// The other node has checked the policy of the stream.
 	v.title = &title{content: content{playbackID: v.id, streamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
 	err := handle(w, v)
 	if isMoved(err) {

@@ -21,32 +21,28 @@ import (
 	"weir/internal/store"
 )
 
-// NodePath is where nodes answer one another.
+// NodePath is the path prefix for requests between nodes.
 const NodePath = "/_node/"
 
 const (
-	// signatureHeader carries when a request was signed, and its signature.
+	// signatureHeader has the time of a request and its signature.
 	signatureHeader = "Weir-Node"
-	// signatureLife is how long a signature holds; clocks may differ by as much.
+	// signatureLife is how long a signature is valid; clocks may differ by as much.
 	signatureLife = 30 * time.Second
-	// largestBody is what one node sends another, which is at most an offer.
-	largestBody = rtc.MaxOffer
+	// maxBody is the maximum size of the body of a request between nodes: an offer.
+	maxBody = rtc.MaxOffer
 )
 
-// Peers is the way to the other nodes, and their way in: they know each other by a secret
-// that is in the store, sealed with the master secret.
+// Peers sends and checks requests between nodes. They are signed with a secret that is in the
+// store, encrypted with the master secret.
 type Peers struct {
 	key    []byte
 	client *http.Client
 }
 
-// OpenPeers returns the way to the other nodes. Close must be called at the end.
+// OpenPeers reads the secret of the nodes. Close must be called at the end.
 func OpenPeers(ctx context.Context, st *store.Store) (*Peers, error) {
-	key, err := st.NamedSecret(ctx, "node", func() ([]byte, error) {
-		key := make([]byte, 32)
-		_, err := rand.Read(key)
-		return key, err
-	})
+	key, err := st.NamedSecret(ctx, "node", newSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -60,11 +56,17 @@ func OpenPeers(ctx context.Context, st *store.Store) (*Peers, error) {
 	}}, nil
 }
 
-// Close lets go of connections.
+func newSecret() ([]byte, error) {
+	secret := make([]byte, 32)
+	_, err := rand.Read(secret)
+	return secret, err
+}
+
+// Close closes idle connections.
 func (p *Peers) Close() { p.client.CloseIdleConnections() }
 
-// Do sends a request to a node that is reached at base; path begins with NodePath and may
-// have a query. The caller closes the body of the answer.
+// Do sends a request to the node at base; path begins with NodePath and may have a query. The
+// caller closes the body of the answer.
 func (p *Peers) Do(ctx context.Context, method, base, path string, header http.Header, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
@@ -77,7 +79,7 @@ func (p *Peers) Do(ctx context.Context, method, base, path string, header http.H
 	r.Header.Set(signatureHeader, now+" "+p.sign(now, method, path, body))
 	answer, err := p.client.Do(r)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err // without the address: it can carry a stream key
+		err = failed.Err // without the URL, which can contain a stream key
 	}
 	return answer, err
 }
@@ -88,11 +90,10 @@ func (p *Peers) sign(now, method, path string, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Only lets other nodes through to a handler, and nobody else: for others there is
-// nothing here.
+// Only passes requests of other nodes to a handler. Other clients get 404.
 func (p *Peers) Only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestBody))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil || !p.signed(r, body, time.Now()) {
 			http.NotFound(w, r)
 			return
@@ -102,7 +103,7 @@ func (p *Peers) Only(next http.Handler) http.Handler {
 	})
 }
 
-// signed reports whether a request is of another node.
+// signed reports whether a request has a valid signature.
 func (p *Peers) signed(r *http.Request, body []byte, now time.Time) bool {
 	at, signature, _ := strings.Cut(r.Header.Get(signatureHeader), " ")
 	seconds, err := strconv.ParseInt(at, 10, 64)

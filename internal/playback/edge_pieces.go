@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// pieces remembers what was fetched from other nodes, up to so many bytes. What was not
-// asked for longest goes first.
+// pieces is an LRU cache of files from other nodes, with a limit in bytes.
 type pieces struct {
 	mu    sync.Mutex
 	max   int64
 	size  int64
 	items map[string]*list.Element
-	order list.List // of *keptPiece; the newest first
+	order *list.List // of *keptPiece; the most recently used first
 }
 
-// keptPiece is something that was fetched.
 type keptPiece struct {
 	address string
 	*fetched
 	till time.Time // zero = for good
 }
 
-// weight is about what it takes in memory.
-func (p *keptPiece) weight() int64 { return int64(len(p.body)+len(p.address)) + 256 }
+// memory returns the approximate size in memory.
+func (p *keptPiece) memory() int64 { return int64(len(p.body)+len(p.address)) + 256 }
 
-func (c *pieces) init(limit int64) { c.max, c.items = limit, map[string]*list.Element{} }
+func newPieces(limit int64) pieces {
+	return pieces{max: limit, items: map[string]*list.Element{}, order: list.New()}
+}
 
 func (c *pieces) get(address string, now time.Time) (*fetched, bool) {
 	c.mu.Lock()
@@ -51,11 +51,11 @@ func (c *pieces) put(address string, f *fetched, till time.Time) {
 		c.remove(e)
 	}
 	p := &keptPiece{address, f, till}
-	if p.weight() > c.max/4 {
-		return // it would drive out too much else
+	if p.memory() > c.max/4 {
+		return // it would displace too many others
 	}
 	c.items[address] = c.order.PushFront(p)
-	for c.size += p.weight(); c.size > c.max; {
+	for c.size += p.memory(); c.size > c.max; {
 		c.remove(c.order.Back())
 	}
 }
@@ -63,5 +63,5 @@ func (c *pieces) put(address string, f *fetched, till time.Time) {
 func (c *pieces) remove(e *list.Element) {
 	p := c.order.Remove(e).(*keptPiece)
 	delete(c.items, p.address)
-	c.size -= p.weight()
+	c.size -= p.memory()
 }

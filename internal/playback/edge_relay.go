@@ -16,7 +16,7 @@ import (
 	"weir/internal/weir"
 )
 
-// What another node is told of a viewer or an encoder: where that is, and whom it asked.
+// Headers with the address of a viewer or an encoder, and the host that it requested.
 const (
 	viewerHeader = "Weir-Viewer"
 	hostHeader   = "Weir-Host"
@@ -24,12 +24,12 @@ const (
 
 func isMoved(err error) bool { return errors.Is(err, live.ErrHandedOver) }
 
-// Relay answers offers of WebRTC for streams that other nodes carry: it asks these, and
-// the media goes between them and the peer. All else is left to here. What playbackID
-// returns for an id in an address names the stream.
+// Relay passes WebRTC offers for streams of other nodes to these. The media goes directly between
+// the other node and the peer. Other requests go to here. playbackID returns the playback id for an
+// id in a URL.
 //
-// A viewer is let in and counted by the origin node, which sees the request as it came. An
-// encoder whose session another node has open goes on there; if that node is gone, here.
+// The origin node admits and counts the viewer. An encoder continues a session on the node that has
+// it open; if that node does not answer, on this one.
 func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, id string) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, session, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.EndpointPath), "/")
@@ -38,7 +38,7 @@ func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, i
 			here.ServeHTTP(w, r)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, largestBody))
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
 			writeErrors(&answer{ResponseWriter: w, timeout: s.timeout}, http.StatusBadRequest, []string{"the body did not come whole, or is too long"})
 			return
@@ -51,7 +51,7 @@ func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, i
 	})
 }
 
-// originOfOffer returns which other node a request is for, if it is for one.
+// originOfOffer returns the other node that a request is for, if there is one.
 func (s *Server) originOfOffer(r *http.Request, id, session string, playbackID func(context.Context, string) (string, error)) (store.OriginNode, bool) {
 	begins := session == "" && r.Method == http.MethodPost
 	if !begins && (session == "" || r.Method == http.MethodOptions) {
@@ -59,7 +59,7 @@ func (s *Server) originOfOffer(r *http.Request, id, session string, playbackID f
 	}
 	id, err := playbackID(r.Context(), id)
 	if err != nil {
-		return store.OriginNode{}, false // here says what is wrong with it
+		return store.OriginNode{}, false // here answers with the error
 	}
 	c, err := s.edge.origin(r.Context(), id)
 	if err != nil || c.SessionID == "" || c.URL == "" || c.Node == s.Store.NodeID() {
@@ -68,7 +68,7 @@ func (s *Server) originOfOffer(r *http.Request, id, session string, playbackID f
 	return c, true
 }
 
-// relay passes a request on. It reports whether there was an answer.
+// relay passes a request to another node. It reports whether that answered.
 func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.OriginNode, body []byte) bool {
 	header := r.Header.Clone()
 	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Keep-Alive", "Accept-Encoding", signatureHeader} {
@@ -96,6 +96,6 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.OriginNod
 		}
 	}
 	w.WriteHeader(answer.StatusCode)
-	_, _ = io.Copy(w, io.LimitReader(answer.Body, largestFetch))
+	_, _ = io.Copy(w, io.LimitReader(answer.Body, maxFetch))
 	return true
 }

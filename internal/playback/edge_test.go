@@ -29,8 +29,8 @@ import (
 	"weir/internal/weir"
 )
 
-// twoNodes are two servers on one database that know each other. asked counts what the
-// first is asked for by the second.
+// twoNodes are two servers on one database that know each other. asked counts what the first is
+// asked for by the second.
 func twoNodes(t *testing.T) (a, b *fixture, asked *counts) {
 	t.Helper()
 	url := storetest.SQLite(t, store.Open, storeOptions())
@@ -119,7 +119,7 @@ func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *f
 }
 
 // A viewer gets the same of a stream from every node, and each thing is asked for once.
-func TestEdgeGivesTheSame(t *testing.T) {
+func TestEdgeSameBytes(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
 	s, e := a.broadcast(nil, 5*time.Second)
@@ -150,8 +150,8 @@ func TestEdgeGivesTheSame(t *testing.T) {
 	}
 }
 
-// A player that asks for what is new gets that at an edge too, which asks for all of it.
-func TestEdgeLeavesOut(t *testing.T) {
+// A player gets delta updates from an edge too, which requests the whole playlist.
+func TestEdgeDeltaUpdates(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
 	s, e := a.broadcast(nil, 21*time.Second)
@@ -162,7 +162,7 @@ func TestEdgeLeavesOut(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(got, "#EXT-X-SKIP:") {
 			t.Errorf("%s (-want +got):\n%s\n%s", path, diff, got)
 		}
-		// Nobody can have what is left out who waits for a segment that long ago.
+		// A player that waits for such an old segment does not have those that are left out.
 		path, _, _ = strings.Cut(path, "&")
 		if got := b.want(b.under(s.PlaybackID, path+"&_HLS_msn=1")).body; strings.Contains(got, "#EXT-X-SKIP:") {
 			t.Errorf("%s leaves out what the player does not have:\n%s", path, got)
@@ -173,9 +173,8 @@ func TestEdgeLeavesOut(t *testing.T) {
 	}
 }
 
-// What a node carried that is gone comes from the storage, at the one that goes on and at
-// others.
-func TestEdgeShowsWhatWasBefore(t *testing.T) {
+// Earlier periods of a dead node come from the storage, on the new origin node and on others.
+func TestEdgeEarlierPeriods(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)
 	a.runHub()
@@ -234,7 +233,7 @@ func TestEdgeShowsWhatWasBefore(t *testing.T) {
 	e.Close(false)
 }
 
-// Of all who wait for the same, one asks.
+// Concurrent requests for the same file share one request to the origin node.
 func TestEdgeAsksOnce(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
@@ -271,7 +270,7 @@ func TestEdgeAsksOnce(t *testing.T) {
 	}
 }
 
-// Who may watch is decided where the viewer asks, and nothing of the viewer goes further.
+// The edge admits viewers, and sends nothing about them to the origin node.
 func TestEdgeGates(t *testing.T) {
 	t.Parallel()
 	a, b, asked := twoNodes(t)
@@ -295,7 +294,7 @@ func TestEdgeGates(t *testing.T) {
 	}
 	for _, text := range []string{"jwt", token} {
 		if address, n := asked.limit(text); n > 0 {
-			t.Errorf("the carrier was told of the viewer: %s", address)
+			t.Errorf("the origin node got the viewer: %s", address)
 		}
 	}
 	if g := a.get(a.web.URL + NodePath + hlsForNodes + s.PlaybackID + "/index.m3u8"); g.StatusCode != http.StatusNotFound {
@@ -324,8 +323,7 @@ func TestEdgeCounts(t *testing.T) {
 	}
 }
 
-// sequence returns the number of the first segment after the last discontinuity of a
-// playlist.
+// sequence returns the number of the first segment after the last discontinuity of a playlist.
 func sequence(list string) (n int64) {
 	for line := range strings.Lines(list[max(0, strings.LastIndex(list, "#EXT-X-DISCONTINUITY\n")):]) {
 		if _, err := fmt.Sscanf(line, "%d.m4s", &n); err == nil {
@@ -335,13 +333,13 @@ func sequence(list string) (n int64) {
 	return -1
 }
 
-// withoutGaps returns a playlist without what is not there.
+// withoutGaps returns a playlist without gap segments.
 func withoutGaps(list string) string {
 	return regexp.MustCompile(`#EXT-X-GAP\n#EXTINF:.*\n.*\n`).ReplaceAllString(list, "")
 }
 
-// A node that dies leaves viewers with the last state, until the encoder comes to another.
-func TestEdgeSurvivesTheOrigin(t *testing.T) {
+// After a node dies, viewers get the last state until the encoder connects to another.
+func TestEdgeAfterOriginDies(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)
 	s, e := a.broadcast(nil, 5*time.Second)
@@ -407,7 +405,7 @@ func TestEdgeFollowsTheEncoder(t *testing.T) {
 		t.Errorf("the first node shows %s, the second %s", got, want)
 	}
 	if g := a.want(a.under(s.PlaybackID, "source/0.m4s")); len(g.body) == 0 {
-		t.Error("what the first node carried is gone")
+		t.Error("what the first node received is lost")
 	}
 	// And back again.
 	e3 := a.publish(s)
@@ -417,8 +415,8 @@ func TestEdgeFollowsTheEncoder(t *testing.T) {
 	eventually(t, "the first node shows what it carries", func() bool { return sequence(a.want(list).body) > last })
 }
 
-// Signatures hold for a while, for one request, and for nobody without the secret.
-func TestNodesKnowEachOther(t *testing.T) {
+// A signature needs the secret, and is valid for one request and for a limited time.
+func TestNodeSignatures(t *testing.T) {
 	t.Parallel()
 	a, _, _ := twoNodes(t)
 	good := a.server.Peers
@@ -455,7 +453,7 @@ func TestNodesKnowEachOther(t *testing.T) {
 		want   int
 	}{
 		{"a node", good, func(*http.Request) {}, http.StatusOK},
-		{"a stranger", unauthenticated, func(*http.Request) {}, http.StatusNotFound},
+		{"without the secret", unauthenticated, func(*http.Request) {}, http.StatusNotFound},
 		{"no signature", good, func(r *http.Request) { r.Header.Del(signatureHeader) }, http.StatusNotFound},
 		{"another path", good, func(r *http.Request) { r.URL.Path = "/_node/z" }, http.StatusNotFound},
 		{"another query", good, func(r *http.Request) { r.URL.RawQuery = "y=2" }, http.StatusNotFound},
@@ -471,11 +469,10 @@ func TestNodesKnowEachOther(t *testing.T) {
 	}
 }
 
-// What is remembered has a limit, and what is used stays.
+// The cache has a limit, and drops the least recently used.
 func TestPieces(t *testing.T) {
 	t.Parallel()
-	var c pieces
-	c.init(10_000)
+	c := newPieces(10_000)
 	now := time.Now()
 	of := func(n int) *fetched { return &fetched{body: make([]byte, n)} }
 	c.put("used", of(100), time.Time{})
@@ -529,7 +526,7 @@ func TestEdgeRelaysOffers(t *testing.T) {
 	}
 }
 
-// An encoder that went to another node comes back when that one dies.
+// An encoder that was on another node connects here when that one dies.
 func TestEdgeBecomesTheOriginAgain(t *testing.T) {
 	t.Parallel()
 	a, b, _ := twoNodes(t)

@@ -19,7 +19,6 @@ import (
 	"weir/internal/weir"
 )
 
-// object answers with an object of the storage.
 func (s *Server) object(w *answer, v *visit, key string, size int64) error {
 	if name, ok := s.Media.Path(key); ok {
 		file, err := os.Open(name) // so that the kernel can copy it to the connection
@@ -38,15 +37,15 @@ func (s *Server) object(w *answer, v *visit, key string, size int64) error {
 	return serveContent(w, v, body)
 }
 
-// serveFile answers with a file. Why a read of it fails is not told; the viewer
-// notices, because less comes than was promised.
+// serveFile answers with a file. Read errors are not returned; the viewer notices that the answer
+// is too short.
 func serveFile(w *answer, v *visit, file io.ReadSeeker) {
 	http.ServeContent(w, v.Request, "", time.Time{}, file)
 }
 
-// object is an object of a storage as http.ServeContent wants it.
+// object is an io.ReadSeekCloser of an object of the storage.
 type object struct {
-	ctx   context.Context // of the request that it answers
+	ctx   context.Context // of the request
 	store blob.Store
 	key   string
 	size  int64
@@ -54,7 +53,7 @@ type object struct {
 	body  io.ReadCloser
 }
 
-// Seek moves to another place; nothing is asked of the storage before a read.
+// Seek does not access the storage; the next Read does.
 func (o *object) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -66,7 +65,7 @@ func (o *object) Seek(offset int64, whence int) (int64, error) {
 		return 0, errors.New("seek to before the start of an object")
 	}
 	if offset != o.at {
-		o.Close()
+		_ = o.Close()
 	}
 	o.at = offset
 	return offset, nil
@@ -79,7 +78,7 @@ func (o *object) Read(p []byte) (int, error) {
 	if o.body == nil {
 		body, _, err := o.store.Get(o.ctx, o.key, o.at, -1)
 		if err != nil {
-			return 0, storageError(err)
+			return 0, err
 		}
 		o.body = body
 	}
@@ -91,21 +90,19 @@ func (o *object) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close lets go of the connection.
-func (o *object) Close() {
+func (o *object) Close() (err error) {
 	if o.body != nil {
-		_ = o.body.Close()
+		err = o.body.Close()
 		o.body = nil
 	}
+	return err
 }
 
-// mp4 answers with a rendition as one file, which is rendered from its segments
-// while it is sent.
+// mp4 answers with a rendition as an MP4 file, which is made of its segments while it is sent.
 func (s *Server) mp4(w *answer, v *visit) error {
 	return s.rendered(w, v, strings.TrimSuffix(v.path, ".mp4"))
 }
 
-// rendered answers with a rendition as one file.
 func (s *Server) rendered(w *answer, v *visit, name string) error {
 	file, err := v.title.file(name)
 	if err != nil {
@@ -119,18 +116,7 @@ func (s *Server) rendered(w *answer, v *visit, name string) error {
 		w.sent = s.meter(v, file.kind, file.length, file.Size())
 		defer func() { w.sent(0) }()
 	}
-	return serveContent(w, v, storageReader{reader})
-}
-
-// storageReader says of errors what viewers may know.
-type storageReader struct{ io.ReadSeeker }
-
-func (r storageReader) Read(b []byte) (int, error) {
-	n, err := r.ReadSeeker.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = storageError(err)
-	}
-	return n, err
+	return serveContent(w, v, reader)
 }
 
 // mp4File is a rendition as one file.
@@ -140,7 +126,7 @@ type mp4File struct {
 	length time.Duration
 }
 
-// file returns a rendition as an MP4 file. It is laid out once.
+// file returns a rendition as an MP4 file. Its layout is computed once.
 func (t *tracks) file(name string) (*mp4File, error) {
 	r, err := t.find(name)
 	if err != nil {
@@ -175,12 +161,11 @@ func (t *tracks) file(name string) (*mp4File, error) {
 	}
 	t.files[name] = f
 	const extentBytes = 48
-	t.weight.Add(int64(len(layout.Head) + extentBytes*len(layout.Extents)))
+	t.memory.Add(int64(len(layout.Head) + extentBytes*len(layout.Extents)))
 	return f, nil
 }
 
-// download answers with the source, as it came. That of a recording came in pieces, so it
-// is the MP4 file that is made of them.
+// download answers with the source of an asset. That of a recording is an MP4 file of its segments.
 func (s *Server) download(w *answer, v *visit) error {
 	_, name, _ := strings.Cut(v.path, "/")
 	if name == "" || strings.Contains(name, "/") {
@@ -195,7 +180,7 @@ func (s *Server) download(w *answer, v *visit) error {
 	return s.kept(w, v, "video")
 }
 
-// thumbnail answers with a picture or a list of them.
+// thumbnail answers with a thumbnail or a list of them.
 func (s *Server) thumbnail(w *answer, v *visit) error {
 	_, name, _ := strings.Cut(v.path, "/")
 	if strings.Contains(name, "/") {
@@ -211,11 +196,10 @@ func (s *Server) thumbnail(w *answer, v *visit) error {
 	return weir.ErrNotFound()
 }
 
-// maxList is far above a list of the pictures of a day.
+// maxList is far above the size of a thumbnail list for a video of a day.
 const maxList = 16 << 20
 
-// thumbnailList answers with a list of pictures, under names that have the viewer's
-// token.
+// thumbnailList answers with a list of thumbnails, whose URIs have the viewer's token.
 func (s *Server) thumbnailList(w *answer, v *visit) error {
 	body, _, err := s.Media.Get(v.Context(), v.title.prefix+"/"+v.path, 0, -1)
 	if err != nil {
@@ -229,7 +213,7 @@ func (s *Server) thumbnailList(w *answer, v *visit) error {
 	if below := v.below("thumbnails"); below != "" {
 		lines := bytes.SplitAfter(text, []byte("\n"))
 		for i, line := range lines {
-			if picture, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte("#")); bytes.HasSuffix(picture, []byte(".jpg")) {
+			if image, _, _ := bytes.Cut(bytes.TrimSpace(line), []byte("#")); bytes.HasSuffix(image, []byte(".jpg")) {
 				lines[i] = append([]byte(below), line...)
 			}
 		}
@@ -238,7 +222,6 @@ func (s *Server) thumbnailList(w *answer, v *visit) error {
 	return s.text(w, v, "text/vtt; charset=utf-8", text)
 }
 
-// poster answers with a picture of the video.
 func (s *Server) poster(w *answer, v *visit) error {
 	w.Header().Set("Content-Type", "image/jpeg")
 	return s.kept(w, v, "poster.jpg")
@@ -255,8 +238,8 @@ func (s *Server) kept(w *answer, v *visit, name string) error {
 	return s.object(w, v, key, info.Size)
 }
 
-// keptError is the answer for a file that can't be had. It may never have been made,
-// or have a name that no file can have, so the log need not know.
+// keptError returns the error for a file that can't be read. One that does not exist is not logged:
+// it may never have been made, or have an invalid name.
 func keptError(err error) error {
 	if kind := weir.KindOf(err); kind == weir.NotFound || kind == weir.Invalid {
 		return weir.ErrNotFound()

@@ -47,7 +47,7 @@ type fixture struct {
 	logged *journal
 }
 
-// journal keeps what was logged.
+// journal keeps log lines.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -130,14 +130,14 @@ func (h *fixture) newUser(name string) weir.User {
 	return u
 }
 
-// names of the renditions of the assets of tests: what a profile may be called.
+// names of the renditions in tests, with all characters that a profile name may have.
 const (
 	large = "180p"
 	small = "90p größe +1@x" // not what one would call it, but allowed
 )
 
-// newAsset makes an asset of ann's that is ready, with two renditions, audio that is
-// longer than the picture, thumbnails, a poster and its source.
+// newAsset makes an asset of ann's that is ready, with two renditions, audio that is longer than
+// the video, thumbnails, a poster and its source.
 func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	h.Helper()
 	a := h.newRow(policy, weir.AssetReady)
@@ -152,8 +152,8 @@ func (h *fixture) newAsset(policy *weir.PlaybackPolicy) weir.Asset {
 	}
 	p.Audio = []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}
 	h.put(prefix+"/thumbnails/thumbnails.vtt", "WEBVTT\n\n00:00.000 --> 00:02.000\nkeyframes_0.jpg\n\n00:02.000 --> 00:04.000\nsprite_0.jpg#xywh=0,0,10,10\n")
-	h.put(prefix+"/thumbnails/keyframes_0.jpg", "a picture")
-	h.put(prefix+"/thumbnails/sprite_0.jpg", "many pictures")
+	h.put(prefix+"/thumbnails/keyframes_0.jpg", "a thumbnail")
+	h.put(prefix+"/thumbnails/sprite_0.jpg", "many thumbnails")
 	h.put(prefix+"/poster.jpg", "a poster")
 	h.put(prefix+"/video", "the source, as it came")
 	h.present(a, p)
@@ -300,11 +300,11 @@ func (h *fixture) named(url, text string) (addresses []string) {
 	return addresses
 }
 
-// film is what the assets of tests are made of.
+// film is the media of the assets in tests.
 type film struct {
 	large, small, audio film1
 	source              []byte  // large and audio as ffmpeg wrote them
-	seconds             float64 // of the picture
+	seconds             float64 // of the video
 }
 
 // film1 is one track of it, and the sink of the packer that makes it.
@@ -322,11 +322,11 @@ func (f *film1) Part(part cmaf.Part, _ bool, pieces ...[]byte) error {
 
 func (f *film1) EndSegment() error { return nil }
 
-// What a film is long.
+// Durations of a film.
 const (
-	pictureSeconds = 4
-	audioSeconds   = 7
-	rate           = 25
+	videoSeconds = 4
+	audioSeconds = 7
+	rate         = 25
 )
 
 var (
@@ -346,9 +346,9 @@ func makeFilm(t testing.TB) film {
 
 // shoot makes a film with ffmpeg and cuts it into segments of a second.
 func shoot() (film, error) {
-	f := film{seconds: pictureSeconds}
+	f := film{seconds: videoSeconds}
 	make1 := func(size string) ([]byte, error) {
-		return ffmpeg("-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=%d:d=%d", size, rate, pictureSeconds),
+		return ffmpeg("-f", "lavfi", "-i", fmt.Sprintf("testsrc2=s=%s:r=%d:d=%d", size, rate, videoSeconds),
 			"-f", "lavfi", "-i", fmt.Sprintf("sine=440:r=48000:d=%d", audioSeconds),
 			"-map", "0", "-map", "1", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-g", fmt.Sprint(rate), "-c:a", "aac", "-b:a", "64k",
 			"-output_ts_offset", "10", "-avoid_negative_ts", "disabled", "-use_editlist", "0",
@@ -369,12 +369,12 @@ func shoot() (film, error) {
 	return f, err
 }
 
-// cut makes tracks of what ffmpeg wrote.
-func cut(data []byte) (picture, audio film1, err error) {
+// cut makes tracks of the output of ffmpeg.
+func cut(data []byte) (video, audio film1, err error) {
 	r := cmaf.NewReader(bytes.NewReader(data))
 	tracks, err := r.Tracks()
 	if err != nil {
-		return picture, audio, err
+		return video, audio, err
 	}
 	retimers, wholes := make([]cmaf.Retimer, len(tracks)), make([]cmaf.Fragment, len(tracks))
 	join := func(track int, f cmaf.Fragment, err error) error {
@@ -391,18 +391,18 @@ func cut(data []byte) (picture, audio film1, err error) {
 			break
 		}
 		if err != nil {
-			return picture, audio, err
+			return video, audio, err
 		}
 		f.Start -= tracks[f.Track].Ticks(cmaf.Lead)
 		settled, err := retimers[f.Track].Add(f)
 		if err := join(f.Track, settled, err); err != nil {
-			return picture, audio, err
+			return video, audio, err
 		}
 	}
 	for i, track := range tracks {
 		rest, err := retimers[i].Finish()
 		if err := join(i, rest, err); err != nil {
-			return picture, audio, err
+			return video, audio, err
 		}
 		whole := wholes[i]
 		for whole.Start < 0 { // what an encoder of audio needs to warm up
@@ -428,15 +428,15 @@ func cut(data []byte) (picture, audio film1, err error) {
 		}
 		packer.EndSegment()
 		if track.Kind == cmaf.Video {
-			picture = one
+			video = one
 		} else {
 			audio = one
 		}
 	}
-	return picture, audio, nil
+	return video, audio, nil
 }
 
-// ffmpeg returns what a run of ffmpeg writes. It must not complain about anything.
+// ffmpeg returns the output of ffmpeg, which must not log an error.
 func ffmpeg(args ...string) ([]byte, error) {
 	var out, complaints bytes.Buffer
 	cmd := exec.Command("ffmpeg", append(strings.Fields("-v error -nostdin -xerror -threads 1"), args...)...)
@@ -447,8 +447,8 @@ func ffmpeg(args ...string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// decoded returns a digest of every frame of a stream such as v:0 or a:0, and where
-// the stream ends in seconds.
+// decoded returns a digest of every frame of a stream such as v:0 or a:0, and where the stream ends
+// in seconds.
 func decoded(t testing.TB, input, stream string) (digests []string, end float64) {
 	t.Helper()
 	out, err := ffmpeg("-i", input, "-map", "0:"+stream, "-fps_mode", "passthrough", "-f", "framemd5", "-")

@@ -41,8 +41,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// Whatever the path, nothing of a private asset comes out, nothing breaks, and no
-// answer of a public one has bytes that lie outside of what viewers may see.
+// Whatever the path, nothing of a private asset comes out, nothing breaks, and no answer of a
+// public one has bytes that lie outside of what viewers may see.
 func FuzzPath(f *testing.F) {
 	for _, path := range append(everyPath(), "", "/", "t//x", "t/x/index.m3u8", "../x", "thumbnails/../video", "download/..", large+"/0.ts.m4s") {
 		f.Add(path)

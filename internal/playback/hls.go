@@ -27,7 +27,7 @@ const (
 // inTS reports whether a path asks for MPEG-TS: ts.m3u8 beside index.m3u8.
 func inTS(path string) bool { return strings.HasSuffix(path, "ts.m3u8") }
 
-// master answers with the playlist from which a player chooses.
+// master answers with the master playlist of an asset.
 func (s *Server) master(w *answer, v *visit) error {
 	m := cmaf.Master{TS: inTS(v.path)}
 	name := "/index.m3u8"
@@ -37,7 +37,7 @@ func (s *Server) master(w *answer, v *visit) error {
 	list := func(renditions []rendition) (named []cmaf.Rendition) {
 		for _, r := range renditions {
 			if !r.Complete && v.title.whole() || m.TS && !fitsTS(r) {
-				continue // a player must not change to one that is behind
+				continue // a player must not switch to one that is behind
 			}
 			named = append(named, cmaf.Rendition{Name: r.Name, URI: v.below("") + r.Name + name, Index: r.Index()})
 		}
@@ -56,7 +56,7 @@ func (s *Server) master(w *answer, v *visit) error {
 	return s.text(w, v, typePlaylist, m.Playlist().Text())
 }
 
-// playlist answers with the playlist of one rendition.
+// playlist answers with the media playlist of a rendition of an asset.
 func (s *Server) playlist(w *answer, v *visit) error {
 	name, _, _ := strings.Cut(v.path, "/")
 	r, err := v.title.find(name)
@@ -90,8 +90,7 @@ func (s *Server) playlist(w *answer, v *visit) error {
 	return s.text(w, v, typePlaylist, list.Text())
 }
 
-// initName names an init segment of a stored rendition by how many changes of the coding
-// there were before it.
+// initName returns the name of the init segment after k changes of the coding.
 func initName(k int) string {
 	if k == 0 {
 		return "init.mp4"
@@ -99,7 +98,7 @@ func initName(k int) string {
 	return "init-" + strconv.Itoa(k) + ".mp4"
 }
 
-// initNumber reads such a name.
+// initNumber parses such a name.
 func initNumber(name string) (int, bool) {
 	if name == initName(0) {
 		return 0, true
@@ -108,8 +107,8 @@ func initNumber(name string) (int, bool) {
 	return int(p.segment), ok && p.init && p.segment > 0
 }
 
-// shown returns the segments of a rendition that players may know, and whether there
-// are no more. Audio that is all there does not run ahead of a picture that grows.
+// shown returns the segments of a rendition for its playlist, and whether there are no more.
+// Complete audio does not run ahead of video that is still being encoded.
 func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 	index := r.Index()
 	if index.Track.Kind != cmaf.Audio || len(t.video) == 0 || t.whole() {
@@ -126,8 +125,8 @@ func (t *tracks) shown(r rendition) (segments []cmaf.Segment, ended bool) {
 	return index.Segments[:n], false
 }
 
-// promised is what the playlist of a rendition that grows says of the length of its
-// segments, once and for all: all are about as long as the first.
+// promised returns the target duration of the playlist of a growing rendition, which must not
+// change: all segments are about as long as the first.
 func promised(r rendition, segments []cmaf.Segment) time.Duration {
 	if len(segments) == 0 {
 		return 0
@@ -136,8 +135,7 @@ func promised(r rendition, segments []cmaf.Segment) time.Duration {
 	return first.Truncate(time.Second) + 2*time.Second
 }
 
-// text answers with a playlist, or another text that is made now. Players ask again
-// while it grows, and are told in few bytes that nothing changed.
+// text answers with a playlist or another generated text of an asset.
 func (s *Server) text(w *answer, v *visit, kind string, text []byte) error {
 	caching := "public, max-age=1"
 	if v.title.done {
@@ -146,7 +144,7 @@ func (s *Server) text(w *answer, v *visit, kind string, text []byte) error {
 	return cached(w, v, kind, caching, text)
 }
 
-// cached answers with a text that others may keep as told, if it is for all.
+// cached answers with a generated body. caching is used if the content is the same for all viewers.
 func cached(w *answer, v *visit, kind, caching string, text []byte) error {
 	if !v.title.shared() {
 		caching = "private, no-cache"
@@ -171,9 +169,7 @@ func (s *Server) segment(w *answer, v *visit) error {
 		if err != nil {
 			return err
 		}
-		w.Header().Set("Content-Type", typeMP4)
-		s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
-		return serveContent(w, v, bytes.NewReader(data))
+		return s.initSegment(w, v, name, data)
 	}
 	number, format, _ := strings.Cut(file, ".")
 	n, err := strconv.Atoi(number)
@@ -195,8 +191,14 @@ func (s *Server) segment(w *answer, v *visit) error {
 	return err
 }
 
-// immutable says that the bytes which are answered never change: not those of an asset
-// that is ready, or of a stream. What identifies them is told.
+func (s *Server) initSegment(w *answer, v *visit, name string, data []byte) error {
+	w.Header().Set("Content-Type", typeMP4)
+	s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
+	return serveContent(w, v, bytes.NewReader(data))
+}
+
+// immutable sets the headers of an answer that never changes, as files of a ready asset or of a
+// stream. what identifies it.
 func (s *Server) immutable(w *answer, v *visit, what string) {
 	sum := sha256.Sum256([]byte(v.title.assetID + v.title.streamID + "/" + what))
 	h := w.Header()

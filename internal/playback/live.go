@@ -3,7 +3,7 @@ package playback
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,23 +20,22 @@ import (
 )
 
 const (
-	// reloadWait is three times the target duration of segments: who has waited that
-	// long for news of a stream gets what there is.
+	// reloadWait is the maximum time of a blocking playlist reload: three target durations. After
+	// that, the player gets the current playlist.
 	reloadWait = 6 * time.Second
-	// partWait is three times the target duration of parts, and some for the encoder.
+	// partWait is three times the target duration of parts, and a margin for the encoder.
 	partWait = 1100 * time.Millisecond
 )
 
-// What others may keep on the way, as RFC 8216bis advises: a playlist that was waited
-// for has an address of its own and holds for six target durations, any other for half
-// of one.
+// Values of Cache-Control, as RFC 8216bis advises: the answer to a blocking reload is valid for six
+// target durations, another playlist for half of one.
 const (
 	keepAwaited  = "public, max-age=12"
 	keepPlaylist = "public, max-age=1"
 	keepNothing  = "no-cache"
 )
 
-// onAir returns who answers with something of a stream; nil = nobody.
+// onAir returns the handler of a route for a stream; nil = there is none.
 func (s *Server) onAir(route string) func(*answer, *visit) error {
 	handle := s.liveRoute(route)
 	if handle == nil {
@@ -65,8 +64,7 @@ func (s *Server) onAir(route string) func(*answer, *visit) error {
 	return answered
 }
 
-// liveRoute returns who answers with something of a stream that is carried here; nil =
-// nobody.
+// liveRoute returns the handler of a route for a stream of this node; nil = there is none.
 func (s *Server) liveRoute(route string) func(*answer, *visit) error {
 	switch route {
 	case routeMaster:
@@ -85,7 +83,7 @@ func (s *Server) liveRoute(route string) func(*answer, *visit) error {
 	return nil
 }
 
-// errOffAir is what viewers are told of a stream that nobody sends.
+// errOffAir returns the error for a stream that is not live.
 func errOffAir(t *title) error {
 	if !t.begun {
 		return weir.Errorf(weir.NotFound, "the stream has not started yet")
@@ -93,7 +91,7 @@ func errOffAir(t *title) error {
 	return weir.Errorf(weir.NotFound, "the stream is not live at the moment")
 }
 
-// liveMaster answers with the playlist from which a player chooses.
+// liveMaster answers with the master playlist of a stream.
 func (s *Server) liveMaster(w *answer, v *visit) error {
 	if inTS(v.path) {
 		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
@@ -101,8 +99,7 @@ func (s *Server) liveMaster(w *answer, v *visit) error {
 	return s.choices(w, v, v.broadcast.Master())
 }
 
-// wholeMaster answers with the playlist from which a player chooses that wants all of a
-// recorded stream.
+// wholeMaster answers with the master playlist of the recording so far.
 func (s *Server) wholeMaster(w *answer, v *visit) error {
 	m := v.broadcast.Recorded()
 	if len(m.Video)+len(m.Audio) == 0 {
@@ -111,7 +108,7 @@ func (s *Server) wholeMaster(w *answer, v *visit) error {
 	return s.choices(w, v, m)
 }
 
-// wholePlaylist answers with all of one rendition.
+// wholePlaylist answers with the recording so far of one rendition.
 func (s *Server) wholePlaylist(w *answer, v *visit) error {
 	name, _, _ := strings.Cut(v.path, "/")
 	text, err := v.broadcast.WholePlaylist(name)
@@ -121,7 +118,6 @@ func (s *Server) wholePlaylist(w *answer, v *visit) error {
 	return cached(w, v, typePlaylist, keepPlaylist, hls.WrapURIs(text, v.below(name), ""))
 }
 
-// choices answers with a master playlist.
 func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 	if !presentable(&m) {
 		return weir.Errorf(weir.NotFound, "the stream has not started yet")
@@ -141,9 +137,9 @@ func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 	return cached(w, v, typePlaylist, keepPlaylist, list)
 }
 
-// presentable takes out of a master playlist what has no media, and reports whether
-// it can be shown. A player does not look for audio again that was not there when it
-// came, so audio that is late is waited for, for the length of a segment.
+// presentable removes renditions without media from a master playlist, and reports whether it can
+// be served. A player does not look for new renditions later, so it waits for late audio, for the
+// duration of a segment.
 func presentable(m *cmaf.Master) bool {
 	const enough = 2 * time.Second
 	empty := func(r cmaf.Rendition) bool { return len(r.Index.Segments) == 0 }
@@ -158,8 +154,8 @@ func presentable(m *cmaf.Master) bool {
 	return there > 0 && (there == all || waited)
 }
 
-// livePlaylist answers with the playlist of one rendition, when it has what the player
-// waits for.
+// livePlaylist answers with the media playlist of a rendition, when it has the segment or part that
+// the player waits for.
 func (s *Server) livePlaylist(w *answer, v *visit) error {
 	name, _, _ := strings.Cut(v.path, "/")
 	if inTS(v.path) {
@@ -182,8 +178,8 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 		late := ctx.Err() != nil
 		cancel()
 		if err != nil && late && v.Context().Err() == nil {
-			// The encoder is away. Players that get an error give up sooner or later, those
-			// that get the same again go on asking.
+			// The encoder sends nothing. Players that get an error stop sooner or later, those that
+			// get the same playlist continue.
 			q.Segment, caching = -1, keepNothing
 			text, err = v.broadcast.Playlist(v.Context(), name, q)
 		}
@@ -191,15 +187,12 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 	if err != nil {
 		return err
 	}
-	if time.Since(start) > fresh && !v.node {
-		if err := s.enter(v); err != nil { // much can have happened meanwhile
-			return err
-		}
+	if err := s.enterAgain(v, start); err != nil {
+		return err
 	}
 	return cached(w, v, typePlaylist, caching, hls.WrapURIs(text, v.below(name), ""))
 }
 
-// parseQuery reads what a player asks of a playlist.
 func parseQuery(query url.Values) (live.Query, error) {
 	q := live.Query{Low: query.Get("ll") != "0", Segment: -1, Part: -1}
 	switch query.Get("_HLS_skip") {
@@ -227,15 +220,14 @@ func parseQuery(query url.Values) (live.Query, error) {
 	return q, nil
 }
 
-// piece is what a file of a rendition of a stream is: an init segment, a segment or
-// a part of one.
+// piece is a parsed file name: an init segment, a segment or a part of one.
 type piece struct {
 	init    bool
 	segment int64 // or the number of the init segment
 	part    int   // -1 = all of the segment
 }
 
-// parsePiece reads the name of a file. Every piece has one name.
+// parsePiece parses a file name. Every piece has exactly one name.
 func parsePiece(file string) (p piece, ok bool) {
 	if k, found := strings.CutPrefix(file, "init-"); found {
 		n, ok := cutNumber(&k, 31)
@@ -256,7 +248,7 @@ func parsePiece(file string) (p piece, ok bool) {
 	return p, ok && file == ".m4s"
 }
 
-// cutNumber takes a number off the front of a text, in the only form that it has.
+// cutNumber cuts a number without leading zeros off the front of a text.
 func cutNumber(text *string, bits int) (int64, bool) {
 	digits := len(*text) - len(strings.TrimLeft(*text, "0123456789"))
 	number := (*text)[:digits]
@@ -276,7 +268,11 @@ func (s *Server) livePiece(w *answer, v *visit) error {
 		return weir.ErrNotFound()
 	}
 	if p.init {
-		return s.liveInit(w, v, name, int(p.segment))
+		data, err := v.broadcast.Init(name, int(p.segment))
+		if err != nil {
+			return err
+		}
+		return s.initSegment(w, v, name, data)
 	}
 	body, size, err := s.openPiece(v, name, p)
 	if err != nil {
@@ -294,8 +290,7 @@ func (s *Server) livePiece(w *answer, v *visit) error {
 	return nil
 }
 
-// watchable is how long a viewer can watch a piece: audio that comes beside a picture
-// adds nothing to it.
+// watchable returns the playing time of a piece. That of audio is 0 if there is video.
 func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 	m := b.Master()
 	if len(m.Video) > 0 && slices.ContainsFunc(m.Audio, func(r cmaf.Rendition) bool { return r.Name == name }) {
@@ -304,7 +299,6 @@ func watchable(b *live.Broadcast, name string, p piece) time.Duration {
 	return b.Duration(name, p.segment, p.part)
 }
 
-// openPiece opens a segment, or a part as soon as it is there.
 func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, int64, error) {
 	if at, ok := v.broadcast.Stored(name, p.segment, p.part); ok {
 		return s.openStored(v.Context(), at)
@@ -323,13 +317,62 @@ func (s *Server) openPiece(v *visit, name string, p piece) (io.ReadSeekCloser, i
 	return body, size, err
 }
 
-// liveInit answers with an init segment.
-func (s *Server) liveInit(w *answer, v *visit, name string, k int) error {
-	data, err := v.broadcast.Init(name, k)
+// openStored opens a piece of an earlier period on another node, which is in the storage.
+func (s *Server) openStored(ctx context.Context, at live.Stored) (io.ReadSeekCloser, int64, error) {
+	if at.Size < 0 {
+		info, err := s.Media.Stat(ctx, at.Key)
+		if err != nil {
+			return nil, 0, storageError(err)
+		}
+		return &object{ctx: ctx, store: s.Media, key: at.Key, size: info.Size}, info.Size, nil
+	}
+	body, _, err := s.Media.Get(ctx, at.Key, at.Offset, at.Size)
+	if err != nil {
+		return nil, 0, storageError(err)
+	}
+	part := make([]byte, at.Size) // a fraction of a second
+	_, err = io.ReadFull(body, part)
+	if err := errors.Join(err, body.Close()); err != nil {
+		return nil, 0, weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
+	}
+	return inMemory{bytes.NewReader(part)}, at.Size, nil
+}
+
+// inMemory adds Close.
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
+
+// keepPoster lets caches keep a poster for about half the time until there is a new one.
+const keepPoster = "public, max-age=2"
+
+// livePoster answers with the current poster of a stream.
+func (s *Server) livePoster(w *answer, v *visit) error {
+	start := time.Now()
+	image, err := v.broadcast.Poster(v.Context())
+	if err == nil {
+		err = s.enterAgain(v, start)
+	}
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
-	return serveContent(w, v, bytes.NewReader(data))
+	return cached(w, v, typeJPEG, keepPoster, image)
+}
+
+// orLastPoster answers with the last poster of a stream that is not live.
+func (s *Server) orLastPoster(answered func(*answer, *visit) error) func(*answer, *visit) error {
+	return func(w *answer, v *visit) error {
+		err := answered(w, v)
+		if weir.KindOf(err) != weir.NotFound || s.Live == nil {
+			return err
+		}
+		image, lastErr := s.Live.LastPoster(v.title.streamID)
+		if weir.KindOf(lastErr) == weir.NotFound {
+			return err
+		}
+		if lastErr != nil {
+			return lastErr
+		}
+		return cached(w, v, typeJPEG, keepPoster, image)
+	}
 }

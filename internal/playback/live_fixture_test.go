@@ -32,7 +32,7 @@ func (h *fixture) changeStream(s weir.Stream, change func(*weir.Stream)) {
 	})
 }
 
-// runHub lets the hub do what it does by itself, until the test ends.
+// runHub runs the hub until the test ends.
 func (h *fixture) runHub() {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -133,7 +133,7 @@ func (e *encoder) frame(track int) live.Frame {
 	all := e.frames[track]
 	round, i := e.sent[track]/len(all), e.sent[track]%len(all)
 	f := all[i]
-	loop := pictureSeconds * time.Second
+	loop := videoSeconds * time.Second
 	if e.tracks[track].Kind == cmaf.Audio {
 		loop = e.tracks[track].Time(int64(len(all)) * 1024)
 	}

@@ -30,7 +30,7 @@ func and(path, query string) string {
 	return path + "?" + query
 }
 
-// next returns the segment and the part that come next, as a playlist says.
+// next returns the numbers of the next segment and part of a playlist.
 func (h *fixture) next(list string) (segment int64, part int) {
 	h.Helper()
 	found := regexp.MustCompile(`PRELOAD-HINT:TYPE=PART,URI="(?:[^"]*/)?(\d+)\.(\d+)\.m4s"`).FindStringSubmatch(list)
@@ -43,7 +43,7 @@ func (h *fixture) next(list string) (segment int64, part int) {
 	return segment, part
 }
 
-// What is served decodes to the frames that were sent, each once, without a complaint.
+// The stream decodes without errors to the frames that were sent, each once.
 func TestLivePlays(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -60,7 +60,7 @@ func TestLivePlays(t *testing.T) {
 		t.Errorf("frames differ (-want +got):\n%s", diff)
 	}
 	if audio, _ := decoded(t, h.under(s.PlaybackID, "index.m3u8"), "a:0"); len(audio) < e.sent[1]-2 || len(audio) > e.sent[1] {
-		t.Errorf("%d packets of sound, %d were sent", len(audio), e.sent[1])
+		t.Errorf("%d audio packets, %d were sent", len(audio), e.sent[1])
 	}
 	if text := h.logged.String(); strings.Contains(text, "level=ERROR") {
 		t.Errorf("the log has errors:\n%s", text)
@@ -68,7 +68,7 @@ func TestLivePlays(t *testing.T) {
 }
 
 // Everything that playlists name is there, parts and all, and has a length.
-func TestLiveEverythingNamedIsThere(t *testing.T) {
+func TestLiveAllURIsExist(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()
@@ -83,7 +83,7 @@ func TestLiveEverythingNamedIsThere(t *testing.T) {
 		if len(lists) != 2 {
 			t.Fatalf("the master playlist names %q", lists)
 		}
-		// A player may also come without having seen the master playlist.
+		// A player may start without the master playlist.
 		lists = append(lists, h.under(s.PlaybackID, "source/index.m3u8?"+query), h.under(s.PlaybackID, "audio/index.m3u8?ll=0&"+query))
 		for _, list := range lists {
 			text := h.want(list).body
@@ -107,7 +107,7 @@ func TestLiveEverythingNamedIsThere(t *testing.T) {
 	}
 }
 
-// hinted returns the address of the part that a playlist says comes next.
+// hinted returns the URI of the preload hint of a playlist.
 func (h *fixture) hinted(list, text string) string {
 	_, after, _ := strings.Cut(text, "#EXT-X-PRELOAD-HINT:")
 	return h.named(list, "#"+after[:strings.Index(after, "\n")])[0]
@@ -210,7 +210,7 @@ func (h *fixture) waiting(n int64) {
 	eventually(h, fmt.Sprintf("%d requests are being answered", n), func() bool { return h.inside.Load() == n })
 }
 
-// A playlist and a part that are asked for before they are there come when they are.
+// A request for a future playlist or part is answered when it exists.
 func TestLiveWaits(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -237,8 +237,8 @@ func TestLiveWaits(t *testing.T) {
 	}
 }
 
-// At the start of a broadcast a player gets the playlist when there is a whole segment in
-// it: hls.js gives up on one that has parts only.
+// At the start of a broadcast a player gets the playlist when there is a whole segment in it:
+// hls.js gives up on one that has parts only.
 func TestLiveFirstSegment(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -252,9 +252,9 @@ func TestLiveFirstSegment(t *testing.T) {
 	}
 }
 
-// A part that was announced but is not there in time is not found, one that was never
-// announced at once.
-func TestLivePartThatDoesNotCome(t *testing.T) {
+// A part that was announced but is not there in time is not found, one that was never announced at
+// once.
+func TestLivePartTimeout(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	h.server.partWait = 10 * time.Millisecond
@@ -299,7 +299,7 @@ func TestLiveQueryIsRefused(t *testing.T) {
 	}
 }
 
-// While the encoder is away players get what there is, however long they waited.
+// Without media from the encoder, players get the current playlist after a wait.
 func TestLiveGap(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -328,7 +328,7 @@ func TestLiveGap(t *testing.T) {
 	}
 }
 
-// A viewer who leaves takes the waiting along.
+// A request ends when its viewer leaves.
 func TestLiveViewerLeaves(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -392,7 +392,7 @@ func TestLiveOffAir(t *testing.T) {
 	}
 }
 
-// Audio that is late is waited for, audio that does not come is not.
+// The master playlist waits for late audio, but not forever.
 func TestPresentable(t *testing.T) {
 	t.Parallel()
 	lasting := func(name string, kind cmaf.Kind, length time.Duration) cmaf.Rendition {
@@ -420,7 +420,7 @@ func TestPresentable(t *testing.T) {
 			}
 		}
 		if got := strings.Join(names, " "); got != tt.want {
-			t.Errorf("with %s of picture and %s of sound there is %q, want %q", tt.video, tt.audio, got, tt.want)
+			t.Errorf("with %s of video and %s of audio there is %q, want %q", tt.video, tt.audio, got, tt.want)
 		}
 	}
 	if presentable(&cmaf.Master{}) {
@@ -428,7 +428,7 @@ func TestPresentable(t *testing.T) {
 	}
 }
 
-func TestLiveEveryByteIsGated(t *testing.T) {
+func TestLivePolicyOnEveryPath(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()
@@ -467,7 +467,7 @@ func TestLiveEveryByteIsGated(t *testing.T) {
 	}
 }
 
-// What a viewer was let in by can end while the viewer watches, and while one waits.
+// The admission of a viewer can end during playback, and during a blocking request.
 func TestLiveAdmissionEnds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -584,16 +584,18 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 	if n := len(another.renewals.used); n > maxRenewals {
 		t.Errorf("%d renewals are remembered", n)
 	}
+	seen := &another.renewals.seen
+	seen.answers = map[string]recentAnswer[map[string]bool]{}
 	for i := range maxAudiences {
-		another.renewals.seen[fmt.Sprint(i)] = audience{}
+		seen.answers[fmt.Sprint(i)] = recentAnswer[map[string]bool]{}
 	}
-	if _, err := another.renewals.audience(t.Context(), "x", now); err != nil || len(another.renewals.seen) != 1 {
-		t.Errorf("%d audiences are remembered, error %v", len(another.renewals.seen), err)
+	if _, err := another.renewals.audience(t.Context(), "x", now); err != nil || len(seen.answers) != 1 {
+		t.Errorf("%d audiences are cached, error %v", len(seen.answers), err)
 	}
 }
 
-// The access webhook of a stream is asked again when its interval is over, about
-// the key that the viewer came with.
+// The access webhook of a stream is asked again when its interval is over, about the key that the
+// viewer sent.
 func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -606,7 +608,7 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 		var q map[string]any
 		_ = json.Unmarshal(text, &q)
 		if playURL, _ := q["playURL"].(string); strings.Contains(playURL, "/t/") {
-			t.Errorf("the webhook is told a token: %s", playURL)
+			t.Errorf("the webhook gets a token: %s", playURL)
 		}
 		if q["accessKey"] != "the right key" || !friendly.Load() {
 			w.WriteHeader(http.StatusForbidden)
@@ -704,8 +706,7 @@ func TestLiveViews(t *testing.T) {
 	}
 }
 
-// Every name of a piece is read back as it is written, and no other name means the
-// same.
+// Every name of a piece is read back as it is written, and no other name means the same.
 func FuzzPiece(f *testing.F) {
 	for _, seed := range []string{"0.m4s", "1.2.m4s", "init-3.mp4", "00.m4s", "9223372036854775807.2147483647.m4s", "init-2147483648.mp4", "1.m4s.m4s", ""} {
 		f.Add(seed)
@@ -728,7 +729,7 @@ func FuzzPiece(f *testing.F) {
 	})
 }
 
-// Whatever a player asks for, it is answered, and not with an error of ours.
+// No request of a player causes an internal error.
 func FuzzLive(f *testing.F) {
 	h := newFixture(f, newDisk(f))
 	h.server.reloadWait, h.server.partWait = time.Millisecond, time.Millisecond

@@ -27,8 +27,7 @@ func eachStorage(t *testing.T, test func(h *fixture)) {
 	})
 }
 
-// What is served decodes to the frames that were put in, each once, without a
-// complaint.
+// An asset decodes without errors to its frames, each once.
 func TestPlays(t *testing.T) {
 	t.Parallel()
 	eachStorage(t, func(h *fixture) {
@@ -36,7 +35,7 @@ func TestPlays(t *testing.T) {
 		film := makeFilm(t)
 		source := writeTemp(t, film.source)
 		want, _ := decoded(t, source, "v:0")
-		if len(want) != pictureSeconds*rate {
+		if len(want) != videoSeconds*rate {
 			t.Fatalf("the film has %d frames", len(want))
 		}
 		wantAudio, _ := decoded(t, source, "a:0")
@@ -50,7 +49,7 @@ func TestPlays(t *testing.T) {
 		for _, path := range []string{"index.m3u8", "ts.m3u8", large + ".mp4", "audio0/index.m3u8", "audio0/ts.m3u8", "audio0.mp4", large + "/ts.m3u8"} {
 			got, end := decoded(t, h.at(a, path), "a:0")
 			if len(got) < len(wantAudio)-2 || len(got) > len(wantAudio) || math.Abs(end-audioSeconds) > 0.1 {
-				t.Errorf("%s: %d packets of sound up to %.3f s, want %d up to %d s", path, len(got), end, len(wantAudio), audioSeconds)
+				t.Errorf("%s: %d audio packets up to %.3f s, want %d up to %d s", path, len(got), end, len(wantAudio), audioSeconds)
 			}
 		}
 		for _, path := range []string{small + "/index.m3u8", small + "/ts.m3u8", small + ".mp4", "index.m3u8", "ts.m3u8"} {
@@ -64,9 +63,9 @@ func TestPlays(t *testing.T) {
 	})
 }
 
-// The master playlist names the renditions by addresses that work, and everything
-// that they name is there.
-func TestEverythingNamedIsThere(t *testing.T) {
+// The master playlist names the renditions by addresses that work, and everything that they name is
+// there.
+func TestAllURIsExist(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	for _, policy := range []*weir.PlaybackPolicy{nil, {Type: weir.PolicyJWT}} {
@@ -84,7 +83,7 @@ func TestEverythingNamedIsThere(t *testing.T) {
 			}
 			for _, list := range lists {
 				files := h.named(list, h.want(list).body)
-				if len(files) < pictureSeconds {
+				if len(files) < videoSeconds {
 					t.Errorf("%s names %q", list, files)
 				}
 				for _, file := range files {
@@ -94,10 +93,10 @@ func TestEverythingNamedIsThere(t *testing.T) {
 				}
 			}
 		}
-		// A list of pictures, and playlists that were not named by a master.
+		// A thumbnail list, and playlists that are not in a master playlist.
 		for _, path := range []string{"thumbnails/thumbnails.vtt", large + "/index.m3u8", large + "/ts.m3u8"} {
 			url := h.at(a, path+query)
-			files := h.named(url, pictures(h.want(url).body))
+			files := h.named(url, thumbnails(h.want(url).body))
 			if len(files) == 0 {
 				t.Errorf("%s names nothing", path)
 			}
@@ -108,8 +107,8 @@ func TestEverythingNamedIsThere(t *testing.T) {
 	}
 }
 
-// pictures turns a WebVTT list into what named reads; other texts stay as they are.
-func pictures(text string) string {
+// thumbnails turns a WebVTT list into a text for named; other texts stay as they are.
+func thumbnails(text string) string {
 	if !strings.HasPrefix(text, "WEBVTT") {
 		return text
 	}
@@ -122,8 +121,8 @@ func pictures(text string) string {
 	return names.String()
 }
 
-// Audio that lasts longer than the picture is in segments of its own.
-func TestAudioAfterPicture(t *testing.T) {
+// Audio after the end of the video is in segments of its own.
+func TestAudioAfterVideo(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
@@ -145,7 +144,7 @@ func TestAudioAfterPicture(t *testing.T) {
 	if g := h.get(h.at(a, fmt.Sprintf("%s/%d.ts", large, audioSeconds))); g.StatusCode != http.StatusNotFound {
 		t.Errorf("a segment after the last: %d", g.StatusCode)
 	}
-	if g := h.get(h.at(a, fmt.Sprintf("%s/%d.m4s", large, pictureSeconds))); g.StatusCode != http.StatusNotFound {
-		t.Errorf("a segment of the picture after its last: %d", g.StatusCode)
+	if g := h.get(h.at(a, fmt.Sprintf("%s/%d.m4s", large, videoSeconds))); g.StatusCode != http.StatusNotFound {
+		t.Errorf("a segment of the video after its last: %d", g.StatusCode)
 	}
 }

@@ -1,20 +1,18 @@
-// Package playback serves viewers: playlists, segments, MP4 files, thumbnails and
-// downloads of what is stored, playlists and segments of what is on air.
+// Package playback serves viewers: playlists, segments, MP4 files, thumbnails and downloads of
+// assets, playlists and segments of live streams.
 //
-// Everything lives below /hls/<playbackId>/. [Server.ServeHTTP] finds what is played
-// (title.go), checks that the viewer may (admit.go, token.go), and hands the rest of
-// the path to one of the renderings: of an asset in hls.go, ts.go and file.go, of a
-// stream in live.go. How an answer is sent is in answer.go; what viewers watch is
-// counted in view.go.
+// All paths are below /hls/<playbackId>/. [Server.ServeHTTP] finds the asset or stream (title.go),
+// checks that the viewer may play it (admit.go, token.go), and calls the handler for the rest of
+// the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. answer.go writes
+// answers, view.go counts what viewers watch.
 //
-// Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go). Those that
-// another node carries are fetched from there (edge.go), below /_node/ (edge_node.go).
+// Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go). Streams of other
+// nodes are fetched from there (edge.go), below /_node/ (edge_node.go).
 //
-// The policy of an asset or a stream is checked at the playlist. If it is not public,
-// the playlist names what belongs to it below t/<token>/, and all that a player then
-// asks for carries that token in its path: players need not know of it. Every path
-// takes the viewer's own token or access key as well. A token of a stream is short,
-// and is renewed by being used (renew.go).
+// The policy of an asset or a stream is checked at the playlist. If it is not public, the URIs in
+// the playlist are below t/<token>/, so all further requests of a player have that token in their
+// path. Every path accepts the viewer's own JWT or access key as well. A token of a stream has a
+// short life, which each use extends (renew.go).
 package playback
 
 import (
@@ -39,22 +37,22 @@ import (
 	"weir/internal/weir"
 )
 
-// Options is what a Server is made of.
+// Options are the options of a Server.
 type Options struct {
 	Store          *store.Store
 	Media          blob.Store
 	Gate           *access.Gate
-	Live           *live.Hub   // what is on air; nil = nothing is, here
-	RTC            *rtc.Server // for viewers over WebRTC; nil = there are none. It needs Live
-	Peers          *Peers      // the way to other nodes, for streams that they carry; nil = there are none
-	Dir            string      // for what is rendered while it is sent; "" = where the system keeps such files
+	Live           *live.Hub   // nil = this node has no live streams
+	RTC            *rtc.Server // nil = no viewers over WebRTC. It needs Live
+	Peers          *Peers      // nil = there are no other nodes
+	Dir            string      // for temporary files; "" = that of the system
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
-	// Observe is told of every request, for metrics.
+	// Observe is called after every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 }
 
-// Server answers viewers. It is safe for concurrent use.
+// Server serves viewers. It is safe for concurrent use.
 type Server struct {
 	Options
 	titles     titles
@@ -64,26 +62,30 @@ type Server struct {
 	views      views
 	whep       *rtc.Endpoint // nil = there is no WebRTC
 	edge       *edge         // nil = there are no other nodes
-	rendering  chan struct{} // turns at rendering: each takes the memory of a segment
-	timeout    time.Duration // how long a viewer may take to read aStep of an answer
-	reloadWait time.Duration // how long a playlist may wait for what it is to have
-	partWait   time.Duration // how long a part may be waited for
+	rendering  chan struct{} // limits concurrent muxing: each takes the memory of a segment
+	timeout    time.Duration // for reading writeStep of an answer
+	reloadWait time.Duration // maximum time of a blocking playlist reload
+	partWait   time.Duration // maximum time of waiting for a part
 
 	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
 }
 
-// New returns a Server. Its Run must run too, or nothing is counted.
+// New returns a Server. Run writes what it counts.
 func New(ctx context.Context, opt Options) (*Server, error) {
-	s := &Server{Options: opt, rendering: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), timeout: time.Minute, reloadWait: reloadWait, partWait: partWait}
+	s := &Server{
+		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait,
+		titles:     titles{store: opt.Store, media: opt.Media, gate: opt.Gate, known: map[string]*known{}},
+		renewals:   renewals{store: opt.Store, used: map[tokenMAC]time.Time{}},
+		admissions: admissions{till: map[admission]time.Time{}},
+		views:      views{active: map[string]*viewing{}, usage: map[usageOf]time.Duration{}},
+		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+	}
+	s.titles.grants.max, s.renewals.seen.max = maxGrants, maxAudiences
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)
 		}
 	}
-	s.titles.init(opt.Store, opt.Media, opt.Gate)
-	s.renewals.init(opt.Store)
-	s.admissions.init()
-	s.views.init()
 	if opt.RTC != nil && opt.Live != nil {
 		s.whep = s.newWHEP()
 	}
@@ -93,7 +95,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	return s, s.tokens.init(ctx, opt.Store)
 }
 
-// Run writes down what is watched, until ctx ends.
+// Run writes views to the store until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	if s.edge != nil {
 		defer s.edge.close()
@@ -101,7 +103,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.whep == nil {
 		return s.views.run(ctx, s.Store, s.Log)
 	}
-	// Viewers over WebRTC leave first: what they watched is written down too.
+	// WebRTC sessions end first, so that their views are written too.
 	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, func() {
 		s.whep.Close()
@@ -113,22 +115,20 @@ func (s *Server) Run(ctx context.Context) error {
 // visit is one request of a viewer.
 type visit struct {
 	*http.Request
-	id        string // of what is played
+	id        string // playback id
 	title     *title
-	broadcast *live.Broadcast // of a stream that is on air, or was a moment ago
+	broadcast *live.Broadcast // of a stream that is live, or was a moment ago
 	path      string          // below the playback id, and below the token if there is one
 	at        string          // the whole path, if it is not below /hls/
-	node      bool            // another node asks, which has let the viewer in
-	// text is the token that is in the address, if inPath: relative names have it too.
+	node      bool            // the request is of another node, which has admitted the viewer
+	// text is the token in the path, if inPath: relative URIs have it too.
 	text   string
 	inPath bool
-	// token is what the viewer was let in with before, or is let in with now to what
-	// the answer names; nil = none is needed.
+	// token is the token in the path, or a new one for the URIs in the answer; nil = none is needed.
 	token *token
 }
 
-// below returns what stands before names in a file of the given folder, so that they
-// have the viewer's token.
+// below returns the prefix of URIs in a file of the given folder, which has the viewer's token.
 func (v *visit) below(folder string) string {
 	switch {
 	case v.token == nil || v.inPath:
@@ -139,8 +139,7 @@ func (v *visit) below(folder string) string {
 	return "../" + tokenMark + v.token.text + "/" + folder + "/"
 }
 
-// routes are the forms that the path below a playback id can have, for the log and
-// for metrics: the path itself can carry a token.
+// The routes in logs and metrics: the path itself can contain a token.
 const (
 	routeMaster    = "/hls/{id}/index.m3u8"
 	routeMedia     = "/hls/{id}/{rendition}/index.m3u8"
@@ -204,7 +203,7 @@ func (s *Server) serve(w *answer, r *http.Request) (route string, err error) {
 	return route, handle(w, v)
 }
 
-// enter finds what a viewer wants to play, and lets the viewer in or says why not.
+// enter finds the title of a request and checks that the viewer may play it.
 func (s *Server) enter(v *visit) (err error) {
 	if v.title, err = s.titles.find(v.Context(), v.id); err != nil {
 		return err
@@ -221,8 +220,15 @@ func (s *Server) enter(v *visit) (err error) {
 	return s.admit(v.Context(), v)
 }
 
-// oneRange returns a request that asks for the whole file if it asked for several
-// ranges of it: each could be a request to the storage.
+// enterAgain checks the viewer again if the request has waited for long.
+func (s *Server) enterAgain(v *visit, start time.Time) error {
+	if v.node || time.Since(start) <= fresh {
+		return nil
+	}
+	return s.enter(v)
+}
+
+// oneRange removes several ranges from a request: each could be a request to the storage.
 func oneRange(r *http.Request) *http.Request {
 	if !strings.Contains(r.Header.Get("Range"), ",") {
 		return r
@@ -233,7 +239,6 @@ func oneRange(r *http.Request) *http.Request {
 	return &whole
 }
 
-// routeOf finds the form of a path.
 func routeOf(path string) string {
 	first, rest, nested := strings.Cut(path, "/")
 	switch {
@@ -259,7 +264,7 @@ func routeOf(path string) string {
 	return routeUnknown
 }
 
-// stored returns who answers with something of an asset; nil = nobody.
+// stored returns the handler of a route for an asset; nil = there is none.
 func (s *Server) stored(route string) func(*answer, *visit) error {
 	switch route {
 	case routeMaster:
@@ -290,10 +295,9 @@ func preflight(w *answer, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// statusLeft is what is noted of a viewer who did not wait for the answer.
+// statusLeft is the status in metrics of a request that the viewer has cancelled.
 const statusLeft = 499
 
-// fail is the only place where an error becomes an answer.
 func (s *Server) fail(w *answer, r *http.Request, route string, err error) {
 	if r.Context().Err() != nil {
 		w.WriteHeader(statusLeft)
@@ -308,12 +312,12 @@ func (s *Server) fail(w *answer, r *http.Request, route string, err error) {
 		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "begun", w.begun, "err", err)
 	}
 	if w.begun {
-		return // net/http closes the connection, since less came than was promised
+		return // net/http closes the connection, because the body is too short
 	}
 	writeErrors(w, kind.Status(), messages)
 }
 
-// writeErrors answers with sentences, instead of anything that was to be answered.
+// writeErrors answers with error messages, and removes headers of another answer.
 func writeErrors(w *answer, status int, messages []string) {
 	h := w.Header()
 	for _, name := range []string{"Content-Length", "Content-Range", "Content-Disposition", "Accept-Ranges", "ETag"} {

@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// The picture of a stream is for those who may watch it. Nobody here makes
-// pictures, so it is the last one, on air and off.
+// Only viewers who may watch a stream get its poster. There is no encoder here, so it is the last
+// one, on air and off.
 func TestLivePoster(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -28,13 +28,13 @@ func TestLivePoster(t *testing.T) {
 	defer e.Close(true)
 	gated := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	if g := h.get(h.under(open.PlaybackID, "poster.jpg")); g.StatusCode != http.StatusNotFound || !strings.Contains(g.body, "there is no picture of the stream yet") {
-		t.Errorf("on air, before there is a picture: %d %s", g.StatusCode, g.body)
+		t.Errorf("on air, before there is a poster: %d %s", g.StatusCode, g.body)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "posters"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []weir.Stream{open, gated} {
-		if err := os.WriteFile(filepath.Join(dir, "posters", s.ID+".jpg"), []byte("a picture of "+s.ID), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "posters", s.ID+".jpg"), []byte("a poster of "+s.ID), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestLivePoster(t *testing.T) {
 		{"gated, off air", h.under(gated.PlaybackID, "poster.jpg?jwt="+signer.sign(gated.PlaybackID)), "private, no-cache", gated},
 	} {
 		g := h.want(tt.url)
-		if g.body != "a picture of "+tt.stream.ID || g.Header.Get("Content-Type") != "image/jpeg" || g.Header.Get("Cache-Control") != tt.caching || g.Header.Get("ETag") == "" {
+		if g.body != "a poster of "+tt.stream.ID || g.Header.Get("Content-Type") != "image/jpeg" || g.Header.Get("Cache-Control") != tt.caching || g.Header.Get("ETag") == "" {
 			t.Errorf("%s: %q with %v", tt.name, g.body, g.Header)
 		}
 		if again := h.get(tt.url, "If-None-Match", g.Header.Get("ETag")); again.StatusCode != http.StatusNotModified {

@@ -12,8 +12,8 @@ import (
 	"weir/internal/weir"
 )
 
-// newRecording makes an asset of a broadcast whose encoder went and came back a minute
-// later: as it was, or with another size of the picture.
+// newRecording makes an asset of a session whose encoder reconnected a minute later: as it was, or
+// with another video size.
 func (h *fixture) newRecording(changed bool) weir.Asset {
 	h.Helper()
 	a := h.newRow(nil, weir.AssetReady)
@@ -93,7 +93,7 @@ func TestRecordingPlays(t *testing.T) {
 	}
 }
 
-// A change of the picture's size is in the playlist; a file can't have it, and says so.
+// A playlist can have a change of the video size; an MP4 file can't, which is an error.
 func TestRecordingChanges(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -112,7 +112,7 @@ func TestRecordingChanges(t *testing.T) {
 		to.WriteString(h.want(address).body)
 	}
 	for media, size := range map[string]string{first.String(): "large", second.String(): "small"} {
-		if frames, _ := decoded(t, writeTemp(t, []byte(media)), "v"); len(frames) != pictureSeconds*rate {
+		if frames, _ := decoded(t, writeTemp(t, []byte(media)), "v"); len(frames) != videoSeconds*rate {
 			t.Errorf("the %s part has %d frames", size, len(frames))
 		}
 	}
@@ -127,7 +127,7 @@ func TestRecordingChanges(t *testing.T) {
 }
 
 // All of a broadcast is there while it is on, if it is recorded, and gated like the rest.
-func TestLiveWholeBroadcast(t *testing.T) {
+func TestLiveRecordingSoFar(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	signer := h.newSigner()

@@ -5,30 +5,20 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"weir/internal/store"
 	"weir/internal/weir"
 )
 
-// renewals lets viewers of a stream go on with the token that they have: a player
-// asks for the same playlist for as long as it shows a stream, so the token in its
-// address can't be exchanged. It holds while it is not left unused for liveLife.
+// renewals extends the life of tokens of streams: a player requests the same playlist while it
+// plays, so the token in its path can't be replaced. A token is valid until it is unused for liveLife.
 //
-// What was used here is in memory. What was used on another node, or before this one
-// was started again, is read off the views in the store.
+// The uses on this node are in memory. Those on another node, or before a restart, are taken from
+// the views in the store.
 type renewals struct {
-	store   *store.Store
-	loading singleflight.Group
-	mu      sync.Mutex
-	used    map[tokenMAC]time.Time
-	seen    map[string]audience // by playback id
-}
-
-// audience is who watched something lately.
-type audience struct {
-	viewers map[string]bool
-	checked time.Time
+	store *store.Store
+	mu    sync.Mutex
+	used  map[tokenMAC]time.Time
+	seen  recent[map[string]bool] // ids of recent viewers, by playback id
 }
 
 const (
@@ -36,11 +26,7 @@ const (
 	maxAudiences = 1000
 )
 
-func (r *renewals) init(st *store.Store) {
-	r.store, r.used, r.seen = st, map[tokenMAC]time.Time{}, map[string]audience{}
-}
-
-// renew lets a viewer go on with a token, or says that its time is up.
+// renew extends the life of a token, or returns an error if it has expired.
 func (s *Server) renew(v *visit, now time.Time) error {
 	switch {
 	case !v.title.live() && v.token.over(now):
@@ -61,8 +47,7 @@ func (s *Server) renew(v *visit, now time.Time) error {
 	return nil
 }
 
-// use notes that a token is used, and reports whether it may be: it is new, or was
-// used lately.
+// use reports whether a token is new or was used recently, and notes that it is used.
 func (r *renewals) use(t *token, now time.Time) bool {
 	r.mu.Lock()
 	last, ok := r.used[t.mac]
@@ -84,42 +69,20 @@ func (r *renewals) note(t *token, now time.Time) {
 			}
 		}
 		if len(r.used) >= maxRenewals {
-			clear(r.used) // the store knows them
+			clear(r.used) // the store has them
 		}
 	}
 	r.used[t.mac] = now
 }
 
-// audience returns who watched something within liveLife, as far as that is written.
+// audience returns the viewers within liveLife, by their views in the store.
 func (r *renewals) audience(ctx context.Context, playbackID string, now time.Time) (map[string]bool, error) {
-	r.mu.Lock()
-	known, ok := r.seen[playbackID]
-	r.mu.Unlock()
-	if ok && now.Sub(known.checked) < fresh {
-		return known.viewers, nil
-	}
-	found, err, _ := r.loading.Do(playbackID, func() (any, error) {
-		// Others wait for the answer too, so it must not end with this request.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
-		defer cancel()
+	return r.seen.get(ctx, playbackID, now, func(ctx context.Context) (map[string]bool, error) {
 		rows, err := r.store.Views(ctx, store.ViewQuery{PlaybackID: playbackID, SeenSince: weir.At(now.Add(-liveLife)), By: []string{"viewerId"}})
-		if err != nil {
-			return nil, err
-		}
 		viewers := map[string]bool{}
 		for _, row := range rows {
 			viewers[row.By[0]] = true
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.seen) >= maxAudiences {
-			clear(r.seen)
-		}
-		r.seen[playbackID] = audience{viewers, now}
-		return viewers, nil
+		return viewers, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found.(map[string]bool), nil
 }

@@ -6,8 +6,7 @@ import (
 )
 
 func TestStatsOfViewers(t *testing.T) {
-	var s Server
-	s.views.init()
+	s := Server{views: views{active: map[string]*viewing{}}}
 	now := time.Now()
 	for i, ago := range []time.Duration{0, 20 * time.Second, time.Minute} {
 		s.views.note(&content{playbackID: "p"}, viewer{key: string(rune('a' + i))}, nil, now.Add(-ago))

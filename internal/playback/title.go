@@ -18,18 +18,17 @@ import (
 	"weir/internal/weir"
 )
 
-// title is something that can be played, as it was at one moment. It does not
-// change; a newer one takes its place.
+// title is an asset or a stream at one moment. It does not change; a newer one replaces it.
 type title struct {
 	content
-	ready     bool        // an asset that is all there; a recording gets renditions later
-	updated   weir.Millis // an asset, when it last changed
-	recording bool        // an asset that was a broadcast
-	begun     bool        // a stream that was on air at some time
-	*tracks               // a stream has none here: they are in its broadcast
+	ready     bool        // an asset is complete; a recording gets renditions later
+	updated   weir.Millis // when an asset last changed
+	recording bool        // an asset is a recording
+	begun     bool        // a stream was live at some time
+	*tracks               // of an asset; those of a stream are in its broadcast
 }
 
-// content is what a title is of, an asset or a stream, and who may play it.
+// content identifies an asset or a stream, and has its policy.
 type content struct {
 	playbackID        string
 	assetID, streamID string // one of them
@@ -53,28 +52,27 @@ func contentOfStream(s *weir.Stream) content {
 // live reports whether it is a stream.
 func (c *content) live() bool { return c.streamID != "" }
 
-// asksAgain reports whether viewers who have a token are checked again after the
-// interval of the policy, by its access webhook.
+// asksAgain reports whether the access webhook checks viewers with a token again, after the
+// interval of the policy.
 func (c *content) asksAgain() bool {
 	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyWebhook
 }
 
-// shared reports whether what a viewer gets may be given to others by who keeps it on
-// the way: not if it depends on who asks, or from which page.
+// shared reports whether caches may give the answer to other viewers: not if it depends on the
+// viewer or on the origin of the page.
 func (c *content) shared() bool {
 	return !c.policy.Private() && (c.policy == nil || len(c.policy.AllowedOrigins) == 0)
 }
 
-// tracks are what there is of a title. Only the MP4 files are added to, when somebody
-// asks for one.
+// tracks are the tracks of an asset. Only the MP4 files change: they are added on request.
 type tracks struct {
 	presented media.Presentation
 	prefix    string
 	video     []rendition
 	audio     []rendition
 	length    time.Duration
-	done      bool         // nothing will be added
-	weight    atomic.Int64 // bytes of memory, about
+	done      bool         // the asset is complete
+	memory    atomic.Int64 // approximate size in bytes
 
 	mu    sync.Mutex
 	files map[string]*mp4File // by rendition
@@ -86,7 +84,6 @@ type rendition struct {
 	*media.Track
 }
 
-// find returns the rendition with that name, of video or of audio.
 func (t *tracks) find(name string) (rendition, error) {
 	for _, list := range [][]rendition{t.video, t.audio} {
 		for _, r := range list {
@@ -108,81 +105,55 @@ func (t *tracks) main() string {
 	return ""
 }
 
-// same reports whether these are still the tracks of a presentation: it names the same
-// ones, and none of them grows.
+// same reports whether these are the tracks of a presentation, and none of them grows.
 func (t *tracks) same(p media.Presentation) bool {
 	grows := func(r media.Rendition) bool { return !r.Complete }
 	return p.Complete == t.done && slices.Equal(p.Renditions, t.presented.Renditions) && slices.Equal(p.Audio, t.presented.Audio) &&
 		!slices.ContainsFunc(p.Renditions, grows) && !slices.ContainsFunc(p.Audio, grows)
 }
 
-// defaultAudio returns the audio that plays unasked; ok is false when there is none.
-func (t *tracks) defaultAudio() (rendition, bool) {
-	for _, r := range t.audio {
-		if r.Index().Track.Default {
-			return r, true
-		}
-	}
+func (t *tracks) defaultAudio() rendition {
 	if len(t.audio) == 0 {
-		return rendition{}, false
+		return rendition{}
 	}
-	return t.audio[0], true
+	i := slices.IndexFunc(t.audio, func(r rendition) bool { return r.Index().Track.Default })
+	return t.audio[max(i, 0)]
 }
 
-// whole reports whether one of the renditions of video is all there.
+// whole reports whether a video rendition is complete.
 func (t *tracks) whole() bool {
-	for _, r := range t.video {
-		if r.Complete {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.video, func(r rendition) bool { return r.Complete })
 }
 
-// titles remembers what was asked for lately.
+// titles caches titles.
 type titles struct {
 	store   *store.Store
 	media   blob.Store
 	gate    *access.Gate
 	loading singleflight.Group
-	asking  singleflight.Group
 	mu      sync.Mutex
 	known   map[string]*known
-	grants  map[grant]granted
+	grants  recent[struct{}] // results of holds, by playback id and signing key
 }
 
-// known is a title and when it was looked at.
+// known is a cached title.
 type known struct {
 	title   *title
 	checked time.Time
 	used    time.Time
 }
 
-// grant is what a viewer was let in by.
-type grant struct{ playbackID, key string }
-
-type granted struct {
-	err     error
-	checked time.Time
-}
-
 const (
-	// fresh is how long what is known of a title is not looked at again: how long
-	// after its deletion a viewer may still be served.
+	// fresh is how long a title is cached without a check: how long after its deletion a viewer may
+	// still be served.
 	fresh = time.Second
-	// maxLoad is how long the storage may take.
+	// maxLoad is the timeout of the storage.
 	maxLoad   = 10 * time.Second
-	maxWeight = 64 << 20
+	maxMemory = 64 << 20
 	maxTitles = 1000
 	maxGrants = 10_000
 )
 
-func (t *titles) init(st *store.Store, media blob.Store, gate *access.Gate) {
-	t.store, t.media, t.gate = st, media, gate
-	t.known, t.grants = map[string]*known{}, map[grant]granted{}
-}
-
-// find returns what is played under an id.
 func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
 	now := time.Now()
 	var old *title
@@ -196,7 +167,7 @@ func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
 	}
 	t.mu.Unlock()
 	found, err, _ := t.loading.Do(playbackID, func() (any, error) {
-		// Others wait for the answer too, so it must not end with this request.
+		// Other requests wait for the answer too, so it must not end with this one.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
 		defer cancel()
 		n, err := t.load(ctx, playbackID, old)
@@ -213,7 +184,7 @@ func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
 	return found.(*title), nil
 }
 
-// load reads a title; what of the old one can't have changed is taken over.
+// load reads a title. It reuses those parts of the old one that can't have changed.
 func (t *titles) load(ctx context.Context, playbackID string, old *title) (*title, error) {
 	if old == nil || old.live() {
 		stream, err := t.store.StreamByPlaybackID(ctx, playbackID)
@@ -278,8 +249,8 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 
 func errNotReady() error { return weir.Errorf(weir.NotFound, "asset is not ready for playback") }
 
-// storageError is what a viewer is told of an error of the storage, whose own words
-// are for the log: they tell where things are kept.
+// storageError returns an error of the storage for the viewer. Only the log has its text, which can
+// contain paths.
 func storageError(err error) error {
 	switch weir.KindOf(err) {
 	case weir.NotFound:
@@ -290,7 +261,6 @@ func storageError(err error) error {
 	return weir.Wrap(weir.Upstream, err, "the storage does not answer; try again")
 }
 
-// open opens the tracks of a title.
 func (t *titles) open(ctx context.Context, n *tracks, list []media.Rendition, old *title) ([]rendition, error) {
 	var opened []rendition
 	for _, r := range list {
@@ -298,7 +268,7 @@ func (t *titles) open(ctx context.Context, n *tracks, list []media.Rendition, ol
 		if err != nil {
 			return nil, storageError(fmt.Errorf("rendition %s: %w", r.Name, err))
 		}
-		n.weight.Add(weigh(track.Index()))
+		n.memory.Add(indexMemory(track.Index()))
 		opened = append(opened, rendition{r, track})
 	}
 	return opened, nil
@@ -313,8 +283,7 @@ func (t *titles) track(ctx context.Context, prefix string, r media.Rendition, ol
 	return media.Open(ctx, t.media, prefix+"/"+r.Dir)
 }
 
-// weigh returns how much memory an index takes, about.
-func weigh(index cmaf.TrackIndex) (bytes int64) {
+func indexMemory(index cmaf.TrackIndex) (bytes int64) {
 	const segmentBytes, partBytes, sampleBytes = 56, 40, 16
 	for _, segment := range index.Segments {
 		bytes += segmentBytes
@@ -331,52 +300,33 @@ func (t *titles) forget(playbackID string) {
 	delete(t.known, playbackID)
 }
 
-// remember keeps a title, and forgets those that were not asked for longest when
-// there are too many. The one at hand stays, however heavy it is.
+// remember caches a title, and drops the least recently used ones if there are too many. The new
+// one stays, whatever its size is.
 func (t *titles) remember(playbackID string, k *known) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.known[playbackID] = k
 	var total int64
 	for _, k := range t.known {
-		total += k.title.weight.Load()
+		total += k.title.memory.Load()
 	}
-	for len(t.known) > 1 && (len(t.known) > maxTitles || total > maxWeight) {
+	for len(t.known) > 1 && (len(t.known) > maxTitles || total > maxMemory) {
 		oldest := ""
 		for id, k := range t.known {
 			if id != playbackID && (oldest == "" || k.used.Before(t.known[oldest].used)) {
 				oldest = id
 			}
 		}
-		total -= t.known[oldest].title.weight.Load()
+		total -= t.known[oldest].title.memory.Load()
 		delete(t.known, oldest)
 	}
 }
 
-// holds returns nil while what a viewer was let in by is as it was: the owner is not
-// suspended, the signing key not revoked.
+// holds returns nil while the admission of a viewer is valid: the owner is not suspended, the
+// signing key not revoked.
 func (t *titles) holds(ctx context.Context, playbackID, key string) error {
-	g, now := grant{playbackID, key}, time.Now()
-	t.mu.Lock()
-	last, ok := t.grants[g]
-	t.mu.Unlock()
-	if ok && now.Sub(last.checked) < fresh {
-		return last.err
-	}
-	_, err, _ := t.asking.Do(playbackID+"/"+key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxLoad)
-		defer cancel()
-		err := t.gate.Holds(ctx, playbackID, key)
-		if err != nil && weir.KindOf(err) == weir.Internal {
-			return nil, err // not remembered
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if len(t.grants) >= maxGrants {
-			clear(t.grants)
-		}
-		t.grants[g] = granted{err, now}
-		return nil, err
+	_, err := t.grants.get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, t.gate.Holds(ctx, playbackID, key)
 	})
 	return err
 }

@@ -16,8 +16,8 @@ import (
 	"weir/internal/weir"
 )
 
-// An asset that is being made can be watched, and what is added is seen soon.
-func TestGrows(t *testing.T) {
+// An unfinished asset can be played, and new segments appear soon.
+func TestUnfinishedAsset(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	film := makeFilm(t)
@@ -29,11 +29,11 @@ func TestGrows(t *testing.T) {
 		}
 	}
 	h.putTrack(prefix+"/audio0", film.audio, len(film.audio.pieces))
-	p := media.Presentation{Duration: pictureSeconds, Audio: []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}}
+	p := media.Presentation{Duration: videoSeconds, Audio: []media.Rendition{{Name: "audio0", Dir: "audio0", Complete: true}}}
 	p.Renditions = []media.Rendition{{Name: large, Dir: large}, {Name: small, Dir: small}}
 	list := func(path string) string { return h.want(h.at(a, path)).body }
 	known := map[string]string{}
-	for n := 1; n <= pictureSeconds; n++ {
+	for n := 1; n <= videoSeconds; n++ {
 		h.putTrack(prefix+"/"+large, film.large, n)
 		h.putTrack(prefix+"/"+small, film.small, n)
 		h.present(a, p)
@@ -80,9 +80,9 @@ func TestGrows(t *testing.T) {
 		return len(title.files)
 	}
 	if text := list("audio0/index.m3u8"); !strings.Contains(text, "ENDLIST") || strings.Count(text, "#EXTINF") != audioSeconds {
-		t.Errorf("the sound is not all there:\n%s", text)
+		t.Errorf("the audio is not complete:\n%s", text)
 	}
-	// What is complete is not laid out again, though the asset is not ready.
+	// A complete file is not laid out again, though the asset is not ready.
 	p.Renditions = p.Renditions[:1]
 	h.present(a, p)
 	eventually(t, "only one rendition is there", func() bool { return h.get(h.at(a, small+"/index.m3u8")).StatusCode == http.StatusNotFound })
@@ -103,7 +103,7 @@ func TestGrows(t *testing.T) {
 	}
 }
 
-// counting is a storage that counts how often it is asked, and waits when told to.
+// counting is a storage that counts requests, and can be made to wait.
 type counting struct {
 	blob.Store
 	gets atomic.Int64
@@ -118,8 +118,7 @@ func (c *counting) Get(ctx context.Context, key string, offset, length int64) (i
 	return c.Store.Get(ctx, key, offset, length)
 }
 
-// Many viewers who come at once have a title loaded once, and what is complete is not
-// loaded again.
+// Concurrent requests load a title once, and complete tracks are not loaded again.
 func TestLoadedOnce(t *testing.T) {
 	t.Parallel()
 	storage := &counting{Store: newDisk(t)}
@@ -138,7 +137,7 @@ func TestLoadedOnce(t *testing.T) {
 	close(storage.wait)
 	wg.Wait()
 	const once = 1 + 3 // the presentation and the tracks
-	// Who came when the first load was over may have found it, and need not have waited.
+	// Requests after the first load may find it in the cache.
 	if n := storage.gets.Load(); n != once {
 		t.Errorf("the storage was asked %d times, want %d", n, once)
 	}
@@ -150,19 +149,19 @@ func TestLoadedOnce(t *testing.T) {
 	}
 }
 
-// What is remembered has a bound, also when people ask for what is not there.
-func TestForgets(t *testing.T) {
+// The cache has a limit, also for titles that do not exist.
+func TestCacheLimits(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	all := &h.server.titles
 	old := time.Now().Add(-time.Hour)
-	total := func() (n int, weight int64) {
+	total := func() (n int, memory int64) {
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		for _, k := range all.known {
-			weight += k.title.weight.Load()
+			memory += k.title.memory.Load()
 		}
-		return len(all.known), weight
+		return len(all.known), memory
 	}
 	for i := range 2 * maxTitles {
 		all.remember(fmt.Sprint(i), &known{title: &title{tracks: &tracks{}}, used: old.Add(time.Duration(i) * time.Second)})
@@ -175,18 +174,18 @@ func TestForgets(t *testing.T) {
 	}
 	clear(all.known)
 	for i := range 10 {
-		heavy := &tracks{}
-		heavy.weight.Store(maxWeight / 3)
-		all.remember(fmt.Sprint(i), &known{title: &title{tracks: heavy}, used: old.Add(time.Duration(i) * time.Second)})
+		big := &tracks{}
+		big.memory.Store(maxMemory / 3)
+		all.remember(fmt.Sprint(i), &known{title: &title{tracks: big}, used: old.Add(time.Duration(i) * time.Second)})
 	}
-	if n, weight := total(); n != 3 || weight > maxWeight {
-		t.Errorf("%d titles of %d bytes are remembered", n, weight)
+	if n, memory := total(); n != 3 || memory > maxMemory {
+		t.Errorf("%d titles of %d bytes are cached", n, memory)
 	}
-	heavy := &tracks{}
-	heavy.weight.Store(2 * maxWeight)
-	all.remember("heavy", &known{title: &title{tracks: heavy}})
-	if n, _ := total(); n != 1 || all.known["heavy"] == nil {
-		t.Errorf("%d titles are remembered beside one that is too heavy", n-1)
+	big := &tracks{}
+	big.memory.Store(2 * maxMemory)
+	all.remember("big", &known{title: &title{tracks: big}})
+	if n, _ := total(); n != 1 || all.known["big"] == nil {
+		t.Errorf("%d titles are remembered beside one that is too big", n-1)
 	}
 	clear(all.known)
 	for i := range 10 {
@@ -198,26 +197,22 @@ func TestForgets(t *testing.T) {
 	a := h.newAsset(nil)
 	h.want(h.at(a, "index.m3u8"))
 	_, before := total()
-	if before < pictureSeconds*rate*2*16 {
+	if before < videoSeconds*rate*2*16 {
 		t.Errorf("a title weighs %d bytes", before)
 	}
 	h.want(h.at(a, large+".mp4"))
 	if _, after := total(); after <= before {
 		t.Errorf("an MP4 file weighs %d bytes", after-before)
 	}
-	for i := range 2 * maxGrants {
-		all.grants[grant{fmt.Sprint(i), ""}] = granted{}
-		if len(all.grants) >= maxGrants {
-			break
-		}
+	for i := range maxGrants {
+		all.grants.answers[fmt.Sprint(i)] = recentAnswer[struct{}]{}
 	}
-	h.server.titles.grants[grant{"x", ""}] = granted{}
-	if err := all.holds(t.Context(), a.PlaybackID, "none"); weir.KindOf(err) != weir.Denied || len(all.grants) != 1 {
-		t.Errorf("holds = %v, %d grants are remembered", err, len(all.grants))
+	if err := all.holds(t.Context(), a.PlaybackID, "none"); weir.KindOf(err) != weir.Denied || len(all.grants.answers) != 1 {
+		t.Errorf("holds = %v, %d grants are cached", err, len(all.grants.answers))
 	}
 }
 
-// A title that is looked at again shares its MP4 files with what it was before.
+// A title that is loaded again keeps its MP4 files.
 func TestManyViewersAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

@@ -5,7 +5,6 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -16,21 +15,20 @@ import (
 	"weir/internal/weir"
 )
 
-// token is what a viewer who was let in at a playlist carries from then on.
+// token proves in the paths of later requests that a viewer was admitted at a playlist.
 type token struct {
 	text    string
-	mac     tokenMAC // no other token has it
-	viewing string   // one viewer, watching one thing
+	mac     tokenMAC // unique
+	viewing string   // identifies a viewer of a title
 	ends    time.Time
-	key     string // the signing key that let the viewer in; "" = none
-	// accessKey is what the access webhook of a stream is asked about again.
+	key     string // the signing key of the viewer's JWT; "" = none
+	// accessKey is checked again by the access webhook of a stream.
 	accessKey weir.Secret
 }
 
-// tokenMAC is what shows that a token is ours.
+// tokenMAC authenticates a token.
 type tokenMAC [macBytes]byte
 
-// over reports whether the time of a token is up.
 func (t *token) over(now time.Time) bool { return now.After(t.ends) }
 
 // tokens makes and reads tokens.
@@ -40,18 +38,13 @@ type tokens struct {
 }
 
 func (t *tokens) init(ctx context.Context, st *store.Store) (err error) {
-	secret, err := st.NamedSecret(ctx, "playback", func() ([]byte, error) {
-		secret := make([]byte, 32)
-		_, err := rand.Read(secret)
-		return secret, err
-	})
+	secret, err := st.NamedSecret(ctx, "playback", newSecret)
 	if err != nil {
 		return err
 	}
 	return t.use(secret)
 }
 
-// use makes tokens with a secret.
 func (t *tokens) use(secret []byte) error {
 	t.secret = secret
 	block, err := aes.NewCipher(t.mac("access keys"))
@@ -62,36 +55,33 @@ func (t *tokens) use(secret []byte) error {
 	return err
 }
 
-// A token is 16 bytes that name the viewing, 8 bytes of the time it ends, the id of
-// the signing key or the sealed access key, and the HMAC of all that, of the playback
-// id and of the policy.
+// A token is 16 bytes that identify the viewing, 8 bytes of its end time, the id of the signing key
+// or the encrypted access key, and the HMAC of all that, of the playback id and of the policy.
 const (
 	viewingBytes = 16
 	macBytes     = 16
 	tokenMark    = "t/"
-	// maxAccessKey is what fits into an address, with what proxies allow for one.
+	// maxAccessKey is the maximum size that fits into a URL, as proxies allow it.
 	maxAccessKey = 4096
 	maxToken     = 6000 // of its text
 )
 
 const (
-	// shortest is how long a token holds at least: players keep a playlist for as long
-	// as the page is open.
-	shortest = 6 * time.Hour
-	// rounded is what the end of a token is a multiple of. So a viewer who loads a
-	// playlist again gets the same addresses, which is what players of a playlist that
-	// grows expect.
+	// minLife is the minimum life of a token: players keep a playlist for as long as the page is open.
+	minLife = 6 * time.Hour
+	// The end of a token is a multiple of rounded. So a player that loads a playlist again gets the
+	// same URIs, as it must while the playlist grows.
 	rounded = time.Hour
 
-	// A token of a stream holds for liveLife, and longer while it is used (renew.go).
+	// A token of a stream is valid for liveLife, and longer while it is used (renew.go).
 	liveLife    = 10 * time.Minute
 	liveRounded = time.Minute
 )
 
-// issue makes a token for a viewer who was let in by a signing key or an access key.
-// What is told of the viewer decides what counts as one viewing.
+// issue makes a token for a viewer who was admitted by a signing key or an access key. viewer
+// identifies the viewer.
 func (t *tokens) issue(title *title, key, accessKey, viewer string, now time.Time) *token {
-	ends := now.Add(max(shortest, 2*title.length)).Truncate(rounded).Add(rounded)
+	ends := now.Add(max(minLife, 2*title.length)).Truncate(rounded).Add(rounded)
 	if title.live() {
 		ends = now.Add(liveLife).Truncate(liveRounded).Add(liveRounded)
 	}
@@ -110,8 +100,7 @@ func (t *tokens) issue(title *title, key, accessKey, viewer string, now time.Tim
 	return one
 }
 
-// open reads a token and checks that it is ours, for this content with the policy
-// that it has now.
+// open parses a token and checks that it is valid for this content with its current policy.
 func (t *tokens) open(c *content, text string) (*token, error) {
 	if len(text) > maxToken {
 		return nil, errToken()
@@ -137,9 +126,8 @@ func (t *tokens) open(c *content, text string) (*token, error) {
 	return one, err
 }
 
-// seal appends an access key to the body of a token, so that nobody can read it there.
-// The same key in the same token is sealed the same way, so that the address of a
-// viewer does not change.
+// seal appends an encrypted access key to the body of a token. The nonce is derived from both, so
+// that the URIs of a viewer do not change.
 func (t *tokens) seal(body []byte, accessKey string) []byte {
 	nonce := t.mac("nonce", string(body), accessKey)[:t.sealer.NonceSize()]
 	return t.sealer.Seal(append(body, nonce...), nonce, []byte(accessKey), body)
@@ -165,7 +153,7 @@ func errToken() error {
 	return weir.Errorf(weir.Denied, "the address is not valid; load the master playlist")
 }
 
-// sign binds a token to what is played and to who may play it.
+// sign binds a token to the content and its policy.
 func (t *tokens) sign(c *content, body []byte) tokenMAC {
 	var kind, hook string
 	if p := c.policy; p != nil {

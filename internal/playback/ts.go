@@ -12,17 +12,15 @@ import (
 	"weir/internal/weir"
 )
 
-// muxed returns what is in the MPEG-TS segments of a rendition.
+// muxed returns the tracks in the MPEG-TS segments of a rendition.
 func (t *tracks) muxed(r rendition) media.Muxed {
 	if r.Index().Track.Kind == cmaf.Audio {
 		return media.Muxed{Audio: r.Track}
 	}
-	audio, _ := t.defaultAudio()
-	return media.Muxed{Video: r.Track, Audio: audio.Track}
+	return media.Muxed{Video: r.Track, Audio: t.defaultAudio().Track}
 }
 
-// fitsTS reports whether MPEG-TS has a place for the codec of a rendition. If the codec
-// changes, the clock of the track must not.
+// fitsTS reports whether MPEG-TS can carry the codecs of a rendition, with one timescale.
 func fitsTS(r rendition) bool {
 	index := r.Index()
 	for k := range len(index.Changes) + 1 {
@@ -40,8 +38,7 @@ func fitsTS(r rendition) bool {
 	return true
 }
 
-// extraTS returns the durations of the segments of a rendition in which the video is over and
-// there is only audio.
+// extraTS returns the durations of the last segments of a rendition, which have audio only.
 func (t *tracks) extraTS(r rendition) []time.Duration {
 	m := t.muxed(r)
 	if m.Video == nil || m.Audio == nil || !r.Complete {
@@ -50,7 +47,7 @@ func (t *tracks) extraTS(r rendition) []time.Duration {
 	return cmaf.TSExtra(m.Video.Index(), m.Audio.Index())
 }
 
-// transportStream answers with segment n of a rendition as MPEG-TS, which is rendered now.
+// transportStream answers with segment n of a rendition as MPEG-TS.
 func (s *Server) transportStream(w *answer, v *visit, r rendition, n int) error {
 	index := r.Index()
 	var length time.Duration
@@ -77,11 +74,9 @@ func (s *Server) transportStream(w *answer, v *visit, r rendition, n int) error 
 	return nil
 }
 
-// renderTS writes segment n into a file without a name: a viewer may take long to read it,
-// and memory is scarce.
-func (s *Server) renderTS(
-	ctx context.Context, m media.Muxed, state cmaf.TSState, n int,
-) (*os.File, error) {
+// renderTS writes segment n to an unlinked temporary file: in memory it would take much space while
+// a slow viewer reads it.
+func (s *Server) renderTS(ctx context.Context, m media.Muxed, state cmaf.TSState, n int) (*os.File, error) {
 	select {
 	case s.rendering <- struct{}{}:
 		defer func() { <-s.rendering }()
@@ -95,8 +90,7 @@ func (s *Server) renderTS(
 	videoTrack, audioTrack := m.Tracks(n)
 	ts, err := cmaf.NewTS(videoTrack, audioTrack, state)
 	if err != nil {
-		return nil, weir.Wrap(weir.NotFound, err,
-			"the rendition has no form that MPEG-TS can carry; use index.m3u8")
+		return nil, weir.Wrap(weir.NotFound, err, "the rendition has no form that MPEG-TS can carry; use index.m3u8")
 	}
 	file, err := os.CreateTemp(s.Dir, "weir-*.ts")
 	if err != nil {

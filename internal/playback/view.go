@@ -14,9 +14,8 @@ import (
 	"weir/internal/weir"
 )
 
-// views counts who watches what. A viewing begins at the master playlist and lasts
-// while media is fetched; pauses of up to viewingPause belong to it. Who comes with
-// a token is told apart by it, others by their address and their browser.
+// views counts viewings. A viewing begins at the master playlist and ends after viewingPause
+// without a request. Viewers are identified by their token, or by their address and browser.
 type views struct {
 	mu     sync.Mutex
 	active map[string]*viewing
@@ -40,11 +39,7 @@ const (
 	saveEvery    = 2 * time.Second
 )
 
-func (c *views) init() {
-	c.active, c.usage = map[string]*viewing{}, map[usageOf]time.Duration{}
-}
-
-// viewer is who asks, as far as it can be known.
+// viewer identifies the viewer of a request.
 type viewer struct {
 	key   string // of the viewing
 	id    string
@@ -60,20 +55,18 @@ func (s *Server) viewer(v *visit) viewer {
 	return who
 }
 
-// viewerOf names a viewer by address and browser, without telling them.
+// viewerOf returns a hash of the viewer's address and browser.
 func (s *Server) viewerOf(v *visit) string {
 	return hex.EncodeToString(s.tokens.mac("viewer", s.address(v), v.UserAgent())[:12])
 }
 
-// address is where a viewer is.
 func (s *Server) address(v *visit) string {
 	return weir.ClientAddr(v.RemoteAddr, v.Header.Values("X-Forwarded-For"), s.TrustedProxies).String()
 }
 
-// begin notes that somebody is about to watch.
 func (c *views) begin(v *visit, who viewer) { c.note(&v.title.content, who, nil, time.Now()) }
 
-// watched notes how much of a piece of media, of that length and size, was sent.
+// watched counts how much of a file, of that duration and size, was sent.
 func (s *Server) watched(w *answer, v *visit, kind cmaf.Kind, length time.Duration, size int64) {
 	if v.node || v.Method != http.MethodGet || w.status >= http.StatusBadRequest || !w.begun && w.status != http.StatusNotModified {
 		return
@@ -81,8 +74,8 @@ func (s *Server) watched(w *answer, v *visit, kind cmaf.Kind, length time.Durati
 	s.views.note(&v.title.content, s.viewer(v), new(share(v.title, kind, length, min(w.bytes, size), size)), time.Now())
 }
 
-// meter notes how much of a large file was sent, while it is sent. It is told of
-// bytes, and at the end of none.
+// meter counts how much of a large file was sent, while it is sent. The function that it returns
+// gets numbers of bytes, and 0 at the end.
 func (s *Server) meter(v *visit, kind cmaf.Kind, length time.Duration, size int64) func(int64) {
 	who, unnoted, last := s.viewer(v), int64(0), time.Time{}
 	return func(n int64) {
@@ -94,8 +87,7 @@ func (s *Server) meter(v *visit, kind cmaf.Kind, length time.Duration, size int6
 	}
 }
 
-// share is how long a viewer can watch what was sent. Audio comes beside video, so it
-// counts only where there is nothing else.
+// share returns the playing time of what was sent. Audio counts only if there is no video.
 func share(t *title, kind cmaf.Kind, length time.Duration, sent, size int64) time.Duration {
 	if kind == cmaf.Audio && len(t.video) > 0 || size <= 0 {
 		return 0
@@ -103,7 +95,7 @@ func share(t *title, kind cmaf.Kind, length time.Duration, sent, size int64) tim
 	return time.Duration(float64(length) * float64(sent) / float64(size))
 }
 
-// note adds to a viewing. Played is nil while there was no media yet.
+// note adds to a viewing, or starts one. played is nil if no media was sent.
 func (c *views) note(of *content, who viewer, played *time.Duration, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +132,6 @@ func newView(of *content, who viewer, now time.Time) weir.View {
 	return v
 }
 
-// device reads off a browser's name what is worth counting.
 func device(agent string) (kind, os, browser string) {
 	first := func(pairs ...string) string {
 		for i := 0; i < len(pairs); i += 2 {
@@ -159,7 +150,7 @@ func device(agent string) (kind, os, browser string) {
 	return kind, os, browser
 }
 
-// run writes what is watched to the store now and then, and at the end.
+// run writes changed views to the store every saveEvery, and when ctx ends.
 func (c *views) run(ctx context.Context, st *store.Store, log *slog.Logger) error {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
@@ -179,7 +170,7 @@ func (c *views) run(ctx context.Context, st *store.Store, log *slog.Logger) erro
 	}
 }
 
-// save writes what changed, and forgets who has left.
+// save writes what has changed, and drops viewings that have ended.
 func (c *views) save(ctx context.Context, st *store.Store, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -209,7 +200,7 @@ func (c *views) save(ctx context.Context, st *store.Store, now time.Time) error 
 	return nil
 }
 
-// take returns what changed.
+// take returns what has changed since the last call.
 func (c *views) take() ([]weir.View, map[usageOf]time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +216,7 @@ func (c *views) take() ([]weir.View, map[usageOf]time.Duration) {
 	return changed, usage
 }
 
-// forget drops the viewings that are over and written.
+// forget drops viewings that have ended and are written.
 func (c *views) forget(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +227,7 @@ func (c *views) forget(now time.Time) {
 	}
 }
 
-// putBack keeps what could not be written for the next time.
+// putBack keeps what could not be written for the next save.
 func (c *views) putBack(changed []weir.View, usage map[usageOf]time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,4 +241,35 @@ func (c *views) putBack(changed []weir.View, usage map[usageOf]time.Duration) {
 	for u, length := range usage {
 		c.usage[u] += length
 	}
+}
+
+// watching is how long after the last request a viewer counts.
+const watching = 30 * time.Second
+
+// Stats are the counts of a Server.
+type Stats struct {
+	Viewers int64 // with a request in the last half minute
+	Reloads int64 // requests that wait for a playlist
+	Waits   int64 // requests that wait for a part
+	Asked   int64 // requests to other nodes
+}
+
+// Stats returns the current counts.
+func (s *Server) Stats() Stats {
+	n := Stats{Viewers: s.views.watching(time.Now()), Reloads: s.reloads.Load(), Waits: s.waits.Load()}
+	if s.edge != nil {
+		n.Asked = s.edge.asked.Load()
+	}
+	return n
+}
+
+func (c *views) watching(now time.Time) (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.active {
+		if now.Sub(v.LastSeen.Time()) < watching {
+			n++
+		}
+	}
+	return n
 }

@@ -14,7 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// seen returns what the store knows of the views of an asset.
+// seen returns the views of an asset in the store.
 func (h *fixture) seen(a weir.Asset) weir.ViewSums {
 	h.Helper()
 	h.busy.Wait() // a viewer has the last byte before the server has noted it
@@ -38,7 +38,7 @@ func (h *fixture) delivered() int64 {
 	return rows[0].DeliveryMs
 }
 
-// watch does what a player does: master, playlists, segments, each once.
+// watch requests the master, the playlists and the segments like a player, each once.
 func (h *fixture) watch(master string, headers ...string) {
 	h.Helper()
 	lists := h.named(master, h.want(master, headers...).body)
@@ -67,23 +67,23 @@ func TestViews(t *testing.T) {
 		seconds float64
 		exits   int64
 	}{
-		{"one viewer", nil, func(a weir.Asset) { h.watch(h.at(a, "index.m3u8"), chrome...) }, 1, pictureSeconds, 0},
+		{"one viewer", nil, func(a weir.Asset) { h.watch(h.at(a, "index.m3u8"), chrome...) }, 1, videoSeconds, 0},
 		{"the same again", nil, func(a weir.Asset) {
 			h.watch(h.at(a, "index.m3u8"), chrome...)
 			h.watch(h.at(a, "index.m3u8"), chrome...)
-		}, 1, 2 * pictureSeconds, 0},
+		}, 1, 2 * videoSeconds, 0},
 		{"two viewers", nil, func(a weir.Asset) {
 			h.watch(h.at(a, "index.m3u8"), chrome...)
 			h.watch(h.at(a, "index.m3u8"), phone...)
-		}, 2, 2 * pictureSeconds, 0},
+		}, 2, 2 * videoSeconds, 0},
 		{"in MPEG-TS", nil, func(a weir.Asset) { h.watch(h.at(a, "ts.m3u8"), chrome...) }, 1, audioSeconds, 0},
-		{"a file", nil, func(a weir.Asset) { h.want(h.at(a, large+".mp4"), chrome...) }, 1, pictureSeconds, 0},
+		{"a file", nil, func(a weir.Asset) { h.want(h.at(a, large+".mp4"), chrome...) }, 1, videoSeconds, 0},
 		{"parts of a file", nil, func(a weir.Asset) {
 			size := h.ask("HEAD", h.at(a, large+".mp4")).ContentLength
 			for range 3 {
 				h.get(h.at(a, large+".mp4"), append(chrome, "Range", rangeOf(0, size/4))...)
 			}
-		}, 1, 0.75 * pictureSeconds, 0},
+		}, 1, 0.75 * videoSeconds, 0},
 		{"half a segment", nil, func(a weir.Asset) {
 			size := h.ask("HEAD", h.at(a, large+"/0.m4s")).ContentLength
 			h.get(h.at(a, large+"/0.m4s"), append(chrome, "Range", rangeOf(0, size/2))...)
@@ -108,11 +108,11 @@ func TestViews(t *testing.T) {
 		}, 0, 0, 0},
 		{"one viewer with a token", private, func(a weir.Asset) {
 			h.watch(h.at(a, "index.m3u8?jwt="+s.sign(a.PlaybackID)), chrome...)
-		}, 1, pictureSeconds, 0},
+		}, 1, videoSeconds, 0},
 		{"two viewers behind one address", private, func(a weir.Asset) {
 			h.watch(h.at(a, "index.m3u8?jwt="+s.signFor(a.PlaybackID, time.Hour, "bob")), chrome...)
 			h.watch(h.at(a, "index.m3u8?jwt="+s.signFor(a.PlaybackID, time.Hour, "cleo")), chrome...)
-		}, 2, 2 * pictureSeconds, 0},
+		}, 2, 2 * videoSeconds, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, before := h.newAsset(tt.policy), h.delivered()
@@ -144,7 +144,7 @@ func TestViews(t *testing.T) {
 
 func rangeOf(from, to int64) string { return fmt.Sprintf("bytes=%d-%d", from, to-1) }
 
-// A pause that is long enough ends a viewing; what can't be written is written later.
+// A long pause ends a viewing; views that can't be written are written later.
 func TestViewings(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -161,12 +161,12 @@ func TestViewings(t *testing.T) {
 	}
 	c.note(&of, who, &second, start.Add(3*viewingPause+time.Second))
 
-	gone, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.save(gone, h.store, start); err == nil {
+	if err := c.save(ended, h.store, start); err == nil {
 		t.Fatal("save did not fail")
 	}
-	if err := c.save(gone, h.store, start.Add(24*time.Hour)); err == nil {
+	if err := c.save(ended, h.store, start.Add(24*time.Hour)); err == nil {
 		t.Fatal("save did not fail")
 	}
 	if got := h.seen(a); got.Views != 2 || got.PlaytimeMs != 4000 || h.delivered() != 4000 {
@@ -184,7 +184,7 @@ func TestViewings(t *testing.T) {
 	clear(c.active)
 }
 
-// Run writes what is watched, and at its end what is left.
+// Run writes views, and the remaining ones at its end.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))

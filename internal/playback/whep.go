@@ -18,21 +18,15 @@ import (
 )
 
 const (
-	// checkEvery is how often it is looked whether a viewer over WebRTC may still watch.
+	// checkEvery is how often it is checked whether a viewer over WebRTC may still watch.
 	checkEvery = 2 * time.Second
-	// reordered is from how long before it is shown a frame is decoded only with B-frames;
-	// below it are the roundings of encoders.
-	reordered = 5 * time.Millisecond
+	// maxRounding is the maximum of PTS-DTS that is a rounding of the encoder. A larger one means
+	// that there are B-frames.
+	maxRounding = 5 * time.Millisecond
 )
 
-// Why a viewing over WebRTC ends.
-var (
-	errLeft = errors.New("the viewer left")
-	errStop = errors.New("shutting down")
-)
-
-// WHEP returns who answers viewers over WebRTC, who post their offers to
-// /webrtc/<playbackId>; nil = there is no WebRTC here.
+// WHEP returns the handler for viewers over WebRTC, who post their offers to /webrtc/<playbackId>;
+// nil = there is no WebRTC.
 func (s *Server) WHEP() http.Handler {
 	if s.whep == nil {
 		return nil
@@ -44,7 +38,7 @@ func (s *Server) newWHEP() *rtc.Endpoint {
 	return &rtc.Endpoint{Open: s.watch, Route: rtc.EndpointPath + "{playbackId}", Log: s.Log, Observe: s.Observe}
 }
 
-// watch lets a viewer watch a stream over WebRTC.
+// watch starts a WebRTC session for a viewer.
 func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	v := &visit{Request: r, id: id, at: rtc.EndpointPath + id}
 	if err := s.enter(v); err != nil {
@@ -66,19 +60,19 @@ func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 		return nil, err
 	}
 	s.views.begin(v, s.viewer(v))
-	// The viewing outlives the request, and goes on with a token if one is needed.
+	// The session outlives the request, and continues with a token if one is needed.
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	v.Request, v.broadcast = r.WithContext(ctx), broadcast
 	if v.token != nil {
 		v.text, v.inPath = v.token.text, true
 	}
-	w := &watcher{Sender: sender, rendition: rendition, server: s, visit: v, end: end, over: make(chan struct{}), log: s.Log.With("stream", v.title.streamID)}
+	w := &whepSession{Sender: sender, rendition: rendition, server: s, visit: v, end: end, over: make(chan struct{}), log: s.Log.With("stream", v.title.streamID)}
 	go w.run(ctx)
 	return w, nil
 }
 
-// forBrowsers returns the rendition that is sent over WebRTC: the source, or the largest
-// other one if browsers don't show the source.
+// forBrowsers returns the rendition that is sent over WebRTC: the source, or the largest other one
+// if browsers can't play the source.
 func forBrowsers(m cmaf.Master) (name string, err error) {
 	if len(m.Video) == 0 && len(m.Audio) == 0 {
 		return "", weir.Errorf(weir.NotFound, "the stream has not started yet")
@@ -104,13 +98,13 @@ func forBrowsers(m cmaf.Master) (name string, err error) {
 	return "", err
 }
 
-// sendableTracks says why browsers don't show tracks over WebRTC, if so.
+// sendableTracks returns an error if browsers can't play tracks over WebRTC.
 func sendableTracks(tracks []cmaf.Track) error {
 	for _, t := range tracks {
 		switch {
-		case t.Kind == cmaf.Video && !isH264(t):
+		case t.Kind == cmaf.Video && !strings.HasPrefix(t.Codec, "avc"):
 			return weir.Errorf(weir.Unacceptable, "the pictures of the stream are in %s, and only H.264 is sent over WebRTC; use HLS", t.Codec)
-		case t.Kind == cmaf.Video && t.Time(t.Delay) > reordered:
+		case t.Kind == cmaf.Video && t.Time(t.Delay) > maxRounding:
 			return errReordered()
 		}
 	}
@@ -121,14 +115,10 @@ func errReordered() error {
 	return weir.Errorf(weir.Unacceptable, "the stream has B-frames, which browsers don't show over WebRTC; turn them off in the encoder, or use HLS")
 }
 
-func isH264(t cmaf.Track) bool { return strings.HasPrefix(t.Codec, "avc") }
-
-func isOpus(t cmaf.Track) bool { return strings.EqualFold(t.Codec, "opus") && t.Channels <= 2 }
-
-// watcher is one viewer over WebRTC.
-type watcher struct {
+// whepSession is the session of a viewer over WebRTC.
+type whepSession struct {
 	*rtc.Sender
-	rendition string // that is sent
+	rendition string
 	server    *Server
 	visit     *visit
 	log       *slog.Logger
@@ -137,17 +127,14 @@ type watcher struct {
 	over      chan struct{}
 }
 
-// Leave ends the viewing because the viewer says so.
-func (w *watcher) Leave() { w.end(errLeft) }
+// End ends the session.
+func (w *whepSession) End(cause error) { w.end(cause) }
 
-// Stop ends it because this server does.
-func (w *watcher) Stop() { w.end(errStop) }
+// Done is closed when the session has ended.
+func (w *whepSession) Done() <-chan struct{} { return w.over }
 
-// Done is closed when nothing of it is left.
-func (w *watcher) Done() <-chan struct{} { return w.over }
-
-// run sends the stream until somebody has enough.
-func (w *watcher) run(ctx context.Context) {
+// run sends the stream until the session ends.
+func (w *whepSession) run(ctx context.Context) {
 	defer close(w.over)
 	var watch sync.WaitGroup
 	watch.Go(func() { w.check(ctx) })
@@ -158,7 +145,7 @@ func (w *watcher) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	})
-	level := slog.LevelDebug // who never came fills no log
+	level := slog.LevelDebug // for viewers that never connect
 	err := w.Connected(ctx)
 	if err == nil {
 		level = slog.LevelInfo
@@ -170,13 +157,12 @@ func (w *watcher) run(ctx context.Context) {
 	w.log.Log(context.WithoutCancel(ctx), level, "viewer over WebRTC left", "reason", err, "watched", time.Duration(w.sent.Load()).Round(time.Second))
 }
 
-// check looks now and then whether the viewer may still watch, and counts what was
-// watched.
-func (w *watcher) check(ctx context.Context) {
+// check regularly checks whether the viewer may still watch, and counts what was watched.
+func (w *whepSession) check(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	s, v, counted := w.server, w.visit, time.Duration(0)
-	who, of := s.viewer(v), &v.title.content // which is gone from the visit when it may not go on
+	who, of := s.viewer(v), &v.title.content // enter clears v.title if the viewer may not watch any more
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -197,7 +183,7 @@ func (w *watcher) check(ctx context.Context) {
 }
 
 // send sends the frames of the stream, and returns why there are no more.
-func (w *watcher) send(ctx context.Context) error {
+func (w *whepSession) send(ctx context.Context) error {
 	tap := w.visit.broadcast.Tap(live.TapOptions{Rendition: w.rendition, Audio: live.AudioOpus})
 	if tap == nil {
 		return weir.ErrNotFound()
@@ -230,8 +216,8 @@ func (w *watcher) send(ctx context.Context) error {
 	}
 }
 
-// begin looks at what comes from here on.
-func (w *watcher) begin(tracks []cmaf.Track) error {
+// begin checks the tracks of the frames that follow.
+func (w *whepSession) begin(tracks []cmaf.Track) error {
 	if err := sendableTracks(tracks); err != nil {
 		return err
 	}
@@ -243,13 +229,13 @@ func (w *watcher) begin(tracks []cmaf.Track) error {
 	return nil
 }
 
-func (w *watcher) frame(track cmaf.Track, f live.Tapped) error {
+func (w *whepSession) frame(track cmaf.Track, f live.Tapped) error {
 	switch {
-	case track.Kind == cmaf.Video && f.PTS-f.DTS > reordered:
+	case track.Kind == cmaf.Video && f.PTS-f.DTS > maxRounding:
 		return errReordered()
 	case track.Kind == cmaf.Video:
 		return w.WriteVideo(f.PTS, f.Sync, f.Data)
-	case isOpus(track):
+	case strings.EqualFold(track.Codec, "opus") && track.Channels <= 2:
 		return w.WriteAudio(f.PTS, f.Data)
 	}
 	return nil

@@ -50,8 +50,8 @@ func (h *fixture) openWebRTC() string {
 	return web.URL + rtc.EndpointPath
 }
 
-// sendForBrowsers sends H.264 without B-frames and Opus to a stream, in its own time, until
-// the test ends or somebody ends it.
+// sendForBrowsers sends H.264 without B-frames and Opus to a stream in real time, until the test
+// ends or stop is called.
 func (h *fixture) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()) {
 	h.Helper()
 	tracks, video := samples(h, film)
@@ -79,7 +79,7 @@ func (h *fixture) sendForBrowsers(s weir.Stream, film rtctest.Film) (stop func()
 			}
 			for _, f := range frames {
 				if p.Write(f) != nil {
-					return // it was told to end
+					return // the publisher was ended
 				}
 			}
 			select {
@@ -112,7 +112,7 @@ func samples(h *fixture, film rtctest.Film) (tracks []cmaf.Track, video [][]byte
 		}
 		video = append(video, sample.Data)
 	}
-	picture, known, err := d.Config()
+	config, known, err := d.Config()
 	if err != nil || !known {
 		h.Fatalf("no parameter sets: %v", err)
 	}
@@ -120,7 +120,7 @@ func samples(h *fixture, film rtctest.Film) (tracks []cmaf.Track, video [][]byte
 	if err != nil {
 		h.Fatal(err)
 	}
-	for _, config := range []codec.Config{picture, audio} {
+	for _, config := range []codec.Config{config, audio} {
 		track, err := cmaf.NewTrack(config)
 		if err != nil {
 			h.Fatal(err)
@@ -166,7 +166,7 @@ func TestWHEP(t *testing.T) {
 	eventually(t, "nobody is left", func() bool { return h.server.RTC.Peers() == 0 })
 }
 
-// What a browser can't show is refused with the reason, which tells players to use HLS.
+// Streams that browsers can't play are refused with a reason and a hint to use HLS.
 func TestWHEPRefused(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -197,7 +197,7 @@ func TestWHEPRefused(t *testing.T) {
 	}
 }
 
-// Who may not watch any more is let go.
+// A session ends when its viewer may not watch any more.
 func TestWHEPAdmissionEnds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
@@ -215,6 +215,7 @@ func TestWHEPAdmissionEnds(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			signer := h.newSigner()
 			s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 			h.sendForBrowsers(s, film)
@@ -238,7 +239,7 @@ func TestForBrowsers(t *testing.T) {
 	expected := rendition("1080p", "avc1.64001f", 1080, 0)
 	expected.Index.Segments = nil
 	rungs := []cmaf.Rendition{rendition("180p", "avc1.64001f", 180, 0), rendition("360p", "avc1.64001f", 360, 0), expected}
-	sound := []cmaf.Rendition{{Name: "audio", Index: cmaf.TrackIndex{Track: cmaf.Track{Kind: cmaf.Audio, Codec: "mp4a.40.2"}}}}
+	audio := []cmaf.Rendition{{Name: "audio", Index: cmaf.TrackIndex{Track: cmaf.Track{Kind: cmaf.Audio, Codec: "mp4a.40.2"}}}}
 	for name, tt := range map[string]struct {
 		source *cmaf.Rendition
 		rungs  []cmaf.Rendition
@@ -246,12 +247,12 @@ func TestForBrowsers(t *testing.T) {
 		want   string
 		kind   weir.Kind
 	}{
-		"as it is":               {new(rendition("source", "avc1.64001f", 720, 0)), rungs, sound, "source", ""},
-		"B-frames":               {new(rendition("source", "avc1.64001f", 720, 6000)), rungs, sound, "360p", ""},
-		"HEVC":                   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), rungs, sound, "360p", ""},
-		"B-frames, no others":    {new(rendition("source", "avc1.64001f", 720, 6000)), nil, sound, "", weir.Unacceptable},
-		"HEVC, others to come":   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), []cmaf.Rendition{expected}, sound, "", weir.Unacceptable},
-		"sound only":             {nil, nil, sound, "source", ""},
+		"as it is":               {new(rendition("source", "avc1.64001f", 720, 0)), rungs, audio, "source", ""},
+		"B-frames":               {new(rendition("source", "avc1.64001f", 720, 6000)), rungs, audio, "360p", ""},
+		"HEVC":                   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), rungs, audio, "360p", ""},
+		"B-frames, no others":    {new(rendition("source", "avc1.64001f", 720, 6000)), nil, audio, "", weir.Unacceptable},
+		"HEVC, others to come":   {new(rendition("source", "hvc1.1.6.L93.B0", 720, 0)), []cmaf.Rendition{expected}, audio, "", weir.Unacceptable},
+		"audio only":             {nil, nil, audio, "source", ""},
 		"nothing":                {nil, nil, nil, "", weir.NotFound},
 		"times that are rounded": {new(rendition("source", "avc1.64001f", 720, 90)), nil, nil, "source", ""},
 	} {

@@ -10,8 +10,8 @@ import (
 	"weir/internal/weir"
 )
 
-// eventQueue writes the events of pushes to the store, in order, and again when that fails. No
-// push waits for the store.
+// eventQueue writes the events of pushes to the store, in order, and again when that fails. No push
+// waits for the store.
 type eventQueue struct {
 	store *store.Store
 	log   *slog.Logger
@@ -21,7 +21,6 @@ type eventQueue struct {
 	waiting []event
 }
 
-// event is that something happened to a push.
 type event struct {
 	stream string
 	name   weir.EventName
@@ -43,7 +42,6 @@ func (q *eventQueue) add(stream string, name weir.EventName, p store.Push) {
 	}
 }
 
-// run writes events until ctx ends.
 func (q *eventQueue) run(ctx context.Context) {
 	for {
 		select {
@@ -70,8 +68,7 @@ func (q *eventQueue) next(ctx context.Context) bool {
 	})
 	if err != nil && weir.Retriable(err) {
 		if ctx.Err() == nil {
-			q.log.Warn("an event of a target could not be written; it is tried again",
-				"stream", e.stream, "err", err)
+			q.log.Warn("an event of a target could not be written; it is tried again", "stream", e.stream, "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -14,8 +14,8 @@ import (
 
 // outlet is a connection to a target.
 type outlet interface {
-	// begin announces the tracks of the frames that follow; either may be nil. It comes
-	// before the first frame, and again when the tracks change.
+	// begin announces the tracks of the frames that follow; either may be nil. It comes before the
+	// first frame, and again when the tracks change.
 	begin(video, audio *cmaf.Track, at time.Duration) error
 	// pause announces that the next frame does not follow the last one in time.
 	pause() error
@@ -28,7 +28,7 @@ type outlet interface {
 	close()
 }
 
-// outgoing is a frame on the timeline of a connection to a target, which starts at 0.
+// outgoing is a frame for a target. The timeline of a connection starts at 0.
 type outgoing struct {
 	kind     cmaf.Kind
 	pts, dts time.Duration
@@ -36,15 +36,16 @@ type outgoing struct {
 	data     []byte
 }
 
-// errOtherTracks says that the tracks that come now need a new connection.
+// errOtherTracks says that the new tracks need a new connection.
 var errOtherTracks = errors.New("the stream needs another connection for what it has become")
 
-// maxSilenceBehind is how far silence may be behind the video. What is more is left out.
+// maxSilenceBehind is how far silent audio may be behind the video. After a longer gap, it
+// continues at the video.
 const maxSilenceBehind = time.Second
 
-// feed turns what a tap gives into what a target takes: one track of each kind, decode times
-// that start at 0 and never fall, and silence in place of audio that is not to be sent.
-// Platforms refuse streams without audio.
+// feed converts the frames of a tap for a target: one track of each kind, decode times that start
+// at 0 and never fall, and silence in place of audio that is not sent. Platforms refuse streams
+// without audio.
 type feed struct {
 	out       outlet
 	videoOnly bool
@@ -52,10 +53,10 @@ type feed struct {
 	tracks       []cmaf.Track
 	video, audio int // positions in tracks; -1 = none
 	silence      bool
-	note         string // how the target gets less than it should, for people
+	note         string // says what the target does not get, for people
 
-	begun        bool // the target knows the tracks
-	set          bool // there was a frame
+	begun        bool // the tracks were announced to the target
+	set          bool // base is set
 	base         time.Duration
 	last         map[cmaf.Kind]time.Duration
 	silenceStart time.Duration
@@ -66,7 +67,7 @@ func newFeed(out outlet, videoOnly bool) *feed {
 	return &feed{out: out, videoOnly: videoOnly, last: map[cmaf.Kind]time.Duration{}}
 }
 
-// add takes what comes next from a tap.
+// add takes the next frame or tracks of a tap.
 func (p *feed) add(f live.Tapped) error {
 	if len(f.Tracks) > 0 {
 		return p.take(f.Tracks)
@@ -94,12 +95,9 @@ func (p *feed) add(f live.Tapped) error {
 	return p.out.frame(g)
 }
 
-// take chooses among the tracks of the frames that follow.
+// take chooses the tracks that are sent.
 func (p *feed) take(tracks []cmaf.Track) error {
-	same := len(p.tracks) == len(tracks)
-	for i := range p.tracks {
-		same = same && bytes.Equal(p.tracks[i].Entry, tracks[i].Entry)
-	}
+	same := slices.EqualFunc(p.tracks, tracks, func(a, b cmaf.Track) bool { return bytes.Equal(a.Entry, b.Entry) })
 	if p.begun {
 		if err := p.out.pause(); err != nil {
 			return err
@@ -114,14 +112,12 @@ func (p *feed) take(tracks []cmaf.Track) error {
 	other := slices.IndexFunc(tracks, func(t cmaf.Track) bool { return t.Kind == cmaf.Audio })
 	switch {
 	case p.video < 0 && (p.videoOnly || p.audio < 0):
-		return weir.Errorf(weir.Invalid, "the stream has nothing for this target: no picture, "+
-			"and no sound in AAC that it is to get")
+		return weir.Errorf(weir.Invalid, "the stream has nothing for this target: no picture, and no sound in AAC that it is to get")
 	case p.videoOnly:
 		p.audio = -1
 	case p.audio < 0 && other >= 0:
 		p.silence = true
-		p.note = "the sound of the stream is " + tracks[other].Codec +
-			", which targets do not take; silence is sent in its place"
+		p.note = "the sound of the stream is " + tracks[other].Codec + ", which targets do not take; silence is sent in its place"
 	}
 	return nil
 }
@@ -147,7 +143,6 @@ func (p *feed) begin(g outgoing) error {
 	return p.out.begin(video, audio, g.dts)
 }
 
-// sendSilence sends silence up to a time.
 func (p *feed) sendSilence(until time.Duration) error {
 	if until-p.silenceTime() > maxSilenceBehind {
 		p.silenceStart, p.silenceCount = until, 0
@@ -162,10 +157,6 @@ func (p *feed) sendSilence(until time.Duration) error {
 	return nil
 }
 
-// silenceTime returns the time of the next frame of silence. Seconds are taken apart because
-// their product with nanoseconds would overflow after two days.
 func (p *feed) silenceTime() time.Duration {
-	samples := time.Duration(p.silenceCount) * codec.SilenceDuration
-	seconds, rest := samples/codec.SilenceRate, samples%codec.SilenceRate
-	return p.silenceStart + seconds*time.Second + rest*time.Second/codec.SilenceRate
+	return p.silenceStart + codec.Duration(p.silenceCount*codec.SilenceDuration, codec.SilenceRate)
 }

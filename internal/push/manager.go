@@ -1,12 +1,11 @@
-// Package push is multistream: it sends streams that are on air on to other platforms.
+// Package push implements multistream: it sends live streams on to other platforms.
 //
-// A [Manager] compares the targets that streams should have, which the store knows, with the
-// pushes that run, whenever a session opens or a target changes. A push (push.go) is one
-// goroutine that carries one rendition of one session to one target: it waits for media from
-// its own tap of package live, connects through package guard, sends, and connects again when
-// the connection fails. feed.go turns what a tap gives into what a target takes: one video and
-// one audio track, times from 0. rtmp.go and srt.go are the two kinds of connection.
-// events.go writes the events of targets, so that no push waits for the store.
+// A [Manager] compares the targets of streams in the store with the running pushes, whenever a
+// session opens or a target changes. A push (push.go) is one goroutine that sends one rendition of
+// one session to one target: it waits for media from its own tap of package live, connects through
+// package guard, sends, and connects again when the connection fails. feed.go converts the frames
+// for the target: one video and one audio track, times from 0. rtmp.go and srt.go are the two kinds
+// of connection. events.go writes the events of targets, so that no push waits for the store.
 //
 // A target that is slow or down affects neither the encoder nor the other targets.
 package push
@@ -26,10 +25,10 @@ import (
 	"weir/internal/weir"
 )
 
-// reconcileEvery is how often the manager looks for changes that no signal told it of.
+// reconcileEvery is how often the manager looks for changes without a signal.
 const reconcileEvery = 2 * time.Second
 
-// OnAir is what a manager sees of the streams on air: live.Hub.
+// OnAir is what a manager needs of a live.Hub.
 type OnAir interface {
 	// Broadcasts returns the open sessions of this node.
 	Broadcasts() []*live.Broadcast
@@ -37,11 +36,11 @@ type OnAir interface {
 	Opened() <-chan struct{}
 }
 
-// Options are what a manager is made of.
+// Options are the options of a manager.
 type Options struct {
 	OnAir OnAir
 	Store *store.Store
-	Guard *guard.Guard // the way to targets
+	Guard *guard.Guard // connects to targets
 	Log   *slog.Logger
 }
 
@@ -55,22 +54,21 @@ type Manager struct {
 	sessions map[string]session // by session id
 }
 
-// session is what the manager keeps of a session.
+// session holds the pushes of a session.
 type session struct {
-	broadcast live.Broadcast // tells a session that was reopened from the one before
+	broadcast live.Broadcast // differs if the session was reopened
 	pushes    map[key]*push
 }
 
-// key tells the pushes of a session apart.
+// key identifies a push of a session.
 type key struct{ target, profile string }
 
-// New returns a manager. Its Run must run too.
+// New returns a manager. Run does its work.
 func New(o Options) *Manager {
 	return &Manager{o: o, events: newEventQueue(o.Store, o.Log), sessions: map[string]session{}}
 }
 
-// Run sends sessions on to their targets until ctx ends, and returns when the last
-// connection is closed.
+// Run sends sessions to their targets until ctx ends, and returns when the last connection is closed.
 func (m *Manager) Run(ctx context.Context) error {
 	changed, unwatch := m.o.Store.Watch(store.TopicLive)
 	defer unwatch()
@@ -91,7 +89,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile starts and ends pushes so that those run that the store wants.
+// reconcile starts and ends pushes so that those in the store run.
 func (m *Manager) reconcile(ctx context.Context) {
 	onAir := m.o.OnAir.Broadcasts()
 	m.keepOnly(onAir)
@@ -129,8 +127,8 @@ func (m *Manager) keepOnly(onAir []*live.Broadcast) {
 	}
 }
 
-// update makes the pushes of a session those that are wanted, and returns those that it ended
-// because they are not wanted any more.
+// update starts and ends pushes of a session so that the wanted ones run. It returns those that it
+// ended because they are not wanted any more.
 func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.Push) (ended []store.Push) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,7 +146,7 @@ func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.
 		kept[k] = true
 		var after <-chan struct{}
 		if p := s.pushes[k]; p != nil {
-			if p.goesOn(want) {
+			if p.matches(want) {
 				continue
 			}
 			p.end()
@@ -169,18 +167,16 @@ func (m *Manager) update(ctx context.Context, b *live.Broadcast, wanted []store.
 	return ended
 }
 
-// start starts a push. It waits until after is closed, if there is one, which is when the push
-// that it replaces has ended: a target may take only one connection with a key.
-func (m *Manager) start(
-	ctx context.Context, b *live.Broadcast, want store.Push, after <-chan struct{},
-) *push {
+// start starts a push. If it replaces one, after is closed when that one has ended: a target may
+// accept only one connection with a key.
+func (m *Manager) start(ctx context.Context, b *live.Broadcast, want store.Push, after <-chan struct{}) *push {
 	stream := b.Stream().ID
 	ctx, cancel := context.WithCancel(ctx)
 	p := &push{
 		want: want, status: statusPending, cancel: cancel, done: make(chan struct{}),
 		open:    func(profile string) (tap, error) { return openTap(b, profile) },
 		connect: targetDialer(m.o.Guard),
-		tell:    func(name weir.EventName, want store.Push) { m.events.add(stream, name, want) },
+		emit:    func(name weir.EventName, want store.Push) { m.events.add(stream, name, want) },
 		log:     m.o.Log.With("stream", stream, "session", b.SessionID(), "target", want.Target.ID),
 	}
 	m.running.Go(func() {
@@ -199,13 +195,12 @@ func openTap(b *live.Broadcast, profile string) (tap, error) {
 	if t := b.Tap(live.TapOptions{Rendition: profile, Audio: live.AudioAAC}); t != nil {
 		return t, nil
 	}
-	return nil, weir.Errorf(weir.Invalid,
-		"the rendition %q of the stream is not made live; use the profile %q for this target",
+	return nil, weir.Errorf(weir.Invalid, "the rendition %q of the stream is not made live; use the profile %q for this target",
 		profile, weir.SourceProfile)
 }
 
-// Targets returns how the targets of a session do, in the order of their ids, and what is
-// not well with them, for people.
+// Targets returns the health of the targets of a session, in the order of their ids, and their
+// errors, for people.
 func (m *Manager) Targets(sessionID string) (health []weir.TargetHealth, issues []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,8 +209,7 @@ func (m *Manager) Targets(sessionID string) (health []weir.TargetHealth, issues 
 		h := p.health(now)
 		health = append(health, h)
 		if h.Status == statusError {
-			issues = append(issues, fmt.Sprintf("the multistream target %q gets nothing: %s",
-				p.wanted().Target.Name, h.LastError))
+			issues = append(issues, fmt.Sprintf("the multistream target %q gets nothing: %s", p.wanted().Target.Name, h.LastError))
 		}
 	}
 	slices.SortFunc(health, func(a, b weir.TargetHealth) int {

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// The delay before the next attempt to connect: at first, and at most.
-	firstRetry = time.Second
-	lastRetry  = 30 * time.Second
-	// maxGap is how long a target stays connected while the encoder is away.
+	// The minimum and maximum delay before the next attempt to connect.
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
+	// maxGap is how long a target stays connected without media from the encoder.
 	maxGap = 25 * time.Second
-	// settledAfter is how long a connection must hold before its event is written. After
-	// many failures it must hold for longHold, which also resets their count.
+	// A connection has to last for settledAfter before its event is written. After many failures it
+	// has to last for longHold, which also resets their count.
 	settledAfter = 7 * time.Second
 	longHold     = 2 * time.Minute
-	// toldFailure is the number of the failure that has an event. After one more, a
-	// connection counts only when it holds long.
-	toldFailure = 2
+	// eventFailure is the number of the failure that has an event. After one more, a connection has
+	// to last for longHold.
+	eventFailure = 2
 )
 
 // The states of a push.
@@ -40,7 +40,7 @@ const (
 	statusPending      = "pending" // waits for media, or for its first connection
 	statusConnected    = "connected"
 	statusError        = "error"        // could not connect, or lost the connection; it tries again
-	statusDisconnected = "disconnected" // the encoder was away for too long
+	statusDisconnected = "disconnected" // the encoder sent nothing for maxGap
 )
 
 // Why a healthy connection to a target ends.
@@ -49,11 +49,11 @@ var (
 	errOver = errors.New("the session is over")
 )
 
-// push sends a session on to one target for as long as it is wanted.
+// push sends a session to one target until it ends, or the push is ended.
 type push struct {
 	open    func(profile string) (tap, error)
 	connect connector
-	tell    func(weir.EventName, store.Push)
+	emit    func(weir.EventName, store.Push)
 	log     *slog.Logger
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -64,7 +64,7 @@ type push struct {
 	lastErr  string
 	note     string // what the target does not get
 	failures int
-	told     bool   // the event of the connection was written
+	settled  bool   // the event of the connection was written
 	unwanted bool   // no more events are written
 	out      outlet // nil = not connected
 	since    time.Time
@@ -76,14 +76,14 @@ type push struct {
 // connector connects to a target. fail is called if the connection breaks later.
 type connector func(ctx context.Context, url string, fail func(error)) (outlet, error)
 
-// tap is what a push reads: live.Tap.
+// tap is what a push needs of a live.Tap.
 type tap interface {
 	Next(ctx context.Context) (live.Tapped, error)
 	Close()
 }
 
-// goesOn reports whether a push is what is wanted now.
-func (p *push) goesOn(want store.Push) bool {
+// matches reports whether a push sends what is wanted now.
+func (p *push) matches(want store.Push) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.want.Target.URL != want.Target.URL || p.want.Ref.VideoOnly != want.Ref.VideoOnly {
@@ -93,7 +93,7 @@ func (p *push) goesOn(want store.Push) bool {
 	return true
 }
 
-// end ends a push that is not wanted any more. No event of it comes after that.
+// end ends a push. It has no events after that.
 func (p *push) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,10 +101,10 @@ func (p *push) end() {
 	p.cancel()
 }
 
-// say writes an event, unless the push has been ended. The caller holds mu.
-func (p *push) say(name weir.EventName) {
+// event writes an event, unless the push has been ended. The caller holds mu.
+func (p *push) event(name weir.EventName) {
 	if !p.unwanted {
-		p.tell(name, p.want)
+		p.emit(name, p.want)
 	}
 }
 
@@ -114,9 +114,9 @@ func (p *push) wanted() store.Push {
 	return p.want
 }
 
-// run sends until the push is not wanted any more or the session is over.
+// run sends until the push or the session ends.
 func (p *push) run(ctx context.Context) {
-	wait := firstRetry
+	wait := minRetry
 	for {
 		began := time.Now()
 		err := p.once(ctx)
@@ -124,21 +124,21 @@ func (p *push) run(ctx context.Context) {
 		case ctx.Err() != nil || errors.Is(err, errOver):
 			return
 		case errors.Is(err, errGap):
-			p.leave()
+			p.disconnected()
 			continue
 		case errors.Is(err, errOtherTracks):
 			continue
 		}
 		p.failed(err)
-		if time.Since(began) > lastRetry {
-			wait = firstRetry
+		if time.Since(began) > maxRetry {
+			wait = minRetry
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait/2 + rand.N(wait)):
 		}
-		wait = min(2*wait, lastRetry)
+		wait = min(2*wait, maxRetry)
 	}
 }
 
@@ -149,7 +149,7 @@ func (p *push) once(ctx context.Context) error {
 		return err
 	}
 	defer tap.Close()
-	// A target is called only when there is something to send: the tracks and a frame.
+	// It connects when there is something to send: the tracks and a frame.
 	var waiting []live.Tapped
 	for {
 		f, err := next(ctx, tap)
@@ -165,15 +165,13 @@ func (p *push) once(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	out, err := p.connect(ctx, p.wanted().Target.URL.Reveal(), func(err error) { cancel(err) })
+	out, err := p.connect(ctx, p.wanted().Target.URL.Reveal(), cancel)
 	if err != nil {
 		return err
 	}
 	defer out.close()
-	unhurried := context.AfterFunc(ctx, out.hurry)
-	defer unhurried()
-	over := p.connected(out)
-	defer over()
+	defer context.AfterFunc(ctx, out.hurry)()
+	defer p.connected(out)()
 	to := newFeed(out, p.wanted().Ref.VideoOnly)
 	for _, f := range waiting {
 		if err := to.add(f); err != nil {
@@ -192,32 +190,25 @@ func (p *push) once(ctx context.Context) error {
 		if err := to.add(f); err != nil {
 			return broken(ctx, err)
 		}
-		p.fed()
+		p.sent()
 		if len(f.Tracks) > 0 {
 			p.setNote(to.note)
 		}
 	}
 }
 
-// next returns what comes next from a tap.
+// next reads a tap. Errors other than those of ctx are the end of the session.
 func next(ctx context.Context, from tap) (live.Tapped, error) {
 	f, err := from.Next(ctx)
 	if err != nil && ctx.Err() == nil {
-		err = errOver // whatever error the tap has
+		err = errOver
 	}
 	return f, err
 }
 
-// broken returns why a connection ended. If ctx has a cause, that says more than the write
-// that failed.
-func broken(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
+// broken returns why a connection ended. The cause of ctx says more than the write that failed.
+func broken(ctx context.Context, err error) error { return cmp.Or(context.Cause(ctx), err) }
 
-// targetDialer returns the function that connects to targets.
 func targetDialer(g *guard.Guard) connector {
 	return func(ctx context.Context, url string, fail func(error)) (outlet, error) {
 		if strings.HasPrefix(strings.ToLower(url), "srt:") {
@@ -227,12 +218,12 @@ func targetDialer(g *guard.Guard) connector {
 	}
 }
 
-// connected notes that the target takes the stream. The caller calls over when the connection
-// has ended.
+// connected notes that the target has accepted the stream. The caller calls over when the
+// connection has ended.
 func (p *push) connected(out outlet) (over func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.status, p.out, p.since, p.told = statusConnected, out, time.Now(), false
+	p.status, p.out, p.since, p.settled = statusConnected, out, time.Now(), false
 	p.bytes, p.measured, p.bitrate = 0, p.since, 0
 	p.log.Info("target connected", "profile", p.want.Ref.Profile)
 	return func() {
@@ -242,21 +233,21 @@ func (p *push) connected(out outlet) (over func()) {
 	}
 }
 
-// fed notes that a frame was sent. Once the connection has held, it writes the event of it.
-// That must not happen while the encoder is away: no event may say that a target gets a stream
-// after one that said the stream is idle.
-func (p *push) fed() {
+// sent notes that a frame was sent. Once the connection has lasted, it writes the event of it. That
+// must not happen without media: the event that a target gets a stream must not follow the one that
+// the stream is idle.
+func (p *push) sent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := time.Since(p.since)
 	if held >= longHold {
 		p.failures = 0
 	}
-	if p.told || held < settledAfter || p.failures > toldFailure {
+	if p.settled || held < settledAfter || p.failures > eventFailure {
 		return
 	}
-	p.told, p.lastErr = true, ""
-	p.say(weir.MultistreamConnected)
+	p.settled, p.lastErr = true, ""
+	p.event(weir.MultistreamConnected)
 }
 
 // failed notes that the target could not be reached, or that the connection broke.
@@ -264,22 +255,21 @@ func (p *push) failed(err error) {
 	sentence := sentenceOf(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.status, p.lastErr, p.told = statusError, sentence, false
-	if p.failures++; p.failures == toldFailure {
-		p.say(weir.MultistreamError)
+	p.status, p.lastErr, p.settled = statusError, sentence, false
+	if p.failures++; p.failures == eventFailure {
+		p.event(weir.MultistreamError)
 	}
-	p.log.Info("target failed", "profile", p.want.Ref.Profile, "failures", p.failures,
-		"reason", sentence)
+	p.log.Info("target failed", "profile", p.want.Ref.Profile, "failures", p.failures, "reason", sentence)
 }
 
-// leave notes that the connection was ended because the encoder is away.
-func (p *push) leave() {
+// disconnected notes that the connection was ended because the encoder sends nothing.
+func (p *push) disconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status = statusDisconnected
-	if p.told {
-		p.told = false
-		p.say(weir.MultistreamDisconnected)
+	if p.settled {
+		p.settled = false
+		p.event(weir.MultistreamDisconnected)
 	}
 }
 
@@ -289,7 +279,7 @@ func (p *push) setNote(note string) {
 	p.note = note
 }
 
-// health returns what the owner of the stream sees.
+// health returns the state of the push for the owner of the stream.
 func (p *push) health(now time.Time) weir.TargetHealth {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,8 +294,7 @@ func (p *push) health(now time.Time) weir.TargetHealth {
 	}
 }
 
-// sentenceOf returns what the owner is told of an error. Of the target's URL, it has the host
-// at most.
+// sentenceOf returns an error in words for the owner. Of the URL it has the host at most.
 func sentenceOf(err error) string {
 	if e, ok := errors.AsType[*guard.BlockedError](err); ok {
 		return e.Error()

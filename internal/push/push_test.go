@@ -31,7 +31,7 @@ import (
 	"weir/internal/weir"
 )
 
-// platform is an RTMP server that keeps what it gets.
+// platform is an RTMP server that keeps the received messages.
 type platform struct {
 	t        *testing.T
 	listener net.Listener
@@ -100,15 +100,15 @@ func (p *platform) url(key string) string {
 	return "rtmp://" + p.listener.Addr().String() + "/live/" + key
 }
 
-// messages returns what has come with a key.
+// messages returns the messages with a key.
 func (p *platform) messages(key string) []message.Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.got["live/"+key])
 }
 
-// pictures returns the times and the data of the frames that have come with a key.
-func (p *platform) pictures(key string) (at []time.Duration, data [][]byte) {
+// videoFrames returns the times and the data of the video frames with a key.
+func (p *platform) videoFrames(key string) (at []time.Duration, data [][]byte) {
 	for _, m := range p.messages(key) {
 		if v, ok := m.(*message.Video); ok && v.Type == message.VideoTypeAU {
 			at, data = append(at, v.DTS), append(data, v.AU)
@@ -193,7 +193,7 @@ func newTestHub(t *testing.T, allowed string) *testHub {
 	return s
 }
 
-// start runs a part and returns what stops it.
+// start runs a component and returns a function that stops it.
 func start(t *testing.T, run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -208,7 +208,7 @@ func start(t *testing.T, run func(context.Context) error) (stop func()) {
 	}
 }
 
-// startHub takes up what is in the folder of the node.
+// startHub starts a hub with the folder of the node.
 func (s *testHub) startHub() {
 	s.Helper()
 	hub, err := live.New(s.Context(), live.Options{
@@ -253,7 +253,7 @@ type encoder struct {
 
 func (s *testHub) publish() *encoder {
 	s.Helper()
-	// If a reader still has data that goes back, what it reads is spoilt.
+	// Overwritten data shows if a reader still uses a returned buffer.
 	from := live.Source{Protocol: "test", Reuse: func(data []byte) { clear(data) }}
 	p, err := s.hub.Publish(s.Context(), s.stream.StreamKey.Reveal(), from)
 	if err == nil {
@@ -341,32 +341,32 @@ func (s *testHub) events() (names []string) {
 	return names
 }
 
-// Targets come and go while the stream is on air, and each gets what it is to get.
+// Targets are added and removed during the stream, and each gets its frames.
 func TestPush(t *testing.T) {
 	first := newPlatform(t, "")
 	var one weir.Target
 	s := newTestHub(t, "127.0.0.0/8")
 	one = s.add(first.url("one?a=b"), false)
 	e := s.publish()
-	// A tap begins with a key frame, so something must come until it has.
-	await(t, "the first frames", func() bool { e.send(0.2); at, _ := first.pictures("one?a=b"); return len(at) > 10 })
+	// A tap begins with a key frame, so frames are sent until there is one.
+	await(t, "the first frames", func() bool { e.send(0.2); at, _ := first.videoFrames("one?a=b"); return len(at) > 10 })
 	second := newPlatform(t, "")
 	two := s.add(second.url("two"), true)
 	await(t, "the second target", func() bool {
 		e.send(0.2)
-		at, _ := second.pictures("two")
+		at, _ := second.videoFrames("two")
 		return len(at) > 10
 	})
 	if h := s.health(one.ID); h.Status != statusConnected || h.LastError != "" || h.Profile != weir.SourceProfile {
 		t.Errorf("the first target is %+v", h)
 	}
 
-	// The first is away, and comes back. The second gets every frame.
+	// The first target is down for a while. The second gets every frame.
 	address := first.listener.Addr().String()
 	first.close()
 	await(t, "the error", func() bool { e.send(0.04); return s.health(one.ID).Status == statusError })
 	back := newPlatform(t, address)
-	await(t, "the first target again", func() bool { e.send(0.2); at, _ := back.pictures("one?a=b"); return len(at) > 10 })
+	await(t, "the first target again", func() bool { e.send(0.2); at, _ := back.videoFrames("one?a=b"); return len(at) > 10 })
 
 	// Both are taken away.
 	s.write(func(tx *store.Tx) error {
@@ -382,7 +382,7 @@ func TestPush(t *testing.T) {
 	checkTimes(t, first.messages("one?a=b"), true)
 	checkTimes(t, back.messages("one?a=b"), true)
 	checkTimes(t, second.messages("two"), true)
-	_, data := second.pictures("two")
+	_, data := second.videoFrames("two")
 	for i, d := range data {
 		if i > 0 && d[0] != data[i-1][0]+1 {
 			t.Fatalf("frame %d comes after frame %d", d[0], data[i-1][0])
@@ -390,18 +390,18 @@ func TestPush(t *testing.T) {
 	}
 	for _, m := range second.messages("two") {
 		if a, ok := m.(*message.Audio); ok && a.AACType == message.AudioAACTypeAU && string(a.AU) != codec.SilenceFrame {
-			t.Fatalf("a target that shall get no sound got %x", a.AU)
+			t.Fatalf("a target that must not get audio got %x", a.AU)
 		}
 	}
 }
 
-// A session that is closed here and opened again, with its id, gets its pushes anew.
+// A session that is closed and opened again with the same id gets new pushes.
 func TestPushAfterReopening(t *testing.T) {
 	p := newPlatform(t, "")
 	s := newTestHub(t, "127.0.0.0/8")
 	target := s.add(p.url("key"), false)
 	before := s.publish()
-	await(t, "the first frames", func() bool { before.send(0.2); at, _ := p.pictures("key"); return len(at) > 10 })
+	await(t, "the first frames", func() bool { before.send(0.2); at, _ := p.videoFrames("key"); return len(at) > 10 })
 	id := s.sessionID()
 	s.stop()
 	s.startHub()
@@ -410,7 +410,7 @@ func TestPushAfterReopening(t *testing.T) {
 	}
 	after := s.publish()
 	restarts := func() (n int) {
-		at, _ := p.pictures("key")
+		at, _ := p.videoFrames("key")
 		for i := range at {
 			if i > 0 && at[i] < at[i-1] {
 				n++
@@ -424,8 +424,8 @@ func TestPushAfterReopening(t *testing.T) {
 	}
 }
 
-// checkTimes looks whether what a target got starts with what it must know, and whether
-// its times start at 0 and never fall.
+// checkTimes checks that the messages of a target start with the configurations, and that their
+// times start at 0 and never fall.
 func checkTimes(t *testing.T, all []message.Message, audio bool) {
 	t.Helper()
 	last := map[string]time.Duration{}
@@ -458,12 +458,12 @@ func checkTimes(t *testing.T, all []message.Message, audio bool) {
 		t.Errorf("%v frames came", frames)
 	}
 	if d := last["video"] - last["audio"]; audio && d.Abs() > 100*time.Millisecond {
-		t.Errorf("sound and picture are %v apart at the end", d)
+		t.Errorf("audio and video are %v apart at the end", d)
 	}
 }
 
-// A target that does not take the stream is told of with a sentence, which has nothing of
-// its URL but the host in it.
+// The error of a target that refuses the stream is a sentence, which has nothing of its URL but the
+// host in it.
 func TestPushRefused(t *testing.T) {
 	refusing, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -531,7 +531,7 @@ func TestPushRefused(t *testing.T) {
 	})
 }
 
-// kept is an outlet that keeps what it gets.
+// kept is an outlet that keeps its frames.
 type kept struct {
 	mu     sync.Mutex
 	begun  [][]string // codecs
@@ -578,7 +578,7 @@ func (k *kept) close() {
 	k.closed = true
 }
 
-// state returns what has come, and whether that was all.
+// state returns the received frames, and whether the outlet is closed.
 func (k *kept) state() (frames []outgoing, closed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -606,20 +606,20 @@ func TestPushFeed(t *testing.T) {
 			}
 		}
 	}
-	picture := func(dts, pts time.Duration) live.Tapped { return live.Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
+	videoAt := func(dts, pts time.Duration) live.Tapped { return live.Tapped{Track: 0, DTS: dts, PTS: pts, Sync: true} }
 	audio := func(at time.Duration) live.Tapped { return live.Tapped{Track: 1, DTS: at, PTS: at, Sync: true} }
 
 	t.Run("times", func(t *testing.T) {
 		k := &kept{}
 		f := newFeed(k, false)
-		add(f, live.Tapped{Tracks: tracks}, picture(50*second, 51*second), audio(49*second), picture(52*second, 52*second), audio(51*second))
-		// The encoder comes back with the same tracks after a while, then with others.
-		add(f, live.Tapped{Tracks: tracks}, picture(70*second, 70*second), live.Tapped{Tracks: tracks[:1]}, picture(69*second, 69*second))
+		add(f, live.Tapped{Tracks: tracks}, videoAt(50*second, 51*second), audio(49*second), videoAt(52*second, 52*second), audio(51*second))
+		// The encoder reconnects with the same tracks after a while, then with others.
+		add(f, live.Tapped{Tracks: tracks}, videoAt(70*second, 70*second), live.Tapped{Tracks: tracks[:1]}, videoAt(69*second, 69*second))
 		if diff := gocmp.Diff([]time.Duration{0, 2 * second, 20 * second, 20 * second}, k.times(cmaf.Video)); diff != "" {
-			t.Errorf("pictures (-want +got):\n%s", diff)
+			t.Errorf("video (-want +got):\n%s", diff)
 		}
 		if diff := gocmp.Diff([]time.Duration{0, 1 * second}, k.times(cmaf.Audio)); diff != "" {
-			t.Errorf("sound (-want +got):\n%s", diff)
+			t.Errorf("audio (-want +got):\n%s", diff)
 		}
 		if k.frames[0].pts != second {
 			t.Errorf("a frame that is shown 1 s after it is decoded is shown at %v", k.frames[0].pts)
@@ -641,10 +641,10 @@ func TestPushFeed(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				k := &kept{}
 				feed := newFeed(k, f.silent)
-				add(feed, live.Tapped{Tracks: f.tracks}, picture(5*second, 5*second), audio(5*second), picture(5*second+second/2, 5*second+second/2),
-					picture(60*second, 60*second), picture(60*second+second/2, 60*second+second/2))
+				add(feed, live.Tapped{Tracks: f.tracks}, videoAt(5*second, 5*second), audio(5*second), videoAt(5*second+second/2, 5*second+second/2),
+					videoAt(60*second, 60*second), videoAt(60*second+second/2, 60*second+second/2))
 				times := k.times(cmaf.Audio)
-				// Half a second has 24 frames, of which the first is at its start; in between lies a leap.
+				// Half a second has 24 frames, the first at its start; then there is a gap.
 				if len(times) != 24+1+23 || times[0] != 0 || times[24] != 55*second || times[1] != second*1024/48000 {
 					t.Errorf("silence at %v", times)
 				}
@@ -657,23 +657,23 @@ func TestPushFeed(t *testing.T) {
 	t.Run("silence for a week", func(t *testing.T) {
 		k := &kept{}
 		f := newFeed(k, true)
-		add(f, live.Tapped{Tracks: tracks}, picture(0, 0))
+		add(f, live.Tapped{Tracks: tracks}, videoAt(0, 0))
 		f.silenceCount = 7 * 24 * 3600 * codec.SilenceRate / codec.SilenceDuration
 		at := f.silenceTime()
-		if add(f, picture(at, at)); len(k.times(cmaf.Audio)) != 2 || at.Round(time.Second) != 7*24*time.Hour {
+		if add(f, videoAt(at, at)); len(k.times(cmaf.Audio)) != 2 || at.Round(time.Second) != 7*24*time.Hour {
 			t.Errorf("silence at %v, in %d frames", at, len(k.times(cmaf.Audio)))
 		}
 	})
 	t.Run("nothing to send", func(t *testing.T) {
 		if err := newFeed(&kept{}, true).add(live.Tapped{Tracks: tracks[1:]}); weir.KindOf(err) != weir.Invalid {
-			t.Errorf("sound alone for a target without sound: %v", err)
+			t.Errorf("audio alone for a target without audio: %v", err)
 		}
 	})
 	t.Run("errors", func(t *testing.T) {
 		broken := errors.New("broken")
 		f := newFeed(&kept{err: broken}, false)
 		add(f, live.Tapped{Tracks: tracks})
-		if err := f.add(picture(0, 0)); !errors.Is(err, broken) {
+		if err := f.add(videoAt(0, 0)); !errors.Is(err, broken) {
 			t.Errorf("an outlet that fails: %v", err)
 		}
 	})

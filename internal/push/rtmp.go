@@ -14,7 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// connectTimeout is how long a target may take until it accepts the stream.
+// connectTimeout is the maximum time until a target accepts the stream.
 const connectTimeout = 10 * time.Second
 
 // rtmpOutlet publishes to an RTMP server.
@@ -26,9 +26,7 @@ type rtmpOutlet struct {
 
 // dialRTMP connects to a target and returns when it accepts the stream. fail is called if the
 // connection breaks after that.
-func dialRTMP(
-	ctx context.Context, raw string, dial rtmp.DialFunc, fail func(error),
-) (outlet, error) {
+func dialRTMP(ctx context.Context, raw string, dial rtmp.DialFunc, fail func(error)) (outlet, error) {
 	if u, err := url.Parse(raw); err == nil && u.User != nil {
 		return nil, weir.Errorf(weir.Invalid, "the URL of the target has a user name in it; "+
 			"RTMP targets are known by their key alone: write rtmp://host/app/key")
@@ -54,8 +52,7 @@ func dialRTMP(
 // rtmpError returns an error with a sentence for the owner, if it is one of package rtmp.
 func rtmpError(err error) error {
 	if errors.Is(err, rtmp.ErrURL) {
-		return weir.Errorf(weir.Invalid,
-			"the URL of the target must be rtmp://host/app/key or rtmps://host/app/key")
+		return weir.Errorf(weir.Invalid, "the URL of the target must be rtmp://host/app/key or rtmps://host/app/key")
 	}
 	if e, ok := errors.AsType[*rtmp.Refusal](err); ok {
 		return weir.Errorf(weir.Upstream, "the target refused the stream (%s); "+
@@ -78,8 +75,7 @@ func (o *rtmpOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 		case codec.H264, codec.H265, codec.AV1:
 			tracks = append(tracks, config)
 		default:
-			return weir.Errorf(weir.Invalid,
-				"%s can't be sent over RTMP; send H.264, HEVC or AV1", video.Codec)
+			return weir.Errorf(weir.Invalid, "%s can't be sent over RTMP; send H.264, HEVC or AV1", video.Codec)
 		}
 	}
 	if audio != nil {
@@ -96,7 +92,7 @@ func (o *rtmpOutlet) frame(f outgoing) error {
 	return o.conn.WritePacket(p, f.sync, f.dts)
 }
 
-// pause does nothing: times of RTMP may jump.
+// pause does nothing: RTMP times may jump.
 func (o *rtmpOutlet) pause() error { return nil }
 
 func (o *rtmpOutlet) sent() int64 { return o.conn.Sent() }

@@ -14,7 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// tsBatch is how much of a stream is made MPEG-TS at once. Each batch repeats the tables.
+// tsBatch is the duration of a batch of MPEG-TS. Each batch repeats the tables.
 const tsBatch = 100 * time.Millisecond
 
 // srtOutlet sends MPEG-TS over SRT.
@@ -25,7 +25,7 @@ type srtOutlet struct {
 
 	ts           *mpegts.Muxer // nil = nothing was sent
 	video, audio string        // the codecs of its tracks
-	waiting      bool          // the batch in hand has frames
+	waiting      bool          // the current batch has frames
 	since        time.Duration // where it begins
 }
 
@@ -36,14 +36,14 @@ func dialSRT(ctx context.Context, url string, resolve srt.Resolver, fail func(er
 		return nil, srtProblem(err)
 	}
 	o := &srtOutlet{conn: conn}
-	o.reading.Go(func() { // a target has nothing to say, but its end
+	o.reading.Go(func() { // a target sends nothing, but may end the connection
 		_, err := io.Copy(io.Discard, conn)
 		fail(targetClosed(err))
 	})
 	return o, nil
 }
 
-// srtProblem returns why a target could not be called, for its owner.
+// srtProblem returns an error of Dial in words for the owner.
 func srtProblem(err error) error {
 	switch {
 	case errors.Is(err, srt.ErrURL):
@@ -79,7 +79,7 @@ func (o *srtOutlet) Write(p []byte) (int, error) {
 
 func (o *srtOutlet) sent() int64 { return o.written.Load() }
 
-// hurry has nothing to do: a write does not wait for the target.
+// hurry does nothing: a write does not wait for the target.
 func (o *srtOutlet) hurry() {}
 
 func (o *srtOutlet) close() {
@@ -95,7 +95,7 @@ func (o *srtOutlet) begin(video, audio *cmaf.Track, at time.Duration) error {
 	var state mpegts.State
 	videoTS, audioTS := tsTrack(video), tsTrack(audio)
 	if o.ts != nil {
-		// The tables of a stream that is being received do not change.
+		// Receivers do not expect the tables of a stream to change.
 		if codecOf(videoTS) != o.video || codecOf(audioTS) != o.audio {
 			return errOtherTracks
 		}
@@ -138,7 +138,6 @@ func (o *srtOutlet) frame(f outgoing) error {
 	return o.pause()
 }
 
-// pause sends the batch in hand.
 func (o *srtOutlet) pause() error {
 	if !o.waiting {
 		return nil

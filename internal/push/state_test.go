@@ -16,20 +16,20 @@ import (
 	"weir/internal/weir"
 )
 
-// told collects what a push tells of.
-type told struct {
+// eventLog collects the events of a push.
+type eventLog struct {
 	mu  sync.Mutex
 	all []string
 }
 
-func (t *told) add(name weir.EventName, _ store.Push) {
+func (t *eventLog) add(name weir.EventName, _ store.Push) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all = append(t.all, strings.TrimPrefix(string(name), "multistream."))
 }
 
-// take returns what was told since the last time.
-func (t *told) take() string {
+// take returns the events since the last call.
+func (t *eventLog) take() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := strings.Join(t.all, " ")
@@ -37,7 +37,7 @@ func (t *told) take() string {
 	return all
 }
 
-// taps hands frames to the taps that are open.
+// taps sends frames to the open taps.
 type taps struct {
 	mu   sync.Mutex
 	open map[*fakeTap]bool
@@ -83,17 +83,17 @@ func (f *fakeTap) Close() {
 	delete(f.taps.open, f)
 }
 
-func newTestPush(events *told) *push {
+func newTestPush(events *eventLog) *push {
 	return &push{
-		log: slog.New(slog.DiscardHandler), tell: events.add, done: make(chan struct{}),
+		log: slog.New(slog.DiscardHandler), emit: events.add, done: make(chan struct{}),
 		want: store.Push{Ref: weir.TargetRef{ID: "x", Profile: weir.SourceProfile}},
 	}
 }
 
-// What is told of a target, and when.
-func TestPushTells(t *testing.T) {
+// The events of a target, and their times.
+func TestPushEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		events := &told{}
+		events := &eventLog{}
 		p := newTestPush(events)
 		broken := errors.New("broken")
 		hold := func(long time.Duration, want string) {
@@ -101,12 +101,12 @@ func TestPushTells(t *testing.T) {
 			over := p.connected(&kept{})
 			time.Sleep(long)
 			if got := events.take(); got != "" {
-				t.Errorf("connected while the encoder is away: told %q", got)
+				t.Errorf("connected while the encoder is away: events %q", got)
 			}
-			p.fed()
-			p.fed()
+			p.sent()
+			p.sent()
 			if got := events.take(); got != want {
-				t.Errorf("after %v connected, with %d failures: told %q, want %q", long, p.failures, got, want)
+				t.Errorf("after %v connected, with %d failures: events %q, want %q", long, p.failures, got, want)
 			}
 			over()
 		}
@@ -114,7 +114,7 @@ func TestPushTells(t *testing.T) {
 			t.Helper()
 			p.failed(broken)
 			if got := events.take(); got != want {
-				t.Errorf("failure %d: told %q, want %q", p.failures, got, want)
+				t.Errorf("failure %d: events %q, want %q", p.failures, got, want)
 			}
 		}
 		hold(6*time.Second, "") // too short to count
@@ -130,27 +130,27 @@ func TestPushTells(t *testing.T) {
 		fail("")
 		fail("error")
 		hold(5*time.Minute, "connected")
-		p.leave()
+		p.disconnected()
 		if got := events.take(); got != "disconnected" {
-			t.Errorf("left in a gap: told %q", got)
+			t.Errorf("left in a gap: events %q", got)
 		}
-		p.leave()
+		p.disconnected()
 		if got := events.take(); got != "" {
-			t.Errorf("left before it was told of: told %q", got)
+			t.Errorf("left before its event: events %q", got)
 		}
 		p.cancel = func() {}
 		p.end()
-		hold(5*time.Minute, "") // whoever removed it has told of that
+		hold(5*time.Minute, "") // the one who removed it has written the event
 	})
 }
 
-// A target stays connected while the encoder is away for a while, is left when that takes
-// too long, and is called again when the encoder is back. One that fails is called again
-// and again, at longer intervals.
+// A target stays connected while the encoder is away for a while, is left when that takes too long,
+// and is called again when the encoder is back. One that fails is called again and again, at longer
+// intervals.
 func TestPushGapsAndRetries(t *testing.T) {
 	tracks := testTracks(t)
 	synctest.Test(t, func(t *testing.T) {
-		events := &told{}
+		events := &eventLog{}
 		p := newTestPush(events)
 		var readers taps
 		p.open = readers.tap
@@ -199,13 +199,13 @@ func TestPushGapsAndRetries(t *testing.T) {
 		synctest.Wait()
 		frames, closed := last().state()
 		if got := events.take(); len(outlets) != 1 || closed || len(frames) != 2 || got != "connected" {
-			t.Fatalf("in a short gap: %d connections, told %q", len(outlets), got)
+			t.Fatalf("in a short gap: %d connections, events %q", len(outlets), got)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		_, closed = last().state()
 		if got := events.take(); !closed || got != "disconnected" || p.health(time.Now()).Status != statusDisconnected {
-			t.Fatalf("in a long gap: closed %v, told %q, %+v", closed, got, p.health(time.Now()))
+			t.Fatalf("in a long gap: closed %v, events %q, %+v", closed, got, p.health(time.Now()))
 		}
 
 		mu.Lock()
@@ -222,7 +222,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 			t.Errorf("a target that fails was called after %v", calls)
 		}
 		for i := 1; i < len(calls); i++ {
-			if wait := calls[i] - calls[i-1]; wait < firstRetry/2 || wait > lastRetry*3/2+2*time.Second {
+			if wait := calls[i] - calls[i-1]; wait < minRetry/2 || wait > maxRetry*3/2+2*time.Second {
 				t.Errorf("call %d came %v after the one before it", i, wait)
 			}
 		}
@@ -242,7 +242,7 @@ func TestPushGapsAndRetries(t *testing.T) {
 		cancel()
 		<-done
 		if _, closed := last().state(); !closed {
-			t.Error("the target was not told that the stream is over")
+			t.Error("the stream was not ended in order")
 		}
 	})
 }

@@ -25,8 +25,8 @@ import (
 	"weir/internal/weir"
 )
 
-// clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the
-// file that it is in.
+// clipFrames returns a clip of two seconds with B-frames as a tap would give it, and the file that
+// it is in.
 func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "clip.mp4")
@@ -70,8 +70,8 @@ func clipFrames(t *testing.T, coding string) (frames []live.Tapped, file string)
 	return append([]live.Tapped{{Tracks: tracks}}, frames[first:]...), file
 }
 
-// HEVC goes over RTMP as Enhanced RTMP has it, with its configuration, its times and its
-// data as they are.
+// HEVC goes over RTMP as Enhanced RTMP has it, with its configuration, its times and its data as
+// they are.
 func TestPushHEVC(t *testing.T) {
 	frames, _ := clipFrames(t, "libx265")
 	p := newPlatform(t, "")
@@ -81,11 +81,11 @@ func TestPushHEVC(t *testing.T) {
 	}
 	defer o.close()
 	feed := newFeed(o, false)
-	type picture struct {
+	type videoFrame struct {
 		DTS, PTS time.Duration
 		Data     []byte
 	}
-	var want, got []picture
+	var want, got []videoFrame
 	var zero time.Duration
 	for i, f := range frames {
 		if err := feed.add(f); err != nil {
@@ -95,7 +95,7 @@ func TestPushHEVC(t *testing.T) {
 			zero = f.DTS
 		}
 		if i > 0 && f.Track == feed.video {
-			want = append(want, picture{f.DTS - zero, f.PTS - zero, f.Data})
+			want = append(want, videoFrame{f.DTS - zero, f.PTS - zero, f.Data})
 		}
 	}
 	var config []byte
@@ -111,24 +111,24 @@ func TestPushHEVC(t *testing.T) {
 					}
 				}
 			case *message.VideoExCodedFrames:
-				got = append(got, picture{m.DTS, m.DTS + m.PTSDelta, m.Payload})
+				got = append(got, videoFrame{m.DTS, m.DTS + m.PTSDelta, m.Payload})
 			case *message.VideoExFramesX:
-				got = append(got, picture{m.DTS, m.DTS, m.Payload})
+				got = append(got, videoFrame{m.DTS, m.DTS, m.Payload})
 			}
 		}
 		return len(got) == len(want)
 	}
-	await(t, "all pictures", collect)
+	await(t, "all video frames", collect)
 	near := gocmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() <= time.Millisecond })
 	if diff := gocmp.Diff(want, got, near); diff != "" {
-		t.Errorf("pictures (-sent +came):\n%s", diff)
+		t.Errorf("video frames (-sent +received):\n%s", diff)
 	}
 	if len(config) == 0 || !bytes.Contains(frames[0].Tracks[0].Config().Record, config) {
 		t.Errorf("the configuration has the sequence parameters %x", config)
 	}
 }
 
-// What goes over SRT is MPEG-TS that shows the same pictures at the same times.
+// The MPEG-TS over SRT has the same video frames at the same times.
 func TestPushSRT(t *testing.T) {
 	for _, coding := range []string{"libx264", "libx265"} {
 		t.Run(coding, func(t *testing.T) {
@@ -181,14 +181,13 @@ func TestPushSRT(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := gocmp.Diff(shownFrames(t, clip), shownFrames(t, file)); diff != "" {
-				t.Errorf("pictures (-sent +came):\n%s", diff)
+				t.Errorf("video frames (-sent +received):\n%s", diff)
 			}
 		})
 	}
 }
 
-// shownFrames returns when the pictures of a file are shown, since the first, and what
-// they look like.
+// shownFrames returns the presentation times of the video frames of a file and what they look like.
 func shownFrames(t *testing.T, file string) (frames []string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-i", file, "-map", "0:v", "-fps_mode", "passthrough",
@@ -204,7 +203,7 @@ func shownFrames(t *testing.T, file string) (frames []string) {
 	return frames
 }
 
-// What is wrong with the URL of a target is told without what is in it.
+// The error of an invalid URL does not contain the URL.
 func TestSRTProblems(t *testing.T) {
 	resolve := func(context.Context, string) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
 	for query, want := range map[string]string{

@@ -6,52 +6,50 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/codec"
 )
 
 const (
 	h264Rate = 90000
 	opusRate = 48000
 
-	// adrift is how far the times of a track may be from the clock on the wall before
-	// they count as having jumped.
-	adrift = 2 * time.Second
-	// stepAt is from where on audio and video are put in step at once; below that it is
-	// done by maxStep a frame, which nobody sees.
+	// maxDrift is the maximum difference between the times of a track and their arrival. A larger
+	// one counts as a jump of the times.
+	maxDrift = 2 * time.Second
+	// A difference between audio and video of stepAt or more is corrected at once, a smaller one by
+	// maxStep per frame, which is not visible.
 	stepAt  = 250 * time.Millisecond
 	maxStep = time.Millisecond
-	// maxReports is how many reports of a track count. Browsers report audio by when they
-	// sent it, which on a busy machine is now and then late; the middle one is not.
+	// maxReports is the number of reports of a track that count. Browsers report the time at which
+	// they sent audio. A busy machine sends some of it late, so the median counts.
 	maxReports = 5
 )
 
-// clock puts the tracks of a peer on one timeline. The times of each begin anywhere, and
-// only the sender's reports say which audio belongs to which picture. They come late, so
-// it begins with when things arrive, and corrects the picture once they are there: audio
-// that is moved can be heard.
+// clock puts the tracks of a peer on one timeline. RTP times of a track start at a random value,
+// and only sender reports relate audio to video. Until they arrive, the clock uses arrival times.
+// Then it corrects the video, because a correction of the audio can be heard.
 type clock struct {
 	mu           sync.Mutex
-	origin       time.Time // when the first packet came; zero = none did
+	origin       time.Time // when the first packet arrived; zero = none has
 	video, audio line
-	shift        time.Duration // of the picture, so far
+	shift        time.Duration // correction of the video so far
 	shifted      bool
 }
 
-// line is the time of a track.
+// line is the timeline of a track.
 type line struct {
 	rate  int64
 	set   bool
-	last  uint32
-	ticks int64 // of last, without overflow
-	first int64
-	base  time.Duration // of first
+	last  uint32        // RTP time
+	ticks int64         // of last, without overflow
+	first int64         // ticks
+	base  time.Duration // time of first
 
-	// ahead is by how much the sender's clock is ahead of the ticks, by its last reports.
+	// ahead holds, for the last reports, how far the sender's clock is ahead of the ticks.
 	ahead []time.Duration
 }
 
-func newClock() *clock {
-	return &clock{video: line{rate: h264Rate}, audio: line{rate: opusRate}}
-}
+func newClock() *clock { return &clock{video: line{rate: h264Rate}, audio: line{rate: opusRate}} }
 
 func (c *clock) line(kind cmaf.Kind) *line {
 	if kind == cmaf.Audio {
@@ -60,7 +58,7 @@ func (c *clock) line(kind cmaf.Kind) *line {
 	return &c.video
 }
 
-// report takes what the sender says: this time of a track is that time of its clock.
+// report takes a sender report: the RTP time stamp of a track is ntp on the sender's clock.
 func (c *clock) report(kind cmaf.Kind, stamp uint32, ntp uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,20 +68,19 @@ func (c *clock) report(kind cmaf.Kind, stamp uint32, ntp uint64) {
 	}
 	seconds, fraction := time.Duration(ntp>>32), ntp&(1<<32-1)
 	wall := seconds*time.Second + time.Duration(fraction*uint64(time.Second)>>32)
-	ahead := wall - duration(l.ticks+int64(int32(stamp-l.last)), l.rate)
-	if len(l.ahead) > 0 && (ahead-middle(l.ahead)).Abs() > stepAt {
+	ahead := wall - codec.Duration(l.ticks+int64(int32(stamp-l.last)), l.rate)
+	if len(l.ahead) > 0 && (ahead-median(l.ahead)).Abs() > stepAt {
 		l.ahead = nil // its clock was set
 	}
 	l.ahead = append(l.ahead, ahead)
 	l.ahead = l.ahead[max(len(l.ahead)-maxReports, 0):]
 }
 
-// middle returns the one in the middle of some, and the lesser one of two there.
-func middle(all []time.Duration) time.Duration {
+func median(all []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
 }
 
-// at returns when a frame is shown that came now.
+// at returns the presentation time of a frame that arrived now.
 func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,12 +89,15 @@ func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
 	}
 	l := c.line(kind)
 	at := l.at(stamp, now.Sub(c.origin))
-	if kind == cmaf.Audio || len(c.video.ahead) == 0 || len(c.audio.ahead) == 0 {
-		return at + c.shiftOf(kind)
+	if kind == cmaf.Audio {
+		return at
 	}
-	// When the audio is heard that the sender's clock saw together with this picture.
-	wall := duration(c.video.ticks, h264Rate) + middle(c.video.ahead)
-	together := c.audio.base + wall - middle(c.audio.ahead) - duration(c.audio.first, opusRate)
+	if len(c.video.ahead) == 0 || len(c.audio.ahead) == 0 {
+		return at + c.shift
+	}
+	// The presentation time of the audio that was captured together with this frame.
+	wall := codec.Duration(c.video.ticks, h264Rate) + median(c.video.ahead)
+	together := c.audio.base + wall - median(c.audio.ahead) - codec.Duration(c.audio.first, opusRate)
 	off := together - (at + c.shift)
 	if c.shifted && off.Abs() < stepAt {
 		off = min(max(off, -maxStep), maxStep)
@@ -106,14 +106,7 @@ func (c *clock) at(kind cmaf.Kind, stamp uint32, now time.Time) time.Duration {
 	return at + c.shift
 }
 
-func (c *clock) shiftOf(kind cmaf.Kind) time.Duration {
-	if kind == cmaf.Video {
-		return c.shift
-	}
-	return 0
-}
-
-// at returns the time of a stamp; elapsed is what has passed since the first packet.
+// at returns the time of an RTP time stamp; elapsed is the time since the first packet of the peer.
 func (l *line) at(stamp uint32, elapsed time.Duration) time.Duration {
 	if !l.set {
 		l.set, l.last, l.base = true, stamp, elapsed
@@ -121,17 +114,12 @@ func (l *line) at(stamp uint32, elapsed time.Duration) time.Duration {
 	step := int64(int32(stamp - l.last))
 	l.ticks += step
 	l.last = stamp
-	at := l.base + duration(l.ticks-l.first, l.rate)
-	if (at - elapsed).Abs() > adrift {
+	at := l.base + codec.Duration(l.ticks-l.first, l.rate)
+	if (at - elapsed).Abs() > maxDrift {
 		l.first, l.base, at = l.ticks, elapsed, elapsed
-		if duration(step, l.rate).Abs() > adrift {
-			l.ahead = nil // the reports are of the times before
+		if codec.Duration(step, l.rate).Abs() > maxDrift {
+			l.ahead = nil // the reports are older than the jump
 		}
 	}
 	return at
-}
-
-// duration returns how long n of so many a second last.
-func duration(n, rate int64) time.Duration {
-	return time.Duration(n/rate)*time.Second + time.Duration(n%rate)*time.Second/time.Duration(rate)
 }

@@ -18,8 +18,8 @@ import (
 	"weir/internal/weir"
 )
 
-// EndpointPath is where offers are taken: one address for all, the id of what is sent or
-// watched behind it, and behind that the session.
+// EndpointPath is the prefix of WHIP and WHEP paths: /webrtc/<id> and /webrtc/<id>/<session>. The
+// id is a stream key or a playback id.
 const EndpointPath = "/webrtc/"
 
 const (
@@ -27,29 +27,26 @@ const (
 	typeFragment = "application/trickle-ice-sdpfrag"
 )
 
-// Session is what an offer led to.
+// Session is the WebRTC session that an offer started.
 type Session interface {
 	Answer() string
 	Trickle(fragment string) error
-	// Leave ends it because the peer wants it, Stop because this server ends. They don't
-	// wait for it.
-	Leave()
-	Stop()
-	// Done is closed when nothing of it is left.
+	// End ends the session without waiting for its end. The cause is [ErrLeft] or [ErrShutdown].
+	End(cause error)
+	// Done is closed when the session has ended.
 	Done() <-chan struct{}
 }
 
-// Endpoint is the HTTP of WHIP and WHEP: an offer is posted, the answer comes back with the
-// address of a session, which is patched with what the peer finds out about its addresses,
-// and deleted at the end.
+// Endpoint implements the HTTP side of WHIP and WHEP. A client posts an offer and gets the answer
+// and the URL of its session. It patches that URL with new ICE candidates and deletes it at the end.
 type Endpoint struct {
-	// Open makes a session of an offer. The id is that of the address, without what stands
-	// before it in addresses of the Livepeer Studio API.
+	// Open starts a session. The id is that of the path, without the prefix that the Livepeer
+	// Studio API puts before it.
 	Open func(r *http.Request, id, offer string) (Session, error)
-	// Route is how the endpoint is called in logs and metrics; ids can be secrets.
+	// Route is the path in logs and metrics; ids can be secrets.
 	Route string
 	Log   *slog.Logger
-	// Observe is told of every request, for metrics; may be nil.
+	// Observe is called after every request, for metrics; may be nil.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 
 	mu       sync.Mutex
@@ -58,10 +55,10 @@ type Endpoint struct {
 	open     sync.WaitGroup
 }
 
-// address is that of a session.
+// address is the URL of a session.
 type address struct{ id, name string }
 
-// ServeHTTP answers everything below /webrtc/.
+// ServeHTTP answers everything below EndpointPath.
 func (d *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	h := w.Header()
@@ -85,18 +82,17 @@ func (d *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.Log.DebugContext(r.Context(), "request", "method", r.Method, "route", route, "status", status, "took", time.Since(start))
 }
 
-// endpoint answers where sessions begin.
+// endpoint answers requests without a session: those that start one.
 func (d *Endpoint) endpoint(w http.ResponseWriter, r *http.Request, at address) (status int) {
-	const methods = "POST, HEAD, OPTIONS"
 	w.Header().Set("Accept-Post", typeOffer)
 	switch r.Method {
 	case http.MethodPost:
 	case http.MethodHead:
-		// Players ask where they are sent on to before they post; it is here.
+		// Players follow redirects with HEAD before they post. There are none here.
 		w.WriteHeader(http.StatusOK)
 		return http.StatusOK
 	default:
-		return other(w, r, methods)
+		return other(w, r, "POST, HEAD, OPTIONS")
 	}
 	offer, err := body(w, r, typeOffer)
 	if err != nil {
@@ -108,7 +104,7 @@ func (d *Endpoint) endpoint(w http.ResponseWriter, r *http.Request, at address) 
 	}
 	at.name = rand.Text()
 	if !d.add(at, session) {
-		session.Stop()
+		session.End(ErrShutdown)
 		<-session.Done()
 		return d.fail(w, r, errClosed())
 	}
@@ -120,7 +116,7 @@ func (d *Endpoint) endpoint(w http.ResponseWriter, r *http.Request, at address) 
 	return http.StatusCreated
 }
 
-// session answers where sessions are.
+// session answers requests to a session.
 func (d *Endpoint) session(w http.ResponseWriter, r *http.Request, at address) (status int) {
 	d.mu.Lock()
 	session := d.sessions[at]
@@ -140,14 +136,14 @@ func (d *Endpoint) session(w http.ResponseWriter, r *http.Request, at address) (
 		w.WriteHeader(http.StatusNoContent)
 		return http.StatusNoContent
 	case http.MethodDelete:
-		session.Leave()
+		session.End(ErrLeft)
 		w.WriteHeader(http.StatusOK)
 		return http.StatusOK
 	}
 	return other(w, r, "PATCH, DELETE, OPTIONS")
 }
 
-// other answers methods that do nothing.
+// other answers OPTIONS, and methods that are not allowed.
 func other(w http.ResponseWriter, r *http.Request, methods string) (status int) {
 	h := w.Header()
 	h.Set("Allow", methods)
@@ -163,7 +159,6 @@ func other(w http.ResponseWriter, r *http.Request, methods string) (status int) 
 	return http.StatusNoContent
 }
 
-// body reads the body of a request, which must be of a type.
 func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	if got, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); got != want {
 		return "", weir.Errorf(weir.Unsupported, "the content type must be %s", want)
@@ -178,7 +173,7 @@ func body(w http.ResponseWriter, r *http.Request, want string) (string, error) {
 	return string(text), nil
 }
 
-// add keeps a session until it is over.
+// add keeps a session until it ends. It returns false if the endpoint is closed.
 func (d *Endpoint) add(at address, session Session) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -198,18 +193,17 @@ func (d *Endpoint) add(at address, session Session) bool {
 	return true
 }
 
-// Close ends all sessions and waits for their end. There are no new ones from here on.
+// Close ends all sessions and waits for their end. No session starts after that.
 func (d *Endpoint) Close() {
 	d.mu.Lock()
 	d.closed = true
 	for _, session := range d.sessions {
-		session.Stop()
+		session.End(ErrShutdown)
 	}
 	d.mu.Unlock()
 	d.open.Wait()
 }
 
-// fail is the only place where an error becomes an answer.
 func (d *Endpoint) fail(w http.ResponseWriter, r *http.Request, err error) (status int) {
 	kind, messages := weir.KindOf(err), []string{"Internal server error"}
 	e, ok := errors.AsType[*weir.Error](err)

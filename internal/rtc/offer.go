@@ -2,6 +2,7 @@ package rtc
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/pion/sdp/v3"
@@ -11,22 +12,23 @@ import (
 )
 
 const (
-	// MaxOffer is how long an offer may be: browsers write some 10 KiB.
+	// MaxOffer is the maximum size of an offer. Those of browsers have some 10 KiB.
 	MaxOffer = 64 << 10
-	// maxSections is how many media an offer may have.
+	// maxSections is the maximum number of media sections of an offer.
 	maxSections = 16
-	// maxSets is how many bytes of parameter sets an offer may bring.
+	// maxSets is the maximum size of the parameter sets in an offer.
 	maxSets = 16 << 10
 )
 
-// offer is what a peer says it can do.
+// offer is a parsed SDP offer.
 type offer struct {
-	text         string // for pion
-	video, audio bool   // with a codec that weir speaks
-	sets         [][]byte
+	text         string   // for pion
+	video, audio bool     // there is a section with a codec that weir supports
+	sets         [][]byte // parameter sets of H.264
 }
 
-// readOffer reads an offer of somebody who sends, or wants to watch.
+// readOffer parses an offer. Media sections with the given direction are not used: they go the
+// wrong way.
 func readOffer(text, direction string) (offer, error) {
 	bad := func(format string, args ...any) (offer, error) {
 		return offer{}, weir.Errorf(weir.Refused, "the offer can't be used: "+format, args...)
@@ -47,8 +49,8 @@ func readOffer(text, direction string) (offer, error) {
 	var o offer
 	var foreign, wrongWay bool
 	for _, m := range d.MediaDescriptions {
-		// Where the peer says it is does not matter: it is answered where it comes from.
-		m.Attributes = without(m.Attributes, "candidate", "end-of-candidates", "remote-candidates")
+		// ICE candidates of the peer are not used: it is answered at the address that it sends from.
+		m.Attributes = slices.DeleteFunc(m.Attributes, isCandidate)
 		kind := m.MediaName.Media
 		if kind != string(cmaf.Video) && kind != string(cmaf.Audio) || m.MediaName.Port.Value == 0 {
 			continue
@@ -58,11 +60,11 @@ func readOffer(text, direction string) (offer, error) {
 			continue
 		}
 		switch {
-		case kind == string(cmaf.Video) && speaks(m, "H264/90000"):
+		case kind == string(cmaf.Video) && hasCodec(m, "H264/90000"):
 			o.video, o.sets = true, append(o.sets, parameterSets(m)...)
 		case kind == string(cmaf.Video):
 			foreign = true
-		case speaks(m, "opus/48000/2"):
+		case hasCodec(m, "opus/48000/2"):
 			o.audio = true
 		}
 	}
@@ -74,7 +76,7 @@ func readOffer(text, direction string) (offer, error) {
 	case !o.video && !o.audio:
 		return offer{}, weir.Errorf(weir.Unsupported, "the offer has neither H.264 nor Opus")
 	}
-	d.Attributes = without(d.Attributes, "candidate", "end-of-candidates")
+	d.Attributes = slices.DeleteFunc(d.Attributes, isCandidate)
 	clean, err := d.Marshal()
 	if err != nil {
 		return bad("it is not SDP")
@@ -83,22 +85,11 @@ func readOffer(text, direction string) (offer, error) {
 	return o, nil
 }
 
-func without(attributes []sdp.Attribute, keys ...string) []sdp.Attribute {
-	var kept []sdp.Attribute
-next:
-	for _, a := range attributes {
-		for _, key := range keys {
-			if a.Key == key {
-				continue next
-			}
-		}
-		kept = append(kept, a)
-	}
-	return kept
+func isCandidate(a sdp.Attribute) bool {
+	return slices.Contains([]string{"candidate", "end-of-candidates", "remote-candidates"}, a.Key)
 }
 
-// speaks reports whether a medium has a codec.
-func speaks(m *sdp.MediaDescription, codec string) bool {
+func hasCodec(m *sdp.MediaDescription, codec string) bool {
 	for _, a := range m.Attributes {
 		if _, name, _ := strings.Cut(a.Value, " "); a.Key == "rtpmap" && strings.EqualFold(strings.TrimSpace(name), codec) {
 			return true
@@ -107,8 +98,8 @@ func speaks(m *sdp.MediaDescription, codec string) bool {
 	return false
 }
 
-// parameterSets returns those of H.264 that are in the offer: some encoders don't send
-// them with the pictures.
+// parameterSets returns the parameter sets of H.264 in the offer. Some encoders don't send them
+// with key frames.
 func parameterSets(m *sdp.MediaDescription) (sets [][]byte) {
 	var total int
 	for _, a := range m.Attributes {
@@ -133,9 +124,9 @@ func parameterSets(m *sdp.MediaDescription) (sets [][]byte) {
 	return sets
 }
 
-// checkFragment reads what a peer says of its addresses after the offer. There is nothing
-// to do with them; but that the peer starts anew can't be done.
-func checkFragment(text, ufrag string) error {
+// checkFragment checks an SDP fragment with ICE candidates, which are not used. It refuses an ICE
+// restart: a user name fragment that is not that of the offer.
+func checkFragment(text, offer string) error {
 	if len(text) > MaxOffer {
 		return weir.Errorf(weir.TooLarge, "the fragment is longer than %d bytes", MaxOffer)
 	}
@@ -144,19 +135,9 @@ func checkFragment(text, ufrag string) error {
 		if line != "" && (len(line) < 2 || line[1] != '=') {
 			return weir.Errorf(weir.Refused, "the fragment is not SDP")
 		}
-		if now, ok := strings.CutPrefix(line, "a=ice-ufrag:"); ok && now != ufrag {
+		if strings.HasPrefix(line, "a=ice-ufrag:") && !strings.Contains(offer, line+"\r\n") {
 			return weir.Errorf(weir.Invalid, "ICE restarts are not possible here; end the session and make a new one")
 		}
 	}
 	return nil
-}
-
-// ufragOf returns the name that a peer goes by.
-func ufragOf(text string) string {
-	for line := range strings.Lines(text) {
-		if name, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "a=ice-ufrag:"); ok {
-			return name
-		}
-	}
-	return ""
 }

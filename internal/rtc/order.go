@@ -5,17 +5,18 @@ import (
 
 	"github.com/pion/rtp"
 	"github.com/pion/rtp/codecs"
+
+	"weir/internal/codec"
 )
 
 const (
-	// What waits for a packet that is missing: so many packets, so long. The peer is asked
-	// for it meanwhile.
+	// At most maxWaiting packets wait for a missing one, for at most maxWait. The peer is asked to
+	// send it again meanwhile.
 	maxWaiting = 512
 	maxWait    = 300 * time.Millisecond
-	// A number that is so far off is that of a sender that began anew.
-	farOff = 3000
-	// maxUnit is how long a frame may be: more than a key frame of 4K at 100 Mbit/s.
-	maxUnit = 8 << 20
+	// maxJump is the maximum distance of sequence numbers. After a larger one the sender has
+	// started again.
+	maxJump = 3000
 )
 
 // sequencer puts the packets of a track in order.
@@ -23,22 +24,22 @@ type sequencer struct {
 	next    uint16
 	started bool
 	waiting map[uint16]*rtp.Packet
-	since   time.Time // when the first of them came
-	gap     bool      // something is missing before the next packet
+	since   time.Time // when the first of them arrived
+	gap     bool      // packets are missing before the next one
 }
 
-// add takes a packet and hands over those that are in order now; gap says that packets
-// before one are missing, and will not come.
+// add takes a packet and passes on those that are in order now; gap says that packets before one
+// are missing, and will not come.
 func (s *sequencer) add(p *rtp.Packet, now time.Time, take func(p *rtp.Packet, gap bool)) {
 	if !s.started {
 		s.next, s.started, s.waiting = p.SequenceNumber, true, map[uint16]*rtp.Packet{}
 	}
 	switch off := int16(p.SequenceNumber - s.next); {
-	case off > farOff || off < -farOff:
+	case off > maxJump || off < -maxJump:
 		s.next, s.gap = p.SequenceNumber, true
 		clear(s.waiting)
 	case off < 0:
-		return // it was here already, or nobody waits for it any more
+		return // a duplicate, or too late
 	case off > 0:
 		if len(s.waiting) == 0 {
 			s.since = now
@@ -60,7 +61,7 @@ func (s *sequencer) add(p *rtp.Packet, now time.Time, take func(p *rtp.Packet, g
 	}
 }
 
-// skip goes on with the first packet that waits.
+// skip continues with the first packet that waits.
 func (s *sequencer) skip() {
 	first, nearest := s.next, uint16(1<<15)
 	for number := range s.waiting {
@@ -71,7 +72,7 @@ func (s *sequencer) skip() {
 	s.next, s.gap = first, true
 }
 
-// assembler puts the access units of H.264 together.
+// assembler makes access units of the packets of H.264.
 type assembler struct {
 	parser codecs.H264Packet
 	open   bool
@@ -81,16 +82,15 @@ type assembler struct {
 	broken bool
 }
 
-// add takes the next packet and hands over the units that are whole, as NAL units with
-// their lengths in front. lost says that a unit, or a piece of one, is missing before the
-// next.
+// add takes the next packet and passes complete access units on, as NAL units with length prefixes.
+// lost is called if a unit, or a part of one, is missing before the next.
 func (a *assembler) add(p *rtp.Packet, gap bool, take func(unit []byte, stamp uint32), lost func()) {
 	if gap {
 		a.open = false
 		lost()
 	}
 	if len(p.Payload) == 0 {
-		return // it only tries how much gets through
+		return // padding that probes the bandwidth
 	}
 	if a.open && p.Timestamp != a.stamp {
 		a.finish(take, lost)
@@ -98,7 +98,7 @@ func (a *assembler) add(p *rtp.Packet, gap bool, take func(unit []byte, stamp ui
 	if !a.open {
 		*a = assembler{parser: codecs.H264Packet{IsAVC: true}, open: true, stamp: p.Timestamp}
 	}
-	if a.size += len(p.Payload); a.size > maxUnit {
+	if a.size += len(p.Payload); a.size > codec.MaxFrame {
 		a.broken, a.parser, a.unit, a.size = true, codecs.H264Packet{IsAVC: true}, nil, 0
 	}
 	if !a.broken {

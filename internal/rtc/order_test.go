@@ -1,6 +1,7 @@
 package rtc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -14,11 +15,12 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/codec"
+	"weir/internal/weir"
 )
 
 func numbered(n uint16) *rtp.Packet { return &rtp.Packet{Header: rtp.Header{SequenceNumber: n}} }
 
-// Packets come out in order, once, and what never comes is said.
+// The sequencer passes each packet on once, in order, and reports gaps.
 func TestSequencer(t *testing.T) {
 	type out struct {
 		N   uint16
@@ -42,7 +44,7 @@ func TestSequencer(t *testing.T) {
 		"lost":          {[]uint16{1, 3, 4, 5, 6}, 110 * time.Millisecond, []out{{1, false}, {3, true}, {4, false}, {5, false}, {6, false}}},
 		"lost and late": {[]uint16{1, 3, 4, 5, 6, 2}, 110 * time.Millisecond, []out{{1, false}, {3, true}, {4, false}, {5, false}, {6, false}}},
 		"two lost":      {[]uint16{1, 3, 5, 6, 7, 8, 9, 10}, 110 * time.Millisecond, []out{{1, false}, {3, true}, {5, true}, {6, false}, {7, false}, {8, false}, {9, false}, {10, false}}},
-		"begins anew":   {[]uint16{1, 2, 40000, 40001}, 0, []out{{1, false}, {2, false}, {40000, true}, {40001, false}}},
+		"starts again":  {[]uint16{1, 2, 40000, 40001}, 0, []out{{1, false}, {2, false}, {40000, true}, {40001, false}}},
 		"waits for one": {[]uint16{1, 3, 4}, 0, []out{{1, false}}},
 		"too many wait": {append([]uint16{1}, many(3, maxWaiting)...), 0, append([]out{{1, false}, {3, true}}, func() (all []out) {
 			for _, n := range many(4, maxWaiting-1) {
@@ -66,7 +68,7 @@ func TestSequencer(t *testing.T) {
 	}
 }
 
-// assemble puts packets through an assembler. A unit is told by its length, a loss by -1.
+// assemble returns the sizes of the units that an assembler makes of packets; -1 = a loss.
 func assemble(packets []*rtp.Packet, gapBefore int) (got []int) {
 	var a assembler
 	for i, p := range packets {
@@ -105,15 +107,15 @@ func TestAssembler(t *testing.T) {
 	// A unit without an end does not take all memory.
 	var a assembler
 	piece := packet(1, false, append([]byte{28, 0x05}, make([]byte, 60000)...)...)
-	for range maxUnit/60000*2 + 2 {
+	for range codec.MaxFrame/60000*2 + 2 {
 		a.add(piece, false, func([]byte, uint32) { t.Error("a unit that is too long came out") }, func() {})
 	}
-	if !a.broken || cap(a.unit) > maxUnit {
+	if !a.broken || cap(a.unit) > codec.MaxFrame {
 		t.Errorf("%d bytes are kept of a unit that is too long", cap(a.unit))
 	}
 }
 
-// Whatever comes in packets, what comes out are NAL units with their lengths.
+// The assembler makes NAL units with length prefixes of arbitrary packets.
 func FuzzAssembler(f *testing.F) {
 	f.Add([]byte{3, 0x65, 1, 2, 4, 28, 0x85, 1, 2, 3, 28, 0x45, 3}, uint8(3))
 	f.Add([]byte{6, 24, 0, 2, 0x67, 1, 0, 0, 2, 30, 1}, uint8(2))
@@ -128,8 +130,8 @@ func FuzzAssembler(f *testing.F) {
 			s.add(p, now, func(p *rtp.Packet, gap bool) {
 				a.add(p, gap, func(unit []byte, _ uint32) {
 					nals, _, _ := split(unit)
-					if again := join(nals); len(again) > len(unit) {
-						t.Errorf("% x is not % x", again, unit)
+					if size := 4*len(nals) + len(bytes.Join(nals, nil)); size > len(unit) {
+						t.Errorf("NAL units of %d bytes in % x", size, unit)
 					}
 				}, func() {})
 			})
@@ -138,27 +140,27 @@ func FuzzAssembler(f *testing.F) {
 	})
 }
 
-// Whether a peer was lost or never came is not the same for whoever looks for the reason.
-func TestWhyAPeerIsGone(t *testing.T) {
+// A connection that was lost and one that was never made have different errors.
+func TestConnectionFailed(t *testing.T) {
 	newPeer := func() *peer {
-		return &peer{server: &Server{}, connected: make(chan struct{}), done: make(chan struct{})}
+		return &peer{server: &Server{}, connected: make(chan struct{}), done: make(chan struct{}), timer: time.NewTimer(time.Hour)}
 	}
 	never, lost := newPeer(), newPeer()
 	never.changed(webrtc.PeerConnectionStateFailed)
 	lost.changed(webrtc.PeerConnectionStateConnected)
 	lost.changed(webrtc.PeerConnectionStateFailed)
 	if !errors.Is(never.Err(), errNever) || !errors.Is(lost.Err(), errLost) {
-		t.Errorf("one that never came: %v; one that was lost: %v", never.Err(), lost.Err())
+		t.Errorf("never connected: %v; lost: %v", never.Err(), lost.Err())
 	}
 }
 
-// FuzzPictures makes frames of access units that may be anything: their times rise.
-func FuzzPictures(f *testing.F) {
+// FuzzVideoFrames makes frames of arbitrary access units: their decode times rise.
+func FuzzVideoFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 4, 0x67, 0x42, 0xC0, 0x1E, 0, 0, 0, 2, 0x68, 0xCB, 0, 0, 0, 2, 0x65, 0x88}, []byte{0, 0, 0, 3, 0x41, 0x9A, 1}, uint32(3600))
 	f.Add([]byte{0, 0, 0, 2, 0x65, 0x88}, []byte{0, 0, 0, 0, 0, 0, 1}, uint32(1<<31))
 	f.Fuzz(func(t *testing.T, first, second []byte, step uint32) {
 		r := &Receiver{peer: &peer{done: make(chan struct{})}, clock: newClock(), frames: make(chan Frame, 8)}
-		v := newPictures(r, 1)
+		v := &videoFrames{r: r, source: 1, damaged: true}
 		v.asked = time.Now().Add(time.Hour) // there is nobody to ask
 		for i, unit := range [][]byte{first, second, second, first, second} {
 			v.unit(slices.Clone(unit), uint32(i)*step)
@@ -174,7 +176,7 @@ func FuzzPictures(f *testing.F) {
 	})
 }
 
-// Whatever an offer says, it is read or refused.
+// Every text is either parsed or refused.
 func FuzzOffer(f *testing.F) {
 	const good = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=ice-ufrag:abcd\r\na=sendonly\r\n" +
 		"a=rtpmap:96 H264/90000\r\na=fmtp:96 packetization-mode=1;sprop-parameter-sets=Z0IAHg==,aM48gA==\r\na=candidate:1 1 udp 1 10.0.0.1 9 typ host\r\n"
@@ -182,7 +184,7 @@ func FuzzOffer(f *testing.F) {
 	f.Add("v=0\r\nm=audio 9 X 111\r\na=rtpmap:111 opus/48000/2\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		o, err := readOffer(text, "recvonly")
-		_ = checkFragment(text, ufragOf(text))
+		_ = checkFragment(text, text)
 		if err != nil {
 			return
 		}
@@ -191,7 +193,7 @@ func FuzzOffer(f *testing.F) {
 		}
 		for line := range strings.Lines(o.text) {
 			if strings.HasPrefix(line, "a=candidate") || strings.HasPrefix(line, "a=ice-lite") {
-				t.Errorf("pion is told of %q", line)
+				t.Errorf("pion gets %q", line)
 			}
 		}
 	})
@@ -206,12 +208,16 @@ func TestOffer(t *testing.T) {
 	if !o.video || o.audio || !slices.EqualFunc(o.sets, [][]byte{{0x67, 0x42, 0, 0x1e}, {0x68, 0xce, 0x3c, 0x80}}, slices.Equal) {
 		t.Errorf("the offer is read as %+v", o)
 	}
-	if got := ufragOf(o.text + "a=ice-ufrag:abcd\r\n"); got != "abcd" {
-		t.Errorf("ufrag %q", got)
+	offer := o.text + "a=ice-ufrag:abcd\r\n"
+	if err := checkFragment("a=ice-ufrag:abcd\r\n", offer); err != nil {
+		t.Errorf("a fragment of the same session: %v", err)
+	}
+	if err := checkFragment("a=ice-ufrag:abc\r\n", offer); weir.KindOf(err) != weir.Invalid {
+		t.Errorf("an ICE restart: %v, want Invalid", err)
 	}
 	for _, word := range []string{"candidate", "10.0.0.1"} {
 		if strings.Contains(o.text, word) {
-			t.Errorf("pion is told of %s:\n%s", word, o.text)
+			t.Errorf("pion gets %s:\n%s", word, o.text)
 		}
 	}
 }
@@ -236,20 +242,19 @@ func TestSetVideo(t *testing.T) {
 	}
 }
 
-// Audio and video are put in step by what the sender says of its clock, not by when they
-// come.
+// Sender reports keep audio and video in sync, whatever their arrival times are.
 func TestClock(t *testing.T) {
 	start := time.Unix(1000, 0)
 	ntpAt := func(d time.Duration) uint64 { return ntp(start.Add(d)) }
 	c := newClock()
-	// The picture comes 120 ms after the audio that belongs to it.
+	// Video arrives 120 ms after the audio of the same time.
 	const late = 120 * time.Millisecond
 	var apart time.Duration
 	for i := range 250 {
 		d := time.Duration(i) * 40 * time.Millisecond
 		audio := c.at(cmaf.Audio, 77+uint32(d*48000/time.Second), start.Add(d))
-		picture := c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
-		apart = picture - audio
+		video := c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
+		apart = video - audio
 		if i == 10 && apart != late {
 			t.Errorf("before the reports they are %v apart, want %v", apart, late)
 		}
@@ -265,7 +270,7 @@ func TestClock(t *testing.T) {
 	report := func(off time.Duration) {
 		c.report(cmaf.Audio, 77+uint32(d*48000/time.Second), ntpAt(d+off))
 	}
-	// One report that was written late says nothing.
+	// A single late report has no effect.
 	before := c.shift
 	report(200 * time.Millisecond)
 	for range 100 {
@@ -273,9 +278,9 @@ func TestClock(t *testing.T) {
 		c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
 	}
 	if c.shift != before {
-		t.Errorf("a report that was written late moved the picture by %v", c.shift-before)
+		t.Errorf("a single late report moved the video by %v", c.shift-before)
 	}
-	// The clock of the audio runs away slowly: the picture follows it.
+	// The clock of the audio drifts slowly: the video follows it.
 	report(-30 * time.Millisecond)
 	report(-30 * time.Millisecond)
 	report(-30 * time.Millisecond)
@@ -284,15 +289,15 @@ func TestClock(t *testing.T) {
 		was := c.shift
 		c.at(cmaf.Video, 0xFFFFFF00+uint32(d*90000/time.Second), start.Add(d+late))
 		if step := (c.shift - was).Abs(); step > maxStep {
-			t.Fatalf("the picture is moved by %v at once", step)
+			t.Fatalf("the video is moved by %v at once", step)
 		}
 	}
 	if moved := c.shift - before; (moved - 30*time.Millisecond).Abs() > time.Millisecond {
-		t.Errorf("the picture was moved by %v, want 30ms", moved)
+		t.Errorf("the video was moved by %v, want 30ms", moved)
 	}
 }
 
-// Times that jump begin anew where the clock on the wall is.
+// After a jump of the RTP times, the timeline continues at the arrival time.
 func TestClockJumps(t *testing.T) {
 	start := time.Unix(1000, 0)
 	c := newClock()
@@ -308,8 +313,7 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// When the times of the audio jump, what was reported of them before does not move the
-// picture.
+// After a jump of the audio times, older reports do not move the video.
 func TestClockJumpsAfterReports(t *testing.T) {
 	start := time.Unix(1000, 0)
 	c := newClock()
@@ -320,6 +324,6 @@ func TestClockJumpsAfterReports(t *testing.T) {
 	c.at(cmaf.Video, 90000, start.Add(time.Second))
 	c.at(cmaf.Audio, 48000*1000, start.Add(time.Second))
 	if got := c.at(cmaf.Video, 90000+3600, start.Add(1040*time.Millisecond)); got != 1040*time.Millisecond {
-		t.Errorf("after the sound has jumped, a picture is at %v, want 1.04s", got)
+		t.Errorf("after the audio has jumped, a video frame is at %v, want 1.04s", got)
 	}
 }

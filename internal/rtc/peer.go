@@ -16,25 +16,22 @@ import (
 
 // Why a connection ended.
 var (
-	// ErrLeft is when the peer said goodbye.
-	ErrLeft = errors.New("the peer closed the connection")
-	// errLost is when nothing is heard of it any more.
-	errLost = errors.New("the connection was lost")
-	// errNever is when it never came.
-	errNever = errors.New("the peer did not connect after the answer")
-	// errEnded is when this side had enough.
-	errEnded = errors.New("the session was ended")
+	ErrLeft     = errors.New("the peer closed the connection")
+	ErrShutdown = errors.New("shutting down")
+	errLost     = errors.New("the connection was lost")
+	errNever    = errors.New("the peer did not connect after the answer")
+	errEnded    = errors.New("the session was ended")
 )
 
-// peer is one connection, from the answer on.
+// peer is one connection.
 type peer struct {
 	server *Server
 	pc     *webrtc.PeerConnection
-	from   netip.Prefix // whose offer it was
-	ufrag  string       // of the offer
+	from   netip.Prefix // network that sent the offer
+	offer  offer
 	answer string
 
-	waiting   bool // to be connected; guarded by the server
+	waiting   bool // not connected yet; guarded by the server
 	connected chan struct{}
 	connect   sync.Once
 	done      chan struct{}
@@ -45,10 +42,14 @@ type peer struct {
 	working   sync.WaitGroup
 }
 
-// newPeer makes a connection that has no answer yet.
-func (s *Server) newPeer(from netip.Addr, o offer) (*peer, error) {
-	p := &peer{server: s, from: weir.Network(from), ufrag: ufragOf(o.text), connected: make(chan struct{}), done: make(chan struct{})}
-	if err := s.room(p.from); err != nil { // before anything is made
+// newPeer makes a connection for an offer. It has no answer yet.
+func (s *Server) newPeer(from netip.Addr, sdp, wrongDirection string) (*peer, error) {
+	o, err := readOffer(sdp, wrongDirection)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{server: s, from: weir.Network(from), offer: o, connected: make(chan struct{}), done: make(chan struct{})}
+	if err := s.checkLimits(p.from); err != nil { // before memory is allocated
 		return nil, err
 	}
 	pc, err := s.api.NewPeerConnection(webrtc.Configuration{})
@@ -56,16 +57,9 @@ func (s *Server) newPeer(from netip.Addr, o offer) (*peer, error) {
 		return nil, err
 	}
 	p.pc = pc
+	p.timer = time.AfterFunc(connectTime, func() { p.end(errNever) })
 	pc.OnConnectionStateChange(p.changed)
-	// Nothing is said over data channels.
 	pc.OnDataChannel(func(c *webrtc.DataChannel) { _ = c.Close() })
-	p.timer = time.AfterFunc(connectTime, func() {
-		select {
-		case <-p.connected:
-		default:
-			p.end(errNever)
-		}
-	})
 	if err := s.add(p); err != nil {
 		p.timer.Stop()
 		return nil, errors.Join(err, pc.GracefulClose())
@@ -73,11 +67,11 @@ func (s *Server) newPeer(from netip.Addr, o offer) (*peer, error) {
 	return p, nil
 }
 
-// changed notes how the connection is now.
 func (p *peer) changed(state webrtc.PeerConnectionState) {
 	switch state {
 	case webrtc.PeerConnectionStateConnected:
 		p.connect.Do(func() {
+			p.timer.Stop()
 			p.server.settle(p)
 			close(p.connected)
 		})
@@ -93,16 +87,16 @@ func (p *peer) changed(state webrtc.PeerConnectionState) {
 	}
 }
 
-// answerOffer makes the answer. Whatever an offer can make pion do, it happens to this
-// offer alone.
-func (p *peer) answerOffer(ctx context.Context, o offer, prepare func() error) (err error) {
+// answerOffer makes the answer. A panic of pion affects only this offer. prepare is called between
+// the offer and the answer.
+func (p *peer) answerOffer(ctx context.Context, prepare func() error) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			p.server.log.ErrorContext(ctx, "an offer led to a defect", "err", problem)
 			err = p.unusable(errors.New("a defect"))
 		}
 	}()
-	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: o.text}); err != nil {
+	if err := p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeOffer, SDP: p.offer.text}); err != nil {
 		return p.unusable(err)
 	}
 	if err := prepare(); err != nil {
@@ -127,8 +121,8 @@ func (p *peer) answerOffer(ctx context.Context, o offer, prepare func() error) (
 	return nil
 }
 
-// unusable is what the peer is told when pion does not like its offer. Why is for the log
-// of who looks closely: it quotes the offer.
+// unusable returns the error of an offer that pion refuses. The cause quotes the offer, so only the
+// log has it.
 func (p *peer) unusable(cause error) error {
 	p.server.log.Debug("an offer can't be used", "err", cause)
 	if strings.Contains(cause.Error(), "codec") {
@@ -140,11 +134,10 @@ func (p *peer) unusable(cause error) error {
 // Answer returns the answer to the offer.
 func (p *peer) Answer() string { return p.answer }
 
-// Trickle takes what the peer says of its addresses after the offer.
-func (p *peer) Trickle(fragment string) error { return checkFragment(fragment, p.ufrag) }
+// Trickle takes an SDP fragment with ICE candidates.
+func (p *peer) Trickle(fragment string) error { return checkFragment(fragment, p.offer.text) }
 
-// Connected waits until the peer is there. When the connection is over before, the error
-// says why.
+// Connected waits until the peer is connected. If the connection ends before, the error says why.
 func (p *peer) Connected(ctx context.Context) error {
 	select {
 	case <-p.connected:
@@ -156,10 +149,10 @@ func (p *peer) Connected(ctx context.Context) error {
 	}
 }
 
-// Done is closed when the connection is over.
+// Done is closed when the connection has ended.
 func (p *peer) Done() <-chan struct{} { return p.done }
 
-// Err returns why the connection is over; nil = it is not. [ErrLeft] is a goodbye.
+// Err returns why the connection ended; nil = it has not. It is [ErrLeft] if the peer closed it.
 func (p *peer) Err() error {
 	select {
 	case <-p.done:
@@ -169,7 +162,6 @@ func (p *peer) Err() error {
 	}
 }
 
-// end says that the connection is over.
 func (p *peer) end(cause error) {
 	p.once.Do(func() {
 		p.cause = cause
@@ -177,8 +169,8 @@ func (p *peer) end(cause error) {
 	})
 }
 
-// close lets go of everything, and waits for it.
-func (p *peer) close() {
+// Close ends the connection and waits for its end.
+func (p *peer) Close() {
 	p.end(errEnded)
 	p.closing.Do(func() {
 		p.timer.Stop()
@@ -189,6 +181,3 @@ func (p *peer) close() {
 		p.server.remove(p)
 	})
 }
-
-// Close ends the connection and waits for its end.
-func (p *peer) Close() { p.close() }

@@ -3,6 +3,7 @@ package rtc
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,48 +16,42 @@ import (
 )
 
 const (
-	// keyEvery is how often a sender is asked for a key frame: a segment ends before one.
+	// keyEvery is how often a sender is asked for a key frame: segments start with one.
 	keyEvery = 2 * time.Second
-	// askEvery is how often it is asked at most.
+	// askEvery is the minimum interval between two such requests.
 	askEvery = 500 * time.Millisecond
-	// queued is how many frames wait for the reader; after that, packets are lost.
+	// queued is the maximum number of frames that wait for the reader. More packets are lost.
 	queued = 256
-	// leastStep is how far the times of pictures are apart at least.
-	leastStep = time.Millisecond
+	// minStep is the minimum distance between the decode times of video frames.
+	minStep = time.Millisecond
 )
 
-// Frame is a frame of a peer that sends.
+// Frame is a frame that a peer sent.
 type Frame struct {
 	Kind     cmaf.Kind
 	DTS, PTS time.Duration // since the first packet
-	// Data are NAL units of H.264 with their lengths (four bytes) in front, with parameter
-	// sets at key frames, or a packet of Opus.
+	// Data holds NAL units of H.264 with length prefixes of four bytes, with parameter sets at key
+	// frames, or a packet of Opus.
 	Data []byte
 }
 
-// Receiver is a peer that sends.
+// Receiver is a connection with a peer that sends.
 type Receiver struct {
 	*peer
-	offer  offer
 	clock  *clock
 	frames chan Frame
 
 	mu   sync.Mutex
-	seen map[cmaf.Kind]bool // of which a track is there
+	seen map[cmaf.Kind]bool // kinds of tracks that are received
 }
 
-// Accept answers the offer of a peer that sends H.264, Opus, or both; from is who posted
-// it.
+// Accept answers the offer of a peer that sends H.264, Opus, or both; from is its address.
 func (s *Server) Accept(ctx context.Context, from netip.Addr, sdp string) (*Receiver, error) {
-	o, err := readOffer(sdp, "recvonly")
+	p, err := s.newPeer(from, sdp, "recvonly")
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.newPeer(from, o)
-	if err != nil {
-		return nil, err
-	}
-	r := &Receiver{peer: p, offer: o, clock: newClock(), frames: make(chan Frame, queued), seen: map[cmaf.Kind]bool{}}
+	r := &Receiver{peer: p, clock: newClock(), frames: make(chan Frame, queued), seen: map[cmaf.Kind]bool{}}
 	p.pc.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
 		kind := cmaf.Video
 		if track.Kind() == webrtc.RTPCodecTypeAudio {
@@ -65,23 +60,23 @@ func (s *Server) Accept(ctx context.Context, from netip.Addr, sdp string) (*Rece
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.seen[kind] || p.Err() != nil {
-			return // one of a kind is enough
+			return // one track of a kind is used
 		}
 		r.seen[kind] = true
 		p.working.Go(func() { r.readReports(kind, receiver) })
 		p.working.Go(func() { r.read(kind, track) })
 	})
-	if err := p.answerOffer(ctx, o, func() error { return nil }); err != nil {
-		p.close()
+	if err := p.answerOffer(ctx, func() error { return nil }); err != nil {
+		p.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-// Sends reports what the peer said it would send.
+// Sends reports which kinds of tracks the offer has.
 func (r *Receiver) Sends() (video, audio bool) { return r.offer.video, r.offer.audio }
 
-// Next waits for the next frame. When the connection is over, the error says why.
+// Next waits for the next frame. When the connection has ended, the error says why.
 func (r *Receiver) Next(ctx context.Context) (Frame, error) {
 	select {
 	case f := <-r.frames:
@@ -98,7 +93,7 @@ func (r *Receiver) Next(ctx context.Context) (Frame, error) {
 	}
 }
 
-// put hands a frame to the reader, as soon as there is room.
+// put adds a frame to the queue. It waits while the queue is full.
 func (r *Receiver) put(f Frame) {
 	select {
 	case r.frames <- f:
@@ -106,7 +101,6 @@ func (r *Receiver) put(f Frame) {
 	}
 }
 
-// readReports reads what the sender says of the time, until the connection ends.
 func (r *Receiver) readReports(kind cmaf.Kind, from *webrtc.RTPReceiver) {
 	for {
 		packets, _, err := from.ReadRTCP()
@@ -121,7 +115,6 @@ func (r *Receiver) readReports(kind cmaf.Kind, from *webrtc.RTPReceiver) {
 	}
 }
 
-// read reads a track until the connection ends.
 func (r *Receiver) read(kind cmaf.Kind, track *webrtc.TrackRemote) {
 	var order sequencer
 	take := func(p *rtp.Packet, _ bool) {
@@ -131,7 +124,7 @@ func (r *Receiver) read(kind cmaf.Kind, track *webrtc.TrackRemote) {
 		}
 	}
 	if kind == cmaf.Video {
-		take = newPictures(r, uint32(track.SSRC())).take
+		take = (&videoFrames{r: r, source: uint32(track.SSRC()), damaged: true}).take
 	}
 	for {
 		p, _, err := track.ReadRTP()
@@ -142,46 +135,43 @@ func (r *Receiver) read(kind cmaf.Kind, track *webrtc.TrackRemote) {
 	}
 }
 
-// pictures makes frames of the packets of a track of H.264.
-type pictures struct {
+// videoFrames makes frames of the packets of a track of H.264.
+type videoFrames struct {
 	r      *Receiver
-	source uint32 // of the track
+	source uint32 // SSRC of the track
 
 	units   assembler
 	decode  codec.DecodeTimes
 	damaged bool          // until the next key frame
-	key     time.Duration // when the last one was shown
-	asked   time.Time     // for one
+	key     time.Duration // presentation time of the last key frame
+	asked   time.Time     // when a key frame was last requested
 	last    time.Duration // decode time
 }
 
-func newPictures(r *Receiver, source uint32) *pictures {
-	return &pictures{r: r, source: source, damaged: true}
-}
-
-func (v *pictures) take(p *rtp.Packet, gap bool) {
+func (v *videoFrames) take(p *rtp.Packet, gap bool) {
 	v.units.add(p, gap, v.unit, func() { v.damaged = true })
 	if v.damaged {
 		v.ask()
 	}
 }
 
-// ask asks the sender for a key frame.
-func (v *pictures) ask() {
+func (v *videoFrames) ask() {
 	if now := time.Now(); now.Sub(v.asked) >= askEvery {
 		v.asked = now
-		// If it gets lost, it is asked again.
+		// A request that is lost is repeated after askEvery.
 		_ = v.r.pc.WriteRTCP([]rtcp.Packet{&rtcp.PictureLossIndication{MediaSSRC: v.source}})
 	}
 }
 
-// unit takes an access unit.
-func (v *pictures) unit(unit []byte, stamp uint32) {
+func (v *videoFrames) unit(unit []byte, stamp uint32) {
 	nals, key, sets := split(unit)
 	at := v.r.clock.at(cmaf.Video, stamp, time.Now())
-	if key && !sets && len(v.r.offer.sets) > 0 {
-		nals = append(append([][]byte{}, v.r.offer.sets...), nals...)
-		unit = join(nals)
+	if key && !sets {
+		var head []byte
+		for _, set := range v.r.offer.sets {
+			head = codec.AppendUnit(head, set)
+		}
+		nals, unit = slices.Concat(v.r.offer.sets, nals), append(head, unit...)
 	}
 	switch {
 	case key:
@@ -192,17 +182,17 @@ func (v *pictures) unit(unit []byte, stamp uint32) {
 		v.ask()
 	}
 	pts := int64(at) * h264Rate / int64(time.Second)
-	early := duration(pts-v.decode.Next(nals, pts, key), h264Rate)
-	dts := min(max(at-early, v.last+leastStep), at)
+	early := codec.Duration(pts-v.decode.Next(nals, pts, key), h264Rate)
+	dts := min(max(at-early, v.last+minStep), at)
 	if dts <= v.last {
-		dts, at = v.last+leastStep, v.last+leastStep
+		dts, at = v.last+minStep, v.last+minStep
 	}
 	v.last = dts
 	v.r.put(Frame{Kind: cmaf.Video, DTS: dts, PTS: at, Data: unit})
 }
 
-// split takes an access unit apart. key says that decoding can start there, sets that it
-// has parameter sets.
+// split returns the NAL units of an access unit. key says that decoding can start there, sets that
+// it has parameter sets.
 func split(unit []byte) (nals [][]byte, key, sets bool) {
 	for nal, err := range codec.Units(unit, 4) {
 		if err != nil {
@@ -220,12 +210,4 @@ func split(unit []byte) (nals [][]byte, key, sets bool) {
 		nals = append(nals, nal)
 	}
 	return nals, key, sets
-}
-
-// join puts NAL units together.
-func join(nals [][]byte) (unit []byte) {
-	for _, nal := range nals {
-		unit = codec.AppendUnit(unit, nal)
-	}
-	return unit
 }

@@ -1,15 +1,13 @@
 // Package rtc speaks WebRTC with browsers and encoders. It is the only user of pion.
 //
-// A [Server] has one UDP and one TCP port for all of them. [Server.Accept] answers the
-// offer of somebody who sends and hands over frames (receive.go; order.go puts packets
-// together, clock.go puts audio and video on one timeline). [Server.Send] answers the
-// offer of somebody who watches and takes frames (send.go). How offers get here is the
-// caller's business: WHIP in package ingest, WHEP in package playback.
+// A [Server] has one UDP and one TCP port for all peers. [Server.Accept] answers the offer of a peer
+// that publishes and returns its frames (receive.go; order.go makes frames of packets, clock.go puts
+// audio and video on one timeline). [Server.Send] answers the offer of a viewer and sends frames
+// (send.go). An [Endpoint] takes offers over HTTP: WHIP in package ingest, WHEP in package playback.
 //
-// An offer is foreign text and is read by offer.go before pion sees it. The server is an
-// ICE-lite agent: it answers whoever shows the right credentials and never sends a byte to an
-// address only because an offer names it, so nobody can make it knock at endpoints inside its
-// network.
+// An offer is untrusted text and is parsed by offer.go before pion sees it. The server is an
+// ICE-lite agent: it answers clients with the right credentials and never sends a byte to an
+// address only because an offer names it, so nobody can make it probe its own network.
 package rtc
 
 import (
@@ -21,6 +19,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pion/ice/v4"
@@ -32,62 +31,62 @@ import (
 )
 
 const (
-	// A peer that is not heard of counts as gone after the sum of the first two.
+	// The connection of a silent peer ends after the sum of the first two.
 	disconnectedAfter = 5 * time.Second
 	failedAfter       = 5 * time.Second
 	keepAliveEvery    = 2 * time.Second
-	// connectTime is how long a peer may take from its offer to being connected.
+	// connectTime is the maximum time from the offer to the connection.
 	connectTime = 15 * time.Second
-	// answerTime is how long an answer may take to be made.
+	// answerTime is the maximum time for making an answer.
 	answerTime = 5 * time.Second
 
-	// Buffers of the one UDP socket that everybody shares.
+	// socketBuffer is the size of each buffer of the UDP socket, which all peers share.
 	socketBuffer = 4 << 20
-	// tcpBuffer is how much may wait for a peer behind TCP before packets are lost.
+	// tcpBuffer is how many bytes may wait for a peer behind TCP before packets are lost.
 	tcpBuffer = 2 << 20
-	// firstPacketTime is how long a TCP connection may take to say whose it is.
+	// firstPacketTime is how long a TCP connection may take to send its first packet.
 	firstPacketTime = 10 * time.Second
 )
 
-// Options are what a server is made of.
+// Options are the options of a server.
 type Options struct {
 	// UDP and TCP are where peers connect to; the server closes them. TCP may be nil.
 	UDP *net.UDPConn
 	TCP net.Listener
 
-	// Hosts are the addresses that peers are told to connect to; none = those of this
-	// machine that the sockets listen on.
+	// Hosts are the addresses in answers; none = those of this machine that the sockets listen on.
 	Hosts []netip.Addr
 
-	// MaxPeers is how many may be connected, or about to be; 0 = 500.
-	MaxPeers int
-	// MaxWaiting is how many from one address may be about to be connected; 0 = 32.
-	MaxWaiting int
+	MaxPeers   int // including those that are not connected yet; 0 = 500
+	MaxWaiting int // peers of one address that are not connected yet; 0 = 32
 
 	Log *slog.Logger
 }
 
 // Server answers offers. Its methods may be called at the same time.
 type Server struct {
-	log   *slog.Logger
-	api   *webrtc.API
-	muxes []interface{ Close() error }
-	limit int
-	wait  int // most of an address that are not connected yet
+	log        *slog.Logger
+	api        *webrtc.API
+	muxes      []interface{ Close() error }
+	maxPeers   int
+	maxWaiting int // per address
 
 	mu      sync.Mutex
 	peers   map[*peer]bool
 	waiting map[netip.Prefix]int // peers that are not connected yet
 	closed  bool
-	leaving sync.WaitGroup // peers that are being closed
+	open    sync.WaitGroup // peers
 }
 
 // New returns a server that listens. It must be closed.
 func New(o Options) (*Server, error) {
-	s := &Server{log: o.Log, limit: cmp.Or(o.MaxPeers, 500), wait: cmp.Or(o.MaxWaiting, 32), peers: map[*peer]bool{}, waiting: map[netip.Prefix]int{}}
+	s := &Server{
+		log: o.Log, maxPeers: cmp.Or(o.MaxPeers, 500), maxWaiting: cmp.Or(o.MaxWaiting, 32),
+		peers: map[*peer]bool{}, waiting: map[netip.Prefix]int{},
+	}
 	loggers := loggers{o.Log}
-	// A burst of packets, a key frame say, must not be lost in a buffer that is too small;
-	// what the kernel allows is good enough.
+	// A small buffer would lose bursts of packets, such as key frames. If the kernel allows less
+	// than this, that has to do.
 	_, _ = o.UDP.SetReadBuffer(socketBuffer), o.UDP.SetWriteBuffer(socketBuffer)
 
 	var setting webrtc.SettingEngine
@@ -118,7 +117,7 @@ func New(o Options) (*Server, error) {
 	setting.SetICEUDPMux(udp)
 	if o.TCP != nil {
 		tcp := ice.NewTCPMuxDefault(ice.TCPMuxParams{
-			Listener: &limited{Listener: o.TCP, limit: 2 * s.limit}, Logger: loggers.NewLogger("ice"), ReadBufferSize: 64, WriteBufferSize: tcpBuffer,
+			Listener: &limited{Listener: o.TCP, max: int64(2 * s.maxPeers)}, Logger: loggers.NewLogger("ice"), ReadBufferSize: 64, WriteBufferSize: tcpBuffer,
 			FirstStunBindTimeout: firstPacketTime, AliveDurationForConnFromStun: firstPacketTime,
 		})
 		s.muxes = append(s.muxes, tcp)
@@ -128,7 +127,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// announce lets peers be told other addresses than those of this machine.
+// announce puts the given addresses into answers, instead of those of this machine.
 func announce(setting *webrtc.SettingEngine, hosts []netip.Addr) error {
 	if len(hosts) == 0 {
 		return nil
@@ -142,14 +141,13 @@ func announce(setting *webrtc.SettingEngine, hosts []netip.Addr) error {
 	})
 }
 
-// The payload types that pion shows where a peer leaves the choice to it.
+// The payload types of our own offers.
 const (
 	payloadOpus = 111
-	payloadH264 = 96 // and up, in twos: H.264 and what was lost of it
+	payloadH264 = 96 // and up, in pairs: H.264 and its retransmissions
 )
 
-// register says which codecs there are: H.264 in the profiles that browsers and encoders
-// have, and Opus.
+// register registers the codecs: Opus, and H.264 in the profiles of browsers and encoders.
 func register(media *webrtc.MediaEngine) error {
 	err := media.RegisterCodec(webrtc.RTPCodecParameters{
 		RTPCodecCapability: webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: opusRate, Channels: 2, SDPFmtpLine: "minptime=10;useinbandfec=1;stereo=1"},
@@ -177,9 +175,8 @@ func register(media *webrtc.MediaEngine) error {
 	return err
 }
 
-// intercept adds what repairs losses and tells senders how much gets through. What
-// receivers are told of the time is said by a [Sender] itself: it alone knows which audio
-// belongs to which picture.
+// intercept adds retransmission and bandwidth feedback. It adds no sender reports: a [Sender]
+// writes them itself, because only it can relate audio to video.
 func intercept(media *webrtc.MediaEngine, to *interceptor.Registry, l loggers) error {
 	receiver, err := report.NewReceiverInterceptor(report.WithReceiverLoggerFactory(l))
 	if err != nil {
@@ -189,60 +186,54 @@ func intercept(media *webrtc.MediaEngine, to *interceptor.Registry, l loggers) e
 	return errors.Join(webrtc.ConfigureNack(media, to), webrtc.ConfigureSimulcastExtensionHeaders(media), webrtc.ConfigureTWCCSender(media, to))
 }
 
-// Peers returns how many are connected, or about to be.
+// Peers returns the number of peers, including those that are not connected yet.
 func (s *Server) Peers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.peers)
 }
 
-// errClosed is what everybody is told when the server is closed.
 func errClosed() error { return weir.Errorf(weir.Busy, "this server is shutting down; connect again") }
 
-// room says why no more peers from an address are taken, if so.
-func (s *Server) room(from netip.Prefix) error {
+// checkLimits returns an error if no more peers from a network are taken.
+func (s *Server) checkLimits(from netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.roomNow(from)
+	return s.checkLimitsLocked(from)
 }
 
-func (s *Server) roomNow(from netip.Prefix) error {
+func (s *Server) checkLimitsLocked(from netip.Prefix) error {
 	switch {
 	case s.closed:
 		return errClosed()
-	case len(s.peers) >= s.limit:
-		e := weir.Errorf(weir.Busy, "%d are connected over WebRTC, which is all that this server takes; try later", s.limit)
+	case len(s.peers) >= s.maxPeers:
+		e := weir.Errorf(weir.Busy, "%d are connected over WebRTC, which is all that this server takes; try later", s.maxPeers)
 		e.RetryAfter = 10 * time.Second
 		return e
-	case s.waiting[from] >= s.wait:
-		e := weir.Errorf(weir.Busy, "%d offers from this address were answered, and nobody connected; try later", s.wait)
+	case s.waiting[from] >= s.maxWaiting:
+		e := weir.Errorf(weir.Busy, "%d offers from this address were answered, and nobody connected; try later", s.maxWaiting)
 		e.RetryAfter = connectTime
 		return e
 	}
 	return nil
 }
 
-// add takes a peer in, if there is room.
 func (s *Server) add(p *peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.roomNow(p.from); err != nil {
+	if err := s.checkLimitsLocked(p.from); err != nil {
 		return err
 	}
 	s.peers[p], p.waiting = true, true
 	s.waiting[p.from]++
-	s.leaving.Add(1)
+	s.open.Add(1)
 	return nil
 }
 
-// settle notes that a peer is connected.
+// settle notes that a peer is connected, or has ended: it does not wait any more.
 func (s *Server) settle(p *peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settleNow(p)
-}
-
-func (s *Server) settleNow(p *peer) {
 	if !p.waiting {
 		return
 	}
@@ -253,11 +244,11 @@ func (s *Server) settleNow(p *peer) {
 }
 
 func (s *Server) remove(p *peer) {
+	s.settle(p)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.peers, p)
-	s.settleNow(p)
-	s.mu.Unlock()
-	s.leaving.Done()
+	s.open.Done()
 }
 
 // Close ends all connections and waits for their end.
@@ -266,10 +257,10 @@ func (s *Server) Close() error {
 	s.closed = true
 	for p := range s.peers {
 		p.end(errClosed())
-		s.leaving.Go(p.close)
+		s.open.Go(p.Close)
 	}
 	s.mu.Unlock()
-	s.leaving.Wait()
+	s.open.Wait()
 	var failed error
 	for _, m := range s.muxes {
 		if err := m.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -279,12 +270,11 @@ func (s *Server) Close() error {
 	return failed
 }
 
-// limited lets only so many connections be open at once; more are closed at once.
+// limited closes connections at once while there are max open ones.
 type limited struct {
 	net.Listener
-	limit int
-	mu    sync.Mutex
-	open  int
+	max  int64
+	open atomic.Int64
 }
 
 func (l *limited) Accept() (net.Conn, error) {
@@ -293,19 +283,10 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.mu.Lock()
-		room := l.open < l.limit
-		if room {
-			l.open++
+		if l.open.Add(1) <= l.max {
+			return &counted{Conn: conn, closed: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
 		}
-		l.mu.Unlock()
-		if room {
-			return &counted{Conn: conn, closed: sync.OnceFunc(func() {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				l.open--
-			})}, nil
-		}
+		l.open.Add(-1)
 		_ = conn.Close()
 	}
 }

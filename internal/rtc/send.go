@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// payloadSize leaves room for the headers of everything around it on any network.
+	// payloadSize leaves space for all headers on any network.
 	payloadSize = 1180
-	// reportEvery is how often a viewer is told which audio belongs to which picture.
+	// reportEvery is the interval of sender reports, which relate audio to video.
 	reportEvery = time.Second
-	// ntpEpoch is from 1900 to 1970.
+	// ntpEpoch is the number of seconds from 1900 to 1970.
 	ntpEpoch = 2208988800
 )
 
-// Sender is a peer that watches. One goroutine writes to it.
+// Sender is a connection with a viewer. One goroutine writes to it.
 type Sender struct {
 	*peer
 	video, audio *outgoing // nil = not asked for
@@ -36,51 +36,47 @@ type Sender struct {
 	lengthSize   int       // of its NAL units
 
 	origin time.Time     // when the first frame was sent
-	first  time.Duration // and when it is shown
+	first  time.Duration // its presentation time
 }
 
-// outgoing is a track on its way to a viewer.
+// outgoing is a track that is sent.
 type outgoing struct {
 	track    *webrtc.TrackLocalStaticRTP
-	source   uint32 // its SSRC
+	source   uint32 // SSRC
 	rate     int64
 	sequence uint16
-	offset   uint32 // of its times
+	offset   uint32 // of its RTP times
 
 	packets, bytes uint32
 	reported       time.Time
 }
 
-// Send answers the offer of a peer that wants H.264, Opus, or both; from is who posted it.
+// Send answers the offer of a viewer that wants H.264, Opus, or both; from is its address.
 func (s *Server) Send(ctx context.Context, from netip.Addr, sdp string) (*Sender, error) {
-	o, err := readOffer(sdp, "sendonly")
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.newPeer(from, o)
+	p, err := s.newPeer(from, sdp, "sendonly")
 	if err != nil {
 		return nil, err
 	}
 	out := &Sender{peer: p}
-	if err := p.answerOffer(ctx, o, func() error { return out.addTracks(o) }); err != nil {
-		p.close()
+	if err := p.answerOffer(ctx, out.addTracks); err != nil {
+		p.Close()
 		return nil, err
 	}
 	return out, nil
 }
 
-func (s *Sender) addTracks(o offer) (err error) {
-	if o.video {
+func (s *Sender) addTracks() (err error) {
+	if s.offer.video {
 		s.video, err = s.addTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeH264, ClockRate: h264Rate}, cmaf.Video)
 	}
-	if o.audio && err == nil {
+	if s.offer.audio && err == nil {
 		s.audio, err = s.addTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: opusRate, Channels: 2}, cmaf.Audio)
 	}
 	return err
 }
 
 func (s *Sender) addTrack(capability webrtc.RTPCodecCapability, kind cmaf.Kind) (*outgoing, error) {
-	// Tracks of one stream are kept in step by players.
+	// Players keep the tracks of one stream in sync.
 	track, err := webrtc.NewTrackLocalStaticRTP(capability, string(kind), "weir")
 	if err != nil {
 		return nil, err
@@ -97,7 +93,7 @@ func (s *Sender) addTrack(capability webrtc.RTPCodecCapability, kind cmaf.Kind) 
 		track: track, rate: int64(capability.ClockRate), source: uint32(sender.GetParameters().Encodings[0].SSRC),
 		offset: binary.BigEndian.Uint32(start[:]), sequence: binary.BigEndian.Uint16(start[4:]),
 	}
-	// What the viewer says is read so that losses are repaired on the way.
+	// Reading lets the interceptors see the viewer's reports, and retransmit lost packets.
 	s.working.Go(func() {
 		buffer := make([]byte, 1500)
 		for {
@@ -109,10 +105,7 @@ func (s *Sender) addTrack(capability webrtc.RTPCodecCapability, kind cmaf.Kind) 
 	return out, nil
 }
 
-// Wants reports what the peer asked for.
-func (s *Sender) Wants() (video, audio bool) { return s.video != nil, s.audio != nil }
-
-// SetVideo says what the pictures are from here on: a track of H.264.
+// SetVideo sets the track, of H.264, of the video frames that follow.
 func (s *Sender) SetVideo(track cmaf.Track) error {
 	sets, err := codec.ParseAVCC(track.Config().Record)
 	if err != nil {
@@ -122,7 +115,7 @@ func (s *Sender) SetVideo(track cmaf.Track) error {
 	return nil
 }
 
-// WriteVideo sends a frame of the video track as cmaf keeps it.
+// WriteVideo sends a frame of the video track, in the form of an MP4 sample.
 func (s *Sender) WriteVideo(shown time.Duration, sync bool, sample []byte) error {
 	if s.video == nil {
 		return nil
@@ -139,7 +132,7 @@ func (s *Sender) WriteVideo(shown time.Duration, sync bool, sample []byte) error
 			stream = append(append(stream, codec.StartCode...), unit...)
 		}
 	}
-	// One at a time: players know packets of several, but the library would lose parameter sets.
+	// The library would lose parameter sets if it put several NAL units into a packet.
 	return s.write(s.video, shown, (&codecs.H264Payloader{DisableStapA: true}).Payload(payloadSize, stream))
 }
 
@@ -175,19 +168,18 @@ func (s *Sender) write(to *outgoing, shown time.Duration, payloads [][]byte) err
 		return nil
 	}
 	to.reported = now
-	// The times of both tracks on one clock: whenever they are sent, players show them
-	// together.
+	// Both tracks are on one clock, so players show them together whenever they are sent.
 	wall := s.origin.Add(shown - s.first)
 	err := s.pc.WriteRTCP([]rtcp.Packet{&rtcp.SenderReport{
 		SSRC: to.source, NTPTime: ntp(wall), RTPTime: stamp, PacketCount: to.packets, OctetCount: to.bytes,
 	}})
 	if errors.Is(err, io.ErrClosedPipe) {
-		return nil // its end is about to be told
+		return nil // the connection is about to end
 	}
 	return err
 }
 
-// ntp returns a time as reports write it.
+// ntp returns a time in the format of sender reports.
 func ntp(t time.Time) uint64 {
 	return uint64(t.Unix()+ntpEpoch)<<32 | uint64(t.Nanosecond())<<32/uint64(time.Second)
 }

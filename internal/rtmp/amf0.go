@@ -46,7 +46,6 @@ func (o object) get(key string) any {
 	return nil
 }
 
-// text returns a property that is a string.
 func (o object) text(key string) string {
 	text, _ := o.get(key).(string)
 	return text
@@ -123,7 +122,7 @@ func (b *reader) value(depth int) any {
 	case amfObject:
 		return b.properties(depth)
 	case amfECMAArray:
-		b.take(4) // how many properties there may be
+		b.take(4) // number of properties
 		return b.properties(depth)
 	case amfStrictArray:
 		var all []any
@@ -144,7 +143,7 @@ func (b *reader) value(depth int) any {
 
 func (b *reader) number() float64 { return math.Float64frombits(b.uint(8)) }
 
-// text reads a string whose length is in so many bytes.
+// text reads a string behind its length, which has size bytes.
 func (b *reader) text(size int) string { return string(b.take(int(b.uint(size)))) }
 
 func (b *reader) properties(depth int) object {

@@ -30,8 +30,8 @@ func (l *looped) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// BenchmarkReceive takes two seconds of an encoder at 6 Mbit/s: what the server side costs
-// until a feed gets the packets.
+// BenchmarkReceive takes two seconds of an encoder at 6 Mbit/s: what the server side costs until a
+// feed gets the packets.
 func BenchmarkReceive(b *testing.B) {
 	for _, size := range []int{4096, 65536} {
 		b.Run(fmt.Sprintf("chunks=%d", size), func(b *testing.B) {
@@ -79,8 +79,8 @@ func BenchmarkReceive(b *testing.B) {
 	}
 }
 
-// BenchmarkSend sends a frame of a stream at 6 Mbit/s: what a target costs beside the
-// system's own work.
+// BenchmarkSend sends a frame of a stream at 6 Mbit/s: what a target costs beside the system's own
+// work.
 func BenchmarkSend(b *testing.B) {
 	c := newClient(said{}, address{})
 	c.out.size = ourChunkSize

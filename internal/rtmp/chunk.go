@@ -25,11 +25,11 @@ const (
 
 const (
 	defaultChunkSize = 128
-	// maxChunkStreams bounds the messages that are unfinished at the same time. Encoders use
-	// four or five chunk streams.
+	// maxChunkStreams bounds the messages that are unfinished at the same time. Encoders use four
+	// or five chunk streams.
 	maxChunkStreams = 64
-	// firstBuffer bounds the buffer of a message before its bytes arrive: announcing a length
-	// costs the sender nothing.
+	// firstBuffer bounds the buffer of a message before its bytes arrive: announcing a length costs
+	// the sender nothing.
 	firstBuffer = 64 << 10
 	// The reader keeps the buffers of messages for later ones, except small buffers: at most
 	// maxSpare of them, with maxSpareBytes in total.
@@ -41,7 +41,6 @@ const (
 	extendedTime = 0xFFFFFF
 )
 
-// message is a message of RTMP.
 type message struct {
 	kind byte
 	time uint32 // milliseconds; wraps around
@@ -63,20 +62,17 @@ type chunkReader struct {
 type chunkStream struct {
 	kind     byte
 	time     uint32
-	delta    uint32 // the last time or difference that a header had
-	extended bool   // that was an extended time
+	delta    uint32 // the last time or difference in a header
+	extended bool   // it was an extended time
 	length   int
 	body     []byte
 	started  bool // a message is unfinished
 }
 
 func newChunkReader(from *bufio.Reader, limit int) *chunkReader {
-	return &chunkReader{
-		from: from, size: defaultChunkSize, limit: limit, streams: map[uint32]*chunkStream{},
-	}
+	return &chunkReader{from: from, size: defaultChunkSize, limit: limit, streams: map[uint32]*chunkStream{}}
 }
 
-// next returns the next message.
 func (r *chunkReader) next() (message, error) {
 	for {
 		stream, err := r.header()
@@ -112,19 +108,15 @@ func (r *chunkReader) header() (*chunkStream, error) {
 		return nil, err // io.EOF here is the end of the connection between chunks
 	}
 	format, id := first>>6, uint32(first&0x3F)
-	switch id {
-	case 0:
-		b, err := r.bytes(1)
+	if id < 2 { // the id follows in one byte, or in two
+		b, err := r.bytes(int(id) + 1)
 		if err != nil {
 			return nil, err
 		}
 		id = 64 + uint32(b[0])
-	case 1:
-		b, err := r.bytes(2)
-		if err != nil {
-			return nil, err
+		if len(b) == 2 {
+			id += uint32(b[1]) << 8
 		}
-		id = 64 + uint32(b[0]) + uint32(b[1])<<8
 	}
 	stream := r.streams[id]
 	if stream == nil {
@@ -175,8 +167,8 @@ func (r *chunkReader) start(s *chunkStream, format byte) error {
 	return nil
 }
 
-// resume reads the rest of a header of format 3. The chunk continues a message, or starts one
-// with the length and the difference in time of the message before it.
+// resume reads the rest of a header of format 3. The chunk continues a message, or starts one with
+// the length and the difference in time of the message before it.
 func (r *chunkReader) resume(s *chunkStream) error {
 	if !s.started {
 		s.time += s.delta
@@ -196,7 +188,6 @@ func (r *chunkReader) resume(s *chunkStream) error {
 	return err
 }
 
-// fill reads the payload of a chunk.
 func (r *chunkReader) fill(s *chunkStream) (err error) {
 	n := min(r.size, s.length-len(s.body))
 	if r.unfinished+n > r.limit {
@@ -211,14 +202,12 @@ func (r *chunkReader) fill(s *chunkStream) (err error) {
 	return err
 }
 
-// readMore appends n bytes to a body that will have a length. The body grows as its bytes
-// arrive, not as they are announced.
+// readMore appends n bytes to a body of which length bytes are announced. The body grows as its
+// bytes arrive.
 func readMore(from io.Reader, body []byte, n, length int) ([]byte, error) {
 	for n > 0 {
 		if len(body) == cap(body) {
-			larger := make([]byte, len(body), min(length, 2*cap(body)))
-			copy(larger, body)
-			body = larger
+			body = append(make([]byte, 0, min(length, 2*cap(body))), body...)
 		}
 		start := len(body)
 		some := min(n, cap(body)-start)
@@ -231,8 +220,8 @@ func readMore(from io.Reader, body []byte, n, length int) ([]byte, error) {
 	return body, nil
 }
 
-// buffer returns an empty buffer for a message of a length. It may have to grow; a new one is
-// a little larger than needed, so that later messages fit.
+// buffer returns an empty buffer for a message. A new one is a little larger than needed, so that
+// later messages fit.
 func (r *chunkReader) buffer(length int) []byte {
 	if length < minSpare {
 		return make([]byte, 0, length)
@@ -251,14 +240,13 @@ func (r *chunkReader) buffer(length int) []byte {
 	return body[:0]
 }
 
-// reuse takes back a body, or a part of it, that nobody needs any more.
+// reuse takes back a body, or a part of it, that is not used any more.
 func (r *chunkReader) reuse(body []byte) {
 	if cap(body) >= minSpare && len(r.spare) < maxSpare && r.spareBytes+cap(body) <= maxSpareBytes {
 		r.spare, r.spareBytes = append(r.spare, body), r.spareBytes+cap(body)
 	}
 }
 
-// drop forgets the message of a stream.
 func (r *chunkReader) drop(s *chunkStream) {
 	r.unfinished -= len(s.body)
 	s.body, s.started = nil, false
@@ -318,7 +306,7 @@ type chunkWriter struct {
 	buffer []byte
 }
 
-// write sends a message of a message stream. Its body is m.body behind head.
+// write sends a message. Its body is m.body behind head.
 func (w *chunkWriter) write(chunks byte, stream uint32, m message, head []byte) error {
 	length := len(head) + len(m.body)
 	if length > extendedTime {
@@ -363,7 +351,6 @@ func uint24(b []byte) uint32 { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint3
 
 func appendUint24(b []byte, n uint32) []byte { return append(b, byte(n>>16), byte(n>>8), byte(n)) }
 
-// unexpected is the error of an end in the middle of something.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

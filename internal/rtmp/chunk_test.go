@@ -122,8 +122,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// A buffer that was given back is used for the next message that fits into it, and only a few
-// are kept.
+// A buffer that was given back is used for the next message that fits into it, and only a few are
+// kept.
 func TestChunkBuffersAreReused(t *testing.T) {
 	r := newChunkReader(nil, 1<<20)
 	small, large := make([]byte, minSpare), make([]byte, 100_000)
@@ -226,8 +226,8 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// A library writes what we read, and reads what we write.
-func TestChunksOfALibrary(t *testing.T) {
+// We read the chunks of a library, and it reads ours.
+func TestChunksWithLibrary(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		start uint32

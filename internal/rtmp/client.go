@@ -20,7 +20,7 @@ var ErrURL = errors.New("the URL must be rtmp://host/app/key or rtmps://host/app
 // TLSError says why there is no secure connection to a server.
 type TLSError struct{ error }
 
-// address is what a URL says: rtmp://host/app/key, or rtmps.
+// address is a parsed URL: rtmp://host/app/key, or rtmps.
 type address struct {
 	secure   bool
 	host     string // without the port
@@ -29,7 +29,7 @@ type address struct {
 	appURL   string // without the key
 }
 
-// parseURL reads a URL. The key is what follows the last slash.
+// parseURL parses a URL. The key is what follows the last slash.
 func parseURL(raw string) (a address, err error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {
@@ -97,7 +97,6 @@ func Dial(ctx context.Context, url string, dial DialFunc) (*Conn, error) {
 	return c, nil
 }
 
-// newClient returns the client's end of a connection.
 func newClient(conn net.Conn, at address) *Conn {
 	c := NewConn(conn)
 	c.url = at
@@ -105,7 +104,7 @@ func newClient(conn net.Conn, at address) *Conn {
 	return c
 }
 
-// during does a step of the dialogue. It ends with ctx.
+// during does a step of the protocol. The end of ctx cuts the connection.
 func (c *Conn) during(ctx context.Context, step func() error) error {
 	c.wire.until = time.Now().Add(handshakeTime)
 	stop := context.AfterFunc(ctx, c.Cut)
@@ -116,8 +115,8 @@ func (c *Conn) during(ctx context.Context, step func() error) error {
 	return err
 }
 
-// Play asks for the stream and hands its packets to take, with the time of their message. It
-// returns why that ends: ErrEnded, a *Refusal, or another error.
+// Play requests the stream and gives its packets to take, with the time of their message. It
+// returns why the stream ends: ErrEnded, a *Refusal, or another error.
 func (c *Conn) Play(ctx context.Context, take func(codec.Packet, time.Duration) error) error {
 	return c.during(ctx, func() error {
 		const window = 2_500_000
@@ -164,7 +163,7 @@ func (c *Conn) receive(take func(codec.Packet, time.Duration) error) error {
 		case messageCommand:
 			said, err := parseCommand(m.body)
 			if err != nil {
-				break // nothing that is needed
+				break // it is not needed
 			}
 			if said.isError() || said.name == "_error" {
 				return said.refusal()
@@ -180,7 +179,7 @@ func (c *Conn) receive(take func(codec.Packet, time.Duration) error) error {
 	}
 }
 
-// Publish asks the server to take a stream, and returns when it does. WriteTracks and
+// Publish asks the server to receive a stream, and returns when it accepts. WriteTracks and
 // WritePacket follow, while another goroutine is in Wait.
 func (c *Conn) Publish(ctx context.Context) error {
 	return c.during(ctx, func() error {
@@ -212,15 +211,14 @@ func (c *Conn) Publish(ctx context.Context) error {
 			}
 			if _, code := said.status(); said.name == "onStatus" && code == "NetStream.Publish.Start" {
 				c.wire.until = time.Time{}
-				c.parting = c.unpublish
+				c.beforeClose = c.unpublish
 				return nil
 			}
 		}
 	})
 }
 
-// Wait reads what the server says while it takes the stream, and returns why the connection
-// ends.
+// Wait reads the commands of the server during the stream, and returns why the connection ends.
 func (c *Conn) Wait() error {
 	for {
 		said, err := c.nextCommand()
@@ -233,16 +231,16 @@ func (c *Conn) Wait() error {
 	}
 }
 
-// unpublish tells the server that the stream is over, if it still takes anything.
+// unpublish tells the server that the stream has ended.
 func (c *Conn) unpublish() {
-	giveUp := time.AfterFunc(partingTime, c.Cut)
+	giveUp := time.AfterFunc(closeTime, c.Cut)
 	defer giveUp.Stop()
 	if _, err := c.ask(0, "FCUnpublish", nil, c.url.key); err == nil {
 		_, _ = c.ask(0, "deleteStream", nil, float64(c.stream))
 	}
 }
 
-// connect names the application. The object has what else is said about the client.
+// connect names the application. The object has further properties of the client.
 func (c *Conn) connect(about object) error {
 	if err := c.enlargeChunks(); err != nil {
 		return err
@@ -274,13 +272,11 @@ func (c *Conn) createStream() error {
 	return err
 }
 
-// ask sends a command and returns its number.
 func (c *Conn) ask(stream uint32, name string, arguments ...any) (number int, err error) {
 	c.command++
 	return c.command, c.sendCommand(stream, name, c.command, arguments...)
 }
 
-// answer waits for the answer to a command.
 func (c *Conn) answer(number int) (command, error) {
 	for {
 		said, err := c.nextCommand()
@@ -295,7 +291,7 @@ func (c *Conn) answer(number int) (command, error) {
 	}
 }
 
-// nextCommand returns the next command that can be read. The others are not needed.
+// nextCommand returns the next command that can be parsed.
 func (c *Conn) nextCommand() (command, error) {
 	for {
 		m, err := c.next()

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// Refusal is why a server does not do what a client asks for: ours, or one that we ask.
+// Refusal is why a server refuses a client: our own server, or another one.
 type Refusal struct {
-	// Code is the code that the server gave, such as NetStream.Publish.BadName; "" = none that
-	// can be shown.
+	// Code is the code of the server, such as NetStream.Publish.BadName; "" = none, or an unsafe one.
 	Code string
-	// Reason is what our server told the client. What another server told us is left out,
-	// because it may repeat the stream key.
+	// Reason is the description of our own server. Those of others are left out, because they may
+	// repeat the stream key.
 	Reason string
 }
 
@@ -23,7 +22,7 @@ func (r *Refusal) Error() string {
 	return "the server refuses: " + r.Code
 }
 
-// command is what one end asks of the other, or the answer.
+// command is a command or the answer to one.
 type command struct {
 	name      string
 	number    int // ties an answer to its command
@@ -32,8 +31,7 @@ type command struct {
 
 func parseCommand(body []byte) (command, error) {
 	if len(body) > maxCommand {
-		why := fmt.Sprintf("a command of %d bytes; %d are allowed", len(body), maxCommand)
-		return command{}, LimitError(why)
+		return command{}, LimitError(fmt.Sprintf("a command of %d bytes; %d are allowed", len(body), maxCommand))
 	}
 	values, err := readAMF(body)
 	if err != nil {
@@ -47,16 +45,7 @@ func parseCommand(body []byte) (command, error) {
 	return command{name, int(number), values[2:]}, nil
 }
 
-// argument returns an argument that is a string.
-func (c command) argument(i int) string {
-	if i >= len(c.arguments) {
-		return ""
-	}
-	text, _ := c.arguments[i].(string)
-	return text
-}
-
-// status returns the level and the code that a command tells.
+// status returns the level and the code in the arguments of a command.
 func (c command) status() (level, code string) {
 	for _, a := range c.arguments {
 		if o, ok := a.(object); ok && o.get("code") != nil {
@@ -66,7 +55,6 @@ func (c command) status() (level, code string) {
 	return "", ""
 }
 
-// refusal returns the error of a command that says no.
 func (c command) refusal() error {
 	_, code := c.status()
 	other := func(r rune) bool { return r != '.' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
@@ -76,19 +64,18 @@ func (c command) refusal() error {
 	return &Refusal{Code: code}
 }
 
-// isError reports whether a command says that something about the stream has failed.
+// isError reports whether a command says that the stream has failed.
 func (c command) isError() bool {
 	level, _ := c.status()
 	return c.name == "close" || c.name == "onStatus" && level == "error"
 }
 
-// sendCommand sends a command of a message stream, or an answer.
 func (c *Conn) sendCommand(stream uint32, name string, number int, arguments ...any) error {
 	body := appendAMF(appendAMF(nil, name, float64(number)), arguments...)
 	return c.send(commandChunks, stream, message{kind: messageCommand, body: body}, nil)
 }
 
-// status is the object that says how a command went.
+// status returns the object with the result of a command.
 func status(level, code, text string) object {
 	return object{{"level", level}, {"code", code}, {"description", text}}
 }

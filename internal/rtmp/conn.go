@@ -1,26 +1,25 @@
-// Package rtmp speaks RTMP, as a server and as a client, and reads FLV, which has the same
-// tags.
+// Package rtmp implements RTMP, as a server and as a client, and reads FLV, which has the same tags.
 //
-// A [Conn] is one end of a connection. [NewConn] and [Conn.Serve] take the stream of an
-// encoder; [Dial] with [Conn.Play] fetches a stream from a server, and with [Conn.Publish]
-// brings one to it. Both sides share everything below the dialogue: wire.go bounds what the
-// other end may send and how long it may take, handshake.go begins a connection, chunk.go
-// makes messages of bytes and bytes of messages, amf0.go and command.go read and write
-// commands. server.go and client.go have the two dialogues.
+// A [Conn] is one end of a connection. [NewConn] and [Conn.Serve] receive the stream of an encoder;
+// [Dial] with [Conn.Play] fetches a stream from a server, and with [Conn.Publish] sends one to it.
+// wire.go limits the bytes and the time of the other end, chunk.go reads and writes messages,
+// amf0.go and command.go commands. server.go and client.go have the two sides of the protocol.
 //
-// Media crosses the border of the package as [codec.Packet]: tag.go reads them from the
-// messages for audio and video, Enhanced RTMP included, and tagwrite.go writes them. flv.go
-// reads the same tags from FLV. Nothing here looks inside a frame.
+// Callers get and give media as [codec.Packet]: tag.go reads packets from messages for audio and
+// video, Enhanced RTMP included, and tagwrite.go writes them. flv.go reads the same tags from FLV.
+// The package does not parse frames.
 //
-// What the other end sends is not trusted. Every length is checked against a limit before
-// memory is reserved for it, and every step is fuzzed. Errors never contain a stream key.
+// What the other end sends is not trusted. Every length is checked against a limit before memory is
+// allocated for it, and every step is fuzzed. Errors never contain a stream key.
 package rtmp
 
 import (
 	"bufio"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -31,13 +30,13 @@ import (
 // ErrEnded is the error of a stream that the other end has ended in order.
 var ErrEnded = errors.New("the stream was ended by its sender")
 
-// LimitError says what the other end sends more of than it may.
+// LimitError says which limit the other end exceeds.
 type LimitError string
 
 func (e LimitError) Error() string { return string(e) }
 
-// Conn is one end of an RTMP connection. One goroutine may read (Serve, Play, Wait) while
-// another one writes packets. Sent, Hurry and Cut may be called at any time.
+// Conn is one end of an RTMP connection. One goroutine may read (Serve, Play, Wait) while another
+// one writes packets. Sent, Hurry and Cut may be called at any time.
 type Conn struct {
 	wire   wire
 	in     *bufio.Reader
@@ -50,9 +49,9 @@ type Conn struct {
 	writing sync.Mutex // one message at a time: answers go out between packets
 	out     chunkWriter
 
-	parting func() // what Close does before it closes the connection
+	beforeClose func() // called by Close; may be nil
 
-	// Of a client:
+	// For clients:
 	url     address
 	command int    // number of the last command
 	stream  uint32 // number of the stream that the server has created
@@ -68,24 +67,24 @@ func NewConn(conn net.Conn) *Conn {
 	return c
 }
 
-// Reuse takes back the data of a packet that nobody needs any more. It must be called within
-// the callback that gets packets.
+// Reuse takes back the data of a packet that is not used any more. It must be called within the
+// callback that gets packets.
 func (c *Conn) Reuse(data []byte) { c.chunks.reuse(data) }
 
-// Received returns how many bytes the other end has sent.
+// Received returns the number of bytes received.
 func (c *Conn) Received() uint64 { return c.wire.received }
 
-// Sent returns how many bytes the other end has been sent.
+// Sent returns the number of bytes sent.
 func (c *Conn) Sent() int64 { return c.wire.sent.Load() }
 
-// Hurry shortens the wait for another end that does not take what it is sent.
-func (c *Conn) Hurry() { _ = c.wire.conn.SetWriteDeadline(time.Now().Add(partingTime / 2)) }
+// Hurry shortens the timeout of a write that waits for the other end.
+func (c *Conn) Hurry() { _ = c.wire.conn.SetWriteDeadline(time.Now().Add(closeTime / 2)) }
 
-// Close ends the connection in order. A client that publishes says that the stream is over. A
-// server that has answered last waits for the encoder to close, or the answer would be lost.
+// Close ends the connection in order. A client that publishes ends the stream first. A server whose
+// answer is the last message waits for the encoder to close, or the answer would be lost.
 func (c *Conn) Close() {
-	if c.parting != nil {
-		c.parting()
+	if c.beforeClose != nil {
+		c.beforeClose()
 	}
 	_ = c.wire.conn.Close()
 }
@@ -94,12 +93,12 @@ func (c *Conn) Close() {
 func (c *Conn) Cut() {
 	conn := c.wire.conn
 	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn() // without the farewell of TLS, which may block
+		conn = secure.NetConn() // without the close notification of TLS, which may block
 	}
 	_ = conn.Close()
 }
 
-// next returns the next message. It handles those that are about the connection.
+// next returns the next message. It handles control messages.
 func (c *Conn) next() (message, error) {
 	if c.window > 0 && c.wire.received-c.acknowledged >= c.window {
 		c.acknowledged = c.wire.received
@@ -127,10 +126,10 @@ func (m message) isEvent(event uint16) bool {
 	return m.kind == messageUserControl && len(m.body) >= 6 && binary.BigEndian.Uint16(m.body) == event
 }
 
-// media hands the packets of a message to take, with the time of the message.
+// media gives the packets of a message to take, with the time of the message.
 func (c *Conn) media(m message, take func(codec.Packet, time.Duration) error) error {
 	if len(m.body) == 0 {
-		return nil // some encoders send that when they have nothing to send
+		return nil // some encoders send empty messages
 	}
 	c.wire.until, c.wire.lastMedia = time.Time{}, time.Now()
 	at := c.clock.at(m.time)
@@ -143,7 +142,6 @@ func (c *Conn) send(chunks byte, stream uint32, m message, head []byte) error {
 	return c.out.write(chunks, stream, m, head)
 }
 
-// sendNumber sends a message about the connection.
 func (c *Conn) sendNumber(kind byte, n uint32, more ...byte) error {
 	body := append(binary.BigEndian.AppendUint32(nil, n), more...)
 	return c.send(controlChunks, 0, message{kind: kind, body: body}, nil)
@@ -156,7 +154,7 @@ func (c *Conn) enlargeChunks() error {
 	return err
 }
 
-// unwrapper undoes the wrap of times after 2^32 milliseconds, which is every 50 days.
+// unwrapper unwraps times, which wrap after 2^32 milliseconds (50 days).
 type unwrapper struct {
 	last int64
 	set  bool
@@ -169,4 +167,48 @@ func (u *unwrapper) at(milliseconds uint32) time.Duration {
 		u.last += int64(int32(milliseconds - uint32(u.last)))
 	}
 	return time.Duration(u.last) * time.Millisecond
+}
+
+const (
+	rtmpVersion = 3
+	// handshakeSize is the size of C1, S1, C2 and S2: 8 bytes for times, the rest random.
+	handshakeSize = 1536
+)
+
+var errNotRTMP = errors.New("it does not speak RTMP")
+
+// handshake does the server's or the client's side of the handshake. Each side sends its version
+// and a block of its own (C0 C1, S0 S1), and returns the block of the other (C2, S2).
+func (c *Conn) handshake(server bool) error {
+	hello := make([]byte, 1+handshakeSize, 1+2*handshakeSize)
+	hello[0] = rtmpVersion
+	_, _ = rand.Read(hello[9:])
+	if !server {
+		if _, err := c.wire.Write(hello); err != nil {
+			return err
+		}
+	}
+	version, err := c.in.Peek(1) // a client of another protocol may send nothing more
+	if err != nil {
+		return err
+	}
+	if version[0] != rtmpVersion {
+		return errNotRTMP
+	}
+	theirs := make([]byte, 1+handshakeSize)
+	if _, err := io.ReadFull(c.in, theirs); err != nil {
+		return err
+	}
+	if server {
+		if _, err := c.wire.Write(append(hello, theirs[1:]...)); err != nil {
+			return err
+		}
+	}
+	if _, err := c.in.Discard(handshakeSize); err != nil {
+		return unexpected(err)
+	}
+	if !server {
+		_, err = c.wire.Write(theirs[1:])
+	}
+	return err
 }

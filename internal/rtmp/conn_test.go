@@ -42,7 +42,7 @@ type taken struct {
 	At time.Duration
 }
 
-// sink keeps what a server is sent.
+// sink keeps the packets that a server receives.
 type sink struct {
 	conn    *Conn
 	key     string
@@ -122,7 +122,7 @@ func (p *peer) hears() string {
 	}
 }
 
-// What an encoder is answered, as a library reads it.
+// The answers to an encoder, read by a library.
 func TestServer(t *testing.T) {
 	theirs, ours := net.Pipe()
 	s := serve(t.Context(), ours)
@@ -165,7 +165,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// packets are what the tests send: tracks of two kinds, a key frame, times that wrap around.
+// packets are the packets in tests: two tracks, a key frame, times that wrap around.
 func packets() (all []taken) {
 	const start = (1<<32 - 30) * time.Millisecond
 	all = []taken{
@@ -230,8 +230,8 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// greet does what a server does until a client has asked for a stream. It returns the command
-// with which it does.
+// greet answers a client like a server until it requests a stream. It returns the command with
+// which it does.
 func greet(t *testing.T, conn net.Conn) (*peer, string) {
 	t.Helper()
 	if _, _, err := handshake.DoServer(conn, true); err != nil {
@@ -301,7 +301,7 @@ func TestPlay(t *testing.T) {
 	serving.Wait()
 }
 
-// A server that does not do what our client asks for, and what of its reason can be shown.
+// A server that refuses our client, and the part of its reason that can be shown.
 func TestRefused(t *testing.T) {
 	reason := func(code string) amf0.Object {
 		return amf0.Object{{Key: "level", Value: "error"}, {Key: "code", Value: code}, {Key: "description", Value: "not " + goodKey}}
@@ -361,7 +361,7 @@ func TestRefused(t *testing.T) {
 }
 
 // A server that is sent a stream may not send much itself.
-func TestServerSaysTooMuch(t *testing.T) {
+func TestServerSendsTooMuch(t *testing.T) {
 	for name, say := range map[string]func(p *peer){
 		"a message of 40000 bytes": func(p *peer) { p.send(messageData, make([]byte, 40_000)...) },
 		"more than a server":       func(p *peer) { p.send(messageData, make([]byte, 10_000)...) },
@@ -475,7 +475,7 @@ func TestClientIsCancelled(t *testing.T) {
 	serving.Wait()
 }
 
-// Over TLS, too, a stream is published. The key goes to nobody else than the host of the URL.
+// A stream is published over TLS. Only the host of the URL gets the key.
 func TestPublishOverTLS(t *testing.T) {
 	web := httptest.NewTLSServer(nil) // it has a certificate for example.com
 	config := web.TLS.Clone()

@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// ReadFLV hands the packets of an FLV file or stream to take, with the time of their tag. It
+// ReadFLV gives the packets of an FLV file or stream to take, with the time of their tag. It
 // returns nil at an end between tags, and io.ErrUnexpectedEOF at any other.
 func ReadFLV(in *bufio.Reader, take func(codec.Packet, time.Duration) error) error {
 	head := make([]byte, 9)
@@ -21,7 +21,7 @@ func ReadFLV(in *bufio.Reader, take func(codec.Packet, time.Duration) error) err
 	if string(head[:3]) != "FLV" || offset < 9 || offset > 1<<16 {
 		return weir.Errorf(weir.Invalid, "the FLV file has a head that can't be read")
 	}
-	const previousSize = 4 // before each tag stands the size of the tag before it
+	const previousSize = 4 // each tag follows the size of the tag before it
 	if _, err := in.Discard(int(offset) - len(head) + previousSize); err != nil {
 		return unexpected(err)
 	}
@@ -36,8 +36,7 @@ func ReadFLV(in *bufio.Reader, take func(codec.Packet, time.Duration) error) err
 		}
 		size := int(uint24(tag[1:]))
 		if size > maxMessage {
-			return weir.Errorf(weir.Invalid,
-				"the FLV file has a tag of %d bytes; %d are allowed", size, maxMessage)
+			return weir.Errorf(weir.Invalid, "the FLV file has a tag of %d bytes; %d are allowed", size, maxMessage)
 		}
 		body, err := readMore(in, make([]byte, 0, min(size, firstBuffer)), size, size)
 		if err != nil {

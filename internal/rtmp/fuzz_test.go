@@ -16,7 +16,7 @@ import (
 	"weir/internal/codec"
 )
 
-// said is a connection to somebody who says something and hears nothing.
+// said is a connection whose other end has sent some bytes and reads nothing.
 type said struct{ io.Reader }
 
 func (said) Write(p []byte) (int, error)      { return len(p), nil }
@@ -27,7 +27,7 @@ func (said) SetDeadline(time.Time) error      { return nil }
 func (said) SetReadDeadline(time.Time) error  { return nil }
 func (said) SetWriteDeadline(time.Time) error { return nil }
 
-// saying returns a connection to somebody who says some bytes after a handshake.
+// saying returns a connection whose other end sends some bytes after a handshake.
 func saying(data []byte) net.Conn {
 	hello := append([]byte{rtmpVersion}, make([]byte, 2*handshakeSize)...)
 	return said{bytes.NewReader(append(hello, data...))}

@@ -11,22 +11,22 @@ import (
 	"weir/internal/codec"
 )
 
-// serverStream is the number of the one stream of a connection.
+// serverStream is the number of the only stream of a connection.
 const serverStream = 1
 
-// Handler is what a server does with the stream of an encoder.
+// Handler receives the stream of an encoder.
 type Handler struct {
 	// App is the application in rtmp://host/<App>/<key>.
 	App string
-	// Publish accepts or refuses a stream key. The encoder is told the text of the error.
+	// Publish accepts or refuses a stream key. The encoder gets the text of the error.
 	Publish func(ctx context.Context, key string) error
-	// Tracks is told which kinds of tracks the encoder says it sends.
+	// Tracks gets the kinds of tracks that the encoder announces.
 	Tracks func(video, audio bool)
-	// Packet takes a packet and the time of its message. An error ends the connection.
+	// Packet gets a packet and the time of its message. An error ends the connection.
 	Packet func(p codec.Packet, at time.Duration) error
 }
 
-// serving is the state of the dialogue with an encoder.
+// serving is the state of a connection with an encoder.
 type serving struct {
 	*Conn
 	to        Handler
@@ -34,8 +34,8 @@ type serving struct {
 	published bool
 }
 
-// Serve takes the stream of an encoder and returns why it ends: ErrEnded, a *Refusal that the
-// encoder was told, or another error. Cut ends it from outside.
+// Serve receives the stream of an encoder and returns why it ends: ErrEnded, a *Refusal that was
+// sent to the encoder, or another error. Cut ends it from outside.
 func (c *Conn) Serve(ctx context.Context, h Handler) error {
 	c.wire.until = time.Now().Add(handshakeTime)
 	if err := c.handshake(true); err != nil {
@@ -56,7 +56,7 @@ func (c *Conn) Serve(ctx context.Context, h Handler) error {
 func (s *serving) handle(ctx context.Context, m message) error {
 	switch m.kind {
 	case messageCommand:
-		return s.obey(ctx, m.body)
+		return s.execute(ctx, m.body)
 	case messageData:
 		if s.published {
 			s.metadata(m.body)
@@ -70,7 +70,7 @@ func (s *serving) handle(ctx context.Context, m message) error {
 	return nil
 }
 
-// metadata reads which tracks there will be.
+// metadata reads the kinds of tracks from the metadata.
 func (s *serving) metadata(body []byte) {
 	if len(body) > maxCommand {
 		return
@@ -90,8 +90,7 @@ func (s *serving) metadata(body []byte) {
 	s.to.Tracks(sends("videocodecid"), sends("audiocodecid"))
 }
 
-// obey does what a command asks for.
-func (s *serving) obey(ctx context.Context, body []byte) error {
+func (s *serving) execute(ctx context.Context, body []byte) error {
 	asked, err := parseCommand(body)
 	if err != nil {
 		return err
@@ -104,11 +103,10 @@ func (s *serving) obey(ctx context.Context, body []byte) error {
 	case "publish":
 		return s.publish(ctx, asked)
 	case "play", "play2":
-		return s.refuse("NetStream.Play.Failed",
-			"this address is for publishing; streams are watched over HLS")
+		return s.refuse("NetStream.Play.Failed", "this address is for publishing; streams are watched over HLS")
 	case "FCUnpublish", "closeStream", "deleteStream":
 		if s.published {
-			s.parting = s.linger
+			s.beforeClose = s.linger
 			return ErrEnded
 		}
 	}
@@ -123,9 +121,9 @@ func (s *serving) connect(asked command) error {
 	}
 	app, _, _ := strings.Cut(about.text("app"), "?")
 	if strings.Trim(app, "/") != s.to.App {
-		// The name is not repeated: people put their stream key there.
+		// The name is not repeated: users put their stream key there by mistake.
 		why := "the address must be rtmp://<host>/" + s.to.App + "/<streamKey>"
-		s.parting = s.linger
+		s.beforeClose = s.linger
 		const code = "NetConnection.Connect.Rejected"
 		err := s.sendCommand(0, "_error", asked.number, nil, status("error", code, why))
 		return errors.Join(&Refusal{code, "another application than " + s.to.App + "; " + why}, err)
@@ -148,12 +146,16 @@ func (s *serving) connect(asked command) error {
 	return s.sendCommand(0, "_result", asked.number, server, answer)
 }
 
-// publish lets in an encoder whose stream key is accepted.
+// publish answers the command with the stream key.
 func (s *serving) publish(ctx context.Context, asked command) error {
 	if !s.connected || s.published {
 		return errors.New("publish at the wrong time")
 	}
-	key, _, _ := strings.Cut(asked.argument(1), "?")
+	var key string
+	if len(asked.arguments) > 1 {
+		key, _ = asked.arguments[1].(string)
+	}
+	key, _, _ = strings.Cut(key, "?")
 	asking, cancel := context.WithDeadline(ctx, s.wire.until)
 	defer cancel()
 	if err := s.to.Publish(asking, key); err != nil {
@@ -165,9 +167,9 @@ func (s *serving) publish(ctx context.Context, asked command) error {
 	return s.sendStatus("status", "NetStream.Publish.Start", "publishing")
 }
 
-// refuse tells the encoder that it does not get what it asks for.
+// refuse answers a command with an error.
 func (s *serving) refuse(code, why string) error {
-	s.parting = s.linger
+	s.beforeClose = s.linger
 	return errors.Join(&Refusal{code, why}, s.sendStatus("error", code, why))
 }
 
@@ -175,15 +177,15 @@ func (s *serving) sendStatus(level, code, text string) error {
 	return s.sendCommand(serverStream, "onStatus", 0, nil, status(level, code, text))
 }
 
-// linger waits until the encoder has closed. The last answer would be lost if the connection
-// were closed while bytes of the encoder are on the way.
+// linger waits until the encoder has closed. The last answer would be lost if the connection were
+// closed while bytes of the encoder are in flight.
 func (s *serving) linger() {
 	conn := s.wire.conn
-	if err := conn.SetDeadline(time.Now().Add(partingTime)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(closeTime)); err != nil {
 		return
 	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() != nil {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, conn, maxParting)
+	_, _ = io.CopyN(io.Discard, conn, maxDrain)
 }

@@ -8,10 +8,8 @@ import (
 	"weir/internal/codec"
 )
 
-// A tag is the payload of a message for audio or video, and of a tag of FLV: a header, and
-// the configuration of a codec or a frame.
-
-// What a tag carries. The numbers of audio and video are the same up to 2.
+// A tag is the payload of a message for audio or video, and of a tag of FLV: a header, and the
+// configuration of a codec or a frame. These are the types of tags, for audio and video.
 const (
 	tagConfig = 0
 	tagFrame  = 1
@@ -40,7 +38,7 @@ var fourCCs = []struct{ letters, codec string }{
 	{"Opus", codec.Opus},
 }
 
-// fourCCList is what each end tells the other about its codecs.
+// fourCCList returns the codecs that each end announces.
 func fourCCList() (all []string) {
 	for _, c := range fourCCs {
 		all = append(all, c.letters)
@@ -50,7 +48,7 @@ func fourCCList() (all []string) {
 
 var errShort = errors.New("a tag or a command ends too early")
 
-// readTag hands the packets in a tag to take. Its kind is that of the message.
+// readTag gives the packets in a tag to take. Its kind is that of the message.
 func readTag(kind byte, body []byte, take func(codec.Packet) error) error {
 	if kind == messageAudio {
 		return audioTag(body, take)
@@ -109,19 +107,14 @@ func audioTag(body []byte, take func(codec.Packet) error) error {
 	return take(p)
 }
 
-// extendedTag reads what follows the first byte in Enhanced RTMP, which has more codecs, times
-// in nanoseconds, and several tracks.
+// extendedTag reads the rest of a tag of Enhanced RTMP, which has more codecs, times in
+// nanoseconds, and several tracks.
 func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) error) error {
 	for kind == tagModifier {
 		kind = b.modifier(&p)
 	}
-	multitrack := p.Kind == codec.Video && kind == tagMultitrackVideo ||
-		p.Kind == codec.Audio && kind == tagMultitrackAudio
-	const (
-		oneTrack   = 0
-		oneCodec   = 1
-		manyCodecs = 2
-	)
+	multitrack := p.Kind == codec.Video && kind == tagMultitrackVideo || p.Kind == codec.Audio && kind == tagMultitrackAudio
+	const oneTrack, manyCodecs = 0, 2 // 1 = several tracks with one codec
 	form := byte(oneTrack)
 	if multitrack {
 		next := b.byte()
@@ -144,8 +137,7 @@ func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) er
 		if form != oneTrack {
 			size = int(b.uint(3))
 		}
-		track := reader{rest: b.take(size)}
-		track.err = b.err
+		track := reader{b.take(size), b.err}
 		if err := takePacket(p, track, kind, take); err != nil {
 			return err
 		}
@@ -153,7 +145,7 @@ func extendedTag(b reader, p codec.Packet, kind byte, take func(codec.Packet) er
 	return b.err
 }
 
-// takePacket hands on a packet with the rest of its tag, if it is a configuration or a frame.
+// takePacket gives a packet with the rest of its tag to take, if it is a configuration or a frame.
 func takePacket(p codec.Packet, b reader, kind byte, take func(codec.Packet) error) error {
 	switch {
 	case kind == tagConfig:
@@ -197,7 +189,7 @@ func (b *reader) take(n int) []byte {
 
 func (b *reader) byte() byte { return byte(b.uint(1)) }
 
-// uint reads a number of so many bytes.
+// uint reads a number of size bytes.
 func (b *reader) uint(size int) (n uint64) {
 	for _, c := range b.take(size) {
 		n = n<<8 | uint64(c)
@@ -210,7 +202,6 @@ func (b *reader) composition() time.Duration {
 	return time.Duration(int32(b.uint(3)<<8)>>8) * time.Millisecond
 }
 
-// fourCC reads the four letters of a codec.
 func (b *reader) fourCC() string {
 	letters := b.take(4)
 	for _, c := range fourCCs {
@@ -221,7 +212,7 @@ func (b *reader) fourCC() string {
 	return fmt.Sprintf("%q", letters)
 }
 
-// modifier reads a modifier and returns what the tag behind it carries.
+// modifier reads a modifier and returns the type of the tag behind it.
 func (b *reader) modifier(p *codec.Packet) (kind byte) {
 	size := b.uint(1)
 	if size == 255 {

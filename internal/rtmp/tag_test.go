@@ -72,8 +72,8 @@ func TestTags(t *testing.T) {
 		{"finer times", videoTag, join(0xA7, 2, 0, 0x03, 0xE8, 0x03, "hvc1data"), []codec.Packet{video(codec.Packet{Codec: codec.H265, Offset: 1000, Data: []byte("data")})}, false},
 		{"long modifier", audioTag, join(0x97, 255, 1, 0, make([]byte, 257), 0xF1, "Opusdata"), []codec.Packet{audio(codec.Packet{Codec: codec.Opus, Data: []byte("data")})}, false},
 
-		{"empty picture", videoTag, nil, nil, true},
-		{"empty sound", audioTag, nil, nil, true},
+		{"empty video tag", videoTag, nil, nil, true},
+		{"empty audio tag", audioTag, nil, nil, true},
 		{"cut time", videoTag, join(0x17, 1, 0, 0), nil, true},
 		{"cut letters", videoTag, join(0x90, "hv"), nil, true},
 		{"cut extended time", videoTag, join(0x91, "hvc1", 0), nil, true},
@@ -121,7 +121,7 @@ func FuzzTags(f *testing.F) {
 	})
 }
 
-// What is written is read as it was.
+// Tags are the same after writing and reading.
 func TestTagsBothWays(t *testing.T) {
 	const offset = 80 * time.Millisecond
 	for _, p := range []codec.Packet{

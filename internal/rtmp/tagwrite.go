@@ -8,8 +8,8 @@ import (
 	"weir/internal/codec"
 )
 
-// WriteTracks announces the tracks of the packets that follow, one of each kind: the metadata
-// of the stream, and the configuration of each track.
+// WriteTracks sends the metadata of the stream and the configurations of the tracks, one of each
+// kind. Their packets follow.
 func (c *Conn) WriteTracks(at time.Duration, tracks ...codec.Config) error {
 	about := ecmaArray{{"encoder", "weir"}}
 	for _, t := range tracks {
@@ -33,7 +33,7 @@ func (c *Conn) WriteTracks(at time.Duration, tracks ...codec.Config) error {
 	return err
 }
 
-// codecID is the number of a codec in the metadata: that of FLV, or the four letters.
+// codecID returns the number of a codec in the metadata: that of FLV, or the FourCC.
 func codecID(name string) float64 {
 	switch name {
 	case codec.H264:
@@ -44,7 +44,6 @@ func codecID(name string) float64 {
 	return float64(binary.BigEndian.Uint32([]byte(letters(name))))
 }
 
-// letters returns the four letters of a codec.
 func letters(name string) string {
 	for _, c := range fourCCs {
 		if c.codec == name {
@@ -54,11 +53,10 @@ func letters(name string) string {
 	return "none"
 }
 
-// WritePacket sends a packet: the configuration of a codec, or a frame, which may be a key
-// frame. Its decode time is at.
+// WritePacket sends a packet: the configuration of a codec, or a frame. Its decode time is at.
 func (c *Conn) WritePacket(p codec.Packet, key bool, at time.Duration) error {
-	var room [16]byte
-	head, err := appendTagHeader(room[:0], p, key)
+	var buffer [16]byte
+	head, err := appendTagHeader(buffer[:0], p, key)
 	if err != nil {
 		return err
 	}
@@ -69,7 +67,6 @@ func (c *Conn) WritePacket(p codec.Packet, key bool, at time.Duration) error {
 	return c.send(chunks, c.stream, message{kind, milliseconds(at), p.Data}, head)
 }
 
-// appendTagHeader writes what precedes the data of a packet in its tag.
 func appendTagHeader(b []byte, p codec.Packet, key bool) ([]byte, error) {
 	kind, frame := byte(tagFrame), byte(2)<<4
 	if key || p.Config {
@@ -102,5 +99,4 @@ func appendTagHeader(b []byte, p codec.Packet, key bool) ([]byte, error) {
 	return nil, fmt.Errorf("%s can't be written", p.Codec)
 }
 
-// milliseconds is a time as messages have it.
 func milliseconds(at time.Duration) uint32 { return uint32(at.Milliseconds()) }

@@ -5,45 +5,46 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"weir/internal/codec"
 )
 
 const (
-	// How long the other end may take: to agree on a stream, from then to the first media,
-	// without a byte after that, without media although bytes come, and to close at the end.
+	// Timeouts of the other end: for the handshake, from then to the first media, without a byte
+	// after that, without media although bytes arrive, and for closing the connection.
 	handshakeTime  = 10 * time.Second
 	firstMediaTime = 10 * time.Second
 	idleTime       = 10 * time.Second
 	noMediaTime    = 30 * time.Second
-	partingTime    = 2 * time.Second
+	closeTime      = 2 * time.Second
 
-	// maxBeforeKey is how many bytes an encoder may send before its stream key is accepted. The
-	// handshake takes 3 KiB of them.
+	// maxBeforeKey is the maximum number of bytes before a stream key is accepted. The handshake
+	// takes 3 KiB of them.
 	maxBeforeKey = 64 << 10
-	// maxCommand is how long a command or the metadata may be.
+	// maxCommand is the maximum size of a command or of the metadata.
 	maxCommand = 32 << 10
-	// maxMessage is how long a message with media may be: more than a key frame of 4K at
-	// 100 Mbit/s.
-	maxMessage = 8 << 20
-	// A server that takes a stream may send maxAnswers bytes, and one more for each answerShare
+	// maxMessage is the maximum size of a message with media.
+	maxMessage = codec.MaxFrame
+	// A server that receives a stream may send maxAnswers bytes, and one more for each answerShare
 	// bytes that it gets: it only has to acknowledge them.
 	maxAnswers  = 256 << 10
 	answerShare = 256
-	// maxParting is how much is read from an encoder that was told to go.
-	maxParting = 1 << 20
+	// maxDrain is the maximum number of bytes that are read from an encoder after it was refused.
+	maxDrain = 1 << 20
 
 	bufferSize   = 16 << 10
 	ourChunkSize = 64 << 10
 )
 
-// wire reads and writes the bytes of a connection. The other end has a time limit for each
-// step, and a limit of bytes.
+// wire reads and writes the bytes of a connection. It limits the time of each step, and the bytes
+// that the other end may send.
 type wire struct {
 	conn      net.Conn
-	until     time.Time // end of the present step; zero = media flows
+	until     time.Time // end of the current step; zero = media flows
 	lastMedia time.Time // when media was received; zero = none is expected
-	deadline  time.Time // that the connection has
+	deadline  time.Time // of the connection
 	limit     uint64    // bytes that the other end may send; 0 = any number
-	share     uint64    // it may send one more for each share of those it got; 0 = it may not
+	share     uint64    // it may send one more for each share bytes that it got; 0 = it may not
 	received  uint64
 	sent      atomic.Int64
 }
@@ -52,7 +53,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	until := w.until
 	if until.IsZero() && !w.lastMedia.IsZero() {
 		until = time.Now().Add(idleTime)
-		// A byte now and then does not keep a connection.
+		// Without media, single bytes do not keep a connection open.
 		if end := w.lastMedia.Add(noMediaTime); end.Before(until) {
 			until = end
 		}

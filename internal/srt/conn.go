@@ -16,24 +16,23 @@ import (
 )
 
 const (
-	// queueLength is how many packets wait for a reader, beside a thousand in the library: more
-	// than a second of 50 Mbit/s, if the disk is slow for a moment. More are lost.
+	// queueLength is how many packets may wait for the reader, beside a thousand in the library:
+	// more than a second of 50 Mbit/s, for a slow disk. Further packets are lost.
 	queueLength = 4096
-	// maxAhead is how many packets may wait for their delivery time: five seconds of 35 Mbit/s.
-	// The library walks through all of them a hundred times a second.
+	// maxAhead is how many packets may wait for their delivery time: five seconds of 35 Mbit/s. The
+	// library iterates over all of them a hundred times a second.
 	maxAhead = 1 << 14
-	// lookEvery is how often that limit is checked.
-	lookEvery = 250 * time.Millisecond
-	// drainEvery is how often it is checked whether everything was delivered after the peer
-	// ended the connection, and drainMore how much longer than the latency that may take.
+	// checkEvery is the interval of checks of that limit.
+	checkEvery = 250 * time.Millisecond
+	// After the peer has ended the connection, drainEvery is the interval of checks whether
+	// everything was delivered. That may take drainMore longer than the latency.
 	drainEvery = 10 * time.Millisecond
 	drainMore  = 500 * time.Millisecond
 
-	// Sending is never faster than this: the library drops what it can't queue.
+	// The maximum rate of sending: the library drops what it can't queue.
 	maxRate  = 32 << 20 // bytes a second
 	maxBurst = 512 << 10
-	// A connection is closed this much later than the peer's latency after the last write, but
-	// no later than maxLinger.
+	// A connection is closed after the peer's latency and lingerMore, but no later than maxLinger.
 	lingerMore = 200 * time.Millisecond
 	maxLinger  = 2 * time.Second
 )
@@ -44,14 +43,14 @@ type Conn struct {
 	hooks    *hooks
 	maxAhead int
 	received chan packet.Packet
-	over     chan struct{} // closed when nothing more is received
+	over     chan struct{} // closed when receiving has ended
 	closing  sync.Once
 
-	shutdown, finished         context.Context // the peer has ended the connection; reading is over
+	shutdown, finished         context.Context // the peer has ended the connection; reading has ended
 	noteShutdown, noteFinished context.CancelFunc
 
 	// Of the reader.
-	look    *time.Ticker
+	check   *time.Ticker
 	drainBy time.Time // zero = the peer has not ended the connection
 	packet  packet.Packet
 	rest    []byte // of the packet
@@ -63,7 +62,6 @@ type Conn struct {
 	wrote atomic.Bool
 }
 
-// newConn returns a connection that hears of its end. It must be started or forgotten.
 func newConn(h *hooks, maxAhead int) *Conn {
 	c := &Conn{
 		hooks: h, maxAhead: maxAhead, received: make(chan packet.Packet, queueLength),
@@ -74,9 +72,8 @@ func newConn(h *hooks, maxAhead int) *Conn {
 	return c
 }
 
-// start begins to receive.
 func (c *Conn) start(conn gosrt.Conn) {
-	c.conn, c.look = conn, time.NewTicker(lookEvery)
+	c.conn, c.check = conn, time.NewTicker(checkEvery)
 	go func() {
 		defer close(c.over)
 		defer close(c.received)
@@ -94,14 +91,7 @@ func (c *Conn) start(conn gosrt.Conn) {
 	}()
 }
 
-// hearShutdown notes that the peer ends the connection, and returns when everything that has
-// arrived is read.
-func (c *Conn) hearShutdown() {
-	c.noteShutdown()
-	<-c.finished.Done()
-}
-
-// Ended reports whether the peer has ended the connection, rather than fallen silent.
+// Ended reports whether the peer has ended the connection. If not, it was lost.
 func (c *Conn) Ended() bool { return c.shutdown.Err() != nil }
 
 // Latency returns how long packets wait before they are delivered.
@@ -114,8 +104,8 @@ func (c *Conn) stats() (s gosrt.Statistics) {
 	return s
 }
 
-// Read returns bytes of one packet. It returns io.EOF when nothing more comes: the peer has
-// ended the connection or fallen silent, or Close was called.
+// Read returns bytes of one packet. It returns io.EOF when the peer has ended the connection, when
+// the connection was lost, and after Close.
 func (c *Conn) Read(b []byte) (int, error) {
 	c.lost = false
 	for len(c.rest) == 0 {
@@ -134,7 +124,6 @@ func (c *Conn) Read(b []byte) (int, error) {
 // Lost reports whether packets are missing before what the last Read returned.
 func (c *Conn) Lost() bool { return c.lost }
 
-// nextPacket waits for a packet.
 func (c *Conn) nextPacket() error {
 	shutdown := c.shutdown.Done()
 	if !c.drainBy.IsZero() {
@@ -155,8 +144,8 @@ func (c *Conn) nextPacket() error {
 		case <-shutdown:
 			shutdown = nil
 			c.drainBy = time.Now().Add(c.Latency() + drainMore)
-			c.look.Reset(drainEvery)
-		case now := <-c.look.C:
+			c.check.Reset(drainEvery)
+		case now := <-c.check.C:
 			stats := c.stats()
 			switch waiting := stats.Instantaneous.PktRecvBuf; {
 			case waiting > uint64(c.maxAhead):
@@ -187,13 +176,13 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the connection. What was written is delivered first, if the peer still takes it. It
-// may take seconds, but a Read of a connection that was not written to returns at once.
+// Close ends the connection. It waits, up to seconds, until the peer has got what was written. A
+// Read of a connection without writes returns at once.
 func (c *Conn) Close() error {
 	c.closing.Do(func() {
 		if c.wrote.Load() {
-			// The peer holds back what it got for its latency, and drops what it has not
-			// delivered when the connection ends.
+			// The peer delivers packets after its latency, and drops the rest when the connection
+			// ends.
 			latency := time.Duration(c.stats().Instantaneous.MsSendTsbPdDelay) * time.Millisecond
 			select {
 			case <-c.over:
@@ -203,8 +192,8 @@ func (c *Conn) Close() error {
 		c.noteFinished()
 		_ = c.conn.Close()
 		<-c.over
-		c.look.Stop()
-		c.hooks.enter(c.conn.SocketId(), nil)
+		c.check.Stop()
+		c.hooks.register(c.conn.SocketId(), nil)
 	})
 	return nil
 }

@@ -13,11 +13,10 @@ import (
 	gosrt "github.com/datarhei/gosrt"
 )
 
-// MaxLatency is the longest latency that a URL may ask for.
+// MaxLatency is the maximum latency in a URL.
 const MaxLatency = 8 * time.Second
 
-// Why Dial fails, beside errors of resolve. None of them repeats what is in the URL, which may
-// be secret.
+// Errors of Dial, beside those of resolve. None repeats a part of the URL, which may be secret.
 var (
 	ErrURL     = errors.New("the URL is not of the form srt://host:port?streamid=…")
 	ErrMode    = errors.New("the mode in the URL is not caller")
@@ -49,12 +48,12 @@ func Dial(ctx context.Context, url string, resolve Resolver) (*Conn, error) {
 		return nil, fmt.Errorf("%w: %w", ErrConnect, err)
 	}
 	c := newConn(hooks, maxAhead)
-	hooks.enter(conn.SocketId(), c)
+	hooks.register(conn.SocketId(), c)
 	c.start(conn)
 	return c, nil
 }
 
-// parse returns what a URL asks for, with the other options as they are.
+// parse adds the options of a URL to a configuration.
 func parse(raw string, config gosrt.Config) (host, port string, _ gosrt.Config, err error) {
 	u, err := url.Parse(raw)
 	if err != nil {

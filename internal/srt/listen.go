@@ -23,8 +23,8 @@ type Listener struct {
 	listener   gosrt.Listener
 }
 
-// Listen listens on an address, which it shares with no other program. Callers must encrypt with
-// the passphrase; if it is empty, they must not encrypt.
+// Listen listens on an address. Callers must encrypt with the passphrase; if it is empty, they must
+// not encrypt.
 func Listen(address string, passphrase weir.Secret) (*Listener, error) {
 	addr, err := net.ResolveUDPAddr("udp", address) // the library takes no names
 	if err != nil {
@@ -36,9 +36,10 @@ func Listen(address string, passphrase weir.Secret) (*Listener, error) {
 		var failed error
 		err := c.Control(func(fd uintptr) {
 			failed = errors.Join(
-				// The library lets two programs listen on one address, of which one hears nothing.
+				// With the library's option, two programs could listen on one address, and one of
+				// them would get nothing.
 				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 0),
-				// The kernel gives less if it does not allow as much.
+				// The kernel may give less.
 				syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, receiveBuffer),
 			)
 		})
@@ -70,8 +71,8 @@ func (l *Listener) Accept() (*Request, error) {
 	}
 }
 
-// accept returns the next caller; nil = its handshake was malformed. The library does not check
-// all lengths in a handshake before it uses them.
+// accept returns the next caller; nil = its handshake was malformed. The library does not check all
+// lengths in a handshake before it uses them.
 func (l *Listener) accept() (request gosrt.ConnRequest, err error) {
 	defer func() {
 		if recover() != nil {
@@ -90,8 +91,8 @@ type Request struct {
 // RemoteAddr returns the address of the caller.
 func (r *Request) RemoteAddr() net.Addr { return r.request.RemoteAddr() }
 
-// StreamKey returns the stream key in the stream id of a caller that connects as it must. The
-// error says what is wrong, without the stream id; it is for Reject.
+// StreamKey checks the encryption of the caller and returns the stream key in its stream id. The
+// error is for Reject and does not contain the stream id.
 func (r *Request) StreamKey() (string, error) {
 	secret := r.listener.passphrase.Reveal()
 	switch size := r.packetSize(); {
@@ -109,21 +110,20 @@ func (r *Request) StreamKey() (string, error) {
 	return streamKey(r.request.StreamId())
 }
 
-// packetSize returns the size of packets to the caller. The library does not show it, and
-// allocates 4 GiB when a caller says that it is 0.
+// packetSize returns the packet size that the caller asks for. The library does not export it, and
+// allocates 4 GiB if it is 0.
 func (r *Request) packetSize() uint64 {
-	size := reflect.Indirect(reflect.ValueOf(r.request)).FieldByName("config").FieldByName("PayloadSize")
-	return size.Uint()
+	return reflect.Indirect(reflect.ValueOf(r.request)).FieldByName("config").FieldByName("PayloadSize").Uint()
 }
 
-// Accept takes the call. The connection must be closed.
+// Accept accepts the caller. The connection must be closed.
 func (r *Request) Accept() (*Conn, error) {
 	c := newConn(r.listener.hooks, r.listener.maxAhead)
-	// Before the connection exists, so that its end is heard however soon it comes.
-	r.listener.hooks.enter(r.request.SocketId(), c)
+	// It is registered before the connection exists, so that an early shutdown is not missed.
+	r.listener.hooks.register(r.request.SocketId(), c)
 	conn, err := r.request.Accept()
 	if err != nil {
-		r.listener.hooks.enter(r.request.SocketId(), nil)
+		r.listener.hooks.register(r.request.SocketId(), nil)
 		return nil, err
 	}
 	c.start(conn)
@@ -133,7 +133,7 @@ func (r *Request) Accept() (*Conn, error) {
 // ErrOverload rejects a caller because there are too many.
 var ErrOverload error = &refusal{gosrt.REJX_OVERLOAD, "there are too many connections"}
 
-// Reject tells the caller that it can't connect, with the code of SRT for a kind of error.
+// Reject rejects the caller with the SRT code for an error.
 func (r *Request) Reject(err error) { r.request.Reject(rejection(err)) }
 
 func rejection(err error) gosrt.RejectionReason {

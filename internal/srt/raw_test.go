@@ -17,8 +17,7 @@ import (
 	"weir/internal/weir"
 )
 
-// rawCaller is an encoder that sends what it is told, right or wrong, and never repeats
-// anything.
+// rawCaller is an encoder that sends valid and invalid packets, and never retransmits.
 type rawCaller struct {
 	t      *testing.T
 	conn   net.Conn
@@ -132,7 +131,7 @@ func TestPacketSize(t *testing.T) {
 	<-conns
 }
 
-// Packets that never come are reported, and the others are read.
+// Lost packets are reported, and the others are read.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	address, conns := startListener(t, "", maxAhead)
@@ -195,7 +194,7 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// What is sent to be delivered much later does not pile up.
+// The number of packets with late delivery times is limited.
 func TestAhead(t *testing.T) {
 	t.Parallel()
 	const limit = 1000

@@ -1,13 +1,12 @@
 // Package srt carries bytes over SRT, both ways.
 //
-// [Dial] calls a peer that a URL names (dial.go). [Listen] waits for callers: each is a
-// [Request] that is accepted or rejected (listen.go), and whose stream id has a stream key in it
-// (streamid.go). Both end in a [Conn] (conn.go), which reads and writes bytes without a look at
-// what they are; weir sends MPEG-TS.
+// [Dial] calls the peer of a URL (dial.go). [Listen] waits for callers: each is a [Request] that is
+// accepted or rejected (listen.go), with a stream key in its stream id (streamid.go). Both result
+// in a [Conn] (conn.go), which reads and writes bytes; weir sends MPEG-TS.
 //
-// This package is the only one that knows the SRT library. What the library lacks is made up
-// for here: a receive queue that is long enough, an end that delivers what has arrived, a limit
-// on what a peer may make it keep, a pace of sending that it can take.
+// This package is the only one that uses the SRT library. It adds what the library lacks: a longer
+// receive queue, a shutdown that delivers what has arrived, a limit of buffered packets, and a
+// limit of the sending rate.
 package srt
 
 import (
@@ -20,14 +19,14 @@ import (
 const (
 	// dialTimeout is how long a peer that is called may take to answer.
 	dialTimeout = 5 * time.Second
-	// idleTimeout is how long a peer may be silent. Peers send a keep-alive every second. What
-	// waits for its delivery time is lost when the connection ends, so the timeout is longer
-	// than the latency that is usual.
+	// idleTimeout is how long a peer may be silent. Peers send a keep-alive every second. Packets
+	// that wait for their delivery time are lost when the connection ends, so the timeout is longer
+	// than usual latencies.
 	idleTimeout = 5 * time.Second
-	// payloadSize is that of a packet: seven packets of MPEG-TS, which every receiver takes.
+	// payloadSize is the size of a packet: seven packets of MPEG-TS, which every receiver accepts.
 	payloadSize = 7 * 188
-	// readerInterval is how often the library's reader of a caller's socket looks whether the
-	// connection is over, with a margin.
+	// readerInterval is how often the library's reader of a caller's socket checks whether the
+	// connection has ended, with a margin.
 	readerInterval = 3100 * time.Millisecond
 )
 
@@ -40,8 +39,8 @@ func (h *hooks) config() gosrt.Config {
 	return c
 }
 
-// hooks is a logger of the library, which is the only way to get in between its steps. It knows
-// connections by the ids of their sockets. The library calls only Print.
+// hooks is a logger of the library: the library has no other hooks. It knows connections by the ids
+// of their sockets. The library calls only Print.
 type hooks struct {
 	gosrt.Logger
 
@@ -51,8 +50,8 @@ type hooks struct {
 
 func newHooks() *hooks { return &hooks{conns: map[uint32]*Conn{}} }
 
-// enter notes which connection has a socket; nil = none.
-func (h *hooks) enter(socket uint32, c *Conn) {
+// register notes the connection of a socket; nil = none.
+func (h *hooks) register(socket uint32, c *Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c == nil {
@@ -66,17 +65,18 @@ func (h *hooks) enter(socket uint32, c *Conn) {
 func (h *hooks) Print(topic string, socket uint32, _ int, message func() string) {
 	switch topic {
 	case "control:recv:shutdown:dump":
-		// The peer ends the connection. The library would drop at once what it has received
-		// and not delivered yet.
+		// The peer ends the connection. After this call, the library drops what it has received and
+		// not delivered yet, so it has to be read first.
 		h.mu.Lock()
 		c := h.conns[socket]
 		h.mu.Unlock()
 		if c != nil {
-			c.hearShutdown()
+			c.noteShutdown()
+			<-c.finished.Done()
 		}
 	case "dial":
-		// The reader of the socket never ends if the socket is closed before it has seen that
-		// the connection is over.
+		// The reader of the socket never ends if the socket is closed before it has seen the end of
+		// the connection.
 		if message() == "closing socket" {
 			time.Sleep(readerInterval)
 		}

@@ -79,7 +79,7 @@ func dial(t *testing.T, address, query string) (*Conn, error) {
 	return Dial(t.Context(), "srt://a.example:"+port+"?"+query, here)
 }
 
-// Everything that was written is read, also what was on its way at the end.
+// All written bytes are read, also those in flight at the end.
 func TestDial(t *testing.T) {
 	for name, tt := range map[string]struct {
 		query  string

@@ -7,9 +7,8 @@ import (
 )
 
 // streamKey returns the stream key in a stream id, which has one of three forms: the key itself,
-// publish:<streamKey>, or that of SRT's own guidelines, #!::r=<streamKey>,m=publish.
-//
-// The error does not repeat the stream id, because there is a key in it.
+// publish:<streamKey>, or that of SRT's guidelines, #!::r=<streamKey>,m=publish. The error does not
+// contain the stream id, which is secret.
 func streamKey(id string) (string, error) {
 	const forms = "the streamid must be <streamKey>, publish:<streamKey> or #!::r=<streamKey>,m=publish"
 	mode, key := "publish", id

@@ -35,7 +35,7 @@ func TestStreamKey(t *testing.T) {
 		if err != nil {
 			code = rejection(err)
 			if strings.Contains(err.Error(), "1234") {
-				t.Errorf("%q: the reason tells the key: %v", tt.id, err)
+				t.Errorf("%q: the reason contains the key: %v", tt.id, err)
 			}
 		}
 		if key != tt.key || code != tt.code {

@@ -31,8 +31,8 @@ func hexSum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestImportedAsset makes an asset from a URL: it is played before it is ready, and
-// has all that belongs to it then.
+// TestImportedAsset makes an asset from a URL: it is played before it is ready, and has all that
+// belongs to it then.
 func TestImportedAsset(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	server, caller := serve(t, plainClip(t)), n.account(t, "ann")
@@ -56,7 +56,7 @@ func TestImportedAsset(t *testing.T) {
 		t.Errorf("output = %+v", spec)
 	}
 
-	// What can be played when.
+	// When the asset can be played.
 	var phases []weir.AssetPhase
 	early := false
 	for _, e := range n.events(t, caller, "asset/"+asset.ID) {
@@ -71,7 +71,7 @@ func TestImportedAsset(t *testing.T) {
 		t.Errorf("phases = %v; played before it was ready: %v", phases, early)
 	}
 
-	// What is there.
+	// The files that exist.
 	p, err := media.LoadPresentation(t.Context(), n.Media, assetFolder(asset.ID))
 	if err != nil || !p.Complete || len(p.Renditions) < 2 || len(p.Audio) != 1 {
 		t.Errorf("presentation = %+v, %v", p, err)
@@ -95,9 +95,9 @@ func TestImportedAsset(t *testing.T) {
 		t.Errorf("files = %+v", ready.Files)
 	}
 
-	// What it was made from goes, what is played stays.
+	// The source tracks are deleted, the renditions stay.
 	folder := filepath.Join(n.Dir, "../media", assetFolder(asset.ID))
-	eventually(t, "tracks of the source gone", func() bool {
+	eventually(t, "tracks of the source deleted", func() bool {
 		left, err := filepath.Glob(filepath.Join(folder, "source-audio*"))
 		return err == nil && len(left) == 0
 	})
@@ -107,7 +107,7 @@ func TestImportedAsset(t *testing.T) {
 		}
 	}
 
-	// And gone again.
+	// Deleted again.
 	n.inTx(t, func(tx *store.Tx) error {
 		_, err := tx.UpdateAsset(t.Context(), asset.ID, func(a *weir.Asset) error { a.Delete(time.Now().Add(-8 * 24 * time.Hour)); return nil })
 		return err
@@ -115,7 +115,7 @@ func TestImportedAsset(t *testing.T) {
 	if err := n.tidy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "bytes of the asset gone", func() bool { return empty(filepath.Join(n.Dir, "../media/asset")) })
+	eventually(t, "bytes of the asset deleted", func() bool { return empty(filepath.Join(n.Dir, "../media/asset")) })
 	if a, err := n.Store.Asset(t.Context(), asset.ID); err != nil || a.Status.Phase != weir.AssetDeleted || a.PlaybackURL != "" {
 		t.Errorf("deleted asset = %+v, %v", a, err)
 	}
@@ -167,8 +167,8 @@ func TestUploadedAsset(t *testing.T) {
 	}
 }
 
-// TestSequentialAsset makes an asset of a source that can't be taken apart: the job
-// that fetched it does all pieces.
+// TestSequentialAsset makes an asset of a source that can't be taken apart: the job that fetched it
+// does all pieces.
 func TestSequentialAsset(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	caller := n.account(t, "ann")
@@ -184,7 +184,7 @@ func TestSequentialAsset(t *testing.T) {
 	if _, err := n.Media.Stat(t.Context(), assetFolder(asset.ID)+"/thumbnails/thumbnails.vtt"); err != nil {
 		t.Errorf("thumbnails: %v", err)
 	}
-	eventually(t, "sound of the source gone", func() bool {
+	eventually(t, "audio of the source deleted", func() bool {
 		left, err := filepath.Glob(filepath.Join(n.Dir, "../media", assetFolder(asset.ID), "source*"))
 		return err == nil && len(left) == 0
 	})
@@ -199,7 +199,7 @@ func TestSequentialAsset(t *testing.T) {
 	}
 }
 
-// encrypt is what a caller does to a file.
+// encrypt encrypts a file like a caller.
 func encrypt(t *testing.T, data, key []byte) []byte {
 	t.Helper()
 	return encryptWith(t, data, bytes.Repeat([]byte{3}, aes.BlockSize), key)
@@ -250,7 +250,7 @@ func TestEncryptedAsset(t *testing.T) {
 			bytes.Contains(e.Payload, []byte(`"errorMessage":"the keys are away","retries":1`))
 	}
 	if !waited {
-		t.Error("no event tells of the attempt that failed")
+		t.Error("no event about the failed attempt")
 	}
 	for _, e := range n.events(t, caller, "asset/"+asset.ID) {
 		if snapshot(t, e).Status.Phase == weir.AssetFailed {
@@ -282,12 +282,12 @@ func TestObjectStore(t *testing.T) {
 	if err := n.tidy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "copy of the asset gone", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
+	eventually(t, "copy of the asset deleted", func() bool { return empty(filepath.Join(bucket.Dir, asset.PlaybackID)) })
 }
 
-// TestUploadNeverCame gives up an asset that nobody sends. What came of it goes, also the
-// part that was just being written.
-func TestUploadNeverCame(t *testing.T) {
+// TestUploadExpires fails an asset that is not uploaded in time. Its parts are deleted later, with
+// the one that was being written at that moment.
+func TestUploadExpires(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	h.options = func(o *Options) { o.UploadExpiry = -time.Hour }
@@ -312,5 +312,12 @@ func TestUploadNeverCame(t *testing.T) {
 	if task, err := n.Store.Task(t.Context(), task.ID); err != nil || task.Status.Phase != weir.TaskFailed {
 		t.Errorf("task = %+v, %v", task.Status, err)
 	}
-	eventually(t, "bytes of the upload gone", func() bool { return empty(filepath.Join(n.Dir, "../media/upload")) })
+	jobs, err := n.Store.JobStats(t.Context())
+	if err != nil || jobs[[2]string{"control", "scheduled"}] != 1 {
+		t.Errorf("the purge is not scheduled: %v, %v", jobs, err)
+	}
+	// It is due when the last part must have arrived. The test does not wait for it.
+	if err := n.purgeAsset(t.Context(), store.Job{}, asset.ID); err != nil || !empty(filepath.Join(n.Dir, "../media/upload")) {
+		t.Errorf("the parts are not deleted: %v", err)
+	}
 }

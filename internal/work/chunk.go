@@ -13,12 +13,11 @@ import (
 	"weir/internal/weir"
 )
 
-// piece is the store.Handler of store.JobPiece.
+// piece handles store.JobPiece.
 func (w *Work) piece(ctx context.Context, job store.Job) error {
 	return w.doPiece(ctx, job, func(tx *store.Tx) (store.Work, store.Piece, bool, error) { return tx.StartPiece(ctx, job) })
 }
 
-// doPiece does one piece of a task.
 func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx) (store.Work, store.Piece, bool, error)) error {
 	var state store.Work
 	var p store.Piece
@@ -29,9 +28,9 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	}); err != nil || !ok {
 		return err
 	}
-	var plan vod.Plan
-	if err := json.Unmarshal(state.Plan, &plan); err != nil {
-		return fmt.Errorf("plan of task %s: %w", state.TaskID, err)
+	plan, err := planOf(state)
+	if err != nil {
+		return err
 	}
 	note := func(share float64) {
 		w.progress.note(state.TaskID, func(t *taskProgress) { t.step, t.fetched, t.prepared, t.pieces[p.Name] = stepEncoding, 1, 1, share })
@@ -52,7 +51,13 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	return nil
 }
 
-// makePiece lets the engine make a piece, and returns what came of it.
+func planOf(state store.Work) (plan vod.Plan, err error) {
+	if err := json.Unmarshal(state.Plan, &plan); err != nil {
+		return plan, fmt.Errorf("plan of task %s: %w", state.TaskID, err)
+	}
+	return plan, nil
+}
+
 func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, plan vod.Plan, note func(float64)) (result, stats json.RawMessage, err error) {
 	var made, learned any
 	switch {
@@ -109,9 +114,8 @@ func (w *Work) makeThumbnails(ctx context.Context, state store.Work, plan vod.Pl
 	return w.Engine.Thumbnails(ctx, plan, chunks)
 }
 
-// learned returns what the first chunks tell those after them. It is always that of
-// the same chunks, however many are done by now: so a chunk that is encoded again comes
-// out the same.
+// learned returns the statistics of the first chunks, which the encoder uses for later ones. They
+// are always those of the same chunks, so a chunk that is encoded again is the same.
 func (w *Work) learned(ctx context.Context, taskID string, first int) ([]vod.ChunkStats, error) {
 	if first == 0 {
 		return nil, nil
@@ -132,7 +136,7 @@ func (w *Work) learned(ctx context.Context, taskID string, first int) ([]vod.Chu
 	return all, nil
 }
 
-// sequentialFile is the source of a task that is encoded from its file.
+// sequentialFile returns the source file of a task that can't be split.
 func (w *Work) sequentialFile(ctx context.Context, state store.Work) (string, error) {
 	t, err := w.Store.Task(ctx, state.TaskID)
 	if err != nil {

@@ -2,7 +2,6 @@ package work
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"weir/internal/blob"
@@ -11,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// export sends the file of an asset to an address of its owner's.
+// export sends the file of an asset to a URL of its owner.
 func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 	if t.Params.Export == nil || t.Params.Export.Custom == nil {
 		return weir.Errorf(weir.Unavailable, "copies to IPFS are not available here; export to a custom URL")
@@ -41,21 +40,13 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 	}, w.Caller); err != nil {
 		return err
 	}
-	err = w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
+	return w.ended(ctx, t, w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
 		return w.complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}}, nil)
-	})
-	if errors.Is(err, errNothingToDo) {
-		return nil
-	}
-	if err == nil {
-		w.completed.Add(1)
-		w.Log.InfoContext(ctx, "task completed", "task", t.ID, "type", t.Type)
-	}
-	return err
+	}))
 }
 
-// exported returns the file that an asset is exported as: its source, or of a recording the
-// MP4 file that is made of its segments.
+// exported returns the file of an asset: its source, or for a recording an MP4 file made of its
+// segments.
 func (w *Work) exported(ctx context.Context, a weir.Asset) (size int64, open func(context.Context) (io.ReadCloser, error), err error) {
 	if a.Source.Type == weir.SourceRecording {
 		file, err := media.RecordingFile(ctx, w.Media, assetFolder(a.ID))
@@ -77,7 +68,7 @@ func (w *Work) exported(ctx context.Context, a weir.Asset) (size int64, open fun
 	}, nil
 }
 
-// sending notes how much of a file is on its way.
+// sending reports how much of a file was sent.
 type sending struct {
 	io.ReadCloser
 	done, size int64

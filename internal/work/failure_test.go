@@ -21,7 +21,7 @@ import (
 	"weir/internal/weir"
 )
 
-// TestFinalFailure shows that what can't get better fails at once.
+// TestFinalFailure: a permanent error fails the task at once.
 func TestFinalFailure(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
@@ -43,8 +43,7 @@ func TestFinalFailure(t *testing.T) {
 	}
 }
 
-// TestRetries shows that a task is tried three times, and that an asset fails with
-// its task.
+// TestRetries shows that a task is tried three times, and that an asset fails with its task.
 func TestRetries(t *testing.T) {
 	h := newFixture(t)
 	h.options = func(o *Options) {
@@ -65,8 +64,8 @@ func TestRetries(t *testing.T) {
 	eventually(t, "two retries and a failure counted", func() bool { s := n.Stats(); return s.Retried == 2 && s.Failed == 1 })
 }
 
-// TestPresignedSource fetches a source with the signature in its URL, also when the task is retried.
-// Nobody is shown the signature.
+// TestPresignedSource fetches a source with the signature in its URL, also when the task is
+// retried. The signature is never shown.
 func TestPresignedSource(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	caller, data := n.account(t, "ann"), plainClip(t)
@@ -108,7 +107,7 @@ func TestPresignedSource(t *testing.T) {
 }
 
 // TestDamagedSource completes the task of a source that is damaged and still plays, with a word
-// about the damage, for who asks and for who is told.
+// about the damage, in the API and in events.
 func TestDamagedSource(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
@@ -129,7 +128,7 @@ func TestDamagedSource(t *testing.T) {
 	}
 }
 
-// TestCancel stops a task whose source does not go on.
+// TestCancel cancels a task whose source has stalled.
 func TestCancel(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, caller := s3test.Start(t), n.account(t, "ann")
@@ -186,8 +185,8 @@ func TestDeletedAsset(t *testing.T) {
 	}
 }
 
-// TestCrash kills a node in the middle of a task: its next life goes on with what is
-// done, and the outcome is that of a task that was never disturbed.
+// TestCrash kills a node in the middle of a task: after its restart the task continues, and the
+// outcome is that of a task that was never disturbed.
 func TestCrash(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { testCrash(t, newFixture(t)) })
 	t.Run("postgres", func(t *testing.T) {
@@ -244,7 +243,7 @@ func testCrash(t *testing.T, h *fixture) {
 
 func oneSlot(o *Options) { o.Slots = 1 }
 
-// What tells a process of this test's where it is to work.
+// The environment of a node process.
 const (
 	houseVariable    = "WEIR_TEST_HOUSE"
 	databaseVariable = "WEIR_TEST_HOUSE_DATABASE"
@@ -284,7 +283,7 @@ func TestNodeProcess(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// TestFairness has an account with many tasks and one that comes later with one.
+// TestFairness has an account with many tasks and a second one that adds one later.
 func TestFairness(t *testing.T) {
 	h := newFixture(t)
 	h.options = func(o *Options) { o.Slots, o.MaxRunning = 1, 2 }

@@ -10,13 +10,12 @@ import (
 	"weir/internal/weir"
 )
 
-// ownError is a failure of the store, which is no fault of the task: the job is
-// simply done again.
+// ownError is an error of the store. The task is not to blame: the job is done again.
 type ownError struct{ error }
 
 func (e ownError) Unwrap() error { return e.error }
 
-// tx is a transaction at the end, or in the middle, of a job.
+// tx runs a transaction of a job, and emits its events.
 func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
 	err := w.Store.JobTx(ctx, job, func(tx *store.Tx) error {
 		events := weir.NewEventBatch(w.Base, time.Now())
@@ -31,8 +30,8 @@ func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.E
 	return nil
 }
 
-// counted is a handler of a job about a task: what it returns decides what becomes
-// of the task.
+// counted returns the handler of a job of a task. An error fails the task, or delays it for another
+// attempt.
 func (w *Work) counted(do func(ctx context.Context, job store.Job) error) store.Handler {
 	return func(ctx context.Context, job store.Job) error {
 		taskID, _, _ := strings.Cut(job.Ref, "/")
@@ -46,23 +45,23 @@ func (w *Work) counted(do func(ctx context.Context, job store.Job) error) store.
 			return err
 		}
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return err // the node stops, or the job was taken from it
+			return err // the node stops, or another node has taken the job
 		}
-		// The job's own time may be over.
+		// The timeout of the job may have ended its context.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		return w.fail(ctx, job, taskID, err)
 	}
 }
 
-// The sentences of failures that have none of their own; clients compare them.
+// Error messages of tasks; clients compare them.
 const (
 	messageInternal = "internal error processing file"
 	messageTimeout  = "execution timeout"
 	messageDeleted  = "task cancelled, asset has been deleted"
 )
 
-// message is what the owner of a task is told of a failure.
+// message returns the message of an error for the owner of a task.
 func message(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return messageTimeout
@@ -74,7 +73,7 @@ func message(err error) string {
 	return strings.Join(e.Messages, "; ")
 }
 
-// fail ends a task, or makes it wait for another attempt when that may help.
+// fail ends a task, or delays it for another attempt if that may help.
 func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure error) error {
 	text := message(failure)
 	var ended bool
@@ -83,7 +82,7 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 		ended, delay = false, 0
 		t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 			if t.Status.Phase != weir.TaskRunning {
-				return errNothingToDo // another piece failed first, or somebody has cancelled it
+				return errNothingToDo // another piece failed first, or the task was cancelled
 			}
 			if weir.Retriable(failure) {
 				if retry, ok := t.Again(text, events.Now); ok {
@@ -126,7 +125,7 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 // errNothingToDo ends a transaction that has nothing to change.
 var errNothingToDo = errors.New("nothing to do")
 
-// complete ends a task and what it made.
+// complete marks a task as completed.
 func (w *Work) complete(ctx context.Context, tx *store.Tx, events *weir.EventBatch, taskID string, output *weir.TaskOutput, warnings []string) error {
 	t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 		if t.Status.Phase != weir.TaskRunning {

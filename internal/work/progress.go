@@ -10,7 +10,7 @@ import (
 	"weir/internal/weir"
 )
 
-// The stages of a task, as people see them.
+// The steps of a task, for people.
 const (
 	stepFetching   = "downloading"
 	stepPreparing  = "preparing"
@@ -29,12 +29,12 @@ const (
 
 const (
 	progressEvery = time.Second
-	tellEvery     = 10 * time.Second // events of progress, unless it is more than
-	tellStep      = 0.05
+	// There is an event after this time, or after this much progress.
+	eventEvery = 10 * time.Second
+	eventStep  = 0.05
 )
 
-// progress is how far the tasks are that this node works on. It is written once a
-// second, however often it is told.
+// progress holds the progress of the tasks on this node until it is written, once a second.
 type progress struct {
 	mu    sync.Mutex
 	tasks map[string]*taskProgress
@@ -44,11 +44,10 @@ type taskProgress struct {
 	step      string
 	fetched   float64 // 0 to 1
 	prepared  float64
-	published float64 // for what has no pieces
+	published float64 // of tasks without pieces
 	pieces    map[string]float64
 }
 
-// note remembers how far a task is, until it is written.
 func (p *progress) note(taskID string, change func(*taskProgress)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +60,7 @@ func (p *progress) note(taskID string, change func(*taskProgress)) {
 	change(p.tasks[taskID])
 }
 
-// take returns what was noted since the last time.
+// take returns the changes since the last call.
 func (p *progress) take() map[string]*taskProgress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +69,6 @@ func (p *progress) take() map[string]*taskProgress {
 	return tasks
 }
 
-// reportProgress writes how far the tasks are, until ctx ends.
 func (w *Work) reportProgress(ctx context.Context) {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -88,7 +86,6 @@ func (w *Work) reportProgress(ctx context.Context) {
 	}
 }
 
-// writeProgress writes how far a task is, and tells of it now and then.
 func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress) error {
 	err := w.Store.Tx(ctx, func(tx *store.Tx) error {
 		events := weir.NewEventBatch(w.Base, time.Now())
@@ -120,7 +117,7 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 		if err != nil {
 			return err
 		}
-		return w.tell(ctx, tx, events, t, state)
+		return w.writeAssetProgress(ctx, tx, events, t, state)
 	})
 	if errors.Is(err, errNothingToDo) {
 		return nil
@@ -128,12 +125,12 @@ func (w *Work) writeProgress(ctx context.Context, taskID string, p *taskProgress
 	return err
 }
 
-// tell notes the progress of a task on its asset, and tells of both when enough has
-// happened since the last time.
-func (w *Work) tell(ctx context.Context, tx *store.Tx, events *weir.EventBatch, t weir.Task, state store.Work) error {
+// writeAssetProgress writes the progress of a task to its asset, and emits events of both if enough
+// has changed.
+func (w *Work) writeAssetProgress(ctx context.Context, tx *store.Tx, events *weir.EventBatch, t weir.Task, state store.Work) error {
 	share := *t.Status.Progress
-	telling := events.Now.Sub(state.ReportedAt.Time()) >= tellEvery || share-state.Reported >= tellStep
-	if telling {
+	emits := events.Now.Sub(state.ReportedAt.Time()) >= eventEvery || share-state.Reported >= eventStep
+	if emits {
 		if _, err := tx.UpdateWork(ctx, t.ID, func(s *store.Work) { s.ReportedAt, s.Reported = weir.At(events.Now), share }); err != nil {
 			return err
 		}
@@ -144,15 +141,14 @@ func (w *Work) tell(ctx context.Context, tx *store.Tx, events *weir.EventBatch, 
 		if err != nil {
 			return err
 		}
-		if telling {
+		if emits {
 			events.Asset(weir.AssetUpdated, a)
 		}
 	}
 	return tx.EmitBatch(ctx, events)
 }
 
-// overall is the progress of a task: of fetching and taking apart, of its pieces, and
-// of publishing.
+// overall returns the progress of a task: fetching and splitting, its pieces, and publishing.
 func overall(state store.Work, encoded float64) float64 {
 	if state.Pieces == 0 && state.Plan != nil {
 		encoded = 1
@@ -160,7 +156,7 @@ func overall(state store.Work, encoded float64) float64 {
 	return (shareFetch+sharePrepare)*state.Imported + shareEncode*encoded + sharePublish*state.Published
 }
 
-// eta is when a task will be done if it goes on as it has; zero while nobody can tell.
+// eta returns the estimated end of a task; zero = not known.
 func eta(state store.Work, encoded float64, now time.Time) time.Time {
 	done := encoded - state.Before
 	if state.EncodingAt == 0 || done < 0.02 || encoded >= 1 {

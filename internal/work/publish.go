@@ -15,14 +15,14 @@ import (
 	"weir/internal/weir"
 )
 
-// published is how far the publishing of a task is.
+// published is the state of the publishing of a task.
 type published struct {
 	Asset     *vod.AssetState   `json:"asset,omitempty"` // in weir's own storage
-	Files     *vod.PublishState `json:"files,omitempty"` // in storage of the caller's
+	Files     *vod.PublishState `json:"files,omitempty"` // in the caller's storage
 	RequestID string            `json:"requestId,omitempty"`
 }
 
-// publication is one job that publishes.
+// publication is a job that publishes.
 type publication struct {
 	*Work
 	job   store.Job
@@ -35,8 +35,8 @@ type publication struct {
 	warnings     []string // about the source
 }
 
-// publish is the store.Handler of store.JobPublish: it puts what is done of a task
-// where it belongs, and when that is everything, completes the task.
+// publish handles store.JobPublish: it publishes finished pieces of a task, and completes the task
+// after the last one.
 func (w *Work) publish(ctx context.Context, job store.Job) error {
 	p := &publication{Work: w, job: job}
 	var ok bool
@@ -49,7 +49,7 @@ func (w *Work) publish(ctx context.Context, job store.Job) error {
 	if err := p.load(ctx); err != nil {
 		return err
 	}
-	if p.state.Complete() || p.state.Pieces == 0 {
+	if p.finished() {
 		w.progress.note(p.task.ID, func(t *taskProgress) { t.step = stepPublishing })
 		if err := vod.CheckFrames(p.plan, p.video); err != nil {
 			return err
@@ -64,13 +64,13 @@ func (w *Work) publish(ctx context.Context, job store.Job) error {
 	return p.publishFiles(ctx)
 }
 
-// load reads the plan, what was done of it, and what was published before.
+// load reads the plan, the finished pieces, and what was published before.
 func (p *publication) load(ctx context.Context) (err error) {
 	if p.task, err = p.Store.Task(ctx, p.state.TaskID); err != nil {
 		return ownError{err}
 	}
-	if err := json.Unmarshal(p.state.Plan, &p.plan); err != nil {
-		return fmt.Errorf("plan of task %s: %w", p.task.ID, err)
+	if p.plan, err = planOf(p.state); err != nil {
+		return err
 	}
 	if p.state.Publisher != nil {
 		if err := json.Unmarshal(p.state.Publisher, &p.done); err != nil {
@@ -90,8 +90,8 @@ func (p *publication) load(ctx context.Context) (err error) {
 	return err
 }
 
-// publishable returns the pieces whose results can be published: the first chunks
-// without a gap, and the audio.
+// publishable returns the names of pieces that can be published: the first chunks without a gap,
+// and the audio.
 func (p *publication) publishable(ctx context.Context) (names []string, err error) {
 	pieces, err := p.Store.Pieces(ctx, p.task.ID)
 	if err != nil {
@@ -105,7 +105,6 @@ func (p *publication) publishable(ctx context.Context) (names []string, err erro
 	return names, nil
 }
 
-// results returns what became of pieces.
 func (w *Work) results(ctx context.Context, taskID string, names []string) (chunks []vod.ChunkResult, audio []vod.RenditionResult, err error) {
 	results, err := w.Store.PieceResults(ctx, taskID, names)
 	if err != nil {
@@ -128,10 +127,10 @@ func (w *Work) results(ctx context.Context, taskID string, names []string) (chun
 	return chunks, audio, nil
 }
 
-// finished reports whether there is nothing more to come.
+// finished reports whether all pieces are done.
 func (p *publication) finished() bool { return p.state.Complete() || p.state.Pieces == 0 }
 
-// share is how much of the output is where it belongs.
+// share returns the published share of the output.
 func (p *publication) share() float64 {
 	if p.state.Pieces == 0 {
 		return 1
@@ -139,7 +138,7 @@ func (p *publication) share() float64 {
 	return float64(p.state.Done) / float64(p.state.Pieces)
 }
 
-// save keeps how far publishing is.
+// save writes the state of the publishing.
 func (p *publication) save(ctx context.Context, tx *store.Tx, share float64) error {
 	text, err := json.Marshal(p.done)
 	if err != nil {
@@ -149,9 +148,9 @@ func (p *publication) save(ctx context.Context, tx *store.Tx, share float64) err
 	return err
 }
 
-// end keeps how far publishing is and lets another job go on when there is more.
+// end writes the state of the publishing, and lets another job continue.
 func (p *publication) end(ctx context.Context, also func(tx *store.Tx, events *weir.EventBatch) error) error {
-	err := p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
+	return p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		if err := p.save(ctx, tx, p.share()); err != nil {
 			return err
 		}
@@ -162,10 +161,9 @@ func (p *publication) end(ctx context.Context, also func(tx *store.Tx, events *w
 		}
 		return tx.EndPublish(ctx, p.job, p.state)
 	})
-	return err
 }
 
-// publishFiles puts the outputs of a transcode task into the caller's storage.
+// publishFiles writes the outputs of a transcode task to the caller's storage.
 func (p *publication) publishFiles(ctx context.Context) error {
 	pub, done, err := p.publisher(p.state, p.task, weir.ObjectStore{})
 	if err != nil {
@@ -179,39 +177,40 @@ func (p *publication) publishFiles(ctx context.Context) error {
 		return p.end(ctx, nil)
 	}
 	output := pub.Output(p.done.Files, p.plan.Source, p.video, p.audio, p.done.RequestID)
-	err = p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
+	return p.ended(ctx, p.task, p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
 			return err
 		}
 		return p.save(ctx, tx, 1)
-	})
-	return p.ended(ctx, err)
+	}))
 }
 
-// put publishes what is new, and keeps what must not be forgotten of it.
+// put publishes what is new, and saves the state.
 func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
 	if p.done.Files == nil {
 		p.done.Files, p.done.RequestID = &vod.PublishState{}, vod.NewRequestID()
 	}
+	save := func(ctx context.Context) error {
+		return p.tx(ctx, p.job, func(tx *store.Tx, _ *weir.EventBatch) error { return p.save(ctx, tx, 0) })
+	}
 	pub.Save = func(ctx context.Context, state *vod.PublishState) error {
 		p.done.Files = state
-		return p.tx(ctx, p.job, func(tx *store.Tx, _ *weir.EventBatch) error { return p.save(ctx, tx, 0) })
+		return save(ctx)
 	}
 	err := pub.Publish(ctx, p.done.Files, p.video, p.audio)
 	if err == nil && p.finished() && !p.done.Files.Finished {
 		err = errors.New("everything is done and not everything is published")
 	}
 	if err != nil && ctx.Err() == nil {
-		// What was done nevertheless need not be done again.
-		if saveErr := p.tx(ctx, p.job, func(tx *store.Tx, _ *weir.EventBatch) error { return p.save(ctx, tx, 0) }); saveErr != nil {
+		// The next attempt continues after what was published.
+		if saveErr := save(ctx); saveErr != nil {
 			p.Log.WarnContext(ctx, "what was published could not be noted", "task", p.task.ID, "err", saveErr)
 		}
 	}
 	return notSaved(err)
 }
 
-// notSaved puts the sentence that clients know in front of what the caller's storage
-// said.
+// notSaved puts the message that clients know in front of an error of the caller's storage.
 func notSaved(err error) error {
 	e, ok := errors.AsType[*weir.Error](err)
 	_, own := errors.AsType[ownError](err)
@@ -221,8 +220,8 @@ func notSaved(err error) error {
 	return weir.Wrap(e.Kind, e.Err, "error saving file to storage: %s", strings.Join(e.Messages, "; "))
 }
 
-// publisher returns what puts the outputs of a task, or of an asset in an object
-// store of its owner's, into the caller's storage.
+// publisher returns the publisher for the outputs of a task, or of an asset with an object store.
+// The function that it returns closes the storage.
 func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vod.Publisher, func(), error) {
 	url, outputs := o.URL.Reveal(), weir.TranscodeOutputs{}
 	if p := t.Params.Transcode; p != nil {
@@ -241,26 +240,38 @@ func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vo
 	}
 	var plan vod.Plan
 	if state.Plan != nil {
-		if err := json.Unmarshal(state.Plan, &plan); err != nil {
-			return nil, nil, fmt.Errorf("plan of task %s: %w", t.ID, err)
+		if plan, err = planOf(state); err != nil {
+			return nil, nil, err
 		}
 	}
 	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}, func() { _ = dest.Close() }, nil
 }
 
-// ended counts a task that is completed. That there was nothing to do is no error.
-func (p *publication) ended(ctx context.Context, err error) error {
+// ended counts a task if err, of the transaction that completed it, is nil.
+func (w *Work) ended(ctx context.Context, t weir.Task, err error) error {
 	if errors.Is(err, errNothingToDo) {
 		return nil
 	}
 	if err == nil {
-		p.completed.Add(1)
-		p.Log.InfoContext(ctx, "task completed", "task", p.task.ID, "type", p.task.Type)
+		w.completed.Add(1)
+		w.Log.InfoContext(ctx, "task completed", "task", t.ID, "type", t.Type)
 	}
 	return err
 }
 
-// publishAsset lets viewers see what is done of an asset.
+// asset returns the asset of the task.
+func (p *publication) asset(ctx context.Context) (weir.Asset, error) {
+	asset, err := p.Store.Asset(ctx, p.task.OutputAssetID)
+	if err != nil {
+		return asset, ownError{err}
+	}
+	if asset.Deleted {
+		return asset, weir.Errorf(weir.Gone, messageDeleted)
+	}
+	return asset, nil
+}
+
+// publishAsset publishes what is done of an asset for viewers.
 func (p *publication) publishAsset(ctx context.Context) error {
 	if p.done.Asset == nil {
 		p.done.Asset = &vod.AssetState{}
@@ -277,12 +288,9 @@ func (p *publication) publishAsset(ctx context.Context) error {
 			return p.playable(ctx, tx, events)
 		})
 	}
-	asset, err := p.Store.Asset(ctx, p.task.OutputAssetID)
+	asset, err := p.asset(ctx)
 	if err != nil {
-		return ownError{err}
-	}
-	if asset.Deleted {
-		return weir.Errorf(weir.Gone, messageDeleted)
+		return err
 	}
 	p.describe(&asset)
 	files, err := p.files(asset)
@@ -303,12 +311,12 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	}, weir.AssetUpdated, weir.AssetReadyEvent)
 }
 
-// finish completes the task and changes the asset that it made, and tells of it.
+// finish completes the task, changes its asset and emits events.
 func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(*weir.Asset, time.Time), names ...weir.EventName) error {
-	err := p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
+	return p.ended(ctx, p.task, p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		made := asset
 		change(&made, events.Now)
-		made.PlaybackURL, made.DownloadURL = "", "" // they are the asset's own matter
+		made.PlaybackURL, made.DownloadURL = "", "" // only the asset itself has them
 		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}, p.warnings); err != nil {
 			return err
 		}
@@ -323,11 +331,10 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(
 			events.Asset(name, changed)
 		}
 		return nil
-	})
-	return p.ended(ctx, err)
+	}))
 }
 
-// playable notes that an asset can be played, though it is not ready.
+// playable sets the playback URL of an asset that is not ready yet.
 func (p *publication) playable(ctx context.Context, tx *store.Tx, events *weir.EventBatch) error {
 	changed := false
 	a, err := tx.UpdateAsset(ctx, p.task.OutputAssetID, func(a *weir.Asset) error {
@@ -345,9 +352,9 @@ func (p *publication) playable(ctx context.Context, tx *store.Tx, events *weir.E
 
 func playbackURL(a weir.Asset) string { return "/hls/" + a.PlaybackID + "/index.m3u8" }
 
-// downloadURL is where the source of an asset can be had, if it is kept.
+// downloadURL returns the URL of the source of an asset, if it is kept.
 func (p *publication) downloadURL(a weir.Asset) string {
-	if !p.kept() {
+	if !p.origin().Kept {
 		return ""
 	}
 	name := "video"
@@ -362,7 +369,7 @@ func (p *publication) downloadURL(a weir.Asset) string {
 	return "/hls/" + a.PlaybackID + "/download/" + name
 }
 
-// describe notes on an asset what its source is.
+// describe sets the properties of the source on an asset.
 func (p *publication) describe(a *weir.Asset) {
 	o, spec := p.origin(), p.plan.Source.Probe.VideoSpec()
 	a.VideoSpec, a.Size = &spec, o.Size
@@ -373,22 +380,17 @@ func (p *publication) describe(a *weir.Asset) {
 	}
 }
 
-// origin returns what is known of the file that the source was.
 func (p *publication) origin() (o origin) {
 	_ = json.Unmarshal(p.state.Source, &o) // written by noteSource
 	return o
 }
 
-// kept reports whether the source of an asset stays with it.
-func (p *publication) kept() bool { return p.origin().Kept }
-
-// mp4Until is the length in seconds up to which assets have MP4 files unasked.
+// mp4Until is the duration in seconds up to which assets have MP4 files by default.
 const mp4Until = 120
 
-// files lists what an asset is made of, as viewers see it.
 func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 	files := []weir.File{{Type: "catalyst_hls_manifest", Path: "index.m3u8"}}
-	if p.kept() {
+	if p.origin().Kept {
 		files = append(files, weir.File{Type: "source_file", Path: "video", Size: a.Size})
 	}
 	if a.StaticMP4 || p.plan.Source.Duration <= mp4Until {
@@ -409,7 +411,7 @@ func (p *publication) files(a weir.Asset) ([]weir.File, error) {
 	return files, nil
 }
 
-// mp4File is the MP4 of a rendition in the list of files.
+// mp4File returns the entry of a rendition's MP4 file in the list of files.
 func (p *publication) mp4File(s vod.Stream, size int64) weir.File {
 	f := weir.File{Type: "static_transcoded_mp4", Path: s.Name + ".mp4", Size: size, Width: s.Index.Track.Width, Height: s.Index.Track.Height}
 	if p.plan.Source.Duration > 0 {
@@ -418,9 +420,8 @@ func (p *publication) mp4File(s vod.Stream, size int64) weir.File {
 	return f
 }
 
-// copyToObjectStore puts an asset also into the object store that its owner chose, as
-// files that any web server can serve, below its playback id. It returns where it is
-// played from there, if the store has a public address.
+// copyToObjectStore copies an asset to the object store of its owner, as static files below its
+// playback id. It returns the playback URL there, if the store is public.
 func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files []weir.File) (string, error) {
 	if a.ObjectStoreID == "" {
 		return "", nil
@@ -447,7 +448,7 @@ func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files
 	return strings.TrimSuffix(o.PublicURL, "/") + "/" + a.PlaybackID + "/index.m3u8", nil
 }
 
-// assetOutputs is what an asset's object store gets.
+// assetOutputs returns the outputs for an asset's object store.
 func assetOutputs(a weir.Asset, mp4 bool) weir.TranscodeOutputs {
 	outputs := weir.TranscodeOutputs{HLS: &weir.PathParam{Path: "/" + a.PlaybackID}}
 	if mp4 {

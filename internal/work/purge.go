@@ -16,12 +16,11 @@ import (
 // sourceTrack is the folder of the source's video below its prefix.
 const sourceTrack = "source"
 
-// purgeAttempts is how often it is tried to take back what a failed task has left in
-// a storage that is not ours.
+// purgeAttempts is the maximum number of attempts to delete files in a caller's storage.
 const purgeAttempts = 10
 
-// purge is the store.Handler of store.JobPurge: it deletes the bytes of an asset that
-// was given up, or those that a task was working on.
+// purge handles store.JobPurge: it deletes the files of a deleted or failed asset, or the working
+// files of a task.
 func (w *Work) purge(ctx context.Context, job store.Job) error {
 	assetID, taskID, run, err := store.PurgeRef(job.Ref)
 	if err != nil {
@@ -38,8 +37,8 @@ func (w *Work) purgeAsset(ctx context.Context, job store.Job, id string) error {
 	if err != nil && weir.KindOf(err) != weir.NotFound {
 		return err
 	}
-	gone := err != nil || asset.Status.Phase == weir.AssetDeleted
-	if !gone && asset.Status.Phase != weir.AssetFailed { // failed: its upload never came
+	deleted := err != nil || asset.Status.Phase == weir.AssetDeleted
+	if !deleted && asset.Status.Phase != weir.AssetFailed { // failed: it was never uploaded
 		return nil
 	}
 	if err := w.Media.DeletePrefix(ctx, uploadFolder(id)); err != nil {
@@ -54,13 +53,13 @@ func (w *Work) purgeAsset(ctx context.Context, job store.Job, id string) error {
 	return w.outside(ctx, job, w.purgeElsewhere(ctx, asset))
 }
 
-// purgeElsewhere deletes what an asset has in the object store of its owner's.
+// purgeElsewhere deletes the files of an asset in the object store of its owner.
 func (w *Work) purgeElsewhere(ctx context.Context, a weir.Asset) error {
 	o, err := w.Store.ObjectStore(ctx, a.ObjectStoreID)
-	if err != nil || o.Deleted {
-		if err == nil || weir.KindOf(err) == weir.NotFound {
-			return nil
-		}
+	if o.Deleted || weir.KindOf(err) == weir.NotFound {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	dest, err := blob.Open(o.URL.Reveal(), w.Caller)
@@ -71,15 +70,14 @@ func (w *Work) purgeElsewhere(ctx context.Context, a weir.Asset) error {
 	return dest.DeletePrefix(ctx, a.PlaybackID)
 }
 
-// purgeTask deletes what a run of a task was working on, and takes back what it has
-// begun elsewhere.
+// purgeTask deletes the working files of a run of a task, and unfinished outputs in other storage.
 func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int) error {
 	t, err := w.Store.Task(ctx, id)
 	if err != nil && weir.KindOf(err) != weir.NotFound {
 		return err
 	}
 	known := err == nil
-	// Our own storage first: it does not wait for one that may be away for long.
+	// weir's own storage first: it must not wait for another one, which may be down for long.
 	if err := w.Media.DeletePrefix(ctx, store.WorkDir(id, run)); err != nil {
 		return err
 	}
@@ -100,8 +98,8 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 	return w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ForgetWork(ctx, id, run) })
 }
 
-// dropSource deletes what an asset was made from and nobody plays: the tracks that its
-// source was taken apart into, and an upload that is not kept because it was encrypted.
+// dropSource deletes files of an asset that are not played: the tracks of its source, and an
+// encrypted upload, which is not kept.
 func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, run int) error {
 	if err := w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID)); err != nil {
 		return err
@@ -125,7 +123,7 @@ func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, ru
 	return w.Media.DeletePrefix(ctx, plan.Source.Prefix+"/"+sourceTrack)
 }
 
-// abort takes back what looks like the output of a task that has none.
+// abort deletes unfinished outputs of a task.
 func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
 	var done published
 	if state.Publisher == nil || json.Unmarshal(state.Publisher, &done) != nil || done.Files == nil {
@@ -153,8 +151,8 @@ func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
 	return pub.Abort(ctx, done.Files)
 }
 
-// outside decides about an error of a storage that is not ours: it must not keep our
-// own from being cleaned for ever.
+// outside returns an error of a caller's storage for another attempt, or logs it after the last
+// one: it must not block the purge forever.
 func (w *Work) outside(ctx context.Context, job store.Job, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -167,18 +165,18 @@ func (w *Work) outside(ctx context.Context, job store.Job, err error) error {
 }
 
 const (
-	// lookEvery is how often the folders of tasks are looked at.
-	lookEvery = 10 * time.Second
-	// tidyEvery is how often there is a look for what is to be given up.
+	// foldersEvery is the interval of checks of the folders of tasks.
+	foldersEvery = 10 * time.Second
+	// tidyEvery is the interval of tidy, tidyLimit the maximum number of items at once.
 	tidyEvery = time.Minute
 	tidyLimit = 100
-	// A task that nobody works on for so long is begun again.
+	// A task without a job for this time starts again.
 	stalledAfter = 2 * time.Minute
 )
 
-// lookAround tidies up until ctx ends.
-func (w *Work) lookAround(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
+// cleanUp deletes folders and expires assets and uploads until ctx ends.
+func (w *Work) cleanUp(ctx context.Context) {
+	tick := time.NewTicker(foldersEvery)
 	defer tick.Stop()
 	var tidied time.Time
 	for {
@@ -199,8 +197,7 @@ func (w *Work) lookAround(ctx context.Context) {
 	}
 }
 
-// tidyFolders removes the folders of tasks that have ended, also of those that ended
-// while this node was down.
+// tidyFolders deletes the folders of tasks that have ended, maybe while this node was down.
 func (w *Work) tidyFolders(ctx context.Context) error {
 	folders, err := os.ReadDir(w.Dir)
 	if err != nil {
@@ -222,8 +219,7 @@ func (w *Work) tidyFolders(ctx context.Context) error {
 	return nil
 }
 
-// tidy gives up assets that were deleted long ago and uploads that did not come, and
-// wakes tasks that nobody works on.
+// tidy purges assets that were deleted long ago, expires uploads, and restarts stalled tasks.
 func (w *Work) tidy(ctx context.Context) error {
 	now := time.Now()
 	if err := w.Store.Tx(ctx, func(tx *store.Tx) error {
@@ -254,7 +250,7 @@ func (w *Work) tidy(ctx context.Context) error {
 	return nil
 }
 
-// expire gives up an asset whose upload did not come.
+// expire fails an asset that was not uploaded in time.
 func (w *Work) expire(ctx context.Context, assetID string) error {
 	text := "the file was not uploaded within " + w.UploadExpiry.String() + "; request a new upload"
 	return w.Store.Tx(ctx, func(tx *store.Tx) error {
@@ -274,7 +270,7 @@ func (w *Work) expire(ctx context.Context, assetID string) error {
 				return err
 			}
 			if !changed {
-				return nil // it has come after all
+				return nil // it was uploaded meanwhile
 			}
 			events.Task(weir.TaskUpdated, t)
 			events.Task(weir.TaskFailedEvent, t)

@@ -13,29 +13,27 @@ import (
 	"weir/internal/weir"
 )
 
-// Recordings makes assets of broadcasts that have ended. Unlike a task, this is done on
-// the node that carried the broadcast, whether it does tasks or not: it has the files.
-// Nothing is encoded, and where the storage is the same disk nothing is copied either.
+// Recordings makes assets of sessions that have ended. Unlike a task, this is done on the origin
+// node, whether it does tasks or not: it has the files. Nothing is encoded, and if the storage is
+// the same disk nothing is copied either.
 type Recordings struct {
 	Store *store.Store
 	Media blob.Store // weir's own storage
-	// Folder returns where the files of the last period of a session are, by the name of its
-	// folder, or an error of kind Busy while they are still being written.
+	// Folder returns the path of a folder of the last period of a session, or an error of kind Busy
+	// while it is still being written.
 	Folder func(folder string) (string, error)
-	// Period returns where the files of an earlier period of a session are, which another node may
-	// have carried; an error of kind NotFound if there are none.
+	// Period returns the path of the files of an earlier period of a session, maybe of another
+	// node, or an error of kind NotFound if there are none.
 	Period func(ctx context.Context, session weir.Session, period int) (string, error)
-	Base   string // of the addresses in events
+	Base   string // of the URLs in events
 	Log    *slog.Logger
 }
 
-// recordingAttempts is how often it is tried, about once a minute, to make an asset of
-// files that something is wrong with. A disk that is full or a storage that is away is
-// waited for, however long it takes.
+// recordingAttempts is the maximum number of attempts, about one a minute, to make an asset of
+// damaged files. There is no limit while the disk is full or the storage is down.
 const recordingAttempts = 30
 
-// Keep is the store.Handler of store.JobRecording. It can be interrupted anywhere and done
-// again: the asset is there when all of it is.
+// Keep handles store.JobRecording. It can be repeated: the asset is created at the end.
 func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	id, _, _ := strings.Cut(job.Ref, "/")
 	session, err := r.Store.Session(ctx, id)
@@ -71,7 +69,7 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) { a.Fail(message(err), now) })
 }
 
-// present notes on an asset what was kept.
+// present sets the properties of a recording on an asset.
 func present(a *weir.Asset, kept media.Recording, now time.Time) {
 	a.VideoSpec, a.Type = &kept.Spec, "audio"
 	a.PlaybackURL = playbackURL(*a)
@@ -89,7 +87,7 @@ func present(a *weir.Asset, kept media.Recording, now time.Time) {
 	a.Ready(now)
 }
 
-// finish writes the asset of a session, and tells of it.
+// finish creates the asset of a session and emits events.
 func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Session, end func(*weir.Asset, time.Time)) error {
 	err := r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
 		stream, err := tx.LockStream(ctx, session.ParentID)
@@ -130,4 +128,35 @@ func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Ses
 		r.Log.InfoContext(ctx, "recording kept", "session", session.ID, "stream", session.ParentID)
 	}
 	return err
+}
+
+// periodTimeout is how long after the end of a session its recording waits for a node that has an
+// earlier period of it and does not answer.
+const periodTimeout = time.Hour
+
+// earlier returns the folders of the earlier periods of a session, "" for one without files.
+func (r *Recordings) earlier(ctx context.Context, session weir.Session) ([]string, error) {
+	dirs := make([]string, len(session.Earlier))
+	for period, of := range session.Earlier {
+		if of.Lost {
+			continue
+		}
+		dir, err := r.Period(ctx, session, period)
+		switch {
+		case err == nil:
+			dirs[period] = dir
+		case weir.KindOf(err) == weir.NotFound: // nothing was received
+		case ctx.Err() != nil || time.Since(session.LastSeen.Time()) < periodTimeout:
+			return nil, err
+		default:
+			r.Log.ErrorContext(ctx, "a recording is made without what a node has that is gone", "session", session.ID, "node", of.Node, "err", err)
+			if err := r.Store.Tx(ctx, func(tx *store.Tx) error {
+				_, err := tx.UpdateSession(ctx, session.ID, func(s *weir.Session) error { s.Earlier[period].Lost = true; return nil })
+				return err
+			}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return dirs, nil
 }

@@ -11,7 +11,7 @@ import (
 	"weir/internal/weir"
 )
 
-// follow asks for the renditions and the pictures of a recording that can be watched.
+// follow creates the task that makes renditions and thumbnails of a recording.
 func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, session *weir.Session, recording weir.Asset) error {
 	if recording.Type != "video" {
 		return nil
@@ -24,8 +24,8 @@ func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, session 
 	return nil
 }
 
-// prepareRecording plans the renditions of a recording and lets the pieces be done. There
-// is nothing to fetch: its tracks are where they stay.
+// prepareRecording plans the renditions of a recording and creates the pieces. There is nothing to
+// fetch: its tracks are in the storage.
 func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
 	session, err := w.Store.Session(ctx, t.OutputAssetID)
 	if err != nil {
@@ -57,17 +57,14 @@ func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task,
 	return err
 }
 
-// publishRecording lets viewers see the renditions of a recording when all are done.
+// publishRecording publishes the renditions of a recording when all are done.
 func (p *publication) publishRecording(ctx context.Context) error {
 	if !p.finished() {
 		return p.end(ctx, nil)
 	}
-	asset, err := p.Store.Asset(ctx, p.task.OutputAssetID)
+	asset, err := p.asset(ctx)
 	if err != nil {
-		return ownError{err}
-	}
-	if asset.Deleted {
-		return weir.Errorf(weir.Gone, messageDeleted)
+		return err
 	}
 	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(asset.ID)}
 	shown, err := pub.PublishRecorded(ctx, p.video)
@@ -84,8 +81,8 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	}, weir.AssetUpdated)
 }
 
-// recordedFiles lists what a recording is made of: beside what it was at first, the MP4
-// files of its renditions and its pictures.
+// recordedFiles returns the list of files of a recording, with the MP4 files of its renditions and
+// its thumbnails.
 func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown media.Presentation) ([]weir.File, error) {
 	var audio []vod.Stream
 	for _, r := range shown.Audio {
@@ -106,7 +103,7 @@ func (p *publication) recordedFiles(ctx context.Context, a weir.Asset, shown med
 		}
 		size, err := vod.MP4Size(s, audio)
 		if weir.KindOf(err) == weir.Invalid {
-			continue // it has no form as one file
+			continue // it can't be one MP4 file
 		}
 		if err != nil {
 			return nil, err

@@ -23,8 +23,8 @@ func (s *studio) ladderOf(t *testing.T, id string) weir.Task {
 	return s.until(t, page.Items[0].ID, phase(weir.TaskCompleted))
 }
 
-// A recording that can be watched gets its renditions and its pictures later: what its
-// stream wants of recordings, or the default ladder, or none.
+// A recording gets its renditions and thumbnails later: those that its stream sets of recordings,
+// or the default ladder, or none.
 func TestRecordingLadder(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -76,7 +76,7 @@ func TestRecordingLadder(t *testing.T) {
 	}
 }
 
-// checkLadder looks at what viewers of a recording can see.
+// checkLadder checks the presentation of a recording.
 func (s *studio) checkLadder(t *testing.T, h *fixture, id string, want []string, frames int) {
 	t.Helper()
 	p, err := media.LoadPresentation(t.Context(), h.media, "asset/"+id)

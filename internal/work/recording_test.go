@@ -22,7 +22,7 @@ import (
 	"weir/internal/work/worktest"
 )
 
-// studio is a node that carries broadcasts and makes recordings of them.
+// studio is a node that receives streams and records them.
 type studio struct {
 	*node
 	caller *weir.Caller
@@ -149,21 +149,21 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// checkReady looks at what recording.ready says.
+// checkReady checks the event recording.ready.
 func (s *studio) checkReady(t *testing.T, stream weir.Stream, asset weir.Asset) {
 	t.Helper()
 	all := s.events(t, s.caller, "stream/"+stream.ID)
-	var told struct {
+	var ready struct {
 		RecordingURL, MP4URL string
 		Session              struct{ ID, AssetID, RecordingStatus, RecordingURL, MP4URL string }
 	}
-	if err := json.Unmarshal(all[len(all)-1].Payload, &told); err != nil {
+	if err := json.Unmarshal(all[len(all)-1].Payload, &ready); err != nil {
 		t.Fatal(err)
 	}
 	playlist, file := "https://weir.example"+asset.PlaybackURL, "https://weir.example"+asset.DownloadURL
-	if told.RecordingURL != playlist || told.MP4URL != file || told.Session.RecordingURL != playlist || told.Session.MP4URL != file ||
-		told.Session.ID != asset.ID || told.Session.AssetID != asset.ID || told.Session.RecordingStatus != weir.RecordingReady {
-		t.Errorf("recording.ready tells %+v", told)
+	if ready.RecordingURL != playlist || ready.MP4URL != file || ready.Session.RecordingURL != playlist || ready.Session.MP4URL != file ||
+		ready.Session.ID != asset.ID || ready.Session.AssetID != asset.ID || ready.Session.RecordingStatus != weir.RecordingReady {
+		t.Errorf("recording.ready has %+v", ready)
 	}
 }
 
@@ -207,19 +207,19 @@ func (s *studio) idle(t *testing.T) bool {
 	return true
 }
 
-func TestRecordingOfNothing(t *testing.T) {
+func TestRecordingWithoutMedia(t *testing.T) {
 	s := newStudio(t, newFixture(t))
 	_, silent, air := s.onAir(t)
 	s.close(t, air, 0, 0)
 	s.recorded(t, silent.ID, weir.RecordingNone)
 	_, short, air := s.onAir(t)
-	s.close(t, air, 0, 100) // something came, but not what a picture begins with
+	s.close(t, air, 0, 100) // something was received, but no key frame
 	s.recorded(t, short.ID, weir.RecordingNone)
 	none, err := s.Store.Sessions(t.Context(), store.Query{UserID: s.caller.UserID, Where: []store.Filter{{ID: "recordingStatus", Value: weir.RecordingNone}}})
 	if err != nil || len(none.Items) != 2 {
 		t.Errorf("%d sessions without a recording are found, want 2; error %v", len(none.Items), err)
 	}
-	// What was received and is not there any more is another matter.
+	// Files that were received and deleted are an error.
 	_, lost, air := s.onAir(t)
 	s.close(t, air, 3, 100)
 	s.recorded(t, lost.ID, weir.RecordingFailed)
@@ -233,7 +233,7 @@ func TestRecordingOfNothing(t *testing.T) {
 }
 
 // A session that another node has carried is that node's to keep.
-func TestRecordingIsMadeWhereTheFilesAre(t *testing.T) {
+func TestRecordingOnOriginNode(t *testing.T) {
 	h := newFixture(t)
 	s := newStudio(t, h)
 	there := h.open(t, "there")
@@ -267,6 +267,6 @@ func TestRecordingIsMadeWhereTheFilesAre(t *testing.T) {
 		t.Errorf("the other node was given %s", ref)
 	}
 	if _, err := os.Stat(filepath.Join(s.dir, session.ID)); err != nil {
-		t.Errorf("the files of this node are gone: %v", err)
+		t.Errorf("the files of this node are deleted: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path"
@@ -21,26 +20,26 @@ import (
 	"weir/internal/weir"
 )
 
-// origin is a source that is on this machine.
+// origin is a source file on this machine.
 type origin struct {
 	File   string `json:"-"`
 	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"` // of what the caller gave, which may be encrypted
-	Kept   bool   `json:"kept"`   // it is in the asset's own folder, and stays there
+	SHA256 string `json:"sha256"` // of the caller's file, which may be encrypted
+	Kept   bool   `json:"kept"`   // it stays in the asset's folder
 }
 
-// assetFolder is where everything of an asset is.
+// assetFolder is the storage prefix of an asset.
 func assetFolder(assetID string) string { return "asset/" + assetID }
 
-// sourceKey is where the source of an asset is kept.
+// sourceKey is the storage key of the source of an asset.
 func sourceKey(assetID string) string { return assetFolder(assetID) + "/video" }
 
-// uploadFolder is where the parts of an upload are, until the asset has its source.
+// uploadFolder is the storage prefix of the parts of an upload.
 func uploadFolder(assetID string) string { return "upload/" + assetID }
 
 const spoolName = "source"
 
-// fetch brings the source of a task to this machine, unless an earlier attempt has.
+// fetch fetches the source of a task to this machine, unless an earlier attempt has.
 func (w *Work) fetch(ctx context.Context, t weir.Task, state store.Work) (origin, error) {
 	dir, err := w.dir(state)
 	if err != nil {
@@ -82,35 +81,39 @@ func (w *Work) present(t weir.Task, o origin, dir string) string {
 	return file
 }
 
-// download fetches a URL to a file. With a key, what arrives is decrypted.
+// download fetches a URL to a file. With a key, it is decrypted.
 func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key []byte) (origin, error) {
-	file, err := create(spool)
+	return writeSource(spool, key, func(to io.Writer) (origin, error) {
+		got, err := w.Fetcher.Fetch(ctx, url, to, w.fetching(t.ID))
+		return origin{Size: got.Size, SHA256: got.SHA256}, err
+	})
+}
+
+// writeSource lets write fill a file. With a key, it is decrypted.
+func writeSource(spool string, key []byte, write func(to io.Writer) (origin, error)) (origin, error) {
+	file, err := os.OpenFile(spool, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return origin{}, err
+		return origin{}, diskErr(err)
 	}
 	defer func() { _ = file.Close() }()
-	if key == nil {
-		got, err := w.Fetcher.Fetch(ctx, url, file, w.fetching(t.ID))
-		if err != nil {
+	var to io.WriteCloser = file
+	if key != nil {
+		if to, err = blob.Decrypt(file, key); err != nil {
 			return origin{}, err
 		}
-		return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, closed(file)
 	}
-	plain, err := blob.Decrypt(file, key)
-	if err != nil {
-		return origin{}, err
-	}
-	got, err := w.Fetcher.Fetch(ctx, url, plain, w.fetching(t.ID))
-	if err == nil {
-		err = plain.Close()
+	o, err := write(to)
+	if err == nil && key != nil {
+		err = to.Close()
 	}
 	if err != nil {
 		return origin{}, diskErr(err)
 	}
-	return origin{File: spool, Size: got.Size, SHA256: got.SHA256}, closed(file)
+	o.File = spool
+	return o, diskErr(file.Close())
 }
 
-// fetching notes how much of a source is here.
+// fetching returns a function that notes the progress of a fetch.
 func (w *Work) fetching(taskID string) func(done, total int64) {
 	return func(done, total int64) {
 		w.progress.note(taskID, func(p *taskProgress) {
@@ -122,8 +125,8 @@ func (w *Work) fetching(taskID string) func(done, total int64) {
 	}
 }
 
-// fetchEncrypted fetches and decrypts a source. It is not kept: the caller wants
-// nobody to have it in the clear.
+// fetchEncrypted fetches and decrypts a source. It is not kept: the caller does not want it to be
+// stored unencrypted.
 func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (origin, error) {
 	if w.Decrypt == nil {
 		return origin{}, weir.Errorf(weir.Unavailable, "encrypted files can't be read here")
@@ -139,29 +142,19 @@ func (w *Work) fetchEncrypted(ctx context.Context, t weir.Task, spool string) (o
 	if err != nil {
 		return origin{}, err
 	}
-	file, err := create(spool)
-	if err != nil {
-		return origin{}, err
-	}
-	defer func() { _ = file.Close() }()
-	plain, err := blob.Decrypt(file, key)
-	if err != nil {
-		return origin{}, err
-	}
-	sum := sha256.New()
-	r := w.reading(ctx, t.ID, parts, size, sum)
-	defer func() { _ = r.Close() }()
-	if _, err := io.Copy(plain, r); err != nil {
-		return origin{}, diskErr(err)
-	}
-	if err := plain.Close(); err != nil {
-		return origin{}, diskErr(err)
-	}
-	return origin{File: spool, Size: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, closed(file)
+	return writeSource(spool, key, func(to io.Writer) (origin, error) { return w.copyHashed(ctx, t, to, parts, size) })
 }
 
-// fetchAsset fetches the source of an asset that is made from a URL, to where it is
-// kept.
+// copyHashed copies objects, which have a total size, and hashes them.
+func (w *Work) copyHashed(ctx context.Context, t weir.Task, to io.Writer, objects []blob.Info, size int64) (origin, error) {
+	sum := sha256.New()
+	r := w.reading(ctx, t.ID, objects, size)
+	defer func() { _ = r.Close() }()
+	_, err := io.Copy(to, io.TeeReader(r, sum))
+	return origin{Size: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, err
+}
+
+// fetchAsset fetches the source of an asset from a URL and keeps it in the asset's folder.
 func (w *Work) fetchAsset(ctx context.Context, t weir.Task, spool string) (origin, error) {
 	o, err := w.download(ctx, t, t.InputURL(), spool, nil)
 	if err != nil {
@@ -172,8 +165,7 @@ func (w *Work) fetchAsset(ctx context.Context, t weir.Task, spool string) (origi
 	return o, err
 }
 
-// collectUpload makes the source of an asset out of the parts of its upload. When
-// that was done before, in an earlier attempt, it is there already.
+// collectUpload joins the parts of an upload, unless an earlier attempt has.
 func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (origin, error) {
 	key := sourceKey(t.OutputAssetID)
 	parts, size, err := w.parts(ctx, t.OutputAssetID)
@@ -189,7 +181,7 @@ func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (or
 	if len(parts) == 1 {
 		err = w.Media.Copy(ctx, parts[0].Key, key)
 	} else {
-		r := w.reading(ctx, t.ID, parts, size, nil)
+		r := w.reading(ctx, t.ID, parts, size)
 		err = w.Media.Put(ctx, key, r, size, blob.PutOptions{})
 		_ = r.Close()
 	}
@@ -203,33 +195,19 @@ func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (or
 	return o, w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID))
 }
 
-// keptSource hashes the source of an asset and brings it to this machine.
+// keptSource hashes the source of an asset and copies it to this machine, unless it is there.
 func (w *Work) keptSource(ctx context.Context, t weir.Task, key, spool string, size int64) (origin, error) {
-	sum := sha256.New()
-	r := w.reading(ctx, t.ID, []blob.Info{{Key: key, Size: size}}, size, sum)
-	defer func() { _ = r.Close() }()
-	o := origin{Size: size, Kept: true}
+	source := []blob.Info{{Key: key, Size: size}}
+	var o origin
+	var err error
 	if file, ok := w.Media.Path(key); ok {
+		o, err = w.copyHashed(ctx, t, io.Discard, source, size)
 		o.File = file
-		if _, err := io.Copy(io.Discard, r); err != nil {
-			return origin{}, err
-		}
 	} else {
-		o.File = spool
-		f, err := create(spool)
-		if err != nil {
-			return origin{}, err
-		}
-		defer func() { _ = f.Close() }()
-		if _, err := io.Copy(f, r); err != nil {
-			return origin{}, diskErr(err)
-		}
-		if err := closed(f); err != nil {
-			return origin{}, err
-		}
+		o, err = writeSource(spool, nil, func(to io.Writer) (origin, error) { return w.copyHashed(ctx, t, to, source, size) })
 	}
-	o.SHA256 = hex.EncodeToString(sum.Sum(nil))
-	return o, nil
+	o.Kept = true
+	return o, err
 }
 
 // parts returns the parts of an upload in their order, or a NotFound error.
@@ -255,14 +233,14 @@ func (w *Work) parts(ctx context.Context, assetID string) (parts []blob.Info, si
 	return parts, size, nil
 }
 
-// reading returns the objects one after the other, hashes them and notes how far it is.
-func (w *Work) reading(ctx context.Context, taskID string, objects []blob.Info, size int64, sum hash.Hash) io.ReadCloser {
+// reading returns a reader of several objects that notes the progress.
+func (w *Work) reading(ctx context.Context, taskID string, objects []blob.Info, size int64) io.ReadCloser {
 	return &objectReader{
 		open: func(key string) (io.ReadCloser, error) {
 			body, _, err := w.Media.Get(ctx, key, 0, -1)
 			return body, err
 		},
-		objects: objects, size: size, sum: sum, progress: w.fetching(taskID),
+		objects: objects, size: size, progress: w.fetching(taskID),
 	}
 }
 
@@ -270,7 +248,6 @@ type objectReader struct {
 	open     func(key string) (io.ReadCloser, error)
 	objects  []blob.Info
 	body     io.ReadCloser
-	sum      hash.Hash // may be nil
 	done     int64
 	size     int64
 	progress func(done, total int64)
@@ -290,9 +267,6 @@ func (r *objectReader) Read(p []byte) (int, error) {
 		}
 		n, err := r.body.Read(p)
 		if n > 0 {
-			if r.sum != nil {
-				r.sum.Write(p[:n])
-			}
 			r.done += int64(n)
 			r.progress(r.done, r.size)
 			return n, nil
@@ -315,16 +289,7 @@ func (r *objectReader) Close() error {
 	return body.Close()
 }
 
-// create opens an empty file.
-func create(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	return f, diskErr(err)
-}
-
-// closed closes a file that must be whole.
-func closed(f *os.File) error { return diskErr(f.Close()) }
-
-// diskErr says of an error of our own disk that it is full, where it is.
+// diskErr returns an error of kind Full if the disk is full.
 func diskErr(err error) error {
 	if err != nil && strings.Contains(err.Error(), "no space left on device") {
 		return weir.Wrap(weir.Full, err, "there is not enough disk space")

@@ -14,8 +14,7 @@ import (
 	"weir/internal/weir"
 )
 
-// begin is the store.Handler of store.JobTask: it does what must be done before the
-// pieces of a task can be.
+// begin handles store.JobTask: it prepares the pieces of a task.
 func (w *Work) begin(ctx context.Context, job store.Job) error {
 	t, state, err := w.start(ctx, job)
 	if errors.Is(err, errNothingToDo) {
@@ -35,7 +34,7 @@ func (w *Work) begin(ctx context.Context, job store.Job) error {
 	return w.prepare(ctx, job, t, state)
 }
 
-// start notes that a task has begun, or goes on.
+// start marks a task as running.
 func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state store.Work, err error) {
 	deleted := false
 	err = w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
@@ -86,8 +85,8 @@ func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state sto
 	return t, state, err
 }
 
-// resume goes on with a task whose pieces are known from an earlier attempt. If
-// what they need is not there any more, it returns work that begins anew.
+// resume continues a task whose pieces are known from an earlier attempt. If their files do not
+// exist any more, it returns work that starts again.
 func (w *Work) resume(ctx context.Context, job store.Job, t weir.Task, state store.Work) (store.Work, error) {
 	var plan vod.Plan
 	usable := json.Unmarshal(state.Plan, &plan) == nil
@@ -122,7 +121,7 @@ func (w *Work) here(t weir.Task, state store.Work) bool {
 	return err == nil && json.Unmarshal(state.Source, &o) == nil && w.present(t, o, dir) != ""
 }
 
-// prepare fetches a source, takes it apart, plans, and lets the pieces be done.
+// prepare fetches a source, splits it, plans, and creates the pieces.
 func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
 	if t.Extends() {
 		return w.prepareRecording(ctx, job, t, state)
@@ -154,7 +153,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 		return err
 	}
 	if src.Sequential == "" && !o.Kept {
-		_ = os.Remove(o.File) // everything is in the storage by now; what is left goes with the task
+		_ = os.Remove(o.File) // it is in the storage by now; the end of the task deletes the folder
 	}
 	state, err = w.openPieces(ctx, job, t, plan, pieces)
 	if err != nil || src.Sequential == "" {
@@ -163,8 +162,8 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 	return w.tied(ctx, job, state, plan)
 }
 
-// prefix is where the tracks of a task are in weir's own storage: those of an asset
-// are where they stay, those of others go with the task.
+// prefix returns the storage prefix of the tracks of a task: the asset's own, or one that is
+// deleted with the task.
 func prefix(t weir.Task, state store.Work) string {
 	if t.OutputAssetID != "" {
 		return assetFolder(t.OutputAssetID)
@@ -172,7 +171,6 @@ func prefix(t weir.Task, state store.Work) string {
 	return store.WorkDir(t.ID, state.Run)
 }
 
-// request is what a task asks of the engine.
 func (w *Work) request(ctx context.Context, t weir.Task) vod.Request {
 	slots, err := w.Store.EncodeSlots(ctx)
 	if err != nil {
@@ -188,8 +186,7 @@ func (w *Work) request(ctx context.Context, t weir.Task) vod.Request {
 	return r
 }
 
-// noteSource notes that the source is here, so that another attempt on this node
-// need not fetch it again.
+// noteSource notes the source file, so that another attempt on this node need not fetch it again.
 func (w *Work) noteSource(ctx context.Context, job store.Job, o origin) error {
 	note, err := json.Marshal(o)
 	if err != nil {
@@ -214,8 +211,8 @@ const (
 	thumbnailWeight = 0.05
 )
 
-// cut returns the pieces that a plan is done in. Audio that needs no encoding is
-// done at once, so that there is something to play.
+// cut returns the pieces of a plan. Audio that needs no encoding is done at once, so that there is
+// something to play.
 func (w *Work) cut(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Piece, error) {
 	var pieces []store.Piece
 	for n, c := range plan.Chunks {
@@ -250,8 +247,8 @@ func (w *Work) cut(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Pie
 	return pieces, nil
 }
 
-// passesThrough reports whether the source is one of the renditions. Then its key
-// frames are where segments start, and pictures can be had from it.
+// passesThrough reports whether the source is one of the renditions. Then segments start at its key
+// frames, and thumbnails can be made of it.
 func passesThrough(plan vod.Plan) bool {
 	return slices.ContainsFunc(plan.Renditions, func(r vod.Rendition) bool { return r.Copy })
 }
@@ -273,8 +270,8 @@ func (w *Work) openPieces(ctx context.Context, job store.Job, t weir.Task, plan 
 	return state, err
 }
 
-// tied does the pieces of a source that can't be taken apart, one after the other, on
-// the node that has the file.
+// tied encodes the pieces of a source that can't be split, one after the other, on the node that
+// has the file.
 func (w *Work) tied(ctx context.Context, job store.Job, state store.Work, plan vod.Plan) error {
 	pieces, err := w.Store.Pieces(ctx, state.TaskID)
 	if err != nil {

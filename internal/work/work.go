@@ -1,35 +1,34 @@
 // Package work does the tasks.
 //
-// A task waits in the store until it is admitted ([Work.Run] sees to that, account
-// by account). Then it is done by jobs, one file a kind:
+// A task waits in the store until [Work.Run] admits it, account by account. Then it is done by
+// jobs, one file for each kind:
 //
-//	task.go     begins: fetches the source, takes it apart, plans, cuts the work into pieces
+//	task.go     starts a task: fetches and splits the source, plans, creates pieces
 //	chunk.go    does a piece: a chunk of the video, an audio track, the thumbnails
-//	publish.go  puts what is done where it belongs, and completes the task
-//	export.go   sends an asset somewhere else (part of the job that begins the task)
-//	purge.go    deletes bytes
+//	publish.go  publishes finished pieces, and completes the task
+//	export.go   sends an asset to a URL (part of the job that starts the task)
+//	purge.go    deletes files
 //
-// No job waits for another: what one has done is in the store (store.Work,
-// store.Piece), and the transaction that says so asks for the next. So any node can
-// do any of them, and a node that dies loses no more than what it had in hand.
+// No job waits for another: its result is in the store (store.Work, store.Piece), and the
+// transaction that writes it creates the next job. So any node can do any of them, and a node that
+// crashes loses only its current jobs.
 //
-// The engine is package vod; this package knows tasks, assets and events, and leaves
-// the media to it. How a failure ends a task or makes it wait for another attempt is
-// in outcome.go, how far a task is in progress.go.
+// The engine is package vod; this package knows tasks, assets and events. outcome.go handles
+// errors, progress.go reports the progress of tasks.
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"weir/internal/blob"
 	"weir/internal/store"
@@ -37,47 +36,38 @@ import (
 	"weir/internal/weir"
 )
 
-// Options are what the work needs.
+// Options are the options of a Work.
 type Options struct {
 	Store   *store.Store
 	Media   blob.Store    // weir's own storage
-	Engine  vod.Engine    // what encodes; its store is Media
-	Fetcher *blob.Fetcher // reads the sources that callers name
-	Caller  blob.Options  // how the storage that callers name is reached
-	// Decrypt opens the key of an encrypted source, which is in base64.
+	Engine  vod.Engine    // its store is Media
+	Fetcher *blob.Fetcher // fetches sources from callers' URLs
+	Caller  blob.Options  // for callers' storage
+	// Decrypt decrypts the key of an encrypted source, which is in base64.
 	Decrypt func(encryptedKey string) ([]byte, error)
-	Dir     string // of this node alone, for files that live as long as a task
-	Base    string // of the addresses in events
+	Dir     string // of this node, for files of running tasks
+	Base    string // of the URLs in events
 	MinFree int64  // bytes of disk to keep free; 0 = see blob.FreeSpace
 
-	Slots        int           // pieces that this node does at once
-	MaxRunning   int           // tasks of an account that are done at once
-	DeleteGrace  time.Duration // how long a deleted asset can be restored
-	UploadExpiry time.Duration // how long an upload may take to come
-	Drain        time.Duration // how long jobs may go on when the node is to stop
-	Backoff      []time.Duration
+	Slots        int             // pieces that this node does at once; 0 = 1
+	MaxRunning   int             // tasks of an account that are done at once; 0 = 5
+	DeleteGrace  time.Duration   // how long a deleted asset can be restored; 0 = a week
+	UploadExpiry time.Duration   // maximum time for an upload; 0 = a day
+	Drain        time.Duration   // how long jobs may continue when the node stops
+	Backoff      []time.Duration // delays before the retries of a task
 	// Others are the handlers of jobs that are not about tasks.
 	Others map[string]store.Handler
 	Log    *slog.Logger
 }
 
-// The defaults of Options.
-const (
-	defaultMaxRunning = 5
-	defaultGrace      = 7 * 24 * time.Hour
-	defaultExpiry     = 24 * time.Hour
-	webhookSlots      = 32
-)
-
-// defaultBackoff is how long a task waits before its first and its second retry.
-var defaultBackoff = []time.Duration{30 * time.Second, 3 * time.Minute}
+const webhookSlots = 32
 
 // Work does tasks.
 type Work struct {
 	Options
 	progress  progress
 	local     local
-	rendering sync.Mutex // held while a segment is in memory, so that there is only one
+	rendering sync.Mutex // held while a segment is in memory
 
 	completed, failed, retried atomic.Int64
 	pieces                     atomic.Int64
@@ -94,20 +84,10 @@ func New(o Options) (*Work, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Slots < 1 {
-		o.Slots = 1
-	}
-	if o.MaxRunning < 1 {
-		o.MaxRunning = defaultMaxRunning
-	}
-	if o.DeleteGrace == 0 {
-		o.DeleteGrace = defaultGrace
-	}
-	if o.UploadExpiry == 0 {
-		o.UploadExpiry = defaultExpiry
-	}
+	o.Slots, o.MaxRunning = max(o.Slots, 1), cmp.Or(max(o.MaxRunning, 0), 5)
+	o.DeleteGrace, o.UploadExpiry = cmp.Or(o.DeleteGrace, 7*24*time.Hour), cmp.Or(o.UploadExpiry, 24*time.Hour)
 	if o.Backoff == nil {
-		o.Backoff = defaultBackoff
+		o.Backoff = []time.Duration{30 * time.Second, 3 * time.Minute}
 	}
 	return &Work{Options: o}, nil
 }
@@ -121,7 +101,7 @@ type Stats struct {
 	Running   int64 // jobs of tasks, now
 }
 
-// Stats returns what was done since the start.
+// Stats returns the current counts.
 func (w *Work) Stats() Stats {
 	return Stats{w.completed.Load(), w.failed.Load(), w.retried.Load(), w.pieces.Load(), int64(w.local.count())}
 }
@@ -134,35 +114,30 @@ func (w *Work) Run(ctx context.Context) error {
 		store.JobPublish: w.counted(w.publish),
 		store.JobPurge:   w.purge,
 	}
-	for kind, handler := range w.Others {
-		handlers[kind] = handler
-	}
-	// What looks after the jobs goes on while they are let finish.
-	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	maps.Copy(handlers, w.Others)
+	// Progress is written until the last job has ended.
+	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer stop()
-	var keepers errgroup.Group
-	keepers.Go(func() error { w.reportProgress(keeping); return nil })
-	keepers.Go(func() error { w.admit(ctx); return nil })
-	keepers.Go(func() error { w.lookAround(ctx); return nil })
-	// Imports and publications wait for others more than they work: there are slots
-	// for as many as can be admitted.
-	slots := store.Slots{Encode: w.Slots, Control: w.maxRunning(w.Slots) + 16, Webhook: webhookSlots}
-	err := w.Store.Work(ctx, slots, w.Drain, handlers)
-	stop()
-	return errors.Join(err, keepers.Wait())
+	running.Go(func() { w.reportProgress(reporting) })
+	running.Go(func() { w.admit(ctx) })
+	running.Go(func() { w.cleanUp(ctx) })
+	// Imports and publications mostly wait, so there are slots for all that can be admitted.
+	slots := store.Slots{Encode: w.Slots, Control: maxRunning(w.Slots) + 16, Webhook: webhookSlots}
+	return w.Store.Work(ctx, slots, w.Drain, handlers)
 }
 
 // The types of tasks that are done here.
 var taskTypes = []weir.TaskType{weir.TaskUpload, weir.TaskTranscode, weir.TaskExport}
 
-// maxRunning is how many tasks are done at once before every account gets only
-// its first: enough that no slot stands idle while others fetch and publish.
-func (w *Work) maxRunning(slots int) int { return 4*slots + 4 }
+// maxRunning returns the number of running tasks from which on each account may start only one:
+// enough to keep all slots busy while other tasks fetch and publish.
+func maxRunning(slots int) int { return 4*slots + 4 }
 
-// admitEvery is how often there is a look at what waits, beside being told.
+// admitEvery is the interval of checks for waiting tasks, beside the signals of the store.
 const admitEvery = time.Second
 
-// admit lets tasks begin whose turn it is, until ctx ends.
 func (w *Work) admit(ctx context.Context) {
 	changed, stop := w.Store.Watch(store.TopicTask)
 	defer stop()
@@ -181,7 +156,7 @@ func (w *Work) admit(ctx context.Context) {
 	}
 }
 
-// admitAll admits every task that there is room for, and gives out pieces.
+// admitAll admits tasks up to the limits, and creates jobs for pieces.
 func (w *Work) admitAll(ctx context.Context) error {
 	for {
 		var task weir.Task
@@ -196,7 +171,7 @@ func (w *Work) admitAll(ctx context.Context) error {
 				return err
 			}
 			limit := w.MaxRunning
-			if running >= w.maxRunning(max(slots, w.Slots)) {
+			if running >= maxRunning(max(slots, w.Slots)) {
 				limit = 1
 			}
 			if task, ok, err = tx.AdmitTask(ctx, taskTypes, limit); err != nil || ok {
@@ -211,8 +186,7 @@ func (w *Work) admitAll(ctx context.Context) error {
 	}
 }
 
-// local knows which tasks this node is working on, so that their files are not taken
-// away.
+// local counts the jobs of tasks on this node, so that their files are not deleted.
 type local struct {
 	mu    sync.Mutex
 	tasks map[string]int
@@ -243,8 +217,7 @@ func (l *local) count() (n int) {
 	return n
 }
 
-// unlessBusy does something about a task's files unless a job is using them; none
-// can start meanwhile.
+// unlessBusy calls do unless the task has a job on this node; none can start meanwhile.
 func (l *local) unlessBusy(taskID string, do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,7 +226,7 @@ func (l *local) unlessBusy(taskID string, do func()) {
 	}
 }
 
-// dir returns the folder of a run of a task on this node, and makes it.
+// dir creates and returns the folder of a run of a task on this node.
 func (w *Work) dir(state store.Work) (string, error) {
 	dir := filepath.Join(w.Dir, state.TaskID, fmt.Sprint(state.Run))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

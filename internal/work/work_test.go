@@ -94,7 +94,7 @@ func storeOptions(node string) store.Options {
 	return store.Options{Secret: bytes.Repeat([]byte{7}, 32), NodeID: node}
 }
 
-// open opens the database for a node, or for nobody in particular.
+// open opens the database, for a node or without one.
 func (h *fixture) open(t *testing.T, node string) *store.Store {
 	t.Helper()
 	st, err := store.Open(t.Context(), h.url, storeOptions(node))
@@ -247,7 +247,7 @@ func (n *node) events(t *testing.T, caller *weir.Caller, resource string) []weir
 	return some
 }
 
-// snapshot returns the asset that an event tells of.
+// snapshot returns the asset in an event.
 func snapshot(t *testing.T, e weir.Event) (a weir.Asset) {
 	t.Helper()
 	var payload struct {
@@ -262,7 +262,7 @@ func snapshot(t *testing.T, e weir.Event) (a weir.Asset) {
 	return a
 }
 
-// eventually waits until something holds that comes after a task's end.
+// eventually waits for a condition after the end of a task.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for late := time.Now().Add(timeout); !holds(); time.Sleep(50 * time.Millisecond) {
@@ -284,7 +284,7 @@ func empty(dir string) bool {
 	return files == 0
 }
 
-// serve is a server that has one file, and counts what it sent.
+// serve is a server with one file that counts the sent bytes.
 func serve(t *testing.T, data []byte) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

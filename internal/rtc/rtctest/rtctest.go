@@ -1,5 +1,4 @@
-// Package rtctest has a peer for tests of WebRTC that nobody here wrote: pion's client,
-// with the few lines of HTTP that WHIP and WHEP need around it.
+// Package rtctest is a WebRTC client for tests: pion's, with the HTTP of WHIP and WHEP.
 package rtctest
 
 import (
@@ -24,15 +23,15 @@ import (
 )
 
 const (
-	// Rate is the number of pictures a second of a film.
+	// Rate is the frame rate of a film.
 	Rate = 25
-	// audioLength is how long a packet of audio is.
-	audioLength = 20 * time.Millisecond
+	// AudioDuration is the duration of an audio packet.
+	AudioDuration = 20 * time.Millisecond
 	// timeout is how long a test waits for something that must happen.
 	timeout = 30 * time.Second
 )
 
-// Film is media as an encoder makes it.
+// Film is encoded media.
 type Film struct {
 	Video [][]byte // access units of H.264, with start codes
 	Audio [][]byte // packets of Opus
@@ -87,21 +86,25 @@ type Peer struct {
 	testing.TB
 	PC       *webrtc.PeerConnection
 	Location string // of the session
-	Keep     bool   // what comes; set it before the offer
+	Keep     bool   // keeps what is received; set it before the offer
 
 	connected chan struct{}
-	ended     chan struct{} // it is not connected any more
+	ended     chan struct{} // closed when the connection has ended
 	working   sync.WaitGroup
 	stop      context.CancelFunc
 	video     *webrtc.TrackLocalStaticSample
 	audio     *webrtc.TrackLocalStaticSample
 
-	mu     sync.Mutex
-	got    map[string]int // packets, by kind
-	stamp  map[string]uint32
-	first  map[string]uint32
-	report map[string]*rtcp.SenderReport // the last
-	kept   map[string][]*rtp.Packet
+	mu       sync.Mutex
+	received map[string]*received // by kind
+}
+
+// received is what has arrived of a track.
+type received struct {
+	packets     int
+	first, last uint32             // RTP times
+	report      *rtcp.SenderReport // the last one
+	kept        []*rtp.Packet
 }
 
 // New returns a peer that is closed with the test. With networks, it uses only these.
@@ -122,7 +125,7 @@ func New(t testing.TB, networks ...webrtc.NetworkType) *Peer {
 	}
 	p := &Peer{
 		TB: t, PC: pc, connected: make(chan struct{}), ended: make(chan struct{}), stop: func() {},
-		got: map[string]int{}, stamp: map[string]uint32{}, first: map[string]uint32{}, report: map[string]*rtcp.SenderReport{}, kept: map[string][]*rtp.Packet{},
+		received: map[string]*received{"video": {}, "audio": {}},
 	}
 	var connect, end sync.Once
 	pc.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
@@ -137,7 +140,7 @@ func New(t testing.TB, networks ...webrtc.NetworkType) *Peer {
 	return p
 }
 
-// Close ends the connection with a goodbye.
+// Close ends the connection in order.
 func (p *Peer) Close() {
 	p.stop()
 	if err := p.PC.GracefulClose(); err != nil {
@@ -146,7 +149,7 @@ func (p *Peer) Close() {
 	p.working.Wait()
 }
 
-// OfferToSend returns an offer of somebody who publishes.
+// OfferToSend returns the offer of a publisher.
 func (p *Peer) OfferToSend() string {
 	p.Helper()
 	var err error
@@ -172,7 +175,7 @@ func (p *Peer) OfferToSend() string {
 	return p.offer()
 }
 
-// OfferToWatch returns an offer of somebody who watches.
+// OfferToWatch returns the offer of a viewer.
 func (p *Peer) OfferToWatch() string {
 	p.Helper()
 	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeVideo, webrtc.RTPCodecTypeAudio} {
@@ -181,7 +184,7 @@ func (p *Peer) OfferToWatch() string {
 		}
 	}
 	p.PC.OnTrack(func(track *webrtc.TrackRemote, receiver *webrtc.RTPReceiver) {
-		kind := track.Kind().String()
+		got := p.received[track.Kind().String()]
 		p.working.Go(func() {
 			for {
 				packets, _, err := receiver.ReadRTCP()
@@ -191,7 +194,7 @@ func (p *Peer) OfferToWatch() string {
 				for _, one := range packets {
 					if report, ok := one.(*rtcp.SenderReport); ok {
 						p.mu.Lock()
-						p.report[kind] = report
+						got.report = report
 						p.mu.Unlock()
 					}
 				}
@@ -204,13 +207,12 @@ func (p *Peer) OfferToWatch() string {
 					return
 				}
 				p.mu.Lock()
-				if p.got[kind] == 0 {
-					p.first[kind] = packet.Timestamp
+				if got.packets == 0 {
+					got.first = packet.Timestamp
 				}
-				p.got[kind]++
-				p.stamp[kind] = packet.Timestamp
+				got.packets, got.last = got.packets+1, packet.Timestamp
 				if p.Keep {
-					p.kept[kind] = append(p.kept[kind], packet)
+					got.kept = append(got.kept, packet)
 				}
 				p.mu.Unlock()
 			}
@@ -287,13 +289,13 @@ func Request(t testing.TB, method, url, contentType, body string, headers ...str
 	return Answer{answer, string(text)}
 }
 
-// Connected waits until the peers have found one another.
+// Connected waits for the connection.
 func (p *Peer) Connected() {
 	p.Helper()
 	p.wait(p.connected, "the peers do not connect")
 }
 
-// Ended waits until the connection is over.
+// Ended waits for the end of the connection.
 func (p *Peer) Ended() {
 	p.Helper()
 	p.wait(p.ended, "the connection does not end")
@@ -308,7 +310,24 @@ func (p *Peer) wait(c <-chan struct{}, complaint string) {
 	}
 }
 
-// Play sends a film in its own time, over and over, until the peer is closed.
+// Send sends a film once, as fast as possible.
+func (p *Peer) Send(film Film) {
+	p.Helper()
+	write := func(track *webrtc.TrackLocalStaticSample, data []byte, duration time.Duration) {
+		if err := track.WriteSample(media.Sample{Data: data, Duration: duration}); err != nil {
+			p.Fatal(err)
+		}
+	}
+	audio := film.Audio
+	for i, frame := range film.Video {
+		write(p.video, frame, time.Second/Rate)
+		for ; len(audio) > 0 && time.Duration(len(film.Audio)-len(audio))*AudioDuration <= time.Duration(i)*time.Second/Rate; audio = audio[1:] {
+			write(p.audio, audio[0], AudioDuration)
+		}
+	}
+}
+
+// Play sends a film in real time, over and over, until the peer is closed.
 func (p *Peer) Play(film Film) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
@@ -327,17 +346,18 @@ func (p *Peer) Play(film Film) {
 		}
 	}
 	p.working.Go(func() { play(p.video, film.Video, time.Second/Rate) })
-	p.working.Go(func() { play(p.audio, film.Audio, audioLength) })
+	p.working.Go(func() { play(p.audio, film.Audio, AudioDuration) })
 }
 
-// Got returns how much of a kind of media has come.
+// Got returns how much of a kind of media has arrived.
 func (p *Peer) Got(kind string) (packets int, length time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.got[kind], time.Duration(p.stamp[kind]-p.first[kind]) * time.Second / rate(kind)
+	got := p.received[kind]
+	return got.packets, time.Duration(got.last-got.first) * time.Second / rate(kind)
 }
 
-// rate returns the ticks a second of a kind of media.
+// rate returns the RTP clock rate of a kind of media.
 func rate(kind string) time.Duration {
 	if kind == "audio" {
 		return 48000
@@ -345,44 +365,44 @@ func rate(kind string) time.Duration {
 	return 90000
 }
 
-// Began returns when the first that came of a kind was, on the clock of the sender and by
-// its last report; false = it has not said so yet.
+// Began returns the time of the first packet of a kind on the clock of the sender, by its last
+// report; false = there was no report yet.
 func (p *Peer) Began(kind string) (at time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.report[kind] == nil || p.got[kind] == 0 {
+	got := p.received[kind]
+	if got.report == nil || got.packets == 0 {
 		return 0, false
 	}
-	return p.on(kind, p.first[kind]), true
+	return senderTime(got.report, kind, got.first), true
 }
 
-// on returns a time of a kind of media on the clock of the sender, who has reported.
-func (p *Peer) on(kind string, stamp uint32) time.Duration {
-	report := p.report[kind]
+// senderTime returns an RTP time on the clock of the sender, by its report.
+func senderTime(report *rtcp.SenderReport, kind string, stamp uint32) time.Duration {
 	seconds, fraction := time.Duration(report.NTPTime>>32), report.NTPTime&(1<<32-1)
 	wall := seconds*time.Second + time.Duration(fraction*uint64(time.Second)>>32)
 	return wall + time.Duration(int32(stamp-report.RTPTime))*time.Second/rate(kind)
 }
 
-// Kept is a frame that came.
+// Kept is a frame that was received.
 type Kept struct {
 	At   time.Duration // on the clock of the sender
-	Data []byte        // NAL units of H.264 with their lengths in front, or a packet of Opus
+	Data []byte        // NAL units of H.264 with length prefixes, or a packet of Opus
 }
 
-// Kept returns the frames that came of a kind, but for those of which something is
-// missing, in the order in which they were sent.
+// Kept returns the complete frames of a kind, in the order in which they were sent.
 func (p *Peer) Kept(kind string) (frames []Kept) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.report[kind] == nil {
+	report := p.received[kind].report
+	if report == nil {
 		return nil
 	}
-	packets := slices.Clone(p.kept[kind])
+	packets := slices.Clone(p.received[kind].kept)
 	slices.SortStableFunc(packets, func(a, b *rtp.Packet) int { return int(int16(a.SequenceNumber - b.SequenceNumber)) })
 	if kind == "audio" {
 		for _, packet := range packets {
-			frames = append(frames, Kept{p.on(kind, packet.Timestamp), packet.Payload})
+			frames = append(frames, Kept{senderTime(report, kind, packet.Timestamp), packet.Payload})
 		}
 		return frames
 	}
@@ -395,7 +415,7 @@ func (p *Peer) Kept(kind string) (frames []Kept) {
 		whole = whole && err == nil && (i == 0 || packet.SequenceNumber == packets[i-1].SequenceNumber+1)
 		if packet.Marker {
 			if whole && len(unit) > 0 {
-				frames = append(frames, Kept{p.on(kind, packet.Timestamp), unit})
+				frames = append(frames, Kept{senderTime(report, kind, packet.Timestamp), unit})
 			}
 			units, unit, whole = codecs.H264Packet{IsAVC: true}, nil, true
 		}
