@@ -25,9 +25,11 @@ func each(t *testing.T, test func(t *testing.T, st *Store)) {
 	eachEngine(t, func(t *testing.T, url string) { test(t, open(t, url, "node-a")) })
 }
 
-// eachEngine runs a test on a database of each engine.
+// eachEngine runs a test on a database of each engine, in parallel with others: many of them wait
+// for timers.
 func eachEngine(t *testing.T, test func(t *testing.T, url string)) {
 	t.Helper()
+	t.Parallel()
 	for _, engine := range []struct {
 		name string
 		url  func(*testing.T) string
@@ -35,7 +37,10 @@ func eachEngine(t *testing.T, test func(t *testing.T, url string)) {
 		{"sqlite", func(t *testing.T) string { return storetest.SQLite(t, Open, Options{Secret: testSecret}) }},
 		{"postgres", func(t *testing.T) string { return storetest.PostgreSQL(t, Open, Options{Secret: testSecret}) }},
 	} {
-		t.Run(engine.name, func(t *testing.T) { test(t, engine.url(t)) })
+		t.Run(engine.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, engine.url(t))
+		})
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"weir/internal/store"
@@ -49,8 +50,9 @@ type WatchPage struct {
 }
 
 type file struct {
-	contentType   string
-	plain, zipped []byte
+	contentType string
+	plain       []byte
+	zipped      func() []byte // made once, by the first request: it takes a fifth of a start
 }
 
 type pageData struct {
@@ -79,19 +81,19 @@ func NewWatchPage(o Options) (*WatchPage, error) {
 		if err != nil {
 			return nil, err
 		}
-		var zipped bytes.Buffer
-		w := gzip.NewWriter(&zipped)
-		if _, err := w.Write(plain); err != nil {
-			return nil, err
-		}
-		if err := w.Close(); err != nil {
-			return nil, err
-		}
 		sum.Write(plain)
-		p.files[f.name] = file{f.contentType + "; charset=utf-8", plain, zipped.Bytes()}
+		p.files[f.name] = file{f.contentType + "; charset=utf-8", plain, sync.OnceValue(func() []byte { return zip(plain) })}
 	}
 	p.folder = "_/" + hex.EncodeToString(sum.Sum(nil)[:6]) + "/"
 	return p, nil
+}
+
+func zip(plain []byte) []byte {
+	var zipped bytes.Buffer
+	w := gzip.NewWriter(&zipped)
+	_, _ = w.Write(plain) // a bytes.Buffer takes everything
+	_ = w.Close()
+	return zipped.Bytes()
 }
 
 func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +135,7 @@ func (p *WatchPage) serveFile(w http.ResponseWriter, r *http.Request) int {
 	}
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
-		content = f.zipped
+		content = f.zipped()
 	}
 	if r.Method == http.MethodGet {
 		_, _ = w.Write(content)
