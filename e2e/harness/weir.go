@@ -79,11 +79,14 @@ func Shipped(t *testing.T) string {
 	return path
 }
 
-// EachEngine runs a test on both databases; the URL is that of a fresh one.
+// EachEngine runs a test on both databases; the URL is that of a fresh one. It runs beside others,
+// because such tests wait most of the time.
 func EachEngine(t *testing.T, test func(t *testing.T, w *Weir)) {
 	t.Helper()
+	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			w := NewWeir(t)
 			if engine == "postgres" {
 				w.Database = pgtest.Start(t)
@@ -224,7 +227,7 @@ func (w *Weir) Wait() {
 func (w *Weir) Command(args ...string) (string, error) {
 	w.T.Helper()
 	cmd := exec.CommandContext(w.T.Context(), Binary, append(args, "--data", w.Data)...)
-	cmd.Env = append(os.Environ(), "WEIR_DATABASE="+w.Database)
+	cmd.Env = append(append(os.Environ(), "WEIR_DATABASE="+w.Database), w.Env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -229,7 +229,7 @@ func TestDoctor(t *testing.T) {
 		removeSecret(w)
 		w.Secret = []byte("another secret of 32 bytes size!")
 		writeSecret(w)
-		t.Setenv("PATH", t.TempDir())
+		w.Env = []string{"PATH=" + t.TempDir()}
 		said = fails(w, "something that weir needs is missing", "doctor", "--http", address, "--ops", "")
 		for _, want := range []string{`(?m)^ffmpeg +missing .*apt-get install ffmpeg`, `(?m)^database +missing .*another master secret`, `(?m)^http .* +ok +free$`} {
 			if !regexp.MustCompile(want).MatchString(said) {

@@ -652,9 +652,10 @@ func TestDoctorTellsChildrenNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-		t.Setenv("WEIR_API_KEY", s.make("key"))
-		t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization="+s.make("header"))
+		w.Env = []string{
+			"PATH=" + bin + ":" + os.Getenv("PATH"), "WEIR_API_KEY=" + s.make("key"),
+			"OTEL_EXPORTER_OTLP_HEADERS=authorization=" + s.make("header"),
+		}
 		w.Database = strings.Replace(w.Database, "postgres://weir@", "postgres://weir:"+s.make("password")+"@", 1)
 		said := w.Run("doctor", "--http", "", "--ops", "", "--run", "work")
 		content, err := os.ReadFile(seen)
