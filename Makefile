@@ -26,9 +26,9 @@ test: ## install what the tests need and run all of them
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # once, for all packages of e2e
 	CGO_ENABLED=1 WEIR_TEST_BINARY=$(RACE_BINARY) go test $(RACE) -shuffle=on -parallel 4 -timeout 30m ./...
 
-quick: ## run the unit tests, without browsers, e2e and the race detector
+quick: ## run the unit tests, without browsers, e2e, the race detector and what takes seconds
 	scripts/need ffmpeg postgresql
-	go test $(shell go list ./... | grep -v /e2e)
+	go test -short -parallel 8 $(shell go list ./... | grep -v /e2e)
 
 # npm writes this file last, so it is there and new when everything is.
 e2e/%/node_modules/.package-lock.json: e2e/%/package-lock.json

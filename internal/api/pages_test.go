@@ -241,6 +241,9 @@ const pagePassword = "a weir across the stream"
 // TestAccountPages follows a user who has just got a link: from setting
 // the password to a key that is used, restricted and revoked.
 func TestAccountPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	base, ann := newPages(t)
 	p := newPerson(t, base)
 
@@ -353,6 +356,9 @@ func (p *person) restrict(line string) {
 
 // A page of another site can't use the log-in of a visitor's browser.
 func TestForeignPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	base, ann := newPages(t)
 	// The same host, so that the browser sends the cookie along.
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -388,6 +394,9 @@ func (p *person) enter(who account.First) {
 // On a phone nothing is wider than the screen and everything can be hit with a
 // thumb, in every page.
 func TestAccountPagesOnPhone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	base, ann := newPages(t)
 	p := newPerson(t, base)
 	p.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))

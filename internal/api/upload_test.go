@@ -339,6 +339,9 @@ func TestReceiveFileBroken(t *testing.T) {
 
 // A client that sends nothing, or next to nothing, is given up on; one that takes its time is not.
 func TestReceiveFileSlowly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	u := newUploads(t, func(o *Options) { o.timeout = 300 * time.Millisecond })
 	for name, trickle := range map[string]bool{"nothing": false, "next to nothing": true} {
 		t.Run(name, func(t *testing.T) {

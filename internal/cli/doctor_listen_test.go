@@ -39,6 +39,9 @@ func answerEach(t *testing.T, answer string) string {
 }
 
 func TestExamineLiveEndpoints(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	rtmp, other := answerEach(t, "\x03"+strings.Repeat("x", 3072)), answerEach(t, "HTTP/1.1 400 Bad Request")
 	ops := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "weir_build_info 1")

@@ -76,6 +76,9 @@ func TestTracksChange(t *testing.T) {
 // A recording of several connections is one file, without the gaps between them, and with
 // every frame.
 func TestProgressiveJoinsConnections(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, codings := range map[string][]string{
 		"same":  {firstCoding, firstCoding, firstCoding},
 		"other": {firstCoding, otherCoding, firstCoding},

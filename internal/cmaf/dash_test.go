@@ -127,6 +127,9 @@ func (c clip) encode(t *testing.T, kind Kind) encoded {
 
 // TestPlayers writes a presentation in all forms and lets ffmpeg play them.
 func TestPlayers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, name := range []string{"h264-aac", "late-sound"} {
 		t.Run(name, func(t *testing.T) { testPlayers(t, name) })
 	}

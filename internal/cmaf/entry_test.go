@@ -163,6 +163,9 @@ var encoders = []struct{ name, options string }{
 // A track made of what an encoder sends must be as good as the one that a muxer made of
 // the same stream: it says the same, and the same frames come out of a decoder.
 func TestTrackOfEncoder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, tt := range encoders {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

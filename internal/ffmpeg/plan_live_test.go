@@ -70,6 +70,9 @@ func TestReserve(t *testing.T) {
 // Interlaced frames are deinterlaced, and HDR colours are mapped to BT.709;
 // no frame and no key frame gets lost.
 func TestLiveInterlacedAndHDR(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	live := func(t *testing.T, track []byte, format VideoFormat) string {
 		t.Helper()
 		format.Width, format.Height = 256, 144
@@ -122,6 +125,9 @@ func TestLiveInterlacedAndHDR(t *testing.T) {
 
 // The speed of a machine is measured once and stored, and the ledger uses it.
 func TestMeasure(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	file := filepath.Join(t.TempDir(), "speed.json")
 	open := func() *Engine {
 		t.Helper()

@@ -12,6 +12,9 @@ import (
 // TestRateIsAbsolute changes the frame rate of a film in two chunks and expects the
 // frames of one continuous grid, and all of them.
 func TestRateIsAbsolute(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	track := sourceTrack(t, "h264", "-f", "lavfi", "-i", "testsrc2=s=128x72:r=24:d=4", "-c:v", "libx264", "-preset", "ultrafast", "-g", "30")
 	for _, rate := range []Ratio{{30, 1}, {30000, 1001}, {15, 1}, {60, 1}} {
 		t.Run(rate.String(), func(t *testing.T) {
@@ -44,6 +47,9 @@ func TestRateIsAbsolute(t *testing.T) {
 // TestOrientationAndColour encodes frames with one red corner and expects it where a
 // viewer would see it, in the right colour.
 func TestOrientationAndColour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	// The left upper quarter is red, the rest is blue.
 	const card = "color=c=blue:s=256x144:r=10:d=1,drawbox=w=128:h=72:c=red:t=fill"
 	upright := []corner{{32, 18, red}, {96, 18, blue}, {32, 54, blue}, {96, 54, blue}}
@@ -159,6 +165,9 @@ func TestToneMap(t *testing.T) {
 // TestRemuxKeepsTime takes files apart and expects every frame at its time, counted
 // from where the presentation starts, hidden ones before 0.
 func TestRemuxKeepsTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	film := []string{"-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=2", "-f", "lavfi", "-i", "sine=r=48000:d=2"}
 	x264 := []string{"-c:v", "libx264", "-preset", "veryfast", "-bf", "2", "-g", "20", "-c:a", "aac"}
 	whole := made(t, "whole.mp4", append(slices.Clone(film), x264...)...)

@@ -42,6 +42,9 @@ func timescale(t *testing.T, path string) int64 {
 // TestEncodeIsExact cuts a film into chunks and expects every frame once, at its
 // own time, with key frames where they were asked for and one set of headers.
 func TestEncodeIsExact(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	even := []string{"-f", "lavfi", "-i", "testsrc2=s=256x144:r=24:d=4", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-g", "30"}
 	uneven := []string{
 		"-f", "lavfi", "-i", "testsrc2=s=256x144:r=60:d=4", "-vf", "select='not(mod(n,3))+not(mod(n,7))'", "-fps_mode", "vfr",

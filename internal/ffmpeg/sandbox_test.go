@@ -260,6 +260,9 @@ func TestCPUTimeIsLimited(t *testing.T) {
 
 // Every encoder works in the sandbox, with several threads.
 func TestEncodersInSandbox(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	e := engine(t, Require)
 	capabilities, err := e.Capabilities(t.Context())
 	if err != nil {

@@ -348,6 +348,9 @@ func TestPullEnds(t *testing.T) {
 
 // TestPullServers pulls from ffmpeg as a server of RTMP and SRT.
 func TestPullServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, test := range []struct{ name, url, form, options string }{
 		{"rtmp", "rtmp://127.0.0.1:%d/live/key?token=hidden", "flv", "-listen 1"},
 		{"srt", "srt://127.0.0.1:%d?streamid=hidden&latency=200", "mpegts", "-mode listener"},
@@ -435,6 +438,9 @@ func take(port int, udp bool) (used bool, taken int) {
 
 // TestPullLive pulls a live playlist, which starts again and then ends.
 func TestPullLive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	run(t, "ffmpeg", slices.Concat(strings.Fields("-v error -nostdin -i"), []string{clip(t, "flv")},

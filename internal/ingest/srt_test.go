@@ -134,6 +134,9 @@ func TestSRTPublish(t *testing.T) {
 
 // An encoder that stops ends its stream in order; one that is killed does not.
 func TestSRTPublisherStops(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, tt := range []struct {
 		signal syscall.Signal
 		want   string
@@ -193,6 +196,9 @@ func TestSRTHubEndsStream(t *testing.T) {
 
 // Invalid datagrams, invalid media and unfinished handshakes do not disturb other connections.
 func TestSRTGarbage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	hub := newTestHub()
 	address, log := startSRT(t, SRT{}, hub)

@@ -302,6 +302,9 @@ var testProfiles = []weir.Profile{
 }
 
 func TestLadder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	th := newLadderTest(t, testProfiles...)
 	th.connect()
@@ -382,6 +385,9 @@ func TestLadderCounts(t *testing.T) {
 }
 
 func TestLadderSurvivesItsEncoder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	only := testProfiles[0]
 	only.Bitrate = 234_567
@@ -416,6 +422,9 @@ func TestLadderSurvivesItsEncoder(t *testing.T) {
 // A server that has room for one rung only makes the smallest, and says so. When there is
 // room again, an encoder that comes back has all of them; what was left out is a gap.
 func TestLadderOnABusyServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	th := newLadderTest(t, testProfiles[:2]...)
 	plans := ladderPlans(testProfiles[:2], th.film.track, 15)
@@ -443,6 +452,9 @@ func TestLadderOnABusyServer(t *testing.T) {
 // A ladder that was made cheaper goes up again while the stream is on air, step by step, and
 // no frame is lost where one encoder takes over from the other.
 func TestLadderClimbs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	th := newLadderTest(t, testProfiles[:2]...)
 	plans := ladderPlans(testProfiles[:2], th.film.track, 15)

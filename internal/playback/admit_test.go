@@ -174,6 +174,9 @@ func TestPolicyOnEveryPath(t *testing.T) {
 
 // The admission of a viewer can end during playback.
 func TestAdmissionEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	change := func(do func(tx *store.Tx, ctx context.Context) error) {

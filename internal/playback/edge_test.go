@@ -503,6 +503,9 @@ func TestPieces(t *testing.T) {
 
 // A viewer over WebRTC can ask any node.
 func TestEdgeRelaysOffers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	a, b, _ := twoNodes(t)
 	a.openWebRTC()

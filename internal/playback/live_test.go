@@ -469,6 +469,9 @@ func TestLivePolicyOnEveryPath(t *testing.T) {
 
 // The admission of a viewer can end during playback, and during a blocking request.
 func TestLiveAdmissionEnds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	h.server.reloadWait = fresh + 100*time.Millisecond

@@ -29,6 +29,9 @@ func eachStorage(t *testing.T, test func(h *fixture)) {
 
 // An asset decodes without errors to its frames, each once.
 func TestPlays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	eachStorage(t, func(h *fixture) {
 		t := h.TB

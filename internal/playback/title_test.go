@@ -18,6 +18,9 @@ import (
 
 // An unfinished asset can be played, and new segments appear soon.
 func TestUnfinishedAsset(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	film := makeFilm(t)

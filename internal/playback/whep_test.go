@@ -142,6 +142,9 @@ func watches(p *rtctest.Peer) {
 
 // A viewer watches until the viewer leaves or the stream ends, and is counted.
 func TestWHEP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
 	at := h.openWebRTC()

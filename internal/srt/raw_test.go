@@ -163,6 +163,9 @@ func TestLoss(t *testing.T) {
 
 // A caller that was let in may send anything.
 func TestNonsense(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	address, conns := startListener(t, "", maxAhead)
 	c := callRaw(t, address)

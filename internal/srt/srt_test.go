@@ -116,6 +116,9 @@ func TestDial(t *testing.T) {
 
 // The side that was called may send, too, and end the connection.
 func TestDialToRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	address, conns := startListener(t, "", maxAhead)
 	conn, err := dial(t, address, "streamid="+goodKey)
@@ -134,6 +137,9 @@ func TestDialToRead(t *testing.T) {
 }
 
 func TestCloseEndsRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	address, conns := startListener(t, "", maxAhead)
 	conn, err := dial(t, address, "streamid="+goodKey)

@@ -72,6 +72,9 @@ func TestReviveDeliveries(t *testing.T) {
 // TestFrozenNode has a node that stops in the middle of a transaction, with the
 // numbering of events locked. Only PostgreSQL has several nodes.
 func TestFrozenNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	url := pgtest.Start(t)
 	frozen, other := open(t, url, "node-a"), open(t, url, "node-b")
 	locked, goOn, end := make(chan struct{}), make(chan struct{}), make(chan error, 1)

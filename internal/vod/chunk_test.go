@@ -107,6 +107,9 @@ func shownTimes(index cmaf.TrackIndex) []float64 {
 // A rendition with another frame rate has the same frames as from one run of ffmpeg over the whole
 // file, whatever the chunks are.
 func TestFrameRates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	file := plain(t)
 	for _, tt := range []struct {
 		fps, den int
@@ -140,6 +143,9 @@ func TestFrameRates(t *testing.T) {
 
 // Encoding a chunk again gives the same bytes, so losing a worker does no harm.
 func TestChunkTwice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	file := plain(t)
 	req := Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
 		{Name: "a", Width: 320, Height: 180, Bitrate: 400_000},
@@ -159,6 +165,9 @@ func TestChunkTwice(t *testing.T) {
 
 // A source that meets a rendition is copied, and all renditions have its segments.
 func TestSourcePassesThrough(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	file := plain(t)
 	o := transcode(t, file, Request{SegmentSeconds: 2})
 	if o.source.Video.Encode != "" {
@@ -191,6 +200,9 @@ func TestSourcePassesThrough(t *testing.T) {
 // The times of all stored tracks are later than the timeline by the same lead, also with reordered
 // frames.
 func TestStoredTimes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	o := transcode(t, plain(t), Request{SegmentSeconds: 2, EncodeAll: true})
 	lead := cmaf.Lead.Seconds()
 	for _, r := range o.plan.Renditions {

@@ -125,6 +125,9 @@ func makeOdd(t *testing.T, o odd) string {
 
 // Every odd source gives the expected result, or the expected error.
 func TestOddSources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, tt := range oddSources() {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,9 @@ import (
 // Missing output is no error of the source when ffmpeg had no memory for it or broke off, even with
 // status 0.
 func TestMissingOutput(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	engine := newEngine(t).FFmpeg
 	small := clip(t, "small.ts", "-f", "lavfi", "-i", "testsrc2=s=128x72:r=25:d=1", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")

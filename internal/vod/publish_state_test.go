@@ -62,6 +62,9 @@ func TestStoredPublishState(t *testing.T) {
 // A task that an earlier version began to publish continues. Its CMAF segments start at cmaf.Lead and are put
 // again; objects that are the same in both versions are not.
 func TestPublishContinuesOlderForm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)

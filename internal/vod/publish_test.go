@@ -297,6 +297,9 @@ func wantFrames(t *testing.T, dir string, want int, files ...string) {
 }
 
 func TestPublish(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
@@ -384,6 +387,9 @@ func concatenate(t *testing.T, dir, rendition, extension string) string {
 
 // Publishing in many calls, with crashes, has the same result as in one call.
 func TestPublishAsItGrows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	p.video = p.video[:1]
@@ -570,6 +576,9 @@ func TestLostUpload(t *testing.T) {
 }
 
 func TestPublishAudioOnly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	for _, ts := range []bool{true, false} {
@@ -584,6 +593,9 @@ func TestPublishAudioOnly(t *testing.T) {
 }
 
 func TestPublishVideoOnly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	p := testPresentation(t, h264...)
 	dir, dest := newDestination(t)
@@ -695,6 +707,9 @@ func bucketFilm(t *testing.T) (bucket s3test.Bucket, dest blob.Dest, work blob.S
 
 // A storage that lost parts of an upload gets the file again.
 func TestLostParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	bucket, dest, work, video, audio := bucketFilm(t)
 	publisher := Publisher{Work: work, Dest: dest, Outputs: weir.TranscodeOutputs{MP4: &weir.PathParam{Path: "/"}}, Dir: t.TempDir()}
@@ -721,6 +736,9 @@ func TestLostParts(t *testing.T) {
 
 // A bucket, which needs large parts, gets the same as a disk.
 func TestPublishToBucket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	bucket, dest, work, video, audio := bucketFilm(t)
 	publisher := Publisher{Work: work, Dest: dest, Outputs: allOutputs(), TS: true, Dir: t.TempDir()}

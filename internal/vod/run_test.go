@@ -36,6 +36,9 @@ func removed(t *testing.T, dir string) {
 }
 
 func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	const frames = 144
 	for _, tt := range []struct {
@@ -73,6 +76,9 @@ func TestRun(t *testing.T) {
 
 // A killed run is continued, and gives the same bytes.
 func TestRunContinues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	_, undisturbed := newDestination(t)
 	o := runOptions(t, plain(t), undisturbed, same, small)
@@ -110,6 +116,9 @@ func TestRunContinues(t *testing.T) {
 
 // The folder of another job is not used.
 func TestRunOfAnotherJob(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	_, dest := newDestination(t)
 	dest.failAt = 3
@@ -186,6 +195,9 @@ func TestRunRefuses(t *testing.T) {
 }
 
 func TestRunOtherSources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

@@ -241,6 +241,9 @@ func number(t *testing.T, g got) (stream string, n int) {
 }
 
 func TestDeliver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, url := range map[string]func(*testing.T) string{
 		"sqlite":   func(t *testing.T) string { return storetest.SQLite(t, store.Open, storeOptions()) },
 		"postgres": func(t *testing.T) string { return storetest.PostgreSQL(t, store.Open, storeOptions()) },

@@ -34,6 +34,9 @@ func hexSum(data []byte) string {
 // TestImportedAsset makes an asset from a URL: it is played before it is ready, and has all that
 // belongs to it then.
 func TestImportedAsset(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	n := newFixture(t).node(t, "a")
 	server, caller := serve(t, plainClip(t)), n.account(t, "ann")
 	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", URL: server.URL + "/clip.mp4", TargetSegmentSizeSecs: 2})
@@ -123,6 +126,9 @@ func TestImportedAsset(t *testing.T) {
 
 // TestUploadedAsset makes an asset of an upload in two parts, and sends it on.
 func TestUploadedAsset(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	n := newFixture(t).node(t, "a")
 	caller, data := n.account(t, "ann"), plainClip(t)
 	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", TargetSegmentSizeSecs: 2})
@@ -170,6 +176,9 @@ func TestUploadedAsset(t *testing.T) {
 // TestSequentialAsset makes an asset of a source that can't be taken apart: the job that fetched it
 // does all pieces.
 func TestSequentialAsset(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	n := newFixture(t).node(t, "a")
 	caller := n.account(t, "ann")
 	data := made(t, func() ([]byte, error) {

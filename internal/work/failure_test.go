@@ -188,6 +188,9 @@ func TestDeletedAsset(t *testing.T) {
 // TestCrash kills a node in the middle of a task: after its restart the task continues, and the
 // outcome is that of a task that was never disturbed.
 func TestCrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Run("sqlite", func(t *testing.T) { testCrash(t, newFixture(t)) })
 	t.Run("postgres", func(t *testing.T) {
 		testCrash(t, fixtureAt(t, t.TempDir(), storetest.PostgreSQL(t, store.Open, storeOptions(""))))
@@ -285,6 +288,9 @@ func TestNodeProcess(t *testing.T) {
 
 // TestFairness has an account with many tasks and a second one that adds one later.
 func TestFairness(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	h := newFixture(t)
 	h.options = func(o *Options) { o.Slots, o.MaxRunning = 1, 2 }
 	n := h.node(t, "a")

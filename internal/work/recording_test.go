@@ -98,6 +98,9 @@ func (s *studio) recorded(t *testing.T, id, status string) weir.Session {
 }
 
 func TestRecording(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	h := newFixture(t)
 	s := newStudio(t, h)
 	stream, session, air := s.onAir(t)
