@@ -122,7 +122,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 }
 
 // environment has no variables of weir's own, because they may contain keys. With huge pages, where
-// glibc and the kernel support them, encoding takes 3 to 4 % less CPU time and a twelfth more
+// glibc and the kernel support them, encoding takes 3 to 4 % less CPU time and 7 % more
 // memory.
 func environment() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"}

@@ -167,7 +167,7 @@ func (s *server) addLiveMetrics() {
 		gauge{"weir_live_lost_frames_total", "Frames that renditions, multistream targets and viewers over WebRTC were too slow for.", func() int64 { return onAir().LostFrames }},
 		gauge{"weir_ingest_connections", "Connections of encoders.", func() int64 { return encoders().Connections }},
 		gauge{"weir_ingest_admitted_total", "Encoders that came with a good stream key.", func() int64 { return onAir().Admitted }},
-		gauge{"weir_ingest_refused_total", "Encoders that came with a stream key that is not good, or of a suspended stream.", func() int64 { return onAir().Refused }},
+		gauge{"weir_ingest_refused_total", "Encoders refused: an invalid stream key, a suspended stream, or too many reconnects.", func() int64 { return onAir().Refused }},
 		gauge{"weir_ingest_turned_away_total", "Connections that were closed at once because there were too many.", func() int64 { return encoders().TurnedAway }},
 	)
 }
