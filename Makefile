@@ -28,7 +28,7 @@ test: ## install what the tests need and run all of them
 
 quick: ## run the unit tests, without browsers, e2e, the race detector and what takes seconds
 	scripts/need ffmpeg postgresql
-	go test -short -parallel 8 $(shell go list ./... | grep -v /e2e)
+	go test -short -p 4 -parallel 8 $(shell go list ./... | grep -v /e2e)
 
 # npm writes this file last, so it is there and new when everything is.
 e2e/%/node_modules/.package-lock.json: e2e/%/package-lock.json
