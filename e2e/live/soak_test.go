@@ -181,7 +181,7 @@ func (c *crowd) checkLog(took time.Duration) {
 			break
 		}
 	}
-	// Of strangers a few lines a second at each of three endpoints; of encoders with a good key
+	// Of unauthenticated clients a few lines a second at each of three endpoints; of encoders with a good key
 	// a few at each of their connections, which may be thirty and then one in two seconds.
 	lines, limit := strings.Count(log, "\n"), 3*(20+2*took.Seconds())+float64(len(badPublishers()))*3*(30+took.Seconds()/2)
 	c.t.Logf("%d lines in the log after %v", lines, took.Round(time.Second))

@@ -28,19 +28,19 @@ const (
 	maxFailing = 4096
 )
 
-// unauthenticated logs clients without a valid stream key, at a limited rate.
-type unauthenticated struct {
+// unauthenticatedLog logs clients without a valid stream key, at a limited rate.
+type unauthenticatedLog struct {
 	mu      sync.Mutex
 	lines   *rate.Limiter
 	dropped int // lines since the last one
 }
 
-func newUnauthenticated() *unauthenticated {
-	return &unauthenticated{lines: rate.NewLimiter(unauthenticatedLines, unauthenticatedLinesAtOnce)}
+func newUnauthenticatedLog() *unauthenticatedLog {
+	return &unauthenticatedLog{lines: rate.NewLimiter(unauthenticatedLines, unauthenticatedLinesAtOnce)}
 }
 
 // report logs one client, unless the limit is reached.
-func (s *unauthenticated) report(log *slog.Logger, level slog.Level, message, reason string) {
+func (s *unauthenticatedLog) report(log *slog.Logger, level slog.Level, message, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.lines.Allow() {
@@ -60,7 +60,7 @@ type slots struct {
 	maxOpen         int
 	maxWaiting      int // from one address, without a valid stream key
 	counters        *Counters
-	unauthenticated *unauthenticated
+	unauthenticated *unauthenticatedLog
 
 	mu         sync.Mutex
 	open       int
@@ -74,7 +74,7 @@ type slots struct {
 func newSlots(maxOpen, maxWaiting int, counters *Counters, log *slog.Logger) *slots {
 	return &slots{
 		log: log, maxOpen: cmp.Or(maxOpen, 1000), maxWaiting: cmp.Or(maxWaiting, 32), counters: cmp.Or(counters, &Counters{}),
-		unauthenticated: newUnauthenticated(), waiting: map[netip.Prefix]int{},
+		unauthenticated: newUnauthenticatedLog(), waiting: map[netip.Prefix]int{},
 		failing: weir.Buckets[netip.Prefix]{AtOnce: maxFailuresAtOnce, PerSecond: failuresPerSecond, Max: maxFailing},
 	}
 }

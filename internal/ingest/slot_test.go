@@ -14,7 +14,7 @@ import (
 // Unauthenticated clients can't fill the log: most of them are only counted.
 func TestUnauthenticatedLogLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		book, s := &logBook{}, newUnauthenticated()
+		book, s := &logBook{}, newUnauthenticatedLog()
 		for range 600 {
 			for range 100 {
 				s.report(book.logger(), slog.LevelWarn, "publisher refused", "no stream has this stream key")

@@ -30,8 +30,8 @@ type WHIP struct {
 	// Observe is called after every request, for metrics; may be nil.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 
-	unauthenticated *unauthenticated // logs refused clients
-	publish         publishFunc      // nil = that of Hub
+	unauthenticated *unauthenticatedLog // logs refused clients
+	publish         publishFunc         // nil = that of Hub
 }
 
 // Why a session ends, beside the errors of package rtc.
@@ -43,7 +43,7 @@ var (
 // Endpoint returns the handler. Its Close ends the sessions.
 func (w WHIP) Endpoint() *rtc.Endpoint {
 	w.Counters = cmp.Or(w.Counters, &Counters{})
-	w.unauthenticated = newUnauthenticated()
+	w.unauthenticated = newUnauthenticatedLog()
 	if w.publish == nil {
 		w.publish = publishTo(w.Hub)
 	}

@@ -103,7 +103,7 @@ func TestHandover(t *testing.T) {
 		t.Fatalf("session %s continues as %+v", session, continued)
 	}
 	if _, err := periods.Folder(t.Context(), continued, 0); weir.KindOf(err) != weir.Busy {
-		t.Errorf("the files of a leg that is still written: error %v", err)
+		t.Errorf("the files of a period that is still written: error %v", err)
 	}
 	list := b.playlist(videoName, plain)
 	if first := fmt.Sprintf("#EXT-X-MEDIA-SEQUENCE:%d\n", continued.Earlier[0].Next); strings.Count(list, "#EXT-X-GAP\n") != 16 || !strings.Contains(list, first) {
@@ -204,7 +204,7 @@ func TestHandoverShowsEarlierSegments(t *testing.T) {
 	first := a.carry(7)
 	second := b.carry(7)
 	if first != 0 || b.stream.ID != a.stream.ID || second < 16 {
-		t.Fatalf("the legs begin with %d and %d", first, second)
+		t.Fatalf("the periods begin with %d and %d", first, second)
 	}
 	for _, name := range []string{videoName, audioName} {
 		for what, list := range b.lists(name) {
@@ -232,7 +232,7 @@ func TestHandoverShowsEarlierSegments(t *testing.T) {
 		segments, _, breaks := listed(list)
 		want := []int64{first, first + 1, first + 2, second, second + 1, second + 2, third, third + 1, third + 2}
 		if diff := cmp.Diff(want, segments); diff != "" || breaks != 2 {
-			t.Errorf("%s of three legs, with %d discontinuities (-want +got):\n%s\n%s", what, breaks, diff, list)
+			t.Errorf("%s of three periods, with %d discontinuities (-want +got):\n%s\n%s", what, breaks, diff, list)
 		}
 	}
 	a.hasOf(b, audioName, second+1)

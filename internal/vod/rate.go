@@ -186,7 +186,7 @@ func (w wanted) near(got EncodeStats, held bool) bool {
 	if got.Bitrate > 0 {
 		limit = toleranceOfGuess
 	}
-	return ratio > 1/limit && ratio < limit && math.Abs(w.bits-float64(got.Bytes)*8) < w.bearable
+	return ratio > 1/limit && ratio < limit && math.Abs(w.bits-float64(got.Bytes)*8) < w.maxMiss
 }
 
 // even reports whether the halves of a chunk have about the same size.

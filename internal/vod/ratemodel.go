@@ -26,7 +26,7 @@ const (
 	forget = 0.5
 	// The minimum of the estimate of a chunk that was limited by the buffer, as a multiple of its
 	// size.
-	longing = 1.2
+	minLimitedEstimate = 1.2
 
 	// The ratio of the actual and the intended size of a chunk from which on it is encoded again;
 	// it is smaller for a chunk that got a bitrate because a quality was not known, and larger in a
@@ -35,8 +35,8 @@ const (
 	toleranceOfGuess = 1.2
 	toleranceOfMany  = 1.5
 	// The bits by which a chunk may miss: a share of all, and of those that can make up for it.
-	bearable = 0.01
-	madeUp   = 0.1
+	missShare   = 0.01
+	madeUpShare = 0.1
 
 	// The maximum factor by which chunks are made larger or smaller to make up for others.
 	largest = 2.0
@@ -119,10 +119,10 @@ func (x rateModel) quality(step float64) float64 {
 
 // wanted is the intended size of a chunk, and its rate control.
 type wanted struct {
-	bits     float64
-	bearable float64 // bits by which it may miss, so that the rest can make up for it
-	bitrate  int     // 0 = it gets a quality
-	quality  float64 // 0 = it gets a bitrate
+	bits    float64
+	maxMiss float64 // bits by which it may miss, so that the rest can make up for it
+	bitrate int     // 0 = it gets a quality
+	quality float64 // 0 = it gets a bitrate
 }
 
 // decide returns the intended size and the rate control of chunk n; known has the results of the
@@ -167,7 +167,7 @@ func (x rateModel) decide(n int, known []EncodeStats, given []wanted, own *Encod
 	quality = math.Round(min(max(quality, best), worst)*100) / 100
 	return wanted{
 		bits: min(curves[n].at(quality), x.limit(n)), quality: quality,
-		bearable: bearable*total + madeUp*(rest-spent[n]),
+		maxMiss: missShare*total + madeUpShare*(rest-spent[n]),
 	}
 }
 
@@ -237,7 +237,7 @@ func (x rateModel) curves(known []EncodeStats) []curve {
 		}
 		bits := c.seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/leap), leap)
 		if curves[k].quality > 0 {
-			bits = max(bits, longing*curves[k].at(ordinary))
+			bits = max(bits, minLimitedEstimate*curves[k].at(ordinary))
 		}
 		curves[k] = curve{ordinary, bits, c.steepness}
 	}
