@@ -157,13 +157,13 @@ func (p *Plan) corrected(n int, earlier []ChunkStats, got ChunkStats) map[int]en
 		}
 		held, rate := x.heldBack(n, own), r.rate()
 		switch ratio := want.ratio(own); {
-		case len(p.Starts) > fewSegments && (held || ratio > 1/toleranceOfMany) && ratio < toleranceOfMany:
+		case len(p.Starts) > fewSegments && (held || ratio > 1/x.longFileTolerance) && ratio < x.longFileTolerance:
 			continue // the rest makes up for it
 		case held && own.Before == nil:
 			// all of the bitrate, see above
-		case own.Before != nil && !x.heldBack(n, *own.Before), want.near(own, held):
+		case own.Before != nil && !x.heldBack(n, *own.Before), x.near(want, own, held):
 			continue
-		case own.even() && (x.chunks[n].steepness > steepness || ratio > tolerance || ratio < 1/tolerance):
+		case own.even() && (x.chunks[n].steepness > x.steepness || ratio > x.tolerance || ratio < 1/x.tolerance):
 			rate.Bitrate = x.mean(n, want.bits, x.peak())
 		default:
 			rate.Bitrate, rate.Quality = 0, want.quality
@@ -178,13 +178,13 @@ func (w wanted) ratio(got EncodeStats) float64 { return w.bits / float64(max(got
 
 // near reports whether the size of a chunk is near enough to the intended one; held means that the
 // buffer limited it.
-func (w wanted) near(got EncodeStats, held bool) bool {
-	ratio, limit := w.ratio(got), tolerance
+func (p rateParameters) near(w wanted, got EncodeStats, held bool) bool {
+	ratio, limit := w.ratio(got), p.tolerance
 	if held {
 		return ratio > 0.95
 	}
 	if got.Bitrate > 0 {
-		limit = toleranceOfGuess
+		limit = p.bitrateTolerance
 	}
 	return ratio > 1/limit && ratio < limit && math.Abs(w.bits-float64(got.Bytes)*8) < w.maxMiss
 }

@@ -6,66 +6,72 @@ import (
 	"strings"
 )
 
-// Constants of the model, found with encodes of film, sport, grain, noise, slides and hard
-// cuts, and with the parts of those in other orders.
-const (
+// rateParameters are the numbers of the model that were fitted.
+type rateParameters struct {
 	// How bits fall with the number of the quality: to a half in 6/steepness of it. Those of noise
-	// fall faster, because all of it goes below the quantiser at once; noise is recognised by the
-	// effort for a pixel of the rendition in the source.
-	steepness        = 1.25
-	steepnessOfNoise = 2.25
-	grainy, noisy    = 0.05, 0.3
+	// fall faster, because all of it goes below the quantiser at once. Noise is recognised by the
+	// effort for a pixel of the rendition in the source: none below grain, only noise from noise on.
+	steepness, noiseSteepness float64
+	grain, noise              float64
 
 	// How the size of a rendition grows with the effort of the source or, if that is not known,
-	// with its size, as a power, and the limit of the estimate as a multiple: where the source has
-	// far more bits, it is noise, of which little is left in small frames.
-	growth      = 0.45
-	growthBytes = 0.65
-	leap        = 3.0
+	// with its size, as a power; and the limit of the estimate as a multiple. Where the source has
+	// far more bits it is noise, of which little is left in small frames.
+	effortGrowth, sizeGrowth float64
+	maxGrowth                float64
 	// The weight of a chunk relative to the one after it, in estimates of unknown chunks.
-	forget = 0.5
+	olderWeight float64
 	// The minimum of the estimate of a chunk that was limited by the buffer, as a multiple of its
 	// size.
-	minLimitedEstimate = 1.2
+	minLimitedEstimate float64
 
-	// The ratio of the actual and the intended size of a chunk from which on it is encoded again;
-	// it is smaller for a chunk that got a bitrate because a quality was not known, and larger in a
+	// The ratio of the actual and the intended size of a chunk from which on it is encoded again.
+	// It is smaller for a chunk that got a bitrate because a quality was not known, and larger in a
 	// file of many segments, because the others make up for it.
-	tolerance        = 1.3
-	toleranceOfGuess = 1.2
-	toleranceOfMany  = 1.5
+	tolerance, bitrateTolerance, longFileTolerance float64
 	// The bits by which a chunk may miss: a share of all, and of those that can make up for it.
-	missShare   = 0.01
-	madeUpShare = 0.1
+	missShare, madeUpShare float64
 
 	// The maximum factor by which chunks are made larger or smaller to make up for others.
-	largest = 2.0
-	// The best and the worst quality of a chunk, one in between, and the minimum share of the
-	// bitrate.
-	best     = 1.0
-	worst    = 48.0
-	ordinary = 22.0
-	least    = 0.05
+	maxCorrection float64
+	// The limits of the quality of a chunk, one in between, and the minimum share of the bitrate.
+	bestQuality, worstQuality, middleQuality float64
+	minBitrateShare                          float64
+}
 
-	// The number of steps in which a chunk is simulated, and their minimum duration.
+// fittedParameters returns the parameters that were found with encodes of film, sport, grain, noise,
+// slides and hard cuts, and with the parts of those in other orders.
+func fittedParameters() rateParameters {
+	return rateParameters{
+		steepness: 1.25, noiseSteepness: 2.25, grain: 0.05, noise: 0.3,
+		effortGrowth: 0.45, sizeGrowth: 0.65, maxGrowth: 3, olderWeight: 0.5, minLimitedEstimate: 1.2,
+		tolerance: 1.3, bitrateTolerance: 1.2, longFileTolerance: 1.5, missShare: 0.01, madeUpShare: 0.1,
+		maxCorrection: 2, bestQuality: 1, worstQuality: 48, middleQuality: 22, minBitrateShare: 0.05,
+	}
+}
+
+// A chunk is simulated in steps: at most that many, of at least that duration.
+const (
 	stepsOfChunk = 12
 	stepSeconds  = 0.5
 )
 
 // rateModel simulates x264's rate control for one rendition of a plan.
 type rateModel struct {
+	rateParameters
+
 	bitrate, rate float64 // bits and frames a second
 	scale         float64 // of rate factors; depends on the size of the frames
 	offset        float64 // that macroblock trees add
 	prior         float64 // complexity that it assumes before the first frame
-	growth        float64
+	growth        float64 // effortGrowth or sizeGrowth
 	chunks        []stretchOfSource
 }
 
 type stretchOfSource struct {
 	seconds   float64
 	weight    float64 // bits a second
-	steepness float64 // see the constant
+	steepness float64 // see rateParameters
 }
 
 func newRateModel(p Plan, r Rendition) rateModel {
@@ -79,14 +85,15 @@ func newRateModel(p Plan, r Rendition) rateModel {
 		perBlock = 80 // they have no B-frames
 	}
 	x := rateModel{
-		bitrate: float64(r.Bitrate), rate: float64(rate.Num) / float64(max(rate.Den, 1)),
+		rateParameters: fittedParameters(),
+		bitrate:        float64(r.Bitrate), rate: float64(rate.Num) / float64(max(rate.Den, 1)),
 		scale: math.Pow(blocks*perBlock, 0.4), offset: 0.4 * 13.5, prior: 0.01 * math.Pow(7e5, 0.6) * math.Sqrt(blocks),
 	}
 	if !(x.rate > 0) {
 		x.rate = 30
 	}
-	if x.growth = growth; p.Source.Video == nil || p.Source.Video.Efforts == nil {
-		x.growth = growthBytes
+	if x.growth = x.effortGrowth; p.Source.Video == nil || p.Source.Video.Efforts == nil {
+		x.growth = x.sizeGrowth
 	}
 	for _, chunk := range p.Chunks {
 		s := stretchOfSource{seconds: float64(chunk.End-chunk.Start) / float64(p.Timescale)}
@@ -95,12 +102,12 @@ func newRateModel(p Plan, r Rendition) rateModel {
 			bytes += p.Weights[n]
 		}
 		s.weight = max(float64(bytes)*8/s.seconds, 1)
-		s.steepness = steepness
+		s.steepness = x.steepness
 		if v := p.Source.Video; v != nil && v.Efforts != nil {
 			// Less noise is left in small frames.
 			perPixel := s.weight / x.rate / float64(max(v.Width*v.Height, 1)) * float64(r.Width) / float64(max(v.Width, 1))
-			noise := math.Log(perPixel/grainy) / math.Log(noisy/grainy)
-			s.steepness += (steepnessOfNoise - steepness) * min(max(noise, 0), 1)
+			noise := math.Log(perPixel/x.grain) / math.Log(x.noise/x.grain)
+			s.steepness += (x.noiseSteepness - x.steepness) * min(max(noise, 0), 1)
 		}
 		x.chunks = append(x.chunks, s)
 	}
@@ -155,7 +162,7 @@ func (x rateModel) decide(n int, known []EncodeStats, given []wanted, own *Encod
 			rest += bits
 		}
 	}
-	share := min(max(1-excess/rest, 1/largest), largest)
+	share := min(max(1-excess/rest, 1/x.maxCorrection), x.maxCorrection)
 	if own == nil && !x.daring(n, known) {
 		limit := x.bitrate // above that, x264 does not log its quality
 		if n == len(x.chunks)-1 {
@@ -164,16 +171,16 @@ func (x rateModel) decide(n int, known []EncodeStats, given []wanted, own *Encod
 		return wanted{bitrate: x.mean(n, spent[n]*share, limit)}
 	}
 	quality := qualities[n] - 6/curves[n].steepness*math.Log2(share)
-	quality = math.Round(min(max(quality, best), worst)*100) / 100
+	quality = math.Round(min(max(quality, x.bestQuality), x.worstQuality)*100) / 100
 	return wanted{
 		bits: min(curves[n].at(quality), x.limit(n)), quality: quality,
-		maxMiss: missShare*total + madeUpShare*(rest-spent[n]),
+		maxMiss: x.missShare*total + x.madeUpShare*(rest-spent[n]),
 	}
 }
 
 // mean returns the bitrate with which chunk n gets that many bits.
 func (x rateModel) mean(n int, bits, limit float64) int {
-	return int(min(max(bits/x.chunks[n].seconds, least*x.bitrate), limit))
+	return int(min(max(bits/x.chunks[n].seconds, x.minBitrateShare*x.bitrate), limit))
 }
 
 // peak returns the maximum of a mean bitrate.
@@ -219,7 +226,7 @@ func (c curve) at(quality float64) float64 {
 func (x rateModel) curves(known []EncodeStats) []curve {
 	curves := make([]curve, len(x.chunks))
 	sure := make([]bool, len(x.chunks))
-	var size, hint mean
+	size, hint := mean{olderWeight: x.olderWeight}, mean{olderWeight: x.olderWeight}
 	for k := len(known) - 1; k >= 0; k-- {
 		if known[k].Bytes == 0 {
 			continue
@@ -227,7 +234,7 @@ func (x rateModel) curves(known []EncodeStats) []curve {
 		s, ok := x.conclusive(k, known[k])
 		curves[k], sure[k] = curve{x.qualityOf(k, s), float64(s.Bytes) * 8, x.chunks[k].steepness}, ok
 		if ok {
-			size.add(curves[k].at(ordinary) / x.chunks[k].seconds)
+			size.add(curves[k].at(x.middleQuality) / x.chunks[k].seconds)
 			hint.add(x.hint(k))
 		}
 	}
@@ -235,17 +242,17 @@ func (x rateModel) curves(known []EncodeStats) []curve {
 		if sure[k] {
 			continue
 		}
-		bits := c.seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/leap), leap)
+		bits := c.seconds * size.value() * min(max(x.hint(k)/hint.value(), 1/x.maxGrowth), x.maxGrowth)
 		if curves[k].quality > 0 {
-			bits = max(bits, minLimitedEstimate*curves[k].at(ordinary))
+			bits = max(bits, x.minLimitedEstimate*curves[k].at(x.middleQuality))
 		}
-		curves[k] = curve{ordinary, bits, c.steepness}
+		curves[k] = curve{x.middleQuality, bits, c.steepness}
 	}
 	return curves
 }
 
 // mean is a weighted geometric mean over chunks, the newest first.
-type mean struct{ logs, weights, weight float64 }
+type mean struct{ olderWeight, logs, weights, weight float64 }
 
 func (m *mean) add(v float64) {
 	if m.weight == 0 {
@@ -253,7 +260,7 @@ func (m *mean) add(v float64) {
 	}
 	m.logs += m.weight * math.Log(v)
 	m.weights += m.weight
-	m.weight *= forget
+	m.weight *= m.olderWeight
 }
 
 func (m mean) value() float64 { return math.Exp(m.logs / m.weights) }
@@ -320,7 +327,7 @@ func (x rateModel) continuous(known []EncodeStats, curves []curve) (spent, quali
 		var sum, weighted float64
 		for _, bytes := range shape {
 			over := min(max(1+(total-x.bitrate*seconds)/(2*x.bitrate*max(1, math.Sqrt(seconds))), 0.5), 2)
-			quality := max(x.quality(complexity/wanted*over), best)
+			quality := max(x.quality(complexity/wanted*over), x.bestQuality)
 			weighted += quality
 			bits := float64(bytes) / whole * curves[k].at(quality)
 			// The emptier the buffer, the more x264 limits the bits; it will do so in the chunk
