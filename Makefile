@@ -9,6 +9,9 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 # The weir that make test drives from outside, with the race detector in it.
 RACE_BINARY := $(CURDIR)/e2e/weir-race
 
+# All packages but e2e. Their tests wait more than they compute, so four of them run at once.
+UNITS = $(shell go list ./... | grep -v /e2e)
+
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -23,12 +26,13 @@ build: ## build ./weir, one static binary
 test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
 	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json
-	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # once, for all packages of e2e
-	CGO_ENABLED=1 WEIR_TEST_BINARY=$(RACE_BINARY) go test $(RACE) -shuffle=on -parallel 4 -timeout 30m ./...
+	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
+	CGO_ENABLED=1 go test $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS)
+	WEIR_TEST_BINARY=$(RACE_BINARY) go test -shuffle=on -parallel 4 -timeout 30m ./e2e/...
 
 quick: ## run the unit tests, without browsers, e2e, the race detector and what takes seconds
 	scripts/need ffmpeg postgresql
-	go test -short -p 4 -parallel 8 $(shell go list ./... | grep -v /e2e)
+	go test -short -p 4 -parallel 8 $(UNITS)
 
 # npm writes this file last, so it is there and new when everything is.
 e2e/%/node_modules/.package-lock.json: e2e/%/package-lock.json

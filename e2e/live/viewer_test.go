@@ -233,6 +233,9 @@ func (v *viewer) take(ctx context.Context, list *livePlaylist) {
 			continue
 		}
 		v.segments[s.number] = v.must(ctx, s.uri)
+		if ctx.Err() != nil {
+			return // the viewer has left, maybe before the segment came
+		}
 		if s.parts == nil {
 			continue
 		}

@@ -21,7 +21,7 @@ func TestFloodSoak(t *testing.T) {
 		w.Binary = plain
 		ops := harness.FreeAddr(t)
 		w.Start("--ops", ops)
-		soak(t, newFlood(t, w), "http://"+ops)
+		soak(t, newFlood(t, w, load{conns: 50, rate: 500, slow: 200}), "http://"+ops)
 		w.Stop()
 	})
 }
@@ -49,7 +49,7 @@ func soak(t *testing.T, f *flood, ops string) {
 	if after > before*12/10 {
 		t.Errorf("memory grew from %d to %d bytes, more than 1.2 times", before, after)
 	}
-	if want := int(soakLong.Seconds()) * floodRate; f.sent < want*9/10 {
+	if want := int(soakLong.Seconds()) * f.load.rate; f.sent < want*9/10 {
 		t.Errorf("only %d of %d requests of the flood could be sent", f.sent, want)
 	}
 	for _, request := range append(goodRequests, "") {

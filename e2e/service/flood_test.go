@@ -29,23 +29,26 @@ import (
 func TestFlood(t *testing.T) {
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
-		f := newFlood(t, w)
+		f := newFlood(t, w, load{conns: 10, rate: 100, slow: 2 * len(slowKinds())})
 		f.run(5*time.Second, false)
 		w.Stop()
 	})
 }
 
-const (
-	floodConns = 50
-	floodRate  = 500 // requests a second, of all connections together
-	slowCount  = 200
-	goodRate   = 20 // requests a second
-)
+const goodRate = 20 // requests a second
+
+// load is how much a flood sends.
+type load struct {
+	conns int
+	rate  int // requests a second, of all connections together
+	slow  int // slow clients
+}
 
 // flood is a weir that is sent too much.
 type flood struct {
 	t    *testing.T
 	w    *harness.Weir
+	load load
 	addr string
 	bad  []badRequest
 	slow *slowClients
@@ -58,11 +61,11 @@ type flood struct {
 }
 
 // newFlood makes what the flood needs to exist, and the requests that it consists of.
-func newFlood(t *testing.T, w *harness.Weir) *flood {
+func newFlood(t *testing.T, w *harness.Weir, l load) *flood {
 	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	f := &flood{t: t, w: w, addr: strings.TrimPrefix(w.URL, "http://"), answers: map[string]map[int]int{}}
+	f := &flood{t: t, w: w, load: l, addr: strings.TrimPrefix(w.URL, "http://"), answers: map[string]map[int]int{}}
 	b := &bad{random: rand.New(rand.NewPCG(seed, 0)), host: f.addr, key: w.Key, ids: map[string]string{}}
 	long := strings.Repeat("a long name ", 500)
 	f.parallel(1000, func(i int) error {
@@ -171,9 +174,9 @@ func (f *flood) run(long time.Duration, patient bool) (waited []wait) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), long)
 	defer cancel()
-	waitSlow := f.slow.start(ctx, slowCount, patient)
+	waitSlow := f.slow.start(ctx, f.load.slow, patient)
 	var wg sync.WaitGroup
-	for i := range floodConns {
+	for i := range f.load.conns {
 		wg.Go(func() { f.attack(ctx, i) })
 	}
 	waited = f.good(ctx)
@@ -195,9 +198,9 @@ func (f *flood) attack(ctx context.Context, i int) {
 	select { // the connections take turns
 	case <-ctx.Done():
 		return
-	case <-time.After(time.Duration(i) * time.Second / floodRate):
+	case <-time.After(time.Duration(i) * time.Second / time.Duration(f.load.rate)):
 	}
-	tick := time.NewTicker(time.Second * floodConns / floodRate)
+	tick := time.NewTicker(time.Second * time.Duration(f.load.conns) / time.Duration(f.load.rate))
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -205,7 +208,7 @@ func (f *flood) attack(ctx context.Context, i int) {
 			return
 		case <-tick.C:
 		}
-		r := f.bad[(i+n*floodConns)%len(f.bad)]
+		r := f.bad[(i+n*f.load.conns)%len(f.bad)]
 		if c.wrongKey && n%2 == 0 {
 			r = badRequest{kind: "wrong key", method: "GET", head: fmt.Appendf(nil, "GET /api/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong-%d\r\n\r\n", n)}
 		}

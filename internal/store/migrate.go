@@ -38,13 +38,19 @@ func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB) error {
 	return err
 }
 
-// quiet returns a logger for libraries, which logs only warnings and errors.
+// quiet returns a logger for libraries. It logs only warnings and errors, as warnings: libraries
+// retry by themselves, and what fails for good is an error of weir, which logs it.
 func quiet(log *slog.Logger) *slog.Logger { return slog.New(warnOnly{log.Handler()}) }
 
 type warnOnly struct{ slog.Handler }
 
 func (h warnOnly) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+
+func (h warnOnly) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelWarn
+	return h.Handler.Handle(ctx, r)
 }
 
 func (h warnOnly) WithAttrs(attrs []slog.Attr) slog.Handler {

@@ -3,6 +3,8 @@ package store
 import (
 	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,4 +77,16 @@ func newStream(t *testing.T, name string) weir.Stream {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestQuiet checks that errors of libraries, which retry, are logged as warnings, and what is less
+// not at all.
+func TestQuiet(t *testing.T) {
+	var out strings.Builder
+	log := quiet(slog.New(slog.NewJSONHandler(&out, nil))).With("part", "library")
+	log.Info("it works")
+	log.Error("it does not work")
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `"level":"WARN","msg":"it does not work","part":"library"`) {
+		t.Errorf("logged %s", got)
+	}
 }
