@@ -189,6 +189,19 @@ func (b *logBook) String() string {
 	return b.text.String()
 }
 
+// wait waits until all of these are in the log: the peer may see an end before it is logged.
+func (b *logBook) wait(t testing.TB, wanted ...string) {
+	t.Helper()
+	for range 300 {
+		text := b.String()
+		if !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(text, w) }) {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("log, want %q:\n%s", wanted, b)
+}
+
 func (b *logBook) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

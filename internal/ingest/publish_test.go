@@ -170,9 +170,7 @@ func TestPublisherStops(t *testing.T) {
 				t.Errorf("ended %s, want %s", p.closed, tt.want)
 			}
 			_ = cmd.Wait()
-			if text := log.String(); !strings.Contains(text, "stream=stream-1") || !strings.Contains(text, "remote=127.0.0.1:") {
-				t.Errorf("the log names no stream or no address:\n%s", text)
-			}
+			log.wait(t, "stream=stream-1", "remote=127.0.0.1:")
 		})
 	}
 }
@@ -209,8 +207,9 @@ func checkRefused(t *testing.T, hub *testHub, cmd *exec.Cmd, errs *bytes.Buffer,
 	if len(hub.publishers) > 0 {
 		t.Errorf("%d publishers, want none", len(hub.publishers))
 	}
-	if text := log.String(); !strings.Contains(text, reason) || strings.Contains(text, "0000-1111") {
-		t.Errorf("log, want %q and no secret:\n%s", reason, text)
+	log.wait(t, reason)
+	if text := log.String(); strings.Contains(text, "0000-1111") {
+		t.Errorf("a secret is in the log:\n%s", text)
 	}
 }
 
@@ -235,7 +234,5 @@ func checkHubEnds(t *testing.T, hub *testHub, cmd *exec.Cmd, log *logBook) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("ffmpeg did not notice")
 	}
-	if want := "the stream was ended by its owner"; !strings.Contains(log.String(), want) {
-		t.Errorf("log, want %q:\n%s", want, log)
-	}
+	log.wait(t, "the stream was ended by its owner")
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -236,9 +235,7 @@ func TestGarbage(t *testing.T) {
 			tt.send(t, conn)
 			_ = conn.(*net.TCPConn).CloseWrite()
 			_, _ = io.Copy(io.Discard, conn) // until the server has closed, too
-			if !strings.Contains(log.String(), tt.log) {
-				t.Errorf("log, want %q:\n%s", tt.log, log)
-			}
+			log.wait(t, tt.log)
 			if len(hub.publishers) > 0 {
 				if p := hub.only(t); p.closed != "lost" || len(p.frames) > 0 {
 					t.Errorf("ended %s with %d frames, want lost, none", p.closed, len(p.frames))
@@ -295,9 +292,7 @@ func TestTooManyConnections(t *testing.T) {
 		if next := idle(t, address, 2); !isOpen(next[0]) || isOpen(next[1]) {
 			t.Error("there is room for one more")
 		}
-		if !strings.Contains(log.String(), "some were turned away") {
-			t.Errorf("the log does not tell:\n%s", log)
-		}
+		log.wait(t, "some were turned away")
 	})
 	t.Run("in all", func(t *testing.T) {
 		address, _ := start(t, RTMP{maxOpen: 2}, newTestHub())
@@ -342,9 +337,7 @@ func TestPanic(t *testing.T) {
 	if p := hub.only(t); p.closed != "lost" || s.open != 0 {
 		t.Errorf("ended %s, %d connections, want lost, none", p.closed, s.open)
 	}
-	if !strings.Contains(log.String(), "connection ended by a defect") {
-		t.Errorf("the log does not tell:\n%s", log)
-	}
+	log.wait(t, "connection ended by a defect")
 }
 
 // defective is a publisher that has a defect.

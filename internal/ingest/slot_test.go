@@ -73,7 +73,5 @@ func TestRTMPSGarbage(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, conn) // until the server has closed
-	if text := log.String(); !strings.Contains(text, "level=INFO") || !strings.Contains(text, "before a stream key") {
-		t.Errorf("the log does not tell of it:\n%s", text)
-	}
+	log.wait(t, "level=INFO", "before a stream key")
 }
