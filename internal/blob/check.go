@@ -26,24 +26,32 @@ func Check(ctx context.Context, storageURL string, paths []string, taskID string
 	defer func() { _ = store.Close() }()
 	limited, cancel := context.WithTimeout(ctx, t.probe)
 	defer cancel()
+	keys := make([]string, len(paths)) // of the files that were put
 	g, gctx := errgroup.WithContext(limited)
-	for _, path := range paths {
+	for i, path := range paths {
 		g.Go(func() error {
 			key := strings.TrimPrefix(strings.TrimSuffix(path, "/")+"/.weir-check-"+weir.NewID(), "/")
 			const text = "weir wrote this to see whether it may write here\n"
 			err := store.Put(gctx, key, strings.NewReader(text), int64(len(text)), PutOptions{ContentType: "text/plain"})
-			if err != nil {
-				return err
+			if err == nil {
+				keys[i] = key
 			}
-			after, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.probe)
-			defer cancel()
-			if err := store.Delete(after, key); err != nil {
-				o.log().WarnContext(ctx, "the file that checked a storage stays there", "task", taskID, "storage", baseURL(storageURL), "key", key, "err", err)
-			}
-			return nil
+			return err
 		})
 	}
 	err = g.Wait()
+	// Only now: a server that keeps files in folders may remove the folder of a deleted file while
+	// another file is put there.
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.probe)
+	defer cancel()
+	for _, key := range keys {
+		if key == "" {
+			continue
+		}
+		if err := store.Delete(after, key); err != nil {
+			o.log().WarnContext(ctx, "the file that checked a storage stays there", "task", taskID, "storage", baseURL(storageURL), "key", key, "err", err)
+		}
+	}
 	if err == nil || ctx.Err() != nil {
 		return err
 	}

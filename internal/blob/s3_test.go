@@ -381,6 +381,31 @@ func TestS3WrongRegion(t *testing.T) {
 	}
 }
 
+// A server that keeps files in folders may remove the folder of a deleted file: nothing is deleted
+// before everything was put.
+func TestCheckDeletesAtTheEnd(t *testing.T) {
+	t.Parallel()
+	proxy, _, url := fragileBucket(t)
+	var deleted atomic.Bool
+	proxy.set(func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodDelete {
+			deleted.Store(true)
+		}
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/hls/") {
+			time.Sleep(200 * time.Millisecond) // the others are put meanwhile
+			if deleted.Load() {
+				t.Error("a file was deleted while another one was put")
+			}
+		}
+		return false
+	})
+	o := Options{Guard: testGuard(t, "127.0.0.0/8"), tempo: quick}
+	o.tempo.probe = time.Minute
+	if err := Check(t.Context(), url, []string{"/out", "/out/hls", "/out/mp4/"}, "task-1", o); err != nil || !deleted.Load() {
+		t.Errorf("error = %v, deleted = %v", err, deleted.Load())
+	}
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	bucket := s3test.Start(t)
