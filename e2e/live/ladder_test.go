@@ -121,11 +121,12 @@ func (s *liveStream) checkLadder() {
 // changes lets hls.js change to the rendition of a height, and waits until it shows that.
 func changes(b *harness.Browser, e *encoder, height int) {
 	b.T.Helper()
-	if _, err := chromedp.Run(b.Ctx, chromedp.Evaluate[any](fmt.Sprintf("change(%d)", height))); err != nil {
-		b.T.Fatal(err)
-	}
 	var before watched
 	harness.Eventually(b.T, func() error {
+		// Again and again: on a busy machine a playlist may time out, and hls.js leaves the level.
+		if _, err := chromedp.Run(b.Ctx, chromedp.Evaluate[any](fmt.Sprintf("change(%d)", height))); err != nil {
+			b.T.Fatal(err)
+		}
 		now := watchState(b)
 		if len(now.Fatal) > 0 {
 			b.T.Fatalf("hls.js gave up: %+v", now)

@@ -27,9 +27,10 @@ window.watch = (url) => {
   player.loadSource(url);
   video.play().catch((error) => fatal.push(`play: ${error.message}`));
 
-  // change goes on with the rendition of a height, from the next segment on.
+  // change goes on with the rendition of a height, from the next segment on, unless it does so already.
   window.change = (height) => {
-    player.nextLevel = player.levels.findIndex((level) => level.height === height);
+    const level = player.levels.findIndex((level) => level.height === height);
+    if (player.loadLevel !== level) player.nextLevel = level;
   };
 
   window.said = () => said.join("\n");

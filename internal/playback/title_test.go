@@ -255,3 +255,27 @@ func TestManyViewersAtOnce(t *testing.T) {
 		t.Errorf("%d MP4 files are laid out, error %v", len(title.files), err)
 	}
 }
+
+// BenchmarkTitle finds what is behind a playback id, which every request of a player does.
+func BenchmarkTitle(b *testing.B) {
+	h := newFixture(b, newDisk(b))
+	a := h.newAsset(nil)
+	titles := &h.server.titles
+	old, err := titles.find(b.Context(), a.PlaybackID)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, find := range map[string]func() (*title, error){
+		"cached":  func() (*title, error) { return titles.find(b.Context(), a.PlaybackID) },
+		"checked": func() (*title, error) { return titles.load(b.Context(), a.PlaybackID, old) },
+		"read":    func() (*title, error) { return titles.load(b.Context(), a.PlaybackID, nil) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := find(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

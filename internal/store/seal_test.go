@@ -181,3 +181,35 @@ func TestForgedCursor(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkSawKey records that an API key was used: by a transaction, and in the next batch.
+func BenchmarkSawKey(b *testing.B) {
+	st, err := Open(b.Context(), "sqlite:"+filepath.Join(b.TempDir(), "weir.db"), Options{Secret: testSecret})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer st.Close()
+	token := weir.Token{ID: "t1", UserID: "u1", Name: "key"}
+	if err := st.Tx(b.Context(), func(tx *Tx) error {
+		u := weir.User{ID: "u1", Kind: "user", Email: "u1@example.com"}
+		if err := tx.CreateUser(b.Context(), &u); err != nil {
+			return err
+		}
+		return tx.CreateToken(b.Context(), &token, weir.NewAPIKey())
+	}); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("transaction", func(b *testing.B) {
+		for b.Loop() {
+			st.SawKey(token.ID, time.Now())
+			if err := st.flush(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("batch", func(b *testing.B) {
+		for b.Loop() {
+			st.SawKey(token.ID, time.Now())
+		}
+	})
+}
