@@ -125,7 +125,8 @@ func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) 
 	}
 	o.Request.SegmentSeconds = cmp.Or(c.Segment, 6)
 	o.Request.EncodeAll = c.NoPassthrough
-	o.Request.Workers = cmp.Or(cfg.Workers, runtime.NumCPU())
+	cores := cmp.Or(cfg.Workers, runtime.NumCPU())
+	o.Request.Encoders = vod.Encoders(cores)
 
 	dir, err := filepath.Abs(c.OutDir)
 	if err != nil {
@@ -138,7 +139,7 @@ func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) 
 		Guard: guard.New(everywhere), MaxSize: cfg.MaxUpload,
 		Gateways: blob.Gateways{IPFS: cfg.IPFSGateways, Arweave: cfg.ArweaveGateways},
 	}
-	o.FFmpeg, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: o.Request.Workers})
+	o.FFmpeg, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cores})
 	return o, err
 }
 

@@ -29,7 +29,7 @@ func transcodeOptions(t *testing.T, args ...string) (vod.RunOptions, error) {
 }
 
 func TestTranscodeOptions(t *testing.T) {
-	o, err := transcodeOptions(t, "--profile=720p:3M", "--profile", "360p", "--outputs=hls,fmp4", "--gop=1", "--segment=4", "--no-passthrough", "--workers=3")
+	o, err := transcodeOptions(t, "--profile=720p:3M", "--profile", "360p", "--outputs=hls,fmp4", "--gop=1", "--segment=4", "--no-passthrough", "--workers=5")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestTranscodeOptions(t *testing.T) {
 			{Name: "720p", Width: 1280, Height: 720, Bitrate: 3_000_000, GOP: "1"},
 			{Name: "360p", Width: 640, Height: 360, Bitrate: 800_000, GOP: "1"},
 		},
-		SegmentSeconds: 4, EncodeAll: true, Workers: 3,
+		SegmentSeconds: 4, EncodeAll: true, Encoders: 2,
 	}
 	if diff := cmp.Diff(want, o.Request); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)

@@ -101,4 +101,23 @@ type TrackIndex struct {
 	Track    Track
 	Segments []Segment
 	Changes  []Change // of the codec configuration, in the order of the segments; most tracks have none
+	Folders  []Folder // in the order of the segments; none = all segments are in the track's own
+}
+
+// Folder is where the segments of a track are stored, from one of them on. An encode that was
+// resumed writes to a folder of its own: an earlier attempt may still write elsewhere.
+type Folder struct {
+	First int    `json:"first"`          // segment
+	Name  string `json:"name,omitempty"` // below the track's own; "" = that
+}
+
+// FolderOf returns the name of the folder of segment n.
+func (t TrackIndex) FolderOf(n int) (name string) {
+	for _, f := range t.Folders {
+		if f.First > n {
+			break
+		}
+		name = f.Name
+	}
+	return name
 }

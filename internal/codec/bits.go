@@ -45,11 +45,3 @@ func (b *bitReader) golomb() uint32 {
 	}
 	return 1<<zeros - 1 + b.take(zeros)
 }
-
-func (b *bitReader) signedGolomb() int32 {
-	v := int32(b.golomb())
-	if v&1 != 0 {
-		return (v + 1) / 2
-	}
-	return -v / 2
-}

@@ -56,6 +56,7 @@ type Engine struct {
 	log             *slog.Logger
 
 	runs, failures atomic.Int64
+	threads        atomic.Int64 // of the running video encoders
 
 	capabilityLock sync.Mutex
 	capabilities   *Capabilities // nil = not asked yet
@@ -111,6 +112,13 @@ func program(path, name string) (string, error) {
 		return "", weir.Wrap(weir.Unavailable, err, "%s is not installed; install it with: apt-get install ffmpeg (or the ffmpeg package of your system)", name)
 	}
 	return filepath.Abs(found)
+}
+
+// Idle returns how many cores have no thread of an encoder now.
+func (e *Engine) Idle() int {
+	e.ledger.mu.Lock()
+	defer e.ledger.mu.Unlock()
+	return max(e.ledger.cores-e.ledger.taken()-int(e.threads.Load()), 0)
 }
 
 // Stats counts cores, grants and processes.

@@ -43,28 +43,25 @@ type ledger struct {
 
 // request is a waiting call of acquire.
 type request struct {
-	cores   int
-	granted chan struct{} // closed when the cores are taken
+	granted chan struct{} // closed when the core is taken
 }
 
 func newLedger(cores int) *ledger { return &ledger{cores: cores, free: cores, speed: 1} }
 
-// acquire waits until the cores are free and takes them; release returns them and may be called
-// more than once. A request for more cores than there are gets all of them. Requests of a priority
-// are served in their order, and none overtakes a request that is too big for the cores that are
-// free now.
-func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (release func(), err error) {
+// acquire waits until a core is free and takes it; release returns it and may be called more than
+// once. Requests of a priority are served in their order.
+func (l *ledger) acquire(ctx context.Context, priority Priority) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	priority = min(max(priority, Batch), Live)
-	r := &request{cores: min(max(cores, 1), l.cores), granted: make(chan struct{})}
+	r := &request{granted: make(chan struct{})}
 	l.mu.Lock()
 	l.waiting[priority] = append(l.waiting[priority], r)
 	l.grant()
 	l.mu.Unlock()
 
-	release = sync.OnceFunc(func() { l.release(priority, r) })
+	release = sync.OnceFunc(func() { l.release(priority) })
 	select {
 	case <-r.granted:
 		return release, nil
@@ -74,7 +71,6 @@ func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (rel
 	i := slices.Index(l.waiting[priority], r)
 	if i >= 0 {
 		l.waiting[priority] = slices.Delete(l.waiting[priority], i, i+1)
-		l.grant() // the requests after it may fit
 	}
 	l.mu.Unlock()
 	if i < 0 {
@@ -83,26 +79,25 @@ func (l *ledger) acquire(ctx context.Context, priority Priority, cores int) (rel
 	return nil, context.Cause(ctx)
 }
 
-func (l *ledger) release(priority Priority, r *request) {
+func (l *ledger) release(priority Priority) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.free += r.cores
+	l.free++
 	l.running[priority]--
 	l.grant()
 }
 
-// grant serves waiting requests, by priority and age, and stops at the first that does not fit:
-// else small requests could keep a big one waiting forever.
+// grant serves waiting requests, by priority and age.
 func (l *ledger) grant() {
 	for priority := Live; priority >= Batch; priority-- {
 		for len(l.waiting[priority]) > 0 {
 			r := l.waiting[priority][0]
 			// If nothing else runs, reservations do not count: a live stream may run for days.
-			if r.cores > l.free-l.taken() && l.free < l.cores {
+			if l.free <= l.taken() && l.free < l.cores {
 				return
 			}
 			l.waiting[priority] = l.waiting[priority][1:]
-			l.free -= r.cores
+			l.free--
 			l.running[priority]++
 			close(r.granted)
 		}

@@ -13,15 +13,13 @@ import (
 type asking struct {
 	came      int
 	priority  Priority
-	cores     int
 	cancel    context.CancelFunc
 	release   func() // set when granted
 	cancelled bool
 }
 
-// In any order of requests, releases and cancellations: no more cores are granted than there are, the
-// first waiting request (by priority and age) does not fit, and no request overtakes another one of its
-// priority.
+// In any order of requests, releases and cancellations: no more cores are granted than there are, a
+// request waits only when none is free, and no request overtakes another one of its priority.
 func TestLedgerRules(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) { playLedger(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -60,36 +58,25 @@ func playLedger(t *testing.T, random *rand.Rand) {
 			}
 		}
 		granted = append(granted, now...)
-		busy := 0
-		for _, a := range granted {
-			busy += min(max(a.cores, 1), total)
-		}
+		busy := len(granted)
 		if busy > total {
 			t.Fatalf("%d of %d cores are out", busy, total)
 		}
 		if s := l.stats(); s.Busy != busy || s.Cores != total || s.Waiting[0]+s.Waiting[1]+s.Waiting[2] != len(waiting) {
 			t.Fatalf("stats = %+v, want %d busy and %d waiting", s, busy, len(waiting))
 		}
-		if len(waiting) > 0 {
-			first := waiting[0]
-			for _, a := range waiting {
-				if a.priority > first.priority {
-					first = a
-				}
-			}
-			if min(max(first.cores, 1), total) <= total-busy {
-				t.Fatalf("a request for %d cores waits while %d are free", first.cores, total-busy)
-			}
+		if len(waiting) > 0 && busy < total {
+			t.Fatalf("%d requests wait while %d cores are free", len(waiting), total-busy)
 		}
 	}
 	for came := range 200 {
 		switch step := random.IntN(10); {
 		case step < 5:
 			ctx, cancel := context.WithCancel(t.Context())
-			a := &asking{came: came, priority: Priority(random.IntN(3)), cores: random.IntN(total + 3), cancel: cancel}
+			a := &asking{came: came, priority: Priority(random.IntN(3)), cancel: cancel}
 			waiting = append(waiting, a)
 			go func() {
-				release, err := l.acquire(ctx, a.priority, a.cores)
+				release, err := l.acquire(ctx, a.priority)
 				answers <- answer{a, release, err}
 			}()
 		case step < 8 && len(granted) > 0:
@@ -121,37 +108,7 @@ func TestLedgerOfAnEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
 	cancel(cause)
-	if _, err := newLedger(1).acquire(ctx, Live, 1); !errors.Is(err, cause) {
+	if _, err := newLedger(1).acquire(ctx, Live); !errors.Is(err, cause) {
 		t.Errorf("error = %v, want %v", err, cause)
 	}
-}
-
-func TestBigRequestIsNotStarved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLedger(2)
-		take := func(p Priority, n int, order *[]string, name string) func() {
-			release, err := l.acquire(t.Context(), p, n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			*order = append(*order, name)
-			return release
-		}
-		var order []string
-		one := take(Batch, 1, &order, "one")
-		go func() { take(Batch, 2, &order, "big")() }()
-		synctest.Wait()
-		go func() { take(Batch, 1, &order, "small")() }()
-		synctest.Wait()
-		go func() { take(Live, 1, &order, "live")() }()
-		synctest.Wait()
-		if want := []string{"one", "live"}; !slices.Equal(order, want) {
-			t.Errorf("order = %v, want %v", order, want)
-		}
-		one()
-		synctest.Wait()
-		if want := []string{"one", "live", "big", "small"}; !slices.Equal(order, want) {
-			t.Errorf("order = %v, want %v", order, want)
-		}
-	})
 }

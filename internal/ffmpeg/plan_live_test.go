@@ -48,14 +48,14 @@ func TestReserve(t *testing.T) {
 	}
 	// Others may do one thing at a time beside it.
 	synctest.Test(t, func(t *testing.T) {
-		first, err := l.acquire(t.Context(), Batch, 2)
+		first, err := l.acquire(t.Context(), Batch)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer first()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if _, err := l.acquire(ctx, Batch, 1); err == nil {
+		if _, err := l.acquire(ctx, Batch); err == nil {
 			t.Error("two got cores beside a machine full of live streams")
 		}
 	})

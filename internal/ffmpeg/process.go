@@ -31,6 +31,7 @@ type process struct {
 	complain func(error)       // see Command.Complaint
 	levels   bool              // lines on stderr contain their level
 	damage   *Damage           // see Command.Damage
+	relax    <-chan struct{}   // see Command.Relax
 	stall    time.Duration     // 0 = no watchdog
 	used     *time.Duration    // gets the CPU time; may be nil
 }
@@ -88,6 +89,13 @@ func (e *Engine) run(ctx context.Context, p process) error {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, niceBatch) // optional
 	}
 	s.start(ctx, p)
+	s.guards.Go(func() {
+		select {
+		case <-p.relax:
+			_ = unix.Setpriority(unix.PRIO_PGRP, cmd.Process.Pid, niceBatch) // all its threads; optional
+		case <-s.finished:
+		}
+	})
 
 	// The group is killed while its first process is still a zombie, so that its number can't
 	// belong to another one yet. Children that it left would keep the pipes open.

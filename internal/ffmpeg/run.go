@@ -28,12 +28,15 @@ type Command struct {
 	// is cancelled; others must not block forever.
 	Outputs []io.Writer
 
-	Threads  int  // cores it takes from the ledger; 0 = 1
+	Threads  int  // of its video encoders; 0 = it has none
 	Reserved bool // its cores were taken by Reserve, so Run takes none
 	Priority Priority
-	Pixels   int64         // sum of width times height of the source and of each output, for the memory limit; 0 = 1080p and a ladder below it
-	CPU      time.Duration // maximum of CPU time; 0 = a hundred hours
-	Stall    time.Duration // how long it may make no progress; 0 = one minute
+	// Relax is closed when it need not be Interactive any more: the kernel treats it as Batch from
+	// then on. Nil = never.
+	Relax  <-chan struct{}
+	Pixels int64         // sum of width times height of the source and of each output, for the memory limit; 0 = 1080p and a ladder below it
+	CPU    time.Duration // maximum of CPU time; 0 = a hundred hours
+	Stall  time.Duration // how long it may make no progress; 0 = one minute
 
 	// The callbacks may be nil. Progress is called about twice a second, one call at a time.
 	Progress func(Progress)
@@ -63,16 +66,18 @@ const (
 	defaultPixels = 2 * 1920 * 1080 * 2
 )
 
-// Run waits for cores, runs ffmpeg and returns when it has ended and all its output was read. When
+// Run waits for a core, runs ffmpeg and returns when it has ended and all its output was read. When
 // ctx ends, ffmpeg is killed at once and the error is ctx's. [ReasonOf] an error tells why ffmpeg
 // failed; an error of Stdin or of an output is returned as it is.
 func (e *Engine) Run(ctx context.Context, c Command) error {
 	if !c.Reserved {
-		release, err := e.ledger.acquire(ctx, c.Priority, c.Threads)
+		release, err := e.ledger.acquire(ctx, c.Priority)
 		if err != nil {
 			return err
 		}
 		defer release()
+		e.threads.Add(int64(c.Threads))
+		defer e.threads.Add(-int64(c.Threads))
 	}
 
 	// The sandbox needs absolute paths. In Args they may be relative: ffmpeg has weir's working
@@ -109,6 +114,7 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		complain: c.Complaint,
 		levels:   level != "error",
 		damage:   c.Damage,
+		relax:    c.Relax,
 		stall:    cmp.Or(c.Stall, defaultStall),
 	})
 }

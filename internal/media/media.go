@@ -4,7 +4,7 @@
 // A track has a prefix:
 //
 //	<prefix>/init.mp4   its init segment
-//	<prefix>/<n>.m4s    its segments, from 0
+//	<prefix>/<n>.m4s    its segments, from 0; see cmaf.Folder for others
 //	<prefix>/index      its description, and an entry for each segment
 //
 // The index is a line of JSON, the cmaf.Track with the changes of its coding, and after it the
@@ -75,11 +75,12 @@ func (j joined) ReadAt(p []byte, from int64) (n int, err error) {
 
 // Seal makes a track from the segments that were put.
 func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.TrackIndex) error {
-	head := cmaf.Init(index.Track)
-	if err := store.Put(ctx, prefix+"/init.mp4", bytes.NewReader(head), int64(len(head)), segmentOptions); err != nil {
+	initSegment := cmaf.Init(index.Track)
+	if err := store.Put(ctx, prefix+"/init.mp4", bytes.NewReader(initSegment), int64(len(initSegment)), segmentOptions); err != nil {
 		return err
 	}
-	data, err := writeIndex(indexHead{Track: index.Track, Changes: index.Changes}, index.Segments)
+	head := indexHead{Track: index.Track, Changes: index.Changes, Folders: index.Folders}
+	data, err := writeIndex(head, index.Segments)
 	if err != nil {
 		return err
 	}
@@ -89,6 +90,7 @@ func Seal(ctx context.Context, store blob.Store, prefix string, index cmaf.Track
 type indexHead struct {
 	cmaf.Track
 	Changes   []cmaf.Change `json:"changes,omitempty"`
+	Folders   []cmaf.Folder `json:"folders,omitempty"`
 	Forgotten Forgotten     `json:"forgotten,omitzero"` // of a recording
 }
 
@@ -149,7 +151,7 @@ func parseIndex(data []byte) (cmaf.TrackIndex, error) {
 	if good != len(entries) {
 		return cmaf.TrackIndex{}, fmt.Errorf("it breaks off after %d of %d bytes", good, len(entries))
 	}
-	return cmaf.TrackIndex{Track: head.Track, Changes: head.Changes, Segments: segments}, nil
+	return cmaf.TrackIndex{Track: head.Track, Changes: head.Changes, Folders: head.Folders, Segments: segments}, nil
 }
 
 // NewTrack returns a track that need not be sealed: its segments are in the store, and the caller
@@ -171,6 +173,15 @@ func (t *Track) Index() cmaf.TrackIndex { return t.index }
 
 // Prefix returns the prefix of the track in the store.
 func (t *Track) Prefix() string { return t.prefix }
+
+// SegmentKey returns the key of segment n in the store.
+func (t *Track) SegmentKey(n int) string {
+	prefix := t.prefix
+	if folder := t.index.FolderOf(n); folder != "" {
+		prefix += "/" + folder
+	}
+	return SegmentKey(prefix, n)
+}
 
 // Init returns the init segment.
 func (t *Track) Init() []byte {
@@ -266,7 +277,7 @@ func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadC
 }
 
 func (t *Track) openStored(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
-	body, info, err := t.store.Get(ctx, SegmentKey(t.prefix, n), offset, length)
+	body, info, err := t.store.Get(ctx, t.SegmentKey(n), offset, length)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/hls"
-	"weir/internal/media"
 	"weir/internal/weir"
 )
 
@@ -186,7 +185,7 @@ func (s *Server) segment(w *answer, v *visit) error {
 	segment := index.Segments[n]
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, v, fmt.Sprintf("%s/%d %d", name, n, segment.Size()))
-	err = s.object(w, v, media.SegmentKey(r.Prefix(), n), segment.Size())
+	err = s.object(w, v, r.SegmentKey(n), segment.Size())
 	s.watched(w, v, index.Track.Kind, index.TrackOf(n).Time(segment.Duration()), segment.Size())
 	return err
 }

@@ -15,11 +15,14 @@ import (
 type Piece struct {
 	TaskID string
 	Name   string
-	Seq    int     // its position in the task
-	Number int     // of a chunk; -1 = it is no chunk
-	Needs  int     // how many of the first chunks must be done before it
-	Urgent bool    // viewers wait for it
-	Weight float64 // its share of the encoding work
+	Seq    int  // its position in the task
+	Number int  // of a chunk; -1 = it is no chunk
+	Needs  int  // how many of the first chunks must be done before it
+	Urgent bool // viewers wait for it
+	// Continues means that the job of the chunk before it goes on with it. Another job does it only if
+	// that one was lost in between.
+	Continues bool
+	Weight    float64 // its share of the encoding work
 
 	State      string // waiting, queued, running or done
 	Started    int    // how often it was started
@@ -29,7 +32,6 @@ type Piece struct {
 	StartedAt  weir.Millis
 	FinishedAt weir.Millis
 	Result     json.RawMessage
-	Stats      json.RawMessage // the part of the result that other pieces need
 }
 
 // The states of a piece.
@@ -40,12 +42,12 @@ const (
 	PieceDone    = "done"
 )
 
-const pieceColumns = `task_id, name, seq, number, needs, urgent, weight, state, started, finished, progress, node, started_at, finished_at, stats, result`
+const pieceColumns = `task_id, name, seq, number, needs, urgent, continues, weight, state, started, finished, progress, node, started_at, finished_at, result`
 
 func scanPiece(r rows) (p Piece, err error) {
-	var result, stats string
-	err = r.Scan(&p.TaskID, &p.Name, &p.Seq, &p.Number, &p.Needs, &p.Urgent, &p.Weight, &p.State, &p.Started, &p.Finished, &p.Progress, &p.Node, &p.StartedAt, &p.FinishedAt, &stats, &result)
-	p.Result, p.Stats = rawJSON(result), rawJSON(stats)
+	var result string
+	err = r.Scan(&p.TaskID, &p.Name, &p.Seq, &p.Number, &p.Needs, &p.Urgent, &p.Continues, &p.Weight, &p.State, &p.Started, &p.Finished, &p.Progress, &p.Node, &p.StartedAt, &p.FinishedAt, &result)
+	p.Result = rawJSON(result)
 	return p, err
 }
 
@@ -85,9 +87,9 @@ func (tx *Tx) CreatePieces(ctx context.Context, taskID string, pieces []Piece) e
 			state, times, node = PieceDone, 1, tx.store.node.id
 			done++
 		}
-		if _, err := tx.conn.exec(ctx, `INSERT INTO piece (task_id, name, seq, number, needs, urgent, weight, state, job, started, finished, progress, node, started_at, finished_at, stats, result)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9, $9, $10, $11, $12, $13, '', $14)`,
-			taskID, p.Name, i, p.Number, p.Needs, p.Urgent, p.Weight, state, times, float64(times), node, p.StartedAt, p.FinishedAt, string(p.Result)); err != nil {
+		if _, err := tx.conn.exec(ctx, `INSERT INTO piece (task_id, name, seq, number, needs, urgent, continues, weight, state, job, started, finished, progress, node, started_at, finished_at, result)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $10, $10, $11, $12, $13, $14, $15)`,
+			taskID, p.Name, i, p.Number, p.Needs, p.Urgent, p.Continues, p.Weight, state, times, float64(times), node, p.StartedAt, p.FinishedAt, string(p.Result)); err != nil {
 			return err
 		}
 	}
@@ -160,7 +162,16 @@ func (tx *Tx) startPiece(ctx context.Context, job Job, taskID, name string) (w W
 		return w, p, false, err
 	}
 	p, err = one(ctx, tx.conn, scanPiece, "SELECT "+pieceColumns+" FROM piece WHERE task_id = $1 AND name = $2"+tx.store.engine.forUpdate(), taskID, name)
-	if err != nil || p.State == PieceDone || p.State == PieceWaiting && !w.Tied {
+	if err == nil && p.State == PieceDone {
+		// A job that was lost comes again for its first piece. It goes on with the one it was lost in.
+		lost, ok, err := found(one(ctx, tx.conn, scanText, `SELECT name FROM piece p WHERE task_id = $1 AND number > $2 AND state = 'running'
+			AND NOT EXISTS (SELECT 1 FROM piece b WHERE b.task_id = $1 AND b.number > $2 AND b.number <= p.number AND NOT b.continues)`, taskID, p.Number))
+		if err != nil || !ok || p.Number < 0 {
+			return w, p, false, err
+		}
+		return tx.startPiece(ctx, job, taskID, lost)
+	}
+	if err != nil || p.State == PieceWaiting && !w.Tied {
 		return w, p, false, err
 	}
 	if p.State == PieceRunning {
@@ -168,40 +179,69 @@ func (tx *Tx) startPiece(ctx context.Context, job Job, taskID, name string) (w W
 			return w, p, false, err
 		}
 	}
-	_, err = tx.conn.exec(ctx, `UPDATE piece SET state = 'running', job = $3, started = started + 1, progress = 0, node = $4, started_at = $5
-		WHERE task_id = $1 AND name = $2`, taskID, name, job.ID, tx.store.node.id, weir.At(time.Now()))
-	return w, p, err == nil, err
+	return w, p, true, tx.runPiece(ctx, job, p)
+}
+
+// runPiece gives a piece to a job.
+func (tx *Tx) runPiece(ctx context.Context, job Job, p Piece) error {
+	_, err := tx.conn.exec(ctx, `UPDATE piece SET state = 'running', job = $3, started = started + 1, progress = 0, node = $4, started_at = $5
+		WHERE task_id = $1 AND name = $2`, p.TaskID, p.Name, job.ID, tx.store.node.id, weir.At(time.Now()))
+	return err
 }
 
 // FinishPiece marks a piece as done, and enqueues its publication and the pieces that can be done
-// next.
-func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result, stats json.RawMessage) (Work, error) {
+// next. next is the piece that continues it, which the job has from now on. Its name is "" if there is
+// none, or if the job must let others go first: it had its turn, and another task waits for a slot.
+func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.RawMessage, hadTurn bool) (next Piece, err error) {
 	if _, err := tx.lockWork(ctx, p.TaskID); err != nil {
-		return Work{}, err
+		return next, err
 	}
-	n, err := tx.conn.exec(ctx, `UPDATE piece SET state = 'done', finished = finished + 1, progress = 1, finished_at = $3, result = $4, stats = $5
-		WHERE task_id = $1 AND name = $2 AND state = 'running' AND job = $6`, p.TaskID, p.Name, weir.At(time.Now()), string(result), string(stats), job.ID)
+	n, err := tx.conn.exec(ctx, `UPDATE piece SET state = 'done', finished = finished + 1, progress = 1, finished_at = $3, result = $4
+		WHERE task_id = $1 AND name = $2 AND state = 'running' AND job = $5`, p.TaskID, p.Name, weir.At(time.Now()), string(result), job.ID)
 	if err != nil {
-		return Work{}, err
+		return next, err
 	}
 	if n == 0 {
-		return Work{}, errLostJob
+		return next, errLostJob
+	}
+	if hadTurn {
+		if hadTurn, err = tx.othersWait(ctx, p.TaskID); err != nil {
+			return next, err
+		}
+	}
+	if !hadTurn {
+		var ok bool
+		next, ok, err = found(one(ctx, tx.conn, scanPiece, "SELECT "+pieceColumns+` FROM piece WHERE task_id = $1 AND number = $2
+			AND number > 0 AND continues AND state = 'waiting'`, p.TaskID, p.Number+1))
+		if err == nil && ok {
+			err = tx.runPiece(ctx, job, next)
+		}
+		if err != nil {
+			return next, err
+		}
 	}
 	if _, err := tx.conn.exec(ctx, `UPDATE task_work SET done = done + 1,
 		ahead = (SELECT COALESCE((SELECT min(number) FROM piece WHERE task_id = $1 AND number >= 0 AND state <> 'done'),
 			(SELECT count(*) FROM piece WHERE task_id = $1 AND number >= 0))) WHERE task_id = $1`, p.TaskID); err != nil {
-		return Work{}, err
+		return next, err
 	}
 	w, err := tx.TaskWork(ctx, p.TaskID)
 	if err != nil {
-		return w, err
+		return next, err
 	}
 	if w.Stream || w.Complete() {
 		if err := tx.askPublish(ctx, p.TaskID); err != nil {
-			return w, err
+			return next, err
 		}
 	}
-	return w, tx.GivePieces(ctx)
+	return next, tx.GivePieces(ctx)
+}
+
+// othersWait reports whether a piece of another task waits for a slot.
+func (tx *Tx) othersWait(ctx context.Context, taskID string) (bool, error) {
+	n, err := one(ctx, tx.conn, scanInt, `SELECT count(*) FROM piece WHERE state = 'queued' AND task_id <> $1
+		AND (SELECT count(*) FROM piece WHERE state = 'running') + 1 >= (SELECT sum(slots) FROM node)`, taskID)
+	return n > 0, err
 }
 
 // PieceProgress sets the progress of a running piece.
@@ -213,6 +253,12 @@ func (tx *Tx) PieceProgress(ctx context.Context, taskID, name string, progress f
 // EncodedShare returns the share of a task's pieces that is done.
 func (q *queries) EncodedShare(ctx context.Context, taskID string) (float64, error) {
 	return one(ctx, q.conn, scanFloat, encodedShare, taskID)
+}
+
+// IdleSlots returns how many more pieces each node could encode now.
+func (q *queries) IdleSlots(ctx context.Context) ([]int, error) {
+	return many(ctx, q.conn, func(r rows) (n int, err error) { return n, r.Scan(&n) },
+		`SELECT slots - (SELECT count(*) FROM piece p WHERE p.node = node.id AND p.number >= 0 AND p.state = 'running') FROM node`)
 }
 
 // EncodeSlots returns how many pieces all nodes together encode at once.
@@ -248,7 +294,7 @@ func (tx *Tx) GivePieces(ctx context.Context) error {
 			SELECT t.user_id, p.task_id, p.name, p.urgent, p.seq, w.started_at,
 				ROW_NUMBER() OVER (PARTITION BY t.user_id ORDER BY p.urgent DESC, w.started_at, p.task_id, p.seq) AS turn
 			FROM piece p JOIN task t ON t.id = p.task_id JOIN task_work w ON w.task_id = p.task_id
-			WHERE p.state = 'waiting' AND w.open AND NOT w.tied AND p.needs <= w.ahead
+			WHERE p.state = 'waiting' AND w.open AND NOT w.tied AND `+pieceReady+`
 		) AS ready WHERE turn <= $1 OR urgent ORDER BY turn, started_at, task_id`, limit)
 	if err != nil {
 		return err
@@ -267,6 +313,10 @@ func (tx *Tx) GivePieces(ctx context.Context) error {
 	}
 	return nil
 }
+
+// pieceReady selects the pieces p of the work w whose predecessors are done.
+const pieceReady = `p.needs <= w.ahead AND (NOT p.continues OR EXISTS (
+	SELECT 1 FROM piece b WHERE b.task_id = p.task_id AND b.number = p.number - 1 AND b.state = 'done'))`
 
 // nextPiece is a piece that can be done.
 type nextPiece struct {

@@ -73,7 +73,7 @@ func takePiece(t *testing.T, st *Store, job Job) (p Piece, ok bool) {
 func donePiece(t *testing.T, st *Store, job heldJob, p Piece) {
 	t.Helper()
 	if err := st.JobTx(t.Context(), job.Job, func(tx *Tx) error {
-		_, err := tx.FinishPiece(t.Context(), job.Job, p, json.RawMessage(`{"of":"`+p.Name+`"}`), json.RawMessage(`{"n":1}`))
+		_, err := tx.FinishPiece(t.Context(), job.Job, p, json.RawMessage(`{"of":"`+p.Name+`"}`), false)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -158,8 +158,8 @@ func TestPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range pieces {
-			if string(p.Stats) != `{"n":1}` || p.Result != nil {
-				t.Errorf("piece %s has stats %s and result %s", p.Name, p.Stats, p.Result)
+			if p.Result != nil {
+				t.Errorf("piece %s has result %s", p.Name, p.Result)
 			}
 			if p.Started != 1 || p.Finished != 1 || p.Node != "node-a" || p.FinishedAt < p.StartedAt || p.StartedAt == 0 {
 				t.Errorf("piece %s: %+v", p.Name, p)
@@ -314,7 +314,7 @@ func TestPieceOfDeadNode(t *testing.T) {
 			}
 		}
 		if err := dead.JobTx(ctx, job.Job, func(tx *Tx) error {
-			_, err := tx.FinishPiece(ctx, job.Job, p, nil, nil)
+			_, err := tx.FinishPiece(ctx, job.Job, p, nil, false)
 			return err
 		}); !errors.Is(err, errLostJob) {
 			t.Errorf("the dead node finished its piece: %v", err)
@@ -324,6 +324,133 @@ func TestPieceOfDeadNode(t *testing.T) {
 			t.Errorf("pieces = %+v, %v", pieces, err)
 		}
 		job.end <- nil
+	})
+}
+
+// runningEncodes writes a task with two encodes: one of four chunks, and one of one.
+func runningEncodes(t *testing.T, st *Store, user string) weir.Task {
+	t.Helper()
+	_, task := newImport(t, weir.NewAsset{Name: "a", URL: "https://example.com/a.mp4"})
+	task.UserID, task.Status.Phase = user, weir.TaskRunning
+	createTask(t, st, &task)
+	inTx(t, st, func(tx *Tx) error {
+		if _, err := tx.StartWork(t.Context(), task.ID); err != nil {
+			return err
+		}
+		if _, err := tx.UpdateWork(t.Context(), task.ID, func(w *Work) { w.Plan = json.RawMessage(`{"a":1}`) }); err != nil {
+			return err
+		}
+		var pieces []Piece
+		for n := range 5 {
+			pieces = append(pieces, Piece{
+				Name: fmt.Sprintf("chunk%d", n), Number: n, Continues: n > 0 && n < 4, Urgent: n == 0, Weight: 1,
+			})
+		}
+		return tx.CreatePieces(t.Context(), task.ID, pieces)
+	})
+	return task
+}
+
+func finishChunk(t *testing.T, st *Store, job Job, p Piece, hadTurn bool) (next Piece) {
+	t.Helper()
+	if err := st.JobTx(t.Context(), job, func(tx *Tx) (err error) {
+		next, err = tx.FinishPiece(t.Context(), job, p, json.RawMessage(`{}`), hadTurn)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// TestContinuedPieces shows that one job does the chunks of an encode, one after the other, and that
+// the next process continues with the one in which it was killed.
+func TestContinuedPieces(t *testing.T) {
+	eachPair(t, "node-a", "node-a", func(t *testing.T, dead, next *Store) {
+		ctx := t.Context()
+		if err := dead.register(ctx); err != nil {
+			t.Fatal(err)
+		}
+		jobs, _ := work(t, dead, 1, JobPiece)
+		task := runningEncodes(t, dead, "u1")
+		if got := states(t, dead, task.ID); got != "qwwwq" && got != "qwwww" {
+			t.Errorf("states after the start = %q", got)
+		}
+		job := <-jobs
+		p, ok := takePiece(t, dead, job.Job)
+		if !ok || p.Name != "chunk0" {
+			t.Fatalf("taken: %q, %v", p.Name, ok)
+		}
+		p = finishChunk(t, dead, job.Job, finishChunk(t, dead, job.Job, p, false), false)
+		if got := states(t, dead, task.ID); p.Name != "chunk2" || got[:4] != "ddrw" {
+			t.Errorf("after two chunks: %q is next, states = %q", p.Name, got)
+		}
+
+		run(t, next) // takes over the job of the former process
+		jobsOfNext, _ := work(t, next, 1, JobPiece)
+		done := map[string]int{}
+		for len(done) < 3 {
+			again := <-jobsOfNext
+			p, ok := takePiece(t, next, again.Job)
+			if !ok {
+				t.Fatalf("%s was not taken", again.Ref)
+			}
+			if p.Name == "chunk2" && p.Started != 1 {
+				t.Errorf("chunk2 was started %d times before, want 1", p.Started)
+			}
+			for p.Name != "" {
+				done[p.Name]++
+				p = finishChunk(t, next, again.Job, p, false)
+			}
+			again.end <- nil
+		}
+		if diff := cmp.Diff(map[string]int{"chunk2": 1, "chunk3": 1, "chunk4": 1}, done); diff != "" {
+			t.Errorf("done by the next process (-want +got):\n%s", diff)
+		}
+		if got := states(t, next, task.ID); got != "ddddd" {
+			t.Errorf("states at the end = %q", got)
+		}
+		job.end <- nil
+	})
+}
+
+// TestTurns shows that a job that had its turn lets another task go first, and only then.
+func TestTurns(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		run(t, st)
+		jobs, _ := work(t, st, 1, JobPiece)
+		first := runningEncodes(t, st, "u1")
+		job := <-jobs
+		p, ok := takePiece(t, st, job.Job)
+		if !ok {
+			t.Fatal("not taken")
+		}
+		if p = finishChunk(t, st, job.Job, p, true); p.Name != "chunk1" {
+			t.Fatalf("the next piece is %q, and nobody else waits", p.Name)
+		}
+		second := runningEncodes(t, st, "u2")
+		if p = finishChunk(t, st, job.Job, p, false); p.Name != "chunk2" {
+			t.Fatalf("the next piece is %q, and it had no turn yet", p.Name)
+		}
+		if p = finishChunk(t, st, job.Job, p, true); p.Name != "" {
+			t.Fatalf("the next piece is %q, and another task waits", p.Name)
+		}
+		job.end <- nil
+		done := map[string]int{}
+		for done[first.ID] < 2 || done[second.ID] < 5 {
+			job := <-jobs
+			p, ok := takePiece(t, st, job.Job)
+			if !ok {
+				t.Fatalf("%s was not taken", job.Ref)
+			}
+			for p.Name != "" {
+				done[p.TaskID]++
+				p = finishChunk(t, st, job.Job, p, false)
+			}
+			job.end <- nil
+		}
+		if got := states(t, st, first.ID) + states(t, st, second.ID); got != "dddddddddd" {
+			t.Errorf("states at the end = %q", got)
+		}
 	})
 }
 

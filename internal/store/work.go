@@ -242,7 +242,7 @@ func (tx *Tx) otherJobRuns(ctx context.Context, other, job int64) (bool, error) 
 func (q *queries) StalledTasks(ctx context.Context, before weir.Millis) ([]string, error) {
 	return many(ctx, q.conn, scanText, `SELECT t.id FROM task t WHERE t.phase IN ('waiting', 'running') AND t.admitted AND t.updated_at < $1
 		AND NOT EXISTS (SELECT 1 FROM piece p JOIN task_work w ON w.task_id = p.task_id
-			WHERE p.task_id = t.id AND p.state = 'waiting' AND w.open AND NOT w.tied AND p.needs <= w.ahead)
+			WHERE p.task_id = t.id AND p.state = 'waiting' AND w.open AND NOT w.tied AND `+pieceReady+`)
 		AND NOT EXISTS (SELECT 1 FROM river_job j WHERE j.state IN ('available', 'running', 'retryable', 'scheduled', 'pending')
 			AND j.kind IN ('task', 'chunk', 'publish') AND (j.args->>'ref' = t.id OR substr(j.args->>'ref', 1, length(t.id) + 1) = t.id || '/'))`, before)
 }

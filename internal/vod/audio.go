@@ -168,7 +168,7 @@ func (e Engine) EncodeAudio(ctx context.Context, plan Plan, k int, progress func
 	if err := media.Seal(ctx, e.Store, w.prefix, w.index()); err != nil {
 		return RenditionResult{}, err
 	}
-	result := w.result(plan.Audio[k].Name)
+	result := w.take(plan.Audio[k].Name)
 	result.Damage = damage
 	return result, nil
 }
@@ -202,7 +202,7 @@ func (e Engine) encodeAudio(
 		Lead: cmaf.Lead, Format: "matroska",
 		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate,
 	}
-	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Threads: 1, Damage: &damage, Progress: shareOf(plan.Source.Duration, progress)}
+	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Damage: &damage, Progress: shareOf(plan.Source.Duration, progress)}
 	if source.Track {
 		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
 		if err != nil {

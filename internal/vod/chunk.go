@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math"
+	"path"
 	"slices"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
@@ -20,239 +18,216 @@ import (
 	"weir/internal/weir"
 )
 
-// encodeRate is the rate control of one rendition in a chunk.
-type encodeRate struct {
-	Bitrate int     // bits a second, mean; 0 = by Quality
-	Quality float64 // constant rate factor; 0 = by Bitrate
-	Peak    int     // maximum of bits a second; 0 = no limit
-	Buffer  int     // size of the rate control buffer in bits
+// EncodeOptions are the inputs of Encode.
+type EncodeOptions struct {
+	File   string // the source, when it could not be demuxed
+	Folder string // of the segments, below that of their rendition; see cmaf.Folder
+
+	// Done gets the result of every chunk, in order, as soon as all renditions have it. Its error
+	// ends the encode.
+	Done     func(ChunkResult) error
+	Progress func(chunk int, share float64) // may be nil
 }
 
-// ChunkOptions are the inputs of EncodeChunk.
-type ChunkOptions struct {
-	Earlier  []ChunkStats // of the first Plan.Needs chunks
-	File     string       // the source, when it could not be demuxed
-	Progress func(share float64)
-}
-
-// EncodeChunk decodes chunk n once, encodes it as every rendition that is not copied, and stores the segments.
-// Every segment must have the frames of the plan, with their times, and start with a key frame. Renditions whose
-// size is far from the intended one are encoded again.
-func (e Engine) EncodeChunk(ctx context.Context, plan Plan, n int, o ChunkOptions) (ChunkResult, error) {
+// Encode makes chunk n and those that continue it, with one run of ffmpeg: it decodes the source
+// once, encodes it as every rendition that is not copied, and stores the segments as they end. Every
+// segment must have the frames of the plan, with their times, and start with a key frame.
+func (e Engine) Encode(ctx context.Context, plan Plan, n int, o EncodeOptions) error {
 	if n < 0 || n >= len(plan.Chunks) {
-		return ChunkResult{}, fmt.Errorf("chunk %d of %d", n, len(plan.Chunks))
+		return fmt.Errorf("chunk %d of %d", n, len(plan.Chunks))
 	}
 	if plan.Source.Sequential != "" {
 		return e.encodeFile(ctx, plan, o)
 	}
 	source, err := media.Open(ctx, e.Store, plan.Source.Prefix+"/"+sourceDir)
 	if err != nil {
-		return ChunkResult{}, err
+		return err
 	}
-	run := chunkRun{engine: e, plan: plan, n: n, source: source, table: newFrames(*plan.Source.Video, source.Index())}
-	result := ChunkResult{Chunk: n, Renditions: make([]RenditionResult, len(plan.encoded()))}
-	rates := maps.Collect(slices.All(plan.rates(n, o.Earlier)))
-	if err := run.encode(ctx, rates, &result, o.Progress); err != nil {
-		return ChunkResult{}, err
+	run := &encodeRun{
+		EncodeOptions: o, plan: plan, first: n, chunks: plan.encodeFrom(n), encoded: plan.encoded(),
+		table: newFrames(*plan.Source.Video, source.Index()), begun: make(chan struct{}),
 	}
-	for range maxCorrections {
-		before := result.Stats()
-		again := plan.corrected(n, o.Earlier, before)
-		if len(again) == 0 {
-			break
-		}
-		if err := run.encode(ctx, again, &result, nil); err != nil {
-			return ChunkResult{}, err
-		}
-		for i := range again {
-			result.Renditions[i].Before = before.Renditions[i].alone()
-		}
+	if err := run.encode(ctx, e, source); err != nil {
+		return fmt.Errorf("chunk %d: %w", n+run.finished, err)
 	}
-	return result, nil
-}
-
-// maxCorrections bounds how often a chunk is encoded again: see Plan.corrected.
-const maxCorrections = 2
-
-type chunkRun struct {
-	engine Engine
-	plan   Plan
-	n      int
-	source *media.Track
-	table  frames
-}
-
-// encode encodes the renditions that have a rate, with one decode for each core, and puts their results into
-// result.
-func (c chunkRun) encode(ctx context.Context, rates map[int]encodeRate, result *ChunkResult, progress func(float64)) error {
-	chunk, encoded := c.plan.Chunks[c.n], c.plan.encoded()
-	which := slices.Sorted(maps.Keys(rates))
-	tasks := make([]encodeTask, len(which))
-	writers := make([]*trackWriter, len(which))
-	factors := make([]float64, len(which))
-	for k, i := range which {
-		r := encoded[i]
-		writers[k] = &trackWriter{store: c.engine.Store, prefix: c.plan.Prefix + "/" + r.Dir, first: chunk.First}
-		tasks[k] = encodeTask{
-			rendition: c.plan.rendition(r, rates[i]),
-			consume:   stretch{rendition: r, writer: writers[k], segments: c.plan.expected(chunk, r, c.table)}.read,
-			factor:    &factors[k],
-		}
-		tasks[k].rendition.Keys = c.plan.keys(chunk, r, c.table)
-		for segment := range chunk.Segments {
-			tasks[k].frames += float64(c.plan.segmentFrames(r, chunk.First+segment))
-		}
-	}
-	damage, err := c.engine.encodeTasks(ctx, c.plan, tasks, chunk.Cores, progress, func(ctx context.Context, encode *ffmpeg.Encode) ffmpeg.Command {
-		encode.Start, encode.End = chunk.Start, chunk.End
-		needed := c.plan.within(chunk, c.table.needed(chunk.Start, chunk.End+c.plan.overlap()))
-		return ffmpeg.Command{Stdin: newFeed(ctx, c.source, needed), Priority: urgency(c.n)}
-	})
-	if err != nil {
-		return fmt.Errorf("chunk %d: %w", c.n, err)
-	}
-	for k, i := range which {
-		r := writers[k].result(encoded[i].Name)
-		r.Quality, r.Bitrate, r.Factor = rates[i].Quality, rates[i].Bitrate, factors[k]
-		result.Renditions[i] = r
-	}
-	result.Damage.Merge(damage)
 	return nil
 }
 
-// encodeTask is a rendition that ffmpeg encodes, and the reader of its output.
-type encodeTask struct {
-	rendition ffmpeg.Rendition
-	frames    float64 // expected number, about
-	consume   func(context.Context, io.Reader) error
-	factor    *float64 // gets the quality that x264 used to meet a bitrate; may be nil
+// encodeRun is a run of ffmpeg.
+type encodeRun struct {
+	EncodeOptions
+	plan    Plan
+	first   int // chunk
+	chunks  []Chunk
+	encoded []Rendition
+	table   frames
+
+	begun chan struct{} // closed when the first chunk is done
+
+	mu       sync.Mutex
+	results  []ChunkResult // of the chunks
+	finished int           // chunks whose result is complete
 }
 
-// encodeTasks runs the tasks in as many processes as there are cores, with about equal numbers of pixels.
-// Which tasks share a process depends on nothing but the tasks. prepare completes the plan of a process
-// and returns the input of its command.
-func (e Engine) encodeTasks(
-	ctx context.Context, plan Plan, tasks []encodeTask, cores int, progress func(float64),
-	prepare func(context.Context, *ffmpeg.Encode) ffmpeg.Command,
-) (damage ffmpeg.Damage, err error) {
-	shares := shareOut(tasks, cores)
-	report := &progressSum{report: progress, done: make([]float64, len(shares))}
-	damages := make([]ffmpeg.Damage, len(shares))
-	group, groupCtx := errgroup.WithContext(ctx)
-	for i, tasks := range shares {
-		group.Go(func() error {
-			encode := plan.encode(tasks)
-			command := prepare(groupCtx, &encode)
-			command.Args, command.Pixels, command.Damage = encode.Args(), plan.pixels(tasks), &damages[i]
-			command.Progress, command.Log = report.of(i, tasks[0].frames), factorsOf(tasks)
-			var consumers []func(context.Context, io.Reader) error
-			for _, task := range tasks {
-				consumers = append(consumers, task.consume)
+func (r *encodeRun) encode(ctx context.Context, e Engine, source *media.Track) error {
+	start, end := r.chunks[0].Start, r.chunks[len(r.chunks)-1].End
+	encode := r.plan.encode(e.FFmpeg.Idle())
+	encode.Start, encode.End = start, end
+	var consumers []func(context.Context, io.Reader) error
+	for i, rendition := range r.encoded {
+		planned := rendition.encoder()
+		planned.Keys = r.plan.keys(r.chunks, rendition, r.table)
+		encode.Renditions = append(encode.Renditions, planned)
+		w := &trackWriter{
+			store: e.Store, prefix: path.Join(r.plan.Prefix, rendition.Dir, r.Folder), first: r.chunks[0].First,
+		}
+		consumers = append(consumers, func(ctx context.Context, pipe io.Reader) error { return r.read(ctx, pipe, i, w) })
+	}
+	for n := range r.chunks {
+		r.results = append(r.results, ChunkResult{Chunk: r.first + n, Renditions: make([]RenditionResult, len(r.encoded))})
+	}
+	last := &r.results[len(r.results)-1]
+	needed := r.plan.within(r.chunks[0], r.table.needed(start, end+r.plan.overlap()))
+	command := ffmpeg.Command{
+		Args: encode.Args(), Stdin: newFeed(ctx, source, needed), Threads: encode.Threads, Pixels: r.plan.pixels(encode),
+		Damage: &last.Damage, Progress: r.report(),
+	}
+	if r.first == 0 { // viewers may be waiting for it
+		command.Priority, command.Relax = ffmpeg.Interactive, r.begun
+	}
+	if err := runPipes(ctx, e.FFmpeg, command, consumers); err != nil {
+		return err
+	}
+	return r.Done(*last)
+}
+
+// read reads rendition i from its pipe, and cuts it into the segments of the plan.
+func (r *encodeRun) read(ctx context.Context, pipe io.Reader, i int, w *trackWriter) error {
+	rendition := r.encoded[i]
+	reader, track, err := openTrack(pipe, cmaf.Video)
+	if err == nil && reader == nil {
+		err = errors.New("no frame came out")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", rendition.Name, err)
+	}
+	track.Delay = rendition.delay(track)
+	w.begin(ctx, track, 2, func(cmaf.Contents, int64, cmaf.Sample) bool { return false })
+	source := sampleReader{reader: reader, lead: track.Ticks(cmaf.Lead)}
+	for c, chunk := range r.chunks {
+		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
+			times, next := r.plan.expected(n, rendition, r.table, int64(track.Timescale))
+			f, err := source.take(len(times))
+			if err == nil {
+				err = settle(&f, times, next, int64(track.Timescale))
 			}
-			return runPipes(groupCtx, e.FFmpeg, command, consumers)
-		})
-	}
-	err = group.Wait()
-	for _, d := range damages {
-		damage.Merge(d)
-	}
-	return damage, err
-}
-
-// factorsOf returns the Command.Log that sets the factors of tasks; nil when there are none.
-func factorsOf(tasks []encodeTask) func(line string) {
-	var x264 []*float64
-	wanted := false
-	for _, task := range tasks {
-		if task.rendition.Codec == ffmpeg.H264 {
-			x264 = append(x264, task.factor)
-			wanted = wanted || task.factor != nil && task.rendition.Quality == 0
+			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errMissing) {
+				return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: not all frames from %v on can be decoded",
+					badSource, track.Time(times[0]).Round(time.Millisecond))
+			}
+			if err != nil {
+				return fmt.Errorf("%s, segment %d: %w", rendition.Name, n, err)
+			}
+			if err := errors.Join(w.add(f), w.finish()); err != nil {
+				return err
+			}
+		}
+		if err := r.finish(c, i, w.take(rendition.Name)); err != nil {
+			return err
 		}
 	}
-	if !wanted {
+	if extra, err := source.take(1); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if err == nil {
+			err = fmt.Errorf("there are more frames than planned, the first at %v", track.Time(extra.Start))
+		}
+		return fmt.Errorf("%s: %w", rendition.Name, err)
+	}
+	return nil
+}
+
+// finish adds rendition i of a chunk, which is done when it has all of them. The last one is done
+// when ffmpeg has ended: it may still complain.
+func (r *encodeRun) finish(chunk, i int, result RenditionResult) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	result.Folder = r.Folder
+	r.results[chunk].Renditions[i] = result
+	for _, one := range r.results[chunk].Renditions {
+		if one.Name == "" {
+			return nil
+		}
+	}
+	r.finished++
+	if chunk == 0 {
+		close(r.begun)
+	}
+	if chunk == len(r.chunks)-1 {
 		return nil
 	}
-	return ffmpeg.RateFactors(func(encoder int, factor float64) {
-		if encoder < len(x264) {
-			*x264[encoder] = factor
-		}
-	})
+	return r.Done(r.results[chunk])
 }
 
-// shareOut divides tasks by their numbers of pixels.
-func shareOut(tasks []encodeTask, cores int) [][]encodeTask {
-	cores = min(max(cores, 1), len(tasks))
-	pixels := func(t encodeTask) int { return t.rendition.Width * t.rendition.Height }
-	shares, sums := make([][]encodeTask, cores), make([]int, cores)
-	for _, task := range slices.SortedStableFunc(slices.Values(tasks), func(a, b encodeTask) int { return cmp.Compare(pixels(b), pixels(a)) }) {
-		smallest := slices.Index(sums, slices.Min(sums))
-		shares[smallest] = append(shares[smallest], task)
-		sums[smallest] += pixels(task)
-	}
-	return shares
-}
-
-// urgency returns a higher priority for the first chunk, because viewers may be waiting for it.
-func urgency(chunk int) ffmpeg.Priority {
-	if chunk == 0 {
-		return ffmpeg.Interactive
-	}
-	return ffmpeg.Batch
-}
-
-// progressSum adds up the progress of several runs of ffmpeg.
-type progressSum struct {
-	mu     sync.Mutex
-	done   []float64
-	report func(float64) // may be nil
-}
-
-// of returns the Command.Progress of a run whose first output has that many frames.
-func (s *progressSum) of(share int, frames float64) func(ffmpeg.Progress) {
-	if s.report == nil || !(frames > 0) {
+// report returns the Command.Progress of the run.
+func (r *encodeRun) report() func(ffmpeg.Progress) {
+	if r.Progress == nil {
 		return nil
 	}
 	return func(p ffmpeg.Progress) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.done[share] = min(float64(p.Frame)/frames, 1)
-		sum := 0.0
-		for _, done := range s.done {
-			sum += done
+		frames := float64(p.Frame)
+		for n, chunk := range r.chunks {
+			planned := 0.0
+			for segment := range chunk.Segments {
+				planned += float64(r.plan.segmentFrames(r.encoded[0], chunk.First+segment))
+			}
+			r.Progress(r.first+n, min(frames/max(planned, 1), 1))
+			if frames -= planned; frames <= 0 {
+				return
+			}
 		}
-		s.report(sum / float64(len(s.done)))
 	}
 }
 
-// encode returns the plan of a run of ffmpeg, without its window.
-func (p *Plan) encode(tasks []encodeTask) ffmpeg.Encode {
-	encode := ffmpeg.Encode{
+// encode returns the plan of a run of ffmpeg with that many idle cores, without its window and its
+// renditions.
+func (p *Plan) encode(idle int) ffmpeg.Encode {
+	return ffmpeg.Encode{
 		Lead: cmaf.Lead, Video: p.Source.Video.Stream.VideoFormat(), Timescale: p.Timescale,
-		Tick: p.Tick, Rate: p.Rate, Threads: 1,
+		Tick: p.Tick, Rate: p.Rate, Threads: min(max(idle, 1), maxThreads),
 	}
-	for _, task := range tasks {
-		encode.Renditions = append(encode.Renditions, task.rendition)
-	}
-	return encode
 }
 
-// rendition returns the plan of a rendition, without its key frames.
-func (p *Plan) rendition(r Rendition, rate encodeRate) ffmpeg.Rendition {
-	rendition := ffmpeg.Rendition{
+// maxThreads is how many cores one run of ffmpeg can use well: its main thread, which scales and
+// muxes, takes 15 % of the CPU time.
+const maxThreads = 4
+
+// Encoders returns how many encodes can use the cores of a machine.
+func Encoders(cores int) int { return (cores + maxThreads - 1) / maxThreads }
+
+// The peak bitrate of a rendition is one and a half times its bitrate, and its buffer has two
+// seconds. With a quality, the bitrate is the peak.
+const bufferSeconds = 2
+
+// encoder returns the plan of a rendition, without its key frames.
+func (r Rendition) encoder() ffmpeg.Rendition {
+	e := ffmpeg.Rendition{
 		Codec: r.Codec, Width: r.Width, Height: r.Height, Rate: r.Rate, Profile: r.Profile,
-		Bitrate: rate.Bitrate, Quality: rate.Quality, Peak: rate.Peak, Buffer: rate.Buffer,
+		Bitrate: r.Bitrate, Peak: r.Bitrate * 3 / 2, Buffer: bufferSeconds * r.Bitrate,
+	}
+	if r.Quality > 0 {
+		e.Bitrate, e.Quality, e.Peak = 0, float64(r.Quality), r.Bitrate
 	}
 	if r.GOP == 0 {
-		rendition.GOP = 1
+		e.GOP = 1
 	}
-	return rendition
+	return e
 }
 
-func (p *Plan) pixels(tasks []encodeTask) int64 {
+// pixels returns the sizes of the source and all renditions of a run, for Command.Pixels.
+func (p *Plan) pixels(encode ffmpeg.Encode) int64 {
 	stream := p.Source.Video.Stream
 	total := int64(stream.Width) * int64(stream.Height)
-	for _, task := range tasks {
-		total += int64(task.rendition.Width) * int64(task.rendition.Height)
+	for _, r := range encode.Renditions {
+		total += int64(r.Width) * int64(r.Height)
 	}
 	return total
 }
@@ -269,11 +244,12 @@ func (p *Plan) overlap() int64 {
 	return overlap
 }
 
-// keys returns the times of key frames of rendition r in a chunk: at the start of every segment, and in regular
-// intervals within.
-func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
+// keys returns the times of key frames of rendition r in chunks: at the start of every segment, and
+// in regular intervals within.
+func (p *Plan) keys(chunks []Chunk, r Rendition, table frames) []int64 {
 	var keys []int64
-	for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
+	last := chunks[len(chunks)-1]
+	for n := chunks[0].First; n < last.First+last.Segments; n++ {
 		start, end := p.Starts[n], p.segmentEnd(n)
 		keys = append(keys, start)
 		if r.GOP == 0 {
@@ -300,78 +276,17 @@ func (p *Plan) keys(chunk Chunk, r Rendition, table frames) []int64 {
 	return slices.Compact(keys)
 }
 
-// expected returns the times of the frames of rendition r in each segment of a chunk, and the end of the chunk, in
-// ticks of a timescale.
-func (p *Plan) expected(chunk Chunk, r Rendition, table frames) func(scale int64) (segments [][]int64, end int64) {
-	return func(scale int64) (segments [][]int64, end int64) {
-		for n := chunk.First; n < chunk.First+chunk.Segments; n++ {
-			if !r.converts() {
-				segments = append(segments, table.between(p.Starts[n], p.segmentEnd(n)))
-				continue
-			}
-			var times []int64
-			from, to := frameAt(r.Rate, p.Timescale, p.Starts[n]), frameAt(r.Rate, p.Timescale, p.segmentEnd(n))
-			for i := from; i < to; i++ {
-				times = append(times, i*r.Rate.Den*scale/r.Rate.Num)
-			}
-			segments = append(segments, times)
-		}
-		if !r.converts() {
-			return segments, chunk.End
-		}
-		return segments, frameAt(r.Rate, p.Timescale, chunk.End) * r.Rate.Den * scale / r.Rate.Num
+// expected returns the times of the frames of rendition r in segment n, and the time of the frame
+// after them, in ticks of a timescale.
+func (p *Plan) expected(n int, r Rendition, table frames, scale int64) (times []int64, next int64) {
+	if !r.converts() {
+		return table.between(p.Starts[n], p.segmentEnd(n)), p.segmentEnd(n)
 	}
-}
-
-// stretch reads a rendition of a chunk from a pipe.
-type stretch struct {
-	rendition Rendition
-	writer    *trackWriter
-	segments  func(scale int64) ([][]int64, int64)
-}
-
-func (s stretch) read(ctx context.Context, r io.Reader) error {
-	reader, track, err := openTrack(r, cmaf.Video)
-	if err == nil && reader == nil {
-		err = errors.New("no frame came out")
+	from, to := frameAt(r.Rate, p.Timescale, p.Starts[n]), frameAt(r.Rate, p.Timescale, p.segmentEnd(n))
+	for i := from; i < to; i++ {
+		times = append(times, i*r.Rate.Den*scale/r.Rate.Num)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.rendition.Name, err)
-	}
-	track.Delay = s.rendition.delay(track)
-	s.writer.begin(ctx, track, 2, func(cmaf.Contents, int64, cmaf.Sample) bool { return false })
-	segments, end := s.segments(int64(track.Timescale))
-	source := sampleReader{reader: reader, lead: track.Ticks(cmaf.Lead)}
-	for i, times := range segments {
-		next := end
-		if i+1 < len(segments) && len(segments[i+1]) > 0 {
-			next = segments[i+1][0]
-		}
-		f, err := source.take(len(times))
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return weir.Wrap(weir.Invalid, err, "%s: the video is damaged: only %d of %d frames from %v on can be decoded",
-				badSource, len(f.Samples), len(times), track.Time(times[0]).Round(time.Millisecond))
-		}
-		if err != nil {
-			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.writer.first+i, err)
-		}
-		if err := settle(&f, times, next, int64(track.Timescale)); err != nil {
-			return fmt.Errorf("%s, segment %d: %w", s.rendition.Name, s.writer.first+i, err)
-		}
-		if err := s.writer.add(f); err != nil {
-			return err
-		}
-		if err := s.writer.finish(); err != nil {
-			return err
-		}
-	}
-	if extra, err := source.take(1); !errors.Is(err, io.ErrUnexpectedEOF) {
-		if err == nil {
-			err = fmt.Errorf("there are more frames than planned, the first at %v", track.Time(extra.Start))
-		}
-		return fmt.Errorf("%s: %w", s.rendition.Name, err)
-	}
-	return nil
+	return times, to * r.Rate.Den * scale / r.Rate.Num
 }
 
 func (r Rendition) delay(track cmaf.Track) int64 {
@@ -411,6 +326,8 @@ func (r *sampleReader) take(n int) (cmaf.Fragment, error) {
 	return taken, nil
 }
 
+var errMissing = errors.New("a frame is missing")
+
 // settle gives the frames of a segment the times of the plan, which may differ from the encoder's only by
 // rounding: the i-th time is the presentation time of the i-th frame in display order, and the decode time of the
 // i-th frame in decode order. next is the start of the next segment.
@@ -432,7 +349,10 @@ func settle(f *cmaf.Fragment, times []int64, next, timescale int64) error {
 	}
 	near := max(timescale/500, 1) // two milliseconds
 	for rank, i := range order {
-		if d := shown[i] - times[rank]; d > near || d < -near {
+		switch d := shown[i] - times[rank]; {
+		case d > near:
+			return errMissing
+		case d < -near:
 			return fmt.Errorf("frame %d is at %.4f seconds, should be at %.4f",
 				rank, float64(shown[i])/float64(timescale), float64(times[rank])/float64(timescale))
 		}

@@ -16,6 +16,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/cmaf"
+	"weir/internal/media"
 	"weir/internal/weir"
 )
 
@@ -141,8 +142,8 @@ func TestFrameRates(t *testing.T) {
 	}
 }
 
-// Encoding a chunk again gives the same bytes, so losing a worker does no harm.
-func TestChunkTwice(t *testing.T) {
+// An encode with one thread gives the same bytes again.
+func TestEncodeTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -151,7 +152,11 @@ func TestChunkTwice(t *testing.T) {
 		{Name: "a", Width: 320, Height: 180, Bitrate: 400_000},
 		{Name: "b", Width: 160, Height: 90, Bitrate: 100_000},
 	}}
-	first, second := transcode(t, file, req), transcode(t, file, req)
+	first, err1 := transcodeBy(t, engineOf(t, 1), file, req)
+	second, err2 := transcodeBy(t, engineOf(t, 1), file, req)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff(first.plan, second.plan); diff != "" {
 		t.Errorf("plans differ (-first +second):\n%s", diff)
 	}
@@ -234,41 +239,87 @@ func TestProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := len(plan.Chunks) - 1
-	if _, err := o.EncodeChunk(t.Context(), plan, last, ChunkOptions{Progress: report}); err != nil {
+	if len(plan.Chunks) < 2 {
+		t.Fatalf("one chunk only: %+v", plan.Chunks)
+	}
+	seen := make([]float64, len(plan.Chunks))
+	progress := func(chunk int, share float64) {
+		seen[chunk] = share
+		sum := 0.0
+		for _, s := range seen {
+			sum += s
+		}
+		report(sum / float64(len(seen)))
+	}
+	done := func(ChunkResult) error { return nil }
+	if err := o.Encode(t.Context(), plan, 0, EncodeOptions{Progress: progress, Done: done}); err != nil {
 		t.Fatal(err)
 	}
-	check("chunk")
+	check("encode")
 }
 
-// A chunk whose size is far from the intended one is encoded again, and is complete.
-func TestEncodeAgain(t *testing.T) {
-	o := Engine(newEngine(t))
-	src, err := o.Import(t.Context(), ImportOptions{File: plain(t), Prefix: "p", SegmentSeconds: 2})
+// An encode that was killed goes on with the first chunk that has no result, in a folder of its own.
+// No chunk is made twice, and the result has all frames.
+func TestResumedEncode(t *testing.T) {
+	file := plain(t)
+	o := outcome{Engine: newEngine(t), file: file}
+	src, err := o.Import(t.Context(), ImportOptions{File: file, Prefix: "p", SegmentSeconds: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := o.Plan(t.Context(), src, Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{{Name: "a", Width: 320, Height: 180, Bitrate: 300_000}}})
+	o.plan, err = o.Plan(t.Context(), src, Request{SegmentSeconds: 2, EncodeAll: true, Profiles: []weir.Profile{
+		{Name: "a", Width: 320, Height: 180, Bitrate: 400_000},
+		{Name: "b", Width: 160, Height: 90, Bitrate: 100_000, FPS: new(10)},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan.Weights[1] /= 1000 // it looks far easier than it is
-	first, err := o.EncodeChunk(t.Context(), plan, 0, ChunkOptions{})
-	if err != nil {
-		t.Fatal(err)
+	if len(o.plan.Chunks) < 3 || o.plan.Chunks[0].Continues || !o.plan.Chunks[2].Continues {
+		t.Fatalf("it is not one encode of several chunks: %+v", o.plan.Chunks)
 	}
-	earlier := []ChunkStats{first.Stats()}
-	second, err := o.EncodeChunk(t.Context(), plan, 1, ChunkOptions{Earlier: earlier})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, rate := range plan.rates(1, earlier) {
-		got := second.Renditions[i]
-		if rate.Quality == 0 || got.Before == nil || got.Before.Before != nil || got.Bytes > got.Before.Bytes {
-			t.Errorf("%s: with quality %.2f it has %d bytes, before %+v; want less", got.Name, rate.Quality, got.Bytes, got.Before)
+	killed := errors.New("killed")
+	add := func(r ChunkResult) error {
+		o.results = append(o.results, again(t, r))
+		if len(o.results) == 2 {
+			return killed
 		}
-		if want := plan.segmentFrames(plan.encoded()[i], 1); got.Frames != want {
-			t.Errorf("%s: %d frames, want %d", got.Name, got.Frames, want)
+		return nil
+	}
+	err = o.Encode(t.Context(), o.plan, 0, EncodeOptions{Done: add})
+	if !errors.Is(err, killed) || len(o.results) != 2 {
+		t.Fatalf("error %v after %d chunks", err, len(o.results))
+	}
+	if err := o.Encode(t.Context(), o.plan, 2, EncodeOptions{Done: add, Folder: "2-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.results) != len(o.plan.Chunks) {
+		t.Errorf("%d results of %d chunks", len(o.results), len(o.plan.Chunks))
+	}
+	video, _, err := o.Streams(t.Context(), o.plan, o.results, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckFrames(o.plan, video); err != nil {
+		t.Error(err)
+	}
+	for _, s := range video {
+		want := []cmaf.Folder{{First: 2, Name: "2-1"}}
+		if diff := cmp.Diff(want, s.Index.Folders); diff != "" {
+			t.Errorf("folders of %s (-want +got):\n%s", s.Name, diff)
+		}
+		if err := media.Seal(t.Context(), o.Store, s.Prefix, s.Index); err != nil {
+			t.Fatal(err)
+		}
+		track, err := media.Open(t.Context(), o.Store, s.Prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Name == "a" {
+			frames := frameSums(t, file, "-map", "0:v")
+			if got := len(frameSums(t, export(t, track))); got != len(frames) {
+				t.Errorf("ffmpeg finds %d frames, %d in the source", got, len(frames))
+			}
+			checkTimes(t, track.Index(), frames)
 		}
 	}
 }
@@ -333,12 +384,13 @@ func TestCancel(t *testing.T) {
 	}
 	cancelled := errors.New("not needed any more")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err = e.EncodeChunk(ctx, plan, 0, ChunkOptions{Progress: func(float64) { cancel(cancelled) }})
+	done := func(ChunkResult) error { return nil }
+	err = e.Encode(ctx, plan, 0, EncodeOptions{Done: done, Progress: func(int, float64) { cancel(cancelled) }})
 	cancel(cancelled)
 	if err != nil && !errors.Is(err, cancelled) {
 		t.Errorf("error %v, want %v", err, cancelled)
 	}
-	if _, err := e.EncodeChunk(ctx, plan, 1, ChunkOptions{}); !errors.Is(err, cancelled) {
+	if err := e.Encode(ctx, plan, 1, EncodeOptions{Done: done}); !errors.Is(err, cancelled) {
 		t.Errorf("error %v, want %v", err, cancelled)
 	}
 	if _, err := e.Import(ctx, ImportOptions{File: plain(t), Prefix: "q"}); !errors.Is(err, cancelled) {
@@ -373,7 +425,8 @@ func TestStoreFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := broken.EncodeChunk(t.Context(), plan, 1, ChunkOptions{}); !errors.Is(err, errRefused) {
+	done := func(ChunkResult) error { return nil }
+	if err := broken.Encode(t.Context(), plan, 1, EncodeOptions{Done: done}); !errors.Is(err, errRefused) {
 		t.Errorf("chunk: error %v, want %v", err, errRefused)
 	}
 }

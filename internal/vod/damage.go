@@ -25,11 +25,10 @@ func Warnings(plan Plan, chunks []ChunkResult, audio []RenditionResult) []string
 	for _, chunk := range chunks {
 		video.Add(chunk.Damage)
 	}
-	switch frames := video.Frames + video.Packets; {
-	case frames == 1:
-		warn("about 1 frame of the video could not be decoded properly; it is missing or damaged in the output")
-	case frames > 1: // chunks overlap, so that some may be counted twice
-		warn("about %d frames of the video could not be decoded properly; they are missing or damaged in the output", frames)
+	// How many frames is not known well: decoders with several threads report only some of them.
+	switch {
+	case video.Frames+video.Packets > 0:
+		warn("some frames of the video could not be decoded properly; they are missing or damaged in the output")
 	case video.Errors > 0:
 		warn("the video has errors that its decoder could not repair; frames may be damaged in the output")
 	}

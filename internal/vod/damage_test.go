@@ -80,8 +80,8 @@ func TestWarnings(t *testing.T) {
 		first  string
 	}{
 		{"none", []ffmpeg.Damage{{}, {}}, []RenditionResult{{Name: "audio0"}}, 0, ""},
-		{"one frame", []ffmpeg.Damage{{Frames: 1, Errors: 7}, {}}, nil, 1, "about 1 frame of the video could not be decoded properly; it is"},
-		{"frames", []ffmpeg.Damage{{Frames: 2}, {Frames: 3, Packets: 7}}, nil, 1, "about 12 frames of the video"},
+		{"frames", []ffmpeg.Damage{{Errors: 7}, {Frames: 3}}, nil, 1, "some frames of the video could not be decoded properly"},
+		{"packets", []ffmpeg.Damage{{Packets: 7}}, nil, 1, "some frames of the video"},
 		{"errors", []ffmpeg.Damage{{Errors: 3}}, nil, 1, "the video has errors"},
 		{"one of two audio tracks", nil, []RenditionResult{{Name: "audio0"}, many[1]}, 1, "parts of the audio track audio1"},
 		{"many audio tracks", nil, many, maxWarnings, "parts of the audio track audio0"},

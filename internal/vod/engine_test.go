@@ -75,9 +75,13 @@ func plain(t *testing.T) string {
 		"-c:v", "libx264", "-preset", "veryfast", "-g", "24", "-bf", "3", "-pix_fmt", "yuv420p", "-c:a", "aac", "-movflags", "+faststart")
 }
 
-func newEngine(t *testing.T) Engine {
+func newEngine(t *testing.T) Engine { return engineOf(t, 2) }
+
+// engineOf returns an engine for a machine with that many cores. With one, encodes have one thread and
+// give the same bytes again.
+func engineOf(t *testing.T, cores int) Engine {
 	t.Helper()
-	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: 2})
+	engine, err := ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Off, Cores: cores})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +129,12 @@ func transcode(t *testing.T, file string, req Request) outcome {
 
 func tryTranscode(t *testing.T, file string, req Request) (outcome, error) {
 	t.Helper()
-	o := outcome{Engine: newEngine(t), file: file}
+	return transcodeBy(t, newEngine(t), file, req)
+}
+
+func transcodeBy(t *testing.T, engine Engine, file string, req Request) (outcome, error) {
+	t.Helper()
+	o := outcome{Engine: engine, file: file}
 	ctx := t.Context()
 	src, err := o.Import(ctx, ImportOptions{File: file, Prefix: "work/1", SegmentSeconds: req.SegmentSeconds})
 	if err != nil {
@@ -137,12 +146,11 @@ func tryTranscode(t *testing.T, file string, req Request) (outcome, error) {
 		return o, err
 	}
 	o.plan = again(t, plan)
-	for n := range o.plan.Chunks {
-		result, err := o.EncodeChunk(ctx, o.plan, n, ChunkOptions{File: file})
-		if err != nil {
-			return o, err
-		}
-		o.results = append(o.results, again(t, result))
+	if n := len(o.plan.Chunks); n > 1 {
+		o.plan.Chunks[n/2].Continues = false // so that two encodes are joined
+	}
+	if o.results, err = o.encode(t, o.plan, file); err != nil {
+		return o, err
 	}
 	for k := range o.plan.Audio {
 		result, err := o.EncodeAudio(ctx, o.plan, k, nil)
@@ -152,6 +160,22 @@ func tryTranscode(t *testing.T, file string, req Request) (outcome, error) {
 		o.audio = append(o.audio, again(t, result))
 	}
 	return o, nil
+}
+
+// encode runs all encodes of a plan.
+func (e Engine) encode(t *testing.T, plan Plan, file string) (results []ChunkResult, err error) {
+	t.Helper()
+	done := func(r ChunkResult) error {
+		if r.Chunk != len(results) {
+			t.Errorf("chunk %d comes after %d others", r.Chunk, len(results))
+		}
+		results = append(results, again(t, r))
+		return nil
+	}
+	for err == nil && len(results) < len(plan.Chunks) {
+		err = e.Encode(t.Context(), plan, len(results), EncodeOptions{File: file, Done: done})
+	}
+	return results, err
 }
 
 // seal makes tracks of the renditions and returns that with the given name.

@@ -238,7 +238,6 @@ type videoImport struct {
 	seconds float64 // target duration of segments
 	writer  trackWriter
 	bits    bitstream
-	efforts effortMeter
 
 	samples  int
 	firstKey int64 // presentation time of the first key frame
@@ -288,7 +287,6 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	v.writer.begin(ctx, track, 1, v.cut)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
-	v.efforts = newEffortMeter(v.bits, v.video.Timescale)
 	if err := retime(reader, track, v.look, v.pack); err != nil {
 		return err
 	}
@@ -358,7 +356,6 @@ func (v *videoImport) look(f cmaf.Fragment) {
 		}
 		v.latest = max(v.latest, shown)
 		v.bits.look(s, data[:s.Size])
-		v.efforts.look(shown, data[:s.Size])
 		data = data[s.Size:]
 		at += int64(s.Duration)
 	}
@@ -418,7 +415,6 @@ func (v *videoImport) finish(ctx context.Context) error {
 		video.Bitrate = int(index.Size() * 8 * video.Timescale / length)
 	}
 	v.noteGOP(video.End)
-	video.Efforts = v.efforts.efforts()
 	video.Encode = v.whyEncode(index)
 	return media.Seal(ctx, v.Store, v.writer.prefix, index)
 }

@@ -28,10 +28,6 @@ type Plan struct {
 	// Stretches are the connections of a recording; empty = there are no gaps.
 	Stretches []Stretch `json:"stretches,omitempty"`
 
-	// Weights are the efforts of the source in each segment or, if they are not known, its bytes: a
-	// hint at its complexity.
-	Weights []int64 `json:"weights,omitempty"`
-
 	Tick ffmpeg.Ratio `json:"tick"` // see ffmpeg.Encode
 	Rate ffmpeg.Ratio `json:"rate"` // frames a second of the source, on average
 
@@ -88,27 +84,29 @@ type AudioTrack struct {
 	Copy     bool   `json:"copy,omitempty"` // as it is in the source
 }
 
-// Chunk is a run of segments that are encoded together.
+// Chunk is a run of segments whose result is stored at once. One encoder makes a chunk and those that
+// continue it: an encode. After a crash, a new encoder continues with the first chunk that has no
+// result.
 type Chunk struct {
 	First    int   `json:"first"`    // its first segment
 	Segments int   `json:"segments"` // their number; 0 = all, not known before
 	Start    int64 `json:"start"`
 	End      int64 `json:"end"` // 0 = the end of the source
 
-	// Cores is how many runs of ffmpeg share its renditions. Encoders with several threads would
-	// not give the same bytes again.
-	Cores int `json:"cores"`
-	// Needs is how many of the first chunks must be done before it: its rate control depends on
-	// their results.
-	Needs int `json:"needs,omitempty"`
+	Continues bool `json:"continues,omitempty"` // the encode of the chunk before it
 }
 
 const (
 	defaultGOP     = 2.0 // seconds
-	shortChunk     = 6   // seconds: shorter ones are not worth the start of a process
-	longChunk      = 24  // seconds: the maximum that is lost with a machine
-	fewSegments    = 8   // too few to make up for the wrong bitrate of the first ones
 	audioTimescale = 90_000
+
+	// The duration in seconds of encodes that run at the same time. Each begins with a guess of the
+	// quality that gives its bitrate; with 20 seconds, SSIM is at most 0.001 lower than in one encode.
+	shortEncode = 15.0
+	longEncode  = 60.0
+
+	// maxChunks bounds the number of results of a film, about.
+	maxChunks = 300
 
 	// firstSegment is the duration in seconds of the first segment, if others are longer: viewers
 	// may be waiting for it.
@@ -146,7 +144,7 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 				r.Delay = min(float64(r.reorder()+1)*float64(rate.Den)/float64(rate.Num), maxDelay)
 			}
 		}
-		p.Chunks = []Chunk{{Cores: min(max(req.Workers, 2), len(p.Renditions))}}
+		p.Chunks = []Chunk{{}}
 		return p, nil
 	}
 	p.planFrames(*src.Video, index, req)
@@ -175,14 +173,9 @@ func (p *Plan) planFrames(video SourceVideo, index cmaf.TrackIndex, req Request)
 	for i, start := range p.Starts {
 		p.Frames = append(p.Frames, len(table.between(start, p.segmentEnd(i))))
 	}
-	if video.Efforts != nil {
-		p.Weights = video.Efforts.weights(p.Starts)
-	} else {
-		p.Weights = weights(index, p.Starts)
-	}
 	p.settleRenditions(table)
 	if slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return !r.Copy }) {
-		p.planChunks(req.workers())
+		p.planChunks(req.Encoders)
 	}
 }
 
@@ -207,8 +200,7 @@ func (p *Plan) settleRenditions(table frames) {
 
 // grid returns the starts of segments when no rendition is copied: the first frame at or after
 // every multiple of the target duration, in longer files counted from the end of a short first
-// segment. Where frames are far apart, segments are longer. The last two of many have the same
-// duration, so that two workers end at the same time.
+// segment. Where frames are far apart, segments are longer.
 func (p *Plan) grid(table frames) []int64 {
 	length := int64(math.Round(p.SegmentSeconds * float64(p.Timescale)))
 	short := int64(shortSegment * float64(p.Timescale))
@@ -226,13 +218,7 @@ func (p *Plan) grid(table frames) []int64 {
 	}
 	last := len(starts) - 1
 	if last > 0 && table.end-starts[last] < short {
-		starts, last = starts[:last], last-1
-	}
-	if len(starts) > fewSegments {
-		if half := (starts[last-1] + table.end) / 2; half < starts[last] {
-			n, _ := slices.BinarySearch(table.times, half)
-			starts[last] = table.times[n]
-		}
+		starts = starts[:last]
 	}
 	return starts
 }
@@ -295,76 +281,60 @@ func (p *Plan) TS() bool {
 	return !slices.ContainsFunc(p.Renditions, func(r Rendition) bool { return r.Codec != ffmpeg.H264 })
 }
 
-// ready returns the chunks that are not done and can be encoded now.
-func (p *Plan) ready(done []bool) []int {
-	contiguous := 0
-	for contiguous < len(p.Chunks) && contiguous < len(done) && done[contiguous] {
-		contiguous++
+// planChunks divides the segments into encodes, and those into chunks. If there is one encoder, the
+// film is one encode, so that its rate control knows all that came before. Several encoders work at
+// the same time, on encodes that know nothing of one another.
+func (p *Plan) planChunks(encoders int) {
+	seconds := float64(p.End-p.Starts[0]) / float64(p.Timescale)
+	atOnce := min(max(int(seconds/shortEncode), 1), max(encoders, 1))
+	length := longEncode
+	if atOnce == 1 {
+		length = p.maxEncode()
 	}
-	var ready []int
-	for n := contiguous; n < len(p.Chunks); n++ {
-		if (n >= len(done) || !done[n]) && p.Needs(n) <= contiguous {
-			ready = append(ready, n)
-		}
+	count := atOnce * int(math.Ceil(seconds/float64(atOnce)/length))
+	ends := make([]int, count) // the first segment after each encode
+	for i := range ends {
+		end := p.Starts[0] + int64(float64(i+1)/float64(count)*float64(p.End-p.Starts[0]))
+		ends[i], _ = slices.BinarySearch(p.Starts, end)
 	}
-	return ready
+	p.addEncodes(ends)
 }
 
-// Needs returns how many of the first chunks must be done before chunk n.
-func (p *Plan) Needs(n int) int { return p.Chunks[n].Needs }
-
-// planChunks divides the segments into chunks. The first chunk is one segment on several cores, so
-// that viewers can play it early and its result is known to the others. In a file of few segments
-// all chunks are like that, because only few segments can make up for a wrong bitrate. The others
-// are encoded in rounds of one for each worker, so that all workers end at the same time; they know
-// the results of the rounds before the current one. In short files chunks are short, so that later
-// ones can make up for earlier ones. Segments that do not fill a round are encoded at the end, on
-// the cores that would be idle; with two workers they know all other results.
-func (p *Plan) planChunks(workers int) {
-	p.addChunk(1, workers, 0)
-	if workers == 2 && len(p.Starts) <= fewSegments {
-		for n := 1; n < len(p.Starts); n++ {
-			p.addChunk(1, workers, n)
-		}
-		return
-	}
-	left := len(p.Starts) - 1
-	if left == 0 {
-		return
-	}
-	total := float64(p.End-p.Starts[0]) / float64(p.Timescale)
-	rest := left % workers
-	each := (left - rest) / workers
-	seconds := float64(each) * float64(p.End-p.Starts[1]) / float64(p.Timescale) / float64(left)
-	rounds := int(math.Round(seconds / min(max(total/float64(5*workers), shortChunk), longChunk)))
-	rounds = min(max(rounds, 1), each)
-	for round := range rounds {
-		size := each / rounds
-		if round < each%rounds {
-			size++
-		}
-		for range workers {
-			p.addChunk(size, 1, max(len(p.Chunks)-workers+1, 1))
+// maxEncode returns the maximum duration of an encode in seconds: the times of its key frames are an
+// argument of ffmpeg, and Linux limits that to 128 kB.
+func (p *Plan) maxEncode() float64 {
+	longest := 3600.0
+	for _, r := range p.encoded() {
+		if r.GOP > 0 {
+			longest = min(longest, 4000*r.GOP)
 		}
 	}
-	for range rest {
-		if workers <= 2 {
-			p.addChunk(1, workers, len(p.Chunks))
-			continue
-		}
-		p.addChunk(1, workers/rest, max(len(p.Chunks)-workers+1, 1))
-	}
+	return max(longest, longEncode)
 }
 
-func (p *Plan) addChunk(segments, cores, needs int) {
+// addEncodes adds the chunks of encodes, of which each ends before the given segment. A chunk is a
+// segment; only in long films it is more, to bound the number of results.
+func (p *Plan) addEncodes(ends []int) {
+	size := 1 + len(p.Starts)/maxChunks
 	first := 0
-	if n := len(p.Chunks); n > 0 {
-		first = p.Chunks[n-1].First + p.Chunks[n-1].Segments
+	for _, end := range ends {
+		for n := first; n < end; n += size {
+			last := min(n+size, end) - 1
+			p.Chunks = append(p.Chunks, Chunk{
+				First: n, Segments: last - n + 1, Start: p.Starts[n], End: p.segmentEnd(last), Continues: n > first,
+			})
+		}
+		first = max(first, end)
 	}
-	p.Chunks = append(p.Chunks, Chunk{
-		First: first, Segments: segments, Start: p.Starts[first], End: p.segmentEnd(first + segments - 1),
-		Cores: min(max(cores, 1), len(p.encoded())), Needs: needs,
-	})
+}
+
+// encodeFrom returns the chunks from n on that one encoder makes.
+func (p *Plan) encodeFrom(n int) []Chunk {
+	end := n + 1
+	for end < len(p.Chunks) && p.Chunks[end].Continues {
+		end++
+	}
+	return p.Chunks[n:end]
 }
 
 // planRenditions sets everything that does not depend on single frames.

@@ -55,7 +55,6 @@ func TestGrid(t *testing.T) {
 		{"slides", []int64{0, 9000, 9500, 30000}, 40000, 2, []int64{0, 9000, 30000}},
 		{"short end", []int64{0, 1000, 2000, 2500}, 2900, 2, []int64{0}},
 		{"first one short", []int64{0, 2000, 4000, 6000, 8000, 10000, 12000, 14000, 16000}, 18000, 6, []int64{0, 4000, 10000, 16000}},
-		{"last two alike", []int64{0, 2000, 4000, 6000, 8000, 10000, 12000, 14000, 15600, 16000, 17000}, 17200, 2, []int64{0, 2000, 4000, 6000, 8000, 10000, 12000, 14000, 15600}},
 		{"two in a row", []int64{0, 3900, 4000, 4100, 8000}, 10000, 2, []int64{0, 3900, 8000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -68,37 +67,41 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-func TestChunks(t *testing.T) {
+func TestEncodes(t *testing.T) {
 	for _, tt := range []struct {
-		seconds int
-		segment float64
-		workers int
-		want    string // segments of each chunk, *cores when not one
+		seconds  int
+		segment  float64
+		encoders int
+		gop      string
+		want     string // segments of each encode
 	}{
-		{6, 6, 2, "1*2"},
-		{12, 6, 2, "1*2 1*2"},
-		{60, 6, 2, "1*2 1 1 1 1 1 1 1 1 1 1"},
-		{42, 6, 2, "1*2 1*2 1*2 1*2 1*2 1*2 1*2 1*2"},
-		{60, 10, 2, "1*2 1*2 1*2 1*2 1*2 1*2 1*2"},
-		{600, 6, 2, "1*2 5 5 5 5 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4 4"},
-		{60, 6, 1, "1 2 2 2 2 2"},
-		{60, 6, 4, "1*3 1 1 1 1 1 1 1 1 1*2 1*2"},
-		{60, 6, 16, "1*3 1 1 1 1 1 1 1 1 1 1"},
+		{6, 6, 1, "", "1"},
+		{6, 6, 2, "", "1"},
+		{30, 6, 1, "", "6"},
+		{30, 6, 2, "", "3 3"},
+		{120, 6, 2, "", "11 10"},
+		{600, 6, 2, "", "11 10 10 10 10 10 10 10 10 10"},
+		{600, 6, 1, "", "101"},
+		{60, 6, 16, "", "3 3 2 3"},
+		{7200, 10, 1, "", "361 360"},
+		{600, 2, 1, "0.05", "100 100 100"},
 	} {
-		t.Run(fmt.Sprintf("%ds by %d", tt.seconds, tt.workers), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%ds by %d", tt.seconds, tt.encoders), func(t *testing.T) {
 			src, index := evenSource(tt.seconds*24, 24, 24, tt.segment)
-			plan, err := newPlan(src, index, Request{SegmentSeconds: tt.segment, Workers: tt.workers, EncodeAll: true})
+			plan, err := newPlan(src, index, Request{
+				SegmentSeconds: tt.segment, Encoders: tt.encoders, EncodeAll: true,
+				Profiles: []weir.Profile{{Name: "a", Width: 640, Height: 360, Bitrate: 1_000_000, GOP: tt.gop}},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []string
+			var encodes []int
 			next, frames := 0, 0
 			for _, c := range plan.Chunks {
-				text := fmt.Sprint(c.Segments)
-				if c.Cores > 1 {
-					text += fmt.Sprintf("*%d", c.Cores)
+				if !c.Continues {
+					encodes = append(encodes, 0)
 				}
-				got = append(got, text)
+				encodes[len(encodes)-1] += c.Segments
 				if c.First != next || c.Start != plan.Starts[c.First] {
 					t.Errorf("chunk %+v does not start at the end of the one before", c)
 				}
@@ -107,44 +110,16 @@ func TestChunks(t *testing.T) {
 				}
 				next += c.Segments
 			}
-			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("chunks differ (-want +got):\n%s", diff)
+			if got := strings.Trim(fmt.Sprint(encodes), "[]"); got != tt.want {
+				t.Errorf("encodes have %s segments, want %s", got, tt.want)
+			}
+			if len(plan.Chunks) > 2*maxChunks {
+				t.Errorf("%d chunks", len(plan.Chunks))
 			}
 			if next != len(plan.Starts) || frames != tt.seconds*24 || plan.Chunks[len(plan.Chunks)-1].End != plan.End {
 				t.Errorf("chunks have %d of %d segments and %d of %d frames", next, len(plan.Starts), frames, tt.seconds*24)
 			}
 		})
-	}
-}
-
-func TestReady(t *testing.T) {
-	src, index := evenSource(24*600, 24, 24, 6)
-	plan, err := newPlan(src, index, Request{SegmentSeconds: 6, EncodeAll: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make([]bool, len(plan.Chunks))
-	for rounds := 0; ; rounds++ {
-		ready := plan.ready(done)
-		if len(ready) == 0 {
-			break
-		}
-		for _, n := range ready {
-			if done[n] {
-				t.Fatalf("chunk %d is ready again", n)
-			}
-			for i := range plan.Needs(n) {
-				if !done[i] {
-					t.Fatalf("chunk %d is ready without chunk %d", n, i)
-				}
-			}
-		}
-		done[ready[len(ready)-1]] = true // the order does not matter
-	}
-	for n, ok := range done {
-		if !ok {
-			t.Errorf("chunk %d never became ready", n)
-		}
 	}
 }
 

@@ -95,6 +95,9 @@ func (s *Stream) add(results []RenditionResult) error {
 		if !bytes.Equal(r.Track.Entry, s.Index.Track.Entry) || r.Track.Timescale != s.Index.Track.Timescale {
 			return weir.Errorf(weir.Internal, "internal error processing file: the pieces of %s do not fit together", s.Name)
 		}
+		if n := len(s.Index.Segments); s.Index.FolderOf(n) != r.Folder {
+			s.Index.Folders = append(s.Index.Folders, cmaf.Folder{First: n, Name: r.Folder})
+		}
 		s.Index.Segments = append(s.Index.Segments, segments...)
 	}
 	return nil

@@ -124,7 +124,6 @@ func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 	if len(p.Stretches) > 1 {
 		p.Rate = ffmpeg.Ratio{Num: max(int64(float64(len(table.times))*1000/src.Duration), 1000), Den: 1000} // without the gaps
 	}
-	p.Weights = weights(index, p.Starts)
 	for _, r := range asked {
 		if r.converts() && sameRate(r.Rate, p.Rate) {
 			r.Rate = ffmpeg.Ratio{} // nothing to convert
@@ -135,7 +134,7 @@ func newRecordedPlan(src Source, index cmaf.TrackIndex, req Request) (p Plan, al
 	}
 	p.settleRenditions(table)
 	if len(p.encoded()) > 0 {
-		p.planRecordedChunks(req.workers())
+		p.planRecordedChunks()
 	}
 	return p, "", nil
 }
@@ -190,23 +189,19 @@ func coding(t cmaf.Track) string {
 	return string(t.Entry[4:8])
 }
 
-// planRecordedChunks divides a recording into chunks. It is simpler than planChunks, because viewers don't
-// wait for it, and stretches have any duration.
-func (p *Plan) planRecordedChunks(workers int) {
-	p.addChunk(1, workers, 0)
-	seconds := min(max(p.Source.Duration/float64(5*workers), shortChunk), longChunk)
-	length := int64(seconds * float64(p.Timescale))
-	for next := 1; next < len(p.Starts); {
-		size := 1
-		for next+size < len(p.Starts) && p.segmentEnd(next+size)-p.Starts[next] <= length {
-			if _, begins := p.stretchAt(next + size); begins {
-				break
-			}
-			size++
+// planRecordedChunks divides a recording into encodes. It is simpler than planChunks, because
+// viewers don't wait for it, and stretches have any duration.
+func (p *Plan) planRecordedChunks() {
+	length := int64(p.maxEncode() * float64(p.Timescale))
+	var ends []int
+	first := 0
+	for n := range p.Starts {
+		_, begins := p.stretchAt(n)
+		if n > 0 && (begins || p.segmentEnd(n)-p.Starts[first] > length) {
+			ends, first = append(ends, n), n
 		}
-		p.addChunk(size, 1, max(len(p.Chunks)-workers+1, 1))
-		next += size
 	}
+	p.addEncodes(append(ends, len(p.Starts)))
 }
 
 // stretchAt returns the stretch that begins with segment n, or else how many begin before it.

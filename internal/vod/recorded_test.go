@@ -92,7 +92,7 @@ func TestRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	src = again(t, src)
-	plan, alone, err := e.PlanRecorded(ctx, src, Request{Workers: 2, Profiles: []weir.Profile{
+	plan, alone, err := e.PlanRecorded(ctx, src, Request{Profiles: []weir.Profile{
 		{Name: "small", Width: 160, Height: 90, Bitrate: 100_000},
 		{Name: "slow", Width: 160, Height: 90, Bitrate: 80_000, FPS: new(10)},
 		{Name: "same", Width: 320, Height: 180, Bitrate: 100_000_000},
@@ -104,18 +104,19 @@ func TestRecorded(t *testing.T) {
 	if names := []string{plan.Renditions[0].Name, plan.Renditions[1].Name, plan.Renditions[2].Name}; len(plan.Renditions) != 3 || !cmp.Equal(names, []string{"source", "small", "slow"}) {
 		t.Fatalf("renditions are %+v", plan.Renditions)
 	}
-	var chunks []ChunkResult
 	for n, chunk := range plan.Chunks {
 		for s := chunk.First + 1; s < chunk.First+chunk.Segments; s++ {
 			if index.Segments[s].Discontinuity {
 				t.Errorf("chunk %d extends beyond a gap", n)
 			}
 		}
-		result, err := e.EncodeChunk(ctx, plan, n, ChunkOptions{})
-		if err != nil {
-			t.Fatal(err)
+		if index.Segments[chunk.First].Discontinuity && chunk.Continues {
+			t.Errorf("the encode of chunk %d began before the gap", n)
 		}
-		chunks = append(chunks, again(t, result))
+	}
+	chunks, err := e.encode(t, plan, "")
+	if err != nil {
+		t.Fatal(err)
 	}
 	video, _, err := e.Streams(ctx, plan, chunks, nil)
 	if err != nil {

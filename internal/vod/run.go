@@ -196,7 +196,7 @@ func (r *runner) encode(ctx context.Context) error {
 			encoding.Go(func() error { return r.encodeAudio(encodeCtx, k) })
 		}
 	}
-	encoding.Go(func() error { return r.encodeChunks(encodeCtx) })
+	encoding.Go(func() error { return r.encodeVideo(encodeCtx) })
 	publishing.Go(func() error {
 		defer close(r.fresh)
 		return encoding.Wait()
@@ -220,64 +220,32 @@ func (r *runner) encodeAudio(ctx context.Context, k int) error {
 	return r.note(func() error { return r.kept.addAudio(result) })
 }
 
-// encodeChunks encodes the missing chunks, as many at the same time as there are workers; the ledger of cores
-// decides which of them run.
-func (r *runner) encodeChunks(ctx context.Context) error {
-	plan := r.kept.Plan
-	done := make([]bool, len(plan.Chunks))
+// encodeVideo runs the encodes that are not finished, as many at the same time as there are encoders.
+func (r *runner) encodeVideo(ctx context.Context) error {
+	done := map[int]bool{}
 	for _, c := range r.kept.Chunks {
 		done[c.Chunk] = true
 	}
-	begun := slices.Clone(done)
-	left := len(done) - len(r.kept.Chunks)
-
 	group, groupCtx := errgroup.WithContext(ctx)
-	finished := make(chan int)
-	for running := 0; left > 0; left-- {
-		for _, n := range plan.ready(done) {
-			if begun[n] || running == r.o.Request.workers() {
-				continue
-			}
-			begun[n] = true
-			running++
-			group.Go(func() error {
-				if err := r.encodeChunk(groupCtx, n); err != nil {
-					return err
-				}
-				select {
-				case finished <- n:
-				case <-groupCtx.Done():
-				}
-				return nil
-			})
-		}
-		if running == 0 {
-			return fmt.Errorf("%d chunks are left, and none can be encoded", left)
-		}
-		select {
-		case n := <-finished:
-			done[n] = true
-			running--
-		case <-groupCtx.Done():
-			return group.Wait()
+	group.SetLimit(max(r.o.Request.Encoders, 1))
+	for first, chunk := range r.kept.Plan.Chunks {
+		// An encode that was begun goes on with the first chunk that is not done.
+		if !done[first] && (!chunk.Continues || done[first-1]) {
+			group.Go(func() error { return r.encodeFrom(groupCtx, first) })
 		}
 	}
 	return group.Wait()
 }
 
-func (r *runner) encodeChunk(ctx context.Context, n int) error {
-	plan := r.kept.Plan
-	r.mu.Lock()
-	earlier := r.kept.stats(plan.Needs(n))
-	r.mu.Unlock()
-	result, err := r.engine.EncodeChunk(ctx, *plan, n, ChunkOptions{
-		Earlier: earlier, File: r.file, Progress: r.meter.chunk(n),
+// encodeFrom makes chunk n and those that continue it.
+func (r *runner) encodeFrom(ctx context.Context, n int) error {
+	return r.engine.Encode(ctx, *r.kept.Plan, n, EncodeOptions{
+		File: r.file, Progress: r.meter.chunk,
+		Done: func(result ChunkResult) error {
+			r.meter.chunk(result.Chunk, 1)
+			return r.note(func() error { return r.kept.addChunk(result) })
+		},
 	})
-	if err != nil {
-		return err
-	}
-	r.meter.chunk(n)(1)
-	return r.note(func() error { return r.kept.addChunk(result) })
 }
 
 // note stores a result and wakes the publisher.

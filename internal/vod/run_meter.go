@@ -71,14 +71,12 @@ func (m *meter) encoding(plan *Plan, done []ChunkResult) {
 	m.encoded()
 }
 
-// chunk returns the function that reports how much of a chunk is encoded.
-func (m *meter) chunk(n int) func(share float64) {
-	return func(share float64) {
-		m.mu.Lock()
-		m.shares[n] = max(m.shares[n], share)
-		m.mu.Unlock()
-		m.encoded()
-	}
+// chunk reports how much of a chunk is encoded.
+func (m *meter) chunk(n int, share float64) {
+	m.mu.Lock()
+	m.shares[n] = max(m.shares[n], share)
+	m.mu.Unlock()
+	m.encoded()
 }
 
 func (m *meter) encoded() {

@@ -125,16 +125,6 @@ func (s *runState) addAudio(r RenditionResult) error {
 	return s.write(filepath.Join(resultsFolder, r.Name+".json"), r)
 }
 
-func (s *runState) stats(n int) []ChunkStats {
-	stats := make([]ChunkStats, n)
-	for _, c := range s.Chunks {
-		if c.Chunk < n {
-			stats[c.Chunk] = c.Stats()
-		}
-	}
-	return stats
-}
-
 func (s *runState) read(name string, value any) error {
 	data, err := os.ReadFile(filepath.Join(s.dir, name))
 	if err != nil {

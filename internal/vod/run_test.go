@@ -19,7 +19,7 @@ func runOptions(t *testing.T, source string, dest *recorder, profiles ...weir.Pr
 	t.Helper()
 	return RunOptions{
 		FFmpeg: newEngine(t).FFmpeg, Source: source, Dest: dest, Outputs: allOutputs(),
-		Request: Request{Profiles: profiles, SegmentSeconds: 2, Workers: 2}, Dir: filepath.Join(t.TempDir(), "run"),
+		Request: Request{Profiles: profiles, SegmentSeconds: 2}, Dir: filepath.Join(t.TempDir(), "run"),
 	}
 }
 
@@ -82,7 +82,7 @@ func TestRunContinues(t *testing.T) {
 	t.Parallel()
 	_, undisturbed := newDestination(t)
 	o := runOptions(t, plain(t), undisturbed, same, small)
-	o.Request.EncodeAll = true
+	o.FFmpeg, o.Request.EncodeAll = engineOf(t, 1).FFmpeg, true
 	if _, err := Run(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestRunContinues(t *testing.T) {
 	_, dest := newDestination(t)
 	dest.failAt = len(undisturbed.puts) - 1
 	o = runOptions(t, plain(t), dest, same, small)
-	o.Request.EncodeAll = true
+	o.FFmpeg, o.Request.EncodeAll = engineOf(t, 1).FFmpeg, true
 	if _, err := Run(t.Context(), o); !errors.Is(err, errInjected) {
 		t.Fatalf("error %v, want that of the store", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path"
 	"time"
 
 	"weir/internal/cmaf"
@@ -16,38 +17,43 @@ import (
 // encodeFile encodes a source that could not be demuxed, from its file and as one chunk. Its frames
 // are not known before, so the renditions are compared with each other and with the duration in the
 // header.
-func (e Engine) encodeFile(ctx context.Context, plan Plan, o ChunkOptions) (ChunkResult, error) {
-	encoded, video := plan.encoded(), plan.Source.Video
+func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) error {
 	if o.File == "" {
-		return ChunkResult{}, errors.New("a source that can't be taken apart is encoded where its file is")
+		return errors.New("a source that can't be taken apart is encoded where its file is")
 	}
-	rates := plan.rates(0, nil)
-	tasks := make([]encodeTask, len(encoded))
+	encode := plan.encode(e.FFmpeg.Idle())
+	encode.Input, encode.Stream = o.File, plan.Source.Video.Stream.Index
+	encoded := plan.encoded()
 	writers := make([]*trackWriter, len(encoded))
+	var consumers []func(context.Context, io.Reader) error
 	for i, r := range encoded {
-		writers[i] = &trackWriter{store: e.Store, prefix: plan.Prefix + "/" + r.Dir}
-		tasks[i].rendition = plan.rendition(r, rates[i])
-		tasks[i].rendition.KeyEvery = plan.keyEvery(r)
-		tasks[i].frames = plan.Source.Probe.Duration.Seconds() * r.rateIn(plan).Float()
-		tasks[i].consume = func(ctx context.Context, pipe io.Reader) error {
+		writers[i] = &trackWriter{store: e.Store, prefix: path.Join(plan.Prefix, r.Dir, o.Folder)}
+		planned := r.encoder()
+		planned.KeyEvery = plan.keyEvery(r)
+		encode.Renditions = append(encode.Renditions, planned)
+		consumers = append(consumers, func(ctx context.Context, pipe io.Reader) error {
 			return readSequential(ctx, pipe, writers[i], r, plan.SegmentSeconds)
-		}
+		})
 	}
-	damage, err := e.encodeTasks(ctx, plan, tasks, plan.Chunks[0].Cores, o.Progress, func(_ context.Context, encode *ffmpeg.Encode) ffmpeg.Command {
-		encode.Input, encode.Stream = o.File, video.Stream.Index
-		return ffmpeg.Command{Read: []string{o.File}}
-	})
-	if err != nil {
-		return ChunkResult{}, err
+	var result ChunkResult
+	command := ffmpeg.Command{
+		Args: encode.Args(), Read: []string{o.File}, Threads: encode.Threads, Pixels: plan.pixels(encode), Damage: &result.Damage,
+	}
+	if frames := plan.Source.Probe.Duration.Seconds() * encoded[0].rateIn(plan).Float(); o.Progress != nil && frames > 0 {
+		command.Progress = func(p ffmpeg.Progress) { o.Progress(0, min(float64(p.Frame)/frames, 1)) }
+	}
+	if err := runPipes(ctx, e.FFmpeg, command, consumers); err != nil {
+		return err
 	}
 	if err := checkSequential(plan, writers); err != nil {
-		return ChunkResult{}, err
+		return err
 	}
-	result := ChunkResult{Damage: damage}
 	for i, r := range encoded {
-		result.Renditions = append(result.Renditions, writers[i].result(r.Name))
+		taken := writers[i].take(r.Name)
+		taken.Folder = o.Folder
+		result.Renditions = append(result.Renditions, taken)
 	}
-	return result, nil
+	return o.Done(result)
 }
 
 // keyEvery returns the distance of key frames that is nearest to r.GOP and gives every segment a

@@ -5,13 +5,14 @@
 //
 //	Import      demuxes the file: video and audio become tracks of package media
 //	Plan        decides about the results; pure, so all machines decide alike
-//	EncodeChunk encodes a chunk of the video as every rendition
+//	Encode      encodes a part of the video as every rendition, chunk by chunk
 //	EncodeAudio makes an audio track of the result
 //	Thumbnails  makes images of the key frames
 //	Publisher   renders the results in the caller's formats, and puts them to the caller's storage
 //
 // The input of a step is JSON ([Source], [Plan], [ChunkResult]) and the store; steps may run on different
-// machines, and twice: they write the same bytes under the same keys.
+// machines, and twice: they write the same bytes under the same keys. Only an encode that is resumed has
+// other bytes; see [EncodeOptions.Folder].
 //
 // All tracks share one timeline, on which 0 is the start of the presentation. Frames are never guessed: the
 // table of frames comes from the packets of the source, every rendition gets the times in that table, and a
@@ -30,14 +31,7 @@ type Request struct {
 	SegmentSeconds float64        `json:"segmentSeconds,omitempty"` // target duration of segments; 0 = 10
 	EncodeAll      bool           `json:"encodeAll,omitempty"`      // also renditions that could be copied
 	SourceOnly     bool           `json:"sourceOnly,omitempty"`     // of a recording: no renditions but the recorded one
-	Workers        int            `json:"workers,omitempty"`        // chunks that are encoded at the same time, about; 0 = 2
-}
-
-func (r Request) workers() int {
-	if r.Workers > 0 {
-		return r.Workers
-	}
-	return 2
+	Encoders       int            `json:"encoders,omitempty"`       // encodes that can run at once; see [Encoders]. 0 = 1
 }
 
 // segmentSeconds returns the target duration of segments within the bounds of the API.
@@ -79,8 +73,6 @@ type SourceVideo struct {
 
 	MaxGOP float64 `json:"longestGOP,omitempty"` // maximum of seconds between key frames
 
-	Efforts *Efforts `json:"efforts,omitempty"` // nil = not known
-
 	// Encode is the reason why the stored track can't be a rendition; "" = it can.
 	Encode string `json:"encode,omitempty"`
 }
@@ -113,12 +105,7 @@ type RenditionResult struct {
 	Frames int        `json:"frames"`
 	SHA256 string     `json:"sha256"` // of the bytes of its segments
 
-	// For the rate control: see EncodeStats.
-	Quality float64 `json:"quality,omitempty"`
-	Bitrate int     `json:"bitrate,omitempty"`
-	Factor  float64 `json:"factor,omitempty"`
-
-	Before *EncodeStats `json:"before,omitempty"`
+	Folder string `json:"folder,omitempty"` // of its segments; see cmaf.Folder
 
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of an audio track that was decoded
 }

@@ -16,14 +16,14 @@ import (
 type trackWriter struct {
 	store  blob.Store
 	prefix string
-	first  int // number of its first segment
+	first  int // number of the first of segments
 
 	ctx    context.Context
 	packer cmaf.Packer
 	part   int64 // target duration of parts, in ticks
 	cut    cutFunc
 
-	segments []cmaf.Segment // that are stored
+	segments []cmaf.Segment // that are stored, since the last take
 	sum      hash.Hash      // of their bytes
 	parts    []cmaf.Part    // of the open segment
 	data     [][]byte       // of the open segment
@@ -112,8 +112,8 @@ func (w *trackWriter) index() cmaf.TrackIndex {
 	return cmaf.TrackIndex{Track: w.packer.Track, Segments: w.segments}
 }
 
-// result describes the stored segments.
-func (w *trackWriter) result(name string) RenditionResult {
+// take describes the segments that were stored since the last call.
+func (w *trackWriter) take(name string) RenditionResult {
 	index := w.index()
 	r := RenditionResult{Name: name, Track: index.Track, Bytes: index.Size(), Frames: index.Frames()}
 	for _, s := range w.segments {
@@ -122,5 +122,7 @@ func (w *trackWriter) result(name string) RenditionResult {
 	if w.sum != nil {
 		r.SHA256 = hex.EncodeToString(w.sum.Sum(nil))
 	}
+	w.first += len(w.segments)
+	w.segments, w.sum = nil, nil
 	return r
 }

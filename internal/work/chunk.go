@@ -3,10 +3,12 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"weir/internal/store"
 	"weir/internal/vod"
@@ -32,23 +34,87 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	if err != nil {
 		return err
 	}
-	note := func(share float64) {
-		w.progress.note(state.TaskID, func(t *taskProgress) { t.step, t.fetched, t.prepared, t.pieces[p.Name] = stepEncoding, 1, 1, share })
+	w.notePiece(p, 0)
+	if p.Number >= 0 {
+		return w.encode(ctx, job, state, p, plan)
 	}
-	note(0)
-	result, stats, err := w.makePiece(ctx, state, p, plan, note)
+	result, err := w.makePiece(ctx, state, p, plan)
 	if err != nil {
 		return err
 	}
-	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error {
-		_, err := tx.FinishPiece(ctx, job, p, result, stats)
+	_, err = w.finishPiece(ctx, job, p, result, false)
+	return err
+}
+
+// notePiece notes the progress of a piece.
+func (w *Work) notePiece(p store.Piece, share float64) {
+	w.progress.note(p.TaskID, func(t *taskProgress) { t.step, t.fetched, t.prepared, t.pieces[p.Name] = stepEncoding, 1, 1, share })
+}
+
+// finishPiece stores the result of a piece. next is the piece that the job continues with; see
+// store.Tx.FinishPiece.
+func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, result any, hadTurn bool) (next store.Piece, err error) {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return next, err
+	}
+	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
+		next, err = tx.FinishPiece(ctx, job, p, text, hadTurn)
 		return err
 	}); err != nil {
-		return err
+		return next, err
 	}
 	w.pieces.Add(1)
-	note(1)
-	return nil
+	w.notePiece(p, 1)
+	return next, nil
+}
+
+// encodeTurn is how long an encode runs before it lets other tasks go first. To stop and to continue
+// later takes two seconds of CPU time, mostly for frames that were on their way.
+const encodeTurn = 30 * time.Second
+
+// errTurn ends an encode that lets others go first.
+var errTurn = errors.New("it is the turn of another task")
+
+// encode makes a chunk and those that continue it.
+func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p store.Piece, plan vod.Plan) error {
+	o := vod.EncodeOptions{Folder: encodeFolder(p)}
+	o.Progress = func(chunk int, share float64) {
+		w.notePiece(store.Piece{TaskID: p.TaskID, Name: chunkName(chunk)}, share)
+	}
+	current, begun := p, time.Now()
+	o.Done = func(r vod.ChunkResult) (err error) {
+		if current.Number != r.Chunk {
+			return fmt.Errorf("chunk %d of task %s is done, and the job has piece %q", r.Chunk, p.TaskID, current.Name)
+		}
+		current, err = w.finishPiece(ctx, job, current, r, time.Since(begun) > encodeTurn)
+		if next := r.Chunk + 1; err == nil && current.Name == "" && next < len(plan.Chunks) && plan.Chunks[next].Continues {
+			err = errTurn
+		}
+		return err
+	}
+	if plan.Source.Sequential != "" {
+		var err error
+		if o.File, err = w.sequentialFile(ctx, state); err != nil {
+			return err
+		}
+	}
+	err := w.Engine.Encode(ctx, plan, p.Number, o)
+	if errors.Is(err, errTurn) {
+		return nil
+	}
+	return err
+}
+
+func chunkName(n int) string { return fmt.Sprint(chunkPiece, n) }
+
+// encodeFolder returns the folder of an encode that starts with p. It is different for each attempt: a
+// node that was thought to be lost may still write, and other bytes.
+func encodeFolder(p store.Piece) string {
+	if p.Started == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", p.Number, p.Started)
 }
 
 func planOf(state store.Work) (plan vod.Plan, err error) {
@@ -58,45 +124,16 @@ func planOf(state store.Work) (plan vod.Plan, err error) {
 	return plan, nil
 }
 
-func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, plan vod.Plan, note func(float64)) (result, stats json.RawMessage, err error) {
-	var made, learned any
-	switch {
-	case p.Number >= 0:
-		made, learned, err = w.makeChunk(ctx, state, p, plan, note)
-	case p.Name == thumbnailsPiece:
-		made, err = w.makeThumbnails(ctx, state, plan)
-	default:
-		number, convErr := strconv.Atoi(strings.TrimPrefix(p.Name, audioPiece))
-		if convErr != nil || number < 0 || number >= len(plan.Audio) {
-			return nil, nil, fmt.Errorf("there is no piece %q in the plan", p.Name)
-		}
-		made, err = w.Engine.EncodeAudio(ctx, plan, number, note)
+// makePiece makes a piece that is no chunk.
+func (w *Work) makePiece(ctx context.Context, state store.Work, p store.Piece, plan vod.Plan) (result any, err error) {
+	if p.Name == thumbnailsPiece {
+		return w.makeThumbnails(ctx, state, plan)
 	}
-	if err != nil {
-		return nil, nil, err
+	number, err := strconv.Atoi(strings.TrimPrefix(p.Name, audioPiece))
+	if err != nil || number < 0 || number >= len(plan.Audio) {
+		return nil, fmt.Errorf("there is no piece %q in the plan", p.Name)
 	}
-	if result, err = json.Marshal(made); err != nil {
-		return nil, nil, err
-	}
-	if learned != nil {
-		stats, err = json.Marshal(learned)
-	}
-	return result, stats, err
-}
-
-func (w *Work) makeChunk(ctx context.Context, state store.Work, p store.Piece, plan vod.Plan, note func(float64)) (vod.ChunkResult, vod.ChunkStats, error) {
-	earlier, err := w.learned(ctx, state.TaskID, p.Needs)
-	if err != nil {
-		return vod.ChunkResult{}, vod.ChunkStats{}, err
-	}
-	o := vod.ChunkOptions{Earlier: earlier, Progress: note}
-	if plan.Source.Sequential != "" {
-		if o.File, err = w.sequentialFile(ctx, state); err != nil {
-			return vod.ChunkResult{}, vod.ChunkStats{}, err
-		}
-	}
-	result, err := w.Engine.EncodeChunk(ctx, plan, p.Number, o)
-	return result, result.Stats(), err
+	return w.Engine.EncodeAudio(ctx, plan, number, func(share float64) { w.notePiece(p, share) })
 }
 
 func (w *Work) makeThumbnails(ctx context.Context, state store.Work, plan vod.Plan) (vod.ThumbnailsResult, error) {
@@ -105,35 +142,13 @@ func (w *Work) makeThumbnails(ctx context.Context, state store.Work, plan vod.Pl
 	}
 	var names []string
 	for n := range plan.Chunks {
-		names = append(names, fmt.Sprint(chunkPiece, n))
+		names = append(names, chunkName(n))
 	}
 	chunks, _, err := w.results(ctx, state.TaskID, names)
 	if err != nil {
 		return vod.ThumbnailsResult{}, err
 	}
 	return w.Engine.Thumbnails(ctx, plan, chunks)
-}
-
-// learned returns the statistics of the first chunks, which the encoder uses for later ones. They
-// are always those of the same chunks, so a chunk that is encoded again is the same.
-func (w *Work) learned(ctx context.Context, taskID string, first int) ([]vod.ChunkStats, error) {
-	if first == 0 {
-		return nil, nil
-	}
-	pieces, err := w.Store.Pieces(ctx, taskID)
-	if err != nil {
-		return nil, ownError{err}
-	}
-	all := make([]vod.ChunkStats, first)
-	for _, p := range pieces {
-		if p.Number < 0 || p.Number >= first {
-			continue
-		}
-		if err := json.Unmarshal(p.Stats, &all[p.Number]); err != nil {
-			return nil, fmt.Errorf("what chunk %d of task %s tells: %w", p.Number, taskID, err)
-		}
-	}
-	return all, nil
 }
 
 // sequentialFile returns the source file of a task that can't be split.

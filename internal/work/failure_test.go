@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	"weir/internal/store/storetest"
@@ -123,7 +125,7 @@ func TestDamagedSource(t *testing.T) {
 		t.Errorf("warnings = %q", w)
 	}
 	events := n.events(t, caller, "task/"+task.ID)
-	if last := events[len(events)-1]; last.Name != weir.TaskCompletedEvent || !strings.Contains(string(last.Payload), `"warnings":["about `) {
+	if last := events[len(events)-1]; last.Name != weir.TaskCompletedEvent || !strings.Contains(string(last.Payload), `"warnings":["some frames `) {
 		t.Errorf("event %s: %s", last.Name, last.Payload)
 	}
 }
@@ -186,7 +188,7 @@ func TestDeletedAsset(t *testing.T) {
 }
 
 // TestCrash kills a node in the middle of a task: after its restart the task continues, and the
-// outcome is that of a task that was never disturbed.
+// outcome has the frames of a task that was never disturbed.
 func TestCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -235,13 +237,28 @@ func testCrash(t *testing.T, h *fixture) {
 	if again > 1 {
 		t.Errorf("%d pieces were started again, only one was in hand", again)
 	}
-	want, err := os.ReadFile(filepath.Join(calm.Dir, "out/mp4/small.mp4"))
+	// The second half was encoded by another encoder, so only the times of its frames are the same.
+	want, got := frameTimes(t, filepath.Join(calm.Dir, "out/mp4/small.mp4")), frameTimes(t, filepath.Join(disturbed.Dir, "out/mp4/small.mp4"))
+	if diff := cmp.Diff(want, got); diff != "" || want == "" {
+		t.Errorf("frames differ (-calm +disturbed):\n%s", diff)
+	}
+}
+
+// frameTimes decodes the video of a file and returns the times of its frames.
+func frameTimes(t *testing.T, file string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "frame=pts,pkt_duration",
+		"-of", "csv=p=0", file).CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, out)
 	}
-	if got, err := os.ReadFile(filepath.Join(disturbed.Dir, "out/mp4/small.mp4")); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the outcome differs: %d bytes, want %d, %v", len(got), len(want), err)
+	var times strings.Builder // without the side data of some frames
+	for line := range strings.Lines(string(out)) {
+		if line = strings.Trim(line, ",\n"); line != "" {
+			times.WriteString(line + "\n")
+		}
 	}
+	return times.String()
 }
 
 func oneSlot(o *Options) { o.Slots = 1 }

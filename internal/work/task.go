@@ -172,11 +172,14 @@ func prefix(t weir.Task, state store.Work) string {
 }
 
 func (w *Work) request(ctx context.Context, t weir.Task) vod.Request {
-	slots, err := w.Store.EncodeSlots(ctx)
+	var r vod.Request
+	nodes, err := w.Store.IdleSlots(ctx)
 	if err != nil {
-		slots = 0
+		w.Log.WarnContext(ctx, "the idle slots of all nodes are not known", "task", t.ID, "err", err)
 	}
-	r := vod.Request{Workers: max(slots, w.Slots)}
+	for _, idle := range nodes {
+		r.Encoders += vod.Encoders(max(idle, 0))
+	}
 	if p := t.Params.Transcode; p != nil {
 		r.Profiles, r.SegmentSeconds = p.Profiles, float64(p.TargetSegmentSizeSecs)
 	}
@@ -220,7 +223,7 @@ func (w *Work) cut(ctx context.Context, plan vod.Plan, t weir.Task) ([]store.Pie
 		if c.Segments > 0 {
 			weight = float64(c.End-c.Start) / float64(plan.Timescale)
 		}
-		pieces = append(pieces, store.Piece{Name: fmt.Sprint(chunkPiece, n), Number: n, Needs: plan.Needs(n), Urgent: n == 0, Weight: weight})
+		pieces = append(pieces, store.Piece{Name: chunkName(n), Number: n, Continues: c.Continues, Urgent: n == 0, Weight: weight})
 	}
 	for k, track := range plan.Audio {
 		p := store.Piece{Name: fmt.Sprint(audioPiece, k), Number: -1, Urgent: true, Weight: audioWeight * plan.Source.Duration}
