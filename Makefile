@@ -55,9 +55,17 @@ bench-api: ## measure the API against a bare HTTP handler
 	scripts/need wrk postgresql
 	go test -tags bench -run TestAPI -count=1 -timeout 60m ./bench -v
 
-bench-vod: ## measure file transcoding against plain ffmpeg
+bench-vod: ## measure file transcoding against plain ffmpeg, by length, renditions, cores and nodes, for hours
+	scripts/need ffmpeg npm postgresql
+	go test -tags bench -run 'TestVOD$$' -count=1 -timeout 720m ./bench -v $(ARGS)
+
+bench-vod-quick: ## the most important rows of bench-vod, once, in ten minutes
+	scripts/need ffmpeg npm postgresql
+	go test -tags bench -run 'TestVOD$$' -count=1 -timeout 60m ./bench -v -vod-quick $(ARGS)
+
+bench-vod-films: ## compare quality and bitrate with plain ffmpeg on five kinds of films
 	scripts/need ffmpeg npm
-	go test -tags bench -run TestVOD -count=1 -timeout 180m ./bench -v
+	go test -tags bench -run TestVODFilms -count=1 -timeout 120m ./bench -v $(ARGS)
 
 bench-live: ## measure live streams against a bare RTMP server, and MediaMTX if there is one (MEDIAMTX=/path)
 	scripts/need ffmpeg npm wrk
@@ -99,4 +107,4 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir $(RACE_BINARY) e2e/*/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live test-live-matrix clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live test-live-matrix clean

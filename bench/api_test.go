@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"weir/internal/blob/s3test"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/weir"
@@ -41,7 +42,7 @@ const (
 	apiKey      = "weir_benchmark_key_of_sufficient_length_0001"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(s3test.Runner{M: m})) }
 
 // TestAPI measures, in turn, a bare net/http handler that answers a stored body,
 // and weir's reads, lists and writes, on both engines, with few and with many

@@ -2,5 +2,6 @@
 //
 // The benchmarks are tests behind the build tag `bench`, because they need the
 // same neighbours (PostgreSQL, the built binary) as tests do: make bench-api,
-// make bench-vod, make bench-live.
+// make bench-vod and its short form make bench-vod-quick, make bench-vod-films,
+// make bench-live.
 package bench

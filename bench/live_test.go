@@ -198,7 +198,7 @@ func (b *liveBench) measure(t *testing.T, c liveCase) (r liveResult) {
 	}
 	wait(*liveSettle)
 
-	foreign := startForeign(t, s.process)
+	foreign := startForeign(t, s.cpuSeconds)
 	before, start := s.cpuSeconds(t), time.Now()
 	profiled := b.profile(t, s, c)
 	used := idle
@@ -268,11 +268,11 @@ func (b *liveBench) throughput(t *testing.T, w *watcher, r *liveResult) {
 	r.playlists = runWrk(t, w.playlist.String(), "").perSecond
 }
 
-// startForeign returns what tells the share of the machine's CPU time that neither a
-// process nor this one has used since.
-func startForeign(t *testing.T, p *process) func() float64 {
+// startForeign returns what tells the share of the machine's CPU time that neither those who are
+// measured nor this process and its ended children have used since.
+func startForeign(t *testing.T, measured func(*testing.T) float64) func() float64 {
 	t.Helper()
-	ours := func() float64 { return p.cpuSeconds(t) + cpuOf(t, "self") }
+	ours := func() float64 { return measured(t) + cpuOf(t, "self") }
 	all, own, start := machineTime(t), ours(), time.Now()
 	return func() float64 {
 		others := (machineTime(t) - all).Seconds() - (ours() - own)

