@@ -18,11 +18,6 @@ func (d *Damage) Add(other Damage) {
 	d.Frames, d.Packets, d.Errors = d.Frames+other.Frames, d.Packets+other.Packets, d.Errors+other.Errors
 }
 
-// Merge merges the damage that another run found in the same part of the source.
-func (d *Damage) Merge(other Damage) {
-	d.Frames, d.Packets, d.Errors = max(d.Frames, other.Frames), max(d.Packets, other.Packets), max(d.Errors, other.Errors)
-}
-
 var (
 	// The messages of ffmpeg 4 to 8 about a packet that was not decoded.
 	notDecoded = regexp.MustCompile(`Error while decoding stream|Error submitting (a )?packet to (the )?decoder|Decoding error`)

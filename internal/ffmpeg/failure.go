@@ -175,9 +175,8 @@ const (
 
 // tail keeps the first and last lines of stderr.
 type tail struct {
-	levels bool              // lines contain their level; if not, all are errors
-	log    func(line string) // gets lines of the level info or warning; may be nil
-	damage Damage            // of the source, by those lines
+	levels bool   // lines contain their level; if not, all are errors
+	damage Damage // of the source, by those lines
 
 	mu      sync.Mutex
 	first   []string
@@ -209,9 +208,6 @@ func (t *tail) hear(line string) {
 		for _, level := range []string{"[info] ", "[warning] "} {
 			if strings.Contains(line, level) {
 				t.damage.warning(line)
-				if t.log != nil {
-					t.log(line)
-				}
 				return
 			}
 		}

@@ -80,27 +80,6 @@ func (r Rendition) x264Args(e Encode) []string {
 // 0.0002.
 const smallFrame = 640 * 360
 
-// RateFactors returns a Command.Log that reports the constant rate factor of each x264 encoder that
-// had to meet a bitrate. Only x264 encoders are counted, in the order of the outputs. x264 logs no
-// factor when the peak is below one and a half times the bitrate: there is no single one then.
-func RateFactors(found func(encoder int, factor float64)) func(line string) {
-	encoder := 0
-	return func(line string) {
-		_, said, ok := strings.Cut(line, "libx264")
-		if !ok {
-			return
-		}
-		if _, number, ok := strings.Cut(said, "final ratefactor: "); ok {
-			if factor, err := strconv.ParseFloat(strings.TrimSpace(number), 64); err == nil {
-				found(encoder, factor)
-			}
-		}
-		if strings.Contains(said, " kb/s:") { // the last line of an encoder
-			encoder++
-		}
-	}
-}
-
 func (r Rendition) x265Args(e Encode) []string {
 	args := append([]string{"-c:v", "libx265", "-preset", "veryfast", "-tag:v", "hvc1", "-forced-idr", "1"}, r.rateArgs()...)
 	rate := e.rate(r)

@@ -27,13 +27,12 @@ type process struct {
 	stdout   io.Writer   // nil = discard
 	outputs  []io.Writer // file descriptors 3, 4, …
 	progress func(Progress)
-	log      func(line string) // see Command.Log
-	complain func(error)       // see Command.Complaint
-	levels   bool              // lines on stderr contain their level
-	damage   *Damage           // see Command.Damage
-	relax    <-chan struct{}   // see Command.Relax
-	stall    time.Duration     // 0 = no watchdog
-	used     *time.Duration    // gets the CPU time; may be nil
+	complain func(error)     // see Command.Complaint
+	levels   bool            // lines on stderr contain their level
+	damage   *Damage         // see Command.Damage
+	relax    <-chan struct{} // see Command.Relax
+	stall    time.Duration   // 0 = no watchdog
+	used     *time.Duration  // gets the CPU time; may be nil
 }
 
 // niceBatch is the lowest priority of the kernel.
@@ -69,7 +68,7 @@ func (e *Engine) run(ctx context.Context, p process) error {
 
 	s := &stream{abort: abort, drained: make(chan struct{}), finished: make(chan struct{})}
 	defer s.close(p)
-	said := tail{log: p.log, levels: p.levels}
+	said := tail{levels: p.levels}
 	if err := s.connect(cmd, p, &said); err != nil {
 		return fmt.Errorf("make pipes for %s: %w", filepath.Base(p.program), err)
 	}

@@ -41,9 +41,6 @@ type Command struct {
 	// The callbacks may be nil. Progress is called about twice a second, one call at a time.
 	Progress func(Progress)
 
-	// Log gets every line of the level info or warning, one at a time.
-	Log func(line string)
-
 	// Complaint gets the error that ffmpeg's messages stand for when it ended with status 0: it
 	// does so even if it had no memory for some frames, or for the end of a file. Callers that miss
 	// frames learn the reason here.
@@ -91,11 +88,8 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 	}
 	progress := 3 + len(c.Outputs)
 	level := "error"
-	switch { // repeat = every line, also one like the line before
-	case c.Log != nil:
-		level = "repeat+level+info"
-	case c.Damage != nil:
-		level = "repeat+level+warning"
+	if c.Damage != nil {
+		level = "repeat+level+warning" // repeat = every line, also one like the line before
 	}
 	args := []string{"-hide_banner", "-nostdin", "-y", "-nostats", "-v", level, "-progress", "pipe:" + strconv.Itoa(progress)}
 	return e.execute(ctx, process{
@@ -110,7 +104,6 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		stdin:    c.Stdin,
 		outputs:  c.Outputs,
 		progress: c.Progress,
-		log:      c.Log,
 		complain: c.Complaint,
 		levels:   level != "error",
 		damage:   c.Damage,

@@ -192,16 +192,23 @@ func (r *encodeRun) report() func(ffmpeg.Progress) {
 func (p *Plan) encode(idle int) ffmpeg.Encode {
 	return ffmpeg.Encode{
 		Lead: cmaf.Lead, Video: p.Source.Video.Stream.VideoFormat(), Timescale: p.Timescale,
-		Tick: p.Tick, Rate: p.Rate, Threads: min(max(idle, 1), maxThreads),
+		Tick: p.Tick, Rate: p.Rate, Threads: threads(idle),
 	}
 }
 
-// maxThreads is how many cores one run of ffmpeg can use well: its main thread, which scales and
-// muxes, takes 15 % of the CPU time.
-const maxThreads = 4
+// maxCores is how many cores one run of ffmpeg can use well: its main thread, which scales and muxes,
+// takes 15 % of the CPU time.
+const maxCores = 4
 
 // Encoders returns how many encodes can use the cores of a machine.
-func Encoders(cores int) int { return (cores + maxThreads - 1) / maxThreads }
+func Encoders(cores int) int { return (cores + maxCores - 1) / maxCores }
+
+// threads returns how many threads the decoder and each encoder have: half as many again as cores,
+// because some always wait for others.
+func threads(idle int) int {
+	cores := min(max(idle, 1), maxCores)
+	return cores + cores/2
+}
 
 // The peak bitrate of a rendition is one and a half times its bitrate, and its buffer has two
 // seconds. With a quality, the bitrate is the peak.
