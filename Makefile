@@ -79,7 +79,7 @@ soak-flood: ## flood weir with bad input for a minute and measure
 	scripts/need cc postgresql
 	CGO_ENABLED=1 go test -tags soak -run TestFloodSoak -count=1 -timeout 30m ./e2e/service -v
 
-soak-vod-kill: ## kill weir, and a worker of two, in the middle of a minute of video
+soak-vod-kill: ## kill weir, and a worker of two, in the middle of two minutes of video
 	scripts/need cc ffmpeg postgresql
 	CGO_ENABLED=1 go test -tags soak -run TestKillSoak -count=1 -timeout 60m ./e2e/vod -v
 

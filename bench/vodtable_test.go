@@ -119,7 +119,7 @@ func (r *vodRow) check(t *testing.T) {
 		}
 		atMost("wall ratio", r.wallRatio(), limit)
 	}
-	if r.seconds == firstFilm {
+	if r.seconds == firstFilm && r.workers.whole() {
 		atMost("first segment of all renditions, of plain's wall,", r.firstShare(), vodMaxFirst)
 	}
 	if r.c.passes {

@@ -20,7 +20,7 @@ import (
 
 // TestKillTask kills weir in the middle of a task and starts it again: the task is
 // completed, nothing that was done is done again, and the outputs have the frames of a
-// run that nobody disturbed. `make soak-vod-kill` does it with a minute of video.
+// run that nobody disturbed. `make soak-vod-kill` does it with two minutes of video.
 func TestKillTask(t *testing.T) {
 	t.Parallel()
 	killTask(t, harness.NewWeir(t), 16, "--workers", "4")

@@ -69,11 +69,11 @@ func report(t *testing.T, peak int64) {
 	}
 }
 
-// TestKillSoak is TestKillTask and TestKillWorker with a minute of video.
+// TestKillSoak is TestKillTask and TestKillWorker with two minutes of video.
 // `make soak-vod-kill` runs it.
 func TestKillSoak(t *testing.T) {
-	t.Run("task", func(t *testing.T) { killTask(t, harness.NewWeir(t), 60) })
-	t.Run("worker", func(t *testing.T) { killWorker(t, 60) })
+	t.Run("task", func(t *testing.T) { killTask(t, harness.NewWeir(t), 120) })
+	t.Run("worker", func(t *testing.T) { killWorker(t, 120) })
 }
 
 // TestPlaySoak measures how soon an asset of a minute plays after its last byte.

@@ -191,8 +191,8 @@ func (tx *Tx) runPiece(ctx context.Context, job Job, p Piece) error {
 
 // FinishPiece marks a piece as done, and enqueues its publication and the pieces that can be done
 // next. next is the piece that continues it, which the job has from now on. Its name is "" if there is
-// none, or if the job must let others go first: it had its turn, and another task waits for a slot.
-func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.RawMessage, hadTurn bool) (next Piece, err error) {
+// none, or if the turn of the job is over.
+func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.RawMessage, turn Turn) (next Piece, err error) {
 	if _, err := tx.lockWork(ctx, p.TaskID); err != nil {
 		return next, err
 	}
@@ -204,12 +204,13 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.Raw
 	if n == 0 {
 		return next, errLostJob
 	}
-	if hadTurn {
-		if hadTurn, err = tx.othersWait(ctx, p.TaskID); err != nil {
+	over := turn == TurnOver
+	if turn == TurnLong {
+		if over, err = tx.othersWait(ctx, p.TaskID); err != nil {
 			return next, err
 		}
 	}
-	if !hadTurn {
+	if !over {
 		var ok bool
 		next, ok, err = found(one(ctx, tx.conn, scanPiece, "SELECT "+pieceColumns+` FROM piece WHERE task_id = $1 AND number = $2
 			AND number > 0 AND continues AND state = 'waiting'`, p.TaskID, p.Number+1))
@@ -236,6 +237,16 @@ func (tx *Tx) FinishPiece(ctx context.Context, job Job, p Piece, result json.Raw
 	}
 	return next, tx.GivePieces(ctx)
 }
+
+// Turn says whether a job may continue with the next piece.
+type Turn int
+
+// The turns of a job.
+const (
+	TurnBegun Turn = iota // it may
+	TurnLong              // it may, unless a piece of another task waits for a slot
+	TurnOver              // it must not: its node stops
+)
 
 // othersWait reports whether a piece of another task waits for a slot.
 func (tx *Tx) othersWait(ctx context.Context, taskID string) (bool, error) {

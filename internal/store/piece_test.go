@@ -73,7 +73,7 @@ func takePiece(t *testing.T, st *Store, job Job) (p Piece, ok bool) {
 func donePiece(t *testing.T, st *Store, job heldJob, p Piece) {
 	t.Helper()
 	if err := st.JobTx(t.Context(), job.Job, func(tx *Tx) error {
-		_, err := tx.FinishPiece(t.Context(), job.Job, p, json.RawMessage(`{"of":"`+p.Name+`"}`), false)
+		_, err := tx.FinishPiece(t.Context(), job.Job, p, json.RawMessage(`{"of":"`+p.Name+`"}`), TurnBegun)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -314,7 +314,7 @@ func TestPieceOfDeadNode(t *testing.T) {
 			}
 		}
 		if err := dead.JobTx(ctx, job.Job, func(tx *Tx) error {
-			_, err := tx.FinishPiece(ctx, job.Job, p, nil, false)
+			_, err := tx.FinishPiece(ctx, job.Job, p, nil, TurnBegun)
 			return err
 		}); !errors.Is(err, errLostJob) {
 			t.Errorf("the dead node finished its piece: %v", err)
@@ -351,10 +351,10 @@ func runningEncodes(t *testing.T, st *Store, user string) weir.Task {
 	return task
 }
 
-func finishChunk(t *testing.T, st *Store, job Job, p Piece, hadTurn bool) (next Piece) {
+func finishChunk(t *testing.T, st *Store, job Job, p Piece, turn Turn) (next Piece) {
 	t.Helper()
 	if err := st.JobTx(t.Context(), job, func(tx *Tx) (err error) {
-		next, err = tx.FinishPiece(t.Context(), job, p, json.RawMessage(`{}`), hadTurn)
+		next, err = tx.FinishPiece(t.Context(), job, p, json.RawMessage(`{}`), turn)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -380,7 +380,7 @@ func TestContinuedPieces(t *testing.T) {
 		if !ok || p.Name != "chunk0" {
 			t.Fatalf("taken: %q, %v", p.Name, ok)
 		}
-		p = finishChunk(t, dead, job.Job, finishChunk(t, dead, job.Job, p, false), false)
+		p = finishChunk(t, dead, job.Job, finishChunk(t, dead, job.Job, p, TurnBegun), TurnBegun)
 		if got := states(t, dead, task.ID); p.Name != "chunk2" || got[:4] != "ddrw" {
 			t.Errorf("after two chunks: %q is next, states = %q", p.Name, got)
 		}
@@ -399,7 +399,7 @@ func TestContinuedPieces(t *testing.T) {
 			}
 			for p.Name != "" {
 				done[p.Name]++
-				p = finishChunk(t, next, again.Job, p, false)
+				p = finishChunk(t, next, again.Job, p, TurnBegun)
 			}
 			again.end <- nil
 		}
@@ -424,14 +424,14 @@ func TestTurns(t *testing.T) {
 		if !ok {
 			t.Fatal("not taken")
 		}
-		if p = finishChunk(t, st, job.Job, p, true); p.Name != "chunk1" {
+		if p = finishChunk(t, st, job.Job, p, TurnLong); p.Name != "chunk1" {
 			t.Fatalf("the next piece is %q, and nobody else waits", p.Name)
 		}
 		second := runningEncodes(t, st, "u2")
-		if p = finishChunk(t, st, job.Job, p, false); p.Name != "chunk2" {
+		if p = finishChunk(t, st, job.Job, p, TurnBegun); p.Name != "chunk2" {
 			t.Fatalf("the next piece is %q, and it had no turn yet", p.Name)
 		}
-		if p = finishChunk(t, st, job.Job, p, true); p.Name != "" {
+		if p = finishChunk(t, st, job.Job, p, TurnLong); p.Name != "" {
 			t.Fatalf("the next piece is %q, and another task waits", p.Name)
 		}
 		job.end <- nil
@@ -444,7 +444,14 @@ func TestTurns(t *testing.T) {
 			}
 			for p.Name != "" {
 				done[p.TaskID]++
-				p = finishChunk(t, st, job.Job, p, false)
+				turn := TurnBegun
+				if p.Name == "chunk1" {
+					turn = TurnOver
+				}
+				p = finishChunk(t, st, job.Job, p, turn)
+				if turn == TurnOver && p.Name != "" {
+					t.Errorf("the turn is over, and the next piece is %q", p.Name)
+				}
 			}
 			job.end <- nil
 		}

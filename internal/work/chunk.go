@@ -42,7 +42,7 @@ func (w *Work) doPiece(ctx context.Context, job store.Job, start func(*store.Tx)
 	if err != nil {
 		return err
 	}
-	_, err = w.finishPiece(ctx, job, p, result, false)
+	_, err = w.finishPiece(ctx, job, p, result, store.TurnBegun)
 	return err
 }
 
@@ -53,13 +53,13 @@ func (w *Work) notePiece(p store.Piece, share float64) {
 
 // finishPiece stores the result of a piece. next is the piece that the job continues with; see
 // store.Tx.FinishPiece.
-func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, result any, hadTurn bool) (next store.Piece, err error) {
+func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, result any, turn store.Turn) (next store.Piece, err error) {
 	text, err := json.Marshal(result)
 	if err != nil {
 		return next, err
 	}
 	if err := w.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) (err error) {
-		next, err = tx.FinishPiece(ctx, job, p, text, hadTurn)
+		next, err = tx.FinishPiece(ctx, job, p, text, turn)
 		return err
 	}); err != nil {
 		return next, err
@@ -73,8 +73,8 @@ func (w *Work) finishPiece(ctx context.Context, job store.Job, p store.Piece, re
 // later takes two seconds of CPU time, mostly for frames that were on their way.
 const encodeTurn = 30 * time.Second
 
-// errTurn ends an encode that lets others go first.
-var errTurn = errors.New("it is the turn of another task")
+// errTurn ends an encode that is to be continued later.
+var errTurn = errors.New("its turn is over")
 
 // encode makes a chunk and those that continue it.
 func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p store.Piece, plan vod.Plan) error {
@@ -87,7 +87,14 @@ func (w *Work) encode(ctx context.Context, job store.Job, state store.Work, p st
 		if current.Number != r.Chunk {
 			return fmt.Errorf("chunk %d of task %s is done, and the job has piece %q", r.Chunk, p.TaskID, current.Name)
 		}
-		current, err = w.finishPiece(ctx, job, current, r, time.Since(begun) > encodeTurn)
+		turn := store.TurnBegun
+		switch {
+		case w.stopping.Load():
+			turn = store.TurnOver
+		case time.Since(begun) > encodeTurn:
+			turn = store.TurnLong
+		}
+		current, err = w.finishPiece(ctx, job, current, r, turn)
 		if next := r.Chunk + 1; err == nil && current.Name == "" && next < len(plan.Chunks) && plan.Chunks[next].Continues {
 			err = errTurn
 		}

@@ -68,6 +68,7 @@ type Work struct {
 	progress  progress
 	local     local
 	rendering sync.Mutex // held while a segment is in memory
+	stopping  atomic.Bool
 
 	completed, failed, retried atomic.Int64
 	pieces                     atomic.Int64
@@ -115,6 +116,7 @@ func (w *Work) Run(ctx context.Context) error {
 		store.JobPurge:   w.purge,
 	}
 	maps.Copy(handlers, w.Others)
+	defer context.AfterFunc(ctx, func() { w.stopping.Store(true) })()
 	// Progress is written until the last job has ended.
 	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
