@@ -179,8 +179,9 @@ func vodRows(t *testing.T) (rows []*vodRow) {
 		case !w.whole():
 			add(w, "30,120", "pass4")
 		case *vodQuick:
-			add(w, "10,30", allCases)
+			add(w, "30", allCases)
 			if *vodLengths == "" {
+				add(w, "10", "pass4,all4")
 				add(w, "120", "pass4")
 			}
 		default:
