@@ -3,6 +3,7 @@ package vod
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math"
@@ -199,6 +200,45 @@ func TestSourcePassesThrough(t *testing.T) {
 	}
 	if copied != 1 {
 		t.Errorf("%d renditions are copied, want 1", copied)
+	}
+}
+
+// A source that would be the only rendition, and whose key frames can't be decoded, is not copied.
+func TestUndecodableSource(t *testing.T) {
+	data, err := os.ReadFile(plain(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first IDR slice keeps its length and its type.
+	at := bytes.Index(data, []byte("mdat")) + 4
+	for data[at+4]&0x1f != 5 {
+		at += 4 + int(binary.BigEndian.Uint32(data[at:]))
+	}
+	slice := data[at+5 : at+4+int(binary.BigEndian.Uint32(data[at:]))]
+	for i := range slice {
+		slice[i] = 0x55
+	}
+	file := filepath.Join(t.TempDir(), "undecodable.mp4")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t)
+	request := Request{SegmentSeconds: 2, Profiles: []weir.Profile{{Name: "a", Width: 320, Height: 180, Bitrate: 5_000_000}}}
+	for _, tt := range []struct {
+		file   string
+		copied bool
+	}{{plain(t), true}, {file, false}} {
+		src, err := e.Import(t.Context(), ImportOptions{File: tt.file, Prefix: filepath.Base(tt.file), SegmentSeconds: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := e.Plan(t.Context(), src, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Renditions[0].Copy != tt.copied {
+			t.Errorf("%s: copied is %v, want %v", filepath.Base(tt.file), plan.Renditions[0].Copy, tt.copied)
+		}
 	}
 }
 

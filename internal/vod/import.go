@@ -83,9 +83,6 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	if err := im.check(); err != nil {
 		return Source{}, err
 	}
-	if err := im.verify(ctx); err != nil {
-		return Source{}, err
-	}
 	var audio []SourceAudio
 	for k := range im.audio {
 		if !im.audio[k].empty() {
@@ -110,17 +107,28 @@ func whySequential(probe ffmpeg.Probe) string {
 	return ""
 }
 
-// Plan plans the results of a request; see newPlan.
+// Plan plans the results of a request; see newPlan. If the source is the only rendition, nothing else
+// would decode it, so it is checked first.
 func (e Engine) Plan(ctx context.Context, src Source, req Request) (Plan, error) {
-	var index cmaf.TrackIndex
-	if src.Video != nil && src.Sequential == "" {
-		track, err := media.Open(ctx, e.Store, src.Prefix+"/"+sourceDir)
-		if err != nil {
-			return Plan{}, err
-		}
-		index = track.Index()
+	if src.Video == nil || src.Sequential != "" {
+		return newPlan(src, cmaf.TrackIndex{}, req)
 	}
-	return newPlan(src, index, req)
+	track, err := media.Open(ctx, e.Store, src.Prefix+"/"+sourceDir)
+	if err != nil {
+		return Plan{}, err
+	}
+	plan, err := newPlan(src, track.Index(), req)
+	if err != nil || len(plan.encoded()) > 0 {
+		return plan, err
+	}
+	decodable, err := e.verify(ctx, *src.Video, track)
+	if err != nil || decodable {
+		return plan, err
+	}
+	video := *src.Video
+	video.Encode = "its key frames can't be decoded one by one"
+	src.Video = &video
+	return newPlan(src, track.Index(), req)
 }
 
 // unusableVideo is the error for a video that can't be demuxed although its codec allows it.
@@ -479,26 +487,20 @@ func (im *importer) check() error {
 	return nil
 }
 
-// verify decodes two key frames of a video that could be a rendition, the first and the one of the
-// last segment. If that fails, players don't get it.
-func (im *importer) verify(ctx context.Context) error {
-	if im.video == nil || im.src.Video.Encode != "" {
-		return nil
-	}
-	index := im.video.writer.index()
-	track := media.NewTrack(im.Store, im.video.writer.prefix, index)
+// verify decodes two key frames of a track: the first, and that of the last segment.
+func (e Engine) verify(ctx context.Context, video SourceVideo, track *media.Track) (decodable bool, err error) {
+	segments := track.Index().Segments
 	var keys []keyFrame
-	for _, n := range slices.Compact([]int{0, len(index.Segments) - 1}) {
-		sample := index.Segments[n].Parts[0].Samples[0]
-		keys = append(keys, keyFrame{segment: n, size: sample.Size, start: index.Segments[n].Start(), end: index.Segments[n].End()})
+	for _, n := range slices.Compact([]int{0, len(segments) - 1}) {
+		size := segments[n].Parts[0].Samples[0].Size
+		keys = append(keys, keyFrame{segment: n, size: size, start: segments[n].Start(), end: segments[n].End()})
 	}
 	images := 0
 	run := ffmpeg.Thumbnails{
-		Lead: cmaf.Lead, Video: im.src.Video.Stream.VideoFormat(), Timescale: im.src.Video.Timescale,
-		Width: minSide, Height: minSide,
+		Lead: cmaf.Lead, Video: video.Stream.VideoFormat(), Timescale: video.Timescale, Width: minSide, Height: minSide,
 	}
 	command := ffmpeg.Command{Args: run.Args(), Stdin: newKeyFeed(ctx, track, keys), Priority: ffmpeg.Interactive}
-	err := runPipes(ctx, im.FFmpeg, command, []func(context.Context, io.Reader) error{
+	err = runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{
 		func(_ context.Context, r io.Reader) error {
 			return eachJPEG(r, func([]byte) error {
 				images++
@@ -508,13 +510,11 @@ func (im *importer) verify(ctx context.Context) error {
 	})
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	case err != nil && ffmpeg.ReasonOf(err) != ffmpeg.BadInput:
-		return err
-	case err != nil || images != len(keys):
-		im.src.Video.Encode = "its key frames can't be decoded one by one"
+		return false, err
 	}
-	return nil
+	return err == nil && images == len(keys), nil
 }
 
 // checkEnd compares the end of the longest stream with the duration in the header of the file.
