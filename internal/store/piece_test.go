@@ -18,6 +18,16 @@ import (
 // each waits for the one two before it, and an audio track.
 func runningTask(t *testing.T, st *Store, user string, chunks int, streamed bool) weir.Task {
 	t.Helper()
+	var pieces []Piece
+	for n := range chunks {
+		pieces = append(pieces, Piece{Name: fmt.Sprintf("chunk%d", n), Number: n, Needs: max(0, n-1), Urgent: n == 0, Weight: 1})
+	}
+	return runningPieces(t, st, user, streamed, append(pieces, Piece{Name: "audio0", Number: -1, Weight: 1}))
+}
+
+// runningPieces writes a task of the user that is being done, with these pieces.
+func runningPieces(t *testing.T, st *Store, user string, streamed bool, pieces []Piece) weir.Task {
+	t.Helper()
 	_, task := newImport(t, weir.NewAsset{Name: "a", URL: "https://example.com/a.mp4"})
 	task.UserID, task.Status.Phase = user, weir.TaskRunning
 	createTask(t, st, &task)
@@ -28,11 +38,7 @@ func runningTask(t *testing.T, st *Store, user string, chunks int, streamed bool
 		if _, err := tx.UpdateWork(t.Context(), task.ID, func(w *Work) { w.Plan, w.Stream = json.RawMessage(`{"a":1}`), streamed }); err != nil {
 			return err
 		}
-		var pieces []Piece
-		for n := range chunks {
-			pieces = append(pieces, Piece{Name: fmt.Sprintf("chunk%d", n), Number: n, Needs: max(0, n-1), Urgent: n == 0, Weight: 1})
-		}
-		return tx.CreatePieces(t.Context(), task.ID, append(pieces, Piece{Name: "audio0", Number: -1, Weight: 1}))
+		return tx.CreatePieces(t.Context(), task.ID, pieces)
 	})
 	return task
 }
@@ -330,25 +336,13 @@ func TestPieceOfDeadNode(t *testing.T) {
 // runningEncodes writes a task with two encodes: one of four chunks, and one of one.
 func runningEncodes(t *testing.T, st *Store, user string) weir.Task {
 	t.Helper()
-	_, task := newImport(t, weir.NewAsset{Name: "a", URL: "https://example.com/a.mp4"})
-	task.UserID, task.Status.Phase = user, weir.TaskRunning
-	createTask(t, st, &task)
-	inTx(t, st, func(tx *Tx) error {
-		if _, err := tx.StartWork(t.Context(), task.ID); err != nil {
-			return err
-		}
-		if _, err := tx.UpdateWork(t.Context(), task.ID, func(w *Work) { w.Plan = json.RawMessage(`{"a":1}`) }); err != nil {
-			return err
-		}
-		var pieces []Piece
-		for n := range 5 {
-			pieces = append(pieces, Piece{
-				Name: fmt.Sprintf("chunk%d", n), Number: n, Continues: n > 0 && n < 4, Urgent: n == 0, Weight: 1,
-			})
-		}
-		return tx.CreatePieces(t.Context(), task.ID, pieces)
-	})
-	return task
+	var pieces []Piece
+	for n := range 5 {
+		pieces = append(pieces, Piece{
+			Name: fmt.Sprintf("chunk%d", n), Number: n, Continues: n > 0 && n < 4, Urgent: n == 0, Weight: 1,
+		})
+	}
+	return runningPieces(t, st, user, false, pieces)
 }
 
 func finishChunk(t *testing.T, st *Store, job Job, p Piece, turn Turn) (next Piece) {

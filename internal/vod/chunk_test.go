@@ -342,6 +342,14 @@ func TestResumedEncode(t *testing.T) {
 	if err := CheckFrames(o.plan, video); err != nil {
 		t.Error(err)
 	}
+	// Thumbnails of a source that can't be taken apart come from a rendition.
+	whole := o.plan
+	whole.Source.Sequential = "it is a test"
+	if track, _, err := o.thumbnailTrack(t.Context(), whole, o.results); err != nil {
+		t.Error(err)
+	} else if _, err := track.Fragments(t.Context(), 2); err != nil || !strings.Contains(track.SegmentKey(2), "/2-1/") {
+		t.Errorf("thumbnails read %s: %v", track.SegmentKey(2), err)
+	}
 	for _, s := range video {
 		want := []cmaf.Folder{{First: 2, Name: "2-1"}}
 		if diff := cmp.Diff(want, s.Index.Folders); diff != "" {

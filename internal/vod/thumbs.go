@@ -97,18 +97,15 @@ func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkRes
 		return nil, ffmpeg.VideoFormat{}, errors.New("thumbnails of a source that can't be taken apart come from its renditions")
 	}
 	r := encoded[best]
-	var index cmaf.TrackIndex
+	s := plan.stream(r.Name, r.Dir)
 	for _, chunk := range chunks {
-		segments, err := chunk.Renditions[best].segments()
-		if err != nil {
+		if err := s.add(chunk.Renditions); err != nil {
 			return nil, ffmpeg.VideoFormat{}, err
 		}
-		index.Track = chunk.Renditions[best].Track
-		index.Segments = append(index.Segments, segments...)
 	}
 	// The bitstream of a rendition has its colours.
 	format := ffmpeg.VideoFormat{Width: r.Width, Height: r.Height, PixelFormat: "yuv420p", Range: "tv"}
-	return media.NewTrack(e.Store, plan.Prefix+"/"+r.Dir, index), format, nil
+	return media.NewTrack(e.Store, s.Prefix, s.Index), format, nil
 }
 
 // smallestEnough returns the smallest rendition that is high enough for thumbnails, else the
