@@ -54,9 +54,10 @@ type Request struct {
 
 // Decision has the terms on which a viewer may play.
 type Decision struct {
-	UserID          string // who owns the content
-	KeyID           string // the signing key of the viewer's token; "" = there was none
-	ViewerLimit     int    // how many may watch the owner's content at once
+	UserID          string    // who owns the content
+	KeyID           string    // the signing key of the viewer's token; "" = there was none
+	Expires         time.Time // when the viewer's token does; zero = there was none
+	ViewerLimit     int       // how many may watch the owner's content at once
 	RefreshInterval time.Duration
 }
 
@@ -93,7 +94,7 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	}
 	switch c.policy.Type {
 	case weir.PolicyJWT:
-		d.KeyID, err = g.checkToken(ctx, c, r)
+		d.KeyID, d.Expires, err = g.checkToken(ctx, c, r)
 	case weir.PolicyWebhook:
 		err = g.askWebhook(ctx, c, r)
 	default:

@@ -25,26 +25,26 @@ type claims struct {
 	PublicKey string `json:"pub"` // of the signing key, as the API shows it
 }
 
-// checkToken returns the owner's key that signed the viewer's token, or an error if the token is
-// invalid.
-func (g *Gate) checkToken(ctx context.Context, c content, r Request) (keyID string, err error) {
+// checkToken returns the owner's key that signed the viewer's token and the time when the token
+// expires, or an error if the token is invalid.
+func (g *Gate) checkToken(ctx context.Context, c content, r Request) (keyID string, expires time.Time, err error) {
 	var key weir.SigningKey
 	if r.Token != "" {
-		key, err = g.verify(ctx, c, r.Token.Reveal())
+		key, expires, err = g.verify(ctx, c, r.Token.Reveal())
 	} else {
 		key, err = g.signingKey(ctx, c, r.PublicKey)
 	}
 	if err != nil {
-		return "", err
+		return "", time.Time{}, err
 	}
 	g.store.SawSigningKey(key.ID, time.Now())
-	return key.ID, nil
+	return key.ID, expires, nil
 }
 
-// verify checks a viewer's token and returns the key it was signed with.
-func (g *Gate) verify(ctx context.Context, c content, token string) (key weir.SigningKey, err error) {
+// verify checks a viewer's token. It returns the key it was signed with and when it expires.
+func (g *Gate) verify(ctx context.Context, c content, token string) (key weir.SigningKey, expires time.Time, err error) {
 	if len(token) > maxToken {
-		return key, badToken("it is too long")
+		return key, expires, badToken("it is too long")
 	}
 	var found claims
 	var keyErr error // our own error, which is more precise than the parser's
@@ -60,23 +60,23 @@ func (g *Gate) verify(ctx context.Context, c content, token string) (key weir.Si
 	}, jwt.WithValidMethods([]string{jwt.SigningMethodES256.Alg()}), jwt.WithExpirationRequired())
 	switch {
 	case keyErr != nil:
-		return key, keyErr
+		return key, expires, keyErr
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return key, badToken("it has expired")
+		return key, expires, badToken("it has expired")
 	case errors.Is(err, jwt.ErrTokenNotValidYet):
-		return key, badToken("it is not valid yet")
+		return key, expires, badToken("it is not valid yet")
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return key, badToken("it has no exp")
+		return key, expires, badToken("it has no exp")
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
-		return key, badToken("its signature is wrong")
+		return key, expires, badToken("its signature is wrong")
 	case err != nil:
-		return key, badToken("it is malformed")
+		return key, expires, badToken("it is malformed")
 	case found.Subject != c.playbackID:
-		return key, badToken("its sub is not this playback id")
+		return key, expires, badToken("its sub is not this playback id")
 	case time.Until(found.ExpiresAt.Time) > maxLifetime:
-		return key, badToken("its exp is more than 7 days ahead")
+		return key, expires, badToken("its exp is more than 7 days ahead")
 	}
-	return key, nil
+	return key, found.ExpiresAt.Time, nil
 }
 
 func badToken(why string) *weir.Error {

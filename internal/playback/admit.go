@@ -33,20 +33,23 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 		return s.titles.holds(ctx, c.playbackID, "")
 	}
 	jwt, accessKey := credentials(v.Request)
-	key := ""
+	var by access.Decision
+	var err error
 	if c.policy.Type == weir.PolicyWebhook {
-		if err := s.askWebhook(ctx, v, accessKey); err != nil {
-			return err
-		}
+		err = s.askWebhook(ctx, v, accessKey)
 	} else {
-		decision, err := s.Gate.Check(ctx, access.Request{PlaybackID: c.playbackID, Token: weir.Secret(jwt), AccessKey: weir.Secret(accessKey), Headers: v.Header})
-		if err != nil {
-			return err
-		}
-		key = decision.KeyID
+		by, err = s.checkJWT(ctx, v, jwt)
 	}
-	v.token = s.tokens.issue(v.title, key, accessKey, s.viewerOf(v)+jwt+accessKey, time.Now())
+	if err != nil {
+		return err
+	}
+	v.token = s.tokens.issue(v.title, by, accessKey, s.viewerOf(v)+jwt+accessKey, time.Now())
 	return nil
+}
+
+// checkJWT returns an error if the JWT does not admit the viewer.
+func (s *Server) checkJWT(ctx context.Context, v *visit, jwt string) (access.Decision, error) {
+	return s.Gate.Check(ctx, access.Request{PlaybackID: v.title.playbackID, Token: weir.Secret(jwt), Headers: v.Header})
 }
 
 // askWebhook returns nil if the access webhook admits the viewer, or did so within the interval of

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/access"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -146,7 +147,7 @@ func TestPolicyOnEveryPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expired := h.server.tokens.issue(title, s.key.ID, "", "somebody", time.Now().Add(-minLife-2*rounded))
+	expired := h.server.tokens.issue(title, access.Decision{KeyID: s.key.ID}, "", "somebody", time.Now().Add(-storedLife-rounded))
 	tampered := []byte(token)
 	tampered[3] ^= 1 // 'A' and '@', '0' and '1' …: another token, or none
 
@@ -348,28 +349,35 @@ func TestTokensAreStable(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2030, 1, 1, 12, 1, 0, 0, time.UTC)
-	first := h.server.tokens.issue(title, s.key.ID, "", "ann", now)
+	by := access.Decision{KeyID: s.key.ID}
+	first := h.server.tokens.issue(title, by, "", "ann", now)
 	var all []string
 	for _, token := range []*token{
-		first, h.server.tokens.issue(title, s.key.ID, "", "bob", now), h.server.tokens.issue(title, "", "", "ann", now),
-		h.server.tokens.issue(title, s.key.ID, "", "ann", now.Add(rounded)),
+		first, h.server.tokens.issue(title, by, "", "bob", now), h.server.tokens.issue(title, access.Decision{}, "", "ann", now),
+		h.server.tokens.issue(title, by, "", "ann", now.Add(rounded)),
 	} {
 		if slices.Contains(all, token.text) {
 			t.Error("two tokens are the same")
 		}
 		all = append(all, token.text)
 	}
-	if again := h.server.tokens.issue(title, s.key.ID, "", "ann", now.Add(10*time.Minute)); again.text != first.text {
+	if again := h.server.tokens.issue(title, by, "", "ann", now.Add(10*time.Minute)); again.text != first.text {
 		t.Error("a viewer who comes back gets another token")
 	}
-	for after, ok := range map[time.Duration]bool{0: true, minLife: true, minLife + rounded: false} {
+	for after, ok := range map[time.Duration]bool{0: true, storedLife - rounded: true, storedLife: false} {
 		token, err := h.server.tokens.open(&title.content, first.text)
 		if err != nil || ok == token.over(now.Add(after)) || token.key != s.key.ID || token.viewing != first.viewing {
 			t.Errorf("after %s: %+v, %v", after, token, err)
 		}
 	}
-	title.length = 10 * time.Hour
-	if h.server.tokens.issue(title, "", "", "ann", now).over(now.Add(20 * time.Hour)) {
-		t.Error("a token does not hold for twice the length of a video")
+	for _, length := range []time.Duration{0, time.Hour, 3 * time.Hour, 4 * time.Hour, 10 * time.Hour} {
+		for minutes := range 60 {
+			start := now.Add(time.Duration(minutes) * time.Minute)
+			title.length = length
+			life := h.server.tokens.issue(title, by, "", "ann", start).ends.Sub(start)
+			if life < length || life > max(6*time.Hour, 2*length) {
+				t.Errorf("the token of a video of %s is valid for %s", length, life)
+			}
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/access"
 	"weir/internal/weir"
 )
 
@@ -22,7 +23,7 @@ func FuzzToken(f *testing.F) {
 	}
 	good := make([]*token, len(contents))
 	for i, c := range contents {
-		good[i] = keys.issue(&title{content: c, tracks: &tracks{}}, "key", "access key", "viewer", time.Now())
+		good[i] = keys.issue(&title{content: c, tracks: &tracks{}}, access.Decision{KeyID: "key", Expires: time.Now().Add(time.Hour)}, "access key", "viewer", time.Now())
 		text := good[i].text
 		for _, seed := range []string{"", "x", text, text[1:], text + "A", text + "=", strings.ToUpper(text)} {
 			f.Add(seed)

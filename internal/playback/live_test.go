@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/access"
 	"weir/internal/cmaf"
 	"weir/internal/live"
 	"weir/internal/store"
@@ -453,7 +454,7 @@ func TestLivePolicyOnEveryPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expired := h.server.tokens.issue(title, signer.key.ID, "", "somebody", time.Now().Add(-liveLife-2*liveRounded))
+	expired := h.server.tokens.issue(title, access.Decision{KeyID: signer.key.ID, Expires: time.Now().Add(-time.Second)}, "", "somebody", time.Now())
 	answers("no credential", http.StatusForbidden, plain)
 	answers("no token", http.StatusForbidden, with("x"))
 	answers("expired token", http.StatusForbidden, with(expired.text))
@@ -517,7 +518,7 @@ func TestLiveAdmissionEnds(t *testing.T) {
 func TestLiveTokenIsRenewed(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, newDisk(t))
-	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
+	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT, RefreshInterval: 60})
 	title, err := h.server.titles.find(t.Context(), s.PlaybackID)
 	if err != nil {
 		t.Fatal(err)
@@ -536,7 +537,7 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 		}
 		return err == nil
 	}
-	used, idle := h.server.tokens.issue(title, "", "", "ann", now), h.server.tokens.issue(title, "", "", "bob", now)
+	used, idle := h.server.tokens.issue(title, access.Decision{}, "", "ann", now), h.server.tokens.issue(title, access.Decision{}, "", "bob", now)
 	for _, tt := range []struct {
 		token *token
 		after time.Duration
@@ -594,6 +595,55 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 	}
 	if _, err := another.renewals.audience(t.Context(), "x", now); err != nil || len(seen.answers) != 1 {
 		t.Errorf("%d audiences are cached, error %v", len(seen.answers), err)
+	}
+}
+
+// A token that was made from a JWT ends with it, unless a newer JWT is shown.
+func TestLiveTokenEndsWithJWT(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	signer := h.newSigner()
+	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
+	now := time.Now()
+	jwt := func(life time.Duration) string { return signer.signFor(s.PlaybackID, life, "") }
+	enter := func(jwt string) *visit {
+		t.Helper()
+		r := httptest.NewRequest("GET", "/hls/"+s.PlaybackID+"/index.m3u8", nil)
+		r.Header.Set("Livepeer-Jwt", jwt)
+		v := &visit{Request: r, id: s.PlaybackID}
+		if err := h.server.enter(v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	v := enter(jwt(time.Hour))
+	for _, tt := range []struct {
+		name  string
+		after time.Duration
+		query string
+		want  bool
+	}{
+		{"before the end", 59 * time.Minute, "", true},
+		{"after the end", 61 * time.Minute, "", false},
+		{"with an expired JWT", 61 * time.Minute, "?jwt=" + jwt(-time.Minute), false},
+		{"with something else", 61 * time.Minute, "?jwt=x", false},
+		{"with a JWT of another stream", 61 * time.Minute, "?jwt=" + signer.sign("another"), false},
+		{"with a newer JWT", 61 * time.Minute, "?jwt=" + jwt(2*time.Hour), true},
+		{"after it was shown", 119 * time.Minute, "", true},
+		{"with an older JWT", 119 * time.Minute, "?jwt=" + jwt(90*time.Minute), true},
+		{"after the end of the newer JWT", 121 * time.Minute, "", false},
+	} {
+		again := &visit{Request: httptest.NewRequest("GET", "/"+tt.query, nil), id: s.PlaybackID, title: v.title, token: v.token}
+		err := h.server.renew(again, now.Add(tt.after))
+		if (err == nil) != tt.want || err != nil && weir.KindOf(err) != weir.Denied {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	for i := range maxRenewals + 10 {
+		h.server.renewals.noteJWT(&token{mac: tokenMAC(fmt.Appendf(nil, "%16d", i))}, shownJWT{ends: now.Add(time.Hour)}, now)
+	}
+	if n := len(h.server.renewals.jwts); n > maxRenewals {
+		t.Errorf("%d JWTs are remembered", n)
 	}
 }
 
@@ -661,7 +711,7 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	longest := h.server.tokens.issue(title, "", long[1:], "ann", time.Now())
+	longest := h.server.tokens.issue(title, access.Decision{}, long[1:], "ann", time.Now())
 	if opened, err := h.server.tokens.open(&title.content, longest.text); err != nil || opened.accessKey.Reveal() != long[1:] {
 		t.Errorf("the longest access key that a token can have: %v", err)
 	}

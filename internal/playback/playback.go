@@ -12,7 +12,7 @@
 // The policy of an asset or a stream is checked at the playlist. If it is not public, the URIs in
 // the playlist are below t/<token>/, so all further requests of a player have that token in their
 // path. Every path accepts the viewer's own JWT or access key as well. A token of a stream has a
-// short life, which each use extends (renew.go).
+// short life, which each use or a newer JWT extends (renew.go).
 package playback
 
 import (
@@ -75,7 +75,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	s := &Server{
 		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait,
 		titles:     titles{store: opt.Store, media: opt.Media, gate: opt.Gate, known: map[string]*known{}},
-		renewals:   renewals{store: opt.Store, used: map[tokenMAC]time.Time{}},
+		renewals:   renewals{store: opt.Store, used: map[tokenMAC]time.Time{}, jwts: map[tokenMAC]shownJWT{}},
 		admissions: admissions{till: map[admission]time.Time{}},
 		views:      views{active: map[string]*viewing{}, usage: map[usageOf]time.Duration{}},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),

@@ -2,6 +2,8 @@ package playback
 
 import (
 	"context"
+	"crypto/sha256"
+	"maps"
 	"sync"
 	"time"
 
@@ -11,14 +13,22 @@ import (
 
 // renewals extends the life of tokens of streams: a player requests the same playlist while it
 // plays, so the token in its path can't be replaced. A token is valid until it is unused for liveLife.
+// If the policy is that the admission ends with the viewer's JWT, only a newer JWT extends it.
 //
 // The uses on this node are in memory. Those on another node, or before a restart, are taken from
-// the views in the store.
+// the views in the store. A JWT must be shown again there.
 type renewals struct {
 	store *store.Store
 	mu    sync.Mutex
 	used  map[tokenMAC]time.Time
+	jwts  map[tokenMAC]shownJWT
 	seen  recent[map[string]bool] // ids of recent viewers, by playback id
+}
+
+// shownJWT is the last JWT that came with a token.
+type shownJWT struct {
+	sum  [sha256.Size]byte
+	ends time.Time // of the admission; zero = it was not valid
 }
 
 const (
@@ -29,6 +39,8 @@ const (
 // renew extends the life of a token, or returns an error if it has expired.
 func (s *Server) renew(v *visit, now time.Time) error {
 	switch {
+	case v.title.endsWithJWT():
+		return s.renewByJWT(v, now)
 	case !v.title.live() && v.token.over(now):
 		return errExpired()
 	case !v.title.live():
@@ -45,6 +57,49 @@ func (s *Server) renew(v *visit, now time.Time) error {
 	}
 	s.renewals.note(v.token, now)
 	return nil
+}
+
+// renewByJWT extends the life of a token if the request shows a JWT that is valid for longer, or
+// returns an error if it has expired.
+func (s *Server) renewByJWT(v *visit, now time.Time) error {
+	last := s.renewals.jwt(v.token)
+	if jwt, _ := credentials(v.Request); jwt != "" {
+		if sum := sha256.Sum256([]byte(jwt)); sum != last.sum {
+			by, err := s.checkJWT(v.Context(), v, jwt)
+			if err != nil && weir.Retriable(err) {
+				return err
+			}
+			last.sum = sum
+			if by.Expires.After(last.ends) {
+				last.ends = by.Expires
+			}
+			s.renewals.noteJWT(v.token, last, now)
+		}
+	}
+	if v.token.over(now) && !now.Before(last.ends) {
+		return weir.Errorf(weir.Denied, "the JWT has expired; send a new one with the header Livepeer-Jwt or as ?jwt=, "+
+			"or load the master playlist again with it")
+	}
+	return nil
+}
+
+// jwt returns the last JWT that came with a token.
+func (r *renewals) jwt(t *token) shownJWT {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.jwts[t.mac]
+}
+
+func (r *renewals) noteJWT(t *token, jwt shownJWT, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.jwts[t.mac]; !ok && len(r.jwts) >= maxRenewals {
+		maps.DeleteFunc(r.jwts, func(_ tokenMAC, jwt shownJWT) bool { return !now.Before(jwt.ends) })
+		if len(r.jwts) >= maxRenewals {
+			clear(r.jwts) // players show them again
+		}
+	}
+	r.jwts[t.mac] = jwt
 }
 
 // use reports whether a token is new or was used recently, and notes that it is used.

@@ -58,6 +58,12 @@ func (c *content) asksAgain() bool {
 	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyWebhook
 }
 
+// endsWithJWT reports whether a viewer's admission to a stream ends with the JWT. A policy with a
+// refresh interval checks the signing key again instead.
+func (c *content) endsWithJWT() bool {
+	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyJWT && c.policy.RefreshInterval <= 0
+}
+
 // shared reports whether caches may give the answer to other viewers: not if it depends on the
 // viewer or on the origin of the page.
 func (c *content) shared() bool {

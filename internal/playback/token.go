@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/access"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -67,10 +68,12 @@ const (
 )
 
 const (
-	// minLife is the minimum life of a token: players keep a playlist for as long as the page is open.
-	minLife = 6 * time.Hour
-	// The end of a token is a multiple of rounded. So a player that loads a playlist again gets the
-	// same URIs, as it must while the playlist grows.
+	// A token of a video is valid for storedLife, or for twice the length of the video if that is
+	// longer: players keep a playlist for as long as the page is open, and viewers pause.
+	storedLife = 6 * time.Hour
+	// The end of a token is rounded down to a multiple of rounded. So a player that loads a playlist
+	// again gets the same URIs, as it must while the playlist grows. What is left is still longer
+	// than the video.
 	rounded = time.Hour
 
 	// A token of a stream is valid for liveLife, and longer while it is used (renew.go).
@@ -78,21 +81,24 @@ const (
 	liveRounded = time.Minute
 )
 
-// issue makes a token for a viewer who was admitted by a signing key or an access key. viewer
-// identifies the viewer.
-func (t *tokens) issue(title *title, key, accessKey, viewer string, now time.Time) *token {
-	ends := now.Add(max(minLife, 2*title.length)).Truncate(rounded).Add(rounded)
-	if title.live() {
+// issue makes a token for a viewer who was admitted by a JWT (the decision says by which key) or by
+// an access key. viewer identifies the viewer.
+func (t *tokens) issue(title *title, by access.Decision, accessKey, viewer string, now time.Time) *token {
+	ends := now.Add(max(storedLife, 2*title.length)).Truncate(rounded)
+	switch {
+	case title.endsWithJWT():
+		ends = by.Expires
+	case title.live():
 		ends = now.Add(liveLife).Truncate(liveRounded).Add(liveRounded)
 	}
 	body := t.mac("viewing", title.playbackID, viewer)[:viewingBytes:viewingBytes]
-	one := &token{viewing: base64.RawURLEncoding.EncodeToString(body), ends: ends, key: key}
+	one := &token{viewing: base64.RawURLEncoding.EncodeToString(body), ends: ends, key: by.KeyID}
 	body = binary.BigEndian.AppendUint64(body, uint64(ends.UnixMilli()))
 	if title.asksAgain() {
 		one.accessKey = weir.Secret(accessKey)
 		body = t.seal(body, accessKey)
 	} else {
-		body = append(body, key...)
+		body = append(body, by.KeyID...)
 	}
 	one.mac = t.sign(&title.content, body)
 	body = append(body, one.mac[:]...)

@@ -207,10 +207,12 @@ func TestWHEPAdmissionEnds(t *testing.T) {
 	at := h.openWebRTC()
 	film := rtctest.MakeFilm(t, "2")
 	for name, tt := range map[string]struct {
-		end func(s weir.Stream, by *signer)
+		life time.Duration // of the JWT
+		end  func(s weir.Stream, by *signer)
 	}{
-		"suspended": {func(s weir.Stream, _ *signer) { h.changeStream(s, func(s *weir.Stream) { s.Suspended = true }) }},
-		"key disabled": {func(_ weir.Stream, by *signer) {
+		"JWT expired": {10 * time.Second, func(weir.Stream, *signer) {}},
+		"suspended":   {time.Hour, func(s weir.Stream, _ *signer) { h.changeStream(s, func(s *weir.Stream) { s.Suspended = true }) }},
+		"key disabled": {time.Hour, func(_ weir.Stream, by *signer) {
 			h.write(func(tx *store.Tx) error {
 				_, err := tx.UpdateSigningKey(t.Context(), by.key.ID, func(k *weir.SigningKey) error { k.Disabled = true; return nil })
 				return err
@@ -218,12 +220,15 @@ func TestWHEPAdmissionEnds(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && tt.life < time.Minute {
+				t.Skip("slow")
+			}
 			t.Parallel()
 			signer := h.newSigner()
 			s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 			h.sendForBrowsers(s, film)
 			p := rtctest.New(t)
-			p.Post(at+s.PlaybackID, p.OfferToWatch(), "Livepeer-Jwt", signer.sign(s.PlaybackID))
+			p.Post(at+s.PlaybackID, p.OfferToWatch(), "Livepeer-Jwt", signer.signFor(s.PlaybackID, tt.life, ""))
 			watches(p)
 			tt.end(s, signer)
 			p.Ended()
