@@ -113,7 +113,12 @@ func (p *pages) makeKey(v *visit, f keyForm) (madeKey, error) {
 	}
 	key := weir.NewAPIKey()
 	ctx := v.Context()
-	err = p.store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateToken(ctx, &t, key) })
+	err = p.store.Tx(ctx, func(tx *store.Tx) error {
+		if err := tx.CheckQuota(ctx, t.UserID, weir.Keys, 1); err != nil {
+			return err
+		}
+		return tx.CreateToken(ctx, &t, key)
+	})
 	return madeKey{Token: t, Key: key.Reveal(), Curl: curlLine(v.base, key, t.Access)}, err
 }
 

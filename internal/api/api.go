@@ -48,7 +48,8 @@ type Options struct {
 	EventBase       string // the URL of this service in events
 	WebRTC          bool   // streams can be watched over WebRTC, here or on other nodes
 	TrustedProxies  []netip.Prefix
-	RateLimit       int // requests a second and key; 0 = none
+	KeyRate         int // requests a second of a key; 0 = no limit
+	AccountRate     int // of all keys of an account together
 	MaxPendingTasks int
 	Signup          bool
 	Version, Commit string
@@ -100,7 +101,7 @@ func newServer(opt Options, c *contract.Contract) (*server, error) {
 	if opt.timeout == 0 {
 		opt.timeout = uploadTimeout
 	}
-	s := &server{Options: opt, contract: c, limits: newLimiter(opt.RateLimit), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	s := &server{Options: opt, contract: c, limits: newLimiter(opt.KeyRate, opt.AccountRate), large: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	var err error
 	if s.tus, err = s.newTus(); err != nil {
 		return nil, err
@@ -197,7 +198,11 @@ func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	if err := s.authorize(r, route); err != nil {
 		return route, err
 	}
-	if err := s.limits.allow(s.limitKey(r)); err != nil {
+	account := ""
+	if r.caller != nil {
+		account = r.caller.UserID
+	}
+	if err := s.limits.allow(s.limitKey(r), account); err != nil {
 		return route, err
 	}
 	if err := s.readBody(w, r, route); err != nil {

@@ -9,11 +9,11 @@ import (
 	"weir/internal/weir"
 )
 
-// limiter bounds the rate of requests of a key, or of an address without a key, and the rate of
-// wrong keys of an address.
+// limiter bounds the rate of requests of a key, or of an address without a key, that of all keys of
+// an account together, and the rate of wrong keys of an address.
 type limiter struct {
-	perSecond   int
-	asks, wrong weir.Buckets[string]
+	ofKey, ofAccount      int // requests a second; 0 = no limit
+	keys, accounts, wrong weir.Buckets[string]
 }
 
 const (
@@ -24,20 +24,26 @@ const (
 	maxCounted = 100_000
 )
 
-func newLimiter(perSecond int) *limiter {
+func newLimiter(ofKey, ofAccount int) *limiter {
 	return &limiter{
-		perSecond: perSecond,
-		asks:      weir.Buckets[string]{AtOnce: perSecond, PerSecond: float64(perSecond), Max: maxCounted},
-		wrong:     weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
+		ofKey: ofKey, ofAccount: ofAccount,
+		keys:     weir.Buckets[string]{AtOnce: ofKey, PerSecond: float64(ofKey), Max: maxCounted},
+		accounts: weir.Buckets[string]{AtOnce: ofAccount, PerSecond: float64(ofAccount), Max: maxCounted},
+		wrong:    weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
 	}
 }
 
-// allow returns an error when the key sends too many requests.
-func (l *limiter) allow(key string) error {
-	if l.perSecond == 0 || l.asks.Take(key, time.Now()) {
-		return nil
+// allow returns an error when the key or its account sends too many requests. account is "" for a
+// request without a credential.
+func (l *limiter) allow(key, account string) error {
+	now := time.Now()
+	if l.ofKey > 0 && !l.keys.Take(key, now) {
+		return weir.TooMany(time.Second, "too many requests: this key may send %d a second", l.ofKey)
 	}
-	return weir.TooMany(time.Second, "too many requests: this key may send %d a second", l.perSecond)
+	if l.ofAccount > 0 && account != "" && !l.accounts.Take(account, now) {
+		return weir.TooMany(time.Second, "too many requests: all keys of this account together may send %d a second", l.ofAccount)
+	}
+	return nil
 }
 
 // guess returns an error when the address has sent too many wrong keys lately.

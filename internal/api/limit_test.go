@@ -10,29 +10,37 @@ import (
 
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(10)
-		for i := range 10 {
-			if err := l.allow("k"); err != nil {
-				t.Fatalf("request %d: %v", i, err)
+		l := newLimiter(10, 25)
+		send := func(n int, key, account string) {
+			t.Helper()
+			for i := range n {
+				if err := l.allow(key, account); err != nil {
+					t.Fatalf("request %d: %v", i, err)
+				}
 			}
 		}
-		err := l.allow("k")
-		if weir.KindOf(err) != weir.Busy {
-			t.Errorf("request 11: %v, want busy", err)
+		refuse := func(key, account string) {
+			t.Helper()
+			if err := l.allow(key, account); weir.KindOf(err) != weir.Busy {
+				t.Errorf("%s of %q: %v, want busy", key, account, err)
+			}
 		}
-		if err := l.allow("other"); err != nil {
-			t.Errorf("another key: %v", err)
-		}
+		send(10, "k", "ann")
+		refuse("k", "ann")
+		send(10, "other", "ann")
+		send(5, "third", "ann")
+		refuse("third", "ann") // the key may send more, the account not
+		send(5, "bob's", "bob")
+		send(10, "address", "")
+		refuse("address", "")
 		time.Sleep(time.Second)
-		if err := l.allow("k"); err != nil {
-			t.Errorf("a second later: %v", err)
-		}
+		send(10, "k", "ann")
 	})
 }
 
 func TestWrongGuesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(0)
+		l := newLimiter(0, 0)
 		for range wrongAtOnce {
 			if err := l.guess("192.0.2.1"); err != nil {
 				t.Fatal(err)

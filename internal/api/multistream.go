@@ -33,13 +33,21 @@ func setTargets(ctx context.Context, tx *store.Tx, stream *weir.Stream, refs []w
 		if err != nil {
 			return err
 		}
-		if err := tx.CreateTarget(ctx, &t); err != nil {
+		if err := addTarget(ctx, tx, &t); err != nil {
 			return err
 		}
 		refs[i].ID, refs[i].Spec = t.ID, nil
 	}
 	stream.Multistream.Targets = append([]weir.TargetRef{}, refs...)
 	return nil
+}
+
+// addTarget creates a target, if its account may have another one.
+func addTarget(ctx context.Context, tx *store.Tx, t *weir.Target) error {
+	if err := tx.CheckQuota(ctx, t.UserID, weir.Targets, 1); err != nil {
+		return err
+	}
+	return tx.CreateTarget(ctx, t)
 }
 
 // addStreamTarget answers POST /stream/{id}/create-multistream-target.

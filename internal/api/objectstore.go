@@ -15,7 +15,12 @@ func (s *server) createObjectStore(w http.ResponseWriter, r *request, body weir.
 		return err
 	}
 	ctx := r.Context()
-	if err := s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateObjectStore(ctx, &o) }); err != nil {
+	if err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		if err := tx.CheckQuota(ctx, o.UserID, weir.ObjectStores, 1); err != nil {
+			return err
+		}
+		return tx.CreateObjectStore(ctx, &o)
+	}); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusCreated, o)

@@ -18,7 +18,12 @@ type nameBody struct {
 func (s *server) createProject(w http.ResponseWriter, r *request, body nameBody) error {
 	p := weir.Project{ID: weir.NewID(), Name: body.Name, UserID: r.caller.UserID, CreatedAt: weir.At(time.Now())}
 	ctx := r.Context()
-	if err := s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateProject(ctx, &p) }); err != nil {
+	if err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		if err := tx.CheckQuota(ctx, p.UserID, weir.Projects, 1); err != nil {
+			return err
+		}
+		return tx.CreateProject(ctx, &p)
+	}); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusCreated, p)

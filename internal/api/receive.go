@@ -56,7 +56,7 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 		_, err := s.uploading(ctx, asset.ID) // another upload may have been faster
 		return err
 	}
-	if err := s.FreeSpace(); err != nil {
+	if err := s.reserve(ctx, asset.ID, r.ContentLength); err != nil {
 		return err
 	}
 	if err := s.Media.Put(ctx, partKey(asset.ID, 0), body, r.ContentLength, blob.PutOptions{}); err != nil {
@@ -74,6 +74,15 @@ func (s *server) receiveFile(w http.ResponseWriter, r *request) error {
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
+}
+
+// reserve returns an error if there is no room for an upload, in the storage or in the quota of its
+// account. size is negative if it is not known.
+func (s *server) reserve(ctx context.Context, assetID string, size int64) error {
+	if err := s.FreeSpace(); err != nil {
+		return err
+	}
+	return s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ReserveStorage(ctx, assetID, max(size, 1)) })
 }
 
 // onlyPart deletes the parts of an earlier upload by tus.

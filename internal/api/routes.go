@@ -94,6 +94,7 @@ func (s *server) table() []route {
 		{method: "POST", path: "/user/password/reset", who: everybody, handle: withBody(s.resetPassword)},
 		{method: "GET", path: "/user/me", who: callers, handle: s.getMe},
 		{method: "GET", path: "/user/usage", who: callers, handle: s.getUserUsage},
+		{method: "GET", path: "/user/quota", who: callers, handle: s.getUserQuota},
 		{method: "GET", path: "/user/{id}", who: callers, handle: s.getUser},
 		{method: "PATCH", path: "/user/{id}", who: admins, handle: withBody(s.patchUser)},
 		{method: "DELETE", path: "/user/{id}", who: admins, handle: s.deleteUser},

@@ -40,6 +40,9 @@ func (s *server) createStream(w http.ResponseWriter, r *request, body weir.NewSt
 
 // makeStream writes the stream that a body describes.
 func makeStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body weir.NewStream, now time.Time) (weir.Stream, error) {
+	if err := tx.CheckQuota(ctx, caller.UserID, weir.Streams, 1); err != nil {
+		return weir.Stream{}, err
+	}
 	stream, invalid := body.Stream(caller, now)
 	if err := checkStream(ctx, tx, caller, body, &stream, invalid, now); err != nil {
 		return stream, err

@@ -15,7 +15,7 @@ func (s *server) createTarget(w http.ResponseWriter, r *request, body weir.NewTa
 		return err
 	}
 	ctx := r.Context()
-	if err := s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateTarget(ctx, &target) }); err != nil {
+	if err := s.Store.Tx(ctx, func(tx *store.Tx) error { return addTarget(ctx, tx, &target) }); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusCreated, target)

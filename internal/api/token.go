@@ -22,7 +22,12 @@ func (s *server) createToken(w http.ResponseWriter, r *request, body weir.NewAPI
 	}
 	key := weir.NewAPIKey()
 	ctx := r.Context()
-	if err := s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateToken(ctx, &t, key) }); err != nil {
+	if err := s.Store.Tx(ctx, func(tx *store.Tx) error {
+		if err := tx.CheckQuota(ctx, t.UserID, weir.Keys, 1); err != nil {
+			return err
+		}
+		return tx.CreateToken(ctx, &t, key)
+	}); err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusCreated, tokenAnswer{t, key.Reveal()})

@@ -152,7 +152,7 @@ func (s *server) beginTus(hook tusd.HookEvent) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.FreeSpace(); err != nil {
+	if err := s.reserve(hook.Context, asset.ID, hook.Upload.Size); err != nil {
 		return "", err
 	}
 	var secret [16]byte
@@ -395,6 +395,9 @@ func (d *tusStore) AsLengthDeclarableUpload(u tusd.Upload) tusd.LengthDeclarable
 
 // DeclareLength sets the size of the file.
 func (u *tusUpload) DeclareLength(ctx context.Context, length int64) error {
+	if err := u.s.reserve(ctx, u.assetID, length); err != nil {
+		return u.s.tusError(ctx, err)
+	}
 	u.info.Size, u.info.Deferred = length, false
 	return u.save(ctx)
 }

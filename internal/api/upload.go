@@ -86,6 +86,12 @@ func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Cal
 	if err := s.checkPending(ctx, tx, caller); err != nil {
 		return err
 	}
+	if err := tx.CheckQuota(ctx, caller.UserID, weir.Assets, 1); err != nil {
+		return err
+	}
+	if err := tx.CheckQuota(ctx, caller.UserID, weir.Storage, 1); err != nil {
+		return err
+	}
 	if err := tx.CreateAsset(ctx, asset); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 
@@ -13,7 +14,7 @@ import (
 func showUser(r *request) func(weir.User) weir.User {
 	return func(u weir.User) weir.User {
 		if r.caller == nil || !r.caller.Admin {
-			u.ViewerLimit = nil
+			u.ViewerLimit, u.Quota = nil, nil
 		}
 		return u
 	}
@@ -117,18 +118,55 @@ func (s *server) getUserUsage(w http.ResponseWriter, r *request) error {
 	if err1 != nil || err2 != nil {
 		return weir.Errorf(weir.Refused, "should specify time range")
 	}
-	id := r.caller.UserID
-	if asked := v.Get("userId"); asked != "" {
-		if asked != id && !r.caller.Admin {
-			return weir.Errorf(weir.Denied, "user can only request information on their own usage")
-		}
-		id = asked
+	id, err := usageOf(r)
+	if err != nil {
+		return err
 	}
 	usage, err := s.Store.UserUsage(r.Context(), id, weir.Millis(from), weir.Millis(to))
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, usage)
+}
+
+// usageOf returns the user whose usage a request asks for: the caller, or for an admin another one.
+func usageOf(r *request) (userID string, err error) {
+	asked := cmp.Or(r.URL.Query().Get("userId"), r.caller.UserID)
+	if asked != r.caller.UserID && !r.caller.Admin {
+		return "", weir.Errorf(weir.Denied, "user can only request information on their own usage")
+	}
+	return asked, nil
+}
+
+// quotaAnswer is how much an account has of a resource, and how much it may have.
+type quotaAnswer struct {
+	Used  int64  `json:"used"`
+	Limit *int64 `json:"limit,omitempty"` // nil = there is none
+}
+
+// getUserQuota answers GET /user/quota.
+func (s *server) getUserQuota(w http.ResponseWriter, r *request) error {
+	id, err := usageOf(r)
+	if err != nil {
+		return err
+	}
+	u, err := s.Store.User(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	answer := map[weir.Resource]quotaAnswer{}
+	for _, resource := range weir.Resources() {
+		used, err := s.Store.Used(r.Context(), id, resource)
+		if err != nil {
+			return err
+		}
+		one := quotaAnswer{Used: used}
+		if limit, limited := u.Limit(resource); limited {
+			one.Limit = &limit
+		}
+		answer[resource] = one
+	}
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // changeUser changes the user that the path names, for an admin.
@@ -142,10 +180,11 @@ func (s *server) changeUser(w http.ResponseWriter, r *request, do func(*store.Tx
 
 // userPatch is a body that changes a user. Each endpoint accepts some of its members.
 type userPatch struct {
-	DirectPlayback *bool `json:"directPlayback"`
-	ViewerLimit    *int  `json:"viewerLimit"`
-	Suspended      bool  `json:"suspended"`
-	Disabled       bool  `json:"disabled"`
+	DirectPlayback *bool      `json:"directPlayback"`
+	ViewerLimit    *int       `json:"viewerLimit"`
+	Quota          weir.Quota `json:"quota"`
+	Suspended      bool       `json:"suspended"`
+	Disabled       bool       `json:"disabled"`
 }
 
 // patchUser answers PATCH /user/{id}.
@@ -156,6 +195,9 @@ func (s *server) patchUser(w http.ResponseWriter, r *request, patch userPatch) e
 		}
 		if patch.ViewerLimit != nil {
 			u.ViewerLimit = patch.ViewerLimit
+		}
+		if patch.Quota != nil {
+			u.SetQuota(patch.Quota)
 		}
 		return nil
 	})

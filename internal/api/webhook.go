@@ -39,6 +39,9 @@ func (s *server) createWebhook(w http.ResponseWriter, r *request, body weir.Webh
 		if err := checkWebhookStream(tx, r, hook.StreamID); err != nil {
 			return err
 		}
+		if err := tx.CheckQuota(ctx, hook.UserID, weir.Webhooks, 1); err != nil {
+			return err
+		}
 		return tx.CreateWebhook(ctx, &hook)
 	})
 	if err != nil {

@@ -57,6 +57,8 @@ func TestCommands(t *testing.T) {
 		{"user create a@b.example", "user create <email>"},
 		{"user passwd a@b.example", "user passwd <email>"},
 		{"user list", "user list"},
+		{"user quota a@b.example", "user quota <email>"},
+		{"user quota a@b.example streams=5 storage=2TB", "user quota <email> <changes>"},
 		{"backup /tmp/b", "backup <dir>"},
 		{"doctor", "doctor"},
 		{"version", "version"},

@@ -60,16 +60,17 @@ type Config struct {
 	Drain    time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
 	LogLevel slog.Level    `group:"Service" placeholder:"LEVEL" default:"info" help:"Least level of log lines: debug, info, warn or error."`
 
-	APIKey          weir.Secret   `name:"api-key" group:"Accounts and limits" placeholder:"KEY" default:"" help:"Key of the first account; empty = made on first start and printed once."`
-	Signup          bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
-	RateLimit       int           `group:"Accounts and limits" placeholder:"N" default:"200" help:"Requests a second and key; 0 = no limit."`
-	MaxPendingTasks int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
-	MaxRunningTasks int           `group:"Accounts and limits" placeholder:"N" default:"5" help:"Tasks that may run at once, per account."`
-	DeleteGrace     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long a deleted asset can be restored."`
-	SessionTimeout  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"60s" help:"How long a broadcast waits for an encoder that is gone."`
-	UploadExpiry    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
-	EventRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
-	HealthRetention time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long the health of streams is kept."`
+	APIKey           weir.Secret   `name:"api-key" group:"Accounts and limits" placeholder:"KEY" default:"" help:"Key of the first account; empty = made on first start and printed once."`
+	Signup           bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
+	RateLimit        int           `group:"Accounts and limits" placeholder:"N" default:"200" help:"Requests a second and key; 0 = no limit."`
+	AccountRateLimit int           `group:"Accounts and limits" placeholder:"N" default:"1000" help:"Requests a second of all keys of an account; 0 = no limit."`
+	MaxPendingTasks  int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
+	MaxRunningTasks  int           `group:"Accounts and limits" placeholder:"N" default:"5" help:"Tasks that may run at once, per account."`
+	DeleteGrace      time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long a deleted asset can be restored."`
+	SessionTimeout   time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"60s" help:"How long a broadcast waits for an encoder that is gone."`
+	UploadExpiry     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
+	EventRetention   time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
+	HealthRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long the health of streams is kept."`
 }
 
 // The parts that a node can run.
@@ -159,6 +160,7 @@ func (c *Config) check() error {
 	refuse(strings.ContainsFunc(c.APIKey.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }),
 		"--api-key: must be printable ASCII without blanks")
 	refuse(c.RateLimit < 0, "--rate-limit: must not be negative; 0 turns the limit off")
+	refuse(c.AccountRateLimit < 0, "--account-rate-limit: must not be negative; 0 turns the limit off")
 	refuse(c.Workers < 0, "--workers: must not be negative; 0 is one for each CPU core")
 	refuse(c.MaxUpload <= 0, "--max-upload: must be larger than nothing")
 	refuse(c.MaxRunningTasks < 1, "--max-running-tasks: must be at least 1")

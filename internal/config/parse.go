@@ -70,15 +70,15 @@ func newParser(commands any, options ...kong.Option) (*kong.Kong, error) {
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), textMapper(parseDuration)),
 		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), textMapper(parsePrefix)),
 		kong.TypeMapper(reflect.TypeFor[slog.Level](), textMapper(parseLevel)),
-		kong.NamedMapper("size", textMapper(parseSize)),
+		kong.NamedMapper("size", textMapper(ParseSize)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.ValueFormatter(helpText),
 	)...)
 }
 
-// parseSize reads a number of bytes, such as 500MB or 30GiB. auto, which is 0, is a size that
+// ParseSize reads a number of bytes, such as 500MB or 30GiB. auto, which is 0, is a size that
 // follows from the machine.
-func parseSize(s string) (int64, error) {
+func ParseSize(s string) (int64, error) {
 	if s == "auto" {
 		return 0, nil
 	}

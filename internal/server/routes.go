@@ -68,7 +68,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 		Resend: s.sender.Resend, EncryptionKey: s.encryption.PublicKey(), Media: s.media,
 		PublicURL: s.cfg.PublicURL, EventBase: s.cfg.EventURL(), Ingest: s.cfg.RTMPServer,
 		WebRTC: s.cfg.WebRTC != "", TrustedProxies: s.cfg.TrustedProxies, Signup: s.cfg.Signup,
-		RateLimit: s.cfg.RateLimit, MaxPendingTasks: s.cfg.MaxPendingTasks, MaxUpload: s.cfg.MaxUpload,
+		KeyRate: s.cfg.RateLimit, AccountRate: s.cfg.AccountRateLimit, MaxPendingTasks: s.cfg.MaxPendingTasks, MaxUpload: s.cfg.MaxUpload,
 		Version: s.version.Tag, Commit: s.version.Commit, Stopping: ctx.Done(), Log: s.part("api"),
 		FreeSpace:   func() error { return blob.FreeSpace(ctx, s.media, s.cfg.MinFree, 0) },
 		CheckSource: s.fetcher().Check,

@@ -14,6 +14,7 @@ type assetHidden struct {
 	Deleted       bool        `json:"deleted,omitempty"`
 	DeletedAt     weir.Millis `json:"deletedAt,omitempty"`
 	Files         []weir.File `json:"files,omitempty"`
+	Stored        int64       `json:"stored,omitempty"`
 }
 
 var assets = table[weir.Asset]{
@@ -41,6 +42,7 @@ var assets = table[weir.Asset]{
 			{"source_session_id", a.Source.SessionID},
 			{"source_asset_id", a.Source.AssetID},
 			{"source_playback_id", a.Source.PlaybackID},
+			{"stored", a.Stored},
 		}
 	},
 	fields: map[string]field{
@@ -53,11 +55,12 @@ var assets = table[weir.Asset]{
 		"sourceType": {"source_type", textField}, "sourcePlaybackId": {"source_playback_id", textField},
 	},
 	hidden: func(a *weir.Asset) any {
-		return &assetHidden{a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files}
+		return &assetHidden{a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files, a.Stored}
 	},
 	unhide: func(a *weir.Asset, hidden any) {
 		h := hidden.(*assetHidden)
 		a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files = h.StaticMP4, h.ObjectStoreID, h.Deleted, h.DeletedAt, h.Files
+		a.Stored = h.Stored
 	},
 }
 

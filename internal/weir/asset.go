@@ -36,6 +36,7 @@ type Asset struct {
 	Deleted       bool   `json:"-"`
 	DeletedAt     Millis `json:"-"`
 	Files         []File `json:"-"`
+	Stored        int64  `json:"-"` // bytes in weir's storage, until they are purged
 }
 
 // AssetSource says where an asset came from. Only the members of its type are set: SDKs refuse
@@ -381,7 +382,7 @@ func (a *Asset) Purge(now time.Time) error {
 	if a.Status.Phase != AssetDeleting {
 		return Errorf(Refused, "asset is not being deleted")
 	}
-	a.PlaybackURL, a.DownloadURL, a.Files = "", "", nil
+	a.PlaybackURL, a.DownloadURL, a.Files, a.Stored = "", "", nil, 0
 	a.Status = AssetStatus{Phase: AssetDeleted, UpdatedAt: At(now)}
 	return nil
 }

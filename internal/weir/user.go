@@ -21,6 +21,7 @@ type User struct {
 	Disabled         bool   `json:"disabled,omitempty"`  // blocks ingest and playback
 	DirectPlayback   bool   `json:"directPlayback,omitempty"`
 	ViewerLimit      *int   `json:"viewerLimit,omitempty"`
+	Quota            Quota  `json:"quota,omitempty"`
 	DefaultProjectID string `json:"defaultProjectId"`
 	CreatedAt        Millis `json:"createdAt"`
 	LastSeen         Millis `json:"lastSeen,omitempty"`

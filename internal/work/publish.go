@@ -313,6 +313,10 @@ func (p *publication) publishAsset(ctx context.Context) error {
 
 // finish completes the task, changes its asset and emits events.
 func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(*weir.Asset, time.Time), names ...weir.EventName) error {
+	stored, err := storedBytes(ctx, p.Media, asset.ID)
+	if err != nil {
+		return err
+	}
 	return p.ended(ctx, p.task, p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		made := asset
 		change(&made, events.Now)
@@ -323,7 +327,11 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(
 		if err := p.save(ctx, tx, 1); err != nil {
 			return err
 		}
-		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error { change(a, events.Now); return nil })
+		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error {
+			change(a, events.Now)
+			a.Stored = stored
+			return nil
+		})
 		if err != nil || changed.Deleted {
 			return err
 		}

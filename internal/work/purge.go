@@ -278,6 +278,7 @@ func (w *Work) expire(ctx context.Context, assetID string) error {
 		a, err := tx.UpdateAsset(ctx, assetID, func(a *weir.Asset) error {
 			if a.Status.Phase == weir.AssetUploading {
 				a.Fail(text, events.Now)
+				a.Stored = 0
 			}
 			return nil
 		})

@@ -54,7 +54,14 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	kept, err := media.KeepRecording(ctx, r.Media, assetFolder(id), append(dirs, last)...)
 	switch {
 	case err == nil:
-		return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) { present(a, kept, now) })
+		stored, err := storedBytes(ctx, r.Media, id)
+		if err != nil {
+			return err
+		}
+		return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) {
+			present(a, kept, now)
+			a.Stored = stored
+		})
 	case weir.KindOf(err) == weir.NotFound && session.SourceSegments == 0:
 		return r.Store.JobTx(ctx, job, func(tx *store.Tx) error {
 			_, err := tx.UpdateSession(ctx, id, func(s *weir.Session) error { s.Unrecorded = true; return nil })

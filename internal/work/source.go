@@ -31,6 +31,17 @@ type origin struct {
 // assetFolder is the storage prefix of an asset.
 func assetFolder(assetID string) string { return "asset/" + assetID }
 
+// storedBytes returns how many bytes of an asset are in weir's storage.
+func storedBytes(ctx context.Context, media blob.Store, assetID string) (total int64, err error) {
+	for info, err := range media.List(ctx, assetFolder(assetID)) {
+		if err != nil {
+			return 0, err
+		}
+		total += info.Size
+	}
+	return total, nil
+}
+
 // sourceKey is the storage key of the source of an asset.
 func sourceKey(assetID string) string { return assetFolder(assetID) + "/video" }
 
