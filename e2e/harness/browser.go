@@ -74,6 +74,18 @@ func NewBrowser(t *testing.T, files string) *Browser {
 	return &Browser{t, ctx, server.URL}
 }
 
+// Bundle makes one script of a module in player/ and the packages that it imports. Pages load it from
+// /files/, if files is the folder that NewBrowser got.
+func Bundle(t *testing.T, module, files string) {
+	t.Helper()
+	player := filepath.Join("..", "player")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(player, "node_modules", ".bin", "esbuild"), filepath.Join(player, module),
+		"--bundle", "--format=iife", "--log-level=error", "--outfile="+filepath.Join(files, module))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("esbuild: %v\n%s", err, out)
+	}
+}
+
 // mediaServer serves a folder as storage with a web address does.
 func mediaServer(dir string) http.Handler {
 	types := map[string]string{

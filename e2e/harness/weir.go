@@ -167,7 +167,7 @@ func (w *Weir) Start(args ...string) {
 // serve is the `weir serve` that start runs.
 func (w *Weir) serve(addr string, args ...string) *exec.Cmd {
 	cmd := exec.Command(cmp.Or(w.Binary, Binary), append([]string{
-		"serve", "--data", w.Data, "--http", addr, "--rtmp", "", "--srt", "", "--webrtc", "", "--ops", "", "--allow-networks", cmp.Or(w.Networks, "127.0.0.0/8"), "--rate-limit", "0",
+		"serve", "--data", w.Data, "--http", addr, "--rtmp", "", "--srt", "", "--webrtc", "", "--ops", "", "--allow-networks", cmp.Or(w.Networks, "127.0.0.0/8"), "--rate-limit", "0", "--account-rate-limit", "0",
 	}, args...)...)
 	cmd.Env = append(os.Environ(), "WEIR_DATABASE="+w.Database, "WEIR_API_KEY="+w.Key)
 	cmd.Env = append(cmd.Env, w.Env...)

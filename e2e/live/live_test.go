@@ -92,6 +92,10 @@ func TestLive(t *testing.T) {
 		t.Parallel()
 		liveBeat(t)
 	})
+	t.Run("official", func(t *testing.T) {
+		t.Parallel()
+		liveOfficial(t)
+	})
 	t.Run("sdk", func(t *testing.T) {
 		t.Parallel()
 		liveSDK(t)

@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"crypto/ecdsa"
 	"encoding/base64"
 	"fmt"
 	"net/url"
@@ -79,7 +80,7 @@ func liveWatch(t *testing.T) {
 	if title := b.Text("document.title"); strings.Contains(title, "show") {
 		t.Errorf("the name of a stream that is not public is on its page: %q", title)
 	}
-	b.Open(w.URL + "/play/" + s.playback + "?jwt=" + url.QueryEscape(permission(w, s.playback)))
+	b.Open(w.URL + "/play/" + s.playback + "?jwt=" + url.QueryEscape(newSigner(w).permit(s.playback, time.Hour)))
 	b.Moves(e.running)
 	b.Open(w.URL + "/play/0000000000000000")
 	says(b, "Nothing is here")
@@ -87,24 +88,37 @@ func liveWatch(t *testing.T) {
 	w.Stop()
 }
 
-// permission makes a signing key, and signs with it that somebody may play.
-func permission(w *harness.Weir, playbackID string) string {
+// signer signs JWTs of viewers.
+type signer struct {
+	t       *testing.T
+	public  string
+	private *ecdsa.PrivateKey
+}
+
+// newSigner makes a signing key.
+func newSigner(w *harness.Weir) signer {
 	w.T.Helper()
 	var key struct{ PublicKey, PrivateKey string }
 	w.Must("POST", "/api/access-control/signing-key", map[string]any{"name": "of the page"}, &key)
-	private, err := base64.StdEncoding.DecodeString(key.PrivateKey)
+	text, err := base64.StdEncoding.DecodeString(key.PrivateKey)
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	signer, err := jwt.ParseECPrivateKeyFromPEM(private)
+	private, err := jwt.ParseECPrivateKeyFromPEM(text)
 	if err != nil {
 		w.T.Fatal(err)
 	}
+	return signer{w.T, key.PublicKey, private}
+}
+
+// permit signs that somebody may play.
+func (s signer) permit(playbackID string, life time.Duration) string {
+	s.t.Helper()
 	text, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
-		"sub": playbackID, "pub": key.PublicKey, "exp": time.Now().Add(time.Hour).Unix(),
-	}).SignedString(signer)
+		"sub": playbackID, "pub": s.public, "exp": time.Now().Add(life).Unix(),
+	}).SignedString(s.private)
 	if err != nil {
-		w.T.Fatal(err)
+		s.t.Fatal(err)
 	}
 	return text
 }
