@@ -498,7 +498,7 @@ func FuzzToken(f *testing.F) {
 	gate := New(st, nil, slog.New(slog.DiscardHandler))
 	f.Fuzz(func(t *testing.T, token string) {
 		// There is no signing key at all, so none can be good.
-		_, err := gate.verify(t.Context(), content{playbackID: "p"}, token)
+		_, _, err := gate.verify(t.Context(), content{playbackID: "p"}, token)
 		if err == nil || weir.KindOf(err) != weir.Denied {
 			t.Errorf("verify(%q) = %v", token, err)
 		}

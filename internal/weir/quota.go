@@ -77,15 +77,18 @@ func (u *User) CheckQuota(r Resource, used, more int64) error {
 	if !limited || used+more <= limit {
 		return nil
 	}
-	names := map[Resource]string{Targets: "multistream targets", ObjectStores: "object stores", Keys: "API keys"}
-	what := fmt.Sprintf("%d %s", limit, r)
-	if name := names[r]; name != "" {
-		what = fmt.Sprintf("%d %s", limit, name)
+	name, amount := string(r), fmt.Sprint(limit)
+	switch r {
+	case Storage:
+		amount = fmt.Sprintf("%.1f GB", float64(limit)/1e9)
+	case Targets:
+		name = "multistream targets"
+	case ObjectStores:
+		name = "object stores"
+	case Keys:
+		name = "API keys"
 	}
-	if r == Storage {
-		what = fmt.Sprintf("%.1f GB of storage", float64(limit)/1e9)
-	}
-	return Errorf(Denied, "the quota of this account is %s; delete some, or ask the operator of this server for more", what)
+	return Errorf(Denied, "this account has reached its quota of %s (%s); delete some, or ask the operator of this server for more", name, amount)
 }
 
 // SetQuota changes the quota of the resources that are in changes.

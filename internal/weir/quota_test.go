@@ -11,14 +11,14 @@ func TestQuota(t *testing.T) {
 		want       string // the error; "" = none
 	}{
 		"below the default": {User{}, Webhooks, 99, 1, ""},
-		"at the default":    {User{}, Webhooks, 100, 1, "the quota of this account is 100 webhooks; delete some, or ask the operator of this server for more"},
-		"own limit":         {User{Quota: Quota{Targets: limit(2)}}, Targets, 2, 1, "the quota of this account is 2 multistream targets; delete some, or ask the operator of this server for more"},
+		"at the default":    {User{}, Webhooks, 100, 1, "this account has reached its quota of webhooks (100); delete some, or ask the operator of this server for more"},
+		"own limit":         {User{Quota: Quota{Targets: limit(2)}}, Targets, 2, 1, "this account has reached its quota of multistream targets (2); delete some, or ask the operator of this server for more"},
 		"own higher limit":  {User{Quota: Quota{Webhooks: limit(200)}}, Webhooks, 100, 1, ""},
-		"own limit of 0":    {User{Quota: Quota{Keys: limit(0)}}, Keys, 0, 1, "the quota of this account is 0 API keys; delete some, or ask the operator of this server for more"},
+		"own limit of 0":    {User{Quota: Quota{Keys: limit(0)}}, Keys, 0, 1, "this account has reached its quota of API keys (0); delete some, or ask the operator of this server for more"},
 		"no limit":          {User{Quota: Quota{Streams: nil}}, Streams, 1 << 40, 1, ""},
-		"storage":           {User{Quota: Quota{Storage: limit(5e9)}}, Storage, 4e9, 2e9, "the quota of this account is 5.0 GB of storage; delete some, or ask the operator of this server for more"},
+		"storage":           {User{Quota: Quota{Storage: limit(5e9)}}, Storage, 4e9, 2e9, "this account has reached its quota of storage (5.0 GB); delete some, or ask the operator of this server for more"},
 		"admin":             {User{Admin: true}, Projects, 1 << 40, 1, ""},
-		"admin with limit":  {User{Admin: true, Quota: Quota{Projects: limit(1)}}, Projects, 1, 1, "the quota of this account is 1 projects; delete some, or ask the operator of this server for more"},
+		"admin with limit":  {User{Admin: true, Quota: Quota{Projects: limit(1)}}, Projects, 1, 1, "this account has reached its quota of projects (1); delete some, or ask the operator of this server for more"},
 	} {
 		err := tt.user.CheckQuota(tt.resource, tt.used, tt.more)
 		if err == nil && tt.want != "" || err != nil && (err.Error() != tt.want || KindOf(err) != Denied) {

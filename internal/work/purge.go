@@ -91,15 +91,33 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 		}
 	}
 	if known && t.Status.Phase == weir.TaskCompleted && t.OutputAssetID != "" {
-		if err := w.dropSource(ctx, t, state, run); err != nil {
+		if err := w.dropUnplayed(ctx, t, state, run); err != nil {
 			return err
 		}
 	}
 	return w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ForgetWork(ctx, id, run) })
 }
 
-// dropSource deletes files of an asset that are not played: the tracks of its source, and an
-// encrypted upload, which is not kept.
+// dropUnplayed deletes files of an asset that are not played, and counts what is left.
+func (w *Work) dropUnplayed(ctx context.Context, t weir.Task, state store.Work, run int) error {
+	if err := w.dropSource(ctx, t, state, run); err != nil {
+		return err
+	}
+	stored, err := storedBytes(ctx, w.Media, t.OutputAssetID)
+	if err != nil {
+		return err
+	}
+	return w.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
+			a.Stored = stored
+			return nil
+		})
+		return err
+	})
+}
+
+// dropSource deletes the tracks of the source of an asset, and an encrypted upload, which is not
+// kept.
 func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, run int) error {
 	if err := w.Media.DeletePrefix(ctx, uploadFolder(t.OutputAssetID)); err != nil {
 		return err

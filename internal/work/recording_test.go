@@ -127,6 +127,12 @@ func TestRecording(t *testing.T) {
 			{Type: "static_transcoded_mp4", Path: "audio.mp4", Size: asset.Size, Bitrate: int(asset.VideoSpec.Bitrate)},
 		},
 	}
+	for info, err := range h.media.List(t.Context(), "asset/"+session.ID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Stored += info.Size
+	}
 	if diff := cmp.Diff(want, asset); diff != "" || asset.Size < 100 || asset.VideoSpec.Bitrate <= 0 {
 		t.Errorf("asset (-want +got):\n%s", diff)
 	}
