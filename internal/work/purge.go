@@ -109,9 +109,14 @@ func (w *Work) dropUnplayed(ctx context.Context, t weir.Task, state store.Work, 
 	}
 	return w.Store.Tx(ctx, func(tx *store.Tx) error {
 		_, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
-			a.Stored = stored
+			if a.Status.Phase != weir.AssetDeleted {
+				a.Stored = stored
+			}
 			return nil
 		})
+		if weir.IsNotFound(err) {
+			return nil
+		}
 		return err
 	})
 }
