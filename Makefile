@@ -95,6 +95,11 @@ soak-vod-play: ## measure how soon an upload plays after its last byte
 	scripts/need cc ffmpeg
 	CGO_ENABLED=1 go test -tags soak -run TestPlaySoak -count=1 -timeout 30m ./e2e/vod -v
 
+soak-fair: ## let an attacker take what they can, and measure what an honest account gets beside them
+	scripts/need cc chromium ffmpeg npm postgresql
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
+	CGO_ENABLED=1 go test -tags soak -run TestFairSoak -count=1 -timeout 120m ./e2e/live -v $(ARGS)
+
 test-live-matrix: ## let every kind of encoder send and every kind of player play, half a minute each
 	scripts/need cc chromium ffmpeg gstreamer npm srt-live-transmit
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
@@ -107,4 +112,4 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir $(RACE_BINARY) e2e/*/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live test-live-matrix clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix clean

@@ -83,16 +83,25 @@ func Shipped(t *testing.T) string {
 // not run beside others: more than two services at once are late with everything.
 func EachEngine(t *testing.T, test func(t *testing.T, w *Weir)) {
 	t.Helper()
-	for _, engine := range []string{"sqlite", "postgres"} {
+	for _, engine := range Engines() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			w := NewWeir(t)
-			if engine == "postgres" {
-				w.Database = pgtest.Start(t)
-			}
-			test(t, w)
+			test(t, NewWeirOn(t, engine))
 		})
 	}
+}
+
+// Engines are the databases that weir runs on.
+func Engines() []string { return []string{"sqlite", "postgres"} }
+
+// NewWeirOn prepares a weir on a fresh database.
+func NewWeirOn(t *testing.T, engine string) *Weir {
+	t.Helper()
+	w := NewWeir(t)
+	if engine == "postgres" {
+		w.Database = pgtest.Start(t)
+	}
+	return w
 }
 
 // Weir is a data folder, a database, and the process that serves them.
