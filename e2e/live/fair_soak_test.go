@@ -239,16 +239,16 @@ func fairTokens(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, l
 	ends := time.Now().Add(time.Minute)
 	jwt := signer.permit(s.playback, time.Until(ends))
 	harness.Eventually(t, func() error {
-		if status := statusOf(s.url("index.m3u8?jwt=" + jwt)); status != http.StatusOK {
+		if status, _ := get(t, s.url("index.m3u8?jwt="+jwt)); status != http.StatusOK {
 			return fmt.Errorf("the stream does not play: %d", status)
 		}
 		return nil
 	})
-	master := textOf(t, s.url("index.m3u8?jwt="+jwt))
+	_, master := get(t, s.url("index.m3u8?jwt="+jwt))
 	variant := s.url(harness.Match(t, master, `(?m)^(t/\S+index\.m3u8)`))
 	var out time.Time
 	harness.Within(t, 2*time.Minute, func() error {
-		if status := statusOf(variant); status == http.StatusOK {
+		if status, _ := get(t, variant); status == http.StatusOK {
 			return fmt.Errorf("a playlist is answered with %d", status)
 		}
 		out = time.Now()
@@ -258,30 +258,4 @@ func fairTokens(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, l
 	row("a live viewer is out after exp", "-", fmt.Sprintf("%.1f s", late.Seconds()), "0 to 5 s", late >= 0 && late <= 5*time.Second)
 	e.stop()
 	w.Stop()
-}
-
-// statusOf returns the status of a URL.
-func statusOf(url string) int {
-	answer, err := http.Get(url)
-	if err != nil {
-		return 0
-	}
-	_, _ = io.Copy(io.Discard, answer.Body)
-	_ = answer.Body.Close()
-	return answer.StatusCode
-}
-
-// textOf returns the text at a URL.
-func textOf(t *testing.T, url string) string {
-	t.Helper()
-	answer, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
