@@ -37,7 +37,7 @@ func TestExamineHealthy(t *testing.T) {
 	program(t, bin, "ffprobe", "echo ffprobe version 5.1.6-0 Copyright")
 	t.Setenv("PATH", bin)
 	cfg := &config.Config{Data: data, Database: "sqlite:x", SecretFile: filepath.Join(data, "secret"), HTTP: "127.0.0.1:0", Ops: "127.0.0.1:0"}
-	findings := examine(t.Context(), cfg, func(context.Context, *config.Config) error { return nil })
+	findings := examine(t.Context(), cfg, func(context.Context, *config.Config) ([]finding, error) { return nil, nil })
 
 	var out bytes.Buffer
 	healthy, err := report(&out, findings)
@@ -105,7 +105,7 @@ func TestExamineFindsWhatIsMissing(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			cfg := good()
 			tt.change(t, cfg)
-			for _, f := range examine(t.Context(), cfg, func(context.Context, *config.Config) error { return errors.New("no answer") }) {
+			for _, f := range examine(t.Context(), cfg, func(context.Context, *config.Config) ([]finding, error) { return nil, errors.New("no answer") }) {
 				if f.what == tt.what {
 					if f.state != tt.state || !strings.Contains(f.detail, tt.details) {
 						t.Errorf("found %+v, want state %s and %q", f, tt.state, tt.details)
