@@ -104,8 +104,8 @@ var isolation = map[string]row{
 	"DELETE /api/webhook/{id}":                  {named(webhook)},
 	"GET /api/webhook/subscribed/{event}":       {listed(webhook), listed(webhook).as("streamId").asking("streamId=${streamId}")},
 	"GET /api/webhook/{id}/log":                 {named(delivery).refusedWith(200)}, // an empty list, as the contract has it
-	"GET /api/webhook/{id}/log/{logId}":         {named(delivery), refers(delivery, "").on(webhook).answers(400)},
-	"POST /api/webhook/{id}/log/{logId}/resend": {named(delivery), refers(delivery, "").on(webhook).answers(400)},
+	"GET /api/webhook/{id}/log/{logId}":         {named(delivery), refers(delivery, "").on(webhook).byAdmins().answers(400)},
+	"POST /api/webhook/{id}/log/{logId}/resend": {named(delivery), refers(delivery, "").on(webhook).byAdmins().answers(400)},
 	"GET /api/events":                           {holds((*world).sendsOwnEvents)},
 
 	"GET /api/access-control/signing-key":         {listed(signingKey)},
@@ -120,7 +120,7 @@ var isolation = map[string]row{
 	"GET /api/asset/{id}": {named(asset)},
 	"PATCH /api/asset/{id}": {
 		named(asset).with(`{"name":"b"}`),
-		refers(webhook, "playbackPolicy.webhookId").on(asset).with(`{"playbackPolicy":{"type":"webhook","webhookId":"${it}"}}`),
+		refers(webhook, "playbackPolicy.webhookId").on(privateAsset).with(`{"playbackPolicy":{"type":"webhook","webhookId":"${it}"}}`),
 	},
 	"DELETE /api/asset/{id}":       {named(asset)},
 	"POST /api/asset/{id}/restore": {named(deletedAsset)},
@@ -241,7 +241,7 @@ type cell struct {
 	read    string // where a new resource is read, followed by its id
 	id      string // the member of the answer that has the id of a new resource
 	account bool   // see inAccount
-	admins  bool   // administrators who logged in may read it
+	admins  bool   // administrators who logged in may see it
 	blind   bool   // the owner's answer does not show the id
 	success int    // the status for the owner; 0 = any of success
 	refusal int    // the status for others
@@ -552,7 +552,11 @@ func (w *world) playRefers(c cell) {
 			path, body := w.request(c, all)
 			return w.send(as, w.method, path, body)
 		}
-		for _, stranger := range append(w.strangers(owner, false), w.root.loggedIn()) {
+		strangers := w.strangers(owner, false)
+		if !c.admins {
+			strangers = append(strangers, w.root.loggedIn())
+		}
+		for _, stranger := range strangers {
 			own := w.own(c, stranger)
 			unknown := thing.unknown()
 			got, want := refer(stranger, own, thing.values), refer(stranger, own, unknown)

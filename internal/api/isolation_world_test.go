@@ -369,16 +369,24 @@ func (w *world) newAsset(of tenant, source weir.AssetSource, change func(*weir.A
 	return a
 }
 
+func fromURL() weir.AssetSource {
+	return weir.AssetSource{Type: weir.SourceURL, URL: "https://example.com/a.mp4"}
+}
+
 func assetThing(a weir.Asset) thing {
 	return thing{values: map[string]string{"id": a.ID, "assetId": a.ID, "playbackId": a.PlaybackID}, shown: a.ID, read: "/api/asset/" + a.ID}
 }
 
 func asset(w *world, of tenant) thing {
-	return assetThing(w.newAsset(of, weir.AssetSource{Type: weir.SourceURL}, nil))
+	return assetThing(w.newAsset(of, fromURL(), nil))
+}
+
+func privateAsset(w *world, of tenant) thing {
+	return assetThing(w.newAsset(of, fromURL(), func(a *weir.Asset) { a.PlaybackPolicy = &weir.PlaybackPolicy{Type: weir.PolicyJWT} }))
 }
 
 func deletedAsset(w *world, of tenant) thing {
-	it := assetThing(w.newAsset(of, weir.AssetSource{Type: weir.SourceURL}, func(a *weir.Asset) { a.Delete(time.Now()) }))
+	it := assetThing(w.newAsset(of, fromURL(), func(a *weir.Asset) { a.Delete(time.Now()) }))
 	it.read = "" // nobody can
 	return it
 }
@@ -391,7 +399,7 @@ func newCID() string {
 // newContent makes an asset that is on IPFS.
 func (w *world) newContent(of tenant) (weir.Asset, string) {
 	cid := newCID()
-	return w.newAsset(of, weir.AssetSource{Type: weir.SourceURL}, func(a *weir.Asset) {
+	return w.newAsset(of, fromURL(), func(a *weir.Asset) {
 		a.Storage = &weir.AssetStorage{IPFS: &weir.IPFSStorage{CID: cid}}
 	}), cid
 }
@@ -426,12 +434,12 @@ func clipOfSession(w *world, of tenant) thing {
 }
 
 func clipOfAsset(w *world, of tenant) thing {
-	a := w.newAsset(of, weir.AssetSource{Type: weir.SourceURL}, nil)
+	a := w.newAsset(of, fromURL(), nil)
 	return w.clipOf(of, weir.AssetSource{AssetID: a.ID, PlaybackID: a.PlaybackID}, a.ID)
 }
 
 func clipOfAssetPlaybackID(w *world, of tenant) thing {
-	a := w.newAsset(of, weir.AssetSource{Type: weir.SourceURL}, nil)
+	a := w.newAsset(of, fromURL(), nil)
 	return w.clipOf(of, weir.AssetSource{AssetID: a.ID, PlaybackID: a.PlaybackID}, a.PlaybackID)
 }
 
@@ -442,7 +450,7 @@ func clipOfContent(w *world, of tenant) thing {
 
 // view is an asset that somebody watches now.
 func view(w *world, of tenant) thing {
-	a, now := w.newAsset(of, weir.AssetSource{Type: weir.SourceURL}, nil), weir.At(time.Now())
+	a, now := w.newAsset(of, fromURL(), nil), weir.At(time.Now())
 	w.write(func(tx *store.Tx) error {
 		return tx.SaveView(w.Context(), weir.View{
 			ID: weir.NewID(), PlaybackID: a.PlaybackID, UserID: of.user, ProjectID: of.project, AssetID: a.ID, ViewerID: "viewer", StartedAt: now, LastSeen: now,
@@ -456,7 +464,7 @@ func view(w *world, of tenant) thing {
 // newTask makes a task and the asset that it makes.
 func (w *world) newTask(of tenant, failed bool) (weir.Asset, weir.Task) {
 	now := time.Now()
-	a := w.newAsset(of, weir.AssetSource{Type: weir.SourceURL, URL: "https://example.com/a.mp4"}, func(a *weir.Asset) {
+	a := w.newAsset(of, fromURL(), func(a *weir.Asset) {
 		if failed {
 			a.Fail("no good", now)
 		}
