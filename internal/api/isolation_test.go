@@ -153,7 +153,7 @@ var isolation = map[string]row{
 	"POST /api/task/{id}/cancel": {named(task)},
 
 	// Who has a playback id may ask how to play it. What the owner alone gets is held.
-	"GET /api/playback/{id}": {named(assetByContentID).notByAdmins(), holds((*world).showsOwnRecordings)},
+	"GET /api/playback/{id}": {named(assetByContentID).notByAdmins(), named(assetByTransaction).notByAdmins(), holds((*world).showsOwnRecordings)},
 
 	"GET /api/object-store":         {listed(objectStore)},
 	"POST /api/object-store":        {made("/api/object-store/", "id").with(`{"url":"s3+https://key:secret@s3.example.com/bucket"}`)},
@@ -192,6 +192,7 @@ var isolation = map[string]row{
 		named(view).as("playbackId").asking("playbackId=${playbackId}").withoutID(),
 		named(stream).as("streamId").asking("streamId=${streamId}").withoutID(),
 		named(assetByContentID).as("playbackId").asking("playbackId=${id}").withoutID().notByAdmins(),
+		named(assetByTransaction).as("playbackId").asking("playbackId=${id}").withoutID().notByAdmins(),
 	},
 	"GET /api/data/views/query/creator": {
 		named(view).as("assetId").asking("assetId=${assetId}").withoutID(),

@@ -247,6 +247,8 @@ func (it thing) unknown() map[string]string {
 			other[value] = weir.NewPlaybackID(weir.NewID())
 		case len(value) == 19:
 			other[value] = weir.NewStreamKey(weir.NewID()).Reveal()
+		case weir.IsArweaveID(value):
+			other[value] = newTransaction()
 		case weir.IsContentID(value):
 			other[value] = newCID()
 		default: // no id, like the name of an event
@@ -407,6 +409,17 @@ func (w *world) newContent(of tenant) (weir.Asset, string) {
 func assetByContentID(w *world, of tenant) thing {
 	a, cid := w.newContent(of)
 	it := assetThing(a).under("id", cid)
+	it.shown = a.PlaybackID
+	return it
+}
+
+// newTransaction returns the id of a transaction of Arweave.
+func newTransaction() string { return strings.ReplaceAll(weir.NewID()+weir.NewID(), "-", "_")[:43] }
+
+func assetByTransaction(w *world, of tenant) thing {
+	id := newTransaction()
+	a := w.newAsset(of, weir.AssetSource{Type: weir.SourceURL, URL: "ar://" + id}, nil)
+	it := assetThing(a).under("id", id)
 	it.shown = a.PlaybackID
 	return it
 }

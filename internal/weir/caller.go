@@ -36,10 +36,10 @@ type Owner struct {
 }
 
 // MayName reports whether a resource of o may name one of another owner: only within one project,
-// whoever asks. had says that it names it already: a reference that crosses projects may stay where
-// it is from a time when weir did not look at the project.
+// whoever asks. had says that it names it already: references that cross projects are from a time
+// when weir did not look at the project, and may stay.
 func (o Owner) MayName(other Owner, had bool) bool {
-	return !other.Deleted && o.UserID == other.UserID && (o.ProjectID == other.ProjectID || had)
+	return !other.Deleted && o.UserID == other.UserID && (other.ProjectID == "" || o.ProjectID == other.ProjectID || had)
 }
 
 func (a Asset) Owner() Owner       { return Owner{a.UserID, a.ProjectID, a.Deleted} }
