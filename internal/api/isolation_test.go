@@ -32,7 +32,10 @@ import (
 //	          find it.
 //	holds     Something else, which a function checks.
 //
+// with is the body and asking the query of the request; as says which member or parameter names the
+// resource, if the path does not; on is the caller's own resource, where the path names one besides.
 // inAccount says that a resource belongs to an account and not to a project: all its keys see it.
+// refusedWith is the status for others, where the contract does not have 404.
 var isolation = map[string]row{
 	"POST /api/stream": {
 		made("/api/stream/", "id").with(`{"name":"a"}`),
@@ -256,9 +259,11 @@ func forAdmins() row        { return row{{kind: "admins"}} }
 func named(thing maker) cell {
 	return cell{kind: "named", thing: thing, admins: true, refusal: http.StatusNotFound}
 }
+
 func listed(thing maker) cell {
 	return cell{kind: "listed", thing: thing}
 }
+
 func refers(thing maker, member string) cell {
 	return cell{kind: "refers", thing: thing, member: member}
 }

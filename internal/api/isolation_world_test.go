@@ -265,8 +265,8 @@ func (it thing) unknown() map[string]string {
 // maker makes a resource of a tenant.
 type maker func(w *world, of tenant) thing
 
-func (of tenant) caller() *weir.Caller {
-	return &weir.Caller{UserID: of.user, ProjectID: of.project, TokenName: of.name}
+func (as tenant) caller() *weir.Caller {
+	return &weir.Caller{UserID: as.user, ProjectID: as.project, TokenName: as.name}
 }
 
 func (w *world) newStream(of tenant, n weir.NewStream, change func(*weir.Stream)) weir.Stream {

@@ -63,7 +63,8 @@ func examineReferences(ctx context.Context, st *store.Store) ([]finding, error) 
 			return append(findings, finding{what, stateNote, "and more; change these first"}), err
 		}
 		findings = append(findings, finding{what, stateNote, fmt.Sprintf(
-			"%s %s names %s %s of another project, which works but can't be made anew; make one in its own project", c.From, c.FromID, c.To, c.ToID)})
+			"%s %s names %s %s of another project, which works but can't be made anew; make one in its own project", c.From, c.FromID, c.To, c.ToID,
+		)})
 	}
 	return findings, err
 }
