@@ -72,7 +72,7 @@ var taking = []string{
 	"POST /api/stream", "PATCH /api/stream/{stream}", "DELETE /api/stream", "PATCH /api/stream/{stream}/record",
 	"POST /api/stream/{stream}/create-multistream-target", "POST /api/webhook", "PUT /api/webhook/{webhook}", "PATCH /api/webhook/{webhook}",
 	"POST /api/asset/upload/url", "POST /api/asset/request-upload", "PATCH /api/asset/{asset}", "POST /api/asset/{asset}/export",
-	"POST /api/multistream/target", "POST /api/object-store", "POST /api/project", "POST /api/access-control/gate", "POST /api/user/token",
+	"POST /api/multistream/target", "POST /api/object-store", "POST /api/access-control/gate", "POST /api/user/token",
 }
 
 // to returns a request with a body to one of those endpoints.

@@ -5,8 +5,8 @@
 // servers. The decision is not stored: it is valid for its RefreshInterval and must then be
 // requested again.
 //
-// A policy can require a token that the owner of the content signed with one of the account's
-// signing keys (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
+// A policy can require a token that the owner of the content signed with one of the signing keys of
+// its project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
 // webhook (ask.go). The rules of all policies are in this file: content that is deleted or
 // suspended, or whose owner is, looks as if it did not exist, and pages of other origins are
 // refused.
@@ -114,7 +114,7 @@ func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) error {
 		return err
 	}
 	key, err := g.store.SigningKey(ctx, keyID)
-	if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted) {
+	if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted || !c.owns(key)) {
 		err = badToken("its signing key was revoked")
 	}
 	return err
@@ -124,17 +124,23 @@ func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) error {
 type content struct {
 	playbackID string
 	userID     string
+	projectID  string
 	policy     *weir.PlaybackPolicy
+}
+
+// owns reports whether a signing key is of the project of the content.
+func (c content) owns(key weir.SigningKey) bool {
+	return key.UserID == c.userID && key.ProjectID == c.projectID
 }
 
 // content returns the content with the playback id.
 func (g *Gate) content(ctx context.Context, playbackID string) (content, error) {
 	stream, err := g.store.StreamByPlaybackID(ctx, playbackID)
-	c, blocked := content{playbackID, stream.UserID, stream.PlaybackPolicy}, stream.Deleted || stream.Suspended
+	c, blocked := content{playbackID, stream.UserID, stream.ProjectID, stream.PlaybackPolicy}, stream.Deleted || stream.Suspended
 	if weir.IsNotFound(err) {
 		var asset weir.Asset
 		asset, err = g.store.AssetByPlaybackID(ctx, playbackID)
-		c, blocked = content{playbackID, asset.UserID, asset.PlaybackPolicy}, asset.Deleted
+		c, blocked = content{playbackID, asset.UserID, asset.ProjectID, asset.PlaybackPolicy}, asset.Deleted
 	}
 	if weir.IsNotFound(err) || err == nil && blocked {
 		err = errNoContent()

@@ -232,6 +232,7 @@ func TestToken(t *testing.T) {
 	h := newFixture(t)
 	key, private := h.newKey(h.ann)
 	foreign, foreignPrivate := h.newKey(h.newUser("bob"))
+	elsewhere, elsewherePrivate := h.newKey(weir.User{ID: h.ann.ID, DefaultProjectID: weir.NewID()})
 	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
 	now := time.Now()
 	good := jwt.MapClaims{"sub": s.PlaybackID, "pub": key.PublicKey, "exp": now.Add(time.Hour).Unix(), "iss": "ann", "action": "pull", "video": "none"}
@@ -289,6 +290,15 @@ func TestToken(t *testing.T) {
 		})
 	}
 	h.refused(sign(with("pub", foreign.PublicKey), jwt.SigningMethodES256, foreignPrivate), weir.NotFound, "Content not found")
+	// A key of another project of the account is a foreign one.
+	h.refused(sign(with("pub", elsewhere.PublicKey), jwt.SigningMethodES256, elsewherePrivate), weir.NotFound, "Content not found")
+	h.refused(Request{PlaybackID: s.PlaybackID, PublicKey: elsewhere.PublicKey}, weir.NotFound, "Content not found")
+	if err := h.gate.Holds(t.Context(), s.PlaybackID, elsewhere.ID); weir.KindOf(err) != weir.Denied {
+		t.Errorf("Holds with a key of another project = %v, want it refused", err)
+	}
+	if err := h.gate.Holds(t.Context(), s.PlaybackID, key.ID); err != nil {
+		t.Errorf("Holds = %v, want it allowed", err)
+	}
 
 	change := func(do func(*weir.SigningKey)) {
 		t.Helper()

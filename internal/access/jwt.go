@@ -83,7 +83,8 @@ func badToken(why string) *weir.Error {
 	return weir.Errorf(weir.Denied, "Content is gated and the token is not valid: %s", why)
 }
 
-// signingKey returns the key of the content's owner with that public key.
+// signingKey returns the key of the content's project with that public key. A key of another project
+// or account looks as if the content did not exist.
 func (g *Gate) signingKey(ctx context.Context, c content, publicKey string) (weir.SigningKey, error) {
 	if publicKey == "" {
 		return weir.SigningKey{}, weir.Errorf(weir.Denied, "Content is gated and requires a public key")
@@ -96,7 +97,7 @@ func (g *Gate) signingKey(ctx context.Context, c content, publicKey string) (wei
 		return weir.SigningKey{}, weir.Errorf(weir.Denied, "Content is gated and corresponding public key not found")
 	case len(keys) > 1:
 		return weir.SigningKey{}, weir.Errorf(weir.Refused, "Multiple signing keys found for the same public key.")
-	case keys[0].UserID != c.userID:
+	case !c.owns(keys[0]):
 		return weir.SigningKey{}, errNoContent()
 	case keys[0].Disabled || keys[0].Deleted:
 		return weir.SigningKey{}, weir.Errorf(weir.Denied, "The public key is disabled or deleted")

@@ -6,8 +6,8 @@
 // handler returns its error; only writeError turns an error into an answer and logs it.
 //
 // There is one file per resource; resource.go has what handlers share. To add an endpoint, write
-// its line in routes.go, its handler in the resource's file, and its path in openapi.yaml. A test
-// compares routes.go with openapi.yaml.
+// its line in routes.go, its handler in the resource's file, its path in openapi.yaml, and its row in
+// isolation_test.go, which says what it keeps apart between projects. Tests compare the lists.
 package api
 
 import (

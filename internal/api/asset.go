@@ -60,11 +60,12 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request, patch weir.AssetP
 			if a.Deleted {
 				return weir.ErrNotFound()
 			}
+			had := a.PlaybackPolicy
 			if err := patch.Apply(a, events.Now); err != nil {
 				return err
 			}
 			if patch.PlaybackPolicy.Set {
-				if err := checkPolicyWebhook(ctx, tx, r.caller, a.PlaybackPolicy); err != nil {
+				if err := checkPolicyWebhook(ctx, tx, a.Owner(), had, a.PlaybackPolicy); err != nil {
 					return err
 				}
 			}

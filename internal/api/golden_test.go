@@ -134,7 +134,7 @@ func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	template.once.Do(func() {
 		path := filepath.Join(t.TempDir(), "weir.db")
-		f := openFixture(t, path)
+		f := openFixture(t, "sqlite:"+path)
 		for _, name := range []string{"root", "ann", "bob"} {
 			f.addUser(t, f.server.Accounts, name)
 		}
@@ -150,16 +150,16 @@ func newFixture(t testing.TB) *fixture {
 	if err := os.WriteFile(path, template.db, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := openFixture(t, path)
+	f := openFixture(t, "sqlite:"+path)
 	f.vars = maps.Clone(template.vars)
 	t.Cleanup(f.store.Close)
 	return f
 }
 
-func openFixture(t testing.TB, path string) *fixture {
+func openFixture(t testing.TB, url string) *fixture {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, "sqlite:"+path, store.Options{Secret: fixtureSecret, NodeID: "here"})
+	st, err := store.Open(ctx, url, store.Options{Secret: fixtureSecret, NodeID: "here"})
 	if err != nil {
 		t.Fatal(err)
 	}

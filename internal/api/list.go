@@ -41,7 +41,9 @@ func queryOfUser(r *request, denied string) (store.Query, error) {
 		if user != r.caller.UserID && !r.caller.Admin {
 			return q, weir.Errorf(weir.Denied, "%s", denied)
 		}
-		q.UserID = user
+		if user != r.caller.UserID {
+			q.UserID, q.ProjectID = user, ""
+		}
 	}
 	return q, err
 }

@@ -4,20 +4,21 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"weir/internal/store"
 	"weir/internal/weir"
 )
 
-// setTargets sets the multistream targets of a stream. It creates the targets that references
-// describe, but only if all references are valid.
-func setTargets(ctx context.Context, tx *store.Tx, stream *weir.Stream, refs []weir.TargetRef, now time.Time) error {
+// setTargets sets the multistream targets of a stream, which had others before. It creates the
+// targets that references describe, but only if all references are valid.
+func setTargets(ctx context.Context, tx *store.Tx, stream *weir.Stream, had, refs []weir.TargetRef, now time.Time) error {
 	var failed error
 	known := func(id string) bool {
 		t, err := tx.Target(ctx, id)
 		failed = errors.Join(failed, ignoreNotFound(err))
-		return err == nil && t.UserID == stream.UserID
+		return err == nil && stream.Owner().MayName(t.Owner(), slices.ContainsFunc(had, func(ref weir.TargetRef) bool { return ref.ID == id }))
 	}
 	if err := stream.CheckTargets(refs, known); err != nil {
 		if failed != nil {
@@ -29,7 +30,7 @@ func setTargets(ctx context.Context, tx *store.Tx, stream *weir.Stream, refs []w
 		if ref.Spec == nil {
 			continue
 		}
-		t, err := weir.NewTarget{Name: ref.Spec.Name, URL: ref.Spec.URL}.Target(stream.UserID, now)
+		t, err := weir.NewTarget{Name: ref.Spec.Name, URL: ref.Spec.URL}.Target(stream.UserID, stream.ProjectID, now)
 		if err != nil {
 			return err
 		}
@@ -55,8 +56,8 @@ func (s *server) addStreamTarget(w http.ResponseWriter, r *request, ref weir.Tar
 	ctx := r.Context()
 	var target weir.Target
 	_, err := change(s, r, r.PathValue("id"), (*store.Tx).UpdateStream, func(tx *store.Tx, stream *weir.Stream) error {
-		refs := append(append([]weir.TargetRef{}, stream.Multistream.Targets...), ref)
-		if err := setTargets(ctx, tx, stream, refs, time.Now()); err != nil {
+		had := stream.Multistream.Targets
+		if err := setTargets(ctx, tx, stream, had, append(slices.Clone(had), ref), time.Now()); err != nil {
 			return err
 		}
 		var err error
@@ -77,25 +78,27 @@ func (s *server) removeStreamTarget(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// checkPolicyWebhook checks that the webhook of a playback policy belongs to the caller.
-func checkPolicyWebhook(ctx context.Context, tx *store.Tx, caller *weir.Caller, policy *weir.PlaybackPolicy) error {
+// checkPolicyWebhook checks that content may name the webhook of its playback policy. had is the
+// policy before.
+func checkPolicyWebhook(ctx context.Context, tx *store.Tx, owner weir.Owner, had, policy *weir.PlaybackPolicy) error {
 	if policy == nil || policy.Type != weir.PolicyWebhook {
 		return nil
 	}
 	hook, err := tx.Webhook(ctx, policy.WebhookID)
-	if weir.IsNotFound(err) || err == nil && (hook.Deleted || !caller.Owns(hook.UserID, hook.ProjectID)) {
+	if weir.IsNotFound(err) || err == nil && !owner.MayName(hook.Owner(), had != nil && had.WebhookID == hook.ID) {
 		return weir.Errorf(weir.Refused, "webhook %s not found", policy.WebhookID)
 	}
 	return err
 }
 
-// checkObjectStore returns refusal unless an object store belongs to the caller and is enabled.
-func checkObjectStore(ctx context.Context, tx *store.Tx, caller *weir.Caller, id string, refusal error) error {
+// checkObjectStore returns refusal unless content may name the object store and it is enabled. had
+// is the one it named before.
+func checkObjectStore(ctx context.Context, tx *store.Tx, owner weir.Owner, had, id string, refusal error) error {
 	if id == "" {
 		return nil
 	}
 	o, err := tx.ObjectStore(ctx, id)
-	if weir.IsNotFound(err) || err == nil && (o.Deleted || o.Disabled || !caller.Owns(o.UserID, "")) {
+	if weir.IsNotFound(err) || err == nil && (o.Disabled || !owner.MayName(o.Owner(), had == id)) {
 		return refusal
 	}
 	return err

@@ -10,7 +10,7 @@ import (
 
 // createObjectStore answers POST /object-store.
 func (s *server) createObjectStore(w http.ResponseWriter, r *request, body weir.NewObjectStore) error {
-	o, err := body.ObjectStore(r.caller.UserID, time.Now())
+	o, err := body.ObjectStore(r.caller.UserID, r.caller.ProjectID, time.Now())
 	if err != nil {
 		return err
 	}

@@ -163,10 +163,11 @@ func (s *server) contentAsset(r *request, id string) (weir.Asset, error) {
 		return weir.Asset{}, weir.ErrNotFound()
 	}
 	if !weir.IsArweaveID(id) {
-		return s.Store.AssetByCID(r.Context(), r.caller.UserID, id)
+		return s.Store.AssetByCID(r.Context(), r.caller.UserID, r.caller.ProjectID, id)
 	}
 	page, err := s.Store.Assets(r.Context(), store.Query{
-		UserID: r.caller.UserID, Where: []store.Filter{{ID: "sourceUrl", Value: "ar://" + id}}, Order: "createdAt-false", Limit: 1,
+		UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, Where: []store.Filter{{ID: "sourceUrl", Value: "ar://" + id}},
+		Order: "createdAt-false", Limit: 1,
 	})
 	if err != nil {
 		return weir.Asset{}, err

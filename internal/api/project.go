@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"weir/internal/store"
@@ -72,25 +73,40 @@ func (s *server) deleteProject(w http.ResponseWriter, r *request) error {
 	})
 }
 
-// checkEmpty returns an error if a project still has resources.
+// checkEmpty returns an error that names what a project still has.
 func checkEmpty(ctx context.Context, tx *store.Tx, p *weir.Project) error {
-	q := store.Query{UserID: p.UserID, ProjectID: p.ID, Limit: 1}
-	streams, err := tx.Streams(ctx, q)
-	if err != nil {
-		return err
+	var left []string
+	for _, kind := range []struct {
+		name string
+		any  func() (bool, error)
+	}{
+		{"streams", anyOf(ctx, p, tx.Streams)},
+		{"assets", anyOf(ctx, p, tx.Assets)},
+		{"webhooks", anyOf(ctx, p, tx.Webhooks)},
+		{"multistream targets", anyOf(ctx, p, tx.Targets)},
+		{"object stores", anyOf(ctx, p, tx.ObjectStores)},
+		{"signing keys", anyOf(ctx, p, tx.SigningKeys)},
+	} {
+		some, err := kind.any()
+		if err != nil {
+			return err
+		}
+		if some {
+			left = append(left, kind.name)
+		}
 	}
-	assets, err := tx.Assets(ctx, q)
-	if err != nil {
-		return err
-	}
-	webhooks, err := tx.Webhooks(ctx, q)
-	if err != nil {
-		return err
-	}
-	if len(streams.Items)+len(assets.Items)+len(webhooks.Items) > 0 {
-		return weir.Errorf(weir.Refused, "the project still has streams, assets or webhooks; delete them first")
+	if len(left) > 0 {
+		return weir.Errorf(weir.Refused, "the project still has %s; delete them first", strings.Join(left, ", "))
 	}
 	return nil
+}
+
+// anyOf returns a function that reports whether a list has anything of a project.
+func anyOf[T any](ctx context.Context, p *weir.Project, list func(context.Context, store.Query) (store.Page[T], error)) func() (bool, error) {
+	return func() (bool, error) {
+		page, err := list(ctx, store.Query{UserID: p.UserID, ProjectID: p.ID, Limit: 1})
+		return len(page.Items) > 0, err
+	}
 }
 
 // revokeKeys deletes all API keys of a project.

@@ -94,10 +94,10 @@ func (s *server) pull(w http.ResponseWriter, r *request, body weir.NewStream, ke
 				if !replace {
 					return nil
 				}
-				before := stream.Pull
+				before := *stream
 				invalid := body.Replace(stream, r.caller, now)
-				restart = !reflect.DeepEqual(before, stream.Pull)
-				return checkStream(ctx, tx, r.caller, body, stream, invalid, now)
+				restart = !reflect.DeepEqual(before.Pull, stream.Pull)
+				return checkStream(ctx, tx, body, &before, stream, invalid, now)
 			})
 		}
 		if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRoutesMatchDocument holds routes.go and openapi.yaml to each other: paths,
-// methods, and who may call without a credential.
+// TestRoutesMatchDocument holds routes.go and openapi.yaml to each other: paths, methods, who may
+// call without a credential, and who has to log in.
 func TestRoutesMatchDocument(t *testing.T) {
 	c := compiledContract(t)
 	s := &server{contract: c}
@@ -38,6 +38,13 @@ func TestRoutesMatchDocument(t *testing.T) {
 		}
 		if open := operation.Security != nil && len(*operation.Security) == 0; open != (r.who == everybody) {
 			t.Errorf("%s %s: open to everybody is %t in openapi.yaml and %t in routes.go", r.method, r.path, open, r.who == everybody)
+		}
+		login := false
+		if operation.Security != nil && len(*operation.Security) == 1 {
+			_, login = (*operation.Security)[0]["login"]
+		}
+		if want := r.who == people || r.who == admins; login != want {
+			t.Errorf("%s %s: needs a log-in is %t in openapi.yaml and %t in routes.go", r.method, r.path, login, want)
 		}
 	}
 }

@@ -44,29 +44,29 @@ func makeStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body wei
 		return weir.Stream{}, err
 	}
 	stream, invalid := body.Stream(caller, now)
-	if err := checkStream(ctx, tx, caller, body, &stream, invalid, now); err != nil {
+	if err := checkStream(ctx, tx, body, &weir.Stream{}, &stream, invalid, now); err != nil {
 		return stream, err
 	}
 	return stream, tx.CreateStream(ctx, &stream)
 }
 
 // checkStream checks what needs the store, in the order of the contract, and creates the targets of
-// a stream. invalid is the error of the checks that do not need the store.
-func checkStream(ctx context.Context, tx *store.Tx, caller *weir.Caller, body weir.NewStream, stream *weir.Stream, invalid error, now time.Time) error {
+// a stream, which was another before. invalid is the error of the checks that do not need the store.
+func checkStream(ctx context.Context, tx *store.Tx, body weir.NewStream, before, stream *weir.Stream, invalid error, now time.Time) error {
 	notFound := weir.Errorf(weir.Refused, "object store %s not found or disabled", body.ObjectStoreID)
-	if err := checkObjectStore(ctx, tx, caller, body.ObjectStoreID, notFound); err != nil {
+	if err := checkObjectStore(ctx, tx, stream.Owner(), before.ObjectStoreID, body.ObjectStoreID, notFound); err != nil {
 		return err
 	}
 	if invalid != nil {
 		return invalid
 	}
-	if err := checkPolicyWebhook(ctx, tx, caller, stream.PlaybackPolicy); err != nil {
+	if err := checkPolicyWebhook(ctx, tx, stream.Owner(), before.PlaybackPolicy, stream.PlaybackPolicy); err != nil {
 		return err
 	}
 	if body.Multistream == nil {
 		return nil
 	}
-	return setTargets(ctx, tx, stream, body.Multistream.Targets, now)
+	return setTargets(ctx, tx, stream, before.Multistream.Targets, body.Multistream.Targets, now)
 }
 
 // listStreams answers GET /stream.
@@ -192,18 +192,19 @@ func (s *server) changeStream(w http.ResponseWriter, r *request, do func(tx *sto
 func (s *server) patchStream(w http.ResponseWriter, r *request, patch weir.StreamPatch) error {
 	ctx := r.Context()
 	return s.changeStream(w, r, func(tx *store.Tx, stream *weir.Stream) error {
+		had := stream.PlaybackPolicy
 		if err := patch.Apply(stream); err != nil {
 			return err
 		}
 		if patch.PlaybackPolicy.Set {
-			if err := checkPolicyWebhook(ctx, tx, r.caller, stream.PlaybackPolicy); err != nil {
+			if err := checkPolicyWebhook(ctx, tx, stream.Owner(), had, stream.PlaybackPolicy); err != nil {
 				return err
 			}
 		}
 		if patch.Multistream == nil {
 			return nil
 		}
-		return setTargets(ctx, tx, stream, patch.Multistream.Targets, time.Now())
+		return setTargets(ctx, tx, stream, stream.Multistream.Targets, patch.Multistream.Targets, time.Now())
 	})
 }
 

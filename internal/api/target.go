@@ -10,7 +10,7 @@ import (
 
 // createTarget answers POST /multistream/target.
 func (s *server) createTarget(w http.ResponseWriter, r *request, body weir.NewTarget) error {
-	target, err := body.Target(r.caller.UserID, time.Now())
+	target, err := body.Target(r.caller.UserID, r.caller.ProjectID, time.Now())
 	if err != nil {
 		return err
 	}

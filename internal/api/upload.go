@@ -77,10 +77,10 @@ func repeated(ctx context.Context, tx *store.Tx, asset weir.Asset, task weir.Tas
 // createAsset writes an asset and the task that makes it, after the checks that need the store.
 func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Caller, asset *weir.Asset, task *weir.Task, now time.Time) error {
 	notOwned := weir.Errorf(weir.Denied, "the provided object store is not owned by user")
-	if err := checkObjectStore(ctx, tx, caller, asset.ObjectStoreID, notOwned); err != nil {
+	if err := checkObjectStore(ctx, tx, asset.Owner(), "", asset.ObjectStoreID, notOwned); err != nil {
 		return err
 	}
-	if err := checkPolicyWebhook(ctx, tx, caller, asset.PlaybackPolicy); err != nil {
+	if err := checkPolicyWebhook(ctx, tx, asset.Owner(), nil, asset.PlaybackPolicy); err != nil {
 		return err
 	}
 	if err := s.checkPending(ctx, tx, caller); err != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"time"
@@ -19,12 +20,16 @@ func showWebhook(h weir.Webhook) webhookAnswer {
 	return webhookAnswer{Webhook: h, URL: h.URL.Reveal()}
 }
 
-// checkWebhookStream checks that the stream of a webhook, if it has one, belongs to the caller.
-func checkWebhookStream(tx *store.Tx, r *request, id string) error {
-	if id == "" {
+// checkWebhookStream checks that a webhook may name its stream, if it has one. had is the id of the
+// stream before.
+func checkWebhookStream(ctx context.Context, tx *store.Tx, hook *weir.Webhook, had string) error {
+	if hook.StreamID == "" {
 		return nil
 	}
-	_, err := get(r, tx.Stream, id)
+	stream, err := tx.Stream(ctx, hook.StreamID)
+	if err == nil && !hook.Owner().MayName(stream.Owner(), had == stream.ID) {
+		err = weir.ErrNotFound()
+	}
 	return notFoundAs(err, "stream not found")
 }
 
@@ -36,7 +41,7 @@ func (s *server) createWebhook(w http.ResponseWriter, r *request, body weir.Webh
 	}
 	ctx := r.Context()
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
-		if err := checkWebhookStream(tx, r, hook.StreamID); err != nil {
+		if err := checkWebhookStream(ctx, tx, &hook, ""); err != nil {
 			return err
 		}
 		if err := tx.CheckQuota(ctx, hook.UserID, weir.Webhooks, 1); err != nil {
@@ -75,10 +80,11 @@ func (s *server) listSubscribed(w http.ResponseWriter, r *request) error {
 // putWebhook answers PUT /webhook/{id}. It ignores an id in the body.
 func (s *server) putWebhook(w http.ResponseWriter, r *request, body weir.WebhookBody) error {
 	hook, err := change(s, r, r.PathValue("id"), (*store.Tx).UpdateWebhook, func(tx *store.Tx, hook *weir.Webhook) error {
+		had := hook.StreamID
 		if err := body.Replace(hook); err != nil {
 			return err
 		}
-		return checkWebhookStream(tx, r, hook.StreamID)
+		return checkWebhookStream(r.Context(), tx, hook, had)
 	})
 	if err != nil {
 		return err
@@ -93,13 +99,14 @@ func (s *server) patchWebhook(w http.ResponseWriter, r *request, patch weir.Webh
 		return notFoundAs(err, "webhook not found") // unlike the stream that the body may name
 	}
 	_, err := change(s, r, id, (*store.Tx).UpdateWebhook, func(tx *store.Tx, hook *weir.Webhook) error {
+		had := hook.StreamID
 		if err := patch.Apply(hook); err != nil {
 			return err
 		}
 		if patch.StreamID == nil {
 			return nil
 		}
-		return checkWebhookStream(tx, r, hook.StreamID)
+		return checkWebhookStream(r.Context(), tx, hook, had)
 	})
 	return noContent(w, err)
 }

@@ -25,22 +25,48 @@ import (
 type doctorCmd struct{}
 
 func (doctorCmd) Run(ctx context.Context, cfg *config.Config) error {
-	healthy, err := report(os.Stdout, examine(ctx, cfg, reachDatabase))
+	healthy, err := report(os.Stdout, examine(ctx, cfg, examineDatabase))
 	if err == nil && !healthy {
 		err = errors.New("something that weir needs is missing")
 	}
 	return err
 }
 
-// reachDatabase returns an error if the database does not answer. The first start creates that of
-// SQLite.
-func reachDatabase(ctx context.Context, cfg *config.Config) error {
+// examineDatabase reports what the operator should know of the rows, or returns an error if the
+// database does not answer. The first start creates that of SQLite.
+func examineDatabase(ctx context.Context, cfg *config.Config) (findings []finding, err error) {
 	if path, ok := cfg.SQLite(); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return nil
+			return nil, nil
 		}
 	}
-	return withStore(ctx, cfg, func(st *store.Store) error { return st.Ping(ctx) })
+	err = withStore(ctx, cfg, func(st *store.Store) error {
+		if err := st.Ping(ctx); err != nil {
+			return err
+		}
+		findings, err = examineReferences(ctx, st)
+		return err
+	})
+	return findings, err
+}
+
+// maxReferences is how many references that cross projects are listed.
+const maxReferences = 100
+
+// examineReferences lists the references that cross projects. They work, but can't be made anew.
+func examineReferences(ctx context.Context, st *store.Store) ([]finding, error) {
+	const what = "projects"
+	found, err := st.CrossReferences(ctx, maxReferences+1)
+	var findings []finding
+	for i, c := range found {
+		if i == maxReferences {
+			return append(findings, finding{what, stateNote, "and more; change these first"}), err
+		}
+		findings = append(findings, finding{what, stateNote, fmt.Sprintf(
+			"%s %s names %s %s of another project, which works but can't be made anew; make one in its own project", c.From, c.FromID, c.To, c.ToID,
+		)})
+	}
+	return findings, err
 }
 
 // state is the severity of a finding.
@@ -60,7 +86,7 @@ type finding struct {
 }
 
 // examine checks everything that weir needs on this machine, and changes nothing.
-func examine(ctx context.Context, cfg *config.Config, reach func(context.Context, *config.Config) error) []finding {
+func examine(ctx context.Context, cfg *config.Config, database func(context.Context, *config.Config) ([]finding, error)) []finding {
 	findings := []finding{
 		examineProgram(ctx, "ffmpeg"),
 		examineProgram(ctx, "ffprobe"),
@@ -69,10 +95,11 @@ func examine(ctx context.Context, cfg *config.Config, reach func(context.Context
 		examineSecret(cfg),
 		{"database", stateOK, "answers"},
 	}
-	if err := reach(ctx, cfg); err != nil {
+	rows, err := database(ctx, cfg)
+	if err != nil {
 		findings[len(findings)-1] = finding{"database", stateMissing, err.Error()}
 	}
-	findings = append(findings, examineMediaSpace(cfg)...)
+	findings = append(append(findings, rows...), examineMediaSpace(cfg)...)
 	if _, err := server.TLSConfig(cfg); err != nil {
 		findings = append(findings, finding{"certificate", stateMissing, err.Error()})
 	}

@@ -11,9 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/config"
 	"weir/internal/ffmpeg"
+	"weir/internal/store"
+	"weir/internal/store/storetest"
+	"weir/internal/weir"
 )
 
 // program writes a shell script that can be found in PATH under the name.
@@ -37,7 +41,7 @@ func TestExamineHealthy(t *testing.T) {
 	program(t, bin, "ffprobe", "echo ffprobe version 5.1.6-0 Copyright")
 	t.Setenv("PATH", bin)
 	cfg := &config.Config{Data: data, Database: "sqlite:x", SecretFile: filepath.Join(data, "secret"), HTTP: "127.0.0.1:0", Ops: "127.0.0.1:0"}
-	findings := examine(t.Context(), cfg, func(context.Context, *config.Config) error { return nil })
+	findings := examine(t.Context(), cfg, func(context.Context, *config.Config) ([]finding, error) { return nil, nil })
 
 	var out bytes.Buffer
 	healthy, err := report(&out, findings)
@@ -105,7 +109,7 @@ func TestExamineFindsWhatIsMissing(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			cfg := good()
 			tt.change(t, cfg)
-			for _, f := range examine(t.Context(), cfg, func(context.Context, *config.Config) error { return errors.New("no answer") }) {
+			for _, f := range examine(t.Context(), cfg, func(context.Context, *config.Config) ([]finding, error) { return nil, errors.New("no answer") }) {
 				if f.what == tt.what {
 					if f.state != tt.state || !strings.Contains(f.detail, tt.details) {
 						t.Errorf("found %+v, want state %s and %q", f, tt.state, tt.details)
@@ -176,6 +180,50 @@ func TestRunningWeirIsRecognised(t *testing.T) {
 		e := endpoint{setting: "http", addr: tt.server.Listener.Addr().String(), secure: tt.secure, isWeir: tt.isWeir}
 		if f := e.examine(t.Context()); f.state != tt.want {
 			t.Errorf("at %s: %+v, want %s", tt.server.URL, f, tt.want)
+		}
+	}
+}
+
+func TestExamineReferences(t *testing.T) {
+	ctx, options := t.Context(), store.Options{Secret: bytes.Repeat([]byte{7}, 32)}
+	st, err := store.Open(ctx, storetest.SQLite(t, store.Open, options), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	add := func(n int) {
+		t.Helper()
+		if err := st.Tx(ctx, func(tx *store.Tx) error {
+			for range n {
+				target, err := weir.NewTarget{URL: "rtmp://example.com/app/hunter2"}.Target("u", "one", time.Now())
+				if err != nil {
+					return err
+				}
+				stream, err := weir.NewStream{Name: "a"}.Stream(&weir.Caller{UserID: "u", ProjectID: "other"}, time.Now())
+				if err != nil {
+					return err
+				}
+				stream.Multistream.Targets = []weir.TargetRef{{ID: target.ID, Profile: weir.SourceProfile}}
+				if err := errors.Join(tx.CreateTarget(ctx, &target), tx.CreateStream(ctx, &stream)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		add, want int
+		text      string
+	}{{0, 0, ""}, {1, 1, " of another project"}, {maxReferences, maxReferences + 1, "and more"}} {
+		add(tt.add)
+		findings, err := examineReferences(ctx, st)
+		if err != nil || len(findings) != tt.want {
+			t.Fatalf("%d findings, %v; want %d", len(findings), err, tt.want)
+		}
+		if n := len(findings); n > 0 && (findings[n-1].state != stateNote || !strings.Contains(findings[n-1].detail, tt.text)) {
+			t.Errorf("found %+v, want a note with %q", findings[n-1], tt.text)
 		}
 	}
 }

@@ -294,7 +294,7 @@ func (s *testHub) sessionID() string {
 
 // target adds a target to a stream.
 func (s *testHub) target(tx *store.Tx, stream *weir.Stream, url string, videoOnly bool) (weir.Target, error) {
-	target, err := weir.NewTarget{URL: url, Name: "x"}.Target(stream.UserID, time.Now())
+	target, err := weir.NewTarget{URL: url, Name: "x"}.Target(stream.UserID, stream.ProjectID, time.Now())
 	if err != nil {
 		return target, err
 	}

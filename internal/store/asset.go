@@ -98,9 +98,9 @@ func (q *queries) AssetByPlaybackID(ctx context.Context, playbackID string) (wei
 	return first(assets.where(ctx, q, "playback_id = $1", playbackID))
 }
 
-// AssetByCID returns a user's asset with that id on IPFS.
-func (q *queries) AssetByCID(ctx context.Context, userID, cid string) (weir.Asset, error) {
-	return first(assets.where(ctx, q, "cid = $1 AND user_id = $2 AND deleted = $3 ORDER BY created_at", cid, userID, false))
+// AssetByCID returns the asset of a project with that id on IPFS.
+func (q *queries) AssetByCID(ctx context.Context, userID, projectID, cid string) (weir.Asset, error) {
+	return first(assets.where(ctx, q, "cid = $1 AND user_id = $2 AND project_id = $3 AND deleted = $4 ORDER BY created_at", cid, userID, projectID, false))
 }
 
 // RecordingAssets returns the recordings of sessions, by the id that both share.

@@ -129,11 +129,13 @@ func TestAssetFilters(t *testing.T) {
 				t.Errorf("filter %v: %+v, %v; want %s", tt.filter, page.Items, err, tt.want)
 			}
 		}
-		if a, err := st.AssetByCID(t.Context(), "u1", "bafz"); err != nil || a.ID != stored.ID {
+		if a, err := st.AssetByCID(t.Context(), "u1", "p1", "bafz"); err != nil || a.ID != stored.ID {
 			t.Errorf("AssetByCID = %q, %v; want %q", a.ID, err, stored.ID)
 		}
-		if _, err := st.AssetByCID(t.Context(), "u2", "bafz"); weir.KindOf(err) != weir.NotFound {
-			t.Errorf("AssetByCID of another user: %v, want not found", err)
+		for _, other := range [][2]string{{"u2", "p1"}, {"u1", "p2"}} {
+			if _, err := st.AssetByCID(t.Context(), other[0], other[1], "bafz"); weir.KindOf(err) != weir.NotFound {
+				t.Errorf("AssetByCID of user %s, project %s: %v, want not found", other[0], other[1], err)
+			}
 		}
 	})
 }

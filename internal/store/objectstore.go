@@ -6,14 +6,21 @@ import (
 	"weir/internal/weir"
 )
 
+type objectStoreHidden struct {
+	Deleted   bool   `json:"deleted,omitempty"`
+	ProjectID string `json:"projectId,omitempty"`
+}
+
 var objectStores = table[weir.ObjectStore]{
 	name:    "object_store",
 	deleted: true,
+	project: true,
 	order:   "id-false",
 	columns: func(q *queries, o *weir.ObjectStore) []column {
 		return []column{
 			{"id", o.ID},
 			{"user_id", o.UserID},
+			{"project_id", o.ProjectID},
 			{"deleted", o.Deleted},
 			{"created_at", int64(o.CreatedAt)},
 			{"name", o.Name},
@@ -25,12 +32,15 @@ var objectStores = table[weir.ObjectStore]{
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name", textField}, "url": {"url_lookup", secretField},
 		"publicUrl": {"public_url", textField}, "disabled": {"disabled", boolField}, "createdAt": {"created_at", numberField},
-		"userId": {"user_id", textField}, "user.email": {"user_id", emailField},
+		"userId": {"user_id", textField}, "user.email": {"user_id", emailField}, "projectId": {"project_id", textField},
 	},
 	secrets: func(o *weir.ObjectStore) any { return &urlSecret{o.URL.Reveal()} },
 	restore: func(o *weir.ObjectStore, secrets any) { o.URL = weir.Secret(secrets.(*urlSecret).URL) },
-	hidden:  func(o *weir.ObjectStore) any { return &deletedMark{o.Deleted} },
-	unhide:  func(o *weir.ObjectStore, hidden any) { o.Deleted = hidden.(*deletedMark).Deleted },
+	hidden:  func(o *weir.ObjectStore) any { return &objectStoreHidden{o.Deleted, o.ProjectID} },
+	unhide: func(o *weir.ObjectStore, hidden any) {
+		h := hidden.(*objectStoreHidden)
+		o.Deleted, o.ProjectID = h.Deleted, h.ProjectID
+	},
 }
 
 // ObjectStore returns the object store with the id, also one that was deleted.

@@ -12,7 +12,7 @@ import (
 func TestObjectStore(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
-		o, err := weir.NewObjectStore{Name: "mine", URL: "s3+https://key:hunter2@s3.example.com/bucket", PublicURL: "https://cdn.example.com"}.ObjectStore("u1", time.Now())
+		o, err := weir.NewObjectStore{Name: "mine", URL: "s3+https://key:hunter2@s3.example.com/bucket", PublicURL: "https://cdn.example.com"}.ObjectStore("u1", "p1", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ func TestPush(t *testing.T) {
 		stream, other := liveStream(t, st, false), liveStream(t, st, false)
 		var targets []weir.Target
 		for _, n := range []weir.NewTarget{{URL: "rtmp://a.example/live/hunter2"}, {URL: "srt://b.example:99", Disabled: true}} {
-			target, err := n.Target(stream.UserID, now)
+			target, err := n.Target(stream.UserID, stream.ProjectID, now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,7 +113,7 @@ func TestEmitPush(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
 		stream := liveStream(t, st, false)
-		target, err := weir.NewTarget{URL: "rtmp://a.example/live/hunter2", Name: "there"}.Target(stream.UserID, time.Now())
+		target, err := weir.NewTarget{URL: "rtmp://a.example/live/hunter2", Name: "there"}.Target(stream.UserID, stream.ProjectID, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,13 +10,19 @@ type urlSecret struct {
 	URL string `json:"url"`
 }
 
+type targetHidden struct {
+	ProjectID string `json:"projectId,omitempty"`
+}
+
 var targets = table[weir.Target]{
-	name:  "target",
-	order: "id-false",
+	name:    "target",
+	project: true,
+	order:   "id-false",
 	columns: func(q *queries, t *weir.Target) []column {
 		return []column{
 			{"id", t.ID},
 			{"user_id", t.UserID},
+			{"project_id", t.ProjectID},
 			{"created_at", int64(t.CreatedAt)},
 			{"name", t.Name},
 			{"disabled", t.Disabled},
@@ -26,10 +32,12 @@ var targets = table[weir.Target]{
 	fields: map[string]field{
 		"id": {"id", textField}, "name": {"name", textField}, "url": {"url_lookup", secretField},
 		"disabled": {"disabled", boolField}, "createdAt": {"created_at", numberField}, "userId": {"user_id", textField},
-		"user.email": {"user_id", emailField},
+		"user.email": {"user_id", emailField}, "projectId": {"project_id", textField},
 	},
 	secrets: func(t *weir.Target) any { return &urlSecret{t.URL.Reveal()} },
 	restore: func(t *weir.Target, secrets any) { t.URL = weir.Secret(secrets.(*urlSecret).URL) },
+	hidden:  func(t *weir.Target) any { return &targetHidden{t.ProjectID} },
+	unhide:  func(t *weir.Target, hidden any) { t.ProjectID = hidden.(*targetHidden).ProjectID },
 }
 
 // Target returns the target with the id.

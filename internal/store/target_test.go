@@ -13,11 +13,11 @@ import (
 func TestTarget(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		ctx := t.Context()
-		target, err := weir.NewTarget{URL: "rtmp://example.com/live/hunter2"}.Target("u1", time.Now())
+		target, err := weir.NewTarget{URL: "rtmp://example.com/live/hunter2"}.Target("u1", "p1", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := weir.NewTarget{URL: "rtmp://example.com/live/other", Disabled: true}.Target("u1", time.Now())
+		other, err := weir.NewTarget{URL: "rtmp://example.com/live/other", Disabled: true}.Target("u1", "p1", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

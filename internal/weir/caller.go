@@ -35,13 +35,20 @@ type Owner struct {
 	Deleted   bool   // the resource is marked as deleted
 }
 
+// MayName reports whether a resource of o may name one of another owner: only within one project,
+// whoever asks. had says that it names it already: references that cross projects are from a time
+// when weir did not look at the project, and may stay.
+func (o Owner) MayName(other Owner, had bool) bool {
+	return !other.Deleted && o.UserID == other.UserID && (other.ProjectID == "" || o.ProjectID == other.ProjectID || had)
+}
+
 func (a Asset) Owner() Owner       { return Owner{a.UserID, a.ProjectID, a.Deleted} }
-func (o ObjectStore) Owner() Owner { return Owner{o.UserID, "", o.Deleted} }
+func (o ObjectStore) Owner() Owner { return Owner{o.UserID, o.ProjectID, o.Deleted} }
 func (p Project) Owner() Owner     { return Owner{p.UserID, "", p.Deleted} }
 func (s Session) Owner() Owner     { return Owner{s.UserID, s.ProjectID, s.Deleted} }
 func (k SigningKey) Owner() Owner  { return Owner{k.UserID, k.ProjectID, k.Deleted} }
 func (s Stream) Owner() Owner      { return Owner{s.UserID, s.ProjectID, s.Deleted} }
-func (t Target) Owner() Owner      { return Owner{t.UserID, "", false} }
+func (t Target) Owner() Owner      { return Owner{t.UserID, t.ProjectID, false} }
 func (t Task) Owner() Owner        { return Owner{t.UserID, t.ProjectID, false} }
 func (t Token) Owner() Owner       { return Owner{t.UserID, "", false} }
 func (w Webhook) Owner() Owner     { return Owner{w.UserID, w.ProjectID, w.Deleted} }

@@ -14,8 +14,10 @@ type NewObjectStore struct {
 }
 
 // ObjectStore returns the object store that the body describes.
-func (n NewObjectStore) ObjectStore(userID string, now time.Time) (ObjectStore, error) {
-	o := ObjectStore{ID: NewID(), UserID: userID, Name: n.Name, PublicURL: n.PublicURL, CreatedAt: At(now), URL: Secret(n.URL)}
+func (n NewObjectStore) ObjectStore(userID, projectID string, now time.Time) (ObjectStore, error) {
+	o := ObjectStore{
+		ID: NewID(), UserID: userID, ProjectID: projectID, Name: n.Name, PublicURL: n.PublicURL, CreatedAt: At(now), URL: Secret(n.URL),
+	}
 	return o, o.validate()
 }
 

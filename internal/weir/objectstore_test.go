@@ -21,7 +21,7 @@ func TestNewObjectStore(t *testing.T) {
 		{"s3://key:hunter2@eu-west-1/bucket", "cdn.example.com", "publicUrl: write it as"},
 		{"s3://key:hunter2@eu-west-1/bucket", "ftp://cdn.example.com", "publicUrl: write it as"},
 	} {
-		_, err := NewObjectStore{URL: tt.url, PublicURL: tt.public}.ObjectStore("u", time.Now())
+		_, err := NewObjectStore{URL: tt.url, PublicURL: tt.public}.ObjectStore("u", "p", time.Now())
 		switch {
 		case tt.err == "" && err != nil:
 			t.Errorf("%s, %s: %v", tt.url, tt.public, err)
@@ -34,7 +34,7 @@ func TestNewObjectStore(t *testing.T) {
 }
 
 func TestObjectStorePatch(t *testing.T) {
-	o, err := NewObjectStore{Name: "a", URL: "s3://k:s@region/bucket"}.ObjectStore("u", time.Now())
+	o, err := NewObjectStore{Name: "a", URL: "s3://k:s@region/bucket"}.ObjectStore("u", "p", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

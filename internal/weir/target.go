@@ -12,6 +12,7 @@ type Target struct {
 	Name      string `json:"name"`
 	Disabled  bool   `json:"disabled"`
 	CreatedAt Millis `json:"createdAt"`
+	ProjectID string `json:"-"` // not shown: the original API has no such member
 
 	URL Secret `json:"-"` // has the platform's stream key in it
 }
@@ -24,7 +25,7 @@ type NewTarget struct {
 }
 
 // Target returns the target that the body describes.
-func (n NewTarget) Target(userID string, now time.Time) (Target, error) {
+func (n NewTarget) Target(userID, projectID string, now time.Time) (Target, error) {
 	host, err := targetHost(n.URL)
 	if err != nil {
 		return Target{}, err
@@ -32,7 +33,9 @@ func (n NewTarget) Target(userID string, now time.Time) (Target, error) {
 	if n.Name == "" {
 		n.Name = host
 	}
-	return Target{ID: NewID(), UserID: userID, Name: n.Name, URL: Secret(n.URL), Disabled: n.Disabled, CreatedAt: At(now)}, nil
+	return Target{
+		ID: NewID(), UserID: userID, ProjectID: projectID, Name: n.Name, URL: Secret(n.URL), Disabled: n.Disabled, CreatedAt: At(now),
+	}, nil
 }
 
 // TargetPatch is the body that changes a target. Empty strings change nothing.

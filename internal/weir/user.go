@@ -113,6 +113,7 @@ type ObjectStore struct {
 	PublicURL string `json:"publicUrl,omitempty"`
 	Disabled  bool   `json:"disabled"`
 	CreatedAt Millis `json:"createdAt"`
+	ProjectID string `json:"-"` // not shown: the original API has no such member
 	Deleted   bool   `json:"-"`
 
 	URL Secret `json:"-"` // has the bucket's credentials in it

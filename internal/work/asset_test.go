@@ -272,7 +272,7 @@ func TestEncryptedAsset(t *testing.T) {
 func TestObjectStore(t *testing.T) {
 	n := newFixture(t).node(t, "a")
 	bucket, server, caller := s3test.Start(t), serve(t, plainClip(t)), n.account(t, "ann")
-	o, err := weir.NewObjectStore{URL: bucket.URL(), PublicURL: "https://cdn.example/v"}.ObjectStore(caller.UserID, time.Now())
+	o, err := weir.NewObjectStore{URL: bucket.URL(), PublicURL: "https://cdn.example/v"}.ObjectStore(caller.UserID, caller.ProjectID, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
