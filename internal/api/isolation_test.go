@@ -176,6 +176,7 @@ var isolation = map[string]row{
 	"PATCH /api/user/{id}/disabled":       forAdmins(),
 	"GET /api/user/me":                    {listed(user).inAccount()},
 	"GET /api/user/{id}":                  {named(user).inAccount().refusedWith(403)},
+	"GET /api/user/quota":                 {named(user).as("userId").asking("userId=${id}").inAccount().refusedWith(403).withoutID()},
 	"GET /api/user/usage":                 {named(user).as("userId").asking("fromTime=1&toTime=2&userId=${id}").inAccount().refusedWith(403).withoutID()},
 
 	// People see the API keys and the projects of all their projects.

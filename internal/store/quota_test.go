@@ -71,7 +71,7 @@ func TestUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target, err := weir.NewTarget{URL: "rtmp://example.com/live/a"}.Target(u.ID, now)
+		target, err := weir.NewTarget{URL: "rtmp://example.com/live/a"}.Target(u.ID, u.DefaultProjectID, now)
 		if err != nil {
 			t.Fatal(err)
 		}
