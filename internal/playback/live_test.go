@@ -557,7 +557,7 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 	}
 
 	// Another node, or this one after a restart, knows it from the store.
-	v := &visit{Request: request("ann's browser"), id: s.PlaybackID, title: title}
+	v := &visit{Request: request("ann's Firefox/1"), id: s.PlaybackID, title: title}
 	second := time.Second
 	h.server.views.note(&title.content, h.server.viewer(v), &second, now.Add(27*time.Minute))
 	if err := h.server.views.save(t.Context(), h.store, now.Add(27*time.Minute)); err != nil {
@@ -572,10 +572,10 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{"bob's browser", 30 * time.Minute, false},
-		{"ann's browser", 30 * time.Minute, true},
-		{"bob's browser", 31 * time.Minute, true}, // it is in use again, whoever uses it
-		{"ann's browser", 42 * time.Minute, false},
+		{"bob's Chrome/1", 30 * time.Minute, false},
+		{"ann's Firefox/2", 30 * time.Minute, true},
+		{"bob's Chrome/1", 31 * time.Minute, true}, // it is in use again, whoever uses it
+		{"ann's Firefox/2", 42 * time.Minute, false},
 	} {
 		if got := holds(another, used, tt.agent, tt.after); got != tt.want {
 			t.Errorf("on another node after %s: holds = %v for %s, want %v", tt.after, got, tt.agent, tt.want)
@@ -640,6 +640,7 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 		h.server.admissions.mu.Lock()
 		defer h.server.admissions.mu.Unlock()
 		clear(h.server.admissions.till)
+		clear(h.server.admissions.refused)
 	}
 	over() // the interval is, or it is another node
 	answers("when it is asked again", http.StatusOK)
@@ -650,7 +651,11 @@ func TestLiveWebhookIsAskedAgain(t *testing.T) {
 	answers("within the interval", http.StatusOK)
 	over()
 	answers("when it says no", http.StatusForbidden)
+	if n := asked.Load(); n != 3 {
+		t.Errorf("the webhook was asked %d times, the last time about a viewer whom it had refused", n)
+	}
 	friendly.Store(true)
+	over()
 	answers("when it says yes again", http.StatusOK)
 
 	long := strings.Repeat("k", maxAccessKey+1)
