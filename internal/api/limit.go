@@ -9,17 +9,22 @@ import (
 	"weir/internal/weir"
 )
 
-// limiter bounds the rate of requests of a key, or of an address without a key, and the rate of
-// wrong keys of an address.
+// limiter bounds the rate of requests of a key, or of an address without a key, the rate of wrong
+// keys of an address, and that of viewers whom the gate refuses.
 type limiter struct {
 	perSecond   int
 	asks, wrong weir.Buckets[string]
+	refused     weir.Buckets[netip.Prefix]
 }
 
 const (
 	// An address may send so many wrong keys at once, and then so many a second.
 	wrongAtOnce    = 100
 	wrongPerSecond = 10
+	// The gate may refuse so many viewers at once, and then so many a second, of one network: it is
+	// a media server that asks for all of its viewers.
+	refusedAtOnce    = 1000
+	refusedPerSecond = 50
 	// maxCounted is the maximum number of keys, or addresses, that are counted at once.
 	maxCounted = 100_000
 )
@@ -29,6 +34,7 @@ func newLimiter(perSecond int) *limiter {
 		perSecond: perSecond,
 		asks:      weir.Buckets[string]{AtOnce: perSecond, PerSecond: float64(perSecond), Max: maxCounted},
 		wrong:     weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
+		refused:   weir.Buckets[netip.Prefix]{AtOnce: refusedAtOnce, PerSecond: refusedPerSecond, Max: maxCounted},
 	}
 }
 
