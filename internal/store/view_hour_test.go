@@ -62,8 +62,16 @@ func TestRollUpKeepsFigures(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		seedOldViews(t, st)
 		queries := []ViewQuery{
-			{}, {UserID: "u1"}, {UserID: "u1", ProjectID: "p2"}, {PlaybackID: "pb1"}, {StreamID: "stream0"}, {CreatorID: "c1"}, {ContentID: "bafy"},
-			{From: weir.At(day.Add(30 * time.Hour))}, {To: weir.At(day.Add(40 * time.Hour))}, {From: weir.At(day.Add(24 * time.Hour)), To: weir.At(day.Add(25 * time.Hour)), UserID: "u0"},
+			{},
+			{UserID: "u1"},
+			{UserID: "u1", ProjectID: "p2"},
+			{PlaybackID: "pb1"},
+			{StreamID: "stream0"},
+			{CreatorID: "c1"},
+			{ContentID: "bafy"},
+			{From: weir.At(day.Add(30 * time.Hour))},
+			{To: weir.At(day.Add(40 * time.Hour))},
+			{From: weir.At(day.Add(24 * time.Hour)), To: weir.At(day.Add(25 * time.Hour)), UserID: "u0"},
 			{By: []string{"os", "browser", "creatorId"}, Step: weir.StepWeek},
 		}
 		for _, step := range []weir.TimeStep{weir.StepHour, weir.StepDay, weir.StepWeek, weir.StepMonth, weir.StepYear} {
