@@ -239,6 +239,7 @@ func (c *constantSource) Import(name string) (*types.Package, error) {
 var tolerances = strings.Fields(`
 	access.maxRefresh
 	blob.maxPut blob.maxReason blob.maxRetryAfter
+	cli.maxReferences
 	cmaf.maxTime
 	contract.maxExponent
 	ffmpeg.maxSpeed ffmpeg.maxTime

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"weir/internal/store"
@@ -30,11 +31,25 @@ type Gate struct {
 	store *store.Store
 	hooks *webhook.Sender
 	log   *slog.Logger
+
+	logging  weir.Buckets[string] // lines in the logs of access webhooks, by webhook
+	unlogged atomic.Int64
 }
+
+// Stats are the counts of a Gate.
+type Stats struct {
+	Unlogged int64 // questions that were left out of the log of their access webhook
+}
+
+// Stats returns the current counts.
+func (g *Gate) Stats() Stats { return Stats{Unlogged: g.unlogged.Load()} }
 
 // New returns a Gate that asks access webhooks through hooks.
 func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
-	return &Gate{store: st, hooks: hooks, log: log}
+	return &Gate{
+		store: st, hooks: hooks, log: log,
+		logging: weir.Buckets[string]{AtOnce: logAtOnce, PerSecond: logPerSecond, Max: maxLogging},
+	}
 }
 
 // Request is the request of a viewer to play.
@@ -58,6 +73,7 @@ type Decision struct {
 	KeyID           string    // the signing key of the viewer's token; "" = there was none
 	Expires         time.Time // when the viewer's token does; zero = there was none
 	ViewerLimit     int       // how many may watch the owner's content at once
+	Unlimited       bool      // more than ViewerLimit may watch
 	RefreshInterval time.Duration
 }
 
@@ -78,10 +94,7 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	d := Decision{UserID: owner.ID, ViewerLimit: weir.DefaultViewerLimit}
-	if owner.ViewerLimit != nil {
-		d.ViewerLimit = *owner.ViewerLimit
-	}
+	d := terms(owner)
 	if !c.policy.AllowsOrigin(Origin(r.Headers)) {
 		return Decision{}, weir.Errorf(weir.Denied, "Content is gated and origin not in allowed origins")
 	}
@@ -103,21 +116,37 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	return d, err
 }
 
+// terms returns the terms of an account for all viewers. An administrator's account has a limit of
+// viewers only if it was given one.
+func terms(owner weir.User) Decision {
+	if owner.ViewerLimit != nil {
+		return Decision{UserID: owner.ID, ViewerLimit: *owner.ViewerLimit}
+	}
+	return Decision{UserID: owner.ID, ViewerLimit: weir.DefaultViewerLimit, Unlimited: owner.Admin}
+}
+
 // Holds returns nil while an earlier decision is still valid: neither the content, nor its owner,
-// nor the signing key of the viewer's token has been blocked since.
-func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) error {
+// nor the signing key of the viewer's token has been blocked since. The decision has the terms that
+// do not depend on the policy.
+func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) (Decision, error) {
 	c, err := g.content(ctx, playbackID)
 	if err != nil {
-		return err
+		return Decision{}, err
 	}
-	if _, err := g.owner(ctx, c); err != nil || keyID == "" {
-		return err
+	owner, err := g.owner(ctx, c)
+	if err != nil {
+		return Decision{}, err
 	}
-	key, err := g.store.SigningKey(ctx, keyID)
-	if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted || !c.owns(key)) {
-		err = badToken("its signing key was revoked")
+	if keyID != "" {
+		key, err := g.store.SigningKey(ctx, keyID)
+		if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted || !c.owns(key)) {
+			err = badToken("its signing key was revoked")
+		}
+		if err != nil {
+			return Decision{}, err
+		}
 	}
-	return err
+	return terms(owner), nil
 }
 
 // content is the stream or the asset that is played.

@@ -19,6 +19,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -182,8 +183,28 @@ func TestPublic(t *testing.T) {
 		})
 		if !tt.ok {
 			h.refused(r, weir.NotFound, "Content not found")
-		} else if d := h.allowed(r); d.ViewerLimit != limit {
-			t.Errorf("ViewerLimit = %d, want %d", d.ViewerLimit, limit)
+		} else if d := h.allowed(r); d.ViewerLimit != limit || d.Unlimited {
+			t.Errorf("Check = %+v, want a limit of %d viewers", d, limit)
+		}
+	}
+}
+
+// Only an administrator's account has no limit of viewers if none was set.
+func TestViewerLimit(t *testing.T) {
+	h := newFixture(t)
+	of := h.newStream(nil)
+	h.ann = weir.User{ID: weir.NewID(), Email: "root@example.com", CreatedAt: weir.At(time.Now()), Admin: true}
+	h.write(func(tx *store.Tx) error { return tx.CreateUser(t.Context(), &h.ann) })
+	ofAdmin := h.newStream(nil)
+	for name, tt := range map[string]struct {
+		stream weir.Stream
+		want   Decision
+	}{
+		"an account": {of, Decision{UserID: of.UserID, ViewerLimit: weir.DefaultViewerLimit}},
+		"an admin":   {ofAdmin, Decision{UserID: ofAdmin.UserID, ViewerLimit: weir.DefaultViewerLimit, Unlimited: true}},
+	} {
+		if d, err := h.gate.Holds(t.Context(), tt.stream.PlaybackID, ""); err != nil || d != tt.want {
+			t.Errorf("%s: Holds = %+v, %v, want %+v", name, d, err, tt.want)
 		}
 	}
 }
@@ -293,10 +314,10 @@ func TestToken(t *testing.T) {
 	// A key of another project of the account is a foreign one.
 	h.refused(sign(with("pub", elsewhere.PublicKey), jwt.SigningMethodES256, elsewherePrivate), weir.NotFound, "Content not found")
 	h.refused(Request{PlaybackID: s.PlaybackID, PublicKey: elsewhere.PublicKey}, weir.NotFound, "Content not found")
-	if err := h.gate.Holds(t.Context(), s.PlaybackID, elsewhere.ID); weir.KindOf(err) != weir.Denied {
+	if _, err := h.gate.Holds(t.Context(), s.PlaybackID, elsewhere.ID); weir.KindOf(err) != weir.Denied {
 		t.Errorf("Holds with a key of another project = %v, want it refused", err)
 	}
-	if err := h.gate.Holds(t.Context(), s.PlaybackID, key.ID); err != nil {
+	if _, err := h.gate.Holds(t.Context(), s.PlaybackID, key.ID); err != nil {
 		t.Errorf("Holds = %v, want it allowed", err)
 	}
 
@@ -445,6 +466,29 @@ func TestWebhook(t *testing.T) {
 			return err
 		})
 		h.refused(r, weir.Denied, "Content is gated and corresponding webhook not found")
+	}
+}
+
+// The log of an access webhook does not grow with every question.
+func TestWebhookLogIsBounded(t *testing.T) {
+	h := newFixture(t)
+	h.gate.logging.PerSecond = 0
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(server.Close)
+	hook, err := weir.WebhookBody{Name: "gate", URL: server.URL, Events: []weir.EventName{}}.
+		Webhook(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(t.Context(), &hook) })
+	s := h.newStream(&weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID})
+	for i := range logAtOnce + 20 {
+		h.allowed(Request{PlaybackID: s.PlaybackID, AccessKey: weir.Secret(fmt.Sprint(i))})
+	}
+	page, err := h.store.WebhookLogs(t.Context(), store.Query{Limit: 1000})
+	if err != nil || len(page.Items) != logAtOnce || asked.Load() != logAtOnce+20 || h.gate.Stats().Unlogged != 20 {
+		t.Errorf("%d entries in the log, %d questions, %+v, %v", len(page.Items), asked.Load(), h.gate.Stats(), err)
 	}
 }
 

@@ -10,6 +10,14 @@ import (
 	"weir/internal/weir"
 )
 
+// The log of an access webhook gets so many questions at once, and then so many a second: anybody can
+// cause a question, and a line is kept for weeks.
+const (
+	logAtOnce    = 100
+	logPerSecond = 1
+	maxLogging   = 10_000 // webhooks
+)
+
 // askWebhook returns nil when the owner's own server allows the viewer to play.
 func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	if r.AccessKey == "" {
@@ -26,6 +34,10 @@ func (g *Gate) askWebhook(ctx context.Context, c content, r Request) error {
 	question, shown, err := questions(c, r, now)
 	if err != nil {
 		return err
+	}
+	if !g.logging.Take(hook.ID, now) {
+		shown = nil
+		g.unlogged.Add(1)
 	}
 	status, answer, err := g.hooks.Ask(ctx, hook, now, question, shown)
 	const failed = "Content is gated and corresponding webhook failed"

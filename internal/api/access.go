@@ -132,6 +132,10 @@ type gateBody struct {
 // gate answers POST /access-control/gate, by which a media server asks whether a viewer may play.
 // It has checked the viewer's token itself and names the key.
 func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
+	from := weir.Network(s.clientAddr(r.Request))
+	if !s.limits.refused.Take(from, time.Now()) {
+		return weir.TooMany(time.Second, "too many viewers of this address were refused")
+	}
 	w.Header().Set("Cache-Control", "max-age=120,stale-while-revalidate=600")
 	if len(body.AccessKey)+size(body.Viewer) > maxViewer {
 		return weir.Errorf(weir.TooLarge, "accessKey and webhookPayload together are larger than %d KiB", maxViewer>>10)
@@ -147,6 +151,9 @@ func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
 		ask.AccessKey = weir.Secret(body.AccessKey)
 	}
 	d, err := s.Gate.Check(r.Context(), ask)
+	if err == nil || weir.KindOf(err) == weir.Internal {
+		s.limits.refused.Return(from)
+	}
 	if err != nil {
 		return err
 	}

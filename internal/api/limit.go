@@ -10,16 +10,22 @@ import (
 )
 
 // limiter bounds the rate of requests of a key, or of an address without a key, that of all keys of
-// an account together, and the rate of wrong keys of an address.
+// an account together, the rate of wrong keys of an address, and that of viewers whom the gate
+// refuses.
 type limiter struct {
 	ofKey, ofAccount      int // requests a second; 0 = no limit
 	keys, accounts, wrong weir.Buckets[string]
+	refused               weir.Buckets[netip.Prefix]
 }
 
 const (
 	// An address may send so many wrong keys at once, and then so many a second.
 	wrongAtOnce    = 100
 	wrongPerSecond = 10
+	// The gate may refuse so many viewers at once, and then so many a second, of one network: it is
+	// a media server that asks for all of its viewers.
+	refusedAtOnce    = 1000
+	refusedPerSecond = 50
 	// maxCounted is the maximum number of keys, or addresses, that are counted at once.
 	maxCounted = 100_000
 )
@@ -30,6 +36,7 @@ func newLimiter(ofKey, ofAccount int) *limiter {
 		keys:     weir.Buckets[string]{AtOnce: ofKey, PerSecond: float64(ofKey), Max: maxCounted},
 		accounts: weir.Buckets[string]{AtOnce: ofAccount, PerSecond: float64(ofAccount), Max: maxCounted},
 		wrong:    weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
+		refused:  weir.Buckets[netip.Prefix]{AtOnce: refusedAtOnce, PerSecond: refusedPerSecond, Max: maxCounted},
 	}
 }
 
@@ -87,7 +94,7 @@ func (s *slots) take(key string, limit int) (release func(), ok bool) {
 func (s *server) limitKey(r *request) string {
 	switch {
 	case r.caller == nil:
-		return "address/" + s.clientAddr(r.Request).String()
+		return "address/" + weir.Network(s.clientAddr(r.Request)).String()
 	case r.caller.Person():
 		return "user/" + r.caller.UserID
 	}

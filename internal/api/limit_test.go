@@ -1,6 +1,8 @@
 package api
 
 import (
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,4 +60,55 @@ func TestWrongGuesses(t *testing.T) {
 			t.Errorf("two seconds later: %v", err)
 		}
 	})
+}
+
+// The gate refuses only so many viewers of a media server. Those that it lets in do not count.
+func TestGateIsBounded(t *testing.T) {
+	f := newFixture(t)
+	f.server.limits.refused.AtOnce, f.server.limits.refused.PerSecond = 3, 0
+	ask := func(remote, playbackID string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", "http://weir.test/api/access-control/gate", strings.NewReader(`{"type":"jwt","stream":"`+playbackID+`"}`))
+		r.RemoteAddr = remote
+		w := httptest.NewRecorder()
+		f.server.ServeHTTP(w, r)
+		f.check(t, 0, r, w)
+		return w
+	}
+	public := f.vars["stream.playback"]
+	for i, tt := range []struct {
+		remote, playbackID string
+		want               int
+	}{
+		{"192.0.2.1:1", public, 200},
+		{"192.0.2.1:1", public, 200},
+		{"192.0.2.1:1", "none", 404},
+		{"192.0.2.1:1", "none", 404},
+		{"192.0.2.1:2", public, 200},
+		{"192.0.2.1:3", "none", 404},
+		{"192.0.2.1:4", "none", 429},
+		{"192.0.2.1:4", public, 429},
+		{"192.0.2.2:1", public, 200},
+	} {
+		w := ask(tt.remote, tt.playbackID)
+		if w.Code != tt.want {
+			t.Errorf("question %d: %d %s, want %d", i, w.Code, w.Body, tt.want)
+		}
+		if w.Code == 429 && (w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "") {
+			t.Errorf("question %d: Retry-After %q, Cache-Control %q", i, w.Header().Get("Retry-After"), w.Header().Get("Cache-Control"))
+		}
+	}
+}
+
+func TestLongCreatorID(t *testing.T) {
+	f := newFixture(t)
+	for length, want := range map[int]int{512: 201, 513: 422} {
+		r := httptest.NewRequest("POST", "http://weir.test/api/stream", strings.NewReader(`{"name":"s","creatorId":"`+strings.Repeat("x", length)+`"}`))
+		r.Header.Set("Authorization", f.credential("ann"))
+		w := httptest.NewRecorder()
+		f.server.ServeHTTP(w, r)
+		f.check(t, 0, r, w)
+		if w.Code != want {
+			t.Errorf("a creatorId of %d characters: %d %s, want %d", length, w.Code, w.Body, want)
+		}
+	}
 }

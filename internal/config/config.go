@@ -71,6 +71,7 @@ type Config struct {
 	UploadExpiry     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
 	EventRetention   time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
 	HealthRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long the health of streams is kept."`
+	ViewRetention    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long single views are kept, at least 1h; their hourly sums stay."`
 }
 
 // The parts that a node can run.
@@ -170,6 +171,7 @@ func (c *Config) check() error {
 	refuse(c.MaxPendingTasks < 1, "--max-pending-tasks: must be at least 1")
 	refuse(c.EventRetention <= 0, "--event-retention: must be longer than nothing")
 	refuse(c.HealthRetention <= 0, "--health-retention: must be longer than nothing")
+	refuse(c.ViewRetention < time.Hour, "--view-retention: must be at least 1h, because viewers who return soon continue their view")
 	return errors.Join(problems...)
 }
 

@@ -84,6 +84,7 @@ func TestDefaults(t *testing.T) {
 		MaxPendingTasks:  100,
 		EventRetention:   30 * 24 * time.Hour,
 		HealthRetention:  7 * 24 * time.Hour,
+		ViewRetention:    30 * 24 * time.Hour,
 	}
 	// Secrets print as stars, so they are compared as what they are.
 	secrets := cmp.Comparer(func(a, b weir.Secret) bool { return a == b })
@@ -219,6 +220,7 @@ func TestRefusals(t *testing.T) {
 		{name: "no tasks", args: []string{"--max-pending-tasks=0"}, want: []string{"--max-pending-tasks"}},
 		{name: "no retention", args: []string{"--event-retention=0s"}, want: []string{"--event-retention"}},
 		{name: "no retention of health", args: []string{"--health-retention=0s"}, want: []string{"--health-retention"}},
+		{name: "short retention of views", args: []string{"--view-retention=59m"}, want: []string{"--view-retention"}},
 		{name: "negative drain", args: []string{"--drain=-1s"}, want: []string{"--drain: must not be negative"}},
 		{name: "WebRTC without a port", args: []string{"--webrtc=nowhere"}, want: []string{"--webrtc: \"nowhere\" is not an address"}},
 		{name: "WebRTC host with a port", args: []string{"--webrtc-host=video.example.com:8189"}, want: []string{"--webrtc-host: \"video.example.com:8189\" is neither"}},

@@ -43,32 +43,65 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.token = s.tokens.issue(v.title, by, accessKey, s.viewerOf(v)+jwt+accessKey, time.Now())
+	v.token = s.tokens.issue(v.title, by, accessKey, s.viewerID(v)+jwt+accessKey, time.Now())
 	return nil
 }
 
 // checkJWT returns an error if the JWT does not admit the viewer.
 func (s *Server) checkJWT(ctx context.Context, v *visit, jwt string) (access.Decision, error) {
-	return s.Gate.Check(ctx, access.Request{PlaybackID: v.title.playbackID, Token: weir.Secret(jwt), Headers: v.Header})
+	r := access.Request{PlaybackID: v.title.playbackID, Token: weir.Secret(jwt), Headers: v.Header}
+	if jwt == "" {
+		return s.Gate.Check(ctx, r)
+	}
+	return s.guess(ctx, v, r)
+}
+
+// guess asks the gate about a credential that a viewer has shown. An address may send only so many
+// wrong ones: each costs a signature check or a question to an access webhook.
+func (s *Server) guess(ctx context.Context, v *visit, r access.Request) (access.Decision, error) {
+	// It is counted before it is known to be wrong, so that many at once count too.
+	from := weir.Network(s.address(v))
+	if !s.wrong.Take(from, time.Now()) {
+		s.throttled.Add(1)
+		return access.Decision{}, weir.TooMany(time.Second, "too many wrong credentials from this address; try again in a second")
+	}
+	d, err := s.Gate.Check(ctx, r)
+	if err == nil || weir.KindOf(err) == weir.Internal {
+		s.wrong.Return(from)
+	}
+	return d, err
 }
 
 // askWebhook returns nil if the access webhook admits the viewer, or did so within the interval of
-// the policy.
+// the policy. A viewer that it has just refused is refused without a question.
 func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) error {
 	c := &v.title.content
 	if c.asksAgain() && len(accessKey) > maxAccessKey {
 		return weir.Errorf(weir.Denied, "Content is gated and the access key is longer than %d bytes", maxAccessKey)
 	}
 	pass := admissionOf(c, accessKey)
-	if s.admissions.holds(pass, time.Now()) {
+	switch holds, refused := s.admissions.find(pass, time.Now()); {
+	case holds:
 		return s.titles.holds(ctx, c.playbackID, "")
+	case refused != nil:
+		return refused
 	}
 	question := access.Request{PlaybackID: c.playbackID, AccessKey: weir.Secret(accessKey), Headers: v.Header, Viewer: s.describe(v)}
 	_, err, _ := s.admissions.asking.Do(string(pass[:]), func() (any, error) {
-		// Other requests of the viewer wait for the answer too.
-		decision, err := s.Gate.Check(context.WithoutCancel(ctx), question)
-		if err == nil {
+		// Other requests of the viewer wait for the answer too. A viewer with a token was admitted with
+		// this access key before.
+		check := s.guess
+		if v.token != nil || accessKey == "" {
+			check = func(ctx context.Context, _ *visit, r access.Request) (access.Decision, error) {
+				return s.Gate.Check(ctx, r)
+			}
+		}
+		decision, err := check(context.WithoutCancel(ctx), v, question)
+		switch {
+		case err == nil:
 			s.admissions.note(pass, time.Now().Add(decision.RefreshInterval))
+		case weir.KindOf(err) == weir.Denied:
+			s.admissions.refuse(pass, err, time.Now().Add(refusalLife))
 		}
 		return nil, err
 	})
@@ -92,7 +125,7 @@ func (s *Server) describe(v *visit) map[string]json.RawMessage {
 	}
 	viewer := map[string]json.RawMessage{}
 	for name, value := range map[string]any{
-		"userIP": s.address(v), "playDomain": v.Host, "playURL": base + address.RequestURI(), "headers": headers,
+		"userIP": s.address(v).String(), "playDomain": v.Host, "playURL": base + address.RequestURI(), "headers": headers,
 	} {
 		if text, err := json.Marshal(value); err == nil {
 			viewer[name] = text
@@ -102,27 +135,49 @@ func (s *Server) describe(v *visit) map[string]json.RawMessage {
 }
 
 // admissions remembers the viewers that access webhooks have admitted, and until when. Otherwise a
-// player that sends its access key with every request would cause a call for every segment.
+// player that sends its access key with every request would cause a call for every segment. Those
+// that were refused are remembered for a moment, because players try again.
 type admissions struct {
-	asking singleflight.Group
-	mu     sync.Mutex
-	till   map[admission]time.Time
+	asking  singleflight.Group
+	mu      sync.Mutex
+	till    map[admission]time.Time
+	refused map[admission]refusal
+}
+
+type refusal struct {
+	err  error
+	till time.Time
 }
 
 // admission is the hash of an access key and the policy that it was checked against.
 type admission [sha256.Size]byte
 
-const maxAdmissions = 10_000
+const (
+	maxAdmissions = 10_000 // and as many refusals
+	refusalLife   = 10 * time.Second
+)
+
+const (
+	// A network may send so many wrong credentials at once, and then so many a second.
+	wrongAtOnce    = 100
+	wrongPerSecond = 1
+	// maxNetworks is the maximum number of networks that are counted at once.
+	maxNetworks = 100_000
+)
 
 func admissionOf(c *content, accessKey string) admission {
 	p := c.policy
 	return sha256.Sum256([]byte(c.playbackID + "\x00" + p.WebhookID + "\x00" + string(p.WebhookContext) + "\x00" + accessKey))
 }
 
-func (a *admissions) holds(one admission, now time.Time) bool {
+// find reports whether an admission is valid, and returns the error if it was refused.
+func (a *admissions) find(one admission, now time.Time) (holds bool, refused error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return now.Before(a.till[one])
+	if r := a.refused[one]; now.Before(r.till) {
+		return false, r.err
+	}
+	return now.Before(a.till[one]), nil
 }
 
 func (a *admissions) note(one admission, till time.Time) {
@@ -132,4 +187,14 @@ func (a *admissions) note(one admission, till time.Time) {
 		clear(a.till) // they are asked again
 	}
 	a.till[one] = till
+	delete(a.refused, one)
+}
+
+func (a *admissions) refuse(one admission, err error, till time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.refused) >= maxAdmissions {
+		clear(a.refused)
+	}
+	a.refused[one] = refusal{err, till}
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -121,7 +122,12 @@ func (h *fixture) answersOf(what, playbackID string, paths []string, status int,
 // tokenOf returns the token in a master playlist.
 func (h *fixture) tokenOf(master string) string {
 	h.Helper()
-	_, after, ok := strings.Cut(h.want(master).body, "\nt/")
+	return h.tokenIn(h.want(master).body)
+}
+
+func (h *fixture) tokenIn(playlist string) string {
+	h.Helper()
+	_, after, ok := strings.Cut(playlist, "\nt/")
 	token, _, _ := strings.Cut(after, "/")
 	if !ok || token == "" {
 		h.Fatal("the master playlist names nothing below a token")
@@ -291,7 +297,7 @@ func TestWebhookPolicy(t *testing.T) {
 // Another answer of the webhook's counts when the interval of the policy is over.
 func TestWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	all := admissions{till: map[admission]time.Time{}}
+	all := admissions{till: map[admission]time.Time{}, refused: map[admission]refusal{}}
 	a := &content{playbackID: "p", policy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
 	now := time.Now()
 	all.note(admissionOf(a, "key"), now.Add(time.Minute))
@@ -308,7 +314,7 @@ func TestWebhookIsAskedAgain(t *testing.T) {
 		{"another asset", admissionOf(&content{playbackID: "q", policy: a.policy}, "key"), now, false},
 		{"another webhook", admissionOf(&content{playbackID: "p", policy: &weir.PlaybackPolicy{WebhookID: "v"}}, "key"), now, false},
 	} {
-		if got := all.holds(tt.one, tt.at); got != tt.want {
+		if got, _ := all.find(tt.one, tt.at); got != tt.want {
 			t.Errorf("%s: holds = %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -317,6 +323,19 @@ func TestWebhookIsAskedAgain(t *testing.T) {
 	}
 	if len(all.till) > maxAdmissions {
 		t.Errorf("%d admissions are remembered", len(all.till))
+	}
+	no := weir.Errorf(weir.Denied, "no")
+	all.refuse(admissionOf(a, "wrong"), no, now.Add(refusalLife))
+	for after, want := range map[time.Duration]error{0: no, refusalLife - 1: no, refusalLife: nil} {
+		if _, got := all.find(admissionOf(a, "wrong"), now.Add(after)); !errors.Is(got, want) {
+			t.Errorf("%s after a refusal: %v, want %v", after, got, want)
+		}
+	}
+	for i := range 2 * maxAdmissions {
+		all.refuse(admissionOf(a, fmt.Sprint(i)), no, now.Add(refusalLife))
+	}
+	if len(all.refused) > maxAdmissions {
+		t.Errorf("%d refusals are remembered", len(all.refused))
 	}
 }
 

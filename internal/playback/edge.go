@@ -381,7 +381,9 @@ func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
 	switch route {
 	case routeMaster, routeDVR:
 		if v.Method == http.MethodGet {
-			s.views.begin(v, s.viewer(v))
+			if err := s.begin(v); err != nil {
+				return err
+			}
 		}
 		behind := ""
 		if v.URL.Query().Get("ll") == "0" {

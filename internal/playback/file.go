@@ -108,6 +108,11 @@ func (s *Server) rendered(w *answer, v *visit, name string) error {
 	if err != nil {
 		return err
 	}
+	if v.Method == http.MethodGet {
+		if err := s.mayBegin(v); err != nil {
+			return err
+		}
+	}
 	reader := file.Reader(v.Context())
 	defer reader.Close()
 	w.Header().Set("Content-Type", typeMP4)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -102,6 +103,7 @@ func newFixture(t testing.TB, media blob.Store) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.server.wrong.AtOnce = math.MaxInt32 // tests of policies send many wrong credentials
 	h.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.busy.Add(1)
 		h.inside.Add(1)

@@ -50,7 +50,9 @@ func (s *Server) master(w *answer, v *visit) error {
 		return weir.Errorf(weir.NotFound, "the video has no form that MPEG-TS can carry; use index.m3u8")
 	}
 	if v.Method == http.MethodGet {
-		s.views.begin(v, s.viewer(v))
+		if err := s.begin(v); err != nil {
+			return err
+		}
 	}
 	return s.text(w, v, typePlaylist, m.Playlist().Text())
 }

@@ -128,7 +128,9 @@ func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 		}
 	}
 	if v.Method == http.MethodGet && !v.node {
-		s.views.begin(v, s.viewer(v))
+		if err := s.begin(v); err != nil {
+			return err
+		}
 	}
 	list := m.Playlist().Text()
 	if v.URL.Query().Get("ll") == "0" {

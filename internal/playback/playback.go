@@ -25,6 +25,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,9 @@ type Server struct {
 	tokens     tokens
 	renewals   renewals
 	admissions admissions
+	wrong      weir.Buckets[netip.Prefix] // wrong credentials
 	views      views
+	elsewhere  recent[int64] // viewers on other nodes, by the account that they watch
 	whep       *rtc.Endpoint // nil = there is no WebRTC
 	edge       *edge         // nil = there are no other nodes
 	rendering  chan struct{} // limits concurrent muxing: each takes the memory of a segment
@@ -67,7 +70,8 @@ type Server struct {
 	reloadWait time.Duration // maximum time of a blocking playlist reload
 	partWait   time.Duration // maximum time of waiting for a part
 
-	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
+	reloads, waits  atomic.Int64 // requests that wait for a playlist, and for a part
+	full, throttled atomic.Int64 // viewers refused because of the account's limit, and of wrong credentials
 }
 
 // New returns a Server. Run writes what it counts.
@@ -76,11 +80,12 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait,
 		titles:     titles{store: opt.Store, media: opt.Media, gate: opt.Gate, known: map[string]*known{}},
 		renewals:   renewals{store: opt.Store, used: map[tokenMAC]time.Time{}, jwts: map[tokenMAC]shownJWT{}},
-		admissions: admissions{till: map[admission]time.Time{}},
-		views:      views{active: map[string]*viewing{}, usage: map[usageOf]time.Duration{}},
+		admissions: admissions{till: map[admission]time.Time{}, refused: map[admission]refusal{}},
+		wrong:      weir.Buckets[netip.Prefix]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxNetworks},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
-	s.titles.grants.max, s.renewals.seen.max = maxGrants, maxAudiences
+	s.views = newViews(s.tokens.viewerID)
+	s.titles.grants.max, s.renewals.seen.max, s.elsewhere.max = maxGrants, maxAudiences, maxAccounts
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)
@@ -159,7 +164,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, timeout: s.timeout}
 	h := a.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Access-Control-Expose-Headers", "Accept-Ranges, Content-Length, Content-Range, Date, ETag")
+	h.Set("Access-Control-Expose-Headers", "Accept-Ranges, Content-Length, Content-Range, Date, ETag, Retry-After")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
@@ -313,6 +318,9 @@ func (s *Server) fail(w *answer, r *http.Request, route string, err error) {
 	}
 	if w.begun {
 		return // net/http closes the connection, because the body is too short
+	}
+	if ok && e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
 	}
 	writeErrors(w, kind.Status(), messages)
 }

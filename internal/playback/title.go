@@ -139,7 +139,7 @@ type titles struct {
 	loading singleflight.Group
 	mu      sync.Mutex
 	known   map[string]*known
-	grants  recent[struct{}] // results of holds, by playback id and signing key
+	grants  recent[access.Decision] // results of holds, by playback id and signing key
 }
 
 // known is a cached title.
@@ -331,8 +331,13 @@ func (t *titles) remember(playbackID string, k *known) {
 // holds returns nil while the admission of a viewer is valid: the owner is not suspended, the
 // signing key not revoked.
 func (t *titles) holds(ctx context.Context, playbackID, key string) error {
-	_, err := t.grants.get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, t.gate.Holds(ctx, playbackID, key)
-	})
+	_, err := t.terms(ctx, playbackID, key)
 	return err
+}
+
+// terms is holds, and returns the terms of the owner.
+func (t *titles) terms(ctx context.Context, playbackID, key string) (access.Decision, error) {
+	return t.grants.get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (access.Decision, error) {
+		return t.gate.Holds(ctx, playbackID, key)
+	})
 }

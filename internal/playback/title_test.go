@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/access"
 	"weir/internal/blob"
 	"weir/internal/media"
 	"weir/internal/weir"
@@ -208,7 +209,7 @@ func TestCacheLimits(t *testing.T) {
 		t.Errorf("an MP4 file weighs %d bytes", after-before)
 	}
 	for i := range maxGrants {
-		all.grants.answers[fmt.Sprint(i)] = recentAnswer[struct{}]{}
+		all.grants.answers[fmt.Sprint(i)] = recentAnswer[access.Decision]{}
 	}
 	if err := all.holds(t.Context(), a.PlaybackID, "none"); weir.KindOf(err) != weir.Denied || len(all.grants.answers) != 1 {
 		t.Errorf("holds = %v, %d grants are cached", err, len(all.grants.answers))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -151,7 +152,7 @@ func TestViewings(t *testing.T) {
 	a := h.newRow(nil, weir.AssetReady)
 	of := contentOfAsset(&a)
 	c := &h.server.views
-	who, second := viewer{key: "k", id: "v"}, time.Second
+	who, second := viewer{token: "k"}, time.Second
 	start := time.Now().Truncate(time.Second)
 	c.note(&of, who, &second, start)
 	c.note(&of, who, &second, start.Add(viewingPause))
@@ -172,14 +173,15 @@ func TestViewings(t *testing.T) {
 	if got := h.seen(a); got.Views != 2 || got.PlaytimeMs != 4000 || h.delivered() != 4000 {
 		t.Errorf("%+v and %d ms of usage, want two views of 4 s", got, h.delivered())
 	}
-	if err := c.save(t.Context(), h.store, start.Add(24*time.Hour)); err != nil || len(c.active) != 0 {
-		t.Errorf("%d viewings are remembered, error %v", len(c.active), err)
+	if err := c.save(t.Context(), h.store, start.Add(24*time.Hour)); err != nil || len(c.active) != 0 || len(c.viewers) != 0 {
+		t.Errorf("%d viewings of %d viewers are remembered, error %v", len(c.active), len(c.viewers), err)
 	}
 	for i := range maxViewings + 10 {
-		c.note(&of, viewer{key: fmt.Sprint(i)}, nil, start)
+		address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		c.note(&of, viewer{network: weir.Network(address)}, nil, start)
 	}
-	if len(c.active) > maxViewings {
-		t.Errorf("%d viewings are remembered", len(c.active))
+	if len(c.active) > maxViewings || len(c.viewers) > maxViewings {
+		t.Errorf("%d viewings of %d viewers are remembered", len(c.active), len(c.viewers))
 	}
 	clear(c.active)
 }

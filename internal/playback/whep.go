@@ -55,11 +55,14 @@ func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	sender, err := s.RTC.Send(r.Context(), weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.TrustedProxies), offer)
+	if err := s.mayBegin(v); err != nil {
+		return nil, err
+	}
+	sender, err := s.RTC.Send(r.Context(), s.address(v), offer)
 	if err != nil {
 		return nil, err
 	}
-	s.views.begin(v, s.viewer(v))
+	s.views.note(&v.title.content, s.viewer(v), nil, time.Now())
 	// The session outlives the request, and continues with a token if one is needed.
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	v.Request, v.broadcast = r.WithContext(ctx), broadcast

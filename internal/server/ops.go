@@ -111,7 +111,7 @@ func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Lo
 
 // addMetrics shows the statistics of the parts as metrics.
 func (s *server) addMetrics() {
-	hook, viewers := s.sender.Stats, s.playback.Stats
+	hook, gate, viewers := s.sender.Stats, s.gate.Stats, s.playback.Stats
 	s.metrics.add(
 		gauge{"weir_webhook_deliveries_pending", "Deliveries to webhooks that are still to be made; -1 = unknown.", s.pendingDeliveries},
 		gauge{"weir_webhook_delivered_total", "Deliveries that a webhook took.", func() int64 { return hook().Delivered }},
@@ -122,6 +122,10 @@ func (s *server) addMetrics() {
 		gauge{"weir_viewers", "Viewers who fetched media from this node in the last 30 seconds.", func() int64 { return viewers().Viewers }},
 		gauge{"weir_playlist_requests_waiting", "Requests that wait for the next part in a live playlist.", func() int64 { return viewers().Reloads }},
 		gauge{"weir_part_requests_waiting", "Requests that wait for a part of a live stream.", func() int64 { return viewers().Waits }},
+		gauge{"weir_views_uncounted_total", "Requests whose view was not counted, because their address began too many.", func() int64 { return viewers().Uncounted }},
+		gauge{"weir_viewers_refused_total", "Viewers refused because the account had its maximum of viewers.", func() int64 { return viewers().Full }},
+		gauge{"weir_viewer_credentials_throttled_total", "Requests refused because their address sent too many wrong credentials.", func() int64 { return viewers().Throttled }},
+		gauge{"weir_access_unlogged_total", "Questions that were left out of the log of their access webhook.", func() int64 { return gate().Unlogged }},
 		gauge{"weir_edge_requests_total", "Playlists, parts and segments that this node asked others for.", func() int64 { return viewers().Asked }},
 	)
 	if s.work != nil {

@@ -122,7 +122,7 @@ func (s *server) run(ctx context.Context) error {
 	var last errgroup.Group
 	last.Go(func() error {
 		return s.store.Run(until, store.Retention{
-			Events: s.cfg.EventRetention, Credentials: credentialsKept, Health: s.cfg.HealthRetention,
+			Events: s.cfg.EventRetention, Credentials: credentialsKept, Health: s.cfg.HealthRetention, Views: s.cfg.ViewRetention,
 		})
 	})
 	g, ctx := errgroup.WithContext(ctx)

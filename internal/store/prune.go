@@ -15,6 +15,7 @@ type Retention struct {
 	Events      time.Duration // events and webhook logs
 	Credentials time.Duration // of a task, after its end
 	Health      time.Duration // health samples of streams
+	Views       time.Duration // single views, after the last request of their viewer
 }
 
 // endedTasks is the condition for rows of tasks that ended long ago.
@@ -52,6 +53,9 @@ func (s *Store) prune(ctx context.Context, keep Retention) error {
 				break
 			}
 		}
+	}
+	if err := s.rollUpViews(ctx, old(keep.Views)); err != nil {
+		return fmt.Errorf("viewing: %w", err)
 	}
 	return s.forgetCredentials(ctx, old(keep.Credentials))
 }

@@ -42,7 +42,7 @@ func openSQLite(ctx context.Context, path, client string, log *slog.Logger) (_ *
 	dsn := func(more string) string {
 		return "file:" + (&url.URL{Path: path}).EscapedPath() +
 			"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)" +
-			"&_pragma=foreign_keys(1)" + more
+			"&_pragma=foreign_keys(1)&_pragma=journal_size_limit(67108864)" + more
 	}
 	e := &sqlite{}
 	defer func() {

@@ -14,14 +14,22 @@ import (
 func (tx *Tx) SaveView(ctx context.Context, v weir.View) error {
 	_, err := tx.conn.exec(ctx, `INSERT INTO viewing (id, user_id, project_id, playback_id, asset_id, stream_id, creator_id, viewer_id,
 			started_at, last_seen, playtime_ms, ttff_ms, rebuffer_ms, errors, exited_early, device_type, device, cpu, os, browser,
-			browser_engine, continent, country, subdivision, timezone, geohash)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26)
+			browser_engine, continent, country, subdivision, timezone, geohash, node)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27)
 		ON CONFLICT (id) DO UPDATE SET last_seen = excluded.last_seen, playtime_ms = excluded.playtime_ms, ttff_ms = excluded.ttff_ms,
 			rebuffer_ms = excluded.rebuffer_ms, errors = excluded.errors, exited_early = excluded.exited_early`,
 		v.ID, v.UserID, v.ProjectID, v.PlaybackID, v.AssetID, v.StreamID, v.CreatorID, v.ViewerID,
 		int64(v.StartedAt), int64(v.LastSeen), v.PlaytimeMs, v.TTFFMs, v.RebufferMs, int64(v.Errors), v.ExitedEarly,
-		v.DeviceType, v.Device, v.CPU, v.OS, v.Browser, v.BrowserEngine, v.Continent, v.Country, v.Subdivision, v.Timezone, v.Geohash)
+		v.DeviceType, v.Device, v.CPU, v.OS, v.Browser, v.BrowserEngine, v.Continent, v.Country, v.Subdivision, v.Timezone, v.Geohash,
+		tx.store.node.id)
 	return err
+}
+
+// ViewersElsewhere counts the views of an account's content that other nodes have counted since a
+// time.
+func (s *Store) ViewersElsewhere(ctx context.Context, userID string, since weir.Millis) (int64, error) {
+	return one(ctx, s.conn, scanInt, "SELECT count(*) FROM viewing WHERE user_id = $1 AND last_seen >= $2 AND node <> $3",
+		userID, int64(since), s.node.id)
 }
 
 // SaveUsage adds to the usage of an account in an hour. Storage is added once, in the hour in which
@@ -42,9 +50,9 @@ type ViewQuery struct {
 	PlaybackID        string
 	AssetID, StreamID string
 	CreatorID         string
-	ContentID         string      // a CID or a transaction of Arweave: views of every asset that is stored there or was made from it
-	From, To          weir.Millis // when the view started; To is exclusive
-	SeenSince         weir.Millis
+	ContentID         string        // a CID or a transaction of Arweave: views of every asset that is stored there or was made from it
+	From, To          weir.Millis   // when the view started; To is exclusive
+	SeenSince         weir.Millis   // only views that are not added up yet
 	By                []string      // groups, named as in viewGroups
 	Step              weir.TimeStep // groups of time
 }
@@ -56,14 +64,27 @@ type ViewRow struct {
 	weir.ViewSums
 }
 
-// viewGroups has the SQL expression of each group, by its name in the API.
+// viewGroups has the SQL expression of each group, by its name in the API. They hold for viewing and
+// view_hour.
 var viewGroups = map[string]string{
 	"playbackId": "playback_id", "deviceType": "device_type", "device": "device", "cpu": "cpu", "os": "os", "browser": "browser",
 	"browserEngine": "browser_engine", "continent": "continent", "country": "country", "subdivision": "subdivision",
 	"timezone": "timezone", "geohash": "geohash", "viewerId": "viewer_id", "creatorId": "creator_id",
 	"dStorageUrl": `COALESCE((SELECT CASE WHEN a.cid <> '' THEN 'ipfs://' || a.cid WHEN substr(a.source_url, 1, 5) = 'ar://' THEN a.source_url
-		ELSE '' END FROM asset a WHERE a.id = viewing.asset_id), '')`,
+		ELSE '' END FROM asset a WHERE a.id = asset_id), '')`,
 }
+
+// viewSums and hourSums are the sums of views in viewing and in view_hour, in the order of
+// weir.ViewSums.
+var (
+	viewSums = []string{
+		"count(*)", sum("playtime_ms"), sum("rebuffer_ms"), sum("ttff_ms"), sum("CASE WHEN ttff_ms > 0 THEN 1 ELSE 0 END"),
+		sum("CASE WHEN errors > 0 THEN 1 ELSE 0 END"), sum("CASE WHEN exited_early THEN 1 ELSE 0 END"),
+	}
+	hourSums = []string{
+		sum("views"), sum("playtime_ms"), sum("rebuffer_ms"), sum("ttff_ms"), sum("ttff_views"), sum("errors"), sum("exits"),
+	}
+)
 
 // maxFigures is the maximum number of groups in an answer.
 const maxFigures = 10_000
@@ -72,8 +93,9 @@ func tooManyFigures() error {
 	return weir.Errorf(weir.Invalid, "the answer would have more than %d rows: ask for a shorter time, a longer timeStep or fewer values of breakdownBy[]", maxFigures)
 }
 
-// Views adds up views. Without groups there is exactly one row. The rows are ordered by time and by
-// the values of the groups.
+// Views adds up views, also those that only view_hour has: these have no viewer, and the start of
+// their hour counts. Without groups there is exactly one row. The rows are ordered by time and by the
+// values of the groups.
 func (q *queries) Views(ctx context.Context, query ViewQuery) ([]ViewRow, error) {
 	b := &builder{}
 	for _, f := range []struct{ column, value string }{
@@ -95,19 +117,23 @@ func (q *queries) Views(ctx context.Context, query ViewQuery) ([]ViewRow, error)
 	if query.SeenSince > 0 {
 		b.and("last_seen >= %s", int64(query.SeenSince))
 	}
-	groups := make([]string, len(query.By))
-	for i, name := range query.By {
+	views, hours := source{table: "viewing", sums: viewSums}, source{table: "view_hour", sums: hourSums}
+	for _, name := range query.By {
 		expr, ok := viewGroups[name]
 		if !ok {
 			return nil, weir.Errorf(weir.Refused, "views can't be grouped by %q", name)
 		}
-		groups[i] = expr
+		views.groups = append(views.groups, expr)
+		if name == "viewerId" {
+			expr = "CAST('' AS TEXT)"
+		}
+		hours.groups = append(hours.groups, expr)
 	}
-	sums := []string{
-		"count(*)", sum("playtime_ms"), sum("rebuffer_ms"), sum("ttff_ms"), sum("CASE WHEN ttff_ms > 0 THEN 1 ELSE 0 END"),
-		sum("CASE WHEN errors > 0 THEN 1 ELSE 0 END"), sum("CASE WHEN exited_early THEN 1 ELSE 0 END"),
+	sources := []source{views}
+	if query.SeenSince == 0 {
+		sources = append(sources, hours)
 	}
-	found, err := figures(ctx, q, "viewing", "started_at", query.Step, groups, sums, b)
+	found, err := figures(ctx, q, "started_at", query.Step, b, sources...)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +173,9 @@ func (q *queries) Usage(ctx context.Context, query UsageQuery) ([]weir.Usage, er
 	if query.ByCreator {
 		groups = append(groups, "creator_id")
 	}
-	found, err := figures(ctx, q, "usage_hour", "hour", query.Step, groups, []string{sum("delivery_ms"), sum("total_ms"), sum("storage_ms")}, b)
+	found, err := figures(ctx, q, "hour", query.Step, b, source{
+		table: "usage_hour", groups: groups, sums: []string{sum("delivery_ms"), sum("total_ms"), sum("storage_ms")},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -195,33 +223,56 @@ type figure struct {
 	sums  []int64
 }
 
-// figures adds up the rows that meet b's conditions. The database groups by the hour or by the day;
-// weeks, months and years are added up here, because the engines have different calendars.
-func figures(ctx context.Context, q *queries, table, timeColumn string, step weir.TimeStep, groups, sums []string, b *builder) ([]figure, error) {
-	selected := slices.Clone(groups)
-	if step != "" {
-		unit := "86400000"
-		if step == weir.StepHour {
-			unit = "3600000"
-		}
+// source is a table with figures, and the SQL of its groups and sums.
+type source struct {
+	table        string
+	groups, sums []string
+}
+
+// query returns the SQL that adds up the rows that meet b's conditions. unit is the length of a step
+// of time in milliseconds; "" = there are no steps.
+func (s source) query(timeColumn, unit string, b *builder) string {
+	selected := slices.Clone(s.groups)
+	if unit != "" {
 		selected = append(selected, timeColumn+" / "+unit+" * "+unit)
 	}
-	sql := "SELECT " + strings.Join(append(slices.Clone(selected), sums...), ", ") + " FROM " + table + b.where()
-	if len(selected) > 0 {
-		ordinals := make([]string, len(selected))
-		for i := range selected {
-			ordinals[i] = strconv.Itoa(i + 1)
-		}
-		sql += " GROUP BY " + strings.Join(ordinals, ", ")
+	sql := "SELECT " + strings.Join(append(slices.Clone(selected), s.sums...), ", ") + " FROM " + s.table + b.where()
+	if len(selected) == 0 {
+		return sql
 	}
-	r, err := q.conn.query(ctx, sql, b.args...)
+	ordinals := make([]string, len(selected))
+	for i := range selected {
+		ordinals[i] = strconv.Itoa(i + 1)
+	}
+	return sql + " GROUP BY " + strings.Join(ordinals, ", ")
+}
+
+// figures adds up the rows that meet b's conditions. The sources have the same number of groups and
+// sums, and are read in one query: rows move from one to the other. The database groups by the hour
+// or by the day; weeks, months and years are added up here, because the engines have different
+// calendars.
+func figures(ctx context.Context, q *queries, timeColumn string, step weir.TimeStep, b *builder, sources ...source) ([]figure, error) {
+	unit := ""
+	switch step {
+	case "":
+	case weir.StepHour:
+		unit = "3600000"
+	default:
+		unit = "86400000"
+	}
+	parts := make([]string, len(sources))
+	for i, s := range sources {
+		parts[i] = s.query(timeColumn, unit, b)
+	}
+	groups, sums := len(sources[0].groups), len(sources[0].sums)
+	r, err := q.conn.query(ctx, strings.Join(parts, " UNION ALL "), b.args...)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	found := map[string]*figure{}
 	for r.Next() {
-		f := figure{by: make([]string, len(groups)), sums: make([]int64, len(sums))}
+		f := figure{by: make([]string, groups), sums: make([]int64, sums)}
 		var dest []any
 		for i := range f.by {
 			dest = append(dest, &f.by[i])

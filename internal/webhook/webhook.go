@@ -164,7 +164,8 @@ func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.Webho
 
 // Ask sends a question to a webhook and returns the status and the body of the answer. now is the
 // timestamp of the question. The log entry has shown as its body, because the question contains a
-// viewer's credential. An error of kind Upstream says why there was no answer.
+// viewer's credential; nil = there is no log entry. An error of kind Upstream says why there was no
+// answer.
 func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, question, shown []byte) (status int, answer []byte, err error) {
 	x := s.exchange(ctx, &hook, question, now, maxAnswer)
 	if err := ctx.Err(); err != nil {
@@ -174,8 +175,10 @@ func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, ques
 		x.status, x.reason = 0, fmt.Sprintf("the answer is longer than %d KiB", maxAnswer>>10)
 	}
 	s.count(x, time.Time{})
-	if err := s.write(ctx, x.entry(&hook, weir.PlaybackAccessControl, "", shown)); err != nil {
-		return 0, nil, err
+	if shown != nil {
+		if err := s.write(ctx, x.entry(&hook, weir.PlaybackAccessControl, "", shown)); err != nil {
+			return 0, nil, err
+		}
 	}
 	if x.status == 0 {
 		return 0, nil, weir.Errorf(weir.Upstream, "%s", x.reason)

@@ -41,6 +41,16 @@ func (b *Buckets[K]) Take(key K, now time.Time) bool {
 	return true
 }
 
+// Return undoes a Take.
+func (b *Buckets[K]) Return(key K) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if one, known := b.buckets[key]; known {
+		one.left++
+		b.buckets[key] = one
+	}
+}
+
 // Allows reports whether an event is allowed for the key now.
 func (b *Buckets[K]) Allows(key K, now time.Time) bool {
 	b.mu.Lock()

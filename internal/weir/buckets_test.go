@@ -29,6 +29,25 @@ func TestBuckets(t *testing.T) {
 }
 
 // Keys are kept for as long as they matter, and no more of them than there may be.
+func TestBucketsReturn(t *testing.T) {
+	b := Buckets[string]{AtOnce: 2, PerSecond: 1, Max: 10}
+	now := time.Now()
+	b.Return("a") // was never taken
+	for range 10 {
+		if !b.Take("a", now) {
+			t.Fatal("an event that was returned counts")
+		}
+		b.Return("a")
+	}
+	later := now.Add(time.Minute)
+	b.Return("a")
+	for i, want := range []bool{true, true, false} {
+		if got := b.Take("a", later); got != want {
+			t.Errorf("event %d: Take = %v, want %v", i, got, want)
+		}
+	}
+}
+
 func TestBucketsForget(t *testing.T) {
 	const limit = 100
 	for name, tt := range map[string]struct {

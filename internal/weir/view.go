@@ -47,6 +47,23 @@ type ViewSums struct {
 	Exits      int64 // views that ended before the first frame
 }
 
+// Add adds a view.
+func (s *ViewSums) Add(v *View) {
+	s.Views++
+	s.PlaytimeMs += v.PlaytimeMs
+	s.RebufferMs += v.RebufferMs
+	s.TTFFMs += v.TTFFMs
+	if v.TTFFMs > 0 {
+		s.TTFFViews++
+	}
+	if v.Errors > 0 {
+		s.Errors++
+	}
+	if v.ExitedEarly {
+		s.Exits++
+	}
+}
+
 // PlaytimeMins returns the playtime in minutes.
 func (s ViewSums) PlaytimeMins() float64 { return Minutes(s.PlaytimeMs) }
 

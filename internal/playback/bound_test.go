@@ -1,0 +1,348 @@
+package playback
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"weir/internal/rtc/rtctest"
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// from returns the headers of a request that a proxy passed on from an address. The proxies of the
+// server are trusted from then on.
+func (h *fixture) from(address string, headers ...string) []string {
+	h.server.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	return append([]string{"X-Forwarded-For", address}, headers...)
+}
+
+// watchOnce requests a master playlist and a segment from an address, without a network.
+func (h *fixture) watchOnce(a weir.Asset, address, agent string) {
+	h.Helper()
+	for _, path := range []string{"index.m3u8", large + "/0.m4s"} {
+		w := &memory{header: http.Header{}}
+		r := httptest.NewRequestWithContext(h.Context(), "GET", "/hls/"+a.PlaybackID+"/"+path, nil)
+		r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(address), 1234).String()
+		r.Header.Set("User-Agent", agent)
+		h.server.ServeHTTP(w, r)
+		if w.status != http.StatusOK {
+			h.Fatalf("%s: %d %s", path, w.status, w.body.String())
+		}
+	}
+}
+
+// An address that sends another User-Agent with every request is one viewer.
+func TestRandomAgents(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	a := h.newAsset(nil)
+	h.watchOnce(a, "192.0.2.1", "Mozilla/5.0 (Windows NT 10.0) Firefox/120.0")
+	before := h.delivered()
+	const requests = 10_000
+	for i := range requests {
+		h.watchOnce(a, "192.0.2.2", fmt.Sprintf("agent %x/%d", i*7919, i))
+	}
+	for i := range 100 { // as a client with IPv6 can
+		h.watchOnce(a, fmt.Sprintf("2001:db8::%x", i), fmt.Sprintf("Mozilla/5.0 (X11; Linux) Chrome/%d.0", i))
+	}
+	got := h.seen(a)
+	if got.Views != 3 || len(h.server.views.active) != 3 {
+		t.Errorf("%d views, %d in memory, want 3", got.Views, len(h.server.views.active))
+	}
+	if used := h.delivered() - before; used < (requests+100)*900 {
+		t.Errorf("usage is %d ms, want that of all requests", used)
+	}
+}
+
+// An address begins only so many views; others are counted as before, and what is sent beyond that
+// counts as usage.
+func TestViewingsAreBounded(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	h.server.views.begun.PerSecond = 0
+	a := h.newAsset(nil)
+	c := contentOfAsset(&a)
+	second, now := time.Second, time.Now()
+	for i := range 10 * viewingsAtOnce {
+		who := viewer{network: netip.MustParsePrefix("192.0.2.2/32"), token: fmt.Sprint(i)}
+		h.server.views.note(&c, who, &second, now)
+	}
+	h.watchOnce(a, "192.0.2.3", "x")
+	if got := h.seen(a); got.Views != viewingsAtOnce+1 {
+		t.Errorf("%d views, want %d", got.Views, viewingsAtOnce+1)
+	}
+	if n := h.server.Stats().Uncounted; n != 9*viewingsAtOnce {
+		t.Errorf("%d were not counted, want %d", n, 9*viewingsAtOnce)
+	}
+	if used := h.delivered(); !near(used, 10*viewingsAtOnce+1) {
+		t.Errorf("usage is %d ms", used)
+	}
+}
+
+// accessHook makes an access webhook of ann's that admits the right key, and counts its questions.
+func (h *fixture) accessHook() (*weir.PlaybackPolicy, *atomic.Int64) {
+	h.Helper()
+	var asked atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		text, _ := io.ReadAll(r.Body)
+		var q struct{ AccessKey string }
+		if json.Unmarshal(text, &q) != nil || q.AccessKey != "right" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	h.Cleanup(receiver.Close)
+	hook, err := weir.WebhookBody{Name: "gate", URL: receiver.URL, Events: []weir.EventName{}}.
+		Webhook(&weir.Caller{UserID: h.ann.ID, ProjectID: h.ann.DefaultProjectID}, time.Now())
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.write(func(tx *store.Tx) error { return tx.CreateWebhook(h.Context(), &hook) })
+	return &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: hook.ID}, &asked
+}
+
+// An address that guesses access keys causes few questions and few rows.
+func TestWrongAccessKeys(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	policy, asked := h.accessHook()
+	a := h.newAsset(policy)
+	guesser, viewer := h.from("192.0.2.2"), h.from("192.0.2.3")
+
+	for range 5 {
+		if g := h.get(h.at(a, "index.m3u8?accessKey=wrong"), viewer...); g.StatusCode != http.StatusForbidden {
+			t.Errorf("a wrong key: %d %s", g.StatusCode, g.body)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the webhook was asked %d times about the same key, want once", n)
+	}
+
+	h.server.wrong = weir.Buckets[netip.Prefix]{AtOnce: wrongAtOnce, Max: maxNetworks}
+	var statuses [600]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			for k := range 60 {
+				g := h.get(h.at(a, fmt.Sprintf("index.m3u8?accessKey=%d-%d", i, k)), guesser...)
+				statuses[g.StatusCode].Add(1)
+				if g.StatusCode == http.StatusTooManyRequests && (g.Header.Get("Retry-After") != "1" || !strings.Contains(g.body, "too many wrong credentials")) {
+					t.Errorf("Retry-After %q, %s", g.Header.Get("Retry-After"), g.body)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := asked.Load() - 1; n != wrongAtOnce || statuses[403].Load() != n || statuses[429].Load() != 600-n || h.server.Stats().Throttled != 600-n {
+		t.Errorf("%d questions, %d refused, %d throttled, %+v", n, statuses[403].Load(), statuses[429].Load(), h.server.Stats())
+	}
+	page, err := h.store.WebhookLogs(t.Context(), store.Query{Limit: store.MaxLimit})
+	if err != nil || len(page.Items) > wrongAtOnce+10 {
+		t.Errorf("%d entries in the log, %v", len(page.Items), err)
+	}
+
+	// Others are admitted, also from a throttled address if they were admitted before.
+	token := h.tokenIn(h.want(h.at(a, "index.m3u8?accessKey=right"), viewer...).body)
+	h.want(h.at(a, large+"/0.m4s?accessKey=right"), guesser...)
+	h.want(h.at(a, "t/"+token+"/"+large+"/0.m4s"), guesser...)
+	if got := h.seen(a); got.Views != 2 {
+		t.Errorf("%d views, want 2", got.Views)
+	}
+}
+
+// An address that guesses JWTs is throttled. Right ones do not count.
+func TestWrongJWTs(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	h.server.wrong = weir.Buckets[netip.Prefix]{AtOnce: wrongAtOnce, Max: maxNetworks}
+	s := h.newSigner()
+	a := h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
+	right := h.at(a, "index.m3u8?jwt="+s.sign(a.PlaybackID))
+	guesser, viewer := h.from("192.0.2.2"), h.from("192.0.2.3")
+	for range wrongAtOnce + 10 {
+		h.want(right, viewer...)
+		if g := h.get(h.at(a, "index.m3u8"), guesser...); g.StatusCode != http.StatusForbidden {
+			t.Fatalf("without a JWT: %d %s", g.StatusCode, g.body)
+		}
+	}
+	for i := range wrongAtOnce + 10 {
+		want := http.StatusForbidden
+		if i >= wrongAtOnce {
+			want = http.StatusTooManyRequests
+		}
+		if g := h.get(h.at(a, fmt.Sprintf("index.m3u8?jwt=x%d", i)), guesser...); g.StatusCode != want {
+			t.Fatalf("wrong JWT %d: %d %s, want %d", i, g.StatusCode, g.body, want)
+		}
+	}
+	if g := h.get(right, guesser...); g.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("the right JWT from a throttled address: %d", g.StatusCode)
+	}
+	h.want(right, viewer...)
+}
+
+// agents have different devices.
+var agents = []string{"Firefox/1", "Chrome/1", "Safari/1", "Edg/1"}
+
+// limitViewers sets the limit of ann's account.
+func (h *fixture) limitViewers(limit int) {
+	h.Helper()
+	h.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateUser(h.Context(), h.ann.ID, func(u *weir.User) error { u.ViewerLimit = &limit; return nil })
+		return err
+	})
+}
+
+// isFull checks that a viewer is refused because of the limit.
+func (h *fixture) isFull(url string, limit int, headers ...string) {
+	h.Helper()
+	g := h.get(url, headers...)
+	if says := fmt.Sprintf("the account has reached its limit of %d viewers at once", limit); g.StatusCode != http.StatusForbidden || !strings.Contains(g.body, says) {
+		h.Errorf("GET %s: %d %.200s, want 403 with %q", url, g.StatusCode, g.body, says)
+	}
+}
+
+func TestViewerLimit(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	h.limitViewers(2)
+	a, b := h.newAsset(nil), h.newAsset(nil)
+	s, e := h.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	by := func(i int) []string { return []string{"User-Agent", agents[i]} }
+	h.want(h.at(a, "index.m3u8"), by(0)...)
+	h.want(h.at(b, large+".mp4"), by(1)...)
+	h.busy.Wait()
+	for _, url := range []string{h.at(a, "index.m3u8"), h.at(a, "ts.m3u8"), h.at(a, large+".mp4"), h.under(s.PlaybackID, "index.m3u8")} {
+		h.isFull(url, 2, by(2)...)
+		if g := h.ask("HEAD", url, by(2)...); g.StatusCode != http.StatusOK {
+			t.Errorf("HEAD %s: %d", url, g.StatusCode)
+		}
+		h.want(url, by(0)...) // who watches, also something else of the account
+		h.want(url, by(1)...)
+	}
+	h.want(h.at(a, large+"/0.m4s"), by(0)...)
+	if n := h.server.Stats().Full; n != 4 {
+		t.Errorf("%d were refused", n)
+	}
+
+	// One leaves, another one comes.
+	h.busy.Wait()
+	c := &h.server.views
+	c.mu.Lock()
+	for key, one := range c.viewers {
+		if key.viewer.device == deviceOf(agents[0]) {
+			one.seen = one.seen.Add(-watching)
+		}
+	}
+	c.counted = time.Time{}
+	c.mu.Unlock()
+	h.want(h.at(a, "index.m3u8"), by(2)...)
+	h.isFull(h.at(a, "index.m3u8"), 2, by(0)...)
+
+	h.limitViewers(0)
+	eventually(t, "a limit of 0 lets nobody begin", func() bool {
+		return strings.Contains(h.get(h.at(a, "index.m3u8"), by(3)...).body, "limit of 0 viewers")
+	})
+}
+
+// At most as many begin at once as may watch.
+func TestViewerLimitAtOnce(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	c := content{playbackID: "p", userID: "u"}
+	var begun atomic.Int64
+	var wg sync.WaitGroup
+	now := time.Now()
+	for i := range 50 {
+		wg.Go(func() {
+			if h.server.views.begin(&c, viewer{token: fmt.Sprint(i)}, 10, now) {
+				begun.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := begun.Load(); n != 10 {
+		t.Errorf("%d have begun, want 10", n)
+	}
+}
+
+// Viewers on other nodes count.
+func TestViewerLimitOnTwoNodes(t *testing.T) {
+	t.Parallel()
+	a, b, _ := twoNodes(t)
+	a.limitViewers(1)
+	s, e := a.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	a.want(a.under(s.PlaybackID, "index.m3u8"), "User-Agent", agents[0])
+	a.busy.Wait()
+	if err := a.server.views.save(t.Context(), a.store, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	b.isFull(b.under(s.PlaybackID, "index.m3u8"), 1, "User-Agent", agents[1])
+	a.isFull(a.under(s.PlaybackID, "index.m3u8"), 1, "User-Agent", agents[1])
+	a.want(a.under(s.PlaybackID, "index.m3u8"), "User-Agent", agents[0])
+}
+
+func TestViewerLimitOverWebRTC(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	h.limitViewers(1)
+	at := h.openWebRTC()
+	s := h.newStream(nil)
+	h.sendForBrowsers(s, rtctest.MakeFilm(t, "2"))
+	first := rtctest.New(t)
+	first.Post(at+s.PlaybackID, first.OfferToWatch(), "User-Agent", agents[0])
+	watches(first)
+	offer := rtctest.New(t).OfferToWatch()
+	answer := rtctest.Request(t, http.MethodPost, at+s.PlaybackID, "application/sdp", offer, "User-Agent", agents[1])
+	if answer.StatusCode != http.StatusForbidden || !strings.Contains(answer.Text, "limit of 1 viewers") {
+		t.Errorf("a second viewer over WebRTC: %d %s", answer.StatusCode, answer.Text)
+	}
+	eventually(t, "the stream plays over HLS", func() bool {
+		return h.ask("HEAD", h.under(s.PlaybackID, "index.m3u8")).StatusCode == http.StatusOK
+	})
+	h.isFull(h.under(s.PlaybackID, "index.m3u8"), 1, "User-Agent", agents[1])
+	h.want(h.under(s.PlaybackID, "index.m3u8"), "User-Agent", agents[0])
+	if n := h.server.RTC.Peers(); n != 1 {
+		t.Errorf("%d peers are connected", n)
+	}
+}
+
+func TestDeviceOf(t *testing.T) {
+	for agent, want := range map[string]device{
+		"": {},
+		"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36": {"desktop", "Linux", "Chrome"},
+		"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605 Mobile/15E148 Safari/604.1":          {"tablet", "iOS", "Safari"},
+		"VLC/3.0.20 LibVLC/3.0.20":                   {},
+		strings.Repeat("x", maxAgent) + " Firefox/1": {},
+	} {
+		if got := deviceOf(agent); got != want {
+			t.Errorf("deviceOf(%q) = %q, want %q", agent, got, want)
+		}
+	}
+}
+
+// BenchmarkWatched counts what a viewer was sent, which every segment does.
+func BenchmarkWatched(b *testing.B) {
+	h := newFixture(b, newDisk(b))
+	a := h.newAsset(nil)
+	title, err := h.server.titles.find(b.Context(), a.PlaybackID)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36")
+	v, second, now := &visit{Request: r, id: a.PlaybackID, title: title}, time.Second, time.Now()
+	for b.Loop() {
+		h.server.views.note(&title.content, h.server.viewer(v), &second, now)
+	}
+}
