@@ -12,6 +12,8 @@ window.official = async ({ info, jwt }) => {
   const errors = [];
   const video = document.createElement("video");
   video.muted = true;
+  video.autoplay = true;
+  video.playsInline = true;
   video.width = 320;
   document.body.append(video);
   const answer = await fetch(info);
