@@ -57,6 +57,8 @@ func TestCommands(t *testing.T) {
 		{"user create a@b.example", "user create <email>"},
 		{"user passwd a@b.example", "user passwd <email>"},
 		{"user list", "user list"},
+		{"user delete a@b.example", "user delete <email>"},
+		{"user restore a@b.example", "user restore <email>"},
 		{"backup /tmp/b", "backup <dir>"},
 		{"doctor", "doctor"},
 		{"version", "version"},

@@ -25,7 +25,7 @@ import (
 type doctorCmd struct{}
 
 func (doctorCmd) Run(ctx context.Context, cfg *config.Config) error {
-	healthy, err := report(os.Stdout, examine(ctx, cfg, reachDatabase))
+	healthy, err := report(os.Stdout, append(examine(ctx, cfg, reachDatabase), examineOrphans(ctx, cfg)...))
 	if err == nil && !healthy {
 		err = errors.New("something that weir needs is missing")
 	}
@@ -35,12 +35,41 @@ func (doctorCmd) Run(ctx context.Context, cfg *config.Config) error {
 // reachDatabase returns an error if the database does not answer. The first start creates that of
 // SQLite.
 func reachDatabase(ctx context.Context, cfg *config.Config) error {
-	if path, ok := cfg.SQLite(); ok {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
+	if !hasDatabase(cfg) {
+		return nil
 	}
 	return withStore(ctx, cfg, func(st *store.Store) error { return st.Ping(ctx) })
+}
+
+// hasDatabase reports whether there may be a database.
+func hasDatabase(cfg *config.Config) bool {
+	path, sqlite := cfg.SQLite()
+	if !sqlite {
+		return true
+	}
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// examineOrphans lists accounts that were deleted when weir did not delete their content. It is for
+// the operator to decide what becomes of it.
+func examineOrphans(ctx context.Context, cfg *config.Config) (findings []finding) {
+	if !hasDatabase(cfg) {
+		return nil
+	}
+	var orphans []store.Orphan
+	if err := withStore(ctx, cfg, func(st *store.Store) (err error) {
+		orphans, err = st.Orphans(ctx)
+		return err
+	}); err != nil {
+		return nil // the row of the database has it
+	}
+	for _, o := range orphans {
+		findings = append(findings, finding{"deleted account", stateNote, fmt.Sprintf(
+			"%s is deleted, and has %d streams, sessions, assets and tasks; to remove them: weir user delete %s", o.UserID, o.Rows, o.UserID,
+		)})
+	}
+	return findings
 }
 
 // state is the severity of a finding.

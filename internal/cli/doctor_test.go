@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -11,9 +12,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/config"
 	"weir/internal/ffmpeg"
+	"weir/internal/store"
+	"weir/internal/weir"
 )
 
 // program writes a shell script that can be found in PATH under the name.
@@ -177,5 +181,32 @@ func TestRunningWeirIsRecognised(t *testing.T) {
 		if f := e.examine(t.Context()); f.state != tt.want {
 			t.Errorf("at %s: %+v, want %s", tt.server.URL, f, tt.want)
 		}
+	}
+}
+
+// TestExamineOrphans lists what is left of accounts that were deleted without their content.
+func TestExamineOrphans(t *testing.T) {
+	data := t.TempDir()
+	secret := bytes.Repeat([]byte{7}, 32)
+	path := filepath.Join(data, "weir.db")
+	cfg := &config.Config{Data: data, Database: weir.Secret("sqlite:" + path), SecretFile: filepath.Join(data, "secret")}
+	if got := examineOrphans(t.Context(), cfg); len(got) != 0 {
+		t.Errorf("before the first start: %v", got)
+	}
+	st, err := store.Open(t.Context(), "sqlite:"+path, store.Options{Secret: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := weir.NewStream{Name: "left"}.Stream(&weir.Caller{UserID: "nobody", ProjectID: "p"}, time.Now())
+	if err == nil {
+		err = st.Tx(t.Context(), func(tx *store.Tx) error { return tx.CreateStream(t.Context(), &stream) })
+	}
+	st.Close()
+	if err := errors.Join(err, os.WriteFile(cfg.SecretFile, []byte(hex.EncodeToString(secret)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	got := examineOrphans(t.Context(), cfg)
+	if len(got) != 1 || got[0].state != stateNote || !strings.Contains(got[0].detail, "weir user delete nobody") {
+		t.Errorf("findings %+v", got)
 	}
 }
