@@ -106,6 +106,35 @@ func TestUserCommands(t *testing.T) {
 		fails(w, "already registered", "user", "create", email)
 		fails(w, "invalid email", "user", "create", "ada")
 		fails(w, "there is no account with the address bob@example.com", "user", "passwd", "bob@example.com")
+
+		key := harness.Match(t, w.Run("key", "create", "ada's", "--user", email), `API key +(\S+)`)
+		works := func(want int) {
+			t.Helper()
+			harness.Eventually(t, func() error { // another process wrote it
+				if status := statusWith(w, key); status != want {
+					return fmt.Errorf("the key gets %d, want %d", status, want)
+				}
+				return nil
+			})
+		}
+		works(http.StatusOK)
+		w.Run("user", "delete", "Ada@Example.com")
+		works(http.StatusUnauthorized)
+		logInAs(w, email, "another password", http.StatusForbidden)
+		if list := w.Run("user", "list"); !regexp.MustCompile(`(?m)\sada@example\.com\s+false\s.*deleted, is removed after \d{4}-\d\d-\d\d \d\d:\d\d$`).MatchString(list) {
+			t.Errorf("the list with a deleted account:\n%s", list)
+		}
+		if list := w.Run("key", "list"); strings.Contains(list, "ada's") {
+			t.Errorf("the list has keys of a deleted account:\n%s", list)
+		}
+		fails(w, "was deleted", "user", "create", email)
+		fails(w, "there is no account with the address", "user", "delete", email)
+		w.Run("user", "restore", "Ada@Example.com")
+		works(http.StatusOK)
+		logInAs(w, email, "another password", http.StatusCreated)
+		fails(w, "there is no deleted account with the address", "user", "restore", email)
+		fails(w, "administrator can't be deleted", "user", "delete", "admin@localhost")
+		fails(w, "is neither an e-mail address nor an id", "user", "delete", "ada")
 		w.Stop()
 	})
 }
@@ -184,7 +213,7 @@ func backupWhileWriting(w *harness.Weir, n int) (made map[string]string, dir str
 	if !strings.Contains(said, dir) {
 		w.T.Errorf("weir backup does not say where the copy is:\n%s", said)
 	}
-	for name, want := range map[string]os.FileMode{"": 0o700 | os.ModeDir, "weir.db": 0o600, "secret": 0o600} {
+	for name, want := range map[string]os.FileMode{"": 0o700 | os.ModeDir, "weir.db": 0o600, "secret": 0o600, "node": 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
 			w.T.Errorf("backup/%s: %v, want mode %v", name, err, want)
 		}
@@ -207,6 +236,10 @@ func TestBackupOfPostgreSQL(t *testing.T) {
 	}
 	if diff := cmp.Diff(fmt.Sprintf("%x\n", w.Secret), string(got)); diff != "" {
 		t.Errorf("the copy of the secret (-want +got):\n%s", diff)
+	}
+	want, wantErr := os.ReadFile(filepath.Join(w.Data, "node"))
+	if got, err := os.ReadFile(filepath.Join(dir, "node")); err != nil || wantErr != nil || string(got) != string(want) {
+		t.Errorf("the copy of the identity is %q (%v), want %q (%v)", got, err, want, wantErr)
 	}
 	w.Stop()
 }

@@ -80,6 +80,16 @@ func (f *fixture) suspend(t *testing.T, id string) {
 	f.change(t, id, func(u *weir.User) { u.Suspended = true })
 }
 
+func (f *fixture) delete(t *testing.T, id string) {
+	t.Helper()
+	if err := f.store.Tx(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.DeleteUser(t.Context(), id, "", time.Now())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (f *fixture) change(t *testing.T, id string, change func(*weir.User)) {
 	t.Helper()
 	ctx := t.Context()
@@ -281,7 +291,7 @@ func TestPasswordLink(t *testing.T) {
 	wantError(t, set(link, ann.Email, "another good one"), weir.Denied, wrong)
 
 	_, err = f.LogIn(ctx, ann.Email, goodPassword, home)
-	wantError(t, err, weir.Denied, "Password incorrect")
+	wantError(t, err, weir.Denied, "Email or password incorrect")
 	_, err = f.LogIn(ctx, ann.Email, "another good one", home)
 	wantError(t, err, "", "")
 	_, err = f.Refresh(ctx, in.RefreshToken)
@@ -314,7 +324,7 @@ func TestChangePassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.ChangePassword(ctx, ann.ID, "wrong password", "another good one", home)
-	wantError(t, err, weir.Denied, "Password incorrect")
+	wantError(t, err, weir.Denied, "Email or password incorrect")
 	_, err = f.ChangePassword(ctx, ann.ID, goodPassword, "short", home)
 	wantError(t, err, weir.Invalid, "")
 	if _, err := f.Verify(ctx, in.Token.Reveal(), now()); err != nil {

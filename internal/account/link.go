@@ -2,6 +2,7 @@ package account
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -89,11 +90,10 @@ func (a *Accounts) SetPassword(ctx context.Context, linkToken weir.Secret, email
 }
 
 func takeEmail(ctx context.Context, tx *store.Tx, u *weir.User, email string) error {
-	_, err := tx.UserByEmail(ctx, email)
-	if err == nil {
-		return weir.Errorf(weir.Conflict, "another account has this e-mail address")
-	}
-	if !weir.IsNotFound(err) {
+	if err := tx.FreeEmail(ctx, email); err != nil {
+		if weir.KindOf(err) == weir.Conflict && !errors.Is(err, store.ErrDeletedAccount) {
+			return weir.Errorf(weir.Conflict, "another account has this e-mail address")
+		}
 		return err
 	}
 	u.Email, u.EmailValid = email, true
@@ -136,7 +136,7 @@ func (a *Accounts) ChangePassword(ctx context.Context, userID, old, password str
 	err = a.store.Tx(ctx, func(tx *store.Tx) error {
 		u, err = changePassword(ctx, tx, userID, hash, func(u *weir.User) error {
 			if u.Password != checked { // it was changed meanwhile
-				return weir.Errorf(weir.Denied, "Password incorrect")
+				return errLogIn()
 			}
 			return nil
 		})

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,12 +51,16 @@ func (a *Accounts) LogIn(ctx context.Context, email, password string, addr netip
 	return in, err
 }
 
+// errLogIn is the answer to an unknown account and to a wrong password: who has an account is not
+// for everybody.
+func errLogIn() error { return weir.Errorf(weir.Denied, "Email or password incorrect") }
+
 // checkPassword returns the user with the e-mail address and the password. Too many guesses have to
 // wait.
 func (a *Accounts) checkPassword(ctx context.Context, email, password string, addr netip.Addr) (weir.User, error) {
 	email = strings.ToLower(strings.TrimSpace(email))
 	if len(email) > 254 || len(password) > maxPassword {
-		return weir.User{}, weir.Errorf(weir.Denied, "Password incorrect")
+		return weir.User{}, errLogIn()
 	}
 	now, who, where := a.now(), accountKey(email), addressKey(addr)
 	if err := a.guesses.attempt(where, freeByAddress, now); err != nil {
@@ -70,6 +75,7 @@ func (a *Accounts) checkPassword(ctx context.Context, email, password string, ad
 	if err != nil && !unknown {
 		return weir.User{}, err
 	}
+	// Also for an unknown account, so that the answer takes as long as for a wrong password.
 	right, err := a.hasher.matches(ctx, u.Password, password)
 	switch {
 	case err != nil:
@@ -77,10 +83,8 @@ func (a *Accounts) checkPassword(ctx context.Context, email, password string, ad
 		a.guesses.succeeded(where)
 		a.guesses.succeeded(who)
 		return weir.User{}, err
-	case unknown:
-		return weir.User{}, weir.Errorf(weir.NotFound, "Account not found")
-	case !right:
-		return weir.User{}, weir.Errorf(weir.Denied, "Password incorrect")
+	case unknown || !right:
+		return weir.User{}, errLogIn()
 	}
 	a.guesses.succeeded(where)
 	a.guesses.forget(who)
@@ -154,8 +158,14 @@ func (a *Accounts) accessToken(u weir.User, now time.Time) (weir.Secret, error) 
 	return weir.Secret(token), err
 }
 
-// stamp returns a text that changes with the password.
-func (a *Accounts) stamp(u weir.User) string { return a.mac("stamp", u.ID, u.Password)[:22] }
+// stamp returns a text that changes with the password, and when a deleted account is restored.
+func (a *Accounts) stamp(u weir.User) string {
+	parts := []string{"stamp", u.ID, u.Password}
+	if u.RestoredAt != 0 {
+		parts = append(parts, strconv.FormatInt(int64(u.RestoredAt), 10))
+	}
+	return a.mac(parts...)[:22]
+}
 
 // mac returns a MAC of the parts with the key of this installation.
 func (a *Accounts) mac(parts ...string) string {
@@ -187,6 +197,9 @@ func (a *Accounts) Verify(ctx context.Context, token string, now time.Time) (use
 		return "", err
 	}
 	if !hmac.Equal([]byte(c.Stamp), []byte(a.stamp(u))) {
+		if u.RestoredAt != 0 {
+			return "", weir.Errorf(weir.Unauthenticated, "the password was changed or the account was restored after this access token was made. please log in again")
+		}
 		return "", weir.Errorf(weir.Unauthenticated, "the password was changed after this access token was made. please log in again")
 	}
 	return u.ID, nil

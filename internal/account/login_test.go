@@ -30,12 +30,12 @@ func TestLogIn(t *testing.T) {
 		{"right", "ann@example.com", goodPassword, "", ""},
 		{"other case", " ANN@example.com", goodPassword, "", ""},
 		{"pre-hashed", "ann@example.com", preHashed, "", ""},
-		{"wrong password", "ann@example.com", "wrong password", weir.Denied, "Password incorrect"},
-		{"unknown", "eve@example.com", goodPassword, weir.NotFound, "Account not found"},
-		{"no password yet", "new@example.com", "", weir.Denied, "Password incorrect"},
+		{"wrong password", "ann@example.com", "wrong password", weir.Denied, "Email or password incorrect"},
+		{"unknown", "eve@example.com", goodPassword, weir.Denied, "Email or password incorrect"},
+		{"no password yet", "new@example.com", "", weir.Denied, "Email or password incorrect"},
 		{"suspended", "bob@example.com", goodPassword, weir.Denied, "user is suspended"},
-		{"suspended and wrong", "bob@example.com", "wrong password", weir.Denied, "Password incorrect"},
-		{"endless", "ann@example.com", strings.Repeat("x", 5000), weir.Denied, "Password incorrect"},
+		{"suspended and wrong", "bob@example.com", "wrong password", weir.Denied, "Email or password incorrect"},
+		{"endless", "ann@example.com", strings.Repeat("x", 5000), weir.Denied, "Email or password incorrect"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in, err := f.LogIn(t.Context(), tt.email, tt.password, home)
@@ -54,6 +54,74 @@ func TestLogIn(t *testing.T) {
 	}
 }
 
+// TestLogInTellsNothing shows that nobody learns from a log-in who has an account: the answer is the
+// same, and so is the work.
+func TestLogInTellsNothing(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.addUser(t, "ann@example.com")
+	bob := f.addUser(t, "bob@example.com")
+	f.delete(t, bob.ID)
+	fresh := newUser("new@example.com")
+	if err := f.store.Tx(t.Context(), func(tx *store.Tx) error { return tx.CreateUser(t.Context(), &fresh) }); err != nil {
+		t.Fatal(err)
+	}
+	want := int64(f.hasher.cost.memory) * int64(f.hasher.cost.passes) // of one hash
+	for _, email := range []string{"ann@example.com", "eve@example.com", "bob@example.com", "new@example.com", "no address"} {
+		before := f.hasher.work.Load()
+		_, err := f.LogIn(t.Context(), email, "wrong password", home)
+		wantError(t, err, weir.Denied, "Email or password incorrect")
+		if did := f.hasher.work.Load() - before; did != want {
+			t.Errorf("%s: work of %d, want %d", email, did, want)
+		}
+	}
+}
+
+// TestDeletedAccount shows that log-ins end with the account, and stay ended when it is restored.
+func TestDeletedAccount(t *testing.T) {
+	f := newFixture(t, Options{Signup: true})
+	ctx := t.Context()
+	ann := f.addUser(t, "ann@example.com")
+	in, err := f.LogIn(ctx, ann.Email, goodPassword, home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBrowser(t, f, "")
+	b.logIn(t, ann.Email)
+	link, err := f.NewLink(ctx, ann.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.delete(t, ann.ID)
+	_, err = f.Verify(ctx, in.Token.Reveal(), now())
+	wantError(t, err, weir.Unauthenticated, "no user found from authorization header")
+	_, err = f.LogIn(ctx, ann.Email, goodPassword, home)
+	wantError(t, err, weir.Denied, "Email or password incorrect")
+	_, err = f.NewLink(ctx, ann.ID)
+	wantError(t, err, weir.NotFound, "")
+	_, err = f.Register(ctx, NewUser{Email: ann.Email, Password: goodPassword}, home)
+	wantError(t, err, weir.Conflict, "")
+	if err == nil || !strings.Contains(err.Error(), "was deleted") {
+		t.Errorf("the address of a deleted account: %v", err)
+	}
+
+	if err := f.store.Tx(ctx, func(tx *store.Tx) error { return tx.RestoreUser(ctx, ann.ID, now()) }); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Verify(ctx, in.Token.Reveal(), now())
+	wantError(t, err, weir.Unauthenticated, "the password was changed or the account was restored after this access token was made. please log in again")
+	_, err = f.Refresh(ctx, in.RefreshToken)
+	wantError(t, err, weir.Unauthenticated, "invalid refresh token")
+	_, err = f.SetPassword(ctx, link, ann.Email, goodPassword)
+	wantError(t, err, weir.Denied, "")
+	if s, err := f.store.RefreshToken(ctx, f.storedSession(b.cookie(t)), weir.At(now())); !weir.IsNotFound(err) {
+		t.Errorf("the browser is still logged in: %+v, %v", s, err)
+	}
+	again, err := f.LogIn(ctx, ann.Email, goodPassword, home)
+	wantError(t, err, "", "")
+	_, err = f.Verify(ctx, again.Token.Reveal(), now())
+	wantError(t, err, "", "")
+}
+
 func TestGuessingIsSlowedDown(t *testing.T) {
 	f := newFixture(t, Options{})
 	f.stopClock()
@@ -61,7 +129,7 @@ func TestGuessingIsSlowedDown(t *testing.T) {
 	f.addUser(t, "ann@example.com")
 	for range freeByAccount {
 		_, err := f.LogIn(ctx, "ann@example.com", "wrong password", home)
-		wantError(t, err, weir.Denied, "Password incorrect")
+		wantError(t, err, weir.Denied, "Email or password incorrect")
 	}
 	// Now even the right password has to wait, from wherever it comes.
 	for _, from := range []string{"192.0.2.7", "192.0.2.8"} {
@@ -99,7 +167,7 @@ func TestSprayingIsSlowedDown(t *testing.T) {
 	f.addUser(t, "ann@example.com")
 	for i := range freeByAddress {
 		_, err := f.LogIn(t.Context(), string(rune('a'+i))+"@example.com", goodPassword, home)
-		wantError(t, err, weir.NotFound, "Account not found")
+		wantError(t, err, weir.Denied, "Email or password incorrect")
 	}
 	_, err := f.LogIn(t.Context(), "ann@example.com", goodPassword, home)
 	wantError(t, err, weir.Busy, "")

@@ -1,9 +1,11 @@
 package account
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 
+	"weir/internal/store"
 	"weir/internal/weir"
 )
 
@@ -35,8 +37,7 @@ func (p *pages) logIn(v *visit) error {
 	email := v.PostForm.Get("email")
 	u, err := p.checkPassword(v.Context(), email, v.PostForm.Get("password"), p.clientAddr(v))
 	if err != nil {
-		// The page does not reveal who has an account.
-		if kind := weir.KindOf(err); kind == weir.NotFound || kind == weir.Denied && u.ID == "" {
+		if weir.KindOf(err) == weir.Denied && u.ID == "" {
 			err = weir.Errorf(weir.Denied, "The e-mail address or the password is wrong.")
 		}
 		return p.again(v, "login", logInView(email), err)
@@ -79,7 +80,10 @@ func (p *pages) signUp(v *visit) error {
 	}
 	u, err := p.Register(v.Context(), NewUser{Email: email, Password: password}, p.clientAddr(v))
 	if err != nil {
-		if weir.KindOf(err) == weir.Conflict {
+		switch {
+		case errors.Is(err, store.ErrDeletedAccount):
+			err = weir.Errorf(weir.Conflict, "The account with this e-mail address was deleted a short time ago. Ask the operator of this server to restore it, or use another address.")
+		case weir.KindOf(err) == weir.Conflict:
 			err = weir.Errorf(weir.Conflict, "There is an account with this e-mail address already. Log in with it.")
 		}
 		return p.again(v, "signup", signUpView(email), err)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -80,7 +81,8 @@ func preHash(password string) (string, error) {
 type hasher struct {
 	running chan struct{}
 	waiting chan struct{}
-	cost    cost // of new passwords
+	cost    cost         // of new passwords
+	work    atomic.Int64 // memory × passes of all hashes so far
 }
 
 // maxWaiting is how many hashes may wait, for each that runs.
@@ -116,7 +118,7 @@ func (h *hasher) hash(ctx context.Context, password string) (stored string, err 
 		}
 		salt := make([]byte, saltSize)
 		_, _ = rand.Read(salt)
-		stored = h.cost.encode(salt, h.cost.argon(pre, salt))
+		stored = h.cost.encode(salt, h.argon(h.cost, pre, salt))
 		return nil
 	})
 	return stored, err
@@ -131,20 +133,21 @@ func (h *hasher) matches(ctx context.Context, stored, password string) (ok bool,
 			return err
 		}
 		if stored == "" {
-			h.cost.argon(pre, make([]byte, saltSize))
+			h.argon(h.cost, pre, make([]byte, saltSize))
 			return nil
 		}
 		c, salt, want, err := decode(stored)
 		if err != nil {
 			return err
 		}
-		ok = subtle.ConstantTimeCompare(c.argon(pre, salt), want) == 1
+		ok = subtle.ConstantTimeCompare(h.argon(c, pre, salt), want) == 1
 		return nil
 	})
 	return ok, err
 }
 
-func (c cost) argon(pre string, salt []byte) []byte {
+func (h *hasher) argon(c cost, pre string, salt []byte) []byte {
+	h.work.Add(int64(c.memory) * int64(c.passes))
 	return argon2.IDKey([]byte(pre), salt, c.passes, c.memory, c.threads, argonSize)
 }
 

@@ -82,9 +82,9 @@ func (s *server) queryViewsNow(w http.ResponseWriter, r *request) error {
 // getTotalViews answers GET /data/views/query/total/{playbackId}. The number of views is public.
 func (s *server) getTotalViews(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("playbackId")
-	q, total := store.ViewQuery{PlaybackID: id}, map[string]any{"playbackId": id}
+	q, total := store.ViewQuery{PlaybackID: id, Public: true}, map[string]any{"playbackId": id}
 	if scheme := contentScheme(id); scheme != "" {
-		q, total = store.ViewQuery{ContentID: id}, map[string]any{"dStorageUrl": scheme + id}
+		q, total = store.ViewQuery{ContentID: id, Public: true}, map[string]any{"dStorageUrl": scheme + id}
 	}
 	rows, err := s.Store.Views(r.Context(), q)
 	if err != nil {

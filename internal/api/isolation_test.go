@@ -170,6 +170,7 @@ var isolation = map[string]row{
 	"POST /api/user/password/reset-token": public("answers the same to everybody"),
 	"POST /api/user/password/reset":       public("the token of the link is the credential"),
 	"GET /api/user":                       forAdmins(),
+	"POST /api/user/{id}/restore":         forAdmins(),
 	"PATCH /api/user/{id}":                forAdmins(),
 	"DELETE /api/user/{id}":               forAdmins(),
 	"PATCH /api/user/{id}/suspended":      forAdmins(),

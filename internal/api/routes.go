@@ -98,6 +98,7 @@ func (s *server) table() []route {
 		{method: "GET", path: "/user/{id}", who: callers, handle: s.getUser},
 		{method: "PATCH", path: "/user/{id}", who: admins, handle: withBody(s.patchUser)},
 		{method: "DELETE", path: "/user/{id}", who: admins, handle: s.deleteUser},
+		{method: "POST", path: "/user/{id}/restore", who: admins, handle: s.restoreUser},
 		{method: "PATCH", path: "/user/{id}/suspended", who: admins, handle: withBody(s.setUserSuspended)},
 		{method: "PATCH", path: "/user/{id}/disabled", who: admins, handle: withBody(s.setUserDisabled)},
 		{method: "POST", path: "/api-token", who: people, handle: withBody(s.createToken)},

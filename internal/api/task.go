@@ -95,41 +95,6 @@ func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.Eve
 func (s *server) cancelTask(w http.ResponseWriter, r *request) error {
 	change := func(_ *store.Tx, t *weir.Task) error { return t.Cancel(time.Now()) }
 	return s.changeTask(w, r, change, func(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error {
-		return afterFailure(ctx, tx, t, "cancelled", events)
+		return tx.FailResult(ctx, t, "cancelled", events)
 	})
-}
-
-// afterFailure marks the asset of a failed task as failed, or the copy that it should have made.
-func afterFailure(ctx context.Context, tx *store.Tx, t weir.Task, message string, events *weir.EventBatch) error {
-	if t.OutputAssetID == "" {
-		return failStorage(ctx, tx, t, message, events)
-	}
-	return tx.FailAsset(ctx, t.OutputAssetID, message, events)
-}
-
-// failStorage records on an asset that the task which should have copied it failed.
-func failStorage(ctx context.Context, tx *store.Tx, t weir.Task, message string, events *weir.EventBatch) error {
-	if t.Type != weir.TaskExport {
-		return nil
-	}
-	pending := false
-	asset, err := tx.UpdateAsset(ctx, t.InputAssetID, func(a *weir.Asset) error {
-		if pending = a.Storage != nil && a.Storage.Status != nil && a.Storage.Status.Tasks.Pending == t.ID; !pending {
-			return nil
-		}
-		var earlier *weir.IPFSSpec
-		if last := a.Storage.Status.Tasks.Last; last != "" {
-			done, err := tx.Task(ctx, last)
-			if ignoreNotFound(err) != nil {
-				return err
-			}
-			earlier = done.IPFSSpec()
-		}
-		a.FailStorage(t.ID, message, earlier, events.Now)
-		return nil
-	})
-	if err == nil && pending {
-		events.Asset(weir.AssetUpdated, asset)
-	}
-	return ignoreNotFound(err)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"strconv"
+	"time"
 
 	"weir/internal/account"
 	"weir/internal/store"
@@ -229,12 +230,22 @@ func (s *server) setUserDisabled(w http.ResponseWriter, r *request, patch userPa
 	})
 }
 
-// deleteUser answers DELETE /user/{id}. The user's resources stay.
+// deleteUser answers DELETE /user/{id}. What the user has is removed later; until then the user can
+// be restored.
 func (s *server) deleteUser(w http.ResponseWriter, r *request) error {
 	id := r.PathValue("id")
 	if id == r.caller.UserID {
 		return weir.Errorf(weir.Refused, "cannot delete own user")
 	}
 	ctx := r.Context()
-	return noContent(w, s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.DeleteUser(ctx, id) }))
+	return noContent(w, s.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.DeleteUser(ctx, id, s.EventBase, time.Now())
+		return err
+	}))
+}
+
+// restoreUser answers POST /user/{id}/restore. API keys work again, but people have to log in again.
+func (s *server) restoreUser(w http.ResponseWriter, r *request) error {
+	ctx := r.Context()
+	return noContent(w, s.Store.Tx(ctx, func(tx *store.Tx) error { return tx.RestoreUser(ctx, r.PathValue("id"), time.Now()) }))
 }

@@ -87,8 +87,14 @@ func exitStatus(stderr io.Writer, err error) int {
 	return 1
 }
 
+// users finds accounts: the store, or a transaction.
+type users interface {
+	FirstUser(ctx context.Context) (weir.User, error)
+	UserByEmail(ctx context.Context, email string) (weir.User, error)
+}
+
 // findUser returns the account with the address, or the first one.
-func findUser(ctx context.Context, st *store.Store, email string) (weir.User, error) {
+func findUser(ctx context.Context, st users, email string) (weir.User, error) {
 	if email == "" {
 		return st.FirstUser(ctx)
 	}

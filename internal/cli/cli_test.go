@@ -59,6 +59,8 @@ func TestCommands(t *testing.T) {
 		{"user list", "user list"},
 		{"user quota a@b.example", "user quota <email>"},
 		{"user quota a@b.example streams=5 storage=2TB", "user quota <email> <changes>"},
+		{"user delete a@b.example", "user delete <email>"},
+		{"user restore a@b.example", "user restore <email>"},
 		{"backup /tmp/b", "backup <dir>"},
 		{"doctor", "doctor"},
 		{"version", "version"},

@@ -44,7 +44,12 @@ func examineDatabase(ctx context.Context, cfg *config.Config) (findings []findin
 		if err := st.Ping(ctx); err != nil {
 			return err
 		}
-		findings, err = examineReferences(ctx, st)
+		references, err := examineReferences(ctx, st)
+		if err != nil {
+			return err
+		}
+		orphans, err := examineOrphans(ctx, st)
+		findings = append(references, orphans...)
 		return err
 	})
 	return findings, err
@@ -64,6 +69,18 @@ func examineReferences(ctx context.Context, st *store.Store) ([]finding, error) 
 		}
 		findings = append(findings, finding{what, stateNote, fmt.Sprintf(
 			"%s %s names %s %s of another project, which works but can't be made anew; make one in its own project", c.From, c.FromID, c.To, c.ToID,
+		)})
+	}
+	return findings, err
+}
+
+// examineOrphans lists accounts that were deleted when weir did not delete their content. It is for
+// the operator to decide what becomes of it.
+func examineOrphans(ctx context.Context, st *store.Store) (findings []finding, err error) {
+	orphans, err := st.Orphans(ctx)
+	for _, o := range orphans {
+		findings = append(findings, finding{"deleted account", stateNote, fmt.Sprintf(
+			"%s is deleted, and has %d streams, sessions, assets and tasks; to remove them: weir user delete %s", o.UserID, o.Rows, o.UserID,
 		)})
 	}
 	return findings, err

@@ -227,3 +227,27 @@ func TestExamineReferences(t *testing.T) {
 		}
 	}
 }
+
+// TestExamineOrphans lists what is left of accounts that were deleted without their content.
+func TestExamineOrphans(t *testing.T) {
+	ctx, options := t.Context(), store.Options{Secret: bytes.Repeat([]byte{7}, 32)}
+	st, err := store.Open(ctx, storetest.SQLite(t, store.Open, options), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if got, err := examineOrphans(ctx, st); err != nil || len(got) != 0 {
+		t.Errorf("in a new database: %v, %v", got, err)
+	}
+	stream, err := weir.NewStream{Name: "left"}.Stream(&weir.Caller{UserID: "nobody", ProjectID: "p"}, time.Now())
+	if err == nil {
+		err = st.Tx(ctx, func(tx *store.Tx) error { return tx.CreateStream(ctx, &stream) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := examineOrphans(ctx, st)
+	if err != nil || len(got) != 1 || got[0].state != stateNote || !strings.Contains(got[0].detail, "weir user delete nobody") {
+		t.Errorf("findings %+v, %v", got, err)
+	}
+}

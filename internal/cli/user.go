@@ -5,10 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"weir/internal/account"
@@ -18,10 +15,12 @@ import (
 )
 
 type userCmd struct {
-	Create userCreateCmd `cmd:"" help:"Make an account and print its set-password link."`
-	Passwd userPasswdCmd `cmd:"" help:"Print a one-time link that sets a new password."`
-	List   userListCmd   `cmd:"" help:"List the accounts."`
-	Quota  userQuotaCmd  `cmd:"" help:"Show or change how much an account may have."`
+	Create  userCreateCmd  `cmd:"" help:"Make an account and print its set-password link."`
+	Passwd  userPasswdCmd  `cmd:"" help:"Print a one-time link that sets a new password."`
+	List    userListCmd    `cmd:"" help:"List the accounts."`
+	Delete  userDeleteCmd  `cmd:"" help:"Delete an account; what it has is removed after --delete-grace."`
+	Quota   userQuotaCmd   `cmd:"" help:"Show or change how much an account may have."`
+	Restore userRestoreCmd `cmd:"" help:"Bring a deleted account back before it is removed."`
 }
 
 type userCreateCmd struct {
@@ -60,9 +59,17 @@ type userListCmd struct{}
 
 func (userListCmd) Run(ctx context.Context, cfg *config.Config) error {
 	return withStore(ctx, cfg, func(st *store.Store) error {
-		return printTable(ctx, "ID\tE-MAIL\tADMIN\tCREATED\tSTATE", "", st.Users, func(u weir.User) (string, error) {
+		users := func(ctx context.Context, q store.Query) (store.Page[weir.User], error) {
+			q.Deleted = true
+			return st.Users(ctx, q)
+		}
+		return printTable(ctx, "ID\tE-MAIL\tADMIN\tCREATED\tSTATE", "", users, func(u weir.User) (string, error) {
 			state := "active"
 			switch {
+			case u.Purging:
+				state = "deleted, is being removed"
+			case u.Deleted:
+				state = "deleted, is removed after " + removal(cfg, u)
 			case u.Suspended:
 				state = "suspended"
 			case u.Disabled:
@@ -75,106 +82,59 @@ func (userListCmd) Run(ctx context.Context, cfg *config.Config) error {
 	})
 }
 
-type userQuotaCmd struct {
-	Email   string            `arg:"" help:"E-mail address of the account."`
-	Changes map[string]string `arg:"" optional:"" placeholder:"RESOURCE=LIMIT" help:"New limits, such as streams=500 storage=2TB; none = no limit, default = that of every account."`
+// removal returns when a deleted account is removed.
+func removal(cfg *config.Config, u weir.User) string {
+	return minute(weir.At(u.DeletedAt.Time().Add(cfg.DeleteGrace)))
 }
 
-func (c userQuotaCmd) Run(ctx context.Context, cfg *config.Config) error {
-	change, err := c.parse()
-	if err != nil {
-		return err
-	}
+type userDeleteCmd struct {
+	Account string `arg:"" name:"email" help:"E-mail address of the account, or an id that weir doctor shows."`
+}
+
+func (c userDeleteCmd) Run(ctx context.Context, cfg *config.Config) error {
 	return withStore(ctx, cfg, func(st *store.Store) error {
-		u, err := findUser(ctx, st, c.Email)
+		now := time.Now()
+		var u weir.User
+		err := st.Tx(ctx, func(tx *store.Tx) (err error) {
+			if !strings.Contains(c.Account, "@") {
+				if u, err = tx.DeleteOrphan(ctx, c.Account, now); weir.IsNotFound(err) {
+					return fmt.Errorf("%s is neither an e-mail address nor an id that weir doctor shows", c.Account)
+				}
+				return err
+			}
+			if u, err = findUser(ctx, tx, c.Account); err != nil {
+				return err
+			}
+			u, err = tx.DeleteUser(ctx, u.ID, cfg.EventURL(), now)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if err := st.Tx(ctx, func(tx *store.Tx) error {
-			u, err = tx.UpdateUser(ctx, u.ID, change)
-			return err
-		}); err != nil {
-			return err
-		}
-		return printQuota(ctx, st, u)
+		return show(os.Stdout, "%s is deleted. What it has is removed after %s; until then, weir user restore %s brings it back.\n", u.Email, removal(cfg, u), u.Email)
 	})
 }
 
-// parse returns what changes the quota of a user.
-func (c userQuotaCmd) parse() (func(*weir.User) error, error) {
-	limits, reset := weir.Quota{}, []weir.Resource{}
-	for name, value := range c.Changes {
-		r := weir.Resource(name)
-		if !slices.Contains(weir.Resources(), r) {
-			return nil, fmt.Errorf("%q has no quota; these have one: %s", name, joined(weir.Resources()))
-		}
-		switch value {
-		case "none":
-			limits[r] = nil
-		case "default":
-			reset = append(reset, r)
-		default:
-			limit, err := parseLimit(r, value)
+type userRestoreCmd struct {
+	Email string `arg:"" help:"E-mail address of the account."`
+}
+
+func (c userRestoreCmd) Run(ctx context.Context, cfg *config.Config) error {
+	return withStore(ctx, cfg, func(st *store.Store) error {
+		if err := st.Tx(ctx, func(tx *store.Tx) error {
+			u, err := tx.DeletedUser(ctx, strings.ToLower(c.Email))
+			if weir.IsNotFound(err) {
+				return fmt.Errorf("there is no deleted account with the address %s; weir user list shows them", c.Email)
+			}
 			if err != nil {
-				return nil, err
+				return err
 			}
-			limits[r] = &limit
-		}
-	}
-	return func(u *weir.User) error {
-		u.SetQuota(limits)
-		for _, r := range reset {
-			delete(u.Quota, r)
-		}
-		return nil
-	}, nil
-}
-
-func parseLimit(r weir.Resource, value string) (int64, error) {
-	if r == weir.Storage {
-		return config.ParseSize(value)
-	}
-	limit, err := strconv.ParseUint(value, 10, 31)
-	if err != nil {
-		return 0, fmt.Errorf("%s=%s: the limit must be a whole number, none or default", r, value)
-	}
-	return int64(limit), nil
-}
-
-func joined(resources []weir.Resource) string {
-	var names []string
-	for _, r := range resources {
-		names = append(names, string(r))
-	}
-	return strings.Join(names, ", ")
-}
-
-// printQuota prints how much an account has of each resource, and how much it may have.
-func printQuota(ctx context.Context, st *store.Store, u weir.User) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	if _, err := fmt.Fprintln(w, "RESOURCE\tUSED\tLIMIT"); err != nil {
-		return err
-	}
-	for _, r := range weir.Resources() {
-		used, err := st.Used(ctx, u.ID, r)
-		if err != nil {
+			return tx.RestoreUser(ctx, u.ID, time.Now())
+		}); err != nil {
 			return err
 		}
-		amount := func(n int64) string {
-			if r == weir.Storage {
-				return fmt.Sprintf("%.1f GB", float64(n)/1e9)
-			}
-			return strconv.FormatInt(n, 10)
-		}
-		limit := "none"
-		if n, limited := u.Limit(r); limited {
-			limit = amount(n)
-		}
-		if _, err := fmt.Fprintf(w, "%s\t%s\t%s\n", r, amount(used), limit); err != nil {
-			return err
-		}
-	}
-	return w.Flush()
+		return show(os.Stdout, "%s is restored. Its keys work again; people have to log in again.\n", c.Email)
+	})
 }
 
 // printLink prints a link that sets the password of an account.

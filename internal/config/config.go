@@ -66,7 +66,7 @@ type Config struct {
 	AccountRateLimit int           `group:"Accounts and limits" placeholder:"N" default:"1000" help:"Requests a second of all keys of an account; 0 = no limit."`
 	MaxPendingTasks  int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`
 	MaxRunningTasks  int           `group:"Accounts and limits" placeholder:"N" default:"5" help:"Tasks that may run at once, per account."`
-	DeleteGrace      time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long a deleted asset can be restored."`
+	DeleteGrace      time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long a deleted asset or account can be restored."`
 	SessionTimeout   time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"60s" help:"How long a broadcast waits for an encoder that is gone."`
 	UploadExpiry     time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"24h" help:"How long an upload may take to arrive."`
 	EventRetention   time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`

@@ -421,6 +421,32 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestDeletedAccount ends the broadcast of an account that is deleted; after it is restored, encoders
+// are let in again.
+func TestDeletedAccount(t *testing.T) {
+	s := newTestHub(t, false)
+	e := s.publish()
+	if err := e.send(3); err != nil {
+		t.Fatal(err)
+	}
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.DeleteUser(t.Context(), s.stream.UserID, "", time.Now())
+		return err
+	})
+	s.hub.beat(t.Context())
+	if err := e.send(0.1); err == nil {
+		t.Error("the encoder may continue")
+	}
+	e.Close(false)
+	if _, err := s.hub.Publish(t.Context(), s.stream.StreamKey.Reveal(), Source{}); !weir.IsNotFound(err) {
+		t.Errorf("an encoder of a deleted account: %v, want not found", err)
+	}
+	s.write(func(tx *store.Tx) error { return tx.RestoreUser(t.Context(), s.stream.UserID, time.Now()) })
+	if err := s.publish().send(1); err != nil {
+		t.Errorf("an encoder of a restored account: %v", err)
+	}
+}
+
 // TestNextSession ends a session and lets the encoder come back: until its first picture is
 // there, players see the end of the session before.
 func TestNextSession(t *testing.T) {

@@ -29,10 +29,24 @@ type Recording struct {
 // of the broadcast, even after a crash. Nothing is encoded. It can be interrupted and repeated. An error
 // of kind weir.NotFound means that nothing was recorded.
 func KeepRecording(ctx context.Context, store blob.Store, prefix string, dirs ...string) (Recording, error) {
+	return presentRecording(ctx, store, prefix, func(name string) (*Track, error) { return keepTrack(ctx, store, prefix, name, dirs) })
+}
+
+// KeptRecording returns the recording that KeepRecording made from folders that do not exist any
+// more. An error of kind weir.NotFound means that it did not get to its end.
+func KeptRecording(ctx context.Context, store blob.Store, prefix string) (Recording, error) {
+	if _, err := LoadPresentation(ctx, store, prefix); err != nil {
+		return Recording{}, err
+	}
+	return presentRecording(ctx, store, prefix, func(name string) (*Track, error) { return Open(ctx, store, prefix+"/"+name) })
+}
+
+// presentRecording writes the presentation of the recorded tracks.
+func presentRecording(ctx context.Context, store blob.Store, prefix string, open func(name string) (*Track, error)) (Recording, error) {
 	var kept []cmaf.TrackIndex
 	r := Recording{Presentation: Presentation{Complete: true}}
 	for _, name := range []string{RecordedVideo, RecordedAudio} {
-		track, err := keepTrack(ctx, store, prefix, name, dirs)
+		track, err := open(name)
 		if weir.KindOf(err) == weir.NotFound {
 			continue
 		}

@@ -190,6 +190,7 @@ func TestAdmissionEnds(t *testing.T) {
 		t.Helper()
 		h.write(func(tx *store.Tx) error { return do(tx, t.Context()) })
 	}
+	var undo func(tx *store.Tx, ctx context.Context) error // if it ends all of ann's
 	for _, tt := range []struct {
 		name   string
 		end    func(a weir.Asset, s *signer)
@@ -221,7 +222,18 @@ func TestAdmissionEnds(t *testing.T) {
 				_, err := tx.UpdateUser(ctx, h.ann.ID, func(u *weir.User) error { u.Suspended = true; return nil })
 				return err
 			})
-		}, http.StatusNotFound}, // the last one: it ends all of ann's
+			undo = func(tx *store.Tx, ctx context.Context) error {
+				_, err := tx.UpdateUser(ctx, h.ann.ID, func(u *weir.User) error { u.Suspended = false; return nil })
+				return err
+			}
+		}, http.StatusNotFound},
+		{"owner deleted", func(weir.Asset, *signer) {
+			change(func(tx *store.Tx, ctx context.Context) error {
+				_, err := tx.DeleteUser(ctx, h.ann.ID, "", time.Now())
+				return err
+			})
+			undo = func(tx *store.Tx, ctx context.Context) error { return tx.RestoreUser(ctx, h.ann.ID, time.Now()) }
+		}, http.StatusNotFound},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := h.newSigner()
@@ -238,8 +250,13 @@ func TestAdmissionEnds(t *testing.T) {
 			h.answers("after, with the token", a, tt.status, func(p string) string { return "t/" + token + "/" + p })
 			h.answers("after, with the JWT", a, tt.status, func(p string) string { return p + "?jwt=" + jwt })
 			ended := func() bool { return h.get(h.at(public, large+"/0.m4s")).StatusCode == http.StatusNotFound }
-			if tt.name == "owner suspended" {
+			if undo != nil { // it ended all of ann's
 				eventually(t, "public content has ended too", ended)
+				change(undo)
+				undo = nil
+				eventually(t, "it plays again", func() bool {
+					return h.get(h.at(a, "t/"+token+"/"+large+"/0.m4s")).StatusCode == http.StatusOK
+				})
 			} else if ended() {
 				t.Error("public content has ended too")
 			}

@@ -35,7 +35,7 @@ func (s *server) openNode(context.Context) error {
 	if s.secret, err = masterSecret(s.cfg, true); err != nil {
 		return err
 	}
-	id, err := once(filepath.Join(data, "node"), 6)
+	id, err := once(filepath.Join(data, nodeFile), 6)
 	if err != nil {
 		return fmt.Errorf("--data: %w", err)
 	}

@@ -3,14 +3,19 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"time"
 
 	"weir/internal/weir"
 )
 
+const accountTable = "account"
+
 var accounts = table[weir.User]{
-	name:  "account",
-	order: "id-false",
+	name:    accountTable,
+	deleted: true,
+	order:   "id-false",
 	columns: func(_ *queries, u *weir.User) []column {
 		return []column{
 			{"id", u.ID},
@@ -19,28 +24,44 @@ var accounts = table[weir.User]{
 			{"admin", u.Admin},
 			{"created_at", int64(u.CreatedAt)},
 			{"password", u.Password},
+			{"deleted", u.Deleted},
+			{"deleted_at", int64(u.DeletedAt)},
+			{"purging", u.Purging},
 		}
 	},
 	fields: map[string]field{
 		"id": {"id", textField}, "email": {"email", textField}, "emailValid": {"email_valid", boolField},
 		"admin": {"admin", boolField}, "createdAt": {"created_at", numberField}, "stripeProductId": {"''", textField},
 	},
-	hidden: func(u *weir.User) any { return &passwordHash{u.Password} },
-	unhide: func(u *weir.User, hidden any) { u.Password = hidden.(*passwordHash).Hash },
+	hidden: func(u *weir.User) any { return &accountHidden{u.Password, u.Purging, u.RestoredAt} },
+	unhide: func(u *weir.User, hidden any) {
+		h := hidden.(*accountHidden)
+		u.Password, u.Purging, u.RestoredAt = h.Hash, h.Purging, h.RestoredAt
+	},
 }
 
-type passwordHash struct {
-	Hash string `json:"hash,omitempty"`
+type accountHidden struct {
+	Hash       string      `json:"hash,omitempty"`
+	Purging    bool        `json:"purging,omitempty"`
+	RestoredAt weir.Millis `json:"restoredAt,omitempty"`
 }
+
+// A deleted account does not exist for these queries, and so for whatever asks whether the owner of
+// something exists. Only a list with Query.Deleted, DeletedUser and account_delete.go know it.
 
 // User returns the user with the id.
 func (q *queries) User(ctx context.Context, id string) (weir.User, error) {
-	return accounts.get(ctx, q, id)
+	return first(accounts.where(ctx, q, "id = $1 AND NOT deleted", id))
 }
 
 // UserByEmail returns the user with the address, which must be in lower case.
 func (q *queries) UserByEmail(ctx context.Context, email string) (weir.User, error) {
-	return first(accounts.where(ctx, q, "email = $1", email))
+	return first(accounts.where(ctx, q, "email = $1 AND NOT deleted", email))
+}
+
+// DeletedUser returns the deleted user with the address, which must be in lower case.
+func (q *queries) DeletedUser(ctx context.Context, email string) (weir.User, error) {
+	return first(accounts.where(ctx, q, "email = $1 AND deleted", email))
 }
 
 // Users returns a page of users.
@@ -50,21 +71,46 @@ func (q *queries) Users(ctx context.Context, query Query) (Page[weir.User], erro
 
 // FirstUser returns the oldest account, which the first start creates.
 func (q *queries) FirstUser(ctx context.Context) (weir.User, error) {
-	return first(accounts.where(ctx, q, "1 = 1 ORDER BY created_at, id LIMIT 1"))
+	return first(accounts.where(ctx, q, "NOT deleted ORDER BY created_at, id LIMIT 1"))
 }
 
 // UsersByID returns users by their ids.
 func (q *queries) UsersByID(ctx context.Context, ids []string) (map[string]weir.User, error) {
-	return accounts.byID(ctx, q, ids)
+	all, err := accounts.byID(ctx, q, ids)
+	maps.DeleteFunc(all, func(_ string, u weir.User) bool { return u.Deleted })
+	return all, err
+}
+
+// ErrDeletedAccount is in the error for an e-mail address that a deleted account still has.
+var ErrDeletedAccount = errors.New("the account with this e-mail address was deleted")
+
+// FreeEmail returns an error of kind Conflict if an account has the address, which must be in lower
+// case. A deleted account keeps it until it is removed for good, because it can be restored.
+func (q *queries) FreeEmail(ctx context.Context, email string) error {
+	taken, err := accounts.where(ctx, q, "email = $1", email)
+	switch {
+	case err != nil || len(taken) == 0:
+		return err
+	case taken[0].Deleted:
+		return weir.Wrap(weir.Conflict, ErrDeletedAccount, "the account with this e-mail address was deleted a short time ago - please ask the operator to restore it or use another address")
+	}
+	return errEmailTaken()
+}
+
+func errEmailTaken() error {
+	return weir.Errorf(weir.Conflict, "email already registered - please sign in instead or check your verification email")
 }
 
 // CreateUser writes a new user and its default project.
 func (tx *Tx) CreateUser(ctx context.Context, u *weir.User) error {
+	if err := tx.FreeEmail(ctx, u.Email); err != nil {
+		return err
+	}
 	p := weir.Project{ID: weir.NewID(), Name: "Default Project", UserID: u.ID, CreatedAt: u.CreatedAt}
 	u.DefaultProjectID = p.ID
 	if err := accounts.insert(ctx, tx, u); err != nil {
 		if weir.KindOf(err) == weir.Conflict {
-			return weir.Errorf(weir.Conflict, "email already registered - please sign in instead or check your verification email")
+			return errEmailTaken()
 		}
 		return err
 	}
@@ -74,28 +120,16 @@ func (tx *Tx) CreateUser(ctx context.Context, u *weir.User) error {
 // UpdateUser changes a user.
 func (tx *Tx) UpdateUser(ctx context.Context, id string, change func(*weir.User) error) (weir.User, error) {
 	tx.bumpLater(TopicAuth)
-	u, err := accounts.update(ctx, tx, id, change)
-	if u.Suspended || u.Disabled {
+	u, err := accounts.update(ctx, tx, id, func(u *weir.User) error {
+		if u.Deleted {
+			return weir.ErrNotFound()
+		}
+		return change(u)
+	})
+	if u.Suspended || u.Disabled || u.Deleted {
 		tx.bumpLater(TopicLive)
 	}
 	return u, err
-}
-
-// DeleteUser deletes a user, but not the user's resources. Keys and log-ins end at once.
-func (tx *Tx) DeleteUser(ctx context.Context, id string) error {
-	if err := accounts.remove(ctx, tx, id); err != nil {
-		return err
-	}
-	for _, sql := range []string{
-		"DELETE FROM api_token WHERE user_id = $1", "DELETE FROM refresh_token WHERE user_id = $1", "DELETE FROM password_link WHERE user_id = $1",
-	} {
-		if _, err := tx.conn.exec(ctx, sql, id); err != nil {
-			return err
-		}
-	}
-	tx.bumpLater(TopicLive)
-	tx.bumpLater(TopicAuth)
-	return nil
 }
 
 var projects = table[weir.Project]{
@@ -207,8 +241,8 @@ func (s *Store) RememberedKey(key weir.Secret) (weir.Caller, bool) {
 	return caller, ok
 }
 
-// CallerByKey returns the caller of an API key. The error is NotFound when there is no such key,
-// and Unauthenticated when its user is deleted.
+// CallerByKey returns the caller of an API key. The error is NotFound when there is no such key, or
+// its account is deleted.
 func (s *Store) CallerByKey(ctx context.Context, key weir.Secret) (weir.Caller, error) {
 	hash := hashKey(key.Reveal())
 	return s.auth.get(hash, func() (weir.Caller, error) {
@@ -217,6 +251,9 @@ func (s *Store) CallerByKey(ctx context.Context, key weir.Secret) (weir.Caller, 
 			return weir.Caller{}, err
 		}
 		c, err := s.caller(ctx, t.UserID, t.ProjectID)
+		if weir.KindOf(err) == weir.Unauthenticated {
+			return weir.Caller{}, weir.ErrNotFound() // the account is deleted, and so the key does not exist
+		}
 		c.Admin, c.TokenID, c.TokenName, c.Access = false, t.ID, t.Name, t.Access
 		return c, err
 	})

@@ -18,7 +18,7 @@ import (
 type Query struct {
 	UserID    string // "" = of all users
 	ProjectID string // "" = of all projects; ignored where rows have no project
-	Deleted   bool   // also rows that are marked as deleted
+	Deleted   bool   // also rows that are marked as deleted, or whose account is
 	Where     []Filter
 	Filters   []Filter // as the caller sent them
 	Order     string   // as the caller sent it: field-true,other-false; true = descending
@@ -122,8 +122,11 @@ func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, s
 // conditions returns the conditions of a query.
 func (t *table[T]) conditions(q *queries, query Query) (*builder, error) {
 	b := &builder{seal: q.seal}
-	if query.UserID != "" {
+	switch {
+	case query.UserID != "":
 		b.and("user_id = %s", query.UserID)
+	case !query.Deleted && t.name != accountTable:
+		b.and("user_id NOT IN (SELECT id FROM account WHERE deleted)")
 	}
 	if t.project && query.ProjectID != "" {
 		b.and("project_id = %s", query.ProjectID)

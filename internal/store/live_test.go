@@ -255,7 +255,7 @@ func testStreamForPublisher(t *testing.T, st *Store) {
 	updateStream(t, st, stream.ID, func(s *weir.Stream) { s.Deleted, s.Suspended = true, false })
 	check("deleted", weir.NotFound)
 	updateStream(t, st, stream.ID, func(s *weir.Stream) { s.Deleted = false })
-	inTx(t, st, func(tx *Tx) error { return tx.DeleteUser(ctx, stream.UserID) })
+	deleteUser(t, st, stream.UserID)
 	check("account deleted", weir.NotFound)
 	if _, err := st.StreamForPublisher(ctx, "abcd-abcd-abcd-abcd"); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("unknown key: %v, want not found", err)
@@ -497,7 +497,7 @@ func testOwnerEnds(t *testing.T, st *Store) {
 		{"disable the account", setUser(func(u *weir.User) { u.Disabled = true }), weir.EndBlocked},
 		{"suspend the account", setUser(func(u *weir.User) { u.Suspended = true }), weir.EndBlocked},
 		{"delete the account", func(t *testing.T, s weir.Stream) {
-			inTx(t, st, func(tx *Tx) error { return tx.DeleteUser(t.Context(), s.UserID) })
+			deleteUser(t, st, s.UserID)
 		}, weir.EndBlocked},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

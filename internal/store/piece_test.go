@@ -177,8 +177,8 @@ func TestPieces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, id, run, err := PurgeRef(ref); err != nil || id != task.ID || run != 1 {
-			t.Errorf("purge of %q = %s, %d, %v", ref, id, run, err)
+		if p, err := PurgeRef(ref); err != nil || p != (Purge{TaskID: task.ID, Run: 1}) {
+			t.Errorf("purge of %q = %+v, %v", ref, p, err)
 		}
 		inTx(t, st, func(tx *Tx) error { return tx.ForgetWork(ctx, task.ID, 1) })
 		if w, err := st.TaskWork(ctx, task.ID); err != nil || w.Plan != nil || w.Done != 4 {
@@ -572,7 +572,7 @@ func TestPurgeDeletedAssets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id, _, _, err := PurgeRef(ref); err != nil || id != old.ID {
+		if p, err := PurgeRef(ref); err != nil || p != (Purge{AssetID: old.ID}) {
 			t.Errorf("purge of %q", ref)
 		}
 		expired, err := st.ExpiredUploads(ctx, now.Add(time.Hour), 10)
@@ -584,7 +584,7 @@ func TestPurgeDeletedAssets(t *testing.T) {
 
 func TestPurgeRef(t *testing.T) {
 	for _, bad := range []string{"", "task/", "task/x", "task/x/y", "x"} {
-		if _, _, _, err := PurgeRef(bad); err == nil {
+		if _, err := PurgeRef(bad); err == nil {
 			t.Errorf("PurgeRef(%q) = nil", bad)
 		}
 	}

@@ -98,6 +98,41 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 	return t, tx.endWork(ctx, t)
 }
 
+// FailResult marks the asset of a failed task as failed, or the copy that the task should have made.
+func (tx *Tx) FailResult(ctx context.Context, t weir.Task, message string, events *weir.EventBatch) error {
+	if t.OutputAssetID == "" {
+		return tx.failStorage(ctx, t, message, events)
+	}
+	return tx.FailAsset(ctx, t.OutputAssetID, message, events)
+}
+
+// failStorage records on an asset that the task which should have copied it failed.
+func (tx *Tx) failStorage(ctx context.Context, t weir.Task, message string, events *weir.EventBatch) error {
+	if t.Type != weir.TaskExport {
+		return nil
+	}
+	pending := false
+	asset, err := tx.UpdateAsset(ctx, t.InputAssetID, func(a *weir.Asset) error {
+		if pending = a.Storage != nil && a.Storage.Status != nil && a.Storage.Status.Tasks.Pending == t.ID; !pending {
+			return nil
+		}
+		var earlier *weir.IPFSSpec
+		if last := a.Storage.Status.Tasks.Last; last != "" {
+			done, err := tx.Task(ctx, last)
+			if ignoreNotFound(err) != nil {
+				return err
+			}
+			earlier = done.IPFSSpec()
+		}
+		a.FailStorage(t.ID, message, earlier, events.Now)
+		return nil
+	})
+	if err == nil && pending {
+		events.Asset(weir.AssetUpdated, asset)
+	}
+	return ignoreNotFound(err)
+}
+
 // DelayTask keeps a waiting task from being admitted before a time, and stops its jobs.
 func (tx *Tx) DelayTask(ctx context.Context, id string, until time.Time) error {
 	if _, err := tx.conn.exec(ctx, "UPDATE task SET due_at = $2 WHERE id = $1", id, until.UnixMilli()); err != nil {
@@ -128,7 +163,7 @@ func (tx *Tx) AdmitTask(ctx context.Context, types []weir.TaskType, maxRunning i
 	}
 	b, now := &builder{}, time.Now().UnixMilli()
 	user, ok, err := found(one(ctx, tx.conn, scanText, `SELECT a.id FROM account a
-		WHERE EXISTS (SELECT 1 FROM task t WHERE t.user_id = a.id AND t.phase = 'waiting' AND NOT t.admitted AND t.due_at <= `+b.bind("%s", now)+` AND t.type IN (`+b.list(names)+`))
+		WHERE NOT a.deleted AND EXISTS (SELECT 1 FROM task t WHERE t.user_id = a.id AND t.phase = 'waiting' AND NOT t.admitted AND t.due_at <= `+b.bind("%s", now)+` AND t.type IN (`+b.list(names)+`))
 		AND (SELECT count(*) FROM task r WHERE r.user_id = a.id AND r.admitted AND r.phase IN ('waiting', 'running')) < `+b.bind("%s", maxRunning)+`
 		ORDER BY a.last_admitted_at, a.id LIMIT 1`+tx.store.engine.forUpdate(), b.args...))
 	if err != nil || !ok {

@@ -51,6 +51,7 @@ type ViewQuery struct {
 	AssetID, StreamID string
 	CreatorID         string
 	ContentID         string        // a CID or a transaction of Arweave: views of every asset that is stored there or was made from it
+	Public            bool          // without those of deleted accounts
 	From, To          weir.Millis   // when the view started; To is exclusive
 	SeenSince         weir.Millis   // only views that are not added up yet
 	By                []string      // groups, named as in viewGroups
@@ -109,6 +110,9 @@ func (q *queries) Views(ctx context.Context, query ViewQuery) ([]ViewRow, error)
 		if f.value != "" {
 			b.and(f.column+" = %s", f.value)
 		}
+	}
+	if query.Public {
+		b.and("user_id NOT IN (SELECT id FROM account WHERE deleted)")
 	}
 	if query.ContentID != "" {
 		b.and("asset_id IN (SELECT id FROM asset WHERE cid = %s OR source_url = %s)", query.ContentID, "ar://"+query.ContentID)

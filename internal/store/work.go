@@ -162,22 +162,34 @@ func (tx *Tx) ForgetWork(ctx context.Context, taskID string, run int) error {
 
 // Prefixes of the ref of a JobPurge.
 const (
-	purgeTask  = "task/"
-	purgeAsset = "asset/"
+	purgeTask    = "task/"
+	purgeAsset   = "asset/"
+	purgeAccount = "account/"
 )
 
-// PurgeRef reads the ref of a JobPurge: either the id of an asset, or a task and one of its runs.
-func PurgeRef(ref string) (assetID, taskID string, run int, err error) {
-	if id, ok := strings.CutPrefix(ref, purgeAsset); ok {
-		return id, "", 0, nil
-	}
-	if rest, ok := strings.CutPrefix(ref, purgeTask); ok {
-		if id, number, ok := strings.Cut(rest, "/"); ok {
-			run, err := strconv.Atoi(number)
-			return "", id, run, err
+// Purge is what a JobPurge deletes: the files of an asset, those of a run of a task, or an account
+// with everything that it has. The other ids are "".
+type Purge struct {
+	AssetID, TaskID, UserID string
+	Run                     int
+}
+
+// PurgeRef reads the ref of a JobPurge.
+func PurgeRef(ref string) (p Purge, err error) {
+	kind, id, _ := strings.Cut(ref, "/")
+	switch kind + "/" {
+	case purgeAsset:
+		return Purge{AssetID: id}, nil
+	case purgeAccount:
+		return Purge{UserID: id}, nil
+	case purgeTask:
+		if id, number, ok := strings.Cut(id, "/"); ok {
+			p.TaskID = id
+			p.Run, err = strconv.Atoi(number)
+			return p, err
 		}
 	}
-	return "", "", 0, fmt.Errorf("purge of %q", ref)
+	return p, fmt.Errorf("purge of %q", ref)
 }
 
 // StartPublish takes over the publishing of a task. ok is false when there is nothing to publish:

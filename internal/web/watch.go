@@ -170,6 +170,9 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 		}
 	}
 	stream, err := p.o.Store.StreamByPlaybackID(ctx, id)
+	if err == nil {
+		_, err = p.o.Store.User(ctx, stream.UserID) // NotFound = the account is deleted
+	}
 	if err == nil && !stream.Deleted {
 		shown.Kind, shown.Seen = "live", stream.LastSeen > 0
 		name(stream.Name, stream.PlaybackPolicy)
@@ -177,7 +180,9 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 	}
 	var asset weir.Asset
 	if err == nil || weir.KindOf(err) == weir.NotFound {
-		asset, err = p.o.Store.AssetByPlaybackID(ctx, id)
+		if asset, err = p.o.Store.AssetByPlaybackID(ctx, id); err == nil {
+			_, err = p.o.Store.User(ctx, asset.UserID)
+		}
 	}
 	switch {
 	case err != nil && weir.KindOf(err) != weir.NotFound:

@@ -33,11 +33,26 @@ func newWatchFixture(t *testing.T) *watchFixture {
 	}
 	t.Cleanup(st.Close)
 	f := &watchFixture{ids: map[string]string{}}
-	caller := &weir.Caller{UserID: "u", ProjectID: "p"}
+	err = st.Tx(ctx, func(tx *store.Tx) error {
+		for _, id := range []string{"u", "removed"} {
+			if err := tx.CreateUser(ctx, &weir.User{ID: id, Email: id + "@example.com"}); err != nil {
+				return err
+			}
+		}
+		_, err := tx.DeleteUser(ctx, "removed", "", time.Now())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	err = st.Tx(ctx, func(tx *store.Tx) error {
 		for name, policy := range map[string]*weir.PlaybackPolicy{
-			"<b>open</b>": nil, "secret plans": {Type: weir.PolicyJWT}, "gone": nil, "ended": nil,
+			"<b>open</b>": nil, "secret plans": {Type: weir.PolicyJWT}, "gone": nil, "ended": nil, "of a deleted account": nil,
 		} {
+			caller := &weir.Caller{UserID: "u", ProjectID: "p"}
+			if name == "of a deleted account" {
+				caller.UserID = "removed"
+			}
 			s, err := weir.NewStream{Name: name, PlaybackPolicy: policy}.Stream(caller, time.Now())
 			if err != nil {
 				return err
@@ -51,9 +66,12 @@ func newWatchFixture(t *testing.T) *watchFixture {
 			}
 			f.ids[name] = s.PlaybackID
 		}
-		for name, phase := range map[string]weir.AssetPhase{"film": weir.AssetReady, "broken": weir.AssetFailed} {
+		for name, phase := range map[string]weir.AssetPhase{"film": weir.AssetReady, "broken": weir.AssetFailed, "removed film": weir.AssetReady} {
 			id := weir.NewID()
 			a := weir.Asset{ID: id, Name: name, PlaybackID: weir.NewPlaybackID(id), UserID: "u", ProjectID: "p", Status: weir.AssetStatus{Phase: phase}}
+			if name == "removed film" {
+				a.UserID = "removed"
+			}
 			if err := tx.CreateAsset(ctx, &a); err != nil {
 				return err
 			}
@@ -96,6 +114,8 @@ func TestWatchPage(t *testing.T) {
 		{"stream that was not", f.ids["<b>open</b>"], http.StatusOK, "live", `data-seen="false"`, `data-seen="true"`},
 		{"gated stream", f.ids["secret plans"], http.StatusOK, "live", "<title>Video</title>", "secret"},
 		{"deleted stream", f.ids["gone"], http.StatusNotFound, "", "Nothing is here", "<script"},
+		{"stream of a deleted account", f.ids["of a deleted account"], http.StatusNotFound, "", "Nothing is here", "<script"},
+		{"asset of a deleted account", f.ids["removed film"], http.StatusNotFound, "", "Nothing is here", "<script"},
 		{"asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", "Nothing"},
 		{"failed asset", f.ids["broken"], http.StatusOK, "", "could not be made", "<script"},
 		{"unknown", `0000"><script>alert(1)</script>`, http.StatusNotFound, "", "Nothing is here", "<script>"},

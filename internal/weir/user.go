@@ -26,8 +26,33 @@ type User struct {
 	CreatedAt        Millis `json:"createdAt"`
 	LastSeen         Millis `json:"lastSeen,omitempty"`
 	LastStreamedAt   Millis `json:"lastStreamedAt,omitempty"`
+	Deleted          bool   `json:"deleted,omitempty"` // it exists only for administrators, who can restore it
+	DeletedAt        Millis `json:"deletedAt,omitempty"`
 
-	Password string `json:"-"` // argon2id, see package account; "" = none set yet
+	Password   string `json:"-"` // argon2id, see package account; "" = none set yet
+	Purging    bool   `json:"-"` // its content is being removed, so it can't be restored any more
+	RestoredAt Millis `json:"-"` // log-ins from before are over; 0 = it was never deleted
+}
+
+// Delete marks the account as deleted. The first account, which administers the server, stays.
+func (u *User) Delete(now time.Time) error {
+	if u.Admin {
+		return Errorf(Refused, "the account of an administrator can't be deleted")
+	}
+	u.Deleted, u.DeletedAt = true, At(now)
+	return nil
+}
+
+// Restore undoes a deletion.
+func (u *User) Restore(now time.Time) error {
+	switch {
+	case !u.Deleted:
+		return Errorf(Refused, "user is not deleted")
+	case u.Purging:
+		return Errorf(Refused, "user is not in a restorable state: the content is being removed")
+	}
+	u.Deleted, u.DeletedAt, u.RestoredAt = false, 0, At(now)
+	return nil
 }
 
 // UserUsage is what an account streamed in a range of time.

@@ -84,7 +84,9 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 			if t.Status.Phase != weir.TaskRunning {
 				return errNothingToDo // another piece failed first, or the task was cancelled
 			}
-			if weir.Retriable(failure) {
+			// If a piece misses files of its task, the next attempt makes them again (see resume).
+			lost := job.Kind != store.JobTask && weir.KindOf(failure) == weir.NotFound
+			if weir.Retriable(failure) || lost {
 				if retry, ok := t.Again(text, events.Now); ok {
 					delay = w.Backoff[min(retry, len(w.Backoff))-1]
 					return nil

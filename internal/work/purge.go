@@ -19,17 +19,19 @@ const sourceTrack = "source"
 // purgeAttempts is the maximum number of attempts to delete files in a caller's storage.
 const purgeAttempts = 10
 
-// purge handles store.JobPurge: it deletes the files of a deleted or failed asset, or the working
-// files of a task.
+// purge handles store.JobPurge: it deletes the files of a deleted or failed asset, the working files
+// of a task, or a deleted account.
 func (w *Work) purge(ctx context.Context, job store.Job) error {
-	assetID, taskID, run, err := store.PurgeRef(job.Ref)
-	if err != nil {
+	p, err := store.PurgeRef(job.Ref)
+	switch {
+	case err != nil:
 		return err
+	case p.AssetID != "":
+		return w.purgeAsset(ctx, job, p.AssetID)
+	case p.UserID != "":
+		return w.purgeAccount(ctx, job, p.UserID)
 	}
-	if assetID != "" {
-		return w.purgeAsset(ctx, job, assetID)
-	}
-	return w.purgeTask(ctx, job, taskID, run)
+	return w.purgeTask(ctx, job, p.TaskID, p.Run)
 }
 
 func (w *Work) purgeAsset(ctx context.Context, job store.Job, id string) error {
@@ -41,16 +43,21 @@ func (w *Work) purgeAsset(ctx context.Context, job store.Job, id string) error {
 	if !deleted && asset.Status.Phase != weir.AssetFailed { // failed: it was never uploaded
 		return nil
 	}
-	if err := w.Media.DeletePrefix(ctx, uploadFolder(id)); err != nil {
-		return err
+	asset.ID = id
+	return w.purgeFiles(ctx, job, asset)
+}
+
+// purgeFiles deletes all files of an asset.
+func (w *Work) purgeFiles(ctx context.Context, job store.Job, a weir.Asset) error {
+	for _, folder := range []string{uploadFolder(a.ID), assetFolder(a.ID)} {
+		if err := w.Media.DeletePrefix(ctx, folder); err != nil {
+			return err
+		}
 	}
-	if err := w.Media.DeletePrefix(ctx, assetFolder(id)); err != nil {
-		return err
-	}
-	if asset.ObjectStoreID == "" {
+	if a.ObjectStoreID == "" {
 		return nil
 	}
-	return w.outside(ctx, job, w.purgeElsewhere(ctx, asset))
+	return w.outside(ctx, job, w.purgeElsewhere(ctx, a))
 }
 
 // purgeElsewhere deletes the files of an asset in the object store of its owner.
@@ -242,11 +249,15 @@ func (w *Work) tidyFolders(ctx context.Context) error {
 	return nil
 }
 
-// tidy purges assets that were deleted long ago, expires uploads, and restarts stalled tasks.
+// tidy purges assets and accounts that were deleted long ago, expires uploads, and restarts stalled
+// tasks.
 func (w *Work) tidy(ctx context.Context) error {
 	now := time.Now()
 	if err := w.Store.Tx(ctx, func(tx *store.Tx) error {
-		_, err := tx.PurgeDeletedAssets(ctx, now.Add(-w.DeleteGrace), now, tidyLimit)
+		if _, err := tx.PurgeDeletedAssets(ctx, now.Add(-w.DeleteGrace), now, tidyLimit); err != nil {
+			return err
+		}
+		_, err := tx.PurgeDeletedAccounts(ctx, now.Add(-w.DeleteGrace), tidyLimit)
 		return err
 	}); err != nil {
 		return err

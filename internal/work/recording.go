@@ -37,6 +37,10 @@ const recordingAttempts = 30
 func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	id, _, _ := strings.Cut(job.Ref, "/")
 	session, err := r.Store.Session(ctx, id)
+	if weir.KindOf(err) == weir.NotFound {
+		// The account was deleted. Another attempt may have left files since.
+		return r.Media.DeletePrefix(ctx, assetFolder(id))
+	}
 	if err != nil {
 		return err
 	}
@@ -52,6 +56,12 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 		return err
 	}
 	kept, err := media.KeepRecording(ctx, r.Media, assetFolder(id), append(dirs, last)...)
+	if weir.KindOf(err) == weir.NotFound {
+		// A backup has the finished recording, and not the files, of a session that ended meanwhile.
+		if before, keptErr := media.KeptRecording(ctx, r.Media, assetFolder(id)); weir.KindOf(keptErr) != weir.NotFound {
+			kept, err = before, keptErr
+		}
+	}
 	switch {
 	case err == nil:
 		stored, err := storedBytes(ctx, r.Media, id)

@@ -179,14 +179,19 @@ func (w *Work) fetchAsset(ctx context.Context, t weir.Task, spool string) (origi
 // collectUpload joins the parts of an upload, unless an earlier attempt has.
 func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (origin, error) {
 	key := sourceKey(t.OutputAssetID)
+	// Before the parts: if it exists, all parts are in it, and some may be deleted already.
+	info, err := w.Media.Stat(ctx, key)
+	if err == nil {
+		return w.joined(ctx, t, key, spool, info.Size)
+	}
+	if weir.KindOf(err) != weir.NotFound {
+		return origin{}, err
+	}
 	parts, size, err := w.parts(ctx, t.OutputAssetID)
+	if weir.KindOf(err) == weir.NotFound {
+		return origin{}, weir.Errorf(weir.Invalid, "the file that was uploaded is not there any more; request a new upload")
+	}
 	if err != nil {
-		if weir.KindOf(err) == weir.NotFound {
-			if info, statErr := w.Media.Stat(ctx, key); statErr == nil {
-				return w.keptSource(ctx, t, key, spool, info.Size)
-			}
-			return origin{}, weir.Errorf(weir.Invalid, "the file that was uploaded is not there any more; request a new upload")
-		}
 		return origin{}, err
 	}
 	if len(parts) == 1 {
@@ -199,6 +204,11 @@ func (w *Work) collectUpload(ctx context.Context, t weir.Task, spool string) (or
 	if err != nil {
 		return origin{}, err
 	}
+	return w.joined(ctx, t, key, spool, size)
+}
+
+// joined returns the source of an asset whose parts have been joined, and deletes them.
+func (w *Work) joined(ctx context.Context, t weir.Task, key, spool string, size int64) (origin, error) {
 	o, err := w.keptSource(ctx, t, key, spool, size)
 	if err != nil {
 		return origin{}, err
