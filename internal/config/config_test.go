@@ -63,6 +63,8 @@ func TestDefaults(t *testing.T) {
 		SecretFile: "./weir-data/secret",
 		MaxUpload:  30 << 30,
 
+		MaxDuration: 24 * time.Hour,
+
 		IPFSGateways:    []string{"ipfs.io", "dweb.link", "w3s.link"},
 		ArweaveGateways: []string{"arweave.net"},
 		Sandbox:         "require",
