@@ -84,6 +84,7 @@ type Packet struct {
 	Stream   int           // position in Remux.Packets
 	Start    time.Duration // decode time
 	Duration time.Duration // 0 = not known
+	Size     int64         // bytes
 }
 
 // ReadPackets reads the list of packets of a [Remux], which is in the order of their times as far as the
@@ -101,7 +102,7 @@ func ReadPackets(r io.Reader, see func(Packet) error) error {
 			continue
 		}
 		// stream, decode time, presentation time, duration, size, checksum, …
-		var fields [4]int64
+		var fields [5]int64
 		rest := line
 		for i := range fields {
 			field, after, found := strings.Cut(rest, ",")
@@ -115,7 +116,8 @@ func ReadPackets(r io.Reader, see func(Packet) error) error {
 		if n < 0 || n >= int64(len(ticks)) || !ticks[n].Given() {
 			return fmt.Errorf("list of packets: stream %d has no time base", n)
 		}
-		if err := see(Packet{Stream: int(n), Start: ticks[n].time(fields[1]), Duration: max(ticks[n].time(fields[3]), 0)}); err != nil {
+		p := Packet{Stream: int(n), Start: ticks[n].time(fields[1]), Duration: max(ticks[n].time(fields[3]), 0), Size: max(fields[4], 0)}
+		if err := see(p); err != nil {
 			return err
 		}
 	}

@@ -178,7 +178,8 @@ func (im *importer) run(ctx context.Context) error {
 		remux.Packets = append(remux.Packets, stream.Index)
 	}
 	im.packets = packets{
-		limits: im.limits(segmentSeconds(im.options.SegmentSeconds)), hasVideo: src.Video != nil, ends: make([]time.Duration, len(remux.Packets)),
+		limits: im.limits(segmentSeconds(im.options.SegmentSeconds)), hasVideo: src.Video != nil, size: src.Probe.Size,
+		ends: make([]time.Duration, len(remux.Packets)),
 	}
 	consumers = append(consumers, im.packets.read)
 	command := ffmpeg.Command{
@@ -465,7 +466,7 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 // check compares the imported tracks with the header of the file.
 func (im *importer) check() error {
 	src := im.src
-	if err := im.packets.finish(src.Probe.Size); err != nil {
+	if err := im.packets.finish(); err != nil {
 		return err
 	}
 	var end time.Duration

@@ -40,9 +40,15 @@ const (
 	maxSegments = hls.MaxEntries
 
 	// minRate is how many bytes there are at least for a second of a track, in files with more than
-	// freeMedia. Speech takes 600, silence in AAC 270, a frame that repeats the last one 30.
-	minRate   = 16
+	// freeMedia. Speech takes 600, silence in AAC 380 and in Opus 25, pictures of 15 kB that are shown for
+	// half an hour each 8.
+	minRate   = 8
 	freeMedia = 10 * time.Minute
+
+	// maxRepeat is how often a file can use its own bytes: the index of an MP4 file can name the same frames
+	// again and again. Small files may, up to freeRepeat bytes: loops are made so.
+	maxRepeat  = 4
+	freeRepeat = 1 << 20
 )
 
 // limits are the bounds of one source.
@@ -127,6 +133,8 @@ type packets struct {
 	ends     []time.Duration // of the tracks
 	latest   time.Duration   // start of the last packet
 	frames   int
+	bytes    int64 // of all packets
+	size     int64 // of the file
 }
 
 // read reads the list of packets.
@@ -147,6 +155,10 @@ func (p *packets) see(packet ffmpeg.Packet) error {
 	if p.frames > maxFrames {
 		return tooManyFrames()
 	}
+	if p.bytes += packet.Size; p.bytes > maxRepeat*p.size+freeRepeat {
+		return weir.Errorf(weir.Invalid, "%s: the file has %d bytes and uses them for more than %d bytes of media, and at most %d times as many are allowed",
+			badSource, p.size, p.bytes, maxRepeat)
+	}
 	return nil
 }
 
@@ -160,13 +172,13 @@ func (p *packets) checkHole(until time.Duration) error {
 }
 
 // finish checks the file after its last packet.
-func (p *packets) finish(size int64) error {
+func (p *packets) finish() error {
 	for _, end := range p.ends {
 		if err := p.checkHole(end); err != nil {
 			return err
 		}
 	}
-	return p.checkEnds(p.ends, size)
+	return p.checkEnds(p.ends, p.size)
 }
 
 // decoded returns an add that refuses what was decoded of a source beyond the bounds: its packets may have
