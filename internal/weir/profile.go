@@ -150,7 +150,7 @@ func validGOP(gop string) bool { return gop == "" || gop == "intra" || gopSecond
 // Bounds of what a caller can make of a second of video.
 const (
 	maxFPS = 240
-	minGOP = 0.1 // seconds
+	minGOP = 0.05 // seconds
 )
 
 func shortGOP(gop string) bool {
