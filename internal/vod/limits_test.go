@@ -23,13 +23,13 @@ func jump(kind, by string) []string {
 }
 
 // patched returns a copy of a file whose bytes were changed.
-func patched(t *testing.T, file string, change func(data []byte)) string {
+func patched(t *testing.T, file string, change func(data []byte) []byte) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	change(data)
+	data = change(data)
 	path := filepath.Join(t.TempDir(), filepath.Base(file))
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -38,14 +38,62 @@ func patched(t *testing.T, file string, change func(data []byte)) string {
 }
 
 // claimSecond makes a Matroska file claim that it lasts a second.
-func claimSecond(t *testing.T) func([]byte) {
-	return func(data []byte) {
-		at := bytes.Index(data, []byte{0x44, 0x89, 0x88}) // Duration, a number of eight bytes
-		if at < 0 {
-			t.Fatal("the file has no duration")
-		}
-		binary.BigEndian.PutUint64(data[at+3:], math.Float64bits(1000))
+func claimSecond(t *testing.T, data []byte) []byte {
+	at := bytes.Index(data, []byte{0x44, 0x89, 0x88}) // Duration, a number of eight bytes
+	if at < 0 {
+		t.Fatal("the file has no duration")
 	}
+	binary.BigEndian.PutUint64(data[at+3:], math.Float64bits(1000))
+	return data
+}
+
+// repeated returns an MP4 file with one track of bytes as samples, changed so that its index names the
+// first chunk again and again.
+func repeated(t *testing.T, data []byte, times int) []byte {
+	t.Helper()
+	// find returns the box that is reached by its name in each of the boxes before.
+	find := func(path ...string) (at, size int) {
+		from, to := 0, len(data)
+		for depth, name := range path {
+			at, size = from, 0
+			for ; at+8 <= to && string(data[at+4:at+8]) != name; at += size {
+				size = max(int(binary.BigEndian.Uint32(data[at:])), 8)
+			}
+			if at+8 > to {
+				t.Fatalf("the file has no %v", path[:depth+1])
+			}
+			size = int(binary.BigEndian.Uint32(data[at:]))
+			from, to = at+8, at+size
+		}
+		return at, size
+	}
+	put := func(at int, numbers ...uint32) {
+		for i, n := range numbers {
+			binary.BigEndian.PutUint32(data[at+4*i:], n)
+		}
+	}
+	table := []string{"moov", "trak", "mdia", "minf", "stbl", "stco"}
+	in := func(name string) int { at, _ := find(append(slices.Clone(table[:5]), name)...); return at }
+	stsc := in("stsc")
+	samples := binary.BigEndian.Uint32(data[stsc+20:]) // of a chunk
+	put(stsc+12, 1)
+	put(in("stts")+12, 1, samples*uint32(times), 1)
+	put(in("stsz")+12, 1, samples*uint32(times))
+	edits, _ := find("moov", "trak", "edts")
+	copy(data[edits+4:], "free")
+	at, size := find(table...)
+	chunk := binary.BigEndian.Uint32(data[at+16:])
+	grown := 16 + 4*times - size
+	for depth := range table {
+		box, old := find(table[:depth+1]...)
+		put(box, uint32(old+grown))
+	}
+	data = slices.Concat(data[:at+16], make([]byte, 4*times), data[at+size:])
+	put(at+12, uint32(times))
+	for i := range times {
+		put(at+16+4*i, chunk)
+	}
+	return data
 }
 
 // Every hostile file is refused by Import with its own sentence, and for good.
@@ -62,7 +110,7 @@ func TestHostileSources(t *testing.T) {
 	for _, tt := range []struct {
 		name  string // of the file
 		make  []string
-		patch func(*testing.T) func([]byte)
+		patch func(*testing.T, []byte) []byte
 		max   time.Duration
 		want  string
 	}{
@@ -78,22 +126,24 @@ func TestHostileSources(t *testing.T) {
 		{name: "late.mkv", make: with(pattern, []string{"-itsoffset", "7200"}, sine, []string{"-map", "0", "-map", "1"}, h264, wave), want: "there is nothing to see or hear from 2s to 2h0m0s"},
 		{name: "million-segments.mka", make: with(sine, jump("asetpts", "2000000"), wave), want: long},
 		{name: "lying-long.mka", make: with(sine, jump("asetpts", "100000"), wave), patch: claimSecond, want: long},
+		{name: "repeated.mov", make: []string{"-f", "lavfi", "-i", "sine=d=1:r=8000", "-c:a", "pcm_u8"}, patch: func(t *testing.T, data []byte) []byte {
+			return repeated(t, data, 3000)
+		}, want: "and at most 4 times as many are allowed"},
 		{name: "long.mp4", make: with(av, x264), max: time.Second, want: "the file lasts longer than the 1s that are allowed"},
 		{name: "long.ts", make: with(av, x264), max: time.Second, want: "the file lasts longer than the 1s that are allowed"},
 		{name: "long.ogg", make: with(tone, []string{"-c:a", "libvorbis"}), max: time.Second, want: "the file lasts longer than the 1s that are allowed"},
 		{name: "tracks.mka", make: with([]string{"-f", "lavfi", "-i", "sine=d=0.1:r=8000"}, slices.Repeat([]string{"-map", "0"}, 300), []string{"-c:a", "pcm_u8"}), want: "the file has 300 tracks, and at most 64 are allowed"},
-		{name: "large.gif", make: []string{"-f", "lavfi", "-i", "testsrc2=s=64x64:r=10:d=1"}, patch: func(*testing.T) func([]byte) {
-			return func(data []byte) {
-				binary.LittleEndian.PutUint16(data[6:], 16000)
-				binary.LittleEndian.PutUint16(data[8:], 16000)
-			}
+		{name: "large.gif", make: []string{"-f", "lavfi", "-i", "testsrc2=s=64x64:r=10:d=1"}, patch: func(_ *testing.T, data []byte) []byte {
+			binary.LittleEndian.PutUint16(data[6:], 16000)
+			binary.LittleEndian.PutUint16(data[8:], 16000)
+			return data
 		}, want: "its frames have 16000x16000 pixels, and at most 36 million are allowed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			file := clip(t, "hostile-"+tt.name, tt.make...)
 			if tt.patch != nil {
-				file = patched(t, file, tt.patch(t))
+				file = patched(t, file, func(data []byte) []byte { return tt.patch(t, data) })
 			}
 			e := newEngine(t)
 			e.MaxDuration = tt.max
