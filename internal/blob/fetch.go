@@ -18,11 +18,14 @@ import (
 	"weir/internal/weir"
 )
 
-// defaultMaxSize is the default of Fetcher.MaxSize.
-const defaultMaxSize = 30 << 30
+// The defaults of the bounds of a Fetcher.
+const (
+	defaultMaxSize     = 30 << 30
+	defaultMaxDuration = 24 * time.Hour
+)
 
 // maxRestarts is how often a source is read again from its start, because its server can't resume a
-// broken transfer.
+// broken transfer, or sends parts that don't fit together.
 const maxRestarts = 2
 
 // notAccessible begins the error of every source that could not be read; clients match it.
@@ -30,10 +33,11 @@ const notAccessible = "file could not be imported from URL because it was not ac
 
 // Fetcher reads sources from callers. It is safe for concurrent use.
 type Fetcher struct {
-	Guard     *guard.Guard           // required
-	Gateways  Gateways               // to IPFS and Arweave
-	MaxSize   int64                  // of a source, in bytes; 0 = 30 GiB
-	FreeSpace func(need int64) error // checks for the space before it is written; may be nil
+	Guard       *guard.Guard           // required
+	Gateways    Gateways               // to IPFS and Arweave
+	MaxSize     int64                  // of a source, in bytes; 0 = 30 GiB
+	MaxDuration time.Duration          // of an HLS playlist; 0 = a day
+	FreeSpace   func(need int64) error // checks for the space before it is written; may be nil
 
 	tempo  tempo // for tests
 	window int64 // for tests: see defaultWindow
@@ -55,8 +59,8 @@ type spool interface {
 
 // Fetch reads a whole source and writes it to w. If w is an empty *os.File, large sources are read
 // over several connections; else in order. Each byte is read once from the source, unless its server
-// can't resume a broken transfer: then a file is filled again from its start, and for another writer
-// it is an error.
+// can't resume a broken transfer, or its parts don't fit together: then a file is filled again from
+// its start, by one request for all of it, and for another writer it is an error.
 //
 // The URL may be http, https, s3+http, s3+https, ipfs or ar. A path that ends in .m3u8 is an HLS
 // playlist: its segments are written one after the other. progress may be nil; a total of -1 is
@@ -86,19 +90,27 @@ func (f *Fetcher) fetch(ctx context.Context, source string, s *sink) (Fetched, e
 	err = f.restarting(ctx, func() (err error) {
 		got, err = f.once(ctx, o, s)
 		return err
-	}, func() bool {
+	}, func(trusted bool) bool {
+		if !trusted {
+			o = plain{o}
+		}
 		s.inOrder = true
 		return s.back(0)
 	})
 	return got, err
 }
 
-// restarting calls read again when it broke off and the server can't resume it; reset removes what was
-// read, if it can.
-func (f *Fetcher) restarting(ctx context.Context, read func() error, reset func() bool) error {
+// restarting calls read again when it broke off and the server can't resume it, or when parts of the
+// source don't fit together: then the server is not trusted with parts. reset removes what was read, if
+// it can.
+func (f *Fetcher) restarting(ctx context.Context, read func() error, reset func(trusted bool) bool) error {
 	for restarts := 0; ; restarts++ {
 		err := read()
-		if err == nil || ctx.Err() != nil || restarts >= maxRestarts || !errors.Is(err, errRestart) || !reset() {
+		if err == nil || ctx.Err() != nil || restarts >= maxRestarts {
+			return err
+		}
+		unfit := errors.Is(err, errLied) || errors.Is(err, errChanged)
+		if !unfit && !errors.Is(err, errRestart) || !reset(!unfit) {
 			return err
 		}
 		if e := f.tempo.orDefault().wait(ctx, restarts+1, err); e != nil {

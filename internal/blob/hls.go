@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	"weir/internal/weir"
 )
@@ -38,6 +39,9 @@ func (f *Fetcher) playlist(ctx context.Context, o origin, source string, s *sink
 			return Fetched{}, weir.Errorf(weir.Invalid, "the HLS playlist has variants which have variants; there can be only one level of them")
 		}
 	}
+	if limit := cmp.Or(f.MaxDuration, defaultMaxDuration); list.length > limit {
+		return Fetched{}, weir.Errorf(weir.Invalid, "the HLS playlist lasts %v, and at most %v are allowed", list.length.Round(time.Second), limit)
+	}
 	h := hash.Hash(sha256.New())
 	for i, p := range list.pieces {
 		if h, err = f.piece(ctx, base, p, s, h); err != nil {
@@ -62,7 +66,7 @@ func (f *Fetcher) readPlaylist(ctx context.Context, o origin, source string) (li
 	err = f.restarting(ctx, func() (err error) {
 		text, base, err = readText(ctx, o, f.tempo.orDefault())
 		return err
-	}, func() bool { return true })
+	}, func(bool) bool { return true })
 	if err == nil {
 		list, err = parsePlaylist(text)
 	}
@@ -120,7 +124,12 @@ func (f *Fetcher) piece(ctx context.Context, base string, p hlsPiece, s *sink, h
 		}
 		h = clone
 		return f.onePiece(ctx, o, p.span, s, h)
-	}, func() bool { return s.back(start) })
+	}, func(trusted bool) bool {
+		if !trusted {
+			o = plain{o}
+		}
+		return s.back(start)
+	})
 	return h, err
 }
 

@@ -210,6 +210,9 @@ func TestFetchPlaylistErrors(t *testing.T) {
 		"/short.m3u8":  list("#EXT-X-BYTERANGE:2000@0", "#EXTINF:6,", "seg.ts"),
 		"/loop.m3u8":   []byte("#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nloop.m3u8\n"),
 		"/large.m3u8":  list(slices.Repeat([]string{"#EXTINF:6,", "seg.ts"}, 200)...),
+		"/many.m3u8":   list(slices.Repeat([]string{"#EXTINF:1,", "a"}, 1_000_000)...),
+		"/huge.m3u8":   list(slices.Repeat([]string{"#EXTINF:6.000,", "segment.ts"}, 1_000_000)...),
+		"/days.m3u8":   list(slices.Repeat([]string{"#EXTINF:3600,", "seg.ts"}, 25)...),
 	}}
 	at := serveAt(t, public, server).URL
 	for path, want := range map[string]string{
@@ -221,6 +224,9 @@ func TestFetchPlaylistErrors(t *testing.T) {
 		"/short.m3u8":   "has a file of 1000 bytes, of which the HLS playlist wants 2000",
 		"/loop.m3u8":    "variants which have variants",
 		"/large.m3u8":   "more than the 97.7 KiB that are allowed",
+		"/many.m3u8":    "the HLS playlist has more than 86400 segments, which can't be imported",
+		"/huge.m3u8":    "the HLS playlist has more than 16.0 MiB, which can't be imported",
+		"/days.m3u8":    "the HLS playlist lasts 25h0m0s, and at most 24h0m0s are allowed",
 	} {
 		fetcher := testFetcher(t)
 		fetcher.MaxSize = 100_000
@@ -230,6 +236,36 @@ func TestFetchPlaylistErrors(t *testing.T) {
 		}
 		checkSentence(t, err, want)
 	}
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	if n := server.requests["/a"] + server.requests["/segment.ts"]; n > 0 {
+		t.Errorf("%d segments of refused playlists were read", n)
+	}
+}
+
+// TestFetchPlaylistFromLyingServer has a server whose parts are others than it was asked for: the
+// fetcher reads the whole file and takes the part.
+func TestFetchPlaylistFromLyingServer(t *testing.T) {
+	t.Parallel()
+	all := noise(24, 3000)
+	at := serveAt(t, public, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/list.m3u8":
+			_, _ = w.Write([]byte("#EXTM3U\n#EXT-X-BYTERANGE:500@1000\n#EXTINF:6,\nall.ts\n#EXT-X-BYTERANGE:100@2500\n#EXTINF:6,\nall.ts\n#EXT-X-ENDLIST\n"))
+		case r.Header.Get("Range") != "":
+			w.Header().Set("Content-Range", "bytes 0-3999/3000")
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = w.Write(all)
+		default:
+			_, _ = w.Write(all)
+		}
+	}))
+	f := spoolFile(t)
+	got, err := testFetcher(t).Fetch(t.Context(), at.URL+"/list.m3u8", f, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFetched(t, f, got, slices.Concat(all[1000:1500], all[2500:2600]))
 }
 
 func TestFetchPlaylistFromBucket(t *testing.T) {

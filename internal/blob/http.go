@@ -101,11 +101,14 @@ func (w *web) answer(resp *http.Response, s span) (stream, error) {
 func (w *web) partial(resp *http.Response, st stream, s span) (stream, error) {
 	text := resp.Header.Get("Content-Range")
 	got, total, err := parseContentRange(text)
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "multipart/") {
+		err = errContentRange // several parts, each with a header of its own; one was asked for
+	}
 	if err != nil || got.from != s.from || s.to >= 0 && got.to > s.to || s.header() == "" {
-		return stream{}, weir.Errorf(weir.Upstream, "%s sent other bytes than those asked for (%q)", w.host, cut(text, 60))
+		return stream{}, weir.Wrap(weir.Upstream, errLied, "%s sent other bytes than those asked for (%q)", w.host, cut(text, 60))
 	}
 	if n := resp.ContentLength; n >= 0 && n != got.to-got.from {
-		return stream{}, weir.Errorf(weir.Upstream, "%s announced %d bytes in one place and %d in another", w.host, got.to-got.from, n)
+		return stream{}, weir.Wrap(weir.Upstream, errLied, "%s announced %d bytes in one place and %d in another", w.host, got.to-got.from, n)
 	}
 	st.from, st.version.size = got.from, total
 	return st, nil

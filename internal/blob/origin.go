@@ -44,6 +44,13 @@ func (v version) same(o version) bool {
 	return v.modified == o.modified
 }
 
+// plain is an origin that is asked for its whole content only, because its parts can't be trusted.
+type plain struct{ origin }
+
+func (p plain) open(ctx context.Context, _ span, _ version) (stream, error) {
+	return p.origin.open(ctx, span{0, -1}, version{})
+}
+
 // stream is the response of an origin.
 type stream struct {
 	body     io.ReadCloser
@@ -91,6 +98,9 @@ var errRestart = errors.New("the server can't continue a broken transfer")
 
 // errChanged means that the content is not the one of the first response.
 var errChanged = errors.New("the version is another one")
+
+// errLied means that a part is not the requested one, or that its description contradicts itself.
+var errLied = errors.New("the server sends other parts than it says")
 
 // changed returns the error with errChanged. Reading again from the start may work.
 func changed(where string) error {

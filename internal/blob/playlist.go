@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"weir/internal/hls"
 	"weir/internal/weir"
@@ -15,6 +16,7 @@ import (
 type playlist struct {
 	best   *hls.Variant
 	pieces []hlsPiece // in the order of the file, the init section first
+	length time.Duration
 }
 
 type hlsPiece struct {
@@ -97,6 +99,7 @@ func allPieces(media *hls.Media) (list playlist, err error) {
 			return playlist{}, notSupported("changes its codec or its size in the middle")
 		}
 		list.add(s.File)
+		list.length += max(s.Duration, 0)
 	}
 	switch {
 	case len(list.pieces) == 0:

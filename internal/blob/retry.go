@@ -39,7 +39,7 @@ const maxRetryAfter = 30 * time.Second
 
 // worthRetry reports whether an error may go away within seconds.
 func worthRetry(err error) bool {
-	return weir.KindOf(err) == weir.Upstream && !errors.Is(err, errChanged)
+	return weir.KindOf(err) == weir.Upstream && !errors.Is(err, errChanged) && !errors.Is(err, errLied)
 }
 
 // wait sleeps before try number n+1, where n tries failed, the last one with err.

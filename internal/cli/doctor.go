@@ -256,7 +256,7 @@ func examineSecret(cfg *config.Config) finding {
 func examineConfinement(ctx context.Context, cfg *config.Config) []finding {
 	kernel := ffmpeg.ReadKernel()
 	mode := cmp.Or(ffmpeg.Mode(cfg.Sandbox), ffmpeg.Require)
-	findings := []finding{examineSeccomp(kernel, mode), examineLandlock(kernel), examineLimits()}
+	findings := []finding{examineSeccomp(kernel, mode), examineLandlock(kernel, mode), examineLimits()}
 
 	self, err := os.Executable()
 	if err != nil {
@@ -289,18 +289,21 @@ func examineSeccomp(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {
 	switch {
 	case kernel.Seccomp:
 		return finding{what, stateOK, "filters available"}
-	case mode == ffmpeg.Require:
+	case mode == ffmpeg.Require, mode == ffmpeg.Strict:
 		return finding{what, stateMissing, "this kernel has no seccomp filters, which the sandbox of ffmpeg needs; use another kernel, or --sandbox best"}
 	}
 	return finding{what, stateNote, "this kernel has no seccomp filters; the sandbox of ffmpeg does without"}
 }
 
-func examineLandlock(kernel ffmpeg.Kernel) finding {
+func examineLandlock(kernel ffmpeg.Kernel, mode ffmpeg.Mode) finding {
 	const what = "landlock"
-	if kernel.Landlock == 0 {
-		return finding{what, stateNote, "not in this kernel; the sandbox of ffmpeg does without, and ffmpeg can read what weir can"}
+	switch {
+	case kernel.Landlock > 0:
+		return finding{what, stateOK, fmt.Sprintf("ABI %d", kernel.Landlock)}
+	case mode == ffmpeg.Strict:
+		return finding{what, stateMissing, "not in this kernel, and --sandbox strict needs it; use another kernel, or --sandbox require"}
 	}
-	return finding{what, stateOK, fmt.Sprintf("ABI %d", kernel.Landlock)}
+	return finding{what, stateNote, "not in this kernel; the sandbox of ffmpeg does without, and ffmpeg can read what weir can"}
 }
 
 // Below these, encoding large frames or many streams at once fails.

@@ -134,8 +134,12 @@ func TestExamineKernel(t *testing.T) {
 		{examineSeccomp(ffmpeg.Kernel{Seccomp: true}, ffmpeg.Require), stateOK},
 		{examineSeccomp(ffmpeg.Kernel{}, ffmpeg.Require), stateMissing},
 		{examineSeccomp(ffmpeg.Kernel{}, ffmpeg.Best), stateNote},
-		{examineLandlock(ffmpeg.Kernel{Landlock: 3}), stateOK},
-		{examineLandlock(ffmpeg.Kernel{}), stateNote},
+		{examineSeccomp(ffmpeg.Kernel{}, ffmpeg.Strict), stateMissing},
+		{examineLandlock(ffmpeg.Kernel{Landlock: 3}, ffmpeg.Require), stateOK},
+		{examineLandlock(ffmpeg.Kernel{Landlock: 1}, ffmpeg.Strict), stateOK},
+		{examineLandlock(ffmpeg.Kernel{}, ffmpeg.Require), stateNote},
+		{examineLandlock(ffmpeg.Kernel{}, ffmpeg.Best), stateNote},
+		{examineLandlock(ffmpeg.Kernel{}, ffmpeg.Strict), stateMissing},
 	} {
 		if tt.got.state != tt.want {
 			t.Errorf("found %+v, want %s", tt.got, tt.want)

@@ -132,11 +132,11 @@ func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) 
 	if err != nil {
 		return o, err
 	}
-	o.Source, o.Dir = c.Input, filepath.Join(dir, workFolder)
+	o.Source, o.Dir, o.MaxDuration = c.Input, filepath.Join(dir, workFolder), cfg.MaxDuration
 	// A person on this machine may read from all networks.
 	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	o.Fetcher = &blob.Fetcher{
-		Guard: guard.New(everywhere), MaxSize: cfg.MaxUpload,
+		Guard: guard.New(everywhere), MaxSize: cfg.MaxUpload, MaxDuration: cfg.MaxDuration,
 		Gateways: blob.Gateways{IPFS: cfg.IPFSGateways, Arweave: cfg.ArweaveGateways},
 	}
 	o.FFmpeg, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cores})

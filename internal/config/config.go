@@ -29,12 +29,13 @@ import (
 type Config struct {
 	File string `name:"config" placeholder:"FILE" default:"weir.yaml" help:"Settings file; the default one may be missing."`
 
-	Data       string      `group:"Storage" placeholder:"DIR" default:"./weir-data" help:"Folder of everything this node keeps."`
-	Database   weir.Secret `group:"Storage" placeholder:"URL" default:"sqlite:<data>/weir.db" help:"Database: sqlite:PATH or postgres://…"`
-	Storage    weir.Secret `group:"Storage" placeholder:"URL" default:"file:<data>/media" help:"Where media is kept: file:PATH or s3+https://KEY:SECRET@HOST/BUCKET."`
-	SecretFile string      `group:"Storage" placeholder:"FILE" default:"<data>/secret" help:"File of the master secret."`
-	MinFree    int64       `type:"size" group:"Storage" placeholder:"SIZE" default:"auto" help:"Room that new media must leave on the disk; auto = 5 % of it, at least 2GiB."`
-	MaxUpload  int64       `type:"size" group:"Storage" placeholder:"SIZE" default:"30GiB" help:"Largest file that is taken."`
+	Data        string        `group:"Storage" placeholder:"DIR" default:"./weir-data" help:"Folder of everything this node keeps."`
+	Database    weir.Secret   `group:"Storage" placeholder:"URL" default:"sqlite:<data>/weir.db" help:"Database: sqlite:PATH or postgres://…"`
+	Storage     weir.Secret   `group:"Storage" placeholder:"URL" default:"file:<data>/media" help:"Where media is kept: file:PATH or s3+https://KEY:SECRET@HOST/BUCKET."`
+	SecretFile  string        `group:"Storage" placeholder:"FILE" default:"<data>/secret" help:"File of the master secret."`
+	MinFree     int64         `type:"size" group:"Storage" placeholder:"SIZE" default:"auto" help:"Room that new media must leave on the disk; auto = 5 % of it, at least 2GiB."`
+	MaxUpload   int64         `type:"size" group:"Storage" placeholder:"SIZE" default:"30GiB" help:"Largest file that is taken."`
+	MaxDuration time.Duration `group:"Storage" placeholder:"TIME" default:"24h" help:"Longest file that is taken."`
 
 	HTTP            string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the account pages; empty = off."`
 	RTMP            string         `name:"rtmp" group:"Network" placeholder:"ADDR" default:":1935" help:"Address that encoders send to over RTMP, as rtmp://HOST/live/KEY; empty = off."`
@@ -56,7 +57,7 @@ type Config struct {
 
 	Parts    []string      `name:"run" group:"Service" placeholder:"PART" default:"api,live,work" enum:"api,live,work" help:"Parts this node runs: api, live, work."`
 	Workers  int           `group:"Service" placeholder:"N" default:"0" help:"Encoders that run at once on this node; 0 = one for each CPU core."`
-	Sandbox  string        `group:"Service" placeholder:"MODE" default:"require" enum:"require,best,off" help:"How ffmpeg is locked in: require, best (as far as the kernel can) or off."`
+	Sandbox  string        `group:"Service" placeholder:"MODE" default:"require" enum:"strict,require,best,off" help:"How ffmpeg is locked in: strict (also to its files), require, best (as far as the kernel can) or off."`
 	Drain    time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
 	LogLevel slog.Level    `group:"Service" placeholder:"LEVEL" default:"info" help:"Least level of log lines: debug, info, warn or error."`
 
@@ -164,6 +165,7 @@ func (c *Config) check() error {
 	refuse(c.AccountRateLimit < 0, "--account-rate-limit: must not be negative; 0 turns the limit off")
 	refuse(c.Workers < 0, "--workers: must not be negative; 0 is one for each CPU core")
 	refuse(c.MaxUpload <= 0, "--max-upload: must be larger than nothing")
+	refuse(c.MaxDuration <= 0, "--max-duration: must be longer than nothing")
 	refuse(c.MaxRunningTasks < 1, "--max-running-tasks: must be at least 1")
 	refuse(c.DeleteGrace < 0, "--delete-grace: must not be negative")
 	refuse(c.SessionTimeout < 0, "--session-timeout: must not be negative")

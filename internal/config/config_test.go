@@ -63,6 +63,8 @@ func TestDefaults(t *testing.T) {
 		SecretFile: "./weir-data/secret",
 		MaxUpload:  30 << 30,
 
+		MaxDuration: 24 * time.Hour,
+
 		IPFSGateways:    []string{"ipfs.io", "dweb.link", "w3s.link"},
 		ArweaveGateways: []string{"arweave.net"},
 		Sandbox:         "require",
@@ -198,6 +200,8 @@ func TestRefusals(t *testing.T) {
 		{name: "no map", file: "- http\n", want: []string{"settings.yaml"}},
 		{name: "missing file", args: []string{"--config=nowhere.yaml"}, want: []string{"nowhere.yaml"}},
 		{name: "missing file in environment", env: map[string]string{"WEIR_CONFIG": "nowhere.yaml"}, want: []string{"nowhere.yaml"}},
+		{name: "no duration", args: []string{"--max-duration=0s"}, want: []string{"--max-duration: must be longer than nothing"}},
+		{name: "bad sandbox", args: []string{"--sandbox=loose"}, want: []string{"--sandbox", `"strict","require","best","off"`}},
 		{name: "bad network", args: []string{"--allow-networks=10.0.0.0/8,10.0.0"}, want: []string{"--allow-networks", `"10.0.0" is not a network`}},
 		{name: "bad network in environment", env: map[string]string{"WEIR_TRUSTED_PROXIES": "x"}, want: []string{"from WEIR_TRUSTED_PROXIES", `"x" is not a network`}},
 		{name: "bad duration in file", file: "drain: 30\n", want: []string{"--drain", "settings.yaml", `"30" is not a length of time`}},

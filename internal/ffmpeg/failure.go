@@ -92,6 +92,7 @@ func symptoms() []symptom {
 		{`^weir sandbox: `, noSandbox, weir.Internal, sentenceInternal, "the sandbox of ffmpeg could not be set up; weir doctor shows what is missing"},
 		{`no space left on device|disk quota exceeded`, noSpace, weir.Full, sentenceStorage, "the disk is full"},
 		{`file too large`, noSpace, weir.Internal, sentenceInternal, "a file grew over its limit"},
+		{`number of streams exceeds max_streams`, BadInput, weir.Invalid, sentenceProbe, "the file has more than a thousand tracks"},
 		{`image parameters invalid|picture size .* is invalid`, BadInput, weir.Invalid, sentenceProbe, said},
 		{`alloc|get_buffer\(\) failed|out of memory|failed to map segment|cannot map zero-fill|cannot create shared object|pthread_create failed|failed to create new os thread|\boom\b`, OutOfMemory, weir.Internal, sentenceInternal, "ffmpeg ran out of memory"},
 		{`error while opening encoder`, unknown, weir.Internal, sentenceInternal, "ffmpeg could not start an encoder, perhaps for lack of memory"},

@@ -30,6 +30,7 @@ func TestDiagnose(t *testing.T) {
 		{"terminate called after throwing an instance of 'std::bad_alloc'", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"panic: libc_musl.go:249:mustMalloc\nTODO OOM", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
 		{"runtime/cgo: pthread_create failed: Resource temporarily unavailable\nSIGABRT: abort", OutOfMemory, weir.Internal, sentenceInternal + ": ffmpeg ran out of memory"},
+		{"[matroska @ 0x1] Number of streams exceeds max_streams parameter (1000), see the documentation if you wish to increase it\nfile:/w/d/in: Cannot allocate memory", BadInput, weir.Invalid, sentenceProbe + ": the file has more than a thousand tracks"},
 		{"Unknown encoder 'libx265'", missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
 		{"No such filter: 'zscale'", missing, weir.Unavailable, sentenceInternal + ": the ffmpeg of this installation"},
 		{"weir sandbox: seccomp: function not implemented", noSandbox, weir.Internal, sentenceInternal + ": the sandbox"},

@@ -12,6 +12,7 @@
 package ffmpeg
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -30,10 +31,14 @@ type Mode string
 
 // The modes of the sandbox.
 const (
+	Strict  Mode = "strict"  // limits, seccomp and Landlock must work
 	Require Mode = "require" // limits and seccomp must work; Landlock where the kernel has it
 	Best    Mode = "best"    // what the kernel has
 	Off     Mode = "off"     // nothing: for debugging, and where another sandbox is around
 )
+
+// must reports whether ffmpeg must not start without limits and seccomp.
+func (m Mode) must() bool { return m == Require || m == Strict }
 
 // Options configure an engine. The zero value uses the programs in PATH, all cores of this machine
 // and the whole sandbox.
@@ -43,6 +48,7 @@ type Options struct {
 	Sandbox Mode   // "" = Require
 	Self    string // the program whose first argument `sandbox` calls Sandbox; "" = this one
 	Cores   int    // cores that may be busy at once; 0 = all of this machine
+	Memory  int64  // bytes that one run may have at most; 0 = a share of this machine's
 	Speed   string // file that stores the speed of this machine; "" = it is not stored
 	Log     *slog.Logger
 }
@@ -53,7 +59,10 @@ type Engine struct {
 	mode            Mode
 	self            string
 	ledger          *ledger
+	memory          int64 // bytes that one run may have at most; 0 = not known
 	log             *slog.Logger
+
+	probing probing
 
 	runs, failures atomic.Int64
 	threads        atomic.Int64 // of the running video encoders
@@ -68,7 +77,7 @@ type Engine struct {
 
 // New returns an engine, or an error that says what to install. It starts nothing.
 func New(o Options) (*Engine, error) {
-	e := &Engine{mode: o.Sandbox, self: o.Self, log: o.Log, speedFile: o.Speed}
+	e := &Engine{mode: o.Sandbox, self: o.Self, log: o.Log, speedFile: o.Speed, probing: defaultProbing()}
 	var err error
 	if e.ffmpeg, err = program(o.FFmpeg, "ffmpeg"); err != nil {
 		return nil, err
@@ -79,9 +88,9 @@ func New(o Options) (*Engine, error) {
 	switch e.mode {
 	case "":
 		e.mode = Require
-	case Require, Best, Off:
+	case Strict, Require, Best, Off:
 	default:
-		return nil, weir.Errorf(weir.Invalid, "sandbox: %q is not a mode; use require, best or off", o.Sandbox)
+		return nil, weir.Errorf(weir.Invalid, "sandbox: %q is not a mode; use strict, require, best or off", o.Sandbox)
 	}
 	if e.self == "" && e.mode != Off {
 		if e.self, err = os.Executable(); err != nil {
@@ -99,6 +108,7 @@ func New(o Options) (*Engine, error) {
 		o.Cores = runtime.NumCPU()
 	}
 	e.ledger = newLedger(o.Cores)
+	e.memory = cmp.Or(o.Memory, machineMemory("/")/4*3)
 	return e, nil
 }
 

@@ -1,9 +1,13 @@
 package ffmpeg
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -13,6 +17,11 @@ type Remux struct {
 	Lead    time.Duration // see Encode
 	Input   string
 	Streams []Copy
+
+	// Packets are the indexes of streams whose packets are listed at the pipe after those of Streams; see
+	// [ReadPackets]. The list has their times without Lead.
+	Packets []int
+
 	// Strict makes the first damaged packet an error. That fits MP4, where damage means that the
 	// file was cut off; transport streams begin with damage.
 	Strict bool
@@ -61,7 +70,67 @@ func (r Remux) Args() []string {
 		}
 		args = append(args, options...)
 	}
+	for _, stream := range r.Packets {
+		args = append(args, "-map", fmt.Sprintf("0:%d", stream))
+	}
+	if len(r.Packets) > 0 {
+		args = append(args, "-c", "copy", "-f", "framecrc", fmt.Sprintf("pipe:%d", 3+len(r.Streams)))
+	}
 	return args
+}
+
+// Packet is an entry of a list of packets.
+type Packet struct {
+	Stream   int           // position in Remux.Packets
+	Start    time.Duration // decode time
+	Duration time.Duration // 0 = not known
+	Size     int64         // bytes
+}
+
+// ReadPackets reads the list of packets of a [Remux], which is in the order of their times as far as the
+// file is. Times that are beyond any file are 100 years.
+func ReadPackets(r io.Reader, see func(Packet) error) error {
+	lines := bufio.NewScanner(r)
+	var ticks []Ratio // seconds a tick, of each stream
+	for lines.Scan() {
+		line := lines.Text()
+		if comment, found := strings.CutPrefix(line, "#"); found {
+			// #tb 0: 1/12800
+			if name, value, ok := strings.Cut(comment, ":"); ok && strings.HasPrefix(name, "tb ") {
+				ticks = append(ticks, text(strings.TrimSpace(value)).ratio("/"))
+			}
+			continue
+		}
+		// stream, decode time, presentation time, duration, size, checksum, …
+		var fields [5]int64
+		rest := line
+		for i := range fields {
+			field, after, found := strings.Cut(rest, ",")
+			n, err := strconv.ParseInt(strings.TrimSpace(field), 10, 64)
+			if err != nil || !found {
+				return fmt.Errorf("list of packets: %q can't be read", line)
+			}
+			fields[i], rest = n, after
+		}
+		n := fields[0]
+		if n < 0 || n >= int64(len(ticks)) || !ticks[n].Given() {
+			return fmt.Errorf("list of packets: stream %d has no time base", n)
+		}
+		p := Packet{Stream: int(n), Start: ticks[n].time(fields[1]), Duration: max(ticks[n].time(fields[3]), 0), Size: max(fields[4], 0)}
+		if err := see(p); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// time returns how long a number of ticks of r seconds is, at most 100 years.
+func (r Ratio) time(ticks int64) time.Duration {
+	seconds := float64(ticks) * r.Float()
+	if math.Abs(seconds) >= maxTime.Seconds() {
+		return time.Duration(math.Copysign(float64(maxTime), seconds))
+	}
+	return time.Duration(math.Round(seconds * float64(time.Second)))
 }
 
 func matroska(pipe int, lead time.Duration) []string {

@@ -131,12 +131,19 @@ func (p Probe) VideoSpec() weir.VideoSpec {
 	return spec
 }
 
-const (
-	probeLimit  = time.Minute
-	probeOutput = 8 << 20 // bytes
-)
+// probing has the bounds of a probe.
+type probing struct {
+	time   time.Duration
+	cpu    time.Duration
+	output int // bytes
+}
 
-// errTooMuch ends a probe that writes more than probeOutput.
+// Files of people take tenths of a second.
+func defaultProbing() probing {
+	return probing{time: time.Minute, cpu: 20 * time.Second, output: 8 << 20}
+}
+
+// errTooMuch ends a probe that writes more than its bound.
 var errTooMuch = errors.New("the answer of ffprobe is too long")
 
 // Probe describes a file. For an unusable file it returns an error of kind weir.Invalid.
@@ -154,24 +161,33 @@ func (e *Engine) Probe(ctx context.Context, path string) (Probe, error) {
 	case info.Size() == 0:
 		return Probe{}, weir.Errorf(weir.Invalid, "%s: the file is empty", sentenceProbe)
 	}
-	limited, cancel := context.WithTimeout(ctx, probeLimit)
+	limited, cancel := context.WithTimeout(ctx, e.probing.time)
 	defer cancel()
-	answer := &bounded{limit: probeOutput}
+	answer := &bounded{limit: e.probing.output}
 	args := []string{"-hide_banner", "-v", "error", "-probesize", "50000000", "-analyzeduration", "30000000"}
 	args = append(args, InputOptions()...)
+	memory := e.memoryLimit(defaultPixels, 1)
 	err = e.execute(limited, process{
 		program: e.ffprobe,
 		args:    append(args, "-of", "json=compact=1", "-show_format", "-show_streams", "-i", "file:"+path),
-		grant:   grant{Read: []string{path}, Memory: memoryFor(defaultPixels, 1), CPU: probeLimit},
+		grant:   grant{Read: []string{path}, Memory: memory, CPU: e.probing.cpu},
 		stdout:  answer,
 	})
+	// A file that is beyond a bound stays so, whoever looks into it: these errors are final.
+	refuse := func(format string, args ...any) (Probe, error) {
+		return Probe{}, weir.Wrap(weir.Invalid, err, "%s: "+format, append([]any{sentenceProbe}, args...)...)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return Probe{}, context.Cause(ctx)
 	case limited.Err() != nil:
-		return Probe{}, weir.Wrap(weir.Internal, err, "%s: looking into the file took more than %v", sentenceTimeout, probeLimit)
+		return refuse("looking into the file takes longer than %v", e.probing.time)
 	case errors.Is(err, errTooMuch):
-		return Probe{}, weir.Wrap(weir.Invalid, err, "%s: the file has too many streams", sentenceProbe)
+		return refuse("the tracks and tags of the file take more than %d MB to describe", e.probing.output>>20)
+	case ReasonOf(err) == stalled:
+		return refuse("looking into the file takes more than %v of CPU time", e.probing.cpu)
+	case ReasonOf(err) == OutOfMemory:
+		return refuse("looking into the file takes more than %d MB of memory", memory/1e6)
 	case err != nil:
 		return Probe{}, err
 	}

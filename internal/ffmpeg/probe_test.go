@@ -240,6 +240,38 @@ func TestProbeOfMissingFile(t *testing.T) {
 	}
 }
 
+// A file that takes too long, or too much, to look into is refused for good.
+func TestProbeIsBounded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, script string
+		bounds       probing
+		want         string
+	}{
+		{"CPU time", `while (1) {}`, probing{time.Hour, time.Second, 1 << 20}, "looking into the file takes more than 1s of CPU time"},
+		{"time", `sleep 1000`, probing{50 * time.Millisecond, time.Hour, 1 << 20}, "looking into the file takes longer than 50ms"},
+		{"memory", `$x = "x" x (1 << 20); push @a, $x . $_ while ++$_ < 2000; print "{}"`, probing{time.Hour, time.Hour, 1 << 20}, "looking into the file takes more than 300 MB of memory"},
+		{"description", `print "x" x 1000 while 1`, probing{time.Hour, time.Hour, 1 << 20}, "the tracks and tags of the file take more than 1 MB to describe"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			program := filepath.Join(t.TempDir(), "ffprobe")
+			if err := os.WriteFile(program, []byte("#!/usr/bin/perl\n"+tt.script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			e := engine(t, Require)
+			e.ffprobe, e.probing, e.memory = program, tt.bounds, 300e6
+			_, err := e.Probe(t.Context(), path)
+			wantKind(t, err, weir.Invalid, sentenceProbe, tt.want)
+			if weir.Retriable(err) {
+				t.Error("it is retried, though the source stays what it is")
+			}
+		})
+	}
+}
+
 func TestUnreadableStreams(t *testing.T) {
 	p, err := parseProbe([]byte(`{"streams":[{"index":0,"codec_type":"video","codec_name":"h264","width":0,"height":0},{"index":1,"codec_type":"audio","codec_name":"none"}],"format":{"format_name":"mpegts"}}`))
 	if err != nil {

@@ -57,6 +57,9 @@ type Progress struct {
 	bytes int64         // written
 }
 
+// pixels returns Pixels, or its default.
+func (c Command) pixels() int64 { return cmp.Or(c.Pixels, defaultPixels) }
+
 const (
 	defaultStall  = time.Minute
 	defaultCPU    = 100 * time.Hour
@@ -67,6 +70,16 @@ const (
 // ctx ends, ffmpeg is killed at once and the error is ctx's. [ReasonOf] an error tells why ffmpeg
 // failed; an error of Stdin or of an output is returned as it is.
 func (e *Engine) Run(ctx context.Context, c Command) error {
+	if err := e.Fits(c.Pixels); err != nil {
+		return err
+	}
+	if complain := c.Complaint; complain != nil {
+		c.Complaint = func(err error) { complain(e.outOfMemory(err, c)) }
+	}
+	return e.outOfMemory(e.runCommand(ctx, c), c)
+}
+
+func (e *Engine) runCommand(ctx context.Context, c Command) error {
 	if !c.Reserved {
 		release, err := e.ledger.acquire(ctx, c.Priority)
 		if err != nil {
@@ -97,7 +110,7 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 		args:    append(args, c.Args...),
 		grant: grant{
 			Read:   read,
-			Memory: memoryFor(cmp.Or(c.Pixels, defaultPixels), c.Threads),
+			Memory: e.memoryLimit(c.pixels(), c.Threads),
 			CPU:    cmp.Or(c.CPU, defaultCPU),
 			Nice:   c.Priority == Batch,
 		},

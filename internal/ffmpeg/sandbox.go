@@ -48,22 +48,6 @@ func (g grant) args(mode Mode) []string {
 	return append(args, "--")
 }
 
-// Memory of a run. Measured on a 1080p source with four renditions (5.7 million
-// pixels in all): x264 with one thread needs 370 MB, with eight 760, x265 500, VP9
-// 620, SVT-AV1 900; SVT-AV1 at 2160p 1570. The limits are about twice as high.
-const (
-	memoryBase        = 1 << 30
-	memoryPerPixel    = 300
-	memoryPerThread   = 64 << 20
-	memoryThreadPixel = 16 // each thread keeps frames of its own
-)
-
-// memoryFor returns the memory limit of a run, in bytes.
-func memoryFor(pixels int64, threads int) int64 {
-	pixels, n := max(pixels, 0), int64(max(threads, 1))
-	return memoryBase + pixels*memoryPerPixel + n*(memoryPerThread+pixels*memoryThreadPixel)
-}
-
 // Sandbox is `weir sandbox`: it restricts this process and becomes the program named after `--`. It
 // returns only when that fails.
 func Sandbox(args []string) error {
@@ -82,17 +66,20 @@ func Sandbox(args []string) error {
 	if err := g.yield(); err != nil {
 		return err
 	}
-	if err := g.landlock(program); err != nil && mode == Require {
+	if mode == Strict && landlockVersion() == 0 {
+		return errors.New("landlock: this kernel has none; weir runs with --sandbox require")
+	}
+	if err := g.landlock(program); err != nil && mode.must() {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	if err := dropCapabilities(); err != nil && mode == Require {
+	if err := dropCapabilities(); err != nil && mode.must() {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
-	if err := loadSeccomp(); err != nil && mode == Require {
+	if err := loadSeccomp(); err != nil && mode.must() {
 		return fmt.Errorf("seccomp: %w; if this kernel has none, weir runs with --sandbox best", err)
 	}
 	// This comes last, because it may leave too little memory for anything else.
-	if err := g.limit(); err != nil && mode == Require {
+	if err := g.limit(); err != nil && mode.must() {
 		return fmt.Errorf("limits: %w", err)
 	}
 	return fmt.Errorf("start %s: %w", command[0], unix.Exec(command[0], command, os.Environ()))
@@ -101,7 +88,7 @@ func Sandbox(args []string) error {
 func parseSandbox(args []string) (g grant, mode Mode, command []string, err error) {
 	flags := flag.NewFlagSet("sandbox", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.StringVar((*string)(&mode), "mode", string(Require), "require or best")
+	flags.StringVar((*string)(&mode), "mode", string(Require), "strict, require or best")
 	flags.Int64Var(&g.Memory, "memory", memoryFor(defaultPixels, 1), "bytes")
 	flags.DurationVar(&g.CPU, "cpu", defaultCPU, "CPU time")
 	flags.Func("read", "file or folder that may be read", func(path string) error {
@@ -113,8 +100,8 @@ func parseSandbox(args []string) (g grant, mode Mode, command []string, err erro
 		return g, mode, nil, err
 	}
 	command = flags.Args()
-	if mode != Require && mode != Best {
-		return g, mode, nil, weir.Errorf(weir.Invalid, "--mode: %q is not a mode; use require or best", mode)
+	if !mode.must() && mode != Best {
+		return g, mode, nil, weir.Errorf(weir.Invalid, "--mode: %q is not a mode; use strict, require or best", mode)
 	}
 	if len(command) == 0 || !filepath.IsAbs(command[0]) {
 		return g, mode, nil, weir.Errorf(weir.Invalid, "name the program to run with its whole path: weir sandbox … -- /usr/bin/ffmpeg …")
@@ -208,4 +195,13 @@ type Kernel struct {
 func ReadKernel() Kernel {
 	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
 	return Kernel{Seccomp: err == nil && strings.Contains(string(actions), "errno"), Landlock: landlockVersion()}
+}
+
+// Unconfined returns a warning for the operator if the sandbox works without Landlock; "" = it has it,
+// or there is no sandbox at all.
+func (e *Engine) Unconfined(kernel Kernel) string {
+	if kernel.Landlock > 0 || e.mode == Off {
+		return ""
+	}
+	return "this kernel has no Landlock: ffmpeg can read every file that weir can; with --sandbox strict, weir does not start without it"
 }

@@ -361,6 +361,27 @@ func TestBestEffort(t *testing.T) {
 	}
 }
 
+// Mode strict needs Landlock, the others warn when it is missing.
+func TestStrict(t *testing.T) {
+	got, err := runProgram(t, engine(t, Strict), grant{}, "/usr/bin/perl", "-e", `print socket(S, 2, 1, 0) ? "socket" : "none"`)
+	if ReadKernel().Landlock > 0 {
+		if err != nil || got != "none" {
+			t.Errorf("got %q, %v", got, err)
+		}
+	} else if f, ok := errors.AsType[*failure](err); !ok || f.reason != noSandbox || !strings.Contains(f.stderr, "landlock: this kernel has none") {
+		t.Errorf("error = %v, want one about Landlock", err)
+	}
+	for _, mode := range []Mode{Strict, Require, Best, Off} {
+		e := &Engine{mode: mode}
+		if warning := e.Unconfined(Kernel{}); (warning != "") != (mode != Off) || warning != "" && !strings.Contains(warning, "Landlock") {
+			t.Errorf("mode %s without Landlock: %q", mode, warning)
+		}
+		if warning := e.Unconfined(Kernel{Landlock: 1}); warning != "" {
+			t.Errorf("mode %s with Landlock: %q", mode, warning)
+		}
+	}
+}
+
 func TestSandboxFailure(t *testing.T) {
 	_, err := confined(t, grant{Read: []string{"/nonexistent"}}, "/bin/true")
 	if ReasonOf(err) != noSandbox || weir.KindOf(err) != weir.Internal {

@@ -101,7 +101,7 @@ func TestBlockedErrorSaysWhatToChange(t *testing.T) {
 	}{
 		{
 			"db.example.com", "10.0.0.1",
-			"host db.example.com resolves to 10.0.0.1, which is a private address; start weir with --allow-networks 10.0.0.0/8 to allow it",
+			"host db.example.com has no public address; if it is in a private network, start weir with --allow-networks and that network",
 		},
 		{
 			"127.0.0.1", "127.0.0.1",
@@ -113,7 +113,7 @@ func TestBlockedErrorSaysWhatToChange(t *testing.T) {
 		},
 		{
 			"six.example.com", "4000::1",
-			"host six.example.com resolves to 4000::1, which is not a public address; start weir with --allow-networks 4000::1/128 to allow it",
+			"host six.example.com has no public address; if it is in a private network, start weir with --allow-networks and that network",
 		},
 		{
 			"fe80::1%eth0", "fe80::1%eth0",

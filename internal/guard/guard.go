@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -37,6 +38,10 @@ const (
 
 // Guard connects to public addresses and to allowed networks. It is safe for concurrent use.
 type Guard struct {
+	// Log gets the addresses of the names that the Guard refuses, which callers must not see; nil = none
+	// does. It is set before the Guard is used.
+	Log *slog.Logger
+
 	allow     []netip.Prefix
 	resolver  *net.Resolver
 	transport *http.Transport
@@ -190,29 +195,39 @@ func (g *Guard) checkAddr(host string, addr netip.Addr) error {
 	if addr.Zone() == "" && slices.ContainsFunc(g.allow, allowed) {
 		return nil
 	}
-	return &BlockedError{Host: host, Addr: plain}
+	blocked := &BlockedError{Host: host, Addr: plain}
+	if g.Log != nil && !blocked.literal() {
+		g.Log.Info("the address of a host is refused", "host", host, "address", plain)
+	}
+	return blocked
 }
 
 // BlockedError means that weir does not connect to the address of a host. As an error of kind
-// weir.Invalid it may be shown to the caller.
+// weir.Invalid it may be shown to the caller: it has the address only if the caller wrote it, because
+// what a name inside the operator's network resolves to is not the caller's business.
 type BlockedError struct {
 	Host string // as the caller gave it
 	Addr netip.Addr
 }
 
+// literal reports whether the caller gave the address, not a name.
+func (e *BlockedError) literal() bool {
+	addr, err := netip.ParseAddr(e.Host)
+	return err == nil && addr.Unmap() == e.Addr
+}
+
 func (e *BlockedError) Error() string {
-	subject := "host " + e.Host + " resolves to " + e.Addr.String() + ", which"
-	if addr, err := netip.ParseAddr(e.Host); err == nil && addr.Unmap() == e.Addr {
-		subject = e.Host
+	if !e.literal() {
+		return "host " + e.Host + " has no public address; if it is in a private network, start weir with --allow-networks and that network"
 	}
 	c := classify(e.Addr)
 	switch {
 	case c == nil:
-		return subject + " is blocked"
+		return e.Host + " is blocked"
 	case !c.network.IsValid():
-		return fmt.Sprintf("%s %s and can't be used", subject, c.is)
+		return fmt.Sprintf("%s %s and can't be used", e.Host, c.is)
 	default:
-		return fmt.Sprintf("%s %s; start weir with --allow-networks %s to allow it", subject, c.is, c.network)
+		return fmt.Sprintf("%s %s; start weir with --allow-networks %s to allow it", e.Host, c.is, c.network)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -201,6 +202,40 @@ func TestResolve(t *testing.T) {
 				t.Errorf("error = %v, want %q blocked", err, tt.blocked)
 			}
 		})
+	}
+}
+
+// TestAddressesOfNamesAreForTheLog refuses names of private addresses: the log has the addresses, the
+// messages for callers do not. What a caller wrote as an address is repeated.
+func TestAddressesOfNamesAreForTheLog(t *testing.T) {
+	var log strings.Builder
+	g := testGuard(resolver(t, func(int) []string { return []string{"10.7.8.9"} }))
+	g.Log = slog.New(slog.NewTextHandler(&log, nil))
+	c := g.Client(0)
+	t.Cleanup(c.CloseIdleConnections)
+	shown := func(err error) string {
+		e, ok := errors.AsType[*weir.Error](err)
+		if !ok {
+			t.Fatalf("error = %v, want one for callers", err)
+		}
+		blocked, _ := errors.AsType[*BlockedError](err)
+		return strings.Join(e.Messages, " ") + blocked.Error()
+	}
+	_, resolved := g.Resolve(t.Context(), "db.internal.")
+	conn, dialled := g.DialContext(t.Context(), "tcp", "db.internal.:80")
+	if dialled == nil {
+		_ = conn.Close()
+	}
+	for way, err := range map[string]error{"Resolve": resolved, "DialContext": dialled, "Client": get(t, c, "http://db.internal.:80/")} {
+		if text := shown(err); strings.Contains(text, "10.") || !strings.Contains(text, "host db.internal. has no public address") {
+			t.Errorf("%s shows %q", way, text)
+		}
+	}
+	if n := strings.Count(log.String(), "host=db.internal. address=10.7.8.9"); n != 3 {
+		t.Errorf("the log has the address %d times, want 3:\n%s", n, log.String())
+	}
+	if text := shown(g.CheckHost("10.7.8.9")); !strings.Contains(text, "10.7.8.9 is a private address") {
+		t.Errorf("an address shows %q", text)
 	}
 }
 

@@ -89,6 +89,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	defer flush()
 	v := ReadVersion()
 	s := &server{o: o, cfg: cfg, log: log, version: v, metrics: newMetrics(v), guard: guard.New(cfg.AllowNetworks)}
+	s.guard.Log = s.part("guard")
 	defer s.close()
 	for _, open := range []func(context.Context) error{
 		s.openNode,
@@ -208,6 +209,9 @@ func (s *server) openEngine(ctx context.Context) (err error) {
 	// A sandbox that does not work must be noticed now, and not by the first task.
 	if _, err := s.engine.Capabilities(ctx); err != nil {
 		return fmt.Errorf("ffmpeg can't be used, weir doctor says more: %w", err)
+	}
+	if warning := s.engine.Unconfined(ffmpeg.ReadKernel()); warning != "" {
+		s.log.Warn(warning)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (s *server) openWork(context.Context) (err error) {
 	}
 	s.work, err = work.New(work.Options{
 		Store: s.store, Media: s.media, Fetcher: s.fetcher(), Decrypt: s.encryption.Decrypt,
-		Engine: vod.Engine{FFmpeg: s.engine, Store: s.media},
+		Engine: vod.Engine{FFmpeg: s.engine, Store: s.media, MaxDuration: s.cfg.MaxDuration},
 		Caller: blob.Options{Guard: s.guard, Log: s.part("blob")},
 		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
@@ -59,7 +59,7 @@ func (s *server) recordings() *work.Recordings {
 // fetcher returns the reader of sources from callers.
 func (s *server) fetcher() *blob.Fetcher {
 	return &blob.Fetcher{
-		Guard: s.guard, MaxSize: s.cfg.MaxUpload,
+		Guard: s.guard, MaxSize: s.cfg.MaxUpload, MaxDuration: s.cfg.MaxDuration,
 		Gateways:  blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways},
 		FreeSpace: func(need int64) error { return blob.FreeSpaceAt(s.cfg.Data, s.cfg.MinFree, need) },
 	}

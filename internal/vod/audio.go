@@ -219,7 +219,7 @@ func (e Engine) encodeAudio(
 	}
 	command.Args = audio.Args()
 	consume := func(_ context.Context, r io.Reader) error {
-		_, err := readAudio(r, begin, w.add)
+		_, err := readAudio(r, begin, e.limits(plan.SegmentSeconds).decoded(w.track, w.add))
 		return err
 	}
 	err = runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{consume})

@@ -20,8 +20,9 @@ import (
 
 // Engine runs the steps.
 type Engine struct {
-	FFmpeg *ffmpeg.Engine
-	Store  blob.Store // has the tracks of sources and results
+	FFmpeg      *ffmpeg.Engine
+	Store       blob.Store    // has the tracks of sources and results
+	MaxDuration time.Duration // of a source; 0 = a day
 }
 
 // ImportOptions are the inputs of Import.
@@ -53,6 +54,9 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
+	if err := e.limits(segmentSeconds(o.SegmentSeconds)).checkProbe(probe); err != nil {
+		return Source{}, err
+	}
 	src := Source{Prefix: o.Prefix, Probe: probe}
 	for _, stream := range probe.Other {
 		if len(probe.Video) == 0 && stream.Kind == "video" {
@@ -60,6 +64,9 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 		}
 	}
 	if len(probe.Video) > 0 {
+		if err := e.FFmpeg.Fits(int64(probe.Video[0].Width) * int64(probe.Video[0].Height)); err != nil {
+			return Source{}, err
+		}
 		src.Video = newSourceVideo(probe)
 		src.Sequential = whySequential(probe)
 	}
@@ -144,6 +151,7 @@ type importer struct {
 	src     *Source
 	video   *videoImport
 	audio   []audioImport
+	packets packets
 }
 
 // run starts ffmpeg and reads its output, with one goroutine for each stream.
@@ -166,9 +174,14 @@ func (im *importer) run(ctx context.Context) error {
 		remux.Streams = append(remux.Streams, ffmpeg.Copy{Stream: audio.Stream.Index, Codec: audio.Stream.Codec, Matroska: !audio.Track})
 		consumers = append(consumers, im.audio[k].read)
 	}
-	if len(consumers) == 0 {
-		return nil
+	for _, stream := range imported(src.Probe) {
+		remux.Packets = append(remux.Packets, stream.Index)
 	}
+	im.packets = packets{
+		limits: im.limits(segmentSeconds(im.options.SegmentSeconds)), hasVideo: src.Video != nil, size: src.Probe.Size,
+		ends: make([]time.Duration, len(remux.Packets)),
+	}
+	consumers = append(consumers, im.packets.read)
 	command := ffmpeg.Command{
 		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Damage: &src.Damage,
 		Progress: shareOf(src.Probe.Duration.Seconds(), im.options.Progress),
@@ -453,6 +466,9 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 // check compares the imported tracks with the header of the file.
 func (im *importer) check() error {
 	src := im.src
+	if err := im.packets.finish(); err != nil {
+		return err
+	}
 	var end time.Duration
 	counted := true // the ends of all streams are known
 	if im.video != nil {

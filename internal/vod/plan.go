@@ -134,6 +134,9 @@ func newPlan(src Source, index cmaf.TrackIndex, req Request) (Plan, error) {
 		return Plan{}, err
 	}
 	p.Renditions = renditions
+	if err := p.checkFrames(); err != nil {
+		return Plan{}, err
+	}
 	if src.Sequential != "" {
 		p.Timescale = src.Video.Timescale
 		p.Rate = src.Video.Stream.Rate

@@ -87,6 +87,7 @@ func TestRecorded(t *testing.T) {
 	e := newEngine(t)
 	ctx := t.Context()
 	index := record(t, e, "asset/1", plain(t), otherwise(t))
+	e.MaxDuration = time.Second // a bound of files, not of recordings
 	src, err := e.Recorded(ctx, "asset/1", t.TempDir())
 	if err != nil {
 		t.Fatal(err)

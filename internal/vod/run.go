@@ -26,6 +26,8 @@ type RunOptions struct {
 	Outputs weir.TranscodeOutputs
 	Dest    blob.Dest
 
+	MaxDuration time.Duration // of the source; see Engine
+
 	// Dir is a folder for this run only. Run makes it, and removes it when the work is done, was cancelled,
 	// or can't be done. The next run with the same source and request continues from the files of a killed
 	// run.
@@ -85,7 +87,7 @@ func (r *runner) open(ctx context.Context) (err error) {
 	if r.work, err = blob.NewDisk(filepath.Join(r.o.Dir, "media")); err != nil {
 		return err
 	}
-	r.engine = Engine{FFmpeg: r.o.FFmpeg, Store: r.work}
+	r.engine = Engine{FFmpeg: r.o.FFmpeg, Store: r.work, MaxDuration: r.o.MaxDuration}
 	r.publisher = &Publisher{
 		Work: r.work, Dest: r.o.Dest, Outputs: r.o.Outputs, Dir: r.o.Dir,
 		Save: func(_ context.Context, state *PublishState) error { return r.kept.savePublished(state) },

@@ -32,7 +32,7 @@ func (e Engine) encodeFile(ctx context.Context, plan Plan, o EncodeOptions) erro
 		planned.KeyEvery = plan.keyEvery(r)
 		encode.Renditions = append(encode.Renditions, planned)
 		consumers = append(consumers, func(ctx context.Context, pipe io.Reader) error {
-			return readSequential(ctx, pipe, writers[i], r, plan.SegmentSeconds)
+			return readSequential(ctx, pipe, writers[i], r, e.limits(plan.SegmentSeconds))
 		})
 	}
 	var result ChunkResult
@@ -68,13 +68,13 @@ func (p *Plan) keyEvery(r Rendition) time.Duration {
 
 // readSequential reads a rendition from a pipe and cuts it at the key frames nearest to multiples
 // of the segment duration.
-func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, rendition Rendition, seconds float64) error {
+func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, rendition Rendition, l limits) error {
 	reader, track, err := openTrack(pipe, cmaf.Video)
 	if err != nil || reader == nil {
 		return err
 	}
 	track.Delay = rendition.delay(track)
-	length := seconds * float64(track.Timescale)
+	length := l.segment * float64(track.Timescale)
 	early := int64(track.Timescale) / 20 // key frames may come a little before they are due
 	next := 1
 	w.begin(ctx, track, 2, func(_ cmaf.Contents, at int64, s cmaf.Sample) bool {
@@ -86,7 +86,7 @@ func readSequential(ctx context.Context, pipe io.Reader, w *trackWriter, renditi
 		}
 		return true
 	})
-	if err := retime(reader, track, func(cmaf.Fragment) {}, w.add); err != nil {
+	if err := retime(reader, track, func(cmaf.Fragment) {}, l.decoded(w.track, w.add)); err != nil {
 		return err
 	}
 	return w.finish()

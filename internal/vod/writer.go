@@ -108,6 +108,8 @@ func (w *trackWriter) EndSegment() error {
 // finish stores the samples that are left.
 func (w *trackWriter) finish() error { return w.packer.EndSegment() }
 
+func (w *trackWriter) track() cmaf.Track { return w.packer.Track }
+
 func (w *trackWriter) index() cmaf.TrackIndex {
 	return cmaf.TrackIndex{Track: w.packer.Track, Segments: w.segments}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -133,6 +134,10 @@ func CheckFileProfiles(profiles []Profile) error {
 			return Errorf(Invalid, "profiles[%d]: width and height are needed when there is more than one profile", i)
 		case !validGOP(p.GOP):
 			return Errorf(Invalid, `profiles[%d].gop: %q is neither seconds such as "2.0" nor "intra"`, i, p.GOP)
+		case shortGOP(p.GOP):
+			return Errorf(Invalid, `profiles[%d].gop: %q is shorter than %g seconds; use "intra" if every frame is to be a key frame`, i, p.GOP, minGOP)
+		case p.FPS != nil && *p.FPS > maxFPS*max(p.FPSDen, 1):
+			return Errorf(Invalid, "profiles[%d].fps: at most %d frames a second are allowed", i, maxFPS)
 		}
 	}
 	return nil
@@ -141,3 +146,14 @@ func CheckFileProfiles(profiles []Profile) error {
 var gopSeconds = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,6})?$`)
 
 func validGOP(gop string) bool { return gop == "" || gop == "intra" || gopSeconds.MatchString(gop) }
+
+// Bounds of what a caller can make of a second of video.
+const (
+	maxFPS = 240
+	minGOP = 0.05 // seconds
+)
+
+func shortGOP(gop string) bool {
+	seconds, err := strconv.ParseFloat(gop, 64)
+	return err == nil && seconds > 0 && seconds < minGOP
+}

@@ -159,6 +159,11 @@ func TestCheckFileProfiles(t *testing.T) {
 		{[]Profile{{Width: 640}}, "profiles[0]: give both width and height, or neither"},
 		{[]Profile{{}, {}}, "profiles[0]: width and height are needed when there is more than one profile"},
 		{[]Profile{{GOP: "-1"}}, `profiles[0].gop: "-1" is neither seconds such as "2.0" nor "intra"`},
+		{[]Profile{{GOP: "0.05"}}, ""},
+		{[]Profile{{GOP: "0.000001"}}, `profiles[0].gop: "0.000001" is shorter than 0.05 seconds; use "intra" if every frame is to be a key frame`},
+		{[]Profile{{FPS: new(240_000), FPSDen: 1001}}, ""},
+		{[]Profile{{FPS: new(241)}}, "profiles[0].fps: at most 240 frames a second are allowed"},
+		{[]Profile{{FPS: new(1_000_000), FPSDen: 2}}, "profiles[0].fps: at most 240 frames a second are allowed"},
 	} {
 		if got := text(CheckFileProfiles(tt.profiles)); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.profiles, got, tt.want)

@@ -2,6 +2,8 @@ package work
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +44,62 @@ func TestFinalFailure(t *testing.T) {
 		if names := names(n.events(t, caller, "task/"+task.ID)); names[len(names)-1] != weir.TaskFailedEvent {
 			t.Errorf("events = %v", names)
 		}
+	}
+}
+
+// TestHostileMedia: what would take days of work fails at once, each with its own sentence and without
+// a retry.
+func TestHostileMedia(t *testing.T) {
+	n := newFixture(t).node(t, "a")
+	bucket, caller := s3test.Start(t), n.account(t, "ann")
+	film := func(name string, args ...string) []byte {
+		return made(t, func() ([]byte, error) { return clip(name, args...) })
+	}
+	sine := []string{"-f", "lavfi", "-i", "sine=d=2:r=48000"}
+	image := film("large.gif", "-f", "lavfi", "-i", "testsrc2=s=64x64:r=10:d=1")
+	binary.LittleEndian.PutUint16(image[6:], 16000)
+	binary.LittleEndian.PutUint16(image[8:], 16000)
+	var playlist bytes.Buffer
+	playlist.WriteString("#EXTM3U\n")
+	for range 1_000_000 {
+		playlist.WriteString("#EXTINF:1,\na\n")
+	}
+	bomb := film("bomb.m4a", slices.Concat(sine, []string{"-af", "asetpts='PTS+gte(T,1)*36000/TB'", "-c:a", "aac", "-b:a", "16k"})...)
+	for name, tt := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"bomb.m4a": {
+			bomb, fmt.Sprintf("invalid video file codec or container: the file has %d bytes for 10h0m2s of media, which is too little to be real; send the whole file", len(bomb)),
+		},
+		"hole.mka": {
+			film("hole.mka", slices.Concat(sine, []string{"-af", "asetpts='PTS+gte(T,1)*7200/TB'", "-c:a", "pcm_s16le"})...),
+			"invalid video file codec or container: there is nothing to see or hear from 1s to 2h0m1s, and at most 1h0m0s are allowed",
+		},
+		"tracks.mka": {
+			film("tracks.mka", slices.Concat([]string{"-f", "lavfi", "-i", "sine=d=0.1:r=8000"}, slices.Repeat([]string{"-map", "0"}, 300), []string{"-c:a", "pcm_u8"})...),
+			"invalid video file codec or container: the file has 300 tracks, and at most 64 are allowed",
+		},
+		"large.gif": {image, "invalid video file codec or container: its frames have 16000x16000 pixels, and at most 36 million are allowed"},
+		"many.mka": {
+			film("many.mka", slices.Concat(sine, []string{"-af", "asetpts='PTS+gte(T,1)*2000000/TB'", "-c:a", "pcm_s16le"})...),
+			"invalid video file codec or container: the file lasts longer than the 24h0m0s that are allowed",
+		},
+		"many.m3u8": {
+			playlist.Bytes(),
+			"file could not be imported from URL because it was not accessible: the HLS playlist has more than 86400 segments, which can't be imported",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := n.transcode(t, caller, serve(t, tt.data).URL+"/"+name, bucket, nil)
+			task = n.until(t, task.ID, phase(weir.TaskFailed))
+			if diff := cmp.Diff(tt.want, task.Status.ErrorMessage); diff != "" || *task.Status.Retries != 0 {
+				t.Errorf("%d retries, message (-want +got):\n%s", *task.Status.Retries, diff)
+			}
+		})
+	}
+	if s := n.Stats(); s.Retried != 0 || s.Pieces != 0 {
+		t.Errorf("%d attempts were repeated, and %d pieces made", s.Retried, s.Pieces)
 	}
 }
 
