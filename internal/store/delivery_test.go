@@ -595,6 +595,49 @@ func TestClaimsOfTwoNodes(t *testing.T) {
 	})
 }
 
+// TestEventWhileLineIsLeft writes an event while another transaction leaves the line. Whichever is
+// committed first, the line is there for the new delivery.
+func TestEventWhileLineIsLeft(t *testing.T) {
+	each(t, func(t *testing.T, st *Store) {
+		ctx := t.Context()
+		hook := hookOfAssets(t, st)
+		for _, writtenFirst := range []bool{false, true} {
+			e := emit(t, st, fmt.Sprint("asset/", writtenFirst))
+			line := Line{hook.ID, e.Resource}
+			add := func(tx *Tx) error { return tx.addDelivery(ctx, line, e.Seq+100) }
+			leave := func(tx *Tx) error {
+				if _, err := one(ctx, tx.conn, scanText, "SELECT claim FROM delivery_line WHERE resource = $1"+st.engine.forUpdate(), e.Resource); err != nil {
+					return err
+				}
+				if _, err := tx.conn.exec(ctx, "DELETE FROM delivery WHERE event_seq = $1", e.Seq); err != nil {
+					return err
+				}
+				_, err := tx.leaveLine(ctx, line)
+				return err
+			}
+			first, second := leave, add
+			if writtenFirst {
+				first, second = add, leave
+			}
+			done := make(chan error, 1)
+			err := st.Tx(ctx, func(tx *Tx) error {
+				if err := first(tx); err != nil {
+					return err
+				}
+				go func() { done <- st.Tx(ctx, second) }()
+				time.Sleep(200 * time.Millisecond) // the second has come to its first lock by then, usually
+				return nil
+			})
+			if err := errors.Join(err, <-done); err != nil {
+				t.Fatal(err)
+			}
+			if l, ok := tryClaim(t, st, hook); !ok || l != line {
+				t.Errorf("written first %v: claimed %v, %v", writtenFirst, l, ok)
+			}
+		}
+	})
+}
+
 // TestMigrateDeliveries checks that deliveries of a weir that sent them by jobs are kept.
 func TestMigrateDeliveries(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {

@@ -127,6 +127,8 @@ func (d *dispatcher) claim(ctx context.Context) {
 func (d *dispatcher) claimSome(ctx context.Context) error {
 	claimed := map[store.Line]string{}
 	err := d.store.Tx(ctx, func(tx *store.Tx) error {
+		// On SQLite, which has one writer, others have landed while this transaction waited.
+		d.landAll(ctx)
 		for range claimAtOnce {
 			userID, hookID, ok := d.turns.next()
 			if !ok {
@@ -174,6 +176,18 @@ func (d *dispatcher) fly(ctx context.Context, line store.Line) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	end.settled, end.err = d.store.SettleLine(ctx, line, attempt)
+}
+
+// landAll takes note of all flights that have ended.
+func (d *dispatcher) landAll(ctx context.Context) {
+	for {
+		select {
+		case l := <-d.landed:
+			d.land(ctx, l)
+		default:
+			return
+		}
+	}
 }
 
 // land takes note of the end of a flight.
