@@ -23,7 +23,7 @@ import (
 const (
 	// webhookSlots is how many deliveries weir makes at once, so at most so many
 	// can be cut off by a kill and be repeated.
-	webhookSlots = 32
+	webhookSlots = 64
 	// versions is how often each resource of the test is changed.
 	versions = 5
 )
@@ -241,15 +241,15 @@ func (k *killing) kill() {
 func (k *killing) wait(limit time.Duration, done func(arrivals []arrival, held int) bool) {
 	k.t.Helper()
 	if !k.to.wait(limit, done) {
-		jobs, err := k.store.JobStats(context.WithoutCancel(k.t.Context()))
-		k.t.Fatalf("not within %v; %d arrived, jobs %v (%v); weir says:\n%s", limit, len(k.to.all()), jobs, err, harness.Tail(k.w.Output.String()))
+		left, err := k.store.PendingDeliveries(context.WithoutCancel(k.t.Context()))
+		k.t.Fatalf("not within %v; %d arrived, %d are left (%v); weir says:\n%s", limit, len(k.to.all()), left, err, harness.Tail(k.w.Output.String()))
 	}
 }
 
 // killAnytime kills weir while it does whatever it does.
 func (k *killing) killAnytime() { k.kill() }
 
-// killHolding kills weir while jobs wait for answers of the receiver, and sees to
+// killHolding kills weir while deliveries wait for answers of the receiver, and sees to
 // it that those are taken up again.
 func (k *killing) killHolding() {
 	k.t.Helper()

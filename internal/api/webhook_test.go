@@ -145,3 +145,35 @@ func TestWebhookLog(t *testing.T) {
 		t.Errorf("resend to a deleted webhook as an admin: %d %s", status, body)
 	}
 }
+
+// TestPausedWebhook shows a webhook that is paused, which a change by its owner ends.
+func TestPausedWebhook(t *testing.T) {
+	f := newFixture(t)
+	hook := f.call(t, "POST", "/api/webhook", `{"name":"slow","url":"https://example.com","events":["asset.created"]}`, 200)
+	path := "/api/webhook/" + hook["id"].(string)
+	for _, change := range []struct{ method, body string }{
+		{"PATCH", `{"name":"slow"}`},
+		{"PUT", `{"name":"slow","url":"https://example.com","events":["asset.created"]}`},
+	} {
+		if err := f.store.Tx(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.UpdateWebhook(t.Context(), hook["id"].(string), func(w *weir.Webhook) error {
+				w.Status = &weir.WebhookStatus{
+					LastTriggeredAt: 4, ConsecutiveTimeouts: 10,
+					Paused: &weir.WebhookPause{Since: 5, Until: weir.At(time.Now().Add(time.Hour)), Reason: "10 deliveries in a row timed out"},
+				}
+				return nil
+			})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if status, body := f.ask(t, "ann", "GET", path); status != 200 ||
+			!strings.Contains(body, `"consecutiveTimeouts":10,"paused":{"since":5,"until":`) || !strings.Contains(body, `"reason":"10 deliveries in a row timed out"`) {
+			t.Errorf("paused: %d %s", status, body)
+		}
+		f.call(t, change.method, path, change.body, map[string]int{"PATCH": 204, "PUT": 200}[change.method])
+		if status, body := f.ask(t, "ann", "GET", path); status != 200 || !strings.Contains(body, `"status":{"lastTriggeredAt":4}`) {
+			t.Errorf("after %s: %d %s", change.method, status, body)
+		}
+	}
+}

@@ -113,11 +113,14 @@ func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Lo
 func (s *server) addMetrics() {
 	hook, gate, viewers := s.sender.Stats, s.gate.Stats, s.playback.Stats
 	s.metrics.add(
-		gauge{"weir_webhook_deliveries_pending", "Deliveries to webhooks that are still to be made; -1 = unknown.", s.pendingDeliveries},
+		gauge{"weir_webhook_deliveries_pending", "Deliveries to webhooks that are still to be made; -1 = unknown.", s.counted(s.store.PendingDeliveries)},
+		gauge{"weir_webhook_deliveries_in_flight", "Deliveries that this node sends now.", func() int64 { return hook().InFlight }},
+		gauge{"weir_webhooks_paused", "Webhooks that are paused because they timed out again and again; -1 = unknown.", s.counted(s.store.PausedWebhooks)},
 		gauge{"weir_webhook_delivered_total", "Deliveries that a webhook took.", func() int64 { return hook().Delivered }},
 		gauge{"weir_webhook_failed_total", "Deliveries that were given up.", func() int64 { return hook().Failed }},
 		gauge{"weir_webhook_retried_total", "Attempts that will be repeated.", func() int64 { return hook().Retried }},
 		gauge{"weir_webhook_blocked_total", "Deliveries to addresses that are not allowed.", func() int64 { return hook().Blocked }},
+		gauge{"weir_webhook_busy_total", "Questions and resends refused because too many of the account wait for their answers.", func() int64 { return hook().Busy }},
 
 		gauge{"weir_viewers", "Viewers who fetched media from this node in the last 30 seconds.", func() int64 { return viewers().Viewers }},
 		gauge{"weir_playlist_requests_waiting", "Requests that wait for the next part in a live playlist.", func() int64 { return viewers().Reloads }},
@@ -139,14 +142,17 @@ func (s *server) addMetrics() {
 	}
 }
 
-func (s *server) pendingDeliveries() int64 {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	n, err := s.store.PendingDeliveries(ctx)
-	if err != nil {
-		return -1
+// counted returns the value of a gauge that the store counts.
+func (s *server) counted(count func(context.Context) (int64, error)) func() int64 {
+	return func() int64 {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		n, err := count(ctx)
+		if err != nil {
+			return -1
+		}
+		return n
 	}
-	return int64(n)
 }
 
 func (s *server) addWorkMetrics() {

@@ -131,6 +131,7 @@ func (s *server) run(ctx context.Context) error {
 	g.Go(func() error { return returnMemory(ctx, s.onAir) })
 	if s.work != nil {
 		g.Go(func() error { return s.work.Run(ctx) })
+		g.Go(func() error { return s.sender.Run(ctx) })
 	}
 	if s.hub != nil {
 		g.Go(func() error { return s.runLive(ctx) })
@@ -189,6 +190,7 @@ func (s *server) sharedStorage() bool {
 // openAccess makes the sender of webhooks and the access control of playback.
 func (s *server) openAccess(ctx context.Context) (err error) {
 	s.sender = webhook.New(s.store, s.guard, s.version.Tag, s.part("webhook"))
+	s.sender.Drain = s.cfg.Drain
 	s.gate = access.New(s.store, s.sender, s.part("access"))
 	s.encryption, err = access.OpenEncryption(ctx, s.store)
 	return err

@@ -26,11 +26,8 @@ func (s *server) openWork(context.Context) (err error) {
 		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
 		DeleteGrace: s.cfg.DeleteGrace, UploadExpiry: s.cfg.UploadExpiry, Drain: s.cfg.Drain,
-		Others: map[string]store.Handler{
-			store.JobWebhook:   s.sender.Deliver,
-			store.JobRecording: s.recordings().Keep,
-		},
-		Log: s.part("work"),
+		Others: map[string]store.Handler{store.JobRecording: s.recordings().Keep},
+		Log:    s.part("work"),
 	})
 	return err
 }

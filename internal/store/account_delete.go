@@ -148,6 +148,7 @@ var accountRows = []struct{ table, key, condition string }{
 	{"stream", "id", ofUser},
 	{"target", "id", ofUser},
 	{"delivery", "event_seq", ofUsersWebhooks},
+	{"delivery_line", "resource", ofUsersWebhooks},
 	{"webhook_log", "id", ofUser},
 	{"webhook", "id", ofUser},
 	{"event", "seq", ofUser},

@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"weir/internal/weir"
 )
 
-// Emit writes an event, and a delivery with its job for every webhook that wants it. Call it last
-// in a transaction: from then on other transactions wait before they emit.
+// Emit writes an event, and a delivery for every webhook that wants it. Call it last in a
+// transaction: from then on other transactions wait before they emit.
 func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
 	doc, err := json.Marshal(e)
 	if err != nil {
@@ -33,11 +32,7 @@ func (tx *Tx) Emit(ctx context.Context, e weir.Event) error {
 		if !hook.Wants(&e) {
 			continue
 		}
-		if _, err := tx.conn.exec(ctx, "INSERT INTO delivery (webhook_id, event_seq, resource, due_at, attempts) VALUES ($1, $2, $3, $4, 0)",
-			hook.ID, seq, e.Resource, time.Now().Add(-clockSkew).UnixMilli()); err != nil {
-			return err
-		}
-		if err := tx.Enqueue(ctx, JobWebhook, hook.ID+"/"+e.Resource); err != nil {
+		if err := tx.addDelivery(ctx, Line{hook.ID, e.Resource}, seq); err != nil {
 			return err
 		}
 	}

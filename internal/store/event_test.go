@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/store/pgtest"
 	"weir/internal/weir"
 )
 
@@ -199,4 +200,29 @@ func writeEvents(ctx context.Context, st *Store, writer, n int) error {
 		}
 	}
 	return nil
+}
+
+// TestFrozenNode has a node that stops in the middle of a transaction, with the
+// numbering of events locked. Only PostgreSQL has several nodes.
+func TestFrozenNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	url := pgtest.Start(t)
+	frozen, other := open(t, url, "node-a"), open(t, url, "node-b")
+	locked, goOn, end := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		end <- frozen.Tx(t.Context(), func(tx *Tx) error {
+			_, err := tx.bump(t.Context(), TopicEvent)
+			close(locked)
+			<-goOn
+			return err
+		})
+	}()
+	<-locked
+	emit(t, other, "asset/1") // waits until the lock is taken from the frozen node
+	close(goOn)
+	if err := <-end; err == nil {
+		t.Error("the frozen node could finish its transaction")
+	}
 }

@@ -23,7 +23,7 @@ import (
 type Job struct {
 	ID      int64
 	Kind    string
-	Ref     string // its subject: the id of a task, or of a webhook and a resource …
+	Ref     string // its subject: the id of a task, or of a session and a node …
 	Attempt int
 }
 
@@ -32,7 +32,6 @@ type Handler func(ctx context.Context, job Job) error
 
 // The kinds of jobs. A new kind needs a line in jobKinds and a handler for Work.
 const (
-	JobWebhook = "webhook" // send due deliveries to a webhook; Ref = webhook id + "/" + resource
 	JobTask    = "task"    // begin an admitted task; Ref = task id
 	JobPiece   = "chunk"   // encode a piece of a task; Ref = task id + "/" + name of the piece
 	JobPublish = "publish" // publish the finished pieces of a task; Ref = task id + "/publish"
@@ -49,12 +48,10 @@ type jobKind struct {
 const (
 	queueEncode  = "encode"
 	queueControl = "control"
-	queueWebhook = "webhook"
 )
 
 var jobKinds = map[string]jobKind{
-	JobWebhook: {queueWebhook, 10 * time.Minute}, // many deliveries, each with its own timeout
-	JobTask:    {queueControl, 24 * time.Hour},   // for slow origins and long files; work stops tasks without progress
+	JobTask:    {queueControl, 24 * time.Hour}, // for slow origins and long files; work stops tasks without progress
 	JobPiece:   {queueEncode, 12 * time.Hour},
 	JobPublish: {queueControl, 12 * time.Hour},
 	JobPurge:   {queueControl, time.Hour},
@@ -149,7 +146,7 @@ const jobsOfNode = 4
 
 // Slots says how many jobs of each queue a node runs at once.
 type Slots struct {
-	Encode, Control, Webhook int
+	Encode, Control int
 }
 
 // Work runs jobs of the given kinds until ctx ends, then gives running ones at most drain to
@@ -157,7 +154,7 @@ type Slots struct {
 func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, handlers map[string]Handler) error {
 	kinds := slices.Sorted(maps.Keys(handlers))
 	queues := map[string]int{}
-	sizes := map[string]int{queueEncode: slots.Encode, queueControl: slots.Control, queueWebhook: slots.Webhook}
+	sizes := map[string]int{queueEncode: slots.Encode, queueControl: slots.Control}
 	for _, kind := range kinds {
 		k, ok := jobKinds[kind]
 		if !ok {

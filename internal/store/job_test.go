@@ -41,7 +41,7 @@ func work(t *testing.T, st *Store, slots int, kinds ...string) (jobs <-chan held
 	stayAlive(st)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- st.Work(ctx, Slots{slots, slots, slots}, 10*time.Second, handlers) }()
+	go func() { done <- st.Work(ctx, Slots{slots, slots}, 10*time.Second, handlers) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -105,13 +105,13 @@ func TestJobsFollowTheTransaction(t *testing.T) {
 func TestWakeUp(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		err := st.Tx(t.Context(), func(tx *Tx) error {
-			if err := tx.Enqueue(t.Context(), JobWebhook, "w/1"); err != nil {
+			if err := tx.Enqueue(t.Context(), JobTask, "w/1"); err != nil {
 				return err
 			}
-			if err := tx.Enqueue(t.Context(), JobWebhook, "w/2"); err != nil {
+			if err := tx.Enqueue(t.Context(), JobTask, "w/2"); err != nil {
 				return err
 			}
-			if len(tx.queues) != 1 || !tx.queues[queueWebhook] {
+			if len(tx.queues) != 1 || !tx.queues[queueControl] {
 				t.Errorf("queues to wake = %v", tx.queues)
 			}
 			return nil
@@ -120,10 +120,10 @@ func TestWakeUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		stats, err := st.JobStats(t.Context())
-		if err != nil || stats[[2]string{queueWebhook, "available"}] != 2 || len(stats) != 1 {
+		if err != nil || stats[[2]string{queueControl, "available"}] != 2 || len(stats) != 1 {
 			t.Errorf("JobStats = %v, %v", stats, err)
 		}
-		jobs, _ := work(t, st, 2, JobWebhook)
+		jobs, _ := work(t, st, 2, JobTask)
 		for range 2 {
 			job := <-jobs
 			job.end <- nil

@@ -17,7 +17,8 @@ var schema embed.FS
 // errDuplicate is the error of both engines for a second row with the same key.
 var errDuplicate = errors.New("exists already")
 
-// migrate migrates our own tables; River has its own migrations.
+// migrate migrates our own tables. River has its own migrations, which run before, because ours may
+// change jobs.
 func migrate(ctx context.Context, dialect goose.Dialect, db *sql.DB) error {
 	files, err := fs.Sub(schema, "schema")
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 
 const (
 	heartbeatEvery = 3 * time.Second
-	// A node that could not send a heartbeat for so long stops its own jobs …
+	// A node that could not send a heartbeat for so long stops its own jobs and deliveries …
 	aliveFor = 9 * time.Second
-	// … before other nodes take it for dead and requeue its jobs.
+	// … before other nodes take it for dead and take over its jobs and deliveries.
 	deadAfter = 12 * time.Second
 )
 
@@ -46,7 +46,7 @@ func (n node) lost() bool {
 	return time.Since(time.UnixMilli(n.lastBeat.Load())) > aliveFor
 }
 
-// register enters this node, and requeues the jobs that it ran before a restart.
+// register enters this node, and requeues the jobs and deliveries that it had before a restart.
 func (s *Store) register(ctx context.Context) error {
 	if s.node.id == "" {
 		return nil
@@ -56,8 +56,10 @@ func (s *Store) register(ctx context.Context) error {
 		if err := s.saveNode(ctx, tx.conn, now, ", boot = $2, started_at = $3"); err != nil {
 			return err
 		}
-		_, err := tx.requeue(ctx, s.node.id, s.node.client())
-		return err
+		if _, err := tx.requeue(ctx, s.node.id, s.node.client()); err != nil {
+			return err
+		}
+		return tx.voidClaims(ctx)
 	})
 	if err == nil {
 		s.node.lastBeat.Store(now.UnixMilli())
@@ -114,7 +116,7 @@ func (s *Store) letGo(context.Context) error {
 	return nil
 }
 
-// heartbeat records that this node is alive, and requeues the jobs of dead nodes.
+// heartbeat records that this node is alive, and requeues the jobs and deliveries of dead nodes.
 func (s *Store) heartbeat(ctx context.Context) error {
 	if s.node.id == "" {
 		return nil
@@ -142,7 +144,7 @@ func (s *Store) heartbeat(ctx context.Context) error {
 				s.log.WarnContext(ctx, "jobs of a node that is gone are available again", "jobs", n)
 			}
 		}
-		return nil
+		return tx.voidClaims(ctx)
 	})
 	if err == nil {
 		s.node.lastBeat.Store(now.UnixMilli())

@@ -71,17 +71,16 @@ func (e *postgres) migrate(ctx context.Context, log *slog.Logger) error {
 	defer func() {
 		_, _ = conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", migrateLock)
 	}()
-	db := stdlib.OpenDBFromPool(e.pool)
-	defer func() { _ = db.Close() }()
-	if err := migrate(ctx, goose.DialectPostgres, db); err != nil {
-		return err
-	}
 	m, err := rivermigrate.New(riverpgxv5.New(e.pool), &rivermigrate.Config{Logger: quiet(log)})
 	if err != nil {
 		return err
 	}
-	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
-	return err
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(e.pool)
+	defer func() { _ = db.Close() }()
+	return migrate(ctx, goose.DialectPostgres, db)
 }
 
 func (e *postgres) close() { e.pool.Close() }

@@ -28,12 +28,17 @@ const pruneAtOnce = 1000
 func (s *Store) prune(ctx context.Context, keep Retention) error {
 	now := time.Now()
 	old := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
+	_, deleted, err := s.EventBounds(ctx)
+	if err != nil {
+		return err
+	}
 	for _, rule := range []struct {
 		table, key, condition string
 		before                int64
 	}{
 		// By number, not by time: a cursor must not point between deleted events.
 		{"event", "seq", "seq <= (SELECT max(seq) FROM event WHERE created_at < $1) ORDER BY seq", old(keep.Events)},
+		{"delivery", "event_seq", "event_seq <= $1", deleted},
 		{"webhook_log", "id", "created_at < $1", old(keep.Events)},
 		{"health", "at", "at < $1", old(keep.Health)},
 		{"refresh_token", "hash", "expires_at < $1", now.UnixMilli()},

@@ -85,15 +85,14 @@ func (e *sqlite) migrate(ctx context.Context, log *slog.Logger) error {
 	if err := e.writer.PingContext(ctx); err != nil {
 		return err
 	}
-	if err := migrate(ctx, goose.DialectSQLite3, e.writer); err != nil {
-		return err
-	}
 	m, err := rivermigrate.New(riversqlite.New(e.writer), &rivermigrate.Config{Logger: quiet(log)})
 	if err != nil {
 		return err
 	}
-	_, err = m.Migrate(ctx, rivermigrate.DirectionUp, nil)
-	return err
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	return migrate(ctx, goose.DialectSQLite3, e.writer)
 }
 
 func (e *sqlite) close() {

@@ -175,8 +175,8 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Backup(ctx context.Context, path string) error { return s.engine.backup(ctx, path) }
 
 // Run does the background work of the store until ctx ends: it sends the heartbeats of this node,
-// requeues the jobs of dead nodes, notifies watchers of changes by other nodes, writes batches, and
-// deletes old rows.
+// takes jobs and deliveries from dead nodes, notifies watchers of changes by other nodes, writes
+// batches, and deletes old rows.
 func (s *Store) Run(ctx context.Context, keep Retention) error {
 	if err := s.register(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -191,7 +191,6 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	wg.Go(func() { s.every(ctx, pollEvery, "look for changes", s.poll) })
 	wg.Go(func() { s.every(ctx, cancelEvery, "look for cancelled jobs", s.cancelFlagged) })
 	wg.Go(func() { s.every(ctx, lapseEvery, "end what other nodes left on air", s.endLapsed) })
-	wg.Go(func() { s.every(ctx, reviveEvery, "look for deliveries that nobody makes", s.reviveDeliveries) })
 	wg.Go(func() {
 		s.every(ctx, pruneEvery, "forget what is old", func(ctx context.Context) error { return s.prune(ctx, keep) })
 	})

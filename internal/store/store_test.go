@@ -27,18 +27,21 @@ func each(t *testing.T, test func(t *testing.T, st *Store)) {
 	eachEngine(t, func(t *testing.T, url string) { test(t, open(t, url, "node-a")) })
 }
 
+// engines are the kinds of databases; url makes one.
+var engines = []struct {
+	name string
+	url  func(testing.TB) string
+}{
+	{"sqlite", func(t testing.TB) string { return storetest.SQLite(t, Open, Options{Secret: testSecret}) }},
+	{"postgres", func(t testing.TB) string { return storetest.PostgreSQL(t, Open, Options{Secret: testSecret}) }},
+}
+
 // eachEngine runs a test on a database of each engine, in parallel with others: many of them wait
 // for timers.
 func eachEngine(t *testing.T, test func(t *testing.T, url string)) {
 	t.Helper()
 	t.Parallel()
-	for _, engine := range []struct {
-		name string
-		url  func(*testing.T) string
-	}{
-		{"sqlite", func(t *testing.T) string { return storetest.SQLite(t, Open, Options{Secret: testSecret}) }},
-		{"postgres", func(t *testing.T) string { return storetest.PostgreSQL(t, Open, Options{Secret: testSecret}) }},
-	} {
+	for _, engine := range engines {
 		t.Run(engine.name, func(t *testing.T) {
 			t.Parallel()
 			test(t, engine.url(t))

@@ -59,6 +59,7 @@ func (s *Sender) headers(hook *weir.Webhook, body []byte, now time.Time) map[str
 type exchange struct {
 	url     weir.Secret
 	headers map[string]string
+	timeout time.Duration
 	start   time.Time
 	took    time.Duration
 
@@ -67,15 +68,18 @@ type exchange struct {
 	cut        bool // the answer was longer
 	retryAfter time.Duration
 
-	reason  string // why there was no answer, as a text that may be shown
-	final   bool   // another attempt can't succeed
-	blocked bool   // because weir does not connect to the address
+	reason   string // why there was no answer, as a text that may be shown
+	final    bool   // another attempt can't succeed
+	blocked  bool   // because weir does not connect to the address
+	timedOut bool   // before the answer or, if there is a status, before its end
 }
 
 // exchange sends a body to a webhook and reads the first limit bytes of the answer.
-func (s *Sender) exchange(ctx context.Context, hook *weir.Webhook, body []byte, now time.Time, limit int) (x exchange) {
-	x = exchange{url: hook.URL, headers: s.headers(hook, body, now), start: now}
+func (s *Sender) exchange(ctx context.Context, timeout time.Duration, hook *weir.Webhook, body []byte, now time.Time, limit int) (x exchange) {
+	x = exchange{url: hook.URL, headers: s.headers(hook, body, now), timeout: timeout, start: now}
 	defer func() { x.took = time.Since(now) }()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL.Reveal(), bytes.NewReader(body))
 	if err != nil {
 		x.reason, x.final = "the URL of the webhook is not valid", true
@@ -94,7 +98,8 @@ func (s *Sender) exchange(ctx context.Context, hook *weir.Webhook, body []byte, 
 	x.retryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
 	// One byte more than the limit: only after reading to the end can the connection be reused. The
 	// status counts even if the rest does not arrive.
-	x.answer, _ = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	x.answer, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	x.timedOut = isTimeout(err)
 	if len(x.answer) > limit {
 		x.answer, x.cut = x.answer[:limit], true
 	}
@@ -123,7 +128,7 @@ func (x *exchange) ok() bool { return x.status >= 200 && x.status <= 299 }
 func (x *exchange) entry(hook *weir.Webhook, event weir.EventName, eventID string, sent []byte) weir.WebhookLog {
 	return weir.WebhookLog{
 		ID: weir.NewID(), WebhookID: hook.ID, UserID: hook.UserID, ProjectID: hook.ProjectID, EventID: eventID, Event: event,
-		CreatedAt: weir.At(x.start), Duration: x.took.Seconds(), Success: x.ok(),
+		CreatedAt: weir.At(x.start), Duration: x.took.Seconds(), Success: x.ok(), TimedOut: x.timedOut, Timeouts: hook.Timeouts(),
 		Request: weir.WebhookRequest{URL: x.url, Method: http.MethodPost, Headers: x.headers, Body: string(sent)},
 		Response: weir.WebhookResponse{
 			Body:   base64.StdEncoding.EncodeToString(x.answer[:min(len(x.answer), maxLogged)]),

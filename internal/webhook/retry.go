@@ -78,11 +78,17 @@ func (x *exchange) fail(err error) {
 		x.reason, x.final = e.Messages[0], true
 		return
 	}
-	x.reason = describe(err)
+	x.reason, x.timedOut = x.describe(err), isTimeout(err)
+}
+
+// isTimeout reports whether an exchange ended because something took too long.
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout() || errors.Is(err, context.DeadlineExceeded)
 }
 
 // describe names the cause of a network error.
-func describe(err error) string {
+func (x *exchange) describe(err error) string {
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		if e.IsNotFound {
 			return "no such host"
@@ -92,8 +98,8 @@ func describe(err error) string {
 	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return weir.Shorten("the certificate is not valid: "+e.Err.Error(), 300)
 	}
-	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() || errors.Is(err, context.DeadlineExceeded) {
-		return "timeout: no answer within " + timeout.String()
+	if isTimeout(err) {
+		return "timeout: no answer within " + x.timeout.String()
 	}
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -153,7 +153,7 @@ func TestNoAnswer(t *testing.T) {
 		final, blocked    bool
 	}{
 		{name: "refused", url: closed, reason: "connection refused"},
-		{name: "timeout", url: hanging, reason: "timeout: no answer within 30s"},
+		{name: "timeout", url: hanging, reason: "timeout: no answer within 100ms"},
 		{name: "cut", url: cut, reason: "connection closed before an answer came"},
 		{name: "not HTTP", url: babbling, reason: "no valid HTTP answer"},
 		{name: "not TLS", url: strings.Replace(plain, "http:", "https:", 1), reason: "the server does not speak TLS"},
@@ -163,14 +163,14 @@ func TestNoAnswer(t *testing.T) {
 		{name: "endless redirects", url: round, reason: "127.0.0.1 redirects more than 10 times", final: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h.sender.client.Timeout = timeout
+			h.sender.timeouts = timeouts()
 			if tt.name == "timeout" {
-				h.sender.client.Timeout = 100 * time.Millisecond
+				h.sender.timeouts[0] = 100 * time.Millisecond
 			}
 			stream, pending, blocked := h.newStream("of a case"), h.pending(), h.sender.Stats().Blocked
 			hook := h.hook(tt.url, stream)
 			h.emit(stream, 1)
-			h.deliver(1)
+			h.deliver(hook, 1)
 			entry := h.logs(hook)[0]
 			if entry.Response.Error != tt.reason || entry.Response.Status != 0 || entry.Response.Body != "" || entry.Success {
 				t.Errorf("entry = %+v, want reason %q", entry.Response, tt.reason)
@@ -197,7 +197,7 @@ func TestBlocked(t *testing.T) {
 	address, requests := receiver(t, nil)
 	hook := h.hook(address)
 	h.emit(h.stream, 1)
-	h.deliver(1)
+	h.deliver(hook, 1)
 	if n := len(requests); n != 0 {
 		t.Errorf("%d requests got through", n)
 	}
@@ -225,9 +225,9 @@ func TestRedirect(t *testing.T) {
 				http.Redirect(w, r, address, code)
 			})
 			stream := h.newStream("of a case")
-			h.hook(from, stream)
+			hook := h.hook(from, stream)
 			h.emit(stream, 3)
-			h.deliver(1)
+			h.deliver(hook, 1)
 			g := <-requests
 			if _, n := number(t, g); n != 3 || g.method != "POST" || !genuine(g, secret) || g.header.Get("Content-Type") != "application/json" {
 				t.Errorf("got %s with %s, %v", g.method, g.body, g.header)
@@ -265,7 +265,7 @@ func TestDescribe(t *testing.T) {
 }
 
 func TestBadURL(t *testing.T) {
-	x := New(nil, guard.New(nil), "test", nil).exchange(t.Context(), &weir.Webhook{URL: "http://planted\x7f/"}, nil, time.Now(), maxLogged)
+	x := New(nil, guard.New(nil), "test", nil).exchange(t.Context(), time.Minute, &weir.Webhook{URL: "http://planted\x7f/"}, nil, time.Now(), maxLogged)
 	if !x.final || x.reason != "the URL of the webhook is not valid" {
 		t.Errorf("exchange = %+v", x)
 	}

@@ -1,10 +1,10 @@
 // Package webhook sends events to other servers, and asks them whether a viewer may play.
 //
-// An event reaches a webhook in two steps. The transaction of a change writes the event, a delivery
-// for each webhook that wants it, and a job (store.Tx.Emit). The job calls [Sender.Deliver], which
-// takes the deliveries of one webhook and one resource in order, sends each once, and writes the
-// result in the transaction that takes the next one. So an event may arrive twice after a crash,
-// but it is never lost.
+// An event reaches a webhook in two steps. The transaction of a change writes the event and a
+// delivery for each webhook that wants it (store.Tx.Emit). [Sender.Run] claims deliveries, of one
+// webhook and one resource in order, sends them and writes the results. An event may arrive twice
+// after a crash, but it is never lost. dispatch.go does that, turns.go decides whose delivery is
+// next.
 //
 // A [Sender] also resends an event on request (Resend), and asks a webhook whether a viewer may
 // play (Ask). All three build and sign requests in request.go, and every attempt leaves an entry in
@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,31 +27,65 @@ import (
 )
 
 const (
-	// timeout bounds an exchange, with the body of the answer.
-	timeout = 30 * time.Second
-	// oneTurn is how long a job sends before it goes to the end of the queue: one busy stream must
-	// not delay the others.
-	oneTurn = 10 * time.Second
+	// maxDirect is how many questions and resends of one account may wait for their answers.
+	maxDirect = 32
 	// logTimeout bounds the writing of a log entry after the caller's context has ended.
 	logTimeout = 5 * time.Second
 )
 
+// timeouts returns how long an exchange may take, with the body of the answer: the first one
+// usually, the next ones with a webhook that has timed out once, twice and more in a row.
+func timeouts() []time.Duration {
+	return []time.Duration{30 * time.Second, 10 * time.Second, 5 * time.Second}
+}
+
 // Sender sends to webhooks. It is safe for concurrent use.
 type Sender struct {
+	// Drain is how long exchanges may continue when Run ends.
+	Drain time.Duration
+
 	store     *store.Store
 	client    *http.Client
 	userAgent string
 	log       *slog.Logger
-	turn      time.Duration
+	slots     int
+	timeouts  []time.Duration
 	// firstBackoff is the pause after the first attempt.
 	firstBackoff time.Duration
+	direct       direct
 
-	delivered, retried, failed, blocked atomic.Int64
+	delivered, retried, failed, blocked, busy, inFlight atomic.Int64
+}
+
+// direct counts the exchanges that callers wait for, by account.
+type direct struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+// start counts an exchange, unless the account has too many.
+func (d *direct) start(userID string) (end func(), ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.count[userID] >= maxDirect {
+		return nil, false
+	}
+	if d.count == nil {
+		d.count = map[string]int{}
+	}
+	d.count[userID]++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.count[userID]--; d.count[userID] == 0 {
+			delete(d.count, userID)
+		}
+	}, true
 }
 
 // New returns a Sender that connects through g. Receivers see the version of weir as User-Agent.
 func New(st *store.Store, g *guard.Guard, version string, log *slog.Logger) *Sender {
-	client := g.Client(timeout)
+	client := g.Client(0) // each exchange has its own timeout
 	check := client.CheckRedirect
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
 		if err := check(r, via); err != nil {
@@ -58,47 +93,34 @@ func New(st *store.Store, g *guard.Guard, version string, log *slog.Logger) *Sen
 		}
 		return keepPost(r, via[0])
 	}
-	return &Sender{store: st, client: client, userAgent: "weir/" + version, log: log, turn: oneTurn, firstBackoff: firstBackoff}
+	return &Sender{
+		store: st, client: client, userAgent: "weir/" + version, log: log,
+		slots: slots, timeouts: timeouts(), firstBackoff: firstBackoff,
+	}
 }
 
-// Stats counts attempts since the start, each in exactly one member.
+// Stats counts attempts since the start, each in one of the first four members.
 type Stats struct {
 	Delivered int64 // answered with 2xx
 	Retried   int64 // failed, will be tried again
 	Failed    int64 // failed for good
 	Blocked   int64 // failed for good, because weir does not connect to the address
+	Busy      int64 // questions and resends not sent, because too many of the account wait
+	InFlight  int64 // deliveries that this node sends now
 }
 
 // Stats returns the counters.
 func (s *Sender) Stats() Stats {
-	return Stats{s.delivered.Load(), s.retried.Load(), s.failed.Load(), s.blocked.Load()}
-}
-
-// Deliver is the store.Handler of store.JobWebhook. It sends the due deliveries of the webhook and
-// the resource that the job names, oldest first.
-func (s *Sender) Deliver(ctx context.Context, job store.Job) error {
-	end := time.Now().Add(s.turn)
-	var last *store.Attempt
-	for {
-		if last != nil && time.Now().After(end) {
-			return s.store.YieldDelivery(ctx, job, *last)
-		}
-		d, ok, err := s.store.NextDelivery(ctx, job, last)
-		if err != nil || !ok {
-			return err
-		}
-		attempt, err := s.attempt(ctx, d)
-		if err != nil {
-			return err
-		}
-		last = &attempt
-	}
+	return Stats{s.delivered.Load(), s.retried.Load(), s.failed.Load(), s.blocked.Load(), s.busy.Load(), s.inFlight.Load()}
 }
 
 // attempt sends a delivery once. After an error the result is unknown, and the delivery counts as
 // not sent.
 func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, error) {
 	a := store.Attempt{Delivery: d}
+	if d.Event.ID == "" {
+		return a, nil // it was pruned
+	}
 	owner, err := s.store.User(ctx, d.Webhook.UserID)
 	if weir.IsNotFound(err) || err == nil && owner.Suspended {
 		return a, nil // dropped without a log entry
@@ -111,7 +133,8 @@ func (s *Sender) attempt(ctx context.Context, d store.Delivery) (store.Attempt, 
 	if err != nil {
 		return a, fmt.Errorf("event %s: %w", d.Event.ID, err)
 	}
-	x := s.exchange(ctx, &d.Webhook, body, now, maxLogged)
+	timeout := s.timeouts[min(d.Webhook.Timeouts(), len(s.timeouts)-1)]
+	x := s.exchange(ctx, timeout, &d.Webhook, body, now, maxLogged)
 	if err := ctx.Err(); err != nil {
 		return a, err
 	}
@@ -155,8 +178,13 @@ func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.Webho
 	if err != nil {
 		return weir.WebhookLog{}, err
 	}
+	end, err := s.startDirect(hook.UserID)
+	if err != nil {
+		return weir.WebhookLog{}, err
+	}
+	defer end()
 	ctx = context.WithoutCancel(ctx)
-	x := s.exchange(ctx, &hook, text, now, maxLogged)
+	x := s.exchange(ctx, s.timeouts[0], &hook, text, now, maxLogged)
 	s.count(x, time.Time{})
 	again := x.entry(&hook, entry.Event, entry.EventID, text)
 	return again, s.write(ctx, again)
@@ -165,9 +193,15 @@ func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.Webho
 // Ask sends a question to a webhook and returns the status and the body of the answer. now is the
 // timestamp of the question. The log entry has shown as its body, because the question contains a
 // viewer's credential; nil = there is no log entry. An error of kind Upstream says why there was no
-// answer.
+// answer; one of kind Busy that the question was not sent, because too many of the account wait for
+// their answers.
 func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, question, shown []byte) (status int, answer []byte, err error) {
-	x := s.exchange(ctx, &hook, question, now, maxAnswer)
+	end, err := s.startDirect(hook.UserID)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer end()
+	x := s.exchange(ctx, s.timeouts[0], &hook, question, now, maxAnswer)
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
 	}
@@ -184,6 +218,16 @@ func (s *Sender) Ask(ctx context.Context, hook weir.Webhook, now time.Time, ques
 		return 0, nil, weir.Errorf(weir.Upstream, "%s", x.reason)
 	}
 	return x.status, x.answer, nil
+}
+
+// startDirect counts an exchange that a caller waits for.
+func (s *Sender) startDirect(userID string) (end func(), err error) {
+	end, ok := s.direct.start(userID)
+	if !ok {
+		s.busy.Add(1)
+		return nil, weir.TooMany(s.timeouts[0], "%d requests to webhooks of this account wait for an answer; try again later", maxDirect)
+	}
+	return end, nil
 }
 
 // write writes an attempt to the log of its webhook.

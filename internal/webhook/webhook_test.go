@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,8 +42,25 @@ type fixture struct {
 	sender *Sender
 	user   weir.User
 	stream weir.Stream
-	log    *bytes.Buffer
-	slots  int
+	log    *lockedBuffer
+}
+
+// lockedBuffer is a log that may be read while it is written.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
 }
 
 func storeOptions() store.Options {
@@ -56,29 +74,71 @@ func newFixture(t *testing.T) *fixture {
 
 func newFixtureOn(t *testing.T, url string, allow ...netip.Prefix) *fixture {
 	t.Helper()
-	ctx := t.Context()
-	st, err := store.Open(ctx, url, storeOptions())
+	h := newNode(t, url, storeOptions(), allow...)
+	h.user = h.newUser("ann")
+	h.stream = h.newStream("first")
+	return h
+}
+
+// newNode is a node on a database, without an account.
+func newNode(t *testing.T, url string, options store.Options, allow ...netip.Prefix) *fixture {
+	t.Helper()
+	st, err := store.Open(t.Context(), url, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	keeping, leave := context.WithCancel(ctx)
+	h := &fixture{T: t, store: st, log: &lockedBuffer{}}
+	h.background(func(ctx context.Context) error {
+		return st.Run(ctx, store.Retention{Events: time.Hour, Credentials: time.Hour})
+	})
+	g := guard.New(allow)
+	h.sender = New(st, g, "v1.2.3", slog.New(slog.NewTextHandler(h.log, nil)))
+	t.Cleanup(h.sender.client.CloseIdleConnections)
+	return h
+}
+
+// background runs something until stop is called or the test ends.
+func (h *fixture) background(run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(h.Context())
 	done := make(chan error, 1)
-	go func() { done <- st.Run(keeping, store.Retention{Events: time.Hour, Credentials: time.Hour}) }()
-	t.Cleanup(func() {
-		leave()
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+			h.Errorf("Run: %v", err)
 		}
 	})
-	log := &bytes.Buffer{}
-	h := &fixture{T: t, store: st, log: log, slots: 4, user: weir.User{ID: weir.NewID(), Email: "ann@example.com", CreatedAt: weir.At(time.Now())}}
-	g := guard.New(allow)
-	h.sender = New(st, g, "v1.2.3", slog.New(slog.NewTextHandler(log, nil)))
-	t.Cleanup(h.sender.client.CloseIdleConnections)
-	h.write(func(tx *store.Tx) error { return tx.CreateUser(ctx, &h.user) })
-	h.stream = h.newStream("first")
-	return h
+	h.Cleanup(stop)
+	return stop
+}
+
+// run sends events until stop is called or the test ends.
+func (h *fixture) run() (stop func()) { return h.background(h.sender.Run) }
+
+func (h *fixture) newUser(name string) weir.User {
+	h.Helper()
+	u := weir.User{ID: weir.NewID(), Email: name + "@example.com", CreatedAt: weir.At(time.Now())}
+	h.write(func(tx *store.Tx) error { return tx.CreateUser(h.Context(), &u) })
+	return u
+}
+
+// as is the fixture with another account.
+func (h *fixture) as(user weir.User) *fixture {
+	other := *h
+	other.user = user
+	other.stream = other.newStream("first of " + user.Email)
+	return &other
+}
+
+// eventually waits until check is true.
+func (h *fixture) eventually(what string, check func() bool) {
+	h.Helper()
+	for began := time.Now(); !check(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(began) > 2*time.Minute {
+			h.Fatalf("it did not come to it that %s; log:\n%s", what, h.log)
+		}
+	}
 }
 
 func (h *fixture) write(do func(*store.Tx) error) {
@@ -125,39 +185,11 @@ func (h *fixture) emit(s weir.Stream, n int) weir.Event {
 	return e
 }
 
-// work does jobs until so many of them are over, and returns their errors.
-func (h *fixture) work(jobs int, deliver store.Handler) []error {
+// deliver sends until so many attempts of a webhook are in its log.
+func (h *fixture) deliver(hook weir.Webhook, attempts int) {
 	h.Helper()
-	ctx, stop := context.WithCancel(h.Context())
-	results, over := make(chan error, 1000), make(chan error, 1)
-	go func() {
-		over <- h.store.Work(ctx, store.Slots{Webhook: h.slots}, 10*time.Second, map[string]store.Handler{
-			store.JobWebhook: func(ctx context.Context, job store.Job) error {
-				err := deliver(ctx, job)
-				results <- err
-				return err
-			},
-		})
-	}()
-	errs := make([]error, jobs)
-	for i := range errs {
-		errs[i] = <-results
-	}
-	stop()
-	if err := <-over; err != nil {
-		h.Fatal(err)
-	}
-	return errs
-}
-
-// deliver does jobs until so many are over; none may fail.
-func (h *fixture) deliver(jobs int) {
-	h.Helper()
-	for _, err := range h.work(jobs, h.sender.Deliver) {
-		if err != nil {
-			h.Errorf("Deliver: %v", err)
-		}
-	}
+	defer h.run()()
+	h.eventually("the attempts are logged", func() bool { return len(h.logs(hook)) >= attempts })
 }
 
 func (h *fixture) pending() int64 {
@@ -261,7 +293,7 @@ func TestDeliver(t *testing.T) {
 				h.emit(second, n)
 				h.emit(h.stream, n)
 			}
-			h.deliver(9)
+			h.deliver(hook, 9)
 
 			last := map[string]int{"first": -1, "second": 0}
 			for range 9 {
@@ -368,7 +400,7 @@ func TestWhichFailuresAreRetried(t *testing.T) {
 			stream, before := h.newStream("of a case"), h.pending()
 			hook := h.hook(address, stream)
 			h.emit(stream, 1)
-			h.deliver(1)
+			h.deliver(hook, 1)
 			if got := h.pending() > before; got != tt.again {
 				t.Errorf("tried again: %v, want %v", got, tt.again)
 			}
@@ -391,11 +423,8 @@ func TestAllRetries(t *testing.T) {
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	hook := h.hook(address)
 	e := h.emit(h.stream, 1)
-	// A retry that is due at once is taken by the same job, so later jobs may find nothing to do.
-	h.deliver(1)
-	for h.pending() > 0 {
-		h.deliver(1)
-	}
+	h.run()
+	h.eventually("no delivery is left", func() bool { return h.pending() == 0 })
 	if n := len(h.logs(hook)); n != 34 {
 		t.Errorf("%d attempts, want the first and 33 retries", n)
 	}
@@ -424,7 +453,7 @@ func TestRetryDoesNotDelayOthers(t *testing.T) {
 	failing, _ := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	hook := h.hook(failing)
 	h.emit(h.stream, 1)
-	h.deliver(1)
+	h.deliver(hook, 1)
 	h.write(func(tx *store.Tx) error {
 		_, err := tx.UpdateWebhook(t.Context(), hook.ID, func(w *weir.Webhook) error {
 			w.URL, w.SharedSecret = weir.Secret(address), "another secret"
@@ -433,7 +462,7 @@ func TestRetryDoesNotDelayOthers(t *testing.T) {
 		return err
 	})
 	h.emit(h.stream, 2)
-	h.deliver(1)
+	h.deliver(hook, 2)
 	g := <-requests
 	if _, n := number(t, g); n != 2 {
 		t.Errorf("got event %d, want 2", n)
@@ -470,77 +499,10 @@ func TestSuspendedUser(t *testing.T) {
 		})
 		return err
 	})
-	h.deliver(1)
+	h.run()
+	h.eventually("no delivery is left", func() bool { return h.pending() == 0 })
 	if h.pending() != 0 || len(requests) != 0 || len(h.logs(hook)) != 0 {
 		t.Errorf("%d wait, %d sent, %d logged; want none of each", h.pending(), len(requests), len(h.logs(hook)))
-	}
-}
-
-// TestYield shows that a job whose turn is over leaves the rest to the next.
-func TestYield(t *testing.T) {
-	h := newFixture(t)
-	h.sender.turn = -time.Second // over after the first delivery
-	address, requests := receiver(t, nil)
-	h.hook(address)
-	const events = 5
-	for n := range events {
-		h.emit(h.stream, n)
-	}
-	h.slots = 1
-	for _, err := range h.work(2*events, func(ctx context.Context, job store.Job) error {
-		before := len(requests)
-		err := h.sender.Deliver(ctx, job)
-		if sent := len(requests) - before; sent > 1 {
-			t.Errorf("one job sent %d events", sent)
-		}
-		return err
-	}) {
-		if err != nil {
-			t.Error(err)
-		}
-	}
-	if n := h.pending(); n != 0 {
-		t.Errorf("%d deliveries are left", n)
-	}
-	for want := range events {
-		if _, n := number(t, <-requests); n != want {
-			t.Errorf("got event %d, want %d", n, want)
-		}
-	}
-}
-
-// TestLostJob shows that an attempt whose end is not known is made again.
-func TestLostJob(t *testing.T) {
-	h := newFixture(t)
-	cut := make(chan context.CancelFunc, 1)
-	address, requests := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
-		select {
-		case cancel := <-cut: // the first time
-			cancel()
-			<-r.Context().Done()
-		default:
-		}
-	})
-	hook := h.hook(address)
-	h.emit(h.stream, 1)
-	first := true
-	errs := h.work(2, func(ctx context.Context, job store.Job) error {
-		if first {
-			first = false
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithCancel(ctx)
-			cut <- cancel
-		}
-		return h.sender.Deliver(ctx, job)
-	})
-	if errs[0] == nil || errs[1] != nil {
-		t.Errorf("errors = %v, want one and then none", errs)
-	}
-	if n := len(requests); n != 2 {
-		t.Errorf("%d requests, want 2", n)
-	}
-	if n := len(h.logs(hook)); n != 1 || h.pending() != 0 {
-		t.Errorf("%d entries, %d pending; want 1 and 0", n, h.pending())
 	}
 }
 
@@ -550,7 +512,7 @@ func TestResend(t *testing.T) {
 	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	hook := h.hook(address)
 	e := h.emit(h.stream, 7)
-	h.deliver(1)
+	h.deliver(hook, 1)
 	<-requests
 	entry := h.logs(hook)[0]
 

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"time"
@@ -25,8 +26,50 @@ type Webhook struct {
 
 // WebhookStatus is the result of recent deliveries.
 type WebhookStatus struct {
-	LastTriggeredAt Millis          `json:"lastTriggeredAt,omitempty"`
-	LastFailure     *WebhookFailure `json:"lastFailure,omitempty"`
+	LastTriggeredAt     Millis          `json:"lastTriggeredAt,omitempty"`
+	LastFailure         *WebhookFailure `json:"lastFailure,omitempty"`
+	ConsecutiveTimeouts int             `json:"consecutiveTimeouts,omitempty"` // since the last success
+	Paused              *WebhookPause   `json:"paused,omitempty"`
+}
+
+// WebhookPause says that no events are sent to a webhook because it has timed out again and again.
+type WebhookPause struct {
+	Since  Millis `json:"since"`
+	Until  Millis `json:"until"` // then one delivery is tried
+	Reason string `json:"reason"`
+}
+
+const (
+	// pauseAfter is how many deliveries must time out in a row until a webhook is paused.
+	pauseAfter = 10
+	// A pause doubles with each time-out of the delivery after it.
+	firstPause = 5 * time.Minute
+	maxPause   = time.Hour
+)
+
+// Timeouts returns how many deliveries have timed out since the last success.
+func (w *Webhook) Timeouts() int {
+	if w.Status == nil {
+		return 0
+	}
+	return w.Status.ConsecutiveTimeouts
+}
+
+// PausedUntil returns until when nothing is sent; 0 = the webhook is not paused.
+func (w *Webhook) PausedUntil() Millis {
+	if w.Status == nil || w.Status.Paused == nil {
+		return 0
+	}
+	return w.Status.Paused.Until
+}
+
+// resume ends a pause, and forgets the time-outs.
+func (w *Webhook) resume() {
+	if w.Status != nil {
+		status := *w.Status
+		status.ConsecutiveTimeouts, status.Paused = 0, nil
+		w.Status = &status
+	}
 }
 
 // WebhookFailure is the last delivery that failed.
@@ -53,7 +96,8 @@ func (b WebhookBody) Webhook(caller *Caller, now time.Time) (Webhook, error) {
 	return w, b.Replace(&w)
 }
 
-// Replace gives w the settings of the body. Its id, owner and status stay.
+// Replace gives w the settings of the body, and resumes it if it is paused. Its id, owner and the
+// rest of its status stay.
 func (b WebhookBody) Replace(w *Webhook) error {
 	events := b.Events
 	if events == nil && b.Event != "" {
@@ -66,6 +110,7 @@ func (b WebhookBody) Replace(w *Webhook) error {
 		return err
 	}
 	w.Name, w.URL, w.Events, w.SharedSecret, w.StreamID = b.Name, Secret(b.URL), events, Secret(b.SharedSecret), b.StreamID
+	w.resume()
 	return nil
 }
 
@@ -78,7 +123,7 @@ type WebhookPatch struct {
 	StreamID     *string      `json:"streamId"`
 }
 
-// Apply changes w as the patch says.
+// Apply changes w as the patch says, and resumes it if it is paused.
 func (p WebhookPatch) Apply(w *Webhook) error {
 	if p.URL != nil {
 		if err := checkWebhookURL(*p.URL); err != nil {
@@ -90,6 +135,7 @@ func (p WebhookPatch) Apply(w *Webhook) error {
 	set(&w.Events, p.Events)
 	set(&w.SharedSecret, p.SharedSecret)
 	set(&w.StreamID, p.StreamID)
+	w.resume()
 	return nil
 }
 
@@ -119,6 +165,9 @@ type WebhookLog struct {
 	Success   bool            `json:"success"`
 	Request   WebhookRequest  `json:"request"`
 	Response  WebhookResponse `json:"response"`
+
+	TimedOut bool `json:"-"` // no answer came, or not all of it
+	Timeouts int  `json:"-"` // of the webhook, in a row, when the attempt began
 }
 
 // WebhookRequest is the request of an attempt.
@@ -150,5 +199,33 @@ func (s *WebhookStatus) After(l WebhookLog) *WebhookStatus {
 			Timestamp: l.CreatedAt, StatusCode: l.Response.Status, Error: l.Response.Error, Response: l.Response.Body,
 		}
 	}
+	switch {
+	case l.Event == PlaybackAccessControl: // viewers cause them
+	case l.TimedOut && l.Timeouts == next.ConsecutiveTimeouts: // of attempts at the same time, one counts
+		next.ConsecutiveTimeouts++
+		next.pause(l.CreatedAt + Millis(l.Duration*1000))
+	case !l.TimedOut:
+		next.Paused = nil
+		if l.Success {
+			next.ConsecutiveTimeouts = 0
+		}
+	}
 	return &next
+}
+
+// pause pauses a webhook that has timed out too often.
+func (s *WebhookStatus) pause(now Millis) {
+	n := s.ConsecutiveTimeouts - pauseAfter
+	if n < 0 {
+		return
+	}
+	since := now
+	if s.Paused != nil {
+		since = s.Paused.Since
+	}
+	long := min(firstPause<<min(n, 4), maxPause) // 5 min · 2⁴ is more than an hour
+	s.Paused = &WebhookPause{
+		Since: since, Until: now + Millis(long.Milliseconds()),
+		Reason: fmt.Sprintf("%d deliveries in a row timed out", s.ConsecutiveTimeouts),
+	}
 }

@@ -60,8 +60,6 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-const webhookSlots = 32
-
 // Work does tasks.
 type Work struct {
 	Options
@@ -126,7 +124,7 @@ func (w *Work) Run(ctx context.Context) error {
 	running.Go(func() { w.admit(ctx) })
 	running.Go(func() { w.cleanUp(ctx) })
 	// Imports and publications mostly wait, so there are slots for all that can be admitted.
-	slots := store.Slots{Encode: w.Slots, Control: maxRunning(w.Slots) + 16, Webhook: webhookSlots}
+	slots := store.Slots{Encode: w.Slots, Control: maxRunning(w.Slots) + 16}
 	return w.Store.Work(ctx, slots, w.Drain, handlers)
 }
 

@@ -1,0 +1,150 @@
+package webhook
+
+import "weir/internal/store"
+
+// turns decides to which webhook this node sends next. Accounts take turns, and within an account
+// its webhooks do: the one that was served least recently is next.
+//
+// A turn is a slot for as long as the receiver takes to answer, and a receiver may take long on
+// purpose. So slots are kept for those who come later:
+//
+//   - An account may hold at most as many slots as it leaves free, and a webhook at most as many as
+//     it leaves to the other webhooks of its account. One account alone gets half of the slots; with
+//     n accounts that hold all they can, the next one still finds as many slots as each of them has.
+//   - A webhook that has timed out gets one slot until it answers again, and all such webhooks
+//     together get a quarter of the slots. So however many accounts time out, the others share
+//     three quarters.
+//
+// It has no lock: one goroutine uses it.
+type turns struct {
+	slots    int
+	inFlight int
+	taken    int64 // turns so far
+	accounts map[string]*account
+}
+
+type account struct {
+	inFlight int
+	last     int64 // its last turn
+	hooks    map[string]*hook
+}
+
+type hook struct {
+	inFlight int
+	last     int64
+	timeouts int  // in a row
+	due      bool // it has deliveries to send
+}
+
+// troubled reports whether the webhook has timed out since its last success.
+func (h *hook) troubled() bool { return h.timeouts > 0 }
+
+func newTurns(slots int) *turns { return &turns{slots: slots, accounts: map[string]*account{}} }
+
+// hook returns the state of a webhook.
+func (t *turns) hook(userID, hookID string) (*account, *hook) {
+	a := t.accounts[userID]
+	if a == nil {
+		a = &account{hooks: map[string]*hook{}}
+		t.accounts[userID] = a
+	}
+	h := a.hooks[hookID]
+	if h == nil {
+		h = &hook{}
+		a.hooks[hookID] = h
+	}
+	return a, h
+}
+
+// found says which webhooks have deliveries to send. It forgets all others to which nothing is
+// being sent.
+func (t *turns) found(due []store.DueWebhook) {
+	for _, a := range t.accounts {
+		for _, h := range a.hooks {
+			h.due = false
+		}
+	}
+	for _, d := range due {
+		_, h := t.hook(d.UserID, d.ID)
+		h.due, h.timeouts = true, d.Timeouts
+	}
+	for userID, a := range t.accounts {
+		for hookID, h := range a.hooks {
+			if !h.due && h.inFlight == 0 {
+				delete(a.hooks, hookID)
+			}
+		}
+		if len(a.hooks) == 0 {
+			delete(t.accounts, userID)
+		}
+	}
+}
+
+// next returns the webhook whose turn it is. ok is false when there is none, or no slot for it.
+func (t *turns) next() (userID, hookID string, ok bool) {
+	free, troubled := t.slots-t.inFlight, t.troubledSlots() < t.slots/4
+	var first *account
+	for id, a := range t.accounts {
+		if a.inFlight >= free || first != nil && a.last >= first.last {
+			continue
+		}
+		if hook := a.next(free-a.inFlight, troubled); hook != "" {
+			first, userID, hookID = a, id, hook
+		}
+	}
+	return userID, hookID, first != nil
+}
+
+// next returns the webhook of an account whose turn it is, "" if there is none. A webhook may have
+// fewer than room in flight; troubled says whether one that has timed out may be next.
+func (a *account) next(room int, troubled bool) (hookID string) {
+	var first *hook
+	for id, h := range a.hooks {
+		if !h.due || first != nil && h.last >= first.last {
+			continue
+		}
+		if h.troubled() && (!troubled || h.inFlight > 0) || h.inFlight >= room {
+			continue
+		}
+		first, hookID = h, id
+	}
+	return hookID
+}
+
+// troubledSlots returns how many slots are held by webhooks that have timed out.
+func (t *turns) troubledSlots() (n int) {
+	for _, a := range t.accounts {
+		for _, h := range a.hooks {
+			if h.troubled() {
+				n += h.inFlight
+			}
+		}
+	}
+	return n
+}
+
+// none says that a webhook has nothing to send.
+func (t *turns) none(userID, hookID string) {
+	_, h := t.hook(userID, hookID)
+	h.due = false
+}
+
+// start takes a slot for a webhook.
+func (t *turns) start(userID, hookID string) {
+	a, h := t.hook(userID, hookID)
+	t.taken++
+	a.last, h.last = t.taken, t.taken
+	t.inFlight, a.inFlight, h.inFlight = t.inFlight+1, a.inFlight+1, h.inFlight+1
+}
+
+// end gives the slot back.
+func (t *turns) end(userID, hookID string) {
+	a, h := t.hook(userID, hookID)
+	t.inFlight, a.inFlight, h.inFlight = t.inFlight-1, a.inFlight-1, h.inFlight-1
+}
+
+// settled is what an attempt has shown of a webhook.
+func (t *turns) settled(userID, hookID string, s store.Settled) {
+	_, h := t.hook(userID, hookID)
+	h.timeouts, h.due = s.Timeouts, h.due || s.More
+}
