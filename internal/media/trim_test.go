@@ -46,6 +46,9 @@ func TestTrimmedFileIsUsedAgain(t *testing.T) {
 	want.check(t, r, "with a file that was used again")
 
 	must(t, r.Trim(3))
+	if info, err := os.Stat(filepath.Join(dir, spareName)); err != nil || info.Size() > 0 {
+		t.Errorf("the file that waits for a segment takes space: %v, %v", info, err)
+	}
 	kill(r)
 	want.first = 3
 	r, err = Recover(dir)
