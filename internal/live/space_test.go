@@ -316,7 +316,7 @@ func TestRecordingDoesNotBegin(t *testing.T) {
 	d.check(90)
 	e := s.publish()
 	d.check(90)
-	if err := e.send(300); err != nil {
+	if err := e.send(150); err != nil {
 		t.Fatal(err)
 	}
 	if n := s.onDisk(videoName); n > 6+2 {

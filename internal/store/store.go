@@ -170,14 +170,6 @@ func (s *Store) Ping(ctx context.Context) error {
 	return err
 }
 
-// TryWrite writes to the database, without a change, and returns why that is not possible.
-func (s *Store) TryWrite(ctx context.Context) error {
-	return s.Tx(ctx, func(tx *Tx) error {
-		_, err := tx.conn.exec(ctx, "UPDATE node SET seen_at = seen_at WHERE id = $1", s.node.id)
-		return err
-	})
-}
-
 // Backup writes a consistent copy of the database to a new file. For PostgreSQL it returns an error
 // that names the tools to use.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.engine.backup(ctx, path) }
