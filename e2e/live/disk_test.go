@@ -28,14 +28,45 @@ import (
 // takes the rest of the disk too. Whatever happens, requests get answers, playlists do not go back,
 // and after weir was killed the database and what was recorded are whole.
 func TestFullDisk(t *testing.T) {
+	fullDisk(t, "64m", "9MB", 10, func(w *harness.Weir, poll *poller, rtmp string) {
+		// Something else takes more of the disk, and then all of it.
+		balloon := filepath.Join(w.Data, "balloon")
+		fill(t, balloon, 5<<20)
+		harness.Eventually(t, func() error {
+			if log := w.Log.String(); !strings.Contains(log, "new encoders are refused") && !strings.Contains(log, "playlists are cut") {
+				return errors.New("new encoders are not refused")
+			}
+			return nil
+		})
+		if newEncoder(w, rtmp).wait() == nil {
+			t.Error("a new encoder is not refused")
+		}
+		from := poll.rounds.Load()
+		harness.Eventually(t, func() error {
+			fill(t, balloon, 0) // streams make room for themselves
+			if n := poll.rounds.Load(); n < from+20 {
+				return fmt.Errorf("weir was asked %d times on a full disk", n-from)
+			}
+			return nil
+		})
+		if err := os.Remove(balloon); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// fullDisk sends two streams of so many Mbit/s to a disk until the recording of one ends, calls more,
+// kills weir, and looks what is there.
+func fullDisk(t *testing.T, size, minFree string, rate int, more func(w *harness.Weir, poll *poller, rtmp string)) {
 	w := harness.NewWeir(t)
-	smallDisk(t, w, "64m")
+	smallDisk(t, w, size)
 	rtmp := harness.FreeAddr(t)
-	args := []string{"--rtmp", rtmp, "--min-free", "9MB"}
+	args := []string{"--rtmp", rtmp, "--min-free", minFree}
 	w.Start(args...)
-	clip := harness.MakeClip(t, "noise.mp4", "-f", "lavfi", "-i", "testsrc2=size=480x270:rate=25:duration=10,noise=alls=100:allf=t",
+	bitrate := fmt.Sprintf("%dM", rate)
+	clip := harness.MakeClip(t, "noise"+bitrate+".mp4", "-f", "lavfi", "-i", "testsrc2=size=480x270:rate=25:duration=10,noise=alls=100:allf=t",
 		"-f", "lavfi", "-i", "sine=sample_rate=48000:duration=10", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p",
-		"-b:v", "10M", "-maxrate", "10M", "-bufsize", "5M", "-g", "50", "-sc_threshold", "0", "-c:a", "aac")
+		"-b:v", bitrate, "-maxrate", bitrate, "-bufsize", bitrate, "-g", "50", "-sc_threshold", "0", "-c:a", "aac")
 	plain, kept := newStream(w, rtmp), newRecordedStream(w, rtmp)
 	var encoders []*encoder
 	for _, s := range []*liveStream{plain, kept} {
@@ -55,33 +86,11 @@ func TestFullDisk(t *testing.T) {
 	kept.waitNewSegments(3)
 	plain.waitNewSegments(2)
 
-	// Something else takes more of the disk, and then all of it.
-	balloon := filepath.Join(w.Data, "balloon")
-	fill(t, balloon, 5<<20)
-	harness.Eventually(t, func() error {
-		if log := w.Log.String(); !strings.Contains(log, "new encoders are refused") && !strings.Contains(log, "playlists are cut") {
-			return errors.New("new encoders are not refused")
-		}
-		return nil
-	})
-	if newEncoder(w, rtmp).wait() == nil {
-		t.Error("a new encoder is not refused")
-	}
-	from := poll.rounds.Load()
-	harness.Eventually(t, func() error {
-		fill(t, balloon, 0) // streams make room for themselves
-		if n := poll.rounds.Load(); n < from+20 {
-			return fmt.Errorf("weir was asked %d times on a full disk", n-from)
-		}
-		return nil
-	})
+	more(w, poll, rtmp)
 	for _, e := range encoders {
 		if err := e.running(); err != nil {
 			t.Error(err)
 		}
-	}
-	if err := os.Remove(balloon); err != nil {
-		t.Fatal(err)
 	}
 	plain.waitNewSegments(2)
 	kept.waitNewSegments(2)
@@ -93,6 +102,8 @@ func TestFullDisk(t *testing.T) {
 	})
 
 	poll.stop()
+	checkModes(t, w)
+	balloon := filepath.Join(w.Data, "balloon")
 	fill(t, balloon, 0)
 	w.Kill()
 	for _, e := range encoders {
@@ -230,6 +241,27 @@ func newEncoder(w *harness.Weir, rtmp string) *encoder {
 	}
 	other := &liveStream{w, all[i].ID, all[i].StreamKey, all[i].PlaybackID, rtmp}
 	return other.send(harness.SmallClip(w.T))
+}
+
+// checkModes looks whether others can read the files of a weir.
+func checkModes(t *testing.T, w *harness.Weir) {
+	t.Helper()
+	err := filepath.WalkDir(w.Data, func(path string, entry os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) || path == w.Data {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %s", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkDatabase checks a copy of the database of a weir that was killed.

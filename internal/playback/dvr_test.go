@@ -3,10 +3,9 @@ package playback
 import (
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -80,11 +79,11 @@ func TestPlaybackOnFullDisk(t *testing.T) {
 	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
 	h.server.Dir = t.TempDir()
-	if err := unix.Mount("tmpfs", h.server.Dir, "tmpfs", 0, "size=4k"); err != nil {
+	if err := syscall.Mount("tmpfs", h.server.Dir, "tmpfs", 0, "size=4k"); err != nil {
 		t.Skipf("only root can mount a small disk: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(h.server.Dir, unix.MNT_DETACH); err != nil {
+		if err := syscall.Unmount(h.server.Dir, syscall.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})

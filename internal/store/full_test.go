@@ -4,10 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"weir/internal/store/storetest"
 	"weir/internal/weir"
@@ -17,11 +16,11 @@ import (
 // writes.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
 		t.Skipf("only root can mount a small disk: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
+		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
 	})
