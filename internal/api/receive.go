@@ -34,8 +34,9 @@ const (
 	// timeout.
 	uploadTimeout = 60 * time.Second
 	uploadStep    = 64 << 10
-	// spaceStep is after how many bytes of an upload the free space is checked again.
-	spaceStep = 16 << 20
+	// spaceStep is after how many bytes of an upload the free space is checked again. Many uploads at
+	// once must not fill the disk in between.
+	spaceStep = 4 << 20
 )
 
 // receiveFile answers PUT /asset/upload/direct. The token in the URL is the only credential.

@@ -127,6 +127,10 @@ type Options struct {
 	Guard *guard.Guard // for addresses from callers; nil = the operator's own
 	Log   *slog.Logger // nil = no log
 
+	// FreeSpace checks for the space before a store on disk writes it; nil = it writes until the disk
+	// is full.
+	FreeSpace func(need int64) error
+
 	tempo tempo // for tests
 }
 
@@ -146,7 +150,7 @@ func Open(url string, o Options) (Store, error) {
 		if o.Guard != nil {
 			return nil, weir.Errorf(weir.Invalid, "a file is not a storage that can be used here; use a bucket, s3+https://key:secret@host/bucket")
 		}
-		return NewDisk(strings.TrimPrefix(path, "//"))
+		return newDisk(strings.TrimPrefix(path, "//"), 0o700, o.FreeSpace)
 	}
 	where, err := parseBucket(url)
 	if err != nil {
@@ -224,32 +228,60 @@ const (
 	minFreeBytes   = 2 << 30
 )
 
+// reservePart is the part of the space that is kept free which media never takes: a quarter. The
+// database needs it, for new rows and for its journal.
+const reservePart = 4
+
+// Room returns the free space of the disk with a folder, and how much should be kept free. A minFree
+// of 0 is 5 % of the disk, at least 2 GiB.
+func Room(dir string, minFree int64) (free, keep int64, err error) {
+	free, total, err := statfs(dir)
+	if err != nil {
+		return 0, 0, diskError(err, "look at "+filepath.Base(dir))
+	}
+	return free, keepFree(total, minFree), nil
+}
+
+func keepFree(total, minFree int64) int64 {
+	if minFree == 0 {
+		return max(total/100*minFreePercent, minFreeBytes)
+	}
+	return minFree
+}
+
 // FreeSpace returns an error of kind weir.Full if writing need bytes would leave less than minFree
-// bytes of a store free. A minFree of 0 is 5 % of the disk, at least 2 GiB. A bucket is never full.
+// bytes of a store free (0 = see Room). A bucket is never full.
 func FreeSpace(ctx context.Context, s Store, minFree, need int64) error {
 	free, total, ok := s.Free(ctx)
 	if !ok {
 		return nil
 	}
-	return checkSpace(free, total, minFree, need)
+	return checkSpace(free, keepFree(total, minFree), need)
 }
 
 // FreeSpaceAt is FreeSpace for a folder.
 func FreeSpaceAt(dir string, minFree, need int64) error {
-	free, total, err := statfs(dir)
+	free, keep, err := Room(dir, minFree)
 	if err != nil {
-		return diskError(err, "look at "+filepath.Base(dir))
+		return err
 	}
-	return checkSpace(free, total, minFree, need)
+	return checkSpace(free, keep, need)
 }
 
-func checkSpace(free, total, minFree, need int64) error {
-	if minFree == 0 {
-		minFree = max(total/100*minFreePercent, minFreeBytes)
+// ReserveAt is FreeSpaceAt for media that is being made already: it may take all but the reserve of
+// the database.
+func ReserveAt(dir string, minFree, need int64) error {
+	free, keep, err := Room(dir, minFree)
+	if err != nil {
+		return err
 	}
-	if free-need >= minFree {
+	return checkSpace(free, keep/reservePart, need)
+}
+
+func checkSpace(free, keep, need int64) error {
+	if free-need >= keep {
 		return nil
 	}
 	return weir.Errorf(weir.Full, "there is not enough disk space: %s are free, %s are needed and %s are kept free (--min-free)",
-		bytesFor(free), bytesFor(need), bytesFor(minFree))
+		bytesFor(free), bytesFor(need), bytesFor(keep))
 }

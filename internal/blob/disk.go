@@ -39,17 +39,27 @@ type disk struct {
 	dir  string
 	root *os.Root    // keys can't reach anything outside of it
 	mode os.FileMode // of folders; files have it without the right to execute
+
+	freeSpace func(need int64) error // see Options
 }
+
+const (
+	// smallObject is the size up to which objects are written without a check: indexes and playlists,
+	// with which something is finished that has taken its space already.
+	smallObject = 1 << 20
+	// checkStep is after how many bytes of an object the free space is checked again.
+	checkStep = 4 << 20
+)
 
 // NewDisk returns the store in a folder, which it creates if necessary. It removes temporary files
 // that are older than a day.
-func NewDisk(dir string) (Store, error) { return newDisk(dir, 0o700) }
+func NewDisk(dir string) (Store, error) { return newDisk(dir, 0o700, nil) }
 
 // NewUserDisk is NewDisk for a folder of the user of a command: the umask decides who may read the
 // files.
-func NewUserDisk(dir string) (Store, error) { return newDisk(dir, 0o777) }
+func NewUserDisk(dir string) (Store, error) { return newDisk(dir, 0o777, nil) }
 
-func newDisk(dir string, mode os.FileMode) (Store, error) {
+func newDisk(dir string, mode os.FileMode, freeSpace func(need int64) error) (Store, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open media folder: %w", err)
@@ -63,7 +73,10 @@ func newDisk(dir string, mode os.FileMode) (Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open media folder: %w", err)
 	}
-	d := &disk{dir, root, mode}
+	if freeSpace == nil {
+		freeSpace = func(int64) error { return nil }
+	}
+	d := &disk{dir, root, mode, freeSpace}
 	now := time.Now()
 	if err := errors.Join(d.clean(tempFolder, now.Add(-oldTemp)), d.clean(uploadFolder, now.Add(-oldUpload))); err != nil {
 		return nil, errors.Join(fmt.Errorf("clean media folder: %w", err), root.Close())
@@ -95,20 +108,25 @@ func (d *disk) Put(ctx context.Context, key string, r io.Reader, size int64, _ P
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	return d.write(key, func(f *os.File) error { return fill(ctx, f, r, size) })
+	return d.write(key, func(f *os.File) error { return d.fill(ctx, f, r, size) })
 }
 
 // fill writes all of a reader to a file, which must be size bytes if that is not -1.
-func fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
+func (d *disk) fill(ctx context.Context, f *os.File, r io.Reader, size int64) error {
+	if size < 0 || size > smallObject {
+		if err := d.freeSpace(max(size, 0)); err != nil {
+			return err
+		}
+	}
 	src, ok := r.(*os.File)
 	if !ok || size < 0 {
-		n, err := io.Copy(f, withContext(ctx, r))
+		n, err := io.Copy(f, d.checked(withContext(ctx, r)))
 		if err == nil && size >= 0 && n != size {
 			err = errPromised(n, size)
 		}
 		return err
 	}
-	n, err := copyFile(ctx, f, src, size)
+	n, err := d.copyFile(ctx, f, src, size)
 	if err == nil || errors.Is(err, io.EOF) {
 		var one [1]byte
 		more, _ := src.Read(one[:])
@@ -353,17 +371,21 @@ func (d *disk) copyBytes(ctx context.Context, from, to string) error {
 		return err
 	}
 	err = d.write(to, func(f *os.File) error {
-		_, err := copyFile(ctx, f, src, info.Size)
+		_, err := d.copyFile(ctx, f, src, info.Size)
 		return err
 	})
 	return errors.Join(err, src.Close())
 }
 
-// copyFile appends size bytes of a file to another. Between pieces it checks the context.
-func copyFile(ctx context.Context, to, from *os.File, size int64) (done int64, err error) {
+// copyFile appends size bytes of a file to another. Between pieces it checks the context and the free
+// space.
+func (d *disk) copyFile(ctx context.Context, to, from *os.File, size int64) (done int64, err error) {
 	const piece = 64 << 20
 	for done < size && err == nil {
-		if err = ctx.Err(); err == nil {
+		if err = ctx.Err(); err == nil && size > smallObject {
+			err = d.freeSpace(min(size-done, piece))
+		}
+		if err == nil {
 			var n int64
 			n, err = io.CopyN(to, from, min(size-done, piece))
 			done += n
@@ -507,6 +529,22 @@ func writeError(err error, key string) error {
 		return fmt.Errorf("write %s: %w", key, err)
 	}
 	return diskError(err, "write "+key)
+}
+
+// checked returns a reader that checks the free space.
+func (d *disk) checked(r io.Reader) io.Reader {
+	var unchecked int64
+	return readerFunc(func(p []byte) (int, error) {
+		if unchecked >= checkStep {
+			unchecked = 0
+			if err := d.freeSpace(0); err != nil {
+				return 0, err
+			}
+		}
+		n, err := r.Read(p)
+		unchecked += int64(n)
+		return n, err
+	})
 }
 
 func withContext(ctx context.Context, r io.Reader) io.Reader {

@@ -192,6 +192,51 @@ func TestDiskFull(t *testing.T) {
 	put(t, s, "again", "there is room")
 }
 
+// A store leaves space free: it refuses what is known to be too large at once, and stops writing
+// what turns out to be. Small objects are written.
+func TestDiskLeavesSpace(t *testing.T) {
+	dir := smallDisk(t, "64m")
+	s, err := Open("file:"+dir, Options{FreeSpace: func(need int64) error { return ReserveAt(dir, 128<<20, need) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	put(t, s, "small", "x")
+	const large = 40 << 20
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, large), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	never := readerFunc(func([]byte) (int, error) { return 0, errors.New("it was read") })
+	for name, put := range map[string]func() error{
+		"of known size": func() error { return s.Put(t.Context(), "large", never, large, PutOptions{}) },
+		"of unknown size": func() error {
+			return s.Put(t.Context(), "large", bytes.NewReader(make([]byte, large)), -1, PutOptions{})
+		},
+		"a file": func() error { return s.Put(t.Context(), "large", source, large, PutOptions{}) },
+	} {
+		if err := put(); weir.KindOf(err) != weir.Full {
+			t.Errorf("%s: error = %v, want one of kind full", name, err)
+		}
+	}
+	noLeftovers(t, s)
+	if err := s.Put(t.Context(), "fits", bytes.NewReader(make([]byte, 30<<20)), -1, PutOptions{}); err != nil {
+		t.Errorf("what fits: %v", err)
+	}
+	if free, _, err := Room(dir, 1); err != nil || free < 32<<20 {
+		t.Errorf("%d bytes are free (%v), want the quarter that is left free", free, err)
+	}
+	if err := s.Put(t.Context(), "more", bytes.NewReader(make([]byte, 3<<20)), 3<<20, PutOptions{}); weir.KindOf(err) != weir.Full {
+		t.Errorf("more: error = %v, want one of kind full", err)
+	}
+	put(t, s, "index", "this is small")
+}
+
 func TestFetchToFullDisk(t *testing.T) {
 	dir := smallDisk(t, "1m")
 	for name, src := range map[string]*source{
@@ -225,7 +270,7 @@ func TestCheckSpace(t *testing.T) {
 		{51 * gib, 1000 * gib, 60 * gib, 0, false},
 		{5, 1000 * gib, 1, 0, true},
 	} {
-		err := checkSpace(tt.free, tt.total, tt.minFree, tt.need)
+		err := checkSpace(tt.free, keepFree(tt.total, tt.minFree), tt.need)
 		if (err == nil) != tt.ok || err != nil && weir.KindOf(err) != weir.Full {
 			t.Errorf("%+v: %v", tt, err)
 		}

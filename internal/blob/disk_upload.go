@@ -68,7 +68,7 @@ func (u *diskUpload) Part(ctx context.Context, n int, r io.ReadSeeker, size int6
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
 		return PartInfo{}, fmt.Errorf("part %d of %s: %w", n, u.key, err)
 	}
-	err := u.write(strconv.Itoa(n), func(f *os.File) error { return fill(ctx, f, r, size) })
+	err := u.write(strconv.Itoa(n), func(f *os.File) error { return u.disk.fill(ctx, f, r, size) })
 	if err != nil {
 		return PartInfo{}, diskError(err, fmt.Sprintf("write part %d", n))
 	}
@@ -116,7 +116,7 @@ func (u *diskUpload) appendPart(ctx context.Context, to *os.File, p PartInfo) er
 		err = fmt.Errorf("it has %d bytes, not %d", stat.Size(), p.Size)
 	}
 	if err == nil {
-		_, err = copyFile(ctx, to, part, p.Size)
+		_, err = u.disk.copyFile(ctx, to, part, p.Size)
 	}
 	return errors.Join(err, part.Close())
 }

@@ -50,6 +50,11 @@ func Run(args []string, openAPI []byte, files fs.FS) (status int) {
 	context.AfterFunc(ctx, stop)
 	command, c, err := parse(args, os.LookupEnv, os.Stdout)
 	if err == nil {
+		if !strings.HasPrefix(command.Name, "transcode") {
+			// What the service keeps is for its user only. What transcode makes is for the caller, whose
+			// umask counts.
+			syscall.Umask(0o077)
+		}
 		err = command.Run(ctx, &c.Config, server.Options{
 			OpenAPI: openAPI, Files: files, Greeting: os.Stdout, Log: os.Stderr,
 		})

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -90,5 +91,24 @@ func TestHelp(t *testing.T) {
 				t.Errorf("weir %s does not show %q:\n%s", args, text, out.String())
 			}
 		}
+	}
+}
+
+// What commands write is for their user alone, whatever the umask of the shell is.
+func TestUmask(t *testing.T) {
+	before := syscall.Umask(0o022)
+	defer syscall.Umask(before)
+	if status := Run([]string{"version"}, nil, nil); status != 0 {
+		t.Fatalf("weir version ends with %d", status)
+	}
+	if got := syscall.Umask(0o022); got != 0o077 {
+		t.Errorf("the umask is %03o, want 077", got)
+	}
+	// What transcode makes is for the caller.
+	if status := Run([]string{"transcode", filepath.Join(t.TempDir(), "none.mp4"), t.TempDir()}, nil, nil); status == 0 {
+		t.Error("a file that does not exist was transcoded")
+	}
+	if got := syscall.Umask(0o022); got != 0o022 {
+		t.Errorf("the umask for transcode is %03o, want that of the shell", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/ffmpeg"
+	"weir/internal/weir"
 )
 
 const (
@@ -317,10 +318,15 @@ func (m *aacEncoder) emit(at int64, frame []byte) error {
 	if !ok {
 		return nil // other audio or silence has this time already
 	}
-	if err := m.putSilence(m.line.next + silence*codec.SilenceDuration); err != nil {
-		return err
+	err := m.putSilence(m.line.next + silence*codec.SilenceDuration)
+	if err == nil {
+		err = m.put(frame)
 	}
-	return m.put(frame)
+	if weir.KindOf(err) == weir.Full {
+		m.encoders.full(err)
+		return errNotWanted
+	}
+	return err
 }
 
 // put appends a frame. The caller holds the session's lock.

@@ -26,6 +26,7 @@ type audioEncoders struct {
 	log    *slog.Logger
 	taps   *taps                                      // of the session; their lock is the session's
 	pack   func(track cmaf.Track, frame sample) error // takes AAC; called with the lock held
+	full   func(why error)                            // the disk was full when it did; called with the lock held
 
 	aac      *aacEncoder    // nil = the audio is packed as it comes
 	opusOnly bool           // it comes as Opus, and there was no CPU to encode AAC

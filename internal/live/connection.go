@@ -5,6 +5,7 @@ import (
 
 	"weir/internal/cmaf"
 	"weir/internal/store"
+	"weir/internal/weir"
 )
 
 // connection is the encoder of a session, and how far its media is. The session's lock guards it.
@@ -17,6 +18,8 @@ type connection struct {
 	lastFrame time.Time // when the last frame came
 	jumpLog   time.Time // when the log last named a jump of the encoder's clock
 	offAir    time.Time // when an encoder that is away counts as disconnected; zero = the store knows that it is
+	dropping  bool      // the disk is full, and what is sent is dropped
+	written   uint32    // parts of the source when that began
 }
 
 // begin connects a publisher that sends these tracks. The publisher before it must end.
@@ -37,8 +40,13 @@ func (s *session) begin(p *Publisher, tracks []cmaf.Track, now time.Time) error 
 	s.health.connected(tracks, before != p, now)
 	s.conn.publisher, s.conn.offAir = p, time.Time{}
 	p.tracks = tracks
-	p.clock = newClock(max(s.conn.end, now.Sub(s.info.CreatedAt.Time())))
+	p.clock = s.clockAt(now)
 	return nil
+}
+
+// clockAt returns a clock for an encoder whose first frame comes now.
+func (s *session) clockAt(now time.Time) *clock {
+	return newClock(max(s.conn.end, now.Sub(s.info.CreatedAt.Time())))
 }
 
 // start makes the packers of a publisher, at its first frame that players can begin with. aac
@@ -109,9 +117,23 @@ func (s *session) write(p *Publisher, f Frame) error {
 		return err
 	}
 	s.conn.bytes, s.conn.lastFrame = s.conn.bytes+int64(len(f.Data)), now
+	err := s.take(p, f, now)
+	if weir.KindOf(err) == weir.Full {
+		s.breakOff(err)
+		return nil
+	}
+	s.noteWritten()
+	return err
+}
+
+// take packs a frame of the publisher. The caller holds the session's lock.
+func (s *session) take(p *Publisher, f Frame, now time.Time) error {
 	if s.conn.muxer == nil {
 		if !p.opens(f) {
 			return nil
+		}
+		if s.conn.dropping {
+			p.clock = s.clockAt(now) // the frames before this one are missing
 		}
 		if err := s.start(p, f, s.audio.newAAC(p.tracks, p.clock.start)); err != nil {
 			return err

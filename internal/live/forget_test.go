@@ -126,42 +126,6 @@ func TestRungAfterLongAbsence(t *testing.T) {
 	}
 }
 
-// TestWholePlaylistWithHole restarts a session that was not recorded for a while, because
-// the disk was full: its list has what is there.
-func TestWholePlaylistWithHole(t *testing.T) {
-	s := newTestHub(t, true)
-	e := s.publish()
-	if err := e.send(7); err != nil {
-		t.Fatal(err)
-	}
-	e.session.renditions.endRecording(weir.Errorf(weir.Full, "there is not enough disk space"))
-	if err := e.send(150); err != nil {
-		t.Fatal(err)
-	}
-	s.stop()
-	s.start()
-	list, err := s.broadcast().WholePlaylist(videoName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	segments := 0
-	for line := range strings.Lines(string(list)) {
-		n, err := strconv.ParseInt(strings.TrimSuffix(line, ".m4s\n"), 10, 64)
-		if err != nil {
-			continue // it names no segment
-		}
-		body, _, err := s.broadcast().Segment(videoName, n)
-		if err != nil {
-			t.Fatalf("segment %d is in the list, and can't be had: %v", n, err)
-		}
-		body.Close()
-		segments++
-	}
-	if segments < 40 || strings.Count(string(list), "DISCONTINUITY\n") != 1 {
-		t.Errorf("the list has %d segments:\n%s", segments, list)
-	}
-}
-
 // TestPowerCut takes away what was written last of a stream that is not recorded: players
 // are not shown other segments under numbers that they have seen.
 func TestPowerCut(t *testing.T) {

@@ -327,14 +327,14 @@ func (s *session) issues(now time.Time, failing []string) []string {
 		return nil
 	}
 	s.health.measure(s.ladder.lag(), s.taps.lostFrames(), now)
+	if s.conn.dropping { // what is dropped is not measured
+		return append(failing, s.renditions.issues(true)...)
+	}
 	issues := slices.Concat(s.health.issues(now), failing, s.ladder.issues())
 	if p.leftOut != "" {
 		issues = append(issues, p.leftOut)
 	} else {
 		issues = append(issues, s.audio.issues()...)
 	}
-	if s.renditions.full {
-		issues = append(issues, "the server has not enough disk space: the stream goes on and is not recorded any more")
-	}
-	return issues
+	return append(issues, s.renditions.issues(false)...)
 }

@@ -42,6 +42,9 @@ type Hub struct {
 	admitted, refused atomic.Int64         // encoders
 	arrivals          weir.Buckets[string] // of encoders, by stream
 
+	space   space
+	noSpace sync.Once // the free space can't be read, which is logged
+
 	pulls pulls
 }
 
@@ -75,6 +78,10 @@ func (h *Hub) Publish(ctx context.Context, streamKey string, from Source) (*Publ
 		h.refused.Add(1)
 		return nil, weir.Errorf(weir.Busy, "encoders of this stream connect too often; wait a few seconds")
 	}
+	if err := h.checkRoom(stream.ID); err != nil {
+		h.refused.Add(1)
+		return nil, err
+	}
 	h.admitted.Add(1)
 	return newPublisher(h, stream, from), nil
 }
@@ -92,6 +99,9 @@ func (h *Hub) Find(playbackID string) (*Broadcast, bool) {
 
 // onAir begins a session of a stream on this node, or continues one that is open.
 func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
+	if err := h.checkRoom(stream.ID); err != nil { // what is pulled comes here first
+		return nil, err
+	}
 	var info weir.Session
 	var lease store.OnAir
 	err := h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {
@@ -142,6 +152,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer unwatch()
 	var syncing sync.WaitGroup
 	syncing.Go(func() { every(ctx, syncEvery, h.syncAll) })
+	syncing.Go(func() { every(ctx, spaceEvery, func() { h.checkSpace(time.Now()) }) })
 	syncing.Go(func() { h.keepPulls(ctx) })
 	if h.o.Upload != nil {
 		syncing.Go(func() { every(ctx, uploadEvery, func() { h.uploadAll(ctx) }) })
@@ -254,7 +265,6 @@ func (h *Hub) beat(ctx context.Context) {
 	now := time.Now()
 	sessions := map[string]*session{}
 	var beats []store.Beat
-	h.checkFreeSpace(h.all())
 	for _, s := range h.all() {
 		sessions[s.stream.ID] = s
 		beats = append(beats, s.beat(now))

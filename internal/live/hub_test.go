@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,6 +117,7 @@ type encoder struct {
 	*testHub
 	*Publisher
 	frame, audio int
+	size         int // of video frames; 0 = 100 bytes
 }
 
 func (s *testHub) publish() *encoder {
@@ -159,7 +161,7 @@ func TestReuseWithinWrite(t *testing.T) {
 func (e *encoder) send(seconds float64) error {
 	for range int(seconds * 25) {
 		at := time.Duration(e.frame) * 40 * time.Millisecond
-		if err := e.Write(Frame{Track: 0, PTS: at, DTS: at, Sync: e.frame%50 == 0, Data: bytes.Repeat([]byte{byte(e.frame)}, 100)}); err != nil {
+		if err := e.Write(Frame{Track: 0, PTS: at, DTS: at, Sync: e.frame%50 == 0, Data: bytes.Repeat([]byte{byte(e.frame)}, cmp.Or(e.size, 100))}); err != nil {
 			return err
 		}
 		e.frame++

@@ -77,7 +77,7 @@ func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungW
 			return nil, errors.Join(err, recorder.Close())
 		}
 	}
-	if err := r.out.change(track); err != nil {
+	if err := errors.Join(r.out.EndSegment(), r.out.change(track)); err != nil { // one is open if the disk was full
 		return nil, err
 	}
 	r.out.setRate(rate)
@@ -87,6 +87,9 @@ func (r *rung) open(track cmaf.Track, rate float64, first cmaf.Fragment) (*rungW
 // fill adds gaps for the missing segments before a number. Those that are not in the window any more
 // are skipped: ffmpeg may have been away for days.
 func (r *rung) fill(before int64) error {
+	if err := r.out.EndSegment(); err != nil { // one is open if the disk was full
+		return err
+	}
 	source := r.ladder.renditions.sourceVideo()
 	next := r.out.recorder.Next()
 	first, breaks, missing := source.since(next, before)

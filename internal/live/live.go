@@ -15,6 +15,7 @@
 //	session                     one broadcast on this node, and what it is made of
 //	connection, clock, pack     the way of a frame from the encoder into segments; limit: how much it may send
 //	renditions, rendition       what viewers can fetch; recording: from the first segment on
+//	space                       how streams give way when the disk runs full
 //	tap                         frames for other readers: multistream targets, WebRTC, the ladder
 //	audio, aac, opus            transcoding of audio
 //	ladder, ladder_*            transcoding of video: rungs that follow the segments of the source
@@ -82,8 +83,8 @@ type Options struct {
 	// SessionTimeout is how long a session waits for its encoder to reconnect.
 	SessionTimeout time.Duration
 
-	// FreeSpace returns an error when there is not enough disk space to record; nil = there always is.
-	FreeSpace func() error
+	// Space returns the free space of the disk with Dir; nil = there is always enough.
+	Space func() (Space, error)
 
 	Log *slog.Logger
 }

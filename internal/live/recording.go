@@ -27,23 +27,6 @@ func (h *Hub) Folder(name string) (string, error) {
 	return filepath.Join(h.o.Dir, name), nil
 }
 
-// checkFreeSpace ends recording when the disk is full; the recording so far is kept.
-func (h *Hub) checkFreeSpace(sessions []*session) {
-	recorded := slices.DeleteFunc(sessions, func(s *session) bool { return !s.info.Record })
-	if len(recorded) == 0 || h.o.FreeSpace == nil {
-		return
-	}
-	err := h.o.FreeSpace()
-	if err == nil {
-		return
-	}
-	for _, s := range recorded {
-		s.mu.Lock()
-		s.renditions.endRecording(err)
-		s.mu.Unlock()
-	}
-}
-
 // sweep removes the folders of sessions that have ended, are not played any more and, if recorded,
 // are in the storage.
 func (h *Hub) sweep(ctx context.Context) {
@@ -96,6 +79,9 @@ func (r *rendition) whole() ([]byte, error) {
 	r.mu.Lock()
 	end, ended := r.first+int64(len(r.segments)), r.ended
 	r.mu.Unlock()
+	if kept := r.recorder.Spared(); !r.record.Load() && end >= kept { // recording has ended before
+		end, ended = kept, true
+	}
 	numbers, segments, err := r.past(r.history.next, end)
 	if err != nil {
 		return nil, err
@@ -139,14 +125,17 @@ func (r *rendition) past(from, before int64) (numbers []int64, segments []cmaf.S
 	return numbers, segments, nil
 }
 
-// Recorded returns the renditions of the whole broadcast, not only of its last minute; none if it is
-// not recorded.
+// recorded reports whether it is recorded, or was until the disk was full.
+func (r *rendition) recorded() bool { return r.record.Load() || r.recorder.Spared() > 0 }
+
+// Recorded returns the renditions of the broadcast as far as it is recorded, not only of its last
+// minute; none if it is not.
 func (b *Broadcast) Recorded() cmaf.Master {
 	b.session.renditions.mu.RLock()
 	defer b.session.renditions.mu.RUnlock()
 	var m cmaf.Master
 	for _, r := range b.session.renditions.source() {
-		if !r.record.Load() {
+		if !r.recorded() {
 			continue
 		}
 		choice := r.choice()
@@ -166,7 +155,7 @@ func (b *Broadcast) WholePlaylist(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !r.record.Load() {
+	if !r.recorded() {
 		return nil, weir.Errorf(weir.NotFound, "the stream is not recorded; play index.m3u8")
 	}
 	return r.whole()

@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type rendition struct {
 	record   atomic.Bool // all segments are kept; otherwise only those that players may still request
 	bitrate  int         // bits a second that its encoder aims at; 0 = not known
 	recorder *media.Recorder
+	room     *room                      // of the session
 	progress atomic.Pointer[hls.Report] // for the playlists of other renditions
 	history  history
 
@@ -74,7 +76,7 @@ func newRendition(name string, recorder *media.Recorder, base, breaks int64, wal
 		return nil, err
 	}
 	r := &rendition{
-		name: name, base: base, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
+		name: name, base: base, room: &room{}, firstBreaks: breaks, history: history{first: base, breaks: breaks}, segmentWindow: segmentWindow{breaks: breaks}, recorder: recorder, track: track, wall: wall,
 		broken: recorder.Next() > 0, changed: make(chan struct{}), rendered: map[Query][]byte{},
 	}
 	r.record.Store(record)
@@ -131,13 +133,16 @@ func (r *rendition) write(part cmaf.Part, data [][]byte) (cmaf.Segment, error) {
 		segment = cmaf.Segment{Wall: r.wall.Add(r.track.Time(part.Start)), Discontinuity: r.broken}
 	}
 	r.mu.Unlock()
+	if r.room.stopped.Load() {
+		return segment, errDiskFull
+	}
 	if opens {
 		if err := r.recorder.Begin(segment.Wall, segment.Discontinuity); err != nil {
 			return segment, err
 		}
 	}
 	if err := r.recorder.Append(part, data...); err != nil {
-		return segment, err
+		return segment, errors.Join(err, r.recorder.Abandon())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,16 +175,12 @@ func (r *rendition) complete(segment cmaf.Segment) error {
 	r.open = cmaf.Segment{}
 	r.keep(segment)
 	r.publish()
-	unused := r.first - int64(len(r.segments)) // a player may be a whole playlist behind
-	joins := r.earlier != nil
+	needed, joins := r.needed(), r.earlier != nil
 	r.mu.Unlock()
 	if joins {
 		r.join()
 	}
-	if r.record.Load() || unused <= 0 {
-		return nil
-	}
-	return r.recorder.Trim(unused)
+	return r.trim(needed)
 }
 
 // keep adds a whole segment, and drops those that are older than the window; they stay on disk.
@@ -187,18 +188,24 @@ func (r *rendition) keep(segment cmaf.Segment) {
 	length := r.track.Time(segment.Duration())
 	r.longest, r.total = max(r.longest, length), r.total+length
 	r.show(segment, r.track, int(r.base)+r.init)
+	r.drop(r.length())
 }
 
-// show appends a segment, and drops old ones.
+// show appends a segment, and drops those that are older than the window.
 func (w *segmentWindow) show(segment cmaf.Segment, track cmaf.Track, init int) {
 	w.segments, w.tracks, w.inits = append(w.segments, segment), append(w.tracks, track), append(w.inits, init)
 	w.shown += track.Time(segment.Duration())
 	w.size += segment.Size()
+	w.drop(window)
+}
+
+// drop drops the oldest segments, if those after them are at least that long.
+func (w *segmentWindow) drop(length time.Duration) {
 	// By the sum of durations: the timeline continues while an encoder is away, players do not.
 	for len(w.segments) > 1 {
 		oldest := w.segments[0]
 		duration := w.tracks[0].Time(oldest.Duration())
-		if w.shown-duration < window && w.size <= maxWindowBytes {
+		if w.shown-duration < length && w.size <= maxWindowBytes {
 			return
 		}
 		w.shown -= duration

@@ -31,7 +31,8 @@ type renditions struct {
 	lease   store.OnAir     // has the numbers of the first segment
 	after   store.OnAir     // has the numbers to continue with after segments were lost; zero = none were
 	earlier *earlierPeriods // nil = no other node carried the session before
-	full    bool            // recording has ended, because the disk is full; guarded by the session
+	full    bool            // recording has ended, because the disk was full; guarded by the session
+	room    room            // of the disk
 
 	// mu guards which renditions there are. It is never held for long, so that no viewer waits
 	// for the disk. The session's lock is also held when video or audio changes.
@@ -56,6 +57,14 @@ func (a *renditions) recover() (end time.Duration, err error) {
 			return 0, fmt.Errorf("recover %s of session %s: %w", name, filepath.Base(a.dir), err)
 		}
 		end = max(end, (*to).end())
+	}
+	for _, r := range a.source() {
+		if a.record && r.recorder.Cut() {
+			a.full = true // it has ended before the restart
+		}
+	}
+	for _, r := range a.source() {
+		r.record.Store(a.record && !a.full)
 	}
 	return end, a.skipLost()
 }
@@ -90,6 +99,7 @@ func (a *renditions) newSource(name string, recorder *media.Recorder) (*renditio
 	if err != nil {
 		return nil, err
 	}
+	r.room = &a.room
 	if a.earlier != nil {
 		r.earlier = a.earlier
 		r.begin(true)
@@ -104,6 +114,9 @@ func (a *renditions) newSource(name string, recorder *media.Recorder) (*renditio
 // holds the session's lock.
 func (a *renditions) setTrack(name string, to **rendition, track cmaf.Track) error {
 	if *to != nil {
+		if err := (*to).EndSegment(); err != nil { // there is one if the disk was full
+			return err
+		}
 		return (*to).change(track)
 	}
 	recorder, err := media.Record(filepath.Join(a.dir, name), track)
@@ -126,7 +139,7 @@ func (a *renditions) addRung(profile weir.Profile, recorder *media.Recorder) (*r
 	if err != nil {
 		return nil, err
 	}
-	r.bitrate, r.earlier = profile.Bitrate, a.earlier
+	r.bitrate, r.earlier, r.room = profile.Bitrate, a.earlier, &a.room
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rungs = append(a.rungs, r)
@@ -159,9 +172,9 @@ func (a *renditions) hasMedia() bool {
 	return slices.ContainsFunc(a.source(), func(r *rendition) bool { return r.progress.Load() != nil })
 }
 
-// endRecording stops keeping the source; the recording so far is kept. The caller holds the
-// session's lock.
-func (a *renditions) endRecording(why error) {
+// endRecording stops keeping the source, because the disk is full; the recording so far is kept. The
+// caller holds the session's lock.
+func (a *renditions) endRecording() {
 	if a.full {
 		return
 	}
@@ -170,7 +183,7 @@ func (a *renditions) endRecording(why error) {
 		r.recorder.Spare()
 		r.record.Store(false)
 	}
-	a.log.Warn("the stream goes on and is not recorded any more", "err", why)
+	a.log.Warn("the stream goes on and is not recorded any more, because the disk is nearly full")
 }
 
 // each calls do for every recorder.

@@ -53,7 +53,7 @@ func openSession(o Options, stream weir.Stream, info weir.Session, lease store.O
 	s.poster = poster{engine: o.FFmpeg, log: s.log, file: filepath.Join(o.Dir, posterFolder, stream.ID+posterSuffix)}
 	s.uploads = uploads{to: o.Upload, prefix: "asset/" + info.ID, period: len(info.Earlier), log: s.log, tracks: map[string]*media.Uploaded{}}
 	s.taps.mu = &s.mu
-	s.audio = audioEncoders{engine: o.FFmpeg, log: s.log, taps: &s.taps, pack: s.packAAC}
+	s.audio = audioEncoders{engine: o.FFmpeg, log: s.log, taps: &s.taps, pack: s.packAAC, full: s.breakOff}
 	var err error
 	if s.conn.end, err = s.renditions.recover(); err != nil {
 		return nil, err

@@ -9,7 +9,8 @@ type Stats struct {
 	Parts      int64 // written
 	LostFrames int64 // that rungs, targets and viewers over WebRTC were too slow for
 	Admitted   int64 // encoders with a valid stream key
-	Refused    int64 // encoders without one, or whose stream is suspended
+	Refused    int64 // encoders without one, whose stream is suspended, or for which there is no disk space
+	DiskStep   int64 // what streams do without because the disk runs full; 0 = nothing
 }
 
 // add adds the numbers of a session.
@@ -28,7 +29,7 @@ func (h *Hub) Stats() Stats {
 	t.Sessions = int64(len(h.sessions))
 	sessions := h.withEnded()
 	h.mu.Unlock() // a session may wait for the disk, and viewers must not
-	t.Admitted, t.Refused = h.admitted.Load(), h.refused.Load()
+	t.Admitted, t.Refused, t.DiskStep = h.admitted.Load(), h.refused.Load(), int64(h.space.step())
 	for _, s := range sessions {
 		t.add(s.stats())
 	}

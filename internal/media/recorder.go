@@ -218,20 +218,35 @@ func (r *Recorder) newFile() (*os.File, error) {
 	return f, nil
 }
 
-// recycle keeps the file of a trimmed segment for the next one, if it is not being read and there
-// is no other yet. A file system may need long to make a new file where many have been removed:
-// ext4 skips each one that was removed in the last minutes.
+// recycle keeps the file of a trimmed segment for the next one, without its content, if it is not
+// being read and there is no other yet. A file system may need long to make a new file where many
+// have been removed: ext4 skips each one that was removed in the last minutes.
 func (r *Recorder) recycle(n int64) bool {
 	r.mu.Lock()
 	wanted := !r.spare && r.reading[n] == 0 // a trimmed segment gets no new readers
 	r.mu.Unlock()
-	if !wanted || os.Rename(r.path(n), filepath.Join(r.dir, spareName)) != nil {
+	spare := filepath.Join(r.dir, spareName)
+	if !wanted || os.Rename(r.path(n), spare) != nil {
 		return false
 	}
+	_ = os.Truncate(spare, 0) // otherwise newFile does it
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.spare = true
 	return true
+}
+
+// Abandon gives up the open segment if it has no part, because the first one could not be written.
+// The next segment has its number.
+func (r *Recorder) Abandon() error {
+	if r.file == nil || len(r.ends) > 0 {
+		return nil
+	}
+	err := r.file.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.file, r.open = nil, false
+	return err
 }
 
 // Append writes the next part of the open segment, which is in pieces. After an error the segment
@@ -448,13 +463,32 @@ func (r *Recorder) Trim(before int64) error {
 	return nil
 }
 
-// Spare protects all finished segments from Trim. No segment may be trimmed yet.
+// Spare protects all finished segments and the open one from Trim. If a segment is trimmed already,
+// only those before it stay protected.
 func (r *Recorder) Spare() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.first == 0 {
-		r.spared = r.next
+	if r.first > 0 {
+		return
 	}
+	r.spared = r.next
+	if r.open {
+		r.spared++
+	}
+}
+
+// Spared returns the number of the first segment that Spare does not protect; 0 = it protects none.
+func (r *Recorder) Spared() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.spared
+}
+
+// Cut reports whether segments were trimmed.
+func (r *Recorder) Cut() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.first > 0
 }
 
 // Trimmed reports whether a segment was trimmed.

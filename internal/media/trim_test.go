@@ -46,6 +46,9 @@ func TestTrimmedFileIsUsedAgain(t *testing.T) {
 	want.check(t, r, "with a file that was used again")
 
 	must(t, r.Trim(3))
+	if info, err := os.Stat(filepath.Join(dir, spareName)); err != nil || info.Size() > 0 {
+		t.Errorf("the file that waits for a segment takes space: %v, %v", info, err)
+	}
 	kill(r)
 	want.first = 3
 	r, err = Recover(dir)
@@ -118,4 +121,69 @@ func TestTrim(t *testing.T) {
 	r, err = Recover(dir)
 	must(t, err)
 	want.check(t, r, "recovered with a stray file")
+}
+
+// The segment that is open when a recording ends belongs to it, also after a crash.
+func TestSpareOpenSegment(t *testing.T) {
+	dir, want, r := threeSegments(t)
+	want.write(t, r, 1, false)
+	r.Spare()
+	if n := r.Spared(); n != 4 {
+		t.Errorf("the segments before %d are spared, want 4", n)
+	}
+	must(t, r.Finish(want.segments[3].Segment))
+	for range 4 {
+		want.write(t, r, 2, true)
+	}
+	if r.Cut() {
+		t.Error("nothing was trimmed")
+	}
+	must(t, r.Trim(6))
+	kill(r)
+	r, err := Recover(dir)
+	must(t, err)
+	if n := r.Spared(); n != 4 || !r.Cut() {
+		t.Errorf("after a crash the segments before %d are spared, want 4", n)
+	}
+	r.Spare() // is too late for others
+	if n := r.Spared(); n != 4 {
+		t.Errorf("the segments before %d are spared, want 4", n)
+	}
+	for n := range int64(8) {
+		body, size, err := r.Open(n)
+		if gone := n == 4 || n == 5; gone {
+			if weir.KindOf(err) != weir.NotFound {
+				t.Errorf("segment %d: error %v, want one of kind not-found", n, err)
+			}
+			continue
+		}
+		if !bytes.Equal(readAll(t, body, size, err), want.segments[n].data) {
+			t.Errorf("segment %d is another", n)
+		}
+	}
+}
+
+// A segment whose first part did not fit on the disk is begun again.
+func TestAbandon(t *testing.T) {
+	dir, want, r := threeSegments(t)
+	must(t, r.Begin(wallOf(3), false))
+	file := r.file
+	var err error
+	r.file, err = os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	must(t, err)
+	part, data := recordedPart(want.tracks[0], 3, 0)
+	if err := r.Append(part, data); weir.KindOf(err) != weir.Full {
+		t.Errorf("error %v, want one of kind full", err)
+	}
+	must(t, errors.Join(r.Abandon(), file.Close()))
+	must(t, r.Abandon()) // there is none
+	want.change(t, r, recordedTrack(1))
+	want.write(t, r, 2, false)
+	must(t, r.Abandon()) // it has parts
+	must(t, r.Finish(want.segments[3].Segment))
+	want.check(t, r, "abandoned")
+	kill(r)
+	r, err = Recover(dir)
+	must(t, err)
+	want.check(t, r, "recovered")
 }

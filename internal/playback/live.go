@@ -58,8 +58,11 @@ func (s *Server) onAir(route string) func(*answer, *visit) error {
 		}
 		return s.fromOrigin(w, v, route, handle)
 	}
-	if route == routePoster {
+	switch route {
+	case routePoster:
 		return s.orLastPoster(answered)
+	case routeDVR:
+		return s.orRecording(answered)
 	}
 	return answered
 }
@@ -99,7 +102,7 @@ func (s *Server) liveMaster(w *answer, v *visit) error {
 	return s.choices(w, v, v.broadcast.Master())
 }
 
-// wholeMaster answers with the master playlist of the recording so far.
+// wholeMaster answers with the master playlist of the recording so far, see dvr.go.
 func (s *Server) wholeMaster(w *answer, v *visit) error {
 	m := v.broadcast.Recorded()
 	if len(m.Video)+len(m.Audio) == 0 {

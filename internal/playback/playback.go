@@ -125,6 +125,7 @@ type visit struct {
 	broadcast *live.Broadcast // of a stream that is live, or was a moment ago
 	path      string          // below the playback id, and below the token if there is one
 	at        string          // the whole path, if it is not below /hls/
+	base      string          // what relative URIs begin with, if the files are elsewhere
 	node      bool            // the request is of another node, which has admitted the viewer
 	// text is the token in the path, if inPath: relative URIs have it too.
 	text   string
@@ -137,9 +138,9 @@ type visit struct {
 func (v *visit) below(folder string) string {
 	switch {
 	case v.token == nil || v.inPath:
-		return ""
+		return v.base
 	case folder == "":
-		return tokenMark + v.token.text + "/"
+		return v.base + tokenMark + v.token.text + "/"
 	}
 	return "../" + tokenMark + v.token.text + "/" + folder + "/"
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"weir/internal/cmaf"
@@ -94,10 +95,18 @@ func (s *Server) renderTS(ctx context.Context, m media.Muxed, state cmaf.TSState
 	}
 	file, err := os.CreateTemp(s.Dir, "weir-*.ts")
 	if err != nil {
-		return nil, err
+		return nil, spoolError(err)
 	}
 	if err := errors.Join(os.Remove(file.Name()), ts.Segment(file, video, audio)); err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, spoolError(errors.Join(err, file.Close()))
 	}
 	return file, nil
+}
+
+// spoolError returns an error of a temporary file with its kind.
+func spoolError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return weir.Wrap(weir.Full, err, "the disk of this server is full; use index.m3u8")
+	}
+	return err
 }

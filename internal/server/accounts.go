@@ -33,10 +33,11 @@ func (s *server) openAccounts(ctx context.Context) error {
 }
 
 // greet prints the addresses of the service. It prints the API key and the set-password link only at
-// the first start: weir does not know them later.
+// the first start: weir does not know them later. A key of the settings is not printed: the output
+// may be kept where others read it.
 func (s *server) greet(base string) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(s.o.Greeting, format+"\n", args...) }
-	newKey := s.firstStart && s.first.Key != ""
+	newKey := s.firstStart && s.cfg.APIKey == ""
 	line("")
 	line("  weir serves at %s", base)
 	line("")

@@ -23,6 +23,7 @@ type httpServer struct {
 }
 
 func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	noSniffing(w)
 	if s.ready.Load() {
 		s.begun.Add(1)
 		defer s.begun.Add(-1)
@@ -34,6 +35,9 @@ func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.handler.ServeHTTP(w, r)
 }
+
+// noSniffing tells browsers to trust the content type of an answer.
+func noSniffing(w http.ResponseWriter) { w.Header().Set("X-Content-Type-Options", "nosniff") }
 
 // listens reports whether this node serves HTTP: for viewers and callers, or only for other nodes that
 // request its streams.

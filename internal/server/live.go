@@ -26,8 +26,11 @@ func (s *server) openLive(ctx context.Context) (err error) {
 	o := live.Options{
 		Store: s.store, Dir: s.cfg.LiveDir(), Node: s.nodeID, FFmpeg: s.engine,
 		SessionTimeout: s.cfg.SessionTimeout, Log: s.part("live"),
-		FreeSpace: func() error { return blob.FreeSpaceAt(s.cfg.Data, s.cfg.MinFree, 0) },
-		Targets:   func(sessionID string) ([]weir.TargetHealth, []string) { return s.push.Targets(sessionID) },
+		Space: func() (left live.Space, err error) {
+			left.Free, left.Keep, err = blob.Room(s.cfg.Data, s.cfg.MinFree)
+			return left, err
+		},
+		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.push.Targets(sessionID) },
 	}
 	if s.sharedStorage() {
 		o.Upload = s.media

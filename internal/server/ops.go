@@ -87,7 +87,10 @@ func opsHandler(m *metrics) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		noSniffing(w)
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // runOps serves handler on addr until ctx ends. An empty address is off.
@@ -172,12 +175,13 @@ func (s *server) addLiveMetrics() {
 		gauge{"weir_live_streams", "Streams whose encoder sends to this node.", func() int64 { return onAir().OnAir }},
 		gauge{"weir_live_sessions", "Sessions that this node has open, also those whose encoder is away.", func() int64 { return onAir().Sessions }},
 		gauge{"weir_live_streams_unhealthy", "Streams on air on this node that have issues.", func() int64 { return onAir().Unhealthy }},
+		gauge{"weir_live_disk_step", "What live streams do without because the disk runs full: 0 = nothing, up to 4 = they are not written.", func() int64 { return onAir().DiskStep }},
 		gauge{"weir_live_received_bytes_total", "Bytes of media that encoders sent.", func() int64 { return onAir().BytesIn }},
 		gauge{"weir_live_parts_total", "Parts of segments that were written.", func() int64 { return onAir().Parts }},
 		gauge{"weir_live_lost_frames_total", "Frames that renditions, multistream targets and viewers over WebRTC were too slow for.", func() int64 { return onAir().LostFrames }},
 		gauge{"weir_ingest_connections", "Connections of encoders.", func() int64 { return encoders().Connections }},
 		gauge{"weir_ingest_admitted_total", "Encoders that came with a good stream key.", func() int64 { return onAir().Admitted }},
-		gauge{"weir_ingest_refused_total", "Encoders refused: an invalid stream key, a suspended stream, or too many reconnects.", func() int64 { return onAir().Refused }},
+		gauge{"weir_ingest_refused_total", "Encoders refused: an invalid stream key, a suspended stream, too many reconnects, or a full disk.", func() int64 { return onAir().Refused }},
 		gauge{"weir_ingest_turned_away_total", "Connections that were closed at once because there were too many.", func() int64 { return encoders().TurnedAway }},
 	)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"sync"
 	"time"
 
 	"weir/internal/api"
@@ -13,6 +14,7 @@ import (
 	"weir/internal/playback"
 	"weir/internal/rtc"
 	"weir/internal/web"
+	"weir/internal/weir"
 )
 
 func (s *server) openPlayback(ctx context.Context) (err error) {
@@ -94,11 +96,45 @@ func (s *server) readiness(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !s.http.ready.Load():
 		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"starting or draining"}`)
+		return
 	case s.store.Ping(ctx) != nil:
 		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database does not answer"}`)
-	default:
-		healthy(w, r)
+		return
 	}
+	err := s.written.check(r.Context(), s.store.TryWrite)
+	switch {
+	case err == nil:
+		healthy(w, r)
+	case weir.KindOf(err) == weir.Full:
+		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database can't be written: its disk is full"}`)
+	default:
+		writeHealth(w, http.StatusServiceUnavailable, `{"ok":false,"why":"the database can't be written"}`)
+	}
+}
+
+// writeCheck tries to write to the database, at most every writeEvery: anybody may ask for it.
+type writeCheck struct {
+	mu  sync.Mutex // held while it writes, so that all wait for one
+	at  time.Time
+	err error
+}
+
+const (
+	writeEvery   = 5 * time.Second
+	writeTimeout = 5 * time.Second
+)
+
+// check returns the result of the last write, or of a new one if that is old.
+func (c *writeCheck) check(ctx context.Context, write func(context.Context) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() || time.Since(c.at) >= writeEvery {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
+		defer cancel()
+		c.err = write(ctx)
+		c.at = time.Now()
+	}
+	return c.err
 }
 
 func writeHealth(w http.ResponseWriter, status int, body string) {

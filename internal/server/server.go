@@ -81,6 +81,7 @@ type server struct {
 	work       *work.Work    // nil = this node does not run work
 	playback   *playback.Server
 	http       *httpServer
+	written    writeCheck
 }
 
 // Run is `weir serve`. It makes the parts, runs them until ctx ends, and waits for them.
@@ -173,7 +174,11 @@ func (s *server) openStore(ctx context.Context) (err error) {
 }
 
 func (s *server) openMedia(context.Context) (err error) {
-	s.media, err = blob.Open(s.cfg.Storage.Reveal(), blob.Options{Log: s.part("blob")})
+	o := blob.Options{Log: s.part("blob")}
+	if dir, local := s.cfg.MediaDir(); local {
+		o.FreeSpace = func(need int64) error { return blob.ReserveAt(dir, s.cfg.MinFree, need) }
+	}
+	s.media, err = blob.Open(s.cfg.Storage.Reveal(), o)
 	if err != nil {
 		return fmt.Errorf("--storage: %w", err)
 	}

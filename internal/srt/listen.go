@@ -147,6 +147,8 @@ func rejection(err error) gosrt.RejectionReason {
 		return gosrt.REJX_FORBIDDEN
 	case weir.Busy:
 		return gosrt.REJX_DOWN
+	case weir.Full:
+		return gosrt.REJX_NOROOM
 	}
 	return gosrt.REJX_ISE
 }

@@ -116,6 +116,20 @@ func (s *Store) letGo(context.Context) error {
 	return nil
 }
 
+// TryWrite returns an error if the database can't be written. What it writes is a heartbeat.
+func (s *Store) TryWrite(ctx context.Context) error {
+	now := time.Now()
+	var known int64
+	err := s.Tx(ctx, func(tx *Tx) (err error) {
+		known, err = tx.conn.exec(ctx, "UPDATE node SET seen_at = $2 WHERE id = $1", s.node.id, weir.At(now))
+		return err
+	})
+	if err == nil && known > 0 {
+		s.node.lastBeat.Store(now.UnixMilli())
+	}
+	return err
+}
+
 // heartbeat records that this node is alive, and requeues the jobs and deliveries of dead nodes.
 func (s *Store) heartbeat(ctx context.Context) error {
 	if s.node.id == "" {

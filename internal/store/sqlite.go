@@ -19,6 +19,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"github.com/riverqueue/river/rivermigrate"
 	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"weir/internal/weir"
 )
 
 // sqlite is the embedded engine: one connection writes, several read. Every commit is on the disk
@@ -123,7 +125,7 @@ func (e *sqlite) query(ctx context.Context, query string, args ...any) (rows, er
 func (e *sqlite) begin(ctx context.Context) (engineTx, error) {
 	tx, err := e.writer.BeginTx(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, sqliteError(err)
 	}
 	return &sqliteTx{tx: tx, writes: &e.writes, river: e.river}, nil
 }
@@ -196,14 +198,17 @@ func (t *sqliteTx) prepared(ctx context.Context, query string) *sql.Stmt {
 }
 
 func (t *sqliteTx) enqueue(ctx context.Context, jobs []newJob) error {
-	return t.river.enqueue(ctx, t.tx, jobs)
+	if err := t.river.enqueue(ctx, t.tx, jobs); err != nil {
+		return sqliteError(err)
+	}
+	return nil
 }
 
 func (t *sqliteTx) notify(context.Context, string) error { return nil }
 
 func (t *sqliteTx) commit(ctx context.Context) error {
 	if err := t.tx.Commit(); err != nil {
-		return err
+		return sqliteError(err)
 	}
 	for _, query := range t.unseen {
 		// A statement that can't be prepared now is prepared another time.
@@ -232,9 +237,19 @@ type sqlRows struct{ *sql.Rows }
 
 func (r sqlRows) Close() { _ = r.Rows.Close() }
 
+func (r sqlRows) Err() error {
+	if err := r.Rows.Err(); err != nil {
+		return sqliteError(err)
+	}
+	return nil
+}
+
 func sqliteError(err error) error {
-	if strings.Contains(err.Error(), "UNIQUE constraint failed") {
+	switch text := err.Error(); {
+	case strings.Contains(text, "UNIQUE constraint failed"):
 		return fmt.Errorf("%w: %w", errDuplicate, err)
+	case strings.Contains(text, "database or disk is full"):
+		return weir.Wrap(weir.Full, err, "the disk of this server is full")
 	}
 	return err
 }

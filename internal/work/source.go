@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"weir/internal/blob"
 	"weir/internal/store"
@@ -92,16 +93,41 @@ func (w *Work) present(t weir.Task, o origin, dir string) string {
 	return file
 }
 
+// spaceStep is after how many bytes of a download the free space is checked again: others take some
+// of it meanwhile.
+const spaceStep = 16 << 20
+
 // download fetches a URL to a file. With a key, it is decrypted.
 func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key []byte) (origin, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	note := w.fetching(t.ID)
+	var checked atomic.Int64 // bytes
+	progress := func(done, total int64) {
+		note(done, total)
+		if last := checked.Load(); done-last < spaceStep || !checked.CompareAndSwap(last, done) {
+			return
+		}
+		if err := blob.FreeSpaceAt(filepath.Dir(spool), w.MinFree, 0); err != nil {
+			cancel(err)
+		}
+	}
 	return writeSource(spool, key, func(to io.Writer) (origin, error) {
-		got, err := w.Fetcher.Fetch(ctx, url, to, w.fetching(t.ID))
+		got, err := w.Fetcher.Fetch(ctx, url, to, progress)
+		if cause := context.Cause(ctx); err != nil && weir.KindOf(cause) == weir.Full {
+			err = cause
+		}
 		return origin{Size: got.Size, SHA256: got.SHA256}, err
 	})
 }
 
-// writeSource lets write fill a file. With a key, it is decrypted.
-func writeSource(spool string, key []byte, write func(to io.Writer) (origin, error)) (origin, error) {
+// writeSource lets write fill a file, which is removed after an error. With a key, it is decrypted.
+func writeSource(spool string, key []byte, write func(to io.Writer) (origin, error)) (_ origin, err error) {
+	defer func() {
+		if err != nil {
+			_ = os.Remove(spool)
+		}
+	}()
 	file, err := os.OpenFile(spool, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return origin{}, diskErr(err)

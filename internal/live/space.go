@@ -1,0 +1,343 @@
+package live
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// When the disk of this node runs full, live streams give way in steps, so that nothing that was
+// promised is lost: neither what is recorded nor the database. Each step includes those before it.
+// Streams that are affected have an issue, and the log has a line for each change of the step.
+
+// step is what the hub does about the free space.
+type step int32
+
+const (
+	roomy    step = iota
+	scarce        // playlists are short, what they do not show is deleted at once, and nothing is recorded
+	refusing      // new encoders are refused
+	cutting       // one stream after the other loses all but the end of its playlists
+	full          // nothing is written
+)
+
+// stepsBelow are parts of --min-free: a step begins when less is free. They are far enough apart for
+// each step to have an effect before the next one. Media leaves the last quarter to the database (see
+// blob.ReserveAt).
+var stepsBelow = [...]float64{scarce: 1, refusing: 0.75, cutting: 0.5, full: 0.25}
+
+// stepNames are what the steps do, for the log.
+var stepNames = [...]string{
+	scarce:   "playlists are shorter and nothing is recorded",
+	refusing: "new encoders are refused too",
+	cutting:  "playlists are cut to their end, those of one stream after the other",
+	full:     "nothing is written of what encoders send",
+}
+
+const (
+	// spaceEvery is how often the free space is read, which is one system call. A hundred streams of
+	// 20 Mbit/s write 50 MB meanwhile.
+	spaceEvery = 200 * time.Millisecond
+	// A step ends when backAbove times its limit is free for calmFor. Otherwise what it has deleted
+	// would end it, and it would begin again.
+	backAbove = 1.25
+	calmFor   = 30 * time.Second
+
+	// shortWindow is the duration of short playlists: six segments, of which players hold back three.
+	// HLS demands three segments, also if they are longer.
+	shortWindow   = 6 * segmentTarget
+	shortSegments = 3
+	// leastWindow is the duration of playlists that are cut: a player loads one of two segments while
+	// the next one is written.
+	leastWindow = 2 * segmentTarget
+)
+
+// errDiskFull is why nothing is written.
+var errDiskFull = weir.Errorf(weir.Full, "the disk of this server is full")
+
+// Space is the free space of a disk, in bytes.
+type Space struct {
+	Free int64
+	Keep int64 // how much should be free: --min-free
+}
+
+// below reports whether less than a part of Keep is free.
+func (s Space) below(part float64) bool { return float64(s.Free) < part*float64(s.Keep) }
+
+// step returns the step that the free space demands, if the limits are multiplied by a factor.
+func (s Space) step(factor float64) step {
+	found := roomy
+	for next := scarce; next <= full && s.below(factor*stepsBelow[next]); next++ {
+		found = next
+	}
+	return found
+}
+
+// space is the step of a hub. One goroutine updates it.
+type space struct {
+	current atomic.Int32
+	calm    time.Time // since when the step need not be as high; zero = it must
+}
+
+func (s *space) step() step { return step(s.current.Load()) }
+
+// update returns the step for the free space.
+func (s *space) update(left Space, now time.Time) step {
+	current, worse, better := s.step(), left.step(1), left.step(backAbove)
+	switch {
+	case worse > current:
+		current, s.calm = worse, time.Time{}
+	case better >= current:
+		s.calm = time.Time{}
+	case current == full: // nothing is written, so it can't be full again at once
+		current = better
+	case s.calm.IsZero():
+		s.calm = now
+	case now.Sub(s.calm) >= calmFor:
+		current, s.calm = better, time.Time{}
+	}
+	s.current.Store(int32(current))
+	return current
+}
+
+// checkSpace does what the free space demands.
+func (h *Hub) checkSpace(now time.Time) {
+	if h.o.Space == nil {
+		return
+	}
+	left, err := h.o.Space()
+	if err != nil {
+		h.noSpace.Do(func() { h.o.Log.Warn("the free space of the disk can't be read", "err", err) })
+		return
+	}
+	before := h.space.step()
+	current := h.space.update(left, now)
+	switch {
+	case current > before:
+		h.o.Log.Warn("the disk runs full", "now", stepNames[current], "free", left.Free, "minFree", left.Keep)
+	case current < before:
+		h.o.Log.Info("the disk has more room again", "now", cmp.Or(stepNames[current], "everything is as usual"), "free", left.Free, "minFree", left.Keep)
+	}
+	if before == roomy && current == roomy {
+		return
+	}
+	sessions := h.shrinkable()
+	for _, s := range sessions {
+		s.renditions.squeeze(current)
+	}
+	// When playlists become shorter there may be room enough, so recordings go on until the next check.
+	if before >= scarce && left.below(stepsBelow[scarce]) {
+		for _, s := range sessions {
+			s.endRecording()
+		}
+	}
+	if current >= cutting && left.below(stepsBelow[cutting]) {
+		cutOne(sessions)
+	}
+}
+
+// shrinkable returns the sessions that can take less space: all but those that are over and become
+// assets.
+func (h *Hub) shrinkable() []*session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.DeleteFunc(h.withEnded(), func(s *session) bool {
+		_, ended := h.ended[s]
+		return ended && s.info.Record
+	})
+}
+
+// endRecording stops keeping the source of a session; the recording so far is kept.
+func (s *session) endRecording() {
+	if !s.info.Record {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renditions.endRecording()
+}
+
+// checkRoom returns an error if an encoder can't begin a session because the disk is nearly full. The
+// encoders of open sessions may reconnect.
+func (h *Hub) checkRoom(streamID string) error {
+	if h.space.step() < refusing {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sessions[streamID] != nil {
+		return nil
+	}
+	return weir.Errorf(weir.Full, "this server has not enough disk space for another stream; try again later")
+}
+
+// cutOne cuts the playlists of the stream whose viewers lose least: one whose encoder is away,
+// otherwise one that is not to be recorded, and of those the one that began first. Recordings stay.
+func cutOne(sessions []*session) {
+	var first *session
+	rank := func(s *session) int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case s.conn.publisher == nil:
+			return 0
+		case !s.info.Record:
+			return 1
+		}
+		return 2
+	}
+	for _, s := range sessions {
+		if s.renditions.room.size.Load() == cutSize {
+			continue
+		}
+		if first == nil || cmp.Or(cmp.Compare(rank(s), rank(first)), cmp.Compare(s.info.CreatedAt, first.info.CreatedAt)) < 0 {
+			first = s
+		}
+	}
+	if first == nil {
+		return
+	}
+	first.log.Warn("the playlists of the stream are cut, because the disk is nearly full")
+	first.renditions.resize(cutSize)
+}
+
+// How much playlists show.
+const (
+	wholeSize int32 = iota
+	shortSize
+	cutSize
+)
+
+// room is the part of the disk that a session may use.
+type room struct {
+	size    atomic.Int32 // of playlists
+	stopped atomic.Bool  // nothing may be written
+}
+
+// squeeze gives a session the room for a step.
+func (a *renditions) squeeze(current step) {
+	a.room.stopped.Store(current == full)
+	size := wholeSize
+	switch {
+	case current >= cutting:
+		size = max(shortSize, a.room.size.Load())
+	case current >= scarce:
+		size = shortSize
+	}
+	a.resize(size)
+}
+
+// resize changes how much playlists show. It deletes what they do not show any more; larger ones
+// grow with the next segments.
+func (a *renditions) resize(size int32) {
+	if a.room.size.Swap(size) >= size {
+		return
+	}
+	for _, r := range a.all() {
+		if err := r.shorten(); err != nil {
+			a.log.Warn("old segments could not be deleted", "err", err)
+		}
+	}
+}
+
+// issues returns what viewers miss because of the disk; dropping = what the encoder sends can't be
+// written. The caller holds the session's lock.
+func (a *renditions) issues(dropping bool) []string {
+	var issues []string
+	size := a.room.size.Load()
+	switch {
+	case dropping:
+		issues = append(issues, "the disk of the server is full: what the encoder sends is dropped until there is room")
+	case size == cutSize:
+		issues = append(issues, "the server has hardly any disk space: playlists show the last segments only")
+	case size == shortSize:
+		issues = append(issues, "the server has little disk space: playlists are shorter than usual")
+	}
+	if a.full {
+		issues = append(issues, "the server has not enough disk space: the stream goes on and is not recorded any more")
+	}
+	return issues
+}
+
+// length returns how much playlists show now. The caller holds mu.
+func (r *rendition) length() time.Duration {
+	switch r.room.size.Load() {
+	case shortSize:
+		return min(window, max(shortWindow, shortSegments*r.longest))
+	case cutSize:
+		return leastWindow
+	}
+	return window
+}
+
+// shorten drops segments that playlists do not show any more.
+func (r *rendition) shorten() error {
+	r.mu.Lock()
+	before := r.first
+	r.drop(r.length())
+	if r.first > before {
+		r.publish()
+	}
+	needed := r.needed()
+	r.mu.Unlock()
+	return r.trim(needed)
+}
+
+// needed returns the number on disk of the first segment that players may request. One may be a
+// whole playlist behind; if the disk is nearly full, that player must skip some. The caller holds mu.
+func (r *rendition) needed() int64 {
+	if r.room.size.Load() != wholeSize {
+		return r.first
+	}
+	return r.first - int64(len(r.segments))
+}
+
+// trim deletes the segments before a number on disk, unless they are recorded.
+func (r *rendition) trim(before int64) error {
+	if r.record.Load() || before <= 0 {
+		return nil
+	}
+	return r.recorder.Trim(before)
+}
+
+// breakOff drops what can't be written, because the disk is full. The encoder stays: the next frame
+// that players can begin with is tried again. The caller holds the session's lock.
+func (s *session) breakOff(why error) {
+	if !s.conn.dropping {
+		s.log.Warn("what the encoder sends is dropped until there is room on the disk", "err", why)
+		s.conn.dropping, s.conn.written = true, s.renditions.parts()
+	}
+	if s.conn.muxer == nil {
+		return
+	}
+	for _, r := range s.renditions.source() {
+		// The parts that players have seen stay. If the segment can't end now, it does when there is room.
+		_ = r.EndSegment()
+		r.begin(true)
+	}
+	s.audio.stopAAC()
+	s.conn.muxer = nil
+	s.ladder.timeline().pause()
+}
+
+// noteWritten notes that what the encoder sends is written again, if it is. The caller holds the
+// session's lock.
+func (s *session) noteWritten() {
+	if s.conn.dropping && s.renditions.parts() != s.conn.written {
+		s.conn.dropping = false
+		s.log.Info("what the encoder sends is written again")
+	}
+}
+
+// parts returns how many parts of the source were written.
+func (a *renditions) parts() (sum uint32) {
+	for _, r := range a.source() {
+		r.mu.Lock()
+		sum += r.parts
+		r.mu.Unlock()
+	}
+	return sum
+}

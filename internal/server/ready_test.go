@@ -1,0 +1,91 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"weir/internal/account"
+	"weir/internal/config"
+	"weir/internal/store"
+	"weir/internal/store/storetest"
+	"weir/internal/weir"
+)
+
+func TestReadiness(t *testing.T) {
+	o := store.Options{Secret: bytes.Repeat([]byte{3}, 32), NodeID: "here"}
+	st, err := store.Open(t.Context(), storetest.SQLite(t, store.Open, o), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{store: st, http: &httpServer{}}
+	ready := http.HandlerFunc(s.readiness)
+	want := func(status int, body string) {
+		t.Helper()
+		if gotStatus, got := get(t, ready, "/readyz"); gotStatus != status || got != body {
+			t.Errorf("%d %s, want %d %s", gotStatus, got, status, body)
+		}
+	}
+	want(503, `{"ok":false,"why":"starting or draining"}`)
+	s.http.ready.Store(true)
+	want(200, `{"ok":true}`)
+	for err, body := range map[error]string{
+		weir.Errorf(weir.Full, "full"): `{"ok":false,"why":"the database can't be written: its disk is full"}`,
+		errors.New("locked"):           `{"ok":false,"why":"the database can't be written"}`,
+	} {
+		s.written.err = err // as if the last try had failed
+		want(503, body)
+	}
+	st.Close()
+	want(503, `{"ok":false,"why":"the database does not answer"}`)
+}
+
+// Anybody may ask whether weir is ready, and must not make it write for that.
+func TestWriteCheckIsRemembered(t *testing.T) {
+	var c writeCheck
+	writes := 0
+	for range 10 {
+		if err := c.check(t.Context(), func(context.Context) error { writes++; return errors.New("no") }); err == nil {
+			t.Error("an error is forgotten")
+		}
+	}
+	if writes != 1 {
+		t.Errorf("10 requests write %d times", writes)
+	}
+	c.at = c.at.Add(-writeEvery)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // the client does not wait; others do
+	if err := c.check(gone, func(ctx context.Context) error { writes++; return ctx.Err() }); err != nil || writes != 2 {
+		t.Errorf("later: %v after %d writes", err, writes)
+	}
+}
+
+// No answer lets a browser guess its type, whoever makes it.
+func TestNoSniffing(t *testing.T) {
+	here := &httpServer{handler: http.NewServeMux()}
+	for name, handler := range map[string]http.Handler{"service": here, "operations": opsHandler(newMetrics(Version{}))} {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/nowhere", nil))
+		if got := recorder.Header().Get("X-Content-Type-Options"); recorder.Code != http.StatusNotFound || got != "nosniff" {
+			t.Errorf("%s: %d with %q", name, recorder.Code, got)
+		}
+	}
+}
+
+// The first start prints the key that it has made, and never one of the settings.
+func TestGreetingHasNoKeyOfTheSettings(t *testing.T) {
+	for chosen, want := range map[weir.Secret]bool{"": true, "chosen-by-the-operator": false} {
+		var said bytes.Buffer
+		s := &server{o: Options{Greeting: &said}, cfg: &config.Config{APIKey: chosen}, firstStart: true, first: account.First{Key: "the-key-of-the-start", LinkToken: "link"}}
+		if chosen != "" {
+			s.first.Key = chosen
+		}
+		s.greet("http://weir.test")
+		if got := bytes.Contains(said.Bytes(), []byte(s.first.Key.Reveal())); got != want || !bytes.Contains(said.Bytes(), []byte("token=link")) {
+			t.Errorf("with the key %q in the settings it says:\n%s", chosen.Reveal(), said.String())
+		}
+	}
+}
