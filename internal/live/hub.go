@@ -159,7 +159,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	var swept time.Time
+	var swept, quotas time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -170,6 +170,10 @@ func (h *Hub) Run(ctx context.Context) error {
 		}
 		h.beat(ctx)
 		h.forget(time.Now())
+		if time.Since(quotas) > quotaEvery {
+			h.checkQuotas(ctx)
+			quotas = time.Now()
+		}
 		if time.Since(swept) > sweepEvery {
 			h.sweep(ctx)
 			swept = time.Now()

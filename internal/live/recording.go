@@ -13,6 +13,28 @@ import (
 	"weir/internal/weir"
 )
 
+// quotaEvery is how often the quotas of storage are checked.
+const quotaEvery = 10 * time.Second
+
+// checkQuotas ends the recordings of accounts that have used up their quota of storage. What is
+// recorded so far is kept.
+func (h *Hub) checkQuotas(ctx context.Context) {
+	checked := map[string]error{}
+	for _, s := range h.all() {
+		if !s.info.Record {
+			continue
+		}
+		err, known := checked[s.stream.UserID]
+		if !known {
+			err = h.o.Store.CheckStorage(ctx, s.stream.UserID)
+			checked[s.stream.UserID] = err
+		}
+		if err != nil && weir.KindOf(err) == weir.Denied {
+			s.endRecording("the account has reached its quota of storage")
+		}
+	}
+}
+
 // sweepEvery is how often files that are not needed any more are removed.
 const sweepEvery = time.Minute
 

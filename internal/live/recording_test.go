@@ -130,3 +130,26 @@ func TestFilesOfRecording(t *testing.T) {
 		t.Errorf("files are left: %v", left)
 	}
 }
+
+// The recordings of an account end when it has used up its quota of storage; the streams go on.
+func TestQuotaEndsRecording(t *testing.T) {
+	s := newTestHub(t, true)
+	e := s.publish()
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	s.hub.checkQuotas(t.Context())
+	s.saysOf("not recorded any more", false)
+	s.write(func(tx *store.Tx) error {
+		_, err := tx.UpdateUser(t.Context(), s.stream.UserID, func(u *weir.User) error {
+			u.SetQuota(weir.Quota{weir.Storage: new(int64)})
+			return nil
+		})
+		return err
+	})
+	s.hub.checkQuotas(t.Context())
+	s.saysOf("the account has reached its quota of storage: the stream goes on and is not recorded any more", true)
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -24,15 +24,16 @@ const (
 // renditions holds what viewers can fetch of a session: the tracks of the source, and the rungs of
 // the ladder.
 type renditions struct {
-	dir     string // folder of the session on this node
-	log     *slog.Logger
-	record  bool            // the source is kept, not only its last minute
-	created time.Time       // time 0 of the timeline
-	lease   store.OnAir     // has the numbers of the first segment
-	after   store.OnAir     // has the numbers to continue with after segments were lost; zero = none were
-	earlier *earlierPeriods // nil = no other node carried the session before
-	full    bool            // recording has ended, because the disk was full; guarded by the session
-	room    room            // of the disk
+	dir        string // folder of the session on this node
+	log        *slog.Logger
+	record     bool            // the source is kept, not only its last minute
+	created    time.Time       // time 0 of the timeline
+	lease      store.OnAir     // has the numbers of the first segment
+	after      store.OnAir     // has the numbers to continue with after segments were lost; zero = none were
+	earlier    *earlierPeriods // nil = no other node carried the session before
+	full       bool            // recording has ended; guarded by the session
+	unrecorded string          // why; "" = it ended before a restart
+	room       room            // of the disk
 
 	// mu guards which renditions there are. It is never held for long, so that no viewer waits
 	// for the disk. The session's lock is also held when video or audio changes.
@@ -172,18 +173,18 @@ func (a *renditions) hasMedia() bool {
 	return slices.ContainsFunc(a.source(), func(r *rendition) bool { return r.progress.Load() != nil })
 }
 
-// endRecording stops keeping the source, because the disk is full; the recording so far is kept. The
-// caller holds the session's lock.
-func (a *renditions) endRecording() {
+// endRecording stops keeping the source; the recording so far is kept. The caller holds the
+// session's lock.
+func (a *renditions) endRecording(why string) {
 	if a.full {
 		return
 	}
-	a.full = true
+	a.full, a.unrecorded = true, why
 	for _, r := range a.source() {
 		r.recorder.Spare()
 		r.record.Store(false)
 	}
-	a.log.Warn("the stream goes on and is not recorded any more, because the disk is nearly full")
+	a.log.Warn("the stream goes on and is not recorded any more", "reason", why)
 }
 
 // each calls do for every recorder.

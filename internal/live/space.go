@@ -131,7 +131,7 @@ func (h *Hub) checkSpace(now time.Time) {
 	// When playlists become shorter there may be room enough, so recordings go on until the next check.
 	if before >= scarce && left.below(stepsBelow[scarce]) {
 		for _, s := range sessions {
-			s.endRecording()
+			s.endRecording(noDiskSpace)
 		}
 	}
 	if current >= cutting && left.below(stepsBelow[cutting]) {
@@ -150,14 +150,17 @@ func (h *Hub) shrinkable() []*session {
 	})
 }
 
+// noDiskSpace is why recordings end when the disk is nearly full.
+const noDiskSpace = "the server has not enough disk space"
+
 // endRecording stops keeping the source of a session; the recording so far is kept.
-func (s *session) endRecording() {
+func (s *session) endRecording(why string) {
 	if !s.info.Record {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.renditions.endRecording()
+	s.renditions.endRecording(why)
 }
 
 // checkRoom returns an error if an encoder can't begin a session because the disk is nearly full. The
@@ -257,7 +260,7 @@ func (a *renditions) issues(dropping bool) []string {
 		issues = append(issues, "the server has little disk space: playlists are shorter than usual")
 	}
 	if a.full {
-		issues = append(issues, "the server has not enough disk space: the stream goes on and is not recorded any more")
+		issues = append(issues, cmp.Or(a.unrecorded, noDiskSpace)+": the stream goes on and is not recorded any more")
 	}
 	return issues
 }

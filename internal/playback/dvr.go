@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/access"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -60,7 +61,7 @@ func (s *Server) recordingOf(v *visit) (*visit, error) {
 	}
 	r.base = up + asset.PlaybackID + "/"
 	if v.token != nil {
-		r.token = s.tokens.issue(t, v.token.key, "", v.token.viewing, time.Now())
+		r.token = s.tokens.issue(t, access.Decision{KeyID: v.token.key}, "", v.token.viewing, time.Now())
 	}
 	return &r, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/access"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -54,7 +55,7 @@ func TestRecordingAtStream(t *testing.T) {
 	plays("a JWT", url, a.PlaybackID)
 	v := &visit{id: s.PlaybackID}
 	v.title, _ = h.server.titles.find(t.Context(), s.PlaybackID)
-	token := h.server.tokens.issue(v.title, signer.key.ID, "", "viewer", time.Now())
+	token := h.server.tokens.issue(v.title, access.Decision{KeyID: signer.key.ID, Expires: time.Now().Add(time.Hour)}, "", "viewer", time.Now())
 	plays("a token", h.under(s.PlaybackID, "t/"+token.text+"/dvr.m3u8"), a.PlaybackID)
 	refused := func(what, url string, status int) {
 		t.Helper()

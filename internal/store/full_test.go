@@ -61,7 +61,7 @@ func TestFullDisk(t *testing.T) {
 	for what, write := range map[string]func() error{
 		"a row": user, "a try": func() error { return st.TryWrite(t.Context()) },
 		"a job": func() error {
-			return st.Tx(t.Context(), func(tx *Tx) error { return tx.enqueue(t.Context(), []newJob{{kind: JobWebhook, ref: weir.NewID()}}) })
+			return st.Tx(t.Context(), func(tx *Tx) error { return tx.enqueue(t.Context(), []newJob{{kind: JobPurge, ref: weir.NewID()}}) })
 		},
 	} {
 		var err error
