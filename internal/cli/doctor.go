@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -44,15 +46,33 @@ func examineDatabase(ctx context.Context, cfg *config.Config) (findings []findin
 		if err := st.Ping(ctx); err != nil {
 			return err
 		}
+		size, err := examineSize(ctx, st)
+		if err != nil {
+			return err
+		}
 		references, err := examineReferences(ctx, st)
 		if err != nil {
 			return err
 		}
 		orphans, err := examineOrphans(ctx, st)
-		findings = append(references, orphans...)
+		findings = slices.Concat(size, references, orphans)
 		return err
 	})
 	return findings, err
+}
+
+// examineSize reports how large the database is, and which tables have the most rows.
+func examineSize(ctx context.Context, st *store.Store) ([]finding, error) {
+	size, err := st.Size(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tables := slices.SortedFunc(maps.Keys(size.Rows), func(a, b string) int { return cmp.Compare(size.Rows[b], size.Rows[a]) })
+	var most []string
+	for _, table := range tables[:min(3, len(tables))] {
+		most = append(most, fmt.Sprintf("%s %d", table, size.Rows[table]))
+	}
+	return []finding{{"database size", stateOK, fmt.Sprintf("%.1f MB; most rows: %s", float64(size.Bytes)/1e6, strings.Join(most, ", "))}}, nil
 }
 
 // maxReferences is how many references that cross projects are listed.

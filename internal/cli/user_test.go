@@ -22,7 +22,8 @@ func TestUserQuota(t *testing.T) {
 		"not a number": {map[string]string{"streams": "many"}, nil, "streams=many: the limit must be a whole number, none or default"},
 		"not a size":   {map[string]string{"storage": "much"}, nil, `"much" is not a size; write it like 500MB or 30GiB`},
 		"unknown": {
-			map[string]string{"sessions": "1"}, nil,
+			map[string]string{"sessions": "1"},
+			nil,
 			`"sessions" has no quota; these have one: storage, streams, assets, webhooks, targets, objectStores, projects, keys`,
 		},
 	} {

@@ -359,7 +359,7 @@ func TestPrunedEvent(t *testing.T) {
 		emit(t, st, "asset/1")
 		emit(t, st, "asset/2")
 		prune := func() {
-			if err := st.prune(ctx, Retention{Events: -time.Hour, Credentials: time.Hour}); err != nil {
+			if err := st.Prune(ctx, Retention{Events: -time.Hour, Credentials: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}

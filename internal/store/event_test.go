@@ -64,13 +64,13 @@ func TestEventBounds(t *testing.T) {
 		emit(t, st, "asset/1")
 		emit(t, st, "asset/1")
 		bounds(2, 0)
-		if err := st.prune(ctx, Retention{Events: -time.Hour, Credentials: time.Hour}); err != nil {
+		if err := st.Prune(ctx, Retention{Events: -time.Hour, Credentials: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		bounds(2, 2)
 		emit(t, st, "asset/1")
 		bounds(3, 2)
-		if err := st.prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour}); err != nil {
+		if err := st.Prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		bounds(3, 2)

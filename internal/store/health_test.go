@@ -48,7 +48,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("healthy %v with issues", s.IsHealthy)
 		}
 
-		if err := st.prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour, Health: -15 * time.Second}); err != nil {
+		if err := st.Prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour, Health: -15 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		check(stream.ID, 0, 0, at(20))

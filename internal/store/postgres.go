@@ -150,6 +150,15 @@ func (e *postgres) backup(context.Context, string) error {
 	return errors.New("PostgreSQL is backed up with its own tools, for example pg_dump or pg_basebackup")
 }
 
+func (e *postgres) tables() string {
+	return "SELECT CAST(table_name AS TEXT) FROM information_schema.tables WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'"
+}
+
+func (e *postgres) bytesInUse() string {
+	return `SELECT CAST(COALESCE(sum(pg_total_relation_size(c.oid)), 0) AS BIGINT) FROM pg_class c
+		JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND n.nspname = current_schema()`
+}
+
 func (e *postgres) forUpdate() string { return " FOR UPDATE" }
 
 func (e *postgres) forUpdateOfFree() string { return " FOR UPDATE SKIP LOCKED" }

@@ -24,8 +24,8 @@ const endedTasks = "task_id IN (SELECT id FROM task WHERE phase IN ('completed',
 // pruneAtOnce bounds how long one statement takes.
 const pruneAtOnce = 1000
 
-// prune deletes old rows.
-func (s *Store) prune(ctx context.Context, keep Retention) error {
+// Prune deletes old rows. Run does so too.
+func (s *Store) Prune(ctx context.Context, keep Retention) error {
 	now := time.Now()
 	old := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
 	_, deleted, err := s.EventBounds(ctx)

@@ -155,7 +155,7 @@ func TestPrune(t *testing.T) {
 		if err := st.Tx(ctx, func(tx *Tx) error { return tx.CreateTask(ctx, &task) }); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour}); err != nil {
+		if err := st.Prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		events, err := st.Events(ctx, "u1", "p1", 0, 10)

@@ -160,6 +160,14 @@ func (e *sqlite) backup(ctx context.Context, path string) error {
 	return err
 }
 
+func (e *sqlite) tables() string {
+	return "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+}
+
+func (e *sqlite) bytesInUse() string {
+	return "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+}
+
 // forUpdate is empty: the only writer has the whole database.
 func (e *sqlite) forUpdate() string { return "" }
 

@@ -114,7 +114,9 @@ type engine interface {
 	// noticesOthers reports whether changedSince is sure to be right.
 	noticesOthers() bool
 	backup(ctx context.Context, path string) error
-	forUpdate() string // the end of a SELECT that locks its rows
+	tables() string     // SQL that returns the names of all tables
+	bytesInUse() string // SQL that returns the size of the database, without free pages
+	forUpdate() string  // the end of a SELECT that locks its rows
 	// forUpdateOfFree is forUpdate for a SELECT that skips rows which others have locked.
 	forUpdateOfFree() string
 	close()
@@ -192,7 +194,7 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	wg.Go(func() { s.every(ctx, cancelEvery, "look for cancelled jobs", s.cancelFlagged) })
 	wg.Go(func() { s.every(ctx, lapseEvery, "end what other nodes left on air", s.endLapsed) })
 	wg.Go(func() {
-		s.every(ctx, pruneEvery, "forget what is old", func(ctx context.Context) error { return s.prune(ctx, keep) })
+		s.every(ctx, pruneEvery, "forget what is old", func(ctx context.Context) error { return s.Prune(ctx, keep) })
 	})
 	wg.Go(func() { s.listen(ctx) })
 	wg.Wait()

@@ -25,7 +25,7 @@ func rowsOf(t *testing.T, st *Store, table string) int64 {
 
 // pruneViews prunes views whose viewers were seen last before a time.
 func pruneViews(ctx context.Context, st *Store, before time.Time) error {
-	return st.prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour, Views: time.Since(before)})
+	return st.Prune(ctx, Retention{Events: time.Hour, Credentials: time.Hour, Views: time.Since(before)})
 }
 
 // seedOldViews makes views that differ in everything that views can be grouped by.
