@@ -30,6 +30,8 @@ func TestFairSoak(t *testing.T) {
 		run  func(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, limit string, ok bool))
 	}{
 		{"webhooks", fairWebhooks},
+		{"viewers", fairViewers},
+		{"media", fairMedia},
 		{"tokens", fairTokens},
 	} {
 		for _, engine := range harness.Engines() {
