@@ -29,12 +29,15 @@ func fairMedia(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, li
 		harness.FFmpeg(t, append(append([]string{"-y"}, args...), path)...)
 		return path
 	}
-	silence := []string{"-f", "lavfi", "-i", "anullsrc=channel_layout=mono:sample_rate=8000"}
+	jump := func(by string) []string {
+		return []string{"-f", "lavfi", "-i", "sine=d=2:r=48000", "-af", "asetpts='PTS+gte(T,1)*" + by + "/TB'"}
+	}
 	tracks := slices.Concat([]string{"-f", "lavfi", "-i", "anullsrc", "-t", "0.1"}, slices.Repeat([]string{"-map", "0"}, 300))
 	files := map[string]string{
-		"10 h of silence": file("silence.flac", append(silence, "-t", "36000")...),
-		"300 tracks":      file("tracks.mka", append(tracks, "-c:a", "pcm_s16le")...),
-		"16000² GIF":      file("large.gif", "-f", "lavfi", "-i", "color=size=16000x16000", "-frames:v", "1"),
+		"hole of 10 h": file("bomb.m4a", append(jump("36000"), "-c:a", "aac", "-b:a", "16k")...),
+		"1e6 segments": file("many.mka", append(jump("2000000"), "-c:a", "pcm_s16le")...),
+		"300 tracks":   file("tracks.mka", append(tracks, "-c:a", "pcm_s16le")...),
+		"16000² GIF":   file("large.gif", "-f", "lavfi", "-i", "color=size=16000x16000", "-frames:v", "1"),
 	}
 	sentences := map[string]string{}
 	check := func(name string, task words.Task, took time.Duration) {

@@ -141,8 +141,17 @@ func fairWebhooks(t *testing.T, w *harness.Weir, row func(what, quiet, attacked,
 	if status := honest.do("POST", "/api/webhook", hookBody(receiver.URL), nil); status != http.StatusOK {
 		t.Fatalf("the webhook is answered with %d", status)
 	}
-	own := honest.asset()
-	<-arrivals // asset.created
+	upload(w, harness.TinyClip(t), nil)
+	var all []struct{ ID string }
+	w.Must("GET", "/api/asset", nil, &all)
+	own := all[0].ID
+	for quiet := false; !quiet; { // the events of the upload
+		select {
+		case <-arrivals:
+		case <-time.After(5 * time.Second):
+			quiet = true
+		}
+	}
 	const events = 100
 	measure := func() time.Duration {
 		t.Helper()
