@@ -147,6 +147,8 @@ func rejection(err error) gosrt.RejectionReason {
 		return gosrt.REJX_FORBIDDEN
 	case weir.Busy:
 		return gosrt.REJX_DOWN
+	case weir.Overloaded:
+		return gosrt.REJX_OVERLOAD
 	}
 	return gosrt.REJX_ISE
 }
