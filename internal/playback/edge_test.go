@@ -2,7 +2,6 @@ package playback
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"

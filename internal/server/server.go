@@ -78,9 +78,9 @@ type server struct {
 	push       *push.Manager   // nil = this node does not run live
 	budget     *budget.Budget
 	admission  *ingest.Admission // of encoders
-	webrtc     *rtc.Server   // nil = no WebRTC
-	whip       *rtc.Endpoint // nil = no WebRTC
-	work       *work.Work    // nil = this node does not run work
+	webrtc     *rtc.Server       // nil = no WebRTC
+	whip       *rtc.Endpoint     // nil = no WebRTC
+	work       *work.Work        // nil = this node does not run work
 	playback   *playback.Server
 	http       *httpServer
 }
