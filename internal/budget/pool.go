@@ -22,7 +22,7 @@ var (
 type Limits struct {
 	Members    int // in total
 	PerAddress int // of one address; 0 = as many as there are places
-	Idle       int // of one address that are idle: more are refused; 0 = any number
+	Waiting    int // of one address that are not busy: more are refused; 0 = any number
 	Busy       int // busy ones: more stay exposed; 0 = any number
 
 	// Exempt are networks whose addresses stand for many clients: each connection counts as an
@@ -32,7 +32,8 @@ type Limits struct {
 
 // Pool bounds its members, such as connections, in total and per address. If all places are taken,
 // a new member takes the place of another one: of the address that has most idle members, the one
-// that has been idle for longest. Only if there is none, the new member is refused.
+// that has been idle for longest. If none is idle, it takes that of one that has done nothing yet.
+// Only if all are busy, the new member is refused.
 type Pool struct {
 	limits Limits
 
@@ -53,7 +54,8 @@ type client struct {
 type state int
 
 const (
-	idle    state = iota // nothing at the moment
+	idle    state = iota // nothing at the moment: it has what it came for
+	fresh                // nothing yet
 	exposed              // it works on something that does not protect it
 	busy                 // it can't be thrown out
 )
@@ -86,7 +88,7 @@ func NewPool(l Limits) *Pool {
 	return &Pool{limits: l, addresses: map[client]*share{}}
 }
 
-// Enter takes a place for a new member, which is idle. end is called when the member is thrown out.
+// Enter takes a place for a new member, which does nothing yet. end is called when the member is thrown out.
 // Without end it can't be: it is busy until it leaves.
 func (p *Pool) Enter(from netip.AddrPort, end func()) (*Place, error) {
 	who, exempt := p.client(from)
@@ -113,7 +115,7 @@ func (p *Pool) enter(who client, exempt bool, end func()) (place, victim *Place,
 		mine = &share{}
 	}
 	switch {
-	case p.limits.Idle > 0 && mine.open[idle].Len() >= p.limits.Idle:
+	case p.limits.Waiting > 0 && mine.waiting() >= p.limits.Waiting:
 		err = ErrAddress
 	case !exempt && mine.members >= p.limits.PerAddress:
 		if victim = mine.oldest(); victim == nil || end == nil {
@@ -137,9 +139,17 @@ func (p *Pool) enter(who client, exempt bool, end func()) (place, victim *Place,
 	p.addresses[who] = mine // which may have been removed with the victim
 	place = &Place{pool: p, from: who, end: end, state: busy}
 	if end != nil {
-		place.open(idle)
+		place.open(fresh)
 	}
 	return place, victim, nil
+}
+
+// waiting returns the number of members that are not busy.
+func (s *share) waiting() (n int) {
+	for i := range s.open {
+		n += s.open[i].Len()
+	}
+	return n
 }
 
 // oldest returns the member of the share to throw out; nil = there is none.

@@ -63,18 +63,19 @@ func TestOldestIdle(t *testing.T) {
 	m.check("")
 	m.all("e1")
 	m.check("a1")
-	m.places["b1"].Idle() // it did something, and is now the newest
-	m.all("f1")
-	m.check("c1")
-	m.places["d1"].Busy()
-	m.all("g1")
+	m.places["d1"].Idle() // it has what it came for
+	m.places["c1"].Idle()
+	m.all("f1 g1")
+	m.check("d1 c1")
+	m.places["b1"].Busy()
+	m.all("h1")
 	m.check("e1")
-	m.places["d1"].Idle()
+	m.places["b1"].Idle()
 	m.places["f1"].Expose()
-	m.all("h1 i1")
+	m.all("i1 j1")
 	m.check("b1 g1")
-	m.all("j1 k1 l1") // f1 is older than the rest, but they do less
-	m.check("d1 h1 i1")
+	m.all("k1 l1") // f1 is older than the rest, but they do less
+	m.check("h1 i1")
 	for _, name := range []string{"j1", "k1", "l1"} {
 		m.places[name].Busy()
 	}
@@ -132,9 +133,9 @@ func TestExempt(t *testing.T) {
 	m.check("p1")
 }
 
-// Members that never do anything are refused where that is wanted: each costs something.
-func TestMaxIdle(t *testing.T) {
-	m := newMembers(t, Limits{Members: 4, Idle: 1})
+// Members that are not busy are refused where that is wanted: each costs something.
+func TestMaxWaiting(t *testing.T) {
+	m := newMembers(t, Limits{Members: 4, Waiting: 1})
 	m.all("a1")
 	if err := m.enter("a2"); !errors.Is(err, ErrAddress) {
 		t.Errorf("a second idle member of an address: %v", err)
@@ -184,7 +185,7 @@ func TestPermanent(t *testing.T) {
 func TestPoolAtRandom(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	l := Limits{Members: 20, PerAddress: 6, Idle: 4, Busy: 12}
+	l := Limits{Members: 20, PerAddress: 6, Waiting: 4, Busy: 12}
 	p := NewPool(l)
 	var all []*Place
 	for step := range 20_000 {
@@ -218,9 +219,9 @@ func (p *Pool) problem() string {
 	members, open := 0, 0
 	for who, s := range p.addresses {
 		members += s.members
-		open += s.open[idle].Len() + s.open[exposed].Len()
-		if s.members < 1 || s.members > p.limits.PerAddress || s.open[idle].Len()+s.open[exposed].Len() > s.members {
-			return fmt.Sprintf("%v has %d members, %d idle and %d exposed", who, s.members, s.open[idle].Len(), s.open[exposed].Len())
+		open += s.waiting()
+		if s.members < 1 || s.members > p.limits.PerAddress || s.waiting() > s.members {
+			return fmt.Sprintf("%v has %d members, %d that wait", who, s.members, s.waiting())
 		}
 	}
 	if members != p.members || members > p.limits.Members || open+p.busy != members || p.busy > p.limits.Busy {

@@ -73,7 +73,7 @@ type Server struct {
 	api        *webrtc.API
 	muxes      []interface{ Close() error }
 	tcp        *tcpListener // nil = there is none
-	viewers    *budget.Pool // those that are not connected yet are idle
+	viewers    *budget.Pool // who is not connected yet is not busy
 	maxViewers int
 
 	mu     sync.Mutex
@@ -86,7 +86,7 @@ type Server struct {
 func New(o Options) (*Server, error) {
 	s := &Server{log: o.Log, maxViewers: cmp.Or(o.MaxViewers, 500), peers: map[*peer]bool{}}
 	s.viewers = budget.NewPool(budget.Limits{
-		Members: s.maxViewers, PerAddress: max(s.maxViewers/2, 1), Idle: cmp.Or(o.MaxWaiting, 16),
+		Members: s.maxViewers, PerAddress: max(s.maxViewers/2, 1), Waiting: cmp.Or(o.MaxWaiting, 16),
 	})
 	loggers := loggers{o.Log}
 	// A small buffer would lose bursts of packets, such as key frames. If the kernel allows less
