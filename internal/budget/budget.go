@@ -7,8 +7,9 @@
 // away those who have one. Who does nothing makes room for who comes.
 //
 // Listeners that accept connections within the budget are made by [Budget.HTTP], [Budget.Ingest],
-// [Budget.Peers] and [Budget.Ops] (conn.go). The HTTP server puts its connections into the contexts of
-// requests, and whoever finds that a credential is good calls [Authenticated].
+// [Budget.Peers] and [Budget.Ops] (conn.go). The HTTP server tells what its connections do ([ConnState])
+// and puts them into the contexts of requests ([WithConn]); whoever finds that a credential is good calls
+// [Authenticated].
 package budget
 
 import (
@@ -39,6 +40,10 @@ const (
 	ownFilesPerCore = 8
 	// minFiles is the number of open files without which weir does not start.
 	minFiles = 256
+
+	// patience is how long a connection has to send its request, and to be answered, before another one takes its
+	// place.
+	patience = 100 * time.Millisecond
 
 	// logEvery is the interval of log lines about clients that found no place.
 	logEvery = 10 * time.Second
@@ -108,7 +113,7 @@ func New(o Options) (*Budget, error) {
 		perAddress = max(anonymous/2, 1)
 	}
 	b := &Budget{
-		anonymous:     NewPool(Limits{Members: anonymous, PerAddress: perAddress, Exempt: o.TrustedProxies}),
+		anonymous:     NewPool(Limits{Members: anonymous, PerAddress: perAddress, Exempt: o.TrustedProxies, Patience: patience}),
 		authenticated: NewPool(Limits{Members: max(connections*3/8, 1)}),
 		waiting:       newShared(connections / 8),
 		peers:         newShared(connections / 8),

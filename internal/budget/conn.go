@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 )
@@ -56,9 +57,9 @@ type Conn struct {
 
 	mu      sync.Mutex
 	place   *Place // nil = it is closed, or does not need a place any more
-	running int    // requests
+	active  bool   // requests run
 	viewing int    // of these, those of Budget.Request
-	good    bool   // one of the running requests had a good key
+	good    bool   // one of them had a good key
 }
 
 // Of returns the connection of a listener of a budget, which may be below TLS; nil = it is none.
@@ -121,20 +122,16 @@ func (c *Conn) Busy() {
 	}
 }
 
-func (c *Conn) begin() {
-	c.change(func() { c.running++ })
-}
-
-// end notes that a request ends. A connection whose last request had no good key is one without.
-func (c *Conn) end() {
+// setActive notes whether requests run. A connection whose last requests had no good key is one without.
+func (c *Conn) setActive(active bool) {
 	c.change(func() {
-		if c.running--; c.running > 0 {
-			return
+		if c.active && !active {
+			if !c.good {
+				c.move(c.budget.anonymous)
+			}
+			c.good = false
 		}
-		if !c.good {
-			c.move(c.budget.anonymous)
-		}
-		c.good = false
+		c.active = active
 	})
 }
 
@@ -162,9 +159,9 @@ func (c *Conn) change(do func()) {
 	}
 	do()
 	switch {
-	case c.viewing > 0, c.running > 0 && c.place.pool == c.budget.authenticated:
+	case c.viewing > 0, c.active && c.place.pool == c.budget.authenticated:
 		c.place.Busy()
-	case c.running > 0:
+	case c.active:
 		c.place.Expose()
 	default:
 		c.place.Idle()
@@ -176,7 +173,7 @@ func (c *Conn) move(to *Pool) {
 	if c.place.pool == to {
 		return
 	}
-	place, err := to.Enter(c.addrPort(), c.throwOut)
+	place, err := to.try(c.addrPort(), c.throwOut, 0)
 	if err != nil {
 		return
 	}
@@ -200,11 +197,15 @@ func connOf(ctx context.Context) *Conn {
 	return c
 }
 
-// Begin notes that a request begins on the connection of its context. end must be called at its end.
-func Begin(ctx context.Context) (end func()) {
-	c := connOf(ctx)
-	c.begin()
-	return c.end
+// ConnState notes when a connection begins to answer a request and when it has; it is a ConnState of
+// http.Server.
+func ConnState(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateActive:
+		Of(c).setActive(true)
+	case http.StateIdle: // the answer was sent
+		Of(c).setActive(false)
+	}
 }
 
 // Authenticated notes that the credential of a request was found good: its connection gets a place

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"weir/internal/weir"
 )
@@ -16,6 +17,8 @@ var (
 	ErrFull = errors.New("all places are taken")
 	// ErrAddress means that the address has as many members as one address may have.
 	ErrAddress = errors.New("this address has as many places as one address may have")
+
+	errTooEarly = errors.New("the member to throw out has just begun")
 )
 
 // Limits are the limits of a pool.
@@ -24,6 +27,10 @@ type Limits struct {
 	PerAddress int // of one address; 0 = as many as there are places
 	Waiting    int // of one address that are not busy: more are refused; 0 = any number
 	Busy       int // busy ones: more stay exposed; 0 = any number
+
+	// Patience is how long a member that is not idle keeps its place: a new one waits for it. It is for members
+	// that come faster than they can be served.
+	Patience time.Duration
 
 	// Exempt are networks whose addresses stand for many clients: each connection counts as an
 	// address of its own.
@@ -40,7 +47,6 @@ type Pool struct {
 	mu                 sync.Mutex
 	members, busy      int
 	addresses          map[client]*share
-	changes            uint64 // of the states of members, which orders them in time
 	refused, thrownOut int64
 }
 
@@ -72,7 +78,7 @@ type Place struct {
 	from    client
 	end     func()
 	state   state
-	changed uint64
+	since   time.Time     // when the state began
 	element *list.Element // in the list of the share; nil = busy
 	left    bool
 }
@@ -91,9 +97,20 @@ func NewPool(l Limits) *Pool {
 // Enter takes a place for a new member, which does nothing yet. end is called when the member is thrown out.
 // Without end it can't be: it is busy until it leaves.
 func (p *Pool) Enter(from netip.AddrPort, end func()) (*Place, error) {
+	for {
+		place, err := p.try(from, end, p.limits.Patience)
+		if err != errTooEarly {
+			return place, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// try is Enter without waiting: if the member to throw out needs patience, it returns errTooEarly.
+func (p *Pool) try(from netip.AddrPort, end func(), patience time.Duration) (*Place, error) {
 	who, exempt := p.client(from)
 	p.mu.Lock()
-	place, victim, err := p.enter(who, exempt, end)
+	place, victim, err := p.enter(who, exempt, end, patience)
 	p.mu.Unlock()
 	if victim != nil {
 		victim.end()
@@ -109,7 +126,7 @@ func (p *Pool) client(from netip.AddrPort) (who client, exempt bool) {
 	return client{weir.Network(addr), 0}, false
 }
 
-func (p *Pool) enter(who client, exempt bool, end func()) (place, victim *Place, err error) {
+func (p *Pool) enter(who client, exempt bool, end func(), patience time.Duration) (place, victim *Place, err error) {
 	mine := p.addresses[who]
 	if mine == nil {
 		mine = &share{}
@@ -126,11 +143,13 @@ func (p *Pool) enter(who client, exempt bool, end func()) (place, victim *Place,
 			err = ErrFull
 		}
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		p.refused++
 		return nil, nil, err
-	}
-	if victim != nil {
+	case victim != nil && victim.state != idle && time.Since(victim.since) < patience:
+		return nil, nil, errTooEarly
+	case victim != nil:
 		p.thrownOut++
 		victim.remove()
 	}
@@ -171,7 +190,7 @@ func (p *Pool) oldest() *Place {
 			if all.Len() == 0 || found != nil && all.Len() < found.Len() {
 				continue
 			}
-			if found == nil || all.Len() > found.Len() || first(all).changed < first(found).changed {
+			if found == nil || all.Len() > found.Len() || first(all).since.Before(first(found).since) {
 				found = all
 			}
 		}
@@ -221,8 +240,7 @@ func (t *Place) set(to state) {
 
 // open makes the member one that can be thrown out.
 func (t *Place) open(to state) {
-	t.pool.changes++
-	t.state, t.changed = to, t.pool.changes
+	t.state, t.since = to, time.Now()
 	t.element = t.pool.addresses[t.from].open[to].PushBack(t)
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -159,6 +161,31 @@ func TestMaxBusy(t *testing.T) {
 	m.places["f1"].Busy()
 	m.all("g1")
 	m.check("b1")
+}
+
+// A new member waits for one that has just begun, but not for one that has what it came for.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMembers(t, Limits{Members: 2, Patience: time.Second})
+		m.all("a1 a2")
+		began := time.Now()
+		m.all("c1")
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("it waited %v, want a second", took)
+		}
+		m.places["c1"].Idle()
+		m.all("d1")
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("it waited for an idle one, %v", took)
+		}
+		m.places["a2"].Expose()
+		m.places["d1"].Busy()
+		m.all("e1")
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("it waited %v, want two seconds", took)
+		}
+		m.check("a1 c1 a2")
+	})
 }
 
 // Members without an end are never thrown out.

@@ -284,16 +284,12 @@ func TestTooManyConnections(t *testing.T) {
 	hub := newTestHub()
 	admission, b := newAdmission(t, 6)
 	address, log := start(t, RTMP{Listener: b.Ingest(listen(t)), Admission: admission}, hub)
-	waiting := func(n int64) {
-		t.Helper()
-		hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
-		for b.Stats().Waiting != n {
-			time.Sleep(time.Millisecond)
-		}
-	}
 	onAir := hello(t, idle(t, address, 1)[0])
 	onAir.publish(goodKey)
-	waiting(0)
+	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
+	for b.Stats().Waiting != 0 {
+		time.Sleep(time.Millisecond)
+	}
 	all := idle(t, address, 4)
 	if isOpen(all[0]) || !isOpen(all[3]) {
 		t.Error("the fourth connection did not take the place of the first")
@@ -308,8 +304,10 @@ func TestTooManyConnections(t *testing.T) {
 				if err != nil {
 					continue
 				}
+				left := context.AfterFunc(attacking, func() { _ = conn.Close() })
 				_, _ = conn.Write([]byte{3})
 				_, _ = conn.Read(make([]byte, 1))
+				left()
 				_ = conn.Close()
 			}
 		})

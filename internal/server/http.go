@@ -34,7 +34,6 @@ func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.begun.Add(1)
 		defer s.begun.Add(-1)
 	}
-	defer budget.Begin(r.Context())()
 	if r.Body != http.NoBody {
 		// Also for bodies that no handler reads: net/http reads them to their end before the next request.
 		// Handlers that need longer set a deadline of their own.
@@ -108,7 +107,7 @@ func (s *server) runHTTP(ctx context.Context) error {
 	server := &http.Server{
 		Handler: s.http, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-		ConnContext: budget.WithConn,
+		ConnContext: budget.WithConn, ConnState: budget.ConnState,
 	}
 	done := make(chan error, 1)
 	go func() {

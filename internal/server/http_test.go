@@ -56,7 +56,7 @@ func newCrowded(t *testing.T) *crowded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := &http.Server{Handler: &httpServer{handler: mux}, ConnContext: budget.WithConn, ReadHeaderTimeout: time.Minute}
+	web := &http.Server{Handler: &httpServer{handler: mux}, ConnContext: budget.WithConn, ConnState: budget.ConnState, ReadHeaderTimeout: time.Minute}
 	done := make(chan error, 1)
 	go func() { done <- web.Serve(s.budget.HTTP(listener)) }()
 	t.Cleanup(func() {
