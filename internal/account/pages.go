@@ -19,6 +19,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"weir/internal/budget"
 	"weir/internal/weir"
 )
 
@@ -206,6 +207,9 @@ func (p *pages) serve(v *visit, show page) (err error) {
 	_ = control.SetWriteDeadline(time.Now().Add(formTimeout + writeTimeout))
 	if v.session, err = p.session(v.Request, v.secure); err != nil {
 		return err
+	}
+	if v.session != nil {
+		budget.Authenticated(v.Context())
 	}
 	if v.Method != http.MethodPost {
 		return show(v)

@@ -27,6 +27,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/account"
 	"weir/internal/blob"
+	"weir/internal/budget"
 	"weir/internal/contract"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -185,6 +186,9 @@ func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	if err := s.authenticate(r, route); err != nil {
 		allowOrigin(w, r)
 		return route, err
+	}
+	if r.caller != nil {
+		budget.Authenticated(r.Context())
 	}
 	if err := s.checkOrigin(w, r); err != nil {
 		return route, err

@@ -13,6 +13,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"weir/internal/blob"
+	"weir/internal/budget"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -125,6 +126,7 @@ func (s *server) uploadOf(ctx context.Context, token string) (weir.Asset, error)
 		}
 		return weir.Asset{}, weir.Wrap(weir.Denied, err, "Invalid signed upload URL: %s", why)
 	}
+	budget.Authenticated(ctx)
 	return s.uploading(ctx, claims.Subject)
 }
 

@@ -73,6 +73,9 @@ type Config struct {
 	EventRetention   time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long events and webhook logs are kept."`
 	HealthRetention  time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"7d" help:"How long the health of streams is kept."`
 	ViewRetention    time.Duration `group:"Accounts and limits" placeholder:"TIME" default:"30d" help:"How long single views are kept, at least 1h; their hourly sums stay."`
+
+	MaxConnections           int `group:"Accounts and limits" placeholder:"N" default:"0" help:"Connections of clients, without encoders on air; 0 = as many as the limit of open files allows."`
+	MaxConnectionsPerAddress int `group:"Accounts and limits" placeholder:"N" default:"0" help:"HTTP connections without a valid key from one address; 0 = half of all."`
 }
 
 // The parts that a node can run.
@@ -161,6 +164,8 @@ func (c *Config) check() error {
 	refuse(c.Drain < 0, "--drain: must not be negative")
 	refuse(strings.ContainsFunc(c.APIKey.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }),
 		"--api-key: must be printable ASCII without blanks")
+	refuse(c.MaxConnections < 0, "--max-connections: must not be negative; 0 is as many as possible")
+	refuse(c.MaxConnectionsPerAddress < 0, "--max-connections-per-address: must not be negative; 0 is half of all")
 	refuse(c.RateLimit < 0, "--rate-limit: must not be negative; 0 turns the limit off")
 	refuse(c.AccountRateLimit < 0, "--account-rate-limit: must not be negative; 0 turns the limit off")
 	refuse(c.Workers < 0, "--workers: must not be negative; 0 is one for each CPU core")

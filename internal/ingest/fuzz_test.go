@@ -57,15 +57,15 @@ func FuzzPublish(f *testing.F) {
 	hello := append([]byte{3}, make([]byte, 2*1536)...)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		hub, log := newTestHub(), &logBook{}
-		s := newServer(RTMP{Log: log.logger(), publish: hub.publish})
+		s := newServer(RTMP{Log: log.logger(), publish: hub.publish, Admission: NewAdmission(nil, log.logger())})
 		conn := talker{io.MultiReader(bytes.NewReader(hello), bytes.NewReader(data))}
-		slot, ok := s.admit(conn.RemoteAddr())
-		if !ok {
-			t.Fatal("no seat")
+		slot, err := s.Admission.admit(addressOf(conn.RemoteAddr()))
+		if err != nil {
+			t.Fatal(err)
 		}
 		s.serve(t.Context(), conn, slot)
-		if s.open != 0 || len(s.waiting) != 0 {
-			t.Errorf("%d seats are taken, %d wait", s.open, len(s.waiting))
+		if n := s.Admission.Stats().Connections; n != 0 {
+			t.Errorf("%d connections are counted at the end", n)
 		}
 		for _, p := range hub.publishers {
 			if p.closed == "" || strings.Contains(p.closed, "again") {

@@ -15,8 +15,9 @@
 // source each, for a feed.
 //
 // Nothing that comes from a connection is trusted. Each step has limits and is fuzzed, an error
-// ends only its own connection, and a stream key is never logged. slot.go limits the connections
-// and the log lines that unauthenticated clients can cause.
+// ends only its own connection, and a stream key is never logged. slot.go limits the invalid stream
+// keys of an address and the log lines that unauthenticated clients can cause; package budget limits
+// the connections.
 package ingest
 
 import (
@@ -44,6 +45,7 @@ const (
 // publisher is what a feed needs of a live.Publisher.
 type publisher interface {
 	StreamID() string
+	Files() int
 	SetTracks(ctx context.Context, tracks []cmaf.Track) error
 	LeaveOut(what string)
 	Write(f live.Frame) error

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"weir/internal/budget"
 	"weir/internal/cmaf"
 	"weir/internal/live"
 	"weir/internal/weir"
@@ -38,6 +39,20 @@ type testHub struct {
 }
 
 func newTestHub() *testHub { return &testHub{changed: make(chan struct{})} }
+
+// filesOfStream is how many open files a stream takes.
+const filesOfStream = 30
+
+// newAdmission returns an admission with a budget: waiting encoders may not have shown a key yet, of
+// which half from one address, and one stream may be on air.
+func newAdmission(t *testing.T, waiting int) (*Admission, *budget.Budget) {
+	t.Helper()
+	b, err := budget.New(budget.Options{Files: 256, Connections: 8 * waiting, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewAdmission(b, slog.New(slog.DiscardHandler)), b
+}
 
 // testPublisher keeps tracks and frames.
 type testPublisher struct {
@@ -116,6 +131,8 @@ func (h *testHub) count() (n int) {
 }
 
 func (p *testPublisher) StreamID() string { return "stream-1" }
+
+func (p *testPublisher) Files() int { return filesOfStream }
 
 func (p *testPublisher) SetTracks(_ context.Context, tracks []cmaf.Track) error {
 	p.hub.mu.Lock()
@@ -214,6 +231,9 @@ func start(t *testing.T, r RTMP, hub *testHub) (address string, log *logBook) {
 		r.Listener = listen(t)
 	}
 	r.Log, r.publish = log.logger(), hub.publish
+	if r.Admission == nil {
+		r.Admission = NewAdmission(nil, r.Log)
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/budget"
 	"weir/internal/codec"
 	"weir/internal/guard"
 	"weir/internal/live"
@@ -28,9 +29,10 @@ const maxPulls = 200
 // limited in size and time, and the owner gets a sentence for each error, which has no more of the
 // source's URL than its host.
 type Puller struct {
-	Hub   *live.Hub
-	Guard *guard.Guard
-	Log   *slog.Logger
+	Hub    *live.Hub
+	Guard  *guard.Guard
+	Budget *budget.Budget // nil = no limits
+	Log    *slog.Logger
 }
 
 // Run pulls until ctx ends, and returns when all pulls have ended.
@@ -69,7 +71,11 @@ func (p Puller) run(ctx context.Context, pull pullRequest, to publisher) {
 		}
 	})
 	s.log.Info("pull begins")
-	err := s.readSafely(reading)
+	release, err := p.Budget.Stream(to.Files())
+	if err == nil {
+		defer release()
+		err = s.readSafely(reading)
+	}
 	cancel()
 	watch.Wait()
 	s.end(ctx, err)

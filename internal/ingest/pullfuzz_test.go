@@ -13,6 +13,7 @@ import (
 type nothing struct{}
 
 func (nothing) StreamID() string                              { return "stream-1" }
+func (nothing) Files() int                                    { return 1 }
 func (nothing) SetTracks(context.Context, []cmaf.Track) error { return nil }
 func (nothing) Done() <-chan struct{}                         { return nil }
 func (nothing) Close(bool)                                    {}

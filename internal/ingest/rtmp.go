@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/internal/budget"
 	"weir/internal/codec"
 	"weir/internal/live"
 	"weir/internal/rtmp"
@@ -22,11 +23,10 @@ type RTMP struct {
 	Listener net.Listener
 	Hub      *live.Hub
 	Log      *slog.Logger
-	Counters *Counters // may be nil
+	// Admission admits the connections; those of a listener of a budget leave it when they are on air.
+	Admission *Admission
 
-	// For tests; zero values = the defaults.
-	maxOpen, maxWaiting int
-	publish             publishFunc
+	publish publishFunc // for tests; nil = that of Hub
 }
 
 // acceptPause is the delay after a connection could not be accepted, for example because the
@@ -56,8 +56,8 @@ func (r RTMP) Run(ctx context.Context) error {
 			_ = pause(ctx, acceptPause)
 			continue
 		}
-		slot, ok := s.admit(conn.RemoteAddr())
-		if !ok {
+		slot, err := s.Admission.admit(addressOf(conn.RemoteAddr()))
+		if err != nil {
 			_ = conn.Close()
 			continue
 		}
@@ -68,22 +68,22 @@ func (r RTMP) Run(ctx context.Context) error {
 // server is a running RTMP.
 type server struct {
 	RTMP
-	*slots
-	connections sync.WaitGroup
+	unauthenticated *unauthenticatedLog
+	connections     sync.WaitGroup
 }
 
 func newServer(r RTMP) *server {
 	if r.publish == nil {
 		r.publish = publishTo(r.Hub)
 	}
-	return &server{RTMP: r, slots: newSlots(r.maxOpen, r.maxWaiting, r.Counters, r.Log)}
+	return &server{RTMP: r, unauthenticated: newUnauthenticatedLog()}
 }
 
 func (s *server) serve(ctx context.Context, conn net.Conn, t *slot) {
 	defer t.free()
 	remote := conn.RemoteAddr().String()
 	log := s.Log.With("remote", remote)
-	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), slot: t, log: log}
+	c := &rtmpConnection{server: s, conn: rtmp.NewConn(conn), slot: t, place: budget.Of(conn), log: log}
 	c.from = live.Source{Protocol: protocol(conn), Remote: remote, Reuse: c.conn.Reuse}
 	stop := context.AfterFunc(ctx, c.conn.Cut)
 	defer stop()
@@ -122,6 +122,7 @@ type rtmpConnection struct {
 	server *server
 	conn   *rtmp.Conn
 	slot   *slot
+	place  *budget.Conn // nil = it is in no budget
 	log    *slog.Logger
 	from   live.Source
 
@@ -136,7 +137,10 @@ func (c *rtmpConnection) publish(ctx context.Context, key string) error {
 	if err != nil {
 		return errors.New(refusedKey(err, c.log))
 	}
-	c.slot.settle()
+	if err := c.slot.goOnAir(p); err != nil {
+		return errors.New(refusedKey(err, c.log))
+	}
+	c.place.Leave() // nobody throws it out from now on
 	c.publisher = p
 	c.log = c.log.With("stream", p.StreamID())
 	c.feed = newFeed(p, bounded(c.log))
@@ -167,6 +171,8 @@ func (c *rtmpConnection) end(ctx context.Context, err error) {
 		c.feed.end(ctx, c.log, err, errors.Is(err, rtmp.ErrEnded), stopping)
 	case stopping:
 		c.log.Info("connection closed: shutting down")
+	case errors.Is(err, net.ErrClosed):
+		c.log.Debug("connection closed for another one")
 	case refused:
 		c.slot.fail()
 		c.server.unauthenticated.report(c.log, slog.LevelWarn, "publisher refused", refusal.Reason)

@@ -131,11 +131,11 @@ func TestTimes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hub, log := newTestHub(), &logBook{}
-				s := newServer(RTMP{Log: log.logger(), publish: hub.publish})
+				s := newServer(RTMP{Log: log.logger(), publish: hub.publish, Admission: NewAdmission(nil, log.logger())})
 				theirs, ours := net.Pipe()
-				slot, ok := s.admit(ours.RemoteAddr())
-				if !ok {
-					t.Fatal("no seat")
+				slot, err := s.Admission.admit(addressOf(ours.RemoteAddr()))
+				if err != nil {
+					t.Fatal(err)
 				}
 				var encoding sync.WaitGroup
 				encoding.Go(func() { tt.encode(t, theirs) })
@@ -149,8 +149,8 @@ func TestTimes(t *testing.T) {
 				for _, p := range hub.publishers {
 					got += p.closed
 				}
-				if got != tt.closed || s.open != 0 || len(s.waiting) != 0 {
-					t.Errorf("publisher ended %q, want %q; %d seats taken, %d waiting", got, tt.closed, s.open, len(s.waiting))
+				if n := s.Admission.Stats().Connections; got != tt.closed || n != 0 {
+					t.Errorf("publisher ended %q, want %q; %d connections are counted", got, tt.closed, n)
 				}
 				if t.Failed() {
 					t.Logf("log:\n%s", log)
@@ -267,7 +267,7 @@ func isOpen(conn net.Conn) bool {
 
 func TestIdleConnections(t *testing.T) {
 	hub := newTestHub()
-	address, _ := start(t, RTMP{maxWaiting: 200}, hub)
+	address, _ := start(t, RTMP{}, hub)
 	idle(t, address, 100)
 	cmd, errs := publish(t, "", clip(t, "flv"), "rtmp://"+address+"/live/"+goodKey)
 	if err := cmd.Wait(); err != nil {
@@ -278,28 +278,104 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
+// Connections without a stream key make room for new ones. An encoder on air is never closed for
+// others.
 func TestTooManyConnections(t *testing.T) {
-	t.Run("without a key", func(t *testing.T) {
-		hub := newTestHub()
-		address, log := start(t, RTMP{maxWaiting: 3}, hub)
-		all := idle(t, address, 4)
-		if isOpen(all[3]) {
-			t.Error("the fourth connection was let in")
+	hub := newTestHub()
+	admission, b := newAdmission(t, 6)
+	address, log := start(t, RTMP{Listener: b.Ingest(listen(t)), Admission: admission}, hub)
+	onAir := hello(t, idle(t, address, 1)[0])
+	onAir.publish(goodKey)
+	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
+	for b.Stats().Waiting != 0 {
+		time.Sleep(time.Millisecond)
+	}
+	all := idle(t, address, 4)
+	if isOpen(all[0]) || !isOpen(all[3]) {
+		t.Error("the fourth connection did not take the place of the first")
+	}
+	// 34 addresses fill all places, and connect again as soon as they are closed.
+	var attack sync.WaitGroup
+	attacking, stop := context.WithCancel(t.Context())
+	for i := range 34 {
+		attack.Go(func() {
+			for attacking.Err() == nil {
+				conn, err := dialFrom(attacking, address, byte(2+i))
+				if err != nil {
+					continue
+				}
+				left := context.AfterFunc(attacking, func() { _ = conn.Close() })
+				_, _ = conn.Write([]byte{3})
+				_, _ = conn.Read(make([]byte, 1))
+				left()
+				_ = conn.Close()
+			}
+		})
+	}
+	defer attack.Wait()
+	defer stop()
+	for b.Stats().Waiting != 6 {
+		time.Sleep(time.Millisecond)
+	}
+	onAir.audioConfig()
+	onAir.audioFrame()
+	hub.wait(t, "audio of the encoder on air", func() bool { return hub.count() == 1 })
+	stop()
+	log.wait(t, "closed for another one")
+	if n := admission.Stats().TurnedAway; n != 0 {
+		t.Errorf("%d addresses were turned away for invalid keys", n)
+	}
+}
+
+// An encoder alone at its address keeps its place, however many come from other addresses.
+func TestCrowdOfAddresses(t *testing.T) {
+	admission, b := newAdmission(t, 6)
+	hub := newTestHub()
+	address, _ := start(t, RTMP{Listener: b.Ingest(listen(t)), Admission: admission}, hub)
+	encoder := idle(t, address, 1)[0]
+	for i := range 60 {
+		conn, err := dialFrom(t.Context(), address, byte(2+i%2))
+		if err != nil {
+			t.Fatal(err)
 		}
-		// One that shows a good key waits no more.
-		hello(t, all[0]).publish(goodKey)
-		hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
-		if next := idle(t, address, 2); !isOpen(next[0]) || isOpen(next[1]) {
-			t.Error("there is room for one more")
-		}
-		log.wait(t, "some were turned away")
+		defer conn.Close()
+	}
+	for b.Stats().ThrownOut < 55 {
+		time.Sleep(time.Millisecond)
+	}
+	hello(t, encoder).publish(goodKey)
+	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
+}
+
+// dialFrom connects from an address of this machine, whose last byte is given.
+func dialFrom(ctx context.Context, address string, from byte) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+// Encoders with a good key are refused when there are no open files left for their streams.
+func TestNoFiles(t *testing.T) {
+	hub := newTestHub()
+	admission, b := newAdmission(t, 6)
+	address, log := start(t, RTMP{Listener: b.Ingest(listen(t)), Admission: admission}, hub)
+	first := hello(t, idle(t, address, 1)[0])
+	first.publish(goodKey)
+	hub.wait(t, "a publisher", func() bool { return len(hub.publishers) == 1 })
+	second := hello(t, idle(t, address, 1)[0])
+	second.publish(goodKey)
+	log.wait(t, "publisher refused", "open files")
+	for want := (Stats{Connections: 1, TurnedAway: 1}); admission.Stats() != want; {
+		time.Sleep(time.Millisecond) // until the second has ended
+	}
+	_ = first.Close()
+	hub.wait(t, "the end of both", func() bool {
+		return len(hub.publishers) == 2 && hub.publishers[0].closed != "" && hub.publishers[1].closed != ""
 	})
-	t.Run("in all", func(t *testing.T) {
-		address, _ := start(t, RTMP{maxOpen: 2}, newTestHub())
-		if all := idle(t, address, 3); !isOpen(all[0]) || !isOpen(all[1]) || isOpen(all[2]) {
-			t.Error("there is room for two")
-		}
-	})
+	for b.Stats().StreamFiles != 0 {
+		time.Sleep(time.Millisecond)
+	}
+	hello(t, idle(t, address, 1)[0]).publish(goodKey)
+	hub.wait(t, "another publisher", func() bool { return len(hub.publishers) == 3 && hub.publishers[2].closed == "" })
 }
 
 // An encoder that announces its tracks need not wait.
@@ -317,13 +393,16 @@ func TestMetadata(t *testing.T) {
 // A defect of ours that an encoder finds is between the two.
 func TestPanic(t *testing.T) {
 	hub, log := newTestHub(), &logBook{}
-	r := RTMP{Log: log.logger(), publish: func(ctx context.Context, key string, from live.Source) (publisher, error) {
+	r := RTMP{Log: log.logger(), Admission: NewAdmission(nil, log.logger()), publish: func(ctx context.Context, key string, from live.Source) (publisher, error) {
 		p, err := hub.publish(ctx, key, from)
 		return defective{p}, err
 	}}
 	s := newServer(r)
 	theirs, ours := net.Pipe()
-	slot, _ := s.admit(ours.RemoteAddr())
+	slot, err := s.Admission.admit(addressOf(ours.RemoteAddr()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var encoding sync.WaitGroup
 	encoding.Go(func() {
 		c := hello(t, theirs)
@@ -334,8 +413,8 @@ func TestPanic(t *testing.T) {
 	})
 	s.serve(t.Context(), ours, slot)
 	encoding.Wait()
-	if p := hub.only(t); p.closed != "lost" || s.open != 0 {
-		t.Errorf("ended %s, %d connections, want lost, none", p.closed, s.open)
+	if p, n := hub.only(t), s.Admission.Stats().Connections; p.closed != "lost" || n != 0 {
+		t.Errorf("ended %s, %d connections, want lost, none", p.closed, n)
 	}
 	log.wait(t, "connection ended by a defect")
 }
@@ -348,7 +427,7 @@ func (defective) Write(live.Frame) error { panic("a defect") }
 // When the server stops, connections end as lost: encoders will connect again.
 func TestRunWaits(t *testing.T) {
 	hub, log := newTestHub(), &logBook{}
-	r := RTMP{Listener: listen(t), Log: log.logger(), publish: hub.publish}
+	r := RTMP{Listener: listen(t), Log: log.logger(), publish: hub.publish, Admission: NewAdmission(nil, log.logger())}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"weir/internal/budget"
 	"weir/internal/weir"
 )
 
@@ -54,90 +54,103 @@ func (s *unauthenticatedLog) report(log *slog.Logger, level slog.Level, message,
 	log.Log(context.Background(), level, message, "reason", reason)
 }
 
-// slots limits the connections of a server.
-type slots struct {
-	log             *slog.Logger
-	maxOpen         int
-	maxWaiting      int // from one address, without a valid stream key
-	counters        *Counters
-	unauthenticated *unauthenticatedLog
+// Admission admits the encoders of all listeners that share it: it limits invalid stream keys per
+// address. The budget limits the connections.
+type Admission struct {
+	budget  *budget.Budget // nil = no limits
+	log     *slog.Logger
+	failing weir.Buckets[netip.Prefix]
 
-	mu         sync.Mutex
-	open       int
-	waiting    map[netip.Prefix]int // connections without a valid stream key
-	failing    weir.Buckets[netip.Prefix]
-	turnedAway int // since the last log line
-	logged     time.Time
+	open, turnedAway atomic.Int64
+
+	mu       sync.Mutex
+	reported int64 // turned away up to the last log line
+	logged   time.Time
 }
 
-// newSlots returns the slots of a server; 0 = the default of a limit. counters may be nil.
-func newSlots(maxOpen, maxWaiting int, counters *Counters, log *slog.Logger) *slots {
-	return &slots{
-		log: log, maxOpen: cmp.Or(maxOpen, 1000), maxWaiting: cmp.Or(maxWaiting, 32), counters: cmp.Or(counters, &Counters{}),
-		unauthenticated: newUnauthenticatedLog(), waiting: map[netip.Prefix]int{},
+// NewAdmission returns an admission. b may be nil: there are no limits of connections then.
+func NewAdmission(b *budget.Budget, log *slog.Logger) *Admission {
+	return &Admission{
+		budget: b, log: log,
 		failing: weir.Buckets[netip.Prefix]{AtOnce: maxFailuresAtOnce, PerSecond: failuresPerSecond, Max: maxFailing},
 	}
 }
 
-// slot is the slot of one connection.
-type slot struct {
-	slots   *slots
-	from    netip.Prefix
-	waiting bool
+// Stats are the current numbers of an Admission.
+type Stats struct {
+	Connections int64 // that are open
+	TurnedAway  int64 // because of invalid stream keys, or because there were too many streams
 }
 
-// admit gives a connection a slot, if there is one.
-func (s *slots) admit(remote net.Addr) (*slot, bool) {
-	from := network(remote)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open >= s.maxOpen || s.waiting[from] >= s.maxWaiting || !s.failing.Allows(from, time.Now()) {
-		s.turnedAway++
-		s.counters.turnedAway.Add(1)
-		if now := time.Now(); now.Sub(s.logged) > logEvery {
-			s.log.Warn("too many connections; some were turned away", "count", s.turnedAway, "open", s.open,
-				"waiting", s.waiting[from], "remote", remote.String())
-			s.turnedAway, s.logged = 0, now
-		}
-		return nil, false
+// Stats returns the current numbers.
+func (a *Admission) Stats() Stats { return Stats{a.open.Load(), a.turnedAway.Load()} }
+
+// CheckKeys returns an error if an address has shown too many invalid stream keys lately.
+func (a *Admission) CheckKeys(from netip.Addr) error {
+	if a.failing.Allows(weir.Network(from), time.Now()) {
+		return nil
 	}
-	s.open++
-	s.counters.open.Add(1)
-	s.waiting[from]++
-	return &slot{s, from, true}, true
+	return weir.TooMany(time.Second, "too many wrong stream keys from this address; wait a few seconds")
+}
+
+// slot is what an admission knows of one connection.
+type slot struct {
+	admission *Admission
+	from      netip.Addr
+	release   func() // of the files of its stream; nil = it is not on air
+}
+
+// admit admits a connection, which has not shown its stream key yet, unless its address has shown
+// too many invalid ones.
+func (a *Admission) admit(from netip.Addr) (*slot, error) {
+	if err := a.CheckKeys(from); err != nil {
+		a.turnAway(from, err)
+		return nil, err
+	}
+	a.open.Add(1)
+	return &slot{admission: a, from: from}, nil
+}
+
+func (a *Admission) turnAway(from netip.Addr, why error) {
+	count := a.turnedAway.Add(1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now := time.Now(); now.Sub(a.logged) > logEvery {
+		a.log.Warn("some encoders were turned away", "count", count-a.reported, "open", a.open.Load(), "remote", from.String(), "reason", why.Error())
+		a.reported, a.logged = count, now
+	}
 }
 
 // fail notes that the connection had no valid stream key: that costs a database query and a log line.
-func (t *slot) fail() { t.slots.failing.Take(t.from, time.Now()) }
+func (t *slot) fail() { t.admission.failing.Take(weir.Network(t.from), time.Now()) }
 
-// settle notes that the connection has a valid stream key.
-func (t *slot) settle() {
-	t.slots.mu.Lock()
-	defer t.slots.mu.Unlock()
-	if !t.waiting {
-		return
+// goOnAir takes the open files of the stream of a publisher. If there are none, it closes the publisher.
+func (t *slot) goOnAir(p publisher) error {
+	release, err := t.admission.budget.Stream(p.Files())
+	if err != nil {
+		p.Close(false)
+		t.admission.turnAway(t.from, err)
+		return err
 	}
-	t.waiting = false
-	if t.slots.waiting[t.from]--; t.slots.waiting[t.from] == 0 {
-		delete(t.slots.waiting, t.from)
-	}
+	t.release = release
+	return nil
 }
 
+// free notes that the connection has ended.
 func (t *slot) free() {
-	t.settle()
-	t.slots.mu.Lock()
-	defer t.slots.mu.Unlock()
-	t.slots.open--
-	t.slots.counters.open.Add(-1)
+	if t.release != nil {
+		t.release()
+	}
+	t.admission.open.Add(-1)
 }
 
-// network returns weir.Network of an address.
-func network(a net.Addr) netip.Prefix {
+// addressOf returns the IP address of a client.
+func addressOf(a net.Addr) netip.Addr {
 	with, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
-		return netip.Prefix{}
+		return netip.Addr{}
 	}
-	return weir.Network(with.AddrPort().Addr())
+	return with.AddrPort().Addr()
 }
 
 // The maximum number of log lines about the media of one connection: per second, and at once.
@@ -171,15 +184,3 @@ func (h boundedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h boundedHandler) WithGroup(name string) slog.Handler {
 	return boundedHandler{h.Handler.WithGroup(name), h.lines}
 }
-
-// Counters count the connections of all listeners that share them.
-type Counters struct{ open, turnedAway atomic.Int64 }
-
-// Stats are the current values of Counters.
-type Stats struct {
-	Connections int64 // that are open
-	TurnedAway  int64 // because there were too many
-}
-
-// Stats returns the current values.
-func (c *Counters) Stats() Stats { return Stats{c.open.Load(), c.turnedAway.Load()} }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,15 +35,16 @@ func TestUnauthenticatedLogLimit(t *testing.T) {
 // An address with many failures is blocked for a while, others are not.
 func TestFailuresOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(10, 10, nil, slog.New(slog.DiscardHandler))
-		attacker, other := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2), Port: 1}
-		try := func(from net.Addr) bool {
-			slot, ok := s.admit(from)
-			if ok {
-				slot.fail()
-				slot.free()
+		a := NewAdmission(nil, slog.New(slog.DiscardHandler))
+		attacker, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+		try := func(from netip.Addr) bool {
+			slot, err := a.admit(from)
+			if err != nil {
+				return false
 			}
-			return ok
+			slot.fail()
+			slot.free()
+			return true
 		}
 		tries := 0
 		for try(attacker) && tries < 1000 {
@@ -53,6 +55,9 @@ func TestFailuresOfAnAddress(t *testing.T) {
 		}
 		if !try(other) {
 			t.Error("another address is not heard either")
+		}
+		if got, want := a.Stats(), (Stats{TurnedAway: 1}); got != want {
+			t.Errorf("stats %+v, want %+v", got, want)
 		}
 		time.Sleep(time.Second) // of the bubble's clock
 		if !try(attacker) {

@@ -25,12 +25,11 @@ type SRT struct {
 
 	// Passphrase is what encoders must encrypt with; empty = they must not encrypt.
 	Passphrase weir.Secret
-	Counters   *Counters // may be nil
+	Admission  *Admission
 
-	// For tests; zero values = the defaults.
-	maxOpen, maxWaiting int
-	publish             publishFunc
-	listening           func(net.Addr) // gets the address that is listened on
+	// For tests.
+	publish   publishFunc    // nil = that of Hub
+	listening func(net.Addr) // gets the address that is listened on
 }
 
 // srtAnswerTime is the maximum time to check a stream key: callers give up after three seconds.
@@ -44,7 +43,7 @@ func (r SRT) Run(ctx context.Context) error {
 	if r.publish == nil {
 		r.publish = publishTo(r.Hub)
 	}
-	s := &srtServer{SRT: r, slots: newSlots(r.maxOpen, r.maxWaiting, r.Counters, r.Log)}
+	s := &srtServer{SRT: r, unauthenticated: newUnauthenticatedLog()}
 	listener, err := srt.Listen(r.Addr, r.Passphrase)
 	if err != nil {
 		return err
@@ -66,8 +65,8 @@ func (r SRT) Run(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		slot, ok := s.admit(request.RemoteAddr())
-		if !ok {
+		slot, err := s.Admission.admit(addressOf(request.RemoteAddr()))
+		if err != nil {
 			request.Reject(srt.ErrOverload)
 			continue
 		}
@@ -78,8 +77,8 @@ func (r SRT) Run(ctx context.Context) error {
 // srtServer is a running SRT.
 type srtServer struct {
 	SRT
-	*slots
-	connections sync.WaitGroup
+	unauthenticated *unauthenticatedLog
+	connections     sync.WaitGroup
 }
 
 func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
@@ -96,14 +95,19 @@ func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 		refuse(err, err.Error())
 		return
 	}
-	asking, cancel := context.WithTimeout(ctx, srtAnswerTime)
-	defer cancel()
-	publisher, err := s.publish(asking, key, from)
+	publisher, err := s.check(ctx, request, key, from)
+	if errors.Is(err, srt.ErrOverload) {
+		request.Reject(err)
+		return
+	}
 	if err != nil {
 		refuse(err, refusedKey(err, log))
 		return
 	}
-	t.settle()
+	if err := t.goOnAir(publisher); err != nil {
+		request.Reject(err)
+		return
+	}
 	c := newSRTConnection(publisher, log.With("stream", publisher.StreamID()))
 	conn, err := request.Accept()
 	if err != nil {
@@ -120,6 +124,25 @@ func (s *srtServer) serve(ctx context.Context, request *srt.Request, t *slot) {
 	}()
 	c.log.Info("publisher connected", "protocol", from.Protocol)
 	c.run(ctx, conn)
+}
+
+// check checks the stream key of a caller, which has a place of the budget meanwhile. The error is
+// srt.ErrOverload if it has none, or lost it to another caller.
+func (s *srtServer) check(ctx context.Context, request *srt.Request, key string, from live.Source) (publisher, error) {
+	asking, cancel := context.WithTimeout(ctx, srtAnswerTime)
+	defer cancel()
+	asking, lose := context.WithCancelCause(asking)
+	defer lose(nil)
+	place, err := s.Admission.budget.Wait(request.RemoteAddr(), func() { lose(srt.ErrOverload) })
+	if err != nil {
+		return nil, srt.ErrOverload
+	}
+	defer place.Leave()
+	p, err := s.publish(asking, key, from)
+	if err != nil && errors.Is(context.Cause(asking), srt.ErrOverload) {
+		return nil, srt.ErrOverload
+	}
+	return p, err
 }
 
 // srtConn is what a connection needs of an srt.Conn.

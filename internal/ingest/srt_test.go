@@ -30,6 +30,9 @@ func startSRT(t *testing.T, r SRT, hub *testHub) (address string, log *logBook) 
 	log = &logBook{}
 	at := make(chan net.Addr, 1)
 	r.Addr, r.Log, r.publish = "127.0.0.1:0", log.logger(), hub.publish
+	if r.Admission == nil {
+		r.Admission = NewAdmission(nil, r.Log)
+	}
 	r.listening = func(a net.Addr) { at <- a }
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
@@ -280,25 +283,62 @@ func TestSRTAddressInUse(t *testing.T) {
 	}
 }
 
-// No more connections are let in than there may be.
+// No more streams are let in than there are open files for.
 func TestSRTLimits(t *testing.T) {
 	t.Parallel()
 	hub := newTestHub()
-	address, log := startSRT(t, SRT{maxOpen: 1}, hub)
+	admission, b := newAdmission(t, 2)
+	address, _ := startSRT(t, SRT{Admission: admission}, hub)
 	first, _ := callSRT(t, "-re -stream_loop -1", clip(t, "flv"), address, "streamid="+goodKey)
 	hub.wait(t, "media", func() bool { return hub.count() > 0 })
 	second, errs := callSRT(t, "-re", clip(t, "flv"), address, "streamid="+goodKey)
 	if err := second.Wait(); err == nil || !strings.Contains(errs.String(), "REJECT reported") {
 		t.Errorf("ffmpeg ended with %v, want that it was rejected:\n%s", err, errs)
 	}
-	log.wait(t, "too many connections")
+	if got := admission.Stats(); got.TurnedAway != 1 {
+		t.Errorf("stats %+v, want that one was turned away", got)
+	}
+	if got := b.Stats(); got.Waiting != 0 || got.StreamFiles != filesOfStream {
+		t.Errorf("budget %+v, want one stream and nobody who waits", got)
+	}
 	if err := first.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if p := hub.only(t); p.closed != "clean" {
+	hub.wait(t, "the end of the first", func() bool { return hub.publishers[0].closed != "" })
+	hub.mu.Lock()
+	if p := hub.publishers[0]; p.closed != "clean" {
 		t.Errorf("the first ended %s", p.closed)
 	}
+	hub.mu.Unlock()
 	_ = first.Wait()
+}
+
+// A caller whose stream key is being checked makes room for others.
+func TestSRTWaiting(t *testing.T) {
+	t.Parallel()
+	admission, b := newAdmission(t, 2) // one of an address
+	hub := newTestHub()
+	address, _ := startSRT(t, SRT{Admission: admission}, hub)
+	asked := make(chan struct{})
+	place, err := b.Wait(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, func() { close(asked) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, errs := callSRT(t, "-re", clip(t, "flv"), address, "streamid="+goodKey)
+	<-asked // its place is needed
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, errs)
+	}
+	place.Leave()
+	// A busy one does not.
+	if place, err = b.Wait(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	place.Busy()
+	cmd, errs = callSRT(t, "-re", clip(t, "flv"), address, "streamid="+goodKey)
+	if err := cmd.Wait(); err == nil || !strings.Contains(errs.String(), "REJECT reported") {
+		t.Errorf("ffmpeg ended with %v, want that it was rejected:\n%s", err, errs)
+	}
 }
 
 // lossySRT is a connection that loses every 16th packet, and ends cleanly.

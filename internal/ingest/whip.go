@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/budget"
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/live"
@@ -26,7 +26,7 @@ type WHIP struct {
 	Hub            *live.Hub
 	TrustedProxies []netip.Prefix
 	Log            *slog.Logger
-	Counters       *Counters // may be nil
+	Admission      *Admission
 	// Observe is called after every request, for metrics; may be nil.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 
@@ -42,7 +42,6 @@ var (
 
 // Endpoint returns the handler. Its Close ends the sessions.
 func (w WHIP) Endpoint() *rtc.Endpoint {
-	w.Counters = cmp.Or(w.Counters, &Counters{})
 	w.unauthenticated = newUnauthenticatedLog()
 	if w.publish == nil {
 		w.publish = publishTo(w.Hub)
@@ -54,34 +53,53 @@ func (w WHIP) Endpoint() *rtc.Endpoint {
 func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
 	addr := weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), w.TrustedProxies)
 	remote := addr.String()
-	asking, cancel := context.WithTimeout(r.Context(), handshakeTime)
-	defer cancel()
-	p, err := w.publish(asking, key, live.Source{Protocol: "whip", Remote: remote})
-	if weir.KindOf(err) == weir.NotFound {
-		err = weir.Errorf(weir.NotFound, "no stream has this stream key")
-	}
+	slot, err := w.Admission.admit(addr)
 	if err != nil {
-		return nil, w.refuse(err, w.Log.With("remote", remote))
+		return nil, err
 	}
-	receiver, err := w.RTC.Accept(r.Context(), addr, offer)
+	p, receiver, err := w.accept(r, addr, slot, key, offer)
 	if err != nil {
-		p.Close(false)
-		if weir.KindOf(err) == weir.Busy {
-			w.Counters.turnedAway.Add(1)
-		}
-		return nil, w.refuse(err, w.Log.With("remote", remote, "stream", p.StreamID()))
+		slot.free()
+		return nil, err
 	}
-	w.Counters.open.Add(1)
 	// The session outlives the request.
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	s := &whipSession{
-		Receiver: receiver, publisher: p, end: end, over: make(chan struct{}), counters: w.Counters,
+		Receiver: receiver, publisher: p, end: end, over: make(chan struct{}), slot: slot,
 		log: w.Log.With("remote", remote, "stream", p.StreamID()),
 	}
 	s.feed = newFeed(p, bounded(s.log))
 	s.feed.announce(receiver.Sends())
 	go s.run(ctx)
 	return s, nil
+}
+
+// accept checks the stream key and answers the offer.
+func (w WHIP) accept(r *http.Request, addr netip.Addr, t *slot, key, offer string) (publisher, *rtc.Receiver, error) {
+	log := w.Log.With("remote", addr.String())
+	asking, cancel := context.WithTimeout(r.Context(), handshakeTime)
+	defer cancel()
+	p, err := w.publish(asking, key, live.Source{Protocol: "whip", Remote: addr.String()})
+	if err != nil {
+		if weir.KindOf(err) == weir.NotFound {
+			err = weir.Errorf(weir.NotFound, "no stream has this stream key")
+		}
+		if !weir.Retriable(err) {
+			t.fail()
+		}
+		return nil, nil, w.refuse(err, log)
+	}
+	budget.Authenticated(r.Context())
+	log = log.With("stream", p.StreamID())
+	if err := t.goOnAir(p); err != nil {
+		return nil, nil, err
+	}
+	receiver, err := w.RTC.Accept(r.Context(), offer)
+	if err != nil {
+		p.Close(false)
+		return nil, nil, w.refuse(err, log)
+	}
+	return p, receiver, nil
 }
 
 // refuse logs why an encoder is refused. The endpoint logs internal errors.
@@ -99,7 +117,7 @@ type whipSession struct {
 	feed      *feed
 	heard     bool // audio was received
 	log       *slog.Logger
-	counters  *Counters
+	slot      *slot
 	end       context.CancelCauseFunc
 	over      chan struct{}
 }
@@ -127,7 +145,7 @@ func (s *whipSession) run(ctx context.Context) {
 	watch.Wait()
 	s.feed.end(context.WithoutCancel(ctx), s.log, err, errors.Is(err, rtc.ErrLeft), errors.Is(err, rtc.ErrShutdown))
 	s.Close()
-	s.counters.open.Add(-1)
+	s.slot.free()
 }
 
 // take adds the frames of the encoder to the feed and returns why there are no more.

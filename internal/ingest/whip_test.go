@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // startWHIP lets peers publish to a hub, and returns the address for the good key.
-func startWHIP(t *testing.T, hub *testHub) (url string, counters *Counters, endpoint *rtc.Endpoint) {
+func startWHIP(t *testing.T, hub *testHub) (url string, admission *Admission, endpoint *rtc.Endpoint) {
 	t.Helper()
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -26,8 +27,8 @@ func startWHIP(t *testing.T, hub *testHub) (url string, counters *Counters, endp
 	if err != nil {
 		t.Fatal(err)
 	}
-	counters = &Counters{}
-	endpoint = WHIP{RTC: server, Log: log, Counters: counters, publish: hub.publish}.Endpoint()
+	admission = NewAdmission(nil, log)
+	endpoint = WHIP{RTC: server, Log: log, Admission: admission, publish: hub.publish}.Endpoint()
 	web := httptest.NewServer(endpoint)
 	t.Cleanup(func() {
 		web.Close()
@@ -37,7 +38,7 @@ func startWHIP(t *testing.T, hub *testHub) (url string, counters *Counters, endp
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return web.URL + rtc.EndpointPath + goodKey, counters, endpoint
+	return web.URL + rtc.EndpointPath + goodKey, admission, endpoint
 }
 
 // A peer publishes H.264 and Opus until it says goodbye, in one of the ways that there are.
@@ -55,13 +56,13 @@ func TestWHIP(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			hub := newTestHub()
-			url, counters, endpoint := startWHIP(t, hub)
+			url, admission, endpoint := startWHIP(t, hub)
 			p := rtctest.New(t)
 			p.Post(url, p.OfferToSend())
 			p.Connected()
 			p.Play(film)
 			hub.wait(t, "media", func() bool { return hub.count() > 100 })
-			if n := counters.Stats().Connections; n != 1 {
+			if n := admission.Stats().Connections; n != 1 {
 				t.Errorf("%d connections are counted, want 1", n)
 			}
 			if answer := rtctest.Request(t, http.MethodPatch, p.Location, "application/trickle-ice-sdpfrag", "a=end-of-candidates\r\n"); answer.StatusCode != http.StatusNoContent {
@@ -80,7 +81,7 @@ func TestWHIP(t *testing.T) {
 				t.Errorf("the publisher ended %s, want %s", got.closed, tt.closed)
 			}
 			endpoint.Close()
-			if n := counters.Stats().Connections; n != 0 {
+			if n := admission.Stats().Connections; n != 0 {
 				t.Errorf("%d connections are counted at the end", n)
 			}
 		})
@@ -161,6 +162,28 @@ func TestWHIPRefused(t *testing.T) {
 		if p.closed == "" {
 			t.Error("a publisher is left")
 		}
+	}
+}
+
+// An address with many wrong stream keys must wait; a valid key does not help it.
+func TestWHIPGuesses(t *testing.T) {
+	hub := newTestHub()
+	url, admission, _ := startWHIP(t, hub)
+	const sdp = "application/sdp"
+	wrong, good := strings.Replace(url, goodKey, "aaaa-bbbb-cccc-dddd", 1), rtctest.New(t).OfferToSend()
+	answer := rtctest.Request(t, http.MethodPost, wrong, sdp, good)
+	for tries := 1; answer.StatusCode == http.StatusNotFound && tries < 10*maxFailuresAtOnce; tries++ {
+		answer = rtctest.Request(t, http.MethodPost, wrong, sdp, good)
+	}
+	if answer.StatusCode != http.StatusTooManyRequests || answer.Header.Get("Retry-After") == "" || !strings.Contains(answer.Text, "wrong stream keys") {
+		t.Errorf("after many wrong keys: %d %s", answer.StatusCode, answer.Text)
+	}
+	admission.failing.PerSecond = 0 // so that the next request is not late enough
+	if answer := rtctest.Request(t, http.MethodPost, url, sdp, good); answer.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("the right key after many wrong ones: %d %s", answer.StatusCode, answer.Text)
+	}
+	if admission.CheckKeys(netip.MustParseAddr("192.0.2.1")) != nil {
+		t.Error("another address must wait too")
 	}
 }
 

@@ -38,6 +38,27 @@ const (
 	maxArriving       = 10_000 // streams for which that is counted
 )
 
+// The open files of one stream at most.
+const (
+	// The connection of the encoder, a segment of video and one of audio, a journal, and the pipes of one
+	// audio encoder.
+	streamFiles = 8
+	// The pipes of ffmpeg that makes renditions, beside those of the renditions.
+	ladderFiles = 6
+	// A pipe and a segment, and the other end of the pipe while ffmpeg starts.
+	renditionFiles = 3
+)
+
+// Files returns how many open files the stream of the publisher takes at most, with its connection and those
+// to its multistream targets.
+func (p *Publisher) Files() int {
+	files := streamFiles + len(p.stream.Multistream.Targets)
+	if n := len(p.stream.Profiles); n > 0 {
+		files += ladderFiles + n*renditionFiles
+	}
+	return files
+}
+
 // allowance limits what a stream sends.
 type allowance struct {
 	bits, frames, changes *rate.Limiter

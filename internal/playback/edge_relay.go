@@ -30,7 +30,7 @@ func isMoved(err error) bool { return errors.Is(err, live.ErrHandedOver) }
 //
 // The origin node admits and counts the viewer. An encoder continues a session on the node that has
 // it open; if that node does not answer, on this one.
-func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, id string) (string, error)) http.Handler {
+func (s *Server) Relay(here http.Handler, playbackID func(r *http.Request, id string) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, session, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.EndpointPath), "/")
 		c, elsewhere := s.originOfOffer(r, strings.TrimPrefix(id, "video+"), session, playbackID)
@@ -52,12 +52,12 @@ func (s *Server) Relay(here http.Handler, playbackID func(ctx context.Context, i
 }
 
 // originOfOffer returns the other node that a request is for, if there is one.
-func (s *Server) originOfOffer(r *http.Request, id, session string, playbackID func(context.Context, string) (string, error)) (store.OriginNode, bool) {
+func (s *Server) originOfOffer(r *http.Request, id, session string, playbackID func(*http.Request, string) (string, error)) (store.OriginNode, bool) {
 	begins := session == "" && r.Method == http.MethodPost
 	if !begins && (session == "" || r.Method == http.MethodOptions) {
 		return store.OriginNode{}, false
 	}
-	id, err := playbackID(r.Context(), id)
+	id, err := playbackID(r, id)
 	if err != nil {
 		return store.OriginNode{}, false // here answers with the error
 	}

@@ -2,7 +2,6 @@ package playback
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -91,7 +90,7 @@ func newNode(t *testing.T, url, id string, storage blob.Store, asked *counts) *f
 	mux := http.NewServeMux()
 	mux.Handle("/hls/", h.server)
 	signalling := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.server.WHEP().ServeHTTP(w, r) })
-	byName := func(_ context.Context, id string) (string, error) { return id, nil }
+	byName := func(_ *http.Request, id string) (string, error) { return id, nil }
 	mux.Handle(rtc.EndpointPath, h.server.Relay(signalling, byName))
 	node := h.server.Node(signalling)
 	mux.Handle(NodePath, peers.Only(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

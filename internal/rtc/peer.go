@@ -11,6 +11,7 @@ import (
 
 	"github.com/pion/webrtc/v4"
 
+	"weir/internal/budget"
 	"weir/internal/weir"
 )
 
@@ -21,17 +22,17 @@ var (
 	errLost     = errors.New("the connection was lost")
 	errNever    = errors.New("the peer did not connect after the answer")
 	errEnded    = errors.New("the session was ended")
+	errCrowded  = errors.New("the peer was not connected yet when another one needed its place")
 )
 
 // peer is one connection.
 type peer struct {
 	server *Server
 	pc     *webrtc.PeerConnection
-	from   netip.Prefix // network that sent the offer
+	place  *budget.Place // of a viewer; nil = it publishes
 	offer  offer
 	answer string
 
-	waiting   bool // not connected yet; guarded by the server
 	connected chan struct{}
 	connect   sync.Once
 	done      chan struct{}
@@ -42,27 +43,33 @@ type peer struct {
 	working   sync.WaitGroup
 }
 
-// newPeer makes a connection for an offer. It has no answer yet.
-func (s *Server) newPeer(from netip.Addr, sdp, wrongDirection string) (*peer, error) {
+// newPeer makes a connection for an offer. It has no answer yet. A viewer needs a place.
+func (s *Server) newPeer(from netip.Addr, sdp, wrongDirection string, viewer bool) (_ *peer, err error) {
 	o, err := readOffer(sdp, wrongDirection)
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{server: s, from: weir.Network(from), offer: o, connected: make(chan struct{}), done: make(chan struct{})}
-	if err := s.checkLimits(p.from); err != nil { // before memory is allocated
+	p := &peer{server: s, offer: o, connected: make(chan struct{}), done: make(chan struct{})}
+	if viewer { // before memory is allocated
+		if err := s.enter(p, from); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err != nil {
+				p.place.Leave()
+			}
+		}()
+	}
+	if p.pc, err = s.api.NewPeerConnection(webrtc.Configuration{}); err != nil {
 		return nil, err
 	}
-	pc, err := s.api.NewPeerConnection(webrtc.Configuration{})
-	if err != nil {
-		return nil, err
-	}
-	p.pc = pc
 	p.timer = time.AfterFunc(connectTime, func() { p.end(errNever) })
-	pc.OnConnectionStateChange(p.changed)
-	pc.OnDataChannel(func(c *webrtc.DataChannel) { _ = c.Close() })
+	p.pc.OnConnectionStateChange(p.changed)
+	p.pc.OnDataChannel(func(c *webrtc.DataChannel) { _ = c.Close() })
+	p.pc.SCTP().Transport().ICETransport().OnSelectedCandidatePairChange(func(pair *webrtc.ICECandidatePair) { s.tcp.uses(p, pair.Remote) })
 	if err := s.add(p); err != nil {
 		p.timer.Stop()
-		return nil, errors.Join(err, pc.GracefulClose())
+		return nil, errors.Join(err, p.pc.GracefulClose())
 	}
 	return p, nil
 }
@@ -72,7 +79,7 @@ func (p *peer) changed(state webrtc.PeerConnectionState) {
 	case webrtc.PeerConnectionStateConnected:
 		p.connect.Do(func() {
 			p.timer.Stop()
-			p.server.settle(p)
+			p.place.Busy()
 			close(p.connected)
 		})
 	case webrtc.PeerConnectionStateFailed:
@@ -178,6 +185,7 @@ func (p *peer) Close() {
 			p.server.log.Debug("a connection was not closed in order", "err", err)
 		}
 		p.working.Wait()
+		p.place.Leave()
 		p.server.remove(p)
 	})
 }

@@ -45,9 +45,9 @@ type Receiver struct {
 	seen map[cmaf.Kind]bool // kinds of tracks that are received
 }
 
-// Accept answers the offer of a peer that sends H.264, Opus, or both; from is its address.
-func (s *Server) Accept(ctx context.Context, from netip.Addr, sdp string) (*Receiver, error) {
-	p, err := s.newPeer(from, sdp, "recvonly")
+// Accept answers the offer of a peer that sends H.264, Opus, or both.
+func (s *Server) Accept(ctx context.Context, sdp string) (*Receiver, error) {
+	p, err := s.newPeer(netip.Addr{}, sdp, "recvonly", false)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pion/ice/v4"
@@ -27,6 +26,7 @@ import (
 	"github.com/pion/interceptor/pkg/report"
 	"github.com/pion/webrtc/v4"
 
+	"weir/internal/budget"
 	"weir/internal/weir"
 )
 
@@ -50,15 +50,19 @@ const (
 
 // Options are the options of a server.
 type Options struct {
-	// UDP and TCP are where peers connect to; the server closes them. TCP may be nil.
+	// UDP and TCP are where peers connect to; the server closes them. TCP may be nil. If it is a listener
+	// of a budget, connections that a peer uses are not thrown out.
 	UDP *net.UDPConn
 	TCP net.Listener
 
 	// Hosts are the addresses in answers; none = those of this machine that the sockets listen on.
 	Hosts []netip.Addr
 
-	MaxPeers   int // including those that are not connected yet; 0 = 500
-	MaxWaiting int // peers of one address that are not connected yet; 0 = 32
+	// MaxViewers is the maximum number of viewers, of which one address has at most half; 0 = 500. One that is
+	// not connected yet makes room for a new one. The caller limits those who publish: it knows their
+	// stream keys.
+	MaxViewers int
+	MaxWaiting int // viewers of one address that are not connected yet; 0 = 16
 
 	Log *slog.Logger
 }
@@ -68,22 +72,22 @@ type Server struct {
 	log        *slog.Logger
 	api        *webrtc.API
 	muxes      []interface{ Close() error }
-	maxPeers   int
-	maxWaiting int // per address
+	tcp        *tcpListener // nil = there is none
+	viewers    *budget.Pool // who is not connected yet is not busy
+	maxViewers int
 
-	mu      sync.Mutex
-	peers   map[*peer]bool
-	waiting map[netip.Prefix]int // peers that are not connected yet
-	closed  bool
-	open    sync.WaitGroup // peers
+	mu     sync.Mutex
+	peers  map[*peer]bool
+	closed bool
+	open   sync.WaitGroup // peers
 }
 
 // New returns a server that listens. It must be closed.
 func New(o Options) (*Server, error) {
-	s := &Server{
-		log: o.Log, maxPeers: cmp.Or(o.MaxPeers, 500), maxWaiting: cmp.Or(o.MaxWaiting, 32),
-		peers: map[*peer]bool{}, waiting: map[netip.Prefix]int{},
-	}
+	s := &Server{log: o.Log, maxViewers: cmp.Or(o.MaxViewers, 500), peers: map[*peer]bool{}}
+	s.viewers = budget.NewPool(budget.Limits{
+		Members: s.maxViewers, PerAddress: max(s.maxViewers/2, 1), Waiting: cmp.Or(o.MaxWaiting, 16),
+	})
 	loggers := loggers{o.Log}
 	// A small buffer would lose bursts of packets, such as key frames. If the kernel allows less
 	// than this, that has to do.
@@ -116,8 +120,9 @@ func New(o Options) (*Server, error) {
 	s.muxes = append(s.muxes, udp)
 	setting.SetICEUDPMux(udp)
 	if o.TCP != nil {
+		s.tcp = &tcpListener{Listener: o.TCP, conns: map[netip.AddrPort]*tcpConn{}}
 		tcp := ice.NewTCPMuxDefault(ice.TCPMuxParams{
-			Listener: &limited{Listener: o.TCP, max: int64(2 * s.maxPeers)}, Logger: loggers.NewLogger("ice"), ReadBufferSize: 64, WriteBufferSize: tcpBuffer,
+			Listener: s.tcp, Logger: loggers.NewLogger("ice"), ReadBufferSize: 64, WriteBufferSize: tcpBuffer,
 			FirstStunBindTimeout: firstPacketTime, AliveDurationForConnFromStun: firstPacketTime,
 		})
 		s.muxes = append(s.muxes, tcp)
@@ -193,26 +198,20 @@ func (s *Server) Peers() int {
 	return len(s.peers)
 }
 
+// Viewers returns the numbers of viewers.
+func (s *Server) Viewers() budget.PoolStats { return s.viewers.Stats() }
+
 func errClosed() error { return weir.Errorf(weir.Busy, "this server is shutting down; connect again") }
 
-// checkLimits returns an error if no more peers from a network are taken.
-func (s *Server) checkLimits(from netip.Prefix) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.checkLimitsLocked(from)
-}
-
-func (s *Server) checkLimitsLocked(from netip.Prefix) error {
+// enter gives a viewer a place, until it leaves.
+func (s *Server) enter(p *peer, from netip.Addr) (err error) {
+	p.place, err = s.viewers.Enter(netip.AddrPortFrom(from, 0), func() { p.end(errCrowded) })
 	switch {
-	case s.closed:
-		return errClosed()
-	case len(s.peers) >= s.maxPeers:
-		e := weir.Errorf(weir.Busy, "%d are connected over WebRTC, which is all that this server takes; try later", s.maxPeers)
+	case errors.Is(err, budget.ErrAddress):
+		return weir.TooMany(connectTime, "too many offers or viewers from this address; connect with the answers that you got, or try later")
+	case err != nil:
+		e := weir.Errorf(weir.Overloaded, "%d viewers are connected over WebRTC, which is all that this server takes; try later, or use HLS", s.maxViewers)
 		e.RetryAfter = 10 * time.Second
-		return e
-	case s.waiting[from] >= s.maxWaiting:
-		e := weir.Errorf(weir.Busy, "%d offers from this address were answered, and nobody connected; try later", s.maxWaiting)
-		e.RetryAfter = connectTime
 		return e
 	}
 	return nil
@@ -221,30 +220,15 @@ func (s *Server) checkLimitsLocked(from netip.Prefix) error {
 func (s *Server) add(p *peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.checkLimitsLocked(p.from); err != nil {
-		return err
+	if s.closed {
+		return errClosed()
 	}
-	s.peers[p], p.waiting = true, true
-	s.waiting[p.from]++
+	s.peers[p] = true
 	s.open.Add(1)
 	return nil
 }
 
-// settle notes that a peer is connected, or has ended: it does not wait any more.
-func (s *Server) settle(p *peer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !p.waiting {
-		return
-	}
-	p.waiting = false
-	if s.waiting[p.from]--; s.waiting[p.from] == 0 {
-		delete(s.waiting, p.from)
-	}
-}
-
 func (s *Server) remove(p *peer) {
-	s.settle(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.peers, p)
@@ -268,35 +252,4 @@ func (s *Server) Close() error {
 		}
 	}
 	return failed
-}
-
-// limited closes connections at once while there are max open ones.
-type limited struct {
-	net.Listener
-	max  int64
-	open atomic.Int64
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.open.Add(1) <= l.max {
-			return &counted{Conn: conn, closed: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
-		}
-		l.open.Add(-1)
-		_ = conn.Close()
-	}
-}
-
-type counted struct {
-	net.Conn
-	closed func()
-}
-
-func (c *counted) Close() error {
-	c.closed()
-	return c.Conn.Close()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"go.uber.org/goleak"
 
+	"weir/internal/budget"
 	"weir/internal/cmaf"
 	"weir/internal/codec"
 	"weir/internal/rtc"
@@ -78,7 +79,7 @@ func TestAccept(t *testing.T) {
 			s := newServer(t)
 			film := rtctest.MakeFilm(t, "2")
 			p := rtctest.New(t, networks...)
-			r, err := s.Accept(t.Context(), here, p.OfferToSend())
+			r, err := s.Accept(t.Context(), p.OfferToSend())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,7 +284,7 @@ func TestOffersRefused(t *testing.T) {
 		"foreign hosts": {strings.Replace(good, "a=mid:", "a=candidate:1 1 udp 1 10.0.0.1 9 typ host\r\na=candidate:rubbish\r\na=mid:", 1), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := s.Accept(t.Context(), here, tt.offer)
+			r, err := s.Accept(t.Context(), tt.offer)
 			if err == nil {
 				r.Close()
 			}
@@ -318,18 +319,14 @@ func without(text, prefix string) string {
 	return kept.String()
 }
 
-// The number of peers is limited, and Close ends all of them.
-func TestMaxPeers(t *testing.T) {
+// Close ends all peers.
+func TestClose(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, func(o *rtc.Options) { o.MaxPeers = 1 })
+	s := newServer(t)
 	p := rtctest.New(t)
-	r, err := s.Accept(t.Context(), here, p.OfferToSend())
+	r, err := s.Accept(t.Context(), p.OfferToSend())
 	if err != nil {
 		t.Fatal(err)
-	}
-	_, err = s.Accept(t.Context(), here, rtctest.New(t).OfferToSend())
-	if weir.KindOf(err) != weir.Busy {
-		t.Errorf("a second peer: %v, want Busy", err)
 	}
 	p.Answered(r.Answer())
 	p.Connected()
@@ -343,30 +340,90 @@ func TestMaxPeers(t *testing.T) {
 	if _, err := r.Next(context.Background()); weir.KindOf(err) != weir.Busy {
 		t.Errorf("the connection ended with %v, want Busy", err)
 	}
-	if _, err := s.Accept(t.Context(), here, rtctest.New(t).OfferToSend()); weir.KindOf(err) != weir.Busy {
+	if _, err := s.Accept(t.Context(), rtctest.New(t).OfferToSend()); weir.KindOf(err) != weir.Busy {
 		t.Errorf("after the end: %v, want Busy", err)
 	}
 }
 
-// A client that posts offers and never connects does not block those of other addresses.
-func TestMaxWaiting(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, func(o *rtc.Options) { o.MaxWaiting = 1 })
-	other := netip.MustParseAddr("192.0.2.1")
+// watch connects a viewer.
+func watch(t *testing.T, s *rtc.Server, from netip.Addr) *rtc.Sender {
+	t.Helper()
 	p := rtctest.New(t)
-	r, err := s.Accept(t.Context(), here, p.OfferToSend())
+	out, err := s.Send(t.Context(), from, p.OfferToWatch())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Send(t.Context(), here, rtctest.New(t).OfferToWatch()); weir.KindOf(err) != weir.Busy {
-		t.Errorf("a second offer of the same address: %v, want Busy", err)
+	t.Cleanup(out.Close)
+	p.Answered(out.Answer())
+	p.Connected()
+	if err := out.Connected(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	if _, err := s.Send(t.Context(), other, rtctest.New(t).OfferToWatch()); err != nil {
+	return out
+}
+
+// refused checks that a viewer is refused, and when it may try again.
+func refused(t *testing.T, s *rtc.Server, from netip.Addr, want weir.Kind) {
+	t.Helper()
+	_, err := s.Send(t.Context(), from, rtctest.New(t).OfferToWatch())
+	e, ok := errors.AsType[*weir.Error](err)
+	if !ok || e.Kind != want || e.RetryAfter == 0 {
+		t.Errorf("Send() = %v (%v), want %v", err, weir.KindOf(err), want)
+	}
+}
+
+// Viewers are limited in total and per address. Those who publish are not refused because of them.
+func TestMaxViewers(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(o *rtc.Options) { o.MaxViewers = 4 })
+	second, third := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	first := watch(t, s, here)
+	watch(t, s, here)
+	refused(t, s, here, weir.Busy)
+	watch(t, s, second)
+	// One that is not connected makes room.
+	waiting, err := s.Send(t.Context(), second, rtctest.New(t).OfferToWatch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	watch(t, s, third)
+	<-waiting.Done()
+	refused(t, s, third, weir.Overloaded)
+	if r, err := s.Accept(t.Context(), rtctest.New(t).OfferToSend()); err != nil {
+		t.Errorf("one who publishes: %v", err)
+	} else {
+		r.Close()
+	}
+	if got, want := s.Viewers(), (budget.PoolStats{Members: 4, Refused: 2, ThrownOut: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	first.Close()
+	watch(t, s, third)
+}
+
+// A client that posts offers and never connects does not block those of other addresses, nor itself from
+// publishing.
+func TestMaxWaiting(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(o *rtc.Options) { o.MaxWaiting = 1 })
+	p := rtctest.New(t)
+	out, err := s.Send(t.Context(), here, p.OfferToWatch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused(t, s, here, weir.Busy)
+	if _, err := s.Send(t.Context(), netip.MustParseAddr("192.0.2.1"), rtctest.New(t).OfferToWatch()); err != nil {
 		t.Errorf("an offer of another address: %v", err)
 	}
-	p.Answered(r.Answer())
+	for range 3 {
+		if _, err := s.Accept(t.Context(), rtctest.New(t).OfferToSend()); err != nil {
+			t.Errorf("an offer to publish: %v", err)
+		}
+	}
+	p.Answered(out.Answer())
 	p.Connected()
-	if err := r.Connected(t.Context()); err != nil {
+	if err := out.Connected(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	waits, err := s.Send(t.Context(), here, rtctest.New(t).OfferToWatch())
@@ -379,11 +436,77 @@ func TestMaxWaiting(t *testing.T) {
 	}
 }
 
+// A TCP connection that a peer uses is not closed for others.
+func TestTCPConnections(t *testing.T) {
+	t.Parallel()
+	b, err := budget.New(budget.Options{Files: 1000, Connections: 64, Log: slog.New(slog.DiscardHandler)}) // 8 over TCP, of which one address has 4
+	if err != nil {
+		t.Fatal(err)
+	}
+	var address string
+	s := newServer(t, func(o *rtc.Options) {
+		address, o.TCP = o.TCP.Addr().String(), b.Peers(o.TCP)
+	})
+	film := rtctest.MakeFilm(t, "1")
+	p, viewer := rtctest.New(t, webrtc.NetworkTypeTCP4), rtctest.New(t, webrtc.NetworkTypeTCP4)
+	in, err := s.Accept(t.Context(), p.OfferToSend())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	p.Answered(in.Answer())
+	p.Connected()
+	out, err := s.Send(t.Context(), here, viewer.OfferToWatch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	viewer.Answered(out.Answer())
+	viewer.Connected()
+	if err := errors.Join(in.Connected(t.Context()), out.Connected(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	thrownOut := b.Stats().ThrownOut
+	for range 40 {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	for b.Stats().ThrownOut < thrownOut+36 {
+		time.Sleep(time.Millisecond)
+	}
+	p.Send(film)
+	for range 20 {
+		if _, err := in.Next(t.Context()); err != nil {
+			t.Fatalf("the connection of one who publishes: %v", err)
+		}
+	}
+	if err := out.SetVideo(h264Track(t, film.Video[0])); err != nil {
+		t.Fatal(err)
+	}
+	for i, unit := range film.Video {
+		if err := out.WriteVideo(time.Duration(i)*time.Second/rtctest.Rate, i == 0, lengths(unit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		if _, got := viewer.Got("video"); got > 0 {
+			break
+		}
+		if err := out.Err(); err != nil {
+			t.Fatalf("the connection of a viewer: %v", err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // Answers have the addresses that the operator sets, and no others.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, func(o *rtc.Options) { o.Hosts = []netip.Addr{netip.MustParseAddr("203.0.113.7")} })
-	r, err := s.Accept(t.Context(), here, rtctest.New(t).OfferToSend())
+	r, err := s.Accept(t.Context(), rtctest.New(t).OfferToSend())
 	if err != nil {
 		t.Fatal(err)
 	}

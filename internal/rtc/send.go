@@ -53,7 +53,7 @@ type outgoing struct {
 
 // Send answers the offer of a viewer that wants H.264, Opus, or both; from is its address.
 func (s *Server) Send(ctx context.Context, from netip.Addr, sdp string) (*Sender, error) {
-	p, err := s.newPeer(from, sdp, "sendonly")
+	p, err := s.newPeer(from, sdp, "sendonly", true)
 	if err != nil {
 		return nil, err
 	}

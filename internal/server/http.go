@@ -2,15 +2,22 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"weir/internal/budget"
 	"weir/internal/config"
+	"weir/internal/ingest"
+	"weir/internal/rtc"
+	"weir/internal/weir"
 )
 
 // bodyTimeout is how long a client may take to send the body of a request.
@@ -39,6 +46,49 @@ func (s *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // noSniffing tells browsers to trust the content type of an answer.
 func noSniffing(w http.ResponseWriter) { w.Header().Set("X-Content-Type-Options", "nosniff") }
 
+// bounded answers requests of clients without a key while there are not too many at once. They may take
+// long: players wait for parts, and read slowly. Requests with a key pass, whether it is good or
+// not: a wrong one is answered at once.
+func (s *server) bounded(hasKey func(*http.Request) bool, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if hasKey(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		done, err := s.budget.Request(r.Context(), weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.cfg.TrustedProxies))
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		defer done()
+		next.ServeHTTP(w, r)
+	})
+}
+
+func hasNoKey(*http.Request) bool { return false }
+
+func hasAPIKey(r *http.Request) bool { return r.Header.Get("Authorization") != "" }
+
+func hasStreamKey(r *http.Request) bool {
+	id, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.EndpointPath), "/")
+	return ingest.IsStreamKey(id)
+}
+
+// refuse answers with an error of the budget.
+func refuse(w http.ResponseWriter, err error) {
+	status := weir.KindOf(err).Status()
+	h := w.Header()
+	if e, ok := errors.AsType[*weir.Error](err); ok {
+		h.Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
+	}
+	h.Set("Access-Control-Allow-Origin", "*") // for players on other sites
+	h.Set("Access-Control-Expose-Headers", "Retry-After")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string][]string{"errors": {err.Error()}})
+}
+
 // listens reports whether this node serves HTTP: for viewers and callers, or only for other nodes that
 // request its streams.
 func (s *server) listens() bool {
@@ -56,9 +106,11 @@ func (s *server) runHTTP(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
+	listener = s.budget.HTTP(listener)
 	server := &http.Server{
 		Handler: s.http, TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnContext: budget.WithConn, ConnState: budget.ConnState,
 	}
 	done := make(chan error, 1)
 	go func() {

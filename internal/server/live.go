@@ -38,6 +38,7 @@ func (s *server) openLive(ctx context.Context) (err error) {
 	if s.hub, err = live.New(ctx, o); err != nil {
 		return err
 	}
+	s.admission = ingest.NewAdmission(s.budget, s.part("ingest"))
 	s.push = push.New(push.Options{OnAir: s.hub, Store: s.store, Guard: s.guard, Log: s.part("push")})
 	return nil
 }
@@ -66,7 +67,7 @@ func (s *server) runLive(ctx context.Context) error {
 	g.Go(func() error { return s.runRTMP(ctx, "--rtmp", s.cfg.RTMP, nil) })
 	g.Go(func() error { return s.runRTMP(ctx, "--rtmps", s.cfg.RTMPS, secure) })
 	g.Go(func() error { return s.runSRT(ctx) })
-	puller := ingest.Puller{Hub: s.hub, Guard: s.guard, Log: s.part("ingest")}
+	puller := ingest.Puller{Hub: s.hub, Guard: s.guard, Budget: s.budget, Log: s.part("ingest")}
 	g.Go(func() error { return puller.Run(ctx) })
 	if s.whip != nil {
 		g.Go(func() error {
@@ -89,10 +90,11 @@ func (s *server) runRTMP(ctx context.Context, flag, addr string, secure *tls.Con
 	if err != nil {
 		return fmt.Errorf("%s: %w", flag, err)
 	}
+	listener = s.budget.Ingest(listener)
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
 	}
-	rtmp := &ingest.RTMP{Listener: listener, Hub: s.hub, Counters: &s.ingest, Log: s.part("ingest")}
+	rtmp := &ingest.RTMP{Listener: listener, Hub: s.hub, Admission: s.admission, Log: s.part("ingest")}
 	return rtmp.Run(ctx)
 }
 
@@ -102,7 +104,7 @@ func (s *server) runSRT(ctx context.Context) error {
 		return nil
 	}
 	srt := ingest.SRT{
-		Addr: s.cfg.SRT, Passphrase: s.cfg.SRTPassphrase, Hub: s.hub, Counters: &s.ingest,
+		Addr: s.cfg.SRT, Passphrase: s.cfg.SRTPassphrase, Hub: s.hub, Admission: s.admission,
 		Log: s.part("ingest"),
 	}
 	if err := srt.Run(ctx); err != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weir/internal/budget"
 )
 
 // gauge is a number that is read when Prometheus collects it. If its name ends in _total, it never decreases
@@ -94,7 +96,7 @@ func opsHandler(m *metrics) http.Handler {
 }
 
 // runOps serves handler on addr until ctx ends. An empty address is off.
-func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Logger) error {
+func runOps(ctx context.Context, addr string, handler http.Handler, b *budget.Budget, log *slog.Logger) error {
 	if addr == "" {
 		return nil
 	}
@@ -106,7 +108,7 @@ func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Lo
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	// It does not wait for a running profile.
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(b.Ops(listener)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -114,7 +116,7 @@ func runOps(ctx context.Context, addr string, handler http.Handler, log *slog.Lo
 
 // addMetrics shows the statistics of the parts as metrics.
 func (s *server) addMetrics() {
-	hook, gate, viewers := s.sender.Stats, s.gate.Stats, s.playback.Stats
+	hook, gate, viewers, open := s.sender.Stats, s.gate.Stats, s.playback.Stats, s.budget.Stats
 	s.metrics.add(
 		gauge{"weir_webhook_deliveries_pending", "Deliveries to webhooks that are still to be made; -1 = unknown.", s.counted(s.store.PendingDeliveries)},
 		gauge{"weir_webhook_deliveries_in_flight", "Deliveries that this node sends now.", func() int64 { return hook().InFlight }},
@@ -124,6 +126,15 @@ func (s *server) addMetrics() {
 		gauge{"weir_webhook_retried_total", "Attempts that will be repeated.", func() int64 { return hook().Retried }},
 		gauge{"weir_webhook_blocked_total", "Deliveries to addresses that are not allowed.", func() int64 { return hook().Blocked }},
 		gauge{"weir_webhook_busy_total", "Questions and resends refused because too many of the account wait for their answers.", func() int64 { return hook().Busy }},
+
+		gauge{"weir_connections_anonymous", "HTTP connections whose last request had no valid key.", func() int64 { return open().Anonymous }},
+		gauge{"weir_connections_authenticated", "HTTP connections whose last request had a valid key.", func() int64 { return open().Authenticated }},
+		gauge{"weir_connections_waiting", "Connections of encoders that have not shown a valid stream key yet.", func() int64 { return open().Waiting }},
+		gauge{"weir_connections_webrtc_tcp", "Connections of WebRTC over TCP.", func() int64 { return open().Peers }},
+		gauge{"weir_connections_closed_total", "Idle connections that were closed because others needed their places.", func() int64 { return open().ThrownOut }},
+		gauge{"weir_connections_refused_total", "Connections, requests and streams that found no place.", func() int64 { return open().Refused }},
+		gauge{"weir_requests_anonymous", "Requests without a key that are being answered.", func() int64 { return open().Requests }},
+		gauge{"weir_stream_files", "Open files that are kept for the streams on air.", func() int64 { return open().StreamFiles }},
 
 		gauge{"weir_viewers", "Viewers who fetched media from this node in the last 30 seconds.", func() int64 { return viewers().Viewers }},
 		gauge{"weir_playlist_requests_waiting", "Requests that wait for the next part in a live playlist.", func() int64 { return viewers().Reloads }},
@@ -141,7 +152,11 @@ func (s *server) addMetrics() {
 		s.addLiveMetrics()
 	}
 	if s.webrtc != nil {
-		s.metrics.add(gauge{"weir_webrtc_connections", "Connections over WebRTC, of encoders and of viewers.", func() int64 { return int64(s.webrtc.Peers()) }})
+		s.metrics.add(
+			gauge{"weir_webrtc_connections", "Connections over WebRTC, of encoders and of viewers.", func() int64 { return int64(s.webrtc.Peers()) }},
+			gauge{"weir_webrtc_refused_total", "Offers of viewers that found no place.", func() int64 { return s.webrtc.Viewers().Refused }},
+			gauge{"weir_webrtc_closed_total", "Viewers that were not connected yet when others needed their places.", func() int64 { return s.webrtc.Viewers().ThrownOut }},
+		)
 	}
 }
 
@@ -170,7 +185,7 @@ func (s *server) addWorkMetrics() {
 }
 
 func (s *server) addLiveMetrics() {
-	onAir, encoders := s.hub.Stats, s.ingest.Stats
+	onAir, encoders := s.hub.Stats, s.admission.Stats
 	s.metrics.add(
 		gauge{"weir_live_streams", "Streams whose encoder sends to this node.", func() int64 { return onAir().OnAir }},
 		gauge{"weir_live_sessions", "Sessions that this node has open, also those whose encoder is away.", func() int64 { return onAir().Sessions }},
@@ -182,6 +197,6 @@ func (s *server) addLiveMetrics() {
 		gauge{"weir_ingest_connections", "Connections of encoders.", func() int64 { return encoders().Connections }},
 		gauge{"weir_ingest_admitted_total", "Encoders that came with a good stream key.", func() int64 { return onAir().Admitted }},
 		gauge{"weir_ingest_refused_total", "Encoders refused: an invalid stream key, a suspended stream, too many reconnects, or a full disk.", func() int64 { return onAir().Refused }},
-		gauge{"weir_ingest_turned_away_total", "Connections that were closed at once because there were too many.", func() int64 { return encoders().TurnedAway }},
+		gauge{"weir_ingest_turned_away_total", "Encoders turned away: too many invalid stream keys of their address, or no open files left for another stream.", func() int64 { return encoders().TurnedAway }},
 	)
 }

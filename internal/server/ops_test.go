@@ -73,7 +73,7 @@ func TestRunOps(t *testing.T) {
 	lines, logged := io.Pipe()
 	done := make(chan error)
 	go func() {
-		done <- runOps(ctx, "127.0.0.1:0", opsHandler(newMetrics(Version{})), slog.New(slog.NewJSONHandler(logged, nil)))
+		done <- runOps(ctx, "127.0.0.1:0", opsHandler(newMetrics(Version{})), newBudget(t), slog.New(slog.NewJSONHandler(logged, nil)))
 	}()
 	var line struct{ Addr string }
 	if err := json.NewDecoder(lines).Decode(&line); err != nil {
@@ -98,10 +98,10 @@ func TestRunOps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	if err := runOps(t.Context(), taken.Addr().String(), nil, slog.New(slog.DiscardHandler)); err == nil {
+	if err := runOps(t.Context(), taken.Addr().String(), nil, nil, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("runOps on a taken address did not fail")
 	}
-	if err := runOps(t.Context(), "", nil, nil); err != nil {
+	if err := runOps(t.Context(), "", nil, nil, nil); err != nil {
 		t.Errorf("runOps without an address: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"weir/internal/budget"
 	"weir/internal/ingest"
 	"weir/internal/playback"
 	"weir/internal/weir"
@@ -36,9 +37,15 @@ func (s *server) announce(ctx context.Context, port int) {
 // routeNodes adds the routes for other nodes: live streams, offers of WebRTC, and the files of
 // sessions.
 func (s *server) routeNodes(mux *http.ServeMux) {
-	mux.Handle(playback.NodePath, s.peers.Only(s.playback.Node(s.webRTCHere(nil))))
+	only := func(next http.Handler) http.Handler {
+		return s.peers.Only(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			budget.Authenticated(r.Context())
+			next.ServeHTTP(w, r)
+		}))
+	}
+	mux.Handle(playback.NodePath, only(s.playback.Node(s.webRTCHere(nil))))
 	if s.hub != nil {
-		mux.Handle("GET "+sessionsForNodes, s.peers.Only(s.hub.Files(sessionsForNodes)))
+		mux.Handle("GET "+sessionsForNodes, only(s.hub.Files(sessionsForNodes)))
 	}
 }
 
@@ -72,11 +79,17 @@ func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadClo
 }
 
 // playbackOf returns the playback id for the id in a URL of WebRTC: a stream key, or the
-// playback id itself.
-func (s *server) playbackOf(ctx context.Context, id string) (string, error) {
+// playback id itself. A client that has shown too many invalid stream keys gets an error: this node
+// must not tell it by passing on its offer which key is valid.
+func (s *server) playbackOf(r *http.Request, id string) (string, error) {
 	if !ingest.IsStreamKey(id) {
 		return id, nil
 	}
-	stream, err := s.store.StreamByKey(ctx, weir.Secret(id))
+	if s.admission != nil {
+		if err := s.admission.CheckKeys(weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.cfg.TrustedProxies)); err != nil {
+			return "", err
+		}
+	}
+	stream, err := s.store.StreamByKey(r.Context(), weir.Secret(id))
 	return stream.PlaybackID, err
 }

@@ -56,10 +56,10 @@ func (s *server) openHTTP(ctx context.Context) error {
 	}
 	public := http.NewServeMux()
 	public.Handle("/", s.accounts.Pages())
-	public.Handle("/api/", s.tracer.wrap(apiHandler))
-	public.Handle("/hls/", s.playback)
+	public.Handle("/api/", s.bounded(hasAPIKey, s.tracer.wrap(apiHandler)))
+	public.Handle("/hls/", s.bounded(hasNoKey, s.playback))
 	public.Handle("/play/", watch)
-	public.Handle(rtc.EndpointPath, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf))
+	public.Handle(rtc.EndpointPath, s.bounded(hasStreamKey, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf)))
 	mux.Handle("/", public)
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"weir/internal/access"
 	"weir/internal/account"
 	"weir/internal/blob"
+	"weir/internal/budget"
 	"weir/internal/config"
 	"weir/internal/ffmpeg"
 	"weir/internal/guard"
@@ -75,10 +76,11 @@ type server struct {
 	engine     *ffmpeg.Engine  // nil = this node runs neither live nor work
 	hub        *live.Hub       // nil = this node does not run live
 	push       *push.Manager   // nil = this node does not run live
-	ingest     ingest.Counters
-	webrtc     *rtc.Server   // nil = no WebRTC
-	whip       *rtc.Endpoint // nil = no WebRTC
-	work       *work.Work    // nil = this node does not run work
+	budget     *budget.Budget
+	admission  *ingest.Admission // of encoders
+	webrtc     *rtc.Server       // nil = no WebRTC
+	whip       *rtc.Endpoint     // nil = no WebRTC
+	work       *work.Work        // nil = this node does not run work
 	playback   *playback.Server
 	http       *httpServer
 	written    writeCheck
@@ -93,6 +95,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	s.guard.Log = s.part("guard")
 	defer s.close()
 	for _, open := range []func(context.Context) error{
+		s.openBudget,
 		s.openNode,
 		s.openTracer,
 		s.openStore,
@@ -128,7 +131,7 @@ func (s *server) run(ctx context.Context) error {
 		})
 	})
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return runOps(ctx, s.cfg.Ops, opsHandler(s.metrics), s.log) })
+	g.Go(func() error { return runOps(ctx, s.cfg.Ops, opsHandler(s.metrics), s.budget, s.log) })
 	g.Go(func() error { return returnMemory(ctx, s.onAir) })
 	if s.work != nil {
 		g.Go(func() error { return s.work.Run(ctx) })
@@ -147,6 +150,15 @@ func (s *server) run(ctx context.Context) error {
 	err := g.Wait()
 	end()
 	return errors.Join(err, last.Wait())
+}
+
+// openBudget divides the connections that this process can have.
+func (s *server) openBudget(context.Context) (err error) {
+	s.budget, err = budget.New(budget.Options{
+		Connections: s.cfg.MaxConnections, PerAddress: s.cfg.MaxConnectionsPerAddress,
+		TrustedProxies: s.cfg.TrustedProxies, Log: s.part("budget"),
+	})
+	return err
 }
 
 func (s *server) part(name string) *slog.Logger { return s.log.With("part", name) }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"weir/internal/config"
@@ -40,7 +39,7 @@ func (s *server) openWebRTC(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--webrtc: %w", errors.Join(err, udp.Close()))
 	}
-	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: tcp, Hosts: hosts, Log: s.part("rtc")})
+	s.webrtc, err = rtc.New(rtc.Options{UDP: udp, TCP: s.budget.Peers(tcp), Hosts: hosts, Log: s.part("rtc")})
 	if err != nil {
 		return errors.Join(err, udp.Close(), tcp.Close())
 	}
@@ -50,7 +49,7 @@ func (s *server) openWebRTC(ctx context.Context) error {
 		}
 	})
 	s.whip = ingest.WHIP{
-		RTC: s.webrtc, Hub: s.hub, Counters: &s.ingest, TrustedProxies: s.cfg.TrustedProxies,
+		RTC: s.webrtc, Hub: s.hub, Admission: s.admission, TrustedProxies: s.cfg.TrustedProxies,
 		Observe: s.metrics.observe, Log: s.part("ingest"),
 	}.Endpoint()
 	return nil
@@ -82,8 +81,7 @@ func (s *server) webRTCHere(other http.Handler) http.Handler {
 	}
 	whep := s.playback.WHEP()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, rtc.EndpointPath), "/")
-		if ingest.IsStreamKey(id) {
+		if hasStreamKey(r) {
 			s.whip.ServeHTTP(w, r)
 			return
 		}

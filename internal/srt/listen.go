@@ -149,6 +149,8 @@ func rejection(err error) gosrt.RejectionReason {
 		return gosrt.REJX_DOWN
 	case weir.Full:
 		return gosrt.REJX_NOROOM
+	case weir.Overloaded:
+		return gosrt.REJX_OVERLOAD
 	}
 	return gosrt.REJX_ISE
 }

@@ -27,6 +27,7 @@ const (
 	Unsupported     Kind = "unsupported"     // send it in another form
 	Unacceptable    Kind = "unacceptable"    // request another form
 	Busy            Kind = "busy"            // send the same request later
+	Overloaded      Kind = "overloaded"      // send the same request later: others use all that this server has
 	Unavailable     Kind = "unavailable"     // this installation does not have it
 	Upstream        Kind = "upstream"        // the other server failed, not this one
 	Full            Kind = "full"            // the operator's disk is full; send the same request when there is free space
@@ -37,7 +38,7 @@ var statuses = map[Kind]int{
 	Denied: http.StatusForbidden, NotFound: http.StatusNotFound, Conflict: http.StatusConflict, Gone: http.StatusGone,
 	NotReady: http.StatusPreconditionFailed, TooLarge: http.StatusRequestEntityTooLarge, Unsupported: http.StatusUnsupportedMediaType,
 	Unacceptable: http.StatusNotAcceptable, Busy: http.StatusTooManyRequests, Unavailable: http.StatusNotImplemented,
-	Upstream: http.StatusBadGateway, Full: http.StatusInsufficientStorage,
+	Upstream: http.StatusBadGateway, Full: http.StatusInsufficientStorage, Overloaded: http.StatusServiceUnavailable,
 }
 
 // Status returns the HTTP status of the answer to an error of this kind.
@@ -49,7 +50,7 @@ type Error struct {
 	Kind       Kind
 	Messages   []string
 	Err        error
-	RetryAfter time.Duration // for Busy: when to try again
+	RetryAfter time.Duration // for Busy and Overloaded: when to try again
 }
 
 func (e *Error) Error() string {
@@ -106,10 +107,10 @@ func ErrNotFound() *Error { return Errorf(NotFound, "not found") }
 func IsNotFound(err error) bool { return KindOf(err) == NotFound }
 
 // Retriable reports whether a retry may succeed without any change: another server
-// failed, a disk was full, or the fault is ours.
+// failed, a disk or this server was full, or the fault is ours.
 func Retriable(err error) bool {
 	switch KindOf(err) {
-	case Internal, Busy, Upstream, Full:
+	case Internal, Busy, Overloaded, Upstream, Full:
 		return true
 	}
 	return false
