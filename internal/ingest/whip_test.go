@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"weir/internal/cmaf"
 	"weir/internal/live"
@@ -184,6 +185,35 @@ func TestWHIPGuesses(t *testing.T) {
 	}
 	if admission.CheckKeys(netip.MustParseAddr("192.0.2.1")) != nil {
 		t.Error("another address must wait too")
+	}
+}
+
+// A publisher is refused when there are no open files left for its stream, and gives back what it had.
+func TestWHIPNoFiles(t *testing.T) {
+	hub := newTestHub()
+	url, admission, _ := startWHIP(t, hub)
+	_, admission.budget = newAdmission(t, 2)
+	const sdp = "application/sdp"
+	release, err := admission.budget.Stream(filesOfStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := rtctest.Request(t, http.MethodPost, url, sdp, rtctest.New(t).OfferToSend())
+	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" || !strings.Contains(answer.Text, "open files") {
+		t.Errorf("without open files: %d %s", answer.StatusCode, answer.Text)
+	}
+	if p := hub.only(t); p.closed != "lost" {
+		t.Errorf("the publisher ended %s", p.closed)
+	}
+	release()
+	p := rtctest.New(t)
+	p.Post(url, p.OfferToSend())
+	if n := admission.budget.Stats().StreamFiles; n != filesOfStream {
+		t.Errorf("%d open files are kept, want %d", n, filesOfStream)
+	}
+	deleted(p)
+	for admission.budget.Stats().StreamFiles != 0 || admission.Stats().Connections != 0 {
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -275,3 +275,14 @@ func TestStatsDoNotBlockViewers(t *testing.T) {
 	<-counted
 	<-found
 }
+
+// A publisher tells how many open files its stream takes at most.
+func TestFiles(t *testing.T) {
+	plain, renditions := weir.Stream{}, weir.Stream{Profiles: make([]weir.Profile, 4)}
+	renditions.Multistream.Targets = make([]weir.TargetRef, 2)
+	for want, stream := range map[int]weir.Stream{8: plain, 8 + 6 + 4*3 + 2: renditions} {
+		if got := (&Publisher{stream: stream}).Files(); got != want {
+			t.Errorf("%d files with %d renditions and %d targets, want %d", got, len(stream.Profiles), len(stream.Multistream.Targets), want)
+		}
+	}
+}
