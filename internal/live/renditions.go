@@ -175,7 +175,7 @@ func (a *renditions) hasMedia() bool {
 // endRecording stops keeping the source, because the disk is full; the recording so far is kept. The
 // caller holds the session's lock.
 func (a *renditions) endRecording() {
-	if a.full {
+	if a.full || !a.record {
 		return
 	}
 	a.full = true
