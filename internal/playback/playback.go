@@ -60,12 +60,13 @@ type Server struct {
 	renewals   renewals
 	admissions admissions
 	views      views
-	whep       *rtc.Endpoint // nil = there is no WebRTC
-	edge       *edge         // nil = there are no other nodes
-	rendering  chan struct{} // limits concurrent muxing: each takes the memory of a segment
-	timeout    time.Duration // for reading writeStep of an answer
-	reloadWait time.Duration // maximum time of a blocking playlist reload
-	partWait   time.Duration // maximum time of waiting for a part
+	recordings recent[lastRecording] // by the playback id of a stream
+	whep       *rtc.Endpoint         // nil = there is no WebRTC
+	edge       *edge                 // nil = there are no other nodes
+	rendering  chan struct{}         // limits concurrent muxing: each takes the memory of a segment
+	timeout    time.Duration         // for reading writeStep of an answer
+	reloadWait time.Duration         // maximum time of a blocking playlist reload
+	partWait   time.Duration         // maximum time of waiting for a part
 
 	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
 }
@@ -80,7 +81,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 		views:      views{active: map[string]*viewing{}, usage: map[usageOf]time.Duration{}},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
-	s.titles.grants.max, s.renewals.seen.max = maxGrants, maxAudiences
+	s.titles.grants.max, s.renewals.seen.max, s.recordings.max = maxGrants, maxAudiences, maxRecordings
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)
