@@ -96,6 +96,10 @@ func (s *session) pause() error {
 		return nil
 	}
 	err := s.conn.muxer.end()
+	if weir.KindOf(err) == weir.Full {
+		s.breakOff(err)
+		return nil
+	}
 	for _, r := range s.renditions.source() {
 		r.begin(true)
 	}

@@ -30,7 +30,7 @@ func (h *Hub) checkQuotas(ctx context.Context) {
 			checked[s.stream.UserID] = err
 		}
 		if err != nil && weir.KindOf(err) == weir.Denied {
-			s.endRecording("the account has reached its quota of storage")
+			s.shrink(func(a *renditions) { a.endRecording("the account has reached its quota of storage") })
 		}
 	}
 }

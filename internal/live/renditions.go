@@ -176,7 +176,7 @@ func (a *renditions) hasMedia() bool {
 // endRecording stops keeping the source; the recording so far is kept. The caller holds the
 // session's lock.
 func (a *renditions) endRecording(why string) {
-	if a.full {
+	if a.full || !a.record {
 		return
 	}
 	a.full, a.unrecorded = true, why

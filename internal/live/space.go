@@ -124,14 +124,14 @@ func (h *Hub) checkSpace(now time.Time) {
 	if before == roomy && current == roomy {
 		return
 	}
-	sessions := h.shrinkable()
-	for _, s := range sessions {
-		s.renditions.squeeze(current)
-	}
+	h.mu.Lock()
+	sessions := h.withEnded()
+	h.mu.Unlock()
+	sessions = slices.DeleteFunc(sessions, func(s *session) bool { return !s.shrink(func(r *renditions) { r.squeeze(current) }) })
 	// When playlists become shorter there may be room enough, so recordings go on until the next check.
 	if before >= scarce && left.below(stepsBelow[scarce]) {
 		for _, s := range sessions {
-			s.endRecording(noDiskSpace)
+			s.shrink(func(a *renditions) { a.endRecording(noDiskSpace) })
 		}
 	}
 	if current >= cutting && left.below(stepsBelow[cutting]) {
@@ -139,28 +139,19 @@ func (h *Hub) checkSpace(now time.Time) {
 	}
 }
 
-// shrinkable returns the sessions that can take less space: all but those that are over and become
-// assets.
-func (h *Hub) shrinkable() []*session {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.DeleteFunc(h.withEnded(), func(s *session) bool {
-		_, ended := h.ended[s]
-		return ended && s.info.Record
-	})
-}
-
 // noDiskSpace is why recordings end when the disk is nearly full.
 const noDiskSpace = "the server has not enough disk space"
 
-// endRecording stops keeping the source of a session; the recording so far is kept.
-func (s *session) endRecording(why string) {
-	if !s.info.Record {
-		return
-	}
+// shrink lets a session take less space; false = it is over and becomes an asset, so its files are
+// being read.
+func (s *session) shrink(do func(*renditions)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.renditions.endRecording(why)
+	if s.stopped && s.info.Record {
+		return false
+	}
+	do(&s.renditions)
+	return true
 }
 
 // checkRoom returns an error if an encoder can't begin a session because the disk is nearly full. The
@@ -180,7 +171,6 @@ func (h *Hub) checkRoom(streamID string) error {
 // cutOne cuts the playlists of the stream whose viewers lose least: one whose encoder is away,
 // otherwise one that is not to be recorded, and of those the one that began first. Recordings stay.
 func cutOne(sessions []*session) {
-	var first *session
 	rank := func(s *session) int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -192,6 +182,7 @@ func cutOne(sessions []*session) {
 		}
 		return 2
 	}
+	var first *session
 	for _, s := range sessions {
 		if s.renditions.room.size.Load() == cutSize {
 			continue
@@ -200,11 +191,10 @@ func cutOne(sessions []*session) {
 			first = s
 		}
 	}
-	if first == nil {
-		return
+	if first != nil {
+		first.log.Warn("the playlists of the stream are cut, because the disk is nearly full")
+		first.shrink(func(r *renditions) { r.resize(cutSize) })
 	}
-	first.log.Warn("the playlists of the stream are cut, because the disk is nearly full")
-	first.renditions.resize(cutSize)
 }
 
 // How much playlists show.

@@ -419,6 +419,31 @@ func TestPlaylistsAreCut(t *testing.T) {
 	}
 }
 
+// The files of a recorded session that is over are not touched: an asset is being made of them.
+func TestEndedRecordingIsLeftAlone(t *testing.T) {
+	s := newTestHub(t, true)
+	d := s.newDisk()
+	other := s.beside(false)
+	for _, s := range []*testHub{s, other} {
+		if err := s.publish().send(31); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.end()
+	for range 3 {
+		d.check(20)
+	}
+	if _, _, n := s.window(videoName); n < 15 {
+		t.Errorf("the playlist of the session that is over has %d segments", n)
+	}
+	if got := s.frames(videoName, 0, 7, 14); len(got) != 150 {
+		t.Errorf("%d frames of three segments are left", len(got))
+	}
+	if _, _, n := other.window(videoName); n != 2 {
+		t.Errorf("the playlist of the other stream has %d segments, want 2", n)
+	}
+}
+
 // When only the room of the database is left, nothing is written. The encoder stays, and what it
 // sends is there again when there is room.
 func TestNothingIsWritten(t *testing.T) {

@@ -169,7 +169,7 @@ func (r *Recorder) notesWithout(f Forgotten, size int64) ([]byte, error) {
 // replace replaces the index and the journal, unless they have grown.
 func (r *Recorder) replace(indexed, noted int64, f Forgotten, index, notes []byte) error {
 	if err := errors.Join(writeTemp(r.dir, indexName, index), writeTemp(r.dir, journalName, notes)); err != nil {
-		return err
+		return errors.Join(err, remove(r.dir, indexName+tempSuffix), remove(r.dir, journalName+tempSuffix))
 	}
 	r.files.Lock()
 	defer r.files.Unlock()

@@ -2,6 +2,7 @@ package media
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -228,4 +229,28 @@ func testSpare(t *testing.T, forgets bool) {
 	if _, _, err := r.Open(7); weir.KindOf(err) != weir.NotFound {
 		t.Errorf("what was not spared is there: error %v", err)
 	}
+}
+
+// On a full disk the index is not shortened, which is no error, and takes no space.
+func TestForgetOnFullDisk(t *testing.T) {
+	dir, want, r := threeSegments(t)
+	for range forgetAfter {
+		want.write(t, r, 1, true)
+	}
+	want.first = len(want.segments) - 2
+	must(t, r.Trim(int64(want.first)))
+	temp := filepath.Join(dir, indexName+tempSuffix)
+	must(t, os.Symlink("/dev/full", temp))
+	must(t, r.Tidy())
+	if _, err := os.Lstat(temp); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary file is left: %v", err)
+	}
+	if r.forgotten.End != 0 {
+		t.Errorf("%+v are forgotten", r.forgotten)
+	}
+	must(t, r.Tidy())
+	if r.forgotten.End == 0 {
+		t.Error("with space nothing is forgotten")
+	}
+	want.check(t, r, "forgotten")
 }

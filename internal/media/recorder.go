@@ -376,12 +376,14 @@ func (r *Recorder) Sync() error {
 }
 
 // Tidy only removes old trimmed segments from the index. New segments may not survive a power
-// failure until the next Sync.
+// failure until the next Sync. On a full disk the index stays as it is.
 func (r *Recorder) Tidy() error {
 	r.syncing.Lock()
 	defer r.syncing.Unlock()
 	if err := r.forget(forgetAfter); err != nil {
-		return diskError(err, "shorten the index of a recording")
+		if err := diskError(err, "shorten the index of a recording"); weir.KindOf(err) != weir.Full {
+			return err
+		}
 	}
 	return nil
 }

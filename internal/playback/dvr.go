@@ -1,7 +1,9 @@
 package playback
 
 import (
+	"context"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,58 +12,91 @@ import (
 	"weir/internal/weir"
 )
 
-// Who may play a stream may play all of its current session at dvr.m3u8, if it is recorded. After the
-// session the same address leads to its recording, until that is deleted or the next session begins.
+// Who may play a stream may play its current session from the start at dvr.m3u8, if it is recorded.
+// After the session the same address leads to its recording, until that is deleted or the next
+// session begins. A player that has the playlists of the session gets the segments in them from the
+// recording too.
+
+// maxRecordings is the number of streams whose last recording is cached.
+const maxRecordings = 10_000
+
+// lastRecording is the recording of the last session of a stream.
+type lastRecording struct {
+	playbackID string
+	first      int64 // the number of its first segment in the playlists of the stream
+	moved      bool  // several nodes carried the session, and its numbers have gaps
+}
 
 // orRecording answers with the recording of the last session if the stream is not live.
-func (s *Server) orRecording(answered func(*answer, *visit) error) func(*answer, *visit) error {
+func (s *Server) orRecording(answered func(*answer, *visit) error, recorded func(*answer, *visit, lastRecording) error) func(*answer, *visit) error {
 	return func(w *answer, v *visit) error {
 		err := answered(w, v)
 		if weir.KindOf(err) != weir.NotFound || v.broadcast != nil || v.node {
 			return err
 		}
-		recording, findErr := s.recordingOf(v)
+		last, findErr := s.recordings.get(v.Context(), v.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
+			return s.findRecording(ctx, v.title.streamID)
+		})
+		var t *title
+		if findErr == nil {
+			t, findErr = s.titles.find(v.Context(), last.playbackID)
+		}
 		switch {
 		case weir.IsNotFound(findErr):
 			return err
 		case findErr != nil:
 			return findErr
+		case !reflect.DeepEqual(t.policy, v.title.policy):
+			return err // the owner has changed who may play one of the two
 		}
-		return s.master(w, recording)
+		r := *v
+		r.title, r.id = t, last.playbackID
+		return recorded(w, &r, last)
 	}
 }
 
-// recordingOf returns a visit to the recording of the last session of a stream, for a viewer who may
-// play the stream.
-func (s *Server) recordingOf(v *visit) (*visit, error) {
-	page, err := s.Store.Sessions(v.Context(), store.Query{Where: []store.Filter{{ID: "parentId", Value: v.title.streamID}}, Limit: 1})
+func (s *Server) findRecording(ctx context.Context, streamID string) (last lastRecording, err error) {
+	page, err := s.Store.Sessions(ctx, store.Query{Where: []store.Filter{{ID: "parentId", Value: streamID}}, Limit: 1})
 	if err != nil {
-		return nil, err
+		return last, err
 	}
 	if len(page.Items) == 0 || !page.Items[0].Record {
-		return nil, weir.ErrNotFound()
+		return last, weir.ErrNotFound()
 	}
-	asset, err := s.Store.Asset(v.Context(), page.Items[0].ID)
+	session := page.Items[0]
+	asset, err := s.Store.Asset(ctx, session.ID)
 	if err != nil {
-		return nil, err
+		return last, err
 	}
-	t, err := s.titles.find(v.Context(), asset.PlaybackID)
-	if err != nil {
-		return nil, err
-	}
-	if !reflect.DeepEqual(t.policy, v.title.policy) {
-		// The owner has changed who may play one of the two.
-		return nil, weir.ErrNotFound()
-	}
-	r := *v
-	r.title, r.id, r.path, r.inPath = t, asset.PlaybackID, "index.m3u8", false
-	up := "../"
+	first, err := s.Store.FirstSequence(ctx, streamID)
+	return lastRecording{playbackID: asset.PlaybackID, first: first, moved: len(session.Earlier) > 0}, err
+}
+
+// recordedMaster answers dvr.m3u8 with the master playlist of a recording.
+func (s *Server) recordedMaster(w *answer, v *visit, last lastRecording) error {
+	v.base = "../" + last.playbackID + "/"
 	if v.inPath {
-		up += strings.Repeat("../", 2) // the token
+		v.base = "../../" + v.base // the token
 	}
-	r.base = up + asset.PlaybackID + "/"
+	v.path, v.inPath = "index.m3u8", false
 	if v.token != nil {
-		r.token = s.tokens.issue(t, access.Decision{KeyID: v.token.key}, "", v.token.viewing, time.Now())
+		v.token = s.tokens.issue(v.title, access.Decision{KeyID: v.token.key}, "", v.token.viewing, time.Now())
 	}
-	return &r, nil
+	return s.master(w, v)
+}
+
+// recordedPiece answers with a segment of a recording, by its name in the playlists of the stream.
+func (s *Server) recordedPiece(w *answer, v *visit, last lastRecording) error {
+	name, file, _ := strings.Cut(v.path, "/")
+	p, ok := parsePiece(file)
+	n := p.segment - last.first
+	switch {
+	case !ok || p.part >= 0 || n < 0 || last.moved:
+		return weir.ErrNotFound()
+	case p.init:
+		v.path = name + "/" + initName(int(n))
+	default:
+		v.path = name + "/" + strconv.FormatInt(n, 10) + ".m4s"
+	}
+	return s.segment(w, v)
 }

@@ -2,77 +2,130 @@ package playback
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
 
-// recordedStream makes a stream that is over, and its recording.
-func (h *fixture) recordedStream(policy *weir.PlaybackPolicy) (weir.Stream, weir.Asset) {
-	h.Helper()
-	s := h.newStream(policy)
-	h.changeStream(s, func(s *weir.Stream) { s.Record, s.LastSeen = true, weir.At(time.Now()) })
-	s.Record = true
-	a := h.newRecording(false)
-	h.changeAsset(a, func(a *weir.Asset) { a.PlaybackPolicy = policy })
-	session := weir.NewSession(&s, time.Now())
-	session.ID = a.ID
-	h.write(func(tx *store.Tx) error { return tx.CreateSession(h.Context(), &session) })
-	return s, a
+// end ends the session of a stream, as its owner does.
+func (e *encoder) end(s weir.Stream) {
+	e.h.Helper()
+	e.h.changeStream(s, func(s *weir.Stream) { s.LastTerminatedAt = new(weir.At(time.Now())) })
+	eventually(e.h.TB, "the session has ended", func() bool {
+		_, err := e.h.store.OnAirOf(e.h.Context(), s.PlaybackID)
+		return weir.IsNotFound(err)
+	})
+	e.Close(false)
 }
 
-// After the broadcast dvr.m3u8 is its recording, for those who may play the stream.
-func TestRecordingAtStream(t *testing.T) {
-	t.Parallel()
-	h := newFixture(t, newDisk(t))
-	signer := h.newSigner()
-	plays := func(what, url, asset string) {
-		t.Helper()
-		lists := h.named(url, h.want(url).body)
-		if len(lists) != 2 {
-			t.Fatalf("%s: the playlists are %v", what, lists)
-		}
-		for _, list := range lists {
-			if !strings.Contains(list, "/hls/"+asset+"/") {
-				t.Errorf("%s: the playlist is at %s", what, list)
-			}
-			pieces := h.named(list, h.want(list).body)
-			h.want(pieces[0])
-			h.want(pieces[len(pieces)-1])
-		}
+// keepRecording makes an asset of the last session of a stream, and forgets that it was live here.
+func (h *fixture) keepRecording(s weir.Stream) weir.Asset {
+	h.Helper()
+	page, err := h.store.Sessions(h.Context(), store.Query{Where: []store.Filter{{ID: "parentId", Value: s.ID}}, Limit: 1})
+	if err != nil || len(page.Items) != 1 {
+		h.Fatal(page, err)
 	}
-	public, ofPublic := h.recordedStream(nil)
-	plays("a public stream", h.under(public.PlaybackID, "dvr.m3u8"), ofPublic.PlaybackID)
+	session := page.Items[0]
+	if _, err := media.KeepRecording(h.Context(), h.media, "asset/"+session.ID, filepath.Join(h.sessions, session.ID)); err != nil {
+		h.Fatal(err)
+	}
+	a := weir.NewRecording(&session, &s, time.Now())
+	h.write(func(tx *store.Tx) error { return tx.CreateAsset(h.Context(), &a) })
+	h.changeAsset(a, func(a *weir.Asset) { a.Ready(time.Now()) })
+	o := h.server.Options
+	o.Live = nil
+	if h.server, err = New(h.Context(), o); err != nil {
+		h.Fatal(err)
+	}
+	return a
+}
 
-	s, a := h.recordedStream(&weir.PlaybackPolicy{Type: weir.PolicyJWT})
-	address := h.under(s.PlaybackID, "dvr.m3u8")
-	url := address + "?jwt=" + signer.sign(s.PlaybackID)
-	plays("a JWT", url, a.PlaybackID)
-	v := &visit{id: s.PlaybackID}
-	v.title, _ = h.server.titles.find(t.Context(), s.PlaybackID)
-	token := h.server.tokens.issue(v.title, access.Decision{KeyID: signer.key.ID, Expires: time.Now().Add(time.Hour)}, "", "viewer", time.Now())
-	plays("a token", h.under(s.PlaybackID, "t/"+token.text+"/dvr.m3u8"), a.PlaybackID)
-	refused := func(what, url string, status int) {
-		t.Helper()
-		if g := h.get(url); g.StatusCode != status {
-			t.Errorf("%s: %d %s, want %d", what, g.StatusCode, g.body, status)
-		}
+// After the broadcast dvr.m3u8 is its recording, for those who may play the stream. A player that is
+// still in the middle of it goes on.
+func TestRecordingAtStream(t *testing.T) {
+	for name, policy := range map[string]*weir.PlaybackPolicy{"public": nil, "gated": {Type: weir.PolicyJWT}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newFixture(t, newDisk(t))
+			h.runHub()
+			signer := h.newSigner()
+			s := h.newStream(policy)
+			before := h.publish(s) // so that the numbers of the next session do not begin with 0
+			before.send(5 * time.Second)
+			before.end(s)
+			h.changeStream(s, func(s *weir.Stream) { s.Record = true })
+			e := h.publish(s)
+			e.send(90 * time.Second)
+			credential := ""
+			if policy != nil {
+				credential = "?jwt=" + signer.sign(s.PlaybackID)
+			}
+			address := h.under(s.PlaybackID, "dvr.m3u8")
+			collect := func() (lists []string, pieces map[string]string) {
+				t.Helper()
+				pieces = map[string]string{}
+				lists = h.named(address+credential, h.want(address+credential).body)
+				for _, list := range lists {
+					for _, piece := range h.named(list, h.want(list).body) {
+						pieces[piece] = h.want(piece).body
+					}
+				}
+				return lists, pieces
+			}
+			_, played := collect()
+			e.Close(true)
+			a := h.keepRecording(s)
+			for piece, body := range played {
+				if h.want(piece).body != body {
+					t.Errorf("%s is another after the broadcast", piece)
+				}
+			}
+			lists, pieces := collect()
+			if len(lists) != 2 || !strings.Contains(lists[0], "/hls/"+a.PlaybackID+"/") || len(pieces) < len(played) {
+				t.Errorf("the recording has %d pieces, the broadcast had %d: %v", len(pieces), len(played), lists)
+			}
+			refused := func(what, url string, status int) {
+				t.Helper()
+				if g := h.get(url); g.StatusCode != status {
+					t.Errorf("%s: %d %s, want %d", what, g.StatusCode, g.body, status)
+				}
+			}
+			if policy != nil {
+				refused("without a credential", address, http.StatusForbidden)
+				refused("a segment without a credential", h.under(s.PlaybackID, "source/5.m4s"), http.StatusForbidden)
+				refused("with a JWT for the recording", address+"?jwt="+signer.sign(a.PlaybackID), http.StatusForbidden)
+				title, err := h.server.titles.find(t.Context(), s.PlaybackID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				token := h.server.tokens.issue(title, access.Decision{KeyID: signer.key.ID, Expires: time.Now().Add(time.Hour)}, "", "viewer", time.Now())
+				address, credential = h.under(s.PlaybackID, "t/"+token.text+"/dvr.m3u8"), ""
+				if lists, _ := collect(); len(lists) != 2 {
+					t.Errorf("with a token the playlists are %v", lists)
+				}
+			}
+			for _, path := range []string{"index.m3u8", "source/index.m3u8", "source/0.m4s", "source/1000.m4s", "source/4.0.m4s", "source/init-1000.mp4", "144p/4.m4s", "source/x"} {
+				refused(path, strings.Replace(address, "dvr.m3u8", path, 1)+credential, http.StatusNotFound)
+			}
+			other := &weir.PlaybackPolicy{Type: weir.PolicyWebhook}
+			for what, change := range map[string]func(*weir.Asset){
+				"a recording with another policy": func(a *weir.Asset) { a.PlaybackPolicy = other },
+				"a recording that is deleted":     func(a *weir.Asset) { a.PlaybackPolicy, a.Deleted = policy, true },
+			} {
+				h.changeAsset(a, change)
+				h.server.titles.forget(a.PlaybackID)
+				h.server.recordings.forget(s.PlaybackID)
+				refused(what, address+credential, http.StatusNotFound)
+			}
+		})
 	}
-	refused("without a credential", address, http.StatusForbidden)
-	refused("with a JWT for the recording", address+"?jwt="+signer.sign(a.PlaybackID), http.StatusForbidden)
-	refused("another list", h.under(s.PlaybackID, "index.m3u8")+"?jwt="+signer.sign(s.PlaybackID), http.StatusNotFound)
-	// The owner may let fewer play the recording.
-	h.changeAsset(ofPublic, func(a *weir.Asset) { a.PlaybackPolicy = &weir.PlaybackPolicy{Type: weir.PolicyJWT} })
-	h.server.titles.forget(ofPublic.PlaybackID)
-	refused("a recording that is gated", h.under(public.PlaybackID, "dvr.m3u8"), http.StatusNotFound)
-	h.changeAsset(a, func(a *weir.Asset) { a.Deleted = true })
-	h.server.titles.forget(a.PlaybackID)
-	refused("a recording that is deleted", url, http.StatusNotFound)
 }
 
 // MPEG-TS needs space on the disk, other forms do not.

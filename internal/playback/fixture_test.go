@@ -37,15 +37,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(s3test.Runner{M: m}) }
 // house is a server with a store, storage, and an account.
 type fixture struct {
 	testing.TB
-	store  *store.Store
-	media  blob.Store
-	hub    *live.Hub // does not run unless a test runs it
-	server *Server
-	web    *httptest.Server
-	busy   sync.WaitGroup // requests that are being answered
-	inside atomic.Int64   // how many those are
-	ann    weir.User
-	logged *journal
+	store    *store.Store
+	media    blob.Store
+	hub      *live.Hub // does not run unless a test runs it
+	server   *Server
+	web      *httptest.Server
+	busy     sync.WaitGroup // requests that are being answered
+	inside   atomic.Int64   // how many those are
+	ann      weir.User
+	logged   *journal
+	sessions string // the folder of live sessions
 }
 
 // journal keeps log lines.
@@ -93,9 +94,9 @@ func newFixture(t testing.TB, media blob.Store) *fixture {
 	st := openStore(t, storetest.SQLite(t, store.Open, storeOptions()))
 	t.Cleanup(st.Close)
 	var err error
-	h := &fixture{TB: t, store: st, media: media, logged: &journal{}}
+	h := &fixture{TB: t, store: st, media: media, logged: &journal{}, sessions: t.TempDir()}
 	log := slog.New(slog.NewTextHandler(h.logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: t.TempDir(), SessionTimeout: time.Minute, Log: log})
+	h.hub, err = live.New(t.Context(), live.Options{Store: st, Dir: h.sessions, SessionTimeout: time.Minute, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

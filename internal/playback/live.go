@@ -62,7 +62,9 @@ func (s *Server) onAir(route string) func(*answer, *visit) error {
 	case routePoster:
 		return s.orLastPoster(answered)
 	case routeDVR:
-		return s.orRecording(answered)
+		return s.orRecording(answered, s.recordedMaster)
+	case routeSegment:
+		return s.orRecording(answered, s.recordedPiece)
 	}
 	return answered
 }

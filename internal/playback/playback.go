@@ -62,13 +62,14 @@ type Server struct {
 	admissions admissions
 	wrong      weir.Buckets[netip.Prefix] // wrong credentials
 	views      views
-	elsewhere  recent[int64] // viewers on other nodes, by the account that they watch
-	whep       *rtc.Endpoint // nil = there is no WebRTC
-	edge       *edge         // nil = there are no other nodes
-	rendering  chan struct{} // limits concurrent muxing: each takes the memory of a segment
-	timeout    time.Duration // for reading writeStep of an answer
-	reloadWait time.Duration // maximum time of a blocking playlist reload
-	partWait   time.Duration // maximum time of waiting for a part
+	recordings recent[lastRecording] // by the playback id of a stream
+	elsewhere  recent[int64]         // viewers on other nodes, by the account that they watch
+	whep       *rtc.Endpoint         // nil = there is no WebRTC
+	edge       *edge                 // nil = there are no other nodes
+	rendering  chan struct{}         // limits concurrent muxing: each takes the memory of a segment
+	timeout    time.Duration         // for reading writeStep of an answer
+	reloadWait time.Duration         // maximum time of a blocking playlist reload
+	partWait   time.Duration         // maximum time of waiting for a part
 
 	reloads, waits  atomic.Int64 // requests that wait for a playlist, and for a part
 	full, throttled atomic.Int64 // viewers refused because of the account's limit, and of wrong credentials
@@ -86,6 +87,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	}
 	s.views = newViews(s.tokens.viewerID)
 	s.titles.grants.max, s.renewals.seen.max, s.elsewhere.max = maxGrants, maxAudiences, maxAccounts
+	s.recordings.max = maxRecordings
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
@@ -86,5 +88,11 @@ func TestFullDisk(t *testing.T) {
 	}
 	if err := st.TryWrite(t.Context()); err != nil {
 		t.Errorf("with space: %v", err)
+	}
+}
+
+func TestFullDiskOfPostgreSQL(t *testing.T) {
+	if err := pgError(&pgconn.PgError{Code: "53100", Message: "could not extend file"}); weir.KindOf(err) != weir.Full {
+		t.Errorf("error %v, want one of kind full", err)
 	}
 }

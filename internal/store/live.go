@@ -74,6 +74,11 @@ func (q *queries) OnAirOf(ctx context.Context, playbackID string) (OnAir, error)
 		WHERE stream_id = (SELECT id FROM stream WHERE playback_id = $1) AND session_id <> ''`, playbackID)
 }
 
+// FirstSequence returns the number of the first segment of the last session of a stream.
+func (q *queries) FirstSequence(ctx context.Context, streamID string) (int64, error) {
+	return one(ctx, q.conn, scanInt, "SELECT sequence FROM live WHERE stream_id = $1", streamID)
+}
+
 // StreamForPublisher returns the stream that an encoder with the key may publish to.
 func (q *queries) StreamForPublisher(ctx context.Context, key weir.Secret) (weir.Stream, error) {
 	s, err := q.StreamByKey(ctx, key)

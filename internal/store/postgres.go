@@ -185,7 +185,7 @@ func (t *pgTx) notify(ctx context.Context, topic string) error {
 	return err
 }
 
-func (t *pgTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+func (t *pgTx) commit(ctx context.Context) error { return pgError(t.tx.Commit(ctx)) }
 
 func (t *pgTx) rollback(ctx context.Context) { _ = t.tx.Rollback(ctx) }
 
@@ -211,6 +211,8 @@ func pgError(err error) error {
 		return fmt.Errorf("%w: %w", errDuplicate, err)
 	case ok && e.Code == "22021": // zero bytes, invalid UTF-8
 		return weir.Wrap(weir.Refused, err, "the request has text in it that is no text")
+	case ok && e.Code == "53100":
+		return weir.Wrap(weir.Full, err, "the disk of the database is full")
 	}
 	return err
 }
