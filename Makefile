@@ -98,7 +98,7 @@ soak-vod-play: ## measure how soon an upload plays after its last byte
 soak-fair: ## let an attacker take what they can, and measure what an honest account gets beside them
 	scripts/need cc chromium ffmpeg npm postgresql
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
-	CGO_ENABLED=1 go test -tags soak -run TestFairSoak -count=1 -timeout 120m ./e2e/live -v $(ARGS)
+	CGO_ENABLED=1 go test -tags soak -run TestFairSoak -p 1 -count=1 -timeout 120m ./e2e/service ./e2e/live -v $(ARGS)
 
 test-live-matrix: ## let every kind of encoder send and every kind of player play, half a minute each
 	scripts/need cc chromium ffmpeg gstreamer npm srt-live-transmit

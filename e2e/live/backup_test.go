@@ -14,7 +14,10 @@ import (
 // the machine is lost. Another machine that has only a copy of the backup, in another place, finishes
 // both recordings and plays everything.
 func TestBackupWhileRecording(t *testing.T) {
-	w := harness.NewWeir(t)
+	backupWhileRecording(t, harness.NewWeir(t))
+}
+
+func backupWhileRecording(t *testing.T, w *harness.Weir) {
 	rtmp := harness.FreeAddr(t)
 	args := []string{"--rtmp", rtmp, "--session-timeout", "3s"}
 	w.Start(args...)

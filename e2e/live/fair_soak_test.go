@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +20,7 @@ import (
 // TestFairSoak lets one account, or somebody without one, take what they can, and measures what an
 // honest account gets beside them. `make soak-fair` runs it; it prints a table.
 func TestFairSoak(t *testing.T) {
-	table := &fairTable{}
+	table := &harness.Table{}
 	t.Cleanup(func() { t.Logf("\n%s", table) })
 	plain := harness.Shipped(t)
 	for _, attack := range []struct {
@@ -32,44 +30,20 @@ func TestFairSoak(t *testing.T) {
 		{"webhooks", fairWebhooks},
 		{"viewers", fairViewers},
 		{"media", fairMedia},
+		{"disk", fairDisk},
 		{"tokens", fairTokens},
+		{"backup", fairBackup},
 	} {
 		for _, engine := range harness.Engines() {
 			t.Run(attack.name+"/"+engine, func(t *testing.T) {
 				w := harness.NewWeirOn(t, engine)
 				w.Binary = plain
 				attack.run(t, w, func(what, quiet, attacked, limit string, ok bool) {
-					table.add(engine, attack.name, what, quiet, attacked, limit, ok)
-					if !ok {
-						t.Errorf("%s: %s is %s under attack, want %s", attack.name, what, attacked, limit)
-					}
+					table.Add(t, engine, attack.name, what, quiet, attacked, limit, ok)
 				})
 			})
 		}
 	}
-}
-
-// fairTable is what was measured.
-type fairTable struct {
-	mu   sync.Mutex
-	rows []string
-}
-
-func (f *fairTable) add(engine, attack, what, quiet, attacked, limit string, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	held := "holds"
-	if !ok {
-		held = "FAILS"
-	}
-	f.rows = append(f.rows, fmt.Sprintf("%-9s %-12s %-44s %14s %14s %16s  %s", engine, attack, what, quiet, attacked, limit, held))
-}
-
-func (f *fairTable) String() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	head := fmt.Sprintf("%-9s %-12s %-44s %14s %14s %16s", "database", "attack", "what", "quiet", "attacked", "limit")
-	return strings.Join(append([]string{head}, f.rows...), "\n")
 }
 
 // caller is an account with an API key.
@@ -269,4 +243,24 @@ func fairTokens(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, l
 	row("a live viewer is out after exp", "-", fmt.Sprintf("%.1f s", late.Seconds()), "0 to 5 s", late >= 0 && late <= 5*time.Second)
 	e.stop()
 	w.Stop()
+}
+
+// fairDisk sends two streams of 20 Mbit/s to a disk of 160 MB for five minutes.
+func fairDisk(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, limit string, ok bool)) {
+	began := time.Now()
+	promised, recorded := fullDisk(t, w, "160m", "16MB", 20, func(*poller, string) {
+		time.Sleep(time.Until(began.Add(5 * time.Minute)))
+	})
+	row("answers 500, damage of the database", "-", "none", "none", !t.Failed())
+	row("frames of the recording that was promised", fmt.Sprint(promised), fmt.Sprint(recorded), "all", recorded >= promised && !t.Failed())
+}
+
+// fairBackup restores a backup on another machine that was made while two recordings ran. On PostgreSQL
+// the database has its own backup.
+func fairBackup(t *testing.T, w *harness.Weir, row func(what, quiet, attacked, limit string, ok bool)) {
+	if engineOf(w) != "sqlite" {
+		t.Skip("weir backs up SQLite only")
+	}
+	backupWhileRecording(t, w)
+	row("open recordings finish and play elsewhere", "-", "2", "2", !t.Failed())
 }
