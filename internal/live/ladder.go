@@ -349,7 +349,8 @@ func (l *ladder) fillGaps(rungs []*rung) {
 		if r.out == nil {
 			continue
 		}
-		if err := r.fill(l.renditions.sourceVideo().recorder.Next()); err != nil {
+		// This is called often. That the disk is full is logged elsewhere.
+		if err := r.fill(l.renditions.sourceVideo().recorder.Next()); err != nil && weir.KindOf(err) != weir.Full {
 			l.log.Warn("the gap in a rendition could not be written", "err", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/internal/cmaf"
 	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -546,4 +547,52 @@ func TestNoSpaceLeft(t *testing.T) {
 		}
 	}
 	s.stop = func() {} // it has stopped
+}
+
+// Renditions become short with their source. What they miss while nothing is written are gaps, and a
+// segment that could not end then does so before the next one.
+func TestRungOnFullDisk(t *testing.T) {
+	s := newTestHub(t, false)
+	d := s.newDisk()
+	e := s.publish()
+	if err := e.send(41); err != nil {
+		t.Fatal(err)
+	}
+	all := &e.session.renditions
+	recorder, err := media.Record(filepath.Join(all.dir, "144p"), all.video.track)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rung{profile: weir.Profile{Name: "144p"}, ladder: &ladder{renditions: all}}
+	if r.out, err = all.addRung(r.profile, recorder); err != nil {
+		t.Fatal(err)
+	}
+	fill := func() error { return r.fill(all.video.recorder.Next()) }
+	if err := fill(); err != nil {
+		t.Fatal(err)
+	}
+	d.check(90)
+	if first, _, n := s.window("144p"); first != 14 || n != 6 || s.onDisk("144p") != 6 {
+		t.Errorf("%d segments from %d on, %d are on disk", n, first, s.onDisk("144p"))
+	}
+	// A part is written when the disk becomes full.
+	part, data := cmaf.EncodePart(1, all.video.track, cmaf.GapFragment(all.video.track.Ticks(40*time.Second), all.video.track.Ticks(time.Second)))
+	if err := r.out.Part(part, false, data); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.send(6); err != nil {
+		t.Fatal(err)
+	}
+	d.check(10)
+	if err := fill(); weir.KindOf(err) != weir.Full {
+		t.Errorf("error %v, want one of kind full", err)
+	}
+	d.recover()
+	if err := fill(); err != nil {
+		t.Fatal(err)
+	}
+	first, breaks, n := s.window(videoName)
+	if ownFirst, ownBreaks, own := s.window("144p"); ownFirst+own != first+n || ownBreaks != breaks {
+		t.Errorf("the rendition has %d segments from %d on after %d discontinuities, the source %d from %d on after %d", own, ownFirst, ownBreaks, n, first, breaks)
+	}
 }
