@@ -95,10 +95,10 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 	s.guard.Log = s.part("guard")
 	defer s.close()
 	for _, open := range []func(context.Context) error{
-		s.openBudget,
 		s.openNode,
 		s.openTracer,
 		s.openStore,
+		s.openBudget,
 		s.openMedia,
 		s.openAccounts,
 		s.openAccess,
