@@ -147,7 +147,7 @@ func (h *hunt) people() {
 	h.plant("second link", printedLink(h.w, "user", "create", "bob@example.com"))
 	h.anybody.gets("POST", "/api/user/password/reset",
 		object{"email": "bob@example.com", "resetToken": h.values["second link"], "password": h.makeOdd("second password")})
-	key := h.plant("key of the stranger", harness.Match(h.t, h.w.Run("key", "create", "bob's", "--user", "bob@example.com"), `API key +(\S+)`))
+	key := h.plant("key of the outsider", harness.Match(h.t, h.w.Run("key", "create", "bob's", "--user", "bob@example.com"), `API key +(\S+)`))
 	h.other = h.with("Basic " + base64.StdEncoding.EncodeToString([]byte(h.with("Bearer "+key).gets("GET", "/api/user/me", nil).get(h.t, "id")+":"+key)))
 	h.other.gets("GET", "/api/user/me", nil)
 }

@@ -495,14 +495,14 @@ func (w *world) playNamed(c cell) {
 		thing := c.thing(w, owner)
 		before := w.read(owner, thing)
 		path, body := w.request(c, thing.values)
-		for _, stranger := range w.strangers(owner, c.account) {
-			got := w.send(stranger, w.method, path, body)
+		for _, outsider := range w.outsiders(owner, c.account) {
+			got := w.send(outsider, w.method, path, body)
 			unknown := thing.unknown()
 			otherPath, otherBody := w.request(c, unknown)
-			want := w.send(stranger, w.method, otherPath, otherBody)
-			w.sameAnswer(owner, stranger, got.without(thing.values), want.without(unknown), c.refusal)
+			want := w.send(outsider, w.method, otherPath, otherBody)
+			w.sameAnswer(owner, outsider, got.without(thing.values), want.without(unknown), c.refusal)
 			if got.status < 400 && strings.Contains(got.body, thing.shown) {
-				w.Errorf("%s sees what is of %s: %s", stranger.name, owner.name, got)
+				w.Errorf("%s sees what is of %s: %s", outsider.name, owner.name, got)
 			}
 		}
 		if after := w.read(owner, thing); after != before {
@@ -530,12 +530,12 @@ func (w *world) playListed(c cell) {
 		filter := func(field, value string) string {
 			return "&filters=" + url.QueryEscape(fmt.Sprintf(`[{"id":%q,"value":%q}]`, field, value))
 		}
-		for _, stranger := range w.strangers(owner, c.account) {
+		for _, outsider := range w.outsiders(owner, c.account) {
 			for _, more := range []string{
 				"", "&all=1&allUsers=1", "&userId=" + owner.user, filter("id", thing.shown), filter("userId", owner.user), filter("projectId", owner.project),
 			} {
-				if got := w.send(stranger, w.method, path+more, ""); strings.Contains(got.body, thing.shown) {
-					w.Errorf("%s sees in the list %s what is of %s: %s", stranger.name, path+more, owner.name, got)
+				if got := w.send(outsider, w.method, path+more, ""); strings.Contains(got.body, thing.shown) {
+					w.Errorf("%s sees in the list %s what is of %s: %s", outsider.name, path+more, owner.name, got)
 				}
 			}
 		}
@@ -560,15 +560,15 @@ func (w *world) playRefers(c cell) {
 			path, body := w.request(c, all)
 			return w.send(as, w.method, path, body)
 		}
-		strangers := w.strangers(owner, false)
+		outsiders := w.outsiders(owner, false)
 		if !c.admins {
-			strangers = append(strangers, w.root.loggedIn())
+			outsiders = append(outsiders, w.root.loggedIn())
 		}
-		for _, stranger := range strangers {
-			own := w.own(c, stranger)
+		for _, outsider := range outsiders {
+			own := w.own(c, outsider)
 			unknown := thing.unknown()
-			got, want := refer(stranger, own, thing.values), refer(stranger, own, unknown)
-			w.sameAnswer(owner, stranger, got.without(thing.values), want.without(unknown), c.refusal)
+			got, want := refer(outsider, own, thing.values), refer(outsider, own, unknown)
+			w.sameAnswer(owner, outsider, got.without(thing.values), want.without(unknown), c.refusal)
 		}
 		if after := w.read(owner, thing); after != before {
 			w.Errorf("others changed what is of %s from\n%s to\n%s", owner.name, before, after)
@@ -587,10 +587,10 @@ func (w *world) playMade(c cell) {
 			w.Errorf("%s gets %s, want a new resource", owner.name, made)
 			continue
 		}
-		for _, stranger := range w.strangers(owner, c.account) {
+		for _, outsider := range w.outsiders(owner, c.account) {
 			unknown := map[string]string{"id": weir.NewID()}
-			got, want := w.send(stranger, "GET", c.read+id, ""), w.send(stranger, "GET", c.read+unknown["id"], "")
-			w.sameAnswer(owner, stranger, got.without(map[string]string{"id": id}), want.without(unknown), http.StatusNotFound)
+			got, want := w.send(outsider, "GET", c.read+id, ""), w.send(outsider, "GET", c.read+unknown["id"], "")
+			w.sameAnswer(owner, outsider, got.without(map[string]string{"id": id}), want.without(unknown), http.StatusNotFound)
 		}
 		if got := w.send(owner, "GET", c.read+id, ""); got.status != http.StatusOK || !strings.Contains(got.body, id) {
 			w.Errorf("%s does not find what it made: %s", owner.name, got)
@@ -598,14 +598,14 @@ func (w *world) playMade(c cell) {
 	}
 }
 
-// sameAnswer checks that a stranger gets the same answer as for a resource that does not exist.
-func (w *world) sameAnswer(owner, stranger tenant, got, want answer, status int) {
+// sameAnswer checks that a outsider gets the same answer as for a resource that does not exist.
+func (w *world) sameAnswer(owner, outsider tenant, got, want answer, status int) {
 	w.Helper()
 	if got != want {
-		w.Errorf("%s gets %s for what is of %s, and %s for what does not exist", stranger.name, got, owner.name, want)
+		w.Errorf("%s gets %s for what is of %s, and %s for what does not exist", outsider.name, got, owner.name, want)
 	}
 	if status != 0 && got.status != status || status == 0 && (got.status < 400 || got.status > 499) {
-		w.Errorf("%s gets %s for what is of %s, want it refused with %d", stranger.name, got, owner.name, status)
+		w.Errorf("%s gets %s for what is of %s, want it refused with %d", outsider.name, got, owner.name, status)
 	}
 }
 

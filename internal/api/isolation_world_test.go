@@ -90,18 +90,18 @@ func (w *world) whoMayUse(operation string) who {
 	return everybody
 }
 
-// strangers returns whoever must not see what the owner has.
-func (w *world) strangers(owner tenant, account bool) []tenant {
-	var strangers []tenant
+// outsiders returns whoever must not see what the owner has.
+func (w *world) outsiders(owner tenant, account bool) []tenant {
+	var outsiders []tenant
 	for _, as := range w.tenants {
 		if as.user != owner.user || !account && as.project != owner.project {
-			strangers = append(strangers, as)
+			outsiders = append(outsiders, as)
 		}
 	}
 	if w.who != people { // there the admin is one
-		strangers = append(strangers, w.root)
+		outsiders = append(outsiders, w.root)
 	}
-	return strangers
+	return outsiders
 }
 
 // own returns the values of the caller's own resource that the path of a cell names.
@@ -599,9 +599,9 @@ func (w *world) pullsOwn(method, path string) {
 		it := pulledStream(w, owner)
 		before := w.read(owner, it)
 		body := fmt.Sprintf(`{"name":"b","pull":{"source":%q}}`, it.values["source"])
-		for _, stranger := range w.strangers(owner, false) {
-			if got := w.send(stranger, method, path, body); got.status != http.StatusCreated || got.member("id") == it.shown {
-				w.Errorf("%s gets %s for the source of %s, want a new stream", stranger.name, got, owner.name)
+		for _, outsider := range w.outsiders(owner, false) {
+			if got := w.send(outsider, method, path, body); got.status != http.StatusCreated || got.member("id") == it.shown {
+				w.Errorf("%s gets %s for the source of %s, want a new stream", outsider.name, got, owner.name)
 			}
 		}
 		if after := w.read(owner, it); after != before {
@@ -619,9 +619,9 @@ func (w *world) importsOwn() {
 	for _, owner := range w.tenants {
 		body := w.fill(importBody(``), nil)
 		first := w.send(owner, w.method, w.path, body)
-		for _, stranger := range w.strangers(owner, false) {
-			if got := w.send(stranger, w.method, w.path, body); got.status != http.StatusCreated || got.member("asset.id") == first.member("asset.id") {
-				w.Errorf("%s gets %s for the source of %s, want a new asset", stranger.name, got, owner.name)
+		for _, outsider := range w.outsiders(owner, false) {
+			if got := w.send(outsider, w.method, w.path, body); got.status != http.StatusCreated || got.member("asset.id") == first.member("asset.id") {
+				w.Errorf("%s gets %s for the source of %s, want a new asset", outsider.name, got, owner.name)
 			}
 		}
 		if got := w.send(owner, w.method, w.path, body); got.status != http.StatusOK || got.member("asset.id") != first.member("asset.id") {
@@ -635,9 +635,9 @@ func (w *world) showsOwnRecordings() {
 	w.Helper()
 	for _, owner := range w.tenants {
 		path := "/api/playback/" + stream(w, owner).values["playbackId"] + "?recordings=true"
-		for _, stranger := range w.strangers(owner, false) {
-			if got := w.send(stranger, "GET", path, ""); got.status != http.StatusUnauthorized {
-				w.Errorf("%s gets %s for the recordings of %s, want 401", stranger.name, got, owner.name)
+		for _, outsider := range w.outsiders(owner, false) {
+			if got := w.send(outsider, "GET", path, ""); got.status != http.StatusUnauthorized {
+				w.Errorf("%s gets %s for the recordings of %s, want 401", outsider.name, got, owner.name)
 			}
 		}
 		if got := w.send(owner, "GET", path, ""); got.status != http.StatusOK || !strings.Contains(got.body, "dvrPlayback") {
@@ -679,7 +679,7 @@ func (w *world) sendsOwnEvents() {
 			w.Fatal(err)
 		}
 		id := emit(owner)
-		for _, as := range append(w.strangers(owner, false), owner) {
+		for _, as := range append(w.outsiders(owner, false), owner) {
 			ctx, cancel := context.WithCancel(w.Context())
 			// Events come in their order: with the last one, all are there.
 			last := &listening{ResponseRecorder: httptest.NewRecorder(), last: emit(as), end: cancel}

@@ -49,16 +49,15 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 
 // checkJWT returns an error if the JWT does not admit the viewer.
 func (s *Server) checkJWT(ctx context.Context, v *visit, jwt string) (access.Decision, error) {
-	r := access.Request{PlaybackID: v.title.playbackID, Token: weir.Secret(jwt), Headers: v.Header}
-	if jwt == "" {
-		return s.Gate.Check(ctx, r)
-	}
-	return s.guess(ctx, v, r)
+	return s.guess(ctx, v, access.Request{PlaybackID: v.title.playbackID, Token: weir.Secret(jwt), Headers: v.Header})
 }
 
-// guess asks the gate about a credential that a viewer has shown. An address may send only so many
+// guess asks the gate about the credential that a viewer has shown, if there is one. An address may send only so many
 // wrong ones: each costs a signature check or a question to an access webhook.
 func (s *Server) guess(ctx context.Context, v *visit, r access.Request) (access.Decision, error) {
+	if r.Token == "" && r.AccessKey == "" {
+		return s.Gate.Check(ctx, r)
+	}
 	// It is counted before it is known to be wrong, so that many at once count too.
 	from := weir.Network(s.address(v))
 	if !s.wrong.Take(from, time.Now()) {
@@ -90,13 +89,14 @@ func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) err
 	_, err, _ := s.admissions.asking.Do(string(pass[:]), func() (any, error) {
 		// Other requests of the viewer wait for the answer too. A viewer with a token was admitted with
 		// this access key before.
-		check := s.guess
-		if v.token != nil || accessKey == "" {
-			check = func(ctx context.Context, _ *visit, r access.Request) (access.Decision, error) {
-				return s.Gate.Check(ctx, r)
-			}
+		ctx := context.WithoutCancel(ctx)
+		var decision access.Decision
+		var err error
+		if v.token != nil {
+			decision, err = s.Gate.Check(ctx, question)
+		} else {
+			decision, err = s.guess(ctx, v, question)
 		}
-		decision, err := check(context.WithoutCancel(ctx), v, question)
 		switch {
 		case err == nil:
 			s.admissions.note(pass, time.Now().Add(decision.RefreshInterval))
