@@ -75,6 +75,9 @@ type SourceVideo struct {
 
 	// Encode is the reason why the stored track can't be a rendition; "" = it can.
 	Encode string `json:"encode,omitempty"`
+	// NoCopy is the reason why frames of it can't be in a clip beside frames that are encoded; "" = they can,
+	// if our encoders know the codec.
+	NoCopy string `json:"noCopy,omitempty"`
 }
 
 // SourceAudio is an audio track of a source. AAC is stored as a track, everything else
