@@ -10,6 +10,8 @@
 //	Thumbnails  makes images of the key frames
 //	Publisher   renders the results in the caller's formats, and puts them to the caller's storage
 //
+// Clip cuts a part out of tracks, whether they are complete or still grow, and makes tracks of it.
+//
 // The input of a step is JSON ([Source], [Plan], [ChunkResult]) and the store; steps may run on different
 // machines, and twice: they write the same bytes under the same keys. Only an encode that is resumed has
 // other bytes; see [EncodeOptions.Folder].
