@@ -71,7 +71,7 @@ func (tx *Tx) CreateTask(ctx context.Context, t *weir.Task) error {
 }
 
 // UpdateTask changes a task. A task that waits again must be admitted again. A cancelled task is
-// stopped where it runs. The working files of a task that has ended are deleted.
+// stopped where it runs. The working files of a task that has ended are deleted. See also afterClip.
 func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task) error) (weir.Task, error) {
 	var before weir.TaskPhase
 	t, err := tasks.update(ctx, tx, id, func(t *weir.Task) error {
@@ -79,6 +79,9 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 		return change(t)
 	})
 	if err != nil || t.Status.Phase == before {
+		return t, err
+	}
+	if err := tx.afterClip(ctx, t, before); err != nil {
 		return t, err
 	}
 	if t.Status.Phase == weir.TaskWaiting {
