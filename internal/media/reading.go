@@ -1,13 +1,10 @@
 package media
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-
-	"weir/internal/blob"
 )
 
 // growing has the segments of a track that is being recorded.
@@ -62,28 +59,4 @@ func (g *growing) lasting(n int, size int64) bool {
 	r.mu.Unlock()
 	info, err := os.Stat(r.path(number))
 	return finished && kept && err == nil && info.Size() == size
-}
-
-// Share puts segment n as a whole into a store. It copies no bytes if it need not: within one store,
-// and from a recording on the same disk.
-func (t *Track) Share(ctx context.Context, n int, to blob.Store, key string) error {
-	if err := t.check(n); err != nil {
-		return err
-	}
-	switch {
-	case t.zero: // its bytes are not stored
-	case t.growing == nil && t.store == to:
-		return to.Copy(ctx, t.SegmentKey(n), key)
-	case t.growing != nil && t.growing.lasting(n, t.index.Segments[n].Size()):
-		if err := t.growing.recorder.Sync(); err != nil {
-			return err
-		}
-		return blob.Share(ctx, to, key, t.growing.recorder.path(t.growing.numbers[n]), segmentOptions)
-	}
-	body, size, err := t.Segment(ctx, n)
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	return to.Put(ctx, key, body, size, segmentOptions)
 }

@@ -12,7 +12,12 @@ import (
 // somebody waits for the clip. While the session that it is cut from is on air, only the origin node
 // has the files.
 
-// EnqueueClip enqueues the job of a task that cuts a clip, not before a time; zero = now.
+// clipEarly is how much earlier than the end of its clip a job starts. It waits for the rest by itself, because
+// River looks for jobs that are due only every five seconds.
+const clipEarly = 10 * time.Second
+
+// EnqueueClip enqueues the job of a task that cuts a clip. notBefore is the end of a clip in the future; zero =
+// it is not in the future.
 func (tx *Tx) EnqueueClip(ctx context.Context, task weir.Task, notBefore time.Time) error {
 	kind, ref := JobClip, task.ID
 	if p := task.Params.Clip; p != nil && p.SessionID != "" && p.InputID == "" {
@@ -28,7 +33,11 @@ func (tx *Tx) EnqueueClip(ctx context.Context, task weir.Task, notBefore time.Ti
 	if _, err := tx.conn.exec(ctx, "DELETE FROM job_cancel WHERE ref = $1", task.ID); err != nil {
 		return err
 	}
-	return tx.enqueueAt(ctx, kind, ref, notBefore)
+	at := notBefore.Add(-clipEarly)
+	if at.Before(time.Now()) {
+		at = time.Time{}
+	}
+	return tx.enqueueAt(ctx, kind, ref, at)
 }
 
 // OnAirSession returns which node carries a session; NotFound when the session is not open.
@@ -60,19 +69,4 @@ func (tx *Tx) reviveClips(ctx context.Context) error {
 		jobs[i] = newJob{kind: JobClip, ref: taskID}
 	}
 	return tx.enqueue(ctx, jobs)
-}
-
-// afterClip does what the end or the retry of a task that cuts a clip needs: it deletes what was
-// written of the clip, or enqueues the job again.
-func (tx *Tx) afterClip(ctx context.Context, t weir.Task, before weir.TaskPhase) error {
-	failed := func(p weir.TaskPhase) bool { return p == weir.TaskFailed || p == weir.TaskCancelled }
-	switch {
-	case t.Type != weir.TaskClip:
-		return nil
-	case failed(t.Status.Phase) && t.OutputAssetID != "":
-		return tx.PurgeUpload(ctx, t.OutputAssetID)
-	case t.Status.Phase == weir.TaskWaiting && failed(before):
-		return tx.EnqueueClip(ctx, t, time.Time{})
-	}
-	return nil
 }

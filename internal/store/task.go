@@ -71,7 +71,7 @@ func (tx *Tx) CreateTask(ctx context.Context, t *weir.Task) error {
 }
 
 // UpdateTask changes a task. A task that waits again must be admitted again. A cancelled task is
-// stopped where it runs. The working files of a task that has ended are deleted. See also afterClip.
+// stopped where it runs. The working files of a task that has ended are deleted.
 func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task) error) (weir.Task, error) {
 	var before weir.TaskPhase
 	t, err := tasks.update(ctx, tx, id, func(t *weir.Task) error {
@@ -79,9 +79,6 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 		return change(t)
 	})
 	if err != nil || t.Status.Phase == before {
-		return t, err
-	}
-	if err := tx.afterClip(ctx, t, before); err != nil {
 		return t, err
 	}
 	if t.Status.Phase == weir.TaskWaiting {
@@ -96,6 +93,11 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 	if t.Status.Phase != weir.TaskCompleted {
 		if err := tx.CancelJobs(ctx, id); err != nil {
 			return t, err
+		}
+		if t.Type == weir.TaskClip { // what was written of it is no use for another attempt
+			if err := tx.PurgeUpload(ctx, t.OutputAssetID); err != nil {
+				return t, err
+			}
 		}
 	}
 	return t, tx.endWork(ctx, t)

@@ -41,7 +41,7 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 		return err
 	}
 	return w.ended(ctx, t, w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
-		return w.complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}}, nil)
+		return complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}}, nil)
 	}))
 }
 
