@@ -72,15 +72,15 @@ func (s *server) askForRanges(ctx context.Context, node, sessionID string) (rang
 	if err != nil {
 		return nil, err
 	}
-	err = json.NewDecoder(io.LimitReader(body, maxRanges)).Decode(&ranges)
+	err = json.NewDecoder(io.LimitReader(body, rangesBytes)).Decode(&ranges)
 	if err := errors.Join(err, body.Close()); err != nil {
 		return nil, weir.Wrap(weir.Upstream, err, "node %s does not say what it has of the stream", node)
 	}
 	return ranges, nil
 }
 
-// maxRanges is the maximum size of the answer: more than a hundred thousand reconnects of an encoder.
-const maxRanges = 16 << 20
+// rangesBytes is the maximum size of the answer: that of more than a hundred thousand reconnects of an encoder.
+const rangesBytes = 16 << 20
 
 // askForFiles requests files of sessions from another node.
 func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadCloser, error) {

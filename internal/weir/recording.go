@@ -27,6 +27,12 @@ func NewLadder(recording Asset, now time.Time) Task {
 	return t
 }
 
+// Segmented reports whether the asset was made of segments, and has no file that it came from: it is a
+// recording or a clip.
+func (a *Asset) Segmented() bool {
+	return a.Source.Type == SourceRecording || a.Source.Type == SourceClip
+}
+
 // Extends reports whether the task adds to an asset that can be played without it.
 func (t *Task) Extends() bool { return t.Type == TaskUpload && t.InputAssetID != "" }
 

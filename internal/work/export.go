@@ -45,10 +45,10 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 	}))
 }
 
-// exported returns the file of an asset: its source, or for a recording an MP4 file made of its
-// segments.
+// exported returns the file of an asset: its source, or for a recording or a clip an MP4 file made of
+// its segments.
 func (w *Work) exported(ctx context.Context, a weir.Asset) (size int64, open func(context.Context) (io.ReadCloser, error), err error) {
-	if a.Source.Type == weir.SourceRecording {
+	if a.Segmented() {
 		file, err := media.RecordingFile(ctx, w.Media, assetFolder(a.ID))
 		if err != nil {
 			return 0, nil, err
