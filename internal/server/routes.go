@@ -78,7 +78,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 		CheckDestination: func(ctx context.Context, url string, paths []string, taskID string) error {
 			return blob.Check(ctx, url, paths, taskID, blob.Options{Guard: s.guard})
 		},
-		PublicClips: s.cfg.PublicClips, MaxDuration: s.cfg.MaxDuration, MayPlay: s.playback.MayPlay,
+		Clips: s.clips, PublicClips: s.cfg.PublicClips, MaxDuration: s.cfg.MaxDuration, MayPlay: s.playback.MayPlay,
 		Observe: func(ctx context.Context, route string, status int, took time.Duration) {
 			s.metrics.observe(ctx, route, status, took)
 			s.tracer.answered(ctx, route, status)
