@@ -136,8 +136,10 @@ func TestClipsOfLostNode(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		inTx(t, st, func(tx *Tx) error {
 			return tx.enqueue(t.Context(), []newJob{
-				{kind: JobLiveClip, ref: "one/gone"}, {kind: JobLiveClip, ref: "two/gone", at: time.Now().Add(time.Minute)},
-				{kind: JobLiveClip, ref: "three/" + st.node.id}, {kind: JobRecording, ref: "four/gone"},
+				{kind: JobLiveClip, ref: "one/gone"},
+				{kind: JobLiveClip, ref: "two/gone", at: time.Now().Add(time.Minute)},
+				{kind: JobLiveClip, ref: "three/" + st.node.id},
+				{kind: JobRecording, ref: "four/gone"},
 			})
 		})
 		for range 2 {

@@ -102,7 +102,7 @@ func NewLive(t testing.TB, dir string, began time.Time) *Live {
 	film, err := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=4", "-c:v", "libx264", "-preset", "ultrafast",
 		"-bf", "0", "-g", "20", "-pix_fmt", "yuv420p", "-video_track_timescale", "90000", "-movflags", "frag_keyframe+empty_moov+default_base_moof", "-f", "mp4", "pipe:1").Output()
 	check(t, err)
-	l := &Live{tb: t, film: film, began: began}
+	l := &Live{tb: t, film: film, began: began.Truncate(time.Millisecond)}
 	tracks, err := cmaf.NewReader(bytes.NewReader(film)).Tracks()
 	check(t, err)
 	l.track = tracks[0]
