@@ -21,7 +21,7 @@ func (c *clipMaker) cutAudio(ctx context.Context, k int, source *media.Track) (*
 	}
 	for n, segment := range a.index.Segments {
 		track := a.index.TrackOf(n)
-		if segment.Gap() || track.Time(segment.End()) <= start-maxPriming || track.Time(segment.Start()) >= end {
+		if segment.Gap() || track.Time(segment.End()) <= start-longestPacket || track.Time(segment.Start()) >= end {
 			continue
 		}
 		fragments, err := source.Fragments(ctx, n)
@@ -55,8 +55,8 @@ func (c *clipMaker) cutAudio(ctx context.Context, k int, source *media.Track) (*
 	return media.NewTrack(c.Store, a.prefix, a.cut), nil
 }
 
-// maxPriming is longer than any packet of audio.
-const maxPriming = time.Second / 4
+// longestPacket is longer than any packet of audio.
+const longestPacket = time.Second / 4
 
 // between returns the packets that are heard between two times, and the one before them.
 func between(f cmaf.Fragment, track cmaf.Track, start, end time.Duration) cmaf.Fragment {

@@ -44,8 +44,8 @@ const (
 	clipWall = 1e11
 	// Times between clipSeconds and clipWall are seconds since 1970, sent by mistake.
 	clipSeconds = 1e9
-	// clipAhead is how many milliseconds in the future the clip of a session on air may end.
-	clipAhead = 30_000
+	// clipAhead is how far in the future the clip of a session on air may end.
+	clipAhead = 30 * time.Second
 	// clipRounding is how far a time may be outside a range, in milliseconds: callers round.
 	clipRounding = 1
 )
@@ -189,8 +189,8 @@ func (of *ClipOf) checkEnd(end float64, exists []ClipRange, wall bool, now time.
 	switch {
 	case end > last+clipRounding && !of.OnAir():
 		_, err = refuse("endTime %s is after the end", at)
-	case end > max(last, float64(now.UnixMilli()))+clipAhead:
-		_, err = refuse("endTime %s is more than %d s in the future", at, clipAhead/1000)
+	case end > max(last, float64(now.UnixMilli()))+float64(clipAhead.Milliseconds()):
+		_, err = refuse("endTime %s is more than %d s in the future", at, int(clipAhead.Seconds()))
 	case end > last:
 	case !inRange(end, exists):
 		_, err = refuse("the stream was interrupted at endTime %s", at)
