@@ -39,10 +39,10 @@ const (
 	// MaxPublicClip is the maximum duration of a clip of a viewer without an API key.
 	MaxPublicClip = 10 * time.Minute
 
-	// Times of at least clipWall are of the wall clock: as milliseconds since 1970 it is a day in 1973, from
+	// Times of at least ClipWall are of the wall clock: as milliseconds since 1970 it is a day in 1973, from
 	// the start of a recording three years.
-	clipWall = 1e11
-	// Times between clipSeconds and clipWall are seconds since 1970, sent by mistake.
+	ClipWall = 1e11
+	// Times between clipSeconds and ClipWall are seconds since 1970, sent by mistake.
 	clipSeconds = 1e9
 	// clipAhead is how far in the future the clip of a session on air may end.
 	clipAhead = 30 * time.Second
@@ -99,7 +99,7 @@ func (of *ClipOf) OnAir() bool { return of.AssetID == "" }
 
 // wall reports whether a time is one of the wall clock.
 func (of *ClipOf) wall(time float64) bool {
-	return of.Session != nil && (!of.FromStart || time >= clipWall)
+	return of.Session != nil && (!of.FromStart || time >= ClipWall)
 }
 
 // Source returns the source whose ranges Window needs.
@@ -135,7 +135,7 @@ func (n NewClip) Window(of ClipOf, exists []ClipRange, longest time.Duration, no
 			return refuse("%s is not a number", t.name)
 		case t.time < 0:
 			return refuse("%s must not be negative", t.name)
-		case of.Session != nil && t.time >= clipSeconds && t.time < clipWall && (wall || t.time > last+clipRounding):
+		case of.Session != nil && t.time >= clipSeconds && t.time < ClipWall && (wall || t.time > last+clipRounding):
 			return refuse("times are milliseconds, and %s %s looks like seconds", t.name, clipNumber(t.time))
 		case of.FromStart && of.wall(t.time) != wall:
 			return refuse("startTime and endTime must both be Unix milliseconds or both count from the start")

@@ -60,9 +60,6 @@ func (c *Clips) Stats() ClipStats {
 	return ClipStats{c.completed.Load(), c.failed.Load(), c.encoded.Load(), c.copied.Load()}
 }
 
-// clipWall is the first time that is one of the wall clock, in milliseconds; smaller ones count from the start.
-const clipWall = 1e11
-
 // Ranges returns what there is of a source now, in order: of a session by the wall clock, of an asset alone from
 // its start. An error of kind NotFound means that nothing is kept of it.
 func (c *Clips) Ranges(ctx context.Context, of weir.ClipSource) ([]weir.ClipRange, error) {
@@ -220,7 +217,7 @@ func (c *Clips) move(ctx context.Context, job store.Job, t weir.Task) error {
 
 // openSession opens the tracks of a session of this node, when they have the end of the clip.
 func (c *Clips) openSession(ctx context.Context, p *weir.ClipParams) (s clipSource, err error) {
-	if p.ClipStrategy.EndTime >= clipWall {
+	if p.ClipStrategy.EndTime >= weir.ClipWall {
 		end := time.UnixMicro(int64(math.Round(p.ClipStrategy.EndTime * 1000)))
 		left := time.Until(end)
 		if left > clipHold {
@@ -367,7 +364,7 @@ const (
 func (s clipSource) window(p *weir.ClipParams) (start, end time.Duration, warnings []string, err error) {
 	times := media.NewTimes(s.all()...)
 	at := func(ms float64) time.Duration {
-		if p.SessionID != "" && ms >= clipWall {
+		if p.SessionID != "" && ms >= weir.ClipWall {
 			return times.AtWall(ms)
 		}
 		return times.AfterStart(ms)
