@@ -63,6 +63,9 @@ func stretches(tracks []TrackIndex) (all []stretch, filled time.Duration) {
 			}
 			coded := t.TrackOf(n)
 			from, to := coded.Time(s.Start()), coded.Time(s.ShownUntil())
+			if n == 0 {
+				from += coded.Time(coded.Priming)
+			}
 			if last := len(all) - 1; last >= 0 && all[last].track == i && !s.Discontinuity {
 				all[last].end, all[last].to = n+1, to
 				continue

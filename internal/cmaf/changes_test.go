@@ -21,6 +21,7 @@ const (
 	largerCoding = "-f lavfi -i testsrc2=s=320x180:r=25:d=3 " + audio + " -c:v libx264 -preset ultrafast -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
 	hevcCoding   = videoInput + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
 	otherHEVC    = videoInput + " " + audio + " -c:v libx265 -preset ultrafast -x265-params log-level=none:keyint=25:bframes=0:sao=0:deblock=1 -pix_fmt yuv420p -tag:v hvc1 -video_track_timescale 90000 -c:a aac"
+	distinctIDs  = videoInput + " " + audio + " -c:v libx264 -preset ultrafast -profile:v high -bf 0 -g 25 -pix_fmt yuv420p -x264-params sps-id=31 -video_track_timescale 90000 -c:a aac"
 	otherAudio   = videoInput + " -f lavfi -i sine=440:r=48000:d=3 -c:v libx264 -preset veryfast -bf 3 -g 25 -pix_fmt yuv420p -video_track_timescale 90000 -c:a aac"
 )
 
@@ -83,12 +84,16 @@ func TestProgressiveJoinsConnections(t *testing.T) {
 		"same":  {firstCoding, firstCoding, firstCoding},
 		"other": {firstCoding, otherCoding, firstCoding},
 		"HEVC":  {hevcCoding, otherHEVC, otherHEVC, hevcCoding},
+		"ids":   {firstCoding, distinctIDs, firstCoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := connected(t, codings...)
 			layout, err := Progressive(indices(all...), 0)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if _, one := all[0].oneEntry(); one != (name == "same" || name == "ids") {
+				t.Errorf("one sample entry has all parameter sets: %v", one)
 			}
 			file := writeFile(t, render(t, layout, all...))
 			decode(t, file)

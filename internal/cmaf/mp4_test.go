@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/Eyevinn/mp4ff/bits"
 	"github.com/Eyevinn/mp4ff/mp4"
@@ -133,6 +134,28 @@ func TestProgressiveKeepsTracksInStep(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Audio that only prepares the decoder is in the file, and is not heard.
+func TestProgressiveHidesPriming(t *testing.T) {
+	tracks := store(t, generate(t, codings[0].options))
+	video, audio := moved(tracks[0], 100.05), moved(tracks[1], 100)
+	audio.Track.Priming = audio.Track.Ticks(50 * time.Millisecond)
+	layout, err := Progressive(indices(video, audio), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := writeFile(t, render(t, layout, video, audio))
+	decode(t, file)
+	for i := range 2 {
+		if first := seconds(t, shown(packets(t, file, fmt.Sprint(i)))[0].PTS); first > 1e-3 || first < -0.024 {
+			t.Errorf("track %d starts at %v", i, first)
+		}
+	}
+	whole := video.Track.Time(video.End()) - video.Track.Time(video.Start())
+	if played := Played(indices(video, audio)); played < whole || played > whole+100*time.Millisecond {
+		t.Errorf("it plays for %v, the video for %v", played, whole)
 	}
 }
 

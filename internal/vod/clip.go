@@ -20,8 +20,8 @@ import (
 // have: then the frames after the last key frame are encoded too. So the cost does not depend on the length.
 //
 // The clip keeps the timeline of its source. What is encoded has parameter sets of its own, under an id that
-// the source does not use: in HLS they are in an init segment of their own, in an MP4 file both are in one
-// sample entry; see [cmaf.Progressive]. A video that can't be continued by our encoders is encoded as a whole.
+// the source does not use, so that one init segment has both: see [codec.Merge]. A video that can't be
+// continued by our encoders is encoded as a whole.
 
 // ClipSource has the tracks that a clip is cut from. They share a timeline.
 type ClipSource struct {
@@ -96,7 +96,6 @@ type clipMaker struct {
 	start, end time.Duration // of the frames that belong to it
 
 	video   cmaf.TrackIndex
-	seams   []time.Duration // where the coding changes without a gap
 	encoded int
 	copied  int
 	whole   string
@@ -127,6 +126,8 @@ type clipRun struct {
 	from       int          // the first sample that is copied
 	to         int          // the first sample after it that is not copied
 	open       bool         // frames around a key frame need frames before it
+
+	made []cmaf.Segment // of the clip
 }
 
 // clipSample is a frame of the source.
@@ -260,46 +261,49 @@ func (c *clipMaker) cutRun(ctx context.Context, r clipRun) error {
 		if err := r.choose(func(s clipSample) (bool, error) { return c.decodable(ctx, r.track, s) }); err != nil {
 			return err
 		}
+	}
+	head, tail := shown, []int64(nil)
+	if r.to > 0 {
+		head, _ = split(shown, r.samples[r.from].shown)
+		if r.to < len(r.samples) {
+			_, tail = split(shown, r.samples[r.to].shown)
+		}
 	} else if c.whole == "" {
 		c.whole = coder.whole
-	}
-	const gap = true // before the run
-	if r.to == 0 {
-		if r.open && c.whole == "" {
+		if r.open {
 			c.whole = "its groups of pictures are open"
 		}
-		return c.encode(ctx, &r, coder, shown, gap)
 	}
-	copied := r.samples[r.from].shown
-	head := r.table.between(shown[0], copied)
-	if err := c.encode(ctx, &r, coder, head, gap); err != nil {
+	if err := c.encode(ctx, &r, coder, head); err != nil {
 		return err
 	}
-	if err := c.copy(ctx, &r, len(head) == 0); err != nil {
+	if err := c.copy(ctx, &r); err != nil {
 		return err
 	}
-	if r.to >= len(r.samples) || r.samples[r.to].shown > shown[len(shown)-1] {
-		return nil
+	if err := c.encode(ctx, &r, coder, tail); err != nil {
+		return err
 	}
-	return c.encode(ctx, &r, coder, r.table.between(r.samples[r.to].shown, r.end), !gap)
+	track, err := coder.merged(r.track)
+	c.append(&r, track)
+	return err
 }
 
-// append adds segments to the video of the clip, which have the same coding. gap: the source has a gap before
-// them.
-func (c *clipMaker) append(r *clipRun, track cmaf.Track, gap bool, segments ...cmaf.Segment) {
+// split divides times at t.
+func split(times []int64, t int64) (before, after []int64) {
+	i, _ := slices.BinarySearch(times, t)
+	return times[:i], times[i:]
+}
+
+// append adds a run to the video of the clip. There is a gap before it, unless it is the first.
+func (c *clipMaker) append(r *clipRun, track cmaf.Track) {
 	at := len(c.video.Segments)
-	seam := at > 0 && !sameCoding(c.video.TrackOf(at-1), track)
-	switch {
-	case at == 0:
-		c.video.Track, gap = track, false
-	case seam:
+	if at == 0 {
+		c.video.Track = track
+	} else if !sameCoding(c.video.TrackOf(at-1), track) {
 		c.video.Changes = append(c.video.Changes, cmaf.Change{First: at, Track: track})
 	}
-	if seam && !gap {
-		c.seams = append(c.seams, track.Time(segments[0].Start()))
-	}
-	for i, s := range segments {
-		s.Wall, s.Discontinuity = r.wall(s.Start()), (gap || seam) && i == 0
+	for i, s := range r.made {
+		s.Wall, s.Discontinuity = r.wall(s.Start()), at > 0 && i == 0
 		c.video.Segments = append(c.video.Segments, s)
 	}
 }
@@ -309,8 +313,7 @@ func sameCoding(a, b cmaf.Track) bool {
 }
 
 // copy adds the samples that are copied. Whole segments are not read.
-func (c *clipMaker) copy(ctx context.Context, r *clipRun, gap bool) error {
-	prefix := c.o.Prefix + "/" + sourceDir
+func (c *clipMaker) copy(ctx context.Context, r *clipRun) error {
 	for i := r.from; i < r.to; {
 		n := r.samples[i].segment
 		end := i
@@ -319,28 +322,26 @@ func (c *clipMaker) copy(ctx context.Context, r *clipRun, gap bool) error {
 		}
 		segment := r.index.Segments[n]
 		if end-i == segment.Frames() {
-			if err := c.source.Video.Share(ctx, n, c.Store, media.SegmentKey(prefix, len(c.video.Segments))); err != nil {
+			key := media.SegmentKey(c.o.Prefix+"/"+sourceDir, len(c.video.Segments)+len(r.made))
+			if err := c.source.Video.Share(ctx, n, c.Store, key); err != nil {
 				return err
 			}
-		} else {
-			var err error
-			if segment, err = c.repack(ctx, r, r.samples[i:end]); err != nil {
-				return err
-			}
+			r.made = append(r.made, segment)
+		} else if err := c.repack(ctx, r, r.samples[i:end]); err != nil {
+			return err
 		}
-		c.append(r, r.track, gap, segment)
 		c.copied += end - i
-		gap, i = false, end
+		i = end
 	}
 	return nil
 }
 
 // repack stores samples of one segment as a new segment.
-func (c *clipMaker) repack(ctx context.Context, r *clipRun, samples []clipSample) (cmaf.Segment, error) {
-	w := c.segmentWriter(ctx, r.track)
+func (c *clipMaker) repack(ctx context.Context, r *clipRun, samples []clipSample) error {
+	w := c.segmentWriter(ctx, r, r.track)
 	fragments, err := c.source.Video.Fragments(ctx, samples[0].segment)
 	if err != nil {
-		return cmaf.Segment{}, err
+		return err
 	}
 	for p, f := range fragments {
 		first, end := -1, 0 // samples of the part
@@ -358,18 +359,17 @@ func (c *clipMaker) repack(ctx context.Context, r *clipRun, samples []clipSample
 		skipped := f.Samples[:first]
 		data := f.Data[cmaf.Bytes(skipped):][:cmaf.Bytes(f.Samples[first:end])]
 		if err := w.add(cmaf.Fragment{Start: f.Start + cmaf.Span(skipped), Samples: f.Samples[first:end], Data: data}); err != nil {
-			return cmaf.Segment{}, err
+			return err
 		}
 	}
-	if err := w.finish(); err != nil {
-		return cmaf.Segment{}, err
-	}
-	return w.segments[0], nil
+	err = w.finish()
+	r.made = append(r.made, w.segments...)
+	return err
 }
 
 // segmentWriter returns a writer of the next segment of the clip's video.
-func (c *clipMaker) segmentWriter(ctx context.Context, track cmaf.Track) *trackWriter {
-	w := &trackWriter{store: c.Store, prefix: c.o.Prefix + "/" + sourceDir, first: len(c.video.Segments)}
+func (c *clipMaker) segmentWriter(ctx context.Context, r *clipRun, track cmaf.Track) *trackWriter {
+	w := &trackWriter{store: c.Store, prefix: c.o.Prefix + "/" + sourceDir, first: len(c.video.Segments) + len(r.made)}
 	w.begin(ctx, track, 1, func(cmaf.Contents, int64, cmaf.Sample) bool { return false })
 	return w
 }

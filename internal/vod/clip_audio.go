@@ -152,10 +152,6 @@ func (a *clipAudio) finish() error {
 	}
 	for i, s := range w.segments {
 		s.Discontinuity = i == 0 && a.gap
-		if i > 0 { // playlists of video and audio must have the same discontinuities
-			from, to := track.Time(w.segments[i-1].Start()), track.Time(s.Start())
-			s.Discontinuity = slices.ContainsFunc(a.seams, func(at time.Duration) bool { return at > from && at <= to })
-		}
 		if !a.wall.IsZero() {
 			s.Wall = a.wall.Add(track.Time(s.Start()))
 		}

@@ -27,6 +27,7 @@ type edgeCoder struct {
 	whole string // why its frames can't be beside frames that are copied; "" = they can
 
 	stream ffmpeg.Stream // of the source, if whole is not ""
+	made   *cmaf.Track   // what was encoded; nil = nothing so far
 }
 
 // newEdgeCoder returns what encodes frames of a run.
@@ -65,7 +66,7 @@ func (e *edgeCoder) match(r *clipRun) string {
 	switch {
 	case config.Codec != codec.H264 && config.Codec != codec.H265:
 		return "its codec is " + r.track.Codec
-	case err != nil || sets.LengthSize != 4:
+	case err != nil || sets.LengthSize != 4 || !mergeable(config):
 		return "its parameter sets can't be read"
 	case config.Display().Interlaced:
 		return "it is interlaced"
@@ -120,9 +121,13 @@ func (e *edgeCoder) args(times []int64, next int64) []string {
 	return encode.Args()
 }
 
-// encode encodes the frames of a run with these times, and adds them to the clip. gap: the source has a gap
-// before them.
-func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, times []int64, gap bool) error {
+func mergeable(config codec.Config) bool {
+	_, ok := codec.Merge(config)
+	return ok
+}
+
+// encode encodes the frames of a run with these times.
+func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, times []int64) error {
 	if len(times) == 0 {
 		return nil
 	}
@@ -134,7 +139,7 @@ func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, ti
 	}
 	err := runPipes(ctx, c.FFmpeg, command, []func(context.Context, io.Reader) error{
 		func(ctx context.Context, pipe io.Reader) error {
-			return c.readEdge(ctx, r, coder, pipe, times, next, gap)
+			return c.readEdge(ctx, r, coder, pipe, times, next)
 		},
 	})
 	if err != nil {
@@ -145,7 +150,7 @@ func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, ti
 }
 
 // readEdge reads encoded frames and stores them.
-func (c *clipMaker) readEdge(ctx context.Context, r *clipRun, coder *edgeCoder, pipe io.Reader, times []int64, next int64, gap bool) error {
+func (c *clipMaker) readEdge(ctx context.Context, r *clipRun, coder *edgeCoder, pipe io.Reader, times []int64, next int64) error {
 	reader, made, err := openTrack(pipe, cmaf.Video)
 	if err == nil && reader == nil {
 		err = errors.New("no frame came out")
@@ -157,6 +162,10 @@ func (c *clipMaker) readEdge(ctx context.Context, r *clipRun, coder *edgeCoder, 
 	if err != nil {
 		return err
 	}
+	if coder.made != nil && !sameCoding(*coder.made, track) {
+		return errors.New("the encoder made other parameter sets for the end than for the start")
+	}
+	coder.made = &track
 	source := sampleReader{reader: reader, lead: made.Ticks(cmaf.Lead)}
 	for len(times) > 0 {
 		count := min(coder.edge.Keys, len(times))
@@ -177,12 +186,11 @@ func (c *clipMaker) readEdge(ctx context.Context, r *clipRun, coder *edgeCoder, 
 		if err != nil {
 			return err
 		}
-		w := c.segmentWriter(ctx, track)
+		w := c.segmentWriter(ctx, r, track)
 		if err := errors.Join(w.add(f), w.finish()); err != nil {
 			return err
 		}
-		c.append(r, track, gap, w.segments...)
-		gap, times = false, times[count:]
+		r.made, times = append(r.made, w.segments...), times[count:]
 		c.report(track.Time(f.End()))
 	}
 	return nil
@@ -206,6 +214,24 @@ func (e *edgeCoder) track(source, made cmaf.Track) (cmaf.Track, *codec.Renumberi
 		return cmaf.Track{}, nil, fmt.Errorf("the encoder made %dx%d of %dx%d", made.Width, made.Height, source.Width, source.Height)
 	}
 	return track, renumber, nil
+}
+
+// merged describes the frames of a run and what was encoded beside them.
+func (e *edgeCoder) merged(source cmaf.Track) (cmaf.Track, error) {
+	switch {
+	case e.made == nil:
+		return source, nil
+	case e.whole != "":
+		return *e.made, nil
+	}
+	record, ok := codec.Merge(source.Config(), e.made.Config())
+	if ok {
+		source, ok = source.WithRecord(record)
+	}
+	if !ok {
+		return source, errors.New("the parameter sets of the encoder can't be beside those of the source")
+	}
+	return source, nil
 }
 
 // renumbered returns samples that refer to other parameter sets.

@@ -57,6 +57,9 @@ func TestClip(t *testing.T) {
 				cut := cutFilm(t, e, source, window[0], window[1])
 				cut.pictures = all
 				cut.check(t)
+				if index := cut.video.Index(); len(index.Changes) > 0 || slices.ContainsFunc(index.Segments, func(s cmaf.Segment) bool { return s.Discontinuity }) {
+					t.Errorf("frames %d to %d: players need another init segment in the middle", window[0], window[1])
+				}
 				if name == "only keys" && cut.result.Encoded > 0 || name == "none" && cut.result.Encoded > 120 {
 					t.Errorf("%d frames were encoded", cut.result.Encoded)
 				}
