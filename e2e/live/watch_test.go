@@ -113,27 +113,44 @@ func liveWatchClips(t *testing.T) {
 			return nil
 		})
 	}
-	b.Open(w.URL + "/play/" + s.playback)
-	b.Moves(e.running)
-	marked("i", "inAt")
-	harness.Eventually(t, func() error {
-		press("o")
-		if said := text("clipState"); !regexp.MustCompile(`has [1-9]\d*\.\d+ s`).MatchString(said) {
-			return fmt.Errorf("the page says %q, want a clip of a second or more", said)
+	clip := func(name string) {
+		t.Helper()
+		b.Moves(e.running)
+		marked("i", "inAt")
+		harness.Eventually(t, func() error {
+			press("o")
+			if said := text("clipState"); !regexp.MustCompile(`has [1-9]\d*\.\d+ s`).MatchString(said) {
+				return fmt.Errorf("the page says %q, want a clip of a second or more", said)
+			}
+			return nil
+		})
+		_ = b.Text(`document.getElementById('clipName').value = '` + name + `'; document.getElementById('make').click(); ''`)
+		harness.Eventually(t, func() error {
+			if b.Text(`String(document.getElementById('clipDone').hidden)`) == "true" {
+				return fmt.Errorf("the page says %q", text("clipState"))
+			}
+			return nil
+		})
+		if link := text("clipLink"); link != "Watch "+name {
+			t.Errorf("the link to the clip is %q", link)
 		}
-		return nil
-	})
-	_ = b.Text(`document.getElementById('clipName').value = 'the best'; document.getElementById('make').click(); ''`)
-	harness.Eventually(t, func() error {
-		if b.Text(`String(document.getElementById('clipDone').hidden)`) == "true" {
-			return fmt.Errorf("the page says %q", text("clipState"))
-		}
-		return nil
-	})
-	if link := text("clipLink"); link != "Watch the best" {
-		t.Errorf("the link to the clip is %q", link)
+		b.Stays()
 	}
-	_ = b.Text(`document.getElementById('clipLink').click(); ''`)
+
+	// The clip of a gated stream is gated.
+	w.Must("PATCH", "/api/stream/"+s.id, map[string]any{"playbackPolicy": map[string]any{"type": "jwt"}}, nil)
+	b.Open(w.URL + "/play/" + s.playback + "?jwt=" + url.QueryEscape(newSigner(w).permit(s.playback, time.Hour)))
+	clip("a secret")
+	if said := text("clipState"); !strings.Contains(said, "not open to everybody") {
+		t.Errorf("the page says %q of the clip of a gated stream", said)
+	}
+	b.Open(b.Text(`document.getElementById('clipLink').href`))
+	says(b, "This video is not open to everybody")
+
+	w.Must("PATCH", "/api/stream/"+s.id, map[string]any{"playbackPolicy": map[string]any{"type": "public"}}, nil)
+	b.Open(w.URL + "/play/" + s.playback)
+	clip("the best")
+	b.Open(b.Text(`document.getElementById('clipLink').href`))
 	harness.Eventually(t, func() error {
 		if title := b.Text("document.title"); title != "the best" {
 			return fmt.Errorf("the page of the clip is called %q", title)
