@@ -176,3 +176,39 @@ func TestAwait(t *testing.T) {
 		t.Errorf("when the session ends: %v", err)
 	}
 }
+
+// A session that continues later, or on another node, is not over in the same way.
+func TestAwaitWhereSessionContinues(t *testing.T) {
+	a := newTestHub(t, true)
+	b := a.another()
+	e := a.publish()
+	if err := e.send(5); err != nil {
+		t.Fatal(err)
+	}
+	a.hub.beat(t.Context()) // so that the store knows how far it is
+	id, future := e.session.info.ID, wallOf(e.session.info, time.Hour)
+	done := make(chan error, 1)
+	go func() { done <- a.hub.Await(t.Context(), id, future) }()
+	if err := b.publish().send(5); err != nil {
+		t.Fatal(err)
+	}
+	a.hub.beat(t.Context()) // notices it
+	if err := <-done; err != nil {
+		t.Errorf("when another node carries it: %v", err)
+	}
+	tracks, over, err := a.hub.Tracks(id)
+	if err != nil || !over || len(numbersOf(t, tracks[0])) != 125 {
+		t.Errorf("over %v, error %v", over, err)
+	}
+	if own := b.ranges(id); len(own) != 1 || own[0].Start < a.ranges(id)[0].End {
+		t.Errorf("the other node has %v", own)
+	}
+
+	go func() { done <- b.hub.Await(t.Context(), id, future) }()
+	if err := b.hub.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; weir.KindOf(err) != weir.Busy {
+		t.Errorf("when the server stops: %v", err)
+	}
+}

@@ -156,6 +156,7 @@ func (w waiting) Error() string { return w.step }
 // The steps of a clip, for people.
 const (
 	stepEnd       = "waiting for the end of the clip"
+	stepNode      = "waiting for the server that has the stream"
 	stepRecording = "waiting for the recording"
 	stepCutting   = "cutting"
 )
@@ -207,7 +208,7 @@ func (c *Clips) move(ctx context.Context, job store.Job, t weir.Task) error {
 		return ownError{err}
 	}
 	if node == "" || node == c.Store.NodeID() { // it is gone: the session will end, or continue elsewhere
-		return waiting{clipRetry, stepEnd}
+		return waiting{clipRetry, stepNode}
 	}
 	if err := c.tx(ctx, job, func(tx *store.Tx, _ *weir.EventBatch) error { return tx.EnqueueClip(ctx, t, time.Time{}) }); err != nil {
 		return err
