@@ -42,9 +42,14 @@ func TestClip(t *testing.T) {
 		t.Parallel()
 		c := c.in(t)
 		film := harness.MakeFilm(t, harness.FilmKind{BFrames: 2, FPS: 30, Key: 1, Seconds: 8})
+		var last *cutClip
+		c.keep = func(k *cutClip) { last = k }
 		b := c.broadcast(film, true)
 		b.cutLive(3)
 		b.cutRecording(3)
+		if last != nil {
+			last.playsInBrowser()
+		}
 	})
 }
 
@@ -285,6 +290,24 @@ func (k *cutClip) check(want []harness.Frame) {
 	c.log.mu.Unlock()
 	if right && c.keep != nil {
 		c.keep(k)
+	}
+}
+
+// playsInBrowser plays the clip in Chromium, which must decode each frame.
+func (k *cutClip) playsInBrowser() {
+	t := k.c.t
+	t.Helper()
+	b := harness.NewBrowser(t, t.TempDir())
+	for engine, url := range map[string]string{"video": k.asset.DownloadURL, "hls.js": k.asset.PlaybackURL} {
+		p := b.Play(engine, url, "", k.frames)
+		if len(p.Errors) > 0 || len(p.Renditions) == 0 {
+			t.Errorf("%s plays the clip of %v: %q, %+v", engine, k, p.Errors, p.Renditions)
+		}
+		for _, r := range p.Renditions {
+			if r.Frames < k.frames || r.Corrupted > 0 || r.Holes > 0 {
+				t.Errorf("%s plays %d frames of the clip of %v: %+v", engine, k.frames, k, r)
+			}
+		}
 	}
 }
 
