@@ -32,6 +32,7 @@ type commands struct {
 	User      userCmd      `cmd:"" help:"Manage accounts."`
 	Stream    streamCmd    `cmd:"" help:"Manage live streams."`
 	Transcode transcodeCmd `cmd:"" help:"Make HLS and MP4 of a video, without a server."`
+	Clip      clipCmd      `cmd:"" help:"Cut a clip out of a video, exact to the frame, without a server."`
 	Backup    backupCmd    `cmd:"" help:"Copy everything this node keeps, also while it runs."`
 	Doctor    doctorCmd    `cmd:"" help:"Check that this machine has what weir needs."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`
@@ -50,9 +51,9 @@ func Run(args []string, openAPI []byte, files fs.FS) (status int) {
 	context.AfterFunc(ctx, stop)
 	command, c, err := parse(args, os.LookupEnv, os.Stdout)
 	if err == nil {
-		if !strings.HasPrefix(command.Name, "transcode") {
-			// What the service keeps is for its user only. What transcode makes is for the caller, whose
-			// umask counts.
+		if !strings.HasPrefix(command.Name, "transcode") && !strings.HasPrefix(command.Name, "clip") {
+			// What the service keeps is for its user only. What transcode and clip make is for the caller,
+			// whose umask counts.
 			syscall.Umask(0o077)
 		}
 		err = command.Run(ctx, &c.Config, server.Options{

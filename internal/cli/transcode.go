@@ -239,7 +239,8 @@ func (r *reporter) progress(p vod.Progress) {
 	_, _ = fmt.Fprintln(r.err, strings.TrimRight(text, " "))
 }
 
-func (r *reporter) write(l line) {
+// write writes a line of --json: a line, or another type with an event.
+func (r *reporter) write(l any) {
 	data, _ := json.Marshal(l)
 	_, _ = r.out.Write(append(data, '\n'))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"weir/internal/codec"
 	"weir/internal/weir"
 )
 
@@ -160,6 +161,53 @@ func (t TrackIndex) inBand() ([][]byte, error) {
 		sets[k+1] = parameters.Prefixed()
 	}
 	return sets, nil
+}
+
+// oneEntry returns a sample entry with the parameter sets of all segments of a track; ok is false if
+// there is none, because sets with the same id differ.
+func (t TrackIndex) oneEntry() (entry []byte, ok bool) {
+	configs := []codec.Config{t.Track.Config()}
+	changed := false
+	for _, c := range t.Changes {
+		if changed = changed || !bytes.Equal(c.Track.Entry, t.Track.Entry); c.Track.Timescale != t.Track.Timescale || !sameForm(c.Track, t.Track) {
+			return nil, false
+		}
+		configs = append(configs, c.Track.Config())
+	}
+	if !changed {
+		return t.Track.Entry, true
+	}
+	record, ok := codec.Merge(configs...)
+	if !ok {
+		return nil, false
+	}
+	track, ok := t.Track.WithRecord(record)
+	return track.Entry, ok
+}
+
+// WithRecord returns a video track with another configuration record of the same codec; ok is false if its
+// sample entry can't be read.
+func (t Track) WithRecord(record []byte) (_ Track, ok bool) {
+	const fields = 8 + 78 // before the boxes
+	old, _, ok := nextBox(t.Entry)
+	if !ok || t.Kind != Video || len(t.Entry) < fields {
+		return t, false
+	}
+	name, _ := codecOf(old.name)
+	w := new(boxWriter)
+	w.container(old.name, func() {
+		w.data = append(w.data, t.Entry[8:fields]...)
+		for rest := entryBoxes(t.Kind, old.body); len(rest) > 0 && ok; {
+			var b foreignBox
+			if b, rest, ok = nextBox(rest); b.name == name {
+				w.box(rawBox(name, record))
+			} else {
+				w.data = append(w.data, b.whole...)
+			}
+		}
+	})
+	t.Entry, t.Codec = w.data, codec.RFC6381(old.name, record)
+	return t, ok
 }
 
 // sameForm reports whether two tracks differ only in parameter sets, which samples can carry.

@@ -60,6 +60,10 @@ type Track struct {
 	// that compensates for it, because GStreamer ignores edit lists in HLS.
 	Delay int64 `json:"delay,omitempty"`
 
+	// Priming is how many ticks of audio at the start only prepare the decoder. Files for download hide
+	// them with an edit list; players of segments start with the video anyway.
+	Priming int64 `json:"priming,omitempty"`
+
 	// Entry is the sample entry (avc1, hvc1, vp09, av01, mp4a …) with its box header. Tracks with
 	// equal entries can be played one after the other.
 	Entry []byte `json:"entry"`

@@ -95,9 +95,14 @@ func (r *runTable) add(value uint32) {
 
 func newTrackForm(position int, t TrackIndex) (*trackForm, error) {
 	f := &trackForm{Track: t.Track, position: position, start: t.Start(), shown: math.MaxInt64}
-	sets, err := t.inBand()
-	if err != nil {
-		return nil, err
+	sets := make([][]byte, len(t.Changes)+1)
+	if entry, ok := t.oneEntry(); ok {
+		f.Entry = entry
+	} else {
+		var err error
+		if sets, err = t.inBand(); err != nil {
+			return nil, err
+		}
 	}
 	for _, s := range t.Segments {
 		for _, p := range s.Parts {
@@ -130,6 +135,7 @@ func newTrackForm(position int, t TrackIndex) (*trackForm, error) {
 		return nil, weir.Errorf(weir.Invalid, "track %d has no samples", position)
 	}
 	duration := int64(last.Samples[len(last.Samples)-1].Duration)
+	f.shown = max(f.shown, t.Track.Priming)
 	// A track that breaks off can end with a frame that is shown after missing B-frames: the file
 	// ends with that frame.
 	duration += max(0, f.latest-(lastAt-f.start))

@@ -1,5 +1,7 @@
 package codec
 
+import "math/bits"
+
 // bitReader reads bits. After the first read past the end it returns only zeros.
 type bitReader struct {
 	data  []byte
@@ -45,3 +47,38 @@ func (b *bitReader) golomb() uint32 {
 	}
 	return 1<<zeros - 1 + b.take(zeros)
 }
+
+// bitWriter writes bits.
+type bitWriter struct {
+	data []byte
+	free int // bits of the last byte
+}
+
+// add writes the lowest n bits of v.
+func (w *bitWriter) add(v uint32, n int) {
+	for n--; n >= 0; n-- {
+		if w.free == 0 {
+			w.data, w.free = append(w.data, 0), 8
+		}
+		w.free--
+		w.data[len(w.data)-1] |= byte(v>>n&1) << w.free
+	}
+}
+
+// copy writes the next n bits of a reader.
+func (w *bitWriter) copy(from *bitReader, n int) {
+	for ; n >= 8; n -= 8 {
+		w.add(from.take(8), 8)
+	}
+	w.add(from.take(n), n)
+}
+
+// golomb writes a number in Exp-Golomb code.
+func (w *bitWriter) golomb(v uint32) {
+	digits := bits.Len32(v + 1)
+	w.add(0, digits-1)
+	w.add(v+1, digits)
+}
+
+// align fills the last byte with zeros.
+func (w *bitWriter) align() { w.free = 0 }

@@ -138,6 +138,13 @@ func TestPlans(t *testing.T) {
 		"encode-hdr": other(func(e *Encode) {
 			e.Video = VideoFormat{Width: 3840, Height: 2160, PixelFormat: "yuv420p10le", Primaries: "bt2020", Transfer: "smpte2084", Matrix: "bt2020nc"}
 		}),
+		"edge": Edge{
+			Lead: testLead, Codec: H264, Pixels: "yuv420p", Timescale: 12288, Start: 73728, End: 110592, Tick: Ratio{512, 12288}, Rate: Ratio{24, 1},
+			Profile: "high", Level: 41, SetID: 31, Keys: 96, Threads: 3,
+		},
+		"edge-hevc": Edge{
+			Lead: testLead, Codec: HEVC, Pixels: "yuv420p10le", Timescale: 90000, Start: 90000, End: 180000, Profile: "main10", Level: 123, SetID: 15, Keys: 120, Threads: 1,
+		},
 		"encode-rgb": other(func(e *Encode) { e.Video = VideoFormat{Width: 1920, Height: 1080, PixelFormat: "gbrp"} }),
 		"live-ladder": LiveEncode{Video: VideoFormat{Width: 1920, Height: 1080}, Rate: 30, Timescale: 90000, Rungs: []LiveRung{
 			{Width: 1280, Height: 720, Bitrate: 3_000_000, Preset: PresetBest, Profile: "H264ConstrainedHigh"},

@@ -2,6 +2,7 @@ package media
 
 import (
 	"context"
+	"path"
 	"strings"
 
 	"weir/internal/blob"
@@ -43,8 +44,7 @@ func KeptRecording(ctx context.Context, store blob.Store, prefix string) (Record
 
 // presentRecording writes the presentation of the recorded tracks.
 func presentRecording(ctx context.Context, store blob.Store, prefix string, open func(name string) (*Track, error)) (Recording, error) {
-	var kept []cmaf.TrackIndex
-	r := Recording{Presentation: Presentation{Complete: true}}
+	var tracks []*Track
 	for _, name := range []string{RecordedVideo, RecordedAudio} {
 		track, err := open(name)
 		if weir.KindOf(err) == weir.NotFound {
@@ -53,8 +53,22 @@ func presentRecording(ctx context.Context, store blob.Store, prefix string, open
 		if err != nil {
 			return Recording{}, err
 		}
-		index := track.Index()
-		kept = append(kept, index)
+		tracks = append(tracks, track)
+	}
+	r, err := Present(ctx, store, prefix, tracks)
+	if err != nil {
+		return Recording{}, err
+	}
+	return r, store.DeletePrefix(ctx, prefix+"/"+periodsFolder)
+}
+
+// Present makes a complete presentation of sealed tracks, which are in folders of the prefix.
+func Present(ctx context.Context, store blob.Store, prefix string, tracks []*Track) (Recording, error) {
+	var indexes []cmaf.TrackIndex
+	r := Recording{Presentation: Presentation{Complete: true}}
+	for _, track := range tracks {
+		index, name := track.Index(), path.Base(track.Prefix())
+		indexes = append(indexes, index)
 		rendition := Rendition{Name: name, Dir: name, Bitrate: index.AverageBitrate(), Complete: true}
 		if index.Track.Kind == cmaf.Video {
 			r.Presentation.Renditions = append(r.Presentation.Renditions, rendition)
@@ -63,11 +77,11 @@ func presentRecording(ctx context.Context, store blob.Store, prefix string, open
 			r.Presentation.Audio = append(r.Presentation.Audio, rendition)
 		}
 	}
-	if len(kept) == 0 {
+	if len(indexes) == 0 {
 		return Recording{}, weir.Errorf(weir.NotFound, "nothing was recorded")
 	}
-	r.Presentation.Duration = cmaf.Played(kept).Seconds()
-	layout, err := cmaf.Progressive(kept, 0)
+	r.Presentation.Duration = cmaf.Played(indexes).Seconds()
+	layout, err := cmaf.Progressive(indexes, 0)
 	switch {
 	case err == nil:
 		r.MP4Size = layout.Size
@@ -76,11 +90,8 @@ func presentRecording(ctx context.Context, store blob.Store, prefix string, open
 	default:
 		return Recording{}, err
 	}
-	r.Spec = specOf(kept, r.Presentation.Duration)
-	if err := SavePresentation(ctx, store, prefix, r.Presentation); err != nil {
-		return Recording{}, err
-	}
-	return r, store.DeletePrefix(ctx, prefix+"/"+periodsFolder)
+	r.Spec = specOf(indexes, r.Presentation.Duration)
+	return r, SavePresentation(ctx, store, prefix, r.Presentation)
 }
 
 // specOf describes tracks like the source of an asset in the API.

@@ -8,32 +8,38 @@ import (
 	"weir/internal/codec"
 )
 
-// bitstream checks the H.264 of a track for anything that keeps players from playing it as it is. It does
-// nothing for other codecs.
+// bitstream checks the H.264 or H.265 of a track for anything that keeps players from playing it as it is, or
+// frames from being beside others. It does nothing for other codecs.
 type bitstream struct {
-	sets codec.ParameterSets // of the track
-	odd  string              // why it can't be played; "" = no reason so far
+	sets    codec.ParameterSets // of the track
+	kind    func([]byte) codec.NAL
+	several bool   // there are several sequence parameter sets
+	open    bool   // a group of pictures needs the one before it
+	odd     string // why frames can't be used elsewhere; "" = no reason so far
 }
 
 func newBitstream(track cmaf.Track) bitstream {
 	config := track.Config()
-	if config.Codec != codec.H264 || config.Record == nil {
-		return bitstream{odd: "it is not H.264"}
+	b := bitstream{kind: codec.H264NAL}
+	switch {
+	case config.Record == nil || config.Codec != codec.H264 && config.Codec != codec.H265:
+		b.odd = "it is neither H.264 nor H.265"
+		return b
+	case config.Codec == codec.H265:
+		b.kind = codec.H265NAL
 	}
-	sets, err := config.ParameterSets()
-	if err != nil {
-		return bitstream{odd: "its parameter sets are damaged"}
+	var err error
+	if b.sets, err = config.ParameterSets(); err != nil {
+		b.odd = "its parameter sets are damaged"
+		return b
 	}
-	b := bitstream{sets: sets}
 	sequences := 0
-	for _, set := range sets.Units {
-		if codec.H264NAL(set) == codec.NALSPS {
+	for _, set := range b.sets.Units {
+		if b.kind(set) == codec.NALSPS {
 			sequences++
 		}
 	}
-	if sequences != 1 {
-		b.odd = "it has several sequence parameter sets"
-	}
+	b.several = sequences != 1
 	return b
 }
 
@@ -41,23 +47,34 @@ func (b *bitstream) look(s cmaf.Sample, data []byte) {
 	if b.odd != "" {
 		return
 	}
-	idr := false
+	key := false
 	for unit, err := range codec.Units(data, b.sets.LengthSize) {
 		if err != nil {
 			b.odd = "a frame is damaged"
 			return
 		}
-		switch codec.H264NAL(unit) {
-		case codec.NALKeySlice:
-			idr = true
-		case codec.NALSPS, codec.NALPPS:
+		switch kind := b.kind(unit); {
+		case kind == codec.NALKeySlice:
+			key = true
+		case kind.ParameterSet():
 			if !slices.ContainsFunc(b.sets.Units, func(set []byte) bool { return bytes.Equal(set, unit) }) {
 				b.odd = "its parameter sets change"
 				return
 			}
 		}
 	}
-	if s.Sync && !idr {
-		b.odd = "its groups of pictures are open"
+	b.open = b.open || s.Sync && !key
+}
+
+// whyEncode returns why players can't play the track as it is; "" = they can.
+func (b *bitstream) whyEncode() string {
+	switch {
+	case b.odd != "":
+		return b.odd
+	case b.several:
+		return "it has several sequence parameter sets"
+	case b.open:
+		return "its groups of pictures are open"
 	}
+	return ""
 }

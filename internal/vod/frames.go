@@ -27,25 +27,30 @@ type framePart struct {
 func newFrames(video SourceVideo, index cmaf.TrackIndex) frames {
 	f := frames{timescale: video.Timescale, end: video.End, times: make([]int64, 0, video.Frames)}
 	for n, segment := range index.Segments {
-		for p, part := range segment.Parts {
-			at := part.Start
-			for i, s := range part.Samples {
-				shown := at + int64(s.Offset)
-				if i == 0 {
-					f.parts = append(f.parts, framePart{segment: n, part: p, sync: s.Sync, first: shown, earliest: shown})
-				}
-				last := &f.parts[len(f.parts)-1]
-				last.earliest = min(last.earliest, shown)
-				last.delay = max(last.delay, -int64(s.Offset))
-				if shown >= video.Start && shown < video.End {
-					f.times = append(f.times, shown)
-				}
-				at += int64(s.Duration)
-			}
-		}
+		f.add(n, segment, video.Start, video.End)
 	}
 	slices.Sort(f.times)
 	return f
+}
+
+// add adds segment n. Frames shown before start, or at end or later, are hidden. The caller sorts the times.
+func (f *frames) add(n int, segment cmaf.Segment, start, end int64) {
+	for p, part := range segment.Parts {
+		at := part.Start
+		for i, s := range part.Samples {
+			shown := at + int64(s.Offset)
+			if i == 0 {
+				f.parts = append(f.parts, framePart{segment: n, part: p, sync: s.Sync, first: shown, earliest: shown})
+			}
+			last := &f.parts[len(f.parts)-1]
+			last.earliest = min(last.earliest, shown)
+			last.delay = max(last.delay, -int64(s.Offset))
+			if shown >= start && shown < end {
+				f.times = append(f.times, shown)
+			}
+			at += int64(s.Duration)
+		}
+	}
 }
 
 // between returns the times of the frames shown at start or later and before end.

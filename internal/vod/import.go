@@ -436,7 +436,7 @@ func (v *videoImport) finish(ctx context.Context) error {
 		video.Bitrate = int(index.Size() * 8 * video.Timescale / length)
 	}
 	v.noteGOP(video.End)
-	video.Encode = v.whyEncode(index)
+	video.Encode, video.NoCopy = v.whyEncode(index), v.whyNoCopy()
 	return media.Seal(ctx, v.Store, v.writer.prefix, index)
 }
 
@@ -459,6 +459,14 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 		return v.odd
 	case v.video.MaxGOP > 2*v.seconds:
 		return fmt.Sprintf("its key frames are up to %.1f seconds apart", v.video.MaxGOP)
+	}
+	return v.bits.whyEncode()
+}
+
+// whyNoCopy returns why frames of the track can't be in a clip as they are; "" = they can.
+func (v *videoImport) whyNoCopy() string {
+	if v.video.Stream.Rotation != 0 || v.video.Stream.Mirrored {
+		return "it must be turned to be shown"
 	}
 	return v.bits.odd
 }

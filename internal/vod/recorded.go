@@ -36,7 +36,7 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 		return Source{}, err
 	}
 	index := track.Index()
-	probe, err := e.probeTrack(ctx, track, filepath.Join(dir, "start.mp4"))
+	probe, err := e.probeSegment(ctx, track, 0, filepath.Join(dir, "start.mp4"))
 	if err != nil {
 		return Source{}, err
 	}
@@ -54,8 +54,9 @@ func (e Engine) Recorded(ctx context.Context, prefix, dir string) (Source, error
 	return Source{Prefix: prefix, Probe: probe, Video: video, Duration: cmaf.Played([]cmaf.TrackIndex{index}).Seconds()}, nil
 }
 
-func (e Engine) probeTrack(ctx context.Context, track *media.Track, path string) (probe ffmpeg.Probe, err error) {
-	body, _, err := track.Segment(ctx, 0)
+// probeSegment probes segment n of a track, in a temporary file.
+func (e Engine) probeSegment(ctx context.Context, track *media.Track, n int, path string) (probe ffmpeg.Probe, err error) {
+	body, _, err := track.Segment(ctx, n)
 	if err != nil {
 		return probe, err
 	}
@@ -65,7 +66,7 @@ func (e Engine) probeTrack(ctx context.Context, track *media.Track, path string)
 		return probe, err
 	}
 	defer func() { err = errors.Join(err, os.Remove(path)) }()
-	_, err = io.Copy(file, io.MultiReader(bytes.NewReader(track.Init()), body))
+	_, err = io.Copy(file, io.MultiReader(bytes.NewReader(cmaf.Init(track.Index().TrackOf(n))), body))
 	if err := errors.Join(err, file.Close()); err != nil {
 		return probe, err
 	}

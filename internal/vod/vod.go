@@ -10,6 +10,8 @@
 //	Thumbnails  makes images of the key frames
 //	Publisher   renders the results in the caller's formats, and puts them to the caller's storage
 //
+// Clip cuts a part out of tracks, whether they are complete or still grow, and makes tracks of it.
+//
 // The input of a step is JSON ([Source], [Plan], [ChunkResult]) and the store; steps may run on different
 // machines, and twice: they write the same bytes under the same keys. Only an encode that is resumed has
 // other bytes; see [EncodeOptions.Folder].
@@ -75,6 +77,9 @@ type SourceVideo struct {
 
 	// Encode is the reason why the stored track can't be a rendition; "" = it can.
 	Encode string `json:"encode,omitempty"`
+	// NoCopy is the reason why frames of it can't be in a clip beside frames that are encoded; "" = they can,
+	// if our encoders know the codec.
+	NoCopy string `json:"noCopy,omitempty"`
 }
 
 // SourceAudio is an audio track of a source. AAC is stored as a track, everything else

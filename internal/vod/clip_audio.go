@@ -1,0 +1,165 @@
+package vod
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// cutAudio makes audio track k of the clip: the packets of the source, in segments that start where those of
+// the video start. A packet can be decoded only after the one before it, so the track starts with a packet
+// that nobody hears; see cmaf.Track.Priming.
+func (c *clipMaker) cutAudio(ctx context.Context, k int, source *media.Track) (*media.Track, error) {
+	a := &clipAudio{clipMaker: c, source: source, index: source.Index(), prefix: c.o.Prefix + "/" + audioName(k)}
+	start, end := c.o.Start, c.o.End
+	if n := len(c.video.Segments); n > 0 {
+		start, end = c.video.Track.Time(c.video.Start()), c.video.TrackOf(n-1).Time(c.video.End())
+	}
+	for n, segment := range a.index.Segments {
+		track := a.index.TrackOf(n)
+		if segment.Gap() || track.Time(segment.End()) <= start-maxPriming || track.Time(segment.Start()) >= end {
+			continue
+		}
+		fragments, err := source.Fragments(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		gap := segment.Discontinuity
+		for _, f := range fragments {
+			packets := between(f, track, start, end)
+			if len(packets.Samples) == 0 {
+				continue
+			}
+			if err := a.add(ctx, track, packets, gap); err != nil {
+				return nil, err
+			}
+			if gap = false; !segment.Wall.IsZero() {
+				a.wall = segment.Wall.Add(-track.Time(segment.Start()))
+			}
+		}
+	}
+	if err := a.finish(); err != nil {
+		return nil, err
+	}
+	if len(a.cut.Segments) == 0 {
+		return nil, weir.Errorf(weir.NotFound, "the source has no audio between %v and %v", start, end)
+	}
+	a.cut.Track.Priming = max(a.cut.Track.Ticks(start)-a.cut.Start(), 0)
+	if err := media.Seal(ctx, c.Store, a.prefix, a.cut); err != nil {
+		return nil, err
+	}
+	return media.NewTrack(c.Store, a.prefix, a.cut), nil
+}
+
+// maxPriming is longer than any packet of audio.
+const maxPriming = time.Second / 4
+
+// between returns the packets that are heard between two times, and the one before them.
+func between(f cmaf.Fragment, track cmaf.Track, start, end time.Duration) cmaf.Fragment {
+	first, last := -1, 0
+	at := f.Start
+	for i, s := range f.Samples {
+		next := track.Time(at + 2*int64(s.Duration)) // when the packet after it ends
+		if next > start && track.Time(at) < end {
+			if first < 0 {
+				first = i
+			}
+			last = i + 1
+		}
+		at += int64(s.Duration)
+	}
+	if first < 0 {
+		return cmaf.Fragment{}
+	}
+	skipped := f.Samples[:first]
+	samples := f.Samples[first:last]
+	return cmaf.Fragment{
+		Start: f.Start + cmaf.Span(skipped), Samples: samples, Data: f.Data[cmaf.Bytes(skipped):][:cmaf.Bytes(samples)],
+	}
+}
+
+// clipAudio is an audio track of a clip that is being made.
+type clipAudio struct {
+	*clipMaker
+	source *media.Track
+	index  cmaf.TrackIndex // of the source
+	prefix string
+	cut    cmaf.TrackIndex
+
+	writer *trackWriter // of the open run of packets
+	wall   time.Time    // at time 0 of the timeline; zero = not known
+	gap    bool         // the source has a gap before the open run
+}
+
+// add adds packets, which continue the ones before unless there is a gap.
+func (a *clipAudio) add(ctx context.Context, track cmaf.Track, f cmaf.Fragment, gap bool) error {
+	if a.writer != nil && (gap || !sameCoding(a.writer.track(), track)) {
+		if err := a.finish(); err != nil {
+			return err
+		}
+	}
+	if a.writer == nil {
+		a.gap = len(a.cut.Segments) > 0
+		a.writer = &trackWriter{store: a.Store, prefix: a.prefix, first: len(a.cut.Segments)}
+		a.writer.begin(ctx, track, 2, a.boundaries(track, f.Start))
+	}
+	return a.writer.add(f)
+}
+
+// boundaries returns the rule for segments of audio: they start with the first packet at or after the start of
+// each segment of the video, or every few seconds if there is no video.
+func (a *clipAudio) boundaries(track cmaf.Track, start int64) cutFunc {
+	var starts []int64
+	for n, s := range a.video.Segments {
+		coded := a.video.TrackOf(n)
+		if at := rescale(s.Start(), int64(coded.Timescale), int64(track.Timescale)); n > 0 && at > start {
+			starts = append(starts, at)
+		}
+	}
+	if len(starts) == 0 && len(a.video.Segments) == 0 {
+		length := int64(audioSegment) * int64(track.Timescale)
+		return func(open cmaf.Contents, at int64, _ cmaf.Sample) bool { return at-open.Start >= length }
+	}
+	return func(_ cmaf.Contents, at int64, _ cmaf.Sample) bool {
+		i, _ := slices.BinarySearch(starts, at+1)
+		starts = starts[i:]
+		return i > 0
+	}
+}
+
+// audioSegment is the duration of segments of a clip without video, in seconds.
+const audioSegment = 6
+
+// finish stores the open run of packets.
+func (a *clipAudio) finish() error {
+	if a.writer == nil {
+		return nil
+	}
+	w := a.writer
+	a.writer = nil
+	if err := w.finish(); err != nil {
+		return err
+	}
+	track := w.track()
+	if len(a.cut.Segments) == 0 {
+		a.cut.Track = track
+	} else if !sameCoding(a.cut.TrackOf(len(a.cut.Segments)-1), track) {
+		a.cut.Changes = append(a.cut.Changes, cmaf.Change{First: len(a.cut.Segments), Track: track})
+	}
+	for i, s := range w.segments {
+		s.Discontinuity = i == 0 && a.gap
+		if i > 0 { // playlists of video and audio must have the same discontinuities
+			from, to := track.Time(w.segments[i-1].Start()), track.Time(s.Start())
+			s.Discontinuity = slices.ContainsFunc(a.seams, func(at time.Duration) bool { return at > from && at <= to })
+		}
+		if !a.wall.IsZero() {
+			s.Wall = a.wall.Add(track.Time(s.Start()))
+		}
+		a.cut.Segments = append(a.cut.Segments, s)
+	}
+	return nil
+}
