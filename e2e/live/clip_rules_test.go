@@ -1,6 +1,8 @@
 package live
 
 import (
+	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,10 +15,7 @@ import (
 func TestClipRules(t *testing.T) {
 	t.Parallel()
 	film := harness.MakeFilm(t, harness.FilmKind{BFrames: 2, FPS: 30, Key: 1, Seconds: 8})
-	var frames []harness.Frame
-	for _, f := range harness.Watch(t, film.Path, false).Frames {
-		frames = append(frames, harness.Frame{Coded: f.Coded, Start: 1000 * f.Time})
-	}
+	frames := filmFrames(t, film)
 	const from, to = 1.3, 4.7
 	encode := func(more ...string) []string {
 		return append([]string{"-ss", strconv.FormatFloat(from, 'f', -1, 64), "-i", film.Path, "-t", strconv.FormatFloat(to-from, 'f', -1, 64),
@@ -52,5 +51,54 @@ func TestClipRules(t *testing.T) {
 				t.Errorf("the comparison says %q, want %q", text, tt.want)
 			}
 		})
+	}
+}
+
+// filmFrames are the frames of a film itself.
+func filmFrames(t *testing.T, film *harness.Film) (frames []harness.Frame) {
+	t.Helper()
+	for _, f := range harness.Watch(t, film.Path, film.HEVC).Frames {
+		frames = append(frames, harness.Frame{Coded: f.Coded, Start: 1000 * f.Time})
+	}
+	return frames
+}
+
+// TestClipCommand cuts files with `weir clip`.
+func TestClipCommand(t *testing.T) {
+	t.Parallel()
+	c := &clipper{t: t, w: harness.NewWeir(t), log: newClipLog(21)}
+	defer c.log.report(t)
+	for _, kind := range []harness.FilmKind{
+		{BFrames: 2, FPS: 30, Key: 1, Seconds: 8},
+		{HEVC: true, Open: true, BFrames: 3, FPS: 24, Key: 1, Seconds: 9},
+	} {
+		c.cutFile(harness.MakeFilm(t, kind), 2)
+	}
+}
+
+// cutFile cuts clips at random with `weir clip`.
+func (c *clipper) cutFile(film *harness.Film, n int) {
+	c.t.Helper()
+	frames := filmFrames(c.t, film)
+	for range n {
+		start, end := c.pick(frames, harness.FromStart)
+		file := filepath.Join(c.t.TempDir(), "clip.mp4")
+		out, err := exec.Command(harness.Binary, "clip", film.Path, fmt.Sprintf("%.6f", start/1000), fmt.Sprintf("%.6f", end/1000), file).CombinedOutput()
+		if err != nil {
+			c.t.Errorf("weir clip %v %.3f %.3f: %v\n%s", film, start, end, err, out)
+			continue
+		}
+		said := strings.TrimSpace(string(out))
+		said = said[strings.LastIndexByte(said, '\n')+1:]
+		want := harness.Window(frames, harness.FromStart, start, end)
+		got, wrong := film.CheckClip(want, harness.Watch(c.t, file, film.HEVC), strings.Contains(string(out), "the whole clip was encoded"))
+		for _, err := range wrong {
+			c.t.Errorf("weir clip %v %.3f %.3f (%s): %v", film, start, end, said, err)
+		}
+		var encoded, copied int
+		if _, err := fmt.Sscanf(said, "encoded %d frames, copied %d,", &encoded, &copied); err != nil || encoded+copied != len(want) || copied != got.Copied {
+			c.t.Errorf("weir clip says %q; %d of %d frames are those of the film", said, got.Copied, len(want))
+		}
+		c.log.add(fmt.Sprintf("%-10s %-28v %3d frames, MP4: %3d copied, audio %+.0f ms", "file", film, len(want), got.Copied, 1000*got.Offset), parsedClip{file, len(want)})
 	}
 }

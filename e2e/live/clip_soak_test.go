@@ -73,6 +73,7 @@ func clipRandom(t *testing.T) {
 			b.cutLive(min(atOnce, n/3))
 			b.cutRecording(n / 3)
 			c.cutAsset(film, c.upload(film), n-n/3-min(atOnce, n/3))
+			c.cutFile(film, 3) // beside those that were promised
 		})
 	}
 }

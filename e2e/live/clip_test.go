@@ -64,20 +64,38 @@ type clipper struct {
 
 // clipLog is what came of all clips.
 type clipLog struct {
+	seed   uint64
 	mu     sync.Mutex
 	random *rand.Rand
 	rows   []string
 	parse  []parsedClip
 }
 
+func newClipLog(seed uint64) *clipLog {
+	return &clipLog{seed: seed, random: rand.New(rand.NewPCG(seed, 0))}
+}
+
+// add adds what came of a clip.
+func (l *clipLog) add(row string, file parsedClip) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rows, l.parse = append(l.rows, row), append(l.parse, file)
+}
+
+// report lets others parse the files of all clips and prints what came of them.
+func (l *clipLog) report(t *testing.T) {
+	t.Helper()
+	l.checkParsed(t)
+	t.Logf("seed %d, %d clips:\n%s", l.seed, len(l.rows), strings.Join(l.rows, "\n"))
+}
+
 func newClipper(t *testing.T, seed uint64) *clipper {
 	t.Helper()
 	c := &clipper{t: t, w: harness.NewWeir(t), rtmp: harness.FreeAddr(t), srt: freeUDPAddr(t)}
 	c.w.Start("--rtmp", c.rtmp, "--srt", c.srt)
-	c.log = &clipLog{random: rand.New(rand.NewPCG(seed, 0))}
+	c.log = newClipLog(seed)
 	t.Cleanup(func() {
-		c.log.checkParsed(t)
-		t.Logf("seed %d, %d clips:\n%s", seed, len(c.log.rows), strings.Join(c.log.rows, "\n"))
+		c.log.report(t)
 		if t.Failed() {
 			t.Logf("weir says:\n%s", harness.Tail(harness.WithoutRequests(c.w.Log.String())))
 		}
@@ -284,10 +302,7 @@ func (k *cutClip) check(want []harness.Frame) {
 		k.hasBreak()
 	}
 	k.frames = len(want)
-	c.log.mu.Lock()
-	c.log.rows = append(c.log.rows, row)
-	c.log.parse = append(c.log.parse, parsedClip{k.mp4, len(want)})
-	c.log.mu.Unlock()
+	c.log.add(row, parsedClip{k.mp4, len(want)})
 	if right && c.keep != nil {
 		c.keep(k)
 	}
