@@ -67,7 +67,7 @@ var forTests = map[string]string{
 	"rtc/rtctest":       "",
 	"store/pgtest":      "",
 	"store/storetest":   "store/pgtest",
-	"work/worktest":     "blob codec cmaf ffmpeg guard media vod",
+	"work/worktest":     "weir blob codec cmaf ffmpeg guard media vod",
 }
 
 // libraries says which packages may import a library: the longest matching prefix counts.

@@ -16,6 +16,7 @@
 //	connection, clock, pack     the way of a frame from the encoder into segments; limit: how much it may send
 //	renditions, rendition       what viewers can fetch; recording: from the first segment on
 //	space                       how streams give way when the disk runs full
+//	clip                        what clips are cut from
 //	tap                         frames for other readers: multistream targets, WebRTC, the ladder
 //	audio, aac, opus            transcoding of audio
 //	ladder, ladder_*            transcoding of video: rungs that follow the segments of the source

@@ -48,6 +48,7 @@ type rendition struct {
 	total         time.Duration    // duration of all segments so far
 	parts         uint32           // so far
 	recovered     uint32           // parts that were there when it was opened
+	spans         media.Spans      // of all whole segments, if it is recorded
 	changed       chan struct{}    // closed at each change
 	rendered      map[Query][]byte // playlists of the current state
 	segmentWindow                  // numbers are those on disk; segments of other nodes are below 0
@@ -187,6 +188,9 @@ func (r *rendition) complete(segment cmaf.Segment) error {
 func (r *rendition) keep(segment cmaf.Segment) {
 	length := r.track.Time(segment.Duration())
 	r.longest, r.total = max(r.longest, length), r.total+length
+	if r.record.Load() {
+		r.spans.Add(segment, r.track)
+	}
 	r.show(segment, r.track, int(r.base)+r.init)
 	r.drop(r.length())
 }

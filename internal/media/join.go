@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"path/filepath"
+	"sort"
 	"strconv"
 
 	"weir/internal/blob"
@@ -113,19 +114,37 @@ func logPrefix(prefix string, period int, name, file string) string {
 
 // kept returns the index of the segments that were not trimmed, and their numbers in the recording.
 func (r *Recorder) kept() (kept cmaf.TrackIndex, files []int64, err error) {
-	all, forgotten, err := r.Index()
-	if err != nil {
-		return kept, nil, err
-	}
 	r.mu.Lock()
-	open, inits := r.open, r.inits
+	open := r.open
 	r.mu.Unlock()
 	if open {
 		return kept, nil, weir.Errorf(weir.Busy, "a segment is still being recorded")
 	}
+	return r.soFar()
+}
+
+// soFar is kept for a recording that grows. The open segment has the parts that are written.
+func (r *Recorder) soFar() (kept cmaf.TrackIndex, files []int64, err error) {
+	r.mu.Lock()
+	next, begun, inits := r.next, r.begun, r.inits
+	r.mu.Unlock()
+	all, forgotten, err := r.Index()
+	if err != nil {
+		return kept, nil, err
+	}
+	numbers := make([]int64, len(all.Segments))
+	for i := range numbers {
+		numbers[i] = forgotten.Number(i)
+	}
+	// Segments that were finished since then could need an init segment that is newer too.
+	end := sort.Search(len(numbers), func(i int) bool { return numbers[i] >= next })
+	segments := all.Segments[:end]
+	if len(begun.Parts) > 0 {
+		segments, numbers = append(segments, begun), append(numbers[:end], next)
+	}
 	last := -1 // init segment
-	for i, segment := range all.Segments {
-		n := forgotten.Number(i)
+	for i, segment := range segments {
+		n := numbers[i]
 		if r.Trimmed(n) {
 			continue
 		}

@@ -13,7 +13,8 @@
 // sees an index with a segment that does not exist.
 //
 // [Open] reads an index; a [File] presents one or several tracks as one file, without storing it.
-// [Recorder] writes a track to a folder while it grows; [Recover] resumes it after a crash.
+// [Recorder] writes a track to a folder while it grows; [Recover] resumes it after a crash, and
+// [Recorder.Reading] reads it like a stored one.
 package media
 
 import (
@@ -106,12 +107,13 @@ func writeIndex(head indexHead, segments []cmaf.Segment) ([]byte, error) {
 	return data, nil
 }
 
-// Track is a track in a store.
+// Track is a track in a store, or one that is being recorded (see Recorder.Reading).
 type Track struct {
-	store  blob.Store
-	prefix string
-	index  cmaf.TrackIndex
-	zero   bool // see FromZero
+	store   blob.Store
+	prefix  string
+	index   cmaf.TrackIndex
+	zero    bool     // see FromZero
+	growing *growing // nil = it is in the store
 }
 
 // Open reads the index of a sealed track.
@@ -171,7 +173,7 @@ func (t *Track) FromZero() *Track {
 // Index returns the description of the track and its segments. Callers must not change it.
 func (t *Track) Index() cmaf.TrackIndex { return t.index }
 
-// Prefix returns the prefix of the track in the store.
+// Prefix returns the prefix of the track in the store; "" = it is being recorded.
 func (t *Track) Prefix() string { return t.prefix }
 
 // SegmentKey returns the key of segment n in the store.
@@ -277,6 +279,9 @@ func (t *Track) open(ctx context.Context, n int, offset, length int64) (io.ReadC
 }
 
 func (t *Track) openStored(ctx context.Context, n int, offset, length int64) (io.ReadCloser, error) {
+	if t.growing != nil {
+		return t.growing.open(n, offset, length, t.index.Segments[n].Size())
+	}
 	body, info, err := t.store.Get(ctx, t.SegmentKey(n), offset, length)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ import (
 //
 // The index and the journal do not have segments that were trimmed long ago (see Forgotten).
 //
-// [KeepRecording] makes a sealed track in a blob.Store from it.
+// [KeepRecording] makes a sealed track in a blob.Store from it. [Recorder.Reading] is the track so far.
 //
 // One goroutine writes (Begin, Append, Finish, Change, Close). Other goroutines may read, Sync and
 // Trim at any time. A recorder keeps no media in memory, and not more than one file open.
@@ -52,13 +52,14 @@ type Recorder struct {
 
 	mu     sync.Mutex
 	inits  []initSegment
-	first  int64     // the first segment that is not trimmed
-	spared int64     // segments before it are never trimmed
-	next   int64     // number of the open segment, or of the next one
-	open   bool      // segment next is open
-	ends   []int64   // offsets of the ends of the open segment's parts
-	recent [][]int64 // the same of the newest finished segments
-	undone undone    // work for Sync
+	first  int64        // the first segment that is not trimmed
+	spared int64        // segments before it are never trimmed
+	next   int64        // number of the open segment, or of the next one
+	open   bool         // segment next is open
+	ends   []int64      // offsets of the ends of the open segment's parts
+	begun  cmaf.Segment // the open segment so far
+	recent [][]int64    // the same of the newest finished segments
+	undone undone       // work for Sync
 
 	reading map[int64]int // number of readers of a segment
 	spare   bool          // there is a file for the next segment (see recycle)
@@ -192,6 +193,7 @@ func (r *Recorder) Begin(wall time.Time, discontinuity bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.file, r.torn, r.open, r.ends = f, false, true, nil
+	r.begun = cmaf.Segment{Wall: wall, Discontinuity: discontinuity}
 	return nil
 }
 
@@ -273,6 +275,7 @@ func (r *Recorder) Append(part cmaf.Part, data ...[]byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ends = append(r.ends, size+length)
+	r.begun.Parts = append(r.begun.Parts, part)
 	return nil
 }
 
@@ -302,7 +305,7 @@ func (r *Recorder) Finish(segment cmaf.Segment) error {
 		r.recent = slices.Delete(r.recent, 0, 1)
 	}
 	r.next++
-	r.file, r.open, r.ends = nil, false, nil
+	r.file, r.open, r.ends, r.begun = nil, false, nil, cmaf.Segment{}
 	if err != nil {
 		return diskError(err, "close a segment of a recording")
 	}

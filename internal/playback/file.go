@@ -170,7 +170,7 @@ func (t *tracks) file(name string) (*mp4File, error) {
 	return f, nil
 }
 
-// download answers with the source of an asset. That of a recording is an MP4 file of its segments.
+// download answers with the source of an asset. That of a recording or a clip is an MP4 file of its segments.
 func (s *Server) download(w *answer, v *visit) error {
 	_, name, _ := strings.Cut(v.path, "/")
 	if name == "" || strings.Contains(name, "/") {
@@ -179,7 +179,7 @@ func (s *Server) download(w *answer, v *visit) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
-	if v.title.recording {
+	if v.title.segmented {
 		return s.rendered(w, v, v.title.main())
 	}
 	return s.kept(w, v, "video")

@@ -23,7 +23,7 @@ type title struct {
 	content
 	ready     bool        // an asset is complete; a recording gets renditions later
 	updated   weir.Millis // when an asset last changed
-	recording bool        // an asset is a recording
+	segmented bool        // an asset is a recording or a clip
 	begun     bool        // a stream was live at some time
 	*tracks               // of an asset; those of a stream are in its broadcast
 }
@@ -221,7 +221,7 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 	}
 	ready := asset.Status.Phase == weir.AssetReady
 	of := func(t *tracks) *title {
-		return &title{content: contentOfAsset(&asset), ready: ready, updated: asset.Status.UpdatedAt, recording: asset.Source.Type == weir.SourceRecording, tracks: t}
+		return &title{content: contentOfAsset(&asset), ready: ready, updated: asset.Status.UpdatedAt, segmented: asset.Segmented(), tracks: t}
 	}
 	switch asset.Status.Phase {
 	case weir.AssetWaiting, weir.AssetProcessing:

@@ -151,6 +151,9 @@ func (s *server) addMetrics() {
 	if s.hub != nil {
 		s.addLiveMetrics()
 	}
+	if s.hub != nil || s.work != nil {
+		s.addClipMetrics()
+	}
 	if s.webrtc != nil {
 		s.metrics.add(
 			gauge{"weir_webrtc_connections", "Connections over WebRTC, of encoders and of viewers.", func() int64 { return int64(s.webrtc.Peers()) }},
@@ -181,6 +184,16 @@ func (s *server) addWorkMetrics() {
 		gauge{"weir_tasks_retried_total", "Attempts at tasks that will be repeated.", func() int64 { return tasks().Retried }},
 		gauge{"weir_task_pieces_total", "Pieces of tasks (chunks, audio tracks, thumbnails) that this node has done.", func() int64 { return tasks().Pieces }},
 		gauge{"weir_task_jobs_running", "Jobs of tasks that this node does now.", func() int64 { return tasks().Running }},
+	)
+}
+
+func (s *server) addClipMetrics() {
+	clips := s.clips.Stats
+	s.metrics.add(
+		gauge{"weir_clips_completed_total", "Clips that this node has cut.", func() int64 { return clips().Completed }},
+		gauge{"weir_clips_failed_total", "Clips that failed for good on this node.", func() int64 { return clips().Failed }},
+		gauge{"weir_clip_frames_encoded_total", "Frames of clips that this node has encoded.", func() int64 { return clips().Encoded }},
+		gauge{"weir_clip_frames_copied_total", "Frames of clips that this node has copied.", func() int64 { return clips().Copied }},
 	)
 }
 

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,8 +15,11 @@ import (
 	"weir/internal/weir"
 )
 
-// sessionsForNodes is the path at which nodes ask one another for the files of sessions.
-const sessionsForNodes = playback.NodePath + "session/"
+// The paths at which nodes ask one another for the files of sessions, and for what clips can be cut from.
+const (
+	sessionsForNodes = playback.NodePath + "session/"
+	rangesForNodes   = playback.NodePath + "ranges/"
+)
 
 // openPeers makes the client for other nodes.
 func (s *server) openPeers(ctx context.Context) (err error) {
@@ -46,11 +51,44 @@ func (s *server) routeNodes(mux *http.ServeMux) {
 	mux.Handle(playback.NodePath, only(s.playback.Node(s.webRTCHere(nil))))
 	if s.hub != nil {
 		mux.Handle("GET "+sessionsForNodes, only(s.hub.Files(sessionsForNodes)))
+		mux.Handle("GET "+rangesForNodes+"{session}", only(http.HandlerFunc(s.sendRanges)))
 	}
 }
 
+// sendRanges answers another node: what there is of a session on this one.
+func (s *server) sendRanges(w http.ResponseWriter, r *http.Request) {
+	ranges, err := s.hub.Ranges(r.PathValue("session"))
+	if err != nil {
+		w.WriteHeader(weir.KindOf(err).Status())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(ranges)
+}
+
+// askForRanges asks another node what there is of a session on it.
+func (s *server) askForRanges(ctx context.Context, node, sessionID string) (ranges []weir.ClipRange, err error) {
+	body, err := s.askNode(ctx, node, rangesForNodes+sessionID)
+	if err != nil {
+		return nil, err
+	}
+	err = json.NewDecoder(io.LimitReader(body, rangesBytes)).Decode(&ranges)
+	if err := errors.Join(err, body.Close()); err != nil {
+		return nil, weir.Wrap(weir.Upstream, err, "node %s does not say what it has of the stream", node)
+	}
+	return ranges, nil
+}
+
+// rangesBytes is the maximum size of the answer: that of more than a hundred thousand reconnects of an encoder.
+const rangesBytes = 16 << 20
+
 // askForFiles requests files of sessions from another node.
 func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadCloser, error) {
+	return s.askNode(ctx, node, sessionsForNodes+path)
+}
+
+// askNode sends a request to another node.
+func (s *server) askNode(ctx context.Context, node, path string) (io.ReadCloser, error) {
 	unreachable := func(err error) error {
 		return weir.Wrap(weir.Upstream, err, "node %s does not answer", node)
 	}
@@ -61,7 +99,7 @@ func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadClo
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.peers.Do(ctx, http.MethodGet, base, sessionsForNodes+path, nil, nil)
+	answer, err := s.peers.Do(ctx, http.MethodGet, base, path, nil, nil)
 	if err != nil {
 		return nil, unreachable(err)
 	}

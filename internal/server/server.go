@@ -81,6 +81,7 @@ type server struct {
 	webrtc     *rtc.Server       // nil = no WebRTC
 	whip       *rtc.Endpoint     // nil = no WebRTC
 	work       *work.Work        // nil = this node does not run work
+	clips      *work.Clips
 	playback   *playback.Server
 	http       *httpServer
 	written    writeCheck
@@ -141,7 +142,7 @@ func (s *server) run(ctx context.Context) error {
 		g.Go(func() error { return s.runLive(ctx) })
 	}
 	if s.hub != nil && s.work == nil {
-		g.Go(func() error { return s.runRecordings(ctx) })
+		g.Go(func() error { return s.runLiveJobs(ctx) })
 	}
 	if s.listens() {
 		last.Go(func() error { return s.playback.Run(until) })

@@ -14,8 +14,15 @@ import (
 	"weir/internal/work"
 )
 
-// openWork makes the worker of tasks and other jobs.
+// openWork makes the worker of tasks and other jobs, and what every node needs to know about clips.
 func (s *server) openWork(context.Context) (err error) {
+	s.clips = &work.Clips{
+		Store: s.store, Media: s.media, Engine: vod.Engine{FFmpeg: s.engine, Store: s.media}, Ask: s.askForRanges,
+		Dir: s.cfg.WorkDir(), Base: s.cfg.EventURL(), Log: s.part("clip"),
+	}
+	if s.hub != nil {
+		s.clips.OnAir = s.hub
+	}
 	if !s.cfg.Runs(config.Work) {
 		return nil
 	}
@@ -26,17 +33,19 @@ func (s *server) openWork(context.Context) (err error) {
 		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
 		DeleteGrace: s.cfg.DeleteGrace, UploadExpiry: s.cfg.UploadExpiry, Drain: s.cfg.Drain,
-		Others: map[string]store.Handler{store.JobRecording: s.recordings().Keep},
-		Log:    s.part("work"),
+		Others: map[string]store.Handler{
+			store.JobRecording: s.recordings().Keep, store.JobClip: s.clips.Cut, store.JobLiveClip: s.clips.Cut,
+		},
+		Log: s.part("work"),
 	})
 	return err
 }
 
-// runRecordings runs the jobs of a node that runs live, but not work: it makes assets of its own
-// recordings.
-func (s *server) runRecordings(ctx context.Context) error {
-	keep := map[string]store.Handler{store.JobRecording: s.recordings().Keep}
-	return s.store.Work(ctx, store.Slots{}, s.cfg.Drain, keep)
+// runLiveJobs runs the jobs of a node that runs live, but not work: it makes assets of its own
+// recordings, and cuts clips out of its own streams.
+func (s *server) runLiveJobs(ctx context.Context) error {
+	own := map[string]store.Handler{store.JobRecording: s.recordings().Keep, store.JobLiveClip: s.clips.Cut}
+	return s.store.Work(ctx, store.Slots{}, s.cfg.Drain, own)
 }
 
 // recordings returns the job that makes assets of the sessions of this node.

@@ -38,16 +38,27 @@ const (
 	JobPurge   = "purge"   // delete bytes; Ref = see PurgeRef
 
 	JobRecording = "recording" // make an asset of a session; Ref = session id + "/" + node that has its files
+
+	JobClip     = "clip"      // cut a clip out of an asset; Ref = task id
+	JobLiveClip = "live-clip" // cut a clip out of a session on air; Ref = task id + "/" + node that has its files
 )
 
 type jobKind struct {
-	queue   string
+	queue   string // one that ends with a dash is that of a node, whose id follows
 	timeout time.Duration
 }
+
+// ofNode reports whether only one node can run jobs of the kind.
+func (k jobKind) ofNode() bool { return strings.HasSuffix(k.queue, "-") }
 
 const (
 	queueEncode  = "encode"
 	queueControl = "control"
+	queueClip    = "clip"
+
+	// The prefixes of the queues of a node, for jobs that only this node can run.
+	queueOfNode     = "node-"
+	queueClipOfNode = "clip-"
 )
 
 var jobKinds = map[string]jobKind{
@@ -57,10 +68,10 @@ var jobKinds = map[string]jobKind{
 	JobPurge:   {queueControl, time.Hour},
 
 	JobRecording: {queueOfNode, 12 * time.Hour},
-}
 
-// queueOfNode is the prefix of the queue of a node, for jobs that only this node can run.
-const queueOfNode = "node-"
+	JobClip:     {queueClip, 12 * time.Hour},
+	JobLiveClip: {queueClipOfNode, 12 * time.Hour},
+}
 
 // jobArgs is what River stores of a job.
 type jobArgs struct {
@@ -80,12 +91,12 @@ type newJob struct {
 
 // queue returns the name of the job's queue.
 func (j newJob) queue() string {
-	queue := jobKinds[j.kind].queue
-	if queue == queueOfNode {
-		_, node, _ := strings.Cut(j.ref, "/")
-		queue += node
+	kind := jobKinds[j.kind]
+	if !kind.ofNode() {
+		return kind.queue
 	}
-	return queue
+	_, node, _ := strings.Cut(j.ref, "/")
+	return kind.queue + node
 }
 
 // Enqueue adds a job; it exists when the transaction commits. It clears an earlier cancellation of
@@ -144,6 +155,10 @@ var errLostJob = errors.New("the job belongs to another attempt by now")
 // once would not be faster.
 const jobsOfNode = 4
 
+// clipsAtOnce is how many clips a node cuts at once, out of sessions and as many out of assets. They
+// have their own queues, because somebody waits for a clip, and other jobs may take long.
+const clipsAtOnce = 4
+
 // Slots says how many jobs of each queue a node runs at once.
 type Slots struct {
 	Encode, Control int
@@ -154,17 +169,19 @@ type Slots struct {
 func (s *Store) Work(ctx context.Context, slots Slots, drain time.Duration, handlers map[string]Handler) error {
 	kinds := slices.Sorted(maps.Keys(handlers))
 	queues := map[string]int{}
-	sizes := map[string]int{queueEncode: slots.Encode, queueControl: slots.Control}
+	sizes := map[string]int{
+		queueEncode: slots.Encode, queueControl: slots.Control, queueClip: clipsAtOnce, queueOfNode: jobsOfNode, queueClipOfNode: clipsAtOnce,
+	}
 	for _, kind := range kinds {
 		k, ok := jobKinds[kind]
 		if !ok {
 			return fmt.Errorf("no such kind of job: %q", kind)
 		}
-		if k.queue == queueOfNode {
-			queues[k.queue+s.node.id] = jobsOfNode
-			continue
+		name := k.queue
+		if k.ofNode() {
+			name += s.node.id
 		}
-		queues[k.queue] = max(1, sizes[k.queue])
+		queues[name] = max(1, sizes[k.queue])
 	}
 	if len(kinds) == 0 {
 		<-ctx.Done()
@@ -198,12 +215,19 @@ func (s *Store) runJob(ctx context.Context, job Job, handle Handler) error {
 		s.log.WarnContext(ctx, "job was let go", "kind", job.Kind, "job", job.ID)
 		return river.JobSnooze(time.Second)
 	}
+	if _, later := errors.AsType[*river.JobSnoozeError](err); later {
+		return err
+	}
 	if err != nil {
 		s.log.WarnContext(ctx, "job failed, it will be tried again", "kind", job.Kind, "job", job.ID, "attempt", job.Attempt, "err", err)
 		return storedError(err)
 	}
 	return nil
 }
+
+// Later returns what a handler returns to be called again after a time, because there is nothing to
+// do before. Unlike a job that waits, this one needs no slot meanwhile.
+func Later(after time.Duration) error { return river.JobSnooze(after) }
 
 // storedError returns an error that River may store: our own message, never its cause, which could
 // contain a URL or a credential.

@@ -158,6 +158,9 @@ func (s *Store) heartbeat(ctx context.Context) error {
 				s.log.WarnContext(ctx, "jobs of a node that is gone are available again", "jobs", n)
 			}
 		}
+		if err := tx.reviveClips(ctx); err != nil {
+			return err
+		}
 		return tx.voidClaims(ctx)
 	})
 	if err == nil {

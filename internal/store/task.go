@@ -94,6 +94,11 @@ func (tx *Tx) UpdateTask(ctx context.Context, id string, change func(*weir.Task)
 		if err := tx.CancelJobs(ctx, id); err != nil {
 			return t, err
 		}
+		if t.Type == weir.TaskClip { // what was written of it is no use for another attempt
+			if err := tx.PurgeUpload(ctx, t.OutputAssetID); err != nil {
+				return t, err
+			}
+		}
 	}
 	return t, tx.endWork(ctx, t)
 }

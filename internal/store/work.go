@@ -252,12 +252,21 @@ func (tx *Tx) otherJobRuns(ctx context.Context, other, job int64) (bool, error) 
 // StalledTasks returns the tasks that have not changed since then and have neither a job nor a
 // piece that waits for one. That should never happen.
 func (q *queries) StalledTasks(ctx context.Context, before weir.Millis) ([]string, error) {
-	return many(ctx, q.conn, scanText, `SELECT t.id FROM task t WHERE t.phase IN ('waiting', 'running') AND t.admitted AND t.updated_at < $1
+	return many(ctx, q.conn, scanText, `SELECT t.id FROM task t WHERE t.phase IN ('waiting', 'running') AND (t.admitted OR t.type = 'clip') AND t.updated_at < $1
 		AND NOT EXISTS (SELECT 1 FROM piece p JOIN task_work w ON w.task_id = p.task_id
 			WHERE p.task_id = t.id AND p.state = 'waiting' AND w.open AND NOT w.tied AND `+pieceReady+`)
 		AND NOT EXISTS (SELECT 1 FROM river_job j WHERE j.state IN ('available', 'running', 'retryable', 'scheduled', 'pending')
-			AND j.kind IN ('task', 'chunk', 'publish') AND (j.args->>'ref' = t.id OR substr(j.args->>'ref', 1, length(t.id) + 1) = t.id || '/'))`, before)
+			AND j.kind IN ('task', 'chunk', 'publish', 'clip', 'live-clip') AND (j.args->>'ref' = t.id OR substr(j.args->>'ref', 1, length(t.id) + 1) = t.id || '/'))`, before)
 }
 
 // ReviveTask restarts a task that has stalled. It continues from its finished pieces.
-func (tx *Tx) ReviveTask(ctx context.Context, id string) error { return tx.Enqueue(ctx, JobTask, id) }
+func (tx *Tx) ReviveTask(ctx context.Context, id string) error {
+	t, err := tx.Task(ctx, id)
+	if err != nil {
+		return err
+	}
+	if t.Type == weir.TaskClip {
+		return tx.EnqueueClip(ctx, t, time.Time{})
+	}
+	return tx.Enqueue(ctx, JobTask, id)
+}

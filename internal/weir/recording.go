@@ -16,18 +16,21 @@ func NewRecording(session *Session, s *Stream, now time.Time) Asset {
 	return a
 }
 
-// NewLadder returns the task that makes the renditions and thumbnails of a recording, which can be
-// played already.
-func NewLadder(session *Session, recording Asset, now time.Time) Task {
+// NewLadder returns the task that makes the renditions and thumbnails of a recording or a clip, which
+// can be played already.
+func NewLadder(recording Asset, now time.Time) Task {
 	t := Task{
 		ID: NewID(), Type: TaskUpload, CreatedAt: At(now), UserID: recording.UserID, ProjectID: recording.ProjectID,
-		InputAssetID: recording.ID, OutputAssetID: recording.ID, Params: TaskParams{Upload: &UploadParams{}},
-	}
-	if session.RecordingSpec != nil {
-		t.Params.Upload.Profiles = session.RecordingSpec.Profiles
+		InputAssetID: recording.ID, OutputAssetID: recording.ID, Params: TaskParams{Upload: &UploadParams{Profiles: recording.Profiles}},
 	}
 	t.Queue(now)
 	return t
+}
+
+// Segmented reports whether the asset was made of segments, and has no file that it came from: it is a
+// recording or a clip.
+func (a *Asset) Segmented() bool {
+	return a.Source.Type == SourceRecording || a.Source.Type == SourceClip
 }
 
 // Extends reports whether the task adds to an asset that can be played without it.

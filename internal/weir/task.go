@@ -157,9 +157,9 @@ type ClipParams struct {
 
 // ClipStrategy is the range of a clip.
 type ClipStrategy struct {
-	StartTime  Millis `json:"startTime"`
-	EndTime    Millis `json:"endTime"`
-	PlaybackID string `json:"playbackId"`
+	StartTime  float64 `json:"startTime"`
+	EndTime    float64 `json:"endTime"`
+	PlaybackID string  `json:"playbackId"`
 }
 
 // TaskOutput is the result of a task: one member, named after its type.

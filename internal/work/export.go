@@ -41,14 +41,14 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 		return err
 	}
 	return w.ended(ctx, t, w.tx(ctx, job, func(tx *store.Tx, events *weir.EventBatch) error {
-		return w.complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}}, nil)
+		return complete(ctx, tx, events, t.ID, &weir.TaskOutput{Export: &weir.ExportOutput{}}, nil)
 	}))
 }
 
-// exported returns the file of an asset: its source, or for a recording an MP4 file made of its
-// segments.
+// exported returns the file of an asset: its source, or for a recording or a clip an MP4 file made of
+// its segments.
 func (w *Work) exported(ctx context.Context, a weir.Asset) (size int64, open func(context.Context) (io.ReadCloser, error), err error) {
-	if a.Source.Type == weir.SourceRecording {
+	if a.Segmented() {
 		file, err := media.RecordingFile(ctx, w.Media, assetFolder(a.ID))
 		if err != nil {
 			return 0, nil, err

@@ -128,7 +128,7 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 var errNothingToDo = errors.New("nothing to do")
 
 // complete marks a task as completed.
-func (w *Work) complete(ctx context.Context, tx *store.Tx, events *weir.EventBatch, taskID string, output *weir.TaskOutput, warnings []string) error {
+func complete(ctx context.Context, tx *store.Tx, events *weir.EventBatch, taskID string, output *weir.TaskOutput, warnings []string) error {
 	t, err := tx.UpdateTask(ctx, taskID, func(t *weir.Task) error {
 		if t.Status.Phase != weir.TaskRunning {
 			return errNothingToDo

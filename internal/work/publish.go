@@ -178,7 +178,7 @@ func (p *publication) publishFiles(ctx context.Context) error {
 	}
 	output := pub.Output(p.done.Files, p.plan.Source, p.video, p.audio, p.done.RequestID)
 	return p.ended(ctx, p.task, p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
-		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
+		if err := complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
 			return err
 		}
 		return p.save(ctx, tx, 1)
@@ -321,7 +321,7 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(
 		made := asset
 		change(&made, events.Now)
 		made.PlaybackURL, made.DownloadURL = "", "" // only the asset itself has them
-		if err := p.complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}, p.warnings); err != nil {
+		if err := complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}, p.warnings); err != nil {
 			return err
 		}
 		if err := p.save(ctx, tx, 1); err != nil {

@@ -130,7 +130,7 @@ func (r *Recordings) finish(ctx context.Context, job store.Job, session weir.Ses
 		if a.Status.Phase == weir.AssetReady {
 			events.Asset(weir.AssetReadyEvent, a)
 			events.Add(stream.RecordingReady(session, a.WithBase(r.Base), events.Now))
-			if err := follow(ctx, tx, events, &session, a); err != nil {
+			if err := follow(ctx, tx, events, a); err != nil {
 				return err
 			}
 		} else {

@@ -11,12 +11,12 @@ import (
 	"weir/internal/weir"
 )
 
-// follow creates the task that makes renditions and thumbnails of a recording.
-func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, session *weir.Session, recording weir.Asset) error {
+// follow creates the task that makes renditions and thumbnails of a recording or a clip.
+func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, recording weir.Asset) error {
 	if recording.Type != "video" {
 		return nil
 	}
-	task := weir.NewLadder(session, recording, events.Now)
+	task := weir.NewLadder(recording, events.Now)
 	if err := tx.CreateTask(ctx, &task); err != nil {
 		return err
 	}
@@ -24,10 +24,23 @@ func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, session 
 	return nil
 }
 
-// prepareRecording plans the renditions of a recording and creates the pieces. There is nothing to
-// fetch: its tracks are in the storage.
+// sourceOnly reports whether a recording, or a clip of one, has no renditions beside the source.
+func (w *Work) sourceOnly(ctx context.Context, assetID string) (bool, error) {
+	a, err := w.Store.Asset(ctx, assetID)
+	if err != nil || a.Source.SessionID == "" {
+		return false, err
+	}
+	session, err := w.Store.Session(ctx, a.Source.SessionID)
+	if weir.IsNotFound(err) {
+		return false, nil
+	}
+	return session.RecordingSpec.SourceOnly(), err
+}
+
+// prepareRecording plans the renditions of a recording or a clip, and creates the pieces. There is
+// nothing to fetch: its tracks are in the storage.
 func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
-	session, err := w.Store.Session(ctx, t.OutputAssetID)
+	sourceOnly, err := w.sourceOnly(ctx, t.OutputAssetID)
 	if err != nil {
 		return ownError{err}
 	}
@@ -41,7 +54,7 @@ func (w *Work) prepareRecording(ctx context.Context, job store.Job, t weir.Task,
 		return err
 	}
 	request := w.request(ctx, t)
-	request.SourceOnly = session.RecordingSpec.SourceOnly()
+	request.SourceOnly = sourceOnly
 	plan, alone, err := w.Engine.PlanRecorded(ctx, src, request)
 	if err != nil {
 		return err

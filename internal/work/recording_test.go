@@ -33,6 +33,12 @@ type studio struct {
 
 func newStudio(t *testing.T, h *fixture) *studio {
 	t.Helper()
+	return newStudioWith(t, h, func(*Options) {})
+}
+
+// newStudioWith is newStudio with other options of the node.
+func newStudioWith(t *testing.T, h *fixture, change func(*Options)) *studio {
+	t.Helper()
 	s := &studio{dir: t.TempDir()}
 	h.options = func(o *Options) {
 		r := &Recordings{Store: o.Store, Media: o.Media, Base: o.Base, Log: o.Log, Folder: func(id string) (string, error) {
@@ -42,6 +48,7 @@ func newStudio(t *testing.T, h *fixture) *studio {
 			return filepath.Join(s.dir, id), nil
 		}}
 		o.Others = map[string]store.Handler{store.JobRecording: r.Keep}
+		change(o)
 	}
 	s.node = h.node(t, "here")
 	s.caller = s.account(t, "ann")

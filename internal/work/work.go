@@ -13,6 +13,9 @@
 // transaction that writes it creates the next job. So any node can do any of them, and a node that
 // crashes loses only its current jobs.
 //
+// Assets of sessions (recording.go) and clips (clip.go) are made by one job each, which is not admitted
+// and may run on a node that does no other work.
+//
 // The engine is package vod; this package knows tasks, assets and events. outcome.go handles
 // errors, progress.go reports the progress of tasks.
 package work

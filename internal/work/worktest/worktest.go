@@ -3,11 +3,13 @@ package worktest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"weir/internal/guard"
 	"weir/internal/media"
 	"weir/internal/vod"
+	"weir/internal/weir"
 )
 
 // Engine returns an engine that works on the storage.
@@ -69,34 +72,116 @@ func Record(t testing.TB, dir string, seconds int) {
 // a second, and after a gap of half a minute another four.
 func RecordFilm(t testing.TB, dir string) (frames int) {
 	t.Helper()
-	must := func(err error) { check(t, err) }
+	l := NewLive(t, dir, time.Now())
+	l.Send(4 * time.Second)
+	l.Gap(30 * time.Second)
+	l.Send(4 * time.Second)
+	l.End()
+	return l.frames
+}
+
+// Live is a session on air that has this film: ten frames a second, a key frame every two seconds, no
+// audio. It comes as fast as it is sent.
+type Live struct {
+	tb       testing.TB
+	film     []byte
+	began    time.Time
+	track    cmaf.Track
+	recorder *media.Recorder
+
+	mu     sync.Mutex
+	at     time.Duration // on the timeline
+	broken bool
+	over   bool
+	frames int
+}
+
+// NewLive returns a session that began at a time and writes to a folder.
+func NewLive(t testing.TB, dir string, began time.Time) *Live {
+	t.Helper()
 	film, err := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=4", "-c:v", "libx264", "-preset", "ultrafast",
 		"-bf", "0", "-g", "20", "-pix_fmt", "yuv420p", "-video_track_timescale", "90000", "-movflags", "frag_keyframe+empty_moov+default_base_moof", "-f", "mp4", "pipe:1").Output()
-	must(err)
-	var r *media.Recorder
-	for _, shift := range []int64{0, 34 * 90000} {
-		reader := cmaf.NewReader(bytes.NewReader(film))
-		tracks, err := reader.Tracks()
-		must(err)
-		if r == nil {
-			r, err = media.Record(filepath.Join(dir, media.RecordedVideo), tracks[0])
-			must(err)
+	check(t, err)
+	l := &Live{tb: t, film: film, began: began}
+	tracks, err := cmaf.NewReader(bytes.NewReader(film)).Tracks()
+	check(t, err)
+	l.track = tracks[0]
+	l.recorder, err = media.Record(filepath.Join(dir, media.RecordedVideo), l.track)
+	check(t, err)
+	return l
+}
+
+// Wall returns the time of the wall clock at which the session is on its timeline, in milliseconds.
+func (l *Live) Wall(at time.Duration) float64 { return float64(l.began.Add(at).UnixMicro()) / 1000 }
+
+// Send sends so much of the film, which is a multiple of two seconds.
+func (l *Live) Send(length time.Duration) {
+	l.tb.Helper()
+	reader := cmaf.NewReader(bytes.NewReader(l.film))
+	for sent := time.Duration(0); sent < length; sent += 2 * time.Second {
+		f, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			reader = cmaf.NewReader(bytes.NewReader(l.film))
+			f, err = reader.Next()
 		}
-		broken := shift > 0
-		for {
-			f, err := reader.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			must(err)
-			f.Start += shift
-			frames += len(f.Samples)
-			part, data := cmaf.EncodePart(uint32(frames), tracks[0], f)
-			segment := cmaf.Segment{Parts: []cmaf.Part{part}, Wall: time.Now(), Discontinuity: broken}
-			must(errors.Join(r.Begin(segment.Wall, broken), r.Append(part, data), r.Finish(segment)))
-			broken = false
+		check(l.tb, err)
+		f.Start = l.track.Ticks(l.at)
+		part, data := cmaf.EncodePart(uint32(l.frames+1), l.track, f)
+		segment := cmaf.Segment{Parts: []cmaf.Part{part}, Wall: l.began.Add(l.at), Discontinuity: l.broken}
+		check(l.tb, errors.Join(l.recorder.Begin(segment.Wall, l.broken), l.recorder.Append(part, data), l.recorder.Finish(segment)))
+		l.mu.Lock()
+		l.at, l.broken, l.frames = l.at+2*time.Second, false, l.frames+len(f.Samples)
+		l.mu.Unlock()
+	}
+}
+
+// Gap lets the encoder be away.
+func (l *Live) Gap(length time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at, l.broken = l.at+length, true
+}
+
+// End ends the session.
+func (l *Live) End() {
+	l.tb.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	check(l.tb, l.recorder.Close())
+}
+
+// Ranges returns what was sent.
+func (l *Live) Ranges(string) ([]weir.ClipRange, error) {
+	track, err := l.recorder.Reading(true)
+	if err != nil {
+		return nil, err
+	}
+	return media.SpansOf(track.Index()), nil
+}
+
+// Tracks returns the video so far.
+func (l *Live) Tracks(string) ([]*media.Track, bool, error) {
+	l.mu.Lock()
+	over := l.over
+	l.mu.Unlock()
+	track, err := l.recorder.Reading(true)
+	return []*media.Track{track}, over, err
+}
+
+// Await waits until the film was sent up to a time.
+func (l *Live) Await(ctx context.Context, _ string, until time.Time) error {
+	for {
+		l.mu.Lock()
+		there := l.over || !l.began.Add(l.at).Before(until)
+		l.mu.Unlock()
+		if there {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return weir.Errorf(weir.Busy, "not yet")
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	must(r.Close())
-	return frames
 }
