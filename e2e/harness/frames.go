@@ -90,14 +90,14 @@ func Watch(t *testing.T, input string, hevc bool) *Shown {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	const width, height = filmWidth / 4, filmHeight / 4
-	args := []string{"-hide_banner", "-nostdin", "-v", "warning", "-y", "-copyts"}
+	args := []string{"-hide_banner", "-nostdin", "-v", "warning", "-y", "-copyts", "-copytb", "1"}
 	if strings.HasSuffix(input, ".m3u8") && !strings.Contains(input, "://") {
 		args = append(args, "-allowed_extensions", "ALL")
 	}
 	args = append(args, "-i", input, "-filter_complex",
 		fmt.Sprintf("[0:v:0]scale=%d:%d:flags=area,format=gray,split[n][t];[0:a:0]aformat=sample_fmts=s16:channel_layouts=mono:sample_rates=48000,asplit[p][h]", width, height),
-		"-map", "[n]", "-fps_mode", "passthrough", "-f", "rawvideo", file("pictures"),
-		"-map", "[t]", "-fps_mode", "passthrough", "-f", "framecrc", file("times"),
+		"-map", "[n]", "-fps_mode", "passthrough", "-enc_time_base", "1:90000", "-f", "rawvideo", file("pictures"),
+		"-map", "[t]", "-fps_mode", "passthrough", "-enc_time_base", "1:90000", "-f", "framecrc", file("times"),
 		"-map", "0:v:0", "-c", "copy", "-f", "data", file("packets"),
 		"-map", "0:v:0", "-c", "copy", "-f", "framecrc", file("packed"),
 		"-map", "[p]", "-f", "s16le", file("audio"),

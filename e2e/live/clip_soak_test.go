@@ -47,6 +47,7 @@ func clipKinds() []harness.FilmKind {
 // TestClipSoak cuts clips at random out of assets, streams on air and recordings of films of every kind,
 // plays them, cuts fifty at once beside live streams, and kills weir meanwhile. `make soak-clip` runs it.
 func TestClipSoak(t *testing.T) {
+	t.Run("files", clipFiles)
 	t.Run("random", clipRandom)
 	t.Run("players", clipPlayers)
 	t.Run("crowd", clipCrowd)
@@ -56,14 +57,29 @@ func TestClipSoak(t *testing.T) {
 	})
 }
 
-// clipRandom cuts clips at random.
-func clipRandom(t *testing.T) {
+// anySeed returns a seed and prints it.
+func anySeed() uint64 {
 	seed := *clipSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	fmt.Printf("# -clip-seed %d\n", seed)
-	c := newClipper(t, seed)
+	return seed
+}
+
+// clipFiles cuts clips at random with `weir clip`.
+func clipFiles(t *testing.T) {
+	c := &clipper{t: t, w: harness.NewWeir(t), log: newClipLog(t, anySeed())}
+	t.Cleanup(func() { c.log.report(t) })
+	kinds := clipKinds()
+	for _, kind := range kinds {
+		t.Run(kind.String(), func(t *testing.T) { c.in(t).cutFile(harness.MakeFilm(t, kind), *clipPairs/len(kinds)) })
+	}
+}
+
+// clipRandom cuts clips at random.
+func clipRandom(t *testing.T) {
+	c := newClipper(t, anySeed())
 	kinds := clipKinds()
 	for i, kind := range kinds {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -73,7 +89,6 @@ func clipRandom(t *testing.T) {
 			b.cutLive(min(atOnce, n/3))
 			b.cutRecording(n / 3)
 			c.cutAsset(film, c.upload(film), n-n/3-min(atOnce, n/3))
-			c.cutFile(film, 3) // beside those that were promised
 		})
 	}
 }

@@ -65,14 +65,25 @@ type clipper struct {
 // clipLog is what came of all clips.
 type clipLog struct {
 	seed   uint64
+	dir    string
 	mu     sync.Mutex
+	files  int
 	random *rand.Rand
 	rows   []string
 	parse  []parsedClip
 }
 
-func newClipLog(seed uint64) *clipLog {
-	return &clipLog{seed: seed, random: rand.New(rand.NewPCG(seed, 0))}
+func newClipLog(t *testing.T, seed uint64) *clipLog {
+	t.Helper()
+	return &clipLog{seed: seed, dir: t.TempDir(), random: rand.New(rand.NewPCG(seed, 0))}
+}
+
+// file returns a new name for the file of a clip. It stays until the test has ended.
+func (l *clipLog) file() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.files++
+	return filepath.Join(l.dir, fmt.Sprintf("clip-%d.mp4", l.files))
 }
 
 // add adds what came of a clip.
@@ -93,7 +104,7 @@ func newClipper(t *testing.T, seed uint64) *clipper {
 	t.Helper()
 	c := &clipper{t: t, w: harness.NewWeir(t), rtmp: harness.FreeAddr(t), srt: freeUDPAddr(t)}
 	c.w.Start("--rtmp", c.rtmp, "--srt", c.srt)
-	c.log = newClipLog(seed)
+	c.log = newClipLog(t, seed)
 	t.Cleanup(func() {
 		c.log.report(t)
 		if t.Failed() {
@@ -283,7 +294,7 @@ func (k *cutClip) check(want []harness.Frame) {
 	c := k.c
 	c.t.Helper()
 	k.asset = c.ready(k.asset.ID)
-	k.mp4 = filepath.Join(c.t.TempDir(), "clip.mp4")
+	k.mp4 = c.log.file()
 	if err := os.WriteFile(k.mp4, harness.Fetch(c.t, k.asset.DownloadURL), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
