@@ -81,9 +81,7 @@ func (h *Hub) Tracks(sessionID string) (tracks []*media.Track, over bool, err er
 	if err != nil {
 		return nil, false, err
 	}
-	s.mu.Lock()
-	over = s.stopped
-	s.mu.Unlock()
+	over = s.finished() || s.handedOver.Load()
 	s.renditions.mu.RLock()
 	source := s.renditions.source()
 	s.renditions.mu.RUnlock()
@@ -116,6 +114,9 @@ func (h *Hub) Await(ctx context.Context, sessionID string, until time.Time) erro
 	tick := time.NewTicker(awaitEvery)
 	defer tick.Stop()
 	for !s.complete(until) {
+		if s.stops() {
+			return weir.Errorf(weir.Busy, "this server stops, and the session continues later")
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -128,10 +129,10 @@ func (h *Hub) Await(ctx context.Context, sessionID string, until time.Time) erro
 // complete reports whether all media up to a time of the wall clock is there that will ever come.
 func (s *session) complete(until time.Time) bool {
 	s.mu.Lock()
-	stopped, away := s.stopped, s.conn.publisher == nil
+	over, away := s.over || s.handedOver.Load(), s.conn.publisher == nil
 	s.mu.Unlock()
 	// What an encoder sends that comes back is later on the timeline: see clockAt.
-	if stopped || away && time.Now().After(until) {
+	if over || away && time.Now().After(until) {
 		return true
 	}
 	s.renditions.mu.RLock()
@@ -145,6 +146,13 @@ func (s *session) complete(until time.Time) bool {
 	}
 	// A track that is this far behind has ended, or the encoder does not send it.
 	return all || furthest >= at+maxWaiting
+}
+
+// stops reports whether the session was stopped here and will continue.
+func (s *session) stops() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped && !s.over && !s.handedOver.Load()
 }
 
 // reached returns up to where on the timeline all frames are there.

@@ -33,7 +33,8 @@ func SpansOf(index cmaf.TrackIndex) (s Spans) {
 	return s
 }
 
-func millis(t time.Time) float64 { return float64(t.UnixNano()) / 1e6 }
+// millis returns a time in milliseconds; whole ones are exact.
+func millis(t time.Time) float64 { return float64(t.UnixMilli()) + float64(t.Nanosecond()%1e6)/1e6 }
 
 // Times converts times of the first of several tracks, which share a timeline.
 type Times struct {

@@ -43,6 +43,9 @@ func queued(t *testing.T, st *Store, queue, state string) int64 {
 func TestEnqueueClip(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		u := newUser(t, st, "ann@example.com", nil)
+		if err := st.heartbeat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		stream := liveStreamOf(t, st, u.ID, false)
 		var session weir.Session
 		inTx(t, st, func(tx *Tx) (err error) {
@@ -84,6 +87,9 @@ func TestCancelClip(t *testing.T) {
 	each(t, func(t *testing.T, st *Store) {
 		run(t, st)
 		u := newUser(t, st, "ann@example.com", nil)
+		if err := st.heartbeat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		stream := liveStreamOf(t, st, u.ID, false)
 		var session weir.Session
 		inTx(t, st, func(tx *Tx) (err error) {

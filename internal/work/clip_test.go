@@ -165,7 +165,7 @@ func TestClipOfAsset(t *testing.T) {
 	if len(task.Status.Warnings) != 0 || *task.Status.Progress != 1 {
 		t.Errorf("status %+v", task.Status)
 	}
-	if stats := c.clips.Stats(); stats.Completed != 1 || stats.Encoded == 0 || stats.Encoded > 48 || stats.Encoded+stats.Copied != int64(frames) {
+	if stats := c.clips.Stats(); stats.Completed != 1 || stats.Encoded == 0 || stats.Copied == 0 || stats.Encoded+stats.Copied != int64(frames) {
 		t.Errorf("%d frames are counted as %+v", frames, stats)
 	}
 
