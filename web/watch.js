@@ -225,6 +225,148 @@
     if (latency) $('latency').textContent = latency.toFixed(1) + ' s behind';
   }, 250);
 
+  // clipPanel lets the viewer cut a clip. Times are those of the picture that is shown: of the wall
+  // clock for a stream, from the start for a video, in milliseconds.
+  function clipPanel() {
+    const marks = {in: null, out: null};
+    let frame = 1 / 30; // seconds; measured while it plays
+    let picture = null; // time of the picture that is shown, if the browser tells
+    let last = null;
+    let busy = false;
+
+    function watchFrames(_, {mediaTime, presentedFrames}) {
+      const passed = last && presentedFrames - last.presentedFrames;
+      const step = passed > 0 && passed < 5 && (mediaTime - last.mediaTime) / passed;
+      if (step > 0.002 && step < 0.2) frame = step;
+      picture = mediaTime;
+      last = {mediaTime, presentedFrames};
+      video.requestVideoFrameCallback(watchFrames);
+    }
+    if (video.requestVideoFrameCallback) video.requestVideoFrameCallback(watchFrames);
+
+    // shownAt returns the time of the picture that is shown, on the timeline of the player. A step
+    // leads to the middle of a picture.
+    function shownAt() {
+      if (video.seeking) return video.currentTime - frame / 2;
+      return picture !== null && Math.abs(picture - video.currentTime) < 0.25 ? picture : video.currentTime;
+    }
+
+    // toClip turns a time of the player into one of clips; null = it is not known yet.
+    function toClip(time) {
+      if (!live) return time * 1000;
+      const ahead = (time - video.currentTime) * 1000;
+      if (hls) return hls.playingDate ? hls.playingDate.getTime() + ahead : null;
+      const start = video.getStartDate ? video.getStartDate().getTime() : NaN;
+      return Number.isNaN(start) ? null : start + time * 1000;
+    }
+
+    function write(time) {
+      if (time === null) return 'not marked';
+      if (live) {
+        const date = new Date(time);
+        return date.toLocaleTimeString() + '.' + String(date.getMilliseconds()).padStart(3, '0');
+      }
+      return Math.floor(time / 60000) + ':' + (time % 60000 / 1000).toFixed(3).padStart(6, '0');
+    }
+
+    const tell = (text) => { $('clipState').textContent = text; };
+
+    function show() {
+      $('inAt').textContent = write(marks.in);
+      $('outAt').textContent = write(marks.out);
+      const both = marks.in !== null && marks.out !== null;
+      $('make').disabled = busy || !both || marks.out <= marks.in;
+      if (busy || !both) return;
+      if (marks.out <= marks.in) tell('The clip must end after it begins.');
+      else tell('The clip has ' + ((marks.out - marks.in) / 1000).toFixed(3) + ' s.');
+    }
+
+    // mark sets a mark. The picture that is shown is the first of the clip, or the last.
+    function mark(name) {
+      const time = playing() ? toClip(shownAt() + (name === 'out' ? frame / 2 : 0)) : null;
+      if (time === null) return tell('There is no picture to mark yet.');
+      $('clipDone').hidden = true;
+      marks[name] = Math.max(0, time);
+      show();
+    }
+
+    function step(frames) {
+      if (!playing()) return;
+      video.pause();
+      video.currentTime = Math.max(0, shownAt() + (frames + 0.5) * frame);
+    }
+
+    // token returns what proves that the viewer may play, if that is needed.
+    function token() {
+      const level = hls && hls.levels && hls.levels[0];
+      const found = level && /\/t\/([^/]+)\//.exec(new URL(level.uri, location.href).pathname);
+      return found ? found[1] : undefined;
+    }
+
+    async function make() {
+      busy = true;
+      $('clipDone').hidden = true;
+      show();
+      tell('Asking for the clip …');
+      try {
+        const answer = await fetch('../api/clip' + query, {
+          method: 'POST',
+          headers: {'Content-Type': 'application/json'},
+          body: JSON.stringify({playbackId: id, startTime: marks.in, endTime: marks.out, name: $('clipName').value || undefined, playbackToken: token()}),
+        });
+        const body = await answer.json();
+        if (answer.ok) await follow(body.asset);
+        else tell('No clip was made: ' + body.errors.join('; ') + '.');
+      } catch {
+        tell('No clip was made: the server does not answer. Try again.');
+      }
+      busy = false;
+      $('make').disabled = false;
+    }
+
+    // follow waits until the clip can be played.
+    async function follow(clip) {
+      const began = Date.now();
+      for (let lost = 0; lost < 10;) {
+        tell('The clip is being cut: ' + Math.round((Date.now() - began) / 1000) + ' s.');
+        await new Promise((done) => { setTimeout(done, 1000); });
+        try {
+          const answer = await fetch('../api/playback/' + encodeURIComponent(clip.playbackId), {cache: 'no-store'});
+          lost = 0;
+          if (answer.ok) return ready(clip);
+          const failed = (await answer.json()).errors[1];
+          if (answer.status === 422 && !failed) continue; // not yet
+          return tell('There is no clip: ' + (failed || 'it was deleted') + '.');
+        } catch {
+          lost++;
+        }
+      }
+      tell('The server does not answer. The clip may be there later.');
+    }
+
+    function ready(clip) {
+      const gated = clip.playbackPolicy && clip.playbackPolicy.type !== 'public';
+      tell('The clip is ready.' + (gated ? ' Like this video, it is not open to everybody.' : ''));
+      $('clipLink').href = encodeURIComponent(clip.playbackId);
+      $('clipLink').textContent = 'Watch ' + clip.name;
+      $('clipDone').hidden = false;
+    }
+
+    $('in').addEventListener('click', () => mark('in'));
+    $('out').addEventListener('click', () => mark('out'));
+    $('back').addEventListener('click', () => step(-1));
+    $('next').addEventListener('click', () => step(1));
+    $('make').addEventListener('click', make);
+    document.addEventListener('keydown', (event) => {
+      if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches('input, select')) return;
+      const act = {i: () => mark('in'), o: () => mark('out'), ',': () => step(-1), '.': () => step(1)}[event.key];
+      if (!act) return;
+      event.preventDefault();
+      act();
+    });
+  }
+
+  if ($('clip')) clipPanel();
   showPoster();
   ask();
 })();

@@ -88,6 +88,10 @@ func TestLive(t *testing.T) {
 		t.Parallel()
 		liveWatch(t)
 	})
+	t.Run("watch clips", func(t *testing.T) {
+		t.Parallel()
+		liveWatchClips(t)
+	})
 	t.Run("beat", func(t *testing.T) {
 		t.Parallel()
 		liveBeat(t)

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"encoding/base64"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -84,6 +85,86 @@ func liveWatch(t *testing.T) {
 	b.Moves(e.running)
 	b.Open(w.URL + "/play/0000000000000000")
 	says(b, "Nothing is here")
+	b.Stays()
+	w.Stop()
+}
+
+// liveWatchClips makes a clip of a stream on its page, with the keys, and steps through the pictures of the
+// clip on the page of that.
+func liveWatchClips(t *testing.T) {
+	w := harness.NewWeir(t)
+	rtmp := harness.FreeAddr(t)
+	w.Start("--rtmp", rtmp, "--public-clips")
+	s := newStream(w, rtmp)
+	e := s.send(liveClip(t))
+	b := harness.NewBrowser(t, t.TempDir())
+	text := func(id string) string { return b.Text(`document.getElementById('` + id + `').textContent`) }
+	press := func(key string) {
+		_ = b.Text(`document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '` + key + `', bubbles: true})); ''`)
+	}
+	marked := func(key, id string) {
+		t.Helper()
+		before := text(id)
+		harness.Eventually(t, func() error {
+			press(key)
+			if now := text(id); now == before || now == "not marked" {
+				return fmt.Errorf("the mark is %q: %s", now, text("clipState"))
+			}
+			return nil
+		})
+	}
+	b.Open(w.URL + "/play/" + s.playback)
+	b.Moves(e.running)
+	marked("i", "inAt")
+	harness.Eventually(t, func() error {
+		press("o")
+		if said := text("clipState"); !regexp.MustCompile(`has [1-9]\d*\.\d+ s`).MatchString(said) {
+			return fmt.Errorf("the page says %q, want a clip of a second or more", said)
+		}
+		return nil
+	})
+	_ = b.Text(`document.getElementById('clipName').value = 'the best'; document.getElementById('make').click(); ''`)
+	harness.Eventually(t, func() error {
+		if b.Text(`String(document.getElementById('clipDone').hidden)`) == "true" {
+			return fmt.Errorf("the page says %q", text("clipState"))
+		}
+		return nil
+	})
+	if link := text("clipLink"); link != "Watch the best" {
+		t.Errorf("the link to the clip is %q", link)
+	}
+	_ = b.Text(`document.getElementById('clipLink').click(); ''`)
+	harness.Eventually(t, func() error {
+		if title := b.Text("document.title"); title != "the best" {
+			return fmt.Errorf("the page of the clip is called %q", title)
+		}
+		if shown := b.Text("String(document.getElementById('video').currentTime > 0.5)"); shown != "true" {
+			return fmt.Errorf("the clip does not play")
+		}
+		return nil
+	})
+
+	// A step is a picture: 40 ms.
+	millis := func() int {
+		t.Helper()
+		minutes, seconds, _ := strings.Cut(text("inAt"), ":")
+		m, err := strconv.Atoi(minutes)
+		s, err2 := strconv.ParseFloat(seconds, 64)
+		if err != nil || err2 != nil {
+			t.Fatalf("the mark is %q", text("inAt"))
+		}
+		return m*60000 + int(math.Round(s*1000))
+	}
+	press(",")
+	marked("i", "inAt")
+	for range 3 {
+		before := millis()
+		press(",")
+		marked("i", "inAt")
+		if step := before - millis(); step < 38 || step > 42 {
+			t.Errorf("a step back is %d ms, want that of a picture", step)
+		}
+	}
 	b.Stays()
 	w.Stop()
 }

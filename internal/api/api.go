@@ -66,6 +66,12 @@ type Options struct {
 	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
 	Media            blob.Store // where uploads are kept
 	MaxUpload        int64      // bytes
+	Clips            Clips
+	PublicClips      bool          // viewers may make clips, unless the stream says otherwise
+	MaxDuration      time.Duration // of a clip; 0 = no limit
+	// MayPlay returns nil if the request is of a viewer who may play the content. token is one of its playback
+	// tokens; "" = the request has none.
+	MayPlay func(r *http.Request, playbackID string, token weir.Secret) error
 	// FreeSpace returns an error when there is no free space for more media.
 	FreeSpace func() error
 	// timeout is how long a client may take to send uploadStep bytes of an upload.

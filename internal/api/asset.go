@@ -72,7 +72,7 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request, patch weir.AssetP
 			if patch.Storage == nil || !a.WantsOnIPFS(patch.Storage.IPFS) {
 				return nil
 			}
-			if err := s.checkPending(ctx, tx, r.caller); err != nil {
+			if err := s.checkPending(ctx, tx, r.caller.UserID); err != nil {
 				return err
 			}
 			spec := *patch.Storage.IPFS
@@ -205,7 +205,7 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request, body weir.Export
 		if asset.Status.Phase != weir.AssetReady {
 			return weir.Errorf(weir.NotReady, "asset is not ready to be exported")
 		}
-		if err := s.checkPending(ctx, tx, r.caller); err != nil {
+		if err := s.checkPending(ctx, tx, r.caller.UserID); err != nil {
 			return err
 		}
 		task = weir.NewExport(body, asset, r.caller, events.Now)

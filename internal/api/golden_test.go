@@ -72,6 +72,9 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := newFixture(t)
+			if strings.HasPrefix(filepath.Base(file), "clip_") {
+				f.seedClips(t)
+			}
 			var out []string
 			for i, step := range strings.Split(string(text), "\n===\n") {
 				request, _, _ := strings.Cut(step, "\n---\n")
@@ -174,7 +177,7 @@ func openFixture(t testing.TB, url string) *fixture {
 	}
 	t.Cleanup(func() { _ = media.Close() })
 	s, err := newServer(Options{
-		Media: media, MaxUpload: 1 << 20, FreeSpace: func() error { return nil },
+		Media: media, MaxUpload: 1 << 20, FreeSpace: func() error { return nil }, Clips: clipTable{}, MaxDuration: time.Hour,
 		CheckSource: worktest.Fetcher().Check,
 		CheckExport: func(d blob.Delivery) error { return d.Check(worktest.Caller()) },
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
@@ -353,7 +356,7 @@ var maskable = regexp.MustCompile(
 	`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}` + // an id
 		`|weir_[a-z2-7]{52}` + // an API key
 		`|\b[0-9a-f]{4}-[0-9a-z]{4}-[0-9a-z]{4}-[0-9a-z]{4}\b` + // a stream key
-		`|"[0-9a-f]{4}[0-9a-z]{12}"|(?:/|video\+|found for )[0-9a-f]{4}[0-9a-z]{12}\b` + // a playback id
+		`|"[0-9a-f]{4}[0-9a-z]{12}"|(?:/|video\+|found for |clip-)[0-9a-f]{4}[0-9a-z]{12}\b` + // a playback id
 		`|\b1[78]\d{11}\b` + // a time
 		`|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+` + // a JWT
 		`|"LS0tLS1[A-Za-z0-9+/=]+"` + // a PEM in base64
@@ -380,7 +383,7 @@ func (f *fixture) mask(text string) string {
 			return `"<token>"`
 		case len(found) == 18:
 			quote, kind = `"`, "playback"
-		case strings.HasPrefix(found, "/"), strings.HasPrefix(found, "video+"), strings.HasPrefix(found, "found for "):
+		case strings.HasPrefix(found, "/"), strings.HasPrefix(found, "video+"), strings.HasPrefix(found, "found for "), strings.HasPrefix(found, "clip-"):
 			prefix, kind = found[:len(found)-16], "playback"
 		case len(found) == 19:
 			kind = "stream-key"

@@ -81,7 +81,13 @@ var isolation = map[string]row{
 	"GET /api/session":            {listed(session), listed(session).as("parentId").asking("parentId=${parentId}")},
 	"GET /api/session/{id}":       {named(session)},
 	"GET /api/session/{id}/clips": {named(clipOfSession)},
-	"GET /api/clip/{id}":          {named(clipOfSession), named(clipOfStream), named(clipOfAsset), named(clipOfContent).notByAdmins(), listed(clipOfPlaybackID)},
+	"POST /api/clip": {
+		made("/api/asset/", "asset.id").on(clippableAsset).as("playbackId").with(`{"playbackId":"${playbackId}","startTime":0}`),
+		made("/api/task/", "task.id").on(clippableAsset).with(`{"playbackId":"${playbackId}","startTime":0}`),
+		refers(session, "sessionId").on(stream).with(`{"playbackId":"${playbackId}","sessionId":"${it}","startTime":0}`).answers(404),
+		holds((*world).clipsOwn),
+	},
+	"GET /api/clip/{id}": {named(clipOfSession), named(clipOfStream), named(clipOfAsset), named(clipOfContent).notByAdmins(), listed(clipOfPlaybackID)},
 
 	"GET /api/multistream/target":         {listed(target)},
 	"POST /api/multistream/target":        {made("/api/multistream/target/", "id").with(`{"url":"rtmp://example.com/app/key"}`)},

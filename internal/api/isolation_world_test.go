@@ -461,6 +461,31 @@ func clipOfContent(w *world, of tenant) thing {
 	return w.clipOf(of, weir.AssetSource{AssetID: a.ID, PlaybackID: a.PlaybackID}, cid)
 }
 
+// clippableAsset is an asset of which there is something to clip.
+func clippableAsset(w *world, of tenant) thing {
+	it := asset(w, of)
+	w.server.Clips.(clipTable)[weir.ClipSource{AssetID: it.shown}] = []weir.ClipRange{{Start: 0, End: 1000}}
+	return it
+}
+
+// clipsOwn checks that only the owner clips content. A playback id is public, so others learn that it exists.
+func (w *world) clipsOwn() {
+	w.Helper()
+	for _, owner := range w.tenants {
+		for _, it := range []thing{clippableAsset(w, owner), stream(w, owner)} {
+			body := fmt.Sprintf(`{"playbackId":%q,"startTime":0}`, it.values["playbackId"])
+			for _, outsider := range w.outsiders(owner, false) {
+				if got := w.send(outsider, w.method, w.path, body); got.status != http.StatusForbidden || !strings.Contains(got.body, "permission") {
+					w.Errorf("%s gets %s for what is of %s, want 403", outsider.name, got, owner.name)
+				}
+			}
+			if clips := w.send(owner, "GET", "/api/clip/"+it.shown, ""); clips.body != "[]" {
+				w.Errorf("others clipped what is of %s: %s", owner.name, clips)
+			}
+		}
+	}
+}
+
 // view is an asset that somebody watches now.
 func view(w *world, of tenant) thing {
 	a, now := w.newAsset(of, fromURL(), nil), weir.At(time.Now())

@@ -10,12 +10,12 @@ import (
 )
 
 // limiter bounds the rate of requests of a key, or of an address without a key, that of all keys of
-// an account together, the rate of wrong keys of an address, and that of viewers whom the gate
-// refuses.
+// an account together, the rate of wrong keys of an address, that of viewers whom the gate refuses,
+// and that of the clips of viewers.
 type limiter struct {
 	ofKey, ofAccount      int // requests a second; 0 = no limit
 	keys, accounts, wrong weir.Buckets[string]
-	refused               weir.Buckets[netip.Prefix]
+	refused, clips        weir.Buckets[netip.Prefix]
 }
 
 const (
@@ -26,6 +26,9 @@ const (
 	// a media server that asks for all of its viewers.
 	refusedAtOnce    = 1000
 	refusedPerSecond = 50
+	// Viewers at one address may make so many clips at once, and then one in clipEvery.
+	clipsAtOnce = 5
+	clipEvery   = 10 * time.Second
 	// maxCounted is the maximum number of keys, or addresses, that are counted at once.
 	maxCounted = 100_000
 )
@@ -37,6 +40,7 @@ func newLimiter(ofKey, ofAccount int) *limiter {
 		accounts: weir.Buckets[string]{AtOnce: ofAccount, PerSecond: float64(ofAccount), Max: maxCounted},
 		wrong:    weir.Buckets[string]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxCounted},
 		refused:  weir.Buckets[netip.Prefix]{AtOnce: refusedAtOnce, PerSecond: refusedPerSecond, Max: maxCounted},
+		clips:    weir.Buckets[netip.Prefix]{AtOnce: clipsAtOnce, PerSecond: 1 / clipEvery.Seconds(), Max: maxCounted},
 	}
 }
 

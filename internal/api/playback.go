@@ -186,7 +186,11 @@ func (s *server) storedPlayback(r *request, asset weir.Asset) (playbackInfo, err
 		return playbackInfo{}, err
 	}
 	if !playable(asset) {
-		return playbackInfo{}, weir.Errorf(weir.Invalid, "asset is not ready for playback")
+		err := weir.Errorf(weir.Invalid, "asset is not ready for playback")
+		if asset.Status.Phase == weir.AssetFailed { // a viewer who waits for it can stop
+			err.Messages = append(err.Messages, "it could not be made")
+		}
+		return playbackInfo{}, err
 	}
 	meta := storedMeta{PlaybackPolicy: publicPolicy(asset.PlaybackPolicy)}
 	at := func(f weir.File) string {

@@ -33,6 +33,7 @@ func (s *server) table() []route {
 		{method: "GET", path: "/stream/sessions/{parentId}", who: callers, handle: s.listStreamSessions},
 		{method: "GET", path: "/session", who: callers, handle: s.listSessions},
 		{method: "GET", path: "/session/{id}", who: callers, handle: s.getSession},
+		{method: "POST", path: "/clip", who: everybody, handle: withBody(s.createClip)},
 		{method: "GET", path: "/clip/{id}", who: callers, handle: s.listClips},
 		{method: "GET", path: "/stream/{id}/clips", who: callers, handle: s.listStreamClips},
 		{method: "GET", path: "/session/{id}/clips", who: callers, handle: s.listSessionClips},

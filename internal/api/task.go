@@ -69,6 +69,14 @@ func checkAssets(ctx context.Context, tx *store.Tx, t *weir.Task) error {
 
 // afterRetry sets the asset of a task that is retried to waiting.
 func afterRetry(ctx context.Context, tx *store.Tx, t weir.Task, events *weir.EventBatch) error {
+	if t.Type == weir.TaskClip { // no turn is given to clips
+		if err := tx.CheckClips(ctx, t.UserID, 0); err != nil {
+			return err
+		}
+		if err := tx.EnqueueClip(ctx, t, time.Time{}); err != nil {
+			return err
+		}
+	}
 	id := cmp.Or(t.OutputAssetID, t.InputAssetID)
 	if id == "" {
 		return nil

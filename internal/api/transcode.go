@@ -32,7 +32,7 @@ func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTrans
 	answer := task
 	task.Queue(now)
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
-		if err := s.checkPending(ctx, tx, r.caller); err != nil {
+		if err := s.checkPending(ctx, tx, r.caller.UserID); err != nil {
 			return err
 		}
 		if err := tx.CreateTask(ctx, &task); err != nil {

@@ -41,7 +41,7 @@ func (s *server) importAsset(w http.ResponseWriter, r *request, body weir.NewAss
 			answer, code = earlier, http.StatusOK
 			return nil
 		}
-		if err := s.createAsset(ctx, tx, r.caller, &asset, &task, now); err != nil {
+		if err := s.createAsset(ctx, tx, &asset, &task, now); err != nil {
 			return err
 		}
 		answer = newAsset{asset, taskID{task.ID}}
@@ -75,7 +75,7 @@ func repeated(ctx context.Context, tx *store.Tx, asset weir.Asset, task weir.Tas
 }
 
 // createAsset writes an asset and the task that makes it, after the checks that need the store.
-func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Caller, asset *weir.Asset, task *weir.Task, now time.Time) error {
+func (s *server) createAsset(ctx context.Context, tx *store.Tx, asset *weir.Asset, task *weir.Task, now time.Time) error {
 	notOwned := weir.Errorf(weir.Denied, "the provided object store is not owned by user")
 	if err := checkObjectStore(ctx, tx, asset.Owner(), "", asset.ObjectStoreID, notOwned); err != nil {
 		return err
@@ -83,13 +83,18 @@ func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Cal
 	if err := checkPolicyWebhook(ctx, tx, asset.Owner(), nil, asset.PlaybackPolicy); err != nil {
 		return err
 	}
-	if err := s.checkPending(ctx, tx, caller); err != nil {
+	return s.writeAsset(ctx, tx, asset, task, now)
+}
+
+// writeAsset writes an asset and its task, if the account may have more of them.
+func (s *server) writeAsset(ctx context.Context, tx *store.Tx, asset *weir.Asset, task *weir.Task, now time.Time) error {
+	if err := s.checkPending(ctx, tx, asset.UserID); err != nil {
 		return err
 	}
-	if err := tx.CheckQuota(ctx, caller.UserID, weir.Assets, 1); err != nil {
+	if err := tx.CheckQuota(ctx, asset.UserID, weir.Assets, 1); err != nil {
 		return err
 	}
-	if err := tx.CheckQuota(ctx, caller.UserID, weir.Storage, 1); err != nil {
+	if err := tx.CheckQuota(ctx, asset.UserID, weir.Storage, 1); err != nil {
 		return err
 	}
 	if err := tx.CreateAsset(ctx, asset); err != nil {
@@ -105,12 +110,12 @@ func (s *server) createAsset(ctx context.Context, tx *store.Tx, caller *weir.Cal
 }
 
 // checkPending returns an error if the account has too many pending tasks.
-func (s *server) checkPending(ctx context.Context, tx *store.Tx, caller *weir.Caller) error {
-	pending, err := tx.PendingTasks(ctx, caller.UserID)
+func (s *server) checkPending(ctx context.Context, tx *store.Tx, userID string) error {
+	pending, err := tx.PendingTasks(ctx, userID)
 	if err != nil || s.MaxPendingTasks == 0 || pending < s.MaxPendingTasks {
 		return err
 	}
-	return weir.TooMany(10*time.Second, "user %s has reached the maximum number of pending tasks", caller.UserID)
+	return weir.TooMany(10*time.Second, "user %s has reached the maximum number of pending tasks", userID)
 }
 
 // requestUpload answers POST /asset/request-upload. The asset and its task wait for the bytes.
@@ -125,7 +130,7 @@ func (s *server) requestUpload(w http.ResponseWriter, r *request, body weir.NewA
 		return err
 	}
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
-		return s.createAsset(ctx, tx, r.caller, &asset, &task, now)
+		return s.createAsset(ctx, tx, &asset, &task, now)
 	})
 	if err != nil {
 		return err

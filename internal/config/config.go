@@ -63,6 +63,7 @@ type Config struct {
 
 	APIKey           weir.Secret   `name:"api-key" group:"Accounts and limits" placeholder:"KEY" default:"" help:"Key of the first account; empty = made on first start and printed once."`
 	Signup           bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
+	PublicClips      bool          `group:"Accounts and limits" default:"false" help:"Let viewers make clips of what they may play; a stream can say otherwise."`
 	RateLimit        int           `group:"Accounts and limits" placeholder:"N" default:"200" help:"Requests a second and key; 0 = no limit."`
 	AccountRateLimit int           `group:"Accounts and limits" placeholder:"N" default:"1000" help:"Requests a second of all keys of an account; 0 = no limit."`
 	MaxPendingTasks  int           `group:"Accounts and limits" placeholder:"N" default:"100" help:"Tasks that may wait, per account."`

@@ -198,3 +198,9 @@ func (a *admissions) refuse(one admission, err error, till time.Time) {
 	}
 	a.refused[one] = refusal{err, till}
 }
+
+// MayPlay returns nil if the request, which is not one for media, is of a viewer who may play the content. token
+// is the one in the addresses of the viewer's playlists; "" = the request has none.
+func (s *Server) MayPlay(r *http.Request, playbackID string, token weir.Secret) error {
+	return s.enter(&visit{Request: r, id: playbackID, at: r.URL.Path, text: token.Reveal(), inPath: token != ""})
+}

@@ -417,3 +417,46 @@ func TestTokensAreStable(t *testing.T) {
 		}
 	}
 }
+
+// A request that is not for media, such as that for a clip, is admitted by the token of the viewer's playlists.
+func TestMayPlay(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	s := h.newSigner()
+	gated, other, open := h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT}), h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyJWT}), h.newAsset(nil)
+	elsewhere := h.newAsset(&weir.PlaybackPolicy{Type: weir.PolicyPublic, AllowedOrigins: []string{"https://example.com"}})
+	token := func(a weir.Asset) weir.Secret {
+		return weir.Secret(h.tokenOf(h.at(a, "index.m3u8?jwt="+s.sign(a.PlaybackID))))
+	}
+	own := token(gated)
+	may := func(a weir.Asset, token weir.Secret, query string) error {
+		r := httptest.NewRequest(http.MethodPost, "/api/clip"+query, nil)
+		r.Header.Set("Origin", "https://weir.test")
+		return h.server.MayPlay(r, a.PlaybackID, token)
+	}
+	for _, tt := range []struct {
+		what  string
+		asset weir.Asset
+		token weir.Secret
+		query string
+		kind  weir.Kind // "" = admitted
+	}{
+		{"public content", open, "", "", ""},
+		{"gated content without a token", gated, "", "", weir.Denied},
+		{"its token", gated, own, "", ""},
+		{"a JWT", gated, "", "?jwt=" + s.sign(gated.PlaybackID), ""},
+		{"the token of other content", gated, token(other), "", weir.Denied},
+		{"no token at all", gated, "x", "", weir.Denied},
+		{"a page of another origin", elsewhere, "", "", weir.Denied},
+	} {
+		err := may(tt.asset, tt.token, tt.query)
+		if tt.kind == "" && err != nil || tt.kind != "" && weir.KindOf(err) != tt.kind {
+			t.Errorf("%s: %v, want %q", tt.what, err, tt.kind)
+		}
+	}
+	if err := h.server.MayPlay(httptest.NewRequest(http.MethodPost, "/api/clip", nil), "none", ""); !weir.IsNotFound(err) {
+		t.Errorf("content that does not exist: %v", err)
+	}
+	h.changeAsset(gated, func(a *weir.Asset) { a.Deleted = true })
+	eventually(t, "the token of a deleted asset is refused", func() bool { return may(gated, own, "") != nil })
+}

@@ -41,7 +41,7 @@ func (s *server) openHTTP(ctx context.Context) error {
 		return err
 	}
 	watch, err := web.NewWatchPage(web.Options{
-		Files: files, Store: s.store, Observe: s.metrics.observe, Log: s.part("watch"),
+		Files: files, Store: s.store, PublicClips: s.cfg.PublicClips, Observe: s.metrics.observe, Log: s.part("watch"),
 	})
 	if err != nil {
 		return err
@@ -78,6 +78,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 		CheckDestination: func(ctx context.Context, url string, paths []string, taskID string) error {
 			return blob.Check(ctx, url, paths, taskID, blob.Options{Guard: s.guard})
 		},
+		Clips: s.clips, PublicClips: s.cfg.PublicClips, MaxDuration: s.cfg.MaxDuration, MayPlay: s.playback.MayPlay,
 		Observe: func(ctx context.Context, route string, status int, took time.Duration) {
 			s.metrics.observe(ctx, route, status, took)
 			s.tracer.answered(ctx, route, status)

@@ -53,6 +53,7 @@ var assets = table[weir.Asset]{
 		"cid": {"cid", textField}, "nftMetadataCid": {"nft_metadata_cid", textField}, "sourceUrl": {"source_url", textField},
 		"sourceSessionId": {"source_session_id", textField}, "sourceAssetId": {"source_asset_id", textField},
 		"sourceType": {"source_type", textField}, "sourcePlaybackId": {"source_playback_id", textField},
+		"sourceStreamId": {"source_session_id", streamField},
 	},
 	hidden: func(a *weir.Asset) any {
 		return &assetHidden{a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files, a.Stored}

@@ -56,6 +56,7 @@ const (
 	numberField
 	secretField // equality with a sealed value, by its lookup
 	emailField  // equality with the owner's e-mail address
+	streamField // the column has a session of the stream
 )
 
 // MaxLimit is the maximum number of items of a page.
@@ -217,6 +218,8 @@ func (b *builder) filter(fields map[string]field, f Filter) error {
 			b.and(known.column+" = %s", b.seal.lookup(v))
 		case emailField:
 			b.and("user_id IN (SELECT id FROM account WHERE email = %s)", strings.ToLower(v))
+		case streamField:
+			b.and(known.column+" IN (SELECT id FROM session WHERE parent_id = %s)", v)
 		default:
 			b.and(known.column+" = %s", v)
 		}

@@ -51,6 +51,25 @@ func (tx *Tx) CheckQuota(ctx context.Context, userID string, r weir.Resource, mo
 	return u.CheckQuota(r, n, more)
 }
 
+// ClipsInProgress counts the clips of an account that are not finished.
+func (q *queries) ClipsInProgress(ctx context.Context, userID string) (int, error) {
+	n, err := one(ctx, q.conn, scanInt, "SELECT count(*) FROM task WHERE user_id = $1 AND type = 'clip' AND phase IN ('pending', 'waiting', 'running')", userID)
+	return int(n), err
+}
+
+// CheckClips returns an error if an account may not have more clips in progress. It locks the account, as
+// CheckQuota does.
+func (tx *Tx) CheckClips(ctx context.Context, userID string, more int) error {
+	if _, err := accounts.lock(ctx, tx, userID); err != nil {
+		return err
+	}
+	n, err := tx.ClipsInProgress(ctx, userID)
+	if err != nil {
+		return err
+	}
+	return weir.CheckClips(n + more)
+}
+
 // CheckStorage returns an error if an account has used up its quota of storage.
 func (q *queries) CheckStorage(ctx context.Context, userID string) error {
 	u, err := q.User(ctx, userID)

@@ -71,6 +71,18 @@ func (q *queries) Session(ctx context.Context, id string) (weir.Session, error) 
 	return sessions.get(ctx, q, id)
 }
 
+// StreamOfRecording returns the stream whose recording an asset is; NotFound if it is none.
+func (q *queries) StreamOfRecording(ctx context.Context, a weir.Asset) (weir.Stream, error) {
+	if a.Source.Type != weir.SourceRecording {
+		return weir.Stream{}, weir.ErrNotFound()
+	}
+	session, err := q.Session(ctx, a.Source.SessionID)
+	if err != nil {
+		return weir.Stream{}, err
+	}
+	return q.Stream(ctx, session.ParentID)
+}
+
 // Sessions returns a page of sessions.
 func (q *queries) Sessions(ctx context.Context, query Query) (Page[weir.Session], error) {
 	return sessions.list(ctx, q, query)

@@ -33,9 +33,10 @@ const watchPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; im
 
 // Options are the inputs of a page.
 type Options struct {
-	Files fs.FS // the folder web/
-	Store *store.Store
-	Log   *slog.Logger
+	Files       fs.FS // the folder web/
+	Store       *store.Store
+	PublicClips bool // viewers may make clips, unless the stream says otherwise
+	Log         *slog.Logger
 	// Observe is called for every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 }
@@ -60,6 +61,7 @@ type pageData struct {
 	Title            string
 	Headline, Detail string
 	Seen             bool   // the stream was live before
+	Clips            bool   // viewers may make clips
 	Assets           string // folder of the files
 }
 
@@ -174,7 +176,7 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 		_, err = p.o.Store.User(ctx, stream.UserID) // NotFound = the account is deleted
 	}
 	if err == nil && !stream.Deleted {
-		shown.Kind, shown.Seen = "live", stream.LastSeen > 0
+		shown.Kind, shown.Seen, shown.Clips = "live", stream.LastSeen > 0, stream.MayClip(p.o.PublicClips)
 		name(stream.Name, stream.PlaybackPolicy)
 		return shown, http.StatusOK
 	}
@@ -200,5 +202,10 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 		return shown, http.StatusOK
 	}
 	shown.Kind = "stored"
+	stream, err = p.o.Store.StreamOfRecording(ctx, asset) // NotFound = it is none, and the server's setting counts
+	if shown.Clips = stream.MayClip(p.o.PublicClips); err != nil && weir.KindOf(err) != weir.NotFound {
+		p.o.Log.ErrorContext(ctx, "watch page without clips", "err", err)
+		shown.Clips = false
+	}
 	return shown, http.StatusOK
 }

@@ -20,6 +20,7 @@ import (
 // watchFixture is a watch page with a public stream, a gated one and a deleted one.
 type watchFixture struct {
 	page   *WatchPage
+	store  *store.Store
 	ids    map[string]string // playback ids by name
 	routes []string          // that were observed
 }
@@ -32,7 +33,7 @@ func newWatchFixture(t *testing.T) *watchFixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.Close)
-	f := &watchFixture{ids: map[string]string{}}
+	f := &watchFixture{ids: map[string]string{}, store: st}
 	err = st.Tx(ctx, func(tx *store.Tx) error {
 		for _, id := range []string{"u", "removed"} {
 			if err := tx.CreateUser(ctx, &weir.User{ID: id, Email: id + "@example.com"}); err != nil {
@@ -174,5 +175,55 @@ func TestWatchPageFiles(t *testing.T) {
 	}
 	if w := f.get(http.MethodHead, "/play/"+f.ids["film"], nil); w.Code != http.StatusOK || w.Body.Len() > 0 {
 		t.Errorf("HEAD: %d with %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+// The page has the panel for clips where viewers may make them: by the server's setting, or by that of the
+// stream, which counts for its recordings too.
+func TestWatchPageClips(t *testing.T) {
+	f := newWatchFixture(t)
+	ctx := t.Context()
+	stream, err := f.store.StreamByPlaybackID(ctx, f.ids["ended"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := weir.NewSession(&stream, time.Now())
+	recording := weir.NewRecording(&session, &stream, time.Now())
+	recording.Status.Phase = weir.AssetReady
+	err = f.store.Tx(ctx, func(tx *store.Tx) error {
+		if err := tx.CreateSession(ctx, &session); err != nil {
+			return err
+		}
+		return tx.CreateAsset(ctx, &recording)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		setting                 bool
+		own                     *bool // of the stream
+		stream, recording, film bool
+	}{
+		{false, nil, false, false, false},
+		{true, nil, true, true, true},
+		{false, new(true), true, true, false},
+		{true, new(false), false, false, true},
+	} {
+		f.page.o.PublicClips = tt.setting
+		err := f.store.Tx(ctx, func(tx *store.Tx) error {
+			_, err := tx.UpdateStream(ctx, stream.ID, func(s *weir.Stream) error {
+				s.PublicClips = tt.own
+				return nil
+			})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range map[string]bool{stream.PlaybackID: tt.stream, recording.PlaybackID: tt.recording, f.ids["film"]: tt.film, f.ids["broken"]: false} {
+			if got := strings.Contains(f.get(http.MethodGet, "/play/"+id, nil).Body.String(), `id="clip"`); got != want {
+				t.Errorf("setting %t, of the stream %v: %s has the panel: %t", tt.setting, tt.own, id, got)
+			}
+		}
 	}
 }

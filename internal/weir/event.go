@@ -100,10 +100,13 @@ func (b *EventBatch) Asset(name EventName, a Asset) {
 
 // Task adds an event about a task.
 func (b *EventBatch) Task(name EventName, t Task) {
-	if t.Output != nil && t.Output.Upload != nil {
-		output, upload := *t.Output, *t.Output.Upload
-		upload.AssetSpec = upload.AssetSpec.WithBase(b.base)
-		output.Upload = &upload
+	if t.Output != nil {
+		output := *t.Output
+		for _, made := range []**AssetOutput{&output.Upload, &output.Clip} {
+			if *made != nil {
+				*made = &AssetOutput{AssetSpec: (*made).AssetSpec.WithBase(b.base)}
+			}
+		}
 		t.Output = &output
 	}
 	payload := map[string]any{"task": map[string]any{"id": t.ID, "type": t.Type, "snapshot": t}}

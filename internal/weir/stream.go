@@ -32,7 +32,8 @@ type Stream struct {
 	Profiles           []Profile       `json:"profiles"`
 	Multistream        Multistream     `json:"multistream"`
 	PlaybackPolicy     *PlaybackPolicy `json:"playbackPolicy,omitempty"`
-	Renditions         struct{}        `json:"renditions"` // always empty; SDKs know it
+	PublicClips        *bool           `json:"publicClips,omitempty"` // viewers may clip it; nil = as the server's setting says
+	Renditions         struct{}        `json:"renditions"`            // always empty; SDKs know it
 	Counters
 	Deleted       bool   `json:"-"`
 	ObjectStoreID string `json:"-"`
@@ -108,6 +109,7 @@ type NewStream struct {
 	UserTags       json.RawMessage `json:"userTags"`
 	Pull           *Pull           `json:"pull"`
 	ObjectStoreID  string          `json:"objectStoreId"`
+	PublicClips    *bool           `json:"publicClips"`
 }
 
 // Stream returns the stream that the body describes, without its multistream targets: they need the
@@ -119,7 +121,7 @@ func (n NewStream) Stream(caller *Caller, now time.Time) (Stream, error) {
 		CreatorID: n.CreatorID, UserTags: compact(n.UserTags), CreatedAt: At(now), CreatedByTokenName: caller.TokenName,
 		PlaybackID: NewPlaybackID(id), StreamKey: NewStreamKey(id), Record: n.Record, RecordingSpec: n.RecordingSpec,
 		Profiles: DefaultProfiles(), Multistream: Multistream{Targets: []TargetRef{}}, PlaybackPolicy: n.PlaybackPolicy,
-		Pull: n.Pull, ObjectStoreID: n.ObjectStoreID,
+		Pull: n.Pull, ObjectStoreID: n.ObjectStoreID, PublicClips: n.PublicClips,
 	}
 	if n.Profiles != nil {
 		s.Profiles = *n.Profiles
@@ -138,6 +140,7 @@ type StreamPatch struct {
 	Profiles       Nullable[[]Profile]      `json:"profiles"`
 	RecordingSpec  *RecordingSpec           `json:"recordingSpec"`
 	UserTags       json.RawMessage          `json:"userTags"`
+	PublicClips    Nullable[bool]           `json:"publicClips"`
 }
 
 // Apply changes s as the patch says. Multistream is left to the caller: it needs the store, and
@@ -174,6 +177,9 @@ func (p StreamPatch) Apply(s *Stream) error {
 	}
 	if p.UserTags != nil {
 		s.UserTags = compact(p.UserTags)
+	}
+	if p.PublicClips.Set {
+		s.PublicClips = p.PublicClips.Value
 	}
 	return s.validate()
 }
