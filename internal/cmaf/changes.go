@@ -185,6 +185,32 @@ func (t TrackIndex) oneEntry() (entry []byte, ok bool) {
 	return track.Entry, ok
 }
 
+// WithAllSets returns a track in which the sample entry of each coding has the parameter sets of all codings,
+// its own first, if these have distinct ids; else the track as it is. ffmpeg reads only the first init segment
+// that a playlist names.
+func (t TrackIndex) WithAllSets() TrackIndex {
+	configs := []codec.Config{t.Track.Config()}
+	for _, c := range t.Changes {
+		configs = append(configs, c.Track.Config())
+	}
+	all := t
+	all.Changes = slices.Clone(t.Changes)
+	for i := range configs {
+		record, ok := codec.Merge(slices.Concat(configs[i:], configs[:i])...)
+		if !ok {
+			return t
+		}
+		track := &all.Track
+		if i > 0 {
+			track = &all.Changes[i-1].Track
+		}
+		if *track, ok = track.WithRecord(record); !ok {
+			return t
+		}
+	}
+	return all
+}
+
 // WithRecord returns a video track with another configuration record of the same codec; ok is false if its
 // sample entry can't be read.
 func (t Track) WithRecord(record []byte) (_ Track, ok bool) {

@@ -65,6 +65,7 @@ func (e Engine) Clip(ctx context.Context, source ClipSource, o ClipOptions) (Cli
 		if err := c.cutVideo(ctx); err != nil {
 			return ClipResult{}, err
 		}
+		c.video = c.video.WithAllSets()
 		prefix := o.Prefix + "/" + sourceDir
 		if err := media.Seal(ctx, e.Store, prefix, c.video); err != nil {
 			return ClipResult{}, err
