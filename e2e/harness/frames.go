@@ -90,7 +90,7 @@ func Watch(t *testing.T, input string, hevc bool) *Shown {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	const width, height = filmWidth / 4, filmHeight / 4
-	args := []string{"-hide_banner", "-nostdin", "-v", "warning", "-y", "-copyts", "-copytb", "1"}
+	args := []string{"-hide_banner", "-nostdin", "-v", "repeat+warning", "-y", "-copyts", "-copytb", "1"}
 	if strings.HasSuffix(input, ".m3u8") && !strings.Contains(input, "://") {
 		args = append(args, "-allowed_extensions", "ALL")
 	}
@@ -206,9 +206,10 @@ func clicks(frames []packed, audio []byte) (at []float64) {
 // Frame is a frame of what a clip is cut from.
 type Frame struct {
 	Coded
-	Wall  float64 // when it was recorded, milliseconds since 1970; 0 = the playlist has no dates
-	Start float64 // when it is shown, milliseconds from the start
-	Part  int     // how many discontinuities are before it
+	Number int
+	Wall   float64 // when it was recorded, milliseconds since 1970; 0 = the playlist has no dates
+	Start  float64 // when it is shown, milliseconds from the start
+	Part   int     // how many discontinuities are before it
 }
 
 // Frames reads a media playlist of weir's with a film, and all segments in it, and returns the frames
@@ -257,6 +258,10 @@ func Frames(t *testing.T, playlist string, hevc bool) []Frame {
 			date = time.Time{}
 		}
 	}
+	// The first frame is at the start, whatever the timeline.
+	for i := len(all) - 1; i >= 0; i-- {
+		all[i].Start -= all[0].Start
+	}
 	return all
 }
 
@@ -287,7 +292,7 @@ func segmentFrames(media []byte, date time.Time, hevc bool) (frames []Frame, err
 			if err != nil {
 				return nil, err
 			}
-			frame := Frame{Coded: c, Start: 1000*float64(shown)/scale - float64(cmaf.Lead.Milliseconds())}
+			frame := Frame{Coded: c, Number: c.SEI, Start: 1000 * float64(shown) / scale}
 			if !date.IsZero() {
 				frame.Wall = float64(date.UnixMicro())/1000 + 1000*float64(shown-first)/scale
 			}
@@ -353,12 +358,12 @@ func (f *Film) CheckClip(want []Frame, got *Shown, whole bool) (c ClipCheck, wro
 		add("%d frames are shown, want %d", c.Frames, len(want))
 		return c, wrong
 	}
-	if first, last, n := got.Frames[0].Number, got.Frames[c.Frames-1].Number, len(want); first != want[0].SEI || last != want[n-1].SEI || c.Frames != n {
-		add("frames %d to %d, %d of them; want %d to %d, %d of them", first, last, c.Frames, want[0].SEI, want[n-1].SEI, n)
+	if first, last, n := got.Frames[0].Number, got.Frames[c.Frames-1].Number, len(want); first != want[0].Number || last != want[n-1].Number || c.Frames != n {
+		add("frames %d to %d, %d of them; want %d to %d, %d of them", first, last, c.Frames, want[0].Number, want[n-1].Number, n)
 	}
 	for i := range min(len(want), c.Frames) {
-		if got.Frames[i].Number != want[i].SEI {
-			add("frame %d of %d has the number %d, want %d: %v", i, len(want), got.Frames[i].Number, want[i].SEI, got.Numbers())
+		if got.Frames[i].Number != want[i].Number {
+			add("frame %d of %d has the number %d, want %d: %v", i, len(want), got.Frames[i].Number, want[i].Number, got.Numbers())
 			return c, wrong
 		}
 	}
@@ -417,9 +422,8 @@ func (f *Film) checkAudio(got *Shown, c *ClipCheck) error {
 	from, to := got.Frames[0].Time, got.Frames[c.Frames-1].Time
 	heard, wanted := 0, 0
 	for i := 1; i < c.Frames; i++ {
-		at := got.Frames[i]
-		second := math.Floor(f.times[at.Number])
-		if before := f.times[got.Frames[i-1].Number]; before < second && at.Time-from > 2*margin && to-at.Time > 2*margin && f.continues(got, i, 2*margin) {
+		second := math.Floor(f.times[got.Frames[i].Number])
+		if f.times[got.Frames[i-1].Number] < second && f.continues(got, i, 2*margin) {
 			wanted++
 		}
 	}
@@ -428,7 +432,7 @@ func (f *Film) checkAudio(got *Shown, c *ClipCheck) error {
 		if !exact {
 			i--
 		}
-		if i < 0 || !f.continues(got, i, margin) || click-from < margin || to-click < margin {
+		if i < 0 || !f.continues(got, i, margin) {
 			continue
 		}
 		heard++
@@ -446,17 +450,22 @@ func (f *Film) checkAudio(got *Shown, c *ClipCheck) error {
 	return nil
 }
 
-// continues tells whether the frames around one follow each other as in the film.
+// continues tells whether the frames around one follow each other as in the film, for so many seconds
+// before and after it.
 func (f *Film) continues(got *Shown, i int, margin float64) bool {
-	at := got.Frames[i]
-	for j, other := range got.Frames {
-		if j == 0 || math.Abs(other.Time-at.Time) > margin {
-			continue
-		}
-		before := got.Frames[j-1]
-		if math.Abs((other.Time-before.Time)-(f.times[other.Number]-f.times[before.Number])) > 0.005 {
+	follows := func(j int) bool {
+		if j < 1 || j >= len(got.Frames) {
 			return false
 		}
+		at, before := got.Frames[j], got.Frames[j-1]
+		return math.Abs((at.Time-before.Time)-(f.times[at.Number]-f.times[before.Number])) < 0.005
 	}
-	return true
+	after, before := i, i
+	for follows(after+1) && got.Frames[after].Time-got.Frames[i].Time < margin {
+		after++
+	}
+	for follows(before) && got.Frames[i].Time-got.Frames[before].Time < margin {
+		before--
+	}
+	return got.Frames[after].Time-got.Frames[i].Time >= margin && got.Frames[i].Time-got.Frames[before].Time >= margin
 }

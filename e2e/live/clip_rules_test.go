@@ -58,7 +58,7 @@ func TestClipRules(t *testing.T) {
 func filmFrames(t *testing.T, film *harness.Film) (frames []harness.Frame) {
 	t.Helper()
 	for _, f := range harness.Watch(t, film.Path, film.HEVC).Frames {
-		frames = append(frames, harness.Frame{Coded: f.Coded, Start: 1000 * f.Time})
+		frames = append(frames, harness.Frame{Coded: f.Coded, Number: f.Number, Start: 1000 * f.Time})
 	}
 	return frames
 }

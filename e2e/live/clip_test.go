@@ -42,8 +42,12 @@ func TestClip(t *testing.T) {
 		t.Parallel()
 		c := c.in(t)
 		film := harness.MakeFilm(t, harness.FilmKind{BFrames: 2, FPS: 30, Key: 1, Seconds: 8})
-		var last *cutClip
-		c.keep = func(k *cutClip) { last = k }
+		var last *cutClip // the longest one
+		c.keep = func(k *cutClip) {
+			if last == nil || k.frames > last.frames {
+				last = k
+			}
+		}
 		b := c.broadcast(film, true)
 		b.cutLive(3)
 		b.cutRecording(3)
@@ -107,6 +111,11 @@ func newClipper(t *testing.T, seed uint64) *clipper {
 	c.log = newClipLog(t, seed)
 	t.Cleanup(func() {
 		c.log.report(t)
+		for line := range strings.Lines(c.w.Log.String()) {
+			if strings.Contains(line, "tried again") || strings.Contains(line, `"level":"ERROR"`) {
+				t.Errorf("weir says: %s", line)
+			}
+		}
 		if t.Failed() {
 			t.Logf("weir says:\n%s", harness.Tail(harness.WithoutRequests(c.w.Log.String())))
 		}
@@ -129,7 +138,9 @@ func (c *clipper) upload(film *harness.Film) words.Asset {
 		URL   string
 		Asset words.Asset
 	}
-	c.w.Must("POST", "/api/asset/request-upload", map[string]any{"name": film.String(), "profiles": []any{}}, &made)
+	c.w.Must("POST", "/api/asset/request-upload", map[string]any{
+		"name": film.String(), "profiles": []any{harness.Rung("whole", "H.264", 256, 144, 4_000_000)}, // H.264 passes through
+	}, &made)
 	data, err := os.ReadFile(film.Path)
 	if err != nil {
 		c.t.Fatal(err)
@@ -165,22 +176,38 @@ func (c *clipper) ready(id string) (a words.Asset) {
 	return a
 }
 
-// frames reads the source rendition of an asset.
+// frames reads the video of an asset that has one rendition.
 func (c *clipper) frames(film *harness.Film, playbackURL string) []harness.Frame {
 	c.t.Helper()
-	master := string(harness.Fetch(c.t, playbackURL))
-	// The source is the first rendition.
-	for line := range strings.Lines(master) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			media, err := resolve(playbackURL, line)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			return harness.Frames(c.t, media, film.HEVC)
-		}
+	media, hevc := c.rendition(playbackURL)
+	frames := harness.Frames(c.t, media, hevc)
+	if len(frames) == 0 || frames[0].SEI >= 0 {
+		return frames
 	}
-	c.t.Fatalf("%s names no rendition:\n%s", playbackURL, master)
-	return nil
+	// It is encoded, because only H.264 passes through: the numbers are in the pictures alone.
+	shown := harness.Watch(c.t, playbackURL, hevc).Numbers()
+	if len(shown) != len(frames) {
+		c.t.Fatalf("ffmpeg shows %d frames of %v, the playlist has %d", len(shown), film, len(frames))
+	}
+	for i, n := range shown {
+		frames[i].Number = n
+	}
+	return frames
+}
+
+// rendition returns the media playlist of the only rendition in a master playlist, and whether it is HEVC.
+func (c *clipper) rendition(playbackURL string) (media string, hevc bool) {
+	c.t.Helper()
+	master := string(harness.Fetch(c.t, playbackURL))
+	if strings.Count(master, "#EXT-X-STREAM-INF") != 1 {
+		c.t.Fatalf("%s has not one rendition:\n%s", playbackURL, master)
+	}
+	_, rest, _ := strings.Cut(master, "#EXT-X-STREAM-INF")
+	media, err := resolve(playbackURL, strings.Fields(rest)[1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return media, strings.Contains(rest, `CODECS="hvc1`)
 }
 
 // cutAsset cuts clips at random out of an asset.
@@ -306,9 +333,10 @@ func (k *cutClip) check(want []harness.Frame) {
 	if whole && !k.film.Open {
 		c.t.Errorf("all frames of the clip of %v were encoded: %s", k, task)
 	}
+	media, hevc := c.rendition(k.asset.PlaybackURL)
 	right := true
 	for name, input := range map[string]string{"MP4": k.mp4, "HLS": k.asset.PlaybackURL} {
-		got, wrong := k.film.CheckClip(want, harness.Watch(c.t, input, k.film.HEVC), whole)
+		got, wrong := k.film.CheckClip(want, harness.Watch(c.t, input, hevc), whole)
 		for _, err := range wrong {
 			right = false
 			c.t.Errorf("%s of the clip of %v: %v", name, k, err)
@@ -317,10 +345,15 @@ func (k *cutClip) check(want []harness.Frame) {
 	}
 	if len(want) > 0 && want[0].Part != want[len(want)-1].Part {
 		row += ", reconnect"
-		k.hasBreak()
+		if text := string(harness.Fetch(c.t, media)); !strings.Contains(text, "#EXT-X-DISCONTINUITY\n") {
+			c.t.Errorf("the encoder reconnected in the clip of %v, and the playlist has no discontinuity:\n%s", k, text)
+		}
 	}
 	k.frames = len(want)
 	c.log.add(row, parsedClip{k.mp4, len(want)})
+	if dir := os.Getenv("WEIR_CLIP_DUMP"); dir != "" && !right {
+		k.dump(filepath.Join(dir, k.asset.ID))
+	}
 	if right && c.keep != nil {
 		c.keep(k)
 	}
@@ -333,6 +366,9 @@ func (k *cutClip) playsInBrowser() {
 	b := harness.NewBrowser(t, t.TempDir())
 	for engine, url := range map[string]string{"video": k.asset.DownloadURL, "hls.js": k.asset.PlaybackURL} {
 		p := b.Play(engine, url, "", k.frames)
+		if dir := os.Getenv("WEIR_CLIP_DUMP"); dir != "" && len(p.Errors) > 0 {
+			k.dump(filepath.Join(dir, "browser"))
+		}
 		if len(p.Errors) > 0 || len(p.Renditions) == 0 {
 			t.Errorf("%s plays the clip of %v: %q, %+v", engine, k, p.Errors, p.Renditions)
 		}
@@ -340,25 +376,6 @@ func (k *cutClip) playsInBrowser() {
 			if r.Frames < k.frames || r.Corrupted > 0 || r.Holes > 0 {
 				t.Errorf("%s plays %d frames of the clip of %v: %+v", engine, k.frames, k, r)
 			}
-		}
-	}
-}
-
-// hasBreak looks whether the playlists of a clip tell players of a reconnect in it.
-func (k *cutClip) hasBreak() {
-	t := k.c.t
-	t.Helper()
-	for line := range strings.Lines(string(harness.Fetch(t, k.asset.PlaybackURL))) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		media, err := resolve(k.asset.PlaybackURL, line)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if text := string(harness.Fetch(t, media)); !strings.Contains(text, "#EXT-X-DISCONTINUITY\n") {
-			t.Errorf("the encoder reconnected in the clip of %v, and the playlist has no discontinuity:\n%s", k, text)
 		}
 	}
 }
@@ -493,7 +510,7 @@ func (b *onAir) cutLive(n int) {
 	ahead := frames
 	for number := last.SEI + 1; b.film.Time(number) < float64(b.film.Seconds)-1; number++ {
 		next := last
-		next.SEI = number
+		next.SEI, next.Number = number, number
 		next.Wall += 1000 * (b.film.Time(number) - b.film.Time(last.SEI))
 		if b.film.Has(number) {
 			ahead = append(ahead, next)
@@ -522,6 +539,7 @@ func (b *onAir) cutRecording(n int) {
 	session := b.stream.waitRecorded("ready")
 	asset := b.ready(session.ID)
 	frames := b.frames(b.film, asset.PlaybackURL)
+	b.withoutGaps(frames, asset)
 	for _, k := range b.ordered {
 		k.check(harness.Window(frames, harness.ByWall, k.start, k.end))
 	}
@@ -533,6 +551,23 @@ func (b *onAir) cutRecording(n int) {
 		picked[k] = i % 2
 		return k
 	}, func(k *cutClip) { k.check(harness.Window(frames, clocks[picked[k]], k.start, k.end)) })
+}
+
+// withoutGaps sets the times from the start to those of the file of a recording, which has no gap where the
+// encoder was away.
+func (b *onAir) withoutGaps(frames []harness.Frame, recording words.Asset) {
+	b.t.Helper()
+	file := b.log.file()
+	if err := os.WriteFile(file, harness.Fetch(b.t, recording.DownloadURL), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	shown := harness.Watch(b.t, file, b.film.HEVC).Frames
+	if len(shown) != len(frames) {
+		b.t.Fatalf("the file of the recording has %d frames, the playlist %d", len(shown), len(frames))
+	}
+	for i := range frames {
+		frames[i].Start = 1000 * (shown[i].Time - shown[0].Time)
+	}
 }
 
 // TestClipKill kills weir while it cuts clips: after the restart they are finished, each of them once.
@@ -647,4 +682,33 @@ func (c *clipper) eventsSince(cursor string) map[string]int {
 	}
 	c.t.Fatalf("the events broke off: %v", l.Lines.Err())
 	return nil
+}
+
+func (k *cutClip) dump(dir string) {
+	t := k.c.t
+	_ = os.MkdirAll(dir, 0o700)
+	t.Logf("dump of %v in %s", k, dir)
+	base := strings.TrimSuffix(k.asset.PlaybackURL, "index.m3u8")
+	var get func(name string)
+	get = func(name string) {
+		data := harness.Fetch(t, base+name)
+		_ = os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700)
+		_ = os.WriteFile(filepath.Join(dir, name), data, 0o600)
+		if !strings.HasSuffix(name, ".m3u8") {
+			return
+		}
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimSpace(line)
+			uri := ""
+			if _, rest, ok := strings.Cut(line, "URI=\""); ok {
+				uri, _, _ = strings.Cut(rest, "\"")
+			} else if line != "" && !strings.HasPrefix(line, "#") {
+				uri = line
+			}
+			if uri != "" {
+				get(filepath.Join(filepath.Dir(name), uri))
+			}
+		}
+	}
+	get("index.m3u8")
 }
