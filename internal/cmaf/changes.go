@@ -185,30 +185,19 @@ func (t TrackIndex) oneEntry() (entry []byte, ok bool) {
 	return track.Entry, ok
 }
 
-// WithAllSets returns a track in which the sample entry of each coding has the parameter sets of all codings,
-// its own first, if these have distinct ids; else the track as it is. ffmpeg reads only the first init segment
-// that a playlist names.
-func (t TrackIndex) WithAllSets() TrackIndex {
-	configs := []codec.Config{t.Track.Config()}
+// OneCoding returns a track whose segments share one init segment, which has the parameter sets of all of them;
+// ok is false if there is none, because sets with the same id or the times in files differ.
+func (t TrackIndex) OneCoding() (_ TrackIndex, ok bool) {
 	for _, c := range t.Changes {
-		configs = append(configs, c.Track.Config())
-	}
-	all := t
-	all.Changes = slices.Clone(t.Changes)
-	for i := range configs {
-		record, ok := codec.Merge(slices.Concat(configs[i:], configs[:i])...)
-		if !ok {
-			return t
-		}
-		track := &all.Track
-		if i > 0 {
-			track = &all.Changes[i-1].Track
-		}
-		if *track, ok = track.WithRecord(record); !ok {
-			return t
+		if c.Track.Delay != t.Track.Delay {
+			return t, false
 		}
 	}
-	return all
+	entry, ok := t.oneEntry()
+	if ok {
+		t.Track.Entry, t.Changes = entry, nil
+	}
+	return t, ok
 }
 
 // WithRecord returns a video track with another configuration record of the same codec; ok is false if its

@@ -65,7 +65,7 @@ func (e Engine) Clip(ctx context.Context, source ClipSource, o ClipOptions) (Cli
 		if err := c.cutVideo(ctx); err != nil {
 			return ClipResult{}, err
 		}
-		c.video = c.video.WithAllSets()
+		c.joinSeams()
 		prefix := o.Prefix + "/" + sourceDir
 		if err := media.Seal(ctx, e.Store, prefix, c.video); err != nil {
 			return ClipResult{}, err
@@ -303,6 +303,22 @@ func (c *clipMaker) append(r *clipRun, track cmaf.Track, gap bool, segments ...c
 		s.Wall, s.Discontinuity = r.wall(s.Start()), (gap || seam) && i == 0
 		c.video.Segments = append(c.video.Segments, s)
 	}
+}
+
+// joinSeams gives all frames one init segment, if that is possible. Then players need not begin anew where the
+// coding changes, for which hls.js leaves out some frames.
+func (c *clipMaker) joinSeams() {
+	video, ok := c.video.OneCoding()
+	if !ok {
+		return
+	}
+	for n := range video.Segments {
+		s := &video.Segments[n]
+		if s.Discontinuity && slices.Contains(c.seams, video.Track.Time(s.Start())) {
+			s.Discontinuity = false
+		}
+	}
+	c.video, c.seams = video, nil
 }
 
 func sameCoding(a, b cmaf.Track) bool {
