@@ -66,7 +66,7 @@ func filmFrames(t *testing.T, film *harness.Film) (frames []harness.Frame) {
 // TestClipCommand cuts files with `weir clip`.
 func TestClipCommand(t *testing.T) {
 	t.Parallel()
-	c := &clipper{t: t, w: harness.NewWeir(t), log: newClipLog(t, 21)}
+	c := &clipper{t: t, w: harness.NewWeir(t), log: newClipLog(t, 21), random: newRandom(21, "")}
 	defer c.log.report(t)
 	for _, kind := range []harness.FilmKind{
 		{BFrames: 2, FPS: 30, Key: 1, Seconds: 8},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -35,8 +36,14 @@ func TestClip(t *testing.T) {
 		} {
 			film := harness.MakeFilm(t, kind)
 			asset := c.upload(film)
-			c.cutAsset(film, asset, 2)
+			c.cutAsset(film, asset, 1)
 		}
+	})
+	t.Run("HEVC", func(t *testing.T) {
+		t.Parallel()
+		b := c.in(t).broadcast(harness.MakeFilm(t, harness.FilmKind{HEVC: true, BFrames: 2, FPS: 30, Key: 1, Seconds: 8}), false)
+		b.cutLive(1)
+		b.cutRecording(1)
 	})
 	t.Run("stream", func(t *testing.T) {
 		t.Parallel()
@@ -44,7 +51,8 @@ func TestClip(t *testing.T) {
 		film := harness.MakeFilm(t, harness.FilmKind{BFrames: 2, FPS: 30, Key: 1, Seconds: 8})
 		var last *cutClip // the longest one
 		c.keep = func(k *cutClip) {
-			if last == nil || k.frames > last.frames {
+			// Where the encoder was away, browsers see a hole, as in the recording.
+			if !k.reconnect && (last == nil || k.frames > last.frames) {
 				last = k
 			}
 		}
@@ -63,6 +71,7 @@ type clipper struct {
 	w         *harness.Weir
 	rtmp, srt string
 	log       *clipLog
+	random    *rand.Rand
 	keep      func(*cutClip) // is told of each clip that is right; nil = nobody is
 }
 
@@ -72,14 +81,20 @@ type clipLog struct {
 	dir    string
 	mu     sync.Mutex
 	files  int
-	random *rand.Rand
 	rows   []string
 	parse  []parsedClip
 }
 
 func newClipLog(t *testing.T, seed uint64) *clipLog {
 	t.Helper()
-	return &clipLog{seed: seed, dir: t.TempDir(), random: rand.New(rand.NewPCG(seed, 0))}
+	return &clipLog{seed: seed, dir: t.TempDir()}
+}
+
+// newRandom returns what chooses the clips of a part of a test, whatever runs beside it.
+func newRandom(seed uint64, name string) *rand.Rand {
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(name))
+	return rand.New(rand.NewPCG(seed, sum.Sum64()))
 }
 
 // file returns a new name for the file of a clip. It stays until the test has ended.
@@ -106,7 +121,7 @@ func (l *clipLog) report(t *testing.T) {
 
 func newClipper(t *testing.T, seed uint64) *clipper {
 	t.Helper()
-	c := &clipper{t: t, w: harness.NewWeir(t), rtmp: harness.FreeAddr(t), srt: freeUDPAddr(t)}
+	c := &clipper{t: t, w: harness.NewWeir(t), rtmp: harness.FreeAddr(t), srt: freeUDPAddr(t), random: newRandom(seed, "")}
 	c.w.Start("--rtmp", c.rtmp, "--srt", c.srt)
 	c.log = newClipLog(t, seed)
 	t.Cleanup(func() {
@@ -127,7 +142,7 @@ func newClipper(t *testing.T, seed uint64) *clipper {
 func (c *clipper) in(t *testing.T) *clipper {
 	other, w := *c, *c.w
 	w.T = t
-	other.t, other.w = t, &w
+	other.t, other.w, other.random = t, &w, newRandom(c.log.seed, t.Name())
 	return &other
 }
 
@@ -244,9 +259,7 @@ func (c *clipper) several(n int, order func(i int) *cutClip, check func(*cutClip
 // pick chooses a start and an end between frames, or at one.
 func (c *clipper) pick(frames []harness.Frame, clock func(harness.Frame) float64) (start, end float64) {
 	c.t.Helper()
-	c.log.mu.Lock()
-	defer c.log.mu.Unlock()
-	random := c.log.random
+	random := c.random
 	// The dates in a playlist are rounded, so whether a time is more than 1 ms from a frame may not be clear.
 	unclear := 0.1
 	if clock(frames[0]) == frames[0].Wall {
@@ -294,6 +307,7 @@ type cutClip struct {
 	task       string
 	mp4        string // the file, once it was checked
 	frames     int
+	reconnect  bool // of the encoder, in the clip
 }
 
 // cut asks for a clip.
@@ -345,15 +359,13 @@ func (k *cutClip) check(want []harness.Frame) {
 	}
 	if len(want) > 0 && want[0].Part != want[len(want)-1].Part {
 		row += ", reconnect"
+		k.reconnect = true
 		if text := string(harness.Fetch(c.t, media)); !strings.Contains(text, "#EXT-X-DISCONTINUITY\n") {
 			c.t.Errorf("the encoder reconnected in the clip of %v, and the playlist has no discontinuity:\n%s", k, text)
 		}
 	}
 	k.frames = len(want)
 	c.log.add(row, parsedClip{k.mp4, len(want)})
-	if dir := os.Getenv("WEIR_CLIP_DUMP"); dir != "" && !right {
-		k.dump(filepath.Join(dir, k.asset.ID))
-	}
 	if right && c.keep != nil {
 		c.keep(k)
 	}
@@ -366,9 +378,6 @@ func (k *cutClip) playsInBrowser() {
 	b := harness.NewBrowser(t, t.TempDir())
 	for engine, url := range map[string]string{"video": k.asset.DownloadURL, "hls.js": k.asset.PlaybackURL} {
 		p := b.Play(engine, url, "", k.frames)
-		if dir := os.Getenv("WEIR_CLIP_DUMP"); dir != "" && len(p.Errors) > 0 {
-			k.dump(filepath.Join(dir, "browser"))
-		}
 		if len(p.Errors) > 0 || len(p.Renditions) == 0 {
 			t.Errorf("%s plays the clip of %v: %q, %+v", engine, k, p.Errors, p.Renditions)
 		}
@@ -682,33 +691,4 @@ func (c *clipper) eventsSince(cursor string) map[string]int {
 	}
 	c.t.Fatalf("the events broke off: %v", l.Lines.Err())
 	return nil
-}
-
-func (k *cutClip) dump(dir string) {
-	t := k.c.t
-	_ = os.MkdirAll(dir, 0o700)
-	t.Logf("dump of %v in %s", k, dir)
-	base := strings.TrimSuffix(k.asset.PlaybackURL, "index.m3u8")
-	var get func(name string)
-	get = func(name string) {
-		data := harness.Fetch(t, base+name)
-		_ = os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700)
-		_ = os.WriteFile(filepath.Join(dir, name), data, 0o600)
-		if !strings.HasSuffix(name, ".m3u8") {
-			return
-		}
-		for line := range strings.Lines(string(data)) {
-			line = strings.TrimSpace(line)
-			uri := ""
-			if _, rest, ok := strings.Cut(line, "URI=\""); ok {
-				uri, _, _ = strings.Cut(rest, "\"")
-			} else if line != "" && !strings.HasPrefix(line, "#") {
-				uri = line
-			}
-			if uri != "" {
-				get(filepath.Join(filepath.Dir(name), uri))
-			}
-		}
-	}
-	get("index.m3u8")
 }
