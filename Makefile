@@ -71,6 +71,10 @@ bench-live: ## measure live streams against a bare RTMP server, and MediaMTX if 
 	scripts/need ffmpeg npm wrk
 	go test -tags bench -run TestLive -count=1 -timeout 240m ./bench -v $(ARGS)
 
+bench-clip: ## measure clips against a whole re-encode and a key-frame copy, by length, and of a stream
+	scripts/need ffmpeg npm
+	go test -tags bench -run 'TestClip$$' -count=1 -timeout 120m ./bench -v $(ARGS)
+
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql
 	CGO_ENABLED=1 WEIR_E2E_DELIVERIES=10000 go test -run TestKill -count=1 -timeout 60m ./e2e/service -v
@@ -95,6 +99,11 @@ soak-vod-play: ## measure how soon an upload plays after its last byte
 	scripts/need cc ffmpeg
 	CGO_ENABLED=1 go test -tags soak -run TestPlaySoak -count=1 -timeout 30m ./e2e/vod -v
 
+soak-clip: ## cut 200 clips at random, compare every frame, play them, cut 50 at once, kill weir meanwhile
+	scripts/need cc chromium ffmpeg gstreamer npm
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
+	CGO_ENABLED=1 go test -tags soak -run TestClipSoak -count=1 -timeout 120m ./e2e/live -v $(ARGS)
+
 soak-fair: ## let an attacker take what they can, and measure what an honest account gets beside them
 	scripts/need cc chromium ffmpeg npm postgresql
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
@@ -112,4 +121,4 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir $(RACE_BINARY) e2e/*/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix clean

@@ -8,9 +8,10 @@
 //
 //   - e2e/service: accounts, commands, webhooks, nodes, floods, secrets, the official SDK.
 //   - e2e/vod: uploads, transcoding, faults of sources and storage, kill -9 in the middle.
-//   - e2e/live: encoders and players of every kind, recordings, multistream, several nodes.
+//   - e2e/live: encoders and players of every kind, recordings, clips, multistream, several nodes.
 //
 // Media goes to a real S3 server (package s3test), is taken apart by parsers that others wrote
 // (e2e/player/parse.mjs) and played with the players of the field (e2e/player). Live streams
-// are sent on to the RTMP servers of others (e2e/push).
+// are sent on to the RTMP servers of others (e2e/push). The frames of a [Film] carry their numbers, so
+// that a test can tell which of them came out, and whether they are still the same bytes.
 package harness

@@ -17,6 +17,13 @@ import (
 // file and gives the container.
 func MakeClip(t *testing.T, name string, args ...string) string {
 	t.Helper()
+	return makeOnce(t, name, func(path string) { FFmpeg(t, append(append([]string{"-y"}, args...), path)...) })
+}
+
+// makeOnce makes a file once in a run of the tests. Tests run side by side: the file is there whole
+// or not at all.
+func makeOnce(t *testing.T, name string, write func(path string)) string {
+	t.Helper()
 	path := filepath.Join(clips, name)
 	if _, err := os.Stat(path); err == nil {
 		return path
@@ -24,9 +31,8 @@ func MakeClip(t *testing.T, name string, args ...string) string {
 	if err := os.MkdirAll(clips, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Tests run side by side: the file is there whole or not at all.
 	temp := filepath.Join(t.TempDir(), name)
-	FFmpeg(t, append(append([]string{"-y"}, args...), temp)...)
+	write(temp)
 	if err := os.Rename(temp, path); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@
 // those before it.
 
 import assert from "node:assert/strict";
-import { checkOwned, eventually, fails, includes, noSecret, notPlayable, sameMembers, uuid } from "./check.mjs";
+import { checkOwned, eventually, fails, includes, noSecret, notPlayable, sameMembers, unknownId, uuid } from "./check.mjs";
 import { Told, names } from "./live-events.mjs";
 import { Encoder, Platform } from "./live-stage.mjs";
 import { Receiver } from "./receiver.mjs";
@@ -253,8 +253,43 @@ async function look() {
 
   await test("stream.getClips", "there are none", async (getClips) => assert.deepEqual((await getClips(id)).data, []));
   await test("session.getClips", "there are none", async (getClips) => assert.deepEqual((await getClips(first)).data, []));
-  await test("stream.createClip", "404: weir does not make clips yet", (createClip) =>
-    fails(createClip({ playbackId, startTime: Date.now() - 2000, endTime: Date.now() }), 404, /^not found$/));
+  let clip;
+  await test("stream.createClip", "of what was on air a moment ago", async (createClip) => {
+    // The stream must have been on air for so long.
+    const { statusCode, data } = await eventually(() => createClip({ playbackId, startTime: Date.now() - 3000, endTime: Date.now() - 1000.5, name: "moment" }));
+    assert.equal(statusCode, 200);
+    sameMembers(suite.raw, data);
+    sameMembers(suite.raw.asset, data.asset);
+    clip = data.asset;
+    assert.equal(clip.name, "moment");
+    assert.deepEqual({ ...clip.source }, { type: "clip", sessionId: first, playbackId });
+    assert.match(data.task.id, uuid);
+    assert.equal((await call("task.get", data.task.id)).task.type, "clip");
+    const { asset } = await eventually(async () => {
+      const answer = await call("asset.get", clip.id);
+      assert.equal(answer.asset.status.phase, "ready", JSON.stringify(answer.asset.status));
+      return answer;
+    });
+    sameMembers(suite.raw, asset);
+    assert.ok(Math.abs(asset.videoSpec.duration - 2) < 0.1, `a clip of 2 s lasts ${asset.videoSpec.duration} s`);
+    for (const url of [asset.playbackUrl, asset.downloadUrl]) assert.equal((await fetch(url)).status, 200, url);
+  });
+  for (const [operation, of] of [["stream.getClips", id], ["session.getClips", first]]) {
+    await test(operation, "has it", async (getClips) => {
+      const { data } = await getClips(of);
+      assert.deepEqual(data.map((asset) => asset.id), [clip.id]);
+      assert.deepEqual({ ...data[0].source }, { type: "clip", sessionId: first, playbackId });
+    });
+  }
+  await test("stream.createClip", "refuses what it can't cut", async (createClip) => {
+    const now = Date.now();
+    await fails(createClip({ playbackId, startTime: now - 1000, endTime: now - 2000 }), 422, /^endTime must occur after startTime$/);
+    await fails(createClip({ playbackId, startTime: Math.floor(now / 1000) - 3, endTime: Math.floor(now / 1000) }), 422, /milliseconds/);
+    await fails(createClip({ playbackId, startTime: now - 3_600_000, endTime: now - 3_500_000 }), 422, /what exists is /);
+    await fails(createClip({ playbackId, startTime: now - 1000, endTime: now + 40_000 }), 422, /in the future/);
+    await fails(createClip({ playbackId: "0000000000000000", startTime: now - 2000, endTime: now - 1000 }), 404, /^Content not found$/);
+    await fails(createClip({ playbackId, sessionId: unknownId, startTime: now - 2000, endTime: now - 1000 }), 404, /^Session not found$/);
+  });
 }
 
 // watch fetches the first segment of each rendition, as a player does.

@@ -51,6 +51,19 @@ export async function uploads({ suite, test, call, seed }) {
     for (const kind of ["HLS (TS)", "MP4", "Thumbnails"]) assert.ok(kinds.includes(kind), `${kind} in ${kinds}`);
   });
 
+  await test("stream.createClip", "of one that was sent, by the time from its start", async (createClip) => {
+    const { statusCode, data } = await createClip({ playbackId: made.playbackId, startTime: 310, endTime: 1290.5 });
+    assert.equal(statusCode, 200);
+    sameMembers(suite.raw.asset, data.asset);
+    assert.deepEqual({ ...data.asset.source }, { type: "clip", assetId: made.id, playbackId: made.playbackId });
+    const task = await done(call, data.task.id);
+    assert.equal(task.status.phase, "completed", task.status.errorMessage);
+    const { asset } = await call("asset.get", data.asset.id);
+    assert.equal(asset.status.phase, "ready");
+    assert.equal(asset.name, `clip-${asset.playbackId}`);
+    assert.ok(Math.abs(asset.videoSpec.duration - 0.96) < 0.05, `it lasts ${asset.videoSpec.duration} s`);
+  });
+
   await test("asset.createViaUrl", "and it is imported", async (create) => {
     const { twoHundredAndOneApplicationJsonData: data } = await create({ name: "imported", url: seed.sourceUrl, profiles });
     const task = await done(call, data.task.id);

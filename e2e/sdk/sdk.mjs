@@ -37,7 +37,6 @@ import { webhooks } from "./webhook.mjs";
 const exceptions = [
   "room.*",
   "generate.*",
-  "stream.createClip",
   "stream.startPull",
 ];
 

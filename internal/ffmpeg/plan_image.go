@@ -46,10 +46,11 @@ func (t Thumbnails) Args() []string {
 	return args
 }
 
-// jpegs returns the options that write JPEGs to a pipe.
+// jpegs returns the options that write JPEGs to a pipe. The times of two key frames may be less apart than
+// what ffmpeg takes for the frame rate, which mjpeg refuses.
 func jpegs(pipe int) []string {
 	return []string{
-		"-threads", "1", "-c:v", "mjpeg", "-q:v", "4", "-fps_mode", "passthrough",
+		"-threads", "1", "-c:v", "mjpeg", "-q:v", "4", "-fps_mode", "passthrough", "-enc_time_base", "1:90000",
 		"-map_metadata", "-1", "-fflags", "+bitexact", "-flags", "+bitexact", "-f", "image2pipe", fmt.Sprintf("pipe:%d", pipe),
 	}
 }

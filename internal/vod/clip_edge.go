@@ -39,7 +39,7 @@ func (c *clipMaker) newEdgeCoder(ctx context.Context, r *clipRun) (*edgeCoder, e
 		Keys: max(int(rate.Float()*edgeSeconds), 1), Threads: threads(c.FFmpeg.Idle()),
 	}}
 	if coder.whole == "" {
-		coder.whole = coder.match(r)
+		coder.whole = coder.match(r, c.configs())
 	}
 	switch {
 	case coder.whole == "":
@@ -58,9 +58,20 @@ func (c *clipMaker) newEdgeCoder(ctx context.Context, r *clipRun) (*edgeCoder, e
 	return coder, nil
 }
 
+// configs returns the configurations of the clip so far.
+func (c *clipMaker) configs() (list []codec.Config) {
+	if len(c.video.Segments) > 0 {
+		list = append(list, c.video.Track.Config())
+	}
+	for _, change := range c.video.Changes {
+		list = append(list, change.Track.Config())
+	}
+	return list
+}
+
 // match sets the form of the frames that are encoded to that of the run; or it returns why our encoders can't
-// make such frames.
-func (e *edgeCoder) match(r *clipRun) string {
+// make such frames. before has the configurations of earlier runs, whose edges have sets of their own.
+func (e *edgeCoder) match(r *clipRun, before []codec.Config) string {
 	config := r.track.Config()
 	sets, err := config.ParameterSets()
 	switch {
@@ -75,7 +86,7 @@ func (e *edgeCoder) match(r *clipRun) string {
 	for _, change := range r.index.Changes {
 		configs = append(configs, change.Track.Config())
 	}
-	e.edge.SetID = codec.FreeSetID(append(configs, r.index.Track.Config())...)
+	e.edge.SetID = codec.FreeSetID(append(append(configs, r.index.Track.Config()), before...)...)
 	form := config.Form()
 	e.edge.Level, e.edge.Pixels = form.Level, "yuv420p"
 	if config.Display().FullRange {
