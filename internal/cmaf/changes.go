@@ -188,6 +188,20 @@ func (t TrackIndex) oneEntry() (entry []byte, ok bool) {
 	return track.Entry, ok
 }
 
+// OneCoding returns a track whose segments share one init segment, which has the parameter sets of all of
+// them; or the track as it is if there is none. ffmpeg reads only the first init segment of a playlist.
+func (t TrackIndex) OneCoding() TrackIndex {
+	for _, c := range t.Changes {
+		if c.Track.Delay != t.Track.Delay {
+			return t
+		}
+	}
+	if entry, ok := t.oneEntry(); ok {
+		t.Track.Entry, t.Changes = entry, nil
+	}
+	return t
+}
+
 // WithRecord returns a video track with another configuration record of the same codec; ok is false if its
 // sample entry can't be read.
 func (t Track) WithRecord(record []byte) (_ Track, ok bool) {

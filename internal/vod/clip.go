@@ -112,6 +112,7 @@ func (c *clipMaker) cutVideo(ctx context.Context) error {
 	if len(c.video.Segments) == 0 {
 		return weir.Errorf(weir.NotFound, "the source has no frame between %v and %v", c.o.Start, c.o.End)
 	}
+	c.video = c.video.OneCoding()
 	return nil
 }
 
