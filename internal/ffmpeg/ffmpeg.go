@@ -59,7 +59,8 @@ type Engine struct {
 	mode            Mode
 	self            string
 	ledger          *ledger
-	memory          int64 // bytes that one run may have at most; 0 = not known
+	brief           *ledger // of brief runs: half of the cores, so that live streams keep theirs
+	memory          int64   // bytes that one run may have at most; 0 = not known
 	log             *slog.Logger
 
 	probing probing
@@ -107,7 +108,7 @@ func New(o Options) (*Engine, error) {
 	if o.Cores <= 0 {
 		o.Cores = runtime.NumCPU()
 	}
-	e.ledger = newLedger(o.Cores)
+	e.ledger, e.brief = newLedger(o.Cores), newLedger(max(o.Cores/2, 1))
 	e.memory = cmp.Or(o.Memory, machineMemory("/")/4*3)
 	return e, nil
 }
@@ -142,7 +143,11 @@ type Stats struct {
 }
 
 func (e *Engine) Stats() Stats {
-	s := e.ledger.stats()
+	s, brief := e.ledger.stats(), e.brief.stats()
+	for priority := range s.Running {
+		s.Running[priority] += brief.Running[priority]
+		s.Waiting[priority] += brief.Waiting[priority]
+	}
 	s.Runs, s.Failures = e.runs.Load(), e.failures.Load()
 	return s
 }

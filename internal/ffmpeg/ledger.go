@@ -13,7 +13,7 @@ type Priority int
 // The priorities, the lowest first. Batch has the nice value 19.
 const (
 	Batch       Priority = iota // for a task that can wait
-	Interactive                 // somebody waits for the result: first chunk, edges of a clip
+	Interactive                 // somebody waits for the result: first chunk; edges of a clip, see Command.Brief
 	Live                        // must keep up with real time
 )
 

@@ -31,6 +31,9 @@ type Command struct {
 	Threads  int  // of its video encoders; 0 = it has none
 	Reserved bool // its cores were taken by Reserve, so Run takes none
 	Priority Priority
+	// Brief says that it takes a moment, and that somebody waits for it. It does not wait for the cores of runs
+	// that take long: in the kernel they have a lower priority, or soon will have.
+	Brief bool
 	// Relax is closed when it need not be Interactive any more: the kernel treats it as Batch from
 	// then on. Nil = never.
 	Relax  <-chan struct{}
@@ -81,7 +84,11 @@ func (e *Engine) Run(ctx context.Context, c Command) error {
 
 func (e *Engine) runCommand(ctx context.Context, c Command) error {
 	if !c.Reserved {
-		release, err := e.ledger.acquire(ctx, c.Priority)
+		cores := e.ledger
+		if c.Brief {
+			cores = e.brief
+		}
+		release, err := cores.acquire(ctx, c.Priority)
 		if err != nil {
 			return err
 		}

@@ -57,6 +57,37 @@ func TestRunFillsOutputsAndReportsProgress(t *testing.T) {
 	}
 }
 
+// A brief run does not wait for the cores of others.
+func TestBriefRun(t *testing.T) {
+	e := engine(t, Require)
+	for range e.Stats().Cores {
+		release, err := e.ledger.acquire(t.Context(), Batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	run := func(brief bool) error {
+		return e.Run(ctx, Command{
+			Args:    []string{"-f", "lavfi", "-i", "testsrc2=s=64x64:r=25:d=1", "-c:v", "rawvideo", "-f", "rawvideo", "pipe:3"},
+			Outputs: []io.Writer{io.Discard}, Priority: Interactive, Brief: brief,
+		})
+	}
+	if err := run(true); err != nil {
+		t.Error(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- run(false) }()
+	for e.Stats().Waiting[Interactive] == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("a run that is not brief: %v", err)
+	}
+}
+
 func TestRunReadsStdin(t *testing.T) {
 	e := engine(t, Require)
 	path := clip(t, "a.mkv", small()...)

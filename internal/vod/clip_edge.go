@@ -137,6 +137,9 @@ func mergeable(config codec.Config) bool {
 	return ok
 }
 
+// briefEdge is the duration up to which the edge of a clip is encoded at once, whatever else is encoded.
+const briefEdge = 15 * time.Second
+
 // encode encodes the frames of a run with these times.
 func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, times []int64) error {
 	if len(times) == 0 {
@@ -146,6 +149,7 @@ func (c *clipMaker) encode(ctx context.Context, r *clipRun, coder *edgeCoder, ti
 	parts := r.table.needed(times[0], next)
 	command := ffmpeg.Command{
 		Args: coder.args(times, next), Stdin: newFeed(ctx, c.source.Video, parts), Threads: coder.edge.Threads, Priority: ffmpeg.Interactive,
+		Brief:  r.track.Time(next-times[0]) < briefEdge,
 		Pixels: 2 * int64(r.track.Width) * int64(r.track.Height),
 	}
 	err := runPipes(ctx, c.FFmpeg, command, []func(context.Context, io.Reader) error{

@@ -165,7 +165,7 @@ const (
 	// clipHold is how long a job waits with its slot for the end of its clip: River runs jobs up to a second late.
 	clipHold = time.Second
 	// clipAwait is how long after its end a job waits with its slot for media that is on its way.
-	clipAwait = 2 * time.Second
+	clipAwait = time.Second
 	// clipRetry is when a job looks again for media, for the node of a session, or for a recording.
 	clipRetry = time.Second
 	// noRecordingAfter is how long after the end of a session a clip waits for its recording.
