@@ -115,7 +115,7 @@ func (s *service) serve(t *testing.T) {
 	addr := freeAddr(t)
 	s.url = "http://" + addr
 	s.process = startProcess(t, filepath.Join(s.data, "log"), s.binary, "serve", "--data", s.data, "--database", s.database,
-		"--http", addr, "--ops", "", "--api-key", apiKey, "--rate-limit", "1000000")
+		"--http", addr, "--ops", "", "--api-key", apiKey, "--rate-limit", "1000000", "--account-rate-limit", "1000000")
 	waitFor(t, s.url+"/readyz")
 }
 
