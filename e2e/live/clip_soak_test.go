@@ -52,7 +52,7 @@ func TestClipSoak(t *testing.T) {
 	t.Run("players", clipPlayers)
 	t.Run("crowd", clipCrowd)
 	t.Run("kill", func(t *testing.T) {
-		c := newClipper(t, 5)
+		c := newClipper(t, 5, "")
 		c.killed(harness.MakeFilm(t, harness.FilmKind{BFrames: 2, FPS: 60, Key: 2, Seconds: 20}), 3, atOnce, 1)
 	})
 }
@@ -79,7 +79,7 @@ func clipFiles(t *testing.T) {
 
 // clipRandom cuts clips at random.
 func clipRandom(t *testing.T) {
-	c := newClipper(t, anySeed())
+	c := newClipper(t, anySeed(), "")
 	kinds := clipKinds()
 	for i, kind := range kinds {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -95,7 +95,7 @@ func clipRandom(t *testing.T) {
 
 // clipPlayers plays clips with two seams each in Chromium and GStreamer.
 func clipPlayers(t *testing.T) {
-	c := newClipper(t, 3)
+	c := newClipper(t, 3, "")
 	for _, kind := range []harness.FilmKind{
 		{FPS: 30, BFrames: 2, Key: 1, Seconds: 8},
 		{FPS: 60, BFrames: 0, Key: 1, Seconds: 8},
@@ -242,7 +242,7 @@ const clipStall = 600 * time.Millisecond
 // clipCrowd lets ten accounts cut five clips each at once while streams are live. Nobody who watches them
 // notices.
 func clipCrowd(t *testing.T) {
-	c := newClipper(t, 4)
+	c := newClipper(t, 4, harness.Shipped(t))
 	film := harness.MakeFilm(t, harness.FilmKind{BFrames: 2, FPS: 30, Key: 2, Seconds: 20})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	defer cancel()

@@ -26,7 +26,7 @@ import (
 // every kind, and plays them.
 func TestClip(t *testing.T) {
 	t.Parallel()
-	c := newClipper(t, 17)
+	c := newClipper(t, 17, "")
 	t.Run("asset", func(t *testing.T) {
 		t.Parallel()
 		c := c.in(t)
@@ -77,12 +77,12 @@ type clipper struct {
 
 // clipLog is what came of all clips.
 type clipLog struct {
-	seed   uint64
-	dir    string
-	mu     sync.Mutex
-	files  int
-	rows   []string
-	parse  []parsedClip
+	seed  uint64
+	dir   string
+	mu    sync.Mutex
+	files int
+	rows  []string
+	parse []parsedClip
 }
 
 func newClipLog(t *testing.T, seed uint64) *clipLog {
@@ -119,9 +119,11 @@ func (l *clipLog) report(t *testing.T) {
 	t.Logf("seed %d, %d clips:\n%s", l.seed, len(l.rows), strings.Join(l.rows, "\n"))
 }
 
-func newClipper(t *testing.T, seed uint64) *clipper {
+// newClipper starts weir. binary is its program; "" = the one with the race detector.
+func newClipper(t *testing.T, seed uint64, binary string) *clipper {
 	t.Helper()
 	c := &clipper{t: t, w: harness.NewWeir(t), rtmp: harness.FreeAddr(t), srt: freeUDPAddr(t), random: newRandom(seed, "")}
+	c.w.Binary = binary
 	c.w.Start("--rtmp", c.rtmp, "--srt", c.srt)
 	c.log = newClipLog(t, seed)
 	t.Cleanup(func() {
@@ -582,7 +584,7 @@ func (b *onAir) withoutGaps(frames []harness.Frame, recording words.Asset) {
 // TestClipKill kills weir while it cuts clips: after the restart they are finished, each of them once.
 func TestClipKill(t *testing.T) {
 	t.Parallel()
-	c := newClipper(t, 18)
+	c := newClipper(t, 18, "")
 	film := harness.MakeFilm(t, harness.FilmKind{BFrames: 2, FPS: 30, Key: 2, Seconds: 8})
 	c.killed(film, 1, 2, 0)
 }

@@ -61,7 +61,7 @@ export async function uploads({ suite, test, call, seed }) {
     const { asset } = await call("asset.get", data.asset.id);
     assert.equal(asset.status.phase, "ready");
     assert.equal(asset.name, `clip-${asset.playbackId}`);
-    assert.ok(Math.abs(asset.videoSpec.duration - 0.96) < 0.05, `it lasts ${asset.videoSpec.duration} s`);
+    assert.ok(Math.abs(asset.videoSpec.duration - 1) < 0.05, `25 frames last ${asset.videoSpec.duration} s`);
   });
 
   await test("asset.createViaUrl", "and it is imported", async (create) => {
