@@ -45,7 +45,8 @@ func newCoded(at float64, data []byte, hevc bool) (c Coded, err error) {
 		if len(unit) == 0 {
 			return c, fmt.Errorf("the frame at %.3f s has an empty NAL unit", at)
 		}
-		kind, slice, idr := unit[0]&31, unit[0]&31 <= 5, unit[0]&31 == 5
+		kind := unit[0] & 31
+		slice, idr := kind <= 5, kind == 5
 		if hevc {
 			kind = unit[0] >> 1 & 63
 			slice, idr = kind < 32, kind == 19 || kind == 20

@@ -20,8 +20,8 @@ import (
 // have: then the frames after the last key frame are encoded too. So the cost does not depend on the length.
 //
 // The clip keeps the timeline of its source. What is encoded has parameter sets of its own, under an id that
-// the source does not use: in HLS they are in an init segment of their own, in an MP4 file both are in one
-// sample entry; see [cmaf.Progressive]. A video that can't be continued by our encoders is encoded as a whole.
+// the source does not use: both are in one sample entry, of the init segment of HLS and of MP4 files. Where the
+// source changes otherwise, HLS has another init segment behind a discontinuity. A video that can't be continued by our encoders is encoded as a whole.
 
 // ClipSource has the tracks that a clip is cut from. They share a timeline.
 type ClipSource struct {
