@@ -18,8 +18,10 @@ func TestClipRules(t *testing.T) {
 	frames := filmFrames(t, film)
 	const from, to = 1.3, 4.7
 	encode := func(more ...string) []string {
-		return append([]string{"-ss", strconv.FormatFloat(from, 'f', -1, 64), "-i", film.Path, "-t", strconv.FormatFloat(to-from, 'f', -1, 64),
-			"-c:v", "libx264", "-preset", "ultrafast", "-c:a", "aac"}, more...)
+		return append([]string{
+			"-ss", strconv.FormatFloat(from, 'f', -1, 64), "-i", film.Path, "-t", strconv.FormatFloat(to-from, 'f', -1, 64),
+			"-c:v", "libx264", "-preset", "ultrafast", "-c:a", "aac",
+		}, more...)
 	}
 	for name, tt := range map[string]struct {
 		args  []string

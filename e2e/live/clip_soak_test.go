@@ -148,7 +148,7 @@ func gstreamerShows(t *testing.T, film *harness.Film, want []harness.Frame, name
 		got = append(got, harness.PictureNumber(picture, width))
 	}
 	for _, f := range want {
-		wanted = append(wanted, f.SEI)
+		wanted = append(wanted, f.Number)
 	}
 	if !slices.Equal(got, wanted) {
 		t.Errorf("GStreamer shows of the %s of %v the frames %v, want %v", name, film, got, wanted)
@@ -170,7 +170,9 @@ func showFrames(t *testing.T, b *harness.Browser, engine, url string) (s browser
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s, err = chromedp.Run(b.Ctx, chromedp.Evaluate[browserShown]("frames("+string(request)+")", chromedp.EvalAwaitPromise)); err != nil {
+	ctx, cancel := context.WithTimeout(b.Ctx, harness.Timeout)
+	defer cancel()
+	if s, err = chromedp.Run(ctx, chromedp.Evaluate[browserShown]("frames("+string(request)+")", chromedp.EvalAwaitPromise)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -215,7 +217,12 @@ func seams(t *testing.T, film *harness.Film, want []harness.Frame, name string, 
 				name, film, len(want), s.Decoded, s.Dropped, s.Corrupted, s.End, s.Duration, s.Errors)
 			return
 		}
-		ofClip, ofSource = append(ofClip, s), append(ofSource, showFrames(t, b, engine, address(source)))
+		whole := showFrames(t, b, engine, address(source))
+		if len(whole.Errors) > 0 {
+			t.Errorf("Chromium plays the %s of %v: %q", name, film, whole.Errors)
+			return
+		}
+		ofClip, ofSource = append(ofClip, s), append(ofSource, whole)
 	}
 	first := slices.IndexFunc(want, func(f harness.Frame) bool { return f.IDR })
 	last := first
