@@ -39,8 +39,9 @@ type ThumbnailsResult struct {
 // below <prefix>/thumbnails, each with a WebVTT file with their times (thumbnails.vtt, sprite.vtt),
 // and <prefix>/poster.jpg.
 //
-// The images are from the source if it has a key frame in every segment, else from a rendition,
-// which needs the results of all chunks; without them, images repeat.
+// The images are from the source if it is one of the renditions, else from another rendition, which needs
+// the results of all chunks; without them, images repeat. Other sources may have no key frame in a segment,
+// or key frames that can't be decoded in order without the frames between them.
 func (e Engine) Thumbnails(ctx context.Context, plan Plan, chunks []ChunkResult) (ThumbnailsResult, error) {
 	if plan.Source.Video == nil {
 		return ThumbnailsResult{}, nil
@@ -87,7 +88,8 @@ func (e Engine) thumbnailTrack(ctx context.Context, plan Plan, chunks []ChunkRes
 		if err != nil {
 			return nil, ffmpeg.VideoFormat{}, err
 		}
-		if len(chunks) != len(plan.Chunks) || len(chunks) == 0 || everySegmentHasKey(track.Index(), plan) {
+		copied := slices.ContainsFunc(plan.Renditions, func(r Rendition) bool { return r.Copy })
+		if len(chunks) != len(plan.Chunks) || len(chunks) == 0 || copied {
 			return track, plan.Source.Video.Stream.VideoFormat(), nil
 		}
 	}
@@ -201,17 +203,6 @@ func eachKey(index cmaf.TrackIndex, visit func(k keyFrame, shown int64)) {
 			}
 		}
 	}
-}
-
-func everySegmentHasKey(index cmaf.TrackIndex, plan Plan) bool {
-	starts := startsOf(index, plan)
-	next := 0
-	eachKey(index, func(_ keyFrame, shown int64) {
-		if next < len(starts) && shown >= starts[next] && (next+1 == len(starts) || shown < starts[next+1]) {
-			next++
-		}
-	})
-	return next == len(starts)
 }
 
 // poster chooses the key frame of the poster: the one with the most bytes near the start, because

@@ -36,13 +36,16 @@ func TestThumbnails(t *testing.T) {
 		width, height int
 	}{
 		{"from the source", base, 320, 180},
+		{"of open groups of pictures", odd{name: "open-60.mp4", make: with(moving, []string{
+			"-r", "60", "-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-x264-params", "open-gop=1:keyint=120:scenecut=0:bframes=2",
+		})}, 320, 180},
 		{"upright", odd{name: "rotated90.mp4", sources: []odd{base}, make: []string{"-i", "@base.mp4", "-c", "copy", "-metadata:s:v:0", "rotate=90"}}, 180, 320},
 		{"from a rendition", odd{name: "one-key.mp4", make: with(moving, []string{"-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-g", "1000"})}, 320, 180},
 		{"of a source that can't be demuxed", odd{name: "ffv1.mkv", make: with(moving, []string{"-c:v", "ffv1"})}, 320, 180},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := transcode(t, makeOdd(t, tt.source), Request{SegmentSeconds: 2, EncodeAll: true})
+			o := transcode(t, makeOdd(t, tt.source), Request{SegmentSeconds: 2, EncodeAll: tt.name != "from the source"})
 			result, err := o.Thumbnails(t.Context(), o.plan, o.results)
 			if err != nil {
 				t.Fatal(err)
