@@ -229,8 +229,7 @@
   // clock for a stream, from the start for a video, in milliseconds.
   function clipPanel() {
     const marks = {in: null, out: null};
-    let frame = 1 / 30; // seconds; measured while it plays
-    let measured = false;
+    let shortest = 0; // measured time between two pictures, in seconds
     let picture = null; // time of the picture that is shown, if the browser tells
     let last = null;
     let busy = false;
@@ -238,21 +237,25 @@
     function watchFrames(_, {mediaTime, presentedFrames}) {
       const passed = last && presentedFrames - last.presentedFrames;
       const step = passed > 0 && passed < 5 && (mediaTime - last.mediaTime) / passed;
-      // A browser that is busy leaves out pictures, so the shortest time between two counts.
-      if (step > 0.002 && step < 0.2 && (!measured || step < frame)) {
-        frame = step;
-        measured = true;
-      }
+      if (step > 0.002 && step < 0.2 && (!shortest || step < shortest)) shortest = step;
       picture = mediaTime;
       last = {mediaTime, presentedFrames};
       video.requestVideoFrameCallback(watchFrames);
     }
     if (video.requestVideoFrameCallback) video.requestVideoFrameCallback(watchFrames);
 
+    // frame returns the duration of a picture in seconds: as the playlist says, because a browser that is
+    // busy leaves out pictures.
+    function frame() {
+      const level = hls && hls.levels && hls.levels[Math.max(hls.currentLevel, 0)];
+      const rate = level && Number(level.attrs['FRAME-RATE']);
+      return rate > 0 ? 1 / rate : shortest || 1 / 30;
+    }
+
     // shownAt returns the time of the picture that is shown, on the timeline of the player. A step
     // leads to the middle of a picture.
     function shownAt() {
-      if (video.seeking) return video.currentTime - frame / 2;
+      if (video.seeking) return video.currentTime - frame() / 2;
       return picture !== null && Math.abs(picture - video.currentTime) < 0.25 ? picture : video.currentTime;
     }
 
@@ -288,7 +291,7 @@
 
     // mark sets a mark. The picture that is shown is the first of the clip, or the last.
     function mark(name) {
-      const time = playing() ? toClip(shownAt() + (name === 'out' ? frame / 2 : 0)) : null;
+      const time = playing() ? toClip(shownAt() + (name === 'out' ? frame() / 2 : 0)) : null;
       if (time === null) return tell('There is no picture to mark yet.');
       $('clipDone').hidden = true;
       marks[name] = Math.max(0, time);
@@ -298,7 +301,7 @@
     function step(frames) {
       if (!playing()) return;
       video.pause();
-      video.currentTime = Math.max(0, shownAt() + (frames + 0.5) * frame);
+      video.currentTime = Math.max(0, shownAt() + (frames + 0.5) * frame());
     }
 
     // token returns what proves that the viewer may play, if that is needed.
