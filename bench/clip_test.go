@@ -221,7 +221,7 @@ func benchClipLive(t *testing.T) {
 	w.Start("--rtmp", rtmp)
 	defer w.Stop()
 	var stream struct{ ID, StreamKey, PlaybackID string }
-	w.Must("POST", "/api/stream", map[string]any{"name": "clips", "profiles": []any{}, "recordingSpec": map[string]any{"profiles": []any{}}}, &stream)
+	w.Must("POST", "/api/stream", map[string]any{"name": "clips", "record": true, "profiles": []any{}, "recordingSpec": map[string]any{"profiles": []any{}}}, &stream)
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &publishers{film: b.liveFilm(t)}
 	p.publish(ctx, t, broadcast{rtmp: "rtmp://" + rtmp + "/live#" + stream.StreamKey})
