@@ -35,6 +35,7 @@ const (
 	clipFilmSeconds = 3720
 	clipStart       = 7.25 // seconds: a frame in the middle between two key frames
 	clipCompared    = 30   // seconds of the clip that others make too
+	clipKey         = 2    // seconds between key frames
 
 	clipMaxCPU   = 1.0 / 8 // of a stream on air, as a ratio to the whole re-encode
 	clipAimReady = 3.0     // seconds
@@ -114,21 +115,18 @@ func benchClipFile(t *testing.T) {
 	}
 	fmt.Printf("\nClips of a film of 1080p, %d frames a second, a key frame every 2 s; medians of %d rounds.\n", filmRate, *clipRounds)
 	fmt.Printf("%-22s %8s | %8s %8s | %7s %7s | %-16s | %s\n", "", "clip", "wall, s", "CPU, s", "encoded", "copied", "frames", "worst SSIM")
-	var first *clipRow
 	for _, r := range rows {
 		fmt.Println(r)
 		if !strings.HasPrefix(r.who, "weir") {
 			continue
 		}
 		last := r.runs[len(r.runs)-1]
-		if first == nil {
-			first = r
-		}
 		if r.frames != r.seconds*filmRate || last.encoded+last.copied != r.frames || r.seconds == clipCompared && !(r.ssim > 0.8) {
 			t.Errorf("the clip of %d s has %d frames, SSIM at worst %.3f", r.seconds, r.frames, r.ssim)
 		}
-		if wanted := first.runs[0].encoded; last.encoded != wanted {
-			t.Errorf("for %d s %d frames are encoded, for %d s %d", r.seconds, last.encoded, first.seconds, wanted)
+		// At its end, a clip needs none if no frame depends on a later one there.
+		if most := 2 * clipKey * filmRate; last.encoded > most {
+			t.Errorf("for %d s %d frames are encoded, at most %d are needed", r.seconds, last.encoded, most)
 		}
 	}
 }
