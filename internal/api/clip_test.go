@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/store"
-	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -120,11 +119,7 @@ func createClip(ctx context.Context, tx *store.Tx, of weir.ClipOf, phase weir.Ta
 // account are not counted. A clip that has ended makes room.
 func TestClipsAtOnce(t *testing.T) {
 	t.Parallel()
-	options := store.Options{Secret: fixtureSecret}
-	for name, url := range map[string]func(*testing.T) string{
-		"sqlite":   func(t *testing.T) string { return storetest.SQLite(t, store.Open, options) },
-		"postgres": func(t *testing.T) string { return storetest.PostgreSQL(t, store.Open, options) },
-	} {
+	for name, url := range engines() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := openFixture(t, url(t))
@@ -280,11 +275,7 @@ func TestClipPolicy(t *testing.T) {
 // was cut stays when the content is deleted.
 func TestClipLists(t *testing.T) {
 	t.Parallel()
-	options := store.Options{Secret: fixtureSecret}
-	for name, url := range map[string]func(*testing.T) string{
-		"sqlite":   func(t *testing.T) string { return storetest.SQLite(t, store.Open, options) },
-		"postgres": func(t *testing.T) string { return storetest.PostgreSQL(t, store.Open, options) },
-	} {
+	for name, url := range engines() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := openFixture(t, url(t))

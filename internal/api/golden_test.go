@@ -29,6 +29,7 @@ import (
 	"weir/internal/contract"
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
+	"weir/internal/store/storetest"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -157,6 +158,15 @@ func newFixture(t testing.TB) *fixture {
 	f.vars = maps.Clone(template.vars)
 	t.Cleanup(f.store.Close)
 	return f
+}
+
+// engines returns functions that make an empty database, by the name of its engine.
+func engines() map[string]func(*testing.T) string {
+	options := store.Options{Secret: fixtureSecret}
+	return map[string]func(*testing.T) string{
+		"sqlite":   func(t *testing.T) string { return storetest.SQLite(t, store.Open, options) },
+		"postgres": func(t *testing.T) string { return storetest.PostgreSQL(t, store.Open, options) },
+	}
 }
 
 func openFixture(t testing.TB, url string) *fixture {

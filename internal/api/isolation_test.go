@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"weir/internal/contract"
-	"weir/internal/store"
-	"weir/internal/store/storetest"
 	"weir/internal/weir"
 )
 
@@ -417,17 +415,10 @@ func references(t *testing.T, c *contract.Contract) map[string][]string {
 // TestIsolation plays the table.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	options := store.Options{Secret: fixtureSecret}
-	for _, engine := range []struct {
-		name string
-		url  func(*testing.T) string
-	}{
-		{"sqlite", func(t *testing.T) string { return storetest.SQLite(t, store.Open, options) }},
-		{"postgres", func(t *testing.T) string { return storetest.PostgreSQL(t, store.Open, options) }},
-	} {
-		t.Run(engine.name, func(t *testing.T) {
+	for name, url := range engines() {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, engine.url(t))
+			w := newWorld(t, url(t))
 			for _, operation := range slices.Sorted(maps.Keys(isolation)) {
 				t.Run(operation, func(t *testing.T) {
 					at := *w

@@ -46,6 +46,15 @@ func (t TrackIndex) TrackOf(n int) Track {
 	return track
 }
 
+// Configs returns the configurations of all segments.
+func (t TrackIndex) Configs() []codec.Config {
+	configs := []codec.Config{t.Track.Config()}
+	for _, c := range t.Changes {
+		configs = append(configs, c.Track.Config())
+	}
+	return configs
+}
+
 // stretch is a run of segments of a track without a gap.
 type stretch struct {
 	track, first, end int           // segments of which track
@@ -169,18 +178,16 @@ func (t TrackIndex) inBand() ([][]byte, error) {
 // oneEntry returns a sample entry with the parameter sets of all segments of a track; ok is false if
 // there is none, because sets with the same id differ.
 func (t TrackIndex) oneEntry() (entry []byte, ok bool) {
-	configs := []codec.Config{t.Track.Config()}
 	changed := false
 	for _, c := range t.Changes {
 		if changed = changed || !bytes.Equal(c.Track.Entry, t.Track.Entry); c.Track.Timescale != t.Track.Timescale || !sameForm(c.Track, t.Track) {
 			return nil, false
 		}
-		configs = append(configs, c.Track.Config())
 	}
 	if !changed {
 		return t.Track.Entry, true
 	}
-	record, ok := codec.Merge(configs...)
+	record, ok := codec.Merge(t.Configs()...)
 	if !ok {
 		return nil, false
 	}

@@ -285,7 +285,7 @@ func (c *clipMaker) cutRun(ctx context.Context, r clipRun) error {
 		return err
 	}
 	track, err := coder.merged(r.track)
-	c.append(&r, track)
+	appendRun(&c.video, track, r.made, len(c.video.Segments) > 0, r.wall)
 	return err
 }
 
@@ -295,17 +295,18 @@ func split(times []int64, t int64) (before, after []int64) {
 	return times[:i], times[i:]
 }
 
-// append adds a run to the video of the clip. There is a gap before it, unless it is the first.
-func (c *clipMaker) append(r *clipRun, track cmaf.Track) {
-	at := len(c.video.Segments)
+// appendRun adds segments without a gap to a track. wall returns the date of a time; gap = there is a gap before
+// them.
+func appendRun(to *cmaf.TrackIndex, track cmaf.Track, segments []cmaf.Segment, gap bool, wall func(int64) time.Time) {
+	at := len(to.Segments)
 	if at == 0 {
-		c.video.Track = track
-	} else if !sameCoding(c.video.TrackOf(at-1), track) {
-		c.video.Changes = append(c.video.Changes, cmaf.Change{First: at, Track: track})
+		to.Track = track
+	} else if !sameCoding(to.TrackOf(at-1), track) {
+		to.Changes = append(to.Changes, cmaf.Change{First: at, Track: track})
 	}
-	for i, s := range r.made {
-		s.Wall, s.Discontinuity = r.wall(s.Start()), at > 0 && i == 0
-		c.video.Segments = append(c.video.Segments, s)
+	for i, s := range segments {
+		s.Wall, s.Discontinuity = wall(s.Start()), gap && i == 0
+		to.Segments = append(to.Segments, s)
 	}
 }
 

@@ -145,17 +145,11 @@ func (a *clipAudio) finish() error {
 		return err
 	}
 	track := w.track()
-	if len(a.cut.Segments) == 0 {
-		a.cut.Track = track
-	} else if !sameCoding(a.cut.TrackOf(len(a.cut.Segments)-1), track) {
-		a.cut.Changes = append(a.cut.Changes, cmaf.Change{First: len(a.cut.Segments), Track: track})
-	}
-	for i, s := range w.segments {
-		s.Discontinuity = i == 0 && a.gap
-		if !a.wall.IsZero() {
-			s.Wall = a.wall.Add(track.Time(s.Start()))
+	appendRun(&a.cut, track, w.segments, a.gap, func(t int64) time.Time {
+		if a.wall.IsZero() {
+			return a.wall
 		}
-		a.cut.Segments = append(a.cut.Segments, s)
-	}
+		return a.wall.Add(track.Time(t))
+	})
 	return nil
 }

@@ -39,7 +39,7 @@ func (c *clipMaker) newEdgeCoder(ctx context.Context, r *clipRun) (*edgeCoder, e
 		Keys: max(int(rate.Float()*edgeSeconds), 1), Threads: threads(c.FFmpeg.Idle()),
 	}}
 	if coder.whole == "" {
-		coder.whole = coder.match(r, c.configs())
+		coder.whole = coder.match(r, c.video)
 	}
 	switch {
 	case coder.whole == "":
@@ -58,20 +58,9 @@ func (c *clipMaker) newEdgeCoder(ctx context.Context, r *clipRun) (*edgeCoder, e
 	return coder, nil
 }
 
-// configs returns the configurations of the clip so far.
-func (c *clipMaker) configs() (list []codec.Config) {
-	if len(c.video.Segments) > 0 {
-		list = append(list, c.video.Track.Config())
-	}
-	for _, change := range c.video.Changes {
-		list = append(list, change.Track.Config())
-	}
-	return list
-}
-
 // match sets the form of the frames that are encoded to that of the run; or it returns why our encoders can't
-// make such frames. before has the configurations of earlier runs, whose edges have sets of their own.
-func (e *edgeCoder) match(r *clipRun, before []codec.Config) string {
+// make such frames. before has earlier runs, whose edges have sets of their own.
+func (e *edgeCoder) match(r *clipRun, before cmaf.TrackIndex) string {
 	config := r.track.Config()
 	sets, err := config.ParameterSets()
 	switch {
@@ -82,11 +71,7 @@ func (e *edgeCoder) match(r *clipRun, before []codec.Config) string {
 	case config.Display().Interlaced:
 		return "it is interlaced"
 	}
-	configs := []codec.Config{config}
-	for _, change := range r.index.Changes {
-		configs = append(configs, change.Track.Config())
-	}
-	e.edge.SetID = codec.FreeSetID(append(append(configs, r.index.Track.Config()), before...)...)
+	e.edge.SetID = codec.FreeSetID(append(r.index.Configs(), before.Configs()...)...)
 	form := config.Form()
 	e.edge.Level, e.edge.Pixels = form.Level, "yuv420p"
 	if config.Display().FullRange {

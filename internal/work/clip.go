@@ -287,31 +287,11 @@ func (c *Clips) Cut(ctx context.Context, job store.Job) error {
 		}
 		return store.Later(wait.after)
 	}
-	if _, own := errors.AsType[ownError](err); own {
-		return err
-	}
-	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return err // the node stops, or another node has taken the job
-	}
-	// The timeout of the job may have ended its context.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	return c.fail(ctx, job, taskID, err)
+	return failed(ctx, err, func(ctx context.Context) error { return c.fail(ctx, job, taskID, err) })
 }
 
-// tx runs a transaction of a job, and emits its events.
 func (c *Clips) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
-	err := c.Store.JobTx(ctx, job, func(tx *store.Tx) error {
-		events := weir.NewEventBatch(c.Base, time.Now())
-		if err := do(tx, events); err != nil {
-			return err
-		}
-		return tx.EmitBatch(ctx, events)
-	})
-	if err != nil {
-		return ownError{err}
-	}
-	return nil
+	return jobTx(ctx, c.Store, c.Base, job, do)
 }
 
 // start marks a task as running.

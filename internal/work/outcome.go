@@ -15,10 +15,10 @@ type ownError struct{ error }
 
 func (e ownError) Unwrap() error { return e.error }
 
-// tx runs a transaction of a job, and emits its events.
-func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
-	err := w.Store.JobTx(ctx, job, func(tx *store.Tx) error {
-		events := weir.NewEventBatch(w.Base, time.Now())
+// jobTx runs a transaction of a job, and emits its events. base is that of the URLs in events.
+func jobTx(ctx context.Context, s *store.Store, base string, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
+	err := s.JobTx(ctx, job, func(tx *store.Tx) error {
+		events := weir.NewEventBatch(base, time.Now())
 		if err := do(tx, events); err != nil {
 			return err
 		}
@@ -28,6 +28,25 @@ func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.E
 		return ownError{err}
 	}
 	return nil
+}
+
+func (w *Work) tx(ctx context.Context, job store.Job, do func(*store.Tx, *weir.EventBatch) error) error {
+	return jobTx(ctx, w.Store, w.Base, job, do)
+}
+
+// failed handles the error of a job. It calls fail, with a context that has time left, if the task is to blame;
+// otherwise it returns the error, and the job is done again.
+func failed(ctx context.Context, err error, fail func(context.Context) error) error {
+	if _, own := errors.AsType[ownError](err); own {
+		return err
+	}
+	if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err // the node stops, or another node has taken the job
+	}
+	// The timeout of the job may have ended its context.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return fail(ctx)
 }
 
 // counted returns the handler of a job of a task. An error fails the task, or delays it for another
@@ -41,16 +60,7 @@ func (w *Work) counted(do func(ctx context.Context, job store.Job) error) store.
 		if err == nil {
 			return nil
 		}
-		if _, own := errors.AsType[ownError](err); own {
-			return err
-		}
-		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return err // the node stops, or another node has taken the job
-		}
-		// The timeout of the job may have ended its context.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		return w.fail(ctx, job, taskID, err)
+		return failed(ctx, err, func(ctx context.Context) error { return w.fail(ctx, job, taskID, err) })
 	}
 }
 
