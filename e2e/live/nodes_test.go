@@ -18,6 +18,7 @@ import (
 	"weir/internal/blob/s3test"
 	"weir/internal/rtc/rtctest"
 	"weir/internal/store/pgtest"
+	words "weir/internal/weir"
 )
 
 // liveNodes sends to one of two nodes and watches at the other, and at a third that carries
@@ -57,6 +58,9 @@ func liveNodes(t *testing.T) {
 		player.until(t, 0)
 		plays(browser, e, watched{}, 0.5)
 		session := second.session()
+		if how == "well" {
+			third.checkClip(t, session.ID)
+		}
 		_ = e.cmd.Process.Signal(syscall.SIGSTOP)
 		allReceived(t, rtmp[a])
 		lost := maxHeld
@@ -94,6 +98,32 @@ func liveNodes(t *testing.T) {
 	}
 	b.Stop()
 	c.Stop()
+}
+
+// checkClip asks for a clip at a node that does not have the session: the node that has it cuts it.
+func (s *liveStream) checkClip(t *testing.T, session string) {
+	t.Helper()
+	now := time.Now().UnixMilli()
+	var made struct{ Asset words.Asset }
+	s.w.Must("POST", "/api/clip", map[string]any{"playbackId": s.playback, "startTime": now - 1000, "endTime": now}, &made)
+	harness.Eventually(t, func() error {
+		var a words.Asset
+		s.w.Must("GET", "/api/asset/"+made.Asset.ID, nil, &a)
+		switch {
+		case a.Status.Phase == words.AssetFailed:
+			t.Fatalf("clip: %+v", a.Status)
+		case a.Status.Phase != words.AssetReady:
+			return fmt.Errorf("the clip is %s", a.Status.Phase)
+		case a.Source.SessionID != session:
+			t.Errorf("the clip is of session %q, not of %q", a.Source.SessionID, session)
+		case a.VideoSpec.Duration < 0.95 || a.VideoSpec.Duration > 1.05:
+			t.Errorf("the clip has %.3f s, not 1", a.VideoSpec.Duration)
+		}
+		return nil
+	})
+	if code, body := get(t, s.w.URL+"/_node/ranges/"+session); code == http.StatusOK {
+		t.Errorf("anybody is told the ranges of a session: %s", body)
+	}
 }
 
 // checkSignalling publishes and watches over WebRTC at a node that another one has the
