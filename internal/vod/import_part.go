@@ -31,7 +31,7 @@ func (p Part) bounds(probe ffmpeg.Probe) (from, to time.Duration) {
 	return from, to
 }
 
-// importPart imports what a window needs. It fails if that is not certain to be complete.
+// importPart imports what a window needs, unless that is all of the file. It reports whether it is complete.
 func (e Engine) importPart(ctx context.Context, o ImportOptions, probe ffmpeg.Probe) (src Source, complete bool) {
 	src = newSource(o.Prefix, probe)
 	if src.From, src.To = o.Part.bounds(probe); src.From == 0 && src.To == 0 {
