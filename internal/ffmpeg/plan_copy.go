@@ -25,6 +25,10 @@ type Remux struct {
 	// Strict makes the first damaged packet an error. That fits MP4, where damage means that the
 	// file was cut off; transport streams begin with damage.
 	Strict bool
+
+	// From and To read a part of the input: from the key frame before From, which is sought by the index of
+	// the file, up to the first packets at To. Times stay those of the whole input. 0 = its start, its end.
+	From, To time.Duration
 }
 
 // Copy is a stream of a [Remux].
@@ -49,6 +53,13 @@ func (r Remux) Args() []string {
 	}
 	// Some containers, AVI above all, have no presentation times.
 	args = append(args, "-fflags", "+genpts")
+	if r.From > 0 {
+		// Both times count from the start of the presentation, as those of the output do.
+		args = append(args, "-copyts", "-start_at_zero", "-ss", seconds(r.From))
+	}
+	if r.To > 0 {
+		args = append(args, "-to", seconds(r.To))
+	}
 	args = append(args, source(r.Input, "")...)
 	for i, c := range r.Streams {
 		args = append(args, "-map", fmt.Sprintf("0:%d", c.Stream), "-c", "copy")
@@ -157,6 +168,8 @@ type Audio struct {
 	Channels   int // of the source; more than two are mixed down to two
 	SampleRate int // of the source
 	Bitrate    int // bits a second; 0 = 64k a channel
+
+	First time.Duration // start of the track, without Lead
 }
 
 func (a Audio) Args() []string {
@@ -169,8 +182,8 @@ func (a Audio) Args() []string {
 	if bitrate == 0 {
 		bitrate = 64_000 * channels
 	}
-	filters := fmt.Sprintf("aresample=%d:async=1000:first_pts=0:min_comp=0.01:min_hard_comp=0.05:ochl=%s,aformat=sample_fmts=fltp",
-		a.rate(), map[int]string{1: "mono", 2: "stereo"}[channels])
+	filters := fmt.Sprintf("aresample=%d:async=1000:first_pts=%d:min_comp=0.01:min_hard_comp=0.05:ochl=%s,aformat=sample_fmts=fltp",
+		a.rate(), int64(math.Round(a.First.Seconds()*float64(a.rate()))), map[int]string{1: "mono", 2: "stereo"}[channels])
 	if a.Input == "" {
 		filters = "asetpts=PTS-" + seconds(a.Lead) + "/TB," + filters
 	}

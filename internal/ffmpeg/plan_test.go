@@ -168,8 +168,10 @@ func TestPlans(t *testing.T) {
 			MaxWidth: 1280, MaxHeight: 720,
 		},
 		"remux":        Remux{Lead: testLead, Input: "/spool/film.mov", Strict: true, Streams: []Copy{{Stream: 0, Codec: "hevc"}, {Stream: 2, Codec: "aac"}, {Stream: 3, Codec: "ac3", Matroska: true}}},
+		"remux-part":   Remux{Lead: testLead, Input: "/spool/film.mkv", Streams: []Copy{{Stream: 0, Codec: "h264"}}, From: 90500 * time.Millisecond, To: 2 * time.Minute},
 		"remux-prores": Remux{Lead: testLead, Input: "/spool/film.mov", Streams: []Copy{{Stream: 0, Codec: "prores"}}},
 		"audio":        Audio{Lead: testLead, Input: "/spool/film.mkv", Stream: 1, Channels: 6, SampleRate: 48_000},
+		"audio-part":   Audio{Lead: testLead, Format: "matroska", Channels: 2, SampleRate: 44_100, First: 90500 * time.Millisecond},
 		"audio-mono":   Audio{Lead: testLead, Format: "matroska", Channels: 1, SampleRate: 22_050, Bitrate: 48_000},
 		"thumbnails":   Thumbnails{Lead: testLead, Video: sd, Timescale: 12288, Width: 640, Height: 360},
 		"thumbnails-all": Thumbnails{

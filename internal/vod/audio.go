@@ -21,6 +21,7 @@ type audioImport struct {
 	Engine
 	source *SourceAudio
 	place  string
+	from   time.Duration // see Source
 	writer trackWriter
 }
 
@@ -37,7 +38,7 @@ func (a *audioImport) read(ctx context.Context, r io.Reader) error {
 	}
 	const seconds = 10
 	a.writer = trackWriter{store: a.Store, prefix: a.place}
-	hole, err := readAudio(r, func(track cmaf.Track) {
+	hole, err := readAudio(r, a.from, func(track cmaf.Track) {
 		a.writer.begin(ctx, track, seconds, func(open cmaf.Contents, at int64, _ cmaf.Sample) bool {
 			return at-open.Start >= seconds*int64(track.Timescale)
 		})
@@ -60,14 +61,14 @@ func (a *audioImport) end() time.Duration { return a.writer.packer.Track.Time(a.
 // readAudio reads AAC from ffmpeg and adds it in weir's form: without packets before 0 (the priming
 // of decoders, which is not audible), and with exact times where the container rounded them.
 //
-// hole is the longest time without packets, in seconds; a stream without packets is no error.
-func readAudio(r io.Reader, begin func(cmaf.Track), add func(cmaf.Fragment) error) (hole float64, err error) {
+// hole is the longest time without packets after from, in seconds; a stream without packets is no error.
+func readAudio(r io.Reader, from time.Duration, begin func(cmaf.Track), add func(cmaf.Fragment) error) (hole float64, err error) {
 	reader, track, err := openTrack(r, cmaf.Audio)
 	if err != nil || reader == nil {
 		return 0, err
 	}
 	begin(track)
-	smoother := smoother{snap: int64(track.Timescale) / 50}
+	smoother := smoother{snap: int64(track.Timescale) / 50, end: track.Ticks(from)}
 	err = fragments(reader, track, func(f cmaf.Fragment) error { return add(smoother.add(f)) })
 	if err != nil {
 		return 0, err
@@ -99,7 +100,7 @@ func openTrack(r io.Reader, kind cmaf.Kind) (*cmaf.Reader, cmaf.Track, error) {
 type smoother struct {
 	snap int64
 	held cmaf.Fragment // the last packet, whose duration depends on the next one
-	end  int64         // of the held packet
+	end  int64         // of the held packet, or the start
 	hole int64         // the longest
 }
 
@@ -200,9 +201,9 @@ func (e Engine) encodeAudio(
 	source := plan.Source.Audio[k]
 	audio := ffmpeg.Audio{
 		Lead: cmaf.Lead, Format: "matroska",
-		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate,
+		Channels: source.Stream.Channels, SampleRate: source.Stream.SampleRate, First: plan.Source.From,
 	}
-	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Damage: &damage, Progress: shareOf(plan.Source.Duration, progress)}
+	command := ffmpeg.Command{Priority: ffmpeg.Interactive, Damage: &damage, Progress: shareOf(plan.Source.Duration-plan.Source.From.Seconds(), progress)}
 	if source.Track {
 		track, err := media.Open(ctx, e.Store, plan.Source.place(k))
 		if err != nil {
@@ -219,7 +220,7 @@ func (e Engine) encodeAudio(
 	}
 	command.Args = audio.Args()
 	consume := func(_ context.Context, r io.Reader) error {
-		_, err := readAudio(r, begin, e.limits(plan.SegmentSeconds).decoded(w.track, w.add))
+		_, err := readAudio(r, plan.Source.From, begin, e.limits(plan.SegmentSeconds).decoded(w.track, w.add))
 		return err
 	}
 	err = runPipes(ctx, e.FFmpeg, command, []func(context.Context, io.Reader) error{consume})
@@ -233,7 +234,7 @@ func checkAudio(plan Plan, k int, end time.Duration) error {
 	if end == 0 {
 		return weir.Errorf(weir.Invalid, "%s: there is no sound in audio track %d", badSource, k)
 	}
-	if err := checkLength(src.Probe, "audio", src.Audio[k].Stream, end); err != nil {
+	if err := src.checkLength("audio", src.Audio[k].Stream, end); err != nil {
 		return err
 	}
 	if len(src.Audio) > 1 || src.Sequential != "" {
@@ -242,7 +243,7 @@ func checkAudio(plan Plan, k int, end time.Duration) error {
 	if src.Video != nil {
 		end = max(end, time.Duration(float64(src.Video.End)/float64(src.Video.Timescale)*float64(time.Second)))
 	}
-	return checkEnd(src.Probe, end)
+	return src.checkEnd(end)
 }
 
 // audioCut returns the rule for segments of audio: they start with the first packet at or after the

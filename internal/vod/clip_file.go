@@ -45,7 +45,7 @@ func ClipFile(ctx context.Context, o ClipFileOptions) (result ClipResult, err er
 			}
 		}
 	}
-	src, err := e.Import(ctx, ImportOptions{File: o.Source, Prefix: workPrefix, Progress: step("reading")})
+	src, err := e.Import(ctx, ImportOptions{File: o.Source, Prefix: workPrefix, Part: &Part{o.Start, o.End}, Progress: step("reading")})
 	if err != nil {
 		return result, err
 	}
@@ -54,6 +54,7 @@ func ClipFile(ctx context.Context, o ClipFileOptions) (result ClipResult, err er
 		o.End = length + clipSlack
 	}
 	switch {
+	case src.To > 0: // the clip ends in the part that was read, and the file goes on
 	case o.Start >= length:
 		return result, weir.Errorf(weir.Invalid, "the clip starts at %v, but the file ends at %v", o.Start, length.Round(time.Millisecond))
 	case o.End > length+time.Second/10: // the last frame and the last packet of audio need not end together

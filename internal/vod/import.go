@@ -1,10 +1,12 @@
 package vod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +33,10 @@ type ImportOptions struct {
 	Prefix         string  // of its tracks in the store
 	SegmentSeconds float64 // as in Request
 	Progress       func(share float64)
+
+	// Part is what the caller needs of the file; nil = all of it. Import reads some more, and the whole file
+	// where it can't find the part without.
+	Part *Part
 }
 
 const badSource = ffmpeg.InvalidSource
@@ -57,7 +63,6 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	if err := e.limits(segmentSeconds(o.SegmentSeconds)).checkProbe(probe); err != nil {
 		return Source{}, err
 	}
-	src := Source{Prefix: o.Prefix, Probe: probe}
 	for _, stream := range probe.Other {
 		if len(probe.Video) == 0 && stream.Kind == "video" {
 			return Source{}, weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
@@ -67,16 +72,13 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 		if err := e.FFmpeg.Fits(int64(probe.Video[0].Width) * int64(probe.Video[0].Height)); err != nil {
 			return Source{}, err
 		}
-		src.Video = newSourceVideo(probe)
-		src.Sequential = whySequential(probe)
 	}
-	for _, stream := range probe.Audio {
-		audio := SourceAudio{Stream: stream, Dir: fmt.Sprintf("source-audio%d", stream.Index), Track: stream.Codec == "aac" && stream.Profile == "LC"}
-		if !audio.Track {
-			audio.Dir += ".mka"
+	if o.Part != nil {
+		if src, complete := e.importPart(ctx, o, probe); complete || ctx.Err() != nil {
+			return src, context.Cause(ctx)
 		}
-		src.Audio = append(src.Audio, audio)
 	}
+	src := newSource(o.Prefix, probe)
 	im := importer{Engine: e, options: o, src: &src}
 	err = im.run(ctx)
 	if reason, unusable := errors.AsType[*unusableVideo](err); unusable {
@@ -90,14 +92,36 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	if err := im.check(); err != nil {
 		return Source{}, err
 	}
+	im.dropEmpty()
+	return src, nil
+}
+
+// newSource describes a file before it is imported.
+func newSource(prefix string, probe ffmpeg.Probe) Source {
+	src := Source{Prefix: prefix, Probe: probe}
+	if len(probe.Video) > 0 {
+		src.Video = newSourceVideo(probe)
+		src.Sequential = whySequential(probe)
+	}
+	for _, stream := range probe.Audio {
+		audio := SourceAudio{Stream: stream, Dir: fmt.Sprintf("source-audio%d", stream.Index), Track: stream.Codec == "aac" && stream.Profile == "LC"}
+		if !audio.Track {
+			audio.Dir += ".mka"
+		}
+		src.Audio = append(src.Audio, audio)
+	}
+	return src
+}
+
+// dropEmpty removes the audio tracks without packets.
+func (im *importer) dropEmpty() {
 	var audio []SourceAudio
 	for k := range im.audio {
 		if !im.audio[k].empty() {
-			audio = append(audio, src.Audio[k])
+			audio = append(audio, im.src.Audio[k])
 		}
 	}
-	src.Audio = audio
-	return src, nil
+	im.src.Audio = audio
 }
 
 // whySequential returns why a video can't be demuxed; "" = it can. Each packet must be a frame.
@@ -157,7 +181,9 @@ type importer struct {
 // run starts ffmpeg and reads its output, with one goroutine for each stream.
 func (im *importer) run(ctx context.Context) error {
 	src := im.src
-	remux := ffmpeg.Remux{Lead: cmaf.Lead, Input: im.options.File, Strict: strings.Contains(src.Probe.Demuxer, "mp4")}
+	remux := ffmpeg.Remux{
+		Lead: cmaf.Lead, Input: im.options.File, Strict: strings.Contains(src.Probe.Demuxer, "mp4"), From: src.From, To: src.To,
+	}
 	var consumers []func(context.Context, io.Reader) error
 	if src.Video != nil && src.Sequential == "" {
 		im.video = newVideoImport(im.Engine, im.options, src.Video)
@@ -170,7 +196,7 @@ func (im *importer) run(ctx context.Context) error {
 	}
 	im.audio = make([]audioImport, len(src.Audio))
 	for k, audio := range src.Audio {
-		im.audio[k] = audioImport{Engine: im.Engine, source: &src.Audio[k], place: src.place(k)}
+		im.audio[k] = audioImport{Engine: im.Engine, source: &src.Audio[k], place: src.place(k), from: src.From}
 		remux.Streams = append(remux.Streams, ffmpeg.Copy{Stream: audio.Stream.Index, Codec: audio.Stream.Codec, Matroska: !audio.Track})
 		consumers = append(consumers, im.audio[k].read)
 	}
@@ -179,12 +205,13 @@ func (im *importer) run(ctx context.Context) error {
 	}
 	im.packets = packets{
 		limits: im.limits(segmentSeconds(im.options.SegmentSeconds)), hasVideo: src.Video != nil, size: src.Probe.Size,
-		ends: make([]time.Duration, len(remux.Packets)),
+		latest: src.From,
+		starts: slices.Repeat([]time.Duration{math.MaxInt64}, len(remux.Packets)), ends: make([]time.Duration, len(remux.Packets)),
 	}
 	consumers = append(consumers, im.packets.read)
 	command := ffmpeg.Command{
 		Args: remux.Args(), Read: []string{im.options.File}, Priority: ffmpeg.Interactive, Damage: &src.Damage,
-		Progress: shareOf(src.Probe.Duration.Seconds(), im.options.Progress),
+		Progress: shareOf((cmp.Or(src.To, headerEnd(src.Probe)) - src.From).Seconds(), im.options.Progress),
 	}
 	err := runPipes(ctx, im.FFmpeg, command, consumers)
 	if remux.Strict && ffmpeg.ReasonOf(err) == ffmpeg.BadInput {
@@ -484,7 +511,7 @@ func (im *importer) check() error {
 			return weir.Errorf(weir.Invalid, "%s: there is no frame in the video", badSource)
 		}
 		end = im.video.writer.packer.Track.Time(src.Video.End)
-		if err := checkLength(src.Probe, "video", src.Video.Stream, end); err != nil {
+		if err := src.checkLength("video", src.Video.Stream, end); err != nil {
 			return err
 		}
 	} else if src.Video != nil {
@@ -498,16 +525,16 @@ func (im *importer) check() error {
 		if im.audio[k].empty() {
 			continue
 		}
-		if err := checkLength(src.Probe, "audio", src.Audio[k].Stream, im.audio[k].end()); err != nil {
+		if err := src.checkLength("audio", src.Audio[k].Stream, im.audio[k].end()); err != nil {
 			return err
 		}
 		end = max(end, im.audio[k].end())
 	}
 	if counted {
 		src.Duration = end.Seconds()
-		return checkEnd(src.Probe, end)
+		return src.checkEnd(end)
 	}
-	src.Duration = max(end, src.Probe.Duration).Seconds()
+	src.Duration = max(end, headerEnd(src.Probe)).Seconds()
 	return nil
 }
 
@@ -542,9 +569,9 @@ func (e Engine) verify(ctx context.Context, video SourceVideo, track *media.Trac
 }
 
 // checkEnd compares the end of the longest stream with the duration in the header of the file.
-func checkEnd(probe ffmpeg.Probe, end time.Duration) error {
-	want := probe.Duration
-	if !exactHeader(probe.Demuxer) || len(probe.Other) > 0 || end >= want-slack(probe, want) {
+func (s Source) checkEnd(end time.Duration) error {
+	probe, want := s.Probe, headerEnd(s.Probe)
+	if s.To > 0 || !exactHeader(probe.Demuxer) || len(probe.Other) > 0 || end >= want-slack(probe, want) {
 		return nil
 	}
 	return weir.Errorf(weir.Invalid, "%s: the file breaks off after %.2f of %.2f seconds; send the whole file",
@@ -552,9 +579,9 @@ func checkEnd(probe ffmpeg.Probe, end time.Duration) error {
 }
 
 // checkLength compares the end of a stream with its duration in the header.
-func checkLength(probe ffmpeg.Probe, kind string, stream ffmpeg.Stream, end time.Duration) error {
-	want := promised(probe, stream)
-	if want == 0 || end >= want-slack(probe, want) {
+func (s Source) checkLength(kind string, stream ffmpeg.Stream, end time.Duration) error {
+	want := promised(s.Probe, stream)
+	if s.To > 0 || want == 0 || end >= want-slack(s.Probe, want) {
 		return nil
 	}
 	return weir.Errorf(weir.Invalid, "%s: the %s breaks off after %.2f of %.2f seconds; send the whole file",
@@ -568,6 +595,20 @@ func promised(probe ffmpeg.Probe, stream ffmpeg.Stream) time.Duration {
 		return 0
 	}
 	return stream.Start + stream.Duration - probe.Start
+}
+
+// headerEnd returns the end of a file on its timeline by its header; 0 = it does not say. The durations of MP4
+// and Matroska count from time 0 of the file, even if its first packet is later.
+func headerEnd(probe ffmpeg.Probe) time.Duration {
+	if indexed(probe.Demuxer) {
+		return max(probe.Duration-max(probe.Start, 0), 0)
+	}
+	return probe.Duration
+}
+
+// indexed reports whether files of a container have an index of key frames, and times that never jump.
+func indexed(demuxer string) bool {
+	return strings.Contains(demuxer, "mp4") || strings.Contains(demuxer, "matroska")
 }
 
 // exactHeader reports whether the duration in the header of a container is from a muxer, and not

@@ -130,6 +130,7 @@ func (l limits) checkEnds(ends []time.Duration, size int64) error {
 type packets struct {
 	limits
 	hasVideo bool            // it is the first track
+	starts   []time.Duration // of the tracks; the largest time = there is no packet
 	ends     []time.Duration // of the tracks
 	latest   time.Duration   // start of the last packet
 	frames   int
@@ -149,6 +150,7 @@ func (p *packets) see(packet ffmpeg.Packet) error {
 		return err
 	}
 	p.latest, p.ends[packet.Stream] = max(p.latest, packet.Start), max(p.ends[packet.Stream], end)
+	p.starts[packet.Stream] = min(p.starts[packet.Stream], packet.Start)
 	if p.hasVideo && packet.Stream == 0 {
 		p.frames++
 	}

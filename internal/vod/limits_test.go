@@ -263,7 +263,7 @@ func TestPacketLimits(t *testing.T) {
 		{name: "before the start", packets: []ffmpeg.Packet{{Start: -time.Second, Duration: time.Second}, {}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := packets{limits: Engine{}.limits(10), hasVideo: true, size: cmp.Or(tt.size, 1<<30), ends: make([]time.Duration, 2)}
+			p := packets{limits: Engine{}.limits(10), hasVideo: true, size: cmp.Or(tt.size, 1<<30), starts: make([]time.Duration, 2), ends: make([]time.Duration, 2)}
 			var err error
 			for i := 0; i < len(tt.packets) && err == nil; i++ {
 				err = p.see(tt.packets[i])

@@ -110,7 +110,7 @@ func checkSequential(plan Plan, writers []*trackWriter) error {
 			}
 			frames = index.Frames()
 		}
-		if err := checkLength(plan.Source.Probe, "video", plan.Source.Video.Stream, index.Track.Time(index.End())); err != nil {
+		if err := plan.Source.checkLength("video", plan.Source.Video.Stream, index.Track.Time(index.End())); err != nil {
 			return err
 		}
 	}

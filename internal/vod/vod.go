@@ -22,6 +22,8 @@
 package vod
 
 import (
+	"time"
+
 	"weir/internal/cmaf"
 	"weir/internal/ffmpeg"
 	"weir/internal/weir"
@@ -58,6 +60,11 @@ type Source struct {
 	Sequential string `json:"sequential,omitempty"`
 
 	Damage ffmpeg.Damage `json:"damage,omitzero"` // of the container
+
+	// From and To bound what was imported, if it is a part of the file: see ImportOptions.Part. To 0 = up to
+	// the end.
+	From time.Duration `json:"from,omitzero"`
+	To   time.Duration `json:"to,omitzero"`
 }
 
 // SourceVideo is the video of a source. Times are ticks on the timeline.
