@@ -46,8 +46,13 @@ const (
 // segments must not be negative.
 const maxDelay = 5
 
-// tooLate is why a track whose frames need more than that is not played.
-const tooLate = "frames are decoded too long after those that are shown later"
+// maxCopyDelay bounds, in milliseconds, for how long a source is decoded before it is shown. hls.js begins that much
+// before the first frame; with more it stands still until somebody presses play. Of a source with B-frames
+// around a longer pause, the frames at the pause are decoded after they are shown: only ffmpeg minds.
+const maxCopyDelay = 250
+
+// tooLate is why frames of such a source are not copied into clips.
+const tooLate = "it has B-frames around a pause"
 
 // Import demuxes a file: its video and its audio tracks go to the store, without being decoded. It
 // compares them with the header of the file, so that a file that breaks off is an error and not a
@@ -315,7 +320,7 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	if err != nil || reader == nil {
 		return err
 	}
-	track.Delay = max(reorderDelay(v.video.Stream, int64(track.Timescale)), min(v.delay, maxDelay*int64(track.Timescale)))
+	track.Delay = max(reorderDelay(v.video.Stream, int64(track.Timescale)), v.delay)
 	v.writer.begin(ctx, track, 1, v.cut)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
@@ -383,8 +388,7 @@ func (v *videoImport) late() bool { return v.delay > v.writer.track().Delay }
 
 // short reports the same where a longer Delay prevents it.
 func (v *videoImport) short() bool {
-	track := v.writer.track()
-	return v.late() && track.Delay < maxDelay*int64(track.Timescale)
+	return v.late() && v.delay <= maxCopyDelay*int64(v.writer.track().Timescale)/1000
 }
 
 // look collects what is known about frames.
@@ -483,8 +487,6 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 		return "some of its frames are hidden"
 	case v.odd != "":
 		return v.odd
-	case v.late():
-		return tooLate
 	case v.video.MaxGOP > 2*v.seconds:
 		return fmt.Sprintf("its key frames are up to %.1f seconds apart", v.video.MaxGOP)
 	}
