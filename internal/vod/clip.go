@@ -336,8 +336,8 @@ func (r *clipRun) pieces(do func(from, to int, whole bool) error) error {
 }
 
 // delay returns the Delay of what is made of the run: that of the source if segments are copied as they are, else
-// what the copied samples need. hls.js begins that much before the first frame, where Chromium puts up with two
-// frames; a short clip with more does not start.
+// what the copied samples need. hls.js begins that much before the first frame: a clip of twelve frames, which are
+// 33.3 ms apart, did not start in Chromium with 67.6 ms.
 func (r *clipRun) delay() int64 {
 	asItIs, needed := false, int64(0)
 	_ = r.pieces(func(from, to int, whole bool) error {
