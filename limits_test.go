@@ -257,6 +257,6 @@ var tolerances = strings.Fields(`
 	rtmp.maxDrain
 	srt.maxLinger
 	store.maxAttempts store.maxStmts
-	vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts
+	vod.maxCopyDelay vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts
 	weir.maxPullPause weir.maxRecordingDelay
 `)

@@ -371,12 +371,7 @@ func (f *Film) CheckClip(want []Frame, got *Shown, whole bool) (c ClipCheck, wro
 	if len(want) != c.Frames {
 		return c, wrong
 	}
-	// How long before they are shown frames are decoded is an estimate for a variable frame rate. Where it is
-	// too short, ffmpeg shows the frames of a segment late.
-	slack := 0.002
-	if f.VFR {
-		slack = 0.030
-	}
+	const slack = 0.002 // seconds
 	for i := 1; i < len(want); i++ {
 		if want[i].Part != want[i-1].Part {
 			continue

@@ -536,9 +536,8 @@ func (b *onAir) cutLive(n int) {
 	}
 }
 
-// cutRecording lets the stream end, checks the clips that were cut while it was on air, and cuts others out
-// of its recording, by both clocks.
-func (b *onAir) cutRecording(n int) {
+// recorded lets the stream end and returns its recording. The clips that were cut while it was on air are ready.
+func (b *onAir) recorded() (words.Asset, []harness.Frame) {
 	b.t.Helper()
 	if err := b.encoder.wait(); err != nil {
 		b.t.Error(err)
@@ -551,6 +550,14 @@ func (b *onAir) cutRecording(n int) {
 	asset := b.ready(session.ID)
 	frames := b.frames(b.film, asset.PlaybackURL)
 	b.withoutGaps(frames, asset)
+	return asset, frames
+}
+
+// cutRecording lets the stream end, checks the clips that were cut while it was on air, and cuts others out
+// of its recording, by both clocks.
+func (b *onAir) cutRecording(n int) {
+	b.t.Helper()
+	asset, frames := b.recorded()
 	for _, k := range b.ordered {
 		k.check(harness.Window(frames, harness.ByWall, k.start, k.end))
 	}

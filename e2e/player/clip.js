@@ -35,17 +35,20 @@ window.frames = async ({ engine, url }) => {
         if (!look() && result.errors.length === 0 && performance.now() < deadline) return;
         clearInterval(timer);
         if (look()) resolve();
-        else reject(new Error(`no ${what}; at ${video.currentTime} of ${video.duration}, ready ${video.readyState}`));
+        else {
+          const ranges = Array.from({ length: video.buffered.length }, (_, i) => [video.buffered.start(i), video.buffered.end(i)]);
+          reject(new Error(`no ${what}; at ${video.currentTime} of ${video.duration}, ready ${video.readyState}, buffered ${JSON.stringify(ranges)}`));
+        }
       }, 20);
     });
   try {
     // All of it is there before it plays: a network has nothing to do with what is measured.
     await until("buffer", () => {
       const ranges = video.buffered;
-      return ranges.length > 0 && video.readyState >= 3 && ranges.end(ranges.length - 1) >= video.duration - 0.2;
+      return ranges.length > 0 && ranges.end(ranges.length - 1) >= video.duration - 0.2;
     });
     result.from = video.buffered.start(0);
-    await video.play();
+    video.play().catch((error) => result.errors.push(error.message));
     await until("end", () => video.ended);
     await new Promise((resolve) => setTimeout(resolve, 100));
   } catch (error) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -476,5 +477,65 @@ func TestStoreFails(t *testing.T) {
 	done := func(ChunkResult) error { return nil }
 	if err := broken.Encode(t.Context(), plan, 1, EncodeOptions{Done: done}); !errors.Is(err, errRefused) {
 		t.Errorf("chunk: error %v, want %v", err, errRefused)
+	}
+}
+
+// No frame of a stored track is decoded after it is shown, with any frame rate. Around a pause that can't be had,
+// so clips are not copied of such a track.
+func TestDecodedInTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	x264 := []string{"-fps_mode", "passthrough", "-c:v", "libx264", "-preset", "veryfast", "-g", "30", "-bf", "3", "-x264-params", "b-adapt=0:scenecut=0"}
+	film := func(name, filter string) string {
+		return clip(t, name, append([]string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=30:d=6", "-vf", filter}, x264...)...)
+	}
+	for _, tt := range []struct {
+		file   string
+		passes int
+		late   bool
+	}{
+		{film("constant.mp4", "null"), 1, false},
+		{film("constant.mkv", "null"), 1, false}, // with times in milliseconds
+		{film("missing.mp4", "select='not(eq(mod(n,7),3)+eq(mod(n,11),5))'"), 2, false},
+		{film("short pause.mp4", "setpts='PTS+if(gt(N,100),0.1/TB,0)'"), 2, false},
+		{film("pause.mp4", "setpts='PTS+if(gt(N,100),2/TB,0)'"), 1, true},
+	} {
+		t.Run(filepath.Base(tt.file), func(t *testing.T) {
+			e := newEngine(t)
+			passes, last := 1, 0.0
+			progress := func(share float64) {
+				if share < last {
+					passes++
+				}
+				last = share
+			}
+			src, err := e.Import(t.Context(), ImportOptions{File: tt.file, Prefix: "p", SegmentSeconds: 2, Progress: progress})
+			if err != nil {
+				t.Fatal(err)
+			}
+			track, err := media.Open(t.Context(), e.Store, "p/"+sourceDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			late := 0
+			for _, part := range newFrames(*src.Video, track.Index()).parts {
+				if part.delay > track.Index().Track.Delay {
+					late++
+				}
+			}
+			if late > 0 != tt.late || (src.Video.NoCopy == tooLate) != tt.late {
+				t.Errorf("%d parts have frames that are decoded after they are shown; in clips: %q", late, src.Video.NoCopy)
+			}
+			if passes != tt.passes {
+				t.Errorf("the file was read %d times, want %d", passes, tt.passes)
+			}
+			if !tt.late {
+				said, err := exec.Command("ffmpeg", "-nostdin", "-v", "warning", "-i", export(t, track), "-f", "null", "-").CombinedOutput()
+				if err != nil || len(said) > 0 {
+					t.Errorf("ffmpeg says: %v %s", err, said)
+				}
+			}
+		})
 	}
 }

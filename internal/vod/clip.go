@@ -104,7 +104,9 @@ type clipMaker struct {
 // cutVideo makes the video of the clip.
 func (c *clipMaker) cutVideo(ctx context.Context) error {
 	index := c.source.Video.Index()
-	for _, run := range clipRuns(index, c.start, c.end) {
+	runs := clipRuns(index, c.start, c.end)
+	for _, run := range runs {
+		run.alone = len(runs) == 1
 		if err := c.cutRun(ctx, run); err != nil {
 			return err
 		}
@@ -127,6 +129,7 @@ type clipRun struct {
 	from       int          // the first sample that is copied
 	to         int          // the first sample after it that is not copied
 	open       bool         // frames around a key frame need frames before it
+	alone      bool         // the clip has no other
 
 	made []cmaf.Segment // of the clip
 }
@@ -275,6 +278,9 @@ func (c *clipMaker) cutRun(ctx context.Context, r clipRun) error {
 			c.whole = "its groups of pictures are open"
 		}
 	}
+	if r.alone {
+		r.track.Delay = r.delay()
+	}
 	if err := c.encode(ctx, &r, coder, head); err != nil {
 		return err
 	}
@@ -314,16 +320,47 @@ func sameCoding(a, b cmaf.Track) bool {
 	return bytes.Equal(a.Entry, b.Entry) && a.Timescale == b.Timescale && a.Delay == b.Delay
 }
 
-// copy adds the samples that are copied. Whole segments are not read.
-func (c *clipMaker) copy(ctx context.Context, r *clipRun) error {
+// pieces calls do for each segment that samples are copied of, with the first of them and the one after the last.
+// whole says that these are all samples of the segment.
+func (r *clipRun) pieces(do func(from, to int, whole bool) error) error {
 	for i := r.from; i < r.to; {
-		n := r.samples[i].segment
-		end := i
+		n, end := r.samples[i].segment, i
 		for end < r.to && r.samples[end].segment == n {
 			end++
 		}
+		if err := do(i, end, end-i == r.index.Segments[n].Frames()); err != nil {
+			return err
+		}
+		i = end
+	}
+	return nil
+}
+
+// delay returns the Delay of what is made of the run: that of the source if segments are copied as they are, else
+// what the copied samples need. hls.js begins that much before the first frame: a clip of twelve frames, which are
+// 33.3 ms apart, did not start in Chromium with 67.6 ms.
+func (r *clipRun) delay() int64 {
+	asItIs, needed := false, int64(0)
+	_ = r.pieces(func(from, to int, whole bool) error {
+		asItIs = asItIs || whole
+		for _, s := range r.samples[from:to] {
+			sample := r.index.Segments[s.segment].Parts[s.part].Samples[s.sample]
+			needed = max(needed, -int64(sample.Offset))
+		}
+		return nil
+	})
+	if asItIs {
+		return r.track.Delay
+	}
+	return min(needed, maxDelay*int64(r.track.Timescale))
+}
+
+// copy adds the samples that are copied. Whole segments are not read.
+func (c *clipMaker) copy(ctx context.Context, r *clipRun) error {
+	return r.pieces(func(i, end int, whole bool) error {
+		n := r.samples[i].segment
 		segment := r.index.Segments[n]
-		if end-i == segment.Frames() {
+		if whole {
 			key := media.SegmentKey(c.o.Prefix+"/"+sourceDir, len(c.video.Segments)+len(r.made))
 			if err := c.source.Video.Share(ctx, n, c.Store, key); err != nil {
 				return err
@@ -333,9 +370,8 @@ func (c *clipMaker) copy(ctx context.Context, r *clipRun) error {
 			return err
 		}
 		c.copied += end - i
-		i = end
-	}
-	return nil
+		return nil
+	})
 }
 
 // repack stores samples of one segment as a new segment.

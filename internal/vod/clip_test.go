@@ -60,6 +60,9 @@ func TestClip(t *testing.T) {
 				if index := cut.video.Index(); len(index.Changes) > 0 || slices.ContainsFunc(index.Segments, func(s cmaf.Segment) bool { return s.Discontinuity }) {
 					t.Errorf("frames %d to %d: players need another init segment in the middle", window[0], window[1])
 				}
+				if delay := cut.video.Index().Track.Delay; cut.result.Copied == 0 && delay > 0 {
+					t.Errorf("frames %d to %d: players begin %d ticks before the first frame, want 0: none is reordered", window[0], window[1], delay)
+				}
 				if name == "only keys" && cut.result.Encoded > 0 || name == "none" && cut.result.Encoded > 120 {
 					t.Errorf("%d frames were encoded", cut.result.Encoded)
 				}

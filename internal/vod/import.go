@@ -52,6 +52,15 @@ const (
 // segments must not be negative.
 const maxDelay = 5
 
+// maxCopyDelay bounds, in milliseconds, for how long a source is decoded before it is shown. hls.js begins that much
+// before the first frame; with 530 ms it stopped loading after two segments of a clip that was not playing yet.
+// The bound itself is a choice. Of a source with B-frames around a longer pause, the frames at the pause are
+// decoded after they are shown.
+const maxCopyDelay = 250
+
+// tooLate is why frames of such a source are not copied into clips.
+const tooLate = "it has B-frames around a pause"
+
 // Import demuxes a file: its video and its audio tracks go to the store, without being decoded. It
 // compares them with the header of the file, so that a file that breaks off is an error and not a
 // short result.
@@ -84,6 +93,11 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	if reason, unusable := errors.AsType[*unusableVideo](err); unusable {
 		src.Sequential = reason.Error()
 		im = importer{Engine: e, options: o, src: &src}
+		err = im.run(ctx)
+	} else if err == nil && im.video != nil && im.video.short() {
+		// The delay is in all stored segments, and only the last frame tells how long it must be.
+		delay := im.video.delay
+		im = importer{Engine: e, options: o, src: &src, delay: delay}
 		err = im.run(ctx)
 	}
 	if err != nil {
@@ -173,6 +187,7 @@ type importer struct {
 	Engine
 	options ImportOptions
 	src     *Source
+	delay   int64 // minimum of the video's Delay, in ticks
 	video   *videoImport
 	audio   []audioImport
 	packets packets
@@ -187,6 +202,7 @@ func (im *importer) run(ctx context.Context) error {
 	var consumers []func(context.Context, io.Reader) error
 	if src.Video != nil && src.Sequential == "" {
 		im.video = newVideoImport(im.Engine, im.options, src.Video)
+		im.video.delay = im.delay
 		if remux.Strict && src.Video.Stream.Frames > 0 {
 			// The duration is that of the edit list, which fragments don't have.
 			im.video.limit = promised(src.Probe, src.Video.Stream)
@@ -291,6 +307,7 @@ type videoImport struct {
 	firstKey int64 // presentation time of the first key frame
 	lastKey  int64
 	latest   int64 // presentation time of the last frame
+	delay    int64 // by how many ticks frames must be decoded before they are shown
 	next     int64 // earliest start of the next segment
 	odd      string
 
@@ -331,7 +348,7 @@ func (v *videoImport) read(ctx context.Context, r io.Reader) error {
 	if err != nil || reader == nil {
 		return err
 	}
-	track.Delay = reorderDelay(v.video.Stream, int64(track.Timescale))
+	track.Delay = max(reorderDelay(v.video.Stream, int64(track.Timescale)), v.delay)
 	v.writer.begin(ctx, track, 1, v.cut)
 	v.video.Timescale = int64(track.Timescale)
 	v.bits = newBitstream(track)
@@ -381,12 +398,25 @@ func fragments(reader *cmaf.Reader, track cmaf.Track, do func(cmaf.Fragment) err
 	}
 }
 
-// reorderDelay returns by how many ticks frames of a source must be decoded before they are shown.
+// reorderDelay estimates by how many ticks frames of a source must be decoded before they are shown. With a
+// constant frame rate that is enough, also if the times are rounded to the time base of the source.
 func reorderDelay(stream ffmpeg.Stream, timescale int64) int64 {
 	if stream.Reorder <= 0 || stream.Rate.Num <= 0 {
 		return 0
 	}
-	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+1, maxDelay*timescale)
+	rounding := int64(1)
+	if base := stream.TimeBase; base.Num > 0 && base.Den > 0 {
+		rounding = max(rounding, timescale*base.Num/base.Den)
+	}
+	return min(int64(stream.Reorder)*timescale*stream.Rate.Den/stream.Rate.Num+rounding, maxDelay*timescale)
+}
+
+// late reports that some frames of the stored track are decoded after they are shown.
+func (v *videoImport) late() bool { return v.delay > v.writer.track().Delay }
+
+// short reports the same where a longer Delay prevents it.
+func (v *videoImport) short() bool {
+	return v.late() && v.delay <= maxCopyDelay*int64(v.writer.track().Timescale)/1000
 }
 
 // look collects what is known about frames.
@@ -419,6 +449,7 @@ func (v *videoImport) pack(f cmaf.Fragment) error {
 		if s.Duration == 0 {
 			return &unusableVideo{errors.New("two frames are shown at the same time")}
 		}
+		v.delay = max(v.delay, -int64(s.Offset))
 	}
 	return v.writer.add(f)
 }
@@ -494,6 +525,9 @@ func (v *videoImport) whyEncode(index cmaf.TrackIndex) string {
 func (v *videoImport) whyNoCopy() string {
 	if v.video.Stream.Rotation != 0 || v.video.Stream.Mirrored {
 		return "it must be turned to be shown"
+	}
+	if v.late() {
+		return tooLate
 	}
 	return v.bits.odd
 }
