@@ -284,7 +284,8 @@ func (c *clipper) pick(frames []harness.Frame, clock func(harness.Frame) float64
 					at -= random.Float64() * (at - clock(frames[i-1]))
 				}
 			}
-			if clear(at) {
+			// Before the first frame there is nothing to cut, and a rounded date must not be rounded again.
+			if at = max(at, clock(frames[0])); clear(at) {
 				return at
 			}
 			i = random.IntN(len(frames) - 1)
