@@ -89,16 +89,11 @@ func (e Engine) Import(ctx context.Context, o ImportOptions) (Source, error) {
 	}
 	src := newSource(o.Prefix, probe)
 	im := importer{Engine: e, options: o, src: &src}
-	err = im.run(ctx)
+	err = im.read(ctx)
 	if reason, unusable := errors.AsType[*unusableVideo](err); unusable {
 		src.Sequential = reason.Error()
 		im = importer{Engine: e, options: o, src: &src}
-		err = im.run(ctx)
-	} else if err == nil && im.video != nil && im.video.short() {
-		// The delay is in all stored segments, and only the last frame tells how long it must be.
-		delay := im.video.delay
-		im = importer{Engine: e, options: o, src: &src, delay: delay}
-		err = im.run(ctx)
+		err = im.read(ctx)
 	}
 	if err != nil {
 		return Source{}, err
@@ -191,6 +186,16 @@ type importer struct {
 	video   *videoImport
 	audio   []audioImport
 	packets packets
+}
+
+// read reads the file. It does so twice if frames must be decoded earlier than estimated: the delay is in all
+// stored segments, and only the last frame tells how long it must be.
+func (im *importer) read(ctx context.Context) error {
+	if err := im.run(ctx); err != nil || im.video == nil || !im.video.short() {
+		return err
+	}
+	*im = importer{Engine: im.Engine, options: im.options, src: im.src, delay: im.video.delay}
+	return im.run(ctx)
 }
 
 // run starts ffmpeg and reads its output, with one goroutine for each stream.

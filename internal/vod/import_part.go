@@ -38,7 +38,7 @@ func (e Engine) importPart(ctx context.Context, o ImportOptions, probe ffmpeg.Pr
 		return src, false
 	}
 	im := importer{Engine: e, options: o, src: &src}
-	if im.run(ctx) != nil || im.check() != nil || !im.covers(*o.Part) {
+	if im.read(ctx) != nil || im.check() != nil || !im.covers(*o.Part) {
 		return src, false // the import of the whole file has the right message
 	}
 	im.dropEmpty()
