@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -487,19 +488,20 @@ func TestDecodedInTime(t *testing.T) {
 		t.Skip("slow")
 	}
 	x264 := []string{"-fps_mode", "passthrough", "-c:v", "libx264", "-preset", "veryfast", "-g", "30", "-bf", "3", "-x264-params", "b-adapt=0:scenecut=0"}
-	film := func(name, filter string) string {
-		return clip(t, name, append([]string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=30:d=6", "-vf", filter}, x264...)...)
+	film := func(name string, rate int, filter string) string {
+		source := fmt.Sprintf("testsrc2=s=320x180:r=%d:d=6", rate)
+		return clip(t, name, append([]string{"-f", "lavfi", "-i", source, "-vf", filter}, x264...)...)
 	}
 	for _, tt := range []struct {
 		file   string
 		passes int
 		late   bool
 	}{
-		{film("constant.mp4", "null"), 1, false},
-		{film("constant.mkv", "null"), 1, false}, // with times in milliseconds
-		{film("missing.mp4", "select='not(eq(mod(n,7),3)+eq(mod(n,11),5))'"), 2, false},
-		{film("short pause.mp4", "setpts='PTS+if(gt(N,100),0.1/TB,0)'"), 2, false},
-		{film("pause.mp4", "setpts='PTS+if(gt(N,100),2/TB,0)'"), 1, true},
+		{film("constant.mp4", 30, "null"), 1, false},
+		{film("constant.mkv", 30, "null"), 1, false}, // with times in milliseconds
+		{film("missing.mp4", 60, "select='not(eq(mod(n,7),3)+eq(mod(n,11),5))'"), 2, false},
+		{film("short pause.mp4", 60, "setpts='PTS+if(gt(N,100),0.03/TB,0)'"), 2, false},
+		{film("pause.mp4", 30, "setpts='PTS+if(gt(N,100),2/TB,0)'"), 1, true},
 	} {
 		t.Run(filepath.Base(tt.file), func(t *testing.T) {
 			e := newEngine(t)

@@ -53,10 +53,10 @@ const (
 const maxDelay = 5
 
 // maxCopyDelay bounds, in milliseconds, for how long a source is decoded before it is shown. hls.js begins that much
-// before the first frame; with 530 ms it stopped loading after two segments of a clip that was not playing yet.
-// The bound itself is a choice. Of a source with B-frames around a longer pause, the frames at the pause are
-// decoded after they are shown.
-const maxCopyDelay = 250
+// before the first frame: with 143 ms it saw a hole at the start, seeked over it and skipped three frames. It lets
+// pass holes of 100 ms (its maxBufferHole). Of a source with B-frames around a longer pause, the frames at the pause
+// are decoded after they are shown.
+const maxCopyDelay = 100
 
 // tooLate is why frames of such a source are not copied into clips.
 const tooLate = "it has B-frames around a pause"
