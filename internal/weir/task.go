@@ -245,6 +245,7 @@ type TaskSecrets struct {
 	ExportURL     string            `json:"exportUrl,omitempty"`
 	ExportHeaders map[string]string `json:"exportHeaders,omitempty"`
 	Pinata        *Pinata           `json:"pinata,omitempty"`
+	Proof         string            `json:"proof,omitempty"` // a UCAN delegation of the space that gets the outputs
 	Gone          bool              `json:"gone,omitempty"` // there were credentials, and they were deleted
 }
 
