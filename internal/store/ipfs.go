@@ -205,3 +205,39 @@ func (s *Store) IPFSBlocks(ctx context.Context, hash []byte) ([]weir.IPFSBlockPl
 		WHERE b.hash = $1 AND u.complete AND NOT u.deleted AND u.user_id NOT IN (SELECT id FROM account WHERE deleted)
 		ORDER BY (u.asset_id <> ''), u.created_at DESC, u.id LIMIT $2`, hash, placesAtOnce)
 }
+
+// ForgetCopy records on an asset that the upload which was its copy is removed.
+func (tx *Tx) ForgetCopy(ctx context.Context, u weir.IPFSUpload, events *weir.EventBatch) error {
+	if u.AssetID == "" {
+		return nil
+	}
+	changed := false
+	a, err := tx.UpdateAsset(ctx, u.AssetID, func(a *weir.Asset) error {
+		changed = a.RemovedFromIPFS(u.Root, events.Now)
+		return nil
+	})
+	if err == nil && changed && !a.Deleted {
+		events.Asset(weir.AssetUpdated, a)
+	}
+	return ignoreNotFound(err)
+}
+
+// RemoveFromSpace hides the uploads of a space with this root; jobs remove them.
+func (tx *Tx) RemoveFromSpace(ctx context.Context, space, root string, events *weir.EventBatch) error {
+	all, err := ipfsUploads.where(ctx, &tx.queries, "space = $1 AND root = $2 AND complete AND NOT deleted ORDER BY id", space, root)
+	if err == nil && len(all) == 0 {
+		return weir.ErrNotFound()
+	}
+	for _, u := range all {
+		if err == nil {
+			_, err = tx.DeleteIPFSUpload(ctx, u.ID, func(*weir.IPFSUpload) error { return nil })
+		}
+		if err == nil {
+			err = tx.ForgetCopy(ctx, u, events)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return tx.EmitBatch(ctx, events)
+}

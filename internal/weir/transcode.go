@@ -84,6 +84,9 @@ func segmentSeconds(requested float64) int {
 	return int(min(max(requested, 2), 20) + 0.5)
 }
 
+// spaceScheme begins the URL of a space on IPFS.
+const spaceScheme = "w3s://"
+
 // destination puts the credentials of a place for outputs into secrets, and returns its URL with stars
 // for them.
 func (p TranscodePlace) destination(secrets *TaskSecrets) (shown string, err error) {
@@ -95,7 +98,7 @@ func (p TranscodePlace) destination(secrets *TaskSecrets) (shown string, err err
 	if strings.TrimSpace(secrets.Proof) == "" {
 		return "", Errorf(Invalid, "storage.credentials.proof: is empty; delegate a space to the DID of GET /api/did, and send the delegation")
 	}
-	return "w3s://" + mask + "@/", nil
+	return spaceScheme + mask + "@/", nil
 }
 
 // url returns a place as one URL with its credentials.

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"weir/internal/api"
+	"weir/internal/config"
+	"weir/internal/ipfs"
+	"weir/internal/store"
+	"weir/internal/ucan"
+	"weir/internal/weir"
+	"weir/internal/work"
+)
+
+// proofLasts is how long a proof must be valid when a task is created. It is checked again before the
+// upload.
+const proofLasts = time.Hour
+
+// openIPFS finds out where uploads to IPFS go.
+func (s *server) openIPFS(context.Context) (err error) {
+	if s.ipfs, err = s.cfg.IPFSRemote(); err != nil {
+		return err
+	}
+	if s.ipfs.Kind == weir.IPFSKubo {
+		s.kubo, err = ipfs.NewKubo(s.ipfs.URL)
+	}
+	return err
+}
+
+// apiIPFS returns what the API needs to know about IPFS.
+func (s *server) apiIPFS() api.IPFS {
+	return api.IPFS{
+		Local: s.ipfs.Kind == weir.IPFSLocal,
+		CheckProof: func(text string) error {
+			now := time.Now()
+			_, err := s.proof(text, now, now.Add(proofLasts))
+			return err
+		},
+		CheckCopy: s.ownSpace,
+	}
+}
+
+// workIPFS returns what tasks need to write to IPFS.
+func (s *server) workIPFS() work.IPFS {
+	o := work.IPFS{Kind: s.ipfs.Kind, Open: s.openSpace}
+	if node, ok := s.kubo.(interface {
+		Unpin(ctx context.Context, root string) error
+	}); ok {
+		o.Unpin = node.Unpin
+	}
+	return o
+}
+
+// proof checks that a proof is valid in a period, and lets this service write to its space.
+func (s *server) proof(text string, from, until time.Time) (ucan.Proof, error) {
+	p, err := ucan.Check(text, ucan.Conditions{Audience: s.did, Now: from, Until: until, Abilities: ucan.UploadAbilities()})
+	if err == nil && p.AccountIssued && s.ipfs.Kind != weir.IPFSUCAN {
+		err = weir.Errorf(weir.Invalid, "an account (did:mailto) has issued a part of it, which only the service that knows the account can verify; "+
+			"delegate from the key of the space instead, as storacha space create does")
+	}
+	return p, err
+}
+
+// ownSpace returns an error if this service can't write to a space of its own.
+func (s *server) ownSpace() error {
+	if s.ipfs.Kind != weir.IPFSUCAN {
+		return nil
+	}
+	return weir.Errorf(weir.Invalid, "this server writes to IPFS through an upload service, which needs a proof from the owner of a space; "+
+		"send the file to POST /api/transcode with such a proof instead")
+}
+
+// openSpace returns the space for which a task has a proof, or that of this service.
+func (s *server) openSpace(text string, created time.Time) (space work.Space, err error) {
+	var p ucan.Proof
+	if space.DID = s.did; text == "" {
+		err = s.ownSpace()
+	} else {
+		now := time.Now()
+		if p, err = s.proof(text, now, now); err != nil {
+			if before, e := s.proof(text, created, created); e == nil {
+				err = weir.Wrap(weir.Invalid, err, "the proof has ended since the task was created, at %s; make one that lasts longer, and send the request again",
+					before.Expires.UTC().Format(time.RFC3339))
+			}
+		}
+		space.DID = p.Space
+	}
+	space.Remote = func(uploadID string) (ipfs.Remote, error) {
+		switch s.ipfs.Kind {
+		case weir.IPFSKubo:
+			return s.kubo, nil
+		case weir.IPFSUCAN:
+			return ipfs.NewService(s.ipfs.URL, s.ipfs.DID, s.identity, p), nil
+		}
+		return ipfs.NewLocal(s.media, s.store, uploadID), nil
+	}
+	return space, err
+}
+
+// routeIPFS adds the gateway and the endpoint for the owners of spaces.
+func (s *server) routeIPFS(mux *http.ServeMux) {
+	blocks := ipfs.NewBlocks(s.media, s.store)
+	blocks.Log = s.part("ipfs")
+	mux.Handle("/ipfs/", s.bounded(hasNoKey, s.ipfsAnswer("/ipfs/{path}", ipfs.NewGateway(blocks, s.mayRead))))
+	mux.Handle("POST /ucan", s.bounded(hasNoKey, s.ipfsAnswer("/ucan", ipfs.Invocations(s.identity, spaces{s.store, s.cfg}))))
+}
+
+// reading is a request to the gateway.
+type reading struct {
+	request *http.Request
+	mu      sync.Mutex
+	asked   map[string]error // results of mayRead, by upload
+	private bool             // the answer is not for everybody
+}
+
+type readingKey struct{}
+
+// mayRead returns nil if the request of the context may read an upload: everybody may read the outputs
+// of tasks, and those who may play an asset its copy.
+func (s *server) mayRead(ctx context.Context, id string) error {
+	r, ok := ctx.Value(readingKey{}).(*reading)
+	if !ok {
+		return weir.ErrNotFound()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err, known := r.asked[id]; known {
+		return err
+	}
+	private, err := s.readable(ctx, r.request, id)
+	r.asked[id], r.private = err, r.private || private
+	return err
+}
+
+// readable is mayRead, and reports whether the answer depends on the viewer.
+func (s *server) readable(ctx context.Context, r *http.Request, id string) (private bool, err error) {
+	u, err := s.store.IPFSUpload(ctx, id)
+	if err == nil && (!u.Complete || u.Deleted) {
+		err = weir.ErrNotFound()
+	}
+	if err != nil {
+		return false, err
+	}
+	if u.AssetID == "" {
+		owner, err := s.store.User(ctx, u.UserID)
+		if err == nil && (owner.Suspended || owner.Disabled) {
+			err = weir.ErrNotFound()
+		}
+		return false, err
+	}
+	a, err := s.store.Asset(ctx, u.AssetID)
+	if err != nil {
+		return false, err
+	}
+	private = a.PlaybackPolicy.Private() || a.PlaybackPolicy != nil && len(a.PlaybackPolicy.AllowedOrigins) > 0
+	return private, s.playback.MayPlay(r, a.PlaybackID, weir.Secret(r.URL.Query().Get("token")))
+}
+
+// ipfsAnswer gives next the request in its context, and bounds how long a client may take to read.
+func (s *server) ipfsAnswer(route string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		read := &reading{request: r, asked: map[string]error{}}
+		a := &ipfsAnswer{ResponseWriter: w, reading: read}
+		// What callers have stored must not be a page of this site.
+		a.Header().Set("Content-Security-Policy", "sandbox")
+		a.Header().Set("X-Content-Type-Options", "nosniff")
+		a.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
+		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), readingKey{}, read)))
+		s.metrics.observe(r.Context(), r.Method+" "+route, max(a.status, http.StatusOK), time.Since(start))
+	})
+}
+
+// ipfsAnswer is an answer of the gateway.
+type ipfsAnswer struct {
+	http.ResponseWriter
+	reading *reading
+	status  int
+}
+
+// readTimeout is how long a client may take to read what is written at once.
+const readTimeout = time.Minute
+
+func (a *ipfsAnswer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+		a.reading.mu.Lock()
+		if a.reading.private {
+			a.Header().Set("Cache-Control", "private, max-age=3600")
+		}
+		a.reading.mu.Unlock()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *ipfsAnswer) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(readTimeout))
+	return a.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (a *ipfsAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// spaces lets the owners of spaces list and remove their uploads.
+type spaces struct {
+	store *store.Store
+	cfg   *config.Config
+}
+
+func (s spaces) List(ctx context.Context, space, cursor string, size int) ([]weir.IPFSUpload, string, error) {
+	page, err := s.store.CompleteIPFSUploads(ctx, store.Query{
+		Where: []store.Filter{{ID: "space", Value: space}}, Order: "createdAt-false", Cursor: cursor, Limit: size,
+	})
+	return page.Items, page.Next, err
+}
+
+func (s spaces) Remove(ctx context.Context, space, root string) error {
+	return s.store.Tx(ctx, func(tx *store.Tx) error {
+		return tx.RemoveFromSpace(ctx, space, root, weir.NewEventBatch(s.cfg.EventURL(), time.Now()))
+	})
+}
