@@ -22,6 +22,7 @@ type DestOptions struct {
 	Scratch  string              // folder on disk for one shard
 	Remote   Remote              // what takes the shards
 	Progress func(share float64) // of Seal, from 0 to 1; may be nil
+	Single   bool                // the root is the only object itself, not a directory with it
 
 	maxShard int64 // for tests
 }
@@ -170,7 +171,12 @@ func (d *dest) pack(ctx context.Context) (string, error) {
 	for key := range infos {
 		keys = append(keys, key)
 	}
-	root, err := w.pack(ctx, keys)
+	var root node
+	if d.Single && len(keys) == 1 {
+		root, err = w.file(ctx, keys[0])
+	} else {
+		root, err = w.pack(ctx, keys)
+	}
 	if err == nil {
 		err = p.flush(ctx)
 	}

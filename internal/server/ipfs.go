@@ -46,10 +46,8 @@ func (s *server) apiIPFS() api.IPFS {
 // workIPFS returns what tasks need to write to IPFS.
 func (s *server) workIPFS() work.IPFS {
 	o := work.IPFS{Kind: s.ipfs.Kind, Open: s.openSpace}
-	if node, ok := s.kubo.(interface {
-		Unpin(ctx context.Context, root string) error
-	}); ok {
-		o.Unpin = node.Unpin
+	if node, ok := s.kubo.(ipfs.Remover); ok {
+		o.Unpin = node.Remove
 	}
 	return o
 }

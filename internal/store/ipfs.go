@@ -172,8 +172,8 @@ func (s *Store) ForgetIPFSUpload(ctx context.Context, id string) error {
 // blocksAtOnce bounds how many rows one statement writes.
 const blocksAtOnce = 100
 
-// AddIPFSBlocks records where blocks of an upload are. Those that are recorded already stay where they
-// are: blocks with the same hash are the same.
+// AddIPFSBlocks records where blocks of an upload are, which may be at another place than before: a
+// shard that was not recorded in time is made again, maybe of other files.
 func (s *Store) AddIPFSBlocks(ctx context.Context, upload string, blocks []weir.IPFSBlock) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		for len(blocks) > 0 {
@@ -185,7 +185,7 @@ func (s *Store) AddIPFSBlocks(ctx context.Context, upload string, blocks []weir.
 			}
 			blocks = blocks[n:]
 			if _, err := tx.conn.exec(ctx, "INSERT INTO ipfs_block (hash, upload_id, shard, at, size) VALUES "+strings.Join(rows, ", ")+
-				" ON CONFLICT (hash, upload_id) DO NOTHING", b.args...); err != nil {
+				" ON CONFLICT (hash, upload_id) DO UPDATE SET shard = excluded.shard, at = excluded.at, size = excluded.size", b.args...); err != nil {
 				return err
 			}
 		}

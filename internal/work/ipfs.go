@@ -76,7 +76,7 @@ func (w *Work) openUpload(ctx context.Context, state store.Work, t weir.Task, pa
 		return nil, err
 	}
 	u.Dest = ipfs.NewDest(ipfs.DestOptions{
-		Staging: w.Media, Prefix: u.prefix, Scratch: dir, Remote: sizedRemote{remote, u},
+		Staging: w.Media, Prefix: u.prefix, Scratch: dir, Remote: sizedRemote{remote, u}, Single: part != partOutputs,
 		Progress: func(share float64) {
 			w.progress.note(t.ID, func(p *taskProgress) {
 				p.step = stepUploading
