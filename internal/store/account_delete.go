@@ -130,7 +130,7 @@ const (
 	ofUsersStreams  = "stream_id IN (SELECT id FROM stream WHERE user_id = $1)"
 	ofUsersTasks    = "task_id IN (SELECT id FROM task WHERE user_id = $1)"
 	ofUsersWebhooks = "webhook_id IN (SELECT id FROM webhook WHERE user_id = $1)"
-	ofUsersUploads  = "upload_id IN (SELECT id FROM ipfs_upload WHERE user_id = $1)"
+	ofUsersUploads  = "ipfs_upload_id IN (SELECT id FROM ipfs_upload WHERE user_id = $1)"
 	ofUser          = "user_id = $1"
 )
 

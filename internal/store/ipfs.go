@@ -156,8 +156,8 @@ func (tx *Tx) DeleteIPFSUpload(ctx context.Context, id string, check func(*weir.
 // that it can be repeated.
 func (s *Store) ForgetIPFSUpload(ctx context.Context, id string) error {
 	for {
-		n, err := s.conn.exec(ctx, `DELETE FROM ipfs_block WHERE upload_id = $1
-			AND hash IN (SELECT hash FROM ipfs_block WHERE upload_id = $1 LIMIT 1000)`, id)
+		n, err := s.conn.exec(ctx, `DELETE FROM ipfs_block WHERE ipfs_upload_id = $1
+			AND hash IN (SELECT hash FROM ipfs_block WHERE ipfs_upload_id = $1 LIMIT 1000)`, id)
 		if err != nil {
 			return err
 		}
@@ -184,8 +184,8 @@ func (s *Store) AddIPFSBlocks(ctx context.Context, upload string, blocks []weir.
 				rows[i] = b.bind("(%s, %s, %s, %s, %s)", block.Hash, upload, block.Shard, block.Offset, block.Size)
 			}
 			blocks = blocks[n:]
-			if _, err := tx.conn.exec(ctx, "INSERT INTO ipfs_block (hash, upload_id, shard, at, size) VALUES "+strings.Join(rows, ", ")+
-				" ON CONFLICT (hash, upload_id) DO UPDATE SET shard = excluded.shard, at = excluded.at, size = excluded.size", b.args...); err != nil {
+			if _, err := tx.conn.exec(ctx, "INSERT INTO ipfs_block (hash, ipfs_upload_id, shard, at, size) VALUES "+strings.Join(rows, ", ")+
+				" ON CONFLICT (hash, ipfs_upload_id) DO UPDATE SET shard = excluded.shard, at = excluded.at, size = excluded.size", b.args...); err != nil {
 				return err
 			}
 		}
@@ -201,7 +201,7 @@ func (s *Store) IPFSBlocks(ctx context.Context, hash []byte) ([]weir.IPFSBlockPl
 	return many(ctx, s.conn, func(r rows) (p weir.IPFSBlockPlace, err error) {
 		p.Hash = hash
 		return p, r.Scan(&p.Upload, &p.Shard, &p.Offset, &p.Size)
-	}, `SELECT b.upload_id, b.shard, b.at, b.size FROM ipfs_block b JOIN ipfs_upload u ON u.id = b.upload_id
+	}, `SELECT b.ipfs_upload_id, b.shard, b.at, b.size FROM ipfs_block b JOIN ipfs_upload u ON u.id = b.ipfs_upload_id
 		WHERE b.hash = $1 AND u.complete AND NOT u.deleted AND u.user_id NOT IN (SELECT id FROM account WHERE deleted)
 		ORDER BY (u.asset_id <> ''), u.created_at DESC, u.id LIMIT $2`, hash, placesAtOnce)
 }

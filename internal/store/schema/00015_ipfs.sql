@@ -27,14 +27,14 @@ CREATE UNIQUE INDEX ipfs_upload_task ON ipfs_upload (task_id, run, part);
 CREATE UNIQUE INDEX ipfs_upload_root ON ipfs_upload (root, space, user_id, project_id, asset_id) WHERE complete AND NOT deleted;
 
 CREATE TABLE ipfs_block (
-	hash      BYTEA NOT NULL, -- multihash
-	upload_id TEXT NOT NULL,
-	shard     BIGINT NOT NULL,
-	at        BIGINT NOT NULL, -- offset of the data in the shard
-	size      BIGINT NOT NULL,
-	PRIMARY KEY (hash, upload_id)
+	hash           BYTEA NOT NULL, -- multihash
+	ipfs_upload_id TEXT NOT NULL,
+	shard          BIGINT NOT NULL,
+	at             BIGINT NOT NULL, -- offset of the data in the shard
+	size           BIGINT NOT NULL,
+	PRIMARY KEY (hash, ipfs_upload_id)
 );
-CREATE INDEX ipfs_block_upload ON ipfs_block (upload_id);
+CREATE INDEX ipfs_block_upload ON ipfs_block (ipfs_upload_id);
 
 -- +goose Down
 DROP TABLE ipfs_block;
