@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 const (
 	maxText   = 1 << 20 // length of the text of a proof
 	maxBlocks = 256     // of an archive; a proof of the usual tools has three to ten
+
 	maxHeader = 1 << 12
 )
 
@@ -80,10 +82,10 @@ func decodeText(text string) ([]byte, error) {
 }
 
 // readArchive reads a CAR file and verifies the hash of every block.
-func readArchive(file []byte) (*archive, error) {
+func readArchive(file []byte, blocks int) (*archive, error) {
 	// No file of these tools is of version 2, so its offsets need not be trusted.
 	r, err := car.NewBlockReader(bytes.NewReader(file), car.WithTrustedCAR(true),
-		car.MaxAllowedHeaderSize(maxHeader), car.MaxAllowedSectionSize(maxText))
+		car.MaxAllowedHeaderSize(maxHeader), car.MaxAllowedSectionSize(uint64(len(file))))
 	if err != nil || r.Version != 1 {
 		return nil, errText("it is not a CAR file")
 	}
@@ -93,12 +95,10 @@ func readArchive(file []byte) (*archive, error) {
 		switch {
 		case errors.Is(err, io.EOF):
 			return a, nil
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, errText("it is cut off")
 		case err != nil:
-			return nil, errText("a block of it can't be read")
-		case len(a.order) == maxBlocks:
-			return nil, errText("it has more than 256 blocks")
+			return nil, errText("it is cut off, or a block of it can't be read")
+		case len(a.order) == blocks:
+			return nil, errText(fmt.Sprintf("it has more than %d blocks", blocks))
 		}
 		c := b.Cid()
 		p := c.Prefix()

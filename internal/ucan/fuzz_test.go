@@ -39,7 +39,7 @@ func FuzzDelegation(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			a, err := readArchive(file)
+			a, err := readArchive(file, maxBlocks)
 			if err != nil {
 				continue
 			}

@@ -67,7 +67,7 @@ func check(text string, c Conditions, r *reader) (Proof, error) {
 	if err != nil {
 		return Proof{}, err
 	}
-	a, err := readArchive(file)
+	a, err := readArchive(file, maxBlocks)
 	if err != nil {
 		return Proof{}, err
 	}
@@ -188,6 +188,7 @@ type search struct {
 	space, ability string
 	now, until     time.Time
 	seen           map[*link]found
+	invocation     *link // has arguments where delegations have caveats
 }
 
 type found struct {
@@ -202,7 +203,7 @@ type path struct {
 }
 
 func (r *reader) search(space, ability string, now, until time.Time) *search {
-	return &search{r, space, ability, now, until, map[*link]found{}}
+	return &search{reader: r, space: space, ability: ability, now: now, until: until, seen: map[*link]found{}}
 }
 
 // path returns the chain from l to the space, or the reason why there is none.
@@ -222,7 +223,7 @@ func (s *search) look(l *link, depth int) (path, error) {
 		return path{}, fault("its chain has more than 16 delegations")
 	case l.grants(s.space, s.ability) == no:
 		return path{}, weak(name + " does not allow " + s.ability + " on the space " + s.space)
-	case l.grants(s.space, s.ability) == partly:
+	case l.grants(s.space, s.ability) == partly && l != s.invocation:
 		return path{}, fault(name + " allows " + s.ability + " with caveats only")
 	case !l.ends.IsZero() && !l.ends.After(s.now):
 		return path{}, fault(name + " ended at " + l.ends.Format(time.RFC3339))
