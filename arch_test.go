@@ -98,7 +98,7 @@ var libraries = map[string]string{
 	"github.com/minio/minio-go":             "blob",
 	"github.com/pion/":                      "rtc rtc/rtctest",
 	"github.com/pressly/goose":              "store",
-	"github.com/prometheus/":                "server",
+	"github.com/prometheus/":                "server ipfs", // boxo counts in the registry that it is given
 	"github.com/riverqueue/river":           "store",
 	"github.com/santhosh-tekuri/jsonschema": "contract",
 	"github.com/ipld/":                      "ucan ipfs",
