@@ -123,7 +123,7 @@ func keysOf(t *testing.T, s blob.Store) []string {
 }
 
 // film has 6 shards of at most 2 MiB and a bit.
-var film = files{"hls/index.m3u8": 200, "video.mp4": 7 << 20}.numbered("hls/720p", 12, 400_000)
+var film = files{"hls/index.m3u8": 200, "video.mp4": 7 << 20}.numbered("hls/720p/seg", 12, 400_000)
 
 func TestSeal(t *testing.T) {
 	want, _ := pack(t, film, nil)

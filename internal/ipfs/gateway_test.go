@@ -126,6 +126,8 @@ func describe(t *testing.T, w io.Writer, resp *http.Response) {
 	case len(body) == 0:
 	case strings.HasPrefix(kind, carType):
 		describeCAR(t, w, body)
+	case kind == "application/x-tar":
+		fmt.Fprintf(w, "| %d bytes\n", len(body)) // it has the time in it
 	case strings.HasPrefix(kind, "text/html"):
 		for line := range strings.Lines(string(body)) {
 			if i := strings.Index(line, "<a href=\"/"); i >= 0 {
@@ -173,7 +175,9 @@ func TestGateway(t *testing.T) {
 		"hls/index.m3u8": 300, "hls/720p/0.ts": 2<<20 + 100, "hls/720p/init.mp4": 50, "hls/720p/1.m4s": 50, "subs/en.vtt": 20,
 		"site/index.html": 100, "film.mp4": 3 << 20, "odd/ä b#.txt": 12, "noext": 10, "_redirects": 30,
 	}).String()
-	large := s.add(t, "2", files{}.numbered("many", 6000, 20)).String()
+	// Long names make a directory large.
+	long := strings.Repeat("x", 200)
+	large := s.add(t, "2", files{}.numbered("many/"+long, 1200, 20)).String()
 	s.gated["4"] = true
 	gated := s.add(t, "4", files{"film.ts": 100}).String()
 	s.refuse["5"] = weir.Errorf(weir.Denied, "this video needs a token")
@@ -184,7 +188,7 @@ func TestGateway(t *testing.T) {
 	twice := s.add(t, "3", files{"a/same": 0, "b/same": 0}).String()
 
 	var golden bytes.Buffer
-	names := strings.NewReplacer("ROOT", root, "LARGE", large, "GATED", gated, "DENIED", denied, "HIDDEN", hidden, "FILM", film, "TWICE", twice)
+	names := strings.NewReplacer("LONG", long, "ROOT", root, "LARGE", large, "GATED", gated, "DENIED", denied, "HIDDEN", hidden, "FILM", film, "TWICE", twice)
 	for _, c := range strings.Split(strings.TrimSpace(cases), "\n") {
 		if c = strings.TrimSpace(c); c == "" || c[0] == '#' {
 			fmt.Fprintf(&golden, "%s\n\n", c)
@@ -227,7 +231,7 @@ GET /ipfs/ROOT/noext
 GET /ipfs/ROOT/odd/%C3%A4%20b%23.txt
 GET /ipfs/ROOT/odd/%C3%A4%20b%23.txt?filename=t%C3%A4st.txt&download=true
 GET /ipfs/FILM
-GET /ipfs/LARGE/many/seg-4321.ts
+GET /ipfs/LARGE/many/LONG-0999.ts
 # ranges
 GET /ipfs/ROOT/film.mp4 | Range: bytes=0-9
 GET /ipfs/ROOT/film.mp4 | Range: bytes=1048570-1048585
@@ -288,14 +292,14 @@ GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=-10:*
 GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=-10:-5
 GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=9:1
 GET /ipfs/ROOT/film.mp4?format=car&entity-bytes=x
-GET /ipfs/LARGE/many/seg-4321.ts?format=car&dag-scope=entity
+GET /ipfs/LARGE/many/LONG-0999.ts?format=car&dag-scope=entity
 GET /ipfs/TWICE?format=car&car-dups=n
 GET /ipfs/TWICE?format=car&car-dups=y
 GET /ipfs/ROOT/missing/file?format=car
 # what is not there
 GET /ipfs/ROOT/missing
 GET /ipfs/ROOT/hls/index.m3u8/deeper
-GET /ipfs/LARGE/many/seg-9999.ts
+GET /ipfs/LARGE/many/LONG-9999.ts
 GET /ipfs/bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy
 GET /ipfs/bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy?format=car
 GET /ipfs/QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn
