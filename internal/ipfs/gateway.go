@@ -36,9 +36,9 @@ const (
 	// names.
 	maxIdleReads = 1 << 14
 	maxIdleNodes = 8 << 20
-	// maxRecent is how many nodes are kept for a request, because the library reads those of the path
+	// recentNodes is how many nodes are kept for a request, because the library reads those of the path
 	// again and again.
-	maxRecent = 16
+	recentNodes = 16
 	// maxDuration is how long a response may take.
 	maxDuration = 24 * time.Hour
 )
@@ -180,7 +180,7 @@ func (v *visit) end(c cid.Cid, data []byte) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.nodes += len(data)
-	if len(v.recent) >= maxRecent {
+	if len(v.recent) >= recentNodes {
 		clear(v.recent)
 	}
 	v.recent[c] = data

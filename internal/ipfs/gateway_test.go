@@ -71,7 +71,7 @@ func (s *site) add(t *testing.T, upload string, f files) cid.Cid {
 func (s *site) put(t *testing.T, upload string, all map[string][]byte) cid.Cid {
 	t.Helper()
 	d := NewDest(DestOptions{
-		Staging: s.store, Prefix: "work/" + upload, Scratch: t.TempDir(), Remote: NewLocal(s.store, s.index, upload), maxShard: 5 << 20,
+		Staging: s.store, Prefix: "work/" + upload, Scratch: t.TempDir(), Remote: NewLocal(s.store, s.index, upload), shardSize: 5 << 20,
 	})
 	for name, data := range all {
 		if err := d.Put(t.Context(), name, bytes.NewReader(data), int64(len(data)), blob.PutOptions{}); err != nil {

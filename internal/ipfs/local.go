@@ -157,14 +157,14 @@ func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, digest [sh
 	return data, nil
 }
 
-// maxReports bounds how many damaged blocks are remembered, so that the log has each of them once.
-const maxReports = 1000
+// reportsKept bounds how many damaged blocks are remembered, so that the log has each of them once.
+const reportsKept = 1000
 
 func (b *Blocks) report(ctx context.Context, c cid.Cid, place weir.IPFSBlockPlace) {
 	b.mu.Lock()
 	key := string(c.Hash()) + place.Upload
 	_, known := b.damaged[key]
-	if full := len(b.damaged) >= maxReports; !known && !full {
+	if full := len(b.damaged) >= reportsKept; !known && !full {
 		b.damaged[key] = struct{}{}
 	} else if full {
 		known = true
