@@ -24,7 +24,7 @@ type DestOptions struct {
 	Progress func(share float64) // of Seal, from 0 to 1; may be nil
 	Single   bool                // the root is the only object itself, not a directory with it
 
-	maxShard int64 // for tests
+	shardSize int64 // for tests
 }
 
 // NewDest returns a destination whose Seal makes one directory on IPFS of all objects and returns
@@ -133,8 +133,8 @@ func (d *dest) pack(ctx context.Context) (string, error) {
 		return err
 	})
 	defer p.close()
-	if d.maxShard > 0 {
-		p.max = d.maxShard
+	if d.shardSize > 0 {
+		p.max = d.shardSize
 	}
 	packed, shards, err := d.continueAfter(ctx, p)
 	if err != nil {

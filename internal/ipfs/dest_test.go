@@ -123,7 +123,7 @@ func keysOf(t *testing.T, s blob.Store) []string {
 }
 
 // film has 6 shards of at most 2 MiB and a bit.
-var film = files{"hls/index.m3u8": 200, "video.mp4": 7 << 20}.numbered("hls/720p", 12, 400_000)
+var film = files{"hls/index.m3u8": 200, "video.mp4": 7 << 20}.numbered("hls/720p/seg", 12, 400_000)
 
 func TestSeal(t *testing.T) {
 	want, _ := pack(t, film, nil)
@@ -131,7 +131,7 @@ func TestSeal(t *testing.T) {
 	var shares []float64
 	d := NewDest(DestOptions{
 		Staging: store, Prefix: "work/1/ipfs", Scratch: t.TempDir(), Remote: remote,
-		Progress: func(share float64) { shares = append(shares, share) }, maxShard: 5 << 19,
+		Progress: func(share float64) { shares = append(shares, share) }, shardSize: 5 << 19,
 	})
 	putAll(t, d, film)
 	if err := d.Put(t.Context(), "wrong.ts", strings.NewReader("x"), 1, blob.PutOptions{}); err != nil {
@@ -167,7 +167,7 @@ func TestSeal(t *testing.T) {
 func TestSealContinues(t *testing.T) {
 	whole := &recorder{}
 	{
-		d := NewDest(DestOptions{Staging: newStore(t), Prefix: "w", Scratch: t.TempDir(), Remote: whole, maxShard: 5 << 19})
+		d := NewDest(DestOptions{Staging: newStore(t), Prefix: "w", Scratch: t.TempDir(), Remote: whole, shardSize: 5 << 19})
 		putAll(t, d, film)
 		if _, err := d.Seal(t.Context()); err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestSealContinues(t *testing.T) {
 		store := &reads{Store: newStore(t), bytes: map[string]int64{}}
 		remote := &recorder{fail: func(n int) bool { return n == stop }}
 		begin := func() blob.Dest {
-			return NewDest(DestOptions{Staging: store, Prefix: "w", Scratch: t.TempDir(), Remote: remote, maxShard: 5 << 19})
+			return NewDest(DestOptions{Staging: store, Prefix: "w", Scratch: t.TempDir(), Remote: remote, shardSize: 5 << 19})
 		}
 		putAll(t, begin(), film)
 		if _, err := begin().Seal(t.Context()); !errors.Is(err, errKilled) {
@@ -209,7 +209,7 @@ func TestSealContinues(t *testing.T) {
 func TestSealContinuesBeforeItsStateIsWritten(t *testing.T) {
 	store := &reads{Store: newStore(t), bytes: map[string]int64{}, refuse: "shards/3"}
 	remote := &recorder{}
-	d := NewDest(DestOptions{Staging: store, Prefix: "w", Scratch: t.TempDir(), Remote: remote, maxShard: 5 << 19})
+	d := NewDest(DestOptions{Staging: store, Prefix: "w", Scratch: t.TempDir(), Remote: remote, shardSize: 5 << 19})
 	putAll(t, d, film)
 	if _, err := d.Seal(t.Context()); !errors.Is(err, errKilled) {
 		t.Fatal(err)
@@ -231,7 +231,7 @@ func TestSealContinuesBeforeItsStateIsWritten(t *testing.T) {
 // A file that is put again with other bytes after a Seal that failed is packed again.
 func TestSealAfterChange(t *testing.T) {
 	remote := &recorder{fail: func(n int) bool { return n == 3 }}
-	d := NewDest(DestOptions{Staging: newStore(t), Prefix: "w", Scratch: t.TempDir(), Remote: remote, maxShard: 5 << 19})
+	d := NewDest(DestOptions{Staging: newStore(t), Prefix: "w", Scratch: t.TempDir(), Remote: remote, shardSize: 5 << 19})
 	putAll(t, d, film)
 	if _, err := d.Seal(t.Context()); !errors.Is(err, errKilled) {
 		t.Fatal(err)

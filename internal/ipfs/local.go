@@ -157,14 +157,14 @@ func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, digest [sh
 	return data, nil
 }
 
-// maxReports bounds how many damaged blocks are remembered, so that the log has each of them once.
-const maxReports = 1000
+// reportsKept bounds how many damaged blocks are remembered, so that the log has each of them once.
+const reportsKept = 1000
 
 func (b *Blocks) report(ctx context.Context, c cid.Cid, place weir.IPFSBlockPlace) {
 	b.mu.Lock()
 	key := string(c.Hash()) + place.Upload
 	_, known := b.damaged[key]
-	if full := len(b.damaged) >= maxReports; !known && !full {
+	if full := len(b.damaged) >= reportsKept; !known && !full {
 		b.damaged[key] = struct{}{}
 	} else if full {
 		known = true
@@ -175,12 +175,15 @@ func (b *Blocks) report(ctx context.Context, c cid.Cid, place weir.IPFSBlockPlac
 	}
 }
 
-// digestOf returns the SHA-256 in a CID, or the block itself if it is inside the CID. No other hash is
-// accepted: nothing here is stored under one.
+// digestOf returns the SHA-256 in a CID, or the block itself if it is inside the CID. Files and
+// directories have no other hashes, and no other codecs than two. The same bytes can be named with any
+// codec, and decoders of some of them use a stack that grows with the nesting of the bytes.
 func digestOf(c cid.Cid) (digest [sha256.Size]byte, inline []byte, err error) {
 	m, err := multihash.Decode(c.Hash())
-	switch {
+	switch codec := c.Type(); {
 	case err != nil:
+	case codec != cid.Raw && codec != cid.DagProtobuf:
+		return digest, nil, weir.Errorf(weir.NotFound, "%s is not stored here: only files and directories are", weir.Shorten(c.String(), 100))
 	case m.Code == multihash.IDENTITY && len(m.Digest) <= maxIdentity:
 		return digest, append([]byte{}, m.Digest...), nil
 	case m.Code == multihash.SHA2_256 && len(m.Digest) == sha256.Size:

@@ -31,14 +31,14 @@ import (
 // unixfs-v1-2025. The same files have the same CID in all of them.
 const (
 	chunkSize = 1 << 20 // bytes of a leaf
-	maxLinks  = 1024    // of a node of a file
+	nodeLinks  = 1024    // of a node of a file
 )
 
 // carType is the media type of CAR files.
 const carType = "application/vnd.ipld.car"
 
-// maxShard is the largest size of a CAR file: what the upload service of the network accepts.
-const maxShard = 133_169_152
+// shardSize is the largest size of a CAR file: what the upload service of the network accepts.
+const shardSize = 133_169_152
 
 // carHeader begins every shard: a CAR of version 1 without roots, because the root is known only after
 // the last block was written.
@@ -64,7 +64,7 @@ type packer struct {
 
 func newPacker(scratch string, done func(context.Context, Shard, open) error) *packer {
 	return &packer{
-		scratch: scratch, max: maxShard, chunk: chunkSize, links: maxLinks, done: done,
+		scratch: scratch, max: shardSize, chunk: chunkSize, links: nodeLinks, done: done,
 		seen: map[[sha256.Size]byte]struct{}{},
 	}
 }

@@ -35,10 +35,10 @@ func content(name string, size int) []byte {
 	return data[:size]
 }
 
-// numbered adds files like seg-0007.ts.
-func (f files) numbered(dir string, count, size int) files {
+// numbered adds files like hls/seg-0007.ts.
+func (f files) numbered(start string, count, size int) files {
 	for i := range count {
-		f[fmt.Sprintf("%s/seg-%04d.ts", dir, i)] = size
+		f[fmt.Sprintf("%s-%04d.ts", start, i)] = size
 	}
 	return f
 }
@@ -98,7 +98,7 @@ var trees = []struct {
 		}, nil, "bafybeifg6z3avigfph4wx4yv4iwur4vyy26v2div4fawwmrypwcwuxbnse",
 	},
 	{"names", files{"empty": 0, "ä/ü.txt": 10, "a": 1, "a-b/c": 1, "a.b": 2, "Z z/%41+&.ts": 3}, nil, "bafybeihp25sdemgduu23qdv3hsoedcftfhf3mqscydplnllheb33eggrtm"},
-	{"many", files{"index.m3u8": 100}.numbered("seg", 900, 40), nil, "bafybeihs6y2pbuqfzwkl2hrvdp7ksz3tpe5zoq6h765sgmpqpijirjjfye"},
+	{"many", files{"index.m3u8": 100}.numbered("seg/seg", 900, 40), nil, "bafybeihs6y2pbuqfzwkl2hrvdp7ksz3tpe5zoq6h765sgmpqpijirjjfye"},
 	{
 		"deep", files{
 			"a": 0, "b": 1, "c": 16, "d": 17, "e": 64, "f": 65, "g": 80, "h": 255, "i": 256, "j": 257, "k": 321, "l": 1024, "m": 1025,
@@ -127,7 +127,7 @@ func TestRoots(t *testing.T) {
 }
 
 func TestShards(t *testing.T) {
-	f := files{"same/1": 3000, "big": 200_000, "other": 70_000}.numbered("hls", 300, 700)
+	f := files{"same/1": 3000, "big": 200_000, "other": 70_000}.numbered("hls/seg", 300, 700)
 	change := func(p *packer) { p.chunk, p.max = 10_000, 64_000 }
 	root, shards := pack(t, f, change)
 	if len(shards) < 7 {
@@ -174,7 +174,7 @@ func TestShards(t *testing.T) {
 }
 
 func TestLargeDirectoryIsDeterministic(t *testing.T) {
-	f := files{}.numbered("hls", 6000, 20)
+	f := files{}.numbered("hls/seg", 6000, 20)
 	root, shards := pack(t, f, nil)
 	again, same := pack(t, f, nil)
 	if again != root || !bytes.Equal(shards[0].data, same[0].data) {
