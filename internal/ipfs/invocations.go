@@ -53,7 +53,7 @@ func Invocations(identity ucan.Identity, uploads Uploads) http.Handler {
 		}
 		var replies []ucan.Reply
 		for _, request := range requests {
-			ok, failure := answer(r.Context(), uploads, request, time.Now())
+			ok, failure := respond(r.Context(), uploads, request, time.Now())
 			replies = append(replies, ucan.Reply{Request: request.Link, OK: ok, Error: failure})
 		}
 		message, err := identity.Reply(replies)
@@ -66,8 +66,8 @@ func Invocations(identity ucan.Identity, uploads Uploads) http.Handler {
 	})
 }
 
-// answer does what a request asks for. failure is nil if it succeeded.
-func answer(ctx context.Context, uploads Uploads, r ucan.Request, now time.Time) (ok any, failure ucan.Map) {
+// respond does what a request asks for. failure is nil if it succeeded.
+func respond(ctx context.Context, uploads Uploads, r ucan.Request, now time.Time) (ok any, failure ucan.Map) {
 	if r.Refused != nil {
 		return nil, ucan.Failure("Unauthorized", r.Refused.Error())
 	}

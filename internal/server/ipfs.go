@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"weir/internal/api"
@@ -106,98 +105,65 @@ func (s *server) routeIPFS(mux *http.ServeMux) {
 	mux.Handle("POST /ucan", s.bounded(hasNoKey, s.ipfsAnswer("/ucan", ipfs.Invocations(s.identity, spaces{s.store, s.cfg}))))
 }
 
-// reading is a request to the gateway.
-type reading struct {
-	request *http.Request
-	mu      sync.Mutex
-	asked   map[string]error // results of mayRead, by upload
-	private bool             // the answer is not for everybody
-}
-
-type readingKey struct{}
+// requestKey is the key of the request in the context of mayRead.
+type requestKey struct{}
 
 // mayRead returns nil if the request of the context may read an upload: everybody may read the outputs
 // of tasks, and those who may play an asset its copy.
 func (s *server) mayRead(ctx context.Context, id string) error {
-	r, ok := ctx.Value(readingKey{}).(*reading)
-	if !ok {
-		return weir.ErrNotFound()
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err, known := r.asked[id]; known {
-		return err
-	}
-	private, err := s.readable(ctx, r.request, id)
-	r.asked[id], r.private = err, r.private || private
-	return err
-}
-
-// readable is mayRead, and reports whether the answer depends on the viewer.
-func (s *server) readable(ctx context.Context, r *http.Request, id string) (private bool, err error) {
 	u, err := s.store.IPFSUpload(ctx, id)
 	if err == nil && (!u.Complete || u.Deleted) {
 		err = weir.ErrNotFound()
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	if u.AssetID == "" {
 		owner, err := s.store.User(ctx, u.UserID)
 		if err == nil && (owner.Suspended || owner.Disabled) {
 			err = weir.ErrNotFound()
 		}
-		return false, err
+		return err
 	}
 	a, err := s.store.Asset(ctx, u.AssetID)
 	if err != nil {
-		return false, err
+		return err
 	}
-	private = a.PlaybackPolicy.Private() || a.PlaybackPolicy != nil && len(a.PlaybackPolicy.AllowedOrigins) > 0
-	return private, s.playback.MayPlay(r, a.PlaybackID, weir.Secret(r.URL.Query().Get("token")))
+	if p := a.PlaybackPolicy; p.Private() || p != nil && len(p.AllowedOrigins) > 0 {
+		ipfs.Private(ctx)
+	}
+	r, ok := ctx.Value(requestKey{}).(*http.Request)
+	if !ok {
+		return weir.ErrNotFound()
+	}
+	return s.playback.MayPlay(r, a.PlaybackID, weir.Secret(r.URL.Query().Get("token")))
 }
 
 // ipfsAnswer gives next the request in its context, and bounds how long a client may take to read.
 func (s *server) ipfsAnswer(route string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		read := &reading{request: r, asked: map[string]error{}}
-		a := &ipfsAnswer{ResponseWriter: w, reading: read}
-		// What callers have stored must not be a page of this site.
-		a.Header().Set("Content-Security-Policy", "sandbox")
-		a.Header().Set("X-Content-Type-Options", "nosniff")
+		a := &ipfsAnswer{ResponseWriter: w, status: http.StatusOK}
 		a.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
-		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), readingKey{}, read)))
-		s.metrics.observe(r.Context(), r.Method+" "+route, max(a.status, http.StatusOK), time.Since(start))
+		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), requestKey{}, r)))
+		s.metrics.observe(r.Context(), r.Method+" "+route, a.status, time.Since(start))
 	})
 }
 
-// ipfsAnswer is an answer of the gateway.
 type ipfsAnswer struct {
 	http.ResponseWriter
-	reading *reading
-	status  int
+	status int
 }
 
 // readTimeout is how long a client may take to read what is written at once.
 const readTimeout = time.Minute
 
 func (a *ipfsAnswer) WriteHeader(status int) {
-	if a.status == 0 && status >= http.StatusOK {
-		a.status = status
-		a.reading.mu.Lock()
-		if a.reading.private {
-			a.Header().Set("Cache-Control", "private, max-age=3600")
-		}
-		a.reading.mu.Unlock()
-	}
+	a.status = status
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *ipfsAnswer) Write(b []byte) (int, error) {
-	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
-	}
 	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(readTimeout))
 	return a.ResponseWriter.Write(b)
 }
