@@ -162,6 +162,23 @@ func TestService(t *testing.T) {
 		}
 	})
 
+	// The rights of a second device come from an account, which only the service can verify.
+	t.Run("account", func(t *testing.T) {
+		space := r.space(t)
+		call[any](t, r, "device", map[string]any{"space": space, "email": "user@example.com"})
+		p := check(t, r.prove(t, space, identity.DID(), ucan.UploadAbilities(), nil).Forms["storacha"])
+		if !p.AccountIssued || p.Space != space {
+			t.Errorf("%+v", p)
+		}
+		root, err := upload(t, ipfs.NewService(r.URL, r.DID, identity, p), "from a second device")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := r.list(t, space); len(all) != 1 || all[0].Root != root {
+			t.Errorf("uploads %v", all)
+		}
+	})
+
 	t.Run("failures", func(t *testing.T) {
 		revoked := r.prove(t, space, identity.DID(), ucan.UploadAbilities(), map[string]any{"nonce": "to be revoked"})
 		call[any](t, r, "revoke", map[string]any{"space": space, "cid": revoked.CID})
