@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -182,6 +183,9 @@ func (d *dest) pack(ctx context.Context) (string, error) {
 	}
 	if err == nil {
 		err = d.Remote.Finish(ctx, root.cid.String(), shards)
+	}
+	if errors.Is(err, errLost) {
+		err = errors.Join(err, d.Staging.DeletePrefix(ctx, d.Prefix+"/shards"))
 	}
 	return root.cid.String(), err
 }

@@ -48,6 +48,7 @@ type recorder struct {
 	puts     []int                 // numbers of shards
 	finished []string              // roots
 	shards   []Shard               // of the last Finish
+	lose     func()                // called before Finish
 }
 
 var errKilled = errors.New("killed")
@@ -63,8 +64,14 @@ func (r *recorder) PutShard(ctx context.Context, s Shard, open func() (io.ReadCl
 	return nil
 }
 
-func (r *recorder) Finish(_ context.Context, root string, shards []Shard) error {
+func (r *recorder) Finish(ctx context.Context, root string, shards []Shard) error {
 	r.finished, r.shards = append(r.finished, root), shards
+	if r.lose != nil {
+		r.lose()
+	}
+	if r.Remote != nil {
+		return r.Remote.Finish(ctx, root, shards)
+	}
 	return nil
 }
 

@@ -31,7 +31,7 @@ import (
 // unixfs-v1-2025. The same files have the same CID in all of them.
 const (
 	chunkSize = 1 << 20 // bytes of a leaf
-	nodeLinks  = 1024    // of a node of a file
+	nodeLinks = 1024    // of a node of a file
 )
 
 // carType is the media type of CAR files.

@@ -86,8 +86,8 @@ func (s *Service) Remove(ctx context.Context, root string) error {
 	return err
 }
 
-// List returns roots of uploads in the space, those after the cursor, if the proof allows that. The
-// next cursor is empty after the last upload.
+// List returns roots of uploads in the space, those after the cursor, if the proof allows that. After
+// the last one there is no next cursor, or no root after it.
 func (s *Service) List(ctx context.Context, cursor string) (roots []string, next string, err error) {
 	if !s.proof.Allows(ucan.UploadList) {
 		return nil, "", weir.Errorf(weir.Denied, "the proof does not allow %s", ucan.UploadList)
