@@ -135,10 +135,13 @@ func (w *Work) exportToIPFS(ctx context.Context, job store.Job, t weir.Task, sta
 			return err
 		}
 		asset, err := tx.UpdateAsset(ctx, a.ID, func(a *weir.Asset) error {
+			if a.Deleted { // it may be purged already; the next attempt fails
+				return weir.Errorf(weir.Gone, messageDeleted)
+			}
 			made.record(a, events.Now)
 			return nil
 		})
-		if err == nil && !asset.Deleted {
+		if err == nil {
 			events.Asset(weir.AssetUpdated, asset)
 		}
 		return err
