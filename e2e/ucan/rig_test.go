@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -113,6 +114,36 @@ type listed struct {
 func (r *rig) list(t *testing.T, space string) []listed {
 	t.Helper()
 	return call[[]listed](t, r, "list", map[string]any{"space": space})
+}
+
+// fetch writes the files of an upload, as the service has them, into a new folder.
+func (r *rig) fetch(t *testing.T, u listed) string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "upload.car")
+	call[any](t, r, "join", map[string]any{"root": u.Root, "shards": u.Shards, "file": file})
+	ipfsCar(t, "unpack", file, "--output", filepath.Join(dir, "files"))
+	return filepath.Join(dir, "files")
+}
+
+// ipfsCar runs the ipfs-car tool and returns what it prints.
+func ipfsCar(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("node", append([]string{"node_modules/ipfs-car/bin.js"}, args...)...)
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("ipfs-car %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// sameFiles fails unless two folders have the same files.
+func sameFiles(t *testing.T, got, want string) {
+	t.Helper()
+	if out, err := exec.Command("diff", "-r", got, want).CombinedOutput(); err != nil {
+		t.Errorf("the files differ: %s", out)
+	}
 }
 
 // stats are counts of what the service got.

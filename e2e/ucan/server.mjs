@@ -5,7 +5,10 @@
 //   POST /                 invocations
 //   GET  /receipt/CID      the receipt of a task
 //   POST /test/NAME        a function of this file: JSON in, JSON out
+import fs from 'node:fs'
 import nodeHTTP from 'node:http'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
 import { createContext } from '@storacha/upload-api/test/context'
 import { create } from '@storacha/client'
 import { StoreMemory } from '@storacha/client/stores/memory'
@@ -196,9 +199,10 @@ const functions = {
     }
     return all
   },
-  // blocks returns the blocks of shards in base64 by CID, and verifies all hashes.
-  async blocks({ shards }) {
-    const blocks = {}
+  // join writes the blocks of shards into one CAR file, and verifies all hashes.
+  async join({ root, shards, file }) {
+    const { writer, out } = CarWriter.create([CID.parse(root)])
+    const written = pipeline(Readable.from(out), fs.createWriteStream(file))
     for (const s of shards) {
       const { multihash } = CID.parse(s)
       const stored = await context.blobRetriever.stream(multihash)
@@ -209,10 +213,11 @@ const functions = {
       if (!Buffer.from((await sha256.digest(bytes)).bytes).equals(multihash.bytes)) throw new Error(`hash of shard ${s}`)
       for await (const b of await CarBlockIterator.fromBytes(bytes)) {
         if (!Buffer.from((await sha256.digest(b.bytes)).bytes).equals(b.cid.multihash.bytes)) throw new Error(`hash of block ${b.cid}`)
-        blocks[b.cid.toString()] = Buffer.from(b.bytes).toString('base64')
+        await writer.put(b)
       }
     }
-    return blocks
+    await writer.close()
+    await written
   },
   // puts counts the PUTs so far and lets the next ones fail.
   async puts({ fail }) {

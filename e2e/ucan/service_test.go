@@ -4,18 +4,22 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
+	"errors"
 	"io"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/ipfs/go-cid"
+	"github.com/ipld/go-car/v2"
 	"github.com/multiformats/go-multihash"
 	"github.com/multiformats/go-varint"
 
@@ -26,20 +30,60 @@ import (
 
 var identity = ucan.NewIdentity([32]byte{1, 2, 3})
 
-// shard makes a CAR file with one block of content, and the CID of that block.
-func shard(t *testing.T, content string) (s ipfs.Shard, file []byte, root string) {
+// A carFile is a shard with its bytes.
+type carFile struct {
+	ipfs.Shard
+	data []byte
+}
+
+func newCAR(number int) *carFile {
+	return &carFile{Shard: ipfs.Shard{Number: number}, data: append([]byte{17}, "\xa2eroots\x80gversion\x01"...)}
+}
+
+// add appends a block.
+func (f *carFile) add(c cid.Cid, block []byte) {
+	f.data = append(f.data, varint.ToUvarint(uint64(c.ByteLen()+len(block)))...)
+	f.data = append(f.data, c.Bytes()...)
+	f.Blocks = append(f.Blocks, weir.IPFSBlock{Hash: c.Hash(), Shard: f.Number, Offset: int64(len(f.data)), Size: int64(len(block))})
+	f.data = append(f.data, block...)
+	f.Size, f.Digest = int64(len(f.data)), sha256.Sum256(f.data)
+}
+
+// rawCID returns the CID of a file that is one block.
+func rawCID(t *testing.T, content string) cid.Cid {
 	t.Helper()
 	hash, err := multihash.Sum([]byte(content), multihash.SHA2_256, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cid.NewCidV1(cid.Raw, hash)
-	file = append([]byte{17}, "\xa2eroots\x80gversion\x01"...)
-	file = append(file, varint.ToUvarint(uint64(c.ByteLen()+len(content)))...)
-	file = append(file, c.Bytes()...)
-	block := weir.IPFSBlock{Hash: hash, Offset: int64(len(file)), Size: int64(len(content))}
-	file = append(file, content...)
-	return ipfs.Shard{Size: int64(len(file)), Digest: sha256.Sum256(file), Blocks: []weir.IPFSBlock{block}}, file, c.String()
+	return cid.NewCidV1(cid.Raw, hash)
+}
+
+// packed returns the CID of a folder and its blocks in two shards, made by ipfs-car.
+func packed(t *testing.T, folder string) (root string, shards []*carFile) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "packed.car")
+	root = ipfsCar(t, "pack", "--no-wrap", folder, "--output", file)
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := car.NewBlockReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shards = []*carFile{newCAR(0), newCAR(1)}
+	for i := 0; ; i++ {
+		b, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return root, shards
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		shards[i%2].add(b.Cid(), b.RawData())
+	}
 }
 
 func check(t *testing.T, text string) ucan.Proof {
@@ -52,15 +96,25 @@ func check(t *testing.T, text string) ucan.Proof {
 	return p
 }
 
-// upload puts a shard and finishes the upload.
+// send puts shards and finishes the upload.
+func send(t *testing.T, s *ipfs.Service, root string, files ...*carFile) error {
+	t.Helper()
+	var shards []ipfs.Shard
+	for _, f := range files {
+		if err := s.PutShard(t.Context(), f.Shard, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(f.data)), nil }); err != nil {
+			return err
+		}
+		shards = append(shards, f.Shard)
+	}
+	return s.Finish(t.Context(), root, shards)
+}
+
+// upload uploads a file of one block.
 func upload(t *testing.T, s *ipfs.Service, content string) (root string, err error) {
 	t.Helper()
-	sh, file, root := shard(t, content)
-	err = s.PutShard(t.Context(), sh, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(file)), nil })
-	if err == nil {
-		err = s.Finish(t.Context(), root, []ipfs.Shard{sh})
-	}
-	return root, err
+	c, f := rawCID(t, content), newCAR(0)
+	f.add(c, []byte(content))
+	return c.String(), send(t, s, c.String(), f)
 }
 
 func TestService(t *testing.T) {
@@ -71,29 +125,42 @@ func TestService(t *testing.T) {
 	good := r.prove(t, space, identity.DID(), ucan.UploadAbilities(), nil)
 
 	t.Run("forms", func(t *testing.T) {
+		folder := t.TempDir()
+		for name, content := range map[string]string{"hls/index.m3u8": "#EXTM3U", "hls/0/0.ts": strings.Repeat("media ", 400_000), "mp4/v.mp4": "", "ü.txt": "text"} {
+			if err := os.MkdirAll(filepath.Join(folder, filepath.Dir(name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		root, shards := packed(t, folder)
+		var want []string
 		for form, text := range good.Forms {
-			content := "uploaded with the form " + form
-			root, err := upload(t, remote(text), content)
+			// The folder goes up with the first form, and another file with each other one.
+			if len(want) == 0 {
+				if err := send(t, remote(text), root, shards...); err != nil {
+					t.Fatalf("%s: %v", form, err)
+				}
+				want = append(want, root)
+				continue
+			}
+			root, err := upload(t, remote(text), "uploaded with the form "+form)
 			if err != nil {
 				t.Fatalf("%s: %v", form, err)
 			}
-			found := false
-			for _, u := range r.list(t, space) {
-				if u.Root != root {
-					continue
-				}
-				found = true
-				blocks := call[map[string]string](t, r, "blocks", map[string]any{"shards": u.Shards})
-				if got, _ := base64.StdEncoding.DecodeString(blocks[root]); string(got) != content {
-					t.Errorf("%s: content %q", form, got)
-				}
-			}
-			if !found {
-				t.Errorf("%s: the owner does not see the upload", form)
+			want = append(want, root)
+		}
+		var got []string
+		for _, u := range r.list(t, space) {
+			if got = append(got, u.Root); u.Root == root {
+				sameFiles(t, r.fetch(t, u), folder)
 			}
 		}
-		if n := len(good.Forms); n != 5 || len(r.list(t, space)) != n {
-			t.Errorf("%d forms, %d uploads", n, len(r.list(t, space)))
+		slices.Sort(want)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" || len(got) != 5 {
+			t.Errorf("uploads that the owner sees: %s", diff)
 		}
 	})
 
@@ -252,9 +319,7 @@ func (k *kept) Remove(_ context.Context, space, root string) error {
 // the upload service.
 func invocations(t *testing.T, r *rig) {
 	mine, others := r.space(t), r.space(t)
-	_, _, a := shard(t, "a")
-	_, _, b := shard(t, "b")
-	_, _, c := shard(t, "c")
+	a, b, c := rawCID(t, "a").String(), rawCID(t, "b").String(), rawCID(t, "c").String()
 	uploads := &kept{all: []weir.IPFSUpload{{Space: mine, Root: a}, {Space: others, Root: b}, {Space: mine, Root: c}}}
 	server := httptest.NewServer(ipfs.Invocations(identity, uploads))
 	defer server.Close()

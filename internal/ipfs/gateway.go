@@ -58,7 +58,7 @@ func NewGateway(b *Blocks, may func(ctx context.Context, upload string) error) h
 	logging.SetupLogging(logging.Config{Level: logging.LevelFatal})
 
 	backend, err := gateway.NewBlocksBackend(
-		blockservice.New(blockstore{b}, nil),
+		blockservice.New(readBlocks(b), nil),
 		gateway.WithMaxTraversalDepth(maxDepth),
 		// Without a name system the library makes one that asks the DNS. Nothing calls it: paths
 		// other than /ipfs/ are refused.
@@ -253,35 +253,46 @@ func (a *answer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// blockstore is Blocks for the library. Blocks are read with the rights of the request in the context.
-type blockstore struct{ blocks *Blocks }
-
-func (s blockstore) Get(ctx context.Context, c cid.Cid) (blocks.Block, error) {
-	v, ok := ctx.Value(visitKey{}).(*visit)
-	if !ok {
-		return nil, errors.New("a block was asked for without a request")
-	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	data, err := v.begin(c)
-	if err == nil && data == nil {
-		if data, err = s.blocks.get(ctx, c, v.may); err == nil {
-			err = v.end(c, data)
+// readBlocks is Blocks for the library. Blocks are read with the rights of the request in the context.
+func readBlocks(b *Blocks) readStore {
+	return readStore{func(ctx context.Context, c cid.Cid) ([]byte, error) {
+		v, ok := ctx.Value(visitKey{}).(*visit)
+		if !ok {
+			return nil, errors.New("a block was asked for without a request")
 		}
-	}
-	switch {
-	case weir.IsNotFound(err):
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		data, err := v.begin(c)
+		if err == nil && data == nil {
+			if data, err = b.get(ctx, c, v.may); err == nil {
+				err = v.end(c, data)
+			}
+		}
+		if err != nil && !weir.IsNotFound(err) && ctx.Err() == nil {
+			return nil, statusError(err)
+		}
+		return data, err
+	}}
+}
+
+// readStore is a function as a block store of the library.
+type readStore struct {
+	get func(ctx context.Context, c cid.Cid) ([]byte, error)
+}
+
+func (s readStore) Get(ctx context.Context, c cid.Cid) (blocks.Block, error) {
+	data, err := s.get(ctx, c)
+	if weir.IsNotFound(err) {
 		return nil, format.ErrNotFound{Cid: c}
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		return nil, statusError(err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return blocks.NewBlockWithCid(data, c)
 }
 
-func (s blockstore) Has(ctx context.Context, c cid.Cid) (bool, error) {
+func (s readStore) Has(ctx context.Context, c cid.Cid) (bool, error) {
 	_, err := s.Get(ctx, c)
 	if format.IsNotFound(err) {
 		return false, nil
@@ -289,7 +300,7 @@ func (s blockstore) Has(ctx context.Context, c cid.Cid) (bool, error) {
 	return err == nil, err
 }
 
-func (s blockstore) GetSize(ctx context.Context, c cid.Cid) (int, error) {
+func (s readStore) GetSize(ctx context.Context, c cid.Cid) (int, error) {
 	b, err := s.Get(ctx, c)
 	if err != nil {
 		return 0, err
@@ -297,10 +308,10 @@ func (s blockstore) GetSize(ctx context.Context, c cid.Cid) (int, error) {
 	return len(b.RawData()), nil
 }
 
-var errReadOnly = errors.New("the gateway only reads")
+var errReadOnly = errors.New("this store can only be read")
 
-func (blockstore) Put(context.Context, blocks.Block) error       { return errReadOnly }
-func (blockstore) PutMany(context.Context, []blocks.Block) error { return errReadOnly }
-func (blockstore) DeleteBlock(context.Context, cid.Cid) error    { return errReadOnly }
+func (readStore) Put(context.Context, blocks.Block) error       { return errReadOnly }
+func (readStore) PutMany(context.Context, []blocks.Block) error { return errReadOnly }
+func (readStore) DeleteBlock(context.Context, cid.Cid) error    { return errReadOnly }
 
-func (blockstore) AllKeysChan(context.Context) (<-chan cid.Cid, error) { return nil, errReadOnly }
+func (readStore) AllKeysChan(context.Context) (<-chan cid.Cid, error) { return nil, errReadOnly }

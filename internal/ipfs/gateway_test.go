@@ -20,6 +20,7 @@ import (
 	"github.com/ipfs/boxo/ipld/unixfs"
 	"github.com/ipfs/go-cid"
 	format "github.com/ipfs/go-ipld-format"
+	logging "github.com/ipfs/go-log/v2"
 	"github.com/ipld/go-car/v2"
 	"github.com/multiformats/go-multihash"
 	"go.uber.org/goleak"
@@ -331,6 +332,15 @@ GET /ipfs/DENIED?format=raw
 HEAD /ipfs/HIDDEN/film.ts
 GET /ipfs/HIDDEN/film.ts
 `
+
+// The libraries write to standard error unless they are told not to, also those that make their logger
+// later.
+func TestLibrariesAreSilent(t *testing.T) {
+	newSite(t)
+	if c := logging.GetConfig(); c.Stderr || c.Stdout || c.File != "" || c.Level != logging.LevelFatal {
+		t.Errorf("%+v", c)
+	}
+}
 
 // A block that is also in an upload for everybody can be read.
 func TestSharedBlocks(t *testing.T) {
