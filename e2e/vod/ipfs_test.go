@@ -139,6 +139,12 @@ func TestIPFS(t *testing.T) {
 		t.Errorf("the account uses %d bytes, its upload has %d", quota.Storage.Used, uploads[0].Size)
 	}
 
+	// The outputs are a source, too: weir reads its own blocks.
+	w.Must("POST", "/api/transcode", toSpace(out.BaseURL+out.MP4[0].Path, proof), &posted)
+	if again := w.Completed(posted.ID).Output.Transcode; again.InputVideo.Size == 0 {
+		t.Errorf("the output is %+v", again)
+	}
+
 	w.Must("DELETE", "/api/ipfs/upload/"+uploads[0].ID, nil, nil)
 	if answer, text := anonymous(t, gateway+out.HLS.Path); answer.StatusCode != http.StatusNotFound {
 		t.Errorf("what was deleted: %d %s, want 404", answer.StatusCode, text)

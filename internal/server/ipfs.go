@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"weir/internal/api"
+	"weir/internal/blob"
 	"weir/internal/config"
 	"weir/internal/ipfs"
 	"weir/internal/store"
@@ -44,7 +45,7 @@ func (s *server) apiIPFS() api.IPFS {
 
 // workIPFS returns what tasks need to write to IPFS.
 func (s *server) workIPFS() work.IPFS {
-	o := work.IPFS{Kind: s.ipfs.Kind, Open: s.openSpace}
+	o := work.IPFS{Kind: s.ipfs.Kind, Open: s.openSpace, Source: s.ipfsSource}
 	if node, ok := s.kubo.(ipfs.Remover); ok {
 		o.Unpin = node.Remove
 	}
@@ -97,11 +98,41 @@ func (s *server) openSpace(text string, created time.Time) (space work.Space, er
 	return space, err
 }
 
-// routeIPFS adds the gateway and the endpoint for the owners of spaces.
-func (s *server) routeIPFS(mux *http.ServeMux) {
+// ipfsSource returns the reader of ipfs:// sources of an owner. Each has its own, because it keeps what it
+// has read.
+func (s *server) ipfsSource(owner weir.Owner) func(ctx context.Context, cid, path string) (blob.Content, error) {
+	source := &ipfs.Source{Blocks: s.blocks(), Gateways: s.gateways(), Guard: s.guard, May: func(ctx context.Context, id string) error {
+		u, err := s.upload(ctx, id)
+		if err == nil && u.AssetID != "" && (u.UserID != owner.UserID || u.ProjectID != owner.ProjectID) {
+			err = weir.ErrNotFound()
+		}
+		return err
+	}}
+	return source.Open
+}
+
+func (s *server) blocks() *ipfs.Blocks {
 	blocks := ipfs.NewBlocks(s.media, s.store)
 	blocks.Log = s.part("ipfs")
-	mux.Handle("/ipfs/", s.bounded(hasNoKey, s.ipfsAnswer("/ipfs/{path}", ipfs.NewGateway(blocks, s.mayRead))))
+	return blocks
+}
+
+// upload returns an upload that is complete and whose owner is not suspended.
+func (s *server) upload(ctx context.Context, id string) (weir.IPFSUpload, error) {
+	u, err := s.store.IPFSUpload(ctx, id)
+	if err != nil {
+		return u, err
+	}
+	owner, err := s.store.User(ctx, u.UserID)
+	if err == nil && (!u.Complete || u.Deleted || owner.Suspended || owner.Disabled) {
+		err = weir.ErrNotFound()
+	}
+	return u, err
+}
+
+// routeIPFS adds the gateway and the endpoint for the owners of spaces.
+func (s *server) routeIPFS(mux *http.ServeMux) {
+	mux.Handle("/ipfs/", s.bounded(hasNoKey, s.ipfsAnswer("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead))))
 	mux.Handle("POST /ucan", s.bounded(hasNoKey, s.ipfsAnswer("/ucan", ipfs.Invocations(s.identity, spaces{s.store, s.cfg}))))
 }
 
@@ -111,18 +142,8 @@ type requestKey struct{}
 // mayRead returns nil if the request of the context may read an upload: everybody may read the outputs
 // of tasks, and those who may play an asset its copy.
 func (s *server) mayRead(ctx context.Context, id string) error {
-	u, err := s.store.IPFSUpload(ctx, id)
-	if err == nil && (!u.Complete || u.Deleted) {
-		err = weir.ErrNotFound()
-	}
-	if err != nil {
-		return err
-	}
-	if u.AssetID == "" {
-		owner, err := s.store.User(ctx, u.UserID)
-		if err == nil && (owner.Suspended || owner.Disabled) {
-			err = weir.ErrNotFound()
-		}
+	u, err := s.upload(ctx, id)
+	if err != nil || u.AssetID == "" {
 		return err
 	}
 	a, err := s.store.Asset(ctx, u.AssetID)

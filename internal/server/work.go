@@ -67,7 +67,11 @@ func (s *server) recordings() *work.Recordings {
 func (s *server) fetcher() *blob.Fetcher {
 	return &blob.Fetcher{
 		Guard: s.guard, MaxSize: s.cfg.MaxUpload, MaxDuration: s.cfg.MaxDuration,
-		Gateways:  blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways},
+		Gateways:  s.gateways(),
 		FreeSpace: func(need int64) error { return blob.FreeSpaceAt(s.cfg.Data, s.cfg.MinFree, need) },
 	}
+}
+
+func (s *server) gateways() blob.Gateways {
+	return blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways}
 }

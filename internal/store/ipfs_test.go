@@ -206,7 +206,7 @@ func TestIPFSUploadQuota(t *testing.T) {
 			t.Errorf("more than the quota: %v", err)
 		}
 		elsewhere := newUpload("ann", "t3")
-		elsewhere.Remote, elsewhere.Size = weir.IPFSKubo, 1 << 40
+		elsewhere.Remote, elsewhere.Size = weir.IPFSKubo, 1<<40
 		openUpload(t, st, elsewhere)
 		if used, err := st.Used(ctx, "ann", weir.Storage); err != nil || used != 600 {
 			t.Errorf("the account uses %d bytes, %v; want 600", used, err)

@@ -18,6 +18,9 @@ type IPFS struct {
 	// Open returns the space for which a task that was created then has a proof. Without a proof it is
 	// that of this service.
 	Open func(proof string, created time.Time) (Space, error)
+	// Source finds files at ipfs:// addresses, among the uploads that an owner may read and elsewhere; nil =
+	// they are read from gateways.
+	Source func(weir.Owner) func(ctx context.Context, cid, path string) (blob.Content, error)
 	// Unpin lets the IPFS node forget a root; nil = there is no node.
 	Unpin func(ctx context.Context, root string) error
 }
@@ -26,6 +29,15 @@ type IPFS struct {
 type Space struct {
 	DID    string
 	Remote func(uploadID string) (ipfs.Remote, error) // takes the CAR files of an upload
+}
+
+// fetcher returns the reader of the source of a task.
+func (w *Work) fetcher(t weir.Task) *blob.Fetcher {
+	f := *w.Fetcher
+	if w.IPFS.Source != nil {
+		f.IPFS = w.IPFS.Source(weir.Owner{UserID: t.UserID, ProjectID: t.ProjectID})
+	}
+	return &f
 }
 
 // The parts of the result of a task that are uploads of their own.
