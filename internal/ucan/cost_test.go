@@ -131,9 +131,9 @@ func hostileProofs() map[string]string {
 		"white space": strings.Repeat(" \n", proofSize/2),
 		"letters é":   strings.Repeat("é", proofSize/2),
 		"one letter":  "m" + strings.Repeat("A", proofSize-1),
-		"escapes":     filled(text(strings.Repeat("\x01", 660_000))),
-		"quotes":      filled(text(strings.Repeat(`"`, 660_000))),
-		"separators":  filled(text(strings.Repeat("\u2028", 220_000))),
+		"escapes":     filled(text(strings.Repeat("\x01", 2*maxValues) + strings.Repeat("x", 640_000))),
+		"quotes":      filled(text(strings.Repeat(`"`, 2*maxValues) + strings.Repeat("x", 640_000))),
+		"separators":  filled(text(strings.Repeat("\u2028", 2*maxValues) + strings.Repeat("x", 610_000))),
 		"values":      filled(many(func(i int) datamodel.Node { return basicnode.NewInt(int64(i % 20)) })),
 		"texts":       filled(many(func(int) datamodel.Node { return text("a") })),
 	}
