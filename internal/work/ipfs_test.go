@@ -205,7 +205,7 @@ func TestFailedUpload(t *testing.T) {
 }
 
 // readCopy returns the metadata of a copy, from the only block of its upload.
-func (h *fixture) readCopy(t *testing.T, n *node, part string, userID string) (u weir.IPFSUpload, data []byte) {
+func (h *fixture) readCopy(t *testing.T, n *node, part, userID string) (u weir.IPFSUpload, data []byte) {
 	t.Helper()
 	for _, u = range n.uploadsOf(t, userID) {
 		if u.Part == part {
