@@ -245,6 +245,7 @@ var tolerances = strings.Fields(`
 	ffmpeg.maxSpeed ffmpeg.maxTime
 	guard.maxIdlePerHost
 	ingest.maxApart ingest.maxEarly ingest.maxLate ingest.maxRounded ingest.maxSilence
+	ipfs.maxAnswer
 	live.maxApart live.maxAtOnce live.maxAudioPause live.maxAudioStall live.maxAudioWait live.maxBack live.maxBehind
 	live.maxBehindClimb live.maxClimbWait live.maxConnections live.maxDrift live.maxDriftApart live.maxEarly live.maxFetches
 	live.maxFrame live.maxFrameWait live.maxGap live.maxKeyFrames live.maxLate live.maxLoad live.maxPause live.maxSilence
@@ -257,6 +258,7 @@ var tolerances = strings.Fields(`
 	rtmp.maxDrain
 	srt.maxLinger
 	store.maxAttempts store.maxStmts
+	ucan.maxAnswerBlocks
 	vod.maxCopyDelay vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts
 	weir.maxPullPause weir.maxRecordingDelay
 `)

@@ -351,13 +351,18 @@ func (h *hunt) stored() {
 			"url":    "https://sender:" + h.make("password of the export") + "@example.com/to?X-Amz-Signature=" + h.make("signature of the export"),
 			"method": "PUT", "headers": object{"Authorization": "Bearer " + h.makeOdd("header of the export")},
 		}},
-		{"ipfs": object{"pinata": object{"jwt": h.make("pinata token")}}},
-		{"ipfs": object{"pinata": object{"apiKey": h.make("pinata key"), "apiSecret": h.make("pinata secret")}}},
 	} {
 		task := h.owner.gets("POST", ready+"/export", export).get(h.t, "task.id")
 		h.owner.gets("GET", "/api/task/"+task, nil)
 		h.stopsAndGoesOn(task)
 	}
+	for _, pinata := range []object{{"jwt": h.make("pinata token")}, {"apiKey": h.make("pinata key"), "apiSecret": h.make("pinata secret")}} {
+		h.owner.isRefused("POST", ready+"/export", object{"ipfs": object{"pinata": pinata}})
+	}
+	h.owner.isRefused("POST", "/api/transcode", object{
+		"input": object{"url": "https://example.com/in.mp4"}, "outputs": object{"hls": object{"path": "/out"}},
+		"storage": object{"type": "web3.storage", "credentials": object{"proof": h.make("proof")}},
+	})
 	h.owner.gets("GET", "/api/task", nil)
 	h.with("JWT "+h.token).gets("GET", "/api/task?allUsers=true", nil)
 	h.owner.gets("GET", ready+"?details=1", nil)

@@ -64,6 +64,7 @@ type Options struct {
 	CheckExport func(blob.Delivery) error
 	// CheckDestination tries to write into folders of a caller's storage.
 	CheckDestination func(ctx context.Context, storageURL string, paths []string, taskID string) error
+	IPFS             IPFS
 	Media            blob.Store // where uploads are kept
 	MaxUpload        int64      // bytes
 	Clips            Clips

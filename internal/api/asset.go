@@ -72,6 +72,9 @@ func (s *server) patchAsset(w http.ResponseWriter, r *request, patch weir.AssetP
 			if patch.Storage == nil || !a.WantsOnIPFS(patch.Storage.IPFS) {
 				return nil
 			}
+			if err := s.checkCopy(ctx, tx, "storage.ipfs", *a); err != nil {
+				return err
+			}
 			if err := s.checkPending(ctx, tx, r.caller.UserID); err != nil {
 				return err
 			}
@@ -194,6 +197,8 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request, body weir.Export
 		if err := s.CheckExport(blob.Delivery{URL: to.URL, Method: to.Method, Headers: to.Headers}); err != nil {
 			return err
 		}
+	} else if body.IPFS.Pinata != nil {
+		return weir.Errorf(weir.Invalid, "ipfs.pinata: this server does not write to Pinata; leave it out to store the copy where the server keeps its own")
 	}
 	ctx, id, events := r.Context(), r.PathValue("id"), weir.NewEventBatch(s.EventBase, time.Now())
 	var task weir.Task
@@ -205,6 +210,11 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request, body weir.Export
 		if asset.Status.Phase != weir.AssetReady {
 			return weir.Errorf(weir.NotReady, "asset is not ready to be exported")
 		}
+		if body.IPFS != nil {
+			if err := s.checkCopy(ctx, tx, "ipfs", asset); err != nil {
+				return err
+			}
+		}
 		if err := s.checkPending(ctx, tx, r.caller.UserID); err != nil {
 			return err
 		}
@@ -213,8 +223,8 @@ func (s *server) exportAsset(w http.ResponseWriter, r *request, body weir.Export
 			return err
 		}
 		events.Task(weir.TaskSpawned, task)
-		// A copy on our own account counts as the asset's own, as if `storage` had been changed.
-		if body.IPFS != nil && body.IPFS.Pinata == nil {
+		// The copy counts as the asset's own, as if `storage` had been changed.
+		if body.IPFS != nil {
 			asset, err := tx.UpdateAsset(ctx, id, func(a *weir.Asset) error {
 				a.StoreOnIPFS(*task.IPFSSpec(), task.ID, events.Now)
 				return nil

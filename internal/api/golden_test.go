@@ -76,6 +76,9 @@ func TestGolden(t *testing.T) {
 			if strings.HasPrefix(filepath.Base(file), "clip_") {
 				f.seedClips(t)
 			}
+			if strings.HasPrefix(filepath.Base(file), "ipfs") {
+				f.seedUploads(t)
+			}
 			var out []string
 			for i, step := range strings.Split(string(text), "\n===\n") {
 				request, _, _ := strings.Cut(step, "\n---\n")
@@ -189,6 +192,7 @@ func openFixture(t testing.TB, url string) *fixture {
 	s, err := newServer(Options{
 		Media: media, MaxUpload: 1 << 20, FreeSpace: func() error { return nil }, Clips: clipTable{}, MaxDuration: time.Hour,
 		CheckSource: worktest.Fetcher().Check,
+		IPFS:        IPFS{Local: true, CheckProof: checkTestProof},
 		CheckExport: func(d blob.Delivery) error { return d.Check(worktest.Caller()) },
 		CheckDestination: func(ctx context.Context, storageURL string, paths []string, taskID string) error {
 			return blob.Check(ctx, storageURL, paths, taskID, blob.Options{})

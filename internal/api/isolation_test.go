@@ -153,6 +153,12 @@ var isolation = map[string]row{
 	"PATCH /api/asset/upload/tus/{id}":  public("the URL has a secret in it and is the credential"),
 	"DELETE /api/asset/upload/tus/{id}": public("the URL has a secret in it and is the credential"),
 
+	"GET /api/ipfs/upload": {
+		listed(ipfsUpload), listed(ipfsUpload).as("taskId").asking("taskId=${taskId}"), listed(ipfsUpload).as("assetId").asking("assetId=${assetId}"),
+	},
+	"GET /api/ipfs/upload/{id}":    {named(ipfsUpload)},
+	"DELETE /api/ipfs/upload/{id}": {named(ipfsUpload)},
+
 	"POST /api/transcode":        {made("/api/task/", "id").with(transcodeBody)},
 	"GET /api/task":              {listed(task)},
 	"GET /api/task/{id}":         {named(task)},

@@ -528,6 +528,12 @@ func task(w *world, of tenant) thing {
 	return taskThing(t)
 }
 
+func ipfsUpload(w *world, of tenant) thing {
+	u := uploaded(of.caller(), newCID(), weir.NewID(), time.Now())
+	w.write(func(tx *store.Tx) error { return createUpload(w.Context(), tx, u) })
+	return thing{values: map[string]string{"id": u.ID, "taskId": u.TaskID, "assetId": u.AssetID}, shown: u.ID, read: "/api/ipfs/upload/" + u.ID}
+}
+
 func failedTask(w *world, of tenant) thing {
 	_, t := w.newTask(of, true)
 	return taskThing(t)

@@ -45,7 +45,10 @@ func (s *server) retryTask(w http.ResponseWriter, r *request) error {
 		if err := checkAssets(ctx, tx, t); err != nil {
 			return err
 		}
-		return t.Retry(now)
+		if err := t.Retry(now); err != nil {
+			return err
+		}
+		return s.checkProof(*t)
 	}
 	return s.changeTask(w, r, change, afterRetry)
 }

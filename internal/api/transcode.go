@@ -25,7 +25,12 @@ func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTrans
 	if err := s.FreeSpace(); err != nil {
 		return err
 	}
-	if err := s.checkDestination(ctx, r.caller, task); err != nil {
+	if task.OnIPFS() {
+		err = s.checkProof(task)
+	} else {
+		err = s.checkDestination(ctx, r.caller, task)
+	}
+	if err != nil {
 		return err
 	}
 	// The answer shows the task before it is queued.
@@ -34,6 +39,11 @@ func (s *server) transcode(w http.ResponseWriter, r *request, body weir.NewTrans
 	err = s.Store.Tx(ctx, func(tx *store.Tx) error {
 		if err := s.checkPending(ctx, tx, r.caller.UserID); err != nil {
 			return err
+		}
+		if task.OnIPFS() {
+			if err := s.checkRoom(ctx, tx, r.caller.UserID); err != nil {
+				return err
+			}
 		}
 		if err := tx.CreateTask(ctx, &task); err != nil {
 			return err

@@ -83,6 +83,11 @@ func (s *server) createAsset(ctx context.Context, tx *store.Tx, asset *weir.Asse
 	if err := checkPolicyWebhook(ctx, tx, asset.Owner(), nil, asset.PlaybackPolicy); err != nil {
 		return err
 	}
+	if asset.Storage != nil {
+		if err := s.checkCopy(ctx, tx, "storage.ipfs", *asset); err != nil {
+			return err
+		}
+	}
 	return s.writeAsset(ctx, tx, asset, task, now)
 }
 

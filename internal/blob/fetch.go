@@ -39,6 +39,10 @@ type Fetcher struct {
 	MaxDuration time.Duration          // of an HLS playlist; 0 = a day
 	FreeSpace   func(need int64) error // checks for the space before it is written; may be nil
 
+	// IPFS finds the file at ipfs://cid/path and verifies what it reads against the CID; nil = what
+	// gateways send is not verified. The path is not percent-encoded.
+	IPFS func(ctx context.Context, cid, path string) (Content, error)
+
 	tempo  tempo // for tests
 	window int64 // for tests: see defaultWindow
 	fast   int64 // for tests: see defaultFast

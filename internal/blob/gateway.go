@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"weir/internal/weir"
@@ -43,6 +44,20 @@ func (g Gateways) resolve(source string) (string, bool) {
 	}.Resolve(source)
 }
 
+// OnIPFS returns the URLs of a CID at all gateways to IPFS that support it.
+func (g Gateways) OnIPFS(cid string) []string {
+	var urls []string
+	for _, entry := range g.orDefault().IPFS {
+		if u := gatewayURL(entry, ipfsFolder, cid, ""); u != "" {
+			urls = append(urls, u)
+		}
+	}
+	return urls
+}
+
+// ipfsFolder is the folder with all CIDs on a gateway.
+const ipfsFolder = "/ipfs"
+
 // hostsOf returns the hosts of gateways, without an id in the host name and its separator.
 func hostsOf(gateways []string, after string) []string {
 	var hosts []string
@@ -69,7 +84,7 @@ func (f *Fetcher) named(name, given string) (origin, error) {
 	rest, _, _ = strings.Cut(rest, "?")
 	id, path, _ := strings.Cut(rest, "/")
 	list := f.Gateways.orDefault()
-	entries, folder, valid := list.IPFS, "/ipfs", weir.IsContentID
+	entries, folder, valid := list.IPFS, ipfsFolder, weir.IsContentID
 	if strings.EqualFold(scheme, "ar") {
 		entries, folder, valid = list.Arweave, "", weir.IsArweaveID
 	} else if id == "ipfs" {
@@ -80,6 +95,10 @@ func (f *Fetcher) named(name, given string) (origin, error) {
 	}
 	if err := checkPath(path); err != nil {
 		return nil, err
+	}
+	if folder == ipfsFolder && given == "" && f.IPFS != nil {
+		plain, _ := url.PathUnescape(path) // as checkPath did
+		return &verified{find: f.IPFS, id: id, path: plain}, nil
 	}
 	g := &gateways{}
 	if given != "" {
@@ -187,6 +206,57 @@ func toVersion1(id string) string {
 	const version1, dagPB = 0x01, 0x70
 	binary := append([]byte{version1, dagPB}, hash...)
 	return "b" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(binary))
+}
+
+// Content is a file that can be read from any offset.
+type Content interface {
+	Size() int64
+
+	// Open returns length bytes from offset on, which are in the file.
+	Open(ctx context.Context, offset, length int64) (io.ReadCloser, error)
+}
+
+// verified is an origin whose bytes are verified against its name.
+type verified struct {
+	find     func(ctx context.Context, cid, path string) (Content, error)
+	id, path string
+
+	mu      sync.Mutex
+	content Content // nil until it is found
+}
+
+func (v *verified) String() string { return "ipfs://" + v.id }
+
+func (v *verified) open(ctx context.Context, s span, _ version) (stream, error) {
+	content, err := v.found(ctx)
+	if err != nil {
+		return stream{}, err
+	}
+	size := content.Size()
+	if s.to < 0 || s.to > size {
+		s.to = size
+	}
+	if s.from > s.to {
+		return stream{}, weir.Errorf(weir.Invalid, "%s has only %d bytes", v, size)
+	}
+	body, err := content.Open(ctx, s.from, s.to-s.from)
+	if err != nil {
+		return stream{}, err
+	}
+	return stream{body: body, from: s.from, version: version{etag: immutable, size: size}, whole: s == span{0, size}}, nil
+}
+
+func (v *verified) found(ctx context.Context) (Content, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.content == nil {
+		content, err := v.find(ctx, v.id, v.path)
+		if err != nil {
+			return nil, err
+		}
+		v.content = content
+	}
+	return v.content, nil
 }
 
 // gateways is an origin with several servers. An id stands for the same bytes everywhere, so another

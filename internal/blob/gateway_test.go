@@ -1,12 +1,18 @@
 package blob
 
 import (
+	"bytes"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -224,4 +230,64 @@ func FuzzNamed(f *testing.F) {
 			}
 		}
 	})
+}
+
+// memory is a Content.
+type memory struct {
+	data []byte
+
+	mu     sync.Mutex
+	opened []span
+	broken int // times that reading breaks off in the middle
+}
+
+func (m *memory) Size() int64 { return int64(len(m.data)) }
+
+func (m *memory) Open(_ context.Context, offset, length int64) (io.ReadCloser, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.opened = append(m.opened, span{offset, offset + length})
+	r := io.Reader(bytes.NewReader(m.data[offset : offset+length]))
+	if m.broken > 0 {
+		m.broken--
+		r = io.MultiReader(io.LimitReader(r, length/2), iotest.ErrReader(weir.Errorf(weir.Upstream, "broken")))
+	}
+	return io.NopCloser(r), nil
+}
+
+func TestFetchVerified(t *testing.T) {
+	for _, broken := range []int{0, 2} {
+		m := &memory{data: noise(41, 300_000), broken: broken}
+		f := testFetcher(t)
+		f.IPFS = func(_ context.Context, cid, path string) (Content, error) {
+			if cid != cidV0 || path != "dir/my video.mp4" {
+				return nil, weir.Errorf(weir.Invalid, "there is no %s in %s", path, cid)
+			}
+			return m, nil
+		}
+		file, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		got, err := f.Fetch(t.Context(), "ipfs://"+cidV0+"/dir/my%20video.mp4", file, nil)
+		if err != nil || got.Size != 300_000 || got.SHA256 != fmt.Sprintf("%x", sha256.Sum256(m.data)) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if len(m.opened) < 2 { // it was read in windows
+			t.Errorf("%v", m.opened)
+		}
+		_, err = f.Fetch(t.Context(), "ipfs://"+cidV0+"/other", io.Discard, nil)
+		if weir.KindOf(err) != weir.Invalid || !strings.Contains(err.Error(), "there is no other in "+cidV0) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestOnIPFS(t *testing.T) {
+	g := Gateways{IPFS: []string{"ipfs.io", "https://{id}.ipfs.dweb.link", "http://127.0.0.1:8080/ipfs/"}}
+	want := []string{"https://ipfs.io/ipfs/" + cidV0, "https://" + cidV0as1 + ".ipfs.dweb.link", "http://127.0.0.1:8080/ipfs/" + cidV0}
+	if diff := cmp.Diff(want, g.OnIPFS(cidV0)); diff != "" {
+		t.Error(diff)
+	}
 }

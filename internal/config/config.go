@@ -52,6 +52,7 @@ type Config struct {
 	NodeURL         string         `name:"node-url" group:"Network" placeholder:"URL" default:"" help:"How other nodes reach this one over HTTP; empty = taken from --http."`
 	TrustedProxies  []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Networks whose X-Forwarded-* headers count."`
 	AllowNetworks   []netip.Prefix `group:"Network" placeholder:"NET" default:"" help:"Private networks that callers' URLs may reach, as CIDRs."`
+	IPFS            weir.Secret    `name:"ipfs" group:"Network" placeholder:"WHERE" default:"local" help:"Where outputs on IPFS go: local, kubo:URL of an IPFS node's RPC, or upload:URL#DID of a UCAN upload service."`
 	IPFSGateways    []string       `name:"ipfs-gateways" group:"Network" placeholder:"HOST" default:"ipfs.io,dweb.link,w3s.link" help:"Gateways that ipfs:// inputs are read through, in order; a host name or a URL."`
 	ArweaveGateways []string       `name:"arweave-gateways" group:"Network" placeholder:"HOST" default:"arweave.net" help:"Gateways that ar:// inputs are read through, in order; a host name or a URL."`
 
@@ -101,6 +102,33 @@ func (c *Config) SQLite() (path string, ok bool) {
 func (c *Config) MediaDir() (dir string, ok bool) {
 	dir, ok = strings.CutPrefix(c.Storage.Reveal(), "file:")
 	return strings.TrimPrefix(dir, "//"), ok
+}
+
+// IPFSRemote is where outputs on IPFS go.
+type IPFSRemote struct {
+	Kind string // weir.IPFSLocal, weir.IPFSKubo or weir.IPFSUCAN
+	URL  string // of the other two
+	DID  string // of the upload service
+}
+
+// IPFSRemote returns where outputs on IPFS go.
+func (c *Config) IPFSRemote() (r IPFSRemote, err error) {
+	r.Kind, r.URL, _ = strings.Cut(c.IPFS.Reveal(), ":")
+	switch {
+	case r.Kind == weir.IPFSLocal && r.URL == "":
+		return r, nil
+	case r.Kind == weir.IPFSKubo && isServiceURL(r.URL):
+		return r, nil
+	case r.Kind == weir.IPFSUCAN:
+		r.URL, r.DID, _ = strings.Cut(r.URL, "#")
+		if isServiceURL(r.URL) && strings.HasPrefix(r.DID, "did:") {
+			return r, nil
+		}
+		return r, errors.New("must name the URL and the DID of the upload service, like upload:https://up.example.com#did:web:up.example.com")
+	case r.Kind == weir.IPFSKubo:
+		return r, errors.New("must name the URL of the RPC of the IPFS node, like kubo:http://127.0.0.1:5001")
+	}
+	return r, errors.New("must be local, kubo:URL or upload:URL#DID")
 }
 
 // LiveDir returns the folder of the live sessions' files.
@@ -161,6 +189,9 @@ func (c *Config) check() error {
 	refuse(c.PublicURL != "" && !isBaseURL(c.PublicURL), "--public-url: %q is not a base URL; write it like https://video.example.com", c.PublicURL)
 	refuse(c.NodeURL != "" && !isBaseURL(c.NodeURL), "--node-url: %q is not a base URL; write it like http://10.0.0.7:8080", c.NodeURL)
 
+	_, err := c.IPFSRemote()
+	refuse(err != nil, "--ipfs: %v", err) // never the URL itself: it can have a password in it
+
 	refuse(len(c.Parts) == 0, "--run: must name at least one of api, live, work")
 	refuse(c.Drain < 0, "--drain: must not be negative")
 	refuse(strings.ContainsFunc(c.APIKey.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }),
@@ -202,6 +233,15 @@ func isAddress(s string) bool {
 
 func isHostName(s string) bool {
 	return !isAddress(s) && strings.Contains(s, ".") && !strings.ContainsAny(s, ":/@?#* \t")
+}
+
+// isServiceURL reports whether s is the URL of a service of the operator, which may have a password in it.
+func isServiceURL(s string) bool {
+	u, err := url.Parse(s)
+	if err == nil {
+		u.User = nil
+	}
+	return err == nil && isBaseURL(u.String())
 }
 
 func isBaseURL(s string) bool {

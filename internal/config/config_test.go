@@ -65,6 +65,7 @@ func TestDefaults(t *testing.T) {
 
 		MaxDuration: 24 * time.Hour,
 
+		IPFS:            "local",
 		IPFSGateways:    []string{"ipfs.io", "dweb.link", "w3s.link"},
 		ArweaveGateways: []string{"arweave.net"},
 		Sandbox:         "require",
@@ -216,6 +217,11 @@ func TestRefusals(t *testing.T) {
 		{name: "certificate without key", args: []string{"--tls-cert=a"}, want: []string{"each needs the other"}},
 		{name: "key without certificate", args: []string{"--tls-key=a"}, want: []string{"each needs the other"}},
 		{name: "two sources of certificates", args: []string{"--acme=a.example", "--tls-cert=a", "--tls-key=b"}, want: []string{"use one of them"}},
+		{name: "unknown place on IPFS", args: []string{"--ipfs=pinata"}, want: []string{"--ipfs: must be local, kubo:URL or upload:URL#DID"}},
+		{name: "local with an address", args: []string{"--ipfs=local:x"}, want: []string{"--ipfs: must be local, kubo:URL or upload:URL#DID"}},
+		{name: "IPFS node without its URL", args: []string{"--ipfs=kubo:127.0.0.1:5001"}, want: []string{"--ipfs: must name the URL of the RPC"}},
+		{name: "upload service without its DID", args: []string{"--ipfs=upload:https://up.example.com"}, want: []string{"--ipfs: must name the URL and the DID"}},
+		{name: "upload service without its URL", args: []string{"--ipfs=upload:#did:web:up.example.com"}, want: []string{"--ipfs: must name the URL and the DID"}},
 		{name: "certificate for an address", args: []string{"--acme=192.0.2.1"}, want: []string{"is not a host name"}},
 		{name: "certificate for a URL", args: []string{"--acme=https://a.example"}, want: []string{"is not a host name"}},
 		{name: "bad URL", args: []string{"--public-url=video.example.com"}, want: []string{"is not a base URL"}},
@@ -373,4 +379,22 @@ func documented(t *testing.T, path string) map[string]string {
 		t.Errorf("%s: %d rows begin like a setting, but only %d can be read", path, rows, len(settings))
 	}
 	return settings
+}
+
+func TestIPFSRemote(t *testing.T) {
+	for setting, want := range map[string]IPFSRemote{
+		"local":                               {Kind: "local"},
+		"kubo:http://127.0.0.1:5001":          {Kind: "kubo", URL: "http://127.0.0.1:5001"},
+		"kubo:https://name:word@node.example": {Kind: "kubo", URL: "https://name:word@node.example"},
+		"upload:https://up.example.com#did:web:up.example.com": {Kind: "upload", URL: "https://up.example.com", DID: "did:web:up.example.com"},
+	} {
+		cfg, err := parseWith(t, nil, "--ipfs="+setting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := cfg.IPFSRemote()
+		if err != nil || got != want {
+			t.Errorf("--ipfs=%s is %+v, %v; want %+v", setting, got, err, want)
+		}
+	}
 }

@@ -20,7 +20,8 @@ func (s *server) openAccounts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.did = ucan.DID([32]byte(seed))
+	s.identity = ucan.NewIdentity([32]byte(seed))
+	s.did = s.identity.DID()
 	s.accounts, err = account.New(ctx, s.store, account.Options{
 		Signup: s.cfg.Signup, TrustedProxies: s.cfg.TrustedProxies, PublicURL: s.cfg.PublicURL,
 		Log: s.part("account"),

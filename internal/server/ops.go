@@ -181,6 +181,8 @@ func (s *server) addWorkMetrics() {
 	s.metrics.add(
 		gauge{"weir_tasks_completed_total", "Tasks that were completed on this node.", func() int64 { return tasks().Completed }},
 		gauge{"weir_tasks_failed_total", "Tasks that failed for good on this node.", func() int64 { return tasks().Failed }},
+		gauge{"weir_ipfs_uploads_total", "Uploads to IPFS that were completed on this node.", func() int64 { return tasks().Uploads }},
+		gauge{"weir_ipfs_uploaded_bytes_total", "Bytes of CAR files of these uploads.", func() int64 { return tasks().UploadedBytes }},
 		gauge{"weir_tasks_retried_total", "Attempts at tasks that will be repeated.", func() int64 { return tasks().Retried }},
 		gauge{"weir_task_pieces_total", "Pieces of tasks (chunks, audio tracks, thumbnails) that this node has done.", func() int64 { return tasks().Pieces }},
 		gauge{"weir_task_jobs_running", "Jobs of tasks that this node does now.", func() int64 { return tasks().Running }},

@@ -59,6 +59,7 @@ func (s *server) openHTTP(ctx context.Context) error {
 	public.Handle("/api/", s.bounded(hasAPIKey, s.tracer.wrap(apiHandler)))
 	public.Handle("/hls/", s.bounded(hasNoKey, s.playback))
 	public.Handle("/play/", watch)
+	s.routeIPFS(public)
 	public.Handle(rtc.EndpointPath, s.bounded(hasStreamKey, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf)))
 	mux.Handle("/", public)
 	return nil
@@ -78,6 +79,7 @@ func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 		CheckDestination: func(ctx context.Context, url string, paths []string, taskID string) error {
 			return blob.Check(ctx, url, paths, taskID, blob.Options{Guard: s.guard})
 		},
+		IPFS:  s.apiIPFS(),
 		Clips: s.clips, PublicClips: s.cfg.PublicClips, MaxDuration: s.cfg.MaxDuration, MayPlay: s.playback.MayPlay,
 		Observe: func(ctx context.Context, route string, status int, took time.Duration) {
 			s.metrics.observe(ctx, route, status, took)

@@ -27,11 +27,13 @@ import (
 	"weir/internal/ffmpeg"
 	"weir/internal/guard"
 	"weir/internal/ingest"
+	"weir/internal/ipfs"
 	"weir/internal/live"
 	"weir/internal/playback"
 	"weir/internal/push"
 	"weir/internal/rtc"
 	"weir/internal/store"
+	"weir/internal/ucan"
 	"weir/internal/webhook"
 	"weir/internal/work"
 )
@@ -65,7 +67,10 @@ type server struct {
 	store      *store.Store
 	media      blob.Store
 	guard      *guard.Guard
+	identity   ucan.Identity
 	did        string
+	ipfs       config.IPFSRemote
+	kubo       ipfs.Remote // nil = there is none
 	accounts   *account.Accounts
 	first      account.First
 	firstStart bool // the first account was made now
@@ -102,6 +107,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		s.openBudget,
 		s.openMedia,
 		s.openAccounts,
+		s.openIPFS,
 		s.openAccess,
 		s.openPeers,
 		s.openEngine,

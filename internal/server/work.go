@@ -30,6 +30,7 @@ func (s *server) openWork(context.Context) (err error) {
 		Store: s.store, Media: s.media, Fetcher: s.fetcher(), Decrypt: s.encryption.Decrypt,
 		Engine: vod.Engine{FFmpeg: s.engine, Store: s.media, MaxDuration: s.cfg.MaxDuration},
 		Caller: blob.Options{Guard: s.guard, Log: s.part("blob")},
+		IPFS:   s.workIPFS(),
 		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
 		DeleteGrace: s.cfg.DeleteGrace, UploadExpiry: s.cfg.UploadExpiry, Drain: s.cfg.Drain,
@@ -66,7 +67,11 @@ func (s *server) recordings() *work.Recordings {
 func (s *server) fetcher() *blob.Fetcher {
 	return &blob.Fetcher{
 		Guard: s.guard, MaxSize: s.cfg.MaxUpload, MaxDuration: s.cfg.MaxDuration,
-		Gateways:  blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways},
+		Gateways:  s.gateways(),
 		FreeSpace: func(need int64) error { return blob.FreeSpaceAt(s.cfg.Data, s.cfg.MinFree, need) },
 	}
+}
+
+func (s *server) gateways() blob.Gateways {
+	return blob.Gateways{IPFS: s.cfg.IPFSGateways, Arweave: s.cfg.ArweaveGateways}
 }

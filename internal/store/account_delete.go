@@ -130,6 +130,7 @@ const (
 	ofUsersStreams  = "stream_id IN (SELECT id FROM stream WHERE user_id = $1)"
 	ofUsersTasks    = "task_id IN (SELECT id FROM task WHERE user_id = $1)"
 	ofUsersWebhooks = "webhook_id IN (SELECT id FROM webhook WHERE user_id = $1)"
+	ofUsersUploads  = "ipfs_upload_id IN (SELECT id FROM ipfs_upload WHERE user_id = $1)"
 	ofUser          = "user_id = $1"
 )
 
@@ -138,6 +139,8 @@ const (
 var accountRows = []struct{ table, key, condition string }{
 	{"piece", "task_id", ofUsersTasks},
 	{"task_work", "task_id", ofUsersTasks},
+	{"ipfs_block", "hash", ofUsersUploads},
+	{"ipfs_upload", "id", ofUser},
 	{"task", "id", ofUser},
 	{"asset", "id", ofUser},
 	{"health", "at", ofUsersStreams},

@@ -38,7 +38,7 @@ var tasks = table[weir.Task]{
 
 func hasSecrets(t *weir.Task) bool {
 	s := t.Secrets
-	return s.EncryptedKey != "" || s.InputURL != "" || s.StorageURL != "" || s.ExportURL != "" || len(s.ExportHeaders) > 0 || s.Pinata != nil
+	return s.EncryptedKey != "" || s.InputURL != "" || s.StorageURL != "" || s.ExportURL != "" || len(s.ExportHeaders) > 0 || s.Pinata != nil || s.Proof != ""
 }
 
 // Task returns the task with the id.

@@ -165,13 +165,14 @@ const (
 	purgeTask    = "task/"
 	purgeAsset   = "asset/"
 	purgeAccount = "account/"
+	purgeUpload  = "ipfs/"
 )
 
-// Purge is what a JobPurge deletes: the files of an asset, those of a run of a task, or an account
-// with everything that it has. The other ids are "".
+// Purge is what a JobPurge deletes: the files of an asset, those of a run of a task, an account
+// with everything that it has, or an upload to IPFS. The other ids are "".
 type Purge struct {
-	AssetID, TaskID, UserID string
-	Run                     int
+	AssetID, TaskID, UserID, UploadID string
+	Run                               int
 }
 
 // PurgeRef reads the ref of a JobPurge.
@@ -182,6 +183,8 @@ func PurgeRef(ref string) (p Purge, err error) {
 		return Purge{AssetID: id}, nil
 	case purgeAccount:
 		return Purge{UserID: id}, nil
+	case purgeUpload:
+		return Purge{UploadID: id}, nil
 	case purgeTask:
 		if id, number, ok := strings.Cut(id, "/"); ok {
 			p.TaskID = id

@@ -1,9 +1,14 @@
-// Package ucan gives the service its identity for user-controlled authorization: a did:key, to
-// which the owner of a storage space delegates the right to write there. It is pure: no I/O, no
-// clock, no randomness.
+// Package ucan is user-controlled authorization. The service has an identity, a did:key, to which the
+// owner of a storage space delegates the right to write there. Check (proof.go) verifies such a proof
+// offline. With it, an Identity signs invocations for an upload service and reads the answers
+// (message.go). Owners of spaces send invocations to this service, too (request.go). The package is
+// pure: no I/O, no clock, no randomness.
 //
 // The store makes the seed of the key once and never changes it, because every signed delegation
 // contains the DID.
+//
+// Proofs come from strangers. What they cost is bounded before go-ucanto, which panics on malformed
+// delegations, sees them (archive.go, link.go).
 package ucan
 
 import (

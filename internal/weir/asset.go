@@ -466,7 +466,18 @@ func (a *Asset) Fail(message string, now time.Time) {
 // WithBase returns the asset with URLs that begin with base, the URL of the service. The stored
 // ones begin with a slash, because the URL of the service may change.
 func (a Asset) WithBase(base string) Asset {
-	for _, address := range []*string{&a.PlaybackURL, &a.DownloadURL} {
+	addresses := []*string{&a.PlaybackURL, &a.DownloadURL}
+	if a.Storage != nil && a.Storage.IPFS != nil {
+		storage, ipfs := *a.Storage, *a.Storage.IPFS
+		storage.IPFS, a.Storage = &ipfs, &storage
+		addresses = append(addresses, &ipfs.GatewayURL)
+		if ipfs.NFTMetadata != nil {
+			metadata := *ipfs.NFTMetadata
+			ipfs.NFTMetadata = &metadata
+			addresses = append(addresses, &metadata.GatewayURL)
+		}
+	}
+	for _, address := range addresses {
 		if strings.HasPrefix(*address, "/") {
 			*address = base + *address
 		}

@@ -43,6 +43,7 @@ func (o Owner) MayName(other Owner, had bool) bool {
 }
 
 func (a Asset) Owner() Owner       { return Owner{a.UserID, a.ProjectID, a.Deleted} }
+func (u IPFSUpload) Owner() Owner  { return Owner{u.UserID, u.ProjectID, u.Deleted} }
 func (o ObjectStore) Owner() Owner { return Owner{o.UserID, o.ProjectID, o.Deleted} }
 func (p Project) Owner() Owner     { return Owner{p.UserID, "", p.Deleted} }
 func (s Session) Owner() Owner     { return Owner{s.UserID, s.ProjectID, s.Deleted} }

@@ -3,6 +3,7 @@ package weir
 import (
 	"encoding/json"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -245,7 +246,8 @@ type TaskSecrets struct {
 	ExportURL     string            `json:"exportUrl,omitempty"`
 	ExportHeaders map[string]string `json:"exportHeaders,omitempty"`
 	Pinata        *Pinata           `json:"pinata,omitempty"`
-	Gone          bool              `json:"gone,omitempty"` // there were credentials, and they were deleted
+	Proof         string            `json:"proof,omitempty"` // a UCAN delegation of the space that gets the outputs
+	Gone          bool              `json:"gone,omitempty"`  // there were credentials, and they were deleted
 }
 
 // InputURL returns the URL of the task's source with its credentials; "" = it has none.
@@ -259,6 +261,11 @@ func (t Task) InputURL() string {
 		return t.Params.Upload.URL
 	}
 	return ""
+}
+
+// OnIPFS reports whether the outputs of a transcode task go to a space on IPFS.
+func (t *Task) OnIPFS() bool {
+	return t.Params.Transcode != nil && strings.HasPrefix(t.Params.Transcode.Storage.URL, spaceScheme)
 }
 
 // newTask returns a pending task of the caller.

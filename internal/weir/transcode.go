@@ -19,8 +19,8 @@ type NewTranscode struct {
 	C2PA                  bool             `json:"c2pa"`
 }
 
-// TranscodePlace is where a file is read from or written to: a URL, or a bucket and its
-// credentials.
+// TranscodePlace is where a file is read from or written to: a URL, a bucket and its credentials, or a
+// space on IPFS with the proof that weir may write there.
 type TranscodePlace struct {
 	Type        string `json:"type"`
 	URL         string `json:"url"`
@@ -30,6 +30,7 @@ type TranscodePlace struct {
 	Credentials struct {
 		AccessKeyID     string `json:"accessKeyId"`
 		SecretAccessKey Secret `json:"secretAccessKey"`
+		Proof           Secret `json:"proof"`
 	} `json:"credentials"`
 }
 
@@ -42,17 +43,16 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	if err != nil {
 		return Task{}, err
 	}
-	storage, err := n.Storage.url("storage")
+	t := newTask(TaskTranscode, caller, now)
+	storage, err := n.Storage.destination(&t.Secrets)
 	if err != nil {
 		return Task{}, err
 	}
 	if err := n.Outputs.clean(); err != nil {
 		return Task{}, err
 	}
-	t := newTask(TaskTranscode, caller, now)
-	t.Secrets.StorageURL = storage
 	t.Params.Transcode = &TranscodeParams{
-		Input: URLParam{MaskURL(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
+		Input: URLParam{MaskURL(input)}, Storage: URLParam{storage}, Outputs: n.Outputs, CreatorID: n.CreatorID,
 		TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
 	}
 	if t.Params.Transcode.Input.URL != input {
@@ -84,11 +84,25 @@ func segmentSeconds(requested float64) int {
 	return int(min(max(requested, 2), 20) + 0.5)
 }
 
+// spaceScheme begins the URL of a space on IPFS.
+const spaceScheme = "w3s://"
+
+// destination puts the credentials of a place for outputs into secrets, and returns its URL with stars
+// for them.
+func (p TranscodePlace) destination(secrets *TaskSecrets) (shown string, err error) {
+	if p.Type != "web3.storage" {
+		secrets.StorageURL, err = p.url("storage")
+		return withoutUser(secrets.StorageURL), err
+	}
+	secrets.Proof = p.Credentials.Proof.Reveal()
+	if strings.TrimSpace(secrets.Proof) == "" {
+		return "", Errorf(Invalid, "storage.credentials.proof: is empty; delegate a space to the DID of GET /api/did, and send the delegation")
+	}
+	return spaceScheme + mask + "@/", nil
+}
+
 // url returns a place as one URL with its credentials.
 func (p TranscodePlace) url(name string) (string, error) {
-	if p.Type == "web3.storage" {
-		return "", Errorf(Invalid, "%s.type: web3.storage is not available in this version of weir; use s3", name)
-	}
 	if p.Endpoint == "" {
 		if err := checkSourceURL(name+".url", p.URL); err != nil {
 			return "", err

@@ -10,13 +10,10 @@ import (
 	"weir/internal/weir"
 )
 
-// export sends the file of an asset to a URL of its owner.
-func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
-	if t.Params.Export == nil || t.Params.Export.Custom == nil {
-		return weir.Errorf(weir.Unavailable, "copies to IPFS are not available here; export to a custom URL")
-	}
-	if t.Secrets.ExportURL == "" {
-		return weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
+// export sends the file of an asset to a URL of its owner or to IPFS.
+func (w *Work) export(ctx context.Context, job store.Job, t weir.Task, state store.Work) error {
+	if t.Params.Export == nil {
+		return weir.Errorf(weir.Invalid, "the task does not say where to export to")
 	}
 	asset, err := w.Store.Asset(ctx, t.InputAssetID)
 	if err != nil && weir.KindOf(err) != weir.NotFound {
@@ -24,6 +21,12 @@ func (w *Work) export(ctx context.Context, job store.Job, t weir.Task) error {
 	}
 	if err != nil || asset.Deleted {
 		return weir.Errorf(weir.Gone, messageDeleted)
+	}
+	if t.Params.Export.Custom == nil {
+		return w.exportToIPFS(ctx, job, t, state, asset)
+	}
+	if t.Secrets.ExportURL == "" {
+		return weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
 	}
 	size, open, err := w.exported(ctx, asset)
 	if err != nil {

@@ -114,10 +114,7 @@ func (w *Work) fail(ctx context.Context, job store.Job, taskID string, failure e
 			return tx.DelayTask(ctx, taskID, events.Now.Add(delay))
 		}
 		events.Task(weir.TaskFailedEvent, t)
-		if t.OutputAssetID == "" {
-			return nil
-		}
-		return tx.FailAsset(ctx, t.OutputAssetID, text, events)
+		return tx.FailResult(ctx, t, text, events)
 	})
 	switch {
 	case errors.Is(err, errNothingToDo):

@@ -17,6 +17,7 @@ const (
 	stepEncoding   = "encoding"
 	stepPublishing = "publishing"
 	stepSending    = "sending"
+	stepUploading  = "uploading"
 )
 
 // The shares of a task's progress.
@@ -143,6 +144,11 @@ func (w *Work) writeAssetProgress(ctx context.Context, tx *store.Tx, events *wei
 		}
 		if emits {
 			events.Asset(weir.AssetUpdated, a)
+		}
+	}
+	if t.OutputAssetID == "" {
+		if err := processStorage(ctx, tx, events, t, emits); err != nil {
+			return err
 		}
 	}
 	return tx.EmitBatch(ctx, events)

@@ -165,11 +165,12 @@ func (p *publication) end(ctx context.Context, also func(tx *store.Tx, events *w
 
 // publishFiles writes the outputs of a transcode task to the caller's storage.
 func (p *publication) publishFiles(ctx context.Context) error {
-	pub, done, err := p.publisher(p.state, p.task, weir.ObjectStore{})
+	pub, done, err := p.publisher(ctx, p.state, p.task, weir.ObjectStore{})
 	if err != nil {
-		return err
+		return notSaved(err)
 	}
 	defer done()
+	up, onIPFS := pub.Dest.(*upload)
 	if err := p.put(ctx, pub); err != nil {
 		return err
 	}
@@ -177,12 +178,21 @@ func (p *publication) publishFiles(ctx context.Context) error {
 		return p.end(ctx, nil)
 	}
 	output := pub.Output(p.done.Files, p.plan.Source, p.video, p.audio, p.done.RequestID)
-	return p.ended(ctx, p.task, p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
+	err = p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		if err := complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Transcode: &output}, p.warnings); err != nil {
 			return err
 		}
+		if onIPFS {
+			if err := up.complete(ctx, tx, output.BaseURL, events.Now); err != nil {
+				return err
+			}
+		}
 		return p.save(ctx, tx, 1)
-	}))
+	})
+	if err == nil && onIPFS {
+		up.count()
+	}
+	return p.ended(ctx, p.task, err)
 }
 
 // put publishes what is new, and saves the state.
@@ -196,6 +206,9 @@ func (p *publication) put(ctx context.Context, pub *vod.Publisher) error {
 	pub.Save = func(ctx context.Context, state *vod.PublishState) error {
 		p.done.Files = state
 		return save(ctx)
+	}
+	if up, ok := pub.Dest.(*upload); ok { // sealing takes long, and deletes what is staged
+		up.saved = save
 	}
 	err := pub.Publish(ctx, p.done.Files, p.video, p.audio)
 	if err == nil && p.finished() && !p.done.Files.Finished {
@@ -222,15 +235,12 @@ func notSaved(err error) error {
 
 // publisher returns the publisher for the outputs of a task, or of an asset with an object store.
 // The function that it returns closes the storage.
-func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vod.Publisher, func(), error) {
-	url, outputs := o.URL.Reveal(), weir.TranscodeOutputs{}
+func (w *Work) publisher(ctx context.Context, state store.Work, t weir.Task, o weir.ObjectStore) (*vod.Publisher, func(), error) {
+	outputs := weir.TranscodeOutputs{}
 	if p := t.Params.Transcode; p != nil {
-		if t.Secrets.StorageURL == "" {
-			return nil, nil, weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
-		}
-		url, outputs = t.Secrets.StorageURL, p.Outputs
+		outputs = p.Outputs
 	}
-	dest, err := blob.OpenDest(url, w.Caller)
+	dest, err := w.destination(ctx, state, t, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -245,6 +255,19 @@ func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vo
 		}
 	}
 	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}, func() { _ = dest.Close() }, nil
+}
+
+// destination opens the destination of the outputs of a task, or the object store of an asset.
+func (w *Work) destination(ctx context.Context, state store.Work, t weir.Task, o weir.ObjectStore) (blob.Dest, error) {
+	switch {
+	case t.Params.Transcode == nil:
+		return blob.OpenDest(o.URL.Reveal(), w.Caller)
+	case t.Secrets.Proof != "":
+		return w.openUpload(ctx, state, t, partOutputs)
+	case t.Secrets.StorageURL != "":
+		return blob.OpenDest(t.Secrets.StorageURL, w.Caller)
+	}
+	return nil, weir.Errorf(weir.Invalid, "the credentials are gone: they were kept for a while after the task's end; send the request again")
 }
 
 // ended counts a task if err, of the transaction that completed it, is nil.
@@ -301,30 +324,41 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.finish(ctx, asset, func(a *weir.Asset, now time.Time) {
+	onIPFS, err := p.copyAtCreation(ctx, asset)
+	if err != nil {
+		return err
+	}
+	defer onIPFS.close()
+	return p.finish(ctx, asset, onIPFS, func(a *weir.Asset, now time.Time) {
 		p.describe(a)
 		a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
 		if elsewhere != "" {
 			a.PlaybackURL = elsewhere
 		}
+		onIPFS.record(a, now)
 		a.Ready(now)
 	}, weir.AssetUpdated, weir.AssetReadyEvent)
 }
 
-// finish completes the task, changes its asset and emits events.
-func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(*weir.Asset, time.Time), names ...weir.EventName) error {
+// finish completes the task, changes its asset and emits events. copied is the copy of the asset on IPFS,
+// if it has one.
+func (p *publication) finish(ctx context.Context, asset weir.Asset, copied *assetCopy, change func(*weir.Asset, time.Time), names ...weir.EventName) error {
 	stored, err := storedBytes(ctx, p.Media, asset.ID)
 	if err != nil {
 		return err
 	}
-	return p.ended(ctx, p.task, p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
+	err = p.tx(ctx, p.job, func(tx *store.Tx, events *weir.EventBatch) error {
 		made := asset
 		change(&made, events.Now)
 		made.PlaybackURL, made.DownloadURL = "", "" // only the asset itself has them
+		made = made.WithBase(p.Base)
 		if err := complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}, p.warnings); err != nil {
 			return err
 		}
 		if err := p.save(ctx, tx, 1); err != nil {
+			return err
+		}
+		if err := copied.complete(ctx, tx, events.Now); err != nil {
 			return err
 		}
 		changed, err := tx.UpdateAsset(ctx, asset.ID, func(a *weir.Asset) error {
@@ -339,7 +373,11 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(
 			events.Asset(name, changed)
 		}
 		return nil
-	}))
+	})
+	if err == nil {
+		copied.count()
+	}
+	return p.ended(ctx, p.task, err)
 }
 
 // playable sets the playback URL of an asset that is not ready yet.
@@ -441,7 +479,7 @@ func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files
 	if err != nil || o.Deleted || o.Disabled {
 		return "", weir.Errorf(weir.Invalid, "error saving file to storage: the object store of the asset was deleted or disabled")
 	}
-	pub, done, err := p.publisher(p.state, p.task, o)
+	pub, done, err := p.publisher(ctx, p.state, p.task, o)
 	if err != nil {
 		return "", err
 	}

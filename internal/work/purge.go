@@ -20,7 +20,7 @@ const sourceTrack = "source"
 const purgeAttempts = 10
 
 // purge handles store.JobPurge: it deletes the files of a deleted or failed asset, the working files
-// of a task, or a deleted account.
+// of a task, a deleted account, or an upload to IPFS.
 func (w *Work) purge(ctx context.Context, job store.Job) error {
 	p, err := store.PurgeRef(job.Ref)
 	switch {
@@ -30,6 +30,8 @@ func (w *Work) purge(ctx context.Context, job store.Job) error {
 		return w.purgeAsset(ctx, job, p.AssetID)
 	case p.UserID != "":
 		return w.purgeAccount(ctx, job, p.UserID)
+	case p.UploadID != "":
+		return w.purgeUpload(ctx, job, p.UploadID)
 	}
 	return w.purgeTask(ctx, job, p.TaskID, p.Run)
 }
@@ -53,6 +55,10 @@ func (w *Work) purgeFiles(ctx context.Context, job store.Job, a weir.Asset) erro
 		if err := w.Media.DeletePrefix(ctx, folder); err != nil {
 			return err
 		}
+	}
+	copies, err := w.Store.IPFSUploadsOfAsset(ctx, a.ID)
+	if err := w.removeUploads(ctx, job, copies, err); err != nil {
+		return err
 	}
 	if a.ObjectStoreID == "" {
 		return nil
@@ -86,6 +92,10 @@ func (w *Work) purgeTask(ctx context.Context, job store.Job, id string, run int)
 	known := err == nil
 	// weir's own storage first: it must not wait for another one, which may be down for long.
 	if err := w.Media.DeletePrefix(ctx, store.WorkDir(id, run)); err != nil {
+		return err
+	}
+	unfinished, err := w.Store.IPFSUploadsOfTask(ctx, id, run)
+	if err := w.removeUploads(ctx, job, unfinished, err); err != nil {
 		return err
 	}
 	state, err := w.Store.TaskWork(ctx, id)
@@ -156,7 +166,7 @@ func (w *Work) dropSource(ctx context.Context, t weir.Task, state store.Work, ru
 // abort deletes unfinished outputs of a task.
 func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
 	var done published
-	if state.Publisher == nil || json.Unmarshal(state.Publisher, &done) != nil || done.Files == nil {
+	if state.Publisher == nil || json.Unmarshal(state.Publisher, &done) != nil || done.Files == nil || t.OnIPFS() {
 		return nil
 	}
 	var o weir.ObjectStore
@@ -170,7 +180,7 @@ func (w *Work) abort(ctx context.Context, t weir.Task, state store.Work) error {
 			return err
 		}
 	}
-	pub, closeDest, err := w.publisher(state, t, o)
+	pub, closeDest, err := w.publisher(ctx, state, t, o)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ func (w *Work) purgeAccount(ctx context.Context, job store.Job, id string) error
 			}
 			return w.Store.Tx(ctx, func(tx *store.Tx) error { return tx.ForgetTask(ctx, t.ID) })
 		}),
+		forEach(ctx, id, w.Store.IPFSUploads, func(u weir.IPFSUpload) error { return w.removeUpload(ctx, job, u) }),
 		forEach(ctx, id, w.Store.Assets, func(a weir.Asset) error {
 			if err := w.purgeFiles(ctx, job, a); err != nil {
 				return err

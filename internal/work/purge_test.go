@@ -14,6 +14,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/blob/s3test"
+	"weir/internal/ipfs"
 	"weir/internal/store"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
@@ -49,6 +50,9 @@ func TestPurgeAccount(t *testing.T) {
 	for _, caller := range []*weir.Caller{n.caller, bob} {
 		asset, task := n.asset(t, caller, weir.NewAsset{Name: "uploaded"})
 		keys := []string{uploadFolder(asset.ID) + "/0", assetFolder(asset.ID) + "/video", store.WorkDir(task.ID, 1) + "/x"}
+		onIPFS := weir.IPFSUpload{ID: weir.NewID(), UserID: caller.UserID, TaskID: weir.NewID()}
+		n.inTx(t, func(tx *store.Tx) (err error) { _, err = tx.OpenIPFSUpload(ctx, onIPFS); return err })
+		keys = append(keys, ipfs.Folder(onIPFS.ID)+"/0.car")
 		n.put(t, keys...)
 		if caller == bob {
 			his = append(his, keys...)

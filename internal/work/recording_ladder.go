@@ -88,7 +88,7 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.finish(ctx, asset, func(a *weir.Asset, now time.Time) {
+	return p.finish(ctx, asset, nil, func(a *weir.Asset, now time.Time) {
 		a.Files = files
 		a.Status.UpdatedAt = weir.At(now)
 	}, weir.AssetUpdated)

@@ -113,7 +113,7 @@ func (w *Work) download(ctx context.Context, t weir.Task, url, spool string, key
 		}
 	}
 	return writeSource(spool, key, func(to io.Writer) (origin, error) {
-		got, err := w.Fetcher.Fetch(ctx, url, to, progress)
+		got, err := w.fetcher(t).Fetch(ctx, url, to, progress)
 		if cause := context.Cause(ctx); err != nil && weir.KindOf(cause) == weir.Full {
 			err = cause
 		}

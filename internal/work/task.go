@@ -24,7 +24,7 @@ func (w *Work) begin(ctx context.Context, job store.Job) error {
 		return err
 	}
 	if t.Type == weir.TaskExport {
-		return w.export(ctx, job, t)
+		return w.export(ctx, job, t, state)
 	}
 	if state.Plan != nil {
 		if state, err = w.resume(ctx, job, t, state); err != nil || state.Plan != nil {
@@ -63,7 +63,7 @@ func (w *Work) start(ctx context.Context, job store.Job) (t weir.Task, state sto
 			events.Task(weir.TaskUpdated, t)
 		}
 		if t.OutputAssetID == "" {
-			return nil
+			return processStorage(ctx, tx, events, t, first)
 		}
 		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
 			deleted = a.Deleted

@@ -6,7 +6,8 @@
 //	task.go     starts a task: fetches and splits the source, plans, creates pieces
 //	chunk.go    does a piece: a chunk of the video, an audio track, the thumbnails
 //	publish.go  publishes finished pieces, and completes the task
-//	export.go   sends an asset to a URL (part of the job that starts the task)
+//	export.go   sends an asset to a URL or to IPFS (part of the job that starts the task)
+//	ipfs.go     uploads to IPFS
 //	purge.go    deletes files
 //
 // No job waits for another: its result is in the store (store.Work, store.Piece), and the
@@ -48,6 +49,7 @@ type Options struct {
 	Caller  blob.Options  // for callers' storage
 	// Decrypt decrypts the key of an encrypted source, which is in base64.
 	Decrypt func(encryptedKey string) ([]byte, error)
+	IPFS    IPFS
 	Dir     string // of this node, for files of running tasks
 	Base    string // of the URLs in events
 	MinFree int64  // bytes of disk to keep free; 0 = see blob.FreeSpace
@@ -73,6 +75,7 @@ type Work struct {
 
 	completed, failed, retried atomic.Int64
 	pieces                     atomic.Int64
+	uploads, uploadedBytes     atomic.Int64
 }
 
 // New returns a Work that is ready to run.
@@ -101,11 +104,16 @@ type Stats struct {
 	Retried   int64 // attempts that will be repeated
 	Pieces    int64 // done
 	Running   int64 // jobs of tasks, now
+
+	Uploads, UploadedBytes int64 // to IPFS, completed
 }
 
 // Stats returns the current counts.
 func (w *Work) Stats() Stats {
-	return Stats{w.completed.Load(), w.failed.Load(), w.retried.Load(), w.pieces.Load(), int64(w.local.count())}
+	return Stats{
+		w.completed.Load(), w.failed.Load(), w.retried.Load(), w.pieces.Load(), int64(w.local.count()),
+		w.uploads.Load(), w.uploadedBytes.Load(),
+	}
 }
 
 // Run admits tasks and does jobs until ctx ends.

@@ -1,0 +1,226 @@
+package vod
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/storacha/go-ucanto/core/delegation"
+	"github.com/storacha/go-ucanto/did"
+	"github.com/storacha/go-ucanto/principal/ed25519/signer"
+	"github.com/storacha/go-ucanto/ucan"
+
+	"weir/e2e/harness"
+	words "weir/internal/weir"
+)
+
+// newProof makes a space and delegates it to weir, as the tools of upload services do.
+func newProof(t *testing.T, w *harness.Weir, life time.Duration) (space, proof string) {
+	t.Helper()
+	var service struct {
+		DID string `json:"did"`
+	}
+	w.Must("GET", "/api/did", nil, &service)
+	audience, err := did.Parse(service.DID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := signer.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	space = key.DID().String()
+	var abilities []ucan.Capability[ucan.NoCaveats]
+	for _, ability := range []string{"space/blob/add", "space/index/add", "upload/add"} {
+		abilities = append(abilities, ucan.NewCapability(ability, space, ucan.NoCaveats{}))
+	}
+	d, err := delegation.Delegate(key, audience, abilities, delegation.WithExpiration(int(time.Now().Add(life).Unix())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := io.ReadAll(d.Archive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return space, base64.StdEncoding.EncodeToString(archive)
+}
+
+func toSpace(input, proof string) map[string]any {
+	return map[string]any{
+		"input":   map[string]any{"url": input},
+		"storage": map[string]any{"type": "web3.storage", "credentials": map[string]any{"proof": proof}},
+		"outputs": map[string]any{"hls": map[string]any{"path": "/out/hls"}, "mp4": map[string]any{"path": "/out/mp4"}},
+	}
+}
+
+// anonymous asks for something without a key, and returns the answer with its body.
+func anonymous(t *testing.T, address string, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, body
+}
+
+// TestIPFS transcodes a film into a space, plays it from the gateway, and removes it.
+func TestIPFS(t *testing.T) {
+	t.Parallel()
+	w, o := harness.NewWeir(t), harness.NewOrigin(t, harness.TinyClip(t))
+	w.Start()
+	_, soon := newProof(t, w, time.Minute)
+	for proof, want := range map[string]string{
+		"AAAA": "storage.credentials.proof: the proof is not a UCAN delegation archive",
+		soon:   "it must last until",
+	} {
+		if status, text := w.Do("POST", "/api/transcode", toSpace(o.URL+"/tiny.mp4", proof)); status != http.StatusUnprocessableEntity || !strings.Contains(string(text), want) {
+			t.Errorf("a bad proof: %d %s, want 422 with %q", status, text, want)
+		}
+	}
+	space, proof := newProof(t, w, 24*time.Hour)
+	var posted words.Task
+	w.Must("POST", "/api/transcode", toSpace(o.URL+"/tiny.mp4", proof), &posted)
+	task := w.Completed(posted.ID)
+	out := task.Output.Transcode
+	root, ok := strings.CutPrefix(out.BaseURL, "ipfs://")
+	if !ok || out.HLS == nil || len(out.MP4) == 0 {
+		t.Fatalf("the output is %+v", out)
+	}
+	if text, _ := json.Marshal(task); bytes.Contains(text, []byte(proof[:40])) || strings.Contains(w.Output.String(), proof[:40]) {
+		t.Error("the task or the log shows the proof")
+	}
+	gateway := w.URL + "/ipfs/" + root
+	if got := len(harness.FrameSums(t, gateway+out.HLS.Path)); got != 50 {
+		t.Errorf("the playlist has %d frames, want 50", got)
+	}
+	for _, file := range out.MP4 {
+		harness.FFmpeg(t, "-i", gateway+file.Path, "-f", "null", "-")
+		_, whole := anonymous(t, gateway+file.Path)
+		answer, part := anonymous(t, gateway+file.Path, "Range", "bytes=1000-1999")
+		if answer.StatusCode != http.StatusPartialContent || !bytes.Equal(part, whole[1000:2000]) {
+			t.Errorf("a range of %s: %d with %d bytes", file.Path, answer.StatusCode, len(part))
+		}
+	}
+	if answer, car := anonymous(t, gateway+"?format=car"); answer.StatusCode != http.StatusOK || len(car) < 1000 {
+		t.Errorf("the CAR file: %d with %d bytes", answer.StatusCode, len(car))
+	}
+
+	var uploads []words.IPFSUpload
+	w.Must("GET", "/api/ipfs/upload?space="+space, nil, &uploads)
+	if len(uploads) != 1 || uploads[0].Root != root || uploads[0].TaskID != task.ID || uploads[0].Size == 0 {
+		t.Fatalf("the uploads are %+v", uploads)
+	}
+	var quota struct {
+		Storage struct{ Used int64 } `json:"storage"`
+	}
+	w.Must("GET", "/api/user/quota", nil, &quota)
+	if quota.Storage.Used != uploads[0].Size {
+		t.Errorf("the account uses %d bytes, its upload has %d", quota.Storage.Used, uploads[0].Size)
+	}
+
+	// The outputs are a source, too: weir reads its own blocks.
+	w.Must("POST", "/api/transcode", toSpace(out.BaseURL+out.MP4[0].Path, proof), &posted)
+	if again := w.Completed(posted.ID).Output.Transcode; again.InputVideo.Size == 0 {
+		t.Errorf("the output is %+v", again)
+	}
+
+	w.Must("DELETE", "/api/ipfs/upload/"+uploads[0].ID, nil, nil)
+	if answer, text := anonymous(t, gateway+out.HLS.Path); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("what was deleted: %d %s, want 404", answer.StatusCode, text)
+	}
+	harness.Eventually(t, func() error {
+		if files, err := os.ReadDir(w.Data + "/media/ipfs/" + uploads[0].ID); err == nil {
+			return fmt.Errorf("%d CAR files are left", len(files))
+		}
+		return nil
+	})
+}
+
+// TestIPFSCopy copies a gated asset to IPFS: those who may play it may read the copy.
+func TestIPFSCopy(t *testing.T) {
+	t.Parallel()
+	w, o := harness.NewWeir(t), harness.NewOrigin(t, harness.TinyClip(t))
+	w.Start()
+	var key struct{ ID, PublicKey, PrivateKey string }
+	w.Must("POST", "/api/access-control/signing-key", map[string]any{"name": "signer"}, &key)
+	var made struct {
+		Asset words.Asset
+		Task  struct{ ID string }
+	}
+	w.Must("POST", "/api/asset/upload/url", map[string]any{
+		"name": "gated", "url": o.URL + "/tiny.mp4", "playbackPolicy": map[string]any{"type": "jwt"}, "storage": map[string]any{"ipfs": true},
+	}, &made)
+	w.Completed(made.Task.ID)
+	var asset words.Asset
+	w.Must("GET", "/api/asset/"+made.Asset.ID, nil, &asset)
+	if asset.Storage == nil || asset.Storage.IPFS == nil || asset.Storage.IPFS.GatewayURL != w.URL+"/ipfs/"+asset.Storage.IPFS.CID {
+		t.Fatalf("the storage of the asset is %+v", asset.Storage)
+	}
+	address := asset.Storage.IPFS.GatewayURL
+	if answer, text := anonymous(t, address); answer.StatusCode != http.StatusForbidden {
+		t.Errorf("without a JWT: %d %s, want 403", answer.StatusCode, text)
+	}
+	if answer, text := anonymous(t, address+"?format=car"); answer.StatusCode != http.StatusForbidden {
+		t.Errorf("the CAR file without a JWT: %d %s, want 403", answer.StatusCode, text)
+	}
+	pem, err := base64.StdEncoding.DecodeString(key.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := jwt.ParseECPrivateKeyFromPEM(pem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := signed(t, private, key.PublicKey, asset.PlaybackID)
+	answer, body := anonymous(t, address+"?jwt="+token)
+	source, err := os.ReadFile(harness.TinyClip(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.StatusCode != http.StatusOK || !bytes.Equal(body, source) || !strings.Contains(answer.Header.Get("Cache-Control"), "private") {
+		t.Errorf("with a JWT: %d with %d bytes, %v", answer.StatusCode, len(body), answer.Header)
+	}
+
+	// It is played by its CID, and gone with the asset.
+	w.Must("GET", "/api/playback/"+asset.Storage.IPFS.CID, nil, nil)
+	w.Must("DELETE", "/api/asset/"+asset.ID, nil, nil)
+	harness.Eventually(t, func() error {
+		if answer, _ := anonymous(t, address+"?jwt="+token); answer.StatusCode != http.StatusNotFound {
+			return fmt.Errorf("the copy of a deleted asset: %d", answer.StatusCode)
+		}
+		return nil
+	})
+}
+
+// signed returns a JWT for a viewer.
+func signed(t *testing.T, key *ecdsa.PrivateKey, public, playbackID string) string {
+	t.Helper()
+	token, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
+		"action": "pull", "iss": "test", "pub": public, "sub": playbackID, "video": "none", "exp": time.Now().Add(time.Hour).Unix(),
+	}).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}

@@ -1,0 +1,565 @@
+package ipfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/ipfs/boxo/ipld/merkledag"
+	"github.com/ipfs/boxo/ipld/unixfs"
+	"github.com/ipfs/go-cid"
+	format "github.com/ipfs/go-ipld-format"
+	logging "github.com/ipfs/go-log/v2"
+	"github.com/ipld/go-car/v2"
+	"github.com/multiformats/go-multihash"
+	"go.uber.org/goleak"
+
+	"weir/internal/blob"
+	"weir/internal/weir"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) {
+	// A library starts it when the program starts.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/ipfs/go-log/writer.(*MirrorWriter).logRoutine"))
+}
+
+// site is a gateway with uploads.
+type site struct {
+	store   blob.Store
+	index   *index
+	blocks  *Blocks
+	handler http.Handler
+	refuse  map[string]error // results of may, by upload
+	gated   map[string]bool  // uploads that are not for everybody
+	log     bytes.Buffer
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{store: newStore(t), index: &index{}, refuse: map[string]error{}, gated: map[string]bool{}}
+	s.blocks = NewBlocks(s.store, s.index)
+	s.blocks.Log = slog.New(slog.NewTextHandler(&s.log, nil))
+	s.handler = NewGateway(s.blocks, func(ctx context.Context, upload string) error {
+		if s.gated[upload] {
+			Private(ctx)
+		}
+		return s.refuse[upload]
+	})
+	return s
+}
+
+// add stores an upload and returns its root.
+func (s *site) add(t *testing.T, upload string, f files) cid.Cid {
+	t.Helper()
+	all := map[string][]byte{}
+	for name, size := range f {
+		all[name] = content(name, size)
+	}
+	return s.put(t, upload, all)
+}
+
+// put is add for given contents.
+func (s *site) put(t *testing.T, upload string, all map[string][]byte) cid.Cid {
+	t.Helper()
+	d := NewDest(DestOptions{
+		Staging: s.store, Prefix: "work/" + upload, Scratch: t.TempDir(), Remote: NewLocal(s.store, s.index, upload), shardSize: 5 << 20,
+	})
+	for name, data := range all {
+		if err := d.Put(t.Context(), name, bytes.NewReader(data), int64(len(data)), blob.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base, err := d.Seal(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.DeletePrefix(t.Context(), "work"); err != nil {
+		t.Fatal(err)
+	}
+	root, err := cid.Decode(strings.TrimPrefix(base, "ipfs://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// get sends a request with headers like "Range: bytes=0-1".
+func (s *site) get(method, target string, headers ...string) *http.Response {
+	r := httptest.NewRequest(method, target, nil)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	return w.Result()
+}
+
+// describe writes an answer in a form that can be compared and read.
+func describe(t *testing.T, w io.Writer, resp *http.Response) {
+	t.Helper()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	fmt.Fprintf(w, "%d\n", resp.StatusCode)
+	for _, name := range []string{
+		"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Cache-Control", "Etag", "Location", "Content-Disposition",
+		"Content-Location", "Ipfs-Uri", "X-Ipfs-Path", "X-Ipfs-Roots", "X-Content-Type-Options", "Content-Security-Policy", "Allow",
+		"Access-Control-Allow-Origin", "Access-Control-Allow-Methods", "Access-Control-Allow-Headers", "Access-Control-Expose-Headers",
+	} {
+		if values := resp.Header.Values(name); values != nil {
+			fmt.Fprintf(w, "%s: %s\n", name, strings.Join(values, ", "))
+		}
+	}
+	switch kind := resp.Header.Get("Content-Type"); {
+	case len(body) == 0:
+	case strings.HasPrefix(kind, carType):
+		describeCAR(t, w, body)
+	case kind == "application/x-tar":
+		fmt.Fprintf(w, "| %d bytes\n", len(body)) // it has the time in it
+	case strings.HasPrefix(kind, "text/html"):
+		for line := range strings.Lines(string(body)) {
+			if i := strings.Index(line, "<a href=\"/"); i >= 0 {
+				fmt.Fprintf(w, "| %s\n", strings.TrimSpace(line[i:]))
+			}
+		}
+	case len(body) > 400:
+		hash, _ := multihash.Sum(body, multihash.SHA2_256, -1)
+		fmt.Fprintf(w, "| %d bytes, %s\n", len(body), cid.NewCidV1(cid.Raw, hash))
+	default:
+		fmt.Fprintf(w, "| %q\n", body)
+	}
+	fmt.Fprintln(w)
+}
+
+func describeCAR(t *testing.T, w io.Writer, body []byte) {
+	t.Helper()
+	r, err := car.NewBlockReader(bytes.NewReader(body)) // verifies each block
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(w, "| roots %v\n", r.Roots)
+	for {
+		b, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(w, "| %s %d\n", b.Cid(), len(b.RawData()))
+	}
+}
+
+// dagPB returns the CID of bytes that were stored as a raw leaf, named as a node.
+func dagPB(data []byte) cid.Cid {
+	hash, _ := multihash.Sum(data, multihash.SHA2_256, -1)
+	return cid.NewCidV1(cid.DagProtobuf, hash)
+}
+
+// The points of the path gateway and the trustless gateway specification.
+func TestGateway(t *testing.T) {
+	s := newSite(t)
+	root := s.add(t, "1", files{
+		"hls/index.m3u8": 300, "hls/720p/0.ts": 2<<20 + 100, "hls/720p/init.mp4": 50, "hls/720p/1.m4s": 50, "subs/en.vtt": 20,
+		"site/index.html": 100, "film.mp4": 3 << 20, "odd/ä b#.txt": 12, "noext": 10, "_redirects": 30,
+	}).String()
+	// Long names make a directory large.
+	long := strings.Repeat("x", 200)
+	large := s.add(t, "2", files{}.numbered("many/"+long, 1200, 20)).String()
+	s.gated["4"] = true
+	gated := s.add(t, "4", files{"film.ts": 100}).String()
+	s.refuse["5"] = weir.Errorf(weir.Denied, "this video needs a token")
+	denied := s.add(t, "5", files{"film.ts": 101}).String()
+	s.refuse["6"] = weir.Errorf(weir.Unauthenticated, "log in")
+	hidden := s.add(t, "6", files{"film.ts": 102}).String()
+	film := strings.Trim(s.get("HEAD", "/ipfs/"+root+"/film.mp4").Header.Get("Etag"), `"`)
+	twice := s.add(t, "3", files{"a/same": 0, "b/same": 0}).String()
+
+	document := []byte(`{"a":{"/":"bafkqaddimvwgy3zao5xxe3debi"},"b":[1,2]}`)
+	s.put(t, "7", map[string][]byte{"document": document})
+	json := cid.NewCidV1(cid.DagJSON, dagPB(document).Hash()).String()
+
+	var golden bytes.Buffer
+	names := strings.NewReplacer("LONG", long, "ROOT", root, "LARGE", large, "GATED", gated, "DENIED", denied, "HIDDEN", hidden, "FILM", film, "TWICE", twice, "JSON", json)
+	for _, c := range strings.Split(strings.TrimSpace(cases), "\n") {
+		if c = strings.TrimSpace(c); c == "" || c[0] == '#' {
+			fmt.Fprintf(&golden, "%s\n\n", c)
+			continue
+		}
+		fields := strings.Split(names.Replace(c), " | ")
+		method, target, _ := strings.Cut(fields[0], " ")
+		fmt.Fprintf(&golden, "> %s\n", c)
+		describe(t, &golden, s.get(method, target, fields[1:]...))
+	}
+	compareGolden(t, "testdata/gateway.txt", golden.Bytes())
+}
+
+func compareGolden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+// cases are requests: method, path, headers.
+const cases = `
+# files
+GET /ipfs/ROOT/hls/index.m3u8
+HEAD /ipfs/ROOT/hls/index.m3u8
+GET /ipfs/ROOT/hls/720p/0.ts
+GET /ipfs/ROOT/hls/720p/init.mp4
+GET /ipfs/ROOT/hls/720p/1.m4s
+GET /ipfs/ROOT/subs/en.vtt
+GET /ipfs/ROOT/noext
+GET /ipfs/ROOT/odd/%C3%A4%20b%23.txt
+GET /ipfs/ROOT/odd/%C3%A4%20b%23.txt?filename=t%C3%A4st.txt&download=true
+GET /ipfs/FILM
+GET /ipfs/LARGE/many/LONG-0999.ts
+# ranges
+GET /ipfs/ROOT/film.mp4 | Range: bytes=0-9
+GET /ipfs/ROOT/film.mp4 | Range: bytes=1048570-1048585
+GET /ipfs/ROOT/film.mp4 | Range: bytes=-5
+GET /ipfs/ROOT/film.mp4 | Range: bytes=3145720-
+GET /ipfs/ROOT/film.mp4 | Range: bytes=0-1,5-6
+GET /ipfs/ROOT/film.mp4 | Range: bytes=99999999-
+GET /ipfs/ROOT/film.mp4 | Range: lines=1-2
+GET /ipfs/ROOT/hls/720p/init.mp4 | Range: bytes=10-19
+HEAD /ipfs/ROOT/film.mp4 | Range: bytes=0-9
+# conditions
+GET /ipfs/FILM | If-None-Match: "FILM"
+GET /ipfs/FILM | If-None-Match: W/"FILM"
+GET /ipfs/FILM | If-None-Match: *
+GET /ipfs/FILM | If-None-Match: "other"
+GET /ipfs/FILM?format=raw | If-None-Match: "FILM.raw"
+GET /ipfs/FILM | Cache-Control: only-if-cached
+HEAD /ipfs/bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy | Cache-Control: only-if-cached
+# directories
+GET /ipfs/ROOT
+GET /ipfs/ROOT/
+GET /ipfs/ROOT/hls
+GET /ipfs/ROOT/hls/
+HEAD /ipfs/ROOT/hls/
+GET /ipfs/ROOT/site/
+GET /ipfs/ROOT/site
+GET /ipfs/ROOT/hls/ | If-None-Match: *
+# blocks
+GET /ipfs/FILM?format=raw
+HEAD /ipfs/FILM?format=raw
+GET /ipfs/FILM | Accept: application/vnd.ipld.raw
+GET /ipfs/FILM?format=raw | Range: bytes=0-9
+GET /ipfs/ROOT/hls/720p/init.mp4?format=raw
+GET /ipfs/ROOT/missing?format=raw
+# an inline block
+GET /ipfs/bafkqaddimvwgy3zao5xxe3debi
+GET /ipfs/bafkqaddimvwgy3zao5xxe3debi?format=raw
+# CAR
+GET /ipfs/FILM?format=car
+HEAD /ipfs/FILM?format=car
+GET /ipfs/FILM | Accept: application/vnd.ipld.car
+GET /ipfs/FILM | Accept: application/vnd.ipld.car; version=1; order=dfs; dups=y
+GET /ipfs/FILM?format=car&car-order=unk&car-dups=n
+GET /ipfs/FILM?format=car&car-order=bad
+GET /ipfs/FILM?format=car&car-dups=bad
+GET /ipfs/FILM?format=car&car-version=2
+GET /ipfs/FILM?format=car | Range: bytes=0-9
+GET /ipfs/ROOT/hls?format=car
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=block
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity
+GET /ipfs/ROOT/hls/?format=car&dag-scope=entity
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=all
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=bad
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=0:*
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=0:10
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=1048576:1048580
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=-10:*
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=-10:-5
+GET /ipfs/ROOT/film.mp4?format=car&dag-scope=entity&entity-bytes=9:1
+GET /ipfs/ROOT/film.mp4?format=car&entity-bytes=x
+GET /ipfs/LARGE/many/LONG-0999.ts?format=car&dag-scope=entity
+GET /ipfs/TWICE?format=car&car-dups=n
+GET /ipfs/TWICE?format=car&car-dups=y
+GET /ipfs/ROOT/missing/file?format=car
+# documents
+GET /ipfs/JSON
+GET /ipfs/JSON/a
+GET /ipfs/JSON/b
+GET /ipfs/JSON?format=dag-json
+GET /ipfs/JSON?format=dag-cbor
+GET /ipfs/JSON?format=car
+# what is not there
+GET /ipfs/ROOT/missing
+GET /ipfs/ROOT/hls/index.m3u8/deeper
+GET /ipfs/LARGE/many/LONG-9999.ts
+GET /ipfs/bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy
+GET /ipfs/bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy?format=car
+GET /ipfs/QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn
+# what can't be
+GET /ipfs/notacid
+GET /ipfs/bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzd
+GET /ipfs/
+GET /ipfs/z2Drjgb
+GET /ipfs/bafyrgqhai26anf3i7pips7q22coa4sz2fr4gk4q4sqdtymvvjyginfzaqewveaeqdh524nsktaq43j65v22xxrybrtertmcfxufdam3da3hbk
+GET /ipfs/baf4bcfg4ep767tjp5lxyanx5urpjjgx5q2volvy
+GET /ipns/example.com
+GET /ipfs/ipfs/ROOT/noext
+GET /ipfs/FILM?format=tar
+GET /ipfs/FILM?format=json
+GET /ipfs/FILM?format=dag-json
+GET /ipfs/FILM?format=ipns-record
+GET /ipfs/FILM | Accept: application/vnd.ipld.unknown
+POST /ipfs/FILM
+OPTIONS /ipfs/FILM | Origin: https://example.com | Access-Control-Request-Method: GET
+OPTIONS /ipfs/DENIED/film.ts | Origin: https://example.com
+# uploads that are not for everybody
+GET /ipfs/GATED/film.ts
+GET /ipfs/GATED?format=car
+GET /ipfs/GATED | If-None-Match: *
+GET /ipfs/DENIED/film.ts
+GET /ipfs/DENIED | If-None-Match: *
+GET /ipfs/DENIED?format=car
+GET /ipfs/DENIED?format=raw
+HEAD /ipfs/HIDDEN/film.ts
+GET /ipfs/HIDDEN/film.ts
+`
+
+// The libraries write to standard error unless they are told not to, also those that make their logger
+// later.
+func TestLibrariesAreSilent(t *testing.T) {
+	newSite(t)
+	if c := logging.GetConfig(); c.Stderr || c.Stdout || c.File != "" || c.Level != logging.LevelFatal {
+		t.Errorf("%+v", c)
+	}
+}
+
+// A block that is also in an upload for everybody can be read.
+func TestSharedBlocks(t *testing.T) {
+	s := newSite(t)
+	f := files{"a.ts": 100}
+	root := s.add(t, "gated", f)
+	s.refuse["gated"] = weir.Errorf(weir.Denied, "no")
+	if got := s.get("GET", "/ipfs/"+root.String()+"/a.ts"); got.StatusCode != http.StatusForbidden {
+		t.Errorf("%s", got.Status)
+	}
+	s.add(t, "open", f)
+	if got := s.get("GET", "/ipfs/"+root.String()+"/a.ts"); got.StatusCode != http.StatusOK {
+		t.Errorf("%s", got.Status)
+	}
+}
+
+// Every byte of the shards is flipped in turn, in steps: the answer is an error or the right bytes.
+func TestFlippedByte(t *testing.T) {
+	s := newSite(t)
+	f := files{"dir/film.mp4": 5000, "dir/a.ts": 300}
+	root := s.add(t, "1", f).String()
+	key := shardFileKey("1", 0)
+	r, info, err := s.store.Get(t.Context(), key, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := io.ReadAll(r)
+	if err != nil || int64(len(good)) != info.Size || r.Close() != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for at := 0; at < len(good); at += 37 {
+		bad := slices.Clone(good)
+		bad[at] ^= 0x10
+		if err := s.store.Put(t.Context(), key, bytes.NewReader(bad), info.Size, blob.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for name, size := range f {
+			resp := s.get("GET", "/ipfs/"+root+"/"+name)
+			body, err := io.ReadAll(resp.Body)
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case resp.StatusCode == http.StatusOK && bytes.Equal(body, content(name, size)):
+			case resp.StatusCode == http.StatusInternalServerError && bytes.Contains(body, []byte("can't be read")):
+				failed++
+			default:
+				t.Errorf("byte %d flipped: %s, %.200q", at, resp.Status, body)
+			}
+		}
+	}
+	if failed < len(good)/37/2 {
+		t.Errorf("only %d answers failed", failed)
+	}
+	// Each damaged block is in the log once: two files, three directories at most.
+	if n := strings.Count(s.log.String(), "stored block is damaged"); n < 3 || n > 5 {
+		t.Errorf("%d lines in the log:\n%s", n, s.log.String())
+	}
+}
+
+// A CAR that breaks off in the middle is not a complete CAR.
+func TestDamagedCAR(t *testing.T) {
+	s := newSite(t)
+	root := s.add(t, "1", files{"film.mp4": 3<<20 + 5}).String()
+	hash, err := multihash.Sum(content("film.mp4", 3<<20+5)[2<<20:3<<20], multihash.SHA2_256, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.index.places[string(hash)][0].Offset++ // of the third chunk
+	resp := s.get("GET", "/ipfs/"+root+"?format=car")
+	r, err := car.NewBlockReader(resp.Body)
+	for err == nil {
+		_, err = r.Next()
+	}
+	if errors.Is(err, io.EOF) {
+		t.Error("the CAR is complete")
+	}
+}
+
+// bomb stores a file that consists of nodes: each links the one before a thousand times, and the first
+// an empty or a full leaf. It returns the CID of the last one.
+func (s *site) bomb(t *testing.T, leaf []byte, height int) cid.Cid {
+	t.Helper()
+	hash, err := multihash.Sum(leaf, multihash.SHA2_256, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, size := cid.NewCidV1(cid.Raw, hash), uint64(len(leaf))
+	all := map[string][]byte{"leaf": leaf}
+	for i := range height {
+		file, links := unixfs.NewFSNode(unixfs.TFile), new(merkledag.ProtoNode)
+		for range 1000 {
+			file.AddBlockSize(size)
+			if err := links.AddRawLink("", &format.Link{Size: size, Cid: below}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		data, err := file.GetBytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		links.SetData(data)
+		block, err := links.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[fmt.Sprintf("node-%d", i)] = block
+		below, size = dagPB(block), size*1000
+	}
+	s.put(t, "bomb", all)
+	return below
+}
+
+// A graph of 60 kB whose file has 10^15 bytes is sent as long as the client reads, and stops when the
+// client goes.
+func TestBombStopsWithTheClient(t *testing.T) {
+	s := newSite(t)
+	root := s.bomb(t, content("x", 1000), 4)
+	ended := make(chan struct{}, 1)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.handler.ServeHTTP(w, r)
+		ended <- struct{}{}
+	}))
+	defer web.Close()
+	for _, query := range []string{"", "?format=car&car-dups=y", "?format=car&dag-scope=entity&car-dups=y"} {
+		t.Run(query, func(t *testing.T) {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			resp, err := client.Get(web.URL + "/ipfs/" + root.String() + query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := io.CopyN(io.Discard, resp.Body, 4<<20); err != nil {
+				t.Errorf("%s: %d bytes, %v", resp.Status, n, err)
+			}
+			_ = resp.Body.Close()
+			<-ended
+		})
+	}
+}
+
+// A graph that makes endless work and sends nothing is given up.
+func TestBombThatSendsNothing(t *testing.T) {
+	s := newSite(t)
+	root := s.bomb(t, nil, 6)
+	for _, query := range []string{"?format=car&dag-scope=entity", "?format=car", ""} {
+		resp := s.get("GET", "/ipfs/"+root.String()+query)
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || len(body) > 1<<20 {
+			t.Errorf("%s: %d bytes, %v", query, len(body), err)
+		}
+	}
+}
+
+// A node of a megabyte with many links needs much memory when it is decoded.
+func TestLargeNode(t *testing.T) {
+	s := newSite(t)
+	links := new(merkledag.ProtoNode)
+	inline, err := cid.Decode("bafkqaaa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50_000 {
+		if err := links.AddRawLink(fmt.Sprint(i), &format.Link{Cid: inline}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	links.SetData(unixfs.FolderPBData())
+	block, err := links.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(t, "large", map[string][]byte{"node": block})
+	for _, path := range []string{"", "/", "/1", "?format=car"} {
+		resp := s.get("GET", "/ipfs/"+dagPB(block).String()+path)
+		body, err := io.ReadAll(resp.Body)
+		refused := resp.StatusCode == http.StatusBadRequest && bytes.Contains(body, []byte("too large"))
+		truncated := resp.StatusCode == http.StatusOK && bytes.Contains(body, []byte("truncated")) && len(body) < 1000
+		if err != nil || !refused && !(truncated && path == "?format=car") {
+			t.Errorf("%q: %s, %.200q", path, resp.Status, body)
+		}
+	}
+}
+
+// Bytes that are stored as a leaf can be named with any codec. Decoders that recurse must stop.
+func TestOtherCodecs(t *testing.T) {
+	s := newSite(t)
+	for upload, block := range map[string][]byte{
+		"arrays in arrays":      bytes.Repeat([]byte{0x81}, maxDocument),
+		"more of them":          bytes.Repeat([]byte{0x81}, 1<<20),
+		"JSON arrays in arrays": bytes.Repeat([]byte("["), maxDocument),
+	} {
+		s.put(t, strings.ReplaceAll(upload, " ", "-"), map[string][]byte{"deep": block})
+		hash, err := multihash.Sum(block, multihash.SHA2_256, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, codec := range []uint64{cid.DagCBOR, cid.DagJSON, plainCBOR, plainJSON, cid.GitRaw} {
+			for _, path := range []string{"/a/b", "?format=car", "/a?format=car"} {
+				resp := s.get("GET", "/ipfs/"+cid.NewCidV1(codec, hash).String()+path)
+				body, err := io.ReadAll(resp.Body)
+				if err != nil || resp.StatusCode < 400 && !bytes.Contains(body, []byte("truncated")) || codec == cid.GitRaw && resp.StatusCode != http.StatusNotFound {
+					t.Errorf("%s, codec %x, %s: %s, %.100q", upload, codec, path, resp.Status, body)
+				}
+			}
+		}
+	}
+}

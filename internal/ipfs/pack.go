@@ -1,0 +1,341 @@
+package ipfs
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/ipfs/boxo/ipld/merkledag"
+	"github.com/ipfs/boxo/ipld/unixfs"
+	"github.com/ipfs/go-cid"
+	format "github.com/ipfs/go-ipld-format"
+	"github.com/ipfs/go-unixfsnode/data/builder"
+	dagpb "github.com/ipld/go-codec-dagpb"
+	"github.com/ipld/go-ipld-prime"
+	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
+	"github.com/multiformats/go-multihash"
+	"github.com/multiformats/go-varint"
+
+	"weir/internal/weir"
+)
+
+// The layout of files: that of ipfs-car, which the clients of upload services use, and of the profile
+// unixfs-v1-2025. The same files have the same CID in all of them.
+const (
+	chunkSize = 1 << 20 // bytes of a leaf
+	nodeLinks = 1024    // of a node of a file
+)
+
+// carType is the media type of CAR files.
+const carType = "application/vnd.ipld.car"
+
+// shardSize is the largest size of a CAR file: what the upload service of the network accepts.
+const shardSize = 133_169_152
+
+// carHeader begins every shard: a CAR of version 1 without roots, because the root is known only after
+// the last block was written.
+const carHeader = "\x11\xa2eroots\x80gversion\x01"
+
+// open returns the bytes of a shard, and may be called more than once.
+type open = func() (io.ReadCloser, error)
+
+// packer makes UnixFS blocks of files and writes them to shards, in one pass. It holds one shard on
+// disk, one block and the hashes of all blocks in memory. The same calls make the same shards.
+type packer struct {
+	scratch string // folder of the shard
+	max     int64  // size of a shard
+	chunk   int
+	links   int
+	done    func(ctx context.Context, s Shard, o open) error // takes each shard
+
+	seen  map[[sha256.Size]byte]struct{} // blocks that are in a shard
+	next  int                            // number of the next shard
+	shard *shardFile                     // nil between shards
+	leaf  []byte
+}
+
+func newPacker(scratch string, done func(context.Context, Shard, open) error) *packer {
+	return &packer{
+		scratch: scratch, max: shardSize, chunk: chunkSize, links: nodeLinks, done: done,
+		seen: map[[sha256.Size]byte]struct{}{},
+	}
+}
+
+// skip tells the packer of a shard that was made before, and that the next one follows it.
+func (p *packer) skip(s Shard) error {
+	for _, b := range s.Blocks {
+		digest, err := sha256Of(b.Hash)
+		if err != nil {
+			return err
+		}
+		p.seen[digest] = struct{}{}
+	}
+	p.next = s.Number + 1
+	return nil
+}
+
+// node is a block that was written, with what is below it.
+type node struct {
+	cid    cid.Cid
+	bytes  uint64 // of the file
+	stored uint64 // size of all blocks, which links call Tsize
+}
+
+// file writes a file and returns its root.
+func (p *packer) file(ctx context.Context, r io.Reader) (node, error) {
+	if p.leaf == nil {
+		p.leaf = make([]byte, p.chunk)
+	}
+	t := tree{packer: p}
+	for {
+		n, readErr := io.ReadFull(r, p.leaf)
+		if n > 0 || errors.Is(readErr, io.EOF) && t.rows == nil { // an empty file is an empty leaf
+			c, err := p.block(ctx, cid.Raw, p.leaf[:n])
+			if err == nil {
+				err = t.add(ctx, 0, node{c, uint64(n), uint64(n)})
+			}
+			if err != nil {
+				return node{}, err
+			}
+		}
+		if errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF) {
+			return t.root(ctx)
+		}
+		if readErr != nil {
+			return node{}, readErr
+		}
+	}
+}
+
+// tree is the balanced tree over the leaves of a file.
+type tree struct {
+	packer *packer
+	rows   [][]node // nodes without a parent, by height
+}
+
+// add adds a node at a height. A full row gets its parent only when another node follows, so the last
+// one may end as the row below the root.
+func (t *tree) add(ctx context.Context, height int, n node) error {
+	if height == len(t.rows) {
+		t.rows = append(t.rows, nil)
+	}
+	row := t.rows[height]
+	if len(row) < t.packer.links {
+		t.rows[height] = append(row, n)
+		return nil
+	}
+	parent, err := t.packer.parent(ctx, row)
+	if err != nil {
+		return err
+	}
+	t.rows[height] = append(row[:0], n)
+	return t.add(ctx, height+1, parent)
+}
+
+func (t *tree) root(ctx context.Context) (node, error) {
+	for height := 0; height < len(t.rows)-1; height++ {
+		parent, err := t.packer.parent(ctx, t.rows[height])
+		if err == nil {
+			err = t.add(ctx, height+1, parent)
+		}
+		if err != nil {
+			return node{}, err
+		}
+	}
+	top := t.rows[len(t.rows)-1]
+	if len(top) == 1 {
+		return top[0], nil
+	}
+	return t.packer.parent(ctx, top)
+}
+
+// parent writes a node of a file.
+func (p *packer) parent(ctx context.Context, children []node) (node, error) {
+	var all node
+	file := unixfs.NewFSNode(unixfs.TFile)
+	links := new(merkledag.ProtoNode)
+	for _, c := range children {
+		file.AddBlockSize(c.bytes)
+		if err := links.AddRawLink("", &format.Link{Size: c.stored, Cid: c.cid}); err != nil {
+			return node{}, err
+		}
+		all.bytes += c.bytes
+		all.stored += c.stored
+	}
+	data, err := file.GetBytes()
+	if err != nil {
+		return node{}, err
+	}
+	links.SetData(data)
+	block, err := links.Marshal()
+	if err != nil {
+		return node{}, err
+	}
+	all.stored += uint64(len(block))
+	all.cid, err = p.block(ctx, cid.DagProtobuf, block)
+	return all, err
+}
+
+// entry is a file or directory inside a directory.
+type entry struct {
+	name string
+	node node
+}
+
+// directory writes a directory. A large one is a tree of nodes by the hash of names.
+func (p *packer) directory(ctx context.Context, entries []entry) (node, error) {
+	links := make([]dagpb.PBLink, 0, len(entries))
+	for _, e := range entries {
+		link, err := builder.BuildUnixFSDirectoryEntry(e.name, int64(e.node.stored), cidlink.Link{Cid: e.node.cid})
+		if err != nil {
+			return node{}, err
+		}
+		links = append(links, link)
+	}
+	// The library stores the nodes of a large directory in a random order, so they are collected first.
+	var blocks [][]byte
+	system := cidlink.DefaultLinkSystem()
+	system.StorageWriteOpener = func(ipld.LinkContext) (io.Writer, ipld.BlockWriteCommitter, error) {
+		buffer := new(bytes.Buffer)
+		return buffer, func(ipld.Link) error { blocks = append(blocks, buffer.Bytes()); return nil }, nil
+	}
+	root, stored, err := builder.BuildUnixFSDirectory(links, &system)
+	if err != nil {
+		return node{}, err
+	}
+	slices.SortFunc(blocks, bytes.Compare)
+	for _, b := range blocks {
+		if _, err := p.block(ctx, cid.DagProtobuf, b); err != nil {
+			return node{}, err
+		}
+	}
+	return node{cid: root.(cidlink.Link).Cid, stored: stored}, nil
+}
+
+// block writes a block, unless it is in a shard already.
+func (p *packer) block(ctx context.Context, codec uint64, data []byte) (cid.Cid, error) {
+	digest := sha256.Sum256(data)
+	hash, err := multihash.Encode(digest[:], multihash.SHA2_256)
+	if err != nil {
+		return cid.Undef, err
+	}
+	c := cid.NewCidV1(codec, hash)
+	if _, seen := p.seen[digest]; seen {
+		return c, nil
+	}
+	head := append(varint.ToUvarint(uint64(c.ByteLen()+len(data))), c.Bytes()...)
+	if p.shard != nil && p.shard.Size+int64(len(head)+len(data)) > p.max {
+		if err := p.flush(ctx); err != nil {
+			return cid.Undef, err
+		}
+	}
+	if p.shard == nil {
+		if err := ctx.Err(); err != nil {
+			return cid.Undef, context.Cause(ctx)
+		}
+		if p.shard, err = newShardFile(p.scratch, p.next); err != nil {
+			return cid.Undef, diskError(err)
+		}
+	}
+	if err := p.shard.write(head, data, hash); err != nil {
+		return cid.Undef, diskError(err)
+	}
+	p.seen[digest] = struct{}{}
+	return c, nil
+}
+
+// flush ends the shard that is being written, if there is one, and hands it over.
+func (p *packer) flush(ctx context.Context) error {
+	if p.shard == nil {
+		return nil
+	}
+	s := p.shard
+	defer p.close()
+	if err := s.w.Flush(); err != nil {
+		return diskError(err)
+	}
+	s.Digest = [sha256.Size]byte(s.hash.Sum(nil))
+	err := p.done(ctx, s.Shard, func() (io.ReadCloser, error) {
+		return section{io.NewSectionReader(s.file, 0, s.Size)}, nil
+	})
+	p.next++
+	return err
+}
+
+// close removes a shard that was not handed over.
+func (p *packer) close() {
+	if p.shard != nil {
+		_ = p.shard.file.Close()
+		p.shard = nil
+	}
+}
+
+// section is a shard that is being read. It can seek, so a failed request can be repeated.
+type section struct{ *io.SectionReader }
+
+func (section) Close() error { return nil }
+
+// shardFile is a shard that is being written. Its file has no name, so nothing is left of it when weir
+// is killed.
+type shardFile struct {
+	Shard
+	file *os.File
+	hash hash.Hash
+	w    *bufio.Writer
+}
+
+func newShardFile(dir string, number int) (*shardFile, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(dir, "shard-*.car")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	s := &shardFile{Shard: Shard{Number: number, Size: int64(len(carHeader))}, file: f, hash: sha256.New()}
+	s.w = bufio.NewWriterSize(io.MultiWriter(f, s.hash), 256<<10)
+	_, err = s.w.WriteString(carHeader)
+	return s, err
+}
+
+func (s *shardFile) write(head, data []byte, hash multihash.Multihash) error {
+	if _, err := s.w.Write(head); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(data); err != nil {
+		return err
+	}
+	s.Blocks = append(s.Blocks, weir.IPFSBlock{
+		Hash: hash, Shard: s.Number, Offset: s.Size + int64(len(head)), Size: int64(len(data)),
+	})
+	s.Size += int64(len(head) + len(data))
+	return nil
+}
+
+// diskError returns an error of the scratch folder with its kind.
+func diskError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return weir.Wrap(weir.Full, err, "the disk is full")
+	}
+	return fmt.Errorf("write shard: %w", err)
+}
+
+// sha256Of returns the digest in a multihash, which must be a SHA-256.
+func sha256Of(hash multihash.Multihash) ([sha256.Size]byte, error) {
+	m, err := multihash.Decode(hash)
+	if err != nil || m.Code != multihash.SHA2_256 || len(m.Digest) != sha256.Size {
+		return [sha256.Size]byte{}, fmt.Errorf("%x is not the multihash of a SHA-256", []byte(hash))
+	}
+	return [sha256.Size]byte(m.Digest), nil
+}

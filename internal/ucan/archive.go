@@ -1,0 +1,114 @@
+package ucan
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ipfs/go-cid"
+	"github.com/ipld/go-car/v2"
+	"github.com/multiformats/go-multihash"
+)
+
+// Bounds of an archive. They keep what a hostile one costs near to the cost of hashing its bytes.
+const (
+	maxText   = 1 << 20 // length of the text of a proof
+	maxBlocks = 256     // of an archive; a proof of the usual tools has three to ten
+
+	maxHeader = 1 << 12
+)
+
+// codecCAR is the multicodec of a CAR file.
+const codecCAR = 0x0202
+
+// An archive is the content of a CAR file, verified against its hashes.
+type archive struct {
+	roots  []cid.Cid
+	order  []cid.Cid
+	blocks map[cid.Cid][]byte
+}
+
+// errText says what is wrong with the text or the archive of a proof.
+type errText string
+
+func (e errText) Error() string { return string(e) }
+
+// decodeText returns the CAR file that the text of a proof contains: base64 of the file, or of a CID
+// with the file inside. White space, base64url and missing padding are forgiven.
+func decodeText(text string) ([]byte, error) {
+	if len(text) > maxText {
+		return nil, errText("it is longer than 1 MiB")
+	}
+	text = strings.Map(func(r rune) rune {
+		switch r {
+		case ' ', '\t', '\r', '\n', '\v', '\f', '=', '\ufeff':
+			return -1
+		case '-':
+			return '+'
+		case '_':
+			return '/'
+		}
+		return r
+	}, text)
+	if text == "" {
+		return nil, errText("it is empty")
+	}
+	// These are the multibase prefixes of base64 and base64url. A CAR file in base64 starts with
+	// the length of a short header, so never with these letters.
+	if strings.ContainsRune("mMuU", rune(text[0])) {
+		b, err := base64.RawStdEncoding.DecodeString(text[1:])
+		if err != nil {
+			return nil, errText("it is not base64")
+		}
+		n, c, err := cid.CidFromBytes(b)
+		if err != nil || n != len(b) || c.Type() != codecCAR {
+			return nil, errText("it is cut off, or not a CID that contains a CAR file")
+		}
+		hash, err := multihash.Decode(c.Hash())
+		if err != nil || hash.Code != multihash.IDENTITY {
+			return nil, errText("it is the CID of a CAR file, not the file")
+		}
+		return hash.Digest, nil
+	}
+	b, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errText("it is not base64")
+	}
+	return b, nil
+}
+
+// readArchive reads a CAR file and verifies the hash of every block.
+func readArchive(file []byte, blocks int) (*archive, error) {
+	// No file of these tools is of version 2, so its offsets need not be trusted.
+	r, err := car.NewBlockReader(bytes.NewReader(file), car.WithTrustedCAR(true),
+		car.MaxAllowedHeaderSize(maxHeader), car.MaxAllowedSectionSize(uint64(len(file))))
+	if err != nil || r.Version != 1 {
+		return nil, errText("it is not a CAR file")
+	}
+	a := &archive{roots: r.Roots, blocks: map[cid.Cid][]byte{}}
+	for {
+		b, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return a, nil
+		case err != nil:
+			return nil, errText("it is cut off, or a block of it can't be read")
+		case len(a.order) == blocks:
+			return nil, errText(fmt.Sprintf("it has more than %d blocks", blocks))
+		}
+		c := b.Cid()
+		p := c.Prefix()
+		if p.Version != 1 || p.MhType != multihash.SHA2_256 || p.MhLength != sha256.Size {
+			return nil, errText("a block of it has no SHA-256")
+		}
+		if sum := sha256.Sum256(b.RawData()); !bytes.HasSuffix(c.Hash(), sum[:]) {
+			return nil, errText("a block of it does not match its hash, so something changed it")
+		}
+		a.order = append(a.order, c)
+		a.blocks[c] = b.RawData()
+	}
+}

@@ -1,0 +1,283 @@
+package ucan
+
+import (
+	"crypto/ed25519"
+	"encoding/binary"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ipfs/go-cid"
+	"github.com/ipld/go-ipld-prime/datamodel"
+	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
+	"github.com/storacha/go-ucanto/core/delegation"
+	"github.com/storacha/go-ucanto/core/ipld/block"
+	"github.com/storacha/go-ucanto/principal"
+	ed "github.com/storacha/go-ucanto/principal/ed25519/verifier"
+	rsa "github.com/storacha/go-ucanto/principal/rsa/verifier"
+	token "github.com/storacha/go-ucanto/ucan"
+)
+
+// Bounds of the delegations of an archive.
+const (
+	maxValues    = 8192 // CBOR values, and characters that JSON escapes, in the blocks that are read
+	maxNesting   = 32   // of CBOR values
+	maxPrincipal = 512  // bytes of a DID; an RSA key of 2048 bits has 272, and base58 takes quadratic time
+	maxChecks    = 32   // signatures
+	maxDepth     = 16   // delegations of a chain
+)
+
+// A link is one signed delegation of a chain.
+type link struct {
+	view     delegation.Delegation
+	iss, aud string
+	issKey   []byte
+	starts   time.Time // zero if it is in force since ever
+	ends     time.Time // zero if it never ends
+	signed   signature
+}
+
+// signature says whether a signature was verified.
+type signature int
+
+const (
+	unchecked signature = iota
+	good
+	bad
+)
+
+// A reader reads links from an archive, each once.
+type reader struct {
+	*archive
+	links  map[cid.Cid]*link
+	values int // that were read so far
+	checks int // of signatures so far
+}
+
+// link returns the delegation with this CID.
+func (r *reader) link(c cid.Cid) (*link, error) {
+	if l, ok := r.links[c]; ok {
+		return l, nil
+	}
+	data, ok := r.blocks[c]
+	if !ok {
+		return nil, fault("it lacks a delegation that it refers to")
+	}
+	if c.Type() != cid.DagCBOR {
+		return nil, errText("a block of it is not a UCAN delegation")
+	}
+	if err := r.scan(data); err != nil {
+		return nil, err
+	}
+	view, err := delegation.NewDelegation(block.NewBlock(cidlink.Link{Cid: c}, data), nil)
+	if err != nil {
+		return nil, errText("a block of it is not a UCAN delegation")
+	}
+	// The methods of go-ucanto panic if these fields are malformed.
+	model := view.Data().Model()
+	l := &link{view: view, issKey: model.Iss}
+	var okIss, okAud bool
+	l.iss, okIss = principalName(model.Iss)
+	l.aud, okAud = principalName(model.Aud)
+	if !okIss || !okAud || !validSignature(model.S) || !strings.HasPrefix(model.V, "0.9.") {
+		return nil, errText("a block of it is not a UCAN delegation of version 0.9")
+	}
+	for _, p := range model.Prf {
+		if _, ok := p.(cidlink.Link); !ok {
+			return nil, errText("a block of it is not a UCAN delegation")
+		}
+	}
+	if model.Exp != nil {
+		l.ends = time.Unix(int64(*model.Exp), 0).UTC()
+	}
+	if model.Nbf != nil {
+		l.starts = time.Unix(int64(*model.Nbf), 0).UTC()
+	}
+	if r.links == nil {
+		r.links = map[cid.Cid]*link{}
+	}
+	r.links[c] = l
+	return l, nil
+}
+
+// proofs returns the CIDs of the delegations that l derives from.
+func (l *link) proofs() []cid.Cid {
+	var all []cid.Cid
+	for _, p := range l.view.Proofs() {
+		all = append(all, p.(cidlink.Link).Cid)
+	}
+	return all
+}
+
+// grants says whether the link grants an ability on a space: with limits, without any, or not.
+func (l *link) grants(space, ability string) grant {
+	best := no
+	for _, c := range l.view.Data().Model().Att {
+		if (c.With == space || c.With == "ucan:*") && covers(c.Can, ability) {
+			if !limited(c.Nb) {
+				return full
+			}
+			best = partly
+		}
+	}
+	return best
+}
+
+type grant int
+
+const (
+	no grant = iota
+	partly
+	full
+)
+
+// covers says whether a granted ability includes another one.
+func covers(granted, ability string) bool {
+	if granted == "*" || granted == ability {
+		return true
+	}
+	prefix, ok := strings.CutSuffix(granted, "*")
+	return ok && strings.HasSuffix(prefix, "/") && strings.HasPrefix(ability, prefix)
+}
+
+// limited says whether a capability has caveats.
+func limited(caveats datamodel.Node) bool {
+	return caveats != nil && caveats.Kind() != datamodel.Kind_Null && !(caveats.Kind() == datamodel.Kind_Map && caveats.Length() == 0)
+}
+
+// isAccount says whether the issuer is an account, which signs by a click in a mail.
+func (l *link) isAccount() bool { return strings.HasPrefix(l.iss, "did:mailto:") }
+
+// verify checks the signature of a link.
+func (r *reader) verify(l *link) (bool, error) {
+	if l.signed == unchecked {
+		if r.checks == maxChecks {
+			return false, fault("it has more than 32 delegations")
+		}
+		r.checks++
+		l.signed = bad
+		if key := verifier(l.issKey); key != nil {
+			if ok, err := token.VerifySignature(l.view.Data(), key); err == nil && ok {
+				l.signed = good
+			}
+		}
+	}
+	return l.signed == good, nil
+}
+
+// verifier returns what verifies signatures of a did:key, nil for other principals.
+func verifier(key []byte) principal.Verifier {
+	if v, err := ed.Decode(key); err == nil {
+		return v
+	}
+	// Browsers have RSA keys of 2048 bits. Larger ones cost much more.
+	if len(key) <= 280 {
+		if v, err := rsa.Decode(key); err == nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// principalName returns the DID of an encoded principal.
+func principalName(b []byte) (string, bool) {
+	code, n := binary.Uvarint(b)
+	if n <= 0 || len(b) > maxPrincipal {
+		return "", false
+	}
+	switch code {
+	case 0xed: // an Ed25519 key
+		return "did:key:z" + base58(b), len(b) == n+ed25519.PublicKeySize
+	case 0x1205: // an RSA key
+		return "did:key:z" + base58(b), true
+	case 0x0d1d: // any other DID
+		return "did:" + string(b[n:]), printable(b[n:])
+	}
+	return "", false
+}
+
+// printable says whether a text can be shown in an error message.
+func printable(text []byte) bool {
+	for _, c := range text {
+		if c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return len(text) > 0
+}
+
+// validSignature says whether b is a signature: a code, a length and that many bytes.
+func validSignature(b []byte) bool {
+	_, n := binary.Uvarint(b)
+	if n <= 0 {
+		return false
+	}
+	size, m := binary.Uvarint(b[n:])
+	return m > 0 && size == uint64(len(b)-n-m)
+}
+
+// scan counts the values of a CBOR block, so that decoding them has a bounded cost.
+func (r *reader) scan(data []byte) error {
+	rest, ok := r.scanValue(data, 0)
+	if !ok || len(rest) > 0 {
+		if r.values > maxValues {
+			return fault("it has more than 8192 values")
+		}
+		return errText("a block of it is not a UCAN delegation")
+	}
+	return nil
+}
+
+// scanValue skips one value. Values of indefinite length are not allowed in DAG-CBOR.
+func (r *reader) scanValue(b []byte, depth int) (rest []byte, ok bool) {
+	if r.values++; r.values > maxValues || depth > maxNesting || len(b) == 0 {
+		return nil, false
+	}
+	kind, info := b[0]>>5, b[0]&31
+	b = b[1:]
+	value := uint64(info)
+	if info >= 24 {
+		n := 1 << (info - 24)
+		if info > 27 || len(b) < n {
+			return nil, false
+		}
+		var full [8]byte
+		copy(full[8-n:], b)
+		value, b = binary.BigEndian.Uint64(full[:]), b[n:]
+	}
+	children := uint64(0)
+	switch kind {
+	case 2, 3: // bytes, text
+		if value > uint64(len(b)) {
+			return nil, false
+		}
+		text := b[:value]
+		if kind == 3 && (!utf8.Valid(text) || !r.scanText(text)) {
+			return nil, false
+		}
+		return b[value:], true
+	case 4:
+		children = value
+	case 5:
+		children = 2 * min(value, maxValues)
+	case 6:
+		children = 1
+	}
+	for ; children > 0; children-- {
+		if b, ok = r.scanValue(b, depth+1); !ok {
+			return nil, false
+		}
+	}
+	return b, true
+}
+
+// scanText counts the characters that are escaped in JSON, which is what is signed. An escape is up
+// to six times as long as its character, and slow to write.
+func (r *reader) scanText(text []byte) bool {
+	for _, c := range text {
+		if c < ' ' || c == '"' || c == '\\' || c == 0xe2 { // 0xe2 starts U+2028
+			r.values++
+		}
+	}
+	return r.values <= maxValues
+}

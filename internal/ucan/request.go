@@ -1,0 +1,156 @@
+package ucan
+
+import (
+	"strings"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	cidlink "github.com/ipld/go-ipld-prime/linking/cid"
+	"github.com/storacha/go-ucanto/core/message"
+	"github.com/storacha/go-ucanto/core/receipt"
+	"github.com/storacha/go-ucanto/core/receipt/ran"
+	"github.com/storacha/go-ucanto/core/result"
+
+	"weir/internal/weir"
+)
+
+// maxOrders is the number of invocations of a message.
+const maxOrders = 16
+
+// A Request is an invocation that somebody sent to this service. Refused is the reason not to do it.
+type Request struct {
+	Link    Link
+	Space   string
+	Can     string
+	Args    Map
+	Ends    time.Time // zero if never
+	Refused error
+}
+
+// ReadRequests reads the invocations of a message and verifies each: it must be for the audience and
+// in force, and a chain of delegations must lead from the key of the space to its issuer.
+func ReadRequests(file []byte, audience string, now time.Time) ([]Request, error) {
+	a, err := readArchive(file, maxBlocks)
+	if err != nil {
+		return nil, weir.Errorf(weir.Refused, "the body is not a message with UCAN invocations: %v", err)
+	}
+	r := &reader{archive: a}
+	orders, err := r.orders()
+	if err != nil {
+		return nil, weir.Errorf(weir.Refused, "the body is not a message with UCAN invocations: %v", err)
+	}
+	var all []Request
+	for _, c := range orders {
+		request := Request{Link: linkTo(c)}
+		request.Refused = r.request(c, audience, now, &request)
+		all = append(all, request)
+	}
+	return all, nil
+}
+
+// orders returns the CIDs of the invocations of a message.
+func (r *reader) orders() ([]cid.Cid, error) {
+	if len(r.roots) != 1 || r.blocks[r.roots[0]] == nil {
+		return nil, errText("it has no root block")
+	}
+	data := r.blocks[r.roots[0]]
+	if err := r.scan(data); err != nil {
+		return nil, err
+	}
+	v, err := decode(data)
+	if err != nil {
+		return nil, errText("its root block can't be read")
+	}
+	m, _ := v.(Map)
+	body, _ := m["ucanto/message@7.0.0"].(Map)
+	execute, _ := body["execute"].([]any)
+	if len(execute) == 0 || len(execute) > maxOrders {
+		return nil, errText("it must have 1 to 16 invocations")
+	}
+	var all []cid.Cid
+	for _, e := range execute {
+		l, _ := e.(Link)
+		c, err := l.cid()
+		if err != nil || r.blocks[c] == nil {
+			return nil, errText("it lacks an invocation")
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// request fills a request with what an invocation says, and returns what is wrong with it.
+func (r *reader) request(c cid.Cid, audience string, now time.Time, request *Request) error {
+	l, err := r.link(c)
+	if err != nil {
+		return err
+	}
+	if l.aud != audience {
+		return fault("the invocation is for " + l.aud + ", but this server is " + audience)
+	}
+	capabilities := l.view.Data().Model().Att
+	if len(capabilities) != 1 {
+		return fault("the invocation must have one capability")
+	}
+	request.Space, request.Can, request.Ends = capabilities[0].With, capabilities[0].Can, l.ends
+	if !strings.HasPrefix(request.Space, "did:key:") {
+		return fault("the resource of the invocation must be a space, a did:key")
+	}
+	if nb := capabilities[0].Nb; nb != nil {
+		v, err := value(nb)
+		if err != nil {
+			return err
+		}
+		request.Args, _ = v.(Map)
+	}
+	s := r.search(request.Space, request.Can, now, now)
+	s.invocation = l
+	p, err := s.path(l, 0)
+	if err != nil {
+		return err
+	}
+	if p.account {
+		return fault("an account issued a delegation of its chain, which this server can't verify")
+	}
+	return nil
+}
+
+// A Reply is the result of a request: a value, or an error with a name and a message.
+type Reply struct {
+	Request Link
+	OK      any
+	Error   Map
+}
+
+// Failure returns the error of a reply.
+func Failure(name, text string) Map { return Map{"name": name, "message": text} }
+
+// Reply returns the message with the receipts of requests.
+func (i Identity) Reply(replies []Reply) ([]byte, error) {
+	var receipts []receipt.AnyReceipt
+	for _, r := range replies {
+		c, err := r.Request.cid()
+		if err != nil {
+			return nil, err
+		}
+		out := result.Ok[built, built]
+		v := r.OK
+		if r.Error != nil {
+			out, v = result.Error[built, built], r.Error
+		}
+		n, err := node(v)
+		if err != nil {
+			return nil, err
+		}
+		issued, err := receipt.Issue(i.signer(), out(built{n}), ran.FromLink(cidlink.Link{Cid: c}))
+		if err != nil {
+			return nil, err
+		}
+		receipts = append(receipts, issued)
+	}
+	m, err := message.Build(nil, receipts)
+	if err != nil {
+		return nil, err
+	}
+	return encodeMessage(m)
+}
