@@ -70,6 +70,14 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	return t, nil
 }
 
+// Provenance says that a file was signed, and by whom.
+type Provenance struct {
+	Signed          bool   `json:"signed"`
+	ManifestID      string `json:"manifestId"`
+	Alg             string `json:"alg"`
+	CertFingerprint string `json:"certFingerprint"` // SHA-256 of the certificate of the signer
+}
+
 // errNoProvenance refuses a request for C2PA, which weir would otherwise have to ignore silently.
 func errNoProvenance() error {
 	return Errorf(Invalid, "c2pa: signing is not available in this version of weir; leave it out or send false")
