@@ -26,8 +26,19 @@ const maxSourceStore = 1 << 20
 // ReadSource returns the manifest of a source; nil = it has none that can be kept.
 func ReadSource(file io.ReaderAt, size int64, o Options) (*SourceManifest, error) {
 	v, _, err := verify(file, size, o)
-	if v == nil || err != nil || len(v.store.whole) > maxSourceStore {
+	if err != nil {
 		return nil, err
+	}
+	return v.source(), nil
+}
+
+// Source returns the manifest of the track for what is made from it, with the results for the
+// segments so far; nil = it has none that can be kept.
+func (f *Fragments) Source() *SourceManifest { return f.validation.source() }
+
+func (v *validation) source() *SourceManifest {
+	if v == nil || len(v.store.whole) > maxSourceStore {
+		return nil
 	}
 	m := &SourceManifest{Store: v.store.whole}
 	for _, f := range v.all {
@@ -40,7 +51,7 @@ func ReadSource(file io.ReaderAt, size int64, o Options) (*SourceManifest, error
 		}
 		m.Results = append(m.Results, SourceFound{f.Code, f.Where, f.Explanation, kind})
 	}
-	return m, nil
+	return m
 }
 
 // boxes returns the manifests of the store, which come before those that refer to them.

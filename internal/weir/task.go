@@ -153,6 +153,7 @@ type ClipParams struct {
 	ClipStrategy *ClipStrategy `json:"clipStrategy,omitempty"`
 	SessionID    string        `json:"sessionId,omitempty"`
 	InputID      string        `json:"inputId,omitempty"`
+	C2PA         bool          `json:"c2pa,omitempty"`
 }
 
 // ClipStrategy is the range of a clip.

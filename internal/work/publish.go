@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"weir/internal/blob"
+	"weir/internal/c2pa"
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -277,6 +279,9 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		p.done.Asset = &vod.AssetState{}
 	}
 	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
+	if p.task.Params.Upload.C2PA {
+		pub.Sign = p.sign
+	}
 	if err := pub.Publish(ctx, p.done.Asset, p.video, p.audio); err != nil {
 		return err
 	}
@@ -293,10 +298,15 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		return err
 	}
 	p.describe(&asset)
+	signature, err := media.LoadSignature(ctx, p.Media, assetFolder(asset.ID), p.done.Asset.Presentation)
+	if err != nil {
+		return err
+	}
 	files, err := p.files(asset)
 	if err != nil {
 		return err
 	}
+	files = signedFiles(files, signature)
 	elsewhere, err := p.copyToObjectStore(ctx, asset, files)
 	if err != nil {
 		return err
@@ -304,11 +314,34 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	return p.finish(ctx, asset, func(a *weir.Asset, now time.Time) {
 		p.describe(a)
 		a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
+		a.C2PA = provenance(signature)
 		if elsewhere != "" {
 			a.PlaybackURL = elsewhere
 		}
 		a.Ready(now)
 	}, weir.AssetUpdated, weir.AssetReadyEvent)
+}
+
+// sign signs the presentation of an upload.
+func (p *publication) sign(ctx context.Context, shown *media.Presentation) error {
+	asset, err := p.asset(ctx)
+	if err != nil {
+		return err
+	}
+	var copied []string
+	for _, r := range p.plan.Renditions {
+		if r.Copy {
+			copied = append(copied, r.Name)
+		}
+	}
+	for _, a := range p.plan.Audio {
+		if a.Copy {
+			copied = append(copied, a.Name)
+		}
+	}
+	source := &c2pa.Source{Title: asset.Name, Format: formatType(p.plan.Source.Probe.Format), Manifest: p.origin().Manifest}
+	_, err = p.Signing.asset(ctx, p.Media, asset, shown, source, copied)
+	return err
 }
 
 // finish completes the task, changes its asset and emits events.

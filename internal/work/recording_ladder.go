@@ -11,6 +11,9 @@ import (
 	"weir/internal/weir"
 )
 
+// recordedTracks are the tracks of a recording or a clip that are not made by its ladder.
+var recordedTracks = []string{media.RecordedVideo, media.RecordedAudio}
+
 // follow creates the task that makes renditions and thumbnails of a recording or a clip.
 func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, recording weir.Asset) error {
 	if recording.Type != "video" {
@@ -80,6 +83,13 @@ func (p *publication) publishRecording(ctx context.Context) error {
 		return err
 	}
 	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(asset.ID)}
+	var signature *media.Signature
+	if asset.Sign {
+		pub.Sign = func(ctx context.Context, shown *media.Presentation) (err error) {
+			signature, err = p.Signing.asset(ctx, p.Media, asset, shown, nil, recordedTracks)
+			return err
+		}
+	}
 	shown, err := pub.PublishRecorded(ctx, p.video)
 	if err != nil {
 		return err
@@ -88,8 +98,9 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	files = signedFiles(files, signature)
 	return p.finish(ctx, asset, func(a *weir.Asset, now time.Time) {
-		a.Files = files
+		a.Files, a.C2PA = files, provenance(signature)
 		a.Status.UpdatedAt = weir.At(now)
 	}, weir.AssetUpdated)
 }

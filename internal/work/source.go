@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"weir/internal/blob"
+	"weir/internal/c2pa"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -27,6 +28,8 @@ type origin struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"` // of the caller's file, which may be encrypted
 	Kept   bool   `json:"kept"`   // it stays in the asset's folder
+
+	Manifest *c2pa.SourceManifest `json:"manifest,omitempty"` // of C2PA, if the results are signed; nil = it has none
 }
 
 // assetFolder is the storage prefix of an asset.

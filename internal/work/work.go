@@ -58,6 +58,7 @@ type Options struct {
 	UploadExpiry time.Duration   // maximum time for an upload; 0 = a day
 	Drain        time.Duration   // how long jobs may continue when the node stops
 	Backoff      []time.Duration // delays before the retries of a task
+	Signing      Signing
 	// Others are the handlers of jobs that are not about tasks.
 	Others map[string]store.Handler
 	Log    *slog.Logger
