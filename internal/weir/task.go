@@ -206,6 +206,7 @@ type TranscodeOutput struct {
 	HLS        *PathParam        `json:"hls,omitempty"`  // the master playlist
 	MP4        []PathParam       `json:"mp4,omitempty"`  // one a rendition, in the order of the ladder
 	FMP4       *FMP4Output       `json:"fmp4,omitempty"` // the manifests of the fragmented files
+	C2PA       []Provenance      `json:"c2pa,omitempty"` // what was signed
 	Renditions []RenditionOutput `json:"renditions"`
 	VideoSpec  *VideoSpec        `json:"videoSpec,omitempty"` // of the source
 	RequestID  string            `json:"request_id"`

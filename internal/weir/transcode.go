@@ -72,6 +72,7 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 
 // Provenance says that a file was signed, and by whom.
 type Provenance struct {
+	Path            string `json:"path,omitempty"` // the file, or the playlist of the segments
 	Signed          bool   `json:"signed"`
 	ManifestID      string `json:"manifestId"`
 	Alg             string `json:"alg"`
