@@ -328,7 +328,28 @@ func (p *publication) sign(ctx context.Context, shown *media.Presentation) error
 	if err != nil {
 		return err
 	}
-	var copied []string
+	_, err = p.Signing.asset(ctx, p.Media, asset, shown, p.ingredient(asset), p.copied())
+	return err
+}
+
+// signing is how the copy of an asset elsewhere is signed.
+func (p *publication) signing(a weir.Asset) *vod.Signing {
+	names := []string{} // of all tracks
+	for _, s := range slices.Concat(p.video, p.audio) {
+		names = append(names, s.Name)
+	}
+	content := p.Signing.content(a, names, p.copied(), time.Now())
+	content.Source = p.ingredient(a)
+	return &vod.Signing{Signer: p.Signing.Signer, Content: content}
+}
+
+// ingredient describes the source of an upload.
+func (p *publication) ingredient(a weir.Asset) *c2pa.Source {
+	return &c2pa.Source{Title: a.Name, Format: formatType(p.plan.Source.Probe.Format), Manifest: p.origin().Manifest}
+}
+
+// copied returns the names of the tracks whose frames are those of the source.
+func (p *publication) copied() (copied []string) {
 	for _, r := range p.plan.Renditions {
 		if r.Copy {
 			copied = append(copied, r.Name)
@@ -339,9 +360,7 @@ func (p *publication) sign(ctx context.Context, shown *media.Presentation) error
 			copied = append(copied, a.Name)
 		}
 	}
-	source := &c2pa.Source{Title: asset.Name, Format: formatType(p.plan.Source.Probe.Format), Manifest: p.origin().Manifest}
-	_, err = p.Signing.asset(ctx, p.Media, asset, shown, source, copied)
-	return err
+	return copied
 }
 
 // finish completes the task, changes its asset and emits events.
@@ -479,6 +498,9 @@ func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files
 		return "", err
 	}
 	defer done()
+	if a.Sign {
+		pub.Sign = p.signing(a)
+	}
 	pub.Outputs = assetOutputs(a, slices.ContainsFunc(files, func(f weir.File) bool { return f.Type == "static_transcoded_mp4" }))
 	if err := p.put(ctx, pub); err != nil {
 		return "", err

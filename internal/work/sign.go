@@ -33,12 +33,17 @@ func (s Signing) asset(
 		return nil, errNoSigner()
 	}
 	now := time.Now()
-	return media.Sign(ctx, store, assetFolder(a.ID), p, media.Signing{Signer: s.Signer, Source: source, Content: func(names []string) c2pa.Content {
-		return c2pa.Content{
-			Title: a.Name, Generator: "weir", Version: s.Version, When: now, Steps: steps(a, names, copied),
-			About: map[string]string{"assetId": a.ID, "creatorId": a.CreatorID.String()},
-		}
-	}})
+	return media.Sign(ctx, store, assetFolder(a.ID), p, media.Signing{
+		Signer: s.Signer, Source: source, Content: func(names []string) c2pa.Content { return s.content(a, names, copied, now) },
+	})
+}
+
+// content returns what is said about tracks of an asset.
+func (s Signing) content(a weir.Asset, names, copied []string, now time.Time) c2pa.Content {
+	return c2pa.Content{
+		Title: a.Name, Generator: "weir", Version: s.Version, When: now, Steps: steps(a, names, copied),
+		About: map[string]string{"assetId": a.ID, "creatorId": a.CreatorID.String()},
+	}
 }
 
 // recording signs a recording or a clip, and shows its presentation.
