@@ -39,16 +39,18 @@ type SignedTrack struct {
 	Dir    string    `json:"dir"`              // of the track, below the prefix of the presentation
 	Coding int       `json:"coding,omitempty"` // which init segment; see cmaf.TrackIndex.Coded
 	First  int       `json:"first,omitempty"`  // segment
-	Tree   c2pa.Tree `json:"tree"`             // empty; see add
+	Index  []byte    `json:"index"`            // hash of the index of the track
+	Tree   c2pa.Tree `json:"tree"`             // without segments; see whole
 	Hashes []byte    `json:"hashes"`           // of the segments, one after the other
 }
 
 // SignedFile is the MP4 file of a rendition.
 type SignedFile struct {
 	weir.Provenance
-	Name string `json:"name"`
-	Size int64  `json:"size"`
-	Box  []byte `json:"box"`
+	Name  string `json:"name"`
+	Index []byte `json:"index"` // hash of the indexes of its tracks
+	Size  int64  `json:"size"`
+	Box   []byte `json:"box"`
 }
 
 // Signing is how a presentation is signed.
@@ -84,8 +86,8 @@ func LoadSignature(ctx context.Context, store blob.Store, prefix string, p Prese
 
 // Sign signs the files of a presentation whose tracks are complete and sealed: one manifest for all
 // tracks, one for each MP4 file. It stores the signature and names it in the presentation, which the
-// caller saves. What an earlier signature of the presentation has of a track or a file stays as it
-// is, so viewers can have segments of one and the manifest of the other.
+// caller saves. What an earlier signature of the presentation has of a track or a file stays, unless
+// that has changed. So viewers can have segments of one and the manifest of the other.
 func Sign(ctx context.Context, store blob.Store, prefix string, p *Presentation, how Signing) (*Signature, error) {
 	before, err := LoadSignature(ctx, store, prefix, *p)
 	if err != nil {
@@ -94,7 +96,7 @@ func Sign(ctx context.Context, store blob.Store, prefix string, p *Presentation,
 	if before == nil {
 		before = new(Signature)
 	}
-	s := &Signature{Source: cmp.Or(how.Source, before.Source), Tracks: before.Tracks, Files: before.Files}
+	s := &Signature{Source: cmp.Or(how.Source, before.Source), Tracks: slices.Clone(before.Tracks), Files: slices.Clone(before.Files)}
 	if err := s.sign(ctx, store, prefix, *p, how); err != nil {
 		return nil, err
 	}
@@ -165,23 +167,29 @@ func (s *Signature) sign(ctx context.Context, store blob.Store, prefix string, p
 
 // addTrack hashes the segments of a track, unless that was done before.
 func (s *Signature) addTrack(ctx context.Context, t *Track, dir string) error {
+	index, err := hashIndexes(t)
+	if err != nil {
+		return err
+	}
 	for k := range len(t.index.Changes) + 1 {
-		first, end := codedSegments(t.index, k)
-		if old := s.track(dir, k); old != nil {
-			if old.count() != end-first {
-				return fmt.Errorf("track %s has changed after it was signed", t.prefix)
+		number := len(s.Tracks) + 1
+		old := s.track(dir, k)
+		if old != nil {
+			if bytes.Equal(old.Index, index) {
+				continue
 			}
-			continue
+			number = old.Tree.Track
 		}
+		first, end := codedSegments(t.index, k)
 		init, err := t.InitAfter(k)
 		if err != nil {
 			return err
 		}
-		tree, err := c2pa.NewTree(len(s.Tracks)+1, init, end-first)
+		tree, err := c2pa.NewTree(number, init, end-first)
 		if err != nil {
 			return err
 		}
-		signed := SignedTrack{Dir: dir, Coding: k, First: first, Tree: *tree, Hashes: make([]byte, 0, (end-first)*sha256.Size)}
+		signed := SignedTrack{Dir: dir, Coding: k, First: first, Index: index, Tree: *tree, Hashes: make([]byte, 0, (end-first)*sha256.Size)}
 		for n := first; n < end; n++ {
 			group := min(tree.Group(), end-first-(n-first)/tree.Group()*tree.Group())
 			file, err := t.WholeSegment(n, signed.blank(n, group))
@@ -194,9 +202,26 @@ func (s *Signature) addTrack(ctx context.Context, t *Track, dir string) error {
 			}
 			signed.Hashes = append(signed.Hashes, sum...)
 		}
-		s.Tracks = append(s.Tracks, signed)
+		if old != nil {
+			*old = signed
+		} else {
+			s.Tracks = append(s.Tracks, signed)
+		}
 	}
 	return nil
+}
+
+// hashIndexes returns a hash of the indexes of tracks. It changes if a track is encoded again.
+func hashIndexes(tracks ...*Track) ([]byte, error) {
+	sum := sha256.New()
+	for _, t := range tracks {
+		data, err := writeIndex(indexHead{Track: t.index.Track, Changes: t.index.Changes, Folders: t.index.Folders}, t.index.Segments)
+		if err != nil {
+			return nil, err
+		}
+		sum.Write(data)
+	}
+	return sum.Sum(nil), nil
 }
 
 // codedSegments returns which segments of a track have init segment k.
@@ -215,9 +240,14 @@ func codedSegments(t cmaf.TrackIndex, k int) (first, end int) {
 // one. The rendition is the first of the tracks.
 func (s *Signature) addFile(ctx context.Context, names []string, tracks []*Track, how Signing) error {
 	name := names[0]
-	if s.file(name) != nil {
+	index, err := hashIndexes(tracks...)
+	if err != nil {
+		return err
+	}
+	if old := s.file(name); old != nil && bytes.Equal(old.Index, index) {
 		return nil
 	}
+	s.Files = slices.DeleteFunc(s.Files, func(f SignedFile) bool { return f.Name == name })
 	content := how.Content(names)
 	content.Source = s.Source
 	content.About = maps.Clone(content.About)
@@ -240,7 +270,7 @@ func (s *Signature) addFile(ctx context.Context, names []string, tracks []*Track
 	if err != nil {
 		return err
 	}
-	signed := SignedFile{Name: name, Size: file.Size()}
+	signed := SignedFile{Name: name, Index: index, Size: file.Size()}
 	if signed.Box, signed.Provenance, err = manifest.Sign(ctx, sum); err != nil {
 		return err
 	}

@@ -152,6 +152,24 @@ func TestSign(t *testing.T) {
 		checkSigned(t, second, second, other, "small", root)
 		checkSignedMP4(t, second, root, "180p", other, audio)
 
+		// Nothing is signed again that is the same, and all that is not.
+		third, err := Sign(t.Context(), store, "a", &p, how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(second.Files, third.Files); diff != "" {
+			t.Errorf("the files were signed again: %s", diff)
+		}
+		encoded, fragments := testTrack(cmaf.Video, 4)
+		putTrack(t, store, "a/small", encoded, fragments)
+		other = openTrack(t, store, "a/small")
+		if second, err = Sign(t.Context(), store, "a", &p, how); err != nil {
+			t.Fatal(err)
+		}
+		checkSigned(t, second, second, other, "small", root)
+		checkSigned(t, second, second, audio, "audio", root)
+		checkSignedMP4(t, second, root, "180p", other, audio)
+
 		m, err := second.Verified(t.Context(), other, "small", 1, 3, time.Now())
 		if err != nil || m == nil {
 			t.Fatalf("%v %v", m, err)

@@ -285,12 +285,16 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	if err := pub.Publish(ctx, p.done.Asset, p.video, p.audio); err != nil {
 		return err
 	}
+	signature, err := media.LoadSignature(ctx, p.Media, pub.Prefix, p.done.Asset.Presentation)
+	if err != nil {
+		return err
+	}
 	if !p.finished() {
 		return p.end(ctx, func(tx *store.Tx, events *weir.EventBatch) error {
 			if !p.done.Asset.Playable() {
 				return nil
 			}
-			return p.playable(ctx, tx, events)
+			return p.playable(ctx, tx, events, signature)
 		})
 	}
 	asset, err := p.asset(ctx)
@@ -298,10 +302,6 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		return err
 	}
 	p.describe(&asset)
-	signature, err := media.LoadSignature(ctx, p.Media, assetFolder(asset.ID), p.done.Asset.Presentation)
-	if err != nil {
-		return err
-	}
 	files, err := p.files(asset)
 	if err != nil {
 		return err
@@ -395,11 +395,11 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, change func(
 }
 
 // playable sets the playback URL of an asset that is not ready yet.
-func (p *publication) playable(ctx context.Context, tx *store.Tx, events *weir.EventBatch) error {
+func (p *publication) playable(ctx context.Context, tx *store.Tx, events *weir.EventBatch, signature *media.Signature) error {
 	changed := false
 	a, err := tx.UpdateAsset(ctx, p.task.OutputAssetID, func(a *weir.Asset) error {
 		if changed = a.PlaybackURL == "" && !a.Deleted; changed {
-			a.PlaybackURL = playbackURL(*a)
+			a.PlaybackURL, a.C2PA = playbackURL(*a), provenance(signature)
 			a.Status.UpdatedAt = weir.At(events.Now)
 		}
 		return nil
