@@ -33,6 +33,7 @@ func (s *server) openWork(context.Context) (err error) {
 		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
 		DeleteGrace: s.cfg.DeleteGrace, UploadExpiry: s.cfg.UploadExpiry, Drain: s.cfg.Drain,
+		Signer: s.signer,
 		Others: map[string]store.Handler{
 			store.JobRecording: s.recordings().Keep, store.JobClip: s.clips.Cut, store.JobLiveClip: s.clips.Cut,
 		},

@@ -244,7 +244,32 @@ func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vo
 			return nil, nil, err
 		}
 	}
-	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}, func() { _ = dest.Close() }, nil
+	pub := &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}
+	if t.Params.Transcode != nil && t.Params.Transcode.C2PA {
+		if pub.Sign, err = w.signing(state, t); err != nil {
+			_ = dest.Close()
+			return nil, nil, err
+		}
+	}
+	return pub, func() { _ = dest.Close() }, nil
+}
+
+// signing returns what signs the outputs of a task.
+func (w *Work) signing(state store.Work, t weir.Task) (*vod.Signing, error) {
+	if w.Signer == nil {
+		return nil, errors.New("this node has no key to sign with")
+	}
+	var o origin
+	if state.Source != nil {
+		if err := json.Unmarshal(state.Source, &o); err != nil {
+			return nil, err
+		}
+	}
+	from := vod.Origin{Name: vod.SourceName(t.Params.Transcode.Input.URL), SHA256: o.SHA256, Manifest: o.Manifest}
+	if c := t.Params.Transcode.CreatorID; c != nil {
+		from.CreatorID = c.Value
+	}
+	return w.Signer.Transcode(from, time.Now()), nil
 }
 
 // ended counts a task if err, of the transaction that completed it, is nil.
