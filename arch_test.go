@@ -53,7 +53,7 @@ var mayImport = map[string]string{
 	"push":     "weir store guard live codec cmaf mpegts rtmp srt",
 	"ingest":   "weir budget live codec cmaf hls mpegts rtmp srt rtc guard",
 	"playback": "weir store blob hls codec cmaf media live rtc access",
-	"work":     "weir store blob media vod ipfs c2pa",
+	"work":     "weir store blob media vod ipfs",
 	"api":      "weir budget contract store blob access account",
 	"web":      "weir store",
 	"server":   "weir config ucan c2pa guard budget store ffmpeg account rtc blob ipfs vod webhook access live push ingest playback work api web",

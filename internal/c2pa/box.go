@@ -336,3 +336,16 @@ func find(data []byte, path ...string) []byte {
 	}
 	return nil
 }
+
+// IsSegment reports whether a file that starts with these bytes is a segment of a track, and not a
+// file by itself.
+func IsSegment(start []byte) bool {
+	if len(start) < 8 {
+		return false
+	}
+	switch string(start[4:8]) {
+	case "styp", "sidx", "moof", "emsg", "prft", "uuid":
+		return true
+	}
+	return false
+}

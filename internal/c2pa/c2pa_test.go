@@ -44,7 +44,9 @@ func initSegment(content string) []byte {
 		box("moov", box("trak", box("tkhd", tkhd)), box("free", []byte(content))))
 }
 
-func mp4File() []byte { return slices.Concat(initSegment("x"), box("mdat", []byte("frames of a film"))) }
+func mp4File() []byte {
+	return slices.Concat(initSegment("x"), box("mdat", []byte("frames of a film")))
+}
 
 func segment(n int) (head, rest []byte) {
 	return box("styp", []byte("msdh\x00\x00\x00\x00msdh")), slices.Concat(box("moof", box("mfhd", make([]byte, 7), []byte{byte(n)})), box("mdat", fmt.Appendf(nil, "frames of segment %d", n)))

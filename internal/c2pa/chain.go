@@ -85,3 +85,15 @@ func newChain(key crypto.Signer, now time.Time, change func(*x509.Certificate)) 
 	}
 	return Chain{Root: text("CERTIFICATE", rootDER), Cert: text("CERTIFICATE", leafDER), Key: text("PRIVATE KEY", keyDER)}, nil
 }
+
+// Root returns the root certificate of a chain, in PEM; nil = it is not there.
+func Root(chain []byte) []byte {
+	certs, err := readCertificates(chain)
+	if err != nil {
+		return nil
+	}
+	if last := certs[len(certs)-1]; selfSigned(last) {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: last.Raw})
+	}
+	return nil
+}

@@ -21,7 +21,7 @@ type SourceFound struct {
 }
 
 // maxSourceStore bounds the manifest store of a source that is kept: it is in every init segment.
-const maxSourceStore = 1 << 20
+const maxSourceStore = 512 << 10
 
 // ReadSource returns the manifest of a source; nil = it has none that can be kept.
 func ReadSource(file io.ReaderAt, size int64, o Options) (*SourceManifest, error) {

@@ -431,14 +431,15 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 
 // report returns the result so far.
 func (v *validation) report() Report {
-	r := Report{State: Valid, Manifest: v.manifest, Problems: v.manifest.Problems}
+	shown := *v.manifest
+	shown.Problems = nil
+	r := Report{State: Valid, Manifest: &shown, Problems: v.manifest.Problems}
 	switch {
 	case len(r.Problems) > 0:
 		r.State = Invalid
 	case v.trusted:
 		r.State = Trusted
 	}
-	r.Manifest.Problems = nil
 	return r
 }
 

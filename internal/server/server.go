@@ -32,6 +32,7 @@ import (
 	"weir/internal/push"
 	"weir/internal/rtc"
 	"weir/internal/store"
+	"weir/internal/vod"
 	"weir/internal/webhook"
 	"weir/internal/work"
 )
@@ -66,6 +67,8 @@ type server struct {
 	media      blob.Store
 	guard      *guard.Guard
 	did        string
+	signer     *vod.Signer
+	c2paRoot   []byte // PEM; nil = it is not known
 	accounts   *account.Accounts
 	first      account.First
 	firstStart bool // the first account was made now
@@ -102,6 +105,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		s.openBudget,
 		s.openMedia,
 		s.openAccounts,
+		s.openSigner,
 		s.openAccess,
 		s.openPeers,
 		s.openEngine,

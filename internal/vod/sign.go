@@ -3,6 +3,13 @@ package vod
 import (
 	"context"
 	"io"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -11,25 +18,85 @@ import (
 	"weir/internal/weir"
 )
 
+// Signer signs what weir makes.
+type Signer struct {
+	C2PA    *c2pa.Signer
+	Version string // of weir
+}
+
+// Origin is the source of what is signed, without its address: that may have credentials.
+type Origin struct {
+	Name      string // of the file
+	SHA256    string // of the file, in hexadecimal; "" = not known
+	CreatorID string // who asked for it; "" = not known
+	Manifest  *SourceManifest
+}
+
+// SourceManifest is the manifest of a source that is signed itself.
+type SourceManifest = c2pa.SourceManifest
+
 // Signing signs all outputs of a Publisher. HLS has CMAF segments then, because MPEG-TS can't be
 // signed.
 type Signing struct {
-	Signer *c2pa.Signer
-
-	// Content is what the manifests say. Its title is that of the source, without the name of the
-	// rendition.
-	Content c2pa.Content
+	signer  *c2pa.Signer
+	content c2pa.Content
 }
 
-// content returns what the manifest of an output says.
-func (s *Signing) content(rendition string) c2pa.Content {
-	c := s.Content
-	about := map[string]string{"profile": rendition}
-	for name, value := range c.About {
-		about[name] = value
+// Transcode returns what signs the renditions of a source.
+func (s *Signer) Transcode(from Origin, now time.Time) *Signing {
+	return &Signing{signer: s.C2PA, content: c2pa.Content{
+		Generator: "weir", Version: s.Version, When: now, Steps: []c2pa.Step{c2pa.Transcoded},
+		Source: &c2pa.Source{Title: from.Name, Format: mediaType(from.Name), Manifest: from.Manifest},
+		About:  map[string]string{"sourceSha256": from.SHA256, "creatorId": from.CreatorID},
+	}}
+}
+
+// mediaType returns the MIME type of a file by its name; "" = not known.
+func mediaType(name string) string {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".mp4", ".m4v":
+		return typeMP4
+	case ".mov":
+		return "video/quicktime"
+	case ".mkv":
+		return "video/x-matroska"
+	case ".webm":
+		return "video/webm"
+	case ".ts":
+		return typeTS
 	}
-	c.About = about
-	if c.Title = rendition; rendition == "" && c.Source != nil {
+	return ""
+}
+
+// SourceName returns the name of a source by its path or URL.
+func SourceName(source string) string {
+	if u, err := url.Parse(source); err == nil && isURL(source) {
+		source = u.Path
+	}
+	return path.Base(filepath.ToSlash(source))
+}
+
+// ReadManifest returns the manifest of a source file; nil = it has none. One that can't be read
+// is left out: that is no reason to refuse the source.
+func ReadManifest(name string) (*SourceManifest, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return c2pa.ReadSource(file, info.Size(), c2pa.Options{Now: time.Now()})
+}
+
+// of returns what the manifest of a rendition says; "" = that of all renditions.
+func (s *Signing) of(rendition string) c2pa.Content {
+	c := s.content
+	c.About = maps.Clone(c.About)
+	c.About["profile"] = rendition
+	if c.Title = rendition; rendition == "" {
 		c.Title = c.Source.Title
 	}
 	return c
@@ -40,7 +107,7 @@ func (r *publishing) signer(rendition string) (*c2pa.File, error) {
 	if r.Sign == nil {
 		return nil, nil
 	}
-	return r.Sign.Signer.File(r.Sign.content(rendition))
+	return r.Sign.signer.File(r.Sign.of(rendition))
 }
 
 // sendSigned sends a complete file, which is hashed while it is sent, so one part after the other.
@@ -283,7 +350,7 @@ func (o hlsOutput) putInits(ctx context.Context, r *publishing) error {
 		pieces[i] = r.state.Pieces[o.name()][v.name]
 		trees[i], inits[i] = pieces[i].Tree, r.track(*v.main()).Init()
 	}
-	box, signed, err := r.Sign.Signer.Fragments(ctx, r.Sign.content(""), trees, inits)
+	box, signed, err := r.Sign.signer.Fragments(ctx, r.Sign.of(""), trees, inits)
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,7 @@ func signing(t *testing.T) (*Signing, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Signing{Signer: signer, Content: c2pa.Content{
-		Generator: "weir", When: time.Now(), Source: &c2pa.Source{Title: "film.mp4"}, Steps: []c2pa.Step{c2pa.Transcoded},
-	}}, chain.Root
+	return (&Signer{C2PA: signer, Version: "test"}).Transcode(Origin{Name: "film.mp4"}, time.Now()), chain.Root
 }
 
 // wantSigned checks all files of an output.
@@ -135,7 +133,7 @@ func TestPublishSigned(t *testing.T) {
 			var paths []string
 			for _, s := range out.C2PA {
 				paths = append(paths, s.Path)
-				if !s.Signed || s.ManifestID == "" || s.CertFingerprint != sign.Signer.Summary().Fingerprint {
+				if !s.Signed || s.ManifestID == "" || s.CertFingerprint != sign.signer.Summary().Fingerprint {
 					t.Errorf("signed: %+v", s)
 				}
 			}

@@ -35,9 +35,6 @@ type TranscodePlace struct {
 
 // Task returns the task. It is pending, because the check of the destination needs the network.
 func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
-	if n.C2PA {
-		return Task{}, errNoProvenance()
-	}
 	input, err := n.Input.url("input")
 	if err != nil {
 		return Task{}, err
@@ -52,7 +49,7 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	t := newTask(TaskTranscode, caller, now)
 	t.Secrets.StorageURL = storage
 	t.Params.Transcode = &TranscodeParams{
-		Input: URLParam{MaskURL(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID,
+		Input: URLParam{MaskURL(input)}, Storage: URLParam{withoutUser(storage)}, Outputs: n.Outputs, CreatorID: n.CreatorID, C2PA: n.C2PA,
 		TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
 	}
 	if t.Params.Transcode.Input.URL != input {
@@ -77,11 +74,6 @@ type Provenance struct {
 	ManifestID      string `json:"manifestId"`
 	Alg             string `json:"alg"`
 	CertFingerprint string `json:"certFingerprint"` // SHA-256 of the certificate of the signer
-}
-
-// errNoProvenance refuses a request for C2PA, which weir would otherwise have to ignore silently.
-func errNoProvenance() error {
-	return Errorf(Invalid, "c2pa: signing is not available in this version of weir; leave it out or send false")
 }
 
 // segmentSeconds returns the requested duration of segments, in whole seconds from 2 to 20;

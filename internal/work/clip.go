@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"weir/internal/blob"
-	"weir/internal/c2pa"
 	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/vod"
@@ -39,11 +38,11 @@ type Clips struct {
 	Engine vod.Engine
 	OnAir  Sessions // nil = this node does not run live
 	// Ask requests the ranges of a session from another node.
-	Ask     func(ctx context.Context, node, sessionID string) ([]weir.ClipRange, error)
-	Signing Signing
-	Dir     string // of this node, for files of running tasks
-	Base    string // of the URLs in events
-	Log     *slog.Logger
+	Ask    func(ctx context.Context, node, sessionID string) ([]weir.ClipRange, error)
+	Signer *vod.Signer
+	Dir    string // of this node, for files of running tasks
+	Base   string // of the URLs in events
+	Log    *slog.Logger
 
 	completed, failed atomic.Int64
 	encoded, copied   atomic.Int64
@@ -440,9 +439,6 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 
 // sign signs a clip. What it was cut from is its ingredient, with the manifest of that if it is signed.
 func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start, end time.Duration, result *vod.ClipResult) (*media.Signature, error) {
-	if c.Signing.Signer == nil {
-		return nil, errNoSigner()
-	}
 	a, err := c.Store.Asset(ctx, t.OutputAssetID)
 	if err != nil {
 		return nil, ownError{err}
@@ -451,16 +447,16 @@ func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start,
 	if err != nil {
 		return nil, err
 	}
-	var copied []string // a clip with encoded edges is not a copy
-	if result.Encoded == 0 {
-		copied = recordedTracks
+	of := vod.Subject{Asset: a, Source: from}
+	if result.Encoded == 0 { // a clip with encoded edges is not a copy
+		of.Copied = vod.RecordedTracks
 	}
-	return c.Signing.recording(ctx, c.Media, a, &result.Recording, from, copied)
+	return signRecording(ctx, c.Media, c.Signer, &result.Recording, of)
 }
 
 // ingredient describes what a clip is cut from. The segments of a signed source that are in the clip are
 // verified.
-func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipSource, start, end time.Duration) (*c2pa.Source, error) {
+func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipSource, start, end time.Duration) (*vod.Ingredient, error) {
 	if source.asset == "" {
 		session, err := c.Store.Session(ctx, p.SessionID)
 		if err != nil {
@@ -470,13 +466,13 @@ func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipS
 		if err != nil {
 			return nil, ownError{err}
 		}
-		return &c2pa.Source{Title: stream.Name}, nil
+		return &vod.Ingredient{Title: stream.Name}, nil
 	}
 	a, err := c.Store.Asset(ctx, source.asset)
 	if err != nil {
 		return nil, ownError{err}
 	}
-	from, prefix := &c2pa.Source{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
+	from, prefix := &vod.Ingredient{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
 	shown, err := media.LoadPresentation(ctx, c.Media, prefix)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func newCutter(t *testing.T, h *fixture) *cutter {
 	c := &cutter{asked: make(chan string, 10), clips: &Clips{}, onAirs: &onAirs{}}
 	c.studio = newStudioWith(t, h, func(o *Options) {
 		c.clips.Store, c.clips.Media, c.clips.Engine, c.clips.Dir, c.clips.Base, c.clips.Log = o.Store, o.Media, o.Engine, o.Dir, o.Base, o.Log
-		c.clips.OnAir, c.clips.Signing = c.onAirs, o.Signing
+		c.clips.OnAir, c.clips.Signer = c.onAirs, o.Signer
 		c.clips.Ask = func(_ context.Context, node, sessionID string) ([]weir.ClipRange, error) {
 			c.asked <- node + "/" + sessionID
 			return []weir.ClipRange{{Start: 1, End: 2}}, nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"weir/internal/blob"
-	"weir/internal/c2pa"
 	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/vod"
@@ -246,7 +245,32 @@ func (w *Work) publisher(state store.Work, t weir.Task, o weir.ObjectStore) (*vo
 			return nil, nil, err
 		}
 	}
-	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}, func() { _ = dest.Close() }, nil
+	pub := &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}
+	if t.Params.Transcode != nil && t.Params.Transcode.C2PA {
+		if pub.Sign, err = w.signing(state, t); err != nil {
+			_ = dest.Close()
+			return nil, nil, err
+		}
+	}
+	return pub, func() { _ = dest.Close() }, nil
+}
+
+// signing returns what signs the outputs of a task.
+func (w *Work) signing(state store.Work, t weir.Task) (*vod.Signing, error) {
+	if w.Signer == nil {
+		return nil, weir.Errorf(weir.Unavailable, "c2pa: this server has no key to sign with")
+	}
+	var o origin
+	if state.Source != nil {
+		if err := json.Unmarshal(state.Source, &o); err != nil {
+			return nil, err
+		}
+	}
+	from := vod.Origin{Name: vod.SourceName(t.Params.Transcode.Input.URL), SHA256: o.SHA256, Manifest: o.Manifest}
+	if c := t.Params.Transcode.CreatorID; c != nil {
+		from.CreatorID = c.Value
+	}
+	return w.Signer.Transcode(from, time.Now()), nil
 }
 
 // ended counts a task if err, of the transaction that completed it, is nil.
@@ -328,39 +352,11 @@ func (p *publication) sign(ctx context.Context, shown *media.Presentation) error
 	if err != nil {
 		return err
 	}
-	_, err = p.Signing.asset(ctx, p.Media, asset, shown, p.ingredient(asset), p.copied())
+	o := p.origin()
+	_, err = p.Signer.Present(ctx, p.Media, assetFolder(asset.ID), shown, vod.Subject{
+		Asset: asset, Source: p.plan.Ingredient(asset.Name, o.Manifest), Copied: p.plan.Copied(), SHA256: o.SHA256,
+	})
 	return err
-}
-
-// signing is how the copy of an asset elsewhere is signed.
-func (p *publication) signing(a weir.Asset) *vod.Signing {
-	names := []string{} // of all tracks
-	for _, s := range slices.Concat(p.video, p.audio) {
-		names = append(names, s.Name)
-	}
-	content := p.Signing.content(a, names, p.copied(), time.Now())
-	content.Source = p.ingredient(a)
-	return &vod.Signing{Signer: p.Signing.Signer, Content: content}
-}
-
-// ingredient describes the source of an upload.
-func (p *publication) ingredient(a weir.Asset) *c2pa.Source {
-	return &c2pa.Source{Title: a.Name, Format: formatType(p.plan.Source.Probe.Format), Manifest: p.origin().Manifest}
-}
-
-// copied returns the names of the tracks whose frames are those of the source.
-func (p *publication) copied() (copied []string) {
-	for _, r := range p.plan.Renditions {
-		if r.Copy {
-			copied = append(copied, r.Name)
-		}
-	}
-	for _, a := range p.plan.Audio {
-		if a.Copy {
-			copied = append(copied, a.Name)
-		}
-	}
-	return copied
 }
 
 // finish completes the task, changes its asset and emits events.
@@ -499,7 +495,9 @@ func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files
 	}
 	defer done()
 	if a.Sign {
-		pub.Sign = p.signing(a)
+		o := p.origin()
+		from := vod.Origin{Name: a.Name, SHA256: o.SHA256, CreatorID: a.CreatorID.String(), Manifest: o.Manifest}
+		pub.Sign = p.Signer.Transcode(from, time.Now())
 	}
 	pub.Outputs = assetOutputs(a, slices.ContainsFunc(files, func(f weir.File) bool { return f.Type == "static_transcoded_mp4" }))
 	if err := p.put(ctx, pub); err != nil {

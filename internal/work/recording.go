@@ -10,6 +10,7 @@ import (
 	"weir/internal/blob"
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -24,10 +25,10 @@ type Recordings struct {
 	Folder func(folder string) (string, error)
 	// Period returns the path of the files of an earlier period of a session, maybe of another
 	// node, or an error of kind NotFound if there are none.
-	Period  func(ctx context.Context, session weir.Session, period int) (string, error)
-	Signing Signing
-	Base    string // of the URLs in events
-	Log     *slog.Logger
+	Period func(ctx context.Context, session weir.Session, period int) (string, error)
+	Signer *vod.Signer
+	Base   string // of the URLs in events
+	Log    *slog.Logger
 }
 
 // recordingAttempts is the maximum number of attempts, about one a minute, to make an asset of
@@ -97,7 +98,7 @@ func (r *Recordings) sign(ctx context.Context, session weir.Session, kept *media
 	if err != nil {
 		return nil, err
 	}
-	return r.Signing.recording(ctx, r.Media, weir.NewRecording(&session, &stream, time.Now()), kept, nil, recordedTracks)
+	return signRecording(ctx, r.Media, r.Signer, kept, vod.Subject{Asset: weir.NewRecording(&session, &stream, time.Now()), Copied: vod.RecordedTracks})
 }
 
 // present sets the properties of a recording on an asset.

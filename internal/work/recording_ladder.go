@@ -11,9 +11,6 @@ import (
 	"weir/internal/weir"
 )
 
-// recordedTracks are the tracks of a recording or a clip that are not made by its ladder.
-var recordedTracks = []string{media.RecordedVideo, media.RecordedAudio}
-
 // follow creates the task that makes renditions and thumbnails of a recording or a clip.
 func follow(ctx context.Context, tx *store.Tx, events *weir.EventBatch, recording weir.Asset) error {
 	if recording.Type != "video" {
@@ -86,7 +83,7 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	var signature *media.Signature
 	if asset.Sign {
 		pub.Sign = func(ctx context.Context, shown *media.Presentation) (err error) {
-			signature, err = p.Signing.asset(ctx, p.Media, asset, shown, nil, recordedTracks)
+			signature, err = p.Signer.Present(ctx, p.Media, pub.Prefix, shown, vod.Subject{Asset: asset, Copied: vod.RecordedTracks})
 			return err
 		}
 	}

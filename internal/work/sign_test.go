@@ -13,12 +13,13 @@ import (
 
 	"weir/internal/c2pa"
 	"weir/internal/media"
+	"weir/internal/vod"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
 
-// newSigning returns how a test signs, and the root certificate.
-func newSigning(t *testing.T) (Signing, []byte) {
+// newSigner returns who signs in a test, and the root certificate.
+func newSigner(t *testing.T) (*vod.Signer, []byte) {
 	t.Helper()
 	chain, err := c2pa.NewChain(time.Now())
 	if err != nil {
@@ -28,7 +29,7 @@ func newSigning(t *testing.T) (Signing, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Signing{Signer: signer, Version: "1.2"}, chain.Root
+	return &vod.Signer{C2PA: signer, Version: "1.2"}, chain.Root
 }
 
 func contents(t *testing.T, f *media.File) []byte {
@@ -133,7 +134,7 @@ func TestSignedAsset(t *testing.T) {
 	}
 	h := newFixture(t)
 	var root []byte
-	h.signing, root = newSigning(t)
+	h.signer, root = newSigner(t)
 	n := h.node(t, "a")
 	caller := n.account(t, "ann")
 	source := plainClip(t)
@@ -161,7 +162,7 @@ func TestSignedAsset(t *testing.T) {
 		if diff := cmp.Diff([]string{"c2pa.opened", "c2pa.transcoded"}, did(says.tracks)); diff != "" {
 			t.Errorf("actions (-want +got):\n%s", diff)
 		}
-		want := map[string]string{"assetId": asset.ID, "creatorId": "alice"}
+		want := map[string]string{"assetId": asset.ID, "creatorId": "alice", "sourceSha256": hexSum(source)}
 		if diff := cmp.Diff(want, says.tracks.About); diff != "" || says.tracks.Title != asset.Name || says.tracks.Generator != "weir 1.2" {
 			t.Errorf("%+v (-want +got):\n%s", says.tracks, diff)
 		}
@@ -201,7 +202,7 @@ func TestSignedRecording(t *testing.T) {
 	}
 	h := newFixture(t)
 	var root []byte
-	h.signing, root = newSigning(t)
+	h.signer, root = newSigner(t)
 	c := newCutter(t, h)
 	c.spec = &weir.RecordingSpec{Profiles: []weir.Profile{{Name: "tiny", Width: 160, Height: 90, Bitrate: 50_000}}}
 	_, session, air := c.onAir(t)

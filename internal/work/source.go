@@ -17,8 +17,8 @@ import (
 	"sync/atomic"
 
 	"weir/internal/blob"
-	"weir/internal/c2pa"
 	"weir/internal/store"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -29,7 +29,7 @@ type origin struct {
 	SHA256 string `json:"sha256"` // of the caller's file, which may be encrypted
 	Kept   bool   `json:"kept"`   // it stays in the asset's folder
 
-	Manifest *c2pa.SourceManifest `json:"manifest,omitempty"` // of C2PA, if the results are signed; nil = it has none
+	Manifest *vod.SourceManifest `json:"manifest,omitempty"` // of a signed source, if the outputs are signed
 }
 
 // assetFolder is the storage prefix of an asset.

@@ -130,11 +130,8 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 	if err != nil {
 		return err
 	}
-	if p := t.Params.Upload; p != nil && p.C2PA {
-		if w.Signing.Signer == nil {
-			return errNoSigner() // before anything is encoded
-		}
-		if o.Manifest, err = sourceManifest(o.File); err != nil {
+	if signs(t) && o.Manifest == nil {
+		if o.Manifest, err = vod.ReadManifest(o.File); err != nil {
 			return err
 		}
 	}

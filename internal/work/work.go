@@ -50,7 +50,8 @@ type Options struct {
 	Decrypt func(encryptedKey string) ([]byte, error)
 	Dir     string // of this node, for files of running tasks
 	Base    string // of the URLs in events
-	MinFree int64  // bytes of disk to keep free; 0 = see blob.FreeSpace
+	Signer  *vod.Signer
+	MinFree int64 // bytes of disk to keep free; 0 = see blob.FreeSpace
 
 	Slots        int             // pieces that this node does at once; 0 = 1
 	MaxRunning   int             // tasks of an account that are done at once; 0 = 5
@@ -58,7 +59,6 @@ type Options struct {
 	UploadExpiry time.Duration   // maximum time for an upload; 0 = a day
 	Drain        time.Duration   // how long jobs may continue when the node stops
 	Backoff      []time.Duration // delays before the retries of a task
-	Signing      Signing
 	// Others are the handlers of jobs that are not about tasks.
 	Others map[string]store.Handler
 	Log    *slog.Logger
