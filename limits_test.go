@@ -249,7 +249,7 @@ var tolerances = strings.Fields(`
 	live.maxBehindClimb live.maxClimbWait live.maxConnections live.maxDrift live.maxDriftApart live.maxEarly live.maxFetches
 	live.maxFrame live.maxFrameWait live.maxGap live.maxKeyFrames live.maxLate live.maxLoad live.maxPause live.maxSilence
 	live.maxStarts live.maxSyncs live.maxUnreported live.maxUploadTime live.maxUploads live.maxWaiting
-	media.maxRecent
+	media.maxRecent media.maxSignature
 	mpegts.maxAudioPES mpegts.maxAudioRun mpegts.maxClockGap mpegts.maxComposition mpegts.maxDelay mpegts.maxSilence
 	playback.maxAsk playback.maxLoad playback.maxRounding
 	push.maxGap push.maxRetry push.maxSilenceBehind

@@ -241,11 +241,11 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 		}
 		return nil, storageError(err)
 	}
-	if old != nil && old.same(p) {
-		return of(old.tracks), nil
-	}
 	if asset.Sign && p.Signature == "" {
 		return nil, errNotReady() // it is never played unsigned
+	}
+	if old != nil && old.same(p) {
+		return of(old.tracks), nil
 	}
 	if n.signature, err = media.LoadSignature(ctx, t.media, n.prefix, p); err != nil {
 		return nil, storageError(err)
