@@ -276,7 +276,7 @@ func (n NewClip) Clip(of ClipOf, window ClipRange, caller *Caller, now time.Time
 	id := NewID()
 	a := Asset{
 		ID: id, Name: n.Name, PlaybackID: NewPlaybackID(id), UserID: of.UserID, ProjectID: of.ProjectID, CreatedAt: At(now),
-		CreatorID: of.CreatorID, PlaybackPolicy: of.Policy, Profiles: of.Profiles, Sign: n.C2PA || of.Signed,
+		CreatorID: of.CreatorID, PlaybackPolicy: of.Policy, Profiles: of.Profiles, Sign: n.C2PA && caller != nil || of.Signed,
 		Source: AssetSource{Type: SourceClip, PlaybackID: of.PlaybackID}, Status: AssetStatus{Phase: AssetWaiting, UpdatedAt: At(now)},
 	}
 	if a.Name == "" {
