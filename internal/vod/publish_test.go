@@ -260,7 +260,7 @@ func contents(t *testing.T, store blob.Store) map[string]string {
 func decode(t *testing.T, path string) int {
 	t.Helper()
 	frames := 0
-	for text := range strings.Lines(frameSums(t, path)) {
+	for text := range strings.Lines(allFrames(t, path)) {
 		if strings.HasPrefix(text, "0,") {
 			frames++
 		}
@@ -268,8 +268,8 @@ func decode(t *testing.T, path string) int {
 	return frames
 }
 
-// frameSums returns the times and checksums of all frames, as ffmpeg writes them.
-func frameSums(t *testing.T, path string) string {
+// allFrames returns the times and checksums of all frames, as ffmpeg writes them.
+func allFrames(t *testing.T, path string) string {
 	t.Helper()
 	var complaints bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-xerror", "-allowed_extensions", "ALL", "-i", path,
