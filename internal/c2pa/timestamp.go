@@ -73,7 +73,9 @@ type stampInfo struct {
 	Nonce    *big.Int `asn1:"optional"`
 }
 
-func (i stampInfo) at() (time.Time, error) { return time.Parse("20060102150405Z", string(i.Time.Bytes)) }
+func (i stampInfo) at() (time.Time, error) {
+	return time.Parse("20060102150405Z", string(i.Time.Bytes))
+}
 
 type cmsMessage struct {
 	Type    asn1.ObjectIdentifier
