@@ -96,7 +96,6 @@ const (
 	codeHashMalformed      = "assertion.bmffHash.malformed"
 	codeHashMismatch       = "assertion.bmffHash.mismatch"
 	codeHashMatch          = "assertion.bmffHash.match"
-	codeAlgorithm          = "algorithm.unsupported"
 	codeIngredientMissing  = "ingredient.manifest.missing"
 	codeIngredientMismatch = "ingredient.manifest.mismatch"
 	codeIngredientMatch    = "ingredient.manifest.validated"
