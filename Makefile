@@ -75,6 +75,10 @@ bench-clip: ## measure clips against a whole re-encode and a key-frame copy, by 
 	scripts/need ffmpeg npm
 	go test -tags bench -run 'TestClip$$' -count=1 -timeout 120m ./bench -v $(ARGS)
 
+bench-sign: ## measure what signing adds to a transcode
+	scripts/need ffmpeg npm
+	go test -tags bench -run 'TestSign$$' -count=1 -timeout 60m ./bench -v $(ARGS)
+
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql
 	CGO_ENABLED=1 WEIR_E2E_DELIVERIES=10000 go test -run TestKill -count=1 -timeout 60m ./e2e/service -v
@@ -121,4 +125,4 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir $(RACE_BINARY) e2e/*/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip bench-sign soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix clean

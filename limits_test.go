@@ -239,6 +239,7 @@ func (c *constantSource) Import(name string) (*types.Package, error) {
 var tolerances = strings.Fields(`
 	access.maxRefresh
 	blob.maxPut blob.maxReason blob.maxRetryAfter
+	c2pa.maxFragmentBox c2pa.maxFragments c2pa.maxRow
 	cli.maxReferences
 	cmaf.maxTime
 	contract.maxExponent
@@ -256,7 +257,8 @@ var tolerances = strings.Fields(`
 	rtc.maxDrift rtc.maxJump rtc.maxReports rtc.maxStep rtc.maxWait
 	rtmp.maxDrain
 	srt.maxLinger
+	server.maxStamp
 	store.maxAttempts store.maxStmts
-	vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts
+	vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts vod.maxPlaylist vod.maxVerifiedFiles vod.maxVerifiedInit
 	weir.maxPullPause weir.maxRecordingDelay
 `)

@@ -267,6 +267,17 @@ func (h *Hash) Sum() ([]byte, error) {
 	return h.sum.Sum(nil), nil
 }
 
+// Clone returns a copy, which is continued by itself.
+func (h *Hash) Clone() (*Hash, error) {
+	sum, err := h.sum.(hash.Cloner).Clone()
+	if err != nil {
+		return nil, err
+	}
+	clone := *h
+	clone.sum, clone.head = sum, bytes.Clone(h.head)
+	return &clone, nil
+}
+
 // hashState is the JSON of a Hash.
 type hashState struct {
 	At   int64  `json:"at"`

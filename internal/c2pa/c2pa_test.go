@@ -135,6 +135,11 @@ func TestFile(t *testing.T) {
 	if diff := cmp.Diff(want, r.Manifest); diff != "" {
 		t.Error(diff)
 	}
+	late := content()
+	late.When = now.AddDate(11, 0, 0)
+	if _, err := s.File(late); err == nil || !strings.Contains(err.Error(), "expired on 2036-11-18") {
+		t.Errorf("signing with an expired certificate: %v", err)
+	}
 	if r := verifyFile(t, file, Options{Now: now.AddDate(11, 0, 0)}); r.State != Invalid || r.Problems[0].Code != codeCredentialExpired {
 		t.Errorf("with an expired certificate it is %+v", r)
 	}
@@ -425,5 +430,20 @@ func TestSignedSource(t *testing.T) {
 	}
 	if read, err := ReadSource(bytes.NewReader(mp4File()), int64(len(mp4File())), Options{Now: now}); read != nil || err != nil {
 		t.Errorf("a source without a manifest: %v %v", read, err)
+	}
+}
+
+// BenchmarkHash measures the hash of a file, which is nearly all that signing costs.
+func BenchmarkHash(b *testing.B) {
+	file := slices.Concat(initSegment("x"), box("mdat", make([]byte, 64<<20)))
+	b.SetBytes(int64(len(file)))
+	for b.Loop() {
+		h := NewHash()
+		if _, err := bytes.NewReader(file).WriteTo(h); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := h.Sum(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -54,7 +54,7 @@ func (s *Signer) sign(ctx context.Context, claim []byte) ([]byte, error) {
 	if s.post == nil {
 		return s.finish(m, nil)
 	}
-	token, err := s.stamp(ctx, m.Signature)
+	token, err := s.requestStamp(ctx, m)
 	if err != nil {
 		return nil, err
 	}

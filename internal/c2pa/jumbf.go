@@ -69,7 +69,7 @@ func (b *jumbfBox) child(label string) *jumbfBox {
 
 // Bounds of what is read.
 const (
-	maxStore     = 64 << 20 // bytes of a manifest store
+	maxStore     = 16 << 20 // bytes of a manifest store
 	maxSuperDeep = 8
 	maxSuperAll  = 1 << 14
 )

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"weir/internal/weir"
 )
 
 // Content is what a manifest says about a file or a set of tracks.
@@ -62,8 +64,7 @@ const (
 // action is an entry of the assertion of actions.
 type action struct {
 	Action     string         `cbor:"action"`
-	When       string         `cbor:"-"`
-	Time       *cbor.Tag      `cbor:"when,omitempty"`
+	When       cbor.Tag       `cbor:"when"`
 	SourceType string         `cbor:"digitalSourceType,omitempty"`
 	Parameters map[string]any `cbor:"parameters,omitempty"`
 }
@@ -95,7 +96,11 @@ type draft struct {
 	source       string // id of the source
 }
 
-func newDraft(c Content) draft {
+// newDraft begins a manifest. It is an error if the certificate is not valid any more.
+func (s *Signer) newDraft(c Content) (draft, error) {
+	if end := s.chain[0].NotAfter; c.When.After(end) {
+		return draft{}, weir.Errorf(weir.Unavailable, "outputs can't be signed: the C2PA certificate of this service expired on %s", end.Format(time.DateOnly))
+	}
 	d := draft{Content: c, id: "urn:c2pa:" + newUUID(), instance: "xmp:iid:" + newUUID()}
 	if c.Source != nil {
 		d.source = c.Source.ID
@@ -103,7 +108,7 @@ func newDraft(c Content) draft {
 			d.source = "xmp:iid:" + newUUID()
 		}
 	}
-	return d
+	return d, nil
 }
 
 func newUUID() string {
@@ -154,14 +159,14 @@ func (d draft) store(binding any, sign func(claim []byte) ([]byte, error)) ([]by
 // actions returns what was done. The first action says that a source was opened, or that there is
 // none.
 func (d draft) actions(parameters object) actions {
-	when := &cbor.Tag{Number: 0, Content: d.When.UTC().Format(time.RFC3339)}
-	first := action{Action: string(stepOpened), Time: when, Parameters: parameters}
+	when := cbor.Tag{Number: 0, Content: d.When.UTC().Format(time.RFC3339)}
+	first := action{Action: string(stepOpened), When: when, Parameters: parameters}
 	if d.Source == nil {
 		first.Action, first.SourceType = string(stepCreated), captured
 	}
 	all := []action{first}
 	for _, s := range d.Steps {
-		all = append(all, action{Action: string(s), Time: when, Parameters: parameters})
+		all = append(all, action{Action: string(s), When: when, Parameters: parameters})
 	}
 	return actions{all}
 }

@@ -72,8 +72,12 @@ func newBinding(name string) binding {
 
 // File begins the manifest of a file.
 func (s *Signer) File(c Content) (*File, error) {
-	f := &File{signer: s, draft: newDraft(c)}
-	store, err := f.draft.store(fileBinding(make([]byte, sha256.Size)), s.blank)
+	d, err := s.newDraft(c)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{signer: s, draft: d}
+	store, err := d.store(fileBinding(make([]byte, sha256.Size)), s.blank)
 	f.blank = manifestBox(store)
 	return f, err
 }
@@ -108,7 +112,10 @@ func (s *Signer) provenance(id string) weir.Provenance {
 // Fragments signs tracks in segments, all with one manifest. The trees have all segments; inits
 // are the init segments of the same tracks, each of which gets the box: see Insert.
 func (s *Signer) Fragments(ctx context.Context, c Content, trees []*Tree, inits [][]byte) (box []byte, signed weir.Provenance, err error) {
-	d := newDraft(c)
+	d, err := s.newDraft(c)
+	if err != nil {
+		return nil, signed, err
+	}
 	b := newBinding("segments")
 	for _, t := range trees {
 		b.Merkle = append(b.Merkle, bindingTrack{

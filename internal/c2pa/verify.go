@@ -96,7 +96,6 @@ const (
 	codeHashMalformed      = "assertion.bmffHash.malformed"
 	codeHashMismatch       = "assertion.bmffHash.mismatch"
 	codeHashMatch          = "assertion.bmffHash.match"
-	codeAlgorithm          = "algorithm.unsupported"
 	codeIngredientMissing  = "ingredient.manifest.missing"
 	codeIngredientMismatch = "ingredient.manifest.mismatch"
 	codeIngredientMatch    = "ingredient.manifest.validated"
@@ -119,7 +118,8 @@ type validation struct {
 	trusted  bool
 	bindings []binding
 	all      []found
-	visited  map[string]bool
+	visited  map[string]bool // manifests
+	hashed   *int            // bytes, by links
 }
 
 func (v *validation) add(code, where, explanation string) {
@@ -151,7 +151,7 @@ func validate(data []byte, o Options) (*validation, error) {
 	if active == nil {
 		return nil, notJUMBF("it has no manifest")
 	}
-	v := &validation{store: store, options: o, visited: map[string]bool{}}
+	v := &validation{store: store, options: o, visited: map[string]bool{}, hashed: new(int)}
 	v.check(active)
 	return v, nil
 }
@@ -224,11 +224,14 @@ func (v *validation) checkSignature(c claim, claimed []byte) {
 	}
 	v.add(codeSignatureValidated, where, "the claim is the one that was signed")
 	at := v.options.Now
-	switch stamped, err := s.stamped(); {
+	switch stamp, err := s.stamp(v.options.Trust); {
 	case err != nil:
 		v.add(codeStamp, where, err.Error())
-	case stamped != nil:
-		v.manifest.SignedAt, at = stamped, *stamped
+	case stamp != nil:
+		v.manifest.SignedAt = &stamp.at
+		if stamp.trusted { // else anybody could have made it
+			at = stamp.at
+		}
 	}
 	if at.Before(leaf.NotBefore) || at.After(leaf.NotAfter) {
 		v.add(codeCredentialExpired, where, "the certificate of the signer was not valid when it was used, as far as can be proved")
@@ -246,8 +249,13 @@ func (v *validation) checkSignature(c claim, claimed []byte) {
 }
 
 func (v *validation) trusts(chain []*x509.Certificate, at time.Time) bool {
+	return trusts(v.options.Trust, chain, at)
+}
+
+// trusts reports whether one of the roots vouches for the first certificate of a chain.
+func trusts(trust []byte, chain []*x509.Certificate, at time.Time) bool {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(v.options.Trust) {
+	if !roots.AppendCertsFromPEM(trust) {
 		return false
 	}
 	for _, c := range chain[1:] {
@@ -306,7 +314,8 @@ func (v *validation) linked(l link, b *jumbfBox, alg string) bool {
 		alg = l.Alg
 	}
 	h := newSum(alg)
-	if h == nil {
+	// Many links to the same box would take long.
+	if *v.hashed += len(b.whole); h == nil || *v.hashed > 4*len(v.store.whole) {
 		return false
 	}
 	h.Write(b.hashed())
@@ -419,7 +428,7 @@ func (v *validation) readIngredient(b *jumbfBox, alg string) error {
 		default:
 			v.add(codeIngredientMatch, b.label, "the manifest of an ingredient is the one that was signed")
 			if !v.visited[inner.label] && len(v.visited) < maxNested {
-				nested := &validation{store: v.store, options: v.options, visited: v.visited}
+				nested := &validation{store: v.store, options: v.options, visited: v.visited, hashed: v.hashed}
 				nested.check(inner)
 				ingredient.Manifest = nested.manifest
 			}

@@ -134,9 +134,12 @@ func (r *publishing) sendSigned(ctx context.Context, f growingFile, file *c2pa.F
 	if err != nil {
 		return err
 	}
-	hash := f.state.Hash
-	if hash == nil {
-		hash = c2pa.NewHash()
+	hash := c2pa.NewHash()
+	if f.state.Hash != nil {
+		// The state may be saved for other files at any time, so it has its own copy.
+		if hash, err = f.state.Hash.Clone(); err != nil {
+			return err
+		}
 	}
 	size := o.parts.PartSize
 	if err := r.inSlot(ctx, func() error { return hashUpTo(ctx, hash, o, min(size, o.size)) }); err != nil {
@@ -156,10 +159,17 @@ func (r *publishing) sendSigned(ctx context.Context, f growingFile, file *c2pa.F
 			return err
 		}
 		// The hash can't be computed again from what was sent.
-		r.change(func() { f.state.Hash = hash })
+		noted, err := hash.Clone()
+		if err != nil {
+			return err
+		}
+		r.change(func() { f.state.Hash = noted })
 		if err := r.save(ctx); err != nil {
 			return err
 		}
+	}
+	if err := hashUpTo(ctx, hash, o, o.size); err != nil {
+		return err
 	}
 	signed, err := r.putManifest(ctx, f, file, hash, &o)
 	if err != nil {

@@ -158,7 +158,11 @@ func TestPublishSigned(t *testing.T) {
 			}
 		}
 		keys := slices.Sorted(maps.Keys(contents(t, dest.store)))
-		for fail := 1; fail <= dest.count; fail++ {
+		step := 1
+		if len(tt.steps) == 1 {
+			step = 3
+		}
+		for fail := 1; fail <= dest.count; fail += step {
 			again, _ := run(fail)
 			if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(contents(t, again.store)))); diff != "" {
 				t.Errorf("%s, put %d failed: %s", tt.name, fail, diff)
