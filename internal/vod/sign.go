@@ -178,11 +178,8 @@ func (r *publishing) sendSigned(ctx context.Context, f growingFile, file *c2pa.F
 	if err := r.sendPart(ctx, upload, o, 1); err != nil {
 		return err
 	}
-	if err := r.complete(ctx, upload, o); err != nil {
-		return err
-	}
 	r.change(func() { f.state.Signed = &signed })
-	return nil
+	return r.complete(ctx, upload, o)
 }
 
 // putManifest signs a file and puts the manifest into it.

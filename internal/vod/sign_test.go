@@ -2,6 +2,7 @@ package vod
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/c2pa"
+	"weir/internal/weir"
 )
 
 // signing returns what signs in tests, and the root of its certificate.
@@ -166,6 +168,41 @@ func TestPublishSigned(t *testing.T) {
 			again, _ := run(fail)
 			if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(contents(t, again.store)))); diff != "" {
 				t.Errorf("%s, put %d failed: %s", tt.name, fail, diff)
+			}
+		}
+	}
+}
+
+// What can't be signed is not put: neither an MP4 file nor what makes segments playable.
+func TestSigningFails(t *testing.T) {
+	t.Parallel()
+	p := testPresentation(t, h264...)
+	chain, err := c2pa.NewChain(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := weir.Errorf(weir.Upstream, "the time stamp service is on holiday")
+	post := func(context.Context, []byte) ([]byte, error) { return nil, broken }
+	signer, err := c2pa.NewSigner(chain.Key, chain.Cert, time.Now(), post)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, outputs := range []weir.TranscodeOutputs{
+		{MP4: allOutputs().MP4}, {FMP4: allOutputs().FMP4}, {HLS: allOutputs().HLS}, allOutputs(),
+	} {
+		for _, parts := range []int64{0, smallParts} {
+			_, dest := newDestination(t)
+			dest.parts = parts
+			publisher := Publisher{Work: p.store, Dest: dest, Outputs: outputs, TS: true, Dir: t.TempDir()}
+			publisher.Sign = (&Signer{C2PA: signer}).Transcode(Origin{Name: "film.mp4"}, time.Now())
+			var state PublishState
+			if err := publisher.Publish(t.Context(), &state, p.video, p.audio); !errors.Is(err, broken) || state.Finished {
+				t.Errorf("finished %t: %v", state.Finished, err)
+			}
+			for key := range contents(t, dest.store) {
+				if !strings.HasSuffix(key, ".m4s") {
+					t.Errorf("%s was put unsigned", key)
+				}
 			}
 		}
 	}

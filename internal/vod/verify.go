@@ -109,7 +109,7 @@ func (v *verifier) media(ctx context.Context, address string, list *hls.Media) e
 	var t *verifiedTrack
 	for _, s := range list.Segments {
 		switch {
-		case s.Gap:
+		case s.Map == nil && s.Gap:
 			continue
 		case s.Map == nil:
 			problem := c2pa.Problem{Code: "general.error", Explanation: "its segments are MPEG-TS, which can't be signed"}
@@ -127,6 +127,10 @@ func (v *verifier) media(ctx context.Context, address string, list *hls.Media) e
 			if t, err = v.begin(ctx, address, s.Map.URI); err != nil {
 				return err
 			}
+		}
+		if s.Gap { // it has a place, but need not be there
+			t.segments++
+			continue
 		}
 		if err := v.segment(ctx, address, s.URI, t); err != nil {
 			return err
