@@ -25,7 +25,7 @@ build: ## build ./weir, one static binary
 
 test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
-	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json
+	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
 	CGO_ENABLED=1 go test $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS)
 	WEIR_TEST_BINARY=$(RACE_BINARY) go test -shuffle=on -parallel 3 -timeout 30m ./e2e/...
@@ -74,6 +74,10 @@ bench-live: ## measure live streams against a bare RTMP server, and MediaMTX if 
 bench-clip: ## measure clips against a whole re-encode and a key-frame copy, by length, and of a stream
 	scripts/need ffmpeg npm
 	go test -tags bench -run 'TestClip$$' -count=1 -timeout 120m ./bench -v $(ARGS)
+
+bench-sign: ## measure what signing adds to a transcode
+	scripts/need ffmpeg npm
+	go test -tags bench -run 'TestSign$$' -count=1 -timeout 60m ./bench -v $(ARGS)
 
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql
@@ -125,4 +129,4 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix test-kubo clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip bench-sign soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix test-kubo clean

@@ -44,7 +44,7 @@ var mayImport = map[string]string{
 	"account":  "weir store budget",
 	"rtc":      "weir budget codec cmaf",
 	"blob":     "weir guard hls",
-	"media":    "weir blob cmaf",
+	"media":    "weir blob cmaf c2pa",
 	"ipfs":     "weir blob guard ucan",
 	"vod":      "weir blob ffmpeg codec hls cmaf media c2pa",
 	"webhook":  "weir store guard",

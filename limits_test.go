@@ -239,6 +239,7 @@ func (c *constantSource) Import(name string) (*types.Package, error) {
 var tolerances = strings.Fields(`
 	access.maxRefresh
 	blob.maxPut blob.maxReason blob.maxRetryAfter
+	c2pa.maxFragmentBox c2pa.maxFragments c2pa.maxRow
 	cli.maxReferences
 	cmaf.maxTime
 	contract.maxExponent
@@ -250,15 +251,16 @@ var tolerances = strings.Fields(`
 	live.maxBehindClimb live.maxClimbWait live.maxConnections live.maxDrift live.maxDriftApart live.maxEarly live.maxFetches
 	live.maxFrame live.maxFrameWait live.maxGap live.maxKeyFrames live.maxLate live.maxLoad live.maxPause live.maxSilence
 	live.maxStarts live.maxSyncs live.maxUnreported live.maxUploadTime live.maxUploads live.maxWaiting
-	media.maxRecent
+	media.maxRecent media.maxSignature
 	mpegts.maxAudioPES mpegts.maxAudioRun mpegts.maxClockGap mpegts.maxComposition mpegts.maxDelay mpegts.maxSilence
 	playback.maxAsk playback.maxLoad playback.maxRounding
 	push.maxGap push.maxRetry push.maxSilenceBehind
 	rtc.maxDrift rtc.maxJump rtc.maxReports rtc.maxStep rtc.maxWait
 	rtmp.maxDrain
 	srt.maxLinger
+	server.maxStamp
 	store.maxAttempts store.maxStmts
 	ucan.maxAnswerBlocks
-	vod.maxCopyDelay vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts
+	vod.maxCopyDelay vod.maxCores vod.maxDelay vod.maxPartBytes vod.maxParts vod.maxPlaylist vod.maxVerifiedFiles vod.maxVerifiedInit
 	weir.maxPullPause weir.maxRecordingDelay
 `)

@@ -16,6 +16,7 @@ import (
 var openAPI []byte
 
 //go:embed web/watch.html web/watch.css web/watch.js web/hls.min.js web/hls.LICENSE
+//go:embed web/verify.js web/c2pa.js web/c2pa.wasm.gz web/c2pa.LICENSE
 var files embed.FS
 
 // gcPercent lets the heap grow to four times what is alive before garbage is collected. What

@@ -23,6 +23,8 @@
   const stalledAfter = 4000;
   const endedAfter = 1500;
   let hls = null;
+  let playingFrag = null; // the segment that is shown; null = not known
+  let onFrag = () => {}; // called with it
   let timer = 0;
   let over = seen === 'true'; // the stream was on air, and the last thing known of it is its end
   let growing = false; // the playlist says that more will be added to it
@@ -42,7 +44,7 @@
   function stop() {
     clearTimeout(timer);
     if (hls) hls.destroy();
-    hls = null;
+    hls = playingFrag = null;
     video.removeAttribute('src');
     video.controls = false;
     growing = false;
@@ -128,6 +130,10 @@
     h.on(Hls.Events.MANIFEST_PARSED, start);
     h.on(Hls.Events.LEVELS_UPDATED, showQualities);
     h.on(Hls.Events.MANIFEST_PARSED, showQualities);
+    h.on(Hls.Events.FRAG_CHANGED, (_, {frag}) => {
+      playingFrag = frag;
+      onFrag(frag);
+    });
     h.on(Hls.Events.LEVEL_LOADED, (_, {details}) => {
       growing = details.live;
       closing = live && !growing;
@@ -374,6 +380,104 @@
     });
   }
 
+  // signedPanel verifies the segments that are played, from when the viewer asks for it.
+  function signedPanel() {
+    const done = {'c2pa.created': 'recorded', 'c2pa.opened': 'made from another file', 'c2pa.transcoded': 'encoded', 'c2pa.trimmed': 'cut', 'c2pa.repackaged': 'copied into other files'};
+    const files = document.querySelector('link[rel=stylesheet]').href;
+    let worker = null;
+    let trust = ''; // the root of the server's own certificate
+    let number = 0; // of the last question
+    let checked = 0;
+    let bad = false; // stays: what was shown does not become good later
+
+    function verdict(text, problem) {
+      bad = bad || Boolean(problem);
+      if (bad && !problem) return;
+      $('verdict').textContent = text;
+      $('signed').textContent = bad ? 'Not valid' : 'Signed';
+      $('signed').classList.toggle('bad', bad);
+    }
+
+    async function load(address, form) {
+      const answer = await fetch(address, {cache: 'force-cache'}); // the bytes that the player has
+      if (!answer.ok) throw new Error('the server answers with ' + answer.status);
+      return answer[form]();
+    }
+
+    // inPlaylist finds what is played where the browser plays the playlist by itself.
+    async function inPlaylist(address) {
+      const lines = (await load(address, 'text')).split('\n').map((line) => line.trim());
+      const uri = (line) => new URL(line, address).href;
+      if (!lines.some((line) => line.startsWith('#EXTINF'))) return inPlaylist(uri(lines.find((line) => line && !line.startsWith('#'))));
+      let start;
+      let segment;
+      let end = 0;
+      for (const line of lines) {
+        const map = /^#EXT-X-MAP:.*URI="([^"]*)"/.exec(line);
+        if (map && !(segment && end > video.currentTime)) start = uri(map[1]);
+        if (line.startsWith('#EXTINF:')) end += parseFloat(line.slice(8));
+        if (!line || line.startsWith('#')) continue;
+        segment = uri(line);
+        if (end > video.currentTime) break;
+      }
+      return {start, segment};
+    }
+
+    async function check(frag) {
+      const asked = ++number;
+      try {
+        const {start, segment} = frag && frag.initSegment ? {start: frag.initSegment.url, segment: frag.url} : await inPlaylist(source);
+        const bytes = await Promise.all([load(start, 'arrayBuffer'), load(segment, 'arrayBuffer')]);
+        worker.postMessage({number: asked, start: bytes[0], segment: bytes[1], trust}, bytes);
+      } catch (error) {
+        if (!bad) $('verdict').textContent = 'It could not be checked: ' + error.message + '.';
+      }
+    }
+
+    function answered({data: {report, error}}) {
+      if (error) return verdict('Not valid: ' + error + '.', true);
+      const manifest = report.manifests[report.active_manifest] || {};
+      const failed = ((report.validation_results || {}).activeManifest || {}).failure || [];
+      const known = report.validation_state === 'Trusted';
+      if (!known && report.validation_state !== 'Valid') {
+        const why = failed.filter((f) => f.code !== 'signingCredential.untrusted').map((f) => f.explanation || f.code);
+        verdict('Not valid: ' + (why.join('; ') || report.validation_state) + '.', true);
+      } else {
+        checked++;
+        verdict('Valid: what you see is as it was signed' + (known ? ' by this server.' : ', by a signer whom this server does not know.') +
+          ' Checked: ' + checked + (checked === 1 ? ' segment.' : ' segments.'));
+      }
+      const actions = (manifest.assertions || []).filter((a) => a.label.startsWith('c2pa.actions')).flatMap((a) => a.data.actions);
+      const signer = manifest.signature_info || {};
+      const generator = (manifest.claim_generator_info || [])[0] || {};
+      $('who').textContent = [signer.common_name, signer.issuer].filter(Boolean).join(', ');
+      $('what').textContent = [manifest.title, actions.map((a) => done[a.action] || a.action).join(', '), 'with ' + [generator.name, generator.version].filter(Boolean).join(' ')].filter(Boolean).join(' · ');
+      const when = signer.time || (actions.find((a) => a.when) || {}).when;
+      $('when').textContent = when ? new Date(when).toLocaleString() + (signer.time ? '' : ', as the signer says') : 'not said';
+      $('from').textContent = (manifest.ingredients || []).map((i) => (i.title || 'a file') + (i.active_manifest ? ', which is signed itself' : ', which is not signed')).join('; ') || 'a live stream';
+      $('says').hidden = false;
+    }
+
+    $('signed').addEventListener('click', async () => {
+      const open = $('provenance').hidden;
+      $('provenance').hidden = !open;
+      $('signed').setAttribute('aria-expanded', String(open));
+      if (worker) return;
+      $('verdict').textContent = 'Checking …';
+      worker = new Worker(new URL('verify.js', files), {type: 'module'});
+      worker.onmessage = answered;
+      worker.onerror = () => { $('verdict').textContent = 'It could not be checked: this browser can’t run the validator.'; };
+      try {
+        trust = await load('../api/c2pa/root.pem', 'text');
+      } catch {
+        // Then the signer is not known.
+      }
+      check(playingFrag);
+    });
+    onFrag = (frag) => { if (worker && number > 0) check(frag); };
+  }
+
+  if ($('signed')) signedPanel();
   if ($('clip')) clipPanel();
   showPoster();
   ask();

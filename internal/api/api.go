@@ -40,6 +40,7 @@ type Options struct {
 	Gate     *access.Gate
 	OpenAPI  []byte // openapi.yaml
 	DID      string
+	C2PARoot []byte // PEM of the root of the certificate that signs media; nil = not known
 	// Resend sends an event to a webhook once more and returns the log entry.
 	Resend func(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error)
 	// EncryptionKey is the public key with which callers encrypt the keys of their sources: base64

@@ -225,11 +225,12 @@ var isolation = map[string]row{
 	"GET /api/data/usage/query/total":              forAdmins(),
 	"GET /api/data/usage/query/active":             forAdmins(),
 
-	"GET /api/ingest":       public("addresses of the service"),
-	"GET /api/did":          public("the identity of the service"),
-	"GET /api/version":      public("the version of the service"),
-	"GET /api/openapi.yaml": public("the contract"),
-	"GET /api/openapi.json": public("the contract"),
+	"GET /api/ingest":        public("addresses of the service"),
+	"GET /api/did":           public("the identity of the service"),
+	"GET /api/c2pa/root.pem": public("the root of the certificate that signs media"),
+	"GET /api/version":       public("the version of the service"),
+	"GET /api/openapi.yaml":  public("the contract"),
+	"GET /api/openapi.json":  public("the contract"),
 }
 
 // noReference are the members and parameters that are named like ids and name no resource of a

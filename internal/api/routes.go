@@ -125,6 +125,7 @@ func (s *server) table() []route {
 
 		{method: "GET", path: "/ingest", who: everybody, handle: s.listIngests},
 		{method: "GET", path: "/did", who: everybody, handle: s.getDID},
+		{method: "GET", path: "/c2pa/root.pem", who: everybody, handle: s.getC2PARoot},
 		{method: "GET", path: "/version", who: everybody, handle: s.getVersion},
 		{method: "GET", path: "/openapi.yaml", who: everybody, handle: s.getOpenAPIYAML},
 		{method: "GET", path: "/openapi.json", who: everybody, handle: s.getOpenAPIJSON},

@@ -21,6 +21,16 @@ func (s *server) getDID(w http.ResponseWriter, _ *request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"did": s.DID})
 }
 
+// getC2PARoot answers GET /c2pa/root.pem: the root of the certificate that signs media.
+func (s *server) getC2PARoot(w http.ResponseWriter, _ *request) error {
+	if s.C2PARoot == nil {
+		return weir.Errorf(weir.NotFound, "the root of the certificate is not known here; ask the operator, or the authority that issued it")
+	}
+	w.Header().Set("Content-Type", "application/x-pem-file")
+	_, err := w.Write(s.C2PARoot)
+	return err
+}
+
 // getVersion answers GET /version.
 func (s *server) getVersion(w http.ResponseWriter, _ *request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"tag": s.Version, "commit": s.Commit})

@@ -33,6 +33,7 @@ type commands struct {
 	Stream    streamCmd    `cmd:"" help:"Manage live streams."`
 	Transcode transcodeCmd `cmd:"" help:"Make HLS and MP4 of a video, without a server."`
 	Clip      clipCmd      `cmd:"" help:"Cut a clip out of a video, exact to the frame, without a server."`
+	Verify    verifyCmd    `cmd:"" help:"Check who signed a video, and that it was not changed since."`
 	Backup    backupCmd    `cmd:"" help:"Copy everything this node keeps, also while it runs."`
 	Doctor    doctorCmd    `cmd:"" help:"Check that this machine has what weir needs."`
 	Version   versionCmd   `cmd:"" help:"Print the version."`

@@ -20,6 +20,7 @@ import (
 	"weir/internal/config"
 	"weir/internal/ffmpeg"
 	"weir/internal/guard"
+	"weir/internal/server"
 	"weir/internal/vod"
 	"weir/internal/weir"
 )
@@ -34,6 +35,7 @@ type transcodeCmd struct {
 	Segment       float64  `placeholder:"SECONDS" help:"Length of a segment to aim at, 2 to 20. Default: 6"`
 	GOP           string   `name:"gop" placeholder:"SECONDS" help:"Distance of key frames, or intra for key frames only. Default: 2"`
 	NoPassthrough bool     `help:"Encode also what could be copied from the source as it is."`
+	C2PA          bool     `name:"c2pa" help:"Sign what is written, with --c2pa-key and --c2pa-cert. HLS has CMAF segments then."`
 	JSON          bool     `name:"json" help:"Write one JSON object a line to standard output: progress, then the result or the error."`
 }
 
@@ -138,6 +140,14 @@ func (c transcodeCmd) options(cfg *config.Config) (o vod.RunOptions, err error) 
 	o.Fetcher = &blob.Fetcher{
 		Guard: guard.New(everywhere), MaxSize: cfg.MaxUpload, MaxDuration: cfg.MaxDuration,
 		Gateways: blob.Gateways{IPFS: cfg.IPFSGateways, Arweave: cfg.ArweaveGateways},
+	}
+	if c.C2PA {
+		if cfg.C2PAKey == "" {
+			return o, weir.Errorf(weir.Invalid, "--c2pa: needs --c2pa-key and --c2pa-cert")
+		}
+		if o.Signer, err = server.OpenSigner(cfg); err != nil {
+			return o, err
+		}
 	}
 	o.FFmpeg, err = ffmpeg.New(ffmpeg.Options{Sandbox: ffmpeg.Mode(cfg.Sandbox), Cores: cores})
 	return o, err

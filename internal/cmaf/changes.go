@@ -55,6 +55,20 @@ func (t TrackIndex) Configs() []codec.Config {
 	return configs
 }
 
+// Between returns which segments have frames between two times, from first up to end.
+func (t TrackIndex) Between(from, to time.Duration) (first, end int) {
+	for n, s := range t.Segments {
+		track := t.TrackOf(n)
+		if track.Time(s.End()) <= from && first == n {
+			first = n + 1
+		}
+		if track.Time(s.Start()) < to {
+			end = n + 1
+		}
+	}
+	return min(first, end), end
+}
+
 // stretch is a run of segments of a track without a gap.
 type stretch struct {
 	track, first, end int           // segments of which track

@@ -33,12 +33,12 @@ const interleave = 0.5
 // Progressive lays out tracks as one MP4 file that plays while it is downloaded: its moov box comes
 // first. The file starts at 0, or with the first track if that starts later; frames before 0 are in
 // the file, but hidden by an edit list. Gaps between connections of an encoder are left out. The
-// head has at least pad bytes.
-func Progressive(tracks []TrackIndex, pad int) (Layout, error) {
+// head has at least pad bytes. The boxes come after its ftyp box.
+func Progressive(tracks []TrackIndex, pad int, boxes ...[]byte) (Layout, error) {
 	if len(tracks) == 0 {
 		return Layout{}, weir.Errorf(weir.Invalid, "an MP4 file needs a track")
 	}
-	movie := movieForm{tracks: make([]*trackForm, len(tracks))}
+	movie := movieForm{tracks: make([]*trackForm, len(tracks)), boxes: boxes}
 	for i, t := range closeGaps(tracks) {
 		var err error
 		if movie.tracks[i], err = newTrackForm(i, t); err != nil {
@@ -192,6 +192,7 @@ func (f *trackForm) addLast(p *Part, duration int64) error {
 // movieForm is the layout of a progressive file.
 type movieForm struct {
 	tracks []*trackForm
+	boxes  [][]byte // of the caller, after ftyp
 	scale  uint32
 	length uint64 // ticks of the movie
 }
@@ -392,6 +393,9 @@ func (m *movieForm) moov(wide bool) (*boxWriter, []*offsetTable) {
 		}
 	}
 	w.box(mp4.NewFtyp("isom", 512, brands))
+	for _, b := range m.boxes {
+		w.data = append(w.data, b...)
+	}
 	tables := make([]*offsetTable, len(m.tracks))
 	w.container("moov", func() {
 		mvhd := mp4.CreateMvhd()

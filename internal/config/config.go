@@ -56,11 +56,14 @@ type Config struct {
 	IPFSGateways    []string       `name:"ipfs-gateways" group:"Network" placeholder:"HOST" default:"ipfs.io,dweb.link,w3s.link" help:"Gateways that ipfs:// inputs are read through, in order; a host name or a URL."`
 	ArweaveGateways []string       `name:"arweave-gateways" group:"Network" placeholder:"HOST" default:"arweave.net" help:"Gateways that ar:// inputs are read through, in order; a host name or a URL."`
 
-	Parts    []string      `name:"run" group:"Service" placeholder:"PART" default:"api,live,work" enum:"api,live,work" help:"Parts this node runs: api, live, work."`
-	Workers  int           `group:"Service" placeholder:"N" default:"0" help:"Encoders that run at once on this node; 0 = one for each CPU core."`
-	Sandbox  string        `group:"Service" placeholder:"MODE" default:"require" enum:"strict,require,best,off" help:"How ffmpeg is locked in: strict (also to its files), require, best (as far as the kernel can) or off."`
-	Drain    time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
-	LogLevel slog.Level    `group:"Service" placeholder:"LEVEL" default:"info" help:"Least level of log lines: debug, info, warn or error."`
+	Parts         []string      `name:"run" group:"Service" placeholder:"PART" default:"api,live,work" enum:"api,live,work" help:"Parts this node runs: api, live, work."`
+	Workers       int           `group:"Service" placeholder:"N" default:"0" help:"Encoders that run at once on this node; 0 = one for each CPU core."`
+	Sandbox       string        `group:"Service" placeholder:"MODE" default:"require" enum:"strict,require,best,off" help:"How ffmpeg is locked in: strict (also to its files), require, best (as far as the kernel can) or off."`
+	Drain         time.Duration `group:"Service" placeholder:"TIME" default:"30s" help:"How long requests and jobs may go on after SIGTERM."`
+	C2PAKey       string        `name:"c2pa-key" group:"Service" placeholder:"FILE" default:"" help:"Private key (PEM) that signs outputs; empty = one made on first start, which nobody else vouches for."`
+	C2PACert      string        `name:"c2pa-cert" group:"Service" placeholder:"FILE" default:"" help:"Certificate chain (PEM) of the key, the signer's first."`
+	C2PATimestamp string        `name:"c2pa-timestamp" group:"Service" placeholder:"URL" default:"" help:"Time stamp service (RFC 3161) for signatures; empty = none, and they are valid as long as the certificate."`
+	LogLevel      slog.Level    `group:"Service" placeholder:"LEVEL" default:"info" help:"Least level of log lines: debug, info, warn or error."`
 
 	APIKey           weir.Secret   `name:"api-key" group:"Accounts and limits" placeholder:"KEY" default:"" help:"Key of the first account; empty = made on first start and printed once."`
 	Signup           bool          `group:"Accounts and limits" default:"false" help:"Let anybody register an account."`
@@ -191,6 +194,8 @@ func (c *Config) check() error {
 
 	_, err := c.IPFSRemote()
 	refuse(err != nil, "--ipfs: %v", err) // never the URL itself: it can have a password in it
+	refuse((c.C2PAKey == "") != (c.C2PACert == ""), "--c2pa-key and --c2pa-cert: each needs the other")
+	refuse(c.C2PATimestamp != "" && !isBaseURL(c.C2PATimestamp), "--c2pa-timestamp: %q is not a URL; write it like http://timestamp.example.com", c.C2PATimestamp)
 
 	refuse(len(c.Parts) == 0, "--run: must name at least one of api, live, work")
 	refuse(c.Drain < 0, "--drain: must not be negative")

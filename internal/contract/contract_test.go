@@ -683,7 +683,7 @@ func TestPublicOperations(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"DELETE /api/asset/upload/tus/{id}", // this and what follows of uploads: the address is the credential
-		"GET /api/access-control/public-key", "GET /api/data/views/query/total/{playbackId}", "GET /api/did", "GET /api/ingest",
+		"GET /api/access-control/public-key", "GET /api/c2pa/root.pem", "GET /api/data/views/query/total/{playbackId}", "GET /api/did", "GET /api/ingest",
 		"GET /api/openapi.json", "GET /api/openapi.yaml", "GET /api/playback/{id}", "GET /api/version", "HEAD /api/asset/upload/tus/{id}",
 		"PATCH /api/asset/upload/tus/{id}", "POST /api/access-control/gate", "POST /api/asset/upload/tus", "POST /api/clip",
 		"POST /api/user", "POST /api/user/password/reset", "POST /api/user/password/reset-token", "POST /api/user/token",

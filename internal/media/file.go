@@ -37,8 +37,27 @@ func NewFile(layout cmaf.Layout, tracks []*Track) (*File, error) {
 	return f, nil
 }
 
+// Progressive returns tracks as one MP4 file, with boxes of the caller; see cmaf.Progressive.
+func Progressive(tracks []*Track, boxes ...[]byte) (*File, error) {
+	indexes := make([]cmaf.TrackIndex, len(tracks))
+	for i, t := range tracks {
+		indexes[i] = t.index
+	}
+	layout, err := cmaf.Progressive(indexes, 0, boxes...)
+	if err != nil {
+		return nil, err
+	}
+	return NewFile(layout, tracks)
+}
+
 // Size returns the length of the file.
 func (f *File) Size() int64 { return f.layout.Size }
+
+// Memory returns about how many bytes of memory the file takes.
+func (f *File) Memory() int64 {
+	const extentBytes = 56
+	return int64(len(f.layout.Head) + extentBytes*len(f.layout.Extents))
+}
 
 // Reader opens the file; it reads until the context ends. Several readers of one file can be used
 // at the same time, one reader can't. A closed reader can be used again.

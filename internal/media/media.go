@@ -225,6 +225,16 @@ func (t *Track) SegmentFile(n int) *File {
 	return &File{layout: layout, tracks: []*Track{t}, starts: []int64{0}}
 }
 
+// WholeSegment returns segment n as a file in which all samples are in one fragment, with boxes
+// before it.
+func (t *Track) WholeSegment(n int, boxes ...[]byte) (*File, error) {
+	layout, err := cmaf.WholeSegment(t.index, n, t.zero, boxes...)
+	if err != nil {
+		return nil, err
+	}
+	return NewFile(layout, []*Track{t})
+}
+
 // Part reads one part of segment n.
 func (t *Track) Part(ctx context.Context, n, part int) ([]byte, error) {
 	parts := t.index.Segments[n].Parts

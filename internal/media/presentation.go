@@ -16,6 +16,8 @@ type Presentation struct {
 	Audio      []Rendition `json:"audio,omitempty"`
 	Duration   float64     `json:"duration"` // seconds
 	Complete   bool        `json:"complete"` // nothing will be added
+	// Signature names the object that has the Signature of all tracks; "" = they are not signed.
+	Signature string `json:"signature,omitempty"`
 }
 
 // Rendition is a track of a presentation.

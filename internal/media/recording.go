@@ -1,6 +1,7 @@
 package media
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"strings"
@@ -128,26 +129,29 @@ func codecName(codec string) string {
 	return letters
 }
 
-// RecordingFile returns a recording as one MP4 file.
+// RecordingFile returns a recording as one MP4 file, with its signature if it has one.
 func RecordingFile(ctx context.Context, store blob.Store, prefix string) (*File, error) {
 	p, err := LoadPresentation(ctx, store, prefix)
 	if err != nil {
 		return nil, err
 	}
 	var tracks []*Track
-	var indexes []cmaf.TrackIndex
+	var main string
 	for _, list := range [][]Rendition{p.Renditions[:min(1, len(p.Renditions))], p.Audio} {
 		for _, r := range list {
 			track, err := Open(ctx, store, prefix+"/"+r.Dir)
 			if err != nil {
 				return nil, err
 			}
-			tracks, indexes = append(tracks, track), append(indexes, track.Index())
+			tracks, main = append(tracks, track), cmp.Or(main, r.Name)
 		}
 	}
-	layout, err := cmaf.Progressive(indexes, 0)
+	signature, err := LoadSignature(ctx, store, prefix, p)
 	if err != nil {
 		return nil, err
 	}
-	return NewFile(layout, tracks)
+	if signature != nil {
+		return signature.MP4(main, tracks)
+	}
+	return Progressive(tracks)
 }

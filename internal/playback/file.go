@@ -116,7 +116,7 @@ func (s *Server) rendered(w *answer, v *visit, name string) error {
 	reader := file.Reader(v.Context())
 	defer reader.Close()
 	w.Header().Set("Content-Type", typeMP4)
-	s.immutable(w, v, fmt.Sprintf("%s.mp4 %d", name, file.Size()))
+	s.immutable(w, v, fmt.Sprintf("%s.mp4 %d %s", name, file.Size(), file.manifestID))
 	if v.Method == http.MethodGet {
 		w.sent = s.meter(v, file.kind, file.length, file.Size())
 		defer func() { w.sent(0) }()
@@ -127,8 +127,9 @@ func (s *Server) rendered(w *answer, v *visit, name string) error {
 // mp4File is a rendition as one file.
 type mp4File struct {
 	*media.File
-	kind   cmaf.Kind
-	length time.Duration
+	kind       cmaf.Kind
+	length     time.Duration
+	manifestID string // "" = it is not signed
 }
 
 // file returns a rendition as an MP4 file. Its layout is computed once.
@@ -153,21 +154,26 @@ func (t *tracks) file(name string) (*mp4File, error) {
 	if f := t.files[name]; f != nil {
 		return f, nil
 	}
-	layout, err := cmaf.Progressive(indexes, 0)
-	if err != nil {
+	f := &mp4File{kind: indexes[0].Track.Kind, length: cmaf.Played(indexes[:1])}
+	if f.File, err = t.render(name, tracks); err != nil {
 		return nil, err
 	}
-	f := &mp4File{kind: indexes[0].Track.Kind, length: cmaf.Played(indexes[:1])}
-	if f.File, err = media.NewFile(layout, tracks); err != nil {
-		return nil, err
+	if t.signature != nil {
+		f.manifestID = t.signature.MP4Manifest(name)
 	}
 	if t.files == nil {
 		t.files = map[string]*mp4File{}
 	}
 	t.files[name] = f
-	const extentBytes = 48
-	t.memory.Add(int64(len(layout.Head) + extentBytes*len(layout.Extents)))
+	t.memory.Add(f.Memory())
 	return f, nil
+}
+
+func (t *tracks) render(name string, tracks []*media.Track) (*media.File, error) {
+	if t.signature != nil {
+		return t.signature.MP4(name, tracks)
+	}
+	return media.Progressive(tracks)
 }
 
 // download answers with the source of an asset. That of a recording or a clip is an MP4 file of its segments.

@@ -29,6 +29,9 @@ func inTS(path string) bool { return strings.HasSuffix(path, "ts.m3u8") }
 // master answers with the master playlist of an asset.
 func (s *Server) master(w *answer, v *visit) error {
 	m := cmaf.Master{TS: inTS(v.path)}
+	if m.TS && v.title.signature != nil {
+		return errSignedTS()
+	}
 	name := "/index.m3u8"
 	if m.TS {
 		name = "/ts.m3u8"
@@ -63,6 +66,9 @@ func (s *Server) playlist(w *answer, v *visit) error {
 	r, err := v.title.find(name)
 	if err != nil {
 		return err
+	}
+	if inTS(v.path) && v.title.signature != nil {
+		return errSignedTS()
 	}
 	index := r.Index()
 	segments, ended := v.title.shown(r)
@@ -166,7 +172,7 @@ func (s *Server) segment(w *answer, v *visit) error {
 		return err
 	}
 	if k, ok := initNumber(file); ok {
-		data, err := r.InitAfter(k)
+		data, err := v.title.init(r, k)
 		if err != nil {
 			return err
 		}
@@ -179,16 +185,49 @@ func (s *Server) segment(w *answer, v *visit) error {
 	}
 	index := r.Index()
 	switch {
+	case format == "ts" && v.title.signature != nil:
+		return errSignedTS()
 	case format == "ts":
 		return s.transportStream(w, v, r, n)
 	case format != "m4s" || n >= len(index.Segments):
 		return weir.ErrNotFound()
+	case v.title.signature != nil:
+		return s.signedSegment(w, v, r, n)
 	}
 	segment := index.Segments[n]
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, v, fmt.Sprintf("%s/%d %d", name, n, segment.Size()))
 	err = s.object(w, v, r.SegmentKey(n), segment.Size())
 	s.watched(w, v, index.Track.Kind, index.TrackOf(n).Time(segment.Duration()), segment.Size())
+	return err
+}
+
+// errSignedTS refuses MPEG-TS, which has no place for a signature.
+func errSignedTS() error {
+	return weir.Errorf(weir.NotFound, "the video is signed, which MPEG-TS can't carry; use index.m3u8")
+}
+
+// init returns the init segment of a rendition after k changes of its coding.
+func (t *tracks) init(r rendition, k int) ([]byte, error) {
+	if t.signature != nil {
+		return t.signature.Init(r.Track, k)
+	}
+	return r.InitAfter(k)
+}
+
+// signedSegment answers with a segment of a signed asset: a box comes before its media.
+func (s *Server) signedSegment(w *answer, v *visit, r rendition, n int) error {
+	file, err := v.title.signature.Segment(r.Track, r.Dir, n)
+	if err != nil {
+		return err
+	}
+	index := r.Index()
+	reader := file.Reader(v.Context())
+	defer reader.Close()
+	w.Header().Set("Content-Type", typeMP4)
+	s.immutable(w, v, fmt.Sprintf("%s/%d signed %d", r.Name, n, file.Size()))
+	err = serveContent(w, v, reader)
+	s.watched(w, v, index.Track.Kind, index.TrackOf(n).Time(index.Segments[n].Duration()), file.Size())
 	return err
 }
 

@@ -73,6 +73,7 @@ func (c *content) shared() bool {
 // tracks are the tracks of an asset. Only the MP4 files change: they are added on request.
 type tracks struct {
 	presented media.Presentation
+	signature *media.Signature // nil = it is not signed
 	prefix    string
 	video     []rendition
 	audio     []rendition
@@ -114,7 +115,7 @@ func (t *tracks) main() string {
 // same reports whether these are the tracks of a presentation, and none of them grows.
 func (t *tracks) same(p media.Presentation) bool {
 	grows := func(r media.Rendition) bool { return !r.Complete }
-	return p.Complete == t.done && slices.Equal(p.Renditions, t.presented.Renditions) && slices.Equal(p.Audio, t.presented.Audio) &&
+	return p.Complete == t.done && p.Signature == t.presented.Signature && slices.Equal(p.Renditions, t.presented.Renditions) && slices.Equal(p.Audio, t.presented.Audio) &&
 		!slices.ContainsFunc(p.Renditions, grows) && !slices.ContainsFunc(p.Audio, grows)
 }
 
@@ -240,10 +241,17 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 		}
 		return nil, storageError(err)
 	}
+	if asset.Sign && p.Signature == "" {
+		return nil, errNotReady() // it is never played unsigned
+	}
 	if old != nil && old.same(p) {
 		return of(old.tracks), nil
 	}
+	if n.signature, err = media.LoadSignature(ctx, t.media, n.prefix, p); err != nil {
+		return nil, storageError(err)
+	}
 	n.presented, n.done, n.length = p, p.Complete, time.Duration(p.Duration*float64(time.Second))
+	n.memory.Add(n.signature.Memory())
 	if n.video, err = t.open(ctx, n, p.Renditions, old); err != nil {
 		return nil, err
 	}

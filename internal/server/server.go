@@ -34,6 +34,7 @@ import (
 	"weir/internal/rtc"
 	"weir/internal/store"
 	"weir/internal/ucan"
+	"weir/internal/vod"
 	"weir/internal/webhook"
 	"weir/internal/work"
 )
@@ -71,6 +72,8 @@ type server struct {
 	did        string
 	ipfs       config.IPFSRemote
 	kubo       ipfs.Remote // nil = there is none
+	signer     *vod.Signer
+	c2paRoot   []byte // PEM; nil = it is not known
 	accounts   *account.Accounts
 	first      account.First
 	firstStart bool // the first account was made now
@@ -108,6 +111,7 @@ func Run(ctx context.Context, cfg *config.Config, o Options) error {
 		s.openMedia,
 		s.openAccounts,
 		s.openIPFS,
+		s.openSigner,
 		s.openAccess,
 		s.openPeers,
 		s.openEngine,

@@ -18,7 +18,7 @@ import (
 func (s *server) openWork(context.Context) (err error) {
 	s.clips = &work.Clips{
 		Store: s.store, Media: s.media, Engine: vod.Engine{FFmpeg: s.engine, Store: s.media}, Ask: s.askForRanges,
-		Dir: s.cfg.WorkDir(), Base: s.cfg.EventURL(), Log: s.part("clip"),
+		Signer: s.signer, Dir: s.cfg.WorkDir(), Base: s.cfg.EventURL(), Log: s.part("clip"),
 	}
 	if s.hub != nil {
 		s.clips.OnAir = s.hub
@@ -34,6 +34,7 @@ func (s *server) openWork(context.Context) (err error) {
 		Dir:    s.cfg.WorkDir(), Base: s.cfg.EventURL(), MinFree: s.cfg.MinFree,
 		Slots: cmp.Or(s.cfg.Workers, runtime.NumCPU()), MaxRunning: s.cfg.MaxRunningTasks,
 		DeleteGrace: s.cfg.DeleteGrace, UploadExpiry: s.cfg.UploadExpiry, Drain: s.cfg.Drain,
+		Signer: s.signer,
 		Others: map[string]store.Handler{
 			store.JobRecording: s.recordings().Keep, store.JobClip: s.clips.Cut, store.JobLiveClip: s.clips.Cut,
 		},
@@ -53,7 +54,7 @@ func (s *server) runLiveJobs(ctx context.Context) error {
 func (s *server) recordings() *work.Recordings {
 	dir := s.cfg.LiveDir()
 	r := &work.Recordings{
-		Store: s.store, Media: s.media, Base: s.cfg.EventURL(), Log: s.part("recording"),
+		Store: s.store, Media: s.media, Signer: s.signer, Base: s.cfg.EventURL(), Log: s.part("recording"),
 		Period: live.Periods{Dir: dir, Node: s.store.NodeID(), Media: s.media, Ask: s.askForFiles}.Folder,
 	}
 	r.Folder = func(sessionID string) (string, error) { return filepath.Join(dir, sessionID), nil }

@@ -10,6 +10,7 @@ import (
 
 type assetHidden struct {
 	StaticMP4     bool        `json:"staticMp4,omitempty"`
+	Sign          bool        `json:"sign,omitempty"`
 	ObjectStoreID string      `json:"objectStoreId,omitempty"`
 	Deleted       bool        `json:"deleted,omitempty"`
 	DeletedAt     weir.Millis `json:"deletedAt,omitempty"`
@@ -56,12 +57,12 @@ var assets = table[weir.Asset]{
 		"sourceStreamId": {"source_session_id", streamField},
 	},
 	hidden: func(a *weir.Asset) any {
-		return &assetHidden{a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files, a.Stored}
+		return &assetHidden{a.StaticMP4, a.Sign, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files, a.Stored}
 	},
 	unhide: func(a *weir.Asset, hidden any) {
 		h := hidden.(*assetHidden)
 		a.StaticMP4, a.ObjectStoreID, a.Deleted, a.DeletedAt, a.Files = h.StaticMP4, h.ObjectStoreID, h.Deleted, h.DeletedAt, h.Files
-		a.Stored = h.Stored
+		a.Sign, a.Stored = h.Sign, h.Stored
 	},
 }
 

@@ -49,7 +49,7 @@ func (p *Publisher) outputs() (list []output) {
 	}
 	add(p.Outputs.FMP4, func(f folder) output { return fmp4Output{folder(f.key("fmp4"))} })
 	add(p.Outputs.MP4, func(f folder) output { return mp4Output{f} })
-	add(p.Outputs.HLS, func(f folder) output { return hlsOutput{f, p.TS} })
+	add(p.Outputs.HLS, func(f folder) output { return hlsOutput{f, p.TS && p.Sign == nil} })
 	return list
 }
 
@@ -87,6 +87,15 @@ func (p *Publisher) Output(state *PublishState, src Source, video, audio []Strea
 		o.report(&out, state, video, audio)
 	}
 	return out
+}
+
+// reportSigned adds the manifest of a piece to out; path is what it signs.
+func reportSigned(out *weir.TranscodeOutput, state *PublishState, output, piece, path string) {
+	if p := state.Pieces[output][piece]; p != nil && p.Signed != nil {
+		signed := *p.Signed
+		signed.Path = path
+		out.C2PA = append(out.C2PA, signed)
+	}
 }
 
 func renditionOutput(s Stream, audio []Stream) weir.RenditionOutput {

@@ -34,13 +34,14 @@ func (o fmp4Output) files(video, audio []Stream) cmaf.Files {
 func (o fmp4Output) jobs(r *publishing) (jobs []publishJob) {
 	files := o.files(r.video, r.audio)
 	streams := slices.Concat(r.video, r.audio)
-	render := func(indexes []cmaf.TrackIndex, _ int) (cmaf.Layout, error) {
-		return cmaf.SingleFile(indexes[0])
+	render := func(indexes []cmaf.TrackIndex, _ int, boxes ...[]byte) (cmaf.Layout, error) {
+		return cmaf.SingleFile(indexes[0], boxes...)
 	}
 	for i, file := range slices.Concat(files.Video, files.Audio) {
 		name := file.File()
 		jobs = append(jobs, r.fileJob(growingFile{
 			key: o.key(name), form: formZero, state: r.state.piece(o.name(), name, formZero), streams: streams[i : i+1], render: render,
+			title: streams[i].Name,
 		}))
 	}
 	return jobs
@@ -50,7 +51,16 @@ func (o fmp4Output) finish(ctx context.Context, r *publishing) error {
 	files := o.files(r.video, r.audio)
 	for _, list := range [][]cmaf.TrackFile{files.Audio, files.Video} {
 		for i := range list {
-			layout, err := cmaf.SingleFile(list[i].Index)
+			// Only the size of the manifest matters for the places in the file.
+			signed, err := r.signer(list[i].Name)
+			if err != nil {
+				return err
+			}
+			var boxes [][]byte
+			if signed != nil {
+				boxes = [][]byte{signed.Blank()}
+			}
+			layout, err := cmaf.SingleFile(list[i].Index, boxes...)
 			if err != nil {
 				return err
 			}
@@ -81,7 +91,11 @@ func (o fmp4Output) keys(file string, _ *PieceState) []string {
 func (o fmp4Output) report(out *weir.TranscodeOutput, state *PublishState, video, audio []Stream) {
 	out.FMP4 = &weir.FMP4Output{Path: o.path(fmp4Master), DASH: o.path(fmp4DASH)}
 	files := o.files(video, audio)
-	for i, file := range slices.Concat(files.Video, files.Audio)[:len(out.Renditions)] {
+	all := slices.Concat(files.Video, files.Audio)
+	for _, file := range all {
+		reportSigned(out, state, o.name(), file.File(), o.path(file.File()))
+	}
+	for i, file := range all[:len(out.Renditions)] {
 		r := &out.Renditions[i]
 		r.FMP4 = o.path(file.File())
 		r.Size = cmp.Or(state.size(o.name(), file.File()), r.Size)

@@ -105,12 +105,16 @@ func (o hlsOutput) jobs(r *publishing) (jobs []publishJob) {
 	if o.ts {
 		form = ""
 	}
-	for _, v := range o.variants(r.video, r.audio) {
+	for i, v := range o.variants(r.video, r.audio) {
 		state := r.state.piece(o.name(), v.name, form)
 		if state.Form != form {
 			*state = PieceState{Form: form}
 		}
-		if v.segments() > state.Segments {
+		if v.segments() > state.Segments && r.Sign != nil {
+			jobs = append(jobs, func(ctx context.Context) error {
+				return o.putSigned(ctx, r, v, i+1, &state.SegmentState)
+			})
+		} else if v.segments() > state.Segments {
 			jobs = append(jobs, func(ctx context.Context) error {
 				return o.putSegments(ctx, r, v, &state.SegmentState)
 			})
@@ -219,6 +223,11 @@ func (r *publishing) renderTS(ctx context.Context, ts *cmaf.TS, v variant, n int
 
 // finish puts the media playlists and then the master playlist.
 func (o hlsOutput) finish(ctx context.Context, r *publishing) error {
+	if r.Sign != nil {
+		if err := o.putInits(ctx, r); err != nil {
+			return err
+		}
+	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(uploads)
 	for _, v := range o.variants(r.video, r.audio) {
@@ -241,7 +250,11 @@ func (o hlsOutput) keys(variant string, state *PieceState) []string {
 	keys := []string{o.key(variant, hlsInit), o.key(variant, hlsPlaylist)}
 	// Some may exist that are not noted because one before them was missing, and without a plan their kind
 	// is not known.
-	for n := range state.Segments + uploads {
+	ahead := uploads
+	if state.Tree != nil {
+		ahead = max(state.Tree.Group(), signedBatch)
+	}
+	for n := range state.Segments + ahead {
 		for _, kind := range []hlsOutput{{ts: true}, {ts: false}} {
 			keys = append(keys, o.key(variant, kind.segment(n)))
 		}
@@ -251,6 +264,9 @@ func (o hlsOutput) keys(variant string, state *PieceState) []string {
 
 func (o hlsOutput) report(out *weir.TranscodeOutput, state *PublishState, _, _ []Stream) {
 	out.HLS = &weir.PathParam{Path: o.path(hlsPlaylist)}
+	if len(out.Renditions) > 0 { // all have the same manifest
+		reportSigned(out, state, o.name(), out.Renditions[0].Name, out.HLS.Path)
+	}
 	for i := range out.Renditions {
 		r := &out.Renditions[i]
 		r.Playlist = o.path(r.Name, hlsPlaylist)

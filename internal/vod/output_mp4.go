@@ -23,7 +23,7 @@ func (o mp4Output) jobs(r *publishing) (jobs []publishJob) {
 	for _, s := range renditions {
 		jobs = append(jobs, r.fileJob(growingFile{
 			key: o.key(o.file(s.Name)), state: r.state.piece(o.name(), s.Name, ""),
-			streams: append([]Stream{s}, audio...), render: cmaf.Progressive, grows: true,
+			streams: append([]Stream{s}, audio...), render: cmaf.Progressive, grows: true, title: s.Name,
 		}))
 	}
 	return jobs
@@ -43,6 +43,7 @@ func (o mp4Output) report(out *weir.TranscodeOutput, state *PublishState, _, _ [
 		r.MP4 = o.path(o.file(r.Name))
 		r.Size = cmp.Or(state.size(o.name(), r.Name), r.Size)
 		out.MP4 = append(out.MP4, weir.PathParam{Path: r.MP4})
+		reportSigned(out, state, o.name(), r.Name, r.MP4)
 	}
 }
 

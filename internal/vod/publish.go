@@ -29,6 +29,7 @@ type Publisher struct {
 	Outputs weir.TranscodeOutputs // with their paths
 	TS      bool                  // HLS has MPEG-TS segments, else CMAF; see Plan.TS
 	Dir     string                // for temporary files during a call
+	Sign    *Signing              // nil = outputs are not signed
 
 	// Save is called when the state has the id of a new multipart upload, which must not be lost.
 	// Nil = the caller keeps the state only when Publish has returned.

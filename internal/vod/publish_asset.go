@@ -16,6 +16,9 @@ type AssetPublisher struct {
 	Store    blob.Store
 	Prefix   string  // of the asset and its tracks
 	Duration float64 // seconds
+
+	// Sign signs a complete presentation before viewers see it; nil = it is not signed.
+	Sign func(context.Context, *media.Presentation) error
 }
 
 // AssetState is the progress of an AssetPublisher.
@@ -32,7 +35,7 @@ func (s *AssetState) Playable() bool {
 // Publish shows new segments to viewers. Players never look again for other tracks, so nothing is shown
 // before all audio is complete and all renditions have begun or one is complete. If the source is copied,
 // the presentation has only complete renditions; otherwise all renditions grow together, so that viewers
-// need not wait for the last chunk.
+// need not wait for the last chunk. What is signed is shown when all of it is complete.
 func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, audio []Stream) error {
 	if slices.ContainsFunc(audio, Stream.incomplete) {
 		return nil
@@ -40,9 +43,10 @@ func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, 
 	next := media.Presentation{Duration: p.Duration, Complete: !slices.ContainsFunc(video, Stream.incomplete)}
 	whole := slices.ContainsFunc(video, func(s Stream) bool { return s.Complete })
 	begun := !slices.ContainsFunc(video, func(s Stream) bool { return len(s.Index.Segments) == 0 })
-	if !whole && !begun {
+	if !whole && !begun || p.Sign != nil && !next.Complete {
 		return nil
 	}
+	next.Signature = state.Presentation.Signature
 	for _, s := range video {
 		if s.Complete || !whole {
 			if err := p.seal(ctx, state, s); err != nil {
@@ -59,6 +63,11 @@ func (p *AssetPublisher) Publish(ctx context.Context, state *AssetState, video, 
 	}
 	if reflect.DeepEqual(state.Presentation, next) {
 		return nil
+	}
+	if p.Sign != nil {
+		if err := p.Sign(ctx, &next); err != nil {
+			return err
+		}
 	}
 	if err := media.SavePresentation(ctx, p.Store, p.Prefix, next); err != nil {
 		return err

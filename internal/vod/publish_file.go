@@ -19,9 +19,10 @@ type growingFile struct {
 	streams []Stream
 	form    string // see PieceState
 
-	// render returns the layout of the file; pad is that of [cmaf.Progressive].
-	render func(indexes []cmaf.TrackIndex, pad int) (cmaf.Layout, error)
-	grows  bool // render uses pad: the file can be uploaded while it grows
+	// render returns the layout of the file; pad and boxes are those of [cmaf.Progressive].
+	render func(indexes []cmaf.TrackIndex, pad int, boxes ...[]byte) (cmaf.Layout, error)
+	grows  bool   // render uses pad: the file can be uploaded while it grows
+	title  string // of the rendition, if it is signed
 }
 
 // complete reports whether nothing will be added to the file.
@@ -67,6 +68,9 @@ func (r *publishing) completed(ctx context.Context, f growingFile) (size int64, 
 	if !f.complete() {
 		return 0, false
 	}
+	if r.Sign != nil {
+		return 0, false // the manifest that was put is not known any more
+	}
 	layout, err := f.layout(int(f.state.Head))
 	if err != nil {
 		return 0, false
@@ -84,7 +88,15 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 	if begun || !complete {
 		pad = int(f.state.Head)
 	}
-	layout, err := f.layout(pad)
+	file, err := r.signer(f.title)
+	if err != nil {
+		return err
+	}
+	var boxes [][]byte
+	if file != nil {
+		pad, boxes = 0, [][]byte{file.Blank()} // what was hashed has this head, or the upload begins again
+	}
+	layout, err := f.layout(pad, boxes...)
 	head := int64(len(layout.Head))
 	if begun && (err == nil && head != f.state.Head || err != nil && complete) {
 		err = errHeadTooLarge
@@ -92,13 +104,17 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 	if err != nil {
 		return err
 	}
-	file, err := r.file(layout, f.streams)
+	body, err := r.file(layout, f.streams)
 	if err != nil {
 		return err
 	}
-	o := outgoing{key: f.key, contentType: typeMP4, size: layout.Size, open: file.Reader}
+	o := outgoing{key: f.key, contentType: typeMP4, size: layout.Size, open: body.Reader}
 	part := r.Dest.PartSize()
-	if !begun && complete && (part == 0 || layout.Size < 2*part) {
+	whole := !begun && complete && (part == 0 || layout.Size < 2*part)
+	if whole && file != nil {
+		return r.sendSigned(ctx, f, file, o)
+	}
+	if whole {
 		return r.inSlot(ctx, func() error {
 			err := r.send(ctx, o)
 			if err == nil {
@@ -111,15 +127,18 @@ func (r *publishing) extendFile(ctx context.Context, f growingFile) error {
 	if !complete {
 		o.ready = stable(layout, f.streams)
 	}
+	if file != nil {
+		return r.sendSigned(ctx, f, file, o)
+	}
 	return r.send(ctx, o)
 }
 
-func (f growingFile) layout(pad int) (cmaf.Layout, error) {
+func (f growingFile) layout(pad int, boxes ...[]byte) (cmaf.Layout, error) {
 	indexes := make([]cmaf.TrackIndex, len(f.streams))
 	for i, s := range f.streams {
 		indexes[i] = s.Index
 	}
-	return f.render(indexes, pad)
+	return f.render(indexes, pad, boxes...)
 }
 
 func (r *publishing) file(layout cmaf.Layout, streams []Stream) (*media.File, error) {
@@ -181,7 +200,7 @@ func lastSample(s cmaf.Segment, extent cmaf.Extent) int64 {
 // worthUpload reports whether the second part of the file can be sent, and sets the size of its
 // head and of its parts.
 func (r *publishing) worthUpload(f growingFile) bool {
-	if !f.grows || r.Dest.PartSize() == 0 {
+	if !f.grows || r.Sign != nil || r.Dest.PartSize() == 0 {
 		return false
 	}
 	head := int64(headBase)

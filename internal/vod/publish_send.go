@@ -38,8 +38,7 @@ type outgoing struct {
 
 // send sends an object to the destination: all of it, or the parts that are ready.
 //
-// It sends every byte of every object of every output. So this is the place for work on all objects, such
-// as signing their origin.
+// It sends every object of every output, except for files that are signed: see sendSigned.
 func (r *publishing) send(ctx context.Context, o outgoing) error {
 	if o.parts != nil {
 		return r.sendParts(ctx, o)
@@ -67,38 +66,50 @@ func (r *publishing) sendParts(ctx context.Context, o outgoing) error {
 	if err != nil {
 		return err
 	}
-	part := func(ctx context.Context, n int) error {
-		start := int64(n-1) * o.parts.PartSize
-		size := min(o.parts.PartSize, o.ready-start)
-		return r.inSlot(ctx, func() error {
-			body := o.open(ctx)
-			defer body.Close()
-			info, err := upload.Part(ctx, n, io.NewSectionReader(readerAt{body}, start, size), size)
-			if err == nil {
-				r.change(func() { o.parts.put(info) })
-			}
-			return err
-		})
-	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	count := int(o.ready / o.parts.PartSize)
-	if o.complete {
-		count = int((o.ready + o.parts.PartSize - 1) / o.parts.PartSize)
-	}
-	for n := 2; n <= count; n++ {
+	for n := 2; n <= o.partCount(); n++ {
 		r.mu.Lock()
 		_, done := o.parts.Parts[n]
 		r.mu.Unlock()
 		if !done && groupCtx.Err() == nil {
-			group.Go(func() error { return part(groupCtx, n) })
+			group.Go(func() error { return r.sendPart(groupCtx, upload, o, n) })
 		}
 	}
 	if err := group.Wait(); err != nil || !o.complete {
 		return err
 	}
-	if err := part(ctx, 1); err != nil {
+	if err := r.sendPart(ctx, upload, o, 1); err != nil {
 		return err
 	}
+	return r.complete(ctx, upload, o)
+}
+
+// partCount returns how many parts of an object are ready.
+func (o outgoing) partCount() int {
+	if o.complete {
+		return int((o.ready + o.parts.PartSize - 1) / o.parts.PartSize)
+	}
+	return int(o.ready / o.parts.PartSize)
+}
+
+// sendPart uploads part n of an object.
+func (r *publishing) sendPart(ctx context.Context, upload blob.Upload, o outgoing, n int) error {
+	start := int64(n-1) * o.parts.PartSize
+	size := min(o.parts.PartSize, o.ready-start)
+	return r.inSlot(ctx, func() error {
+		body := o.open(ctx)
+		defer body.Close()
+		info, err := upload.Part(ctx, n, io.NewSectionReader(readerAt{body}, start, size), size)
+		if err == nil {
+			r.change(func() { o.parts.put(info) })
+		}
+		return err
+	})
+}
+
+// complete completes the upload of an object, all parts of which were uploaded.
+func (r *publishing) complete(ctx context.Context, upload blob.Upload, o outgoing) error {
+	count := o.partCount()
 	parts := make([]blob.PartInfo, 0, count)
 	for _, n := range slices.Sorted(maps.Keys(o.parts.Parts)) {
 		parts = append(parts, o.parts.Parts[n])

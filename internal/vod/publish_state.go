@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"weir/internal/blob"
+	"weir/internal/c2pa"
 	"weir/internal/cmaf"
+	"weir/internal/weir"
 )
 
 // PublishState is the progress of a Publisher. In JSON, the pieces of an output are a member with
@@ -25,6 +27,7 @@ type PieceState struct {
 	Form string `json:"form,omitempty"` // of its bytes; if it changed, the piece is put again
 	SegmentState
 	FileState
+	Signed *weir.Provenance `json:"signed,omitempty"` // its manifest was put
 }
 
 // SegmentState is the progress of a track in segments.
@@ -34,6 +37,7 @@ type SegmentState struct {
 	Init     bool         `json:"init,omitempty"`
 	Bytes    int64        `json:"bytes,omitempty"`    // of the init segment and the segments put so far
 	Playlist int64        `json:"playlist,omitempty"` // bytes of the media playlist
+	Tree     *c2pa.Tree   `json:"tree,omitempty"`     // hashes of the segments, if they are signed
 }
 
 // FileState is the progress of an MP4 file. A small file is put in one piece when it is complete; a
@@ -45,6 +49,7 @@ type FileState struct {
 	Head     int64                 `json:"head,omitempty"`     // bytes before the media data
 	PartSize int64                 `json:"partSize,omitempty"` // of all parts but the last
 	Parts    map[int]blob.PartInfo `json:"parts,omitempty"`    // by number, from 1
+	Hash     *c2pa.Hash            `json:"hash,omitempty"`     // of what was sent, if it is signed
 	Done     bool                  `json:"done,omitempty"`
 	Size     int64                 `json:"size,omitempty"` // of the whole file, once it is done
 }

@@ -259,6 +259,18 @@ func contents(t *testing.T, store blob.Store) map[string]string {
 // complaint of ffmpeg is an error.
 func decode(t *testing.T, path string) int {
 	t.Helper()
+	frames := 0
+	for text := range strings.Lines(allFrames(t, path)) {
+		if strings.HasPrefix(text, "0,") {
+			frames++
+		}
+	}
+	return frames
+}
+
+// allFrames returns the times and checksums of all frames, as ffmpeg writes them.
+func allFrames(t *testing.T, path string) string {
+	t.Helper()
 	var complaints bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-xerror", "-allowed_extensions", "ALL", "-i", path,
 		"-map", "0:v:0?", "-map", "0:a?", "-fps_mode", "passthrough", "-f", "framemd5", "-")
@@ -270,13 +282,7 @@ func decode(t *testing.T, path string) int {
 	if err != nil || complaints.Len() > 0 {
 		t.Errorf("decode %s: %v: %s", path, err, complaints.String())
 	}
-	frames := 0
-	for text := range strings.Lines(string(out)) {
-		if strings.HasPrefix(text, "0,") {
-			frames++
-		}
-	}
-	return frames
+	return string(out)
 }
 
 // wantFrames decodes files, two at a time, and compares the number of frames of their

@@ -314,5 +314,10 @@ func (p *AssetPublisher) PublishRecorded(ctx context.Context, video []Stream) (m
 		shown.Renditions = slices.DeleteFunc(shown.Renditions, func(r media.Rendition) bool { return r.Name == s.Name })
 		shown.Renditions = append(shown.Renditions, p.rendition(*s))
 	}
+	if p.Sign != nil {
+		if err := p.Sign(ctx, &shown); err != nil {
+			return shown, err
+		}
+	}
 	return shown, media.SavePresentation(ctx, p.Store, p.Prefix, shown)
 }

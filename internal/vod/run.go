@@ -27,6 +27,7 @@ type RunOptions struct {
 	Dest    blob.Dest
 
 	MaxDuration time.Duration // of the source; see Engine
+	Signer      *Signer       // nil = outputs are not signed
 
 	// Dir is a folder for this run only. Run makes it, and removes it when the work is done, was cancelled,
 	// or can't be done. The next run with the same source and request continues from the files of a killed
@@ -180,6 +181,11 @@ func (r *runner) plan(ctx context.Context) error {
 		return err
 	}
 	r.kept.Plan = &plan
+	if r.o.Signer != nil {
+		if r.kept.Manifest, err = ReadManifest(r.file); err != nil {
+			return err
+		}
+	}
 	return r.kept.save()
 }
 
@@ -189,6 +195,10 @@ func (r *runner) encode(ctx context.Context) error {
 	r.fresh <- struct{}{}
 	plan := r.kept.Plan
 	r.publisher.TS = plan.TS()
+	if r.o.Signer != nil {
+		from := Origin{Name: SourceName(r.o.Source), Manifest: r.kept.Manifest}
+		r.publisher.Sign = r.o.Signer.Transcode(from, time.Now())
+	}
 	r.meter.encoding(plan, r.kept.Chunks)
 
 	publishing, publishCtx := errgroup.WithContext(ctx)

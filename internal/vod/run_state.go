@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"weir/internal/c2pa"
 	"weir/internal/weir"
 )
 
@@ -21,6 +22,8 @@ type runState struct {
 	RequestID string `json:"requestId"`
 	Fetched   bool   `json:"fetched,omitempty"`
 	Plan      *Plan  `json:"plan,omitempty"`
+
+	Manifest *c2pa.SourceManifest `json:"manifest,omitempty"` // of the source
 
 	Chunks    []ChunkResult     `json:"-"`
 	Audio     []RenditionResult `json:"-"`
@@ -61,7 +64,8 @@ func jobOf(o RunOptions) (string, error) {
 		Changed int64
 		Request Request
 		Outputs weir.TranscodeOutputs
-	}{Source: o.Source, Request: o.Request, Outputs: o.Outputs}
+		Signed  bool
+	}{Source: o.Source, Request: o.Request, Outputs: o.Outputs, Signed: o.Signer != nil}
 	if !isURL(o.Source) {
 		info, err := os.Stat(o.Source)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -31,6 +31,10 @@ import (
 const watchPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; media-src 'self' blob:; base-uri 'none'; form-action 'none'"
 
+// verifierPolicy is that of the worker that verifies what the page plays. Only there may WebAssembly
+// be compiled.
+const verifierPolicy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+
 // Options are the inputs of a page.
 type Options struct {
 	Files       fs.FS // the folder web/
@@ -52,7 +56,8 @@ type WatchPage struct {
 
 type file struct {
 	contentType string
-	plain       []byte
+	policy      string
+	plain       func() ([]byte, error)
 	zipped      func() []byte // made once, by the first request: it takes a fifth of a start
 }
 
@@ -62,6 +67,7 @@ type pageData struct {
 	Headline, Detail string
 	Seen             bool   // the stream was live before
 	Clips            bool   // viewers may make clips
+	Signed           bool   // the video is signed, and the viewer can check it
 	Assets           string // folder of the files
 }
 
@@ -78,13 +84,28 @@ func NewWatchPage(o Options) (*WatchPage, error) {
 		{"watch.js", "text/javascript"},
 		{"hls.min.js", "text/javascript"},
 		{"hls.LICENSE", "text/plain"},
+		{"verify.js", "text/javascript"},
+		{"c2pa.js", "text/javascript"},
+		{"c2pa.wasm.gz", "application/wasm"},
+		{"c2pa.LICENSE", "text/plain"},
 	} {
-		plain, err := fs.ReadFile(o.Files, f.name)
+		stored, err := fs.ReadFile(o.Files, f.name)
 		if err != nil {
 			return nil, err
 		}
-		sum.Write(plain)
-		p.files[f.name] = file{f.contentType + "; charset=utf-8", plain, sync.OnceValue(func() []byte { return zip(plain) })}
+		sum.Write(stored)
+		if name, ok := strings.CutSuffix(f.name, ".gz"); ok {
+			p.files[name] = file{f.contentType, watchPolicy, func() ([]byte, error) { return unzip(stored) }, func() []byte { return stored }}
+			continue
+		}
+		made := file{
+			contentType: f.contentType + "; charset=utf-8", policy: watchPolicy,
+			plain: func() ([]byte, error) { return stored, nil }, zipped: sync.OnceValue(func() []byte { return zip(stored) }),
+		}
+		if f.name == "verify.js" {
+			made.policy = verifierPolicy
+		}
+		p.files[f.name] = made
 	}
 	p.folder = "_/" + hex.EncodeToString(sum.Sum(nil)[:6]) + "/"
 	return p, nil
@@ -96,6 +117,14 @@ func zip(plain []byte) []byte {
 	_, _ = w.Write(plain) // a bytes.Buffer takes everything
 	_ = w.Close()
 	return zipped.Bytes()
+}
+
+func unzip(zipped []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }
 
 func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -129,19 +158,31 @@ func (p *WatchPage) serveFile(w http.ResponseWriter, r *http.Request) int {
 		http.NotFound(w, r)
 		return http.StatusNotFound
 	}
-	h, content := w.Header(), f.plain
+	h := w.Header()
 	h.Set("Content-Type", f.contentType)
+	h.Set("Content-Security-Policy", f.policy)
 	h.Set("Vary", "Accept-Encoding")
 	if strings.HasPrefix(r.URL.Path, "/play/"+p.folder) {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	zipped := strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+	if zipped {
 		h.Set("Content-Encoding", "gzip")
-		content = f.zipped()
 	}
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(content)
+	if r.Method != http.MethodGet {
+		return http.StatusOK
 	}
+	if zipped {
+		_, _ = w.Write(f.zipped())
+		return http.StatusOK
+	}
+	content, err := f.plain()
+	if err != nil {
+		p.o.Log.ErrorContext(r.Context(), "file of the watch page not read", "err", err)
+		http.Error(w, "the file can't be read", http.StatusInternalServerError)
+		return http.StatusInternalServerError
+	}
+	_, _ = w.Write(content)
 	return http.StatusOK
 }
 
@@ -201,7 +242,7 @@ func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
 		shown.Headline, shown.Detail = "The video could not be made", "Its owner can see why, and try again."
 		return shown, http.StatusOK
 	}
-	shown.Kind = "stored"
+	shown.Kind, shown.Signed = "stored", asset.C2PA != nil
 	stream, err = p.o.Store.StreamOfRecording(ctx, asset) // NotFound = it is none, and the server's setting counts
 	if shown.Clips = stream.MayClip(p.o.PublicClips); err != nil && weir.KindOf(err) != weir.NotFound {
 		p.o.Log.ErrorContext(ctx, "watch page without clips", "err", err)

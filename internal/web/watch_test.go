@@ -67,11 +67,14 @@ func newWatchFixture(t *testing.T) *watchFixture {
 			}
 			f.ids[name] = s.PlaybackID
 		}
-		for name, phase := range map[string]weir.AssetPhase{"film": weir.AssetReady, "broken": weir.AssetFailed, "removed film": weir.AssetReady} {
+		for name, phase := range map[string]weir.AssetPhase{"film": weir.AssetReady, "signed film": weir.AssetReady, "broken": weir.AssetFailed, "removed film": weir.AssetReady} {
 			id := weir.NewID()
 			a := weir.Asset{ID: id, Name: name, PlaybackID: weir.NewPlaybackID(id), UserID: "u", ProjectID: "p", Status: weir.AssetStatus{Phase: phase}}
 			if name == "removed film" {
 				a.UserID = "removed"
+			}
+			if name == "signed film" {
+				a.Sign, a.C2PA = true, &weir.Provenance{Signed: true}
 			}
 			if err := tx.CreateAsset(ctx, &a); err != nil {
 				return err
@@ -118,6 +121,8 @@ func TestWatchPage(t *testing.T) {
 		{"stream of a deleted account", f.ids["of a deleted account"], http.StatusNotFound, "", "Nothing is here", "<script"},
 		{"asset of a deleted account", f.ids["removed film"], http.StatusNotFound, "", "Nothing is here", "<script"},
 		{"asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", "Nothing"},
+		{"unsigned asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", `id="signed"`},
+		{"signed asset", f.ids["signed film"], http.StatusOK, "stored", `id="signed"`, "Nothing"},
 		{"failed asset", f.ids["broken"], http.StatusOK, "", "could not be made", "<script"},
 		{"unknown", `0000"><script>alert(1)</script>`, http.StatusNotFound, "", "Nothing is here", "<script>"},
 		{"none", "", http.StatusNotFound, "", "Nothing is here", "<script"},
@@ -160,6 +165,15 @@ func TestWatchPageFiles(t *testing.T) {
 		if zipped.Header().Get("Content-Encoding") != "gzip" || zipped.Body.Len() >= plain.Body.Len() || zipped.Header().Get("Vary") != "Accept-Encoding" {
 			t.Errorf("%s: %d bytes as gzip of %d, %v", name[1], zipped.Body.Len(), plain.Body.Len(), zipped.Header())
 		}
+	}
+	// What verifies signatures: only its worker may compile WebAssembly.
+	if w := f.get(http.MethodGet, "/play/"+f.page.folder+"verify.js", nil); w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") != verifierPolicy {
+		t.Errorf("the worker: %d %v", w.Code, w.Header())
+	}
+	plain := f.get(http.MethodGet, "/play/"+f.page.folder+"c2pa.wasm", nil)
+	zipped := f.get(http.MethodGet, "/play/"+f.page.folder+"c2pa.wasm", http.Header{"Accept-Encoding": {"gzip"}})
+	if plain.Header().Get("Content-Type") != "application/wasm" || !strings.HasPrefix(plain.Body.String(), "\x00asm") || 2*zipped.Body.Len() > plain.Body.Len() {
+		t.Errorf("the validator: %d bytes, %d as gzip, %v", plain.Body.Len(), zipped.Body.Len(), plain.Header())
 	}
 	if w := f.get(http.MethodGet, "/play/_/old/watch.js", nil); w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "" {
 		t.Errorf("a file of another version: %d %v, want it, not to be kept", w.Code, w.Header())

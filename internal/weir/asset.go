@@ -29,9 +29,11 @@ type Asset struct {
 	Size               int64           `json:"size,omitempty"`
 	Hash               []Hash          `json:"hash,omitempty"`
 	VideoSpec          *VideoSpec      `json:"videoSpec,omitempty"`
+	C2PA               *Provenance     `json:"c2pa,omitempty"` // of what is played; nil = it is not signed, or not yet
 
 	// These fields are stored and not shown.
 	StaticMP4     bool   `json:"-"`
+	Sign          bool   `json:"-"` // it is only played signed
 	ObjectStoreID string `json:"-"`
 	Deleted       bool   `json:"-"`
 	DeletedAt     Millis `json:"-"`
@@ -233,12 +235,12 @@ func (n NewAsset) Asset(caller *Caller, now time.Time) (Asset, Task, error) {
 	a := Asset{
 		ID: id, Name: n.Name, PlaybackID: NewPlaybackID(id), UserID: caller.UserID, ProjectID: caller.ProjectID,
 		CreatedAt: At(now), CreatedByTokenName: caller.TokenName, CreatorID: n.CreatorID, PlaybackPolicy: n.PlaybackPolicy,
-		StaticMP4: n.StaticMP4, ObjectStoreID: n.ObjectStoreID,
+		StaticMP4: n.StaticMP4, Sign: n.C2PA, ObjectStoreID: n.ObjectStoreID,
 		Source: AssetSource{Type: SourceDirectUpload}, Status: AssetStatus{Phase: AssetUploading, UpdatedAt: At(now)},
 	}
 	t := newTask(TaskUpload, caller, now)
 	t.OutputAssetID = id
-	t.Params.Upload = &UploadParams{TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs)}
+	t.Params.Upload = &UploadParams{C2PA: n.C2PA, TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs)}
 	if n.Profiles != nil {
 		a.Profiles, t.Params.Upload.Profiles = *n.Profiles, *n.Profiles
 	}
@@ -288,9 +290,6 @@ func SameImport(requested Asset, requestedTask Task, earlier Asset, earlierTask 
 }
 
 func (n NewAsset) validate() error {
-	if n.C2PA {
-		return errNoProvenance()
-	}
 	if n.Profiles != nil {
 		if len(*n.Profiles) == 0 {
 			return Errorf(Refused, "assets must have at least one profile")

@@ -29,6 +29,7 @@ type NewClip struct {
 	Name       string     `json:"name"`
 	SessionID  string     `json:"sessionId"` // "" = the session on air, or the latest
 	CreatorID  *CreatorID `json:"creatorId"` // nil = that of the content
+	C2PA       bool       `json:"c2pa"`      // sign it; a clip of signed content is always signed
 	// PlaybackToken admits a viewer who has no API key.
 	PlaybackToken Secret `json:"playbackToken"`
 }
@@ -68,6 +69,7 @@ type ClipOf struct {
 	Session           *Session // nil = an asset that is no recording
 	AssetID           string   // "" = the session is on air
 	FromStart         bool     // times may also count from the start
+	Signed            bool     // it is only played signed, or will be
 }
 
 // ClipOfSession returns the session of a stream as the source of clips. recording is its asset; nil = the
@@ -75,6 +77,7 @@ type ClipOf struct {
 func ClipOfSession(s *Stream, session *Session, recording *Asset) ClipOf {
 	of := ClipOf{
 		PlaybackID: s.PlaybackID, UserID: s.UserID, ProjectID: s.ProjectID, CreatorID: s.CreatorID, Policy: s.PlaybackPolicy, Session: session,
+		Signed: session.C2PA,
 	}
 	if session.RecordingSpec != nil {
 		of.Profiles = session.RecordingSpec.Profiles
@@ -82,6 +85,7 @@ func ClipOfSession(s *Stream, session *Session, recording *Asset) ClipOf {
 	if recording != nil {
 		// The policy of the recording counts, because it may have become stricter than that of the stream.
 		of.AssetID, of.Policy, of.CreatorID, of.Profiles = recording.ID, recording.PlaybackPolicy, recording.CreatorID, recording.Profiles
+		of.Signed = recording.Sign
 	}
 	return of
 }
@@ -90,7 +94,7 @@ func ClipOfSession(s *Stream, session *Session, recording *Asset) ClipOf {
 func ClipOfAsset(a *Asset, session *Session) ClipOf {
 	return ClipOf{
 		PlaybackID: a.PlaybackID, UserID: a.UserID, ProjectID: a.ProjectID, CreatorID: a.CreatorID, Policy: a.PlaybackPolicy, Profiles: a.Profiles,
-		Session: session, AssetID: a.ID, FromStart: true,
+		Session: session, AssetID: a.ID, FromStart: true, Signed: a.Sign,
 	}
 }
 
@@ -272,7 +276,7 @@ func (n NewClip) Clip(of ClipOf, window ClipRange, caller *Caller, now time.Time
 	id := NewID()
 	a := Asset{
 		ID: id, Name: n.Name, PlaybackID: NewPlaybackID(id), UserID: of.UserID, ProjectID: of.ProjectID, CreatedAt: At(now),
-		CreatorID: of.CreatorID, PlaybackPolicy: of.Policy, Profiles: of.Profiles,
+		CreatorID: of.CreatorID, PlaybackPolicy: of.Policy, Profiles: of.Profiles, Sign: n.C2PA && caller != nil || of.Signed,
 		Source: AssetSource{Type: SourceClip, PlaybackID: of.PlaybackID}, Status: AssetStatus{Phase: AssetWaiting, UpdatedAt: At(now)},
 	}
 	if a.Name == "" {
@@ -284,7 +288,7 @@ func (n NewClip) Clip(of ClipOf, window ClipRange, caller *Caller, now time.Time
 	if caller != nil && caller.UserID == of.UserID {
 		a.CreatedByTokenName = caller.TokenName
 	}
-	params := &ClipParams{ClipStrategy: &ClipStrategy{StartTime: window.Start, EndTime: window.End, PlaybackID: of.PlaybackID}, InputID: of.AssetID}
+	params := &ClipParams{ClipStrategy: &ClipStrategy{StartTime: window.Start, EndTime: window.End, PlaybackID: of.PlaybackID}, InputID: of.AssetID, C2PA: a.Sign}
 	if of.Session != nil { // a recording has the id of its session
 		a.Source.SessionID, params.SessionID = of.Session.ID, of.Session.ID
 	} else {

@@ -181,20 +181,26 @@ func TestFollow(t *testing.T) {
 
 func TestSessionTakesSettingsOfTheStream(t *testing.T) {
 	s := liveStream(t, true)
-	s.RecordingSpec = &RecordingSpec{}
+	s.RecordingSpec, s.C2PA = &RecordingSpec{}, true
 	session := NewSession(&s, airTime)
 	s.GoOnAir(&session, NewEventBatch("", airTime))
 	want := Session{
 		ID: session.ID, Kind: "session", Name: "video+" + s.PlaybackID, ParentID: s.ID, UserID: "u1", ProjectID: "p1", PlaybackID: s.PlaybackID,
-		CreatedAt: At(airTime), LastSeen: At(airTime), IsHealthy: new(true), Record: true, RecordingSpec: s.RecordingSpec, Profiles: s.Profiles,
+		CreatedAt: At(airTime), LastSeen: At(airTime), IsHealthy: new(true), Record: true, RecordingSpec: s.RecordingSpec, C2PA: true, Profiles: s.Profiles,
 	}
 	if diff := cmp.Diff(want, session); diff != "" {
 		t.Errorf("session (-want +got):\n%s", diff)
 	}
 	s.Profiles = s.Profiles[:1] // changed in a gap
+	if err := (StreamPatch{C2PA: new(false)}).Apply(&s); err != nil {
+		t.Fatal(err)
+	}
 	s.GoOnAir(&session, NewEventBatch("", airTime.Add(time.Minute)))
 	if len(session.Profiles) != 1 {
 		t.Errorf("%d profiles after the return, want the stream's one", len(session.Profiles))
+	}
+	if next := NewSession(&s, airTime); !session.C2PA || next.C2PA {
+		t.Errorf("signed: %v, the next session: %v", session.C2PA, next.C2PA)
 	}
 }
 

@@ -8,6 +8,7 @@ func NewRecording(session *Session, s *Stream, now time.Time) Asset {
 	a := Asset{
 		ID: session.ID, Name: "live-" + session.CreatedAt.Time().UTC().Format("2006-01-02T15:04Z"), PlaybackID: NewPlaybackID(session.ID),
 		UserID: session.UserID, ProjectID: session.ProjectID, CreatedAt: session.CreatedAt, CreatorID: s.CreatorID, PlaybackPolicy: s.PlaybackPolicy,
+		Sign:   session.C2PA,
 		Source: AssetSource{Type: SourceRecording, SessionID: session.ID}, Status: AssetStatus{Phase: AssetWaiting, UpdatedAt: At(now)},
 	}
 	if session.RecordingSpec != nil {
@@ -21,7 +22,7 @@ func NewRecording(session *Session, s *Stream, now time.Time) Asset {
 func NewLadder(recording Asset, now time.Time) Task {
 	t := Task{
 		ID: NewID(), Type: TaskUpload, CreatedAt: At(now), UserID: recording.UserID, ProjectID: recording.ProjectID,
-		InputAssetID: recording.ID, OutputAssetID: recording.ID, Params: TaskParams{Upload: &UploadParams{Profiles: recording.Profiles}},
+		InputAssetID: recording.ID, OutputAssetID: recording.ID, Params: TaskParams{Upload: &UploadParams{C2PA: recording.Sign, Profiles: recording.Profiles}},
 	}
 	t.Queue(now)
 	return t

@@ -17,6 +17,7 @@ type Session struct {
 	Issues             []string       `json:"issues,omitempty"`
 	Record             bool           `json:"record"`
 	RecordingSpec      *RecordingSpec `json:"recordingSpec,omitempty"`
+	C2PA               bool           `json:"c2pa,omitempty"`            // its recording is signed
 	Profiles           []Profile      `json:"profiles,omitzero"`         // empty = only the source
 	RecordingStatus    string         `json:"recordingStatus,omitempty"` // set on read, from the asset of the recording
 	AssetID            string         `json:"assetId,omitempty"`         // of the recording, if there is one

@@ -29,6 +29,7 @@ type Stream struct {
 	Suspended          bool            `json:"suspended"`
 	Record             bool            `json:"record"`
 	RecordingSpec      *RecordingSpec  `json:"recordingSpec,omitempty"`
+	C2PA               bool            `json:"c2pa,omitempty"` // recordings are signed, from the next session on
 	Profiles           []Profile       `json:"profiles"`
 	Multistream        Multistream     `json:"multistream"`
 	PlaybackPolicy     *PlaybackPolicy `json:"playbackPolicy,omitempty"`
@@ -103,6 +104,7 @@ type NewStream struct {
 	Profiles       *[]Profile      `json:"profiles"`
 	Record         bool            `json:"record"`
 	RecordingSpec  *RecordingSpec  `json:"recordingSpec"`
+	C2PA           bool            `json:"c2pa"`
 	Multistream    *Multistream    `json:"multistream"`
 	PlaybackPolicy *PlaybackPolicy `json:"playbackPolicy"`
 	CreatorID      *CreatorID      `json:"creatorId"`
@@ -119,7 +121,7 @@ func (n NewStream) Stream(caller *Caller, now time.Time) (Stream, error) {
 	s := Stream{
 		ID: id, Kind: "stream", Name: n.Name, UserID: caller.UserID, ProjectID: caller.ProjectID,
 		CreatorID: n.CreatorID, UserTags: compact(n.UserTags), CreatedAt: At(now), CreatedByTokenName: caller.TokenName,
-		PlaybackID: NewPlaybackID(id), StreamKey: NewStreamKey(id), Record: n.Record, RecordingSpec: n.RecordingSpec,
+		PlaybackID: NewPlaybackID(id), StreamKey: NewStreamKey(id), Record: n.Record, RecordingSpec: n.RecordingSpec, C2PA: n.C2PA,
 		Profiles: DefaultProfiles(), Multistream: Multistream{Targets: []TargetRef{}}, PlaybackPolicy: n.PlaybackPolicy,
 		Pull: n.Pull, ObjectStoreID: n.ObjectStoreID, PublicClips: n.PublicClips,
 	}
@@ -139,6 +141,7 @@ type StreamPatch struct {
 	PlaybackPolicy Nullable[PlaybackPolicy] `json:"playbackPolicy"`
 	Profiles       Nullable[[]Profile]      `json:"profiles"`
 	RecordingSpec  *RecordingSpec           `json:"recordingSpec"`
+	C2PA           *bool                    `json:"c2pa"`
 	UserTags       json.RawMessage          `json:"userTags"`
 	PublicClips    Nullable[bool]           `json:"publicClips"`
 }
@@ -154,6 +157,7 @@ func (p StreamPatch) Apply(s *Stream) error {
 	}
 	set(&s.Name, p.Name)
 	set(&s.Suspended, p.Suspended)
+	set(&s.C2PA, p.C2PA)
 	if p.CreatorID != nil {
 		s.CreatorID = p.CreatorID
 	}

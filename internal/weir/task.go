@@ -154,6 +154,7 @@ type ClipParams struct {
 	ClipStrategy *ClipStrategy `json:"clipStrategy,omitempty"`
 	SessionID    string        `json:"sessionId,omitempty"`
 	InputID      string        `json:"inputId,omitempty"`
+	C2PA         bool          `json:"c2pa,omitempty"`
 }
 
 // ClipStrategy is the range of a clip.
@@ -206,6 +207,7 @@ type TranscodeOutput struct {
 	HLS        *PathParam        `json:"hls,omitempty"`  // the master playlist
 	MP4        []PathParam       `json:"mp4,omitempty"`  // one a rendition, in the order of the ladder
 	FMP4       *FMP4Output       `json:"fmp4,omitempty"` // the manifests of the fragmented files
+	C2PA       []Provenance      `json:"c2pa,omitempty"` // what was signed
 	Renditions []RenditionOutput `json:"renditions"`
 	VideoSpec  *VideoSpec        `json:"videoSpec,omitempty"` // of the source
 	RequestID  string            `json:"request_id"`

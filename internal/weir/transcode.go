@@ -36,9 +36,6 @@ type TranscodePlace struct {
 
 // Task returns the task. It is pending, because the check of the destination needs the network.
 func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
-	if n.C2PA {
-		return Task{}, errNoProvenance()
-	}
 	input, err := n.Input.url("input")
 	if err != nil {
 		return Task{}, err
@@ -52,7 +49,7 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 		return Task{}, err
 	}
 	t.Params.Transcode = &TranscodeParams{
-		Input: URLParam{MaskURL(input)}, Storage: URLParam{storage}, Outputs: n.Outputs, CreatorID: n.CreatorID,
+		Input: URLParam{MaskURL(input)}, Storage: URLParam{storage}, Outputs: n.Outputs, CreatorID: n.CreatorID, C2PA: n.C2PA,
 		TargetSegmentSizeSecs: segmentSeconds(n.TargetSegmentSizeSecs),
 	}
 	if t.Params.Transcode.Input.URL != input {
@@ -70,9 +67,13 @@ func (n NewTranscode) Task(caller *Caller, now time.Time) (Task, error) {
 	return t, nil
 }
 
-// errNoProvenance refuses a request for C2PA, which weir would otherwise have to ignore silently.
-func errNoProvenance() error {
-	return Errorf(Invalid, "c2pa: signing is not available in this version of weir; leave it out or send false")
+// Provenance says that a file was signed, and by whom.
+type Provenance struct {
+	Path            string `json:"path,omitempty"` // the file, or the playlist of the segments
+	Signed          bool   `json:"signed"`
+	ManifestID      string `json:"manifestId"`
+	Alg             string `json:"alg"`
+	CertFingerprint string `json:"certFingerprint"` // SHA-256 of the certificate of the signer
 }
 
 // segmentSeconds returns the requested duration of segments, in whole seconds from 2 to 20;

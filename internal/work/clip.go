@@ -38,10 +38,11 @@ type Clips struct {
 	Engine vod.Engine
 	OnAir  Sessions // nil = this node does not run live
 	// Ask requests the ranges of a session from another node.
-	Ask  func(ctx context.Context, node, sessionID string) ([]weir.ClipRange, error)
-	Dir  string // of this node, for files of running tasks
-	Base string // of the URLs in events
-	Log  *slog.Logger
+	Ask    func(ctx context.Context, node, sessionID string) ([]weir.ClipRange, error)
+	Signer *vod.Signer
+	Dir    string // of this node, for files of running tasks
+	Base   string // of the URLs in events
+	Log    *slog.Logger
 
 	completed, failed atomic.Int64
 	encoded, copied   atomic.Int64
@@ -89,7 +90,8 @@ func (c *Clips) Ranges(ctx context.Context, of weir.ClipSource) ([]weir.ClipRang
 // clipSource is what a clip is cut from.
 type clipSource struct {
 	vod.ClipSource
-	live bool // a session that may still grow
+	live  bool   // a session that may still grow
+	asset string // "" = it is a session
 }
 
 // all returns the tracks, the one whose frames count first.
@@ -113,6 +115,7 @@ func (c *Clips) openAsset(ctx context.Context, id string) (s clipSource, err err
 	case a.Status.Phase != weir.AssetReady:
 		return s, weir.Errorf(weir.NotFound, "what the clip is cut from is not ready")
 	}
+	s.asset = id
 	prefix := assetFolder(id)
 	shown, err := media.LoadPresentation(ctx, c.Media, prefix)
 	if err != nil {
@@ -397,7 +400,13 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 	if result.Whole != "" {
 		warnings = append(warnings, "all frames of the clip were encoded: "+result.Whole)
 	}
-	if err := c.finish(ctx, job, t, result.Recording, warnings); err != nil {
+	var signature *media.Signature
+	if t.Params.Clip.C2PA {
+		if signature, err = c.sign(ctx, t, source, start, end, &result); err != nil {
+			return err
+		}
+	}
+	if err := c.finish(ctx, job, t, result.Recording, signature, warnings); err != nil {
 		return err
 	}
 	c.completed.Add(1)
@@ -408,8 +417,58 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 	return nil
 }
 
+// sign signs a clip. What it was cut from is its ingredient, with the manifest of that if it is signed.
+func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start, end time.Duration, result *vod.ClipResult) (*media.Signature, error) {
+	a, err := c.Store.Asset(ctx, t.OutputAssetID)
+	if err != nil {
+		return nil, ownError{err}
+	}
+	from, err := c.ingredient(ctx, t.Params.Clip, source, start, end)
+	if err != nil {
+		return nil, err
+	}
+	of := vod.Subject{Asset: a, Source: from}
+	if result.Encoded == 0 { // a clip with encoded edges is not a copy
+		of.Copied = vod.RecordedTracks
+	}
+	return signRecording(ctx, c.Media, c.Signer, &result.Recording, of)
+}
+
+// ingredient describes what a clip is cut from. The segments of a signed source that are in the clip are
+// verified.
+func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipSource, start, end time.Duration) (*vod.Ingredient, error) {
+	if source.asset == "" {
+		session, err := c.Store.Session(ctx, p.SessionID)
+		if err != nil {
+			return nil, ownError{err}
+		}
+		stream, err := c.Store.Stream(ctx, session.ParentID)
+		if err != nil {
+			return nil, ownError{err}
+		}
+		return &vod.Ingredient{Title: stream.Name}, nil
+	}
+	a, err := c.Store.Asset(ctx, source.asset)
+	if err != nil {
+		return nil, ownError{err}
+	}
+	from, prefix := &vod.Ingredient{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
+	shown, err := media.LoadPresentation(ctx, c.Media, prefix)
+	if err != nil {
+		return nil, err
+	}
+	signature, err := media.LoadSignature(ctx, c.Media, prefix, shown)
+	if err != nil || signature == nil {
+		return from, err
+	}
+	track := source.main()
+	first, last := track.Index().Between(start, end)
+	from.Manifest, err = signature.Verified(ctx, track, strings.TrimPrefix(track.Prefix(), prefix+"/"), first, last, time.Now())
+	return from, err
+}
+
 // finish makes the clip available, and completes its task.
-func (c *Clips) finish(ctx context.Context, job store.Job, t weir.Task, kept media.Recording, warnings []string) error {
+func (c *Clips) finish(ctx context.Context, job store.Job, t weir.Task, kept media.Recording, signature *media.Signature, warnings []string) error {
 	stored, err := storedBytes(ctx, c.Media, t.OutputAssetID)
 	if err != nil {
 		return err
@@ -419,13 +478,13 @@ func (c *Clips) finish(ctx context.Context, job store.Job, t weir.Task, kept med
 		if err != nil && !weir.IsNotFound(err) {
 			return err
 		}
-		present(&made, kept, events.Now)
+		present(&made, kept, signature, events.Now)
 		made.PlaybackURL, made.DownloadURL = "", "" // only the asset itself has them
 		if err := complete(ctx, tx, events, t.ID, &weir.TaskOutput{Clip: &weir.AssetOutput{AssetSpec: made}}, warnings); err != nil {
 			return err
 		}
 		a, err := tx.UpdateAsset(ctx, t.OutputAssetID, func(a *weir.Asset) error {
-			present(a, kept, events.Now)
+			present(a, kept, signature, events.Now)
 			a.Stored = stored
 			return nil
 		})

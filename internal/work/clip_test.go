@@ -58,7 +58,7 @@ func newCutter(t *testing.T, h *fixture) *cutter {
 	c := &cutter{asked: make(chan string, 10), clips: &Clips{}, onAirs: &onAirs{}}
 	c.studio = newStudioWith(t, h, func(o *Options) {
 		c.clips.Store, c.clips.Media, c.clips.Engine, c.clips.Dir, c.clips.Base, c.clips.Log = o.Store, o.Media, o.Engine, o.Dir, o.Base, o.Log
-		c.clips.OnAir = c.onAirs
+		c.clips.OnAir, c.clips.Signer = c.onAirs, o.Signer
 		c.clips.Ask = func(_ context.Context, node, sessionID string) ([]weir.ClipRange, error) {
 			c.asked <- node + "/" + sessionID
 			return []weir.ClipRange{{Start: 1, End: 2}}, nil
@@ -76,7 +76,7 @@ func (c *cutter) clip(t *testing.T, p weir.ClipParams, start, end float64) weir.
 	a := weir.Asset{
 		ID: id, Name: "clip", PlaybackID: weir.NewPlaybackID(id), UserID: c.caller.UserID, ProjectID: c.caller.ProjectID, CreatedAt: weir.At(now),
 		Source: weir.AssetSource{Type: weir.SourceClip, SessionID: p.SessionID, PlaybackID: "played"}, Status: weir.AssetStatus{Phase: weir.AssetWaiting, UpdatedAt: weir.At(now)},
-		Profiles: []weir.Profile{{Name: "tiny", Width: 160, Height: 90, Bitrate: 50_000}},
+		Profiles: []weir.Profile{{Name: "tiny", Width: 160, Height: 90, Bitrate: 50_000}}, Sign: p.C2PA,
 	}
 	if p.SessionID == "" {
 		a.Source.AssetID = p.InputID

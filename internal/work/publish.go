@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/blob"
+	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -254,7 +255,32 @@ func (w *Work) publisher(ctx context.Context, state store.Work, t weir.Task, o w
 			return nil, nil, err
 		}
 	}
-	return &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}, func() { _ = dest.Close() }, nil
+	pub := &vod.Publisher{Work: w.Media, Dest: dest, Outputs: outputs, TS: plan.TS(), Dir: dir, Rendering: &w.rendering}
+	if t.Params.Transcode != nil && t.Params.Transcode.C2PA {
+		if pub.Sign, err = w.signing(state, t); err != nil {
+			_ = dest.Close()
+			return nil, nil, err
+		}
+	}
+	return pub, func() { _ = dest.Close() }, nil
+}
+
+// signing returns what signs the outputs of a task.
+func (w *Work) signing(state store.Work, t weir.Task) (*vod.Signing, error) {
+	if w.Signer == nil {
+		return nil, weir.Errorf(weir.Unavailable, "c2pa: this server has no key to sign with")
+	}
+	var o origin
+	if state.Source != nil {
+		if err := json.Unmarshal(state.Source, &o); err != nil {
+			return nil, err
+		}
+	}
+	from := vod.Origin{Name: vod.SourceName(t.Params.Transcode.Input.URL), SHA256: o.SHA256, Manifest: o.Manifest}
+	if c := t.Params.Transcode.CreatorID; c != nil {
+		from.CreatorID = c.Value
+	}
+	return w.Signer.Transcode(from, time.Now()), nil
 }
 
 // destination opens the destination of the outputs of a task, or the object store of an asset.
@@ -300,7 +326,14 @@ func (p *publication) publishAsset(ctx context.Context) error {
 		p.done.Asset = &vod.AssetState{}
 	}
 	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(p.task.OutputAssetID), Duration: p.plan.Source.Duration}
+	if p.task.Params.Upload.C2PA {
+		pub.Sign = p.sign
+	}
 	if err := pub.Publish(ctx, p.done.Asset, p.video, p.audio); err != nil {
+		return err
+	}
+	signature, err := media.LoadSignature(ctx, p.Media, pub.Prefix, p.done.Asset.Presentation)
+	if err != nil {
 		return err
 	}
 	if !p.finished() {
@@ -308,7 +341,7 @@ func (p *publication) publishAsset(ctx context.Context) error {
 			if !p.done.Asset.Playable() {
 				return nil
 			}
-			return p.playable(ctx, tx, events)
+			return p.playable(ctx, tx, events, signature)
 		})
 	}
 	asset, err := p.asset(ctx)
@@ -320,6 +353,7 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	files = signedFiles(files, signature)
 	elsewhere, err := p.copyToObjectStore(ctx, asset, files)
 	if err != nil {
 		return err
@@ -332,12 +366,26 @@ func (p *publication) publishAsset(ctx context.Context) error {
 	return p.finish(ctx, asset, onIPFS, func(a *weir.Asset, now time.Time) {
 		p.describe(a)
 		a.Files, a.PlaybackURL, a.DownloadURL = files, playbackURL(*a), p.downloadURL(*a)
+		a.C2PA = provenance(signature)
 		if elsewhere != "" {
 			a.PlaybackURL = elsewhere
 		}
 		onIPFS.record(a, now)
 		a.Ready(now)
 	}, weir.AssetUpdated, weir.AssetReadyEvent)
+}
+
+// sign signs the presentation of an upload.
+func (p *publication) sign(ctx context.Context, shown *media.Presentation) error {
+	asset, err := p.asset(ctx)
+	if err != nil {
+		return err
+	}
+	o := p.origin()
+	_, err = p.Signer.Present(ctx, p.Media, assetFolder(asset.ID), shown, vod.Subject{
+		Asset: asset, Source: p.plan.Ingredient(asset.Name, o.Manifest), Copied: p.plan.Copied(), SHA256: o.SHA256,
+	})
+	return err
 }
 
 // finish completes the task, changes its asset and emits events. copied is the copy of the asset on IPFS,
@@ -381,11 +429,11 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, copied *asse
 }
 
 // playable sets the playback URL of an asset that is not ready yet.
-func (p *publication) playable(ctx context.Context, tx *store.Tx, events *weir.EventBatch) error {
+func (p *publication) playable(ctx context.Context, tx *store.Tx, events *weir.EventBatch, signature *media.Signature) error {
 	changed := false
 	a, err := tx.UpdateAsset(ctx, p.task.OutputAssetID, func(a *weir.Asset) error {
 		if changed = a.PlaybackURL == "" && !a.Deleted; changed {
-			a.PlaybackURL = playbackURL(*a)
+			a.PlaybackURL, a.C2PA = playbackURL(*a), provenance(signature)
 			a.Status.UpdatedAt = weir.At(events.Now)
 		}
 		return nil
@@ -484,6 +532,11 @@ func (p *publication) copyToObjectStore(ctx context.Context, a weir.Asset, files
 		return "", err
 	}
 	defer done()
+	if a.Sign {
+		o := p.origin()
+		from := vod.Origin{Name: a.Name, SHA256: o.SHA256, CreatorID: a.CreatorID.String(), Manifest: o.Manifest}
+		pub.Sign = p.Signer.Transcode(from, time.Now())
+	}
 	pub.Outputs = assetOutputs(a, slices.ContainsFunc(files, func(f weir.File) bool { return f.Type == "static_transcoded_mp4" }))
 	if err := p.put(ctx, pub); err != nil {
 		return "", err

@@ -10,6 +10,7 @@ import (
 	"weir/internal/blob"
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -25,6 +26,7 @@ type Recordings struct {
 	// Period returns the path of the files of an earlier period of a session, maybe of another
 	// node, or an error of kind NotFound if there are none.
 	Period func(ctx context.Context, session weir.Session, period int) (string, error)
+	Signer *vod.Signer
 	Base   string // of the URLs in events
 	Log    *slog.Logger
 }
@@ -62,6 +64,10 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 			kept, err = before, keptErr
 		}
 	}
+	var signature *media.Signature
+	if err == nil && session.C2PA {
+		signature, err = r.sign(ctx, session, &kept)
+	}
 	switch {
 	case err == nil:
 		stored, err := storedBytes(ctx, r.Media, id)
@@ -69,7 +75,7 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 			return err
 		}
 		return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) {
-			present(a, kept, now)
+			present(a, kept, signature, now)
 			a.Stored = stored
 		})
 	case weir.KindOf(err) == weir.NotFound && session.SourceSegments == 0:
@@ -86,9 +92,18 @@ func (r *Recordings) Keep(ctx context.Context, job store.Job) error {
 	return r.finish(ctx, job, session, func(a *weir.Asset, now time.Time) { a.Fail(message(err), now) })
 }
 
+// sign signs a recording that was kept.
+func (r *Recordings) sign(ctx context.Context, session weir.Session, kept *media.Recording) (*media.Signature, error) {
+	stream, err := r.Store.Stream(ctx, session.ParentID)
+	if err != nil {
+		return nil, err
+	}
+	return signRecording(ctx, r.Media, r.Signer, kept, vod.Subject{Asset: weir.NewRecording(&session, &stream, time.Now()), Copied: vod.RecordedTracks})
+}
+
 // present sets the properties of a recording on an asset.
-func present(a *weir.Asset, kept media.Recording, now time.Time) {
-	a.VideoSpec, a.Type = &kept.Spec, "audio"
+func present(a *weir.Asset, kept media.Recording, signature *media.Signature, now time.Time) {
+	a.VideoSpec, a.Type, a.C2PA = &kept.Spec, "audio", provenance(signature)
 	a.PlaybackURL = playbackURL(*a)
 	a.Files = []weir.File{{Type: "catalyst_hls_manifest", Path: "index.m3u8"}}
 	main := media.RecordedAudio

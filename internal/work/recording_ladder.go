@@ -80,6 +80,13 @@ func (p *publication) publishRecording(ctx context.Context) error {
 		return err
 	}
 	pub := &vod.AssetPublisher{Store: p.Media, Prefix: assetFolder(asset.ID)}
+	var signature *media.Signature
+	if asset.Sign {
+		pub.Sign = func(ctx context.Context, shown *media.Presentation) (err error) {
+			signature, err = p.Signer.Present(ctx, p.Media, pub.Prefix, shown, vod.Subject{Asset: asset, Copied: vod.RecordedTracks})
+			return err
+		}
+	}
 	shown, err := pub.PublishRecorded(ctx, p.video)
 	if err != nil {
 		return err
@@ -88,8 +95,9 @@ func (p *publication) publishRecording(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	files = signedFiles(files, signature)
 	return p.finish(ctx, asset, nil, func(a *weir.Asset, now time.Time) {
-		a.Files = files
+		a.Files, a.C2PA = files, provenance(signature)
 		a.Status.UpdatedAt = weir.At(now)
 	}, weir.AssetUpdated)
 }

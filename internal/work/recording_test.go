@@ -41,7 +41,7 @@ func newStudioWith(t *testing.T, h *fixture, change func(*Options)) *studio {
 	t.Helper()
 	s := &studio{dir: t.TempDir()}
 	h.options = func(o *Options) {
-		r := &Recordings{Store: o.Store, Media: o.Media, Base: o.Base, Log: o.Log, Folder: func(id string) (string, error) {
+		r := &Recordings{Store: o.Store, Media: o.Media, Signer: o.Signer, Base: o.Base, Log: o.Log, Folder: func(id string) (string, error) {
 			if s.busy.Add(-1) >= 0 {
 				return "", weir.Errorf(weir.Busy, "the session is still being written")
 			}
@@ -58,7 +58,7 @@ func newStudioWith(t *testing.T, h *fixture, change func(*Options)) *studio {
 // onAir begins a broadcast that is recorded.
 func (s *studio) onAir(t *testing.T) (weir.Stream, weir.Session, store.OnAir) {
 	t.Helper()
-	stream, err := weir.NewStream{Name: "show", Profiles: &[]weir.Profile{}, Record: true, RecordingSpec: s.spec, PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}}.Stream(s.caller, time.Now())
+	stream, err := weir.NewStream{Name: "show", Profiles: &[]weir.Profile{}, Record: true, RecordingSpec: s.spec, PlaybackPolicy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}, C2PA: s.Signer != nil}.Stream(s.caller, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/store"
+	"weir/internal/vod"
 	"weir/internal/weir"
 )
 
@@ -27,6 +28,8 @@ type origin struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"` // of the caller's file, which may be encrypted
 	Kept   bool   `json:"kept"`   // it stays in the asset's folder
+
+	Manifest *vod.SourceManifest `json:"manifest,omitempty"` // of a signed source, if the outputs are signed
 }
 
 // assetFolder is the storage prefix of an asset.

@@ -130,6 +130,11 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 	if err != nil {
 		return err
 	}
+	if signs(t) && o.Manifest == nil {
+		if o.Manifest, err = vod.ReadManifest(o.File); err != nil {
+			return err
+		}
+	}
 	if err := w.noteSource(ctx, job, o); err != nil {
 		return err
 	}

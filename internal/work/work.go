@@ -52,7 +52,8 @@ type Options struct {
 	IPFS    IPFS
 	Dir     string // of this node, for files of running tasks
 	Base    string // of the URLs in events
-	MinFree int64  // bytes of disk to keep free; 0 = see blob.FreeSpace
+	Signer  *vod.Signer
+	MinFree int64 // bytes of disk to keep free; 0 = see blob.FreeSpace
 
 	Slots        int             // pieces that this node does at once; 0 = 1
 	MaxRunning   int             // tasks of an account that are done at once; 0 = 5

@@ -22,6 +22,7 @@ import (
 	"weir/internal/store"
 	"weir/internal/store/pgtest"
 	"weir/internal/store/storetest"
+	"weir/internal/vod"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
 )
@@ -76,6 +77,7 @@ type fixture struct {
 	url, dir string
 	media    blob.Store
 	options  func(*Options) // of nodes
+	signer   *vod.Signer
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -120,7 +122,7 @@ func (h *fixture) node(t *testing.T, id string) *node {
 	st := h.open(t, id)
 	o := Options{
 		Store: st, Media: h.media, Engine: worktest.Engine(t, h.media), Fetcher: worktest.Fetcher(), Caller: worktest.Caller(),
-		Dir: filepath.Join(h.dir, "work"), Base: "https://weir.example", MinFree: 1, Slots: 2,
+		Dir: filepath.Join(h.dir, "work"), Base: "https://weir.example", MinFree: 1, Slots: 2, Signer: h.signer,
 		Backoff: []time.Duration{time.Millisecond, time.Millisecond}, Drain: 10 * time.Second,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

@@ -1,0 +1,77 @@
+package vod
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"weir/internal/blob"
+	"weir/internal/c2pa"
+	"weir/internal/media"
+	"weir/internal/weir"
+)
+
+// Ingredient is what something signed was made from.
+type Ingredient = c2pa.Source
+
+// Subject is what a presentation is signed as.
+type Subject struct {
+	Asset weir.Asset
+	// Source is what it was made from; nil = it is a recording, or was signed before.
+	Source *Ingredient
+	// Copied are the names of the tracks whose frames are those of the source.
+	Copied []string
+	// SHA256 is that of the source; "" = it is no file.
+	SHA256 string
+}
+
+// RecordedTracks are the tracks of a recording or a clip that are not made by its ladder.
+var RecordedTracks = []string{media.RecordedVideo, media.RecordedAudio}
+
+// Present signs a complete presentation of an asset, which the caller saves.
+func (s *Signer) Present(ctx context.Context, store blob.Store, prefix string, p *media.Presentation, of Subject) (*media.Signature, error) {
+	if s == nil {
+		return nil, weir.Errorf(weir.Unavailable, "c2pa: this server has no key to sign with")
+	}
+	now := time.Now()
+	return media.Sign(ctx, store, prefix, p, media.Signing{Signer: s.C2PA, Source: of.Source, Content: func(names []string) c2pa.Content {
+		return c2pa.Content{
+			Title: of.Asset.Name, Generator: "weir", Version: s.Version, When: now, Steps: of.steps(names),
+			About: map[string]string{"assetId": of.Asset.ID, "creatorId": of.Asset.CreatorID.String(), "sourceSha256": of.SHA256},
+		}
+	}})
+}
+
+// steps returns what was done to make tracks.
+func (of Subject) steps(names []string) (steps []c2pa.Step) {
+	if of.Asset.Source.Type == weir.SourceClip {
+		steps = append(steps, c2pa.Trimmed)
+	}
+	switch {
+	case slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(of.Copied, name) }):
+		steps = append(steps, c2pa.Transcoded)
+	case len(steps) == 0 && of.Asset.Source.Type != weir.SourceRecording:
+		steps = append(steps, c2pa.Repackaged)
+	}
+	return steps
+}
+
+// Ingredient describes the source of an upload.
+func (p *Plan) Ingredient(name string, manifest *SourceManifest) *Ingredient {
+	return &Ingredient{Title: name, Format: mediaType("." + p.Source.Probe.Format), Manifest: manifest}
+}
+
+// Copied returns the names of the tracks whose frames are those of the source.
+func (p *Plan) Copied() (names []string) {
+	for _, r := range p.Renditions {
+		if r.Copy {
+			names = append(names, r.Name)
+		}
+	}
+	for _, a := range p.Audio {
+		if a.Copy {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}

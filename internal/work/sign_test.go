@@ -1,0 +1,270 @@
+package work
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"weir/internal/c2pa"
+	"weir/internal/media"
+	"weir/internal/vod"
+	"weir/internal/weir"
+	"weir/internal/work/worktest"
+)
+
+// newSigner returns who signs in a test, and the root certificate.
+func newSigner(t *testing.T) (*vod.Signer, []byte) {
+	t.Helper()
+	chain, err := c2pa.NewChain(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := c2pa.NewSigner(chain.Key, chain.Cert, time.Now(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &vod.Signer{C2PA: signer, Version: "1.2"}, chain.Root
+}
+
+func contents(t *testing.T, f *media.File) []byte {
+	t.Helper()
+	r := f.Reader(t.Context())
+	defer func() { _ = r.Close() }()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// signed is what an asset says about where it comes from.
+type signed struct {
+	tracks *c2pa.Manifest
+	files  map[string]*c2pa.Manifest // by rendition
+}
+
+// checkSigned verifies everything that can be played of an asset.
+func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
+	t.Helper()
+	prefix, options := assetFolder(a.ID), c2pa.Options{Trust: root, Now: time.Now()}
+	p, err := media.LoadPresentation(t.Context(), n.Media, prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := media.LoadSignature(t.Context(), n.Media, prefix, p)
+	if err != nil || s == nil {
+		t.Fatalf("signature %v, error %v", s, err)
+	}
+	if diff := cmp.Diff(&s.Provenance, a.C2PA); diff != "" || !a.C2PA.Signed || a.C2PA.ManifestID == "" {
+		t.Errorf("the asset says about its signature (-want +got):\n%s", diff)
+	}
+	result := signed{files: map[string]*c2pa.Manifest{}}
+	tracks := map[string]*media.Track{}
+	for _, r := range slices.Concat(p.Renditions, p.Audio) {
+		track, err := media.Open(t.Context(), n.Media, prefix+"/"+r.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tracks[r.Name] = track
+		init, err := s.Init(track, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := c2pa.VerifyInit(init, options)
+		for i := range track.Index().Segments {
+			file, err := s.Segment(track, r.Dir, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data := contents(t, file)
+			if _, _, err := v.Segment(fmt.Sprint(i), bytes.NewReader(data), int64(len(data))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report := v.Report()
+		if report.State != c2pa.Trusted || report.Manifest.ID != a.C2PA.ManifestID {
+			t.Fatalf("%s: %+v", r.Name, report)
+		}
+		result.tracks = report.Manifest
+	}
+	for _, f := range a.Files {
+		if f.Type != "static_transcoded_mp4" {
+			continue
+		}
+		name := f.Path[:len(f.Path)-len(".mp4")]
+		all := []*media.Track{tracks[name]}
+		for _, r := range p.Audio {
+			if r.Name != name {
+				all = append(all, tracks[r.Name])
+			}
+		}
+		file, err := s.MP4(name, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := contents(t, file)
+		report, err := c2pa.Verify(bytes.NewReader(data), int64(len(data)), options)
+		if err != nil || report.State != c2pa.Trusted || f.Size != int64(len(data)) {
+			t.Errorf("%s of %d bytes, not %d: %+v, error %v", f.Path, len(data), f.Size, report, err)
+		}
+		result.files[name] = report.Manifest
+	}
+	return result
+}
+
+// did returns the actions of a manifest.
+func did(m *c2pa.Manifest) (actions []string) {
+	for _, a := range m.Actions {
+		actions = append(actions, a.Action)
+	}
+	return actions
+}
+
+// A signed asset has no address before it is signed. A source that is signed itself is kept as an
+// ingredient.
+func TestSignedAsset(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	h := newFixture(t)
+	var root []byte
+	h.signer, root = newSigner(t)
+	n := h.node(t, "a")
+	caller := n.account(t, "ann")
+	source := plainClip(t)
+	for _, step := range []string{"plain", "signed"} {
+		server := serve(t, source)
+		creator := weir.CreatorID{Type: "unverified", Value: "alice"}
+		asset, task := n.asset(t, caller, weir.NewAsset{
+			Name: step + " film", URL: server.URL + "/clip.mp4", TargetSegmentSizeSecs: 2, C2PA: true, CreatorID: &creator,
+			Profiles: &[]weir.Profile{{Name: "90p", Width: 160, Height: 90, Bitrate: 50_000}},
+		})
+		task = n.until(t, task.ID, phase(weir.TaskCompleted))
+		ready, err := n.Store.Asset(t.Context(), asset.ID)
+		if err != nil || ready.PlaybackURL == "" {
+			t.Fatalf("asset %+v, error %v", ready, err)
+		}
+		if diff := cmp.Diff(ready.C2PA, task.Output.Upload.AssetSpec.C2PA); diff != "" {
+			t.Errorf("the output of the task (-asset +task):\n%s", diff)
+		}
+		for _, e := range n.events(t, caller, "asset/"+asset.ID) {
+			if a := snapshot(t, e); a.C2PA == nil && a.PlaybackURL != "" {
+				t.Errorf("it has an address while it is %s and not signed", a.Status.Phase)
+			}
+		}
+		says := n.checkSigned(t, ready, root)
+		if diff := cmp.Diff([]string{"c2pa.opened", "c2pa.transcoded"}, did(says.tracks)); diff != "" {
+			t.Errorf("actions (-want +got):\n%s", diff)
+		}
+		want := map[string]string{"assetId": asset.ID, "creatorId": "alice", "sourceSha256": hexSum(source)}
+		if diff := cmp.Diff(want, says.tracks.About); diff != "" || says.tracks.Title != asset.Name || says.tracks.Generator != "weir 1.2" {
+			t.Errorf("%+v (-want +got):\n%s", says.tracks, diff)
+		}
+		want["profile"] = "90p"
+		if m := says.files["90p"]; m == nil || !cmp.Equal(want, m.About) {
+			t.Fatalf("the MP4 file says %+v", m)
+		}
+		for _, m := range []*c2pa.Manifest{says.tracks, says.files["90p"]} {
+			if len(m.Ingredients) != 1 || m.Ingredients[0].Format != "video/mp4" || (m.Ingredients[0].Manifest != nil) != (step == "signed") {
+				t.Errorf("%s: ingredients %+v", step, m.Ingredients)
+			}
+		}
+		file, err := media.RecordingFile(t.Context(), n.Media, assetFolder(asset.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source = contents(t, file)
+	}
+}
+
+// Nothing is made if it can't be signed.
+func TestNoSigner(t *testing.T) {
+	h := newFixture(t)
+	n := h.node(t, "a")
+	server, caller := serve(t, made(t, short)), n.account(t, "ann")
+	_, task := n.asset(t, caller, weir.NewAsset{Name: "film", URL: server.URL + "/clip.mp4", C2PA: true})
+	task = n.until(t, task.ID, phase(weir.TaskFailed))
+	if want := "c2pa: this server has no key to sign with"; task.Status.ErrorMessage != want {
+		t.Errorf("the task failed with %q, want %q", task.Status.ErrorMessage, want)
+	}
+}
+
+// A recording is signed before it can be played, and again with its renditions.
+func TestSignedRecording(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	h := newFixture(t)
+	var root []byte
+	h.signer, root = newSigner(t)
+	c := newCutter(t, h)
+	c.spec = &weir.RecordingSpec{Profiles: []weir.Profile{{Name: "tiny", Width: 160, Height: 90, Bitrate: 50_000}}}
+	_, session, air := c.onAir(t)
+	worktest.RecordFilm(t, filepath.Join(c.dir, session.ID))
+	c.close(t, air, 4, 100)
+	c.recorded(t, session.ID, weir.RecordingReady)
+	c.ladderOf(t, session.ID)
+	first := snapshotReady(t, c, session.ID)
+	asset, err := c.Store.Asset(t.Context(), session.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first == nil || !first.Signed || first.ManifestID == asset.C2PA.ManifestID {
+		t.Errorf("signed by %+v, later %+v", first, asset.C2PA)
+	}
+	says := c.checkSigned(t, asset, root)
+	if diff := cmp.Diff([]string{"c2pa.created", "c2pa.transcoded"}, did(says.tracks)); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"c2pa.created"}, did(says.files["source"])); diff != "" {
+		t.Errorf("actions of the file (-want +got):\n%s", diff)
+	}
+	if asset.Size != signedSize(asset, "source.mp4") {
+		t.Errorf("the size is %d, that of the file %d", asset.Size, signedSize(asset, "source.mp4"))
+	}
+
+	// A clip of it is signed too, with the recording as its ingredient.
+	task := c.clip(t, weir.ClipParams{SessionID: session.ID, InputID: session.ID, C2PA: true}, 500, 3000)
+	task = c.until(t, task.ID, phase(weir.TaskCompleted))
+	c.ladderOf(t, task.OutputAssetID)
+	clip, err := c.Store.Asset(t.Context(), task.OutputAssetID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says = c.checkSigned(t, clip, root)
+	for _, m := range []*c2pa.Manifest{says.tracks, says.files["source"], says.files["tiny"]} {
+		if diff := cmp.Diff([]string{"c2pa.opened", "c2pa.trimmed", "c2pa.transcoded"}, did(m)); diff != "" {
+			t.Errorf("actions of the clip (-want +got):\n%s", diff)
+		}
+		if len(m.Ingredients) != 1 || m.Ingredients[0].Manifest == nil || m.Ingredients[0].Title != asset.Name ||
+			m.Ingredients[0].Manifest.ID != asset.C2PA.ManifestID || len(m.Ingredients[0].Manifest.Problems) > 0 {
+			t.Errorf("ingredients of the clip: %+v", m.Ingredients)
+		}
+	}
+}
+
+func signedSize(a weir.Asset, path string) int64 {
+	for _, f := range a.Files {
+		if f.Path == path {
+			return f.Size
+		}
+	}
+	return -1
+}
+
+// snapshotReady returns who signed an asset when it became ready.
+func snapshotReady(t *testing.T, c *cutter, id string) *weir.Provenance {
+	t.Helper()
+	for _, e := range c.events(t, c.caller, "asset/"+id) {
+		if a := snapshot(t, e); a.Status.Phase == weir.AssetReady {
+			return a.C2PA
+		}
+	}
+	return nil
+}
