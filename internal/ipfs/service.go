@@ -31,6 +31,8 @@ type Service struct {
 	poll  time.Duration   // between two questions for the receipt of a blob
 }
 
+var _ Remote = (*Service)(nil)
+
 // Bounds of the requests to an upload service.
 const (
 	answerTimeout = time.Minute     // of an invocation, and for the receipt of a blob

@@ -98,13 +98,18 @@ func filled(n datamodel.Node) string {
 
 func text(s string) datamodel.Node { return basicnode.NewString(s) }
 
-func list(n int, value func(int) datamodel.Node) datamodel.Node {
+// many is a list of more values than are read, with a long text at its end.
+func many(value func(int) datamodel.Node) datamodel.Node {
+	const n = 2 * maxValues
 	b := basicnode.Prototype.Any.NewBuilder()
-	l, err := b.BeginList(int64(n))
+	l, err := b.BeginList(n)
 	for i := range n {
 		if err == nil {
 			err = l.AssembleValue().AssignNode(value(i))
 		}
+	}
+	if err == nil {
+		err = l.AssembleValue().AssignString(strings.Repeat("x", 630_000))
 	}
 	if err == nil {
 		err = l.Finish()
@@ -126,17 +131,18 @@ func hostileProofs() map[string]string {
 		"white space": strings.Repeat(" \n", proofSize/2),
 		"letters é":   strings.Repeat("é", proofSize/2),
 		"one letter":  "m" + strings.Repeat("A", proofSize-1),
-		"escapes":     filled(text(strings.Repeat("\x01", 660_000))),
-		"quotes":      filled(text(strings.Repeat(`"`, 660_000))),
-		"separators":  filled(text(strings.Repeat("\u2028", 220_000))),
-		"values":      filled(list(640_000, func(i int) datamodel.Node { return basicnode.NewInt(int64(i % 20)) })),
-		"texts":       filled(list(300_000, func(i int) datamodel.Node { return text("a") })),
+		"escapes":     filled(text(strings.Repeat("\x01", 2*maxValues) + strings.Repeat("x", 640_000))),
+		"quotes":      filled(text(strings.Repeat(`"`, 2*maxValues) + strings.Repeat("x", 640_000))),
+		"separators":  filled(text(strings.Repeat("\u2028", 2*maxValues) + strings.Repeat("x", 610_000))),
+		"values":      filled(many(func(i int) datamodel.Node { return basicnode.NewInt(int64(i % 20)) })),
+		"texts":       filled(many(func(int) datamodel.Node { return text("a") })),
 	}
 	var abilities []string
-	for i := range 6500 {
+	for i := range 4000 {
 		abilities = append(abilities, fmt.Sprintf("upload/%d", i))
 	}
-	all["capabilities"] = encodeDelegation(delegate(spaceKey, DID(recordedSeed), abilities))
+	all["capabilities"] = encodeDelegation(delegate(spaceKey, DID(recordedSeed), abilities,
+		delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 300_000))}})))
 	all["1000 capabilities"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), append(abilities[:1000:1000], UploadAbilities()...),
 		delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 550_000))}})))
 
@@ -153,13 +159,13 @@ func hostileProofs() map[string]string {
 	// Every delegation of these is signed.
 	chain := delegate(spaceKey, agentKey.DID().String(), UploadAbilities())
 	var parents []delegation.Proof
-	for i := range 1300 {
-		nonce := delegation.WithNonce(fmt.Sprint(i))
-		parents = append(parents, delegation.FromDelegation(delegate(agentKey, agentKey.DID().String(), UploadAbilities(), nonce)))
+	for i := range 300 {
+		parents = append(parents, delegation.FromDelegation(delegate(agentKey, agentKey.DID().String(), UploadAbilities(), delegation.WithNonce(fmt.Sprint(i)),
+			delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 1600))}}))))
 	}
-	for i := range 200 {
+	for i := range 60 {
 		chain = delegate(agentKey, agentKey.DID().String(), UploadAbilities(), delegation.WithNonce(fmt.Sprint(i)), delegation.WithProof(delegation.FromDelegation(chain)),
-			delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 2700))}}))
+			delegation.WithFacts([]token.FactBuilder{fact{text(strings.Repeat("x", 10_500))}}))
 	}
 	all["deep"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), delegation.WithProof(delegation.FromDelegation(chain))))
 	all["wide"] = encodeDelegation(delegate(agentKey, DID(recordedSeed), UploadAbilities(), delegation.WithProof(parents...)))

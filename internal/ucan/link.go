@@ -29,7 +29,6 @@ const (
 
 // A link is one signed delegation of a chain.
 type link struct {
-	cid      cid.Cid
 	view     delegation.Delegation
 	iss, aud string
 	issKey   []byte
@@ -76,7 +75,7 @@ func (r *reader) link(c cid.Cid) (*link, error) {
 	}
 	// The methods of go-ucanto panic if these fields are malformed.
 	model := view.Data().Model()
-	l := &link{cid: c, view: view, issKey: model.Iss}
+	l := &link{view: view, issKey: model.Iss}
 	var okIss, okAud bool
 	l.iss, okIss = principalName(model.Iss)
 	l.aud, okAud = principalName(model.Aud)
