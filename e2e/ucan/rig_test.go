@@ -138,6 +138,25 @@ func ipfsCar(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// storacha returns the command line tool of the owner of a space, with the service at an address.
+func storacha(t *testing.T, r *rig, space, url, did string) func(args ...string) string {
+	t.Helper()
+	agent, home := call[struct{ Key, Proof string }](t, r, "agent", map[string]any{"space": space}), t.TempDir()
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("node", append([]string{"node_modules/@storacha/cli/bin.js"}, args...)...)
+		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home, "HOME="+home, "STORACHA_PRINCIPAL="+agent.Key,
+			"STORACHA_SERVICE_URL="+url, "STORACHA_SERVICE_DID="+did, "STORACHA_RECEIPTS_URL="+url+"/receipt/")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("storacha %v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	run("space", "add", agent.Proof)
+	return run
+}
+
 // sameFiles fails unless two folders have the same files.
 func sameFiles(t *testing.T, got, want string) {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -366,24 +365,11 @@ func invocations(t *testing.T, r *rig) {
 	}
 
 	// The same with the command line tool.
-	agent := call[struct{ Key, Proof string }](t, r, "agent", map[string]any{"space": mine})
-	home := t.TempDir()
-	storacha := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command("node", append([]string{"node_modules/@storacha/cli/bin.js"}, args...)...)
-		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home, "HOME="+home, "STORACHA_PRINCIPAL="+agent.Key,
-			"STORACHA_SERVICE_URL="+server.URL, "STORACHA_SERVICE_DID="+identity.DID(), "STORACHA_RECEIPTS_URL="+server.URL+"/receipt/")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("storacha %v: %v: %s", args, err, out)
-		}
-		return string(out)
-	}
-	storacha("space", "add", agent.Proof)
-	if out := storacha("ls"); !strings.Contains(out, c) || strings.Contains(out, a) {
+	owner := storacha(t, r, mine, server.URL, identity.DID())
+	if out := owner("ls"); !strings.Contains(out, c) || strings.Contains(out, a) {
 		t.Errorf("storacha ls: %s", out)
 	}
-	storacha("rm", c)
+	owner("rm", c)
 	if len(uploads.all) != 1 {
 		t.Errorf("%d uploads are left, want that of the other space", len(uploads.all))
 	}
