@@ -114,11 +114,15 @@ test-live-matrix: ## let every kind of encoder send and every kind of player pla
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
 	CGO_ENABLED=1 go test -tags soak -run TestLiveMatrix -parallel 4 -count=1 -timeout 60m ./e2e/live -v
 
+test-kubo: ## build a real IPFS node, which takes minutes, and upload to it
+	cd tools/kubo && go build -o $(CURDIR)/e2e/kubo/ipfs github.com/ipfs/kubo/cmd/ipfs
+	WEIR_TEST_KUBO=$(CURDIR)/e2e/kubo/ipfs go test -tags kubo -count=1 -timeout 30m ./e2e/kubo -v
+
 soak-live: ## send and watch for minutes beside slow viewers and publishers of garbage, and measure
 	scripts/need cc ffmpeg
 	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e/live -v
 
 clean: ## remove what was built and downloaded here; not the data folder
-	rm -rf weir $(RACE_BINARY) e2e/*/node_modules
+	rm -rf weir $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix test-kubo clean

@@ -356,16 +356,31 @@ func FuzzGateway(f *testing.F) {
 	f.Add("/", "format=raw", []byte{})
 	f.Add("", "format=car&dag-scope=entity&entity-bytes=-3:9", []byte("\x0a\x02\x08\x05"))
 	f.Fuzz(func(t *testing.T, path, query string, block []byte) {
-		s := newSite(t)
-		s.put(t, "1", map[string][]byte{"a": block[:min(len(block), 1<<16)]})
+		x := &index{}
+		hash := dagPB(block).Hash()
+		if err := x.AddIPFSBlocks(t.Context(), "1", []weir.IPFSBlock{{Hash: hash, Size: int64(len(block))}}); err != nil {
+			t.Fatal(err)
+		}
+		handler := NewGateway(NewBlocks(shardStore{data: block}, x), func(context.Context, string) error { return nil })
 		r := httptest.NewRequest(http.MethodGet, "/ipfs/x", nil)
 		r.URL.Path = "/ipfs/" + dagPB(block).String() + path
 		r.URL.RawQuery = query
 		r.RequestURI = r.URL.RequestURI()
 		w := httptest.NewRecorder()
-		s.handler.ServeHTTP(w, r)
-		if w.Code == http.StatusInternalServerError && strings.Contains(w.Body.String(), "panic") {
-			t.Errorf("%s?%s: %s", path, query, w.Body)
+		handler.ServeHTTP(w, r)
+		// The library answers a panic with an empty 500.
+		if w.Code == http.StatusInternalServerError && w.Body.Len() == 0 {
+			t.Errorf("%q?%q panicked", path, query)
 		}
 	})
+}
+
+// shardStore is a store with one shard.
+type shardStore struct {
+	blob.Store
+	data []byte
+}
+
+func (s shardStore) Get(_ context.Context, key string, offset, length int64) (io.ReadCloser, blob.Info, error) {
+	return io.NopCloser(bytes.NewReader(s.data[offset : offset+length])), blob.Info{Key: key, Size: int64(len(s.data))}, nil
 }
