@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weir/e2e/harness"
 )
 
 // A rig is a running upload service.
@@ -122,20 +124,8 @@ func (r *rig) fetch(t *testing.T, u listed) string {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "upload.car")
 	call[any](t, r, "join", map[string]any{"root": u.Root, "shards": u.Shards, "file": file})
-	ipfsCar(t, "unpack", file, "--output", filepath.Join(dir, "files"))
+	harness.IPFSCar(t, "unpack", file, "--output", filepath.Join(dir, "files"))
 	return filepath.Join(dir, "files")
-}
-
-// ipfsCar runs the ipfs-car tool and returns what it prints.
-func ipfsCar(t *testing.T, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("node", append([]string{"node_modules/ipfs-car/bin.js"}, args...)...)
-	cmd.Stderr = t.Output()
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("ipfs-car %v: %v", args, err)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 // storacha returns the command line tool of the owner of a space, with the service at an address.
@@ -168,6 +158,8 @@ func sameFiles(t *testing.T, got, want string) {
 // stats are counts of what the service got.
 type stats struct {
 	Count  int // of PUTs
+	Stored int // PUTs that succeeded
+	Again  int // PUTs of what was stored
 	Bytes  int64
 	Orders map[string]int // of each ability
 }
