@@ -108,6 +108,11 @@ soak-clip: ## cut 200 clips at random, compare every frame, play them, cut 50 at
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
 	CGO_ENABLED=1 go test -tags soak -run TestClipSoak -count=1 -timeout 120m ./e2e/live -v $(ARGS)
 
+soak-ipfs: ## play the end of a long film from IPFS, and kill weir in the middle of uploads of 2 GB
+	scripts/need cc chromium ffmpeg npm
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json
+	CGO_ENABLED=1 go test -tags soak -run TestIPFSSoak -count=1 -timeout 120m ./e2e/ucan -v $(ARGS)
+
 soak-fair: ## let an attacker take what they can, and measure what an honest account gets beside them
 	scripts/need cc chromium ffmpeg npm postgresql
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
@@ -129,4 +134,4 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip bench-sign soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair test-live-matrix test-kubo clean
+.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip bench-sign soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair soak-ipfs test-live-matrix test-kubo clean

@@ -58,6 +58,16 @@ func SmallClip(t *testing.T) string {
 		"-c:a", "aac", "-b:a", "96k", "-movflags", "+faststart")...)
 }
 
+// LoopedClip is a video of at least so many bytes: the same seconds again and again,
+// and so much noise in them that they are large.
+func LoopedClip(t *testing.T, size int64) string {
+	t.Helper()
+	once := MakeClip(t, "noise.mp4", append([]string{"-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25:duration=4,noise=alls=100:allf=t"},
+		"-f", "lavfi", "-i", "sine=duration=4", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-qp", "1", "-g", "50", "-c:a", "aac")...)
+	times := size/FileSize(t, once) + 1
+	return MakeClip(t, fmt.Sprintf("looped%d.mp4", times), "-stream_loop", fmt.Sprint(times-1), "-i", once, "-c", "copy", "-movflags", "+faststart")
+}
+
 // FFmpeg runs ffmpeg, which must have nothing to say, and returns its output.
 func FFmpeg(t *testing.T, args ...string) []byte {
 	t.Helper()
@@ -69,6 +79,18 @@ func FFmpeg(t *testing.T, args ...string) []byte {
 		t.Fatalf("ffmpeg %s: %v\n%s", strings.Join(args, " "), err, &stderr)
 	}
 	return out
+}
+
+// IPFSCar runs the ipfs-car tool, which others wrote, and returns what it prints.
+func IPFSCar(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join("..", "ucan", "node_modules", "ipfs-car", "bin.js")}, args...)...)
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("ipfs-car %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // Probed is what ffprobe tells of media.

@@ -26,6 +26,36 @@ window.play = async ({ engine, url, codecs, frames }) => {
   return result;
 };
 
+// jump plays the start of something with hls.js, or the browser's own player, and jumps to a time. It
+// returns how many milliseconds passed until it played from there.
+window.jump = async ({ engine, url, to }) => {
+  const video = document.createElement("video");
+  video.muted = true;
+  document.body.append(video);
+  const run = { video, result: { errors: [] }, error: (text) => run.result.errors.push(text) };
+  const player = engine === "hls.js" ? new Hls({ enableWorker: false, maxBufferLength: 30, maxMaxBufferLength: 30 }) : undefined;
+  player?.on(Hls.Events.ERROR, (_, { fatal, details }) => fatal && run.error(`hls.js: ${details}`));
+  video.addEventListener("error", () => run.error(`video: ${video.error?.message} (${video.error?.code})`));
+  if (player) {
+    player.attachMedia(video);
+    player.loadSource(url);
+  } else video.src = url;
+  try {
+    video.play().catch((error) => run.error(error.message));
+    await until(run, "start", () => (video.currentTime > 0.5 ? true : undefined));
+    const began = performance.now();
+    video.currentTime = to;
+    await until(run, `picture after ${to}`, () => (!video.seeking && video.currentTime > to ? true : undefined));
+    return performance.now() - began;
+  } finally {
+    if (run.result.errors.length) console.error(run.result.errors.join("; "));
+    player?.destroy();
+    video.removeAttribute("src");
+    video.load();
+    video.remove();
+  }
+};
+
 // once waits for an event, or gives up and says what the player was doing.
 function once(run, target, name, ready = () => false) {
   return until(run, name, () => ready() || undefined, (check) => target.addEventListener(name, () => check(true), { once: true }));

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weir/e2e/harness"
 )
 
 // A rig is a running upload service.
@@ -122,20 +124,27 @@ func (r *rig) fetch(t *testing.T, u listed) string {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "upload.car")
 	call[any](t, r, "join", map[string]any{"root": u.Root, "shards": u.Shards, "file": file})
-	ipfsCar(t, "unpack", file, "--output", filepath.Join(dir, "files"))
+	harness.IPFSCar(t, "unpack", file, "--output", filepath.Join(dir, "files"))
 	return filepath.Join(dir, "files")
 }
 
-// ipfsCar runs the ipfs-car tool and returns what it prints.
-func ipfsCar(t *testing.T, args ...string) string {
+// storacha returns the command line tool of the owner of a space, with the service at an address.
+func storacha(t *testing.T, r *rig, space, url, did string) func(args ...string) string {
 	t.Helper()
-	cmd := exec.Command("node", append([]string{"node_modules/ipfs-car/bin.js"}, args...)...)
-	cmd.Stderr = t.Output()
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("ipfs-car %v: %v", args, err)
+	agent, home := call[struct{ Key, Proof string }](t, r, "agent", map[string]any{"space": space}), t.TempDir()
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("node", append([]string{"node_modules/@storacha/cli/bin.js"}, args...)...)
+		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home, "HOME="+home, "STORACHA_PRINCIPAL="+agent.Key,
+			"STORACHA_SERVICE_URL="+url, "STORACHA_SERVICE_DID="+did, "STORACHA_RECEIPTS_URL="+url+"/receipt/")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("storacha %v: %v: %s", args, err, out)
+		}
+		return string(out)
 	}
-	return strings.TrimSpace(string(out))
+	run("space", "add", agent.Proof)
+	return run
 }
 
 // sameFiles fails unless two folders have the same files.
@@ -149,6 +158,8 @@ func sameFiles(t *testing.T, got, want string) {
 // stats are counts of what the service got.
 type stats struct {
 	Count  int // of PUTs
+	Stored int // PUTs that succeeded
+	Again  int // PUTs of what was stored
 	Bytes  int64
 	Orders map[string]int // of each ability
 }

@@ -22,7 +22,8 @@ import { CID } from 'multiformats/cid'
 import { identity } from 'multiformats/hashes/identity'
 import { sha256 } from 'multiformats/hashes/sha2'
 
-const puts = { count: 0, fail: 0, bytes: 0 }
+const puts = { count: 0, fail: 0, bytes: 0, again: 0 }
+const stored = new Set() // paths of PUTs that succeeded
 const orders = {} // how often each ability was invoked
 const disabled = new Set() // abilities that the service has no more
 let outages = 0 // how many invocations fail next
@@ -44,6 +45,8 @@ const http = {
           return
         }
         puts.bytes += Number(req.headers['content-length'])
+        if (stored.has(req.url)) puts.again++
+        res.on('finish', () => res.statusCode < 300 && stored.add(req.url))
       }
       return handle(req, res)
     })
@@ -221,7 +224,7 @@ const functions = {
   },
   // puts counts the PUTs so far and lets the next ones fail.
   async puts({ fail }) {
-    const before = { ...puts, orders: { ...orders } }
+    const before = { ...puts, stored: stored.size, orders: { ...orders } }
     if (fail !== undefined) puts.fail = fail
     return before
   },

@@ -5,10 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,7 +22,10 @@ import (
 	"github.com/ipld/go-car/v2"
 	"github.com/multiformats/go-multihash"
 	"github.com/multiformats/go-varint"
+	"golang.org/x/sync/errgroup"
 
+	"weir/e2e/harness"
+	"weir/internal/blob"
 	"weir/internal/ipfs"
 	"weir/internal/ucan"
 	"weir/internal/weir"
@@ -63,7 +66,7 @@ func rawCID(t *testing.T, content string) cid.Cid {
 func packed(t *testing.T, folder string) (root string, shards []*carFile) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "packed.car")
-	root = ipfsCar(t, "pack", "--no-wrap", folder, "--output", file)
+	root = harness.IPFSCar(t, "pack", "--no-wrap", folder, "--output", file)
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -178,6 +181,39 @@ func TestService(t *testing.T) {
 		if after := r.stats(t); after.Count != before.Count {
 			t.Errorf("%d PUTs for what is stored", after.Count-before.Count)
 		}
+	})
+
+	// ipfs-car makes other nodes of large directories, so that the root differs and the files are the same.
+	t.Run("large directory", func(t *testing.T) {
+		space, folder := r.space(t), t.TempDir()
+		staging, err := blob.NewDisk(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer staging.Close()
+		proof := r.prove(t, space, identity.DID(), ucan.UploadAbilities(), nil).Forms["storacha"]
+		d := ipfs.NewDest(ipfs.DestOptions{Staging: staging, Prefix: "files", Scratch: t.TempDir(), Remote: remote(proof)})
+		var puts errgroup.Group
+		puts.SetLimit(16)
+		for i := range 1100 {
+			puts.Go(func() error {
+				name, content := fmt.Sprintf("%0250d.ts", i), fmt.Sprintf("segment %d", i)
+				err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600)
+				return errors.Join(err, d.Put(t.Context(), name, strings.NewReader(content), int64(len(content)), blob.PutOptions{}))
+			})
+		}
+		if err := puts.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		base, err := d.Seal(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := r.list(t, space)
+		if len(all) != 1 || "ipfs://"+all[0].Root != base {
+			t.Fatalf("uploads %v, want %s", all, base)
+		}
+		sameFiles(t, r.fetch(t, all[0]), folder)
 	})
 
 	t.Run("failing storage", func(t *testing.T) {
@@ -366,24 +402,11 @@ func invocations(t *testing.T, r *rig) {
 	}
 
 	// The same with the command line tool.
-	agent := call[struct{ Key, Proof string }](t, r, "agent", map[string]any{"space": mine})
-	home := t.TempDir()
-	storacha := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command("node", append([]string{"node_modules/@storacha/cli/bin.js"}, args...)...)
-		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home, "HOME="+home, "STORACHA_PRINCIPAL="+agent.Key,
-			"STORACHA_SERVICE_URL="+server.URL, "STORACHA_SERVICE_DID="+identity.DID(), "STORACHA_RECEIPTS_URL="+server.URL+"/receipt/")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("storacha %v: %v: %s", args, err, out)
-		}
-		return string(out)
-	}
-	storacha("space", "add", agent.Proof)
-	if out := storacha("ls"); !strings.Contains(out, c) || strings.Contains(out, a) {
+	owner := storacha(t, r, mine, server.URL, identity.DID())
+	if out := owner("ls"); !strings.Contains(out, c) || strings.Contains(out, a) {
 		t.Errorf("storacha ls: %s", out)
 	}
-	storacha("rm", c)
+	owner("rm", c)
 	if len(uploads.all) != 1 {
 		t.Errorf("%d uploads are left, want that of the other space", len(uploads.all))
 	}

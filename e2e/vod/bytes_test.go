@@ -1,7 +1,6 @@
 package vod
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ func TestFetchedOnce(t *testing.T) {
 	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Start("--min-free", "1MB")
-	passThrough(t, w, loopedClip(t, 200<<20), map[string]any{"mp4": map[string]any{"path": "/out"}})
+	passThrough(t, w, harness.LoopedClip(t, 200<<20), map[string]any{"mp4": map[string]any{"path": "/out"}})
 	w.Stop()
 }
 
@@ -38,14 +37,4 @@ func passThrough(t *testing.T, w *harness.Weir, source string, outputs map[strin
 	if got := harness.FileSize(t, b.Dir+"/out/same.mp4"); got < size*95/100 || got > size*105/100 {
 		t.Errorf("the file has %d bytes, the source %d: it did not pass through", got, size)
 	}
-}
-
-// loopedClip is a video of at least so many bytes: the same seconds again and again,
-// and so much noise in them that they are large.
-func loopedClip(t *testing.T, size int64) string {
-	t.Helper()
-	once := harness.MakeClip(t, "noise.mp4", append([]string{"-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25:duration=4,noise=alls=100:allf=t"},
-		"-f", "lavfi", "-i", "sine=duration=4", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-qp", "1", "-g", "50", "-c:a", "aac")...)
-	times := size/harness.FileSize(t, once) + 1
-	return harness.MakeClip(t, fmt.Sprintf("looped%d.mp4", times), "-stream_loop", fmt.Sprint(times-1), "-i", once, "-c", "copy", "-movflags", "+faststart")
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func toSpace(input, proof string) map[string]any {
 	return map[string]any{
 		"input":   map[string]any{"url": input},
 		"storage": map[string]any{"type": "web3.storage", "credentials": map[string]any{"proof": proof}},
-		"outputs": map[string]any{"hls": map[string]any{"path": "/out/hls"}, "mp4": map[string]any{"path": "/out/mp4"}},
+		"outputs": map[string]any{"hls": map[string]any{"path": "/hls"}, "mp4": map[string]any{"path": "/mp4"}},
 	}
 }
 
@@ -122,8 +123,15 @@ func TestIPFS(t *testing.T) {
 			t.Errorf("a range of %s: %d with %d bytes", file.Path, answer.StatusCode, len(part))
 		}
 	}
-	if answer, car := anonymous(t, gateway+"?format=car"); answer.StatusCode != http.StatusOK || len(car) < 1000 {
-		t.Errorf("the CAR file: %d with %d bytes", answer.StatusCode, len(car))
+	player := harness.NewBrowser(t, t.TempDir())
+	check(player, "hls.js", gateway+out.HLS.Path, "", 50, 2, len(out.MP4))
+	check(player, "video", gateway+out.MP4[0].Path, "", 50, 2, 1)
+	files := unpackCAR(t, gateway+"?format=car", root)
+	for _, name := range []string{out.HLS.Path, out.MP4[0].Path} {
+		_, want := anonymous(t, gateway+name)
+		if got, err := os.ReadFile(files + name); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s in the CAR file has %d bytes, %v, and at the gateway %d", name, len(got), err, len(want))
+		}
 	}
 
 	var uploads []words.IPFSUpload
@@ -138,6 +146,8 @@ func TestIPFS(t *testing.T) {
 	if quota.Storage.Used != uploads[0].Size {
 		t.Errorf("the account uses %d bytes, its upload has %d", quota.Storage.Used, uploads[0].Size)
 	}
+
+	damage(t, w, uploads[0], gateway, out.MP4[0].Path, out.HLS.Path)
 
 	// The outputs are a source, too: weir reads its own blocks.
 	w.Must("POST", "/api/transcode", toSpace(out.BaseURL+out.MP4[0].Path, proof), &posted)
@@ -155,6 +165,75 @@ func TestIPFS(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// unpackCAR lets ipfs-car verify and unpack a CAR file with a root, and returns the folder with the files.
+func unpackCAR(t *testing.T, address, root string) string {
+	t.Helper()
+	answer, data := anonymous(t, address)
+	if kind := answer.Header.Get("Content-Type"); answer.StatusCode != http.StatusOK || !strings.HasPrefix(kind, "application/vnd.ipld.car") {
+		t.Fatalf("%s: %d, %s", address, answer.StatusCode, kind)
+	}
+	file, folder := filepath.Join(t.TempDir(), "fetched.car"), filepath.Join(t.TempDir(), "files")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := harness.IPFSCar(t, "roots", file); got != root {
+		t.Errorf("the CAR file has the root %s, want %s", got, root)
+	}
+	harness.IPFSCar(t, "unpack", file, "--output", folder)
+	if again := harness.IPFSCar(t, "pack", "--no-wrap", folder, "--output", file); again != root {
+		t.Errorf("ipfs-car makes the root %s of the files, weir made %s", again, root)
+	}
+	return folder
+}
+
+// damage flips a byte of a file in a stored CAR file. The gateway refuses the file in every form, says so in
+// the log once, and serves the others.
+func damage(t *testing.T, w *harness.Weir, u words.IPFSUpload, gateway, file, other string) {
+	t.Helper()
+	answer, good := anonymous(t, gateway+file)
+	block := strings.Trim(answer.Header.Get("Etag"), `"`)
+	shard := fmt.Sprintf("%s/media/ipfs/%s/0.car", w.Data, u.ID)
+	stored, err := os.ReadFile(shard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(stored, good)
+	if at < 0 {
+		t.Fatalf("%s is not in %s", file, shard)
+	}
+	flip := func() {
+		t.Helper()
+		stored[at+len(good)/2] ^= 1
+		if err := os.WriteFile(shard, stored, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flip()
+	for _, address := range []string{gateway + file, gateway + file + "?format=raw", w.URL + "/ipfs/" + block, w.URL + "/ipfs/" + block + "?format=raw"} {
+		if answer, body := anonymous(t, address); answer.StatusCode != http.StatusInternalServerError || len(body) > 300 || answer.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s with a flipped byte: %d with %d bytes, %v", address, answer.StatusCode, len(body), answer.Header)
+		}
+	}
+	// The header of a CAR file is sent before the blocks are read, so that it is not complete.
+	if response, err := http.Get(gateway + "?format=car"); err == nil {
+		data, broken := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode == http.StatusOK && broken == nil && !bytes.Contains(data, []byte("truncated")) || bytes.Contains(data, stored[at:at+len(good)]) {
+			t.Errorf("a CAR file with a flipped byte: %d with %d bytes", response.StatusCode, len(data))
+		}
+	}
+	if answer, body := anonymous(t, gateway+other); answer.StatusCode != http.StatusOK || len(body) == 0 {
+		t.Errorf("%s beside a damaged file: %d", other, answer.StatusCode)
+	}
+	if n := strings.Count(w.Log.String(), "stored block is damaged"); n != 1 || !strings.Contains(w.Log.String(), block) {
+		t.Errorf("%d lines about damage are in the log, want one about %s", n, block)
+	}
+	flip()
+	if _, body := anonymous(t, gateway+file); !bytes.Equal(body, good) {
+		t.Errorf("the file was mended, and has %d bytes, want %d", len(body), len(good))
+	}
 }
 
 // TestIPFSCopy copies a gated asset to IPFS: those who may play it may read the copy.
@@ -178,11 +257,14 @@ func TestIPFSCopy(t *testing.T) {
 		t.Fatalf("the storage of the asset is %+v", asset.Storage)
 	}
 	address := asset.Storage.IPFS.GatewayURL
-	if answer, text := anonymous(t, address); answer.StatusCode != http.StatusForbidden {
-		t.Errorf("without a JWT: %d %s, want 403", answer.StatusCode, text)
-	}
-	if answer, text := anonymous(t, address+"?format=car"); answer.StatusCode != http.StatusForbidden {
-		t.Errorf("the CAR file without a JWT: %d %s, want 403", answer.StatusCode, text)
+	forms := []string{"", "?format=raw", "?format=car"}
+	for _, form := range forms {
+		if answer, text := anonymous(t, address+form); answer.StatusCode != http.StatusForbidden || answer.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s without a JWT: %d %s, %v, want 403", form, answer.StatusCode, text, answer.Header)
+		}
+		if answer, text := anonymous(t, address+form, "If-None-Match", "*"); answer.StatusCode != http.StatusForbidden {
+			t.Errorf("%s without a JWT, for a cache: %d %s, want 403", form, answer.StatusCode, text)
+		}
 	}
 	pem, err := base64.StdEncoding.DecodeString(key.PrivateKey)
 	if err != nil {
@@ -193,13 +275,19 @@ func TestIPFSCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := signed(t, private, key.PublicKey, asset.PlaybackID)
-	answer, body := anonymous(t, address+"?jwt="+token)
 	source, err := os.ReadFile(harness.TinyClip(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if answer.StatusCode != http.StatusOK || !bytes.Equal(body, source) || !strings.Contains(answer.Header.Get("Cache-Control"), "private") {
-		t.Errorf("with a JWT: %d with %d bytes, %v", answer.StatusCode, len(body), answer.Header)
+	for _, form := range forms {
+		answer, body := anonymous(t, address+form, "Livepeer-Jwt", token)
+		if answer.StatusCode != http.StatusOK || !bytes.Contains(body, source) || !strings.Contains(answer.Header.Get("Cache-Control"), "private") {
+			t.Errorf("%s with a JWT: %d with %d bytes, %v", form, answer.StatusCode, len(body), answer.Header)
+		}
+	}
+	unpacked, err := os.ReadFile(unpackCAR(t, address+"?format=car&jwt="+token, asset.Storage.IPFS.CID))
+	if err != nil || !bytes.Equal(unpacked, source) {
+		t.Errorf("the CAR file has %d bytes of the film, %v", len(unpacked), err)
 	}
 
 	// It is played by its CID, and gone with the asset.

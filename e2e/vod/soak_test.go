@@ -53,7 +53,7 @@ func TestMemorySoak(t *testing.T) {
 		w.Binary = plain
 		ops := harness.FreeAddr(t)
 		w.Start("--ops", ops)
-		source := loopedClip(t, 5_000_000_000)
+		source := harness.LoopedClip(t, 5_000_000_000)
 		report(t, limit(w, ops, func() {
 			passThrough(t, w, source, map[string]any{"mp4": map[string]any{"path": "/out"}, "hls": map[string]any{"path": "/out"}})
 		}))
