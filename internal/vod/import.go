@@ -207,7 +207,7 @@ func (im *importer) run(ctx context.Context) error {
 	var consumers []func(context.Context, io.Reader) error
 	if src.Video != nil && src.Sequential == "" {
 		im.video = newVideoImport(im.Engine, im.options, src.Video)
-		im.video.delay = im.delay
+		im.video.delay, im.video.whole = im.delay, max(src.To-partMargin/2, 0)
 		if remux.Strict && src.Video.Stream.Frames > 0 {
 			// The duration is that of the edit list, which fragments don't have.
 			im.video.limit = promised(src.Probe, src.Video.Stream)
@@ -313,8 +313,12 @@ type videoImport struct {
 	lastKey  int64
 	latest   int64 // presentation time of the last frame
 	delay    int64 // by how many ticks frames must be decoded before they are shown
-	next     int64 // earliest start of the next segment
-	odd      string
+
+	// The last frames of a part of a file lack those that are decoded after them. So the delay is only that of
+	// frames up to whole; 0 = of all.
+	whole time.Duration
+	next  int64 // earliest start of the next segment
+	odd   string
 
 	limit time.Duration // end of the video by the header; frames after it are hidden. 0 = not known
 }
@@ -454,7 +458,9 @@ func (v *videoImport) pack(f cmaf.Fragment) error {
 		if s.Duration == 0 {
 			return &unusableVideo{errors.New("two frames are shown at the same time")}
 		}
-		v.delay = max(v.delay, -int64(s.Offset))
+		if v.whole == 0 || v.writer.track().Time(f.Start) < v.whole {
+			v.delay = max(v.delay, -int64(s.Offset))
+		}
 	}
 	return v.writer.add(f)
 }
