@@ -139,6 +139,10 @@ func TestIPFS(t *testing.T) {
 		t.Errorf("the account uses %d bytes, its upload has %d", quota.Storage.Used, uploads[0].Size)
 	}
 
+	if status, text := w.Do("POST", "/ucan", "not an invocation"); status != http.StatusUnprocessableEntity && status != http.StatusBadRequest {
+		t.Errorf("POST /ucan without an invocation: %d %s", status, text)
+	}
+
 	// The outputs are a source, too: weir reads its own blocks.
 	w.Must("POST", "/api/transcode", toSpace(out.BaseURL+out.MP4[0].Path, proof), &posted)
 	if again := w.Completed(posted.ID).Output.Transcode; again.InputVideo.Size == 0 {
