@@ -109,7 +109,7 @@ func TestTranscode(t *testing.T) {
 	var uploads []words.IPFSUpload
 	w.Must("GET", "/api/ipfs/upload", nil, &uploads)
 	for _, u := range uploads {
-		if u.Root != root || !slices.Contains(spaces, u.Space) {
+		if u.Root != root || !slices.Contains(spaces, u.Space) || u.Remote != words.IPFSUCAN {
 			t.Errorf("the account has the upload %+v", u)
 		}
 	}
@@ -118,6 +118,11 @@ func TestTranscode(t *testing.T) {
 	}
 	if status, text := w.Do("GET", "/ipfs/"+root, nil); status != http.StatusNotFound {
 		t.Errorf("weir serves what it does not have: %d %.200s", status, text)
+	}
+
+	copied := map[string]any{"name": "copy", "storage": map[string]any{"ipfs": true}}
+	if status, text := w.Do("POST", "/api/asset/request-upload", copied); status != http.StatusUnprocessableEntity {
+		t.Errorf("a copy without a proof: %d %s, want 422", status, text)
 	}
 
 	t.Run("revoked", func(t *testing.T) {

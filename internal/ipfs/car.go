@@ -9,15 +9,15 @@ import (
 
 // Bounds of a CAR file, in bytes.
 const (
-	maxCARHeader  = 64 << 10
-	maxCARSection = maxBlock + 256 // a block with its CID
+	carHeaderLimit  = 64 << 10
+	carSectionLimit = maxBlock + 256 // a block with its CID
 )
 
 // carReader reads the blocks of a CAR file of anybody, and verifies each against its hash.
 type carReader struct{ blocks *car.BlockReader }
 
 func newCARReader(r io.Reader) (*carReader, error) {
-	b, err := car.NewBlockReader(r, car.MaxAllowedHeaderSize(maxCARHeader), car.MaxAllowedSectionSize(maxCARSection))
+	b, err := car.NewBlockReader(r, car.MaxAllowedHeaderSize(carHeaderLimit), car.MaxAllowedSectionSize(carSectionLimit))
 	if err != nil {
 		return nil, err
 	}

@@ -40,8 +40,8 @@ type Source struct {
 
 // Bounds of a file on IPFS.
 const (
-	maxFileDepth = 64
-	maxFileSize  = 1 << 50
+	maxFileDepth  = 64
+	fileSizeLimit = 1 << 50
 )
 
 const (
@@ -239,7 +239,7 @@ func parseNode(c cid.Cid, block []byte) (fileNode, error) {
 	n := fileNode{data: u.Data(), size: int64(len(u.Data())), children: make([]child, 0, len(links))}
 	for i, l := range links {
 		size := u.BlockSize(i)
-		if size > maxFileSize || n.size > maxFileSize {
+		if size > fileSizeLimit || n.size > fileSizeLimit {
 			return bad("it is too large")
 		}
 		n.children = append(n.children, child{cid: l.Cid, size: int64(size)})
@@ -258,7 +258,7 @@ func notFile(c cid.Cid, why string) error {
 // block returns a verified block: a local one, or the next of the stream, or from any gateway.
 func (f *remoteFile) block(ctx context.Context, c cid.Cid, stream *carStream) ([]byte, error) {
 	_, inline, err := digestOf(c)
-	if err != nil {
+	if err != nil || c.Type() != cid.Raw && c.Type() != cid.DagProtobuf {
 		return nil, weir.Errorf(weir.Invalid, "%s can't be read: only files and directories with SHA-256 hashes are", weir.Shorten(c.String(), 100))
 	}
 	if inline != nil {

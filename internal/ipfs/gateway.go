@@ -29,8 +29,10 @@ const (
 	// maxDepth is how deep a graph may be for a CAR, which needs memory for each level. Files have a
 	// depth of at most 4, and directories that of their path.
 	maxDepth = 32
-	// maxNode is the size of a node. The largest that weir makes is a directory of 360 kB.
-	maxNode = 512 << 10
+	// maxNode is the size of a node, and maxDocument that of a block in another codec. The largest node
+	// that weir makes is a directory of 360 kB. Decoded they need ten to fifty times as much.
+	maxNode     = 512 << 10
+	maxDocument = 64 << 10
 	// maxIdleReads is how many blocks are read without sending a byte, and maxIdleNodes the size of the
 	// nodes among them. Before it sends something, a listing reads all nodes of a directory: 10,000 for 43,000
 	// names.
@@ -111,15 +113,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(a, r)
 }
 
-// check returns nil if a block is here and may be read.
-func (b *Blocks) check(ctx context.Context, c cid.Cid, may func(context.Context, string) error) error {
-	_, inline, err := digestOf(c)
-	if err == nil && inline == nil {
-		_, err = b.places(ctx, c, may)
-	}
-	return err
-}
-
 // statusError returns an error for the library, which answers with its status and text.
 func statusError(err error) *gateway.ErrorStatusCode {
 	text := "internal error"
@@ -171,11 +164,15 @@ func (v *visit) begin(c cid.Cid) ([]byte, error) {
 
 // end notes that a block was read.
 func (v *visit) end(c cid.Cid, data []byte) error {
-	if c.Type() != cid.DagProtobuf {
+	limit := maxDocument
+	switch c.Type() {
+	case cid.Raw:
 		return nil
+	case cid.DagProtobuf:
+		limit = maxNode
 	}
-	if len(data) > maxNode {
-		return weir.Errorf(weir.Refused, "%s is too large for a file or directory node: it has %d bytes, and at most %d are read", c, len(data), maxNode)
+	if len(data) > limit {
+		return weir.Errorf(weir.Refused, "%s is too large for a node: it has %d bytes, and at most %d are read", c, len(data), limit)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

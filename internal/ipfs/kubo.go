@@ -105,8 +105,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return u.Reader.Read(p)
 }
 
-// maxNodeAnswer bounds what is read of the answer of a node.
-const maxNodeAnswer = 1 << 20
+// answerKept bounds what is read of the answer of a node.
+const answerKept = 1 << 20
 
 // call sends a command to the node and waits for its end.
 func (k *kubo) call(ctx context.Context, command string, query url.Values, body *upload) error {
@@ -144,7 +144,7 @@ func (k *kubo) call(ctx context.Context, command string, query url.Values, body 
 	for part := make([]byte, 16<<10); err == nil; moved() {
 		var n int
 		n, err = resp.Body.Read(part)
-		answer.Write(part[:min(n, maxNodeAnswer-answer.Len())])
+		answer.Write(part[:min(n, answerKept-answer.Len())])
 	}
 	if !errors.Is(err, io.EOF) {
 		return k.failed(ctx, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/ipfs/go-cid"
@@ -92,47 +93,55 @@ func (b *Blocks) get(ctx context.Context, c cid.Cid, may func(ctx context.Contex
 	if err != nil || inline != nil {
 		return inline, err
 	}
-	places, err := b.places(ctx, c, may)
-	if err != nil {
-		return nil, err
-	}
+	var data []byte
 	var failed error
-	for _, place := range places {
-		data, err := b.read(ctx, place, digest)
-		if err == nil {
-			return data, nil
-		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+	err = b.find(ctx, c, may, func(place weir.IPFSBlockPlace) bool {
+		var err error
+		if data, err = b.read(ctx, place, digest); err == nil || ctx.Err() != nil {
+			return true
 		}
 		if errors.Is(err, errDamaged) {
 			b.report(ctx, c, place)
 		}
 		failed = errors.Join(failed, err)
+		return false
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case data == nil && failed != nil:
+		return nil, weir.Wrap(weir.Internal, failed, "block %s can't be read: its stored copy is damaged or missing", c)
 	}
-	return nil, weir.Wrap(weir.Internal, failed, "block %s can't be read: its stored copy is damaged or missing", c)
+	return data, err
 }
 
-// places returns where a block is, in uploads that may be read.
-func (b *Blocks) places(ctx context.Context, c cid.Cid, may func(context.Context, string) error) ([]weir.IPFSBlockPlace, error) {
-	all, err := b.index.IPFSBlocks(ctx, c.Hash())
-	if err != nil {
-		return nil, err
+// check returns nil if a block is here and may be read.
+func (b *Blocks) check(ctx context.Context, c cid.Cid, may func(context.Context, string) error) error {
+	_, inline, err := digestOf(c)
+	if err != nil || inline != nil {
+		return err
 	}
-	var allowed []weir.IPFSBlockPlace
+	return b.find(ctx, c, may, func(weir.IPFSBlockPlace) bool { return true })
+}
+
+// find calls use with the places of a block that may be read, until it returns true. Without one, it
+// returns the reason.
+func (b *Blocks) find(ctx context.Context, c cid.Cid, may func(context.Context, string) error, use func(weir.IPFSBlockPlace) bool) error {
+	places, err := b.index.IPFSBlocks(ctx, c.Hash())
+	if err != nil {
+		return err
+	}
 	refusal := error(weir.Errorf(weir.NotFound, "%s is not stored here", c))
-	for i, place := range all {
-		err := may(ctx, place.Upload)
-		if err == nil {
-			allowed = append(allowed, place)
-		} else if i == 0 || weir.IsNotFound(refusal) {
+	for _, place := range places {
+		if err := may(ctx, place.Upload); err == nil {
+			if use(place) {
+				return nil
+			}
+		} else if weir.IsNotFound(refusal) {
 			refusal = err
 		}
 	}
-	if allowed == nil {
-		return nil, refusal
-	}
-	return allowed, nil
+	return refusal
 }
 
 func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, digest [sha256.Size]byte) ([]byte, error) {
@@ -175,15 +184,15 @@ func (b *Blocks) report(ctx context.Context, c cid.Cid, place weir.IPFSBlockPlac
 	}
 }
 
-// digestOf returns the SHA-256 in a CID, or the block itself if it is inside the CID. Files and
-// directories have no other hashes, and no other codecs than two. The same bytes can be named with any
-// codec, and decoders of some of them use a stack that grows with the nesting of the bytes.
+// digestOf returns the SHA-256 in a CID, or the block itself if it is inside the CID. No other hash is
+// accepted: nothing here is stored under one. The same bytes can be named with any codec; codecs whose
+// decoders are not known to have bounds are refused.
 func digestOf(c cid.Cid) (digest [sha256.Size]byte, inline []byte, err error) {
 	m, err := multihash.Decode(c.Hash())
-	switch codec := c.Type(); {
+	switch {
 	case err != nil:
-	case codec != cid.Raw && codec != cid.DagProtobuf:
-		return digest, nil, weir.Errorf(weir.NotFound, "%s is not stored here: only files and directories are", weir.Shorten(c.String(), 100))
+	case !slices.Contains(codecs, c.Type()):
+		return digest, nil, weir.Errorf(weir.NotFound, "%s is not stored here: only files, directories and JSON or CBOR documents are", weir.Shorten(c.String(), 100))
 	case m.Code == multihash.IDENTITY && len(m.Digest) <= maxIdentity:
 		return digest, append([]byte{}, m.Digest...), nil
 	case m.Code == multihash.SHA2_256 && len(m.Digest) == sha256.Size:
@@ -191,3 +200,11 @@ func digestOf(c cid.Cid) (digest [sha256.Size]byte, inline []byte, err error) {
 	}
 	return digest, nil, weir.Errorf(weir.Refused, "%s is not the address of content here: its hash must be a SHA-256", weir.Shorten(c.String(), 100))
 }
+
+// codecs of blocks that are read: those of UnixFS, and those of documents.
+var codecs = []uint64{cid.Raw, cid.DagProtobuf, cid.DagCBOR, cid.DagJSON, plainCBOR, plainJSON}
+
+const (
+	plainCBOR = 0x51
+	plainJSON = 0x0200
+)

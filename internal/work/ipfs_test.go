@@ -108,10 +108,7 @@ func TestTranscodeToIPFS(t *testing.T) {
 		t.Errorf("stats = %+v", s)
 	}
 	eventually(t, "staged files are deleted", func() bool { return empty(filepath.Join(h.dir, "media", "work")) })
-	n.inTx(t, func(tx *store.Tx) error {
-		_, err := tx.DeleteIPFSUpload(t.Context(), u.ID, func(*weir.IPFSUpload) error { return nil })
-		return err
-	})
+	n.remove(t, u.ID)
 	eventually(t, "the upload is removed", func() bool {
 		return len(n.uploadsOf(t, caller.UserID)) == 0 && empty(filepath.Join(h.dir, "media", "ipfs"))
 	})
@@ -208,7 +205,7 @@ func TestFailedUpload(t *testing.T) {
 }
 
 // readCopy returns the metadata of a copy, from the only block of its upload.
-func (h *fixture) readCopy(t *testing.T, n *node, part string, userID string) (u weir.IPFSUpload, data []byte) {
+func (h *fixture) readCopy(t *testing.T, n *node, part, userID string) (u weir.IPFSUpload, data []byte) {
 	t.Helper()
 	for _, u = range n.uploadsOf(t, userID) {
 		if u.Part == part {
@@ -242,7 +239,10 @@ func TestCopyToIPFS(t *testing.T) {
 		Name: "film", URL: server.URL + "/clip.mp4",
 		Storage: &weir.StorageBody{IPFS: &weir.IPFSSpec{NFTMetadataTemplate: "player", NFTMetadata: json.RawMessage(`{"description":null,"properties":{"mine":1}}`)}},
 	})
-	n.until(t, task.ID, phase(weir.TaskCompleted))
+	task = n.until(t, task.ID, phase(weir.TaskCompleted))
+	if s := task.Output.Upload.AssetSpec.Storage; s == nil || !strings.HasPrefix(s.IPFS.GatewayURL, "https://weir.example/ipfs/baf") {
+		t.Errorf("the output of the task has the storage %+v", s)
+	}
 	asset, err := n.Store.Asset(ctx, asset.ID)
 	if err != nil || asset.Storage == nil || asset.Storage.IPFS == nil {
 		t.Fatalf("asset = %+v, %v", asset, err)
@@ -327,5 +327,47 @@ func TestCopyToIPFS(t *testing.T) {
 	})
 	eventually(t, "copies are removed", func() bool {
 		return len(n.uploadsOf(t, caller.UserID)) == 0 && empty(filepath.Join(h.dir, "media", "ipfs"))
+	})
+}
+
+// TestUnpin: an IPFS node forgets an upload when no other one has the same content.
+func TestUnpin(t *testing.T) {
+	h := newFixture(t)
+	unpinned := make(chan string, 10)
+	h.options = func(o *Options) {
+		o.IPFS = IPFS{Kind: weir.IPFSKubo, Unpin: func(_ context.Context, root string) error { unpinned <- root; return nil }}
+	}
+	n := h.node(t, "a")
+	ctx, caller := t.Context(), n.account(t, "ann")
+	var ids []string
+	for _, space := range []string{"did:key:a", "did:key:b"} {
+		u := weir.IPFSUpload{ID: weir.NewID(), UserID: caller.UserID, TaskID: weir.NewID(), Space: space, Remote: weir.IPFSKubo}
+		ids = append(ids, u.ID)
+		n.inTx(t, func(tx *store.Tx) error {
+			if _, err := tx.OpenIPFSUpload(ctx, u); err != nil {
+				return err
+			}
+			_, err := tx.CompleteIPFSUpload(ctx, u.ID, "bafyroot", time.Now())
+			return err
+		})
+	}
+	n.remove(t, ids[0])
+	eventually(t, "an upload is removed", func() bool { return len(n.uploadsOf(t, caller.UserID)) == 1 })
+	if len(unpinned) != 0 {
+		t.Errorf("%s was unpinned, and another upload has it", <-unpinned)
+	}
+	n.remove(t, ids[1])
+	eventually(t, "the other upload is removed", func() bool { return len(n.uploadsOf(t, caller.UserID)) == 0 })
+	if len(unpinned) != 1 || <-unpinned != "bafyroot" {
+		t.Error("the content was not unpinned")
+	}
+}
+
+// remove deletes an upload, as its owner does.
+func (n *node) remove(t *testing.T, id string) {
+	t.Helper()
+	n.inTx(t, func(tx *store.Tx) error {
+		_, err := tx.DeleteIPFSUpload(t.Context(), id, func(*weir.IPFSUpload) error { return nil })
+		return err
 	})
 }

@@ -351,6 +351,7 @@ func (p *publication) finish(ctx context.Context, asset weir.Asset, copied *asse
 		made := asset
 		change(&made, events.Now)
 		made.PlaybackURL, made.DownloadURL = "", "" // only the asset itself has them
+		made = made.WithBase(p.Base)
 		if err := complete(ctx, tx, events, p.task.ID, &weir.TaskOutput{Upload: &weir.AssetOutput{AssetSpec: made}}, p.warnings); err != nil {
 			return err
 		}
