@@ -3,7 +3,6 @@ package ucan
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -110,7 +109,7 @@ func TestTranscode(t *testing.T) {
 	var uploads []words.IPFSUpload
 	w.Must("GET", "/api/ipfs/upload", nil, &uploads)
 	for _, u := range uploads {
-		if u.Root != root || !slices.Contains(spaces, u.Space) {
+		if u.Root != root || !slices.Contains(spaces, u.Space) || u.Remote != words.IPFSUCAN {
 			t.Errorf("the account has the upload %+v", u)
 		}
 	}
@@ -119,6 +118,11 @@ func TestTranscode(t *testing.T) {
 	}
 	if status, text := w.Do("GET", "/ipfs/"+root, nil); status != http.StatusNotFound {
 		t.Errorf("weir serves what it does not have: %d %.200s", status, text)
+	}
+
+	copied := map[string]any{"name": "copy", "storage": map[string]any{"ipfs": true}}
+	if status, text := w.Do("POST", "/api/asset/request-upload", copied); status != http.StatusUnprocessableEntity {
+		t.Errorf("a copy without a proof: %d %s, want 422", status, text)
 	}
 
 	t.Run("revoked", func(t *testing.T) {
@@ -137,16 +141,14 @@ func TestTranscode(t *testing.T) {
 		if listed := r.list(t, space); len(listed) > 0 {
 			t.Errorf("the owner of the space sees %v", listed)
 		}
+		var uploads []words.IPFSUpload
+		if w.Must("GET", "/api/ipfs/upload?space="+space, nil, &uploads); len(uploads) > 0 {
+			t.Errorf("the account has the uploads %+v", uploads)
+		}
 	})
 	if strings.Contains(w.Log.String(), "will be tried again") {
 		t.Errorf("a task was repeated:\n%s", harness.WithoutRequests(w.Log.String()))
 	}
-	harness.Eventually(t, func() error {
-		if left, _ := filepath.Glob(w.Data + "/media/work/*/*"); len(left) > 0 {
-			return fmt.Errorf("%v are left", left)
-		}
-		return nil
-	})
 	w.Stop()
 }
 

@@ -148,6 +148,9 @@ func TestIPFS(t *testing.T) {
 	}
 
 	damage(t, w, uploads[0], gateway, out.MP4[0].Path, out.HLS.Path)
+	if status, text := w.Do("POST", "/ucan", "not an invocation"); status != http.StatusUnprocessableEntity && status != http.StatusBadRequest {
+		t.Errorf("POST /ucan without an invocation: %d %s", status, text)
+	}
 
 	// The outputs are a source, too: weir reads its own blocks.
 	w.Must("POST", "/api/transcode", toSpace(out.BaseURL+out.MP4[0].Path, proof), &posted)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/ipfs/boxo/blockservice"
 	"github.com/ipfs/boxo/gateway"
+	"github.com/ipfs/boxo/ipld/merkledag"
+	"github.com/ipfs/boxo/ipld/unixfs"
 	"github.com/ipfs/boxo/namesys"
 	blocks "github.com/ipfs/go-block-format"
 	"github.com/ipfs/go-cid"
@@ -33,6 +35,11 @@ const (
 	// that weir makes is a directory of 360 kB. Decoded they need ten to fifty times as much.
 	maxNode     = 512 << 10
 	maxDocument = 64 << 10
+	// maxLevels and maxLinks bound the nodes of one file. Its reader keeps something for each link of each
+	// level: a file of 30 levels with 7,000 links each needs 100 MB. Files have at most nodeLinks links
+	// in a node, and a depth of 4.
+	maxLevels = 8
+	maxLinks  = nodeLinks
 	// maxIdleReads is how many blocks are read without sending a byte, and maxIdleNodes the size of the
 	// nodes among them. Before it sends something, a listing reads all nodes of a directory: 10,000 for 43,000
 	// names.
@@ -94,7 +101,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	v := &visit{ask: s.may, known: map[string]error{}, recent: map[cid.Cid][]byte{}}
+	v := &visit{ask: s.may, known: map[string]error{}, recent: map[cid.Cid][]byte{}, depths: map[cid.Cid]int{}}
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
 	a := &answer{ResponseWriter: w, visit: v, path: r.URL.Path}
 	// Some answers need no block, like that to If-None-Match: without this, they would need no right.
@@ -142,6 +149,7 @@ type visit struct {
 	recent map[cid.Cid][]byte // nodes
 	reads  int                // blocks since the last byte was sent
 	nodes  int                // bytes of nodes since then
+	depths map[cid.Cid]int    // how far below the root of a file nodes are
 }
 
 // sent notes that a byte was sent.
@@ -159,7 +167,11 @@ func (v *visit) begin(c cid.Cid) ([]byte, error) {
 	if v.reads++; v.reads > maxIdleReads || v.nodes > maxIdleNodes {
 		return nil, weir.Errorf(weir.Refused, "this content needs too many blocks; request them one by one with ?format=raw")
 	}
-	return v.recent[c], nil
+	data := v.recent[c]
+	if data == nil {
+		return nil, nil
+	}
+	return data, v.file(c, data)
 }
 
 // end notes that a block was read.
@@ -176,11 +188,39 @@ func (v *visit) end(c cid.Cid, data []byte) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if err := v.file(c, data); err != nil {
+		return err
+	}
 	v.nodes += len(data)
 	if len(v.recent) >= recentNodes {
 		clear(v.recent)
 	}
 	v.recent[c] = data
+	return nil
+}
+
+// file returns an error if a node belongs to a file that is too deep, or has too many links.
+func (v *visit) file(c cid.Cid, data []byte) error {
+	if c.Type() != cid.DagProtobuf {
+		return nil
+	}
+	node, err := merkledag.DecodeProtobuf(data)
+	if err != nil {
+		return nil // the library says so
+	}
+	if f, err := unixfs.FSNodeFromBytes(node.Data()); err != nil || f.Type() != unixfs.TFile {
+		return nil
+	}
+	depth := v.depths[c] + 1
+	if len(node.Links()) > maxLinks || depth > maxLevels || len(v.depths) > maxIdleReads {
+		return weir.Errorf(weir.Refused, "%s is not a file that can be read here: its nodes may have %d links and %d levels; request them one by one with ?format=raw",
+			c, maxLinks, maxLevels)
+	}
+	for _, l := range node.Links() {
+		if l.Cid.Type() != cid.Raw {
+			v.depths[l.Cid] = max(v.depths[l.Cid], depth)
+		}
+	}
 	return nil
 }
 

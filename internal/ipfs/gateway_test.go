@@ -438,6 +438,11 @@ func TestDamagedCAR(t *testing.T) {
 // an empty or a full leaf. It returns the CID of the last one.
 func (s *site) bomb(t *testing.T, leaf []byte, height int) cid.Cid {
 	t.Helper()
+	return s.wideBomb(t, leaf, height, 1000)
+}
+
+func (s *site) wideBomb(t *testing.T, leaf []byte, height, width int) cid.Cid {
+	t.Helper()
 	hash, err := multihash.Sum(leaf, multihash.SHA2_256, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -446,7 +451,7 @@ func (s *site) bomb(t *testing.T, leaf []byte, height int) cid.Cid {
 	all := map[string][]byte{"leaf": leaf}
 	for i := range height {
 		file, links := unixfs.NewFSNode(unixfs.TFile), new(merkledag.ProtoNode)
-		for range 1000 {
+		for range width {
 			file.AddBlockSize(size)
 			if err := links.AddRawLink("", &format.Link{Size: size, Cid: below}); err != nil {
 				t.Fatal(err)
@@ -462,7 +467,7 @@ func (s *site) bomb(t *testing.T, leaf []byte, height int) cid.Cid {
 			t.Fatal(err)
 		}
 		all[fmt.Sprintf("node-%d", i)] = block
-		below, size = dagPB(block), size*1000
+		below, size = dagPB(block), min(size*uint64(width), 1<<50)
 	}
 	s.put(t, "bomb", all)
 	return below
@@ -505,6 +510,28 @@ func TestBombThatSendsNothing(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || len(body) > 1<<20 {
 			t.Errorf("%s: %d bytes, %v", query, len(body), err)
+		}
+	}
+}
+
+// The reader of a file needs memory for each link of each level.
+func TestFileWithManyLevelsOrLinks(t *testing.T) {
+	for _, c := range []struct {
+		height, width int
+		refused       bool
+	}{{maxLevels, 2, false}, {maxLevels + 1, 2, true}, {30, 2, true}, {1, maxLinks, false}, {1, maxLinks + 1, true}} {
+		s := newSite(t)
+		root := s.wideBomb(t, []byte("leaf"), c.height, c.width).String()
+		for _, query := range []string{"", "?format=car", "?format=car&dag-scope=entity&entity-bytes=1:*"} {
+			for range 2 { // the second time, nothing is known of the first
+				resp := s.get("GET", "/ipfs/"+root+query)
+				body, err := io.ReadAll(resp.Body)
+				// The library has its own text if it reads a node to find the content type.
+				refused := resp.StatusCode != http.StatusOK || bytes.Contains(body, []byte("truncated"))
+				if err != nil || refused != c.refused {
+					t.Errorf("%d levels of %d links, %q: %s, %.300q", c.height, c.width, query, resp.Status, body)
+				}
+			}
 		}
 	}
 }

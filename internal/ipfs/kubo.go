@@ -38,8 +38,11 @@ func NewKubo(rpcURL string) (Remote, error) {
 		k.user = u.User.Username()
 		k.password, k.basic = u.User.Password()
 	}
-	// A request is a shard, so connections are not worth keeping.
-	k.client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}}
+	// A request is a shard, so connections are not worth keeping. The node is asked before a shard is
+	// sent, because the refusal of one that is being sent is often lost with the connection.
+	k.client = &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ExpectContinueTimeout: 10 * time.Second,
+	}}
 	return k, nil
 }
 
@@ -128,6 +131,7 @@ func (k *kubo) call(ctx context.Context, command string, query url.Values, body 
 		body.moved = moved
 		r.Body, r.ContentLength = io.NopCloser(body), body.size
 		r.Header.Set("Content-Type", body.kind)
+		r.Header.Set("Expect", "100-continue")
 	}
 	switch {
 	case k.basic:

@@ -1,6 +1,7 @@
 package ipfs
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -171,7 +172,10 @@ func TestKuboFails(t *testing.T) {
 			if c.name == "silent" {
 				k.stall = 50 * time.Millisecond
 			}
-			err := k.Finish(t.Context(), "bafkqaaa", nil)
+			// The shard is larger than the buffers of a connection.
+			err := k.PutShard(t.Context(), Shard{Size: 20 << 20}, func() (io.ReadCloser, error) {
+				return io.NopCloser(bytes.NewReader(make([]byte, 20<<20))), nil
+			})
 			if weir.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "sesame") {
 				t.Errorf("%v", err)
 			}
