@@ -7,11 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/internal/c2pa"
+	"weir/internal/c2pa/c2patest"
 	"weir/internal/media"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -21,15 +20,8 @@ import (
 // newSigner returns who signs in a test, and the root certificate.
 func newSigner(t *testing.T) (*vod.Signer, []byte) {
 	t.Helper()
-	chain, err := c2pa.NewChain(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := c2pa.NewSigner(chain.Key, chain.Cert, time.Now(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &vod.Signer{C2PA: signer, Version: "1.2"}, chain.Root
+	signer, root := c2patest.NewSigner(t)
+	return &vod.Signer{C2PA: signer, Version: "1.2"}, root
 }
 
 func contents(t *testing.T, f *media.File) []byte {
@@ -45,14 +37,14 @@ func contents(t *testing.T, f *media.File) []byte {
 
 // signed is what an asset says about where it comes from.
 type signed struct {
-	tracks *c2pa.Manifest
-	files  map[string]*c2pa.Manifest // by rendition
+	tracks *c2patest.Manifest
+	files  map[string]*c2patest.Manifest // by rendition
 }
 
 // checkSigned verifies everything that can be played of an asset.
 func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 	t.Helper()
-	prefix, options := assetFolder(a.ID), c2pa.Options{Trust: root, Now: time.Now()}
+	prefix := assetFolder(a.ID)
 	p, err := media.LoadPresentation(t.Context(), n.Media, prefix)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +56,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 	if diff := cmp.Diff(&s.Provenance, a.C2PA); diff != "" || !a.C2PA.Signed || a.C2PA.ManifestID == "" {
 		t.Errorf("the asset says about its signature (-want +got):\n%s", diff)
 	}
-	result := signed{files: map[string]*c2pa.Manifest{}}
+	result := signed{files: map[string]*c2patest.Manifest{}}
 	tracks := map[string]*media.Track{}
 	for _, r := range slices.Concat(p.Renditions, p.Audio) {
 		track, err := media.Open(t.Context(), n.Media, prefix+"/"+r.Dir)
@@ -76,7 +68,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := c2pa.VerifyInit(init, options)
+		v := c2patest.VerifyInit(init, root)
 		for i := range track.Index().Segments {
 			file, err := s.Segment(track, r.Dir, i)
 			if err != nil {
@@ -88,7 +80,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 			}
 		}
 		report := v.Report()
-		if report.State != c2pa.Trusted || report.Manifest.ID != a.C2PA.ManifestID {
+		if report.State != c2patest.Trusted || report.Manifest.ID != a.C2PA.ManifestID {
 			t.Fatalf("%s: %+v", r.Name, report)
 		}
 		result.tracks = report.Manifest
@@ -109,9 +101,9 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 			t.Fatal(err)
 		}
 		data := contents(t, file)
-		report, err := c2pa.Verify(bytes.NewReader(data), int64(len(data)), options)
-		if err != nil || report.State != c2pa.Trusted || f.Size != int64(len(data)) {
-			t.Errorf("%s of %d bytes, not %d: %+v, error %v", f.Path, len(data), f.Size, report, err)
+		report := c2patest.Verify(t, data, root)
+		if report.State != c2patest.Trusted || f.Size != int64(len(data)) {
+			t.Errorf("%s of %d bytes, not %d: %+v", f.Path, len(data), f.Size, report)
 		}
 		result.files[name] = report.Manifest
 	}
@@ -119,7 +111,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 }
 
 // did returns the actions of a manifest.
-func did(m *c2pa.Manifest) (actions []string) {
+func did(m *c2patest.Manifest) (actions []string) {
 	for _, a := range m.Actions {
 		actions = append(actions, a.Action)
 	}
@@ -170,7 +162,7 @@ func TestSignedAsset(t *testing.T) {
 		if m := says.files["90p"]; m == nil || !cmp.Equal(want, m.About) {
 			t.Fatalf("the MP4 file says %+v", m)
 		}
-		for _, m := range []*c2pa.Manifest{says.tracks, says.files["90p"]} {
+		for _, m := range []*c2patest.Manifest{says.tracks, says.files["90p"]} {
 			if len(m.Ingredients) != 1 || m.Ingredients[0].Format != "video/mp4" || (m.Ingredients[0].Manifest != nil) != (step == "signed") {
 				t.Errorf("%s: ingredients %+v", step, m.Ingredients)
 			}
@@ -238,7 +230,7 @@ func TestSignedRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	says = c.checkSigned(t, clip, root)
-	for _, m := range []*c2pa.Manifest{says.tracks, says.files["source"], says.files["tiny"]} {
+	for _, m := range []*c2patest.Manifest{says.tracks, says.files["source"], says.files["tiny"]} {
 		if diff := cmp.Diff([]string{"c2pa.opened", "c2pa.trimmed", "c2pa.transcoded"}, did(m)); diff != "" {
 			t.Errorf("actions of the clip (-want +got):\n%s", diff)
 		}
