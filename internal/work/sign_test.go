@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/internal/blob/s3test"
 	"weir/internal/c2pa/c2patest"
 	"weir/internal/media"
+	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
@@ -259,4 +263,75 @@ func snapshotReady(t *testing.T, c *cutter, id string) *weir.Provenance {
 		}
 	}
 	return nil
+}
+
+// A clip of a session on air says out of what it was cut, which is not signed yet.
+func TestSignedClipOnAir(t *testing.T) {
+	h := newFixture(t)
+	var root []byte
+	h.signer, root = newSigner(t)
+	c := newCutter(t, h)
+	stream, session, _ := c.onAir(t)
+	l := worktest.NewLive(t, filepath.Join(c.dir, session.ID), time.Now().Add(-20*time.Second))
+	c.onAirs.Store(l)
+	l.Send(4 * time.Second)
+	task := c.clip(t, weir.ClipParams{SessionID: session.ID, C2PA: true}, l.Wall(500*time.Millisecond), l.Wall(3500*time.Millisecond))
+	task = c.until(t, task.ID, phase(weir.TaskCompleted))
+	a := c.checkClip(t, h, task, 30, 500*time.Millisecond)
+	says := c.checkSigned(t, a, root)
+	if i := says.tracks.Ingredients; len(i) != 1 || i[0].Title != stream.Name || i[0].Manifest != nil {
+		t.Errorf("ingredients: %+v", i)
+	}
+	c.ladderOf(t, a.ID) // it ends before the test does
+	l.End()
+}
+
+// The copy of a signed asset in its owner's bucket is signed too.
+func TestSignedObjectStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	h := newFixture(t)
+	var root []byte
+	h.signer, root = newSigner(t)
+	n := h.node(t, "a")
+	bucket, server, caller := s3test.Start(t), serve(t, plainClip(t)), n.account(t, "ann")
+	o, err := weir.NewObjectStore{URL: bucket.URL()}.ObjectStore(caller.UserID, caller.ProjectID, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.inTx(t, func(tx *store.Tx) error { return tx.CreateObjectStore(t.Context(), &o) })
+	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", URL: server.URL + "/clip.mp4", ObjectStoreID: o.ID, TargetSegmentSizeSecs: 2, C2PA: true})
+	n.until(t, task.ID, phase(weir.TaskCompleted))
+	folder := filepath.Join(bucket.Dir, asset.PlaybackID)
+	decodes(t, filepath.Join(folder, "index.m3u8"))
+	files, err := filepath.Glob(filepath.Join(folder, "*.mp4"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("MP4 files: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if report := c2patest.Verify(t, read(t, file), root); report.State != c2patest.Trusted {
+			t.Errorf("%s: %+v", file, report)
+		}
+	}
+	inits, err := filepath.Glob(filepath.Join(folder, "*", "init.mp4"))
+	if err != nil || len(inits) == 0 {
+		t.Fatalf("init segments: %v, %v", inits, err)
+	}
+	for _, init := range inits {
+		v := c2patest.VerifyInit(read(t, init), root)
+		segment := read(t, filepath.Join(filepath.Dir(init), "0.m4s"))
+		if _, ok, err := v.Segment("0", bytes.NewReader(segment), int64(len(segment))); !ok || err != nil || v.Report().State != c2patest.Trusted {
+			t.Errorf("%s: %+v, error %v", init, v.Report(), err)
+		}
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
