@@ -98,10 +98,13 @@ func (s *stampService) post(_ context.Context, data []byte) ([]byte, error) {
 		Certs   asn1.RawValue
 		Signers []cmsSigner `asn1:"set"`
 	}{
-		3, []pkix.AlgorithmIdentifier{sha}, struct {
+		3,
+		[]pkix.AlgorithmIdentifier{sha},
+		struct {
 			Type asn1.ObjectIdentifier
 			Data []byte `asn1:"explicit,tag:0"`
-		}{oidStampInfo, content}, asn1.RawValue{Class: 2, Tag: 0, IsCompound: true, Bytes: s.cert.Raw},
+		}{oidStampInfo, content},
+		asn1.RawValue{Class: 2, Tag: 0, IsCompound: true, Bytes: s.cert.Raw},
 		[]cmsSigner{{
 			Version: 1, ID: asn1.RawValue{FullBytes: must(struct {
 				Issuer asn1.RawValue
