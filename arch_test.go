@@ -65,6 +65,7 @@ var mayImport = map[string]string{
 var forTests = map[string]string{
 	"access/accesstest": "access guard store webhook",
 	"blob/s3test":       "",
+	"c2pa/c2patest":     "c2pa",
 	"rtc/rtctest":       "",
 	"store/pgtest":      "",
 	"store/storetest":   "store/pgtest",

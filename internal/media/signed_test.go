@@ -18,7 +18,7 @@ import (
 )
 
 // signing returns how tests sign, and the root certificate.
-func signing(t *testing.T) (Signing, []byte) {
+func signing(t testing.TB) (Signing, []byte) {
 	t.Helper()
 	chain, err := c2pa.NewChain(time.Now())
 	if err != nil {
@@ -275,5 +275,41 @@ func TestSignedForms(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, sums); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// BenchmarkSign signs ten minutes at about 5 Mbit/s: the tracks and the MP4 file.
+func BenchmarkSign(b *testing.B) {
+	store, err := blob.NewDisk(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	how, _ := signing(b)
+	video, _ := testTrack(cmaf.Video, 1)
+	index := cmaf.TrackIndex{Track: video}
+	data := bytes.Repeat([]byte("frame"), 4000)
+	for n := range 300 {
+		f := cmaf.Fragment{Start: int64(n) * 2000}
+		for i := range 60 {
+			f.Samples = append(f.Samples, cmaf.Sample{Duration: 33, Size: uint32(len(data)), Sync: i == 0})
+			f.Data = append(f.Data, data...)
+		}
+		part, bytes := cmaf.EncodePart(uint32(n+1), video, f)
+		segment := cmaf.Segment{Parts: []cmaf.Part{part}}
+		if err := Put(b.Context(), store, "a/source", n, segment, bytes); err != nil {
+			b.Fatal(err)
+		}
+		index.Segments = append(index.Segments, segment)
+	}
+	if err := Seal(b.Context(), store, "a/source", index); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(2 * 300 * 60 * int64(len(data))) // it is read twice
+	for b.Loop() {
+		p := Presentation{Renditions: []Rendition{{Name: "source", Dir: "source"}}}
+		if _, err := Sign(b.Context(), store, "a", &p, how); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/c2pa"
+	"weir/internal/c2pa/c2patest"
 	"weir/internal/media"
 	"weir/internal/weir"
 )
@@ -16,31 +16,26 @@ import (
 // sign signs an asset and returns the root certificate.
 func (h *fixture) sign(a weir.Asset) []byte {
 	h.Helper()
-	chain, err := c2pa.NewChain(time.Now())
-	if err != nil {
-		h.Fatal(err)
-	}
-	signer, err := c2pa.NewSigner(chain.Key, chain.Cert, time.Now(), nil)
-	if err != nil {
-		h.Fatal(err)
-	}
+	signer, root := c2patest.NewSigner(h)
 	prefix := "asset/" + a.ID
 	p, err := media.LoadPresentation(h.Context(), h.media, prefix)
 	if err != nil {
 		h.Fatal(err)
 	}
-	content := func([]string) c2pa.Content { return c2pa.Content{Title: a.Name, Generator: "weir", When: time.Now()} }
+	content := func([]string) c2patest.Content {
+		return c2patest.Content{Title: a.Name, Generator: "weir", When: time.Now()}
+	}
 	if _, err := media.Sign(h.Context(), h.media, prefix, &p, media.Signing{Signer: signer, Content: content}); err != nil {
 		h.Fatal(err)
 	}
 	h.present(a, p)
-	return chain.Root
+	return root
 }
 
 // checkPlaylist verifies the segments of a playlist, each with its init segment.
-func (h *fixture) checkPlaylist(url string, o c2pa.Options) (reports []c2pa.Report) {
+func (h *fixture) checkPlaylist(url string, root []byte) (reports []c2patest.Report) {
 	h.Helper()
-	var v *c2pa.Fragments
+	var v *c2patest.Fragments
 	end := func() {
 		if v != nil {
 			reports = append(reports, v.Report())
@@ -50,7 +45,7 @@ func (h *fixture) checkPlaylist(url string, o c2pa.Options) (reports []c2pa.Repo
 		body := h.want(address).body
 		if strings.Contains(address, "/init") {
 			end()
-			v = c2pa.VerifyInit([]byte(body), o)
+			v = c2patest.VerifyInit([]byte(body), root)
 			continue
 		}
 		if _, _, err := v.Segment(address, strings.NewReader(body), int64(len(body))); err != nil {
@@ -74,7 +69,7 @@ func TestSignedAsset(t *testing.T) {
 		before := h.want(h.at(a, "index.m3u8"))
 		h.changeAsset(a, func(a *weir.Asset) { a.Sign, a.Status.UpdatedAt = true, weir.At(time.Now()) })
 		eventually(t, "it is not played unsigned", func() bool { return h.get(h.at(a, "index.m3u8")).StatusCode == http.StatusNotFound })
-		options := c2pa.Options{Trust: h.sign(a), Now: time.Now()}
+		root := h.sign(a)
 		eventually(t, "it is played signed", func() bool { return h.get(h.at(a, "index.m3u8")).StatusCode == http.StatusOK })
 		if after := h.want(h.at(a, "index.m3u8")); after.body != before.body {
 			t.Errorf("%s: the playlist is\n%s\nwas\n%s", name, after.body, before.body)
@@ -84,8 +79,8 @@ func TestSignedAsset(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range append(p.Renditions, p.Audio...) {
-			for i, report := range h.checkPlaylist(h.at(a, r.Name+"/index.m3u8"), options) {
-				if report.State != c2pa.Trusted {
+			for i, report := range h.checkPlaylist(h.at(a, r.Name+"/index.m3u8"), root) {
+				if report.State != c2patest.Trusted {
 					t.Errorf("%s, %s, init segment %d: %+v", name, r.Name, i, report)
 				}
 			}
@@ -101,16 +96,15 @@ func TestSignedAsset(t *testing.T) {
 		if name == "recording, changed" {
 			continue // it can't be one file
 		}
-		h.checkSignedFile(a, p.Renditions[0].Name, options)
+		h.checkSignedFile(a, p.Renditions[0].Name, root)
 	}
 }
 
-func (h *fixture) checkSignedFile(a weir.Asset, name string, o c2pa.Options) {
+func (h *fixture) checkSignedFile(a weir.Asset, name string, root []byte) {
 	h.Helper()
 	file := h.want(h.at(a, name+".mp4"))
-	report, err := c2pa.Verify(strings.NewReader(file.body), int64(len(file.body)), o)
-	if err != nil || report.State != c2pa.Trusted {
-		h.Errorf("%s.mp4: %+v, error %v", name, report, err)
+	if report := c2patest.Verify(h, []byte(file.body), root); report.State != c2patest.Trusted {
+		h.Errorf("%s.mp4: %+v", name, report)
 	}
 	// Ranges of files and of segments fit together.
 	for path, whole := range map[string]string{name + ".mp4": file.body, name + "/0.m4s": h.want(h.at(a, name+"/0.m4s")).body, name + "/init.mp4": h.want(h.at(a, name+"/init.mp4")).body} {
@@ -143,18 +137,18 @@ func TestSignedAssetChanged(t *testing.T) {
 	h := newFixture(t, newDisk(t))
 	a := h.newAsset(nil)
 	h.changeAsset(a, func(a *weir.Asset) { a.Sign = true })
-	options := c2pa.Options{Trust: h.sign(a), Now: time.Now()}
+	root := h.sign(a)
 	film := makeFilm(t)
 	changed := bytes.Clone(film.large.pieces[1])
 	changed[len(changed)-1] ^= 1
 	h.put("asset/"+a.ID+"/"+large+"/1.m4s", string(changed))
-	for _, report := range h.checkPlaylist(h.at(a, large+"/index.m3u8"), options) {
-		if report.State != c2pa.Invalid || len(report.Problems) != 1 || !strings.HasSuffix(report.Problems[0].Where, "/1.m4s") {
+	for _, report := range h.checkPlaylist(h.at(a, large+"/index.m3u8"), root) {
+		if report.State != c2patest.Invalid || len(report.Problems) != 1 || !strings.HasSuffix(report.Problems[0].Where, "/1.m4s") {
 			t.Errorf("segments: %+v", report)
 		}
 	}
 	file := h.want(h.at(a, large+".mp4")).body
-	if report, err := c2pa.Verify(strings.NewReader(file), int64(len(file)), options); err != nil || report.State != c2pa.Invalid {
-		t.Errorf("file: %+v, error %v", report, err)
+	if report := c2patest.Verify(t, []byte(file), root); report.State != c2patest.Invalid {
+		t.Errorf("file: %+v", report)
 	}
 }

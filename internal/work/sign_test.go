@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"weir/internal/c2pa"
+	"weir/internal/blob/s3test"
+	"weir/internal/c2pa/c2patest"
 	"weir/internal/media"
+	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
 	"weir/internal/work/worktest"
@@ -21,15 +24,8 @@ import (
 // newSigner returns who signs in a test, and the root certificate.
 func newSigner(t *testing.T) (*vod.Signer, []byte) {
 	t.Helper()
-	chain, err := c2pa.NewChain(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	signer, err := c2pa.NewSigner(chain.Key, chain.Cert, time.Now(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &vod.Signer{C2PA: signer, Version: "1.2"}, chain.Root
+	signer, root := c2patest.NewSigner(t)
+	return &vod.Signer{C2PA: signer, Version: "1.2"}, root
 }
 
 func contents(t *testing.T, f *media.File) []byte {
@@ -45,14 +41,14 @@ func contents(t *testing.T, f *media.File) []byte {
 
 // signed is what an asset says about where it comes from.
 type signed struct {
-	tracks *c2pa.Manifest
-	files  map[string]*c2pa.Manifest // by rendition
+	tracks *c2patest.Manifest
+	files  map[string]*c2patest.Manifest // by rendition
 }
 
 // checkSigned verifies everything that can be played of an asset.
 func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 	t.Helper()
-	prefix, options := assetFolder(a.ID), c2pa.Options{Trust: root, Now: time.Now()}
+	prefix := assetFolder(a.ID)
 	p, err := media.LoadPresentation(t.Context(), n.Media, prefix)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +60,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 	if diff := cmp.Diff(&s.Provenance, a.C2PA); diff != "" || !a.C2PA.Signed || a.C2PA.ManifestID == "" {
 		t.Errorf("the asset says about its signature (-want +got):\n%s", diff)
 	}
-	result := signed{files: map[string]*c2pa.Manifest{}}
+	result := signed{files: map[string]*c2patest.Manifest{}}
 	tracks := map[string]*media.Track{}
 	for _, r := range slices.Concat(p.Renditions, p.Audio) {
 		track, err := media.Open(t.Context(), n.Media, prefix+"/"+r.Dir)
@@ -76,7 +72,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := c2pa.VerifyInit(init, options)
+		v := c2patest.VerifyInit(init, root)
 		for i := range track.Index().Segments {
 			file, err := s.Segment(track, r.Dir, i)
 			if err != nil {
@@ -88,7 +84,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 			}
 		}
 		report := v.Report()
-		if report.State != c2pa.Trusted || report.Manifest.ID != a.C2PA.ManifestID {
+		if report.State != c2patest.Trusted || report.Manifest.ID != a.C2PA.ManifestID {
 			t.Fatalf("%s: %+v", r.Name, report)
 		}
 		result.tracks = report.Manifest
@@ -109,9 +105,9 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 			t.Fatal(err)
 		}
 		data := contents(t, file)
-		report, err := c2pa.Verify(bytes.NewReader(data), int64(len(data)), options)
-		if err != nil || report.State != c2pa.Trusted || f.Size != int64(len(data)) {
-			t.Errorf("%s of %d bytes, not %d: %+v, error %v", f.Path, len(data), f.Size, report, err)
+		report := c2patest.Verify(t, data, root)
+		if report.State != c2patest.Trusted || f.Size != int64(len(data)) {
+			t.Errorf("%s of %d bytes, not %d: %+v", f.Path, len(data), f.Size, report)
 		}
 		result.files[name] = report.Manifest
 	}
@@ -119,7 +115,7 @@ func (n *node) checkSigned(t *testing.T, a weir.Asset, root []byte) signed {
 }
 
 // did returns the actions of a manifest.
-func did(m *c2pa.Manifest) (actions []string) {
+func did(m *c2patest.Manifest) (actions []string) {
 	for _, a := range m.Actions {
 		actions = append(actions, a.Action)
 	}
@@ -170,7 +166,7 @@ func TestSignedAsset(t *testing.T) {
 		if m := says.files["90p"]; m == nil || !cmp.Equal(want, m.About) {
 			t.Fatalf("the MP4 file says %+v", m)
 		}
-		for _, m := range []*c2pa.Manifest{says.tracks, says.files["90p"]} {
+		for _, m := range []*c2patest.Manifest{says.tracks, says.files["90p"]} {
 			if len(m.Ingredients) != 1 || m.Ingredients[0].Format != "video/mp4" || (m.Ingredients[0].Manifest != nil) != (step == "signed") {
 				t.Errorf("%s: ingredients %+v", step, m.Ingredients)
 			}
@@ -238,7 +234,7 @@ func TestSignedRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	says = c.checkSigned(t, clip, root)
-	for _, m := range []*c2pa.Manifest{says.tracks, says.files["source"], says.files["tiny"]} {
+	for _, m := range []*c2patest.Manifest{says.tracks, says.files["source"], says.files["tiny"]} {
 		if diff := cmp.Diff([]string{"c2pa.opened", "c2pa.trimmed", "c2pa.transcoded"}, did(m)); diff != "" {
 			t.Errorf("actions of the clip (-want +got):\n%s", diff)
 		}
@@ -267,4 +263,75 @@ func snapshotReady(t *testing.T, c *cutter, id string) *weir.Provenance {
 		}
 	}
 	return nil
+}
+
+// A clip of a session on air says out of what it was cut, which is not signed yet.
+func TestSignedClipOnAir(t *testing.T) {
+	h := newFixture(t)
+	var root []byte
+	h.signer, root = newSigner(t)
+	c := newCutter(t, h)
+	stream, session, _ := c.onAir(t)
+	l := worktest.NewLive(t, filepath.Join(c.dir, session.ID), time.Now().Add(-20*time.Second))
+	c.onAirs.Store(l)
+	l.Send(4 * time.Second)
+	task := c.clip(t, weir.ClipParams{SessionID: session.ID, C2PA: true}, l.Wall(500*time.Millisecond), l.Wall(3500*time.Millisecond))
+	task = c.until(t, task.ID, phase(weir.TaskCompleted))
+	a := c.checkClip(t, h, task, 30, 500*time.Millisecond)
+	says := c.checkSigned(t, a, root)
+	if i := says.tracks.Ingredients; len(i) != 1 || i[0].Title != stream.Name || i[0].Manifest != nil {
+		t.Errorf("ingredients: %+v", i)
+	}
+	c.ladderOf(t, a.ID) // it ends before the test does
+	l.End()
+}
+
+// The copy of a signed asset in its owner's bucket is signed too.
+func TestSignedObjectStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	h := newFixture(t)
+	var root []byte
+	h.signer, root = newSigner(t)
+	n := h.node(t, "a")
+	bucket, server, caller := s3test.Start(t), serve(t, plainClip(t)), n.account(t, "ann")
+	o, err := weir.NewObjectStore{URL: bucket.URL()}.ObjectStore(caller.UserID, caller.ProjectID, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.inTx(t, func(tx *store.Tx) error { return tx.CreateObjectStore(t.Context(), &o) })
+	asset, task := n.asset(t, caller, weir.NewAsset{Name: "clip", URL: server.URL + "/clip.mp4", ObjectStoreID: o.ID, TargetSegmentSizeSecs: 2, C2PA: true})
+	n.until(t, task.ID, phase(weir.TaskCompleted))
+	folder := filepath.Join(bucket.Dir, asset.PlaybackID)
+	decodes(t, filepath.Join(folder, "index.m3u8"))
+	files, err := filepath.Glob(filepath.Join(folder, "*.mp4"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("MP4 files: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if report := c2patest.Verify(t, read(t, file), root); report.State != c2patest.Trusted {
+			t.Errorf("%s: %+v", file, report)
+		}
+	}
+	inits, err := filepath.Glob(filepath.Join(folder, "*", "init.mp4"))
+	if err != nil || len(inits) == 0 {
+		t.Fatalf("init segments: %v, %v", inits, err)
+	}
+	for _, init := range inits {
+		v := c2patest.VerifyInit(read(t, init), root)
+		segment := read(t, filepath.Join(filepath.Dir(init), "0.m4s"))
+		if _, ok, err := v.Segment("0", bytes.NewReader(segment), int64(len(segment))); !ok || err != nil || v.Report().State != c2patest.Trusted {
+			t.Errorf("%s: %+v, error %v", init, v.Report(), err)
+		}
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
