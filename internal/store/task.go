@@ -46,9 +46,11 @@ func (q *queries) Task(ctx context.Context, id string) (weir.Task, error) {
 	return tasks.get(ctx, q, id)
 }
 
-// Tasks returns a page of tasks.
+// Tasks returns a page of tasks, without their secrets: no list shows them, and a proof may have a MiB.
 func (q *queries) Tasks(ctx context.Context, query Query) (Page[weir.Task], error) {
-	return tasks.list(ctx, q, query)
+	listed := tasks
+	listed.secrets = nil
+	return listed.list(ctx, q, query)
 }
 
 // TaskOfAsset returns the newest task that makes the asset.
