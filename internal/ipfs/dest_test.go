@@ -172,6 +172,7 @@ func TestSeal(t *testing.T) {
 // A Seal that stops at any shard, before or after its state is written, goes on without sending or
 // reading again what is stored.
 func TestSealContinues(t *testing.T) {
+	t.Parallel()
 	whole := &recorder{}
 	{
 		d := NewDest(DestOptions{Staging: newStore(t), Prefix: "w", Scratch: t.TempDir(), Remote: whole, shardSize: 5 << 19})

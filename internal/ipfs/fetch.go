@@ -40,7 +40,7 @@ type Source struct {
 
 // Bounds of a file on IPFS.
 const (
-	maxFileDepth  = 64
+	maxFileDepth  = 16
 	fileSizeLimit = 1 << 50
 )
 

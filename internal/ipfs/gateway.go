@@ -12,8 +12,6 @@ import (
 
 	"github.com/ipfs/boxo/blockservice"
 	"github.com/ipfs/boxo/gateway"
-	"github.com/ipfs/boxo/ipld/merkledag"
-	"github.com/ipfs/boxo/ipld/unixfs"
 	"github.com/ipfs/boxo/namesys"
 	blocks "github.com/ipfs/go-block-format"
 	"github.com/ipfs/go-cid"
@@ -24,32 +22,12 @@ import (
 	"weir/internal/weir"
 )
 
-// Bounds of a request to the gateway. Whoever can store bytes can store any graph, by making them look
-// like nodes: a node may link the same block many thousand times, and such nodes may be nested, so that
-// a few bytes make endless work. That may send nothing, because in a CAR each block is sent once.
 const (
-	// maxDepth is how deep a graph may be for a CAR, which needs memory for each level. Files have a
-	// depth of at most 4, and directories that of their path.
-	maxDepth = 32
-	// maxNode is the size of a node, and maxDocument that of a block in another codec. The largest node
-	// that weir makes is a directory of 360 kB. Decoded they need ten to fifty times as much.
-	maxNode     = 512 << 10
-	maxDocument = 64 << 10
-	// maxLevels and maxLinks bound the nodes of one file. Its reader keeps something for each link of each
-	// level: a file of 30 levels with 7,000 links each needs 100 MB. Files have at most nodeLinks links
-	// in a node, and a depth of 4.
-	maxLevels = 8
-	maxLinks  = nodeLinks
-	// maxIdleReads is how many blocks are read without sending a byte, and maxIdleNodes the size of the
-	// nodes among them. Before it sends something, a listing reads all nodes of a directory: 10,000 for 43,000
-	// names.
-	maxIdleReads = 1 << 14
-	maxIdleNodes = 8 << 20
+	// maxDuration is how long a response may take.
+	maxDuration = 24 * time.Hour
 	// recentNodes is how many nodes are kept for a request, because the library reads those of the path
 	// again and again.
 	recentNodes = 16
-	// maxDuration is how long a response may take.
-	maxDuration = 24 * time.Hour
 )
 
 // NewGateway returns a handler of /ipfs/<cid>/<path> for local uploads: a path gateway and a trustless
@@ -60,15 +38,15 @@ const (
 // is asked once for each upload and request, and calls Private for uploads that are not for everybody.
 //
 // Memory is bounded: responses are made block by block as the client reads, and a request holds one
-// node for each level of the graph, the recent nodes and about ten leaves that are read ahead. It ends
-// with the client's connection.
+// node for each level of the graph, the recent nodes and about ten leaves that are read ahead. Graphs
+// are those that weir packed, so they have few levels; see Blocks. A request ends with the client's
+// connection, also if it does not send anything.
 func NewGateway(b *Blocks, may func(ctx context.Context, upload string) error) http.Handler {
 	// The libraries write to standard error, with one configuration for the whole process.
 	logging.SetupLogging(logging.Config{Level: logging.LevelFatal})
 
 	backend, err := gateway.NewBlocksBackend(
 		blockservice.New(readBlocks(b), nil),
-		gateway.WithMaxTraversalDepth(maxDepth),
 		// Without a name system the library makes one that asks the DNS. Nothing calls it: paths
 		// other than /ipfs/ are refused.
 		gateway.WithNameSystem(struct{ namesys.NameSystem }{}),
@@ -101,14 +79,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	v := &visit{ask: s.may, known: map[string]error{}, recent: map[cid.Cid][]byte{}, depths: map[cid.Cid]int{}}
+	v := &visit{ask: s.may, known: map[string]error{}, recent: map[cid.Cid][]byte{}}
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
 	a := &answer{ResponseWriter: w, visit: v, path: r.URL.Path}
 	// Some answers need no block, like that to If-None-Match: without this, they would need no right.
 	// The library refuses what is not a CID.
 	name, _, _ := strings.Cut(rest, "/")
 	if root, err := cid.Decode(name); err == nil && r.Method != http.MethodOptions {
-		if err := s.blocks.check(r.Context(), root, v.may); err != nil {
+		if err := s.check(r.Context(), v, root); err != nil {
 			e := statusError(err)
 			if weir.IsNotFound(err) && r.Header.Get("Cache-Control") == "only-if-cached" {
 				e.StatusCode = http.StatusPreconditionFailed // what the specification wants
@@ -118,6 +96,19 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.next.ServeHTTP(a, r)
+}
+
+// check returns nil if the root of a path is here and may be read.
+func (s *server) check(ctx context.Context, v *visit, root cid.Cid) error {
+	if root.Type() == cid.Raw {
+		return s.blocks.check(ctx, root, v.may)
+	}
+	// With its bytes it is known whether it is a node. They are needed anyway.
+	data, err := s.blocks.get(ctx, root, v.may)
+	if err == nil {
+		v.keep(root, data)
+	}
+	return err
 }
 
 // statusError returns an error for the library, which answers with its status and text.
@@ -147,81 +138,26 @@ type visit struct {
 	mu     sync.Mutex
 	known  map[string]error   // results of ask
 	recent map[cid.Cid][]byte // nodes
-	reads  int                // blocks since the last byte was sent
-	nodes  int                // bytes of nodes since then
-	depths map[cid.Cid]int    // how far below the root of a file nodes are
 }
 
-// sent notes that a byte was sent.
-func (v *visit) sent() {
+// node returns a node that was read already, or nil.
+func (v *visit) node(c cid.Cid) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.reads, v.nodes = 0, 0
+	return v.recent[c]
 }
 
-// begin returns a node that was read already, or nil. It returns an error if the request may read no
-// more.
-func (v *visit) begin(c cid.Cid) ([]byte, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.reads++; v.reads > maxIdleReads || v.nodes > maxIdleNodes {
-		return nil, weir.Errorf(weir.Refused, "this content needs too many blocks; request them one by one with ?format=raw")
-	}
-	data := v.recent[c]
-	if data == nil {
-		return nil, nil
-	}
-	return data, v.file(c, data)
-}
-
-// end notes that a block was read.
-func (v *visit) end(c cid.Cid, data []byte) error {
-	limit := maxDocument
-	switch c.Type() {
-	case cid.Raw:
-		return nil
-	case cid.DagProtobuf:
-		limit = maxNode
-	}
-	if len(data) > limit {
-		return weir.Errorf(weir.Refused, "%s is too large for a node: it has %d bytes, and at most %d are read", c, len(data), limit)
+// keep keeps a block if it is a node.
+func (v *visit) keep(c cid.Cid, data []byte) {
+	if c.Type() == cid.Raw {
+		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.file(c, data); err != nil {
-		return err
-	}
-	v.nodes += len(data)
 	if len(v.recent) >= recentNodes {
 		clear(v.recent)
 	}
 	v.recent[c] = data
-	return nil
-}
-
-// file returns an error if a node belongs to a file that is too deep, or has too many links.
-func (v *visit) file(c cid.Cid, data []byte) error {
-	if c.Type() != cid.DagProtobuf {
-		return nil
-	}
-	node, err := merkledag.DecodeProtobuf(data)
-	if err != nil {
-		return nil // the library says so
-	}
-	if f, err := unixfs.FSNodeFromBytes(node.Data()); err != nil || f.Type() != unixfs.TFile {
-		return nil
-	}
-	depth := v.depths[c] + 1
-	if len(node.Links()) > maxLinks || depth > maxLevels || len(v.depths) > maxIdleReads {
-		return weir.Errorf(weir.Refused, "%s is not a file that can be read here: its nodes may have %d links and %d levels; request them one by one with ?format=raw",
-			c, maxLinks, maxLevels)
-	}
-	for _, l := range node.Links() {
-		if l.Cid.Type() != cid.Raw {
-			v.depths[l.Cid] = max(v.depths[l.Cid], depth)
-		}
-	}
-	return nil
 }
 
 func (v *visit) may(ctx context.Context, upload string) error {
@@ -283,11 +219,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
-	n, err := a.ResponseWriter.Write(p)
-	if n > 0 {
-		a.visit.sent()
-	}
-	return n, err
+	return a.ResponseWriter.Write(p)
 }
 
 // readBlocks is Blocks for the library. Blocks are read with the rights of the request in the context.
@@ -300,14 +232,14 @@ func readBlocks(b *Blocks) readStore {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		data, err := v.begin(c)
-		if err == nil && data == nil {
-			if data, err = b.get(ctx, c, v.may); err == nil {
-				err = v.end(c, data)
-			}
+		if data := v.node(c); data != nil {
+			return data, nil
 		}
-		if err != nil && !weir.IsNotFound(err) && ctx.Err() == nil {
-			return nil, statusError(err)
+		data, err := b.get(ctx, c, v.may)
+		if err == nil {
+			v.keep(c, data)
+		} else if !weir.IsNotFound(err) && ctx.Err() == nil {
+			err = statusError(err)
 		}
 		return data, err
 	}}

@@ -1,6 +1,7 @@
 package ipfs
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
+	"github.com/multiformats/go-varint"
 
 	"weir/internal/blob"
 	"weir/internal/weir"
@@ -67,7 +69,9 @@ const (
 	maxIdentity = 128     // of a block that is inside its own CID
 )
 
-// Blocks reads the blocks of local uploads. Every block is verified against its hash.
+// Blocks reads the blocks of local uploads. Every block is verified against its hash, and is read only
+// with the codec that it was stored with. Otherwise whoever stores a file could make it look like the
+// nodes of any graph, like one that has no end or that a decoder needs all memory for.
 type Blocks struct {
 	Log *slog.Logger // of damaged blocks; nil = no log
 
@@ -83,8 +87,12 @@ func NewBlocks(s blob.Store, index Index) *Blocks {
 	return &Blocks{store: s, index: index, damaged: map[string]struct{}{}}
 }
 
-// errDamaged means that a stored block does not have its hash.
-var errDamaged = errors.New("the stored bytes are not those that were written")
+var (
+	// errDamaged means that a stored block does not have its hash.
+	errDamaged = errors.New("the stored bytes are not those that were written")
+	// errOtherCodec means that a block was stored with another codec.
+	errOtherCodec = errors.New("the block has another codec")
+)
 
 // get returns a block that may allows to read. The error is of kind NotFound if no upload has it, and
 // that of may if one has it and may refuses all of them.
@@ -97,10 +105,13 @@ func (b *Blocks) get(ctx context.Context, c cid.Cid, may func(ctx context.Contex
 	var failed error
 	err = b.find(ctx, c, may, func(place weir.IPFSBlockPlace) bool {
 		var err error
-		if data, err = b.read(ctx, place, digest); err == nil || ctx.Err() != nil {
+		data, err = b.read(ctx, place, c, digest)
+		switch {
+		case err == nil || ctx.Err() != nil:
 			return true
-		}
-		if errors.Is(err, errDamaged) {
+		case errors.Is(err, errOtherCodec):
+			return false
+		case errors.Is(err, errDamaged):
 			b.report(ctx, c, place)
 		}
 		failed = errors.Join(failed, err)
@@ -144,26 +155,48 @@ func (b *Blocks) find(ctx context.Context, c cid.Cid, may func(context.Context, 
 	return refusal
 }
 
-func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, digest [sha256.Size]byte) ([]byte, error) {
+// longestCID is enough for the CIDs in shards.
+const longestCID = 40
+
+func (b *Blocks) read(ctx context.Context, place weir.IPFSBlockPlace, c cid.Cid, digest [sha256.Size]byte) ([]byte, error) {
 	if place.Size < 0 || place.Size > maxBlock {
 		return nil, fmt.Errorf("a block of %d bytes in the index: %w", place.Size, errDamaged)
 	}
-	r, _, err := b.store.Get(ctx, shardFileKey(place.Upload, place.Shard), place.Offset, place.Size)
+	head := min(place.Offset, longestCID)
+	r, _, err := b.store.Get(ctx, shardFileKey(place.Upload, place.Shard), place.Offset-head, head+place.Size)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = r.Close() }()
-	data := make([]byte, place.Size)
+	data := make([]byte, head+place.Size)
 	if _, err := io.ReadFull(r, data); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = errDamaged // the shard ends before
 		}
 		return nil, err
 	}
-	if sha256.Sum256(data) != digest {
+	if sha256.Sum256(data[head:]) != digest {
 		return nil, errDamaged
 	}
-	return data, nil
+	switch codec, ok := codecBefore(data[:head], c.Hash(), place.Size); {
+	case !ok:
+		return nil, errDamaged
+	case codec != c.Type() && c.Type() != cid.Raw: // any bytes can be read as they are
+		return nil, errOtherCodec
+	}
+	return data[head:], nil
+}
+
+// codecBefore returns the codec in the CID of a block, which is before it in a shard.
+func codecBefore(head []byte, hash multihash.Multihash, size int64) (uint64, bool) {
+	for _, codec := range codecs {
+		if bytes.HasSuffix(head, cid.NewCidV1(codec, hash).Bytes()) {
+			return codec, true
+		}
+	}
+	// A CID of version 0, which weir does not make, is a hash after the length of both.
+	section := append(varint.ToUvarint(uint64(len(hash))+uint64(size)), hash...)
+	return cid.DagProtobuf, bytes.HasSuffix(head, section)
 }
 
 // reportsKept bounds how many damaged blocks are remembered, so that the log has each of them once.
@@ -185,8 +218,7 @@ func (b *Blocks) report(ctx context.Context, c cid.Cid, place weir.IPFSBlockPlac
 }
 
 // digestOf returns the SHA-256 in a CID, or the block itself if it is inside the CID. No other hash is
-// accepted: nothing here is stored under one. The same bytes can be named with any codec; codecs whose
-// decoders are not known to have bounds are refused.
+// accepted: nothing here is stored under one.
 func digestOf(c cid.Cid) (digest [sha256.Size]byte, inline []byte, err error) {
 	m, err := multihash.Decode(c.Hash())
 	switch {

@@ -127,6 +127,7 @@ func TestRoots(t *testing.T) {
 }
 
 func TestShards(t *testing.T) {
+	t.Parallel()
 	f := files{"same/1": 3000, "big": 200_000, "other": 70_000}.numbered("hls/seg", 300, 700)
 	change := func(p *packer) { p.chunk, p.max = 10_000, 64_000 }
 	root, shards := pack(t, f, change)
