@@ -2,6 +2,7 @@ package cmaf
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -292,6 +293,18 @@ func TestProgressiveHuge(t *testing.T) {
 			if want := uint64(tt.segments*tt.seconds) * 90000; moov.Traks[0].Mdia.Mdhd.Duration != want {
 				t.Errorf("duration of the video = %d, want %d", moov.Traks[0].Mdia.Mdhd.Duration, want)
 			}
+			// A box of the caller moves everything after it.
+			w := new(boxWriter)
+			w.container("uuid", func() { w.data = append(w.data, make([]byte, 3000)...) })
+			boxed, err := Progressive([]TrackIndex{video, audio}, 0, w.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ftyp := binary.BigEndian.Uint32(boxed.Head)
+			if !bytes.Equal(boxed.Head[ftyp:int(ftyp)+len(w.data)], w.data) || boxed.Size != layout.Size+int64(len(w.data)) {
+				t.Error("the box is not after ftyp, or the file has another size")
+			}
+			checkPlaces(t, boxed, decodeMoov(t, boxed.Head), []TrackIndex{video, audio}, tt.wide)
 		})
 	}
 }
@@ -391,6 +404,42 @@ func TestProgressiveRefusesNothing(t *testing.T) {
 	for _, tracks := range [][]TrackIndex{nil, {{Track: Track{Kind: Video, Timescale: 1}}}} {
 		if _, err := Progressive(tracks, 0); weir.KindOf(err) != weir.Invalid {
 			t.Errorf("error = %v, want one of kind invalid", err)
+		}
+	}
+}
+
+// A segment in one fragment has the same samples, and plays like the stored one.
+func TestWholeSegment(t *testing.T) {
+	tracks := store(t, generate(t, codings[0].options))
+	for _, track := range tracks {
+		joined := Init(track.Track)
+		var want, got []byte
+		for n, s := range track.Segments {
+			w := new(boxWriter)
+			w.container("uuid", func() { w.data = append(w.data, "sixteen bytes id anything"...) })
+			layout, err := WholeSegment(track.TrackIndex, n, false, w.data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := render(t, layout, track)
+			styp := binary.BigEndian.Uint32(file)
+			if !bytes.HasPrefix(file[styp:], w.data) || bytes.Count(file, []byte("moof")) != 1 {
+				t.Errorf("segment %d does not have the box before one fragment", n)
+			}
+			got = append(got, file[len(layout.Head):]...)
+			offset := 0
+			for _, p := range s.Parts {
+				want = append(want, track.segments[n][offset+p.Head:offset+int(p.Size())]...)
+				offset += int(p.Size())
+			}
+			joined = append(joined, file...)
+		}
+		if !bytes.Equal(got, want) {
+			t.Error("other samples")
+		}
+		stored := append(Init(track.Track), bytes.Join(track.segments, nil)...)
+		if diff := cmp.Diff(frames(t, writeFile(t, stored), 0), frames(t, writeFile(t, joined), 0)); diff != "" {
+			t.Errorf("other frames (-stored +whole):\n%s", diff)
 		}
 	}
 }
