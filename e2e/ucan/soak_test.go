@@ -33,7 +33,6 @@ var (
 func TestIPFSSoak(t *testing.T) {
 	binary := harness.Shipped(t)
 	r := newRig(t)
-	t.Run("bomb", func(t *testing.T) { bomb(t, r, binary) })
 	t.Run("seek", func(t *testing.T) { seekFar(t, r, binary) })
 	t.Run("kill", func(t *testing.T) {
 		film := harness.NewOrigin(t, harness.LoopedClip(t, *soakBytes)).URL + "/film.mp4"
