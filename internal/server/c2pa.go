@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"weir/internal/c2pa"
@@ -75,8 +78,32 @@ func (s *server) openSigner(ctx context.Context) (err error) {
 		return err
 	}
 	s.c2paRoot = chain.Root
-	s.signer, err = newSigner(s.cfg, chain)
-	return err
+	if s.signer, err = newSigner(s.cfg, chain); err != nil {
+		return err
+	}
+	return writeChain(filepath.Join(s.cfg.Data, "c2pa"), chain)
+}
+
+// writeChain writes a chain to files, with which commands on this machine can sign and verify. What counts is
+// the one in the database, which all nodes have.
+func writeChain(dir string, chain c2pa.Chain) error {
+	for name, data := range map[string][]byte{"root.pem": chain.Root, "cert.pem": chain.Cert, "key.pem": chain.Key} {
+		path := filepath.Join(dir, name)
+		have, err := os.ReadFile(path)
+		if err == nil && bytes.Equal(have, data) {
+			continue
+		}
+		if err == nil { // of another database
+			err = os.Remove(path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := writeDurably(path, data); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 const (
