@@ -261,8 +261,10 @@
     // shownAt returns the time of the picture that is shown, on the timeline of the player. A step
     // leads to the middle of a picture.
     function shownAt() {
-      if (video.seeking) return video.currentTime - frame() / 2;
-      return picture !== null && Math.abs(picture - video.currentTime) < 0.25 ? picture : video.currentTime;
+      const at = video.currentTime;
+      // Chromium does not always tell of the picture after a step back: the last one it told of is later then.
+      if (video.seeking || video.paused && picture > at) return at - frame() / 2;
+      return picture !== null && Math.abs(picture - at) < 0.25 ? picture : at;
     }
 
     // toClip turns a time of the player into one of clips; null = it is not known yet.
