@@ -134,7 +134,7 @@ func clipPlayers(t *testing.T) {
 				}
 			}
 			for _, n := range []int{2, kind.FPS * 3 / 10} {
-				// GStreamer does not always play so short a file over HTTP, whoever made it.
+				// GStreamer does not always play so short a file over HTTP, also one made by ffmpeg.
 				want := frames[key+5 : key+5+n]
 				k := c.cut(film, "asset", asset.PlaybackID, want[0].Start, want[n-1].Start+2)
 				k.check(want)

@@ -34,7 +34,7 @@ type DestOptions struct {
 // Objects wait below Prefix/files. Each shard that the remote has taken leaves an object below
 // Prefix/shards, with all that is needed to go on after it: a Seal that was interrupted reads no file
 // again that is in these shards, and sends none of them again. Prefix/root is the result; it stays
-// when the others are deleted, so whoever made the prefix deletes it.
+// when the others are deleted, so the owner of the prefix deletes it.
 func NewDest(o DestOptions) blob.Dest {
 	if o.Progress == nil {
 		o.Progress = func(float64) {}

@@ -31,8 +31,8 @@ const (
 	maxPage        = 1000
 )
 
-// Invocations returns the handler of UCAN invocations: upload/list and upload/remove, for whoever
-// has the key of a space or delegations from it. So tools for upload services such as storacha work
+// Invocations returns the handler of UCAN invocations: upload/list and upload/remove, for those who
+// have the key of a space or delegations from it. So tools for upload services such as storacha work
 // with the uploads that this server keeps.
 func Invocations(identity ucan.Identity, uploads Uploads) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

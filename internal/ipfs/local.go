@@ -70,7 +70,7 @@ const (
 )
 
 // Blocks reads the blocks of local uploads. Every block is verified against its hash, and is read only
-// with the codec that it was stored with. Otherwise whoever stores a file could make it look like the
+// with the codec that it was stored with. Otherwise the bytes of a file could be read as the
 // nodes of any graph, like one that has no end or that a decoder needs all memory for.
 type Blocks struct {
 	Log *slog.Logger // of damaged blocks; nil = no log

@@ -7,7 +7,7 @@
 // The store makes the seed of the key once and never changes it, because every signed delegation
 // contains the DID.
 //
-// Proofs come from strangers. What they cost is bounded before go-ucanto, which panics on malformed
+// Proofs come from callers. What they cost is bounded before go-ucanto, which panics on malformed
 // delegations, sees them (archive.go, link.go).
 package ucan
 

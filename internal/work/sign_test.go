@@ -21,6 +21,15 @@ import (
 	"weir/internal/work/worktest"
 )
 
+// newSigningFixture returns a fixture whose nodes sign, and the root certificate.
+func newSigningFixture(t *testing.T) (*fixture, []byte) {
+	t.Helper()
+	h := newFixture(t)
+	signer, root := newSigner(t)
+	h.signer = signer
+	return h, root
+}
+
 // newSigner returns who signs in a test, and the root certificate.
 func newSigner(t *testing.T) (*vod.Signer, []byte) {
 	t.Helper()
@@ -128,9 +137,7 @@ func TestSignedAsset(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	h := newFixture(t)
-	var root []byte
-	h.signer, root = newSigner(t)
+	h, root := newSigningFixture(t)
 	n := h.node(t, "a")
 	caller := n.account(t, "ann")
 	source := plainClip(t)
@@ -196,9 +203,7 @@ func TestSignedRecording(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	h := newFixture(t)
-	var root []byte
-	h.signer, root = newSigner(t)
+	h, root := newSigningFixture(t)
 	c := newCutter(t, h)
 	c.spec = &weir.RecordingSpec{Profiles: []weir.Profile{{Name: "tiny", Width: 160, Height: 90, Bitrate: 50_000}}}
 	_, session, air := c.onAir(t)
@@ -267,9 +272,7 @@ func snapshotReady(t *testing.T, c *cutter, id string) *weir.Provenance {
 
 // A clip of a session on air says out of what it was cut, which is not signed yet.
 func TestSignedClipOnAir(t *testing.T) {
-	h := newFixture(t)
-	var root []byte
-	h.signer, root = newSigner(t)
+	h, root := newSigningFixture(t)
 	c := newCutter(t, h)
 	stream, session, _ := c.onAir(t)
 	l := worktest.NewLive(t, filepath.Join(c.dir, session.ID), time.Now().Add(-20*time.Second))
@@ -291,9 +294,7 @@ func TestSignedObjectStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	h := newFixture(t)
-	var root []byte
-	h.signer, root = newSigner(t)
+	h, root := newSigningFixture(t)
 	n := h.node(t, "a")
 	bucket, server, caller := s3test.Start(t), serve(t, plainClip(t)), n.account(t, "ann")
 	o, err := weir.NewObjectStore{URL: bucket.URL()}.ObjectStore(caller.UserID, caller.ProjectID, time.Now())
