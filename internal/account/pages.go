@@ -93,8 +93,12 @@ func newPages(a *Accounts) (*pages, error) {
 		"GET /assets/{name}":     p.showAsset,
 		"/":                      p.unknown,
 	} {
-		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, show) })
+		serve := func(v *visit) error { return p.serve(v, show) }
+		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, serve, p.showError) })
 	}
+	p.mux.HandleFunc("POST /session/token", func(w http.ResponseWriter, r *http.Request) {
+		p.answer(w, r, p.createSessionToken, p.writeError)
+	})
 	return p, nil
 }
 
@@ -162,8 +166,8 @@ const (
 // policy lets browsers load only our own files, run no inline scripts, and show pages in no frame.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// answer answers a request.
-func (p *pages) answer(w http.ResponseWriter, r *http.Request, show page) {
+// answer answers a request with serve, and its error with fail.
+func (p *pages) answer(w http.ResponseWriter, r *http.Request, serve page, fail func(*visit, error)) {
 	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
 	v := &visit{Request: r, w: rec, id: weir.NewID()[:8]}
@@ -181,8 +185,8 @@ func (p *pages) answer(w http.ResponseWriter, r *http.Request, show page) {
 	h.Set("Referrer-Policy", "same-origin") // not no-referrer: forms would come without their origin
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if err := p.serve(v, show); err != nil {
-		p.showError(v, err)
+	if err := serve(v); err != nil {
+		fail(v, err)
 	}
 	// Never the path or the query: they can have tokens in them.
 	attrs := [...]slog.Attr{
