@@ -91,6 +91,7 @@ func (a *Accounts) session(r *http.Request, secure bool) (*session, error) {
 type sessionToken struct {
 	Token     string      `json:"token"`
 	ExpiresAt weir.Millis `json:"expiresAt"`
+	Form      string      `json:"form"` // the value that forms of this browser send, such as the one that logs out
 }
 
 // createSessionToken answers POST /session/token: an access token for the scripts of our own pages,
@@ -114,7 +115,7 @@ func (p *pages) createSessionToken(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(v.w, http.StatusOK, sessionToken{token.Reveal(), weir.At(now.Add(sessionTokenLife))})
+	return writeJSON(v.w, http.StatusOK, sessionToken{token.Reveal(), weir.At(now.Add(sessionTokenLife)), s.form})
 }
 
 // checkSameOrigin refuses requests that are not surely from a script of our own origin. Unlike a

@@ -16,9 +16,8 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"media-src 'self' blob:; worker-src 'self' blob:; frame-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 
 // consolePages are the first segments of the console's paths; web/src/console/routes.tsx has its pages.
-var consolePages = map[string]bool{
-	"": true, "streams": true, "assets": true, "tasks": true, "webhooks": true, "access": true, "keys": true, "targets": true,
-	"stores": true, "usage": true, "users": true, "nodes": true, "queue": true,
+var consolePages = []string{
+	"streams", "assets", "tasks", "webhooks", "access", "keys", "targets", "stores", "usage", "users", "nodes", "queue",
 }
 
 // Console serves the pages of the console. All are one file with a script that does the rest through
@@ -40,10 +39,13 @@ func NewConsole(files fs.FS, built *Built, log *slog.Logger) (*Console, error) {
 	return &Console{template: t, entry: entry, icon: built.Icon(), log: log}, err
 }
 
-// Has reports whether a path is one of a page of the console.
-func (c *Console) Has(path string) bool {
-	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	return consolePages[first]
+// Patterns returns what the console answers, for an http.ServeMux.
+func (c *Console) Patterns() []string {
+	all := []string{"GET /{$}"}
+	for _, page := range consolePages {
+		all = append(all, "GET /"+page, "GET /"+page+"/")
+	}
+	return all
 }
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -113,9 +113,9 @@ function Projects({ me }: { me: Me }) {
 function ThemeChoice() {
   return (
     <label class="compact">
-      Colours
+      Theme
       <select value={theme()} onChange={(e) => setTheme(e.currentTarget.value as Theme)}>
-        <option value="system">as the system</option>
+        <option value="system">system</option>
         <option value="light">light</option>
         <option value="dark">dark</option>
       </select>

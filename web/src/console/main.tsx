@@ -37,4 +37,6 @@ const App = () => (
 )
 
 applyTheme()
-render(<App />, document.getElementById('app')!)
+const app = document.getElementById('app')!
+app.replaceChildren() // what the page shows until the script runs
+render(<App />, app)

@@ -58,16 +58,18 @@ export function ShowList<T>({ of, children, empty }: { of: List<T>; children: (i
       {(items) => (
         <>
           {children(items)}
-          <p class="more">
-            <span class="hint">
-              {of.total !== undefined && of.total > items.length ? `${count(items.length)} of ${count(of.total)}` : ''}
-            </span>
-            {of.more && (
+          {of.more && (
+            <p class="more">
               <button type="button" class="quiet" onClick={of.more}>
                 Show more
               </button>
-            )}
-          </p>
+              {of.total !== undefined && (
+                <span class="hint">
+                  {count(items.length)} of {count(of.total)}
+                </span>
+              )}
+            </p>
+          )}
         </>
       )}
     </Show>

@@ -62,8 +62,8 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
       <thead>
         <tr>
           <th>Name</th>
-          <th>May</th>
-          <th>Made</th>
+          <th>Access</th>
+          <th>Created</th>
           <th>Last used</th>
           <th>
             <span class="hidden">Actions</span>
@@ -74,10 +74,10 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
         {keys.map((key) => (
           <tr key={key.id}>
             <td data-label="Name">{key.name || 'without a name'}</td>
-            <td data-label="May">
+            <td data-label="Access">
               <Badge tone="soft">{mayDo(key)}</Badge>
             </td>
-            <td data-label="Made">
+            <td data-label="Created">
               <Ago at={key.createdAt} />
             </td>
             <td data-label="Last used">
