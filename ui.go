@@ -7,9 +7,7 @@ import (
 	"io/fs"
 )
 
-//go:embed web/dist web/pages
-//go:embed web/watch.html web/watch.css web/watch.js web/hls.min.js web/hls.LICENSE
-//go:embed web/verify.js web/c2pa.js web/c2pa.wasm.gz web/c2pa.LICENSE
+//go:embed web/dist web/pages web/c2pa
 var uiFiles embed.FS
 
 // files are the pages for people: the console and the watch page.

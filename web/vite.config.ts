@@ -16,9 +16,12 @@ export default defineConfig({
     assetsInlineLimit: 0, // the policy of the pages allows no data: addresses
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
+    chunkSizeWarningLimit: 700, // hls.js
+    license: { fileName: 'licenses.md' },
     rolldownOptions: {
       input: {
         console: 'src/console/main.tsx',
+        watch: 'src/watch/main.tsx',
       },
       output: { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
     },

@@ -218,7 +218,7 @@ func TestWatchPage(t *testing.T) {
 func TestWatchPageValidator(t *testing.T) {
 	t.Parallel()
 	for ours, theirs := range map[string]string{"c2pa.js": "pkg/c2pa.js", "c2pa.wasm.gz": "pkg/c2pa_bg.wasm", "c2pa.LICENSE": "LICENSE"} {
-		have := read(t, filepath.Join("..", "..", "web", ours))
+		have := read(t, filepath.Join("..", "..", "web", "c2pa", ours))
 		if strings.HasSuffix(ours, ".gz") {
 			r, err := gzip.NewReader(bytes.NewReader(have))
 			if err != nil {
@@ -233,7 +233,7 @@ func TestWatchPageValidator(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(have, want) {
-			t.Errorf("web/%s is not that of the c2pa-wasm that the tests use", ours)
+			t.Errorf("web/c2pa/%s is not that of the c2pa-wasm that the tests use", ours)
 		}
 	}
 }

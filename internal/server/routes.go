@@ -66,11 +66,7 @@ func (s *server) routeUI(mux *http.ServeMux) error {
 	if err != nil {
 		return err
 	}
-	dist, err := fs.Sub(files, "dist")
-	if err != nil {
-		return err
-	}
-	built, err := web.ReadBuilt(dist)
+	built, err := web.ReadBuilt(files)
 	if err != nil {
 		return err
 	}
@@ -79,17 +75,27 @@ func (s *server) routeUI(mux *http.ServeMux) error {
 		return err
 	}
 	watch, err := web.NewWatchPage(web.Options{
-		Files: files, Store: s.store, PublicClips: s.cfg.PublicClips, Observe: s.metrics.observe, Log: s.part("watch"),
+		Files: files, Built: built, Store: s.store, PublicClips: s.cfg.PublicClips, Base: s.requestBase,
+		Observe: s.metrics.observe, Log: s.part("watch"),
 	})
 	if err != nil {
 		return err
 	}
 	mux.Handle("/_/", built)
 	mux.Handle("/play/", watch)
+	mux.Handle("/oembed", watch)
 	for _, pattern := range console.Patterns() {
 		mux.Handle(pattern, s.accounts.Members(console))
 	}
 	return nil
+}
+
+// requestBase returns the address of weir as the client of a request sees it.
+func (s *server) requestBase(r *http.Request) string {
+	if s.cfg.PublicURL != "" {
+		return s.cfg.PublicURL
+	}
+	return weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), s.cfg.TrustedProxies)
 }
 
 func (s *server) newAPI(ctx context.Context) (http.Handler, error) {

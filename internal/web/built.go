@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"path"
@@ -14,8 +15,9 @@ import (
 	"sync"
 )
 
-// Built has the scripts and styles that Vite built from web/src, and serves them below /_/. They are
-// in one folder that is named after their content, so browsers may keep them for ever.
+// Built has the scripts and styles that Vite built from web/src and the validator in web/c2pa, and
+// serves them below /_/. They are in one folder that is named after their content, so browsers may
+// keep them for ever.
 type Built struct {
 	folder  string // below /_/
 	files   map[string]builtFile
@@ -31,9 +33,16 @@ type Entry struct {
 
 type builtFile struct {
 	contentType string
-	plain       []byte
-	zipped      func() []byte // made once, by the first request
+	plain       func() ([]byte, error)
+	zipped      func() []byte // made once, by the first request: it takes a fifth of a start
 }
+
+// verifier is the worker that verifies what the watch page plays. Only there may WebAssembly be
+// compiled.
+const (
+	verifier       = "verify.js"
+	verifierPolicy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+)
 
 // manifest is the part of Vite's manifest.json that is used: by source file, what was made of it.
 type manifest map[string]struct {
@@ -46,9 +55,9 @@ type manifest map[string]struct {
 
 const manifestName = "manifest.json"
 
-// ReadBuilt reads the folder dist/ of web/.
-func ReadBuilt(dist fs.FS) (*Built, error) {
-	text, err := fs.ReadFile(dist, manifestName)
+// ReadBuilt reads the folders dist/ and c2pa/ of web/.
+func ReadBuilt(files fs.FS) (*Built, error) {
+	text, err := fs.ReadFile(files, "dist/"+manifestName)
 	if err != nil {
 		return nil, err
 	}
@@ -58,28 +67,25 @@ func ReadBuilt(dist fs.FS) (*Built, error) {
 	}
 	b := &Built{files: map[string]builtFile{}, entries: map[string]Entry{}}
 	sum := sha256.New()
-	types := map[string]string{
-		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8",
-	}
-	names, err := fs.Glob(dist, "*") // sorted
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if name == manifestName {
-			continue
-		}
-		content, err := fs.ReadFile(dist, name)
+	for _, pattern := range []string{"c2pa/*", "dist/*"} {
+		names, err := fs.Glob(files, pattern) // sorted
 		if err != nil {
 			return nil, err
 		}
-		kind := types[path.Ext(name)]
-		if kind == "" {
-			return nil, fmt.Errorf("%s: the type of this file is not known", name)
+		for _, name := range names {
+			content, err := fs.ReadFile(files, name)
+			if err != nil {
+				return nil, err
+			}
+			if path.Base(name) == manifestName {
+				continue
+			}
+			_, _ = fmt.Fprintf(sum, "%s %d\n", name, len(content))
+			_, _ = sum.Write(content)
+			if err := b.add(path.Base(name), content); err != nil {
+				return nil, err
+			}
 		}
-		_, _ = fmt.Fprintf(sum, "%s %d\n", name, len(content))
-		_, _ = sum.Write(content)
-		b.files[name] = builtFile{kind, content, sync.OnceValue(func() []byte { return zip(content) })}
 	}
 	b.folder = hex.EncodeToString(sum.Sum(nil)[:6])
 	for _, chunk := range made {
@@ -105,6 +111,23 @@ func ReadBuilt(dist fs.FS) (*Built, error) {
 		b.entries[chunk.Name] = e
 	}
 	return b, nil
+}
+
+// add adds a file. Those that end in .gz are stored as gzip, because few browsers can't take that.
+func (b *Built) add(name string, content []byte) error {
+	f := builtFile{plain: func() ([]byte, error) { return content, nil }, zipped: sync.OnceValue(func() []byte { return zip(content) })}
+	if plain, ok := strings.CutSuffix(name, ".gz"); ok {
+		name, f.plain, f.zipped = plain, func() ([]byte, error) { return unzip(content) }, func() []byte { return content }
+	}
+	types := map[string]string{
+		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".wasm": "application/wasm",
+		".md": "text/plain; charset=utf-8", ".LICENSE": "text/plain; charset=utf-8",
+	}
+	if f.contentType = types[path.Ext(name)]; f.contentType == "" {
+		return fmt.Errorf("web: the type of %s is not known", name)
+	}
+	b.files[name] = f
+	return nil
 }
 
 // path returns the address of a file, relative to the root of weir.
@@ -139,14 +162,35 @@ func (b *Built) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		h.Set("Cache-Control", "no-cache") // a page of another version of weir
 	}
-	content := f.plain
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	h.Set("Content-Security-Policy", "default-src 'none'")
+	if name == verifier {
+		h.Set("Content-Security-Policy", verifierPolicy)
+	}
+	zipped := strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+	if zipped {
 		h.Set("Content-Encoding", "gzip")
-		content = f.zipped()
 	}
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(content) // an error means that the browser has disconnected
+	if r.Method == http.MethodHead {
+		return
 	}
+	if zipped {
+		_, _ = w.Write(f.zipped()) // an error means that the browser has disconnected
+		return
+	}
+	content, err := f.plain()
+	if err != nil {
+		http.Error(w, "the file can't be read", http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(content)
+}
+
+func unzip(zipped []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(zipped))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }
 
 func zip(plain []byte) []byte {

@@ -62,7 +62,7 @@ func readAll(t *testing.T, dir string) map[string][]byte {
 const maxFirstLoad = 80 << 10
 
 func TestBuilt(t *testing.T) {
-	b, err := ReadBuilt(os.DirFS("../../web/dist"))
+	b, err := ReadBuilt(os.DirFS("../../web"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,11 +99,7 @@ func TestBuilt(t *testing.T) {
 
 func TestConsole(t *testing.T) {
 	files := os.DirFS("../../web")
-	dist, err := fs.Sub(files, "dist")
-	if err != nil {
-		t.Fatal(err)
-	}
-	built, err := ReadBuilt(dist)
+	built, err := ReadBuilt(files)
 	if err != nil {
 		t.Fatal(err)
 	}

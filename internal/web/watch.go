@@ -7,10 +7,7 @@ package web
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"html/template"
 	"io"
 	"io/fs"
@@ -19,7 +16,6 @@ import (
 	"net/url"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"weir/internal/store"
@@ -29,36 +25,27 @@ import (
 // watchPolicy lets the browser only play from this server. Other sites may show the page in a
 // frame.
 const watchPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
-	"connect-src 'self'; media-src 'self' blob:; base-uri 'none'; form-action 'none'"
-
-// verifierPolicy is that of the worker that verifies what the page plays. Only there may WebAssembly
-// be compiled.
-const verifierPolicy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+	"connect-src 'self'; media-src 'self' blob:; base-uri 'self'; form-action 'none'"
 
 // Options are the inputs of a page.
 type Options struct {
 	Files       fs.FS // the folder web/
+	Built       *Built
 	Store       *store.Store
 	PublicClips bool // viewers may make clips, unless the stream says otherwise
 	Log         *slog.Logger
+	// Base returns the address of weir as the client of a request sees it.
+	Base func(*http.Request) string
 	// Observe is called for every request, for metrics.
 	Observe func(ctx context.Context, route string, status int, took time.Duration)
 }
 
-// WatchPage serves everything below /play/. The page at /play/<playbackId> is a file with a script
-// that plays; this handler adds the title, and the text for a video that does not exist.
+// WatchPage serves /play/<playbackId> and /oembed. The page is a template with a script that plays;
+// this handler adds the title, and the text for a video that does not exist.
 type WatchPage struct {
 	o        Options
 	template *template.Template
-	files    map[string]file // by name
-	folder   string          // of the files, relative to the pages; named after their content
-}
-
-type file struct {
-	contentType string
-	policy      string
-	plain       func() ([]byte, error)
-	zipped      func() []byte // made once, by the first request: it takes a fifth of a start
+	entry    Entry
 }
 
 type pageData struct {
@@ -68,55 +55,20 @@ type pageData struct {
 	Seen             bool   // the stream was live before
 	Clips            bool   // viewers may make clips
 	Signed           bool   // the video is signed, and the viewer can check it
-	Assets           string // folder of the files
+	Public           bool   // everybody may play it
+	OEmbed, Poster   string // addresses for pages that link to this one
+	Icon             string
+	Entry            Entry
 }
 
 // NewWatchPage reads the files of the page.
 func NewWatchPage(o Options) (*WatchPage, error) {
-	p := &WatchPage{o: o, files: map[string]file{}}
-	var err error
-	if p.template, err = template.ParseFS(o.Files, "watch.html"); err != nil {
-		return nil, err
-	}
-	sum := sha256.New()
-	for _, f := range []struct{ name, contentType string }{
-		{"watch.css", "text/css"},
-		{"watch.js", "text/javascript"},
-		{"hls.min.js", "text/javascript"},
-		{"hls.LICENSE", "text/plain"},
-		{"verify.js", "text/javascript"},
-		{"c2pa.js", "text/javascript"},
-		{"c2pa.wasm.gz", "application/wasm"},
-		{"c2pa.LICENSE", "text/plain"},
-	} {
-		stored, err := fs.ReadFile(o.Files, f.name)
-		if err != nil {
-			return nil, err
-		}
-		sum.Write(stored)
-		if name, ok := strings.CutSuffix(f.name, ".gz"); ok {
-			p.files[name] = file{f.contentType, watchPolicy, func() ([]byte, error) { return unzip(stored) }, func() []byte { return stored }}
-			continue
-		}
-		made := file{
-			contentType: f.contentType + "; charset=utf-8", policy: watchPolicy,
-			plain: func() ([]byte, error) { return stored, nil }, zipped: sync.OnceValue(func() []byte { return zip(stored) }),
-		}
-		if f.name == "verify.js" {
-			made.policy = verifierPolicy
-		}
-		p.files[f.name] = made
-	}
-	p.folder = "_/" + hex.EncodeToString(sum.Sum(nil)[:6]) + "/"
-	return p, nil
-}
-
-func unzip(zipped []byte) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(zipped))
+	entry, err := o.Built.Entry("watch")
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(r)
+	t, err := template.ParseFS(o.Files, "pages/watch.html")
+	return &WatchPage{o: o, template: t, entry: entry}, err
 }
 
 func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -135,51 +87,25 @@ func (p *WatchPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Location", (&url.URL{Path: "../" + path.Base(r.URL.Path), RawQuery: r.URL.RawQuery}).String())
 		status = http.StatusPermanentRedirect
 		w.WriteHeader(status)
-	case strings.HasPrefix(r.URL.Path, "/play/_/"):
-		route = "GET /play/_/{file}"
-		status = p.serveFile(w, r)
+	case r.URL.Path == "/oembed":
+		route = "GET /oembed"
+		status = p.serveOEmbed(w, r)
 	default:
 		status = p.servePage(w, r)
 	}
 	p.o.Observe(r.Context(), route, status, time.Since(start))
 }
 
-func (p *WatchPage) serveFile(w http.ResponseWriter, r *http.Request) int {
-	f, ok := p.files[path.Base(r.URL.Path)]
-	if !ok {
-		http.NotFound(w, r)
-		return http.StatusNotFound
-	}
-	h := w.Header()
-	h.Set("Content-Type", f.contentType)
-	h.Set("Content-Security-Policy", f.policy)
-	h.Set("Vary", "Accept-Encoding")
-	if strings.HasPrefix(r.URL.Path, "/play/"+p.folder) {
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	}
-	zipped := strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
-	if zipped {
-		h.Set("Content-Encoding", "gzip")
-	}
-	if r.Method != http.MethodGet {
-		return http.StatusOK
-	}
-	if zipped {
-		_, _ = w.Write(f.zipped())
-		return http.StatusOK
-	}
-	content, err := f.plain()
-	if err != nil {
-		p.o.Log.ErrorContext(r.Context(), "file of the watch page not read", "err", err)
-		http.Error(w, "the file can't be read", http.StatusInternalServerError)
-		return http.StatusInternalServerError
-	}
-	_, _ = w.Write(content)
-	return http.StatusOK
-}
-
 func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
 	shown, status := p.find(r.Context(), strings.TrimPrefix(r.URL.Path, "/play/"))
+	shown.Entry, shown.Icon = p.entry, p.o.Built.Icon()
+	if shown.Kind != "" {
+		base := p.o.Base(r)
+		shown.OEmbed = base + "/oembed?" + url.Values{"url": {base + "/play/" + shown.ID}}.Encode()
+		if shown.Public {
+			shown.Poster = base + "/hls/" + url.PathEscape(shown.ID) + "/poster.jpg"
+		}
+	}
 	var page bytes.Buffer
 	if err := p.template.Execute(&page, shown); err != nil {
 		p.o.Log.ErrorContext(r.Context(), "watch page not made", "err", err)
@@ -198,9 +124,9 @@ func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
 
 // find returns the data of a playback id. It has the name only if the video is public.
 func (p *WatchPage) find(ctx context.Context, id string) (pageData, int) {
-	shown := pageData{ID: id, Title: "Video", Headline: "Loading …", Assets: p.folder}
+	shown := pageData{ID: id, Title: "Video", Headline: "Loading …"}
 	name := func(name string, policy *weir.PlaybackPolicy) {
-		if !policy.Private() {
+		if shown.Public = !policy.Private(); shown.Public {
 			shown.Title = cmp.Or(name, shown.Title)
 		}
 	}

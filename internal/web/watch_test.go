@@ -3,15 +3,19 @@ package web
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -86,8 +90,14 @@ func newWatchFixture(t *testing.T) *watchFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
+	files := os.DirFS("../../web")
+	built, err := ReadBuilt(files)
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.page, err = NewWatchPage(Options{
-		Files: os.DirFS("../../web"), Store: st, Log: slog.New(slog.DiscardHandler),
+		Files: files, Built: built, Store: st, Log: slog.New(slog.DiscardHandler),
+		Base:    func(*http.Request) string { return "https://weir.example.com/video" },
 		Observe: func(_ context.Context, route string, _ int, _ time.Duration) { f.routes = append(f.routes, route) },
 	})
 	if err != nil {
@@ -121,8 +131,8 @@ func TestWatchPage(t *testing.T) {
 		{"stream of a deleted account", f.ids["of a deleted account"], http.StatusNotFound, "", "Nothing is here", "<script"},
 		{"asset of a deleted account", f.ids["removed film"], http.StatusNotFound, "", "Nothing is here", "<script"},
 		{"asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", "Nothing"},
-		{"unsigned asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", `id="signed"`},
-		{"signed asset", f.ids["signed film"], http.StatusOK, "stored", `id="signed"`, "Nothing"},
+		{"unsigned asset", f.ids["film"], http.StatusOK, "stored", "<title>film</title>", `data-signed="true"`},
+		{"signed asset", f.ids["signed film"], http.StatusOK, "stored", `data-signed="true"`, "Nothing"},
 		{"failed asset", f.ids["broken"], http.StatusOK, "", "could not be made", "<script"},
 		{"unknown", `0000"><script>alert(1)</script>`, http.StatusNotFound, "", "Nothing is here", "<script>"},
 		{"none", "", http.StatusNotFound, "", "Nothing is here", "<script"},
@@ -151,14 +161,21 @@ func TestWatchPage(t *testing.T) {
 // TestWatchPageFiles fetches what the page names.
 func TestWatchPageFiles(t *testing.T) {
 	f := newWatchFixture(t)
+	built := f.page.o.Built
+	get := func(address, encoding string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "/"+address, nil)
+		r.Header.Set("Accept-Encoding", encoding)
+		w := httptest.NewRecorder()
+		built.ServeHTTP(w, r)
+		return w
+	}
 	body := f.get(http.MethodGet, "/play/"+f.ids["film"], nil).Body.String()
-	named := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(body, -1)
-	if len(named) != 3 {
-		t.Fatalf("the page names %v, want a style and two scripts", named)
+	named := regexp.MustCompile(`(?:src|href)="(_/[^"]+)"`).FindAllStringSubmatch(body, -1)
+	if len(named) < 3 {
+		t.Fatalf("the page names %v, want an icon, a style and a script", named)
 	}
 	for _, name := range named {
-		plain := f.get(http.MethodGet, "/play/"+name[1], nil)
-		zipped := f.get(http.MethodGet, "/play/"+name[1], http.Header{"Accept-Encoding": {"gzip, br"}})
+		plain, zipped := get(name[1], ""), get(name[1], "gzip, br")
 		if plain.Code != http.StatusOK || !strings.Contains(plain.Header().Get("Cache-Control"), "immutable") || plain.Header().Get("Content-Encoding") != "" {
 			t.Errorf("%s: %d %v", name[1], plain.Code, plain.Header())
 		}
@@ -167,19 +184,12 @@ func TestWatchPageFiles(t *testing.T) {
 		}
 	}
 	// What verifies signatures: only its worker may compile WebAssembly.
-	if w := f.get(http.MethodGet, "/play/"+f.page.folder+"verify.js", nil); w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") != verifierPolicy {
+	if w := get(built.path("verify.js"), ""); w.Code != http.StatusOK || w.Header().Get("Content-Security-Policy") != verifierPolicy {
 		t.Errorf("the worker: %d %v", w.Code, w.Header())
 	}
-	plain := f.get(http.MethodGet, "/play/"+f.page.folder+"c2pa.wasm", nil)
-	zipped := f.get(http.MethodGet, "/play/"+f.page.folder+"c2pa.wasm", http.Header{"Accept-Encoding": {"gzip"}})
+	plain, zipped := get(built.path("c2pa.wasm"), ""), get(built.path("c2pa.wasm"), "gzip")
 	if plain.Header().Get("Content-Type") != "application/wasm" || !strings.HasPrefix(plain.Body.String(), "\x00asm") || 2*zipped.Body.Len() > plain.Body.Len() {
 		t.Errorf("the validator: %d bytes, %d as gzip, %v", plain.Body.Len(), zipped.Body.Len(), plain.Header())
-	}
-	if w := f.get(http.MethodGet, "/play/_/old/watch.js", nil); w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "" {
-		t.Errorf("a file of another version: %d %v, want it, not to be kept", w.Code, w.Header())
-	}
-	if w := f.get(http.MethodGet, "/play/"+f.page.folder+"watch.go", nil); w.Code != http.StatusNotFound {
-		t.Errorf("a file that is no part of the page: %d", w.Code)
 	}
 	if w := f.get(http.MethodGet, "/play/"+f.ids["film"]+"/?jwt=x", nil); w.Code != http.StatusPermanentRedirect || w.Header().Get("Location") != "../"+f.ids["film"]+"?jwt=x" {
 		t.Errorf("with a slash at its end: %d %v", w.Code, w.Header())
@@ -235,9 +245,48 @@ func TestWatchPageClips(t *testing.T) {
 			t.Fatal(err)
 		}
 		for id, want := range map[string]bool{stream.PlaybackID: tt.stream, recording.PlaybackID: tt.recording, f.ids["film"]: tt.film, f.ids["broken"]: false} {
-			if got := strings.Contains(f.get(http.MethodGet, "/play/"+id, nil).Body.String(), `id="clip"`); got != want {
+			if got := strings.Contains(f.get(http.MethodGet, "/play/"+id, nil).Body.String(), `data-clips="true"`); got != want {
 				t.Errorf("setting %t, of the stream %v: %s has the panel: %t", tt.setting, tt.own, id, got)
 			}
+		}
+	}
+}
+
+func TestOEmbed(t *testing.T) {
+	f := newWatchFixture(t)
+	const page = "https://weir.example.com/video/play/"
+	ask := func(query url.Values) (int, oEmbed) {
+		w := f.get(http.MethodGet, "/oembed?"+query.Encode(), nil)
+		var answer oEmbed
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+			t.Fatalf("%v: %s", err, w.Body)
+		}
+		return w.Code, answer
+	}
+	status, answer := ask(url.Values{"url": {page + f.ids["film"]}, "maxwidth": {"640"}})
+	want := oEmbed{
+		Version: "1.0", Type: "video", ProviderName: "weir", ProviderURL: "https://weir.example.com/video/", Title: "film", Width: 640, Height: 360,
+		HTML: `<iframe src="` + page + f.ids["film"] + `" width="640" height="360" frameborder="0" ` +
+			`allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`,
+		ThumbnailURL: "https://weir.example.com/video/hls/" + f.ids["film"] + "/poster.jpg",
+	}
+	if diff := cmp.Diff(want, answer); status != http.StatusOK || diff != "" {
+		t.Errorf("%d (-want +got)\n%s", status, diff)
+	}
+	status, answer = ask(url.Values{"url": {page + f.ids["secret plans"]}})
+	if status != http.StatusOK || answer.Title != "Video" || answer.ThumbnailURL != "" || answer.Width != embedWidth {
+		t.Errorf("of a gated stream: %d %+v", status, answer)
+	}
+	for query, want := range map[string]int{
+		"url=" + url.QueryEscape(page+"unknown"):                     http.StatusNotFound,
+		"url=" + url.QueryEscape(page+f.ids["broken"]):               http.StatusNotFound,
+		"url=" + url.QueryEscape("https://other.example.com/play/x"): http.StatusNotFound,
+		"url=" + url.QueryEscape("https://weir.example.com/play/x"):  http.StatusNotFound,
+		"": http.StatusNotFound,
+		"format=xml&url=" + url.QueryEscape(page+f.ids["film"]): http.StatusNotImplemented,
+	} {
+		if w := f.get(http.MethodGet, "/oembed?"+query, nil); w.Code != want {
+			t.Errorf("%s: %d %s, want %d", query, w.Code, w.Body, want)
 		}
 	}
 }

@@ -1,0 +1,38 @@
+import { useRef } from 'preact/hooks'
+import { Code } from '../ui/code'
+import { Copyable } from '../ui/copy'
+import type { Playback } from '../player/playback'
+
+// embedCode is the HTML that shows a video on another page.
+export const embedCode = (address: string) =>
+  `<iframe src="${address}" width="640" height="360" frameborder="0" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`
+
+// Share shows the address of the page and the code to embed it.
+export function Share({ id, root, playback }: { id: string; root: string; playback?: Playback }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  const address = `${root}play/${encodeURIComponent(id)}`
+  const from = playback && !playback.options.live ? Math.floor(playback.video.currentTime) : 0
+  return (
+    <>
+      <button type="button" class="quiet" onClick={() => dialog.current?.showModal()}>
+        Share
+      </button>
+      <dialog ref={dialog} aria-label="Share" onClick={(e) => e.target === dialog.current && dialog.current?.close()}>
+        <div class="dialog">
+          <div class="head">
+            <h2>Share</h2>
+            <button type="button" class="plain" aria-label="Close" onClick={() => dialog.current?.close()}>
+              ✕
+            </button>
+          </div>
+          <h3>Link</h3>
+          <p>
+            <Copyable text={address + (from > 0 ? `?t=${from}` : '')} />
+          </p>
+          <Code label="Embed it in a page" text={embedCode(address)} />
+          <p class="hint">Add ?autoplay=1 to the address to play at once, &amp;muted=1 for browsers that allow that only without sound, &amp;loop=1 to repeat.</p>
+        </div>
+      </dialog>
+    </>
+  )
+}

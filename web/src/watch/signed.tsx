@@ -1,0 +1,153 @@
+// Verifies the segments that are played, from when the viewer asks for it.
+import type { Fragment } from 'hls.js'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { Playback } from '../player/playback'
+
+const actionWords: Record<string, string> = {
+  'c2pa.created': 'recorded',
+  'c2pa.opened': 'made from another file',
+  'c2pa.transcoded': 'encoded',
+  'c2pa.trimmed': 'cut',
+  'c2pa.repackaged': 'copied into other files',
+}
+
+// Report is what is used of the report of the validator.
+interface Report {
+  active_manifest: string
+  validation_state: string
+  validation_results?: { activeManifest?: { failure?: { code: string; explanation?: string }[] } }
+  manifests: Record<string, Manifest>
+}
+
+interface Manifest {
+  title?: string
+  assertions?: { label: string; data: { actions: { action: string; when?: string }[] } }[]
+  signature_info?: { common_name?: string; issuer?: string; time?: string }
+  claim_generator_info?: { name?: string; version?: string }[]
+  ingredients?: { title?: string; active_manifest?: string }[]
+}
+
+async function load(address: string): Promise<Response> {
+  const answer = await fetch(address, { cache: 'force-cache' }) // the bytes that the player has
+  if (!answer.ok) throw new Error('the server answers with ' + answer.status)
+  return answer
+}
+
+// inPlaylist finds what is played where the browser plays the playlist by itself.
+async function inPlaylist(address: string, at: number): Promise<{ start: string; segment: string }> {
+  const lines = (await (await load(address)).text()).split('\n').map((line) => line.trim())
+  const uri = (line: string) => new URL(line, address).href
+  if (!lines.some((line) => line.startsWith('#EXTINF'))) return inPlaylist(uri(lines.find((line) => line && !line.startsWith('#'))!), at)
+  let start = ''
+  let segment = ''
+  let end = 0
+  for (const line of lines) {
+    const map = /^#EXT-X-MAP:.*URI="([^"]*)"/.exec(line)
+    if (map && !(segment && end > at)) start = uri(map[1]!)
+    if (line.startsWith('#EXTINF:')) end += parseFloat(line.slice(8))
+    if (!line || line.startsWith('#')) continue
+    segment = uri(line)
+    if (end > at) break
+  }
+  return { start, segment }
+}
+
+// facts writes what a manifest says, for people.
+function facts(manifest: Manifest): [string, string, string][] {
+  const actions = (manifest.assertions ?? []).filter((a) => a.label.startsWith('c2pa.actions')).flatMap((a) => a.data.actions)
+  const signer = manifest.signature_info ?? {}
+  const generator = manifest.claim_generator_info?.[0] ?? {}
+  const when = signer.time ?? actions.find((a) => a.when)?.when
+  const made = actions.map((a) => actionWords[a.action] ?? a.action).join(', ')
+  const from = (manifest.ingredients ?? []).map((i) => (i.title || 'a file') + (i.active_manifest ? ', which is signed itself' : ', which is not signed'))
+  return [
+    ['who', 'Who', [signer.common_name, signer.issuer].filter(Boolean).join(', ')],
+    ['what', 'What', [manifest.title, made, 'with ' + [generator.name, generator.version].filter(Boolean).join(' ')].filter(Boolean).join(' · ')],
+    ['when', 'When', when ? new Date(when).toLocaleString() + (signer.time ? '' : ', as the signer says') : 'not said'],
+    ['from', 'Made from', from.join('; ') || 'a live stream'],
+  ]
+}
+
+export function Signed({ playback, root }: { playback: Playback; root: string }) {
+  const [open, setOpen] = useState(false)
+  const [verdict, setVerdict] = useState('')
+  const [bad, setBad] = useState(false)
+  const [manifest, setManifest] = useState<Manifest>()
+  const state = useRef({ worker: undefined as Worker | undefined, trust: '', number: 0, checked: 0, bad: false })
+
+  const tell = (text: string, problem = false) => {
+    const s = state.current
+    s.bad ||= problem // stays: what was shown does not become good later
+    setBad(s.bad)
+    if (!s.bad || problem) setVerdict(text)
+  }
+
+  const check = async (frag: Fragment | null) => {
+    const s = state.current
+    const number = ++s.number
+    try {
+      const found = frag?.initSegment ? { start: frag.initSegment.url, segment: frag.url } : await inPlaylist(playback.source, playback.video.currentTime)
+      const [start, segment] = await Promise.all([found.start, found.segment].map(async (address) => (await load(address)).arrayBuffer()))
+      s.worker?.postMessage({ number, start, segment, trust: s.trust }, [start!, segment!])
+    } catch (error) {
+      if (!s.bad) setVerdict(`It could not be checked: ${(error as Error).message}.`)
+    }
+  }
+
+  const answered = ({ data: { report, error } }: MessageEvent<{ report: Report; error?: string }>) => {
+    if (error) return tell(`Not valid: ${error}.`, true)
+    const known = report.validation_state === 'Trusted'
+    if (!known && report.validation_state !== 'Valid') {
+      const failed = report.validation_results?.activeManifest?.failure ?? []
+      const why = failed.filter((f) => f.code !== 'signingCredential.untrusted').map((f) => f.explanation || f.code)
+      tell(`Not valid: ${why.join('; ') || report.validation_state}.`, true)
+    } else {
+      const n = ++state.current.checked
+      tell(`Valid: what you see is as it was signed${known ? ' by this server.' : ', by a signer whom this server does not know.'} Checked: ${n} ${n === 1 ? 'segment' : 'segments'}.`)
+    }
+    setManifest(report.manifests[report.active_manifest] ?? {})
+  }
+
+  useEffect(() => playback.fragment.subscribe((frag) => void (frag && state.current.number > 0 && check(frag))), [playback])
+  useEffect(() => () => state.current.worker?.terminate(), [])
+
+  const click = async () => {
+    setOpen(!open)
+    const s = state.current
+    if (s.worker) return
+    setVerdict('Checking …')
+    const file = 'verify.js' // is served beside this script, under a policy of its own
+    s.worker = new Worker(new URL(file, import.meta.url), { type: 'module' })
+    s.worker.onmessage = answered
+    s.worker.onerror = () => setVerdict('It could not be checked: this browser can’t run the validator.')
+    try {
+      s.trust = await (await load(root + 'api/c2pa/root.pem')).text()
+    } catch {
+      // Then the signer is not known.
+    }
+    void check(playback.fragment.value)
+  }
+
+  return (
+    <>
+      <button id="signed" type="button" class={bad ? 'quiet badge-button bad' : 'quiet badge-button'} aria-expanded={open} aria-controls="provenance" onClick={click}>
+        {bad ? 'Not valid' : 'Signed'}
+      </button>
+      <section id="provenance" class="provenance" aria-label="Where this video comes from" hidden={!open}>
+        <p id="verdict" role="status">
+          {verdict}
+        </p>
+        {manifest && (
+          <dl id="says" class="facts">
+            {facts(manifest).map(([key, label, value]) => (
+              <div key={key}>
+                <dt>{label}</dt>
+                <dd id={key}>{value}</dd>
+              </div>
+            ))}
+          </dl>
+        )}
+      </section>
+    </>
+  )
+}
