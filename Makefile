@@ -132,7 +132,7 @@ test-kubo: ## build a real IPFS node, which takes minutes, and upload to it
 	WEIR_TEST_KUBO=$(CURDIR)/e2e/kubo/ipfs go test -tags kubo -count=1 -timeout 30m ./e2e/kubo -v
 
 test-release: release ## build a release, install and run it (ARCHS=amd64: not for arm64)
-	scripts/need bwrap
+	scripts/need bwrap systemd-analyze
 	WEIR_TEST_RELEASE=$(CURDIR)/release go test -tags release -count=1 -timeout 60m ./e2e/release -v
 
 soak-live: ## send and watch for minutes beside slow viewers and publishers of garbage, and measure
