@@ -23,6 +23,10 @@ run: ## install ffmpeg if it is missing, build and serve (make run ARGS="--http 
 build: ## build ./weir, one static binary
 	CGO_ENABLED=0 go build $(VCS) -trimpath -o weir .
 
+release: ## build binaries, Debian packages and images of this commit into release/ (ARCHS=amd64: not for arm64)
+	scripts/need arch-test dpkg-deb mmdebstrap qemu-aarch64-static umoci
+	scripts/release
+
 test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
 	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json
@@ -132,11 +136,15 @@ test-kubo: ## build a real IPFS node, which takes minutes, and upload to it
 	cd tools/kubo && go build -o $(CURDIR)/e2e/kubo/ipfs github.com/ipfs/kubo/cmd/ipfs
 	WEIR_TEST_KUBO=$(CURDIR)/e2e/kubo/ipfs go test -tags kubo -count=1 -timeout 30m ./e2e/kubo -v
 
+test-release: release ## build a release, install and run it (ARCHS=amd64: not for arm64)
+	scripts/need bwrap systemd-analyze
+	WEIR_TEST_RELEASE=$(CURDIR)/release go test -tags release -count=1 -timeout 60m ./e2e/release -v
+
 soak-live: ## send and watch for minutes beside slow viewers and publishers of garbage, and measure
 	scripts/need cc ffmpeg
 	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e/live -v
 
 clean: ## remove what was built and downloaded here; not the data folder
-	rm -rf weir $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules
+	rm -rf weir release $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules
 
-.PHONY: help run build test web quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip bench-sign soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair soak-ipfs test-live-matrix test-kubo clean
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' Makefile)
