@@ -14,6 +14,7 @@ import (
 // the machine is lost. Another machine that has only a copy of the backup, in another place, finishes
 // both recordings and plays everything.
 func TestBackupWhileRecording(t *testing.T) {
+	t.Parallel()
 	backupWhileRecording(t, harness.NewWeir(t))
 }
 

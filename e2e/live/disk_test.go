@@ -28,6 +28,7 @@ import (
 // takes the rest of the disk too. Whatever happens, requests get answers, playlists do not go back,
 // and after weir was killed the database and what was recorded are whole.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	fullDisk(t, w, "64m", "9MB", 10, func(poll *poller, rtmp string) {
 		// Something else takes more of the disk, and then all of it.

@@ -26,35 +26,35 @@ import (
 
 // TestLive sends to weir with ffmpeg and watches with clients that know the rules. Its
 // tests run side by side, because most of their time is that of the pictures, but
-// beside no others: those that encode leave no time for a clock.
+// beside no others: those that encode leave no time for a clock. The longest are the first.
 func TestLive(t *testing.T) {
-	t.Run("whole", func(t *testing.T) {
+	t.Run("watch", func(t *testing.T) {
 		t.Parallel()
-		liveWhole(t)
+		liveWatch(t)
 	})
-	t.Run("gaps", func(t *testing.T) {
+	t.Run("webrtc", func(t *testing.T) {
 		t.Parallel()
-		liveGaps(t)
+		liveWebRTC(t)
+	})
+	t.Run("official", func(t *testing.T) {
+		t.Parallel()
+		liveOfficial(t)
+	})
+	t.Run("nodes", func(t *testing.T) {
+		t.Parallel()
+		liveNodes(t)
+	})
+	t.Run("sdk", func(t *testing.T) {
+		t.Parallel()
+		liveSDK(t)
 	})
 	t.Run("recording", func(t *testing.T) {
 		t.Parallel()
 		liveRecording(t)
 	})
-	t.Run("poster", func(t *testing.T) {
+	t.Run("gaps", func(t *testing.T) {
 		t.Parallel()
-		livePoster(t)
-	})
-	t.Run("control", func(t *testing.T) {
-		t.Parallel()
-		liveControl(t)
-	})
-	t.Run("multistream", func(t *testing.T) {
-		t.Parallel()
-		liveMultistream(t)
-	})
-	t.Run("relay", func(t *testing.T) {
-		t.Parallel()
-		liveRelay(t)
+		liveGaps(t)
 	})
 	t.Run("ladder", func(t *testing.T) {
 		t.Parallel()
@@ -64,45 +64,45 @@ func TestLive(t *testing.T) {
 		t.Parallel()
 		liveBrowser(t)
 	})
-	t.Run("pull", func(t *testing.T) {
+	t.Run("relay", func(t *testing.T) {
 		t.Parallel()
-		livePull(t)
-	})
-	t.Run("pull on two nodes", func(t *testing.T) {
-		t.Parallel()
-		livePullNodes(t)
-	})
-	t.Run("nodes", func(t *testing.T) {
-		t.Parallel()
-		liveNodes(t)
-	})
-	t.Run("srt", func(t *testing.T) {
-		t.Parallel()
-		liveSRT(t)
-	})
-	t.Run("webrtc", func(t *testing.T) {
-		t.Parallel()
-		liveWebRTC(t)
-	})
-	t.Run("watch", func(t *testing.T) {
-		t.Parallel()
-		liveWatch(t)
+		liveRelay(t)
 	})
 	t.Run("watch clips", func(t *testing.T) {
 		t.Parallel()
 		liveWatchClips(t)
 	})
+	t.Run("whole", func(t *testing.T) {
+		t.Parallel()
+		liveWhole(t)
+	})
+	t.Run("srt", func(t *testing.T) {
+		t.Parallel()
+		liveSRT(t)
+	})
+	t.Run("pull on two nodes", func(t *testing.T) {
+		t.Parallel()
+		livePullNodes(t)
+	})
+	t.Run("multistream", func(t *testing.T) {
+		t.Parallel()
+		liveMultistream(t)
+	})
+	t.Run("pull", func(t *testing.T) {
+		t.Parallel()
+		livePull(t)
+	})
 	t.Run("beat", func(t *testing.T) {
 		t.Parallel()
 		liveBeat(t)
 	})
-	t.Run("official", func(t *testing.T) {
+	t.Run("poster", func(t *testing.T) {
 		t.Parallel()
-		liveOfficial(t)
+		livePoster(t)
 	})
-	t.Run("sdk", func(t *testing.T) {
+	t.Run("control", func(t *testing.T) {
 		t.Parallel()
-		liveSDK(t)
+		liveControl(t)
 	})
 }
 

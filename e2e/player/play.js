@@ -89,12 +89,18 @@ const buffered = (run, from = 0) =>
     }
   });
 
-// seek jumps to a time and waits until the picture there is shown.
+// seek jumps to a time and waits until the picture there is shown. hls.js puts the first decoding time of
+// MPEG-TS at 0, so B-frames make the first picture some frames late: seek goes on to it. hls.js itself jumps
+// over this gap while it plays. In a paused video it does not, and Chromium may wait at 0 forever.
 async function seek(run, to) {
   const { video } = run;
-  if (video.currentTime === to && !video.seeking && video.readyState >= 2) return;
-  video.currentTime = to;
-  await until(run, `picture at ${to}`, () => (!video.seeking && video.readyState >= 2 ? true : undefined));
+  const shown = () => !video.seeking && video.readyState >= 2;
+  if (video.currentTime !== to || !shown()) video.currentTime = to;
+  await until(run, `picture at ${to}`, () => {
+    const first = video.buffered.length ? video.buffered.start(0) : 0;
+    if (first > video.currentTime && first <= to + 0.1) video.currentTime = first;
+    return shown() || undefined;
+  });
 }
 
 // toTheEnd plays from where the video is to its end, rate times faster than in life.
@@ -174,18 +180,22 @@ async function hls(run) {
     if (levels.length > 1) {
       const last = levels.at(-1);
       await hlsLevel(run, player, 0);
-      let there;
-      player.on(Hls.Events.FRAG_BUFFERED, (_, { frag }) => (there ||= (frag.type === "main" && frag.level === last.number) || undefined));
-      // What it is loading at this moment stays in the buffer, and may be the rest: it is
-      // asked again then.
-      let asked = -Infinity;
-      await until(run, `segment of ${last.name}`, () => {
-        if (!there && performance.now() - asked > 2_000) {
-          asked = performance.now();
-          player.nextLevel = last.number;
-        }
-        return there;
-      });
+      if (player.latestLevelDetails.fragments.length === 1) {
+        await hlsLevel(run, player, last.number); // there is no middle
+      } else {
+        let there;
+        player.on(Hls.Events.FRAG_BUFFERED, (_, { frag }) => (there ||= (frag.type === "main" && frag.level === last.number) || undefined));
+        // What it is loading at this moment stays in the buffer, and may be the rest: it is
+        // asked again then.
+        let asked = -Infinity;
+        await until(run, `segment of ${last.name}`, () => {
+          if (!there && performance.now() - asked > 2_000) {
+            asked = performance.now();
+            player.nextLevel = last.number;
+          }
+          return there;
+        });
+      }
       video.playbackRate = 2;
       await video.play();
       await until(run, `change to ${last.name}`, () => (player.currentLevel === last.number && video.videoWidth === last.width ? true : undefined));

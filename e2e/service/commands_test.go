@@ -22,6 +22,7 @@ import (
 
 // TestKeyCommands makes, lists and revokes a key beside a running weir.
 func TestKeyCommands(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		said := w.Run("key", "create", "of the build")
@@ -76,6 +77,7 @@ func TestKeyCommands(t *testing.T) {
 
 // TestUserCommands makes an account and sets its password twice.
 func TestUserCommands(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		const email = "ada@example.com"
@@ -141,6 +143,7 @@ func TestUserCommands(t *testing.T) {
 
 // TestBackup copies a database that is being written to, and serves the copy.
 func TestBackup(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Start()
 	before := map[string]string{}
@@ -223,6 +226,7 @@ func backupWhileWriting(w *harness.Weir, n int) (made map[string]string, dir str
 
 // TestBackupOfPostgreSQL is the secret, and a word on the rest.
 func TestBackupOfPostgreSQL(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Database = pgtest.Start(t)
 	w.Start()
@@ -245,6 +249,7 @@ func TestBackupOfPostgreSQL(t *testing.T) {
 }
 
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		address := strings.TrimPrefix(w.URL, "http://")

@@ -18,6 +18,7 @@ import (
 // TestDiskFull lets a task run out of disk, of which there are 64 MB. It says so, the
 // service goes on, and what the task took is given back.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	w, b := harness.NewWeir(t), s3test.Start(t)
 	secret, err := os.ReadFile(filepath.Join(w.Data, "secret"))
 	if err != nil {

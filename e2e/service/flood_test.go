@@ -27,6 +27,7 @@ import (
 // not notice. TestFloodSoak (make soak-flood) does the same for longer and
 // measures.
 func TestFlood(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		f := newFlood(t, w, load{conns: 10, rate: 100, slow: 2 * len(slowKinds())})

@@ -33,6 +33,7 @@ const (
 // both, in the order of the changes. WEIR_E2E_DELIVERIES says how many there are;
 // `make soak-webhooks` runs it with 10,000, on the binary as it is shipped.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	deliveries, binary := 500, ""
 	if text := os.Getenv("WEIR_E2E_DELIVERIES"); text != "" {
 		n, err := strconv.Atoi(text)

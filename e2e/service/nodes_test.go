@@ -144,6 +144,7 @@ func signal(t *testing.T, w *harness.Weir, s syscall.Signal) {
 
 // TestNodesAgree changes things at one node and looks at the other.
 func TestNodesAgree(t *testing.T) {
+	t.Parallel()
 	a, b := harness.TwoNodes(t)
 	b.Start()
 	agreeOnStream(t, a, b)

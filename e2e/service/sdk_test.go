@@ -17,6 +17,7 @@ import (
 // TestSDK drives the official JavaScript SDK through every operation that is not
 // about live video. sdk/sdk.mjs has the cases.
 func TestSDK(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat(filepath.Join("..", "sdk", "node_modules", "livepeer")); err != nil {
 		t.Fatalf("the SDK is not installed (%v); run: make test", err)
 	}

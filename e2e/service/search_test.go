@@ -133,6 +133,7 @@ func lower(content []byte) []byte {
 
 // The search must be seen to find, or its silence would mean nothing.
 func TestSearch(t *testing.T) {
+	t.Parallel()
 	s := newSecrets(t)
 	plain, odd := s.make("plain"), s.makeOdd("odd")
 	noise := strings.Repeat("GET /api/stream/{id} \x00\xff{\"name\":\"x\"}\n", 50)

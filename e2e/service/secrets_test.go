@@ -32,6 +32,7 @@ import (
 // and to the owner where the contract says so (the key and the pull source of a
 // stream, the URL of a webhook). Each request below names what its answer may have.
 func TestSecretsStayInside(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		h := newHunt(t, w)
 		h.people()
@@ -639,6 +640,7 @@ func (h *hunt) untilTold() {
 // TestDoctorTellsChildrenNothing looks at the programs that weir starts through a
 // script that stands before each of them.
 func TestDoctorTellsChildrenNothing(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		s := newSecrets(t)
 		w.Start()

@@ -25,6 +25,7 @@ import (
 
 // TestFirstStart starts weir on nothing, as a newcomer does, and uses what it prints.
 func TestFirstStart(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Fatal("curl is not installed; run: make test")
 	}
@@ -85,6 +86,7 @@ func TestFirstStart(t *testing.T) {
 }
 
 func TestOneServiceAFolder(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		if said := w.Refuse(); !strings.Contains(said, "another weir serves from "+w.Data) {
@@ -95,6 +97,7 @@ func TestOneServiceAFolder(t *testing.T) {
 }
 
 func TestWrongMasterSecret(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		var did struct{ DID string }
@@ -123,6 +126,7 @@ func TestWrongMasterSecret(t *testing.T) {
 }
 
 func TestPostgreSQLNeedsSecret(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Database = pgtest.Start(t)
 	removeSecret(w)
@@ -137,6 +141,7 @@ func TestPostgreSQLNeedsSecret(t *testing.T) {
 
 // TestDrain holds a request open over SIGTERM.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		slow := beginRequest(w)
@@ -155,6 +160,7 @@ func TestDrain(t *testing.T) {
 }
 
 func TestSecondSignalEnds(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Start("--drain", "10m")
 	beginRequest(w)
@@ -175,6 +181,7 @@ func TestSecondSignalEnds(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	harness.EachEngine(t, func(t *testing.T, w *harness.Weir) {
 		w.Start()
 		for _, path := range []string{"/healthz", "/readyz"} {
@@ -187,6 +194,7 @@ func TestHealth(t *testing.T) {
 
 // TestNotReadyWithoutDatabase takes the database away and gives it back.
 func TestNotReadyWithoutDatabase(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Database = pgtest.Start(t)
 	w.Start()
@@ -232,6 +240,7 @@ func TestNotReadyWithoutDatabase(t *testing.T) {
 
 // TestAccessLog finds each request in the log, once, by the id in its answer.
 func TestAccessLog(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	w.Start("--trusted-proxies", "127.0.0.1") // whose X-Request-Id counts
 	var stream struct{ ID, StreamKey string }
@@ -303,6 +312,7 @@ func TestAccessLog(t *testing.T) {
 }
 
 func TestOps(t *testing.T) {
+	t.Parallel()
 	w := harness.NewWeir(t)
 	ops := harness.FreeAddr(t)
 	w.Start("--ops", ops)

@@ -20,15 +20,16 @@ var partFilms = map[string]struct {
 	args   []string
 	whole  bool // it can't
 	either bool // of some windows
+	all    bool // every window is tried: one film of each container
 }{
-	"b-frames.mp4":   {args: []string{"-c:v", "libx264", "-g", "48", "-bf", "3", "-c:a", "aac"}},
+	"b-frames.mp4":   {args: []string{"-c:v", "libx264", "-g", "48", "-bf", "3", "-c:a", "aac"}, all: true},
 	"open.mp4":       {args: []string{"-c:v", "libx264", "-x264-params", "open-gop=1:keyint=48:scenecut=0", "-c:a", "aac"}},
 	"variable.mp4":   {args: []string{"-vf", "select='not(eq(mod(n,7),3))'", "-fps_mode", "vfr", "-c:v", "libx264", "-g", "25", "-bf", "2", "-c:a", "aac"}},
 	"hidden.mp4":     {args: []string{"-ss", "1.3", "-i", "@part b-frames.mp4", "-map", "0", "-c", "copy"}}, // an edit list hides frames
 	"late.mp4":       {args: []string{"-c:v", "libx264", "-g", "48", "-c:a", "aac", "-output_ts_offset", "7.3"}},
 	"fragmented.mp4": {args: []string{"-c:v", "libx264", "-g", "48", "-bf", "2", "-c:a", "aac", "-movflags", "frag_keyframe+empty_moov+default_base_moof"}},
 	"hevc.mp4":       {args: []string{"-c:v", "libx265", "-tag:v", "hvc1", "-x265-params", "keyint=48:log-level=error", "-c:a", "aac"}},
-	"b-frames.mkv":   {args: []string{"-c:v", "libx264", "-g", "48", "-bf", "3", "-c:a", "aac"}},
+	"b-frames.mkv":   {args: []string{"-c:v", "libx264", "-g", "48", "-bf", "3", "-c:a", "aac"}, all: true},
 	"late.mkv":       {args: []string{"-c:v", "libx264", "-g", "48", "-c:a", "aac", "-output_ts_offset", "7.3"}},
 	"ac3.mkv":        {args: []string{"-c:v", "libx264", "-g", "48", "-c:a", "ac3"}},
 	"no index.mkv":   {args: []string{"-c:v", "libx264", "-g", "48", "-c:a", "aac", "-live", "1"}, whole: true},
@@ -80,17 +81,23 @@ func TestImportPart(t *testing.T) {
 				t.Fatal(err)
 			}
 			end := time.Duration(whole.Duration * float64(time.Second))
-			for i, window := range []struct {
+			type window struct {
 				Part
 				from, to bool // it is a part of the file there
-			}{
+			}
+			windows := []window{
 				{Part{0, 3 * time.Second}, false, true},
 				{Part{16_730 * time.Millisecond, 22_210 * time.Millisecond}, true, true},
-				{Part{22 * time.Second, 22_050 * time.Millisecond}, true, true},
-				{Part{19_990 * time.Millisecond, 37 * time.Second}, true, false},
 				{Part{30_333 * time.Millisecond, 0}, true, false},
-				{Part{end - 10*time.Millisecond, end}, true, false},
-			} {
+			}
+			if film.all {
+				windows = append(windows,
+					window{Part{22 * time.Second, 22_050 * time.Millisecond}, true, true},
+					window{Part{19_990 * time.Millisecond, 37 * time.Second}, true, false},
+					window{Part{end - 10*time.Millisecond, end}, true, false},
+				)
+			}
+			for i, window := range windows {
 				part, err := e.Import(t.Context(), ImportOptions{File: file, Prefix: fmt.Sprintf("part%d", i), Part: &window.Part})
 				if err != nil {
 					t.Fatalf("%v: %v", window.Part, err)
