@@ -203,6 +203,13 @@ func openFixture(t testing.TB, url string) *fixture {
 			entry.ID, entry.Success = weir.NewID(), true
 			return entry, nil
 		},
+		TestWebhook: func(_ context.Context, hook weir.Webhook, event weir.Event) (weir.WebhookLog, error) {
+			return weir.WebhookLog{
+				ID: weir.NewID(), WebhookID: hook.ID, UserID: hook.UserID, Event: event.Name, CreatedAt: event.CreatedAt, Duration: 0.1, Success: true,
+				Request:  weir.WebhookRequest{URL: hook.URL, Method: "POST", Headers: map[string]string{}, Body: `{"event":"` + string(event.Name) + `"}`},
+				Response: weir.WebhookResponse{Status: 200, StatusText: "OK"},
+			}, nil
+		},
 	}, compiledContract(t))
 	if err != nil {
 		t.Fatal(err)

@@ -113,6 +113,7 @@ var isolation = map[string]row{
 	"GET /api/webhook/{id}/log":                 {named(delivery).refusedWith(200)}, // an empty list, as the contract has it
 	"GET /api/webhook/{id}/log/{logId}":         {named(delivery), refers(delivery, "").on(webhook).byAdmins().answers(400)},
 	"POST /api/webhook/{id}/log/{logId}/resend": {named(delivery), refers(delivery, "").on(webhook).byAdmins().answers(400)},
+	"POST /api/webhook/{id}/test":               {named(webhook)},
 	"GET /api/events":                           {holds((*world).sendsOwnEvents)},
 
 	"GET /api/access-control/signing-key":         {listed(signingKey)},

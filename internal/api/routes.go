@@ -54,6 +54,7 @@ func (s *server) table() []route {
 		{method: "GET", path: "/webhook/{id}/log", who: callers, handle: s.listWebhookLogs},
 		{method: "GET", path: "/webhook/{id}/log/{logId}", who: callers, handle: s.getWebhookLog},
 		{method: "POST", path: "/webhook/{id}/log/{logId}/resend", who: callers, handle: s.resendWebhook},
+		{method: "POST", path: "/webhook/{id}/test", who: callers, handle: withBody(s.testWebhook)},
 		{method: "GET", path: "/events", who: callers, handle: s.streamEvents},
 		{method: "POST", path: "/access-control/signing-key", who: callers, handle: withBody(s.createSigningKey)},
 		{method: "GET", path: "/access-control/signing-key", who: callers, handle: list(s, (*store.Store).SigningKeys, asIs)},
