@@ -79,6 +79,11 @@ func TestGolden(t *testing.T) {
 			if strings.HasPrefix(filepath.Base(file), "ipfs") {
 				f.seedUploads(t)
 			}
+			if strings.HasPrefix(filepath.Base(file), "node") {
+				if err := f.store.AnnounceURL(t.Context(), "http://10.0.0.7:8080"); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var out []string
 			for i, step := range strings.Split(string(text), "\n===\n") {
 				request, _, _ := strings.Cut(step, "\n---\n")
@@ -175,7 +180,9 @@ func engines() map[string]func(*testing.T) string {
 func openFixture(t testing.TB, url string) *fixture {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, url, store.Options{Secret: fixtureSecret, NodeID: "here"})
+	st, err := store.Open(ctx, url, store.Options{Secret: fixtureSecret, NodeID: "here", Report: func() weir.NodeReport {
+		return weir.NodeReport{Version: "v0", Runs: []string{"api", "live", "work"}, Cores: 2, DiskFree: 10 << 30, DiskKeep: 2 << 30}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

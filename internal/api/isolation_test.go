@@ -226,6 +226,10 @@ var isolation = map[string]row{
 	"GET /api/data/usage/query/total":              forAdmins(),
 	"GET /api/data/usage/query/active":             forAdmins(),
 
+	"GET /api/node":       forAdmins(),
+	"GET /api/queue":      forAdmins(),
+	"GET /api/queue/task": forAdmins(),
+
 	"GET /api/ingest":        public("addresses of the service"),
 	"GET /api/did":           public("the identity of the service"),
 	"GET /api/c2pa/root.pem": public("the root of the certificate that signs media"),

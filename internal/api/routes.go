@@ -123,6 +123,9 @@ func (s *server) table() []route {
 		{method: "GET", path: "/data/usage/query", who: callers, handle: s.queryUsage},
 		{method: "GET", path: "/data/usage/query/total", who: admins, handle: s.queryTotalUsage},
 		{method: "GET", path: "/data/usage/query/active", who: admins, handle: s.queryActiveUsers},
+		{method: "GET", path: "/node", who: admins, handle: s.listNodes},
+		{method: "GET", path: "/queue", who: admins, handle: s.getQueue},
+		{method: "GET", path: "/queue/task", who: admins, handle: s.listQueuedTasks},
 
 		{method: "GET", path: "/ingest", who: everybody, handle: s.listIngests},
 		{method: "GET", path: "/did", who: everybody, handle: s.getDID},
