@@ -388,7 +388,7 @@ var maskable = regexp.MustCompile(
 		`|\b1[78]\d{11}\b` + // a time
 		`|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+` + // a JWT
 		`|"LS0tLS1[A-Za-z0-9+/=]+"` + // a PEM in base64
-		`|"[a-z2-7]{52}"` + // a token
+		`|"[a-z2-7]{52}"|token=[a-z2-7]{52}` + // a token
 		`|cursor=[A-Za-z0-9_.-]{20,}`,
 )
 
@@ -401,6 +401,8 @@ func (f *fixture) mask(text string) string {
 			kind = "api-key"
 		case strings.HasPrefix(found, "cursor="):
 			return "cursor=<cursor>"
+		case strings.HasPrefix(found, "token="):
+			return "token=<token>"
 		case strings.HasPrefix(found, `"LS0`):
 			quote, kind = `"`, "pem"
 		case len(found) == 13:
