@@ -3,7 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"weir/internal/config"
@@ -43,10 +45,17 @@ func (c streamCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	base := cfg.LocalURL(0)
+	base, key := cfg.LocalURL(0), stream.StreamKey.Reveal()
 	rtmp := cmp.Or(cfg.RTMPServer(base), "none: this weir takes no RTMP; give it an address with --rtmp")
-	return show(os.Stdout, "OBS server  %s\nstream key  %s  (as good as a password)\nwatch       %s/play/%s\nid          %s\n",
-		rtmp, stream.StreamKey.Reveal(), base, stream.PlaybackID, stream.ID)
+	var text strings.Builder
+	fmt.Fprintf(&text, "OBS server  %s\nstream key  %s  (as good as a password)\n", rtmp, key)
+	for _, a := range cfg.IngestAddresses(base, key) {
+		if !strings.HasPrefix(a.Protocol, "RTMP") {
+			fmt.Fprintf(&text, "%-10s  %s\n", a.Protocol, a.URL)
+		}
+	}
+	fmt.Fprintf(&text, "watch       %s/play/%s\nid          %s\n", base, stream.PlaybackID, stream.ID)
+	return show(os.Stdout, "%s", text.String())
 }
 
 // profiles returns the renditions; nil = the default ones.
