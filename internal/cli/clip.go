@@ -38,6 +38,7 @@ Example:
   weir clip film.mp4 1:02.5 +30 clip.mp4
 
 A time within a millisecond of that of a frame means that frame.
+
 Exit codes: 0 done, 1 it failed and may work later, 2 the request or the source is wrong, 130 interrupted.`
 }
 

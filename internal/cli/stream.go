@@ -14,7 +14,7 @@ import (
 )
 
 type streamCmd struct {
-	Create streamCreateCmd `cmd:"" help:"Make a stream and print where to send it and where to watch it."`
+	Create streamCreateCmd `cmd:"" settings:"store,address,ingest" help:"Make a stream and print where to send it and where to watch it."`
 }
 
 type streamCreateCmd struct {

@@ -51,6 +51,7 @@ A rendition is NAME[:BITRATE][:CODEC][:crfN]. NAME is a height (1080p, 720p, 480
 the suffix k or M; CODEC is h264 (the default), hevc, vp9 or av1; crfN asks for constant quality with BITRATE as the cap.
 
 Ctrl-C stops and removes what was begun. A command that was killed goes on where it was when it is given again.
+
 Exit codes: 0 done, 1 it failed and may work later, 2 the request or the source is wrong, 130 interrupted.`
 }
 
