@@ -196,10 +196,12 @@ type reporter struct {
 	out, err io.Writer
 	last     time.Time
 	step     string
+	// interrupted is the error after Ctrl-C.
+	interrupted string
 }
 
 func newReporter(json bool, out, err *os.File) *reporter {
-	return &reporter{json: json, terminal: isTerminal(err), out: out, err: err}
+	return &reporter{json: json, terminal: isTerminal(err), out: out, err: err, interrupted: "interrupted; what was begun is removed"}
 }
 
 // Intervals of progress on a terminal, and in lines.
@@ -272,16 +274,22 @@ func (r *reporter) warn(sentence string) {
 	_, _ = fmt.Fprintln(r.err, "warning:", sentence)
 }
 
-// fail reports an error and returns it with its exit status.
-func (r *reporter) fail(ctx context.Context, err error) error {
+// endLine ends the line of the progress bar.
+func (r *reporter) endLine() {
 	if r.terminal && !r.json && r.step != "" {
 		_, _ = fmt.Fprintln(r.err)
 	}
+	r.step = ""
+}
+
+// fail reports an error and returns it with its exit status.
+func (r *reporter) fail(ctx context.Context, err error) error {
+	r.endLine()
 	e := &exitError{error: err, status: 1, shown: r.json}
 	kind := weir.KindOf(err)
 	switch {
 	case ctx.Err() != nil:
-		kind, e.status, e.error = "interrupted", exitInterrupted, errors.New("interrupted; what was begun is removed")
+		kind, e.status, e.error = "interrupted", exitInterrupted, errors.New(r.interrupted)
 	case !weir.Retriable(err):
 		e.status = exitInvalid
 	}

@@ -140,7 +140,7 @@ func TestTranscodeExitCodes(t *testing.T) {
 	} {
 		for _, asJSON := range []bool{false, true} {
 			var out, stderr bytes.Buffer
-			r := reporter{json: asJSON, out: &out, err: &stderr}
+			r := reporter{json: asJSON, out: &out, err: &stderr, interrupted: "interrupted; what was begun is removed"}
 			code := exitStatus(&stderr, r.fail(tt.ctx, tt.err))
 			if code != tt.code {
 				t.Errorf("%s: exit code %d, want %d", tt.name, code, tt.code)
