@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -192,5 +193,56 @@ func TestUmask(t *testing.T) {
 	}
 	if got := syscall.Umask(0o022); got != 0o022 {
 		t.Errorf("the umask for transcode is %03o, want that of the shell", got)
+	}
+}
+
+// docs/commands.md has every command, with its flags.
+func TestCommandsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]string{}
+	for section := range strings.SplitSeq(string(text), "\n## ") {
+		title, body, _ := strings.Cut(section, "\n")
+		sections[title] = body
+	}
+	found := map[string]bool{}
+	var check func(of reflect.Type, path string)
+	check = func(of reflect.Type, path string) {
+		leaf := path != "weir"
+		for field := range of.Fields() {
+			if _, command := field.Tag.Lookup("cmd"); command {
+				leaf = false
+				check(field.Type, path+" "+strings.ToLower(field.Name))
+			}
+		}
+		if !leaf {
+			return
+		}
+		found[path] = true
+		section, ok := sections[path]
+		if !ok {
+			t.Errorf("docs/commands.md does not have %s", path)
+		}
+		help := helpOf(t, append(strings.Fields(path)[1:], "--help")...)
+		own, _, _ := strings.Cut(help, "\nStorage\n")
+		_, own, _ = strings.Cut(own, "\nFlags:\n")
+		for _, flag := range regexp.MustCompile(`(?m)^      --([a-z0-9-]+)`).FindAllStringSubmatch(own, -1) {
+			if flag[1] != "config" && !strings.Contains(section, "`--"+flag[1]) {
+				t.Errorf("docs/commands.md does not have --%s of %s", flag[1], path)
+			}
+		}
+		for _, flag := range regexp.MustCompile("(?m)^\\| `--([a-z0-9-]+)").FindAllStringSubmatch(section, -1) {
+			if !strings.Contains(own, "--"+flag[1]) {
+				t.Errorf("docs/commands.md has --%s for %s, which it does not have", flag[1], path)
+			}
+		}
+	}
+	check(reflect.TypeFor[commands](), "weir")
+	for title := range sections {
+		if strings.HasPrefix(title, "weir ") && !found[title] {
+			t.Errorf("docs/commands.md has %s, which does not exist", title)
+		}
 	}
 }
