@@ -40,8 +40,10 @@ func TestIngestAddresses(t *testing.T) {
 			{"RTMP", "rtmp://localhost/live/KEY"}, {"SRT", "srt://localhost:8890?streamid=KEY"}, {"WHIP", "http://localhost:8080/webrtc/KEY"},
 		}},
 		{"public", Config{Parts: all, HTTP: ":443", RTMP: ":1935", RTMPS: ":1936", SRT: ":8890", SRTPassphrase: "hush hush hush", WebRTC: ":8189", PublicURL: "https://video.example.com/weir"}, []IngestAddress{
-			{"RTMP", "rtmp://video.example.com/live/KEY"}, {"RTMPS", "rtmps://video.example.com:1936/live/KEY"},
-			{"SRT", "srt://video.example.com:8890?streamid=KEY&passphrase=PASSPHRASE"}, {"WHIP", "https://video.example.com/weir/webrtc/KEY"},
+			{"RTMP", "rtmp://video.example.com/live/KEY"},
+			{"RTMPS", "rtmps://video.example.com:1936/live/KEY"},
+			{"SRT", "srt://video.example.com:8890?streamid=KEY&passphrase=PASSPHRASE"},
+			{"WHIP", "https://video.example.com/weir/webrtc/KEY"},
 		}},
 		{"off", Config{Parts: all, HTTP: ":8080"}, nil},
 		{"another node has the encoders", Config{Parts: []string{API, Work}, HTTP: ":8080", RTMP: ":1935", SRT: ":8890", WebRTC: ":8189"}, nil},
