@@ -57,7 +57,7 @@ var mayImport = map[string]string{
 	"api":      "weir budget contract store blob access account",
 	"web":      "weir store",
 	"server":   "weir config ucan c2pa guard budget store ffmpeg account rtc blob ipfs vod webhook access live push ingest playback work api web",
-	"cli":      "weir config server store account blob ffmpeg guard vod c2pa",
+	"cli":      "weir config server store account blob ffmpeg guard vod c2pa webhook",
 	"main":     "cli",
 }
 

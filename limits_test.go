@@ -240,7 +240,7 @@ var tolerances = strings.Fields(`
 	access.maxRefresh
 	blob.maxPut blob.maxReason blob.maxRetryAfter
 	c2pa.maxFragmentBox c2pa.maxFragments c2pa.maxRow
-	cli.maxReferences
+	cli.maxErrorAnswer cli.maxEventLine cli.maxReferences cli.maxUploadFailures
 	cmaf.maxTime
 	contract.maxExponent
 	ffmpeg.maxSpeed ffmpeg.maxTime

@@ -152,7 +152,7 @@ func (r *clipRow) args(b *vodBench, film, out string) []string {
 	plain := []string{"ffmpeg", "-nostdin", "-v", "error", "-y", "-ss", start, "-i", film, "-t", length}
 	switch r.who {
 	case "weir clip":
-		return []string{b.weir, "clip", film, start, strconv.FormatFloat(clipStart+float64(r.seconds), 'f', -1, 64), out}
+		return []string{b.weir, "clip", film, start, strconv.FormatFloat(clipStart+float64(r.seconds), 'f', -1, 64), out, "--yes"}
 	case "ffmpeg, key-frame copy":
 		return append(plain, "-c", "copy", out)
 	}

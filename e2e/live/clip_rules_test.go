@@ -85,7 +85,7 @@ func (c *clipper) cutFile(film *harness.Film, n int) {
 	for range n {
 		start, end := c.pick(frames, harness.FromStart)
 		file := c.log.file()
-		out, err := exec.Command(harness.Binary, "clip", film.Path, fmt.Sprintf("%.6f", start/1000), fmt.Sprintf("%.6f", end/1000), file).CombinedOutput()
+		out, err := exec.Command(harness.Binary, "clip", film.Path, fmt.Sprintf("%.6f", start/1000), fmt.Sprintf("%.6f", end/1000), file, "--yes").CombinedOutput()
 		if err != nil {
 			c.t.Errorf("weir clip %v %.3f %.3f: %v\n%s", film, start, end, err, out)
 			continue

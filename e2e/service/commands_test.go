@@ -283,7 +283,9 @@ func TestHelpAndVersion(t *testing.T) {
 		want []string
 	}{
 		{[]string{"version"}, []string{"weir ", "go1."}},
-		{[]string{"--help"}, []string{"weir", "serve", "key create", "user passwd", "backup", "doctor", "version", "--data", "$WEIR_DATA", "--log-level"}},
+		{[]string{"--version"}, []string{"weir ", "go1."}},
+		{[]string{"--help"}, []string{"weir", "serve", "key create", "user passwd", "backup", "doctor", "version", "--version"}},
+		{[]string{"help", "serve"}, []string{"--data", "$WEIR_DATA", "--log-level"}},
 		{[]string{"key", "create", "--help"}, []string{"<name>", "--user"}},
 	} {
 		out, err := exec.CommandContext(t.Context(), harness.Binary, tt.args...).Output()

@@ -44,7 +44,7 @@ func (s *server) streamEvents(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	out := &eventWriter{w: w}
-	out.start()
+	out.start(after)
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -140,8 +140,11 @@ type eventWriter struct {
 	closed bool // the client has disconnected
 }
 
-func (out *eventWriter) start() {
+// start begins the answer. Its header has the cursor of the start: a client that loses its connection before
+// the first event continues with it.
+func (out *eventWriter) start(after int64) {
 	h := out.w.Header()
+	h.Set("Last-Event-ID", strconv.FormatInt(after, 10))
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or a proxy buffers events

@@ -37,6 +37,7 @@ type listener struct {
 	*testing.T
 	lines *bufio.Reader
 	body  io.Closer
+	start string // cursor
 }
 
 // listen connects; when it returns, the stream has started.
@@ -59,7 +60,7 @@ func (f *fixture) listen(t *testing.T, base, as, query string, header ...string)
 		body, _ := io.ReadAll(resp.Body)
 		t.Fatalf("events: %d %s %s", resp.StatusCode, resp.Header, body)
 	}
-	return &listener{t, bufio.NewReader(resp.Body), resp.Body}
+	return &listener{t, bufio.NewReader(resp.Body), resp.Body, resp.Header.Get("Last-Event-ID")}
 }
 
 // next returns the members of the next event.
@@ -144,7 +145,9 @@ func testEvents(t *testing.T, f *fixture) {
 	}
 	l.want(second)
 
-	// A second client continues after the first event, by either way; the header takes precedence.
+	// A second client continues where the first began, or after its first event, by either way; the header takes
+	// precedence.
+	f.listen(t, base, "ann", "?cursor="+l.start).want(first, second)
 	f.listen(t, base, "ann", "?cursor="+cursor).want(second)
 	f.listen(t, base, "ann", "", "Last-Event-ID", cursor).want(second)
 	f.listen(t, base, "ann", "?cursor=0", "Last-Event-ID", cursor).want(second)

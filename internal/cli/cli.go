@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -23,20 +24,26 @@ import (
 	"weir/internal/weir"
 )
 
-// commands is the command line.
+// commands is the command line. The tag settings names the settings that count for a command: see
+// config.Parse.
 type commands struct {
 	config.Config
+	ShowVersion bool `name:"version" help:"Print the version."`
 
-	Serve     serveCmd     `cmd:"" default:"1" help:"Run the service (the default)."`
-	Key       keyCmd       `cmd:"" help:"Manage API keys."`
-	User      userCmd      `cmd:"" help:"Manage accounts."`
-	Stream    streamCmd    `cmd:"" help:"Manage live streams."`
-	Transcode transcodeCmd `cmd:"" help:"Make HLS and MP4 of a video, without a server."`
-	Clip      clipCmd      `cmd:"" help:"Cut a clip out of a video, exact to the frame, without a server."`
-	Verify    verifyCmd    `cmd:"" help:"Check who signed a video, and that it was not changed since."`
-	Backup    backupCmd    `cmd:"" help:"Copy everything this node keeps, also while it runs."`
-	Doctor    doctorCmd    `cmd:"" help:"Check that this machine has what weir needs."`
-	Version   versionCmd   `cmd:"" help:"Print the version."`
+	Serve      serveCmd      `cmd:"" default:"1" settings:"all" help:"Run the service (the default)."`
+	Key        keyCmd        `cmd:"" settings:"store" help:"Manage API keys."`
+	User       userCmd       `cmd:"" settings:"store" help:"Manage accounts."`
+	Stream     streamCmd     `cmd:"" settings:"store" help:"Manage live streams."`
+	Asset      assetCmd      `cmd:"" settings:"store,address,api-key" help:"Manage assets of a running weir."`
+	Webhook    webhookCmd    `cmd:"" settings:"store,address,api-key" help:"Receive events of a running weir."`
+	Transcode  transcodeCmd  `cmd:"" settings:"max-upload,max-duration,ipfs-gateways,arweave-gateways,workers,sandbox,c2pa-key,c2pa-cert,c2pa-timestamp" help:"Make HLS and MP4 of a video, without a server."`
+	Clip       clipCmd       `cmd:"" settings:"max-duration,workers,sandbox" help:"Cut a clip out of a video, exact to the frame, without a server."`
+	Verify     verifyCmd     `cmd:"" settings:"none" help:"Check who signed a video, and that it was not changed since."`
+	Backup     backupCmd     `cmd:"" settings:"store,storage" help:"Copy everything this node keeps, also while it runs."`
+	Doctor     doctorCmd     `cmd:"" settings:"all" help:"Check that this machine has what weir needs."`
+	Version    versionCmd    `cmd:"" settings:"none" help:"Print the version."`
+	Completion completionCmd `cmd:"" settings:"none" help:"Print a script that completes commands and flags in a shell."`
+	Help       helpCmd       `cmd:"" settings:"none" help:"Show what a command does and its flags."`
 }
 
 // Run runs the command of the arguments and returns the exit status of the process. openAPI is
@@ -66,6 +73,12 @@ func Run(args []string, openAPI []byte, files fs.FS) (status int) {
 
 // parse reads the command line, the environment and the settings file.
 func parse(args []string, env func(string) (string, bool), stdout io.Writer) (*config.Command, *commands, error) {
+	switch {
+	case slices.Contains(args, "--version"):
+		args = []string{"version"} // whatever else is there, also invalid settings
+	case len(args) > 0 && args[0] == "help" && !slices.Contains(args, "--help"):
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	c := &commands{}
 	command, err := config.Parse(c, &c.Config, args, env, stdout)
 	return command, c, err

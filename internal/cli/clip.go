@@ -25,6 +25,7 @@ type clipCmd struct {
 	Start string `arg:"" help:"First frame: seconds (12.5) or [H:]M:S (1:02:03.25)."`
 	End   string `arg:"" help:"First frame after the clip: a time like START, +DURATION, or end."`
 	Out   string `arg:"" help:"MP4 file to write."`
+	Yes   bool   `help:"Overwrite the file without a question."`
 	JSON  bool   `name:"json" help:"Write one JSON object a line to standard output: progress, then the result or the error."`
 }
 
@@ -37,14 +38,19 @@ another codec than H.264 and H.265 is encoded as a whole, as H.264.
 Example:
   weir clip film.mp4 1:02.5 +30 clip.mp4
 
-A time within a millisecond of that of a frame means that frame.
+A time within a millisecond of that of a frame means that frame. If there is a file to write already, the
+command asks; --yes overwrites it without a question.
+
 Exit codes: 0 done, 1 it failed and may work later, 2 the request or the source is wrong, 130 interrupted.`
 }
 
 func (c clipCmd) Run(ctx context.Context, cfg *config.Config) error {
 	out := newReporter(c.JSON, os.Stdout, os.Stderr)
-	begun := time.Now()
 	o, err := c.options(cfg)
+	if err == nil {
+		err = newConsent(c.Yes, c.JSON).file(ctx, c.Out)
+	}
+	begun := time.Now()
 	var result vod.ClipResult
 	if err == nil {
 		o.Progress = out.progress
@@ -126,6 +132,10 @@ func (r *reporter) finishClip(result vod.ClipResult, path string, took time.Dura
 	if r.terminal {
 		_, _ = fmt.Fprintln(r.err)
 	}
-	return show(r.out, "%s  %s\nencoded %d frames, copied %d, %.1f s\n",
-		path, shortTime(time.Duration(result.Recording.Presentation.Duration*float64(time.Second))), result.Encoded, result.Copied, took.Seconds())
+	var size int64
+	if info, err := os.Stat(path); err == nil {
+		size = info.Size()
+	}
+	length := time.Duration(result.Recording.Presentation.Duration * float64(time.Second))
+	return show(r.out, "%s  %s  %s\nencoded %d frames, copied %d, %.1f s\n", path, shortTime(length), shortSize(size), result.Encoded, result.Copied, took.Seconds())
 }

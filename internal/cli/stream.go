@@ -3,8 +3,11 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
+	"strings"
 	"time"
+	"unicode"
 
 	"weir/internal/config"
 	"weir/internal/store"
@@ -12,7 +15,9 @@ import (
 )
 
 type streamCmd struct {
-	Create streamCreateCmd `cmd:"" help:"Make a stream and print where to send it and where to watch it."`
+	Create streamCreateCmd `cmd:"" settings:"store,address,ingest" help:"Make a stream and print where to send it and where to watch it."`
+	List   streamListCmd   `cmd:"" settings:"store" help:"List the streams, without their keys."`
+	Delete streamDeleteCmd `cmd:"" settings:"store" help:"Delete streams; encoders that send to them are disconnected."`
 }
 
 type streamCreateCmd struct {
@@ -43,10 +48,17 @@ func (c streamCreateCmd) Run(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
-	base := cfg.LocalURL(0)
+	base, key := cfg.LocalURL(0), stream.StreamKey.Reveal()
 	rtmp := cmp.Or(cfg.RTMPServer(base), "none: this weir takes no RTMP; give it an address with --rtmp")
-	return show(os.Stdout, "OBS server  %s\nstream key  %s  (as good as a password)\nwatch       %s/play/%s\nid          %s\n",
-		rtmp, stream.StreamKey.Reveal(), base, stream.PlaybackID, stream.ID)
+	var text strings.Builder
+	fmt.Fprintf(&text, "OBS server  %s\nstream key  %s  (as good as a password)\n", rtmp, key)
+	for _, a := range cfg.IngestAddresses(base, key) {
+		if !strings.HasPrefix(a.Protocol, "RTMP") {
+			fmt.Fprintf(&text, "%-10s  %s\n", a.Protocol, a.URL)
+		}
+	}
+	fmt.Fprintf(&text, "watch       %s/play/%s\nid          %s\n", base, stream.PlaybackID, stream.ID)
+	return show(os.Stdout, "%s", text.String())
 }
 
 // profiles returns the renditions; nil = the default ones.
@@ -70,4 +82,73 @@ func (c streamCreateCmd) profiles() (*[]weir.Profile, error) {
 		all = append(all, p)
 	}
 	return &all, nil
+}
+
+type streamListCmd struct {
+	User string `placeholder:"EMAIL" help:"Account whose streams to list; default: all accounts."`
+}
+
+func (c streamListCmd) Run(ctx context.Context, cfg *config.Config) error {
+	return withStore(ctx, cfg, func(st *store.Store) error {
+		userID := ""
+		if c.User != "" {
+			u, err := findUser(ctx, st, c.User)
+			if err != nil {
+				return err
+			}
+			userID = u.ID
+		}
+		return printTable(ctx, "ID\tNAME\tSTATE\tPLAYBACK ID\tCREATED\tLAST ON AIR", userID, st.Streams, func(s weir.Stream) (string, error) {
+			state := "idle"
+			switch {
+			case s.IsActive:
+				state = "on air"
+			case s.Suspended:
+				state = "suspended"
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", s.ID, cell(s.Name), state, s.PlaybackID, minute(s.CreatedAt), minute(s.LastSeen)), nil
+		})
+	})
+}
+
+// cell returns a text of a caller for a table: its control characters would change the table or the terminal.
+func cell(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+type streamDeleteCmd struct {
+	ID []string `arg:"" help:"Ids of the streams, as weir stream list shows them."`
+}
+
+func (c streamDeleteCmd) Run(ctx context.Context, cfg *config.Config) error {
+	return withStore(ctx, cfg, func(st *store.Store) error {
+		for _, id := range c.ID {
+			var stream weir.Stream
+			err := st.Tx(ctx, func(tx *store.Tx) (err error) {
+				stream, err = tx.UpdateStream(ctx, id, func(s *weir.Stream) error {
+					if s.Deleted {
+						return weir.Errorf(weir.NotFound, "it was deleted before")
+					}
+					s.Deleted = true
+					return nil
+				})
+				return err
+			})
+			if weir.IsNotFound(err) {
+				return fmt.Errorf("there is no stream with the id %s; weir stream list shows them", id)
+			}
+			if err != nil {
+				return err
+			}
+			if err := show(os.Stdout, "deleted %s  %s\n", id, cell(stream.Name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -36,6 +36,7 @@ type transcodeCmd struct {
 	GOP           string   `name:"gop" placeholder:"SECONDS" help:"Distance of key frames, or intra for key frames only. Default: 2"`
 	NoPassthrough bool     `help:"Encode also what could be copied from the source as it is."`
 	C2PA          bool     `name:"c2pa" help:"Sign what is written, with --c2pa-key and --c2pa-cert. HLS has CMAF segments then."`
+	Yes           bool     `help:"Overwrite files of the folder without a question."`
 	JSON          bool     `name:"json" help:"Write one JSON object a line to standard output: progress, then the result or the error."`
 }
 
@@ -50,7 +51,9 @@ Example:
 A rendition is NAME[:BITRATE][:CODEC][:crfN]. NAME is a height (1080p, 720p, 480p, 360p …) or WxH; BITRATE has
 the suffix k or M; CODEC is h264 (the default), hevc, vp9 or av1; crfN asks for constant quality with BITRATE as the cap.
 
+If the folder is not empty, the command asks before it writes; --yes overwrites without a question.
 Ctrl-C stops and removes what was begun. A command that was killed goes on where it was when it is given again.
+
 Exit codes: 0 done, 1 it failed and may work later, 2 the request or the source is wrong, 130 interrupted.`
 }
 
@@ -63,6 +66,10 @@ const (
 func (c transcodeCmd) Run(ctx context.Context, cfg *config.Config) error {
 	out := newReporter(c.JSON, os.Stdout, os.Stderr)
 	o, err := c.options(cfg)
+	if err == nil {
+		err = newConsent(c.Yes, c.JSON).folder(ctx, c.OutDir, workFolder)
+	}
+	begun := time.Now()
 	var result weir.TranscodeOutput
 	if err == nil {
 		o.Progress, o.Warn = out.progress, out.warn
@@ -71,7 +78,7 @@ func (c transcodeCmd) Run(ctx context.Context, cfg *config.Config) error {
 	if err != nil {
 		return out.fail(ctx, err)
 	}
-	return out.finish(result, c.OutDir)
+	return out.finish(result, c.OutDir, time.Since(begun))
 }
 
 // workFolder is the folder for unfinished files, in that of the outputs.
@@ -189,12 +196,12 @@ type reporter struct {
 	out, err io.Writer
 	last     time.Time
 	step     string
+	// interrupted is the error after Ctrl-C.
+	interrupted string
 }
 
 func newReporter(json bool, out, err *os.File) *reporter {
-	info, statErr := err.Stat()
-	terminal := statErr == nil && info.Mode()&os.ModeCharDevice != 0
-	return &reporter{json: json, terminal: terminal, out: out, err: err}
+	return &reporter{json: json, terminal: isTerminal(err), out: out, err: err, interrupted: "interrupted; what was begun is removed"}
 }
 
 // Intervals of progress on a terminal, and in lines.
@@ -213,6 +220,7 @@ type line struct {
 	ETA      float64               `json:"eta,omitempty"`   // seconds from now
 	Kind     weir.Kind             `json:"kind,omitempty"`
 	Message  string                `json:"message,omitempty"`
+	Seconds  float64               `json:"seconds,omitempty"` // that it took
 	Result   *weir.TranscodeOutput `json:"result,omitempty"`
 }
 
@@ -266,16 +274,22 @@ func (r *reporter) warn(sentence string) {
 	_, _ = fmt.Fprintln(r.err, "warning:", sentence)
 }
 
-// fail reports an error and returns it with its exit status.
-func (r *reporter) fail(ctx context.Context, err error) error {
+// endLine ends the line of the progress bar.
+func (r *reporter) endLine() {
 	if r.terminal && !r.json && r.step != "" {
 		_, _ = fmt.Fprintln(r.err)
 	}
+	r.step = ""
+}
+
+// fail reports an error and returns it with its exit status.
+func (r *reporter) fail(ctx context.Context, err error) error {
+	r.endLine()
 	e := &exitError{error: err, status: 1, shown: r.json}
 	kind := weir.KindOf(err)
 	switch {
 	case ctx.Err() != nil:
-		kind, e.status, e.error = "interrupted", exitInterrupted, errors.New("interrupted; what was begun is removed")
+		kind, e.status, e.error = "interrupted", exitInterrupted, errors.New(r.interrupted)
 	case !weir.Retriable(err):
 		e.status = exitInvalid
 	}
@@ -285,9 +299,10 @@ func (r *reporter) fail(ctx context.Context, err error) error {
 	return e
 }
 
-func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
+func (r *reporter) finish(result weir.TranscodeOutput, dir string, took time.Duration) error {
+	speed := result.InputVideo.Duration / max(took.Seconds(), 0.001)
 	if r.json {
-		r.write(line{Event: "result", Result: &result})
+		r.write(line{Event: "result", Seconds: round1(took.Seconds()), Speed: round2(speed), Result: &result})
 		return nil
 	}
 	if r.terminal {
@@ -299,7 +314,7 @@ func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
 		if x.Width > 0 {
 			size = fmt.Sprintf("%dx%d", x.Width, x.Height)
 		}
-		fmt.Fprintf(&text, "%-14s %-10s %6.0f kb/s  %s\n", x.Name, size, float64(x.Bitrate)/1000, x.Codec)
+		fmt.Fprintf(&text, "%-14s %-10s %6.0f kb/s  %9s  %s\n", x.Name, size, float64(x.Bitrate)/1000, shortSize(x.Size), x.Codec)
 	}
 	if result.HLS != nil {
 		fmt.Fprintf(&text, "HLS   %s\n", filepath.Join(dir, result.HLS.Path))
@@ -310,11 +325,26 @@ func (r *reporter) finish(result weir.TranscodeOutput, dir string) error {
 	if result.FMP4 != nil {
 		fmt.Fprintf(&text, "fMP4  %s\nDASH  %s\n", filepath.Join(dir, result.FMP4.Path), filepath.Join(dir, result.FMP4.DASH))
 	}
+	length := time.Duration(result.InputVideo.Duration * float64(time.Second))
+	fmt.Fprintf(&text, "%s of video in %.1f s, %.2fx\n", shortTime(length), took.Seconds(), speed)
 	return show(r.out, "%s", text.String())
 }
 
 func round1(x float64) float64 { return math.Round(x*10) / 10 }
 func round2(x float64) float64 { return math.Round(x*100) / 100 }
+
+// shortSize returns a number of bytes like 12.3 MB.
+func shortSize(bytes int64) string {
+	for _, unit := range []struct {
+		size float64
+		name string
+	}{{1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if float64(bytes) >= unit.size {
+			return fmt.Sprintf("%.1f %s", float64(bytes)/unit.size, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", bytes)
+}
 
 // shortTime returns a duration like 1:02:03 or 4:05.
 func shortTime(d time.Duration) string {

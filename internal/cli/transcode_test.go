@@ -73,7 +73,8 @@ func TestReporter(t *testing.T) {
 	result := weir.TranscodeOutput{
 		HLS: &weir.PathParam{Path: "/index.m3u8"}, MP4: []weir.PathParam{{Path: "/720p.mp4"}},
 		FMP4:       &weir.FMP4Output{Path: "/fmp4/master.m3u8", DASH: "/fmp4/index.mpd"},
-		Renditions: []weir.RenditionOutput{{Name: "720p", Width: 1280, Height: 720, Bitrate: 3_000_400, Codec: "avc1.64001f"}},
+		Renditions: []weir.RenditionOutput{{Name: "720p", Width: 1280, Height: 720, Bitrate: 3_000_400, Size: 22_543_000, Codec: "avc1.64001f"}},
+		InputVideo: weir.InputVideo{Duration: 60},
 	}
 	for _, tt := range []struct {
 		name     string
@@ -83,7 +84,7 @@ func TestReporter(t *testing.T) {
 		{
 			"lines",
 			reporter{},
-			"720p           1280x720     3000 kb/s  avc1.64001f\nHLS   out/index.m3u8\nMP4   out/720p.mp4\nfMP4  out/fmp4/master.m3u8\nDASH  out/fmp4/index.mpd\n",
+			"720p           1280x720     3000 kb/s    22.5 MB  avc1.64001f\nHLS   out/index.m3u8\nMP4   out/720p.mp4\nfMP4  out/fmp4/master.m3u8\nDASH  out/fmp4/index.mpd\n1:00 of video in 24.0 s, 2.50x\n",
 			"  5.0 %  reading\n 50.0 %  encoding      2.50x  1:05 left\n100.0 %  finishing\nwarning: it is damaged\n",
 		},
 		{
@@ -91,7 +92,7 @@ func TestReporter(t *testing.T) {
 			reporter{json: true, terminal: true},
 			`{"event":"progress","step":"reading","fraction":0.05}` + "\n" +
 				`{"event":"progress","step":"encoding","fraction":0.5,"fps":60,"speed":2.5,"eta":65}` + "\n" +
-				`{"event":"progress","step":"finishing","fraction":1}` + "\n" + `{"event":"warning","message":"it is damaged"}` + "\n" + `{"event":"result","result":`,
+				`{"event":"progress","step":"finishing","fraction":1}` + "\n" + `{"event":"warning","message":"it is damaged"}` + "\n" + `{"event":"result","speed":2.5,"seconds":24,"result":`,
 			"",
 		},
 	} {
@@ -103,7 +104,7 @@ func TestReporter(t *testing.T) {
 				r.progress(p)
 			}
 			r.warn("it is damaged")
-			if err := r.finish(result, "out"); err != nil {
+			if err := r.finish(result, "out", 24*time.Second); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.HasPrefix(out.String(), tt.out) || err.String() != tt.err {
@@ -139,7 +140,7 @@ func TestTranscodeExitCodes(t *testing.T) {
 	} {
 		for _, asJSON := range []bool{false, true} {
 			var out, stderr bytes.Buffer
-			r := reporter{json: asJSON, out: &out, err: &stderr}
+			r := reporter{json: asJSON, out: &out, err: &stderr, interrupted: "interrupted; what was begun is removed"}
 			code := exitStatus(&stderr, r.fail(tt.ctx, tt.err))
 			if code != tt.code {
 				t.Errorf("%s: exit code %d, want %d", tt.name, code, tt.code)

@@ -15,10 +15,10 @@ import (
 )
 
 type userCmd struct {
-	Create  userCreateCmd  `cmd:"" help:"Make an account and print its set-password link."`
-	Passwd  userPasswdCmd  `cmd:"" help:"Print a one-time link that sets a new password."`
-	List    userListCmd    `cmd:"" help:"List the accounts."`
-	Delete  userDeleteCmd  `cmd:"" help:"Delete an account; what it has is removed after --delete-grace."`
+	Create  userCreateCmd  `cmd:"" settings:"store,address" help:"Make an account and print its set-password link."`
+	Passwd  userPasswdCmd  `cmd:"" settings:"store,address" help:"Print a one-time link that sets a new password."`
+	List    userListCmd    `cmd:"" settings:"store,delete-grace" help:"List the accounts."`
+	Delete  userDeleteCmd  `cmd:"" settings:"store,address,delete-grace" help:"Delete an account; what it has is removed after --delete-grace."`
 	Quota   userQuotaCmd   `cmd:"" help:"Show or change how much an account may have."`
 	Restore userRestoreCmd `cmd:"" help:"Bring a deleted account back before it is removed."`
 }

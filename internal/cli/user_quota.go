@@ -80,10 +80,10 @@ func parseLimit(r weir.Resource, value string) (int64, error) {
 	return int64(limit), nil
 }
 
-func joined(resources []weir.Resource) string {
+func joined[T ~string](all []T) string {
 	var names []string
-	for _, r := range resources {
-		names = append(names, string(r))
+	for _, name := range all {
+		names = append(names, string(name))
 	}
 	return strings.Join(names, ", ")
 }

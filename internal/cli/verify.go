@@ -38,6 +38,7 @@ Examples:
 
 Of a playlist, all segments of all renditions are read. A video is trusted if a certificate of --trust vouches for
 its signer, and valid if it is as it was signed, by somebody who is not known.
+
 Exit codes: 0 valid or trusted (with --trust: trusted), 1 it could not be read, 2 invalid, not signed or not trusted.`
 }
 

@@ -47,21 +47,51 @@ func (c *Config) listenerURL(anyHost string, port int) string {
 	return scheme + "://" + net.JoinHostPort(host, configured)
 }
 
+// IngestAddress is where encoders send a stream to over one protocol.
+type IngestAddress struct{ Protocol, URL string }
+
+// IngestAddresses returns the addresses that encoders can send the stream with the key to. base is the
+// URL of the API.
+func (c *Config) IngestAddresses(base, key string) []IngestAddress {
+	var all []IngestAddress
+	if !c.Runs(Live) {
+		return all
+	}
+	if c.RTMP != "" {
+		all = append(all, IngestAddress{"RTMP", rtmpServer("rtmp", c.RTMP, "1935", base) + "/" + key})
+	}
+	if c.RTMPS != "" {
+		all = append(all, IngestAddress{"RTMPS", rtmpServer("rtmps", c.RTMPS, "443", base) + "/" + key})
+	}
+	if c.SRT != "" {
+		host, port := SplitAddress(c.SRT, hostOf(base))
+		srt := "srt://" + net.JoinHostPort(host, port) + "?streamid=" + key
+		if c.SRTPassphrase != "" {
+			srt += "&passphrase=PASSPHRASE"
+		}
+		all = append(all, IngestAddress{"SRT", srt})
+	}
+	if c.WebRTC != "" && c.Runs(API) {
+		all = append(all, IngestAddress{"WHIP", base + "/webrtc/" + key})
+	}
+	return all
+}
+
 // RTMPServer returns the URL that encoders send to over RTMP, without the stream key; "" =
 // this node has no RTMP listener. base is the URL of the API.
 func (c *Config) RTMPServer(base string) string {
-	scheme, addr, usual := "rtmp", c.RTMP, "1935"
-	if addr == "" {
-		scheme, addr, usual = "rtmps", c.RTMPS, "443"
+	switch {
+	case c.RTMP != "":
+		return rtmpServer("rtmp", c.RTMP, "1935", base)
+	case c.RTMPS != "":
+		return rtmpServer("rtmps", c.RTMPS, "443", base)
 	}
-	if addr == "" {
-		return ""
-	}
-	anyHost := "localhost"
-	if u, err := url.Parse(base); err == nil {
-		anyHost = u.Hostname()
-	}
-	host, port := SplitAddress(addr, anyHost)
+	return ""
+}
+
+// rtmpServer returns the URL of a listener; usual is the port that its scheme implies.
+func rtmpServer(scheme, addr, usual, base string) string {
+	host, port := SplitAddress(addr, hostOf(base))
 	switch {
 	case port != usual:
 		host = net.JoinHostPort(host, port)
@@ -69,6 +99,14 @@ func (c *Config) RTMPServer(base string) string {
 		host = "[" + host + "]"
 	}
 	return scheme + "://" + host + "/live"
+}
+
+// hostOf returns the host of a base URL.
+func hostOf(base string) string {
+	if u, err := url.Parse(base); err == nil {
+		return u.Hostname()
+	}
+	return "localhost"
 }
 
 // SplitAddress returns host and port of a listener's address. anyHost is the host if it listens on

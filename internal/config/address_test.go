@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestRTMPServer(t *testing.T) {
@@ -24,6 +26,32 @@ func TestRTMPServer(t *testing.T) {
 				t.Errorf("server %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestIngestAddresses(t *testing.T) {
+	all := []string{API, Live, Work}
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+		want []IngestAddress
+	}{
+		{"usual", Config{Parts: all, HTTP: ":8080", RTMP: ":1935", SRT: ":8890", WebRTC: ":8189"}, []IngestAddress{
+			{"RTMP", "rtmp://localhost/live/KEY"}, {"SRT", "srt://localhost:8890?streamid=KEY"}, {"WHIP", "http://localhost:8080/webrtc/KEY"},
+		}},
+		{"public", Config{Parts: all, HTTP: ":443", RTMP: ":1935", RTMPS: ":1936", SRT: ":8890", SRTPassphrase: "hush hush hush", WebRTC: ":8189", PublicURL: "https://video.example.com/weir"}, []IngestAddress{
+			{"RTMP", "rtmp://video.example.com/live/KEY"},
+			{"RTMPS", "rtmps://video.example.com:1936/live/KEY"},
+			{"SRT", "srt://video.example.com:8890?streamid=KEY&passphrase=PASSPHRASE"},
+			{"WHIP", "https://video.example.com/weir/webrtc/KEY"},
+		}},
+		{"off", Config{Parts: all, HTTP: ":8080"}, nil},
+		{"another node has the encoders", Config{Parts: []string{API, Work}, HTTP: ":8080", RTMP: ":1935", SRT: ":8890", WebRTC: ":8189"}, nil},
+		{"another node has the API", Config{Parts: []string{Live}, HTTP: ":8080", SRT: "[::1]:8890", WebRTC: ":8189"}, []IngestAddress{{"SRT", "srt://[::1]:8890?streamid=KEY"}}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.cfg.IngestAddresses(tt.cfg.LocalURL(0), "KEY")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }
 

@@ -39,7 +39,9 @@ func (c *Command) Run(ctx context.Context, values ...any) error {
 var ErrHelp = errors.New("help was shown")
 
 // Parse reads the command and the settings. commands is a pointer to a struct with a field
-// for each command; the settings among its fields are cfg. Help goes to stdout.
+// for each command; the settings among its fields are cfg. The tag `settings` of a command names those
+// that count for it: its help lists them. All are accepted everywhere, because all commands share the
+// environment and the settings file. Help goes to stdout.
 func Parse(commands any, cfg *Config, args []string, env func(string) (string, bool), stdout io.Writer) (*Command, error) {
 	helped := false
 	sources := &sources{env: env}
@@ -55,7 +57,10 @@ func Parse(commands any, cfg *Config, args []string, env func(string) (string, b
 		return nil, ErrHelp
 	}
 	if err != nil {
-		return nil, err
+		return nil, explain(err)
+	}
+	if !readsSettings(parsed.Selected()) {
+		return &Command{parsed.Command(), parsed}, nil
 	}
 	cfg.complete()
 	return &Command{parsed.Command(), parsed}, cfg.check()
@@ -71,6 +76,7 @@ func newParser(commands any, options ...kong.Option) (*kong.Kong, error) {
 		kong.TypeMapper(reflect.TypeFor[netip.Prefix](), textMapper(parsePrefix)),
 		kong.TypeMapper(reflect.TypeFor[slog.Level](), textMapper(parseLevel)),
 		kong.NamedMapper("size", textMapper(ParseSize)),
+		kong.Help(printHelp),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
 		kong.ValueFormatter(helpText),
 	)...)
@@ -151,7 +157,7 @@ func textMapper[T any](read func(string) (T, error)) kong.Mapper {
 
 // helpText adds the default and the environment variable to the help of a setting.
 func helpText(value *kong.Value) string {
-	if value.Flag == nil || value.Flag.Group == nil && value.Name != "config" {
+	if value.Flag == nil || !isSetting(value.Flag) && value.Name != "config" {
 		return value.Help
 	}
 	text := value.Help
@@ -160,6 +166,9 @@ func helpText(value *kong.Value) string {
 	}
 	return text + " ($" + envName(value.Name) + ")"
 }
+
+// isSetting reports whether a flag is a setting. The others of the application have no group.
+func isSetting(flag *kong.Flag) bool { return flag.Group != nil }
 
 // envName returns the environment variable of a setting.
 func envName(setting string) string {
@@ -183,6 +192,10 @@ func (s *sources) readFile(ctx *kong.Context) error {
 	if s.file != nil {
 		return nil // kong calls this for each element of the command line
 	}
+	if !readsSettings(ctx.Selected()) {
+		s.file = map[string]string{}
+		return nil
+	}
 	path, named := s.filePath(ctx)
 	file, err := readSettings(path, ctx.Model.Flags)
 	if errors.Is(err, fs.ErrNotExist) && !named {
@@ -199,9 +212,12 @@ func (s *sources) Validate(*kong.Application) error { return nil }
 type setting struct{ text, from string }
 
 // Resolve returns the text of a setting, or nil to leave it at its default.
-func (s *sources) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
-	if parent.App == nil || flag.Name == "help" {
+func (s *sources) Resolve(ctx *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
+	if parent.App == nil || !isSetting(flag) && flag.Name != "config" {
 		return nil, nil // options of a single command are no settings
+	}
+	if !readsSettings(ctx.Selected()) {
+		return nil, nil
 	}
 	found, err := s.fromEnvironment(flag)
 	if found == nil && err == nil && flag.Name != "config" {
@@ -269,8 +285,7 @@ func readSettings(path string, flags []*kong.Flag) (map[string]string, error) {
 	}
 	file := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		known := slices.ContainsFunc(flags, func(f *kong.Flag) bool { return f.Name == name })
-		if !known || name == "config" || name == "help" {
+		if !slices.ContainsFunc(flags, func(f *kong.Flag) bool { return f.Name == name && isSetting(f) }) {
 			return nil, fmt.Errorf("%s: unknown setting %q", path, name)
 		}
 		text, err := settingText(values[name])

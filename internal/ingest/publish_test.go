@@ -130,6 +130,29 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// Some users put the stream key into the address of the server; then it comes in the application, and the
+// name of the stream is empty or anything.
+func TestKeyInApplication(t *testing.T) {
+	for name, path := range map[string]string{
+		"no stream name": "/live/" + goodKey + "/",
+		"any name":       "/live/" + goodKey + "/stream",
+		"the key twice":  "/live/" + goodKey + "/" + goodKey + "?x=y",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hub := newTestHub()
+			address, _ := start(t, RTMP{}, hub)
+			cmd, errs := publish(t, "", clip(t, "flv"), "rtmp://"+address+path)
+			if err := cmd.Wait(); err != nil {
+				t.Fatalf("%v\n%s", err, errs)
+			}
+			if p := hub.only(t); p.closed != "clean" || len(p.frames) == 0 {
+				t.Errorf("the publisher ended %s with %d frames, want clean, some", p.closed, len(p.frames))
+			}
+		})
+	}
+}
+
 func TestPublishOverTLS(t *testing.T) {
 	web := httptest.NewTLSServer(nil) // it has a certificate
 	config := web.TLS.Clone()
@@ -184,7 +207,8 @@ func TestRefused(t *testing.T) {
 		{"wrong key", "/live/0000-1111-2222-3333", "no stream has this stream key"},
 		{"no key", "/live/", "no stream has this stream key"},
 		{"another application", "/other/" + goodKey, "another application than live"},
-		{"application below", "/live/more/" + goodKey, "another application than live"},
+		{"wrong key as application", "/live/0000-1111-2222-3333/", "no stream has this stream key"},
+		{"application below", "/live/more/" + goodKey, "no stream has this stream key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,8 @@ const serverStream = 1
 
 // Handler receives the stream of an encoder.
 type Handler struct {
-	// App is the application in rtmp://host/<App>/<key>.
+	// App is the application in rtmp://host/<App>/<key>. Encoders whose users put the key into the address of
+	// the server send <App>/<key> as the application.
 	App string
 	// Publish accepts or refuses a stream key. The encoder gets the text of the error.
 	Publish func(ctx context.Context, key string) error
@@ -32,6 +33,7 @@ type serving struct {
 	to        Handler
 	connected bool
 	published bool
+	key       string // what the application has after App; "" = the stream key is the name of the stream
 }
 
 // Serve receives the stream of an encoder and returns why it ends: ErrEnded, a *Refusal that was
@@ -120,7 +122,8 @@ func (s *serving) connect(asked command) error {
 		about, _ = asked.arguments[0].(object)
 	}
 	app, _, _ := strings.Cut(about.text("app"), "?")
-	if strings.Trim(app, "/") != s.to.App {
+	app, s.key, _ = strings.Cut(strings.Trim(app, "/"), "/")
+	if app != s.to.App {
 		// The name is not repeated: users put their stream key there by mistake.
 		why := "the address must be rtmp://<host>/" + s.to.App + "/<streamKey>"
 		s.beforeClose = s.linger
@@ -151,8 +154,8 @@ func (s *serving) publish(ctx context.Context, asked command) error {
 	if !s.connected || s.published {
 		return errors.New("publish at the wrong time")
 	}
-	var key string
-	if len(asked.arguments) > 1 {
+	key := s.key
+	if key == "" && len(asked.arguments) > 1 {
 		key, _ = asked.arguments[1].(string)
 	}
 	key, _, _ = strings.Cut(key, "?")

@@ -51,6 +51,14 @@ func (s *server) greet(base string) {
 	}
 	line("  DID           %s", s.did)
 	line("")
+	if addresses := s.cfg.IngestAddresses(base, "STREAM-KEY"); len(addresses) > 0 {
+		line("  Send live streams to one of these:")
+		for _, a := range addresses {
+			line("  %-12s  %s", a.Protocol, a.URL)
+		}
+		line("  A new stream:  weir stream create NAME")
+		line("")
+	}
 	switch {
 	case newKey:
 		line("  Try it:  curl -H 'Authorization: Bearer %s' %s/api/stream", s.first.Key.Reveal(), base)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"weir/internal/account"
@@ -87,5 +88,27 @@ func TestGreetingHasNoKeyOfTheSettings(t *testing.T) {
 		if got := bytes.Contains(said.Bytes(), []byte(s.first.Key.Reveal())); got != want || !bytes.Contains(said.Bytes(), []byte("token=link")) {
 			t.Errorf("with the key %q in the settings it says:\n%s", chosen.Reveal(), said.String())
 		}
+	}
+}
+
+// A start prints where encoders send to.
+func TestGreetingHasAddressesOfEncoders(t *testing.T) {
+	var said bytes.Buffer
+	cfg := &config.Config{Parts: []string{config.API, config.Live}, RTMP: ":1935", SRT: ":8890", WebRTC: ":8189"}
+	(&server{o: Options{Greeting: &said}, cfg: cfg}).greet("http://weir.test")
+	want := `
+  Send live streams to one of these:
+  RTMP          rtmp://weir.test/live/STREAM-KEY
+  SRT           srt://weir.test:8890?streamid=STREAM-KEY
+  WHIP          http://weir.test/webrtc/STREAM-KEY
+  A new stream:  weir stream create NAME
+`
+	if !strings.Contains(said.String(), want) {
+		t.Errorf("it says:\n%s\nwant in it:\n%s", said.String(), want)
+	}
+	said.Reset()
+	cfg.Parts = []string{config.API}
+	if (&server{o: Options{Greeting: &said}, cfg: cfg}).greet("http://weir.test"); strings.Contains(said.String(), "rtmp:") {
+		t.Errorf("a node without encoders says:\n%s", said.String())
 	}
 }

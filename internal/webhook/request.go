@@ -46,9 +46,21 @@ func signature(secret weir.Secret, body []byte, now time.Time) string {
 	return "t=" + strconv.FormatInt(now.UnixMilli(), 10) + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
+// Message returns the body and the headers of a request that sends an event to the webhook, for programs
+// that send it themselves.
+func Message(e weir.Event, hook *weir.Webhook, version string, now time.Time) (body []byte, header map[string]string, err error) {
+	if body, err = json.Marshal(eventBody(e, hook.ID, now)); err != nil {
+		return nil, nil, err
+	}
+	return body, headers(userAgent(version), hook, body, now), nil
+}
+
+// userAgent returns the name with which weir sends requests.
+func userAgent(version string) string { return "weir/" + version }
+
 // headers returns the headers of a request to the webhook.
-func (s *Sender) headers(hook *weir.Webhook, body []byte, now time.Time) map[string]string {
-	h := map[string]string{"content-type": "application/json", "user-agent": s.userAgent}
+func headers(userAgent string, hook *weir.Webhook, body []byte, now time.Time) map[string]string {
+	h := map[string]string{"content-type": "application/json", "user-agent": userAgent}
 	if hook.SharedSecret != "" {
 		h["Livepeer-Signature"] = signature(hook.SharedSecret, body, now)
 	}
@@ -76,7 +88,7 @@ type exchange struct {
 
 // exchange sends a body to a webhook and reads the first limit bytes of the answer.
 func (s *Sender) exchange(ctx context.Context, timeout time.Duration, hook *weir.Webhook, body []byte, now time.Time, limit int) (x exchange) {
-	x = exchange{url: hook.URL, headers: s.headers(hook, body, now), timeout: timeout, start: now}
+	x = exchange{url: hook.URL, headers: headers(s.userAgent, hook, body, now), timeout: timeout, start: now}
 	defer func() { x.took = time.Since(now) }()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -100,7 +100,7 @@ func New(st *store.Store, g *guard.Guard, version string, log *slog.Logger) *Sen
 		return keepPost(r, via[0])
 	}
 	return &Sender{
-		store: st, client: client, userAgent: "weir/" + version, log: log,
+		store: st, client: client, userAgent: userAgent(version), log: log,
 		slots: slots, timeouts: timeouts(), firstBackoff: firstBackoff,
 		tests: weir.Buckets[string]{AtOnce: testsAtOnce, PerSecond: 1 / testEvery.Seconds(), Max: maxTested},
 	}

@@ -365,7 +365,7 @@ func TestBody(t *testing.T) {
 }
 
 func TestUnsignedWithoutSecret(t *testing.T) {
-	if h := (&Sender{}).headers(&weir.Webhook{}, []byte("{}"), time.Now()); len(h) != 2 {
+	if h := headers("weir/test", &weir.Webhook{}, []byte("{}"), time.Now()); len(h) != 2 {
 		t.Errorf("headers without a secret = %v", h)
 	}
 }

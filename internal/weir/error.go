@@ -44,6 +44,22 @@ var statuses = map[Kind]int{
 // Status returns the HTTP status of the answer to an error of this kind.
 func (k Kind) Status() int { return cmp.Or(statuses[k], http.StatusInternalServerError) }
 
+// KindOfStatus returns the kind of error of which an answer with the HTTP status tells.
+func KindOfStatus(status int) Kind {
+	for kind, of := range statuses {
+		if of == status {
+			return kind
+		}
+	}
+	switch {
+	case status >= http.StatusInternalServerError:
+		return Upstream
+	case status == http.StatusLocked, status == http.StatusRequestTimeout:
+		return Busy
+	}
+	return Refused
+}
+
 // Error is an error whose Messages may be shown to the caller of the API. Err holds what only the
 // operator may see.
 type Error struct {

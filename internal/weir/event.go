@@ -34,6 +34,16 @@ const (
 	TaskFailedEvent         EventName = "task.failed"
 )
 
+// EventNames returns the events that happen. weir accepts others in webhooks, because SDKs know them.
+func EventNames() []EventName {
+	return []EventName{
+		StreamStarted, StreamIdle, RecordingStartedEvent, RecordingWaitingEvent, RecordingReadyEvent,
+		MultistreamConnected, MultistreamError, MultistreamDisconnected,
+		AssetCreated, AssetUpdated, AssetReadyEvent, AssetFailedEvent, AssetDeletedEvent,
+		TaskSpawned, TaskUpdated, TaskCompletedEvent, TaskFailedEvent,
+	}
+}
+
 // Event reports a change. It is written in the transaction of the change and holds a copy of the
 // changed resource, without its secrets.
 type Event struct {

@@ -191,7 +191,7 @@ func (s *Stream) EndedBy(before *Stream) Ending {
 // NewSession returns a session of the stream that has not been on air yet.
 func NewSession(s *Stream, now time.Time) Session {
 	return Session{
-		ID: NewID(), Kind: "session", Name: "video+" + s.PlaybackID, ParentID: s.ID, UserID: s.UserID, ProjectID: s.ProjectID,
+		ID: NewID(), Kind: "session", Name: s.Name, ParentID: s.ID, UserID: s.UserID, ProjectID: s.ProjectID,
 		PlaybackID: s.PlaybackID, CreatedAt: At(now), Record: s.Record, C2PA: s.C2PA,
 	}
 }

@@ -185,7 +185,7 @@ func TestSessionTakesSettingsOfTheStream(t *testing.T) {
 	session := NewSession(&s, airTime)
 	s.GoOnAir(&session, NewEventBatch("", airTime))
 	want := Session{
-		ID: session.ID, Kind: "session", Name: "video+" + s.PlaybackID, ParentID: s.ID, UserID: "u1", ProjectID: "p1", PlaybackID: s.PlaybackID,
+		ID: session.ID, Kind: "session", Name: "s", ParentID: s.ID, UserID: "u1", ProjectID: "p1", PlaybackID: s.PlaybackID,
 		CreatedAt: At(airTime), LastSeen: At(airTime), IsHealthy: new(true), Record: true, RecordingSpec: s.RecordingSpec, C2PA: true, Profiles: s.Profiles,
 	}
 	if diff := cmp.Diff(want, session); diff != "" {

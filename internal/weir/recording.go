@@ -1,12 +1,15 @@
 package weir
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // NewRecording returns the asset of a session's recording. It has the playback policy of the
-// stream.
+// stream, and its name with the time of the session.
 func NewRecording(session *Session, s *Stream, now time.Time) Asset {
 	a := Asset{
-		ID: session.ID, Name: "live-" + session.CreatedAt.Time().UTC().Format("2006-01-02T15:04Z"), PlaybackID: NewPlaybackID(session.ID),
+		ID: session.ID, Name: cmp.Or(s.Name, "live") + " " + session.CreatedAt.Time().UTC().Format("2006-01-02T15:04Z"), PlaybackID: NewPlaybackID(session.ID),
 		UserID: session.UserID, ProjectID: session.ProjectID, CreatedAt: session.CreatedAt, CreatorID: s.CreatorID, PlaybackPolicy: s.PlaybackPolicy,
 		Sign:   session.C2PA,
 		Source: AssetSource{Type: SourceRecording, SessionID: session.ID}, Status: AssetStatus{Phase: AssetWaiting, UpdatedAt: At(now)},

@@ -299,3 +299,13 @@ func TestSessionRecording(t *testing.T) {
 		}
 	}
 }
+
+func TestKindOfStatus(t *testing.T) {
+	for status, want := range map[int]Kind{
+		401: Unauthenticated, 404: NotFound, 410: Gone, 422: Invalid, 423: Busy, 429: Busy, 418: Refused, 500: Upstream, 503: Overloaded, 507: Full,
+	} {
+		if got := KindOfStatus(status); got != want {
+			t.Errorf("%d is %q, want %q", status, got, want)
+		}
+	}
+}

@@ -122,7 +122,7 @@ func TestRecording(t *testing.T) {
 	}
 	at := "/hls/" + asset.PlaybackID + "/"
 	want := weir.Asset{
-		ID: session.ID, Name: "live-" + session.CreatedAt.Time().UTC().Format("2006-01-02T15:04") + "Z", Type: "audio", PlaybackID: asset.PlaybackID,
+		ID: session.ID, Name: "show " + session.CreatedAt.Time().UTC().Format("2006-01-02T15:04") + "Z", Type: "audio", PlaybackID: asset.PlaybackID,
 		UserID: s.caller.UserID, ProjectID: s.caller.ProjectID, CreatedAt: session.CreatedAt, PlaybackPolicy: stream.PlaybackPolicy,
 		Source: weir.AssetSource{Type: weir.SourceRecording, SessionID: session.ID}, Status: weir.AssetStatus{Phase: weir.AssetReady, UpdatedAt: asset.Status.UpdatedAt},
 		PlaybackURL: at + "index.m3u8", DownloadURL: at + "download/video.mp4", Size: asset.Size,
