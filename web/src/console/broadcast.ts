@@ -118,17 +118,16 @@ export function useBroadcast(streamID: string, endpoint: string, media?: MediaSt
     await connection?.stop()
   }
 
-  // Another camera or microphone is sent in place of the one before. Media of a kind that was not
-  // sent yet needs a new connection.
+  // Another camera or microphone is sent in place of the one before. With audio in place of none, or
+  // none in place of audio, a new connection is needed.
   useEffect(() => {
     const connection = whip.current
     if (!connection || !media) return
-    const tracks = media.getTracks()
-    if (tracks.some((track) => !connection.sends(track.kind))) {
+    if (connection.fits(media)) {
+      media.getTracks().forEach((track) => void connection.replace(track))
+    } else {
       whip.current = undefined
       void connection.stop().then(() => connect('reconnecting'))
-    } else {
-      tracks.forEach((track) => void connection.replace(track))
     }
   }, [media])
   useEffect(() => {

@@ -1,6 +1,5 @@
 // The fields of a stream, for a new one and for one that is changed.
 import type { Schemas } from '../lib/api'
-import { bitrate } from '../lib/format'
 import { Check, SelectField, TextField } from '../ui/form'
 import type { Stream } from './stream'
 
@@ -119,7 +118,6 @@ function Ladder({ profiles, onChange }: { profiles: Profile[]; onChange: (profil
             required
             value={String(Math.round(p.bitrate / 1000))}
             onValue={(text) => change(i, { bitrate: Number(text) * 1000 })}
-            hint={bitrate(p.bitrate)}
           />
           <TextField label="Frames a second" type="number" min={0} max={240} value={String(p.fps)} onValue={(text) => change(i, { fps: Number(text) })} hint={p.fps === 0 ? 'as the source' : undefined} />
           <button type="button" class="small quiet" onClick={() => onChange(profiles.filter((_, n) => n !== i))} disabled={profiles.length === 1} aria-label={`Remove rendition ${i + 1}`}>

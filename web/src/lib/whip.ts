@@ -11,7 +11,7 @@ export interface Sending {
   lost?: number // share of the packets, from 0 to 1
 }
 
-const gatherWithin = 2000 // ms
+const gatherWithin = 500 // ms
 const lostAfter = 5000 // ms without a connection
 const maxBitrate = 2_500_000
 
@@ -87,9 +87,10 @@ export class Whip {
     this.onLost()
   }
 
-  // sends says whether a kind of media is sent; replace can then send another track of it.
-  sends(kind: string): boolean {
-    return this.peer.getSenders().some((sender) => sender.track?.kind === kind)
+  // fits says whether the same kinds of media are sent as a stream has; replace can then send its tracks.
+  fits(media: MediaStream): boolean {
+    const kinds = (tracks: (MediaStreamTrack | null)[]) => tracks.map((track) => track?.kind).sort().join()
+    return kinds(this.peer.getSenders().map((sender) => sender.track)) === kinds(media.getTracks())
   }
 
   async replace(track: MediaStreamTrack): Promise<void> {
@@ -120,8 +121,8 @@ export class Whip {
     this.ended = true
     clearTimeout(this.timer)
     this.peer.onconnectionstatechange = null
+    await this.leave() // before the connection closes, with which the session is gone
     this.peer.close()
-    await this.leave()
   }
 
   private async leave() {

@@ -20,6 +20,7 @@ export default function Overview() {
   const onAir = useLoad((signal) => askPage(api.GET('/api/stream', { params: { query: { filters, limit: shown, count: 'true' } }, signal })), [], { follows: onStreams, every: 15 })
   const tasks = useLoad((signal) => ask(api.GET('/api/task', { params: { query: { limit: 50 } }, signal })), [], { follows: (event) => event.event.startsWith('task.'), every: 15 })
   const working = (tasks.data ?? []).filter((task) => ['pending', 'waiting', 'running'].includes(task.status.phase))
+  const fresh = quota.data !== undefined && quota.data.streams.used === 0 && quota.data.assets.used === 0
   return (
     <Page
       title="Overview"
@@ -30,20 +31,22 @@ export default function Overview() {
         { method: 'GET', path: '/api/user/quota' },
       ]}
     >
-      {quota.data && isNew(quota.data) && <FirstSteps />}
+      {fresh && <FirstSteps />}
       <Numbers quota={quota.data} onAir={onAir.data && (onAir.data.total ?? onAir.data.items.length)} working={tasks.data && working.length} />
       <Wrong quota={quota.data} tasks={tasks.data} />
-      <Card title="On air" actions={<a href="streams">All streams</a>}>
-        <Show of={onAir}>{(page) => <OnAir streams={page.items} total={page.total ?? page.items.length} />}</Show>
-      </Card>
-      <Card title="Being worked on" actions={<a href="tasks">All tasks</a>}>
-        <Show of={tasks}>{() => <Working tasks={working} />}</Show>
-      </Card>
+      {!fresh && (
+        <Card title="On air" actions={<a href="streams">All streams</a>}>
+          <Show of={onAir}>{(page) => <OnAir streams={page.items} total={page.total ?? page.items.length} />}</Show>
+        </Card>
+      )}
+      {!fresh && (
+        <Card title="Being worked on" actions={<a href="tasks">All tasks</a>}>
+          <Show of={tasks}>{() => <Working tasks={working} />}</Show>
+        </Card>
+      )}
     </Page>
   )
 }
-
-const isNew = (quota: Quota) => quota.streams.used === 0 && quota.assets.used === 0
 
 function FirstSteps() {
   return (

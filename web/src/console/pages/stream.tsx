@@ -171,7 +171,7 @@ function Edit({ stream, close }: { stream: Stream; close: () => void }) {
     close()
   }
   return (
-    <Dialog title="Edit the stream" close={close}>
+    <Dialog title="Edit the stream" close={close} wide>
       <Form submit={submit} label="Save" cancel={close}>
         <StreamFields of={choices} onChange={setChoices} />
         {stream.isActive && <p class="hint">It is on air: recording and renditions change with the next broadcast.</p>}

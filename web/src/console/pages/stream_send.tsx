@@ -10,14 +10,6 @@ import { Loading } from '../../ui/states'
 import { useQuery } from '../location'
 import type { Stream } from '../stream'
 
-// Addresses are where encoders send to, with the key at the end. Those that are absent are not
-// offered by this server.
-interface Addresses {
-  rtmp?: string // without the key
-  srt?: string
-  whip: string
-}
-
 type Way = 'obs' | 'ffmpeg' | 'gstreamer' | 'srt' | 'whip'
 
 export function Send({ stream }: { stream: Stream }) {
@@ -34,12 +26,16 @@ export function Send({ stream }: { stream: Stream }) {
   if (!ingest.data) return <Card title="Send to it">{ingest.error ? <p class="error">{ingest.error.message}</p> : <Loading />}</Card>
   const key = stream.streamKey
   const first = ingest.data[0]
-  const addresses: Addresses = { rtmp: first?.ingest, srt: first?.ingests?.srt && first.ingests.srt + key, whip: `${root}/webrtc/${key}` }
-  const ways: [Way, string][] = [
-    ...(addresses.rtmp ? ([['obs', 'OBS'], ['ffmpeg', 'ffmpeg'], ['gstreamer', 'GStreamer']] as [Way, string][]) : []),
-    ...(addresses.srt ? ([['srt', 'SRT']] as [Way, string][]) : []),
-    ['whip', 'WHIP'],
+  const rtmp = first?.ingest
+  const { rtmps, srt } = first?.ingests ?? {}
+  const offered: [Way, string, boolean][] = [
+    ['obs', 'OBS', rtmp !== undefined],
+    ['ffmpeg', 'ffmpeg', rtmp !== undefined],
+    ['gstreamer', 'GStreamer', rtmp !== undefined],
+    ['srt', 'SRT', srt !== undefined],
+    ['whip', 'WHIP', true],
   ]
+  const ways = offered.filter(([, , here]) => here)
   const chosen = ways.find(([name]) => name === way)?.[0] ?? ways[0]![0]
   const secret = shown ? undefined : key
   return (
@@ -51,11 +47,11 @@ export function Send({ stream }: { stream: Stream }) {
           </button>
         ))}
       </div>
-      {chosen === 'obs' && <Obs server={addresses.rtmp!} streamKey={key} />}
-      {chosen === 'ffmpeg' && <Ffmpeg to={`${addresses.rtmp}/${key}`} secret={secret} />}
-      {chosen === 'gstreamer' && <GStreamer to={`${addresses.rtmp}/${key}`} secret={secret} />}
-      {chosen === 'srt' && <Srt to={addresses.srt!} secret={secret} />}
-      {chosen === 'whip' && <Whip to={addresses.whip} secret={secret} />}
+      {chosen === 'obs' && <Obs server={rtmp!} overTLS={rtmps?.replace(/\/$/, '')} streamKey={key} />}
+      {chosen === 'ffmpeg' && <Ffmpeg to={`${rtmp}/${key}`} secret={secret} />}
+      {chosen === 'gstreamer' && <GStreamer to={`${rtmp}/${key}`} secret={secret} />}
+      {chosen === 'srt' && <Srt to={srt + key} secret={secret} />}
+      {chosen === 'whip' && <Whip to={`${root}/webrtc/${key}`} secret={secret} />}
       {chosen !== 'obs' && (
         <p>
           <button type="button" class="small quiet" onClick={() => show(!shown)}>
@@ -63,19 +59,20 @@ export function Send({ stream }: { stream: Stream }) {
           </button>
         </p>
       )}
-      <p class="hint">The stream key is as good as a password: who has it can send to this stream. Set the key-frame interval of the encoder to 2 seconds.</p>
+      <p class="hint">The stream key is as good as a password: who has it can send to this stream.</p>
       {stream.pull && <Pull stream={stream} source={stream.pull.source} />}
     </Card>
   )
 }
 
-function Obs({ server, streamKey }: { server: string; streamKey: string }) {
+function Obs({ server, overTLS, streamKey }: { server: string; overTLS?: string; streamKey: string }) {
   return (
     <>
       <p>In OBS, open Settings → Stream, choose “Custom” and enter:</p>
       <Facts
         of={[
           ['Server', <Copyable key="server" text={server} />],
+          ['or over TLS', overTLS && overTLS !== server && <Copyable key="tls" text={overTLS} />],
           ['Stream key', <Secret key="key" text={streamKey} name="stream key" />],
         ]}
       />
@@ -113,7 +110,7 @@ function Srt({ to, secret }: Line) {
     <>
       <Code label="Address, for OBS and hardware encoders" secret={secret} text={to} />
       <Code label="ffmpeg" secret={secret} text={`ffmpeg -re -i film.mp4 ${encode} -f mpegts '${to}'`} />
-      <p class="hint">SRT sends lost packets again, so it is the better choice for bad lines.</p>
+      <p class="hint">SRT sends lost packets again, so it is the better choice for bad lines. Set the key-frame interval of the encoder to 2 seconds.</p>
     </>
   )
 }

@@ -49,7 +49,7 @@ export default function Streams() {
               On air
             </button>
           </div>
-          <Search value={search} onValue={setSearch} label="Search by name" />
+          <Search value={search} onValue={setSearch} label="Search streams" />
         </div>
         <ShowList of={streams} empty={<NoStreams onAir={onAir === 'onair'} search={search} create={create} />}>
           {(items) => <StreamTable streams={items} />}
@@ -146,7 +146,7 @@ function NewStream({ close }: { close: () => void }) {
     go('streams/' + stream.id)
   }
   return (
-    <Dialog title="Create a stream" close={close}>
+    <Dialog title="Create a stream" close={close} wide>
       <Form submit={submit} label="Create the stream" cancel={close}>
         <StreamFields of={choices} onChange={setChoices} />
       </Form>
