@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { api, ask } from '../lib/api'
 import { insecure, listDevices, mediaProblem, openMedia, type Choice, type Devices } from '../lib/media'
 import { Whip, type Sending } from '../lib/whip'
+import type { Stream } from './stream'
 
 // Media is what the preview shows.
 export interface Media {
@@ -71,22 +72,23 @@ const steadyAfter = 30_000 // ms after which a lost connection is tried again
 
 // useBroadcast sends media to a stream while the person wants it. A lost connection is tried once
 // more; then the person decides.
-export function useBroadcast(streamID: string, endpoint: string, media?: MediaStream): Broadcast {
+export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream): Broadcast {
   const [phase, setPhase] = useState<Phase>('off')
   const [problem, setProblem] = useState('')
   const [sending, setSending] = useState<Sending>()
   const whip = useRef<Whip | undefined>(undefined)
-  const latest = useRef(media)
-  latest.current = media
+  const latest = useRef({ media, of })
+  latest.current = { media, of }
 
   const connect = async (phase: Phase) => {
     setPhase(phase)
     setProblem('')
     const since = Date.now()
-    const connection = new Whip(endpoint, () => void lost(since))
+    const terminated = latest.current.of.lastTerminatedAt
+    const connection = new Whip(endpoint, () => void lost(since, terminated))
     whip.current = connection
     try {
-      await connection.start(latest.current!)
+      await connection.start(latest.current.media!)
       if (whip.current === connection) setPhase('on')
     } catch (e) {
       if (whip.current === connection) end((e as Error).message)
@@ -100,12 +102,12 @@ export function useBroadcast(streamID: string, endpoint: string, media?: MediaSt
     setProblem(problem)
   }
   const retries = useRef(0)
-  const lost = async (since: number) => {
+  const lost = async (since: number, terminated: Stream['lastTerminatedAt']) => {
     if (Date.now() - since > steadyAfter) retries.current = 0
     if (retries.current++ > 0) return end('The connection is lost. Look at your network and start again.')
     setPhase('reconnecting')
-    const stream = await ask(api.GET('/api/stream/{id}', { params: { path: { id: streamID } } })).catch(() => undefined)
-    if (stream && (stream.lastTerminatedAt ?? 0) >= since) return end('The broadcast was ended in the console or by the API.')
+    const stream = await ask(api.GET('/api/stream/{id}', { params: { path: { id: of.id } } })).catch(() => undefined)
+    if (stream && stream.lastTerminatedAt !== terminated) return end('The broadcast was ended in the console or by the API.')
     await connect('reconnecting')
   }
   const start = async () => {

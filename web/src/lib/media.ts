@@ -43,7 +43,7 @@ export function mediaProblem(e: unknown, source: Choice['source']): string {
         : 'The browser does not let this page use camera and microphone. Allow it with the icon beside the address of the page, then try again.'
     case 'NotFoundError':
     case 'OverconstrainedError':
-      return 'There is no such camera. Connect one and try again, or share your screen.'
+      return 'No camera was found. Connect one and try again, or share your screen.'
     case 'NotReadableError':
     case 'AbortError':
       return 'The camera or the microphone can’t be used. Another program may have it: close that and try again.'

@@ -83,6 +83,7 @@ export class Whip {
 
   private lose() {
     if (this.ended) return
+    this.resource = '' // the server ends what it does not hear of
     void this.stop()
     this.onLost()
   }

@@ -53,7 +53,7 @@ const Suspended = ({ id }: { id: string }) => (
 
 function Studio({ stream, reload }: { stream: Stream; reload: () => void }) {
   const media = useMedia()
-  const broadcast = useBroadcast(stream.id, `${root}/webrtc/${stream.streamKey}`, media.stream)
+  const broadcast = useBroadcast(stream, `${root}/webrtc/${stream.streamKey}`, media.stream)
   const sends = broadcast.phase !== 'off'
   const [watching, watch] = useState(false)
   useLeaveWarning(sends, 'You are on air. Leaving this page ends the broadcast.')
@@ -158,6 +158,7 @@ function Choices({ stream, media, broadcast, reload }: { stream: Stream; media: 
   const { choice, devices, choose } = media
   const name = (device: MediaDeviceInfo, i: number) => device.label || `number ${i + 1}`
   const inUse = (kind: 'video' | 'audio') => media.stream?.getTracks().find((track) => track.kind === kind)?.getSettings().deviceId ?? ''
+  const audio = choice.microphone || inUse('audio')
   const record = async (record: boolean) => {
     try {
       await ask(api.PATCH('/api/stream/{id}/record', { params: { path: { id: stream.id } }, body: { record } }))
@@ -182,7 +183,7 @@ function Choices({ stream, media, broadcast, reload }: { stream: Stream; media: 
       )}
       <SelectField
         label="Microphone"
-        value={choice.microphone || inUse('audio')}
+        value={devices.microphones.some((d) => d.deviceId === audio) ? audio : noMicrophone}
         onValue={(microphone) => choose({ microphone })}
         hint={choice.source === 'screen' ? 'Without a microphone, the sound of the screen is sent if you shared it.' : undefined}
         options={[...devices.microphones.map((d, i) => [d.deviceId, name(d, i)] as const), [noMicrophone, 'none']]}

@@ -7,7 +7,7 @@ import { Card } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
 import { Ago, Badge, Moment, Progress, type Tone } from '../../ui/values'
 import { useQuery } from '../location'
-import { concerns, type Stream } from '../stream'
+import { concerns, isPublic, type Stream } from '../stream'
 
 type Session = Schemas['Session']
 type Asset = Schemas['Asset']
@@ -62,7 +62,7 @@ export function Sessions({ stream }: { stream: Stream }) {
                     {bytes(session.sourceBytes)}
                   </td>
                   <td data-label="Recording">
-                    <Recording session={session} />
+                    <Recording session={session} download={isPublic(stream)} />
                   </td>
                 </tr>
               ))}
@@ -81,14 +81,14 @@ const recordingStates: Record<string, [Tone, string]> = {
   none: ['soft', 'none'],
 }
 
-function Recording({ session }: { session: Session }) {
+function Recording({ session, download }: { session: Session; download: boolean }) {
   const [tone, word] = recordingStates[session.recordingStatus ?? ''] ?? ['soft', 'not recorded']
   const there = session.recordingStatus === 'ready' || session.recordingStatus === 'failed'
   return (
     <span class="actions">
       <Badge tone={tone}>{word}</Badge>
       {there && session.assetId && <a href={'assets/' + session.assetId}>Open the asset</a>}
-      {session.mp4Url && <a href={session.mp4Url}>MP4</a>}
+      {download && session.mp4Url && <a href={session.mp4Url}>MP4</a>}
     </span>
   )
 }

@@ -211,7 +211,9 @@ function Embed({ stream }: { stream: Stream }) {
   const frame = `<iframe src="${watch}" title="${stream.name.replaceAll('"', '&quot;')}" width="640" height="360" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`
   return (
     <Card title="Watch and embed">
-      {!isPublic(stream) && <p class="warning">Viewers need a permission: add ?jwt=TOKEN to these addresses.</p>}
+      {!isPublic(stream) && <p class="warning">
+          Viewers need a permission: add <code>?jwt=TOKEN</code> to these addresses.
+        </p>}
       <Facts
         of={[
           ['Watch page', <a key="watch" href={watch} target="_blank" rel="noopener">{watch}</a>],
