@@ -61,6 +61,9 @@ type Options struct {
 	// Ingest returns the URL to which encoders send RTMP, for callers that reach the API at base;
 	// "" = there is none.
 	Ingest func(base string) string
+	// Ingests returns the URLs of other protocols, to each of which the stream key is appended; may
+	// be nil.
+	Ingests func(base string) map[string]string
 	// CheckSource refuses a source that can't be fetched, judged by its URL.
 	CheckSource func(source string) error
 	// CheckExport refuses an export that can't succeed.

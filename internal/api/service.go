@@ -13,7 +13,11 @@ func (s *server) listIngests(w http.ResponseWriter, r *request) error {
 	if ingest == "" {
 		return weir.Errorf(weir.Unavailable, "Ingest not configured")
 	}
-	return writeJSON(w, http.StatusOK, []map[string]string{{"ingest": ingest, "playback": base + "/hls", "base": base}})
+	answer := map[string]any{"ingest": ingest, "playback": base + "/hls", "base": base}
+	if s.Ingests != nil {
+		answer["ingests"] = s.Ingests(base)
+	}
+	return writeJSON(w, http.StatusOK, []any{answer})
 }
 
 // getDID answers GET /did: the id of the service on decentralized storage.

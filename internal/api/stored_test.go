@@ -255,12 +255,13 @@ func TestViewsNow(t *testing.T) {
 
 func TestIngest(t *testing.T) {
 	f := newFixture(t)
+	f.server.Ingests = func(base string) map[string]string { return map[string]string{"whip": base + "/webrtc/"} }
 	for _, tt := range []struct {
 		at     string
 		status int
 		want   string
 	}{
-		{"rtmp://weir.test:1936/live", http.StatusOK, `[{"base":"http://weir.test","ingest":"rtmp://weir.test:1936/live","playback":"http://weir.test/hls"}]`},
+		{"rtmp://weir.test:1936/live", http.StatusOK, `[{"base":"http://weir.test","ingest":"rtmp://weir.test:1936/live","ingests":{"whip":"http://weir.test/webrtc/"},"playback":"http://weir.test/hls"}]`},
 		{"", http.StatusNotImplemented, `{"errors":["Ingest not configured"]}`},
 	} {
 		f.server.Ingest = func(string) string { return tt.at }

@@ -18,12 +18,30 @@ interface MenuEntry {
 }
 
 export const routes: ConsoleRoute[] = [
+  { path: '', page: lazy(() => import('./pages/overview')) },
+  { path: 'streams', page: lazy(() => import('./pages/streams')) },
+  { path: 'streams/:id', page: lazy(() => import('./pages/stream')) },
+  { path: 'streams/:id/live', page: lazy(() => import('./pages/live')) },
   { path: 'keys', page: lazy(() => import('./pages/keys')) },
+  { path: 'targets', page: lazy(() => import('./pages/targets')) },
 ]
 
 // menu is the navigation, in groups.
 export const menu: { title: string; entries: MenuEntry[] }[] = [
-  { title: 'Build', entries: [{ path: 'keys', label: 'Keys' }] },
+  {
+    title: '',
+    entries: [
+      { path: '', label: 'Overview' },
+      { path: 'streams', label: 'Streams' },
+    ],
+  },
+  {
+    title: 'Build',
+    entries: [
+      { path: 'keys', label: 'Keys' },
+      { path: 'targets', label: 'Targets' },
+    ],
+  },
 ]
 
 // inConsole matches links that the console shows by itself; the others are pages of the server.

@@ -1,0 +1,179 @@
+// A broadcast from this browser: the devices, the connection and its state.
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { api, ask } from '../lib/api'
+import { insecure, listDevices, mediaProblem, openMedia, type Choice, type Devices } from '../lib/media'
+import { Whip, type Sending } from '../lib/whip'
+import type { Stream } from './stream'
+
+// Media is what the preview shows.
+export interface Media {
+  stream?: MediaStream
+  problem: string
+  devices: Devices
+  choice: Choice
+  choose: (part: Partial<Choice>) => Promise<void>
+}
+
+// useMedia opens the camera when the page is shown, and what the person chooses afterwards.
+export function useMedia(): Media {
+  const [choice, setChoice] = useState<Choice>({ source: 'camera', camera: '', microphone: '' })
+  const [stream, setStream] = useState<MediaStream>()
+  const [problem, setProblem] = useState('')
+  const [devices, setDevices] = useState<Devices>({ cameras: [], microphones: [] })
+  const current = useRef<MediaStream | undefined>(undefined)
+  const gone = useRef(false)
+  const list = () => listDevices().then((found) => gone.current || setDevices(found))
+  const choose = async (part: Partial<Choice>) => {
+    const wanted = { ...choice, ...part }
+    setChoice(wanted)
+    setProblem('')
+    try {
+      const opened = await openMedia(wanted)
+      if (gone.current) return close(opened)
+      const before = current.current
+      current.current = opened
+      setStream(opened)
+      // What is sent is replaced first, so viewers see no gap.
+      setTimeout(() => close(before), 500)
+      opened.getVideoTracks()[0]?.addEventListener('ended', () => {
+        if (current.current === opened) setProblem(wanted.source === 'screen' ? 'The screen is not shared any more. Choose it again, or the camera.' : 'The camera is gone. Choose another one.')
+      })
+      await list()
+    } catch (e) {
+      if (!gone.current) setProblem(mediaProblem(e, wanted.source))
+    }
+  }
+  useEffect(() => {
+    if (insecure()) return
+    void choose({})
+    navigator.mediaDevices.addEventListener('devicechange', list)
+    return () => {
+      gone.current = true
+      navigator.mediaDevices.removeEventListener('devicechange', list)
+      close(current.current)
+    }
+  }, [])
+  return { stream, problem, devices, choice, choose }
+}
+
+const close = (stream?: MediaStream) => stream?.getTracks().forEach((track) => track.stop())
+
+export type Phase = 'off' | 'connecting' | 'on' | 'reconnecting'
+
+export interface Broadcast {
+  phase: Phase
+  problem: string
+  sending?: Sending
+  start: () => Promise<void>
+  stop: () => Promise<void>
+}
+
+const steadyAfter = 30_000 // ms after which a lost connection is tried again
+
+// useBroadcast sends media to a stream while the person wants it. A lost connection is tried once
+// more; then the person decides.
+export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream): Broadcast {
+  const [phase, setPhase] = useState<Phase>('off')
+  const [problem, setProblem] = useState('')
+  const [sending, setSending] = useState<Sending>()
+  const whip = useRef<Whip | undefined>(undefined)
+  const latest = useRef({ media, of })
+  latest.current = { media, of }
+
+  const connect = async (phase: Phase) => {
+    setPhase(phase)
+    setProblem('')
+    const since = Date.now()
+    const terminated = latest.current.of.lastTerminatedAt
+    const connection = new Whip(endpoint, () => void lost(since, terminated))
+    whip.current = connection
+    try {
+      await connection.start(latest.current.media!)
+      if (whip.current === connection) setPhase('on')
+    } catch (e) {
+      if (whip.current === connection) end((e as Error).message)
+      await connection.stop()
+    }
+  }
+  const end = (problem: string) => {
+    whip.current = undefined
+    setPhase('off')
+    setSending(undefined)
+    setProblem(problem)
+  }
+  const retries = useRef(0)
+  const lost = async (since: number, terminated: Stream['lastTerminatedAt']) => {
+    if (Date.now() - since > steadyAfter) retries.current = 0
+    if (retries.current++ > 0) return end('The connection is lost. Look at your network and start again.')
+    setPhase('reconnecting')
+    const stream = await ask(api.GET('/api/stream/{id}', { params: { path: { id: of.id } } })).catch(() => undefined)
+    if (stream && stream.lastTerminatedAt !== terminated) return end('The broadcast was ended in the console or by the API.')
+    await connect('reconnecting')
+  }
+  const start = async () => {
+    retries.current = 0
+    await connect('connecting')
+  }
+  const stop = async () => {
+    const connection = whip.current
+    end('')
+    await connection?.stop()
+  }
+
+  // Another camera or microphone is sent in place of the one before. With audio in place of none, or
+  // none in place of audio, a new connection is needed.
+  useEffect(() => {
+    const connection = whip.current
+    if (!connection || !media) return
+    if (connection.fits(media)) {
+      media.getTracks().forEach((track) => void connection.replace(track))
+    } else {
+      whip.current = undefined
+      void connection.stop().then(() => connect('reconnecting'))
+    }
+  }, [media])
+  useEffect(() => {
+    if (phase !== 'on') return
+    const timer = setInterval(async () => whip.current && setSending(await whip.current.sending()), 1000)
+    return () => clearInterval(timer)
+  }, [phase])
+  useEffect(() => {
+    const leave = () => void whip.current?.stop()
+    addEventListener('pagehide', leave)
+    return () => {
+      removeEventListener('pagehide', leave)
+      leave()
+      whip.current = undefined
+    }
+  }, [])
+  return { phase, problem, sending, start, stop }
+}
+
+// useLeaveWarning asks before a person leaves a page that sends.
+export function useLeaveWarning(on: boolean, question: string) {
+  useEffect(() => {
+    if (!on) return
+    const unload = (e: BeforeUnloadEvent) => e.preventDefault()
+    const click = (e: MouseEvent) => {
+      const link = (e.target as Element).closest('a')
+      if (!link || link.target === '_blank' || e.ctrlKey || e.metaKey || e.shiftKey || confirm(question)) return
+      e.preventDefault()
+      e.stopPropagation()
+    }
+    addEventListener('beforeunload', unload)
+    document.addEventListener('click', click, true)
+    return () => {
+      removeEventListener('beforeunload', unload)
+      document.removeEventListener('click', click, true)
+    }
+  }, [on])
+}
+
+// useWakeLock keeps the screen on, so that a phone does not stop the camera.
+export function useWakeLock(on: boolean) {
+  useEffect(() => {
+    if (!on || !navigator.wakeLock) return
+    const lock = navigator.wakeLock.request('screen').catch(() => undefined)
+    return () => void lock.then((held) => held?.release())
+  }, [on])
+}

@@ -1,0 +1,211 @@
+// What came of a stream: sessions, recordings, clips, and events as they happen.
+import { api, askPage, type Schemas } from '../../lib/api'
+import type { WeirEvent } from '../../lib/events'
+import { bytes, duration, local, utc } from '../../lib/format'
+import { useList } from '../../lib/load'
+import { Card } from '../../ui/page'
+import { Empty, ShowList } from '../../ui/states'
+import { Ago, Badge, Moment, Progress, type Tone } from '../../ui/values'
+import { useQuery } from '../location'
+import { concerns, isPublic, type Stream } from '../stream'
+
+type Session = Schemas['Session']
+type Asset = Schemas['Asset']
+
+export function Sessions({ stream }: { stream: Stream }) {
+  const id = stream.id
+  const [show, setShow] = useQuery('show', 'all')
+  const record = show === 'recorded' ? 'true' : undefined
+  const sessions = useList<Session>(
+    (cursor, limit, signal) => askPage(api.GET('/api/stream/{id}/sessions', { params: { path: { id }, query: { cursor, limit, record, count: 'true' } }, signal })),
+    [id, record],
+    { follows: (event) => event.stream?.id === id, every: 15 },
+  )
+  return (
+    <Card>
+      <div class="tabs" role="group" aria-label="Which sessions">
+        <button type="button" class="tab" aria-pressed={!record} onClick={() => setShow('all')}>
+          All sessions
+        </button>
+        <button type="button" class="tab" aria-pressed={Boolean(record)} onClick={() => setShow('recorded')}>
+          Recorded
+        </button>
+      </div>
+      <ShowList
+        of={sessions}
+        empty={
+          <Empty title={record ? 'No recordings' : 'It was never on air'}>
+            <p>{record ? 'Turn on Record with the button Edit: every broadcast then becomes an asset.' : 'Each broadcast is a session: from the first frame of the encoder until it stays away.'}</p>
+          </Empty>
+        }
+      >
+        {(items) => (
+          <table>
+            <thead>
+              <tr>
+                <th>Started</th>
+                <th class="number">Duration</th>
+                <th class="number">Received</th>
+                <th>Recording</th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((session) => (
+                <tr key={session.id}>
+                  <td data-label="Started">
+                    <Moment at={session.createdAt} />
+                  </td>
+                  <td data-label="Duration" class="number">
+                    {duration(session.sourceSegmentsDuration)}
+                  </td>
+                  <td data-label="Received" class="number">
+                    {bytes(session.sourceBytes)}
+                  </td>
+                  <td data-label="Recording">
+                    <Recording session={session} download={isPublic(stream)} />
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </ShowList>
+    </Card>
+  )
+}
+
+const recordingStates: Record<string, [Tone, string]> = {
+  waiting: ['soft', 'in progress'],
+  ready: ['good', 'ready'],
+  failed: ['bad', 'failed'],
+  none: ['soft', 'none'],
+}
+
+function Recording({ session, download }: { session: Session; download: boolean }) {
+  const [tone, word] = recordingStates[session.recordingStatus ?? ''] ?? ['soft', 'not recorded']
+  const there = session.recordingStatus === 'ready' || session.recordingStatus === 'failed'
+  return (
+    <span class="actions">
+      <Badge tone={tone}>{word}</Badge>
+      {there && session.assetId && <a href={'assets/' + session.assetId}>Open the asset</a>}
+      {download && session.mp4Url && <a href={session.mp4Url}>MP4</a>}
+    </span>
+  )
+}
+
+const phases: Record<Schemas['AssetPhase'], Tone> = { uploading: 'soft', waiting: 'soft', processing: 'soft', ready: 'good', failed: 'bad', deleting: 'soft', deleted: 'soft' }
+
+export function Clips({ stream }: { stream: Stream }) {
+  const id = stream.id
+  const clips = useList<Asset>(
+    (cursor, limit, signal) => askPage(api.GET('/api/stream/{id}/clips', { params: { path: { id }, query: { cursor, limit, count: 'true', order: 'createdAt-true' } }, signal })),
+    [id],
+    { follows: (event) => concerns(event, stream) || event.event.startsWith('asset.'), every: 15 },
+  )
+  return (
+    <Card>
+      <ShowList
+        of={clips}
+        empty={
+          <Empty title="No clips yet">
+            <p>While the stream is on air, make a clip below the player. Recordings can be clipped on the page of their asset.</p>
+          </Empty>
+        }
+      >
+        {(items) => (
+          <table>
+            <thead>
+              <tr>
+                <th>Name</th>
+                <th class="number">Duration</th>
+                <th>State</th>
+                <th>Made</th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((clip) => (
+                <tr key={clip.id}>
+                  <td data-label="Name">
+                    <a href={'assets/' + clip.id}>{clip.name}</a>
+                  </td>
+                  <td data-label="Duration" class="number">
+                    {clip.videoSpec?.duration === undefined ? '–' : duration(clip.videoSpec.duration)}
+                  </td>
+                  <td data-label="State">
+                    <ClipState clip={clip} />
+                  </td>
+                  <td data-label="Made">
+                    <Ago at={clip.createdAt} />
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </ShowList>
+    </Card>
+  )
+}
+
+export function ClipState({ clip }: { clip: Asset }) {
+  const { phase, progress, errorMessage } = clip.status
+  if (phase === 'processing' && progress !== undefined) return <Progress value={progress} label={`Progress of ${clip.name}`} />
+  return (
+    <>
+      <Badge tone={phases[phase]}>{phase}</Badge> {errorMessage && <span class="hint">{errorMessage}</span>}
+    </>
+  )
+}
+
+const words: Partial<Record<WeirEvent['event'], string>> = {
+  'stream.started': 'The encoder started to send.',
+  'stream.idle': 'The encoder stopped.',
+  'recording.started': 'The recording started.',
+  'recording.waiting': 'The session has ended; its recording is being made.',
+  'recording.ready': 'The recording can be watched.',
+  'multistream.connected': 'A target gets the stream.',
+  'multistream.error': 'A target can’t be reached.',
+  'multistream.disconnected': 'A target does not get the stream any more.',
+  'asset.created': 'A clip is being made.',
+  'asset.updated': 'A clip has changed.',
+  'asset.ready': 'A clip can be watched.',
+  'asset.failed': 'A clip could not be made.',
+  'asset.deleted': 'A clip was deleted.',
+  'playback.accessControl': 'A webhook was asked whether a viewer may watch.',
+}
+
+export function Events({ of }: { of: WeirEvent[] }) {
+  if (of.length === 0) {
+    return (
+      <Card>
+        <Empty title="Nothing has happened yet">
+          <p>
+            Events of this stream appear here while the page is open. To get all of them, make a <a href="webhooks">webhook</a>.
+          </p>
+        </Empty>
+      </Card>
+    )
+  }
+  return (
+    <Card>
+      <ol class="events" aria-label="Events" aria-live="polite">
+        {of.map((event) => (
+          <li key={event.id}>
+            <details>
+              <summary>
+                <time dateTime={new Date(event.createdAt).toISOString()} title={`${local(event.createdAt)} · ${utc(event.createdAt)}`}>
+                  {new Date(event.createdAt).toLocaleTimeString()}
+                </time>
+                <code>{event.event}</code>
+                <span>{words[event.event]}</span>
+              </summary>
+              <pre tabIndex={0} aria-label={event.event}>
+                {JSON.stringify(event.payload, null, 2)}
+              </pre>
+            </details>
+          </li>
+        ))}
+      </ol>
+    </Card>
+  )
+}

@@ -1,0 +1,228 @@
+// The player of a stream, clips of what it shows, how to send to it and where to watch it.
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { api, ask, root, type Schemas } from '../../lib/api'
+import { useLoad } from '../../lib/load'
+import { AsCode, Code } from '../../ui/code'
+import { Copyable } from '../../ui/copy'
+import { Action, Form, TextField } from '../../ui/form'
+import { Card, Facts } from '../../ui/page'
+import { Player, type PlayerHandle } from '../../ui/player'
+import { Empty } from '../../ui/states'
+import { concerns, isPublic, type Stream } from '../stream'
+import { ClipState } from './stream_history'
+import { Send } from './stream_send'
+
+export function Watch({ stream }: { stream: Stream }) {
+  const player = useRef<PlayerHandle | undefined>(undefined)
+  return (
+    <div class="columns">
+      <div>
+        <Card title="Player">
+          <Screen stream={stream} onReady={(handle) => (player.current = handle)} />
+        </Card>
+        {stream.isActive && <ClipMaker stream={stream} player={() => player.current} />}
+      </div>
+      <div>
+        <Send stream={stream} />
+        <Embed stream={stream} />
+      </div>
+    </div>
+  )
+}
+
+// Screen plays a stream, or says why it does not.
+export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle: PlayerHandle) => void }) {
+  const gated = !isPublic(stream)
+  const [jwt, setJwt] = useState('')
+  const [typed, setTyped] = useState('')
+  const playable = usePlayable(stream, jwt)
+  const [handle, setHandle] = useState<PlayerHandle>()
+  if (stream.suspended) {
+    return (
+      <Empty title="Suspended">
+        <p>Nobody can send to this stream or watch it. Resume it with the button above.</p>
+      </Empty>
+    )
+  }
+  if (!stream.isActive) {
+    return (
+      <Empty title="Not on air">
+        <p>It plays here by itself as soon as an encoder sends to it.</p>
+        <a class="button" href={`streams/${stream.id}/live`}>
+          Go live from this browser
+        </a>
+      </Empty>
+    )
+  }
+  if (gated && !jwt) {
+    return (
+      <Empty title="Viewers need a permission">
+        {stream.playbackPolicy?.type === 'jwt' ? (
+          <form
+            class="narrow"
+            onSubmit={(e) => {
+              e.preventDefault()
+              setJwt(typed.trim())
+            }}
+          >
+            <p>
+              Make a token on the page <a href="access">Access</a> and try it here.
+            </p>
+            <TextField label="Token of a viewer (JWT)" value={typed} onValue={setTyped} required />
+            <button type="submit">Play with this token</button>
+          </form>
+        ) : (
+          <p>A webhook decides about each viewer, by the access key that your page gives to the player.</p>
+        )}
+      </Empty>
+    )
+  }
+  if (!playable) {
+    return (
+      <Empty title="On air">
+        <p role="status">The first pictures arrive in a moment.</p>
+      </Empty>
+    )
+  }
+  const ready = (handle: PlayerHandle) => {
+    handle.video.play().catch(() => {}) // the viewer starts it if the browser does not
+    setHandle(handle)
+    onReady?.(handle)
+  }
+  return (
+    <>
+      <Player playbackID={stream.playbackId} title={`Player of ${stream.name}`} jwt={jwt || undefined} onReady={ready} />
+      <p class="under-player">
+        <Latency of={handle} />
+        {jwt && (
+          <button type="button" class="small quiet" onClick={() => setJwt('')}>
+            Another token
+          </button>
+        )}
+      </p>
+    </>
+  )
+}
+
+const askEvery = 700 // ms
+
+// usePlayable waits until a stream that has just started has something to play. It asks without
+// counting as a viewer.
+function usePlayable(stream: Stream, jwt: string): boolean {
+  const [playable, setPlayable] = useState(false)
+  const wanted = stream.isActive && !stream.suspended && (isPublic(stream) || jwt !== '')
+  useEffect(() => {
+    setPlayable(false)
+    if (!wanted) return
+    let timer = 0
+    const ask = async () => {
+      const query = jwt ? '?jwt=' + encodeURIComponent(jwt) : ''
+      const answer = await fetch(`${root}/hls/${stream.playbackId}/index.m3u8${query}`, { method: 'HEAD', cache: 'no-store' }).catch(() => undefined)
+      if (answer && answer.status !== 404) setPlayable(true)
+      else timer = window.setTimeout(ask, askEvery)
+    }
+    void ask()
+    return () => clearTimeout(timer)
+  }, [wanted, jwt, stream.playbackId])
+  return playable
+}
+
+function Latency({ of }: { of?: PlayerHandle }) {
+  const [seconds, set] = useState<number>()
+  useEffect(() => {
+    if (!of) return
+    const timer = setInterval(() => set(of.latency()), 1000)
+    return () => clearInterval(timer)
+  }, [of])
+  return <span class="hint">{seconds === undefined || !(seconds > 0) ? 'Latency is measured …' : `${seconds.toFixed(1)} s behind the encoder`}</span>
+}
+
+const lastSeconds = 30
+
+// local writes a time for an input of type datetime-local, and parses one.
+const asInput = (ms: number) => new Date(ms - new Date(ms).getTimezoneOffset() * 60_000).toISOString().slice(0, 23)
+const ofInput = (text: string) => new Date(text).getTime()
+
+// ClipMaker cuts clips out of a stream on air. Times are those of the frames that the player shows,
+// not of this machine's clock.
+function ClipMaker({ stream, player }: { stream: Stream; player: () => PlayerHandle | undefined }) {
+  const [start, setStart] = useState('')
+  const [end, setEnd] = useState('')
+  const [name, setName] = useState('')
+  const [made, setMade] = useState<string>()
+  const shown = () => player()?.wallClock() ?? Date.now()
+  const body = (startTime: number, endTime: number): Schemas['NewClip'] => ({ playbackId: stream.playbackId, startTime, endTime, ...(name && { name }) })
+  const cut = async (startTime: number, endTime: number) => {
+    const answer = await ask(api.POST('/api/clip', { body: body(startTime, endTime) }))
+    setMade(answer.asset.id)
+  }
+  const last = () => {
+    const until = shown()
+    return cut(Math.max(until - lastSeconds * 1000, earliest(player(), until)), until)
+  }
+  return (
+    <Card title="Clip">
+      <div class="actions">
+        <Action act={last}>{`Clip the last ${lastSeconds} s`}</Action>
+        <button type="button" class="quiet" onClick={() => setStart(asInput(shown()))}>
+          Start here
+        </button>
+        <button type="button" class="quiet" onClick={() => setEnd(asInput(shown()))}>
+          End here
+        </button>
+      </div>
+      {(start || end) && (
+        <Form submit={() => cut(ofInput(start), ofInput(end))} label="Make the clip" cancel={() => (setStart(''), setEnd(''))}>
+          <div class="fields">
+            <TextField label="Start" type="datetime-local" step="0.001" value={start} onValue={setStart} required />
+            <TextField label="End" type="datetime-local" step="0.001" value={end} onValue={setEnd} required />
+          </div>
+          <TextField label="Name of the clip" value={name} onValue={setName} />
+        </Form>
+      )}
+      {made && <MadeClip key={made} id={made} stream={stream} />}
+      <AsCode title="A clip as code" calls={[{ method: 'POST', path: '/api/clip', body: start && end ? body(ofInput(start), ofInput(end)) : body(Date.now() - lastSeconds * 1000, Date.now()) }]} />
+    </Card>
+  )
+}
+
+// earliest returns when the first frame was sent that the player could still show.
+function earliest(player: PlayerHandle | undefined, now: number): number {
+  const range = player?.video.seekable
+  if (!player || !range || range.length === 0) return 0
+  return now - (player.video.currentTime - range.start(0)) * 1000
+}
+
+function MadeClip({ id, stream }: { id: string; stream: Stream }) {
+  const clip = useLoad((signal) => ask(api.GET('/api/asset/{id}', { params: { path: { id } }, signal })), [id], { follows: (event) => concerns(event, stream), every: 2 })
+  if (!clip.data) return null
+  return (
+    <p class="actions" role="status">
+      <span>
+        The clip <a href={'assets/' + id}>{clip.data.name}</a>
+      </span>
+      <ClipState clip={clip.data} />
+    </p>
+  )
+}
+
+function Embed({ stream }: { stream: Stream }) {
+  const watch = `${root}/play/${stream.playbackId}`
+  const frame = `<iframe src="${watch}" title="${stream.name.replaceAll('"', '&quot;')}" width="640" height="360" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`
+  return (
+    <Card title="Watch and embed">
+      {!isPublic(stream) && <p class="warning">
+          Viewers need a permission: add <code>?jwt=TOKEN</code> to these addresses.
+        </p>}
+      <Facts
+        of={[
+          ['Watch page', <a key="watch" href={watch} target="_blank" rel="noopener">{watch}</a>],
+          ['HLS', <Copyable key="hls" text={`${root}/hls/${stream.playbackId}/index.m3u8`} />],
+          ['WebRTC (WHEP)', <Copyable key="whep" text={`${root}/webrtc/${stream.playbackId}`} />],
+          ['Playback id', <Copyable key="id" text={stream.playbackId} />],
+        ]}
+      />
+      <Code label="On your page" text={frame} />
+    </Card>
+  )
+}

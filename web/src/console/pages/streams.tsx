@@ -1,0 +1,155 @@
+// Streams: the list, and a new one.
+import type { ComponentChildren } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { api, ask, askPage } from '../../lib/api'
+import { useList } from '../../lib/load'
+import { Dialog, Form } from '../../ui/form'
+import { Card, Page } from '../../ui/page'
+import { Empty, ShowList } from '../../ui/states'
+import { Ago } from '../../ui/values'
+import { useGo, useQuery } from '../location'
+import { GoLive, onStreams, Picture, StreamHealth, StreamState, useViewers, Viewers, type Stream } from '../stream'
+import { asNewStream, noChoices, StreamFields } from '../stream_fields'
+
+const typing = 300 // ms to wait for the next key before searching
+
+export default function Streams() {
+  const [onAir, setOnAir] = useQuery('show', 'all')
+  const [search, setSearch] = useQuery('search')
+  const [creating, setCreating] = useQuery('create')
+  const filters = JSON.stringify([...(onAir === 'onair' ? [{ id: 'isActive', value: true }] : []), ...(search ? [{ id: 'name', value: search }] : [])])
+  const streams = useList<Stream>(
+    (cursor, limit, signal) => askPage(api.GET('/api/stream', { params: { query: { cursor, limit, filters, count: 'true' } }, signal })),
+    [filters],
+    { follows: onStreams, every: 15 },
+  )
+  const create = (
+    <button type="button" onClick={() => setCreating('1')}>
+      Create a stream
+    </button>
+  )
+  return (
+    <Page
+      title="Streams"
+      actions={
+        <>
+          {create}
+          <GoLive class="quiet" />
+        </>
+      }
+      calls={[{ method: 'GET', path: '/api/stream?limit=25' + (filters === '[]' ? '' : '&filters=' + encodeURIComponent(filters)) }]}
+    >
+      <Card>
+        <div class="filters">
+          <div class="tabs" role="group" aria-label="Which streams">
+            <button type="button" class="tab" aria-pressed={onAir !== 'onair'} onClick={() => setOnAir('all')}>
+              All
+            </button>
+            <button type="button" class="tab" aria-pressed={onAir === 'onair'} onClick={() => setOnAir('onair')}>
+              On air
+            </button>
+          </div>
+          <Search value={search} onValue={setSearch} label="Search streams" />
+        </div>
+        <ShowList of={streams} empty={<NoStreams onAir={onAir === 'onair'} search={search} create={create} />}>
+          {(items) => <StreamTable streams={items} />}
+        </ShowList>
+      </Card>
+      {creating && <NewStream close={() => setCreating('')} />}
+    </Page>
+  )
+}
+
+// Search is a field that reports what was typed when the typing pauses.
+function Search({ value, onValue, label }: { value: string; onValue: (value: string) => void; label: string }) {
+  const [text, setText] = useState(value)
+  useEffect(() => setText(value), [value])
+  useEffect(() => {
+    if (text === value) return
+    const timer = setTimeout(() => onValue(text), typing)
+    return () => clearTimeout(timer)
+  }, [text])
+  return <input type="search" class="search" aria-label={label} placeholder={label} value={text} onInput={(e) => setText(e.currentTarget.value)} />
+}
+
+function NoStreams({ onAir, search, create }: { onAir: boolean; search: string; create: ComponentChildren }) {
+  if (search) {
+    return (
+      <Empty title="Nothing found">
+        <p>{`No stream ${onAir ? 'on air ' : ''}has “${search}” in its name.`}</p>
+      </Empty>
+    )
+  }
+  if (onAir) {
+    return (
+      <Empty title="Nothing is on air">
+        <p>Streams appear here as soon as an encoder sends to them.</p>
+        <GoLive />
+      </Empty>
+    )
+  }
+  return (
+    <Empty title="No streams yet">
+      <p>A stream has a key for the encoder and an address for the viewers. Make one for each show or camera; it can be used again and again.</p>
+      <div class="actions centered">
+        {create}
+        <GoLive class="quiet" />
+      </div>
+    </Empty>
+  )
+}
+
+function StreamTable({ streams }: { streams: Stream[] }) {
+  const viewers = useViewers()
+  return (
+    <table>
+      <thead>
+        <tr>
+          <th>Name</th>
+          <th>State</th>
+          <th class="number">Viewers</th>
+          <th>Health</th>
+          <th>Last seen</th>
+        </tr>
+      </thead>
+      <tbody>
+        {streams.map((stream) => (
+          <tr key={stream.id}>
+            <td>
+              <a class="with-picture" href={'streams/' + stream.id}>
+                <Picture stream={stream} />
+                <span>{stream.name || 'without a name'}</span>
+              </a>
+            </td>
+            <td data-label="State">
+              <StreamState stream={stream} />
+            </td>
+            <td data-label="Viewers" class="number">
+              <Viewers of={viewers.get(stream.playbackId)} />
+            </td>
+            <td data-label="Health">
+              <StreamHealth stream={stream} />
+            </td>
+            <td data-label="Last seen">{stream.isActive ? 'now' : <Ago at={stream.lastSeen} />}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
+function NewStream({ close }: { close: () => void }) {
+  const go = useGo()
+  const [choices, setChoices] = useState(noChoices)
+  const submit = async () => {
+    const stream = await ask(api.POST('/api/stream', { body: asNewStream(choices) }))
+    go('streams/' + stream.id)
+  }
+  return (
+    <Dialog title="Create a stream" close={close} wide>
+      <Form submit={submit} label="Create the stream" cancel={close}>
+        <StreamFields of={choices} onChange={setChoices} />
+      </Form>
+    </Dialog>
+  )
+}

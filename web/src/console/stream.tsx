@@ -1,0 +1,82 @@
+// What pages that show streams have in common.
+import { useEffect, useState } from 'preact/hooks'
+import { api, ask, root, type Schemas } from '../lib/api'
+import type { WeirEvent } from '../lib/events'
+import { count, local, plural } from '../lib/format'
+import { useLoad } from '../lib/load'
+import { Action } from '../ui/form'
+import { Badge } from '../ui/values'
+import { useGo } from './location'
+
+export type Stream = Schemas['Stream']
+
+export const isPublic = ({ playbackPolicy: policy }: { playbackPolicy?: Stream['playbackPolicy'] }) => !policy || policy.type === 'public'
+
+// StreamState is whether a stream is on air.
+export function StreamState({ stream }: { stream: Stream }) {
+  if (stream.suspended) return <Badge tone="warn">suspended</Badge>
+  return stream.isActive ? <Badge tone="live">on air</Badge> : <Badge tone="soft">idle</Badge>
+}
+
+// StreamHealth is whether a stream on air has problems.
+export function StreamHealth({ stream }: { stream: Stream }) {
+  if (!stream.isActive || stream.isHealthy === undefined || stream.isHealthy === null) return <span class="hint">–</span>
+  if (stream.isHealthy) return <Badge tone="good">healthy</Badge>
+  return (
+    <a href={`streams/${stream.id}?tab=health`} title={stream.issues?.join('\n')}>
+      <Badge tone="warn">{stream.issues?.length ? plural(stream.issues.length, 'problem') : 'problems'}</Badge>
+    </a>
+  )
+}
+
+const pictureEvery = 10 // seconds
+
+// Picture is what a stream on air shows now.
+export function Picture({ stream }: { stream: Stream }) {
+  const shown = stream.isActive && isPublic(stream)
+  const [at, setAt] = useState(Date.now())
+  const [failed, setFailed] = useState(false)
+  useEffect(() => {
+    if (!shown) return
+    const timer = setInterval(() => {
+      if (document.hidden) return
+      setFailed(false)
+      setAt(Date.now())
+    }, pictureEvery * 1000)
+    return () => clearInterval(timer)
+  }, [shown])
+  if (!shown || failed) return <span class="picture none" aria-hidden="true" />
+  return <img class="picture" src={`${root}/hls/${stream.playbackId}/poster.jpg?at=${at}`} alt="" onError={() => setFailed(true)} />
+}
+
+// useViewers returns how many viewers everything has at the moment, by playback id.
+export function useViewers(): Map<string, number> {
+  const rows = useLoad(() => ask(api.GET('/api/data/views/now', { params: { query: { 'breakdownBy[]': ['playbackId'] } } })), [], { every: 10 })
+  return new Map(rows.data?.map((row) => [row.playbackId ?? '', row.viewCount]))
+}
+
+export const Viewers = ({ of }: { of?: number }) => <>{of ? count(of) : '0'}</>
+
+// onStreams says whether an event changes what a list of streams shows.
+export const onStreams = (event: WeirEvent) => event.event.startsWith('stream.')
+
+// concerns says whether an event is about a stream, its sessions or its clips.
+export function concerns(event: WeirEvent, stream: { id: string; playbackId: string }): boolean {
+  if (event.stream) return event.stream.id === stream.id
+  const { asset } = (event.payload ?? {}) as { asset?: { snapshot?: { source?: { playbackId?: string } } } }
+  return asset?.snapshot?.source?.playbackId === stream.playbackId
+}
+
+// GoLive makes a stream and leads to the page that sends the camera to it.
+export function GoLive({ class: extra = '' }: { class?: string }) {
+  const go = useGo()
+  const act = async () => {
+    const stream = await ask(api.POST('/api/stream', { body: { name: `Live from the browser, ${local(Date.now())}` } }))
+    go(`streams/${stream.id}/live`)
+  }
+  return (
+    <Action class={extra} act={act}>
+      Go live from this browser
+    </Action>
+  )
+}

@@ -1,0 +1,133 @@
+// The fields of a stream, for a new one and for one that is changed.
+import type { Schemas } from '../lib/api'
+import { Check, SelectField, TextField } from '../ui/form'
+import type { Stream } from './stream'
+
+type Profile = Schemas['LiveProfile']
+
+// Choices is what a person chose in the form.
+export interface Choices {
+  name: string
+  record: boolean
+  signed: boolean
+  ladder: 'default' | 'none' | 'own'
+  profiles: Profile[]
+  policy: 'public' | 'jwt' | 'webhook'
+}
+
+// defaultLadder is what weir makes when a stream names no profiles.
+const defaultLadder = [240, 360, 480, 720]
+
+const rung = (height: number, bitrate: number): Profile => ({ name: `${height}p`, height, width: 2 * Math.round((height * 8) / 9), bitrate, fps: 0 })
+
+export const noChoices: Choices = { name: '', record: false, signed: false, ladder: 'default', profiles: [rung(720, 3_000_000), rung(360, 800_000)], policy: 'public' }
+
+// choicesOf returns what the form shows of a stream.
+export function choicesOf(stream: Stream): Choices {
+  const isDefault = stream.profiles.length === defaultLadder.length && stream.profiles.every((p, i) => p.name === `${defaultLadder[i]}p0`)
+  return {
+    name: stream.name,
+    record: stream.record,
+    signed: stream.c2pa ?? false,
+    ladder: isDefault ? 'default' : stream.profiles.length === 0 ? 'none' : 'own',
+    profiles: isDefault || stream.profiles.length === 0 ? noChoices.profiles : stream.profiles,
+    policy: stream.playbackPolicy?.type ?? 'public',
+  }
+}
+
+export function asNewStream({ name, record, signed, ladder, profiles, policy }: Choices): Schemas['NewStream'] {
+  return {
+    name,
+    ...(record && { record }),
+    ...(record && signed && { c2pa: true }),
+    ...(ladder === 'none' && { profiles: [] }),
+    ...(ladder === 'own' && { profiles }),
+    ...(policy === 'jwt' && { playbackPolicy: { type: policy } }),
+  }
+}
+
+// asPatch returns what has to be sent to make a stream what the form says. A policy of a webhook
+// stays as it is, with its members that the form does not show.
+export function asPatch({ name, record, signed, ladder, profiles, policy }: Choices, was: Stream): Schemas['StreamPatch'] {
+  return {
+    name,
+    record,
+    c2pa: signed,
+    profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles,
+    ...(policy !== (was.playbackPolicy?.type ?? 'public') && { playbackPolicy: policy === 'public' ? null : { type: policy } }),
+  }
+}
+
+export function StreamFields({ of, onChange }: { of: Choices; onChange: (choices: Choices) => void }) {
+  const set = (part: Partial<Choices>) => onChange({ ...of, ...part })
+  return (
+    <>
+      <TextField label="Name" value={of.name} onValue={(name) => set({ name })} required autoFocus placeholder="Friday show" />
+      <Check label="Record" hint="Every broadcast becomes an asset. Without it, only the last minute can be clipped." checked={of.record} onChecked={(record) => set({ record })} />
+      {of.record && (
+        <Check label="Sign recordings" hint="C2PA manifests tell viewers where a recording comes from." checked={of.signed} onChecked={(signed) => set({ signed })} />
+      )}
+      <SelectField
+        label="Renditions"
+        value={of.ladder}
+        onValue={(ladder) => set({ ladder })}
+        hint="Smaller pictures for slow connections, beside what the encoder sends. They cost CPU time of the server."
+        options={[
+          ['default', 'the default ladder: 240p, 360p, 480p, 720p'],
+          ['none', 'none: viewers get what the encoder sends'],
+          ['own', 'my own'],
+        ]}
+      />
+      {of.ladder === 'own' && <Ladder profiles={of.profiles} onChange={(profiles) => set({ profiles })} />}
+      <SelectField
+        label="Who may watch"
+        value={of.policy}
+        onValue={(policy) => set({ policy })}
+        hint={of.policy === 'jwt' ? <>Make the key that signs tokens on the page <a href="access">Access</a>.</> : undefined}
+        options={[
+          ['public', 'everybody who has the address'],
+          ['jwt', 'viewers with a signed token (JWT)'],
+          ...(of.policy === 'webhook' ? ([['webhook', 'as a webhook decides']] as const) : []),
+        ]}
+      />
+    </>
+  )
+}
+
+// Ladder edits renditions. The width follows from the height, as weir keeps the shape of the video.
+function Ladder({ profiles, onChange }: { profiles: Profile[]; onChange: (profiles: Profile[]) => void }) {
+  const change = (i: number, part: Partial<Profile>) => onChange(profiles.map((p, n) => (n === i ? { ...p, ...part } : p)))
+  return (
+    <fieldset class="ladder">
+      <legend>My renditions</legend>
+      {profiles.map((p, i) => (
+        <div key={i} class="ladder-row">
+          <TextField
+            label={`Height of rendition ${i + 1}`}
+            type="number"
+            min={128}
+            max={4320}
+            required
+            value={String(p.height)}
+            onValue={(text) => change(i, { ...rung(Number(text), p.bitrate), fps: p.fps })}
+          />
+          <TextField
+            label="Bitrate in kbit/s"
+            type="number"
+            min={1}
+            required
+            value={String(Math.round(p.bitrate / 1000))}
+            onValue={(text) => change(i, { bitrate: Number(text) * 1000 })}
+          />
+          <TextField label="Frames a second" type="number" min={0} max={240} value={String(p.fps)} onValue={(text) => change(i, { fps: Number(text) })} hint={p.fps === 0 ? 'as the source' : undefined} />
+          <button type="button" class="small quiet" onClick={() => onChange(profiles.filter((_, n) => n !== i))} disabled={profiles.length === 1} aria-label={`Remove rendition ${i + 1}`}>
+            Remove
+          </button>
+        </div>
+      ))}
+      <button type="button" class="small quiet" onClick={() => onChange([...profiles, rung(480, 1_600_000)])}>
+        Add a rendition
+      </button>
+    </fieldset>
+  )
+}

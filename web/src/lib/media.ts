@@ -1,0 +1,64 @@
+// Cameras, microphones and screens of this machine.
+
+export interface Choice {
+  source: 'camera' | 'screen'
+  camera: string // device id, '' = any
+  microphone: string // device id, '' = any, noMicrophone = none
+}
+
+export const noMicrophone = 'none'
+
+// insecure says whether the browser gives no devices to this page, whatever the person wants.
+export const insecure = () => !window.isSecureContext || !navigator.mediaDevices
+
+const sound = (id: string): MediaTrackConstraints | false => (id === noMicrophone ? false : id ? { deviceId: { exact: id } } : {})
+const picture = (id: string): MediaTrackConstraints => ({ ...(id && { deviceId: { exact: id } }), width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30 } })
+
+// openMedia asks for what was chosen.
+export async function openMedia({ source, camera, microphone }: Choice): Promise<MediaStream> {
+  if (source === 'screen') {
+    const screen = await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: { ideal: 30 } }, audio: true })
+    screen.getVideoTracks().forEach((track) => (track.contentHint = 'detail'))
+    if (microphone === noMicrophone) return screen
+    const voice = await navigator.mediaDevices.getUserMedia({ audio: sound(microphone) }).catch(() => undefined)
+    if (!voice) return screen
+    screen.getAudioTracks().forEach((track) => track.stop())
+    return new MediaStream([...screen.getVideoTracks(), ...voice.getAudioTracks()])
+  }
+  try {
+    return await navigator.mediaDevices.getUserMedia({ video: picture(camera), audio: sound(microphone) })
+  } catch (e) {
+    // A machine without a microphone can still send pictures.
+    if (microphone || (e as Error).name !== 'NotFoundError') throw e
+    return navigator.mediaDevices.getUserMedia({ video: picture(camera) })
+  }
+}
+
+// mediaProblem says in words why there is no picture.
+export function mediaProblem(e: unknown, source: Choice['source']): string {
+  switch ((e as Error).name) {
+    case 'NotAllowedError':
+      return source === 'screen'
+        ? 'No screen was chosen. Try again and choose one.'
+        : 'The browser does not let this page use camera and microphone. Allow it with the icon beside the address of the page, then try again.'
+    case 'NotFoundError':
+    case 'OverconstrainedError':
+      return 'No camera was found. Connect one and try again, or share your screen.'
+    case 'NotReadableError':
+    case 'AbortError':
+      return 'The camera or the microphone can’t be used. Another program may have it: close that and try again.'
+  }
+  return (e as Error).message
+}
+
+export interface Devices {
+  cameras: MediaDeviceInfo[]
+  microphones: MediaDeviceInfo[]
+}
+
+// listDevices returns the devices. Browsers give their names only once one of them may be used.
+export async function listDevices(): Promise<Devices> {
+  const all = await navigator.mediaDevices.enumerateDevices()
+  const of = (kind: MediaDeviceKind) => all.filter((device) => device.kind === kind && device.deviceId)
+  return { cameras: of('videoinput'), microphones: of('audioinput') }
+}
