@@ -18,11 +18,14 @@ interface MenuEntry {
 }
 
 export const routes: ConsoleRoute[] = [
+  { path: 'assets', page: lazy(() => import('./pages/assets')) },
+  { path: 'assets/:id', page: lazy(() => import('./pages/asset')) },
   { path: 'keys', page: lazy(() => import('./pages/keys')) },
 ]
 
 // menu is the navigation, in groups.
 export const menu: { title: string; entries: MenuEntry[] }[] = [
+  { title: '', entries: [{ path: 'assets', label: 'Assets' }] },
   { title: 'Build', entries: [{ path: 'keys', label: 'Keys' }] },
 ]
 
