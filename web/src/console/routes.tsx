@@ -20,13 +20,17 @@ interface MenuEntry {
 export const routes: ConsoleRoute[] = [
   { path: 'assets', page: lazy(() => import('./pages/assets')) },
   { path: 'assets/:id', page: lazy(() => import('./pages/asset')) },
+  { path: 'tasks', page: lazy(() => import('./pages/tasks')) },
+  { path: 'tasks/new', page: lazy(() => import('./pages/task_new')) },
+  { path: 'tasks/:id', page: lazy(() => import('./pages/task')) },
+  { path: 'stores', page: lazy(() => import('./pages/stores')) },
   { path: 'keys', page: lazy(() => import('./pages/keys')) },
 ]
 
 // menu is the navigation, in groups.
 export const menu: { title: string; entries: MenuEntry[] }[] = [
-  { title: '', entries: [{ path: 'assets', label: 'Assets' }] },
-  { title: 'Build', entries: [{ path: 'keys', label: 'Keys' }] },
+  { title: '', entries: [{ path: 'assets', label: 'Assets' }, { path: 'tasks', label: 'Tasks' }] },
+  { title: 'Build', entries: [{ path: 'keys', label: 'Keys' }, { path: 'stores', label: 'Object stores' }] },
 ]
 
 // inConsole matches links that the console shows by itself; the others are pages of the server.

@@ -205,7 +205,7 @@ function moved(id: number, sent: number) {
   const bytes = sent - upload.sent
   if (elapsed < 0.5 && sent < upload.file.size) return // a few times a second is enough
   r.movedAt = now
-  if (bytes > 0) r.failures = 0
+  r.failures = 0
   const speed = bytes > 0 ? bytes / Math.max(elapsed, 0.001) : upload.speed
   change(id, { sent, speed: upload.speed ? upload.speed * 0.7 + speed * 0.3 : speed })
 }

@@ -24,7 +24,8 @@ interface Text {
   hint?: ComponentChildren
   value: string
   onValue: (value: string) => void
-  type?: 'text' | 'url' | 'email' | 'number' | 'search'
+  type?: 'text' | 'url' | 'email' | 'number' | 'search' | 'password'
+  autoComplete?: string
   placeholder?: string
   required?: boolean
   autoFocus?: boolean
@@ -38,7 +39,7 @@ interface Text {
 export function TextField({ label, hint, value, onValue, ...rest }: Text) {
   return (
     <Field label={label} hint={hint}>
-      {(id, hintID) => <input {...rest} id={id} aria-describedby={hintID} value={value} onInput={(e) => onValue(e.currentTarget.value)} />}
+      {(id, hintID) => <input {...(rest as { type: 'text' })} id={id} aria-describedby={hintID} value={value} onInput={(e) => onValue(e.currentTarget.value)} />}
     </Field>
   )
 }
