@@ -27,6 +27,7 @@ export const active = () => uploads.value.some((u) => ['waiting', 'sending', 'of
 const atOnce = 2
 const piece = 32 * 1024 * 1024 // small enough for proxies that keep a request until it is complete
 const retry = { least: 1000, most: 10_000 }
+const shownFor = 15_000 // ms that finished uploads stay on the list
 const stalled = 30_000 // ms without a byte, after which the connection is taken for dead
 
 interface Running {
@@ -148,6 +149,7 @@ function finished(id: number) {
   if (upload) forget(upload.file)
   change(id, { state: 'done', sent: upload?.file.size ?? 0, speed: 0 })
   next()
+  if (!active()) setTimeout(() => active() || uploads.value.filter((u) => u.state === 'done').forEach((u) => dismiss(u.id)), shownFor)
 }
 
 function fail(id: number, error: string) {

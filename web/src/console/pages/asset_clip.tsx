@@ -78,16 +78,16 @@ export function ClipEditor({ asset, video }: { asset: Asset; video: HTMLVideoEle
       <div class="actions">
         <output class="clip-at">{precise(at)}</output>
         <button type="button" class="small quiet" aria-label="Back by one frame" aria-keyshortcuts="," onClick={() => step(-1)}>
-          ‹ frame <kbd>,</kbd>
+          ‹ frame <kbd aria-hidden="true">,</kbd>
         </button>
         <button type="button" class="small quiet" aria-label="Forward by one frame" aria-keyshortcuts="." onClick={() => step(1)}>
-          frame › <kbd>.</kbd>
+          frame › <kbd aria-hidden="true">.</kbd>
         </button>
-        <button type="button" class="small quiet" aria-label="Start here" aria-keyshortcuts="i" onClick={markIn}>
-          Start here <kbd>i</kbd>
+        <button type="button" class="small quiet" aria-keyshortcuts="i" onClick={markIn}>
+          Start here <kbd aria-hidden="true">i</kbd>
         </button>
-        <button type="button" class="small quiet" aria-label="End here" aria-keyshortcuts="o" onClick={markOut}>
-          End here <kbd>o</kbd>
+        <button type="button" class="small quiet" aria-keyshortcuts="o" onClick={markOut}>
+          End here <kbd aria-hidden="true">o</kbd>
         </button>
         <button type="button" class="small quiet" onClick={preview} disabled={!valid}>
           Play the clip

@@ -1,12 +1,10 @@
 // A new asset: from files of this computer, or from a URL that weir fetches.
 import { useState } from 'preact/hooks'
 import { api, ask, askPage, type Schemas } from '../../lib/api'
-import { plural } from '../../lib/format'
 import { useLoad } from '../../lib/load'
 import { add, type UploadOptions } from '../../lib/uploads'
 import { AsCode } from '../../ui/code'
 import { Check, Dialog, Field, Form, SelectField, TextField } from '../../ui/form'
-import { toast } from '../../ui/toast'
 import { useGo } from '../query'
 
 type From = 'files' | 'url'
@@ -22,7 +20,6 @@ export function NewAsset({ from, close }: { from: From; close: () => void }) {
   const submit = async () => {
     if (source === 'files') {
       add(files, options)
-      toast(`${plural(files.length, 'file')} will be uploaded. You can go on working in the console.`)
       close()
       return
     }

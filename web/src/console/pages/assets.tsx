@@ -44,10 +44,7 @@ export default function Assets() {
     [search, phase, kind],
     { size: 24, follows: (e) => e.event.startsWith('asset.') },
   )
-  const dropping = useDrop((files) => {
-    add(files)
-    toast(files.length === 1 ? `${files[0]!.name} is being uploaded.` : `${files.length} files are being uploaded.`)
-  })
+  const dropping = useDrop((files) => add(files))
   const filtered = Boolean(search || phase || kind)
   return (
     <Page

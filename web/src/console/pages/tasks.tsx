@@ -93,7 +93,7 @@ export default function Tasks() {
               <tbody>
                 {items.map((task) => (
                   <tr key={task.id}>
-                    <td data-label="Task">
+                    <td data-label="Task" class="nowrap">
                       <a href={'tasks/' + task.id}>{typeOf(task)}</a>
                     </td>
                     <td data-label="From and to">
@@ -102,7 +102,7 @@ export default function Tasks() {
                     <td data-label="State">
                       <TaskState task={task} />
                     </td>
-                    <td data-label="Created">
+                    <td data-label="Created" class="nowrap">
                       <Ago at={task.createdAt} />
                     </td>
                     <td class="end">
@@ -122,8 +122,9 @@ export default function Tasks() {
 // Ends are what a task reads and what it makes.
 function Ends({ task }: { task: Task }) {
   const transcode = task.params['transcode-file']
+  const made = task.output?.upload?.assetSpec ?? task.output?.clip?.assetSpec
   const from: ComponentChildren = task.inputAssetId ? <a href={'assets/' + task.inputAssetId}>asset</a> : short(transcode?.input?.url ?? task.params.upload?.url)
-  const to: ComponentChildren = task.outputAssetId ? <a href={'assets/' + task.outputAssetId}>asset</a> : short(transcode?.storage?.url)
+  const to: ComponentChildren = task.outputAssetId ? <a href={'assets/' + task.outputAssetId}>{made?.name || 'asset'}</a> : short(transcode?.storage?.url)
   return (
     <span class="ends">
       {from ?? 'upload'} → {to ?? '–'}
