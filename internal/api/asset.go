@@ -43,6 +43,9 @@ func (s *server) listAssets(w http.ResponseWriter, r *request) error {
 			q.Filters[i].Value = weir.MaskURL(source) // as it is stored
 		}
 	}
+	if r.URL.Query().Get("phase") == string(weir.AssetDeleting) {
+		q.Deleted = true // only deleted assets are in this phase, and their owner may restore them
+	}
 	page, err := s.Store.Assets(r.Context(), q)
 	if err != nil {
 		return err

@@ -124,7 +124,7 @@ var isolation = map[string]row{
 	"POST /api/access-control/gate":               {holds((*world).gateWantsKeyOfProject)},
 	"GET /api/access-control/public-key":          public("the key is the same for all"),
 
-	"GET /api/asset":      {listed(asset), listed(asset).as("playbackId").asking("playbackId=${playbackId}")},
+	"GET /api/asset":      {listed(asset), listed(asset).as("playbackId").asking("playbackId=${playbackId}"), listed(deletedAsset).asking("phase=deleting")},
 	"GET /api/asset/{id}": {named(asset)},
 	"PATCH /api/asset/{id}": {
 		named(asset).with(`{"name":"b"}`),

@@ -9,6 +9,7 @@ import '../ui/style.css'
 import { Frame } from './frame'
 import { base, inConsole, routes } from './routes'
 import { applyTheme } from './theme'
+import { Uploads } from './uploads'
 
 const Unknown = () => (
   <Page title="Nothing here">
@@ -32,6 +33,7 @@ const App = () => (
         </Router>
       </ErrorBoundary>
     </Frame>
+    <Uploads />
     <Toasts />
   </LocationProvider>
 )

@@ -22,8 +22,14 @@ export const routes: ConsoleRoute[] = [
   { path: 'streams', page: lazy(() => import('./pages/streams')) },
   { path: 'streams/:id', page: lazy(() => import('./pages/stream')) },
   { path: 'streams/:id/live', page: lazy(() => import('./pages/live')) },
+  { path: 'assets', page: lazy(() => import('./pages/assets')) },
+  { path: 'assets/:id', page: lazy(() => import('./pages/asset')) },
+  { path: 'tasks', page: lazy(() => import('./pages/tasks')) },
+  { path: 'tasks/new', page: lazy(() => import('./pages/task_new')) },
+  { path: 'tasks/:id', page: lazy(() => import('./pages/task')) },
   { path: 'keys', page: lazy(() => import('./pages/keys')) },
   { path: 'targets', page: lazy(() => import('./pages/targets')) },
+  { path: 'stores', page: lazy(() => import('./pages/stores')) },
 ]
 
 // menu is the navigation, in groups.
@@ -33,6 +39,8 @@ export const menu: { title: string; entries: MenuEntry[] }[] = [
     entries: [
       { path: '', label: 'Overview' },
       { path: 'streams', label: 'Streams' },
+      { path: 'assets', label: 'Assets' },
+      { path: 'tasks', label: 'Tasks' },
     ],
   },
   {
@@ -40,6 +48,7 @@ export const menu: { title: string; entries: MenuEntry[] }[] = [
     entries: [
       { path: 'keys', label: 'Keys' },
       { path: 'targets', label: 'Targets' },
+      { path: 'stores', label: 'Object stores' },
     ],
   },
 ]

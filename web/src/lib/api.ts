@@ -52,7 +52,10 @@ interface Answer<T> {
 // sentence returns what an error answer says.
 export function sentence(status: number, body: unknown): string {
   const errors = (body as { errors?: unknown } | undefined)?.errors
-  if (Array.isArray(errors) && errors.length > 0) return errors.join('; ')
+  if (Array.isArray(errors) && errors.length > 0) {
+    const sentences = errors.filter((e) => typeof e === 'string' && !e.startsWith('{')) // the others are for programs
+    return (sentences.length > 0 ? sentences : errors).join('; ')
+  }
   return status === 0 ? 'The server does not answer.' : `The server answered with status ${status}.`
 }
 

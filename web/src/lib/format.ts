@@ -20,6 +20,21 @@ export function duration(seconds: number): string {
   return parts.map((part, i) => (i === 0 ? String(part) : String(part).padStart(2, '0'))).join(':')
 }
 
+// precise writes seconds with their milliseconds, as 1:02:03.500 or 4:05.000.
+export function precise(seconds: number): string {
+  const ms = Math.round(seconds * 1000)
+  const whole = Math.floor(ms / 1000)
+  const parts = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60]
+  if (parts[0] === 0) parts.shift()
+  return `${parts.map((part, i) => (i === 0 ? String(part) : String(part).padStart(2, '0'))).join(':')}.${String(ms % 1000).padStart(3, '0')}`
+}
+
+// seconds reads a time as precise writes it, or as seconds; undefined = it is none.
+export function seconds(text: string): number | undefined {
+  if (!/^\s*(\d+:){0,2}\d+(\.\d+)?\s*$/.test(text)) return undefined
+  return text.split(':').reduce((sum, part) => sum * 60 + Number(part), 0)
+}
+
 const steps: [number, Intl.RelativeTimeFormatUnit][] = [
   [60, 'second'],
   [60, 'minute'],

@@ -20,6 +20,7 @@ export interface LoadOptions {
 }
 
 const settle = 300 // ms to wait for more events before loading again
+const retry = 3000 // ms until a server is asked again that did not answer
 
 // useLoad loads something when the page shows it, again when deps change, and again after events.
 export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, deps: unknown[], options: LoadOptions = {}): Loaded<T> {
@@ -45,6 +46,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
         if (!abort.signal.aborted) {
           const error = e instanceof ApiError ? e : new ApiError(0, (e as Error).message)
           setState((before) => ({ data: error.status === 0 ? before.data : undefined, error, loading: false }))
+          if (error.status === 0) soon(retry) // the network was cut
         }
       }
       running = false
@@ -53,11 +55,11 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
         void run()
       }
     }
-    const soon = () => {
+    const soon = (wait = settle) => {
       timer ||= window.setTimeout(() => {
         timer = 0
         void run()
-      }, settle)
+      }, wait)
     }
     again.current = run
     setState((before) => ({ data: before.data, loading: true }))

@@ -25,6 +25,7 @@ interface Text {
   value: string
   onValue: (value: string) => void
   type?: 'text' | 'url' | 'email' | 'number' | 'search' | 'password' | 'datetime-local'
+  autoComplete?: string
   placeholder?: string
   required?: boolean
   autoFocus?: boolean
@@ -34,7 +35,6 @@ interface Text {
   step?: number | string
   pattern?: string
   list?: string
-  autoComplete?: 'off'
 }
 
 export function TextField({ label, hint, value, onValue, ...rest }: Text) {

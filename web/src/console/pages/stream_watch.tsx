@@ -1,5 +1,5 @@
 // The player of a stream, clips of what it shows, how to send to it and where to watch it.
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useRef, useState } from 'preact/hooks'
 import { api, ask, root, type Schemas } from '../../lib/api'
 import { useLoad } from '../../lib/load'
 import { AsCode, Code } from '../../ui/code'
@@ -35,8 +35,6 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
   const gated = !isPublic(stream)
   const [jwt, setJwt] = useState('')
   const [typed, setTyped] = useState('')
-  const playable = usePlayable(stream, jwt)
-  const [handle, setHandle] = useState<PlayerHandle>()
   if (stream.suspended) {
     return (
       <Empty title="Suspended">
@@ -77,64 +75,18 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
       </Empty>
     )
   }
-  if (!playable) {
-    return (
-      <Empty title="On air">
-        <p role="status">The first pictures arrive in a moment.</p>
-      </Empty>
-    )
-  }
-  const ready = (handle: PlayerHandle) => {
-    handle.video.play().catch(() => {}) // the viewer starts it if the browser does not
-    setHandle(handle)
-    onReady?.(handle)
-  }
   return (
     <>
-      <Player playbackID={stream.playbackId} title={`Player of ${stream.name}`} jwt={jwt || undefined} onReady={ready} />
-      <p class="under-player">
-        <Latency of={handle} />
-        {jwt && (
+      <Player playbackID={stream.playbackId} title={`Player of ${stream.name}`} live jwt={jwt || undefined} onReady={onReady} />
+      {jwt && (
+        <p class="under-player">
           <button type="button" class="small quiet" onClick={() => setJwt('')}>
             Another token
           </button>
-        )}
-      </p>
+        </p>
+      )}
     </>
   )
-}
-
-const askEvery = 700 // ms
-
-// usePlayable waits until a stream that has just started has something to play. It asks without
-// counting as a viewer.
-function usePlayable(stream: Stream, jwt: string): boolean {
-  const [playable, setPlayable] = useState(false)
-  const wanted = stream.isActive && !stream.suspended && (isPublic(stream) || jwt !== '')
-  useEffect(() => {
-    setPlayable(false)
-    if (!wanted) return
-    let timer = 0
-    const ask = async () => {
-      const query = jwt ? '?jwt=' + encodeURIComponent(jwt) : ''
-      const answer = await fetch(`${root}/hls/${stream.playbackId}/index.m3u8${query}`, { method: 'HEAD', cache: 'no-store' }).catch(() => undefined)
-      if (answer && answer.status !== 404) setPlayable(true)
-      else timer = window.setTimeout(ask, askEvery)
-    }
-    void ask()
-    return () => clearTimeout(timer)
-  }, [wanted, jwt, stream.playbackId])
-  return playable
-}
-
-function Latency({ of }: { of?: PlayerHandle }) {
-  const [seconds, set] = useState<number>()
-  useEffect(() => {
-    if (!of) return
-    const timer = setInterval(() => set(of.latency()), 1000)
-    return () => clearInterval(timer)
-  }, [of])
-  return <span class="hint">{seconds === undefined || !(seconds > 0) ? 'Latency is measured …' : `${seconds.toFixed(1)} s behind the encoder`}</span>
 }
 
 const lastSeconds = 30

@@ -1,0 +1,133 @@
+// The files of an asset: renditions, downloads, and the source.
+import { api, ask, ApiError, sentence } from '../../lib/api'
+import { bitrate, bytes } from '../../lib/format'
+import { useLoad } from '../../lib/load'
+import { variants } from '../../lib/playlist'
+import { Card, Facts } from '../../ui/page'
+import { Show } from '../../ui/states'
+import type { Asset } from './asset'
+import { hlsFolder, isPrivate } from './asset_parts'
+
+const withToken = (address: string, jwt: string) => (jwt ? `${address}${address.includes('?') ? '&' : '?'}jwt=${encodeURIComponent(jwt)}` : address)
+
+const playbackOf = (asset: Asset, signal: AbortSignal) => ask(api.GET('/api/playback/{id}', { params: { path: { id: asset.playbackId } }, signal }))
+
+// Renditions lists what a player can choose from, with the sizes of MP4 files where there are any.
+export function Renditions({ asset, jwt, open }: { asset: Asset; jwt: string; open: boolean }) {
+  const renditions = useLoad(
+    async (signal) => {
+      const playback = await playbackOf(asset, signal)
+      const files = playback.meta.source.filter((s) => s.hrn === 'MP4')
+      if (!open) return files.map((f) => ({ name: nameOf(f.url), width: f.width, height: f.height, fps: undefined, bitrate: f.bitrate ?? 0, codecs: '', size: f.size }))
+      const answer = await fetch(withToken(hlsFolder(asset.playbackId) + 'index.m3u8', jwt), { signal })
+      if (!answer.ok) throw new ApiError(answer.status, sentence(answer.status, undefined))
+      return variants(await answer.text()).map((v) => ({ ...v, size: files.find((f) => nameOf(f.url) === v.name)?.size }))
+    },
+    [asset.playbackId, asset.status.phase, asset.playbackUrl, jwt, open],
+  )
+  return (
+    <Card title="Renditions">
+      <Show of={renditions} empty={<p class="hint">There are none yet.</p>}>
+        {(items) => (
+          <table>
+            <thead>
+              <tr>
+                <th>Name</th>
+                <th>Resolution</th>
+                <th>Bitrate</th>
+                <th>Codecs</th>
+                <th>Size of the MP4 file</th>
+              </tr>
+            </thead>
+            <tbody>
+              {items.map((r) => (
+                <tr key={r.name}>
+                  <td data-label="Name">{r.name}</td>
+                  <td data-label="Resolution">{r.width ? `${r.width} × ${r.height}${r.fps ? `, ${Math.round(r.fps * 100) / 100} fps` : ''}` : 'audio'}</td>
+                  <td data-label="Bitrate">{r.bitrate ? bitrate(r.bitrate) : '–'}</td>
+                  <td data-label="Codecs">
+                    <code>{r.codecs || '–'}</code>
+                  </td>
+                  <td data-label="MP4 file">{r.size ? bytes(r.size) : '–'}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </Show>
+    </Card>
+  )
+}
+
+const nameOf = (url: string) => decodeURIComponent(new URL(url).pathname.split('/').pop()!.replace(/\.mp4$/, ''))
+
+export function Downloads({ asset, jwt }: { asset: Asset; jwt: string }) {
+  const playback = useLoad((signal) => playbackOf(asset, signal), [asset.playbackId, asset.status.phase])
+  const files = playback.data?.meta.source.filter((s) => s.hrn === 'MP4') ?? []
+  if (files.length === 0 && !asset.downloadUrl) return null
+  // Addresses of the API may have another host than the page: a proxy may not tell the server its own.
+  const here = (url: string) => withToken(hlsFolder(asset.playbackId) + new URL(url).pathname.split('/').slice(3).join('/'), jwt)
+  const locked = isPrivate(asset) && !jwt
+  return (
+    <Card title="Downloads">
+      {locked && <p class="hint">These addresses need the token of a viewer: add ?jwt= to them.</p>}
+      <ul class="lines">
+        {asset.downloadUrl && (
+          <li>
+            <a href={inFolder(asset, asset.downloadUrl) ? here(asset.downloadUrl) : asset.downloadUrl} download>
+              Source
+            </a>
+            <span class="hint">
+              {asset.videoSpec?.format} {asset.size ? bytes(asset.size) : ''}
+            </span>
+          </li>
+        )}
+        {files.map((f) => (
+          <li key={f.url}>
+            <a href={inFolder(asset, f.url) ? here(f.url) : f.url} download={`${asset.name} ${nameOf(f.url)}.mp4`}>
+              {nameOf(f.url)}.mp4
+            </a>
+            <span class="hint">
+              {f.width ? `${f.width} × ${f.height} · ` : ''}
+              {f.size ? bytes(f.size) : ''}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  )
+}
+
+const inFolder = (asset: Asset, url: string) => new URL(url).pathname.startsWith(`/hls/${asset.playbackId}/`)
+
+// Source says what was found in the file that the asset was made from.
+export function Source({ asset }: { asset: Asset }) {
+  const { videoSpec, hash, size } = asset
+  if (!videoSpec) return null
+  return (
+    <Card title="Source">
+      <Facts
+        of={[
+          ['Format', videoSpec.format],
+          ['Size', size ? bytes(size) : undefined],
+          ['Bitrate', videoSpec.bitrate ? bitrate(videoSpec.bitrate) : undefined],
+          ...(videoSpec.tracks ?? []).map((t, i): [string, string] => [
+            `Track ${i + 1}`,
+            [
+              t.type,
+              t.codec,
+              t.width ? `${t.width} × ${t.height}` : '',
+              t.fps ? `${Math.round(t.fps * 100) / 100} fps` : '',
+              t.sampleRate ? `${t.sampleRate} Hz` : '',
+              t.channels ? `${t.channels} ${t.channels === 1 ? 'channel' : 'channels'}` : '',
+              t.bitrate ? bitrate(t.bitrate) : '',
+            ]
+              .filter(Boolean)
+              .join(', '),
+          ]),
+          ...(hash ?? []).map((h): [string, preact.ComponentChildren] => [h.algorithm.toUpperCase(), <code>{h.hash}</code>]),
+        ]}
+      />
+    </Card>
+  )
+}

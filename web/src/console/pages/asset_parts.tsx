@@ -1,0 +1,44 @@
+// What several pages show of an asset.
+import { useState } from 'preact/hooks'
+import { root, type Schemas } from '../../lib/api'
+import { Badge, Progress, type Tone } from '../../ui/values'
+
+export type AnyAsset = Pick<Schemas['Asset'], 'id' | 'name' | 'type' | 'playbackId' | 'playbackPolicy' | 'playbackUrl' | 'status'>
+
+export const isPrivate = ({ playbackPolicy }: Pick<AnyAsset, 'playbackPolicy'>) => playbackPolicy?.type === 'jwt' || playbackPolicy?.type === 'webhook'
+
+// playable tells whether an asset can be played, which may be before it is ready.
+export const playable = ({ status, playbackUrl }: AnyAsset) => status.phase === 'ready' || (status.phase === 'processing' && Boolean(playbackUrl))
+
+export const hlsFolder = (playbackID: string) => `${root}/hls/${encodeURIComponent(playbackID)}/`
+
+// Poster is the picture of an asset, or a placeholder that says why there is none.
+export function Poster({ asset }: { asset: AnyAsset }) {
+  const [missing, setMissing] = useState(false)
+  if (isPrivate(asset)) return <span class="poster">private</span>
+  if (asset.type === 'audio') return <span class="poster">audio</span>
+  if (asset.status.phase !== 'ready') return <span class="poster">{asset.status.phase === 'failed' ? 'no picture' : 'no picture yet'}</span>
+  if (missing) return <span class="poster">no picture</span>
+  return <img class="poster" src={hlsFolder(asset.playbackId) + 'poster.jpg'} alt="" loading="lazy" onError={() => setMissing(true)} />
+}
+
+const tones: Record<Schemas['AssetPhase'], [Tone, string]> = {
+  uploading: ['warn', 'uploading'],
+  waiting: ['soft', 'waiting'],
+  processing: ['warn', 'in progress'],
+  ready: ['good', 'ready'],
+  failed: ['bad', 'failed'],
+  deleting: ['soft', 'deleted'],
+  deleted: ['soft', 'removed'],
+}
+
+// Phase is the state of an asset, with its progress.
+export function Phase({ of }: { of: AnyAsset }) {
+  const [tone, text] = tones[of.status.phase]
+  return (
+    <span class="phase">
+      <Badge tone={tone}>{text}</Badge>
+      {of.status.phase === 'processing' && of.status.progress !== undefined && <Progress value={of.status.progress} label={`Progress of ${of.name}`} />}
+    </span>
+  )
+}

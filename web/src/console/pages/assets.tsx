@@ -1,0 +1,213 @@
+// Assets: a grid with pictures, search, filters, and uploads by drop.
+import { useEffect, useState } from 'preact/hooks'
+import { api, ask, askPage, type Schemas } from '../../lib/api'
+import { bytes, duration } from '../../lib/format'
+import { useList } from '../../lib/load'
+import { add } from '../../lib/uploads'
+import { Action } from '../../ui/form'
+import { Card, Page } from '../../ui/page'
+import { Empty, ShowList } from '../../ui/states'
+import { toast } from '../../ui/toast'
+import { Ago } from '../../ui/values'
+import { useQuery } from '../query'
+import { NewAsset } from './asset_new'
+import { isPrivate, Phase, playable, Poster } from './asset_parts'
+
+type Asset = Schemas['AssetInList']
+type PhaseName = Schemas['AssetPhase']
+
+const phases: [string, string][] = [
+  ['', 'all states'],
+  ['ready', 'ready'],
+  ['processing', 'in progress'],
+  ['waiting', 'waiting'],
+  ['uploading', 'uploading'],
+  ['failed', 'failed'],
+  ['deleting', 'deleted'],
+]
+
+const kinds: [string, string][] = [
+  ['', 'all kinds'],
+  ['directUpload', 'uploads'],
+  ['url', 'imports'],
+  ['recording', 'recordings'],
+  ['clip', 'clips'],
+]
+
+export default function Assets() {
+  const [{ search = '', phase = '', kind = '' }, setQuery] = useQuery()
+  const [making, make] = useState<'files' | 'url'>()
+  const filters = [...(kind ? [{ id: 'sourceType', value: kind }] : []), ...(search ? [{ id: 'name', value: search }] : [])]
+  const query = { order: 'createdAt-true', ...(phase ? { phase: phase as PhaseName } : {}), ...(filters.length > 0 ? { filters: JSON.stringify(filters) } : {}) }
+  const assets = useList<Asset>(
+    (cursor, limit, signal) => askPage(api.GET('/api/asset', { params: { query: { ...query, count: '1', cursor, limit } }, signal })),
+    [search, phase, kind],
+    { size: 24, follows: (e) => e.event.startsWith('asset.') },
+  )
+  const dropping = useDrop((files) => add(files))
+  const filtered = Boolean(search || phase || kind)
+  return (
+    <Page
+      title="Assets"
+      actions={
+        <>
+          <button type="button" class="quiet" onClick={() => make('url')}>
+            Import from a URL
+          </button>
+          <button type="button" onClick={() => make('files')}>
+            Upload
+          </button>
+        </>
+      }
+      calls={[{ method: 'GET', path: '/api/asset?' + new URLSearchParams({ limit: '24', ...query }) }]}
+    >
+      <div class="filters">
+        <Search value={search} onValue={(value) => setQuery({ search: value })} />
+        <Choice label="State" value={phase} options={phases} onValue={(value) => setQuery({ phase: value })} />
+        <Choice label="Kind" value={kind} options={kinds} onValue={(value) => setQuery({ kind: value })} />
+      </div>
+      {phase === 'deleting' && <p class="hint">Deleted assets can be restored until the server removes their files: after 7 days, unless its operator chose another time.</p>}
+      <ShowList
+        of={assets}
+        empty={
+          filtered ? (
+            <Empty title="Nothing matches">
+              <p>No asset matches the search and the filters.</p>
+              <button type="button" class="quiet" onClick={() => setQuery({ search: '', phase: '', kind: '' })}>
+                Show all assets
+              </button>
+            </Empty>
+          ) : (
+            <Card>
+              <Empty title="No assets yet">
+                <p>Drop video or audio files anywhere on this page, or choose them. weir makes renditions that play everywhere, and a link to share.</p>
+                <div class="actions center">
+                  <button type="button" onClick={() => make('files')}>
+                    Choose files
+                  </button>
+                  <button type="button" class="quiet" onClick={() => make('url')}>
+                    Import from a URL
+                  </button>
+                </div>
+              </Empty>
+            </Card>
+          )
+        }
+      >
+        {(items) => (
+          <ul class="tiles" aria-label="Assets">
+            {items.map((asset) => (
+              <Tile key={asset.id} asset={asset} reload={assets.reload} />
+            ))}
+          </ul>
+        )}
+      </ShowList>
+      {making && <NewAsset from={making} close={() => make(undefined)} />}
+      {dropping && (
+        <div class="dropzone" aria-hidden="true">
+          <p>
+            <strong>Drop to upload.</strong>
+            <br />
+            Anybody with the link can play it. To protect it, use the button “Upload”.
+          </p>
+        </div>
+      )}
+    </Page>
+  )
+}
+
+function Tile({ asset, reload }: { asset: Asset; reload: () => void }) {
+  const seconds = asset.videoSpec?.duration
+  const deleted = asset.status.phase === 'deleting'
+  const picture = (
+    <span class="tile-picture">
+      <Poster asset={asset} />
+      {seconds ? <span class="tile-duration">{duration(seconds)}</span> : null}
+    </span>
+  )
+  const restore = async () => {
+    await ask(api.POST('/api/asset/{id}/restore', { params: { path: { id: asset.id } } }))
+    reload()
+  }
+  return (
+    <li class="tile">
+      {deleted ? (
+        <>
+          {picture}
+          <span class="tile-name">{asset.name}</span>
+        </>
+      ) : (
+        <a href={'assets/' + asset.id}>
+          {picture}
+          <span class="tile-name">{asset.name}</span>
+        </a>
+      )}
+      <p class="tile-facts hint">
+        {asset.size ? bytes(asset.size) + ' · ' : ''}
+        <Ago at={asset.createdAt} />
+        {isPrivate(asset) ? ' · private' : ''}
+      </p>
+      {deleted ? (
+        <Action class="small quiet" act={restore} done="The asset is restored." label={`Restore ${asset.name}`}>
+          Restore
+        </Action>
+      ) : (
+        (asset.status.phase !== 'ready' || !playable(asset)) && <Phase of={asset} />
+      )}
+    </li>
+  )
+}
+
+// Search changes the list a moment after the last key.
+export function Search({ value, onValue, label = 'Search by name' }: { value: string; onValue: (value: string) => void; label?: string }) {
+  const [text, setText] = useState(value)
+  useEffect(() => setText(value), [value])
+  useEffect(() => {
+    if (text === value) return
+    const timer = setTimeout(() => onValue(text), 300)
+    return () => clearTimeout(timer)
+  }, [text])
+  return <input type="search" class="search" aria-label={label} placeholder={label} value={text} onInput={(e) => setText(e.currentTarget.value)} />
+}
+
+// Choice is a filter with a few values.
+export function Choice({ label, value, options, onValue }: { label: string; value: string; options: readonly (readonly [string, string])[]; onValue: (value: string) => void }) {
+  return (
+    <select aria-label={label} value={value} onChange={(e) => onValue(e.currentTarget.value)}>
+      {options.map(([id, text]) => (
+        <option key={id} value={id}>
+          {text}
+        </option>
+      ))}
+    </select>
+  )
+}
+
+// useDrop takes files that are dropped anywhere on the page. It returns whether some are above it.
+function useDrop(take: (files: File[]) => void): boolean {
+  const [above, setAbove] = useState(false)
+  useEffect(() => {
+    let depth = 0 // dragenter and dragleave come for every element
+    const hasFiles = (e: DragEvent) => e.dataTransfer?.types.includes('Files') ?? false
+    const on = {
+      dragenter: (e: DragEvent) => hasFiles(e) && setAbove(++depth > 0),
+      dragleave: (e: DragEvent) => hasFiles(e) && setAbove(--depth > 0),
+      dragover: (e: DragEvent) => hasFiles(e) && e.preventDefault(),
+      drop: (e: DragEvent) => {
+        if (!hasFiles(e)) return
+        e.preventDefault()
+        depth = 0
+        setAbove(false)
+        if (e.target instanceof Element && e.target.closest('dialog')) return // its own field takes them
+        const files = [...(e.dataTransfer?.files ?? [])].filter((file) => file.size > 0)
+        if (files.length > 0) take(files)
+        else toast('Drop files: folders and empty files can’t be uploaded.', 'bad')
+      },
+    }
+    for (const [name, listener] of Object.entries(on)) window.addEventListener(name, listener as EventListener)
+    return () => {
+      for (const [name, listener] of Object.entries(on)) window.removeEventListener(name, listener as EventListener)
+    }
+  }, [])
+  return above
+}

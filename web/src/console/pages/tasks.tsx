@@ -1,0 +1,191 @@
+// Tasks: what weir works on, and what came of it.
+import type { ComponentChildren } from 'preact'
+import { api, ask, askPage, type Schemas } from '../../lib/api'
+import { ago } from '../../lib/format'
+import { useList } from '../../lib/load'
+import { Action } from '../../ui/form'
+import { Card, Page } from '../../ui/page'
+import { Empty, ShowList } from '../../ui/states'
+import { Ago, Badge, Progress, type Tone } from '../../ui/values'
+import { useQuery } from '../query'
+import { Choice } from './assets'
+
+export type Task = Schemas['Task']
+type Phase = Task['status']['phase']
+
+const types: Record<Task['type'], string> = {
+  upload: 'make an asset',
+  export: 'copy an asset',
+  'export-data': 'store metadata',
+  'transcode-file': 'transcode to a bucket',
+  clip: 'make a clip',
+}
+
+export const typeOf = (task: Pick<Task, 'type'>) => types[task.type]
+
+const phases: Record<Phase, [Tone, string]> = {
+  pending: ['soft', 'not begun'],
+  waiting: ['soft', 'waiting'],
+  running: ['warn', 'running'],
+  failed: ['bad', 'failed'],
+  completed: ['good', 'completed'],
+  cancelled: ['soft', 'cancelled'],
+}
+
+const all: readonly [string, string] = ['', 'all states']
+
+export default function Tasks() {
+  const [{ phase = '', type = '' }, setQuery] = useQuery()
+  const filters = [...(phase ? [{ id: 'phase', value: phase }] : []), ...(type ? [{ id: 'type', value: type }] : [])]
+  const query = { order: 'createdAt-true', ...(filters.length > 0 ? { filters: JSON.stringify(filters) } : {}) }
+  const tasks = useList<Task>((cursor, limit, signal) => askPage(api.GET('/api/task', { params: { query: { ...query, count: '1', cursor, limit } }, signal })), [phase, type], {
+    follows: (e) => e.event.startsWith('task.'),
+  })
+  return (
+    <Page
+      title="Tasks"
+      actions={
+        <a class="button" href="tasks/new">
+          Transcode to a bucket
+        </a>
+      }
+      calls={[{ method: 'GET', path: '/api/task?' + new URLSearchParams({ limit: '25', ...query }) }]}
+    >
+      <div class="filters">
+        <Choice label="State" value={phase} onValue={(value) => setQuery({ phase: value })} options={[all, ...Object.entries(phases).map(([id, [, text]]) => [id, text] as const)]} />
+        <Choice label="Type" value={type} onValue={(value) => setQuery({ type: value })} options={[['', 'all types'], ...Object.entries(types)]} />
+      </div>
+      <Card>
+        <ShowList
+          of={tasks}
+          empty={
+            phase || type ? (
+              <Empty title="Nothing matches">
+                <button type="button" class="quiet" onClick={() => setQuery({ phase: '', type: '' })}>
+                  Show all tasks
+                </button>
+              </Empty>
+            ) : (
+              <Empty title="No tasks yet">
+                <p>
+                  A task is work on a file. <a href="assets">Upload a video</a>, or write renditions of one straight into your own bucket.
+                </p>
+                <a class="button" href="tasks/new">
+                  Transcode to a bucket
+                </a>
+              </Empty>
+            )
+          }
+        >
+          {(items) => (
+            <table>
+              <thead>
+                <tr>
+                  <th>Task</th>
+                  <th>From and to</th>
+                  <th>State</th>
+                  <th>Created</th>
+                  <th>
+                    <span class="hidden">Actions</span>
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {items.map((task) => (
+                  <tr key={task.id}>
+                    <td data-label="Task" class="nowrap">
+                      <a href={'tasks/' + task.id}>{typeOf(task)}</a>
+                    </td>
+                    <td data-label="From and to">
+                      <Ends task={task} />
+                    </td>
+                    <td data-label="State">
+                      <TaskState task={task} />
+                    </td>
+                    <td data-label="Created" class="nowrap">
+                      <Ago at={task.createdAt} />
+                    </td>
+                    <td class="end">
+                      <TaskActions task={task} small changed={tasks.reload} />
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          )}
+        </ShowList>
+      </Card>
+    </Page>
+  )
+}
+
+// Ends are what a task reads and what it makes.
+function Ends({ task }: { task: Task }) {
+  const transcode = task.params['transcode-file']
+  const made = task.output?.upload?.assetSpec ?? task.output?.clip?.assetSpec
+  const from: ComponentChildren = task.inputAssetId ? <a href={'assets/' + task.inputAssetId}>asset</a> : short(transcode?.input?.url ?? task.params.upload?.url)
+  const to: ComponentChildren = task.outputAssetId ? <a href={'assets/' + task.outputAssetId}>{made?.name || 'asset'}</a> : short(transcode?.storage?.url)
+  return (
+    <span class="ends">
+      {from ?? 'upload'} → {to ?? '–'}
+    </span>
+  )
+}
+
+// short leaves out what a reader of a list does not need of a URL.
+function short(url?: string) {
+  if (!url) return undefined
+  if (url.startsWith('w3s:')) return 'a space on IPFS'
+  const text = url.replace(/^(s3\+)?https?:\/\//, '').replace(/^[^@/]*@/, '')
+  return <span title={url}>{text.length > 44 ? text.slice(0, 20) + '…' + text.slice(-22) : text}</span>
+}
+
+// TaskState is the state of a task in words, with its progress.
+export function TaskState({ task: { status } }: { task: Task }) {
+  const [tone, text] = phases[status.phase]
+  return (
+    <div class="task-state">
+      <Badge tone={tone}>{text}</Badge>
+      {status.phase === 'running' && <Progress value={status.progress ?? 0} label="Progress of the task" />}
+      {status.phase === 'running' && (
+        <span class="hint">
+          {status.step}
+          {status.eta && status.eta > Date.now() ? `${status.step ? ', ' : ''}done ${ago(status.eta)}` : ''}
+        </span>
+      )}
+      {status.errorMessage && <span class="task-error">{status.errorMessage}</span>}
+      {status.warnings?.length ? <span class="hint">{status.warnings.length === 1 ? '1 warning' : `${status.warnings.length} warnings`}</span> : null}
+    </div>
+  )
+}
+
+export const unfinished = ({ status: { phase } }: Task) => phase === 'pending' || phase === 'waiting' || phase === 'running'
+
+// TaskActions are what can be done with a task in its state.
+export function TaskActions({ task, small = false, changed }: { task: Task; small?: boolean; changed: () => void }) {
+  const path = { id: task.id }
+  const size = small ? 'small ' : ''
+  const cancel = async () => {
+    await ask(api.POST('/api/task/{id}/cancel', { params: { path } }))
+    changed()
+  }
+  const retry = async () => {
+    await ask(api.POST('/api/task/{id}/retry', { params: { path } }))
+    changed()
+  }
+  if (unfinished(task)) {
+    return (
+      <Action class={size + 'red quiet'} act={cancel} done="The task is cancelled." confirm="What the task has done so far is lost. The asset that it makes fails.">
+        Cancel the task
+      </Action>
+    )
+  }
+  if (task.status.phase === 'failed' || task.status.phase === 'cancelled') {
+    return (
+      <Action class={size + 'quiet'} act={retry} done="The task waits for its turn again.">
+        Try again
+      </Action>
+    )
+  }
+  return null
+}
