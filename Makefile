@@ -124,7 +124,7 @@ test-live-matrix: ## let every kind of encoder send and every kind of player pla
 	CGO_ENABLED=1 go test -tags soak -run TestLiveMatrix -parallel 4 -count=1 -timeout 60m ./e2e/live -v
 
 test-examples: ## build the Next.js example and let it play a stream and a film in Chromium
-	scripts/need cc chromium ffmpeg jq npm
+	scripts/need cc chromium ffmpeg jq npm python-jwt
 	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json
 	cd examples/nextjs && npm ci --no-audit --no-fund && npx next build
 	CGO_ENABLED=1 go test -tags soak -run TestNextJS -count=1 -timeout 30m ./e2e/manual -v
