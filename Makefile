@@ -28,7 +28,7 @@ release: ## build binaries, Debian packages and images of this commit into relea
 	scripts/release
 
 test: ## install what the tests need and run all of them
-	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
+	scripts/need cc chromium curl ffmpeg gstreamer jq mediainfo nginx-rtmp npm php postgresql python-jwt srt-live-transmit
 	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
 	CGO_ENABLED=1 go test -vet=off $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS) # scripts/check vets
@@ -132,6 +132,12 @@ test-live-matrix: ## let every kind of encoder send and every kind of player pla
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
 	CGO_ENABLED=1 go test -tags soak -run TestLiveMatrix -parallel 4 -count=1 -timeout 60m ./e2e/live -v
 
+test-examples: ## build the Next.js example and let it play a stream and a film in Chromium
+	scripts/need cc chromium ffmpeg jq npm python-jwt
+	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json
+	cd examples/nextjs && npm ci --no-audit --no-fund && npx next build
+	CGO_ENABLED=1 go test -tags soak -run TestNextJS -count=1 -timeout 30m ./e2e/manual -v
+
 test-kubo: ## build a real IPFS node, which takes minutes, and upload to it
 	cd tools/kubo && go build -o $(CURDIR)/e2e/kubo/ipfs github.com/ipfs/kubo/cmd/ipfs
 	WEIR_TEST_KUBO=$(CURDIR)/e2e/kubo/ipfs go test -tags kubo -count=1 -timeout 30m ./e2e/kubo -v
@@ -145,6 +151,6 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e/live -v
 
 clean: ## remove what was built and downloaded here; not the data folder
-	rm -rf weir release $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules
+	rm -rf weir release $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules examples/nextjs/node_modules examples/nextjs/.next
 
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' Makefile)

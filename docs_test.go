@@ -13,7 +13,7 @@ import (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "examples/*/*.md"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -80,6 +80,56 @@ func TestColumns(t *testing.T) {
 				code = !code
 			case !code && !strings.HasPrefix(line, "|") && utf8.RuneCountInString(line) > maxColumns:
 				t.Errorf("%s:%d: has more than %d columns", path, n, maxColumns)
+			}
+		}
+	}
+}
+
+// The index of the manual has every page.
+func TestIndex(t *testing.T) {
+	all := pages(t)
+	for path := range all {
+		dir, name := filepath.Split(path)
+		if dir == "docs/" && name != "index.md" && !strings.Contains(all["docs/index.md"], "("+name+")") {
+			t.Errorf("docs/index.md has no link to %s", name)
+		}
+	}
+}
+
+// The manual has every event and every metric that exists. Those of settings and limits are compared
+// by tests of their own.
+func TestNamesInManual(t *testing.T) {
+	all := pages(t)
+	for _, kind := range []struct {
+		what, sources, pattern, page string
+		least                        int
+	}{
+		{"event", "internal/weir/event.go", `EventName += "([a-zA-Z.]+)"`, "docs/webhooks.md", 15},
+		{"metric", "internal/server/*.go", `"(weir_[a-z_]+)"`, "docs/operations.md", 40},
+	} {
+		paths, err := filepath.Glob(kind.sources)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]bool{}
+		for _, path := range paths {
+			code, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			for _, match := range regexp.MustCompile(kind.pattern).FindAllSubmatch(code, -1) {
+				names[string(match[1])] = true
+			}
+		}
+		if len(names) < kind.least {
+			t.Errorf("only %d names of %ss were found; the pattern of this test is wrong", len(names), kind.what)
+		}
+		for name := range names {
+			if !regexp.MustCompile("`" + regexp.QuoteMeta(name) + "[`{]").MatchString(all[kind.page]) {
+				t.Errorf("%s does not have the %s %s", kind.page, kind.what, name)
 			}
 		}
 	}
