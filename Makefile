@@ -25,18 +25,23 @@ build: ## build ./weir, one static binary
 
 test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
-	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json
+	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
 	CGO_ENABLED=1 go test $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS)
 	WEIR_TEST_BINARY=$(RACE_BINARY) go test -shuffle=on -parallel 3 -timeout 30m ./e2e/...
+
+web: ## build the console and the watch page into web/dist
+	scripts/need npm
+	$(MAKE) --no-print-directory web/node_modules/.package-lock.json
+	cd web && npm run build
 
 quick: ## run the unit tests, without browsers, e2e, the race detector and what takes seconds
 	scripts/need ffmpeg postgresql
 	go test -short -p 4 -parallel 8 $(UNITS)
 
 # npm writes this file last, so it is there and new when everything is.
-e2e/%/node_modules/.package-lock.json: e2e/%/package-lock.json
-	cd e2e/$* && npm ci --no-audit --no-fund
+%/node_modules/.package-lock.json: %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund
 	touch $@
 
 fmt: ## format the source
@@ -132,6 +137,6 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 	CGO_ENABLED=1 go test -tags soak -run TestLiveSoak -count=1 -timeout 30m ./e2e/live -v
 
 clean: ## remove what was built and downloaded here; not the data folder
-	rm -rf weir $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules
+	rm -rf weir $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules
 
-.PHONY: help run build test quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip bench-sign soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair soak-ipfs test-live-matrix test-kubo clean
+.PHONY: help run build test web quick fmt check fuzz golden bench-api bench-vod bench-vod-quick bench-vod-films bench-live bench-clip bench-sign soak-clip soak-webhooks soak-flood soak-vod-kill soak-vod-memory soak-vod-faults soak-vod-play soak-live soak-fair soak-ipfs test-live-matrix test-kubo clean

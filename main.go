@@ -5,7 +5,7 @@
 package main
 
 import (
-	"embed"
+	_ "embed"
 	"os"
 	"runtime/debug"
 
@@ -14,10 +14,6 @@ import (
 
 //go:embed openapi.yaml
 var openAPI []byte
-
-//go:embed web/watch.html web/watch.css web/watch.js web/hls.min.js web/hls.LICENSE
-//go:embed web/verify.js web/c2pa.js web/c2pa.wasm.gz web/c2pa.LICENSE
-var files embed.FS
 
 // gcPercent lets the heap grow to four times what is alive before garbage is collected. What
 // is alive is small (a few megabytes), so this costs little memory and saves a tenth of the CPU
@@ -28,5 +24,5 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	os.Exit(cli.Run(os.Args[1:], openAPI, files))
+	os.Exit(cli.Run(os.Args[1:], openAPI, files()))
 }

@@ -34,6 +34,9 @@ type LogIn struct {
 type claims struct {
 	jwt.RegisteredClaims
 	Stamp string `json:"stamp"` // of the password that was used
+	// Session is the row of the browser's session that the token was made for; "" = none. The
+	// token ends with it.
+	Session string `json:"session,omitempty"`
 }
 
 // LogIn logs in a person at addr.
@@ -44,7 +47,7 @@ func (a *Accounts) LogIn(ctx context.Context, email, password string, addr netip
 	}
 	in := LogIn{User: u, RefreshToken: weir.Secret(weir.NewToken())}
 	now := time.Now()
-	if in.Token, err = a.accessToken(u, now); err != nil {
+	if in.Token, err = a.accessToken(u, "", now, accessLife); err != nil {
 		return LogIn{}, err
 	}
 	err = a.store.Tx(ctx, func(tx *store.Tx) error { return createRefreshToken(ctx, tx, in.RefreshToken, u.ID, now, refreshLife) })
@@ -144,16 +147,16 @@ func (a *Accounts) Refresh(ctx context.Context, refreshToken weir.Secret) (LogIn
 	case refused != nil:
 		return LogIn{}, refused
 	}
-	in.Token, err = a.accessToken(in.User, now)
+	in.Token, err = a.accessToken(in.User, "", now, accessLife)
 	return in, err
 }
 
-func (a *Accounts) accessToken(u weir.User, now time.Time) (weir.Secret, error) {
+func (a *Accounts) accessToken(u weir.User, session string, now time.Time, life time.Duration) (weir.Secret, error) {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Subject: u.ID, Audience: jwt.ClaimStrings{audience}, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(accessLife)),
+			Subject: u.ID, Audience: jwt.ClaimStrings{audience}, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(life)),
 		},
-		Stamp: a.stamp(u),
+		Stamp: a.stamp(u), Session: session,
 	}).SignedString(a.key)
 	return weir.Secret(token), err
 }
@@ -201,6 +204,14 @@ func (a *Accounts) Verify(ctx context.Context, token string, now time.Time) (use
 			return "", weir.Errorf(weir.Unauthenticated, "the password was changed or the account was restored after this access token was made. please log in again")
 		}
 		return "", weir.Errorf(weir.Unauthenticated, "the password was changed after this access token was made. please log in again")
+	}
+	if c.Session != "" {
+		if _, err := a.store.RefreshTokenByHash(ctx, c.Session, weir.At(now)); err != nil {
+			if weir.IsNotFound(err) {
+				err = weir.Errorf(weir.Unauthenticated, "the browser that this access token was made for has logged out. please log in again")
+			}
+			return "", err
+		}
 	}
 	return u.ID, nil
 }

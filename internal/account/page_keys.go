@@ -213,7 +213,7 @@ func (p *pages) changeKey(v *visit) error {
 		}
 		return p.again(v, "key", in, err)
 	}
-	return v.redirect("/keys?done=saved")
+	return v.redirect("keys?done=saved")
 }
 
 // revokeKey answers POST /keys/{id}/revoke.
@@ -229,5 +229,5 @@ func (p *pages) revokeKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return v.redirect("/keys?done=revoked")
+	return v.redirect("keys?done=revoked")
 }

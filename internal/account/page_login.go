@@ -22,30 +22,37 @@ func (p *pages) showHome(v *visit) error {
 	return p.render(v, http.StatusOK, "home", view{Title: "Overview", Here: "home", Data: keys})
 }
 
-func logInView(email string) view { return view{Title: "Log in", Data: email} }
+// logInData is the data of the log-in page.
+type logInData struct {
+	Email string
+	Next  string // where to go after the log-in; "" = the start page
+}
+
+func logInView(email, next string) view { return view{Title: "Log in", Data: logInData{email, next}} }
 
 // showLogIn answers GET /login.
 func (p *pages) showLogIn(v *visit) error {
+	next := localAddress(v.URL.Query().Get("next"))
 	if v.session != nil {
-		return v.redirect("/")
+		return v.redirect(next)
 	}
-	return p.render(v, http.StatusOK, "login", logInView(""))
+	return p.render(v, http.StatusOK, "login", logInView("", next))
 }
 
 // logIn answers POST /login.
 func (p *pages) logIn(v *visit) error {
-	email := v.PostForm.Get("email")
+	email, next := v.PostForm.Get("email"), localAddress(v.PostForm.Get("next"))
 	u, err := p.checkPassword(v.Context(), email, v.PostForm.Get("password"), p.clientAddr(v))
 	if err != nil {
 		if weir.KindOf(err) == weir.Denied && u.ID == "" {
 			err = weir.Errorf(weir.Denied, "The e-mail address or the password is wrong.")
 		}
-		return p.again(v, "login", logInView(email), err)
+		return p.again(v, "login", logInView(email, next), err)
 	}
 	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
 		return err
 	}
-	return v.redirect("/")
+	return v.redirect(next)
 }
 
 // logOut answers POST /logout.
@@ -53,7 +60,7 @@ func (p *pages) logOut(v *visit) error {
 	if err := p.closeSession(v.Context(), v.w, v.secure, v.session); err != nil {
 		return err
 	}
-	return v.redirect("/login?done=out")
+	return v.redirect("login?done=out")
 }
 
 func signUpView(email string) view { return view{Title: "Create an account", Data: email} }
@@ -64,7 +71,7 @@ func (p *pages) showSignUp(v *visit) error {
 		return weir.ErrNotFound()
 	}
 	if v.session != nil {
-		return v.redirect("/")
+		return v.redirect("")
 	}
 	return p.render(v, http.StatusOK, "signup", signUpView(""))
 }
@@ -91,7 +98,7 @@ func (p *pages) signUp(v *visit) error {
 	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
 		return err
 	}
-	return v.redirect("/")
+	return v.redirect("")
 }
 
 // repeated checks that both entries of a new password are equal.
@@ -163,7 +170,7 @@ func (p *pages) setPassword(v *visit) error {
 		}
 		return p.again(v, "set-password", in, err)
 	}
-	return v.redirect("/login?done=password")
+	return v.redirect("login?done=password")
 }
 
 func accountView() view { return view{Title: "Account", Here: "account"} }
@@ -190,5 +197,5 @@ func (p *pages) changePassword(v *visit) error {
 	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
 		return err
 	}
-	return v.redirect("/account?done=changed")
+	return v.redirect("account?done=changed")
 }

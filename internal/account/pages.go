@@ -90,11 +90,15 @@ func newPages(a *Accounts) (*pages, error) {
 		"GET /keys/{id}":         p.members(p.showKey),
 		"POST /keys/{id}":        p.members(p.changeKey),
 		"POST /keys/{id}/revoke": p.members(p.revokeKey),
-		"GET /assets/{name}":     p.showAsset,
+		"GET /_account/{name}":   p.showAsset,
 		"/":                      p.unknown,
 	} {
-		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, show) })
+		serve := func(v *visit) error { return p.serve(v, show) }
+		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, serve, p.showError) })
 	}
+	p.mux.HandleFunc("POST /session/token", func(w http.ResponseWriter, r *http.Request) {
+		p.answer(w, r, p.createSessionToken, p.writeError)
+	})
 	return p, nil
 }
 
@@ -119,7 +123,7 @@ func (p *pages) readFiles() error {
 	layout, err := template.New("layout.html").Funcs(template.FuncMap{
 		"moment":  moment,
 		"summary": summary,
-		"asset":   func(name string) string { return "/assets/" + name + "?v=" + p.assets[name].version },
+		"asset":   func(root, name string) string { return root + "_account/" + name + "?v=" + p.assets[name].version },
 	}).ParseFS(pageFiles, "pages/layout.html", "pages/parts.html")
 	if err != nil {
 		return err
@@ -162,27 +166,33 @@ const (
 // policy lets browsers load only our own files, run no inline scripts, and show pages in no frame.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// answer answers a request.
-func (p *pages) answer(w http.ResponseWriter, r *http.Request, show page) {
-	start := time.Now()
-	rec := &recorder{ResponseWriter: w}
-	v := &visit{Request: r, w: rec, id: weir.NewID()[:8]}
+// visit returns a request for a page, before its session is known.
+func (p *pages) visit(w http.ResponseWriter, r *http.Request) *visit {
+	v := &visit{Request: r, w: w, id: weir.NewID()[:8]}
 	v.base = weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), p.opt.TrustedProxies)
-	if p.opt.PublicURL != "" && strings.HasSuffix(p.opt.PublicURL, "://"+r.Host) {
+	if _, rest, _ := strings.Cut(p.opt.PublicURL, "://"); strings.HasPrefix(rest+"/", r.Host+"/") {
 		v.base = p.opt.PublicURL // behind a proxy that sends no X-Forwarded-Proto
 	}
 	v.secure = strings.HasPrefix(v.base, "https://")
 	if p.opt.PublicURL != "" {
 		v.base = p.opt.PublicURL
 	}
+	return v
+}
+
+// answer answers a request with serve, and its error with fail.
+func (p *pages) answer(w http.ResponseWriter, r *http.Request, serve page, fail func(*visit, error)) {
+	start := time.Now()
+	rec := &recorder{ResponseWriter: w}
+	v := p.visit(rec, r)
 	h := rec.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin") // not no-referrer: forms would come without their origin
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	if err := p.serve(v, show); err != nil {
-		p.showError(v, err)
+	if err := serve(v); err != nil {
+		fail(v, err)
 	}
 	// Never the path or the query: they can have tokens in them.
 	attrs := [...]slog.Attr{
@@ -243,15 +253,16 @@ func errForeignForm() error {
 func (p *pages) members(show page) page {
 	return func(v *visit) error {
 		if v.session == nil {
-			return v.redirect("/login")
+			redirect(v.w, logInAddress(v.Request))
+			return nil
 		}
 		return show(v)
 	}
 }
 
-// redirect sends the browser to another page.
+// redirect sends the browser to another page. to is relative to the start page.
 func (v *visit) redirect(to string) error {
-	http.Redirect(v.w, v.Request, to, http.StatusSeeOther)
+	redirect(v.w, root(v.Request)+"./"+to)
 	return nil
 }
 
@@ -265,6 +276,7 @@ type view struct {
 	Error  string // what to correct
 	Signup bool
 	Base   string
+	Root   string // before the address of another page
 	Data   any
 }
 
@@ -279,7 +291,7 @@ var notices = map[string]string{
 
 // render shows a template.
 func (p *pages) render(v *visit, status int, name string, in view) error {
-	in.Signup, in.Base = p.opt.Signup, v.base
+	in.Signup, in.Base, in.Root = p.opt.Signup, v.base, root(v.Request)
 	if v.session != nil {
 		in.User, in.Form = &v.session.user, v.session.form
 	}
@@ -348,7 +360,7 @@ func (p *pages) showError(v *visit, err error) {
 // unknown answers unknown paths.
 func (p *pages) unknown(*visit) error { return weir.ErrNotFound() }
 
-// showAsset answers GET /assets/{name}.
+// showAsset answers GET /_account/{name}.
 func (p *pages) showAsset(v *visit) error {
 	a, ok := p.assets[v.PathValue("name")]
 	if !ok {

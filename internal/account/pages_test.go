@@ -156,7 +156,7 @@ func TestPagesForUnauthenticated(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	f := newFixture(t, Options{})
 	b := newBrowser(t, f, "")
-	for _, path := range []string{"/login", "/nowhere", "/assets/style.css"} {
+	for _, path := range []string{"/login", "/nowhere", "/_account/style.css"} {
 		resp := b.get(t, path)
 		for name, want := range map[string]string{
 			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin",
@@ -171,18 +171,18 @@ func TestHeaders(t *testing.T) {
 	}
 	// Every file that a page refers to is there, and may be kept for good.
 	b.get(t, "/login")
-	refs := regexp.MustCompile(`(?:src|href)="(/assets/[^"]+)"`).FindAllStringSubmatch(b.last, -1)
+	refs := regexp.MustCompile(`(?:src|href)="(_account/[^"]+)"`).FindAllStringSubmatch(b.last, -1)
 	if len(refs) < 3 {
 		t.Fatalf("the page refers to %v", refs)
 	}
 	for _, ref := range refs {
-		resp := b.get(t, strings.ReplaceAll(ref[1], "&amp;", "&"))
+		resp := b.get(t, "/"+strings.ReplaceAll(ref[1], "&amp;", "&"))
 		if resp.StatusCode != http.StatusOK || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") || resp.Header.Get("Content-Type") == "" {
 			t.Errorf("%s: %s %v", ref[1], resp.Status, resp.Header)
 		}
 	}
-	b.wantPage(t, b.get(t, "/assets/layout.html"), http.StatusNotFound, "/assets/layout.html", "nothing here")
-	if regexp.MustCompile(`(?i)(src|href|action)="(https?:)?//|<script>|style=|onclick=`).MatchString(b.last) {
+	b.wantPage(t, b.get(t, "/_account/layout.html"), http.StatusNotFound, "/_account/layout.html", "nothing here")
+	if regexp.MustCompile(`(?i)(src|href|action)="(https?:|/)|<script>|style=|onclick=`).MatchString(b.last) {
 		t.Error("a page refers to something from elsewhere, or has a script or style in it")
 	}
 }
@@ -428,7 +428,7 @@ func TestSignUpPage(t *testing.T) {
 	f := newFixture(t, Options{Signup: true})
 	b := newBrowser(t, f, "")
 	b.get(t, "/login")
-	if !strings.Contains(b.last, `href="/signup"`) {
+	if !strings.Contains(b.last, `href="signup"`) {
 		t.Error("the log-in page does not lead to sign-up")
 	}
 	b.get(t, "/signup")

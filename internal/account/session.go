@@ -3,21 +3,31 @@ package account
 import (
 	"context"
 	"crypto/hmac"
+	"encoding/json"
+	"errors"
 	"net/http"
+	"strings"
 	"time"
 
+	"weir/internal/budget"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
 
-// sessionLife is how long a browser stays logged in.
-const sessionLife = 14 * 24 * time.Hour
+const (
+	// sessionLife is how long a browser stays logged in.
+	sessionLife = 14 * 24 * time.Hour
+	// sessionTokenLife is how long an access token of a session is valid. Pages keep it in memory
+	// and get another one in time.
+	sessionTokenLife = 10 * time.Minute
+)
 
 // session is the log-in of a browser. Its cookie is random. The store has a hash of it among the
 // refresh tokens, so that logging out, a new password, suspension and deletion end it at once.
 type session struct {
 	user  weir.User
 	token string // the value of the cookie
+	row   string // names the session in the store
 	// form is a value that every form of this browser must send: pages of other sites do not know
 	// it.
 	form string
@@ -74,7 +84,73 @@ func (a *Accounts) session(r *http.Request, secure bool) (*session, error) {
 	if weir.IsNotFound(err) || err == nil && u.Suspended {
 		return nil, nil
 	}
-	return &session{user: u, token: c.Value, form: a.mac("form", c.Value)[:32]}, err
+	return &session{user: u, token: c.Value, row: t.Hash, form: a.mac("form", c.Value)[:32]}, err
+}
+
+// sessionToken is the answer to POST /session/token.
+type sessionToken struct {
+	Token     string      `json:"token"`
+	ExpiresAt weir.Millis `json:"expiresAt"`
+	Form      string      `json:"form"` // the value that forms of this browser send, such as the one that logs out
+}
+
+// createSessionToken answers POST /session/token: an access token for the scripts of our own pages,
+// which use the API with it. It ends with the session. The API itself reads no cookies, so a page
+// of another site can't use it in the name of a person who has logged in here.
+func (p *pages) createSessionToken(v *visit) error {
+	if err := p.checkSameOrigin(v.Request); err != nil {
+		return err
+	}
+	s, err := p.session(v.Request, v.secure)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return weir.Errorf(weir.Unauthenticated, "no browser session: log in at /login first")
+	}
+	v.session = s
+	budget.Authenticated(v.Context())
+	now := time.Now()
+	token, err := p.accessToken(s.user, s.row, now, sessionTokenLife)
+	if err != nil {
+		return err
+	}
+	return writeJSON(v.w, http.StatusOK, sessionToken{token.Reveal(), weir.At(now.Add(sessionTokenLife)), s.form})
+}
+
+// checkSameOrigin refuses requests that are not surely from a script of our own origin. Unlike a
+// form, which has a value that only our pages know, such a request has nothing but its headers.
+func (p *pages) checkSameOrigin(r *http.Request) error {
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	known := site == "same-origin" || site == "" && origin != ""
+	if !known || p.crossing.Check(r) != nil {
+		return weir.Errorf(weir.Denied, "only a page of this server may ask for this token; programs use POST /api/user/token")
+	}
+	return nil
+}
+
+// writeError answers with an error as the API does.
+func (p *pages) writeError(v *visit, err error) {
+	text := "internal error"
+	switch e, ok := errors.AsType[*weir.Error](err); {
+	case ok && !isServerError(err):
+		text = strings.Join(e.Messages, " ")
+	case v.Context().Err() == nil: // the browser has not disconnected
+		p.log.ErrorContext(v.Context(), "request failed", "route", v.Pattern, "request", v.id, "err", err)
+	}
+	_ = writeJSON(v.w, weir.KindOf(err).Status(), map[string][]string{"errors": {text}})
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(text) // an error means that the browser has disconnected
+	return nil
 }
 
 // sent reports whether a form came from a page of this session.

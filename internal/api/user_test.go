@@ -2,8 +2,11 @@ package api
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -72,6 +75,45 @@ func TestBasicCredential(t *testing.T) {
 		got := f.play(t, 1, "GET /api/user/me  as: Basic "+base64.StdEncoding.EncodeToString([]byte(tt.user+":"+tt.key)))
 		if !strings.HasPrefix(got, fmt.Sprint(tt.want)) {
 			t.Errorf("%s: %s, want %d", name, got, tt.want)
+		}
+	}
+}
+
+// A browser that has logged in on the pages gets a token for the API there. Its cookie alone counts
+// for nothing.
+func TestCookieIsNoCredential(t *testing.T) {
+	f := newFixture(t)
+	f.server.PublicURL = ""
+	pages := f.server.Accounts.Pages()
+	send := func(handler http.Handler, method, path, body string, header http.Header) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, "http://weir.test"+path, strings.NewReader(body))
+		maps.Copy(r.Header, header)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	own := http.Header{"Sec-Fetch-Site": {"same-origin"}, "Origin": {"http://weir.test"}}
+	form := maps.Clone(own)
+	form.Set("Content-Type", "application/x-www-form-urlencoded")
+	in := send(pages, "POST", "/login", "email=ann%40example.com&password=correct+horse+battery", form)
+	cookies := in.Result().Cookies()
+	if len(cookies) != 1 {
+		t.Fatalf("the log-in answers %d with cookies %v", in.Code, cookies)
+	}
+	own.Set("Cookie", cookies[0].String())
+	for _, path := range []string{"/api/user/me", "/api/stream", "/api/api-token", "/api/events"} {
+		if w := send(f.server, "GET", path, "", own); w.Code != http.StatusUnauthorized {
+			t.Errorf("%s with a cookie: %d %s, want 401", path, w.Code, w.Body)
+		}
+	}
+	var answer struct{ Token string }
+	w := send(pages, "POST", "/session/token", "", own)
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Token == "" {
+		t.Fatalf("%d %s (%v)", w.Code, w.Body, err)
+	}
+	for i, path := range []string{"/api/user/me", "/api/api-token"} {
+		if got := f.play(t, i+1, "GET "+path+"  as: JWT "+answer.Token); !strings.HasPrefix(got, "200\n") {
+			t.Errorf("%s with the token: %s", path, got)
 		}
 	}
 }

@@ -36,16 +36,6 @@ func (s *server) openHTTP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files, err := fs.Sub(s.o.Files, "web")
-	if err != nil {
-		return err
-	}
-	watch, err := web.NewWatchPage(web.Options{
-		Files: files, Store: s.store, PublicClips: s.cfg.PublicClips, Observe: s.metrics.observe, Log: s.part("watch"),
-	})
-	if err != nil {
-		return err
-	}
 	mux := http.NewServeMux()
 	s.http = &httpServer{handler: mux}
 	mux.HandleFunc("GET /healthz", healthy)
@@ -56,12 +46,49 @@ func (s *server) openHTTP(ctx context.Context) error {
 	}
 	public := http.NewServeMux()
 	public.Handle("/", s.accounts.Pages())
+	if err := s.routeUI(public); err != nil {
+		return err
+	}
 	public.Handle("/api/", s.bounded(hasAPIKey, s.tracer.wrap(apiHandler)))
 	public.Handle("/hls/", s.bounded(hasNoKey, s.playback))
-	public.Handle("/play/", watch)
 	s.routeIPFS(public)
 	public.Handle(rtc.EndpointPath, s.bounded(hasStreamKey, s.playback.Relay(s.webRTCHere(s.accounts.Pages()), s.playbackOf)))
 	mux.Handle("/", public)
+	return nil
+}
+
+// routeUI adds the pages for people, unless the program was built without them.
+func (s *server) routeUI(mux *http.ServeMux) error {
+	if s.o.Files == nil {
+		return nil
+	}
+	files, err := fs.Sub(s.o.Files, "web")
+	if err != nil {
+		return err
+	}
+	dist, err := fs.Sub(files, "dist")
+	if err != nil {
+		return err
+	}
+	built, err := web.ReadBuilt(dist)
+	if err != nil {
+		return err
+	}
+	console, err := web.NewConsole(files, built, s.part("console"))
+	if err != nil {
+		return err
+	}
+	watch, err := web.NewWatchPage(web.Options{
+		Files: files, Store: s.store, PublicClips: s.cfg.PublicClips, Observe: s.metrics.observe, Log: s.part("watch"),
+	})
+	if err != nil {
+		return err
+	}
+	mux.Handle("/_/", built)
+	mux.Handle("/play/", watch)
+	for _, pattern := range console.Patterns() {
+		mux.Handle(pattern, s.accounts.Members(console))
+	}
 	return nil
 }
 

@@ -292,28 +292,33 @@ func (s *Store) caller(ctx context.Context, userID, projectID string) (weir.Call
 
 // RefreshToken is the log-in of a person, with which access tokens are renewed.
 type RefreshToken struct {
+	Hash                 string // of the token; it names the row and opens nothing
 	UserID               string
 	CreatedAt, ExpiresAt weir.Millis
 	UsedAt               weir.Millis
 	Revoked              bool
 }
 
-const refreshColumns = "user_id, created_at, expires_at, used_at, revoked"
+const refreshColumns = "hash, user_id, created_at, expires_at, used_at, revoked"
 
 func scanRefresh(r rows) (t RefreshToken, err error) {
-	return t, r.Scan(&t.UserID, &t.CreatedAt, &t.ExpiresAt, &t.UsedAt, &t.Revoked)
+	return t, r.Scan(&t.Hash, &t.UserID, &t.CreatedAt, &t.ExpiresAt, &t.UsedAt, &t.Revoked)
 }
 
 // RefreshToken returns a refresh token that is neither revoked nor expired; NotFound when there is
 // none.
 func (q *queries) RefreshToken(ctx context.Context, token weir.Secret, now weir.Millis) (RefreshToken, error) {
-	return one(ctx, q.conn, scanRefresh, "SELECT "+refreshColumns+" FROM refresh_token WHERE hash = $1 AND expires_at > $2 AND NOT revoked",
-		hashKey(token.Reveal()), now)
+	return q.RefreshTokenByHash(ctx, hashKey(token.Reveal()), now)
+}
+
+// RefreshTokenByHash is RefreshToken for callers that know the hash of the token.
+func (q *queries) RefreshTokenByHash(ctx context.Context, hash string, now weir.Millis) (RefreshToken, error) {
+	return one(ctx, q.conn, scanRefresh, "SELECT "+refreshColumns+" FROM refresh_token WHERE hash = $1 AND expires_at > $2 AND NOT revoked", hash, now)
 }
 
 // CreateRefreshToken writes a new refresh token. Only its hash is stored.
 func (tx *Tx) CreateRefreshToken(ctx context.Context, token weir.Secret, t RefreshToken) error {
-	_, err := tx.conn.exec(ctx, "INSERT INTO refresh_token (hash, "+refreshColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
+	_, err := tx.conn.exec(ctx, "INSERT INTO refresh_token ("+refreshColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
 		hashKey(token.Reveal()), t.UserID, int64(t.CreatedAt), int64(t.ExpiresAt), int64(t.UsedAt), t.Revoked)
 	return err
 }

@@ -1,7 +1,7 @@
-// Package web has the pages for viewers. Their files (templates, scripts, styles) are in the folder
-// web/ of the repository; the caller passes them.
+// Package web has the pages for people: the console and the watch page. Their files (templates,
+// scripts, styles) are in the folder web/ of the repository; the caller passes them.
 //
-// Start at [WatchPage].
+// Start at [Console] and [WatchPage]; [Built] has the scripts and styles.
 package web
 
 import (
@@ -109,14 +109,6 @@ func NewWatchPage(o Options) (*WatchPage, error) {
 	}
 	p.folder = "_/" + hex.EncodeToString(sum.Sum(nil)[:6]) + "/"
 	return p, nil
-}
-
-func zip(plain []byte) []byte {
-	var zipped bytes.Buffer
-	w := gzip.NewWriter(&zipped)
-	_, _ = w.Write(plain) // a bytes.Buffer takes everything
-	_ = w.Close()
-	return zipped.Bytes()
 }
 
 func unzip(zipped []byte) ([]byte, error) {

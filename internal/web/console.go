@@ -1,0 +1,82 @@
+package web
+
+import (
+	"bytes"
+	"html/template"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+)
+
+// consolePolicy lets the browser load only from this server. Nobody may show the console in a frame.
+// The console shows the watch page in one, and plays what the browser records.
+const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
+	"media-src 'self' blob:; worker-src 'self' blob:; frame-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+
+// consolePages are the first segments of the console's paths; web/src/console/routes.tsx has its pages.
+var consolePages = []string{
+	"streams", "assets", "tasks", "webhooks", "access", "keys", "targets", "stores", "usage", "users", "nodes", "queue",
+}
+
+// Console serves the pages of the console. All are one file with a script that does the rest through
+// the API, so this handler knows no data.
+type Console struct {
+	template *template.Template
+	entry    Entry
+	icon     string
+	log      *slog.Logger
+}
+
+// NewConsole reads the page of the console from the folder web/.
+func NewConsole(files fs.FS, built *Built, log *slog.Logger) (*Console, error) {
+	entry, err := built.Entry("console")
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.ParseFS(files, "pages/console.html")
+	return &Console{template: t, entry: entry, icon: built.Icon(), log: log}, err
+}
+
+// Patterns returns what the console answers, for an http.ServeMux.
+func (c *Console) Patterns() []string {
+	all := []string{"GET /{$}"}
+	for _, page := range consolePages {
+		all = append(all, "GET /"+page, "GET /"+page+"/")
+	}
+	return all
+}
+
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Content-Security-Policy", consolePolicy)
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	var page bytes.Buffer
+	err := c.template.Execute(&page, struct {
+		Base, Icon string
+		Entry      Entry
+	}{baseOf(r.URL.Path), c.icon, c.entry})
+	if err != nil {
+		c.log.ErrorContext(r.Context(), "console not made", "err", err)
+		http.Error(w, "the page can't be made", http.StatusInternalServerError)
+		return
+	}
+	if r.Method != http.MethodHead {
+		_, _ = io.Copy(w, &page)
+	}
+}
+
+// baseOf returns the root of weir relative to a path. weir does not know whether a proxy serves it
+// below a prefix, so all addresses in its pages are relative to this one.
+func baseOf(path string) string {
+	depth := strings.Count(strings.TrimPrefix(path, "/"), "/")
+	if depth == 0 {
+		return "./"
+	}
+	return strings.Repeat("../", depth)
+}

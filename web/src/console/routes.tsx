@@ -1,0 +1,31 @@
+// All pages of the console. A new one needs a line here, and its first path segment in
+// internal/web/console.go if that is new.
+import type { FunctionComponent } from 'preact'
+import { lazy } from 'preact-iso'
+
+// base is the path of the console; '/' unless a proxy serves weir below a prefix.
+export const base = new URL('.', document.baseURI).pathname
+
+interface ConsoleRoute {
+  path: string // relative to base
+  page: FunctionComponent<any>
+}
+
+interface MenuEntry {
+  path: string
+  label: string
+  admin?: boolean // only administrators see it
+}
+
+export const routes: ConsoleRoute[] = [
+  { path: 'keys', page: lazy(() => import('./pages/keys')) },
+]
+
+// menu is the navigation, in groups.
+export const menu: { title: string; entries: MenuEntry[] }[] = [
+  { title: 'Build', entries: [{ path: 'keys', label: 'Keys' }] },
+]
+
+// inConsole matches links that the console shows by itself; the others are pages of the server.
+const first = [...new Set(routes.map((route) => route.path.split('/')[0]).filter(Boolean))]
+export const inConsole = new RegExp(`^(\\./$|(${first.join('|')})([/?]|$))`)

@@ -1,0 +1,76 @@
+// The events of the project as they happen: one connection for the whole page.
+import { root, signed, type Schemas } from './api'
+
+export type WeirEvent = Schemas['Event']
+type Listener = (event: WeirEvent | 'missed') => void
+
+const listeners = new Set<Listener>()
+let running = false
+
+// follow calls a function with every event from now on, and with 'missed' when some may have been
+// missed, so that whatever depends on events is loaded again. It returns the function that ends it.
+export function follow(listener: Listener): () => void {
+  listeners.add(listener)
+  if (!running) {
+    running = true
+    void run()
+  }
+  return () => listeners.delete(listener)
+}
+
+function tell(event: WeirEvent | 'missed') {
+  for (const listener of [...listeners]) listener(event)
+}
+
+const retryAfter = { least: 1000, most: 30_000 }
+
+// run reads events until the page ends. EventSource can't send the header with the token.
+async function run() {
+  let cursor = ''
+  let wait = retryAfter.least
+  for (let first = true; ; first = false) {
+    try {
+      const url = new URL(root + '/api/events')
+      if (cursor) url.searchParams.set('cursor', cursor)
+      const answer = await fetch(await signed(new Request(url)))
+      if (answer.status === 410) cursor = ''
+      if (answer.ok && answer.body) {
+        if (!first && !cursor) tell('missed')
+        wait = retryAfter.least
+        for await (const message of messages(answer.body)) {
+          if (message.id) cursor = message.id
+          if (message.data) tell(JSON.parse(message.data) as WeirEvent)
+        }
+      }
+    } catch {
+      // The connection broke: it is opened again below.
+    }
+    await new Promise((resolve) => setTimeout(resolve, wait * (0.75 + Math.random() / 2)))
+    wait = Math.min(wait * 2, retryAfter.most)
+  }
+}
+
+interface Message {
+  id: string
+  data: string
+}
+
+// messages parses Server-Sent Events.
+export async function* messages(body: ReadableStream<Uint8Array>): AsyncGenerator<Message> {
+  const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader()
+  let rest = ''
+  for (;;) {
+    const { done, value } = await reader.read()
+    if (done) return
+    rest += value
+    for (let end = rest.indexOf('\n\n'); end >= 0; end = rest.indexOf('\n\n')) {
+      const message: Message = { id: '', data: '' }
+      for (const line of rest.slice(0, end).split('\n')) {
+        if (line.startsWith('id:')) message.id = line.slice(3).trim()
+        if (line.startsWith('data:')) message.data += line.slice(5).trim()
+      }
+      rest = rest.slice(end + 2)
+      yield message
+    }
+  }
+}

@@ -1,0 +1,47 @@
+// How values are written for people.
+
+const units = ['B', 'kB', 'MB', 'GB', 'TB', 'PB']
+
+export function bytes(n: number): string {
+  let unit = 0
+  for (; n >= 1000 && unit < units.length - 1; unit++) n /= 1000
+  return `${unit === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`
+}
+
+export function bitrate(bitsPerSecond: number): string {
+  return bitsPerSecond >= 1e6 ? `${(bitsPerSecond / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bitsPerSecond / 1000)} kbit/s`
+}
+
+// duration writes seconds as 1:02:03 or 4:05.
+export function duration(seconds: number): string {
+  const s = Math.round(seconds)
+  const parts = [Math.floor(s / 3600), Math.floor(s / 60) % 60, s % 60]
+  if (parts[0] === 0) parts.shift()
+  return parts.map((part, i) => (i === 0 ? String(part) : String(part).padStart(2, '0'))).join(':')
+}
+
+const steps: [number, Intl.RelativeTimeFormatUnit][] = [
+  [60, 'second'],
+  [60, 'minute'],
+  [24, 'hour'],
+  [30, 'day'],
+  [12, 'month'],
+  [Infinity, 'year'],
+]
+
+// ago writes how long before now a time was, or how long after.
+export function ago(ms: number, now = Date.now()): string {
+  let n = Math.round((ms - now) / 1000)
+  const format = new Intl.RelativeTimeFormat('en', { numeric: 'auto' })
+  for (const [size, unit] of steps) {
+    if (Math.abs(n) < size) return format.format(n, unit)
+    n = Math.round(n / size)
+  }
+  return ''
+}
+
+export const local = (ms: number) => new Date(ms).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' })
+export const utc = (ms: number) => new Date(ms).toISOString().replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
+
+export const count = (n: number) => n.toLocaleString('en')
+export const plural = (n: number, one: string, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`

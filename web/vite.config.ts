@@ -1,0 +1,26 @@
+import preact from '@preact/preset-vite'
+import { defineConfig } from 'vite'
+
+// Builds the scripts and styles of all pages into dist/. internal/web serves them in a folder that
+// has the hash of all of them in its name, so they can be cached for ever and keep plain names here.
+// It reads manifest.json to know what an entry needs; the pages themselves are templates in pages/.
+export default defineConfig({
+  base: './', // below any prefix of a proxy
+  plugins: [preact({ devToolsEnabled: false, prefreshEnabled: false })],
+  publicDir: false,
+  build: {
+    target: 'es2022',
+    outDir: 'dist',
+    manifest: 'manifest.json',
+    assetsDir: '.',
+    assetsInlineLimit: 0, // the policy of the pages allows no data: addresses
+    modulePreload: { polyfill: false },
+    reportCompressedSize: false,
+    rolldownOptions: {
+      input: {
+        console: 'src/console/main.tsx',
+      },
+      output: { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
+    },
+  },
+})
