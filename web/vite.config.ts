@@ -19,6 +19,7 @@ export default defineConfig({
     rolldownOptions: {
       input: {
         console: 'src/console/main.tsx',
+        docs: 'src/docs/docs.ts',
       },
       output: { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
     },

@@ -26,8 +26,7 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 // DocsOptions are the inputs of the manual and the reference.
 type DocsOptions struct {
 	Files   fs.FS // the folder web/
-	Entry   Entry // what Vite built
-	Icon    string
+	Built   *Built
 	Manual  fs.FS  // the folder docs/
 	OpenAPI []byte // the contract
 	Log     *slog.Logger
@@ -39,6 +38,7 @@ type DocsOptions struct {
 // because most starts of weir need none.
 type Docs struct {
 	o         DocsOptions
+	entry     Entry
 	templates *template.Template
 	manual    func() (*served, error)
 	reference func() (*served, error)
@@ -75,8 +75,11 @@ type docsView struct {
 
 // NewDocs returns the handler of everything at and below /docs.
 func NewDocs(o DocsOptions) (*Docs, error) {
-	d := &Docs{o: o}
-	var err error
+	entry, err := o.Built.Entry("docs")
+	if err != nil {
+		return nil, err
+	}
+	d := &Docs{o: o, entry: entry}
 	if d.templates, err = template.ParseFS(o.Files, "pages/docs.html"); err != nil {
 		return nil, err
 	}
@@ -155,17 +158,8 @@ func (b *book) view(p *page, kind string) docsView {
 	return v
 }
 
-// baseOf returns the way from a page to the root of the server, which is the base of its addresses. A
-// proxy may serve weir below a path that weir does not know.
-func baseOf(escapedPath string) string {
-	if depth := strings.Count(escapedPath, "/") - 1; depth > 0 {
-		return strings.Repeat("../", depth)
-	}
-	return "./"
-}
-
 func (d *Docs) render(v docsView) (rendered, error) {
-	v.Entry, v.Icon = d.o.Entry, d.o.Icon
+	v.Entry, v.Icon = d.entry, d.o.Built.Icon()
 	var out bytes.Buffer
 	if err := d.templates.ExecuteTemplate(&out, "docs.html", v); err != nil {
 		return rendered{}, err
@@ -299,11 +293,4 @@ func (d *Docs) send(w http.ResponseWriter, r *http.Request, status int, made ren
 		_, _ = w.Write(content)
 	}
 	return status
-}
-
-// Entry is what a page loads.
-type Entry struct {
-	Script  string
-	Styles  []string
-	Preload []string
 }

@@ -21,6 +21,15 @@ import (
 
 var update = flag.Bool("update", false, "write the pages of testdata again")
 
+func newBuilt(t *testing.T) *Built {
+	t.Helper()
+	b, err := ReadBuilt(os.DirFS("../../web/dist"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func newDocs(t *testing.T) *Docs {
 	t.Helper()
 	contract, err := os.ReadFile("../../openapi.yaml")
@@ -29,7 +38,7 @@ func newDocs(t *testing.T) *Docs {
 	}
 	d, err := NewDocs(DocsOptions{
 		Files: os.DirFS("../../web"), Manual: os.DirFS("../../docs"), OpenAPI: contract, Log: slog.New(slog.DiscardHandler),
-		Entry: Entry{Script: "_/docs.js", Styles: []string{"_/docs.css"}}, Icon: "_/icon.svg",
+		Built: newBuilt(t),
 		Observe: func(context.Context, string, int, time.Duration) {},
 	})
 	if err != nil {
@@ -185,7 +194,7 @@ func TestReferencePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDocs(DocsOptions{Files: os.DirFS("../../web"), Manual: os.DirFS("testdata/manual"), OpenAPI: contract})
+	d, err := NewDocs(DocsOptions{Files: os.DirFS("../../web"), Built: newBuilt(t), Manual: os.DirFS("testdata/manual"), OpenAPI: contract})
 	if err != nil {
 		t.Fatal(err)
 	}

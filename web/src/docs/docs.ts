@@ -2,7 +2,7 @@
 // themselves, results while typing, one language for all examples, and where one is on the page.
 // Everything else is HTML that weir made (internal/web), and works without this.
 import './docs.css'
-import { applyTheme } from '../lib/theme'
+import { applyTheme } from '../console/theme'
 
 applyTheme()
 
