@@ -24,7 +24,7 @@ build: ## build ./weir, one static binary
 	CGO_ENABLED=0 go build $(VCS) -trimpath -o weir .
 
 test: ## install what the tests need and run all of them
-	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql srt-live-transmit
+	scripts/need cc chromium curl ffmpeg mediainfo nginx-rtmp npm postgresql python3 srt-live-transmit
 	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
 	CGO_ENABLED=1 go test $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS)

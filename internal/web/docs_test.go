@@ -2,18 +2,21 @@ package web
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"io"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,7 +41,7 @@ func newDocs(t *testing.T) *Docs {
 	}
 	d, err := NewDocs(DocsOptions{
 		Files: os.DirFS("../../web"), Manual: os.DirFS("../../docs"), OpenAPI: contract, Log: slog.New(slog.DiscardHandler),
-		Built: newBuilt(t),
+		Built:   newBuilt(t),
 		Observe: func(context.Context, string, int, time.Duration) {},
 	})
 	if err != nil {
@@ -218,5 +221,101 @@ func golden(t *testing.T, file, got string) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+func TestDocsSearch(t *testing.T) {
+	d := newDocs(t)
+	for _, tt := range []struct {
+		query string
+		first string // path of the best hit; "" = nothing is found
+	}{
+		{"backup", "docs/backup"},
+		{"Create Webhook", "docs/api/webhook#createWebhook"},
+		{"/api/stream/pull", "docs/api/stream#putPullStream"},
+		{"xyzzy", ""},
+		{"backup xyzzy", ""},
+		{" ", ""},
+		{strings.Repeat("ü", 300), ""},
+	} {
+		var hits []hit
+		answer := get(d, "/docs/search?q="+url.QueryEscape(tt.query), "Accept", "application/json")
+		if err := json.Unmarshal([]byte(bodyOf(t, answer)), &hits); err != nil {
+			t.Fatal(err)
+		}
+		page := bodyOf(t, get(d, "/docs/search?q="+url.QueryEscape(tt.query)))
+		switch {
+		case tt.first == "" && len(hits) > 0:
+			t.Errorf("%q finds %s", tt.query, hits[0].Path)
+		case tt.first != "" && (len(hits) == 0 || hits[0].Path != tt.first):
+			t.Errorf("%q finds %+v, want %s first", tt.query, hits, tt.first)
+		case tt.first != "" && !strings.Contains(page, `<li><a href="`+tt.first+`">`):
+			t.Errorf("the page for %q has no link to %s", tt.query, tt.first)
+		}
+	}
+	if page := bodyOf(t, get(d, "/docs/search?q="+url.QueryEscape(`"><script>`))); strings.Contains(page, "<script>") {
+		t.Error("what was searched for is on the page as it was sent")
+	}
+}
+
+// Texts of the manual are escaped in what the search shows; only its own marks are HTML.
+func TestExcerpt(t *testing.T) {
+	got := excerpt("Send <key> & KEY to "+strings.Repeat("somebody ", 30), []string{"key", "<"})
+	want := "Send <mark>&lt;</mark><mark>key</mark>&gt; &amp; <mark>KEY</mark> to " + strings.TrimSpace(strings.Repeat("somebody ", 15)) + " …"
+	if string(got) != want {
+		t.Errorf("the excerpt is\n%s, want\n%s", got, want)
+	}
+}
+
+func TestDocsAnswers(t *testing.T) {
+	d := newDocs(t)
+	for _, tt := range []struct {
+		path     string
+		status   int
+		location string
+	}{
+		{"/docs", 200, ""},
+		{"/docs/", 308, "../docs"},
+		{"/docs/index.md", 308, "../docs"},
+		{"/docs/backup.md", 308, "./backup"},
+		{"/docs/backup/?a=b", 308, "../backup?a=b"},
+		{"/docs/api/", 308, "../api"},
+		{"/docs/nothing", 404, ""},
+		{"/docs/api/nothing/at/all", 404, ""},
+	} {
+		answer := get(d, tt.path)
+		if answer.StatusCode != tt.status || answer.Header.Get("Location") != tt.location {
+			t.Errorf("%s: %d to %q, want %d to %q", tt.path, answer.StatusCode, answer.Header.Get("Location"), tt.status, tt.location)
+		}
+		if policy := answer.Header.Get("Content-Security-Policy"); strings.Contains(policy, "unsafe") || !strings.Contains(policy, "default-src 'none'") {
+			t.Errorf("%s: the policy is %s", tt.path, policy)
+		}
+		if page := bodyOf(t, answer); strings.Contains(page, " style=") || strings.Contains(page, "<script>") {
+			t.Errorf("%s: has a style or a script in it, which the policy refuses", tt.path)
+		}
+	}
+	first := get(d, "/docs/backup", "Accept-Encoding", "gzip")
+	if first.Header.Get("Content-Encoding") != "gzip" {
+		t.Error("the page is not zipped")
+	}
+	again := get(d, "/docs/backup", "If-None-Match", first.Header.Get("ETag"))
+	if again.StatusCode != http.StatusNotModified || bodyOf(t, again) != "" {
+		t.Errorf("a page that the browser has: %s", again.Status)
+	}
+	if missing := bodyOf(t, get(d, "/docs/a/b/c")); !strings.Contains(missing, `<base href="../../../">`) {
+		t.Error("the page for what does not exist has another base")
+	}
+}
+
+// A page of the manual can't have the address of another one, and the index must have a list.
+func TestManualIsRefused(t *testing.T) {
+	for want, files := range map[string]fstest.MapFS{
+		"docs/api.md: the address docs/api is another page's": {"api.md": {Data: []byte("# API")}},
+		"docs/a.md: has no heading of the first level":        {"a.md": {Data: []byte("text")}},
+		"docs/index.md has no list of pages":                  {"index.md": {Data: []byte("# Manual")}},
+	} {
+		if _, err := readManual(files); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

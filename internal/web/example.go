@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/url"
@@ -67,10 +68,11 @@ func (d *openAPI) exampleRequest(o *operation) (r exampleRequest, err error) {
 				}
 				continue
 			}
-			if len(content.Example) == 0 {
-				return r, fmt.Errorf("its body has no example in openapi.yaml")
+			if r.body = string(content.Example); r.body == "" {
+				if r.body, err = d.sample(content.Schema); err != nil {
+					return r, err
+				}
 			}
-			r.body = string(content.Example)
 			r.header = append(r.header, [2]string{"Content-Type", kind})
 		}
 	}
@@ -82,6 +84,42 @@ func (d *openAPI) exampleRequest(o *operation) (r exampleRequest, err error) {
 		}
 	}
 	return r, nil
+}
+
+// sample returns a value of a schema as JSON: its example, or the members that it must have.
+func (d *openAPI) sample(s *schema) (string, error) {
+	s, _ = d.follow(s)
+	switch {
+	case s == nil:
+		return "{}", nil
+	case len(s.Examples) > 0:
+		return string(s.Examples[0]), nil
+	case len(s.Enum) > 0:
+		return string(s.Enum[0]), nil
+	case len(s.OneOf) > 0:
+		return d.sample(s.OneOf[0])
+	case len(s.Type) == 0:
+		return "", errors.New("its body needs an example in openapi.yaml")
+	}
+	switch s.Type[0] {
+	case "object":
+		var members []string
+		for _, name := range s.Required {
+			value, err := d.sample(s.Properties.values[name])
+			if err != nil {
+				return "", err
+			}
+			members = append(members, fmt.Sprintf("%q: %s", name, value))
+		}
+		return "{" + strings.Join(members, ", ") + "}", nil
+	case "boolean":
+		return "true", nil
+	case "integer", "number":
+		return cmp.Or(s.Minimum.String(), "1"), nil
+	case "array":
+		return "[]", nil
+	}
+	return `"text"`, nil
 }
 
 // json returns the body in lines.

@@ -81,7 +81,7 @@ func readReference(openapiYAML []byte, templates *template.Template) (*book, err
 				return nil, fmt.Errorf("%s %s: %w", o.method, o.path, err)
 			}
 			p.calls = append(p.calls, c)
-			p.sections = append(p.sections, section{c.Path, p.title, strings.TrimSuffix(c.Summary, "."), c.words(o)})
+			p.sections = append(p.sections, section{c.Path, p.title, c.Name + " · " + c.Method + " " + c.URL, c.words(o)})
 		}
 		view := tagView{link{Path: p.path, Title: p.title}, inline(tag.Description), p.calls}
 		if p.body, err = execute(templates, "tag", view); err != nil {
@@ -152,7 +152,7 @@ func titleOf(tag string) string {
 
 // words is the text of a call that the search finds.
 func (c call) words(o *operation) string {
-	all := []string{c.Method + " " + c.URL + ".", o.Description}
+	all := []string{o.Summary, o.Description}
 	for _, p := range c.Parameters {
 		all = append(all, p.Name)
 	}
