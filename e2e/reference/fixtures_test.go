@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path"
 	"regexp"
@@ -22,21 +23,21 @@ import (
 
 const (
 	email    = "admin@localhost"
-	password = "a password of the test's"
+	password = "a password for tests"
 )
 
 // fixtures has what the placeholders of examples stand for: an account, and things that it has.
 type fixtures struct {
 	t       *testing.T
 	w       *harness.Weir
-	token   string // of the log-in
-	refresh string
+	token   string           // of the log-in
 	outside *httptest.Server // the world of example.com
 	bucket  s3test.Bucket
 	store   *store.Store
 	user    string            // id of the account
 	project string            // id of its project
 	asset   map[string]string // one that is ready
+	broken  []object          // assets that fail
 	shared  map[string]string // what calls that only read may share, by placeholder
 	hook    string            // id of a webhook
 	log     string            // id of a delivery of it
@@ -60,23 +61,17 @@ func newFixtures(t *testing.T, w *harness.Weir) *fixtures {
 	}))
 	t.Cleanup(f.outside.Close)
 	f.setPassword(email, "user", "passwd", email)
-	var tokens struct{ Token, RefreshToken string }
-	w.Must("POST", "/api/user/token", object{"email": email, "password": password}, &tokens)
-	f.token, f.refresh = tokens.Token, tokens.RefreshToken
+	f.token = f.logIn().Token
 	f.user = f.make("GET", "/api/user/me", nil)["id"].(string)
 
 	made := f.make("POST", "/api/asset/upload/url", object{"name": "film", "url": f.outside.URL + "/film.mp4"})
 	id, task := made["asset"].(object)["id"].(string), made["task"].(object)["id"].(string)
 	f.project = made["asset"].(object)["projectId"].(string)
 	f.shared["TASK_ID"] = task
-	harness.Eventually(t, func() error {
-		asset := f.make("GET", "/api/asset/"+id, nil)
-		if phase := asset["status"].(object)["phase"]; phase != "ready" {
-			return fmt.Errorf("the asset is %v", phase)
-		}
-		f.asset = map[string]string{"id": id, "playbackId": asset["playbackId"].(string)}
-		return nil
-	})
+	for range 2 * len(languages) { // for retryAsset and retryTask
+		f.broken = append(f.broken, f.make("POST", "/api/asset/upload/url", object{"name": "broken", "url": f.outside.URL + "/broken.mp4?" + weir.NewID()}))
+	}
+	f.asset = map[string]string{"id": id, "playbackId": f.awaitPhase(id, "ready")["playbackId"].(string)}
 	f.deliver()
 	return f
 }
@@ -135,27 +130,39 @@ func (f *fixtures) setPassword(email string, command ...string) {
 	f.w.Must("POST", "/api/user/password/reset", object{"email": email, "resetToken": f.link(command...), "password": password}, nil)
 }
 
-// failedAsset makes an asset that fails, and returns its id when it has.
-func (f *fixtures) failedAsset() string {
+func (f *fixtures) logIn() (tokens struct{ Token, RefreshToken string }) {
 	f.t.Helper()
-	made := f.make("POST", "/api/asset/upload/url", object{"name": "broken", "url": f.outside.URL + "/broken.mp4?" + weir.NewID()})
-	id := made["asset"].(object)["id"].(string)
+	f.w.Must("POST", "/api/user/token", object{"email": email, "password": password}, &tokens)
+	return tokens
+}
+
+// failed returns the ids of an asset that has failed and of its task, each once.
+func (f *fixtures) failed() (id, task string) {
+	f.t.Helper()
+	made := f.broken[0]
+	f.broken = f.broken[1:]
+	id, task = made["asset"].(object)["id"].(string), made["task"].(object)["id"].(string)
+	f.awaitPhase(id, "failed")
+	return id, task
+}
+
+func (f *fixtures) awaitPhase(id, want string) (asset object) {
+	f.t.Helper()
 	harness.Eventually(f.t, func() error {
-		if phase := f.make("GET", "/api/asset/"+id, nil)["status"].(object)["phase"]; phase != "failed" {
-			return fmt.Errorf("the asset is %v", phase)
+		asset = f.make("GET", "/api/asset/"+id, nil)
+		if phase := asset["status"].(object)["phase"]; phase != want {
+			return fmt.Errorf("the asset is %v, want %s", phase, want)
 		}
 		return nil
 	})
-	return id
+	return asset
 }
 
-// stored returns the id of something that was written to the database.
-func (f *fixtures) stored(id string, write func(tx *store.Tx) error) string {
+func (f *fixtures) write(change func(tx *store.Tx) error) {
 	f.t.Helper()
-	if err := f.store.Tx(f.t.Context(), write); err != nil {
+	if err := f.store.Tx(f.t.Context(), change); err != nil {
 		f.t.Fatal(err)
 	}
-	return id
 }
 
 // copied makes an upload to IPFS that is complete.
@@ -164,15 +171,15 @@ func (f *fixtures) copied() string {
 	now := time.Now()
 	u := weir.IPFSUpload{
 		ID: weir.NewID(), UserID: f.user, ProjectID: f.project, TaskID: weir.NewID(), Space: "did:key:z6MkSpace", Remote: weir.IPFSLocal,
-		Size: 1000, Shards: 1, CreatedAt: weir.At(now), UpdatedAt: weir.At(now), Root: "bafyroot",
+		Size: 1000, Shards: 1, CreatedAt: weir.At(now), UpdatedAt: weir.At(now),
 	}
-	return f.stored(u.ID, func(tx *store.Tx) error {
-		if _, err := tx.OpenIPFSUpload(f.t.Context(), u); err != nil {
-			return err
+	f.write(func(tx *store.Tx) (err error) {
+		if u, err = tx.OpenIPFSUpload(f.t.Context(), u); err == nil {
+			_, err = tx.CompleteIPFSUpload(f.t.Context(), u.ID, "bafy"+u.ID, now) // each has its own root
 		}
-		_, err := tx.CompleteIPFSUpload(f.t.Context(), u.ID, u.Root, now)
 		return err
 	})
+	return u.ID
 }
 
 // person makes another account. The API lets an address make only a few.
@@ -180,7 +187,8 @@ func (f *fixtures) person() string {
 	f.t.Helper()
 	u := weir.User{ID: weir.NewID(), Kind: "user", CreatedAt: weir.At(time.Now())}
 	u.Email = u.ID + "@example.com"
-	return f.stored(u.ID, func(tx *store.Tx) error { return tx.CreateUser(f.t.Context(), &u) })
+	f.write(func(tx *store.Tx) error { return tx.CreateUser(f.t.Context(), &u) })
+	return u.ID
 }
 
 var placeholders = regexp.MustCompile(`\b[A-Z]+(?:_[A-Z]+)+\b|\bEMAIL\b|\bPASSWORD\b`)
@@ -211,7 +219,8 @@ func (f *fixtures) value(call, language, name string, values map[string]string) 
 	if made, ok := f.special(call, language, name, values); ok {
 		return made
 	}
-	reads := strings.HasPrefix(call, "get") || strings.HasPrefix(call, "list") || strings.HasPrefix(call, "query")
+	reads := strings.HasPrefix(call, "get") || strings.HasPrefix(call, "list") || strings.HasPrefix(call, "query") ||
+		call == "updateSigningKey" || call == "checkGate" // an account has few signing keys
 	if value, ok := f.shared[name]; ok && reads {
 		return value
 	}
@@ -245,19 +254,23 @@ func (f *fixtures) special(call, language, name string, values map[string]string
 		f.make("DELETE", "/api/asset/"+id, nil)
 		return id, true
 	case "retryAsset ASSET_ID":
-		return f.failedAsset(), true
+		id, _ := f.failed()
+		return id, true
 	case "cancelTask TASK_ID":
 		return f.upload()["task"].(object)["id"].(string), true
 	case "retryTask TASK_ID":
-		id := f.upload()["task"].(object)["id"].(string)
-		f.make("POST", "/api/task/"+id+"/cancel", nil)
-		return id, true
+		_, task := f.failed()
+		return task, true
 	case "getWebhookLog WEBHOOK_ID", "resendWebhook WEBHOOK_ID":
 		return f.hook, true
 	case "getWebhookLog LOG_ID", "resendWebhook LOG_ID":
 		return f.log, true
 	case "getIPFSUpload UPLOAD_ID", "deleteIPFSUpload UPLOAD_ID":
 		return f.copied(), true
+	case "createObjectStore ACCESS_KEY_ID":
+		return url.QueryEscape(s3test.Key), true
+	case "createObjectStore SECRET_ACCESS_KEY":
+		return url.QueryEscape(s3test.Secret), true
 	case "restoreUser USER_ID":
 		id := f.usual("USER_ID")
 		f.make("DELETE", "/api/user/"+id, nil)
@@ -313,7 +326,7 @@ func (f *fixtures) usual(name string) string {
 	case "PASSWORD":
 		return password
 	case "REFRESH_TOKEN":
-		return f.refresh
+		return f.logIn().RefreshToken // works once
 	case "ACCESS_KEY_ID":
 		return s3test.Key
 	case "SECRET_ACCESS_KEY":

@@ -185,7 +185,7 @@ func TestManualPage(t *testing.T) {
 	if diff := cmp.Diff([]heading{{"live--stored", "Live & stored", 2}, {"code", "Code", 2}, {"in-it", "In it", 3}, {"code-1", "Code", 2}}, got.contents); diff != "" {
 		t.Errorf("contents (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]group{{"Start", []link{{"docs/page", "The page", "what is on it."}, {"docs/api", "Reference", "every call."}}}}, m.groups); diff != "" {
+	if diff := cmp.Diff([]group{{"Start", []link{{"docs/page", "The page", "What is on it."}, {"docs/api", "Reference", "Every call."}}}}, m.groups); diff != "" {
 		t.Errorf("sidebar (-want +got):\n%s", diff)
 	}
 	golden(t, "testdata/page.html", string(got.body))

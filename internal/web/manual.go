@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
@@ -264,12 +266,21 @@ func readGroups(doc ast.Node, source []byte) (groups []group) {
 					last := &groups[len(groups)-1]
 					words := plainText(l, source)
 					about := strings.TrimPrefix(plainText(item, source), words)
-					last.Links = append(last.Links, link{string(l.Destination), words, strings.TrimLeft(about, ":– ")})
+					last.Links = append(last.Links, link{string(l.Destination), words, capital(strings.TrimLeft(about, ":– "))})
 				}
 			}
 		}
 	}
 	return slices.DeleteFunc(groups, func(g group) bool { return len(g.Links) == 0 })
+}
+
+// capital returns a text with a capital as its first letter.
+func capital(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return text
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // cutAfterIntroduction removes all from the first heading of the second level on.

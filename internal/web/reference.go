@@ -161,7 +161,7 @@ func (c call) words(o *operation) string {
 			all = append(all, f.Name)
 		}
 	}
-	return strings.Join(strings.Fields(strings.Join(all, " ")), " ")
+	return strings.Join(strings.Fields(strings.ReplaceAll(strings.Join(all, " "), "`", "")), " ")
 }
 
 // call returns an operation as it is shown on a page.
