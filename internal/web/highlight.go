@@ -7,7 +7,8 @@ import (
 )
 
 // syntax is what highlight needs to know of a language: the form of its tokens (comment, text, number,
-// word, in this order) and its keywords.
+// word, in this order) and its keywords. An address is a token without a color: the script of the pages
+// replaces that of the server.
 type syntax struct {
 	tokens   *regexp.Regexp
 	keywords map[string]bool
@@ -24,7 +25,7 @@ func newSyntax(comment string, shell bool, keywords string) syntax {
 	s := syntax{keywords: map[string]bool{}}
 	s.tokens = regexp.MustCompile(`(?m)((?:^|[ \t])` + comment + `.*$)` +
 		`|("(?:\\.|[^"\\` + inText + `])*"|'(?:\\.|[^'\\` + inText + `])*'|` + "`[^`]*`" + `)` +
-		`|(\b[0-9][0-9_.]*\b)|(\$?[A-Za-z_][A-Za-z0-9_]*)`)
+		`|https?://[^\s"'` + "`" + `]+|(\b[0-9][0-9_.]*\b)|(\$?[A-Za-z_][A-Za-z0-9_]*)`)
 	for word := range strings.FieldsSeq(keywords) {
 		s.keywords[word] = true
 	}

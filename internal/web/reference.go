@@ -380,7 +380,7 @@ func (s *schema) notes() (all []string) {
 			all = append(all, fmt.Sprintf(format, value))
 		}
 	}
-	if s.Format != "" {
+	if s.Format != "" && s.Expects == "" {
 		all = append(all, s.Format)
 	}
 	switch {
