@@ -7,8 +7,8 @@ import (
 	"io/fs"
 )
 
-//go:embed web/dist web/pages web/c2pa
+//go:embed docs/*.md web/dist web/pages web/c2pa
 var uiFiles embed.FS
 
-// files are the pages for people: the console and the watch page.
+// files are the pages for people: the console, the watch page and the manual.
 func files() fs.FS { return uiFiles }

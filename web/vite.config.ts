@@ -22,6 +22,7 @@ export default defineConfig({
       input: {
         console: 'src/console/main.tsx',
         watch: 'src/watch/main.tsx',
+        docs: 'src/docs/docs.ts',
       },
       output: { entryFileNames: '[name].js', chunkFileNames: '[name].js', assetFileNames: '[name][extname]' },
     },

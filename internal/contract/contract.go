@@ -45,12 +45,22 @@ func New(openapiYAML []byte) (*Contract, error) {
 
 var methods = []string{"get", "head", "put", "post", "delete", "patch"}
 
-func compile(source []byte) (*Contract, error) {
-	var root any
+// ToJSON returns a document as JSON, its members in the same order, without compiling it.
+func ToJSON(openapiYAML []byte) ([]byte, error) {
+	_, rendered, err := read(openapiYAML)
+	return rendered, err
+}
+
+func read(source []byte) (root any, rendered []byte, err error) {
 	if err := yaml.UnmarshalWithOptions(source, &root, yaml.UseOrderedMap()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rendered, err := toJSON(root)
+	rendered, err = toJSON(root)
+	return root, rendered, err
+}
+
+func compile(source []byte) (*Contract, error) {
+	root, rendered, err := read(source)
 	if err != nil {
 		return nil, err
 	}

@@ -81,9 +81,21 @@ func (s *server) routeUI(mux *http.ServeMux) error {
 	if err != nil {
 		return err
 	}
+	manual, err := fs.Sub(s.o.Files, "docs")
+	if err != nil {
+		return err
+	}
+	docs, err := web.NewDocs(web.DocsOptions{
+		Files: files, Built: built, Manual: manual, OpenAPI: s.o.OpenAPI, Observe: s.metrics.observe, Log: s.part("docs"),
+	})
+	if err != nil {
+		return err
+	}
 	mux.Handle("/_/", built)
 	mux.Handle("/play/", watch)
 	mux.Handle("/oembed", watch)
+	mux.Handle("/docs", docs)
+	mux.Handle("/docs/", docs)
 	for _, pattern := range console.Patterns() {
 		mux.Handle(pattern, s.accounts.Members(console))
 	}

@@ -1,0 +1,1 @@
+import{f as e,g as t}from"./signals.module.js";import{t as n}from"./stage.js";function r({playbackID:r,title:i,live:a=!1,jwt:o,onReady:s}){return t(n,{id:r,title:i,live:a,root:e+`/`,credentials:o?new URLSearchParams({jwt:o}):void 0,autoplay:a?`muted`:`off`,onReady:s})}export{r as t};
