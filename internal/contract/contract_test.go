@@ -79,8 +79,8 @@ func TestMessages(t *testing.T) {
 		{
 			"required below", "POST /api/stream", `{"name":"n","profiles":[{"name":"a"}]}`,
 			[]string{
-				`{"instancePath":"/profiles/0","schemaPath":"#/components/schemas/NewLiveProfile/required","keyword":"required","params":{"missingProperty":"width"},"message":"must have required property 'width'"}`,
-				`profiles[0].width: is required`,
+				`{"instancePath":"/profiles/0","schemaPath":"#/components/schemas/NewLiveProfile/required","keyword":"required","params":{"missingProperty":"height"},"message":"must have required property 'height'"}`,
+				`profiles[0].height: is required`,
 			},
 		},
 		{

@@ -35,8 +35,7 @@ type table[T any] struct {
 	cached  bool             // rows are in Store.shown
 }
 
-// searched is the text in which streams and assets are searched. It is one text, because it is
-// compared with a word much faster than four are.
+// searched is the text in which streams and assets are searched.
 const searched = "(name_lower || ' ' || id || ' ' || playback_id || ' ' || lower(creator_id))"
 
 // column is a column and its value.
