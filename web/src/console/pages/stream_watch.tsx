@@ -6,7 +6,7 @@ import { AsCode, Code } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
 import { Action, Form, TextField } from '../../ui/form'
 import { Card, Facts } from '../../ui/page'
-import { Player, type PlayerHandle } from '../../ui/player'
+import type { Player as PlayerType, PlayerHandle } from '../../ui/player'
 import { Empty } from '../../ui/states'
 import { concerns, isPublic, type Stream } from '../stream'
 import { ClipState } from './stream_history'
@@ -36,6 +36,7 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
   const [jwt, setJwt] = useState('')
   const [typed, setTyped] = useState('')
   const playable = usePlayable(stream, jwt)
+  const Player = usePlayer(stream.isActive)
   const [handle, setHandle] = useState<PlayerHandle>()
   if (stream.suspended) {
     return (
@@ -77,7 +78,7 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
       </Empty>
     )
   }
-  if (!playable) {
+  if (!playable || !Player) {
     return (
       <Empty title="On air">
         <p role="status">The first pictures arrive in a moment.</p>
@@ -85,13 +86,12 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
     )
   }
   const ready = (handle: PlayerHandle) => {
-    handle.video.play().catch(() => {}) // the viewer starts it if the browser does not
     setHandle(handle)
     onReady?.(handle)
   }
   return (
     <>
-      <Player playbackID={stream.playbackId} title={`Player of ${stream.name}`} jwt={jwt || undefined} onReady={ready} />
+      <Player live playbackID={stream.playbackId} title={`Player of ${stream.name}`} jwt={jwt || undefined} onReady={ready} />
       <p class="under-player">
         <Latency of={handle} />
         {jwt && (
@@ -102,6 +102,15 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
       </p>
     </>
   )
+}
+
+// usePlayer loads the player when there is something to play.
+function usePlayer(wanted: boolean): typeof PlayerType | undefined {
+  const [player, setPlayer] = useState<typeof PlayerType>()
+  useEffect(() => {
+    if (wanted) void import('../../ui/player').then(({ Player }) => setPlayer(() => Player))
+  }, [wanted])
+  return player
 }
 
 const askEvery = 700 // ms
@@ -128,13 +137,8 @@ function usePlayable(stream: Stream, jwt: string): boolean {
 }
 
 function Latency({ of }: { of?: PlayerHandle }) {
-  const [seconds, set] = useState<number>()
-  useEffect(() => {
-    if (!of) return
-    const timer = setInterval(() => set(of.latency()), 1000)
-    return () => clearInterval(timer)
-  }, [of])
-  return <span class="hint">{seconds === undefined || !(seconds > 0) ? 'Latency is measured …' : `${seconds.toFixed(1)} s behind the encoder`}</span>
+  const seconds = of?.latency.value
+  return <span class="hint">{seconds === undefined ? 'Latency is measured …' : `${seconds.toFixed(1)} s behind the encoder`}</span>
 }
 
 const lastSeconds = 30
