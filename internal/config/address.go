@@ -65,14 +65,26 @@ func (c *Config) IngestAddresses(base, key string) []IngestAddress {
 	}
 	if c.SRT != "" {
 		host, port := SplitAddress(c.SRT, hostOf(base))
-		srt := "srt://" + net.JoinHostPort(host, port) + "?streamid=" + key
+		passphrase := ""
 		if c.SRTPassphrase != "" {
-			srt += "&passphrase=PASSPHRASE"
+			passphrase = "passphrase=PASSPHRASE&"
 		}
-		all = append(all, IngestAddress{"SRT", srt})
+		all = append(all, IngestAddress{"SRT", "srt://" + net.JoinHostPort(host, port) + "?" + passphrase + "streamid=" + key})
 	}
 	if c.WebRTC != "" && c.Runs(API) {
 		all = append(all, IngestAddress{"WHIP", base + "/webrtc/" + key})
+	}
+	return all
+}
+
+// Ingests returns the same for other protocols than RTMP, by their names in lower case. The stream key
+// is appended.
+func (c *Config) Ingests(base string) map[string]string {
+	all := map[string]string{}
+	for _, a := range c.IngestAddresses(base, "") {
+		if a.Protocol != "RTMP" {
+			all[strings.ToLower(a.Protocol)] = a.URL
+		}
 	}
 	return all
 }

@@ -42,7 +42,7 @@ func TestIngestAddresses(t *testing.T) {
 		{"public", Config{Parts: all, HTTP: ":443", RTMP: ":1935", RTMPS: ":1936", SRT: ":8890", SRTPassphrase: "hush hush hush", WebRTC: ":8189", PublicURL: "https://video.example.com/weir"}, []IngestAddress{
 			{"RTMP", "rtmp://video.example.com/live/KEY"},
 			{"RTMPS", "rtmps://video.example.com:1936/live/KEY"},
-			{"SRT", "srt://video.example.com:8890?streamid=KEY&passphrase=PASSPHRASE"},
+			{"SRT", "srt://video.example.com:8890?passphrase=PASSPHRASE&streamid=KEY"},
 			{"WHIP", "https://video.example.com/weir/webrtc/KEY"},
 		}},
 		{"off", Config{Parts: all, HTTP: ":8080"}, nil},
@@ -98,5 +98,26 @@ func TestURLs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestIngests(t *testing.T) {
+	all := []string{API, Live, Work}
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+		want map[string]string
+	}{
+		{"usual", Config{Parts: all, SRT: ":8890", WebRTC: ":8189"}, map[string]string{
+			"srt": "srt://weir.test:8890?streamid=", "whip": "http://weir.test:8080/webrtc/",
+		}},
+		{"own addresses", Config{Parts: all, RTMPS: "[2001:db8::1]:1936", SRT: "192.0.2.1:9000", SRTPassphrase: "hush hush hush"}, map[string]string{
+			"rtmps": "rtmps://[2001:db8::1]:1936/live/", "srt": "srt://192.0.2.1:9000?passphrase=PASSPHRASE&streamid=",
+		}},
+		{"another node has the encoders", Config{Parts: []string{API}, SRT: ":8890", WebRTC: ":8189"}, map[string]string{}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.cfg.Ingests("http://weir.test:8080")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
 	}
 }

@@ -1,7 +1,7 @@
 // A broadcast from this browser: the devices, the connection and its state.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { api, ask } from '../lib/api'
-import { insecure, listDevices, mediaProblem, openMedia, type Choice, type Devices } from '../lib/media'
+import { insecure, listDevices, mediaProblem, openMedia, startSilence, type Choice, type Devices } from '../lib/media'
 import { Whip, type Sending } from '../lib/whip'
 import type { Stream } from './stream'
 
@@ -111,6 +111,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     await connect('reconnecting')
   }
   const start = async () => {
+    startSilence()
     retries.current = 0
     await connect('connecting')
   }
@@ -120,17 +121,9 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     await connection?.stop()
   }
 
-  // Another camera or microphone is sent in place of the one before. With audio in place of none, or
-  // none in place of audio, a new connection is needed.
+  // Another camera or microphone is sent in place of the one before.
   useEffect(() => {
-    const connection = whip.current
-    if (!connection || !media) return
-    if (connection.fits(media)) {
-      media.getTracks().forEach((track) => void connection.replace(track))
-    } else {
-      whip.current = undefined
-      void connection.stop().then(() => connect('reconnecting'))
-    }
+    media?.getTracks().forEach((track) => void whip.current?.replace(track))
   }, [media])
   useEffect(() => {
     if (phase !== 'on') return

@@ -11,11 +11,40 @@ export const noMicrophone = 'none'
 // insecure says whether the browser gives no devices to this page, whatever the person wants.
 export const insecure = () => !window.isSecureContext || !navigator.mediaDevices
 
+let silence: AudioContext | undefined
+const silent = new WeakSet<MediaStreamTrack>()
+
+// silentTrack is sent when there is no microphone: a stream whose audio comes and goes makes players
+// stop.
+function silentTrack(): MediaStreamTrack {
+  silence ??= new AudioContext()
+  const source = new ConstantSourceNode(silence, { offset: 0 })
+  const end = silence.createMediaStreamDestination()
+  source.connect(end)
+  source.start()
+  startSilence()
+  const track = end.stream.getAudioTracks()[0]!
+  silent.add(track)
+  return track
+}
+
+// startSilence lets the browser make silence; it wants a click before.
+export const startSilence = () => void silence?.resume()
+
+// hasSound says whether there is something to mute.
+export const hasSound = (media?: MediaStream) => media?.getAudioTracks().some((track) => !silent.has(track)) ?? false
+
 const sound = (id: string): MediaTrackConstraints | false => (id === noMicrophone ? false : id ? { deviceId: { exact: id } } : {})
 const picture = (id: string): MediaTrackConstraints => ({ ...(id && { deviceId: { exact: id } }), width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 30 } })
 
-// openMedia asks for what was chosen.
-export async function openMedia({ source, camera, microphone }: Choice): Promise<MediaStream> {
+// openMedia asks for what was chosen. The answer has one video and one audio track.
+export async function openMedia(choice: Choice): Promise<MediaStream> {
+  const media = await openDevices(choice)
+  if (media.getAudioTracks().length === 0) media.addTrack(silentTrack())
+  return media
+}
+
+async function openDevices({ source, camera, microphone }: Choice): Promise<MediaStream> {
   if (source === 'screen') {
     const screen = await navigator.mediaDevices.getDisplayMedia({ video: { frameRate: { ideal: 30 } }, audio: true })
     screen.getVideoTracks().forEach((track) => (track.contentHint = 'detail'))

@@ -88,12 +88,7 @@ export class Whip {
     this.onLost()
   }
 
-  // fits says whether the same kinds of media are sent as a stream has; replace can then send its tracks.
-  fits(media: MediaStream): boolean {
-    const kinds = (tracks: (MediaStreamTrack | null)[]) => tracks.map((track) => track?.kind).sort().join()
-    return kinds(this.peer.getSenders().map((sender) => sender.track)) === kinds(media.getTracks())
-  }
-
+  // replace sends another track of the same kind.
   async replace(track: MediaStreamTrack): Promise<void> {
     await this.peer.getSenders().find((sender) => sender.track?.kind === track.kind)?.replaceTrack(track)
   }

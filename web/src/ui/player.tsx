@@ -1,7 +1,10 @@
-// The player of streams and assets on the pages of the console: that of the watch page.
+// The player of streams and assets on the pages of the console: that of the watch page. It is loaded
+// when a page shows it.
+import { useEffect, useState } from 'preact/hooks'
 import { root } from '../lib/api'
 import type { Playback } from '../player/playback'
-import { Stage } from '../player/stage'
+import type { Stage as StageType } from '../player/stage'
+import { Loading } from './states'
 
 // PlayerHandle lets the page around the player read and set what it shows.
 export type PlayerHandle = Playback
@@ -15,6 +18,9 @@ interface PlayerProps {
 }
 
 export function Player({ playbackID, title, live = false, jwt, onReady }: PlayerProps) {
+  const [Stage, setStage] = useState<typeof StageType>()
+  useEffect(() => void import('../player/stage').then((loaded) => setStage(() => loaded.Stage)), [])
+  if (!Stage) return <Loading what="Loading the player" />
   return (
     <Stage
       id={playbackID}

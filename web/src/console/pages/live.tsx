@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { api, ask, root } from '../../lib/api'
 import { bitrate, plural } from '../../lib/format'
 import { useLoad } from '../../lib/load'
-import { insecure, noMicrophone } from '../../lib/media'
+import { hasSound, insecure, noMicrophone } from '../../lib/media'
 import { Check, SelectField } from '../../ui/form'
 import { Card, Facts, Page } from '../../ui/page'
 import { Empty, Show } from '../../ui/states'
@@ -136,7 +136,7 @@ function Controls({ stream, media, broadcast }: { stream: Stream; media: Media; 
           Start the broadcast
         </button>
       )}
-      {audio.length > 0 && (
+      {hasSound(media.stream) && (
         <button type="button" class="quiet" aria-pressed={muted} onClick={() => setMuted(!muted)}>
           {muted ? 'Unmute' : 'Mute'}
         </button>

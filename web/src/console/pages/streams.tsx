@@ -17,10 +17,10 @@ export default function Streams() {
   const [onAir, setOnAir] = useQuery('show', 'all')
   const [search, setSearch] = useQuery('search')
   const [creating, setCreating] = useQuery('create')
-  const filters = JSON.stringify([...(onAir === 'onair' ? [{ id: 'isActive', value: true }] : []), ...(search ? [{ id: 'name', value: search }] : [])])
+  const filters = onAir === 'onair' ? JSON.stringify([{ id: 'isActive', value: true }]) : undefined
   const streams = useList<Stream>(
-    (cursor, limit, signal) => askPage(api.GET('/api/stream', { params: { query: { cursor, limit, filters, count: 'true' } }, signal })),
-    [filters],
+    (cursor, limit, signal) => askPage(api.GET('/api/stream', { params: { query: { cursor, limit, filters, search: search || undefined, count: 'true' } }, signal })),
+    [filters, search],
     { follows: onStreams, every: 15 },
   )
   const create = (
@@ -37,7 +37,7 @@ export default function Streams() {
           <GoLive class="quiet" />
         </>
       }
-      calls={[{ method: 'GET', path: '/api/stream?limit=25' + (filters === '[]' ? '' : '&filters=' + encodeURIComponent(filters)) }]}
+      calls={[{ method: 'GET', path: '/api/stream?limit=25' + (search && '&search=' + encodeURIComponent(search)) + (filters ? '&filters=' + encodeURIComponent(filters) : '') }]}
     >
       <Card>
         <div class="filters">
@@ -76,7 +76,7 @@ function NoStreams({ onAir, search, create }: { onAir: boolean; search: string; 
   if (search) {
     return (
       <Empty title="Nothing found">
-        <p>{`No stream ${onAir ? 'on air ' : ''}has “${search}” in its name.`}</p>
+        <p>{`No stream ${onAir ? 'on air ' : ''}has “${search}” in its name or id.`}</p>
       </Empty>
     )
   }
