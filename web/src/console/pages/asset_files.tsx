@@ -69,7 +69,17 @@ export function Downloads({ asset, jwt }: { asset: Asset; jwt: string }) {
   const here = (url: string) => withToken(hlsFolder(asset.playbackId) + new URL(url).pathname.split('/').slice(3).join('/'), jwt)
   const locked = isPrivate(asset) && !jwt
   return (
-    <Card title="Downloads">
+    <Card
+      title="Downloads"
+      actions={
+        asset.downloadUrl &&
+        !isPrivate(asset) && (
+          <a class="button quiet small" href={'tasks/new?asset=' + asset.id}>
+            Transcode to a bucket
+          </a>
+        )
+      }
+    >
       {locked && <p class="hint">These addresses need the token of a viewer: add ?jwt= to them.</p>}
       <ul class="lines">
         {asset.downloadUrl && (

@@ -37,8 +37,12 @@ const kinds: [string, string][] = [
 export default function Assets() {
   const [{ search = '', phase = '', kind = '' }, setQuery] = useQuery()
   const [making, make] = useState<'files' | 'url'>()
-  const filters = [...(kind ? [{ id: 'sourceType', value: kind }] : []), ...(search ? [{ id: 'name', value: search }] : [])]
-  const query = { order: 'createdAt-true', ...(phase ? { phase: phase as PhaseName } : {}), ...(filters.length > 0 ? { filters: JSON.stringify(filters) } : {}) }
+  const query = {
+    order: 'createdAt-true',
+    ...(search ? { search } : {}),
+    ...(phase ? { phase: phase as PhaseName } : {}),
+    ...(kind ? { filters: JSON.stringify([{ id: 'sourceType', value: kind }]) } : {}),
+  }
   const assets = useList<Asset>(
     (cursor, limit, signal) => askPage(api.GET('/api/asset', { params: { query: { ...query, count: '1', cursor, limit } }, signal })),
     [search, phase, kind],
@@ -159,7 +163,7 @@ function Tile({ asset, reload }: { asset: Asset; reload: () => void }) {
 }
 
 // Search changes the list a moment after the last key.
-export function Search({ value, onValue, label = 'Search by name' }: { value: string; onValue: (value: string) => void; label?: string }) {
+export function Search({ value, onValue, label = 'Search by name or id' }: { value: string; onValue: (value: string) => void; label?: string }) {
   const [text, setText] = useState(value)
   useEffect(() => setText(value), [value])
   useEffect(() => {

@@ -185,8 +185,7 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
 function AssetField({ chosen, onURL }: { chosen: string; onURL: (url: string) => void }) {
   const [search, setSearch] = useState('')
   const [id, setID] = useState(chosen)
-  const filters = search ? JSON.stringify([{ id: 'name', value: search }]) : undefined
-  const found = useLoad((signal) => askPage(api.GET('/api/asset', { params: { query: { phase: 'ready', limit: 20, filters } }, signal })), [search])
+  const found = useLoad((signal) => askPage(api.GET('/api/asset', { params: { query: { phase: 'ready', limit: 20, search: search || undefined } }, signal })), [search])
   const first = useLoad((signal) => (chosen ? ask(api.GET('/api/asset/{id}', { params: { path: { id: chosen } }, signal })) : Promise.resolve(undefined)), [chosen])
   const all = [...(first.data ? [first.data] : []), ...(found.data?.items ?? []).filter((a) => a.id !== chosen)].filter((a) => a.downloadUrl && !isPrivate(a))
   useEffect(() => onURL(all.find((a) => a.id === id)?.downloadUrl ?? ''), [id, found.data, first.data])
