@@ -112,12 +112,16 @@ func (h *hunt) people() {
 
 	browser := h.browser(h.anybody.gets("POST", "/login", url.Values{"email": {email}, "password": {password}}), "first cookie")
 	form := func() string {
-		return h.plantOnce("form of the page", harness.Match(h.t, browser.gets("GET", "/keys/new", nil, "form of the page").text, `name="form" value="([^"]+)"`))
+		return h.plantOnce("form of the page", harness.Match(h.t, browser.gets("GET", "/account", nil, "form of the page").text, `name="form" value="([^"]+)"`))
 	}
-	page := browser.gets("POST", "/keys/new", url.Values{"form": {form()}, "name": {"of the page"}, "where": {"servers"}, "what": {"all"}}, "form of the page")
-	h.with("Bearer "+h.plant("key of the page", harness.Match(h.t, page.text, `(`+domain.APIKeyPrefix+`[a-z0-9]+)`))).gets("GET", "/api/user/me", nil)
-	browser.gets("GET", "/keys", nil, "form of the page")
-	browser.gets("GET", "/", nil, "form of the page")
+	form()
+	browser.header.Set("Sec-Fetch-Site", "same-origin")
+	session := browser.gets("POST", "/session/token", nil, "form of the page")
+	h.plantToken(session.get(h.t, "token"))
+	made := h.with("JWT "+session.get(h.t, "token")).gets("POST", "/api/api-token", object{"name": "of the page"})
+	h.with("Bearer "+h.plant("key of the page", made.get(h.t, "key"))).gets("GET", "/api/user/me", nil)
+	browser.gets("GET", "/keys", nil)
+	browser.gets("GET", "/", nil)
 	browser.isRefused("POST", "/account", url.Values{"form": {form()}, "old": {changed}, "password": {changed}, "repeat": {changed}}, "form of the page")
 	browser = h.browser(browser.gets("POST", "/account", url.Values{"form": {form()}, "old": {password}, "password": {changed}, "repeat": {changed}}), "second cookie")
 	browser.gets("GET", "/account", nil)
@@ -137,7 +141,7 @@ func (h *hunt) people() {
 		h.anybody.isRefused("POST", "/api/user/token/refresh", object{"refreshToken": refresh}) // too soon
 	}
 	person := h.with("JWT " + h.token)
-	made := person.gets("POST", "/api/api-token", object{"name": "of a program"})
+	made = person.gets("POST", "/api/api-token", object{"name": "of a program"})
 	h.with(h.plant("key of a program", made.get(h.t, "key"))).gets("GET", "/api/stream", nil)
 	person.gets("GET", "/api/api-token", nil)
 	person.gets("GET", "/api/api-token/"+made.get(h.t, "id"), nil)

@@ -57,8 +57,8 @@ func TestFirstStart(t *testing.T) {
 		if status, page := page(w, strings.TrimPrefix(printed(`set password +(\S+)`), w.URL)); status != http.StatusOK || !strings.Contains(page, "<form") {
 			t.Errorf("the set-password link answers %d %s", status, page)
 		}
-		if status, page := page(w, strings.TrimPrefix(printed(`account page +(\S+)`), w.URL)); status != http.StatusOK {
-			t.Errorf("the account page answers %d %s", status, page)
+		if status, page := page(w, strings.TrimPrefix(printed(`console +(\S+)`), w.URL)); status != http.StatusOK {
+			t.Errorf("the console answers %d %s", status, page)
 		}
 		curl := exec.CommandContext(t.Context(), "sh", "-c", printed(`(curl .*)\n`))
 		answer, err := curl.Output()

@@ -42,7 +42,7 @@ func (s *server) greet(base string) {
 	line("")
 	line("  weir serves at %s", base)
 	line("")
-	line("  account page  %s/", base)
+	line("  console       %s/", base)
 	if s.firstStart {
 		line("  set password  %s%s  (works once)", base, account.LinkPath(s.first.LinkToken))
 	}

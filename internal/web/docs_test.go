@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the pages of testdata again")
 
 func newBuilt(t *testing.T) *Built {
 	t.Helper()
-	b, err := ReadBuilt(os.DirFS("../../web/dist"))
+	b, err := ReadBuilt(os.DirFS("../../web"))
 	if err != nil {
 		t.Fatal(err)
 	}
