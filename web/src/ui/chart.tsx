@@ -22,7 +22,12 @@ const leastSpan = 60 // seconds
 export function Chart({ title, times, series, format = String }: ChartProps) {
   const place = useRef<HTMLDivElement>(null)
   const draw = useRef<((data: AlignedData) => void) | undefined>(undefined)
-  const data = [times.map((t) => t / 1000), ...series.map((s) => s.values)] as AlignedData
+  // uPlot shows years around a single point, so it gets an empty one before.
+  const alone = times.length === 1
+  const data = [
+    [...(alone ? [times[0]! / 1000 - leastSpan] : []), ...times.map((t) => t / 1000)],
+    ...series.map((s) => [...(alone ? [null] : []), ...s.values]),
+  ] as AlignedData
   const latest = useRef(data)
   latest.current = data
   useEffect(() => {
