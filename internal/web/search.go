@@ -63,12 +63,16 @@ func (x index) search(query string) []hit {
 // score says how well a section fits, 0 = a word is missing. A word in a heading is worth more than one
 // in the text, and a whole word more than a part of one.
 func (s indexed) score(words []string) (score int) {
+	page := 20
+	if s.heading == "" {
+		page = 50 // the start of a page before its parts, and before parts of other pages
+	}
 	for _, word := range words {
 		best := 0
 		for _, place := range []struct {
 			text  string
 			value int
-		}{{s.lowerHeading, 40}, {s.lowerPage, 20}, {s.lowerText, 4}} {
+		}{{s.lowerHeading, 40}, {s.lowerPage, page}, {s.lowerText, 4}} {
 			switch i := strings.Index(place.text, word); {
 			case i < 0:
 			case startsWord(place.text, word):
@@ -81,9 +85,6 @@ func (s indexed) score(words []string) (score int) {
 			return 0
 		}
 		score += best
-	}
-	if s.heading == "" {
-		score += 5 // the start of a page before its parts
 	}
 	return score
 }
