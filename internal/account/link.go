@@ -10,10 +10,10 @@ import (
 	"weir/internal/weir"
 )
 
-// linkLife is how long a set-password link is valid.
-const linkLife = 7 * 24 * time.Hour
+// LinkLife is how long a set-password link is valid.
+const LinkLife = 7 * 24 * time.Hour
 
-func linkExpiry() weir.Millis { return weir.At(time.Now().Add(linkLife)) }
+func linkExpiry() weir.Millis { return weir.At(time.Now().Add(LinkLife)) }
 
 // NewLink returns the token of a link that sets the password of a user once. Older links of the
 // user stop working. The old password works until the link is used.
@@ -26,6 +26,9 @@ func (a *Accounts) NewLink(ctx context.Context, userID string) (weir.Secret, err
 		return tx.CreatePasswordLink(ctx, token, userID, linkExpiry())
 	})
 }
+
+// LinkPath returns the path and the query of the page where a link sets a password.
+func LinkPath(token weir.Secret) string { return "/set-password?token=" + token.Reveal() }
 
 // errLink is the answer to an invalid link, or one of another user.
 func errLink() error {

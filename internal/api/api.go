@@ -43,6 +43,8 @@ type Options struct {
 	C2PARoot []byte // PEM of the root of the certificate that signs media; nil = not known
 	// Resend sends an event to a webhook once more and returns the log entry.
 	Resend func(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error)
+	// TestWebhook sends an event that is not in the store to a webhook and returns the log entry.
+	TestWebhook func(ctx context.Context, hook weir.Webhook, event weir.Event) (weir.WebhookLog, error)
 	// EncryptionKey is the public key with which callers encrypt the keys of their sources: base64
 	// of an SPKI public key.
 	EncryptionKey   string

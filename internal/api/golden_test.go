@@ -79,6 +79,11 @@ func TestGolden(t *testing.T) {
 			if strings.HasPrefix(filepath.Base(file), "ipfs") {
 				f.seedUploads(t)
 			}
+			if strings.HasPrefix(filepath.Base(file), "node") {
+				if err := f.store.AnnounceURL(t.Context(), "http://10.0.0.7:8080"); err != nil {
+					t.Fatal(err)
+				}
+			}
 			var out []string
 			for i, step := range strings.Split(string(text), "\n===\n") {
 				request, _, _ := strings.Cut(step, "\n---\n")
@@ -175,7 +180,9 @@ func engines() map[string]func(*testing.T) string {
 func openFixture(t testing.TB, url string) *fixture {
 	t.Helper()
 	ctx := t.Context()
-	st, err := store.Open(ctx, url, store.Options{Secret: fixtureSecret, NodeID: "here"})
+	st, err := store.Open(ctx, url, store.Options{Secret: fixtureSecret, NodeID: "here", Report: func() weir.NodeReport {
+		return weir.NodeReport{Version: "v0", Runs: []string{"api", "live", "work"}, Cores: 2, DiskFree: 10 << 30, DiskKeep: 2 << 30}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,6 +209,13 @@ func openFixture(t testing.TB, url string) *fixture {
 		Resend: func(_ context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
 			entry.ID, entry.Success = weir.NewID(), true
 			return entry, nil
+		},
+		TestWebhook: func(_ context.Context, hook weir.Webhook, event weir.Event) (weir.WebhookLog, error) {
+			return weir.WebhookLog{
+				ID: weir.NewID(), WebhookID: hook.ID, UserID: hook.UserID, Event: event.Name, CreatedAt: event.CreatedAt, Duration: 0.1, Success: true,
+				Request:  weir.WebhookRequest{URL: hook.URL, Method: "POST", Headers: map[string]string{}, Body: `{"event":"` + string(event.Name) + `"}`},
+				Response: weir.WebhookResponse{Status: 200, StatusText: "OK"},
+			}, nil
 		},
 	}, compiledContract(t))
 	if err != nil {
@@ -374,7 +388,7 @@ var maskable = regexp.MustCompile(
 		`|\b1[78]\d{11}\b` + // a time
 		`|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+` + // a JWT
 		`|"LS0tLS1[A-Za-z0-9+/=]+"` + // a PEM in base64
-		`|"[a-z2-7]{52}"` + // a token
+		`|"[a-z2-7]{52}"|token=[a-z2-7]{52}` + // a token
 		`|cursor=[A-Za-z0-9_.-]{20,}`,
 )
 
@@ -387,6 +401,8 @@ func (f *fixture) mask(text string) string {
 			kind = "api-key"
 		case strings.HasPrefix(found, "cursor="):
 			return "cursor=<cursor>"
+		case strings.HasPrefix(found, "token="):
+			return "token=<token>"
 		case strings.HasPrefix(found, `"LS0`):
 			quote, kind = `"`, "pem"
 		case len(found) == 13:

@@ -113,6 +113,7 @@ var isolation = map[string]row{
 	"GET /api/webhook/{id}/log":                 {named(delivery).refusedWith(200)}, // an empty list, as the contract has it
 	"GET /api/webhook/{id}/log/{logId}":         {named(delivery), refers(delivery, "").on(webhook).byAdmins().answers(400)},
 	"POST /api/webhook/{id}/log/{logId}/resend": {named(delivery), refers(delivery, "").on(webhook).byAdmins().answers(400)},
+	"POST /api/webhook/{id}/test":               {named(webhook)},
 	"GET /api/events":                           {holds((*world).sendsOwnEvents)},
 
 	"GET /api/access-control/signing-key":         {listed(signingKey)},
@@ -181,6 +182,7 @@ var isolation = map[string]row{
 	"POST /api/user/password/reset":       public("the token of the link is the credential"),
 	"GET /api/user":                       forAdmins(),
 	"POST /api/user/{id}/restore":         forAdmins(),
+	"POST /api/user/{id}/password-link":   forAdmins(),
 	"PATCH /api/user/{id}":                forAdmins(),
 	"DELETE /api/user/{id}":               forAdmins(),
 	"PATCH /api/user/{id}/suspended":      forAdmins(),
@@ -194,6 +196,7 @@ var isolation = map[string]row{
 	"GET /api/api-token":         {listed(token).inAccount()},
 	"POST /api/api-token":        {made("/api/api-token/", "id").with(`{"name":"a"}`).inAccount()},
 	"GET /api/api-token/{id}":    {named(token).inAccount()},
+	"PATCH /api/api-token/{id}":  {named(token).with(`{"name":"b"}`).inAccount()},
 	"DELETE /api/api-token/{id}": {named(token).inAccount()},
 	"GET /api/project":           {listed(project).inAccount()},
 	"POST /api/project":          {made("/api/project/", "id").with(`{"name":"a"}`).inAccount()},
@@ -224,6 +227,10 @@ var isolation = map[string]row{
 	"GET /api/data/usage/query":                    {named(user).as("userId").asking("userId=${id}").inAccount().refusedWith(403).withoutID()},
 	"GET /api/data/usage/query/total":              forAdmins(),
 	"GET /api/data/usage/query/active":             forAdmins(),
+
+	"GET /api/node":       forAdmins(),
+	"GET /api/queue":      forAdmins(),
+	"GET /api/queue/task": forAdmins(),
 
 	"GET /api/ingest":        public("addresses of the service"),
 	"GET /api/did":           public("the identity of the service"),

@@ -50,6 +50,15 @@ func (s *server) listTokens(w http.ResponseWriter, r *request) error {
 	return writeOwned(s, w, r, q, page, asIs)
 }
 
+// patchToken answers PATCH /api-token/{id}.
+func (s *server) patchToken(w http.ResponseWriter, r *request, patch weir.TokenPatch) error {
+	t, err := change(s, r, r.PathValue("id"), (*store.Tx).UpdateToken, func(_ *store.Tx, t *weir.Token) error { return patch.Apply(t) })
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, t)
+}
+
 // deleteToken answers DELETE /api-token/{id}.
 func (s *server) deleteToken(w http.ResponseWriter, r *request) error {
 	ctx, id := r.Context(), r.PathValue("id")

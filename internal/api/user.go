@@ -204,6 +204,22 @@ func (s *server) patchUser(w http.ResponseWriter, r *request, patch userPatch) e
 	})
 }
 
+// passwordLink is the answer to POST /user/{id}/password-link, the only one that shows the link.
+type passwordLink struct {
+	URL       string      `json:"url"`
+	ExpiresAt weir.Millis `json:"expiresAt"`
+}
+
+// createPasswordLink answers POST /user/{id}/password-link.
+func (s *server) createPasswordLink(w http.ResponseWriter, r *request) error {
+	expires := weir.At(time.Now().Add(account.LinkLife))
+	token, err := s.Accounts.NewLink(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, passwordLink{s.base(r.Request) + account.LinkPath(token), expires})
+}
+
 // setUserSuspended answers PATCH /user/{id}/suspended. After the suspension API keys work again,
 // but people have to log in again.
 func (s *server) setUserSuspended(w http.ResponseWriter, r *request, patch userPatch) error {

@@ -204,3 +204,26 @@ func (s *server) resendWebhook(w http.ResponseWriter, r *request) error {
 	}
 	return writeJSON(w, http.StatusOK, showLog(again))
 }
+
+// testBody is the body that asks for a test event.
+type testBody struct {
+	Event weir.EventName `json:"event"` // "" = the first of the webhook
+}
+
+// testWebhook answers POST /webhook/{id}/test with the entry of the attempt in the log, also when it
+// failed.
+func (s *server) testWebhook(w http.ResponseWriter, r *request, body testBody) error {
+	hook, err := getPresent(r, s.Store.Webhook, r.PathValue("id"))
+	if err != nil {
+		return notFoundAs(err, "webhook not found")
+	}
+	event, err := hook.SampleEvent(body.Event, s.EventBase, time.Now())
+	if err != nil {
+		return err
+	}
+	entry, err := s.TestWebhook(r.Context(), hook, event)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, showLog(entry))
+}

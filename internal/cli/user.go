@@ -147,5 +147,5 @@ func printLink(ctx context.Context, cfg *config.Config, st *store.Store, u weir.
 	if err != nil {
 		return err
 	}
-	return show(os.Stdout, "Send this link to %s; it sets the password and works once:\n%s/set-password?token=%s\n", u.Email, cfg.LocalURL(0), link.Reveal())
+	return show(os.Stdout, "Send this link to %s; it sets the password and works once:\n%s%s\n", u.Email, cfg.LocalURL(0), account.LinkPath(link))
 }

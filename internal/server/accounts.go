@@ -44,7 +44,7 @@ func (s *server) greet(base string) {
 	line("")
 	line("  account page  %s/", base)
 	if s.firstStart {
-		line("  set password  %s/set-password?token=%s  (works once)", base, s.first.LinkToken.Reveal())
+		line("  set password  %s%s  (works once)", base, account.LinkPath(s.first.LinkToken))
 	}
 	if newKey {
 		line("  API key       %s  (shown only now)", s.first.Key.Reveal())

@@ -95,7 +95,7 @@ func (s *server) routeUI(mux *http.ServeMux) error {
 func (s *server) newAPI(ctx context.Context) (http.Handler, error) {
 	return api.New(api.Options{
 		Store: s.store, Accounts: s.accounts, Gate: s.gate, OpenAPI: s.o.OpenAPI, DID: s.did, C2PARoot: s.c2paRoot,
-		Resend: s.sender.Resend, EncryptionKey: s.encryption.PublicKey(), Media: s.media,
+		Resend: s.sender.Resend, TestWebhook: s.sender.Test, EncryptionKey: s.encryption.PublicKey(), Media: s.media,
 		PublicURL: s.cfg.PublicURL, EventBase: s.cfg.EventURL(), Ingest: s.cfg.RTMPServer,
 		WebRTC: s.cfg.WebRTC != "", TrustedProxies: s.cfg.TrustedProxies, Signup: s.cfg.Signup,
 		KeyRate: s.cfg.RateLimit, AccountRate: s.cfg.AccountRateLimit, MaxPendingTasks: s.cfg.MaxPendingTasks, MaxUpload: s.cfg.MaxUpload,

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -36,6 +37,7 @@ import (
 	"weir/internal/ucan"
 	"weir/internal/vod"
 	"weir/internal/webhook"
+	"weir/internal/weir"
 	"weir/internal/work"
 )
 
@@ -187,13 +189,23 @@ func (s *server) close() {
 func (s *server) openStore(ctx context.Context) (err error) {
 	s.store, err = store.Open(ctx, s.cfg.Database.Reveal(), store.Options{
 		Secret: s.secret, NodeID: s.nodeID, Log: s.part("store"),
-		Adopt: s.sharedStorage() && (s.cfg.Runs(config.Live) || s.cfg.Runs(config.Work)),
+		Adopt:  s.sharedStorage() && (s.cfg.Runs(config.Live) || s.cfg.Runs(config.Work)),
+		Report: s.report,
 	})
 	if err != nil {
 		return err
 	}
 	s.onClose(s.store.Close)
 	return nil
+}
+
+// report returns what this node says about itself.
+func (s *server) report() weir.NodeReport {
+	r := weir.NodeReport{Version: s.version.Tag, Runs: s.cfg.Parts, Cores: runtime.NumCPU()}
+	if free, keep, err := blob.Room(s.cfg.Data, s.cfg.MinFree); err == nil {
+		r.DiskFree, r.DiskKeep = free, keep
+	}
+	return r
 }
 
 func (s *server) openMedia(context.Context) (err error) {

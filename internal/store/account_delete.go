@@ -160,6 +160,7 @@ var accountRows = []struct{ table, key, condition string }{
 	{"viewing", "id", ofUser},
 	{"view_hour", "id", ofUser},
 	{"usage_hour", "hour", ofUser},
+	{"storage_day", "day", ofUser},
 	{"password_link", "hash", ofUser},
 	{"refresh_token", "hash", ofUser},
 	{"api_token", "id", ofUser},

@@ -62,6 +62,14 @@ const (
 // MaxLimit is the maximum number of items of a page.
 const MaxLimit = 1000
 
+// limit returns how many items a page has.
+func (q *Query) limit() int {
+	if q.Limit < 1 {
+		return 20
+	}
+	return min(q.Limit, MaxLimit)
+}
+
 // list returns a page of values.
 func (t *table[T]) list(ctx context.Context, q *queries, query Query) (Page[T], error) {
 	return page(ctx, t, q, query, t.selected(), func(r rows, keys []any) (T, error) { return t.scan(q, r, keys) })
@@ -93,11 +101,7 @@ func page[T, V any](ctx context.Context, t *table[T], q *queries, query Query, s
 	if err != nil {
 		return p, err
 	}
-	limit := query.Limit
-	if limit < 1 {
-		limit = 20
-	}
-	limit = min(limit, MaxLimit)
+	limit := query.limit()
 	sql := "SELECT " + selected + order.columns() + " FROM " + t.name + b.where() +
 		" ORDER BY " + order.clause() + " LIMIT " + strconv.Itoa(limit+1)
 	if offset > 0 {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"sync/atomic"
 	"time"
 
@@ -23,10 +24,14 @@ type node struct {
 	lastBeat *atomic.Int64
 	slots    *atomic.Int64 // pieces it encodes at once
 	url      *atomic.Value // a string: the URL at which other nodes reach it; "" = none
+	report   func() weir.NodeReport
 }
 
-func newNode(id string) node {
-	n := node{id: id, boot: weir.NewID()[:8], lastBeat: &atomic.Int64{}, slots: &atomic.Int64{}, url: &atomic.Value{}}
+func newNode(id string, report func() weir.NodeReport) node {
+	if report == nil {
+		report = func() weir.NodeReport { return weir.NodeReport{} }
+	}
+	n := node{id: id, boot: weir.NewID()[:8], lastBeat: &atomic.Int64{}, slots: &atomic.Int64{}, url: &atomic.Value{}, report: report}
 	n.lastBeat.Store(time.Now().UnixMilli())
 	n.url.Store("")
 	return n
@@ -69,9 +74,13 @@ func (s *Store) register(ctx context.Context) error {
 
 // saveNode writes the row of this node; also is what else to change in a row that exists.
 func (s *Store) saveNode(ctx context.Context, c conn, now time.Time, also string) error {
-	_, err := c.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots, url) VALUES ($1, $2, $3, $3, $4, $5)
-		ON CONFLICT (id) DO UPDATE SET seen_at = $3, slots = $4, url = $5`+also,
-		s.node.id, s.node.boot, weir.At(now), s.node.slots.Load(), s.node.url.Load())
+	report, err := json.Marshal(s.node.report())
+	if err != nil {
+		return err
+	}
+	_, err = c.exec(ctx, `INSERT INTO node (id, boot, started_at, seen_at, slots, url, report) VALUES ($1, $2, $3, $3, $4, $5, $6)
+		ON CONFLICT (id) DO UPDATE SET seen_at = $3, slots = $4, url = $5, report = $6`+also,
+		s.node.id, s.node.boot, weir.At(now), s.node.slots.Load(), s.node.url.Load(), string(report))
 	return err
 }
 

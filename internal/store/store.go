@@ -46,6 +46,8 @@ type Options struct {
 	// Adopt lets this node make the recordings of dead nodes: their files are in a storage that all
 	// nodes share.
 	Adopt bool
+	// Report returns what this node says about itself with each heartbeat; nil = nothing.
+	Report func() weir.NodeReport
 }
 
 // Store is all durable state.
@@ -141,7 +143,7 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: opt.Log, seal: seal, node: newNode(opt.NodeID), adopt: opt.Adopt}
+	s := &Store{log: opt.Log, seal: seal, node: newNode(opt.NodeID, opt.Report), adopt: opt.Adopt}
 	scheme, rest, _ := strings.Cut(url, ":")
 	switch scheme {
 	case "sqlite":

@@ -6,8 +6,8 @@
 // after a crash, but it is never lost. dispatch.go does that, turns.go decides whose delivery is
 // next.
 //
-// A [Sender] also resends an event on request (Resend), and asks a webhook whether a viewer may
-// play (Ask). All three build and sign requests in request.go, and every attempt leaves an entry in
+// A [Sender] also resends an event on request (Resend), sends one as a test (Test), and asks a
+// webhook whether a viewer may play (Ask). All build and sign requests in request.go, and every attempt leaves an entry in
 // the log of the webhook. retry.go decides which failures are retried, and when.
 package webhook
 
@@ -27,8 +27,13 @@ import (
 )
 
 const (
-	// maxDirect is how many questions and resends of one account may wait for their answers.
+	// maxDirect is how many questions, resends and tests of one account may wait for their answers.
 	maxDirect = 32
+	// An account may send so many test events at once, and then one in testEvery.
+	testsAtOnce = 10
+	testEvery   = 6 * time.Second
+	// maxTested is the maximum number of accounts whose test events are counted at once.
+	maxTested = 10_000
 	// logTimeout bounds the writing of a log entry after the caller's context has ended.
 	logTimeout = 5 * time.Second
 )
@@ -53,6 +58,7 @@ type Sender struct {
 	// firstBackoff is the pause after the first attempt.
 	firstBackoff time.Duration
 	direct       direct
+	tests        weir.Buckets[string] // by account
 
 	delivered, retried, failed, blocked, busy, inFlight atomic.Int64
 }
@@ -96,6 +102,7 @@ func New(st *store.Store, g *guard.Guard, version string, log *slog.Logger) *Sen
 	return &Sender{
 		store: st, client: client, userAgent: "weir/" + version, log: log,
 		slots: slots, timeouts: timeouts(), firstBackoff: firstBackoff,
+		tests: weir.Buckets[string]{AtOnce: testsAtOnce, PerSecond: 1 / testEvery.Seconds(), Max: maxTested},
 	}
 }
 
@@ -105,7 +112,7 @@ type Stats struct {
 	Retried   int64 // failed, will be tried again
 	Failed    int64 // failed for good
 	Blocked   int64 // failed for good, because weir does not connect to the address
-	Busy      int64 // questions and resends not sent, because too many of the account wait
+	Busy      int64 // questions, resends and tests not sent, because too many of the account wait
 	InFlight  int64 // deliveries that this node sends now
 }
 
@@ -162,8 +169,7 @@ func (s *Sender) count(x exchange, retryAt time.Time) {
 }
 
 // Resend sends the event of a log entry once more, to the webhook's current URL, and returns the
-// new entry, also when it failed. It ignores the end of ctx, because every attempt must have an
-// entry.
+// new entry, also when it failed.
 func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.WebhookLog) (weir.WebhookLog, error) {
 	if entry.Event == weir.PlaybackAccessControl {
 		return weir.WebhookLog{}, weir.Errorf(weir.Refused, "a question about a viewer can't be sent again; only events can")
@@ -178,6 +184,26 @@ func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.Webho
 	if err != nil {
 		return weir.WebhookLog{}, err
 	}
+	return s.sendNow(ctx, hook, entry.Event, entry.EventID, text, now)
+}
+
+// Test sends an event that is not in the store, once, and returns the entry in the log of the
+// webhook, also when it failed.
+func (s *Sender) Test(ctx context.Context, hook weir.Webhook, event weir.Event) (weir.WebhookLog, error) {
+	now := time.Now()
+	if !s.tests.Take(hook.UserID, now) {
+		return weir.WebhookLog{}, weir.TooMany(testEvery, "too many tests: an account may send %d at once, and then one every %d seconds", testsAtOnce, int(testEvery.Seconds()))
+	}
+	text, err := json.Marshal(eventBody(event, hook.ID, now))
+	if err != nil {
+		return weir.WebhookLog{}, err
+	}
+	return s.sendNow(ctx, hook, event.Name, event.ID, text, now)
+}
+
+// sendNow sends a body for a caller who waits for the outcome. It ignores the end of ctx, because
+// every attempt must have an entry.
+func (s *Sender) sendNow(ctx context.Context, hook weir.Webhook, event weir.EventName, eventID string, text []byte, now time.Time) (weir.WebhookLog, error) {
 	end, err := s.startDirect(hook.UserID)
 	if err != nil {
 		return weir.WebhookLog{}, err
@@ -186,8 +212,8 @@ func (s *Sender) Resend(ctx context.Context, hook weir.Webhook, entry weir.Webho
 	ctx = context.WithoutCancel(ctx)
 	x := s.exchange(ctx, s.timeouts[0], &hook, text, now, maxLogged)
 	s.count(x, time.Time{})
-	again := x.entry(&hook, entry.Event, entry.EventID, text)
-	return again, s.write(ctx, again)
+	entry := x.entry(&hook, event, eventID, text)
+	return entry, s.write(ctx, entry)
 }
 
 // Ask sends a question to a webhook and returns the status and the body of the answer. now is the

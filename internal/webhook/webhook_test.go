@@ -506,6 +506,48 @@ func TestSuspendedUser(t *testing.T) {
 	}
 }
 
+// A test event is signed and logged like a real one, and an account can't send many.
+func TestTest(t *testing.T) {
+	h := newFixture(t)
+	status := http.StatusTeapot
+	address, requests := receiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	hook := h.hook(address)
+	send := func() (weir.WebhookLog, error) {
+		e, err := hook.SampleEvent("", "https://weir.test", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.sender.Test(t.Context(), hook, e)
+	}
+	entry, err := send()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := <-requests
+	var sent body
+	if err := json.Unmarshal(g.body, &sent); err != nil {
+		t.Fatal(err)
+	}
+	if !genuine(g, hook.SharedSecret.Reveal()) || sent.Event != hook.Events[0] || sent.WebhookID != hook.ID || !strings.Contains(string(sent.Payload), `"test":true`) {
+		t.Errorf("sent %s, genuine: %v", g.body, genuine(g, hook.SharedSecret.Reveal()))
+	}
+	if entry.Success || entry.Response.Status != http.StatusTeapot || entry.Request.Body != string(g.body) {
+		t.Errorf("entry %+v", entry)
+	}
+	if logs := h.logs(hook); len(logs) != 1 || logs[0].ID != entry.ID || logs[0].Event != hook.Events[0] {
+		t.Errorf("log %+v", logs)
+	}
+	for range testsAtOnce - 1 {
+		if _, err := send(); err != nil {
+			t.Fatal(err)
+		}
+		<-requests
+	}
+	if _, err := send(); weir.KindOf(err) != weir.Busy {
+		t.Errorf("one test too many: %v", err)
+	}
+}
+
 func TestResend(t *testing.T) {
 	h := newFixture(t)
 	status := http.StatusNotFound

@@ -106,11 +106,32 @@ type NewAPIToken struct {
 
 // Token returns the API key that the body describes.
 func (n NewAPIToken) Token(userID, projectID string, now time.Time) (Token, error) {
-	t := Token{ID: NewID(), Kind: "api-token", UserID: userID, ProjectID: projectID, Name: n.Name, CreatedAt: At(now), Access: n.Access}
-	if a := n.Access; a != nil && a.CORS == nil && a.Rules == nil {
-		t.Access = nil // it restricts nothing
+	t := Token{ID: NewID(), Kind: "api-token", UserID: userID, ProjectID: projectID, Name: n.Name, CreatedAt: At(now)}
+	return t, t.restrict(n.Access)
+}
+
+// restrict sets what the key may do.
+func (t *Token) restrict(a *Access) error {
+	if a != nil && a.CORS == nil && a.Rules == nil {
+		a = nil // it restricts nothing
 	}
-	return t, t.Access.Validate()
+	t.Access = a
+	return a.Validate()
+}
+
+// TokenPatch is the body that changes an API key.
+type TokenPatch struct {
+	Name   *string          `json:"name"`
+	Access Nullable[Access] `json:"access"`
+}
+
+// Apply changes t as the patch says.
+func (p TokenPatch) Apply(t *Token) error {
+	set(&t.Name, p.Name)
+	if !p.Access.Set {
+		return nil
+	}
+	return t.restrict(p.Access.Value)
 }
 
 // SigningKey is a public key that verifies viewers' tokens. weir does not store the private key:
