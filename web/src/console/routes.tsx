@@ -18,12 +18,20 @@ interface MenuEntry {
 }
 
 export const routes: ConsoleRoute[] = [
+  { path: 'webhooks', page: lazy(() => import('./pages/webhooks')) },
+  { path: 'webhooks/:id', page: lazy(() => import('./pages/webhook')) },
   { path: 'keys', page: lazy(() => import('./pages/keys')) },
 ]
 
 // menu is the navigation, in groups.
 export const menu: { title: string; entries: MenuEntry[] }[] = [
-  { title: 'Build', entries: [{ path: 'keys', label: 'Keys' }] },
+  {
+    title: 'Build',
+    entries: [
+      { path: 'webhooks', label: 'Webhooks' },
+      { path: 'keys', label: 'Keys' },
+    ],
+  },
 ]
 
 // inConsole matches links that the console shows by itself; the others are pages of the server.

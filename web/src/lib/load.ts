@@ -54,8 +54,10 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, deps: unkn
       }
     }
     const soon = () => {
-      clearTimeout(timer)
-      timer = window.setTimeout(run, settle)
+      timer ||= window.setTimeout(() => {
+        timer = 0
+        void run()
+      }, settle)
     }
     again.current = run
     setState((before) => ({ data: before.data, loading: true }))

@@ -17,6 +17,7 @@ interface ChartProps {
 
 const colors = ['--accent', '--red', '--warn-text', '--good-text']
 const height = 170
+const leastSpan = 60 // seconds
 
 export function Chart({ title, times, series, format = String }: ChartProps) {
   const place = useRef<HTMLDivElement>(null)
@@ -37,8 +38,8 @@ export function Chart({ title, times, series, format = String }: ChartProps) {
         {
           width: element.clientWidth,
           height,
-          axes: [axis, { ...axis, size: 70, values: (_, values) => values.map(format) }],
-          scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+          axes: [axis, { ...axis, size: 82, values: (_, values) => values.map(format) }],
+          scales: { x: { range: (_, min, max) => [Math.min(min, max - leastSpan), max] }, y: { range: (_, min, max) => [min < 0 ? min * 1.1 : 0, max > 0 ? max * 1.1 : min < 0 ? 0 : 1] } },
           series: [{}, ...series.map(({ label }, i) => ({ label, stroke: style.getPropertyValue(colors[i % colors.length]!), width: 2, value: (_: unknown, v: number | null) => (v === null ? '–' : format(v)) }))],
         },
         latest.current,

@@ -24,15 +24,32 @@ export function AsCode({ calls, open = false, title = 'As code' }: { calls: Call
   )
 }
 
-// Code is a block of code with a button that copies it.
-export function Code({ text, label }: { text: string; label?: string }) {
+// Code is a block of code with a button that copies it. A secret in it is hidden, and copied.
+export function Code({ text, label, secret }: { text: string; label?: string; secret?: string }) {
   return (
     <div class="code">
       {label && <p class="code-label">{label}</p>}
       <pre tabIndex={0} aria-label={label ?? 'Code'}>
-        <code>{text}</code>
+        <code>{secret ? text.replaceAll(secret, '•'.repeat(16)) : text}</code>
       </pre>
       <Copy text={text} />
     </div>
+  )
+}
+
+// Samples shows the same code in several languages.
+export function Samples({ of, label }: { of: Record<string, string>; label: string }) {
+  const [chosen, choose] = useState(Object.keys(of)[0]!)
+  return (
+    <>
+      <div class="tabs" role="group" aria-label={`Language of: ${label}`}>
+        {Object.keys(of).map((name) => (
+          <button key={name} type="button" class="tab" aria-pressed={name === chosen} onClick={() => choose(name)}>
+            {name}
+          </button>
+        ))}
+      </div>
+      <Code text={of[chosen]!} label={label} />
+    </>
   )
 }

@@ -24,21 +24,23 @@ interface Text {
   hint?: ComponentChildren
   value: string
   onValue: (value: string) => void
-  type?: 'text' | 'url' | 'email' | 'number' | 'search'
+  type?: 'text' | 'url' | 'email' | 'number' | 'search' | 'password' | 'datetime-local'
   placeholder?: string
   required?: boolean
   autoFocus?: boolean
   min?: number
   max?: number
   maxLength?: number
+  step?: number | string
   pattern?: string
   list?: string
+  autoComplete?: 'off'
 }
 
 export function TextField({ label, hint, value, onValue, ...rest }: Text) {
   return (
     <Field label={label} hint={hint}>
-      {(id, hintID) => <input {...rest} id={id} aria-describedby={hintID} value={value} onInput={(e) => onValue(e.currentTarget.value)} />}
+      {(id, hintID) => <input {...(rest as object)} id={id} aria-describedby={hintID} value={value} onInput={(e) => onValue(e.currentTarget.value)} />}
     </Field>
   )
 }
