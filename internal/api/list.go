@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -15,14 +17,17 @@ import (
 // `allUsers` selects those of all users, and `all` also deleted ones.
 func query(r *request) (store.Query, error) {
 	v := r.URL.Query()
-	limit, _ := strconv.Atoi(v.Get("limit"))
+	limit, err := limitOf(v)
+	if err != nil {
+		return store.Query{}, err
+	}
 	filters, err := parseFilters(joined(v, "filters"))
 	if err != nil {
 		return store.Query{}, err
 	}
 	q := store.Query{
 		UserID: r.caller.UserID, ProjectID: r.caller.ProjectID, Filters: filters,
-		Order: joined(v, "order"), Cursor: v.Get("cursor"), Limit: limit, Count: v.Get("count") != "",
+		Order: joined(v, "order"), Cursor: v.Get("cursor"), Limit: limit, Search: v.Get("search"), Count: v.Get("count") != "",
 	}
 	if r.caller.Admin {
 		q.Deleted = isSet(v, "all")
@@ -31,6 +36,20 @@ func query(r *request) (store.Query, error) {
 		}
 	}
 	return q, nil
+}
+
+// limitOf reads the length of a page. What is less than 1 or more than store.MaxLimit is not an
+// error; what is no number is.
+func limitOf(v url.Values) (int, error) {
+	text := strings.TrimSpace(v.Get("limit"))
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(n) {
+		return 0, weir.Errorf(weir.Invalid, "limit: %q is not a number", weir.Shorten(text, 50))
+	}
+	return int(max(0, min(n, store.MaxLimit))), nil
 }
 
 // queryOfUser is query for lists with a parameter `userId`. denied is the error for callers that

@@ -19,6 +19,7 @@ type Query struct {
 	UserID    string // "" = of all users
 	ProjectID string // "" = of all projects; ignored where rows have no project
 	Deleted   bool   // also rows that are marked as deleted, or whose account is
+	Search    string // words, all of which must be in the name or an id; ignored where rows can't be searched
 	Where     []Filter
 	Filters   []Filter // as the caller sent them
 	Order     string   // as the caller sent it: field-true,other-false; true = descending
@@ -139,6 +140,9 @@ func (t *table[T]) conditions(q *queries, query Query) (*builder, error) {
 	if t.deleted && !query.Deleted {
 		b.and("deleted = %s", false)
 	}
+	if err := b.search(t.search, query.Search); err != nil {
+		return nil, err
+	}
 	for _, f := range query.Where {
 		if err := b.filter(t.fields, f); err != nil {
 			return nil, err
@@ -190,6 +194,30 @@ func (b *builder) where() string {
 	return " WHERE " + strings.Join(b.conditions, " AND ")
 }
 
+// maxSearchWords is the maximum number of words in a search.
+const maxSearchWords = 10
+
+// search selects the rows that have each word in the text of an SQL expression, in upper or lower
+// case; "" = rows can't be searched.
+func (b *builder) search(expression, text string) error {
+	words := strings.Fields(strings.ToLower(text))
+	if expression == "" {
+		return nil
+	}
+	if len(words) > maxSearchWords {
+		return weir.Errorf(weir.Invalid, "search: at most %d words are allowed", maxSearchWords)
+	}
+	for _, word := range words {
+		b.and(expression+` LIKE %s ESCAPE '\'`, contains(word))
+	}
+	return nil
+}
+
+// contains returns the pattern of LIKE for a part of a text.
+func contains(text string) string {
+	return "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
+}
+
 // filter adds the condition of one filter.
 func (b *builder) filter(fields map[string]field, f Filter) error {
 	known, ok := fields[f.ID]
@@ -217,7 +245,7 @@ func (b *builder) filter(fields map[string]field, f Filter) error {
 		}
 		switch known.kind {
 		case searchField:
-			b.and(known.column+` LIKE %s ESCAPE '\'`, "%"+strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(strings.ToLower(v))+"%")
+			b.and(known.column+` LIKE %s ESCAPE '\'`, contains(strings.ToLower(v)))
 		case secretField:
 			b.and(known.column+" = %s", b.seal.lookup(v))
 		case emailField:

@@ -62,6 +62,7 @@ func TestUserUsage(t *testing.T) {
 			},
 			"nobody": {},
 		} {
+			want.Storage = []weir.StorageDay{}
 			got, err := st.UserUsage(ctx, user, 100, 200)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Errorf("usage of %s: %v\n%s", user, err, diff)

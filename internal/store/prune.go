@@ -24,7 +24,7 @@ const endedTasks = "task_id IN (SELECT id FROM task WHERE phase IN ('completed',
 // pruneAtOnce bounds how long one statement takes.
 const pruneAtOnce = 1000
 
-// Prune deletes old rows. Run does so too.
+// Prune deletes old rows, and measures the storage of accounts. Run does so too.
 func (s *Store) Prune(ctx context.Context, keep Retention) error {
 	now := time.Now()
 	old := func(d time.Duration) int64 { return now.Add(-d).UnixMilli() }
@@ -41,6 +41,7 @@ func (s *Store) Prune(ctx context.Context, keep Retention) error {
 		{"delivery", "event_seq", "event_seq <= $1", deleted},
 		{"webhook_log", "id", "created_at < $1", old(keep.Events)},
 		{"health", "at", "at < $1", old(keep.Health)},
+		{"storage_day", "day", "day < $1", old(storageDaysKept)},
 		{"refresh_token", "hash", "expires_at < $1", now.UnixMilli()},
 		{"password_link", "hash", "expires_at < $1", now.UnixMilli()},
 		{"job_cancel", "ref", "created_at < $1", old(24 * time.Hour)},
@@ -58,6 +59,9 @@ func (s *Store) Prune(ctx context.Context, keep Retention) error {
 				break
 			}
 		}
+	}
+	if err := s.sampleStorage(ctx, now); err != nil {
+		return fmt.Errorf("storage_day: %w", err)
 	}
 	if err := s.rollUpViews(ctx, old(keep.Views)); err != nil {
 		return fmt.Errorf("viewing: %w", err)

@@ -197,14 +197,23 @@ func (q *queries) Usage(ctx context.Context, query UsageQuery) ([]weir.Usage, er
 	return all, nil
 }
 
-// UserUsage adds up the sessions of a user that began in a range of time, without its end.
+// UserUsage adds up the sessions of a user that began in a range of time, without its end. It also
+// has the bytes that the user stores now, and on each day of the range.
 func (q *queries) UserUsage(ctx context.Context, userID string, from, to weir.Millis) (weir.UserUsage, error) {
-	return one(ctx, q.conn, func(r rows) (u weir.UserUsage, err error) {
+	u, err := one(ctx, q.conn, func(r rows) (u weir.UserUsage, err error) {
 		return u, r.Scan(&u.SourceSegments, &u.TranscodedSegments, &u.SourceSegmentsDuration, &u.TranscodedSegmentsDuration, &u.StreamCount)
 	}, `SELECT CAST(COALESCE(sum(source_segments), 0) AS BIGINT), CAST(COALESCE(sum(transcoded_segments), 0) AS BIGINT),
 		CAST(COALESCE(sum(source_segments_duration), 0) AS DOUBLE PRECISION), CAST(COALESCE(sum(transcoded_segments_duration), 0) AS DOUBLE PRECISION),
 		count(DISTINCT parent_id)
 		FROM session WHERE user_id = $1 AND created_at >= $2 AND created_at < $3`, userID, int64(from), int64(to))
+	if err != nil {
+		return u, err
+	}
+	if u.StorageBytes, err = q.Used(ctx, userID, weir.Storage); err != nil {
+		return u, err
+	}
+	u.Storage, err = q.storageDays(ctx, userID, from, to)
+	return u, err
 }
 
 // span selects the rows in a range of time, which may be open at both ends.

@@ -31,7 +31,19 @@ func (p *Profile) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	p.normalizeEncoder()
+	p.complete()
 	return nil
+}
+
+// complete adds what follows from the height: the width, of which the video's own aspect ratio
+// makes the real one (Fit), and the usual bitrate of that size.
+func (p *Profile) complete() {
+	if p.Height > 0 && p.Width == 0 {
+		p.Width = usualWidth(p.Height)
+	}
+	if p.Bitrate == 0 && p.Width > 0 && p.Height > 0 {
+		p.Bitrate = usualBitrate(p.Width, p.Height)
+	}
 }
 
 // normalizeEncoder writes the encoder the way SDKs know it: `h264` becomes `H.264`. AV1 moves to a
@@ -128,10 +140,12 @@ func CheckFileProfiles(profiles []Profile) error {
 		switch {
 		case p.Encoder == "VP8":
 			return Errorf(Invalid, "profiles[%d].encoder: VP8 is not supported, use VP9", i)
-		case (p.Width == 0) != (p.Height == 0):
-			return Errorf(Invalid, "profiles[%d]: give both width and height, or neither", i)
+		case p.Width != 0 && p.Height == 0:
+			return Errorf(Invalid, "profiles[%d]: give a height with the width, or neither", i)
 		case p.Width == 0 && len(profiles) > 1:
 			return Errorf(Invalid, "profiles[%d]: width and height are needed when there is more than one profile", i)
+		case p.Bitrate == 0:
+			return Errorf(Invalid, "profiles[%d]: give a bitrate, or a height, whose usual bitrate counts then", i)
 		case !validGOP(p.GOP):
 			return Errorf(Invalid, `profiles[%d].gop: %q is neither seconds such as "2.0" nor "intra"`, i, p.GOP)
 		case shortGOP(p.GOP):

@@ -29,10 +29,7 @@ func ParseProfile(text string) (Profile, error) {
 	p := Profile{Name: options[0]}
 	if m := heightText.FindStringSubmatch(p.Name); m != nil {
 		p.Height, _ = strconv.Atoi(m[1])
-		p.Width = even(p.Height * 16 / 9)
-		if known, ok := knownHeights[p.Height]; ok {
-			p.Width = known.width
-		}
+		p.Width = usualWidth(p.Height)
 	} else if m := sizeText.FindStringSubmatch(p.Name); m != nil {
 		p.Width, _ = strconv.Atoi(m[1])
 		p.Height, _ = strconv.Atoi(m[2])
@@ -78,6 +75,14 @@ func (p *Profile) setOption(option string) error {
 	p.Encoder = option
 	p.normalizeEncoder()
 	return nil
+}
+
+// usualWidth returns the width of a video of that height, in 16:9.
+func usualWidth(height int) int {
+	if known, ok := knownHeights[height]; ok {
+		return known.width
+	}
+	return even(height * 16 / 9)
 }
 
 // usualBitrate returns the bitrate of the smallest known height that has as many pixels.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -188,6 +189,19 @@ func (p StreamPatch) Apply(s *Stream) error {
 	return s.validate()
 }
 
+// completeLive adds what SDKs need of the profiles of streams: a name and a frame rate.
+func completeLive(profiles []Profile) {
+	for i := range profiles {
+		p := &profiles[i]
+		if p.Name == "" {
+			p.Name = strconv.Itoa(p.Height) + "p"
+		}
+		if p.FPS == nil {
+			p.FPS = new(0)
+		}
+	}
+}
+
 // validate checks what needs no store, in the order of the contract.
 func (s *Stream) validate() error {
 	if s.RecordingSpec != nil && !s.Record {
@@ -196,6 +210,7 @@ func (s *Stream) validate() error {
 	if err := s.PlaybackPolicy.validate(); err != nil {
 		return err
 	}
+	completeLive(s.Profiles)
 	if err := checkProfiles(Refused, s.Profiles); err != nil {
 		return err
 	}

@@ -62,6 +62,15 @@ type UserUsage struct {
 	SourceSegmentsDuration     float64 `json:"sourceSegmentsDuration"`
 	TranscodedSegmentsDuration float64 `json:"transcodedSegmentsDuration"`
 	StreamCount                int64   `json:"streamCount"`
+
+	StorageBytes int64        `json:"storageBytes"` // now
+	Storage      []StorageDay `json:"storage"`      // on each day of the range
+}
+
+// StorageDay is how many bytes an account stored on a day, as last measured.
+type StorageDay struct {
+	Day   Millis `json:"day"` // its start, in UTC
+	Bytes int64  `json:"bytes"`
 }
 
 // DefaultViewerLimit is the default maximum of viewers of an account at once.

@@ -156,7 +156,7 @@ func TestCheckFileProfiles(t *testing.T) {
 		{[]Profile{{Name: "source"}}, `profile cannot be named "source"`},
 		{[]Profile{{Name: "../etc"}}, `profiles[0].name: "../etc" can't be the name of a folder; use letters, digits and ._+@-`},
 		{[]Profile{{Encoder: "VP8"}}, "profiles[0].encoder: VP8 is not supported, use VP9"},
-		{[]Profile{{Width: 640}}, "profiles[0]: give both width and height, or neither"},
+		{[]Profile{{Width: 640}}, "profiles[0]: give a height with the width, or neither"},
 		{[]Profile{{}, {}}, "profiles[0]: width and height are needed when there is more than one profile"},
 		{[]Profile{{GOP: "-1"}}, `profiles[0].gop: "-1" is neither seconds such as "2.0" nor "intra"`},
 		{[]Profile{{GOP: "0.05"}}, ""},
@@ -165,6 +165,9 @@ func TestCheckFileProfiles(t *testing.T) {
 		{[]Profile{{FPS: new(241)}}, "profiles[0].fps: at most 240 frames a second are allowed"},
 		{[]Profile{{FPS: new(1_000_000), FPSDen: 2}}, "profiles[0].fps: at most 240 frames a second are allowed"},
 	} {
+		for i := range tt.profiles {
+			tt.profiles[i].Bitrate = 1000
+		}
 		if got := text(CheckFileProfiles(tt.profiles)); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.profiles, got, tt.want)
 		}
@@ -297,5 +300,35 @@ func TestSessionRecording(t *testing.T) {
 		if s.RecordingStatus != tt.status || s.RecordingURL != tt.url || s.MP4URL != tt.mp4 {
 			t.Errorf("%s: %q %q %q, want %q %q %q", tt.name, s.RecordingStatus, s.RecordingURL, s.MP4URL, tt.status, tt.url, tt.mp4)
 		}
+	}
+}
+
+// The height of a profile is enough.
+func TestProfileByHeight(t *testing.T) {
+	for text, want := range map[string]Profile{
+		`{"height":720}`:                             {Width: 1280, Height: 720, Bitrate: 3_000_000},
+		`{"height":480,"quality":26}`:                {Width: 854, Height: 480, Bitrate: 1_600_000, Quality: new(26)},
+		`{"height":500}`:                             {Width: 888, Height: 500, Bitrate: 2_000_000},
+		`{"width":1080,"height":1920}`:               {Width: 1080, Height: 1920, Bitrate: 6_000_000},
+		`{"height":720,"bitrate":500,"name":"mine"}`: {Name: "mine", Width: 1280, Height: 720, Bitrate: 500},
+		`{"bitrate":500}`:                            {Bitrate: 500},
+	} {
+		var got Profile
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+		if err := CheckFileProfiles([]Profile{got}); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if err := CheckFileProfiles([]Profile{{Quality: new(20)}}); KindOf(err) != Invalid {
+		t.Errorf("neither height nor bitrate: %v", err)
+	}
+	s, err := NewStream{Name: "s", Profiles: &[]Profile{{Height: 720, Width: 1280, Bitrate: 1}}}.Stream(&Caller{}, time.Now())
+	if err != nil || s.Profiles[0].Name != "720p" || s.Profiles[0].FPS == nil {
+		t.Errorf("profile of a stream %+v, %v; want a name and a frame rate", s.Profiles, err)
 	}
 }
