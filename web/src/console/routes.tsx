@@ -20,7 +20,12 @@ interface MenuEntry {
 export const routes: ConsoleRoute[] = [
   { path: 'webhooks', page: lazy(() => import('./pages/webhooks')) },
   { path: 'webhooks/:id', page: lazy(() => import('./pages/webhook')) },
+  { path: 'access', page: lazy(() => import('./pages/access')) },
   { path: 'keys', page: lazy(() => import('./pages/keys')) },
+  { path: 'usage', page: lazy(() => import('./pages/usage')) },
+  { path: 'users', page: lazy(() => import('./pages/users')) },
+  { path: 'nodes', page: lazy(() => import('./pages/nodes')) },
+  { path: 'queue', page: lazy(() => import('./pages/queue')) },
 ]
 
 // menu is the navigation, in groups.
@@ -29,7 +34,17 @@ export const menu: { title: string; entries: MenuEntry[] }[] = [
     title: 'Build',
     entries: [
       { path: 'webhooks', label: 'Webhooks' },
+      { path: 'access', label: 'Access' },
       { path: 'keys', label: 'Keys' },
+      { path: 'usage', label: 'Usage' },
+    ],
+  },
+  {
+    title: 'Administer',
+    entries: [
+      { path: 'users', label: 'Users', admin: true },
+      { path: 'nodes', label: 'Nodes', admin: true },
+      { path: 'queue', label: 'Queue', admin: true },
     ],
   },
 ]
