@@ -17,6 +17,11 @@ export function AsCode({ calls, open = false, title = 'As code' }: { calls: Call
           </button>
         ))}
       </div>
+      {calls.some((call) => call.login) && (
+        <p class="hint">
+          API keys are refused here: use the token of a log-in. <a href="docs/accounts">How to get one</a>
+        </p>
+      )}
       {calls.map((call) => (
         <Code key={call.method + call.path} text={languages[language](call)} />
       ))}

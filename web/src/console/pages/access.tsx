@@ -79,7 +79,9 @@ const Policies = () => (
         </dd>
       </div>
     </dl>
-    <p class="hint">Choose the policy on the page of a stream or an asset, or when you make one.</p>
+    <p class="hint">
+      Choose the policy on the page of a stream or an asset, or when you make one. <a href="docs/protect">How to protect playback</a>
+    </p>
   </Card>
 )
 

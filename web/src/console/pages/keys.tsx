@@ -27,7 +27,7 @@ export default function Keys() {
     </button>
   )
   return (
-    <Page title="Keys" actions={create} calls={[{ method: 'GET', path: '/api/api-token?limit=25' }]}>
+    <Page title="Keys" actions={create} calls={[{ method: 'GET', path: '/api/api-token?limit=25', login: true }]}>
       <p class="lead">A key lets a program use the API. weir stores only a hash of it: a key is shown once, when it is made.</p>
       <Card>
         <ShowList

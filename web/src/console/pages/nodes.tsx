@@ -11,9 +11,9 @@ type Node = Schemas['Node']
 export default function Nodes() {
   const nodes = useLoad((signal) => ask(api.GET('/api/node', { signal })), [], { every: 5 })
   return (
-    <Page title="Nodes" calls={[{ method: 'GET', path: '/api/node' }]}>
+    <Page title="Nodes" calls={[{ method: 'GET', path: '/api/node', login: true }]}>
       <p class="lead">
-        The machines that run weir with the same database. One that was silent for 12 seconds leaves the list; the others take over its work. <a href="docs/operations">Running weir</a>
+        The machines that run weir with the same database. One that was silent for 12 seconds leaves the list; the others take over its work. <a href="docs/nodes">Many machines</a>
       </p>
       <Show
         of={nodes}

@@ -26,8 +26,8 @@ export default function QueuePage() {
     <Page
       title="Queue"
       calls={[
-        { method: 'GET', path: '/api/queue' },
-        { method: 'GET', path: '/api/queue/task?limit=25' + (user && `&userId=${user}`) },
+        { method: 'GET', path: '/api/queue', login: true },
+        { method: 'GET', path: '/api/queue/task?limit=25' + (user && `&userId=${user}`), login: true },
       ]}
     >
       <Show of={queue}>

@@ -36,7 +36,7 @@ export default function Users() {
           </button>
         )
       }
-      calls={[{ method: 'GET', path: '/api/user?limit=25' }]}
+      calls={[{ method: 'GET', path: '/api/user?limit=25', login: true }]}
     >
       <Card>
         {me.admin && (
@@ -117,7 +117,9 @@ function Row({ user, self, reload, makeLink, limits }: RowProps) {
   return (
     <tr>
       <td data-label="E-mail">
-        {user.email} {user.admin && <Badge tone="soft">administrator</Badge>} {self && <span class="hint">you</span>}
+        <span>
+          {user.email} {user.admin && <Badge tone="soft">administrator</Badge>} {self && <span class="hint">you</span>}
+        </span>
       </td>
       <td data-label="State">
         <UserState user={user} />
