@@ -70,7 +70,7 @@ export function KeyFields({ of, change }: { of: Choices; change: (to: Choices) =
         options={[
           ['server', 'my servers: it may do everything'],
           ['page', 'web pages: only calls that are safe there'],
-          ['rules', 'somewhere else: only the calls that I list'],
+          ['rules', 'anywhere: only the calls that I list'],
         ]}
       />
       {of.kind === 'rules' && (

@@ -5,10 +5,13 @@ import { useLoad } from '../../lib/load'
 import { Card, Facts, Page } from '../../ui/page'
 import { Empty, Show } from '../../ui/states'
 import { Ago, Badge, Progress } from '../../ui/values'
+import { forAdmins } from '../admin'
 
 type Node = Schemas['Node']
 
-export default function Nodes() {
+export default forAdmins('Nodes', Nodes)
+
+function Nodes() {
   const nodes = useLoad((signal) => ask(api.GET('/api/node', { signal })), [], { every: 5 })
   return (
     <Page title="Nodes" calls={[{ method: 'GET', path: '/api/node', login: true }]}>

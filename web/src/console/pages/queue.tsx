@@ -5,6 +5,7 @@ import { useList, useLoad } from '../../lib/load'
 import { Card, Page } from '../../ui/page'
 import { Empty, Show, ShowList } from '../../ui/states'
 import { Ago, Badge, Progress, type Tone } from '../../ui/values'
+import { forAdmins } from '../admin'
 import { useQuery } from '../location'
 
 type Queue = Schemas['Queue']
@@ -14,7 +15,9 @@ const tones: Record<Schemas['QueueState'], Tone> = { waiting: 'soft', starting: 
 
 const State = ({ of }: { of: Schemas['QueueState'] }) => <Badge tone={tones[of]}>{of}</Badge>
 
-export default function QueuePage() {
+export default forAdmins('Queue', QueuePage)
+
+function QueuePage() {
   const [user, setUser] = useQuery('user')
   const queue = useLoad((signal) => ask(api.GET('/api/queue', { signal })), [], { every: 5 })
   const tasks = useList<Task>(
@@ -164,14 +167,16 @@ const TaskTable = ({ tasks }: { tasks: Task[] }) => (
             )}
           </td>
           <td data-label="Progress">
-            {task.progress !== undefined ? <Progress value={task.progress} label={`Progress of ${task.type} ${task.id}`} /> : '–'}
-            {task.step && <span class="hint"> {task.step}</span>}
-            {task.eta !== undefined && (
-              <span class="hint">
-                {' '}
-                done <Ago at={task.eta} />
-              </span>
-            )}
+            <div>
+              {task.progress !== undefined ? <Progress value={task.progress} label={`Progress of ${task.type} ${task.id}`} /> : '–'}
+              {task.step && <span class="hint"> {task.step}</span>}
+              {task.eta !== undefined && (
+                <span class="hint">
+                  {' '}
+                  done <Ago at={task.eta} />
+                </span>
+              )}
+            </div>
           </td>
           <td data-label="In the queue">
             <Ago at={task.scheduledAt ?? task.createdAt} />

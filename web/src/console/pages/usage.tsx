@@ -60,7 +60,7 @@ export default function Usage() {
   )
 }
 
-const minutes = (n: number) => (n > 0 && n < 10 ? n.toFixed(1) : count(Math.round(n))) + ' min'
+const minutes = (n: number) => (n > 0 && n < 10 ? n.toFixed(n < 1 ? 2 : 1) : count(Math.round(n))) + ' min'
 const whole = (n: number) => (Number.isInteger(n) ? count(n) : n.toFixed(1))
 
 // steps returns the start of every step of a span, and a function that puts rows there.

@@ -8,6 +8,7 @@ import { Card, Page } from '../../ui/page'
 import { Search } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
 import { Ago, Badge, Moment } from '../../ui/values'
+import { forAdmins } from '../admin'
 import { useQuery } from '../location'
 import { useMe } from '../me'
 import { QuotaDialog } from './user_quota'
@@ -15,7 +16,9 @@ import { QuotaDialog } from './user_quota'
 type User = Schemas['User']
 type Link = { email: string; url: string; expiresAt: number }
 
-export default function Users() {
+export default forAdmins('Users', Users)
+
+function Users() {
   const me = useMe()
   const [search, setSearch] = useQuery('search')
   const [deleted, setDeleted] = useQuery('deleted')
@@ -30,21 +33,17 @@ export default function Users() {
     <Page
       title="Users"
       actions={
-        me.admin && (
-          <button type="button" onClick={() => setCreating('1')}>
-            Create a user
-          </button>
-        )
+        <button type="button" onClick={() => setCreating('1')}>
+          Create a user
+        </button>
       }
       calls={[{ method: 'GET', path: '/api/user?limit=25', login: true }]}
     >
       <Card>
-        {me.admin && (
-          <div class="filters">
-            <Search label="Search by e-mail" value={search} onValue={setSearch} />
-            <Check label="Show deleted users" checked={deleted !== ''} onChecked={(on) => setDeleted(on ? '1' : '')} />
-          </div>
-        )}
+        <div class="filters">
+          <Search label="Search by e-mail" value={search} onValue={setSearch} />
+          <Check label="Show deleted users" checked={deleted !== ''} onChecked={(on) => setDeleted(on ? '1' : '')} />
+        </div>
         <ShowList
           of={users}
           empty={

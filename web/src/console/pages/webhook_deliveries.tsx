@@ -1,4 +1,5 @@
 // The deliveries of a webhook: what was sent, what came back, and sending it again.
+import { useEffect } from 'preact/hooks'
 import { api, ask, askPage, type Schemas } from '../../lib/api'
 import { useList, useLoad } from '../../lib/load'
 import { Code } from '../../ui/code'
@@ -20,11 +21,13 @@ export function Deliveries({ webhook }: { webhook: Webhook }) {
     [webhook.id, filters],
     { follows: (e) => webhook.events.includes(e.event), every: 5 },
   )
+  const last = webhook.status?.lastTriggeredAt
+  useEffect(() => deliveries.reload(), [last])
   return (
     <Card
       title="Deliveries"
       actions={
-        <div class="tabs" role="group" aria-label="Which deliveries">
+        <div class="tabs flat" role="group" aria-label="Which deliveries">
           <button type="button" class="tab" aria-pressed={shown !== 'failed'} onClick={() => show('all')}>
             All
           </button>
