@@ -95,12 +95,10 @@ func (a *Accounts) Register(ctx context.Context, n NewUser, addr netip.Addr) (we
 	if err := a.signups.attempt(addressKey(addr), freeSignups, a.now()); err != nil {
 		return weir.User{}, err
 	}
-	hash, err := a.hasher.hash(ctx, n.Password)
+	u, err := a.user(ctx, email, n)
 	if err != nil {
 		return weir.User{}, err
 	}
-	u := newUser(email)
-	u.Password, u.FirstName, u.LastName, u.Organization, u.Phone = hash, n.FirstName, n.LastName, n.Organization, n.Phone
 	err = a.store.Tx(ctx, func(tx *store.Tx) error {
 		_, err := tx.FirstUser(ctx)
 		u.Admin = weir.IsNotFound(err)
@@ -109,6 +107,38 @@ func (a *Accounts) Register(ctx context.Context, n NewUser, addr netip.Addr) (we
 		}
 		return tx.CreateUser(ctx, &u)
 	})
+	return u, err
+}
+
+// Create creates an account for somebody else, also when sign-up is off. It may be without a
+// password; NewLink then makes the link that sets one.
+func (a *Accounts) Create(ctx context.Context, n NewUser) (weir.User, error) {
+	email, err := weir.CheckEmail(n.Email)
+	if err != nil {
+		return weir.User{}, err
+	}
+	if n.Password != "" {
+		if err := checkNewPassword(n.Password); err != nil {
+			return weir.User{}, err
+		}
+	}
+	u, err := a.user(ctx, email, n)
+	if err != nil {
+		return weir.User{}, err
+	}
+	err = a.store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateUser(ctx, &u) })
+	return u, err
+}
+
+// user returns the user that a body describes.
+func (a *Accounts) user(ctx context.Context, email string, n NewUser) (weir.User, error) {
+	u := newUser(email)
+	u.FirstName, u.LastName, u.Organization, u.Phone = n.FirstName, n.LastName, n.Organization, n.Phone
+	if n.Password == "" {
+		return u, nil
+	}
+	var err error
+	u.Password, err = a.hasher.hash(ctx, n.Password)
 	return u, err
 }
 

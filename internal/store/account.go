@@ -30,7 +30,7 @@ var accounts = table[weir.User]{
 		}
 	},
 	fields: map[string]field{
-		"id": {"id", textField}, "email": {"email", textField}, "emailValid": {"email_valid", boolField},
+		"id": {"id", textField}, "email": {"email", searchField}, "emailValid": {"email_valid", boolField},
 		"admin": {"admin", boolField}, "createdAt": {"created_at", numberField}, "stripeProductId": {"''", textField},
 	},
 	hidden: func(u *weir.User) any { return &accountHidden{u.Password, u.Purging, u.RestoredAt} },

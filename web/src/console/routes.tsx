@@ -27,9 +27,16 @@ export const routes: ConsoleRoute[] = [
   { path: 'tasks', page: lazy(() => import('./pages/tasks')) },
   { path: 'tasks/new', page: lazy(() => import('./pages/task_new')) },
   { path: 'tasks/:id', page: lazy(() => import('./pages/task')) },
+  { path: 'webhooks', page: lazy(() => import('./pages/webhooks')) },
+  { path: 'webhooks/:id', page: lazy(() => import('./pages/webhook')) },
+  { path: 'access', page: lazy(() => import('./pages/access')) },
   { path: 'keys', page: lazy(() => import('./pages/keys')) },
   { path: 'targets', page: lazy(() => import('./pages/targets')) },
   { path: 'stores', page: lazy(() => import('./pages/stores')) },
+  { path: 'usage', page: lazy(() => import('./pages/usage')) },
+  { path: 'users', page: lazy(() => import('./pages/users')) },
+  { path: 'nodes', page: lazy(() => import('./pages/nodes')) },
+  { path: 'queue', page: lazy(() => import('./pages/queue')) },
 ]
 
 // menu is the navigation, in groups.
@@ -46,9 +53,20 @@ export const menu: { title: string; entries: MenuEntry[] }[] = [
   {
     title: 'Build',
     entries: [
+      { path: 'webhooks', label: 'Webhooks' },
+      { path: 'access', label: 'Access' },
       { path: 'keys', label: 'Keys' },
       { path: 'targets', label: 'Targets' },
       { path: 'stores', label: 'Object stores' },
+      { path: 'usage', label: 'Usage' },
+    ],
+  },
+  {
+    title: 'Administer',
+    entries: [
+      { path: 'users', label: 'Users', admin: true },
+      { path: 'nodes', label: 'Nodes', admin: true },
+      { path: 'queue', label: 'Queue', admin: true },
     ],
   },
 ]

@@ -7,13 +7,18 @@ export interface Call {
   body?: unknown
   // secrets are the names of environment variables that the body names as $NAME.
   secrets?: string[]
+  // login says that the call needs the token of a log-in, and refuses API keys.
+  login?: boolean
 }
+
+const credential = ({ login }: Call, variable: (name: string) => string) => (login ? `JWT ${variable('WEIR_TOKEN')}` : `Bearer ${variable('WEIR_API_KEY')}`)
 
 const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
 
-export function asCurl({ method, path, body, secrets = [] }: Call): string {
+export function asCurl(call: Call): string {
+  const { method, path, body, secrets = [] } = call
   const lines = [`curl ${method === 'GET' || (method === 'POST' && body !== undefined) ? '' : `-X ${method} `}${quoted(root + path)}`]
-  lines.push(`-H "Authorization: Bearer $WEIR_API_KEY"`)
+  lines.push(`-H "Authorization: ${credential(call, (name) => '$' + name)}"`)
   if (body !== undefined) {
     // A variable is outside the single quotes, so that the shell puts its value there.
     const text = secrets.reduce((all, name) => all.replaceAll(`"$${name}"`, `"'"$${name}"'"`), quoted(JSON.stringify(body, null, 2)))
@@ -22,13 +27,15 @@ export function asCurl({ method, path, body, secrets = [] }: Call): string {
   return lines.join(' \\\n  ')
 }
 
-export function asJavaScript({ method, path, body, secrets = [] }: Call): string {
+export function asJavaScript(call: Call): string {
+  const { method, path, body, secrets = [] } = call
+  const authorization = `Authorization: \`${credential(call, (name) => `\${process.env.${name}}`)}\``
   const text = secrets.reduce((all, name) => all?.replaceAll(`"$${name}"`, `process.env.${name}`), JSON.stringify(body, null, 2))
   const options = [
     ...(method === 'GET' ? [] : [`method: '${method}'`]),
     body === undefined
-      ? 'headers: { Authorization: `Bearer ${process.env.WEIR_API_KEY}` }'
-      : "headers: {\n    Authorization: `Bearer ${process.env.WEIR_API_KEY}`,\n    'Content-Type': 'application/json',\n  }",
+      ? `headers: { ${authorization} }`
+      : `headers: {\n    ${authorization},\n    'Content-Type': 'application/json',\n  }`,
     ...(body === undefined ? [] : [`body: JSON.stringify(${text!.replaceAll('\n', '\n  ')})`]),
   ]
   return [

@@ -17,6 +17,11 @@ export function AsCode({ calls, open = false, title = 'As code' }: { calls: Call
           </button>
         ))}
       </div>
+      {calls.some((call) => call.login) && (
+        <p class="hint">
+          API keys are refused here: use the token of a log-in. <a href="docs/accounts">How to get one</a>
+        </p>
+      )}
       {calls.map((call) => (
         <Code key={call.method + call.path} text={languages[language](call)} />
       ))}
@@ -34,5 +39,22 @@ export function Code({ text, label, secret }: { text: string; label?: string; se
       </pre>
       <Copy text={text} />
     </div>
+  )
+}
+
+// Samples shows the same code in several languages.
+export function Samples({ of, label }: { of: Record<string, string>; label: string }) {
+  const [chosen, choose] = useState(Object.keys(of)[0]!)
+  return (
+    <>
+      <div class="tabs" role="group" aria-label={`Language of: ${label}`}>
+        {Object.keys(of).map((name) => (
+          <button key={name} type="button" class="tab" aria-pressed={name === chosen} onClick={() => choose(name)}>
+            {name}
+          </button>
+        ))}
+      </div>
+      <Code text={of[chosen]!} label={label} />
+    </>
   )
 }

@@ -35,6 +35,7 @@ interface Text {
   step?: number | string
   pattern?: string
   list?: string
+  autoComplete?: 'off'
 }
 
 export function TextField({ label, hint, value, onValue, ...rest }: Text) {

@@ -1,29 +1,33 @@
-// API keys: the list, a new one (shown once), and revoking one.
+// API keys: the list, a new one (shown once), changing one and revoking one.
 import { useState } from 'preact/hooks'
-import { api, ask, askPage, root, type Schemas } from '../../lib/api'
-import { useList } from '../../lib/load'
+import { api, ask, askPage, project, root, type Schemas } from '../../lib/api'
+import { useList, useLoad } from '../../lib/load'
 import { Code } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
-import { Action, Dialog, Form, SelectField, TextField } from '../../ui/form'
+import { Action, Dialog, Form } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
 import { Ago, Badge } from '../../ui/values'
+import { useQuery } from '../location'
+import { accessOf, choicesOf, KeyFields, mayDo, noChoices } from './key_fields'
 
 type Key = Schemas['ApiTokenInList']
 
 export default function Keys() {
-  const keys = useList<Key>((cursor, limit, signal) => askPage(api.GET('/api/api-token', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })), [])
-  const [making, make] = useState(false)
+  const keys = useList<Key>(
+    (cursor, limit, signal) => askPage(api.GET('/api/api-token', { params: { query: { cursor, limit, order: 'createdAt-true', count: 'true' } }, signal })),
+    [],
+    { every: 15 },
+  )
+  const [making, make] = useQuery('create')
+  const [changing, change] = useState<Key>()
+  const create = (
+    <button type="button" onClick={() => make('1')}>
+      New key
+    </button>
+  )
   return (
-    <Page
-      title="Keys"
-      actions={
-        <button type="button" onClick={() => make(true)}>
-          New key
-        </button>
-      }
-      calls={[{ method: 'GET', path: '/api/api-token?limit=25' }]}
-    >
+    <Page title="Keys" actions={create} calls={[{ method: 'GET', path: '/api/api-token?limit=25', login: true }]}>
       <p class="lead">A key lets a program use the API. weir stores only a hash of it: a key is shown once, when it is made.</p>
       <Card>
         <ShowList
@@ -31,19 +35,26 @@ export default function Keys() {
           empty={
             <Empty title="No keys yet">
               <p>Make one for each program that uses the API, so that you can revoke it alone.</p>
-              <button type="button" onClick={() => make(true)}>
-                New key
-              </button>
+              {create}
             </Empty>
           }
         >
-          {(items) => <KeyTable keys={items} reload={keys.reload} />}
+          {(items) => <KeyTable keys={items} reload={keys.reload} change={change} />}
         </ShowList>
       </Card>
       {making && (
         <NewKey
           close={() => {
-            make(false)
+            make('')
+            keys.reload()
+          }}
+        />
+      )}
+      {changing && (
+        <ChangeKey
+          of={changing}
+          close={() => {
+            change(undefined)
             keys.reload()
           }}
         />
@@ -52,7 +63,10 @@ export default function Keys() {
   )
 }
 
-function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
+function KeyTable({ keys, reload, change }: { keys: Key[]; reload: () => void; change: (key: Key) => void }) {
+  const projects = useLoad((signal) => ask(api.GET('/api/project', { signal })), [])
+  const several = (projects.data?.length ?? 0) > 1
+  const nameOf = (id: string) => projects.data?.find((p) => p.id === id)?.name || 'default'
   const revoke = async (id: string) => {
     await ask(api.DELETE('/api/api-token/{id}', { params: { path: { id } } }))
     reload()
@@ -62,6 +76,7 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
       <thead>
         <tr>
           <th>Name</th>
+          {several && <th>Project</th>}
           <th>Access</th>
           <th>Created</th>
           <th>Last used</th>
@@ -74,6 +89,7 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
         {keys.map((key) => (
           <tr key={key.id}>
             <td data-label="Name">{key.name || 'without a name'}</td>
+            {several && <td data-label="Project">{nameOf(key.projectId)}</td>}
             <td data-label="Access">
               <Badge tone="soft">{mayDo(key)}</Badge>
             </td>
@@ -84,9 +100,14 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
               <Ago at={key.lastSeen} />
             </td>
             <td class="end">
-              <Action class="small red quiet" act={() => revoke(key.id)} done="The key is revoked." confirm={`Programs that use the key “${key.name}” stop working at once.`}>
-                Revoke
-              </Action>
+              <div class="actions to-end">
+                <button type="button" class="small quiet" onClick={() => change(key)} aria-label={`Change ${key.name}`}>
+                  Change
+                </button>
+                <Action class="small red quiet" act={() => revoke(key.id)} done="The key is revoked." confirm={`Programs that use the key “${key.name}” stop working at once.`} label={`Revoke ${key.name}`}>
+                  Revoke
+                </Action>
+              </div>
             </td>
           </tr>
         ))}
@@ -95,18 +116,8 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
   )
 }
 
-function mayDo({ access }: Key): string {
-  if (access?.rules) return 'some calls'
-  if (access?.cors) return access.cors.fullAccess ? 'everything, from web pages' : 'web pages'
-  return 'everything'
-}
-
-type Kind = 'server' | 'page'
-
 function NewKey({ close }: { close: () => void }) {
-  const [name, setName] = useState('')
-  const [kind, setKind] = useState<Kind>('server')
-  const [origins, setOrigins] = useState('')
+  const [choices, setChoices] = useState(noChoices)
   const [made, setMade] = useState<Schemas['ApiTokenWithKey']>()
   if (made) {
     return (
@@ -124,27 +135,31 @@ function NewKey({ close }: { close: () => void }) {
       </Dialog>
     )
   }
-  const allowedOrigins = origins.split(/[\s,]+/).filter(Boolean)
   const submit = async () => {
-    const access = kind === 'page' ? { cors: { allowedOrigins } } : undefined
-    setMade(await ask(api.POST('/api/api-token', { body: { name, access } })))
+    const access = accessOf(choices)
+    setMade(await ask(api.POST('/api/api-token', { body: { name: choices.name, ...(access && { access }) } })))
   }
   return (
     <Dialog title="New key" close={close}>
       <Form submit={submit} label="Make the key" cancel={close}>
-        <TextField label="Name" value={name} onValue={setName} required autoFocus hint="What uses it, for example: web shop" />
-        <SelectField
-          label="Used from"
-          value={kind}
-          onValue={setKind}
-          options={[
-            ['server', 'my servers: it may do everything'],
-            ['page', 'web pages: only calls that are safe there'],
-          ]}
-        />
-        {kind === 'page' && (
-          <TextField label="Origins of the pages" value={origins} onValue={setOrigins} required placeholder="https://shop.example.com" hint="Separated by spaces; * is any." />
-        )}
+        {project.get() && <p class="hint">The key is for the project that is chosen in the menu.</p>}
+        <KeyFields of={choices} change={setChoices} />
+      </Form>
+    </Dialog>
+  )
+}
+
+function ChangeKey({ of, close }: { of: Key; close: () => void }) {
+  const [choices, setChoices] = useState(choicesOf(of))
+  const submit = async () => {
+    await ask(api.PATCH('/api/api-token/{id}', { params: { path: { id: of.id } }, body: { name: choices.name, access: accessOf(choices) ?? null } }))
+    close()
+  }
+  return (
+    <Dialog title="Change the key" close={close}>
+      <Form submit={submit} label="Save" cancel={close}>
+        <p class="hint">The key itself stays the same. A new restriction counts at once.</p>
+        <KeyFields of={choices} change={setChoices} />
       </Form>
     </Dialog>
   )
