@@ -35,7 +35,6 @@ interface Text {
   step?: number | string
   pattern?: string
   list?: string
-  autoComplete?: 'off'
 }
 
 export function TextField({ label, hint, value, onValue, ...rest }: Text) {

@@ -1,0 +1,1 @@
+import{m as e,w as t,x as n,y as r}from"./console.js";import{v as i}from"./signals.module.js";var a=`This page is for administrators of the service. Ask one of them if you need something from it.`;function o(o,s){return()=>e().admin?i(s,{}):i(n,{title:o,children:i(r,{children:i(t,{of:{status:403,message:a}})})})}export{o as t};

@@ -1,0 +1,1 @@
+import{O as e,p as t}from"./console.js";function n(){let{route:n}=e();return(e,r)=>n(t+e,r)}function r(t,n=``){let{path:r,query:i,route:a}=e();return[i[t]??n,e=>{let o=new URLSearchParams(i);e===n?o.delete(t):o.set(t,e),a(r+(o.size>0?`?`+o:``),!0)}]}export{r as n,n as t};

@@ -1,0 +1,1 @@
+var e=`weir.theme`,t=()=>localStorage.getItem(e)??`system`;function n(t){localStorage.setItem(e,t),r()}function r(){let e=t();e===`system`?delete document.documentElement.dataset.theme:document.documentElement.dataset.theme=e}export{n,t as r,r as t};
