@@ -8,15 +8,20 @@ export function useGo(): (path: string, replace?: boolean) => void {
   return (path, replace) => route(base + path, replace)
 }
 
-// useQuery reads a value of the query string, and returns a function that changes it. So a link to
-// the page leads to the same filter or tab.
-export function useQuery(name: string, fallback = ''): [string, (value: string) => void] {
+// useFilters returns the query string and a function that changes some of its values; '' removes
+// one. So a link to the page leads to the same filters.
+export function useFilters(): [Record<string, string>, (patch: Record<string, string>) => void] {
   const { path, query, route } = useLocation()
-  const set = (value: string) => {
-    const changed = new URLSearchParams(query)
-    if (value === fallback) changed.delete(name)
-    else changed.set(name, value)
-    route(path + (changed.size > 0 ? '?' + changed : ''), true)
+  const change = (patch: Record<string, string>) => {
+    const search = new URLSearchParams({ ...query, ...patch })
+    for (const [name, value] of [...search]) if (value === '') search.delete(name)
+    route(path + (search.size > 0 ? '?' + search : ''), true)
   }
-  return [query[name] ?? fallback, set]
+  return [query, change]
+}
+
+// useQuery does the same for one value.
+export function useQuery(name: string, fallback = ''): [string, (value: string) => void] {
+  const [query, change] = useFilters()
+  return [query[name] ?? fallback, (value) => change({ [name]: value === fallback ? '' : value })]
 }

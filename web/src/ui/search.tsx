@@ -13,3 +13,16 @@ export function Search({ value, onValue, label }: { value: string; onValue: (val
   }, [text])
   return <input type="search" class="search" aria-label={label} placeholder={label} value={text} onInput={(e) => setText(e.currentTarget.value)} />
 }
+
+// Choice is a filter with a few values.
+export function Choice({ label, value, options, onValue }: { label: string; value: string; options: readonly (readonly [string, string])[]; onValue: (value: string) => void }) {
+  return (
+    <select aria-label={label} value={value} onChange={(e) => onValue(e.currentTarget.value)}>
+      {options.map(([id, text]) => (
+        <option key={id} value={id}>
+          {text}
+        </option>
+      ))}
+    </select>
+  )
+}

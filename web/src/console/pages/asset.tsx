@@ -11,7 +11,7 @@ import { Card, Facts, Page } from '../../ui/page'
 import { Player, type PlayerHandle } from '../../ui/player'
 import { Loading, Show } from '../../ui/states'
 import { Ago, Progress } from '../../ui/values'
-import { useGo } from '../query'
+import { useGo } from '../location'
 import { ClipEditor, Clips } from './asset_clip'
 import { Downloads, Renditions, Source } from './asset_files'
 import { isPrivate, Phase, playable } from './asset_parts'
@@ -65,7 +65,7 @@ function Detail({ asset, changed }: { asset: Asset; changed: () => void }) {
           )}
           {plays && asset.status.phase !== 'ready' && <Work asset={asset} />}
         </Card>
-        {open && asset.status.phase === 'ready' && handle && <ClipEditor asset={asset} video={handle.video} />}
+        {open && asset.status.phase === 'ready' && handle && <ClipEditor asset={asset} player={handle} />}
         {plays && <Clips asset={asset} />}
         {plays && <Renditions asset={asset} jwt={jwt} open={open} />}
       </div>

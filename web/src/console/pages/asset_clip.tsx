@@ -1,11 +1,13 @@
 // Clips of an asset: the editor, and the list.
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { api, ask, askPage, type Schemas } from '../../lib/api'
 import { duration, precise, seconds } from '../../lib/format'
 import { useList } from '../../lib/load'
+import { Frames } from '../../player/frames'
 import { AsCode } from '../../ui/code'
 import { Check, Form, TextField } from '../../ui/form'
 import { Card } from '../../ui/page'
+import type { PlayerHandle } from '../../ui/player'
 import { ShowList } from '../../ui/states'
 import { toast } from '../../ui/toast'
 import { Ago } from '../../ui/values'
@@ -13,9 +15,10 @@ import type { Asset } from './asset'
 import { Phase } from './asset_parts'
 
 // ClipEditor marks the start and the end of a clip in the video of the player.
-export function ClipEditor({ asset, video }: { asset: Asset; video: HTMLVideoElement }) {
+export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHandle }) {
+  const { video } = player
   const length = asset.videoSpec?.duration ?? 0
-  const frame = 1 / (asset.videoSpec?.tracks?.find((t) => t.type === 'video')?.fps || 25)
+  const frames = useRef<Frames | undefined>(undefined)
   const [at, setAt] = useState(video.currentTime)
   const [from, setFrom] = useState(precise(0))
   const [to, setTo] = useState(precise(length))
@@ -31,18 +34,27 @@ export function ClipEditor({ asset, video }: { asset: Asset; video: HTMLVideoEle
     return () => events.forEach((name) => video.removeEventListener(name, moved))
   }, [video])
 
+  useEffect(() => {
+    const made = (frames.current = new Frames(player))
+    return () => made.destroy()
+  }, [player])
+
   const seek = (time: number) => {
+    if (player.waiting.value) player.start()
     video.currentTime = Math.min(Math.max(time, 0), length)
     setAt(video.currentTime)
   }
-  const step = (frames: number) => {
-    video.pause()
-    // The middle of a frame: its edges are rounded differently by browsers.
-    seek((Math.floor(video.currentTime / frame + 1e-6) + frames + 0.5) * frame)
+  const step = (count: number) => {
+    if (player.waiting.value) player.start()
+    frames.current?.step(count)
   }
-  const onFrame = () => Math.floor(video.currentTime / frame + 1e-6) * frame
-  const markIn = () => setFrom(precise(onFrame()))
-  const markOut = () => setTo(precise(Math.min(onFrame() + frame, length))) // the frame that is seen is in the clip
+  const mark = (set: (text: string) => void, end: 'first' | 'last') => {
+    const time = frames.current?.mark(end)
+    if (time === undefined) toast('Play the video first: there is no frame to mark.', 'bad')
+    else set(precise(Math.min(time / 1000, length)))
+  }
+  const markIn = () => mark(setFrom, 'first')
+  const markOut = () => mark(setTo, 'last') // the frame that is seen is in the clip
   useKeys({ ',': () => step(-1), '.': () => step(1), i: markIn, o: markOut })
 
   const preview = () => {

@@ -5,7 +5,7 @@ import { useLoad } from '../../lib/load'
 import { add, type UploadOptions } from '../../lib/uploads'
 import { AsCode } from '../../ui/code'
 import { Check, Dialog, Field, Form, SelectField, TextField } from '../../ui/form'
-import { useGo } from '../query'
+import { useGo } from '../location'
 
 type From = 'files' | 'url'
 

@@ -6,10 +6,11 @@ import { useList } from '../../lib/load'
 import { add } from '../../lib/uploads'
 import { Action } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
+import { Choice, Search } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
 import { toast } from '../../ui/toast'
 import { Ago } from '../../ui/values'
-import { useQuery } from '../query'
+import { useFilters } from '../location'
 import { NewAsset } from './asset_new'
 import { isPrivate, Phase, playable, Poster } from './asset_parts'
 
@@ -35,7 +36,7 @@ const kinds: [string, string][] = [
 ]
 
 export default function Assets() {
-  const [{ search = '', phase = '', kind = '' }, setQuery] = useQuery()
+  const [{ search = '', phase = '', kind = '' }, setQuery] = useFilters()
   const [making, make] = useState<'files' | 'url'>()
   const query = {
     order: 'createdAt-true',
@@ -66,7 +67,7 @@ export default function Assets() {
       calls={[{ method: 'GET', path: '/api/asset?' + new URLSearchParams({ limit: '24', ...query }) }]}
     >
       <div class="filters">
-        <Search value={search} onValue={(value) => setQuery({ search: value })} />
+        <Search label="Search by name or id" value={search} onValue={(value) => setQuery({ search: value })} />
         <Choice label="State" value={phase} options={phases} onValue={(value) => setQuery({ phase: value })} />
         <Choice label="Kind" value={kind} options={kinds} onValue={(value) => setQuery({ kind: value })} />
       </div>
@@ -159,31 +160,6 @@ function Tile({ asset, reload }: { asset: Asset; reload: () => void }) {
         (asset.status.phase !== 'ready' || !playable(asset)) && <Phase of={asset} />
       )}
     </li>
-  )
-}
-
-// Search changes the list a moment after the last key.
-export function Search({ value, onValue, label = 'Search by name or id' }: { value: string; onValue: (value: string) => void; label?: string }) {
-  const [text, setText] = useState(value)
-  useEffect(() => setText(value), [value])
-  useEffect(() => {
-    if (text === value) return
-    const timer = setTimeout(() => onValue(text), 300)
-    return () => clearTimeout(timer)
-  }, [text])
-  return <input type="search" class="search" aria-label={label} placeholder={label} value={text} onInput={(e) => setText(e.currentTarget.value)} />
-}
-
-// Choice is a filter with a few values.
-export function Choice({ label, value, options, onValue }: { label: string; value: string; options: readonly (readonly [string, string])[]; onValue: (value: string) => void }) {
-  return (
-    <select aria-label={label} value={value} onChange={(e) => onValue(e.currentTarget.value)}>
-      {options.map(([id, text]) => (
-        <option key={id} value={id}>
-          {text}
-        </option>
-      ))}
-    </select>
   )
 }
 

@@ -1,17 +1,17 @@
 // Streams: the list, and a new one.
 import type { ComponentChildren } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import { api, ask, askPage } from '../../lib/api'
 import { useList } from '../../lib/load'
 import { Dialog, Form } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
+import { Search } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
 import { Ago } from '../../ui/values'
 import { useGo, useQuery } from '../location'
 import { GoLive, onStreams, Picture, StreamHealth, StreamState, useViewers, Viewers, type Stream } from '../stream'
 import { asNewStream, noChoices, StreamFields } from '../stream_fields'
 
-const typing = 300 // ms to wait for the next key before searching
 
 export default function Streams() {
   const [onAir, setOnAir] = useQuery('show', 'all')
@@ -58,18 +58,6 @@ export default function Streams() {
       {creating && <NewStream close={() => setCreating('')} />}
     </Page>
   )
-}
-
-// Search is a field that reports what was typed when the typing pauses.
-function Search({ value, onValue, label }: { value: string; onValue: (value: string) => void; label: string }) {
-  const [text, setText] = useState(value)
-  useEffect(() => setText(value), [value])
-  useEffect(() => {
-    if (text === value) return
-    const timer = setTimeout(() => onValue(text), typing)
-    return () => clearTimeout(timer)
-  }, [text])
-  return <input type="search" class="search" aria-label={label} placeholder={label} value={text} onInput={(e) => setText(e.currentTarget.value)} />
 }
 
 function NoStreams({ onAir, search, create }: { onAir: boolean; search: string; create: ComponentChildren }) {

@@ -6,7 +6,7 @@ import { AsCode } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
 import { Check, Form, SelectField, TextField } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
-import { useGo, useQuery } from '../query'
+import { useFilters, useGo } from '../location'
 import { isPrivate } from './asset_parts'
 
 type NewTranscode = Schemas['NewTranscode']
@@ -32,7 +32,7 @@ const variables = Object.values(secrets).map((name) => name.slice(1))
 
 export default function NewTask() {
   const go = useGo()
-  const [query] = useQuery()
+  const [query] = useFilters()
   const [source, setSource] = useState<'url' | 'asset'>(query.asset ? 'asset' : 'url')
   const [url, setURL] = useState('')
   const [assetURL, setAssetURL] = useState('')

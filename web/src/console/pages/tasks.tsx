@@ -5,10 +5,10 @@ import { ago } from '../../lib/format'
 import { useList } from '../../lib/load'
 import { Action } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
+import { Choice } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
 import { Ago, Badge, Progress, type Tone } from '../../ui/values'
-import { useQuery } from '../query'
-import { Choice } from './assets'
+import { useFilters } from '../location'
 
 export type Task = Schemas['Task']
 type Phase = Task['status']['phase']
@@ -35,7 +35,7 @@ const phases: Record<Phase, [Tone, string]> = {
 const all: readonly [string, string] = ['', 'all states']
 
 export default function Tasks() {
-  const [{ phase = '', type = '' }, setQuery] = useQuery()
+  const [{ phase = '', type = '' }, setQuery] = useFilters()
   const filters = [...(phase ? [{ id: 'phase', value: phase }] : []), ...(type ? [{ id: 'type', value: type }] : [])]
   const query = { order: 'createdAt-true', ...(filters.length > 0 ? { filters: JSON.stringify(filters) } : {}) }
   const tasks = useList<Task>((cursor, limit, signal) => askPage(api.GET('/api/task', { params: { query: { ...query, count: '1', cursor, limit } }, signal })), [phase, type], {
