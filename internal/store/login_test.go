@@ -20,6 +20,7 @@ func TestRefreshToken(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		good.Hash = hashKey("good")
 		got, err := st.RefreshToken(ctx, "good", now)
 		if diff := cmp.Diff(good, got); err != nil || diff != "" {
 			t.Errorf("good token: %v\n%s", err, diff)
