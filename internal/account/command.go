@@ -3,8 +3,6 @@ package account
 import (
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
-
 	"weir/internal/weir"
 )
 
@@ -19,11 +17,6 @@ func (a *Accounts) CommandToken(u weir.User) (token weir.Secret, expires time.Ti
 	}
 	now := a.now()
 	expires = now.Add(commandTokenLife)
-	signed, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
-		RegisteredClaims: jwt.RegisteredClaims{
-			Subject: u.ID, Audience: jwt.ClaimStrings{audience}, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(expires),
-		},
-		Stamp: a.stamp(u),
-	}).SignedString(a.key)
-	return weir.Secret(signed), expires, err
+	token, err = a.accessToken(u, "", now, commandTokenLife)
+	return token, expires, err
 }

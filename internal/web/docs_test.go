@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -33,21 +34,32 @@ func newBuilt(t *testing.T) *Built {
 	return b
 }
 
-func newDocs(t *testing.T) *Docs {
-	t.Helper()
+// madeDocs is shared by the tests, which only read it: to render all pages takes seconds under the race
+// detector.
+var madeDocs = sync.OnceValues(func() (*Docs, error) {
 	contract, err := os.ReadFile("../../openapi.yaml")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
+	}
+	built, err := ReadBuilt(os.DirFS("../../web"))
+	if err != nil {
+		return nil, err
 	}
 	d, err := NewDocs(DocsOptions{
 		Files: os.DirFS("../../web"), Manual: os.DirFS("../../docs"), OpenAPI: contract, Log: slog.New(slog.DiscardHandler),
-		Built:   newBuilt(t),
+		Built:   built,
 		Observe: func(context.Context, string, int, time.Duration) {},
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		_, err = d.index()
 	}
-	if _, err := d.index(); err != nil {
+	return d, err
+})
+
+func newDocs(t *testing.T) *Docs {
+	t.Helper()
+	d, err := madeDocs()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return d
