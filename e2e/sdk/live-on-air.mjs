@@ -203,7 +203,7 @@ async function look() {
     checkOwned(session);
     const stream = await getStream();
     assert.equal(session.kind, "session");
-    assert.equal(session.name, `video+${playbackId}`);
+    assert.equal(session.name, stream.name);
     assert.equal(session.parentId, id);
     assert.equal(session.playbackId, playbackId);
     checkHealth(session);

@@ -44,13 +44,16 @@ func (s *Signer) Present(ctx context.Context, store blob.Store, prefix string, p
 
 // steps returns what was done to make tracks.
 func (of Subject) steps(names []string) (steps []c2pa.Step) {
+	if of.Asset.Source.Type == weir.SourceRecording {
+		return nil // it was created: there is nothing else that its renditions were encoded from
+	}
 	if of.Asset.Source.Type == weir.SourceClip {
 		steps = append(steps, c2pa.Trimmed)
 	}
 	switch {
 	case slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(of.Copied, name) }):
 		steps = append(steps, c2pa.Transcoded)
-	case len(steps) == 0 && of.Asset.Source.Type != weir.SourceRecording:
+	case len(steps) == 0:
 		steps = append(steps, c2pa.Repackaged)
 	}
 	return steps
