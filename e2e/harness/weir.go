@@ -319,25 +319,52 @@ func Within(t *testing.T, limit time.Duration, check func() error) {
 	}
 }
 
-// FreeAddr returns an address that is free over TCP and UDP. Its port is below those that
-// the kernel gives to connections: one of them could have it while weir is restarted.
+// FreeAddr returns an address that is free over TCP and UDP, and that no other test gets until this one
+// has ended. Its port is below those that the kernel gives to connections: one of them could have it
+// while weir is restarted.
 func FreeAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(12_000)))
-		tcp, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		udp, err := net.ListenPacket("udp", addr)
-		_ = tcp.Close()
-		if err == nil {
-			_ = udp.Close()
+		port := strconv.Itoa(20_000 + rand.IntN(12_000))
+		if addr := net.JoinHostPort("127.0.0.1", port); takePort(t, port) && isFree(addr) {
 			return addr
 		}
 	}
 	t.Fatal("there is no free port")
 	return ""
+}
+
+// takePort locks a file that stands for a port: tests run in several processes.
+func takePort(t *testing.T, port string) bool {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), "weir-test-ports")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, port), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		_ = file.Close()
+		return false
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return true
+}
+
+func isFree(addr string) bool {
+	tcp, err := net.Listen("tcp", addr)
+	if err != nil {
+		return false
+	}
+	udp, err := net.ListenPacket("udp", addr)
+	_ = tcp.Close()
+	if err != nil {
+		return false
+	}
+	_ = udp.Close()
+	return true
 }
 
 // LockedBuffer collects output of a process while a test reads it.
