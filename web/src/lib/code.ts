@@ -44,3 +44,7 @@ export function asJavaScript(call: Call): string {
     'console.log(answer.status === 204 ? null : await answer.json())',
   ].join('\n')
 }
+
+// embedCode is the HTML that shows a watch page inside another page.
+export const embedCode = (watchPage: string, title?: string) =>
+  `<iframe src="${watchPage}"${title ? ` title="${title.replaceAll('"', '&quot;')}"` : ''} width="640" height="360" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`

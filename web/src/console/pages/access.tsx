@@ -7,6 +7,7 @@ import { Code } from '../../ui/code'
 import { Action, Dialog, Form, TextField } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Empty, Show, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge } from '../../ui/values'
 import { useQuery } from '../location'
 import { TokenMaker, type Pair } from './access_token'
@@ -97,52 +98,34 @@ function KeyTable({ keys, reload }: { keys: Key[]; reload: () => void }) {
   }
   return (
     <>
-      <table>
-        <thead>
-          <tr>
-            <th>Name</th>
-            <th>State</th>
-            <th>Created</th>
-            <th>Last used</th>
-            <th>
-              <span class="hidden">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {keys.map((key) => (
-            <tr key={key.id}>
-              <td data-label="Name">{key.name}</td>
-              <td data-label="State">{key.disabled ? <Badge tone="warn">off</Badge> : <Badge tone="good">on</Badge>}</td>
-              <td data-label="Created">
-                <Ago at={key.createdAt} />
-              </td>
-              <td data-label="Last used">
-                <Ago at={key.lastSeen} />
-              </td>
-              <td class="end">
-                <div class="actions to-end">
-                  <button type="button" class="small quiet" onClick={() => rename(key)} aria-label={`Rename ${key.name}`}>
-                    Rename
-                  </button>
-                  <Action
-                    class="small quiet"
-                    act={() => patch(key.id, { disabled: !key.disabled })}
-                    done={key.disabled ? 'The key is on.' : 'The key is off.'}
-                    confirm={key.disabled ? undefined : `Viewers with tokens of the key “${key.name}” can’t watch until you turn it on again.`}
-                    label={`${key.disabled ? 'Turn on' : 'Turn off'} ${key.name}`}
-                  >
-                    {key.disabled ? 'Turn on' : 'Turn off'}
-                  </Action>
-                  <Action class="small red quiet" act={() => remove(key.id)} done="The key is deleted." confirm={`Tokens of the key “${key.name}” are worth nothing from then on.`} label={`Delete ${key.name}`}>
-                    Delete
-                  </Action>
-                </div>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        items={keys}
+        columns={[
+          { label: 'Name', cell: (key) => key.name },
+          { label: 'State', cell: (key) => (key.disabled ? <Badge tone="warn">off</Badge> : <Badge tone="good">on</Badge>) },
+          { label: 'Created', cell: (key) => <Ago at={key.createdAt} /> },
+          { label: 'Last used', cell: (key) => <Ago at={key.lastSeen} /> },
+        ]}
+        actions={(key) => (
+          <>
+            <button type="button" class="small quiet" onClick={() => rename(key)} aria-label={`Rename ${key.name}`}>
+              Rename
+            </button>
+            <Action
+              class="small quiet"
+              act={() => patch(key.id, { disabled: !key.disabled })}
+              done={key.disabled ? 'The key is on.' : 'The key is off.'}
+              confirm={key.disabled ? undefined : `Viewers with tokens of the key “${key.name}” can’t watch until you turn it on again.`}
+              label={`${key.disabled ? 'Turn on' : 'Turn off'} ${key.name}`}
+            >
+              {key.disabled ? 'Turn on' : 'Turn off'}
+            </Action>
+            <Action class="small red quiet" act={() => remove(key.id)} done="The key is deleted." confirm={`Tokens of the key “${key.name}” are worth nothing from then on.`} label={`Delete ${key.name}`}>
+              Delete
+            </Action>
+          </>
+        )}
+      />
       {renaming && <Rename of={renaming} save={(name) => patch(renaming.id, { name })} close={() => rename(undefined)} />}
     </>
   )

@@ -1,6 +1,7 @@
 // One asset: player, clips, files, and who may play it.
 import { useState } from 'preact/hooks'
 import { api, ask, askPage, root, type Schemas } from '../../lib/api'
+import { embedCode } from '../../lib/code'
 import type { WeirEvent } from '../../lib/events'
 import { ago, bytes, count, duration } from '../../lib/format'
 import { useLoad } from '../../lib/load'
@@ -263,7 +264,7 @@ function Share({ asset }: { asset: Asset }) {
       }
     >
       <Code label="Watch page" text={watch} />
-      <Code label="Embed" text={`<iframe src="${watch}" width="640" height="360" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`} />
+      <Code label="Embed" text={embedCode(watch)} />
       <Code label="HLS" text={asset.playbackUrl ?? `${root}/hls/${asset.playbackId}/index.m3u8`} />
     </Card>
   )

@@ -9,6 +9,7 @@ import { Check, Form, TextField } from '../../ui/form'
 import { Card } from '../../ui/page'
 import type { PlayerHandle } from '../../ui/player'
 import { ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { toast } from '../../ui/toast'
 import { Ago } from '../../ui/values'
 import type { Asset } from './asset'
@@ -145,33 +146,23 @@ export function Clips({ asset }: { asset: Asset }) {
     <Card title="Clips of this asset">
       <ShowList of={clips} empty={null}>
         {(items) => (
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Duration</th>
-                <th>State</th>
-                <th>Made</th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((clip) => (
-                <tr key={clip.id}>
-                  <td data-label="Name">
-                    <a href={'assets/' + clip.id}>{clip.name}</a>
-                  </td>
-                  <td data-label="Duration">{clip.videoSpec?.duration ? duration(clip.videoSpec.duration) : '–'}</td>
-                  <td data-label="State">
+          <Table
+            items={items}
+            columns={[
+              { label: 'Name', cell: (clip) => <a href={'assets/' + clip.id}>{clip.name}</a> },
+              { label: 'Duration', cell: (clip) => (clip.videoSpec?.duration ? duration(clip.videoSpec.duration) : '–') },
+              {
+                label: 'State',
+                cell: (clip) => (
+                  <>
                     <Phase of={clip} />
                     {clip.status.errorMessage && <span class="hint"> {clip.status.errorMessage}</span>}
-                  </td>
-                  <td data-label="Made">
-                    <Ago at={clip.createdAt} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+                  </>
+                ),
+              },
+              { label: 'Made', cell: (clip) => <Ago at={clip.createdAt} /> },
+            ]}
+          />
         )}
       </ShowList>
     </Card>

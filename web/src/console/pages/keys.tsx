@@ -7,6 +7,7 @@ import { Copyable } from '../../ui/copy'
 import { Action, Dialog, Form } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge } from '../../ui/values'
 import { useQuery } from '../location'
 import { accessOf, choicesOf, KeyFields, mayDo, noChoices } from './key_fields'
@@ -72,47 +73,26 @@ function KeyTable({ keys, reload, change }: { keys: Key[]; reload: () => void; c
     reload()
   }
   return (
-    <table>
-      <thead>
-        <tr>
-          <th>Name</th>
-          {several && <th>Project</th>}
-          <th>Access</th>
-          <th>Created</th>
-          <th>Last used</th>
-          <th>
-            <span class="hidden">Actions</span>
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {keys.map((key) => (
-          <tr key={key.id}>
-            <td data-label="Name">{key.name || 'without a name'}</td>
-            {several && <td data-label="Project">{nameOf(key.projectId)}</td>}
-            <td data-label="Access">
-              <Badge tone="soft">{mayDo(key)}</Badge>
-            </td>
-            <td data-label="Created">
-              <Ago at={key.createdAt} />
-            </td>
-            <td data-label="Last used">
-              <Ago at={key.lastSeen} />
-            </td>
-            <td class="end">
-              <div class="actions to-end">
-                <button type="button" class="small quiet" onClick={() => change(key)} aria-label={`Change ${key.name}`}>
-                  Change
-                </button>
-                <Action class="small red quiet" act={() => revoke(key.id)} done="The key is revoked." confirm={`Programs that use the key “${key.name}” stop working at once.`} label={`Revoke ${key.name}`}>
-                  Revoke
-                </Action>
-              </div>
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      items={keys}
+      columns={[
+        { label: 'Name', cell: (key) => key.name || 'without a name' },
+        ...(several ? [{ label: 'Project', cell: (key: Key) => nameOf(key.projectId) }] : []),
+        { label: 'Access', cell: (key) => <Badge tone="soft">{mayDo(key)}</Badge> },
+        { label: 'Created', cell: (key) => <Ago at={key.createdAt} /> },
+        { label: 'Last used', cell: (key) => <Ago at={key.lastSeen} /> },
+      ]}
+      actions={(key) => (
+        <>
+          <button type="button" class="small quiet" onClick={() => change(key)} aria-label={`Change ${key.name}`}>
+            Change
+          </button>
+          <Action class="small red quiet" act={() => revoke(key.id)} done="The key is revoked." confirm={`Programs that use the key “${key.name}” stop working at once.`} label={`Revoke ${key.name}`}>
+            Revoke
+          </Action>
+        </>
+      )}
+    />
   )
 }
 

@@ -5,6 +5,7 @@ import { bytes, duration, local, utc } from '../../lib/format'
 import { useList } from '../../lib/load'
 import { Card } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge, Moment, Progress, type Tone } from '../../ui/values'
 import { useQuery } from '../location'
 import { concerns, isPublic, type Stream } from '../stream'
@@ -113,34 +114,15 @@ export function Clips({ stream }: { stream: Stream }) {
         }
       >
         {(items) => (
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th class="number">Duration</th>
-                <th>State</th>
-                <th>Made</th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((clip) => (
-                <tr key={clip.id}>
-                  <td data-label="Name">
-                    <a href={'assets/' + clip.id}>{clip.name}</a>
-                  </td>
-                  <td data-label="Duration" class="number">
-                    {clip.videoSpec?.duration === undefined ? '–' : duration(clip.videoSpec.duration)}
-                  </td>
-                  <td data-label="State">
-                    <ClipState clip={clip} />
-                  </td>
-                  <td data-label="Made">
-                    <Ago at={clip.createdAt} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Table
+            items={items}
+            columns={[
+              { label: 'Name', cell: (clip) => <a href={'assets/' + clip.id}>{clip.name}</a> },
+              { label: 'Duration', number: true, cell: (clip) => (clip.videoSpec?.duration === undefined ? '–' : duration(clip.videoSpec.duration)) },
+              { label: 'State', cell: (clip) => <ClipState clip={clip} /> },
+              { label: 'Made', cell: (clip) => <Ago at={clip.createdAt} /> },
+            ]}
+          />
         )}
       </ShowList>
     </Card>

@@ -1,6 +1,7 @@
 // The player of a stream, clips of what it shows, how to send to it and where to watch it.
 import { useRef, useState } from 'preact/hooks'
 import { api, ask, root, type Schemas } from '../../lib/api'
+import { embedCode } from '../../lib/code'
 import { useLoad } from '../../lib/load'
 import { AsCode, Code } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
@@ -160,7 +161,7 @@ function MadeClip({ id, stream }: { id: string; stream: Stream }) {
 
 function Embed({ stream }: { stream: Stream }) {
   const watch = `${root}/play/${stream.playbackId}`
-  const frame = `<iframe src="${watch}" title="${stream.name.replaceAll('"', '&quot;')}" width="640" height="360" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`
+  const frame = embedCode(watch, stream.name)
   return (
     <Card title="Watch and embed">
       {!isPublic(stream) && <p class="warning">

@@ -5,6 +5,7 @@ import { useList } from '../../lib/load'
 import { Action, Check, Dialog, Form } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge } from '../../ui/values'
 import { noTarget, TargetFields, targetURL } from '../target_fields'
 
@@ -66,51 +67,38 @@ function TargetTable({ targets, edit, reload }: { targets: Target[]; edit: (targ
     reload()
   }
   return (
-    <table>
-      <thead>
-        <tr>
-          <th>Name</th>
-          <th>State</th>
-          <th>Address</th>
-          <th>Created</th>
-          <th>
-            <span class="hidden">Actions</span>
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {targets.map((target) => (
-          <tr key={target.id}>
-            <td data-label="Name">{target.name}</td>
-            <td data-label="State">{target.disabled ? <Badge tone="warn">disabled</Badge> : <Badge tone="good">enabled</Badge>}</td>
-            <td data-label="Address">
-              <span class="hint" title="It has the key of the platform in it, so weir does not show it.">
-                hidden
-              </span>
-            </td>
-            <td data-label="Created">
-              <Ago at={target.createdAt} />
-            </td>
-            <td class="end">
-              <span class="actions to-end">
-                <button type="button" class="small quiet" onClick={() => edit(target)} aria-label={`Edit ${target.name}`}>
-                  Edit
-                </button>
-                <Action
-                  class="small red quiet"
-                  label={`Delete ${target.name}`}
-                  act={() => remove(target.id)}
-                  done="The target is deleted."
-                  confirm={`No stream is sent to “${target.name}” any more, also not those on air.`}
-                >
-                  Delete
-                </Action>
-              </span>
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      items={targets}
+      columns={[
+        { label: 'Name', cell: (target) => target.name },
+        { label: 'State', cell: (target) => (target.disabled ? <Badge tone="warn">disabled</Badge> : <Badge tone="good">enabled</Badge>) },
+        {
+          label: 'Address',
+          cell: () => (
+            <span class="hint" title="It has the key of the platform in it, so weir does not show it.">
+              hidden
+            </span>
+          ),
+        },
+        { label: 'Created', cell: (target) => <Ago at={target.createdAt} /> },
+      ]}
+      actions={(target) => (
+        <>
+          <button type="button" class="small quiet" onClick={() => edit(target)} aria-label={`Edit ${target.name}`}>
+            Edit
+          </button>
+          <Action
+            class="small red quiet"
+            label={`Delete ${target.name}`}
+            act={() => remove(target.id)}
+            done="The target is deleted."
+            confirm={`No stream is sent to “${target.name}” any more, also not those on air.`}
+          >
+            Delete
+          </Action>
+        </>
+      )}
+    />
   )
 }
 

@@ -6,6 +6,7 @@ import { Code } from '../../ui/code'
 import { Action, Dialog } from '../../ui/form'
 import { Card, Facts } from '../../ui/page'
 import { Empty, Show, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge, Moment } from '../../ui/values'
 import { useQuery } from '../location'
 import type { Webhook } from '../webhook'
@@ -46,38 +47,20 @@ export function Deliveries({ webhook }: { webhook: Webhook }) {
         }
       >
         {(items) => (
-          <table>
-            <thead>
-              <tr>
-                <th>Sent</th>
-                <th>Event</th>
-                <th>Answer</th>
-                <th>Duration</th>
-                <th>
-                  <span class="hidden">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((d) => (
-                <tr key={d.id}>
-                  <td data-label="Sent">
-                    <Ago at={d.createdAt} />
-                  </td>
-                  <td data-label="Event">{d.event}</td>
-                  <td data-label="Answer">
-                    <Outcome of={d} />
-                  </td>
-                  <td data-label="Duration">{seconds(d.duration)}</td>
-                  <td class="end">
-                    <button type="button" class="small quiet" onClick={() => setOpen(d.id)} aria-label={`Details of ${d.event}`}>
-                      Details
-                    </button>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Table
+            items={items}
+            columns={[
+              { label: 'Sent', cell: (d) => <Ago at={d.createdAt} /> },
+              { label: 'Event', cell: (d) => d.event },
+              { label: 'Answer', cell: (d) => <Outcome of={d} /> },
+              { label: 'Duration', cell: (d) => seconds(d.duration) },
+            ]}
+            actions={(d) => (
+              <button type="button" class="small quiet" onClick={() => setOpen(d.id)} aria-label={`Details of ${d.event}`}>
+                Details
+              </button>
+            )}
+          />
         )}
       </ShowList>
       {open && <OneDelivery webhook={webhook} id={open} show={setOpen} resent={deliveries.reload} />}
