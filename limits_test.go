@@ -249,7 +249,7 @@ var tolerances = strings.Fields(`
 	ipfs.maxAnswer
 	live.maxApart live.maxAtOnce live.maxAudioPause live.maxAudioStall live.maxAudioWait live.maxBack live.maxBehind
 	live.maxBehindClimb live.maxClimbWait live.maxConnections live.maxDrift live.maxDriftApart live.maxEarly live.maxFetches
-	live.maxFrame live.maxFrameWait live.maxGap live.maxKeyFrames live.maxLate live.maxLoad live.maxPause live.maxSilence
+	live.maxFrame live.maxFrameWait live.maxGap live.maxKeyFrames live.maxLate live.maxLoad live.maxPause live.maxRelease live.maxSilence
 	live.maxStarts live.maxSyncs live.maxUnreported live.maxUploadTime live.maxUploads live.maxWaiting
 	media.maxRecent media.maxSignature
 	mpegts.maxAudioPES mpegts.maxAudioRun mpegts.maxClockGap mpegts.maxComposition mpegts.maxDelay mpegts.maxSilence

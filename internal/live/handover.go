@@ -1,8 +1,10 @@
 package live
 
 import (
+	"context"
 	"time"
 
+	"weir/internal/store"
 	"weir/internal/weir"
 )
 
@@ -31,6 +33,49 @@ func (b *Broadcast) Shows(name string) bool {
 		shown++
 	}
 	return shown > 0
+}
+
+// maxRelease is how long an encoder waits for the node that it was connected to before.
+const maxRelease = time.Second
+
+// askToRelease asks the node that carries a stream to let go of it, so that segment numbers continue
+// without gaps. Otherwise, and if that node does not answer, numbers are skipped: hls.js forgets the
+// end of the old media behind such gaps, and then may wait there until the playlist has moved on.
+func (h *Hub) askToRelease(ctx context.Context, stream weir.Stream) {
+	air, err := h.o.Store.OnAirOf(ctx, stream.PlaybackID)
+	if h.o.Release == nil || err != nil || air.Node == h.o.Node || air.Final || air.ExpiresAt < weir.At(time.Now()) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxRelease)
+	defer cancel()
+	if err := h.o.Release(ctx, air.Node, stream.ID); err != nil {
+		h.o.Log.Info("segment numbers are skipped: the node before does not say how far it was", "stream", stream.ID, "node", air.Node, "err", err)
+	}
+}
+
+// Release disconnects the encoder of a stream, because it has connected to another node, and reports
+// how far its media is.
+func (h *Hub) Release(ctx context.Context, streamID string) error {
+	h.mu.Lock()
+	s := h.sessions[streamID]
+	h.mu.Unlock()
+	if s == nil {
+		return weir.ErrNotFound()
+	}
+	s.mu.Lock()
+	p := s.conn.publisher
+	s.mu.Unlock()
+	if p != nil {
+		p.stop(errTakenOver)
+		if err := s.leave(p, false); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	return h.o.Store.Tx(ctx, func(tx *store.Tx) error {
+		_, err := tx.RenewOnAir(ctx, []store.Beat{s.beat(now)}, now)
+		return err
+	})
 }
 
 // maxUnreported is by how much the media of a node may be longer than it has reported.

@@ -249,6 +249,45 @@ func TestHandoverShowsEarlierSegments(t *testing.T) {
 	}
 }
 
+// A node that is well lets go of its encoder and says how far it was, so no number is skipped.
+func TestHandoverWithoutGaps(t *testing.T) {
+	a, b := twoTestHubs(t)
+	a.carry(7)
+	b.hub.o.Release = func(ctx context.Context, node, streamID string) error {
+		if node != a.hub.o.Node {
+			t.Errorf("node %q is asked to let go of the stream", node)
+		}
+		if err := a.hub.Release(ctx, streamID); err != nil {
+			return err
+		}
+		a.upload()
+		return nil
+	}
+	encoder := a.broadcast().session.conn.publisher
+	second := b.carry(7)
+	if cause := context.Cause(encoder.ctx); !errors.Is(cause, errTakenOver) {
+		t.Errorf("the encoder of the first node ended with %v", cause)
+	}
+	for _, name := range []string{videoName, audioName} {
+		for what, list := range b.lists(name) {
+			segments, gaps, breaks := listed(list)
+			if diff := cmp.Diff([]int64{0, 1, 2, 3, 4, 5, 6}, segments); diff != "" || second != 4 || gaps != 0 || breaks != 1 {
+				t.Errorf("%s, %s: %d gaps, %d discontinuities (-want +got):\n%s\n%s", name, what, gaps, breaks, diff, list)
+			}
+		}
+	}
+	if err := a.hub.Release(t.Context(), "unknown"); weir.KindOf(err) != weir.NotFound {
+		t.Errorf("a stream that is not here: %v", err)
+	}
+
+	// Once an encoder is connected, what the node said before does not count.
+	b.hub.beat(t.Context())
+	a.hub.o.Release = func(context.Context, string, string) error { return weir.Errorf(weir.Upstream, "gone") }
+	if third := a.carry(3); third < second+16 {
+		t.Errorf("the third period begins with %d; the second began with %d and its node did not answer", third, second)
+	}
+}
+
 // hls.js can get stuck where audio that is listed in parts begins at a discontinuity.
 func TestHandoverShowsWholeSegments(t *testing.T) {
 	a, b := twoTestHubs(t)
@@ -281,10 +320,15 @@ func (s *testHub) carry(seconds float64) int64 {
 		}
 	}
 	s.hub.beat(s.Context())
+	s.upload()
+	return e.session.lease.Sequence
+}
+
+// upload writes all that is finished to the storage.
+func (s *testHub) upload() {
 	for _, one := range s.hub.uploadable() {
 		one.uploads.add(s.Context(), &one.renditions)
 	}
-	return e.session.lease.Sequence
 }
 
 // lists returns the playlists of a rendition.

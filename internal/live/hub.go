@@ -102,6 +102,7 @@ func (h *Hub) onAir(ctx context.Context, stream weir.Stream) (*session, error) {
 	if err := h.checkRoom(stream.ID); err != nil { // what is pulled comes here first
 		return nil, err
 	}
+	h.askToRelease(ctx, stream)
 	var info weir.Session
 	var lease store.OnAir
 	err := h.o.Store.Tx(ctx, func(tx *store.Tx) (err error) {

@@ -88,6 +88,7 @@ func (s *session) beatLocked(now time.Time) store.Beat {
 	b := store.Beat{
 		StreamID: s.stream.ID, Epoch: s.lease.Epoch, Counters: s.info.Counters, End: s.conn.end,
 		NextSequence: s.lease.Sequence, NextDiscontinuities: s.lease.Discontinuities,
+		Final: s.conn.publisher == nil && s.conn.muxer == nil,
 	}
 	if !s.conn.lastFrame.IsZero() {
 		b.SeenAt = weir.At(s.conn.lastFrame)

@@ -31,6 +31,7 @@ func (s *server) openLive(ctx context.Context) (err error) {
 			return left, err
 		},
 		Targets: func(sessionID string) ([]weir.TargetHealth, []string) { return s.push.Targets(sessionID) },
+		Release: s.askToRelease,
 	}
 	if s.sharedStorage() {
 		o.Upload = s.media

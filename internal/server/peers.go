@@ -15,10 +15,12 @@ import (
 	"weir/internal/weir"
 )
 
-// The paths at which nodes ask one another for the files of sessions, and for what clips can be cut from.
+// The paths at which nodes ask one another: for the files of sessions, for what clips can be cut
+// from, and to let go of a stream.
 const (
 	sessionsForNodes = playback.NodePath + "session/"
 	rangesForNodes   = playback.NodePath + "ranges/"
+	releaseForNodes  = playback.NodePath + "release/"
 )
 
 // openPeers makes the client for other nodes.
@@ -52,6 +54,7 @@ func (s *server) routeNodes(mux *http.ServeMux) {
 	if s.hub != nil {
 		mux.Handle("GET "+sessionsForNodes, only(s.hub.Files(sessionsForNodes)))
 		mux.Handle("GET "+rangesForNodes+"{session}", only(http.HandlerFunc(s.sendRanges)))
+		mux.Handle("POST "+releaseForNodes+"{stream}", only(http.HandlerFunc(s.release)))
 	}
 }
 
@@ -66,9 +69,25 @@ func (s *server) sendRanges(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(ranges)
 }
 
+// release lets go of a stream whose encoder has connected to another node.
+func (s *server) release(w http.ResponseWriter, r *http.Request) {
+	if err := s.hub.Release(r.Context(), r.PathValue("stream")); err != nil {
+		w.WriteHeader(weir.KindOf(err).Status())
+	}
+}
+
+// askToRelease asks another node to let go of a stream.
+func (s *server) askToRelease(ctx context.Context, node, streamID string) error {
+	body, err := s.askNode(ctx, http.MethodPost, node, releaseForNodes+streamID)
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
 // askForRanges asks another node what there is of a session on it.
 func (s *server) askForRanges(ctx context.Context, node, sessionID string) (ranges []weir.ClipRange, err error) {
-	body, err := s.askNode(ctx, node, rangesForNodes+sessionID)
+	body, err := s.askNode(ctx, http.MethodGet, node, rangesForNodes+sessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +103,11 @@ const rangesBytes = 16 << 20
 
 // askForFiles requests files of sessions from another node.
 func (s *server) askForFiles(ctx context.Context, node, path string) (io.ReadCloser, error) {
-	return s.askNode(ctx, node, sessionsForNodes+path)
+	return s.askNode(ctx, http.MethodGet, node, sessionsForNodes+path)
 }
 
 // askNode sends a request to another node.
-func (s *server) askNode(ctx context.Context, node, path string) (io.ReadCloser, error) {
+func (s *server) askNode(ctx context.Context, method, node, path string) (io.ReadCloser, error) {
 	unreachable := func(err error) error {
 		return weir.Wrap(weir.Upstream, err, "node %s does not answer", node)
 	}
@@ -99,7 +118,7 @@ func (s *server) askNode(ctx context.Context, node, path string) (io.ReadCloser,
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.peers.Do(ctx, http.MethodGet, base, path, nil, nil)
+	answer, err := s.peers.Do(ctx, method, base, path, nil, nil)
 	if err != nil {
 		return nil, unreachable(err)
 	}

@@ -38,13 +38,13 @@ type Lost struct {
 var ErrLostStream = errors.New("the stream belongs to another owner by now, or its session is closed")
 
 const airColumns = `stream_id, session_id, node, epoch, connected, timeout_ms, seen_at, expires_at, closes_at, ending,
-	sequence, discontinuities, next_sequence, next_discontinuities, pushes`
+	sequence, discontinuities, next_sequence, next_discontinuities, final, pushes`
 
 func scanAir(r rows) (a OnAir, err error) {
 	var timeout int64
 	var pushes string
 	err = r.Scan(&a.StreamID, &a.SessionID, &a.Node, &a.Epoch, &a.Connected, &timeout, &a.SeenAt, &a.ExpiresAt, &a.ClosesAt, &a.Ending,
-		&a.Sequence, &a.Discontinuities, &a.NextSequence, &a.NextDiscontinuities, &pushes)
+		&a.Sequence, &a.Discontinuities, &a.NextSequence, &a.NextDiscontinuities, &a.Final, &pushes)
 	a.Timeout = time.Duration(timeout) * time.Millisecond
 	if err == nil {
 		a.Pushes, err = scanPushes(pushes)
@@ -58,13 +58,13 @@ func (tx *Tx) saveAir(ctx context.Context, a *OnAir) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.conn.exec(ctx, "INSERT INTO live ("+airColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+	_, err = tx.conn.exec(ctx, "INSERT INTO live ("+airColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 		ON CONFLICT (stream_id) DO UPDATE SET session_id = excluded.session_id, node = excluded.node, epoch = excluded.epoch,
 			connected = excluded.connected, timeout_ms = excluded.timeout_ms, seen_at = excluded.seen_at, expires_at = excluded.expires_at,
 			closes_at = excluded.closes_at, ending = excluded.ending, sequence = excluded.sequence, discontinuities = excluded.discontinuities,
-			next_sequence = excluded.next_sequence, next_discontinuities = excluded.next_discontinuities, pushes = excluded.pushes`,
+			next_sequence = excluded.next_sequence, next_discontinuities = excluded.next_discontinuities, final = excluded.final, pushes = excluded.pushes`,
 		a.StreamID, a.SessionID, a.Node, a.Epoch, a.Connected, a.Timeout.Milliseconds(), int64(a.SeenAt), int64(a.ExpiresAt), int64(a.ClosesAt),
-		string(a.Ending), a.Sequence, a.Discontinuities, a.NextSequence, a.NextDiscontinuities, pushes)
+		string(a.Ending), a.Sequence, a.Discontinuities, a.NextSequence, a.NextDiscontinuities, a.Final, pushes)
 	return err
 }
 

@@ -33,6 +33,7 @@ type OnAir struct {
 
 	Sequence, Discontinuities         int64 // the first numbers of the session
 	NextSequence, NextDiscontinuities int64 // not shown to viewers yet, as of the last beat
+	Final                             bool  // they are exact: nothing was shown since that beat
 
 	Pushes []TargetHealth // to multistream targets, as of the last beat
 }
@@ -62,6 +63,7 @@ type Beat struct {
 	Samples  []HealthSample // that may not be stored yet
 
 	NextSequence, NextDiscontinuities int64 // not shown to viewers yet
+	Final                             bool  // and will not be before an encoder connects again
 
 	End time.Duration // of the session's media, on its timeline
 
@@ -70,7 +72,7 @@ type Beat struct {
 
 // Take gives the stream to a node to which an encoder has connected.
 func (a *OnAir) Take(node string, timeout time.Duration, now time.Time) {
-	a.Node, a.Connected, a.Timeout = node, true, timeout
+	a.Node, a.Connected, a.Timeout, a.Final = node, true, timeout, false
 	a.Epoch++
 	a.ClosesAt = At(now.Add(OnAirLease + timeout))
 	a.Renew(now)
@@ -158,7 +160,7 @@ func (a *OnAir) MustEnd(owner *User, now time.Time) Ending {
 func (a *OnAir) Follow(b Beat) {
 	a.NextSequence = max(a.NextSequence, b.NextSequence)
 	a.NextDiscontinuities = max(a.NextDiscontinuities, b.NextDiscontinuities)
-	a.Pushes = b.Pushes
+	a.Pushes, a.Final = b.Pushes, b.Final
 }
 
 // Admit returns an error if an encoder must not publish to the stream. owner is its account, nil

@@ -283,6 +283,15 @@ func TestOnAirNumbers(t *testing.T) {
 	if a.Sequence <= before.NextSequence || a.Discontinuities != before.NextDiscontinuities-1 {
 		t.Errorf("%+v continues as %+v on another node", before, a)
 	}
+	a.Follow(Beat{NextSequence: 100, NextDiscontinuities: 30, Final: true})
+	exact := a
+	if exact.Move(); exact.Sequence != 100 || exact.Discontinuities != 29 {
+		t.Errorf("%+v continues as %+v on another node, although its numbers are exact", a, exact)
+	}
+	a.Take("node-a", time.Minute, airTime)
+	if a.Move(); a.Sequence <= 100 {
+		t.Errorf("%+v: the numbers were exact only until the next encoder", a)
+	}
 }
 
 func TestContinuesAndMustEnd(t *testing.T) {

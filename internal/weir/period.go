@@ -51,10 +51,12 @@ func SessionOf(folder string) (id string) {
 	return id
 }
 
-// Move starts a new period of the session, on a node that can't ask the node before it how far it
-// was. The first segment of the period is itself a discontinuity: players see both periods in one
-// playlist, where discontinuities can't be skipped.
+// Move starts a new period of the session, on another node. It skips numbers unless the node before
+// it has said exactly how far it was. The first segment of the period is itself a discontinuity:
+// players see both periods in one playlist, where discontinuities can't be skipped.
 func (a *OnAir) Move() {
-	a.NextSequence += unreported
+	if !a.Final {
+		a.NextSequence += unreported
+	}
 	a.Sequence, a.Discontinuities = a.NextSequence, max(a.Discontinuities, a.NextDiscontinuities-1)
 }
