@@ -29,7 +29,7 @@ release: ## build binaries, Debian packages and images of this commit into relea
 
 test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg gstreamer jq mediainfo nginx-rtmp npm php postgresql python-jwt srt-live-transmit
-	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json
+	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json e2e/console/node_modules/.package-lock.json
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
 	CGO_ENABLED=1 go test -vet=off $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS) # scripts/check vets
 	WEIR_TEST_BINARY=$(RACE_BINARY) go test -vet=off -shuffle=on -p 3 -parallel 3 -timeout 30m ./e2e/...
@@ -87,6 +87,16 @@ bench-clip: ## measure clips against a whole re-encode and a key-frame copy, by 
 bench-sign: ## measure what signing adds to a transcode
 	scripts/need ffmpeg npm
 	go test -tags bench -run 'TestSign$$' -count=1 -timeout 60m ./bench -v $(ARGS)
+
+bench-console: ## measure the pages of the console in a large account beside those of an empty one
+	scripts/need chromium ffmpeg npm
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
+	go test -tags bench -run TestBench -count=1 -timeout 60m ./e2e/console -v
+
+screenshots: ## write pictures of every page, phone and desktop, dark and light, into screenshots/
+	scripts/need chromium ffmpeg npm
+	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json e2e/console/node_modules/.package-lock.json
+	WEIR_SCREENSHOTS=$(CURDIR)/screenshots go test -run 'TestConsole|TestPages' -count=1 -timeout 30m ./e2e/console -v
 
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql

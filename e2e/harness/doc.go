@@ -9,6 +9,7 @@
 //   - e2e/service: accounts, commands, webhooks, nodes, floods, secrets, the official SDK.
 //   - e2e/vod: uploads, transcoding, faults of sources and storage, kill -9 in the middle.
 //   - e2e/manual: every program that the manual shows, and those in examples/.
+//   - e2e/console: the console in Chromium, from the first start to the log-out; every page, for everybody.
 //   - e2e/live: encoders and players of every kind, recordings, clips, multistream, several nodes.
 //
 // Media goes to a real S3 server (package s3test), is taken apart by parsers that others wrote

@@ -13,8 +13,8 @@ import (
 	"weir/e2e/harness"
 )
 
-// liveOfficial lets Livepeer's own player play a video and a stream that need a JWT: the video to
-// its end, the stream until the JWT has expired.
+// liveOfficial lets Livepeer's own player play a stream, a clip of it and a video, each public and with
+// a JWT: clips and the video to their end, the gated stream until the JWT has expired.
 func liveOfficial(t *testing.T) {
 	w := harness.NewWeir(t)
 	rtmp := harness.FreeAddr(t)
@@ -22,27 +22,31 @@ func liveOfficial(t *testing.T) {
 	s := newStream(w, rtmp)
 	signer := newSigner(w)
 	policy := map[string]any{"playbackPolicy": map[string]any{"type": "jwt"}}
-	w.Must("PATCH", "/api/stream/"+s.id, policy, nil)
 	e := s.send(liveClip(t))
-	video := upload(w, harness.SmallClip(t), policy)
+	public, gatedVideo := upload(w, harness.TinyClip(t), nil), upload(w, harness.TinyClip(t), policy)
 	p := newOfficial(t)
 
-	p.play(w, video, signer.permit(video, time.Hour))
+	p.ends(w, public, "")
+	p.ends(w, gatedVideo, signer.permit(gatedVideo, time.Hour))
+
+	p.play(w, s.playback, "")
+	p.moves()
+	p.ends(w, clipOf(w, s.playback), "")
+
+	w.Must("PATCH", "/api/stream/"+s.id, policy, nil)
+	gated := clipOf(w, s.playback)
+	p.play(w, gated, "")
 	harness.Eventually(t, func() error {
-		if now := p.state(); len(now.Fatal) > 0 || !now.Ended {
-			return fmt.Errorf("the player does not play to the end: %+v", now)
+		if now := p.state(); len(now.Fatal) == 0 || now.Frames > 0 {
+			return fmt.Errorf("the player gets the gated clip without a JWT: %+v", now)
 		}
 		return nil
 	})
+	p.ends(w, gated, signer.permit(gated, time.Hour))
 
 	ends := time.Now().Add(20 * time.Second)
 	p.play(w, s.playback, signer.permit(s.playback, time.Until(ends)))
-	harness.Eventually(t, func() error {
-		if now := p.state(); now.Frames < 25 {
-			return fmt.Errorf("the player does not play: %+v", now)
-		}
-		return nil
-	})
+	p.moves()
 	harness.Eventually(t, func() error {
 		if err := e.running(); err != nil {
 			t.Fatal(err)
@@ -58,6 +62,19 @@ func liveOfficial(t *testing.T) {
 	})
 	e.stop()
 	w.Stop()
+}
+
+// clipOf cuts the last two seconds out of a stream on air, and returns the playback id of the clip.
+func clipOf(w *harness.Weir, playbackID string) string {
+	w.T.Helper()
+	now := time.Now()
+	var made struct {
+		Asset struct{ PlaybackID string }
+		Task  struct{ ID string }
+	}
+	w.Must("POST", "/api/clip", map[string]any{"playbackId": playbackID, "startTime": now.Add(-3 * time.Second).UnixMilli(), "endTime": now.Add(-time.Second).UnixMilli()}, &made)
+	w.Completed(made.Task.ID)
+	return made.Asset.PlaybackID
 }
 
 // official is Livepeer's player in a browser.
@@ -92,6 +109,29 @@ func (p official) play(w *harness.Weir, playbackID, jwt string) {
 	if _, err := chromedp.Run(p.Ctx, chromedp.Evaluate[any]("official("+string(request)+")", chromedp.EvalAwaitPromise)); err != nil {
 		p.T.Fatal(err)
 	}
+}
+
+// moves waits until a second of pictures was shown.
+func (p official) moves() {
+	p.T.Helper()
+	harness.Eventually(p.T, func() error {
+		if now := p.state(); now.Frames < 25 {
+			return fmt.Errorf("the player does not play: %+v", now)
+		}
+		return nil
+	})
+}
+
+// ends plays to the end.
+func (p official) ends(w *harness.Weir, playbackID, jwt string) {
+	p.T.Helper()
+	p.play(w, playbackID, jwt)
+	harness.Eventually(p.T, func() error {
+		if now := p.state(); len(now.Fatal) > 0 || !now.Ended {
+			return fmt.Errorf("the player does not play to the end: %+v", now)
+		}
+		return nil
+	})
 }
 
 // state returns how that goes.

@@ -1,5 +1,5 @@
-// Package account has the accounts of people: registration, log-in, and the pages where they manage
-// their API keys.
+// Package account has the accounts of people: registration, log-in, and the pages for both and for
+// the password.
 //
 // There are three kinds of credentials. A program sends an API key, which the store checks. A
 // program that acts for a person logs in (login.go) and gets an access token, a JWT that is valid

@@ -131,8 +131,8 @@ func TestBelowPrefix(t *testing.T) {
 	}
 	inside(b.post(t, "/login", "email", ann.Email, "password", goodPassword, "next", "account"), "/account")
 	inside(b.post(t, "/account", "old", goodPassword, "password", "another good one", "repeat", "another good one"), "/account")
-	inside(b.get(t, "/"), "/")
-	inside(b.get(t, "/login"), "/")
+	inside(b.get(t, "/"), "/account")
+	inside(b.get(t, "/login"), "/account")
 	inside(b.get(t, "/account"), "/account")
 	inside(b.post(t, "/logout"), "/login")
 	inside(b.get(t, "/signup"), "/signup")

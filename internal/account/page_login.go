@@ -13,14 +13,8 @@ func (p *pages) clientAddr(v *visit) netip.Addr {
 	return weir.ClientAddr(v.RemoteAddr, v.Header.Values("X-Forwarded-For"), p.opt.TrustedProxies)
 }
 
-// showHome answers GET /.
-func (p *pages) showHome(v *visit) error {
-	keys, err := p.keys(v, "")
-	if err != nil {
-		return err
-	}
-	return p.render(v, http.StatusOK, "home", view{Title: "Overview", Here: "home", Data: keys})
-}
+// showStart answers GET /, where the console is if the program was built with it.
+func (p *pages) showStart(v *visit) error { return v.redirect("account") }
 
 // logInData is the data of the log-in page.
 type logInData struct {
@@ -173,7 +167,7 @@ func (p *pages) setPassword(v *visit) error {
 	return v.redirect("login?done=password")
 }
 
-func accountView() view { return view{Title: "Account", Here: "account"} }
+func accountView() view { return view{Title: "Account"} }
 
 // showAccount answers GET /account.
 func (p *pages) showAccount(v *visit) error {

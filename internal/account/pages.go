@@ -26,8 +26,8 @@ import (
 //go:embed pages
 var pageFiles embed.FS
 
-// pages is the account area in the browser: plain HTML that works without scripts and loads nothing
-// from other sites. Each page is a file in pages/ inside layout.html.
+// pages is the account area in the browser, beside the console: plain HTML without scripts that
+// loads nothing from other sites. Each page is a file in pages/ inside layout.html.
 type pages struct {
 	*Accounts
 	mux       *http.ServeMux
@@ -49,7 +49,6 @@ type visit struct {
 	w       http.ResponseWriter
 	session *session // nil = not logged in
 	secure  bool     // the browser uses HTTPS
-	base    string   // URL at which the browser reaches the service
 	id      string   // of the request, for the log
 }
 
@@ -74,24 +73,18 @@ func newPages(a *Accounts) (*pages, error) {
 		return nil, err
 	}
 	for pattern, show := range map[string]page{
-		"GET /{$}":               p.members(p.showHome),
-		"GET /login":             p.showLogIn,
-		"POST /login":            p.logIn,
-		"POST /logout":           p.members(p.logOut),
-		"GET /signup":            p.showSignUp,
-		"POST /signup":           p.signUp,
-		"GET /set-password":      p.showSetPassword,
-		"POST /set-password":     p.setPassword,
-		"GET /account":           p.members(p.showAccount),
-		"POST /account":          p.members(p.changePassword),
-		"GET /keys":              p.members(p.showKeys),
-		"GET /keys/new":          p.members(p.showNewKey),
-		"POST /keys/new":         p.members(p.createKey),
-		"GET /keys/{id}":         p.members(p.showKey),
-		"POST /keys/{id}":        p.members(p.changeKey),
-		"POST /keys/{id}/revoke": p.members(p.revokeKey),
-		"GET /_account/{name}":   p.showAsset,
-		"/":                      p.unknown,
+		"GET /{$}":             p.members(p.showStart),
+		"GET /login":           p.showLogIn,
+		"POST /login":          p.logIn,
+		"POST /logout":         p.members(p.logOut),
+		"GET /signup":          p.showSignUp,
+		"POST /signup":         p.signUp,
+		"GET /set-password":    p.showSetPassword,
+		"POST /set-password":   p.setPassword,
+		"GET /account":         p.members(p.showAccount),
+		"POST /account":        p.members(p.changePassword),
+		"GET /_account/{name}": p.showAsset,
+		"/":                    p.unknown,
 	} {
 		serve := func(v *visit) error { return p.serve(v, show) }
 		p.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, serve, p.showError) })
@@ -112,7 +105,7 @@ func (p *pages) readFiles() error {
 		if err != nil {
 			return err
 		}
-		kinds := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+		kinds := map[string]string{".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 		sum := sha256.Sum256(content)
 		p.assets[path.Base(name)] = asset{content, kinds[path.Ext(name)], hex.EncodeToString(sum[:6])}
 		return nil
@@ -121,9 +114,8 @@ func (p *pages) readFiles() error {
 		return err
 	}
 	layout, err := template.New("layout.html").Funcs(template.FuncMap{
-		"moment":  moment,
-		"summary": summary,
-		"asset":   func(root, name string) string { return root + "_account/" + name + "?v=" + p.assets[name].version },
+		"moment": moment,
+		"asset":  func(root, name string) string { return root + "_account/" + name + "?v=" + p.assets[name].version },
 	}).ParseFS(pageFiles, "pages/layout.html", "pages/parts.html")
 	if err != nil {
 		return err
@@ -163,20 +155,17 @@ const (
 	writeTimeout = 30 * time.Second
 )
 
-// policy lets browsers load only our own files, run no inline scripts, and show pages in no frame.
-const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+// policy lets browsers load only our own files, run no scripts, and show pages in no frame.
+const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // visit returns a request for a page, before its session is known.
 func (p *pages) visit(w http.ResponseWriter, r *http.Request) *visit {
 	v := &visit{Request: r, w: w, id: weir.NewID()[:8]}
-	v.base = weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), p.opt.TrustedProxies)
+	base := weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), p.opt.TrustedProxies)
 	if _, rest, _ := strings.Cut(p.opt.PublicURL, "://"); strings.HasPrefix(rest+"/", r.Host+"/") {
-		v.base = p.opt.PublicURL // behind a proxy that sends no X-Forwarded-Proto
+		base = p.opt.PublicURL // behind a proxy that sends no X-Forwarded-Proto
 	}
-	v.secure = strings.HasPrefix(v.base, "https://")
-	if p.opt.PublicURL != "" {
-		v.base = p.opt.PublicURL
-	}
+	v.secure = strings.HasPrefix(base, "https://")
 	return v
 }
 
@@ -269,13 +258,11 @@ func (v *visit) redirect(to string) error {
 // view is the data of a template.
 type view struct {
 	Title  string
-	Here   string // the current entry of the menu
 	User   *weir.User
 	Form   string // the value that forms send back
 	Notice string // what was done
 	Error  string // what to correct
 	Signup bool
-	Base   string
 	Root   string // before the address of another page
 	Data   any
 }
@@ -284,14 +271,12 @@ type view struct {
 var notices = map[string]string{
 	"password": "Your password is set. Log in with it.",
 	"changed":  "Your password is changed. All other log-ins of this account have ended.",
-	"saved":    "The key is saved.",
-	"revoked":  "The key is revoked. Nothing accepts it any more.",
 	"out":      "You are logged out.",
 }
 
 // render shows a template.
 func (p *pages) render(v *visit, status int, name string, in view) error {
-	in.Signup, in.Base, in.Root = p.opt.Signup, v.base, root(v.Request)
+	in.Signup, in.Root = p.opt.Signup, root(v.Request)
 	if v.session != nil {
 		in.User, in.Form = &v.session.user, v.session.form
 	}

@@ -10,9 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"weir/internal/store"
-	"weir/internal/weir"
 )
 
 // browser is a client with cookies that sends what browsers send.
@@ -104,7 +101,7 @@ func (b *browser) post(t *testing.T, path string, fields ...string) *http.Respon
 func (b *browser) logIn(t *testing.T, email string) {
 	t.Helper()
 	b.get(t, "/login")
-	if resp := b.post(t, "/login", "email", email, "password", goodPassword); resp.Request.URL.Path != "/" || resp.StatusCode != http.StatusOK {
+	if resp := b.post(t, "/login", "email", email, "password", goodPassword); resp.Request.URL.Path != "/account" || resp.StatusCode != http.StatusOK {
 		t.Fatalf("log-in ends at %s with %s:\n%s", resp.Request.URL.Path, resp.Status, b.last)
 	}
 }
@@ -136,11 +133,11 @@ func TestPagesForUnauthenticated(t *testing.T) {
 	f := newFixture(t, Options{})
 	f.addUser(t, "ann@example.com")
 	b := newBrowser(t, f, "")
-	for _, path := range []string{"/", "/keys", "/keys/new", "/keys/" + weir.NewID(), "/account"} {
+	for _, path := range []string{"/", "/account"} {
 		b.wantPage(t, b.get(t, path), http.StatusOK, "/login", "Log in")
 	}
 	b.wantPage(t, b.get(t, "/nowhere"), http.StatusNotFound, "/nowhere", "There is nothing here")
-	b.wantPage(t, b.post(t, "/keys/new", "name", "x", "where", "servers", "what", "all"), http.StatusOK, "/login", "Log in")
+	b.wantPage(t, b.post(t, "/account", "old", goodPassword), http.StatusOK, "/login", "Log in")
 	b.wantPage(t, b.get(t, "/signup"), http.StatusNotFound, "/signup", "There is nothing here")
 	b.wantPage(t, b.post(t, "/signup", "email", "eve@example.com", "password", goodPassword, "repeat", goodPassword), http.StatusNotFound, "/signup", "There is nothing here")
 	b.wantPage(t, b.get(t, "/set-password?token=nonsense"), http.StatusForbidden, "/set-password", "This link does not work any more")
@@ -228,9 +225,6 @@ func TestCookieWithPublicURL(t *testing.T) {
 	f.addUser(t, "ann@example.com")
 	b := newBrowser(t, f, "")
 	b.logIn(t, "ann@example.com")
-	if !strings.Contains(b.last, "https://video.example.com/api") {
-		t.Error("the overview does not show the public address")
-	}
 	r := b.fresh(t).request(t, "/login", "email", "ann@example.com", "password", goodPassword)
 	r.Host = "video.example.com"
 	r.Header.Del("Sec-Fetch-Site")
@@ -247,11 +241,10 @@ func TestForeignForms(t *testing.T) {
 	f.addUser(t, "ann@example.com")
 	b := newBrowser(t, f, "")
 	b.logIn(t, "ann@example.com")
-	b.get(t, "/keys/new")
 	page := b.last
 	send := func(change func(r *http.Request), fields ...string) *http.Response {
 		b.last = page
-		r := b.request(t, "/keys/new", append([]string{"name", "x", "where", "servers", "what", "all"}, fields...)...)
+		r := b.request(t, "/account", append([]string{"old", goodPassword, "password", "a stolen account", "repeat", "a stolen account"}, fields...)...)
 		change(r)
 		return b.do(t, r)
 	}
@@ -274,10 +267,8 @@ func TestForeignForms(t *testing.T) {
 	if resp := b.do(t, r); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("log-in from another site: %s, want 403", resp.Status)
 	}
-	if page, err := f.store.Tokens(t.Context(), store.Query{}); err != nil || len(page.Items) != 0 {
-		t.Errorf("foreign forms made %d keys (%v)", len(page.Items), err)
-	}
-	if resp := send(func(*http.Request) {}); resp.StatusCode != http.StatusCreated {
+	b.fresh(t).logIn(t, "ann@example.com") // with the password that it was
+	if resp := send(func(*http.Request) {}); resp.StatusCode != http.StatusOK || !strings.Contains(b.last, "Your password is changed.") {
 		t.Errorf("our own form: %s\n%s", resp.Status, b.last)
 	}
 }
@@ -291,10 +282,7 @@ func TestBadForms(t *testing.T) {
 			t.Errorf("%s: %s, want 400", name, resp.Status)
 		}
 	}
-	b.logIn(t, "ann@example.com")
-	b.get(t, "/keys/new")
-	b.wantPage(t, b.post(t, "/keys/new", "name", `<script>alert("x")</script>`, "where", "pages", "what", "all", "origins", "nonsense"),
-		http.StatusUnprocessableEntity, "/keys/new", "not the origin of a web page")
+	b.post(t, "/login", "email", `<script>alert("x")</script>`, "password", goodPassword)
 	if strings.Contains(b.last, "<script>alert") || !strings.Contains(b.last, "&lt;script&gt;alert") {
 		t.Error("what was typed is not shown as text")
 	}
@@ -344,7 +332,7 @@ func TestLogInsEnd(t *testing.T) {
 	// Logging out ends the session on the server too.
 	old := b.cookie(t)
 	b.wantPage(t, b.post(t, "/logout"), http.StatusOK, "/login", "You are logged out.")
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+"/keys", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+"/account", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,61 +357,6 @@ func TestLogInsEnd(t *testing.T) {
 	b.wantPage(t, b.post(t, "/login", "email", ann.Email, "password", "another good one"), http.StatusForbidden, "/login", "User is suspended.")
 }
 
-func TestKeysOfOthers(t *testing.T) {
-	f := newFixture(t, Options{})
-	ctx := t.Context()
-	f.addUser(t, "ann@example.com")
-	bob := f.addUser(t, "bob@example.com")
-	t1, err := weir.NewAPIToken{Name: "bob's"}.Token(bob.ID, bob.DefaultProjectID, now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateToken(ctx, &t1, weir.NewAPIKey()) }); err != nil {
-		t.Fatal(err)
-	}
-	b := newBrowser(t, f, "")
-	b.logIn(t, "ann@example.com")
-	for _, resp := range []*http.Response{
-		b.get(t, "/keys/"+t1.ID),
-		b.post(t, "/keys/"+t1.ID, "name", "ann's", "where", "servers", "what", "all"),
-		b.post(t, "/keys/"+t1.ID+"/revoke"),
-		b.post(t, "/keys/"+weir.NewID()+"/revoke"),
-	} {
-		b.wantPage(t, resp, http.StatusNotFound, resp.Request.URL.Path, "There is nothing here")
-	}
-	b.wantPage(t, b.post(t, "/keys/new", "name", "x", "where", "servers", "what", "all", "project", bob.DefaultProjectID),
-		http.StatusUnprocessableEntity, "/keys/new", "The project that was chosen is gone.")
-	if left, err := f.store.Token(ctx, t1.ID); err != nil || left.Name != "bob's" {
-		t.Errorf("bob's key: %+v, %v", left, err)
-	}
-}
-
-// Restrictions that the form can't say stay as they are when a key is renamed.
-func TestRenameKeepsRestrictions(t *testing.T) {
-	f := newFixture(t, Options{})
-	ctx := t.Context()
-	ann := f.addUser(t, "ann@example.com")
-	access := &weir.Access{Rules: &[]weir.AccessRule{}}
-	key, err := weir.NewAPIToken{Name: "old", Access: access}.Token(ann.ID, ann.DefaultProjectID, now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.store.Tx(ctx, func(tx *store.Tx) error { return tx.CreateToken(ctx, &key, weir.NewAPIKey()) }); err != nil {
-		t.Fatal(err)
-	}
-	b := newBrowser(t, f, "")
-	b.logIn(t, ann.Email)
-	b.wantPage(t, b.post(t, "/keys/"+key.ID, "name", "new", "where", "servers", "what", "rules", "rules", ""), http.StatusOK, "/keys", "The key is saved.")
-	got, err := f.store.Token(ctx, key.ID)
-	if err != nil || got.Name != "new" || got.Access == nil || got.Access.Rules == nil || len(*got.Access.Rules) != 0 {
-		t.Errorf("key %+v, %v; want another name and no rules", got, err)
-	}
-	b.wantPage(t, b.post(t, "/keys/"+key.ID, "name", "new", "where", "servers", "what", "all"), http.StatusOK, "/keys", "The key is saved.")
-	if got, err = f.store.Token(ctx, key.ID); err != nil || got.Access != nil {
-		t.Errorf("key %+v, %v; want no restrictions", got, err)
-	}
-}
-
 func TestSignUpPage(t *testing.T) {
 	f := newFixture(t, Options{Signup: true})
 	b := newBrowser(t, f, "")
@@ -438,7 +371,7 @@ func TestSignUpPage(t *testing.T) {
 	b.wantPage(t, sign("ann@example.com", goodPassword, "something else"), http.StatusUnprocessableEntity, "/signup", "The two passwords are not the same.")
 	b.wantPage(t, sign("ann@example.com", "short", "short"), http.StatusUnprocessableEntity, "/signup", "The password has 5 characters")
 	b.wantPage(t, sign("ann", goodPassword, goodPassword), http.StatusUnprocessableEntity, "/signup", "Invalid email.")
-	b.wantPage(t, sign("ann@example.com", goodPassword, goodPassword), http.StatusOK, "/", "You have no keys yet.")
+	b.wantPage(t, sign("ann@example.com", goodPassword, goodPassword), http.StatusOK, "/account", "ann@example.com")
 	other := b.fresh(t)
 	other.wantPage(t, other.post(t, "/signup", "email", "ann@example.com", "password", goodPassword, "repeat", goodPassword),
 		http.StatusConflict, "/signup", "There is an account with this e-mail address already.")

@@ -111,7 +111,7 @@ func TestSessionTokenEnds(t *testing.T) {
 	wantError(t, err, weir.Unauthenticated, "the password was changed after this access token was made. please log in again")
 
 	// The API refuses the tokens of suspended users, and they get no new ones.
-	b.wantPage(t, b.post(t, "/login", "email", ann.Email, "password", "another good one"), http.StatusOK, "/", "")
+	b.wantPage(t, b.post(t, "/login", "email", ann.Email, "password", "another good one"), http.StatusOK, "/account", "")
 	f.suspend(t, ann.ID)
 	if resp, _ := b.sessionToken(t, nil); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("suspended: %s, want 401", resp.Status)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -152,57 +150,6 @@ func (p *person) keep(name string) {
 	}
 }
 
-// curl does what the command line says.
-func curl(t *testing.T, line string) (status int, body string) {
-	t.Helper()
-	words := shellWords(line)
-	if len(words) == 0 || words[0] != "curl" {
-		t.Fatalf("%q is no curl line", line)
-	}
-	method, address, data, header := http.MethodGet, "", "", http.Header{}
-	for i := 1; i < len(words); i++ {
-		switch words[i] {
-		case "-H":
-			i++
-			name, value, _ := strings.Cut(words[i], ": ")
-			header.Add(name, value)
-		case "-d":
-			i++
-			method, data = http.MethodPost, words[i]
-		default:
-			address = words[i]
-		}
-	}
-	r, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header = header
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	content, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(content)
-}
-
-// shellWords splits a command; the only quotes are single ones.
-func shellWords(line string) []string {
-	var words []string
-	for i, part := range strings.Split(line, "'") {
-		if i%2 == 1 {
-			words = append(words, part)
-		} else {
-			words = append(words, strings.Fields(part)...)
-		}
-	}
-	return words
-}
-
 // newPages serves the account pages and the API as the program does.
 func newPages(t *testing.T) (base string, first account.First) {
 	t.Helper()
@@ -238,8 +185,7 @@ func newPages(t *testing.T) (base string, first account.First) {
 
 const pagePassword = "a weir across the stream"
 
-// TestAccountPages follows a user who has just got a link: from setting
-// the password to a key that is used, restricted and revoked.
+// TestAccountPages follows a user who has just got a link: from setting the password to the log-out.
 func TestAccountPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -263,95 +209,16 @@ func TestAccountPages(t *testing.T) {
 	p.keep("login-error")
 	p.fill("password", pagePassword)
 	p.press("Log in")
-	p.see("Overview")
-	p.keep("overview")
-
-	p.press("New key")
-	p.see("New API key")
-	p.fill("name", "from the page")
-	p.press("Create key")
-	p.see("Your new API key")
-	p.keep("key-made")
-	key, line := p.text("#key"), p.text("#curl")
-	if !strings.Contains(line, key) {
-		t.Errorf("the curl line %q has another key than %q", line, key)
-	}
-	status, body := curl(t, line)
-	var streams []any
-	if err := json.Unmarshal([]byte(body), &streams); err != nil || status != http.StatusOK || len(streams) == 0 {
-		t.Errorf("the curl line answers %d %s; want ann's streams", status, body)
-	}
-	p.copies("Copy key", key)
-
-	// It is shown once: a reload leads to the list, which does not have it.
-	p.do(chromedp.Reload())
-	p.see("API keys")
-	p.keep("keys")
-	if text := p.text("main"); !strings.Contains(text, "from the page") || strings.Contains(text, key) {
-		t.Errorf("the list shows %q; want the name and not the key", text)
-	}
-
-	p.restrict(line)
-
-	p.press("renamed")
-	p.see("renamed")
-	p.press("Revoke this key")
-	p.press("Revoke for good")
+	p.see("Account")
+	p.fill("old", pagePassword, "password", pagePassword+"2", "repeat", pagePassword+"2")
+	p.press("Change password")
 	p.wait(".notice")
-	if text := p.text("main"); strings.Contains(text, "renamed") {
-		t.Errorf("the revoked key is in the list: %s", text)
-	}
-	if status, body := curl(t, line); status != http.StatusUnauthorized {
-		t.Errorf("the revoked key answers %d %s, want 401", status, body)
-	}
+	p.keep("account")
 
 	p.press("Log out")
 	p.see("Log in")
-	p.open("/keys")
+	p.open("/account")
 	p.see("Log in")
-}
-
-// copies presses a copy button and looks into the clipboard.
-func (p *person) copies(button, want string) {
-	p.t.Helper()
-	if _, err := chromedp.CallBrowser(p.ctx, browser.SetPermission, browser.SetPermissionParams{
-		Permission: &browser.PermissionDescriptor{Name: "clipboard-read"}, Setting: browser.PermissionSettingGranted,
-	}); err != nil {
-		p.t.Fatal(err)
-	}
-	p.press(button)
-	p.see("Your new API key")
-	p.do(chromedp.WaitVisible(`//button[normalize-space()="Copied"]`))
-	got := step(p, chromedp.Evaluate[string]("navigator.clipboard.readText()", chromedp.EvalAwaitPromise))
-	if got != want {
-		p.t.Errorf("the clipboard has %q, want %q", got, want)
-	}
-}
-
-// restrict gives the key another name and rules, and sees them work.
-func (p *person) restrict(line string) {
-	t := p.t
-	t.Helper()
-	p.press("from the page")
-	p.see("from the page")
-	p.fill("name", "renamed")
-	p.press("Only what the rules below allow.")
-	p.fill("rules", "get stream/:id\nfetch asset")
-	p.keep("key")
-	p.press("Save")
-	p.wait(".error")
-	p.fill("rules", "get stream/:id")
-	p.press("Save")
-	p.see("API keys")
-	if text := p.text("main"); !strings.Contains(text, "renamed") || !strings.Contains(text, "1 rule, from servers") {
-		t.Errorf("the list shows %q; want the new name and the rule", text)
-	}
-	if status, body := curl(t, line); status != http.StatusForbidden || !strings.Contains(body, "insufficent privileges") {
-		t.Errorf("the restricted key lists streams: %d %s", status, body)
-	}
-	if status, body := curl(t, line+"/unknown"); status != http.StatusNotFound {
-		t.Errorf("the restricted key may not read a stream: %d %s", status, body)
-	}
 }
 
 // A page of another site can't use the log-in of a visitor's browser.
@@ -362,8 +229,7 @@ func TestForeignPage(t *testing.T) {
 	base, ann := newPages(t)
 	// The same host, so that the browser sends the cookie along.
 	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `<!doctype html><link rel="icon" href="data:,"><h1>Nice kittens</h1><form method="post" action="`+base+
-			`/keys/new"><input name="name" value="stolen"><input name="where" value="servers"><input name="what" value="all"><button>Kittens</button></form>`)
+		_, _ = io.WriteString(w, `<!doctype html><link rel="icon" href="data:,"><h1>Nice kittens</h1><form method="post" action="`+base+`/logout"><button>Kittens</button></form>`)
 	}))
 	t.Cleanup(evil.Close)
 	p := newPerson(t, base)
@@ -373,10 +239,8 @@ func TestForeignPage(t *testing.T) {
 	if text := p.text("main"); !strings.Contains(text, "came from another site") {
 		t.Errorf("the page says %q", text)
 	}
-	p.open("/keys")
-	if text := p.text("main"); strings.Contains(text, "stolen") || !strings.Contains(text, "ann's key") {
-		t.Errorf("the list shows %q", text)
-	}
+	p.open("/account")
+	p.see("Account")
 }
 
 // enter sets the password and logs in.
@@ -388,7 +252,7 @@ func (p *person) enter(who account.First) {
 	p.see("Log in")
 	p.fill("email", who.User.Email, "password", pagePassword)
 	p.press("Log in")
-	p.see("Overview")
+	p.see("Account")
 }
 
 // On a phone nothing is wider than the screen and everything can be hit with a
@@ -406,9 +270,9 @@ func TestAccountPagesOnPhone(t *testing.T) {
 		if wide := step(p, chromedp.Evaluate[int]("document.documentElement.scrollWidth - document.documentElement.clientWidth")); wide > 0 {
 			t.Errorf("%s is %d pixels wider than the screen", name, wide)
 		}
-		small := step(p, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, summary, select, textarea, label.choice, nav a, .button, .brand, .key, input:not([type=hidden]):not([type=radio])")]
+		small := step(p, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, nav a, .button, .brand, input:not([type=hidden])")]
 			.filter(e => e.offsetParent && e.getBoundingClientRect().height < 44).map(e => e.outerHTML.slice(0, 80))`))
-		unnamed := step(p, chromedp.Evaluate[[]string](`[...document.querySelectorAll("input:not([type=hidden], [hidden]), textarea, select")].filter(e => !e.labels.length).map(e => e.outerHTML)`))
+		unnamed := step(p, chromedp.Evaluate[[]string](`[...document.querySelectorAll("input:not([type=hidden], [hidden])")].filter(e => !e.labels.length).map(e => e.outerHTML)`))
 		if len(small) > 0 || len(unnamed) > 0 {
 			t.Errorf("%s has what is too small for a thumb %q, or has no label %q", name, small, unnamed)
 		}
@@ -418,20 +282,5 @@ func TestAccountPagesOnPhone(t *testing.T) {
 		fits(name)
 	}
 	p.enter(ann)
-	fits("overview")
-	p.open("/account")
 	fits("account")
-	p.open("/keys/new")
-	p.fill("name", strings.Repeat("a-very-long-name", 6))
-	p.press("Also in web pages")
-	p.fill("origins", "https://"+strings.Repeat("sub.", 30)+"example.com")
-	fits("key-new")
-	p.press("Create key")
-	p.see("Your new API key")
-	fits("key-made")
-	p.open("/keys")
-	fits("keys")
-	p.do(chromedp.Click(chromedp.CSS(".key")), chromedp.WaitVisible(chromedp.CSS("details")))
-	p.press("Revoke this key")
-	fits("key")
 }

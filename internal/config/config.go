@@ -37,7 +37,7 @@ type Config struct {
 	MaxUpload   int64         `type:"size" group:"Storage" placeholder:"SIZE" default:"30GiB" help:"Largest file that is taken."`
 	MaxDuration time.Duration `group:"Storage" placeholder:"TIME" default:"24h" help:"Longest file that is taken."`
 
-	HTTP            string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the account pages; empty = off."`
+	HTTP            string         `name:"http" group:"Network" placeholder:"ADDR" default:":8080" help:"Address of the API and the pages; empty = off."`
 	RTMP            string         `name:"rtmp" group:"Network" placeholder:"ADDR" default:":1935" help:"Address that encoders send to over RTMP, as rtmp://HOST/live/KEY; empty = off."`
 	RTMPS           string         `name:"rtmps" group:"Network" placeholder:"ADDR" default:"" help:"The same over TLS, with the certificate of HTTPS; empty = off."`
 	SRT             string         `name:"srt" group:"Network" placeholder:"ADDR" default:":8890" help:"Address that encoders send to over SRT, with the stream key as the streamid; empty = off."`

@@ -59,7 +59,7 @@ func (p *WatchPage) serveOEmbed(w http.ResponseWriter, r *http.Request) int {
 	}
 	answer := oEmbed{
 		Version: "1.0", Type: "video", ProviderName: "weir", ProviderURL: base + "/", Title: shown.Title, Width: width, Height: height,
-		HTML: fmt.Sprintf(`<iframe src="%s" width="%d" height="%d" frameborder="0" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`,
+		HTML: fmt.Sprintf(`<iframe src="%s" width="%d" height="%d" frameborder="0" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,
 			html.EscapeString(base+"/play/"+url.PathEscape(id)), width, height),
 	}
 	if shown.Public {

@@ -267,7 +267,7 @@ func TestOEmbed(t *testing.T) {
 	want := oEmbed{
 		Version: "1.0", Type: "video", ProviderName: "weir", ProviderURL: "https://weir.example.com/video/", Title: "film", Width: 640, Height: 360,
 		HTML: `<iframe src="` + page + f.ids["film"] + `" width="640" height="360" frameborder="0" ` +
-			`allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`,
+			`allow="autoplay; picture-in-picture" allowfullscreen></iframe>`,
 		ThumbnailURL: "https://weir.example.com/video/hls/" + f.ids["film"] + "/poster.jpg",
 	}
 	if diff := cmp.Diff(want, answer); status != http.StatusOK || diff != "" {

@@ -47,4 +47,4 @@ export function asJavaScript(call: Call): string {
 
 // embedCode is the HTML that shows a watch page inside another page.
 export const embedCode = (watchPage: string, title?: string) =>
-  `<iframe src="${watchPage}"${title ? ` title="${title.replaceAll('"', '&quot;')}"` : ''} width="640" height="360" allow="autoplay; fullscreen; picture-in-picture" allowfullscreen></iframe>`
+  `<iframe src="${watchPage}"${title ? ` title="${title.replaceAll('"', '&quot;')}"` : ''} width="640" height="360" allow="autoplay; picture-in-picture" allowfullscreen></iframe>`

@@ -24,15 +24,21 @@ function tell(event: WeirEvent | 'missed') {
 
 const retryAfter = { least: 1000, most: 30_000 }
 
-// run reads events until the page ends. EventSource can't send the header with the token.
+// run reads events until the page ends. EventSource can't send the header with the token. A page that
+// nobody sees lets go of its connection, and continues later where it was: browsers have six of them
+// for a server, and with a page that holds one in each of six tabs the seventh would load nothing.
 async function run() {
   let cursor = ''
   let wait = retryAfter.least
   for (let first = true; ; first = false) {
+    await visible()
+    const hidden = new AbortController()
+    const onChange = () => document.hidden && hidden.abort()
+    document.addEventListener('visibilitychange', onChange)
     try {
       const url = new URL(root + '/api/events')
       if (cursor) url.searchParams.set('cursor', cursor)
-      const answer = await fetch(await signed(new Request(url)))
+      const answer = await fetch(await signed(new Request(url, { signal: hidden.signal })))
       if (answer.status === 410) cursor = ''
       if (answer.ok && answer.body) {
         if (!first && !cursor) tell('missed')
@@ -45,9 +51,24 @@ async function run() {
     } catch {
       // The connection broke: it is opened again below.
     }
+    document.removeEventListener('visibilitychange', onChange)
+    if (hidden.signal.aborted) continue
     await new Promise((resolve) => setTimeout(resolve, wait * (0.75 + Math.random() / 2)))
     wait = Math.min(wait * 2, retryAfter.most)
   }
+}
+
+// visible resolves as soon as somebody sees the page.
+function visible(): Promise<void> {
+  if (!document.hidden) return Promise.resolve()
+  return new Promise((resolve) => {
+    const onChange = () => {
+      if (document.hidden) return
+      document.removeEventListener('visibilitychange', onChange)
+      resolve()
+    }
+    document.addEventListener('visibilitychange', onChange)
+  })
 }
 
 interface Message {
