@@ -142,7 +142,7 @@ test-live-matrix: ## let every kind of encoder send and every kind of player pla
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json
 	CGO_ENABLED=1 go test -tags soak -run TestLiveMatrix -parallel 4 -count=1 -timeout 60m ./e2e/live -v
 
-test-examples: ## build the Next.js example and let it play a stream and a film in Chromium
+test-examples: ## build the Next.js example and let it play streams, films and clips in Chromium
 	scripts/need cc chromium ffmpeg jq npm python-jwt
 	$(MAKE) --no-print-directory e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json
 	cd examples/nextjs && npm ci --no-audit --no-fund && npx next build

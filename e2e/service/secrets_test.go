@@ -106,7 +106,7 @@ func (h *hunt) people() {
 	const email = "ann@example.com"
 	h.anybody.gets("GET", "/set-password?token="+link, nil, "first link")
 	h.anybody.isRefused("POST", "/set-password", url.Values{"token": {link}, "email": {email}, "password": {password}, "repeat": {changed}}, "first link")
-	h.anybody.gets("POST", "/set-password", url.Values{"token": {link}, "email": {email}, "password": {password}, "repeat": {password}})
+	h.browser(h.anybody.gets("POST", "/set-password", url.Values{"token": {link}, "email": {email}, "password": {password}, "repeat": {password}}), "cookie of the link")
 	h.anybody.isRefused("POST", "/set-password", url.Values{"token": {link}, "email": {email}, "password": {password}, "repeat": {password}})
 	h.anybody.isRefused("POST", "/login", url.Values{"email": {email}, "password": {h.makeOdd("wrong password")}})
 

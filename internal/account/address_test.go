@@ -141,5 +141,5 @@ func TestBelowPrefix(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside(b.get(t, "/set-password?token="+link.Reveal()), "/set-password")
-	inside(b.post(t, "/set-password", "token", link.Reveal(), "email", ann.Email, "password", goodPassword, "repeat", goodPassword), "/login")
+	inside(b.post(t, "/set-password", "token", link.Reveal(), "email", ann.Email, "password", goodPassword, "repeat", goodPassword), "/account")
 }

@@ -139,32 +139,36 @@ func (p *pages) showSetPassword(v *visit) error {
 	return p.render(v, http.StatusOK, "set-password", setPasswordView(token, u))
 }
 
-// setPassword answers POST /set-password.
+// setPassword answers POST /set-password. It logs the browser in.
 func (p *pages) setPassword(v *visit) error {
 	token, email := v.PostForm.Get("token"), v.PostForm.Get("email")
-	u, err := p.linkUser(v.Context(), weir.Secret(token))
+	invited, err := p.linkUser(v.Context(), weir.Secret(token))
 	if weir.KindOf(err) == weir.Denied {
 		return p.brokenLink(v)
 	}
 	if err != nil {
 		return err
 	}
+	var u weir.User
 	err = repeated(v)
 	if err == nil {
-		_, err = p.SetPassword(v.Context(), weir.Secret(token), email, v.PostForm.Get("password"))
+		u, err = p.SetPassword(v.Context(), weir.Secret(token), email, v.PostForm.Get("password"))
 	}
 	if err != nil {
 		if weir.KindOf(err) == weir.Denied {
 			err = weir.Errorf(weir.Denied, "This link is for another e-mail address.")
 		}
-		in := setPasswordView(token, u)
+		in := setPasswordView(token, invited)
 		if d := in.Data.(linkData); !d.Fixed {
 			d.Email = email
 			in.Data = d
 		}
 		return p.again(v, "set-password", in, err)
 	}
-	return v.redirect("login?done=password")
+	if err := p.openSession(v.Context(), v.w, v.secure, u); err != nil {
+		return err
+	}
+	return v.redirect("")
 }
 
 func accountView() view { return view{Title: "Account"} }

@@ -269,9 +269,8 @@ type view struct {
 
 // notices are messages after an action; ?done= has the name.
 var notices = map[string]string{
-	"password": "Your password is set. Log in with it.",
-	"changed":  "Your password is changed. All other log-ins of this account have ended.",
-	"out":      "You are logged out.",
+	"changed": "Your password is changed. All other log-ins of this account have ended.",
+	"out":     "You are logged out.",
 }
 
 // render shows a template.

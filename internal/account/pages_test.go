@@ -391,7 +391,7 @@ func TestSetPasswordPage(t *testing.T) {
 	b.wantPage(t, b.get(t, "/set-password?token="+token), http.StatusOK, "/set-password", "Nothing is sent to it.")
 	b.wantPage(t, set("ann", goodPassword, goodPassword), http.StatusUnprocessableEntity, "/set-password", "Invalid email.")
 	b.wantPage(t, set("ann@example.com", goodPassword, "else"), http.StatusUnprocessableEntity, "/set-password", "not the same")
-	b.wantPage(t, set("ann@example.com", goodPassword, goodPassword), http.StatusOK, "/login", "Your password is set.")
+	b.wantPage(t, set("ann@example.com", goodPassword, goodPassword), http.StatusOK, "/account", "ann@example.com")
 	b.wantPage(t, set("ann@example.com", goodPassword, goodPassword), http.StatusForbidden, "/set-password", "This link does not work any more")
 
 	link, err := f.NewLink(t.Context(), first.User.ID)

@@ -202,7 +202,13 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	wg.Wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return errors.Join(s.flush(last), s.unregister(last))
+	err := errors.Join(s.flush(last), s.unregister(last))
+	if err != nil {
+		// The connection may be one of PostgreSQL on which the end of ctx has just stopped a query.
+		// It is gone now, and the next one works.
+		err = errors.Join(s.flush(last), s.unregister(last))
+	}
+	return err
 }
 
 // every calls do again and again until ctx ends. It logs failures.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io/fs"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -116,5 +117,10 @@ func TestConsole(t *testing.T) {
 		if policy := w.Header().Get("Content-Security-Policy"); strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") {
 			t.Errorf("%s: the policy is %s", path, policy)
 		}
+	}
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, httptest.NewRequest("GET", "/keys/new", nil))
+	if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || to != "../keys" {
+		t.Errorf("the old page of a key leads to %d %q", w.Code, to)
 	}
 }

@@ -50,6 +50,11 @@ func (c *Console) Patterns() []string {
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
+	if strings.HasPrefix(r.URL.Path, "/keys/") { // keys had pages of their own before there was a console
+		h.Set("Location", baseOf(r.URL.Path)+"keys")
+		w.WriteHeader(http.StatusSeeOther)
+		return
+	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Content-Security-Policy", consolePolicy)
