@@ -6,8 +6,9 @@ VCS := $(shell git status >/dev/null 2>&1 || echo -buildvcs=false)
 # The race detector, but not around SQLite, which is translated C: it is four times slower with it.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
-# The weir that make test drives from outside, with the race detector in it.
+# The weirs that make test drives from outside, with the race detector in it and without it.
 RACE_BINARY := $(CURDIR)/e2e/weir-race
+PLAIN_BINARY := $(CURDIR)/e2e/weir-plain
 
 # All packages but e2e. Their tests wait more than they compute, so four of them run at once.
 UNITS = $(shell go list ./... | grep -v /e2e)
@@ -31,8 +32,9 @@ test: ## install what the tests need and run all of them
 	scripts/need cc chromium curl ffmpeg gstreamer jq mediainfo nginx-rtmp npm php postgresql python-jwt srt-live-transmit
 	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json e2e/console/node_modules/.package-lock.json
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
-	CGO_ENABLED=1 go test -vet=off $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS) # scripts/check vets
-	WEIR_TEST_BINARY=$(RACE_BINARY) go test -vet=off -shuffle=on -p 3 -parallel 3 -timeout 30m ./e2e/...
+	go build -buildvcs=false -o $(PLAIN_BINARY) . # of the packages that e2e needs anyway
+	GORACE=atexit_sleep_ms=20 CGO_ENABLED=1 go test -vet=off $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS) # scripts/check vets
+	WEIR_TEST_BINARY=$(RACE_BINARY) WEIR_PLAIN_BINARY=$(PLAIN_BINARY) go test -vet=off -shuffle=on -p 3 -parallel 3 -timeout 30m ./e2e/...
 
 web: ## build the console and the watch page into web/dist
 	scripts/need npm

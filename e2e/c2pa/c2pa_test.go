@@ -18,7 +18,7 @@ import (
 	words "weir/internal/weir"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(harness.MainPlain(m)) }
 
 // check is a file, or an init segment and a segment, for all validators.
 type check struct {

@@ -14,4 +14,4 @@ import (
 	"weir/e2e/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(harness.MainPlain(m)) }

@@ -29,17 +29,41 @@ import (
 )
 
 var (
-	// Binary is the built weir: the one that WEIR_TEST_BINARY names, or one that Main builds.
+	// Binary is the built weir: the one that WEIR_TEST_BINARY or WEIR_PLAIN_BINARY names, or one
+	// that Main or MainPlain builds.
 	Binary string
 	clips  string // the folder of the media that MakeClip has made
 )
 
 // Main is the TestMain of a package: it runs the tests with what they need and returns the exit
 // code.
-func Main(m *testing.M) int { return pgtest.Main(s3test.Runner{M: build{m}}) }
+func Main(m *testing.M) int {
+	return pgtest.Main(s3test.Runner{M: build{m, "WEIR_TEST_BINARY", buildRace}})
+}
 
-// build builds weir before the tests run.
-type build struct{ m *testing.M }
+// MainPlain is Main with a weir without the race detector, for packages that show
+// what pages, examples and files are like: races are found by those that show what it does at the
+// same time, and the detector takes half of the CPU.
+func MainPlain(m *testing.M) int {
+	return pgtest.Main(s3test.Runner{M: build{m, "WEIR_PLAIN_BINARY", buildShipped}})
+}
+
+// build builds weir before the tests run, unless a variable of the environment names one.
+type build struct {
+	m     *testing.M
+	name  string
+	build func(path string) *exec.Cmd
+}
+
+func buildRace(path string) *exec.Cmd {
+	return exec.Command("go", "build", "-race", "-buildvcs=false", "-o", path, "weir")
+}
+
+func buildShipped(path string) *exec.Cmd {
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", path, "weir")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return cmd
+}
 
 func (b build) Run() int {
 	dir, err := os.MkdirTemp("", "weir-e2e-")
@@ -55,10 +79,9 @@ func (b build) Run() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if Binary = os.Getenv("WEIR_TEST_BINARY"); Binary == "" {
+	if Binary = os.Getenv(b.name); Binary == "" {
 		Binary = filepath.Join(dir, "weir")
-		cmd := exec.Command("go", "build", "-race", "-buildvcs=false", "-o", Binary, "weir")
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := b.build(Binary).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build weir: %v\n%s", err, out)
 			return 1
 		}
@@ -71,9 +94,7 @@ func (b build) Run() int {
 func Shipped(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weir")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-o", path, "weir")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := buildShipped(path).CombinedOutput(); err != nil {
 		t.Fatalf("build weir: %v\n%s", err, out)
 	}
 	return path

