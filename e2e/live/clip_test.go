@@ -533,6 +533,10 @@ func (b *onAir) cutLive(n int) {
 		if start > last.Wall {
 			start = frames[0].Wall // a clip can't begin in the future
 		}
+		// Nobody knows to the millisecond when a frame will be there, so the end is between two.
+		if i := slices.IndexFunc(ahead, func(f harness.Frame) bool { return f.Wall >= end }); end > last.Wall && i > 0 {
+			end = (ahead[i-1].Wall + ahead[i].Wall) / 2
+		}
 		b.ordered = append(b.ordered, b.cut(b.film, "live", b.stream.playback, start, end))
 	}
 }
