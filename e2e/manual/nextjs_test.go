@@ -31,7 +31,7 @@ func TestNextJS(t *testing.T) {
 	})
 	w.run(t, page{"examples/nextjs", []block{{line: 1, language: "test", text: `
 PAGE=http://127.0.0.1:` + port + `
-post() { curl -sS -f -H "Authorization: Bearer $KEY" -d "$2" $WEIR/api/$1; }
+post() { curl -H "Authorization: Bearer $KEY" -d "$2" $WEIR/api/$1; }
 post access-control/signing-key '' > signing.json
 for kind in public jwt; do
   post stream '{"name":"a show","playbackPolicy":{"type":"'$kind'"}}' > stream-$kind.json
