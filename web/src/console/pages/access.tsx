@@ -215,28 +215,14 @@ function Gated() {
       >
         {(items) => (
           <>
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>What</th>
-                  <th>Policy</th>
-                </tr>
-              </thead>
-              <tbody>
-                {items.map((item) => (
-                  <tr key={item.id}>
-                    <td data-label="Name">
-                      <a href={item.href}>{item.name}</a>
-                    </td>
-                    <td data-label="What">{item.kind}</td>
-                    <td data-label="Policy">
-                      <Badge tone="soft">{item.policy}</Badge>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+            <Table
+              items={items}
+              columns={[
+                { label: 'Name', cell: (item) => <a href={item.href}>{item.name}</a> },
+                { label: 'What', cell: (item) => item.kind },
+                { label: 'Policy', cell: (item) => <Badge tone="soft">{item.policy}</Badge> },
+              ]}
+            />
             <p class="hint">{`Among the latest ${lately} streams and ${lately} assets.`}</p>
           </>
         )}

@@ -10,7 +10,7 @@ import { Card, Facts } from '../../ui/page'
 import { Player, type PlayerHandle } from '../../ui/player'
 import { Empty } from '../../ui/states'
 import { concerns, isPublic, type Stream } from '../stream'
-import { ClipState } from './stream_history'
+import { ClipState } from './asset_parts'
 import { Send } from './stream_send'
 
 export function Watch({ stream }: { stream: Stream }) {
