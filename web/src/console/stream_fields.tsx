@@ -1,6 +1,6 @@
 // The fields of a stream, for a new one and for one that is changed.
 import type { Schemas } from '../lib/api'
-import { Check, SelectField, TextField } from '../ui/form'
+import { Check, Field, SelectField, TextField } from '../ui/form'
 import type { Stream } from './stream'
 
 type Profile = Schemas['LiveProfile']
@@ -13,6 +13,7 @@ export interface Choices {
   ladder: 'default' | 'none' | 'own'
   profiles: Profile[]
   policy: 'public' | 'jwt' | 'webhook'
+  pull?: { source: string; headers: string } // headers as lines of text
 }
 
 // defaultLadder is what weir makes when a stream names no profiles.
@@ -35,7 +36,7 @@ export function choicesOf(stream: Stream): Choices {
   }
 }
 
-export function asNewStream({ name, record, signed, ladder, profiles, policy }: Choices): Schemas['NewStream'] {
+export function asNewStream({ name, record, signed, ladder, profiles, policy, pull }: Choices): Schemas['NewStream'] {
   return {
     name,
     ...(record && { record }),
@@ -43,7 +44,20 @@ export function asNewStream({ name, record, signed, ladder, profiles, policy }: 
     ...(ladder === 'none' && { profiles: [] }),
     ...(ladder === 'own' && { profiles }),
     ...(policy === 'jwt' && { playbackPolicy: { type: policy } }),
+    ...(pull && { pull: { source: pull.source.trim(), ...(pull.headers.trim() && { headers: headersOf(pull.headers) }) } }),
   }
+}
+
+// headersOf reads headers from lines of text.
+function headersOf(text: string): Record<string, string> {
+  const lines = text.split('\n').filter((line) => line.trim() !== '')
+  return Object.fromEntries(
+    lines.map((line) => {
+      const [, name, value] = /^\s*([^\s:]+)\s*:\s*(.*?)\s*$/.exec(line) ?? []
+      if (!name || !value) throw new Error('Write each header on a line of its own, as Name: value.')
+      return [name, value]
+    }),
+  )
 }
 
 // asPatch returns what has to be sent to make a stream what the form says. A policy of a webhook
@@ -58,7 +72,8 @@ export function asPatch({ name, record, signed, ladder, profiles, policy }: Choi
   }
 }
 
-export function StreamFields({ of, onChange }: { of: Choices; onChange: (choices: Choices) => void }) {
+// StreamFields are the fields. The source of a pull is only for a new stream: it can't be changed.
+export function StreamFields({ of, onChange, isNew = false }: { of: Choices; onChange: (choices: Choices) => void; isNew?: boolean }) {
   const set = (part: Partial<Choices>) => onChange({ ...of, ...part })
   return (
     <>
@@ -90,7 +105,31 @@ export function StreamFields({ of, onChange }: { of: Choices; onChange: (choices
           ...(of.policy === 'webhook' ? ([['webhook', 'as a webhook decides']] as const) : []),
         ]}
       />
+      {isNew && <Check label="Pull it from a URL" hint="weir fetches it from another server. No encoder sends to it." checked={of.pull !== undefined} onChecked={(on) => set({ pull: on ? { source: '', headers: '' } : undefined })} />}
+      {of.pull && <Pull of={of.pull} onChange={(pull) => set({ pull })} />}
     </>
+  )
+}
+
+function Pull({ of, onChange }: { of: NonNullable<Choices['pull']>; onChange: (pull: Choices['pull']) => void }) {
+  return (
+    <fieldset>
+      <legend class="hidden">Pull it from a URL</legend>
+      <TextField
+        label="URL of the source"
+        value={of.source}
+        onValue={(source) => onChange({ ...of, source })}
+        required
+        pattern="\s*(https?|rtmps?|srt)://.+"
+        placeholder="https://example.com/live/index.m3u8"
+        hint="HLS, an MP4, FLV or MPEG-TS file, RTMP or SRT: it begins with http://, https://, rtmp://, rtmps:// or srt://. It can’t be changed later."
+      />
+      <Field label="Headers" hint="For http and https, if the source wants any. One on each line; they are sent to the host of the source only.">
+        {(id, hintID) => (
+          <textarea id={id} aria-describedby={hintID} rows={2} spellcheck={false} autoComplete="off" placeholder="Authorization: Bearer …" value={of.headers} onInput={(e) => onChange({ ...of, headers: e.currentTarget.value })} />
+        )}
+      </Field>
+    </fieldset>
   )
 }
 

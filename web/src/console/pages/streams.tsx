@@ -8,9 +8,10 @@ import { Card, Page } from '../../ui/page'
 import { Search } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
 import { Table } from '../../ui/table'
+import { toast } from '../../ui/toast'
 import { Ago } from '../../ui/values'
 import { useGo, useQuery } from '../location'
-import { GoLive, onStreams, Picture, StreamHealth, StreamState, useViewers, Viewers, type Stream } from '../stream'
+import { GoLive, onStreams, Picture, startPull, StreamHealth, StreamState, useViewers, Viewers, type Stream } from '../stream'
 import { asNewStream, noChoices, StreamFields } from '../stream_fields'
 
 export default function Streams() {
@@ -118,11 +119,12 @@ function NewStream({ close }: { close: () => void }) {
   const submit = async () => {
     const stream = await ask(api.POST('/api/stream', { body: asNewStream(choices) }))
     go('streams/' + stream.id)
+    if (choices.pull) startPull(stream.id).catch((e: Error) => toast(`The source does not play: ${e.message}`, 'bad')) // its page shows the rest
   }
   return (
     <Dialog title="Create a stream" close={close} wide>
       <Form submit={submit} label="Create the stream" cancel={close}>
-        <StreamFields of={choices} onChange={setChoices} />
+        <StreamFields of={choices} onChange={setChoices} isNew />
       </Form>
     </Dialog>
   )
