@@ -155,13 +155,21 @@ func (c *walk) upload() (path string) {
 	return "assets/" + id
 }
 
-// webhook makes one in front of a real receiver, and sends a test to it.
+// webhook makes one in front of a real receiver, and sends a test to it. The network is cut when the
+// script of the page is loaded.
 func (c *walk) webhook() {
 	defer c.step("webhook")()
+	c.front.set(true, false)
+	c.click("Webhooks")
+	c.says("This page is not loaded")
+	c.click("Try again") // still without a network
+	c.says("The server does not answer")
+	c.keep("walk-page-cut")
+	c.front.set(false, false)
+	c.click("Try again")
 	got := make(chan *http.Request, 8)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r }))
 	c.t.Cleanup(receiver.Close)
-	c.click("Webhooks")
 	c.click("Create a webhook")
 	c.fill("Name", "my shop")
 	c.fill("URL", receiver.URL+"/hook")
