@@ -61,39 +61,43 @@ function headersOf(text: string): Record<string, string> {
 }
 
 // asPatch returns what has to be sent to make a stream what the form says. A policy of a webhook
-// stays as it is, with its members that the form does not show.
+// stays as it is, with its members that the form does not show. On air, the API refuses other
+// renditions, and to start or stop recording.
 export function asPatch({ name, record, signed, ladder, profiles, policy }: Choices, was: Stream): Schemas['StreamPatch'] {
   return {
     name,
-    record,
-    c2pa: signed,
-    profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles,
+    ...(!was.isActive && { record, c2pa: signed, profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles }),
     ...(policy !== (was.playbackPolicy?.type ?? 'public') && { playbackPolicy: policy === 'public' ? null : { type: policy } }),
   }
 }
 
-// StreamFields are the fields. The source of a pull is only for a new stream: it can't be changed.
-export function StreamFields({ of, onChange, isNew = false }: { of: Choices; onChange: (choices: Choices) => void; isNew?: boolean }) {
+// StreamFields are the fields. Those that the API refuses to change are left out: on air, what is
+// recorded and the renditions; and the source of a stream that exists.
+export function StreamFields({ of, onChange, isNew = false, onAir = false }: { of: Choices; onChange: (choices: Choices) => void; isNew?: boolean; onAir?: boolean }) {
   const set = (part: Partial<Choices>) => onChange({ ...of, ...part })
   return (
     <>
       <TextField label="Name" value={of.name} onValue={(name) => set({ name })} required autoFocus placeholder="Friday show" />
-      <Check label="Record" hint="Every broadcast becomes an asset. Without it, only the last minute can be clipped." checked={of.record} onChecked={(record) => set({ record })} />
-      {of.record && (
-        <Check label="Sign recordings" hint="C2PA manifests tell viewers where a recording comes from." checked={of.signed} onChecked={(signed) => set({ signed })} />
+      {!onAir && (
+        <>
+          <Check label="Record" hint="Every broadcast becomes an asset. Without it, only the last minute can be clipped." checked={of.record} onChecked={(record) => set({ record })} />
+          {of.record && (
+            <Check label="Sign recordings" hint="C2PA manifests tell viewers where a recording comes from." checked={of.signed} onChecked={(signed) => set({ signed })} />
+          )}
+          <SelectField
+            label="Renditions"
+            value={of.ladder}
+            onValue={(ladder) => set({ ladder })}
+            hint="Smaller pictures for slow connections, beside what the encoder sends. They cost CPU time of the server."
+            options={[
+              ['default', 'the default ladder: 240p, 360p, 480p, 720p'],
+              ['none', 'none: viewers get what the encoder sends'],
+              ['own', 'my own'],
+            ]}
+          />
+          {of.ladder === 'own' && <Ladder profiles={of.profiles} onChange={(profiles) => set({ profiles })} />}
+        </>
       )}
-      <SelectField
-        label="Renditions"
-        value={of.ladder}
-        onValue={(ladder) => set({ ladder })}
-        hint="Smaller pictures for slow connections, beside what the encoder sends. They cost CPU time of the server."
-        options={[
-          ['default', 'the default ladder: 240p, 360p, 480p, 720p'],
-          ['none', 'none: viewers get what the encoder sends'],
-          ['own', 'my own'],
-        ]}
-      />
-      {of.ladder === 'own' && <Ladder profiles={of.profiles} onChange={(profiles) => set({ profiles })} />}
       <SelectField
         label="Who may watch"
         value={of.policy}
