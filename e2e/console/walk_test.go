@@ -108,6 +108,10 @@ func (c *walk) goLive(stream string) {
 	second.until(moves)
 	second.until(`all('video')[0].getAttribute('aria-label') === 'Player of The show'`)
 	second.keep("walk-stream-on-air")
+	second.click("Edit")
+	second.fill("Name", "The late show")
+	second.click("Save")
+	second.until(`all('h1')[0].textContent === 'The late show'`)
 	second.click("Clip the last 30 s")
 	second.until(`all('[role=status]').some((e) => squeeze(e.textContent).startsWith('The clip') && e.textContent.includes('ready'))`)
 	link := eval[string](second, `return all('[role=status] a')[0].getAttribute('href')`)
@@ -155,13 +159,21 @@ func (c *walk) upload() (path string) {
 	return "assets/" + id
 }
 
-// webhook makes one in front of a real receiver, and sends a test to it.
+// webhook makes one in front of a real receiver, and sends a test to it. The network is cut when the
+// script of the page is loaded.
 func (c *walk) webhook() {
 	defer c.step("webhook")()
+	c.front.set(true, false)
+	c.click("Webhooks")
+	c.says("This page is not loaded")
+	c.click("Try again") // still without a network
+	c.says("The server does not answer")
+	c.keep("walk-page-cut")
+	c.front.set(false, false)
+	c.click("Try again")
 	got := make(chan *http.Request, 8)
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r }))
 	c.t.Cleanup(receiver.Close)
-	c.click("Webhooks")
 	c.click("Create a webhook")
 	c.fill("Name", "my shop")
 	c.fill("URL", receiver.URL+"/hook")

@@ -2,6 +2,7 @@
 // internal/web/console.go if that is new.
 import type { FunctionComponent } from 'preact'
 import { lazy } from 'preact-iso'
+import { retrying, type Script } from './retrying'
 
 // base is the path of the console; '/' unless a proxy serves weir below a prefix.
 export const base = new URL('.', document.baseURI).pathname
@@ -17,26 +18,29 @@ interface MenuEntry {
   admin?: boolean // only administrators see it
 }
 
+// page returns a page whose script is loaded when it is shown.
+const page = (load: () => Promise<Script>): FunctionComponent<any> => lazy(() => load().catch(() => ({ default: retrying(load) })))
+
 export const routes: ConsoleRoute[] = [
-  { path: '', page: lazy(() => import('./pages/overview')) },
-  { path: 'streams', page: lazy(() => import('./pages/streams')) },
-  { path: 'streams/:id', page: lazy(() => import('./pages/stream')) },
-  { path: 'streams/:id/live', page: lazy(() => import('./pages/live')) },
-  { path: 'assets', page: lazy(() => import('./pages/assets')) },
-  { path: 'assets/:id', page: lazy(() => import('./pages/asset')) },
-  { path: 'tasks', page: lazy(() => import('./pages/tasks')) },
-  { path: 'tasks/new', page: lazy(() => import('./pages/task_new')) },
-  { path: 'tasks/:id', page: lazy(() => import('./pages/task')) },
-  { path: 'webhooks', page: lazy(() => import('./pages/webhooks')) },
-  { path: 'webhooks/:id', page: lazy(() => import('./pages/webhook')) },
-  { path: 'access', page: lazy(() => import('./pages/access')) },
-  { path: 'keys', page: lazy(() => import('./pages/keys')) },
-  { path: 'targets', page: lazy(() => import('./pages/targets')) },
-  { path: 'stores', page: lazy(() => import('./pages/stores')) },
-  { path: 'usage', page: lazy(() => import('./pages/usage')) },
-  { path: 'users', page: lazy(() => import('./pages/users')) },
-  { path: 'nodes', page: lazy(() => import('./pages/nodes')) },
-  { path: 'queue', page: lazy(() => import('./pages/queue')) },
+  { path: '', page: page(() => import('./pages/overview')) },
+  { path: 'streams', page: page(() => import('./pages/streams')) },
+  { path: 'streams/:id', page: page(() => import('./pages/stream')) },
+  { path: 'streams/:id/live', page: page(() => import('./pages/live')) },
+  { path: 'assets', page: page(() => import('./pages/assets')) },
+  { path: 'assets/:id', page: page(() => import('./pages/asset')) },
+  { path: 'tasks', page: page(() => import('./pages/tasks')) },
+  { path: 'tasks/new', page: page(() => import('./pages/task_new')) },
+  { path: 'tasks/:id', page: page(() => import('./pages/task')) },
+  { path: 'webhooks', page: page(() => import('./pages/webhooks')) },
+  { path: 'webhooks/:id', page: page(() => import('./pages/webhook')) },
+  { path: 'access', page: page(() => import('./pages/access')) },
+  { path: 'keys', page: page(() => import('./pages/keys')) },
+  { path: 'targets', page: page(() => import('./pages/targets')) },
+  { path: 'stores', page: page(() => import('./pages/stores')) },
+  { path: 'usage', page: page(() => import('./pages/usage')) },
+  { path: 'users', page: page(() => import('./pages/users')) },
+  { path: 'nodes', page: page(() => import('./pages/nodes')) },
+  { path: 'queue', page: page(() => import('./pages/queue')) },
 ]
 
 // menu is the navigation, in groups.

@@ -67,6 +67,9 @@ export function concerns(event: WeirEvent, stream: { id: string; playbackId: str
   return asset?.snapshot?.source?.playbackId === stream.playbackId
 }
 
+// startPull pulls a stream from its source. It returns when the source plays.
+export const startPull = (id: string) => ask(api.POST('/api/stream/{id}/start-pull', { params: { path: { id } } }))
+
 // GoLive makes a stream and leads to the page that sends the camera to it.
 export function GoLive({ class: extra = '' }: { class?: string }) {
   const go = useGo()

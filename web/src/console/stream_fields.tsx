@@ -1,6 +1,6 @@
 // The fields of a stream, for a new one and for one that is changed.
 import type { Schemas } from '../lib/api'
-import { Check, SelectField, TextField } from '../ui/form'
+import { Check, Field, SelectField, TextField } from '../ui/form'
 import type { Stream } from './stream'
 
 type Profile = Schemas['LiveProfile']
@@ -13,6 +13,7 @@ export interface Choices {
   ladder: 'default' | 'none' | 'own'
   profiles: Profile[]
   policy: 'public' | 'jwt' | 'webhook'
+  pull?: { source: string; headers: string } // headers as lines of text
 }
 
 // defaultLadder is what weir makes when a stream names no profiles.
@@ -35,7 +36,7 @@ export function choicesOf(stream: Stream): Choices {
   }
 }
 
-export function asNewStream({ name, record, signed, ladder, profiles, policy }: Choices): Schemas['NewStream'] {
+export function asNewStream({ name, record, signed, ladder, profiles, policy, pull }: Choices): Schemas['NewStream'] {
   return {
     name,
     ...(record && { record }),
@@ -43,42 +44,60 @@ export function asNewStream({ name, record, signed, ladder, profiles, policy }: 
     ...(ladder === 'none' && { profiles: [] }),
     ...(ladder === 'own' && { profiles }),
     ...(policy === 'jwt' && { playbackPolicy: { type: policy } }),
+    ...(pull && { pull: { source: pull.source.trim(), ...(pull.headers.trim() && { headers: headersOf(pull.headers) }) } }),
   }
 }
 
+// headersOf reads headers from lines of text.
+function headersOf(text: string): Record<string, string> {
+  const lines = text.split('\n').filter((line) => line.trim() !== '')
+  return Object.fromEntries(
+    lines.map((line) => {
+      const [, name, value] = /^\s*([^\s:]+)\s*:\s*(.*?)\s*$/.exec(line) ?? []
+      if (!name || !value) throw new Error('Write each header on a line of its own, as Name: value.')
+      return [name, value]
+    }),
+  )
+}
+
 // asPatch returns what has to be sent to make a stream what the form says. A policy of a webhook
-// stays as it is, with its members that the form does not show.
+// stays as it is, with its members that the form does not show. On air, the API refuses other
+// renditions, and to start or stop recording.
 export function asPatch({ name, record, signed, ladder, profiles, policy }: Choices, was: Stream): Schemas['StreamPatch'] {
   return {
     name,
-    record,
-    c2pa: signed,
-    profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles,
+    ...(!was.isActive && { record, c2pa: signed, profiles: ladder === 'default' ? null : ladder === 'none' ? [] : profiles }),
     ...(policy !== (was.playbackPolicy?.type ?? 'public') && { playbackPolicy: policy === 'public' ? null : { type: policy } }),
   }
 }
 
-export function StreamFields({ of, onChange }: { of: Choices; onChange: (choices: Choices) => void }) {
+// StreamFields are the fields. Those that the API refuses to change are left out: on air, what is
+// recorded and the renditions; and the source of a stream that exists.
+export function StreamFields({ of, onChange, isNew = false, onAir = false }: { of: Choices; onChange: (choices: Choices) => void; isNew?: boolean; onAir?: boolean }) {
   const set = (part: Partial<Choices>) => onChange({ ...of, ...part })
   return (
     <>
       <TextField label="Name" value={of.name} onValue={(name) => set({ name })} required autoFocus placeholder="Friday show" />
-      <Check label="Record" hint="Every broadcast becomes an asset. Without it, only the last minute can be clipped." checked={of.record} onChecked={(record) => set({ record })} />
-      {of.record && (
-        <Check label="Sign recordings" hint="C2PA manifests tell viewers where a recording comes from." checked={of.signed} onChecked={(signed) => set({ signed })} />
+      {!onAir && (
+        <>
+          <Check label="Record" hint="Every broadcast becomes an asset. Without it, only the last minute can be clipped." checked={of.record} onChecked={(record) => set({ record })} />
+          {of.record && (
+            <Check label="Sign recordings" hint="C2PA manifests tell viewers where a recording comes from." checked={of.signed} onChecked={(signed) => set({ signed })} />
+          )}
+          <SelectField
+            label="Renditions"
+            value={of.ladder}
+            onValue={(ladder) => set({ ladder })}
+            hint="Smaller pictures for slow connections, beside what the encoder sends. They cost CPU time of the server."
+            options={[
+              ['default', 'the default ladder: 240p, 360p, 480p, 720p'],
+              ['none', 'none: viewers get what the encoder sends'],
+              ['own', 'my own'],
+            ]}
+          />
+          {of.ladder === 'own' && <Ladder profiles={of.profiles} onChange={(profiles) => set({ profiles })} />}
+        </>
       )}
-      <SelectField
-        label="Renditions"
-        value={of.ladder}
-        onValue={(ladder) => set({ ladder })}
-        hint="Smaller pictures for slow connections, beside what the encoder sends. They cost CPU time of the server."
-        options={[
-          ['default', 'the default ladder: 240p, 360p, 480p, 720p'],
-          ['none', 'none: viewers get what the encoder sends'],
-          ['own', 'my own'],
-        ]}
-      />
-      {of.ladder === 'own' && <Ladder profiles={of.profiles} onChange={(profiles) => set({ profiles })} />}
       <SelectField
         label="Who may watch"
         value={of.policy}
@@ -90,7 +109,31 @@ export function StreamFields({ of, onChange }: { of: Choices; onChange: (choices
           ...(of.policy === 'webhook' ? ([['webhook', 'as a webhook decides']] as const) : []),
         ]}
       />
+      {isNew && <Check label="Pull it from a URL" hint="weir fetches it from another server. No encoder sends to it." checked={of.pull !== undefined} onChecked={(on) => set({ pull: on ? { source: '', headers: '' } : undefined })} />}
+      {of.pull && <Pull of={of.pull} onChange={(pull) => set({ pull })} />}
     </>
+  )
+}
+
+function Pull({ of, onChange }: { of: NonNullable<Choices['pull']>; onChange: (pull: Choices['pull']) => void }) {
+  return (
+    <fieldset>
+      <legend class="hidden">Pull it from a URL</legend>
+      <TextField
+        label="URL of the source"
+        value={of.source}
+        onValue={(source) => onChange({ ...of, source })}
+        required
+        pattern="\s*(https?|rtmps?|srt)://.+"
+        placeholder="https://example.com/live/index.m3u8"
+        hint="HLS, an MP4, FLV or MPEG-TS file, RTMP or SRT: it begins with http://, https://, rtmp://, rtmps:// or srt://. It can’t be changed later."
+      />
+      <Field label="Headers" hint="For http and https, if the source wants any. One on each line; they are sent to the host of the source only.">
+        {(id, hintID) => (
+          <textarea id={id} aria-describedby={hintID} rows={2} spellcheck={false} autoComplete="off" placeholder="Authorization: Bearer …" value={of.headers} onInput={(e) => onChange({ ...of, headers: e.currentTarget.value })} />
+        )}
+      </Field>
+    </fieldset>
   )
 }
 

@@ -5,6 +5,8 @@ import type { ComponentChildren } from 'preact'
 export interface Column<T> {
   label: string
   number?: boolean // is aligned to the right
+  nowrap?: boolean
+  bare?: boolean // a phone shows the cell without the label
   cell: (item: T) => ComponentChildren
 }
 
@@ -34,8 +36,8 @@ export function Table<T extends { id: string }>({ items, columns, actions }: Tab
       <tbody>
         {items.map((item) => (
           <tr key={item.id}>
-            {columns.map(({ label, number, cell }) => (
-              <td key={label} data-label={label} class={number ? 'number' : undefined}>
+            {columns.map(({ label, number, nowrap, bare, cell }) => (
+              <td key={label} data-label={bare ? undefined : label} class={number ? 'number' : nowrap ? 'nowrap' : undefined}>
                 {cell(item)}
               </td>
             ))}

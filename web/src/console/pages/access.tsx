@@ -1,8 +1,9 @@
 // Access: who may watch. Signing keys, tokens of viewers, and what is not public.
 import { useState } from 'preact/hooks'
 import { api, ask, askPage, type Schemas } from '../../lib/api'
+import { plural } from '../../lib/format'
 import { pemOf } from '../../lib/jwt'
-import { useList, useLoad } from '../../lib/load'
+import { useList } from '../../lib/load'
 import { Code } from '../../ui/code'
 import { Action, Dialog, Form, TextField } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
@@ -184,60 +185,58 @@ function NewKey({ made, close }: { made: (pair: Pair) => void; close: () => void
 const lately = 100
 
 type Gated = { id: string; name: string; href: string; kind: string; policy: string }
+type MaybeGated = { id: string; name?: string; playbackPolicy?: Schemas['PlaybackPolicy'] }
 
-// Gated lists what is not public among the latest streams and assets.
-function Gated() {
-  const found = useLoad(
-    async (signal) => {
-      const query = { limit: lately }
-      const [streams, assets] = await Promise.all([
-        ask(api.GET('/api/stream', { params: { query }, signal })),
-        ask(api.GET('/api/asset', { params: { query: { ...query, order: 'createdAt-true' } }, signal })),
-      ])
-      const gated = (kind: string, folder: string, all: { id: string; name?: string; playbackPolicy?: Schemas['PlaybackPolicy'] }[]): Gated[] =>
-        all.flatMap(({ id, name, playbackPolicy: policy }) =>
-          policy && policy.type !== 'public' ? [{ id, name: name || 'without a name', href: `${folder}/${id}`, kind, policy: policy.type }] : [],
-        )
-      return [...gated('stream', 'streams', streams), ...gated('asset', 'assets', assets)]
-    },
-    [],
-    { follows: (e) => e.event.startsWith('asset.'), every: 15 },
+const gated = (kind: string, folder: string, all: MaybeGated[]): Gated[] =>
+  all.flatMap(({ id, name, playbackPolicy: policy }) =>
+    policy && policy.type !== 'public' ? [{ id, name: name || 'without a name', href: `${folder}/${id}`, kind, policy: policy.type }] : [],
   )
+
+// Gated lists what is not public among the latest streams and assets: the API has no filter for it.
+function Gated() {
+  const streams = useList<MaybeGated>((cursor, limit, signal) => askPage(api.GET('/api/stream', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })), [], { size: lately, every: 15 })
+  const assets = useList<MaybeGated>((cursor, limit, signal) => askPage(api.GET('/api/asset', { params: { query: { cursor, limit, order: 'createdAt-true' } }, signal })), [], {
+    size: lately,
+    follows: (e) => e.event.startsWith('asset.'),
+    every: 15,
+  })
+  const reload = () => {
+    streams.reload()
+    assets.reload()
+  }
+  const more = () => {
+    streams.more?.()
+    assets.more?.()
+  }
+  const data = streams.data && assets.data && [...gated('stream', 'streams', streams.data), ...gated('asset', 'assets', assets.data)]
+  const looked = `the latest ${plural(streams.data?.length ?? 0, 'stream')} and ${plural(assets.data?.length ?? 0, 'asset')}`
   return (
     <Card title="Not public">
-      <Show
-        of={found}
-        empty={
-          <Empty title="Everything is public">
-            <p>{`None of the latest ${lately} streams and ${lately} assets has a policy.`}</p>
-          </Empty>
-        }
-      >
+      <Show of={{ data, error: streams.error ?? assets.error, loading: streams.loading || assets.loading, reload }}>
         {(items) => (
           <>
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>What</th>
-                  <th>Policy</th>
-                </tr>
-              </thead>
-              <tbody>
-                {items.map((item) => (
-                  <tr key={item.id}>
-                    <td data-label="Name">
-                      <a href={item.href}>{item.name}</a>
-                    </td>
-                    <td data-label="What">{item.kind}</td>
-                    <td data-label="Policy">
-                      <Badge tone="soft">{item.policy}</Badge>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-            <p class="hint">{`Among the latest ${lately} streams and ${lately} assets.`}</p>
+            {items.length === 0 ? (
+              <Empty title="Nothing found">
+                <p>{`None of ${looked} has a policy.`}</p>
+              </Empty>
+            ) : (
+              <Table
+                items={items}
+                columns={[
+                  { label: 'Name', cell: (item) => <a href={item.href}>{item.name}</a> },
+                  { label: 'What', cell: (item) => item.kind },
+                  { label: 'Policy', cell: (item) => <Badge tone="soft">{item.policy}</Badge> },
+                ]}
+              />
+            )}
+            <p class="more">
+              {(streams.more || assets.more) && (
+                <button type="button" class="quiet" onClick={more}>
+                  Look at more
+                </button>
+              )}
+              {items.length > 0 && <span class="hint">{`Of ${looked}.`}</span>}
+            </p>
           </>
         )}
       </Show>

@@ -236,7 +236,7 @@ function About({ asset }: { asset: Asset }) {
           ['Created', <Ago at={asset.createdAt} />],
           ['Made from', <Origin asset={asset} />],
           ['Creator', asset.creatorId?.value],
-          ['Key', asset.createdByTokenName],
+          ['Made with API key', asset.createdByTokenName],
           ['Id', <Copyable text={asset.id} />],
           ['Playback id', <Copyable text={asset.playbackId} />],
         ]}

@@ -1,7 +1,7 @@
 // Clips of an asset: the editor, and the list.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { api, ask, askPage, type Schemas } from '../../lib/api'
-import { duration, precise, seconds } from '../../lib/format'
+import { precise, seconds } from '../../lib/format'
 import { useList } from '../../lib/load'
 import { Frames } from '../../player/frames'
 import { AsCode } from '../../ui/code'
@@ -9,11 +9,9 @@ import { Check, Form, TextField } from '../../ui/form'
 import { Card } from '../../ui/page'
 import type { PlayerHandle } from '../../ui/player'
 import { ShowList } from '../../ui/states'
-import { Table } from '../../ui/table'
 import { toast } from '../../ui/toast'
-import { Ago } from '../../ui/values'
 import type { Asset } from './asset'
-import { Phase } from './asset_parts'
+import { ClipTable } from './asset_parts'
 
 // ClipEditor marks the start and the end of a clip in the video of the player.
 export function ClipEditor({ asset, player }: { asset: Asset; player: PlayerHandle }) {
@@ -145,25 +143,7 @@ export function Clips({ asset }: { asset: Asset }) {
   return (
     <Card title="Clips of this asset">
       <ShowList of={clips} empty={null}>
-        {(items) => (
-          <Table
-            items={items}
-            columns={[
-              { label: 'Name', cell: (clip) => <a href={'assets/' + clip.id}>{clip.name}</a> },
-              { label: 'Duration', cell: (clip) => (clip.videoSpec?.duration ? duration(clip.videoSpec.duration) : '–') },
-              {
-                label: 'State',
-                cell: (clip) => (
-                  <>
-                    <Phase of={clip} />
-                    {clip.status.errorMessage && <span class="hint"> {clip.status.errorMessage}</span>}
-                  </>
-                ),
-              },
-              { label: 'Made', cell: (clip) => <Ago at={clip.createdAt} /> },
-            ]}
-          />
-        )}
+        {(items) => <ClipTable clips={items} />}
       </ShowList>
     </Card>
   )

@@ -5,6 +5,7 @@ import { useLoad } from '../../lib/load'
 import { variants } from '../../lib/playlist'
 import { Card, Facts } from '../../ui/page'
 import { Show } from '../../ui/states'
+import { Table } from '../../ui/table'
 import type { Asset } from './asset'
 import { hlsFolder, isPrivate } from './asset_parts'
 
@@ -29,30 +30,16 @@ export function Renditions({ asset, jwt, open }: { asset: Asset; jwt: string; op
     <Card title="Renditions">
       <Show of={renditions} empty={<p class="hint">There are none yet.</p>}>
         {(items) => (
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Resolution</th>
-                <th>Bitrate</th>
-                <th>Codecs</th>
-                <th>Size of the MP4 file</th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((r) => (
-                <tr key={r.name}>
-                  <td data-label="Name">{r.name}</td>
-                  <td data-label="Resolution">{r.width ? `${r.width} × ${r.height}${r.fps ? `, ${Math.round(r.fps * 100) / 100} fps` : ''}` : 'audio'}</td>
-                  <td data-label="Bitrate">{r.bitrate ? bitrate(r.bitrate) : '–'}</td>
-                  <td data-label="Codecs">
-                    <code>{r.codecs || '–'}</code>
-                  </td>
-                  <td data-label="MP4 file">{r.size ? bytes(r.size) : '–'}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Table
+            items={items.map((r) => ({ ...r, id: r.name }))}
+            columns={[
+              { label: 'Name', cell: (r) => r.name },
+              { label: 'Resolution', cell: (r) => (r.width ? `${r.width} × ${r.height}${r.fps ? `, ${Math.round(r.fps * 100) / 100} fps` : ''}` : 'audio') },
+              { label: 'Bitrate', cell: (r) => (r.bitrate ? bitrate(r.bitrate) : '–') },
+              { label: 'Codecs', cell: (r) => <code>{r.codecs || '–'}</code> },
+              { label: 'MP4 file', cell: (r) => (r.size ? bytes(r.size) : '–') },
+            ]}
+          />
         )}
       </Show>
     </Card>

@@ -1,7 +1,9 @@
 // What several pages show of an asset.
 import { useState } from 'preact/hooks'
 import { root, type Schemas } from '../../lib/api'
-import { Badge, Progress, type Tone } from '../../ui/values'
+import { duration } from '../../lib/format'
+import { Table } from '../../ui/table'
+import { Ago, Badge, Progress, type Tone } from '../../ui/values'
 
 export type AnyAsset = Pick<Schemas['Asset'], 'id' | 'name' | 'type' | 'playbackId' | 'playbackPolicy' | 'playbackUrl' | 'status'>
 
@@ -42,3 +44,24 @@ export function Phase({ of }: { of: AnyAsset }) {
     </span>
   )
 }
+
+// ClipState does the same for a clip, with the reason if it could not be made.
+export const ClipState = ({ clip }: { clip: AnyAsset }) => (
+  <span>
+    <Phase of={clip} />
+    {clip.status.errorMessage && <span class="hint"> {clip.status.errorMessage}</span>}
+  </span>
+)
+
+// ClipTable lists the clips of a stream or an asset.
+export const ClipTable = ({ clips }: { clips: Schemas['Asset'][] }) => (
+  <Table
+    items={clips}
+    columns={[
+      { label: 'Name', cell: (clip) => <a href={'assets/' + clip.id}>{clip.name}</a> },
+      { label: 'Duration', number: true, cell: (clip) => (clip.videoSpec?.duration ? duration(clip.videoSpec.duration) : '–') },
+      { label: 'State', cell: (clip) => <ClipState clip={clip} /> },
+      { label: 'Made', cell: (clip) => <Ago at={clip.createdAt} /> },
+    ]}
+  />
+)

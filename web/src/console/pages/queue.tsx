@@ -4,6 +4,7 @@ import { count, plural } from '../../lib/format'
 import { useList, useLoad } from '../../lib/load'
 import { Card, Page } from '../../ui/page'
 import { Empty, Show, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge, Progress, type Tone } from '../../ui/values'
 import { forAdmins } from '../admin'
 import { useQuery } from '../location'
@@ -103,87 +104,68 @@ function Numbers({ queue }: { queue: Queue }) {
 
 const Groups = ({ queue, chosen, choose }: { queue: Queue; chosen: string; choose: (user: string) => void }) => (
   <Card title="By account">
-    <table>
-      <thead>
-        <tr>
-          <th>Account</th>
-          <th>Kind</th>
-          <th>State</th>
-          <th class="number">Tasks</th>
-          <th>Oldest</th>
-        </tr>
-      </thead>
-      <tbody>
-        {queue.groups.map((group) => (
-          <tr key={group.userId + group.type + group.state}>
-            <td data-label="Account">
-              <button type="button" class="link" aria-pressed={group.userId === chosen} onClick={() => choose(group.userId)}>
-                {group.email || group.userId}
-              </button>
-            </td>
-            <td data-label="Kind">{group.type}</td>
-            <td data-label="State">
-              <State of={group.state} />
-            </td>
-            <td data-label="Tasks" class="number">
-              {count(group.tasks)}
-            </td>
-            <td data-label="Oldest">
-              <Ago at={group.oldest} />
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      items={queue.groups.map((group) => ({ ...group, id: group.userId + group.type + group.state }))}
+      columns={[
+        {
+          label: 'Account',
+          cell: (group) => (
+            <button type="button" class="link" aria-pressed={group.userId === chosen} onClick={() => choose(group.userId)}>
+              {group.email || group.userId}
+            </button>
+          ),
+        },
+        { label: 'Kind', cell: (group) => group.type },
+        { label: 'State', cell: (group) => <State of={group.state} /> },
+        { label: 'Tasks', number: true, cell: (group) => count(group.tasks) },
+        { label: 'Oldest', cell: (group) => <Ago at={group.oldest} /> },
+      ]}
+    />
   </Card>
 )
 
 const TaskTable = ({ tasks }: { tasks: Task[] }) => (
-  <table>
-    <thead>
-      <tr>
-        <th>Task</th>
-        <th>Account</th>
-        <th>State</th>
-        <th>Progress</th>
-        <th>In the queue</th>
-        <th>Node</th>
-      </tr>
-    </thead>
-    <tbody>
-      {tasks.map((task) => (
-        <tr key={task.id}>
-          <td data-label="Task">
+  <Table
+    items={tasks}
+    columns={[
+      {
+        label: 'Task',
+        cell: (task) => (
+          <>
             {task.type} <span class="hint">{task.id.slice(0, 8)}</span>
-          </td>
-          <td data-label="Account">{task.email || task.userId}</td>
-          <td data-label="State">
-            <State of={task.state} /> {task.position !== undefined && <span class="hint">place {count(task.position)}</span>}
-            {task.dueAt !== undefined && (
-              <span class="hint">
-                {' '}
-                tried again <Ago at={task.dueAt} />
-              </span>
-            )}
-          </td>
-          <td data-label="Progress">
-            <div>
-              {task.progress !== undefined ? <Progress value={task.progress} label={`Progress of ${task.type} ${task.id}`} /> : '–'}
-              {task.step && <span class="hint"> {task.step}</span>}
-              {task.eta !== undefined && (
-                <span class="hint">
-                  {' '}
-                  done <Ago at={task.eta} />
-                </span>
-              )}
-            </div>
-          </td>
-          <td data-label="In the queue">
-            <Ago at={task.scheduledAt ?? task.createdAt} />
-          </td>
-          <td data-label="Node">{task.nodes.join(', ') || '–'}</td>
-        </tr>
-      ))}
-    </tbody>
-  </table>
+          </>
+        ),
+      },
+      { label: 'Account', cell: (task) => task.email || task.userId },
+      { label: 'State', cell: (task) => <TaskState task={task} /> },
+      { label: 'Progress', cell: (task) => <TaskProgress task={task} /> },
+      { label: 'In the queue', cell: (task) => <Ago at={task.scheduledAt ?? task.createdAt} /> },
+      { label: 'Node', cell: (task) => task.nodes.join(', ') || '–' },
+    ]}
+  />
+)
+
+const TaskState = ({ task }: { task: Task }) => (
+  <>
+    <State of={task.state} /> {task.position !== undefined && <span class="hint">place {count(task.position)}</span>}
+    {task.dueAt !== undefined && (
+      <span class="hint">
+        {' '}
+        tried again <Ago at={task.dueAt} />
+      </span>
+    )}
+  </>
+)
+
+const TaskProgress = ({ task }: { task: Task }) => (
+  <div>
+    {task.progress !== undefined ? <Progress value={task.progress} label={`Progress of ${task.type} ${task.id}`} /> : '–'}
+    {task.step && <span class="hint"> {task.step}</span>}
+    {task.eta !== undefined && (
+      <span class="hint">
+        {' '}
+        done <Ago at={task.eta} />
+      </span>
+    )}
+  </div>
 )

@@ -5,6 +5,7 @@ import { useList } from '../../lib/load'
 import { Action, Check, Dialog, Form, SelectField, TextField } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { toast } from '../../ui/toast'
 import { Ago, Badge } from '../../ui/values'
 
@@ -39,24 +40,16 @@ export default function Stores() {
           }
         >
           {(items) => (
-            <table>
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>Public address</th>
-                  <th>State</th>
-                  <th>Created</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {items.map((store) => (
-                  <Row key={store.id} store={store} edit={() => edit(store)} reload={stores.reload} />
-                ))}
-              </tbody>
-            </table>
+            <Table
+              items={items}
+              columns={[
+                { label: 'Name', cell: (store) => store.name || store.id },
+                { label: 'Public address', cell: (store) => store.publicUrl || '–' },
+                { label: 'State', cell: ({ disabled }) => <Badge tone={disabled ? 'soft' : 'good'}>{disabled ? 'disabled' : 'in use'}</Badge> },
+                { label: 'Created', cell: (store) => <Ago at={store.createdAt} /> },
+              ]}
+              actions={(store) => <StoreActions store={store} edit={() => edit(store)} reload={stores.reload} />}
+            />
           )}
         </ShowList>
       </Card>
@@ -73,7 +66,7 @@ export default function Stores() {
   )
 }
 
-function Row({ store, edit, reload }: { store: Store; edit: () => void; reload: () => void }) {
+function StoreActions({ store, edit, reload }: { store: Store; edit: () => void; reload: () => void }) {
   const name = store.name || store.id
   const path = { id: store.id }
   const setDisabled = async (disabled: boolean) => {
@@ -85,29 +78,17 @@ function Row({ store, edit, reload }: { store: Store; edit: () => void; reload: 
     reload()
   }
   return (
-    <tr>
-      <td data-label="Name">{name}</td>
-      <td data-label="Public address">{store.publicUrl || '–'}</td>
-      <td data-label="State">
-        <Badge tone={store.disabled ? 'soft' : 'good'}>{store.disabled ? 'disabled' : 'in use'}</Badge>
-      </td>
-      <td data-label="Created">
-        <Ago at={store.createdAt} />
-      </td>
-      <td class="end">
-        <div class="actions">
-          <button type="button" class="small quiet" aria-label={`Edit ${name}`} onClick={edit}>
-            Edit
-          </button>
-          <Action class="small quiet" label={`${store.disabled ? 'Enable' : 'Disable'} ${name}`} act={() => setDisabled(!store.disabled)} done={store.disabled ? 'The object store can be used.' : 'Nothing new is kept there.'}>
-            {store.disabled ? 'Enable' : 'Disable'}
-          </Action>
-          <Action class="small red quiet" label={`Delete ${name}`} act={remove} done="The object store is deleted." confirm={`weir forgets “${name}” and its credentials. The bucket and what is in it stay.`}>
-            Delete
-          </Action>
-        </div>
-      </td>
-    </tr>
+    <>
+      <button type="button" class="small quiet" aria-label={`Edit ${name}`} onClick={edit}>
+        Edit
+      </button>
+      <Action class="small quiet" label={`${store.disabled ? 'Enable' : 'Disable'} ${name}`} act={() => setDisabled(!store.disabled)} done={store.disabled ? 'The object store can be used.' : 'Nothing new is kept there.'}>
+        {store.disabled ? 'Enable' : 'Disable'}
+      </Action>
+      <Action class="small red quiet" label={`Delete ${name}`} act={remove} done="The object store is deleted." confirm={`weir forgets “${name}” and its credentials. The bucket and what is in it stay.`}>
+        Delete
+      </Action>
+    </>
   )
 }
 

@@ -107,6 +107,7 @@ function State({ stream }: { stream: Stream }) {
       <span>{plural(now.data?.[0]?.viewCount ?? 0, 'viewer')} now</span>
       <span class="hint">
         {stream.record ? 'is recorded' : 'is not recorded'}
+        {stream.pull && ' · is pulled from a URL'}
         {!stream.isActive && (
           <>
             {' '}
@@ -173,8 +174,9 @@ function Edit({ stream, close }: { stream: Stream; close: () => void }) {
   return (
     <Dialog title="Edit the stream" close={close} wide>
       <Form submit={submit} label="Save" cancel={close}>
-        <StreamFields of={choices} onChange={setChoices} />
-        {stream.isActive && <p class="hint">It is on air: recording and renditions change with the next broadcast.</p>}
+        <StreamFields of={choices} onChange={setChoices} onAir={stream.isActive} />
+        {stream.pull && <p class="hint">weir pulls it from a URL, which can’t be changed. For another source, create another stream.</p>}
+        {stream.isActive && <p class="hint">It is on air. Recording and renditions can be changed when the broadcast has ended.</p>}
       </Form>
     </Dialog>
   )

@@ -6,9 +6,10 @@ import { useList } from '../../lib/load'
 import { Card } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
 import { Table } from '../../ui/table'
-import { Ago, Badge, Moment, Progress, type Tone } from '../../ui/values'
+import { Badge, Moment, type Tone } from '../../ui/values'
 import { useQuery } from '../location'
 import { concerns, isPublic, type Stream } from '../stream'
+import { ClipTable } from './asset_parts'
 
 type Session = Schemas['Session']
 type Asset = Schemas['Asset']
@@ -41,34 +42,15 @@ export function Sessions({ stream }: { stream: Stream }) {
         }
       >
         {(items) => (
-          <table>
-            <thead>
-              <tr>
-                <th>Started</th>
-                <th class="number">Duration</th>
-                <th class="number">Received</th>
-                <th>Recording</th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((session) => (
-                <tr key={session.id}>
-                  <td data-label="Started">
-                    <Moment at={session.createdAt} />
-                  </td>
-                  <td data-label="Duration" class="number">
-                    {duration(session.sourceSegmentsDuration)}
-                  </td>
-                  <td data-label="Received" class="number">
-                    {bytes(session.sourceBytes)}
-                  </td>
-                  <td data-label="Recording">
-                    <Recording session={session} download={isPublic(stream)} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Table
+            items={items}
+            columns={[
+              { label: 'Started', cell: (session) => <Moment at={session.createdAt} /> },
+              { label: 'Duration', number: true, cell: (session) => duration(session.sourceSegmentsDuration) },
+              { label: 'Received', number: true, cell: (session) => bytes(session.sourceBytes) },
+              { label: 'Recording', cell: (session) => <Recording session={session} download={isPublic(stream)} /> },
+            ]}
+          />
         )}
       </ShowList>
     </Card>
@@ -94,8 +76,6 @@ function Recording({ session, download }: { session: Session; download: boolean 
   )
 }
 
-const phases: Record<Schemas['AssetPhase'], Tone> = { uploading: 'soft', waiting: 'soft', processing: 'soft', ready: 'good', failed: 'bad', deleting: 'soft', deleted: 'soft' }
-
 export function Clips({ stream }: { stream: Stream }) {
   const id = stream.id
   const clips = useList<Asset>(
@@ -113,29 +93,9 @@ export function Clips({ stream }: { stream: Stream }) {
           </Empty>
         }
       >
-        {(items) => (
-          <Table
-            items={items}
-            columns={[
-              { label: 'Name', cell: (clip) => <a href={'assets/' + clip.id}>{clip.name}</a> },
-              { label: 'Duration', number: true, cell: (clip) => (clip.videoSpec?.duration === undefined ? '–' : duration(clip.videoSpec.duration)) },
-              { label: 'State', cell: (clip) => <ClipState clip={clip} /> },
-              { label: 'Made', cell: (clip) => <Ago at={clip.createdAt} /> },
-            ]}
-          />
-        )}
+        {(items) => <ClipTable clips={items} />}
       </ShowList>
     </Card>
-  )
-}
-
-export function ClipState({ clip }: { clip: Asset }) {
-  const { phase, progress, errorMessage } = clip.status
-  if (phase === 'processing' && progress !== undefined) return <Progress value={progress} label={`Progress of ${clip.name}`} />
-  return (
-    <>
-      <Badge tone={phases[phase]}>{phase}</Badge> {errorMessage && <span class="hint">{errorMessage}</span>}
-    </>
   )
 }
 

@@ -1,4 +1,5 @@
 // How to send to a stream, with the lines to copy. The key is hidden until asked for.
+import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import { api, ask, root } from '../../lib/api'
 import { useLoad } from '../../lib/load'
@@ -8,7 +9,7 @@ import { Action } from '../../ui/form'
 import { Card, Facts } from '../../ui/page'
 import { Loading } from '../../ui/states'
 import { useQuery } from '../location'
-import type { Stream } from '../stream'
+import { startPull, type Stream } from '../stream'
 
 type Way = 'obs' | 'ffmpeg' | 'gstreamer' | 'srt' | 'whip'
 
@@ -60,7 +61,6 @@ export function Send({ stream }: { stream: Stream }) {
         </p>
       )}
       <p class="hint">The stream key is as good as a password: who has it can send to this stream.</p>
-      {stream.pull && <Pull stream={stream} source={stream.pull.source} />}
     </Card>
   )
 }
@@ -129,17 +129,29 @@ function Whip({ to, secret }: Line) {
   )
 }
 
-// Pull fetches a stream that has a source.
-function Pull({ stream, source }: { stream: Stream; source: string }) {
-  const start = () => ask(api.POST('/api/stream/{id}/start-pull', { params: { path: { id: stream.id } } }))
+// Pull is where weir fetches a stream from. The address and the headers may have secrets in them.
+export function Pull({ stream }: { stream: Stream }) {
+  const { source, headers = {} } = stream.pull!
+  const idle = !stream.isActive && !stream.suspended
   return (
-    <>
-      <Facts of={[['Source', <Secret key="source" text={source} name="source" />]]} />
-      {!stream.isActive && (
-        <Action class="quiet" act={start} done="The source plays.">
+    <Card title="Pulled from a URL">
+      <p>weir fetches this stream from its source, from when you start it until you terminate it. An encoder that sends to the stream takes over.</p>
+      {!stream.isActive && stream.issues?.map((issue) => (
+        <p key={issue} class="warning">
+          {issue}
+        </p>
+      ))}
+      <Facts
+        of={[
+          ['Source', <Secret text={source} name="source" />],
+          ...Object.entries(headers).map(([name, value]): [string, ComponentChildren] => [name, <Secret text={value} name={`header ${name}`} />]),
+        ]}
+      />
+      {idle && (
+        <Action act={() => startPull(stream.id)} done="The source plays.">
           Pull from the source
         </Action>
       )}
-    </>
+    </Card>
   )
 }

@@ -6,6 +6,7 @@ import { useLoad } from '../../lib/load'
 import { Action, Check, Dialog, Form, SelectField } from '../../ui/form'
 import { Card } from '../../ui/page'
 import { Empty, Show } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Badge, type Tone } from '../../ui/values'
 import type { Stream } from '../stream'
 import { noTarget, TargetFields, targetURL } from '../target_fields'
@@ -53,45 +54,24 @@ export function Targets({ stream, reload }: { stream: Stream; reload: () => void
         }
       >
         {(list) => (
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Gets</th>
-                <th>State</th>
-                <th class="number">Bitrate</th>
-                <th>
-                  <span class="hidden">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {list.map((target) => {
-                const reference = references.find((t) => t.id === target.id)
-                const now = health.data?.multistream.find((t) => t.id === target.id)
-                return (
-                  <tr key={target.id}>
-                    <td data-label="Name">{target.name}</td>
-                    <td data-label="Gets">
-                      {reference?.profile}
-                      {reference?.videoOnly && ', without audio'}
-                    </td>
-                    <td data-label="State">
-                      <TargetState disabled={target.disabled} onAir={stream.isActive} now={now} />
-                    </td>
-                    <td data-label="Bitrate" class="number">
-                      {now?.status === 'connected' ? bitrate(now.bitrate) : '–'}
-                    </td>
-                    <td class="end">
-                      <Action class="small red quiet" label={`Remove ${target.name}`} act={() => remove(target.id)} done="The target is removed." confirm={`The stream is not sent to “${target.name}” any more. The target itself stays.`}>
-                        Remove
-                      </Action>
-                    </td>
-                  </tr>
-                )
-              })}
-            </tbody>
-          </table>
+          <Table
+            items={list.map((target) => ({
+              ...target,
+              reference: references.find((t) => t.id === target.id),
+              now: health.data?.multistream.find((t) => t.id === target.id),
+            }))}
+            columns={[
+              { label: 'Name', cell: (target) => target.name },
+              { label: 'Gets', cell: ({ reference }) => reference && reference.profile + (reference.videoOnly ? ', without audio' : '') },
+              { label: 'State', cell: (target) => <TargetState disabled={target.disabled} onAir={stream.isActive} now={target.now} /> },
+              { label: 'Bitrate', number: true, cell: ({ now }) => (now?.status === 'connected' ? bitrate(now.bitrate) : '–') },
+            ]}
+            actions={(target) => (
+              <Action class="small red quiet" label={`Remove ${target.name}`} act={() => remove(target.id)} done="The target is removed." confirm={`The stream is not sent to “${target.name}” any more. The target itself stays.`}>
+                Remove
+              </Action>
+            )}
+          />
         )}
       </Show>
       {adding && (

@@ -10,8 +10,8 @@ import { Card, Facts } from '../../ui/page'
 import { Player, type PlayerHandle } from '../../ui/player'
 import { Empty } from '../../ui/states'
 import { concerns, isPublic, type Stream } from '../stream'
-import { ClipState } from './stream_history'
-import { Send } from './stream_send'
+import { ClipState } from './asset_parts'
+import { Pull, Send } from './stream_send'
 
 export function Watch({ stream }: { stream: Stream }) {
   const player = useRef<PlayerHandle | undefined>(undefined)
@@ -24,6 +24,7 @@ export function Watch({ stream }: { stream: Stream }) {
         {stream.isActive && <ClipMaker stream={stream} player={() => player.current} />}
       </div>
       <div>
+        {stream.pull && <Pull stream={stream} />}
         <Send stream={stream} />
         <Embed stream={stream} />
       </div>
@@ -46,7 +47,7 @@ export function Screen({ stream, onReady }: { stream: Stream; onReady?: (handle:
   if (!stream.isActive) {
     return (
       <Empty title="Not on air">
-        <p>It plays here by itself as soon as an encoder sends to it.</p>
+        <p>It plays here by itself as soon as {stream.pull ? 'its source plays' : 'an encoder sends to it'}.</p>
         <a class="button" href={`streams/${stream.id}/live`}>
           Go live from this browser
         </a>

@@ -7,11 +7,12 @@ import { Dialog, Form } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Search } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
+import { toast } from '../../ui/toast'
 import { Ago } from '../../ui/values'
 import { useGo, useQuery } from '../location'
-import { GoLive, onStreams, Picture, StreamHealth, StreamState, useViewers, Viewers, type Stream } from '../stream'
+import { GoLive, onStreams, Picture, startPull, StreamHealth, StreamState, useViewers, Viewers, type Stream } from '../stream'
 import { asNewStream, noChoices, StreamFields } from '../stream_fields'
-
 
 export default function Streams() {
   const [onAir, setOnAir] = useQuery('show', 'all')
@@ -90,39 +91,25 @@ function NoStreams({ onAir, search, create }: { onAir: boolean; search: string; 
 function StreamTable({ streams }: { streams: Stream[] }) {
   const viewers = useViewers()
   return (
-    <table>
-      <thead>
-        <tr>
-          <th>Name</th>
-          <th>State</th>
-          <th class="number">Viewers</th>
-          <th>Health</th>
-          <th>Last seen</th>
-        </tr>
-      </thead>
-      <tbody>
-        {streams.map((stream) => (
-          <tr key={stream.id}>
-            <td>
-              <a class="with-picture" href={'streams/' + stream.id}>
-                <Picture stream={stream} />
-                <span>{stream.name || 'without a name'}</span>
-              </a>
-            </td>
-            <td data-label="State">
-              <StreamState stream={stream} />
-            </td>
-            <td data-label="Viewers" class="number">
-              <Viewers of={viewers.get(stream.playbackId)} />
-            </td>
-            <td data-label="Health">
-              <StreamHealth stream={stream} />
-            </td>
-            <td data-label="Last seen">{stream.isActive ? 'now' : <Ago at={stream.lastSeen} />}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Table
+      items={streams}
+      columns={[
+        {
+          label: 'Name',
+          bare: true,
+          cell: (stream) => (
+            <a class="with-picture" href={'streams/' + stream.id}>
+              <Picture stream={stream} />
+              <span>{stream.name || 'without a name'}</span>
+            </a>
+          ),
+        },
+        { label: 'State', cell: (stream) => <StreamState stream={stream} /> },
+        { label: 'Viewers', number: true, cell: (stream) => <Viewers of={viewers.get(stream.playbackId)} /> },
+        { label: 'Health', cell: (stream) => <StreamHealth stream={stream} /> },
+        { label: 'Last seen', cell: (stream) => (stream.isActive ? 'now' : <Ago at={stream.lastSeen} />) },
+      ]}
+    />
   )
 }
 
@@ -132,11 +119,12 @@ function NewStream({ close }: { close: () => void }) {
   const submit = async () => {
     const stream = await ask(api.POST('/api/stream', { body: asNewStream(choices) }))
     go('streams/' + stream.id)
+    if (choices.pull) startPull(stream.id).catch((e: Error) => toast(`The source does not play: ${e.message}`, 'bad')) // its page shows the rest
   }
   return (
     <Dialog title="Create a stream" close={close} wide>
       <Form submit={submit} label="Create the stream" cancel={close}>
-        <StreamFields of={choices} onChange={setChoices} />
+        <StreamFields of={choices} onChange={setChoices} isNew />
       </Form>
     </Dialog>
   )

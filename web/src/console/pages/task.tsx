@@ -8,6 +8,7 @@ import { Code } from '../../ui/code'
 import { Copyable } from '../../ui/copy'
 import { Card, Facts, Page } from '../../ui/page'
 import { Show } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Moment } from '../../ui/values'
 import { TaskActions, TaskState, typeOf, unfinished, type Task } from './tasks'
 
@@ -133,32 +134,17 @@ function Transcoded({ of }: { of: NonNullable<Schemas['TaskOutput']['transcodeFi
         ]}
       />
       <h3 class="below">Renditions</h3>
-      <table>
-        <thead>
-          <tr>
-            <th>Name</th>
-            <th>Picture</th>
-            <th>Bitrate</th>
-            <th>Codecs</th>
-            <th>Size</th>
-            <th>MP4 file</th>
-          </tr>
-        </thead>
-        <tbody>
-          {of.renditions.map((r) => (
-            <tr key={r.name}>
-              <td data-label="Name">{r.name}</td>
-              <td data-label="Picture">{r.width ? `${r.width} × ${r.height}` : 'audio'}</td>
-              <td data-label="Bitrate">{bitrate(r.bitrate)}</td>
-              <td data-label="Codecs">
-                <code>{r.codec}</code>
-              </td>
-              <td data-label="Size">{bytes(r.size)}</td>
-              <td data-label="MP4 file">{at(r.mp4) ?? '–'}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
+      <Table
+        items={of.renditions.map((r) => ({ ...r, id: r.name }))}
+        columns={[
+          { label: 'Name', cell: (r) => r.name },
+          { label: 'Picture', cell: (r) => (r.width ? `${r.width} × ${r.height}` : 'audio') },
+          { label: 'Bitrate', cell: (r) => bitrate(r.bitrate) },
+          { label: 'Codecs', cell: (r) => <code>{r.codec}</code> },
+          { label: 'Size', cell: (r) => bytes(r.size) },
+          { label: 'MP4 file', cell: (r) => at(r.mp4) ?? '–' },
+        ]}
+      />
     </Card>
   )
 }

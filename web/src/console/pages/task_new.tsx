@@ -131,7 +131,7 @@ function profileOf(row: Row): Profile {
   return {
     ...(height === undefined ? {} : { name: `${height}p`, height }),
     ...(fps === undefined ? {} : { fps }),
-    bitrate: Math.round((kbits ?? 0) * 1000),
+    ...(kbits === undefined ? {} : { bitrate: Math.round(kbits * 1000) }),
   }
 }
 
@@ -144,6 +144,8 @@ function Output({ name, hint, path, onPath, folder }: { name: string; hint: stri
   )
 }
 
+// Profiles edits renditions. The height of one is enough. A single one may have the size of the
+// source, and needs a bitrate then.
 function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => void }) {
   const change = (i: number, patch: Partial<Row>) => onRows(rows?.map((row, n) => (n === i ? { ...row, ...patch } : row)))
   return (
@@ -151,7 +153,7 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
       <SelectField
         label="Which"
         value={rows ? 'own' : 'default'}
-        onValue={(value) => onRows(value === 'own' ? [{ height: '720', bitrate: '3000', fps: '' }] : undefined)}
+        onValue={(value) => onRows(value === 'own' ? [{ height: '720', bitrate: '', fps: '' }] : undefined)}
         options={[
           ['default', 'a ladder that fits the source'],
           ['own', 'my own'],
@@ -160,8 +162,17 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
       {rows?.map((row, i) => (
         <fieldset key={i} class="fields profile">
           <legend class="hidden">Rendition {i + 1}</legend>
-          <TextField label="Height" type="number" min={128} max={16384} value={row.height} onValue={(height) => change(i, { height })} hint="Empty: as the source." />
-          <TextField label="Bitrate" type="number" min={1} value={row.bitrate} onValue={(bitrate) => change(i, { bitrate })} required hint="kbit/s" />
+          <TextField
+            label="Height"
+            type="number"
+            min={128}
+            max={16384}
+            value={row.height}
+            onValue={(height) => change(i, { height })}
+            required={rows.length > 1 || row.bitrate === ''}
+            hint={rows.length > 1 ? undefined : 'Empty: as the source, with a bitrate.'}
+          />
+          <TextField label="Bitrate" type="number" min={1} value={row.bitrate} onValue={(bitrate) => change(i, { bitrate })} hint="kbit/s. Empty: usual for the height." />
           <TextField label="Frames a second" type="number" min={0} value={row.fps} onValue={(fps) => change(i, { fps })} hint="Empty: as the source." />
           {rows.length > 1 && (
             <button type="button" class="small quiet" aria-label={`Remove rendition ${i + 1}`} onClick={() => onRows(rows.filter((_, n) => n !== i))}>
@@ -172,7 +183,7 @@ function Profiles({ rows, onRows }: { rows?: Row[]; onRows: (rows?: Row[]) => vo
       ))}
       {rows && rows.length < 32 && (
         <p>
-          <button type="button" class="small quiet" onClick={() => onRows([...rows, { height: '360', bitrate: '800', fps: '' }])}>
+          <button type="button" class="small quiet" onClick={() => onRows([...rows, { height: '360', bitrate: '', fps: '' }])}>
             Add a rendition
           </button>
         </p>

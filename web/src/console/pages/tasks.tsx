@@ -7,6 +7,7 @@ import { Action } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Choice } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge, Progress, type Tone } from '../../ui/values'
 import { useFilters } from '../location'
 
@@ -78,40 +79,16 @@ export default function Tasks() {
           }
         >
           {(items) => (
-            <table>
-              <thead>
-                <tr>
-                  <th>Task</th>
-                  <th>From and to</th>
-                  <th>State</th>
-                  <th>Created</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {items.map((task) => (
-                  <tr key={task.id}>
-                    <td data-label="Task" class="nowrap">
-                      <a href={'tasks/' + task.id}>{typeOf(task)}</a>
-                    </td>
-                    <td data-label="From and to">
-                      <Ends task={task} />
-                    </td>
-                    <td data-label="State">
-                      <TaskState task={task} />
-                    </td>
-                    <td data-label="Created" class="nowrap">
-                      <Ago at={task.createdAt} />
-                    </td>
-                    <td class="end">
-                      <TaskActions task={task} small changed={tasks.reload} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+            <Table
+              items={items}
+              columns={[
+                { label: 'Task', nowrap: true, cell: (task) => <a href={'tasks/' + task.id}>{typeOf(task)}</a> },
+                { label: 'From and to', cell: (task) => <Ends task={task} /> },
+                { label: 'State', cell: (task) => <TaskState task={task} /> },
+                { label: 'Created', nowrap: true, cell: (task) => <Ago at={task.createdAt} /> },
+              ]}
+              actions={(task) => <TaskActions task={task} small changed={tasks.reload} />}
+            />
           )}
         </ShowList>
       </Card>

@@ -5,6 +5,7 @@ import { useLoad } from '../../lib/load'
 import { Chart } from '../../ui/chart'
 import { Card, Page } from '../../ui/page'
 import { Empty, Show } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Progress } from '../../ui/values'
 import { useQuery } from '../location'
 import { amount, resources } from './user_quota'
@@ -134,30 +135,14 @@ function Top({ range }: { range: string }) {
     <Card title="Most watched">
       <Show of={rows}>
         {(items) => (
-          <table>
-            <thead>
-              <tr>
-                <th>Video</th>
-                <th class="number">Views</th>
-                <th class="number">Watched</th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((row) => (
-                <tr key={row.playbackId}>
-                  <td data-label="Video">
-                    <Video playbackID={row.playbackId!} />
-                  </td>
-                  <td data-label="Views" class="number">
-                    {count(row.viewCount)}
-                  </td>
-                  <td data-label="Watched" class="number">
-                    {minutes(row.playtimeMins)}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <Table
+            items={items.map((row) => ({ ...row, id: row.playbackId! }))}
+            columns={[
+              { label: 'Video', cell: (row) => <Video playbackID={row.id} /> },
+              { label: 'Views', number: true, cell: (row) => count(row.viewCount) },
+              { label: 'Watched', number: true, cell: (row) => minutes(row.playtimeMins) },
+            ]}
+          />
         )}
       </Show>
     </Card>
@@ -230,33 +215,15 @@ function Quota() {
     <Card title="Limits of the account">
       <Show of={quota}>
         {(data) => (
-          <table>
-            <thead>
-              <tr>
-                <th>What</th>
-                <th class="number">Used</th>
-                <th class="number">Limit</th>
-                <th>Share</th>
-              </tr>
-            </thead>
-            <tbody>
-              {resources.map(([resource, label]) => {
-                const { used, limit } = data[resource]
-                return (
-                  <tr key={resource}>
-                    <td data-label="What">{label}</td>
-                    <td data-label="Used" class="number">
-                      {amount(resource, used)}
-                    </td>
-                    <td data-label="Limit" class="number">
-                      {limit === undefined ? 'none' : amount(resource, limit)}
-                    </td>
-                    <td data-label="Share">{limit === undefined ? '–' : <Progress value={limit === 0 ? 1 : used / limit} label={`${label} used`} />}</td>
-                  </tr>
-                )
-              })}
-            </tbody>
-          </table>
+          <Table
+            items={resources.map(([id, label]) => ({ id, label, ...data[id] }))}
+            columns={[
+              { label: 'What', cell: ({ label }) => label },
+              { label: 'Used', number: true, cell: ({ id, used }) => amount(id, used) },
+              { label: 'Limit', number: true, cell: ({ id, limit }) => (limit === undefined ? 'none' : amount(id, limit)) },
+              { label: 'Share', cell: ({ label, used, limit }) => (limit === undefined ? '–' : <Progress value={limit === 0 ? 1 : used / limit} label={`${label} used`} />) },
+            ]}
+          />
         )}
       </Show>
     </Card>

@@ -7,6 +7,7 @@ import { Action, Check, Dialog, Form, TextField } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Search } from '../../ui/search'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago, Badge, Moment } from '../../ui/values'
 import { forAdmins } from '../admin'
 import { useQuery } from '../location'
@@ -53,24 +54,23 @@ function Users() {
           }
         >
           {(items) => (
-            <table>
-              <thead>
-                <tr>
-                  <th>E-mail</th>
-                  <th>State</th>
-                  <th>Created</th>
-                  <th>Last seen</th>
-                  <th>
-                    <span class="hidden">Actions</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {items.map((user) => (
-                  <Row key={user.id} user={user} self={user.id === me.id} reload={users.reload} makeLink={makeLink} limits={setLimits} />
-                ))}
-              </tbody>
-            </table>
+            <Table
+              items={items}
+              columns={[
+                {
+                  label: 'E-mail',
+                  cell: (user) => (
+                    <span>
+                      {user.email} {user.admin && <Badge tone="soft">administrator</Badge>} {user.id === me.id && <span class="hint">you</span>}
+                    </span>
+                  ),
+                },
+                { label: 'State', cell: (user) => <UserState user={user} /> },
+                { label: 'Created', cell: (user) => <Ago at={user.createdAt} /> },
+                { label: 'Last seen', cell: (user) => <Ago at={user.lastSeen} /> },
+              ]}
+              actions={(user) => <UserActions user={user} self={user.id === me.id} reload={users.reload} makeLink={makeLink} limits={setLimits} />}
+            />
           )}
         </ShowList>
       </Card>
@@ -98,7 +98,7 @@ function Users() {
   )
 }
 
-interface RowProps {
+interface UserActionsProps {
   user: User
   self: boolean
   reload: () => void
@@ -106,84 +106,65 @@ interface RowProps {
   limits: (user: User) => void
 }
 
-function Row({ user, self, reload, makeLink, limits }: RowProps) {
+function UserActions({ user, self, reload, makeLink, limits }: UserActionsProps) {
   const params = { path: { id: user.id } }
   const then = (answer: Promise<unknown>) => answer.then(reload)
   const suspend = (suspended: boolean) => then(ask(api.PATCH('/api/user/{id}/suspended', { params, body: { suspended } })))
   const disable = (disabled: boolean) => then(ask(api.PATCH('/api/user/{id}/disabled', { params, body: { disabled } })))
   const remove = () => then(ask(api.DELETE('/api/user/{id}', { params })))
   const restore = () => then(ask(api.POST('/api/user/{id}/restore', { params })))
+  if (user.deleted) {
+    return (
+      <Action class="small" act={restore} done={`${user.email} is back.`} label={`Restore ${user.email}`}>
+        Restore
+      </Action>
+    )
+  }
   return (
-    <tr>
-      <td data-label="E-mail">
-        <span>
-          {user.email} {user.admin && <Badge tone="soft">administrator</Badge>} {self && <span class="hint">you</span>}
-        </span>
-      </td>
-      <td data-label="State">
-        <UserState user={user} />
-      </td>
-      <td data-label="Created">
-        <Ago at={user.createdAt} />
-      </td>
-      <td data-label="Last seen">
-        <Ago at={user.lastSeen} />
-      </td>
-      <td class="end">
-        <div class="actions to-end">
-          {user.deleted ? (
-            <Action class="small" act={restore} done={`${user.email} is back.`} label={`Restore ${user.email}`}>
-              Restore
-            </Action>
-          ) : (
-            <>
-              <button type="button" class="small quiet" onClick={() => limits(user)} aria-label={`Limits of ${user.email}`}>
-                Limits
-              </button>
-              <Action
-                class="small quiet"
-                act={() => makeLink(user)}
-                confirm={`This makes a link with which ${user.email} sets a new password. Earlier links stop working; the present password works until the link is used.`}
-                label={`Password link for ${user.email}`}
-              >
-                Password link
-              </Action>
-              {!self && (
-                <>
-                  <Action
-                    class="small quiet"
-                    act={() => suspend(!user.suspended)}
-                    done={user.suspended ? `${user.email} may use weir again.` : `${user.email} is suspended.`}
-                    confirm={user.suspended ? undefined : `${user.email} can’t log in, send or play anything until you resume the account.`}
-                    label={`${user.suspended ? 'Resume' : 'Suspend'} ${user.email}`}
-                  >
-                    {user.suspended ? 'Resume' : 'Suspend'}
-                  </Action>
-                  <Action
-                    class="small quiet"
-                    act={() => disable(!user.disabled)}
-                    done={user.disabled ? `${user.email} may stream again.` : `${user.email} can’t stream.`}
-                    confirm={user.disabled ? undefined : `${user.email} can log in, but nothing of this account can be sent or watched until you allow it again.`}
-                    label={`${user.disabled ? 'Enable' : 'Disable'} ${user.email}`}
-                  >
-                    {user.disabled ? 'Enable' : 'Disable'}
-                  </Action>
-                  <Action
-                    class="small red quiet"
-                    act={remove}
-                    done={`${user.email} is deleted.`}
-                    confirm={`Everything of ${user.email} ends at once: keys, broadcasts, tasks, playback. It can be restored for a while, then it is removed for good.`}
-                    label={`Delete ${user.email}`}
-                  >
-                    Delete
-                  </Action>
-                </>
-              )}
-            </>
-          )}
-        </div>
-      </td>
-    </tr>
+    <>
+      <button type="button" class="small quiet" onClick={() => limits(user)} aria-label={`Limits of ${user.email}`}>
+        Limits
+      </button>
+      <Action
+        class="small quiet"
+        act={() => makeLink(user)}
+        confirm={`This makes a link with which ${user.email} sets a new password. Earlier links stop working; the present password works until the link is used.`}
+        label={`Password link for ${user.email}`}
+      >
+        Password link
+      </Action>
+      {!self && (
+        <>
+          <Action
+            class="small quiet"
+            act={() => suspend(!user.suspended)}
+            done={user.suspended ? `${user.email} may use weir again.` : `${user.email} is suspended.`}
+            confirm={user.suspended ? undefined : `${user.email} can’t log in, send or play anything until you resume the account.`}
+            label={`${user.suspended ? 'Resume' : 'Suspend'} ${user.email}`}
+          >
+            {user.suspended ? 'Resume' : 'Suspend'}
+          </Action>
+          <Action
+            class="small quiet"
+            act={() => disable(!user.disabled)}
+            done={user.disabled ? `${user.email} may stream again.` : `${user.email} can’t stream.`}
+            confirm={user.disabled ? undefined : `${user.email} can log in, but nothing of this account can be sent or watched until you allow it again.`}
+            label={`${user.disabled ? 'Enable' : 'Disable'} ${user.email}`}
+          >
+            {user.disabled ? 'Enable' : 'Disable'}
+          </Action>
+          <Action
+            class="small red quiet"
+            act={remove}
+            done={`${user.email} is deleted.`}
+            confirm={`Everything of ${user.email} ends at once: keys, broadcasts, tasks, playback. It can be restored for a while, then it is removed for good.`}
+            label={`Delete ${user.email}`}
+          >
+            Delete
+          </Action>
+        </>
+      )}
+    </>
   )
 }
 

@@ -6,6 +6,7 @@ import { useList } from '../../lib/load'
 import { Dialog, Form } from '../../ui/form'
 import { Card, Page } from '../../ui/page'
 import { Empty, ShowList } from '../../ui/states'
+import { Table } from '../../ui/table'
 import { Ago } from '../../ui/values'
 import { useGo, useQuery } from '../location'
 import { asNewWebhook, noChoices, WebhookFields, WebhookState, type Webhook } from '../webhook'
@@ -46,36 +47,16 @@ export default function Webhooks() {
 }
 
 const WebhookTable = ({ webhooks }: { webhooks: Webhook[] }) => (
-  <table>
-    <thead>
-      <tr>
-        <th>Name</th>
-        <th>URL</th>
-        <th>Events</th>
-        <th>State</th>
-        <th>Last sent</th>
-      </tr>
-    </thead>
-    <tbody>
-      {webhooks.map((webhook) => (
-        <tr key={webhook.id}>
-          <td data-label="Name">
-            <a href={`webhooks/${webhook.id}`}>{webhook.name || 'without a name'}</a>
-          </td>
-          <td data-label="URL">{webhook.url}</td>
-          <td data-label="Events">
-            <span title={webhook.events.join('\n')}>{webhook.events.length === 1 ? webhook.events[0] : plural(webhook.events.length, 'event')}</span>
-          </td>
-          <td data-label="State">
-            <WebhookState webhook={webhook} />
-          </td>
-          <td data-label="Last sent">
-            <Ago at={webhook.status?.lastTriggeredAt} />
-          </td>
-        </tr>
-      ))}
-    </tbody>
-  </table>
+  <Table
+    items={webhooks}
+    columns={[
+      { label: 'Name', cell: (webhook) => <a href={`webhooks/${webhook.id}`}>{webhook.name || 'without a name'}</a> },
+      { label: 'URL', cell: (webhook) => webhook.url },
+      { label: 'Events', cell: ({ events }) => <span title={events.join('\n')}>{events.length === 1 ? events[0] : plural(events.length, 'event')}</span> },
+      { label: 'State', cell: (webhook) => <WebhookState webhook={webhook} /> },
+      { label: 'Last sent', cell: (webhook) => <Ago at={webhook.status?.lastTriggeredAt} /> },
+    ]}
+  />
 )
 
 function NewWebhook({ close }: { close: () => void }) {
