@@ -142,10 +142,15 @@ func (r *Recorder) soFar() (kept cmaf.TrackIndex, files []int64, err error) {
 	if len(begun.Parts) > 0 {
 		segments, numbers = append(segments, begun), append(numbers[:end], next)
 	}
+	// The newest first: what is trimmed meanwhile is older than all that is kept.
+	trimmed := make([]bool, len(segments))
+	for i := len(segments) - 1; i >= 0; i-- {
+		trimmed[i] = r.Trimmed(numbers[i])
+	}
 	last := -1 // init segment
 	for i, segment := range segments {
 		n := numbers[i]
-		if r.Trimmed(n) {
+		if trimmed[i] {
 			continue
 		}
 		if count := len(files); count > 0 && files[count-1] != n-1 {
