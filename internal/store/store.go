@@ -178,6 +178,12 @@ func (s *Store) Ping(ctx context.Context) error {
 // that names the tools to use.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.engine.backup(ctx, path) }
 
+// How long the last writes of a process may take, and the pause before they are tried again.
+const (
+	lastWrites = 5 * time.Second
+	lastRetry  = 50 * time.Millisecond
+)
+
 // Run does the background work of the store until ctx ends: it sends the heartbeats of this node,
 // takes jobs and deliveries from dead nodes, notifies watchers of changes by other nodes, writes
 // batches, and deletes old rows.
@@ -200,15 +206,21 @@ func (s *Store) Run(ctx context.Context, keep Retention) error {
 	})
 	wg.Go(func() { s.listen(ctx) })
 	wg.Wait()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
 	defer cancel()
-	err := errors.Join(s.flush(last), s.unregister(last))
-	if err != nil {
-		// The connection may be one of PostgreSQL on which the end of ctx has just stopped a query.
-		// It is gone now, and the next one works.
-		err = errors.Join(s.flush(last), s.unregister(last))
+	// Connections of PostgreSQL may be dead: the end of ctx has stopped a query on them, or the server
+	// was restarted. Each is gone once it was tried.
+	for {
+		err := errors.Join(s.flush(last), s.unregister(last))
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(lastRetry):
+		case <-last.Done():
+			return err
+		}
 	}
-	return err
 }
 
 // every calls do again and again until ctx ends. It logs failures.
