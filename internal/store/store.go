@@ -178,8 +178,10 @@ func (s *Store) Ping(ctx context.Context) error {
 // that names the tools to use.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.engine.backup(ctx, path) }
 
-// How long the last writes of a process may take, and the pause before they are tried again.
 const (
+	registerRetry = 200 * time.Millisecond
+	// lastWrites is how long the last writes of a process may take, lastRetry the pause before they are
+	// tried again.
 	lastWrites = 5 * time.Second
 	lastRetry  = 50 * time.Millisecond
 )
@@ -188,11 +190,15 @@ const (
 // takes jobs and deliveries from dead nodes, notifies watchers of changes by other nodes, writes
 // batches, and deletes old rows.
 func (s *Store) Run(ctx context.Context, keep Retention) error {
-	if err := s.register(ctx); err != nil {
-		if ctx.Err() != nil {
+	for err := s.register(ctx); err != nil; err = s.register(ctx) {
+		if ctx.Err() == nil { // the database was there a moment ago, when it was opened
+			s.log.WarnContext(ctx, "store could not register this node; it is tried again", "err", err)
+		}
+		select {
+		case <-time.After(registerRetry):
+		case <-ctx.Done():
 			return nil // stopped before it had started
 		}
-		return err
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.every(ctx, heartbeatEvery, "heartbeat", s.heartbeat) })
