@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -88,11 +89,39 @@ func TestPages(t *testing.T) {
 	for _, said := range p.complaints() {
 		t.Errorf("the browser's console has: %s", said)
 	}
+	p.withoutScripts(pages)
 	// Browsers have six connections to a server. The page before may not be gone at once.
 	if n := proxy.followers.Load(); n > 3 {
 		t.Errorf("%d pages followed the events at the same time; only one was shown", n)
 	}
 	w.Stop()
+}
+
+// withoutScripts opens pages whose player and charts can't be loaded, and tries again when they can.
+func (p *tab) withoutScripts(pages map[string]string) {
+	p.t.Helper()
+	block := func(block bool) {
+		_, enable := chromedp.Call(p.ctx, network.Enable, network.EnableParams{})
+		_, cache := chromedp.Call(p.ctx, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: block})
+		_, urls := chromedp.Call(p.ctx, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{
+			{URLPattern: "*://*:*/*/stage.js", Block: block}, {URLPattern: "*://*:*/*/uPlot.esm.js", Block: block},
+		}})
+		if err := errors.Join(enable, cache, urls); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	for _, part := range []struct{ page, name, there string }{
+		{"asset", "player", `document.querySelector('video')`},
+		{"usage", "chart", `document.querySelector('canvas')`},
+	} {
+		block(true)
+		p.open(pages[part.page])
+		p.says("The " + part.name + " could not be loaded.")
+		p.keep("without-" + part.name)
+		block(false)
+		p.click("Try again")
+		p.until(part.there)
+	}
 }
 
 // fill makes something for every page to show, and returns the pages.

@@ -467,6 +467,7 @@ type onAir struct {
 	film    *harness.Film
 	stream  *liveStream
 	encoder *encoder
+	sent    int // how often an encoder was started
 	ordered []*cutClip
 }
 
@@ -487,6 +488,7 @@ func (c *clipper) broadcast(film *harness.Film, reconnect bool) *onAir {
 // send starts an encoder. ffmpeg sends HEVC over SRT only.
 func (b *onAir) send() {
 	b.t.Helper()
+	b.sent++
 	if b.film.HEVC {
 		b.encoder = b.stream.encode("-re", "-i", b.film.Path, "-c", "copy", "-f", "mpegts", "srt://"+b.srt+"?linger=2&streamid="+b.stream.key)
 		return
@@ -506,8 +508,10 @@ func (b *onAir) known() []harness.Frame {
 		if status != http.StatusOK || !strings.Contains(string(text), "#EXTINF") {
 			return fmt.Errorf("source/dvr.m3u8: %d %s", status, text)
 		}
-		if frames = harness.Frames(b.t, b.stream.url("source/dvr.m3u8"), b.film.HEVC); frames[len(frames)-1].SEI < b.film.FPS {
-			return fmt.Errorf("the last frame is %d", frames[len(frames)-1].SEI)
+		frames = harness.Frames(b.t, b.stream.url("source/dvr.m3u8"), b.film.HEVC)
+		// It must be of this encoder: those that will follow are counted from it.
+		if last := frames[len(frames)-1]; last.Part < b.sent-1 || last.SEI < b.film.FPS {
+			return fmt.Errorf("the last frame is %d, after %d discontinuities", last.SEI, last.Part)
 		}
 		return nil
 	})

@@ -1,7 +1,7 @@
 // A line chart over time. uPlot is loaded when the first chart is shown.
-import { useEffect, useRef } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import type { AlignedData } from 'uplot'
-import { Loading } from './states'
+import { Loading, Unloaded } from './states'
 
 export interface Series {
   label: string
@@ -21,6 +21,7 @@ const leastSpan = 60 // seconds
 
 export function Chart({ title, times, series, format = String }: ChartProps) {
   const place = useRef<HTMLDivElement>(null)
+  const [failed, setFailed] = useState(false)
   const draw = useRef<((data: AlignedData) => void) | undefined>(undefined)
   // uPlot shows years around a single point, so it gets an empty one before.
   const alone = times.length === 1
@@ -57,7 +58,7 @@ export function Chart({ title, times, series, format = String }: ChartProps) {
         resize.disconnect()
         plot.destroy()
       }
-    })
+    }, () => setFailed(true))
     return () => {
       gone = true
       draw.current = undefined
@@ -69,9 +70,13 @@ export function Chart({ title, times, series, format = String }: ChartProps) {
   return (
     <figure class="chart">
       <figcaption>{title}</figcaption>
-      <div ref={place} role="img" aria-label={`${title}: ${last}`}>
-        <Loading />
-      </div>
+      {failed ? (
+        <Unloaded what="chart" />
+      ) : (
+        <div ref={place} role="img" aria-label={`${title}: ${last}`}>
+          <Loading />
+        </div>
+      )}
     </figure>
   )
 }

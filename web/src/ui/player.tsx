@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { root } from '../lib/api'
 import type { Playback } from '../player/playback'
 import type { Stage as StageType } from '../player/stage'
-import { Loading } from './states'
+import { Loading, Unloaded } from './states'
 
 // PlayerHandle lets the page around the player read and set what it shows.
 export type PlayerHandle = Playback
@@ -19,7 +19,14 @@ interface PlayerProps {
 
 export function Player({ playbackID, title, live = false, jwt, onReady }: PlayerProps) {
   const [Stage, setStage] = useState<typeof StageType>()
-  useEffect(() => void import('../player/stage').then((loaded) => setStage(() => loaded.Stage)), [])
+  const [failed, setFailed] = useState(false)
+  useEffect(() => {
+    import('../player/stage').then(
+      (loaded) => setStage(() => loaded.Stage),
+      () => setFailed(true),
+    )
+  }, [])
+  if (failed) return <Unloaded what="player" />
   if (!Stage) return <Loading what="Loading the player" />
   return (
     <Stage

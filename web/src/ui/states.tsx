@@ -39,6 +39,12 @@ export function Problem({ of, again }: { of: { status: number; message: string }
   )
 }
 
+// Unloaded stands where a part of the page would be whose script could not be loaded. Some browsers
+// keep in mind that a script failed, so only a new page can load it.
+export function Unloaded({ what }: { what: string }) {
+  return <Problem of={{ status: 500, message: `The ${what} could not be loaded.` }} again={() => location.reload()} />
+}
+
 // Show shows what was loaded, or its state.
 export function Show<T>({ of, children, empty }: { of: Loaded<T>; children: (data: T) => ComponentChildren; empty?: ComponentChildren }) {
   if (of.data === undefined) return of.error ? <Problem of={of.error} again={of.reload} /> : <Loading />
