@@ -2,6 +2,7 @@ package live
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -45,15 +46,25 @@ func liveOfficial(t *testing.T) {
 	p.ends(w, gated, signer.permit(gated, time.Hour))
 
 	ends := time.Now().Add(20 * time.Second)
-	p.play(w, s.playback, signer.permit(s.playback, time.Until(ends)))
+	jwt := signer.permit(s.playback, time.Until(ends))
+	p.play(w, s.playback, jwt)
 	p.moves()
+	busy := false
 	harness.Eventually(t, func() error {
 		if err := e.running(); err != nil {
 			t.Fatal(err)
 		}
 		now := p.state()
 		if early := time.Until(ends); early > time.Second && len(now.Fatal) > 0 {
-			t.Fatalf("the player stopped %v before the JWT expired: %+v", early, now)
+			// The player has no retries: one request that takes too long on a busy machine ends it.
+			status, _ := s.get("source/index.m3u8?jwt=" + jwt)
+			if status != http.StatusOK || busy {
+				t.Fatalf("the player stopped %v before the JWT expired, which gets %d: %+v", early, status, now)
+			}
+			t.Logf("the player stopped %v before the JWT expired: %s", early, p.said())
+			busy = true
+			p.play(w, s.playback, jwt)
+			return errors.New("the player plays again")
 		}
 		if len(now.Fatal) == 0 {
 			return fmt.Errorf("the player still plays after the JWT has expired: %+v", now)
@@ -132,6 +143,16 @@ func (p official) ends(w *harness.Weir, playbackID, jwt string) {
 		}
 		return nil
 	})
+}
+
+// said returns what the player printed.
+func (p official) said() string {
+	p.T.Helper()
+	said, err := chromedp.Run(p.Ctx, chromedp.Evaluate[string]("said()"))
+	if err != nil {
+		p.T.Fatal(err)
+	}
+	return said
 }
 
 // state returns how that goes.

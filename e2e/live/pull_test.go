@@ -112,7 +112,8 @@ type pullServer struct {
 	asked  atomic.Int64 // for the playlist
 }
 
-// liveSource has ffmpeg write a live playlist until the test ends.
+// liveSource has ffmpeg write a live playlist until the test ends. The playlist is long: on a busy
+// machine ffmpeg may stand still for seconds, and then weir is as late as that.
 func liveSource(t *testing.T) *pullServer {
 	t.Helper()
 	dir := t.TempDir()
@@ -120,7 +121,7 @@ func liveSource(t *testing.T) *pullServer {
 	harness.FFmpeg(t, slices.Concat(strings.Fields("-f lavfi -i testsrc2=size=160x90:rate=25:duration=10 -f lavfi -i sine=sample_rate=48000:duration=10"),
 		strings.Fields("-c:v libx264 -preset ultrafast -pix_fmt yuv420p -g 25 -c:a aac"), []string{source})...)
 	cmd := exec.Command("ffmpeg", "-v", "error", "-nostdin", "-re", "-stream_loop", "-1", "-i", source, "-c", "copy",
-		"-f", "hls", "-hls_time", "1", "-hls_list_size", "6", "-hls_flags", "delete_segments+temp_file", filepath.Join(dir, "live.m3u8"))
+		"-f", "hls", "-hls_time", "1", "-hls_list_size", "30", "-hls_flags", "delete_segments+temp_file", filepath.Join(dir, "live.m3u8"))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

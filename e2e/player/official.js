@@ -4,6 +4,18 @@ import { createStorage, noopStorage } from "@livepeer/core/storage";
 import { addEventListeners, getDeviceInfo } from "@livepeer/core-web/browser";
 import { getSrc } from "@livepeer/core-web/external";
 
+const printed = [];
+for (const level of ["error", "warn"]) {
+  const print = console[level];
+  console[level] = (...words) => {
+    printed.push(words.map(String).join(" "));
+    print(...words);
+  };
+}
+
+// said returns what the player printed.
+window.said = () => printed.join("\n");
+
 // official plays what the API says of a playback id.
 //
 //   info   the URL of the playback info
