@@ -10,7 +10,7 @@ import (
 )
 
 func (p *pages) clientAddr(v *visit) netip.Addr {
-	return weir.ClientAddr(v.RemoteAddr, v.Header.Values("X-Forwarded-For"), p.opt.TrustedProxies)
+	return weir.ClientAddr(v.Request, p.opt.TrustedProxies)
 }
 
 // showStart answers GET /, where the console is if the program was built with it.

@@ -161,7 +161,7 @@ const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-actio
 // visit returns a request for a page, before its session is known.
 func (p *pages) visit(w http.ResponseWriter, r *http.Request) *visit {
 	v := &visit{Request: r, w: w, id: weir.NewID()[:8]}
-	base := weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), p.opt.TrustedProxies)
+	base := weir.RequestBase(r, p.opt.TrustedProxies)
 	if _, rest, _ := strings.Cut(p.opt.PublicURL, "://"); strings.HasPrefix(rest+"/", r.Host+"/") {
 		base = p.opt.PublicURL // behind a proxy that sends no X-Forwarded-Proto
 	}

@@ -203,7 +203,7 @@ func corsHeaders(w http.ResponseWriter, origin string) {
 // requestID returns the id of a trusted proxy, or a new one.
 func (s *server) requestID(r *http.Request) string {
 	id := ""
-	if len(s.TrustedProxies) > 0 && weir.FromTrusted(r.RemoteAddr, s.TrustedProxies) {
+	if len(s.TrustedProxies) > 0 && weir.FromTrusted(r, s.TrustedProxies) {
 		id = r.Header.Get("X-Request-Id")
 	}
 	ok := func(c rune) bool {

@@ -107,7 +107,7 @@ func (s *server) limitKey(r *request) string {
 
 // clientAddr returns the address of the client, behind trusted proxies.
 func (s *server) clientAddr(r *http.Request) netip.Addr {
-	return weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.TrustedProxies)
+	return weir.ClientAddr(r, s.TrustedProxies)
 }
 
 // base returns the URL at which the caller reached this server, without a slash at its end.
@@ -115,5 +115,5 @@ func (s *server) base(r *http.Request) string {
 	if s.PublicURL != "" {
 		return s.PublicURL
 	}
-	return weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), s.TrustedProxies)
+	return weir.RequestBase(r, s.TrustedProxies)
 }

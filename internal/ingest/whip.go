@@ -51,7 +51,7 @@ func (w WHIP) Endpoint() *rtc.Endpoint {
 
 // open starts a session for an encoder with a valid stream key.
 func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
-	addr := weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), w.TrustedProxies)
+	addr := weir.ClientAddr(r, w.TrustedProxies)
 	remote := addr.String()
 	slot, err := w.Admission.admit(addr)
 	if err != nil {

@@ -74,7 +74,7 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.OriginNod
 	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Keep-Alive", "Accept-Encoding", signatureHeader} {
 		header.Del(name)
 	}
-	client := weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.TrustedProxies)
+	client := weir.ClientAddr(r, s.TrustedProxies)
 	header.Set(viewerHeader, netip.AddrPortFrom(client, 0).String())
 	header.Set(hostHeader, r.Host)
 	header.Del("X-Forwarded-For")

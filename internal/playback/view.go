@@ -117,7 +117,7 @@ func (t *tokens) viewerID(w viewer) string {
 }
 
 func (s *Server) address(v *visit) netip.Addr {
-	return weir.ClientAddr(v.RemoteAddr, v.Header.Values("X-Forwarded-For"), s.TrustedProxies)
+	return weir.ClientAddr(v.Request, s.TrustedProxies)
 }
 
 // begin counts a viewer who begins to watch. It returns an error if the owner of the title has the

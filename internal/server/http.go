@@ -55,7 +55,7 @@ func (s *server) bounded(hasKey func(*http.Request) bool, next http.Handler) htt
 			next.ServeHTTP(w, r)
 			return
 		}
-		done, err := s.budget.Request(r.Context(), weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.cfg.TrustedProxies))
+		done, err := s.budget.Request(r.Context(), weir.ClientAddr(r, s.cfg.TrustedProxies))
 		if err != nil {
 			refuse(w, err)
 			return

@@ -143,7 +143,7 @@ func (s *server) playbackOf(r *http.Request, id string) (string, error) {
 		return id, nil
 	}
 	if s.admission != nil {
-		if err := s.admission.CheckKeys(weir.ClientAddr(r.RemoteAddr, r.Header.Values("X-Forwarded-For"), s.cfg.TrustedProxies)); err != nil {
+		if err := s.admission.CheckKeys(weir.ClientAddr(r, s.cfg.TrustedProxies)); err != nil {
 			return "", err
 		}
 	}

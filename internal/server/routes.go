@@ -107,7 +107,7 @@ func (s *server) requestBase(r *http.Request) string {
 	if s.cfg.PublicURL != "" {
 		return s.cfg.PublicURL
 	}
-	return weir.RequestBase(r.TLS != nil, r.Host, r.RemoteAddr, r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-Host"), s.cfg.TrustedProxies)
+	return weir.RequestBase(r, s.cfg.TrustedProxies)
 }
 
 func (s *server) newAPI(ctx context.Context) (http.Handler, error) {

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,13 +20,13 @@ func Network(addr netip.Addr) netip.Prefix {
 // ClientAddr returns the address of the client that sent a request. X-Forwarded-For counts only
 // as far as trusted proxies wrote it: it is read from its end, and the first address that is not
 // a trusted proxy's is the client.
-func ClientAddr(remote string, forwarded []string, trusted []netip.Prefix) netip.Addr {
-	port, err := netip.ParseAddrPort(remote)
+func ClientAddr(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	port, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
 	addr := port.Addr().Unmap()
-	hops := strings.Split(strings.Join(forwarded, ","), ",")
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
 	for i := len(hops) - 1; i >= 0 && isTrusted(addr, trusted); i-- {
 		hop, err := netip.ParseAddr(strings.TrimSpace(hops[i]))
 		if err != nil {
@@ -38,25 +39,25 @@ func ClientAddr(remote string, forwarded []string, trusted []netip.Prefix) netip
 
 // RequestBase returns the base URL at which the client reached the service. The scheme and host
 // that a proxy reports count only when the proxy is trusted.
-func RequestBase(tls bool, host, remote, forwardedProto, forwardedHost string, trusted []netip.Prefix) string {
-	scheme := "http"
-	if tls {
+func RequestBase(r *http.Request, trusted []netip.Prefix) string {
+	scheme, host := "http", r.Host
+	if r.TLS != nil {
 		scheme = "https"
 	}
-	if FromTrusted(remote, trusted) {
-		if forwardedProto == "http" || forwardedProto == "https" {
-			scheme = forwardedProto
+	if FromTrusted(r, trusted) {
+		if proto := r.Header.Get("X-Forwarded-Proto"); proto == "http" || proto == "https" {
+			scheme = proto
 		}
-		if forwardedHost != "" && !strings.ContainsAny(forwardedHost, " ,/\\@<>\"'") {
-			host = forwardedHost
+		if forwarded := r.Header.Get("X-Forwarded-Host"); forwarded != "" && !strings.ContainsAny(forwarded, " ,/\\@<>\"'") {
+			host = forwarded
 		}
 	}
 	return scheme + "://" + host
 }
 
 // FromTrusted reports whether a trusted proxy sent the request.
-func FromTrusted(remote string, trusted []netip.Prefix) bool {
-	port, err := netip.ParseAddrPort(remote)
+func FromTrusted(r *http.Request, trusted []netip.Prefix) bool {
+	port, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && isTrusted(port.Addr().Unmap(), trusted)
 }
 
