@@ -171,11 +171,11 @@ func checkStretches(t *testing.T, video, audio []stretch, encoders []*encoder, b
 const (
 	block                = 32
 	numberedW, numberedH = 8 * block, 2 * block
-	numberedSeconds      = 60
+	numberedSeconds      = 100 // longer than a playlist: see liveNodes
 )
 
 // firstNumber is the number of the first frame that an encoder sends.
-func firstNumber(encoder int) int { return 2000 * encoder }
+func firstNumber(encoder int) int { return 4000 * encoder }
 
 // numbered is what an encoder sends: 25 frames a second, each with its number in it,
 // key frames every two seconds and B-frames between them, and a tone.

@@ -28,7 +28,7 @@ func liveWatch(t *testing.T) {
 	rtmp, ops := harness.FreeAddr(t), harness.FreeAddr(t)
 	w.Start("--rtmp", rtmp, "--ops", ops, "--session-timeout", "10m")
 	said := w.Run("stream", "create", "The <show> of shows", "--profile", "none", "--rtmp", rtmp, "--public-url", w.URL)
-	s := &liveStream{w: w, id: harness.Match(t, said, `id +(\S+)`), key: harness.Match(t, said, `stream key +(\S+)`), rtmp: rtmp}
+	s := &liveStream{w: w, id: harness.Match(t, said, `(?m)^id +(\S+)`), key: harness.Match(t, said, `(?m)^stream key +(\S+)`), rtmp: rtmp}
 	s.playback = harness.Match(t, said, `watch +`+regexp.QuoteMeta(w.URL)+`/play/(\S+)`)
 	if server := harness.Match(t, said, `OBS server +(\S+)`); server+"/"+s.key != s.ingest() {
 		t.Errorf("OBS is told %s, weir takes %s", server, s.ingest())

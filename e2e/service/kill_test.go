@@ -228,7 +228,7 @@ func (k *killing) killAll(deliveries int) {
 	}
 	slices.Sort(points)
 	for i, way := range ways {
-		k.wait(time.Minute+time.Duration(deliveries)*50*time.Millisecond, func(arrivals []arrival, _ int) bool { return len(arrivals) >= points[i] })
+		k.wait("the next point", time.Minute+time.Duration(deliveries)*50*time.Millisecond, func(arrivals []arrival, _ int) bool { return len(arrivals) >= points[i] })
 		way()
 		k.restart()
 	}
@@ -239,11 +239,13 @@ func (k *killing) kill() {
 	k.kills++
 }
 
-func (k *killing) wait(limit time.Duration, done func(arrivals []arrival, held int) bool) {
+func (k *killing) wait(what string, limit time.Duration, done func(arrivals []arrival, held int) bool) {
 	k.t.Helper()
-	if !k.to.wait(limit, done) {
+	held := 0
+	if !k.to.wait(limit, func(arrivals []arrival, now int) bool { held = now; return done(arrivals, now) }) {
 		left, err := k.store.PendingDeliveries(context.WithoutCancel(k.t.Context()))
-		k.t.Fatalf("not within %v; %d arrived, %d are left (%v); weir says:\n%s", limit, len(k.to.all()), left, err, harness.Tail(k.w.Output.String()))
+		k.t.Fatalf("%s not within %v; after %d kills %d arrived, %d are held and %d are left (%v); weir says:\n%s",
+			what, limit, k.kills, len(k.to.all()), held, left, err, harness.Tail(harness.WithoutRequests(k.w.Output.String())))
 	}
 }
 
@@ -260,9 +262,9 @@ func (k *killing) killHolding() {
 	for _, asset := range assets {
 		k.change(k.t.Context(), asset, 0)
 	}
-	k.wait(time.Minute, func(_ []arrival, held int) bool { return held >= len(assets)*len(k.hooks) })
+	k.wait("enough are held", time.Minute, func(_ []arrival, held int) bool { return held >= len(assets)*len(k.hooks) })
 	k.kill()
-	k.wait(time.Minute, func(_ []arrival, held int) bool { return held == 0 }) // the kernel has told the receiver
+	k.wait("all connections are closed", time.Minute, func(_ []arrival, held int) bool { return held == 0 }) // the kernel has told the receiver
 	cutOff := map[string]bool{}
 	arrivals := k.to.all()
 	for _, a := range arrivals[before:] {
@@ -273,7 +275,7 @@ func (k *killing) killHolding() {
 	k.to.release()
 	again := time.Now()
 	k.restart()
-	k.wait(time.Minute, func(now []arrival, _ int) bool {
+	k.wait("what was cut off arrives again", time.Minute, func(now []arrival, _ int) bool {
 		i := slices.IndexFunc(now[len(arrivals):], func(a arrival) bool { return cutOff[a.hook+a.event] })
 		if i < 0 {
 			return false
@@ -318,7 +320,7 @@ func (k *killing) events() []words.Event {
 // knows it.
 func (k *killing) arrive(events []words.Event) {
 	k.t.Helper()
-	k.wait(time.Minute+time.Duration(len(events))*100*time.Millisecond, func(arrivals []arrival, _ int) bool {
+	k.wait("everything arrives", time.Minute+time.Duration(len(events))*100*time.Millisecond, func(arrivals []arrival, _ int) bool {
 		if len(arrivals) < len(events)*len(k.hooks) {
 			return false
 		}
