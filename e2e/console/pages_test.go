@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -101,12 +100,10 @@ func TestPages(t *testing.T) {
 func (p *tab) withoutScripts(pages map[string]string) {
 	p.t.Helper()
 	block := func(block bool) {
-		_, enable := chromedp.Call(p.ctx, network.Enable, network.EnableParams{})
-		_, cache := chromedp.Call(p.ctx, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: block})
-		_, urls := chromedp.Call(p.ctx, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{
+		p.setCache(!block)
+		if _, err := chromedp.Call(p.ctx, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: []*network.BlockPattern{
 			{URLPattern: "*://*:*/*/stage.js", Block: block}, {URLPattern: "*://*:*/*/uPlot.esm.js", Block: block},
-		}})
-		if err := errors.Join(enable, cache, urls); err != nil {
+		}}); err != nil {
 			p.t.Fatal(err)
 		}
 	}
@@ -220,22 +217,28 @@ func (p *tab) content() float64 {
 	return eval[float64](p, `return globalThis.weirContent ?? 0`)
 }
 
+// setCache sets whether the browser uses its cache.
+func (p *tab) setCache(on bool) {
+	p.t.Helper()
+	if _, err := chromedp.Call(p.ctx, network.Enable, network.EnableParams{}); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := chromedp.Call(p.ctx, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: !on}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // firstLoad prints what a page costs somebody who comes for the first time with a slow machine.
 func (p *tab) firstLoad(path string) {
 	p.t.Helper()
-	slow := func(rate float64, off bool) {
-		if _, err := chromedp.Call(p.ctx, network.Enable, network.EnableParams{}); err != nil {
-			p.t.Fatal(err)
-		}
-		if _, err := chromedp.Call(p.ctx, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: off}); err != nil {
-			p.t.Fatal(err)
-		}
+	slow := func(rate float64, cache bool) {
+		p.setCache(cache)
 		if _, err := chromedp.Call(p.ctx, emulation.SetCPUThrottlingRate, emulation.SetCPUThrottlingRateParams{Rate: rate}); err != nil {
 			p.t.Fatal(err)
 		}
 	}
 	p.timed()
-	slow(4, true)
+	slow(4, false)
 	p.open(path)
 	content := p.content()
 	sum := eval[struct{ Page, API, Files, Requests, Paint, Busy float64 }](p, `
@@ -246,5 +249,5 @@ func (p *tab) firstLoad(path string) {
 			paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0}`)
 	p.t.Logf("first load of /%s: %.1f KiB (files %.1f, API %.1f) in %.0f requests; at 4x CPU slowdown: first paint %.0f ms, content %.0f ms, interactive %.0f ms",
 		path, sum.Page/1024, sum.Files/1024, sum.API/1024, sum.Requests, sum.Paint, content, max(content, sum.Busy, sum.Paint))
-	slow(1, false)
+	slow(1, true)
 }

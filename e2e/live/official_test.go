@@ -61,7 +61,7 @@ func liveOfficial(t *testing.T) {
 			if status != http.StatusOK || busy {
 				t.Fatalf("the player stopped %v before the JWT expired, which gets %d: %+v", early, status, now)
 			}
-			t.Logf("the player stopped %v before the JWT expired: %s", early, p.said())
+			t.Logf("the player stopped %v before the JWT expired: %s", early, p.Text("said()"))
 			busy = true
 			p.play(w, s.playback, jwt)
 			return errors.New("the player plays again")
@@ -143,16 +143,6 @@ func (p official) ends(w *harness.Weir, playbackID, jwt string) {
 		}
 		return nil
 	})
-}
-
-// said returns what the player printed.
-func (p official) said() string {
-	p.T.Helper()
-	said, err := chromedp.Run(p.Ctx, chromedp.Evaluate[string]("said()"))
-	if err != nil {
-		p.T.Fatal(err)
-	}
-	return said
 }
 
 // state returns how that goes.
