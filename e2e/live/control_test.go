@@ -205,6 +205,6 @@ func (s *liveStream) waitSegments(n int) {
 // liveClip is something to send for longer than a test takes.
 func liveClip(t *testing.T) string {
 	t.Helper()
-	return harness.MakeClip(t, "live.mp4", append(harness.Pictures("160x90", 25, 120),
+	return harness.MakeClip(t, "live.mp4", append(harness.Pictures("160x90", 25, 240),
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "2", "-b_strategy", "0", "-g", "50", "-b:v", "200k", "-c:a", "aac", "-b:a", "64k")...)
 }

@@ -73,7 +73,7 @@ func (g *goodStream) overRTMP(ctx context.Context, addr string) (end func(), err
 // machine is busy say, is lost.
 func (g *goodStream) overSRT(addr string, latency time.Duration) (end func(), err error) {
 	config := srt.DefaultConfig()
-	config.StreamId, config.Latency = g.key, latency
+	config.StreamId, config.Latency, config.PeerIdleTimeout = g.key, latency, time.Minute
 	conn, err := srt.Dial("srt", addr, config)
 	if err != nil {
 		return nil, err
