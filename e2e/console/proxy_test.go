@@ -23,7 +23,7 @@ type line struct {
 	open     map[net.Conn]bool
 }
 
-// newLine listens; what comes goes to the address in to, which is set before the first connection.
+// newLine listens; leadTo says where to what comes goes.
 func newLine(t *testing.T) *line {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,6 +48,13 @@ func newLine(t *testing.T) *line {
 }
 
 func (l *line) url() string { return "http://" + l.listener.Addr().String() }
+
+// leadTo sets the address of weir.
+func (l *line) leadTo(addr string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.to = addr
+}
 
 // set cuts or mends the line, and makes what goes to weir slow.
 func (l *line) set(cut, slow bool) {

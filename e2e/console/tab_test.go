@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -159,13 +160,15 @@ func tryEval[T any](p *tab, body string, args ...any) (T, error) {
 // until waits until an expression is true. A page that is replaced meanwhile is asked again.
 func (p *tab) until(expression string, args ...any) {
 	p.t.Helper()
+	var failed string // what the page said last of something that failed: it does so for seconds only
 	harness.Eventually(p.t, func() error {
-		ok, err := tryEval[bool](p, "return !!("+expression+")", args...)
+		said, err := tryEval[string](p, "return "+expression+" ? 'yes' : all('.toast.bad').map((e) => e.textContent).join()", args...)
 		if err != nil {
 			return err
 		}
-		if !ok {
-			return fmt.Errorf("never true: %s %v", expression, args)
+		if said != "yes" {
+			failed = cmp.Or(said, failed)
+			return fmt.Errorf("never true: %s %v; the page said %q", expression, args, failed)
 		}
 		return nil
 	})

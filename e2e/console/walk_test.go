@@ -35,11 +35,11 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	w := harness.NewWeir(t)
 	front := newLine(t)
-	w.Start("--rtmp", harness.FreeAddr(t), "--webrtc", harness.FreeAddr(t), "--public-url", front.url())
-	front.to = strings.TrimPrefix(w.URL, "http://")
 	b := harness.NewBrowser(t, t.TempDir())
 	c := &walk{t: t, w: w, b: b, front: front, tab: newTab(t, b, front.url()+"/")}
+	c.args = []string{"--rtmp", harness.FreeAddr(t), "--webrtc", harness.FreeAddr(t), "--public-url", front.url()}
 
+	c.startWeir()
 	c.setPassword()
 	stream := c.createStream()
 	c.goLive(stream)
@@ -59,7 +59,13 @@ type walk struct {
 	w     *harness.Weir
 	b     *harness.Browser
 	front *line
+	args  []string // of weir
 	*tab
+}
+
+func (c *walk) startWeir() {
+	c.w.Start(c.args...)
+	c.front.leadTo(strings.TrimPrefix(c.w.URL, "http://"))
 }
 
 // step prints how long a part of the walk took.
@@ -122,8 +128,19 @@ func (c *walk) goLive(stream string) {
 		c.t.Errorf("the console of the second tab has: %s", said)
 	}
 	c.says("You are on air.")
+	c.restartWeir()
 	c.click("Stop")
 	c.says("Nobody sees this yet.")
+}
+
+// restartWeir lets the broadcast come back after the page has asked for it in vain.
+func (c *walk) restartWeir() {
+	defer c.step("restart of weir")()
+	c.w.Kill()
+	c.says("connecting again")
+	time.Sleep(3 * time.Second) // the first attempts fail
+	c.startWeir()
+	c.says("You are on air.")
 }
 
 // upload drops a film, cuts the network in the middle, and plays it.

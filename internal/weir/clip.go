@@ -47,8 +47,9 @@ const (
 	clipSeconds = 1e9
 	// clipAhead is how far in the future the clip of a session on air may end.
 	clipAhead = 30 * time.Second
-	// clipRounding is how far a time may be outside a range, in milliseconds: callers round.
-	clipRounding = 1
+	// clipRounding is how far a time may be outside a range, in milliseconds. Players round twice: the
+	// date of a segment, and what they add to it.
+	clipRounding = 2
 )
 
 // CheckClips returns an error if an account may not have so many clips in progress.

@@ -53,7 +53,7 @@ func TestClipWindow(t *testing.T) {
 		{name: "at the end", of: asset, exists: "asset", start: 12499.5, err: "startTime is at the end" + stored},
 		{name: "after the end", of: asset, exists: "asset", start: 12500, end: 13000, err: "startTime 12500 is after the end" + stored},
 		{name: "after the end, without an end", of: asset, exists: "asset", start: 13000, err: "startTime 13000 is after the end" + stored},
-		{name: "beyond the end", of: asset, exists: "asset", start: 5, end: 12502, err: "endTime 12502 is after the end" + stored},
+		{name: "beyond the end", of: asset, exists: "asset", start: 5, end: 12503, err: "endTime 12503 is after the end" + stored},
 		{name: "huge", of: asset, exists: "asset", start: 5, end: 1e300, err: "endTime 1e+300 is after the end" + stored},
 		{name: "negative", of: asset, exists: "asset", start: -1, end: 5, err: "startTime must not be negative" + stored},
 		{name: "negative end", of: asset, exists: "asset", start: 1, end: -5, err: "endTime must not be negative" + stored},
@@ -76,6 +76,7 @@ func TestClipWindow(t *testing.T) {
 		{name: "across an interruption", of: onAir, exists: "on air", start: clipNow - 25_000, end: clipNow - 5000, want: ClipRange{clipNow - 25_000, clipNow - 5000}},
 		{name: "end of a range", of: onAir, exists: "on air", start: clipNow - 25_000, end: clipNow - 20_000, want: ClipRange{clipNow - 25_000, clipNow - 20_000}},
 		{name: "rounded down at the start", of: onAir, exists: "on air", start: clipNow - 15_001, end: clipNow - 10_000, want: ClipRange{clipNow - 15_001, clipNow - 10_000}},
+		{name: "rounded down twice by a player", of: onAir, exists: "on air", start: clipNow - 30_001.7, end: clipNow - 25_000, want: ClipRange{clipNow - 30_001.7, clipNow - 25_000}},
 		{
 			name: "start in an interruption", of: onAir, exists: "on air", start: clipNow - 17_000, end: clipNow - 10_000,
 			err: "the stream was interrupted at startTime 1772366383000 (2026-03-01T11:59:43.000Z)" + live,

@@ -1,6 +1,6 @@
 // A broadcast from this browser: the devices, the connection and its state.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { api, ask } from '../lib/api'
+import { api, ApiError, ask } from '../lib/api'
 import { insecure, listDevices, mediaProblem, openMedia, startSilence, type Choice, type Devices } from '../lib/media'
 import { Whip, type Sending } from '../lib/whip'
 import type { Stream } from './stream'
@@ -68,10 +68,15 @@ export interface Broadcast {
   stop: () => Promise<void>
 }
 
-const steadyAfter = 30_000 // ms after which a lost connection is tried again
+const steadyAfter = 30_000 // ms after which a connection was a good one
+const maxLosses = 3 // of connections that were not: another encoder may want the stream as well
+const tryFor = 60_000 // ms to get a lost connection back
+const retryEvery = 2000 // ms
 
-// useBroadcast sends media to a stream while the person wants it. A lost connection is tried once
-// more; then the person decides.
+// refused says whether the server will give the same answer again.
+const refused = (e: unknown) => e instanceof ApiError && e.status >= 400 && e.status < 500 && e.status !== 429
+
+// useBroadcast sends media to a stream while the person wants it. A lost connection is made again.
 export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream): Broadcast {
   const [phase, setPhase] = useState<Phase>('off')
   const [problem, setProblem] = useState('')
@@ -79,21 +84,21 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
   const whip = useRef<Whip | undefined>(undefined)
   const latest = useRef({ media, of })
   latest.current = { media, of }
+  const losses = useRef(0)
 
-  const connect = async (phase: Phase) => {
-    setPhase(phase)
-    setProblem('')
+  // connect returns when media reaches the server.
+  const connect = async () => {
     const since = Date.now()
     const terminated = latest.current.of.lastTerminatedAt
-    const connection = new Whip(endpoint, () => void lost(since, terminated))
+    const connection: Whip = new Whip(endpoint, () => void lost(connection, since, terminated))
     whip.current = connection
     try {
       await connection.start(latest.current.media!)
-      if (whip.current === connection) setPhase('on')
     } catch (e) {
-      if (whip.current === connection) end((e as Error).message)
       await connection.stop()
+      throw e
     }
+    if (whip.current === connection) setPhase('on')
   }
   const end = (problem: string) => {
     whip.current = undefined
@@ -101,19 +106,35 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     setSending(undefined)
     setProblem(problem)
   }
-  const retries = useRef(0)
-  const lost = async (since: number, terminated: Stream['lastTerminatedAt']) => {
-    if (Date.now() - since > steadyAfter) retries.current = 0
-    if (retries.current++ > 0) return end('The connection is lost. Look at your network and start again.')
+  const lost = async (connection: Whip, since: number, terminated: Stream['lastTerminatedAt']) => {
+    if (Date.now() - since > steadyAfter) losses.current = 0
+    if (++losses.current > maxLosses) return end('The connection is lost. Look at your network and start again.')
     setPhase('reconnecting')
-    const stream = await ask(api.GET('/api/stream/{id}', { params: { path: { id: of.id } } })).catch(() => undefined)
-    if (stream && stream.lastTerminatedAt !== terminated) return end('The broadcast was ended in the console or by the API.')
-    await connect('reconnecting')
+    const until = Date.now() + tryFor
+    let current: Whip | undefined = connection // another one, or none, if the person did something meanwhile
+    while (whip.current === current) {
+      try {
+        const stream = await ask(api.GET('/api/stream/{id}', { params: { path: { id: of.id } } }))
+        if (whip.current !== current) return
+        if (stream.lastTerminatedAt !== terminated) return end('The broadcast was ended in the console or by the API.')
+        const connecting = connect()
+        current = whip.current
+        return await connecting
+      } catch (e) {
+        if (whip.current !== current) return
+        if (refused(e) || Date.now() > until) return end((e as Error).message)
+      }
+      await new Promise((resolve) => setTimeout(resolve, retryEvery))
+    }
   }
   const start = async () => {
     startSilence()
-    retries.current = 0
-    await connect('connecting')
+    losses.current = 0
+    setPhase('connecting')
+    setProblem('')
+    const connecting = connect()
+    const connection = whip.current
+    await connecting.catch((e: Error) => whip.current === connection && end(e.message))
   }
   const stop = async () => {
     const connection = whip.current

@@ -140,11 +140,13 @@ function ClipMaker({ stream, player }: { stream: Stream; player: () => PlayerHan
   )
 }
 
+const margin = 100 // ms: the player knows only about when a segment begins
+
 // earliest returns when the first frame was sent that the player could still show.
 function earliest(player: PlayerHandle | undefined, now: number): number {
   const range = player?.video.seekable
   if (!player || !range || range.length === 0) return 0
-  return now - (player.video.currentTime - range.start(0)) * 1000
+  return now - (player.video.currentTime - range.start(0)) * 1000 + margin
 }
 
 function MadeClip({ id, stream }: { id: string; stream: Stream }) {
