@@ -10,7 +10,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"weir/e2e/harness"
@@ -196,7 +195,7 @@ func (p *tab) look(l look) {
 // timed makes pages note when they have their content: a heading, and nothing that is loading.
 func (p *tab) timed() {
 	p.t.Helper()
-	const script = `{
+	p.withScript(`{
 		let had = false;
 		new MutationObserver(() => {
 			const has = document.querySelector('main h1') !== null && document.querySelector('.loading') === null;
@@ -204,10 +203,7 @@ func (p *tab) timed() {
 			had = has;
 		}).observe(document, {subtree: true, childList: true});
 		new PerformanceObserver((list) => list.getEntries().forEach((e) => globalThis.weirBusy = e.startTime + e.duration)).observe({type: 'longtask', buffered: true});
-	}`
-	if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
-		p.t.Fatal(err)
-	}
+	}`)
 }
 
 // content is when the page had its content, in milliseconds after the browser began to load it.

@@ -58,6 +58,10 @@ func newTab(t *testing.T, b *harness.Browser, base string) *tab {
 			p.keep("failed-" + strings.ReplaceAll(t.Name(), "/", "-"))
 			text, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + '\n' + (document.querySelector('main, body')?.innerText ?? '')`))
 			t.Logf("the tab shows %s %v", harness.Tail(text), err)
+			videos, err := tryEval[string](p, `const ranges = (r) => Array.from({length: r.length}, (_, i) => [r.start(i), r.end(i)]);
+				return JSON.stringify(all('video').map((v) => ({at: v.currentTime, paused: v.paused, seeking: v.seeking, ready: v.readyState,
+					buffered: ranges(v.buffered), seekable: ranges(v.seekable)})))`)
+			t.Logf("its videos are %s %v", videos, err)
 		}
 	})
 	return p
@@ -179,6 +183,14 @@ func (p *tab) open(path string) {
 	p.t.Helper()
 	p.visit(p.base + path)
 	p.settled()
+}
+
+// withScript runs a script before those of each page that is loaded from now on.
+func (p *tab) withScript(script string) {
+	p.t.Helper()
+	if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script}); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // visit shows any address.

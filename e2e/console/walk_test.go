@@ -95,7 +95,18 @@ func (c *walk) createStream() (id string) {
 	return c.reaches("streams/")
 }
 
-// goLive sends the fake camera, watches it, and cuts a clip out of it in a second tab.
+// stuck makes the first player of a stream wait for ever for what it appended.
+const stuck = `if (location.pathname.startsWith('/streams/')) {
+	const append = SourceBuffer.prototype.appendBuffer;
+	let first;
+	SourceBuffer.prototype.appendBuffer = function (data) {
+		first ??= this;
+		if (this !== first) append.call(this, data);
+	};
+}`
+
+// goLive sends the fake camera, watches it, and cuts a clip out of it in a second tab, whose player gets
+// stuck at first.
 func (c *walk) goLive(stream string) {
 	defer c.step("go live, clip")()
 	c.click("Go live from here")
@@ -110,6 +121,7 @@ func (c *walk) goLive(stream string) {
 	c.t.Logf("on air after %.1f s, plays in the page after %.1f s", onAir.Seconds(), time.Since(start).Seconds())
 
 	second := newTab(c.t, c.b, c.base)
+	second.withScript(stuck)
 	second.open("streams/" + stream)
 	second.until(moves)
 	second.until(`all('video')[0].getAttribute('aria-label') === 'Player of The show'`)

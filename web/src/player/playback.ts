@@ -33,6 +33,7 @@ export interface Chapter {
 
 const stalledAfter = 4000
 const endedAfter = 1500
+const restartAfter = 10_000
 
 export class Playback {
   readonly message = signal<Message | null>({ headline: 'Loading …' })
@@ -223,6 +224,7 @@ export class Playback {
   private play() {
     this.stop()
     this.closing = false
+    this.moved = Date.now()
     this.showPoster()
     if (Hls.isSupported()) {
       this.playWithHls()
@@ -330,6 +332,8 @@ export class Playback {
       // Audio and video seldom end together, and players wait for the shorter one.
       if (this.closing) return this.end()
       if (live) void this.checkEnd()
+      // hls.js does not get over every hole that an encoder leaves.
+      if (live && this.hls && still > restartAfter) return this.play()
       if (still > stalledAfter) {
         const detail = live ? 'The encoder or the line is away for a moment; it goes on by itself.' : 'The line is slow; it goes on by itself.'
         this.say({ headline: 'Waiting for the picture', detail, over: true })
