@@ -60,7 +60,7 @@ const seiDigits = 6
 // MakeFilm makes a film once in a run of the tests.
 func MakeFilm(t *testing.T, k FilmKind) *Film {
 	t.Helper()
-	path := makeOnce(t, k.String()+".mp4", func(path string) { FFmpeg(t, append(k.args(numberedFrames(t, k.FPS, k.Seconds)), path)...) })
+	path := MakeOnce(t, k.String()+".mp4", func(path string) { FFmpeg(t, append(k.args(numberedFrames(t, k.FPS, k.Seconds)), path)...) })
 	f := &Film{FilmKind: k, Path: path, times: map[int]float64{}}
 	shown := Watch(t, path, k.HEVC)
 	if len(shown.Said) > 0 || len(shown.Frames) < k.FPS*k.Seconds/2 {
@@ -106,7 +106,7 @@ func (k FilmKind) args(frames string) []string {
 // the SEI on with each frame, whatever becomes of the order.
 func numberedFrames(t *testing.T, fps, seconds int) string {
 	t.Helper()
-	return makeOnce(t, fmt.Sprintf("numbers-%d-%d.h264", fps, seconds), func(path string) {
+	return MakeOnce(t, fmt.Sprintf("numbers-%d-%d.h264", fps, seconds), func(path string) {
 		blocks := filepath.Join(t.TempDir(), "blocks")
 		var pictures []byte
 		for n := range fps * seconds {

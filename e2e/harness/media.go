@@ -17,12 +17,12 @@ import (
 // file and gives the container.
 func MakeClip(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	return makeOnce(t, name, func(path string) { FFmpeg(t, append(append([]string{"-y"}, args...), path)...) })
+	return MakeOnce(t, name, func(path string) { FFmpeg(t, append(append([]string{"-y"}, args...), path)...) })
 }
 
-// makeOnce makes a file once in a run of the tests. Tests run side by side: the file is there whole
+// MakeOnce makes a file once in a run of the tests. Tests run side by side: the file is there whole
 // or not at all.
-func makeOnce(t *testing.T, name string, write func(path string)) string {
+func MakeOnce(t *testing.T, name string, write func(path string)) string {
 	t.Helper()
 	path := filepath.Join(clips, name)
 	if _, err := os.Stat(path); err == nil {

@@ -33,7 +33,7 @@ func backupWhileRecording(t *testing.T, w *harness.Weir) {
 	w.Must("POST", "/api/asset/upload/url", map[string]any{"name": "clip", "url": harness.NewOrigin(t, harness.TinyClip(t)).URL + "/clip.mp4"}, &imported)
 	w.Completed(imported.Task.ID)
 	earlier := newRecordedStream(w, rtmp)
-	e := earlier.send(numbered(t, 0))
+	e := earlier.send(numbered(t, 1)[0])
 	e.untilSent(60)
 	e.stop()
 	earlier.waitRecorded("ready")
@@ -42,7 +42,7 @@ func backupWhileRecording(t *testing.T, w *harness.Weir) {
 	passing := newStream(w, rtmp)
 	var encoders []*encoder
 	for _, s := range append(recorded, passing) {
-		encoders = append(encoders, s.send(numbered(t, 0)))
+		encoders = append(encoders, s.send(numbered(t, 1)[0]))
 	}
 	for _, s := range recorded {
 		harness.Eventually(t, func() error {

@@ -39,11 +39,12 @@ func liveGaps(t *testing.T) {
 	s := newStream(w, rtmp)
 	video, audio := s.watch(&base, "source", 1), s.watch(&base, "audio", 1)
 
+	films := numbered(t, 3)
 	var encoders []*encoder
 	var began []time.Time
 	send := func() *encoder {
 		began = append(began, time.Now())
-		e := s.send(numbered(t, len(encoders)))
+		e := s.send(films[len(encoders)])
 		encoders = append(encoders, e)
 		return e
 	}
@@ -178,9 +179,22 @@ const (
 // firstNumber is the number of the first frame that an encoder sends.
 func firstNumber(encoder int) int { return 4000 * encoder }
 
-// numbered is what an encoder sends: 25 frames a second, each with its number in it,
-// key frames every two seconds and B-frames between them, and a tone.
-func numbered(t *testing.T, encoder int) string {
+// numbered are films for so many encoders: 25 frames a second, each with its number in it, key frames
+// every two seconds and B-frames between them, and a tone.
+func numbered(t *testing.T, encoders int) (films []string) {
+	t.Helper()
+	for encoder := range encoders {
+		films = append(films, harness.MakeOnce(t, fmt.Sprintf("numbered%d.mp4", encoder), func(path string) {
+			harness.FFmpeg(t, "-f", "rawvideo", "-pix_fmt", "gray", "-s", fmt.Sprintf("%dx%d", numberedW, numberedH), "-r", "25", "-i", numberedPictures(t, encoder),
+				"-f", "lavfi", "-i", fmt.Sprintf("sine=sample_rate=48000:duration=%d", numberedSeconds),
+				"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "2", "-b_strategy", "0", "-g", "50", "-sc_threshold", "0", "-c:a", "aac", path)
+		}))
+	}
+	return films
+}
+
+// numberedPictures writes the pictures of an encoder into a file.
+func numberedPictures(t *testing.T, encoder int) string {
 	t.Helper()
 	raw := filepath.Join(t.TempDir(), "raw")
 	f, err := os.Create(raw)
@@ -201,10 +215,7 @@ func numbered(t *testing.T, encoder int) string {
 			t.Fatal(err)
 		}
 	}
-	return harness.MakeClip(t, fmt.Sprintf("numbered%d.mp4", encoder),
-		"-f", "rawvideo", "-pix_fmt", "gray", "-s", fmt.Sprintf("%dx%d", numberedW, numberedH), "-r", "25", "-i", raw,
-		"-f", "lavfi", "-i", fmt.Sprintf("sine=sample_rate=48000:duration=%d", numberedSeconds),
-		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "2", "-b_strategy", "0", "-g", "50", "-sc_threshold", "0", "-c:a", "aac")
+	return raw
 }
 
 // frameNumbers decodes media and returns the numbers in its frames.

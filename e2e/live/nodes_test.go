@@ -39,12 +39,13 @@ func liveNodes(t *testing.T) {
 	}
 	c.Start("--run", "api")
 	browser := harness.NewBrowser(t, t.TempDir())
+	films := numbered(t, 2)
 	checkSignalling(t, newStream(a, rtmp[a]), b)
 	for _, how := range []string{"well", "killed"} {
 		first := newRecordedStream(a, rtmp[a])
 		second, third := *first, *first
 		second.w, second.rtmp, third.w = b, rtmp[b], c
-		e := first.send(numbered(t, 0))
+		e := first.send(films[0])
 		third.waitLive()
 		harness.Eventually(t, func() error { // hls.js gives up soon on a playlist without one
 			if len(third.plainPlaylist("source").segments) == 0 {
@@ -75,7 +76,7 @@ func liveNodes(t *testing.T) {
 			lost = int(e.frames.Load()) - 50*wholeSegments(last)
 		}
 		moved := time.Now()
-		e2 := second.send(numbered(t, 1))
+		e2 := second.send(films[1])
 		player.until(t, 1)
 		seen := watchState(browser)
 		seen.Date = float64(moved.UnixMilli())
@@ -133,7 +134,7 @@ func (s *liveStream) checkClip(t *testing.T, session string) {
 // session of: that one takes both.
 func checkSignalling(t *testing.T, s *liveStream, other *harness.Weir) {
 	t.Helper()
-	e := s.send(numbered(t, 0))
+	e := s.send(numbered(t, 1)[0])
 	s.waitLive()
 	e.kill()
 	session := s.session()

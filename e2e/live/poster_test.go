@@ -31,7 +31,8 @@ func livePoster(t *testing.T) {
 	if status, text := s.get("poster.jpg"); status != http.StatusNotFound {
 		t.Errorf("a stream that never started has a picture: %d %s", status, text)
 	}
-	e := s.send(numbered(t, 0))
+	films := numbered(t, 2)
+	e := s.send(films[0])
 	first := s.waitPoster(0)
 	second := s.waitPoster(first + 1)
 	if s.answersPoster().Header.Get("Cache-Control") != "public, max-age=2" {
@@ -39,7 +40,7 @@ func livePoster(t *testing.T) {
 	}
 	t.Logf("frames %d and %d were shown", first, second)
 	e.stop()
-	e = s.send(numbered(t, 1))
+	e = s.send(films[1])
 	e.untilSent(80)
 	s.waitPoster(firstNumber(1))
 	e.stop()

@@ -28,9 +28,10 @@ func liveRecording(t *testing.T) {
 	events := harness.Listen(t, w, "")
 	s := newRecordedStream(w, rtmp)
 
+	films := numbered(t, 5)
 	var encoders []*encoder
 	send := func() *encoder {
-		e := s.send(numbered(t, len(encoders)))
+		e := s.send(films[len(encoders)])
 		encoders = append(encoders, e)
 		e.untilSent(80)
 		return e
