@@ -34,8 +34,12 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) {
-	// A library of IPFS starts it when the program starts.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/ipfs/go-log/writer.(*MirrorWriter).logRoutine"))
+	goleak.VerifyTestMain(m,
+		// A library of IPFS starts it when the program starts.
+		goleak.IgnoreTopFunction("github.com/ipfs/go-log/writer.(*MirrorWriter).logRoutine"),
+		// boxo v0.43.0 reports the end of a context to a channel that is full if all blocks have come and
+		// none was taken yet: within microseconds, so seldom. A newer release is to be looked at.
+		goleak.IgnoreTopFunction("github.com/ipfs/boxo/ipld/merkledag.getNodesFromBG.func1"))
 }
 
 // site is a gateway with uploads.
