@@ -23,7 +23,7 @@ type line struct {
 	open     map[net.Conn]bool
 }
 
-// newLine listens; leadTo says where to what comes goes.
+// newLine listens. leadTo sets where connections go.
 func newLine(t *testing.T) *line {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

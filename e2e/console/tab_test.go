@@ -166,7 +166,7 @@ func (p *tab) until(expression string, args ...any) {
 	p.t.Helper()
 	var failed string // what the page said last of something that failed: it does so for seconds only
 	harness.Eventually(p.t, func() error {
-		said, err := tryEval[string](p, "return "+expression+" ? 'yes' : all('.toast.bad').map((e) => e.textContent).join()", args...)
+		said, err := tryEval[string](p, "return ("+expression+") ? 'yes' : all('.toast.bad').map((e) => e.textContent).join()", args...)
 		if err != nil {
 			return err
 		}

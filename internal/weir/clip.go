@@ -47,9 +47,9 @@ const (
 	clipSeconds = 1e9
 	// clipAhead is how far in the future the clip of a session on air may end.
 	clipAhead = 30 * time.Second
-	// clipRounding is how far a time may be outside a range, in milliseconds. Players round twice: the
+	// ClipRounding is how far a time may be outside a range, in milliseconds. Players round twice: the
 	// date of a segment, and what they add to it.
-	clipRounding = 2
+	ClipRounding = 2
 )
 
 // CheckClips returns an error if an account may not have so many clips in progress.
@@ -140,7 +140,7 @@ func (n NewClip) Window(of ClipOf, exists []ClipRange, longest time.Duration, no
 			return refuse("%s is not a number", t.name)
 		case t.time < 0:
 			return refuse("%s must not be negative", t.name)
-		case of.Session != nil && t.time >= clipSeconds && t.time < ClipWall && (wall || t.time > last+clipRounding):
+		case of.Session != nil && t.time >= clipSeconds && t.time < ClipWall && (wall || t.time > last+ClipRounding):
 			return refuse("times are milliseconds, and %s %s looks like seconds", t.name, clipNumber(t.time))
 		case of.FromStart && of.wall(t.time) != wall:
 			return refuse("startTime and endTime must both be Unix milliseconds or both count from the start")
@@ -173,11 +173,11 @@ type refusal func(format string, args ...any) (ClipRange, error)
 func (of *ClipOf) checkStart(start float64, exists []ClipRange, wall bool, refuse refusal) (err error) {
 	first, last, at := exists[0].Start, exists[len(exists)-1].End, clipTime(start, wall)
 	switch {
-	case start < first-clipRounding && wall && start >= float64(of.Session.CreatedAt):
+	case start < first-ClipRounding && wall && start >= float64(of.Session.CreatedAt):
 		_, err = refuse("startTime %s is no longer kept", at)
-	case start < first-clipRounding && wall:
+	case start < first-ClipRounding && wall:
 		_, err = refuse("the stream was not on air at startTime %s", at)
-	case start < first-clipRounding:
+	case start < first-ClipRounding:
 		_, err = refuse("startTime %s is before the start", at)
 	case start >= last && of.OnAir():
 		_, err = refuse("startTime %s has not been on air yet", at)
@@ -192,7 +192,7 @@ func (of *ClipOf) checkStart(start float64, exists []ClipRange, wall bool, refus
 func (of *ClipOf) checkEnd(end float64, exists []ClipRange, wall bool, now time.Time, refuse refusal) (err error) {
 	last, at := exists[len(exists)-1].End, clipTime(end, wall)
 	switch {
-	case end > last+clipRounding && !of.OnAir():
+	case end > last+ClipRounding && !of.OnAir():
 		_, err = refuse("endTime %s is after the end", at)
 	case end > max(last, float64(now.UnixMilli()))+float64(clipAhead.Milliseconds()):
 		_, err = refuse("endTime %s is more than %d s in the future", at, int(clipAhead.Seconds()))
@@ -205,7 +205,7 @@ func (of *ClipOf) checkEnd(end float64, exists []ClipRange, wall bool, now time.
 
 // contains reports whether a time is in the range, or at one of its ends.
 func (r ClipRange) contains(time float64) bool {
-	return time >= r.Start-clipRounding && time <= r.End+clipRounding
+	return time >= r.Start-ClipRounding && time <= r.End+ClipRounding
 }
 
 func inRange(time float64, exists []ClipRange) bool {

@@ -338,9 +338,9 @@ func (c *Clips) start(ctx context.Context, job store.Job, taskID string) (t weir
 }
 
 const (
-	// clipRounding is by how much a clip may start before its source: callers round times, by what the
-	// rules allow and a little.
-	clipRounding = 3 * time.Millisecond
+	// clipRounding is by how much a clip may start before its source: what the rules allow, and a
+	// millisecond for the way to the timeline of the source.
+	clipRounding = (weir.ClipRounding + 1) * time.Millisecond
 	// clipSlack is by how much a clip may end after its source without a warning: that may be within a frame.
 	clipSlack = 100 * time.Millisecond
 )

@@ -73,9 +73,6 @@ const maxLosses = 3 // of connections that were not: another encoder may want th
 const tryFor = 60_000 // ms to get a lost connection back
 const retryEvery = 2000 // ms
 
-// refused says whether the server will give the same answer again.
-const refused = (e: unknown) => e instanceof ApiError && e.status >= 400 && e.status < 500 && e.status !== 429
-
 // useBroadcast sends media to a stream while the person wants it. A lost connection is made again.
 export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream): Broadcast {
   const [phase, setPhase] = useState<Phase>('off')
@@ -86,7 +83,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
   latest.current = { media, of }
   const losses = useRef(0)
 
-  // connect returns when media reaches the server.
+  // connect returns when media reaches the server, or when the person wants it no longer.
   const connect = async () => {
     const since = Date.now()
     const terminated = latest.current.of.lastTerminatedAt
@@ -96,7 +93,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
       await connection.start(latest.current.media!)
     } catch (e) {
       await connection.stop()
-      throw e
+      if (whip.current === connection) throw e
     }
     if (whip.current === connection) setPhase('on')
   }
@@ -122,7 +119,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
         return await connecting
       } catch (e) {
         if (whip.current !== current) return
-        if (refused(e) || Date.now() > until) return end((e as Error).message)
+        if ((e instanceof ApiError && !e.temporary) || Date.now() > until) return end((e as Error).message)
       }
       await new Promise((resolve) => setTimeout(resolve, retryEvery))
     }
@@ -132,9 +129,7 @@ export function useBroadcast(of: Stream, endpoint: string, media?: MediaStream):
     losses.current = 0
     setPhase('connecting')
     setProblem('')
-    const connecting = connect()
-    const connection = whip.current
-    await connecting.catch((e: Error) => whip.current === connection && end(e.message))
+    await connect().catch((e: Error) => end(e.message))
   }
   const stop = async () => {
     const connection = whip.current

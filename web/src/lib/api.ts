@@ -24,6 +24,11 @@ export class ApiError extends Error {
   ) {
     super(message)
   }
+
+  // temporary says whether the same request may succeed later.
+  get temporary(): boolean {
+    return this.status === 0 || this.status === 429 || this.status >= 500
+  }
 }
 
 // signed adds the log-in token and the chosen project to a request.

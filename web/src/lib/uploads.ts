@@ -138,7 +138,7 @@ async function send(id: number) {
     if (state === 'sending') tus.start()
   } catch (e) {
     const error = e as ApiError
-    if (error.status === 0 || error.status === 429 || error.status >= 500) again(id)
+    if (error.temporary) again(id)
     else fail(id, error.message)
   }
 }

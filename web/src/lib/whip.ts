@@ -34,7 +34,8 @@ export class Whip {
     await this.peer.setLocalDescription(await this.peer.createOffer())
     await this.gathered()
     const answer = await fetch(this.endpoint, { method: 'POST', headers: { 'Content-Type': 'application/sdp' }, body: this.peer.localDescription!.sdp }).catch(() => undefined)
-    if (!answer?.ok) throw new ApiError(answer?.status ?? 0, sentence(answer?.status ?? 0, await answer?.json().catch(() => undefined)))
+    if (!answer) throw new ApiError(0, sentence(0, undefined))
+    if (!answer.ok) throw new ApiError(answer.status, sentence(answer.status, await answer.json().catch(() => undefined)))
     // The path may be below a prefix that the server does not know, so only its last part counts.
     this.resource = this.endpoint + '/' + (answer.headers.get('Location') ?? '').split('/').at(-1)
     if (this.ended) return this.leave()
