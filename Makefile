@@ -9,6 +9,10 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/l
 # The weirs that make test drives from outside, with the race detector in it and without it.
 RACE_BINARY := $(CURDIR)/e2e/weir-race
 PLAIN_BINARY := $(CURDIR)/e2e/weir-plain
+DRIVEN = WEIR_TEST_BINARY=$(RACE_BINARY) WEIR_PLAIN_BINARY=$(PLAIN_BINARY)
+
+# Folders with npm packages that the tests need.
+NPM := web e2e/sdk e2e/player e2e/push e2e/ucan e2e/c2pa e2e/console
 
 # All packages but e2e. Their tests wait more than they compute, so four of them run at once.
 UNITS = $(shell go list ./... | grep -v /e2e)
@@ -28,13 +32,16 @@ release: ## build binaries, Debian packages and images of this commit into relea
 	scripts/need arch-test dpkg-deb mmdebstrap qemu-aarch64-static umoci
 	scripts/release
 
-test: ## install what the tests need and run all of them
+test: ready ## install what the tests need and run all of them
+	GORACE=atexit_sleep_ms=20 CGO_ENABLED=1 go test -vet=off $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS) # scripts/check vets
+	$(DRIVEN) go test -vet=off -shuffle=on -p 3 -parallel 3 -timeout 30m ./e2e/...
+
+# What the tests need: programs, npm packages, and the weirs that e2e drives.
+ready:
 	scripts/need cc chromium curl ffmpeg gstreamer jq mediainfo nginx-rtmp npm php postgresql python-jwt srt-live-transmit
-	$(MAKE) --no-print-directory web/node_modules/.package-lock.json e2e/sdk/node_modules/.package-lock.json e2e/player/node_modules/.package-lock.json e2e/push/node_modules/.package-lock.json e2e/ucan/node_modules/.package-lock.json e2e/c2pa/node_modules/.package-lock.json e2e/console/node_modules/.package-lock.json
+	$(MAKE) --no-print-directory $(NPM:%=%/node_modules/.package-lock.json)
 	CGO_ENABLED=1 go build $(RACE) -buildvcs=false -o $(RACE_BINARY) . # for e2e, whose own processes only drive it
 	go build -buildvcs=false -o $(PLAIN_BINARY) . # of the packages that e2e needs anyway
-	GORACE=atexit_sleep_ms=20 CGO_ENABLED=1 go test -vet=off $(RACE) -shuffle=on -p 4 -parallel 4 -timeout 30m $(UNITS) # scripts/check vets
-	WEIR_TEST_BINARY=$(RACE_BINARY) WEIR_PLAIN_BINARY=$(PLAIN_BINARY) go test -vet=off -shuffle=on -p 3 -parallel 3 -timeout 30m ./e2e/...
 
 web: ## build the console and the watch page into web/dist
 	scripts/need npm
@@ -99,6 +106,9 @@ screenshots: ## write pictures of every page, phone and desktop, dark and light,
 	scripts/need chromium ffmpeg npm
 	$(MAKE) --no-print-directory e2e/player/node_modules/.package-lock.json e2e/console/node_modules/.package-lock.json
 	WEIR_SCREENSHOTS=$(CURDIR)/screenshots go test -run 'TestConsole|TestPages' -count=1 -timeout 30m ./e2e/console -v
+
+soak-busy: ready ## run e2e beside busy loops, with processes stopped at random (ARGS="-rounds 3 -packages ./e2e/live")
+	$(DRIVEN) go run ./e2e/busy $(ARGS)
 
 soak-webhooks: ## kill weir during 10,000 webhook deliveries and count what arrives
 	scripts/need cc postgresql
@@ -165,4 +175,4 @@ soak-live: ## send and watch for minutes beside slow viewers and publishers of g
 clean: ## remove what was built and downloaded here; not the data folder
 	rm -rf weir release $(RACE_BINARY) e2e/kubo/ipfs e2e/*/node_modules web/node_modules examples/nextjs/node_modules examples/nextjs/.next
 
-.PHONY: $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' Makefile)
+.PHONY: ready $(shell sed -nE 's/^([a-z-]+):.*##.*/\1/p' Makefile)

@@ -163,7 +163,15 @@ func parseSource(t *testing.T, name string, content []byte) source {
 }
 
 func TestArchitecture(t *testing.T) {
-	var sources []source
+	floors, all := readFloors(readPage(t))
+	for _, complaint := range append(all, complaints(readSources(t), floors)...) {
+		t.Error(complaint)
+	}
+}
+
+// readSources returns every Go file of this module.
+func readSources(t *testing.T) (sources []source) {
+	t.Helper()
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
 		skip := []string{".git", "node_modules", "testdata", "tools", "weir-data"}
 		if err == nil && entry.IsDir() && slices.Contains(skip, entry.Name()) {
@@ -181,10 +189,7 @@ func TestArchitecture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	floors, all := readFloors(readPage(t))
-	for _, complaint := range append(all, complaints(sources, floors)...) {
-		t.Error(complaint)
-	}
+	return sources
 }
 
 // complaints returns everything that breaks a rule of this file. floors are those of the drawing.
