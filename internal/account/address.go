@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"weir/internal/budget"
+	"weir/internal/endpoint"
 )
 
 // All addresses in pages and redirects are relative, because a proxy may serve weir below a prefix
@@ -27,7 +28,7 @@ func root(r *http.Request) string {
 func redirect(w http.ResponseWriter, to string) {
 	h := w.Header()
 	h.Set("Location", to)
-	h.Set("Cache-Control", "no-store")
+	endpoint.Never.Set(h)
 	w.WriteHeader(http.StatusSeeOther)
 }
 

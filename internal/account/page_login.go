@@ -5,12 +5,13 @@ import (
 	"net/http"
 	"net/netip"
 
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
 
 func (p *pages) clientAddr(v *visit) netip.Addr {
-	return weir.ClientAddr(v.Request, p.opt.TrustedProxies)
+	return endpoint.ClientAddr(v.Request, p.opt.TrustedProxies)
 }
 
 // showStart answers GET /, where the console is if the program was built with it.

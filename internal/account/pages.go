@@ -13,13 +13,13 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"weir/internal/budget"
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -150,8 +150,9 @@ func moment(m weir.Millis) template.HTML {
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
 
 const (
-	maxForm      = 64 << 10
-	formTimeout  = 20 * time.Second
+	maxForm     = 64 << 10
+	formTimeout = 20 * time.Second
+	// writeTimeout is how long a browser may take to read what is written at once.
 	writeTimeout = 30 * time.Second
 )
 
@@ -161,7 +162,7 @@ const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-actio
 // visit returns a request for a page, before its session is known.
 func (p *pages) visit(w http.ResponseWriter, r *http.Request) *visit {
 	v := &visit{Request: r, w: w, id: weir.NewID()[:8]}
-	base := weir.RequestBase(r, p.opt.TrustedProxies)
+	base := endpoint.RequestBase(r, p.opt.TrustedProxies)
 	if _, rest, _ := strings.Cut(p.opt.PublicURL, "://"); strings.HasPrefix(rest+"/", r.Host+"/") {
 		base = p.opt.PublicURL // behind a proxy that sends no X-Forwarded-Proto
 	}
@@ -172,20 +173,21 @@ func (p *pages) visit(w http.ResponseWriter, r *http.Request) *visit {
 // answer answers a request with serve, and its error with fail.
 func (p *pages) answer(w http.ResponseWriter, r *http.Request, serve page, fail func(*visit, error)) {
 	start := time.Now()
-	rec := &recorder{ResponseWriter: w}
-	v := p.visit(rec, r)
-	h := rec.Header()
+	out := &endpoint.Response{ResponseWriter: w, Timeout: writeTimeout}
+	v := p.visit(out, r)
+	h := out.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin") // not no-referrer: forms would come without their origin
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
+	endpoint.Never.Set(h)
 	if err := serve(v); err != nil {
 		fail(v, err)
 	}
+	out.End()
 	// Never the path or the query: they can have tokens in them.
 	attrs := [...]slog.Attr{
-		slog.String("route", r.Pattern), slog.Int("status", rec.status), slog.Duration("took", time.Since(start)),
+		slog.String("route", r.Pattern), slog.Int("status", out.Status()), slog.Duration("took", time.Since(start)),
 		slog.String("request", v.id), slog.String("user", v.user()),
 	}
 	p.log.LogAttrs(r.Context(), slog.LevelInfo, "page", attrs[:]...)
@@ -202,8 +204,6 @@ func (v *visit) user() string {
 // comes from a page of ours: the headers of the browser, and for a session the value that only its
 // pages know.
 func (p *pages) serve(v *visit, show page) (err error) {
-	control := http.NewResponseController(v.w)
-	_ = control.SetWriteDeadline(time.Now().Add(formTimeout + writeTimeout))
 	if v.session, err = p.session(v.Request, v.secure); err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (p *pages) serve(v *visit, show page) (err error) {
 	if err := p.crossing.Check(v.Request); err != nil {
 		return errForeignForm()
 	}
-	_ = control.SetReadDeadline(time.Now().Add(formTimeout))
+	_ = http.NewResponseController(v.w).SetReadDeadline(time.Now().Add(formTimeout))
 	v.Body = http.MaxBytesReader(v.w, v.Body, maxForm)
 	if err := v.ParseForm(); err != nil {
 		return weir.Wrap(weir.Refused, err, "The form could not be read. Please go back and send it again.")
@@ -303,9 +303,7 @@ func (p *pages) again(v *visit, name string, in view, err error) error {
 	if !ok || isServerError(err) {
 		return err
 	}
-	if e.RetryAfter > 0 {
-		v.w.Header().Set("Retry-After", strconv.Itoa(int((e.RetryAfter+time.Second-1)/time.Second)))
-	}
+	endpoint.SetRetryAfter(v.w.Header(), e.RetryAfter)
 	in.Error = sentence(strings.Join(e.Messages, " "))
 	return p.render(v, e.Kind.Status(), name, in)
 }
@@ -353,33 +351,10 @@ func (p *pages) showAsset(v *visit) error {
 	h := v.w.Header()
 	h.Set("Content-Type", a.kind)
 	h.Set("ETag", `"`+a.version+`"`)
-	h.Set("Cache-Control", "public, max-age=3600")
+	endpoint.For(time.Hour).Set(h)
 	if v.URL.Query().Get("v") == a.version {
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		endpoint.Immutable.Set(h)
 	}
 	http.ServeContent(v.w, v.Request, "", time.Time{}, bytes.NewReader(a.content))
 	return nil
 }
-
-// recorder records the status of an answer, for the log.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *recorder) WriteHeader(code int) {
-	if w.status == 0 {
-		w.status = code
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"crypto/hmac"
 	"encoding/json"
-	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"weir/internal/budget"
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -131,14 +130,16 @@ func (p *pages) checkSameOrigin(r *http.Request) error {
 
 // writeError answers with an error as the API does.
 func (p *pages) writeError(v *visit, err error) {
-	text := "internal error"
-	switch e, ok := errors.AsType[*weir.Error](err); {
-	case ok && !isServerError(err):
-		text = strings.Join(e.Messages, " ")
-	case v.Context().Err() == nil: // the browser has not disconnected
-		p.log.ErrorContext(v.Context(), "request failed", "route", v.Pattern, "request", v.id, "err", err)
+	const internal = "internal error"
+	f := endpoint.FailureOf(err, internal)
+	if isServerError(err) {
+		f.Messages = []string{internal}
+		if v.Context().Err() == nil { // the browser has not disconnected
+			p.log.ErrorContext(v.Context(), "request failed", "route", v.Pattern, "request", v.id, "err", err)
+		}
 	}
-	_ = writeJSON(v.w, weir.KindOf(err).Status(), map[string][]string{"errors": {text}})
+	f.SetHeader(v.w.Header())
+	writeText(v.w, f.Status, f.Body())
 }
 
 func writeJSON(w http.ResponseWriter, status int, value any) error {
@@ -146,11 +147,14 @@ func writeJSON(w http.ResponseWriter, status int, value any) error {
 	if err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Type", endpoint.JSON)
+	writeText(w, status, text)
+	return nil
+}
+
+func writeText(w http.ResponseWriter, status int, text []byte) {
 	w.WriteHeader(status)
 	_, _ = w.Write(text) // an error means that the browser has disconnected
-	return nil
 }
 
 // sent reports whether a form came from a page of this session.

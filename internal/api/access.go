@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -136,7 +137,7 @@ func (s *server) gate(w http.ResponseWriter, r *request, body gateBody) error {
 	if !s.limits.refused.Take(from, time.Now()) {
 		return weir.TooMany(time.Second, "too many viewers of this address were refused")
 	}
-	w.Header().Set("Cache-Control", "max-age=120,stale-while-revalidate=600")
+	endpoint.TwoMinutesThenStale.Set(w.Header())
 	if len(body.AccessKey)+size(body.Viewer) > maxViewer {
 		return weir.Errorf(weir.TooLarge, "accessKey and webhookPayload together are larger than %d KiB", maxViewer>>10)
 	}

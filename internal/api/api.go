@@ -29,6 +29,7 @@ import (
 	"weir/internal/blob"
 	"weir/internal/budget"
 	"weir/internal/contract"
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -149,25 +150,26 @@ type handler func(w http.ResponseWriter, r *request) error
 // ServeHTTP answers a request.
 func (s *server) ServeHTTP(w http.ResponseWriter, hr *http.Request) {
 	start := time.Now()
-	rec := &recorder{ResponseWriter: w}
+	out := &endpoint.Response{ResponseWriter: w}
 	r := &request{Request: hr}
 	id := s.requestID(hr)
-	rec.Header().Set("X-Request-Id", id)
-	route, err := s.serve(rec, r)
+	out.Header().Set("X-Request-Id", id)
+	route, err := s.serve(out, r)
 	pattern := "unknown"
 	if route != nil {
 		pattern = route.method + " /api" + route.path
 	}
 	if err != nil {
-		s.writeError(rec, r, pattern, id, err)
+		s.writeError(out, r, pattern, id, err)
 	}
+	out.End()
 	took := time.Since(start)
 	if s.Observe != nil {
-		s.Observe(hr.Context(), pattern, rec.status, took)
+		s.Observe(hr.Context(), pattern, out.Status(), took)
 	}
 	// Never the path or the query: they can have keys and tokens in them.
 	attrs := [...]slog.Attr{
-		slog.String("route", pattern), slog.Int("status", rec.status), slog.Int64("bytes", rec.bytes),
+		slog.String("route", pattern), slog.Int("status", out.Status()), slog.Int64("bytes", out.Bytes()),
 		slog.Duration("took", took), slog.String("request", id), slog.String("user", r.user()),
 	}
 	s.Log.LogAttrs(hr.Context(), slog.LevelInfo, "request", attrs[:]...)
@@ -182,7 +184,7 @@ func (r *request) user() string {
 
 // serve answers a request or returns the error that answers it. The route is nil when there is
 // none.
-func (s *server) serve(w *recorder, r *request) (route *route, err error) {
+func (s *server) serve(w *endpoint.Response, r *request) (route *route, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler {
@@ -228,32 +230,34 @@ func (s *server) serve(w *recorder, r *request) (route *route, err error) {
 	return route, route.handle(w, r)
 }
 
+// internalError is what callers see of an error that is our fault.
+func internalError(requestID string) string {
+	return "Internal server error: ask the operator to look for request " + requestID
+}
+
 // writeError answers with an error and logs it.
-func (s *server) writeError(w *recorder, r *request, route, id string, err error) {
-	if w.status != 0 {
+func (s *server) writeError(w *endpoint.Response, r *request, route, id string, err error) {
+	if w.Begun() {
 		// The answer has begun, so it can only be logged, unless the client has disconnected.
 		if r.Context().Err() == nil {
 			s.Log.ErrorContext(r.Context(), "answer broke off", "route", route, "request", id, "err", err)
 		}
 		return
 	}
-	kind, messages := weir.KindOf(err), []string{"Internal server error: ask the operator to look for request " + id}
 	e, ok := errors.AsType[*weir.Error](err)
 	switch {
-	case ok && kind != weir.Internal:
-		messages = e.Messages
-		if e.RetryAfter > 0 {
-			w.Header().Set("Retry-After", retryAfter(e.RetryAfter))
-		}
+	case ok && e.Kind != weir.Internal:
 		if e.Err != nil {
 			s.Log.InfoContext(r.Context(), "request refused", "route", route, "request", id, "err", err)
 		}
 	case r.Context().Err() != nil: // the client has disconnected
-		kind, messages = weir.Refused, []string{"the request was cancelled"}
+		err = weir.Errorf(weir.Refused, "the request was cancelled")
 	default:
 		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "request", id, "err", err)
 	}
-	if err := writeJSON(w, kind.Status(), map[string][]string{"errors": messages}); err != nil {
+	f := endpoint.FailureOf(err, internalError(id))
+	f.SetHeader(w.Header())
+	if err := writeText(w, f.Status, f.Body()); err != nil {
 		s.Log.InfoContext(r.Context(), "answer was not read", "route", route, "request", id, "err", err)
 	}
 }
@@ -281,7 +285,7 @@ func writeText(w http.ResponseWriter, code int, text []byte) error {
 	return err
 }
 
-var jsonType = []string{"application/json; charset=utf-8"}
+var jsonType = []string{endpoint.JSON}
 
 // noContent answers a request that succeeded, or returns the error of one that did not.
 func noContent(w http.ResponseWriter, err error) error {
@@ -290,32 +294,6 @@ func noContent(w http.ResponseWriter, err error) error {
 	}
 	return err
 }
-
-// recorder records status and size of an answer, for the log.
-type recorder struct {
-	http.ResponseWriter
-	status int
-	bytes  int64
-}
-
-func (w *recorder) WriteHeader(code int) {
-	if w.status == 0 {
-		w.status = code
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *recorder) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 type panicError struct{ value any }
 

@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -154,12 +154,7 @@ func openToAll(path string) bool {
 func (s *server) preflight(w http.ResponseWriter, r *request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		corsHeaders(w, origin)
-		h := w.Header()
-		h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-			h.Set("Access-Control-Allow-Headers", asked)
-		}
-		h.Set("Access-Control-Max-Age", "7200")
+		endpoint.CORS{Methods: "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}.Preflight(w.Header(), r.Request)
 	}
 	if strings.HasPrefix(r.URL.Path+"/", tusPath) {
 		s.tusAbilities(w.Header())
@@ -194,16 +189,15 @@ func allowOrigin(w http.ResponseWriter, r *request) {
 }
 
 func corsHeaders(w http.ResponseWriter, origin string) {
-	h := w.Header()
-	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Allow-Credentials", "true")
-	h.Set("Access-Control-Expose-Headers", "Link, X-Total-Count, X-Request-Id, Retry-After, Location")
+	endpoint.CORS{
+		Origin: origin, Credentials: true, Expose: "Link, X-Total-Count, X-Request-Id, Retry-After, Location",
+	}.Allow(w.Header())
 }
 
 // requestID returns the id of a trusted proxy, or a new one.
 func (s *server) requestID(r *http.Request) string {
 	id := ""
-	if len(s.TrustedProxies) > 0 && weir.FromTrusted(r, s.TrustedProxies) {
+	if len(s.TrustedProxies) > 0 && endpoint.FromTrusted(r, s.TrustedProxies) {
 		id = r.Header.Get("X-Request-Id")
 	}
 	ok := func(c rune) bool {
@@ -215,8 +209,4 @@ func (s *server) requestID(r *http.Request) string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
 	return hex.EncodeToString(b[:])
-}
-
-func retryAfter(d time.Duration) string {
-	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // readBody reads the body of a request and checks it against openapi.yaml. A
 // request without a body has an empty object.
-func (s *server) readBody(w *recorder, r *request, route *route) error {
+func (s *server) readBody(w *endpoint.Response, r *request, route *route) error {
 	schema := s.contract.Body(route.method + " /api" + route.path)
 	if schema == nil {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -43,7 +44,7 @@ func (s *server) streamEvents(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	out := &eventWriter{w: w}
+	out := &eventWriter{w: &endpoint.Response{ResponseWriter: w, Timeout: eventWriteTimeout}}
 	out.start(after)
 	if r.Method == http.MethodHead {
 		return nil
@@ -136,7 +137,7 @@ func (s *server) stillAllowed(r *request) bool {
 
 // eventWriter writes Server-Sent Events until the client disconnects, which is not an error.
 type eventWriter struct {
-	w      http.ResponseWriter
+	w      *endpoint.Response
 	closed bool // the client has disconnected
 }
 
@@ -146,7 +147,7 @@ func (out *eventWriter) start(after int64) {
 	h := out.w.Header()
 	h.Set("Last-Event-ID", strconv.FormatInt(after, 10))
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
+	endpoint.Never.Set(h)
 	h.Set("X-Accel-Buffering", "no") // or a proxy buffers events
 	out.w.WriteHeader(http.StatusOK)
 	out.flush()
@@ -172,7 +173,6 @@ func (out *eventWriter) print(format string, args ...any) {
 	if out.closed {
 		return
 	}
-	out.extendDeadline()
 	_, err := fmt.Fprintf(out.w, format, args...)
 	out.closed = err != nil
 }
@@ -181,11 +181,5 @@ func (out *eventWriter) flush() {
 	if out.closed {
 		return
 	}
-	out.extendDeadline()
-	out.closed = http.NewResponseController(out.w).Flush() != nil
-}
-
-// extendDeadline sets the deadline of the next write: the stream as a whole has none.
-func (out *eventWriter) extendDeadline() {
-	_ = http.NewResponseController(out.w).SetWriteDeadline(time.Now().Add(eventWriteTimeout))
+	out.closed = out.w.FlushError() != nil
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -107,7 +108,7 @@ func (s *server) limitKey(r *request) string {
 
 // clientAddr returns the address of the client, behind trusted proxies.
 func (s *server) clientAddr(r *http.Request) netip.Addr {
-	return weir.ClientAddr(r, s.TrustedProxies)
+	return endpoint.ClientAddr(r, s.TrustedProxies)
 }
 
 // base returns the URL at which the caller reached this server, without a slash at its end.
@@ -115,5 +116,5 @@ func (s *server) base(r *http.Request) string {
 	if s.PublicURL != "" {
 		return s.PublicURL
 	}
-	return weir.RequestBase(r, s.TrustedProxies)
+	return endpoint.RequestBase(r, s.TrustedProxies)
 }

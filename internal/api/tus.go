@@ -24,6 +24,7 @@ import (
 	"golang.org/x/exp/slog"
 
 	"weir/internal/blob"
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -62,7 +63,11 @@ func (s *server) tusHandler(pick func(*tusd.UnroutedHandler) http.HandlerFunc) h
 		r.Request = r.WithContext(ctx)
 		r.Body = &steady{ReadCloser: r.Body, timeout: s.timeout}
 		own := http.StripPrefix(strings.TrimSuffix(tusPath, "/"), s.tus.Middleware(pick(s.tus)))
-		own.ServeHTTP(&tusAnswer{ResponseWriter: w, base: s.base(r.Request)}, r.Request)
+		out := &endpoint.Response{ResponseWriter: w, Edit: func(status int, first []byte) []byte {
+			return adaptTus(w.Header(), s.base(r.Request), status, first)
+		}}
+		own.ServeHTTP(out, r.Request)
+		out.End()
 		return nil
 	}
 }
@@ -88,47 +93,27 @@ func (s *steady) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tusAnswer adapts tusd's answers: URLs have the base of this service, and errors are JSON.
-type tusAnswer struct {
-	http.ResponseWriter
-	base   string
-	failed bool // the answer is an error, whose text comes next
-}
-
-func (w *tusAnswer) WriteHeader(code int) {
-	if at := w.Header().Get("Location"); at != "" {
-		if _, id, ok := strings.Cut(at, tusPath); ok {
-			w.Header().Set("Location", w.base+tusPath+id)
-		}
+// adaptTus adapts a response of tusd: URLs have the base of this service, and errors are JSON. It
+// returns the body, of which an error has all in first.
+func adaptTus(h http.Header, base string, status int, first []byte) []byte {
+	if _, id, ok := strings.Cut(h.Get("Location"), tusPath); ok {
+		h.Set("Location", base+tusPath+id)
 	}
-	h := w.Header()
-	if h.Get("Access-Control-Allow-Origin") != "" {
-		h.Set("Access-Control-Expose-Headers", "Location, Tus-Resumable, Tus-Version, Tus-Max-Size, Tus-Extension, Upload-Offset, Upload-Length, Upload-Metadata, Upload-Defer-Length, X-Request-Id")
+	endpoint.Expose(h, "Location, Tus-Resumable, Tus-Version, Tus-Max-Size, Tus-Extension, Upload-Offset, Upload-Length, Upload-Metadata, Upload-Defer-Length, X-Request-Id")
+	if status < http.StatusBadRequest || h.Get("Content-Type") == endpoint.JSON {
+		return first
 	}
-	if w.failed = code >= http.StatusBadRequest && h.Get("Content-Type") != jsonType[0]; w.failed {
-		h.Set("Content-Type", jsonType[0])
-		h.Del("Content-Length")
-	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *tusAnswer) Write(b []byte) (int, error) {
-	if !w.failed {
-		return w.ResponseWriter.Write(b)
-	}
-	code, message, _ := strings.Cut(strings.TrimSpace(string(b)), ": ") // ERR_… comes first
+	code, message, _ := strings.Cut(strings.TrimSpace(string(first)), ": ") // ERR_… comes first
 	if code == "ERR_INTERNAL_SERVER_ERROR" {
-		message = "Internal server error: ask the operator to look for request " + w.Header().Get("X-Request-Id")
+		message = internalError(h.Get("X-Request-Id"))
 	}
-	body, err := json.Marshal(map[string][]string{"errors": {message}})
-	if err == nil {
-		_, err = w.ResponseWriter.Write(body)
+	f := endpoint.Failure{Status: status, Messages: []string{message}}
+	f.SetHeader(h)
+	if len(first) == 0 {
+		return nil // the request was HEAD
 	}
-	return len(b), err
+	return f.Body()
 }
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *tusAnswer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // tusAbilities sets the headers that list the supported features of tus.
 func (s *server) tusAbilities(h http.Header) {
@@ -177,9 +162,9 @@ func (s *server) tusError(ctx context.Context, err error) error {
 	if e.Err != nil {
 		s.Log.InfoContext(ctx, "upload refused", "err", err)
 	}
-	body, _ := json.Marshal(map[string][]string{"errors": e.Messages})
+	f := endpoint.FailureOf(err, "")
 	return tusd.Error{ErrorCode: "ERR_REFUSED", Message: e.Messages[0], HTTPResponse: tusd.HTTPResponse{
-		StatusCode: e.Kind.Status(), Body: string(body), Header: tusd.HTTPHeader{"Content-Type": jsonType[0]},
+		StatusCode: f.Status, Body: string(f.Body()), Header: tusd.HTTPHeader{"Content-Type": endpoint.JSON},
 	}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"weir/internal/budget"
 	"weir/internal/cmaf"
 	"weir/internal/codec"
+	"weir/internal/endpoint"
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/weir"
@@ -51,7 +52,7 @@ func (w WHIP) Endpoint() *rtc.Endpoint {
 
 // open starts a session for an encoder with a valid stream key.
 func (w WHIP) open(r *http.Request, key, offer string) (rtc.Session, error) {
-	addr := weir.ClientAddr(r, w.TrustedProxies)
+	addr := endpoint.ClientAddr(r, w.TrustedProxies)
 	remote := addr.String()
 	slot, err := w.Admission.admit(addr)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	logging "github.com/ipfs/go-log/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -81,7 +82,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	v := &visit{ask: s.may, known: map[string]error{}, recent: map[cid.Cid][]byte{}}
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
-	a := &answer{ResponseWriter: w, visit: v, path: r.URL.Path}
+	out := &endpoint.Response{ResponseWriter: w}
+	out.Edit = func(status int, first []byte) []byte {
+		correct(out.Header(), status, v, r.URL.Path)
+		return first
+	}
 	// Some answers need no block, like that to If-None-Match: without this, they would need no right.
 	// The library refuses what is not a CID.
 	name, _, _ := strings.Cut(rest, "/")
@@ -91,11 +96,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if weir.IsNotFound(err) && r.Header.Get("Cache-Control") == "only-if-cached" {
 				e.StatusCode = http.StatusPreconditionFailed // what the specification wants
 			}
-			http.Error(a, e.Error(), e.StatusCode)
+			http.Error(out, e.Error(), e.StatusCode) // it has a body, so it has begun
 			return
 		}
 	}
-	s.next.ServeHTTP(a, r)
+	s.next.ServeHTTP(out, r)
+	out.End()
 }
 
 // check returns nil if the root of a path is here and may be read.
@@ -185,41 +191,20 @@ var contentTypes = map[string]string{
 	".png":  "image/png",
 }
 
-// answer corrects the headers of the library.
-type answer struct {
-	http.ResponseWriter
-	visit  *visit
-	path   string
-	status int
-}
-
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-		h := a.Header()
-		switch {
-		case status >= http.StatusBadRequest:
-			h.Set("Cache-Control", "no-store") // the library leaves that of a success
-			h.Del("Etag")
-		case a.visit.private.Load():
-			h.Set("Cache-Control", "private, no-cache")
-		}
-		known := contentTypes[strings.ToLower(path.Ext(a.path))]
-		success := status == http.StatusOK || status == http.StatusPartialContent
-		if known != "" && success && !strings.HasPrefix(h.Get("Content-Type"), "application/vnd.ipld.") {
-			h.Set("Content-Type", known)
-		}
+// correct corrects the headers of the library.
+func correct(h http.Header, status int, v *visit, requested string) {
+	switch {
+	case status >= http.StatusBadRequest:
+		endpoint.Never.Set(h) // the library leaves that of a success
+		h.Del("Etag")
+	case v.private.Load():
+		endpoint.PrivateRevalidate.Set(h)
 	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answer) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.WriteHeader(http.StatusOK)
+	known := contentTypes[strings.ToLower(path.Ext(requested))]
+	success := status == http.StatusOK || status == http.StatusPartialContent
+	if known != "" && success && !strings.HasPrefix(h.Get("Content-Type"), "application/vnd.ipld.") {
+		h.Set("Content-Type", known)
 	}
-	return a.ResponseWriter.Write(p)
 }
 
 // readBlocks is Blocks for the library. Blocks are read with the rights of the request in the context.

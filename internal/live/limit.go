@@ -108,7 +108,7 @@ func (a *allowance) take(size int, now time.Time) error {
 func (p *packer) endless(s sample) error {
 	video, open := p.Track.Kind == cmaf.Video, p.OpenSegment
 	switch {
-	case open.Samples == 0 || video && s.Sync && p.segmentDuration(s.at) >= segmentTarget:
+	case open.Samples == 0 || video && s.Sync && p.segmentDuration(s.at) >= SegmentTarget:
 	case video && p.segmentDuration(s.at) > maxSegment: // audio may have been away as long
 		return weir.Errorf(weir.Invalid, "no key frame came for %d s; set the encoder's key-frame interval to 2 s", int(maxSegment.Seconds()))
 	case open.Samples >= maxSegmentSamples || open.Bytes+int64(s.Size) > maxSegmentBytes:

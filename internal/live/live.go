@@ -36,14 +36,14 @@ import (
 )
 
 const (
-	// partTarget is the maximum duration of a part. With 210 ms parts are long enough at all usual
+	// PartTarget is the maximum duration of a part. With 210 ms parts are long enough at all usual
 	// frame rates.
-	partTarget = 210 * time.Millisecond
-	// shortestPart is the minimum duration of a part, in percent of partTarget, but for the last one
+	PartTarget = 210 * time.Millisecond
+	// shortestPart is the minimum duration of a part, in percent of PartTarget, but for the last one
 	// of a segment.
 	shortestPart = 85
-	// segmentTarget is the minimum duration of a segment; it ends before the next key frame.
-	segmentTarget = 2 * time.Second
+	// SegmentTarget is the minimum duration of a segment; it ends before the next key frame.
+	SegmentTarget = 2 * time.Second
 	// window is the duration of live playlists.
 	window = time.Minute
 )

@@ -22,7 +22,7 @@ func newPacker(track cmaf.Track, out *rendition) *packer {
 
 // add adds a sample to the open part, or to a new one if it would make that too long or too large.
 func (p *packer) add(s sample) error {
-	part, target, duration := &p.OpenPart, p.Track.Ticks(partTarget), int64(s.Duration)
+	part, target, duration := &p.OpenPart, p.Track.Ticks(PartTarget), int64(s.Duration)
 	if part.Duration+duration > target || part.Bytes+int64(s.Size) > maxPart {
 		if err := p.endPart(); err != nil {
 			return err
@@ -47,7 +47,7 @@ func (p *packer) add(s sample) error {
 func (p *packer) full(end, target int64) bool {
 	next := end + max(p.last, p.Track.Ticks(maxFrame))
 	duration := p.OpenPart.Duration
-	return duration+p.last > target && 100*duration >= shortestPart*target && p.segmentDuration(next) < segmentTarget
+	return duration+p.last > target && 100*duration >= shortestPart*target && p.segmentDuration(next) < SegmentTarget
 }
 
 func (p *packer) endPart() error {
@@ -105,7 +105,7 @@ const maxWaiting = 2 * time.Second
 func (m *muxer) addVideo(s sample) error {
 	v := m.video
 	half := int64(s.Duration) / 2
-	if s.Sync && v.segmentDuration(s.at+half) >= segmentTarget {
+	if s.Sync && v.segmentDuration(s.at+half) >= SegmentTarget {
 		if err := v.endSegment(); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (m *muxer) release() error {
 		if m.video != nil && alone && a.Track.Time(newest.at-s.at) < maxWaiting && len(m.waiting) < maxWaitingFrames {
 			return nil
 		}
-		cut := alone && a.segmentDuration(s.at) >= segmentTarget
+		cut := alone && a.segmentDuration(s.at) >= SegmentTarget
 		for len(m.cuts) > 0 && s.at >= m.cuts[0] {
 			cut, m.cuts = true, m.cuts[1:]
 		}

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// posterEvery is how old an image must be before a new one is made.
-	posterEvery = 5 * time.Second
+	// PosterEvery is how old an image must be before a new one is made.
+	PosterEvery = 5 * time.Second
 	// posterTimeout is how long a request waits for the first image.
 	posterTimeout = 5 * time.Second
 	// posterLimit is how long it may take to make one, with the wait for a core.
@@ -123,7 +123,7 @@ func (p *poster) get(ctx context.Context, r *rendition) ([]byte, error) {
 		return nil, errNoPoster()
 	}
 	p.mu.Lock()
-	if p.making == nil && !p.closed && (p.image == nil || p.of != key.framePlace) && time.Since(p.tried) >= posterEvery {
+	if p.making == nil && !p.closed && (p.image == nil || p.of != key.framePlace) && time.Since(p.tried) >= PosterEvery {
 		p.start(r, key)
 	}
 	image, making := p.image, p.making

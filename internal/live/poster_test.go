@@ -155,7 +155,7 @@ func TestPosterIsMadeOnce(t *testing.T) {
 		defer session.poster.mu.Unlock()
 		session.poster.tried = time.Now().Add(-before)
 	}
-	begun(posterEvery)
+	begun(PosterEvery)
 	poster()
 	if runs := s.engine.Stats().Runs; runs != 1 {
 		t.Errorf("ffmpeg ran %d times, want once: nothing is newer", runs)
@@ -166,7 +166,7 @@ func TestPosterIsMadeOnce(t *testing.T) {
 	if runs := s.engine.Stats().Runs; runs != 1 {
 		t.Errorf("ffmpeg ran %d times, want once: the image is new", runs)
 	}
-	begun(posterEvery)
+	begun(PosterEvery)
 	if is, _ := colour(t, poster()); is != "red" {
 		t.Errorf("while a new image is made it is %s, want the last one", is)
 	}

@@ -120,7 +120,7 @@ func (r *rendition) whole() ([]byte, error) {
 		r.history.next = n + 1
 	}
 	list := hls.Media{
-		Type: hls.Event, Version: 6, Sequence: r.history.first, DiscontinuitySequence: r.history.breaks, Target: segmentTarget, Ended: ended,
+		Type: hls.Event, Version: 6, Sequence: r.history.first, DiscontinuitySequence: r.history.breaks, Target: SegmentTarget, Ended: ended,
 	}
 	return list.TextWith(&r.history.list), nil
 }

@@ -403,7 +403,7 @@ func (r *rendition) playlist(q Query, reports []hls.Report) ([]byte, error) {
 	}
 	w := cmaf.LiveWindow{
 		First: r.base + r.first, DiscontinuitySequence: r.breaks, Segments: r.segments, Tracks: r.tracks, Inits: r.inits,
-		Target: max(segmentTarget, r.longest), PartTarget: partTarget, Ended: r.ended,
+		Target: max(SegmentTarget, r.longest), PartTarget: PartTarget, Ended: r.ended,
 		Low: q.Low, Skip: key.Skip, PartsFrom: r.partsFrom, Reports: reports,
 	}
 	if len(r.open.Parts) > 0 && !r.open.Gap() {

@@ -48,11 +48,11 @@ const (
 
 	// shortWindow is the duration of short playlists: six segments, of which players hold back three.
 	// HLS demands three segments, also if they are longer.
-	shortWindow   = 6 * segmentTarget
+	shortWindow   = 6 * SegmentTarget
 	shortSegments = 3
 	// leastWindow is the duration of playlists that are cut: a player loads one of two segments while
 	// the next one is written.
-	leastWindow = 2 * segmentTarget
+	leastWindow = 2 * SegmentTarget
 )
 
 // errDiskFull is why nothing is written.

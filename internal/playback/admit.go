@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"weir/internal/access"
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -116,7 +117,7 @@ func credentials(r *http.Request) (jwt, accessKey string) {
 
 // describe returns what an access webhook gets about the viewer.
 func (s *Server) describe(v *visit) map[string]json.RawMessage {
-	base := weir.RequestBase(v.Request, s.TrustedProxies)
+	base := endpoint.RequestBase(v.Request, s.TrustedProxies)
 	// The token is left out: anyone who reads the webhook's log could use it.
 	address := &url.URL{Path: cmp.Or(v.at, "/hls/"+v.id+"/"+v.path), RawQuery: v.URL.RawQuery}
 	headers := map[string]string{"Host": v.Host}

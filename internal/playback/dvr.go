@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -28,8 +29,8 @@ type lastRecording struct {
 }
 
 // orRecording answers with the recording of the last session if the stream is not live.
-func (s *Server) orRecording(answered func(*answer, *visit) error, recorded func(*answer, *visit, lastRecording) error) func(*answer, *visit) error {
-	return func(w *answer, v *visit) error {
+func (s *Server) orRecording(answered handler, recorded func(*endpoint.Response, *visit, lastRecording) error) handler {
+	return func(w *endpoint.Response, v *visit) error {
 		err := answered(w, v)
 		if weir.KindOf(err) != weir.NotFound || v.broadcast != nil || v.node {
 			return err
@@ -73,7 +74,7 @@ func (s *Server) findRecording(ctx context.Context, streamID string) (last lastR
 }
 
 // recordedMaster answers dvr.m3u8 with the master playlist of a recording.
-func (s *Server) recordedMaster(w *answer, v *visit, last lastRecording) error {
+func (s *Server) recordedMaster(w *endpoint.Response, v *visit, last lastRecording) error {
 	v.base = "../" + last.playbackID + "/"
 	if v.inPath {
 		v.base = "../../" + v.base // the token
@@ -86,7 +87,7 @@ func (s *Server) recordedMaster(w *answer, v *visit, last lastRecording) error {
 }
 
 // recordedPiece answers with a segment of a recording, by its name in the playlists of the stream.
-func (s *Server) recordedPiece(w *answer, v *visit, last lastRecording) error {
+func (s *Server) recordedPiece(w *endpoint.Response, v *visit, last lastRecording) error {
 	name, file, _ := strings.Cut(v.path, "/")
 	p, ok := parsePiece(file)
 	n := p.segment - last.first

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"weir/internal/cmaf"
+	"weir/internal/endpoint"
 	"weir/internal/hls"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -89,7 +90,7 @@ func (e *edge) close() {
 type fetched struct {
 	body    []byte
 	kind    string // content type
-	caching string
+	caching endpoint.Caching
 	length  time.Duration // of media
 
 	update    sync.Once // sets the two below
@@ -162,7 +163,7 @@ func (e *edge) remember(t target, f *fetched) {
 	switch {
 	case t.forever:
 		e.pieces.put(t.address, f, time.Time{})
-	case t.wait > 0 && f.caching != keepNothing:
+	case t.wait > 0 && f.caching != endpoint.Revalidate:
 		e.pieces.put(t.address, f, now.Add(reloadWait))
 	}
 	if t.state != "" {
@@ -228,7 +229,7 @@ func (e *edge) fetch(ctx context.Context, c store.OriginNode, t target) (*fetche
 	}
 	nanoseconds, _ := strconv.ParseInt(answer.Header.Get(lengthHeader), 10, 64)
 	h := answer.Header
-	return &fetched{body: body, kind: h.Get("Content-Type"), caching: h.Get("Cache-Control"), length: time.Duration(nanoseconds)}, nil
+	return &fetched{body: body, kind: h.Get("Content-Type"), caching: endpoint.CachingOf(h), length: time.Duration(nanoseconds)}, nil
 }
 
 func errorOf(status int, body []byte) error {
@@ -300,7 +301,7 @@ func nodeAddress(below, path string) string {
 
 // fromOrigin answers with a file of a stream of another node. If this node becomes the origin node
 // meanwhile, here answers.
-func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer, *visit) error) error {
+func (s *Server) fromOrigin(w *endpoint.Response, v *visit, route string, here handler) error {
 	t, err := s.targetOf(v, route)
 	if err != nil {
 		return err
@@ -324,7 +325,7 @@ func (s *Server) fromOrigin(w *answer, v *visit, route string, here func(*answer
 		// The origin node does not answer, and the encoder may connect to another one, or has just
 		// done so. Players that get an error stop sooner or later.
 		if last, ok := s.edge.pieces.get(t.state, time.Now()); ok {
-			f, err = &fetched{body: last.body, kind: last.kind, caching: keepNothing}, nil
+			f, err = &fetched{body: last.body, kind: last.kind, caching: endpoint.Revalidate}, nil
 		} else if v.broadcast != nil && v.broadcast.HandedOver() && t.state != "" {
 			return here(w, v.withoutWait())
 		}
@@ -376,7 +377,7 @@ func (v *visit) withoutWait() *visit {
 }
 
 // passOn answers with what an origin node returned.
-func (s *Server) passOn(w *answer, v *visit, route string, f *fetched) error {
+func (s *Server) passOn(w *endpoint.Response, v *visit, route string, f *fetched) error {
 	name, file, _ := strings.Cut(v.path, "/")
 	switch route {
 	case routeMaster, routeDVR:

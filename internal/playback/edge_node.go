@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/endpoint"
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/weir"
@@ -44,20 +45,20 @@ func (s *Server) Node(signalling http.Handler) http.Handler {
 
 func (s *Server) answerNode(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	a := &answer{ResponseWriter: w, timeout: s.timeout}
+	out := s.response(w)
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, NodePath+hlsForNodes), "/")
 	route := routeOf(path)
-	if err := s.serveNode(a, &visit{Request: r, id: id, path: path, node: true}, route); err != nil {
-		s.fail(a, r, route, err)
+	if err := s.serveNode(out, &visit{Request: r, id: id, path: path, node: true}, route); err != nil {
+		s.fail(out, r, route, err)
 	}
-	a.begin()
+	out.End()
 	if s.Observe != nil {
-		s.Observe(r.Context(), r.Method+" "+strings.TrimSuffix(NodePath, "/")+route, a.status, time.Since(start))
+		s.Observe(r.Context(), r.Method+" "+strings.TrimSuffix(NodePath, "/")+route, out.Status(), time.Since(start))
 	}
 }
 
 // serveNode answers another node, or returns the error that answers it.
-func (s *Server) serveNode(w *answer, v *visit, route string) error {
+func (s *Server) serveNode(w *endpoint.Response, v *visit, route string) error {
 	handle := s.liveRoute(route)
 	if handle == nil {
 		return weir.ErrNotFound()
@@ -68,17 +69,17 @@ func (s *Server) serveNode(w *answer, v *visit, route string) error {
 	}
 	switch {
 	case !here, v.broadcast.HandedOver() && route != routeSegment:
-		writeErrors(w, statusElsewhere, []string{"the stream is not carried here"})
+		writeFailure(w, statusElsewhere, "the stream is not carried here")
 		return nil
 	case !v.broadcast.Shows(v.rendition()):
-		writeErrors(w, statusNotYet, errNotYet.Messages)
+		writeFailure(w, statusNotYet, errNotYet.Messages...)
 		return nil
 	}
 	// The other node has checked the policy of the stream.
 	v.title = &title{content: content{playbackID: v.id, streamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
 	err := handle(w, v)
 	if isMoved(err) {
-		writeErrors(w, statusElsewhere, live.ErrHandedOver.Messages)
+		writeFailure(w, statusElsewhere, live.ErrHandedOver.Messages...)
 		return nil
 	}
 	return err

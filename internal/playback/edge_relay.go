@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"weir/internal/endpoint"
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/store"
-	"weir/internal/weir"
 )
 
 // Headers with the address of a viewer or an encoder, and the host that it requested.
@@ -40,7 +40,7 @@ func (s *Server) Relay(here http.Handler, playbackID func(r *http.Request, id st
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
-			writeErrors(&answer{ResponseWriter: w, timeout: s.timeout}, http.StatusBadRequest, []string{"the body did not come whole, or is too long"})
+			writeFailure(w, http.StatusBadRequest, "the body did not come whole, or is too long")
 			return
 		}
 		if s.relay(w, r, c, body) {
@@ -74,7 +74,7 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request, c store.OriginNod
 	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Keep-Alive", "Accept-Encoding", signatureHeader} {
 		header.Del(name)
 	}
-	client := weir.ClientAddr(r, s.TrustedProxies)
+	client := endpoint.ClientAddr(r, s.TrustedProxies)
 	header.Set(viewerHeader, netip.AddrPortFrom(client, 0).String())
 	header.Set(hostHeader, r.Host)
 	header.Del("X-Forwarded-For")

@@ -15,11 +15,12 @@ import (
 
 	"weir/internal/blob"
 	"weir/internal/cmaf"
+	"weir/internal/endpoint"
 	"weir/internal/media"
 	"weir/internal/weir"
 )
 
-func (s *Server) object(w *answer, v *visit, key string, size int64) error {
+func (s *Server) object(w *endpoint.Response, v *visit, key string, size int64) error {
 	if name, ok := s.Media.Path(key); ok {
 		file, err := os.Open(name) // so that the kernel can copy it to the connection
 		if errors.Is(err, os.ErrNotExist) {
@@ -39,7 +40,7 @@ func (s *Server) object(w *answer, v *visit, key string, size int64) error {
 
 // serveFile answers with a file. Read errors are not returned; the viewer notices that the answer
 // is too short.
-func serveFile(w *answer, v *visit, file io.ReadSeeker) {
+func serveFile(w *endpoint.Response, v *visit, file io.ReadSeeker) {
 	http.ServeContent(w, v.Request, "", time.Time{}, file)
 }
 
@@ -99,11 +100,11 @@ func (o *object) Close() (err error) {
 }
 
 // mp4 answers with a rendition as an MP4 file, which is made of its segments while it is sent.
-func (s *Server) mp4(w *answer, v *visit) error {
+func (s *Server) mp4(w *endpoint.Response, v *visit) error {
 	return s.rendered(w, v, strings.TrimSuffix(v.path, ".mp4"))
 }
 
-func (s *Server) rendered(w *answer, v *visit, name string) error {
+func (s *Server) rendered(w *endpoint.Response, v *visit, name string) error {
 	file, err := v.title.file(name)
 	if err != nil {
 		return err
@@ -118,8 +119,8 @@ func (s *Server) rendered(w *answer, v *visit, name string) error {
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, v, fmt.Sprintf("%s.mp4 %d %s", name, file.Size(), file.manifestID))
 	if v.Method == http.MethodGet {
-		w.sent = s.meter(v, file.kind, file.length, file.Size())
-		defer func() { w.sent(0) }()
+		w.Sent = s.meter(v, file.kind, file.length, file.Size())
+		defer func() { w.Sent(0) }()
 	}
 	return serveContent(w, v, reader)
 }
@@ -177,7 +178,7 @@ func (t *tracks) render(name string, tracks []*media.Track) (*media.File, error)
 }
 
 // download answers with the source of an asset. That of a recording or a clip is an MP4 file of its segments.
-func (s *Server) download(w *answer, v *visit) error {
+func (s *Server) download(w *endpoint.Response, v *visit) error {
 	_, name, _ := strings.Cut(v.path, "/")
 	if name == "" || strings.Contains(name, "/") {
 		return weir.ErrNotFound()
@@ -192,7 +193,7 @@ func (s *Server) download(w *answer, v *visit) error {
 }
 
 // thumbnail answers with a thumbnail or a list of them.
-func (s *Server) thumbnail(w *answer, v *visit) error {
+func (s *Server) thumbnail(w *endpoint.Response, v *visit) error {
 	_, name, _ := strings.Cut(v.path, "/")
 	if strings.Contains(name, "/") {
 		return weir.ErrNotFound()
@@ -211,7 +212,7 @@ func (s *Server) thumbnail(w *answer, v *visit) error {
 const maxList = 16 << 20
 
 // thumbnailList answers with a list of thumbnails, whose URIs have the viewer's token.
-func (s *Server) thumbnailList(w *answer, v *visit) error {
+func (s *Server) thumbnailList(w *endpoint.Response, v *visit) error {
 	body, _, err := s.Media.Get(v.Context(), v.title.prefix+"/"+v.path, 0, -1)
 	if err != nil {
 		return keptError(err)
@@ -233,13 +234,13 @@ func (s *Server) thumbnailList(w *answer, v *visit) error {
 	return s.text(w, v, "text/vtt; charset=utf-8", text)
 }
 
-func (s *Server) poster(w *answer, v *visit) error {
+func (s *Server) poster(w *endpoint.Response, v *visit) error {
 	w.Header().Set("Content-Type", "image/jpeg")
 	return s.kept(w, v, "poster.jpg")
 }
 
 // kept answers with a file of the asset.
-func (s *Server) kept(w *answer, v *visit, name string) error {
+func (s *Server) kept(w *endpoint.Response, v *visit, name string) error {
 	key := v.title.prefix + "/" + name
 	info, err := s.Media.Stat(v.Context(), key)
 	if err != nil {

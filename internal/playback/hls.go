@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/endpoint"
 	"weir/internal/hls"
 	"weir/internal/weir"
 )
@@ -27,7 +28,7 @@ const (
 func inTS(path string) bool { return strings.HasSuffix(path, "ts.m3u8") }
 
 // master answers with the master playlist of an asset.
-func (s *Server) master(w *answer, v *visit) error {
+func (s *Server) master(w *endpoint.Response, v *visit) error {
 	m := cmaf.Master{TS: inTS(v.path)}
 	if m.TS && v.title.signature != nil {
 		return errSignedTS()
@@ -61,7 +62,7 @@ func (s *Server) master(w *answer, v *visit) error {
 }
 
 // playlist answers with the media playlist of a rendition of an asset.
-func (s *Server) playlist(w *answer, v *visit) error {
+func (s *Server) playlist(w *endpoint.Response, v *visit) error {
 	name, _, _ := strings.Cut(v.path, "/")
 	r, err := v.title.find(name)
 	if err != nil {
@@ -143,29 +144,29 @@ func promised(r rendition, segments []cmaf.Segment) time.Duration {
 }
 
 // text answers with a playlist or another generated text of an asset.
-func (s *Server) text(w *answer, v *visit, kind string, text []byte) error {
-	caching := "public, max-age=1"
+func (s *Server) text(w *endpoint.Response, v *visit, kind string, text []byte) error {
+	caching := endpoint.For(time.Second)
 	if v.title.done {
-		caching = "public, max-age=10"
+		caching = endpoint.For(10 * time.Second)
 	}
 	return cached(w, v, kind, caching, text)
 }
 
 // cached answers with a generated body. caching is used if the content is the same for all viewers.
-func cached(w *answer, v *visit, kind, caching string, text []byte) error {
+func cached(w *endpoint.Response, v *visit, kind string, caching endpoint.Caching, text []byte) error {
 	if !v.title.shared() {
-		caching = "private, no-cache"
+		caching = endpoint.PrivateRevalidate
 	}
 	sum := sha256.Sum256(text)
 	h := w.Header()
 	h.Set("Content-Type", kind)
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
-	h.Set("Cache-Control", caching)
+	caching.Set(h)
 	return serveContent(w, v, bytes.NewReader(text))
 }
 
 // segment answers with the init segment or a segment of a rendition.
-func (s *Server) segment(w *answer, v *visit) error {
+func (s *Server) segment(w *endpoint.Response, v *visit) error {
 	name, file, _ := strings.Cut(v.path, "/")
 	r, err := v.title.find(name)
 	if err != nil {
@@ -216,7 +217,7 @@ func (t *tracks) init(r rendition, k int) ([]byte, error) {
 }
 
 // signedSegment answers with a segment of a signed asset: a box comes before its media.
-func (s *Server) signedSegment(w *answer, v *visit, r rendition, n int) error {
+func (s *Server) signedSegment(w *endpoint.Response, v *visit, r rendition, n int) error {
 	file, err := v.title.signature.Segment(r.Track, r.Dir, n)
 	if err != nil {
 		return err
@@ -231,7 +232,7 @@ func (s *Server) signedSegment(w *answer, v *visit, r rendition, n int) error {
 	return err
 }
 
-func (s *Server) initSegment(w *answer, v *visit, name string, data []byte) error {
+func (s *Server) initSegment(w *endpoint.Response, v *visit, name string, data []byte) error {
 	w.Header().Set("Content-Type", typeMP4)
 	s.immutable(w, v, fmt.Sprintf("%s/init %x", name, sha256.Sum256(data)))
 	return serveContent(w, v, bytes.NewReader(data))
@@ -239,16 +240,16 @@ func (s *Server) initSegment(w *answer, v *visit, name string, data []byte) erro
 
 // immutable sets the headers of an answer that never changes, as files of a ready asset or of a
 // stream. what identifies it.
-func (s *Server) immutable(w *answer, v *visit, what string) {
+func (s *Server) immutable(w *endpoint.Response, v *visit, what string) {
 	sum := sha256.Sum256([]byte(v.title.assetID + v.title.streamID + "/" + what))
 	h := w.Header()
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
 	switch {
 	case !v.title.shared():
-		h.Set("Cache-Control", "private, max-age=3600")
+		endpoint.PrivateFor(time.Hour).Set(h)
 	case !v.title.ready:
-		h.Set("Cache-Control", "public, max-age=10")
+		endpoint.For(10 * time.Second).Set(h)
 	default:
-		h.Set("Cache-Control", "public, max-age=3600, immutable")
+		endpoint.ImmutableFor(time.Hour).Set(h)
 	}
 }

@@ -14,34 +14,38 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/endpoint"
 	"weir/internal/hls"
 	"weir/internal/live"
 	"weir/internal/weir"
 )
 
+// All that a stream makes players and caches wait for follows from the targets of package live.
+
 const (
 	// reloadWait is the maximum time of a blocking playlist reload: three target durations. After
 	// that, the player gets the current playlist.
-	reloadWait = 6 * time.Second
+	reloadWait = 3 * live.SegmentTarget
 	// partWait is three times the target duration of parts, and a margin for the encoder.
-	partWait = 1100 * time.Millisecond
+	partWait = 3*live.PartTarget + 470*time.Millisecond
 )
 
-// Values of Cache-Control, as RFC 8216bis advises: the answer to a blocking reload is valid for six
-// target durations, another playlist for half of one.
-const (
-	keepAwaited  = "public, max-age=12"
-	keepPlaylist = "public, max-age=1"
-	keepNothing  = "no-cache"
+// As RFC 8216bis advises, the response to a blocking reload is valid for six target durations, another
+// playlist for half of one.
+var (
+	keepAwaited  = endpoint.For(6 * live.SegmentTarget)
+	keepPlaylist = endpoint.For(live.SegmentTarget / 2)
+	// keepPoster is about half the time until there is a new one.
+	keepPoster = endpoint.For(live.PosterEvery / 2)
 )
 
 // onAir returns the handler of a route for a stream; nil = there is none.
-func (s *Server) onAir(route string) func(*answer, *visit) error {
+func (s *Server) onAir(route string) handler {
 	handle := s.liveRoute(route)
 	if handle == nil {
 		return nil
 	}
-	answered := func(w *answer, v *visit) error {
+	answered := func(w *endpoint.Response, v *visit) error {
 		carries := s.carries(v)
 		switch {
 		case s.edge == nil && v.broadcast == nil:
@@ -70,7 +74,7 @@ func (s *Server) onAir(route string) func(*answer, *visit) error {
 }
 
 // liveRoute returns the handler of a route for a stream of this node; nil = there is none.
-func (s *Server) liveRoute(route string) func(*answer, *visit) error {
+func (s *Server) liveRoute(route string) handler {
 	switch route {
 	case routeMaster:
 		return s.liveMaster
@@ -97,7 +101,7 @@ func errOffAir(t *title) error {
 }
 
 // liveMaster answers with the master playlist of a stream.
-func (s *Server) liveMaster(w *answer, v *visit) error {
+func (s *Server) liveMaster(w *endpoint.Response, v *visit) error {
 	if inTS(v.path) {
 		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
 	}
@@ -105,7 +109,7 @@ func (s *Server) liveMaster(w *answer, v *visit) error {
 }
 
 // wholeMaster answers with the master playlist of the recording so far, see dvr.go.
-func (s *Server) wholeMaster(w *answer, v *visit) error {
+func (s *Server) wholeMaster(w *endpoint.Response, v *visit) error {
 	m := v.broadcast.Recorded()
 	if len(m.Video)+len(m.Audio) == 0 {
 		return weir.Errorf(weir.NotFound, "the stream is not recorded; play index.m3u8")
@@ -114,7 +118,7 @@ func (s *Server) wholeMaster(w *answer, v *visit) error {
 }
 
 // wholePlaylist answers with the recording so far of one rendition.
-func (s *Server) wholePlaylist(w *answer, v *visit) error {
+func (s *Server) wholePlaylist(w *endpoint.Response, v *visit) error {
 	name, _, _ := strings.Cut(v.path, "/")
 	text, err := v.broadcast.WholePlaylist(name)
 	if err != nil {
@@ -123,7 +127,7 @@ func (s *Server) wholePlaylist(w *answer, v *visit) error {
 	return cached(w, v, typePlaylist, keepPlaylist, hls.WrapURIs(text, v.below(name), ""))
 }
 
-func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
+func (s *Server) choices(w *endpoint.Response, v *visit, m cmaf.Master) error {
 	if !presentable(&m) {
 		return weir.Errorf(weir.NotFound, "the stream has not started yet")
 	}
@@ -148,13 +152,12 @@ func (s *Server) choices(w *answer, v *visit, m cmaf.Master) error {
 // be served. A player does not look for new renditions later, so it waits for late audio, for the
 // duration of a segment.
 func presentable(m *cmaf.Master) bool {
-	const enough = 2 * time.Second
 	empty := func(r cmaf.Rendition) bool { return len(r.Index.Segments) == 0 }
 	all, waited := len(m.Video)+len(m.Audio), false
 	for _, list := range []*[]cmaf.Rendition{&m.Video, &m.Audio} {
 		*list = slices.DeleteFunc(slices.Clone(*list), empty)
 		for _, r := range *list {
-			waited = waited || r.Index.Duration() >= enough
+			waited = waited || r.Index.Duration() >= live.SegmentTarget
 		}
 	}
 	there := len(m.Video) + len(m.Audio)
@@ -163,7 +166,7 @@ func presentable(m *cmaf.Master) bool {
 
 // livePlaylist answers with the media playlist of a rendition, when it has the segment or part that
 // the player waits for.
-func (s *Server) livePlaylist(w *answer, v *visit) error {
+func (s *Server) livePlaylist(w *endpoint.Response, v *visit) error {
 	name, _, _ := strings.Cut(v.path, "/")
 	if inTS(v.path) {
 		return weir.Errorf(weir.NotFound, "a stream has no form in MPEG-TS; use index.m3u8")
@@ -187,7 +190,7 @@ func (s *Server) livePlaylist(w *answer, v *visit) error {
 		if err != nil && late && v.Context().Err() == nil {
 			// The encoder sends nothing. Players that get an error stop sooner or later, those that
 			// get the same playlist continue.
-			q.Segment, caching = -1, keepNothing
+			q.Segment, caching = -1, endpoint.Revalidate
 			text, err = v.broadcast.Playlist(v.Context(), name, q)
 		}
 	}
@@ -268,7 +271,7 @@ func cutNumber(text *string, bits int) (int64, bool) {
 }
 
 // livePiece answers with an init segment, a segment or a part.
-func (s *Server) livePiece(w *answer, v *visit) error {
+func (s *Server) livePiece(w *endpoint.Response, v *visit) error {
 	name, file, _ := strings.Cut(v.path, "/")
 	p, ok := parsePiece(file)
 	if !ok {
@@ -350,11 +353,8 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// keepPoster lets caches keep a poster for about half the time until there is a new one.
-const keepPoster = "public, max-age=2"
-
 // livePoster answers with the current poster of a stream.
-func (s *Server) livePoster(w *answer, v *visit) error {
+func (s *Server) livePoster(w *endpoint.Response, v *visit) error {
 	start := time.Now()
 	image, err := v.broadcast.Poster(v.Context())
 	if err == nil {
@@ -367,8 +367,8 @@ func (s *Server) livePoster(w *answer, v *visit) error {
 }
 
 // orLastPoster answers with the last poster of a stream that is not live.
-func (s *Server) orLastPoster(answered func(*answer, *visit) error) func(*answer, *visit) error {
-	return func(w *answer, v *visit) error {
+func (s *Server) orLastPoster(answered handler) handler {
+	return func(w *endpoint.Response, v *visit) error {
 		err := answered(w, v)
 		if weir.KindOf(err) != weir.NotFound || s.Live == nil {
 			return err

@@ -147,10 +147,10 @@ func TestLiveHeaders(t *testing.T) {
 	s, e := h.broadcast(nil, 5*time.Second)
 	defer e.Close(true)
 	for _, tt := range []struct{ path, kind, caching string }{
-		{"index.m3u8", list, keepPlaylist},
-		{"source/index.m3u8", list, keepPlaylist},
-		{"source/index.m3u8?_HLS_msn=1&_HLS_part=0", list, keepAwaited},
-		{"audio/index.m3u8?_HLS_msn=1", list, keepAwaited},
+		{"index.m3u8", list, string(keepPlaylist)},
+		{"source/index.m3u8", list, string(keepPlaylist)},
+		{"source/index.m3u8?_HLS_msn=1&_HLS_part=0", list, string(keepAwaited)},
+		{"audio/index.m3u8?_HLS_msn=1", list, string(keepAwaited)},
 		{"source/init-0.mp4", "video/mp4", forever},
 		{"source/0.m4s", "video/mp4", forever},
 		{"source/0.0.m4s", "video/mp4", forever},
@@ -311,7 +311,7 @@ func TestLiveGap(t *testing.T) {
 	last := h.want(list)
 	n, p := h.next(last.body)
 	g := h.want(fmt.Sprintf("%s?_HLS_msn=%d&_HLS_part=%d", list, n, p))
-	if g.body != last.body || g.Header.Get("Cache-Control") != keepNothing {
+	if g.body != last.body || g.Header.Get("Cache-Control") != "no-cache" {
 		t.Errorf("in the gap a playlist is to be kept %q:\n%s", g.Header.Get("Cache-Control"), g.body)
 	}
 	if strings.Contains(last.body, "ENDLIST") {

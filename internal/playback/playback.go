@@ -3,8 +3,8 @@
 //
 // All paths are below /hls/<playbackId>/. [Server.ServeHTTP] finds the asset or stream (title.go),
 // checks that the viewer may play it (admit.go, token.go), and calls the handler for the rest of
-// the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. answer.go writes
-// answers, view.go counts what viewers watch.
+// the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. content.go sends
+// bodies, view.go counts what viewers watch.
 //
 // Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go). Streams of other
 // nodes are fetched from there (edge.go), below /_node/ (edge_node.go).
@@ -17,7 +17,6 @@ package playback
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,13 +24,13 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"weir/internal/access"
 	"weir/internal/blob"
+	"weir/internal/endpoint"
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/store"
@@ -164,34 +163,42 @@ const (
 // ServeHTTP answers everything below /hls/.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	a := &answer{ResponseWriter: w, timeout: s.timeout}
-	h := a.Header()
-	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Access-Control-Expose-Headers", "Accept-Ranges, Content-Length, Content-Range, Date, ETag, Retry-After")
+	out := s.response(w)
+	h := out.Header()
+	endpoint.CORS{Origin: "*", Expose: "Accept-Ranges, Content-Length, Content-Range, Date, ETag, Retry-After"}.Allow(h)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
-	route, err := s.serve(a, r)
+	route, err := s.serve(out, r)
 	if err != nil {
-		s.fail(a, r, route, err)
+		s.fail(out, r, route, err)
 	}
-	a.begin()
+	out.End()
 	if s.Observe != nil {
-		s.Observe(r.Context(), r.Method+" "+route, a.status, time.Since(start))
+		s.Observe(r.Context(), r.Method+" "+route, out.Status(), time.Since(start))
 	}
-	s.Log.DebugContext(r.Context(), "request", "route", route, "status", a.status, "bytes", a.bytes, "took", time.Since(start))
+	s.Log.DebugContext(r.Context(), "request", "route", route, "status", out.Status(), "bytes", out.Bytes(), "took", time.Since(start))
 }
 
+// response returns the response to a viewer.
+func (s *Server) response(w http.ResponseWriter) *endpoint.Response {
+	return &endpoint.Response{ResponseWriter: w, Timeout: s.timeout, Step: writeStep}
+}
+
+// writeStep is the number of bytes that a viewer has to read within the timeout.
+const writeStep = 1 << 20
+
 // serve answers a request, or returns the error that answers it.
-func (s *Server) serve(w *answer, r *http.Request) (route string, err error) {
+func (s *Server) serve(w *endpoint.Response, r *http.Request) (route string, err error) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 	case http.MethodOptions:
-		preflight(w, r)
+		endpoint.CORS{Methods: "GET, HEAD, OPTIONS"}.Preflight(w.Header(), r)
+		w.WriteHeader(http.StatusNoContent)
 		return routeUnknown, nil
 	default:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS")
-		writeErrors(w, http.StatusMethodNotAllowed, []string{"use GET or HEAD"})
+		writeFailure(w, http.StatusMethodNotAllowed, "use GET or HEAD")
 		return routeUnknown, nil
 	}
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/hls/"), "/")
@@ -272,8 +279,11 @@ func routeOf(path string) string {
 	return routeUnknown
 }
 
+// handler answers a request of a viewer, or returns the error that answers it.
+type handler func(*endpoint.Response, *visit) error
+
 // stored returns the handler of a route for an asset; nil = there is none.
-func (s *Server) stored(route string) func(*answer, *visit) error {
+func (s *Server) stored(route string) handler {
 	switch route {
 	case routeMaster:
 		return s.master
@@ -293,49 +303,26 @@ func (s *Server) stored(route string) func(*answer, *visit) error {
 	return nil
 }
 
-func preflight(w *answer, r *http.Request) {
-	h := w.Header()
-	h.Set("Access-Control-Allow-Methods", "GET, HEAD, OPTIONS")
-	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-		h.Set("Access-Control-Allow-Headers", asked)
-	}
-	h.Set("Access-Control-Max-Age", "7200")
-	w.WriteHeader(http.StatusNoContent)
-}
-
 // statusLeft is the status in metrics of a request that the viewer has cancelled.
 const statusLeft = 499
 
-func (s *Server) fail(w *answer, r *http.Request, route string, err error) {
+func (s *Server) fail(w *endpoint.Response, r *http.Request, route string, err error) {
 	if r.Context().Err() != nil {
 		w.WriteHeader(statusLeft)
 		return
 	}
-	kind, messages := weir.KindOf(err), []string{"Internal server error"}
-	e, ok := errors.AsType[*weir.Error](err)
-	if ok && kind != weir.Internal {
-		messages = e.Messages
+	if e, ok := errors.AsType[*weir.Error](err); !ok || e.Kind == weir.Internal || e.Err != nil {
+		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "begun", w.Begun(), "err", err)
 	}
-	if !ok || kind == weir.Internal || e.Err != nil {
-		s.Log.ErrorContext(r.Context(), "request failed", "route", route, "begun", w.begun, "err", err)
-	}
-	if w.begun {
+	if w.Begun() {
 		return // net/http closes the connection, because the body is too short
 	}
-	if ok && e.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
-	}
-	writeErrors(w, kind.Status(), messages)
+	f := endpoint.FailureOf(err, "Internal server error")
+	f.Caching = endpoint.Never
+	f.Write(w)
 }
 
-// writeErrors answers with error messages, and removes headers of another answer.
-func writeErrors(w *answer, status int, messages []string) {
-	h := w.Header()
-	for _, name := range []string{"Content-Length", "Content-Range", "Content-Disposition", "Accept-Ranges", "ETag"} {
-		h.Del(name)
-	}
-	h.Set("Content-Type", "application/json; charset=utf-8")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string][]string{"errors": messages})
+// writeFailure answers with a failure that is no error of a handler.
+func writeFailure(w http.ResponseWriter, status int, messages ...string) {
+	endpoint.Failure{Status: status, Messages: messages, Caching: endpoint.Never}.Write(w)
 }

@@ -42,7 +42,7 @@ func TestLivePoster(t *testing.T) {
 		name, url, caching string
 		stream             weir.Stream
 	}{
-		{"public, on air", h.under(open.PlaybackID, "poster.jpg"), keepPoster, open},
+		{"public, on air", h.under(open.PlaybackID, "poster.jpg"), string(keepPoster), open},
 		{"gated, off air", h.under(gated.PlaybackID, "poster.jpg?jwt="+signer.sign(gated.PlaybackID)), "private, no-cache", gated},
 	} {
 		g := h.want(tt.url)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/endpoint"
 	"weir/internal/media"
 	"weir/internal/weir"
 )
@@ -49,7 +50,7 @@ func (t *tracks) extraTS(r rendition) []time.Duration {
 }
 
 // transportStream answers with segment n of a rendition as MPEG-TS.
-func (s *Server) transportStream(w *answer, v *visit, r rendition, n int) error {
+func (s *Server) transportStream(w *endpoint.Response, v *visit, r rendition, n int) error {
 	index := r.Index()
 	var length time.Duration
 	if count := len(index.Segments); n < count {

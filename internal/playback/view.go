@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"weir/internal/cmaf"
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -117,7 +118,7 @@ func (t *tokens) viewerID(w viewer) string {
 }
 
 func (s *Server) address(v *visit) netip.Addr {
-	return weir.ClientAddr(v.Request, s.TrustedProxies)
+	return endpoint.ClientAddr(v.Request, s.TrustedProxies)
 }
 
 // begin counts a viewer who begins to watch. It returns an error if the owner of the title has the
@@ -171,11 +172,11 @@ func (s *Server) viewerLimit(v *visit) (viewerLimit, error) {
 const maxAccounts = 10_000
 
 // watched counts how much of a file, of that duration and size, was sent.
-func (s *Server) watched(w *answer, v *visit, kind cmaf.Kind, length time.Duration, size int64) {
-	if v.node || v.Method != http.MethodGet || w.status >= http.StatusBadRequest || !w.begun && w.status != http.StatusNotModified {
+func (s *Server) watched(w *endpoint.Response, v *visit, kind cmaf.Kind, length time.Duration, size int64) {
+	if v.node || v.Method != http.MethodGet || w.Status() >= http.StatusBadRequest || !w.Begun() && w.Status() != http.StatusNotModified {
 		return
 	}
-	s.views.note(&v.title.content, s.viewer(v), new(share(v.title, kind, length, min(w.bytes, size), size)), time.Now())
+	s.views.note(&v.title.content, s.viewer(v), new(share(v.title, kind, length, min(w.Bytes(), size), size)), time.Now())
 }
 
 // meter counts how much of a large file was sent, while it is sent. The function that it returns

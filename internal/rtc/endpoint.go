@@ -3,18 +3,17 @@ package rtc
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"mime"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"weir/internal/endpoint"
 	"weir/internal/weir"
 )
 
@@ -62,11 +61,10 @@ type address struct{ id, name string }
 func (d *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	h := w.Header()
-	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Access-Control-Expose-Headers", "Location, Accept-Post, Accept-Patch, Retry-After")
+	endpoint.CORS{Origin: "*", Expose: "Location, Accept-Post, Accept-Patch, Retry-After"}.Allow(h)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
-	h.Set("Cache-Control", "no-store")
+	endpoint.Never.Set(h)
 	id, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, EndpointPath), "/")
 	at := address{strings.TrimPrefix(id, "video+"), name}
 	route, status := d.Route, 0
@@ -148,13 +146,11 @@ func other(w http.ResponseWriter, r *http.Request, methods string) (status int) 
 	h := w.Header()
 	h.Set("Allow", methods)
 	if r.Method != http.MethodOptions {
-		return writeErrors(w, http.StatusMethodNotAllowed, []string{"use one of " + methods})
+		f := endpoint.Failure{Status: http.StatusMethodNotAllowed, Messages: []string{"use one of " + methods}}
+		f.Write(w)
+		return f.Status
 	}
-	h.Set("Access-Control-Allow-Methods", methods)
-	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-		h.Set("Access-Control-Allow-Headers", asked)
-	}
-	h.Set("Access-Control-Max-Age", "7200")
+	endpoint.CORS{Methods: methods}.Preflight(h, r)
 	w.WriteHeader(http.StatusNoContent)
 	return http.StatusNoContent
 }
@@ -205,23 +201,10 @@ func (d *Endpoint) Close() {
 }
 
 func (d *Endpoint) fail(w http.ResponseWriter, r *http.Request, err error) (status int) {
-	kind, messages := weir.KindOf(err), []string{"Internal server error"}
-	e, ok := errors.AsType[*weir.Error](err)
-	if ok && kind != weir.Internal {
-		messages = e.Messages
-	}
-	if r.Context().Err() == nil && (!ok || kind == weir.Internal || e.Err != nil) {
+	if e, ok := errors.AsType[*weir.Error](err); r.Context().Err() == nil && (!ok || e.Kind == weir.Internal || e.Err != nil) {
 		d.Log.ErrorContext(r.Context(), "request failed", "route", d.Route, "err", err)
 	}
-	if ok && e.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
-	}
-	return writeErrors(w, kind.Status(), messages)
-}
-
-func writeErrors(w http.ResponseWriter, status int, messages []string) int {
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string][]string{"errors": messages})
-	return status
+	f := endpoint.FailureOf(err, "Internal server error")
+	f.Write(w)
+	return f.Status
 }

@@ -2,22 +2,20 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"weir/internal/budget"
 	"weir/internal/config"
+	"weir/internal/endpoint"
 	"weir/internal/ingest"
 	"weir/internal/rtc"
-	"weir/internal/weir"
 )
 
 // bodyTimeout is how long a client may take to send the body of a request.
@@ -55,7 +53,7 @@ func (s *server) bounded(hasKey func(*http.Request) bool, next http.Handler) htt
 			next.ServeHTTP(w, r)
 			return
 		}
-		done, err := s.budget.Request(r.Context(), weir.ClientAddr(r, s.cfg.TrustedProxies))
+		done, err := s.budget.Request(r.Context(), endpoint.ClientAddr(r, s.cfg.TrustedProxies))
 		if err != nil {
 			refuse(w, err)
 			return
@@ -76,17 +74,10 @@ func hasStreamKey(r *http.Request) bool {
 
 // refuse answers with an error of the budget.
 func refuse(w http.ResponseWriter, err error) {
-	status := weir.KindOf(err).Status()
-	h := w.Header()
-	if e, ok := errors.AsType[*weir.Error](err); ok {
-		h.Set("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
-	}
-	h.Set("Access-Control-Allow-Origin", "*") // for players on other sites
-	h.Set("Access-Control-Expose-Headers", "Retry-After")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Type", "application/json; charset=utf-8")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string][]string{"errors": {err.Error()}})
+	endpoint.CORS{Origin: "*", Expose: "Retry-After"}.Allow(w.Header()) // for players on other sites
+	f := endpoint.FailureOf(err, "Internal server error")
+	f.Caching = endpoint.Never
+	f.Write(w)
 }
 
 // listens reports whether this node serves HTTP: for viewers and callers, or only for other nodes that

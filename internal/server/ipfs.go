@@ -8,6 +8,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/blob"
 	"weir/internal/config"
+	"weir/internal/endpoint"
 	"weir/internal/ipfs"
 	"weir/internal/store"
 	"weir/internal/ucan"
@@ -132,8 +133,8 @@ func (s *server) upload(ctx context.Context, id string) (weir.IPFSUpload, error)
 
 // routeIPFS adds the gateway and the endpoint for the owners of spaces.
 func (s *server) routeIPFS(mux *http.ServeMux) {
-	mux.Handle("/ipfs/", s.bounded(hasNoKey, s.ipfsAnswer("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead))))
-	mux.Handle("POST /ucan", s.bounded(hasNoKey, s.ipfsAnswer("/ucan", ipfs.Invocations(s.identity, spaces{s.store, s.cfg}))))
+	mux.Handle("/ipfs/", s.bounded(hasNoKey, s.ipfsHandler("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead))))
+	mux.Handle("POST /ucan", s.bounded(hasNoKey, s.ipfsHandler("/ucan", ipfs.Invocations(s.identity, spaces{s.store, s.cfg}))))
 }
 
 // requestKey is the key of the request in the context of mayRead.
@@ -160,37 +161,20 @@ func (s *server) mayRead(ctx context.Context, id string) error {
 	return s.playback.MayPlay(r, a.PlaybackID, weir.Secret(r.URL.Query().Get("token")))
 }
 
-// ipfsAnswer gives next the request in its context, and bounds how long a client may take to read.
-func (s *server) ipfsAnswer(route string, next http.Handler) http.Handler {
+// ipfsHandler gives next the request in its context, and bounds how long a client may take to read.
+func (s *server) ipfsHandler(route string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		a := &ipfsAnswer{ResponseWriter: w, status: http.StatusOK}
-		a.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
-		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), requestKey{}, r)))
-		s.metrics.observe(r.Context(), r.Method+" "+route, a.status, time.Since(start))
+		out := &endpoint.Response{ResponseWriter: w, Timeout: readTimeout}
+		out.Header().Set("Cross-Origin-Resource-Policy", "cross-origin")
+		next.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), requestKey{}, r)))
+		out.End()
+		s.metrics.observe(r.Context(), r.Method+" "+route, out.Status(), time.Since(start))
 	})
-}
-
-type ipfsAnswer struct {
-	http.ResponseWriter
-	status int
 }
 
 // readTimeout is how long a client may take to read what is written at once.
 const readTimeout = time.Minute
-
-func (a *ipfsAnswer) WriteHeader(status int) {
-	a.status = status
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *ipfsAnswer) Write(b []byte) (int, error) {
-	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(readTimeout))
-	return a.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (a *ipfsAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // spaces lets the owners of spaces list and remove their uploads.
 type spaces struct {

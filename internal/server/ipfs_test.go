@@ -134,7 +134,7 @@ func TestWhoMayRead(t *testing.T) {
 
 	gateway := http.NewServeMux()
 	s.metrics = newMetrics(Version{})
-	gateway.Handle("/ipfs/", s.ipfsAnswer("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead)))
+	gateway.Handle("/ipfs/", s.ipfsHandler("/ipfs/{path}", ipfs.NewGateway(s.blocks(), s.mayRead)))
 	read := func(u weir.IPFSUpload) (int, string) { return get(t, gateway, "/ipfs/"+u.Root) }
 	if status, text := read(outputs); status != http.StatusOK || text != "outputs of a task" {
 		t.Errorf("outputs of a task: %d %s", status, text)

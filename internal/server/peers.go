@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weir/internal/budget"
+	"weir/internal/endpoint"
 	"weir/internal/ingest"
 	"weir/internal/playback"
 	"weir/internal/weir"
@@ -143,7 +144,7 @@ func (s *server) playbackOf(r *http.Request, id string) (string, error) {
 		return id, nil
 	}
 	if s.admission != nil {
-		if err := s.admission.CheckKeys(weir.ClientAddr(r, s.cfg.TrustedProxies)); err != nil {
+		if err := s.admission.CheckKeys(endpoint.ClientAddr(r, s.cfg.TrustedProxies)); err != nil {
 			return "", err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"weir/internal/api"
 	"weir/internal/blob"
 	"weir/internal/config"
+	"weir/internal/endpoint"
 	"weir/internal/playback"
 	"weir/internal/rtc"
 	"weir/internal/web"
@@ -107,7 +108,7 @@ func (s *server) requestBase(r *http.Request) string {
 	if s.cfg.PublicURL != "" {
 		return s.cfg.PublicURL
 	}
-	return weir.RequestBase(r, s.cfg.TrustedProxies)
+	return endpoint.RequestBase(r, s.cfg.TrustedProxies)
 }
 
 func (s *server) newAPI(ctx context.Context) (http.Handler, error) {

@@ -13,6 +13,8 @@ import (
 	"path"
 	"strings"
 	"sync"
+
+	"weir/internal/endpoint"
 )
 
 // Built has the scripts and styles that Vite built from web/src and the validator in web/c2pa, and
@@ -158,9 +160,9 @@ func (b *Built) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", f.contentType)
 	h.Set("Vary", "Accept-Encoding")
 	if folder == b.folder+"/" {
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		endpoint.Immutable.Set(h)
 	} else {
-		h.Set("Cache-Control", "no-cache") // a page of another version of weir
+		endpoint.Revalidate.Set(h) // a page of another version of weir
 	}
 	h.Set("Content-Security-Policy", "default-src 'none'")
 	if name == verifier {

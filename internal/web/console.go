@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+
+	"weir/internal/endpoint"
 )
 
 // consolePolicy lets the browser load only from this server. Nobody may show the console in a frame.
@@ -59,7 +61,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Content-Security-Policy", consolePolicy)
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cache-Control", "no-cache")
+	endpoint.Revalidate.Set(h)
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	var page bytes.Buffer
 	err := c.template.Execute(&page, struct {

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"weir/internal/endpoint"
 )
 
 // docsPolicy lets the browser load from this server only.
@@ -243,7 +245,7 @@ func (d *Docs) serveSearch(w http.ResponseWriter, r *http.Request) int {
 			return d.fail(w, r, err)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-cache")
+		endpoint.Revalidate.Set(w.Header())
 		_, _ = w.Write(answer)
 		return http.StatusOK
 	}
@@ -270,7 +272,7 @@ func (d *Docs) fail(w http.ResponseWriter, r *http.Request, err error) int {
 func (d *Docs) send(w http.ResponseWriter, r *http.Request, status int, made rendered) int {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
+	endpoint.Revalidate.Set(h)
 	h.Add("Vary", "Accept-Encoding")
 	if status == http.StatusOK {
 		h.Set("ETag", made.tag)

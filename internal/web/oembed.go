@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"weir/internal/endpoint"
 )
 
 // oEmbed is the answer of GET /oembed, by which other sites turn a link into a player (oembed.com).
@@ -31,11 +33,10 @@ const (
 
 // serveOEmbed answers GET /oembed?url=…, where url is that of a watch page of this server.
 func (p *WatchPage) serveOEmbed(w http.ResponseWriter, r *http.Request) int {
-	w.Header().Set("Access-Control-Allow-Origin", "*")
+	endpoint.CORS{Origin: "*"}.Allow(w.Header())
 	w.Header().Set("Content-Type", "application/json")
 	fail := func(status int, text string) int {
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(map[string][]string{"errors": {text}})
+		endpoint.Failure{Status: status, Messages: []string{text}}.Write(w)
 		return status
 	}
 	q, base := r.URL.Query(), p.o.Base(r)

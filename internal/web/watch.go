@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -114,7 +115,7 @@ func (p *WatchPage) servePage(w http.ResponseWriter, r *http.Request) int {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
+	endpoint.Revalidate.Set(h)
 	w.WriteHeader(status)
 	if r.Method == http.MethodGet {
 		_, _ = io.Copy(w, &page)

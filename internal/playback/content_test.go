@@ -8,8 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -359,5 +362,63 @@ func TestTimeout(t *testing.T) {
 	g := h.want(h.at(a, "download/x"))
 	if len(g.body) != bigSize || g.ContentLength != bigSize {
 		t.Errorf("%d bytes came, Content-Length %d", len(g.body), g.ContentLength)
+	}
+}
+
+// filesConn counts the bytes of files that the kernel copies to a connection.
+type filesConn struct {
+	*net.TCPConn
+	sent *atomic.Int64
+}
+
+func (c filesConn) ReadFrom(r io.Reader) (int64, error) {
+	n, err := c.TCPConn.ReadFrom(r)
+	if limited, ok := r.(*io.LimitedReader); ok {
+		if _, ok := limited.R.(syscall.Conn); ok {
+			c.sent.Add(n)
+		}
+	}
+	return n, err
+}
+
+type filesListener struct {
+	net.Listener
+	sent *atomic.Int64
+}
+
+func (l filesListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return filesConn{c.(*net.TCPConn), l.sent}, nil
+}
+
+// The kernel copies what is a file on this disk to the connection, except for its first bytes.
+func TestFilesAreSentByTheKernel(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, newDisk(t))
+	a, big := h.newAsset(nil), h.bigAsset()
+	s, e := h.broadcast(nil, 5*time.Second)
+	defer e.Close(true)
+	var sent atomic.Int64
+	ended := make(chan struct{}, 1)
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.server.ServeHTTP(w, r)
+		ended <- struct{}{}
+	}))
+	web.Listener = filesListener{web.Listener, &sent}
+	web.Start()
+	t.Cleanup(web.Close)
+	const first = 1024 // at most, because they are needed before the status is sent
+	for _, path := range []string{
+		a.PlaybackID + "/" + large + "/0.m4s", a.PlaybackID + "/" + large + "/0.ts", big.PlaybackID + "/download/x", s.PlaybackID + "/source/0.m4s",
+	} {
+		before := sent.Load()
+		g := h.want(web.URL + "/hls/" + path)
+		<-ended
+		if n := sent.Load() - before; n < int64(len(g.body))-first || len(g.body) <= first {
+			t.Errorf("%s: the kernel sent %d of %d bytes", path, n, len(g.body))
+		}
 	}
 }
