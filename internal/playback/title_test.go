@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -274,6 +275,41 @@ func BenchmarkTitle(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := find(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSegment requests a segment, as most requests of a player do: with the title, the admission
+// and the view in memory.
+func BenchmarkSegment(b *testing.B) {
+	h := newFixture(b, newDisk(b))
+	signer := h.newSigner()
+	for name, policy := range map[string]*weir.PlaybackPolicy{"public": nil, "token": {Type: weir.PolicyJWT}} {
+		a := h.newAsset(policy)
+		path := large + "/0.m4s"
+		if policy != nil {
+			path = "t/" + h.tokenOf(h.at(a, "index.m3u8?jwt="+signer.sign(a.PlaybackID))) + "/" + path
+		}
+		r := httptest.NewRequestWithContext(b.Context(), "GET", "/hls/"+a.PlaybackID+"/"+path, nil)
+		r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36")
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := &memory{header: http.Header{}}
+				if h.server.ServeHTTP(w, r); w.status != http.StatusOK {
+					b.Fatal(w.status, w.body.String())
+				}
+			}
+		})
+		b.Run(name+", without media", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				v := &visit{Request: r, id: a.PlaybackID}
+				v.text, v.path, v.inPath = cutToken(path)
+				if err := h.server.enter(v); err != nil {
 					b.Fatal(err)
 				}
 			}
