@@ -34,7 +34,7 @@ func (s *Server) orRecording(answered func(*answer, *visit) error, recorded func
 		if weir.KindOf(err) != weir.NotFound || v.broadcast != nil || v.node {
 			return err
 		}
-		last, findErr := s.recordings.get(v.Context(), v.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
+		last, findErr := s.recordings.Get(v.Context(), v.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
 			return s.findRecording(ctx, v.title.streamID)
 		})
 		var t *title

@@ -121,7 +121,7 @@ func TestRecordingAtStream(t *testing.T) {
 			} {
 				h.changeAsset(a, change)
 				h.server.titles.forget(a.PlaybackID)
-				h.server.recordings.forget(s.PlaybackID)
+				h.server.recordings.Forget(s.PlaybackID)
 				refused(what, address+credential, http.StatusNotFound)
 			}
 		})

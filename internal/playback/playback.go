@@ -62,8 +62,8 @@ type Server struct {
 	admissions admissions
 	wrong      weir.Buckets[netip.Prefix] // wrong credentials
 	views      views
-	recordings recent[lastRecording] // by the playback id of a stream
-	elsewhere  recent[int64]         // viewers on other nodes, by the account that they watch
+	recordings store.Recent[lastRecording] // by the playback id of a stream
+	elsewhere  store.Recent[int64]         // viewers on other nodes, by the account that they watch
 	whep       *rtc.Endpoint         // nil = there is no WebRTC
 	edge       *edge                 // nil = there are no other nodes
 	rendering  chan struct{}         // limits concurrent muxing: each takes the memory of a segment
@@ -86,8 +86,8 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
 	s.views = newViews(s.tokens.viewerID)
-	s.titles.grants.max, s.renewals.seen.max, s.elsewhere.max = maxGrants, maxAudiences, maxAccounts
-	s.recordings.max = maxRecordings
+	s.titles.grants.Max, s.renewals.seen.Max, s.elsewhere.Max = maxGrants, maxAudiences, maxAccounts
+	s.recordings.Max = maxRecordings
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)

@@ -22,7 +22,7 @@ type renewals struct {
 	mu    sync.Mutex
 	used  map[tokenMAC]time.Time
 	jwts  map[tokenMAC]shownJWT
-	seen  recent[map[string]bool] // ids of recent viewers, by playback id
+	seen  store.Recent[map[string]bool] // ids of recent viewers, by playback id
 }
 
 // shownJWT is the last JWT that came with a token.
@@ -132,7 +132,7 @@ func (r *renewals) note(t *token, now time.Time) {
 
 // audience returns the viewers within liveLife, by their views in the store.
 func (r *renewals) audience(ctx context.Context, playbackID string, now time.Time) (map[string]bool, error) {
-	return r.seen.get(ctx, playbackID, now, func(ctx context.Context) (map[string]bool, error) {
+	return r.seen.Get(ctx, playbackID, now, func(ctx context.Context) (map[string]bool, error) {
 		rows, err := r.store.Views(ctx, store.ViewQuery{PlaybackID: playbackID, SeenSince: weir.At(now.Add(-liveLife)), By: []string{"viewerId"}})
 		viewers := map[string]bool{}
 		for _, row := range rows {

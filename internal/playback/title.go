@@ -140,7 +140,7 @@ type titles struct {
 	loading singleflight.Group
 	mu      sync.Mutex
 	known   map[string]*known
-	grants  recent[access.Decision] // results of holds, by playback id and signing key
+	grants  store.Recent[access.Decision] // results of holds, by playback id and signing key
 }
 
 // known is a cached title.
@@ -153,7 +153,7 @@ type known struct {
 const (
 	// fresh is how long a title is cached without a check: how long after its deletion a viewer may
 	// still be served.
-	fresh = time.Second
+	fresh = store.Fresh
 	// maxLoad is the timeout of the storage.
 	maxLoad   = 10 * time.Second
 	maxMemory = 64 << 20
@@ -345,7 +345,7 @@ func (t *titles) holds(ctx context.Context, playbackID, key string) error {
 
 // terms is holds, and returns the terms of the owner.
 func (t *titles) terms(ctx context.Context, playbackID, key string) (access.Decision, error) {
-	return t.grants.get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (access.Decision, error) {
+	return t.grants.Get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (access.Decision, error) {
 		return t.gate.Holds(ctx, playbackID, key)
 	})
 }

@@ -160,7 +160,7 @@ func (s *Server) viewerLimit(v *visit) (viewerLimit, error) {
 		return limit, err
 	}
 	now := time.Now()
-	others, err := s.elsewhere.get(v.Context(), v.title.userID, now, func(ctx context.Context) (int64, error) {
+	others, err := s.elsewhere.Get(v.Context(), v.title.userID, now, func(ctx context.Context) (int64, error) {
 		return s.Store.ViewersElsewhere(ctx, v.title.userID, weir.At(now.Add(-watching)))
 	})
 	limit.room -= int(others)
