@@ -55,10 +55,10 @@ func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
 // Request is the request of a viewer to play.
 type Request struct {
 	PlaybackID string
-	// Token is the viewer's JWT, which Check verifies.
-	Token weir.Secret
-	// PublicKey is the `pub` of a token that a media server has verified already. It is ignored if
-	// there is a Token.
+	// JWT is that of the viewer, which Check verifies.
+	JWT weir.Secret
+	// PublicKey is the `pub` of a JWT that a media server has verified already. It is ignored if
+	// there is a JWT.
 	PublicKey string
 	AccessKey weir.Secret
 	// Headers are those of the viewer's request, of which Origin and Referer are used.
@@ -70,8 +70,8 @@ type Request struct {
 // Decision has the terms on which a viewer may play.
 type Decision struct {
 	UserID          string    // who owns the content
-	KeyID           string    // the signing key of the viewer's token; "" = there was none
-	Expires         time.Time // when the viewer's token does; zero = there was none
+	KeyID           string    // the signing key of the viewer's JWT; "" = there was none
+	Expires         time.Time // when the viewer's JWT does; zero = there was none
 	ViewerLimit     int       // how many may watch the owner's content at once
 	Unlimited       bool      // more than ViewerLimit may watch
 	RefreshInterval time.Duration
@@ -107,7 +107,7 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	}
 	switch c.policy.Type {
 	case weir.PolicyJWT:
-		d.KeyID, d.Expires, err = g.checkToken(ctx, c, r)
+		d.KeyID, d.Expires, err = g.checkJWT(ctx, c, r)
 	case weir.PolicyWebhook:
 		err = g.askWebhook(ctx, c, r)
 	default:
@@ -126,7 +126,7 @@ func terms(owner weir.User) Decision {
 }
 
 // Holds returns nil while an earlier decision is still valid: neither the content, nor its owner,
-// nor the signing key of the viewer's token has been blocked since. The decision has the terms that
+// nor the signing key of the viewer's JWT has been blocked since. The decision has the terms that
 // do not depend on the policy.
 func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) (Decision, error) {
 	c, err := g.content(ctx, playbackID)
@@ -140,7 +140,7 @@ func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) (Decision, e
 	if keyID != "" {
 		key, err := g.store.SigningKey(ctx, keyID)
 		if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted || !c.owns(key)) {
-			err = badToken("its signing key was revoked")
+			err = badJWT("its signing key was revoked")
 		}
 		if err != nil {
 			return Decision{}, err

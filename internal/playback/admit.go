@@ -49,13 +49,13 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 
 // checkJWT returns an error if the JWT does not admit the viewer.
 func (s *Server) checkJWT(ctx context.Context, v *visit, jwt string) (access.Decision, error) {
-	return s.guess(ctx, v, access.Request{PlaybackID: v.title.playbackID, Token: weir.Secret(jwt), Headers: v.Header})
+	return s.guess(ctx, v, access.Request{PlaybackID: v.title.playbackID, JWT: weir.Secret(jwt), Headers: v.Header})
 }
 
 // guess asks the gate about the credential that a viewer has shown, if there is one. An address may send only so many
 // wrong ones: each costs a signature check or a question to an access webhook.
 func (s *Server) guess(ctx context.Context, v *visit, r access.Request) (access.Decision, error) {
-	if r.Token == "" && r.AccessKey == "" {
+	if r.JWT == "" && r.AccessKey == "" {
 		return s.Gate.Check(ctx, r)
 	}
 	// It is counted before it is known to be wrong, so that many at once count too.
