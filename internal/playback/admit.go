@@ -28,9 +28,9 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 	case v.token != nil && c.asksAgain():
 		return s.askWebhook(ctx, v, v.token.accessKey.Reveal())
 	case v.token != nil:
-		return s.titles.holds(ctx, c.playbackID, v.token.key)
+		return s.titles.holds(ctx, c.PlaybackID, v.token.key)
 	case !c.policy.Private():
-		return s.titles.holds(ctx, c.playbackID, "")
+		return s.titles.holds(ctx, c.PlaybackID, "")
 	}
 	jwt, accessKey := credentials(v.Request)
 	var by access.Decision
@@ -43,13 +43,13 @@ func (s *Server) admit(ctx context.Context, v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.token = s.tokens.issue(v.title, by, accessKey, s.viewerID(v)+jwt+accessKey, time.Now())
+	v.token = s.tokens.issue(v.title, by, accessKey, s.viewerID(s.viewer(v))+jwt+accessKey, time.Now())
 	return nil
 }
 
 // checkJWT returns an error if the JWT does not admit the viewer.
 func (s *Server) checkJWT(ctx context.Context, v *visit, jwt string) (access.Decision, error) {
-	return s.guess(ctx, v, access.Request{PlaybackID: v.title.playbackID, JWT: weir.Secret(jwt), Headers: v.Header})
+	return s.guess(ctx, v, access.Request{PlaybackID: v.title.PlaybackID, JWT: weir.Secret(jwt), Headers: v.Header})
 }
 
 // guess asks the gate about the credential that a viewer has shown, if there is one. An address may send only so many
@@ -81,11 +81,11 @@ func (s *Server) askWebhook(ctx context.Context, v *visit, accessKey string) err
 	pass := admissionOf(c, accessKey)
 	switch holds, refused := s.admissions.find(pass, time.Now()); {
 	case holds:
-		return s.titles.holds(ctx, c.playbackID, "")
+		return s.titles.holds(ctx, c.PlaybackID, "")
 	case refused != nil:
 		return refused
 	}
-	question := access.Request{PlaybackID: c.playbackID, AccessKey: weir.Secret(accessKey), Headers: v.Header, Viewer: s.describe(v)}
+	question := access.Request{PlaybackID: c.PlaybackID, AccessKey: weir.Secret(accessKey), Headers: v.Header, Viewer: s.describe(v)}
 	_, err, _ := s.admissions.asking.Do(string(pass[:]), func() (any, error) {
 		// Other requests of the viewer wait for the answer too. A viewer with a token was admitted with
 		// this access key before.
@@ -167,7 +167,7 @@ const (
 
 func admissionOf(c *content, accessKey string) admission {
 	p := c.policy
-	return sha256.Sum256([]byte(c.playbackID + "\x00" + p.WebhookID + "\x00" + string(p.WebhookContext) + "\x00" + accessKey))
+	return sha256.Sum256([]byte(c.PlaybackID + "\x00" + p.WebhookID + "\x00" + string(p.WebhookContext) + "\x00" + accessKey))
 }
 
 // find reports whether an admission is valid, and returns the error if it was refused.

@@ -23,6 +23,7 @@ import (
 
 	"weir/internal/access"
 	"weir/internal/store"
+	"weir/internal/view"
 	"weir/internal/weir"
 )
 
@@ -315,7 +316,7 @@ func TestWebhookPolicy(t *testing.T) {
 func TestWebhookIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	all := admissions{till: map[admission]time.Time{}, refused: map[admission]refusal{}}
-	a := &content{playbackID: "p", policy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
+	a := &content{view.Title{PlaybackID: "p"}, &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}}
 	now := time.Now()
 	all.note(admissionOf(a, "key"), now.Add(time.Minute))
 	for _, tt := range []struct {
@@ -328,8 +329,8 @@ func TestWebhookIsAskedAgain(t *testing.T) {
 		{"before the interval is over", admissionOf(a, "key"), now.Add(59 * time.Second), true},
 		{"after", admissionOf(a, "key"), now.Add(time.Minute), false},
 		{"another key", admissionOf(a, "other"), now, false},
-		{"another asset", admissionOf(&content{playbackID: "q", policy: a.policy}, "key"), now, false},
-		{"another webhook", admissionOf(&content{playbackID: "p", policy: &weir.PlaybackPolicy{WebhookID: "v"}}, "key"), now, false},
+		{"another asset", admissionOf(&content{view.Title{PlaybackID: "q"}, a.policy}, "key"), now, false},
+		{"another webhook", admissionOf(&content{view.Title{PlaybackID: "p"}, &weir.PlaybackPolicy{WebhookID: "v"}}, "key"), now, false},
 	} {
 		if got, _ := all.find(tt.one, tt.at); got != tt.want {
 			t.Errorf("%s: holds = %v, want %v", tt.name, got, tt.want)

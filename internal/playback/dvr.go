@@ -35,7 +35,7 @@ func (s *Server) orRecording(answered func(*answer, *visit) error, recorded func
 			return err
 		}
 		last, findErr := s.recordings.Get(v.Context(), v.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
-			return s.findRecording(ctx, v.title.streamID)
+			return s.findRecording(ctx, v.title.StreamID)
 		})
 		var t *title
 		if findErr == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/view"
 	"weir/internal/weir"
 )
 
@@ -18,8 +19,8 @@ func FuzzToken(f *testing.F) {
 		f.Fatal(err)
 	}
 	contents := []content{
-		{playbackID: "p", assetID: "a", policy: &weir.PlaybackPolicy{Type: weir.PolicyJWT}},
-		{playbackID: "p", streamID: "s", policy: &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}},
+		{view.Title{PlaybackID: "p", AssetID: "a"}, &weir.PlaybackPolicy{Type: weir.PolicyJWT}},
+		{view.Title{PlaybackID: "p", StreamID: "s"}, &weir.PlaybackPolicy{Type: weir.PolicyWebhook, WebhookID: "w"}},
 	}
 	good := make([]*token, len(contents))
 	for i, c := range contents {

@@ -601,9 +601,7 @@ func TestLiveViews(t *testing.T) {
 	sums := func() weir.ViewSums {
 		t.Helper()
 		h.busy.Wait()
-		if err := h.server.views.save(t.Context(), h.store, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		h.saveViews()
 		rows, err := h.store.Views(t.Context(), store.ViewQuery{UserID: h.ann.ID, StreamID: s.ID, PlaybackID: s.PlaybackID})
 		if err != nil || len(rows) != 1 {
 			t.Fatalf("%d rows, %v", len(rows), err)

@@ -4,7 +4,7 @@
 // All paths are below /hls/<playbackId>/. [Server.ServeHTTP] finds the asset or stream (title.go),
 // checks that the viewer may play it (admit.go, token.go), and calls the handler for the rest of
 // the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. answer.go writes
-// answers, view.go counts what viewers watch.
+// answers, viewer.go counts what viewers watch.
 //
 // Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go). Streams of other
 // nodes are fetched from there (edge.go), below /_node/ (edge_node.go).
@@ -35,6 +35,7 @@ import (
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/store"
+	"weir/internal/view"
 	"weir/internal/weir"
 )
 
@@ -61,18 +62,17 @@ type Server struct {
 	renewals   renewals
 	admissions admissions
 	wrong      weir.Buckets[netip.Prefix] // wrong credentials
-	views      views
+	views      *view.Counter
 	recordings store.Recent[lastRecording] // by the playback id of a stream
-	elsewhere  store.Recent[int64]         // viewers on other nodes, by the account that they watch
-	whep       *rtc.Endpoint         // nil = there is no WebRTC
-	edge       *edge                 // nil = there are no other nodes
-	rendering  chan struct{}         // limits concurrent muxing: each takes the memory of a segment
-	timeout    time.Duration         // for reading writeStep of an answer
-	reloadWait time.Duration         // maximum time of a blocking playlist reload
-	partWait   time.Duration         // maximum time of waiting for a part
+	whep       *rtc.Endpoint               // nil = there is no WebRTC
+	edge       *edge                       // nil = there are no other nodes
+	rendering  chan struct{}               // limits concurrent muxing: each takes the memory of a segment
+	timeout    time.Duration               // for reading writeStep of an answer
+	reloadWait time.Duration               // maximum time of a blocking playlist reload
+	partWait   time.Duration               // maximum time of waiting for a part
 
-	reloads, waits  atomic.Int64 // requests that wait for a playlist, and for a part
-	full, throttled atomic.Int64 // viewers refused because of the account's limit, and of wrong credentials
+	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
+	throttled      atomic.Int64 // viewers refused because of wrong credentials
 }
 
 // New returns a Server. Run writes what it counts.
@@ -85,8 +85,8 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 		wrong:      weir.Buckets[netip.Prefix]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxNetworks},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
-	s.views = newViews(s.tokens.viewerID)
-	s.titles.grants.Max, s.renewals.seen.Max, s.elsewhere.Max = maxGrants, maxAudiences, maxAccounts
+	s.views = view.New(view.Options{Store: opt.Store, ViewerID: s.viewerID, Others: opt.Peers != nil, Log: opt.Log})
+	s.titles.grants.Max, s.renewals.seen.Max = maxGrants, maxAudiences
 	s.recordings.Max = maxRecordings
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
@@ -108,7 +108,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer s.edge.close()
 	}
 	if s.whep == nil {
-		return s.views.run(ctx, s.Store, s.Log)
+		return s.views.Run(ctx)
 	}
 	// WebRTC sessions end first, so that their views are written too.
 	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -116,7 +116,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.whep.Close()
 		cancel()
 	})()
-	return s.views.run(counting, s.Store, s.Log)
+	return s.views.Run(counting)
 }
 
 // visit is one request of a viewer.

@@ -52,7 +52,7 @@ func (s *Server) renew(v *visit, now time.Time) error {
 	if err != nil && weir.KindOf(err) != weir.Invalid {
 		return err
 	}
-	if !viewers[s.viewerID(v)] { // or there are so many that the store does not list them
+	if !viewers[s.viewerID(s.viewer(v))] { // or there are so many that the store does not list them
 		return errExpired()
 	}
 	s.renewals.note(v.token, now)

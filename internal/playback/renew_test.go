@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weir/internal/access"
+	"weir/internal/store"
 	"weir/internal/weir"
 )
 
@@ -56,11 +57,8 @@ func TestLiveTokenIsRenewed(t *testing.T) {
 
 	// Another node, or this one after a restart, knows it from the store.
 	v := &visit{Request: request("ann's Firefox/1"), id: s.PlaybackID, title: title}
-	second := time.Second
-	h.server.views.note(&title.content, h.server.viewer(v), &second, now.Add(27*time.Minute))
-	if err := h.server.views.save(t.Context(), h.store, now.Add(27*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	seen := weir.View{ID: weir.NewID(), PlaybackID: s.PlaybackID, ViewerID: h.server.viewerID(h.server.viewer(v)), LastSeen: weir.At(now.Add(27 * time.Minute))}
+	h.write(func(tx *store.Tx) error { return tx.SaveView(t.Context(), seen) })
 	another, err := New(t.Context(), h.server.Options)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/view"
 	"weir/internal/weir"
 )
 
@@ -30,27 +31,24 @@ type title struct {
 
 // content identifies an asset or a stream, and has its policy.
 type content struct {
-	playbackID        string
-	assetID, streamID string // one of them
-	userID, projectID string
-	creatorID         string
-	policy            *weir.PlaybackPolicy
+	view.Title
+	policy *weir.PlaybackPolicy
 }
 
 func contentOfAsset(a *weir.Asset) content {
 	return content{
-		playbackID: a.PlaybackID, assetID: a.ID, userID: a.UserID, projectID: a.ProjectID, creatorID: a.CreatorID.String(), policy: a.PlaybackPolicy,
+		view.Title{PlaybackID: a.PlaybackID, AssetID: a.ID, UserID: a.UserID, ProjectID: a.ProjectID, CreatorID: a.CreatorID.String()}, a.PlaybackPolicy,
 	}
 }
 
 func contentOfStream(s *weir.Stream) content {
 	return content{
-		playbackID: s.PlaybackID, streamID: s.ID, userID: s.UserID, projectID: s.ProjectID, creatorID: s.CreatorID.String(), policy: s.PlaybackPolicy,
+		view.Title{PlaybackID: s.PlaybackID, StreamID: s.ID, UserID: s.UserID, ProjectID: s.ProjectID, CreatorID: s.CreatorID.String()}, s.PlaybackPolicy,
 	}
 }
 
 // live reports whether it is a stream.
-func (c *content) live() bool { return c.streamID != "" }
+func (c *content) live() bool { return c.StreamID != "" }
 
 // asksAgain reports whether the access webhook checks viewers with a token again, after the
 // interval of the policy.
@@ -227,7 +225,7 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 	switch asset.Status.Phase {
 	case weir.AssetWaiting, weir.AssetProcessing:
 	case weir.AssetReady:
-		if old != nil && old.done && old.assetID == asset.ID && old.ready && old.updated == asset.Status.UpdatedAt {
+		if old != nil && old.done && old.AssetID == asset.ID && old.ready && old.updated == asset.Status.UpdatedAt {
 			return of(old.tracks), nil
 		}
 	default:

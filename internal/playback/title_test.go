@@ -238,11 +238,7 @@ func TestManyViewersAtOnce(t *testing.T) {
 		})
 	}
 	for range 5 {
-		wg.Go(func() {
-			if err := h.server.views.save(t.Context(), h.store, time.Now()); err != nil {
-				t.Error(err)
-			}
-		})
+		wg.Go(h.saveViews)
 	}
 	wg.Wait()
 	title, err := h.server.titles.find(t.Context(), a.PlaybackID)

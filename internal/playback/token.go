@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"strings"
 	"time"
 
@@ -91,7 +92,7 @@ func (t *tokens) issue(title *title, by access.Decision, accessKey, viewer strin
 	case title.live():
 		ends = now.Add(liveLife).Truncate(liveRounded).Add(liveRounded)
 	}
-	body := t.mac("viewing", title.playbackID, viewer)[:viewingBytes:viewingBytes]
+	body := t.mac("viewing", title.PlaybackID, viewer)[:viewingBytes:viewingBytes]
 	one := &token{viewing: base64.RawURLEncoding.EncodeToString(body), ends: ends, key: by.KeyID}
 	body = binary.BigEndian.AppendUint64(body, uint64(ends.UnixMilli()))
 	if title.asksAgain() {
@@ -165,7 +166,12 @@ func (t *tokens) sign(c *content, body []byte) tokenMAC {
 	if p := c.policy; p != nil {
 		kind, hook = p.Type, p.WebhookID
 	}
-	return tokenMAC(t.mac("token", c.playbackID, kind, hook, string(body))[:macBytes])
+	return tokenMAC(t.mac("token", c.PlaybackID, kind, hook, string(body))[:macBytes])
+}
+
+// viewerID returns the id of a viewer, from what is known about the viewer.
+func (t *tokens) viewerID(known ...string) string {
+	return hex.EncodeToString(t.mac(append([]string{"viewer"}, known...)...)[:12])
 }
 
 func (t *tokens) mac(parts ...string) []byte {
