@@ -1,15 +1,17 @@
-// Package access decides whether a viewer may play something.
+// Package access decides whether a viewer may play something, and under which token.
 //
-// Streams and assets have a playback policy; without one they are public. [Gate.Check] checks a
-// viewer against it. The servers of media call it, and the endpoint of the API for other media
-// servers. The decision is not stored: it is valid for its RefreshInterval and must then be
-// requested again.
+// Streams and assets have a playback policy; without one they are public. A [Gate] checks a viewer
+// against it, once for each question: [Gate.Check] is what the API offers to other media servers. A
+// policy can require a JWT that the owner of the content signed with one of the signing keys of its
+// project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a webhook
+// (ask.go). The rules of all policies are in this file: content that is deleted or suspended, or
+// whose owner is, looks as if it did not exist, and pages of other origins are refused.
 //
-// A policy can require a token that the owner of the content signed with one of the signing keys of
-// its project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
-// webhook (ask.go). The rules of all policies are in this file: content that is deleted or
-// suspended, or whose owner is, looks as if it did not exist, and pages of other origins are
-// refused.
+// A [Control] admits the viewers of weir itself. [Control.Admit] is called once for every request
+// (control.go). It asks the gate when a viewer comes, and remembers what the gate and access
+// webhooks have said for as long as it is valid (admission.go). A viewer of something that is not
+// public gets a token for the addresses of all further requests (token.go). A token of a stream has
+// a short life, which each use or a newer JWT extends (renew.go).
 package access
 
 import (

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/access"
 	"weir/internal/store"
 	"weir/internal/weir"
 )
@@ -80,7 +79,7 @@ func (s *Server) recordedMaster(w *answer, v *visit, last lastRecording) error {
 	}
 	v.path, v.inPath = "index.m3u8", false
 	if v.token != nil {
-		v.token = s.tokens.issue(v.title, access.Decision{KeyID: v.token.key}, "", v.token.viewing, time.Now())
+		v.token = s.control.TokenFor(v.title.gated(), v.token, time.Now())
 	}
 	return s.master(w, v)
 }

@@ -76,7 +76,7 @@ func (s *Server) serveNode(w *answer, v *visit, route string) error {
 		return nil
 	}
 	// The other node has checked the policy of the stream.
-	v.title = &title{content: content{Title: view.Title{PlaybackID: v.id, StreamID: v.broadcast.Stream().ID}}, ready: true, begun: true, tracks: &tracks{}}
+	v.title = &title{Title: view.Title{PlaybackID: v.id, StreamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
 	err := handle(w, v)
 	if isMoved(err) {
 		writeErrors(w, statusElsewhere, live.ErrHandedOver.Messages)

@@ -21,7 +21,8 @@ import (
 
 // title is an asset or a stream at one moment. It does not change; a newer one replaces it.
 type title struct {
-	content
+	view.Title
+	policy    *weir.PlaybackPolicy
 	ready     bool        // an asset is complete; a recording gets renditions later
 	updated   weir.Millis // when an asset last changed
 	segmented bool        // an asset is a recording or a clip
@@ -29,43 +30,18 @@ type title struct {
 	*tracks               // of an asset; those of a stream are in its broadcast
 }
 
-// content identifies an asset or a stream, and has its policy.
-type content struct {
-	view.Title
-	policy *weir.PlaybackPolicy
-}
-
-func contentOfAsset(a *weir.Asset) content {
-	return content{
-		view.Title{PlaybackID: a.PlaybackID, AssetID: a.ID, UserID: a.UserID, ProjectID: a.ProjectID, CreatorID: a.CreatorID.String()}, a.PlaybackPolicy,
-	}
-}
-
-func contentOfStream(s *weir.Stream) content {
-	return content{
-		view.Title{PlaybackID: s.PlaybackID, StreamID: s.ID, UserID: s.UserID, ProjectID: s.ProjectID, CreatorID: s.CreatorID.String()}, s.PlaybackPolicy,
-	}
-}
-
 // live reports whether it is a stream.
-func (c *content) live() bool { return c.StreamID != "" }
+func (t *title) live() bool { return t.StreamID != "" }
 
-// asksAgain reports whether the access webhook checks viewers with a token again, after the
-// interval of the policy.
-func (c *content) asksAgain() bool {
-	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyWebhook
+// gated returns what decides who may play it.
+func (t *title) gated() access.Title {
+	return access.Title{PlaybackID: t.PlaybackID, Policy: t.policy, Stream: t.live(), Length: t.length}
 }
 
-// endsWithJWT reports whether a viewer's admission to a stream ends with the JWT. A policy with a
-// refresh interval checks the signing key again instead.
-func (c *content) endsWithJWT() bool {
-	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyJWT && c.policy.RefreshInterval <= 0
-}
-
-// shared reports whether caches may give the answer to other viewers: not if it depends on the
+// shared reports whether caches may give the response to other viewers: not if it depends on the
 // viewer or on the origin of the page.
-func (c *content) shared() bool {
-	return !c.policy.Private() && (c.policy == nil || len(c.policy.AllowedOrigins) == 0)
+func (t *title) shared() bool {
+	return !t.policy.Private() && (t.policy == nil || len(t.policy.AllowedOrigins) == 0)
 }
 
 // tracks are the tracks of an asset. Only the MP4 files change: they are added on request.
@@ -134,11 +110,9 @@ func (t *tracks) whole() bool {
 type titles struct {
 	store   *store.Store
 	media   blob.Store
-	gate    *access.Gate
 	loading singleflight.Group
 	mu      sync.Mutex
 	known   map[string]*known
-	grants  store.Recent[access.Decision] // results of holds, by playback id and signing key
 }
 
 // known is a cached title.
@@ -156,7 +130,6 @@ const (
 	maxLoad   = 10 * time.Second
 	maxMemory = 64 << 20
 	maxTitles = 1000
-	maxGrants = 10_000
 )
 
 func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
@@ -207,7 +180,12 @@ func titleOfStream(stream *weir.Stream) (*title, error) {
 	if stream.Deleted || stream.Suspended {
 		return nil, weir.ErrNotFound()
 	}
-	return &title{content: contentOfStream(stream), ready: true, begun: stream.IsActive || stream.LastSeen > 0, tracks: &tracks{}}, nil
+	return &title{
+		Title: view.Title{
+			PlaybackID: stream.PlaybackID, StreamID: stream.ID, UserID: stream.UserID, ProjectID: stream.ProjectID, CreatorID: stream.CreatorID.String(),
+		},
+		policy: stream.PlaybackPolicy, ready: true, begun: stream.IsActive || stream.LastSeen > 0, tracks: &tracks{},
+	}, nil
 }
 
 func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (*title, error) {
@@ -220,7 +198,12 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 	}
 	ready := asset.Status.Phase == weir.AssetReady
 	of := func(t *tracks) *title {
-		return &title{content: contentOfAsset(&asset), ready: ready, updated: asset.Status.UpdatedAt, segmented: asset.Segmented(), tracks: t}
+		return &title{
+			Title: view.Title{
+				PlaybackID: asset.PlaybackID, AssetID: asset.ID, UserID: asset.UserID, ProjectID: asset.ProjectID, CreatorID: asset.CreatorID.String(),
+			},
+			policy: asset.PlaybackPolicy, ready: ready, updated: asset.Status.UpdatedAt, segmented: asset.Segmented(), tracks: t,
+		}
 	}
 	switch asset.Status.Phase {
 	case weir.AssetWaiting, weir.AssetProcessing:
@@ -332,18 +315,4 @@ func (t *titles) remember(playbackID string, k *known) {
 		total -= t.known[oldest].title.memory.Load()
 		delete(t.known, oldest)
 	}
-}
-
-// holds returns nil while the admission of a viewer is valid: the owner is not suspended, the
-// signing key not revoked.
-func (t *titles) holds(ctx context.Context, playbackID, key string) error {
-	_, err := t.terms(ctx, playbackID, key)
-	return err
-}
-
-// terms is holds, and returns the terms of the owner.
-func (t *titles) terms(ctx context.Context, playbackID, key string) (access.Decision, error) {
-	return t.grants.Get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (access.Decision, error) {
-		return t.gate.Holds(ctx, playbackID, key)
-	})
 }

@@ -296,7 +296,7 @@ func BenchmarkSegment(b *testing.B) {
 		b.Run(name+", without media", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				v := &visit{Request: r, id: a.PlaybackID}
+				v := &visit{Request: r, server: h.server, id: a.PlaybackID}
 				v.text, v.path, v.inPath = cutToken(path)
 				if err := h.server.enter(v); err != nil {
 					b.Fatal(err)

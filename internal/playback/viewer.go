@@ -1,8 +1,12 @@
 package playback
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"strings"
 	"time"
 
 	"weir/internal/cmaf"
@@ -10,21 +14,52 @@ import (
 	"weir/internal/weir"
 )
 
-func (s *Server) viewer(v *visit) view.Viewer {
-	who := view.Viewer{Network: weir.Network(s.address(v)), Device: view.DeviceOf(v.UserAgent())}
-	if v.token != nil {
-		who.Token = v.token.viewing
-	}
-	return who
+// MayPlay returns nil if the request, which is not one for media, is of a viewer who may play the
+// content. token is the one in the addresses of the viewer's playlists; "" = the request has none.
+func (s *Server) MayPlay(r *http.Request, playbackID string, token weir.Secret) error {
+	return s.enter(&visit{Request: r, server: s, id: playbackID, at: r.URL.Path, text: token.Reveal(), inPath: token != ""})
 }
+
+// Address returns the address of the client. Address, ID and Describe are for package access.
+func (v *visit) Address() netip.Addr {
+	return weir.ClientAddr(v.Request, v.server.TrustedProxies)
+}
+
+// ID returns what identifies the client without a token.
+func (v *visit) ID() string { return v.server.viewerID(v.viewer()) }
 
 // viewerID returns a hash of the network and the device of a viewer.
 func (s *Server) viewerID(w view.Viewer) string {
-	return s.tokens.viewerID(w.Network.String(), w.Device.Kind, w.Device.OS, w.Device.Browser)
+	return s.control.ViewerID(w.Network.String(), w.Device.Kind, w.Device.OS, w.Device.Browser)
 }
 
-func (s *Server) address(v *visit) netip.Addr {
-	return weir.ClientAddr(v.Request, s.TrustedProxies)
+// Describe returns what an access webhook gets about the viewer.
+func (v *visit) Describe() map[string]json.RawMessage {
+	base := weir.RequestBase(v.Request, v.server.TrustedProxies)
+	// The token is left out: anyone who reads the webhook's log could use it.
+	address := &url.URL{Path: cmp.Or(v.at, "/hls/"+v.id+"/"+v.path), RawQuery: v.URL.RawQuery}
+	headers := map[string]string{"Host": v.Host}
+	for name, values := range v.Header {
+		headers[name] = strings.Join(values, ", ")
+	}
+	viewer := map[string]json.RawMessage{}
+	for name, value := range map[string]any{
+		"userIP": v.Address().String(), "playDomain": v.Host, "playURL": base + address.RequestURI(), "headers": headers,
+	} {
+		if text, err := json.Marshal(value); err == nil {
+			viewer[name] = text
+		}
+	}
+	return viewer
+}
+
+// viewer returns the viewer, as views are counted.
+func (v *visit) viewer() view.Viewer {
+	who := view.Viewer{Network: weir.Network(v.Address()), Device: view.DeviceOf(v.UserAgent())}
+	if v.token != nil {
+		who.Token = v.token.Viewer
+	}
+	return who
 }
 
 // begin counts a viewer who begins to watch. It returns an error if the owner of the title has the
@@ -34,7 +69,7 @@ func (s *Server) begin(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return s.views.Begin(v.Context(), &v.title.Title, s.viewer(v), limit)
+	return s.views.Begin(v.Context(), &v.title.Title, v.viewer(), limit)
 }
 
 // mayBegin is begin without counting.
@@ -43,12 +78,12 @@ func (s *Server) mayBegin(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return s.views.Fits(v.Context(), &v.title.Title, s.viewer(v), limit)
+	return s.views.Fits(v.Context(), &v.title.Title, v.viewer(), limit)
 }
 
 // viewerLimit returns how many may watch the content of the owner of a title at once.
 func (s *Server) viewerLimit(v *visit) (int, error) {
-	terms, err := s.titles.terms(v.Context(), v.title.PlaybackID, "")
+	terms, err := s.control.Terms(v.Context(), v.title.PlaybackID)
 	if terms.Unlimited {
 		return view.Unlimited, err
 	}
@@ -60,13 +95,13 @@ func (s *Server) watched(w *answer, v *visit, kind cmaf.Kind, length time.Durati
 	if v.node || v.Method != http.MethodGet || w.status >= http.StatusBadRequest || !w.begun && w.status != http.StatusNotModified {
 		return
 	}
-	s.views.Note(&v.title.Title, s.viewer(v), share(v.title, kind, length, min(w.bytes, size), size))
+	s.views.Note(&v.title.Title, v.viewer(), share(v.title, kind, length, min(w.bytes, size), size))
 }
 
 // meter counts how much of a large file was sent, while it is sent. The function that it returns
 // gets numbers of bytes, and 0 at the end.
 func (s *Server) meter(v *visit, kind cmaf.Kind, length time.Duration, size int64) func(int64) {
-	return s.views.Meter(&v.title.Title, s.viewer(v), func(sent int64) time.Duration {
+	return s.views.Meter(&v.title.Title, v.viewer(), func(sent int64) time.Duration {
 		return share(v.title, kind, length, sent, size)
 	})
 }
@@ -95,7 +130,7 @@ func (s *Server) Stats() Stats {
 	views := s.views.Stats()
 	n := Stats{
 		Viewers: views.Viewers, Uncounted: views.Uncounted, Full: views.Refused,
-		Reloads: s.reloads.Load(), Waits: s.waits.Load(), Throttled: s.throttled.Load(),
+		Reloads: s.reloads.Load(), Waits: s.waits.Load(), Throttled: s.control.Stats().Throttled,
 	}
 	if s.edge != nil {
 		n.Asked = s.edge.asked.Load()
