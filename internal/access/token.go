@@ -30,8 +30,8 @@ type tokenMAC [macBytes]byte
 
 func (t *Token) over(now time.Time) bool { return now.After(t.ends) }
 
-// TokenFor returns the token of a viewer for another title with the same policy, such as the
-// recording of a stream.
+// TokenFor returns the token of a viewer for another title with the same policy: the recording of a
+// stream, which the viewer may play because of the token for the stream.
 func (c *Control) TokenFor(t Title, from *Token, now time.Time) *Token {
 	return c.tokens.issue(&t, Decision{KeyID: from.key}, "", from.Viewer, now)
 }
@@ -58,11 +58,11 @@ func (t *tokens) use(secret []byte) error {
 	return err
 }
 
-// A token is 16 bytes that identify the viewing, 8 bytes of its end time, the id of the signing key
+// A token is 16 bytes that identify the viewer, 8 bytes of its end time, the id of the signing key
 // or the encrypted access key, and the HMAC of all that, of the playback id and of the policy.
 const (
-	viewingBytes = 16
-	macBytes     = 16
+	viewerBytes = 16
+	macBytes    = 16
 	// maxAccessKey is the maximum size that fits into a URL, as proxies allow it.
 	maxAccessKey = 4096
 	maxToken     = 6000 // of its text
@@ -92,7 +92,7 @@ func (t *tokens) issue(title *Title, by Decision, accessKey, viewer string, now 
 	case title.Stream:
 		ends = now.Add(liveLife).Truncate(liveRounded).Add(liveRounded)
 	}
-	body := t.mac("viewing", title.PlaybackID, viewer)[:viewingBytes:viewingBytes]
+	body := t.mac("viewing", title.PlaybackID, viewer)[:viewerBytes:viewerBytes]
 	one := &Token{Viewer: base64.RawURLEncoding.EncodeToString(body), ends: ends, key: by.KeyID}
 	body = binary.BigEndian.AppendUint64(body, uint64(ends.UnixMilli()))
 	if title.asksAgain() {
@@ -113,7 +113,7 @@ func (t *tokens) open(title *Title, text string) (*Token, error) {
 		return nil, errToken()
 	}
 	body, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(body) < viewingBytes+8+macBytes {
+	if err != nil || len(body) < viewerBytes+8+macBytes {
 		return nil, errToken()
 	}
 	body, mac := body[:len(body)-macBytes], tokenMAC(body[len(body)-macBytes:])
@@ -121,14 +121,14 @@ func (t *tokens) open(title *Title, text string) (*Token, error) {
 		return nil, errToken()
 	}
 	one := &Token{
-		Text: text, mac: mac, Viewer: base64.RawURLEncoding.EncodeToString(body[:viewingBytes]),
-		ends: time.UnixMilli(int64(binary.BigEndian.Uint64(body[viewingBytes:]))),
+		Text: text, mac: mac, Viewer: base64.RawURLEncoding.EncodeToString(body[:viewerBytes]),
+		ends: time.UnixMilli(int64(binary.BigEndian.Uint64(body[viewerBytes:]))),
 	}
 	if !title.asksAgain() {
-		one.key = string(body[viewingBytes+8:])
+		one.key = string(body[viewerBytes+8:])
 		return one, nil
 	}
-	accessKey, err := t.unseal(body[:viewingBytes+8], body[viewingBytes+8:])
+	accessKey, err := t.unseal(body[:viewerBytes+8], body[viewerBytes+8:])
 	one.accessKey = weir.Secret(accessKey)
 	return one, err
 }
