@@ -1,15 +1,17 @@
-// Package access decides whether a viewer may play something.
+// Package access decides whether a viewer may play something, and under which token.
 //
-// Streams and assets have a playback policy; without one they are public. [Gate.Check] checks a
-// viewer against it. The servers of media call it, and the endpoint of the API for other media
-// servers. The decision is not stored: it is valid for its RefreshInterval and must then be
-// requested again.
+// Streams and assets have a playback policy; without one they are public. A [Gate] checks a viewer
+// against it, once for each question: [Gate.Check] is what the API offers to other media servers. A
+// policy can require a JWT that the owner of the content signed with one of the signing keys of its
+// project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a webhook
+// (ask.go). The rules of all policies are in this file: content that is deleted or suspended, or
+// whose owner is, looks as if it did not exist, and pages of other origins are refused.
 //
-// A policy can require a token that the owner of the content signed with one of the signing keys of
-// its project (jwt.go), or an access key, which the owner's own server checks: weir asks it by a
-// webhook (ask.go). The rules of all policies are in this file: content that is deleted or
-// suspended, or whose owner is, looks as if it did not exist, and pages of other origins are
-// refused.
+// A [Control] admits the viewers of weir itself. [Control.Admit] is called once for every request
+// (control.go). It asks the gate when a viewer comes, and remembers what the gate and access
+// webhooks have said for as long as it is valid (admission.go). A viewer of something that is not
+// public gets a token for the addresses of all further requests (token.go). A token of a stream has
+// a short life, which each use or a newer JWT extends (renew.go).
 package access
 
 import (
@@ -55,10 +57,10 @@ func New(st *store.Store, hooks *webhook.Sender, log *slog.Logger) *Gate {
 // Request is the request of a viewer to play.
 type Request struct {
 	PlaybackID string
-	// Token is the viewer's JWT, which Check verifies.
-	Token weir.Secret
-	// PublicKey is the `pub` of a token that a media server has verified already. It is ignored if
-	// there is a Token.
+	// JWT is that of the viewer, which Check verifies.
+	JWT weir.Secret
+	// PublicKey is the `pub` of a JWT that a media server has verified already. It is ignored if
+	// there is a JWT.
 	PublicKey string
 	AccessKey weir.Secret
 	// Headers are those of the viewer's request, of which Origin and Referer are used.
@@ -70,8 +72,8 @@ type Request struct {
 // Decision has the terms on which a viewer may play.
 type Decision struct {
 	UserID          string    // who owns the content
-	KeyID           string    // the signing key of the viewer's token; "" = there was none
-	Expires         time.Time // when the viewer's token does; zero = there was none
+	KeyID           string    // the signing key of the viewer's JWT; "" = there was none
+	Expires         time.Time // when the viewer's JWT does; zero = there was none
 	ViewerLimit     int       // how many may watch the owner's content at once
 	Unlimited       bool      // more than ViewerLimit may watch
 	RefreshInterval time.Duration
@@ -107,7 +109,7 @@ func (g *Gate) Check(ctx context.Context, r Request) (Decision, error) {
 	}
 	switch c.policy.Type {
 	case weir.PolicyJWT:
-		d.KeyID, d.Expires, err = g.checkToken(ctx, c, r)
+		d.KeyID, d.Expires, err = g.checkJWT(ctx, c, r)
 	case weir.PolicyWebhook:
 		err = g.askWebhook(ctx, c, r)
 	default:
@@ -126,7 +128,7 @@ func terms(owner weir.User) Decision {
 }
 
 // Holds returns nil while an earlier decision is still valid: neither the content, nor its owner,
-// nor the signing key of the viewer's token has been blocked since. The decision has the terms that
+// nor the signing key of the viewer's JWT has been blocked since. The decision has the terms that
 // do not depend on the policy.
 func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) (Decision, error) {
 	c, err := g.content(ctx, playbackID)
@@ -140,7 +142,7 @@ func (g *Gate) Holds(ctx context.Context, playbackID, keyID string) (Decision, e
 	if keyID != "" {
 		key, err := g.store.SigningKey(ctx, keyID)
 		if weir.IsNotFound(err) || err == nil && (key.Disabled || key.Deleted || !c.owns(key)) {
-			err = badToken("its signing key was revoked")
+			err = badJWT("its signing key was revoked")
 		}
 		if err != nil {
 			return Decision{}, err

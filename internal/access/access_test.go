@@ -249,7 +249,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
+func TestJWT(t *testing.T) {
 	h := newFixture(t)
 	key, private := h.newKey(h.ann)
 	foreign, foreignPrivate := h.newKey(h.newUser("bob"))
@@ -267,11 +267,11 @@ func TestToken(t *testing.T) {
 	}
 	sign := func(claims jwt.MapClaims, method jwt.SigningMethod, key any) Request {
 		t.Helper()
-		token, err := jwt.NewWithClaims(method, claims).SignedString(key)
+		text, err := jwt.NewWithClaims(method, claims).SignedString(key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Request{PlaybackID: s.PlaybackID, Token: weir.Secret(token)}
+		return Request{PlaybackID: s.PlaybackID, JWT: weir.Secret(text)}
 	}
 	es256 := func(claims jwt.MapClaims) Request { return sign(claims, jwt.SigningMethodES256, private) }
 
@@ -300,9 +300,9 @@ func TestToken(t *testing.T) {
 		{"signed by another", sign(good, jwt.SigningMethodES256, foreignPrivate), bad + "its signature is wrong"},
 		{"signed with the public key", sign(good, jwt.SigningMethodHS256, []byte(key.PublicKey)), bad + "its signature is wrong"},
 		{"not signed", sign(good, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType), bad + "its signature is wrong"},
-		{"not a token", Request{PlaybackID: s.PlaybackID, Token: "a.b.c"}, bad + "it is malformed"},
+		{"not a JWT", Request{PlaybackID: s.PlaybackID, JWT: "a.b.c"}, bad + "it is malformed"},
 		{"a number for a text", es256(with("sub", 7)), bad + "it is malformed"},
-		{"endless", Request{PlaybackID: s.PlaybackID, Token: weir.Secret(strings.Repeat("a", maxToken+1))}, bad + "it is too long"},
+		{"endless", Request{PlaybackID: s.PlaybackID, JWT: weir.Secret(strings.Repeat("a", maxJWT+1))}, bad + "it is too long"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sub := *h
@@ -342,10 +342,10 @@ func TestToken(t *testing.T) {
 	h.refused(es256(good), weir.Refused, "Multiple signing keys found for the same public key.")
 }
 
-func TestTokenForPublicContent(t *testing.T) {
+func TestJWTForPublicContent(t *testing.T) {
 	h := newFixture(t)
-	// Public content plays with an invalid token too.
-	h.allowed(Request{PlaybackID: h.newStream(nil).PlaybackID, Token: "nonsense"})
+	// Public content plays with an invalid JWT too.
+	h.allowed(Request{PlaybackID: h.newStream(nil).PlaybackID, JWT: "nonsense"})
 }
 
 func TestUnknownPolicy(t *testing.T) {
@@ -540,7 +540,7 @@ func TestEncryptionKey(t *testing.T) {
 	}
 }
 
-func FuzzToken(f *testing.F) {
+func FuzzJWT(f *testing.F) {
 	for _, seed := range []string{"", "a.b.c", "eyJhbGciOiJFUzI1NiJ9.eyJwdWIiOiIifQ.AAAA", "eyJhbGciOiJub25lIn0.e30."} {
 		f.Add(seed)
 	}
@@ -550,11 +550,11 @@ func FuzzToken(f *testing.F) {
 	}
 	f.Cleanup(st.Close)
 	gate := New(st, nil, slog.New(slog.DiscardHandler))
-	f.Fuzz(func(t *testing.T, token string) {
+	f.Fuzz(func(t *testing.T, text string) {
 		// There is no signing key at all, so none can be good.
-		_, _, err := gate.verify(t.Context(), content{playbackID: "p"}, token)
+		_, _, err := gate.verify(t.Context(), content{playbackID: "p"}, text)
 		if err == nil || weir.KindOf(err) != weir.Denied {
-			t.Errorf("verify(%q) = %v", token, err)
+			t.Errorf("verify(%q) = %v", text, err)
 		}
 	})
 }

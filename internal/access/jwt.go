@@ -13,24 +13,24 @@ import (
 	"weir/internal/weir"
 )
 
-// maxLifetime is the maximum time until a token expires.
+// maxLifetime is the maximum time until a JWT expires.
 const maxLifetime = 7 * 24 * time.Hour
 
-// maxToken is the maximum size of a token.
-const maxToken = 16 << 10
+// maxJWT is the maximum size of a JWT.
+const maxJWT = 16 << 10
 
-// claims are the claims of a viewer's token.
+// claims are the claims of a viewer's JWT.
 type claims struct {
 	jwt.RegisteredClaims
 	PublicKey string `json:"pub"` // of the signing key, as the API shows it
 }
 
-// checkToken returns the owner's key that signed the viewer's token and the time when the token
-// expires, or an error if the token is invalid.
-func (g *Gate) checkToken(ctx context.Context, c content, r Request) (keyID string, expires time.Time, err error) {
+// checkJWT returns the owner's key that signed the viewer's JWT and the time when the JWT
+// expires, or an error if the JWT is invalid.
+func (g *Gate) checkJWT(ctx context.Context, c content, r Request) (keyID string, expires time.Time, err error) {
 	var key weir.SigningKey
-	if r.Token != "" {
-		key, expires, err = g.verify(ctx, c, r.Token.Reveal())
+	if r.JWT != "" {
+		key, expires, err = g.verify(ctx, c, r.JWT.Reveal())
 	} else {
 		key, err = g.signingKey(ctx, c, r.PublicKey)
 	}
@@ -41,14 +41,14 @@ func (g *Gate) checkToken(ctx context.Context, c content, r Request) (keyID stri
 	return key.ID, expires, nil
 }
 
-// verify checks a viewer's token. It returns the key it was signed with and when it expires.
-func (g *Gate) verify(ctx context.Context, c content, token string) (key weir.SigningKey, expires time.Time, err error) {
-	if len(token) > maxToken {
-		return key, expires, badToken("it is too long")
+// verify checks a viewer's JWT. It returns the key it was signed with and when it expires.
+func (g *Gate) verify(ctx context.Context, c content, text string) (key weir.SigningKey, expires time.Time, err error) {
+	if len(text) > maxJWT {
+		return key, expires, badJWT("it is too long")
 	}
 	var found claims
 	var keyErr error // our own error, which is more precise than the parser's
-	_, err = jwt.ParseWithClaims(token, &found, func(*jwt.Token) (any, error) {
+	_, err = jwt.ParseWithClaims(text, &found, func(*jwt.Token) (any, error) {
 		if key, keyErr = g.signingKey(ctx, c, found.PublicKey); keyErr != nil {
 			return nil, keyErr
 		}
@@ -62,24 +62,24 @@ func (g *Gate) verify(ctx context.Context, c content, token string) (key weir.Si
 	case keyErr != nil:
 		return key, expires, keyErr
 	case errors.Is(err, jwt.ErrTokenExpired):
-		return key, expires, badToken("it has expired")
+		return key, expires, badJWT("it has expired")
 	case errors.Is(err, jwt.ErrTokenNotValidYet):
-		return key, expires, badToken("it is not valid yet")
+		return key, expires, badJWT("it is not valid yet")
 	case errors.Is(err, jwt.ErrTokenRequiredClaimMissing):
-		return key, expires, badToken("it has no exp")
+		return key, expires, badJWT("it has no exp")
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
-		return key, expires, badToken("its signature is wrong")
+		return key, expires, badJWT("its signature is wrong")
 	case err != nil:
-		return key, expires, badToken("it is malformed")
+		return key, expires, badJWT("it is malformed")
 	case found.Subject != c.playbackID:
-		return key, expires, badToken("its sub is not this playback id")
+		return key, expires, badJWT("its sub is not this playback id")
 	case time.Until(found.ExpiresAt.Time) > maxLifetime:
-		return key, expires, badToken("its exp is more than 7 days ahead")
+		return key, expires, badJWT("its exp is more than 7 days ahead")
 	}
 	return key, found.ExpiresAt.Time, nil
 }
 
-func badToken(why string) *weir.Error {
+func badJWT(why string) *weir.Error {
 	return weir.Errorf(weir.Denied, "Content is gated and the token is not valid: %s", why)
 }
 

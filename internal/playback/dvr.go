@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"weir/internal/access"
 	"weir/internal/endpoint"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -35,8 +34,8 @@ func (s *Server) orRecording(answered handler, recorded func(*endpoint.Response,
 		if weir.KindOf(err) != weir.NotFound || v.broadcast != nil || v.node {
 			return err
 		}
-		last, findErr := s.recordings.get(v.Context(), v.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
-			return s.findRecording(ctx, v.title.streamID)
+		last, findErr := s.recordings.Get(v.Context(), v.id, time.Now(), func(ctx context.Context) (lastRecording, error) {
+			return s.findRecording(ctx, v.title.StreamID)
 		})
 		var t *title
 		if findErr == nil {
@@ -81,7 +80,7 @@ func (s *Server) recordedMaster(w *endpoint.Response, v *visit, last lastRecordi
 	}
 	v.path, v.inPath = "index.m3u8", false
 	if v.token != nil {
-		v.token = s.tokens.issue(v.title, access.Decision{KeyID: v.token.key}, "", v.token.viewing, time.Now())
+		v.token = s.control.TokenFor(v.title.gated(), v.token, time.Now())
 	}
 	return s.master(w, v)
 }

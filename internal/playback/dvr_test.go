@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"weir/internal/access"
 	"weir/internal/media"
 	"weir/internal/store"
 	"weir/internal/weir"
@@ -101,12 +100,8 @@ func TestRecordingAtStream(t *testing.T) {
 				refused("without a credential", address, http.StatusForbidden)
 				refused("a segment without a credential", h.under(s.PlaybackID, "source/5.m4s"), http.StatusForbidden)
 				refused("with a JWT for the recording", address+"?jwt="+signer.sign(a.PlaybackID), http.StatusForbidden)
-				title, err := h.server.titles.find(t.Context(), s.PlaybackID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				token := h.server.tokens.issue(title, access.Decision{KeyID: signer.key.ID, Expires: time.Now().Add(time.Hour)}, "", "viewer", time.Now())
-				address, credential = h.under(s.PlaybackID, "t/"+token.text+"/dvr.m3u8"), ""
+				token := h.enter(s.PlaybackID, signer.sign(s.PlaybackID)).token
+				address, credential = h.under(s.PlaybackID, "t/"+token.Text+"/dvr.m3u8"), ""
 				if lists, _ := collect(); len(lists) != 2 {
 					t.Errorf("with a token the playlists are %v", lists)
 				}
@@ -121,7 +116,7 @@ func TestRecordingAtStream(t *testing.T) {
 			} {
 				h.changeAsset(a, change)
 				h.server.titles.forget(a.PlaybackID)
-				h.server.recordings.forget(s.PlaybackID)
+				h.server.recordings.Forget(s.PlaybackID)
 				refused(what, address+credential, http.StatusNotFound)
 			}
 		})

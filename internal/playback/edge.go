@@ -70,13 +70,13 @@ type edge struct {
 	life    context.Context    // until then
 	running sync.WaitGroup
 	asked   atomic.Int64
-	origins recent[store.OriginNode] // by playback id
+	origins store.Recent[store.OriginNode] // by playback id
 }
 
 func newEdge(st *store.Store, peers *Peers, log *slog.Logger) *edge {
 	e := &edge{store: st, peers: peers, log: log, large: make(chan struct{}, 16), pieces: newPieces(maxPieces)}
 	e.life, e.end = context.WithCancel(context.Background())
-	e.origins.max = maxOrigins
+	e.origins.Max = maxOrigins
 	return e
 }
 
@@ -118,7 +118,7 @@ func (f *fetched) updateFor(segment int64) []byte {
 
 // origin returns the origin node of a playback id.
 func (e *edge) origin(ctx context.Context, id string) (store.OriginNode, error) {
-	return e.origins.get(ctx, id, time.Now(), func(ctx context.Context) (store.OriginNode, error) {
+	return e.origins.Get(ctx, id, time.Now(), func(ctx context.Context) (store.OriginNode, error) {
 		node, err := e.store.OriginNodeOf(ctx, id)
 		if weir.KindOf(err) == weir.NotFound {
 			err = errNoOrigin
@@ -181,7 +181,7 @@ func (e *edge) ask(ctx context.Context, id string, t target) (*fetched, error) {
 	if !away(err) {
 		return f, err
 	}
-	e.origins.forget(id)
+	e.origins.Forget(id)
 	switch next, nextErr := e.origin(ctx, id); {
 	case nextErr != nil:
 		return nil, nextErr

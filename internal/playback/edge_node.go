@@ -8,6 +8,7 @@ import (
 	"weir/internal/endpoint"
 	"weir/internal/live"
 	"weir/internal/rtc"
+	"weir/internal/view"
 	"weir/internal/weir"
 )
 
@@ -76,7 +77,7 @@ func (s *Server) serveNode(w *endpoint.Response, v *visit, route string) error {
 		return nil
 	}
 	// The other node has checked the policy of the stream.
-	v.title = &title{content: content{playbackID: v.id, streamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
+	v.title = &title{Title: view.Title{PlaybackID: v.id, StreamID: v.broadcast.Stream().ID}, ready: true, begun: true, tracks: &tracks{}}
 	err := handle(w, v)
 	if isMoved(err) {
 		writeFailure(w, statusElsewhere, live.ErrHandedOver.Messages...)

@@ -312,9 +312,7 @@ func TestEdgeCounts(t *testing.T) {
 	}
 	for _, h := range []*fixture{a, b} {
 		h.busy.Wait()
-		if err := h.server.views.save(t.Context(), h.store, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		h.saveViews()
 	}
 	rows, err := b.store.Views(t.Context(), store.ViewQuery{UserID: a.ann.ID, StreamID: s.ID, PlaybackID: s.PlaybackID})
 	if err != nil || len(rows) != 1 || rows[0].Views != 1 || !near(rows[0].PlaytimeMs, 2.2) {

@@ -44,9 +44,10 @@ func serveFile(w *endpoint.Response, v *visit, file io.ReadSeeker) {
 	http.ServeContent(w, v.Request, "", time.Time{}, file)
 }
 
-// object is an io.ReadSeekCloser of an object of the storage.
+// object is an io.ReadSeekCloser of an object of the storage. It has the context of the request as a
+// field, because http.ServeContent calls Read and Seek, which take none.
 type object struct {
-	ctx   context.Context // of the request
+	ctx   context.Context
 	store blob.Store
 	key   string
 	size  int64

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +47,7 @@ type fixture struct {
 	ann      weir.User
 	logged   *journal
 	sessions string // the folder of live sessions
+	clients  atomic.Uint32
 }
 
 // journal keeps log lines.
@@ -100,11 +101,13 @@ func newFixture(t testing.TB, media blob.Store) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.server, err = New(ctx, Options{Store: st, Media: media, Gate: accesstest.NewGate(t, st), Live: h.hub, Dir: t.TempDir(), Log: log})
+	h.server, err = New(ctx, Options{
+		Store: st, Media: media, Gate: accesstest.NewGate(t, st), Live: h.hub, Dir: t.TempDir(), Log: log,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.server.wrong.AtOnce = math.MaxInt32 // tests of policies send many wrong credentials
 	h.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.busy.Add(1)
 		h.inside.Add(1)
@@ -117,6 +120,17 @@ func newFixture(t testing.TB, media blob.Store) *fixture {
 	t.Cleanup(h.web.Close)
 	h.ann = h.newUser("ann")
 	return h
+}
+
+// from returns the headers of a request that a proxy passed on from an address.
+func (h *fixture) from(address string, headers ...string) []string {
+	return append([]string{"X-Forwarded-For", address}, headers...)
+}
+
+// newAddress returns the address of another client at each call.
+func (h *fixture) newAddress() string {
+	n := h.clients.Add(1)
+	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String()
 }
 
 func (h *fixture) write(do func(*store.Tx) error) {

@@ -241,7 +241,7 @@ func (s *Server) initSegment(w *endpoint.Response, v *visit, name string, data [
 // immutable sets the headers of an answer that never changes, as files of a ready asset or of a
 // stream. what identifies it.
 func (s *Server) immutable(w *endpoint.Response, v *visit, what string) {
-	sum := sha256.Sum256([]byte(v.title.assetID + v.title.streamID + "/" + what))
+	sum := sha256.Sum256([]byte(v.title.AssetID + v.title.StreamID + "/" + what))
 	h := w.Header()
 	h.Set("ETag", `"`+hex.EncodeToString(sum[:12])+`"`)
 	switch {

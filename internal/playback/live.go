@@ -373,7 +373,7 @@ func (s *Server) orLastPoster(answered handler) handler {
 		if weir.KindOf(err) != weir.NotFound || s.Live == nil {
 			return err
 		}
-		image, lastErr := s.Live.LastPoster(v.title.streamID)
+		image, lastErr := s.Live.LastPoster(v.title.StreamID)
 		if weir.KindOf(lastErr) == weir.NotFound {
 			return err
 		}

@@ -2,17 +2,16 @@
 // assets, playlists and segments of live streams.
 //
 // All paths are below /hls/<playbackId>/. [Server.ServeHTTP] finds the asset or stream (title.go),
-// checks that the viewer may play it (admit.go, token.go), and calls the handler for the rest of
-// the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. content.go sends
-// bodies, view.go counts what viewers watch.
+// asks package access whether the viewer may play it (viewer.go), and calls the handler for the rest
+// of the path: for an asset in hls.go, ts.go and file.go, for a stream in live.go. content.go sends
+// bodies, package view counts what viewers watch (viewer.go).
 //
 // Streams are also below /webrtc/<playbackId>, for viewers over WebRTC (whep.go). Streams of other
 // nodes are fetched from there (edge.go), below /_node/ (edge_node.go).
 //
-// The policy of an asset or a stream is checked at the playlist. If it is not public, the URIs in
-// the playlist are below t/<token>/, so all further requests of a player have that token in their
-// path. Every path accepts the viewer's own JWT or access key as well. A token of a stream has a
-// short life, which each use or a newer JWT extends (renew.go).
+// If the policy of an asset or a stream is not public, the URIs in a playlist are below t/<token>/,
+// so all further requests of a player have that token in their path. Every path accepts the viewer's
+// own JWT or access key as well.
 package playback
 
 import (
@@ -34,6 +33,7 @@ import (
 	"weir/internal/live"
 	"weir/internal/rtc"
 	"weir/internal/store"
+	"weir/internal/view"
 	"weir/internal/weir"
 )
 
@@ -56,37 +56,32 @@ type Options struct {
 type Server struct {
 	Options
 	titles     titles
-	tokens     tokens
-	renewals   renewals
-	admissions admissions
-	wrong      weir.Buckets[netip.Prefix] // wrong credentials
-	views      views
-	recordings recent[lastRecording] // by the playback id of a stream
-	elsewhere  recent[int64]         // viewers on other nodes, by the account that they watch
-	whep       *rtc.Endpoint         // nil = there is no WebRTC
-	edge       *edge                 // nil = there are no other nodes
-	rendering  chan struct{}         // limits concurrent muxing: each takes the memory of a segment
-	timeout    time.Duration         // for reading writeStep of an answer
-	reloadWait time.Duration         // maximum time of a blocking playlist reload
-	partWait   time.Duration         // maximum time of waiting for a part
+	control    *access.Control
+	views      *view.Counter
+	recordings store.Recent[lastRecording] // by the playback id of a stream
+	whep       *rtc.Endpoint               // nil = there is no WebRTC
+	edge       *edge                       // nil = there are no other nodes
+	rendering  chan struct{}               // limits concurrent muxing: each takes the memory of a segment
+	timeout    time.Duration               // for reading writeStep of an answer
+	reloadWait time.Duration               // maximum time of a blocking playlist reload
+	partWait   time.Duration               // maximum time of waiting for a part
 
-	reloads, waits  atomic.Int64 // requests that wait for a playlist, and for a part
-	full, throttled atomic.Int64 // viewers refused because of the account's limit, and of wrong credentials
+	reloads, waits atomic.Int64 // requests that wait for a playlist, and for a part
 }
 
 // New returns a Server. Run writes what it counts.
 func New(ctx context.Context, opt Options) (*Server, error) {
+	control, err := access.OpenControl(ctx, opt.Gate)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
-		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait,
-		titles:     titles{store: opt.Store, media: opt.Media, gate: opt.Gate, known: map[string]*known{}},
-		renewals:   renewals{store: opt.Store, used: map[tokenMAC]time.Time{}, jwts: map[tokenMAC]shownJWT{}},
-		admissions: admissions{till: map[admission]time.Time{}, refused: map[admission]refusal{}},
-		wrong:      weir.Buckets[netip.Prefix]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxNetworks},
+		Options: opt, timeout: time.Minute, reloadWait: reloadWait, partWait: partWait, control: control,
+		titles:     titles{store: opt.Store, media: opt.Media, known: map[string]*known{}},
+		recordings: store.Recent[lastRecording]{Max: maxRecordings},
 		rendering:  make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
-	s.views = newViews(s.tokens.viewerID)
-	s.titles.grants.max, s.renewals.seen.max, s.elsewhere.max = maxGrants, maxAudiences, maxAccounts
-	s.recordings.max = maxRecordings
+	s.views = view.New(view.Options{Store: opt.Store, ViewerID: s.viewerID, Others: opt.Peers != nil, Log: opt.Log})
 	if opt.Dir != "" {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make folder of playback: %w", err)
@@ -98,7 +93,7 @@ func New(ctx context.Context, opt Options) (*Server, error) {
 	if opt.Peers != nil {
 		s.edge = newEdge(opt.Store, opt.Peers, opt.Log)
 	}
-	return s, s.tokens.init(ctx, opt.Store)
+	return s, nil
 }
 
 // Run writes views to the store until ctx ends.
@@ -107,7 +102,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer s.edge.close()
 	}
 	if s.whep == nil {
-		return s.views.run(ctx, s.Store, s.Log)
+		return s.views.Run(ctx)
 	}
 	// WebRTC sessions end first, so that their views are written too.
 	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -115,13 +110,14 @@ func (s *Server) Run(ctx context.Context) error {
 		s.whep.Close()
 		cancel()
 	})()
-	return s.views.run(counting, s.Store, s.Log)
+	return s.views.Run(counting)
 }
 
 // visit is one request of a viewer.
 type visit struct {
 	*http.Request
-	id        string // playback id
+	server    *Server // nil = the request is of another node
+	id        string  // playback id
 	title     *title
 	broadcast *live.Broadcast // of a stream that is live, or was a moment ago
 	path      string          // below the playback id, and below the token if there is one
@@ -131,8 +127,8 @@ type visit struct {
 	// text is the token in the path, if inPath: relative URIs have it too.
 	text   string
 	inPath bool
-	// token is the token in the path, or a new one for the URIs in the answer; nil = none is needed.
-	token *token
+	// token is the token in the path, or a new one for the URIs in the response; nil = none is needed.
+	token *access.Token
 }
 
 // below returns the prefix of URIs in a file of the given folder, which has the viewer's token.
@@ -141,9 +137,9 @@ func (v *visit) below(folder string) string {
 	case v.token == nil || v.inPath:
 		return v.base
 	case folder == "":
-		return v.base + tokenMark + v.token.text + "/"
+		return v.base + tokenMark + v.token.Text + "/"
 	}
-	return "../" + tokenMark + v.token.text + "/" + folder + "/"
+	return "../" + tokenMark + v.token.Text + "/" + folder + "/"
 }
 
 // The routes in logs and metrics: the path itself can contain a token.
@@ -202,7 +198,7 @@ func (s *Server) serve(w *endpoint.Response, r *http.Request) (route string, err
 		return routeUnknown, nil
 	}
 	id, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/hls/"), "/")
-	v := &visit{Request: oneRange(r), id: id, path: path}
+	v := &visit{Request: oneRange(r), server: s, id: id, path: path}
 	v.text, v.path, v.inPath = cutToken(path)
 	route = routeOf(v.path)
 	if err := s.enter(v); err != nil {
@@ -223,16 +219,8 @@ func (s *Server) enter(v *visit) (err error) {
 	if v.title, err = s.titles.find(v.Context(), v.id); err != nil {
 		return err
 	}
-	v.token = nil
-	if v.inPath {
-		if v.token, err = s.tokens.open(&v.title.content, v.text); err != nil {
-			return err
-		}
-		if err := s.renew(v, time.Now()); err != nil {
-			return err
-		}
-	}
-	return s.admit(v.Context(), v)
+	v.token, err = s.control.Admit(v.Context(), v.title.gated(), access.Viewer{Request: v.Request, Token: v.text, HasToken: v.inPath, Client: v})
+	return err
 }
 
 // enterAgain checks the viewer again if the request has waited for long.
@@ -241,6 +229,19 @@ func (s *Server) enterAgain(v *visit, start time.Time) error {
 		return nil
 	}
 	return s.enter(v)
+}
+
+// tokenMark begins a path with a token.
+const tokenMark = "t/"
+
+// cutToken splits a path that begins with t/<token>/.
+func cutToken(path string) (text, rest string, ok bool) {
+	after, ok := strings.CutPrefix(path, tokenMark)
+	if !ok {
+		return "", path, false
+	}
+	text, rest, _ = strings.Cut(after, "/")
+	return text, rest, true
 }
 
 // oneRange removes several ranges from a request: each could be a request to the storage.

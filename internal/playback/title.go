@@ -15,12 +15,14 @@ import (
 	"weir/internal/cmaf"
 	"weir/internal/media"
 	"weir/internal/store"
+	"weir/internal/view"
 	"weir/internal/weir"
 )
 
 // title is an asset or a stream at one moment. It does not change; a newer one replaces it.
 type title struct {
-	content
+	view.Title
+	policy    *weir.PlaybackPolicy
 	ready     bool        // an asset is complete; a recording gets renditions later
 	updated   weir.Millis // when an asset last changed
 	segmented bool        // an asset is a recording or a clip
@@ -28,46 +30,18 @@ type title struct {
 	*tracks               // of an asset; those of a stream are in its broadcast
 }
 
-// content identifies an asset or a stream, and has its policy.
-type content struct {
-	playbackID        string
-	assetID, streamID string // one of them
-	userID, projectID string
-	creatorID         string
-	policy            *weir.PlaybackPolicy
-}
-
-func contentOfAsset(a *weir.Asset) content {
-	return content{
-		playbackID: a.PlaybackID, assetID: a.ID, userID: a.UserID, projectID: a.ProjectID, creatorID: a.CreatorID.String(), policy: a.PlaybackPolicy,
-	}
-}
-
-func contentOfStream(s *weir.Stream) content {
-	return content{
-		playbackID: s.PlaybackID, streamID: s.ID, userID: s.UserID, projectID: s.ProjectID, creatorID: s.CreatorID.String(), policy: s.PlaybackPolicy,
-	}
-}
-
 // live reports whether it is a stream.
-func (c *content) live() bool { return c.streamID != "" }
+func (t *title) live() bool { return t.StreamID != "" }
 
-// asksAgain reports whether the access webhook checks viewers with a token again, after the
-// interval of the policy.
-func (c *content) asksAgain() bool {
-	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyWebhook
+// gated returns what decides who may play it.
+func (t *title) gated() access.Title {
+	return access.Title{PlaybackID: t.PlaybackID, Policy: t.policy, Stream: t.live(), Length: t.length}
 }
 
-// endsWithJWT reports whether a viewer's admission to a stream ends with the JWT. A policy with a
-// refresh interval checks the signing key again instead.
-func (c *content) endsWithJWT() bool {
-	return c.live() && c.policy != nil && c.policy.Type == weir.PolicyJWT && c.policy.RefreshInterval <= 0
-}
-
-// shared reports whether caches may give the answer to other viewers: not if it depends on the
+// shared reports whether caches may give the response to other viewers: not if it depends on the
 // viewer or on the origin of the page.
-func (c *content) shared() bool {
-	return !c.policy.Private() && (c.policy == nil || len(c.policy.AllowedOrigins) == 0)
+func (t *title) shared() bool {
+	return !t.policy.Private() && (t.policy == nil || len(t.policy.AllowedOrigins) == 0)
 }
 
 // tracks are the tracks of an asset. Only the MP4 files change: they are added on request.
@@ -136,11 +110,9 @@ func (t *tracks) whole() bool {
 type titles struct {
 	store   *store.Store
 	media   blob.Store
-	gate    *access.Gate
 	loading singleflight.Group
 	mu      sync.Mutex
 	known   map[string]*known
-	grants  recent[access.Decision] // results of holds, by playback id and signing key
 }
 
 // known is a cached title.
@@ -153,12 +125,11 @@ type known struct {
 const (
 	// fresh is how long a title is cached without a check: how long after its deletion a viewer may
 	// still be served.
-	fresh = time.Second
+	fresh = store.Fresh
 	// maxLoad is the timeout of the storage.
 	maxLoad   = 10 * time.Second
 	maxMemory = 64 << 20
 	maxTitles = 1000
-	maxGrants = 10_000
 )
 
 func (t *titles) find(ctx context.Context, playbackID string) (*title, error) {
@@ -209,7 +180,12 @@ func titleOfStream(stream *weir.Stream) (*title, error) {
 	if stream.Deleted || stream.Suspended {
 		return nil, weir.ErrNotFound()
 	}
-	return &title{content: contentOfStream(stream), ready: true, begun: stream.IsActive || stream.LastSeen > 0, tracks: &tracks{}}, nil
+	return &title{
+		Title: view.Title{
+			PlaybackID: stream.PlaybackID, StreamID: stream.ID, UserID: stream.UserID, ProjectID: stream.ProjectID, CreatorID: stream.CreatorID.String(),
+		},
+		policy: stream.PlaybackPolicy, ready: true, begun: stream.IsActive || stream.LastSeen > 0, tracks: &tracks{},
+	}, nil
 }
 
 func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (*title, error) {
@@ -222,12 +198,17 @@ func (t *titles) loadAsset(ctx context.Context, playbackID string, old *title) (
 	}
 	ready := asset.Status.Phase == weir.AssetReady
 	of := func(t *tracks) *title {
-		return &title{content: contentOfAsset(&asset), ready: ready, updated: asset.Status.UpdatedAt, segmented: asset.Segmented(), tracks: t}
+		return &title{
+			Title: view.Title{
+				PlaybackID: asset.PlaybackID, AssetID: asset.ID, UserID: asset.UserID, ProjectID: asset.ProjectID, CreatorID: asset.CreatorID.String(),
+			},
+			policy: asset.PlaybackPolicy, ready: ready, updated: asset.Status.UpdatedAt, segmented: asset.Segmented(), tracks: t,
+		}
 	}
 	switch asset.Status.Phase {
 	case weir.AssetWaiting, weir.AssetProcessing:
 	case weir.AssetReady:
-		if old != nil && old.done && old.assetID == asset.ID && old.ready && old.updated == asset.Status.UpdatedAt {
+		if old != nil && old.done && old.AssetID == asset.ID && old.ready && old.updated == asset.Status.UpdatedAt {
 			return of(old.tracks), nil
 		}
 	default:
@@ -334,18 +315,4 @@ func (t *titles) remember(playbackID string, k *known) {
 		total -= t.known[oldest].title.memory.Load()
 		delete(t.known, oldest)
 	}
-}
-
-// holds returns nil while the admission of a viewer is valid: the owner is not suspended, the
-// signing key not revoked.
-func (t *titles) holds(ctx context.Context, playbackID, key string) error {
-	_, err := t.terms(ctx, playbackID, key)
-	return err
-}
-
-// terms is holds, and returns the terms of the owner.
-func (t *titles) terms(ctx context.Context, playbackID, key string) (access.Decision, error) {
-	return t.grants.get(ctx, playbackID+"/"+key, time.Now(), func(ctx context.Context) (access.Decision, error) {
-		return t.gate.Holds(ctx, playbackID, key)
-	})
 }

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"weir/internal/access"
 	"weir/internal/blob"
 	"weir/internal/media"
 	"weir/internal/weir"
@@ -208,12 +208,6 @@ func TestCacheLimits(t *testing.T) {
 	if _, after := total(); after <= before {
 		t.Errorf("an MP4 file weighs %d bytes", after-before)
 	}
-	for i := range maxGrants {
-		all.grants.answers[fmt.Sprint(i)] = recentAnswer[access.Decision]{}
-	}
-	if err := all.holds(t.Context(), a.PlaybackID, "none"); weir.KindOf(err) != weir.Denied || len(all.grants.answers) != 1 {
-		t.Errorf("holds = %v, %d grants are cached", err, len(all.grants.answers))
-	}
 }
 
 // A title that is loaded again keeps its MP4 files.
@@ -244,11 +238,7 @@ func TestManyViewersAtOnce(t *testing.T) {
 		})
 	}
 	for range 5 {
-		wg.Go(func() {
-			if err := h.server.views.save(t.Context(), h.store, time.Now()); err != nil {
-				t.Error(err)
-			}
-		})
+		wg.Go(h.saveViews)
 	}
 	wg.Wait()
 	title, err := h.server.titles.find(t.Context(), a.PlaybackID)
@@ -274,6 +264,41 @@ func BenchmarkTitle(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := find(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSegment requests a segment, as most requests of a player do: with the title, the admission
+// and the view in memory.
+func BenchmarkSegment(b *testing.B) {
+	h := newFixture(b, newDisk(b))
+	signer := h.newSigner()
+	for name, policy := range map[string]*weir.PlaybackPolicy{"public": nil, "token": {Type: weir.PolicyJWT}} {
+		a := h.newAsset(policy)
+		path := large + "/0.m4s"
+		if policy != nil {
+			path = "t/" + h.tokenOf(h.at(a, "index.m3u8?jwt="+signer.sign(a.PlaybackID))) + "/" + path
+		}
+		r := httptest.NewRequestWithContext(b.Context(), "GET", "/hls/"+a.PlaybackID+"/"+path, nil)
+		r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36")
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				w := &memory{header: http.Header{}}
+				if h.server.ServeHTTP(w, r); w.status != http.StatusOK {
+					b.Fatal(w.status, w.body.String())
+				}
+			}
+		})
+		b.Run(name+", without media", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				v := &visit{Request: r, server: h.server, id: a.PlaybackID}
+				v.text, v.path, v.inPath = cutToken(path)
+				if err := h.server.enter(v); err != nil {
 					b.Fatal(err)
 				}
 			}

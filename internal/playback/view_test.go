@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -15,13 +14,21 @@ import (
 	"weir/internal/weir"
 )
 
+// saveViews writes the views to the store: Run does at its end.
+func (h *fixture) saveViews() {
+	h.Helper()
+	ended, cancel := context.WithCancel(h.Context())
+	cancel()
+	if err := h.server.views.Run(ended); err != nil {
+		h.Fatal(err)
+	}
+}
+
 // seen returns the views of an asset in the store.
 func (h *fixture) seen(a weir.Asset) weir.ViewSums {
 	h.Helper()
 	h.busy.Wait() // a viewer has the last byte before the server has noted it
-	if err := h.server.views.save(h.Context(), h.store, time.Now()); err != nil {
-		h.Fatal(err)
-	}
+	h.saveViews()
 	rows, err := h.store.Views(h.Context(), store.ViewQuery{UserID: h.ann.ID, AssetID: a.ID})
 	if err != nil || len(rows) != 1 {
 		h.Fatalf("%d rows, %v", len(rows), err)
@@ -144,47 +151,6 @@ func TestViews(t *testing.T) {
 }
 
 func rangeOf(from, to int64) string { return fmt.Sprintf("bytes=%d-%d", from, to-1) }
-
-// A long pause ends a viewing; views that can't be written are written later.
-func TestViewings(t *testing.T) {
-	t.Parallel()
-	h := newFixture(t, newDisk(t))
-	a := h.newRow(nil, weir.AssetReady)
-	of := contentOfAsset(&a)
-	c := &h.server.views
-	who, second := viewer{token: "k"}, time.Second
-	start := time.Now().Truncate(time.Second)
-	c.note(&of, who, &second, start)
-	c.note(&of, who, &second, start.Add(viewingPause))
-	c.note(&of, who, &second, start.Add(2*viewingPause))
-	if got := h.seen(a); got.Views != 1 || got.PlaytimeMs != 3000 {
-		t.Errorf("%+v, want one view of 3 s", got)
-	}
-	c.note(&of, who, &second, start.Add(3*viewingPause+time.Second))
-
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := c.save(ended, h.store, start); err == nil {
-		t.Fatal("save did not fail")
-	}
-	if err := c.save(ended, h.store, start.Add(24*time.Hour)); err == nil {
-		t.Fatal("save did not fail")
-	}
-	if got := h.seen(a); got.Views != 2 || got.PlaytimeMs != 4000 || h.delivered() != 4000 {
-		t.Errorf("%+v and %d ms of usage, want two views of 4 s", got, h.delivered())
-	}
-	if err := c.save(t.Context(), h.store, start.Add(24*time.Hour)); err != nil || len(c.active) != 0 || len(c.viewers) != 0 {
-		t.Errorf("%d viewings of %d viewers are remembered, error %v", len(c.active), len(c.viewers), err)
-	}
-	for i := range maxViewings + 10 {
-		address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
-		c.note(&of, viewer{network: weir.Network(address)}, nil, start)
-	}
-	if len(c.active) > maxViewings || len(c.viewers) > maxViewings {
-		t.Errorf("%d viewings of %d viewers are remembered", len(c.active), len(c.viewers))
-	}
-	clear(c.active)
-}
 
 // Run writes views, and the remaining ones at its end.
 func TestRun(t *testing.T) {

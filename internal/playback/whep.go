@@ -40,7 +40,7 @@ func (s *Server) newWHEP() *rtc.Endpoint {
 
 // watch starts a WebRTC session for a viewer.
 func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
-	v := &visit{Request: r, id: id, at: rtc.EndpointPath + id}
+	v := &visit{Request: r, server: s, id: id, at: rtc.EndpointPath + id}
 	if err := s.enter(v); err != nil {
 		return nil, err
 	}
@@ -58,18 +58,18 @@ func (s *Server) watch(r *http.Request, id, offer string) (rtc.Session, error) {
 	if err := s.mayBegin(v); err != nil {
 		return nil, err
 	}
-	sender, err := s.RTC.Send(r.Context(), s.address(v), offer)
+	sender, err := s.RTC.Send(r.Context(), v.Address(), offer)
 	if err != nil {
 		return nil, err
 	}
-	s.views.note(&v.title.content, s.viewer(v), nil, time.Now())
+	s.views.Start(&v.title.Title, v.viewer())
 	// The session outlives the request, and continues with a token if one is needed.
 	ctx, end := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	v.Request, v.broadcast = r.WithContext(ctx), broadcast
 	if v.token != nil {
-		v.text, v.inPath = v.token.text, true
+		v.text, v.inPath = v.token.Text, true
 	}
-	w := &whepSession{Sender: sender, rendition: rendition, server: s, visit: v, end: end, over: make(chan struct{}), log: s.Log.With("stream", v.title.streamID)}
+	w := &whepSession{Sender: sender, rendition: rendition, server: s, visit: v, end: end, over: make(chan struct{}), log: s.Log.With("stream", v.title.StreamID)}
 	go w.run(ctx)
 	return w, nil
 }
@@ -165,7 +165,7 @@ func (w *whepSession) check(ctx context.Context) {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	s, v, counted := w.server, w.visit, time.Duration(0)
-	who, of := s.viewer(v), &v.title.content // enter clears v.title if the viewer may not watch any more
+	who, of := v.viewer(), &v.title.Title // enter clears v.title if the viewer may not watch any more
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -179,7 +179,7 @@ func (w *whepSession) check(ctx context.Context) {
 			}
 		}
 		if sent := time.Duration(w.sent.Load()); sent > counted {
-			s.views.note(of, who, new(sent-counted), time.Now())
+			s.views.Note(of, who, sent-counted)
 			counted = sent
 		}
 	}

@@ -1,28 +1,26 @@
-package playback
+package access
 
 import (
-	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"strings"
+	"encoding/hex"
 	"time"
 
-	"weir/internal/access"
-	"weir/internal/store"
 	"weir/internal/weir"
 )
 
-// token proves in the paths of later requests that a viewer was admitted at a playlist.
-type token struct {
-	text    string
-	mac     tokenMAC // unique
-	viewing string   // identifies a viewer of a title
-	ends    time.Time
-	key     string // the signing key of the viewer's JWT; "" = none
+// Token proves in the addresses of later requests that a viewer was admitted. It is bound to the
+// title and to the kind of its policy.
+type Token struct {
+	Text   string   // as it is in addresses
+	Viewer string   // identifies a viewer of a title
+	mac    tokenMAC // unique
+	ends   time.Time
+	key    string // the signing key of the viewer's JWT; "" = none
 	// accessKey is checked again by the access webhook of a stream.
 	accessKey weir.Secret
 }
@@ -30,20 +28,24 @@ type token struct {
 // tokenMAC authenticates a token.
 type tokenMAC [macBytes]byte
 
-func (t *token) over(now time.Time) bool { return now.After(t.ends) }
+func (t *Token) over(now time.Time) bool { return now.After(t.ends) }
+
+// TokenFor returns the token of a viewer for another title with the same policy: the recording of a
+// stream, which the viewer may play because of the token for the stream.
+func (c *Control) TokenFor(t Title, from *Token, now time.Time) *Token {
+	return c.tokens.issue(&t, Decision{KeyID: from.key}, "", from.Viewer, now)
+}
+
+// ViewerID returns a hash of what is known about a viewer, such as network and device. It is the
+// same on every node.
+func (c *Control) ViewerID(known ...string) string {
+	return hex.EncodeToString(c.tokens.mac(append([]string{"viewer"}, known...)...)[:12])
+}
 
 // tokens makes and reads tokens.
 type tokens struct {
 	secret []byte
 	sealer cipher.AEAD // for access keys
-}
-
-func (t *tokens) init(ctx context.Context, st *store.Store) (err error) {
-	secret, err := st.NamedSecret(ctx, "playback", newSecret)
-	if err != nil {
-		return err
-	}
-	return t.use(secret)
 }
 
 func (t *tokens) use(secret []byte) error {
@@ -56,12 +58,11 @@ func (t *tokens) use(secret []byte) error {
 	return err
 }
 
-// A token is 16 bytes that identify the viewing, 8 bytes of its end time, the id of the signing key
+// A token is 16 bytes that identify the viewer, 8 bytes of its end time, the id of the signing key
 // or the encrypted access key, and the HMAC of all that, of the playback id and of the policy.
 const (
-	viewingBytes = 16
-	macBytes     = 16
-	tokenMark    = "t/"
+	viewerBytes = 16
+	macBytes    = 16
 	// maxAccessKey is the maximum size that fits into a URL, as proxies allow it.
 	maxAccessKey = 4096
 	maxToken     = 6000 // of its text
@@ -83,16 +84,16 @@ const (
 
 // issue makes a token for a viewer who was admitted by a JWT (the decision says by which key) or by
 // an access key. viewer identifies the viewer.
-func (t *tokens) issue(title *title, by access.Decision, accessKey, viewer string, now time.Time) *token {
-	ends := now.Add(max(storedLife, 2*title.length)).Truncate(rounded)
+func (t *tokens) issue(title *Title, by Decision, accessKey, viewer string, now time.Time) *Token {
+	ends := now.Add(max(storedLife, 2*title.Length)).Truncate(rounded)
 	switch {
 	case title.endsWithJWT():
 		ends = by.Expires
-	case title.live():
+	case title.Stream:
 		ends = now.Add(liveLife).Truncate(liveRounded).Add(liveRounded)
 	}
-	body := t.mac("viewing", title.playbackID, viewer)[:viewingBytes:viewingBytes]
-	one := &token{viewing: base64.RawURLEncoding.EncodeToString(body), ends: ends, key: by.KeyID}
+	body := t.mac("viewing", title.PlaybackID, viewer)[:viewerBytes:viewerBytes]
+	one := &Token{Viewer: base64.RawURLEncoding.EncodeToString(body), ends: ends, key: by.KeyID}
 	body = binary.BigEndian.AppendUint64(body, uint64(ends.UnixMilli()))
 	if title.asksAgain() {
 		one.accessKey = weir.Secret(accessKey)
@@ -100,34 +101,34 @@ func (t *tokens) issue(title *title, by access.Decision, accessKey, viewer strin
 	} else {
 		body = append(body, by.KeyID...)
 	}
-	one.mac = t.sign(&title.content, body)
+	one.mac = t.sign(title, body)
 	body = append(body, one.mac[:]...)
-	one.text = base64.RawURLEncoding.EncodeToString(body)
+	one.Text = base64.RawURLEncoding.EncodeToString(body)
 	return one
 }
 
-// open parses a token and checks that it is valid for this content with its current policy.
-func (t *tokens) open(c *content, text string) (*token, error) {
+// open parses a token and checks that it is valid for this title with its current policy.
+func (t *tokens) open(title *Title, text string) (*Token, error) {
 	if len(text) > maxToken {
 		return nil, errToken()
 	}
 	body, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(body) < viewingBytes+8+macBytes {
+	if err != nil || len(body) < viewerBytes+8+macBytes {
 		return nil, errToken()
 	}
 	body, mac := body[:len(body)-macBytes], tokenMAC(body[len(body)-macBytes:])
-	if want := t.sign(c, body); !hmac.Equal(mac[:], want[:]) {
+	if want := t.sign(title, body); !hmac.Equal(mac[:], want[:]) {
 		return nil, errToken()
 	}
-	one := &token{
-		text: text, mac: mac, viewing: base64.RawURLEncoding.EncodeToString(body[:viewingBytes]),
-		ends: time.UnixMilli(int64(binary.BigEndian.Uint64(body[viewingBytes:]))),
+	one := &Token{
+		Text: text, mac: mac, Viewer: base64.RawURLEncoding.EncodeToString(body[:viewerBytes]),
+		ends: time.UnixMilli(int64(binary.BigEndian.Uint64(body[viewerBytes:]))),
 	}
-	if !c.asksAgain() {
-		one.key = string(body[viewingBytes+8:])
+	if !title.asksAgain() {
+		one.key = string(body[viewerBytes+8:])
 		return one, nil
 	}
-	accessKey, err := t.unseal(body[:viewingBytes+8], body[viewingBytes+8:])
+	accessKey, err := t.unseal(body[:viewerBytes+8], body[viewerBytes+8:])
 	one.accessKey = weir.Secret(accessKey)
 	return one, err
 }
@@ -159,13 +160,13 @@ func errToken() error {
 	return weir.Errorf(weir.Denied, "the address is not valid; load the master playlist")
 }
 
-// sign binds a token to the content and its policy.
-func (t *tokens) sign(c *content, body []byte) tokenMAC {
+// sign binds a token to the title and its policy.
+func (t *tokens) sign(title *Title, body []byte) tokenMAC {
 	var kind, hook string
-	if p := c.policy; p != nil {
+	if p := title.Policy; p != nil {
 		kind, hook = p.Type, p.WebhookID
 	}
-	return tokenMAC(t.mac("token", c.playbackID, kind, hook, string(body))[:macBytes])
+	return tokenMAC(t.mac("token", title.PlaybackID, kind, hook, string(body))[:macBytes])
 }
 
 func (t *tokens) mac(parts ...string) []byte {
@@ -175,14 +176,4 @@ func (t *tokens) mac(parts ...string) []byte {
 		h.Write([]byte(part))
 	}
 	return h.Sum(nil)
-}
-
-// cutToken splits a path that begins with t/<token>/.
-func cutToken(path string) (text, rest string, ok bool) {
-	after, ok := strings.CutPrefix(path, tokenMark)
-	if !ok {
-		return "", path, false
-	}
-	text, rest, _ = strings.Cut(after, "/")
-	return text, rest, true
 }

@@ -1,4 +1,4 @@
-package playback
+package access
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type renewals struct {
 	mu    sync.Mutex
 	used  map[tokenMAC]time.Time
 	jwts  map[tokenMAC]shownJWT
-	seen  recent[map[string]bool] // ids of recent viewers, by playback id
+	seen  store.Recent[map[string]bool] // ids of recent viewers, by playback id
 }
 
 // shownJWT is the last JWT that came with a token.
@@ -36,36 +36,42 @@ const (
 	maxAudiences = 1000
 )
 
+func newRenewals(st *store.Store) renewals {
+	return renewals{
+		store: st, used: map[tokenMAC]time.Time{}, jwts: map[tokenMAC]shownJWT{}, seen: store.Recent[map[string]bool]{Max: maxAudiences},
+	}
+}
+
 // renew extends the life of a token, or returns an error if it has expired.
-func (s *Server) renew(v *visit, now time.Time) error {
+func (c *Control) renew(ctx context.Context, t Title, v Viewer, token *Token, now time.Time) error {
 	switch {
-	case v.title.endsWithJWT():
-		return s.renewByJWT(v, now)
-	case !v.title.live() && v.token.over(now):
+	case t.endsWithJWT():
+		return c.renewByJWT(ctx, t, v, token, now)
+	case !t.Stream && token.over(now):
 		return errExpired()
-	case !v.title.live():
+	case !t.Stream:
 		return nil
-	case s.renewals.use(v.token, now):
+	case c.renewals.use(token, now):
 		return nil
 	}
-	viewers, err := s.renewals.audience(v.Context(), v.id, now)
+	viewers, err := c.renewals.audience(ctx, t.PlaybackID, now)
 	if err != nil && weir.KindOf(err) != weir.Invalid {
 		return err
 	}
-	if !viewers[s.viewerID(v)] { // or there are so many that the store does not list them
+	if !viewers[v.Client.ID()] { // or there are so many that the store does not list them
 		return errExpired()
 	}
-	s.renewals.note(v.token, now)
+	c.renewals.note(token, now)
 	return nil
 }
 
 // renewByJWT extends the life of a token if the request shows a JWT that is valid for longer, or
 // returns an error if it has expired.
-func (s *Server) renewByJWT(v *visit, now time.Time) error {
-	last := s.renewals.jwt(v.token)
+func (c *Control) renewByJWT(ctx context.Context, t Title, v Viewer, token *Token, now time.Time) error {
+	last := c.renewals.jwt(token)
 	if jwt, _ := credentials(v.Request); jwt != "" {
 		if sum := sha256.Sum256([]byte(jwt)); sum != last.sum {
-			by, err := s.checkJWT(v.Context(), v, jwt)
+			by, err := c.checkJWT(ctx, t, v, jwt)
 			if err != nil && weir.Retriable(err) {
 				return err
 			}
@@ -73,10 +79,10 @@ func (s *Server) renewByJWT(v *visit, now time.Time) error {
 			if by.Expires.After(last.ends) {
 				last.ends = by.Expires
 			}
-			s.renewals.noteJWT(v.token, last, now)
+			c.renewals.noteJWT(token, last, now)
 		}
 	}
-	if v.token.over(now) && !now.Before(last.ends) {
+	if token.over(now) && !now.Before(last.ends) {
 		return weir.Errorf(weir.Denied, "the JWT has expired; send a new one with the header Livepeer-Jwt or as ?jwt=, "+
 			"or load the master playlist again with it")
 	}
@@ -84,13 +90,13 @@ func (s *Server) renewByJWT(v *visit, now time.Time) error {
 }
 
 // jwt returns the last JWT that came with a token.
-func (r *renewals) jwt(t *token) shownJWT {
+func (r *renewals) jwt(t *Token) shownJWT {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.jwts[t.mac]
 }
 
-func (r *renewals) noteJWT(t *token, jwt shownJWT, now time.Time) {
+func (r *renewals) noteJWT(t *Token, jwt shownJWT, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.jwts[t.mac]; !ok && len(r.jwts) >= maxRenewals {
@@ -103,7 +109,7 @@ func (r *renewals) noteJWT(t *token, jwt shownJWT, now time.Time) {
 }
 
 // use reports whether a token is new or was used recently, and notes that it is used.
-func (r *renewals) use(t *token, now time.Time) bool {
+func (r *renewals) use(t *Token, now time.Time) bool {
 	r.mu.Lock()
 	last, ok := r.used[t.mac]
 	r.mu.Unlock()
@@ -114,7 +120,7 @@ func (r *renewals) use(t *token, now time.Time) bool {
 	return true
 }
 
-func (r *renewals) note(t *token, now time.Time) {
+func (r *renewals) note(t *Token, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.used[t.mac]; !ok && len(r.used) >= maxRenewals {
@@ -132,7 +138,7 @@ func (r *renewals) note(t *token, now time.Time) {
 
 // audience returns the viewers within liveLife, by their views in the store.
 func (r *renewals) audience(ctx context.Context, playbackID string, now time.Time) (map[string]bool, error) {
-	return r.seen.get(ctx, playbackID, now, func(ctx context.Context) (map[string]bool, error) {
+	return r.seen.Get(ctx, playbackID, now, func(ctx context.Context) (map[string]bool, error) {
 		rows, err := r.store.Views(ctx, store.ViewQuery{PlaybackID: playbackID, SeenSince: weir.At(now.Add(-liveLife)), By: []string{"viewerId"}})
 		viewers := map[string]bool{}
 		for _, row := range rows {

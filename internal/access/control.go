@@ -1,0 +1,195 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"weir/internal/store"
+	"weir/internal/weir"
+)
+
+// Control admits the viewers of a node. A player sends many requests, so Control remembers what the
+// Gate has decided, and gives viewers of titles that are not public a token for the requests that
+// follow. It is safe for concurrent use.
+type Control struct {
+	gate       *Gate
+	tokens     tokens
+	renewals   renewals
+	admissions admissions
+	grants     store.Recent[Decision]     // results of Gate.Holds, by playback id and signing key
+	wrong      weir.Buckets[netip.Prefix] // wrong credentials
+	throttled  atomic.Int64
+}
+
+// Title is an asset or a stream that somebody wants to play.
+type Title struct {
+	PlaybackID string
+	Policy     *weir.PlaybackPolicy
+	Stream     bool          // it is a stream, not an asset
+	Length     time.Duration // of an asset, as far as it is known
+}
+
+// asksAgain reports whether the access webhook checks viewers with a token again, after the
+// interval of the policy.
+func (t *Title) asksAgain() bool {
+	return t.Stream && t.Policy != nil && t.Policy.Type == weir.PolicyWebhook
+}
+
+// endsWithJWT reports whether a viewer's admission to a stream ends with the JWT. A policy with a
+// refresh interval checks the signing key again instead.
+func (t *Title) endsWithJWT() bool {
+	return t.Stream && t.Policy != nil && t.Policy.Type == weir.PolicyJWT && t.Policy.RefreshInterval <= 0
+}
+
+// Viewer is who wants to play a title, as the request shows it.
+type Viewer struct {
+	Request  *http.Request // its headers and its query can have credentials
+	Token    string        // the token in the address of the request, if HasToken
+	HasToken bool
+	Client   Client
+}
+
+// Client is the sender of a request. Few requests need what it knows, so it works that out when it
+// is called.
+type Client interface {
+	// Address returns the address of the client.
+	Address() netip.Addr
+	// ID returns what Control.ViewerID makes of the client.
+	ID() string
+	// Describe returns what an access webhook gets about the client.
+	Describe() map[string]json.RawMessage
+}
+
+const (
+	maxGrants = 10_000
+
+	// A network may send so many wrong credentials at once, and then so many a second.
+	wrongAtOnce    = 100
+	wrongPerSecond = 1
+	// maxNetworks is the maximum number of networks whose wrong credentials are counted at once.
+	maxNetworks = 100_000
+)
+
+// OpenControl returns a Control that asks the gate. The first one makes the secret of the tokens,
+// which all nodes have.
+func OpenControl(ctx context.Context, gate *Gate) (*Control, error) {
+	secret, err := gate.store.NamedSecret(ctx, "playback", func() ([]byte, error) {
+		secret := make([]byte, 32)
+		_, err := rand.Read(secret)
+		return secret, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &Control{
+		gate: gate, renewals: newRenewals(gate.store), admissions: newAdmissions(), grants: store.Recent[Decision]{Max: maxGrants},
+		wrong: weir.Buckets[netip.Prefix]{AtOnce: wrongAtOnce, PerSecond: wrongPerSecond, Max: maxNetworks},
+	}
+	return c, c.tokens.use(secret)
+}
+
+// Admit returns an error for the viewer unless the viewer may play the title now. The token is that
+// of the request, or a new one for the requests that follow; nil = the title needs none.
+func (c *Control) Admit(ctx context.Context, t Title, v Viewer) (*Token, error) {
+	var token *Token
+	if v.HasToken {
+		var err error
+		if token, err = c.tokens.open(&t, v.Token); err != nil {
+			return nil, err
+		}
+		if err := c.renew(ctx, t, v, token, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	return c.admit(ctx, t, v, token)
+}
+
+// admit is Admit for a viewer whose token is valid, or who has none. A viewer with a token was
+// admitted before; the reason for that must still hold.
+func (c *Control) admit(ctx context.Context, t Title, v Viewer, token *Token) (*Token, error) {
+	if !t.Policy.AllowsOrigin(Origin(v.Request.Header)) {
+		return nil, weir.Errorf(weir.Denied, "Content is gated and origin not in allowed origins")
+	}
+	switch {
+	case token != nil && t.asksAgain():
+		return token, c.askWebhook(ctx, t, v, token, token.accessKey.Reveal())
+	case token != nil:
+		return token, c.holds(ctx, t.PlaybackID, token.key)
+	case !t.Policy.Private():
+		return nil, c.holds(ctx, t.PlaybackID, "")
+	}
+	jwt, accessKey := credentials(v.Request)
+	var by Decision
+	var err error
+	if t.Policy.Type == weir.PolicyWebhook {
+		err = c.askWebhook(ctx, t, v, nil, accessKey)
+	} else {
+		by, err = c.checkJWT(ctx, t, v, jwt)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.tokens.issue(&t, by, accessKey, v.Client.ID()+jwt+accessKey, time.Now()), nil
+}
+
+// credentials returns the JWT and the access key of a request.
+func credentials(r *http.Request) (jwt, accessKey string) {
+	query := r.URL.Query()
+	return cmp.Or(query.Get("jwt"), r.Header.Get("Livepeer-Jwt")), cmp.Or(query.Get("accessKey"), r.Header.Get("Livepeer-Access-Key"))
+}
+
+// checkJWT returns an error if the JWT does not admit the viewer.
+func (c *Control) checkJWT(ctx context.Context, t Title, v Viewer, jwt string) (Decision, error) {
+	return c.guess(ctx, v, Request{PlaybackID: t.PlaybackID, JWT: weir.Secret(jwt), Headers: v.Request.Header})
+}
+
+// guess asks the gate about the credential that a viewer has shown, if there is one. An address may
+// send only so many wrong ones: each costs a signature check or a question to an access webhook.
+func (c *Control) guess(ctx context.Context, v Viewer, r Request) (Decision, error) {
+	if r.JWT == "" && r.AccessKey == "" {
+		return c.gate.Check(ctx, r)
+	}
+	// It is counted before it is known to be wrong, so that many at once count too.
+	from := weir.Network(v.Client.Address())
+	if !c.wrong.Take(from, time.Now()) {
+		c.throttled.Add(1)
+		return Decision{}, weir.TooMany(time.Second, "too many wrong credentials from this address; try again in a second")
+	}
+	d, err := c.gate.Check(ctx, r)
+	if err == nil || weir.KindOf(err) == weir.Internal {
+		c.wrong.Return(from)
+	}
+	return d, err
+}
+
+// holds returns nil while the admission of a viewer is valid: the owner is not suspended, the
+// signing key not revoked.
+func (c *Control) holds(ctx context.Context, playbackID, keyID string) error {
+	_, err := c.terms(ctx, playbackID, keyID)
+	return err
+}
+
+// Terms returns the terms that the owner of a title has for all viewers.
+func (c *Control) Terms(ctx context.Context, playbackID string) (Decision, error) {
+	return c.terms(ctx, playbackID, "")
+}
+
+func (c *Control) terms(ctx context.Context, playbackID, keyID string) (Decision, error) {
+	return c.grants.Get(ctx, playbackID+"/"+keyID, time.Now(), func(ctx context.Context) (Decision, error) {
+		return c.gate.Holds(ctx, playbackID, keyID)
+	})
+}
+
+// ControlStats are the counts of a Control.
+type ControlStats struct {
+	Throttled int64 // requests refused because of wrong credentials from their address
+}
+
+// Stats returns the current counts.
+func (c *Control) Stats() ControlStats { return ControlStats{Throttled: c.throttled.Load()} }

@@ -1,0 +1,140 @@
+package playback
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"weir/internal/cmaf"
+	"weir/internal/endpoint"
+	"weir/internal/view"
+	"weir/internal/weir"
+)
+
+// MayPlay returns nil if the request, which is not one for media, is of a viewer who may play the
+// content. token is the one in the addresses of the viewer's playlists; "" = the request has none.
+func (s *Server) MayPlay(r *http.Request, playbackID string, token weir.Secret) error {
+	return s.enter(&visit{Request: r, server: s, id: playbackID, at: r.URL.Path, text: token.Reveal(), inPath: token != ""})
+}
+
+// Address returns the address of the client. Address, ID and Describe are for package access.
+func (v *visit) Address() netip.Addr {
+	return endpoint.ClientAddr(v.Request, v.server.TrustedProxies)
+}
+
+// ID returns what identifies the client without a token.
+func (v *visit) ID() string { return v.server.viewerID(v.viewer()) }
+
+// viewerID returns a hash of the network and the device of a viewer.
+func (s *Server) viewerID(w view.Viewer) string {
+	return s.control.ViewerID(w.Network.String(), w.Device.Kind, w.Device.OS, w.Device.Browser)
+}
+
+// Describe returns what an access webhook gets about the viewer.
+func (v *visit) Describe() map[string]json.RawMessage {
+	base := endpoint.RequestBase(v.Request, v.server.TrustedProxies)
+	// The token is left out: anyone who reads the webhook's log could use it.
+	address := &url.URL{Path: cmp.Or(v.at, "/hls/"+v.id+"/"+v.path), RawQuery: v.URL.RawQuery}
+	headers := map[string]string{"Host": v.Host}
+	for name, values := range v.Header {
+		headers[name] = strings.Join(values, ", ")
+	}
+	viewer := map[string]json.RawMessage{}
+	for name, value := range map[string]any{
+		"userIP": v.Address().String(), "playDomain": v.Host, "playURL": base + address.RequestURI(), "headers": headers,
+	} {
+		if text, err := json.Marshal(value); err == nil {
+			viewer[name] = text
+		}
+	}
+	return viewer
+}
+
+// viewer returns the viewer, as views are counted.
+func (v *visit) viewer() view.Viewer {
+	who := view.Viewer{Network: weir.Network(v.Address()), Device: view.DeviceOf(v.UserAgent())}
+	if v.token != nil {
+		who.Token = v.token.Viewer
+	}
+	return who
+}
+
+// begin counts a viewer who begins to watch. It returns an error if the owner of the title has the
+// maximum of viewers already, unless this one is among them.
+func (s *Server) begin(v *visit) error {
+	limit, err := s.viewerLimit(v)
+	if err != nil {
+		return err
+	}
+	return s.views.Begin(v.Context(), &v.title.Title, v.viewer(), limit)
+}
+
+// mayBegin is begin without counting.
+func (s *Server) mayBegin(v *visit) error {
+	limit, err := s.viewerLimit(v)
+	if err != nil {
+		return err
+	}
+	return s.views.Fits(v.Context(), &v.title.Title, v.viewer(), limit)
+}
+
+// viewerLimit returns how many may watch the content of the owner of a title at once.
+func (s *Server) viewerLimit(v *visit) (int, error) {
+	terms, err := s.control.Terms(v.Context(), v.title.PlaybackID)
+	if terms.Unlimited {
+		return view.Unlimited, err
+	}
+	return terms.ViewerLimit, err
+}
+
+// watched counts how much of a file, of that duration and size, was sent.
+func (s *Server) watched(w *endpoint.Response, v *visit, kind cmaf.Kind, length time.Duration, size int64) {
+	if v.node || v.Method != http.MethodGet || w.Status() >= http.StatusBadRequest || !w.Begun() && w.Status() != http.StatusNotModified {
+		return
+	}
+	s.views.Note(&v.title.Title, v.viewer(), share(v.title, kind, length, min(w.Bytes(), size), size))
+}
+
+// meter counts how much of a large file was sent, while it is sent. The function that it returns
+// gets numbers of bytes, and 0 at the end.
+func (s *Server) meter(v *visit, kind cmaf.Kind, length time.Duration, size int64) func(int64) {
+	return s.views.Meter(&v.title.Title, v.viewer(), func(sent int64) time.Duration {
+		return share(v.title, kind, length, sent, size)
+	})
+}
+
+// share returns the playing time of what was sent. Audio counts only if there is no video.
+func share(t *title, kind cmaf.Kind, length time.Duration, sent, size int64) time.Duration {
+	if kind == cmaf.Audio && len(t.video) > 0 || size <= 0 {
+		return 0
+	}
+	return time.Duration(float64(length) * float64(sent) / float64(size))
+}
+
+// Stats are the counts of a Server.
+type Stats struct {
+	Viewers   int64 // with a request in the last half minute
+	Reloads   int64 // requests that wait for a playlist
+	Waits     int64 // requests that wait for a part
+	Asked     int64 // requests to other nodes
+	Uncounted int64 // requests whose viewing was not counted
+	Full      int64 // viewers refused because the account had too many
+	Throttled int64 // requests refused because of wrong credentials from their address
+}
+
+// Stats returns the current counts.
+func (s *Server) Stats() Stats {
+	views := s.views.Stats()
+	n := Stats{
+		Viewers: views.Viewers, Uncounted: views.Uncounted, Full: views.Refused,
+		Reloads: s.reloads.Load(), Waits: s.waits.Load(), Throttled: s.control.Stats().Throttled,
+	}
+	if s.edge != nil {
+		n.Asked = s.edge.asked.Load()
+	}
+	return n
+}

@@ -1,0 +1,100 @@
+package view
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"weir/internal/weir"
+)
+
+// An account has a limit of viewers at once. Only who begins to watch is refused because of it: the
+// viewers on other nodes are known a moment later, and nobody is interrupted.
+
+// Unlimited is the limit of an account that has none.
+const Unlimited = math.MaxInt
+
+const (
+	// watching is how long after the last request a viewer counts as watching.
+	watching = 30 * time.Second
+	// countEvery is the interval at which the viewers of all accounts are counted.
+	countEvery = time.Second
+	// maxAccounts is the number of accounts whose viewers on other nodes are cached.
+	maxAccounts = 10_000
+)
+
+// watcher is a viewer of an account's titles.
+type watcher struct {
+	key      watcherOf
+	seen     time.Time
+	viewings int
+}
+
+type watcherOf struct {
+	userID string
+	viewer Viewer
+}
+
+// room returns how many of a limit may watch on this node.
+func (c *Counter) room(ctx context.Context, userID string, limit int) (int, error) {
+	if limit == Unlimited || !c.Others {
+		return limit, nil
+	}
+	now := time.Now()
+	others, err := c.elsewhere.Get(ctx, userID, now, func(ctx context.Context) (int64, error) {
+		return c.Store.ViewersElsewhere(ctx, userID, weir.At(now.Add(-watching)))
+	})
+	return limit - int(others), err
+}
+
+func (c *Counter) admitted(ok bool, limit int) error {
+	if ok {
+		return nil
+	}
+	c.refused.Add(1)
+	return weir.Errorf(weir.Denied, "the account has reached its limit of %d viewers at once", limit)
+}
+
+// begin starts a view, unless the account has so many viewers and this one is not among them.
+func (c *Counter) begin(of *Title, who Viewer, room int, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.has(of.UserID, who, room, now) {
+		return false
+	}
+	c.find(of, who, now)
+	return true
+}
+
+// fits reports whether begin would start a view.
+func (c *Counter) fits(userID string, who Viewer, room int, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.has(userID, who, room, now)
+}
+
+// has reports whether a viewer watches an account's titles, or there is room for one more.
+func (c *Counter) has(userID string, who Viewer, room int, now time.Time) bool {
+	if by := c.watchers[watcherOf{userID, who.identity()}]; by != nil && now.Sub(by.seen) < watching {
+		return true
+	}
+	if now.Sub(c.counted) >= countEvery {
+		c.counted = now
+		clear(c.counts)
+		for key, by := range c.watchers {
+			if now.Sub(by.seen) < watching {
+				c.counts[key.userID]++
+			}
+		}
+	}
+	return c.counts[userID] < room
+}
+
+func (c *Counter) watcher(key watcherOf) *watcher {
+	by := c.watchers[key]
+	if by == nil {
+		by = &watcher{key: key}
+		c.watchers[key] = by
+	}
+	return by
+}
