@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"weir/internal/blob"
+	"weir/internal/clip"
 	"weir/internal/media"
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -39,7 +41,7 @@ type Clips struct {
 	OnAir  Sessions // nil = this node does not run live
 	// Ask requests the ranges of a session from another node.
 	Ask    func(ctx context.Context, node, sessionID string) ([]weir.ClipRange, error)
-	Signer *vod.Signer
+	Signer *publish.Signer
 	Dir    string // of this node, for files of running tasks
 	Base   string // of the URLs in events
 	Log    *slog.Logger
@@ -89,7 +91,7 @@ func (c *Clips) Ranges(ctx context.Context, of weir.ClipSource) ([]weir.ClipRang
 
 // clipSource is what a clip is cut from.
 type clipSource struct {
-	vod.ClipSource
+	clip.Source
 	live  bool   // a session that may still grow
 	asset string // "" = it is a session
 }
@@ -389,7 +391,7 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	began := time.Now()
-	result, err := c.Engine.Clip(ctx, source.ClipSource, vod.ClipOptions{
+	result, err := clip.Cut(ctx, c.Engine, source.Source, clip.Options{
 		Prefix: assetFolder(t.OutputAssetID), Start: start, End: end, Dir: dir, Progress: c.progress(ctx, t.ID),
 	})
 	if weir.IsNotFound(err) {
@@ -419,7 +421,7 @@ func (c *Clips) cut(ctx context.Context, job store.Job, t weir.Task) error {
 }
 
 // sign signs a clip. What it was cut from is its ingredient, with the manifest of that if it is signed.
-func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start, end time.Duration, result *vod.ClipResult) (*media.Signature, error) {
+func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start, end time.Duration, result *clip.Result) (*media.Signature, error) {
 	a, err := c.Store.Asset(ctx, t.OutputAssetID)
 	if err != nil {
 		return nil, ownError{err}
@@ -428,16 +430,16 @@ func (c *Clips) sign(ctx context.Context, t weir.Task, source clipSource, start,
 	if err != nil {
 		return nil, err
 	}
-	of := vod.Subject{Asset: a, Source: from}
+	of := publish.Subject{Asset: a, Source: from}
 	if result.Encoded == 0 { // a clip with encoded edges is not a copy
-		of.Copied = vod.RecordedTracks
+		of.Copied = publish.RecordedTracks
 	}
 	return signRecording(ctx, c.Media, c.Signer, &result.Recording, of)
 }
 
 // ingredient describes what a clip is cut from. The segments of a signed source that are in the clip are
 // verified.
-func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipSource, start, end time.Duration) (*vod.Ingredient, error) {
+func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipSource, start, end time.Duration) (*publish.Ingredient, error) {
 	if source.asset == "" {
 		session, err := c.Store.Session(ctx, p.SessionID)
 		if err != nil {
@@ -447,13 +449,13 @@ func (c *Clips) ingredient(ctx context.Context, p *weir.ClipParams, source clipS
 		if err != nil {
 			return nil, ownError{err}
 		}
-		return &vod.Ingredient{Title: stream.Name}, nil
+		return &publish.Ingredient{Title: stream.Name}, nil
 	}
 	a, err := c.Store.Asset(ctx, source.asset)
 	if err != nil {
 		return nil, ownError{err}
 	}
-	from, prefix := &vod.Ingredient{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
+	from, prefix := &publish.Ingredient{Title: a.Name, Format: "video/mp4"}, assetFolder(a.ID)
 	shown, err := media.LoadPresentation(ctx, c.Media, prefix)
 	if err != nil {
 		return nil, err

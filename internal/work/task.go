@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -131,7 +132,7 @@ func (w *Work) prepare(ctx context.Context, job store.Job, t weir.Task, state st
 		return err
 	}
 	if signs(t) && o.Manifest == nil {
-		if o.Manifest, err = vod.ReadManifest(o.File); err != nil {
+		if o.Manifest, err = publish.ReadManifest(o.File); err != nil {
 			return err
 		}
 	}

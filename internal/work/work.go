@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"weir/internal/blob"
+	"weir/internal/publish"
 	"weir/internal/store"
 	"weir/internal/vod"
 	"weir/internal/weir"
@@ -52,7 +53,7 @@ type Options struct {
 	IPFS    IPFS
 	Dir     string // of this node, for files of running tasks
 	Base    string // of the URLs in events
-	Signer  *vod.Signer
+	Signer  *publish.Signer
 	MinFree int64 // bytes of disk to keep free; 0 = see blob.FreeSpace
 
 	Slots        int             // pieces that this node does at once; 0 = 1
