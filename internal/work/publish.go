@@ -19,9 +19,9 @@ import (
 
 // published is the state of the publishing of a task.
 type published struct {
-	Asset     *publish.AssetState   `json:"asset,omitempty"` // in weir's own storage
-	Files     *publish.State `json:"files,omitempty"` // in the caller's storage
-	RequestID string            `json:"requestId,omitempty"`
+	Asset     *publish.AssetState `json:"asset,omitempty"` // in weir's own storage
+	Files     *publish.State      `json:"files,omitempty"` // in the caller's storage
+	RequestID string              `json:"requestId,omitempty"`
 }
 
 // publication is a job that publishes.
