@@ -124,6 +124,16 @@ var libraries = map[string]string{
 	"pgregory.net/rapid":                    "tests",
 }
 
+// holdContext are the types that may hold a context in a field, although it should be an argument.
+var holdContext = map[string]string{
+	"ipfs.fileReader":    "it is an io.Reader",
+	"live.aacFeed":       "it is an io.Reader",
+	"live.opusFeed":      "it is an io.Reader",
+	"playback.edge":      "it ends requests that several viewers wait for",
+	"playback.object":    "it is an io.Reader",
+	"webhook.dispatcher": "it ends exchanges, which outlive the context of Run",
+}
+
 // Folders of programs and tests beside the product: they may import everything.
 var around = []string{"bench", "e2e", "examples"}
 
@@ -210,6 +220,7 @@ func complaints(sources []source, floors map[string]int) []string {
 		documented[path.Dir(s.path)] = documented[path.Dir(s.path)] || s.tree.Doc != nil && (!s.test() || s.around())
 		checkImports(s, floors, complain)
 		checkCalls(s, complain)
+		checkFields(s, complain)
 	}
 	for _, dir := range slices.Sorted(maps.Keys(documented)) {
 		if !documented[dir] {
@@ -309,6 +320,38 @@ func checkCalls(s source, complain func(string, ...any)) {
 	})
 }
 
+// checkFields finds contexts in structs. Tables of tests may have some.
+func checkFields(s source, complain func(string, ...any)) {
+	if s.test() || s.around() {
+		return
+	}
+	owner := "" // the type that is declared
+	ast.Inspect(s.tree, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.FuncDecl, *ast.GenDecl:
+			owner = ""
+		case *ast.TypeSpec:
+			owner = s.pkg() + "." + n.Name.Name
+		case *ast.StructType:
+			for _, field := range n.Fields.List {
+				if isContext(field.Type) && holdContext[owner] == "" {
+					complain("a struct holds a context; let it be the first argument")
+				}
+			}
+		}
+		return true
+	})
+}
+
+func isContext(e ast.Expr) bool {
+	selector, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	library, ok := selector.X.(*ast.Ident)
+	return ok && library.Name == "context" && selector.Sel.Name == "Context"
+}
+
 // Every rule must be seen to fail, or nobody would know that it stopped working.
 func TestArchitectureIsHeld(t *testing.T) {
 	floors, _ := readFloors(readPage(t))
@@ -354,6 +397,10 @@ func TestArchitectureIsHeld(t *testing.T) {
 		{"fatal", "internal/store/a.go", doc + `package store; import "log"; func f() { log.Fatalf("x") }`, "calls log.Fatalf"},
 		{"print", "internal/store/a.go", doc + `package store; import "fmt"; func f() { fmt.Println(1) }`, "calls fmt.Println"},
 		{"print to a writer", "internal/store/a.go", doc + `package store; import "fmt"; func f(w io.Writer) { fmt.Fprintln(w, 1) }`, ""},
+		{"context in a struct", "internal/store/a.go", doc + `package store; type s struct { ctx, other context.Context }`, "holds a context"},
+		{"context in a struct without a name", "internal/store/a.go", doc + `package store; var s struct { context.Context }`, "holds a context"},
+		{"context in a reader", "internal/live/a.go", doc + `package live; type opusFeed struct { ctx context.Context }`, ""},
+		{"context of a function in a struct", "internal/store/a.go", doc + `package store; type s struct { do func(context.Context) error }`, ""},
 		{"todo context", "main.go", doc + `package main; var c = context.TODO()`, "calls context.TODO"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
