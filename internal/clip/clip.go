@@ -172,10 +172,15 @@ func newRun(index cmaf.TrackIndex, first, last int, start, end time.Duration) ru
 	}
 	var segments []int
 	for n := first; n < last; n++ {
-		if index.Segments[n].Gap() || !overlaps(n) && !(n+1 < last && overlaps(n+1)) && !(n > first && overlaps(n-1)) {
-			continue
+		if !index.Segments[n].Gap() && (overlaps(n) || n+1 < last && overlaps(n+1) || n > first && overlaps(n-1)) {
+			segments = append(segments, n)
 		}
-		segments = append(segments, n)
+	}
+	// Files with few key frames have segments with which decoding can't start.
+	for len(segments) > 0 && segments[0] > first && !index.Segments[segments[0]].Sync() && !index.Segments[segments[0]-1].Gap() {
+		segments = slices.Insert(segments, 0, segments[0]-1)
+	}
+	for _, n := range segments {
 		r.addSamples(n, index.Segments[n])
 	}
 	r.table = cmaf.FramesOf(index, segments)

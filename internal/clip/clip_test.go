@@ -97,6 +97,27 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// Where key frames are far apart, frames need one that is many segments before them.
+func TestClipFarFromKeyFrame(t *testing.T) {
+	e := newEngine(t)
+	film := mediatest.Film(t, "one key frame.mp4", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=10:d=16", "-c:v", "libx264", "-preset", "ultrafast",
+		"-g", "1000", "-sc_threshold", "0", "-bf", "2", "-pix_fmt", "yuv420p")
+	src, err := e.Import(t.Context(), vod.ImportOptions{File: film, Prefix: "film", SegmentSeconds: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := sourceOf(t.Context(), e, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(source.Video.Index().Segments); n < 4 {
+		t.Fatalf("the film has %d segments", n)
+	}
+	cut := cutFilm(t, e, source, 130, 140)
+	cut.pictures = pictures(t, film)
+	cut.check(t)
+}
+
 // cutClip is a clip of frames first up to last of a source.
 type cutClip struct {
 	vod.Engine
